@@ -1,0 +1,1 @@
+"""fljax: functional simulation of federated learning with massively vectorised clients."""

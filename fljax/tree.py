@@ -1,0 +1,90 @@
+"""Maths on pytrees whose leaves share a leading axis: clients, clusters or whatever is stacked."""
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from fljax.types import Params, Stacked
+
+STATISTICS = "batch_stats"
+"""The subtree of Params that holds running statistics: averaged or kept, but never counted, penalised or compared."""
+
+
+def n_rows(stacked: Stacked) -> int:
+    """Length of the leading axis that every leaf shares."""
+    return jax.tree.leaves(stacked)[0].shape[0]
+
+
+def take(stacked: Stacked, index: Array) -> Stacked:
+    """Rows ``index`` of every leaf: ``(rows, ...) -> index.shape + (...)``."""
+    return jax.tree.map(lambda leaf: leaf[index], stacked)
+
+
+def put(stacked: Stacked, index: Array, rows: Stacked) -> Stacked:
+    """``stacked`` with its rows ``index`` (distinct) replaced by ``rows``."""
+    return jax.tree.map(lambda leaf, new: leaf.at[index].set(new), stacked, rows)
+
+
+def stack(trees: list[Params]) -> Stacked:
+    """Equal-shaped trees under a new leading axis."""
+    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *trees)
+
+
+def broadcast(params: Params, rows: int) -> Stacked:
+    """``rows`` equal copies of one model under a new leading axis."""
+    return jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (rows, *leaf.shape)), params)
+
+
+def where(mask: Array, on_true: Stacked, on_false: Stacked) -> Stacked:
+    """Row-wise choice by ``mask`` (rows,): a selection, so NaN in the row not chosen never matters."""
+    return jax.tree.map(lambda a, b: jnp.where(along(mask, a), a, b), on_true, on_false)
+
+
+def along(row: Array, leaf: Array) -> Array:
+    """``row`` (rows,) shaped to broadcast against ``leaf`` (rows, ...)."""
+    return row.reshape(row.shape + (1,) * (leaf.ndim - row.ndim))
+
+
+def split_statistics(params: Params) -> tuple[Params, Params]:
+    """``params`` as (trainable subtrees, running statistics); two dicts that ``|`` puts together again."""
+    if not (isinstance(params, dict) and STATISTICS in params):
+        return params, {}
+    return {name: leaf for name, leaf in params.items() if name != STATISTICS}, {STATISTICS: params[STATISTICS]}
+
+
+def join_statistics(trainable: Params, statistics: Params) -> Params:
+    """The inverse of `split_statistics`."""
+    return trainable | statistics if statistics else trainable
+
+
+def flatten(stacked: Stacked) -> Array:
+    """Trainable leaves of every row, raveled and joined: ``(rows, ...) -> (rows, parameters)``."""
+    leaves = jax.tree.leaves(split_statistics(stacked)[0])
+    return jnp.concatenate([leaf.reshape(leaf.shape[0], -1) for leaf in leaves], axis=1)
+
+
+def select(params: Params, layers: tuple[str, ...]) -> Params:
+    """The subtrees of the named layers only; works on one model and on stacked ones."""
+    return {name: params[name] for name in layers}
+
+
+def size(params: Params) -> int:
+    """Number of trainable scalars of one model: the ``P`` of the communication counts."""
+    return sum(leaf.size for leaf in jax.tree.leaves(split_statistics(params)[0]))
+
+
+def squared_norm(params: Params) -> Array:
+    """Sum of squares over all trainable leaves, () float32."""
+    leaves = jax.tree.leaves(split_statistics(params)[0])
+    return sum((jnp.vdot(leaf, leaf) for leaf in leaves), start=jnp.float32(0))
+
+
+def subtract(a: Params, b: Params) -> Params:
+    """``a - b``, leaf by leaf."""
+    return jax.tree.map(jnp.subtract, a, b)
+
+
+def all_finite(stacked: Stacked) -> Array:
+    """(rows,) bool: True where every entry of the row is finite."""
+    flags = [jnp.isfinite(leaf).reshape(leaf.shape[0], -1).all(axis=1) for leaf in jax.tree.leaves(stacked)]
+    return jnp.stack(flags).all(axis=0)

@@ -1,0 +1,119 @@
+"""The nouns of the library: what data, models, work, rounds and algorithms are."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from jax import Array
+
+Params = Any
+"""One model's pytree: ``{layer name: subtree}``, plus ``"batch_stats"`` where a model keeps running statistics."""
+Stacked = Any
+"""The same pytree with a leading axis on every leaf: ``(clients, ...)`` or ``(clusters, ...)``."""
+Key = Array
+"""A typed JAX random key (``jax.random.key``)."""
+Metrics = dict[str, Array]
+"""Flat; of a round: ``()`` or ``(cohort,)``, of a run: with a leading axis over rounds."""
+
+
+class Examples(NamedTuple):
+    """A labelled set."""
+
+    x: Array  # (examples, height, width, channels) uint8, or float32
+    y: Array  # (examples,) int32
+
+
+class Batch(NamedTuple):
+    """A minibatch, ready for a model. Rows of weight 0 fill the shape and must not count."""
+
+    x: Array  # (batch, height, width, channels) float32
+    y: Array  # (batch,) int32
+    weight: Array  # (batch,) float32, 0 or 1 unless a method weights examples
+
+
+class ClientData(NamedTuple):
+    """One split of a federation: every example once, and which rows belong to whom."""
+
+    pool: Examples  # shared by all clients, never copied
+    index: Array  # (clients, capacity) int32 rows of the pool; past `size` they are ignored
+    size: Array  # (clients,) int32
+
+
+class Federation(NamedTuple):
+    """What a partition returns. Client i is row i of every split."""
+
+    train: ClientData
+    val: ClientData | None
+    test: ClientData
+    public: Examples | None  # unlabelled server data: its `y` is -1
+    group: Array | None  # (clients,) int32 true group, where the partition has one
+
+
+class Model(NamedTuple):
+    """A network as pure functions; static, hashable.
+
+    ``apply(params, x, key)`` returns ``(logits, params)``. With ``key=None`` the model is in evaluation mode and the
+    parameters come back unchanged; with a key it is in training mode (dropout) and running statistics are updated.
+    """
+
+    init: Callable[[Key], Params]
+    apply: Callable[[Params, Array, Key | None], tuple[Array, Params]]
+    layers: tuple[str, ...]  # the weighted top-level subtrees of Params in forward order
+
+
+class Work(NamedTuple):
+    """How much a client does in a round; static."""
+
+    epochs: int
+    batch_size: int
+    at_once: int | None = None  # clients trained at once; None: the backend's best
+    optimizer: str = "sgd"  # "sgd" (with momentum where Hyper.momentum is not None) or "adam"
+
+
+class Trained(NamedTuple):
+    """What local training returns, a row per client."""
+
+    params: Stacked  # (clients, ...)
+    loss: Array  # (clients,) mean over the examples processed, at the parameters each batch was met with
+    ok: Array  # (clients,) bool; False: the result was not finite, `params` is the start and must not count
+
+
+class Cohort(NamedTuple):
+    """The participants of one round."""
+
+    round: Array  # () int32
+    ids: Array  # (cohort,) int32
+    data: ClientData  # their rows; the pool is shared
+    active: Array  # (cohort,) bool; False: dropped out, must not count
+    public: Examples | None  # the server's own unlabelled data, for the methods that use it
+    key: Array  # (cohort,) keys from (run key, round, id): nothing depends on cohort order, chunks or devices
+
+
+class State(NamedTuple):
+    """What a method carries from round to round."""
+
+    server: Any  # no client axis, unless the paper's server keeps a table of clients
+    clients: Any  # every leaf (clients, ...); () where the method keeps nothing per client
+
+
+class Deployed(NamedTuple):
+    """The model that each client is tested with: ``params`` row ``row[i]`` for client i.
+
+    A shared model is one row, cluster models are K rows, personal models a row per client, so evaluation never copies
+    a model once per client. ``fljax.tree.take(params, row)`` is the stacked form.
+    """
+
+    params: Stacked  # (rows, ...)
+    row: Array  # (clients,) int32
+
+
+class Algorithm(NamedTuple):
+    """A method: pure functions that close over static choices only; hashable.
+
+    ``init(key, hyper, data) -> State`` with the federation's training split;
+    ``round(key, hyper, state, cohort) -> (State, Metrics)`` where ``state.clients`` holds the cohort's rows;
+    ``deploy(key, hyper, state, data) -> Deployed``.
+    """
+
+    init: Callable[[Key, Any, ClientData], State]
+    round: Callable[[Key, Any, State, Cohort], tuple[State, Metrics]]
+    deploy: Callable[[Key, Any, State, ClientData], Deployed]
