@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from fljax.types import Params, Stacked
+from fljax.types import Assigned, Params, Stacked
 
 STATISTICS = "batch_stats"
 """The subtree of Params that holds running statistics: averaged or kept, but never counted, penalised or compared."""
@@ -88,3 +88,13 @@ def all_finite(stacked: Stacked) -> Array:
     """(rows,) bool: True where every entry of the row is finite."""
     flags = [jnp.isfinite(leaf).reshape(leaf.shape[0], -1).all(axis=1) for leaf in jax.tree.leaves(stacked)]
     return jnp.stack(flags).all(axis=0)
+
+
+def everyone(params: Params, n_clients: int) -> Assigned:
+    """One model held by all clients."""
+    return Assigned(jax.tree.map(lambda leaf: leaf[None], params), jnp.zeros(n_clients, jnp.int32))
+
+
+def own(stacked: Stacked) -> Assigned:
+    """Personal models: client i holds row i."""
+    return Assigned(stacked, jnp.arange(n_rows(stacked), dtype=jnp.int32))

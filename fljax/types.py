@@ -95,15 +95,15 @@ class State(NamedTuple):
     clients: Any  # every leaf (clients, ...); () where the method keeps nothing per client
 
 
-class Deployed(NamedTuple):
-    """The model that each client is tested with: ``params`` row ``row[i]`` for client i.
+class Assigned(NamedTuple):
+    """Models held by several clients: client i holds row ``label[i]`` of ``params``.
 
-    A shared model is one row, cluster models are K rows, personal models a row per client, so evaluation never copies
-    a model once per client. ``fljax.tree.take(params, row)`` is the stacked form.
+    One shared model is one row, cluster models are K rows, personal models a row per client, so nothing is copied once
+    per client. ``fljax.tree.take(params, label)`` is the stacked form.
     """
 
     params: Stacked  # (rows, ...)
-    row: Array  # (clients,) int32
+    label: Array  # (clients,) int32
 
 
 class Algorithm(NamedTuple):
@@ -111,9 +111,9 @@ class Algorithm(NamedTuple):
 
     ``init(key, hyper, data) -> State`` with the federation's training split;
     ``round(key, hyper, state, cohort) -> (State, Metrics)`` where ``state.clients`` holds the cohort's rows;
-    ``deploy(key, hyper, state, data) -> Deployed``.
+    ``deploy(key, hyper, state, data) -> Assigned``, the model that each client is tested with.
     """
 
     init: Callable[[Key, Any, ClientData], State]
     round: Callable[[Key, Any, State, Cohort], tuple[State, Metrics]]
-    deploy: Callable[[Key, Any, State, ClientData], Deployed]
+    deploy: Callable[[Key, Any, State, ClientData], Assigned]

@@ -1,1 +1,18 @@
-""""""
+"""What a client does: local training, its objectives, and the measures taken on its data."""
+
+from fljax.client.local import train_clients
+from fljax.client.map import map_clients
+from fljax.client.measure import client_loss, client_sums, cross_loss
+from fljax.client.objectives import cross_entropy, proximal
+from fljax.client.optimizer import local_optimizer
+
+__all__ = [
+    "client_loss",
+    "client_sums",
+    "cross_entropy",
+    "cross_loss",
+    "local_optimizer",
+    "map_clients",
+    "proximal",
+    "train_clients",
+]
