@@ -111,9 +111,11 @@ class Algorithm(NamedTuple):
 
     ``init(key, hyper, data) -> State`` with the federation's training split;
     ``round(key, hyper, state, cohort) -> (State, Metrics)`` where ``state.clients`` holds the cohort's rows;
-    ``deploy(key, hyper, state, data) -> Assigned``, the model that each client is tested with.
+    ``deploy(key, hyper, state, data) -> Assigned``, the models that clients are tested with;
+    ``predict(params, x) -> logits`` of one deployed model (one row of them).
     """
 
     init: Callable[[Key, Any, ClientData], State]
     round: Callable[[Key, Any, State, Cohort], tuple[State, Metrics]]
     deploy: Callable[[Key, Any, State, ClientData], Assigned]
+    predict: Callable[[Params, Array], Array]

@@ -3,7 +3,7 @@
 from fljax.client.local import train_clients
 from fljax.client.map import map_clients
 from fljax.client.measure import client_loss, client_sums, cross_loss
-from fljax.client.objectives import cross_entropy, proximal
+from fljax.client.objectives import cross_entropy, predictor, proximal
 from fljax.client.optimizer import local_optimizer
 
 __all__ = [
@@ -13,6 +13,7 @@ __all__ = [
     "cross_loss",
     "local_optimizer",
     "map_clients",
+    "predictor",
     "proximal",
     "train_clients",
 ]

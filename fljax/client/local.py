@@ -1,0 +1,127 @@
+"""Local training: one client's minibatch loop, mapped over the clients of a cohort."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import optax
+from jax import Array, lax
+
+from fljax import tree
+from fljax.client.map import map_clients
+from fljax.client.objectives import Loss
+from fljax.data.federation import minibatch
+from fljax.types import Assigned, ClientData, Examples, Key, Params, Stacked, Trained, Work
+
+
+def train_clients(
+    key: Array,
+    start: Stacked | Assigned,
+    data: ClientData,
+    loss: Loss,
+    optimizer: optax.GradientTransformation,
+    work: Work,
+    *per_client: Stacked | Assigned,
+) -> Trained:
+    """Trains every client from its start on its own data.
+
+    Client i takes ``work.epochs * ceil(size[i] / work.batch_size)`` steps, whatever the others take: each epoch a fresh
+    permutation of its examples, the last batch averaged over the real examples in it. A client of size 0 takes none.
+
+    Args:
+        key: (clients,) one key a client; its training depends on nothing else of the other clients.
+        start: (clients, ...) models to start from, or `Assigned`.
+        data: the clients' training rows.
+        loss: ``loss(params, batch, key, *own)``, see `fljax.client.objectives`.
+        optimizer: an optax transformation; its state starts afresh for each call.
+        work: epochs, batch size and how many clients to train at once.
+        *per_client: what the loss needs beside the batch (an anchor, a teacher), a row a client.
+
+    Returns:
+        The trained models, the mean loss, and which results are finite. A client whose result is not comes back as it
+        started with ``ok`` False.
+    """
+
+    def train(pool: Examples, index: Array, size: Array, key: Key, start: Params, *own: Any) -> Trained:
+        return _train_client(pool, index, size, key, start, loss, optimizer, work, own)
+
+    return map_clients(train, data, key, start, *per_client, at_once=work.at_once)
+
+
+def n_steps(size: Array, work: Work) -> Array:
+    """Local steps of a client with ``size`` examples: epochs * ceil(size / batch size)."""
+    return work.epochs * (-(-size // work.batch_size))
+
+
+def shuffled(key: Key, index: Array, size: Array) -> Array:
+    """``index`` (capacity,) with its first ``size`` entries in random order, in front.
+
+    The order does not depend on the capacity: entry i's random number is the same however long the table.
+    """
+    place = jnp.arange(index.shape[0])
+    number = jax.random.uniform(key, index.shape)
+    return index[jnp.argsort(jnp.where(place < size, number, jnp.inf))]
+
+
+def batch_rows(order: Array, size: Array, step: Array, batch_size: int) -> tuple[Array, Array]:
+    """Rows (batch,) of batch ``step`` and their weight: 1, or 0 past the client's last example.
+
+    Places past the end repeat the client's own examples, so that nothing foreign ever enters a batch.
+    """
+    place = step * batch_size + jnp.arange(batch_size)
+    return order[place % jnp.maximum(size, 1)], (place < size).astype(jnp.float32)
+
+
+def _train_client(
+    pool: Examples,
+    index: Array,
+    size: Array,
+    key: Key,
+    start: Params,
+    loss: Loss,
+    optimizer: optax.GradientTransformation,
+    work: Work,
+    own: tuple[Any, ...],
+) -> Trained:
+    def epoch(carry: tuple, key: Key) -> tuple[tuple, None]:
+        key_order, key_step = jax.random.split(key)
+        order = shuffled(key_order, index, size)
+
+        def step(i: Array, carry: tuple) -> tuple:
+            params, optimizer_state, total = carry
+            rows, weight = batch_rows(order, size, i, work.batch_size)
+            batch = minibatch(pool, rows, weight)
+            value, params, optimizer_state = sgd_step(
+                loss, optimizer, params, optimizer_state, batch, jax.random.fold_in(key_step, i), own
+            )
+            return params, optimizer_state, total + value * weight.sum()
+
+        return lax.fori_loop(0, -(-size // work.batch_size), step, carry), None
+
+    optimizer_state = optimizer.init(tree.split_statistics(start)[0])
+    carry = (start, optimizer_state, jnp.float32(0))
+    (params, _, total), _ = lax.scan(epoch, carry, jax.random.split(key, work.epochs))
+    mean_loss = total / jnp.maximum(work.epochs * size, 1).astype(jnp.float32)
+    ok = jnp.stack([jnp.isfinite(leaf).all() for leaf in jax.tree.leaves((params, total))]).all()
+    return Trained(jax.tree.map(lambda new, old: jnp.where(ok, new, old), params, start), mean_loss, ok)
+
+
+def sgd_step(
+    loss: Loss,
+    optimizer: optax.GradientTransformation,
+    params: Params,
+    optimizer_state: optax.OptState,
+    batch: Any,
+    key: Key,
+    own: tuple[Any, ...] = (),
+) -> tuple[Array, Params, optax.OptState]:
+    """One step on one batch: (loss, params, optimiser state). Running statistics are not differentiated."""
+    trainable, statistics = tree.split_statistics(params)
+
+    def objective(trainable: Params) -> tuple[Array, Params]:
+        value, updated = loss(tree.join_statistics(trainable, statistics), batch, key, *own)
+        return value, tree.split_statistics(updated)[1]
+
+    (value, statistics), gradient = jax.value_and_grad(objective, has_aux=True)(trainable)
+    updates, optimizer_state = optimizer.update(gradient, optimizer_state, trainable)
+    return value, tree.join_statistics(optax.apply_updates(trainable, updates), statistics), optimizer_state

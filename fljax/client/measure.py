@@ -1,0 +1,109 @@
+"""Sums over each client's examples under a model: losses, and whatever else is scored example by example."""
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+import optax
+from jax import Array, lax
+
+from fljax import tree
+from fljax.client.local import batch_rows
+from fljax.client.map import map_clients, over_devices
+from fljax.data.federation import minibatch
+from fljax.types import Assigned, Batch, ClientData, Examples, Model, Params, Stacked
+
+Score = Callable[[Params, Batch], Array]
+"""``score(params, batch) -> (batch, scores)`` float32."""
+
+BATCH_SIZE = 100
+"""Examples scored at once: large enough for a matrix unit, small enough to waste little on a client's last batch."""
+
+
+def client_sums(score: Score, models: Stacked | Assigned, data: ClientData, batch_size: int = BATCH_SIZE) -> Array:
+    """Sum of ``score`` over each client's examples under the model it holds: ``(clients, scores)``.
+
+    A model that many clients hold passes over all their examples together, so no model is copied per client; personal
+    models are mapped over. Either way each example is scored once.
+    """
+    if isinstance(models, Assigned) and tree.n_rows(models.params) < data.size.shape[0]:
+        return _sums_by_row(score, models, data, batch_size)
+
+    def one(pool: Examples, index: Array, size: Array, params: Params) -> Array:
+        sums = jnp.zeros(_n_scores(score, params, pool), jnp.float32)
+
+        def step(i: Array, sums: Array) -> Array:
+            rows, weight = batch_rows(index, size, i, batch)
+            return sums + weight @ score(params, minibatch(pool, rows, weight))
+
+        return lax.fori_loop(0, -(-size // batch), step, sums)
+
+    batch = min(batch_size, data.index.shape[1])
+    return map_clients(one, data, models)
+
+
+def client_loss(model: Model, models: Stacked | Assigned, data: ClientData) -> Array:
+    """Mean cross-entropy ``F_i`` of each client's data under the model it holds, evaluation mode: ``(clients,)``.
+
+    A client without examples has loss 0.
+    """
+    sums = client_sums(cross_entropy_score(model), models, data)[:, 0]
+    return sums / jnp.maximum(data.size, 1).astype(jnp.float32)
+
+
+def cross_loss(model: Model, centers: Stacked, data: ClientData) -> Array:
+    """``F_i(theta_j)``: mean loss of every client's data under every center, ``(clients, clusters)``.
+
+    One dense pass over the data per center; neither models nor data are copied.
+    """
+    n_clients = data.size.shape[0]
+    return lax.map(lambda center: client_loss(model, tree.everyone(center, n_clients), data), centers).T
+
+
+def cross_entropy_score(model: Model) -> Score:
+    """Cross-entropy of each example, ``(batch, 1)``, in evaluation mode."""
+
+    def score(params: Params, batch: Batch) -> Array:
+        logits, _ = model.apply(params, batch.x, None)
+        return optax.softmax_cross_entropy_with_integer_labels(logits, batch.y)[:, None]
+
+    return score
+
+
+def _sums_by_row(score: Score, models: Assigned, data: ClientData, batch_size: int) -> Array:
+    """Each row's model passes over the examples of the clients that hold it, laid end to end."""
+
+    def own_clients(pool: Examples, params: Stacked, index: Array, size: Array, label: Array) -> Array:
+        def one_row(sums: Array, row: Array) -> tuple[Array, None]:
+            held = jnp.where(label == row, size, 0)
+            return sums + _dense_sums(score, tree.take(params, row), ClientData(pool, index, held), batch_size), None
+
+        n_scores = _n_scores(score, tree.take(params, jnp.int32(0)), pool)
+        rows = jnp.arange(tree.n_rows(params))
+        return lax.scan(one_row, jnp.zeros((size.shape[0], n_scores), jnp.float32), rows)[0]
+
+    return over_devices(own_clients, (data.pool, models.params), (data.index, data.size, models.label))
+
+
+def _dense_sums(score: Score, params: Params, data: ClientData, batch_size: int) -> Array:
+    """One model over all examples of ``data`` in full batches; example t belongs to the client whose run holds t."""
+    n_clients, end = data.size.shape[0], jnp.cumsum(data.size)
+    begin = end - data.size
+
+    def step(i: Array, sums: Array) -> Array:
+        place = i * batch_size + jnp.arange(batch_size)
+        counts = place < end[-1]
+        client = jnp.minimum(jnp.searchsorted(end, place, side="right"), n_clients - 1)
+        # Past the end the batch repeats its first example: nothing that is not the clients' own is ever read.
+        rows = data.index[client, place - begin[client]]
+        batch = minibatch(data.pool, jnp.where(counts, rows, rows[0]), counts.astype(jnp.float32))
+        return sums.at[client].add(jnp.where(counts[:, None], score(params, batch), 0.0))
+
+    n_scores = _n_scores(score, params, data.pool)
+    zeros = jnp.zeros((n_clients, n_scores), jnp.float32)
+    return lax.fori_loop(0, -(-end[-1] // batch_size), step, zeros)
+
+
+def _n_scores(score: Score, params: Params, pool: Examples) -> int:
+    first = minibatch(pool, jnp.zeros(1, jnp.int32), jnp.ones(1, jnp.float32))
+    return jax.eval_shape(score, params, first).shape[1]

@@ -1,0 +1,58 @@
+"""What a client minimises: a loss on a batch, and the terms that papers add to it (loss -> loss)."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import optax
+from jax import Array
+
+from fljax import tree
+from fljax.types import Batch, Key, Model, Params
+
+Loss = Callable[..., tuple[Array, Params]]
+"""``loss(params, batch, key, *own) -> (loss (), params)``.
+
+``own`` are the client's rows of `train_clients`'s ``per_client`` arguments; the parameters come back with their running
+statistics updated, where the model keeps any.
+"""
+
+
+def batch_mean(value: Array, weight: Array) -> Array:
+    """Mean of ``value`` (batch,) over the examples that count; 0 where none does."""
+    return jnp.vdot(value, weight) / jnp.maximum(weight.sum(), 1e-12)
+
+
+def cross_entropy(model: Model) -> Loss:
+    """Mean cross-entropy (natural logarithm) of the batch, in training mode."""
+
+    def loss(params: Params, batch: Batch, key: Key, *own: Any) -> tuple[Array, Params]:
+        logits, params = model.apply(params, batch.x, key)
+        per_example = optax.softmax_cross_entropy_with_integer_labels(logits, batch.y)
+        return batch_mean(per_example, batch.weight), params
+
+    return loss
+
+
+def proximal(loss: Loss, mu: Array | float) -> Loss:
+    """``loss(w) + mu/2 |w - anchor|^2`` over the trainable parameters; its gradient adds ``mu (w - anchor)``.
+
+    ``mu`` >= 0 may be traced. The anchor is the first of the client's own rows: pass it to `train_clients` as the first
+    ``per_client`` argument.
+    """
+
+    def penalised(params: Params, batch: Batch, key: Key, anchor: Params, *own: Any) -> tuple[Array, Params]:
+        value, updated = loss(params, batch, key, *own)
+        return value + mu / 2 * tree.squared_norm(tree.subtract(params, jax.lax.stop_gradient(anchor))), updated
+
+    return penalised
+
+
+def predictor(model: Model) -> Callable[[Params, Array], Array]:
+    """``(params, x) -> logits`` in evaluation mode: the `Algorithm.predict` of methods that deploy plain models."""
+
+    def predict(params: Params, x: Array) -> Array:
+        return model.apply(params, x, None)[0]
+
+    return predict

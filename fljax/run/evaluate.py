@@ -1,0 +1,73 @@
+"""The metric contract: what an accuracy means, for every method.
+
+Every client of the federation, participant or not, is tested on its own test split with the model that the method
+deploys to it. Averages over clients are ``*_macro``; averages weighted by test size are ``*_micro``.
+"""
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+import optax
+from jax import Array
+
+from fljax.client.measure import Score, client_sums
+from fljax.types import Assigned, Batch, ClientData, Metrics, Params
+
+
+Predict = Callable[[Params, Array], Array]
+
+
+def evaluate(predict: Predict, models: Assigned, data: ClientData) -> Metrics:
+    """Test metrics of the deployed ``models`` on ``data``, where ``predict(params, x)`` gives one model's logits.
+
+    Returns:
+        ``accuracy_macro``, ``accuracy_micro``, ``accuracy_p10`` (tenth percentile over clients), ``f1_macro``,
+        ``f1_micro`` (mean, and mean weighted by test size, of a client's F1 averaged over the classes that it has or is
+        told to have), ``test_loss`` (macro), all ``()``; and per client ``client_accuracy``, ``client_f1``,
+        ``client_loss``, ``(clients,)``. A client without test examples is NaN there and counts in no average.
+    """
+    sums = client_sums(_score(predict), models, data)
+    n_examples = jnp.where(data.size > 0, data.size, jnp.nan).astype(jnp.float32)
+    accuracy, loss = sums[:, 0] / n_examples, sums[:, 1] / n_examples
+    f1 = jnp.where(data.size > 0, _class_averaged_f1(*jnp.split(sums[:, 2:], 3, axis=1)), jnp.nan)
+    size = data.size.astype(jnp.float32)
+    return {
+        "accuracy_macro": jnp.nanmean(accuracy),
+        "accuracy_micro": _micro(accuracy, size),
+        "accuracy_p10": jnp.nanpercentile(accuracy, 10.0),
+        "f1_macro": jnp.nanmean(f1),
+        "f1_micro": _micro(f1, size),
+        "test_loss": jnp.nanmean(loss),
+        "client_accuracy": accuracy,
+        "client_f1": f1,
+        "client_loss": loss,
+    }
+
+
+def _score(predict: Predict) -> Score:
+    """Per example: hit, loss, and one-hot rows of (class hit, class predicted, class true)."""
+
+    def score(params: Params, batch: Batch) -> Array:
+        logits = predict(params, batch.x)
+        told, n_classes = jnp.argmax(logits, axis=-1), logits.shape[-1]
+        hit = (told == batch.y).astype(jnp.float32)
+        loss = optax.softmax_cross_entropy_with_integer_labels(logits, batch.y)
+        predicted, true = jax.nn.one_hot(told, n_classes), jax.nn.one_hot(batch.y, n_classes)
+        return jnp.concatenate([hit[:, None], loss[:, None], true * hit[:, None], predicted, true], axis=1)
+
+    return score
+
+
+def _class_averaged_f1(hit: Array, predicted: Array, true: Array) -> Array:
+    """Mean over a client's classes of 2 hit / (predicted + true): ``(clients, classes)`` counts to ``(clients,)``.
+
+    Classes that the client neither has nor is told are left out, as scikit-learn does.
+    """
+    present = predicted + true > 0
+    f1 = jnp.where(present, 2 * hit / jnp.where(present, predicted + true, 1.0), 0.0)
+    return f1.sum(axis=1) / jnp.maximum(present.sum(axis=1), 1).astype(jnp.float32)
+
+
+def _micro(value: Array, size: Array) -> Array:
+    return jnp.where(size > 0, value * size, 0.0).sum() / size.sum()

@@ -1,0 +1,152 @@
+"""A run as a `lax.scan` over rounds: pure, so that it can be compiled, swept, differentiated and resumed."""
+
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array, lax
+
+from fljax import tree
+from fljax.run.evaluate import evaluate
+from fljax.run.participation import cohort_size, sample_cohort
+from fljax.server.agreement import adjusted_rand
+from fljax.types import Algorithm, Cohort, Federation, Key, Metrics, State
+
+
+class Keys(NamedTuple):
+    """One run key, split by use."""
+
+    init: Key
+    cohort: Key  # who takes part, and what the participants draw
+    server: Key
+    deploy: Key
+
+
+def simulate(
+    algorithm: Algorithm,
+    hyper: NamedTuple,
+    federation: Federation,
+    key: Key,
+    n_rounds: int,
+    *,
+    participation: float = 1.0,
+    evaluate_every: int = 1,
+    dropout: float | None = None,
+) -> tuple[State, Metrics]:
+    """Runs ``algorithm`` for ``n_rounds`` rounds, compiled as one program.
+
+    Args:
+        algorithm: from `fljax.algorithms`.
+        hyper: the algorithm's numbers; new values do not recompile.
+        federation: the clients and their data.
+        key: everything random comes from it.
+        n_rounds: rounds to run.
+        participation: share of the clients in each round, in (0, 1].
+        evaluate_every: test after every so many rounds, and always after the last.
+        dropout: probability that a participant drops out of a round; None: nobody does.
+
+    Returns:
+        The final state, and the metrics with a leading axis over rounds: the algorithm's own (a participant's value is
+        at its place among the participants in order of client id, see ``ids``), and those of
+        `fljax.run.evaluate.evaluate`, NaN in rounds that were not evaluated.
+
+    Raises:
+        ValueError: a number is out of its range.
+    """
+    check_run(n_rounds, evaluate_every, dropout)
+    size = cohort_size(participation, federation.train.size.shape[0])
+    return _simulate(algorithm, size, n_rounds, evaluate_every, as_traced(hyper), federation, key, dropout)
+
+
+@partial(jax.jit, static_argnums=(0, 1, 2, 3))
+def _simulate(
+    algorithm: Algorithm,
+    size: int,
+    n_rounds: int,
+    evaluate_every: int,
+    hyper: Any,
+    federation: Federation,
+    key: Key,
+    dropout: Array | None,
+) -> tuple[State, Metrics]:
+    keys = split_key(key)
+    state = algorithm.init(keys.init, hyper, federation.train)
+
+    def one_round(state: State, round: Array) -> tuple[State, Metrics]:
+        return run_round(algorithm, size, hyper, federation, keys, dropout, state, round)
+
+    def tested(state: State, round: Array) -> tuple[State, Metrics]:
+        state, metrics = one_round(state, round)
+        return state, metrics | test_round(algorithm, hyper, federation, keys, state, due[round])
+
+    due = is_due(jnp.arange(n_rounds), evaluate_every, n_rounds)
+    return lax.scan(tested, state, jnp.arange(n_rounds, dtype=jnp.int32))
+
+
+def run_round(
+    algorithm: Algorithm,
+    size: int,
+    hyper: Any,
+    federation: Federation,
+    keys: Keys,
+    dropout: Array | None,
+    state: State,
+    round: Array,
+) -> tuple[State, Metrics]:
+    """One round: sample the cohort, gather its rows of the client state, run, put the rows of active clients back."""
+    cohort = sample_cohort(keys.cohort, round, federation, size, dropout)
+    rows = tree.take(state.clients, cohort.ids)
+    key = jax.random.fold_in(keys.server, round)
+    new, metrics = algorithm.round(key, hyper, State(state.server, rows), cohort)
+    rows = tree.where(cohort.active, new.clients, rows)
+    clients = tree.put(state.clients, cohort.ids, rows)
+    return State(new.server, clients), _round_metrics(metrics, cohort, federation)
+
+
+def test_round(
+    algorithm: Algorithm, hyper: Any, federation: Federation, keys: Keys, state: State, due: Array
+) -> Metrics:
+    """The deployed models' test metrics where ``due``, else NaN."""
+
+    def test(state: State) -> Metrics:
+        return evaluate(algorithm.predict, algorithm.deploy(keys.deploy, hyper, state, federation.train), federation.test)
+
+    def skip(state: State) -> Metrics:
+        return jax.tree.map(lambda leaf: jnp.full(leaf.shape, jnp.nan, leaf.dtype), jax.eval_shape(test, state))
+
+    return lax.cond(due, test, skip, state)
+
+
+def is_due(round: Array, evaluate_every: int | Array, n_rounds: int | Array) -> Array:
+    """Whether a round is tested: every ``evaluate_every``-th, and the last."""
+    return ((round + 1) % evaluate_every == 0) | (round + 1 == n_rounds)
+
+
+def split_key(key: Key) -> Keys:
+    """The run's key split by use. Round r folds r into a use's key, so a run in chunks equals a whole one."""
+    return Keys(*jax.random.split(key, 4))
+
+
+def as_traced(hyper: Any) -> Any:
+    """Every number as a strong float32 array: `int`, `float` and NumPy scalars share one compilation."""
+    return jax.tree.map(lambda value: jnp.asarray(value, jnp.float32), hyper)
+
+
+def check_run(n_rounds: int, evaluate_every: int, dropout: float | None) -> None:
+    """Raises ValueError where a run's number is out of its range."""
+    if n_rounds < 1:
+        raise ValueError(f"n_rounds={n_rounds} is not positive; choose n_rounds >= 1")
+    if evaluate_every < 1:
+        raise ValueError(f"evaluate_every={evaluate_every} is not positive; choose evaluate_every >= 1")
+    if dropout is not None and not 0 <= dropout < 1:
+        raise ValueError(f"dropout={dropout} is not a probability below 1; choose 0 <= dropout < 1")
+
+
+def _round_metrics(metrics: Metrics, cohort: Cohort, federation: Federation) -> Metrics:
+    """Adds the participants' ids and, where the true groups are known, the labels' agreement with them."""
+    metrics = metrics | {"ids": cohort.ids, "active": cohort.active}
+    if federation.group is not None and "label" in metrics:
+        metrics["ari"] = adjusted_rand(metrics["label"], federation.group[cohort.ids])
+    order = jnp.argsort(cohort.ids)
+    return {name: value if value.ndim == 0 else value[order] for name, value in metrics.items()}
