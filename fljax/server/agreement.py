@@ -1,0 +1,245 @@
+"""How far two ways of telling clients apart agree: with each other, with the truth, with the distances themselves."""
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import optax
+from jax import Array
+from jax.ops import segment_max, segment_sum
+
+from fljax.server.labels import check_vector, everyone, rank
+
+MOST_CLIENTS = 46_340
+"""The largest n whose n² fits the int32 in which pairs are counted exactly."""
+
+
+def _ranked(a: Array, b: Array, where: Array | None) -> tuple[Array, Array, Array]:
+    """Both labellings as values 0..n-1 (n where masked), and the mask."""
+    n = a.shape[0]
+    check_vector("the second labelling", b, n, "the first")
+    if n > MOST_CLIENTS:
+        raise ValueError(f"{n} clients; the counts of pairs are exact in int32 up to {MOST_CLIENTS}")
+    mask = everyone(n, where, "the labels")
+    return rank(a, mask), rank(b, mask), mask
+
+
+def _contingency(a: Array, b: Array, mask: Array) -> tuple[Array, Array, Array]:
+    """The non-empty cells of the contingency table, at most n: (a's value, b's value, count), count 0 past the last.
+
+    A full table would be n x n; sorting the pairs finds its non-empty cells in O(n log n).
+    """
+    n = a.shape[0]
+    cell = rank(a * n + b, mask)  # masked entries: a = b = n, their code may wrap and is not looked at
+    count = segment_sum(mask.astype(jnp.int32), cell, n)
+    row = jnp.zeros(n, jnp.int32).at[cell].set(a, mode="drop")
+    column = jnp.zeros(n, jnp.int32).at[cell].set(b, mode="drop")
+    return row, column, count
+
+
+def _sizes(value: Array, mask: Array) -> Array:
+    return segment_sum(mask.astype(jnp.int32), value, value.shape[0])
+
+
+@jax.jit
+def adjusted_rand(a: Array, b: Array, where: Array | None = None) -> Array:
+    r"""Adjusted Rand index of two labellings.
+
+    With pairs of clients counted as together in both (tp), in ``b`` only (fp), in ``a`` only (fn) or in neither (tn),
+
+    .. math:: ARI = \frac{2 (tp \cdot tn - fn \cdot fp)}{(tp + fn)(fn + tn) + (tp + fp)(fp + tn)}.
+
+    Args:
+        a: (n,) integers, any values; -1 (noise) is a label like any other, as in scikit-learn.
+        b: (n,) integers.
+        where: (n,) bool, the clients that count; None: all.
+
+    Returns:
+        () float32 in [-0.5, 1]; 1 for equal partitions, one client or none included; 0 expected by chance.
+
+    Raises:
+        ValueError: shapes differ, or more than 46,340 clients.
+
+    Source: Hubert and Arabie, Comparing partitions, Journal of Classification 1985.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from fljax.server import adjusted_rand
+        >>> found, truth = jnp.array([1, 1, 0, 0]), jnp.array([0, 0, 1, 2])
+        >>> round(float(adjusted_rand(found, truth)), 4)
+        0.5714
+    """
+    a, b, mask = _ranked(a, b, where)
+    n = mask.sum(dtype=jnp.int32)
+
+    def pairs(count: Array) -> Array:
+        return (count * (count - 1) // 2).sum(dtype=jnp.int32)
+
+    together = pairs(_contingency(a, b, mask)[2])
+    in_a, in_b, everything = pairs(_sizes(a, mask)), pairs(_sizes(b, mask)), n * (n - 1) // 2
+    tp, fn, fp = together, in_a - together, in_b - together
+    tn = everything - in_a - fp  # integers until here: the differences below keep all their digits
+    tp, fn, fp, tn = (x.astype(jnp.float32) for x in (tp, fn, fp, tn))
+    equal = (fn == 0) & (fp == 0)
+    score = 2 * (tp * tn - fn * fp) / jnp.where(equal, 1, (tp + fn) * (fn + tn) + (tp + fp) * (fp + tn))
+    return jnp.where(equal, 1, score)
+
+
+def _entropy(count: Array, n: Array) -> Array:
+    """-Σ p log p of counts that sum to n; ``log1p`` of an exact difference, so that p near 1 keeps its digits."""
+    share = count / jnp.maximum(n, 1)
+    log = jnp.log1p(jnp.where(count > 0, count - n, 0) / jnp.maximum(n, 1))
+    return -(share * log).sum()
+
+
+@jax.jit
+def normalized_mutual_info(a: Array, b: Array, where: Array | None = None) -> Array:
+    r"""Normalised mutual information, :math:`I(a, b) / \tfrac12 (H(a) + H(b))`.
+
+    Args:
+        a: (n,) integers, any values; -1 (noise) is a label like any other, as in scikit-learn.
+        b: (n,) integers.
+        where: (n,) bool, the clients that count; None: all.
+
+    Returns:
+        () float32 in [0, 1]; 1 for equal partitions, also when both have one cluster or no client counts.
+
+    Raises:
+        ValueError: shapes differ, or more than 46,340 clients.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from fljax.server import normalized_mutual_info
+        >>> found, truth = jnp.array([1, 1, 0, 0]), jnp.array([0, 0, 1, 2])
+        >>> round(float(normalized_mutual_info(found, truth)), 4)
+        0.8
+    """
+    a, b, mask = _ranked(a, b, where)
+    n = mask.sum(dtype=jnp.int32)
+    size_a, size_b = _sizes(a, mask), _sizes(b, mask)
+    row, column, count = _contingency(a, b, mask)
+    chance = size_a[row] * size_b[column]  # n times the count expected of independent labellings
+    surplus = jnp.where(count > 0, count * n - chance, 0)
+    log = jnp.log1p(surplus / jnp.maximum(chance, 1))
+    information = (count / jnp.maximum(n, 1) * log).sum()
+    entropy = (_entropy(size_a, n) + _entropy(size_b, n)) / 2
+    trivial = entropy <= 0  # one cluster in both
+    return jnp.where(trivial, 1, jnp.clip(information / jnp.where(trivial, 1, entropy), 0, 1))
+
+
+@jax.jit
+def purity(label: Array, group: Array, where: Array | None = None) -> Array:
+    r"""Share of clients that belong to their cluster's most frequent true group.
+
+    :math:`\frac1n \sum_k \max_g |\{i : label_i = k, group_i = g\}|`. It is 1 for singletons: read it beside the number
+    of clusters.
+
+    Args:
+        label: (n,) integers, the clusters found; -1 (noise) counts as one cluster.
+        group: (n,) integers, the true groups.
+        where: (n,) bool, the clients that count; None: all.
+
+    Returns:
+        () float32 in (0, 1]; 1 when no client counts.
+
+    Raises:
+        ValueError: shapes differ, or more than 46,340 clients.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from fljax.server import purity
+        >>> label, group = jnp.array([0, 0, 0, 1]), jnp.array([5, 5, 6, 6])
+        >>> float(purity(label, group))
+        0.75
+    """
+    a, b, mask = _ranked(label, group, where)
+    n = mask.sum(dtype=jnp.int32)
+    row, _, count = _contingency(a, b, mask)
+    largest = segment_max(count, row, a.shape[0])  # an empty cluster's maximum is the lowest int32
+    return jnp.where(n > 0, jnp.maximum(largest, 0).sum(dtype=jnp.int32) / jnp.maximum(n, 1), 1)
+
+
+@jax.jit
+def n_clusters(label: Array, where: Array | None = None) -> Array:
+    """Number of distinct clusters.
+
+    Args:
+        label: (n,) integers; negative: noise, which is no cluster.
+        where: (n,) bool, the clients that count; None: all.
+
+    Returns:
+        () int32.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from fljax.server import n_clusters
+        >>> label = jnp.array([4, -1, 4, 9])
+        >>> int(n_clusters(label))
+        2
+    """
+    member = everyone(label.shape[0], where, "label") & (label >= 0)
+    return (_sizes(rank(label, member), member) > 0).sum(dtype=jnp.int32)
+
+
+@jax.jit
+def raw_churn(before: Array, after: Array, where: Array | None = None) -> Array:
+    """Share of clients whose label changed, names taken at their word.
+
+    Right for methods whose clusters keep their identity from round to round (a slot with its own model); a mere
+    renaming counts as change, see `churn`.
+
+    Args:
+        before: (n,) integers.
+        after: (n,) integers.
+        where: (n,) bool, the clients that count; None: all.
+
+    Returns:
+        () float32 in [0, 1]; 0 when no client counts.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from fljax.server import raw_churn
+        >>> before, after = jnp.array([0, 0, 1, 1]), jnp.array([1, 1, 0, 1])
+        >>> float(raw_churn(before, after))
+        0.75
+    """
+    check_vector("after", after, before.shape[0], "before")
+    mask = everyone(before.shape[0], where, "before")
+    return ((before != after) & mask).sum(dtype=jnp.int32) / jnp.maximum(mask.sum(dtype=jnp.int32), 1)
+
+
+@partial(jax.jit, static_argnames="most_clusters")
+def churn(before: Array, after: Array, where: Array | None = None, *, most_clusters: int | None = None) -> Array:
+    """Share of clients that changed cluster under the kindest renaming of the clusters.
+
+    ``1 - (most clients that a one-to-one renaming of before's clusters leaves in place) / n``, the best renaming found
+    by the Hungarian method. Clusters that appear or vanish have no partner, so their clients count as moved.
+
+    Args:
+        before: (n,) integers; -1 (noise) is a cluster like any other.
+        after: (n,) integers.
+        where: (n,) bool, the clients that count; None: all.
+        most_clusters: static bound on the distinct labels of each, which sets the cost, O(most_clusters³) at worst;
+            None: n. The clients of clusters past the bound count as moved.
+
+    Returns:
+        () float32 in [0, 1); 0 for equal partitions, or when no client counts.
+
+    Raises:
+        ValueError: shapes differ, more than 46,340 clients, or ``most_clusters < 1``.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from fljax.server import churn
+        >>> before, after = jnp.array([0, 0, 1, 1]), jnp.array([1, 1, 0, 1])
+        >>> float(churn(before, after))
+        0.25
+    """
+    size = before.shape[0] if most_clusters is None else most_clusters
+    if size < 1:
+        raise ValueError(f"most_clusters is {size}; expected at least 1")
+    a, b, mask = _ranked(before, after, where)
+    table = jnp.zeros((size, size), jnp.float32).at[a, b].add(mask.astype(jnp.float32), mode="drop")
+    kept = table[optax.assignment.hungarian_algorithm(-table)].sum()
+    n = mask.sum(dtype=jnp.int32)
+    return jnp.where(n > 0, 1 - kept / jnp.maximum(n, 1), 0)

@@ -1,0 +1,96 @@
+"""What a label means: clusters numbered by their lowest-index member, -1 for clients in no cluster."""
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+
+def check_vector(name: str, value: Array, n: int, against: str) -> None:
+    """Raise ValueError unless ``value`` has shape ``(n,)``, the length of ``against``."""
+    if value.shape != (n,):
+        raise ValueError(f"{name} has shape {value.shape}; expected ({n},), one entry per row of {against}")
+
+
+def check_square(name: str, value: Array) -> int:
+    """The n of an ``(n, n)`` matrix with n >= 1; ValueError for any other shape."""
+    if value.ndim != 2 or value.shape[0] != value.shape[1] or value.shape[0] == 0:
+        raise ValueError(f"{name} has shape {value.shape}; expected (n, n) with n >= 1")
+    return value.shape[0]
+
+
+def everyone(n: int, where: Array | None, against: str) -> Array:
+    """``where`` as a checked (n,) bool mask; None means all True."""
+    if where is None:
+        return jnp.ones(n, bool)
+    check_vector("where", where, n, against)
+    return where.astype(bool)
+
+
+def rank(label: Array, where: Array) -> Array:
+    """Distinct values of ``label`` numbered by first appearance, at the cost of a sort.
+
+    Args:
+        label: (n,) integers, any values; negative ones are values like any other.
+        where: (n,) bool, the entries that count.
+
+    Returns:
+        (n,) int32 in 0..n-1, or n where ``where`` is False: an index that scatters and segment sums drop.
+    """
+    n = label.shape[0]
+    position = jnp.arange(n, dtype=jnp.int32)
+    order = jnp.lexsort((label, ~where)).astype(jnp.int32)  # stable: equal labels stay in the order of their index
+    ordered = label[order]
+    starts = jnp.concatenate([jnp.ones(1, bool), ordered[1:] != ordered[:-1]])
+    start = jax.lax.cummax(jnp.where(starts, position, 0))
+    first = jnp.zeros(n, jnp.int32).at[order].set(order[start])  # the lowest-index entry with the same label
+    number = jnp.cumsum((first == position) & where, dtype=jnp.int32) - 1
+    return jnp.where(where, number[first], n)
+
+
+@jax.jit
+def canonical(label: Array, where: Array | None = None) -> Array:
+    """Clusters renumbered in order of their lowest-index member.
+
+    The cluster of the lowest-index clustered client becomes 0, the next new cluster 1, and so on, so that two
+    labellings describe the same partition exactly when their canonical forms are equal.
+
+    Args:
+        label: (n,) integers, any values; a negative one means "in no cluster" (noise).
+        where: (n,) bool, the clients that count; None: all.
+
+    Returns:
+        (n,) int32; -1 for noise and where ``where`` is False.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from fljax.server import canonical
+        >>> label = jnp.array([7, 3, -1, 7, 5])
+        >>> canonical(label).tolist()
+        [0, 1, -1, 0, 2]
+    """
+    member = everyone(label.shape[0], where, "label") & (label >= 0)
+    return jnp.where(member, rank(label, member), -1)
+
+
+@jax.jit
+def noise_to_singletons(label: Array, where: Array | None = None) -> Array:
+    """Every noise client as a cluster of its own.
+
+    Args:
+        label: (n,) integers; negative: noise.
+        where: (n,) bool, the clients that count; None: all.
+
+    Returns:
+        (n,) int32, canonical; -1 only where ``where`` is False.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from fljax.server import noise_to_singletons
+        >>> label = jnp.array([-1, 0, 0, -1])
+        >>> noise_to_singletons(label).tolist()
+        [0, 1, 1, 2]
+    """
+    n = label.shape[0]
+    member = everyone(n, where, "label")
+    grouped = rank(label, member & (label >= 0))
+    return canonical(jnp.where(label >= 0, grouped, n + jnp.arange(n, dtype=jnp.int32)), member)

@@ -1,0 +1,164 @@
+"""How well a matrix of distances tells groups of clients apart, and how alike two such matrices are."""
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+from jax.ops import segment_sum
+
+from fljax.server.labels import check_square, check_vector, everyone, rank
+
+
+@jax.jit
+def separation_gap(similarity: Array, group: Array, where: Array | None = None) -> Array:
+    r"""Gap of a similarity matrix, :math:`\alpha^{intra}_{min} - \alpha^{cross}_{max}`.
+
+    The smallest similarity of two clients of the same true group less the largest of two clients of different groups:
+    positive exactly when some threshold on the similarity separates all groups. For distances use `distance_gap`.
+
+    Args:
+        similarity: (n, n), larger is more alike, symmetric; the diagonal is not looked at.
+        group: (n,) integers, the true groups.
+        where: (n,) bool, the clients that count; None: all.
+
+    Returns:
+        () of the matrix's dtype; +inf where a kind of pair is missing (one group, or all groups of one client).
+        Differentiable in ``similarity``.
+
+    Raises:
+        ValueError: the matrix is not square, or lengths differ.
+
+    Source: Sattler et al., Clustered Federated Learning, 2020; Yuan et al., LayerCFL, Cybersecurity 2023 (Gap 1).
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from fljax.server import separation_gap
+        >>> similarity = jnp.array([[1.0, 0.75, 0.25], [0.75, 1.0, -0.5], [0.25, -0.5, 1.0]])
+        >>> float(separation_gap(similarity, jnp.array([0, 0, 1])))
+        0.5
+    """
+    n = check_square("similarity", similarity)
+    check_vector("group", group, n, "similarity")
+    mask = everyone(n, where, "similarity")
+    pair = mask[:, None] & mask[None, :] & ~jnp.eye(n, dtype=bool)
+    same = group[:, None] == group[None, :]
+    intra = jnp.where(pair & same, similarity, jnp.inf).min()
+    cross = jnp.where(pair & ~same, similarity, -jnp.inf).max()
+    return intra - cross
+
+
+@jax.jit
+def distance_gap(distance: Array, group: Array, where: Array | None = None) -> Array:
+    r"""Gap of a distance matrix, :math:`d^{cross}_{min} - d^{intra}_{max}`: `separation_gap` of ``-distance``.
+
+    Args:
+        distance: (n, n), smaller is more alike, symmetric; the diagonal is not looked at.
+        group: (n,) integers, the true groups.
+        where: (n,) bool, the clients that count; None: all.
+
+    Returns:
+        () of the matrix's dtype; positive exactly when a threshold separates all groups, +inf where a kind of pair is
+        missing. Differentiable in ``distance``.
+
+    Raises:
+        ValueError: the matrix is not square, or lengths differ.
+
+    Source: Yuan et al., LayerCFL, Cybersecurity 2023 (Gap 2).
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from fljax.server import distance_gap
+        >>> distance = jnp.array([[0.0, 1.0, 4.0], [1.0, 0.0, 3.0], [4.0, 3.0, 0.0]])
+        >>> float(distance_gap(distance, jnp.array([0, 0, 1])))
+        2.0
+    """
+    return separation_gap(-distance, group, where)
+
+
+@jax.jit
+def silhouette(distance: Array, label: Array, where: Array | None = None) -> Array:
+    r"""Mean silhouette of a labelling on a distance matrix.
+
+    Of a client with mean distance :math:`a` to its own cluster (itself left out) and :math:`b` to the nearest other
+    cluster it is :math:`(b - a) / \max(a, b)`; 0 for the only member of a cluster and where both are 0.
+
+    Args:
+        distance: (n, n) with a zero diagonal.
+        label: (n,) integers; -1 (noise) is a cluster like any other, as in scikit-learn: leave it out by ``where``.
+        where: (n,) bool, the clients that count; None: all.
+
+    Returns:
+        () in [-1, 1]; 0 where it is undefined, that is for fewer than two clusters. Differentiable in ``distance``.
+
+    Raises:
+        ValueError: the matrix is not square, or lengths differ.
+
+    Source: Rousseeuw, Silhouettes, Journal of Computational and Applied Mathematics 1987.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from fljax.server import silhouette
+        >>> place = jnp.array([0.0, 1.0, 8.0, 9.0])
+        >>> distance = jnp.abs(place[:, None] - place[None, :])
+        >>> round(float(silhouette(distance, jnp.array([0, 0, 1, 1]))), 4)
+        0.8745
+    """
+    n = check_square("distance", distance)
+    check_vector("label", label, n, "distance")
+    mask = everyone(n, where, "distance")
+    own = rank(label, mask)
+    size = segment_sum(mask.astype(distance.dtype), own, n)
+    clean = jnp.where(mask[:, None] & mask[None, :], distance, 0)
+    total = segment_sum(clean.T, own, n).T  # (n, clusters): sum of distances to each cluster
+    client = jnp.arange(n)
+    inside = total[client, own] / jnp.maximum(size[own] - 1, 1)
+    other = (size > 0)[None, :] & (jnp.arange(n)[None, :] != own[:, None])
+    outside = jnp.where(other, total / jnp.maximum(size, 1)[None, :], jnp.inf).min(axis=1)
+    larger = jnp.maximum(inside, outside)
+    defined = mask & (size[own] > 1) & jnp.isfinite(outside) & (larger > 0)
+    score = jnp.where(defined, (outside - inside) / jnp.where(defined, larger, 1), 0)
+    return score.sum() / jnp.maximum(mask.sum(), 1).astype(distance.dtype)
+
+
+@jax.jit
+def pairwise_correlation(a: Array, b: Array, where: Array | None = None) -> Array:
+    """Pearson correlation of two pairwise matrices over their upper triangles: do two measures see the same structure?
+
+    Args:
+        a: (n, n), symmetric; the diagonal is not looked at.
+        b: (n, n), symmetric; it may be on any scale, as a correlation is.
+        where: (n,) bool, the clients that count; None: all.
+
+    Returns:
+        () in [-1, 1]; 0 where it is undefined: one matrix is constant, or there are fewer than two pairs.
+        Differentiable in both.
+
+    Raises:
+        ValueError: a matrix is not square, or lengths differ.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from fljax.server import pairwise_correlation
+        >>> place = jnp.array([0.0, 1.0, 5.0, 9.0])
+        >>> distance = jnp.abs(place[:, None] - place[None, :])
+        >>> round(float(pairwise_correlation(distance, 3.0 - distance)), 4)
+        -1.0
+    """
+    n = check_square("a", a)
+    if b.shape != a.shape:
+        raise ValueError(f"b has shape {b.shape}; expected {a.shape}, the shape of a")
+    mask = everyone(n, where, "a")
+    pair = jnp.triu(mask[:, None] & mask[None, :], k=1)
+    count = jnp.maximum(pair.sum(), 1)
+
+    def centred(x: Array) -> Array:
+        lowest = jnp.where(pair, x, jnp.inf).min()
+        shifted = jnp.where(pair, x - lowest, 0)  # exactly 0 for a constant matrix, whatever its mean rounds to
+        return jnp.where(pair, shifted - shifted.sum() / count.astype(x.dtype), 0)
+
+    def unit(x: Array) -> Array:
+        largest = jnp.abs(x).max()
+        scaled = x / jnp.where(largest > 0, largest, 1)  # squares of tiny distances must not underflow
+        norm2 = (scaled * scaled).sum()
+        return scaled * jax.lax.rsqrt(jnp.where(norm2 > 0, norm2, 1))
+
+    return jnp.clip((unit(centred(a)) * unit(centred(b))).sum(), -1, 1)
