@@ -1,1 +1,34 @@
-""""""
+"""Networks as pure functions: `MODELS` maps a name to a function that makes a `Model`."""
+
+from collections.abc import Callable
+
+from fljax.models.cnn import cnn, fedcr_cnn, femnist_cnn, mnist_cnn
+from fljax.models.conv import conv
+from fljax.models.lenet import lenet
+from fljax.models.linen import from_linen
+from fljax.models.mlp import logistic_regression, mlp
+from fljax.types import Model
+
+MODELS: dict[str, Callable[..., Model]] = {
+    "cnn": cnn,
+    "fedcr_cnn": fedcr_cnn,
+    "femnist_cnn": femnist_cnn,
+    "lenet": lenet,
+    "logistic_regression": logistic_regression,
+    "mlp": mlp,
+    "mnist_cnn": mnist_cnn,
+}
+"""Models by name. Each takes ``input_shape`` and ``n_classes`` among its keyword arguments."""
+
+__all__ = [
+    "MODELS",
+    "cnn",
+    "conv",
+    "fedcr_cnn",
+    "femnist_cnn",
+    "from_linen",
+    "lenet",
+    "logistic_regression",
+    "mlp",
+    "mnist_cnn",
+]

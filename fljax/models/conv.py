@@ -1,0 +1,80 @@
+"""A convolution that stays fast when its weights carry a client axis and inside loops.
+
+XLA's CPU backend runs a convolution at full speed inside a loop only if it is written NHWC x HWIO -> NHWC, and JAX's
+own gradient of a convolution is not; a ``vmap`` over the weights makes a grouped convolution, slow as well. Here the
+forward pass and both gradients are each written in the fast layout, and their batching rules loop over the clients
+on a CPU and multiply matrices on other devices. The three maps are bilinear and each other's gradients, so reverse-mode
+derivatives of any order work.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import cache, partial
+
+import jax
+from jax import Array, lax
+from jax.custom_batching import custom_vmap
+
+from fljax.models.conv_forms import Window, forms
+
+
+def conv(x: Array, kernel: Array, strides: int | Sequence[int] = 1, padding: str | Sequence[tuple[int, int]] = "SAME"):
+    """2-D convolution, equal to ``lax.conv_general_dilated`` in NHWC, HWIO.
+
+    ``out[b, h, w, o] = sum_ijc x[b, s h + i - pad, s w + j - pad, c] kernel[i, j, c, o]``
+
+    Args:
+        x: (batch, height, width, channels).
+        kernel: (kernel height, kernel width, channels, out channels), of x's dtype.
+        strides: one for both axes, or (vertical, horizontal).
+        padding: "SAME", "VALID", or ((top, bottom), (left, right)), each >= 0.
+
+    Returns:
+        (batch, out height, out width, out channels).
+
+    Raises:
+        ValueError: the channels of x and kernel differ, or a padding or stride is not allowed.
+    """
+    return _ops(Window.of(x.shape, kernel.shape, strides, padding))[0](x, kernel)
+
+
+@cache
+def _ops(window: Window) -> tuple[Callable, Callable, Callable]:
+    """(conv(x, w), input_gradient(w, g), weight_gradient(g, x)) of one window: each the others' transpose."""
+    maps = [_over_clients(*pair) for pair in forms(window)]
+    forward, input_gradient, weight_gradient = (_bilinear(maps, turn) for turn in range(3))
+    return forward, input_gradient, weight_gradient
+
+
+def _bilinear(maps: list[Callable], turn: int) -> Callable:
+    """The map number `turn` of the cycle, whose gradients are the two after it."""
+    op = jax.custom_vjp(lambda a, b: maps[turn](a, b))
+
+    def forward(a, b):
+        return op(a, b), (a, b)
+
+    def backward(residuals, ct):
+        # The cycle x -> w -> g: map 0 is (x, w) -> g, map 1 is (w, g) -> x, map 2 is (g, x) -> w.
+        a, b = residuals
+        return _bilinear(maps, (turn + 1) % 3)(b, ct), _bilinear(maps, (turn + 2) % 3)(ct, a)
+
+    op.defvjp(forward, backward)
+    return op
+
+
+def _over_clients(direct: Callable, stacked: Callable) -> Callable:
+    """`direct` with a batching rule: a loop over it on a CPU, a ``vmap`` of the form `stacked` elsewhere."""
+    op = custom_vmap(direct)
+
+    @op.def_vmap
+    def _(axis_size, in_batched, a, b):  # pyright: ignore[reportUnusedFunction]
+        if jax.default_backend() != "cpu":
+            axes = tuple(0 if batched else None for batched in in_batched)
+            return jax.vmap(stacked, axes)(a, b), True
+        return lax.map(partial(_row, op, in_batched, a, b), jax.numpy.arange(axis_size)), True
+
+    return op
+
+
+def _row(op: Callable, in_batched: list[bool], a: Array, b: Array, i: Array) -> Array:
+    """`op` of row i of the operands that have rows."""
+    return op(*(operand[i] if batched else operand for operand, batched in zip((a, b), in_batched, strict=True)))

@@ -1,0 +1,147 @@
+"""The convolution and its two gradients, each written in the ways that run fast somewhere.
+
+Every map is of one `Window`. Canonical forms are convolutions NHWC x HWIO -> NHWC (fast on a CPU, in loops too);
+matrix forms are columns times a matrix (fast on a GPU under a client axis, because they become batched products).
+"""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import jax.numpy as jnp
+from jax import Array, lax
+
+
+class Window(NamedTuple):
+    """The static shape of a convolution; every pair is (vertical, horizontal)."""
+
+    size: tuple[int, int]  # of the input image
+    kernel: tuple[int, int]
+    strides: tuple[int, int]
+    padding: tuple[tuple[int, int], tuple[int, int]]
+
+    @classmethod
+    def of(cls, x: Sequence[int], kernel: Sequence[int], strides, padding) -> "Window":
+        """The window of a convolution of shapes `x` and `kernel`; checks what the user gave."""
+        strides = (strides, strides) if isinstance(strides, int) else tuple(strides)
+        if len(x) != 4 or len(kernel) != 4 or x[3] != kernel[2]:
+            raise ValueError(f"x has shape {x} and kernel {kernel}: want (b, h, w, c) and (kh, kw, c, o), equal c")
+        if min(strides) < 1:
+            raise ValueError(f"strides={strides}: each must be at least 1")
+        pads = lax.padtype_to_pads(x[1:3], kernel[:2], strides, padding) if isinstance(padding, str) else padding
+        pads = ((int(pads[0][0]), int(pads[0][1])), (int(pads[1][0]), int(pads[1][1])))
+        if min(map(min, pads)) < 0:
+            raise ValueError(f"padding={padding}: each side must be at least 0")
+        return cls((x[1], x[2]), (kernel[0], kernel[1]), strides, pads)
+
+    @property
+    def out(self) -> tuple[int, int]:
+        """Size of the output image."""
+        h, w = (
+            (n + lo + hi - k) // s + 1
+            for n, k, s, (lo, hi) in zip(self.size, self.kernel, self.strides, self.padding, strict=True)
+        )
+        return h, w
+
+    @property
+    def back(self) -> tuple[tuple[int, int], tuple[int, int]]:
+        """Padding of the dilated output gradient that makes the input gradient a convolution; may be negative."""
+        top, left = (
+            (k - 1 - lo, n + lo - (out - 1) * s - 1)
+            for n, k, s, (lo, _), out in zip(self.size, self.kernel, self.strides, self.padding, self.out, strict=True)
+        )
+        return top, left
+
+
+def forms(window: Window) -> list[tuple[Callable, Callable]]:
+    """(canonical, matrix) forms of ``(x, w) -> g``, ``(w, g) -> x`` and ``(g, x) -> w``."""
+    return [
+        (
+            lambda x, w: _convolve(x, w, window.padding, strides=window.strides),
+            lambda x, w: _forward_matrix(window, x, w),
+        ),
+        (lambda w, g: _input_gradient(window, w, g), lambda w, g: _input_gradient_matrix(window, w, g)),
+        (lambda g, x: _weight_gradient(window, g, x), lambda g, x: _weight_gradient_matrix(window, g, x)),
+    ]
+
+
+def _convolve(x, w, padding, strides=(1, 1), lhs_dilation=None) -> Array:
+    return lax.conv_general_dilated(
+        x, w, strides, padding, lhs_dilation=lhs_dilation, dimension_numbers=("NHWC", "HWIO", "NHWC")
+    )
+
+
+def _dilated(window: Window, g: Array) -> Array:
+    """Output gradient with strides - 1 zeros between its rows and columns, padded (or cut) by `window.back`."""
+    (top, bottom), (left, right) = window.back
+    sv, sh = window.strides
+    return lax.pad(g, jnp.zeros((), g.dtype), ((0, 0, 0), (top, bottom, sv - 1), (left, right, sh - 1), (0, 0, 0)))
+
+
+def _turned(w: Array) -> Array:
+    """Kernel turned by half a turn, with its channels exchanged."""
+    return w[::-1, ::-1].transpose(0, 1, 3, 2)
+
+
+def _input_gradient(window: Window, w: Array, g: Array) -> Array:
+    if window.strides == (1, 1) and min(map(min, window.back)) >= 0:
+        return _convolve(g, _turned(w), window.back)
+    return _convolve(_dilated(window, g), _turned(w), "VALID")
+
+
+def _weight_gradient(window: Window, g: Array, x: Array) -> Array:
+    if window.kernel > (3, 3) and window.strides == (1, 1) and min(map(min, window.back)) >= 0:
+        # The output gradient is the image, x the kernel; the result comes out turned by half a turn.
+        turned = _convolve(g.transpose(3, 1, 2, 0), x.transpose(1, 2, 0, 3), window.back)
+        return turned[:, ::-1, ::-1].transpose(1, 2, 3, 0)
+    return _weight_gradient_rows(window, g, x)
+
+
+def _weight_gradient_rows(window: Window, g: Array, x: Array) -> Array:
+    """Columns of one kernel row at a time, one matrix product for each."""
+    kh, _ = window.kernel
+    h, _ = window.out
+    sv, _ = window.strides
+    row = _shifted(_padded(window, x), 2, window)
+    flat = g.reshape(-1, g.shape[-1])
+    slices = [lax.slice_in_dim(row, i, i + (h - 1) * sv + 1, sv, axis=1) for i in range(kh)]
+    rows = [_product(part.reshape(-1, part.shape[-1]), flat, 0, 0) for part in slices]
+    return jnp.stack(rows).reshape(*window.kernel, x.shape[-1], g.shape[-1])
+
+
+def _padded(window: Window, x: Array) -> Array:
+    return jnp.pad(x, ((0, 0), *window.padding, (0, 0)))
+
+
+def _shifted(x: Array, axis: int, window: Window) -> Array:
+    """The kernel's shifts of x along image axis 1 or 2, joined along the channels."""
+    k, s, n = window.kernel[axis - 1], window.strides[axis - 1], window.out[axis - 1]
+    return jnp.concatenate([lax.slice_in_dim(x, j, j + (n - 1) * s + 1, s, axis) for j in range(k)], axis=-1)
+
+
+def _columns(window: Window, x: Array) -> Array:
+    """(batch, out height, out width, kernel height * kernel width * channels)."""
+    return _shifted(_shifted(_padded(window, x), 2, window), 1, window)
+
+
+def _product(a: Array, b: Array, axis_a: int, axis_b: int) -> Array:
+    return lax.dot_general(a, b, (((axis_a,), (axis_b,)), ((), ())))
+
+
+def _forward_matrix(window: Window, x: Array, w: Array) -> Array:
+    return _product(_columns(window, x), w.reshape(-1, w.shape[-1]), 3, 0)
+
+
+def _input_gradient_matrix(window: Window, w: Array, g: Array) -> Array:
+    flat = Window(
+        (window.size[0] + window.kernel[0] - 1, window.size[1] + window.kernel[1] - 1),
+        window.kernel,
+        (1, 1),
+        ((0, 0), (0, 0)),
+    )
+    return _forward_matrix(flat, _dilated(window, g), _turned(w))
+
+
+def _weight_gradient_matrix(window: Window, g: Array, x: Array) -> Array:
+    columns = _columns(window, x)
+    flat = _product(columns.reshape(-1, columns.shape[-1]), g.reshape(-1, g.shape[-1]), 0, 0)
+    return flat.reshape(*window.kernel, x.shape[-1], g.shape[-1])

@@ -1,0 +1,41 @@
+"""Dense networks: logistic regression and the multi-layer perceptron."""
+
+import jax.numpy as jnp
+from flax import linen as nn
+from jax.typing import DTypeLike
+
+from fljax.models.linen import from_linen
+from fljax.types import Model
+
+
+class _MLP(nn.Module):
+    hidden: tuple[int, ...]
+    n_classes: int
+    dtype: DTypeLike
+
+    @nn.compact
+    def __call__(self, x, train):
+        x = x.reshape(x.shape[0], -1)
+        for i, width in enumerate(self.hidden):
+            x = nn.relu(nn.Dense(width, dtype=self.dtype, name=f"fc{i + 1}")(x))
+        return nn.Dense(self.n_classes, dtype=self.dtype, name=f"fc{len(self.hidden) + 1}")(x).astype(jnp.float32)
+
+
+def mlp(
+    input_shape: tuple[int, ...] = (28, 28, 1),
+    hidden: tuple[int, ...] = (200,),
+    n_classes: int = 10,
+    dtype: DTypeLike = jnp.float32,
+) -> Model:
+    """Dense layers with ReLU between: ``flatten - [hidden - ReLU]* - n_classes``.
+
+    Layers ``fc1, fc2, ...``; 159,010 parameters by default. ``dtype`` is that of the computation, parameters and
+    logits are float32.
+    """
+    layers = tuple(f"fc{i + 1}" for i in range(len(hidden) + 1))
+    return from_linen(_MLP(hidden, n_classes, dtype), input_shape, layers)
+
+
+def logistic_regression(input_shape: tuple[int, ...] = (28, 28, 1), n_classes: int = 10) -> Model:
+    """Softmax regression: `mlp` without a hidden layer (7,850 parameters by default)."""
+    return mlp(input_shape, (), n_classes)

@@ -1,0 +1,59 @@
+"""Max pooling over 2x2 windows, with the bias and ReLU before it, and a gradient made of selections."""
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+
+def relu_pool(y: Array, bias: Array, cover: bool = False) -> Array:
+    """``max over each 2x2 window of relu(y + bias)``, a pass over the data each way.
+
+    Args:
+        y: (batch, height, width, channels).
+        bias: (channels,).
+        cover: where a side is odd, True keeps the last, half window (TensorFlow's "SAME"); False drops it ("VALID").
+
+    Returns:
+        (batch, height / 2, width / 2, channels). The gradient goes to the first largest entry of a window.
+    """
+    return _relu_pool(_even(y, cover), bias)
+
+
+def _even(y: Array, cover: bool) -> Array:
+    """y with even sides."""
+    _, h, w, _ = y.shape
+    if cover:
+        return jnp.pad(y, ((0, 0), (0, h % 2), (0, w % 2), (0, 0)), constant_values=-jnp.inf)
+    return y[:, : h - h % 2, : w - w % 2]
+
+
+def first_winner(parts: list[Array], bias: Array) -> tuple[Array, Array]:
+    """``relu(max(parts) + bias)`` and the number of the first largest part, int8; 4 where the ReLU is closed."""
+    top = jnp.maximum(jnp.maximum(parts[0], parts[1]), jnp.maximum(parts[2], parts[3]))
+    out = top + bias
+    number = jnp.int8(3)
+    for i in (2, 1, 0):
+        number = jnp.where(parts[i] == top, jnp.int8(i), number)
+    return jnp.maximum(out, 0), jnp.where(out > 0, number, jnp.int8(4))
+
+
+@jax.custom_vjp
+def _relu_pool(y: Array, bias: Array) -> Array:
+    return _forward(y, bias)[0]
+
+
+def _forward(y: Array, bias: Array) -> tuple[Array, Array]:
+    b, h, w, c = y.shape
+    windows = y.reshape(b, h // 2, 2, w // 2, 2, c)
+    return first_winner([windows[:, :, i, :, j] for i in (0, 1) for j in (0, 1)], bias.reshape(1, 1, 1, -1))
+
+
+def _backward(winner: Array, g: Array) -> tuple[Array, Array]:
+    b, h, w, c = g.shape
+    number = jnp.arange(4, dtype=jnp.int8).reshape(1, 1, 2, 1, 2, 1)
+    zero = jnp.zeros((), g.dtype)
+    spread = jnp.where(winner[:, :, None, :, None] == number, g[:, :, None, :, None], zero)
+    return spread.reshape(b, 2 * h, 2 * w, c), jnp.where(winner < 4, g, zero).sum((0, 1, 2))
+
+
+_relu_pool.defvjp(_forward, _backward)
