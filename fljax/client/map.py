@@ -79,12 +79,11 @@ def _pad(per_row: tuple[Any, ...], n_more: int) -> tuple[Any, ...]:
     """``n_more`` repetitions of the first client, of size 0 so that they take no step and count nowhere."""
     if not n_more:
         return per_row
-
-    def grown(leaf: Array) -> Array:
-        return jnp.concatenate([leaf, jnp.repeat(leaf[:1], n_more, axis=0)])
-
-    index, size, *rows = jax.tree.map(grown, per_row)
-    return index, size.at[-n_more:].set(0), *rows
+    place = jnp.arange(per_row[1].shape[0] + n_more)
+    real = place < per_row[1].shape[0]
+    # A gather: XLA's partitioner (jaxlib 0.10.2) misplaces rows of a concatenation whose parts do not fill a device.
+    index, size, *rows = jax.tree.map(lambda leaf: leaf[jnp.where(real, place, 0)], per_row)
+    return index, jnp.where(real, size, 0), *rows
 
 
 def _chunked(one: Callable[..., Any], at_once: int) -> Callable[..., Any]:

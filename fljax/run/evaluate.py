@@ -14,7 +14,6 @@ from jax import Array
 from fljax.client.measure import Score, client_sums
 from fljax.types import Assigned, Batch, ClientData, Metrics, Params
 
-
 Predict = Callable[[Params, Array], Array]
 
 

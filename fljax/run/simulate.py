@@ -110,7 +110,9 @@ def test_round(
     """The deployed models' test metrics where ``due``, else NaN."""
 
     def test(state: State) -> Metrics:
-        return evaluate(algorithm.predict, algorithm.deploy(keys.deploy, hyper, state, federation.train), federation.test)
+        return evaluate(
+            algorithm.predict, algorithm.deploy(keys.deploy, hyper, state, federation.train), federation.test
+        )
 
     def skip(state: State) -> Metrics:
         return jax.tree.map(lambda leaf: jnp.full(leaf.shape, jnp.nan, leaf.dtype), jax.eval_shape(test, state))

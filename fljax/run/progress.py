@@ -1,0 +1,78 @@
+"""What a run shows while it runs: a bar with rounds per second and the latest accuracy, or nothing."""
+
+from typing import Protocol
+
+import numpy as np
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, TimeRemainingColumn
+from rich.progress import Progress as RichProgress
+
+
+class Progress(Protocol):
+    """Told by `fljax.run.train.train` how a run goes on."""
+
+    def start(self, done: int, n_rounds: int) -> None:
+        """The run begins, or is resumed after ``done`` rounds."""
+        ...
+
+    def chunk(self, done: int, metrics: dict[str, np.ndarray], rounds_per_second: float) -> None:
+        """A chunk has ended; ``metrics`` are its rounds', ``rounds_per_second`` is NaN while not known."""
+        ...
+
+    def stop(self) -> None:
+        """The run has ended."""
+        ...
+
+
+class SilentProgress:
+    """Shows nothing."""
+
+    def start(self, done: int, n_rounds: int) -> None:
+        """Nothing."""
+
+    def chunk(self, done: int, metrics: dict[str, np.ndarray], rounds_per_second: float) -> None:
+        """Nothing."""
+
+    def stop(self) -> None:
+        """Nothing."""
+
+
+class BarProgress:
+    """A live bar titled ``title``; on a console that is no terminal, a line when the run ends."""
+
+    def __init__(self, title: str, console: Console | None = None) -> None:
+        columns = (
+            TextColumn("{task.description:<12}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[rate]:>14}  {task.fields[accuracy]}"),
+            TimeRemainingColumn(),
+        )
+        self.title, self.bar = title, RichProgress(*columns, console=console)
+        self.task = TaskID(0)
+
+    def start(self, done: int, n_rounds: int) -> None:
+        """Draws the bar."""
+        self.bar.start()
+        self.task = self.bar.add_task(self.title, total=n_rounds, completed=done, rate="compiling", accuracy="")
+
+    def chunk(self, done: int, metrics: dict[str, np.ndarray], rounds_per_second: float) -> None:
+        """Moves the bar; warns once a chunk of results that are not finite."""
+        fields = {}
+        if np.isfinite(rounds_per_second):
+            fields["rate"] = f"{rounds_per_second:.1f} rounds/s"
+        tested = metrics["accuracy_macro"][np.isfinite(metrics["accuracy_macro"])]
+        if len(tested):
+            fields["accuracy"] = f"accuracy {tested[-1]:.4f}"
+        self.bar.update(self.task, completed=done, **fields)
+        n_bad = int((~metrics["ok"]).sum())
+        if n_bad:
+            round = done - len(metrics["ok"]) + int(np.argmax((~metrics["ok"]).any(axis=1)))
+            self.bar.console.print(
+                f"{self.title}: {n_bad} client results were not finite and were left out, first in round {round}; "
+                "a lower learning rate may help"
+            )
+
+    def stop(self) -> None:
+        """Leaves the finished bar on the screen."""
+        self.bar.stop()

@@ -1,0 +1,238 @@
+"""The host loop: compiled chunks of rounds, with files, a progress bar and resume. The only impure function."""
+
+import time
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array, Device, lax
+
+from fljax.run import checkpoint as files
+from fljax.run.mesh import Device, over_devices, replicated
+from fljax.run.participation import cohort_size
+from fljax.run.progress import Progress, SilentProgress
+from fljax.run.simulate import as_traced, check_run, is_due, run_round, split_key, test_round
+from fljax.types import Algorithm, Federation, Key, Metrics, State
+
+MOST_ROUNDS = 64
+"""Rounds in the largest chunk: what the compiled program keeps metrics for."""
+
+
+class Run(NamedTuple):
+    """What a finished run leaves."""
+
+    state: State
+    metrics: dict[str, np.ndarray]  # as `simulate`'s, NumPy
+    seconds: float  # of this call, compilation included
+    rounds_per_second: float  # steady: without the first chunk, which compiles; NaN where there was no other
+
+
+def train(
+    algorithm: Algorithm,
+    hyper: NamedTuple,
+    federation: Federation,
+    key: Key,
+    n_rounds: int,
+    *,
+    folder: str | Path | None = None,
+    participation: float = 1.0,
+    evaluate_every: int = 1,
+    dropout: float | None = None,
+    devices: Sequence[Device] | None = None,
+    seconds_per_chunk: float = 1.0,
+    seconds_per_checkpoint: float = 10.0,
+    progress: Progress | None = None,
+) -> Run:
+    """`simulate` in chunks, with results on disk and resume: the same run again goes on where it was killed.
+
+    However often a run is killed and started again, its metrics and final state are bit-identical to those of an
+    uninterrupted one on the same machine, whatever the chunks' lengths.
+
+    Args:
+        algorithm: from `fljax.algorithms`.
+        hyper: the algorithm's numbers.
+        federation: the clients and their data.
+        key: everything random comes from it.
+        n_rounds: rounds in all, those done before a resume included.
+        folder: for ``metrics.jsonl``, ``rounds/``, ``clients.npz`` and ``checkpoints/``; None writes nothing.
+        participation: share of the clients in each round, in (0, 1].
+        evaluate_every: test after every so many rounds, and always after the last.
+        dropout: probability that a participant drops out of a round; None: nobody does.
+        devices: to spread the clients over; None: all.
+        seconds_per_chunk: chunks grow to about this long: how often the bar moves.
+        seconds_per_checkpoint: least time between checkpoints.
+        progress: told of every chunk; None is silent.
+
+    Raises:
+        ValueError: a number is out of its range, or the folder holds another run.
+    """
+    check_run(n_rounds, evaluate_every, dropout)
+    folder = None if folder is None else Path(folder)
+    size = cohort_size(participation, federation.train.size.shape[0])
+    identity = _identity(algorithm, hyper, federation, key, size, evaluate_every, dropout)
+    with over_devices(devices) as mesh:
+        hyper, federation, key, lost = replicated((as_traced(hyper), federation, key, as_traced(dropout)), mesh)
+        chunk = partial(_chunk, algorithm, size, MOST_ROUNDS, hyper, federation, key, lost, evaluate_every, n_rounds)
+        state = jax.jit(algorithm.init)(split_key(key).init, hyper, federation.train)
+        state, first = _resume(folder, state, identity)
+        loop = _Loop(folder, identity, seconds_per_chunk, seconds_per_checkpoint, progress or SilentProgress())
+        return loop.run(chunk, replicated(state, mesh), first, n_rounds)
+
+
+@partial(jax.jit, static_argnums=(0, 1, 2), donate_argnames="state")
+def _chunk(
+    algorithm: Algorithm,
+    size: int,
+    most: int,
+    hyper: Any,
+    federation: Federation,
+    key: Key,
+    dropout: Array | None,
+    evaluate_every: Array,
+    n_rounds: Array,
+    state: State,
+    first: Array,
+    count: Array,
+) -> tuple[State, Metrics]:
+    """Rounds ``first`` to ``first + count``, both traced: one program for chunks of any length up to ``most``."""
+    keys = split_key(key)
+
+    def one_round(state: State, round: Array) -> tuple[State, Metrics]:
+        state, metrics = run_round(algorithm, size, hyper, federation, keys, dropout, state, round)
+        due = is_due(round, evaluate_every, n_rounds)
+        return state, metrics | test_round(algorithm, hyper, federation, keys, state, due)
+
+    def step(i: Array, carry: tuple[State, Metrics]) -> tuple[State, Metrics]:
+        state, metrics = one_round(carry[0], first + i)
+        return state, jax.tree.map(lambda rows, row: rows.at[i].set(row), carry[1], metrics)
+
+    shapes = jax.eval_shape(one_round, state, first)[1]
+    empty = jax.tree.map(lambda leaf: jnp.zeros((most, *leaf.shape), leaf.dtype), shapes)
+    return lax.fori_loop(0, count, step, (state, empty))
+
+
+class _Loop(NamedTuple):
+    """What the host does between chunks."""
+
+    folder: Path | None
+    identity: dict[str, Any]
+    seconds_per_chunk: float
+    seconds_per_checkpoint: float
+    progress: Progress
+
+    def run(self, chunk: Any, state: State, first: int, n_rounds: int) -> Run:
+        begin = saved = time.perf_counter()
+        pace = _Pace(self.seconds_per_chunk)
+        parts: list[dict[str, np.ndarray]] = []
+        self.progress.start(first, n_rounds)
+        while first < n_rounds:
+            count = min(pace.rounds(), n_rounds - first)
+            began = time.perf_counter()
+            state, metrics = chunk(state, jnp.int32(first), jnp.int32(count))
+            metrics = {name: value[:count] for name, value in jax.device_get(metrics).items()}
+            pace.took(count, time.perf_counter() - began)
+            parts.append(metrics)
+            first += count
+            self.progress.chunk(first, metrics, pace.rounds_per_second())
+            if self.folder is not None:
+                metrics_bytes = files.append_rows(self.folder, first - count, metrics)
+                if first == n_rounds or time.perf_counter() - saved > self.seconds_per_checkpoint:
+                    files.save(self.folder, files.Checkpoint(first, metrics_bytes, self.identity, state))
+                    saved = time.perf_counter()
+        self.progress.stop()
+        return self._finished(state, parts, time.perf_counter() - begin, pace.rounds_per_second())
+
+    def _finished(self, state: State, parts: list[dict[str, np.ndarray]], seconds: float, rate: float) -> Run:
+        if self.folder is None:
+            metrics = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+        else:
+            metrics = files.read_rounds(self.folder)
+            files.save_arrays(self.folder / "clients.npz", last_of_each_client(metrics))
+        return Run(state, metrics, seconds, rate)
+
+
+class _Pace:
+    """How many rounds make a chunk of about the wanted length; measured without the first chunk, which compiles."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds, self.n_chunks, self.steady, self.n_steady = seconds, 0, 0.0, 0
+
+    def took(self, count: int, seconds: float) -> None:
+        self.n_chunks += 1
+        if self.n_chunks > 1:
+            self.steady, self.n_steady = self.steady + seconds, self.n_steady + count
+
+    def rounds_per_second(self) -> float:
+        return self.n_steady / self.steady if self.n_steady else float("nan")
+
+    def rounds(self) -> int:
+        if not self.n_steady:
+            return 1
+        return int(np.clip(self.rounds_per_second() * self.seconds, 1, MOST_ROUNDS))
+
+
+def last_of_each_client(metrics: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Per-client arrays of the last round: the test metrics, and the label where every client took part in it."""
+    arrays = {name: value[-1] for name, value in metrics.items() if name.startswith("client_")}
+    n_clients = len(arrays["client_accuracy"])
+    if "label" in metrics and len(metrics["ids"][-1]) == n_clients:
+        arrays["label"] = metrics["label"][-1]
+    return arrays
+
+
+def _resume(folder: Path | None, state: State, identity: dict[str, Any]) -> tuple[State, int]:
+    """The state to go on from and its round: the folder's checkpoint, or the given state at round 0."""
+    if folder is None:
+        return state, 0
+    folder.mkdir(parents=True, exist_ok=True)
+    stored = files.load(folder, state)
+    if stored is None:
+        files.cut_back(folder, 0, 0)
+        return state, 0
+    files.check_same_run(folder, stored.identity, identity)
+    files.cut_back(folder, stored.round, stored.metrics_bytes)
+    return jax.tree.map(jnp.asarray, stored.state), stored.round
+
+
+def _identity(
+    algorithm: Algorithm,
+    hyper: NamedTuple,
+    federation: Federation,
+    key: Key,
+    size: int,
+    evaluate_every: int,
+    dropout: float | None,
+) -> dict[str, Any]:
+    """What must be equal for a run to be resumed: everything that its numbers depend on but the method's closure."""
+    numbers = {
+        f"hyper.{name}": None if value is None else float(value)
+        for name, value in hyper._asdict().items()
+        if value is None or np.ndim(value) == 0
+    }
+    sizes = np.asarray(federation.train.size)
+    return {
+        "algorithm": algorithm.init.__module__.rpartition(".")[2],
+        **numbers,
+        "key": np.asarray(jax.random.key_data(key)).tolist(),
+        "cohort": size,
+        "evaluate_every": evaluate_every,
+        "dropout": dropout,
+        "n_clients": len(sizes),
+        "n_examples": int(sizes.sum()),
+        "data": _checksum(federation),
+    }
+
+
+def _checksum(federation: Federation) -> int:
+    """A checksum of who owns what and of the labels; pixels are left out for speed."""
+    import zlib
+
+    checksum = 0
+    for data in (federation.train, federation.test):
+        for array in (data.index, data.size, data.pool.y):
+            checksum = zlib.crc32(np.ascontiguousarray(array).tobytes(), checksum)
+    return checksum
