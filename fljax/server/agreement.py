@@ -41,6 +41,11 @@ def _sizes(value: Array, mask: Array) -> Array:
     return segment_sum(mask.astype(jnp.int32), value, value.shape[0])
 
 
+def _slots(value: Array, mask: Array) -> Array:
+    """Number of distinct values that `rank` gave."""
+    return jnp.where(mask, value + 1, 0).max()
+
+
 @jax.jit
 def adjusted_rand(a: Array, b: Array, where: Array | None = None) -> Array:
     r"""Adjusted Rand index of two labellings.
@@ -178,7 +183,7 @@ def n_clusters(label: Array, where: Array | None = None) -> Array:
         2
     """
     member = everyone(label.shape[0], where, "label") & (label >= 0)
-    return (_sizes(rank(label, member), member) > 0).sum(dtype=jnp.int32)
+    return _slots(rank(label, member), member)
 
 
 @jax.jit
@@ -240,6 +245,9 @@ def churn(before: Array, after: Array, where: Array | None = None, *, most_clust
         raise ValueError(f"most_clusters is {size}; expected at least 1")
     a, b, mask = _ranked(before, after, where)
     table = jnp.zeros((size, size), jnp.float32).at[a, b].add(mask.astype(jnp.float32), mode="drop")
-    kept = table[optax.assignment.hungarian_algorithm(-table)].sum()
+    # Slots empty on both sides are paired off for free; the Hungarian search would wander through their ties.
+    spare = jnp.arange(size) >= jnp.maximum(_slots(a, mask), _slots(b, mask))
+    matched = optax.assignment.hungarian_algorithm(-table - jnp.diag(spare.astype(jnp.float32)))
+    kept = table[matched].sum().astype(jnp.int32)
     n = mask.sum(dtype=jnp.int32)
-    return jnp.where(n > 0, 1 - kept / jnp.maximum(n, 1), 0)
+    return jnp.where(n > 0, (n - kept) / jnp.maximum(n, 1), 0)
