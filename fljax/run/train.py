@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import Array, Device, lax
+from jax import Array, lax
 
 from fljax.run import checkpoint as files
 from fljax.run.mesh import Device, over_devices, replicated
@@ -76,7 +76,7 @@ def train(
     identity = _identity(algorithm, hyper, federation, key, size, evaluate_every, dropout)
     with over_devices(devices) as mesh:
         hyper, federation, key, lost = replicated((as_traced(hyper), federation, key, as_traced(dropout)), mesh)
-        chunk = partial(_chunk, algorithm, size, MOST_ROUNDS, hyper, federation, key, lost, evaluate_every, n_rounds)
+        chunk = partial(run_chunk, algorithm, size, MOST_ROUNDS, hyper, federation, key, lost, evaluate_every, n_rounds)
         state = jax.jit(algorithm.init)(split_key(key).init, hyper, federation.train)
         state, first = _resume(folder, state, identity)
         loop = _Loop(folder, identity, seconds_per_chunk, seconds_per_checkpoint, progress or SilentProgress())
@@ -84,7 +84,7 @@ def train(
 
 
 @partial(jax.jit, static_argnums=(0, 1, 2), donate_argnames="state")
-def _chunk(
+def run_chunk(
     algorithm: Algorithm,
     size: int,
     most: int,

@@ -1,0 +1,151 @@
+"""Local training against plain NumPy, and the promises about raggedness, keys and non-finite clients."""
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from fljax import tree
+from fljax.client import cross_entropy, proximal, train_clients
+from fljax.client.local import batch_rows, n_steps, shuffled
+from fljax.run.mesh import over_devices
+from fljax.types import Work
+from tests import oracle
+
+
+def keys_of(key, n=5):
+    return jax.vmap(lambda i: jax.random.fold_in(key, i))(jnp.arange(n))
+
+
+def same_batches(key, data, i, work):
+    """The batches of client i, as the library draws them, without the filling."""
+    batches, size = [], data.size[i]
+    for key_epoch in jax.random.split(key, work.epochs):
+        order = shuffled(jax.random.split(key_epoch)[0], data.index[i], size)
+        for step in range(-(-int(size) // work.batch_size)):
+            rows, weight = batch_rows(order, size, jnp.int32(step), work.batch_size)
+            rows = np.asarray(rows)[np.asarray(weight) > 0]
+            batches.append((np.asarray(data.pool.x, np.float64)[rows], np.asarray(data.pool.y)[rows]))
+    return batches
+
+
+def as_float64(params):
+    return jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), params)
+
+
+@pytest.mark.parametrize("momentum", [None, 0.9])
+def test_equals_numpy(key, model, ragged, momentum):
+    work, keys = Work(epochs=3, batch_size=4), keys_of(key)
+    start = tree.broadcast(model.init(key), 5)
+    trained = train_clients(keys, start, ragged, cross_entropy(model), optax.sgd(0.1, momentum), work)
+    for i in range(5):
+        batches = same_batches(keys[i], ragged, i, work)
+        expected = oracle.local_sgd(as_float64(model.init(key)), batches, 0.1, momentum or 0.0)
+        chex.assert_trees_all_close(tree.take(trained.params, i), expected, rtol=1e-5, atol=1e-6)
+    assert trained.ok.all()
+
+
+def test_proximal_equals_numpy(key, model, ragged):
+    work, keys = Work(epochs=2, batch_size=4), keys_of(key)
+    start = tree.everyone(model.init(key), 5)
+    trained = train_clients(
+        keys, start, ragged, proximal(cross_entropy(model), jnp.float32(0.7)), optax.sgd(0.1), work, start
+    )
+    for i in range(5):
+        batches = same_batches(keys[i], ragged, i, work)
+        expected = oracle.local_sgd(as_float64(model.init(key)), batches, 0.1, mu=0.7)
+        chex.assert_trees_all_close(tree.take(trained.params, i), expected, rtol=1e-5, atol=1e-6)
+
+
+def test_reported_loss_is_the_mean_over_examples(key, model, ragged):
+    work, keys = Work(epochs=1, batch_size=4), keys_of(key)
+    start = tree.everyone(model.init(key), 5)
+    trained = train_clients(keys, start, ragged, cross_entropy(model), optax.sgd(0.1), work)
+    params, total = as_float64(model.init(key)), 0.0
+    for x, y in same_batches(keys[0], ragged, 0, work):
+        total += oracle.cross_entropy(params, x, y) * len(y)
+        params = oracle.local_sgd(params, [(x, y)], 0.1)
+    np.testing.assert_allclose(trained.loss[0], total / 7, rtol=1e-5)
+
+
+@pytest.mark.parametrize(("at_once", "n_devices"), [(1, 2), (3, 1), (3, 2), (5, 1), (None, 2)])
+def test_chunks_and_devices_change_nothing(key, model, ragged, at_once, n_devices):
+    def run(at_once, n_devices):
+        start = tree.everyone(model.init(key), 5)
+        work = Work(2, 4, at_once)
+        with over_devices(jax.devices()[:n_devices]):
+            train = jax.jit(lambda k, d: train_clients(k, start, d, cross_entropy(model), optax.sgd(0.1), work))
+            return jax.device_get(train(keys_of(key), ragged))
+
+    chex.assert_trees_all_close(run(at_once, n_devices), run(1, 1), rtol=1e-5, atol=1e-6)
+
+
+def test_permuting_clients_permutes_results(key, model, ragged):
+    work, order = Work(2, 4, 2), jnp.asarray([3, 0, 4, 1, 2])
+    start = tree.everyone(model.init(key), 5)
+    train = jax.jit(lambda k, d: train_clients(k, start, d, cross_entropy(model), optax.sgd(0.1), work))
+    moved = ragged._replace(index=ragged.index[order], size=ragged.size[order])
+    a, b = train(keys_of(key)[order], moved), train(keys_of(key), ragged)
+    chex.assert_trees_all_close(a, jax.tree.map(lambda leaf: leaf[order], b), rtol=1e-6, atol=1e-7)
+
+
+def test_capacity_never_matters(key, model, ragged):
+    start, work = tree.everyone(model.init(key), 5), Work(2, 4)
+    longer = ragged._replace(index=jnp.pad(ragged.index, ((0, 0), (0, 9)), constant_values=2**30))
+    train = jax.jit(lambda d: train_clients(keys_of(key), start, d, cross_entropy(model), optax.sgd(0.1), work))
+    chex.assert_trees_all_equal(train(longer), train(ragged))
+
+
+def test_steps_are_the_clients_own():
+    steps = n_steps(jnp.asarray([0, 1, 4, 5, 20]), Work(epochs=3, batch_size=4))
+    np.testing.assert_array_equal(steps, [0, 3, 3, 6, 15])
+
+
+def test_each_epoch_sees_every_example_once(key):
+    index, size = jnp.arange(100, 130), jnp.int32(23)
+    order = shuffled(key, index, size)
+    seen = []
+    for step in range(6):
+        rows, weight = batch_rows(order, size, jnp.int32(step), 4)
+        seen += np.asarray(rows)[np.asarray(weight) > 0].tolist()
+    assert sorted(seen) == list(range(100, 123))
+    assert seen != list(range(100, 123))
+    other = shuffled(jax.random.key(1), index, size)
+    assert not np.array_equal(order[:23], other[:23])
+
+
+def test_a_client_without_examples_stays_as_it_started(key, model, ragged):
+    start = tree.everyone(model.init(key), 5)
+    data = ragged._replace(size=ragged.size.at[2].set(0))
+    trained = train_clients(keys_of(key), start, data, cross_entropy(model), optax.sgd(0.1), Work(2, 4))
+    chex.assert_trees_all_equal(tree.take(trained.params, 2), model.init(key))
+    assert trained.ok[2] and trained.loss[2] == 0
+
+
+def test_a_non_finite_client_comes_back_as_it_started(key, model, ragged):
+    start = tree.everyone(model.init(key), 5)
+    poisoned = ragged._replace(index=ragged.index.at[2, 0].set(ragged.pool.y.shape[0] - 1))  # a row of NaN
+    train = jax.jit(lambda d: train_clients(keys_of(key), start, d, cross_entropy(model), optax.sgd(0.1), Work(2, 4)))
+    bad, good = train(poisoned), train(ragged)
+    np.testing.assert_array_equal(bad.ok, [True, True, False, True, True])
+    chex.assert_trees_all_equal(tree.take(bad.params, 2), model.init(key))
+    others = jnp.asarray([0, 1, 3, 4])
+    chex.assert_trees_all_equal(tree.take(bad.params, others), tree.take(good.params, others))
+
+
+def test_a_diverging_learning_rate_is_caught(key, model, ragged):
+    start = tree.everyone(model.init(key), 5)
+    trained = train_clients(keys_of(key), start, ragged, cross_entropy(model), optax.sgd(1e38), Work(4, 4))
+    assert not trained.ok.any()
+    assert tree.all_finite(trained.params).all()
+
+
+def test_batch_larger_than_a_client_is_its_full_batch(key, model, ragged):
+    start = tree.everyone(model.init(key), 5)
+    trained = train_clients(keys_of(key), start, ragged, cross_entropy(model), optax.sgd(0.1), Work(1, 64))
+    rows = np.asarray(ragged.index[0, :7])
+    whole = [(np.asarray(ragged.pool.x, np.float64)[rows], np.asarray(ragged.pool.y)[rows])]
+    expected = oracle.local_sgd(as_float64(model.init(key)), whole, 0.1)
+    chex.assert_trees_all_close(tree.take(trained.params, 0), expected, rtol=1e-5, atol=1e-6)

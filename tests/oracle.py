@@ -1,0 +1,63 @@
+"""Plain NumPy federated learning in float64: one client, one batch, one layer at a time. Shares no code with fljax.
+
+Only the order of the examples is taken from the library, so that both see the same batches.
+"""
+
+import numpy as np
+
+
+def forward(params: dict, x: np.ndarray) -> tuple[np.ndarray, list[np.ndarray]]:
+    """Logits of an MLP with ReLU, and every layer's input."""
+    inputs, h = [], x.reshape(len(x), -1)
+    names = sorted(params)
+    for name in names:
+        inputs.append(h)
+        h = h @ params[name]["kernel"] + params[name]["bias"]
+        if name != names[-1]:
+            h = np.maximum(h, 0)
+    return h, inputs
+
+
+def cross_entropy(params: dict, x: np.ndarray, y: np.ndarray) -> float:
+    """Mean cross-entropy."""
+    z, _ = forward(params, x)
+    z = z - z.max(axis=1, keepdims=True)
+    return float((np.log(np.exp(z).sum(axis=1)) - z[np.arange(len(y)), y]).mean())
+
+
+def gradient(params: dict, x: np.ndarray, y: np.ndarray) -> dict:
+    """Gradient of the mean cross-entropy, by hand."""
+    z, inputs = forward(params, x)
+    p = np.exp(z - z.max(axis=1, keepdims=True))
+    delta = p / p.sum(axis=1, keepdims=True)
+    delta[np.arange(len(y)), y] -= 1
+    delta /= len(y)
+    result = {}
+    for name, h in zip(sorted(params, reverse=True), reversed(inputs), strict=True):
+        result[name] = {"kernel": h.T @ delta, "bias": delta.sum(axis=0)}
+        delta = (delta @ params[name]["kernel"].T) * (h > 0)
+    return result
+
+
+def combine(f, *trees: dict) -> dict:
+    """``f`` leaf by leaf."""
+    return {n: {k: f(*(t[n][k] for t in trees)) for k in trees[0][n]} for n in trees[0]}
+
+
+def local_sgd(params: dict, batches: list, lr: float, momentum: float = 0.0, mu: float = 0.0, anchor=None) -> dict:
+    """SGD over ``batches`` of (x, y), heavy-ball momentum from 0, with ``mu (w - anchor)`` added to the gradient."""
+    anchor = params if anchor is None else anchor
+    buffer = combine(np.zeros_like, params)
+    for x, y in batches:
+        g = gradient(params, x, y)
+        if mu:
+            g = combine(lambda a, w, t: a + mu * (w - t), g, params, anchor)
+        buffer = combine(lambda b, a: momentum * b + a, buffer, g)
+        params = combine(lambda w, b: w - lr * b, params, buffer)
+    return params
+
+
+def average(models: list[dict], weights: list[float]) -> dict:
+    """Weighted mean of models."""
+    total = sum(weights)
+    return combine(lambda *leaves: sum(w / total * leaf for w, leaf in zip(weights, leaves, strict=True)), *models)
