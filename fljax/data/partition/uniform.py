@@ -3,6 +3,7 @@
 import numpy as np
 
 from fljax.data.federation import build
+from fljax.data.partition.deal import check_clients, check_range, split_of
 from fljax.types import Examples, Federation
 
 
@@ -16,20 +17,61 @@ def iid(
     test_fraction: float = 0.2,
     public: bool = True,
 ) -> Federation:
-    """All training images shuffled and dealt equally (sizes differ by at most one), without overlap.
+    """All training images shuffled and dealt equally, without overlap: sizes differ by at most one.
 
     Args:
         train: what is dealt.
-        test: the server's public images, without labels.
-        n_clients: at most a few times fewer than examples.
+        test: becomes the server's public images, without labels.
+        n_clients: number of clients.
         seed: same seed, same federation.
         val_fraction: share of each client's examples for validation.
         test_fraction: share of each client's examples for its local test (FedTSDP: 0.2).
         public: False: the server has no data of its own.
     """
-    if not 1 <= n_clients <= len(train.y):
-        raise ValueError(f"n_clients={n_clients}: give 1 to {len(train.y)}, the number of training examples")
+    check_clients(n_clients, len(train.y))
     rng = np.random.default_rng(seed)
     owned = np.array_split(rng.permutation(len(train.y)), n_clients)
-    split = (1 - val_fraction - test_fraction, val_fraction, test_fraction)
-    return build(train, owned, split, seed, public=test if public else None)
+    return build(train, owned, split_of(val_fraction, test_fraction), seed, public=test if public else None)
+
+
+def log_normal(
+    train: Examples,
+    test: Examples,
+    n_clients: int,
+    *,
+    seed: int = 0,
+    sigma: float = 1.0,
+    min_size: int = 10,
+    val_fraction: float = 0.0,
+    test_fraction: float = 0.2,
+    public: bool = True,
+) -> Federation:
+    """Quantity skew: all training images shuffled and dealt in log-normal sizes, without overlap.
+
+    Args:
+        train: what is dealt.
+        test: becomes the server's public images, without labels.
+        n_clients: number of clients.
+        seed: same seed, same federation.
+        sigma: standard deviation of the logarithm of a client's share, 0 (equal sizes) to 10.
+        min_size: every client gets this many examples first; the rest is shared log-normally.
+        val_fraction: share of each client's examples for validation.
+        test_fraction: share of each client's examples for its local test.
+        public: False: the server has no data of its own.
+    """
+    rng = np.random.default_rng(seed)
+    size = log_normal_sizes(rng, len(train.y), n_clients, sigma, min_size)
+    owned = np.split(rng.permutation(len(train.y)), np.cumsum(size)[:-1])
+    return build(train, owned, split_of(val_fraction, test_fraction), seed, public=test if public else None)
+
+
+def log_normal_sizes(
+    rng: np.random.Generator, n_examples: int, n_clients: int, sigma: float, min_size: int
+) -> np.ndarray:
+    """(clients,) sizes that sum to ``n_examples``: ``min_size`` each and shares ``exp(sigma N(0, 1))`` of the rest."""
+    check_clients(n_clients, n_examples)
+    check_range("sigma", sigma, 0, 10)
+    check_range("min_size", min_size, 1, n_examples // n_clients)
+    share = np.exp(sigma * rng.standard_normal(n_clients))
+    stops = np.round(np.cumsum(share) / share.sum() * (n_examples - n_clients * min_size)).astype(np.int64)
+    return min_size + np.diff(stops, prepend=0)

@@ -1,0 +1,73 @@
+"""Changes to whole stacks of images, on the host: rotation, resizing and handwriting styles."""
+
+import numpy as np
+from scipy import ndimage
+
+_CHUNK = 4096
+
+
+def rotate(x: np.ndarray, degrees: float) -> np.ndarray:
+    """Images (n, height, width, channels) turned counter-clockwise; multiples of 90 are exact, others bilinear.
+
+    Corners that come from outside the image are 0.
+
+    Raises:
+        ValueError: a quarter turn of images that are not square.
+    """
+    quarters, rest = divmod(degrees, 90)
+    if rest:
+        angle = np.deg2rad(degrees)
+        return affine(x, np.array([[np.cos(angle), np.sin(angle)], [-np.sin(angle), np.cos(angle)]]))
+    if quarters % 2 and x.shape[1] != x.shape[2]:
+        raise ValueError(f"images of {x.shape[1]} by {x.shape[2]} cannot turn by {degrees:g} degrees; use square ones")
+    return np.rot90(x, int(quarters), axes=(1, 2))
+
+
+def affine(x: np.ndarray, matrix: np.ndarray) -> np.ndarray:
+    """Images (n, height, width, channels) resampled bilinearly: ``out(c + r) = x(c + matrix r)``, c the centre.
+
+    ``r`` is (row, column); outside the image is 0. uint8 in, uint8 out.
+    """
+    stack = np.moveaxis(x, 3, 1)
+    shape = stack.shape
+    full = np.eye(3)
+    full[1:, 1:] = matrix
+    centre = np.array([0, (shape[2] - 1) / 2, (shape[3] - 1) / 2])
+    flat = stack.reshape(-1, *shape[2:]).astype(np.float32)
+    offset = centre - full @ centre
+    out = ndimage.affine_transform(flat, full, offset, order=1)  # pyright: ignore[reportArgumentType]
+    return np.moveaxis(_like(x, out).reshape(shape), 1, 3)
+
+
+def resize(x: np.ndarray, side: int) -> np.ndarray:
+    """Images (n, height, width, channels) to (n, side, side, channels), bilinear with antialiasing when shrinking."""
+    if side < 1:
+        raise ValueError(f"side={side}: give the height and width in pixels, at least 1")
+    if x.shape[1:3] == (side, side):
+        return x
+    import jax.image  # here, so that partitions that do not resize start no JAX backend
+    import jax.numpy as jnp
+
+    out = np.empty((len(x), side, side, x.shape[3]), x.dtype)
+    for start in range(0, len(x), _CHUNK):
+        part = jnp.asarray(x[start : start + _CHUNK], jnp.float32)
+        shape = (part.shape[0], side, side, part.shape[3])
+        out[start : start + _CHUNK] = _like(x, np.asarray(jax.image.resize(part, shape, "linear")))
+    return out
+
+
+def thicken(x: np.ndarray, amount: float) -> np.ndarray:
+    """Bright strokes made thicker (0 to 1) or thinner (-1 to 0): a blend with the 3 by 3 maximum or minimum."""
+    extreme = ndimage.maximum_filter if amount > 0 else ndimage.minimum_filter
+    blend = (1 - abs(amount)) * x.astype(np.float32) + abs(amount) * extreme(x, size=(1, 3, 3, 1))
+    return _like(x, blend)
+
+
+def gamma_curve(x: np.ndarray, gamma: float) -> np.ndarray:
+    """uint8 pixels through ``255 (x / 255)^gamma``: below 1 fainter strokes become stronger."""
+    curve = np.round(255 * (np.arange(256) / 255) ** gamma).astype(np.uint8)
+    return curve[x]
+
+
+def _like(x: np.ndarray, values: np.ndarray) -> np.ndarray:
+    return np.clip(np.round(values), 0, 255).astype(np.uint8) if x.dtype == np.uint8 else values.astype(x.dtype)

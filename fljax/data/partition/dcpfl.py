@@ -1,0 +1,89 @@
+"""The setting of DC-PFL (Liu et al.): a primary and a secondary class for each client, in bands of heterogeneity."""
+
+from typing import Literal
+
+import numpy as np
+
+from fljax.data.divergence import mean_kld
+from fljax.data.federation import build
+from fljax.data.partition.deal import check_clients, check_range, merge, split_of, take
+from fljax.types import Examples, Federation
+
+BANDS = ("low", "mid", "high")
+_DRAWS = 100
+
+
+def primary_secondary(
+    train: Examples,
+    test: Examples,
+    n_clients: int,
+    *,
+    seed: int = 0,
+    band: Literal["low", "mid", "high", "any"] = "mid",
+    examples: int | None = None,
+    val_fraction: float = 0.0,
+) -> Federation:
+    """Label skew: 40 to 60 % of a client is its primary class, 20 to 40 % its secondary, the rest uniform.
+
+    The two classes are distinct and uniform, the two shares uniform and independent. 100 label tables are drawn; the
+    range of their mean pairwise symmetric KLD is cut into three equal bands, and a table of the wanted band is used.
+    Inside a client no image comes twice; clients may share images. Test images come from the test set in the same
+    proportions, a fifth of the number of training images.
+
+    Args:
+        train: pool of training (and validation) examples.
+        test: pool of test examples.
+        n_clients: number of clients (DC-PFL: 50).
+        seed: same seed, same federation.
+        band: heterogeneity (DC-PFL's headline numbers: mid); "any": the first table.
+        examples: training images of each client; None: an n-th of the training set (DC-PFL: CIFAR-10 1,000,
+            Fashion-MNIST 1,200).
+        val_fraction: share of each client's examples for validation.
+    """
+    check_clients(n_clients, len(train.y))
+    n_classes = 1 + int(np.max(train.y))
+    if n_classes < 3:
+        raise ValueError(f"the data has {n_classes} classes; a primary, a secondary and the rest need at least 3")
+    if band not in (*BANDS, "any"):
+        raise ValueError(f"band={band!r}: give low, mid, high or any")
+    examples = len(train.y) // n_clients if examples is None else examples
+    check_range("examples", examples, 5, len(train.y))
+    rng = np.random.default_rng(seed)
+    share = _choose(rng, n_clients, n_classes, band)
+    owned = take(rng, np.asarray(train.y), _counts(share, examples), overlap=True)
+    test_rows = take(rng, np.asarray(test.y), _counts(share, round(examples / 5)), overlap=True)
+    test_owned = [rows + len(train.y) for rows in test_rows]
+    return build(merge(train, test), owned, split_of(val_fraction, 0.0), seed, test_owned=test_owned)
+
+
+def draw_shares(rng: np.random.Generator, n_clients: int, n_classes: int) -> np.ndarray:
+    """(clients, classes) label shares: one table of primary and secondary classes."""
+    order = rng.permuted(np.tile(np.arange(n_classes), (n_clients, 1)), axis=1)
+    primary, secondary = rng.uniform(0.4, 0.6, n_clients), rng.uniform(0.2, 0.4, n_clients)
+    rest = np.maximum(1 - primary - secondary, 0) / (n_classes - 2)
+    share = np.repeat(rest[:, None], n_classes, axis=1)
+    client = np.arange(n_clients)
+    share[client, order[:, 0]], share[client, order[:, 1]] = primary, secondary
+    return share
+
+
+def _choose(rng: np.random.Generator, n_clients: int, n_classes: int, band: str) -> np.ndarray:
+    tables = [draw_shares(rng, n_clients, n_classes) for _ in range(_DRAWS)]
+    if band == "any":
+        return tables[0]
+    spread = np.array([mean_kld(table) for table in tables])
+    edges = np.linspace(spread.min(), spread.max(), 4)
+    which = np.clip(np.searchsorted(edges, spread, side="right") - 1, 0, 2)
+    wanted = BANDS.index(band)
+    inside = np.flatnonzero(which == wanted)
+    if len(inside) == 0:  # only with very few clients: the nearest to the middle of the band
+        return tables[int(np.argmin(np.abs(spread - edges[wanted : wanted + 2].mean())))]
+    return tables[rng.choice(inside)]
+
+
+def _counts(share: np.ndarray, n: int) -> np.ndarray:
+    """(clients, classes) counts that sum to n per client, each within one of ``share * n`` (largest remainders)."""
+    exact = share * n
+    counts = np.floor(exact).astype(np.int64)
+    rank = np.argsort(np.argsort(counts - exact, axis=1, kind="stable"), axis=1)
+    return counts + (rank < (n - counts.sum(axis=1))[:, None])

@@ -1,0 +1,116 @@
+"""What partitions share: from a table of counts, or a set of classes, to the rows that each client owns."""
+
+import numpy as np
+
+from fljax.data.federation import on_host
+from fljax.types import Examples
+
+
+def merge(train: Examples, test: Examples) -> Examples:
+    """Train and test as one pool, test rows last."""
+    return on_host(np.concatenate([train.x, test.x]), np.concatenate([train.y, test.y]))
+
+
+def stock(labels: np.ndarray) -> np.ndarray:
+    """(classes,) how many examples of each class there are; classes run to the largest label."""
+    return np.bincount(np.asarray(labels))
+
+
+def check_clients(n_clients: int, n_examples: int) -> None:
+    """Refuses fewer than one client and more clients than examples."""
+    if not 1 <= n_clients <= n_examples:
+        raise ValueError(f"n_clients={n_clients}: give 1 to {n_examples}, the number of examples")
+
+
+def check_range(name: str, value: float, low: float, high: float) -> None:
+    """Refuses a parameter outside ``[low, high]``, NaN included."""
+    if not low <= value <= high:
+        raise ValueError(f"{name}={value}: give a value from {low:g} to {high:g}")
+
+
+def check_groups(n_groups: int, n_clients: int) -> None:
+    """Refuses no group and more groups than clients."""
+    if not 1 <= n_groups <= n_clients:
+        raise ValueError(f"n_groups={n_groups}: give 1 to {n_clients}, the number of clients")
+
+
+def split_of(val_fraction: float, test_fraction: float) -> tuple[float, float, float]:
+    """(train, validation, test) fractions; refuses those that leave nothing to train on."""
+    check_range("val_fraction", val_fraction, 0, 1)
+    check_range("test_fraction", test_fraction, 0, 1)
+    if val_fraction + test_fraction >= 1:
+        raise ValueError(f"val_fraction={val_fraction} and test_fraction={test_fraction} leave nothing to train on")
+    return 1 - val_fraction - test_fraction, val_fraction, test_fraction
+
+
+def take(rng: np.random.Generator, labels: np.ndarray, counts: np.ndarray, overlap: bool = False) -> list[np.ndarray]:
+    """For every client, ``counts[client, class]`` random rows of each class.
+
+    Args:
+        rng: decides which.
+        labels: (examples,) of the pool.
+        counts: (clients, classes) int.
+        overlap: True: a row may belong to several clients, though never twice to one.
+
+    Raises:
+        ValueError: a class has fewer examples than are asked of it.
+    """
+    have, asked = stock(labels), counts.max(axis=0) if overlap else counts.sum(axis=0)
+    have = np.pad(have, (0, max(0, counts.shape[1] - len(have))))
+    if (asked > have[: len(asked)]).any():
+        short = int(np.argmax(asked > have[: len(asked)]))
+        raise ValueError(
+            f"class {short} has {have[short]} examples and {asked[short]} are asked of it;"
+            " lower the examples or classes per client, or the number of clients"
+        )
+    pieces: list[list[np.ndarray]] = [[] for _ in counts]
+    for label in range(counts.shape[1]):
+        rows = rng.permutation(np.flatnonzero(labels == label))
+        stops = np.cumsum(counts[:, label])
+        for client, (count, stop) in enumerate(zip(counts[:, label], stops, strict=True)):
+            if count:
+                pieces[client].append(rng.choice(rows, count, replace=False) if overlap else rows[stop - count : stop])
+    return [np.concatenate(piece) if piece else np.zeros(0, np.int64) for piece in pieces]
+
+
+def deal_evenly(rng: np.random.Generator, labels: np.ndarray, n_clients: int) -> list[np.ndarray]:
+    """All rows, class by class and round-robin: sizes, and counts of each class, differ by at most one."""
+    order = rng.permutation(len(labels))
+    order = order[np.argsort(labels[order], kind="stable")]
+    return [order[client::n_clients] for client in range(n_clients)]
+
+
+def deal_classes(rng: np.random.Generator, wants: np.ndarray, n_classes: int) -> np.ndarray:
+    """(clients, classes) bool: ``wants[client]`` distinct random classes each, every class equally often (within one).
+
+    A shuffled multiset of class ids is dealt; a client that got a class twice swaps one of the two with another client.
+
+    Raises:
+        ValueError: a client wants more classes than there are, or all together want too few to cover every class.
+    """
+    total = int(wants.sum())
+    if wants.min() < 1 or wants.max() > n_classes:
+        raise ValueError(f"classes per client from {wants.min()} to {wants.max()}: give 1 to {n_classes}")
+    if total < n_classes:
+        raise ValueError(
+            f"{len(wants)} clients hold {total} classes together and the data has {n_classes}, so a class would have no"
+            " client; use more clients or more classes per client"
+        )
+    multiset = np.concatenate([np.tile(np.arange(n_classes), total // n_classes), rng.permutation(n_classes)])[:total]
+    client, label = np.repeat(np.arange(len(wants)), wants), rng.permutation(multiset)
+    while True:
+        holds = np.zeros((len(wants), n_classes), np.int64)
+        np.add.at(holds, (client, label), 1)
+        repeated = np.flatnonzero(holds[client, label] > 1)
+        if not len(repeated):
+            return holds.astype(bool)
+        slot, other = rng.choice(repeated), rng.integers(total)
+        if not (holds[client[slot], label[other]] or holds[client[other], label[slot]]):
+            label[slot], label[other] = label[other], label[slot]
+
+
+def own_pool(pool: Examples, owned: list[np.ndarray]) -> tuple[Examples, list[np.ndarray]]:
+    """A pool of the owned rows only, in the order of their owners, to be changed client by client; and the new rows."""
+    rows = np.concatenate(owned)
+    ranges = np.split(np.arange(len(rows)), np.cumsum([len(piece) for piece in owned])[:-1])
+    return on_host(np.asarray(pool.x)[rows], np.asarray(pool.y)[rows]), ranges

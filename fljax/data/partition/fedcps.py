@@ -1,0 +1,125 @@
+"""The two settings of FedCPS (Yang et al., CMC 2025): few-shot clients, and a class prior for each client."""
+
+import bisect
+
+import numpy as np
+
+from fljax.data.federation import build
+from fljax.data.partition.deal import check_clients, check_range, deal_classes, merge, split_of, stock, take
+from fljax.types import Examples, Federation
+
+
+def few_shot(
+    train: Examples,
+    test: Examples,
+    n_clients: int,
+    *,
+    seed: int = 0,
+    gamma: float = 0.0,
+    classes: int = 5,
+    few_classes: int = 2,
+    consecutive: bool = False,
+    val_fraction: float = 0.2,
+    test_fraction: float = 0.2,
+) -> Federation:
+    """FedCPS non-iid_1: few classes per client, the same number of images of each, and a share of few-shot clients.
+
+    Train and test images are one pool. A client has ``min(N // (n classes), smallest class // its clients)`` images of
+    each of its classes: 140 on Fashion-MNIST, 126 on MNIST, 120 on CIFAR-10 with 100 clients. The number does not
+    depend on gamma. Classes are dealt equally often; splits are random. No image has two owners.
+
+    Args:
+        train: half of the pool.
+        test: the other half.
+        n_clients: number of clients (FedCPS: 100).
+        seed: same seed, same federation.
+        gamma: fraction of few-shot clients, chosen uniformly, 0 to 1 (FedCPS: 0, 0.1, ..., 0.5).
+        classes: distinct classes of a regular client (FedCPS: 5; CIFAR-100: 15).
+        few_classes: distinct classes of a few-shot client (FedCPS: 2; CIFAR-100: 5).
+        consecutive: client i has the classes ``(i + j) mod n_classes`` instead, as FedCR's code.
+        val_fraction: share of each client's examples for validation.
+        test_fraction: share of each client's examples for its local test.
+    """
+    pool = merge(train, test)
+    check_clients(n_clients, len(pool.y))
+    check_range("gamma", gamma, 0, 1)
+    labels, rng = np.asarray(pool.y), np.random.default_rng(seed)
+    have = stock(labels)
+    wants = np.full(n_clients, classes)
+    wants[rng.choice(n_clients, round(gamma * n_clients), replace=False)] = few_classes
+    holds = deal_classes(rng, wants, len(have))
+    if consecutive:
+        offset = (np.arange(len(have)) - np.arange(n_clients)[:, None]) % len(have)
+        holds = offset < wants[:, None]
+    clients_of_class = np.maximum(holds.sum(axis=0), -(-n_clients * classes // len(have)))
+    quota = min(len(labels) // (n_clients * classes), int((have // clients_of_class).min()))
+    if quota < 1:
+        raise ValueError(f"too few images for {n_clients} clients with {classes} classes each; use fewer of either")
+    owned = take(rng, labels, holds * quota)
+    return build(pool, owned, split_of(val_fraction, test_fraction), seed, stratify=False)
+
+
+def dirichlet_prior(
+    train: Examples,
+    test: Examples,
+    n_clients: int,
+    *,
+    seed: int = 0,
+    alpha: float = 0.6,
+    val_fraction: float = 0.0,
+    test_fraction: float = 0.3,
+) -> Federation:
+    """FedCPS non-iid_2: equal sizes ``N // n`` and a class prior ``Dir_C(alpha)`` for each client.
+
+    Train and test images are one pool. Images are handed out one at a time: a random client that is not full draws a
+    class from its prior, and draws again if that class is used up. No image has two owners.
+
+    Args:
+        train: half of the pool.
+        test: the other half.
+        n_clients: number of clients (FedCPS: 100).
+        seed: same seed, same federation.
+        alpha: above 0; small is more skewed (FedCPS: 0.6; CIFAR-100: 0.4).
+        val_fraction: share of each client's examples for validation.
+        test_fraction: share of each client's examples for its local test.
+    """
+    pool = merge(train, test)
+    check_clients(n_clients, len(pool.y))
+    check_range("alpha", alpha, 1e-6, 1e9)
+    labels, rng = np.asarray(pool.y), np.random.default_rng(seed)
+    have = stock(labels)
+    prior = rng.dirichlet(np.full(len(have), alpha), size=n_clients)
+    counts = _hand_out(rng, prior, have, len(labels) // n_clients)
+    return build(pool, take(rng, labels, counts), split_of(val_fraction, test_fraction), seed, stratify=False)
+
+
+def _hand_out(rng: np.random.Generator, prior: np.ndarray, have: np.ndarray, size: int) -> np.ndarray:
+    """(clients, classes) counts, drawn one image at a time until every client has ``size``."""
+    n_clients, n_classes = prior.shape
+    counts = [[0] * n_classes for _ in range(n_clients)]
+    left, room, unfilled = have.tolist(), [size] * n_clients, list(range(n_clients))
+    cumulative = _cumulative(prior, have)
+    for which, draw in rng.random((n_clients * size, 2)).tolist():
+        place = int(which * len(unfilled))
+        client = unfilled[place]
+        label = bisect.bisect_right(cumulative[client], draw, hi=n_classes - 1)
+        counts[client][label] += 1
+        left[label] -= 1
+        room[client] -= 1
+        if room[client] == 0:
+            unfilled[place] = unfilled[-1]
+            unfilled.pop()
+        if left[label] == 0:  # drawing again until the class is another one: the prior without it
+            cumulative = _cumulative(prior, np.array(left))
+    return np.array(counts)
+
+
+def _cumulative(prior: np.ndarray, left: np.ndarray) -> list[list[float]]:
+    """Cumulative priors over the classes that are left; a client with no mass there draws by what is left."""
+    mass = np.where(left > 0, prior, 0.0)
+    mass = np.where(mass.sum(axis=1, keepdims=True) > 0, mass, left)
+    stops = np.cumsum(mass, axis=1)
+    last = stops.shape[1] - 1 - np.argmax((mass > 0)[:, ::-1], axis=1)
+    stops = stops / np.maximum(stops[:, -1:], np.finfo(float).tiny)
+    stops[np.arange(len(stops)), last] = 1.0  # a draw just below 1 must not fall past the last class that is left
+    return stops.tolist()

@@ -1,0 +1,131 @@
+"""Clients in known groups, as LayerCFL (Yuan et al., Cybersecurity 2023): rotated images, or a dominant class."""
+
+import numpy as np
+
+from fljax.data.federation import build, on_host
+from fljax.data.images import resize, rotate
+from fljax.data.partition.deal import (
+    check_clients,
+    check_groups,
+    check_range,
+    deal_evenly,
+    merge,
+    own_pool,
+    split_of,
+    stock,
+    take,
+)
+from fljax.types import Examples, Federation
+
+
+def rotated_groups(
+    train: Examples,
+    test: Examples,
+    n_clients: int,
+    *,
+    seed: int = 0,
+    n_groups: int = 4,
+    examples: int | None = None,
+    side: int | None = None,
+    val_fraction: float = 0.0,
+) -> Federation:
+    """Feature skew: all classes on every client; group g sees its images turned by ``360 g / n_groups`` degrees.
+
+    Train and test images are dealt evenly by class and turned; no image has two owners. The first clients are group 0.
+
+    Args:
+        train: dealt as training (and validation) examples.
+        test: dealt as test examples, all of them.
+        n_clients: number of clients (LayerCFL: 20 with 4 groups, 10 with 2).
+        seed: same seed, same federation.
+        n_groups: the true clusters; 4 gives 0, 90, 180 and 270 degrees, 2 gives 0 and 180.
+        examples: of each client before the validation share (LayerCFL: 100 to 1,500); None: all are dealt.
+        side: height and width after a bilinear resize (LayerCFL: 32 for EMNIST); None: as they are.
+        val_fraction: share of each client's examples for validation.
+    """
+    check_groups(n_groups, n_clients)
+    check_clients(n_clients, min(len(train.y), len(test.y)))
+    rng = np.random.default_rng(seed)
+    owned = deal_evenly(rng, np.asarray(train.y), n_clients)
+    if examples is not None:
+        check_range("examples", examples, 1, len(train.y) // n_clients)
+        owned = [rows[np.arange(examples) * len(rows) // examples] for rows in owned]
+    test_owned = [rows + len(train.y) for rows in deal_evenly(rng, np.asarray(test.y), n_clients)]
+    pool, rows = own_pool(merge(train, test), owned + test_owned)
+    x, group = np.asarray(pool.x), np.arange(n_clients) * n_groups // n_clients
+    x = x if side is None else resize(x, side)
+    for client, g in enumerate(group):
+        for mine in (rows[client], rows[n_clients + client]):
+            x[mine] = rotate(x[mine], 360 * g / n_groups)
+    split = split_of(val_fraction, 0.0)
+    return build(on_host(x, pool.y), rows[:n_clients], split, seed, group=group, test_owned=rows[n_clients:])
+
+
+def dominant_label_groups(
+    train: Examples,
+    test: Examples,
+    n_clients: int,
+    *,
+    seed: int = 0,
+    n_groups: int = 4,
+    beta: float = 0.5,
+    examples: int | None = None,
+    val_fraction: float = 0.0,
+) -> Federation:
+    """Label skew: each group has a dominant class of its own, the share ``beta`` of a client; the rest is uniform.
+
+    A client has ``round(beta N)`` images of the dominant class and equally many (within one) of every other. Test
+    images follow the same rule, as many as the test set allows. No image has two owners. The first clients are group 0.
+
+    Args:
+        train: pool of training (and validation) examples.
+        test: pool of test examples.
+        n_clients: number of clients (LayerCFL: 20; heat maps 10).
+        seed: same seed, same federation.
+        n_groups: the true clusters, at most one for each class (LayerCFL: 4; heat maps 2).
+        beta: share of the dominant class, 0 to 1 (LayerCFL: 0.5; heat maps 0.8).
+        examples: N of each client before the validation share (LayerCFL: 100 to 1,500); None: as many as there are.
+        val_fraction: share of each client's examples for validation.
+    """
+    check_range("beta", beta, 0, 1)
+    labels, test_labels = np.asarray(train.y), np.asarray(test.y)
+    have, test_have = stock(labels), stock(test_labels)
+    check_groups(n_groups, min(n_clients, len(have)))
+    rng = np.random.default_rng(seed)
+    group = np.arange(n_clients) * n_groups // n_clients
+    dominant = rng.choice(len(have), n_groups, replace=False)[group]
+    counts = _largest(rng, have, dominant, beta) if examples is None else _counts(rng, have, dominant, beta, examples)
+    owned = take(rng, labels, counts)
+    test_rows = take(rng, test_labels, _largest(rng, test_have, dominant, beta))
+    test_owned = [rows + len(labels) for rows in test_rows]
+    split = split_of(val_fraction, 0.0)
+    return build(merge(train, test), owned, split, seed, group=group, test_owned=test_owned)
+
+
+def _counts(rng: np.random.Generator, have: np.ndarray, dominant: np.ndarray, beta: float, n: int) -> np.ndarray:
+    """(clients, classes) counts of n examples; what does not divide goes to the classes with the largest stock left."""
+    check_range("examples", n, 1, int(have.sum()) // len(dominant))
+    n_major = n if len(have) == 1 else round(beta * n)
+    n_minor, n_left = divmod(n - n_major, max(len(have) - 1, 1))
+    counts = np.full((len(dominant), len(have)), n_minor)
+    counts[np.arange(len(dominant)), dominant] = n_major
+    left = have - counts.sum(axis=0)
+    for client, label in enumerate(dominant):
+        order = np.argsort(-(left + rng.random(len(have))), kind="stable")
+        extra = order[order != label][:n_left]
+        counts[client, extra] += 1
+        left[extra] -= 1
+    return counts
+
+
+def _largest(rng: np.random.Generator, have: np.ndarray, dominant: np.ndarray, beta: float) -> np.ndarray:
+    """The counts of the largest equal clients that the stock allows without overlap."""
+    share = np.full((len(dominant), len(have)), (1 - beta) / max(len(have) - 1, 1))
+    share[np.arange(len(dominant)), dominant] = beta
+    asked = share.sum(axis=0)
+    largest = int((have[asked > 0] / asked[asked > 0]).min())
+    for n in range(min(largest + len(have), int(have.sum()) // len(dominant)), 0, -1):
+        counts = _counts(rng, have, dominant, beta, n)
+        if (counts.sum(axis=0) <= have).all():
+            return counts
+    raise ValueError(f"too few examples for {len(dominant)} clients with beta={beta}; use fewer clients")

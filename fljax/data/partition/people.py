@@ -1,0 +1,113 @@
+"""One client per person: those in the data, or made-up writers with known styles."""
+
+import numpy as np
+
+from fljax.data.federation import build, on_host
+from fljax.data.images import affine, gamma_curve, thicken
+from fljax.data.partition.deal import check_groups, check_range, merge, own_pool, split_of
+from fljax.data.partition.uniform import log_normal_sizes
+from fljax.data.users import UserExamples
+from fljax.types import Examples, Federation
+
+
+def natural(
+    train: Examples | UserExamples,
+    test: Examples | UserExamples,
+    n_clients: int = 0,
+    *,
+    seed: int = 0,
+    min_size: int = 5,
+    val_fraction: float = 0.0,
+    test_fraction: float = 0.2,
+) -> Federation:
+    """One client per user of the data; a user's train and test images together are split anew.
+
+    Args:
+        train: with its users.
+        test: with its users.
+        n_clients: so many users chosen at random, in the order of their names; 0: every user.
+        seed: same seed, same federation.
+        min_size: users with fewer examples are left out (LEAF: 5).
+        val_fraction: share of each client's examples for validation.
+        test_fraction: share of each client's examples for test (FeSEM: 0.2).
+
+    Raises:
+        ValueError: the data names no users, or too few have ``min_size`` examples.
+    """
+    if not (isinstance(train, UserExamples) and isinstance(test, UserExamples)):
+        raise ValueError("the natural partition needs data with users, such as femnist or celeb_a; this set names none")
+    user = np.concatenate([train.user, test.user])
+    size = np.bincount(user, minlength=len(train.names))
+    chosen = np.flatnonzero(size >= max(min_size, 1))
+    check_range("n_clients", n_clients, 0, len(chosen))
+    if len(chosen) == 0:
+        raise ValueError(f"min_size={min_size}: no user has so many examples, the largest has {size.max()}")
+    if n_clients:
+        chosen = np.sort(np.random.default_rng(seed).choice(chosen, n_clients, replace=False))
+    rows = np.split(np.argsort(user, kind="stable"), np.cumsum(size)[:-1])
+    pool, owned = merge(Examples(train.x, train.y), Examples(test.x, test.y)), [rows[i] for i in chosen]
+    if size[chosen].sum() < len(user):
+        pool, owned = own_pool(pool, owned)
+    return build(pool, owned, split_of(val_fraction, test_fraction), seed)
+
+
+def writers(
+    train: Examples,
+    test: Examples,
+    n_clients: int,
+    *,
+    seed: int = 0,
+    n_groups: int = 4,
+    sigma: float = 0.5,
+    min_size: int = 10,
+    strength: float = 1.0,
+    jitter: float = 0.15,
+    val_fraction: float = 0.0,
+    test_fraction: float = 0.2,
+) -> Federation:
+    """A proxy for FEMNIST: real images rewritten in a fixed hand for each client, hands in a few hidden groups.
+
+    A style is a rotation, a shear, a scale, a stroke thickness and a contrast. Over the groups each of the five takes
+    evenly spaced levels in a random order; a client's style is its group's with a little noise. Train and test images
+    are one pool, dealt in log-normal sizes; no image has two owners. Meant for bright strokes on black, as MNIST: say
+    "proxy" beside every number made with it.
+
+    Args:
+        train: half of the pool, uint8.
+        test: the other half.
+        n_clients: number of writers (FEMNIST has about 3,500).
+        seed: same seed, same federation.
+        n_groups: hidden groups of style, the true clusters; the first clients are group 0.
+        sigma: standard deviation of the logarithm of a client's share.
+        min_size: smallest client.
+        strength: 1: up to 45 degrees, shear 0.3, a quarter larger or smaller; 0: no group styles.
+        jitter: a client's own deviation, as a share of the group styles' range.
+        val_fraction: share of each client's examples for validation.
+        test_fraction: share of each client's examples for test.
+    """
+    if train.x.dtype != np.uint8:
+        raise ValueError(f"x has dtype {train.x.dtype}; writers needs uint8 images")
+    check_groups(n_groups, n_clients)
+    check_range("strength", strength, 0, 2)
+    check_range("jitter", jitter, 0, 1)
+    merged, rng = merge(train, test), np.random.default_rng(seed)
+    size = log_normal_sizes(rng, len(merged.y), n_clients, sigma, min_size)
+    pool, owned = own_pool(merged, np.split(rng.permutation(len(merged.y)), np.cumsum(size)[:-1]))
+    group = np.arange(n_clients) * n_groups // n_clients
+    levels = np.linspace(-1, 1, n_groups) if n_groups > 1 else np.zeros(1)
+    style = strength * np.stack([rng.permutation(levels) for _ in range(5)], axis=1)[group]
+    style = np.clip(style + jitter * rng.standard_normal(style.shape), -2, 2)
+    x = np.asarray(pool.x)
+    for mine, hand in zip(owned, style, strict=True):
+        x[mine] = rewrite(x[mine], hand)
+    return build(on_host(x, pool.y), owned, split_of(val_fraction, test_fraction), seed, group=group)
+
+
+def rewrite(x: np.ndarray, style: np.ndarray) -> np.ndarray:
+    """uint8 images in a hand: ``style`` = (rotation, shear, scale, thickness, contrast), each about -1 to 1; 0: as is."""
+    angle, shear, scale, thickness, contrast = style
+    turn = np.deg2rad(45 * angle)
+    rotation = np.array([[np.cos(turn), np.sin(turn)], [-np.sin(turn), np.cos(turn)]])
+    slant = np.array([[1.0, 0.0], [0.3 * shear, 1.0]])
+    written = affine(x, rotation @ slant / np.exp(0.22 * scale))
+    return gamma_curve(thicken(written, float(np.clip(0.5 * thickness, -0.6, 0.8))), float(np.exp(0.6 * contrast)))

@@ -1,0 +1,92 @@
+"""Label skew without groups: Dirichlet shares of each class, or few classes per client."""
+
+import numpy as np
+
+from fljax.data.federation import build
+from fljax.data.partition.deal import check_clients, check_range, deal_classes, split_of, stock, take
+from fljax.types import Examples, Federation
+
+_DRAWS = 10_000
+
+
+def dirichlet(
+    train: Examples,
+    test: Examples,
+    n_clients: int,
+    *,
+    seed: int = 0,
+    beta: float = 0.5,
+    min_size: int = 10,
+    val_fraction: float = 0.0,
+    test_fraction: float = 0.2,
+    public: bool = True,
+) -> Federation:
+    """Each class shared out by ``p_c ~ Dir_n(beta)``: its shuffled rows are cut at ``floor(cumsum(p_c) n_c)``.
+
+    The draw is repeated until every client has at least ``min_size`` examples. All training images are dealt.
+
+    Args:
+        train: what is dealt.
+        test: becomes the server's public images, without labels.
+        n_clients: number of clients (FedTSDP: 20).
+        seed: same seed, same federation.
+        beta: above 0; small is more skewed (FedTSDP: 0.2 and 0.5, FeSEM: 0.5).
+        min_size: smallest client.
+        val_fraction: share of each client's examples for validation.
+        test_fraction: share of each client's examples for its local test.
+        public: False: the server has no data of its own.
+    """
+    check_range("beta", beta, 1e-6, 1e9)
+    check_clients(n_clients, len(train.y))
+    check_range("min_size", min_size, 1, len(train.y) // n_clients)
+    labels, rng = np.asarray(train.y), np.random.default_rng(seed)
+    have = stock(labels)
+    for _ in range(_DRAWS):
+        share = rng.dirichlet(np.full(n_clients, beta), size=len(have))
+        cuts = np.floor(np.cumsum(share, axis=1) * have[:, None]).astype(np.int64)
+        cuts[:, -1] = have  # floor of a sum of shares just below 1 would lose a row
+        counts = np.diff(cuts, axis=1, prepend=0).T
+        if counts.sum(axis=1).min() >= min_size:
+            owned = take(rng, labels, counts)
+            return build(train, owned, split_of(val_fraction, test_fraction), seed, public=test if public else None)
+    raise ValueError(
+        f"beta={beta}: in {_DRAWS} draws some of {n_clients} clients always had fewer than min_size={min_size}"
+        " examples; raise beta, or lower min_size or n_clients"
+    )
+
+
+def classes_per_client(
+    train: Examples,
+    test: Examples,
+    n_clients: int,
+    *,
+    seed: int = 0,
+    classes: int = 2,
+    val_fraction: float = 0.0,
+    test_fraction: float = 0.2,
+    public: bool = True,
+) -> Federation:
+    """Pathological label skew: each client holds equal shards of exactly ``classes`` random classes.
+
+    Every class is cut into as many equal shards as it has clients, ``classes * n_clients / n_classes`` (within one).
+    All training images are dealt.
+
+    Args:
+        train: what is dealt.
+        test: becomes the server's public images, without labels.
+        n_clients: number of clients (FedTSDP: 20).
+        seed: same seed, same federation.
+        classes: distinct classes of each client (FedTSDP "extreme": 2).
+        val_fraction: share of each client's examples for validation.
+        test_fraction: share of each client's examples for its local test.
+        public: False: the server has no data of its own.
+    """
+    check_clients(n_clients, len(train.y))
+    labels, rng = np.asarray(train.y), np.random.default_rng(seed)
+    have = stock(labels)
+    holds = deal_classes(rng, np.full(n_clients, classes), len(have))
+    counts = holds * (have // holds.sum(axis=0))
+    for label, left in enumerate(have - counts.sum(axis=0)):
+        counts[rng.choice(np.flatnonzero(holds[:, label]), left, replace=False), label] += 1
+    owned = take(rng, labels, counts)
+    return build(train, owned, split_of(val_fraction, test_fraction), seed, public=test if public else None)
