@@ -27,10 +27,10 @@ def evaluate(predict: Predict, models: Assigned, data: ClientData) -> Metrics:
         ``client_loss``, ``(clients,)``. A client without test examples is NaN there and counts in no average.
     """
     sums = client_sums(_score(predict), models, data)
-    n_examples = jnp.where(data.size > 0, data.size, jnp.nan).astype(jnp.float32)
+    size = data.size.astype(jnp.float32)
+    n_examples = jnp.where(size > 0, size, jnp.nan)
     accuracy, loss = sums[:, 0] / n_examples, sums[:, 1] / n_examples
     f1 = jnp.where(data.size > 0, _class_averaged_f1(*jnp.split(sums[:, 2:], 3, axis=1)), jnp.nan)
-    size = data.size.astype(jnp.float32)
     return {
         "accuracy_macro": jnp.nanmean(accuracy),
         "accuracy_micro": _micro(accuracy, size),

@@ -56,7 +56,8 @@ def simulate(
     """
     check_run(n_rounds, evaluate_every, dropout)
     size = cohort_size(participation, federation.train.size.shape[0])
-    return _simulate(algorithm, size, n_rounds, evaluate_every, as_traced(hyper), federation, key, dropout)
+    hyper, dropout_rate = as_traced((hyper, dropout))
+    return _simulate(algorithm, size, n_rounds, evaluate_every, hyper, federation, key, dropout_rate)
 
 
 @partial(jax.jit, static_argnums=(0, 1, 2, 3))

@@ -53,7 +53,9 @@ def sweep(
     size = cohort_size(participation, federation.train.size.shape[0])
     at_once = at_once or (1 if jax.default_backend() == "cpu" else n_points * n_seeds)
     points = jax.tree.map(lambda value: jnp.broadcast_to(jnp.atleast_1d(value), n_points), as_traced(hypers))
-    return _sweep(algorithm, size, n_rounds, evaluate_every, n_seeds, at_once, points, federation, key, dropout)
+    return _sweep(
+        algorithm, size, n_rounds, evaluate_every, n_seeds, at_once, points, federation, key, as_traced(dropout)
+    )
 
 
 def count_points(hypers: NamedTuple) -> int:

@@ -121,7 +121,8 @@ def test_a_client_without_examples_stays_as_it_started(key, model, ragged):
     data = ragged._replace(size=ragged.size.at[2].set(0))
     trained = train_clients(keys_of(key), start, data, cross_entropy(model), optax.sgd(0.1), Work(2, 4))
     chex.assert_trees_all_equal(tree.take(trained.params, 2), model.init(key))
-    assert trained.ok[2] and trained.loss[2] == 0
+    assert trained.ok[2]
+    assert trained.loss[2] == 0
 
 
 def test_a_non_finite_client_comes_back_as_it_started(key, model, ragged):

@@ -1,0 +1,22 @@
+import pytest
+
+from fljax.algorithms.fedavg import fedavg
+from fljax.data.synthetic import linear_groups
+from fljax.models import mlp
+from fljax.types import Algorithm, Federation, Model, Work
+
+
+@pytest.fixture(scope="session")
+def federation() -> Federation:
+    """Nine ragged clients in three hidden groups, 4x4 features, four classes."""
+    return linear_groups(9, 3, examples=30, ragged=0.5)
+
+
+@pytest.fixture(scope="session")
+def model() -> Model:
+    return mlp(input_shape=(4, 4, 1), hidden=(8,), n_classes=4)
+
+
+@pytest.fixture(scope="session")
+def averaging(model: Model) -> Algorithm:
+    return fedavg(model, Work(epochs=1, batch_size=8))

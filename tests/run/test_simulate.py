@@ -1,0 +1,81 @@
+"""The pure run: rounds, participation, evaluation, traced numbers."""
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from fljax.algorithms.fedavg import FedAvgHyper, fedavg
+from fljax.algorithms.standalone import StandaloneHyper, standalone
+from fljax.run import simulate as simulate_module
+from fljax.run.simulate import simulate
+from fljax.types import Work
+
+
+def test_metrics_have_a_leading_axis_over_rounds(key, averaging, federation):
+    _, metrics = simulate(averaging, FedAvgHyper(), federation, key, 4, participation=0.5)
+    assert {value.shape[0] for value in metrics.values()} == {4}
+    assert metrics["loss"].shape == (4, 4)
+    assert metrics["client_accuracy"].shape == (4, 9)
+    assert np.isfinite(metrics["accuracy_macro"]).all()
+
+
+def test_it_learns(key, model, federation):
+    algorithm = standalone(model, Work(5, 8))
+    _, metrics = simulate(algorithm, StandaloneHyper(lr=0.3), federation, key, 10)
+    assert metrics["accuracy_macro"][-1] > 0.9  # classes are Gaussians that a linear model separates
+
+
+def test_evaluation_is_every_so_often_and_last(key, averaging, federation):
+    _, metrics = simulate(averaging, FedAvgHyper(), federation, key, 7, evaluate_every=3)
+    np.testing.assert_array_equal(np.isfinite(metrics["accuracy_macro"]), [0, 0, 1, 0, 0, 1, 1])
+    _, often = simulate(averaging, FedAvgHyper(), federation, key, 7)
+    np.testing.assert_allclose(
+        metrics["accuracy_macro"][jnp.asarray([2, 5, 6])], often["accuracy_macro"][jnp.asarray([2, 5, 6])]
+    )
+
+
+def test_the_first_rounds_of_a_longer_run_are_those_of_a_shorter(key, averaging, federation):
+    _, short = simulate(averaging, FedAvgHyper(), federation, key, 3)
+    _, long = simulate(averaging, FedAvgHyper(), federation, key, 5)
+    chex.assert_trees_all_close(short, jax.tree.map(lambda rows: rows[:3], long), rtol=1e-6)
+
+
+def test_absent_and_dropped_clients_keep_their_state(key, model, federation):
+    algorithm = standalone(model, Work(1, 8))
+    state, metrics = simulate(algorithm, StandaloneHyper(), federation, key, 1, participation=0.5, dropout=0.5)
+    start = model.init(simulate_module.split_key(key).init)
+    trained = np.zeros(9, bool)
+    trained[np.asarray(metrics["ids"][0])[np.asarray(metrics["active"][0])]] = True
+    assert 0 < trained.sum() < 4
+    moved = np.asarray(jnp.abs(state.clients["fc1"]["kernel"] - start["fc1"]["kernel"][None]).max(axis=(1, 2)) > 0)
+    np.testing.assert_array_equal(moved, trained)
+
+
+def test_new_numbers_do_not_recompile(key, averaging, federation):
+    simulate(averaging, FedAvgHyper(lr=0.1, momentum=0.5, lr_decay=0.9), federation, key, 2, dropout=0.1)
+    compiled = simulate_module._simulate._cache_size()
+    for lr, momentum, dropout in ((1, 0.9, 0.2), (np.float64(0.3), np.float32(0.1), 0), (jnp.float32(0.2), 0, 0.5)):
+        hyper = FedAvgHyper(lr=lr, momentum=momentum, lr_decay=lr)
+        simulate(averaging, hyper, federation, jax.random.key(int(lr * 10)), 2, dropout=dropout)
+    assert simulate_module._simulate._cache_size() == compiled
+
+
+def test_equal_choices_give_the_same_algorithm(model):
+    assert fedavg(model, Work(1, 8)) is fedavg(model, Work(1, 8))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"n_rounds": 0}, "n_rounds=0 is not positive"),
+        ({"n_rounds": 2, "participation": 0.0}, "participation=0.0"),
+        ({"n_rounds": 2, "participation": 1.5}, "participation=1.5"),
+        ({"n_rounds": 2, "evaluate_every": 0}, "evaluate_every=0"),
+        ({"n_rounds": 2, "dropout": 1.0}, r"dropout=1.0.*choose 0 <= dropout < 1"),
+    ],
+)
+def test_numbers_out_of_range_are_refused(key, averaging, federation, arguments, message):
+    with pytest.raises(ValueError, match=message):
+        simulate(averaging, FedAvgHyper(), federation, key, **arguments)

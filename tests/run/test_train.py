@@ -1,0 +1,144 @@
+"""The host loop: files, and a resume that is bit-identical however often the run is killed."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import chex
+import jax
+import numpy as np
+import pytest
+
+from fljax.algorithms.fedavg import FedAvgHyper
+from fljax.run.checkpoint import read_rounds
+from fljax.run.simulate import simulate
+from fljax.run.train import train
+
+ROUNDS = 12
+
+
+def test_equals_simulate(key, averaging, federation):
+    run = train(averaging, FedAvgHyper(), federation, key, ROUNDS, participation=0.5, evaluate_every=5)
+    state, metrics = simulate(averaging, FedAvgHyper(), federation, key, ROUNDS, participation=0.5, evaluate_every=5)
+    chex.assert_trees_all_close(run.state, state, rtol=1e-5, atol=1e-6)
+    chex.assert_trees_all_close(run.metrics, jax.device_get(metrics), rtol=1e-4, atol=1e-6)  # 12 rounds of rounding
+
+
+def test_files(key, averaging, federation, tmp_path):
+    run = train(averaging, FedAvgHyper(), federation, key, ROUNDS, folder=tmp_path, evaluate_every=5)
+    rows = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    assert [row["round"] for row in rows] == list(range(ROUNDS))
+    assert ["accuracy_macro" in row for row in rows] == [(r + 1) % 5 == 0 or r == ROUNDS - 1 for r in range(ROUNDS)]
+    np.testing.assert_allclose(rows[-1]["accuracy_macro"], run.metrics["accuracy_macro"][-1])
+    clients = np.load(tmp_path / "clients.npz")
+    np.testing.assert_array_equal(clients["client_accuracy"], run.metrics["client_accuracy"][-1])
+    chex.assert_trees_all_equal(read_rounds(tmp_path), run.metrics)
+    assert not list(tmp_path.rglob("*.part"))
+
+
+@pytest.mark.parametrize("stops", [(5,), (1, 2, 11)])
+def test_an_interrupted_run_goes_on_bit_identically(key, averaging, federation, tmp_path, stops):
+    class Stop(Exception):
+        pass
+
+    class StopAfter:
+        def __init__(self, round):
+            self.round = round
+
+        def start(self, done, n_rounds): ...
+        def stop(self): ...
+        def chunk(self, done, metrics, rounds_per_second):
+            if done >= self.round:
+                raise Stop
+
+    def run(folder, progress=None):
+        options = {"participation": 0.5, "dropout": 0.2, "seconds_per_checkpoint": 0.0, "seconds_per_chunk": 1e-3}
+        return train(averaging, FedAvgHyper(), federation, key, ROUNDS, folder=folder, progress=progress, **options)
+
+    for stop in stops:
+        with pytest.raises(Stop):
+            run(tmp_path / "stopped", StopAfter(stop))
+    resumed, whole = run(tmp_path / "stopped"), run(tmp_path / "whole")
+    chex.assert_trees_all_equal(resumed.state, whole.state)
+    chex.assert_trees_all_equal(resumed.metrics, whole.metrics)
+    assert (tmp_path / "stopped/metrics.jsonl").read_bytes() == (tmp_path / "whole/metrics.jsonl").read_bytes()
+
+
+def test_a_finished_run_is_returned_as_it_is(key, averaging, federation, tmp_path):
+    first = train(averaging, FedAvgHyper(), federation, key, 3, folder=tmp_path)
+    again = train(averaging, FedAvgHyper(), federation, key, 3, folder=tmp_path)
+    chex.assert_trees_all_equal(first.state, again.state)
+    chex.assert_trees_all_equal(first.metrics, again.metrics)
+
+
+def test_another_run_in_the_folder_is_refused(key, averaging, federation, tmp_path):
+    train(averaging, FedAvgHyper(lr=0.1), federation, key, 2, folder=tmp_path)
+    with pytest.raises(ValueError, match=r"holds a run with hyper.lr=0.1, not 0.2"):
+        train(averaging, FedAvgHyper(lr=0.2), federation, key, 2, folder=tmp_path)
+    with pytest.raises(ValueError, match="key="):
+        train(averaging, FedAvgHyper(lr=0.1), federation, jax.random.key(1), 2, folder=tmp_path)
+
+
+def test_a_damaged_checkpoint_is_one_clear_line(key, averaging, federation, tmp_path):
+    train(averaging, FedAvgHyper(), federation, key, 2, folder=tmp_path)
+    path = tmp_path / "checkpoints" / "last.msgpack"
+    path.write_bytes(path.read_bytes()[:100])
+    with pytest.raises(ValueError, match="is not a checkpoint"):
+        train(averaging, FedAvgHyper(), federation, key, 2, folder=tmp_path)
+
+
+SCRIPT = """
+import sys, jax
+from fljax.algorithms.ifca import IFCAHyper, ifca
+from fljax.data.synthetic import linear_groups
+from fljax.models import mlp
+from fljax.run.train import train
+from fljax.types import Work
+jax.config.update("jax_compilation_cache_dir", sys.argv[2])
+jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+federation = linear_groups(9, 3, examples=30, ragged=0.5)
+algorithm = ifca(mlp(input_shape=(4, 4, 1), hidden=(8,), n_classes=4), Work(1, 8), 3)
+train(algorithm, IFCAHyper(), federation, jax.random.key(0), 400, folder=sys.argv[1], participation=0.5,
+      seconds_per_checkpoint=0.0, seconds_per_chunk=0.01)
+"""
+
+
+@pytest.mark.slow
+def test_killed_at_random_times_it_ends_bit_identically(tmp_path):
+    environment = os.environ | {"JAX_PLATFORMS": "cpu"}
+
+    def start(folder):
+        command = [sys.executable, "-c", SCRIPT, str(folder), str(tmp_path / "cache")]
+        return subprocess.Popen(command, env=environment)
+
+    began = time.perf_counter()
+    assert start(tmp_path / "whole").wait() == 0
+    start(tmp_path / "warm").wait()
+    seconds = (time.perf_counter() - began) / 2
+    rng, kills = np.random.default_rng(0), 0
+    while kills < 10:
+        process = start(tmp_path / "killed")
+        time.sleep(rng.uniform(0.3, 1.0) * seconds)
+        if process.poll() is None:
+            process.send_signal(signal.SIGKILL)
+            kills += 1
+        elif kills < 10:  # it finished before the kill: start over, so that all ten kills hit a running one
+            assert same_files(tmp_path / "whole", tmp_path / "killed")
+            for path in sorted((tmp_path / "killed").rglob("*"), reverse=True):
+                path.unlink() if path.is_file() else path.rmdir()
+        process.wait()
+    assert start(tmp_path / "killed").wait() == 0
+    assert same_files(tmp_path / "whole", tmp_path / "killed")
+
+
+def same_files(a, b):
+    def content(folder):
+        rounds = read_rounds(folder)
+        return {name: (value.shape, value.tobytes()) for name, value in rounds.items()} | {
+            name: (folder / name).read_bytes() for name in ("metrics.jsonl", "checkpoints/last.msgpack")
+        }
+
+    return content(a) == content(b)
