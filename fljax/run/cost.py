@@ -1,0 +1,91 @@
+"""What a run costs on the network: floats sent as bytes, seconds and joules.
+
+Every method counts the floats that a participating client sends (``uplink``) and receives (``downlink``) in a round;
+losses, labels and other scalars count one each. Everything else follows from them, on the host and in double precision:
+a long run sends more floats than float32 counts exactly.
+"""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+BYTES_PER_FLOAT = 4
+
+Floats = Any
+"""A number or an array of them."""
+
+
+class Link(NamedTuple):
+    """A client's connection to the server. An infinite rate costs neither time nor energy.
+
+    The default, 2 Mbit/s up and a free way down, is the setting of DC-PFL (Liu et al.).
+    """
+
+    uplink: float = 2e6  # bits per second, > 0
+    downlink: float = float("inf")  # bits per second, > 0
+    transmit: float = 0.0  # watts while sending
+    receive: float = 0.0  # watts while receiving
+
+
+class Traffic(NamedTuple):
+    """Totals of a run in bytes."""
+
+    uplink: np.ndarray  # (clients,)
+    downlink: np.ndarray  # (clients,)
+
+
+def n_bytes(floats: Floats) -> np.ndarray:
+    """``4 floats``: a float32 each. Shape of ``floats``."""
+    return BYTES_PER_FLOAT * np.asarray(floats, np.float64)
+
+
+def seconds(uplink: Floats, downlink: Floats, link: Link) -> np.ndarray:
+    """``32 uplink / link.uplink + 32 downlink / link.downlink``: time to receive and then send so many floats.
+
+    Raises:
+        ValueError: a rate of the link is not positive.
+    """
+    sending, receiving = _each_way(uplink, downlink, link)
+    return sending + receiving
+
+
+def joules(uplink: Floats, downlink: Floats, link: Link) -> np.ndarray:
+    """Seconds sending times ``link.transmit`` plus seconds receiving times ``link.receive``.
+
+    Raises:
+        ValueError: a rate of the link is not positive.
+    """
+    sending, receiving = _each_way(uplink, downlink, link)
+    return link.transmit * sending + link.receive * receiving
+
+
+def traffic_of_clients(metrics: Mapping[str, Any], n_clients: int) -> Traffic:
+    """Bytes that each client has sent and received over all rounds of a run's ``metrics``.
+
+    Clients that dropped out of a round count for nothing in it.
+    """
+    ids, active = np.asarray(metrics["ids"]), np.asarray(metrics["active"])
+    totals = np.zeros((2, n_clients))
+    for total, name in zip(totals, ("uplink", "downlink"), strict=True):
+        np.add.at(total, ids, np.where(active, n_bytes(_per_participant(metrics, name)), 0.0))
+    return Traffic(*totals)
+
+
+def seconds_of_rounds(metrics: Mapping[str, Any], link: Link) -> np.ndarray:
+    """(rounds,) time on the network of each round: that of its slowest active participant, as all send at once."""
+    each = seconds(_per_participant(metrics, "uplink"), _per_participant(metrics, "downlink"), link)
+    return np.where(np.asarray(metrics["active"]), each, 0.0).max(axis=1)
+
+
+def _per_participant(metrics: Mapping[str, Any], name: str) -> np.ndarray:
+    """(rounds, cohort) floats: a number that holds for the whole round is every participant's."""
+    floats, ids = np.asarray(metrics[name], np.float64), np.asarray(metrics["ids"])
+    return np.broadcast_to(floats[:, None] if floats.ndim == 1 else floats, ids.shape)
+
+
+def _each_way(uplink: Floats, downlink: Floats, link: Link) -> tuple[np.ndarray, np.ndarray]:
+    for name in ("uplink", "downlink"):
+        if not getattr(link, name) > 0:
+            raise ValueError(f"{name}={getattr(link, name)} bits per second is not positive; give a rate above 0")
+    return 8 * n_bytes(uplink) / link.uplink, 8 * n_bytes(downlink) / link.downlink
