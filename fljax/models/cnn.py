@@ -52,8 +52,9 @@ def cnn(
     """FedTSDP's CNN and everything of its shape: convolutions with ReLU, max pooling, dense layers.
 
     By default conv3x3(32) - conv3x3(64) - pool - dropout 0.25 - fc512 - dropout 0.5 - fc10, valid convolutions:
-    6,447,562 parameters. ``dtype`` is that of the computation, parameters and logits are float32.  Source: Zhu, Fan and Xie, FedTSDP, Complex & Intelligent Systems 2024; padding and pooling
-    are not given there, hence the arguments.
+    6,447,562 parameters. ``dtype`` is that of the computation, parameters and logits are float32. Source: Zhu, Fan
+    and Xie, FedTSDP, Complex & Intelligent Systems 2024; padding and pooling are not given there, hence the
+    arguments.
 
     Args:
         input_shape: (height, width, channels) of an image.

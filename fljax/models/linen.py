@@ -1,5 +1,6 @@
 """From a flax.linen module to a `Model`: pure functions over one plain dict of parameters."""
 
+from collections.abc import Hashable
 from functools import cache
 from typing import cast
 
@@ -11,7 +12,6 @@ from fljax.tree import STATISTICS, join_statistics, split_statistics
 from fljax.types import Key, Model, Params
 
 
-@cache
 def from_linen(module: nn.Module, input_shape: tuple[int, ...], layers: tuple[str, ...]) -> Model:
     """A flax module as a `Model`.
 
@@ -25,7 +25,11 @@ def from_linen(module: nn.Module, input_shape: tuple[int, ...], layers: tuple[st
         The model. ``init`` gives ``{layer: subtree}``, in training mode ``apply`` gives back the same parameters with
         updated running statistics. Equal arguments give the same object, so nothing compiles twice.
     """
+    return _adapt(cast(Hashable, module), input_shape, layers)
 
+
+@cache
+def _adapt(module: nn.Module, input_shape: tuple[int, ...], layers: tuple[str, ...]) -> Model:
     def init(key: Key) -> Params:
         variables = module.init(key, jnp.zeros((1, *input_shape)), False)
         return join_statistics(variables["params"], {k: v for k, v in variables.items() if k == STATISTICS})
