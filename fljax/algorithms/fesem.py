@@ -24,7 +24,20 @@ from fljax.client import cross_entropy, local_optimizer, predictor, proximal, tr
 from fljax.server.aggregate import cluster_mean
 from fljax.server.assign import nearest_center
 from fljax.server.kmeans import kmeans
-from fljax.types import Algorithm, Assigned, Batch, ClientData, Cohort, Key, Metrics, Model, Params, Stacked, State, Work
+from fljax.types import (
+    Algorithm,
+    Assigned,
+    Batch,
+    ClientData,
+    Cohort,
+    Key,
+    Metrics,
+    Model,
+    Params,
+    Stacked,
+    State,
+    Work,
+)
 
 
 class FeSEMHyper(NamedTuple):

@@ -68,6 +68,13 @@ def n_client_devices() -> int:
     return mesh.shape.get(CLIENTS, 1)
 
 
+def whole(value: Any) -> Any:
+    """``value`` computed in full on every device of the mesh: for small things that are not worth a collective."""
+    if n_client_devices() == 1:
+        return value
+    return jax.lax.with_sharding_constraint(value, PartitionSpec())
+
+
 def _row(table: Stacked | None, row: Any) -> Any:
     if table is None:
         return row

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from fljax.client.map import n_client_devices
+from fljax.client.map import n_client_devices, whole
 from fljax.data.federation import select
 from fljax.types import Cohort, Federation, Key
 
@@ -30,9 +30,10 @@ def sample_cohort(key: Key, round: Array, federation: Federation, size: int, dro
     data = federation.train
     n_clients = data.size.shape[0]
     key_ids, key_dropout, key_clients = jax.random.split(jax.random.fold_in(key, round), 3)
-    everyone = jnp.arange(n_clients, dtype=jnp.int32)
-    ids = everyone if size == n_clients else jnp.sort(jax.random.choice(key_ids, everyone, (size,), replace=False))
-    ids = dealt(ids, data.size[ids], n_client_devices())
+    ids = jnp.arange(n_clients, dtype=jnp.int32)
+    if size < n_clients:
+        ids = jnp.sort(jnp.argsort(whole(jax.random.uniform(key_ids, ids.shape)))[:size]).astype(jnp.int32)
+    ids = whole(dealt(ids, data.size[ids], n_client_devices()))
     keys = jax.vmap(lambda i: jax.random.fold_in(key_clients, i))(ids)
     active = jnp.ones(size, bool)
     if dropout is not None:
