@@ -1,0 +1,235 @@
+"""Agglomerative clustering: SciPy's trees from a distance matrix, and the labels that cutting them gives."""
+
+from functools import partial
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from fljax.server.labels import canonical, check_square, check_vector, everyone, rank
+
+METHODS = ("single", "complete", "average")
+
+
+class _Chain(NamedTuple):
+    """The nearest-neighbour chain while it grows and the merges it has made."""
+
+    distance: Array  # (n, n) between slots, but for `row`; a merged cluster lives in its higher slot
+    row: Array  # (n,) row and column `target` of `distance`, still to be written
+    target: Array  # () int32
+    size: Array  # (n,) float, clients in each slot; 0: the slot is gone
+    node: Array  # (n,) int32 the tree node in each slot: i < n a client, n + k the result of merge k
+    chain: Array  # (n,) int32 slots, each the nearest neighbour of the one before
+    length: Array  # () int32
+    merges: Array  # (n-1, 4) node, node, height, size; in the order they were found
+    n_merges: Array  # () int32
+
+
+@partial(jax.jit, static_argnames="method")
+def linkage(distance: Array, method: str, where: Array | None = None, within: Array | None = None) -> Array:
+    """The tree of agglomerative clustering, in SciPy's format.
+
+    Row i merges the nodes of its first two columns into node n + i, at the height of the third, with as many clients
+    as the fourth says; node j < n is client j and heights never fall. The height of a merge is the smallest ("single"),
+    largest ("complete") or mean ("average", UPGMA) distance over all pairs of clients across the two nodes.
+    Ties are broken as SciPy's nearest-neighbour chain breaks them. O(n²), whatever the data.
+
+    Args:
+        distance: (n, n), symmetric, non-negative; the diagonal is not looked at; inf keeps two clients apart.
+        method: "single", "complete" or "average"; static.
+        where: (n,) bool, the clients that count; None: all. The others may hold NaN and merge last, at height inf.
+        within: (n,) integers, clusters to look inside: clients of different ones are at distance inf, as is everybody
+            from those with a negative label. None: one cluster.
+
+    Returns:
+        (n-1, 4) of the matrix's dtype. No merge at height inf is ever made by `cut` or `cut_k`.
+
+    Raises:
+        ValueError: unknown method, the matrix is not square, or lengths differ.
+
+    Source: Müllner, Modern hierarchical, agglomerative clustering algorithms, 2011 (nearest-neighbour chain).
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from fljax.server import linkage
+        >>> place = jnp.array([0.0, 4.0, 1.0])
+        >>> distance = jnp.abs(place[:, None] - place[None, :])
+        >>> linkage(distance, "average").tolist()
+        [[0.0, 2.0, 1.0, 2.0], [1.0, 3.0, 3.5, 3.0]]
+    """
+    if method not in METHODS:
+        raise ValueError(f"method is {method!r}; expected one of {METHODS}")
+    n = check_square("distance", distance)
+    mask = everyone(n, where, "distance")
+    pair = mask[:, None] & mask[None, :]
+    if within is not None:
+        check_vector("within", within, n, "distance")
+        pair &= (within[:, None] == within[None, :]) & (within >= 0)[:, None]
+    if n == 1:
+        return jnp.zeros((0, 4), distance.dtype)
+    apart = jnp.where(pair, distance, jnp.inf)
+    start = _Chain(
+        distance=apart,
+        row=apart[0],
+        target=jnp.int32(0),
+        size=jnp.ones(n, distance.dtype),
+        node=jnp.arange(n, dtype=jnp.int32),
+        chain=jnp.zeros(n, jnp.int32),
+        length=jnp.int32(1),
+        merges=jnp.zeros((n - 1, 4), distance.dtype),
+        n_merges=jnp.int32(0),
+    )
+    # A merge takes two slots off the chain, so n - 1 merges need at most 2 (n - 1) slots put on it. The count of steps
+    # is fixed: under vmap a data-dependent end would copy every lane's matrix at every step.
+    merges = jax.lax.fori_loop(0, 3 * (n - 1), lambda _, chain: _step(chain, method), start).merges
+    return _ordered(merges, n)
+
+
+def _step(c: _Chain, method: str) -> _Chain:
+    """Look for the nearest neighbour of the chain's end; merge the two if that is mutual, else put it on the chain."""
+    n = c.size.shape[0]
+    slot = jnp.arange(n, dtype=jnp.int32)
+    x, before = c.chain[c.length - 1], c.chain[jnp.maximum(c.length - 2, 0)]
+    # Writing what the step before computed, then reading, lets XLA keep the matrix in place; the other order copies it.
+    distance = jax.lax.dynamic_update_slice(c.distance, c.row[None, :], (c.target, jnp.int32(0)))
+    distance = jax.lax.dynamic_update_slice(distance, c.row[:, None], (jnp.int32(0), c.target))
+    row = distance[x]
+    largest = jnp.finfo(row.dtype).max  # a slot at distance inf is still nearer than one that is gone
+    key = jnp.where((c.size > 0) & (slot != x), jnp.minimum(row, largest), jnp.inf)
+    nearest = jnp.argmin(key).astype(jnp.int32)
+    mutual = (c.length > 1) & (key[before] <= key[nearest])
+    y = jnp.where(mutual, before, nearest)
+    low, high = jnp.minimum(x, y), jnp.maximum(x, y)
+
+    size = c.size[x] + c.size[y]
+    merged = _merged_row(row, distance[y], c.size[x], c.size[y], method)
+    merge = jnp.stack([c.node[low].astype(row.dtype), c.node[high].astype(row.dtype), row[y], size])
+    record = jnp.where(mutual, c.n_merges, n)  # n: past the end, dropped
+    sizes = jnp.where(mutual, jnp.where(slot == low, 0, jnp.where(slot == high, size, c.size)), c.size)
+    left = jnp.where(mutual, c.length - 2, c.length)
+    restart = left == 0
+    entry = jnp.where(restart, jnp.argmax(sizes > 0).astype(jnp.int32), y)
+    push = restart | ~mutual
+    return _Chain(
+        distance=distance,
+        row=jnp.where(mutual, merged, row),  # unless merging, write back what is there: cheaper than a branch
+        target=jnp.where(mutual, high, x),
+        size=sizes,
+        node=c.node.at[jnp.where(mutual, high, n)].set(n + c.n_merges, mode="drop"),
+        chain=c.chain.at[jnp.where(push, left, n)].set(entry, mode="drop"),
+        length=left + push.astype(jnp.int32),
+        merges=c.merges.at[record].set(merge, mode="drop"),
+        n_merges=c.n_merges + mutual.astype(jnp.int32),
+    )
+
+
+def _merged_row(a: Array, b: Array, size_a: Array, size_b: Array, method: str) -> Array:
+    """Distances of the union of two clusters, from theirs (Lance and Williams)."""
+    if method == "single":
+        return jnp.minimum(a, b)
+    if method == "complete":
+        return jnp.maximum(a, b)
+    mean = (size_a * a + size_b * b) / (size_a + size_b)
+    return jnp.maximum(mean, jnp.minimum(a, b))  # rounding must not bring the union nearer than its nearer half
+
+
+def _ordered(merges: Array, n: int) -> Array:
+    """Merges in order of height, nodes renumbered accordingly, the lower node first."""
+    order = jnp.argsort(merges[:, 2], stable=True)  # a merge is found after its parts and no lower: parts stay first
+    place = jnp.zeros(n - 1, jnp.int32).at[order].set(jnp.arange(n - 1, dtype=jnp.int32))
+    node = merges[order, :2].astype(jnp.int32)
+    node = jnp.where(node < n, node, n + place[jnp.maximum(node - n, 0)])
+    return jnp.concatenate([jnp.sort(node, axis=1).astype(merges.dtype), merges[order, 2:]], axis=1)
+
+
+@jax.jit
+def cut(tree: Array, height: Array | float, where: Array | None = None) -> Array:
+    """The clusters of a tree at a height: every merge at or below it is made.
+
+    Args:
+        tree: (n-1, 4) of `linkage`, or SciPy's as an array.
+        height: () in units of the distance; traced. inf makes every merge of finite height.
+        where: (n,) bool, the mask that `linkage` was given; None: all.
+
+    Returns:
+        (n,) int32, canonical; -1 where ``where`` is False.
+
+    Raises:
+        ValueError: ``tree`` is not of shape (n-1, 4).
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from fljax.server import cut, linkage
+        >>> place = jnp.array([0.0, 4.0, 1.0, 4.5])
+        >>> tree = linkage(jnp.abs(place[:, None] - place[None, :]), "average")
+        >>> cut(tree, 1.0).tolist()
+        [0, 1, 0, 1]
+    """
+    made = (tree[:, 2] <= jnp.asarray(height, tree.dtype)) & jnp.isfinite(tree[:, 2])
+    return _label(tree, made, where)
+
+
+@jax.jit
+def cut_k(tree: Array, k: Array | int, where: Array | None = None, within: Array | None = None) -> Array:
+    """The clusters of a tree that is cut so that k remain; of equal heights the later merge is undone first.
+
+    Args:
+        tree: (n-1, 4) of `linkage`, or SciPy's as an array.
+        k: () number of clusters, >= 1; traced. There are more where only a merge at height inf could join two, fewer
+            where there are fewer clients.
+        where: (n,) bool, the mask that `linkage` was given; None: all.
+        within: (n,) integers, the clusters that `linkage` was given; each is cut into k of its own. None: one cluster.
+
+    Returns:
+        (n,) int32, canonical; -1 where ``where`` is False.
+
+    Raises:
+        ValueError: ``tree`` is not of shape (n-1, 4), or lengths differ.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from fljax.server import cut_k, linkage
+        >>> place = jnp.array([0.0, 4.0, 1.0, 4.5])
+        >>> tree = linkage(jnp.abs(place[:, None] - place[None, :]), "average")
+        >>> cut_k(tree, 3).tolist()
+        [0, 1, 2, 1]
+    """
+    n = _check_tree(tree)
+    mask = everyone(n, where, "clients")
+    finite = jnp.isfinite(tree[:, 2])
+    if within is None:
+        return _label(tree, finite & (jnp.arange(n - 1) < mask.sum() - k), where)
+    check_vector("within", within, n, "clients")
+    cluster = rank(within, mask & (within >= 0))
+    size = jax.ops.segment_sum(jnp.ones(n, jnp.int32), cluster, n)
+    below = jnp.concatenate([jnp.arange(n, dtype=jnp.int32), tree[:, 0].astype(jnp.int32)])
+    of_merge = jnp.where(finite, cluster[_end(below, n)[n:]], n)
+    order = jnp.argsort(of_merge, stable=True)
+    position = jnp.arange(n - 1, dtype=jnp.int32)
+    ordered = of_merge[order]
+    first = jnp.searchsorted(ordered, ordered).astype(jnp.int32)
+    ordinal = jnp.zeros(n - 1, jnp.int32).at[order].set(position - first)  # how many merges its cluster made before
+    return _label(tree, finite & (ordinal < size[of_merge] - k), where)
+
+
+def _check_tree(tree: Array) -> int:
+    if tree.ndim != 2 or tree.shape[1] != 4:
+        raise ValueError(f"tree has shape {tree.shape}; expected (n-1, 4), as linkage returns")
+    return tree.shape[0] + 1
+
+
+def _end(pointer: Array, n: int) -> Array:
+    """Where each chain of pointers ends, for chains of at most n: every jump doubles the reach."""
+    for _ in range(n.bit_length()):
+        pointer = pointer[pointer]
+    return pointer
+
+
+def _label(tree: Array, made: Array, where: Array | None) -> Array:
+    """The clusters when just the merges ``made`` are made."""
+    n = _check_tree(tree)
+    part = tree[:, :2].astype(jnp.int32)
+    into = n + jnp.arange(n - 1, dtype=jnp.int32)[:, None]
+    above = jnp.arange(2 * n - 1, dtype=jnp.int32).at[part].set(jnp.where(made[:, None], into, part))
+    return canonical(_end(above, n)[:n], where)
