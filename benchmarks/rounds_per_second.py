@@ -14,12 +14,20 @@ import statistics
 import sys
 import time
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
 from fljax.run.mesh import over_devices, replicated, use_all_cores
+from fljax.types import Params
+
+
+class Side(NamedTuple):
+    """One of the two that are compared."""
+
+    run: Callable[[int], None]  # runs so many rounds
+    accuracy: Callable[[], float]  # of the model so far
 
 
 class Workload(NamedTuple):
@@ -35,7 +43,7 @@ WORKLOADS = {
     "logreg": Workload("logreg", False, 40, 6.0),
     "mlp": Workload("mlp", False, 20, 2.5),
     "ragged-mlp": Workload("mlp", True, 20, 2.0),
-    "cnn": Workload("cnn", False, 2, 0.8),
+    "cnn": Workload("cnn", False, 4, 0.8),
 }
 N_CLIENTS, COHORT, BATCH, LR = 100, 10, 20, 0.05
 
@@ -56,8 +64,8 @@ def make_data(ragged: bool, n_clients: int = N_CLIENTS, samples: int = 100, seed
     return [make(n, p) for n, p in zip(sizes, probability, strict=True)], make(2000, np.full(10, 0.1))
 
 
-def fljax_side(workload: Workload, clients: list, test: tuple) -> tuple[Callable[[int], None], Callable[[], float]]:
-    """(run so many rounds, accuracy so far)."""
+def fljax_side(workload: Workload, clients: list, test: tuple) -> tuple[Side, Params]:
+    """(run so many rounds, accuracy so far, the initial model)."""
     import jax.numpy as jnp
 
     from fljax.algorithms.fedavg import FedAvgHyper, fedavg
@@ -82,6 +90,7 @@ def fljax_side(workload: Workload, clients: list, test: tuple) -> tuple[Callable
         federation, hyper = replicated((federation, as_traced(FedAvgHyper(lr=LR))), mesh)
         key = replicated(jax.random.key(0), mesh)
         state = replicated(algorithm.init(split_key(key).init, hyper, federation.train), mesh)
+    start = jax.device_get(state.server)
     carried = {"state": state, "round": 0}
 
     def run(n_rounds: int) -> None:
@@ -100,10 +109,10 @@ def fljax_side(workload: Workload, clients: list, test: tuple) -> tuple[Callable
         theta = jax.device_get(carried["state"].server)
         return float(client_sums(hit, everyone(jax.tree.map(jnp.asarray, theta), 1), data)[0, 0]) / len(test[1])
 
-    return run, accuracy
+    return Side(run, accuracy), start
 
 
-def torch_side(workload: Workload, clients: list, test: tuple) -> tuple[Callable[[int], None], Callable[[], float]]:
+def torch_side(workload: Workload, clients: list, test: tuple, start: Params) -> Side:
     """The loop that a researcher writes first: clients one after another, one model reused, channels_last."""
     import torch
     from torch import nn
@@ -119,6 +128,7 @@ def torch_side(workload: Workload, clients: list, test: tuple) -> tuple[Callable
         ],
     }
     model = nn.Sequential(*layers[workload.model]).to(memory_format=torch.channels_last)
+    copy_parameters(model, start)
 
     def images(x: np.ndarray) -> torch.Tensor:
         return torch.from_numpy(x.transpose(0, 3, 1, 2).copy()).to(memory_format=torch.channels_last)
@@ -158,7 +168,27 @@ def torch_side(workload: Workload, clients: list, test: tuple) -> tuple[Callable
         with torch.no_grad():
             return float((model(images(test[0])).argmax(1).numpy() == test[1]).mean())
 
-    return run, accuracy
+    return Side(run, accuracy)
+
+
+def copy_parameters(model: Any, start: Params) -> None:
+    """fljax's parameters into PyTorch's layers: HWIO to OIHW; after the convolutions, rows from HWC to CHW order."""
+    import torch
+    from torch import nn
+
+    weighted = [layer for layer in model if isinstance(layer, nn.Conv2d | nn.Linear)]
+    spatial = any(isinstance(layer, nn.Conv2d) for layer in weighted)
+    for layer, name in zip(weighted, sorted(start), strict=True):
+        kernel = np.asarray(start[name]["kernel"])
+        if isinstance(layer, nn.Conv2d):
+            kernel = kernel.transpose(3, 2, 0, 1)
+        else:
+            if spatial:  # the first dense layer after the convolutions: 7x7 positions of 64 channels
+                kernel, spatial = kernel.reshape(49, 64, -1).swapaxes(0, 1).reshape(3136, -1), False
+            kernel = kernel.T
+        with torch.no_grad():
+            layer.weight.copy_(torch.from_numpy(kernel.copy()))
+            layer.bias.copy_(torch.from_numpy(np.array(start[name]["bias"])))
 
 
 def measure(name: str, workload: Workload, repeats: int) -> dict:
@@ -166,31 +196,31 @@ def measure(name: str, workload: Workload, repeats: int) -> dict:
     import torch
 
     clients, test = make_data(workload.ragged)
-    run_fljax, accuracy_fljax = fljax_side(workload, clients, test)
-    run_torch, accuracy_torch = torch_side(workload, clients, test)
+    ours, start = fljax_side(workload, clients, test)
+    theirs = torch_side(workload, clients, test, start)
     began = time.perf_counter()
-    run_fljax(workload.rounds)
+    ours.run(workload.rounds)
     first = time.perf_counter() - began
     seconds: dict[str, list[float]] = {"fljax": [], "torch 1": [], "torch all": []}
     n_cores = len(os.sched_getaffinity(0))
     for _ in range(repeats):
         for side in seconds:
             torch.set_num_threads(1 if side == "torch 1" else n_cores)
-            run = run_fljax if side == "fljax" else run_torch
+            run = ours.run if side == "fljax" else theirs.run
             began = time.perf_counter()
             run(workload.rounds)
             seconds[side].append((time.perf_counter() - began) / workload.rounds)
-    run_fljax(workload.rounds * (repeats - 1))  # as many rounds as the other side has done
+    ours.run(workload.rounds * (repeats - 1))  # as many rounds as the other side has done
     median = {side: statistics.median(values) for side, values in seconds.items()}
     pairs = zip(seconds["fljax"], map(min, seconds["torch 1"], seconds["torch all"]), strict=True)
     return {
         "workload": name,
         "fljax": 1 / median["fljax"],
         "torch": 1 / min(median["torch 1"], median["torch all"]),
-        "ratio": statistics.median(theirs / ours for ours, theirs in pairs),
+        "ratio": statistics.median(torch_seconds / seconds for seconds, torch_seconds in pairs),
         "bar": workload.bar,
         "first": first,
-        "accuracy": (accuracy_fljax(), accuracy_torch()),
+        "accuracy": (ours.accuracy(), theirs.accuracy()),
     }
 
 
@@ -204,7 +234,9 @@ def main() -> int:
     options = parser.parse_args()
     use_all_cores()
     print(f"{len(os.sched_getaffinity(0))} cores, jax {jax.__version__}, devices {jax.devices()}")
-    print(f"{'workload':<12}{'fljax/s':>9}{'torch/s':>9}{'ratio':>7}{'bar':>6}{'first call':>12}  accuracy fljax, torch")
+    print(
+        f"{'workload':<12}{'fljax/s':>9}{'torch/s':>9}{'ratio':>7}{'bar':>6}{'first call':>12}  accuracy fljax, torch"
+    )
     below = []
     for name in options.only:
         row = measure(name, WORKLOADS[name], options.repeats)
