@@ -36,14 +36,15 @@ def linkage(distance: Array, method: str, where: Array | None = None, within: Ar
     Ties are broken as SciPy's nearest-neighbour chain breaks them. O(n²), whatever the data.
 
     Args:
-        distance: (n, n), symmetric, non-negative; the diagonal is not looked at; inf keeps two clients apart.
+        distance: (n, n), symmetric; the diagonal is not looked at; inf keeps two clients apart.
         method: "single", "complete" or "average"; static.
         where: (n,) bool, the clients that count; None: all. The others may hold NaN and merge last, at height inf.
         within: (n,) integers, clusters to look inside: clients of different ones are at distance inf, as is everybody
             from those with a negative label. None: one cluster.
 
     Returns:
-        (n-1, 4) of the matrix's dtype. No merge at height inf is ever made by `cut` or `cut_k`.
+        (n-1, 4) of the matrix's dtype. No merge at height inf is ever made by `cut` or `cut_k`. No
+        gradient flows.
 
     Raises:
         ValueError: unknown method, the matrix is not square, or lengths differ.
@@ -68,7 +69,7 @@ def linkage(distance: Array, method: str, where: Array | None = None, within: Ar
         pair &= (within[:, None] == within[None, :]) & (within >= 0)[:, None]
     if n == 1:
         return jnp.zeros((0, 4), distance.dtype)
-    apart = jnp.where(pair, distance, jnp.inf)
+    apart = jax.lax.stop_gradient(jnp.where(pair, distance, jnp.inf))
     start = _Chain(
         distance=apart,
         row=apart[0],
@@ -166,6 +167,7 @@ def cut(tree: Array, height: Array | float, where: Array | None = None) -> Array
         >>> cut(tree, 1.0).tolist()
         [0, 1, 0, 1]
     """
+    _check_tree(tree)
     made = (tree[:, 2] <= jnp.asarray(height, tree.dtype)) & jnp.isfinite(tree[:, 2])
     return _label(tree, made, where)
 

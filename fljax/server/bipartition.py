@@ -1,0 +1,145 @@
+"""The bipartition of every current cluster at once: the split of clustered federated learning.
+
+A method that accepts or rejects each cluster's split by itself calls `best_bipartition`, decides with ``cross`` (and
+whatever else it knows of the cluster), and hands its decision to `split`::
+
+    side, cross = best_bipartition(similarity, label)
+    accept = jnp.sqrt(jnp.clip((1 - cross) / 2, 0, 1)) > gamma_max      # per client, equal within a cluster
+    label = split(label, side, accept)
+
+`bipartition` accepts every split.
+"""
+
+from functools import partial
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+from jax.ops import segment_max, segment_min
+
+from fljax.server.labels import canonical, check_square, check_vector, everyone, rank
+from fljax.server.linkage import cut_k
+from fljax.server.linkage import linkage as agglomerate
+
+LINKAGES = ("single", "complete")
+
+
+class Bipartition(NamedTuple):
+    """The two halves of every cluster."""
+
+    side: Array  # (n,) bool; False in the half of the cluster's lowest-index client, True in the other
+    cross: Array  # (n,) largest similarity across the halves of the client's cluster; +inf where it has one half
+
+
+@partial(jax.jit, static_argnames="linkage")
+def best_bipartition(
+    similarity: Array, label: Array, linkage: str = "single", where: Array | None = None
+) -> Bipartition:
+    r"""Every cluster's own best split in two, and how alike its halves still are.
+
+    "single" finds the optimum of :math:`\min_{c_1, c_2} \max_{i \in c_1, j \in c_2} \alpha_{ij}` over the bipartitions
+    of a cluster: single linkage cut at two clusters leaves the largest spacing. "complete" cuts complete linkage at
+    two, as the authors' published code does; it is not the optimum, though both find the right split where two
+    groups are separated by a positive gap.
+
+    Args:
+        similarity: (n, n) :math:`\alpha`, larger is more alike (a cosine, or a negated distance), symmetric; the
+            diagonal is not looked at.
+        label: (n,) integers, the current clusters; a negative one belongs to no cluster.
+        linkage: "single" or "complete"; static.
+        where: (n,) bool, the clients that count; None: all. The others may hold NaN.
+
+    Returns:
+        `Bipartition`: ``side`` (n,) bool and ``cross`` (n,) :math:`\alpha_{cross}`. A cluster of one stays whole: its
+        ``side`` is False and its ``cross`` +inf, as for clients in no cluster. ``cross`` is the similarity of one
+        pair of clients, so it is differentiable almost everywhere.
+
+    Raises:
+        ValueError: unknown linkage, the matrix is not square, or lengths differ.
+
+    Source: Sattler, Müller and Samek, Clustered Federated Learning, IEEE TNNLS 2020.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from fljax.server import best_bipartition
+        >>> similarity = jnp.array([[1.0, 0.5, -0.5], [0.5, 1.0, 0.25], [-0.5, 0.25, 1.0]])
+        >>> side, cross = best_bipartition(similarity, jnp.array([0, 0, 0]))
+        >>> side.tolist(), float(cross[0])
+        ([False, False, True], 0.25)
+    """
+    if linkage not in LINKAGES:
+        raise ValueError(f"linkage is {linkage!r}; expected one of {LINKAGES}")
+    n = check_square("similarity", similarity)
+    check_vector("label", label, n, "similarity")
+    member = everyone(n, where, "similarity") & (label >= 0)
+    # Linkage reads only the order of the similarities, so that a negative "distance" is none the worse.
+    halves = cut_k(agglomerate(-similarity, linkage, member, label), 2, member, label)
+    cluster = rank(label, member)
+    side = member & (halves > segment_min(halves, cluster, n)[cluster])
+    across = (cluster[:, None] == cluster[None, :]) & (side[:, None] != side[None, :]) & member[:, None]
+    nearest = jnp.where(across, similarity, -jnp.inf).max(axis=1)
+    cross = segment_max(nearest, cluster, n)[cluster]
+    return Bipartition(side, jnp.where(member & jnp.isfinite(cross), cross, jnp.inf))
+
+
+@jax.jit
+def split(label: Array, side: Array, accept: Array | bool, where: Array | None = None) -> Array:
+    """The clusters after the accepted splits.
+
+    Args:
+        label: (n,) integers, the current clusters; a negative one belongs to no cluster.
+        side: (n,) bool, the halves of `Bipartition`.
+        accept: (n,) bool, equal within a cluster, or () for all clusters alike: True where the split is made.
+        where: (n,) bool, the clients that count; None: all.
+
+    Returns:
+        (n,) int32, canonical, a refinement of ``label``; -1 for clients in no cluster and where ``where`` is False.
+
+    Raises:
+        ValueError: lengths differ.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from fljax.server import split
+        >>> label, side = jnp.array([0, 0, 1, 1]), jnp.array([False, True, False, True])
+        >>> split(label, side, label == 1).tolist()
+        [0, 0, 1, 2]
+    """
+    n = label.shape[0]
+    check_vector("side", side, n, "label")
+    accept = jnp.asarray(accept)
+    if accept.shape not in ((), (n,)):
+        raise ValueError(f"accept has shape {accept.shape}; expected () or ({n},), one entry per row of label")
+    member = everyone(n, where, "label") & (label >= 0)
+    half = 2 * rank(label, member) + (side & accept).astype(jnp.int32)
+    return canonical(half, member)
+
+
+@partial(jax.jit, static_argnames="linkage")
+def bipartition(similarity: Array, label: Array, linkage: str = "single", where: Array | None = None) -> Array:
+    """Every current cluster split in two, all at once: `best_bipartition` with every split accepted.
+
+    Args:
+        similarity: (n, n), larger is more alike, symmetric; the diagonal is not looked at.
+        label: (n,) integers, the current clusters; a negative one belongs to no cluster.
+        linkage: "single" (the optimum) or "complete" (the authors' published code); static.
+        where: (n,) bool, the clients that count; None: all.
+
+    Returns:
+        (n,) int32, canonical, a refinement of ``label``: clusters of two or more become two, clusters of one stay;
+        -1 for clients in no cluster and where ``where`` is False.
+
+    Raises:
+        ValueError: unknown linkage, the matrix is not square, or lengths differ.
+
+    Source: Sattler, Müller and Samek, Clustered Federated Learning, IEEE TNNLS 2020.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from fljax.server import bipartition
+        >>> similarity = jnp.array([[1.0, 0.5, -0.5], [0.5, 1.0, 0.25], [-0.5, 0.25, 1.0]])
+        >>> bipartition(similarity, jnp.array([0, 0, 0])).tolist()
+        [0, 0, 1]
+    """
+    return split(label, best_bipartition(similarity, label, linkage, where).side, True, where)
