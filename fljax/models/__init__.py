@@ -3,7 +3,6 @@
 from collections.abc import Callable
 
 from fljax.models.cnn import cnn, fedcr_cnn, femnist_cnn, mnist_cnn
-from fljax.models.conv import conv
 from fljax.models.lenet import lenet
 from fljax.models.linen import from_linen
 from fljax.models.mlp import logistic_regression, mlp
@@ -23,7 +22,6 @@ MODELS: dict[str, Callable[..., Model]] = {
 __all__ = [
     "MODELS",
     "cnn",
-    "conv",
     "fedcr_cnn",
     "femnist_cnn",
     "from_linen",

@@ -8,7 +8,11 @@ from jax import Array
 from jax.typing import DTypeLike
 
 from fljax.models.conv import conv
+from fljax.models.conv_forms import Window
+from fljax.models.first_layer import conv_relu_pool
 from fljax.models.pooling import relu_pool
+
+_FEW_CHANNELS = 4  # up to here the matrix form of the input layer is the faster one
 
 Padding = str | Sequence[tuple[int, int]]
 
@@ -49,4 +53,7 @@ class ConvReluPool(nn.Module):
         shape = (*self.kernel_size, x.shape[-1], self.features)
         kernel = self.param("kernel", nn.initializers.lecun_normal(), shape).astype(self.dtype)
         bias = self.param("bias", nn.initializers.zeros, (self.features,)).astype(self.dtype)
+        window = Window.of(x.shape, shape, 1, self.padding)
+        if x.shape[-1] <= _FEW_CHANNELS:
+            return conv_relu_pool(window, x.astype(self.dtype), kernel, bias)
         return relu_pool(conv(x.astype(self.dtype), kernel, 1, self.padding), bias)

@@ -27,6 +27,8 @@ class Window(NamedTuple):
             raise ValueError(f"x has shape {x} and kernel {kernel}: want (b, h, w, c) and (kh, kw, c, o), equal c")
         if min(strides) < 1:
             raise ValueError(f"strides={strides}: each must be at least 1")
+        if isinstance(padding, str) and padding not in ("SAME", "VALID"):
+            raise ValueError(f"padding={padding!r}: want 'SAME', 'VALID' or ((top, bottom), (left, right))")
         pads = lax.padtype_to_pads(x[1:3], kernel[:2], strides, padding) if isinstance(padding, str) else padding
         pads = ((int(pads[0][0]), int(pads[0][1])), (int(pads[1][0]), int(pads[1][1])))
         if min(map(min, pads)) < 0:

@@ -48,12 +48,16 @@ def _forward(y: Array, bias: Array) -> tuple[Array, Array]:
     return first_winner([windows[:, :, i, :, j] for i in (0, 1) for j in (0, 1)], bias.reshape(1, 1, 1, -1))
 
 
-def _backward(winner: Array, g: Array) -> tuple[Array, Array]:
+def pool_gradient(winner: Array, g: Array) -> Array:
+    """`g` (batch, h, w, c) put where each window's winner was: (batch, 2 h, 2 w, c), zero elsewhere."""
     b, h, w, c = g.shape
     number = jnp.arange(4, dtype=jnp.int8).reshape(1, 1, 2, 1, 2, 1)
-    zero = jnp.zeros((), g.dtype)
-    spread = jnp.where(winner[:, :, None, :, None] == number, g[:, :, None, :, None], zero)
-    return spread.reshape(b, 2 * h, 2 * w, c), jnp.where(winner < 4, g, zero).sum((0, 1, 2))
+    spread = jnp.where(winner[:, :, None, :, None] == number, g[:, :, None, :, None], jnp.zeros((), g.dtype))
+    return spread.reshape(b, 2 * h, 2 * w, c)
+
+
+def _backward(winner: Array, g: Array) -> tuple[Array, Array]:
+    return pool_gradient(winner, g), jnp.where(winner < 4, g, jnp.zeros((), g.dtype)).sum((0, 1, 2))
 
 
 _relu_pool.defvjp(_forward, _backward)

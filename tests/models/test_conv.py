@@ -1,0 +1,169 @@
+"""The fast convolution against `lax.conv_general_dilated`, in value and gradients."""
+
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import linen as nn
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from jax import lax
+
+from fljax.models.blocks import Conv, ConvReluPool
+from fljax.models.conv import conv
+
+KERNELS = [(1, 1), (3, 3), (5, 5), (2, 4)]
+PADDINGS = ["SAME", "VALID", ((4, 0), (1, 2))]
+
+
+def native(x, kernel, strides=(1, 1), padding="SAME"):
+    return lax.conv_general_dilated(x, kernel, strides, padding, dimension_numbers=("NHWC", "HWIO", "NHWC"))
+
+
+def operands(key, size, kernel, channels, out_channels, stack=()):
+    key_x, key_kernel = jax.random.split(key)
+    x = jax.random.normal(key_x, (*stack, 3, *size, channels))
+    return x, jax.random.normal(key_kernel, (*stack, *kernel, channels, out_channels))
+
+
+def close(actual, expected):
+    # Sums of hundreds of float32 products in another order: 1e-5 of the largest entry.
+    np.testing.assert_allclose(actual, expected, rtol=0, atol=1e-5 * max(1.0, float(jnp.abs(expected).max())))
+
+
+def same_value_and_gradients(fast, slow, *args):
+    out, gradients = value_and_gradients(fast, *args)
+    expected, expected_gradients = value_and_gradients(slow, *args)
+    assert out.shape == expected.shape
+    close(out, expected)
+    for gradient, expected_gradient in zip(gradients, expected_gradients, strict=True):
+        close(gradient, expected_gradient)
+
+
+def value_and_gradients(f, *args):
+    @jax.jit
+    def both(args):
+        out, vjp = jax.vjp(f, *args)
+        return out, vjp(jnp.cos(jnp.arange(out.size, dtype=jnp.float32)).reshape(out.shape))
+
+    return both(args)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "strides", "padding"), list(itertools.product(KERNELS, [(1, 1), (2, 2), (3, 1)], PADDINGS))
+)
+def test_conv_equals_the_native_one(key, kernel, strides, padding):
+    args = operands(key, (11, 9), kernel, 3, 4)
+    same_value_and_gradients(
+        lambda x, w: conv(x, w, strides, padding), lambda x, w: native(x, w, strides, padding), *args
+    )
+
+
+@pytest.mark.slow
+@settings(max_examples=15, deadline=None)
+@given(
+    size=st.tuples(st.integers(5, 9), st.integers(5, 9)),
+    kernel=st.tuples(st.integers(1, 5), st.integers(1, 5)),
+    strides=st.tuples(st.integers(1, 3), st.integers(1, 3)),
+    padding=st.tuples(*[st.tuples(st.integers(0, 6), st.integers(0, 6))] * 2),
+    channels=st.integers(1, 9),
+)
+def test_conv_equals_the_native_one_whatever_the_shapes(size, kernel, strides, padding, channels):
+    args = operands(jax.random.key(1), size, kernel, channels, 10 - channels)
+    same_value_and_gradients(
+        lambda x, w: conv(x, w, strides, padding), lambda x, w: native(x, w, strides, padding), *args
+    )
+
+
+@pytest.mark.parametrize("axes", [(0, 0), (None, 0), (0, None)])
+@pytest.mark.parametrize("kernel", [(3, 3), (5, 5)])
+def test_one_vmap(key, axes, kernel):
+    x, w = operands(key, (8, 6), kernel, 6, 7, stack=(3,))
+    x, w = (a if axis == 0 else a[0] for a, axis in zip((x, w), axes, strict=True))
+    same_value_and_gradients(jax.vmap(conv, axes), jax.vmap(native, axes), x, w)
+
+
+def test_two_vmaps_over_a_gradient_inside_scan(key):
+    x, w = operands(key, (6, 6), (3, 3), 5, 4, stack=(2, 3))
+
+    def train(convolve):
+        def client(x, w):
+            def step(w, _):
+                return w - 1e-3 * jax.grad(lambda w: jnp.square(convolve(x, w)).sum())(w), None
+
+            return lax.scan(step, w, length=3)[0]
+
+        return jax.vmap(jax.vmap(client))(x, w)
+
+    close(jax.jit(lambda: train(conv))(), train(native))
+
+
+def test_second_derivative(key):
+    x, w = operands(key, (5, 5), (3, 3), 2, 3)
+
+    def curvature(convolve):
+        return jax.grad(lambda w: jnp.square(jax.grad(lambda x: jnp.sin(convolve(x, w)).sum())(x)).sum())(w)
+
+    close(jax.jit(lambda: curvature(conv))(), jax.jit(lambda: curvature(native))())
+
+
+def test_every_convolution_in_a_loop_is_in_the_fast_layout(key):
+    x, w = operands(key, (8, 8), (5, 5), 6, 7, stack=(3,))
+    gradients = jax.vmap(jax.grad(lambda x, w: jnp.square(conv(x, w)).sum(), (0, 1)))
+    text = jax.jit(gradients).lower(x, w).as_text()
+    layouts = [line for line in text.splitlines() if "stablehlo.convolution" in line]
+    assert len(layouts) == 3
+    assert all("[b, 0, 1, f]x[0, 1, i, o]->[b, 0, 1, f]" in line and "reverse = [true" not in line for line in layouts)
+    assert all("feature_group_count = 1" in line for line in layouts)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (dict(strides=0), "strides"),
+        (dict(padding=((0, 0), (-1, 0))), "padding"),
+        (dict(kernel_channels=2), "equal c"),
+        (dict(padding="FULL"), "padding"),
+    ],
+)
+def test_bad_input(arguments, message):
+    kernel_channels = arguments.pop("kernel_channels", 3)
+    with pytest.raises(ValueError, match=message):
+        conv(jnp.zeros((1, 4, 4, 3)), jnp.zeros((3, 3, kernel_channels, 2)), **arguments)
+
+
+@pytest.mark.parametrize("channels", [1, 3, 6])
+@pytest.mark.parametrize(("kernel", "padding"), [(5, "SAME"), (3, "VALID"), (4, "VALID"), (2, ((1, 0), (2, 1)))])
+@pytest.mark.parametrize("size", [(8, 10), (9, 11)])
+def test_block_equals_flax(key, channels, kernel, padding, size):
+    block = ConvReluPool(4, (kernel, kernel), padding)
+    x, _ = operands(key, size, (1, 1), channels, 1)
+    params = block.init(key, x)["params"] | {"bias": jnp.linspace(-0.5, 0.5, 4)}
+
+    def slow(params, x):
+        conv = nn.Conv(4, (kernel, kernel), padding=padding)
+        return nn.max_pool(nn.relu(conv.apply({"params": params}, x)), (2, 2), (2, 2))
+
+    same_value_and_gradients_of_trees(lambda p, x: block.apply({"params": p}, x), slow, params, x)
+
+
+def same_value_and_gradients_of_trees(fast, slow, params, x):
+    names = sorted(params)
+
+    def flat(f):
+        return lambda x, *leaves: f(dict(zip(names, leaves, strict=True)), x)
+
+    same_value_and_gradients(flat(fast), flat(slow), x, *(params[name] for name in names))
+
+
+@pytest.mark.parametrize("strides", [1, 2])
+def test_conv_module_equals_flax(key, strides):
+    x, _ = operands(key, (7, 6), (1, 1), 3, 1)
+    ours, theirs = Conv(5, (3, 3), strides), nn.Conv(5, (3, 3), strides)
+    params = theirs.init(key, x)["params"] | {"bias": jnp.arange(5.0)}
+    assert jax.tree.map(jnp.shape, ours.init(key, x)["params"]) == jax.tree.map(jnp.shape, params)
+    same_value_and_gradients_of_trees(
+        lambda p, x: ours.apply({"params": p}, x), lambda p, x: theirs.apply({"params": p}, x), params, x
+    )
