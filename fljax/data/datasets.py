@@ -1,18 +1,179 @@
-"""Names of data sets and who reads them."""
+"""Names of data sets: what is found on this machine, where, and how to get the rest."""
 
 import difflib
+import os
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
-from fljax.data import digits
+import numpy as np
+
+from fljax.data.federation import on_host
+from fljax.data.readers import celeba, digits, idx, leaf, tfds
+from fljax.data.readers.foreign import first_pickle
+from fljax.data.users import UserExamples
 from fljax.types import Examples
 
-READERS: dict[str, Callable[[Path | None], tuple[Examples, Examples]]] = {"digits": lambda folder: digits.read()}
+Splits = tuple[Examples, Examples] | tuple[UserExamples, UserExamples]
 
 
-def load(name: str, folder: str | Path | None = None) -> tuple[Examples, Examples]:
-    """The train and test examples of a data set by name."""
-    if name not in READERS:
-        near = difflib.get_close_matches(name, READERS, n=1, cutoff=0)
-        raise ValueError(f"no data set {name!r}; the nearest name is {near[0]!r}")
-    return READERS[name](None if folder is None else Path(folder))
+class Source(NamedTuple):
+    """One form that a data set may come in."""
+
+    find: Callable[[Path], Path | None]  # (folder to look in) -> what to read, None if it is not there
+    read: Callable[[Path], Splits]
+
+
+class Dataset(NamedTuple):
+    """A data set by name."""
+
+    sources: tuple[Source, ...]  # the first one found is read
+    get: str  # how to get it
+
+
+def _prepared(name: str, n_classes: int) -> Source:
+    return Source(partial(tfds.find, name=name), partial(tfds.read, name=name, n_classes=n_classes))
+
+
+def _idx(name: str, *subfolders: str, prefix: str = "", first_label: int = 0) -> Source:
+    def find(folder: Path) -> Path | None:
+        found = (idx.find(folder / sub, prefix) for sub in (*subfolders, name))
+        return next((place for place in found if place), idx.find(folder, prefix) if _own(folder, name) else None)
+
+    return Source(find, partial(idx.read, name=name, prefix=prefix, first_label=first_label))
+
+
+def _own(folder: Path, name: str) -> bool:
+    """Bare IDX files carry no name: taken from any folder but another set's well-known one."""
+    return folder != _DEBIAN or name == "fashion_mnist"
+
+
+def _in(name: str, find: Callable[[Path], Path | None]) -> Callable[[Path], Path | None]:
+    return lambda folder: find(folder) or find(folder / name)
+
+
+_DEBIAN = Path("/usr/share/datasets/fashion-mnist")
+_PREPARE = "fljax data prepare {} (needs the network and the extra 'prepare')"
+_FEMNIST = "LEAF's data/femnist folder or TensorFlow Federated's emnist_all.sqlite, in a folder that you name"
+DATASETS: dict[str, Dataset] = {
+    "mnist": Dataset((_prepared("mnist", 10), _idx("mnist", "MNIST/raw")), _PREPARE.format("mnist")),
+    "fashion_mnist": Dataset(
+        (_prepared("fashion_mnist", 10), _idx("fashion_mnist", "FashionMNIST/raw")),
+        f"apt-get install dataset-fashion-mnist, or {_PREPARE.format('fashion_mnist')}",
+    ),
+    "cifar10": Dataset((_prepared("cifar10", 10),), _PREPARE.format("cifar10")),
+    "cifar100": Dataset((_prepared("cifar100", 100),), _PREPARE.format("cifar100")),
+    "svhn_cropped": Dataset((_prepared("svhn_cropped", 10),), _PREPARE.format("svhn_cropped")),
+    "emnist/letters": Dataset(
+        (
+            _prepared("emnist/letters", 26),
+            _idx("emnist_letters", "EMNIST/raw", prefix="emnist-letters-", first_label=1),
+        ),
+        _PREPARE.format("emnist/letters"),
+    ),
+    "femnist": Dataset(
+        (
+            Source(_in("femnist", leaf.find_json), leaf.read_json),
+            Source(_in("femnist", leaf.find_sqlite), leaf.read_sqlite),
+        ),
+        _FEMNIST,
+    ),
+    "celeb_a": Dataset(
+        (
+            Source(_in("celeba", celeba.find), celeba.read),
+            Source(partial(tfds.find, name="celeb_a"), tfds.read_celeb_a),
+        ),
+        f"the CelebA folder, in a folder that you name, or {_PREPARE.format('celeb_a')}",
+    ),
+}
+"""Sets that are read from files; `NAMES` has all."""
+NAMES = ("digits", *DATASETS, "mnist_fashion")
+"""Every name that `load` knows. ``digits`` needs no file; ``mnist_fashion`` is made of two others."""
+
+
+def load(name: str, folder: str | Path | None = None) -> Splits:
+    """The train and test examples of a data set, NumPy arrays ``x`` uint8 (n, height, width, channels), ``y`` int32.
+
+    Files are looked for in ``folder``, else in the folder that the environment variable FLJAX_DATA names, else where
+    TensorFlow Datasets keeps its data and where Debian puts Fashion-MNIST. ``femnist`` and ``celeb_a`` come with their
+    users (`fljax.data.users.UserExamples`). ``mnist_fashion``, a labelled proxy for a larger task such as EMNIST
+    letters, is MNIST (classes 0 to 9) and Fashion-MNIST (10 to 19).
+
+    Raises:
+        FileNotFoundError: nothing found; the line says how to get it.
+        ValueError: an unknown name, or a file that is truncated or of another kind.
+    """
+    _check_name(name)
+    if name == "digits":
+        return digits.read()
+    if name == "mnist_fashion":
+        return _both(load("mnist", folder), load("fashion_mnist", folder))
+    place = _find(name, folder)
+    if place is None:
+        _refuse_pickle(name, folder)
+        where = ", ".join(str(root) for root in _roots(folder))
+        raise FileNotFoundError(f"{name} is not in {where}; get it by: {DATASETS[name].get}")
+    return place[0].read(place[1])
+
+
+def available() -> list[tuple[str, str]]:
+    """(name, where it was found, or how to get it) of every data set; reads no data."""
+    rows = [("digits", "inside scikit-learn")]
+    for name, dataset in DATASETS.items():
+        place = _find(name, None)
+        rows.append((name, str(place[1]) if place else f"not found: {dataset.get}"))
+    both = all(_find(name, None) for name in ("mnist", "fashion_mnist"))
+    return [*rows, ("mnist_fashion", "mnist and fashion_mnist" if both else "not found: needs mnist and fashion_mnist")]
+
+
+def prepare(name: str, folder: str | Path | None = None) -> Path:
+    """Downloads and prepares a set of TensorFlow Datasets in ``folder`` or where `load` looks first.
+
+    Raises:
+        ModuleNotFoundError: TensorFlow is not installed; the line says how to.
+        ValueError: an unknown name, or a set that cannot be prepared.
+    """
+    _check_name(name)
+    if name not in DATASETS or _PREPARE.format(name) not in DATASETS[name].get:
+        how = DATASETS[name].get if name in DATASETS else dict(available())[name]
+        raise ValueError(f"{name} cannot be prepared here: {how}")
+    return tfds.prepare(name, _roots(folder)[0])
+
+
+def _check_name(name: str) -> None:
+    if name not in NAMES:
+        near = difflib.get_close_matches(name, NAMES, n=1, cutoff=0)[0]
+        raise ValueError(f"no data set {name!r}, did you mean {near!r}? There are {', '.join(NAMES)}")
+
+
+def _roots(folder: str | Path | None) -> list[Path]:
+    if folder is not None:
+        return [Path(folder)]
+    mine = [Path(root) for root in (os.environ.get("FLJAX_DATA"), os.environ.get("TFDS_DATA_DIR")) if root]
+    return [*mine, Path.home() / "tensorflow_datasets", _DEBIAN]
+
+
+def _find(name: str, folder: str | Path | None) -> tuple[Source, Path] | None:
+    for root in _roots(folder):
+        for source in DATASETS[name].sources:
+            if place := source.find(root):
+                return source, place
+    return None
+
+
+def _refuse_pickle(name: str, folder: str | Path | None) -> None:
+    pickle = first_pickle(Path(folder)) if folder is not None and Path(folder).is_dir() else None
+    if pickle:
+        raise ValueError(
+            f"{pickle} is a Python pickle, which is not read because unpickling a file runs code from it;"
+            f" get {name} by: {DATASETS[name].get}"
+        )
+
+
+def _both(first: Splits, second: Splits) -> Splits:
+    train, test = (
+        on_host(np.concatenate([a.x, b.x]), np.concatenate([np.asarray(a.y), np.asarray(b.y) + 10]))
+        for a, b in zip(first, second, strict=True)
+    )
+    return train, test

@@ -23,3 +23,24 @@ Data = Examples | UserExamples
 def with_users(x: np.ndarray, y: np.ndarray, user: np.ndarray, names: tuple[str, ...]) -> UserExamples:
     """NumPy arrays as `UserExamples`."""
     return UserExamples(cast(Array, x), cast(Array, np.asarray(y, np.int32)), np.asarray(user, np.int32), names)
+
+
+NAME = np.dtype("S64")
+"""How a cached column of users is stored: UTF-8, padded with zeros."""
+
+
+def encode(names: list[str]) -> np.ndarray:
+    """Names as a column of the cache."""
+    column = [name.encode() for name in names]
+    if max(map(len, column), default=0) > NAME.itemsize:
+        raise ValueError(f"user {max(names, key=len)!r} has a name of more than {NAME.itemsize} bytes")
+    return np.array(column, NAME)
+
+
+def join(train: dict[str, np.ndarray], test: dict[str, np.ndarray]) -> tuple[UserExamples, UserExamples]:
+    """Columns ``x, y, user`` (bytes) of both splits, with the users of both numbered in the order of their names."""
+    names, number = np.unique(np.concatenate([train["user"], test["user"]]), return_inverse=True)
+    texts = tuple(name.decode() for name in names.tolist())
+    cut = len(train["y"])
+    first = with_users(train["x"], train["y"], number[:cut], texts)
+    return first, with_users(test["x"], test["y"], number[cut:], texts)

@@ -104,7 +104,7 @@ def writers(
 
 
 def rewrite(x: np.ndarray, style: np.ndarray) -> np.ndarray:
-    """uint8 images in a hand: ``style`` = (rotation, shear, scale, thickness, contrast), each about -1 to 1; 0: as is."""
+    """uint8 images in a hand: ``style`` = (rotation, shear, scale, thickness, contrast), each in about -1 to 1."""
     angle, shear, scale, thickness, contrast = style
     turn = np.deg2rad(45 * angle)
     rotation = np.array([[np.cos(turn), np.sin(turn)], [-np.sin(turn), np.cos(turn)]])

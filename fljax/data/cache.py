@@ -1,0 +1,121 @@
+"""Decoded examples kept as .npy files, written aside and renamed: a killed process leaves nothing half-written."""
+
+import contextlib
+import hashlib
+import os
+import shutil
+import socket
+import sys
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
+import numpy as np
+import platformdirs
+from numpy.lib import format as npy
+from rich.progress import track
+
+Chunk = dict[str, np.ndarray]
+"""Some examples as columns of equal length, for instance ``{"x": (n, 28, 28, 1) uint8, "y": (n,) int32}``."""
+
+
+def folder() -> Path:
+    """Where decoded examples are kept: the environment variable FLJAX_CACHE, or the user's cache folder."""
+    return Path(os.environ.get("FLJAX_CACHE") or platformdirs.user_cache_dir("fljax"))
+
+
+def fingerprint(source: Path, files: Iterable[Path]) -> str:
+    """A short digest of where the files are, how long and how old: other files never meet an old cache entry."""
+    digest = hashlib.sha256(str(source.resolve()).encode())
+    for file in sorted(files):
+        state = file.stat()
+        digest.update(f"{file.name} {state.st_size} {state.st_mtime_ns}".encode())
+    return digest.hexdigest()[:12]
+
+
+def cached(key: str, chunks: Callable[[], Iterable[Chunk]], n_chunks: int | None = None) -> dict[str, np.ndarray]:
+    """The columns stored under ``key``, memory-mapped; decoded from ``chunks()`` first if they are not there.
+
+    Examples stream through: only one chunk is in memory. A progress bar shows on a terminal. Nothing appears under
+    ``key`` until everything is written; a damaged entry is decoded again.
+
+    Args:
+        key: a relative path that names the data set, its version, its split and its `fingerprint`.
+        chunks: gives the examples in order.
+        n_chunks: how many, where it is known.
+    """
+    entry = folder() / key
+    with contextlib.suppress(OSError, ValueError, EOFError):
+        return _open(entry)
+    shutil.rmtree(entry, ignore_errors=True)
+    entry.parent.mkdir(parents=True, exist_ok=True)
+    _sweep(entry)
+    aside = Path(tempfile.mkdtemp(prefix=_prefix(entry) + f"{os.getpid()}-", dir=entry.parent))
+    try:
+        _write(aside, _shown(chunks(), key, n_chunks))
+        with contextlib.suppress(OSError):  # another process was faster: its entry is as good
+            aside.rename(entry)
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+    return _open(entry)
+
+
+def _open(entry: Path) -> dict[str, np.ndarray]:
+    files = sorted(entry.glob("*.npy"))
+    if not files:
+        raise FileNotFoundError(entry)
+    return {file.stem: np.load(file, mmap_mode="r", allow_pickle=False) for file in files}
+
+
+def _write(aside: Path, chunks: Iterable[Chunk]) -> None:
+    """Appends every column to its file; the header, whose room is reserved, is written again with the final length."""
+    headers, length = {}, 0
+    with contextlib.ExitStack() as stack:
+        files = {}
+        for chunk in chunks:
+            for name, column in chunk.items():
+                if name not in files:
+                    files[name] = stack.enter_context(open(aside / f"{name}.npy", "wb"))
+                    headers[name] = npy.header_data_from_array_1_0(np.empty((0, *column.shape[1:]), column.dtype))
+                    npy.write_array_header_1_0(files[name], headers[name])
+                files[name].write(np.ascontiguousarray(column, npy.descr_to_dtype(headers[name]["descr"])).data)
+            length += len(next(iter(chunk.values())))
+        if length == 0:
+            raise ValueError("no examples found; the source is empty")
+        for name, file in files.items():
+            file.seek(0)
+            npy.write_array_header_1_0(file, headers[name] | {"shape": (length, *headers[name]["shape"][1:])})
+
+
+def _shown(chunks: Iterable[Chunk], key: str, n_chunks: int | None) -> Iterable[Chunk]:
+    if not sys.stderr.isatty():
+        return chunks
+    from rich.console import Console
+
+    return track(chunks, f"decoding {Path(key).parts[0]}", total=n_chunks, console=Console(stderr=True))
+
+
+def _prefix(entry: Path) -> str:
+    return f".partial-{entry.name}-{socket.gethostname()}-"
+
+
+def _sweep(entry: Path) -> None:
+    """Removes what processes of this machine that are no more left of this entry."""
+    for left in _partials(entry):
+        pid = left.name.removeprefix(_prefix(entry)).split("-")[0]
+        if pid.isdigit() and not _alive(int(pid)):
+            shutil.rmtree(left, ignore_errors=True)
+
+
+def _partials(entry: Path) -> Iterator[Path]:
+    return (left for left in entry.parent.iterdir() if left.name.startswith(_prefix(entry)))
+
+
+def _alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True

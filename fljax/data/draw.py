@@ -1,0 +1,63 @@
+"""Drawings of a federation: who has what, how much, and how far apart the clients are."""
+
+from pathlib import Path
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+from fljax.data.divergence import mean_kld, symmetric_kld
+from fljax.data.federation import class_histogram, n_classes
+from fljax.types import Federation
+
+
+def draw(federation: Federation, file: str | Path, title: str = "") -> Path:
+    """One PNG: class-by-client bubbles, sizes of every split, and the matrix of symmetric KLD between clients.
+
+    Args:
+        federation: what to draw.
+        file: where the picture goes; its folder is made.
+        title: such as the data set and the partition.
+    """
+    counts = np.asarray(class_histogram(federation.train, n_classes(federation)))
+    figure = Figure(figsize=(15, 4.8), layout="constrained")
+    FigureCanvasAgg(figure)
+    left, middle, right = figure.subplots(1, 3)
+    bubbles(left, counts, None if federation.group is None else np.asarray(federation.group))
+    sizes(middle, federation)
+    kld(figure, right, counts)
+    figure.suptitle(title)
+    file = Path(file)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(file, dpi=120)
+    return file
+
+
+def bubbles(axes: Axes, counts: np.ndarray, group: np.ndarray | None) -> None:
+    """A bubble for each client and class, its area the count; coloured by true group where there is one."""
+    client, label = np.nonzero(counts)
+    shade = np.zeros(len(client)) if group is None else group[client]
+    area = 150 * counts[client, label] / counts.max() * min(1.0, 40 / max(counts.shape))
+    axes.scatter(client, label, s=area, c=shade, cmap="tab10" if shade.max() < 10 else "tab20")
+    axes.set(xlabel="client", ylabel="class", title="training examples, area = count")
+
+
+def sizes(axes: Axes, federation: Federation) -> None:
+    """Stacked bars of train, validation and test sizes; sorted curves would hide whose they are."""
+    bottom = np.zeros(federation.train.size.shape[0])
+    for name in ("train", "val", "test"):
+        data = getattr(federation, name)
+        if data is not None:
+            size = np.asarray(data.size)
+            axes.bar(np.arange(len(size)), size, width=1.0, bottom=bottom, label=name)
+            bottom += size
+    axes.set(xlabel="client", ylabel="examples", title=f"sizes, median {np.median(bottom):.0f}")
+    axes.legend()
+
+
+def kld(figure: Figure, axes: Axes, counts: np.ndarray) -> None:
+    """The matrix of symmetric Kullback-Leibler divergence between clients' labels."""
+    image = axes.imshow(symmetric_kld(counts), cmap="magma")
+    axes.set(xlabel="client", ylabel="client", title=f"symmetric KLD of labels, mean {mean_kld(counts):.2f}")
+    figure.colorbar(image, ax=axes)

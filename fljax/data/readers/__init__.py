@@ -1,0 +1,1 @@
+"""One file per format that a data set may come in."""

@@ -1,0 +1,26 @@
+"""Saying what a file is when it is not what it should be."""
+
+from pathlib import Path
+
+
+def kind(head: bytes) -> str:
+    """In words, what the first bytes of a file look like."""
+    if head[:1] == b"\x80" and head[1:2] in (b"\x02", b"\x03", b"\x04", b"\x05"):
+        return "a Python pickle, which is not read because unpickling a file runs code from it"
+    if head[:2] == b"\x1f\x8b":
+        return "a gzip file"
+    if head[:2] == b"PK":
+        return "a zip file"
+    if head.lstrip()[:1] == b"<":
+        return "a web page"
+    return f"something that begins with {head[:4].hex()}" if head else "empty"
+
+
+def first_pickle(folder: Path) -> Path | None:
+    """A pickle among the files of a folder and the folders in it, such as CIFAR's python version."""
+    for file in sorted([*folder.glob("*"), *folder.glob("*/*")])[:1000]:
+        if file.is_file():
+            with open(file, "rb") as stream:
+                if "pickle" in kind(stream.read(4)):
+                    return file
+    return None
