@@ -1,0 +1,161 @@
+"""Means of client models: over everyone, per cluster, or by any matrix, for whole models or layer by layer.
+
+A client that does not count (weight 0, a label outside the range, an all-zero column) never matters, even when its
+parameters are NaN. Running statistics (the ``batch_stats`` subtree) are averaged like parameters. Everything here is
+linear in the models and differentiable with respect to them and to the weights.
+"""
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from fljax import tree
+from fljax.server import blocks
+from fljax.types import Params, Stacked
+
+
+@jax.jit
+def weighted_mean(stacked: Stacked, weight: Array, empty: Params | None = None) -> Params:
+    """``sum_i w_i x_i / sum_i w_i``: the server step of FedAvg (McMahan et al. 2017).
+
+    Args:
+        stacked: leaves (clients, ...).
+        weight: (clients,) example counts, 0 or more; any real or bool dtype. A client of weight 0 never matters.
+        empty: one model, returned when all weights are 0; None: zeros are returned then, never NaN.
+
+    Returns:
+        One model: leaves without the leading axis.
+    """
+    fallback = jax.tree.map(lambda leaf: jnp.zeros((1, *leaf.shape[1:]), leaf.dtype), stacked)
+    if empty is not None:
+        fallback = tree.broadcast(empty, 1)
+    everyone = jnp.zeros(weight.shape[:1], jnp.int32)
+    return tree.take(cluster_mean(stacked, weight, everyone, fallback), jnp.int32(0))
+
+
+@jax.jit
+def cluster_mean(stacked: Stacked, weight: Array, label: Array, empty: Stacked) -> Stacked:
+    """``sum_{i: a_i = k} w_i x_i / sum_{i: a_i = k} w_i`` for every cluster k.
+
+    Args:
+        stacked: leaves (clients, ...).
+        weight: (clients,) example counts, 0 or more. A client of weight 0 never matters.
+        label: (clients,) int cluster of each client; outside 0..clusters-1 (as -1 for noise) it counts nowhere.
+        empty: leaves (clusters, ...): its rows fix the number of clusters, and are kept where a cluster has no weight.
+
+    Returns:
+        Leaves (clusters, ...); finite wherever the clients that count are.
+    """
+    _check_clients(stacked, weight, "weight")
+    _check_clients(stacked, label, "label")
+    member = label[None, :] == jnp.arange(tree.n_rows(empty), dtype=label.dtype)[:, None]
+    matrix = jnp.where(member, weight.astype(jnp.float32)[None, :], 0)
+    mass = matrix.sum(axis=1)
+    # Dividing the sum, and not the weights, keeps the mean of equal rows equal to them when weights are small integers.
+    total = mix(matrix, stacked)
+    divisor = jnp.where(mass > 0, mass, 1)
+    mean = jax.tree.map(lambda leaf: leaf / tree.along(divisor, leaf).astype(leaf.dtype), total)
+    return tree.where(mass > 0, mean, empty)
+
+
+@jax.jit
+def mix(matrix: Array, stacked: Stacked) -> Stacked:
+    """``y_r = sum_i matrix[r, i] x_i``: any linear aggregation, at full float32 precision on every device.
+
+    Row-stochastic matrices give convex combinations: one row is a weighted mean, ``(clients, clients)`` is personalised
+    or decentralised averaging. A client whose column is all zero never matters; a client that counts for one row must
+    be finite, or it spoils the others too (0 times NaN is NaN).
+
+    Args:
+        matrix: (rows, clients).
+        stacked: leaves (clients, ...).
+
+    Returns:
+        Leaves (rows, ...).
+
+    Raises:
+        ValueError: the matrix does not have one column per client.
+    """
+    if matrix.ndim != 2 or matrix.shape[1] != tree.n_rows(stacked):
+        raise ValueError(f"matrix has shape {matrix.shape}; expected (rows, {tree.n_rows(stacked)}), a column a client")
+    counts = jnp.any(matrix != 0, axis=0)
+
+    def leaf_mix(leaf: Array) -> Array:
+        exact = matrix.astype(jnp.promote_types(leaf.dtype, jnp.float32))
+        flat = blocks.multiply(exact, leaf.reshape(leaf.shape[0], -1), counts)
+        return flat.reshape(matrix.shape[0], *leaf.shape[1:])
+
+    return jax.tree.map(leaf_mix, stacked)
+
+
+@jax.jit
+def mix_layers(matrices: dict[str, Array], stacked: Stacked) -> Stacked:
+    """`mix` with a matrix for each layer: layers with other weights, other groups or other neighbours.
+
+    Args:
+        matrices: layer name -> (rows, clients), the same rows for every layer, one entry per layer of ``stacked``.
+            Running statistics follow the layer of their name.
+        stacked: ``{layer: leaves (clients, ...)}``.
+
+    Returns:
+        ``{layer: leaves (rows, ...)}``.
+
+    Raises:
+        ValueError: a layer without a matrix, or a matrix without a layer.
+    """
+    trainable, statistics = tree.split_statistics(stacked)
+    if set(matrices) != set(trainable):
+        raise ValueError(f"matrices are given for {sorted(matrices)}; the layers are {sorted(trainable)}")
+    mixed = {name: mix(matrices[name], layer) for name, layer in trainable.items()}
+    moved = {
+        collection: {name: mix(matrices[name], layer) for name, layer in layers.items()}
+        for collection, layers in statistics.items()
+    }
+    return tree.join_statistics(mixed, moved)
+
+
+def due_layers(round: Array, interval: Array) -> Array:
+    """``round mod interval == 0``: which layers a round aggregates when layers have their own intervals (DC-PFL).
+
+    Args:
+        round: () int32, counted from 0: in round 0 every layer is due.
+        interval: int32 of any shape, as (clusters, layers) or (layers,), each at least 1.
+
+    Returns:
+        bool, the shape of ``interval``.
+    """
+    return jnp.asarray(round, jnp.int32) % interval.astype(jnp.int32) == 0
+
+
+def where_layers(model_layers: tuple[str, ...], mask: Array, on_true: Stacked, on_false: Stacked) -> Stacked:
+    """Row by row and layer by layer choice: ``mask[r, l]`` takes layer l of row r from ``on_true``, else ``on_false``.
+
+    With ``mask = due_layers(round, interval)[label]`` the clients refresh the layers their cluster aggregated and keep
+    the others. Running statistics follow the layer of their name.
+
+    Args:
+        model_layers: layer names in the order of the mask's columns; every layer once.
+        mask: (rows, layers) bool.
+        on_true: ``{layer: leaves (rows, ...)}``.
+        on_false: the same shapes.
+
+    Raises:
+        ValueError: the mask does not have a column per layer, or the names are not those of the models.
+    """
+    trainable, statistics = tree.split_statistics(on_false)
+    if set(model_layers) != set(trainable):
+        raise ValueError(f"model_layers are {model_layers}; the models have {sorted(trainable)}")
+    if mask.shape[-1] != len(model_layers):
+        raise ValueError(f"mask has shape {mask.shape}; expected (rows, {len(model_layers)}), a column a layer")
+    column = {name: mask[:, index] for index, name in enumerate(model_layers)}
+    chosen = {name: tree.where(column[name], on_true[name], on_false[name]) for name in trainable}
+    moved = {
+        collection: {name: tree.where(column[name], on_true[collection][name], layer) for name, layer in layers.items()}
+        for collection, layers in statistics.items()
+    }
+    return tree.join_statistics(chosen, moved)
+
+
+def _check_clients(stacked: Stacked, row: Array, name: str) -> None:
+    if row.shape != (tree.n_rows(stacked),):
+        raise ValueError(f"{name} has shape {row.shape}; expected ({tree.n_rows(stacked)},), an entry a client")

@@ -1,0 +1,82 @@
+"""Walks over the parameter axis in column blocks: what needs every client at once, without a copy of every client."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import Array, lax
+
+ENTRIES = 2**20
+"""Scalars in one block of the tallest matrix: 4 MB in float32, which stays in cache."""
+
+
+def width(rows: int, entries: int = ENTRIES) -> int:
+    """Columns of a block of ``rows`` rows: about ``entries`` scalars, a multiple of 64, at least 64."""
+    return max(64, entries // max(rows, 1) // 64 * 64)
+
+
+def fold(step: Callable[..., Any], carry: Any, *matrices: Array, columns: int) -> Any:
+    """``carry = step(carry, *blocks)`` over consecutive column blocks of matrices with the same number of columns.
+
+    The loop has a static length, so it works under jit and vmap and can be differentiated in both modes. The last,
+    narrower block is handled outside of the loop; nothing is padded.
+
+    Args:
+        step: takes the carry and one (rows, width) block of each matrix, returns the new carry (same shapes).
+        carry: any pytree.
+        *matrices: arrays (rows_i, p) with a common p.
+        columns: width of a block, static.
+    """
+    total = matrices[0].shape[1]
+    whole = total // columns
+    if whole > 1:
+
+        def body(i: Array, carry: Any) -> Any:
+            return step(carry, *(lax.dynamic_slice_in_dim(matrix, i * columns, columns, axis=1) for matrix in matrices))
+
+        carry = lax.fori_loop(0, whole, body, carry)
+    elif whole == 1:
+        carry = step(carry, *(matrix[:, :columns] for matrix in matrices))
+    if total % columns:
+        carry = step(carry, *(matrix[:, whole * columns :] for matrix in matrices))
+    return carry
+
+
+def multiply(matrix: Array, x: Array, counts: Array) -> Array:
+    """``matrix @ x`` over the rows of ``x`` where ``counts``; the other rows never matter, not even as NaN.
+
+    Selecting first would copy all of ``x`` (a matrix product does not fuse with a selection); in blocks the copy stays
+    in cache, which measured 3 to 10 times faster for a few rows and never slower.
+
+    Args:
+        matrix: (rows, n).
+        x: (n, p).
+        counts: (n,) bool.
+
+    Returns:
+        (rows, p), in the dtype of ``x``.
+    """
+    columns = width(max(x.shape[0], matrix.shape[0]))
+
+    def block(part: Array) -> Array:
+        part = jnp.where(counts[:, None], part, 0)
+        return jnp.matmul(matrix, part, precision=lax.Precision.HIGHEST, preferred_element_type=matrix.dtype)
+
+    if x.shape[1] < 2 * columns:
+        return block(x).astype(x.dtype)
+    whole = x.shape[1] // columns
+
+    def body(i: Array, out: Array) -> Array:
+        part = block(lax.dynamic_slice_in_dim(x, i * columns, columns, axis=1))
+        return lax.dynamic_update_slice_in_dim(out, part.astype(out.dtype), i * columns, axis=1)
+
+    out = lax.fori_loop(0, whole, body, jnp.zeros((matrix.shape[0], x.shape[1]), x.dtype))
+    if x.shape[1] % columns:
+        out = out.at[:, whole * columns :].set(block(x[:, whole * columns :]).astype(out.dtype))
+    return out
+
+
+def matrices(stacked: Any) -> list[Array]:
+    """Every leaf of a stacked pytree (or one array) as (rows, scalars); reshapes only, no copy."""
+    return [leaf.reshape(leaf.shape[0], -1) for leaf in jax.tree.leaves(stacked)]

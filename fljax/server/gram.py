@@ -1,0 +1,128 @@
+"""Inner products and squared distances of all pairs of models by matrix products, in column blocks."""
+
+import itertools
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+from jax import Array, lax
+
+from fljax import tree
+from fljax.server import blocks
+from fljax.types import Stacked
+
+CLOSE = 2.0**-6
+"""Pairs nearer than this share of their squared norms are computed again from a nearer origin."""
+
+
+@partial(jax.jit, static_argnames="layers")
+def gram(x: Stacked, where: Array | None = None, layers: tuple[str, ...] | None = None) -> Array:
+    """Inner products ``<x_i, x_j>`` of all pairs of rows, (n, n); exactly symmetric, differentiable."""
+    mats, where = rows(x, where, layers)
+    return _gram(mats, where, None)
+
+
+def mirror(matrix: Array) -> Array:
+    """The strict upper triangle on both sides of a zero diagonal: exactly symmetric, NaN below never matters."""
+    upper = jnp.triu(matrix, 1)
+    return upper + upper.T
+
+
+def trainable_matrices(x: Stacked, layers: tuple[str, ...] | None) -> tuple[Array, ...]:
+    """Trainable leaves, of the named layers only where ``layers`` is given, each as (n, scalars).
+
+    Raises:
+        ValueError: an unknown layer, or nothing left.
+    """
+    trainable = tree.split_statistics(x)[0]
+    if layers is not None:
+        if missing := [name for name in layers if name not in trainable]:
+            raise ValueError(f"layers {missing} are not in the models, which have {sorted(trainable)}")
+        trainable = tree.select(trainable, layers)
+    mats = tuple(blocks.matrices(trainable))
+    if not mats:
+        raise ValueError("nothing to compare: x has no trainable leaves, or layers is empty")
+    return mats
+
+
+def rows(x: Stacked, where: Array | None, layers: tuple[str, ...] | None) -> tuple[tuple[Array, ...], Array]:
+    """`trainable_matrices` and ``where`` as a checked (n,) bool mask, all True for None."""
+    mats = trainable_matrices(x, layers)
+    n = mats[0].shape[0]
+    if where is None:
+        return mats, jnp.ones(n, bool)
+    if where.shape != (n,):
+        raise ValueError(f"where has shape {where.shape}; expected ({n},), an entry a row of x")
+    return mats, where.astype(bool)
+
+
+def _shift(block: Array, where: Array, origin: Array | None) -> Array:
+    """The rows that count relative to row ``origin[i]``, the others 0; origin None leaves them."""
+    block = jnp.where(where[:, None], block, 0)
+    return block if origin is None else block - block[origin]
+
+
+def _centred(block: Array, where: Array) -> Array:
+    block = jnp.where(where[:, None], block, 0)
+    mean = block.sum(axis=0) / jnp.maximum(where.sum(), 1).astype(block.dtype)
+    return jnp.where(where[:, None], block - mean[None, :], 0)
+
+
+def _gram(mats: tuple[Array, ...], where: Array, origin: Array | None, centre: bool = False) -> Array:
+    """Inner products of shifted rows; only the upper triangle is multiplied, in horizontal strips."""
+    n = where.shape[0]
+    edges = [0, n] if n < 128 else [0, n // 4, n // 2, n - n // 4, n]
+    strips = list(itertools.pairwise(edges))
+
+    def step(total: tuple[Array, ...], block: Array) -> tuple[Array, ...]:
+        block = _centred(block, where) if centre else _shift(block, where, origin)
+        parts = [jnp.matmul(block[a:b], block[a:].T, precision=lax.Precision.HIGHEST) for a, b in strips]
+        return tuple(old + part for old, part in zip(total, parts, strict=True))
+
+    total = tuple(jnp.zeros((b - a, n - a), mats[0].dtype) for a, b in strips)
+    for mat in mats:
+        total = blocks.fold(step, total, mat, columns=blocks.width(n, 2**19))
+    upper = jnp.concatenate([jnp.pad(part, ((0, 0), (a, 0))) for part, (a, _) in zip(total, strips, strict=True)])
+    return mirror(upper) + jnp.diag(jnp.diagonal(upper))
+
+
+def _from_gram(product: Array) -> tuple[Array, Array]:
+    square = jnp.diagonal(product)
+    scale = square[:, None] + square[None, :]
+    return mirror(jnp.maximum(scale - 2 * product, 0)), scale
+
+
+@jax.custom_jvp
+def squared(mats: tuple[Array, ...], where: Array) -> Array:
+    """``|x_i - x_j|^2`` (n, n), refined until no pair suffers from cancellation; see `pairwise_squared_l2`."""
+    n = where.shape[0]
+    pairs = where[:, None] & where[None, :] & ~jnp.eye(n, dtype=bool)
+
+    def close(square: Array, scale: Array) -> Array:
+        return pairs & (square < CLOSE * scale)
+
+    def cond(carry: tuple[Array, Array]) -> Array:
+        return jnp.any(close(*carry))
+
+    def body(carry: tuple[Array, Array]) -> tuple[Array, Array]:
+        # Every row moves to its lowest-index close neighbour. All pairs of the lowest row are final after one step,
+        # since its own shifted row is 0; pairs with a common origin get a scale of the size of their group.
+        near = close(*carry)
+        origin = jnp.argmax(near | jnp.eye(n, dtype=bool), axis=1)
+        again = near & (origin[:, None] == origin[None, :])
+        square, scale = _from_gram(_gram(mats, where, origin))
+        return jnp.where(again, square, carry[0]), jnp.where(again, scale, carry[1])
+
+    start = _from_gram(_gram(mats, where, None, centre=True))
+    return jnp.where(pairs, lax.while_loop(cond, body, start)[0], 0)
+
+
+@squared.defjvp
+def _squared_jvp(primals: tuple, tangents: tuple) -> tuple[Array, Array]:
+    """``d |x_i - x_j|^2 = 2 <x_i - x_j, dx_i - dx_j>``, so that no gradient passes through the loop."""
+    mats, where = primals
+    moves = [jnp.where(where[:, None], move, 0) for move in tangents[0]]
+    product = sum(jnp.matmul(_centred(m, where), d.T, precision="highest") for m, d in zip(mats, moves, strict=True))
+    own = jnp.diagonal(product)
+    pairs = where[:, None] & where[None, :]
+    return squared(mats, where), jnp.where(pairs, 2 * (own[:, None] + own[None, :] - product - product.T), 0)

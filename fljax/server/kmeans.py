@@ -1,0 +1,194 @@
+"""k-means with greedy k-means++ seeding and restarts, of fixed shape, for points or whole client models."""
+
+import math
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array, lax
+from jax.typing import ArrayLike
+
+from fljax import tree
+from fljax.server.aggregate import cluster_mean, weighted_mean
+from fljax.server.gram import rows, squared
+from fljax.server.labels import canonical
+from fljax.types import Key, Stacked
+
+
+class KMeans(NamedTuple):
+    """The best of the restarts."""
+
+    centers: Stacked  # (clusters, d), or leaves (clusters, ...) for a pytree; an unused cluster holds the overall mean
+    label: Array  # (n,) int32, canonical; -1 where `where` is False
+    inertia: Array  # () sum of squared distances of the points to the mean of their cluster
+
+
+class Geometry(NamedTuple):
+    """What Lloyd's algorithm asks about the points, however they are stored."""
+
+    to_points: Callable[[Array], Array]  # (m,) indices -> (m, n) squared distances
+    to_means: Callable[[Array], Array]  # (n,) label -> (n, clusters) squared distances; +inf to an empty cluster
+
+
+@partial(jax.jit, static_argnames=("n_clusters", "n_init"))
+def kmeans(
+    key: Key, x: Stacked, n_clusters: int, n_init: int = 20, n_steps: ArrayLike = 100, where: Array | None = None
+) -> KMeans:
+    """Lloyd's algorithm from ``n_init`` greedy k-means++ seedings; the lowest inertia wins, ties the first.
+
+    Minimises ``sum_i |x_i - c_{a_i}|^2`` (Lloyd 1982; Arthur and Vassilvitskii 2007). Where d > n, as for models,
+    everything is computed from the n x n squared distances D, since
+    ``|x_i - c_S|^2 = mean_{j in S} D_ij - sum_{j, l in S} D_jl / (2 |S|^2)``: the points are read once, and a restart
+    costs O(n^2 clusters) a step whatever d is.
+
+    A cluster that runs empty takes the point farthest from its center, as in scikit-learn. With fewer distinct points
+    than clusters the surplus clusters stay empty, come last and hold the overall mean. Labels have no gradient; centers
+    and inertia are differentiable with the labels held fixed.
+
+    Args:
+        key: random key.
+        x: (n, d) array, or a pytree with leaves (n, ...) of which running statistics are averaged but not compared.
+        n_clusters: static, at least 1; may exceed n.
+        n_init: restarts, static, at least 1.
+        n_steps: most Lloyd steps of a restart, 0 or more; stops before when no label changes.
+        where: (n,) bool, the points that count; the others never matter.
+
+    Returns:
+        KMeans(centers, label, inertia).
+
+    Raises:
+        ValueError: n_clusters or n_init below 1, or ``where`` of the wrong shape.
+    """
+    for name, value in (("n_clusters", n_clusters), ("n_init", n_init)):
+        if value < 1:
+            raise ValueError(f"{name} is {value}; choose 1 or more")
+    mats, where = rows(x, where, None)
+    compact = sum(mat.shape[1] for mat in mats) > where.shape[0]
+    known = squared(mats, where) if compact else _points(mats, where)
+    geometry = partial(_pairwise if compact else _direct, where=where, n_clusters=n_clusters)
+
+    still = geometry(lax.stop_gradient(known))
+    label = _best_restart(key, still, where, n_clusters, n_init, jnp.asarray(n_steps, jnp.int32))
+    inertia = _own(geometry(known).to_means(label), label).sum()
+    everyone = where.astype(jnp.float32)
+    centers = cluster_mean(x, everyone, label, empty=tree.broadcast(weighted_mean(x, everyone), n_clusters))
+    return KMeans(centers, canonical(label), inertia)
+
+
+def _best_restart(key: Key, geometry: Geometry, where: Array, n_clusters: int, n_init: int, n_steps: Array) -> Array:
+    """Canonical label of the restart with the lowest inertia."""
+
+    def restart(key: Key) -> tuple[Array, Array]:
+        seeds = plus_plus(key, geometry.to_points, where, n_clusters)
+        start = _assign(geometry.to_points(seeds).T, where)
+        label = _lloyd(geometry, start, where, n_clusters, n_steps)
+        return label, _own(geometry.to_means(label), label).sum()
+
+    label, inertia = jax.vmap(restart)(jax.random.split(key, n_init))
+    return canonical(label[jnp.argmin(inertia)])
+
+
+def plus_plus(key: Key, to_points: Callable[[Array], Array], where: Array, n_clusters: int) -> Array:
+    """Indices of ``n_clusters`` seeds by greedy k-means++.
+
+    Each seed is drawn with probability proportional to the squared distance from the seeds before it; of
+    ``2 + floor(log n_clusters)`` draws the one that lowers the sum most is kept, as in scikit-learn.
+
+    Args:
+        key: random key.
+        to_points: (m,) indices -> (m, n) squared distances to all points.
+        where: (n,) bool, the points that count.
+        n_clusters: static.
+
+    Returns:
+        (n_clusters,) int32; indices repeat where the points have fewer distinct values.
+    """
+    n_trials = 2 + int(math.log(n_clusters))
+    key_first, key_rest = jax.random.split(key)
+
+    def logits(mass: Array) -> Array:  # points already covered exactly are drawn only when nothing else is left
+        return jnp.where(where, jnp.log(jnp.maximum(mass, 1e-37)), -jnp.inf)
+
+    first = jax.random.categorical(key_first, logits(jnp.ones(where.shape[0])))
+    near = jnp.where(where, to_points(first[None])[0], 0)
+
+    def step(near: Array, key: Key) -> tuple[Array, Array]:
+        drawn = jax.random.categorical(key, logits(near), shape=(n_trials,))
+        nearer = jnp.where(where[None, :], jnp.minimum(near[None, :], to_points(drawn)), 0)
+        best = jnp.argmin(nearer.sum(axis=1))
+        return nearer[best], drawn[best]
+
+    _, rest = lax.scan(step, near, jax.random.split(key_rest, n_clusters - 1))
+    return jnp.concatenate([first[None], rest]).astype(jnp.int32)
+
+
+def _lloyd(geometry: Geometry, label: Array, where: Array, n_clusters: int, n_steps: Array) -> Array:
+    """Assign and average until no label changes; the means are implied by the labels."""
+
+    def cond(carry: tuple[Array, Array, Array]) -> Array:
+        _, step, moved = carry
+        return moved & (step < n_steps)
+
+    def body(carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+        old, step, _ = carry
+        distance = geometry.to_means(old)
+        new = _refill(distance, _assign(distance, where), n_clusters)
+        return new, step + 1, jnp.any(new != old)
+
+    return lax.while_loop(cond, body, (label, jnp.int32(0), jnp.bool(True)))[0]
+
+
+def _assign(distance: Array, where: Array) -> Array:
+    return jnp.where(where, jnp.argmin(distance, axis=1).astype(jnp.int32), -1)
+
+
+def _own(distance: Array, label: Array) -> Array:
+    """(n,) each point's entry of its own cluster, 0 for label -1."""
+    mine = jnp.take_along_axis(distance, jnp.maximum(label, 0)[:, None], axis=1)[:, 0]
+    return jnp.where(label >= 0, mine, 0)
+
+
+def _refill(distance: Array, label: Array, n_clusters: int) -> Array:
+    """Empty clusters, in order, take the points farthest from their centers, unless those points are centers."""
+    empty = ~jax.nn.one_hot(label, n_clusters, dtype=bool).any(axis=0)
+    far, point = lax.top_k(_own(distance, label), min(n_clusters, label.shape[0]))
+    cluster = jnp.argsort(~empty).astype(jnp.int32)[: far.shape[0]]
+    wanted = (jnp.arange(far.shape[0]) < empty.sum()) & (far > 0)
+    return label.at[point].set(jnp.where(wanted, cluster, label[point]))
+
+
+def _pairwise(square: Array, where: Array, n_clusters: int) -> Geometry:
+    """Geometry from the (n, n) squared distances alone."""
+
+    def to_means(label: Array) -> Array:
+        member = jax.nn.one_hot(label, n_clusters, dtype=square.dtype)
+        size = member.sum(axis=0)[None, :]
+        mean = jnp.matmul(square, member, precision=lax.Precision.HIGHEST) / jnp.maximum(size, 1)
+        within = (member * mean).sum(axis=0)[None, :] / (2 * jnp.maximum(size, 1))
+        return jnp.where(size > 0, jnp.maximum(mean - within, 0), jnp.inf)
+
+    return Geometry(lambda index: square[index], to_means)
+
+
+def _points(mats: tuple[Array, ...], where: Array) -> Array:
+    """The points as one (n, d) array centred on their mean; the ones that do not count are 0."""
+    x = jnp.where(where[:, None], jnp.concatenate(mats, axis=1), 0)
+    mean = x.sum(axis=0) / jnp.maximum(where.sum(), 1).astype(x.dtype)
+    return jnp.where(where[:, None], x - mean[None, :], 0)
+
+
+def _direct(x: Array, where: Array, n_clusters: int) -> Geometry:
+    """Geometry from (n, d) points, for many points of few dimensions."""
+
+    def between(centers: Array) -> Array:
+        return jnp.square(x[None, :, :] - centers[:, None, :]).sum(axis=-1)
+
+    def to_means(label: Array) -> Array:
+        member = jax.nn.one_hot(label, n_clusters, dtype=x.dtype)
+        size = member.sum(axis=0)
+        centers = jnp.matmul(member.T, x, precision=lax.Precision.HIGHEST) / jnp.maximum(size, 1)[:, None]
+        return jnp.where(size[None, :] > 0, between(centers).T, jnp.inf)
+
+    return Geometry(lambda index: between(x[index]), to_means)
