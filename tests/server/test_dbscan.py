@@ -1,0 +1,120 @@
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sklearn.cluster import DBSCAN
+
+from fljax.server.dbscan import dbscan
+from fljax.server.labels import canonical
+
+many = jax.jit(jax.vmap(dbscan))
+
+
+def scikit_learn(distance, eps, min_samples):
+    return DBSCAN(eps=float(eps), min_samples=int(min_samples), metric="precomputed").fit(distance).labels_
+
+
+@pytest.mark.parametrize("kind", ["blobs", "ties", "integers", "equal"])
+@pytest.mark.parametrize(("n", "cases"), [(1, 10), (2, 40), (7, 150), (25, 150)])
+def test_equals_scikit_learn(kind, n, cases, distances, renumber):
+    rng = np.random.default_rng(n)
+    distance = distances(kind, cases, n)
+    eps = rng.choice(np.array([0.25, 0.5, 1, 1.5, 2, 3], np.float32), cases)
+    min_samples = rng.integers(1, 6, cases).astype(np.int32)
+    got = many(jnp.asarray(distance), jnp.asarray(eps), jnp.asarray(min_samples))
+    for case in range(cases):
+        expected = scikit_learn(distance[case], eps[case], min_samples[case])
+        assert got[case].tolist() == renumber(expected)
+
+
+@pytest.mark.parametrize("kind", ["blobs", "ties"])
+def test_masked_clients_never_matter(kind, distances, renumber):
+    rng = np.random.default_rng(1)
+    distance, where = distances(kind, 250, 15), rng.random((250, 15)) < 0.7
+    poisoned = np.where(where[:, :, None] & where[:, None], distance, np.nan)
+    got = np.asarray(jax.vmap(dbscan, (0, None, None, 0))(jnp.asarray(poisoned), 1.0, 3, jnp.asarray(where)))
+    assert (got[~where] == -1).all()
+    for case in range(250):
+        mask = where[case]
+        if mask.any():
+            expected = scikit_learn(distance[case][np.ix_(mask, mask)], 1.0, 3)
+            assert got[case][mask].tolist() == renumber(expected)
+
+
+def test_within_clusters_equals_each_cluster_by_itself(distances, renumber):
+    rng = np.random.default_rng(2)
+    distance, outer = distances("blobs", 100, 15), rng.integers(-1, 3, (100, 15))
+    run = jax.jit(jax.vmap(lambda d, within: dbscan(d, 1.5, 2, within=within)))
+    got = np.asarray(run(jnp.asarray(distance), jnp.asarray(outer, jnp.int32)))
+    for case in range(100):
+        expected = np.full(15, -1)
+        for cluster in range(3):
+            member = np.flatnonzero(outer[case] == cluster)
+            if len(member):
+                inner = scikit_learn(distance[case][np.ix_(member, member)], 1.5, 2)
+                expected[member] = np.where(inner >= 0, 100 * cluster + inner, -1)
+        assert got[case].tolist() == renumber(expected)
+
+
+def test_border_client_joins_the_cluster_discovered_first():
+    # Client 0 is no core (3 neighbours) and at distance 2 from core 1 of {1, 2, 6} and core 3 of {3, 4, 5}.
+    place = jnp.array([5.0, 7.0, 7.5, 3.0, 2.5, 2.75, 7.25])
+    distance = jnp.abs(place[:, None] - place[None, :])
+    assert dbscan(distance, 2.0, 4).tolist() == [0, 0, 0, 1, 1, 1, 0]
+
+
+def test_long_chain_is_one_cluster():
+    place = np.random.default_rng(0).permutation(500).astype(np.float32)
+    assert (dbscan(jnp.abs(place[:, None] - place[None, :]), 1.0, 2) == 0).all()
+
+
+def test_edges():
+    assert dbscan(jnp.zeros((1, 1)), 0.5, 1).tolist() == [0]
+    assert dbscan(jnp.zeros((1, 1)), 0.5, 2).tolist() == [-1]
+    assert dbscan(jnp.ones((3, 3)), jnp.inf, 3).tolist() == [0, 0, 0]
+    assert dbscan(1 - jnp.eye(3), 0.0, 1).tolist() == [0, 1, 2]
+    assert dbscan(jnp.full((2, 2), jnp.nan), 1.0, 1, jnp.zeros(2, bool)).tolist() == [-1, -1]
+
+
+@given(st.integers(0, 10_000), st.permutations(range(9)), st.floats(0.5, 2.5))
+def test_permuting_clients_permutes_core_partition(seed, order, eps):
+    # With min_samples = 2 every clustered client is a core, so no border client depends on the order.
+    place = np.random.default_rng(seed).normal(size=(9, 2)) * 2
+    distance = np.linalg.norm(place[:, None] - place[None], axis=-1).astype(np.float32)
+    order = np.array(order)
+    moved = dbscan(jnp.asarray(distance[np.ix_(order, order)]), jnp.float32(eps), 2)
+    assert moved.tolist() == canonical(dbscan(jnp.asarray(distance), jnp.float32(eps), 2)[order]).tolist()
+
+
+@given(st.integers(0, 10_000), st.sampled_from([0.25, 2.0, 1024.0]))
+def test_scaling_distance_and_eps_changes_nothing(seed, scale):
+    place = np.random.default_rng(seed).normal(size=(9, 2)).astype(np.float32)
+    distance = jnp.asarray(np.linalg.norm(place[:, None] - place[None], axis=-1))
+    assert dbscan(distance * scale, 0.75 * scale, 3).tolist() == dbscan(distance, 0.75, 3).tolist()
+
+
+def test_one_trace_for_all_numbers_and_inside_scan(distances):
+    distance = jnp.asarray(distances("blobs", 1, 12)[0])
+    traced = jax.jit(chex.assert_max_traces(lambda d, eps, m, where: dbscan(d, eps, m, where), n=1))
+    eps = [0.5, 1.0, 2.0]
+    where = [jnp.arange(12) != i for i in range(3)]
+    alone = [traced(distance, e, m, w).tolist() for e, m, w in zip(eps, [1, 2, 3], where, strict=True)]
+
+    def step(carry, x):
+        e, m, w = x
+        return carry, dbscan(distance, e, m, w)
+
+    _, scanned = jax.lax.scan(step, 0, (jnp.array(eps), jnp.array([1, 2, 3]), jnp.stack(where)))
+    assert scanned.tolist() == alone
+
+
+def test_errors_name_the_field():
+    with pytest.raises(ValueError, match=r"distance has shape \(2, 3\)"):
+        dbscan(jnp.zeros((2, 3)), 1.0, 1)
+    with pytest.raises(ValueError, match=r"where has shape \(3,\)"):
+        dbscan(jnp.zeros((2, 2)), 1.0, 1, jnp.ones(3, bool))
+    with pytest.raises(ValueError, match=r"within has shape \(1,\)"):
+        dbscan(jnp.zeros((2, 2)), 1.0, 1, within=jnp.zeros(1, jnp.int32))

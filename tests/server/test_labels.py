@@ -1,0 +1,54 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fljax.server.labels import canonical, noise_to_singletons
+
+LABELS = st.lists(st.integers(-3, 5), min_size=8, max_size=8)
+MASKS = st.lists(st.booleans(), min_size=8, max_size=8)
+
+
+def array(values, dtype=jnp.int32):
+    return jnp.asarray(values, dtype)
+
+
+@pytest.mark.parametrize("n", [1, 2, 9, 40])
+def test_canonical_numbers_by_first_appearance(n, renumber):
+    label = np.random.default_rng(n).integers(-2, 6, (300, n))
+    got = jax.vmap(canonical)(array(label))
+    assert got.tolist() == [renumber(row) for row in label]
+
+
+@given(LABELS, MASKS)
+def test_canonical_of_a_mask_is_that_of_the_rest(label, where):
+    got = np.asarray(canonical(array(label), array(where, bool)))
+    kept = [x for x, w in zip(label, where, strict=True) if w]
+    number: dict[int, int] = {}
+    expected = [number.setdefault(x, len(number)) if x >= 0 else -1 for x in kept]
+    assert got[np.array(where)].tolist() == expected
+    assert (got[~np.array(where)] == -1).all()
+
+
+@given(LABELS, st.permutations(range(6)))
+def test_canonical_ignores_names_and_is_idempotent(label, names):
+    once = canonical(array(label))
+    renamed = [names[x] if x >= 0 else x for x in label]
+    assert canonical(array(renamed)).tolist() == once.tolist() == canonical(once).tolist()
+
+
+@given(LABELS, MASKS)
+def test_noise_to_singletons(label, where):
+    got = noise_to_singletons(array(label), array(where, bool)).tolist()
+    for i in range(8):
+        assert (got[i] >= 0) == where[i]
+        for j in range(i):
+            together = label[i] == label[j] and label[i] >= 0
+            assert not (where[i] and where[j]) or (got[i] == got[j]) == together
+
+
+def test_errors_name_the_field():
+    with pytest.raises(ValueError, match=r"where has shape \(3,\); expected \(2,\)"):
+        canonical(jnp.array([0, 1]), jnp.ones(3, bool))

@@ -1,0 +1,198 @@
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.cluster.hierarchy as scipy_tree
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.spatial.distance import squareform
+
+from fljax.server.labels import canonical
+from fljax.server.linkage import METHODS, cut, cut_k, linkage
+
+SHAPES = [(2, 50), (3, 100), (8, 350), (30, 500)]  # a thousand cases in all
+
+
+def scipy_linkage(distance, method):
+    return scipy_tree.linkage(squareform(distance.astype(float), checks=False), method)
+
+
+def many(distance, method, *rest):
+    run = jax.jit(jax.vmap(lambda d, *r: linkage(d, method, *r)))
+    return np.asarray(run(jnp.asarray(distance), *map(jnp.asarray, rest)))
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize(("n", "cases"), SHAPES)
+def test_equals_scipy(method, n, cases, distances):
+    distance = distances("blobs", cases, n)
+    tree = many(distance, method)
+    for case in range(cases):
+        expected = scipy_linkage(distance[case], method)
+        np.testing.assert_allclose(tree[case][:, 2], expected[:, 2], rtol=1e-5)
+        assert (tree[case][:, [0, 1, 3]] == expected[:, [0, 1, 3]]).all()
+
+
+@pytest.mark.parametrize("kind", ["ties", "integers", "equal"])
+@pytest.mark.parametrize("method", ["single", "complete"])  # a mean of ties is rounded differently in float64
+def test_heights_equal_scipy_with_ties(method, kind, distances):
+    distance = distances(kind, 350, 12)
+    tree = many(distance, method)
+    for case in range(350):
+        np.testing.assert_array_equal(tree[case][:, 2], scipy_linkage(distance[case], method)[:, 2].astype(np.float32))
+        assert scipy_tree.is_valid_linkage(tree[case].astype(float))
+
+
+@pytest.mark.parametrize("kind", ["ties", "integers", "equal"])
+@pytest.mark.parametrize("method", METHODS)
+def test_every_merge_joins_the_nearest_two_clusters(method, kind, distances):
+    between = {"single": np.min, "complete": np.max, "average": np.mean}[method]
+    distance = distances(kind, 60, 8)
+    for case, tree in enumerate(many(distance, method)):
+        clusters = {i: [i] for i in range(8)}
+        for i, (a, b, height, size) in enumerate(tree):
+            spans = {
+                (p, q): between(distance[case][np.ix_(clusters[p], clusters[q])].astype(float))
+                for p in clusters
+                for q in clusters
+                if p < q
+            }
+            np.testing.assert_allclose([spans[a, b], height], min(spans.values()), rtol=1e-6)
+            clusters[8 + i] = clusters.pop(int(a)) + clusters.pop(int(b))
+            assert size == len(clusters[8 + i])
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("kind", ["blobs", "ties"])
+def test_cut_equals_fcluster(method, kind, distances, renumber):
+    rng = np.random.default_rng(0)
+    tree = many(distances(kind, 350, 12), method)
+    height = rng.choice(np.array([0.0, 0.5, 1.0, 2.0, 5.0, 100.0], np.float32), 350)
+    height[:50] = tree[:50, 6, 2]  # exactly at a merge: it is made
+    got = jax.jit(jax.vmap(cut))(jnp.asarray(tree), jnp.asarray(height))
+    for case in range(350):
+        expected = scipy_tree.fcluster(tree[case].astype(float), float(height[case]), "distance")
+        assert got[case].tolist() == renumber(expected)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_cut_k_equals_cut_tree(method, distances, renumber):
+    tree = many(distances("blobs", 340, 10), method)
+    k = np.arange(340, dtype=np.int32) % 10 + 1
+    got = jax.jit(jax.vmap(cut_k))(jnp.asarray(tree), jnp.asarray(k))
+    for case in range(340):
+        expected = scipy_tree.cut_tree(tree[case].astype(float), n_clusters=k[case])[:, 0]
+        assert got[case].tolist() == renumber(expected)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_masked_clients_never_matter(method, distances, renumber):
+    rng = np.random.default_rng(1)
+    distance, where = distances("blobs", 340, 11), rng.random((340, 11)) < 0.6
+    where[:, :2] = True
+    poisoned = np.where(where[:, :, None] & where[:, None], distance, np.nan)
+    tree = many(poisoned, method, where)
+    label = np.asarray(jax.vmap(cut_k, (0, None, 0))(jnp.asarray(tree), 2, jnp.asarray(where)))
+    low = np.asarray(jax.vmap(cut, (0, None, 0))(jnp.asarray(tree), jnp.inf, jnp.asarray(where)))
+    for case, mask in enumerate(where):
+        expected = scipy_linkage(distance[case][np.ix_(mask, mask)], method)
+        np.testing.assert_allclose(tree[case][: mask.sum() - 1, 2], expected[:, 2], rtol=1e-5)
+        assert np.isinf(tree[case][mask.sum() - 1 :, 2]).all()
+        assert label[case][mask].tolist() == renumber(scipy_tree.cut_tree(expected, n_clusters=2)[:, 0])
+        assert (low[case] == np.where(mask, 0, -1)).all()
+    assert (label[~where] == -1).all()
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_within_clusters_equals_each_cluster_by_itself(method, distances, renumber):
+    rng = np.random.default_rng(2)
+    distance, outer = distances("blobs", 100, 12), rng.integers(-1, 3, (100, 12)).astype(np.int32)
+    everybody = np.ones((100, 12), bool)
+    tree = jnp.asarray(many(distance, method, everybody, outer))
+    low = np.asarray(jax.vmap(cut, (0, None))(tree, 1.5))
+    two = np.asarray(jax.vmap(cut_k, (0, None, None, 0))(tree, 2, None, jnp.asarray(outer)))
+    for case in range(100):
+        alone = np.flatnonzero(outer[case] < 0)
+        assert all((low[case] == low[case][i]).sum() == 1 for i in alone)
+        for cluster in range(3):
+            member = np.flatnonzero(outer[case] == cluster)
+            if len(member) > 1:
+                inner = scipy_linkage(distance[case][np.ix_(member, member)], method)
+                flat = scipy_tree.fcluster(inner, 1.5, "distance")
+                assert renumber(low[case][member]) == renumber(flat)
+                assert renumber(two[case][member]) == renumber(scipy_tree.cut_tree(inner, n_clusters=2)[:, 0])
+                assert set(low[case][member]).isdisjoint(np.delete(low[case], member))
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_one_client(method):
+    tree = linkage(jnp.zeros((1, 1)), method)
+    assert tree.shape == (0, 4)
+    assert cut(tree, 1.0).tolist() == cut_k(tree, 1).tolist() == [0]
+    assert cut_k(tree, 2, within=jnp.zeros(1, jnp.int32)).tolist() == [0]
+
+
+def test_hand_values():
+    # Places 0, 1, 4: the first two at 1; then means (4 + 3) / 2, the nearest 3 and the farthest 4.
+    place = jnp.array([0.0, 4.0, 1.0])
+    distance = jnp.abs(place[:, None] - place[None, :])
+    for method, top in {"average": 3.5, "single": 3.0, "complete": 4.0}.items():
+        assert linkage(distance, method).tolist() == [[0, 2, 1, 2], [1, 3, top, 3]]
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_long_chains_of_merges(method):
+    # Gaps that grow: every merge adds one client to the same cluster, the deepest tree there is.
+    place = np.cumsum(np.arange(1, 201, dtype=np.float32))
+    distance = np.abs(place[:, None] - place[None])
+    tree = np.asarray(linkage(jnp.asarray(distance), method))
+    np.testing.assert_allclose(tree[:, 2], scipy_linkage(distance, method)[:, 2], rtol=1e-5)
+    assert (cut(jnp.asarray(tree), jnp.inf) == 0).all()
+
+
+@pytest.mark.parametrize("method", METHODS)
+@given(seed=st.integers(0, 10_000), order=st.permutations(range(9)), scale=st.sampled_from([0.25, 1.0, 512.0]))
+def test_permutation_and_scale(method, seed, order, scale):
+    place = np.random.default_rng(seed).normal(size=(9, 3))
+    distance = np.linalg.norm(place[:, None] - place[None], axis=-1).astype(np.float32)
+    order = np.array(order)
+    tree, moved = (linkage(jnp.asarray(d), method) for d in (distance, scale * distance[np.ix_(order, order)]))
+    np.testing.assert_allclose(moved[:, 2], scale * tree[:, 2], rtol=1e-6)
+    assert cut_k(moved, 4).tolist() == canonical(cut_k(tree, 4)[order]).tolist()
+
+
+@given(st.integers(0, 10_000), st.floats(0, 3), st.floats(0, 3))
+def test_a_lower_cut_refines_a_higher_one(seed, a, b):
+    place = np.random.default_rng(seed).normal(size=(9, 2)).astype(np.float32)
+    tree = linkage(jnp.asarray(np.linalg.norm(place[:, None] - place[None], axis=-1)), "average")
+    fine, coarse = (np.asarray(cut(tree, jnp.float32(h))) for h in sorted((a, b)))
+    assert len({*zip(fine.tolist(), coarse.tolist(), strict=True)}) == len(set(fine.tolist()))
+
+
+def test_one_trace_for_all_numbers_and_inside_scan(distances):
+    distance = jnp.asarray(distances("blobs", 1, 9)[0])
+
+    def run(d, where, height, k):
+        tree = linkage(d, "average", where)
+        return cut(tree, height, where), cut_k(tree, k, where)
+
+    traced = jax.jit(chex.assert_max_traces(run, n=1))
+    where = jnp.stack([jnp.arange(9) != i for i in range(3)])
+    heights, k = [0.5, 1.0, 2.0], [1, 2, 3]
+    alone = [traced(distance, where[i], heights[i], k[i]) for i in range(3)]
+    _, scanned = jax.lax.scan(lambda c, x: (c, run(distance, *x)), 0, (where, jnp.array(heights), jnp.array(k)))
+    for i in range(3):
+        assert (scanned[0][i] == alone[i][0]).all()
+        assert (scanned[1][i] == alone[i][1]).all()
+
+
+def test_errors_name_the_field():
+    with pytest.raises(ValueError, match=r"method is 'ward'; expected one of \('single', 'complete', 'average'\)"):
+        linkage(jnp.zeros((2, 2)), "ward")
+    with pytest.raises(ValueError, match=r"distance has shape \(2,\)"):
+        linkage(jnp.zeros(2), "single")
+    with pytest.raises(ValueError, match=r"tree has shape \(2, 3\)"):
+        cut(jnp.zeros((2, 3)), 1.0)
+    with pytest.raises(ValueError, match=r"within has shape \(2,\)"):
+        cut_k(jnp.zeros((2, 4)), 1, within=jnp.zeros(2, jnp.int32))
