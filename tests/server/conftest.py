@@ -2,6 +2,8 @@
 
 from collections.abc import Callable
 
+import chex
+import jax
 import numpy as np
 import pytest
 from hypothesis import settings
@@ -49,3 +51,10 @@ def renumber() -> Callable[..., list[int]]:
         return [number.setdefault(int(x), len(number)) if x >= 0 else -1 for x in label]
 
     return make
+
+
+@pytest.fixture
+def traced_once() -> Callable[[Callable], Callable]:
+    """``traced_once(f)``: f under jit, and an AssertionError the second time that it is traced."""
+    chex.clear_trace_counter()  # chex knows a function by its place in the file, so by its first parametrisation
+    return lambda f: jax.jit(chex.assert_max_traces(f, n=1))

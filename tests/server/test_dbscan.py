@@ -1,4 +1,3 @@
-import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -96,9 +95,9 @@ def test_scaling_distance_and_eps_changes_nothing(seed, scale):
     assert dbscan(distance * scale, 0.75 * scale, 3).tolist() == dbscan(distance, 0.75, 3).tolist()
 
 
-def test_one_trace_for_all_numbers_and_inside_scan(distances):
+def test_one_trace_for_all_numbers_and_inside_scan(distances, traced_once):
     distance = jnp.asarray(distances("blobs", 1, 12)[0])
-    traced = jax.jit(chex.assert_max_traces(lambda d, eps, m, where: dbscan(d, eps, m, where), n=1))
+    traced = traced_once(lambda d, eps, m, where: dbscan(d, eps, m, where))
     eps = [0.5, 1.0, 2.0]
     where = [jnp.arange(12) != i for i in range(3)]
     alone = [traced(distance, e, m, w).tolist() for e, m, w in zip(eps, [1, 2, 3], where, strict=True)]

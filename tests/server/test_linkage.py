@@ -1,4 +1,3 @@
-import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -170,14 +169,14 @@ def test_a_lower_cut_refines_a_higher_one(seed, a, b):
     assert len({*zip(fine.tolist(), coarse.tolist(), strict=True)}) == len(set(fine.tolist()))
 
 
-def test_one_trace_for_all_numbers_and_inside_scan(distances):
+def test_one_trace_for_all_numbers_and_inside_scan(distances, traced_once):
     distance = jnp.asarray(distances("blobs", 1, 9)[0])
 
     def run(d, where, height, k):
         tree = linkage(d, "average", where)
         return cut(tree, height, where), cut_k(tree, k, where)
 
-    traced = jax.jit(chex.assert_max_traces(run, n=1))
+    traced = traced_once(run)
     where = jnp.stack([jnp.arange(9) != i for i in range(3)])
     heights, k = [0.5, 1.0, 2.0], [1, 2, 3]
     alone = [traced(distance, where[i], heights[i], k[i]) for i in range(3)]

@@ -1,0 +1,128 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import sklearn.metrics
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fljax.server.separation import distance_gap, pairwise_correlation, separation_gap, silhouette
+
+SHAPES = [(1, 20), (2, 80), (6, 450), (25, 450)]
+MATRIX_AND_LABEL = [separation_gap, distance_gap, silhouette]
+
+
+def gap_oracle(similarity, group):
+    pairs = [(i, j) for i in range(len(group)) for j in range(len(group)) if i != j]
+    intra = [similarity[i, j] for i, j in pairs if group[i] == group[j]]
+    cross = [similarity[i, j] for i, j in pairs if group[i] != group[j]]
+    return min(intra, default=np.inf) - max(cross, default=-np.inf)
+
+
+def silhouette_oracle(distance, label):
+    if not 1 < len(set(label)) < len(label):
+        return 0
+    return sklearn.metrics.silhouette_score(distance, label, metric="precomputed")
+
+
+def correlation_oracle(a, b):
+    upper = np.triu_indices(len(a), 1)
+    x, y = a[upper].astype(float), b[upper].astype(float)
+    return np.corrcoef(x, y)[0, 1] if len(x) > 1 and np.ptp(x) > 0 and np.ptp(y) > 0 else 0
+
+
+ORACLES = {
+    separation_gap: gap_oracle,
+    distance_gap: lambda d, group: gap_oracle(-d, group),
+    silhouette: silhouette_oracle,
+    pairwise_correlation: correlation_oracle,
+}
+parametrize = pytest.mark.parametrize("measure", ORACLES, ids=lambda f: f.__name__)
+
+
+@pytest.fixture
+def problems(distances):
+    """``problems(measure, cases, n)``: the two arguments of a measure, one row per case."""
+
+    def make(measure, cases, n):
+        rng = np.random.default_rng(n)
+        first = np.concatenate([distances(k, cases // 2, n) for k in ("blobs", "ties")])
+        if measure is pairwise_correlation:
+            second = first + 2 * np.roll(first, 1, axis=0)
+            second[::9] = 7.0  # constant
+        else:
+            second = rng.integers(-1, 3, (cases, n)).astype(np.int32)
+            second[::9] = 1
+            second[::13] = np.arange(n)
+        return first, second
+
+    return make
+
+
+@parametrize
+@pytest.mark.parametrize(("n", "cases"), SHAPES)
+def test_equals_its_oracle(measure, n, cases, problems):
+    first, second = problems(measure, cases, n)
+    got = jax.jit(jax.vmap(measure))(jnp.asarray(first), jnp.asarray(second))
+    expected = [ORACLES[measure](x, y) for x, y in zip(first, second, strict=True)]
+    np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-5)
+
+
+@parametrize
+def test_masked_clients_never_matter(measure, problems):
+    first, second = problems(measure, 200, 9)
+    where = np.random.default_rng(5).random((200, 9)) < 0.7
+    where[:, 0] = True
+    pair = where[:, :, None] & where[:, None]
+    poisoned = np.where(pair, first, np.nan), np.where(pair, second, np.nan) if second.ndim == 3 else second
+    got = jax.jit(jax.vmap(measure))(*map(jnp.asarray, poisoned), jnp.asarray(where))
+    for case, mask in enumerate(where):
+        b = second[case][np.ix_(mask, mask)] if second.ndim == 3 else second[case][mask]
+        expected = ORACLES[measure](first[case][np.ix_(mask, mask)], b)
+        np.testing.assert_allclose(got[case], expected, rtol=1e-5, atol=1e-5)
+
+
+@given(st.integers(0, 10_000), st.permutations(range(7)), st.permutations(range(3)), st.sampled_from([0.25, 8.0]))
+def test_permutation_renaming_and_scale(seed, order, names, scale):
+    rng = np.random.default_rng(seed)
+    place, label = rng.normal(size=(7, 2)), rng.integers(0, 3, 7)
+    distance = np.linalg.norm(place[:, None] - place[None], axis=-1).astype(np.float32)
+    order = np.array(order)
+    moved = jnp.asarray(scale * distance[np.ix_(order, order)])
+    renamed = jnp.asarray(np.array(names)[label[order]])
+    before, label = jnp.asarray(distance), jnp.asarray(label)
+    np.testing.assert_allclose(silhouette(moved, renamed), silhouette(before, label), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(distance_gap(moved, renamed), scale * distance_gap(before, label), rtol=1e-6)
+    np.testing.assert_allclose(pairwise_correlation(before, 3 - scale * before), -1, rtol=1e-5)
+
+
+@parametrize
+def test_one_trace_for_all_masks_and_inside_scan(measure, problems, traced_once):
+    first, second = (jnp.asarray(x) for x in problems(measure, 4, 9))
+    where = jnp.asarray(np.random.default_rng(1).random((4, 9)) < 0.8)
+    traced = traced_once(lambda *x: measure(*x))
+    alone = [traced(*x) for x in zip(first, second, where, strict=True)]
+    _, scanned = jax.lax.scan(lambda c, x: (c, measure(*x)), 0, (first, second, where))
+    np.testing.assert_allclose(scanned, alone, rtol=1e-5, atol=1e-6)
+
+
+@parametrize
+@pytest.mark.parametrize("n", [1, 7])
+def test_gradients_are_finite(measure, n, problems):
+    first, second = (jnp.asarray(x[2]) for x in problems(measure, 8, n))
+    gradient = jax.grad(lambda x: jnp.nan_to_num(measure(x, second), posinf=0.0))(first)
+    assert jnp.isfinite(gradient).all()
+    step = 2e-3 * jnp.cos(jnp.arange(n * n, dtype=jnp.float32)).reshape(n, n)
+    step = step + step.T
+    change = measure(first + step / 2, second) - measure(first - step / 2, second)
+    if jnp.isfinite(change):
+        np.testing.assert_allclose(change, (gradient * step).sum(), rtol=0.05, atol=1e-4)  # a finite difference
+
+
+def test_errors_name_the_field():
+    with pytest.raises(ValueError, match=r"similarity has shape \(2, 3\)"):
+        separation_gap(jnp.zeros((2, 3)), jnp.zeros(2, jnp.int32))
+    with pytest.raises(ValueError, match=r"label has shape \(3,\)"):
+        silhouette(jnp.zeros((2, 2)), jnp.zeros(3, jnp.int32))
+    with pytest.raises(ValueError, match=r"b has shape \(3, 3\); expected \(2, 2\)"):
+        pairwise_correlation(jnp.zeros((2, 2)), jnp.zeros((3, 3)))
