@@ -1,0 +1,27 @@
+"""CFL: clusters split in two while their members still pull in different directions.
+
+Sattler, Mueller, Samek: Clustered Federated Learning: Model-Agnostic Distributed Multitask Optimization Under Privacy
+Constraints, IEEE TNNLS 2020, https://arxiv.org/abs/1910.01991; also called FMTL and FedCluster.
+Official code: https://github.com/felisat/clustered-federated-learning.
+LayerCFL with whole updates compared: see `fljax.algorithms.layercfl` for the rule of splitting.
+
+Differences from the paper: those of `fljax.algorithms.layercfl`. The official code has complete linkage, uniform
+weights and no test of gamma: ``linkage="complete"``, ``weighting="uniform"``, ``gamma_max=None``.
+"""
+
+from functools import cache
+
+from fljax.algorithms.layercfl import LayerCFLHyper, layercfl
+from fljax.types import Algorithm, Model, Work
+
+CFLHyper = LayerCFLHyper
+"""Numbers of CFL: those of LayerCFL."""
+
+
+@cache
+def cfl(model: Model, work: Work, *, linkage: str = "single", weighting: str = "size") -> Algorithm:
+    """CFL: `layercfl` with ``measure="cos_update_full"``.
+
+    ``linkage`` is "single" (the optimal bipartition) or "complete". ``weighting`` is "size" or "uniform".
+    """
+    return layercfl(model, work, layers="all", measure="cos_update_full", linkage=linkage, weighting=weighting)

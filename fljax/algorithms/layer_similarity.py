@@ -1,0 +1,89 @@
+"""How alike clients are by what they learnt in some of their layers: the measures that LayerCFL compares.
+
+A measure takes the weights or the updates of local training, of the whole model or of selected layers, by cosine or by
+L2 distance. Distances come back negated, so that larger is always more alike.
+"""
+
+from jax import Array
+
+from fljax.server.distance import pairwise_cosine, pairwise_l2
+from fljax.server.separation import separation_gap
+from fljax.types import Metrics, Model, Stacked
+
+MEASURES = ("cos_update_full", "l2_weight_part", "l2_update_part", "cos_weight_part", "cos_update_part")
+"""CFL, AdaCFL, two that stand between, and LayerCFL: equations 6 and 23 to 26 of Yuan et al., Cybersecurity 2023."""
+
+CONVOLUTION = 4
+"""The convolution (counted from 1) that LayerCFL compares under feature skew: VGG16's conv2_2."""
+
+
+def similarity(
+    measure: str, weights: Stacked, updates: Stacked, layers: tuple[str, ...], where: Array | None = None
+) -> Array:
+    """Pairwise similarity of clients by one of `MEASURES`; the ``l2_`` ones are negated distances.
+
+    Args:
+        measure: what is compared; "full" ignores ``layers``.
+        weights: (clients, ...) models after local training.
+        updates: (clients, ...) what training added to them.
+        layers: names of the layers to compare.
+        where: (clients,) bool, the clients that count.
+
+    Returns:
+        (clients, clients).
+
+    Raises:
+        ValueError: unknown measure.
+    """
+    check_measure(measure)
+    compared = updates if "update" in measure else weights
+    selected = None if measure.endswith("full") else layers
+    if measure.startswith("cos"):
+        return pairwise_cosine(compared, where, selected)
+    return -pairwise_l2(compared, where, selected)
+
+
+def gaps(
+    model: Model, weights: Stacked, updates: Stacked, layers: tuple[str, ...], group: Array, where: Array
+) -> Metrics:
+    """Separation gaps with respect to the true ``group``, as metrics: positive exactly when a right split exists.
+
+    ``gap_<measure>`` of every measure on the selected ``layers``, ``gap_<layer>`` of the cosine of updates for each
+    layer alone. +inf where a kind of pair is missing.
+    """
+    of_measure = {name: similarity(name, weights, updates, layers, where) for name in MEASURES}
+    of_layer = {name: pairwise_cosine(updates, where, (name,)) for name in model.layers}
+    return {f"gap_{name}": separation_gap(alpha, group, where) for name, alpha in (of_measure | of_layer).items()}
+
+
+def chosen_layers(model: Model, layers: str | tuple[str, ...]) -> tuple[str, ...]:
+    """The layers to compare: by kind of skew, or by name.
+
+    ``layers`` is "feature" (feature skew: the fourth convolution, or the last where there are fewer), "label" (label
+    skew: the first dense layer), "dense" (all dense layers, as AdaCFL), "all", or the names of layers.
+
+    Raises:
+        ValueError: a layer that the model does not have.
+    """
+    if isinstance(layers, tuple):
+        return _named(model, layers)
+    convolutions = tuple(name for name in model.layers if name.startswith("conv"))
+    dense = tuple(name for name in model.layers if name.startswith("fc"))
+    groups = {"feature": convolutions[:CONVOLUTION][-1:], "label": dense[:1], "dense": dense, "all": model.layers}
+    chosen = groups.get(layers, _named(model, (layers,)) if layers not in groups else ())
+    if not chosen:
+        raise ValueError(f"layers={layers!r} but the model has no such layer, only {model.layers}; choose 'all'")
+    return chosen
+
+
+def check_measure(measure: str) -> None:
+    """Raises ValueError unless ``measure`` is one of `MEASURES`."""
+    if measure not in MEASURES:
+        raise ValueError(f"measure={measure!r} is unknown; choose one of {MEASURES}")
+
+
+def _named(model: Model, layers: tuple[str, ...]) -> tuple[str, ...]:
+    if not layers or not set(layers) <= set(model.layers):
+        known = "'feature', 'label', 'dense', 'all'"
+        raise ValueError(f"layers={layers} are not in the model; choose {known} or names from {model.layers}")
+    return layers

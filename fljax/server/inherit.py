@@ -1,0 +1,38 @@
+"""What new clusters take over from old ones when the partition of the clients changes."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+from jax.ops import segment_min
+
+from fljax import tree
+
+
+@jax.jit
+def inherit(rows: Any, old: Array, new: Array) -> Any:
+    """Rows of the clusters of ``new``: each that of the old cluster of its lowest-index member.
+
+    After a split both children have their parent's row. A slot without members keeps the row it has.
+
+    Args:
+        rows: pytree with leaves (clusters, ...), a row for each old cluster.
+        old: (clients,) integers in 0..clusters-1, the clusters that ``rows`` belong to.
+        new: (clients,) integers below clusters; a negative one is in no cluster.
+
+    Returns:
+        The same shapes as ``rows``.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from fljax.server import inherit
+        >>> centers = jnp.array([10.0, 20.0, 30.0])
+        >>> inherit(centers, jnp.array([0, 1, 1]), jnp.array([0, 1, 2])).tolist()
+        [10.0, 20.0, 20.0]
+    """
+    n_clients, n_clusters = old.shape[0], tree.n_rows(rows)
+    client = jnp.arange(n_clients, dtype=jnp.int32)
+    first = segment_min(client, jnp.where(new < 0, n_clusters, new), n_clusters)
+    inherited = old[jnp.minimum(first, n_clients - 1)]
+    return tree.take(rows, jnp.where(first < n_clients, inherited, jnp.arange(n_clusters, dtype=old.dtype)))
