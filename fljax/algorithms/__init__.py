@@ -1,1 +1,52 @@
-""""""
+"""The methods: one file each, named as its paper names it; `ALGORITHMS` finds them by name."""
+
+import inspect
+import sys
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from fljax.algorithms.fedavg import FedAvgHyper, fedavg
+from fljax.algorithms.fedprox import FedProxHyper, fedprox
+from fljax.algorithms.fedsgd import FedSGDHyper, fedsgd
+from fljax.algorithms.fesem import FeSEMHyper, fesem
+from fljax.algorithms.ifca import IFCAHyper, ifca
+from fljax.algorithms.standalone import StandaloneHyper, standalone
+from fljax.types import Algorithm
+
+
+class Method(NamedTuple):
+    """A method as a user chooses it."""
+
+    factory: Callable[..., Algorithm]  # (model, work, **static choices)
+    hyper: type[Any]  # the NamedTuple of its numbers
+    paper: str  # authors, venue and year
+    link: str = ""
+
+    @property
+    def title(self) -> str:
+        """The name that the paper gives it."""
+        return self._first_line().partition(":")[0]
+
+    @property
+    def summary(self) -> str:
+        """The method in a few words, from the first line of its file."""
+        return self._first_line().partition(": ")[2].rstrip(".")
+
+    def _first_line(self) -> str:
+        return (inspect.getdoc(sys.modules[self.factory.__module__]) or "").partition("\n")[0]
+
+
+ALGORITHMS: dict[str, Method] = {
+    method.factory.__name__: method
+    for method in (
+        Method(standalone, StandaloneHyper, "baseline"),
+        Method(fedavg, FedAvgHyper, "McMahan et al., AISTATS 2017", "https://arxiv.org/abs/1602.05629"),
+        Method(fedsgd, FedSGDHyper, "McMahan et al., AISTATS 2017", "https://arxiv.org/abs/1602.05629"),
+        Method(fedprox, FedProxHyper, "Li et al., MLSys 2020", "https://arxiv.org/abs/1812.06127"),
+        Method(ifca, IFCAHyper, "Ghosh et al., NeurIPS 2020", "https://arxiv.org/abs/2006.04088"),
+        Method(fesem, FeSEMHyper, "Long et al., World Wide Web Journal 2023", "https://arxiv.org/abs/2005.01026"),
+    )
+}
+"""Name -> method: baselines first, then by kind."""
+
+__all__ = ["ALGORITHMS", "Method", *ALGORITHMS]  # pyright: ignore[reportUnsupportedDunderAll]

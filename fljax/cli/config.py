@@ -1,0 +1,86 @@
+"""config.toml: everything needed to repeat a run, and where it was made."""
+
+import importlib.metadata
+import os
+import platform
+from pathlib import Path
+from typing import Any
+
+import jax
+import tomli_w
+
+from fljax.cli.job import Job, read_config
+from fljax.cli.settings import words_of_toml, written
+from fljax.run.checkpoint import write_atomically
+
+PACKAGES = ("fljax", "jax", "jaxlib", "flax", "optax", "numpy", "scipy", "scikit-learn")
+MAY_CHANGE = ("rounds", "algorithm", "data_folder")
+"""Settings with which a results folder may be gone on with."""
+
+
+def write(job: Job, folder: Path) -> None:
+    """Writes the folder's config.toml.
+
+    Raises:
+        ValueError: the folder has results of other settings.
+    """
+    check_same(job, folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    record = {"versions": versions(), "machine": machine()}
+    content = "# fljax run --config THIS_FILE repeats this run.\n" + tomli_w.dumps(as_toml(job) | record)
+    write_atomically(folder / "config.toml", content.encode())
+
+
+def as_toml(job: Job) -> dict[str, Any]:
+    """The job's settings as a TOML document; None is left out where it is the default."""
+
+    def table(section: str) -> dict[str, Any]:
+        defaults = {name: parameter.default for name, parameter in job.schema[section].items()}
+        set_ = {name: value for name, value in job.settings[section].items() if not value is defaults[name] is None}
+        return {name: _plain(value) for name, value in set_.items()}
+
+    sections = {section: table(section) for section in job.settings}
+    own = sections.pop("")
+    for section in ("partition", "model"):
+        sections[section] = {"name": own.pop(section)} | sections[section]
+    return own | sections
+
+
+def _plain(value: Any) -> Any:
+    """A value as TOML has it: a tuple is an array, None the word."""
+    return list(value) if isinstance(value, tuple) else "None" if value is None else value
+
+
+def check_same(job: Job, folder: Path) -> None:
+    """Raises ValueError where the folder has results and its config.toml another value for a setting of the job."""
+    if not (folder.joinpath("config.toml").exists() and any(folder.glob("*/rounds/*"))):
+        return
+    stored = words_of_toml(read_config(folder / "config.toml"))
+    for name, given in words_of_toml(as_toml(job)).items():
+        if name in stored and name not in MAY_CHANGE and stored[name] != given:
+            was = " ".join(stored[name])
+            raise ValueError(
+                f"{folder} holds results with --{written(name)} {was}, not {' '.join(given)}; choose another --folder"
+            )
+
+
+def versions() -> dict[str, str]:
+    """Versions of Python and of what the numbers depend on."""
+    found = {"python": platform.python_version()}
+    for package in PACKAGES:
+        try:
+            found[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            found[package] = "not installed"
+    return found
+
+
+def machine() -> dict[str, Any]:
+    """What the run was computed on."""
+    devices = jax.devices()
+    return {
+        "system": platform.platform(),
+        "cores": os.cpu_count() or 1,
+        "backend": jax.default_backend(),
+        "devices": [device.device_kind for device in devices],
+    }

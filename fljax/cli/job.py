@@ -1,0 +1,236 @@
+"""A job: which federation, model and methods, and every number; read from the main job, a TOML file and arguments."""
+
+import tomllib
+from collections.abc import Iterator, Sequence
+from importlib import resources
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from fljax.algorithms import ALGORITHMS
+from fljax.cli.parameters import Parameter, Section, parameters
+from fljax.cli.settings import (
+    Schema,
+    Values,
+    Words,
+    nearest,
+    parse,
+    resolve,
+    typed,
+    words_of_arguments,
+    words_of_toml,
+    written,
+)
+from fljax.data.datasets import load
+from fljax.data.federation import n_classes
+from fljax.data.partition import PARTITIONS
+from fljax.models import MODELS
+from fljax.run.participation import cohort_size
+from fljax.run.simulate import check_run
+from fljax.types import Algorithm, Federation, Model, Work
+
+RECORD = ("versions", "machine")
+"""Sections of a config.toml that say where it was made; a new run does not read them."""
+
+
+class RunSettings(NamedTuple):
+    """The run's own settings.
+
+    algorithm: methods to run, on the same federation and the same cohorts; see fljax list.
+    dataset: name of a data set; see fljax data list.
+    data_folder: where its files are; None: found by itself.
+    partition: who owns which example; see fljax list.
+    model: network; see fljax list.
+    rounds: rounds in all.
+    seed: everything random comes from it, the partition included.
+    participation: share of the clients in each round, above 0, at most 1.
+    dropout: probability that a participant drops out of a round; None: nobody does.
+    evaluate_every: test after every so many rounds, and always after the last.
+    """
+
+    algorithm: tuple[str, ...] = ("fedavg",)
+    dataset: str = "digits"
+    data_folder: str | None = None
+    partition: str = "iid"
+    model: str = "mlp"
+    rounds: int = 30
+    seed: int = 0
+    participation: float = 1.0
+    dropout: float | None = None
+    evaluate_every: int = 1
+
+
+WORK: Section = {
+    "epochs": Parameter(int, 5, "passes over its own data that a client makes in a round"),
+    "batch_size": Parameter(int, 32, "examples in a step"),
+    "at_once": Parameter(int | None, None, "clients trained at once; None: the backend's best"),
+    "optimizer": Parameter(str, "sgd", "of the clients: sgd or adam"),
+}
+"""Local effort, for each method."""
+
+FILES: Section = {
+    "folder": Parameter(str | None, None, "results folder; an existing one is gone on with. None: results/<time>"),
+    "config": Parameter(str | None, None, "TOML file of settings, such as a results folder's config.toml"),
+}
+"""What the command line has beyond a job's settings."""
+
+
+class Job(NamedTuple):
+    """A job, and where its files go."""
+
+    settings: Values
+    schema: Schema
+    folder: Path | None
+
+
+def read_job(arguments: Sequence[str]) -> Job:
+    """The job of a command line: the main job, changed by the TOML file, changed by the arguments.
+
+    Without ``--config``, the config.toml of an existing results folder is the file.
+
+    Raises:
+        ValueError: in one line, for names that do not exist and values of the wrong type.
+    """
+    given = words_of_arguments(arguments)
+    files = {name: typed(name, given.pop(name, ["None"]), FILES[name].kind) for name in FILES}
+    folder = None if files["folder"] is None else Path(files["folder"])
+    layers = [words_of_toml(read_main_job()), given]
+    if files["config"] is not None:
+        layers.insert(1, words_of_toml(read_config(Path(files["config"]))))
+    elif folder is not None and folder.joinpath("config.toml").exists():
+        layers.insert(1, words_of_toml(read_config(folder / "config.toml")))
+    schema = job_schema({name: word for layer in layers for name, word in layer.items()})
+    for name in given:
+        if (section := name.partition(".")[0]) in set(ALGORITHMS) - set(schema):
+            raise ValueError(f"--{written(name)}: {section} is not run; add it to --algorithm")
+    words: Words = {}
+    for layer in relevant(layers):
+        words |= resolve(layer, schema)
+    job = Job(parse(words, schema), schema, folder)
+    check_numbers(job.settings)
+    return job
+
+
+def check_numbers(settings: Values) -> None:
+    """Raises ValueError for numbers out of range that the library would meet only after the run has begun."""
+    own = settings[""]
+    check_run(own["rounds"], own["evaluate_every"], own["dropout"])
+    cohort_size(own["participation"], 1)
+    if own["seed"] < 0:
+        raise ValueError(f"seed={own['seed']} is negative; choose seed >= 0")
+    for section, values in settings.items():
+        for name in ("epochs", "batch_size", "at_once"):
+            if (value := values.get(name)) is not None and value < 1:
+                raise ValueError(f"{section}.{name}={value} is not positive; choose {name} >= 1")
+
+
+def federation_settings(given: Words) -> tuple[Schema, Values]:
+    """What a command line says of the data set and the partition alone; the rest is the main job's.
+
+    Raises:
+        ValueError: as `read_job`.
+    """
+    main_job = words_of_toml(read_main_job())
+    merged = main_job | given
+    whole = job_schema(merged)
+    own = {name: whole[""][name] for name in ("dataset", "data_folder", "partition", "seed")}
+    schema = {"": own, "partition": whole["partition"]}
+    known = {"dataset", "partition", "seed"}
+    base = {name: word for name, word in main_job.items() if name in known or name.startswith("partition.")}
+    base, given = relevant([base, given])
+    return schema, parse(resolve(base, schema) | resolve(given, schema), schema)
+
+
+def read_main_job() -> dict:
+    """What `fljax run` does when it is told nothing else."""
+    return tomllib.loads(resources.files("fljax.cli").joinpath("main_job.toml").read_text())
+
+
+def relevant(layers: Sequence[Words]) -> Iterator[Words]:
+    """The layers without what they say of methods, partitions and models that the last layers do not choose.
+
+    Another partition keeps the number of clients only. The last layer, the command line, is kept whole.
+    """
+    final = {name: word for layer in layers for name, word in layer.items()}
+    so_far: Words = {}
+    for layer in layers[:-1]:
+        so_far |= layer
+        idle = set(ALGORITHMS) - set(final.get("algorithm", ()))
+        idle |= {section for section in ("partition", "model") if so_far.get(section) != final.get(section)}
+        yield {
+            name: word
+            for name, word in layer.items()
+            if "." not in name or name.partition(".")[0] not in idle or name == "partition.n_clients"
+        }
+    yield layers[-1]
+
+
+def read_config(path: Path) -> dict:
+    """A TOML file of settings.
+
+    Raises:
+        ValueError: it cannot be read, or is no TOML.
+    """
+    try:
+        table = tomllib.loads(path.read_text())
+    except OSError as error:
+        raise ValueError(f"cannot read {path}: {error.strerror}") from None
+    except tomllib.TOMLDecodeError as error:
+        raise ValueError(f"{path} is not TOML: {error}") from None
+    return {name: value for name, value in table.items() if name not in RECORD}
+
+
+def job_schema(words: Words) -> Schema:
+    """The settings that a job with these names has.
+
+    Raises:
+        ValueError: a method, data set, partition or model of that name does not exist.
+    """
+    own = parameters(RunSettings)
+    names = parse({name: word for name, word in words.items() if name in own}, {"": own})[""]
+    algorithms = [nearest(name, ALGORITHMS, "algorithm") for name in names["algorithm"]]
+    if not algorithms:
+        raise ValueError("--algorithm: give at least one; fljax list has their names")
+    return {
+        "": own,
+        "partition": partition_section(nearest(names["partition"], PARTITIONS, "partition")),
+        "model": model_section(nearest(names["model"], MODELS, "model")),
+        **{name: algorithm_section(name) for name in algorithms},
+    }
+
+
+def algorithm_section(name: str) -> Section:
+    """Local effort, static choices and numbers of a method."""
+    method = ALGORITHMS[name]
+    return WORK | parameters(method.factory, leave_out=("model", "work")) | parameters(method.hyper)
+
+
+def partition_section(name: str) -> Section:
+    """What a partition can be told; its seed is the run's."""
+    return parameters(PARTITIONS[name], leave_out=("train", "test", "seed"))
+
+
+def model_section(name: str) -> Section:
+    """What a network can be told; its input and output follow from the data."""
+    return parameters(MODELS[name], leave_out=("input_shape", "n_classes"))
+
+
+def make_federation(settings: Values) -> Federation:
+    """Reads the data set and deals it out."""
+    own = settings[""]
+    train, test = load(own["dataset"], own["data_folder"])
+    return PARTITIONS[own["partition"]](train, test, seed=own["seed"], **settings["partition"])
+
+
+def make_model(settings: Values, federation: Federation) -> Model:
+    """The network, with the shape of the data's examples and a logit for each class."""
+    shape = federation.train.pool.x.shape[1:]
+    return MODELS[settings[""]["model"]](input_shape=shape, n_classes=n_classes(federation), **settings["model"])
+
+
+def make_algorithm(name: str, settings: Values, model: Model) -> tuple[Algorithm, Any]:
+    """A method and its Hyper."""
+    method, section = ALGORITHMS[name], settings[name]
+    work = Work(**{field: section[field] for field in Work._fields})
+    hyper = method.hyper(**{field: section[field] for field in method.hyper._fields if field in section})
+    static = {field: value for field, value in section.items() if field not in Work._fields + method.hyper._fields}
+    return method.factory(model, work, **static), hyper

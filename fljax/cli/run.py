@@ -1,0 +1,171 @@
+"""`fljax run`: the methods of a job one after another on the same federation, then the table and the figures."""
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import jax
+import numpy as np
+import platformdirs
+from rich.console import Console
+from rich.table import Table
+
+from fljax import tree
+from fljax.cli import config
+from fljax.cli.job import FILES, Job, make_algorithm, make_federation, make_model, read_job
+from fljax.cli.settings import show_help
+from fljax.run import plots, report
+from fljax.run.mesh import use_all_cores
+from fljax.run.progress import BarProgress
+from fljax.run.simulate import split_key
+from fljax.run.train import train
+from fljax.types import Federation, Model
+
+HELP = """Runs methods of federated learning and compares them.
+
+Without arguments: the embedded digits, 20 clients in 4 hidden groups of rotation. Each argument changes one thing; the
+defaults below are those of the methods, partition and model named (try `fljax run --partition dirichlet --help`). A
+setting of several parts may be written short: --lr 0.1 sets it in every method, --ifca.lr 0.1 in one."""
+
+SCALE = ("accuracy_macro", "accuracy_micro", "accuracy_p10", "ari")
+COLUMNS = {
+    "algorithm": "algorithm",
+    "accuracy_macro": "accuracy\nmacro",
+    "accuracy_micro": "accuracy\nmicro",
+    "accuracy_p10": "accuracy\np10",
+    "best_accuracy": "best macro\n(round)",
+    "ari": "ARI",
+    "n_clusters": "clusters",
+    "megabytes_up": "MB up\na client",
+    "megabytes_down": "MB down\na client",
+    "seconds": "seconds",
+}
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Runs the job that ``arguments`` describe, on all cores.
+
+    Raises:
+        ValueError: in one line, for everything that a user can correct.
+    """
+    if "--help" in arguments or "-h" in arguments:
+        job = read_job([argument for argument in arguments if argument not in ("--help", "-h")])
+        schema = job.schema | {"": job.schema[""] | FILES}
+        files = {name: parameter.default for name, parameter in FILES.items()}
+        show_help("fljax run", HELP, schema, job.settings | {"": job.settings[""] | files})
+        return
+    use_all_cores()
+    cache_compilations()
+    execute(read_job(arguments), Console())
+
+
+def execute(job: Job, console: Console) -> list[report.Row]:
+    """Trains every method, shows the table and writes the results folder."""
+    federation = make_federation(job.settings)
+    model = make_model(job.settings, federation)
+    methods = {name: make_algorithm(name, job.settings, model) for name in job.settings[""]["algorithm"]}
+    folder = job.folder or Path("results") / time.strftime("%Y-%m-%d_%H-%M-%S")
+    config.write(job, folder)
+    console.print(headline(job, federation, model), highlight=False)
+    outcomes = {}
+    try:
+        for name, (algorithm, hyper) in methods.items():
+            outcomes[name] = run_one(job, name, algorithm, hyper, federation, folder, console)
+    except KeyboardInterrupt:
+        console.print(f"stopped; [bold]fljax run --folder {folder}[/] goes on", highlight=False)
+        raise
+    group = None if federation.group is None else np.asarray(federation.group)
+    rows = report.final_table(outcomes, group)
+    console.print(as_table(rows))
+    report.save_table(folder / "summary.csv", rows)
+    save_figures(outcomes, group, folder / "plots")
+    console.print(f"results in [bold]{folder}[/]: config.toml, summary.csv, plots/, a folder a method", highlight=False)
+    return rows
+
+
+def run_one(job, name, algorithm, hyper, federation: Federation, folder: Path, console: Console) -> report.Outcome:
+    """Trains one method into its folder, going on where an earlier run stopped."""
+    own, key = job.settings[""], jax.random.key(job.settings[""]["seed"])
+    run = train(
+        algorithm,
+        hyper,
+        federation,
+        key,
+        own["rounds"],
+        folder=folder / name,
+        participation=own["participation"],
+        evaluate_every=own["evaluate_every"],
+        dropout=own["dropout"],
+        progress=BarProgress(name, console),
+    )
+    deployed = jax.jit(algorithm.deploy)(split_key(key).deploy, hyper, run.state, federation.train)
+    return report.Outcome(run.metrics, deployed, run.seconds)
+
+
+def cache_compilations() -> None:
+    """Keeps compiled programs in the user's cache folder: the second run of a job starts at once."""
+    jax.config.update("jax_compilation_cache_dir", str(platformdirs.user_cache_path("fljax") / "compiled"))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
+
+
+def headline(job: Job, federation: Federation, model: Model) -> str:
+    """The job in two lines."""
+    own, size = job.settings[""], np.asarray(federation.train.size)
+    n_parameters = tree.size(jax.eval_shape(model.init, jax.random.key(0)))
+    groups = "" if federation.group is None else f" in {int(federation.group.max()) + 1} groups"
+    sizes = f"{size.min()}" if size.min() == size.max() else f"{size.min()} to {size.max()}"
+    devices = f"{jax.device_count()} {jax.default_backend()} device" + "s" * (jax.device_count() > 1)
+    return (
+        f"{own['dataset']}, {own['partition']}: {len(size)} clients{groups}, {sizes} training examples each\n"
+        f"{own['model']} of {n_parameters:,} parameters, {own['rounds']} rounds on {devices}"
+    )
+
+
+def as_table(rows: Sequence[report.Row]) -> Table:
+    """The final table for a terminal; the best of each accuracy is bold. Columns that nobody fills are left out."""
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    shown = [name for name in COLUMNS if any(row[name] is not None for row in rows)]
+    for name in shown:
+        table.add_column(COLUMNS[name], justify="left" if name == "algorithm" else "right", no_wrap=True)
+    best = {name: max((value for row in rows if isinstance(value := row[name], float)), default=None) for name in SCALE}
+    for row in rows:
+        cells = (cell(name, row) for name in shown)
+        top = (len(rows) > 1 and name in SCALE and row[name] == best[name] for name in shown)
+        table.add_row(*(f"[bold]{text}[/]" if bold else text for text, bold in zip(cells, top, strict=True)))
+    return table
+
+
+def cell(name: str, row: report.Row) -> str:
+    """One entry of the table, as text."""
+    value = row[name]
+    if value is None:
+        return "-"
+    if name == "best_accuracy":
+        return f"{value:.4f} ({row['best_round']})"
+    if name in SCALE:
+        return f"{value:.4f}"
+    return f"{value:.2f}" if isinstance(value, float) else str(value)
+
+
+def save_figures(outcomes: dict[str, report.Outcome], group: np.ndarray | None, folder: Path) -> None:
+    """Learning curves of all methods; clusters by group and the map of models of each that has them."""
+    folder.mkdir(exist_ok=True)
+    curves = {name: report.curve(outcome.metrics) for name, outcome in outcomes.items()}
+    plots.save(plots.learning_curves(curves), folder / "learning_curves.png")
+    for name, outcome in outcomes.items():
+        label = report.final_label(outcome)
+        if label is not None and group is not None:
+            plots.save(plots.cluster_table(report.cross_table(label, group), name), folder / f"clusters_{name}.png")
+        if tree.n_rows(outcome.deployed.params) > 1 and report.finite(outcome.deployed):
+            figure = model_map(name, outcome, label, group)
+            plots.save(figure, folder / f"models_{name}.png")
+
+
+def model_map(name: str, outcome: report.Outcome, label: np.ndarray | None, group: np.ndarray | None) -> plots.Figure:
+    """Deployed models coloured by cluster; by true group for a method without clusters."""
+    coordinates, share = report.principal_components(outcome.deployed)
+    title = f"{name}: the clients' models"
+    if label is not None:
+        return plots.model_map(coordinates, share, label, group, title)
+    color = np.full(len(coordinates), -1) if group is None else group
+    return plots.model_map(coordinates, share, color, group, title, named="group")
