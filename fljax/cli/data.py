@@ -6,7 +6,8 @@ from pathlib import Path
 import numpy as np
 from rich.console import Console
 
-from fljax.cli.job import federation_settings, make_federation
+from fljax.cli.assemble import make_federation
+from fljax.cli.job import federation_settings
 from fljax.cli.listing import datasets
 from fljax.cli.parameters import Parameter
 from fljax.cli.settings import nearest, show_help, typed, words_of_arguments

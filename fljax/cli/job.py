@@ -4,7 +4,7 @@ import tomllib
 from collections.abc import Iterator, Sequence
 from importlib import resources
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from fljax.algorithms import ALGORITHMS
 from fljax.cli.parameters import Parameter, Section, parameters
@@ -20,13 +20,10 @@ from fljax.cli.settings import (
     words_of_toml,
     written,
 )
-from fljax.data.datasets import load
-from fljax.data.federation import n_classes
 from fljax.data.partition import PARTITIONS
 from fljax.models import MODELS
 from fljax.run.participation import cohort_size
 from fljax.run.simulate import check_run
-from fljax.types import Algorithm, Federation, Model, Work
 
 RECORD = ("versions", "machine")
 """Sections of a config.toml that say where it was made; a new run does not read them."""
@@ -212,25 +209,3 @@ def partition_section(name: str) -> Section:
 def model_section(name: str) -> Section:
     """What a network can be told; its input and output follow from the data."""
     return parameters(MODELS[name], leave_out=("input_shape", "n_classes"))
-
-
-def make_federation(settings: Values) -> Federation:
-    """Reads the data set and deals it out."""
-    own = settings[""]
-    train, test = load(own["dataset"], own["data_folder"])
-    return PARTITIONS[own["partition"]](train, test, seed=own["seed"], **settings["partition"])
-
-
-def make_model(settings: Values, federation: Federation) -> Model:
-    """The network, with the shape of the data's examples and a logit for each class."""
-    shape = federation.train.pool.x.shape[1:]
-    return MODELS[settings[""]["model"]](input_shape=shape, n_classes=n_classes(federation), **settings["model"])
-
-
-def make_algorithm(name: str, settings: Values, model: Model) -> tuple[Algorithm, Any]:
-    """A method and its Hyper."""
-    method, section = ALGORITHMS[name], settings[name]
-    work = Work(**{field: section[field] for field in Work._fields})
-    hyper = method.hyper(**{field: section[field] for field in method.hyper._fields if field in section})
-    static = {field: value for field, value in section.items() if field not in Work._fields + method.hyper._fields}
-    return method.factory(model, work, **static), hyper

@@ -12,7 +12,8 @@ from rich.table import Table
 
 from fljax import tree
 from fljax.cli import config
-from fljax.cli.job import FILES, Job, make_algorithm, make_federation, make_model, read_job
+from fljax.cli.assemble import make_algorithm, make_federation, make_model
+from fljax.cli.job import FILES, Job, read_job
 from fljax.cli.settings import show_help
 from fljax.run import plots, report
 from fljax.run.mesh import use_all_cores
