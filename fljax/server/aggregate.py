@@ -114,48 +114,6 @@ def mix_layers(matrices: dict[str, Array], stacked: Stacked) -> Stacked:
     return tree.join_statistics(mixed, moved)
 
 
-def due_layers(round: Array, interval: Array) -> Array:
-    """``round mod interval == 0``: which layers a round aggregates when layers have their own intervals (DC-PFL).
-
-    Args:
-        round: () int32, counted from 0: in round 0 every layer is due.
-        interval: int32 of any shape, as (clusters, layers) or (layers,), each at least 1.
-
-    Returns:
-        bool, the shape of ``interval``.
-    """
-    return jnp.asarray(round, jnp.int32) % interval.astype(jnp.int32) == 0
-
-
-def where_layers(model_layers: tuple[str, ...], mask: Array, on_true: Stacked, on_false: Stacked) -> Stacked:
-    """Row by row and layer by layer choice: ``mask[r, l]`` takes layer l of row r from ``on_true``, else ``on_false``.
-
-    With ``mask = due_layers(round, interval)[label]`` the clients refresh the layers their cluster aggregated and keep
-    the others. Running statistics follow the layer of their name.
-
-    Args:
-        model_layers: layer names in the order of the mask's columns; every layer once.
-        mask: (rows, layers) bool.
-        on_true: ``{layer: leaves (rows, ...)}``.
-        on_false: the same shapes.
-
-    Raises:
-        ValueError: the mask does not have a column per layer, or the names are not those of the models.
-    """
-    trainable, statistics = tree.split_statistics(on_false)
-    if set(model_layers) != set(trainable):
-        raise ValueError(f"model_layers are {model_layers}; the models have {sorted(trainable)}")
-    if mask.shape[-1] != len(model_layers):
-        raise ValueError(f"mask has shape {mask.shape}; expected (rows, {len(model_layers)}), a column a layer")
-    column = {name: mask[:, index] for index, name in enumerate(model_layers)}
-    chosen = {name: tree.where(column[name], on_true[name], on_false[name]) for name in trainable}
-    moved = {
-        collection: {name: tree.where(column[name], on_true[collection][name], layer) for name, layer in layers.items()}
-        for collection, layers in statistics.items()
-    }
-    return tree.join_statistics(chosen, moved)
-
-
 def _check_clients(stacked: Stacked, row: Array, name: str) -> None:
     if row.shape != (tree.n_rows(stacked),):
         raise ValueError(f"{name} has shape {row.shape}; expected ({tree.n_rows(stacked)},), an entry a client")

@@ -43,6 +43,32 @@ def fold(step: Callable[..., Any], carry: Any, *matrices: Array, columns: int) -
     return carry
 
 
+def map_columns(f: Callable[[Array], Array], x: Array, rows: int, columns: int) -> Array:
+    """``f`` of every column block, side by side: for maps that treat the columns of ``x`` independently.
+
+    Args:
+        f: (n, width) -> (rows, width).
+        x: (n, p).
+        rows: rows of the result, static.
+        columns: width of a block, static.
+
+    Returns:
+        (rows, p), in the dtype of ``x``.
+    """
+    whole = x.shape[1] // columns
+    if whole < 2:
+        return f(x).astype(x.dtype)
+
+    def body(i: Array, out: Array) -> Array:
+        part = f(lax.dynamic_slice_in_dim(x, i * columns, columns, axis=1))
+        return lax.dynamic_update_slice_in_dim(out, part.astype(out.dtype), i * columns, axis=1)
+
+    out = lax.fori_loop(0, whole, body, jnp.zeros((rows, x.shape[1]), x.dtype))
+    if x.shape[1] % columns:
+        out = out.at[:, whole * columns :].set(f(x[:, whole * columns :]).astype(out.dtype))
+    return out
+
+
 def multiply(matrix: Array, x: Array, counts: Array) -> Array:
     """``matrix @ x`` over the rows of ``x`` where ``counts``; the other rows never matter, not even as NaN.
 
@@ -57,24 +83,12 @@ def multiply(matrix: Array, x: Array, counts: Array) -> Array:
     Returns:
         (rows, p), in the dtype of ``x``.
     """
-    columns = width(max(x.shape[0], matrix.shape[0]))
 
     def block(part: Array) -> Array:
         part = jnp.where(counts[:, None], part, 0)
         return jnp.matmul(matrix, part, precision=lax.Precision.HIGHEST, preferred_element_type=matrix.dtype)
 
-    if x.shape[1] < 2 * columns:
-        return block(x).astype(x.dtype)
-    whole = x.shape[1] // columns
-
-    def body(i: Array, out: Array) -> Array:
-        part = block(lax.dynamic_slice_in_dim(x, i * columns, columns, axis=1))
-        return lax.dynamic_update_slice_in_dim(out, part.astype(out.dtype), i * columns, axis=1)
-
-    out = lax.fori_loop(0, whole, body, jnp.zeros((matrix.shape[0], x.shape[1]), x.dtype))
-    if x.shape[1] % columns:
-        out = out.at[:, whole * columns :].set(block(x[:, whole * columns :]).astype(out.dtype))
-    return out
+    return map_columns(block, x, matrix.shape[0], width(max(x.shape[0], matrix.shape[0])))
 
 
 def matrices(stacked: Any) -> list[Array]:

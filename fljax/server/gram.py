@@ -1,6 +1,7 @@
 """Inner products and squared distances of all pairs of models by matrix products, in column blocks."""
 
 import itertools
+from collections.abc import Callable
 from functools import partial
 
 import jax
@@ -69,19 +70,40 @@ def _centred(block: Array, where: Array) -> Array:
 
 
 def _gram(mats: tuple[Array, ...], where: Array, origin: Array | None, centre: bool = False) -> Array:
-    """Inner products of shifted rows; only the upper triangle is multiplied, in horizontal strips."""
-    n = where.shape[0]
+    def shift(block: Array) -> Array:
+        return _centred(block, where) if centre else _shift(block, where, origin)
+
+    def product(a: Array, b: Array) -> Array:
+        return jnp.matmul(a, b.T, precision=lax.Precision.HIGHEST)
+
+    return sum_pairs(product, shift, mats, columns=blocks.width(where.shape[0], 2**19))
+
+
+def sum_pairs(
+    pair: Callable[[Array, Array], Array], prepare: Callable[[Array], Array], mats: tuple[Array, ...], columns: int
+) -> Array:
+    """``sum over column blocks of pair(block, block)`` for a symmetric ``pair``, computing the upper triangle only.
+
+    Args:
+        pair: (a, w) and (b, w) blocks -> (a, b), symmetric in its arguments.
+        prepare: (n, w) -> (n, w), applied to each block once, so that no changed copy of the models is kept.
+        mats: (n, p_l) matrices.
+        columns: width of a block, static.
+
+    Returns:
+        (n, n), exactly symmetric.
+    """
+    n = mats[0].shape[0]
     edges = [0, n] if n < 128 else [0, n // 4, n // 2, n - n // 4, n]
     strips = list(itertools.pairwise(edges))
 
     def step(total: tuple[Array, ...], block: Array) -> tuple[Array, ...]:
-        block = _centred(block, where) if centre else _shift(block, where, origin)
-        parts = [jnp.matmul(block[a:b], block[a:].T, precision=lax.Precision.HIGHEST) for a, b in strips]
-        return tuple(old + part for old, part in zip(total, parts, strict=True))
+        block = prepare(block)
+        return tuple(old + pair(block[a:b], block[a:]) for old, (a, b) in zip(total, strips, strict=True))
 
     total = tuple(jnp.zeros((b - a, n - a), mats[0].dtype) for a, b in strips)
     for mat in mats:
-        total = blocks.fold(step, total, mat, columns=blocks.width(n, 2**19))
+        total = blocks.fold(step, total, mat, columns=columns)
     upper = jnp.concatenate([jnp.pad(part, ((0, 0), (a, 0))) for part, (a, _) in zip(total, strips, strict=True)])
     return mirror(upper) + jnp.diag(jnp.diagonal(upper))
 

@@ -1,0 +1,68 @@
+"""The Hopkins statistic: do the points cluster at all?"""
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from fljax.server.gram import rows
+from fljax.types import Key, Stacked
+
+
+@partial(jax.jit, static_argnames=("n_probes", "n_draws"))
+def hopkins(key: Key, x: Stacked, n_probes: int, n_draws: int = 20, where: Array | None = None) -> Array:
+    """``H = sum z / (sum z + sum v)``: about 0.5 for uniform points, near 1 for tight clusters (Hopkins, Skellam 1954).
+
+    ``v_j`` is the distance of a point, drawn without replacement, to its nearest other point; ``z_j`` the distance of a
+    place, drawn uniformly in the bounding box of the points, to the nearest point. Distances are L2 with exponent 1 (as
+    in FedTSDP), not d. One draw of a few probes is very noisy, so the mean over ``n_draws`` draws is returned.
+
+    Args:
+        key: random key.
+        x: (n, d) array, or a pytree with leaves (n, ...).
+        n_probes: points and places of a draw, static, at least 1. Where fewer points count, each is probed once, and
+            as many places.
+        n_draws: independent draws, static, at least 1; 1 is the literal statistic.
+        where: (n,) bool, points that count; None: all.
+
+    Returns:
+        () in [0, 1]; 0.5 with fewer than two points, and where all points are equal. A function of the draws, so of
+        little use as a gradient.
+
+    Raises:
+        ValueError: n_probes or n_draws below 1.
+    """
+    for name, value in (("n_probes", n_probes), ("n_draws", n_draws)):
+        if value < 1:
+            raise ValueError(f"{name} is {value}; choose 1 or more")
+    mats, where = rows(x, where, None)
+    points = jnp.concatenate(mats, axis=1)
+    low = jnp.where(where[:, None], points, jnp.inf).min(axis=0)
+    high = jnp.where(where[:, None], points, -jnp.inf).max(axis=0)
+    points = jnp.where(where[:, None], points, 0)
+
+    def nearest(places: Array, allowed: Array) -> Array:
+        """The distance from each place to the nearest allowed point, one place at a time: (m, d), (m, n) -> (m,)."""
+
+        def one(place: Array, allowed: Array) -> Array:
+            square = jnp.square(points - place[None, :]).sum(axis=1)
+            return jnp.sqrt(jnp.where(allowed, square, jnp.inf).min())
+
+        return jax.lax.map(lambda args: one(*args), (places, allowed))
+
+    def draw(key: Key) -> Array:
+        key_point, key_place = jax.random.split(key)
+        ticket = jnp.where(where, jax.random.uniform(key_point, where.shape), jnp.inf)
+        probe = jnp.argsort(ticket)[: min(n_probes, where.shape[0])]
+        used = where[probe]
+        others = where[None, :] & (probe[:, None] != jnp.arange(where.shape[0])[None, :])
+        v = nearest(points[probe], others)
+        places = low[None, :] + jax.random.uniform(key_place, (probe.shape[0], points.shape[1])) * (high - low)[None, :]
+        z = nearest(places, jnp.broadcast_to(where[None, :], others.shape))
+        sum_v, sum_z = jnp.where(used, v, 0).sum(), jnp.where(used, z, 0).sum()
+        total = sum_v + sum_z
+        return jnp.where(total > 1e-12, sum_z / jnp.where(total > 1e-12, total, 1), 0.5)
+
+    value = jax.lax.map(draw, jax.random.split(key, n_draws)).mean()
+    return jnp.where(where.sum() >= 2, value, 0.5)

@@ -1,0 +1,193 @@
+"""Matched averaging: hidden units are put in a common order by the Hungarian method before models are averaged.
+
+Wang et al., "Federated Learning with Matched Averaging", ICLR 2020 (FedMA), here with fixed widths: one layer after the
+other, squared L2 between the incoming weights and bias of units, as FeSEM-MA needs it inside clusters.
+
+Models are stacks of layers in forward order. A layer with a ``kernel`` is dense (in, out) or convolutional
+(height, width, in, out), with its ``bias`` (out,); a layer without a kernel (a normalisation) holds one entry per unit of
+the layer before it on its last axis, and moves with it. Between the last convolution and the first dense layer the image
+is flattened row by row with the channel as the fastest axis. No skip connections.
+"""
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import optax.assignment
+from jax import Array, lax
+
+from fljax import tree
+from fljax.server.aggregate import cluster_mean
+from fljax.types import Params, Stacked
+
+
+@partial(jax.jit, static_argnames="layers")
+def match_units(params: Params, reference: Params, layers: tuple[str, ...]) -> tuple[Array, ...]:
+    """The order of the hidden units of ``params`` that brings each layer nearest to ``reference``, input to output.
+
+    Layer by layer: the input axis takes the order found for the layer before; then the one-to-one assignment of units
+    with the least total squared L2 between rows [incoming weights, bias].
+
+    Args:
+        params: one model.
+        reference: a model of the same shapes.
+        layers: all layers in forward order, static.
+
+    Returns:
+        One int32 array (units,) per layer with a kernel but the last: unit j of the result is unit ``order[j]``.
+
+    Raises:
+        ValueError: layers that do not fit each other or are not those of the model.
+    """
+    kernels = _kernel_layers(params, layers)
+    orders: list[Array] = []
+    for name in kernels[:-1]:
+        incoming = _move_inputs(params[name]["kernel"], orders[-1] if orders else None, name)
+        orders.append(_assign(_unit_rows(params[name], incoming), _unit_rows(reference[name])))
+    return tuple(orders)
+
+
+@partial(jax.jit, static_argnames="layers")
+def permute_units(params: Params, orders: tuple[Array, ...], layers: tuple[str, ...]) -> Params:
+    """The same network function with its hidden units in another order.
+
+    Args:
+        params: one model; running statistics move with their layer.
+        orders: one (units,) permutation per layer with a kernel but the last, as from `match_units`.
+        layers: all layers in forward order, static.
+
+    Returns:
+        One model.
+
+    Raises:
+        ValueError: the wrong number of orders, or layers that do not fit.
+    """
+    kernels = _kernel_layers(params, layers)
+    if len(orders) != len(kernels) - 1:
+        raise ValueError(f"{len(orders)} orders given; the model has {len(kernels) - 1} hidden layers with a kernel")
+    order_of = dict(zip(kernels, (*orders, None), strict=True))
+    trainable, statistics = tree.split_statistics(params)
+    moved, current = {}, None
+    stats = {collection: dict(held) for collection, held in statistics.items()}
+    for name in layers:
+        layer = dict(trainable[name])
+        if name in order_of:
+            layer["kernel"] = _move_inputs(layer["kernel"], current, name)
+            current = order_of[name]
+        moved[name] = _move_outputs(layer, current)
+        for held in stats.values():
+            if name in held:
+                held[name] = _move_outputs(held[name], current)
+    return tree.join_statistics(moved, stats)
+
+
+def match(params: Params, reference: Params, layers: tuple[str, ...]) -> Params:
+    """``params`` with its hidden units in the order of `match_units`: the same function, nearest to ``reference``."""
+    return permute_units(params, match_units(params, reference, layers), layers)
+
+
+@partial(jax.jit, static_argnames="layers")
+def matched_squared_l2(stacked: Stacked, centers: Stacked, layers: tuple[str, ...]) -> Array:
+    """Squared L2 distance of every client to every center, after matching the client to that center.
+
+    Args:
+        stacked: leaves (clients, ...).
+        centers: leaves (clusters, ...).
+        layers: all layers in forward order, static.
+
+    Returns:
+        (clients, clusters); at most the unmatched distance in the first layer, usually in the others. For `lowest_loss`.
+    """
+
+    def one(model: Params, center: Params) -> Array:
+        return tree.squared_norm(tree.subtract(match(model, center, layers), center))
+
+    return lax.map(lambda model: lax.map(lambda center: one(model, center), centers), stacked)
+
+
+@partial(jax.jit, static_argnames=("layers", "n_sweeps"))
+def matched_mean(
+    stacked: Stacked, weight: Array, label: Array, empty: Stacked, layers: tuple[str, ...], n_sweeps: int = 3
+) -> Stacked:
+    """`cluster_mean` after matching the members of every cluster to each other.
+
+    The first member is the reference; in each sweep all members are matched to it and their mean becomes the next
+    reference. With equal members, or units already in a common order, this is `cluster_mean`. Differentiable with
+    respect to the models, with the matching held fixed.
+
+    Args:
+        stacked: leaves (clients, ...).
+        weight: (clients,) example counts; a client of weight 0 never matters.
+        label: (clients,) int cluster; outside 0..clusters-1 it counts nowhere.
+        empty: leaves (clusters, ...): kept where a cluster has no weight.
+        layers: all layers in forward order, static.
+        n_sweeps: at least 1, static.
+
+    Returns:
+        Leaves (clusters, ...).
+
+    Raises:
+        ValueError: n_sweeps below 1, or layers that do not fit.
+    """
+    if n_sweeps < 1:
+        raise ValueError(f"n_sweeps is {n_sweeps}; choose 1 or more")
+    n_clusters = tree.n_rows(empty)
+    counts = (weight > 0) & (label >= 0) & (label < n_clusters)
+    mine = jnp.clip(label, 0, n_clusters - 1)
+    still = lax.stop_gradient(tree.where(counts, stacked, tree.take(empty, mine)))
+    member = counts[None, :] & jax.nn.one_hot(mine, n_clusters, dtype=bool, axis=0)
+    reference = tree.where(member.any(axis=1), tree.take(still, jnp.argmax(member, axis=1)), empty)
+
+    def orders(reference: Stacked) -> tuple[Array, ...]:
+        return lax.map(lambda args: match_units(args[0], tree.take(reference, args[1]), layers), (still, mine))
+
+    def average(found: tuple[Array, ...]) -> Stacked:
+        aligned = jax.vmap(lambda model, order: permute_units(model, order, layers))(stacked, found)
+        return cluster_mean(aligned, weight, label, empty)
+
+    for _ in range(n_sweeps - 1):
+        reference = lax.stop_gradient(average(orders(reference)))
+    return average(orders(reference))
+
+
+def _kernel_layers(params: Params, layers: tuple[str, ...]) -> list[str]:
+    trainable = tree.split_statistics(params)[0]
+    if set(layers) != set(trainable):
+        raise ValueError(f"layers are {tuple(layers)}; the models have {tuple(sorted(trainable))}")
+    kernels = [name for name in layers if "kernel" in trainable[name]]
+    if not kernels or any(trainable[name]["kernel"].ndim not in (2, 4) for name in kernels):
+        raise ValueError("matching needs dense (in, out) or convolutional (height, width, in, out) kernels")
+    return kernels
+
+
+def _unit_rows(layer: Params, kernel: Array | None = None) -> Array:
+    """(units, fan in + 1): the incoming weights and the bias of each unit."""
+    kernel = layer["kernel"] if kernel is None else kernel
+    incoming = kernel.reshape(-1, kernel.shape[-1])
+    return jnp.concatenate([incoming, layer["bias"][None]] if "bias" in layer else [incoming]).T
+
+
+def _assign(own: Array, reference: Array) -> Array:
+    """(units,) the own unit for every reference unit, of least total squared L2.
+
+    The squared norms are the same in every assignment, so the inner products decide; centring keeps them accurate.
+    """
+    mean = reference.mean(axis=0, keepdims=True)
+    cost = -jnp.matmul(reference - mean, (own - mean).T, precision=lax.Precision.HIGHEST)
+    row, column = optax.assignment.hungarian_algorithm(cost)
+    return jnp.zeros(cost.shape[0], jnp.int32).at[row].set(column.astype(jnp.int32))
+
+
+def _move_inputs(kernel: Array, order: Array | None, name: str) -> Array:
+    """The input axis in the order of the units before; after a flattened image, the channels of every pixel."""
+    if order is None:
+        return kernel
+    units, inputs = order.shape[0], kernel.shape[-2]
+    if inputs % units or (kernel.ndim == 4 and inputs != units):
+        raise ValueError(f"layer {name} has {inputs} inputs; the layer before has {units} units")
+    pixels = kernel.reshape(*kernel.shape[:-2], inputs // units, units, kernel.shape[-1])
+    return jnp.take(pixels, order, axis=-2).reshape(kernel.shape)
+
+
+def _move_outputs(layer: Params, order: Array | None) -> Params:
+    return layer if order is None else jax.tree.map(lambda leaf: jnp.take(leaf, order, axis=-1), layer)

@@ -1,0 +1,76 @@
+"""Order statistics of columns by counting: exact, without a sort, at ranks that may be traced.
+
+XLA's CPU sort takes about six times as long on 100 rows. The bits of a float, with the negatives turned round, order
+like the float; a rank's value is found bit by bit from the top, with one count over the rows for each bit.
+"""
+
+import jax.numpy as jnp
+from jax import Array, lax
+
+
+def median(x: Array, where: Array) -> Array:
+    """The median of each column of ``x`` (n, p) over the rows where ``where`` (n,); the mean of the middle two."""
+    keys = to_keys(lax.stop_gradient(x), where)
+    m = where.sum().astype(jnp.int32)
+    low = at_rank(keys, jnp.maximum(m - 1, 0) // 2)
+    # The next value up is the same one where it has copies enough, else the smallest above it.
+    below = (keys <= low[None, :]).sum(axis=0, dtype=jnp.int32)
+    above = jnp.where(keys > low[None, :], keys, ~jnp.zeros((), keys.dtype)).min(axis=0)
+    high = jnp.where(below > m // 2, low, above)
+    return _value(x, keys, low) * 0.5 + _value(x, keys, high) * 0.5
+
+
+def trimmed_mean(x: Array, where: Array, trim: Array) -> Array:
+    """The mean of each column's entries at ranks ``trim`` to ``m - trim - 1``, of m = where.sum().
+
+    Args:
+        x: (n, p).
+        where: (n,) bool.
+        trim: () int32, with ``2 trim < m``.
+
+    Returns:
+        (p,).
+    """
+    keys = to_keys(lax.stop_gradient(x), where)
+    m = where.sum().astype(jnp.int32)
+    low, high = at_rank(keys, trim)[None, :], at_rank(keys, m - trim - 1)[None, :]
+    inside = (keys > low) & (keys < high)
+    n_low = jnp.minimum((keys <= low).sum(axis=0, dtype=jnp.int32), m - trim) - trim
+    n_high = m - trim - jnp.maximum((keys < high).sum(axis=0, dtype=jnp.int32), trim)
+    n_high = jnp.where(low[0] == high[0], 0, n_high)
+    total = jnp.where(inside, x, 0).sum(axis=0)
+    ends = _value(x, keys, low[0]) * n_low.astype(x.dtype) + jnp.where(
+        n_high > 0, _value(x, keys, high[0]) * n_high.astype(x.dtype), 0
+    )
+    return (total + ends) / jnp.maximum(m - 2 * trim, 1).astype(x.dtype)
+
+
+def to_keys(x: Array, where: Array) -> Array:
+    """Unsigned integers in the order of the floats ``x`` (n, p); NaN and rows that do not count come last."""
+    bits = x.dtype.itemsize * 8
+    raw = lax.bitcast_convert_type(x, jnp.dtype(f"uint{bits}"))
+    top = jnp.array(1 << (bits - 1), raw.dtype)
+    keys = jnp.where(raw >= top, ~raw, raw | top)
+    return jnp.where(where[:, None] & ~jnp.isnan(x), keys, ~jnp.zeros((), keys.dtype))
+
+
+def at_rank(keys: Array, rank: Array) -> Array:
+    """The ``rank``-th smallest key of each column, counted from 0: the largest v with ``#(keys < v) <= rank``."""
+    bits = keys.dtype.itemsize * 8
+
+    def body(i: Array, value: Array) -> Array:
+        trial = value | (jnp.array(1, keys.dtype) << (bits - 1 - i).astype(keys.dtype))
+        below = (keys < trial[None, :]).sum(axis=0, dtype=jnp.int32)
+        return jnp.where(below <= rank, trial, value)
+
+    return lax.fori_loop(0, bits, body, jnp.zeros(keys.shape[1], keys.dtype))
+
+
+def _value(x: Array, keys: Array, key: Array) -> Array:
+    """The float of ``key`` (p,); its gradient is shared among the entries that hold it."""
+    bits = keys.dtype.itemsize * 8
+    top = jnp.array(1 << (bits - 1), keys.dtype)
+    value = lax.bitcast_convert_type(jnp.where(key >= top, key & ~top, ~key), x.dtype)
+    holds = (keys == key[None, :]) & jnp.isfinite(x)
+    share = jnp.where(holds, x - lax.stop_gradient(x), 0).sum(axis=0)
+    return value + share / jnp.maximum(holds.sum(axis=0), 1).astype(x.dtype)

@@ -1,0 +1,213 @@
+"""Aggregation that survives a few bad clients: median, trimmed mean, Krum, geometric median, norm clipping.
+
+``where`` marks the participants; the others may hold anything, NaN included. With no participant at all a function
+returns ``empty`` (one model) where it is given, else zeros.
+"""
+
+import jax
+import jax.numpy as jnp
+from jax import Array, lax
+from jax.typing import ArrayLike
+
+from fljax import tree
+from fljax.server import blocks, order
+from fljax.server.aggregate import weighted_mean
+from fljax.server.distance import cross_squared_l2, pairwise_squared_l2
+from fljax.server.labels import everyone
+from fljax.types import Params, Stacked
+
+
+@jax.jit
+def coordinate_median(stacked: Stacked, where: Array | None = None, empty: Params | None = None) -> Params:
+    """The median of every coordinate over the participants (Yin et al. 2018); of an even number, the mean of the two.
+
+    Exact, in 32 counting passes instead of a sort. A participant's NaN counts as the largest value, so that fewer than
+    half of NaNs cannot make the result NaN. The gradient goes to the middle entries, shared among ties.
+
+    Args:
+        stacked: leaves (clients, ...), float.
+        where: (clients,) bool participants; None: all.
+        empty: one model, the result without participants; None: zeros.
+
+    Returns:
+        One model.
+    """
+    where = everyone(tree.n_rows(stacked), where, "stacked")
+    return _by_coordinate(lambda column: order.median(column, where), stacked, where, empty)
+
+
+@jax.jit
+def trimmed_mean(
+    stacked: Stacked, fraction: ArrayLike, where: Array | None = None, empty: Params | None = None
+) -> Params:
+    """The mean of every coordinate without its b smallest and b largest entries (Yin et al. 2018).
+
+    ``b = floor(fraction m)`` for m participants, but at least 1 where m >= 3 and fraction > 0 (5 % of 19 clients would
+    be nobody), and at most ``(m - 1) // 2``, which leaves one or two entries. The gradient is that of the mean of the
+    entries kept.
+
+    Args:
+        stacked: leaves (clients, ...), float.
+        fraction: trimmed on each side, 0 (the mean) to 0.5 (the median); may be traced.
+        where: (clients,) bool participants; None: all.
+        empty: one model, the result without participants; None: zeros.
+
+    Returns:
+        One model.
+    """
+    where = everyone(tree.n_rows(stacked), where, "stacked")
+    trim = n_trimmed(fraction, where.sum())
+    return _by_coordinate(lambda column: order.trimmed_mean(column, where, trim), stacked, where, empty)
+
+
+def n_trimmed(fraction: ArrayLike, n: Array) -> Array:
+    """Entries trimmed on each side of n, () int32; see `trimmed_mean`. Products a rounding below a whole round up."""
+    fraction = jnp.asarray(fraction, jnp.float32)
+    least = jnp.where((n >= 3) & (fraction > 0), 1, 0)
+    trim = jnp.floor(fraction * n.astype(jnp.float32) + 1e-4).astype(jnp.int32)
+    return jnp.clip(trim, least, jnp.maximum(n - 1, 0) // 2).astype(jnp.int32)
+
+
+@jax.jit
+def krum_scores(stacked: Stacked, n_byzantine: ArrayLike, where: Array | None = None) -> Array:
+    """Krum's score: the sum of a client's squared distances to its ``m - f - 2`` nearest other participants.
+
+    Blanchard et al., "Machine Learning with Adversaries: Byzantine Tolerant Gradient Descent", NeurIPS 2017, which
+    asks for ``m >= 2 f + 3``; with fewer participants at least one neighbour counts.
+
+    Args:
+        stacked: (clients, d) array or leaves (clients, ...).
+        n_byzantine: f, the bad clients to survive; 0 or more, may be traced.
+        where: (clients,) bool participants; None: all.
+
+    Returns:
+        (clients,) float32; +inf outside of ``where`` and for a client with NaN.
+    """
+    n = tree.n_rows(stacked)
+    where = everyone(n, where, "stacked") & tree.all_finite(stacked)
+    square = pairwise_squared_l2(stacked, where)
+    pairs = where[:, None] & where[None, :] & ~jnp.eye(n, dtype=bool)
+    ranked = jnp.sort(jnp.where(pairs, square, jnp.inf), axis=1)
+    m = where.sum()
+    n_near = jnp.clip(m - jnp.asarray(n_byzantine, jnp.int32) - 2, 1, jnp.maximum(m - 1, 1))
+    near = jnp.arange(n, dtype=n_near.dtype) < n_near
+    score = jnp.where(near[None, :] & (ranked < jnp.inf), ranked, 0).sum(axis=1)
+    return jnp.where(where, score, jnp.inf)
+
+
+def krum(stacked: Stacked, n_byzantine: ArrayLike, where: Array | None = None, empty: Params | None = None) -> Params:
+    """The one client model with the lowest `krum_scores`; ties go to the lowest index. Arguments as `multi_krum`."""
+    return multi_krum(stacked, n_byzantine, 1, where, empty)
+
+
+@jax.jit
+def multi_krum(
+    stacked: Stacked,
+    n_byzantine: ArrayLike,
+    n_selected: ArrayLike,
+    where: Array | None = None,
+    empty: Params | None = None,
+) -> Params:
+    """The mean of the ``n_selected`` client models with the lowest `krum_scores`; ties go to the lowest index.
+
+    Differentiable with respect to the models, with the selection held fixed.
+
+    Args:
+        stacked: (clients, d) array or leaves (clients, ...).
+        n_byzantine: f, the bad clients to survive; may be traced.
+        n_selected: models averaged, at least 1; may be traced. More than there are participants: all of them.
+        where: (clients,) bool participants; None: all.
+        empty: one model, the result without participants; None: zeros.
+
+    Returns:
+        One model.
+    """
+    score = krum_scores(lax.stop_gradient(stacked), n_byzantine, where)
+    place = jnp.argsort(jnp.argsort(score, stable=True), stable=True)
+    weight = (place < jnp.asarray(n_selected, place.dtype)) & (score < jnp.inf)
+    return weighted_mean(stacked, weight, empty)
+
+
+@jax.jit
+def geometric_median(
+    stacked: Stacked,
+    weight: Array | None = None,
+    where: Array | None = None,
+    empty: Params | None = None,
+    n_steps: ArrayLike = 100,
+    tolerance: ArrayLike = 1e-7,
+) -> Params:
+    """``argmin_z sum_i w_i |x_i - z|_2`` by smoothed Weiszfeld steps from the mean (Pillutla et al. 2022, RFA).
+
+    ``z <- sum_i b_i x_i / sum_i b_i`` with ``b_i = w_i / max(|x_i - z|, nu)``, nu a millionth of the mean distance at
+    the start. The objective falls at every step; its relative error at the end is about 1e-5. Two passes over the
+    models a step. Forward differentiation only (a loop of traced length).
+
+    Args:
+        stacked: (clients, d) array or leaves (clients, ...); running statistics are averaged by the same b.
+        weight: (clients,), 0 or more; None: equal.
+        where: (clients,) bool participants; None: all.
+        empty: one model, the result without participants; None: zeros.
+        n_steps: most steps.
+        tolerance: stops before, when the objective falls by less than this share of itself.
+
+    Returns:
+        One model.
+    """
+    n = tree.n_rows(stacked)
+    where = everyone(n, where, "stacked")
+    weight = jnp.where(where, jnp.ones(n) if weight is None else weight.astype(jnp.float32), 0)
+
+    def distance(center: Params) -> Array:
+        square = cross_squared_l2(stacked, tree.broadcast(center, 1))[:, 0]
+        return jnp.where(weight > 0, jnp.sqrt(jnp.where(weight > 0, square, 0)), 0)
+
+    def cond(carry: tuple[Params, Array, Array, Array]) -> Array:
+        _, _, step, gain = carry
+        return (step < jnp.asarray(n_steps, jnp.int32)) & (gain > tolerance)
+
+    def body(carry: tuple[Params, Array, Array, Array]) -> tuple[Params, Array, Array, Array]:
+        _, apart, step, _ = carry
+        center = weighted_mean(stacked, weight / jnp.maximum(apart, floor), empty)
+        nearer = distance(center)
+        before, after = (weight * apart).sum(), (weight * nearer).sum()
+        return center, nearer, step + 1, (before - after) / jnp.maximum(before, 1e-30)
+
+    start = weighted_mean(stacked, weight, empty)
+    apart = distance(start)
+    floor = jnp.maximum(1e-6 * (weight * apart).sum() / jnp.maximum(weight.sum(), 1e-30), 1e-30)
+    return lax.while_loop(cond, body, (start, apart, jnp.int32(0), jnp.float32(jnp.inf)))[0]
+
+
+@jax.jit
+def clip_norm(stacked: Stacked, max_norm: ArrayLike) -> Stacked:
+    """``x_i min(1, max_norm / |x_i|_2)``: every client's update at most ``max_norm`` long.
+
+    The norm is over all trainable leaves of a client; running statistics are neither counted nor scaled. Rows do not
+    affect each other. Differentiable except where the norm equals ``max_norm``; at a zero row the gradient is 1.
+
+    Args:
+        stacked: (clients, d) array or leaves (clients, ...), usually updates rather than models.
+        max_norm: positive; may be traced; a number or (clients,).
+
+    Returns:
+        Leaves (clients, ...).
+    """
+    trainable, statistics = tree.split_statistics(stacked)
+    square = sum(jnp.square(mat).sum(axis=1) for mat in blocks.matrices(trainable))
+    limit = jnp.broadcast_to(jnp.asarray(max_norm, square.dtype), square.shape)
+    over = square > jnp.square(limit)
+    scale = jnp.where(over, limit / jnp.sqrt(jnp.where(over, square, 1)), 1)
+    clipped = jax.tree.map(lambda leaf: leaf * tree.along(scale, leaf).astype(leaf.dtype), trainable)
+    return tree.join_statistics(clipped, statistics)
+
+
+def _by_coordinate(f, stacked: Stacked, where: Array, empty: Params | None) -> Params:
+    def one(leaf: Array) -> Array:
+        flat = leaf.reshape(leaf.shape[0], -1)
+        out = blocks.map_columns(lambda block: f(block)[None], flat, 1, blocks.width(flat.shape[0], 2**18))
+        return out.reshape(leaf.shape[1:])
+
+    found = jax.tree.map(one, stacked)
+    fallback = jax.tree.map(jnp.zeros_like, found) if empty is None else empty
+    return jax.tree.map(lambda a, b: jnp.where(where.any(), a, b), found, fallback)

@@ -1,0 +1,104 @@
+"""k-means whose centers are coordinate-wise medians or trimmed means (Ghosh et al. 2019)."""
+
+from functools import partial
+from typing import Literal
+
+import jax
+import jax.numpy as jnp
+from jax import Array, lax
+from jax.typing import ArrayLike
+
+from fljax import tree
+from fljax.server.assign import nearest_center
+from fljax.server.distance import cross_squared_l2
+from fljax.server.kmeans import KMeans
+from fljax.server.labels import canonical, everyone
+from fljax.server.robust import coordinate_median, trimmed_mean
+from fljax.types import Key, Params, Stacked
+
+Center = Literal["median", "trimmed"]
+
+
+@partial(jax.jit, static_argnames=("n_clusters", "center", "n_init"))
+def robust_kmeans(
+    key: Key,
+    x: Stacked,
+    n_clusters: int,
+    center: Center = "trimmed",
+    fraction: ArrayLike = 0.05,
+    n_steps: ArrayLike = 8,
+    n_init: int = 20,
+    where: Array | None = None,
+) -> KMeans:
+    """Lloyd's algorithm with a robust center: the server's clustering in robust clustered federated learning.
+
+    Ghosh, Hong, Yin, Ramchandran, "Robust Federated Learning in a Heterogeneous Environment", 2019. Each restart starts
+    from ``n_clusters`` random distinct clients, then assigns by squared L2 and moves every center to the median or
+    trimmed mean of its members, coordinate by coordinate; an empty cluster keeps its center. With ``center="trimmed"``
+    and ``fraction=0`` this is plain Lloyd. The restart with the least sum of *unsquared* distances wins, which bad
+    clients pull less than squared ones; ``n_init=1`` is the published procedure.
+
+    Args:
+        key: random key.
+        x: (n, d) array or a pytree with leaves (n, ...), float.
+        n_clusters: static, at least 1; clusters beyond the number of points start on a point twice and stay empty.
+        center: "median" or "trimmed"; static.
+        fraction: trimmed on each side (`trimmed_mean`: at least one entry each side of three or more).
+        n_steps: Lloyd steps; may be traced.
+        n_init: restarts, static, at least 1.
+        where: (n,) bool, points that count; None: all.
+
+    Returns:
+        KMeans(centers, label, inertia): label canonical, -1 where ``where`` is False, centers in the same order with
+        unused ones last; inertia the sum of squared distances to the centers.
+
+    Raises:
+        ValueError: an unknown center, n_clusters or n_init below 1.
+    """
+    if center not in ("median", "trimmed"):
+        raise ValueError(f"center is {center!r}; choose 'median' or 'trimmed'")
+    for name, value in (("n_clusters", n_clusters), ("n_init", n_init)):
+        if value < 1:
+            raise ValueError(f"{name} is {value}; choose 1 or more")
+    where = everyone(tree.n_rows(x), where, "x")
+
+    def mean(members: Array, old: Params) -> Params:
+        return coordinate_median(x, members, old) if center == "median" else trimmed_mean(x, fraction, members, old)
+
+    def step(_: Array, centers: Stacked) -> Stacked:
+        member = jax.nn.one_hot(_assign(x, centers, where), n_clusters, dtype=bool, axis=0)
+        return lax.map(lambda args: mean(*args), (member, centers))
+
+    def restart(key: Key) -> tuple[Stacked, Array]:
+        centers = lax.fori_loop(0, jnp.asarray(n_steps, jnp.int32), step, _draw(key, x, n_clusters, where))
+        return centers, jnp.sqrt(_own_square(x, centers, _assign(x, centers, where))).sum()
+
+    centers, cost = lax.map(restart, jax.random.split(key, n_init))
+    centers = tree.take(centers, jnp.argmin(cost))
+    label = _assign(x, centers, where)
+    inertia = _own_square(x, centers, label).sum()
+    return KMeans(_reorder(centers, label, n_clusters), canonical(label), inertia)
+
+
+def _draw(key: Key, x: Stacked, n_clusters: int, where: Array) -> Stacked:
+    """Random distinct points that count, the same ones again where they are too few; zeros where there are none."""
+    ticket = jnp.where(where, jax.random.uniform(key, where.shape), jnp.inf)
+    seeds = jnp.argsort(ticket)[jnp.arange(n_clusters) % jnp.maximum(where.sum(), 1)]
+    start = tree.take(x, seeds)
+    return tree.where(where[seeds], start, jax.tree.map(jnp.zeros_like, start))
+
+
+def _assign(x: Stacked, centers: Stacked, where: Array) -> Array:
+    return jnp.where(where, nearest_center(x, centers), -1)
+
+
+def _own_square(x: Stacked, centers: Stacked, label: Array) -> Array:
+    mine = jnp.take_along_axis(cross_squared_l2(x, centers), jnp.maximum(label, 0)[:, None], axis=1)[:, 0]
+    return jnp.where(label >= 0, mine, 0)
+
+
+def _reorder(centers: Stacked, label: Array, n_clusters: int) -> Stacked:
+    """Centers in canonical order: by the lowest index of their members, unused ones last."""
+    member = jax.nn.one_hot(label, n_clusters, dtype=bool, axis=0)
+    first = jnp.where(member.any(axis=1), jnp.argmax(member, axis=1), label.shape[0])
+    return tree.take(centers, jnp.argsort(first, stable=True))
