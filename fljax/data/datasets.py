@@ -36,12 +36,12 @@ def _prepared(name: str, n_classes: int) -> Source:
     return Source(partial(tfds.find, name=name), partial(tfds.read, name=name, n_classes=n_classes))
 
 
-def _idx(name: str, *subfolders: str, prefix: str = "", first_label: int = 0) -> Source:
+def _idx(name: str, n_classes: int, *subfolders: str, prefix: str = "") -> Source:
     def find(folder: Path) -> Path | None:
         found = (idx.find(folder / sub, prefix) for sub in (*subfolders, name))
         return next((place for place in found if place), idx.find(folder, prefix) if _own(folder, name) else None)
 
-    return Source(find, partial(idx.read, name=name, prefix=prefix, first_label=first_label))
+    return Source(find, partial(idx.read, name=name, n_classes=n_classes, prefix=prefix))
 
 
 def _own(folder: Path, name: str) -> bool:
@@ -57,9 +57,9 @@ _DEBIAN = Path("/usr/share/datasets/fashion-mnist")
 _PREPARE = "fljax data prepare {} (needs the network and the extra 'prepare')"
 _FEMNIST = "LEAF's data/femnist folder or TensorFlow Federated's emnist_all.sqlite, in a folder that you name"
 DATASETS: dict[str, Dataset] = {
-    "mnist": Dataset((_prepared("mnist", 10), _idx("mnist", "MNIST/raw")), _PREPARE.format("mnist")),
+    "mnist": Dataset((_prepared("mnist", 10), _idx("mnist", 10, "MNIST/raw")), _PREPARE.format("mnist")),
     "fashion_mnist": Dataset(
-        (_prepared("fashion_mnist", 10), _idx("fashion_mnist", "FashionMNIST/raw")),
+        (_prepared("fashion_mnist", 10), _idx("fashion_mnist", 10, "FashionMNIST/raw")),
         f"apt-get install dataset-fashion-mnist, or {_PREPARE.format('fashion_mnist')}",
     ),
     "cifar10": Dataset((_prepared("cifar10", 10),), _PREPARE.format("cifar10")),
@@ -68,7 +68,7 @@ DATASETS: dict[str, Dataset] = {
     "emnist/letters": Dataset(
         (
             _prepared("emnist/letters", 26),
-            _idx("emnist_letters", "EMNIST/raw", prefix="emnist-letters-", first_label=1),
+            _idx("emnist_letters", 26, "EMNIST/raw", prefix="emnist-letters-"),
         ),
         _PREPARE.format("emnist/letters"),
     ),

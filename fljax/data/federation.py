@@ -142,8 +142,7 @@ def _check_split_of_clients(name: str, data: ClientData, n_clients: int) -> None
         raise ValueError(f"client {empty} has no {name} examples; use fewer clients, a larger split or more data")
     rows = np.unique(index[np.arange(index.shape[1]) < size[:, None]])
     n_examples = data.pool.y.shape[0]
-    if rows[0] < 0 or rows[-1] >= n_examples:
-        raise ValueError(f"{name} points at rows {rows[0]} to {rows[-1]} of a pool of {n_examples} examples")
+    _check_rows(rows, n_examples)
     labels = np.asarray(data.pool.y)[rows]
     if labels.min() < 0:
         raise ValueError(f"{name} has label {labels.min()}; labels must be 0, 1, 2, ...")
@@ -151,6 +150,11 @@ def _check_split_of_clients(name: str, data: ClientData, n_clients: int) -> None
         finite = np.isfinite(np.asarray(data.pool.x).reshape(n_examples, -1)[rows]).all(axis=1)
         if not finite.all():
             raise ValueError(f"{name} example {rows[np.argmin(finite)]} is not finite; remove it or replace its NaN")
+
+
+def _check_rows(rows: np.ndarray, n_examples: int) -> None:
+    if len(rows) and (rows.min() < 0 or rows.max() >= n_examples):
+        raise ValueError(f"a client owns rows {rows.min()} to {rows.max()}; the pool has 0 to {n_examples - 1}")
 
 
 def _check_split(split: tuple[float, float, float], test_owned: Rows | None) -> None:
@@ -169,6 +173,7 @@ def _split_rows(
     i: int,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Rows of client i as (train, validation, test)."""
+    _check_rows(rows, len(labels))
     n, wanted = len(rows), sum(fraction > 0 for fraction in split)
     if n < wanted:
         raise ValueError(

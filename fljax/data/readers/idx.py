@@ -12,7 +12,7 @@ from fljax.data.federation import on_host
 from fljax.data.readers.foreign import kind
 from fljax.types import Examples
 
-_LABELS_MD5 = {  # of the uncompressed training labels
+_LABELS_MD5 = {  # of the uncompressed file of training labels
     "9018921c3c673c538a1fc5bad174d6f9": "fashion_mnist",
     "a25bea736e30d166cdddb491f175f624": "mnist",
 }
@@ -23,25 +23,26 @@ def find(folder: Path, prefix: str = "") -> Path | None:
     return folder if _file(folder, f"{prefix}train-images-idx3-ubyte") else None
 
 
-def read(folder: Path, name: str, prefix: str = "", first_label: int = 0) -> tuple[Examples, Examples]:
+def read(folder: Path, name: str, n_classes: int, prefix: str = "") -> tuple[Examples, Examples]:
     """Train and test images (n, height, width, 1) uint8 and labels from 0, plain or gzipped files.
 
     Args:
         folder: has ``{prefix}train-images-idx3-ubyte[.gz]`` and its three companions (test: ``t10k-`` or ``test-``).
         name: which set it should be: MNIST is not taken for Fashion-MNIST, nor the other way round.
-        prefix: "" or, for EMNIST, "emnist-letters-".
-        first_label: the label in the files that becomes 0.
+        n_classes: labels are below this.
+        prefix: "" or "emnist-letters-", whose files hold transposed images and labels from 1; both are put right.
 
     Raises:
         FileNotFoundError: one of the four files is missing.
-        ValueError: a file is truncated, too long, of another kind or of another set.
+        ValueError: a file is truncated, too long, of another kind or of another set, or has other labels.
     """
-    train = _pair(folder, f"{prefix}train", first_label)
-    digest = hashlib.md5((np.asarray(train.y) + first_label).astype(np.uint8).tobytes()).hexdigest()
-    if name in _LABELS_MD5.values() and _LABELS_MD5.get(digest, name) != name:
-        raise ValueError(f"{folder} has the files of {_LABELS_MD5[digest]}, not of {name}; name the set that it is")
+    labels = _file(folder, f"{prefix}train-labels-idx1-ubyte")
+    known = _LABELS_MD5.get(hashlib.md5(_bytes(labels)).hexdigest(), name) if labels else name
+    if known != name:
+        raise ValueError(f"{folder} has the files of {known}, not of {name}; name the set that it is")
+    train = _pair(folder, f"{prefix}train", n_classes)
     test = "t10k" if _file(folder, f"{prefix}t10k-images-idx3-ubyte") else "test"
-    return train, _pair(folder, f"{prefix}{test}", first_label)
+    return train, _pair(folder, f"{prefix}{test}", n_classes)
 
 
 def read_array(file: Path, n_axes: int) -> np.ndarray:
@@ -60,7 +61,7 @@ def read_array(file: Path, n_axes: int) -> np.ndarray:
     return np.frombuffer(data, np.uint8, offset=header).reshape(shape)
 
 
-def _pair(folder: Path, part: str, first_label: int) -> Examples:
+def _pair(folder: Path, part: str, n_classes: int) -> Examples:
     files = [_file(folder, f"{part}-{what}") for what in ("images-idx3-ubyte", "labels-idx1-ubyte")]
     for file, what in zip(files, ("images-idx3-ubyte", "labels-idx1-ubyte"), strict=True):
         if file is None:
@@ -68,7 +69,12 @@ def _pair(folder: Path, part: str, first_label: int) -> Examples:
     images, labels = (read_array(file, n_axes) for file, n_axes in zip(files, (3, 1), strict=True) if file)
     if len(images) != len(labels):
         raise ValueError(f"{files[0]} has {len(images)} images and {files[1]} {len(labels)} labels; get both again")
-    return on_host(images[..., None], labels.astype(np.int32) - first_label)
+    labels = labels.astype(np.int32)
+    if part.startswith("emnist-letters-"):
+        images, labels = images.swapaxes(1, 2), labels - 1
+    if len(labels) and not (labels.min() >= 0 and labels.max() < n_classes):
+        raise ValueError(f"{files[1]} has labels from {labels.min()} to {labels.max()}, not 0 to {n_classes - 1}")
+    return on_host(images[..., None], labels)
 
 
 def _file(folder: Path, name: str) -> Path | None:

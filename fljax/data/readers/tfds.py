@@ -78,7 +78,7 @@ def _chunks(path: Path, name: str, splits: tuple[str, ...], n_classes: int, size
     builder = tfds.builder_from_directory(path)
     for split in splits:
         try:
-            source = builder.as_data_source(split)
+            source = builder.as_data_source(split)  # pyright: ignore[reportCallIssue]
             for start in range(0, sizes[split], _ROWS):
                 records = source.__getitems__(list(range(start, min(start + _ROWS, sizes[split]))))
                 yield _celeb_a(records) if name == "celeb_a" else _labelled(records, name, n_classes, path)

@@ -1,0 +1,133 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fljax.data import federation as fed
+from fljax.data.federation import build, class_histogram, minibatch, n_classes, on_host, present, select
+
+
+def rows_of(data):
+    return [np.asarray(data.index)[i, :n] for i, n in enumerate(np.asarray(data.size))]
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.integers(3, 40), min_size=1, max_size=6), st.integers(0, 99), st.booleans())
+def test_splits_cover_each_client_once_and_none_is_empty(size, seed, stratify):
+    rng, n = np.random.default_rng(seed), sum(size)
+    pool = on_host(np.zeros((n, 2, 2, 1), np.uint8), rng.integers(4, size=n))
+    owned = np.split(rng.permutation(n), np.cumsum(size)[:-1])
+    f = build(pool, owned, (0.6, 0.2, 0.2), seed, stratify=stratify)
+    assert f.train.pool is f.test.pool
+    assert f.val.pool is f.test.pool
+    for parts in zip(owned, *(rows_of(s) for s in (f.train, f.val, f.test)), strict=True):
+        assert all(len(part) for part in parts)
+        np.testing.assert_array_equal(np.sort(np.concatenate(parts[1:])), np.sort(parts[0]))
+        assert abs(len(parts[3]) - max(1, 0.2 * len(parts[0]))) <= 0.5
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(20, 200), st.floats(0.1, 0.6), st.integers(0, 99))
+def test_stratified_split_gives_each_class_its_share_within_one(n, fraction, seed):
+    y = np.random.default_rng(seed).integers(5, size=n)
+    f = build(on_host(np.zeros((n, 1, 1, 1), np.uint8), y), [np.arange(n)], (1 - fraction, 0.0, fraction), seed)
+    share = int(f.test.size[0]) / n
+    test = np.bincount(y[rows_of(f.test)[0]], minlength=5)
+    assert np.all(np.abs(test - share * np.bincount(y, minlength=5)) <= 1 + 1e-9)
+
+
+def test_histogram_counts_only_real_rows_and_is_jittable(labelled):
+    train, _ = labelled(60)
+    f = build(train, [np.arange(10), np.arange(10, 45), np.arange(45, 60)], seed=3)
+    counts = jax.jit(class_histogram, static_argnums=1)(f.train, n_classes(f))
+    expected = [np.bincount(np.asarray(train.y)[rows], minlength=10) for rows in rows_of(f.train)]
+    np.testing.assert_array_equal(counts, expected)
+    np.testing.assert_array_equal(present(f.train).sum(axis=1), f.train.size)
+
+
+def test_a_class_that_no_client_has_still_counts():
+    pool = on_host(np.zeros((6, 1, 1, 1), np.uint8), [0, 1, 0, 1, 1, 5])
+    f = build(pool, [np.arange(5)], (0.6, 0.0, 0.4))
+    assert n_classes(f) == 6
+    assert class_histogram(f.train, 6)[0, 2:].sum() == 0
+
+
+def test_select_takes_rows_and_shares_the_pool(labelled):
+    f = build(labelled(40)[0], np.split(np.arange(40), 4))
+    some = select(f.train, jnp.array([2, 0]))
+    assert some.pool is f.train.pool
+    np.testing.assert_array_equal(some.index, f.train.index[jnp.array([2, 0])])
+    np.testing.assert_array_equal(jax.jit(select)(f.train, jnp.array([2, 0])).size, some.size)
+
+
+def test_minibatch_normalises_bytes_and_passes_floats_through():
+    x = np.array([0, 51, 255], np.uint8).reshape(3, 1, 1, 1)
+    rows, weight = jnp.array([2, 1]), jnp.ones(2)
+    batch = minibatch(fed.as_arrays(on_host(x, [0, 1, 2])), rows, weight)
+    np.testing.assert_allclose(batch.x.ravel(), [1.0, 0.2], rtol=1e-6)
+    np.testing.assert_array_equal(batch.y, [2, 1])
+    floats = fed.as_arrays(on_host(np.float32([[-3], [7.5], [2]]).reshape(3, 1, 1, 1), [0, 1, 2]))
+    np.testing.assert_array_equal(minibatch(floats, rows, weight).x.ravel(), [2.0, 7.5])
+
+
+def test_nan_behind_a_mask_reaches_neither_batch_nor_gradient():
+    x = np.array([1.0, np.nan], np.float32).reshape(2, 1, 1, 1)
+    pool = fed.as_arrays(on_host(x, [1, 9]))
+
+    def loss(w):
+        batch = minibatch(pool, jnp.array([0, 1]), jnp.array([1.0, 0.0]))
+        return (batch.weight * (w * batch.x.ravel()) ** 2).sum()
+
+    assert jax.grad(loss)(jnp.float32(3)) == 6.0  # d (3 x)^2 / d w at x = 1
+    assert minibatch(pool, jnp.array([1]), jnp.zeros(1)).y[0] == 0
+
+
+def test_public_data_has_no_labels(labelled):
+    train, test = labelled(20, 10)
+    f = build(train, [np.arange(20)], public=test)
+    assert np.all(np.asarray(f.public.y) == -1)
+    assert f.public.x.shape[0] == 10
+
+
+def test_test_rows_from_another_pool(labelled):
+    train, test = labelled(20, 10)
+    f = build(train, [np.arange(10), np.arange(10, 20)], (1.0, 0.0, 0.0), test_owned=[[0, 1], [2]], test_pool=test)
+    assert f.val is None
+    np.testing.assert_array_equal(f.test.pool.y, test.y)
+    np.testing.assert_array_equal(f.test.size, [2, 1])
+
+
+POOL = on_host(np.zeros((10, 1, 1, 1), np.float32), np.arange(10) % 2)
+NAN = on_host(np.full((10, 1, 1, 1), np.nan, np.float32), np.arange(10) % 2)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((POOL, [np.arange(5), np.array([], int)]), "client 1 has 0 examples"),
+        ((POOL, [np.arange(5), np.array([7])]), "client 1 has 1 examples"),
+        ((POOL, []), "0 clients"),
+        ((POOL, [np.arange(5, 12)]), "rows"),
+        ((POOL, [np.arange(5)], (0.5, 0.0, 0.2)), "sum to 1"),
+        ((POOL, [np.arange(5)], (1.0, 0.0, 0.0)), "test fraction"),
+        ((NAN, [np.arange(5)]), "not finite"),
+        ((on_host(POOL.x, np.full(10, -1)), [np.arange(5)]), "label -1"),
+        ((on_host(np.zeros((3, 1), np.int64), [0, 1, 0]), [np.arange(3)]), "dtype int64"),
+    ],
+)
+def test_bad_input_is_one_clear_line(arguments, message):
+    with pytest.raises(ValueError, match=message) as error:
+        build(*arguments)
+    assert "\n" not in str(error.value)
+
+
+def test_group_of_another_length_is_refused():
+    with pytest.raises(ValueError, match="group"):
+        build(POOL, [np.arange(10)], group=np.array([0, 1]))
+
+
+def test_an_empty_test_split_is_refused():
+    with pytest.raises(ValueError, match="client 0 has no test examples"):
+        build(POOL, [np.arange(10)], (1.0, 0.0, 0.0), test_owned=[np.array([], int)])

@@ -1,0 +1,50 @@
+import numpy as np
+import pytest
+from sklearn.linear_model import LogisticRegression
+
+from fljax.data.synthetic import linear_groups, ragged_sizes
+
+
+def rows(data, clients):
+    index, size = np.asarray(data.index), np.asarray(data.size)
+    chosen = np.concatenate([index[i, : size[i]] for i in clients])
+    return np.asarray(data.pool.x)[chosen].reshape(len(chosen), -1), np.asarray(data.pool.y)[chosen]
+
+
+@pytest.mark.parametrize("differ", ["labels", "features"])
+def test_a_linear_model_fits_a_group_and_fails_on_the_others(differ):
+    f = linear_groups(differ=differ, seed=1)
+    group = np.asarray(f.group)
+    for g in range(3):
+        model = LogisticRegression(max_iter=500).fit(*rows(f.train, np.flatnonzero(group == g)))
+        assert model.score(*rows(f.test, np.flatnonzero(group == g))) > 0.95
+        if differ == "labels":
+            assert model.score(*rows(f.test, np.flatnonzero(group != g))) < 0.05
+        else:
+            assert model.score(*rows(f.test, np.flatnonzero(group != g))) < 0.8
+
+
+def test_groups_are_even_and_in_order():
+    f = linear_groups(7, 3)
+    np.testing.assert_array_equal(f.group, [0, 0, 0, 1, 1, 2, 2])
+
+
+def test_ragged_sizes_vary_and_equal_ones_do_not():
+    assert np.ptp(np.asarray(linear_groups(ragged=0.8).train.size)) > 10
+    assert np.ptp(np.asarray(linear_groups().train.size)) == 0
+    size = ragged_sizes(np.random.default_rng(0), 5000, 100.0, 0.5)
+    assert abs(size.mean() - 100) < 4  # standard error of the mean: 0.75
+    assert abs(np.log(size).std() - 0.5) < 0.02
+    assert ragged_sizes(np.random.default_rng(0), 100, 3.0, 2.0).min() == 4
+
+
+def test_deterministic_in_the_seed():
+    first, again, other = (linear_groups(seed=s).train.pool.x for s in (0, 0, 1))
+    np.testing.assert_array_equal(first, again)
+    assert (first != other).any()
+
+
+@pytest.mark.parametrize("options", [{"n_groups": 5}, {"n_groups": 0}, {"n_clients": 2}])
+def test_too_many_groups_are_refused(options):
+    with pytest.raises(ValueError, match="n_groups"):
+        linear_groups(**options)

@@ -1,0 +1,112 @@
+"""Prepared sets with the features of the real ones, made here without TensorFlow."""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from fljax.data.datasets import load
+
+N = {"train": 7, "validation": 2, "test": 3}
+
+
+@pytest.fixture
+def prepared(tmp_path):
+    """(name, splits, shape, labels from) -> a folder with the set prepared in it; pixels of image i are i."""
+    import tensorflow_datasets as tfds
+
+    def make(name, shape=(32, 32, 3), first_label=0, splits=("train", "test"), celeb=False):
+        image = {"image": tfds.features.Image(shape=shape)}
+        plain = {"label": tfds.features.Scalar(np.int64)}
+        people = {"attributes": {"Smiling": np.bool_}, "identity": {"Identity_No": np.int64}}
+
+        def records(split):
+            for i in range(N[split]):
+                pixels = np.full(shape, i, np.uint8)
+                pixels[0, 1] = 255  # not symmetric, to see a transposition
+                answer = {"attributes": {"Smiling": i % 2 == 1}, "identity": {"Identity_No": i % 3}}
+                yield i, {"image": pixels, **(answer if celeb else {"label": i + first_label})}
+
+        class Made(tfds.core.GeneratorBasedBuilder):
+            VERSION = tfds.core.Version("1.0.0")
+            name = "made"
+
+            def _info(self):
+                return self.dataset_info_from_configs(
+                    features=tfds.features.FeaturesDict(image | (people if celeb else plain))
+                )
+
+            def _split_generators(self, dl_manager):
+                return {split: records(split) for split in splits}
+
+            def _generate_examples(self):
+                raise NotImplementedError
+
+        builder = Made(data_dir=tmp_path / "made", file_format="array_record")
+        builder.download_and_prepare()
+        place = tmp_path / "tfds" / name / "1.0.0"
+        place.parent.mkdir(parents=True)
+        (tmp_path / "made" / "made" / "1.0.0").rename(place)
+        return place
+
+    return make
+
+
+@pytest.mark.filterwarnings("ignore")  # TensorFlow Datasets' own, while writing
+@pytest.mark.parametrize(
+    ("name", "shape"), [("cifar100", (32, 32, 3)), ("svhn_cropped", (32, 32, 3)), ("mnist", (28, 28, 1))]
+)
+def test_image_classification(prepared, name, shape):
+    place = prepared(name, shape)
+    train, test = load(name, place.parents[1])
+    assert train.x.shape == (7, *shape)
+    assert sorted(test.y.tolist()) == [0, 1, 2]
+    np.testing.assert_array_equal(train.x[:, 5, 5, 0], train.y)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_emnist_letters_is_turned_upright_and_counts_from_zero(prepared):
+    place = prepared("emnist/letters", (28, 28, 1), first_label=1)
+    train, _ = load("emnist/letters", place.parents[2])
+    assert sorted(train.y.tolist()) == list(range(7))
+    assert np.all(train.x[:, 1, 0] == 255)
+    assert np.all(train.x[:, 0, 1] < 255)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_celeb_a_has_identities_as_users(prepared):
+    place = prepared("celeb_a", (218, 178, 3), splits=("train", "validation", "test"), celeb=True)
+    train, test = load("celeb_a", place.parents[1])
+    assert (train.x.shape, test.x.shape) == ((9, 84, 84, 3), (3, 84, 84, 3))
+    number = train.x[:, 60, 60, 0]  # training images 0-6 and validation images 0-1
+    np.testing.assert_array_equal(train.y, number % 2)
+    np.testing.assert_array_equal([int(train.names[user]) for user in train.user], number % 3)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_broken_prepared_sets(prepared):
+    place = prepared("cifar10", first_label=5)
+    with pytest.raises(ValueError, match="labels from 5 to 11; cifar10 has 0 to 9"):
+        load("cifar10", place.parents[1])
+    records = next(place.glob("*train.array_record*"))
+    whole = records.read_bytes()
+    records.write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(ValueError, match="split train is damaged"):
+        load("cifar10", place.parents[1])
+    info = json.loads((place / "dataset_info.json").read_text())
+    (place / "dataset_info.json").write_text(json.dumps(info | {"fileFormat": "tfrecord"}))
+    with pytest.raises(ValueError, match="prepared as tfrecord, which needs TensorFlow"):
+        load("cifar10", place.parents[1])
+    (place / "dataset_info.json").write_text(json.dumps(info | {"splits": info["splits"][:1]}))
+    with pytest.raises(ValueError, match="has no split"):
+        load("cifar10", place.parents[1])
+    (place / "dataset_info.json").write_text("{")
+    with pytest.raises(ValueError, match="cannot be read"):
+        load("cifar10", place.parents[1])
+
+
+def test_importing_the_registry_imports_no_tensorflow_datasets():
+    program = "import sys, fljax.data.datasets; sys.exit('tensorflow_datasets' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
