@@ -1,0 +1,131 @@
+"""The final table by hand and against scikit-learn; the figures by what they draw."""
+
+import csv
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from matplotlib.colors import to_hex
+from sklearn.decomposition import PCA
+
+from fljax.run import plots
+from fljax.run.report import (
+    Outcome,
+    cross_table,
+    curve,
+    final_label,
+    final_table,
+    principal_components,
+    save_table,
+)
+from fljax.types import Assigned
+
+GROUP = np.array([0, 0, 1, 1])
+
+
+def outcome(*, clustered: bool, label=(0, 0, 1, 1)) -> Outcome:
+    """Four clients, three rounds, the second not tested, client 3 absent from the last."""
+    accuracy = np.array([0.5, np.nan, 0.25], np.float32)
+    metrics = {name: accuracy for name in ("accuracy_macro", "accuracy_micro", "accuracy_p10", "f1_macro")}
+    metrics |= {"ids": np.array([[0, 1, 2]] * 3), "active": np.ones((3, 3), bool)}
+    metrics |= {"uplink": np.full(3, 1e6), "downlink": np.full(3, 2e6)}
+    if clustered:
+        metrics["label"] = np.array([[0, 0, 0], [0, 0, 0], [0, 1, 1]])
+    rows = jnp.arange(8.0).reshape(4, 2)
+    return Outcome(metrics, Assigned({"fc1": rows}, jnp.asarray(label)), 1.5)
+
+
+def test_table_by_hand():
+    plain, clustered = final_table({"fedavg": outcome(clustered=False), "ifca": outcome(clustered=True)}, GROUP)
+    assert plain["algorithm"] == "fedavg"
+    assert plain["accuracy_macro"] == 0.25  # the last round is the headline
+    assert (plain["best_accuracy"], plain["best_round"]) == (0.5, 1)
+    assert plain["ari"] is plain["n_clusters"] is None
+    # Three of four clients sent 3 times 10^6 floats, 4 bytes each: 12 MB each, 9 MB in the mean.
+    assert plain["megabytes_up"] == 9.0
+    assert plain["megabytes_down"] == 18.0
+    assert (clustered["ari"], clustered["n_clusters"]) == (1.0, 2)
+
+
+def test_labels_of_personal_models_are_those_last_reported():
+    personal = outcome(clustered=True, label=(0, 1, 2, 3))
+    np.testing.assert_array_equal(final_label(personal), [0, 1, 1, -1])
+    assert final_label(outcome(clustered=False)) is None
+
+
+def test_a_federation_without_groups_has_no_ari():
+    assert final_table({"ifca": outcome(clustered=True)})[0]["ari"] is None
+
+
+def test_never_finite_accuracy_is_reported_as_such():
+    broken = outcome(clustered=False)
+    broken.metrics["accuracy_macro"][:] = np.nan
+    row = final_table({"fedavg": broken})[0]
+    assert np.isnan(row["accuracy_macro"])
+    assert row["best_round"] == 3
+
+
+def test_saved_table_reads_back(tmp_path):
+    rows = final_table({"fedavg": outcome(clustered=False)}, GROUP)
+    save_table(tmp_path / "summary.csv", rows)
+    with (tmp_path / "summary.csv").open() as file:
+        (row,) = csv.DictReader(file)
+    assert float(row["best_accuracy"]) == 0.5
+    assert row["ari"] == ""
+
+
+def test_curve_has_the_tested_rounds_counted_from_one():
+    rounds, values = curve(outcome(clustered=False).metrics)
+    np.testing.assert_array_equal(rounds, [1, 3])
+    np.testing.assert_array_equal(values, [0.5, 0.25])
+
+
+def test_cross_table_counts_known_clients():
+    np.testing.assert_array_equal(cross_table(np.array([4, 4, -1, 2]), GROUP), [[0, 1], [2, 0]])
+
+
+def test_principal_components_are_scikit_learns_without_running_statistics():
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(3, 5)).astype(np.float32)
+    noise = rng.normal(size=(3, 7)).astype(np.float32)
+    models = Assigned({"fc1": jnp.asarray(rows), "batch_stats": jnp.asarray(noise)}, jnp.asarray([0, 1, 1, 2]))
+    coordinates, share = principal_components(models)
+    pca = PCA(2, svd_solver="full").fit(rows[[0, 1, 1, 2]])
+    np.testing.assert_allclose(np.abs(coordinates), np.abs(pca.transform(rows[[0, 1, 1, 2]])), atol=1e-5)
+    np.testing.assert_allclose(share, pca.explained_variance_ratio_, rtol=1e-5)
+
+
+@pytest.mark.parametrize("shape", [(1, 3), (3, 1), (2, 3)])
+def test_few_or_thin_models_have_coordinates(shape):
+    models = Assigned({"fc1": jnp.arange(np.prod(shape), dtype=jnp.float32).reshape(shape)}, jnp.arange(shape[0]))
+    coordinates, share = principal_components(models)
+    assert coordinates.shape == (shape[0], 2)
+    assert np.isfinite(coordinates).all()
+    assert share.sum() <= 1 + 1e-6
+
+
+def test_learning_curves_draw_each_method(tmp_path):
+    figure = plots.learning_curves(
+        {"a": (np.array([1, 2]), np.array([0.1, 0.9])), "b": (np.array([2]), np.array([0.9]))}
+    )
+    lines = figure.axes[0].lines
+    np.testing.assert_array_equal(lines[0].get_ydata(), [0.1, 0.9])
+    heights = [text.xy[1] for text in figure.axes[0].texts]
+    assert abs(heights[0] - heights[1]) > 0.01  # equal ends, names apart
+    plots.save(figure, tmp_path / "curves.png")
+    assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_cluster_table_writes_the_counts():
+    figure = plots.cluster_table(np.array([[3, 0], [0, 12]]), "ifca")
+    assert [text.get_text() for text in figure.axes[0].texts] == ["3", "·", "·", "12"]
+
+
+def test_model_map_merges_equal_models_of_a_group():
+    coordinates = np.array([[0.0, 0.0], [0.0, 0.0], [1.0, 1.0], [0.0, 0.0]])
+    figure = plots.model_map(coordinates, np.array([1.0, 0.0]), np.array([0, 0, 1, -1]), np.array([0, 0, 1, 1]))
+    marks = {mark.get_label(): mark for mark in figure.axes[0].collections}
+    assert set(marks) == {"cluster 0, group 0", "cluster 1, group 1", "no cluster, group 1"}
+    assert len(marks["cluster 0, group 0"].get_offsets()) == 1
+    assert to_hex(marks["cluster 1, group 1"].get_facecolor()[0]) == plots.COLORS[1].lower()
+    assert [text.get_text() for text in figure.axes[0].texts] == ["2 clients"]
