@@ -80,6 +80,7 @@ def read_sqlite(file: Path) -> tuple[UserExamples, UserExamples]:
 
 
 def _sqlite_rows(file: Path, split: str) -> Iterator[Chunk]:
+    from google.protobuf.message import DecodeError
     from tensorflow_datasets.proto import tf_example_pb2  # slow to import
 
     ask = "SELECT client_id, serialized_example_proto FROM examples WHERE split_name = ?"
@@ -96,7 +97,7 @@ def _sqlite_rows(file: Path, split: str) -> Iterator[Chunk]:
                 pixels = [feature["pixels"].float_list.value for feature in features]
                 labels = [feature["label"].int64_list.value[0] for feature in features]
                 yield _chunk(pixels, labels, users, file)
-    except (sqlite3.Error, IndexError) as error:
+    except (sqlite3.Error, DecodeError, IndexError) as error:
         raise ValueError(f"{file} is not a whole emnist_all.sqlite ({error}); get it again") from error
     if wrong := [user for user in expected.keys() | found.keys() if expected.get(user, 0) != found[user]]:
         user = min(wrong)
