@@ -44,8 +44,13 @@ def combine(f, *trees: dict) -> dict:
     return {n: {k: f(*(t[n][k] for t in trees)) for k in trees[0][n]} for n in trees[0]}
 
 
-def local_sgd(params: dict, batches: list, lr: float, momentum: float = 0.0, mu: float = 0.0, anchor=None) -> dict:
-    """SGD over ``batches`` of (x, y), heavy-ball momentum from 0, with ``mu (w - anchor)`` added to the gradient."""
+def local_sgd(
+    params: dict, batches: list, lr: float, momentum: float = 0.0, mu: float = 0.0, anchor=None, moving=None
+) -> dict:
+    """SGD over ``batches`` of (x, y), heavy-ball momentum from 0, with ``mu (w - anchor)`` added to the gradient.
+
+    Only the layers ``moving`` take steps; None: all of them.
+    """
     anchor = params if anchor is None else anchor
     buffer = combine(np.zeros_like, params)
     for x, y in batches:
@@ -53,7 +58,8 @@ def local_sgd(params: dict, batches: list, lr: float, momentum: float = 0.0, mu:
         if mu:
             g = combine(lambda a, w, t: a + mu * (w - t), g, params, anchor)
         buffer = combine(lambda b, a: momentum * b + a, buffer, g)
-        params = combine(lambda w, b: w - lr * b, params, buffer)
+        stepped = combine(lambda w, b: w - lr * b, params, buffer)
+        params = {name: stepped[name] if moving is None or name in moving else params[name] for name in params}
     return params
 
 

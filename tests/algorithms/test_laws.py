@@ -13,9 +13,7 @@ from fljax.algorithms.fedsgd import FedSGDHyper, fedsgd
 from fljax.algorithms.fesem import FeSEMHyper, fesem
 from fljax.algorithms.ifca import IFCAHyper, ifca
 from fljax.algorithms.standalone import StandaloneHyper, standalone
-from fljax.client.local import batch_rows, shuffled
 from fljax.data.synthetic import linear_groups
-from fljax.run.participation import sample_cohort
 from fljax.run.simulate import simulate, split_key
 from fljax.types import Work
 from tests import oracle
@@ -29,30 +27,6 @@ def server_of(algorithm, hyper, federation, key, n_rounds=ROUNDS, **options):
 
 def as_float64(params):
     return jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), params)
-
-
-@pytest.mark.parametrize("weighting", ["size", "uniform"])
-def test_fedavg_equals_numpy(key, model, federation, weighting):
-    work, keys = Work(epochs=2, batch_size=8), split_key(key)
-    theta = as_float64(model.init(keys.init))
-    for round in range(ROUNDS):
-        cohort = sample_cohort(keys.cohort, jnp.int32(round), federation, 4, None)
-        models, weights = [], []
-        for place, i in enumerate(np.asarray(cohort.ids)):
-            size, batches = federation.train.size[i], []
-            for key_epoch in jax.random.split(cohort.key[place], work.epochs):
-                order = shuffled(jax.random.split(key_epoch)[0], federation.train.index[i], size)
-                for step in range(-(-int(size) // work.batch_size)):
-                    rows, weight = batch_rows(order, size, jnp.int32(step), work.batch_size)
-                    rows = np.asarray(rows)[np.asarray(weight) > 0]
-                    pool = federation.train.pool
-                    batches.append((np.asarray(pool.x, np.float64)[rows], np.asarray(pool.y)[rows]))
-            models.append(oracle.local_sgd(theta, batches, 0.2, momentum=0.5))
-            weights.append(float(size) if weighting == "size" else 1.0)
-        theta = oracle.average(models, weights)
-    hyper = FedAvgHyper(0.2, momentum=0.5)
-    ours = server_of(fedavg(model, work, weighting=weighting), hyper, federation, key, participation=0.5)
-    chex.assert_trees_all_close(ours, theta, rtol=1e-5, atol=1e-5)
 
 
 def test_fedprox_without_pull_is_fedavg_exactly(key, model, work, federation):

@@ -1,0 +1,76 @@
+"""Adaptation after the rounds: each client goes on from the model it is given, on its own training data."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import optax
+from jax import Array, lax
+
+from fljax import tree
+from fljax.client.local import batch_rows, sgd_step, shuffled, train_clients
+from fljax.client.map import map_clients
+from fljax.client.objectives import Loss
+from fljax.data.federation import minibatch
+from fljax.types import Assigned, ClientData, Examples, Key, Params, Stacked, Work
+
+
+def fine_tune(
+    key: Key,
+    start: Stacked | Assigned,
+    data: ClientData,
+    loss: Loss,
+    optimizer: optax.GradientTransformation,
+    work: Work,
+) -> Assigned:
+    """Every client's model after ``work.epochs`` epochs on its own data, as `train_clients`.
+
+    Args:
+        key: one key; client i draws from ``fold_in(key, i)``.
+        start: (clients, ...) models to start from, or `Assigned`.
+        data: training rows of all clients.
+        loss: see `fljax.client.objectives`; `fljax.client.freeze.frozen` tunes some layers only.
+        optimizer: an optax transformation.
+        work: epochs and batch size.
+
+    Returns:
+        A row per client; a client whose result is not finite keeps its start.
+    """
+    return tree.own(train_clients(client_keys(key, data), start, data, loss, optimizer, work).params)
+
+
+def adapt(
+    key: Key,
+    start: Stacked | Assigned,
+    data: ClientData,
+    loss: Loss,
+    optimizer: optax.GradientTransformation,
+    n_steps: int,
+    batch_size: int,
+) -> Assigned:
+    """Every client's model after exactly ``n_steps`` minibatch steps on its own data, however much it has.
+
+    The batches are those of successive epochs: no example is met twice before all have been met. A client without
+    examples keeps its start, and so does one whose result is not finite. Arguments as in `fine_tune`.
+    """
+
+    def train(pool: Examples, index: Array, size: Array, key: Key, start: Params) -> Params:
+        n_batches = jnp.maximum(-(-size // batch_size), 1)
+
+        def step(i: Array, carry: tuple[Params, Any]) -> tuple[Params, Any]:
+            order = shuffled(jax.random.fold_in(key, i // n_batches), index, size)
+            rows, weight = batch_rows(order, size, i % n_batches, batch_size)
+            key_step = jax.random.fold_in(key, n_steps + i)
+            return sgd_step(loss, optimizer, *carry, minibatch(pool, rows, weight), key_step)[1:]
+
+        begun = (start, optimizer.init(tree.split_statistics(start)[0]))
+        adapted = lax.fori_loop(0, jnp.where(size > 0, n_steps, 0), step, begun)[0]
+        ok = jnp.stack([jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(adapted)]).all()
+        return jax.tree.map(lambda new, old: jnp.where(ok, new, old), adapted, start)
+
+    return tree.own(map_clients(train, data, client_keys(key, data), start))
+
+
+def client_keys(key: Key, data: ClientData) -> Array:
+    """(clients,) keys ``fold_in(key, i)``: what client i draws depends on its id alone."""
+    return jax.vmap(lambda i: jax.random.fold_in(key, i))(jnp.arange(data.size.shape[0]))

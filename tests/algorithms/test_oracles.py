@@ -1,0 +1,158 @@
+"""Methods against plain NumPy in float64, over three rounds on the same batches.
+
+The reference in `tests.oracle` works one client, one batch and one layer at a time; only the cohorts and the order of
+the examples are the library's. float32 against float64 over some twenty steps: 1e-5.
+"""
+
+from functools import partial
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from fljax.algorithms.ditto import DittoHyper, ditto
+from fljax.algorithms.fedavg import FedAvgHyper, fedavg
+from fljax.algorithms.fedbabu import FedBABUHyper, fedbabu
+from fljax.algorithms.fedper import FedPerHyper, fedper
+from fljax.algorithms.fedprox import FedProxHyper, fedprox
+from fljax.algorithms.fedrep import HEAD_PHASE, FedRepHyper, fedrep
+from fljax.algorithms.lg_fedavg import LGFedAvgHyper, lg_fedavg
+from fljax.client.local import shuffled
+from fljax.run.participation import sample_cohort
+from fljax.run.simulate import simulate, split_key
+from fljax.types import Work
+from tests import oracle
+
+ROUNDS = 3
+LR, MOMENTUM = 0.2, 0.5
+WORK = Work(epochs=2, batch_size=8)
+BODY, HEAD = ("fc1",), ("fc2",)
+LAYERS = BODY + HEAD
+
+
+@partial(jax.jit, static_argnums=3)
+def epoch_orders(key, index, size, epochs):
+    """A client's rows in each epoch's order, the one thing that the reference takes from the library."""
+    keys = jax.vmap(lambda key: jax.random.split(key)[0])(jax.random.split(key, epochs))
+    return jax.vmap(shuffled, (0, None, None))(keys, index, size)
+
+
+class Reference:
+    """The same start, cohorts and batches as the library's run, for half of the clients a round."""
+
+    def __init__(self, key, model, federation):
+        self.keys, self.data, self.federation = split_key(key), federation.train, federation
+        self.start = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), model.init(self.keys.init))
+        self.x, self.y = np.asarray(self.data.pool.x, np.float64), np.asarray(self.data.pool.y)
+
+    def rounds(self):
+        """Each round's participants as (id, key, size)."""
+        for round in range(ROUNDS):
+            cohort = sample_cohort(self.keys.cohort, jnp.int32(round), self.federation, 4, None)
+            ids = np.asarray(cohort.ids).tolist()
+            yield [(i, cohort.key[place], float(self.data.size[i])) for place, i in enumerate(ids)]
+
+    def batches(self, i, key, epochs=WORK.epochs):
+        """Client i's minibatches of (x, y), in the order in which the library meets them."""
+        size, batches = int(self.data.size[i]), []
+        for order in np.asarray(epoch_orders(key, self.data.index[i], size, epochs)):
+            for begin in range(0, size, WORK.batch_size):
+                rows = order[begin : min(begin + WORK.batch_size, size)]
+                batches.append((self.x[rows], self.y[rows]))
+        return batches
+
+    def train(self, params, i, key, **options):
+        return oracle.local_sgd(params, self.batches(i, key), LR, MOMENTUM, **options)
+
+    def everyone(self):
+        return [dict(self.start) for _ in range(self.data.size.shape[0])]
+
+
+@pytest.fixture
+def reference(key, model, federation):
+    return Reference(key, model, federation)
+
+
+def run(algorithm, hyper, federation, key):
+    """(deployed models, a row per client; final state) of the library, as NumPy."""
+    state, _ = simulate(algorithm, hyper, federation, key, ROUNDS, participation=0.5)
+    models = algorithm.deploy(split_key(key).deploy, hyper, state, federation.train)
+    return jax.tree.map(lambda leaf: np.asarray(leaf[models.label]), models.params), state
+
+
+def assert_models(ours, expected):
+    expected = jax.tree.map(lambda *leaves: np.stack(leaves), *expected)
+    chex.assert_trees_all_close(ours, expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("weighting", ["size", "uniform"])
+@pytest.mark.parametrize("mu", [0.0, 0.4])
+def test_fedavg_and_fedprox(key, model, federation, reference, weighting, mu):
+    theta = reference.start
+    for cohort in reference.rounds():
+        sent = [reference.train(theta, i, k, mu=mu) for i, k, _ in cohort]
+        theta = oracle.average(sent, [size if weighting == "size" else 1.0 for *_, size in cohort])
+    if mu:
+        algorithm, hyper = fedprox(model, WORK, weighting=weighting), FedProxHyper(LR, mu, momentum=MOMENTUM)
+    else:
+        algorithm, hyper = fedavg(model, WORK, weighting=weighting), FedAvgHyper(LR, momentum=MOMENTUM)
+    assert_models(run(algorithm, hyper, federation, key)[0], [theta] * 8)
+
+
+def test_ditto(key, model, federation, reference):
+    theta, personal = reference.start, reference.everyone()
+    for cohort in reference.rounds():
+        for i, k, _ in cohort:
+            personal[i] = reference.train(personal[i], i, k, mu=0.7, anchor=theta)
+        theta = oracle.average([reference.train(theta, i, k) for i, k, _ in cohort], [size for *_, size in cohort])
+    models, state = run(ditto(model, WORK), DittoHyper(LR, 0.7, momentum=MOMENTUM), federation, key)
+    assert_models(models, personal)
+    chex.assert_trees_all_close(state.server, theta, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["fedper", "lg_fedavg"])
+def test_fedper_and_lg_fedavg(key, model, federation, reference, name):
+    shared_layers = BODY if name == "fedper" else HEAD
+    shared, own = reference.start, reference.everyone()
+    for cohort in reference.rounds():
+        for i, k, _ in cohort:
+            own[i] = reference.train(own[i] | {n: shared[n] for n in shared_layers}, i, k)
+        weights = [size if name == "fedper" else 1.0 for *_, size in cohort]
+        shared = oracle.average([own[i] for i, *_ in cohort], weights)
+    if name == "fedper":
+        algorithm, hyper = fedper(model, WORK), FedPerHyper(LR, momentum=MOMENTUM)
+    else:
+        algorithm, hyper = lg_fedavg(model, WORK), LGFedAvgHyper(LR, momentum=MOMENTUM)
+    expected = [model | {n: shared[n] for n in shared_layers} for model in own]
+    assert_models(run(algorithm, hyper, federation, key)[0], expected)
+
+
+def test_fedrep(key, model, federation, reference):
+    body, own = reference.start, reference.everyone()
+    for cohort in reference.rounds():
+        for i, k, _ in cohort:
+            head_batches = reference.batches(i, jax.random.fold_in(k, HEAD_PHASE), epochs=1)
+            body_batches = reference.batches(i, k, epochs=1)
+            fitted = oracle.local_sgd(own[i] | {"fc1": body["fc1"]}, head_batches, LR, MOMENTUM, moving=HEAD)
+            own[i] = oracle.local_sgd(fitted, body_batches, LR, MOMENTUM, moving=BODY)
+        body = oracle.average([own[i] for i, *_ in cohort], [size for *_, size in cohort])
+    algorithm = fedrep(model, WORK, body_epochs=1, ft_epochs=0)
+    expected = [model | {"fc1": body["fc1"]} for model in own]
+    assert_models(run(algorithm, FedRepHyper(LR, momentum=MOMENTUM), federation, key)[0], expected)
+
+
+@pytest.mark.parametrize("ft_epochs", [0, 2])
+def test_fedbabu(key, model, federation, reference, ft_epochs):
+    theta = reference.start
+    for cohort in reference.rounds():
+        sent = [reference.train(theta, i, k, moving=BODY) for i, k, _ in cohort]
+        theta = oracle.average(sent, [1.0] * len(sent)) | {"fc2": reference.start["fc2"]}
+    expected = [theta] * 8
+    if ft_epochs:
+        key_of = [jax.random.fold_in(reference.keys.deploy, i) for i in range(8)]
+        batches = [reference.batches(i, key_of[i], ft_epochs) for i in range(8)]
+        expected = [oracle.local_sgd(theta, batches[i], 0.1, MOMENTUM) for i in range(8)]
+    algorithm, hyper = fedbabu(model, WORK, ft_epochs=ft_epochs), FedBABUHyper(LR, ft_lr=0.1, momentum=MOMENTUM)
+    assert_models(run(algorithm, hyper, federation, key)[0], expected)
