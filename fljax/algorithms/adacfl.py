@@ -40,7 +40,7 @@ class AdaCFLHyper(NamedTuple):
     eps_2: Array | float | None = None
     eps_share: Array | float = 0.1
     eps_ratio: Array | float = 4.0
-    spacing: Array | float | None = 1.25
+    spacing: Array | float | None = 1.5
     r_min: Array | float = 20
     min_size: Array | float = 3
 

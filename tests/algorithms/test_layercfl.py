@@ -1,0 +1,244 @@
+"""LayerCFL, CFL and AdaCFL: when a cluster is split, how, and what the parts start from."""
+
+import itertools
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from sklearn.metrics.pairwise import cosine_similarity, euclidean_distances
+
+from fljax import tree
+from fljax.algorithms.adacfl import AdaCFLHyper, adacfl
+from fljax.algorithms.cfl import CFLHyper, cfl
+from fljax.algorithms.fedavg import FedAvgHyper, fedavg
+from fljax.algorithms.layer_similarity import MEASURES, chosen_layers, gaps, similarity
+from fljax.algorithms.layercfl import (
+    LayerCFLHyper,
+    Norms,
+    everyones_side,
+    is_apart,
+    is_ripe,
+    layercfl,
+    update_norms,
+)
+from fljax.data.synthetic import linear_groups
+from fljax.models import cnn, mlp
+from fljax.run.participation import sample_cohort
+from fljax.run.pilot import layer_gaps
+from fljax.run.simulate import as_traced, simulate, split_key
+from fljax.server.bipartition import best_bipartition
+from fljax.types import State, Work
+
+WORK = Work(epochs=1, batch_size=16)
+EAGER = {"eps_share": 0.4, "eps_ratio": 2.0}
+METHODS = {
+    "cfl": (cfl, CFLHyper(0.1, **EAGER)),
+    "layercfl": (lambda m, w: layercfl(m, w, layers="label"), LayerCFLHyper(0.1, **EAGER)),
+    "adacfl": (adacfl, AdaCFLHyper(0.1, **EAGER)),
+}
+
+
+def n_splits(metrics):
+    return int((np.diff(np.asarray(metrics["n_clusters"]), prepend=1) > 0).sum())
+
+
+def random_updates(seed, n=6):
+    rng = np.random.default_rng(seed)
+
+    def draw(*shape):
+        return jnp.asarray(rng.normal(size=(n, *shape)), jnp.float32)
+
+    return {"fc1": {"kernel": draw(5, 3), "bias": draw(3)}, "fc2": {"kernel": draw(3, 2), "bias": draw(2)}}
+
+
+def flat(updates, layers):
+    return np.concatenate([np.asarray(tree.flatten({"layer": updates[name]})) for name in layers], axis=1)
+
+
+@pytest.mark.parametrize(
+    "hyper", [LayerCFLHyper(0.1, eps_2=jnp.inf, r_min=-1), LayerCFLHyper(0.1, eps_1=0.0, r_min=-1)]
+)
+def test_without_a_split_it_is_fedavg(key, model, work, federation, hyper):
+    clustered = simulate(cfl(model, work), hyper, federation, key, 4, participation=0.7)[0].server
+    averaged = simulate(fedavg(model, work), FedAvgHyper(0.1), federation, key, 4, participation=0.7)[0].server
+    assert not clustered.label.any()
+    chex.assert_trees_all_close(tree.take(clustered.centers, 0), averaged, rtol=1e-6, atol=1e-7)
+
+
+def test_with_all_layers_it_is_cfl(key, model):
+    federation, hyper = linear_groups(12, 2), LayerCFLHyper(0.1, **EAGER)
+    whole = simulate(cfl(model, WORK), hyper, federation, key, 24)
+    layers = simulate(layercfl(model, WORK, layers="all"), hyper, federation, key, 24)
+    assert n_splits(whole[1]) == 1
+    chex.assert_trees_all_close(layers, whole, rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("name", METHODS)
+def test_clients_of_one_distribution_are_never_split(name, seed, model):
+    make, hyper = METHODS[name]
+    metrics = simulate(make(model, WORK), hyper, linear_groups(12, 1, seed=seed), jax.random.key(seed), 100)[1]
+    assert n_splits(metrics) == 0
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("name", METHODS)
+def test_two_hidden_groups_are_split_once_and_rightly(name, seed, model):
+    make, hyper = METHODS[name]
+    federation, key = linear_groups(12, 2, seed=seed), jax.random.key(seed)
+    metrics = simulate(make(model, WORK), hyper, federation, key, 100)[1]
+    averaged = simulate(fedavg(model, WORK), FedAvgHyper(0.1), federation, key, 100)[1]
+    assert n_splits(metrics) == 1
+    assert metrics["ari"][-1] == 1.0
+    assert metrics["accuracy_macro"][-1] > averaged["accuracy_macro"][-1] + 0.3
+
+
+def test_three_hidden_groups_are_found_by_splits_that_only_refine(key, model):
+    metrics = simulate(cfl(model, WORK), CFLHyper(0.1, **EAGER), linear_groups(12, 3), key, 60)[1]
+    label = np.asarray(metrics["label"])
+    assert metrics["ari"][-1] == 1.0
+    assert metrics["n_clusters"][-1] == 3
+    for before, after in itertools.pairwise(label):
+        assert len(set(zip(before, after, strict=True))) == len(set(after))
+
+
+@pytest.mark.parametrize(
+    "change", [{"r_min": 60}, {"min_size": 12}, {"gamma_max": 1.0}, {"spacing": 1e6}, {"eps_ratio": 1e6}]
+)
+def test_each_condition_can_forbid_a_split(key, model, change):
+    hyper = CFLHyper(0.1, **EAGER)._replace(**change)
+    assert n_splits(simulate(cfl(model, WORK), hyper, linear_groups(12, 2), key, 40)[1]) == 0
+
+
+def test_children_start_from_their_parent_and_take_their_own_update(key, model):
+    federation, hyper = linear_groups(12, 2), as_traced(CFLHyper(0.1, **EAGER))
+    algorithm, keys = cfl(model, WORK), split_key(key)
+    n_rounds = int(np.argmax(simulate(algorithm, hyper, federation, key, 30)[1]["n_clusters"] > 1))
+    before = simulate(algorithm, hyper, federation, key, n_rounds)[0].server
+    after = simulate(algorithm, hyper, federation, key, n_rounds + 1)[0].server
+    cohort = sample_cohort(keys.cohort, jnp.int32(n_rounds), federation, 12, None)
+    for group in range(2):
+        members = cohort._replace(active=federation.group == group)
+        parent = State(tree.take(before.centers, 0), ())
+        alone, _ = jax.jit(fedavg(model, WORK).round)(key, as_traced(FedAvgHyper(0.1)), parent, members)
+        chex.assert_trees_all_close(tree.take(after.centers, group), alone.server, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(after.peak[1], after.peak[0])
+
+
+def test_a_group_that_is_absent_at_the_split_follows_the_larger_half():
+    side = jnp.asarray([False, True, True, False])
+    member = jnp.asarray([[True, True, True, False], [False] * 4, [False] * 4, [False] * 4, [False] * 4, [False] * 4])
+    everyone = everyones_side(side, member, jnp.zeros(6, jnp.int32), jnp.asarray([0, 2, 3, 5]))
+    np.testing.assert_array_equal(everyone, [False, True, True, True, True, True])
+
+
+def test_splitting_with_partial_participation_keeps_everyone_in_a_cluster(key, model):
+    federation = linear_groups(12, 2)
+    state, metrics = simulate(cfl(model, WORK), CFLHyper(0.1, **EAGER), federation, key, 40, participation=0.6)
+    assert n_splits(metrics) >= 1
+    assert set(np.asarray(state.server.label).tolist()) == set(range(int(metrics["n_clusters"][-1])))
+
+
+def test_norms_by_hand():
+    updates = {"fc1": jnp.asarray([[3.0, 4.0], [-3.0, 4.0], [0.0, 2.0], [jnp.nan, 0.0]])}
+    member = jnp.asarray([[True, True, False, False], [False, False, True, False], [False] * 4, [False] * 4])
+    label, weight = jnp.asarray([0, 0, 1, 1]), jnp.asarray([1.0, 3.0, 1.0, 0.0])
+    norms = update_norms(updates, weight, label, member, jax.tree.map(jnp.zeros_like, updates))
+    np.testing.assert_allclose(norms.mean, [np.hypot(1.5, 4.0), 2.0, 0.0, 0.0], rtol=1e-6)
+    np.testing.assert_allclose(norms.largest, [5.0, 2.0, 0.0, 0.0], rtol=1e-6)
+    np.testing.assert_array_equal(norms.n_members, [2, 1, 0, 0])
+
+
+def test_a_cluster_is_ripe_by_hand():
+    norms = Norms(jnp.asarray([0.09, 0.11, 0.09, 0.09]), jnp.asarray([0.5, 0.5, 0.3, 0.5]), jnp.asarray([3.0, 3, 3, 2]))
+    hyper, peak = LayerCFLHyper(), jnp.ones(4)
+    np.testing.assert_array_equal(is_ripe(hyper, norms, peak, jnp.int32(21)), [True, False, False, False])
+    assert not is_ripe(hyper, norms, peak, jnp.int32(20)).any()
+    explicit = hyper._replace(eps_1=0.2, eps_2=0.2)
+    np.testing.assert_array_equal(is_ripe(explicit, norms, peak, jnp.int32(21)), [True, True, True, False])
+
+
+def test_the_test_of_gamma_by_hand():
+    member = jnp.asarray([[True, True], [False, False]])
+    for cross, gamma_max, accepted in ((0.5, 0.49, True), (0.5, 0.51, False), (1.0, 0.0, False), (jnp.inf, 0.0, False)):
+        apart = is_apart(LayerCFLHyper(gamma_max=gamma_max), "cos_update_part", jnp.eye(2), jnp.full(2, cross), member)
+        np.testing.assert_array_equal(apart, [accepted, False])
+
+
+def test_the_test_of_spacing_by_hand():
+    place = np.asarray([0.0, 1.0, 2.0, 6.0, 7.0, 50.0])
+    alpha = jnp.asarray(-np.abs(place[:, None] - place), jnp.float32)
+    member = jnp.asarray([[True] * 5 + [False], *[[False] * 6] * 5])
+    cross = best_bipartition(alpha, jnp.zeros(6, jnp.int32), "single", member[0]).cross
+    for spacing, accepted in ((3.9, True), (4.1, False)):
+        apart = is_apart(AdaCFLHyper(spacing=spacing), "l2_weight_part", alpha, cross, member)
+        assert bool(apart[0]) is accepted
+
+
+@pytest.mark.parametrize("measure", MEASURES)
+def test_measures_equal_scikit_learn(measure):
+    weights, updates = random_updates(0), random_updates(1)
+    compared = updates if "update" in measure else weights
+    x = flat(compared, ("fc1", "fc2") if measure.endswith("full") else ("fc2",))
+    expected = cosine_similarity(x) if measure.startswith("cos") else -euclidean_distances(x)
+    np.testing.assert_allclose(similarity(measure, weights, updates, ("fc2",)), expected, rtol=1e-5, atol=2e-6)
+
+
+def test_distances_of_weights_and_updates_are_equal_from_a_common_start():
+    start, updates = random_updates(2, n=1), random_updates(3)
+    weights = jax.tree.map(lambda origin, update: origin + update, start, updates)
+    of_weights = similarity("l2_weight_part", weights, updates, ("fc1",))
+    np.testing.assert_allclose(of_weights, similarity("l2_update_part", weights, updates, ("fc1",)), rtol=1e-5)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_length_of_updates_does_not_matter_to_the_cosine(seed):
+    updates, label = random_updates(seed, n=8), jnp.zeros(8, jnp.int32)
+    longer = jax.tree.map(lambda leaf: 7.5 * leaf, updates)
+    alpha, scaled = (similarity("cos_update_part", u, u, ("fc1",)) for u in (updates, longer))
+    np.testing.assert_allclose(scaled, alpha, atol=1e-6)
+    np.testing.assert_array_equal(best_bipartition(scaled, label).side, best_bipartition(alpha, label).side)
+
+
+def test_gaps_by_hand(model):
+    updates = {"fc1": jnp.asarray([[1.0, 0.0], [1.0, 1.0], [0.0, -1.0]]), "fc2": jnp.asarray([[1.0], [1.0], [1.0]])}
+    found = gaps(model, updates, updates, ("fc1",), jnp.asarray([0, 0, 1]), jnp.ones(3, bool))
+    np.testing.assert_allclose(found["gap_fc1"], np.sqrt(0.5) - 0.0, rtol=1e-6)
+    np.testing.assert_allclose(found["gap_fc2"], 0.0, atol=1e-6)
+    np.testing.assert_allclose(found["gap_l2_update_part"], np.sqrt(2) - 1.0, rtol=1e-6)
+
+
+def test_layers_by_kind_of_skew():
+    assert chosen_layers(cnn((8, 8, 1), channels=(4,) * 6, padding="SAME"), "feature") == ("conv4",)
+    assert chosen_layers(cnn((8, 8, 1)), "feature") == ("conv2",)
+    assert chosen_layers(cnn((8, 8, 1)), "label") == ("fc1",)
+    assert chosen_layers(cnn((8, 8, 1)), "dense") == ("fc1", "fc2")
+    assert chosen_layers(cnn((8, 8, 1)), "conv1") == ("conv1",)
+    assert chosen_layers(cnn((8, 8, 1)), ("fc2", "conv1")) == ("fc2", "conv1")
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"layers": "feature"}, "layers='feature'"),
+        ({"layers": ("fc9",)}, "fc9"),
+        ({"layers": ()}, "layers="),
+        ({"measure": "cosine", "layers": "all"}, "measure='cosine'"),
+        ({"linkage": "average", "layers": "all"}, "linkage='average'"),
+        ({"weighting": "equal", "layers": "all"}, "weighting='equal'"),
+    ],
+)
+def test_unknown_options_are_named(model, options, text):
+    with pytest.raises(ValueError, match=text):
+        layercfl(model, WORK, **options)
+
+
+def test_the_pilot_measures_the_gap_of_every_layer(key):
+    federation, network = linear_groups(8, 2), mlp((4, 4, 1), (6, 5), 4)
+    algorithm = layercfl(network, WORK, layers="all", group=tuple(np.asarray(federation.group).tolist()))
+    found = layer_gaps(algorithm, LayerCFLHyper(0.1), federation, key, 6)
+    assert set(found) == {"fc1", "fc2", "fc3", *MEASURES}
+    metrics = simulate(algorithm, LayerCFLHyper(0.1, eps_2=jnp.inf), federation, key, 6)[1]
+    np.testing.assert_allclose(found["fc3"], metrics["gap_fc3"][-1], rtol=1e-5)

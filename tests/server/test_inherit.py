@@ -1,0 +1,18 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fljax.server.inherit import inherit
+
+
+def test_every_cluster_takes_the_row_of_its_first_member():
+    rng = np.random.default_rng(0)
+    for _ in range(200):
+        n = int(rng.integers(1, 9))
+        old, new = rng.integers(0, n, n), rng.integers(-1, n, n)
+        rows = {"w": jnp.asarray(rng.normal(size=(n, 2)), jnp.float32)}
+        taken = np.asarray(jax.jit(inherit)(rows, jnp.asarray(old, jnp.int32), jnp.asarray(new, jnp.int32))["w"])
+        for cluster in range(n):
+            members = np.flatnonzero(new == cluster)
+            source = old[members[0]] if len(members) else cluster
+            np.testing.assert_array_equal(taken[cluster], rows["w"][source])
