@@ -166,6 +166,7 @@ def test_labels_out_of_range(idx_folder):
         load("mnist", folder)
 
 
+@pytest.mark.slow
 def test_real_sets_through_the_cache(real_data):
     train, test = load("mnist", real_data)
     assert (train.x.shape, test.x.shape) == ((60000, 28, 28, 1), (10000, 28, 28, 1))

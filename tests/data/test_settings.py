@@ -1,0 +1,197 @@
+"""Each setting against its paper's numbers and descriptions."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from fljax.data import partition
+from fljax.data.divergence import mean_kld, symmetric_kld
+from fljax.data.federation import on_host
+from fljax.data.partition.dcpfl import draw_shares
+from fljax.data.partition.deal import deal_classes
+from fljax.data.users import with_users
+
+from .counting import counts, histograms
+
+
+def test_iid_sizes_differ_by_at_most_one(labelled):
+    f = partition.iid(*labelled(1003, 50), 20, seed=0)
+    total = np.asarray(f.train.size) + np.asarray(f.test.size)
+    assert sorted(set(total.tolist())) == [50, 51]
+    assert f.public.x.shape[0] == 50
+
+
+def test_dirichlet_is_even_for_large_beta_and_skewed_for_small(labelled):
+    data = labelled(10_000)
+    even = sum(histograms(partition.dirichlet(*data, 10, seed=0, beta=1e6)))
+    np.testing.assert_allclose(even, 100, atol=3)
+    skewed = sum(histograms(partition.dirichlet(*data, 10, seed=0, beta=0.1)))
+    assert (skewed.max(axis=1) / skewed.sum(axis=1)).mean() > 0.4
+    np.testing.assert_array_equal(skewed.sum(axis=0), np.bincount(data[0].y))
+
+
+def test_classes_per_client_on_the_papers_numbers():
+    """Twenty clients, two of ten classes: four shards a class; a client has 1,250 images of each of its classes."""
+    y = np.repeat(np.arange(10), 5000)
+    train = on_host(np.zeros((50_000, 1, 1, 1), np.uint8), y)
+    held = sum(histograms(partition.classes_per_client(train, train, 20, seed=0, public=False)))
+    assert np.all((held > 0).sum(axis=1) == 2)
+    assert np.all((held > 0).sum(axis=0) == 4)
+    assert set(np.unique(held)) == {0, 1250}
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(2, 12), st.data())
+def test_dealt_classes_are_distinct_and_balanced(n_classes, data):
+    wants = np.array(data.draw(st.lists(st.integers(1, n_classes), min_size=n_classes, max_size=30)))
+    holds = deal_classes(np.random.default_rng(data.draw(st.integers(0, 99))), wants, n_classes)
+    np.testing.assert_array_equal(holds.sum(axis=1), wants)
+    assert np.ptp(holds.sum(axis=0)) <= 1
+
+
+@pytest.mark.parametrize(("consecutive", "gamma"), [(False, 0.0), (False, 0.3), (True, 0.0)])
+def test_few_shot_on_the_papers_numbers(labelled, consecutive, gamma):
+    """One hundred clients, 60,000 images: 120 a class; 600 for a regular client, 240 for a few-shot one."""
+    f = partition.few_shot(*labelled(50_000, 10_000), 100, seed=0, gamma=gamma, consecutive=consecutive)
+    total = sum(np.asarray(s.size) for s in (f.train, f.val, f.test))
+    assert sorted(total.tolist()) == [240] * round(100 * gamma) + [600] * round(100 - 100 * gamma)
+    np.testing.assert_allclose(f.train.size / total, 0.6, atol=1e-6)
+    classes = sum(counts(s, 10) for s in (f.train, f.val, f.test))
+    assert set(np.unique(classes)) == {0, 120}
+    if consecutive:
+        np.testing.assert_array_equal(np.flatnonzero(classes[8]), [0, 1, 2, 8, 9])
+
+
+def test_few_shot_lowers_the_quota_to_the_rarest_class():
+    y = np.repeat(np.arange(10), 7000)[: 70_000 - 687]  # class 9 has 6,313 images, as MNIST's fives
+    pool = on_host(np.zeros((len(y), 1, 1, 1), np.uint8), y)
+    f = partition.few_shot(pool, on_host(pool.x[:0], pool.y[:0]), 100, seed=0)
+    assert int(f.train.size[0] + f.val.size[0] + f.test.size[0]) == 5 * 126
+
+
+def test_dirichlet_prior_on_the_papers_description(labelled):
+    """About four classes hold 70 % (the prior alone: 3.4, with 81 % in the top four), one or none missing."""
+    need, top, missing = [], [], []
+    for seed in range(3):
+        f = partition.dirichlet_prior(*labelled(50_000, 10_000), 100, seed=seed)
+        share = np.sort(sum(histograms(f)) / 600, axis=1)[:, ::-1]
+        need.append((np.cumsum(share, axis=1) < 0.7).sum(axis=1).mean() + 1)
+        top.append(share[:, :4].sum(axis=1).mean())
+        missing.append((share == 0).sum(axis=1).mean())
+    assert 3.1 < np.mean(need) < 4.0
+    assert 0.74 < np.mean(top) < 0.86
+    assert 0.2 < np.mean(missing) < 1.5
+    np.testing.assert_array_equal(f.train.size, 420)
+    np.testing.assert_array_equal(f.test.size, 180)
+
+
+def test_rotated_groups_turn_their_images_and_nothing_else(labelled):
+    train, test = labelled(400, 120)
+    f = partition.rotated_groups(train, test, 8, seed=0, examples=40)
+    both = np.concatenate([train.x, test.x])
+    for client, group in enumerate(np.asarray(f.group)):
+        for data, inside in ((f.train, range(400)), (f.test, range(400, 520))):
+            for row in np.asarray(data.index)[client, : data.size[client]]:
+                upright = np.rot90(np.asarray(data.pool.x)[row], -group)  # its number is in the corner again
+                number = int(upright[0, 0, 0]) * 256 + int(upright[0, 1, 0])
+                assert number in inside
+                np.testing.assert_array_equal(upright, both[number])
+    np.testing.assert_array_equal(f.train.size, 40)
+    assert counts(f.train, 10).min() >= 3  # all classes on every client
+
+
+def test_rotated_groups_resize(labelled):
+    f = partition.rotated_groups(*labelled(40, 20, side=28), 2, n_groups=2, side=32)
+    assert f.train.pool.x.shape[1:] == (32, 32, 1)
+
+
+@pytest.mark.parametrize(("beta", "examples"), [(0.5, 1500), (0.8, 1000), (0.5, None)])
+def test_dominant_label_on_the_papers_numbers(beta, examples):
+    """Twenty clients in four groups on 50,000 images."""
+    y = np.repeat(np.arange(10), 5000)
+    train = on_host(np.zeros((50_000, 1, 1, 1), np.uint8), y)
+    test = on_host(train.x[:10_000], y[::5])
+    f = partition.dominant_label_groups(train, test, 20, beta=beta, examples=examples)
+    have = histograms(f)[0]
+    n = int(f.train.size[0])
+    assert n == (examples or 1502)  # 5 * 751 + 15 * 83 = 5,000 images of a dominant class, exactly its stock
+    dominant = have.argmax(axis=1)
+    assert len(set(dominant)) == 4
+    for group in range(4):
+        assert len(set(dominant[np.asarray(f.group) == group])) == 1
+    np.testing.assert_array_equal(have.max(axis=1), round(beta * n))
+    others = np.array([np.delete(row, label) for row, label in zip(have, dominant, strict=True)])
+    assert np.ptp(others, axis=1).max() <= 1
+
+
+def test_primary_secondary_on_the_papers_numbers(labelled):
+    f = partition.primary_secondary(*labelled(60_000, 10_000), 50, seed=0)
+    np.testing.assert_array_equal(f.train.size, 1200)
+    np.testing.assert_array_equal(f.test.size, 240)
+    share = np.sort(histograms(f)[0] / 1200, axis=1)[:, ::-1]
+    assert np.all((share[:, 0] >= 0.398) & (share[:, 0] <= 0.602))
+    assert np.all((share[:, 1] >= 0.198) & (share[:, 1] <= 0.402))
+    assert np.ptp(share[:, 2:], axis=1).max() <= 1 / 1200 + 1e-9
+
+
+def test_bands_of_heterogeneity_are_ordered(labelled):
+    data = labelled(5000, 1000)
+    spread = {}
+    for band in ("low", "mid", "high"):
+        spread[band] = [
+            mean_kld(histograms(partition.primary_secondary(*data, 20, seed=s, band=band))[0]) for s in (0, 1)
+        ]
+    for s in (0, 1):
+        assert spread["low"][s] < spread["mid"][s] < spread["high"][s]
+
+
+def test_mean_divergence_of_label_tables_is_as_measured():
+    rng = np.random.default_rng(0)
+    spread = [mean_kld(draw_shares(rng, 50, 10)) for _ in range(20)]
+    assert 1.5 < min(spread) < max(spread) < 2.1
+
+
+def test_symmetric_kld_agrees_with_scipy():
+    counts = np.random.default_rng(0).integers(0, 9, size=(5, 4)) + np.eye(5, 4, dtype=int)
+    p = counts / counts.sum(axis=1, keepdims=True) + 1e-4
+    expected = [[(stats.entropy(a, b) + stats.entropy(b, a)) / 2 for b in p] for a in p]  # entropy() renormalises
+    np.testing.assert_allclose(symmetric_kld(counts), expected, rtol=1e-6, atol=1e-12)
+
+
+def test_log_normal_sizes_have_their_sigma(labelled):
+    f = partition.log_normal(*labelled(200_000, 10, side=2), 1000, seed=0, sigma=0.8, min_size=2, public=False)
+    total = np.asarray(f.train.size) + np.asarray(f.test.size)
+    assert total.sum() == 200_000
+    assert total.min() >= 2
+    assert abs(np.log(total - 2 + 0.5).std() - 0.8) < 0.08  # spread of 1,000 draws, and rounding
+    equal = partition.log_normal(*labelled(1000), 10, sigma=0.0)
+    np.testing.assert_array_equal(np.asarray(equal.train.size) + np.asarray(equal.test.size), 100)
+
+
+def test_natural_clients_are_users(labelled):
+    train, test = labelled(100, 20)
+    rng = np.random.default_rng(0)
+    user = rng.choice(4, p=[0.5, 0.3, 0.17, 0.03], size=120)
+    size = np.bincount(user, minlength=4)
+    data = [with_users(p.x, p.y, u, ("a", "b", "c", "d")) for p, u in ((train, user[:100]), (test, user[100:]))]
+    f = partition.natural(*data, 0, min_size=10)
+    np.testing.assert_array_equal(np.asarray(f.train.size) + np.asarray(f.test.size), size[size >= 10])
+    x = np.asarray(f.train.pool.x)
+    mine = x[np.asarray(f.train.index)[1, : f.train.size[1]]]
+    number = mine[:, 0, 0, 0].astype(int) * 256 + mine[:, 0, 1, 0]
+    assert np.all(user[number] == np.flatnonzero(size >= 10)[1])
+    assert partition.natural(*data, 2, min_size=10).train.size.shape == (2,)
+
+
+def test_writers_styles_differ_more_between_groups_than_within():
+    """Every image is the same cross, so only the hand tells clients apart."""
+    x = np.zeros((1200, 12, 12, 1), np.uint8)
+    x[:, 5:7, 2:10], x[:, 2:8, 5:7] = 200, 200
+    data = on_host(x, np.arange(1200) % 10)
+    f = partition.writers(data, on_host(x[:0], data.y[:0]), 24, seed=0, n_groups=3, jitter=0.05)
+    hands = np.asarray(f.train.pool.x, np.float32)[np.asarray(f.train.index)[:, 0]].reshape(24, -1)
+    distance = np.linalg.norm(hands[:, None] - hands[None], axis=-1)
+    same = np.asarray(f.group)[:, None] == np.asarray(f.group)[None]
+    assert distance[same].mean() < 0.5 * distance[~same].mean()
