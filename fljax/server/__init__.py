@@ -1,1 +1,242 @@
-""""""
+"""What a server does: pure, jitted functions of fixed shape over the client axis, by the paper's term.
+
+Every name here is imported from `fljax.server`. Functions work under `jit`, `vmap` and `scan`; numbers (eps, heights,
+weights, masks) are traced, and whatever a mask leaves out never matters. A function without an example on this page has
+one in its own docstring. The examples share four clients with a model of two layers:
+
+  >>> import jax
+  >>> import jax.numpy as jnp
+  >>> from fljax.server import *
+  >>> jnp.set_printoptions(precision=2, suppress=True)
+  >>> key, label, size = jax.random.key(0), jnp.array([0, 0, 1, 1]), jnp.array([10, 10, 10, 30])
+  >>> x = jnp.array([[0.0, 1.0], [0.0, 2.0], [4.0, 1.0], [4.0, 3.0]])
+  >>> models = {"fc1": x, "fc2": jnp.array([[1.0], [1.0], [2.0], [4.0]])}
+  >>> centers = {"fc1": jnp.array([[0.0, 1.5], [2.0, 4.0]]), "fc2": jnp.array([[1.0], [3.0]])}
+  >>> layers = ("fc1", "fc2")
+
+**Distances and similarities**
+
+- Cosine similarity of models or updates (CFL, LayerCFL): `pairwise_cosine`
+- Euclidean distance of weights (AdaCFL, FedTSDP's second stage): `pairwise_l2`; its square: `pairwise_squared_l2`
+- Squared distance of clients to cluster models (FeSEM): `cross_squared_l2`
+- Model discrepancy, min-max scaled L1 (DC-PFL): `model_discrepancy`; of layers to their cluster's: `layer_discrepancy`
+- Jensen-Shannon divergence of outputs on public data (FedTSDP's first stage): `js_divergence`
+- Symmetric Kullback-Leibler divergence of label distributions: `label_kld`
+
+  >>> print(pairwise_cosine(x)[0])
+  [1.   1.   0.24 0.6 ]
+  >>> print(pairwise_l2(x)[0], pairwise_squared_l2(x)[0])
+  [0.   1.   4.   4.47] [ 0.  1. 16. 20.]
+  >>> print(cross_squared_l2(models, centers)[0])
+  [ 0.25 17.  ]
+  >>> print(model_discrepancy(models)[0])
+  [0.   0.17 0.89 0.67]
+  >>> print(layer_discrepancy(models, centers, label, layers))
+  [[0. 0.]
+   [1. 0.]]
+  >>> print(js_divergence(jax.nn.softmax(x)[:, None])[0])
+  [0.   0.02 0.28 0.11]
+  >>> print(label_kld(jnp.array([[5, 5], [9, 1]]))[0])
+  [0.   0.44]
+
+**Clustering**
+
+- DBSCAN (FedTSDP): `dbscan`; with its noise as clusters of one: `noise_to_singletons`
+- Agglomerative tree, dendrogram; UPGMA is "average" (DC-PFL): `linkage`; cut at a threshold: `cut`; at k: `cut_k`
+- Optimal bipartition of every cluster (CFL, LayerCFL): `best_bipartition`, `split`; all accepted: `bipartition`
+- k-means with k-means++ seeding (FeSEM's start): `kmeans`
+- Trimmed-mean and median k-means (Ghosh et al.): `robust_kmeans`
+- Clustering tendency, the Hopkins statistic (FedTSDP): `hopkins`
+- Labels numbered by their lowest-index member, so that they compare: `canonical`
+
+  >>> print(kmeans(key, x, 2).label)
+  [0 0 1 1]
+  >>> print(robust_kmeans(key, x, 2, center="median").label)
+  [0 0 1 1]
+  >>> print(hopkins(key, jnp.repeat(x, 2, axis=0), n_probes=2))
+  1.0
+
+**Assigning clients to clusters**
+
+- Lowest loss (IFCA, HypCluster, FedCPS): `lowest_loss`
+- Nearest center (FeSEM's E step): `nearest_center`
+- Importance weights (FedSoft): `example_shares`, `soft_weights`
+- Mixture weights by expectation maximisation (FedEM): `responsibilities`, `mixture_weights`
+- What a new cluster takes over from the old one (CFL): `inherit`
+
+  >>> print(lowest_loss(jnp.array([[0.5, 0.25], [0.125, 1.0]])))
+  [1 0]
+  >>> print(nearest_center(models, centers))
+  [0 0 1 1]
+  >>> share = example_shares(jnp.array([[[0.0, 1.0], [1.0, 0.0]], [[0.0, 1.0], [0.0, 1.0]]]), jnp.ones((2, 2)))
+  >>> print(soft_weights(share, jnp.array([20, 10])))
+  [[0.5 0.5]
+   [1.  0. ]]
+  >>> learner = responsibilities(jnp.array([[[0.0, 1.0]]]), jnp.array([[0.5, 0.5]]))
+  >>> print(mixture_weights(learner, jnp.ones((1, 1)), jnp.array([[0.5, 0.5]])))
+  [[0.73 0.27]]
+
+**Aggregation**
+
+- Weighted average (FedAvg): `weighted_mean`
+- Average per cluster (IFCA, FeSEM, CFL): `cluster_mean`
+- Any row-stochastic matrix (personalised, decentralised, attentive): `mix`; one per layer: `mix_layers`
+- Base and personal layers (FedPer), a fraction of one too (FedTSDP): `select_layers`, `shared_mask`, `shared_size`
+- Layers aggregated at their own intervals (DC-PFL): `due_layers`, `where_layers`
+- Matched averaging, neurons by the Hungarian method (FeSEM-MA): `matched_mean`, `matched_squared_l2`
+- One model's hidden units in another's order: `match`; in two steps: `match_units`, `permute_units`
+
+  >>> print(weighted_mean(models, size)["fc1"])
+  [2.67 2.17]
+  >>> print(cluster_mean(models, size, label, empty=centers)["fc2"])
+  [[1. ]
+   [3.5]]
+  >>> everyone, first = jnp.full((1, 4), 0.25), jnp.eye(4)[:1]
+  >>> print(mix(everyone, models)["fc2"], mix_layers({"fc1": everyone, "fc2": first}, models)["fc2"])
+  [[2.]] [[1.]]
+  >>> print(select_layers(layers, 1.0, models, jax.tree.map(jnp.zeros_like, models))["fc2"].ravel())
+  [0. 0. 0. 0.]
+  >>> print(shared_mask(layers, 1.0, centers), shared_size(layers, 1.0, centers))
+  {'fc1': Array(True, dtype=bool), 'fc2': Array(False, dtype=bool)} 4
+  >>> due = due_layers(jnp.int32(4), jnp.array([[1, 3], [1, 2]]))
+  >>> print(where_layers(layers, due[label], jax.tree.map(jnp.zeros_like, models), models)["fc2"].ravel())
+  [1. 1. 0. 0.]
+  >>> net = {"fc1": {"kernel": jnp.array([[[1.0, 2.0]], [[2.0, 1.0]]])}, "fc2": {"kernel": jnp.ones((2, 2, 1))}}
+  >>> start = jax.tree.map(lambda leaf: leaf[:1], net)
+  >>> print(matched_mean(net, size[:2], label[:2], start, layers)["fc1"]["kernel"])
+  [[[1. 2.]]]
+  >>> print(matched_squared_l2(net, start, layers).ravel())
+  [0. 0.]
+  >>> own, other = (jax.tree.map(lambda leaf: leaf[i], net) for i in (0, 1))
+  >>> print(match(other, own, layers)["fc1"]["kernel"], match_units(other, own, layers)[0])
+  [[1. 2.]] [1 0]
+  >>> print(permute_units(other, (jnp.array([1, 0]),), layers)["fc1"]["kernel"])
+  [[1. 2.]]
+
+**Aggregation that survives bad clients**
+
+- Coordinate-wise median and trimmed mean (Yin et al.): `coordinate_median`, `trimmed_mean`
+- Krum and multi-Krum (Blanchard et al.): `krum`, `multi_krum`; their scores: `krum_scores`
+- Geometric median (RFA): `geometric_median`
+- Norm clipping: `clip_norm`
+
+  >>> print(coordinate_median(x), trimmed_mean(x, 0.25))
+  [2.  1.5] [2.  1.5]
+  >>> print(krum(x, 1), multi_krum(x, 1, n_selected=2), krum_scores(x, 1))
+  [0. 1.] [0.  1.5] [1. 1. 4. 4.]
+  >>> print(geometric_median(jnp.array([[0.0], [1.0], [90.0]])))
+  [1.]
+  >>> print(clip_norm(x, 1.0)[1])
+  [0. 1.]
+
+**Agreement**
+
+- Adjusted Rand index, mutual information, purity: `adjusted_rand`, `normalized_mutual_info`, `purity`
+- Number of clusters: `n_clusters`; clients that changed theirs, up to renaming: `churn`; by name: `raw_churn`
+- Separation gap of similarities (LayerCFL's Gap 1): `separation_gap`; of distances (Gap 2): `distance_gap`
+- Silhouette: `silhouette`; do two measures see the same structure: `pairwise_correlation`
+"""
+
+from fljax.server.aggregate import cluster_mean, mix, mix_layers, weighted_mean
+from fljax.server.agreement import adjusted_rand, churn, n_clusters, normalized_mutual_info, purity, raw_churn
+from fljax.server.assign import (
+    example_shares,
+    lowest_loss,
+    mixture_weights,
+    nearest_center,
+    responsibilities,
+    soft_weights,
+)
+from fljax.server.bipartition import Bipartition, best_bipartition, bipartition, split
+from fljax.server.dbscan import dbscan
+from fljax.server.distance import (
+    cross_squared_l2,
+    js_divergence,
+    label_kld,
+    layer_discrepancy,
+    model_discrepancy,
+    pairwise_cosine,
+    pairwise_l2,
+    pairwise_squared_l2,
+)
+from fljax.server.hopkins import hopkins
+from fljax.server.inherit import inherit
+from fljax.server.kmeans import KMeans, kmeans
+from fljax.server.labels import canonical, noise_to_singletons
+from fljax.server.layers import due_layers, select_layers, shared_mask, shared_size, where_layers
+from fljax.server.linkage import cut, cut_k, linkage
+from fljax.server.matching import match, match_units, matched_mean, matched_squared_l2, permute_units
+from fljax.server.robust import (
+    clip_norm,
+    coordinate_median,
+    geometric_median,
+    krum,
+    krum_scores,
+    multi_krum,
+    trimmed_mean,
+)
+from fljax.server.robust_kmeans import robust_kmeans
+from fljax.server.separation import distance_gap, pairwise_correlation, separation_gap, silhouette
+
+__all__ = [
+    "Bipartition",
+    "KMeans",
+    "adjusted_rand",
+    "best_bipartition",
+    "bipartition",
+    "canonical",
+    "churn",
+    "clip_norm",
+    "cluster_mean",
+    "coordinate_median",
+    "cross_squared_l2",
+    "cut",
+    "cut_k",
+    "dbscan",
+    "distance_gap",
+    "due_layers",
+    "example_shares",
+    "geometric_median",
+    "hopkins",
+    "inherit",
+    "js_divergence",
+    "kmeans",
+    "krum",
+    "krum_scores",
+    "label_kld",
+    "layer_discrepancy",
+    "linkage",
+    "lowest_loss",
+    "match",
+    "match_units",
+    "matched_mean",
+    "matched_squared_l2",
+    "mix",
+    "mix_layers",
+    "mixture_weights",
+    "model_discrepancy",
+    "multi_krum",
+    "n_clusters",
+    "nearest_center",
+    "noise_to_singletons",
+    "normalized_mutual_info",
+    "pairwise_correlation",
+    "pairwise_cosine",
+    "pairwise_l2",
+    "pairwise_squared_l2",
+    "permute_units",
+    "purity",
+    "raw_churn",
+    "responsibilities",
+    "robust_kmeans",
+    "select_layers",
+    "separation_gap",
+    "shared_mask",
+    "shared_size",
+    "silhouette",
+    "soft_weights",
+    "split",
+    "trimmed_mean",
+    "weighted_mean",
+    "where_layers",
+]
