@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from fljax.algorithms.fedavg import FedAvgHyper, fedavg
+from fljax.algorithms.fedcps import FedCPSHyper, fedcps
 from fljax.algorithms.fedprox import FedProxHyper, fedprox
 from fljax.algorithms.fedsgd import FedSGDHyper, fedsgd
 from fljax.algorithms.fesem import FeSEMHyper, fesem
@@ -45,6 +46,7 @@ ALGORITHMS: dict[str, Method] = {
         Method(fedprox, FedProxHyper, "Li et al., MLSys 2020", "https://arxiv.org/abs/1812.06127"),
         Method(ifca, IFCAHyper, "Ghosh et al., NeurIPS 2020", "https://arxiv.org/abs/2006.04088"),
         Method(fesem, FeSEMHyper, "Long et al., World Wide Web Journal 2023", "https://arxiv.org/abs/2005.01026"),
+        Method(fedcps, FedCPSHyper, "Yang et al., Computers, Materials & Continua 2025"),
     )
 }
 """Name -> method: baselines first, then by kind."""

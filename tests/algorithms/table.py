@@ -3,11 +3,17 @@
 from collections.abc import Callable
 from typing import NamedTuple
 
+from fljax.algorithms.ditto import DittoHyper, ditto
 from fljax.algorithms.fedavg import FedAvgHyper, fedavg
+from fljax.algorithms.fedbabu import FedBABUHyper, fedbabu
+from fljax.algorithms.fedcps import FedCPSHyper, fedcps
+from fljax.algorithms.fedper import FedPerHyper, fedper
 from fljax.algorithms.fedprox import FedProxHyper, fedprox
+from fljax.algorithms.fedrep import FedRepHyper, fedrep
 from fljax.algorithms.fedsgd import FedSGDHyper, fedsgd
 from fljax.algorithms.fesem import FeSEMHyper, fesem
 from fljax.algorithms.ifca import IFCAHyper, ifca
+from fljax.algorithms.lg_fedavg import LGFedAvgHyper, lg_fedavg
 from fljax.algorithms.standalone import StandaloneHyper, standalone
 from fljax.types import Algorithm, Model, Work
 
@@ -19,6 +25,10 @@ class Case(NamedTuple):
     hyper: NamedTuple
     uplink: Callable[[int], float]
     downlink: Callable[[int], float]
+
+
+LAST_LAYER = 6 * 4 + 4
+"""Parameters of the last layer of the model in `tests/algorithms/conftest.py`."""
 
 
 def one_epoch(work: Work) -> Work:
@@ -43,5 +53,25 @@ CASES = {
         FeSEMHyper(0.1, momentum=0.5),
         lambda p: p,
         lambda p: p,
+    ),
+    # 4 x 4 - 6 - 4: one base layer and one of the cluster, or all of the cluster and the client.
+    "fedcps": Case(fedcps, FedCPSHyper(0.1), lambda p: p + 2, lambda p: 102 + 2 * (28 + 1)),
+    "fedcps-personal": Case(
+        lambda m, w: fedcps(m, w, 3, sharing="personal_layers", lambda_mode="n_only", deployed="fresh"),
+        FedCPSHyper(0.1, 0.3, max_norm=5.0),
+        lambda p: 102 + 1,
+        lambda p: 3 * 102,
+    ),
+    "ditto": Case(lambda m, w: ditto(m, w, personal_epochs=1), DittoHyper(0.1, 0.5), lambda p: p, lambda p: p),
+    "fedper": Case(fedper, FedPerHyper(0.1), lambda p: p - LAST_LAYER, lambda p: p - LAST_LAYER),
+    "fedper-all-personal": Case(
+        lambda m, w: fedper(m, w, n_personal=2), FedPerHyper(0.1, 0.9, 0.5), lambda p: 0, lambda p: 0
+    ),
+    "fedrep": Case(
+        lambda m, w: fedrep(m, w, ft_epochs=1), FedRepHyper(0.1), lambda p: p - LAST_LAYER, lambda p: p - LAST_LAYER
+    ),
+    "lg_fedavg": Case(lg_fedavg, LGFedAvgHyper(0.1), lambda p: LAST_LAYER, lambda p: LAST_LAYER),
+    "fedbabu": Case(
+        lambda m, w: fedbabu(m, w, ft_epochs=1), FedBABUHyper(0.1), lambda p: p - LAST_LAYER, lambda p: p - LAST_LAYER
     ),
 }

@@ -1,0 +1,62 @@
+"""Which layers are shared with whom: a model's layers cut into roles, and models put together layer by layer."""
+
+from typing import NamedTuple
+
+from fljax import tree
+from fljax.types import Params
+
+SHARING = ("shared_base", "personal_layers", "none")
+
+
+class Roles(NamedTuple):
+    """Layer names by who shares them, in forward order."""
+
+    base: tuple[str, ...]  # shared by everyone
+    middle: tuple[str, ...]  # shared inside a cluster
+    personal: tuple[str, ...]  # a client's own, never sent
+
+
+def layer_roles(layers: tuple[str, ...], sharing: str, n_middle: int | None, n_personal: int | None) -> Roles:
+    """The last ``n_personal`` layers are personal, the ``n_middle`` before them are the cluster's, the rest is base.
+
+    Args:
+        layers: of the model, in forward order.
+        sharing: "shared_base": no personal layers, 2 middle ones unless given (1 where only 2 layers are);
+            "personal_layers": 1 of each unless given; "none": all layers are the cluster's.
+        n_middle: None: as ``sharing`` says.
+        n_personal: None: as ``sharing`` says.
+
+    Raises:
+        ValueError: ``sharing`` is unknown, a number is negative, or they do not fit the network.
+    """
+    if sharing not in SHARING:
+        raise ValueError(f"sharing={sharing!r} is unknown; choose one of {', '.join(map(repr, SHARING))}")
+    n_layers = len(layers)
+    middle, personal = {"shared_base": (min(2, n_layers - 1), 0), "personal_layers": (1, 1), "none": (n_layers, 0)}[
+        sharing
+    ]
+    middle, personal = middle if n_middle is None else n_middle, personal if n_personal is None else n_personal
+    n_base = n_layers - middle - personal
+    if min(middle, personal, n_base) < 0:
+        raise ValueError(f"n_middle={middle} and n_personal={personal} do not fit a network of {n_layers} layers")
+    return Roles(layers[:n_base], layers[n_base : n_base + middle], layers[n_base + middle :])
+
+
+def replace(params: Params, layers: tuple[str, ...], source: Params) -> Params:
+    """``params`` with the named layers, and their running statistics, taken from ``source``.
+
+    Works on one model and on stacked ones; nothing is computed, so NaN in what is not taken never matters.
+    """
+    trainable, statistics = tree.split_statistics(params)
+    other, other_statistics = tree.split_statistics(source)
+    taken = {name: other[name] if name in layers else leaf for name, leaf in trainable.items()}
+    moved = {
+        collection: {name: other_statistics[collection][name] if name in layers else leaf for name, leaf in of.items()}
+        for collection, of in statistics.items()
+    }
+    return tree.join_statistics(taken, moved)
+
+
+def n_floats(params: Params, layers: tuple[str, ...]) -> int:
+    """Trainable scalars of the named layers of one model: what it costs to send them."""
+    return tree.size(tree.select(params, layers))

@@ -1,0 +1,294 @@
+"""FedCPS: its limit laws, its layers' roles, the strength of the pull, and who is sent which models."""
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from fljax import tree
+from fljax.algorithms.fedavg import FedAvgHyper, fedavg
+from fljax.algorithms.fedcps import FedCPSClient, FedCPSHyper, FedCPSServer, fedcps
+from fljax.algorithms.fedprox import FedProxHyper, fedprox
+from fljax.algorithms.ifca import IFCAHyper, ifca
+from fljax.algorithms.layerwise import layer_roles, n_floats, replace
+from fljax.algorithms.pull import Spread, adaptive_pull, no_spread, pulled, update_spread
+from fljax.client import cross_entropy, train_clients
+from fljax.client.sample import fresh_examples
+from fljax.client.spread import gradient_variance
+from fljax.data.synthetic import linear_groups
+from fljax.models import mlp
+from fljax.run.participation import sample_cohort
+from fljax.run.simulate import as_traced, simulate, split_key
+from fljax.types import State, Work
+from tests import oracle
+
+ROUNDS = 4
+
+
+@pytest.fixture(scope="module")
+def deep():
+    """Four layers: base, middle and personal ones all exist."""
+    return mlp(input_shape=(4, 4, 1), hidden=(6, 6, 6), n_classes=4)
+
+
+def from_start(algorithm, server):
+    return algorithm._replace(init=lambda *arguments: algorithm.init(*arguments)._replace(server=server))
+
+
+def first_models(algorithm, hyper, federation, key):
+    return algorithm.init(split_key(key).init, as_traced(hyper), federation.train).server.theta
+
+
+@pytest.mark.parametrize("mu", [0.0, 0.5])
+def test_one_cluster_of_fixed_strength_is_uniform_fedprox(key, model, work, federation, mu):
+    algorithm, hyper = fedcps(model, work, 1, lambda_mode="fixed"), FedCPSHyper(0.1, mu)
+    start = tree.take(first_models(algorithm, hyper, federation, key), 0)
+    ours = simulate(algorithm, hyper, federation, key, ROUNDS, participation=0.5)[0].server.theta
+    prox = from_start(fedprox(model, work, weighting="uniform"), start)
+    theirs = simulate(prox, FedProxHyper(0.1, mu), federation, key, ROUNDS, participation=0.5)[0].server
+    chex.assert_trees_all_close(tree.take(ours, 0), theirs, rtol=1e-5, atol=1e-6)
+
+
+def test_one_cluster_without_pull_is_uniform_fedavg(key, model, work, federation):
+    algorithm, hyper = fedcps(model, work, 1, lambda_mode="fixed"), FedCPSHyper(0.1, 0.0)
+    average = from_start(
+        fedavg(model, work, weighting="uniform"), tree.take(first_models(algorithm, hyper, federation, key), 0)
+    )
+    ours = simulate(algorithm, hyper, federation, key, ROUNDS)[0].server.theta
+    theirs = simulate(average, FedAvgHyper(0.1), federation, key, ROUNDS)[0].server
+    chex.assert_trees_all_close(tree.take(ours, 0), theirs, rtol=1e-5, atol=1e-6)
+
+
+def test_without_pull_and_sharing_it_is_ifca(key, model, work, federation):
+    algorithm = fedcps(model, work, 3, sharing="none", lambda_mode="fixed", identity_examples=None)
+    hyper = FedCPSHyper(0.1, 0.0, n_stable=jnp.inf)
+    start = first_models(algorithm, hyper, federation, key)
+    ours, metrics = simulate(algorithm, hyper, federation, key, ROUNDS, participation=0.5)
+    theirs, expected = simulate(
+        from_start(ifca(model, work, 3), start), IFCAHyper(0.1), federation, key, ROUNDS, participation=0.5
+    )
+    chex.assert_trees_all_close(ours.server.theta, theirs.server, rtol=1e-5, atol=1e-6)
+    np.testing.assert_array_equal(metrics["label"], expected["label"])
+    np.testing.assert_array_equal(metrics["uplink"], expected["uplink"])
+    np.testing.assert_array_equal(metrics["downlink"], np.tile(expected["downlink"][:, None], 4))
+
+
+def test_roles_cut_the_layers_in_order(deep):
+    assert layer_roles(deep.layers, "shared_base", None, None) == (("fc1", "fc2"), ("fc3", "fc4"), ())
+    assert layer_roles(deep.layers, "personal_layers", None, None) == (("fc1", "fc2"), ("fc3",), ("fc4",))
+    assert layer_roles(deep.layers, "none", None, None) == ((), deep.layers, ())
+    assert layer_roles(deep.layers, "personal_layers", 0, 2) == (("fc1", "fc2"), (), ("fc3", "fc4"))
+
+
+def test_replace_moves_running_statistics_with_their_layer():
+    def params(value):
+        return {"a": jnp.full(2, value), "b": jnp.full(2, value), "batch_stats": {"b": jnp.full(1, value)}}
+
+    mixed = replace(params(1.0), ("b",), params(jnp.nan))
+    np.testing.assert_array_equal(mixed["a"], 1)
+    assert np.isnan(mixed["b"]).all()
+    assert np.isnan(mixed["batch_stats"]["b"]).all()
+    chex.assert_trees_all_equal(replace(params(1.0), (), params(jnp.nan)), params(1.0))
+
+
+def test_base_layers_are_the_same_in_every_cluster(key, deep, work, federation):
+    theta = simulate(fedcps(deep, work, 3), FedCPSHyper(0.1), federation, key, 3, participation=0.5)[0].server.theta
+    for name in ("fc1", "fc2"):
+        np.testing.assert_array_equal(theta[name]["kernel"][0], theta[name]["kernel"][2])
+    assert not np.allclose(theta["fc3"]["kernel"][0], theta["fc3"]["kernel"][2])
+
+
+def test_a_cluster_without_participants_keeps_its_own_layers(key, deep, work, federation):
+    algorithm, hyper = fedcps(deep, work, 2, identity_examples=None), as_traced(FedCPSHyper(0.1))
+    state = algorithm.init(key, hyper, federation.train)
+    # A cluster whose output layer shouts wrong answers is nobody's choice.
+    theta = state.server.theta | {"fc4": {"kernel": state.server.theta["fc4"]["kernel"].at[1].mul(1e3)}}
+    theta["fc4"]["bias"] = state.server.theta["fc4"]["bias"].at[1].set(jnp.asarray([0.0, 1e4, -1e4, 0.0]))
+    state = state._replace(server=state.server._replace(theta=theta))
+    new, metrics = algorithm.round(key, hyper, state, sample_cohort(key, jnp.int32(0), federation, 8, None))
+    np.testing.assert_array_equal(metrics["label"], 0)
+    for name in ("fc3", "fc4"):
+        chex.assert_trees_all_equal(tree.take(new.server.theta[name], 1), tree.take(theta[name], 1))
+    chex.assert_trees_all_equal(tree.take(new.server.theta["fc1"], 1), tree.take(new.server.theta["fc1"], 0))
+    assert not np.allclose(new.server.theta["fc1"]["kernel"][1], theta["fc1"]["kernel"][1])
+
+
+def test_relabelling_the_clusters_relabels_the_results(key, model, work, federation):
+    algorithm, hyper = fedcps(model, work, 3, identity_examples=None), as_traced(FedCPSHyper(0.1))
+    state, order = algorithm.init(key, hyper, federation.train), jnp.asarray([2, 0, 1])
+    cohort = sample_cohort(key, jnp.int32(0), federation, 8, None)
+    renamed = state._replace(server=state.server._replace(theta=tree.take(state.server.theta, order)))
+    new, metrics = algorithm.round(key, hyper, state, cohort)
+    other, relabelled = algorithm.round(key, hyper, renamed, cohort)
+    np.testing.assert_array_equal(order[relabelled["label"]], metrics["label"])
+    chex.assert_trees_all_close(other.server.theta, tree.take(new.server.theta, order), rtol=1e-6, atol=1e-7)
+    chex.assert_trees_all_close(other.clients.model, new.clients.model, rtol=1e-6, atol=1e-7)
+
+
+def test_personal_layers_stay_with_their_client(key, deep, work, federation):
+    algorithm = fedcps(deep, work, 2, sharing="personal_layers")
+    one, _ = simulate(algorithm, FedCPSHyper(0.1), federation, key, 1)
+    two, _ = simulate(algorithm, FedCPSHyper(0.1), federation, key, 2)
+    server = one.server.theta["fc4"]["kernel"]
+    np.testing.assert_array_equal(server, two.server.theta["fc4"]["kernel"])
+    own = one.clients.model["fc4"]["kernel"]
+    assert not np.allclose(own[0], own[1])
+    # In the second round training starts from the client's own top: with no learning rate it comes back as it was.
+    still, _ = simulate_from(algorithm, FedCPSHyper(0.0), federation, key, one)
+    np.testing.assert_array_equal(still.clients.model["fc4"]["kernel"], own)
+    np.testing.assert_array_equal(still.clients.model["fc1"]["kernel"][0], one.server.theta["fc1"]["kernel"][0])
+
+
+def simulate_from(algorithm, hyper, federation, key, state):
+    cohort = sample_cohort(key, jnp.int32(1), federation, 8, None)
+    return jax.jit(algorithm.round)(key, as_traced(hyper), state, cohort)
+
+
+def test_a_pull_of_one_step_lands_on_the_anchor_where_layers_are_sent(key, model, federation):
+    """eta lambda = 1 and no gradient: w = theta on the layers that are sent, the others stay."""
+
+    def flat(params, batch, key):
+        return 0.0 * tree.squared_norm(params), params
+
+    start, anchor = (jax.vmap(model.init)(jax.random.split(jax.random.key(i), 8)) for i in (1, 2))
+    keys, loss = jax.random.split(key, 8), pulled(flat, ("fc1",))
+    done = train_clients(
+        keys, start, federation.train, loss, optax.sgd(0.5), Work(1, 64), tree.own(anchor), jnp.full(8, 2.0)
+    )
+    chex.assert_trees_all_close(done.params["fc1"], anchor["fc1"], rtol=1e-6, atol=1e-7)
+    chex.assert_trees_all_equal(done.params["fc2"], start["fc2"])
+
+
+def test_lambda_is_clipped_at_one_step(key, model, work, federation):
+    metrics = simulate(fedcps(model, work, 1, lambda_mode="fixed"), FedCPSHyper(0.1, 1e3), federation, key, 2)[1]
+    np.testing.assert_allclose(metrics["lambda"], 10.0, rtol=1e-6)
+    assert np.isfinite(metrics["loss"]).all()
+
+
+def test_less_data_means_a_larger_lambda(key, model, work, federation):
+    size = np.asarray(federation.train.size)
+    hyper = FedCPSHyper(0.01, 0.1)
+    metrics = simulate(fedcps(model, work, 1, lambda_mode="n_only"), hyper, federation, key, 1)[1]
+    np.testing.assert_allclose(metrics["lambda"][0], 0.1 * (size.mean() / size) ** 2, rtol=1e-5)
+    sigma2, tau2 = jnp.full(8, 2e-4), jnp.full(8, 1e-3)
+    pull = adaptive_pull(sigma2, tau2, jnp.asarray(size / size.mean(), jnp.float32))
+    np.testing.assert_allclose(pull, 0.2 * (size.mean() / size) ** 2, rtol=1e-5)
+
+
+def test_nobody_is_pulled_before_the_first_measurement():
+    np.testing.assert_array_equal(adaptive_pull(jnp.ones(2), no_spread(1).tau2[jnp.zeros(2, int)], jnp.ones(2)), 0)
+
+
+def test_the_spread_is_a_running_mean_with_a_floor():
+    drift, label = jnp.asarray([1.0, 3.0, jnp.nan, 100.0]), jnp.asarray([0, 0, 0, 1])
+    spread = update_spread(no_spread(3), drift, jnp.asarray([1.0, 1.0, 1.0, 0.0]), label, 0.9)
+    np.testing.assert_allclose(spread.tau2, [2, 0, 0])  # NaN and weight 0 do not count; an empty cluster is unmeasured
+    spread = update_spread(spread, jnp.asarray([12.0, 12.0, 0.0, 5.0]), jnp.asarray([1.0, 1, 0, 1]), label, 0.9)
+    np.testing.assert_allclose(spread.tau2, [0.9 * 2 + 0.1 * 12, 5, 0], rtol=1e-6)
+    for _ in range(60):
+        spread = update_spread(spread, jnp.zeros(4), jnp.ones(4), label, 0.9)
+    np.testing.assert_allclose(spread, Spread(jnp.asarray([0.2, 0.5, 0]), jnp.asarray([2.0, 5, 0])), rtol=1e-6)
+
+
+def test_gradient_variance_equals_numpy(key, model, federation):
+    data, size = federation.train, int(federation.train.size[0])
+    keys = jax.random.split(key, 8)
+    params = model.init(key)
+    ours = gradient_variance(keys, tree.everyone(params, 8), data, cross_entropy(model), 8)
+    rows = fresh_examples(jax.vmap(lambda k: jax.random.split(k)[0])(keys), data, data.index.shape[1]).index[0][:size]
+    x, y = np.asarray(data.pool.x, np.float64)[rows], np.asarray(data.pool.y)[rows]
+    weights = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), params)
+    gradients = [oracle.gradient(weights, x[i : i + 8], y[i : i + 8]) for i in range(0, size, 8)]
+    flat = np.stack([np.concatenate([leaf.ravel() for leaf in jax.tree.leaves(g)]) for g in gradients])
+    np.testing.assert_allclose(ours[0], np.square(flat - flat.mean(axis=0)).sum() / flat.size, rtol=1e-4)
+    one_batch = gradient_variance(keys, tree.everyone(params, 8), data, cross_entropy(model), 64)
+    np.testing.assert_array_equal(one_batch, 0)
+
+
+def test_fresh_examples_are_the_clients_own_without_repetition(key, federation):
+    data = federation.train
+    some = fresh_examples(jax.random.split(key, 8), data, 10)
+    for i in range(8):
+        n, own = int(some.size[i]), set(np.asarray(data.index[i, : int(data.size[i])]).tolist())
+        drawn = np.asarray(some.index[i, :n]).tolist()
+        assert n == min(10, int(data.size[i]))
+        assert len(set(drawn)) == n
+        assert set(drawn) <= own
+
+
+def test_models_are_no_longer_broadcast_once_identities_are_stable(key, model, work, federation):
+    hyper = FedCPSHyper(0.1, 0.0, n_stable=2.0, n_reopen=4.0)
+    algorithm = fedcps(model, work, 2, lambda_mode="fixed", identity_examples=None)
+    state, metrics = simulate(algorithm, hyper, federation, key, 12)
+    assert int(metrics["n_changed"].sum()) == 0  # the premise: these groups are told apart in the first round
+    one = tree.take(state.server.theta, 0)
+    base, middle = n_floats(one, ("fc1",)), n_floats(one, ("fc2",))
+    is_open = metrics["downlink"][:, 0] == base + 2 * middle
+    np.testing.assert_array_equal(metrics["downlink"][~is_open], base + middle)
+    # The first observation changes nothing; two quiet rounds close; of every four rounds the last is open again.
+    np.testing.assert_array_equal(is_open, [1, 1, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0])
+
+
+def test_a_client_that_never_took_part_is_sent_every_model(key, model, work, federation):
+    algorithm, hyper = fedcps(model, work, 2), as_traced(FedCPSHyper(0.1))
+    state = algorithm.init(key, hyper, federation.train)
+    server = state.server._replace(quiet=jnp.int32(7))
+    label = jnp.asarray([0, 1, -1, 0, 0, 0, 0, -1])
+    clients = FedCPSClient(state.clients.model, label)
+    cohort = sample_cohort(key, jnp.int32(0), federation, 8, None)
+    new, metrics = algorithm.round(key, hyper, State(server, clients), cohort)
+    known = np.asarray(label) >= 0
+    np.testing.assert_array_equal(metrics["label"][known], label[known])
+    assert metrics["downlink"][2] > metrics["downlink"][0]
+    assert isinstance(new.server, FedCPSServer)
+
+
+def test_fresh_deployment_trains_everyone_from_the_present_models(key, model, work, federation):
+    hyper = FedCPSHyper(0.1, 0.1)
+
+    def run(deployed):
+        return simulate(
+            fedcps(model, work, 2, lambda_mode="fixed", deployed=deployed),
+            hyper,
+            federation,
+            key,
+            6,
+            participation=0.25,
+        )[1]
+
+    own, fresh, cluster = (float(run(deployed)["accuracy_macro"][-1]) for deployed in ("own", "fresh", "cluster"))
+    assert fresh > own + 0.1  # after six rounds of two clients, some of eight have never trained
+    assert fresh >= cluster
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sharing", ["shared_base", "personal_layers", "none"])
+def test_hidden_groups_are_found_and_fedavg_is_beaten(model, sharing):
+    work = Work(3, 16)
+    for seed in range(3):
+        federation = linear_groups(12, 2, examples=60, seed=seed)
+        metrics = simulate(
+            fedcps(model, work, sharing=sharing), FedCPSHyper(0.2), federation, jax.random.key(seed), 12
+        )[1]
+        baseline = simulate(fedavg(model, work), FedAvgHyper(0.2), federation, jax.random.key(seed), 12)[1]
+        assert metrics["accuracy_macro"][-1] > baseline["accuracy_macro"][-1] + 0.3
+        # These groups disagree about labels only, which personal output layers take up by themselves.
+        assert metrics["ari"][-1] == 1.0 or sharing == "personal_layers"
+
+
+@pytest.mark.parametrize(
+    ("options", "word"),
+    [
+        ({"sharing": "some"}, "shared_base"),
+        ({"lambda_mode": "auto"}, "n_only"),
+        ({"deployed": "best"}, "fresh"),
+        ({"identity_examples": 0}, "identity_examples=0"),
+        ({"n_clusters": 0}, "n_clusters=0"),
+        ({"n_middle": 3}, "n_middle=3"),
+    ],
+)
+def test_bad_options_are_refused_in_one_line(model, work, options, word):
+    with pytest.raises(ValueError, match=word):
+        fedcps(model, work, **options)
