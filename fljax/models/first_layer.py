@@ -58,7 +58,7 @@ def _backward(window: Window, residuals: tuple, g: Array) -> tuple[Array, Array,
     spread = jnp.concatenate([jnp.where(winner == i, flat, zero) for i in range(4)], axis=-1)
     blocks = lax.dot_general(columns, spread, (((0,), (0,)), ((), ())))
     blocks = blocks.reshape(kh + 1, kw + 1, channels, 4, features)
-    dkernel = sum(blocks[i : i + kh, j : j + kw, :, n] for n, (i, j) in enumerate(_CORNERS))
+    dkernel = sum((blocks[i : i + kh, j : j + kw, :, n] for n, (i, j) in enumerate(_CORNERS)), start=zero)
     # An input layer's own gradient is never used: XLA then drops all of this.
     dy = pool_gradient(winner.reshape(g.shape), g)
     dy = jnp.pad(dy, ((0, 0), (0, window.out[0] % 2), (0, window.out[1] % 2), (0, 0)))

@@ -1,9 +1,11 @@
 """From a flax.linen module to a `Model`: pure functions over one plain dict of parameters."""
 
+import math
 from collections.abc import Hashable
 from functools import cache
-from typing import cast
+from typing import Any, cast
 
+import jax
 import jax.numpy as jnp
 from flax import linen as nn
 from jax import Array
@@ -11,8 +13,12 @@ from jax import Array
 from fljax.tree import STATISTICS, join_statistics, split_statistics
 from fljax.types import Key, Model, Params
 
+_STD_OF_TRUNCATED_NORMAL = 0.87962566103423978  # of the standard normal cut at two standard deviations
 
-def from_linen(module: nn.Module, input_shape: tuple[int, ...], layers: tuple[str, ...]) -> Model:
+
+def from_linen(
+    module: nn.Module, input_shape: tuple[int, ...], layers: tuple[str, ...], own_init: bool = False
+) -> Model:
     """A flax module as a `Model`.
 
     Args:
@@ -20,19 +26,23 @@ def from_linen(module: nn.Module, input_shape: tuple[int, ...], layers: tuple[st
             the collection ``"batch_stats"``, which travels in the parameters under that name.
         input_shape: shape of one example, without the batch axis.
         layers: the module's weighted top-level submodules in forward order.
+        own_init: True: every parameter is drawn by the module's own initializer. False: the leaves called "kernel"
+            are LeCun normal (flax's default: truncated, variance 1 / fan in), cut from a single draw, which compiles
+            in a fraction of the time; the others are still as the module makes them.
 
     Returns:
-        The model. ``init`` gives ``{layer: subtree}``, in training mode ``apply`` gives back the same parameters with
+        The model. ``init`` gives ``{layer: subtree}``; in training mode ``apply`` gives back the same parameters with
         updated running statistics. Equal arguments give the same object, so nothing compiles twice.
     """
-    return _adapt(cast(Hashable, module), input_shape, layers)
+    return _adapt(cast(Hashable, module), input_shape, layers, own_init)
 
 
 @cache
-def _adapt(module: nn.Module, input_shape: tuple[int, ...], layers: tuple[str, ...]) -> Model:
+def _adapt(module: nn.Module, input_shape: tuple[int, ...], layers: tuple[str, ...], own_init: bool) -> Model:
     def init(key: Key) -> Params:
         variables = module.init(key, jnp.zeros((1, *input_shape)), False)
-        return join_statistics(variables["params"], {k: v for k, v in variables.items() if k == STATISTICS})
+        trainable = variables["params"] if own_init else _with_kernels(key, variables["params"])
+        return join_statistics(trainable, {k: v for k, v in variables.items() if k == STATISTICS})
 
     def apply(params: Params, x: Array, key: Key | None) -> tuple[Array, Params]:
         trainable, statistics = split_statistics(params)
@@ -43,3 +53,21 @@ def _adapt(module: nn.Module, input_shape: tuple[int, ...], layers: tuple[str, .
         return cast(Array, logits), join_statistics(trainable, updated)
 
     return Model(init, apply, layers)
+
+
+def _with_kernels(key: Key, params: Params) -> Params:
+    """`params` with its kernels (..., fan in, fan out) drawn anew: LeCun normal, all from one vector of numbers."""
+    leaves, treedef = jax.tree_util.tree_flatten_with_path(params)
+    kernels = [_is_kernel(path) for path, _ in leaves]
+    sizes = [leaf.size if kernel else 0 for kernel, (_, leaf) in zip(kernels, leaves, strict=True)]
+    numbers = jax.random.truncated_normal(key, -2, 2, (sum(sizes),)) / _STD_OF_TRUNCATED_NORMAL
+    drawn, start = [], 0
+    for kernel, size, (_, leaf) in zip(kernels, sizes, leaves, strict=True):
+        scale = math.sqrt(1 / math.prod(leaf.shape[:-1])) if kernel else 0.0
+        drawn.append(scale * numbers[start : start + size].reshape(leaf.shape) if kernel else leaf)
+        start += size
+    return jax.tree.unflatten(treedef, drawn)
+
+
+def _is_kernel(path: tuple[Any, ...]) -> bool:
+    return jax.tree_util.keystr(path[-1:], simple=True) == "kernel"
