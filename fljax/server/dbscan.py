@@ -9,7 +9,11 @@ from fljax.server.labels import canonical, check_square, check_vector, everyone
 
 @jax.jit
 def dbscan(
-    distance: Array, eps: Array | float, min_samples: Array | int, where: Array | None = None, within: Array | None = None
+    distance: Array,
+    eps: Array | float,
+    min_samples: Array | int,
+    where: Array | None = None,
+    within: Array | None = None,
 ) -> Array:
     """Density-based clusters of clients.
 
