@@ -1,0 +1,44 @@
+"""Which public images a round looks at: a batch that was useful once is drawn more often (FedTSDP)."""
+
+import jax
+import jax.numpy as jnp
+from jax import Array, lax
+
+from fljax.types import Examples, Key
+
+SAMPLINGS = ("raw", "literal", "uniform")
+"""How weights grow; see `likelier`."""
+
+
+def known_images(public: Examples | None, n_public: int, batch: int) -> Examples:
+    """The first ``n_public`` of the server's images.
+
+    Raises:
+        ValueError: the federation has no public images, or fewer than a batch.
+    """
+    if public is None:
+        raise ValueError("public is None but fedtsdp compares clients on public data; give the federation some")
+    known = Examples(public.x[:n_public], public.y[:n_public])
+    if known.y.shape[0] < batch:
+        raise ValueError(f"public has {known.y.shape[0]} images; choose public_batch at most that, not {batch}")
+    return known
+
+
+def draw_batch(key: Key, q: Array, n_images: int, batch: int) -> Array:
+    """(batch,) distinct rows below ``n_images``, drawn one after another with probabilities ``q / sum(q)``."""
+    # The largest of log q + Gumbel noise are such a sample (Yellott 1977).
+    ticket = jnp.log(q) + jax.random.gumbel(key, q.shape)
+    return lax.top_k(ticket[:n_images], batch)[1]
+
+
+def likelier(q: Array, rows: Array, n_images: int, sampling: str) -> Array:
+    """Sampling weights after the batch ``rows`` has fired: ``q_b <- q_b + N / B``.
+
+    "raw" starts from 1 for each of the N images, so that the first batch of B that fires gets half the mass; "literal"
+    normalises before it adds, after which that batch has practically all of it; "uniform" changes nothing.
+    """
+    if sampling == "uniform":
+        return q
+    if sampling == "literal":
+        q = q / q[:n_images].sum()
+    return q.at[rows].add(n_images / rows.shape[0])

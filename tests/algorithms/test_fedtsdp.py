@@ -1,0 +1,243 @@
+"""FedTSDP: its limits, its two stages, and what it remembers from round to round."""
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from sklearn.cluster import DBSCAN
+
+from fljax import tree
+from fljax.algorithms.fedavg import FedAvgHyper, fedavg
+from fljax.algorithms.fedtsdp import FedTSDPHyper, everyones_cluster, fedtsdp, tendency
+from fljax.algorithms.public_batch import draw_batch, known_images, likelier
+from fljax.algorithms.standalone import StandaloneHyper, standalone
+from fljax.client.outputs import client_outputs
+from fljax.data.synthetic import linear_groups
+from fljax.run.simulate import run_round, simulate, split_key
+from fljax.server.distance import js_divergence
+from fljax.types import Assigned, Examples, Federation, State, Work
+
+WORK = Work(epochs=1, batch_size=16)
+BATCH = 20
+ALWAYS, NEVER = {"threshold": -1.0}, {"threshold": 1.0}
+
+
+def with_public(federation: Federation) -> Federation:
+    x = federation.train.pool.x[:40]
+    return federation._replace(public=Examples(x, jnp.full(x.shape[0], -1)))
+
+
+@pytest.fixture(scope="module")
+def groups() -> Federation:
+    return with_public(linear_groups(12, 3))
+
+
+def make(model, **options):
+    return fedtsdp(model, WORK, public_batch=BATCH, **options)
+
+
+def later(algorithm, hyper, federation, key, state, n_rounds):
+    """The state ``n_rounds`` rounds after ``state``, in the rounds of the same numbers as ``simulate``'s first."""
+    step = jax.jit(lambda s, r: run_round(algorithm, 12, hyper, federation, split_key(key), None, s, r)[0])
+    for round in range(n_rounds):
+        state = step(state, jnp.int32(round))
+    return state
+
+
+@pytest.mark.parametrize("psi", [0.5, 1.0])
+def test_when_the_test_never_fires_it_is_fedavg(key, model, groups, psi):
+    hyper = FedTSDPHyper(0.1, momentum=0.5, psi=psi, **NEVER)
+    server, metrics = simulate(make(model), hyper, groups, key, 5, participation=0.6)
+    averaged, expected = simulate(
+        fedavg(model, WORK), FedAvgHyper(0.1, momentum=0.5), groups, key, 5, participation=0.6
+    )
+    assert not metrics["fired"].any()
+    assert server.server.depth == 2
+    # A mean among twelve cluster slots is summed in another order than a mean alone: equal but for the last bit.
+    chex.assert_trees_all_close(tree.take(server.server.centers, 0), averaged.server, rtol=1e-6, atol=1e-7)
+    np.testing.assert_allclose(metrics["test_loss"], expected["test_loss"], rtol=1e-5)
+
+
+def test_with_psi_1_everything_stays_shared(key, model, groups):
+    state, metrics = simulate(make(model), FedTSDPHyper(0.1, psi=1.0, **ALWAYS), groups, key, 4)
+    assert metrics["fired"].all()
+    assert state.server.depth == 2
+    np.testing.assert_array_equal(metrics["downlink"], metrics["uplink"])
+
+
+def test_after_psi_0_has_fired_everyone_is_alone(key, model, groups):
+    hyper = FedTSDPHyper(0.1, psi=0.0, **ALWAYS)
+    first, _ = simulate(make(model), hyper, groups, key, 1)
+    assert first.server.depth == 0
+    continued = later(make(model), hyper, groups, key, first, 3)
+    alone = later(standalone(model, WORK), StandaloneHyper(0.1), groups, key, State((), first.clients), 3)
+    chex.assert_trees_all_close(continued.clients, alone.clients, rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize("stages", ["both", "outputs", "weights"])
+def test_infinite_radii_leave_one_cluster(key, model, groups, stages):
+    hyper = FedTSDPHyper(0.1, eps_outputs=jnp.inf, eps_weights=jnp.inf, **ALWAYS)
+    assert (simulate(make(model, stages=stages), hyper, groups, key, 3)[1]["n_clusters"] == 1).all()
+
+
+@pytest.mark.parametrize("stages", ["both", "outputs", "weights"])
+def test_radii_of_zero_leave_everyone_alone(key, model, groups, stages):
+    hyper = FedTSDPHyper(0.1, eps_outputs=0.0, eps_weights=0.0, **ALWAYS)
+    assert (simulate(make(model, stages=stages), hyper, groups, key, 3)[1]["n_clusters"] == 12).all()
+
+
+def test_identical_clients_are_one_cluster(key, model):
+    federation = with_public(linear_groups(6, 1))
+    same = federation.train._replace(index=jnp.tile(federation.train.index[:1], (6, 1)))
+    algorithm = fedtsdp(model, Work(1, 64), public_batch=BATCH)  # full batches: keys then decide nothing
+    hyper = FedTSDPHyper(0.1, eps_outputs=1e-6, eps_weights=1e-3, **ALWAYS)
+    metrics = simulate(algorithm, hyper, federation._replace(train=same), key, 3)[1]
+    assert (metrics["n_clusters"] == 1).all()
+    np.testing.assert_array_equal(metrics["hopkins"], 0.5)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_hidden_groups_are_found(seed, model):
+    federation, key = with_public(linear_groups(12, 3, seed=seed)), jax.random.key(seed)
+    metrics = simulate(make(model), FedTSDPHyper(0.3, threshold=0.6), federation, key, 20)[1]
+    averaged = simulate(fedavg(model, WORK), FedAvgHyper(0.3), federation, key, 20)[1]
+    assert metrics["ari"][-1] == 1.0
+    assert metrics["accuracy_macro"][-1] > averaged["accuracy_macro"][-1] + 0.3
+
+
+def test_clients_of_one_distribution_tend_to_cluster_less(model):
+    def statistic(n_groups, seed):
+        federation = with_public(linear_groups(12, n_groups, seed=seed))
+        return simulate(make(model), FedTSDPHyper(0.3, **NEVER), federation, jax.random.key(seed), 10)[1]["hopkins"]
+
+    for seed in range(3):
+        assert statistic(1, seed).mean() + 0.1 < statistic(3, seed).mean()
+
+
+@pytest.mark.parametrize("stages", ["both", "outputs", "weights"])
+def test_one_round_of_clustering_equals_scikit_learn(key, model, groups, stages):
+    hyper = FedTSDPHyper(0.3, eps_outputs=0.05, eps_weights=0.55, **ALWAYS)
+    algorithm = make(model, stages=stages, sampling="uniform")
+    state, metrics = simulate(algorithm, hyper, groups, key, 4)
+    key_batch, _ = jax.random.split(jax.random.fold_in(split_key(key).server, 3))
+    rows = draw_batch(key_batch, jnp.ones(10_000), 40, BATCH)
+    outputs = client_outputs(model, state.clients, groups.public, rows)
+    flat = np.asarray(tree.flatten(state.clients))
+    near = np.asarray(js_divergence(outputs))
+    far = np.sqrt(((flat[:, None] - flat[None]) ** 2).sum(-1))
+    clusters = np.zeros(12, int)
+    if stages != "weights":
+        clusters = alone(DBSCAN(eps=0.05, min_samples=2, metric="precomputed").fit(near).labels_)
+    if stages != "outputs":
+        far[clusters[:, None] != clusters[None]] = 1e6
+        clusters = alone(DBSCAN(eps=0.55, min_samples=2, metric="precomputed").fit(far).labels_)
+    assert 1 < len(set(clusters)) < 12
+    label = np.asarray(metrics["label"][-1])
+    np.testing.assert_array_equal(label[:, None] == label[None], clusters[:, None] == clusters[None])
+
+
+def alone(label):
+    return np.where(label < 0, label.max() + 1 + np.arange(len(label)), label)
+
+
+def test_centers_are_the_means_of_their_members(key, model):
+    federation = with_public(linear_groups(12, 3, ragged=0.5))
+    state, _ = simulate(make(model), FedTSDPHyper(0.3, **ALWAYS), federation, key, 4)
+    size, label = np.asarray(federation.train.size, float), np.asarray(state.server.label)
+    models, centers = (np.asarray(tree.flatten(t)) for t in (state.clients, state.server.centers))
+    for cluster in range(label.max() + 1):
+        mean = np.average(models[label == cluster], axis=0, weights=size[label == cluster])
+        np.testing.assert_allclose(centers[cluster], mean, rtol=1e-5, atol=1e-6)
+
+
+def test_clients_are_tested_with_what_they_would_train_from(key, model, groups):
+    algorithm, hyper = make(model), FedTSDPHyper(0.1, psi=0.75, **ALWAYS)  # 1.5 layers: the last bias is personal
+    state, metrics = simulate(algorithm, hyper, groups, key, 1)
+    deployed = algorithm.deploy(key, hyper, state, groups.train)
+    center, own = tree.take(state.server.centers, state.server.label), state.clients
+    chex.assert_trees_all_equal(deployed.params["fc1"], center["fc1"])
+    chex.assert_trees_all_equal(deployed.params["fc2"]["kernel"], center["fc2"]["kernel"])
+    chex.assert_trees_all_equal(deployed.params["fc2"]["bias"], own["fc2"]["bias"])
+    assert metrics["downlink"] == metrics["uplink"]  # everything was shared when the round began
+    still = hyper._replace(lr=0.0)
+    after, metrics = run_round(algorithm, 12, still, groups, split_key(key), None, state, jnp.int32(1))
+    chex.assert_trees_all_close(after.clients, deployed.params, rtol=1e-6)
+    assert metrics["downlink"] == metrics["uplink"] - 4
+
+
+def test_absent_clients_follow_their_former_co_members():
+    old = jnp.asarray([0, 0, 0, 1, 1, 2, 2, 0])
+    everyone = everyones_cluster(old, jnp.asarray([0, 1, 1, 0, -1]), jnp.asarray([0, 1, 2, 3, 4]))
+    # 4 does not count and follows 3; 5 and 6 have nobody left and stay together; 7 follows 1 and 2.
+    np.testing.assert_array_equal(everyone, [0, 1, 1, 0, 0, 2, 2, 1])
+
+
+def test_absent_clients_follow_the_lowest_of_equal_clusters():
+    everyone = everyones_cluster(jnp.zeros(5, jnp.int32), jnp.asarray([0, 1, 1, 0]), jnp.asarray([1, 2, 3, 4]))
+    np.testing.assert_array_equal(everyone, [0, 0, 1, 1, 0])
+
+
+def test_a_batch_has_distinct_images_and_likelier_ones_come_more_often(key):
+    q = jnp.ones(100).at[:10].set(20.0)
+    batches = np.asarray(jax.vmap(lambda k: draw_batch(k, q, 50, 10))(jax.random.split(key, 500)))
+    assert batches.max() < 50
+    assert all(len(set(batch)) == 10 for batch in batches.tolist())
+    # NumPy draws one after another without replacement, from the same probabilities.
+    rng, p = np.random.default_rng(0), np.asarray(q[:50]) / float(q[:50].sum())
+    expected = np.mean([(rng.choice(50, 10, replace=False, p=p) < 10).sum() for _ in range(500)])
+    assert abs((batches < 10).sum(axis=1).mean() - expected) < 0.25  # 5 standard errors
+
+
+def test_sampling_weights_by_hand():
+    q, rows = jnp.ones(6), jnp.asarray([1, 3])
+    np.testing.assert_allclose(likelier(q, rows, 4, "raw"), [1, 3, 1, 3, 1, 1])
+    np.testing.assert_allclose(likelier(q, rows, 4, "literal")[:4], [0.25, 2.25, 0.25, 2.25])
+    np.testing.assert_allclose(likelier(q, rows, 4, "uniform"), q)
+
+
+def test_weights_grow_only_when_the_test_fires(key, model, groups):
+    for condition, grown in ((NEVER, 0.0), (ALWAYS, 3 * 40.0)):
+        q = simulate(make(model), FedTSDPHyper(0.1, **condition), groups, key, 3)[0].server.q
+        np.testing.assert_allclose((q - 1).sum(), grown, rtol=1e-5)
+
+
+def test_clients_that_do_not_count_do_not_tend(key):
+    outputs = jax.random.uniform(key, (9, 4, 3))
+    counts = jnp.arange(9) < 6
+    clean, _ = tendency(key, outputs, counts, 3, 5)
+    dirty, spread = tendency(key, jnp.where(counts[:, None, None], outputs, jnp.nan), counts, 3, 5)
+    assert clean == dirty
+    assert spread > 0
+
+
+def test_outputs_equal_a_loop_over_clients(key, model):
+    models = jax.vmap(model.init)(jax.random.split(key, 3))
+    public = linear_groups(3, 1).train.pool
+    rows = jnp.asarray([4, 0, 9])
+    expected = [jax.nn.softmax(model.apply(tree.take(models, i), public.x[rows], None)[0]) for i in range(3)]
+    np.testing.assert_allclose(client_outputs(model, models, public, rows), jnp.stack(expected), rtol=1e-5)
+    twice = client_outputs(model, Assigned(models, jnp.asarray([2, 0, 2, 1])), public, rows)
+    np.testing.assert_allclose(twice, jnp.stack(expected)[jnp.asarray([2, 0, 2, 1])], rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"stages": "three"}, "stages='three'"),
+        ({"sampling": "always"}, "sampling='always'"),
+        ({"n_draws": 0}, "n_draws=0"),
+        ({"n_probes": 0}, "n_probes=0"),
+    ],
+)
+def test_unknown_options_are_named(model, options, text):
+    with pytest.raises(ValueError, match=text):
+        make(model, **options)
+
+
+def test_public_data_is_asked_for(groups):
+    with pytest.raises(ValueError, match="public is None"):
+        known_images(None, 10, 5)
+    with pytest.raises(ValueError, match="public has 40 images"):
+        known_images(groups.public, 100, 41)
+    assert known_images(groups.public, 30, 5).y.shape == (30,)
