@@ -12,17 +12,16 @@ the rounds. FedCR's code trains the head in the rounds, which makes its "FedBABU
 from functools import cache
 from typing import NamedTuple
 
-import jax.numpy as jnp
 from jax import Array
 
 from fljax import tree
 from fljax.algorithms.accounting import check_weighting, client_weight, traffic
 from fljax.algorithms.fedavg import deploy_shared
 from fljax.algorithms.partial import compose, last_layers, part_mean, split
+from fljax.algorithms.tuned import tuned
 from fljax.client import cross_entropy, local_optimizer, predictor, train_clients
-from fljax.client.finetune import fine_tune
 from fljax.client.freeze import frozen
-from fljax.types import Algorithm, Assigned, ClientData, Cohort, Key, Metrics, Model, State, Work
+from fljax.types import Algorithm, ClientData, Cohort, Key, Metrics, Model, State, Work
 
 
 class FedBABUHyper(NamedTuple):
@@ -52,8 +51,6 @@ def fedbabu(model: Model, work: Work, *, n_head: int = 1, ft_epochs: int = 5, we
         weighting: "uniform" or "size" (omega_i = n_i).
     """
     check_weighting(weighting)
-    if ft_epochs < 0:
-        raise ValueError(f"ft_epochs={ft_epochs} is negative; choose ft_epochs >= 0")
     head_layers = last_layers(model, n_head, "n_head")
 
     def init(key: Key, hyper: FedBABUHyper, data: ClientData) -> State:
@@ -71,13 +68,5 @@ def fedbabu(model: Model, work: Work, *, n_head: int = 1, ft_epochs: int = 5, we
         metrics = {"loss": trained.loss, "ok": trained.ok, **traffic(n_shared, n_shared)}
         return State(compose(body, head), ()), metrics
 
-    def deploy(key: Key, hyper: FedBABUHyper, state: State, data: ClientData) -> Assigned:
-        models = deploy_shared(key, hyper, state, data)
-        if not ft_epochs:
-            return models
-        lr = hyper.lr if hyper.ft_lr is None else hyper.ft_lr
-        optimizer = local_optimizer(hyper._replace(lr=lr, lr_decay=None), work, jnp.int32(0))
-        tuning = work._replace(epochs=ft_epochs)
-        return fine_tune(key, models, data, cross_entropy(model), optimizer, tuning)
-
+    deploy = tuned(deploy_shared, cross_entropy(model), work, ft_epochs)
     return Algorithm(init, round, deploy, predictor(model))

@@ -19,10 +19,10 @@ from jax import Array
 from fljax import tree
 from fljax.algorithms.accounting import check_weighting, client_weight, traffic
 from fljax.algorithms.partial import compose_rows, deploy_composed, last_layers, part_mean, split
+from fljax.algorithms.tuned import tuned
 from fljax.client import cross_entropy, local_optimizer, predictor, train_clients
-from fljax.client.finetune import fine_tune
 from fljax.client.freeze import frozen
-from fljax.types import Algorithm, Assigned, ClientData, Cohort, Key, Metrics, Model, Stacked, State, Trained, Work
+from fljax.types import Algorithm, ClientData, Cohort, Key, Metrics, Model, Stacked, State, Trained, Work
 
 HEAD_PHASE = 0x4EAD
 """Folded into a client's key for the batches of its head phase; those of the body phase are every method's."""
@@ -32,11 +32,13 @@ class FedRepHyper(NamedTuple):
     """Numbers of FedRep.
 
     lr: clients' learning rate in both phases, > 0. The official code has 0.01.
-    lr_decay: factor on it per round, in (0, 1]; None: constant. Fitting before the test does not decay.
+    ft_lr: clients' learning rate when they fit their heads before a test, > 0; None: `lr`, not decayed.
+    lr_decay: factor on `lr` per round, in (0, 1]; None: constant.
     momentum: of the clients' SGD, in [0, 1); None: none. The official code has 0.5.
     """
 
     lr: Array | float = 0.05
+    ft_lr: Array | float | None = None
     lr_decay: Array | float | None = None
     momentum: Array | float | None = None
 
@@ -64,8 +66,6 @@ def fedrep(
     check_weighting(weighting)
     if not 0 <= body_epochs <= work.epochs:
         raise ValueError(f"body_epochs={body_epochs} of epochs={work.epochs}; choose 0 <= body_epochs <= epochs")
-    if ft_epochs < 0:
-        raise ValueError(f"ft_epochs={ft_epochs} is negative; choose ft_epochs >= 0")
     head_layers = last_layers(model, n_personal, "n_personal")
     body_layers = tuple(name for name in model.layers if name not in head_layers)
     loss = cross_entropy(model)
@@ -96,12 +96,5 @@ def fedrep(
                 trained = Trained(after.params, mean_loss, trained.ok & after.ok)
         return trained._replace(params=tree.where(trained.ok, trained.params, start))
 
-    def deploy(key: Key, hyper: FedRepHyper, state: State, data: ClientData) -> Assigned:
-        models = deploy_composed(key, hyper, state, data)
-        if not ft_epochs:
-            return models
-        optimizer = local_optimizer(hyper._replace(lr_decay=None), work, jnp.int32(0))
-        fitting = work._replace(epochs=ft_epochs)
-        return fine_tune(key, models, data, frozen(loss, body_layers), optimizer, fitting)
-
+    deploy = tuned(deploy_composed, frozen(loss, body_layers), work, ft_epochs)
     return Algorithm(init, round, deploy, predictor(model))

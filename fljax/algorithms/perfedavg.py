@@ -1,0 +1,129 @@
+"""Per-FedAvg: a global model from which one step of each client goes far.
+
+Fallah, Mokhtari, Ozdaglar: Personalized Federated Learning with Theoretical Guarantees: A Model-Agnostic Meta-Learning
+Approach, NeurIPS 2020, https://arxiv.org/abs/2002.07948.
+Clients step along the gradient of their loss *after* one step of adaptation; the server averages; before a test each
+client takes that step.
+
+Differences from the paper: the Hessian-vector product of ``variant="hessian_free"`` is exact, by differentiating twice,
+where the paper takes a difference of two gradients. A round is ``work.epochs`` epochs of the meta batches, not a fixed
+number of steps, and participants are weighted by their sizes.
+"""
+
+from functools import cache
+from typing import Any, Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from jax import Array
+
+from fljax import tree
+from fljax.algorithms.accounting import check_weighting, client_weight, traffic
+from fljax.algorithms.fedavg import deploy_shared
+from fljax.client import cross_entropy, local_optimizer, predictor, train_clients
+from fljax.client.finetune import adapt
+from fljax.client.objectives import Loss
+from fljax.server.aggregate import weighted_mean
+from fljax.types import Algorithm, Assigned, Batch, ClientData, Cohort, Key, Metrics, Model, Params, State, Work
+
+
+class PerFedAvgHyper(NamedTuple):
+    """Numbers of Per-FedAvg.
+
+    lr: learning rate b of the meta steps, > 0.
+    inner_lr: learning rate a of adaptation, >= 0, in the rounds and before a test; 0 is FedAvg on a part of each batch.
+    lr_decay: factor on `lr` per round, in (0, 1]; None: constant.
+    momentum: of the meta steps, in [0, 1); None: none.
+    """
+
+    lr: Array | float = 0.05
+    inner_lr: Array | float = 0.05
+    lr_decay: Array | float | None = None
+    momentum: Array | float | None = None
+
+
+@cache
+def perfedavg(
+    model: Model,
+    work: Work,
+    *,
+    variant: Literal["first_order", "hessian_free"] = "first_order",
+    adapt_steps: int = 1,
+    weighting: str = "size",
+) -> Algorithm:
+    """Per-FedAvg: ``w' = w - a g_1(w)``; ``w <- w - b (I - a H_3(w)) g_2(w')``; average; test after adaptation.
+
+    ``g_1, g_2`` and the Hessian ``H_3`` are of disjoint batches of ``work.batch_size`` examples each.
+
+    Args:
+        model: the network.
+        work: local effort.
+        variant: "first_order" leaves the Hessian out, "hessian_free" keeps it.
+        adapt_steps: minibatch steps on its training data that a client takes before a test; 0 tests the global model.
+        weighting: "size" (omega_i = n_i) or "uniform".
+    """
+    check_weighting(weighting)
+    if variant not in ("first_order", "hessian_free"):
+        raise ValueError(f"variant={variant!r} is unknown; choose 'first_order' or 'hessian_free'")
+    if adapt_steps < 0:
+        raise ValueError(f"adapt_steps={adapt_steps} is negative; choose adapt_steps >= 0")
+    n_parts = 2 if variant == "first_order" else 3
+    meta_work = work._replace(batch_size=n_parts * work.batch_size)
+    loss = cross_entropy(model)
+
+    def init(key: Key, hyper: PerFedAvgHyper, data: ClientData) -> State:
+        return State(server=model.init(key), clients=())
+
+    def round(key: Key, hyper: PerFedAvgHyper, state: State, cohort: Cohort) -> tuple[State, Metrics]:
+        theta = state.server
+        start = tree.everyone(theta, cohort.ids.shape[0])
+        optimizer = local_optimizer(hyper, work, cohort.round)
+        adapted = after_step(loss, hyper.inner_lr, n_parts)
+        trained = train_clients(cohort.key, start, cohort.data, adapted, optimizer, meta_work)
+        theta = weighted_mean(trained.params, client_weight(weighting, cohort, trained.ok), empty=theta)
+        n_parameters = tree.size(theta)
+        return State(theta, ()), {"loss": trained.loss, "ok": trained.ok, **traffic(n_parameters, n_parameters)}
+
+    def deploy(key: Key, hyper: PerFedAvgHyper, state: State, data: ClientData) -> Assigned:
+        models = deploy_shared(key, hyper, state, data)
+        if not adapt_steps:
+            return models
+        return adapt(key, models, data, loss, optax.sgd(hyper.inner_lr), adapt_steps, work.batch_size)
+
+    return Algorithm(init, round, deploy, predictor(model))
+
+
+def after_step(loss: Loss, inner_lr: Array | float, n_parts: int) -> Loss:
+    """The loss after one step of adaptation, ``F_2(w - a g_1(w))``, with the gradient that Per-FedAvg steps along.
+
+    A batch is dealt out in turn to ``n_parts`` parts: with 2 the gradient is ``g_2(w')``, with 3 it is
+    ``(I - a H_3(w)) g_2(w')``. A part without examples gives no gradient.
+    """
+
+    def meta(params: Params, batch: Batch, key: Key, *own: Any) -> tuple[Array, Params]:
+        parts = [jax.tree.map(lambda leaf, k=k: leaf[k::n_parts], batch) for k in range(n_parts)]
+        trainable, statistics = tree.split_statistics(params)
+        at = jax.lax.stop_gradient(trainable)
+
+        def value(w: Params, part: Batch) -> tuple[Array, Params]:
+            return loss(tree.join_statistics(w, statistics), part, key, *own)
+
+        def gradient(w: Params, part: Batch) -> Params:
+            return jax.grad(value, has_aux=True)(w, part)[0]
+
+        adapted = jax.tree.map(lambda w, g: w - inner_lr * g, at, gradient(at, parts[0]))
+        (after, updated), direction = jax.value_and_grad(value, has_aux=True)(adapted, parts[1])
+        if n_parts == 3:
+            # Reverse over reverse: the models' own gradients have no forward mode.
+            curvature = jax.grad(lambda w: _dot(gradient(w, parts[2]), direction))(at)
+            direction = jax.tree.map(lambda g, hg: g - inner_lr * hg, direction, curvature)
+        kept = tree.split_statistics(jax.lax.stop_gradient(updated))[1]
+        along = _dot(jax.lax.stop_gradient(direction), tree.subtract(trainable, at))  # 0, and its gradient `direction`
+        return jax.lax.stop_gradient(after) + along, tree.join_statistics(trainable, kept)
+
+    return meta
+
+
+def _dot(a: Params, b: Params) -> Array:
+    return jnp.stack([jnp.vdot(x, y) for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True)]).sum()

@@ -1,0 +1,54 @@
+"""Fine-tuning before the test: a method's deployed models, trained a little more on each client's own data."""
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import jax.numpy as jnp
+from jax import Array
+
+from fljax.client import local_optimizer
+from fljax.client.finetune import fine_tune
+from fljax.client.objectives import Loss
+from fljax.client.optimizer import LocalHyper
+from fljax.types import Assigned, ClientData, Key, State, Work
+
+Deploy = Callable[[Key, Any, State, ClientData], Assigned]
+"""The `Algorithm.deploy` of a method."""
+
+
+class TunedHyper(LocalHyper, Protocol):
+    """The numbers of a method whose clients fine-tune."""
+
+    @property
+    def ft_lr(self) -> Array | float | None:
+        """Learning rate of fine-tuning, > 0; None: that of the rounds, not decayed."""
+        ...
+
+    def _replace(self, **numbers: Any) -> Any: ...
+
+
+def tuned(deploy: Deploy, loss: Loss, work: Work, ft_epochs: int) -> Deploy:
+    """``deploy``, whose models each client then trains for ``ft_epochs`` epochs; 0 gives ``deploy`` itself.
+
+    The rounds are not touched, so a run without fine-tuning goes through the same states.
+
+    Args:
+        deploy: gives the models to start from.
+        loss: what clients minimise; `fljax.client.freeze.frozen` leaves layers alone.
+        work: batch size and optimiser.
+        ft_epochs: at least 0.
+
+    Raises:
+        ValueError: ``ft_epochs`` is negative.
+    """
+    if ft_epochs < 0:
+        raise ValueError(f"ft_epochs={ft_epochs} is negative; choose ft_epochs >= 0")
+    if not ft_epochs:
+        return deploy
+
+    def deploy_tuned(key: Key, hyper: TunedHyper, state: State, data: ClientData) -> Assigned:
+        lr = hyper.lr if hyper.ft_lr is None else hyper.ft_lr
+        optimizer = local_optimizer(hyper._replace(lr=lr, lr_decay=None), work, jnp.int32(0))
+        return fine_tune(key, deploy(key, hyper, state, data), data, loss, optimizer, work._replace(epochs=ft_epochs))
+
+    return deploy_tuned

@@ -1,0 +1,67 @@
+"""The server's step as an optimiser's: the way from the old model to the clients' mean is its gradient, reversed."""
+
+from typing import NamedTuple
+
+import jax
+import optax
+from jax import Array
+
+from fljax import tree
+from fljax.types import Params
+
+SERVER_OPTIMIZERS = ("sgd", "momentum", "adam", "yogi")
+"""Names that `server_optimizer` knows."""
+
+
+class ServerNumbers(NamedTuple):
+    """Numbers of the server's optimiser; each optimiser reads its own.
+
+    lr: learning rate, > 0; 1 with "sgd" is the mean itself.
+    beta1: memory of the first moment, in [0, 1): the momentum.
+    beta2: memory of the second moment, in [0, 1); "adam" and "yogi".
+    tau: degree of adaptivity, > 0, added to the root of the second moment; "adam" and "yogi".
+    """
+
+    lr: Array | float = 1.0
+    beta1: Array | float = 0.9
+    beta2: Array | float = 0.99
+    tau: Array | float = 1e-3
+
+
+def server_optimizer(name: str, numbers: ServerNumbers) -> optax.GradientTransformation:
+    """The optax transformation of that name.
+
+    Raises:
+        ValueError: ``name`` is not one of `SERVER_OPTIMIZERS`.
+    """
+    check_server_optimizer(name)
+    lr, beta1, beta2, tau = numbers
+    if name == "sgd":
+        return optax.sgd(lr)
+    if name == "momentum":
+        return optax.sgd(lr, momentum=beta1)
+    if name == "adam":
+        return optax.adam(lr, b1=beta1, b2=beta2, eps=tau)  # pyright: ignore[reportArgumentType]
+    return optax.yogi(lr, b1=beta1, b2=beta2, eps=tau)  # pyright: ignore[reportArgumentType]
+
+
+def check_server_optimizer(name: str) -> None:
+    """Raises ValueError unless ``name`` is one of `SERVER_OPTIMIZERS`."""
+    if name not in SERVER_OPTIMIZERS:
+        raise ValueError(f"server_optimizer={name!r} is unknown; choose one of {SERVER_OPTIMIZERS}")
+
+
+def server_step(
+    optimizer: optax.GradientTransformation, optimizer_state: optax.OptState, theta: Params, mean: Params
+) -> tuple[Params, optax.OptState]:
+    """One step from ``theta`` along the pseudo-gradient ``theta - mean``: (new model, optimiser state).
+
+    Running statistics become the mean's. The state is ``optimizer.init`` of the trainable parameters.
+
+    Source: Reddi, Charles, Zaheer, Garrett, Rush, Konecny, Kumar, McMahan: Adaptive Federated Optimization, ICLR 2021.
+    """
+    trainable, _ = tree.split_statistics(theta)
+    goal, statistics = tree.split_statistics(mean)
+    with jax.numpy_dtype_promotion("standard"):  # optax raises float betas to an int count
+        updates, optimizer_state = optimizer.update(tree.subtract(trainable, goal), optimizer_state, trainable)
+    return tree.join_statistics(optax.apply_updates(trainable, updates), statistics), optimizer_state

@@ -1,0 +1,278 @@
+"""Methods of one averaged model: what their servers and clients add to FedAvg, and what they are in the limit."""
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from fljax import tree
+from fljax.algorithms.fedavg import FedAvgHyper, fedavg
+from fljax.algorithms.fedavg_ft import FedAvgFTHyper, fedavg_ft
+from fljax.algorithms.fedbabu import FedBABUHyper, fedbabu
+from fljax.algorithms.feddane import FedDANEHyper, feddane, shifted
+from fljax.algorithms.feddist import FedDistHyper, feddist
+from fljax.algorithms.feddws import FedDWSHyper, feddws
+from fljax.algorithms.fedopt import FedOptHyper, OptimizedHyper, fedopt, with_server_optimizer
+from fljax.algorithms.fedprox import FedProxHyper, fedprox
+from fljax.algorithms.perfedavg import PerFedAvgHyper, after_step, perfedavg
+from fljax.client import cross_entropy, proximal
+from fljax.client.finetune import adapt
+from fljax.client.gradient import client_gradients
+from fljax.client.local import shuffled
+from fljax.data.synthetic import linear_groups
+from fljax.models import cnn
+from fljax.run.participation import sample_cohort
+from fljax.run.simulate import simulate, split_key
+from fljax.server.optimizer import ServerNumbers
+from fljax.types import Batch, Work
+from tests import oracle
+
+ROUNDS = 3
+
+
+def server_of(algorithm, hyper, federation, key, n_rounds=ROUNDS, participation=0.5):
+    return simulate(algorithm, hyper, federation, key, n_rounds, participation=participation)[0].server
+
+
+def as_float64(params):
+    return jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), params)
+
+
+def examples_of(federation, i, dtype=np.float64):
+    """Client i's training examples."""
+    data = federation.train
+    rows = np.asarray(data.index[i, : int(data.size[i])])
+    return np.asarray(data.pool.x, dtype)[rows], np.asarray(data.pool.y)[rows]
+
+
+def test_feddist_all_the_way_is_fedavg_of_equal_weights(key, model, work, federation):
+    ours = server_of(feddist(model, work), FedDistHyper(0.1, step=1.0), federation, key)
+    averaged = server_of(fedavg(model, work, weighting="uniform"), FedAvgHyper(0.1), federation, key)
+    chex.assert_trees_all_close(ours, averaged, rtol=1e-6, atol=1e-6)
+
+
+def test_feddws_all_the_way_is_fedavg(key, model, work, federation):
+    ours = server_of(feddws(model, work), FedDWSHyper(0.1, step=1.0), federation, key)
+    averaged = server_of(fedavg(model, work), FedAvgHyper(0.1), federation, key)
+    chex.assert_trees_all_close(ours, averaged, rtol=1e-6, atol=1e-6)
+
+
+def test_feddws_of_equal_sizes_is_feddist(key, model, work):
+    federation = linear_groups(6, 2, examples=24)
+    ours = server_of(feddws(model, work), FedDWSHyper(0.1), federation, key)
+    chex.assert_trees_all_close(
+        ours, server_of(feddist(model, work), FedDistHyper(0.1), federation, key), rtol=1e-6, atol=1e-6
+    )
+
+
+def test_literal_feddws_steps_by_one_over_the_participants(key, model, work, federation):
+    literal = server_of(feddws(model, work, literal=True), FedDWSHyper(0.1, step=9.0), federation, key)
+    quarter = server_of(feddws(model, work), FedDWSHyper(0.1, step=0.25), federation, key)  # 4 of 8 take part
+    chex.assert_trees_all_close(literal, quarter, rtol=1e-6, atol=1e-7)
+
+
+def test_feddane_of_identical_clients_is_fedprox(key, model):
+    federation = linear_groups(4, 1, examples=24)
+    same = federation._replace(train=federation.train._replace(index=jnp.tile(federation.train.index[:1], (4, 1))))
+    work = Work(2, 8)
+    ours = server_of(feddane(model, work), FedDANEHyper(0.1, mu=0.4), same, key)
+    prox = server_of(fedprox(model, work), FedProxHyper(0.1, mu=0.4), same, key)
+    # gbar - g_i is rounding error here, added over 3 rounds.
+    chex.assert_trees_all_close(ours, prox, rtol=1e-5, atol=1e-6)
+
+
+def test_feddane_equals_numpy(key, model, federation):
+    work, theta = Work(3, 64), as_float64(model.init(split_key(key).init))
+    data, sizes = [examples_of(federation, i) for i in range(8)], [float(n) for n in federation.train.size]
+    for _ in range(ROUNDS):
+        gradients = [oracle.gradient(theta, *d) for d in data]
+        mean, sent = oracle.average(gradients, sizes), []
+        for (x, y), own in zip(data, gradients, strict=True):
+            w = theta
+            for _ in range(work.epochs):
+                g = oracle.combine(
+                    lambda g, gbar, own, w, t: g + gbar - own + 0.3 * (w - t),
+                    *(oracle.gradient(w, x, y), mean, own, w, theta),
+                )
+                w = oracle.combine(lambda w, g: w - 0.2 * g, w, g)
+            sent.append(w)
+        theta = oracle.average(sent, sizes)
+    ours = server_of(feddane(model, work), FedDANEHyper(0.2, mu=0.3), federation, key, participation=1.0)
+    chex.assert_trees_all_close(ours, theta, rtol=1e-5, atol=1e-5)
+
+
+def test_a_client_of_feddane_stays_where_everyones_gradient_is_zero(key, model, federation):
+    theta = model.init(key)
+    x, y = examples_of(federation, 0, np.float32)
+    batch = Batch(jnp.asarray(x), jnp.asarray(y), jnp.ones(len(y)))
+    models = tree.everyone(theta, 8)
+    own = client_gradients(jax.random.split(key, 8), models, federation.train, cross_entropy(model), 8).params
+    shift = jax.tree.map(lambda g: -g[0], own)  # gbar = 0
+    loss = proximal(shifted(cross_entropy(model)), 0.7)
+    first = jax.grad(lambda w: loss(w, batch, key, theta, shift)[0])(theta)
+    chex.assert_trees_all_close(first, jax.tree.map(jnp.zeros_like, theta), atol=1e-6)
+
+
+def test_perfedavg_without_adaptation_is_fedavg_on_the_second_batches(key, model, federation):
+    work, theta = Work(1, 32), as_float64(model.init(split_key(key).init))
+    hyper, algorithm = PerFedAvgHyper(0.2, inner_lr=0.0), perfedavg(model, work)
+    state = simulate(algorithm, hyper, federation, key, 1)[0]
+    cohort_keys = cohort_of(key, federation)
+    sent, sizes = [], []
+    for i in range(8):
+        size = int(federation.train.size[i])
+        key_order = jax.random.split(jax.random.split(cohort_keys[i], 1)[0])[0]
+        order = np.asarray(shuffled(key_order, federation.train.index[i], jnp.int32(size)))[:size]
+        rows = order[1::2]  # one meta batch holds the whole client; its second half is every other row
+        pool = federation.train.pool
+        sent.append(oracle.local_sgd(theta, [(np.asarray(pool.x, np.float64)[rows], np.asarray(pool.y)[rows])], 0.2))
+        sizes.append(float(size))
+    chex.assert_trees_all_close(state.server, oracle.average(sent, sizes), rtol=1e-5, atol=1e-6)
+    deployed = algorithm.deploy(key, hyper, state, federation.train).params
+    chex.assert_trees_all_equal(deployed, tree.broadcast(state.server, 8))  # a step of length 0
+
+
+def cohort_of(key, federation):
+    return sample_cohort(split_key(key).cohort, jnp.int32(0), federation, 8, None).key
+
+
+@pytest.mark.parametrize("n_parts", [2, 3])
+def test_the_meta_gradient_equals_numpy(key, model, federation, n_parts):
+    params, a = as_float64(model.init(key)), 0.3
+    x, y = examples_of(federation, 1)
+    x, y = x[:15], y[:15]
+    parts = [(x[k::n_parts], y[k::n_parts]) for k in range(n_parts)]
+    first = oracle.gradient(params, *parts[0])
+    adapted = oracle.combine(lambda w, g: w - a * g, params, first)
+    expected = oracle.gradient(adapted, *parts[1])
+    if n_parts == 3:
+        up, down = (
+            oracle.gradient(oracle.combine(lambda w, v, s=s: w + s * v, params, expected), *parts[2])
+            for s in (1e-6, -1e-6)
+        )
+        expected = oracle.combine(lambda g, u, d: g - a * (u - d) / 2e-6, expected, up, down)
+    batch = Batch(jnp.asarray(x, jnp.float32), jnp.asarray(y), jnp.ones(15))
+    loss = after_step(cross_entropy(model), a, n_parts)
+    start = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float32), params)
+    value, ours = jax.value_and_grad(lambda w: loss(w, batch, key)[0])(start)
+    chex.assert_trees_all_close(ours, expected, rtol=1e-4, atol=1e-5)  # float32 through two gradients
+    np.testing.assert_allclose(value, oracle.cross_entropy(adapted, *parts[1]), rtol=1e-5)
+
+
+def test_the_hessian_goes_through_convolutions(key):
+    model = cnn((6, 6, 1), 3, (2, 3), 3, "SAME", "each", (5,), (0.0, 0.0))
+    batch = Batch(jax.random.normal(key, (9, 6, 6, 1)), jnp.arange(9) % 3, jnp.ones(9))
+    params = model.init(key)
+
+    @jax.jit
+    def gradient(w, part):
+        return jax.grad(lambda w: cross_entropy(model)(w, part, key)[0])(w)
+
+    first, second, third = (jax.tree.map(lambda leaf, k=k: leaf[k::3], batch) for k in range(3))
+    g = gradient(jax.tree.map(lambda w, g: w - 0.1 * g, params, gradient(params, first)), second)
+    up, down = (gradient(jax.tree.map(lambda w, v, s=s: w + s * v, params, g), third) for s in (1e-3, -1e-3))
+    expected = jax.tree.map(lambda g, up, down: g - 0.1 * (up - down) / 2e-3, g, up, down)
+    loss = after_step(cross_entropy(model), 0.1, 3)
+    ours = jax.jit(jax.grad(lambda w: loss(w, batch, key)[0]))(params)
+    # A difference of float32 gradients over 2e-3 is good to about 1e-4.
+    chex.assert_trees_all_close(ours, expected, rtol=1e-3, atol=1e-4)
+    assert float(jnp.abs(tree.flatten(tree.broadcast(tree.subtract(ours, g), 1))).max()) > 1e-2  # the Hessian matters
+
+
+def test_adapting_takes_exactly_so_many_steps(key, model, federation):
+    theta = model.init(key)
+    adapted = adapt(
+        key, tree.everyone(theta, 8), federation.train, cross_entropy(model), optax.sgd(0.2), 4, batch_size=64
+    ).params
+    for i in range(8):  # full batches: four steps of gradient descent
+        expected = oracle.local_sgd(as_float64(theta), [examples_of(federation, i)] * 4, 0.2)
+        chex.assert_trees_all_close(jax.tree.map(lambda leaf, i=i: leaf[i], adapted), expected, rtol=1e-5, atol=1e-5)
+
+
+def test_fine_tuning_for_no_epoch_is_fedavg(key, model, work, federation):
+    assert fedavg_ft(model, work, ft_epochs=0) == fedavg(model, work, weighting="size")
+
+
+@pytest.mark.parametrize(("ft_layers", "moves"), [("head", {"fc2"}), ("all", {"fc1", "fc2"})])
+def test_fine_tuning_moves_the_layers_it_is_told_to(key, model, work, federation, ft_layers, moves):
+    algorithm, hyper = fedavg_ft(model, work, ft_epochs=2, ft_layers=ft_layers), FedAvgFTHyper(0.1, ft_lr=0.3)
+    state = simulate(algorithm, hyper, federation, key, 1)[0]
+    chex.assert_trees_all_equal(state.server, server_of(fedavg(model, work), FedAvgHyper(0.1), federation, key, 1, 1.0))
+    deployed = algorithm.deploy(key, hyper, state, federation.train).params
+    start = tree.broadcast(state.server, 8)
+    moved = {n for n in deployed if not np.array_equal(deployed[n]["kernel"], start[n]["kernel"])}
+    assert moved == moves
+
+
+def test_fine_tuning_helps_where_clients_disagree(key, model):
+    federation = linear_groups(8, 2, examples=60)
+    tuned = simulate(fedavg_ft(model, Work(2, 8), ft_epochs=5), FedAvgFTHyper(0.2), federation, key, 5)[1]
+    plain = simulate(fedavg(model, Work(2, 8)), FedAvgHyper(0.2), federation, key, 5)[1]
+    assert tuned["accuracy_macro"][-1] > plain["accuracy_macro"][-1] + 0.2
+
+
+def test_a_full_step_of_the_server_is_fedavg(key, model, work, federation):
+    ours = server_of(fedopt(model, work, server_optimizer="sgd"), FedOptHyper(0.1, server_lr=1.0), federation, key)
+    averaged = server_of(fedavg(model, work), FedAvgHyper(0.1), federation, key)
+    chex.assert_trees_all_close(ours.theta, averaged, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["momentum", "adam", "yogi"])
+def test_server_optimizers_equal_numpy(key, model, federation, name):
+    # One full-batch local step of length 1: the pseudo-gradient is the weighted mean gradient.
+    lr, beta1, beta2, tau = 0.3, 0.8, 0.95, 1e-2
+    data, sizes = [examples_of(federation, i) for i in range(8)], [float(n) for n in federation.train.size]
+    theta = as_float64(model.init(split_key(key).init))
+    m = oracle.combine(lambda w: np.zeros_like(w) + (1e-6 if name == "yogi" else 0), theta)
+    v = oracle.combine(lambda w: np.zeros_like(w) + (1e-6 if name == "yogi" else 0), theta)
+    for t in range(1, ROUNDS + 1):
+        g = oracle.average([oracle.gradient(theta, *d) for d in data], sizes)
+        if name == "momentum":
+            m = oracle.combine(lambda m, g: beta1 * m + g, m, g)
+            theta = oracle.combine(lambda w, m: w - lr * m, theta, m)
+            continue
+        m = oracle.combine(lambda m, g: beta1 * m + (1 - beta1) * g, m, g)
+        if name == "adam":
+            v = oracle.combine(lambda v, g: beta2 * v + (1 - beta2) * g**2, v, g)
+        else:
+            v = oracle.combine(lambda v, g: v - (1 - beta2) * np.sign(v - g**2) * g**2, v, g)
+        theta = oracle.combine(
+            lambda w, m, v, t=t: w - lr * m / (1 - beta1**t) / (np.sqrt(v / (1 - beta2**t)) + tau), theta, m, v
+        )
+    hyper = FedOptHyper(1.0, lr, beta1, beta2, tau)
+    algorithm = fedopt(model, Work(1, 64), server_optimizer=name)
+    ours = server_of(algorithm, hyper, federation, key, participation=1.0).theta
+    # Adam divides by roots of tiny numbers, which magnifies rounding.
+    chex.assert_trees_all_close(ours, theta, rtol=1e-4, atol=1e-4)
+
+
+def test_any_averaging_method_takes_a_server_optimizer(key, model, work, federation):
+    step = ServerNumbers(lr=1.0, beta1=0.0)
+    prox = with_server_optimizer(fedprox(model, work), "momentum")
+    ours = server_of(prox, OptimizedHyper(FedProxHyper(0.1, 0.4), step), federation, key).theta
+    chex.assert_trees_all_close(
+        ours, server_of(fedprox(model, work), FedProxHyper(0.1, 0.4), federation, key), rtol=1e-5, atol=1e-6
+    )
+    babu = with_server_optimizer(fedbabu(model, work), "adam")
+    theta = server_of(babu, OptimizedHyper(FedBABUHyper(0.1), ServerNumbers(0.1)), federation, key).theta
+    start = model.init(split_key(key).init)
+    chex.assert_trees_all_equal(theta["fc2"], start["fc2"])  # a head that is not averaged does not move
+    assert not np.allclose(theta["fc1"]["kernel"], start["fc1"]["kernel"], atol=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda m, w: fedopt(m, w, server_optimizer="rmsprop"), "server_optimizer='rmsprop'"),
+        (lambda m, w: perfedavg(m, w, variant="second"), "variant='second'"),
+        (lambda m, w: perfedavg(m, w, adapt_steps=-1), "adapt_steps=-1"),
+        (lambda m, w: fedavg_ft(m, w, ft_layers="tail"), "ft_layers='tail'"),
+        (lambda m, w: fedavg_ft(m, w, ft_epochs=-2), "ft_epochs=-2"),
+        (lambda m, w: feddane(m, w, weighting="n"), "weighting='n'"),
+    ],
+)
+def test_what_cannot_be_is_refused(model, work, make, message):
+    with pytest.raises(ValueError, match=message):
+        make(model, work)

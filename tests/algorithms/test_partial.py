@@ -1,0 +1,166 @@
+"""Methods that share one part of the model: what moves, what stays, and what they are in the limit."""
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from fljax import tree
+from fljax.algorithms.ditto import DittoHyper, ditto
+from fljax.algorithms.fedavg import FedAvgHyper, fedavg
+from fljax.algorithms.fedbabu import FedBABUHyper, fedbabu
+from fljax.algorithms.fedper import FedPerHyper, fedper
+from fljax.algorithms.fedrep import FedRepHyper, fedrep
+from fljax.algorithms.lg_fedavg import LGFedAvgHyper, lg_fedavg
+from fljax.algorithms.partial import compose, split
+from fljax.algorithms.standalone import StandaloneHyper, standalone
+from fljax.client import cross_entropy, train_clients
+from fljax.client.freeze import frozen
+from fljax.client.optimizer import local_optimizer
+from fljax.run.simulate import simulate, split_key
+from fljax.types import Work
+
+ROUNDS = 3
+
+
+def final(algorithm, hyper, federation, key, **options):
+    """The state after three rounds with half of the clients."""
+    return simulate(algorithm, hyper, federation, key, ROUNDS, participation=0.5, **options)[0]
+
+
+def averaged(model, work, federation, key, weighting="size"):
+    return final(fedavg(model, work, weighting=weighting), FedAvgHyper(0.1), federation, key).server
+
+
+def test_ditto_without_pull_is_fedavg_beside_standalone_training(key, model, work, federation):
+    state = final(ditto(model, work), DittoHyper(0.1, pull=0.0), federation, key)
+    alone = final(standalone(model, work), StandaloneHyper(0.1), federation, key)
+    chex.assert_trees_all_close(state.server, averaged(model, work, federation, key), rtol=1e-6, atol=1e-7)
+    chex.assert_trees_all_close(state.clients, alone.clients, rtol=1e-6, atol=1e-7)
+
+
+def test_the_global_model_of_ditto_does_not_know_the_pull(key, model, work, federation):
+    one, other = (final(ditto(model, work), DittoHyper(0.1, pull), federation, key) for pull in (0.0, 3.0))
+    chex.assert_trees_all_equal(one.server, other.server)
+    assert not np.array_equal(one.clients["fc1"]["kernel"], other.clients["fc1"]["kernel"])
+
+
+def test_a_strong_pull_lands_ditto_on_the_received_model_less_one_gradient(key, model, federation):
+    # eta lambda = 1: V - eta (g(V) + lambda (V - theta)) = theta - eta g(V), wherever V was.
+    algorithm, full = ditto(model, Work(1, 64)), DittoHyper(0.01, pull=100.0)
+    state = simulate(algorithm, full, federation, key, ROUNDS)[0]
+    received = simulate(algorithm, full, federation, key, ROUNDS - 1)[0].server
+    away = tree.subtract(state.clients, tree.broadcast(received, 8))
+    assert float(jnp.abs(tree.flatten(away)).max()) < 0.01 * 2.0  # eta times a bound on a gradient's entries
+
+
+@pytest.mark.parametrize("n_shared", ["fedper", "lg_fedavg", "fedrep", "fedbabu"])
+def test_everything_shared_is_fedavg(key, model, work, federation, n_shared):
+    algorithm, hyper = {
+        "fedper": (fedper(model, work, n_personal=0), FedPerHyper(0.1)),
+        "lg_fedavg": (lg_fedavg(model, work, n_shared=2, weighting="size"), LGFedAvgHyper(0.1)),
+        "fedrep": (fedrep(model, work, n_personal=0, body_epochs=2, ft_epochs=0), FedRepHyper(0.1)),
+        "fedbabu": (fedbabu(model, work, n_head=0, ft_epochs=0, weighting="size"), FedBABUHyper(0.1)),
+    }[n_shared]
+    state = final(algorithm, hyper, federation, key)
+    chex.assert_trees_all_close(state.server, averaged(model, work, federation, key), rtol=1e-6, atol=1e-7)
+    deployed = algorithm.deploy(key, hyper, state, federation.train)
+    assert tree.n_rows(deployed.params) == 1
+
+
+def test_nothing_shared_is_standalone_training(key, model, work, federation):
+    state = final(fedper(model, work, n_personal=2), FedPerHyper(0.1), federation, key)
+    alone = final(standalone(model, work), StandaloneHyper(0.1), federation, key)
+    chex.assert_trees_all_close(state.clients, alone.clients, rtol=1e-6, atol=1e-7)
+    assert state.server == {}
+
+
+def test_fedper_and_lg_fedavg_share_complementary_parts(key, model, work, federation):
+    base = final(fedper(model, work), FedPerHyper(0.1), federation, key)
+    head = final(lg_fedavg(model, work), LGFedAvgHyper(0.1), federation, key)
+    assert base.server.keys() == head.clients.keys() == {"fc1"}
+    assert base.clients.keys() == head.server.keys() == {"fc2"}
+
+
+def test_heads_of_clients_that_sit_out_stay(key, model, work, federation):
+    state, metrics = simulate(fedper(model, work), FedPerHyper(0.1), federation, key, 2, participation=0.25)
+    seen = np.isin(np.arange(8), np.asarray(metrics["ids"]))
+    assert 0 < seen.sum() < 8
+    start = np.asarray(model.init(split_key(key).init)["fc2"]["kernel"])
+    moved = (np.asarray(state.clients["fc2"]["kernel"]) != start).any(axis=(1, 2))
+    np.testing.assert_array_equal(moved, seen)
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
+def test_frozen_layers_stay_bit_for_bit(key, model, federation, optimizer):
+    work = Work(2, 8, optimizer=optimizer)
+    hyper = FedAvgHyper(0.1, momentum=0.5 if optimizer == "sgd" else None)
+    keys, start = jax.random.split(key, 8), model.init(key)
+    loss, tuner = frozen(cross_entropy(model), ("fc1",)), local_optimizer(hyper, work, jnp.int32(0))
+    with jax.numpy_dtype_promotion("standard"):  # optax's Adam raises a float to an int
+        trained = train_clients(keys, tree.everyone(start, 8), federation.train, loss, tuner, work)
+    chex.assert_trees_all_equal(trained.params["fc1"], tree.broadcast(start["fc1"], 8))
+    assert (np.asarray(trained.params["fc2"]["kernel"]) != np.asarray(start["fc2"]["kernel"])).any(axis=(1, 2)).all()
+
+
+@pytest.mark.parametrize(("body_epochs", "still"), [(0, "fc1"), (2, "fc2")])
+def test_fedrep_moves_only_what_its_phases_train(key, model, work, federation, body_epochs, still):
+    state = final(fedrep(model, work, body_epochs=body_epochs, ft_epochs=0), FedRepHyper(0.1), federation, key)
+    start = model.init(split_key(key).init)
+    own = compose(tree.broadcast(state.server, 8), state.clients)
+    moving = "fc2" if still == "fc1" else "fc1"
+    # The mean of equal bodies may round in its last bit.
+    chex.assert_trees_all_close(own[still], tree.broadcast(start[still], 8), rtol=1e-6)
+    assert not np.allclose(own[moving]["kernel"], start[moving]["kernel"][None], atol=1e-3)
+
+
+def test_fedrep_fits_heads_alone_before_a_test(key, model, work, federation):
+    algorithm, hyper = fedrep(model, work, ft_epochs=3), FedRepHyper(0.1)
+    state = final(algorithm, hyper, federation, key)
+    deployed = algorithm.deploy(key, hyper, state, federation.train).params
+    chex.assert_trees_all_equal(deployed["fc1"], tree.broadcast(state.server["fc1"], 8))
+    assert (np.asarray(deployed["fc2"]["kernel"]) != np.asarray(state.clients["fc2"]["kernel"])).any(axis=(1, 2)).all()
+
+
+def test_fedbabu_keeps_its_random_head_until_it_fine_tunes(key, model, work, federation):
+    hyper, start = FedBABUHyper(0.1), model.init(split_key(key).init)
+    state = final(fedbabu(model, work), hyper, federation, key)
+    chex.assert_trees_all_equal(state.server["fc2"], start["fc2"])
+    assert not np.allclose(state.server["fc1"]["kernel"], start["fc1"]["kernel"], atol=1e-3)
+    plain = fedbabu(model, work, ft_epochs=0).deploy(key, hyper, state, federation.train)
+    assert tree.n_rows(plain.params) == 1  # the same model for everyone
+    tuned = fedbabu(model, work).deploy(key, hyper, state, federation.train).params
+    assert (np.asarray(tuned["fc2"]["kernel"]) != np.asarray(start["fc2"]["kernel"])).any(axis=(1, 2)).all()
+
+
+def test_a_trained_head_is_another_method_than_fedbabu(key, model, work, federation):
+    body = final(fedbabu(model, work, weighting="size"), FedBABUHyper(0.1), federation, key).server
+    both = averaged(model, work, federation, key)
+    assert not np.allclose(body["fc1"]["kernel"], both["fc1"]["kernel"], atol=1e-4)
+
+
+def test_parts_carry_their_running_statistics():
+    params = {"a": 1, "b": 2, "batch_stats": {"a": 3, "b": 4}}
+    rest, named = split(params, ("b",))
+    assert rest == {"a": 1, "batch_stats": {"a": 3}}
+    assert named == {"b": 2, "batch_stats": {"b": 4}}
+    assert compose(rest, named) == compose(named, rest) == params
+    assert split(params, ("a", "b"))[0] == {}
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda m, w: fedper(m, w, n_personal=3), "n_personal=3"),
+        (lambda m, w: lg_fedavg(m, w, n_shared=-1), "n_shared=-1"),
+        (lambda m, w: fedrep(m, w, body_epochs=3), "body_epochs=3"),
+        (lambda m, w: fedrep(m, w, ft_epochs=-1), "ft_epochs=-1"),
+        (lambda m, w: fedbabu(m, w, ft_epochs=-1), "ft_epochs=-1"),
+        (lambda m, w: ditto(m, w, personal_epochs=0), "personal_epochs=0"),
+        (lambda m, w: ditto(m, w, weighting="median"), "weighting='median'"),
+    ],
+)
+def test_what_cannot_be_is_refused(model, work, make, message):
+    with pytest.raises(ValueError, match=message):
+        make(model, work)
