@@ -43,8 +43,8 @@ def rotated_groups(
         side: height and width after a bilinear resize (LayerCFL: 32 for EMNIST); None: as they are.
         val_fraction: share of each client's examples for validation.
     """
-    check_groups(n_groups, n_clients)
     check_clients(n_clients, min(len(train.y), len(test.y)))
+    check_groups(n_groups, n_clients)
     rng = np.random.default_rng(seed)
     owned = deal_evenly(rng, np.asarray(train.y), n_clients)
     if examples is not None:
@@ -90,6 +90,7 @@ def dominant_label_groups(
     check_range("beta", beta, 0, 1)
     labels, test_labels = np.asarray(train.y), np.asarray(test.y)
     have, test_have = stock(labels), stock(test_labels)
+    check_clients(n_clients, min(len(train.y), len(test.y)))
     check_groups(n_groups, min(n_clients, len(have)))
     rng = np.random.default_rng(seed)
     group = np.arange(n_clients) * n_groups // n_clients
