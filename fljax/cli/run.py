@@ -3,6 +3,7 @@
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import jax
 import numpy as np
@@ -20,7 +21,7 @@ from fljax.run.mesh import use_all_cores
 from fljax.run.progress import BarProgress
 from fljax.run.simulate import split_key
 from fljax.run.train import train
-from fljax.types import Federation, Model
+from fljax.types import Algorithm, Federation, Model
 
 HELP = """Runs methods of federated learning and compares them.
 
@@ -84,21 +85,27 @@ def execute(job: Job, console: Console) -> list[report.Row]:
     return rows
 
 
-def run_one(job, name, algorithm, hyper, federation: Federation, folder: Path, console: Console) -> report.Outcome:
+def run_one(
+    job: Job, name: str, algorithm: Algorithm, hyper: Any, federation: Federation, folder: Path, console: Console
+) -> report.Outcome:
     """Trains one method into its folder, going on where an earlier run stopped."""
     own, key = job.settings[""], jax.random.key(job.settings[""]["seed"])
-    run = train(
-        algorithm,
-        hyper,
-        federation,
-        key,
-        own["rounds"],
-        folder=folder / name,
-        participation=own["participation"],
-        evaluate_every=own["evaluate_every"],
-        dropout=own["dropout"],
-        progress=BarProgress(name, console),
-    )
+    bar = BarProgress(name, console)
+    try:
+        run = train(
+            algorithm,
+            hyper,
+            federation,
+            key,
+            own["rounds"],
+            folder=folder / name,
+            participation=own["participation"],
+            evaluate_every=own["evaluate_every"],
+            dropout=own["dropout"],
+            progress=bar,
+        )
+    finally:
+        bar.stop()  # gives the terminal its cursor back, whatever has happened
     deployed = jax.jit(algorithm.deploy)(split_key(key).deploy, hyper, run.state, federation.train)
     return report.Outcome(run.metrics, deployed, run.seconds)
 

@@ -38,7 +38,7 @@ def learning_curves(curves: Mapping[str, tuple[np.ndarray, np.ndarray]], ylabel:
     axes.set(xlabel="round", ylabel=ylabel)
     axes.grid(axis="y", color="#E6E6E6")
     axes.set_axisbelow(True)
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10]))
     return figure
 
 
@@ -112,7 +112,9 @@ def _marks(axes: Axes, points: np.ndarray, style: Mapping[str, str], name: str) 
     axes.scatter(*places.T, s=60 * np.sqrt(count), alpha=0.8, linewidths=0.6, edgecolors="white", label=name, **style)
     for place, n in zip(places, count, strict=True):
         if n > 1:
-            axes.annotate(f"{n} clients", place, xytext=(9, 5), textcoords="offset points", color=_GREY, fontsize=9)
+            axes.annotate(
+                f"{n} clients", place, xytext=(0, 9), textcoords="offset points", ha="center", color=_GREY, fontsize=9
+            )
 
 
 def _legend(named: str, color: int, mark: int | None) -> str:

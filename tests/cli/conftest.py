@@ -1,0 +1,37 @@
+"""Runs of the command line in this process, in a folder of their own."""
+
+from collections.abc import Callable
+
+import pytest
+
+from fljax.cli import main
+
+
+@pytest.fixture
+def fljax(tmp_path, monkeypatch, capsys) -> Callable[..., tuple[int, str, str]]:
+    """``fljax("run", "--rounds", "1") -> (status, stdout, stderr)``; files go under a temporary folder."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "120")
+    # The command keeps compiled programs in the user's cache folder: not under test.
+    monkeypatch.setattr("fljax.cli.run.cache_compilations", lambda: None)
+
+    def run(*arguments: str) -> tuple[int, str, str]:
+        status = main(arguments)
+        captured = capsys.readouterr()
+        return status, captured.out, captured.err
+
+    return run
+
+
+@pytest.fixture
+def refused(fljax) -> Callable[..., str]:
+    """``refused("run", "--rounds", "x")``: the one line on stderr of a command that must end with status 2."""
+
+    def run(*arguments: str) -> str:
+        status, _, err = fljax(*arguments)
+        assert status == 2
+        assert err.startswith("fljax: ")
+        assert err.count("\n") == 1
+        return err
+
+    return run
