@@ -9,6 +9,8 @@ for one epoch of 100 examples; 200 clients are trained and count five times, sin
 """
 
 import argparse
+import contextlib
+import ctypes
 import os
 import statistics
 import sys
@@ -178,6 +180,8 @@ def _peak(run: Callable[[], Any]) -> float:
     def kib(field: str) -> int:
         return next(int(line.split()[1]) for line in status.read_text().splitlines() if line.startswith(field))
 
+    with contextlib.suppress(AttributeError):  # glibc hands back what it keeps for later, which would hide a peak
+        ctypes.CDLL(None).malloc_trim(0)
     reset.write_text("5")  # the high-water mark starts again at what is held now
     held = kib("VmRSS")
     jax.block_until_ready(run())

@@ -98,7 +98,8 @@ def _step(c: _Chain, method: str) -> _Chain:
     row = distance[x]
     largest = jnp.finfo(row.dtype).max  # a slot at distance inf is still nearer than one that is gone
     key = jnp.where((c.size > 0) & (slot != x), jnp.minimum(row, largest), jnp.inf)
-    nearest = jnp.argmin(key).astype(jnp.int32)
+    # The first of the least, as `argmin` would say, but of two reductions that the CPU does in wide operations.
+    nearest = jnp.where(key == key.min(), slot, n).min()
     mutual = (c.length > 1) & (key[before] <= key[nearest])
     y = jnp.where(mutual, before, nearest)
     low, high = jnp.minimum(x, y), jnp.maximum(x, y)
@@ -110,7 +111,7 @@ def _step(c: _Chain, method: str) -> _Chain:
     sizes = jnp.where(mutual, jnp.where(slot == low, 0, jnp.where(slot == high, size, c.size)), c.size)
     left = jnp.where(mutual, c.length - 2, c.length)
     restart = left == 0
-    entry = jnp.where(restart, jnp.argmax(sizes > 0).astype(jnp.int32), y)
+    entry = jnp.where(restart, jnp.where(sizes > 0, slot, n).min(), y)
     push = restart | ~mutual
     return _Chain(
         distance=distance,
