@@ -7,7 +7,6 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from fljax.tree import along
 from fljax.types import Batch, ClientData, Examples, Federation
 
 Rows = Sequence[np.ndarray]
@@ -87,14 +86,13 @@ def select(data: ClientData, ids: Array) -> ClientData:
 def minibatch(pool: Examples, rows: Array, weight: Array) -> Batch:
     """Rows of the pool as a batch: ``x = pixels / 255`` for a uint8 pool, as it is for a float32 pool.
 
-    ``rows`` and ``weight`` share any shape ``(batch,)`` or more. Rows of weight 0 come back as zeros with label 0,
-    whatever the pool holds there, so that NaN behind a mask cannot reach a gradient.
+    ``rows`` and ``weight`` share any shape ``(batch,)`` or more. Rows of weight 0 are gathered like the others, so point
+    them at examples of the same client (`fljax.client.local.batch_rows` does): batch statistics then see real images.
     """
     x = pool.x[rows]
     if x.dtype == jnp.uint8:
         x = x.astype(jnp.float32) / jnp.float32(255)
-    real = weight > 0
-    return Batch(jnp.where(along(real, x), x, 0), jnp.where(real, pool.y[rows], 0), weight)
+    return Batch(x, pool.y[rows], weight)
 
 
 def present(data: ClientData) -> Array:

@@ -72,18 +72,6 @@ def test_minibatch_normalises_bytes_and_passes_floats_through():
     np.testing.assert_array_equal(minibatch(floats, rows, weight).x.ravel(), [2.0, 7.5])
 
 
-def test_nan_behind_a_mask_reaches_neither_batch_nor_gradient():
-    x = np.array([1.0, np.nan], np.float32).reshape(2, 1, 1, 1)
-    pool = fed.as_arrays(on_host(x, [1, 9]))
-
-    def loss(w):
-        batch = minibatch(pool, jnp.array([0, 1]), jnp.array([1.0, 0.0]))
-        return (batch.weight * (w * batch.x.ravel()) ** 2).sum()
-
-    assert jax.grad(loss)(jnp.float32(3)) == 6.0  # d (3 x)^2 / d w at x = 1
-    assert minibatch(pool, jnp.array([1]), jnp.zeros(1)).y[0] == 0
-
-
 def test_public_data_has_no_labels(labelled):
     train, test = labelled(20, 10)
     f = build(train, [np.arange(20)], public=test)
