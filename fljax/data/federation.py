@@ -86,8 +86,9 @@ def select(data: ClientData, ids: Array) -> ClientData:
 def minibatch(pool: Examples, rows: Array, weight: Array) -> Batch:
     """Rows of the pool as a batch: ``x = pixels / 255`` for a uint8 pool, as it is for a float32 pool.
 
-    ``rows`` and ``weight`` share any shape ``(batch,)`` or more. Rows of weight 0 are gathered like the others, so point
-    them at examples of the same client (`fljax.client.local.batch_rows` does): batch statistics then see real images.
+    ``rows`` and ``weight`` share any shape ``(batch,)`` or more. Rows of weight 0 are gathered like the others, so
+    point them at examples of the same client (`fljax.client.local.batch_rows` does): batch statistics then see real
+    images, and nothing foreign.
     """
     x = pool.x[rows]
     if x.dtype == jnp.uint8:
