@@ -86,6 +86,7 @@ class Cohort(NamedTuple):
     active: Array  # (cohort,) bool; False: dropped out, must not count
     public: Examples | None  # the server's own unlabelled data, for the methods that use it
     key: Array  # (cohort,) keys from (run key, round, id): nothing depends on cohort order, chunks or devices
+    val: ClientData | None = None  # their validation rows, where the federation has such a split
 
 
 class State(NamedTuple):

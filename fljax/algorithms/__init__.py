@@ -5,12 +5,17 @@ import sys
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from fljax.algorithms.adacfl import AdaCFLHyper, adacfl
+from fljax.algorithms.cfl import CFLHyper, cfl
+from fljax.algorithms.dcpfl import DCPFLHyper, dcpfl
 from fljax.algorithms.fedavg import FedAvgHyper, fedavg
 from fljax.algorithms.fedcps import FedCPSHyper, fedcps
 from fljax.algorithms.fedprox import FedProxHyper, fedprox
 from fljax.algorithms.fedsgd import FedSGDHyper, fedsgd
+from fljax.algorithms.fedtsdp import FedTSDPHyper, fedtsdp
 from fljax.algorithms.fesem import FeSEMHyper, fesem
 from fljax.algorithms.ifca import IFCAHyper, ifca
+from fljax.algorithms.layercfl import LayerCFLHyper, layercfl
 from fljax.algorithms.standalone import StandaloneHyper, standalone
 from fljax.types import Algorithm
 
@@ -46,7 +51,16 @@ ALGORITHMS: dict[str, Method] = {
         Method(fedprox, FedProxHyper, "Li et al., MLSys 2020", "https://arxiv.org/abs/1812.06127"),
         Method(ifca, IFCAHyper, "Ghosh et al., NeurIPS 2020", "https://arxiv.org/abs/2006.04088"),
         Method(fesem, FeSEMHyper, "Long et al., World Wide Web Journal 2023", "https://arxiv.org/abs/2005.01026"),
+        Method(dcpfl, DCPFLHyper, "Liu et al."),
         Method(fedcps, FedCPSHyper, "Yang et al., Computers, Materials & Continua 2025"),
+        Method(
+            fedtsdp, FedTSDPHyper, "Zhu et al., Complex & Intelligent Systems 2024", "https://arxiv.org/abs/2308.15821"
+        ),
+        Method(
+            layercfl, LayerCFLHyper, "Yuan et al., Cybersecurity 2023", "https://doi.org/10.1186/s42400-023-00172-x"
+        ),
+        Method(cfl, CFLHyper, "Sattler et al., IEEE TNNLS 2020", "https://arxiv.org/abs/1910.01991"),
+        Method(adacfl, AdaCFLHyper, "as compared in Yuan et al., Cybersecurity 2023"),
     )
 }
 """Name -> method: baselines first, then by kind."""

@@ -39,7 +39,8 @@ def sample_cohort(key: Key, round: Array, federation: Federation, size: int, dro
     if dropout is not None:
         stays = jax.vmap(lambda i: jax.random.uniform(jax.random.fold_in(key_dropout, i)))(ids) >= dropout
         active = stays | (~stays.any() & (ids == ids.min()))
-    return Cohort(round, ids, select(data, ids), active, federation.public, keys)
+    val = None if federation.val is None else select(federation.val, ids)
+    return Cohort(round, ids, select(data, ids), active, federation.public, keys, val)
 
 
 def dealt(ids: Array, size: Array, n_devices: int) -> Array:

@@ -3,17 +3,31 @@
 from collections.abc import Callable
 from typing import NamedTuple
 
+from fljax.algorithms.adacfl import AdaCFLHyper, adacfl
+from fljax.algorithms.cfl import CFLHyper, cfl
+from fljax.algorithms.dcpfl import DCPFLHyper, dcpfl
 from fljax.algorithms.ditto import DittoHyper, ditto
 from fljax.algorithms.fedavg import FedAvgHyper, fedavg
+from fljax.algorithms.fedavg_ft import FedAvgFTHyper, fedavg_ft
 from fljax.algorithms.fedbabu import FedBABUHyper, fedbabu
 from fljax.algorithms.fedcps import FedCPSHyper, fedcps
+from fljax.algorithms.feddane import FedDANEHyper, feddane
+from fljax.algorithms.feddist import FedDistHyper, feddist
+from fljax.algorithms.feddws import FedDWSHyper, feddws
+from fljax.algorithms.fedem import FedEMHyper, fedem
+from fljax.algorithms.fedopt import FedOptHyper, fedopt
 from fljax.algorithms.fedper import FedPerHyper, fedper
 from fljax.algorithms.fedprox import FedProxHyper, fedprox
 from fljax.algorithms.fedrep import FedRepHyper, fedrep
 from fljax.algorithms.fedsgd import FedSGDHyper, fedsgd
+from fljax.algorithms.fedsoft import FedSoftHyper, fedsoft
+from fljax.algorithms.fedtsdp import FedTSDPHyper, fedtsdp
 from fljax.algorithms.fesem import FeSEMHyper, fesem
+from fljax.algorithms.hypcluster import HypClusterHyper, hypcluster
 from fljax.algorithms.ifca import IFCAHyper, ifca
+from fljax.algorithms.layercfl import LayerCFLHyper, layercfl
 from fljax.algorithms.lg_fedavg import LGFedAvgHyper, lg_fedavg
+from fljax.algorithms.perfedavg import PerFedAvgHyper, perfedavg
 from fljax.algorithms.standalone import StandaloneHyper, standalone
 from fljax.types import Algorithm, Model, Work
 
@@ -54,6 +68,13 @@ CASES = {
         lambda p: p,
         lambda p: p,
     ),
+    "dcpfl": Case(dcpfl, DCPFLHyper(0.1), lambda p: p + 1, lambda p: p),
+    "dcpfl-fixed": Case(
+        lambda m, w: dcpfl(m, w, dynamic=False, deployed="group"),
+        DCPFLHyper(0.1, warmup=1.0, low=1.0, momentum=None),
+        lambda p: p + 1,
+        lambda p: p,
+    ),
     # 4 x 4 - 6 - 4: one base layer and one of the cluster, or all of the cluster and the client.
     "fedcps": Case(fedcps, FedCPSHyper(0.1), lambda p: p + 2, lambda p: 102 + 2 * (28 + 1)),
     "fedcps-personal": Case(
@@ -74,4 +95,54 @@ CASES = {
     "fedbabu": Case(
         lambda m, w: fedbabu(m, w, ft_epochs=1), FedBABUHyper(0.1), lambda p: p - LAST_LAYER, lambda p: p - LAST_LAYER
     ),
+    "fedavg_ft": Case(lambda m, w: fedavg_ft(m, w, ft_epochs=1), FedAvgFTHyper(0.1, 0.2), lambda p: p, lambda p: p),
+    "perfedavg": Case(perfedavg, PerFedAvgHyper(0.1, 0.1), lambda p: p, lambda p: p),
+    "perfedavg-hessian": Case(
+        lambda m, w: perfedavg(m, w, variant="hessian_free", adapt_steps=2),
+        PerFedAvgHyper(0.1, 0.1, momentum=0.5),
+        lambda p: p,
+        lambda p: p,
+    ),
+    "feddist": Case(feddist, FedDistHyper(0.1), lambda p: p, lambda p: p),
+    "feddws": Case(feddws, FedDWSHyper(0.1), lambda p: p, lambda p: p),
+    "feddane": Case(feddane, FedDANEHyper(0.1, 0.5), lambda p: 2 * p, lambda p: 2 * p),
+    "fedopt-momentum": Case(
+        lambda m, w: fedopt(m, w, server_optimizer="momentum"), FedOptHyper(0.1, 0.5), lambda p: p, lambda p: p
+    ),
+    "fedopt-adam": Case(fedopt, FedOptHyper(0.1), lambda p: p, lambda p: p),
+    "fedopt-yogi": Case(lambda m, w: fedopt(m, w, server_optimizer="yogi"), FedOptHyper(0.1), lambda p: p, lambda p: p),
+    "fedtsdp": Case(
+        lambda m, w: fedtsdp(m, w, public_batch=8, n_draws=2),
+        FedTSDPHyper(0.1, threshold=-1.0, eps_weights=0.4, psi=0.9),
+        lambda p: p,
+        lambda p: p,
+    ),
+    "fedtsdp-never": Case(
+        lambda m, w: fedtsdp(m, w, public_batch=8, stages="weights"),
+        FedTSDPHyper(0.1, threshold=2.0),
+        lambda p: p,
+        lambda p: p,
+    ),
+    "layercfl": Case(
+        lambda m, w: layercfl(m, w, layers="label"),
+        LayerCFLHyper(0.1, eps_share=1.1, eps_ratio=0.5, r_min=0),
+        lambda p: p,
+        lambda p: p,
+    ),
+    "cfl": Case(cfl, CFLHyper(0.1, eps_1=1e3, eps_2=0.0, gamma_max=None, r_min=-1), lambda p: p, lambda p: p),
+    "adacfl": Case(
+        lambda m, w: adacfl(m, w, linkage="complete", weighting="uniform"),
+        AdaCFLHyper(0.1, eps_share=1.1, eps_ratio=0.5, r_min=-1),
+        lambda p: p,
+        lambda p: p,
+    ),
+    "hypcluster": Case(lambda m, w: hypcluster(m, w, 3), HypClusterHyper(0.1), lambda p: p + 1, lambda p: 3 * p),
+    "hypcluster-momentum": Case(
+        lambda m, w: hypcluster(m, w, server_optimizer="momentum"),
+        HypClusterHyper(0.1, 0.5),
+        lambda p: p + 1,
+        lambda p: 2 * p,
+    ),
+    "fedsoft": Case(lambda m, w: fedsoft(m, w, 3), FedSoftHyper(0.1, 0.5), lambda p: p + 3, lambda p: 3 * p),
+    "fedem": Case(fedem, FedEMHyper(0.1), lambda p: 3 * p, lambda p: 3 * p),
 }

@@ -1,0 +1,131 @@
+"""When and how DC-PFL's groups split: the dendrogram of the first rounds, the watch on the loss, the trial it calls."""
+
+from typing import NamedTuple, Protocol
+
+import jax
+import jax.numpy as jnp
+from jax import Array, lax
+
+from fljax.server.curvature import LossCurve, PeriodEnd, new_curve, observe, period_ended
+from fljax.server.distance import model_discrepancy
+from fljax.server.hierarchy import next_split, threshold
+from fljax.server.linkage import linkage
+from fljax.types import Cohort, Stacked
+
+
+class SplitHyper(Protocol):
+    """The numbers of a Hyper that splitting needs, see `fljax.algorithms.dcpfl.DCPFLHyper`."""
+
+    @property
+    def step(self) -> Array | float:
+        """lambda, by how much a split lowers the threshold."""
+        ...
+
+    @property
+    def warmup(self) -> Array | float:
+        """T_start, rounds before the dendrogram."""
+        ...
+
+    @property
+    def pause(self) -> Array | float:
+        """t_sp, rounds without a trial after a rejected one."""
+        ...
+
+
+class Structure(NamedTuple):
+    """Who is in which group, and what may come next."""
+
+    label: Array  # (clients,) int32, canonical
+    steps: Array  # () int32 steps that the threshold has been lowered by
+    on_trial: Array  # () bool: the next round is a trial
+    next_label: Array  # (clients,) int32 the groups on trial
+    next_steps: Array  # () int32
+    dendrogram: Array  # (clients - 1, 4)
+    discrepancy: Array  # (clients, clients) summed over the first rounds
+    n_met: Array  # (clients, clients) rounds in which both took part
+
+
+class Watch(NamedTuple):
+    """The loss since the structure last changed."""
+
+    curve: LossCurve
+    resting: Array  # () int32 rounds until the loss is watched again
+
+
+def one_group(n_clients: int) -> Structure:
+    """The start: everyone together."""
+    together, pairs = jnp.zeros(n_clients, jnp.int32), jnp.zeros((n_clients, n_clients))
+    tables = (jnp.zeros((n_clients - 1, 4)), pairs, pairs)
+    return Structure(together, jnp.int32(0), jnp.bool_(False), together, jnp.int32(0), *tables)
+
+
+def is_warmup(hyper: SplitHyper, round: Array) -> Array:
+    """t < T_start."""
+    return round.astype(jnp.float32) < hyper.warmup
+
+
+def ends_warmup(hyper: SplitHyper, round: Array) -> Array:
+    """t = T_start - 1."""
+    return is_warmup(hyper, round) & ~is_warmup(hyper, round + 1)
+
+
+def measure(hyper: SplitHyper, groups: Structure, uploaded: Stacked, weight: Array, cohort: Cohort) -> Structure:
+    """In the first rounds: adds the discrepancies of the uploaded models; after the last of them, the dendrogram."""
+
+    def add(groups: Structure) -> Structure:
+        counts, pair = weight > 0, jnp.ix_(cohort.ids, cohort.ids)
+        met = (counts[:, None] & counts[None, :]).astype(jnp.float32)
+        total = groups.discrepancy.at[pair].add(model_discrepancy(uploaded, where=counts))
+        return groups._replace(discrepancy=total, n_met=groups.n_met.at[pair].add(met))
+
+    def build(groups: Structure) -> Structure:
+        return groups._replace(dendrogram=linkage(mean_discrepancy(groups), "average"))
+
+    groups = lax.cond(is_warmup(hyper, cohort.round), add, lambda groups: groups, groups)
+    return lax.cond(ends_warmup(hyper, cohort.round), build, lambda groups: groups, groups)
+
+
+def mean_discrepancy(groups: Structure) -> Array:
+    """``D_ij`` (clients, clients): mean over the rounds in which both took part; pairs that never met get the mean."""
+    met = (groups.n_met > 0) & ~jnp.eye(groups.n_met.shape[0], dtype=bool)
+    mean = groups.discrepancy / jnp.maximum(groups.n_met, 1.0)
+    typical = jnp.where(met, mean, 0.0).sum() / jnp.maximum(met.sum(), 1).astype(mean.dtype)
+    return jnp.where(jnp.eye(mean.shape[0], dtype=bool), 0.0, jnp.where(met, mean, typical))
+
+
+def decide(groups: Structure, adopted: Array) -> Structure:
+    """After a trial: the groups that were on trial, if they are adopted. No round is a trial until one is called."""
+    return groups._replace(
+        label=jnp.where(adopted, groups.next_label, groups.label),
+        steps=jnp.where(adopted, groups.next_steps, groups.steps),
+        on_trial=jnp.bool_(False),
+    )
+
+
+def watch(hyper: SplitHyper, seen: Watch, loss: Array, was_trial: Array, adopted: Array) -> Watch:
+    """Appends the round's mean loss; afresh after a trial, and not while resting from a rejected one."""
+    observed = jax.tree.map(
+        lambda new, old: jnp.where((seen.resting > 0) | ~jnp.isfinite(loss), old, new),
+        observe(seen.curve, loss),
+        seen.curve,
+    )
+    fresh = new_curve(seen.curve.losses.shape[0] - 2, seen.curve.radii.shape[0] - 2)
+    curve = jax.tree.map(lambda new, old: jnp.where(was_trial, new, old), fresh, observed)
+    pause = jnp.round(jnp.asarray(hyper.pause, jnp.float32)).astype(jnp.int32)
+    rejected = was_trial & ~adopted
+    return Watch(curve, jnp.where(rejected, pause, jnp.maximum(seen.resting - 1, 0)))
+
+
+def call_trial(hyper: SplitHyper, groups: Structure, curve: LossCurve, rule: PeriodEnd, round: Array) -> Structure:
+    """Where the rapid-decrease period has ended: the next lower threshold that changes the groups goes on trial."""
+
+    def split(groups: Structure) -> Structure:
+        label, steps, differs = next_split(groups.dendrogram, groups.label, groups.steps, hyper.step)
+        return groups._replace(on_trial=differs, next_label=label, next_steps=steps)
+
+    return lax.cond(period_ended(curve, rule) & ~is_warmup(hyper, round), split, lambda groups: groups, groups)
+
+
+def level(hyper: SplitHyper, groups: Structure) -> Array:
+    """The present normalised threshold, () in [0, 1]."""
+    return threshold(groups.steps, hyper.step)

@@ -1,0 +1,76 @@
+"""When a loss stops falling fast: the radius of curvature of its smoothed curve, watched round by round.
+
+DC-PFL's rule: the rapid-decrease period of a loss ends where the radius of curvature is least, the curve's bend.
+"""
+
+from typing import Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+STRAIGHT = float(jnp.finfo(jnp.float32).max)
+"""The radius of a curve that is straight or bends downwards; finite, so that what is kept is always finite."""
+
+SLACK = 1e-12
+"""A second difference at or below this is no bend."""
+
+PeriodEnd = Literal["minimum", "formula"]
+
+
+class LossCurve(NamedTuple):
+    """The last values of a loss curve, in fixed shapes; newest last."""
+
+    losses: Array  # (window + 2,) l(t)
+    radii: Array  # (n_after + 2,) r(t); 0: not defined yet
+    count: Array  # () int32 losses seen
+
+
+def new_curve(window: int = 5, n_after: int = 3) -> LossCurve:
+    """A curve without values.
+
+    Args:
+        window: s, losses that are averaged; >= 1.
+        n_after: t_obv, later rounds whose radius must be larger; >= 1.
+
+    Raises:
+        ValueError: a number below 1.
+    """
+    if window < 1 or n_after < 1:
+        raise ValueError(f"window={window} and n_after={n_after}: give at least 1 of each")
+    return LossCurve(jnp.zeros(window + 2), jnp.zeros(n_after + 2), jnp.int32(0))
+
+
+@jax.jit
+def observe(curve: LossCurve, loss: Array) -> LossCurve:
+    """Appends one round's loss.
+
+    ``l_w(t)`` is the mean of the last ``window`` losses, ``l'(t) = l_w(t) - l_w(t-1)``, ``l''(t) = l'(t) - l'(t-1)``
+    and ``r(t) = (1 + l'^2)^(3/2) / l''``, defined from ``window + 2`` losses on and `STRAIGHT` where
+    ``l'' <= 1e-12``.
+    """
+    window = curve.losses.shape[0] - 2
+    losses, count = jnp.append(curve.losses[1:], loss), curve.count + 1
+    # l_w(t) - l_w(t-1) = (l(t) - l(t-window)) / window: differences of means would lose their digits.
+    fall, before = losses[-1] - losses[1], losses[-2] - losses[0]
+    slope, bend = fall / window, (fall - before) / window
+    radius = jnp.where(bend > SLACK, (1 + slope**2) ** 1.5 / jnp.maximum(bend, SLACK), STRAIGHT)
+    radius = jnp.where(count >= window + 2, radius, 0.0)
+    return LossCurve(losses, jnp.append(curve.radii[1:], radius), count)
+
+
+def period_ended(curve: LossCurve, rule: PeriodEnd = "minimum") -> Array:
+    """Whether the rapid-decrease period ended ``n_after`` rounds ago: () bool.
+
+    "formula": ``r(t) < r(t + j)`` for j = 1..n_after and r(t) finite. The radius of a convex decay grows from its first
+    value, so this fires as soon as it is defined, whatever the data. "minimum" also asks for ``r(t - 1) > r(t)``: an
+    interior minimum, as the words of the paper have it.
+
+    Raises:
+        ValueError: an unknown rule.
+    """
+    if rule not in ("minimum", "formula"):
+        raise ValueError(f"rule={rule!r} is unknown; choose 'minimum' or 'formula'")
+    before, radius, after = curve.radii[0], curve.radii[1], curve.radii[2:]
+    least = (radius > 0) & (radius < STRAIGHT) & (after > radius).all()
+    return least & (before > radius) if rule == "minimum" else least

@@ -1,0 +1,258 @@
+"""DC-PFL: its limit laws, its invariants, what each layer costs, and what a trial compares."""
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from fljax import tree
+from fljax.algorithms.dcpfl import DCPFLHyper, dcpfl
+from fljax.algorithms.fedavg import FedAvgHyper, fedavg
+from fljax.algorithms.layer_schedule import exchanged, intervals
+from fljax.algorithms.splitting import Watch, mean_discrepancy, one_group, watch
+from fljax.data.synthetic import linear_groups
+from fljax.models import lenet, mlp
+from fljax.run.participation import sample_cohort
+from fljax.run.simulate import as_traced, simulate, split_key
+from fljax.server.curvature import new_curve, observe
+from fljax.server.distance import model_discrepancy
+from fljax.types import State, Work
+
+HYPER = DCPFLHyper(0.03, step=0.3)
+
+
+@pytest.fixture(scope="module")
+def groups():
+    return linear_groups(12, 3, examples=60, val_fraction=0.2)
+
+
+@pytest.fixture(scope="module")
+def wide():
+    return mlp(input_shape=(4, 4, 1), hidden=(16,), n_classes=4)
+
+
+@pytest.fixture(scope="module")
+def eager(groups, wide):
+    """A run that splits as early and as often as it can."""
+    algorithm = dcpfl(wide, Work(2, 16), trial_loss="train", period_end="formula")
+    return simulate(algorithm, HYPER, groups, jax.random.key(0), 40)
+
+
+@pytest.mark.parametrize("participation", [1.0, 0.5])
+def test_without_splits_and_with_every_layer_due_it_is_uniform_fedavg(key, model, work, federation, participation):
+    hyper = DCPFLHyper(0.05, step=0.0, alpha=1.0, momentum=0.5)
+    ours, metrics = simulate(dcpfl(model, work), hyper, federation, key, 14, participation=participation)
+    average = fedavg(model, work, weighting="uniform")
+    theirs, expected = simulate(
+        average, FedAvgHyper(0.05, momentum=0.5), federation, key, 14, participation=participation
+    )
+    chex.assert_trees_all_close(tree.take(ours.server.table.theta, 0), theirs.server, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(metrics["client_loss"], expected["client_loss"], rtol=1e-4, atol=1e-5)
+    n_parameters = tree.size(model.init(key))
+    np.testing.assert_array_equal(metrics["uplink"], n_parameters + 1)
+    np.testing.assert_array_equal(metrics["downlink"], n_parameters)
+    np.testing.assert_array_equal(metrics["n_clusters"], 1)
+
+
+def test_a_period_that_never_ends_leaves_one_group(groups, wide):
+    metrics = simulate(dcpfl(wide, Work(1, 16), n_after=30), HYPER, groups, jax.random.key(0), 25)[1]
+    assert not metrics["trial"].any()
+    np.testing.assert_array_equal(metrics["n_clusters"], 1)
+
+
+def test_the_partition_only_refines(eager):
+    label, ids = np.asarray(eager[1]["label"]), np.asarray(eager[1]["ids"])
+    np.testing.assert_array_equal(ids, np.tile(np.arange(12), (40, 1)))
+    together = label[:, :, None] == label[:, None, :]
+    assert (together[:-1] | ~together[1:]).all()
+    assert eager[1]["n_clusters"][-1] > 3
+    level = np.asarray(eager[1]["threshold"])
+    assert (np.diff(level) <= 0).all()
+    assert np.isclose(level[:, None], [1.0, 0.7, 0.4, 0.1, 0.0], atol=1e-6).any(axis=1).all()
+
+
+def test_an_adopted_trial_had_the_lower_loss(eager):
+    metrics = eager[1]
+    trial, adopted = np.asarray(metrics["trial"]), np.asarray(metrics["adopted"])
+    lower = np.asarray(metrics["trial_loss_split"] < metrics["trial_loss_present"])
+    assert adopted.sum() >= 2
+    np.testing.assert_array_equal(adopted, trial & lower)
+    changed = np.flatnonzero(np.diff(np.asarray(metrics["n_clusters"]))) + 1
+    np.testing.assert_array_equal(changed, np.flatnonzero(adopted))
+
+
+def test_the_first_trial_of_the_formula_is_the_eleventh_round(eager):
+    assert np.flatnonzero(eager[1]["trial"])[0] == 10
+
+
+def test_the_discrepancy_is_the_mean_over_the_warm_up(key, groups, wide):
+    algorithm, hyper = dcpfl(wide, Work(2, 16)), as_traced(DCPFLHyper(0.03, warmup=3.0))
+    keys, total = split_key(key), 0.0
+    state = algorithm.init(keys.init, hyper, groups.train)
+    for round in range(5):
+        cohort = sample_cohort(keys.cohort, jnp.int32(round), groups, 12, None)
+        state, _ = jax.jit(algorithm.round)(key, hyper, state, cohort)
+        total = total + np.asarray(model_discrepancy(state.clients.model)) * (round < 3)
+    discrepancy = np.asarray(mean_discrepancy(state.server.groups))
+    np.testing.assert_allclose(discrepancy, total / 3, rtol=1e-5, atol=1e-7)
+    np.testing.assert_array_equal(discrepancy, discrepancy.T)
+    np.testing.assert_array_equal(np.diag(discrepancy), 0)
+    assert 0 <= discrepancy.min() <= discrepancy.max() <= 1
+
+
+def test_pairs_that_never_met_have_the_mean_discrepancy():
+    pairs = jnp.asarray([[0.0, 2, 0], [2, 0, 6], [0, 6, 0]])
+    met = jnp.asarray([[2.0, 2, 0], [2, 2, 2], [0, 2, 2]])
+    mean = mean_discrepancy(one_group(3)._replace(discrepancy=pairs, n_met=met))
+    np.testing.assert_allclose(mean, [[0, 1, 2], [1, 0, 3], [2, 3, 0]])
+
+
+def test_every_layer_is_averaged_at_least_every_alpha_rounds(groups, wide):
+    """With every layer low, clients of a group agree on all layers once every three rounds, and only then."""
+    hyper = DCPFLHyper(0.03, step=0.0, low=100.0, alpha=3.0)
+    algorithm = dcpfl(wide, Work(1, 16))
+    metrics = simulate(algorithm, hyper, groups, jax.random.key(0), 13)[1]
+    n_parameters = tree.size(wide.init(jax.random.key(0)))
+    sent = np.asarray(metrics["uplink"][:, 0]) - 1
+    # Five rounds of warm-up, then the rounds divisible by three.
+    np.testing.assert_array_equal(sent > 0, [t < 5 or t % 3 == 0 for t in range(13)])
+    assert set(sent) == {0, n_parameters}
+    # What was sent in a round is fetched in the next; in the first, the initial model.
+    np.testing.assert_array_equal(metrics["downlink"][1:, 0], sent[:-1])
+    assert metrics["downlink"][0, 0] == n_parameters
+    state, _ = simulate(algorithm, hyper, groups, jax.random.key(0), 13)  # round 12 is divisible by three
+    own = algorithm.deploy(jax.random.key(0), hyper, state, groups.train)
+    kernel = own.params["fc1"]["kernel"]
+    np.testing.assert_array_equal(kernel, np.broadcast_to(kernel[:1], kernel.shape))
+
+
+def test_low_layers_wait_and_equal_members_wait_with_all():
+    discrepancy = jnp.asarray([[0.01, 0.5, 0.5], [0.2, 0.2, 0.2], [0.0, 0.0, 0.0]])
+    np.testing.assert_array_equal(intervals(discrepancy, 0.1, 3.0), [[3, 1, 1], [1, 1, 1], [3, 3, 3]])
+
+
+def test_uplink_of_the_cifar_lenet_falls_to_0_3734():
+    """fc1 and fc2 every third round, the rest always: (3,722 + 58,284 / 3) / 62,006, the paper's timing."""
+    params = lenet(input_shape=(32, 32, 3)).init(jax.random.key(0))
+    layers = ("conv1", "conv2", "fc1", "fc2", "fc3")
+    sizes = jnp.asarray([tree.size(params[name]) for name in layers], jnp.float32)
+    everyone, due = one_group(4), np.zeros((3, 4, 5), bool)
+    due[..., [0, 1, 4]] = True
+    due[0] = True
+    up = np.stack([exchanged(sizes, jnp.asarray(d), jnp.asarray(d), everyone, jnp.arange(4))["uplink"] for d in due])
+    np.testing.assert_allclose((up.mean(axis=0) - 1) / 62_006, (3_722 + 58_284 / 3) / 62_006, rtol=1e-6)
+    assert round(float(up[:, 0].mean() - 1) / 62_006, 4) == 0.3734
+
+
+def test_what_a_trial_costs():
+    sizes = jnp.asarray([10.0, 5.0])
+    structure = one_group(6)._replace(
+        label=jnp.asarray([0, 0, 0, 1, 1, 2]), next_label=jnp.asarray([0, 0, 1, 2, 2, 3]), on_trial=jnp.bool_(True)
+    )
+    cost = exchanged(sizes, jnp.ones((6, 2), bool), jnp.zeros((6, 2), bool), structure, jnp.arange(6))
+    # The first group would split: two models down, two losses up. The second stays: one. The last client is alone.
+    np.testing.assert_array_equal(cost["uplink"], [17, 17, 17, 16, 16, 1])
+    np.testing.assert_array_equal(cost["downlink"], [30, 30, 30, 15, 15, 0])
+
+
+def test_a_client_alone_exchanges_nothing_but_its_loss(eager):
+    metrics = eager[1]
+    label = np.asarray(metrics["label"])
+    alone = np.array([[(row == k).sum() == 1 for k in row] for row in label])
+    settled = alone[:-1] & alone[1:]
+    assert settled.any()
+    np.testing.assert_array_equal(np.asarray(metrics["uplink"])[1:][settled], 1)
+    np.testing.assert_array_equal(np.asarray(metrics["downlink"])[1:][settled], 0)
+
+
+def test_a_trial_starts_both_structures_from_the_same_uploads_and_batches(key, groups, wide):
+    """Structures that are equal in disguise have the same losses: noise never decides."""
+    algorithm, hyper = dcpfl(wide, Work(2, 16)), as_traced(HYPER)
+    keys = split_key(key)
+    state = algorithm.init(keys.init, hyper, groups.train)
+    step = jax.jit(algorithm.round)
+    state, _ = step(key, hyper, state, sample_cohort(keys.cohort, jnp.int32(0), groups, 12, None))
+    on_trial = state.server.groups._replace(on_trial=jnp.bool_(True))  # next_label: one group, as now
+    state = State(state.server._replace(groups=on_trial), state.clients)
+    cohort = sample_cohort(keys.cohort, jnp.int32(1), groups, 12, None)
+    after, metrics = step(key, hyper, state, cohort)
+    assert metrics["trial_loss_present"] == metrics["trial_loss_split"]
+    assert not metrics["adopted"]
+    plain = State(state.server._replace(groups=on_trial._replace(on_trial=jnp.bool_(False))), state.clients)
+    chex.assert_trees_all_close(after.clients, step(key, hyper, plain, cohort)[0].clients, rtol=1e-5, atol=1e-6)
+
+
+def test_a_trial_reads_the_validation_split_only_where_it_is_told_to(key, groups, wide):
+    keys = split_key(key)
+    poison = groups.val._replace(pool=groups.val.pool._replace(y=(groups.val.pool.y + 1) % 4))
+
+    def trial(trial_loss, val):
+        algorithm, hyper = dcpfl(wide, Work(2, 16), trial_loss=trial_loss), as_traced(HYPER)
+        state = algorithm.init(keys.init, hyper, groups.train)
+        structure = state.server.groups._replace(on_trial=jnp.bool_(True), next_label=groups.group)
+        state = State(state.server._replace(groups=structure), state.clients)
+        cohort = sample_cohort(keys.cohort, jnp.int32(0), groups._replace(val=val), 12, None)
+        return float(jax.jit(algorithm.round)(key, hyper, state, cohort)[1]["trial_loss_split"])
+
+    assert trial("val", groups.val) != trial("val", poison)
+    assert trial("train", groups.val) == trial("train", poison)
+    assert trial("val", None) == trial("train", groups.val)
+
+
+def test_after_a_rejection_the_loss_rests_and_after_a_trial_it_starts_afresh():
+    seen, rule = Watch(new_curve(), jnp.int32(0)), HYPER._replace(pause=2.0)
+    for loss in (3.0, 2.0):
+        seen = watch(rule, seen, jnp.float32(loss), jnp.bool_(False), jnp.bool_(False))
+    chex.assert_trees_all_equal(seen.curve, observe(observe(new_curve(), jnp.float32(3)), jnp.float32(2)))
+    adopted = watch(rule, seen, jnp.float32(1), jnp.bool_(True), jnp.bool_(True))
+    chex.assert_trees_all_equal(adopted, Watch(new_curve(), jnp.int32(0)))
+    rests = watch(rule, seen, jnp.float32(1), jnp.bool_(True), jnp.bool_(False))
+    counts = []
+    for _ in range(4):
+        counts.append((int(rests.resting), int(rests.curve.count)))
+        rests = watch(rule, rests, jnp.float32(1), jnp.bool_(False), jnp.bool_(False))
+    assert counts == [(2, 0), (1, 0), (0, 0), (0, 1)]
+
+
+def test_a_fixed_threshold_acts_from_the_end_of_the_warm_up(groups, wide):
+    algorithm = dcpfl(wide, Work(2, 16), dynamic=False)
+    metrics = simulate(algorithm, DCPFLHyper(0.03), groups, jax.random.key(0), 8)[1]
+    np.testing.assert_array_equal(metrics["n_clusters"], [1, 1, 1, 1, 3, 3, 3, 3])
+    np.testing.assert_array_equal(metrics["ari"][4:], 1)
+
+
+def test_without_layer_wise_aggregation_everything_is_always_sent(groups, wide):
+    hyper = DCPFLHyper(0.03, step=0.0, low=100.0)
+    metrics = simulate(dcpfl(wide, Work(1, 16), layerwise=False), hyper, groups, jax.random.key(0), 9)[1]
+    np.testing.assert_array_equal(metrics["uplink"], tree.size(wide.init(jax.random.key(0))) + 1)
+
+
+def test_group_models_are_the_means_of_their_members(groups, wide):
+    hyper = DCPFLHyper(0.03, low=100.0)
+    state, _ = simulate(dcpfl(wide, Work(1, 16), dynamic=False), hyper, groups, jax.random.key(0), 9)
+    own, group = (
+        dcpfl(wide, Work(1, 16), dynamic=False, deployed=d).deploy(jax.random.key(0), hyper, state, groups.train)
+        for d in ("own", "group")
+    )
+    for k in range(3):
+        members = np.asarray(own.params["fc2"]["kernel"])[np.asarray(groups.group) == k]
+        np.testing.assert_allclose(group.params["fc2"]["kernel"][k], members.mean(axis=0), rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.slow
+def test_hidden_groups_are_found_and_fedavg_is_beaten(wide):
+    work = Work(2, 16)
+    for seed in range(3):
+        federation = linear_groups(12, 2, examples=60, val_fraction=0.2, seed=seed)
+        key = jax.random.key(seed)
+        metrics = simulate(dcpfl(wide, work), DCPFLHyper(0.03), federation, key, 30)[1]
+        baseline = simulate(fedavg(wide, work), FedAvgHyper(0.03, momentum=0.9), federation, key, 30)[1]
+        assert metrics["ari"].max() == 1.0
+        assert metrics["accuracy_macro"][-1] > baseline["accuracy_macro"][-1] + 0.3
+
+
+@pytest.mark.parametrize("option", ["trial_loss", "period_end", "deployed"])
+def test_unknown_options_are_refused(model, work, option):
+    with pytest.raises(ValueError, match=option):
+        dcpfl(model, work, **{option: "other"})

@@ -1,0 +1,70 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy.cluster.hierarchy import fcluster
+from scipy.cluster.hierarchy import linkage as scipy_linkage
+from scipy.spatial.distance import pdist, squareform
+
+from fljax.server import adjusted_rand, cut_k, linkage
+from fljax.server.hierarchy import cut_at, next_split, threshold
+
+
+@pytest.fixture
+def points():
+    return np.random.default_rng(3).normal(size=(14, 3))
+
+
+@pytest.fixture
+def dendrogram(points):
+    return linkage(jnp.asarray(squareform(pdist(points)), jnp.float32), "average")
+
+
+def test_whole_steps_reach_zero_exactly():
+    levels = [float(threshold(jnp.int32(n), jnp.float32(0.2))) for n in range(7)]
+    np.testing.assert_allclose(levels, [1, 0.8, 0.6, 0.4, 0.2, 0, 0], atol=1e-6)
+    assert levels[5] == 0
+    assert float(threshold(jnp.int32(10), jnp.float32(0.1))) == 0
+
+
+@pytest.mark.parametrize("level", [1.0, 0.9, 0.7, 0.5, 0.31, 0.0])
+def test_a_cut_at_a_level_equals_scipy(points, dendrogram, level):
+    tree = scipy_linkage(pdist(points), "average")
+    theirs = fcluster(tree, level * tree[-1, 2], "distance")
+    assert float(adjusted_rand(cut_at(dendrogram, level), jnp.asarray(theirs))) == 1
+
+
+def test_one_is_one_group_and_just_below_two(dendrogram):
+    np.testing.assert_array_equal(cut_at(dendrogram, 1.0), 0)
+    np.testing.assert_array_equal(cut_at(dendrogram, 0.999), cut_k(dendrogram, 2))
+    np.testing.assert_array_equal(cut_at(dendrogram, 0.0), np.arange(14))
+
+
+def test_next_split_passes_over_levels_that_change_nothing(dendrogram):
+    label, steps, seen = jnp.zeros(14, jnp.int32), jnp.int32(0), []
+    for _ in range(40):
+        new, new_steps, differs = next_split(dendrogram, label, steps, jnp.float32(0.03))
+        if not differs:
+            break
+        lower = [cut_at(dendrogram, threshold(jnp.int32(n), jnp.float32(0.03))) for n in range(steps + 1, new_steps)]
+        assert all((between == label).all() for between in lower)
+        # Only refines: whoever is together now was together before.
+        together = np.asarray(new)[:, None] == np.asarray(new)[None]
+        assert (~together | (np.asarray(label)[:, None] == np.asarray(label)[None])).all()
+        label, steps = new, new_steps
+        seen.append(int(label.max()) + 1)
+    np.testing.assert_array_equal(label, np.arange(14))
+    assert seen == sorted(set(seen))
+
+
+def test_without_a_step_nothing_is_ever_split(dendrogram):
+    together = jnp.zeros(14, jnp.int32)
+    label, steps, differs = jax.jit(next_split)(dendrogram, together, jnp.int32(0), jnp.float32(0))
+    np.testing.assert_array_equal(label, 0)
+    assert (int(steps), bool(differs)) == (0, False)
+
+
+def test_a_lone_client_has_nothing_to_split():
+    label, _, differs = next_split(jnp.zeros((0, 4)), jnp.zeros(1, jnp.int32), jnp.int32(0), jnp.float32(0.2))
+    assert label.tolist() == [0]
+    assert not differs
