@@ -9,7 +9,7 @@ from typing import Any
 import jax
 import tomli_w
 
-from fljax.cli.job import Job, read_config
+from fljax.cli.job import Job, has_results, read_config
 from fljax.cli.settings import words_of_toml, written
 from fljax.run.checkpoint import write_atomically
 
@@ -53,7 +53,7 @@ def _plain(value: Any) -> Any:
 
 def check_same(job: Job, folder: Path) -> None:
     """Raises ValueError where the folder has results and its config.toml another value for a setting of the job."""
-    if not (folder.joinpath("config.toml").exists() and any(folder.glob("*/rounds/*"))):
+    if not has_results(folder):
         return
     stored = words_of_toml(read_config(folder / "config.toml"))
     for name, given in words_of_toml(as_toml(job)).items():

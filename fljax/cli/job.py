@@ -82,7 +82,7 @@ class Job(NamedTuple):
 def read_job(arguments: Sequence[str]) -> Job:
     """The job of a command line: the main job, changed by the TOML file, changed by the arguments.
 
-    Without ``--config``, the config.toml of an existing results folder is the file.
+    Without ``--config``, the config.toml of a folder with results is the file.
 
     Raises:
         ValueError: in one line, for names that do not exist and values of the wrong type.
@@ -93,7 +93,7 @@ def read_job(arguments: Sequence[str]) -> Job:
     layers = [words_of_toml(read_main_job()), given]
     if files["config"] is not None:
         layers.insert(1, words_of_toml(read_config(Path(files["config"]))))
-    elif folder is not None and folder.joinpath("config.toml").exists():
+    elif folder is not None and has_results(folder):
         layers.insert(1, words_of_toml(read_config(folder / "config.toml")))
     schema = job_schema({name: word for layer in layers for name, word in layer.items()})
     for name in given:
@@ -159,6 +159,11 @@ def relevant(layers: Sequence[Words]) -> Iterator[Words]:
             if "." not in name or name.partition(".")[0] not in idle or name == "partition.n_clients"
         }
     yield layers[-1]
+
+
+def has_results(folder: Path) -> bool:
+    """Whether a run has got as far as its first rounds there; until then its config.toml binds nobody."""
+    return folder.joinpath("config.toml").exists() and any(folder.glob("*/rounds/*"))
 
 
 def read_config(path: Path) -> dict:

@@ -1,13 +1,13 @@
 """`fljax list`: the methods with their numbers, the data sets, the partitions and the models."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from fljax.algorithms import ALGORITHMS
+from fljax.algorithms import ALGORITHMS, Method
 from fljax.cli.job import WORK, algorithm_section, model_section, partition_section
 from fljax.cli.parameters import REQUIRED, Section, kind_name
 from fljax.cli.settings import nearest
@@ -18,7 +18,7 @@ from fljax.models import MODELS
 USAGE = """usage: fljax list [KIND | NAME]
 
 Everything that fljax run can be told to use. KIND is algorithms, datasets, partitions or models; a NAME of one of them
-shows what can be set in it.
+shows what can be set in it. --markdown prints the methods as a Markdown table.
 """
 
 
@@ -31,6 +31,9 @@ def main(arguments: Sequence[str]) -> None:
     console = Console()
     if "--help" in arguments or "-h" in arguments:
         print(USAGE, end="")
+        return
+    if "--markdown" in arguments:
+        print(readme_table(ALGORITHMS))
         return
     kinds = {"algorithms": algorithms, "datasets": datasets, "partitions": partitions, "models": models}
     for name in arguments or kinds:
@@ -114,3 +117,12 @@ def _first_line(function: Callable[..., Any]) -> str:
 
 def _default(value: Any) -> str:
     return "required" if value is REQUIRED else " ".join(map(str, value)) if isinstance(value, tuple) else str(value)
+
+
+def readme_table(methods: Mapping[str, Method]) -> str:
+    """The methods as the README's Markdown table."""
+    lines = ["| `--algorithm` | method | paper |", "| --- | --- | --- |"]
+    for name, method in methods.items():
+        paper = f"[{method.paper}]({method.link})" if method.link else method.paper
+        lines.append(f"| `{name}` | {method.title}: {method.summary} | {paper} |")
+    return "\n".join(lines)

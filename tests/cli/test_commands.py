@@ -47,6 +47,7 @@ def test_list_one_kind_or_one_thing(fljax, refused):
     assert "--partition.beta" in fljax("list", "dirichlet")[1]
     assert "--model.hidden" in fljax("list", "mlp")[1]
     assert fljax("list", "--help")[1].startswith("usage: fljax list")
+    assert fljax("list", "--markdown")[1].startswith("| `--algorithm` |")
     assert "the nearest is 'fesem'" in refused("list", "fesm")
 
 

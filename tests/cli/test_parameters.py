@@ -14,7 +14,7 @@ from fljax.cli.assemble import make_algorithm
 from fljax.cli.job import algorithm_section, model_section, partition_section
 from fljax.cli.parameters import REQUIRED, description, kind_name, parameters, settable
 from fljax.data.partition import PARTITIONS
-from fljax.models import MODELS, mlp
+from fljax.models import MODELS, lenet
 from fljax.types import Work
 
 
@@ -81,7 +81,7 @@ def test_every_number_of_a_method_can_be_set_and_is_explained(name):
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_methods_are_made_from_their_defaults(name):
     values = {field: parameter.default for field, parameter in algorithm_section(name).items()} | {"epochs": 1}
-    algorithm, hyper = make_algorithm(name, {name: values}, mlp((8, 8, 1), (4,)))
+    algorithm, hyper = make_algorithm(name, {name: values}, lenet())
     assert hyper == ALGORITHMS[name].hyper()
     assert callable(algorithm.round)
 

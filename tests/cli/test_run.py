@@ -160,7 +160,7 @@ def test_help_shows_the_defaults_of_what_is_named(fljax):
     assert status == 0
     for text in ("--fesem.mu FLOAT", "--partition.beta FLOAT", "(default: 0.5)", "--folder"):
         assert text in out
-    assert "--ifca" not in out
+    assert "--ifca.epochs" not in out
 
 
 @pytest.mark.slow
