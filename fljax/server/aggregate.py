@@ -51,7 +51,6 @@ def cluster_mean(stacked: Stacked, weight: Array, label: Array, empty: Stacked) 
     member = label[None, :] == jnp.arange(tree.n_rows(empty), dtype=label.dtype)[:, None]
     matrix = jnp.where(member, weight.astype(jnp.float32)[None, :], 0)
     mass = matrix.sum(axis=1)
-    # Dividing the sum, and not the weights, keeps the mean of equal rows equal to them when weights are small integers.
     total = mix(matrix, stacked)
     divisor = jnp.where(mass > 0, mass, 1)
     mean = jax.tree.map(lambda leaf: leaf / tree.along(divisor, leaf).astype(leaf.dtype), total)
@@ -81,7 +80,7 @@ def mix(matrix: Array, stacked: Stacked) -> Stacked:
     counts = jnp.any(matrix != 0, axis=0)
 
     def leaf_mix(leaf: Array) -> Array:
-        exact = matrix.astype(jnp.promote_types(leaf.dtype, jnp.float32))
+        exact = matrix.astype(leaf.dtype if leaf.dtype.itemsize > 4 else jnp.float32)
         flat = blocks.multiply(exact, leaf.reshape(leaf.shape[0], -1), counts)
         return flat.reshape(matrix.shape[0], *leaf.shape[1:])
 

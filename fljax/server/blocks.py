@@ -85,8 +85,8 @@ def multiply(matrix: Array, x: Array, counts: Array) -> Array:
     """
 
     def block(part: Array) -> Array:
-        part = jnp.where(counts[:, None], part, 0)
-        return jnp.matmul(matrix, part, precision=lax.Precision.HIGHEST, preferred_element_type=matrix.dtype)
+        part = jnp.where(counts[:, None], part, 0).astype(matrix.dtype)
+        return jnp.matmul(matrix, part, precision=lax.Precision.HIGHEST)
 
     return map_columns(block, x, matrix.shape[0], width(max(x.shape[0], matrix.shape[0])))
 

@@ -80,48 +80,49 @@ def kmeans(
 def _best_restart(key: Key, geometry: Geometry, where: Array, n_clusters: int, n_init: int, n_steps: Array) -> Array:
     """Canonical label of the restart with the lowest inertia."""
 
-    def restart(key: Key) -> tuple[Array, Array]:
-        seeds = plus_plus(key, geometry.to_points, where, n_clusters)
+    def restart(luck: Array) -> tuple[Array, Array]:
+        seeds = plus_plus(luck, geometry.to_points, where)
         start = _assign(geometry.to_points(seeds).T, where)
         label = _lloyd(geometry, start, where, n_clusters, n_steps)
         return label, _own(geometry.to_means(label), label).sum()
 
-    label, inertia = jax.vmap(restart)(jax.random.split(key, n_init))
+    # All random numbers at once: each further draw would cost more seconds of compilation than the rest of k-means.
+    luck = 1 - jax.random.uniform(key, (n_init, n_clusters, 2 + int(math.log(n_clusters))))
+    label, inertia = jax.vmap(restart)(luck)
     return canonical(label[jnp.argmin(inertia)])
 
 
-def plus_plus(key: Key, to_points: Callable[[Array], Array], where: Array, n_clusters: int) -> Array:
-    """Indices of ``n_clusters`` seeds by greedy k-means++.
+def plus_plus(luck: Array, to_points: Callable[[Array], Array], where: Array) -> Array:
+    """Indices of seeds by greedy k-means++.
 
-    Each seed is drawn with probability proportional to the squared distance from the seeds before it; of
-    ``2 + floor(log n_clusters)`` draws the one that lowers the sum most is kept, as in scikit-learn.
+    Each seed is drawn with probability proportional to the squared distance from the seeds before it; of the draws for
+    a seed the one that lowers the sum most is kept. scikit-learn draws ``2 + floor(log n_clusters)`` times.
 
     Args:
-        key: random key.
+        luck: (n_clusters, draws) uniform in (0, 1].
         to_points: (m,) indices -> (m, n) squared distances to all points.
         where: (n,) bool, the points that count.
-        n_clusters: static.
 
     Returns:
         (n_clusters,) int32; indices repeat where the points have fewer distinct values.
     """
-    n_trials = 2 + int(math.log(n_clusters))
-    key_first, key_rest = jax.random.split(key)
+    first = _draw(where.astype(jnp.float32), luck[0, :1], where)
+    near = jnp.where(where, to_points(first)[0], 0)
 
-    def logits(mass: Array) -> Array:  # points already covered exactly are drawn only when nothing else is left
-        return jnp.where(where, jnp.log(jnp.maximum(mass, 1e-37)), -jnp.inf)
-
-    first = jax.random.categorical(key_first, logits(jnp.ones(where.shape[0])))
-    near = jnp.where(where, to_points(first[None])[0], 0)
-
-    def step(near: Array, key: Key) -> tuple[Array, Array]:
-        drawn = jax.random.categorical(key, logits(near), shape=(n_trials,))
+    def step(near: Array, luck: Array) -> tuple[Array, Array]:
+        drawn = _draw(near, luck, where)
         nearer = jnp.where(where[None, :], jnp.minimum(near[None, :], to_points(drawn)), 0)
         best = jnp.argmin(nearer.sum(axis=1))
         return nearer[best], drawn[best]
 
-    _, rest = lax.scan(step, near, jax.random.split(key_rest, n_clusters - 1))
-    return jnp.concatenate([first[None], rest]).astype(jnp.int32)
+    _, rest = lax.scan(step, near, luck[1:])
+    return jnp.concatenate([first, rest])
+
+
+def _draw(mass: Array, luck: Array, where: Array) -> Array:
+    """Indices with probabilities proportional to ``mass``, uniform where it is all zero: (m,) for (m,) numbers."""
+    total = jnp.cumsum(jnp.where(mass.sum() > 0, mass, where.astype(mass.dtype)))
+    return jnp.argmax(total[None, :] >= (luck * total[-1])[:, None], axis=1).astype(jnp.int32)
 
 
 def _lloyd(geometry: Geometry, label: Array, where: Array, n_clusters: int, n_steps: Array) -> Array:

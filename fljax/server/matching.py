@@ -4,9 +4,9 @@ Wang et al., "Federated Learning with Matched Averaging", ICLR 2020 (FedMA), her
 other, squared L2 between the incoming weights and bias of units, as FeSEM-MA needs it inside clusters.
 
 Models are stacks of layers in forward order. A layer with a ``kernel`` is dense (in, out) or convolutional
-(height, width, in, out), with its ``bias`` (out,); a layer without a kernel (a normalisation) holds one entry per unit of
-the layer before it on its last axis, and moves with it. Between the last convolution and the first dense layer the image
-is flattened row by row with the channel as the fastest axis. No skip connections.
+(height, width, in, out), with its ``bias`` (out,); a layer without a kernel (a normalisation) holds one entry per unit
+of the layer before it on its last axis, and moves with it. Between the last convolution and the first dense layer the
+image is flattened row by row with the channel as the fastest axis. No skip connections.
 """
 
 from functools import partial
@@ -43,7 +43,9 @@ def match_units(params: Params, reference: Params, layers: tuple[str, ...]) -> t
     orders: list[Array] = []
     for name in kernels[:-1]:
         incoming = _move_inputs(params[name]["kernel"], orders[-1] if orders else None, name)
-        orders.append(_assign(_unit_rows(params[name], incoming), _unit_rows(reference[name])))
+        orders.append(
+            _assign(_unit_rows(params[name], incoming), _unit_rows(reference[name], reference[name]["kernel"]))
+        )
     return tuple(orders)
 
 
@@ -96,7 +98,7 @@ def matched_squared_l2(stacked: Stacked, centers: Stacked, layers: tuple[str, ..
         layers: all layers in forward order, static.
 
     Returns:
-        (clients, clusters); at most the unmatched distance in the first layer, usually in the others. For `lowest_loss`.
+        (clients, clusters), for `lowest_loss`.
     """
 
     def one(model: Params, center: Params) -> Array:
@@ -160,9 +162,8 @@ def _kernel_layers(params: Params, layers: tuple[str, ...]) -> list[str]:
     return kernels
 
 
-def _unit_rows(layer: Params, kernel: Array | None = None) -> Array:
+def _unit_rows(layer: Params, kernel: Array) -> Array:
     """(units, fan in + 1): the incoming weights and the bias of each unit."""
-    kernel = layer["kernel"] if kernel is None else kernel
     incoming = kernel.reshape(-1, kernel.shape[-1])
     return jnp.concatenate([incoming, layer["bias"][None]] if "bias" in layer else [incoming]).T
 

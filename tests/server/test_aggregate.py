@@ -1,0 +1,134 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fljax import tree
+from fljax.server.aggregate import cluster_mean, mix, mix_layers, weighted_mean
+
+RTOL = 1e-5  # sums over clients in float32
+
+
+def models(rng, cases, n, d=7):
+    x = rng.normal(size=(cases, n, d)).astype(np.float32)
+    return {"a": {"kernel": x[..., :6].reshape(cases, n, 2, 3), "bias": x[..., 6:]}}
+
+
+def flat(stacked, cases, n):
+    return np.concatenate([np.asarray(leaf).reshape(cases, n, -1) for leaf in jax.tree.leaves(stacked)], axis=-1)
+
+
+@pytest.mark.parametrize("n", [1, 2, 5, 30])
+def test_weighted_mean_equals_numpy_average(n):
+    rng, cases = np.random.default_rng(n), 250
+    stacked, weight = models(rng, cases, n), rng.integers(0, 5, (cases, n))
+    weight[:, 0] += weight.sum(axis=1) == 0
+    poisoned = jax.tree.map(
+        lambda leaf: np.where(weight.reshape(weight.shape + (1,) * (leaf.ndim - 2)) > 0, leaf, np.nan), stacked
+    )
+    got = jax.vmap(weighted_mean)(poisoned, jnp.asarray(weight))
+    x = flat(stacked, cases, n)
+    expected = np.stack([np.average(a, axis=0, weights=w) for a, w in zip(x, weight, strict=True)])
+    np.testing.assert_allclose(
+        flat(jax.tree.map(lambda leaf: leaf[:, None], got), cases, 1)[:, 0], expected, rtol=RTOL, atol=1e-6
+    )
+
+
+@pytest.mark.parametrize(("n", "n_clusters"), [(1, 1), (2, 3), (9, 4), (30, 5)])
+def test_cluster_mean_equals_numpy_and_keeps_empty_rows(n, n_clusters):
+    rng, cases = np.random.default_rng(n), 260
+    stacked, empty = models(rng, cases, n), models(rng, cases, n_clusters)
+    weight, label = rng.integers(0, 4, (cases, n)), rng.integers(-1, n_clusters + 1, (cases, n))
+    counts = (weight > 0) & (label >= 0) & (label < n_clusters)
+    poisoned = jax.tree.map(
+        lambda leaf: np.where(counts.reshape(counts.shape + (1,) * (leaf.ndim - 2)), leaf, np.nan), stacked
+    )
+    got = flat(jax.vmap(cluster_mean)(poisoned, jnp.asarray(weight), jnp.asarray(label), empty), cases, n_clusters)
+    x, expected = flat(stacked, cases, n), flat(empty, cases, n_clusters).copy()
+    for case in range(cases):
+        for k in range(n_clusters):
+            mine = counts[case] & (label[case] == k)
+            if mine.any():
+                expected[case, k] = np.average(x[case, mine], axis=0, weights=weight[case, mine])
+    np.testing.assert_allclose(got, expected, rtol=RTOL, atol=1e-6)
+
+
+def test_hand_values():
+    x = jnp.array([[0.0, 4.0], [3.0, 1.0], [jnp.nan, 0.0]])
+    np.testing.assert_array_equal(weighted_mean(x, jnp.array([1, 2, 0])), [2.0, 2.0])  # (0 + 2*3)/3, (4 + 2*1)/3
+    np.testing.assert_array_equal(weighted_mean(x, jnp.zeros(3)), [0.0, 0.0])
+    np.testing.assert_array_equal(weighted_mean(x, jnp.zeros(3), jnp.array([5.0, 6.0])), [5.0, 6.0])
+    np.testing.assert_array_equal(mix(jnp.array([[1.0, -1.0, 0.0]]), x), [[-3.0, 3.0]])
+
+
+def test_equal_models_come_back():
+    x = jnp.full((7, 3), 0.1)
+    np.testing.assert_allclose(weighted_mean(x, jnp.ones(7, bool)), np.float32([0.1] * 3), rtol=1e-6)
+
+
+@pytest.mark.parametrize("p", [1, 1000, 9000])  # one block, and several with a remainder
+def test_mix_equals_numpy_matmul_in_blocks(p):
+    rng = np.random.default_rng(p)
+    x, matrix = rng.normal(size=(300, p)).astype(np.float32), rng.random((40, 300)).astype(np.float32)
+    matrix[:, 7], x[7] = 0, np.nan
+    got = mix(jnp.asarray(matrix), {"w": jnp.asarray(x)})["w"]
+    np.testing.assert_allclose(
+        got, matrix.astype(float) @ np.nan_to_num(x), rtol=RTOL, atol=1e-4
+    )  # 300 terms of size 1
+
+
+def test_mix_layers_uses_each_layers_matrix_and_statistics_follow():
+    x = jnp.arange(6.0).reshape(3, 2)
+    stacked = {"a": {"w": x}, "b": {"w": x + 10}, "batch_stats": {"b": {"mean": x}}}
+    first, last = jnp.array([[1.0, 0, 0]]), jnp.array([[0, 0, 1.0]])
+    got = mix_layers({"a": first, "b": last}, stacked)
+    np.testing.assert_array_equal(got["a"]["w"], x[:1])
+    np.testing.assert_array_equal(got["b"]["w"], x[2:] + 10)
+    np.testing.assert_array_equal(got["batch_stats"]["b"]["mean"], x[2:])
+    with pytest.raises(ValueError, match="matrices are given for"):
+        mix_layers({"a": first}, stacked)
+
+
+def test_wrong_shapes_are_named():
+    x = jnp.ones((3, 2))
+    with pytest.raises(ValueError, match="weight has shape"):
+        weighted_mean(x, jnp.ones(2))
+    with pytest.raises(ValueError, match="label has shape"):
+        cluster_mean(x, jnp.ones(3), jnp.zeros(2, jnp.int32), x)
+    with pytest.raises(ValueError, match="matrix has shape"):
+        mix(jnp.ones((2, 2)), x)
+
+
+@given(st.integers(0, 10**6))
+def test_symmetries(seed):
+    rng = np.random.default_rng(seed)
+    x, weight = jnp.asarray(rng.normal(size=(6, 4)).astype(np.float32)), jnp.asarray(rng.random(6).astype(np.float32))
+    label, empty = jnp.asarray(rng.integers(0, 3, 6)), jnp.zeros((4, 4))
+    order, names = jnp.asarray(rng.permutation(6)), jnp.asarray(rng.permutation(4))
+    mean = cluster_mean(x, weight, label, empty)
+    np.testing.assert_array_equal(cluster_mean(x, 2 * weight, label, empty), mean)
+    np.testing.assert_allclose(cluster_mean(x[order], weight[order], label[order], empty), mean, rtol=RTOL, atol=1e-6)
+    np.testing.assert_array_equal(cluster_mean(x, weight, names[label], empty)[names], mean)
+    one = weighted_mean(x, weight)
+    assert (one >= x.min(axis=0) - 1e-6).all()
+    assert (one <= x.max(axis=0) + 1e-6).all()
+
+
+def test_compiles_once_in_scan_and_has_the_right_gradient(traced_once):
+    x, empty = jnp.arange(12.0).reshape(4, 3), jnp.zeros((2, 3))
+    step = traced_once(cluster_mean.__wrapped__)
+    for label in ([0, 0, 1, 1], [0, -1, 0, 0]):
+        step(x, jnp.ones(4), jnp.array(label), empty)
+    _, means = jax.lax.scan(lambda c, w: (c, cluster_mean(x, w, jnp.array([0, 0, 1, 1]), empty)), 0, jnp.ones((3, 4)))
+    np.testing.assert_array_equal(means[2], [[1.5, 2.5, 3.5], [7.5, 8.5, 9.5]])
+    slope = jax.grad(lambda w: weighted_mean(x, w)[0])(jnp.ones(4))  # (x_i - mean) / sum of weights
+    np.testing.assert_allclose(slope, (x[:, 0] - 4.5) / 4, rtol=1e-6)
+
+
+def test_low_precision_leaves_keep_their_dtype():
+    x = {"w": jnp.ones((3, 2), jnp.bfloat16)}
+    got = weighted_mean(x, jnp.ones(3))
+    assert got["w"].dtype == jnp.bfloat16
+    assert tree.n_rows(mix(jnp.ones((5, 3)), x)) == 5

@@ -1,0 +1,230 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.spatial.distance import cdist, jensenshannon
+
+from fljax.server.distance import (
+    cross_squared_l2,
+    js_divergence,
+    label_kld,
+    layer_discrepancy,
+    model_discrepancy,
+    pairwise_cosine,
+    pairwise_l2,
+    pairwise_squared_l2,
+)
+
+SHAPES = [(1, 3), (2, 1), (7, 3), (20, 12)]
+
+
+def points(rng, cases, n, d):
+    """Tight groups far from each other and from the origin, with duplicates: the worst case for inner products."""
+    center = 100 * rng.normal(size=(cases, 3, d)) + 1000
+    x = center[np.arange(cases)[:, None], rng.integers(0, 3, (cases, n))] + 0.1 * rng.normal(size=(cases, n, d))
+    x[:, n // 2] = x[:, 0]
+    x[::3] = rng.normal(size=x[::3].shape)
+    x[::10] = x[::10, :1]
+    return x.astype(np.float32)
+
+
+def exactly_symmetric(matrix):
+    matrix = np.asarray(matrix)
+    np.testing.assert_array_equal(matrix, np.swapaxes(matrix, -1, -2))
+    assert (np.diagonal(matrix, axis1=-2, axis2=-1) == 0).all()
+
+
+@pytest.mark.parametrize(("n", "d"), SHAPES)
+def test_l2_equals_scipy(n, d):
+    x = points(np.random.default_rng(n), 260, n, d)
+    expected = np.stack([cdist(a, a) for a in x.astype(float)])
+    got = jax.vmap(pairwise_l2)(jnp.asarray(x))
+    np.testing.assert_allclose(got, expected, rtol=1e-5)
+    np.testing.assert_allclose(jax.vmap(pairwise_squared_l2)(jnp.asarray(x)), expected**2, rtol=2e-5)
+    exactly_symmetric(got)
+
+
+@pytest.mark.parametrize(("n", "d"), SHAPES)
+def test_cosine_equals_scipy(n, d):
+    x = points(np.random.default_rng(n), 260, n, d) - np.float32(1000)
+    expected = np.stack([1 - cdist(a, a, "cosine") for a in x.astype(float)])
+    got = jax.vmap(pairwise_cosine)(jnp.asarray(x))
+    np.testing.assert_allclose(got, expected, atol=1e-5)
+    np.testing.assert_array_equal(got, np.swapaxes(got, 1, 2))
+    np.testing.assert_array_equal(np.diagonal(got, axis1=1, axis2=2), 1)
+
+
+@pytest.mark.parametrize(("n", "d"), SHAPES)
+def test_cross_equals_scipy(n, d):
+    rng = np.random.default_rng(n)
+    x, centers = points(rng, 260, n, d), points(rng, 260, 4, d)
+    expected = np.stack([cdist(a, b) ** 2 for a, b in zip(x.astype(float), centers.astype(float), strict=True)])
+    np.testing.assert_allclose(jax.vmap(cross_squared_l2)(jnp.asarray(x), jnp.asarray(centers)), expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize(("n", "d"), SHAPES)
+def test_model_discrepancy_equals_numpy(n, d):
+    x = np.random.default_rng(n).normal(size=(260, n, d)).astype(np.float32)
+    x[::5, 0] = 3  # a constant model scales to zeros
+    span = np.ptp(x, axis=2, keepdims=True)
+    scaled = (x - x.min(axis=2, keepdims=True)) / np.where(span > 0, span, 1)
+    expected = np.abs(scaled[:, :, None] - scaled[:, None]).mean(axis=-1)
+    got = jax.vmap(model_discrepancy)(jnp.asarray(x))
+    np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-6)
+    exactly_symmetric(got)
+    assert (got <= 1).all()
+
+
+@pytest.mark.parametrize(("n", "classes"), [(1, 2), (2, 10), (6, 3), (9, 5)])
+def test_js_equals_scipy(n, classes):
+    rng = np.random.default_rng(n)
+    p = rng.dirichlet(np.full(classes, 0.3), (260, n, 4)).astype(np.float32)
+    p[:, n // 2] = p[:, 0]
+    p[::7] = np.eye(classes, dtype=np.float32)[rng.integers(0, classes, (38, n, 4))[: len(p[::7])]]
+    got = jax.vmap(js_divergence)(jnp.asarray(p))
+    expected = (jensenshannon(p[:, :, None].astype(float), p[:, None].astype(float), axis=-1) ** 2).mean(axis=-1)
+    np.testing.assert_allclose(got, expected, atol=1e-5)
+    exactly_symmetric(got)
+    assert (got <= np.float32(np.log(2))).all()
+
+
+@pytest.mark.parametrize("n", [1, 2, 6, 12])
+def test_label_kld_equals_numpy(n):
+    count = np.random.default_rng(n).integers(0, 20, (260, n, 10))
+    count[::9, 0] = 0
+    total = count.sum(axis=-1, keepdims=True)
+    p = np.where(total > 0, count / np.maximum(total, 1), 0) + 1e-4
+    p /= p.sum(axis=-1, keepdims=True)
+    a, b = p[:, :, None], p[:, None]
+    expected = ((a * np.log(a / b)).sum(axis=-1) + (b * np.log(b / a)).sum(axis=-1)) / 2
+    got = jax.vmap(label_kld)(jnp.asarray(count))
+    np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-6)
+    exactly_symmetric(got)
+
+
+def test_hand_values():
+    x = jnp.array([[0.0, 0.0], [3.0, 4.0], [0.0, -2.0]])
+    np.testing.assert_allclose(pairwise_l2(x)[1], [5, 0, np.sqrt(45)], rtol=1e-6)
+    np.testing.assert_allclose(pairwise_cosine(x), [[0, 0, 0], [0, 1, -0.8], [0, -0.8, 1]], atol=1e-6)
+    p = jnp.array([[[1.0, 0.0]], [[0.0, 1.0]]])
+    np.testing.assert_allclose(js_divergence(p)[0, 1], np.log(2), rtol=1e-6)
+    np.testing.assert_allclose(model_discrepancy(jnp.array([[0.0, 1, 2], [0, 0, 5]]))[0, 1], 0.5 / 3, rtol=1e-6)
+
+
+def test_groups_within_groups_are_refined():
+    """Distances of 1e-3 inside groups of size 1 that are 1e3 apart: three levels of cancellation, and exact copies."""
+    rng = np.random.default_rng(0)
+    offset = sum(10.0**e * rng.normal(size=(k, 300))[np.arange(150) % k] for e, k in ((3, 2), (0, 10), (-3, 50)))
+    x = offset.astype(np.float32)
+    got, expected = np.asarray(pairwise_l2(jnp.asarray(x))), cdist(x.astype(float), x.astype(float))
+    np.testing.assert_allclose(got, expected, rtol=1e-5)
+    assert (got[0, 100], got[0, 50]) == (0, 0)
+
+
+@pytest.mark.parametrize("n", [30, 140])  # one strip, and four
+def test_pytree_in_blocks_equals_flat_array_without_statistics(n):
+    x = np.random.default_rng(n).normal(size=(n, 40_000)).astype(np.float32)
+    stacked = {
+        "a": {"kernel": jnp.asarray(x[:, :30_000]).reshape(n, 100, 300)},
+        "b": {"bias": jnp.asarray(x[:, 30_000:])},
+        "batch_stats": {"a": {"mean": jnp.full((n, 3), jnp.nan)}},
+    }
+    np.testing.assert_allclose(pairwise_l2(stacked), cdist(x, x), rtol=1e-5)
+    np.testing.assert_allclose(pairwise_l2(stacked, layers=("b",)), cdist(x[:, 30_000:], x[:, 30_000:]), rtol=1e-5)
+    np.testing.assert_allclose(
+        cross_squared_l2(stacked, jax.tree.map(lambda leaf: leaf[:3], stacked)), cdist(x, x[:3]) ** 2, rtol=1e-5
+    )
+    flat = model_discrepancy(jnp.asarray(x))
+    np.testing.assert_allclose(model_discrepancy(stacked), flat, rtol=1e-5)
+    with pytest.raises(ValueError, match=r"layers \['c'\] are not in the models"):
+        pairwise_cosine(stacked, layers=("c",))
+
+
+@pytest.mark.parametrize(
+    "measure", [pairwise_l2, pairwise_squared_l2, pairwise_cosine, model_discrepancy, js_divergence, label_kld]
+)
+def test_masked_rows_never_matter(measure):
+    rng = np.random.default_rng(3)
+    x, where = rng.dirichlet(np.ones(5), (100, 9)).astype(np.float32), rng.random((100, 9)) < 0.6
+    run = jax.vmap(lambda x, where: measure(x, where=where))
+    got = np.asarray(run(jnp.where(where[..., None], x, jnp.nan), jnp.asarray(where)))
+    alone = jax.jit(measure)
+    for case in range(0, 100, 4):
+        mask = where[case]
+        block = np.ix_(mask, mask)
+        if mask.any():
+            np.testing.assert_allclose(
+                got[case][block], np.asarray(alone(jnp.asarray(x[case])))[block], rtol=2e-5, atol=1e-6
+            )
+        outside = ~(mask[:, None] & mask[None])
+        assert (got[case][outside] == 0).all()
+
+
+def test_layer_discrepancy_equals_numpy():
+    rng = np.random.default_rng(4)
+
+    def make(n):
+        top = {"w": rng.normal(size=(n, 6)), "b": rng.normal(size=(n, 2))}
+        return {"z": top, "a": {"w": rng.normal(size=(n, 4))}}
+
+    clients, centers = (jax.tree.map(jnp.float32, make(n)) for n in (8, 3))
+    label = np.array([0, 0, 1, 1, 1, 0, -1, 5])
+    clients = jax.tree.map(lambda leaf: leaf.at[6:].set(jnp.nan), clients)
+    got = layer_discrepancy(clients, centers, jnp.asarray(label), ("z", "a"))
+    for column, name in enumerate(("z", "a")):
+        scale = lambda t: (t - t.min(1, keepdims=True)) / np.ptp(t, axis=1, keepdims=True)  # noqa: E731
+        own, shared = (
+            scale(np.concatenate([np.asarray(leaf) for leaf in side[name].values()], 1)) for side in (clients, centers)
+        )
+        for k in range(3):
+            mine = label == k
+            expected = np.abs(own[mine] - shared[k]).mean() if mine.any() else 0
+            np.testing.assert_allclose(got[k, column], expected, rtol=1e-5)
+
+
+@given(st.integers(0, 10**6), st.floats(1e-3, 1e3))
+def test_symmetries(seed, scale):
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(6, 5)).astype(np.float32)
+    order = rng.permutation(6)
+    for measure in (pairwise_l2, pairwise_cosine, model_discrepancy):
+        permuted = measure(jnp.asarray(x[order]))
+        np.testing.assert_allclose(permuted, measure(jnp.asarray(x))[order][:, order], rtol=2e-5, atol=1e-6)
+    scaled = jnp.asarray(x) * jnp.float32(scale)
+    np.testing.assert_allclose(pairwise_cosine(scaled), pairwise_cosine(jnp.asarray(x)), atol=2e-6)
+    np.testing.assert_allclose(
+        model_discrepancy(scaled + 1), model_discrepancy(jnp.asarray(x)), atol=1e-3
+    )  # the 1 costs digits
+    np.testing.assert_allclose(pairwise_l2(scaled), scale * pairwise_l2(jnp.asarray(x)), rtol=2e-5)
+
+
+def test_gradients_are_finite_at_equal_rows_and_right_elsewhere():
+    x = jnp.array([[0.0, 0.0], [3.0, 4.0], [3.0, 4.0]])
+    slope = jax.grad(lambda x: pairwise_l2(x)[0, 1] + pairwise_l2(x)[1, 2])(x)
+    np.testing.assert_allclose(slope, [[-0.6, -0.8], [0.6, 0.8], [0, 0]], atol=1e-6)
+    x = jnp.asarray(np.random.default_rng(0).normal(size=(5, 4)).astype(np.float32))
+    matrix = jnp.asarray(np.random.default_rng(1).normal(size=(5, 5)).astype(np.float32))
+    plain = jax.grad(lambda x: (matrix * jnp.square(x[:, None] - x[None]).sum(axis=-1)).sum())(x)
+    np.testing.assert_allclose(
+        jax.grad(lambda x: (matrix * pairwise_squared_l2(x)).sum())(x), plain, rtol=1e-4, atol=1e-5
+    )
+    for measure in (pairwise_cosine, model_discrepancy):
+        assert jnp.isfinite(jax.grad(lambda x, f=measure: f(x).sum())(x)).all()
+
+
+@pytest.mark.parametrize("measure", [pairwise_l2, model_discrepancy, js_divergence])
+def test_one_program_for_every_mask(measure, traced_once):
+    once = traced_once(lambda x, where: measure(x, where=where))
+    x = jnp.abs(jax.random.normal(jax.random.key(0), (4, 5)))
+    assert once(x, jnp.ones(4, bool))[0, 3] > 0
+    assert once(x, jnp.arange(4) < 2)[0, 3] == 0
+
+
+def test_inside_scan_with_traced_smoothing():
+    x = jnp.abs(jax.random.normal(jax.random.key(0), (4, 5)))
+    _, out = jax.lax.scan(lambda c, s: (c, label_kld(x, s)[0, 1]), 0, jnp.array([1e-4, 1e-2]))
+    assert out[0] > out[1]
+    _, out = jax.lax.scan(lambda c, s: (c, pairwise_l2(s * x)[0, 1]), 0, jnp.array([1.0, 2.0]))
+    np.testing.assert_allclose(out[1], 2 * out[0], rtol=1e-6)

@@ -1,0 +1,182 @@
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sklearn.cluster import KMeans as ScikitLearn
+from sklearn.cluster import kmeans_plusplus
+from threadpoolctl import threadpool_limits
+
+from fljax.server.kmeans import kmeans
+
+
+def scikit_learn(x, k, n_init=20):
+    with threadpool_limits(1):  # its threads cost more than they save on small problems
+        return ScikitLearn(k, n_init=n_init, random_state=0).fit(x).inertia_
+
+
+def blobs(cases, n, d, k, spread=0.3, seed=0):
+    rng = np.random.default_rng(seed + n)
+    center = 3 * rng.normal(size=(cases, k, d))
+    return (
+        center[np.arange(cases)[:, None], rng.integers(0, k, (cases, n))] + spread * rng.normal(size=(cases, n, d))
+    ).astype(np.float32)
+
+
+def inertia_of(x, label):
+    x = x.astype(float)
+    return sum(((x[label == k] - x[label == k].mean(axis=0)) ** 2).sum() for k in np.unique(label[label >= 0]))
+
+
+def solve(x, k, n_init=20, **more):
+    keys = jax.random.split(jax.random.key(0), len(x))
+    return jax.vmap(lambda key, x, m: kmeans(key, x, k, n_init, **m))(keys, jnp.asarray(x), more)
+
+
+def partitions(n, k):
+    """Every labelling of n points with at most k clusters, canonical."""
+    return np.array(
+        [
+            label
+            for label in itertools.product(range(k), repeat=n)
+            if all(c <= len(set(label[:i])) for i, c in enumerate(label))
+        ]
+    )
+
+
+@pytest.mark.parametrize("d", [2, 9])  # fewer and more dimensions than points: the two ways to compute
+@pytest.mark.parametrize(("n", "k"), [(1, 1), (2, 2), (5, 2), (6, 3)])
+def test_reaches_the_optimum_of_nearly_all_problems(n, k, d):
+    x = blobs(130, n, d, 3, spread=1.5)
+    x[::5] = np.round(x[::5])
+    got = solve(x, k)
+    every = partitions(n, k)
+    best = np.array([min(inertia_of(a, label) for label in every) for a in x])
+    reached = [inertia_of(a, label) for a, label in zip(x, np.asarray(got.label), strict=True)]
+    np.testing.assert_allclose(got.inertia, reached, rtol=1e-5, atol=1e-5)
+    missed = np.asarray(got.inertia) > best * (1 + 1e-5) + 1e-5  # Lloyd ends in a local optimum now and then
+    assert missed.mean() <= 0.02
+    assert (np.asarray(got.inertia) <= best * 1.05 + 1e-5).all()
+
+
+@pytest.mark.parametrize(("n", "d"), [(40, 2), (30, 100)])
+def test_as_good_as_scikit_learn(n, d):
+    x = blobs(25, n, d, 4, spread=1.0)
+    got = solve(x, 4)
+    theirs = np.array([scikit_learn(a, 4) for a in x])
+    assert (np.asarray(got.inertia) <= theirs * 1.01).all()  # both are local optima, the best of 20
+    assert np.asarray(got.inertia).mean() <= theirs.mean() * 1.001
+
+
+@pytest.mark.parametrize("d", [2, 60])
+def test_separated_groups_are_found_and_labels_canonical(d, renumber):
+    rng = np.random.default_rng(d)
+    group = rng.integers(0, 3, (100, 24))
+    x = 50 * np.eye(3, d)[group] if d > 2 else 50 * np.array([[0, 0], [0, 1], [1, 0]])[group]
+    got = solve((x + 1000 + rng.normal(size=x.shape)).astype(np.float32), 3)
+    for case in range(100):
+        assert got.label[case].tolist() == renumber(group[case])
+        for k in range(3):
+            mine = np.asarray(got.label[case]) == k
+            np.testing.assert_allclose(
+                got.centers[case, k], (x + 1000)[case][mine].mean(axis=0), atol=4
+            )  # 4 sd of the noise
+
+
+def test_hand_values():
+    x = jnp.array([[0.0, 0], [0, 0.5], [0.5, 0], [1, 1]])  # three near the origin and one apart
+    got = kmeans(jax.random.key(0), x, 2)
+    assert got.label.tolist() == [0, 0, 0, 1]
+    np.testing.assert_allclose(got.centers, [[1 / 6, 1 / 6], [1, 1]], rtol=1e-6)
+    np.testing.assert_allclose(got.inertia, 1 / 3, rtol=1e-5)
+
+
+@pytest.mark.parametrize("d", [1, 30])
+def test_equal_points_few_points_and_one_cluster(d):
+    key = jax.random.key(0)
+    equal = kmeans(key, jnp.full((6, d), 2.5), 3)
+    assert (equal.label.tolist(), float(equal.inertia)) == ([0] * 6, 0.0)
+    np.testing.assert_array_equal(equal.centers, jnp.full((3, d), 2.5))
+    few = kmeans(key, jnp.arange(3.0)[:, None] * jnp.ones((1, d)), 5)
+    assert (few.label.tolist(), float(few.inertia)) == ([0, 1, 2], 0.0)
+    np.testing.assert_allclose(few.centers[3:], 1, rtol=1e-6)  # the overall mean
+    one = kmeans(key, jnp.arange(4.0)[:, None] * jnp.ones((1, d)), 1)
+    np.testing.assert_allclose((one.inertia, one.centers[0, 0]), (5 * d, 1.5), rtol=1e-5)
+
+
+def test_every_cluster_is_used_where_points_are_distinct():
+    x = np.concatenate([blobs(200, 12, 2, 2, spread=1e-3), blobs(200, 12, 20, 2, spread=1e-3)[..., :2]])
+    assert (np.asarray(solve(x, 6, n_init=1).label).max(axis=1) == 5).all()
+
+
+@pytest.mark.parametrize("d", [2, 40])
+def test_masked_points_never_matter(d):
+    x, where = blobs(150, 14, d, 3), np.random.default_rng(1).random((150, 14)) < 0.6
+    where[0] = False
+    got = solve(np.where(where[..., None], x, np.nan), 3, where=jnp.asarray(where))
+    assert (np.asarray(got.label)[~where] == -1).all()
+    assert (np.asarray(got.label)[where] >= 0).all()
+    assert np.isfinite(got.centers).all()
+    for case in range(0, 150, 5):
+        kept = x[case][where[case]]
+        if len(kept) > 3:
+            best = scikit_learn(kept, 3, 10)
+            np.testing.assert_allclose(got.inertia[case], best, rtol=1e-3)  # well separated: both are optimal
+
+
+def test_models_cluster_as_their_flat_parameters():
+    x = jnp.asarray(blobs(1, 12, 50, 3)[0])
+    stacked = {"a": {"w": x[:, :48].reshape(12, 6, 8)}, "b": {"w": x[:, 48:]}, "batch_stats": {"a": {"m": x[:, :1]}}}
+    flat, whole = kmeans(jax.random.key(1), x, 3), kmeans(jax.random.key(1), stacked, 3)
+    np.testing.assert_array_equal(flat.label, whole.label)
+    np.testing.assert_allclose(whole.centers["a"]["w"].reshape(3, 48), flat.centers[:, :48], rtol=1e-5, atol=1e-6)
+    assert whole.centers["batch_stats"]["a"]["m"].shape == (3, 1)
+
+
+@given(st.integers(0, 10**6))
+def test_symmetries_and_local_optimality(seed):
+    rng = np.random.default_rng(seed)
+    x, order, key = rng.normal(size=(15, 3)).astype(np.float32), rng.permutation(15), jax.random.key(seed)
+    got = kmeans(key, jnp.asarray(x), 3)
+    distance = ((x[:, None] - np.asarray(got.centers)) ** 2).sum(axis=-1)
+    np.testing.assert_allclose(distance[np.arange(15), got.label], distance.min(axis=1), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(got.inertia, distance.min(axis=1).sum(), rtol=1e-5)
+    np.testing.assert_allclose(kmeans(key, jnp.asarray(x[order]), 3).inertia, got.inertia, rtol=0.05)  # other draws
+    np.testing.assert_array_equal(kmeans(key, jnp.asarray(4 * x), 3).label, got.label)
+
+
+def test_zero_steps_return_the_seeding():
+    x = blobs(1, 200, 2, 6, spread=1)[0]
+    ours = np.mean([kmeans(jax.random.key(i), jnp.asarray(x), 6, 1, n_steps=0).inertia for i in range(40)])
+    theirs = []
+    for i in range(40):
+        seeds, _ = kmeans_plusplus(x, 6, random_state=i)
+        theirs.append(inertia_of(x, ((x[:, None] - seeds) ** 2).sum(axis=-1).argmin(axis=1)))
+    assert ours <= 1.1 * np.mean(theirs)  # greedy seeding as scikit-learn's; the means of 40 differ by a few per cent
+
+
+def test_gradient_with_labels_held():
+    x = jnp.array([[0.0, 0], [2, 0], [10, 0], [14, 0]])
+    for padded in (x, jnp.pad(x, ((0, 0), (0, 6)))):
+        slope = jax.grad(lambda x: kmeans(jax.random.key(0), x, 2).inertia)(padded)  # 2 (x_i - mean)
+        np.testing.assert_allclose(slope[:, 0], [-2, 2, -4, 4], rtol=1e-5)
+
+
+def test_one_program_and_inside_scan(traced_once):
+    x = jnp.asarray(blobs(3, 10, 4, 2))
+    once = traced_once(lambda key, x, where, steps: kmeans(key, x, 2, 3, steps, where))
+    once(jax.random.key(0), x[0], jnp.ones(10, bool), 5), once(jax.random.key(1), x[1], jnp.arange(10) > 2, 50)
+    _, label = jax.lax.scan(lambda key, x: (key, kmeans(key, x, 2).label), jax.random.key(0), x)
+    np.testing.assert_array_equal(label[2], kmeans(jax.random.key(0), x[2], 2).label)
+
+
+def test_bad_arguments_are_named():
+    with pytest.raises(ValueError, match="n_clusters is 0"):
+        kmeans(jax.random.key(0), jnp.ones((3, 2)), 0)
+    with pytest.raises(ValueError, match="n_init is 0"):
+        kmeans(jax.random.key(0), jnp.ones((3, 2)), 2, 0)
+    with pytest.raises(ValueError, match="where has shape"):
+        kmeans(jax.random.key(0), jnp.ones((3, 2)), 2, where=jnp.ones(2, bool))

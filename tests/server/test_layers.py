@@ -1,0 +1,122 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from fljax.server.layers import due_layers, select_layers, shared_mask, shared_size, where_layers
+
+LAYERS = ("conv2", "conv1", "fc")  # forward order, on purpose not the alphabet's
+
+
+def model(value):
+    def full(*shape):
+        return jnp.full(shape, value, jnp.float32)
+
+    return {
+        "conv1": {"kernel": full(3, 3, 2, 4), "bias": full(4)},
+        "conv2": {"kernel": full(3, 3, 1, 2), "bias": full(2)},
+        "fc": {"kernel": full(4, 10), "bias": full(10)},
+        "batch_stats": {"conv1": {"mean": full(4)}},
+    }
+
+
+ONE, NAN = model(1.0), model(float("nan"))
+
+
+@pytest.mark.parametrize(
+    ("boundary", "shared", "kernels", "biases"),  # how many layers have their kernel, their bias from `on_true`
+    [
+        ("tensors", 0.0, 0, 0),
+        ("tensors", 2.92, 3, 2),  # floor(0.92 * 2) = 1 tensor of the last layer: the kernel
+        ("tensors", 2.49, 2, 2),
+        ("tensors", 3.0, 3, 3),
+        ("tensors", 9.0, 3, 3),
+        ("floor", 2.92, 2, 2),
+        ("nearest-half", 2.92, 3, 3),
+        ("nearest-half", 2.3, 3, 2),
+        ("nearest-half", 2.2, 2, 2),
+    ],
+)
+def test_prefix_in_forward_order(boundary, shared, kernels, biases):
+    got = select_layers(LAYERS, shared, ONE, model(0.0), boundary)
+    assert [int(got[name]["kernel"].all()) for name in LAYERS] == [1] * kernels + [0] * (3 - kernels)
+    assert [int(got[name]["bias"].all()) for name in LAYERS] == [1] * biases + [0] * (3 - biases)
+    expected = sum(leaf.sum() for name in LAYERS for leaf in got[name].values())
+    assert int(shared_size(LAYERS, shared, ONE, boundary)) == int(expected)
+
+
+def test_unit_fraction_shares_output_channels():
+    got = select_layers(LAYERS, 1.5, ONE, model(0.0), "unit-fraction")  # half of conv1's 4 channels
+    np.testing.assert_array_equal(got["conv1"]["bias"], [1, 1, 0, 0])
+    np.testing.assert_array_equal(got["conv1"]["kernel"].sum(axis=(0, 1, 2)), [18, 18, 0, 0])
+    assert int(shared_size(LAYERS, 1.5, ONE, "unit-fraction")) == 20 + 36 + 2
+    assert (
+        int(shared_size(LAYERS, 2.1, ONE, "unit-fraction")) == 20 + 76 + 5
+    )  # 0.1 * 10 is one channel, despite float32
+
+
+def test_published_prefix_of_four_layers():
+    """4 layers times 0.98 keep all but the last bias until the seventh step."""
+    layers = ("conv1", "conv2", "fc1", "fc2")
+    net = {name: {"kernel": jnp.zeros((5, 3)), "bias": jnp.zeros(3)} for name in layers}
+    sizes = [int(shared_size(layers, 4 * jnp.float32(0.98) ** k, net)) for k in range(8)]
+    assert sizes == [72, 69, 69, 69, 69, 69, 69, 54]
+
+
+def test_selection_never_mixes_and_statistics_follow_their_layer():
+    first = select_layers(LAYERS, 1.0, ONE, NAN)
+    assert jnp.isfinite(first["conv2"]["kernel"]).all()
+    assert jnp.isnan(first["conv1"]["kernel"]).all()
+    assert jnp.isnan(first["batch_stats"]["conv1"]["mean"]).all()
+    assert jnp.isfinite(select_layers(LAYERS, 2.0, ONE, NAN)["batch_stats"]["conv1"]["mean"]).all()
+    whole = select_layers(LAYERS, 3.0, ONE, NAN)
+    assert all(jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(whole))
+
+
+@pytest.mark.parametrize("boundary", ["tensors", "floor", "unit-fraction", "nearest-half"])
+def test_one_program_for_every_fraction_and_monotone(boundary, traced_once):
+    size = traced_once(lambda shared: shared_size(LAYERS, shared, ONE, boundary))
+    sizes = [int(size(jnp.float32(s))) for s in np.linspace(0, 3, 61)]
+    assert sizes == sorted(sizes)
+    assert (sizes[0], sizes[-1]) == (0, 146)
+    batch = jax.vmap(lambda shared: select_layers(LAYERS, shared, ONE, NAN, boundary))(jnp.array([0.0, 3.0]))
+    assert jnp.isnan(batch["fc"]["bias"][0]).all()
+    assert jnp.isfinite(batch["fc"]["bias"][1]).all()
+
+
+def test_stacked_models_broadcast():
+    stacked = jax.tree.map(lambda leaf: jnp.stack([leaf, 2 * leaf]), ONE)
+    got = select_layers(LAYERS, 1.25, stacked, jax.tree.map(jnp.zeros_like, stacked), "unit-fraction")
+    np.testing.assert_array_equal(got["conv1"]["bias"], [[1, 0, 0, 0], [2, 0, 0, 0]])
+
+
+def test_nested_layers_put_biases_last_in_their_submodule():
+    block = {
+        "b": {
+            "Conv_0": {"kernel": jnp.zeros(3), "bias": jnp.zeros(2)},
+            "Norm_0": {"scale": jnp.zeros(4), "bias": jnp.zeros(5)},
+        }
+    }
+    assert [int(shared_size(("b",), k / 4, block)) for k in range(5)] == [0, 3, 5, 9, 14]
+
+
+def test_layers_at_different_intervals():
+    interval = jnp.array([[1, 3, 1], [1, 1, 3]])  # (clusters, layers)
+    np.testing.assert_array_equal(due_layers(jnp.int32(4), interval), [[1, 0, 1], [1, 1, 0]])
+    np.testing.assert_array_equal(due_layers(jnp.int32(3), interval), np.ones((2, 3)))
+    label = jnp.array([1, 0])
+    stacked = jax.tree.map(lambda leaf: jnp.stack([leaf, leaf]), ONE)
+    stale = jax.tree.map(lambda leaf: leaf * jnp.nan, stacked)
+    got = where_layers(LAYERS, due_layers(jnp.int32(4), interval)[label], stacked, stale)
+    np.testing.assert_array_equal(jnp.isfinite(got["conv1"]["bias"]).all(axis=1), [True, False])
+    np.testing.assert_array_equal(jnp.isfinite(got["fc"]["kernel"]).all(axis=(1, 2)), [False, True])
+    np.testing.assert_array_equal(jnp.isfinite(got["batch_stats"]["conv1"]["mean"]).all(axis=1), [True, False])
+
+
+def test_bad_names_are_refused():
+    with pytest.raises(ValueError, match="model_layers are"):
+        shared_mask(("conv1", "fc"), 1.0, ONE)
+    with pytest.raises(ValueError, match="choose one of"):
+        shared_mask(LAYERS, 1.0, ONE, "half")  # pyright: ignore[reportArgumentType]
+    with pytest.raises(ValueError, match="mask has shape"):
+        where_layers(LAYERS, jnp.ones((2, 2), bool), ONE, ONE)

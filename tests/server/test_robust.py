@@ -1,0 +1,212 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.optimize import minimize
+from scipy.stats import trim_mean
+
+from fljax.server.robust import (
+    clip_norm,
+    coordinate_median,
+    geometric_median,
+    krum,
+    krum_scores,
+    multi_krum,
+    n_trimmed,
+    trimmed_mean,
+)
+
+
+def problems(cases, n, d=3, seed=0):
+    """Values with ties, and masks with at least one participant; what is masked is NaN."""
+    rng = np.random.default_rng(seed + n)
+    x = np.round(rng.normal(size=(cases, n, d)), 1).astype(np.float32)
+    where = rng.random((cases, n)) < 0.7
+    where[::4] = True
+    where[:, 0] |= ~where.any(axis=1)
+    return x, where, jnp.asarray(np.where(where[..., None], x, np.nan))
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 8, 21])
+def test_median_equals_numpy(n):
+    x, where, poisoned = problems(220, n)
+    got = jax.vmap(coordinate_median)(poisoned, jnp.asarray(where))
+    expected = np.stack([np.median(a[w], axis=0) for a, w in zip(x, where, strict=True)])
+    np.testing.assert_allclose(got, expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 8, 21])
+def test_trimmed_mean_equals_scipy(n):
+    x, where, poisoned = problems(220, n)
+    fraction = np.random.default_rng(n).choice(np.float32([0, 0.05, 0.1, 0.25, 0.4]), 220)
+    got = jax.vmap(trimmed_mean)(poisoned, jnp.asarray(fraction), jnp.asarray(where))
+    for case in range(220):
+        values, f = x[case][where[case]].astype(float), float(fraction[case])
+        m = len(values)
+        if m >= 3 and 0 < f * m < 1:  # at least one entry on each side
+            f = 1 / m
+        np.testing.assert_allclose(got[case], trim_mean(values, f + 1e-6 / m, axis=0), rtol=1e-5, atol=1e-6)
+
+
+def test_number_trimmed():
+    """Five per cent of nineteen is nobody, so one; never more than leaves an entry; half is the median."""
+    cases = {
+        (0.05, 19): 1,
+        (0.05, 2): 0,
+        (0.05, 40): 2,
+        (0.0, 50): 0,
+        (0.3, 10): 3,
+        (0.5, 10): 4,
+        (0.5, 11): 5,
+        (0.1, 0): 0,
+    }
+    for (fraction, n), expected in cases.items():
+        assert int(n_trimmed(fraction, jnp.int32(n))) == expected
+    x = jnp.array([[1.0], [2], [4], [100]])
+    np.testing.assert_array_equal(trimmed_mean(x, 0.5), coordinate_median(x))
+    np.testing.assert_array_equal(trimmed_mean(x, 0.0), [26.75])
+
+
+def test_order_statistics_of_special_values():
+    x = jnp.array([[-jnp.inf], [-0.0], [0.0], [1e-40], [jnp.inf]])
+    np.testing.assert_array_equal(coordinate_median(x), [0.0])
+    assert coordinate_median(jnp.array([[-jnp.inf], [-jnp.inf], [1.0]])) == -jnp.inf
+    np.testing.assert_array_equal(coordinate_median(jnp.array([[1.0], [3.0], [jnp.nan]])), [3.0])  # NaN is the largest
+    np.testing.assert_array_equal(trimmed_mean(jnp.array([[1.0], [3.0], [jnp.nan]]), 0.1), [3.0])
+    np.testing.assert_array_equal(coordinate_median(jnp.ones((3, 2), jnp.bfloat16)), np.ones(2))
+
+
+@pytest.mark.parametrize("rule", [coordinate_median, lambda x, w, e: trimmed_mean(x, 0.1, w, e), geometric_median])
+def test_pytrees_and_nobody(rule):
+    x = {"a": {"w": jnp.arange(12.0).reshape(3, 2, 2)}, "batch_stats": {"a": {"mean": jnp.ones((3, 2))}}}
+    empty = jax.tree.map(lambda leaf: leaf[0] - 7, x)
+    if rule is geometric_median:
+        run = lambda where, e: geometric_median(x, None, where, e)  # noqa: E731
+    else:
+        run = lambda where, e: rule(x, where, e)  # noqa: E731
+    nobody = jnp.zeros(3, bool)
+    jax.tree.map(np.testing.assert_array_equal, run(nobody, empty), empty)
+    assert all((leaf == 0).all() for leaf in jax.tree.leaves(run(nobody, None)))
+    np.testing.assert_allclose(run(jnp.ones(3, bool), None)["a"]["w"], x["a"]["w"][1], rtol=1e-5)
+    np.testing.assert_array_equal(run(jnp.array([False, True, False]), None)["a"]["w"], x["a"]["w"][1])
+
+
+@pytest.mark.parametrize("p", [50_000, 70_001])  # several blocks and a remainder
+def test_blocks_equal_numpy(p):
+    x = np.random.default_rng(0).normal(size=(9, p)).astype(np.float32)
+    np.testing.assert_array_equal(coordinate_median(jnp.asarray(x)), np.median(x, axis=0))
+    np.testing.assert_allclose(trimmed_mean(jnp.asarray(x), 0.3), trim_mean(x, 0.3, axis=0), rtol=1e-5, atol=1e-6)
+
+
+def numpy_krum(x, f):
+    d = ((x[:, None] - x[None]) ** 2).sum(axis=-1)
+    near = min(max(len(x) - f - 2, 1), max(len(x) - 1, 1))
+    return np.array([np.sort(np.delete(d[i], i))[:near].sum() for i in range(len(x))])
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 7, 12])
+def test_krum_equals_numpy(n):
+    x, where, poisoned = problems(220, n, d=4)
+    f, selected = np.random.default_rng(n).integers(0, 3, 220), np.random.default_rng(n + 1).integers(1, 4, 220)
+    score = jax.vmap(krum_scores)(poisoned, jnp.asarray(f), jnp.asarray(where))
+    mean = jax.vmap(multi_krum)(poisoned, jnp.asarray(f), jnp.asarray(selected), jnp.asarray(where))
+    for case in range(220):
+        values = x[case][where[case]].astype(float)
+        expected = numpy_krum(values, f[case])
+        np.testing.assert_allclose(score[case][where[case]], expected, rtol=1e-5, atol=1e-6)
+        assert (score[case][~where[case]] == np.inf).all()
+        order = np.sort(expected)
+        k = min(selected[case], len(values))
+        if k == len(values) or order[k] - order[k - 1] > 1e-3:  # ties by rounding would choose another one
+            best = values[np.argsort(expected, kind="stable")[:k]].mean(axis=0)
+            np.testing.assert_allclose(mean[case], best, rtol=1e-5, atol=1e-6)
+
+
+def test_krum_survives_bad_clients_and_breaks_ties_by_index():
+    honest = jnp.array([[0.0], [1.0], [2.0], [3.0]])
+    x = jnp.concatenate([honest, jnp.array([[1e6], [jnp.nan]])])
+    assert krum(x, 1)[0] in (1.0, 2.0)
+    np.testing.assert_array_equal(multi_krum(x, 1, 4), [1.5])
+    np.testing.assert_array_equal(krum(jnp.array([[5.0], [5.0], [7.0]]), 0), [5.0])
+    np.testing.assert_array_equal(krum(x, 1, jnp.zeros(6, bool), jnp.array([9.0])), [9.0])
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 6, 20])
+def test_geometric_median_on_a_line_is_a_median(n):
+    x, where, poisoned = problems(210, n, d=1)
+    got = jax.vmap(lambda x, w: geometric_median(x, None, w))(poisoned, jnp.asarray(where))
+    for case in range(210):
+        values = x[case][where[case]].astype(float)
+        best = np.abs(values - np.median(values)).sum()
+        assert (
+            np.abs(values - float(got[case, 0])).sum() <= best * (1 + 1e-3) + 1e-5
+        )  # slow where it is a client itself
+
+
+def test_geometric_median_equals_scipy():
+    rng = np.random.default_rng(1)
+    x, weight = rng.normal(size=(40, 9, 3)).astype(np.float32), rng.random((40, 9)).astype(np.float32)
+    got = jax.vmap(geometric_median)(jnp.asarray(x), jnp.asarray(weight))
+    for case in range(40):
+        cost = lambda z, c=case: (weight[c] * np.linalg.norm(x[c].astype(float) - z, axis=1)).sum()  # noqa: E731
+        best = minimize(cost, x[case].mean(axis=0), method="Nelder-Mead", options={"xatol": 1e-8, "fatol": 1e-10}).fun
+        assert cost(np.asarray(got[case], float)) <= best * (1 + 1e-4)  # the stopping rule's and smoothing's error
+
+
+def test_geometric_median_ignores_far_outliers():
+    x = jnp.concatenate([jnp.zeros((6, 2)).at[:, 0].set(jnp.arange(6.0)), jnp.full((2, 2), 1e5)])
+    got = geometric_median(x)
+    assert (got >= 0).all()
+    assert (got <= 10).all()
+
+
+@pytest.mark.parametrize("n", [1, 4])
+def test_clip_norm_equals_numpy(n):
+    rng = np.random.default_rng(n)
+    x, limit = rng.normal(size=(500, n, 5)).astype(np.float32), rng.random(500).astype(np.float32) * 4
+    norm = np.linalg.norm(x, axis=-1, keepdims=True)
+    got = jax.vmap(clip_norm)({"a": jnp.asarray(x[..., :2]), "b": jnp.asarray(x[..., 2:])}, jnp.asarray(limit))
+    expected = x * np.minimum(1, limit[:, None, None] / norm)
+    np.testing.assert_allclose(np.concatenate([got["a"], got["b"]], axis=-1), expected, rtol=1e-5)
+
+
+def test_clip_norm_edges():
+    x = {"w": jnp.array([[3.0, 4.0], [0.0, 0.0], [jnp.nan, 1.0]]), "batch_stats": {"w": jnp.full(3, 9.0)}}
+    got = clip_norm(x, 1.0)
+    np.testing.assert_allclose(got["w"][:2], [[0.6, 0.8], [0, 0]], rtol=1e-6)
+    np.testing.assert_array_equal(got["batch_stats"]["w"], 9)
+    assert jnp.isfinite(jax.grad(lambda u: clip_norm(u, 1.0).sum())(x["w"][:2])).all()
+
+
+@given(st.integers(0, 10**6))
+def test_permutation_scaling_and_range(seed):
+    rng = np.random.default_rng(seed)
+    x, order = rng.normal(size=(7, 4)).astype(np.float32), rng.permutation(7)
+    for rule in (coordinate_median, lambda x: trimmed_mean(x, 0.2), lambda x: multi_krum(x, 1, 3), geometric_median):
+        y = np.asarray(rule(jnp.asarray(x)))
+        np.testing.assert_allclose(
+            rule(jnp.asarray(x[order])), y, rtol=1e-3, atol=1e-3
+        )  # the stopping rule of Weiszfeld
+        np.testing.assert_allclose(rule(jnp.asarray(4 * x)), 4 * y, rtol=1e-3, atol=1e-3)
+        assert ((y >= x.min(axis=0) - 1e-6) & (y <= x.max(axis=0) + 1e-6)).all()
+
+
+def test_gradients():
+    x = jnp.array([[1.0], [2], [2], [5]])
+    np.testing.assert_array_equal(jax.grad(lambda x: coordinate_median(x)[0])(x).T, [[0, 0.5, 0.5, 0]])
+    x = jnp.array([[1.0], [2], [3], [5], [9]])
+    np.testing.assert_allclose(
+        jax.grad(lambda x: trimmed_mean(x, 0.2)[0])(x).T, [[0, 1 / 3, 1 / 3, 1 / 3, 0]], rtol=1e-6
+    )
+    np.testing.assert_array_equal(jax.grad(lambda x: krum(x, 1)[0])(x).T, [[0, 1, 0, 0, 0]])
+
+
+def test_one_program_for_every_number_and_inside_scan(traced_once):
+    x = jnp.arange(14.0).reshape(7, 2)
+    once = traced_once(lambda fraction, f, m, where: (trimmed_mean(x, fraction, where), multi_krum(x, f, m, where)))
+    once(0.1, 1, 2, jnp.ones(7, bool))
+    once(0.3, 2, 3, jnp.arange(7) > 1)
+    _, out = jax.lax.scan(lambda c, f: (c, trimmed_mean(x, f)), 0, jnp.array([0.0, 0.5]))
+    np.testing.assert_allclose(out, [[6, 7], [6, 7]], rtol=1e-6)
