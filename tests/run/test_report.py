@@ -15,6 +15,7 @@ from fljax.run.report import (
     curve,
     final_label,
     final_table,
+    finite,
     principal_components,
     save_table,
 )
@@ -93,6 +94,11 @@ def test_principal_components_are_scikit_learns_without_running_statistics():
     pca = PCA(2, svd_solver="full").fit(rows[[0, 1, 1, 2]])
     np.testing.assert_allclose(np.abs(coordinates), np.abs(pca.transform(rows[[0, 1, 1, 2]])), atol=1e-5)
     np.testing.assert_allclose(share, pca.explained_variance_ratio_, rtol=1e-5)
+
+
+def test_models_that_are_not_finite_are_known():
+    assert finite(Assigned({"fc1": jnp.ones((2, 3))}, jnp.arange(2)))
+    assert not finite(Assigned({"fc1": jnp.ones((2, 3)).at[1, 2].set(jnp.inf)}, jnp.arange(2)))
 
 
 @pytest.mark.parametrize("shape", [(1, 3), (3, 1), (2, 3)])
