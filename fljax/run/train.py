@@ -12,6 +12,7 @@ import numpy as np
 from jax import Array, lax
 
 from fljax.run import checkpoint as files
+from fljax.run.identity import run_identity
 from fljax.run.mesh import Device, over_devices, replicated
 from fljax.run.participation import cohort_size
 from fljax.run.progress import Progress, SilentProgress
@@ -73,7 +74,7 @@ def train(
     check_run(n_rounds, evaluate_every, dropout)
     folder = None if folder is None else Path(folder)
     size = cohort_size(participation, federation.train.size.shape[0])
-    identity = _identity(algorithm, hyper, federation, key, size, evaluate_every, dropout)
+    identity = run_identity(algorithm, hyper, federation, key, size, evaluate_every, dropout)
     with over_devices(devices) as mesh:
         hyper, federation, key, lost = replicated((as_traced(hyper), federation, key, as_traced(dropout)), mesh)
         chunk = partial(run_chunk, algorithm, size, MOST_ROUNDS, hyper, federation, key, lost, evaluate_every, n_rounds)
@@ -196,43 +197,3 @@ def _resume(folder: Path | None, state: State, identity: dict[str, Any]) -> tupl
     files.check_same_run(folder, stored.identity, identity)
     files.cut_back(folder, stored.round, stored.metrics_bytes)
     return jax.tree.map(jnp.asarray, stored.state), stored.round
-
-
-def _identity(
-    algorithm: Algorithm,
-    hyper: NamedTuple,
-    federation: Federation,
-    key: Key,
-    size: int,
-    evaluate_every: int,
-    dropout: float | None,
-) -> dict[str, Any]:
-    """What must be equal for a run to be resumed: everything that its numbers depend on but the method's closure."""
-    numbers = {
-        f"hyper.{name}": None if value is None else float(value)
-        for name, value in hyper._asdict().items()
-        if value is None or np.ndim(value) == 0
-    }
-    sizes = np.asarray(federation.train.size)
-    return {
-        "algorithm": algorithm.init.__module__.rpartition(".")[2],
-        **numbers,
-        "key": np.asarray(jax.random.key_data(key)).tolist(),
-        "cohort": size,
-        "evaluate_every": evaluate_every,
-        "dropout": dropout,
-        "n_clients": len(sizes),
-        "n_examples": int(sizes.sum()),
-        "data": _checksum(federation),
-    }
-
-
-def _checksum(federation: Federation) -> int:
-    """A checksum of who owns what and of the labels; pixels are left out for speed."""
-    import zlib
-
-    checksum = 0
-    for data in (federation.train, federation.test):
-        for array in (data.index, data.size, data.pool.y):
-            checksum = zlib.crc32(np.ascontiguousarray(array).tobytes(), checksum)
-    return checksum

@@ -12,10 +12,11 @@ import jax
 import numpy as np
 import pytest
 
-from fljax.algorithms.fedavg import FedAvgHyper
+from fljax.algorithms.fedavg import FedAvgHyper, fedavg
 from fljax.run.checkpoint import read_rounds
 from fljax.run.simulate import simulate
 from fljax.run.train import train
+from fljax.types import Work
 
 ROUNDS = 12
 
@@ -74,10 +75,16 @@ def test_a_finished_run_is_returned_as_it_is(key, averaging, federation, tmp_pat
     chex.assert_trees_all_equal(first.metrics, again.metrics)
 
 
-def test_another_run_in_the_folder_is_refused(key, averaging, federation, tmp_path):
+def test_another_run_in_the_folder_is_refused(key, model, averaging, federation, tmp_path):
     train(averaging, FedAvgHyper(lr=0.1), federation, key, 2, folder=tmp_path)
     with pytest.raises(ValueError, match=r"holds a run with hyper.lr=0.1, not 0.2"):
         train(averaging, FedAvgHyper(lr=0.2), federation, key, 2, folder=tmp_path)
+    longer = fedavg(model, Work(epochs=2, batch_size=8))
+    uniform = fedavg(model, Work(epochs=1, batch_size=8), weighting="uniform")
+    with pytest.raises(ValueError, match=r"holds a run with work.epochs=1, not 2"):
+        train(longer, FedAvgHyper(lr=0.1), federation, key, 2, folder=tmp_path)
+    with pytest.raises(ValueError, match=r"holds a run with weighting='size', not 'uniform'"):
+        train(uniform, FedAvgHyper(lr=0.1), federation, key, 2, folder=tmp_path)
     with pytest.raises(ValueError, match="key="):
         train(averaging, FedAvgHyper(lr=0.1), federation, jax.random.key(1), 2, folder=tmp_path)
 
@@ -96,6 +103,7 @@ from fljax.algorithms.ifca import IFCAHyper, ifca
 from fljax.data.synthetic import linear_groups
 from fljax.models import mlp
 from fljax.run.train import train
+from fljax.types import Work
 from fljax.types import Work
 jax.config.update("jax_compilation_cache_dir", sys.argv[2])
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
