@@ -1,0 +1,158 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from scipy.optimize import linear_sum_assignment
+
+from fljax import tree
+from fljax.server.aggregate import cluster_mean
+from fljax.server.assign import lowest_loss
+from fljax.server.matching import match, match_units, matched_mean, matched_squared_l2, permute_units
+
+DENSE = ("a", "b", "c")
+CONV = ("conv1", "norm", "conv2", "fc", "out")
+
+
+def dense(rng, *lead, widths=(3, 5, 4, 2)):
+    shapes = zip(DENSE, widths[:-1], widths[1:], strict=True)
+    return {name: {"kernel": _normal(rng, *lead, i, o), "bias": _normal(rng, *lead, o)} for name, i, o in shapes}
+
+
+def conv(rng):
+    return {
+        "conv1": {"kernel": _normal(rng, 3, 3, 1, 4)},
+        "norm": {"scale": _normal(rng, 4), "bias": _normal(rng, 4)},
+        "conv2": {"kernel": _normal(rng, 3, 3, 4, 3), "bias": _normal(rng, 3)},
+        "fc": {"kernel": _normal(rng, 2 * 2 * 3, 6), "bias": _normal(rng, 6)},
+        "out": {"kernel": _normal(rng, 6, 2), "bias": _normal(rng, 2)},
+        "batch_stats": {"norm": {"mean": _normal(rng, 4)}},
+    }
+
+
+def _normal(rng, *shape):
+    return jnp.asarray(rng.normal(size=shape), jnp.float32)
+
+
+def run_dense(params, x):
+    for name in DENSE:
+        x = x @ params[name]["kernel"] + params[name]["bias"]
+        x = jax.nn.relu(x) if name != DENSE[-1] else x
+    return x
+
+
+def run_conv(params, x):
+    def convolve(x, name):
+        return jax.lax.conv_general_dilated(
+            x, params[name]["kernel"], (2, 2), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC")
+        )
+
+    x = convolve(x, "conv1") - params["batch_stats"]["norm"]["mean"]
+    x = jax.nn.relu(x * params["norm"]["scale"] + params["norm"]["bias"])
+    x = jax.nn.relu(convolve(x, "conv2") + params["conv2"]["bias"]).reshape(x.shape[0], -1)
+    x = jax.nn.relu(x @ params["fc"]["kernel"] + params["fc"]["bias"])
+    return x @ params["out"]["kernel"] + params["out"]["bias"]
+
+
+def shuffled(rng, params, layers, widths):
+    orders = tuple(jnp.asarray(rng.permutation(width), jnp.int32) for width in widths)
+    return permute_units(params, orders, layers), orders
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_permuted_copies_are_recovered_and_compute_the_same(seed):
+    with jax.numpy_rank_promotion("allow"):
+        rng = np.random.default_rng(seed)
+        for params, layers, widths, run, shape in (
+            (dense(rng), DENSE, (5, 4), run_dense, (7, 3)),
+            (conv(rng), CONV, (4, 3, 6), run_conv, (7, 8, 8, 1)),
+        ):
+            x = _normal(rng, *shape)
+            moved, _ = shuffled(rng, params, layers, widths)
+            np.testing.assert_allclose(run(moved, x), run(params, x), rtol=1e-4, atol=1e-5)  # sums in another order
+            jax.tree.map(np.testing.assert_array_equal, match(moved, params, layers), params)
+
+
+@pytest.mark.parametrize("widths", [(3, 1, 2, 2), (3, 5, 4, 2), (2, 9, 6, 3)])
+def test_assignment_equals_scipy(widths):
+    rng = np.random.default_rng(1)
+    own, reference = dense(rng, 350, widths=widths), dense(rng, 350, widths=widths)
+    got = jax.vmap(lambda a, b: match_units(a, b, DENSE))(own, reference)
+    for case in range(350):
+        order = np.arange(widths[0])
+        for layer, name in enumerate(DENSE[:-1]):
+            rows = [
+                np.vstack([side[name]["kernel"][case], side[name]["bias"][case]]).T.astype(float)
+                for side in (own, reference)
+            ]
+            rows[0] = np.hstack([rows[0][:, :-1][:, order], rows[0][:, -1:]])
+            cost = ((rows[1][:, None] - rows[0][None]) ** 2).sum(axis=-1)
+            order = np.asarray(got[layer][case])
+            best = cost[linear_sum_assignment(cost)].sum()
+            np.testing.assert_allclose(cost[np.arange(len(cost)), order].sum(), best, rtol=1e-5)
+            assert sorted(order) == list(range(len(cost)))
+
+
+def test_mean_of_permuted_copies_is_the_copy_and_distance_is_zero():
+    rng = np.random.default_rng(2)
+    models = [dense(rng), dense(rng)]
+    label = np.array([0, 1, 0, 1, 0, -1, 0])
+    clients = [shuffled(rng, models[k], DENSE, (5, 4))[0] for k in label]
+    stacked = jax.tree.map(lambda leaf: leaf.at[5:].set(jnp.nan), tree.stack(clients))
+    empty = tree.stack([models[0], models[1], models[0]])
+    got = matched_mean(stacked, jnp.array([1, 2, 3, 4, 5, 6, 0]), jnp.asarray(label), empty, DENSE)
+    for k, first in enumerate((0, 1)):  # in the order of the first member
+        expected = clients[first]
+        jax.tree.map(lambda a, b, k=k: np.testing.assert_allclose(a[k], b, rtol=1e-5, atol=1e-6), got, expected)
+    jax.tree.map(lambda a, b: np.testing.assert_array_equal(a[2], b[2]), got, empty)
+    apart = matched_squared_l2(tree.take(stacked, jnp.arange(5)), empty, DENSE)
+    assert lowest_loss(apart).tolist() == [0, 1, 0, 1, 0]
+    np.testing.assert_array_equal(apart[jnp.arange(5), label[:5]], 0)
+
+
+def test_clients_near_a_common_start_need_no_matching():
+    rng = np.random.default_rng(3)
+    start = dense(rng)
+    stacked = jax.tree.map(lambda leaf: leaf[None] + 1e-3 * _normal(rng, 6, *leaf.shape), start)
+    weight, label, empty = jnp.arange(1.0, 7), jnp.array([0, 0, 1, 1, 0, 1]), tree.broadcast(start, 2)
+    got = jax.jit(matched_mean, static_argnums=4)(stacked, weight, label, empty, DENSE)
+    jax.tree.map(np.testing.assert_array_equal, got, cluster_mean(stacked, weight, label, empty))
+    slope = jax.grad(lambda x: tree.squared_norm(matched_mean(x, weight, label, empty, DENSE)))(stacked)
+    assert all(jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(slope))
+
+
+def test_matching_lowers_the_spread():
+    rng = np.random.default_rng(4)
+    base = dense(rng)
+    clients = [
+        jax.tree.map(lambda leaf: leaf + 0.1 * _normal(rng, *leaf.shape), shuffled(rng, base, DENSE, (5, 4))[0])
+        for _ in range(6)
+    ]
+    stacked, empty, one = tree.stack(clients), tree.broadcast(base, 1), jnp.zeros(6, jnp.int32)
+    with_matching = matched_mean(stacked, jnp.ones(6), one, empty, DENSE)
+    plain = cluster_mean(stacked, jnp.ones(6), one, empty)
+    assert matched_squared_l2(with_matching, empty, DENSE)[0, 0] < 0.2 * matched_squared_l2(plain, empty, DENSE)[0, 0]
+
+
+def test_unfit_models_are_refused():
+    rng = np.random.default_rng(5)
+    params = dense(rng)
+    with pytest.raises(ValueError, match="layers are"):
+        match_units(params, params, ("a", "b"))
+    with pytest.raises(ValueError, match="2 hidden layers"):
+        permute_units(params, (jnp.arange(5),), DENSE)
+    params["b"] = {"kernel": jnp.zeros((7, 4)), "bias": jnp.zeros(4)}
+    with pytest.raises(ValueError, match="layer b has 7 inputs; the layer before has 5 units"):
+        match_units(params, params, DENSE)
+    with pytest.raises(ValueError, match="n_sweeps is 0"):
+        matched_mean(dense(rng, 2), jnp.ones(2), jnp.zeros(2, jnp.int32), dense(rng, 1), DENSE, n_sweeps=0)
+
+
+def test_inside_scan_and_one_program(traced_once):
+    rng = np.random.default_rng(6)
+    batch, reference = dense(rng, 3), dense(rng)
+    _, out = jax.lax.scan(lambda c, params: (c, match_units(params, reference, DENSE)), 0, batch)
+    alone = match_units(tree.take(batch, 2), reference, DENSE)
+    np.testing.assert_array_equal(out[0][2], alone[0])
+    once = traced_once(lambda params: match(params, reference, DENSE))
+    assert optax.tree.norm(once(tree.take(batch, 0))) != optax.tree.norm(once(tree.take(batch, 1)))
