@@ -143,13 +143,16 @@ def matched_mean(
     def orders(reference: Stacked) -> tuple[Array, ...]:
         return lax.map(lambda args: match_units(args[0], tree.take(reference, args[1]), layers), (still, mine))
 
-    def average(found: tuple[Array, ...]) -> Stacked:
-        aligned = jax.vmap(lambda model, order: permute_units(model, order, layers))(stacked, found)
+    def average(models: Stacked, found: tuple[Array, ...]) -> Stacked:
+        aligned = jax.vmap(lambda model, order: permute_units(model, order, layers))(models, found)
         return cluster_mean(aligned, weight, label, empty)
 
-    for _ in range(n_sweeps - 1):
-        reference = lax.stop_gradient(average(orders(reference)))
-    return average(orders(reference))
+    def sweep(_: int, carry: tuple[Stacked, tuple[Array, ...]]) -> tuple[Stacked, tuple[Array, ...]]:
+        found = orders(carry[0])
+        return average(still, found), found
+
+    unmatched = jax.tree.map(jnp.zeros_like, jax.eval_shape(orders, reference))
+    return average(stacked, lax.fori_loop(0, n_sweeps, sweep, (reference, unmatched))[1])
 
 
 def _kernel_layers(params: Params, layers: tuple[str, ...]) -> list[str]:
