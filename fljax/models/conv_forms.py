@@ -5,10 +5,14 @@ matrix forms are columns times a matrix (fast on a GPU under a client axis, beca
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 from jax import Array, lax
+
+_NONE = ((0, 0), (0, 0))
 
 
 class Window(NamedTuple):
@@ -56,20 +60,54 @@ class Window(NamedTuple):
 
 def forms(window: Window) -> list[tuple[Callable, Callable]]:
     """(canonical, matrix) forms of ``(x, w) -> g``, ``(w, g) -> x`` and ``(g, x) -> w``."""
-    return [
-        (
-            lambda x, w: _convolve(x, w, window.padding, strides=window.strides),
-            lambda x, w: _forward_matrix(window, x, w),
-        ),
-        (lambda w, g: _input_gradient(window, w, g), lambda w, g: _input_gradient_matrix(window, w, g)),
-        (lambda g, x: _weight_gradient(window, g, x), lambda g, x: _weight_gradient_matrix(window, g, x)),
-    ]
+    matrix = [partial(f, window) for f in (_forward_matrix, _input_gradient_matrix, _weight_gradient_matrix)]
+    if window.kernel == (1, 1):  # the matrix forms make no columns then
+        return list(zip(matrix, matrix, strict=True))
+    canonical = [partial(f, window) for f in (_forward, _input_gradient, _weight_gradient)]
+    return list(zip(canonical, matrix, strict=True))
 
 
-def _convolve(x, w, padding, strides=(1, 1), lhs_dilation=None) -> Array:
-    return lax.conv_general_dilated(
-        x, w, strides, padding, lhs_dilation=lhs_dilation, dimension_numbers=("NHWC", "HWIO", "NHWC")
+def _forward(window: Window, x: Array, w: Array) -> Array:
+    return _convolve(x, w, window.padding, strides=window.strides)
+
+
+def _input_gradient(window: Window, w: Array, g: Array) -> Array:
+    """The output gradient, dilated by the strides, convolved with the kernel turned by half a turn."""
+    if min(map(min, window.back)) >= 0:
+        return _convolve(g, _turned(w), window.back, lhs_dilation=window.strides)
+    return _convolve(_dilated(window, g), _turned(w), _NONE)
+
+
+def _weight_gradient(window: Window, g: Array, x: Array) -> Array:
+    """x is the image with its channels as batch, the output gradient is the kernel, dilated by the strides."""
+    (top, bottom), (left, right) = (
+        (lo, (out - 1) * s + k - n - lo)
+        for n, k, s, (lo, _), out in zip(
+            window.size, window.kernel, window.strides, window.padding, window.out, strict=True
+        )
     )
+    # Strides can leave the last rows of the image unused: cut them off, a negative padding is not fast.
+    x = x[:, : x.shape[1] + min(bottom, 0), : x.shape[2] + min(right, 0)]
+    padding = ((top, max(bottom, 0)), (left, max(right, 0)))
+    turned = _convolve(x.transpose(3, 1, 2, 0), g.transpose(1, 2, 0, 3), padding, rhs_dilation=window.strides)
+    return turned.transpose(1, 2, 0, 3)
+
+
+def _convolve(x, w, padding, strides=(1, 1), lhs_dilation=(1, 1), rhs_dilation=(1, 1)) -> Array:
+    """NHWC x HWIO -> NHWC. On a CPU never without padding: XLA hands such a one to a library that is 3 times slower."""
+    convolution = partial(
+        lax.conv_general_dilated,
+        window_strides=strides,
+        lhs_dilation=lhs_dilation,
+        rhs_dilation=rhs_dilation,
+        dimension_numbers=("NHWC", "HWIO", "NHWC"),
+    )
+    if jax.default_backend() != "cpu" or padding != _NONE:
+        return convolution(x, w, padding=padding)
+    n_rows = ((x.shape[1] - 1) * lhs_dilation[0] - (w.shape[0] - 1) * rhs_dilation[0]) // strides[0] + 1
+    if w.shape[0] > n_rows:  # a tall kernel: one more row in it, of zeros, costs less than one more in the output
+        return convolution(x, jnp.pad(w, ((0, 1), (0, 0), (0, 0), (0, 0))), padding=((0, rhs_dilation[0]), (0, 0)))
+    return convolution(x, w, padding=((0, strides[0]), (0, 0)))[:, :n_rows]
 
 
 def _dilated(window: Window, g: Array) -> Array:
@@ -82,32 +120,6 @@ def _dilated(window: Window, g: Array) -> Array:
 def _turned(w: Array) -> Array:
     """Kernel turned by half a turn, with its channels exchanged."""
     return w[::-1, ::-1].transpose(0, 1, 3, 2)
-
-
-def _input_gradient(window: Window, w: Array, g: Array) -> Array:
-    if window.strides == (1, 1) and min(map(min, window.back)) >= 0:
-        return _convolve(g, _turned(w), window.back)
-    return _convolve(_dilated(window, g), _turned(w), "VALID")
-
-
-def _weight_gradient(window: Window, g: Array, x: Array) -> Array:
-    if window.kernel > (3, 3) and window.strides == (1, 1) and min(map(min, window.back)) >= 0:
-        # The output gradient is the image, x the kernel; the result comes out turned by half a turn.
-        turned = _convolve(g.transpose(3, 1, 2, 0), x.transpose(1, 2, 0, 3), window.back)
-        return turned[:, ::-1, ::-1].transpose(1, 2, 3, 0)
-    return _weight_gradient_rows(window, g, x)
-
-
-def _weight_gradient_rows(window: Window, g: Array, x: Array) -> Array:
-    """Columns of one kernel row at a time, one matrix product for each."""
-    kh, _ = window.kernel
-    h, _ = window.out
-    sv, _ = window.strides
-    row = _shifted(_padded(window, x), 2, window)
-    flat = g.reshape(-1, g.shape[-1])
-    slices = [lax.slice_in_dim(row, i, i + (h - 1) * sv + 1, sv, axis=1) for i in range(kh)]
-    rows = [_product(part.reshape(-1, part.shape[-1]), flat, 0, 0) for part in slices]
-    return jnp.stack(rows).reshape(*window.kernel, x.shape[-1], g.shape[-1])
 
 
 def _padded(window: Window, x: Array) -> Array:
@@ -134,13 +146,10 @@ def _forward_matrix(window: Window, x: Array, w: Array) -> Array:
 
 
 def _input_gradient_matrix(window: Window, w: Array, g: Array) -> Array:
-    flat = Window(
-        (window.size[0] + window.kernel[0] - 1, window.size[1] + window.kernel[1] - 1),
-        window.kernel,
-        (1, 1),
-        ((0, 0), (0, 0)),
+    dilated = _dilated(window, g)
+    return _forward_matrix(
+        Window((dilated.shape[1], dilated.shape[2]), window.kernel, (1, 1), _NONE), dilated, _turned(w)
     )
-    return _forward_matrix(flat, _dilated(window, g), _turned(w))
 
 
 def _weight_gradient_matrix(window: Window, g: Array, x: Array) -> Array:
