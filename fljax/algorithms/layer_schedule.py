@@ -14,6 +14,9 @@ from fljax.server.distance import layer_discrepancy
 from fljax.server.layers import where_layers
 from fljax.types import Metrics, Stacked
 
+EQUAL = 1e-6
+"""A group whose mean discrepancy, of parameters scaled to [0, 1], is below this has equal members but for rounding."""
+
 
 class LayerTable(NamedTuple):
     """Group models with the history of their layers. A group has the row of its label."""
@@ -89,7 +92,7 @@ def intervals(discrepancy: Array, low: Array | float, alpha: Array | float) -> A
         (groups, layers) int32.
     """
     mean = discrepancy.mean(axis=1, keepdims=True)
-    return jnp.where((discrepancy < low * mean) | (mean == 0), rounds_between(alpha), 1)
+    return jnp.where((discrepancy < low * mean) | (mean < EQUAL), rounds_between(alpha), 1)
 
 
 def exchanged(n_floats: Array, sent: Array, fetched: Array, groups: Structure, ids: Array) -> Metrics:
