@@ -28,6 +28,13 @@ class Link(NamedTuple):
     receive: float = 0.0  # watts while receiving
 
 
+class Processor(NamedTuple):
+    """A client's processor. An infinite rate costs neither time nor energy."""
+
+    rate: float = float("inf")  # operations per second, > 0; what counts as one is the caller's choice
+    power: float = 0.0  # watts while working
+
+
 class Traffic(NamedTuple):
     """Totals of a run in bytes."""
 
@@ -58,6 +65,18 @@ def joules(uplink: Floats, downlink: Floats, link: Link) -> np.ndarray:
     """
     sending, receiving = _each_way(uplink, downlink, link)
     return link.transmit * sending + link.receive * receiving
+
+
+def working(operations: Floats, processor: Processor) -> tuple[np.ndarray, np.ndarray]:
+    """Seconds ``operations / rate`` and joules ``power * seconds`` of computing so many operations.
+
+    Raises:
+        ValueError: the processor's rate is not positive.
+    """
+    if not processor.rate > 0:
+        raise ValueError(f"rate={processor.rate} operations per second is not positive; give a rate above 0")
+    taken = np.asarray(operations, np.float64) / processor.rate
+    return taken, processor.power * taken
 
 
 def traffic_of_clients(metrics: Mapping[str, Any], n_clients: int) -> Traffic:

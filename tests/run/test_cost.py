@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from fljax.run.cost import Link, joules, n_bytes, seconds, seconds_of_rounds, traffic_of_clients
+from fljax.run.cost import Link, Processor, joules, n_bytes, seconds, seconds_of_rounds, traffic_of_clients, working
 
 LENET = 62_006
 METRICS = {
@@ -30,6 +30,15 @@ def test_seconds_and_joules_add_both_ways():
     link = Link(uplink=32e3, downlink=64e3, transmit=0.5, receive=0.25)
     assert seconds(1_000, 4_000, link) == pytest.approx(3.0, rel=1e-12)
     assert joules(1_000, 4_000, link) == pytest.approx(1.0, rel=1e-12)
+
+
+def test_working_takes_time_and_energy():
+    taken, spent = working(np.array([0.0, 3e9]), Processor(rate=2e9, power=4.0))
+    np.testing.assert_allclose(taken, [0, 1.5], rtol=1e-12)
+    np.testing.assert_allclose(spent, [0, 6.0], rtol=1e-12)
+    np.testing.assert_array_equal(working(1e9, Processor()), (0, 0))
+    with pytest.raises(ValueError, match="rate=0"):
+        working(1, Processor(rate=0))
 
 
 def test_totals_count_active_participants_only():
