@@ -104,8 +104,9 @@ def run_one(
             dropout=own["dropout"],
             progress=bar,
         )
-    finally:
-        bar.stop()  # gives the terminal its cursor back, whatever has happened
+    except BaseException:
+        bar.stop()  # gives the terminal its cursor back
+        raise
     deployed = jax.jit(algorithm.deploy)(split_key(key).deploy, hyper, run.state, federation.train)
     return report.Outcome(run.metrics, deployed, run.seconds)
 
