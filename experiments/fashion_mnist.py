@@ -52,7 +52,9 @@ def rotated(dataset: str, rounds: int, n_seeds: int, n_clients: int = 20, n_grou
         }
         row: dict = {"seed": seed}
         for name, (algorithm, hyper) in methods.items():
-            run = train(algorithm, hyper, federation, key, rounds, progress=BarProgress(f"{name} {seed}"))
+            run = train(
+                algorithm, hyper, federation, key, rounds, progress=BarProgress(f"{name} {seed}"), evaluate_every=rounds
+            )
             row |= {name: float(run.metrics["accuracy_macro"][-1]), f"{name} seconds": run.seconds}
             if "ari" in run.metrics:
                 found = np.flatnonzero(run.metrics["ari"] == 1)

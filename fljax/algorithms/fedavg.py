@@ -36,7 +36,10 @@ class FedAvgHyper(NamedTuple):
 def fedavg(model: Model, work: Work, *, weighting: str = "size") -> Algorithm:
     """FedAvg: ``w_i = LocalTrain(theta)``; ``theta <- sum_i omega_i w_i / sum_i omega_i``.
 
-    ``weighting`` is "size" (omega_i = n_i) or "uniform".
+    Args:
+        model: the network.
+        work: local effort.
+        weighting: "size" (omega_i = n_i) or "uniform" (omega_i = 1).
     """
     check_weighting(weighting)
 

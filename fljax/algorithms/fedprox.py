@@ -40,7 +40,10 @@ class FedProxHyper(NamedTuple):
 def fedprox(model: Model, work: Work, *, weighting: str = "size") -> Algorithm:
     """FedProx: ``w_i = argmin F_i(w) + mu/2 |w - theta|^2`` by local steps; ``theta <- sum_i omega_i w_i / sum omega``.
 
-    ``weighting`` is "size" (omega_i = n_i) or "uniform".
+    Args:
+        model: the network.
+        work: local effort.
+        weighting: "size" (omega_i = n_i) or "uniform" (omega_i = 1).
     """
     check_weighting(weighting)
 

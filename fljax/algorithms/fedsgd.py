@@ -38,6 +38,11 @@ class FedSGDHyper(NamedTuple):
 def fedsgd(model: Model, work: Work, *, weighting: str = "size") -> Algorithm:
     """FedSGD: ``g_i = grad F_i(theta)``; ``theta <- theta - eta sum_i omega_i g_i / sum_i omega_i``.
 
+    Args:
+        model: the network.
+        work: local effort.
+        weighting: "size" (omega_i = n_i) or "uniform" (omega_i = 1).
+
     Raises:
         ValueError: ``work.epochs`` is not 1, ``work.optimizer`` is not "sgd", or ``weighting`` is unknown.
     """

@@ -50,8 +50,12 @@ def ifca(
 ) -> Algorithm:
     """IFCA with K = ``n_clusters`` models.
 
-    ``averaging`` is "model" (members send trained models) or "gradient" (members send one full gradient;
-    ``work.epochs`` must be 1). ``weighting`` of a cluster's members is "uniform" or "size".
+    Args:
+        model: the network.
+        work: local effort.
+        n_clusters: K, the number of cluster models.
+        weighting: "uniform" averages a cluster's members equally, "size" by their examples.
+        averaging: "model": members send trained models; "gradient": one full gradient, and epochs must be 1.
 
     Raises:
         ValueError: ``averaging`` or ``weighting`` is unknown, ``n_clusters`` < 1, or epochs > 1 with gradients.

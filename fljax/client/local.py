@@ -40,12 +40,26 @@ def train_clients(
     Returns:
         The trained models, the mean loss, and which results are finite. A client whose result is not comes back as it
         started with ``ok`` False.
+
+    Raises:
+        ValueError: a field of ``work`` is out of its range.
     """
+    check_work(work)
 
     def train(pool: Examples, index: Array, size: Array, key: Key, start: Params, *own: Any) -> Trained:
         return _train_client(pool, index, size, key, start, loss, optimizer, work, own)
 
     return map_clients(train, data, key, start, *per_client, at_once=work.at_once)
+
+
+def check_work(work: Work) -> None:
+    """Raises ValueError where a field of ``work`` is not a positive whole number."""
+    for name in ("epochs", "batch_size", "at_once"):
+        value = getattr(work, name)
+        if value is None and name == "at_once":
+            continue
+        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+            raise ValueError(f"{name}={value!r} is not a positive whole number; choose {name} >= 1")
 
 
 def n_steps(size: Array, work: Work) -> Array:

@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array, lax
 
 from fljax import tree
@@ -132,7 +133,14 @@ def split_key(key: Key) -> Keys:
 
 
 def as_traced(hyper: Any) -> Any:
-    """Every number as a strong float32 array: `int`, `float` and NumPy scalars share one compilation."""
+    """Every number as a strong float32 array: `int`, `float` and NumPy scalars share one compilation.
+
+    Raises:
+        ValueError: a number is NaN.
+    """
+    for name, value in jax.tree_util.tree_leaves_with_path(hyper):
+        if not isinstance(value, jax.core.Tracer | jax.ShapeDtypeStruct) and np.isnan(np.asarray(value)).any():
+            raise ValueError(f"{jax.tree_util.keystr(name).lstrip('.')}={value} is not a number; give a finite one")
     return jax.tree.map(lambda value: jnp.asarray(value, jnp.float32), hyper)
 
 

@@ -151,3 +151,13 @@ def test_batch_larger_than_a_client_is_its_full_batch(key, model, ragged):
     whole = [(np.asarray(ragged.pool.x, np.float64)[rows], np.asarray(ragged.pool.y)[rows])]
     expected = oracle.local_sgd(as_float64(model.init(key)), whole, 0.1)
     chex.assert_trees_all_close(tree.take(trained.params, 0), expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("field", ["epochs", "batch_size", "at_once"])
+@pytest.mark.parametrize("value", [0, -1, 1.5])
+def test_work_out_of_range_is_refused(key, model, ragged, field, value):
+    work = Work(1, 4)._replace(**{field: value})
+    with pytest.raises(ValueError, match=rf"{field}={value} is not a positive whole number"):
+        train_clients(
+            keys_of(key), tree.everyone(model.init(key), 5), ragged, cross_entropy(model), optax.sgd(0.1), work
+        )

@@ -79,3 +79,8 @@ def test_equal_choices_give_the_same_algorithm(model):
 def test_numbers_out_of_range_are_refused(key, averaging, federation, arguments, message):
     with pytest.raises(ValueError, match=message):
         simulate(averaging, FedAvgHyper(), federation, key, **arguments)
+
+
+def test_a_number_that_is_nan_is_refused(key, averaging, federation):
+    with pytest.raises(ValueError, match="lr=nan is not a number"):
+        simulate(averaging, FedAvgHyper(lr=float("nan")), federation, key, 1)
