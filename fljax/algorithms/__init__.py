@@ -8,14 +8,28 @@ from typing import Any, NamedTuple
 from fljax.algorithms.adacfl import AdaCFLHyper, adacfl
 from fljax.algorithms.cfl import CFLHyper, cfl
 from fljax.algorithms.dcpfl import DCPFLHyper, dcpfl
+from fljax.algorithms.ditto import DittoHyper, ditto
 from fljax.algorithms.fedavg import FedAvgHyper, fedavg
+from fljax.algorithms.fedavg_ft import FedAvgFTHyper, fedavg_ft
+from fljax.algorithms.fedbabu import FedBABUHyper, fedbabu
 from fljax.algorithms.fedcps import FedCPSHyper, fedcps
+from fljax.algorithms.feddane import FedDANEHyper, feddane
+from fljax.algorithms.feddist import FedDistHyper, feddist
+from fljax.algorithms.feddws import FedDWSHyper, feddws
+from fljax.algorithms.fedem import FedEMHyper, fedem
+from fljax.algorithms.fedopt import FedOptHyper, fedopt
+from fljax.algorithms.fedper import FedPerHyper, fedper
 from fljax.algorithms.fedprox import FedProxHyper, fedprox
+from fljax.algorithms.fedrep import FedRepHyper, fedrep
 from fljax.algorithms.fedsgd import FedSGDHyper, fedsgd
+from fljax.algorithms.fedsoft import FedSoftHyper, fedsoft
 from fljax.algorithms.fedtsdp import FedTSDPHyper, fedtsdp
 from fljax.algorithms.fesem import FeSEMHyper, fesem
+from fljax.algorithms.hypcluster import HypClusterHyper, hypcluster
 from fljax.algorithms.ifca import IFCAHyper, ifca
 from fljax.algorithms.layercfl import LayerCFLHyper, layercfl
+from fljax.algorithms.lg_fedavg import LGFedAvgHyper, lg_fedavg
+from fljax.algorithms.perfedavg import PerFedAvgHyper, perfedavg
 from fljax.algorithms.standalone import StandaloneHyper, standalone
 from fljax.types import Algorithm
 
@@ -49,7 +63,21 @@ ALGORITHMS: dict[str, Method] = {
         Method(fedavg, FedAvgHyper, "McMahan et al., AISTATS 2017", "https://arxiv.org/abs/1602.05629"),
         Method(fedsgd, FedSGDHyper, "McMahan et al., AISTATS 2017", "https://arxiv.org/abs/1602.05629"),
         Method(fedprox, FedProxHyper, "Li et al., MLSys 2020", "https://arxiv.org/abs/1812.06127"),
+        Method(fedopt, FedOptHyper, "Reddi et al., ICLR 2021", "https://arxiv.org/abs/2003.00295"),
+        Method(feddist, FedDistHyper, "baseline of Long et al., World Wide Web Journal 2023"),
+        Method(feddws, FedDWSHyper, "baseline of Long et al., World Wide Web Journal 2023"),
+        Method(feddane, FedDANEHyper, "Li et al., Asilomar 2019", "https://arxiv.org/abs/2001.01920"),
+        Method(fedavg_ft, FedAvgFTHyper, "baseline"),
+        Method(perfedavg, PerFedAvgHyper, "Fallah et al., NeurIPS 2020", "https://arxiv.org/abs/2002.07948"),
+        Method(ditto, DittoHyper, "Li et al., ICML 2021", "https://arxiv.org/abs/2012.04221"),
+        Method(fedper, FedPerHyper, "Arivazhagan et al., 2019", "https://arxiv.org/abs/1912.00818"),
+        Method(lg_fedavg, LGFedAvgHyper, "Liang et al., 2020", "https://arxiv.org/abs/2001.01523"),
+        Method(fedrep, FedRepHyper, "Collins et al., ICML 2021", "https://arxiv.org/abs/2102.07078"),
+        Method(fedbabu, FedBABUHyper, "Oh et al., ICLR 2022", "https://arxiv.org/abs/2106.06042"),
         Method(ifca, IFCAHyper, "Ghosh et al., NeurIPS 2020", "https://arxiv.org/abs/2006.04088"),
+        Method(hypcluster, HypClusterHyper, "Mansour et al., 2020", "https://arxiv.org/abs/2002.10619"),
+        Method(fedsoft, FedSoftHyper, "Ruan and Joe-Wong, AAAI 2022", "https://arxiv.org/abs/2112.06053"),
+        Method(fedem, FedEMHyper, "Marfoq et al., NeurIPS 2021", "https://arxiv.org/abs/2108.10252"),
         Method(fesem, FeSEMHyper, "Long et al., World Wide Web Journal 2023", "https://arxiv.org/abs/2005.01026"),
         Method(dcpfl, DCPFLHyper, "Liu et al."),
         Method(fedcps, FedCPSHyper, "Yang et al., Computers, Materials & Continua 2025"),

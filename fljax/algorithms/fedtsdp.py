@@ -25,6 +25,7 @@ from fljax import tree
 from fljax.algorithms.accounting import client_weight, traffic
 from fljax.algorithms.public_batch import SAMPLINGS, draw_batch, known_images, likelier
 from fljax.client import cross_entropy, local_optimizer, predictor, train_clients
+from fljax.client.map import whole
 from fljax.client.outputs import client_outputs
 from fljax.server.aggregate import cluster_mean
 from fljax.server.dbscan import dbscan
@@ -119,8 +120,9 @@ def fedtsdp(
         # I_i = the outputs on one public batch b; H = Hopkins(I).
         public = known_images(cohort.public, n_public, public_batch)
         rows = draw_batch(key_batch, q, public.y.shape[0], public_batch)
-        outputs = client_outputs(model, trained.params, public, rows)
-        statistic, spread = tendency(key_hopkins, outputs, counts, n_probes, n_draws)
+        outputs = whole(client_outputs(model, trained.params, public, rows))
+        by_id = jnp.argsort(cohort.ids)  # the same clients are probed however the cohort is dealt to devices
+        statistic, spread = tendency(key_hopkins, outputs[by_id], whole(counts)[by_id], n_probes, n_draws)
         fired = (statistic > hyper.threshold) & (counts.sum() >= 2)
         # Two stages of DBSCAN; a new partition, a likelier batch.
         found = two_stages(hyper, outputs, trained.params, counts)
@@ -177,10 +179,12 @@ def everyones_cluster(old: Array, found: Array, ids: Array) -> Array:
         lowest of those with equally many; those of an old cluster without participants stay together.
     """
     n_clients = old.shape[0]
+    # Numbered by client and not by place in the cohort, so that ties do not depend on the cohort's order.
+    found = canonical(jnp.full(n_clients, -1, jnp.int32).at[ids].set(found))
     joined = jnp.where(found >= 0, found, n_clients)
-    moved = jnp.zeros((n_clients, n_clients), jnp.int32).at[old[ids], joined].add(1, mode="drop")
+    moved = jnp.zeros((n_clients, n_clients), jnp.int32).at[old, joined].add(1, mode="drop")
     follow = jnp.where(moved.max(axis=1) > 0, jnp.argmax(moved, axis=1), n_clients + jnp.arange(n_clients))[old]
-    return canonical(follow.at[ids].set(jnp.where(found >= 0, found, follow[ids])))
+    return canonical(jnp.where(found >= 0, found, follow))
 
 
 def _check(stages: str, sampling: str, **counts: int | None) -> None:

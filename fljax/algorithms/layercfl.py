@@ -1,16 +1,17 @@
 """LayerCFL: clustered federated learning that compares clients by the updates of well-chosen layers.
 
-Yuan, Chen, Chen, Wang, Cheng, Liu: LayerCFL: an efficient federated learning with layer-wised clustering, Cybersecurity
-2023; on Sattler, Mueller, Samek: Clustered Federated Learning, IEEE TNNLS 2020, https://arxiv.org/abs/1910.01991, whose
-code is https://github.com/felisat/clustered-federated-learning.
+Yuan, Qian, Yuan, Sun, Li, Li: LayerCFL: an efficient federated learning with layer-wised clustering, Cybersecurity
+2023, https://doi.org/10.1186/s42400-023-00172-x; it builds on Sattler, Mueller, Samek: Clustered Federated Learning,
+IEEE TNNLS 2020, https://arxiv.org/abs/1910.01991, https://github.com/felisat/clustered-federated-learning.
 A cluster whose mean update has become small while some member's has not is split in two where the cosine similarity of
 its members' updates is least; what is compared are the layers that tell the clients apart.
 
 Differences from the paper: the body of its algorithm is CFL's. ``eps_1`` is a tenth of the largest mean update norm
 that the cluster or its ancestors have shown, this round included, and ``eps_2`` four times that. The default
-``gamma_max`` is 0.5: with 0 every split is accepted, and clients of one distribution are split too. ``linkage="single"``
-is the optimum of the paper's min-max problem; CFL's code has "complete". With partial participation a split is decided
-by the participants; absent clients follow the larger half, and a cluster without participants waits.
+``gamma_max`` is 0.5: with 0 every split is accepted, and clients of one distribution are split too. The default
+``linkage="single"`` is the optimum of the paper's min-max problem; CFL's code has "complete". With partial
+participation a split is decided by the participants; absent clients follow the larger half, and a cluster without
+participants waits.
 """
 
 from functools import cache
@@ -131,7 +132,7 @@ def layercfl(
         alpha = similarity(measure, trained.params, updates, selected, counts)
         side, cross = best_bipartition(alpha, own, linkage, counts)
         accept = ripe & is_apart(hyper, measure, alpha, cross, member)
-        new = split(label, everyones_side(side, member, label, cohort.ids), accept[label])
+        new = split(label, everyones_side(side, counts, label, cohort.ids), accept[label])
         # Theta_k' <- Theta_k + sum_i n_i / n_k' Delta_i: the mean of the members' models, as all began at Theta_k.
         centers = cluster_mean(trained.params, weight, new[cohort.ids], empty=inherit(centers, label, new))
         metrics = {"loss": trained.loss, "ok": trained.ok, "label": new[cohort.ids], "n_clusters": new.max() + 1}
@@ -184,7 +185,21 @@ def is_apart(hyper: Any, measure: str, alpha: Array, cross: Array, member: Array
     return apart
 
 
-def everyones_side(side: Array, member: Array, label: Array, ids: Array) -> Array:
-    """(all clients,) bool: the participants' halves ``side`` for those that count, the larger half for the others."""
-    majority = (jnp.where(member, jnp.where(side, 1, -1)[None, :], 0).sum(axis=1) > 0)[label]
-    return majority.at[ids].set(jnp.where(member.any(axis=0), side, majority[ids]))
+def everyones_side(side: Array, counts: Array, label: Array, ids: Array) -> Array:
+    """(clients,) bool: the half of each client's cluster that it goes to.
+
+    Args:
+        side: (cohort,) the participants' halves.
+        counts: (cohort,) bool, the participants that count.
+        label: (clients,) clusters.
+        ids: (cohort,) who takes part.
+
+    Returns:
+        False in the half of the cluster's first participant. Clients that are absent or do not count go to the larger
+        half, the first participant's where both are equal.
+    """
+    decided, second = (jnp.zeros(label.shape, bool).at[ids].set(value) for value in (counts, side))
+    member = (label[None, :] == jnp.arange(label.shape[0], dtype=label.dtype)[:, None]) & decided[None, :]
+    second ^= second[jnp.argmax(member, axis=1)][label]
+    larger = jnp.where(member, jnp.where(second, 1, -1)[None, :], 0).sum(axis=1) > 0
+    return jnp.where(decided, second, larger[label])

@@ -1,14 +1,16 @@
+import jax.numpy as jnp
 import pytest
 
 from fljax.data.synthetic import linear_groups
 from fljax.models import mlp
-from fljax.types import Federation, Model, Work
+from fljax.types import Examples, Federation, Model, Work
 
 
 @pytest.fixture(scope="session")
 def federation() -> Federation:
-    """Eight ragged clients in two hidden groups, 4x4 features, four classes."""
-    return linear_groups(8, 2, examples=24, ragged=0.4)
+    """Eight ragged clients in two hidden groups, 4x4 features, four classes; the server has 16 unlabelled images."""
+    made = linear_groups(8, 2, examples=24, ragged=0.4)
+    return made._replace(public=Examples(made.train.pool.x[:16], jnp.full(16, -1)))
 
 
 @pytest.fixture(scope="session")

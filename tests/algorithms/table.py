@@ -39,6 +39,7 @@ class Case(NamedTuple):
     hyper: NamedTuple
     uplink: Callable[[int], float]
     downlink: Callable[[int], float]
+    by_order: bool = False  # what a client does depends on the order of its examples even in full batches
 
 
 LAST_LAYER = 6 * 4 + 4
@@ -96,12 +97,13 @@ CASES = {
         lambda m, w: fedbabu(m, w, ft_epochs=1), FedBABUHyper(0.1), lambda p: p - LAST_LAYER, lambda p: p - LAST_LAYER
     ),
     "fedavg_ft": Case(lambda m, w: fedavg_ft(m, w, ft_epochs=1), FedAvgFTHyper(0.1, 0.2), lambda p: p, lambda p: p),
-    "perfedavg": Case(perfedavg, PerFedAvgHyper(0.1, 0.1), lambda p: p, lambda p: p),
+    "perfedavg": Case(perfedavg, PerFedAvgHyper(0.1, 0.1), lambda p: p, lambda p: p, by_order=True),
     "perfedavg-hessian": Case(
         lambda m, w: perfedavg(m, w, variant="hessian_free", adapt_steps=2),
         PerFedAvgHyper(0.1, 0.1, momentum=0.5),
         lambda p: p,
         lambda p: p,
+        by_order=True,
     ),
     "feddist": Case(feddist, FedDistHyper(0.1), lambda p: p, lambda p: p),
     "feddws": Case(feddws, FedDWSHyper(0.1), lambda p: p, lambda p: p),

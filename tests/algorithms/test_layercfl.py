@@ -127,11 +127,16 @@ def test_children_start_from_their_parent_and_take_their_own_update(key, model):
     np.testing.assert_allclose(after.peak[1], after.peak[0])
 
 
-def test_a_group_that_is_absent_at_the_split_follows_the_larger_half():
-    side = jnp.asarray([False, True, True, False])
-    member = jnp.asarray([[True, True, True, False], [False] * 4, [False] * 4, [False] * 4, [False] * 4, [False] * 4])
-    everyone = everyones_side(side, member, jnp.zeros(6, jnp.int32), jnp.asarray([0, 2, 3, 5]))
-    np.testing.assert_array_equal(everyone, [False, True, True, True, True, True])
+def test_absent_clients_follow_the_larger_half():
+    counts = jnp.asarray([True, True, True, False])
+    side, ids, one = jnp.asarray([False, True, True, False]), jnp.asarray([0, 2, 3, 5]), jnp.zeros(6, jnp.int32)
+    np.testing.assert_array_equal(everyones_side(side, counts, one, ids), [False, True, True, True, True, True])
+    # The same participants, met in another order and with the halves named the other way round.
+    order = jnp.asarray([3, 2, 0, 1])
+    moved = everyones_side(~side[order], counts[order], one, ids[order])
+    np.testing.assert_array_equal(moved, [False, True, True, True, True, True])
+    tied = everyones_side(jnp.asarray([True, False]), jnp.ones(2, bool), one, jnp.asarray([1, 4]))
+    np.testing.assert_array_equal(tied, [False, False, False, False, True, False])
 
 
 def test_splitting_with_partial_participation_keeps_everyone_in_a_cluster(key, model):

@@ -1,0 +1,240 @@
+"""What the experiments share: runs of methods x settings x seeds, tables beside the published numbers, files.
+
+An experiment is a file with a function per table or figure of its paper, each ``f(scale: Scale) -> None``, and
+``main(__doc__, {name: function})``. Tables are printed and kept as CSV, figures as PNG, under results/<experiment>/.
+"""
+
+import argparse
+import csv
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from matplotlib.figure import Figure
+from rich.console import Console
+from rich.table import Table
+
+from fljax.run.mesh import over_devices, replicated, use_all_cores
+from fljax.run.plots import save
+from fljax.run.simulate import simulate
+from fljax.types import Algorithm, ClientData, Examples, Federation
+
+Row = dict[str, Any]
+"""One line of a table: column -> text, number, or `Spread`."""
+
+CONSOLE = Console(soft_wrap=True)
+
+
+class Scale(NamedTuple):
+    """How large an experiment is."""
+
+    paper: bool  # the paper's sizes; False: minutes on two cores
+    n_seeds: int
+    folder: Path  # where its files go
+
+    def pick(self, smoke: Any, paper: Any) -> Any:
+        """One of the two values."""
+        return paper if self.paper else smoke
+
+
+class Spread(NamedTuple):
+    """A number over several seeds."""
+
+    mean: float
+    std: float
+    values: tuple[float, ...]
+
+    def __str__(self) -> str:
+        digits = 4 if abs(self.mean) < 10 else 1
+        return f"{self.mean:.{digits}f}" + (f" ± {self.std:.{digits}f}" if len(self.values) > 1 else "")
+
+
+class Result(NamedTuple):
+    """One finished run."""
+
+    setting: str
+    method: str
+    seed: int
+    metrics: Mapping[str, np.ndarray]  # of all rounds
+    seconds: float  # compilation included where it was the first of its kind
+
+
+Methods = Mapping[str, tuple[Algorithm, NamedTuple]]
+"""Name -> algorithm and its numbers."""
+
+
+def compare(
+    methods: Methods,
+    settings: Mapping[str, Sequence[Federation]],
+    n_rounds: int,
+    *,
+    evaluate_every: int | None = None,
+    participation: float = 1.0,
+) -> list[Result]:
+    """Every method on every federation of every setting; seed s is the s-th federation and the run key s.
+
+    Within a setting all methods see the same cohorts, batches and (where they draw one model) initial models. Clients
+    are spread over all devices. ``evaluate_every`` None tests after the last round only.
+    """
+    results = []
+    for setting, federations in settings.items():
+        for name, (algorithm, hyper) in methods.items():
+            for seed, federation in enumerate(same_shapes(federations)):
+                begin = time.perf_counter()
+                with over_devices() as mesh:
+                    _, metrics = simulate(
+                        algorithm,
+                        hyper,
+                        replicated(federation, mesh),
+                        jax.random.key(seed),
+                        n_rounds,
+                        participation=participation,
+                        evaluate_every=evaluate_every or n_rounds,
+                    )
+                    metrics = jax.device_get(metrics)
+                results.append(Result(setting, name, seed, metrics, time.perf_counter() - begin))
+                CONSOLE.print(f"[dim]{setting}, {name}, seed {seed}: {results[-1].seconds:.1f} s[/]")
+    return results
+
+
+def same_shapes(federations: Sequence[Federation]) -> list[Federation]:
+    """The federations with index tables of one width, so that one compiled program serves them all."""
+
+    def widened(data: ClientData, width: int) -> ClientData:
+        return data._replace(index=jnp.pad(data.index, ((0, 0), (0, width - data.index.shape[1]))))
+
+    widest = {
+        split: max(getattr(federation, split).index.shape[1] for federation in federations)
+        for split in ("train", "test")
+    }
+    return [
+        f._replace(**{split: widened(getattr(f, split), width) for split, width in widest.items()}) for f in federations
+    ]
+
+
+def some(examples: Examples, n: int, seed: int = 0) -> Examples:
+    """``n`` of the examples at random, or all where there are fewer."""
+    rows = np.random.default_rng(seed).permutation(len(examples.y))[:n]
+    return Examples(examples.x[rows], examples.y[rows])
+
+
+def with_public(federation: Federation, examples: Examples) -> Federation:
+    """The federation whose server has ``examples``, without their labels."""
+    return federation._replace(public=Examples(jnp.asarray(examples.x), jnp.full(len(examples.y), -1, jnp.int32)))
+
+
+def table(results: Sequence[Result], columns: Mapping[str, Callable[[Result], float]]) -> list[Row]:
+    """A row for each setting and method, in the order in which they ran; each column over the seeds."""
+    cells = list(dict.fromkeys((result.setting, result.method) for result in results))
+    rows = []
+    for setting, method in cells:
+        runs = [result for result in results if (result.setting, result.method) == (setting, method)]
+        rows.append({"setting": setting, "method": method} | {n: spread(map(f, runs)) for n, f in columns.items()})
+    return rows
+
+
+def spread(values: Any) -> Spread:
+    """Mean and standard deviation; NaN where a value is missing, as for a round that never came."""
+    values = tuple(float(value) for value in values)
+    return Spread(float(np.mean(values)), float(np.std(values)), values)
+
+
+def last(name: str) -> Callable[[Result], float]:
+    """The metric after the last round."""
+    return lambda result: result.metrics[name][-1]
+
+
+def first_round(name: str, reached: Callable[[np.ndarray], np.ndarray]) -> Callable[[Result], float]:
+    """The first round (counted from 1) from which on the metric stays where it should; NaN where it never does."""
+
+    def column(result: Result) -> float:
+        missed = np.flatnonzero(~reached(result.metrics[name]))
+        begin = missed[-1] + 2 if len(missed) else 1
+        return begin if begin <= len(result.metrics[name]) else np.nan
+
+    return column
+
+
+def published(paper: str, dataset: str, setting: str, method: str, metric: str) -> float:
+    """A number that a paper states.
+
+    Raises:
+        ValueError: there is none of that name.
+    """
+    wanted = {"paper": paper, "dataset": dataset, "setting": setting, "method": method, "metric": metric}
+    with Path(__file__).with_name("published.csv").open(newline="") as file:
+        for row in csv.DictReader(file):
+            if wanted.items() <= row.items():
+                return float(row["value"])
+    raise ValueError(f"published.csv has no row {wanted}")
+
+
+def beside(rows: Sequence[Row], column: str, stated: Mapping[tuple[str, str], float], unit: float = 1.0) -> list[Row]:
+    """The rows with what the paper states for (setting, method), and ours less theirs; ``unit`` times our column."""
+    extended = []
+    for row in rows:
+        theirs = stated.get((row["setting"], row["method"]))
+        ours = unit * row[column].mean
+        extended.append(row | {"published": theirs, "difference": None if theirs is None else round(ours - theirs, 2)})
+    return extended
+
+
+def show(scale: Scale, name: str, title: str, rows: Sequence[Row], figure: Figure | None = None) -> None:
+    """Prints the table; writes it and the figure as ``name``.csv and ``name``.png."""
+    drawn = Table(title=title, title_justify="left", header_style="dim", box=None)
+    for column in rows[0]:
+        drawn.add_column(column)
+    for row in rows:
+        drawn.add_row(*("" if cell is None else str(cell) for cell in row.values()))
+    CONSOLE.print(drawn)
+    scale.folder.mkdir(parents=True, exist_ok=True)
+    with (scale.folder / f"{name}.csv").open("w", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        flat = [dict(_flat(row)) for row in rows]
+        writer.writerow(flat[0])
+        writer.writerows(row.values() for row in flat)
+    if figure is not None:
+        save(figure, scale.folder / f"{name}.png")
+
+
+def _flat(row: Row) -> list[tuple[str, Any]]:
+    """A spread as its mean, its standard deviation and the value of each seed."""
+    cells = []
+    for name, cell in row.items():
+        if isinstance(cell, Spread):
+            cells += [(name, cell.mean), (f"{name} std", cell.std), (f"{name} seeds", " ".join(map(str, cell.values)))]
+        else:
+            cells.append((name, cell))
+    return cells
+
+
+def mean_curve(results: Sequence[Result], name: str, setting: str, method: str) -> tuple[np.ndarray, np.ndarray]:
+    """Rounds (from 1) and the mean over seeds of a metric, where it was measured."""
+    runs = [r.metrics[name] for r in results if (r.setting, r.method) == (setting, method)]
+    mean = np.mean(runs, axis=0)
+    return np.flatnonzero(np.isfinite(mean)) + 1, mean[np.isfinite(mean)]
+
+
+def main(doc: str, experiments: Mapping[str, Callable[[Scale], None]], n_seeds: tuple[int, int] = (3, 3)) -> None:
+    """The command line of an experiment: which tables and figures, at which scale; all of them by default."""
+    parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", help=f"of {', '.join(experiments)}; none: all")
+    parser.add_argument("--scale", choices=("smoke", "paper"), default="smoke")
+    parser.add_argument(
+        "--seeds", type=int, help=f"seeds of each cell; by default {n_seeds[0]} or, paper, {n_seeds[1]}"
+    )
+    parser.add_argument("--folder", type=Path, default=Path("results"))
+    arguments = parser.parse_args()
+    if unknown := [name for name in arguments.names if name not in experiments]:
+        parser.error(f"no experiment {unknown[0]!r}; choose of {', '.join(experiments)}")
+    use_all_cores()
+    paper, stem = arguments.scale == "paper", Path(parser.prog).stem
+    scale = Scale(paper, arguments.seeds or n_seeds[paper], arguments.folder / f"{stem}-{arguments.scale}")
+    begin = time.perf_counter()
+    for name in arguments.names or experiments:
+        experiments[name](scale)
+    CONSOLE.print(f"{time.perf_counter() - begin:.0f} s; tables and figures in {scale.folder}")
