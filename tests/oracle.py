@@ -20,18 +20,23 @@ def forward(params: dict, x: np.ndarray) -> tuple[np.ndarray, list[np.ndarray]]:
 
 def cross_entropy(params: dict, x: np.ndarray, y: np.ndarray) -> float:
     """Mean cross-entropy."""
+    return float(losses(params, x, y).mean())
+
+
+def losses(params: dict, x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Cross-entropy of each example."""
     z, _ = forward(params, x)
     z = z - z.max(axis=1, keepdims=True)
-    return float((np.log(np.exp(z).sum(axis=1)) - z[np.arange(len(y)), y]).mean())
+    return np.log(np.exp(z).sum(axis=1)) - z[np.arange(len(y)), y]
 
 
-def gradient(params: dict, x: np.ndarray, y: np.ndarray) -> dict:
-    """Gradient of the mean cross-entropy, by hand."""
+def gradient(params: dict, x: np.ndarray, y: np.ndarray, weight: np.ndarray | None = None) -> dict:
+    """Gradient of the mean cross-entropy, weighted where ``weight`` is given, by hand."""
     z, inputs = forward(params, x)
     p = np.exp(z - z.max(axis=1, keepdims=True))
     delta = p / p.sum(axis=1, keepdims=True)
     delta[np.arange(len(y)), y] -= 1
-    delta /= len(y)
+    delta /= len(y) if weight is None else weight.sum() / weight[:, None]
     result = {}
     for name, h in zip(sorted(params, reverse=True), reversed(inputs), strict=True):
         result[name] = {"kernel": h.T @ delta, "bias": delta.sum(axis=0)}

@@ -26,7 +26,7 @@ class DittoHyper(NamedTuple):
     """Numbers of Ditto.
 
     lr: clients' learning rate on the global model, > 0.
-    pull: lambda, weight of the distance to the global model, >= 0; 0 is (FedAvg, standalone training). The penalty is
+    lam: lambda, weight of the distance to the global model, >= 0; 0 is (FedAvg, standalone training). The penalty is
         lambda/2 |v - theta|^2. The official scripts have 1, FedCR's 0.1.
     personal_lr: clients' learning rate on their personal models, > 0; None: `lr`.
     lr_decay: factor on both learning rates per round, in (0, 1]; None: constant.
@@ -34,7 +34,7 @@ class DittoHyper(NamedTuple):
     """
 
     lr: Array | float = 0.05
-    pull: Array | float = 1.0
+    lam: Array | float = 1.0
     personal_lr: Array | float | None = None
     lr_decay: Array | float | None = None
     momentum: Array | float | None = None
@@ -70,7 +70,7 @@ def ditto(model: Model, work: Work, *, personal_epochs: int | None = None, weigh
         # Personal branch: V_i <- V_i - eta_p (g(V_i) + lambda (V_i - theta)), on the same batches.
         personal_lr = hyper.lr if hyper.personal_lr is None else hyper.personal_lr
         optimizer = local_optimizer(hyper._replace(lr=personal_lr), work, cohort.round)
-        pulled = proximal(loss, hyper.pull)
+        pulled = proximal(loss, hyper.lam)
         personal = train_clients(cohort.key, state.clients, cohort.data, pulled, optimizer, personal_work, start)
         theta = weighted_mean(sent.params, client_weight(weighting, cohort, sent.ok), empty=theta)
         n_parameters = tree.size(theta)

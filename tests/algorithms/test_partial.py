@@ -34,7 +34,7 @@ def averaged(model, work, federation, key, weighting="size"):
 
 
 def test_ditto_without_pull_is_fedavg_beside_standalone_training(key, model, work, federation):
-    state = final(ditto(model, work), DittoHyper(0.1, pull=0.0), federation, key)
+    state = final(ditto(model, work), DittoHyper(0.1, lam=0.0), federation, key)
     alone = final(standalone(model, work), StandaloneHyper(0.1), federation, key)
     chex.assert_trees_all_close(state.server, averaged(model, work, federation, key), rtol=1e-6, atol=1e-7)
     chex.assert_trees_all_close(state.clients, alone.clients, rtol=1e-6, atol=1e-7)
@@ -48,7 +48,7 @@ def test_the_global_model_of_ditto_does_not_know_the_pull(key, model, work, fede
 
 def test_a_strong_pull_lands_ditto_on_the_received_model_less_one_gradient(key, model, federation):
     # eta lambda = 1: V - eta (g(V) + lambda (V - theta)) = theta - eta g(V), wherever V was.
-    algorithm, full = ditto(model, Work(1, 64)), DittoHyper(0.01, pull=100.0)
+    algorithm, full = ditto(model, Work(1, 64)), DittoHyper(0.01, lam=100.0)
     state = simulate(algorithm, full, federation, key, ROUNDS)[0]
     received = simulate(algorithm, full, federation, key, ROUNDS - 1)[0].server
     away = tree.subtract(state.clients, tree.broadcast(received, 8))

@@ -1,0 +1,245 @@
+"""HypCluster, FedSoft and FedEM: hard and soft members of several models."""
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from fljax import tree
+from fljax.algorithms.fedavg import FedAvgHyper, fedavg
+from fljax.algorithms.fedem import FedEMHyper, fedem
+from fljax.algorithms.fedprox import FedProxHyper, fedprox
+from fljax.algorithms.fedsoft import FedSoftHyper, fedsoft
+from fljax.algorithms.hypcluster import HypClusterHyper, hypcluster
+from fljax.algorithms.ifca import IFCAHyper, ifca
+from fljax.client.example_loss import example_loss
+from fljax.data.federation import present
+from fljax.data.synthetic import linear_groups
+from fljax.run.simulate import simulate, split_key
+from fljax.types import Work
+from tests import oracle
+
+ROUNDS = 3
+
+
+def final(algorithm, hyper, federation, key, n_rounds=ROUNDS, participation=0.5):
+    return simulate(algorithm, hyper, federation, key, n_rounds, participation=participation)[0]
+
+
+def begun_at(algorithm, start):
+    """``algorithm`` with another initial server model."""
+    return algorithm._replace(init=lambda *arguments: algorithm.init(*arguments)._replace(server=start))
+
+
+def first_of(stacked):
+    return tree.take(stacked, 0)
+
+
+def examples_of(federation, i):
+    data = federation.train
+    rows = np.asarray(data.index[i, : int(data.size[i])])
+    return np.asarray(data.pool.x, np.float64)[rows], np.asarray(data.pool.y)[rows]
+
+
+def as_float64(params):
+    return jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), params)
+
+
+def test_hypcluster_of_equal_sizes_is_ifca(key, model, work):
+    federation = linear_groups(8, 2, examples=24)
+    ours = final(hypcluster(model, work, 2), HypClusterHyper(0.1), federation, key).server.theta
+    chex.assert_trees_all_close(
+        ours, final(ifca(model, work, 2), IFCAHyper(0.1), federation, key).server, rtol=1e-5, atol=1e-6
+    )
+
+
+def test_hypcluster_of_one_cluster_is_fedavg(key, model, work, federation):
+    algorithm, hyper = hypcluster(model, work, 1), HypClusterHyper(0.1)
+    start = first_of(algorithm.init(split_key(key).init, hyper, federation.train).server.theta)
+    averaged = final(begun_at(fedavg(model, work), start), FedAvgHyper(0.1), federation, key).server
+    ours = first_of(final(algorithm, hyper, federation, key).server.theta)
+    chex.assert_trees_all_close(ours, averaged, rtol=1e-5, atol=1e-6)
+
+
+def test_an_empty_cluster_keeps_its_model_and_its_momentum(key, model, work, federation):
+    algorithm = hypcluster(model, work, 3, server_optimizer="momentum")
+    hyper = HypClusterHyper(0.1, 0.5, min_share=0.0)
+    start = algorithm.init(split_key(key).init, hyper, federation.train)
+    # The last center is so bad that nobody picks it.
+    bad = jax.tree.map(lambda leaf: leaf.at[2].set(50.0 * leaf[2] + 1), start.server.theta)
+    moments = jax.tree.map(jnp.ones_like, start.server.moments)
+    begun = begun_at(algorithm, start.server._replace(theta=bad, moments=moments))
+    state, metrics = simulate(begun, hyper, federation, key, 2)
+    assert (np.asarray(metrics["label"]) != 2).all()
+    chex.assert_trees_all_equal(tree.take(state.server.theta, 2), tree.take(bad, 2))
+    chex.assert_trees_all_equal(tree.take(state.server.moments, 2), tree.take(moments, 2))
+
+
+def test_hypcluster_finds_the_groups(key, model):
+    federation = linear_groups(8, 2, examples=60)
+    metrics = simulate(hypcluster(model, Work(2, 8)), HypClusterHyper(0.2, min_share=0.5), federation, key, 8)[1]
+    assert metrics["ari"][-1] == 1
+
+
+@pytest.mark.parametrize("pull", [0.0, 0.6])
+def test_fedsoft_of_one_center_started_there_is_fedprox(key, model, work, federation, pull):
+    algorithm, hyper = fedsoft(model, work, 1, start="center"), FedSoftHyper(0.1, pull)
+    start = first_of(algorithm.init(split_key(key).init, hyper, federation.train).server)
+    prox = final(begun_at(fedprox(model, work), start), FedProxHyper(0.1, pull), federation, key).server
+    chex.assert_trees_all_close(first_of(final(algorithm, hyper, federation, key).server), prox, rtol=1e-5, atol=1e-6)
+
+
+def test_fedsoft_equals_numpy(key, model, federation):
+    epochs, lr, pull = 2, 0.2, 0.5
+    algorithm, hyper = fedsoft(model, Work(epochs, 64), 2), FedSoftHyper(lr, pull)
+    start = algorithm.init(split_key(key).init, hyper, federation.train).server
+    centers = [jax.tree.map(lambda leaf, s=s: np.asarray(leaf[s], np.float64), start) for s in range(2)]
+    own, data = [centers[0]] * 8, [examples_of(federation, i) for i in range(8)]
+    for round in range(ROUNDS):
+        if round % 2 == 0:
+            votes = [np.argmin([oracle.losses(c, *d) for c in centers], axis=0) for d in data]
+            share = np.array([[(vote == s).mean() or 1e-4 for s in range(2)] for vote in votes])
+            share /= share.sum(axis=1, keepdims=True)
+        for i, (x, y) in enumerate(data):
+            for _ in range(epochs):
+                g = oracle.gradient(own[i], x, y)
+                for s in range(2):
+                    g = oracle.combine(lambda g, w, c, u=share[i, s]: g + pull * u * (w - c), g, own[i], centers[s])
+                own[i] = oracle.combine(lambda w, g: w - lr * g, own[i], g)
+        centers = [oracle.average(own, [share[i, s] * len(d[1]) for i, d in enumerate(data)]) for s in range(2)]
+    state = final(algorithm, hyper, federation, key, participation=1.0)
+    stacked = jax.tree.map(lambda *leaves: np.stack(leaves), *own)
+    chex.assert_trees_all_close(state.clients.model, stacked, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(state.clients.share, share, rtol=1e-5)
+    chex.assert_trees_all_close(
+        state.server, jax.tree.map(lambda *leaves: np.stack(leaves), *centers), rtol=1e-5, atol=1e-5
+    )
+
+
+def test_only_the_selected_clients_of_fedsoft_train_and_send(key, model, work, federation):
+    algorithm, hyper = fedsoft(model, work, 2, n_selected=2), FedSoftHyper(0.1)
+    before = algorithm.init(split_key(key).init, hyper, federation.train)
+    state, metrics = simulate(algorithm, hyper, federation, key, 1)
+    kernels = [np.asarray(s.clients.model["fc1"]["kernel"]) for s in (before, state)]
+    moved = (kernels[0] != kernels[1]).any(axis=(1, 2))
+    n_parameters = tree.size(model.init(key))
+    assert 2 <= moved.sum() <= 4  # two for each center, perhaps the same
+    np.testing.assert_array_equal(metrics["uplink"][0], np.where(moved, 2 + n_parameters, 2))
+    mean = jax.tree.map(lambda leaf: np.asarray(leaf)[moved].mean(axis=0), state.clients.model)
+    if moved.sum() == 2:
+        chex.assert_trees_all_close(first_of(state.server), mean, rtol=1e-5, atol=1e-6)
+
+
+def test_a_cluster_of_fedsoft_draws_clients_by_importance_and_size(key, model, federation):
+    # One cluster that draws one client: its chance is n_i / sum n. 400 draws, off by three standard deviations.
+    algorithm, hyper = fedsoft(model, Work(1, 64), 1, n_selected=1), FedSoftHyper(0.0)
+    metrics = simulate(algorithm, hyper, federation, key, 400, evaluate_every=400)[1]
+    drawn = (np.asarray(metrics["uplink"]) > 1).mean(axis=0)
+    np.testing.assert_array_equal((np.asarray(metrics["uplink"]) > 1).sum(axis=1), 1)
+    chance = np.asarray(federation.train.size) / np.asarray(federation.train.size).sum()
+    np.testing.assert_allclose(drawn, chance, atol=3 * np.sqrt(chance.max() / 400))
+
+
+def test_every_example_has_its_loss_under_every_center(key, model, federation):
+    centers = jax.vmap(model.init)(jax.random.split(key, 3))
+    ours = example_loss(model, centers, federation.train, batch_size=4)
+    assert ours.shape == (*federation.train.index.shape, 3)
+    for i in range(8):
+        expected = [oracle.losses(as_float64(tree.take(centers, s)), *examples_of(federation, i)) for s in range(3)]
+        size = int(federation.train.size[i])
+        np.testing.assert_allclose(ours[i, :size], np.transpose(expected), rtol=1e-5, atol=1e-5)
+        assert (ours[i, size:] == 0).all()
+    assert present(federation.train).sum() == federation.train.size.sum()
+
+
+def test_fedem_of_one_learner_is_fedavg(key, model, work, federation):
+    algorithm, hyper = fedem(model, work, 1), FedEMHyper(0.1)
+    start = first_of(algorithm.init(split_key(key).init, hyper, federation.train).server)
+    averaged = final(begun_at(fedavg(model, work), start), FedAvgHyper(0.1), federation, key).server
+    chex.assert_trees_all_close(
+        first_of(final(algorithm, hyper, federation, key).server), averaged, rtol=1e-5, atol=1e-6
+    )
+
+
+@pytest.mark.parametrize("normalise", ["examples", "mass"])
+def test_fedem_equals_numpy(key, model, federation, normalise):
+    epochs, lr = 2, 0.3
+    algorithm, hyper = fedem(model, Work(epochs, 64), 2, normalise=normalise), FedEMHyper(lr)
+    start = algorithm.init(split_key(key).init, hyper, federation.train).server
+    learners = [jax.tree.map(lambda leaf, m=m: np.asarray(leaf[m], np.float64), start) for m in range(2)]
+    pi, data = np.full((8, 2), 0.5), [examples_of(federation, i) for i in range(8)]
+    sizes = [float(len(y)) for _, y in data]
+    for _ in range(ROUNDS):
+        sent = [[], []]
+        for i, (x, y) in enumerate(data):
+            q = pi[i][:, None] * np.exp(-np.array([oracle.losses(learner, x, y) for learner in learners]))
+            q /= q.sum(axis=0)
+            pi[i] = q.mean(axis=1)
+            for m, w in enumerate(learners):
+                step = lr * (1.0 if normalise == "mass" else q[m].mean())
+                for _ in range(epochs):
+                    w = oracle.combine(lambda w, g, step=step: w - step * g, w, oracle.gradient(w, x, y, q[m]))
+                sent[m].append(w)
+        learners = [oracle.average(models, sizes) for models in sent]
+    state = final(algorithm, hyper, federation, key, participation=1.0)
+    np.testing.assert_allclose(state.clients, pi, rtol=1e-5, atol=1e-6)
+    expected = jax.tree.map(lambda *leaves: np.stack(leaves), *learners)
+    chex.assert_trees_all_close(state.server, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_equal_learners_of_fedem_leave_the_mixture(key, model, work, federation):
+    algorithm, hyper = fedem(model, work, 2), FedEMHyper(0.1)
+    state = algorithm.init(split_key(key).init, hyper, federation.train)
+    pi = jnp.tile(jnp.asarray([[0.3, 0.7]]), (8, 1))
+    equal = algorithm._replace(
+        init=lambda *_: state._replace(server=tree.broadcast(first_of(state.server), 2), clients=pi)
+    )
+    after = final(equal, hyper, federation, key, n_rounds=1, participation=1.0)
+    np.testing.assert_allclose(after.clients, pi, rtol=1e-5)
+
+
+def test_fedem_predicts_the_mixture_of_probabilities(key, model, federation):
+    algorithm = fedem(model, Work(1, 8), 2)
+    state = algorithm.init(key, FedEMHyper(), federation.train)
+    state = state._replace(clients=jnp.tile(jnp.asarray([[0.25, 0.75]]), (8, 1)))
+    deployed = algorithm.deploy(key, FedEMHyper(), state, federation.train)
+    x = federation.test.pool.x[:5]
+    told = np.exp(algorithm.predict(tree.take(deployed.params, deployed.label[3]), x))
+    logits = [oracle.forward(as_float64(tree.take(state.server, m)), np.asarray(x))[0] for m in range(2)]
+    probabilities = [np.exp(z) / np.exp(z).sum(axis=1, keepdims=True) for z in logits]
+    np.testing.assert_allclose(told, 0.25 * probabilities[0] + 0.75 * probabilities[1], rtol=1e-5)
+    np.testing.assert_allclose(told.sum(axis=1), 1, rtol=1e-5)
+
+
+def test_fedsoft_finds_the_groups(key, model):
+    federation = linear_groups(8, 2, examples=60)
+    metrics = simulate(fedsoft(model, Work(2, 8)), FedSoftHyper(0.2, 0.1), federation, key, 6)[1]
+    assert metrics["ari"][-1] == 1
+    assert metrics["accuracy_macro"][-1] > 0.95
+
+
+def test_fedem_finds_the_groups(key, model):
+    federation = linear_groups(8, 2, examples=60)
+    metrics = simulate(fedem(model, Work(2, 8), 2), FedEMHyper(0.2), federation, key, 10)[1]
+    assert metrics["ari"][-1] == 1
+    assert metrics["accuracy_macro"][-1] > 0.95
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda m, w: hypcluster(m, w, 0), "n_clusters=0"),
+        (lambda m, w: hypcluster(m, w, server_optimizer="lion"), "server_optimizer='lion'"),
+        (lambda m, w: fedsoft(m, w, 0), "n_clusters=0"),
+        (lambda m, w: fedsoft(m, w, measure_every=0), "measure_every=0"),
+        (lambda m, w: fedsoft(m, w, n_selected=0), "n_selected=0"),
+        (lambda m, w: fedsoft(m, w, start="mean"), "start='mean'"),
+        (lambda m, w: fedem(m, w, 0), "n_learners=0"),
+        (lambda m, w: fedem(m, w, weighting="all"), "weighting='all'"),
+        (lambda m, w: fedem(m, w, normalise="none"), "normalise='none'"),
+    ],
+)
+def test_what_cannot_be_is_refused(model, work, make, message):
+    with pytest.raises(ValueError, match=message):
+        make(model, work)
