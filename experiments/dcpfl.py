@@ -1,0 +1,222 @@
+"""DC-PFL (Liu et al.): Tables I and II, the ablation, discrepancy against label divergence, layers, groups, IID data.
+
+python experiments/dcpfl.py [table1 table2 ablation correlation layers groups iid] [--scale smoke|paper] [--seeds N]
+
+FLJAX_DATA names the folder with mnist, fashion_mnist and cifar10.
+"""
+
+import hidden_groups
+import jax
+import numpy as np
+from reporting import (
+    CONSOLE,
+    Result,
+    Row,
+    Scale,
+    beside,
+    compare,
+    last,
+    main,
+    published,
+    show,
+    some,
+    table,
+)
+
+from fljax.algorithms.dcpfl import DCPFLHyper, dcpfl
+from fljax.algorithms.fedavg import FedAvgHyper, fedavg
+from fljax.algorithms.perfedavg import PerFedAvgHyper, perfedavg
+from fljax.algorithms.splitting import mean_discrepancy
+from fljax.algorithms.standalone import StandaloneHyper, standalone
+from fljax.data.datasets import load
+from fljax.data.federation import class_histogram
+from fljax.data.partition import PARTITIONS
+from fljax.models import lenet, mlp
+from fljax.run.cost import Link, seconds_of_rounds
+from fljax.run.plots import learning_curves
+from fljax.run.simulate import simulate
+from fljax.server import label_kld, pairwise_correlation
+from fljax.types import Examples, Federation, Model, Work
+
+LR, MOMENTUM = 0.01, 0.9
+LAYERS = ("conv1", "conv2", "fc1", "fc2", "fc3")
+
+
+def data(name: str, scale: Scale, n_train: int, n_test: int) -> tuple[Examples, Examples]:
+    """All of a data set at the paper's scale, some of it at smoke."""
+    train, test = (Examples(split.x, split.y) for split in load(name))
+    return (train, test) if scale.paper else (some(train, n_train), some(test, n_test))
+
+
+def bands(name: str, scale: Scale, n_clients: int, examples: int) -> dict[str, list[Federation]]:
+    """The paper's settings: primary and secondary classes, in three bands of heterogeneity; at smoke one federation."""
+    sets = data(name, scale, 4000, 1000)
+    return {
+        band.title(): [
+            PARTITIONS["primary_secondary"](*sets, n_clients, seed=s, band=band, examples=examples, val_fraction=0.1)
+            for s in range(scale.pick(1, scale.n_seeds))
+        ]
+        for band in scale.pick(("mid",), ("low", "mid", "high"))
+    }
+
+
+def network(dataset: str, scale: Scale) -> Model:
+    """The paper's LeNet; on Fashion-MNIST at smoke a small dense network."""
+    if dataset == "cifar10":
+        return lenet(input_shape=(32, 32, 3))
+    return scale.pick(mlp(hidden=(64, 32)), lenet(input_shape=(28, 28, 1)))
+
+
+def converged(result: Result) -> int:
+    """The first round (from 1) in which the mean accuracy of five rounds is within half a point of its best."""
+    smooth = np.convolve(result.metrics["accuracy_macro"], np.ones(5) / 5, "valid")
+    return int(np.argmax(smooth >= smooth.max() - 0.005)) + 5
+
+
+def communication(result: Result) -> float:
+    """Seconds of uplink at 2 Mbit/s until `converged`."""
+    return float(seconds_of_rounds(result.metrics, Link())[: converged(result)].sum())
+
+
+def uplink_share(result: Result) -> float:
+    """Mean uplink of a client and round from round 12 on, as a share of a whole model (that of the first round)."""
+    uplink = np.asarray(result.metrics["uplink"], float)
+    return float((uplink[11:].mean() - 1) / max(uplink[0].mean() - 1, 1))
+
+
+def comparison(name: str, dataset: str, scale: Scale) -> None:
+    """Final accuracy, rounds and uplink time of a table, beside the published ones."""
+    n_rounds = scale.pick(20, {"cifar10": 400, "fashion_mnist": 100}[dataset])
+    settings = bands(
+        dataset, scale, scale.pick(10, 50), scale.pick(160, {"cifar10": 1000, "fashion_mnist": 1200}[dataset])
+    )
+    model, work = network(dataset, scale), Work(epochs=scale.pick(2, 5), batch_size=32)
+    methods = {
+        "Standalone": (standalone(model, work), StandaloneHyper(LR, momentum=MOMENTUM)),
+        "FedAvg": (fedavg(model, work), FedAvgHyper(LR, momentum=MOMENTUM)),
+        "DC-PFL": (dcpfl(model, work), DCPFLHyper(LR, momentum=MOMENTUM)),
+    }
+    if scale.paper:
+        methods["Per-FedAvg"] = (perfedavg(model, work), PerFedAvgHyper(LR, LR))
+    results = compare(methods, settings, n_rounds, evaluate_every=1)
+    columns = {"accuracy": last("accuracy_macro"), "rounds": converged, "uplink s": communication}
+    rows = table(results, columns | {"uplink share": uplink_share, "run s": lambda r: r.seconds})
+    paper_name = {"cifar10": "CIFAR10", "fashion_mnist": "FMNIST"}[dataset]
+    cells = [(row["setting"], row["method"]) for row in rows]
+    stated = {cell: published("DC-PFL", paper_name, *cell, "final_acc") for cell in cells}
+    curves = {r.method: (np.arange(n_rounds) + 1, r.metrics["accuracy_macro"]) for r in results if r.seed == 0}
+    show(scale, name, f"{dataset}: final accuracy", beside(rows, "accuracy", stated), learning_curves(curves))
+
+
+def table1(scale: Scale) -> None:
+    """Table I: CIFAR-10."""
+    comparison("table1", "cifar10", scale)
+
+
+def table2(scale: Scale) -> None:
+    """Table II: Fashion-MNIST."""
+    comparison("table2", "fashion_mnist", scale)
+
+
+def ablation(scale: Scale) -> None:
+    """Without dynamic clusters (NoDC: threshold 0.8) and without layer-wise aggregation (NoLA)."""
+    model, work = network("fashion_mnist", scale), Work(epochs=scale.pick(2, 5), batch_size=32)
+    hyper = DCPFLHyper(LR, momentum=MOMENTUM)
+    parts = {"Comp": {}, "NoDC": {"dynamic": False}, "NoLA": {"layerwise": False}}
+    methods = {name: (dcpfl(model, work, **options), hyper) for name, options in parts.items()}
+    settings = bands("fashion_mnist", scale, scale.pick(10, 50), scale.pick(160, 1200))
+    results = compare(methods, {"Mid": settings["Mid"]}, scale.pick(30, 100), evaluate_every=1)
+    columns = {"accuracy": last("accuracy_macro"), "groups": last("n_clusters"), "uplink s": communication}
+    rows = table(results, columns | {"uplink share": uplink_share})
+    drop = published("DC-PFL", "FMNIST", "ablation", "NoDC-Comp", "acc_drop_pp")
+    base = rows[0]["accuracy"].mean
+    for row in rows:
+        row["drop"] = round(100 * (base - row["accuracy"].mean), 2)
+        row["published drop"] = drop if row["method"] == "NoDC" else None
+    show(scale, "ablation", "fashion_mnist, Mid: drop in points against the complete method", rows)
+
+
+def correlation(scale: Scale) -> None:
+    """Model discrepancy of the first five rounds against the divergence of label distributions."""
+    rows: list[Row] = []
+    for seed in range(scale.n_seeds):
+        sets = data("cifar10", scale, 6000, 1000)
+        n_clients, examples = scale.pick((12, 200), (30, 1000))
+        federation = PARTITIONS["primary_secondary"](*sets, n_clients, seed=seed, band="any", examples=examples)
+        algorithm = dcpfl(network("cifar10", scale), Work(5, 32))
+        state, _ = simulate(algorithm, DCPFLHyper(LR), federation, jax.random.key(seed), 5, evaluate_every=5)
+        divergence = label_kld(class_histogram(federation.train, 10).astype("float32"))
+        found = float(pairwise_correlation(mean_discrepancy(state.server.groups), divergence))
+        stated = published("DC-PFL", "CIFAR10", "30 clients", "model discrepancy vs KLD", "correlation")
+        rows.append({"seed": seed, "correlation": round(found, 3), "published": stated})
+    show(scale, "correlation", "model discrepancy and label KLD, CIFAR-10", rows)
+
+
+def layers(scale: Scale) -> None:
+    """Which layers of the CIFAR LeNet wait for alpha rounds, and the share of a model sent (0.3734 by the paper's)."""
+    model, work = network("cifar10", scale), Work(scale.pick(2, 5), 32)
+    federation = bands("cifar10", scale, scale.pick(10, 50), scale.pick(160, 1000))["Mid"][0]
+    hyper = DCPFLHyper(LR, step=0.0)  # one group: the mechanism alone
+    n_rounds = scale.pick(15, 60)
+    state, metrics = simulate(
+        dcpfl(model, work), hyper, federation, jax.random.key(0), n_rounds, evaluate_every=n_rounds
+    )
+    uplink = np.asarray(metrics["uplink"]).mean(axis=1) - 1
+    interval = np.asarray(state.server.table.interval[0])
+    rows = [{"layer": name, "interval": int(t)} for name, t in zip(LAYERS, interval, strict=True)]
+    rows.append(
+        {"layer": "share of a model sent, last six rounds", "interval": round(float(uplink[-6:].mean() / uplink[0]), 4)}
+    )
+    show(scale, "layers", "rounds between two averages of a layer, one group, CIFAR-10", rows)
+
+
+def groups(scale: Scale) -> None:
+    """Hidden groups on real images: agreement, the round in which they are found, the margin over FedAvg."""
+    model, work = mlp(hidden=(64,)), Work(scale.pick(2, 5), 32)
+    methods = {
+        "DC-PFL": (dcpfl(model, work), DCPFLHyper(LR)),
+        "FedAvg": (fedavg(model, work), FedAvgHyper(LR, momentum=MOMENTUM)),
+    }
+    given = hidden_groups.settings(scale, scale.pick(12, 20), scale.pick(2, 4), val_fraction=0.2)
+    results = compare(methods, given, scale.pick(40, 100))
+    show(scale, "groups", "hidden groups, MNIST", hidden_groups.found(results))
+
+
+def iid(scale: Scale) -> None:
+    """The final structure on IID data, under both rules of a trial and both ends of the rapid-decrease period."""
+    sets = data("mnist", scale, 2400, 600)
+    federations = [
+        PARTITIONS["iid"](*sets, scale.pick(12, 50), seed=s, public=False, val_fraction=0.2)
+        for s in range(scale.n_seeds)
+    ]
+    model, work = mlp(hidden=(64,)), Work(scale.pick(2, 5), 32)
+    methods = {
+        f"{trial}, {end}": (dcpfl(model, work, trial_loss=trial, period_end=end), DCPFLHyper(LR))
+        for trial in ("val", "train")
+        for end in ("minimum", "formula")
+    } | {"FedAvg": (fedavg(model, work), FedAvgHyper(LR, momentum=MOMENTUM))}
+    results = compare(methods, {"IID": federations}, scale.pick(40, 100))
+    columns = {"accuracy": last("accuracy_macro")}
+    split = {
+        "groups": last("n_clusters"),
+        "trials": lambda r: r.metrics["trial"].sum(),
+        "adopted": lambda r: r.metrics["adopted"].sum(),
+        "first trial": lambda r: int(np.argmax(r.metrics["trial"])) + 1 if r.metrics["trial"].any() else np.nan,
+    }
+    rows = table([r for r in results if r.method != "FedAvg"], split | columns)
+    show(scale, "iid", "IID clients, MNIST", rows)
+    show(
+        scale,
+        "iid_fedavg",
+        "the same clients under FedAvg",
+        table([r for r in results if r.method == "FedAvg"], columns),
+    )
+    CONSOLE.print("A right structure is one group.")
+
+
+if __name__ == "__main__":
+    main(
+        __doc__ or "",
+        {f.__name__: f for f in (table1, table2, ablation, correlation, layers, groups, iid)},
+        n_seeds=(3, 3),
+    )

@@ -1,0 +1,235 @@
+"""FedCPS (Yang et al., CMC 2025): Tables 2 to 6, the adaptive lambda, personal layers, hidden groups.
+
+python experiments/fedcps.py [table2 ... table6 strength personal groups] [--scale smoke|paper] [--seeds N]
+
+FLJAX_DATA names the folder with mnist, fashion_mnist and cifar10.
+"""
+
+import hidden_groups
+import numpy as np
+from reporting import Methods, Result, Scale, beside, compare, last, main, published, show, some, table
+
+from fljax.algorithms.ditto import DittoHyper, ditto
+from fljax.algorithms.fedavg import FedAvgHyper, fedavg
+from fljax.algorithms.fedbabu import FedBABUHyper, fedbabu
+from fljax.algorithms.fedcps import FedCPSHyper, fedcps
+from fljax.algorithms.fedper import FedPerHyper, fedper
+from fljax.data.datasets import load
+from fljax.data.partition import PARTITIONS
+from fljax.models import fedcr_cnn, mlp
+from fljax.run.cost import Link, Processor, joules, seconds, working
+from fljax.run.plots import learning_curves
+from fljax.types import Examples, Federation, Model, Work
+
+PAPER_NAMES = {"cifar10": "CIFAR10", "fashion_mnist": "FMNIST", "mnist": "MNIST"}
+
+
+def data(name: str, scale: Scale, n_train: int = 3000, n_test: int = 600) -> tuple[Examples, Examples]:
+    """All of a data set at the paper's scale, some of it at smoke."""
+    train, test = (Examples(split.x, split.y) for split in load(name))
+    return (train, test) if scale.paper else (some(train, n_train), some(test, n_test))
+
+
+def federations(
+    name: str, scale: Scale, partition: str, n_clients: int | None = None, **options: float
+) -> list[Federation]:
+    """The paper's 100 clients (smoke: 20), one federation a seed; at smoke one."""
+    sets, n_clients = data(name, scale), n_clients or scale.pick(20, 100)
+    return [PARTITIONS[partition](*sets, n_clients, seed=s, **options) for s in range(scale.pick(1, scale.n_seeds))]
+
+
+def network(dataset: str, scale: Scale) -> Model:
+    """FedCR's network; at smoke a small dense one of as many roles: base, cluster and client layers."""
+    shape = (32, 32, 3) if dataset == "cifar10" else (28, 28, 1)
+    return scale.pick(mlp(shape, (64, 32)), fedcr_cnn(shape))
+
+
+def effort(scale: Scale) -> Work:
+    """FedCR's 10 epochs of batches of 48."""
+    return Work(epochs=scale.pick(3, 10), batch_size=scale.pick(16, 48))
+
+
+def run(
+    scale: Scale, methods: Methods, settings: dict[str, list[Federation]], n_rounds: int, every: int | None = None
+) -> list[Result]:
+    """10 % of the clients a round (smoke: half)."""
+    return compare(methods, settings, n_rounds, evaluate_every=every, participation=scale.pick(0.5, 0.1))
+
+
+def cps(model: Model, scale: Scale, n_clusters: int = 2, **options: object) -> tuple:
+    """FedCPS as the paper tests it: every client's model up to date."""
+    lr = scale.pick(0.05, 0.01)
+    return fedcps(model, effort(scale), n_clusters, **({"deployed": "fresh"} | options)), FedCPSHyper(lr, max_norm=10.0)
+
+
+def contenders(model: Model, scale: Scale, personal: bool = False) -> Methods:
+    """FedCPS and those of its rivals that are cheap enough."""
+    lr, work = scale.pick(0.05, 0.01), effort(scale)
+    methods: dict = {
+        "FedAVG": (fedavg(model, work), FedAvgHyper(lr)),
+        "Ditto": (ditto(model, work), DittoHyper(lr, 0.1)),
+        "FedCPS": cps(model, scale),
+    }
+    if scale.paper or personal:
+        methods["FedPer"] = (fedper(model, work), FedPerHyper(lr))
+        methods["FedBABU"] = (fedbabu(model, work), FedBABUHyper(lr))
+    return methods
+
+
+def table2(scale: Scale) -> None:
+    """Table 2, Fashion-MNIST: accuracy under classes per client (non-iid_1) and class priors (non-iid_2)."""
+    settings = {
+        "non-iid_1": federations("fashion_mnist", scale, "few_shot"),
+        "non-iid_2": federations("fashion_mnist", scale, "dirichlet_prior"),
+    }
+    methods = contenders(network("fashion_mnist", scale), scale)
+    results = run(scale, methods, settings, scale.pick(15, 250))
+    rows = table(results, {"accuracy": last("accuracy_macro"), "run s": lambda r: r.seconds})
+    stated = {(s, m): published("FedCPS", "FMNIST", s, m, "acc_pct") for s in settings for m in methods}
+    show(scale, "table2", "fashion_mnist: mean accuracy over clients", beside(rows, "accuracy", stated, 100))
+
+
+def table3(scale: Scale) -> None:
+    """Table 3: CIFAR-10 with a share gamma of few-shot clients."""
+    shares = scale.pick((0.0, 0.3), (0.0, 0.1, 0.2, 0.3, 0.4, 0.5))
+    names = {gamma: f"gamma={round(100 * gamma)}%" if gamma else "gamma=none(non-iid)" for gamma in shares}
+    settings = {names[gamma]: federations("cifar10", scale, "few_shot", gamma=gamma) for gamma in shares}
+    methods = {k: v for k, v in contenders(network("cifar10", scale), scale).items() if k != "FedAVG"}
+    rows = table(run(scale, methods, settings, scale.pick(10, 500)), {"accuracy": last("accuracy_macro")})
+    stated = {(s, m): published("FedCPS", "CIFAR10", s, m, "acc_pct") for s in settings for m in methods}
+    show(scale, "table3", "cifar10, few-shot clients", beside(rows, "accuracy", stated, 100))
+
+
+def table4(scale: Scale) -> None:
+    """Table 4: seconds and joules of a client's round, from what is counted.
+
+    The paper gives no model of its devices: link and processor are those for which FedAvg costs what the paper states.
+    An operation is an example passed forward and backward; a forward pass alone is a third.
+    """
+    fed = {
+        name: published("FedCPS", "CIFAR10", "non-iid_1", "FedAVG", name)
+        for name in ("T_comp_s", "T_comm_s", "E_comp_J", "E_comm_J")
+    }
+    n_floats, size, epochs, chosen = 2_806_602, 360, 10, 50
+    link = Link(uplink=32 * n_floats / fed["T_comm_s"], transmit=fed["E_comm_J"] / fed["T_comm_s"])
+    processor = Processor(rate=epochs * size / fed["T_comp_s"], power=fed["E_comp_J"] / fed["T_comp_s"])
+    extra = 2 * chosen / 3 + 2 * size  # two models compared, an epoch without the pull, a pass for sigma^2
+    counted = {
+        "FedAVG": (n_floats, epochs * size),
+        "FedCPS": (n_floats + 2, epochs * size + extra),
+        "FedCPS, fixed lambda": (n_floats + 1, epochs * size + 2 * chosen / 3),
+        "FedPer": (n_floats - 10_250, epochs * size),
+    }
+    rows = []
+    for name, (uplink, operations) in counted.items():
+        time, energy = working(operations, processor)
+        ours = {
+            "T_comp_s": time,
+            "T_comm_s": seconds(uplink, 0, link),
+            "E_comp_J": energy,
+            "E_comm_J": joules(uplink, 0, link),
+        }
+        row: dict = {"method": name}
+        for metric, value in ours.items():
+            row[metric] = round(float(value), 3)
+            known = name.partition(",")[0] == name
+            row[f"published {metric}"] = published("FedCPS", "CIFAR10", "non-iid_1", name, metric) if known else None
+        rows.append(row)
+    show(scale, "table4", "a round of one client, CIFAR-10", rows)
+
+
+def table5(scale: Scale) -> None:
+    """Table 5: more clients."""
+    settings = {f"n={n}": federations("cifar10", scale, "few_shot", n) for n in scale.pick((20, 40), (100, 200, 500))}
+    rows = table(
+        run(scale, {"FedCPS": cps(network("cifar10", scale), scale)}, settings, scale.pick(10, 500)),
+        {"accuracy": last("accuracy_macro")},
+    )
+    stated = (
+        {(s, "FedCPS"): published("FedCPS", "CIFAR10", s, "FedCPS", "acc_pct") for s in settings} if scale.paper else {}
+    )
+    show(scale, "table5", "cifar10, number of clients", beside(rows, "accuracy", stated, 100))
+
+
+def table6(scale: Scale) -> None:
+    """Table 6: number of clusters."""
+    model, names = network("cifar10", scale), {1: "k=1(Global)", 2: "k=2", 3: "k=3", 4: "k>3"}
+    methods = {name: cps(model, scale, k) for k, name in names.items()}
+    results = run(scale, methods, {"non-iid_2": federations("cifar10", scale, "dirichlet_prior")}, scale.pick(10, 500))
+    rows = table(results, {"accuracy": last("accuracy_macro"), "clusters in use": last("n_clusters")})
+    stated = {("non-iid_2", name): published("FedCPS", "CIFAR10", name, "FedCPS", "acc_pct") for name in methods}
+    show(scale, "table6", "cifar10, number of clusters", beside(rows, "accuracy", stated, 100))
+
+
+def by_kind(result: Result, few: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Median lambda of the few-shot clients and of the others in each round; NaN where none took part."""
+    value, kind = np.asarray(result.metrics["lambda"]), few[np.asarray(result.metrics["ids"])]
+    return tuple(
+        np.array([np.median(v[k]) if k.any() else np.nan for v, k in zip(value, mask, strict=True)])
+        for mask in (kind, ~kind)
+    )  # pyright: ignore[reportReturnType]
+
+
+def strength(scale: Scale) -> None:
+    """lambda of few-shot clients against the others over the rounds (the paper: rises, falls)."""
+    given = federations("cifar10" if scale.paper else "fashion_mnist", scale, "few_shot", gamma=0.3)
+    model = network("cifar10" if scale.paper else "fashion_mnist", scale)
+    results = run(scale, {"FedCPS": cps(model, scale, deployed="own")}, {"gamma=30%": given}, scale.pick(40, 500))
+    rows, curves = [], {}
+    for result, federation in zip(results, given, strict=True):
+        size = np.asarray(federation.train.size)
+        few, regular = by_kind(result, size < size.max())
+        third = len(few) // 3
+        row: dict = {"seed": result.seed}
+        for name, curve in (("few-shot", few), ("regular", regular)):
+            row |= {
+                f"{name}, first third": round(float(np.nanmedian(curve[1:third])), 3),
+                f"{name}, last third": round(float(np.nanmedian(curve[-third:])), 3),
+            }
+        rows.append(row)
+        if result.seed == 0:
+            curves = {
+                name: (np.flatnonzero(np.isfinite(c)) + 1, c[np.isfinite(c)])
+                for name, c in (("few-shot", few), ("regular", regular))
+            }
+    show(scale, "strength", "median lambda", rows, learning_curves(curves, ylabel="lambda"))
+
+
+def personal(scale: Scale) -> None:
+    """With and without personal layers: accuracy, and the round from which it is within a point of its best."""
+    model = network("fashion_mnist", scale)
+    methods = {name: cps(model, scale, sharing=name) for name in ("shared_base", "personal_layers", "none")}
+    given = {"non-iid_1": federations("fashion_mnist", scale, "few_shot")}
+    results = run(scale, methods, given, scale.pick(16, 250), scale.pick(2, 10))
+    rows = table(
+        results,
+        {
+            "accuracy": last("accuracy_macro"),
+            "round": arrived,
+            "uplink": last("uplink"),
+            "downlink": lambda r: float(np.mean(r.metrics["downlink"])),
+        },
+    )
+    show(scale, "personal", "fashion_mnist, roles of layers", rows)
+
+
+def arrived(result: Result) -> int:
+    """The first tested round (from 1) within a point of the best accuracy."""
+    accuracy = result.metrics["accuracy_macro"]
+    return int(np.argmax(np.nan_to_num(accuracy) >= np.nanmax(accuracy) - 0.01)) + 1
+
+
+def groups(scale: Scale) -> None:
+    """Hidden groups on real images: agreement, the round in which they are found, the margin over FedAvg."""
+    model, work, n_groups, lr = mlp(hidden=(64,)), Work(3, 32), scale.pick(2, 4), 0.05
+    methods = {
+        "FedCPS": (fedcps(model, work, n_groups, sharing="none", identity_examples=None), FedCPSHyper(lr)),
+        "FedAvg": (fedavg(model, work), FedAvgHyper(lr)),
+    }
+    results = compare(methods, hidden_groups.settings(scale, scale.pick(12, 20), n_groups), scale.pick(20, 60))
+    show(scale, "groups", "hidden groups, MNIST", hidden_groups.found(results))
+
+
+if __name__ == "__main__":
+    functions = (table2, table3, table4, table5, table6, strength, personal, groups)
+    main(__doc__ or "", {f.__name__: f for f in functions}, n_seeds=(3, 3))
