@@ -39,11 +39,13 @@ def iid(dataset: str, rounds: int, n_clients: int = 50) -> Run:
     return run
 
 
-def rotated(dataset: str, rounds: int, n_seeds: int, n_clients: int = 20, n_groups: int = 4) -> list[dict]:
+def rotated(
+    dataset: str, rounds: int, n_seeds: int, n_clients: int = 20, n_groups: int = 4, each: int = 1000
+) -> list[dict]:
     """FedAvg and IFCA on groups that see their images turned by 0, 90, 180 and 270 degrees; a row a seed."""
     rows, examples = [], load(dataset)
     for seed in range(n_seeds):
-        federation = PARTITIONS["rotated_groups"](*examples, n_clients, seed=seed, n_groups=n_groups)
+        federation = PARTITIONS["rotated_groups"](*examples, n_clients, seed=seed, n_groups=n_groups, examples=each)
         model, work, key = network(federation), Work(epochs=1, batch_size=32), jax.random.key(seed)
         numbers = {"lr": 0.01, "momentum": 0.9}
         methods = {
@@ -60,7 +62,9 @@ def rotated(dataset: str, rounds: int, n_seeds: int, n_clients: int = 20, n_grou
                 found = np.flatnonzero(run.metrics["ari"] == 1)
                 row |= {"ARI": float(run.metrics["ari"][-1]), "round of ARI 1": found[0] + 1 if len(found) else "never"}
         rows.append(row | {"margin": row["ifca"] - row["fedavg"]})
-    show(f"{dataset} in {n_groups} rotated groups, {n_clients} clients, {rounds} rounds: accuracy_macro", rows)
+    show(
+        f"{dataset} in {n_groups} rotated groups, {n_clients} clients of {each}, {rounds} rounds: accuracy_macro", rows
+    )
     return rows
 
 
@@ -90,7 +94,7 @@ def main() -> None:
     if options.what == "iid":
         iid(options.dataset, options.rounds or 20)
     else:
-        rotated(options.dataset, options.rounds or 5, options.seeds)
+        rotated(options.dataset, options.rounds or 10, options.seeds)
 
 
 if __name__ == "__main__":
