@@ -23,12 +23,10 @@ one in its own docstring. The examples share four clients with a model of two la
 - Jensen-Shannon divergence of outputs on public data (FedTSDP's first stage): `js_divergence`
 - Symmetric Kullback-Leibler divergence of label distributions: `label_kld`
 
-  >>> print(pairwise_cosine(x)[0])
-  [1.   1.   0.24 0.6 ]
+  >>> print(pairwise_cosine(x)[0], cross_squared_l2(models, centers)[0])
+  [1.   1.   0.24 0.6 ] [ 0.25 17.  ]
   >>> print(pairwise_l2(x)[0], pairwise_squared_l2(x)[0])
   [0.   1.   4.   4.47] [ 0.  1. 16. 20.]
-  >>> print(cross_squared_l2(models, centers)[0])
-  [ 0.25 17.  ]
   >>> print(model_discrepancy(models)[0])
   [0.   0.17 0.89 0.67]
   >>> print(layer_discrepancy(models, centers, label, layers))
@@ -47,14 +45,19 @@ one in its own docstring. The examples share four clients with a model of two la
 - k-means with k-means++ seeding (FeSEM's start): `kmeans`
 - Trimmed-mean and median k-means (Ghosh et al.): `robust_kmeans`
 - Clustering tendency, the Hopkins statistic (FedTSDP): `hopkins`
+- A hierarchy walked down by a normalised threshold (DC-PFL): `threshold`, `cut_at`, `next_split`
+- End of the rapid-decrease period of a loss (DC-PFL): `new_curve`, `observe`, `period_ended`
 - Labels numbered by their lowest-index member, so that they compare: `canonical`
 
-  >>> print(kmeans(key, x, 2).label)
-  [0 0 1 1]
-  >>> print(robust_kmeans(key, x, 2, center="median").label)
-  [0 0 1 1]
+  >>> print(kmeans(key, x, 2).label, robust_kmeans(key, x, 2, center="median").label)
+  [0 0 1 1] [0 0 1 1]
   >>> print(hopkins(key, jnp.repeat(x, 2, axis=0), n_probes=2))
   1.0
+  >>> tree = linkage(pairwise_l2(x), "average")
+  >>> print(cut_at(tree, threshold(jnp.int32(1), 0.2)), next_split(tree, jnp.zeros_like(label), jnp.int32(0), 0.2)[1])
+  [0 0 1 1] 1
+  >>> print(period_ended(observe(new_curve(), jnp.float32(1.0))))
+  False
 
 **Assigning clients to clusters**
 
@@ -79,6 +82,7 @@ one in its own docstring. The examples share four clients with a model of two la
 **Aggregation**
 
 - Weighted average (FedAvg): `weighted_mean`
+- Adaptive server optimisers, FedAdam and others (Reddi et al.): `server_optimizer`, `server_step`
 - Average per cluster (IFCA, FeSEM, CFL): `cluster_mean`
 - Any row-stochastic matrix (personalised, decentralised, attentive): `mix`; one per layer: `mix_layers`
 - Base and personal layers (FedPer), a fraction of one too (FedTSDP): `select_layers`, `shared_mask`, `shared_size`
@@ -88,6 +92,9 @@ one in its own docstring. The examples share four clients with a model of two la
 
   >>> print(weighted_mean(models, size)["fc1"])
   [2.67 2.17]
+  >>> optimizer, mean = server_optimizer("sgd", ServerNumbers(lr=0.5)), weighted_mean(models, size)
+  >>> print(server_step(optimizer, optimizer.init(mean), jax.tree.map(jnp.zeros_like, mean), mean)[0]["fc1"])
+  [1.33 1.08]
   >>> print(cluster_mean(models, size, label, empty=centers)["fc2"])
   [[1. ]
    [3.5]]
@@ -103,10 +110,9 @@ one in its own docstring. The examples share four clients with a model of two la
   [1. 1. 0. 0.]
   >>> net = {"fc1": {"kernel": jnp.array([[[1.0, 2.0]], [[2.0, 1.0]]])}, "fc2": {"kernel": jnp.ones((2, 2, 1))}}
   >>> start = jax.tree.map(lambda leaf: leaf[:1], net)
-  >>> print(matched_mean(net, size[:2], label[:2], start, layers)["fc1"]["kernel"])
-  [[[1. 2.]]]
-  >>> print(matched_squared_l2(net, start, layers).ravel())
-  [0. 0.]
+  >>> mean = matched_mean(net, size[:2], label[:2], start, layers)
+  >>> print(mean["fc1"]["kernel"], matched_squared_l2(net, mean, layers).ravel())
+  [[[1. 2.]]] [0. 0.]
   >>> own, other = (jax.tree.map(lambda leaf: leaf[i], net) for i in (0, 1))
   >>> print(match(other, own, layers)["fc1"]["kernel"], match_units(other, own, layers)[0])
   [[1. 2.]] [1 0]
@@ -120,14 +126,12 @@ one in its own docstring. The examples share four clients with a model of two la
 - Geometric median (RFA): `geometric_median`
 - Norm clipping: `clip_norm`
 
-  >>> print(coordinate_median(x), trimmed_mean(x, 0.25))
-  [2.  1.5] [2.  1.5]
+  >>> print(coordinate_median(x), trimmed_mean(x, 0.25), clip_norm(x, 1.0)[1])
+  [2.  1.5] [2.  1.5] [0. 1.]
   >>> print(krum(x, 1), multi_krum(x, 1, n_selected=2), krum_scores(x, 1))
   [0. 1.] [0.  1.5] [1. 1. 4. 4.]
   >>> print(geometric_median(jnp.array([[0.0], [1.0], [90.0]])))
   [1.]
-  >>> print(clip_norm(x, 1.0)[1])
-  [0. 1.]
 
 **Agreement**
 
@@ -148,6 +152,7 @@ from fljax.server.assign import (
     soft_weights,
 )
 from fljax.server.bipartition import Bipartition, best_bipartition, bipartition, split
+from fljax.server.curvature import new_curve, observe, period_ended
 from fljax.server.dbscan import dbscan
 from fljax.server.distance import (
     cross_squared_l2,
@@ -159,6 +164,7 @@ from fljax.server.distance import (
     pairwise_l2,
     pairwise_squared_l2,
 )
+from fljax.server.hierarchy import cut_at, next_split, threshold
 from fljax.server.hopkins import hopkins
 from fljax.server.inherit import inherit
 from fljax.server.kmeans import KMeans, kmeans
@@ -166,6 +172,7 @@ from fljax.server.labels import canonical, noise_to_singletons
 from fljax.server.layers import due_layers, select_layers, shared_mask, shared_size, where_layers
 from fljax.server.linkage import cut, cut_k, linkage
 from fljax.server.matching import match, match_units, matched_mean, matched_squared_l2, permute_units
+from fljax.server.optimizer import ServerNumbers, server_optimizer, server_step
 from fljax.server.robust import (
     clip_norm,
     coordinate_median,
@@ -181,6 +188,7 @@ from fljax.server.separation import distance_gap, pairwise_correlation, separati
 __all__ = [
     "Bipartition",
     "KMeans",
+    "ServerNumbers",
     "adjusted_rand",
     "best_bipartition",
     "bipartition",
@@ -191,6 +199,7 @@ __all__ = [
     "coordinate_median",
     "cross_squared_l2",
     "cut",
+    "cut_at",
     "cut_k",
     "dbscan",
     "distance_gap",
@@ -218,12 +227,16 @@ __all__ = [
     "multi_krum",
     "n_clusters",
     "nearest_center",
+    "new_curve",
+    "next_split",
     "noise_to_singletons",
     "normalized_mutual_info",
+    "observe",
     "pairwise_correlation",
     "pairwise_cosine",
     "pairwise_l2",
     "pairwise_squared_l2",
+    "period_ended",
     "permute_units",
     "purity",
     "raw_churn",
@@ -231,11 +244,14 @@ __all__ = [
     "robust_kmeans",
     "select_layers",
     "separation_gap",
+    "server_optimizer",
+    "server_step",
     "shared_mask",
     "shared_size",
     "silhouette",
     "soft_weights",
     "split",
+    "threshold",
     "trimmed_mean",
     "weighted_mean",
     "where_layers",
