@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from functools import cache, partial
 
 import jax
+import jax.numpy as jnp
 from jax import Array, lax
 from jax.custom_batching import custom_vmap
 
@@ -40,7 +41,8 @@ def conv(x: Array, kernel: Array, strides: int | Sequence[int] = 1, padding: str
 @cache
 def _ops(window: Window) -> tuple[Callable, Callable, Callable]:
     """(conv(x, w), input_gradient(w, g), weight_gradient(g, x)) of one window: each the others' transpose."""
-    maps = [_over_clients(*pair) for pair in forms(window)]
+    # Which operand holds the images; a weight gradient sums over both operands' batches, so it has none.
+    maps = [_over_clients(*pair, images) for pair, images in zip(forms(window), (0, 1, None), strict=True)]
     forward, input_gradient, weight_gradient = (_bilinear(maps, turn) for turn in range(3))
     return forward, input_gradient, weight_gradient
 
@@ -61,20 +63,29 @@ def _bilinear(maps: list[Callable], turn: int) -> Callable:
     return op
 
 
-def _over_clients(direct: Callable, stacked: Callable) -> Callable:
-    """`direct` with a batching rule: a loop over it on a CPU, a ``vmap`` of the form `stacked` elsewhere."""
+def _over_clients(direct: Callable, stacked: Callable, images: int | None) -> Callable:
+    """`direct` with a batching rule.
+
+    Where only the operand number `images` has a client axis, the clients are one larger batch. Else a loop over
+    `direct` on a CPU, a ``vmap`` of the form `stacked` on other devices.
+    """
     op = custom_vmap(direct)
 
     @op.def_vmap
-    def _(axis_size, in_batched, a, b):  # pyright: ignore[reportUnusedFunction]
+    def _(axis_size, in_batched, *operands):  # pyright: ignore[reportUnusedFunction]
+        if images is not None and not in_batched[1 - images]:
+            folded = [
+                a.reshape(-1, *a.shape[2:]) if batched else a for batched, a in zip(in_batched, operands, strict=True)
+            ]
+            out = op(*folded)
+            return out.reshape(axis_size, -1, *out.shape[1:]), True
         if jax.default_backend() != "cpu":
-            axes = tuple(0 if batched else None for batched in in_batched)
-            return jax.vmap(stacked, axes)(a, b), True
-        return lax.map(partial(_row, op, in_batched, a, b), jax.numpy.arange(axis_size)), True
+            return jax.vmap(stacked, tuple(0 if batched else None for batched in in_batched))(*operands), True
+        return lax.map(partial(_row, op, in_batched, operands), jnp.arange(axis_size)), True
 
     return op
 
 
-def _row(op: Callable, in_batched: list[bool], a: Array, b: Array, i: Array) -> Array:
+def _row(op: Callable, in_batched: Sequence[bool], operands: Sequence[Array], i: Array) -> Array:
     """`op` of row i of the operands that have rows."""
-    return op(*(operand[i] if batched else operand for operand, batched in zip((a, b), in_batched, strict=True)))
+    return op(*(a[i] if batched else a for batched, a in zip(in_batched, operands, strict=True)))
