@@ -1,6 +1,9 @@
 """Strict JAX under test: no silent dtype or rank promotion, warnings are errors, two CPU devices."""
 
+import gc
 import os
+from collections.abc import Iterator
+from pathlib import Path
 
 import jax
 import pytest
@@ -16,3 +19,16 @@ if cache := os.environ.get("FLJAX_TEST_CACHE"):
 @pytest.fixture
 def key() -> jax.Array:
     return jax.random.key(0)
+
+
+@pytest.fixture(autouse=True)
+def compiled_programs_are_let_go() -> Iterator[None]:
+    """Drops compiled programs before their memory maps reach the kernel's limit of 65,530 a process.
+
+    Each program holds some; beyond the limit jaxlib ends the process with a segmentation fault.
+    """
+    yield
+    maps = Path("/proc/self/maps")
+    if maps.exists() and maps.read_bytes().count(b"\n") > 15_000:
+        jax.clear_caches()
+        gc.collect()
