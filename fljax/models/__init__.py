@@ -6,22 +6,33 @@ from fljax.models.cnn import cnn, fedcr_cnn, femnist_cnn, mnist_cnn
 from fljax.models.lenet import lenet
 from fljax.models.linen import from_linen
 from fljax.models.mlp import logistic_regression, mlp
+from fljax.models.resnet import resnet18
+from fljax.models.variational import Variational, variational, variational_cnn
+from fljax.models.vgg import celeba_cnn, fedbabu_cnn, vgg16
 from fljax.types import Model
 
 MODELS: dict[str, Callable[..., Model]] = {
+    "celeba_cnn": celeba_cnn,
     "cnn": cnn,
+    "fedbabu_cnn": fedbabu_cnn,
     "fedcr_cnn": fedcr_cnn,
     "femnist_cnn": femnist_cnn,
     "lenet": lenet,
     "logistic_regression": logistic_regression,
     "mlp": mlp,
     "mnist_cnn": mnist_cnn,
+    "resnet18": resnet18,
+    "variational_cnn": variational_cnn,
+    "vgg16": vgg16,
 }
 """Models by name. Each takes ``input_shape`` and ``n_classes`` among its keyword arguments."""
 
 __all__ = [
     "MODELS",
+    "Variational",
+    "celeba_cnn",
     "cnn",
+    "fedbabu_cnn",
     "fedcr_cnn",
     "femnist_cnn",
     "from_linen",
@@ -29,4 +40,8 @@ __all__ = [
     "logistic_regression",
     "mlp",
     "mnist_cnn",
+    "resnet18",
+    "variational",
+    "variational_cnn",
+    "vgg16",
 ]
