@@ -18,6 +18,7 @@ from matplotlib.figure import Figure
 from rich.console import Console
 from rich.table import Table
 
+from fljax.data.federation import on_host
 from fljax.run.mesh import over_devices, replicated, use_all_cores
 from fljax.run.plots import save
 from fljax.run.simulate import simulate
@@ -26,7 +27,7 @@ from fljax.types import Algorithm, ClientData, Examples, Federation
 Row = dict[str, Any]
 """One line of a table: column -> text, number, or `Spread`."""
 
-CONSOLE = Console(soft_wrap=True)
+CONSOLE = Console(width=150)
 
 
 class Scale(NamedTuple):
@@ -116,13 +117,13 @@ def same_shapes(federations: Sequence[Federation]) -> list[Federation]:
     ]
 
 
-def some(examples: Examples, n: int, seed: int = 0) -> Examples:
+def some(examples: Any, n: int, seed: int = 0) -> Examples:
     """``n`` of the examples at random, or all where there are fewer."""
     rows = np.random.default_rng(seed).permutation(len(examples.y))[:n]
-    return Examples(examples.x[rows], examples.y[rows])
+    return on_host(examples.x[rows], examples.y[rows])
 
 
-def with_public(federation: Federation, examples: Examples) -> Federation:
+def with_public(federation: Federation, examples: Any) -> Federation:
     """The federation whose server has ``examples``, without their labels."""
     return federation._replace(public=Examples(jnp.asarray(examples.x), jnp.full(len(examples.y), -1, jnp.int32)))
 
@@ -149,12 +150,11 @@ def last(name: str) -> Callable[[Result], float]:
 
 
 def first_round(name: str, reached: Callable[[np.ndarray], np.ndarray]) -> Callable[[Result], float]:
-    """The first round (counted from 1) from which on the metric stays where it should; NaN where it never does."""
+    """The first round (counted from 1) in which the metric is as it should be; NaN where it never is."""
 
     def column(result: Result) -> float:
-        missed = np.flatnonzero(~reached(result.metrics[name]))
-        begin = missed[-1] + 2 if len(missed) else 1
-        return begin if begin <= len(result.metrics[name]) else np.nan
+        found = np.flatnonzero(reached(result.metrics[name]))
+        return found[0] + 1 if len(found) else np.nan
 
     return column
 
@@ -186,17 +186,18 @@ def beside(rows: Sequence[Row], column: str, stated: Mapping[tuple[str, str], fl
 def show(scale: Scale, name: str, title: str, rows: Sequence[Row], figure: Figure | None = None) -> None:
     """Prints the table; writes it and the figure as ``name``.csv and ``name``.png."""
     drawn = Table(title=title, title_justify="left", header_style="dim", box=None)
-    for column in rows[0]:
+    columns = dict.fromkeys(column for row in rows for column in row)
+    for column in columns:
         drawn.add_column(column)
     for row in rows:
-        drawn.add_row(*("" if cell is None else str(cell) for cell in row.values()))
+        drawn.add_row(*("" if row.get(column) is None else str(row[column]) for column in columns))
     CONSOLE.print(drawn)
     scale.folder.mkdir(parents=True, exist_ok=True)
     with (scale.folder / f"{name}.csv").open("w", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
         flat = [dict(_flat(row)) for row in rows]
-        writer.writerow(flat[0])
-        writer.writerows(row.values() for row in flat)
+        writer = csv.DictWriter(file, dict.fromkeys(name for row in flat for name in row), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(flat)
     if figure is not None:
         save(figure, scale.folder / f"{name}.png")
 
