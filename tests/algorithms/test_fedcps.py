@@ -219,10 +219,10 @@ def test_fresh_examples_are_the_clients_own_without_repetition(key, federation):
 
 
 def test_models_are_no_longer_broadcast_once_identities_are_stable(key, model, work, federation):
-    hyper = FedCPSHyper(0.1, 0.0, n_stable=2.0, n_reopen=4.0)
+    hyper = FedCPSHyper(1e-4, 0.0, n_stable=2.0, n_reopen=4.0)
     algorithm = fedcps(model, work, 2, lambda_mode="fixed", identity_examples=None)
     state, metrics = simulate(algorithm, hyper, federation, key, 12)
-    assert int(metrics["n_changed"].sum()) == 0  # the premise: these groups are told apart in the first round
+    assert int(metrics["n_changed"].sum()) == 0  # the premise: models that hardly move keep their clients
     one = tree.take(state.server.theta, 0)
     base, middle = n_floats(one, ("fc1",)), n_floats(one, ("fc2",))
     is_open = metrics["downlink"][:, 0] == base + 2 * middle
