@@ -10,7 +10,8 @@ moves towards the clients; less data means a larger lambda; only base layers are
 for lambda = sigma^2 / (n^2 tau^2) are not given there. Here sigma^2 is the variance of the client's batch gradients at
 theta, n is relative to the federation's mean size, and tau^2 is a running mean per cluster of how far members drift in
 one epoch without the pull. It starts at the first measurement (until then nobody is pulled) and is kept above a tenth
-of it. lambda is clipped to [0, 1/lr]: beyond that a step overshoots. With personal layers the cluster's part ("middle")
+of it. The ratio is a few times 1/lr for everyone on real images, hence the factor ``strength``. lambda is clipped to
+[0, 1/lr]: beyond that a step overshoots. With personal layers the cluster's part ("middle")
 needs a size of its own, or all cluster models would be equal and the choice between them a tie.
 """
 
@@ -44,8 +45,8 @@ class FedCPSHyper(NamedTuple):
     """Numbers of FedCPS.
 
     lr: clients' learning rate, > 0.
-    strength: lambda_i is ``strength`` ("fixed") or ``strength (mean n / n_i)^2`` ("n_only"), >= 0; not used by
-        "adaptive".
+    strength: lambda_i is ``strength`` ("fixed"), ``strength (mean n / n_i)^2`` ("n_only") or, "adaptive",
+        ``strength (mean n / n_i)^2 sigma_i^2 / tau^2``, >= 0.
     memory: of the running mean of tau^2, in [0, 1).
     n_stable: rounds without a change of identity after which clients get only their own cluster's model; inf: never.
     n_reopen: then every so many rounds all models are sent again and identities checked, >= 1.
@@ -55,7 +56,7 @@ class FedCPSHyper(NamedTuple):
     """
 
     lr: Array | float = 0.05
-    strength: Array | float = 0.1
+    strength: Array | float = 0.01
     memory: Array | float = 0.9
     n_stable: Array | float = 5.0
     n_reopen: Array | float = 20.0
@@ -169,7 +170,8 @@ def fedcps(
         start = with_personal(theta, clients.model)
         drift = pull = jnp.zeros(label.shape[0])
         if lambda_mode == "adaptive":
-            drift, pull = adapt(key_adapt, hyper, server, start, label, data)
+            drift, ratio = adapt(key_adapt, hyper, server, start, label, data)
+            pull = hyper.strength * ratio
         elif lambda_mode == "fixed":
             pull = pull + hyper.strength
         else:
@@ -195,14 +197,14 @@ def fedcps(
     def adapt(
         key: Array, hyper: FedCPSHyper, server: FedCPSServer, start: Stacked | Assigned, label: Array, data: ClientData
     ) -> tuple[Array, Array]:
-        """Drift in one epoch without the pull, and lambda_i before clipping."""
+        """Drift in one epoch without the pull, and sigma_i^2 / (n_i^2 tau^2)."""
         plain, one_epoch = cross_entropy(model), work._replace(epochs=1)
         free = train_clients(key, start, data, plain, _optimizer(hyper, work, server.round), one_epoch)
         moved = tree.subtract(tree.select(free.params, sent), tree.select(tree.take(server.theta, label), sent))
         drift = jax.vmap(tree.squared_norm)(moved) / n_floats(tree.take(server.theta, jnp.int32(0)), sent)
         sigma2 = gradient_variance(key, start, data, plain, work.batch_size)
-        pull = adaptive_pull(sigma2, server.spread.tau2[label], relative_size(server, data))
-        return jnp.where(free.ok, drift, jnp.nan), pull
+        ratio = adaptive_pull(sigma2, server.spread.tau2[label], relative_size(server, data))
+        return jnp.where(free.ok, drift, jnp.nan), ratio
 
     def sends(theta: Stacked, is_open: Array) -> Metrics:
         """Base once and the middle of every cluster, or only of the client's own; an id, and the scalars of lambda."""
