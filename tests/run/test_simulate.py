@@ -44,7 +44,7 @@ def test_the_first_rounds_of_a_longer_run_are_those_of_a_shorter(key, averaging,
 
 def test_absent_and_dropped_clients_keep_their_state(key, model, federation):
     algorithm = standalone(model, Work(1, 8))
-    state, metrics = simulate(algorithm, StandaloneHyper(), federation, key, 1, participation=0.5, dropout=0.5)
+    state, metrics = simulate(algorithm, StandaloneHyper(), federation, key, 1, participation=0.5, dropout=0.9)
     start = model.init(simulate_module.split_key(key).init)
     trained = np.zeros(9, bool)
     trained[np.asarray(metrics["ids"][0])[np.asarray(metrics["active"][0])]] = True
