@@ -48,8 +48,9 @@ class Norm(nn.Module):
         if not train:
             return _by_channel(running_mean.value), _by_channel(running_var.value)
         mean, var = _moments(y, (0, 1, 2))
-        running_mean.value = 0.9 * running_mean.value + 0.1 * mean.reshape(-1)
-        running_var.value = 0.9 * running_var.value + 0.1 * var.reshape(-1)
+        if not self.is_initializing():
+            running_mean.value = 0.9 * running_mean.value + 0.1 * mean.reshape(-1)
+            running_var.value = 0.9 * running_var.value + 0.1 * var.reshape(-1)
         return mean, var
 
 
