@@ -5,7 +5,8 @@
 100 clients, 10 a round, 100 examples each (ragged: log-normal sizes 20 to 400), 28x28x1 images in 10 classes, batch 20,
 one local epoch, SGD 0.05. Compilation is timed apart; every figure is the median of `--repeats` alternations. PyTorch
 runs with one and with all threads, and the faster of the two counts. Both sides get the same examples, and their
-accuracies after the same number of rounds are printed: they must agree up to the order of batches.
+accuracies after the same number of rounds are printed: they must agree up to the order of batches. "useful" is the
+share of the executed local steps that clients need, over all clients at once: the rest is waiting for longer ones.
 """
 
 import argparse
@@ -14,6 +15,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -28,6 +30,7 @@ class Side(NamedTuple):
 
     run: Callable[[int], None]  # runs so many rounds
     accuracy: Callable[[], float]  # of the model so far
+    useful: float = 1.0  # local steps needed over local steps executed
 
 
 class Workload(NamedTuple):
@@ -70,6 +73,7 @@ def fljax_side(workload: Workload, clients: list, test: tuple) -> tuple[Side, Pa
 
     from fljax.algorithms.fedavg import FedAvgHyper, fedavg
     from fljax.client import client_sums, predictor
+    from fljax.client.local import useful_steps
     from fljax.data.federation import build
     from fljax.models import MODELS
     from fljax.run.simulate import as_traced, split_key
@@ -85,11 +89,13 @@ def fljax_side(workload: Workload, clients: list, test: tuple) -> tuple[Side, Pa
     models = {"logreg": ("mlp", {"hidden": ()}), "mlp": ("mlp", {"hidden": (200,)}), "cnn": ("mnist_cnn", {})}
     name, arguments = models[workload.model]
     model = MODELS[name](input_shape=(28, 28, 1), n_classes=10, **arguments)
-    algorithm = fedavg(model, Work(epochs=1, batch_size=BATCH))
+    work = Work(epochs=1, batch_size=BATCH)
+    algorithm = fedavg(model, work)
     with over_devices() as mesh:
         federation, hyper = replicated((federation, as_traced(FedAvgHyper(lr=LR))), mesh)
         key = replicated(jax.random.key(0), mesh)
         state = replicated(algorithm.init(split_key(key).init, hyper, federation.train), mesh)
+        useful = float(jax.jit(partial(useful_steps, work=work))(federation.train))
     start = jax.device_get(state.server)
     carried = {"state": state, "round": 0}
 
@@ -109,7 +115,7 @@ def fljax_side(workload: Workload, clients: list, test: tuple) -> tuple[Side, Pa
         theta = jax.device_get(carried["state"].server)
         return float(client_sums(hit, everyone(jax.tree.map(jnp.asarray, theta), 1), data)[0, 0]) / len(test[1])
 
-    return Side(run, accuracy), start
+    return Side(run, accuracy, useful), start
 
 
 def torch_side(workload: Workload, clients: list, test: tuple, start: Params) -> Side:
@@ -219,6 +225,7 @@ def measure(name: str, workload: Workload, repeats: int) -> dict:
         "torch": 1 / min(median["torch 1"], median["torch all"]),
         "ratio": statistics.median(torch_seconds / seconds for seconds, torch_seconds in pairs),
         "bar": workload.bar,
+        "useful": ours.useful,
         "first": first,
         "accuracy": (ours.accuracy(), theirs.accuracy()),
     }
@@ -235,14 +242,15 @@ def main() -> int:
     use_all_cores()
     print(f"{len(os.sched_getaffinity(0))} cores, jax {jax.__version__}, devices {jax.devices()}")
     print(
-        f"{'workload':<12}{'fljax/s':>9}{'torch/s':>9}{'ratio':>7}{'bar':>6}{'first call':>12}  accuracy fljax, torch"
+        f"{'workload':<12}{'fljax/s':>9}{'torch/s':>9}{'ratio':>7}{'bar':>6}{'useful':>8}{'first call':>12}"
+        "  accuracy fljax, torch"
     )
     below = []
     for name in options.only:
         row = measure(name, WORKLOADS[name], options.repeats)
         below += [name] if row["ratio"] < row["bar"] else []
         print(
-            f"{row['workload']:<12}{row['fljax']:9.1f}{row['torch']:9.1f}{row['ratio']:7.2f}{row['bar']:6.1f}"
+            f"{row['workload']:<12}{row['fljax']:9.1f}{row['torch']:9.1f}{row['ratio']:7.2f}{row['bar']:6.1f}{row['useful']:8.2f}"
             f"{row['first']:11.1f}s  {row['accuracy'][0]:.3f}, {row['accuracy'][1]:.3f}",
             flush=True,
         )

@@ -8,7 +8,7 @@ import optax
 from jax import Array, lax
 
 from fljax import tree
-from fljax.client.map import map_clients
+from fljax.client.map import longest_beside, map_clients
 from fljax.client.objectives import Loss
 from fljax.data.federation import minibatch
 from fljax.types import Assigned, ClientData, Examples, Key, Params, Stacked, Trained, Work
@@ -65,6 +65,16 @@ def check_work(work: Work) -> None:
 def n_steps(size: Array, work: Work) -> Array:
     """Local steps of a client with ``size`` examples: epochs * ceil(size / batch size)."""
     return work.epochs * (-(-size // work.batch_size))
+
+
+def useful_steps(data: ClientData, work: Work) -> Array:
+    """Share of the executed local steps that the clients need, (): the rest is waiting for a longer one of the chunk.
+
+    1 where a client trains alone, as on a CPU. Clients that only fill up the last chunk are not counted.
+    """
+    check_work(work)
+    executed = n_steps(longest_beside(data, work.at_once), work).sum()
+    return n_steps(data.size, work).sum().astype(jnp.float32) / jnp.maximum(executed, 1).astype(jnp.float32)
 
 
 def shuffled(key: Key, index: Array, size: Array) -> Array:

@@ -41,8 +41,25 @@ def map_clients(
     def one(pool: Examples, tables: Any, index: Array, size: Array, *rows: Any) -> Any:
         return fn(pool, index, size, *(_row(table, row) for table, row in zip(tables, rows, strict=True)))
 
-    chunk = min(at_once or _backend_at_once(), -(-data.size.shape[0] // n_client_devices()))
+    chunk = _chunk(data, at_once)
     return over_devices(_chunked(one, chunk), (data.pool, tables), (data.index, data.size, *rows), chunk)
+
+
+def longest_beside(data: ClientData, at_once: int | None = None) -> Array:
+    """(clients,) the largest client in each client's chunk: what `map_clients` loops for while that one trains."""
+
+    def longest(index: Array, size: Array) -> Array:
+        order = _order(size, chunk)
+        most = jnp.broadcast_to(size[order].max(axis=1, keepdims=True), order.shape)
+        return most.reshape(-1)[jnp.argsort(order.reshape(-1))]
+
+    chunk = _chunk(data, at_once)
+    return over_devices(longest, (), (data.index, data.size), chunk)
+
+
+def _chunk(data: ClientData, at_once: int | None) -> int:
+    """Clients that run side by side: no more than a device has."""
+    return min(at_once or _backend_at_once(), -(-data.size.shape[0] // n_client_devices()))
 
 
 def over_devices(fn: Callable[..., Any], whole: tuple, per_row: tuple, multiple: int = 1) -> Any:
@@ -104,13 +121,17 @@ def _chunked(one: Callable[..., Any], at_once: int) -> Callable[..., Any]:
 
         if size.shape[0] == at_once:
             return side_by_side((index, size, *rows))
-        order = jnp.argsort(-size, stable=True)
-        chunks = jax.tree.map(lambda leaf: leaf[order.reshape(-1, at_once)], (index, size, *rows))
-        out = lax.map(side_by_side, chunks)
-        place = jnp.argsort(order)
+        order = _order(size, at_once)
+        out = lax.map(side_by_side, jax.tree.map(lambda leaf: leaf[order], (index, size, *rows)))
+        place = jnp.argsort(order.reshape(-1))
         return jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:])[place], out)
 
     return run
+
+
+def _order(size: Array, at_once: int) -> Array:
+    """(chunks, at_once) clients from the largest to the smallest, so that those of a chunk loop for about as long."""
+    return jnp.argsort(-size, stable=True).reshape(-1, at_once)
 
 
 def _backend_at_once() -> int:

@@ -9,7 +9,9 @@ import pytest
 
 from fljax import tree
 from fljax.client import cross_entropy, proximal, train_clients
-from fljax.client.local import batch_rows, n_steps, shuffled
+from fljax.client.local import batch_rows, n_steps, shuffled, useful_steps
+from fljax.data.datasets import load
+from fljax.data.partition import PARTITIONS
 from fljax.run.mesh import over_devices
 from fljax.types import Work
 from tests import oracle
@@ -101,6 +103,38 @@ def test_capacity_never_matters(key, model, ragged):
 def test_steps_are_the_clients_own():
     steps = n_steps(jnp.asarray([0, 1, 4, 5, 20]), Work(epochs=3, batch_size=4))
     np.testing.assert_array_equal(steps, [0, 3, 3, 6, 15])
+
+
+@pytest.mark.parametrize("n_devices", [1, 2])
+@pytest.mark.parametrize("at_once", [1, 2, 3, None])
+def test_useful_steps_by_hand(ragged, at_once, n_devices):
+    size, batch_size = np.asarray(ragged.size), 4
+    steps = -(-size // batch_size)
+    chunk = min(at_once or 1, -(-5 // n_devices))
+    share = -(-5 // (n_devices * chunk)) * chunk  # clients of the first device
+    executed = 0
+    for of_device in (steps[:share], steps[share:]):
+        ordered = np.sort(of_device)[::-1]
+        executed += sum(
+            len(part) * part.max() for i in range(0, len(ordered), chunk) if (part := ordered[i : i + chunk]).size
+        )
+    with over_devices(jax.devices()[:n_devices]):
+        got = jax.jit(lambda data: useful_steps(data, Work(2, batch_size, at_once)))(ragged)
+    assert float(got) == pytest.approx(steps.sum() / executed)
+    assert at_once not in (1, None) or float(got) == 1  # on a CPU no client waits for another
+
+
+@pytest.mark.parametrize(
+    ("partition", "at_once", "least"),
+    [("dirichlet", None, 1.0), ("log_normal", None, 1.0), ("dirichlet", 2, 0.95), ("log_normal", 2, 0.95)],
+)
+def test_ragged_partitions_waste_little(partition, at_once, least):
+    train, test = load("digits")
+    options = {"dirichlet": {"beta": 0.2, "min_size": 1}, "log_normal": {}}[partition]
+    data = PARTITIONS[partition](train, test, 30, **options).train
+    size = np.asarray(data.size)
+    assert size.max() > 2 * size.mean()  # padding to the longest would waste half
+    assert float(useful_steps(data, Work(1, 4, at_once))) >= least
 
 
 def test_each_epoch_sees_every_example_once(key):
