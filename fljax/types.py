@@ -48,6 +48,14 @@ class Federation(NamedTuple):
     group: Array | None  # (clients,) int32 true group, where the partition has one
 
 
+class Halves(NamedTuple):
+    """The halves of a probabilistic network: a body that outputs a Gaussian, a linear head on a draw z from it."""
+
+    encode: Callable[[Params, Array], tuple[Array, Array]]  # (params, x) -> mu, sigma: (batch, latent) each
+    classify: Callable[[Params, Array], Array]  # (params, z (..., latent)) -> logits (..., n_classes)
+    latent: int
+
+
 class Model(NamedTuple):
     """A network as pure functions; static, hashable.
 
@@ -58,6 +66,7 @@ class Model(NamedTuple):
     init: Callable[[Key], Params]
     apply: Callable[[Params, Array, Key | None], tuple[Array, Params]]
     layers: tuple[str, ...]  # the weighted top-level subtrees of Params in forward order
+    halves: Halves | None = None  # of a probabilistic network
 
 
 class Work(NamedTuple):

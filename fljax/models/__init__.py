@@ -7,7 +7,7 @@ from fljax.models.lenet import lenet
 from fljax.models.linen import from_linen
 from fljax.models.mlp import logistic_regression, mlp
 from fljax.models.resnet import resnet18
-from fljax.models.variational import Variational, variational, variational_cnn
+from fljax.models.variational import variational, variational_cnn
 from fljax.models.vgg import celeba_cnn, fedbabu_cnn, vgg16
 from fljax.types import Model
 
@@ -29,7 +29,6 @@ MODELS: dict[str, Callable[..., Model]] = {
 
 __all__ = [
     "MODELS",
-    "Variational",
     "celeba_cnn",
     "cnn",
     "fedbabu_cnn",

@@ -11,13 +11,17 @@ from flax import linen as nn
 from jax import Array
 
 from fljax.tree import STATISTICS, join_statistics, split_statistics
-from fljax.types import Key, Model, Params
+from fljax.types import Halves, Key, Model, Params
 
 _STD_OF_TRUNCATED_NORMAL = 0.87962566103423978  # of the standard normal cut at two standard deviations
 
 
 def from_linen(
-    module: nn.Module, input_shape: tuple[int, ...], layers: tuple[str, ...], own_init: bool = False
+    module: nn.Module,
+    input_shape: tuple[int, ...],
+    layers: tuple[str, ...],
+    own_init: bool = False,
+    halves: Halves | None = None,
 ) -> Model:
     """A flax module as a `Model`.
 
@@ -29,16 +33,19 @@ def from_linen(
         own_init: True: every parameter is drawn by the module's own initializer. False: the leaves called "kernel"
             are LeCun normal (flax's default: truncated, variance 1 / fan in), cut from a single draw, which compiles
             in a fraction of the time; the others are still as the module makes them.
+        halves: of a probabilistic network.
 
     Returns:
         The model. ``init`` gives ``{layer: subtree}``; in training mode ``apply`` gives back the same parameters with
         updated running statistics. Equal arguments give the same object, so nothing compiles twice.
     """
-    return _adapt(cast(Hashable, module), input_shape, layers, own_init)
+    return _adapt(cast(Hashable, module), input_shape, layers, own_init, halves)
 
 
 @cache
-def _adapt(module: nn.Module, input_shape: tuple[int, ...], layers: tuple[str, ...], own_init: bool) -> Model:
+def _adapt(
+    module: nn.Module, input_shape: tuple[int, ...], layers: tuple[str, ...], own_init: bool, halves: Halves | None
+) -> Model:
     def init(key: Key) -> Params:
         variables = module.init(key, jnp.zeros((1, *input_shape)), False)
         trainable = variables["params"] if own_init else _with_kernels(key, variables["params"])
@@ -52,7 +59,7 @@ def _adapt(module: nn.Module, input_shape: tuple[int, ...], layers: tuple[str, .
         logits, updated = module.apply(variables, x, True, rngs={"dropout": key}, mutable=[STATISTICS])
         return cast(Array, logits), join_statistics(trainable, updated)
 
-    return Model(init, apply, layers)
+    return Model(init, apply, layers, halves)
 
 
 def _with_kernels(key: Key, params: Params) -> Params:

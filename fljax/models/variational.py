@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Hashable
 from functools import cache, partial
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -12,16 +12,7 @@ from jax.typing import DTypeLike
 
 from fljax.models.blocks import ConvReluPool
 from fljax.models.linen import from_linen
-from fljax.types import Model, Params
-
-
-class Variational(NamedTuple):
-    """A model with its two halves, for objectives that need the representation; static, hashable."""
-
-    model: Model  # training mode: logits of one draw z; evaluation mode: logits of the mean
-    encode: Callable[[Params, Array], tuple[Array, Array]]  # (params, x) -> mu, sigma: (batch, latent) each
-    classify: Callable[[Params, Array], Array]  # (params, z (..., latent)) -> logits (..., n_classes)
-    latent: int
+from fljax.types import Halves, Model, Params
 
 
 class _VariationalNet(nn.Module):
@@ -65,8 +56,11 @@ def variational(
     channels: tuple[int, ...] | None = None,
     shift: float = 0.0,
     dtype: DTypeLike = jnp.float32,
-) -> Variational:
+) -> Model:
     """FedCR's network with a Gaussian representation ``z ~ N(mu(x), sigma(x)^2)``, ``sigma = softplus(rho - shift)``.
+
+    In training mode logits are those of one draw z, in evaluation mode those of the mean; ``model.halves`` has the body
+    and the head apart.
 
     Two valid 5x5 convolutions with pooling (64 and 64 channels on colour images, 4 and 12 on grey ones), the dense
     layers `hidden`, one that outputs (mu, rho) and the linear head, the last of ``model.layers``: 3,323,722 parameters
@@ -83,17 +77,15 @@ def variational(
         channels = (64, 64) if input_shape[-1] == 3 else (4, 12)
     module = _VariationalNet(channels, hidden, latent, n_classes, shift, dtype)
     layers = tuple(f"conv{i + 1}" for i in range(len(channels))) + tuple(f"fc{i + 1}" for i in range(len(hidden) + 2))
-    model = from_linen(module, input_shape, layers)
-    return Variational(
-        model, _method(cast(Hashable, module), "encode"), _method(cast(Hashable, module), "classify"), latent
-    )
+    halves = Halves(_method(cast(Hashable, module), "encode"), _method(cast(Hashable, module), "classify"), latent)
+    return from_linen(module, input_shape, layers, halves=halves)
 
 
 def variational_cnn(
     input_shape: tuple[int, ...] = (32, 32, 3), n_classes: int = 10, latent: int = 256, dtype: DTypeLike = jnp.float32
 ) -> Model:
-    """`variational`'s model alone, for the methods that need no more than logits."""
-    return variational(input_shape, n_classes, latent, dtype=dtype).model
+    """`variational` with the widths of FedCR: the network of FedSR and FedCR."""
+    return variational(input_shape, n_classes, latent, dtype=dtype)
 
 
 @cache

@@ -65,10 +65,10 @@ def count(model):
         (celeba_cnn(), 31_202),
         (celeba_cnn(norm="none"), 30_946),
         (fedbabu_cnn(), 115_658),
-        (variational().model, 3_323_722),
-        (variational(n_classes=100).model, 3_346_852),
-        (variational(latent=512).model, 3_851_082),
-        (variational(n_classes=100, latent=512).model, 3_897_252),
+        (variational(), 3_323_722),
+        (variational(n_classes=100), 3_346_852),
+        (variational(latent=512), 3_851_082),
+        (variational(n_classes=100, latent=512), 3_897_252),
     ],
 )
 def test_parameter_counts(model, expected):
@@ -182,12 +182,12 @@ def test_running_statistics_move_in_training_and_serve_in_evaluation(key):
 
 def test_variational_halves_make_the_whole(key):
     net = variational((16, 16, 3), latent=6, hidden=(12,), channels=(4, 5))
-    params, x = net.model.init(key), jax.random.normal(key, (3, 16, 16, 3))
-    mu, sigma = net.encode(params, x)
+    params, x = net.init(key), jax.random.normal(key, (3, 16, 16, 3))
+    mu, sigma = net.halves.encode(params, x)
     assert mu.shape == sigma.shape == (3, 6)
     assert (sigma > 0).all()
-    np.testing.assert_allclose(net.classify(params, mu), net.model.apply(params, x, None)[0], atol=1e-6)
-    assert not np.allclose(net.model.apply(params, x, key)[0], net.classify(params, mu))
+    np.testing.assert_allclose(net.halves.classify(params, mu), net.apply(params, x, None)[0], atol=1e-6)
+    assert not np.allclose(net.apply(params, x, key)[0], net.halves.classify(params, mu))
     assert variational() == variational()
 
 
