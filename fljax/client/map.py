@@ -74,7 +74,8 @@ def over_devices(fn: Callable[..., Any], whole: tuple, per_row: tuple, multiple:
     per_row = _pad(per_row, padded - n_clients)
     if n_devices > 1:
         specs = (*(PartitionSpec() for _ in whole), *(PartitionSpec(CLIENTS) for _ in per_row))
-        fn = jax.shard_map(fn, in_specs=specs, out_specs=PartitionSpec(CLIENTS), check_vma=False)
+        # Manual over this axis only, so that it nests in the sweep's (see `fljax.run.mesh.over_sweep`).
+        fn = jax.shard_map(fn, in_specs=specs, out_specs=PartitionSpec(CLIENTS), axis_names={CLIENTS}, check_vma=False)
     out = fn(*whole, *per_row)
     return out if padded == n_clients else jax.tree.map(lambda leaf: leaf[:n_clients], out)
 

@@ -1,8 +1,8 @@
-"""The client axis over devices: a mesh whose axis "clients" `fljax.client.map` spreads its work over."""
+"""Devices: a mesh whose axis "clients" `fljax.client.map` spreads a cohort over, and "sweep" a sweep its runs."""
 
 import contextlib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import jax
@@ -10,26 +10,54 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from fljax.client.map import CLIENTS
 
+SWEEP = "sweep"
+"""Name of the mesh axis that the runs of a sweep are spread over."""
+
 Device = Any
 """A `jax.Device`, which type checkers cannot name."""
 
 
-def client_mesh(devices: Sequence[Device] | None = None) -> Mesh:
-    """A mesh of ``devices`` (None: all of the default backend) with the one axis "clients"."""
+def device_mesh(devices: Sequence[Device] | None = None, n_sweep: int = 1) -> Mesh:
+    """A mesh of ``devices`` (None: all of the default backend) with the axes "sweep", ``n_sweep`` long, and "clients".
+
+    Raises:
+        ValueError: the devices cannot be dealt out in ``n_sweep`` equal groups.
+    """
     devices = jax.devices() if devices is None else devices
-    return jax.make_mesh((len(devices),), (CLIENTS,), axis_types=(AxisType.Auto,), devices=devices)
+    if n_sweep < 1 or len(devices) % n_sweep:
+        raise ValueError(f"n_sweep={n_sweep} groups of {len(devices)} devices are not equal; choose a divisor")
+    shape, kinds = (n_sweep, len(devices) // n_sweep), (AxisType.Auto, AxisType.Auto)
+    return jax.make_mesh(shape, (SWEEP, CLIENTS), axis_types=kinds, devices=devices)
 
 
 @contextlib.contextmanager
-def over_devices(devices: Sequence[Device] | None = None) -> Iterator[Mesh | None]:
-    """Inside it, cohorts are spread over ``devices`` (None: all). One device needs no mesh and yields None."""
+def over_devices(devices: Sequence[Device] | None = None, n_sweep: int = 1) -> Iterator[Mesh | None]:
+    """Inside it, sweeps are spread over ``n_sweep`` groups of ``devices`` (None: all), cohorts over those of a group.
+
+    One device needs no mesh and yields None.
+    """
     devices = jax.devices() if devices is None else devices
     if len(devices) == 1:
         yield None
         return
-    mesh = client_mesh(devices)
+    mesh = device_mesh(devices, n_sweep)
     with jax.set_mesh(mesh):
         yield mesh
+
+
+def n_sweep_devices() -> int:
+    """Groups of devices that the current mesh spreads the runs of a sweep over; 1 outside any mesh."""
+    return jax.sharding.get_abstract_mesh().shape.get(SWEEP, 1)
+
+
+def over_sweep(fn: Callable[..., Any], per_run: Any, whole: tuple) -> Any:
+    """``fn(per_run, *whole)`` with the runs of ``per_run``, a multiple of `n_sweep_devices`, spread over those."""
+    if n_sweep_devices() == 1:
+        return fn(per_run, *whole)
+    specs = (PartitionSpec(SWEEP), *(PartitionSpec() for _ in whole))
+    # Manual over this axis only: inside, the clients of each run may be spread over the other one.
+    mapped = jax.shard_map(fn, in_specs=specs, out_specs=PartitionSpec(SWEEP), axis_names={SWEEP}, check_vma=False)
+    return mapped(per_run, *whole)
 
 
 def replicated(value: Any, mesh: Mesh | None) -> Any:

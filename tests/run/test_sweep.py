@@ -1,63 +1,122 @@
-"""Sweeps: a cell equals its single run, one compilation, one copy of the data."""
+"""Sweeps: a cell equals its single run, one compilation, one copy of the data, diverged points frozen."""
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from fljax.algorithms.fedavg import FedAvgHyper
-from fljax.run import sweep as sweep_module
-from fljax.run.simulate import as_traced, simulate
-from fljax.run.sweep import count_points, sweep
+from fljax.run.mesh import over_devices, replicated
+from fljax.run.simulate import simulate
+from fljax.run.sweep import memory, program
+from fljax.run.sweep.program import Setting, all_cells, sweep
+
+N_SEEDS, ROUNDS = 2, 3
 
 
-@pytest.mark.parametrize("at_once", [1, 2, 6])
-def test_a_cell_equals_its_single_run(key, averaging, federation, at_once):
-    hypers = FedAvgHyper(lr=jnp.asarray([0.01, 0.1, 0.3]), momentum=0.5)
-    metrics = sweep(averaging, hypers, federation, key, 2, 3, participation=0.5, at_once=at_once)
-    assert metrics["accuracy_macro"].shape == (3, 2, 3)
-    for point, lr in enumerate((0.01, 0.1, 0.3)):
-        for seed in range(2):
-            hyper, key_run = FedAvgHyper(lr=lr, momentum=0.5), jax.random.fold_in(key, seed)
-            _, single = simulate(averaging, hyper, federation, key_run, 3, participation=0.5)
-            np.testing.assert_allclose(metrics["loss"][point, seed], single["loss"], rtol=1e-5, atol=1e-6)
-            np.testing.assert_allclose(metrics["client_loss"][point, seed], single["client_loss"], rtol=1e-5)
+@pytest.fixture(scope="session")
+def hypers():
+    """Three learning rates and one with which nobody's training stays finite."""
+    return FedAvgHyper(lr=jnp.asarray([0.01, 0.1, 1e38, 0.3]), momentum=0.5)
 
 
-def test_points_share_cohorts(key, averaging, federation):
-    metrics = sweep(averaging, FedAvgHyper(lr=jnp.asarray([0.01, 0.3])), federation, key, 2, 5, participation=0.3)
-    np.testing.assert_array_equal(metrics["ids"][0], metrics["ids"][1])
+@pytest.fixture(scope="session")
+def single_runs(averaging, federation, hypers):
+    """[point][seed] metrics of `simulate`, on the host."""
+
+    def run(lr, seed):
+        key = jax.random.fold_in(jax.random.key(0), seed)
+        hyper = FedAvgHyper(lr=lr, momentum=0.5)
+        return jax.device_get(simulate(averaging, hyper, federation, key, ROUNDS, participation=0.5)[1])
+
+    return [[run(lr, seed) for seed in range(N_SEEDS)] for lr in np.asarray(hypers.lr)]
+
+
+def equals_single_runs(metrics, single_runs):
+    for point in (0, 1, 3):
+        for seed in range(N_SEEDS):
+            single = single_runs[point][seed]
+            cell = {name: metrics[name][point, seed] for name in single}
+            chex.assert_trees_all_close(cell, single, rtol=1e-5, atol=1e-5)
+    assert metrics["diverged"][2].all()
+    assert not metrics["diverged"][jnp.asarray([0, 1, 3])].any()
+
+
+@pytest.mark.parametrize("at_once", [1, 3])
+def test_a_cell_equals_its_single_run(key, averaging, federation, hypers, single_runs, at_once):
+    metrics = sweep(averaging, hypers, federation, key, N_SEEDS, ROUNDS, participation=0.5, at_once=at_once)
+    assert metrics["accuracy_macro"].shape == (4, N_SEEDS, ROUNDS)
+    equals_single_runs(metrics, single_runs)
+    np.testing.assert_array_equal(metrics["ids"][0], metrics["ids"][1])  # common random numbers
     assert not np.array_equal(metrics["ids"][0, 0], metrics["ids"][0, 1])
 
 
+def test_over_devices_too(key, averaging, federation, hypers, single_runs):
+    with over_devices(n_sweep=2) as mesh:
+        odd = hypers._replace(lr=jnp.append(hypers.lr, 0.2))
+        metrics = sweep(averaging, odd, replicated(federation, mesh), key, N_SEEDS, ROUNDS, participation=0.5)
+    equals_single_runs(jax.device_get(metrics), single_runs)
+
+
+def test_a_diverged_run_is_frozen_where_it_stands(key, averaging, federation):
+    cells = all_cells(FedAvgHyper(lr=jnp.asarray([0.1, 1e38])), key, 1)
+    setting, due = Setting(averaging, 9, 3, 1), jnp.ones(3, bool)
+    advance = lambda cells, first, count: program.advance(  # noqa: E731
+        setting, cells, federation, None, due, jnp.int32(first), jnp.int32(count)
+    )
+    early, _ = advance(cells, 0, 1)
+    late, metrics = advance(early, 1, 2)
+    np.testing.assert_array_equal(early.diverged, [-1, 0])
+    np.testing.assert_array_equal(late.diverged, [-1, 0])
+    frozen = lambda cells: jax.tree.map(lambda leaf: leaf[1], cells.state)  # noqa: E731
+    chex.assert_trees_all_equal(frozen(early), frozen(late))
+    assert np.isnan(metrics["accuracy_macro"][1, :2]).all()
+    assert not metrics["ok"][1, :2].any()
+    assert metrics["ok"][0, :2].all()
+
+
 def test_64_learning_rates_hold_the_data_once(key, averaging, federation):
-    def memory(n_points):
-        hypers = as_traced(FedAvgHyper(lr=jnp.linspace(0.01, 0.1, n_points)))
-        lowered = sweep_module._sweep.lower(averaging, 9, 2, 1, 1, 64, hypers, federation, key, None)
-        return lowered.compile().memory_analysis()
+    def compiled(n_points):
+        cells = all_cells(FedAvgHyper(lr=jnp.linspace(0.01, 0.1, n_points)), key, 1)
+        setting, due = Setting(averaging, 9, 2, n_points), jnp.ones(2, bool)
+        arguments = (cells, federation, None, due, jnp.int32(0), jnp.int32(2))
+        return program._mapped.lower(setting, *arguments).compile()
 
-    one, many = memory(1), memory(64)
+    programs = {n: compiled(n) for n in (2, 4, 64)}
+    few, many = programs[2].memory_analysis(), programs[64].memory_analysis()
     data = sum(leaf.nbytes for leaf in jax.tree.leaves(federation))
-    assert many.argument_size_in_bytes - one.argument_size_in_bytes == 63 * 4
+    cell = 4 + 8 + 4  # a learning rate, a key and where it diverged
+    assert many.argument_size_in_bytes - few.argument_size_in_bytes == 62 * cell
+    shared, per_run = memory.estimate(programs.__getitem__)
+    assert shared >= data
     # What 64 runs at once need beside the data is 64 models and their metrics, not 64 copies of the pool.
-    assert many.temp_size_in_bytes - 64 * one.temp_size_in_bytes < data
+    assert memory.peak(programs[64]) < shared + 1.2 * 64 * per_run
+    assert 64 * per_run < memory.peak(programs[64]) + 0.2 * 64 * per_run
 
 
-def test_a_diverging_point_spoils_no_other(key, averaging, federation):
-    together = sweep(averaging, FedAvgHyper(lr=jnp.asarray([0.1, 1e38])), federation, key, 1, 3)
-    alone = sweep(averaging, FedAvgHyper(lr=jnp.asarray([0.1])), federation, key, 1, 3)
-    np.testing.assert_allclose(together["accuracy_macro"][0], alone["accuracy_macro"][0])
-    assert not together["ok"][1].any()
+def test_the_plan_says_how_many_fit(key, averaging, federation):
+    hypers = FedAvgHyper(lr=jnp.linspace(0.01, 0.1, 12))
+    setting, cells = Setting(averaging, 9, 2, 1), all_cells(hypers, key, 1)
+    plan = lambda memory, at_once=12: program.plan(setting, cells, federation, None, at_once, memory)  # noqa: E731
+    room = plan(10**9)
+    assert (room.at_once, plan(10**9, None).at_once) == (12, 1)  # a CPU's best is one after another
+    need = room.shared + 12 * (room.per_run + room.result)
+    assert plan(int(need / 0.9) + 1).at_once == 12
+    with pytest.raises(ValueError, match=r"at_once=12: more points than fit.*choose at_once <= 11"):
+        plan(int(need / 0.9) - room.per_run // 2)
+    with pytest.raises(ValueError, match="more points than fit: 12 runs need"):
+        plan(room.shared)
+
+
+def test_more_points_than_fit_are_refused(key, averaging, federation):
+    with pytest.raises(ValueError, match="more points than fit: 2 runs need"):
+        sweep(averaging, FedAvgHyper(lr=jnp.asarray([0.1, 0.2])), federation, key, 1, 2, memory=1000)
 
 
 @pytest.mark.parametrize(
-    ("hypers", "message"),
-    [
-        (FedAvgHyper(lr=jnp.zeros(3), momentum=jnp.zeros(2)), "different numbers of points"),
-        (FedAvgHyper(lr=jnp.zeros((2, 2))), r"lr has shape \(2, 2\)"),
-        (FedAvgHyper(lr=jnp.zeros(0)), r"lr has shape \(0,\)"),
-    ],
+    ("n_seeds", "at_once", "message"), [(0, None, "n_seeds=0 is not positive"), (1, 0, "at_once=0 is not positive")]
 )
-def test_ill_shaped_points_are_refused(hypers, message):
+def test_numbers_out_of_range_are_refused(key, averaging, federation, n_seeds, at_once, message):
     with pytest.raises(ValueError, match=message):
-        count_points(hypers)
+        sweep(averaging, FedAvgHyper(), federation, key, n_seeds, 1, at_once=at_once)

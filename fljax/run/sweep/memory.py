@@ -1,0 +1,100 @@
+"""How many runs fit side by side: bytes per run, read off compiled programs."""
+
+import os
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+
+Compile = Callable[[int], Any]
+"""``compile(n)``: the compiled program of n runs side by side."""
+
+RESERVE = 0.1
+"""Share of the memory that a plan leaves alone: what else runs there, and fragmentation."""
+
+
+class MemoryPlan(NamedTuple):
+    """Bytes of a sweep on one device, and what follows from them."""
+
+    shared: int  # held once, however many runs: the data, and what does not grow with them
+    per_run: int  # of each run side by side: model, state, activations
+    result: int  # of one run's metrics, kept until the sweep ends
+    limit: int  # that the sweep may use
+    at_once: int  # runs side by side
+
+
+def plan(
+    compile: Compile, result: int, n_runs: int, at_once: int | None = None, memory: int | None = None
+) -> MemoryPlan:
+    """How many of ``n_runs`` runs of ``result`` bytes of metrics to put side by side.
+
+    On a CPU that is one, without compiling anything, unless ``at_once`` or ``memory`` is given; elsewhere as many as
+    fit beside the data and all results, with a tenth of the memory left alone.
+
+    Args:
+        compile: the program of so many runs side by side, for `estimate`.
+        result: bytes of one run's metrics.
+        n_runs: runs in all, on this device.
+        at_once: runs side by side; None: as many as are best.
+        memory: bytes that the device has; None: asks it.
+
+    Raises:
+        ValueError: ``at_once`` runs, or one, do not fit, or the results do not.
+    """
+    limit = int((1 - RESERVE) * (device_memory() if memory is None else memory))
+    if at_once is not None and at_once < 1:
+        raise ValueError(f"at_once={at_once} is not positive; choose at_once >= 1")
+    if jax.default_backend() == "cpu" and memory is None:
+        shared, per_run = 0, 0
+    else:
+        shared, per_run = estimate(compile)
+    free = limit - shared - n_runs * result
+    if free < per_run:
+        raise ValueError(
+            f"more points than fit: {n_runs} runs need {size(shared)} in common, {size(per_run)} to compute and "
+            f"{size(result)} each for their results, the device has {size(limit)}; give fewer points, seeds or rounds"
+        )
+    fit = n_runs if per_run == 0 else min(n_runs, free // per_run)
+    if at_once is not None and min(at_once, n_runs) > fit:
+        raise ValueError(f"at_once={at_once}: more points than fit, {size(per_run)} each; choose at_once <= {fit}")
+    best = 1 if jax.default_backend() == "cpu" else fit
+    return MemoryPlan(shared, per_run, result, limit, min(at_once or best, n_runs))
+
+
+def estimate(compile: Compile) -> tuple[int, int]:
+    """``(shared, per run)`` bytes: the line through what the compiler says that 2 and 4 runs side by side need."""
+    two, four = peak(compile(2)), peak(compile(4))
+    per_run = max((four - two) // 2, 1)
+    return max(two - 2 * per_run, 0), per_run
+
+
+def peak(compiled: Any) -> int:
+    """Bytes of a compiled program's arguments, results and temporaries."""
+    memory = compiled.memory_analysis()
+    return (
+        memory.argument_size_in_bytes
+        + memory.output_size_in_bytes
+        + memory.temp_size_in_bytes
+        - memory.alias_size_in_bytes
+    )
+
+
+def device_memory() -> int:
+    """Bytes of the first device; of the machine for a CPU."""
+    stats = jax.local_devices()[0].memory_stats()
+    if stats and "bytes_limit" in stats:
+        return int(stats["bytes_limit"])
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def n_bytes(shapes: Any) -> int:
+    """Bytes of a pytree of arrays or of their shapes."""
+    return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(shapes))
+
+
+def size(n: int) -> str:
+    """Bytes as a person reads them."""
+    for unit, scale in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if n >= scale:
+            return f"{n / scale:.1f} {unit}"
+    return f"{n} bytes"

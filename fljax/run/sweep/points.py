@@ -1,0 +1,180 @@
+"""Points of a sweep: a Hyper whose fields are vectors. Small functions that each add points to what is there.
+
+Each of them combines every point that its argument has with every new one, so they compose:
+``grid(draw(key, FedProxHyper(), 8, lr=log_uniform(1e-3, 1)), mu=(0, 0.1))`` has 16 points.
+"""
+
+import difflib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fljax.types import Key, Work
+
+Draw = Callable[[Key, int], jax.Array]
+"""``(key, n) -> (n,)``: a distribution of one field."""
+
+
+def grid(hyper: Any, **values: Iterable[float]) -> Any:
+    """Every combination of the ``values``, the last field changing fastest: ``grid(FedProxHyper(), lr=..., mu=...)``.
+
+    Args:
+        hyper: a Hyper; its own points, if any, are each combined with the whole grid.
+        **values: the values of each field to vary.
+
+    Raises:
+        ValueError: a field without values, one that the Hyper does not have (the nearest is named) or that is static,
+            a value that is no number.
+    """
+    for name, given in values.items():
+        check_field(hyper, name)
+        chosen = list(given)
+        if not chosen:
+            raise ValueError(f"{name}: an empty grid; give at least one value")
+        hyper = _product(hyper, {name: _numbers(name, chosen)})
+    return hyper
+
+
+def draw(key: Key, hyper: Any, n_points: int, **distributions: Draw) -> Any:
+    """``n_points`` random points: ``draw(key, FedProxHyper(), 20, lr=log_uniform(1e-3, 1), mu=uniform(0, 1))``.
+
+    A field's draw depends on the key and its place in the Hyper alone, not on what else is drawn.
+
+    Args:
+        key: of the draw.
+        hyper: a Hyper; its own points, if any, are each combined with all the draws.
+        n_points: points to draw, >= 1.
+        **distributions: `uniform`, `log_uniform` or any ``(key, n) -> (n,)`` for each field to vary.
+
+    Raises:
+        ValueError: no points, no fields, or as `grid`.
+    """
+    if n_points < 1 or not distributions:
+        raise ValueError(f"n_points={n_points} of {len(distributions)} fields: give at least one point and one field")
+    drawn = {}
+    for name, distribution in distributions.items():
+        check_field(hyper, name)
+        own = jax.random.fold_in(key, hyper._fields.index(name))
+        drawn[name] = np.asarray(distribution(own, n_points), np.float32)
+    return _product(hyper, drawn)
+
+
+def uniform(low: float, high: float) -> Draw:
+    """Uniform on [low, high)."""
+    _check_ends(low, high)
+    return lambda key, n: jax.random.uniform(key, (n,), minval=low, maxval=high)
+
+
+def log_uniform(low: float, high: float) -> Draw:
+    """Uniform in the logarithm, on [low, high) with low > 0."""
+    _check_ends(low, high, above=0.0)
+    return lambda key, n: jnp.exp(jax.random.uniform(key, (n,), minval=np.log(low), maxval=np.log(high)))
+
+
+def spaced(low: float, high: float, n: int) -> tuple[float, ...]:
+    """``n`` values at even distances, both ends included."""
+    _check_ends(low, high)
+    return tuple(float(value) for value in np.linspace(low, high, _count(n)))
+
+
+def log_spaced(low: float, high: float, n: int) -> tuple[float, ...]:
+    """``n`` values at even ratios, both ends included; low > 0."""
+    _check_ends(low, high, above=0.0)
+    return tuple(float(value) for value in np.geomspace(low, high, _count(n)))
+
+
+def stack(hypers: Sequence[Any]) -> Any:
+    """Single Hypers as the points of one, in their order: what an optimiser asks for, a batch at a time.
+
+    Raises:
+        ValueError: none are given, or a field is None in some only.
+    """
+    if not hypers:
+        raise ValueError("no points to stack; give at least one Hyper")
+    columns = {}
+    for name in hypers[0]._fields:
+        column = [getattr(hyper, name) for hyper in hypers]
+        columns[name] = None if all(value is None for value in column) else _numbers(name, column)
+    return type(hypers[0])(**columns)
+
+
+def point(hypers: Any, i: int) -> Any:
+    """Point i as a Hyper of numbers."""
+    return type(hypers)(*(value if np.ndim(value) == 0 else float(value[i]) for value in hypers))
+
+
+def varied(hypers: Any) -> list[str]:
+    """The fields that are vectors."""
+    return [name for name, value in hypers._asdict().items() if value is not None and np.ndim(value)]
+
+
+def count_points(hypers: Any) -> int:
+    """Number of points that the vectors of ``hypers`` stand for; 1 where all fields are numbers.
+
+    Raises:
+        ValueError: vectors of different lengths, empty ones, or fields that are neither number nor vector.
+    """
+    lengths = {}
+    for name in varied(hypers):
+        value = getattr(hypers, name)
+        if np.ndim(value) != 1 or np.size(value) == 0:
+            raise ValueError(f"{name} has shape {np.shape(value)}; give a number or a vector with a value per point")
+        lengths[name] = len(value)
+    if len(set(lengths.values())) > 1:
+        raise ValueError(f"fields have different numbers of points: {lengths}; give vectors of equal length")
+    return next(iter(lengths.values()), 1)
+
+
+def check_field(hyper: Any, name: str) -> None:
+    """Raises ValueError where ``name`` is no field of the Hyper, with the nearest, or is a static choice."""
+    if name in hyper._fields:
+        return
+    if name in Work._fields:
+        raise ValueError(f"{name} is static: it changes the program; sweep it in an outer loop, see over_settings")
+    near = difflib.get_close_matches(name, hyper._fields, n=1, cutoff=0)
+    raise ValueError(
+        f"no field {name!r} of {type(hyper).__name__}; the nearest is {near[0]!r} "
+        "(an argument of the method's factory is static: sweep it in an outer loop, see over_settings)"
+    )
+
+
+def _product(hyper: Any, new: dict[str, np.ndarray]) -> Any:
+    """Every point of ``hyper`` with every row of ``new``, whose fields it replaces."""
+    kept = [name for name in varied(hyper) if name not in new]
+    n_old = count_points(hyper._replace(**dict.fromkeys(set(varied(hyper)) - set(kept), 0.0)))
+    n_new = len(next(iter(new.values())))
+    old = {name: np.repeat(np.asarray(getattr(hyper, name), np.float32), n_new) for name in kept}
+    return hyper._replace(**old, **{name: np.tile(value, n_old) for name, value in new.items()})
+
+
+def _numbers(name: str, values: Sequence[Any]) -> np.ndarray:
+    if any(value is None for value in values):
+        raise ValueError(
+            f"{name}: None beside numbers changes the program; sweep them apart, in an outer loop, see over_settings"
+        )
+    try:
+        return np.array(list(map(float, values)), np.float32)
+    except (TypeError, ValueError):
+        raise ValueError(f"{name}={list(values)}: give numbers") from None
+
+
+def _check_ends(low: float, high: float, above: float = -np.inf) -> None:
+    if not above < low <= high < np.inf:
+        limit = "" if above == -np.inf else f"{above:g} < "
+        raise ValueError(f"low={low}, high={high}: give {limit}low <= high, both finite")
+
+
+def _count(n: int) -> int:
+    if n < 1:
+        raise ValueError(f"n={n}: an empty range; give at least one value")
+    return n
+
+
+def rows(hypers: Any) -> Iterator[dict[str, float]]:
+    """For each point, the values of the fields that vary."""
+    names = varied(hypers)
+    for i in range(count_points(hypers)):
+        yield {name: float(getattr(hypers, name)[i]) for name in names}

@@ -1,0 +1,205 @@
+"""Hyper-parameters x seeds as one compiled program: runs mapped over points, a diverged one frozen where it stands."""
+
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array, lax
+
+from fljax.run.mesh import n_sweep_devices, over_sweep
+from fljax.run.participation import cohort_size
+from fljax.run.simulate import as_traced, check_run, is_due, run_round, split_key, test_round
+from fljax.run.sweep import memory as memory_of
+from fljax.run.sweep.points import count_points
+from fljax.types import Algorithm, Federation, Key, Metrics, State
+
+GOING_ON = -1
+"""`Cell.diverged` of a run whose losses were all finite."""
+
+
+class Setting(NamedTuple):
+    """What all runs of a sweep share and the program is compiled for."""
+
+    algorithm: Algorithm
+    cohort: int  # participants a round
+    n_rounds: int
+    at_once: int  # runs side by side on a device
+
+
+class Cell(NamedTuple):
+    """Where one run of a sweep, a point under a seed, stands; with a leading axis, where many do."""
+
+    hyper: Any
+    key: Key
+    diverged: Array  # () int32 the round whose loss was not finite, from which on nothing changes; or GOING_ON
+    state: State | None = None  # None: at the beginning
+
+
+def sweep(
+    algorithm: Algorithm,
+    hypers: Any,
+    federation: Federation,
+    key: Key,
+    n_seeds: int,
+    n_rounds: int,
+    *,
+    participation: float = 1.0,
+    evaluate_every: int = 1,
+    dropout: float | None = None,
+    at_once: int | None = None,
+    memory: int | None = None,
+) -> Metrics:
+    """Every point of ``hypers`` under every seed: metrics with leading axes ``(points, seeds, rounds)``.
+
+    All points share one compilation, one copy of the data, and for each seed the same cohorts, batches and initial
+    model (common random numbers). A cell equals the single run with key ``fold_in(key, seed)``, to rounding, until its
+    loss is not finite: from that round on ``diverged`` is True, the other metrics are NaN, 0 or False, and the run
+    costs no time where runs go one after another. Inside a mesh with an axis "sweep" the runs are spread over it.
+
+    Args:
+        algorithm: from `fljax.algorithms`.
+        hypers: the algorithm's Hyper; a field is a number, or a vector ``(points,)``, see `fljax.run.sweep.points`.
+        federation: the clients and their data.
+        key: seed s runs with ``jax.random.fold_in(key, s)``.
+        n_seeds: seeds per point.
+        n_rounds: rounds of each run.
+        participation: as in `fljax.simulate`.
+        evaluate_every: as in `fljax.simulate`.
+        dropout: as in `fljax.simulate`.
+        at_once: runs side by side; None: one after another on a CPU, as many as fit on an accelerator.
+        memory: bytes that the sweep may use on a device; None: what the device has.
+
+    Raises:
+        ValueError: fields of different lengths, no points, a number out of its range, or more points than fit.
+    """
+    check_run(n_rounds, evaluate_every, dropout)
+    size = cohort_size(participation, federation.train.size.shape[0])
+    setting, lost = Setting(algorithm, size, n_rounds, 1), as_traced(dropout)
+    cells, due = all_cells(hypers, key, n_seeds), is_due(jnp.arange(n_rounds), evaluate_every, n_rounds)
+    setting = setting._replace(at_once=plan(setting, cells, federation, lost, at_once, memory).at_once)
+    _, metrics = advance(setting, cells, federation, lost, due, jnp.int32(0), jnp.int32(n_rounds))
+    n_points = count_points(hypers)
+    return jax.tree.map(lambda leaf: leaf.reshape(n_points, n_seeds, *leaf.shape[1:]), metrics)
+
+
+def all_cells(hypers: Any, key: Key, n_seeds: int) -> Cell:
+    """Every point under every seed, at the beginning: leading axis (points * seeds,), the seed changing fastest.
+
+    Raises:
+        ValueError: no seeds, or as `count_points`.
+    """
+    if n_seeds < 1:
+        raise ValueError(f"n_seeds={n_seeds} is not positive; choose n_seeds >= 1")
+    n_points = count_points(hypers)
+    point, seed = jnp.divmod(jnp.arange(n_points * n_seeds, dtype=jnp.int32), jnp.int32(n_seeds))
+    hyper = jax.tree.map(lambda value: jnp.broadcast_to(jnp.atleast_1d(value), n_points)[point], as_traced(hypers))
+    keys = jax.vmap(lambda s: jax.random.fold_in(key, s))(seed)
+    return Cell(hyper, keys, jnp.full(n_points * n_seeds, GOING_ON, jnp.int32))
+
+
+def plan(
+    setting: Setting,
+    cells: Cell,
+    federation: Federation,
+    dropout: Array | None,
+    at_once: int | None,
+    memory: int | None,
+) -> memory_of.MemoryPlan:
+    """What `fljax.run.sweep.memory.plan` says of a sweep that keeps all its results on the devices."""
+    due = jnp.ones(setting.n_rounds, bool)
+    rest = (federation, dropout, due, jnp.int32(0), jnp.int32(setting.n_rounds))
+
+    def some(n: int) -> Cell:
+        return jax.tree.map(lambda leaf: jnp.broadcast_to(leaf[:1], (n, *leaf.shape[1:])), cells)
+
+    def compile(n: int) -> Any:
+        return _mapped.lower(setting._replace(at_once=n), some(n), *rest).compile()
+
+    n_cells = -(-cells.diverged.shape[0] // n_sweep_devices())
+    shapes = jax.eval_shape(partial(_mapped, setting), some(1), *rest)[1]
+    return memory_of.plan(compile, memory_of.n_bytes(shapes), n_cells, at_once, memory)
+
+
+def advance(
+    setting: Setting,
+    cells: Cell,
+    federation: Federation,
+    dropout: Array | None,
+    due: Array,
+    first: Array,
+    count: Array,
+) -> tuple[Cell, Metrics]:
+    """Rounds ``first`` to ``first + count`` of every cell, spread over the sweep axis of the current mesh.
+
+    The metrics have leading axes (cells, n_rounds); the first ``count`` rounds are filled.
+    """
+    return _advance(setting, n_sweep_devices(), cells, federation, dropout, due, first, count)
+
+
+@partial(jax.jit, static_argnums=(0, 1))
+def _advance(setting: Setting, n_devices: int, cells: Cell, *rest: Any) -> tuple[Cell, Metrics]:
+    n_cells = cells.diverged.shape[0]
+    padded = -(-n_cells // n_devices) * n_devices
+    place = jnp.arange(padded)
+    filled = jax.tree.map(lambda leaf: leaf[jnp.where(place < n_cells, place, 0)], cells)
+    # What fills the last device's share is frozen from the outset and costs nothing.
+    filled = filled._replace(diverged=jnp.where(place < n_cells, filled.diverged, 0))
+    out = over_sweep(partial(_mapped, setting), filled, rest)
+    return jax.tree.map(lambda leaf: leaf[:n_cells], out)
+
+
+@partial(jax.jit, static_argnums=0)
+def _mapped(setting: Setting, cells: Cell, *rest: Any) -> tuple[Cell, Metrics]:
+    """`_run` of every cell of one device."""
+    # A batch of one is a plain loop: lax.map would make it a vmap of length one.
+    batch = None if setting.at_once == 1 else setting.at_once
+    return lax.map(lambda cell: _run(setting, cell, *rest), cells, batch_size=batch)
+
+
+def _run(
+    setting: Setting,
+    cell: Cell,
+    federation: Federation,
+    dropout: Array | None,
+    due: Array,
+    first: Array,
+    count: Array,
+) -> tuple[Cell, Metrics]:
+    """One cell's rounds; a diverged one's are blank."""
+    keys = split_key(cell.key)
+    if cell.state is None:
+        cell = cell._replace(state=setting.algorithm.init(keys.init, cell.hyper, federation.train))
+
+    def going_on(state: State, round: Array) -> tuple[State, Metrics]:
+        run = (setting.algorithm, setting.cohort, cell.hyper, federation, keys, dropout)
+        state, row = run_round(*run, state, round)
+        row |= test_round(setting.algorithm, cell.hyper, federation, keys, state, due[round])
+        return state, row | {"diverged": ~_is_finite(row, due[round])}
+
+    shapes = jax.eval_shape(going_on, cell.state, first)[1]
+
+    def frozen(state: State, round: Array) -> tuple[State, Metrics]:
+        return state, jax.tree.map(_blank, shapes) | {"diverged": jnp.bool_(True)}
+
+    def step(i: Array, carry: tuple[State, Array, Metrics]) -> tuple[State, Array, Metrics]:
+        state, diverged, metrics = carry
+        state, row = lax.cond(diverged == GOING_ON, going_on, frozen, state, first + i)
+        diverged = jnp.where((diverged == GOING_ON) & row["diverged"], first + i, diverged)
+        return state, diverged, jax.tree.map(lambda rows, new: rows.at[i].set(new), metrics, row)
+
+    empty = jax.tree.map(lambda leaf: jnp.zeros((setting.n_rounds, *leaf.shape), leaf.dtype), shapes)
+    state, diverged, metrics = lax.fori_loop(0, count, step, (cell.state, cell.diverged, empty))
+    return cell._replace(state=state, diverged=diverged), metrics
+
+
+def _is_finite(row: Metrics, due: Array) -> Array:
+    """Whether some participant's training came out finite, and every loss of those, and the test loss where tested."""
+    counted = row["active"] & row["ok"]
+    trained = counted.any() & jnp.isfinite(jnp.where(counted, row["loss"], 0.0)).all()
+    return trained & (~due | jnp.isfinite(row["test_loss"]))
+
+
+def _blank(shape: Any) -> Array:
+    """What a frozen round reports: NaN, 0 or False."""
+    return jnp.full(shape.shape, jnp.nan if jnp.issubdtype(shape.dtype, jnp.floating) else 0, shape.dtype)
