@@ -16,10 +16,11 @@ import sys
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import numpy as np
+from timing import alternate, fastest, machine, ratio, with_threads
 
 from fljax.run.mesh import over_devices, replicated, use_all_cores
 from fljax.types import Params
@@ -36,17 +37,17 @@ class Side(NamedTuple):
 class Workload(NamedTuple):
     """One row of the table."""
 
-    model: str
+    model: str  # of fljax.models.MODELS
     ragged: bool
     rounds: int  # a timed sample
     bar: float  # least ratio of fljax's rate to PyTorch's
 
 
 WORKLOADS = {
-    "logreg": Workload("logreg", False, 40, 6.0),
+    "logreg": Workload("logistic_regression", False, 40, 6.0),
     "mlp": Workload("mlp", False, 20, 2.5),
     "ragged-mlp": Workload("mlp", True, 20, 2.0),
-    "cnn": Workload("cnn", False, 4, 0.8),
+    "cnn": Workload("mnist_cnn", False, 4, 0.8),
 }
 N_CLIENTS, COHORT, BATCH, LR = 100, 10, 20, 0.05
 
@@ -86,9 +87,7 @@ def fljax_side(workload: Workload, clients: list, test: tuple) -> tuple[Side, Pa
     ends = np.cumsum([len(y) for _, y in clients])
     owned = np.split(np.arange(ends[-1]), ends[:-1])
     federation = build(Examples(x, y), owned, (1.0, 0.0, 0.0), test_owned=[np.arange(1) for _ in clients])
-    models = {"logreg": ("mlp", {"hidden": ()}), "mlp": ("mlp", {"hidden": (200,)}), "cnn": ("mnist_cnn", {})}
-    name, arguments = models[workload.model]
-    model = MODELS[name](input_shape=(28, 28, 1), n_classes=10, **arguments)
+    model = MODELS[workload.model](input_shape=(28, 28, 1), n_classes=10)
     work = Work(epochs=1, batch_size=BATCH)
     algorithm = fedavg(model, work)
     with over_devices() as mesh:
@@ -122,22 +121,11 @@ def torch_side(workload: Workload, clients: list, test: tuple, start: Params) ->
     """The loop that a researcher writes first: clients one after another, one model reused, channels_last."""
     import torch
     from torch import nn
+    from torch_models import copy_parameters, images, network
 
     torch.manual_seed(0)
-    layers = {
-        "logreg": [nn.Flatten(), nn.Linear(784, 10)],
-        "mlp": [nn.Flatten(), nn.Linear(784, 200), nn.ReLU(), nn.Linear(200, 10)],
-        "cnn": [
-            *(nn.Conv2d(1, 32, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2)),
-            *(nn.Conv2d(32, 64, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2)),
-            *(nn.Flatten(), nn.Linear(3136, 128), nn.ReLU(), nn.Linear(128, 10)),
-        ],
-    }
-    model = nn.Sequential(*layers[workload.model]).to(memory_format=torch.channels_last)
-    copy_parameters(model, start)
-
-    def images(x: np.ndarray) -> torch.Tensor:
-        return torch.from_numpy(x.transpose(0, 3, 1, 2).copy()).to(memory_format=torch.channels_last)
+    model = network(workload.model)
+    copy_parameters(model, start, sorted(start))
 
     data = [(images(x), torch.from_numpy(y).long()) for x, y in clients]
     parameters, loss_of, rng = list(model.parameters()), nn.CrossEntropyLoss(), np.random.default_rng(0)
@@ -177,53 +165,25 @@ def torch_side(workload: Workload, clients: list, test: tuple, start: Params) ->
     return Side(run, accuracy)
 
 
-def copy_parameters(model: Any, start: Params) -> None:
-    """fljax's parameters into PyTorch's layers: HWIO to OIHW; after the convolutions, rows from HWC to CHW order."""
-    import torch
-    from torch import nn
-
-    weighted = [layer for layer in model if isinstance(layer, nn.Conv2d | nn.Linear)]
-    spatial = any(isinstance(layer, nn.Conv2d) for layer in weighted)
-    for layer, name in zip(weighted, sorted(start), strict=True):
-        kernel = np.asarray(start[name]["kernel"])
-        if isinstance(layer, nn.Conv2d):
-            kernel = kernel.transpose(3, 2, 0, 1)
-        else:
-            if spatial:  # the first dense layer after the convolutions: 7x7 positions of 64 channels
-                kernel, spatial = kernel.reshape(49, 64, -1).swapaxes(0, 1).reshape(3136, -1), False
-            kernel = kernel.T
-        with torch.no_grad():
-            layer.weight.copy_(torch.from_numpy(kernel.copy()))
-            layer.bias.copy_(torch.from_numpy(np.array(start[name]["bias"])))
-
-
 def measure(name: str, workload: Workload, repeats: int) -> dict:
     """One row: rates of both sides, their ratio, first-call time and accuracies."""
-    import torch
-
     clients, test = make_data(workload.ragged)
     ours, start = fljax_side(workload, clients, test)
     theirs = torch_side(workload, clients, test, start)
     began = time.perf_counter()
     ours.run(workload.rounds)
     first = time.perf_counter() - began
-    seconds: dict[str, list[float]] = {"fljax": [], "torch 1": [], "torch all": []}
     n_cores = len(os.sched_getaffinity(0))
-    for _ in range(repeats):
-        for side in seconds:
-            torch.set_num_threads(1 if side == "torch 1" else n_cores)
-            run = ours.run if side == "fljax" else theirs.run
-            began = time.perf_counter()
-            run(workload.rounds)
-            seconds[side].append((time.perf_counter() - began) / workload.rounds)
+    sides = {"fljax": partial(ours.run, workload.rounds)}
+    sides |= {f"torch {n}": with_threads(n, partial(theirs.run, workload.rounds)) for n in {1, n_cores}}
+    seconds = alternate(sides, repeats)
+    best = fastest(seconds, *(name for name in sides if name != "fljax"))
     ours.run(workload.rounds * (repeats - 1))  # as many rounds as the other side has done
-    median = {side: statistics.median(values) for side, values in seconds.items()}
-    pairs = zip(seconds["fljax"], map(min, seconds["torch 1"], seconds["torch all"]), strict=True)
     return {
         "workload": name,
-        "fljax": 1 / median["fljax"],
-        "torch": 1 / min(median["torch 1"], median["torch all"]),
-        "ratio": statistics.median(torch_seconds / seconds for seconds, torch_seconds in pairs),
+        "fljax": workload.rounds / statistics.median(seconds["fljax"]),
+        "torch": workload.rounds / statistics.median(best),
+        "ratio": ratio(best, seconds["fljax"]),
         "bar": workload.bar,
         "useful": ours.useful,
         "first": first,
@@ -240,7 +200,7 @@ def main() -> int:
     parser.add_argument("--check", action="store_true", help="exit with 1 when a ratio is below its bar")
     options = parser.parse_args()
     use_all_cores()
-    print(f"{len(os.sched_getaffinity(0))} cores, jax {jax.__version__}, devices {jax.devices()}")
+    print(machine())
     print(
         f"{'workload':<12}{'fljax/s':>9}{'torch/s':>9}{'ratio':>7}{'bar':>6}{'useful':>8}{'first call':>12}"
         "  accuracy fljax, torch"

@@ -11,18 +11,17 @@ for one epoch of 100 examples; 200 clients are trained and count five times, sin
 import argparse
 import contextlib
 import ctypes
-import os
-import statistics
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from statistics import median
 from typing import Any, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from timing import alternate, machine, ratio, seconds_of
 
 from fljax import server
 from fljax.client.local import train_clients
@@ -173,12 +172,6 @@ def _distance(n: int, d: int) -> np.ndarray:
     return np.maximum(distance, distance.T)
 
 
-def _seconds(run: Callable[[], Any]) -> tuple[float, Any]:
-    began = time.perf_counter()
-    result = jax.block_until_ready(run())
-    return time.perf_counter() - began, result
-
-
 def _peak(run: Callable[[], Any]) -> float:
     """MiB that one call adds to the resident memory at its highest; NaN where the system does not say."""
     status, reset = Path("/proc/self/status"), Path("/proc/self/clear_refs")
@@ -198,19 +191,20 @@ def _peak(run: Callable[[], Any]) -> float:
 
 def measure(row: Row, repeats: int) -> float:
     """Prints one line; returns the ratio."""
-    first, ours = _seconds(row.ours)
-    common = row.same(ours, _seconds(row.theirs)[1])
+    first, ours = seconds_of(row.ours)
+    common = row.same(ours, seconds_of(row.theirs)[1])
     del ours
-    pairs = [(_seconds(row.ours)[0], row.scale * _seconds(row.theirs)[0]) for _ in range(repeats)]
-    ratio = statistics.median(a / b for a, b in pairs)
-    ours_s, theirs_s = (statistics.median(column) for column in zip(*pairs, strict=True))
+    seconds = alternate({"ours": row.ours, "theirs": row.theirs}, repeats)
+    seconds["theirs"] = [row.scale * value for value in seconds["theirs"]]
+    share = ratio(seconds["ours"], seconds["theirs"])
+    ours_ms, theirs_ms = (1e3 * median(values) for values in seconds.values())
     bar = f"{row.bar:6.2f}" if np.isfinite(row.bar) else "     -"
     print(
-        f"{row.name:<34}{1e3 * ours_s:10.1f}{1e3 * theirs_s:10.1f}{ratio:8.3f}{bar}{first:7.1f} s"
+        f"{row.name:<34}{ours_ms:10.1f}{theirs_ms:10.1f}{share:8.3f}{bar}{first:7.1f} s"
         f"{_peak(row.ours):8.0f}{_peak(row.theirs):8.0f}  {common}",
         flush=True,
     )
-    return ratio
+    return share
 
 
 def main() -> int:
@@ -222,10 +216,7 @@ def main() -> int:
     parser.add_argument("--check", action="store_true", help="exit with 1 when a ratio is above its bar")
     options = parser.parse_args()
     use_all_cores()
-    print(
-        f"{len(os.sched_getaffinity(0))} cores, jax {jax.__version__}, devices {jax.devices()}",
-        "(times in ms, memory in MiB)",
-    )
+    print(machine(), "(times in ms, memory in MiB)")
     print(f"{'':<34}{'fljax':>10}{'other':>10}{'ratio':>8}{'bar':>6}{'first':>9}{'peak':>8}{'other':>8}")
     above = [row.name for name in options.only for row in parts[name]() if measure(row, options.repeats) > row.bar]
     if above:

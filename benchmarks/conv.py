@@ -1,0 +1,143 @@
+"""A convolution's SGD step per client inside a loop: fljax, XLA's own and PyTorch, alternated in one process.
+
+    python benchmarks/conv.py [--check] [--only 3x3 resnet] [--repeats 5]
+
+10 clients one after another, each with its own weights, two SGD steps each on ``sum(tanh(conv(x, w)))`` in one compiled
+program (``lax.map`` over clients, ``lax.scan`` over steps), on one core; a first layer needs no gradient for its input,
+the others pass one on. PyTorch: a loop over clients, autograd, channels_last, one thread. "native" is
+``lax.conv_general_dilated`` with JAX's own gradients in the same program (one client, one step: it is that slow). The
+bar: at least twice as fast as native where it is slow, never slower elsewhere; PyTorch's column is to read.
+"""
+
+import argparse
+import sys
+from functools import partial
+from statistics import median
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array, lax
+from timing import alternate, machine, ratio, seconds_of, with_threads
+
+from fljax.models.conv import conv
+
+N_CLIENTS, STEPS = 10, 2
+
+
+class Layer(NamedTuple):
+    """A convolution of some network, with the batch that it is trained on there."""
+
+    batch: int
+    side: int
+    channels: int
+    features: int
+    kernel: int
+    strides: int = 1
+    first: bool = False  # nothing before it needs a gradient
+    bar: float = 2.0  # least ratio of native's time to fljax's
+
+
+LAYERS = {
+    "3x3": Layer(50, 16, 32, 64, 3),
+    "5x5": Layer(32, 14, 16, 32, 5),
+    "5x5-wide": Layer(20, 14, 32, 64, 5),
+    "3x3-first": Layer(50, 32, 3, 32, 3, first=True),
+    "5x5-first": Layer(32, 28, 1, 16, 5, first=True, bar=1.0),
+    "resnet": Layer(20, 16, 128, 128, 3),
+    "strided": Layer(20, 32, 64, 128, 3, strides=2),
+    "1x1": Layer(20, 16, 64, 128, 1, strides=2, bar=1.0),
+}
+
+
+def native(x: Array, w: Array, strides: int) -> Array:
+    return lax.conv_general_dilated(x, w, (strides, strides), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"))
+
+
+def train(layer: Layer, convolve, n_steps: int, x: Array, w: Array) -> tuple[Array, Array]:
+    """Each client's weights, and images where they get a gradient, after some SGD steps."""
+
+    def client(x: Array, w: Array) -> tuple[Array, Array]:
+        def loss(x: Array, w: Array) -> Array:
+            return jnp.tanh(convolve(x, w, layer.strides)).sum()
+
+        def step(carry: tuple[Array, Array], _: None) -> tuple[tuple[Array, Array], None]:
+            x, w = carry
+            if layer.first:
+                return (x, w - 1e-3 * jax.grad(loss, 1)(x, w)), None
+            dx, dw = jax.grad(loss, (0, 1))(x, w)
+            return (x - 1e-3 * dx, w - 1e-3 * dw), None
+
+        return lax.scan(step, (x, w), length=n_steps)[0]
+
+    return lax.map(lambda pair: client(*pair), (x, w))
+
+
+def torch_train(layer: Layer, x: np.ndarray, w: np.ndarray):
+    """The same steps in PyTorch, as a function of nothing."""
+    import torch
+    from torch.nn import functional
+    from torch_models import images
+
+    clients = [(images(a), torch.from_numpy(b.transpose(3, 2, 0, 1).copy())) for a, b in zip(x, w, strict=True)]
+    # "SAME" of XLA: where strides leave an odd rest, the larger half of the padding is at the end.
+    total = max((-(-layer.side // layer.strides) - 1) * layer.strides + layer.kernel - layer.side, 0)
+    pads = (total // 2, total - total // 2) * 2
+
+    def run() -> None:
+        for image, kernel in clients:
+            x, w = image.clone().requires_grad_(not layer.first), kernel.clone().requires_grad_()
+            moving = [w] if layer.first else [x, w]
+            for _ in range(STEPS):
+                y = functional.conv2d(functional.pad(x, pads), w, stride=layer.strides)
+                gradients = torch.autograd.grad(torch.tanh(y).sum(), moving)
+                with torch.no_grad():
+                    for leaf, gradient in zip(moving, gradients, strict=True):
+                        leaf -= 1e-3 * gradient
+
+    return with_threads(1, run)
+
+
+def measure(name: str, layer: Layer, repeats: int) -> float:
+    """Prints one line; returns native's time per step over fljax's."""
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((N_CLIENTS, layer.batch, layer.side, layer.side, layer.channels), np.float32)
+    shape = (N_CLIENTS, layer.kernel, layer.kernel, layer.channels, layer.features)
+    w = 0.1 * rng.standard_normal(shape, np.float32)
+    ours = partial(jax.jit(partial(train, layer, conv, STEPS)), x, w)
+    one = partial(jax.jit(partial(train, layer, native, 1)), x[:1], w[:1])
+    first = seconds_of(ours)[0]
+    seconds_of(one)
+    seconds = alternate({"fljax": ours, "torch": torch_train(layer, x, w), "native": one}, repeats)
+    steps = {"fljax": N_CLIENTS * STEPS, "torch": N_CLIENTS * STEPS, "native": 1}
+    each = {side: [value / steps[side] for value in values] for side, values in seconds.items()}
+    of_torch, of_native = ratio(each["torch"], each["fljax"]), ratio(each["native"], each["fljax"])
+    shape = f"{layer.batch}x{layer.side}x{layer.side}x{layer.channels}->{layer.features}"
+    print(
+        f"{name:<10}{shape:<19}"
+        + "".join(f"{1e3 * median(each[side]):9.2f}" for side in each)
+        + f"{of_torch:12.2f}{of_native:12.2f}{layer.bar:6.1f}{first:9.1f} s",
+        flush=True,
+    )
+    return of_native
+
+
+def main() -> int:
+    """Prints the table; 1 if ``--check`` and a ratio is below its bar."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", nargs="+", choices=LAYERS, default=list(LAYERS))
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--check", action="store_true", help="exit with 1 when a ratio is below its bar")
+    options = parser.parse_args()
+    jax.config.update("jax_num_cpu_devices", 1)
+    print(machine(), "(ms per client and step)")
+    print(f"{'':<29}{'fljax':>9}{'torch':>9}{'native':>9}{'torch/fljax':>12}{'native/..':>12}{'bar':>6}{'first':>11}")
+    below = [name for name in options.only if measure(name, LAYERS[name], options.repeats) < LAYERS[name].bar]
+    if below:
+        print("below the bar:", ", ".join(below))
+    return 1 if options.check and below else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,53 @@
+"""Timing alternatives in one process: in turn, waited for, compared pair by pair."""
+
+import os
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+
+Run = Callable[[], Any]
+
+
+def machine() -> str:
+    """One line on what the figures below it were measured."""
+    return f"{len(os.sched_getaffinity(0))} cores, jax {jax.__version__}, devices {jax.devices()}"
+
+
+def seconds_of(run: Run) -> tuple[float, Any]:
+    """(seconds until the result is there, the result)."""
+    began = time.perf_counter()
+    result = jax.block_until_ready(run())
+    return time.perf_counter() - began, result
+
+
+def alternate(sides: Mapping[str, Run], repeats: int) -> dict[str, list[float]]:
+    """Seconds of every call: each side once, then each again, ``repeats`` times."""
+    seconds: dict[str, list[float]] = {name: [] for name in sides}
+    for _ in range(repeats):
+        for name, run in sides.items():
+            seconds[name].append(seconds_of(run)[0])
+    return seconds
+
+
+def ratio(numerator: list[float], denominator: list[float]) -> float:
+    """Median of the pairs' ratios, which a machine whose speed drifts leaves alone."""
+    return statistics.median(a / b for a, b in zip(numerator, denominator, strict=True))
+
+
+def with_threads(n_threads: int, run: Run) -> Run:
+    """``run`` with PyTorch on so many threads."""
+    import torch
+
+    def call() -> Any:
+        torch.set_num_threads(n_threads)
+        return run()
+
+    return call
+
+
+def fastest(seconds: Mapping[str, list[float]], *names: str) -> list[float]:
+    """The fastest of the named sides, turn by turn."""
+    return [min(turn) for turn in zip(*(seconds[name] for name in names), strict=True)]
