@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from fljax.algorithms.adacfl import AdaCFLHyper, adacfl
 from fljax.algorithms.cfl import CFLHyper, cfl
+from fljax.algorithms.clusterfl import ClusterFLHyper, clusterfl
 from fljax.algorithms.dcpfl import DCPFLHyper, dcpfl
 from fljax.algorithms.ditto import DittoHyper, ditto
 from fljax.algorithms.fedavg import FedAvgHyper, fedavg
@@ -25,11 +26,14 @@ from fljax.algorithms.fedsgd import FedSGDHyper, fedsgd
 from fljax.algorithms.fedsoft import FedSoftHyper, fedsoft
 from fljax.algorithms.fedtsdp import FedTSDPHyper, fedtsdp
 from fljax.algorithms.fesem import FeSEMHyper, fesem
+from fljax.algorithms.group_pfl import GroupPFLHyper, group_pfl
+from fljax.algorithms.group_pfl_dynamic import GroupPFLDynamicHyper, group_pfl_dynamic
 from fljax.algorithms.hypcluster import HypClusterHyper, hypcluster
 from fljax.algorithms.ifca import IFCAHyper, ifca
 from fljax.algorithms.layercfl import LayerCFLHyper, layercfl
 from fljax.algorithms.lg_fedavg import LGFedAvgHyper, lg_fedavg
 from fljax.algorithms.perfedavg import PerFedAvgHyper, perfedavg
+from fljax.algorithms.robust_cfl import RobustCFLHyper, robust_cfl
 from fljax.algorithms.standalone import StandaloneHyper, standalone
 from fljax.types import Algorithm
 
@@ -79,6 +83,10 @@ ALGORITHMS: dict[str, Method] = {
         Method(fedsoft, FedSoftHyper, "Ruan and Joe-Wong, AAAI 2022", "https://arxiv.org/abs/2112.06053"),
         Method(fedem, FedEMHyper, "Marfoq et al., NeurIPS 2021", "https://arxiv.org/abs/2108.10252"),
         Method(fesem, FeSEMHyper, "Long et al., World Wide Web Journal 2023", "https://arxiv.org/abs/2005.01026"),
+        Method(robust_cfl, RobustCFLHyper, "Ghosh et al., 2019", "https://arxiv.org/abs/1906.06629"),
+        Method(clusterfl, ClusterFLHyper, "Ouyang et al., MobiSys 2021", "https://doi.org/10.1145/3458864.3467681"),
+        Method(group_pfl, GroupPFLHyper, "as compared in Liu et al."),
+        Method(group_pfl_dynamic, GroupPFLDynamicHyper, "as compared in Liu et al."),
         Method(dcpfl, DCPFLHyper, "Liu et al."),
         Method(fedcps, FedCPSHyper, "Yang et al., Computers, Materials & Continua 2025"),
         Method(

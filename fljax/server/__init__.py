@@ -125,9 +125,12 @@ one in its own docstring. The examples share four clients with a model of two la
 - Krum and multi-Krum (Blanchard et al.): `krum`, `multi_krum`; their scores: `krum_scores`
 - Geometric median (RFA): `geometric_median`
 - Norm clipping: `clip_norm`
+- The median or trimmed mean of each cluster (Ghosh et al.): `robust_cluster_mean`
 
   >>> print(coordinate_median(x), trimmed_mean(x, 0.25), clip_norm(x, 1.0)[1])
   [2.  1.5] [2.  1.5] [0. 1.]
+  >>> print(robust_cluster_mean(models, label, empty=centers, center="median")["fc2"].ravel())
+  [1. 3.]
   >>> print(krum(x, 1), multi_krum(x, 1, n_selected=2), krum_scores(x, 1))
   [0. 1.] [0.  1.5] [1. 1. 4. 4.]
   >>> print(geometric_median(jnp.array([[0.0], [1.0], [90.0]])))
@@ -182,7 +185,7 @@ from fljax.server.robust import (
     multi_krum,
     trimmed_mean,
 )
-from fljax.server.robust_kmeans import robust_kmeans
+from fljax.server.robust_kmeans import robust_cluster_mean, robust_kmeans
 from fljax.server.separation import distance_gap, pairwise_correlation, separation_gap, silhouette
 
 __all__ = [
@@ -241,6 +244,7 @@ __all__ = [
     "purity",
     "raw_churn",
     "responsibilities",
+    "robust_cluster_mean",
     "robust_kmeans",
     "select_layers",
     "separation_gap",

@@ -62,12 +62,8 @@ def robust_kmeans(
             raise ValueError(f"{name} is {value}; choose 1 or more")
     where = everyone(tree.n_rows(x), where, "x")
 
-    def mean(members: Array, old: Params) -> Params:
-        return coordinate_median(x, members, old) if center == "median" else trimmed_mean(x, fraction, members, old)
-
     def step(_: Array, centers: Stacked) -> Stacked:
-        member = jax.nn.one_hot(_assign(x, centers, where), n_clusters, dtype=bool, axis=0)
-        return lax.map(lambda args: mean(*args), (member, centers))
+        return robust_cluster_mean(x, _assign(x, centers, where), centers, center, fraction)
 
     def restart(key: Key) -> tuple[Stacked, Array]:
         centers = lax.fori_loop(0, jnp.asarray(n_steps, jnp.int32), step, _draw(key, x, n_clusters, where))
@@ -78,6 +74,31 @@ def robust_kmeans(
     label = _assign(x, centers, where)
     inertia = _own_square(x, centers, label).sum()
     return KMeans(_reorder(centers, label, n_clusters), canonical(label), inertia)
+
+
+def robust_cluster_mean(
+    stacked: Stacked, label: Array, empty: Stacked, center: Center = "trimmed", fraction: ArrayLike = 0.05
+) -> Stacked:
+    """Every cluster's median or trimmed mean, coordinate by coordinate; `cluster_mean` that survives bad members.
+
+    Args:
+        stacked: leaves (clients, ...), float.
+        label: (clients,) int cluster of each client; outside 0..clusters-1 (as -1) it counts nowhere.
+        empty: leaves (clusters, ...): its rows fix the number of clusters, and are kept where a cluster has nobody.
+        center: "median" or "trimmed"; static.
+        fraction: trimmed on each side, see `fljax.server.robust.trimmed_mean`.
+
+    Returns:
+        Leaves (clusters, ...).
+    """
+
+    def mean(member: Array, old: Params) -> Params:
+        if center == "median":
+            return coordinate_median(stacked, member, old)
+        return trimmed_mean(stacked, fraction, member, old)
+
+    member = jax.nn.one_hot(label, tree.n_rows(empty), dtype=bool, axis=0)
+    return lax.map(lambda args: mean(*args), (member, empty))
 
 
 def _draw(key: Key, x: Stacked, n_clusters: int, where: Array) -> Stacked:

@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from fljax.algorithms.adacfl import AdaCFLHyper, adacfl
 from fljax.algorithms.cfl import CFLHyper, cfl
+from fljax.algorithms.clusterfl import ClusterFLHyper, clusterfl
 from fljax.algorithms.dcpfl import DCPFLHyper, dcpfl
 from fljax.algorithms.ditto import DittoHyper, ditto
 from fljax.algorithms.fedavg import FedAvgHyper, fedavg
@@ -23,11 +24,14 @@ from fljax.algorithms.fedsgd import FedSGDHyper, fedsgd
 from fljax.algorithms.fedsoft import FedSoftHyper, fedsoft
 from fljax.algorithms.fedtsdp import FedTSDPHyper, fedtsdp
 from fljax.algorithms.fesem import FeSEMHyper, fesem
+from fljax.algorithms.group_pfl import GroupPFLHyper, group_pfl
+from fljax.algorithms.group_pfl_dynamic import GroupPFLDynamicHyper, group_pfl_dynamic
 from fljax.algorithms.hypcluster import HypClusterHyper, hypcluster
 from fljax.algorithms.ifca import IFCAHyper, ifca
 from fljax.algorithms.layercfl import LayerCFLHyper, layercfl
 from fljax.algorithms.lg_fedavg import LGFedAvgHyper, lg_fedavg
 from fljax.algorithms.perfedavg import PerFedAvgHyper, perfedavg
+from fljax.algorithms.robust_cfl import RobustCFLHyper, robust_cfl
 from fljax.algorithms.standalone import StandaloneHyper, standalone
 from fljax.types import Algorithm, Model, Work
 
@@ -144,6 +148,21 @@ CASES = {
         HypClusterHyper(0.1, 0.5),
         lambda p: p + 1,
         lambda p: 2 * p,
+    ),
+    # The first round's uplink is a solution and a model.
+    "robust_cfl": Case(
+        lambda m, w: robust_cfl(m, w, 3, solve_epochs=2, n_init=2), RobustCFLHyper(0.1), lambda p: 2 * p, lambda p: p
+    ),
+    "clusterfl": Case(
+        lambda m, w: clusterfl(m, w, 3), ClusterFLHyper(0.1, 0.2, 0.1, every=2.0), lambda p: p, lambda p: p
+    ),
+    # The first round's uplink has the counts of the four classes.
+    "group_pfl": Case(group_pfl, GroupPFLHyper(0.1, gamma=0.05), lambda p: p + 4, lambda p: p),
+    "group_pfl_dynamic": Case(
+        group_pfl_dynamic,
+        GroupPFLDynamicHyper(0.1, gamma=0.05, one_group_rounds=2.0),
+        lambda p: p + 4,
+        lambda p: p,
     ),
     "fedsoft": Case(lambda m, w: fedsoft(m, w, 3), FedSoftHyper(0.1, 0.5), lambda p: p + 3, lambda p: 3 * p),
     "fedem": Case(fedem, FedEMHyper(0.1), lambda p: 3 * p, lambda p: 3 * p),

@@ -1,0 +1,127 @@
+"""ClusterFL: a model for each client, held near the mean of its cluster, with clusters found by k-means on the models.
+
+Ouyang, Xie, Zhou, Huang, Xing: ClusterFL: A Similarity-Aware Federated Learning System for Human Activity Recognition,
+MobiSys 2021, https://doi.org/10.1145/3458864.3467681. Official code: https://github.com/xmouyang/ClusterFL.
+Minimises ``sum_i L_i(w_i) + alpha tr(W W') - beta tr(F' W W' F)`` over the models W and the indicator F of clusters
+(``F_ic = 1/sqrt(n_c)``), in turn; with alpha = beta the penalty is alpha times the cost of k-means.
+
+Differences from the paper: the clients take the gradient of the penalty with the means of the last round in place of
+the code's ADMM with multipliers, and F comes from k-means on the models instead of principal components of the
+divergence of softened outputs. Until the first clustering nobody is held.
+"""
+
+from functools import cache
+from typing import NamedTuple
+
+import jax.numpy as jnp
+from jax import Array, lax
+
+from fljax import tree
+from fljax.algorithms.accounting import traffic
+from fljax.client import cross_entropy, local_optimizer, predictor, train_clients
+from fljax.client.objectives import Loss
+from fljax.server.aggregate import cluster_mean
+from fljax.server.kmeans import kmeans
+from fljax.types import (
+    Algorithm,
+    Assigned,
+    Batch,
+    ClientData,
+    Cohort,
+    Key,
+    Metrics,
+    Model,
+    Params,
+    Stacked,
+    State,
+    Work,
+)
+
+
+class ClusterFLHyper(NamedTuple):
+    """Numbers of ClusterFL.
+
+    lr: clients' learning rate, > 0.
+    alpha: weight of the models' squared norms, >= beta; the official code has 1e-3.
+    beta: weight of the clusters' means, >= 0; the official code has 5e-4. 0, with alpha = 0, is standalone training.
+    warmup: rounds before the first clustering, >= 1.
+    every: rounds between two clusterings, >= 1; the official code has 3. inf keeps the first for good.
+    lr_decay: factor on the learning rate per round, in (0, 1]; None: constant.
+    momentum: of the clients' SGD, in [0, 1); None: none.
+    """
+
+    lr: Array | float = 0.05
+    alpha: Array | float = 1e-3
+    beta: Array | float = 5e-4
+    warmup: Array | float = 1.0
+    every: Array | float = 3.0
+    lr_decay: Array | float | None = None
+    momentum: Array | float | None = None
+
+
+class ClusterFLServer(NamedTuple):
+    """The server's tables."""
+
+    models: Stacked  # (clients, ...) W, each client's own model
+    means: Stacked  # (clusters, ...) of the members' models
+    label: Array  # (clients,)
+
+
+@cache
+def clusterfl(model: Model, work: Work, n_clusters: int = 2, *, n_init: int = 20) -> Algorithm:
+    """ClusterFL: ``w_i <- w_i - eta (g(w_i) + 2 alpha w_i - 2 beta mean_{a_i})``; ``a`` by k-means on W when due.
+
+    Args:
+        model: the network.
+        work: local effort.
+        n_clusters: K, at least 1.
+        n_init: restarts of k-means.
+    """
+    for name, count in (("n_clusters", n_clusters), ("n_init", n_init)):
+        if count < 1:
+            raise ValueError(f"{name}={count} is not positive; choose {name} >= 1")
+
+    def init(key: Key, hyper: ClusterFLHyper, data: ClientData) -> State:
+        start, n_clients = model.init(key), data.size.shape[0]
+        models, means = tree.broadcast(start, n_clients), tree.broadcast(start, n_clusters)
+        return State(ClusterFLServer(models, means, jnp.zeros(n_clients, jnp.int32)), ())
+
+    def round(key: Key, hyper: ClusterFLHyper, state: State, cohort: Cohort) -> tuple[State, Metrics]:
+        models, means, label = state.server
+        # w_i <- w_i - eta (g(w_i) + 2 alpha w_i - 2 beta mean_{a_i}), from the client's own model.
+        own, optimizer = Assigned(models, cohort.ids), local_optimizer(hyper, work, cohort.round)
+        n_done = cohort.round.astype(jnp.float32)
+        alpha, beta = (jnp.where(n_done >= hyper.warmup, weight, 0.0) for weight in (hyper.alpha, hyper.beta))
+        loss, held = attracted(cross_entropy(model), alpha, beta), Assigned(means, label[cohort.ids])
+        trained = train_clients(cohort.key, own, cohort.data, loss, optimizer, work, held)
+        uploaded = tree.where(cohort.active & trained.ok, trained.params, tree.take(models, cohort.ids))
+        models = tree.put(models, cohort.ids, uploaded)
+        # F: k-means on W, every few rounds; the means in every round.
+        since = n_done + 1 - hyper.warmup
+        due = (since >= 0) & (jnp.mod(since, hyper.every) == 0)
+        label = lax.cond(due, lambda: kmeans(key, models, n_clusters, n_init).label, lambda: label)
+        means = cluster_mean(models, jnp.ones(label.shape[0]), label, empty=means)
+        n_parameters, n_members = tree.size(tree.take(means, jnp.int32(0))), jnp.bincount(label, length=n_clusters)
+        metrics = {"loss": trained.loss, "ok": trained.ok, "label": label[cohort.ids]}
+        metrics |= {"n_clusters": (n_members > 0).sum(), **traffic(n_parameters, n_parameters)}
+        return State(ClusterFLServer(models, means, label), ()), metrics
+
+    def deploy(key: Key, hyper: ClusterFLHyper, state: State, data: ClientData) -> Assigned:
+        return tree.own(state.server.models)
+
+    return Algorithm(init, round, deploy, predictor(model))
+
+
+def attracted(loss: Loss, alpha: Array | float, beta: Array | float) -> Loss:
+    """``loss(w) + (alpha - beta) |w|^2 + beta |w - mean|^2``; its gradient adds ``2 alpha w - 2 beta mean``.
+
+    The mean is the client's own row. Summed over the clients, with every mean that of its members' models, the penalty
+    is ``alpha tr(W W') - beta tr(F' W W' F)``.
+    """
+
+    def penalised(params: Params, batch: Batch, key: Key, mean: Params) -> tuple[Array, Params]:
+        value, updated = loss(params, batch, key)
+        norm, distance = tree.squared_norm(params), tree.squared_norm(tree.subtract(params, mean))
+        return value + (alpha - beta) * norm + beta * distance, updated
+
+    return penalised

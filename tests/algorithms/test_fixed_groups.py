@@ -1,0 +1,191 @@
+"""Robust clustered FL, ClusterFL and group-based PFL: clusters from local solutions, models and label counts."""
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy.cluster.hierarchy import fcluster
+from scipy.cluster.hierarchy import linkage as scipy_linkage
+from scipy.spatial.distance import squareform
+from sklearn.cluster import KMeans
+from sklearn.metrics import adjusted_rand_score
+
+from fljax import tree
+from fljax.algorithms.clusterfl import ClusterFLHyper, attracted, clusterfl
+from fljax.algorithms.fedavg import FedAvgHyper, fedavg
+from fljax.algorithms.group_pfl import GroupPFLHyper, group_pfl
+from fljax.algorithms.group_pfl_dynamic import GroupPFLDynamicHyper, group_pfl_dynamic
+from fljax.algorithms.robust_cfl import RobustCFLHyper, robust_cfl
+from fljax.algorithms.standalone import StandaloneHyper, standalone
+from fljax.client import cross_entropy, local_optimizer, train_clients
+from fljax.data.divergence import symmetric_kld
+from fljax.data.federation import class_histogram
+from fljax.data.synthetic import linear_groups
+from fljax.run.participation import sample_cohort
+from fljax.run.simulate import as_traced, simulate, split_key
+from fljax.types import Work
+from tests import oracle
+
+ROUNDS = 3
+
+
+def final(algorithm, hyper, federation, key, participation=0.5):
+    return simulate(algorithm, hyper, federation, key, ROUNDS, participation=participation)[0]
+
+
+def begun_at(algorithm, start):
+    """``algorithm`` with another initial server model."""
+    return algorithm._replace(init=lambda *arguments: algorithm.init(*arguments)._replace(server=start))
+
+
+def with_huge_features(federation, bad):
+    """The federation in which client ``bad`` has features a thousand times too large."""
+    rows = federation.train.index[bad, : int(federation.train.size[bad])]
+    pool = federation.train.pool
+    return federation._replace(train=federation.train._replace(pool=pool._replace(x=pool.x.at[rows].mul(1e3))))
+
+
+def test_clusterfl_without_penalty_is_everyone_alone(key, model, work, federation):
+    ours = final(clusterfl(model, work), ClusterFLHyper(0.1, 0.0, 0.0), federation, key).server.models
+    alone = final(standalone(model, work), StandaloneHyper(0.1), federation, key).clients
+    chex.assert_trees_all_close(ours, alone, rtol=1e-6, atol=1e-7)
+
+
+def test_a_cluster_of_one_is_not_held_at_its_own_model(key, model, federation):
+    one_step = Work(1, 64)
+    ours = final(clusterfl(model, one_step, 8), ClusterFLHyper(0.1, 0.7, 0.7), federation, key, 1.0).server
+    assert len(np.unique(ours.label)) == 8
+    alone = final(standalone(model, one_step), StandaloneHyper(0.1), federation, key, 1.0).clients
+    chex.assert_trees_all_close(ours.models, alone, rtol=1e-5, atol=1e-6)
+
+
+def test_the_penalty_is_the_papers_trace(key):
+    w, label = np.random.default_rng(0).normal(size=(7, 5)), np.array([0, 0, 0, 1, 1, 2, 2])
+    means = np.stack([w[label == k].mean(axis=0) for k in range(3)])
+    indicator = np.eye(3)[label] / np.sqrt(np.bincount(label))
+    trace = 0.4 * np.trace(w @ w.T) - 0.3 * np.trace(indicator.T @ w @ w.T @ indicator)
+    loss = attracted(lambda params, batch, key: (jnp.float32(0), params), 0.4, 0.3)
+    penalty = jax.vmap(lambda w, mean: loss({"fc": w}, None, key, {"fc": mean})[0])
+    rows = [jnp.asarray(value, jnp.float32) for value in (w, means[label])]
+    np.testing.assert_allclose(penalty(*rows).sum(), trace, rtol=1e-5)
+    within = np.square(w - means[label]).sum()
+    equal = attracted(lambda params, batch, key: (jnp.float32(0), params), 0.4, 0.4)
+    penalty = jax.vmap(lambda w, mean: equal({"fc": w}, None, key, {"fc": mean})[0])
+    np.testing.assert_allclose(penalty(*rows).sum(), 0.4 * within, rtol=1e-5)  # the cost of k-means
+
+
+def test_clusterfl_equals_numpy(key, model, federation):
+    lr, alpha, beta, data = 0.2, 0.2, 0.1, federation.train
+    own = [jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), model.init(split_key(key).init))] * 8
+    means = own
+    for round in range(ROUNDS):
+        for i in range(8):
+            rows = np.asarray(data.index[i, : int(data.size[i])])
+            g = oracle.gradient(own[i], np.asarray(data.pool.x, np.float64)[rows], np.asarray(data.pool.y)[rows])
+            if round:  # no clusters yet in the first
+                g = oracle.combine(lambda g, w, m: g + 2 * alpha * w - 2 * beta * m, g, own[i], means[i])
+            own[i] = oracle.combine(lambda w, g: w - lr * g, own[i], g)
+        if round % 2 == 0:
+            flat = np.stack([np.concatenate([leaf.ravel() for leaf in jax.tree.leaves(w)]) for w in own])
+            label = KMeans(3, n_init=20, random_state=0).fit_predict(flat)
+        means = [oracle.average(own, list((label == mine).astype(float))) for mine in label]
+    hyper = ClusterFLHyper(lr, alpha, beta, every=2.0)
+    server = final(clusterfl(model, Work(1, 64), 3), hyper, federation, key, 1.0).server
+    assert adjusted_rand_score(server.label, label) == 1
+    stacked = jax.tree.map(lambda *leaves: np.stack(leaves), *own)
+    chex.assert_trees_all_close(server.models, stacked, rtol=1e-5, atol=1e-5)
+
+
+def test_clusterfl_finds_the_groups_after_its_warm_up_and_can_keep_them(key, model):
+    federation, hyper = linear_groups(8, 2, examples=60), ClusterFLHyper(0.2, 0.05, 0.05, warmup=3.0, every=jnp.inf)
+    metrics = simulate(clusterfl(model, Work(2, 8)), hyper, federation, key, 6)[1]
+    np.testing.assert_array_equal(metrics["n_clusters"], [1, 1, 2, 2, 2, 2])
+    np.testing.assert_array_equal(metrics["ari"][2:], 1)
+    np.testing.assert_array_equal(metrics["label"][3:], metrics["label"][2:3].repeat(3, axis=0))
+
+
+def test_robust_clusters_untrimmed_are_averaged_as_by_fedavg(key, model, work, federation):
+    algorithm, hyper = robust_cfl(model, work, 1, solve_epochs=1, n_init=1), RobustCFLHyper(0.1, trim=0.0)
+    first = jax.jit(algorithm.init)(split_key(key).init, as_traced(hyper), federation.train).server.centers
+    averaging = begun_at(fedavg(model, work, weighting="uniform"), tree.take(first, 0))
+    ours = tree.take(final(algorithm, hyper, federation, key).server.centers, 0)
+    chex.assert_trees_all_close(ours, final(averaging, FedAvgHyper(0.1), federation, key).server, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("center", ["median", "trimmed"])
+def test_a_bad_client_moves_a_robust_center_no_further_than_honest_ones_are(key, model, work, federation, center):
+    bad, hyper = 3, as_traced(RobustCFLHyper(0.1))
+    algorithm = robust_cfl(model, work, 1, center=center, solve_epochs=1, n_init=1)
+    spoilt = with_huge_features(federation, bad)
+    state = algorithm.init(key, hyper, spoilt.train)
+    cohort = sample_cohort(key, jnp.int32(0), spoilt, 8, None)
+    start = tree.everyone(tree.take(state.server.centers, 0), 8)
+    optimizer = local_optimizer(hyper, work, jnp.int32(0))
+    sent = train_clients(cohort.key, start, cohort.data, cross_entropy(model), optimizer, work)
+    models = np.asarray(tree.flatten(sent.params))
+    honest = np.delete(models, bad, axis=0)
+    assert sent.ok.all()
+    assert np.abs(models[bad]).max() > 10 * np.abs(honest).max()
+    moved = np.asarray(tree.flatten(algorithm.round(key, hyper, state, cohort)[0].server.centers))[0]
+    assert (moved >= honest.min(axis=0) - 1e-6).all()
+    assert (moved <= honest.max(axis=0) + 1e-6).all()
+
+
+def test_robust_clusters_are_right_beside_a_bad_client(key, model):
+    federation = with_huge_features(linear_groups(10, 2, examples=60), 2)
+    algorithm = robust_cfl(model, Work(1, 8), 2, center="median")
+    metrics = simulate(algorithm, RobustCFLHyper(0.2), federation, key, 2)[1]
+    honest = np.arange(10) != 2
+    assert adjusted_rand_score(metrics["label"][-1][honest], federation.group[honest]) == 1
+    assert np.asarray(metrics["client_accuracy"])[-1][honest].min() > 0.9
+
+
+def test_group_pfl_without_threshold_is_fedavg(key, model, work, federation):
+    ours = final(group_pfl(model, work), GroupPFLHyper(0.1, gamma=jnp.inf), federation, key).server
+    averaged = final(fedavg(model, work), FedAvgHyper(0.1), federation, key).server
+    chex.assert_trees_all_close(tree.take(ours.centers, 0), averaged, rtol=1e-6, atol=1e-7)
+
+
+def test_groups_of_one_are_everyone_alone(key, model, work, federation):
+    ours = final(group_pfl(model, work), GroupPFLHyper(0.1, gamma=-1.0), federation, key).server
+    alone = final(standalone(model, work), StandaloneHyper(0.1), federation, key).clients
+    chex.assert_trees_all_close(ours.centers, alone, rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize("gamma", [0.02, 0.07, 0.2])
+def test_groups_are_scipys_on_the_label_distributions(key, model, work, federation, gamma):
+    divergence = symmetric_kld(np.asarray(class_histogram(federation.train, 4), float))
+    expected = fcluster(scipy_linkage(squareform(divergence, checks=False), "average"), gamma, "distance")
+    algorithm = group_pfl(model, work)
+    group = algorithm.init(key, as_traced(GroupPFLHyper(gamma=gamma)), federation.train).server.group
+    assert adjusted_rand_score(group, expected) == 1
+    assert group[0] == 0
+
+
+def test_the_naive_dynamic_variant_is_fedavg_until_it_splits(key, model, work, federation):
+    hyper = GroupPFLDynamicHyper(0.1, gamma=0.05, one_group_rounds=2.0)
+    metrics = simulate(group_pfl_dynamic(model, work), hyper, federation, key, ROUNDS)[1]
+    averaged = simulate(fedavg(model, work), FedAvgHyper(0.1), federation, key, ROUNDS)[1]
+    np.testing.assert_allclose(metrics["client_loss"][:2], averaged["client_loss"][:2], rtol=1e-5)
+    # The groups start from the model that all had, so the losses before local training are equal once more.
+    np.testing.assert_allclose(metrics["loss"], averaged["loss"], rtol=1e-5)
+    assert not np.allclose(metrics["client_loss"][2], averaged["client_loss"][2], rtol=1e-3)
+    np.testing.assert_array_equal(metrics["n_clusters"][:2], 1)
+    assert metrics["n_clusters"][2] > 1
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda m, w: clusterfl(m, w, 0), "n_clusters=0"),
+        (lambda m, w: clusterfl(m, w, n_init=0), "n_init=0"),
+        (lambda m, w: robust_cfl(m, w, 0), "n_clusters=0"),
+        (lambda m, w: robust_cfl(m, w, center="mean"), "center='mean' is unknown; choose 'median' or 'trimmed'"),
+        (lambda m, w: robust_cfl(m, w, solve_epochs=0), "solve_epochs=0"),
+        (lambda m, w: group_pfl(m, w, weighting="fair"), "weighting='fair'"),
+    ],
+)
+def test_what_cannot_be_is_refused(model, work, make, message):
+    with pytest.raises(ValueError, match=message):
+        make(model, work)
