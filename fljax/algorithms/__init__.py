@@ -14,6 +14,7 @@ from fljax.algorithms.fedavg import FedAvgHyper, fedavg
 from fljax.algorithms.fedavg_ft import FedAvgFTHyper, fedavg_ft
 from fljax.algorithms.fedbabu import FedBABUHyper, fedbabu
 from fljax.algorithms.fedcps import FedCPSHyper, fedcps
+from fljax.algorithms.fedcr import FedCRHyper, fedcr
 from fljax.algorithms.feddane import FedDANEHyper, feddane
 from fljax.algorithms.feddist import FedDistHyper, feddist
 from fljax.algorithms.feddws import FedDWSHyper, feddws
@@ -24,8 +25,11 @@ from fljax.algorithms.fedprox import FedProxHyper, fedprox
 from fljax.algorithms.fedrep import FedRepHyper, fedrep
 from fljax.algorithms.fedsgd import FedSGDHyper, fedsgd
 from fljax.algorithms.fedsoft import FedSoftHyper, fedsoft
+from fljax.algorithms.fedsr import FedSRHyper, fedsr
+from fljax.algorithms.fedsr_ft import FedSRFTHyper, fedsr_ft
 from fljax.algorithms.fedtsdp import FedTSDPHyper, fedtsdp
 from fljax.algorithms.fesem import FeSEMHyper, fesem
+from fljax.algorithms.flc import FLCHyper, flc
 from fljax.algorithms.group_pfl import GroupPFLHyper, group_pfl
 from fljax.algorithms.group_pfl_dynamic import GroupPFLDynamicHyper, group_pfl_dynamic
 from fljax.algorithms.hypcluster import HypClusterHyper, hypcluster
@@ -60,6 +64,8 @@ class Method(NamedTuple):
         return (inspect.getdoc(sys.modules[self.factory.__module__]) or "").partition("\n")[0]
 
 
+_FEDSR = "https://proceedings.neurips.cc/paper_files/paper/2022/hash/fd946a6c99541fddc3d64a3ea39a1bc2-Abstract-Conference.html"
+
 ALGORITHMS: dict[str, Method] = {
     method.factory.__name__: method
     for method in (
@@ -78,6 +84,9 @@ ALGORITHMS: dict[str, Method] = {
         Method(lg_fedavg, LGFedAvgHyper, "Liang et al., 2020", "https://arxiv.org/abs/2001.01523"),
         Method(fedrep, FedRepHyper, "Collins et al., ICML 2021", "https://arxiv.org/abs/2102.07078"),
         Method(fedbabu, FedBABUHyper, "Oh et al., ICLR 2022", "https://arxiv.org/abs/2106.06042"),
+        Method(fedsr, FedSRHyper, "Nguyen et al., NeurIPS 2022", _FEDSR),
+        Method(fedsr_ft, FedSRFTHyper, "Nguyen et al., NeurIPS 2022", _FEDSR),
+        Method(fedcr, FedCRHyper, "Zhang et al., ICML 2023", "https://openreview.net/forum?id=YDC5jTS3LR"),
         Method(ifca, IFCAHyper, "Ghosh et al., NeurIPS 2020", "https://arxiv.org/abs/2006.04088"),
         Method(hypcluster, HypClusterHyper, "Mansour et al., 2020", "https://arxiv.org/abs/2002.10619"),
         Method(fedsoft, FedSoftHyper, "Ruan and Joe-Wong, AAAI 2022", "https://arxiv.org/abs/2112.06053"),
@@ -97,6 +106,7 @@ ALGORITHMS: dict[str, Method] = {
         ),
         Method(cfl, CFLHyper, "Sattler et al., IEEE TNNLS 2020", "https://arxiv.org/abs/1910.01991"),
         Method(adacfl, AdaCFLHyper, "as compared in Yuan et al., Cybersecurity 2023"),
+        Method(flc, FLCHyper, "Kim et al., ICUFN 2021"),
     )
 }
 """Name -> method: baselines first, then by kind."""

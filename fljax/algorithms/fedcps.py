@@ -20,14 +20,14 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-import optax
 from jax import Array, lax
 
 from fljax import tree
 from fljax.algorithms.accounting import client_weight, traffic
 from fljax.algorithms.layerwise import SHARING, layer_roles, n_floats, replace
 from fljax.algorithms.pull import Spread, adaptive_pull, clip_pull, no_spread, pulled, update_spread
-from fljax.client import client_loss, cross_entropy, local_optimizer, predictor, train_clients
+from fljax.client import client_loss, cross_entropy, predictor, train_clients
+from fljax.client.optimizer import clipped_optimizer
 from fljax.client.sample import fresh_examples
 from fljax.client.spread import gradient_variance
 from fljax.server.aggregate import cluster_mean, weighted_mean
@@ -178,7 +178,7 @@ def fedcps(
             pull = hyper.strength / relative_size(server, data) ** 2
         pull = clip_pull(pull, hyper, server.round)
         # PLU: w <- w - eta (grad F_i(w) + lambda_i (w - theta)).
-        optimizer = _optimizer(hyper, work, server.round)
+        optimizer = clipped_optimizer(hyper, work, server.round)
         return Personal(train_clients(key, start, data, loss, optimizer, work, theta, pull), label, pull, drift)
 
     def with_personal(theta: Assigned, own: Stacked) -> Stacked | Assigned:
@@ -199,7 +199,7 @@ def fedcps(
     ) -> tuple[Array, Array]:
         """Drift in one epoch without the pull, and sigma_i^2 / (n_i^2 tau^2)."""
         plain, one_epoch = cross_entropy(model), work._replace(epochs=1)
-        free = train_clients(key, start, data, plain, _optimizer(hyper, work, server.round), one_epoch)
+        free = train_clients(key, start, data, plain, clipped_optimizer(hyper, work, server.round), one_epoch)
         moved = tree.subtract(tree.select(free.params, sent), tree.select(tree.take(server.theta, label), sent))
         drift = jax.vmap(tree.squared_norm)(moved) / n_floats(tree.take(server.theta, jnp.int32(0)), sent)
         sigma2 = gradient_variance(key, start, data, plain, work.batch_size)
@@ -236,11 +236,6 @@ def relative_size(server: FedCPSServer, data: ClientData) -> Array:
 def _beside(key: Key) -> Key:
     """A key for what a client draws beside its training, which has ``key`` itself."""
     return jax.random.fold_in(key, 1)
-
-
-def _optimizer(hyper: FedCPSHyper, work: Work, round: Array) -> optax.GradientTransformation:
-    optimizer = local_optimizer(hyper, work, round)
-    return optimizer if hyper.max_norm is None else optax.chain(optax.clip_by_global_norm(hyper.max_norm), optimizer)
 
 
 def _is_open(hyper: FedCPSHyper, quiet: Array) -> Array:

@@ -41,3 +41,18 @@ def local_optimizer(hyper: LocalHyper, work: Work, round: Array) -> optax.Gradie
             raise ValueError("momentum is given but optimizer='adam' has none; use momentum=None or optimizer='sgd'")
         return optax.adam(lr)
     raise ValueError(f"optimizer={work.optimizer!r} is unknown; choose 'sgd' or 'adam'")
+
+
+class ClippedHyper(LocalHyper, Protocol):
+    """The numbers of a method that clips its clients' gradients."""
+
+    @property
+    def max_norm(self) -> Array | float | None:
+        """Gradients are clipped to this norm, > 0; None: not clipped."""
+        ...
+
+
+def clipped_optimizer(hyper: ClippedHyper, work: Work, round: Array) -> optax.GradientTransformation:
+    """`local_optimizer`, before which gradients are clipped to the global norm ``hyper.max_norm``."""
+    optimizer = local_optimizer(hyper, work, round)
+    return optimizer if hyper.max_norm is None else optax.chain(optax.clip_by_global_norm(hyper.max_norm), optimizer)

@@ -12,6 +12,7 @@ from fljax.algorithms.fedavg import FedAvgHyper, fedavg
 from fljax.algorithms.fedavg_ft import FedAvgFTHyper, fedavg_ft
 from fljax.algorithms.fedbabu import FedBABUHyper, fedbabu
 from fljax.algorithms.fedcps import FedCPSHyper, fedcps
+from fljax.algorithms.fedcr import FedCRHyper, fedcr
 from fljax.algorithms.feddane import FedDANEHyper, feddane
 from fljax.algorithms.feddist import FedDistHyper, feddist
 from fljax.algorithms.feddws import FedDWSHyper, feddws
@@ -22,8 +23,11 @@ from fljax.algorithms.fedprox import FedProxHyper, fedprox
 from fljax.algorithms.fedrep import FedRepHyper, fedrep
 from fljax.algorithms.fedsgd import FedSGDHyper, fedsgd
 from fljax.algorithms.fedsoft import FedSoftHyper, fedsoft
+from fljax.algorithms.fedsr import FedSRHyper, fedsr
+from fljax.algorithms.fedsr_ft import FedSRFTHyper, fedsr_ft
 from fljax.algorithms.fedtsdp import FedTSDPHyper, fedtsdp
 from fljax.algorithms.fesem import FeSEMHyper, fesem
+from fljax.algorithms.flc import FLCHyper, flc
 from fljax.algorithms.group_pfl import GroupPFLHyper, group_pfl
 from fljax.algorithms.group_pfl_dynamic import GroupPFLDynamicHyper, group_pfl_dynamic
 from fljax.algorithms.hypcluster import HypClusterHyper, hypcluster
@@ -33,6 +37,7 @@ from fljax.algorithms.lg_fedavg import LGFedAvgHyper, lg_fedavg
 from fljax.algorithms.perfedavg import PerFedAvgHyper, perfedavg
 from fljax.algorithms.robust_cfl import RobustCFLHyper, robust_cfl
 from fljax.algorithms.standalone import StandaloneHyper, standalone
+from fljax.models import variational
 from fljax.types import Algorithm, Model, Work
 
 
@@ -43,11 +48,14 @@ class Case(NamedTuple):
     hyper: NamedTuple
     uplink: Callable[[int], float]
     downlink: Callable[[int], float]
-    by_order: bool = False  # what a client does depends on the order of its examples even in full batches
+    by_order: bool = False  # even in full batches a client's draws or the order of its examples matter
 
 
 LAST_LAYER = 6 * 4 + 4
 """Parameters of the last layer of the model in `tests/algorithms/conftest.py`."""
+
+PROBABILISTIC = variational((4, 4, 1), 4, latent=3, hidden=(6,), channels=())
+"""For the methods that need a Gaussian representation: layers of 102, 42 and 16 parameters."""
 
 
 def one_epoch(work: Work) -> Work:
@@ -166,4 +174,19 @@ CASES = {
     ),
     "fedsoft": Case(lambda m, w: fedsoft(m, w, 3), FedSoftHyper(0.1, 0.5), lambda p: p + 3, lambda p: 3 * p),
     "fedem": Case(fedem, FedEMHyper(0.1), lambda p: 3 * p, lambda p: 3 * p),
+    # 2 x 4 x 3 + 1: a Gaussian for each class, and a scale.
+    "fedsr": Case(lambda m, w: fedsr(PROBABILISTIC, w), FedSRHyper(0.1), *[lambda p: 160 + 25] * 2, by_order=True),
+    "fedsr_ft": Case(
+        lambda m, w: fedsr_ft(PROBABILISTIC, w, ft_epochs=1),
+        FedSRFTHyper(0.1),
+        *[lambda p: 160 + 25] * 2,
+        by_order=True,
+    ),
+    "fedcr": Case(
+        lambda m, w: fedcr(PROBABILISTIC, w, n_draws=2, ft_epochs=1),
+        FedCRHyper(0.1),
+        *[lambda p: 144 + 24] * 2,
+        by_order=True,
+    ),
+    "flc": Case(flc, FLCHyper(0.1, warmup=2.0), lambda p: p, lambda p: p),
 }

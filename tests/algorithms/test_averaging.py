@@ -181,19 +181,6 @@ def test_the_hessian_goes_through_convolutions(key):
     assert float(jnp.abs(tree.flatten(tree.broadcast(tree.subtract(ours, g), 1))).max()) > 1e-2  # the Hessian matters
 
 
-@pytest.mark.parametrize("variant", ["first_order", "hessian_free"])
-def test_perfedavg_does_not_know_the_order_of_clients(key, model, work, federation, variant):
-    algorithm, hyper = perfedavg(model, work, variant=variant), PerFedAvgHyper(0.1, 0.1)
-    state = algorithm.init(key, hyper, federation.train)
-    cohort, order = sample_cohort(key, jnp.int32(0), federation, 8, None), jnp.asarray([3, 7, 1, 0, 6, 2, 5, 4])
-    data = cohort.data._replace(index=cohort.data.index[order], size=cohort.data.size[order])
-    moved = cohort._replace(ids=cohort.ids[order], data=data, key=cohort.key[order])
-    run = jax.jit(lambda cohort: algorithm.round(key, hyper, state, cohort))
-    (straight, metrics), (shuffled_state, shuffled_metrics) = run(cohort), run(moved)
-    chex.assert_trees_all_close(shuffled_state, straight, rtol=1e-5, atol=1e-6)
-    np.testing.assert_allclose(shuffled_metrics["loss"], metrics["loss"][order], rtol=1e-6)
-
-
 def test_adapting_takes_exactly_so_many_steps(key, model, federation):
     theta = model.init(key)
     adapted = adapt(

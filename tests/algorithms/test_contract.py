@@ -21,7 +21,8 @@ from fljax.types import ClientData, Examples, State
 from tests.algorithms.table import CASES
 
 # All tests of an algorithm go to one worker, whose compiled programs they share.
-EACH = pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.xdist_group(name)) for name in CASES])
+PARAMS = {name: pytest.param(name, marks=pytest.mark.xdist_group(name)) for name in CASES}
+EACH = pytest.mark.parametrize("name", PARAMS.values())
 COHORT, ROUNDS = 6, 4
 
 
@@ -153,7 +154,7 @@ def test_two_devices_equal_one(key, case, padded):
 @EACH
 def test_permuting_clients_permutes_results(key, name, model, work, padded):
     if CASES[name].by_order:
-        pytest.skip("deals out a batch in the order of its examples; tests/algorithms/test_averaging.py permutes it")
+        pytest.skip("a client's draws follow its id; its cohort is permuted below")
     # Full batches: the order of a client's examples, the one thing that follows its id, then does not matter.
     algorithm = CASES[name].make(model, work._replace(batch_size=64))
     case, order = (algorithm, as_traced(CASES[name].hyper)), jnp.asarray([3, 7, 1, 0, 6, 2, 5, 4])
@@ -175,3 +176,18 @@ def test_permuting_clients_permutes_results(key, name, model, work, padded):
     )  # the server's sums over clients run in another order, for three rounds
     if "label" in straight:
         np.testing.assert_allclose(shuffled["ari"][:3], straight["ari"][:3], rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", [param for name, param in PARAMS.items() if CASES[name].by_order])
+def test_the_order_of_a_cohort_does_not_matter(key, case, padded):
+    algorithm, hyper = case
+    state = jitted_init(algorithm)(key, hyper, padded.train)
+    cohort, order = sample_cohort(key, jnp.int32(0), padded, 8, None), jnp.asarray([3, 7, 1, 0, 6, 2, 5, 4])
+    rows = tree.take(state.clients, cohort.ids)
+    data = cohort.data._replace(index=cohort.data.index[order], size=cohort.data.size[order])
+    moved = cohort._replace(ids=cohort.ids[order], data=data, key=cohort.key[order])
+    run = jax.jit(lambda rows, cohort: algorithm.round(key, hyper, State(state.server, rows), cohort))
+    (straight, metrics), (shuffled, its_metrics) = run(rows, cohort), run(tree.take(rows, order), moved)
+    chex.assert_trees_all_close(shuffled.server, straight.server, rtol=1e-5, atol=1e-6)
+    chex.assert_trees_all_close(shuffled.clients, tree.take(straight.clients, order), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(its_metrics["loss"], metrics["loss"][order], rtol=1e-6)

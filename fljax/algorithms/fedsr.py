@@ -1,0 +1,103 @@
+"""FedSR: FedAvg of a probabilistic network whose representation is kept simple.
+
+Nguyen, Torr, Lim: FedSR: A Simple and Effective Domain Generalization Method for Federated Learning, NeurIPS 2022,
+https://proceedings.neurips.cc/paper_files/paper/2022/hash/fd946a6c99541fddc3d64a3ea39a1bc2-Abstract-Conference.html.
+Official code: https://github.com/atuannguyen/FedSR.
+Clients classify a draw z of the Gaussian N(mu(x), sigma(x)^2) and pay for the length of z and for how far the Gaussian
+is from a reference of its class; everything, the references included, is averaged.
+
+Differences from the paper: clients are tested with the logits of the mean, which is the limit of mean logits over many
+draws, since the head is linear. The references' scale ``c`` enters sigma by its absolute value. FedCR's port loses the
+references from its optimiser and divides the Frobenius norm of a batch's z by its size; this is the original.
+"""
+
+from functools import cache
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from jax import Array
+
+from fljax import tree
+from fljax.algorithms.accounting import check_weighting, client_weight, traffic
+from fljax.client import local_optimizer, predictor, train_clients
+from fljax.client.gaussian import Gaussian, divergence, draws, halves_of
+from fljax.client.objectives import Loss, batch_mean
+from fljax.server.aggregate import weighted_mean
+from fljax.types import Algorithm, Assigned, Batch, ClientData, Cohort, Key, Metrics, Model, Params, State, Work
+
+REFERENCES = "references"
+"""The subtree of the trained parameters that is no part of the network: a Gaussian for each class, and a scale."""
+
+
+class FedSRHyper(NamedTuple):
+    """Numbers of FedSR.
+
+    lr: clients' learning rate, > 0.
+    l2r: weight of the mean length of z, >= 0. The official code has 0.01.
+    cmi: weight of the divergence from the class reference, >= 0. The official code has 5e-4.
+    lr_decay: factor on the learning rate per round, in (0, 1]; None: constant.
+    momentum: of the clients' SGD, in [0, 1); None: none.
+    """
+
+    lr: Array | float = 0.05
+    l2r: Array | float = 0.01
+    cmi: Array | float = 5e-4
+    lr_decay: Array | float | None = None
+    momentum: Array | float | None = None
+
+
+@cache
+def fedsr(model: Model, work: Work, *, weighting: str = "size") -> Algorithm:
+    """FedSR: ``F_i = E[CE(head(z), y)] + l2r E|z| + cmi E KL(N(c mu, (c sigma)^2) | N(r_y, s_y^2))``; then as FedAvg.
+
+    Args:
+        model: a probabilistic network, such as `fljax.models.variational_cnn`.
+        work: local effort.
+        weighting: "size" (omega_i = n_i) or "uniform" (omega_i = 1).
+    """
+    check_weighting(weighting)
+    halves_of(model, "fedsr")
+
+    def init(key: Key, hyper: FedSRHyper, data: ClientData) -> State:
+        return State(server=model.init(key) | {REFERENCES: first_references(model)}, clients=())
+
+    def round(key: Key, hyper: FedSRHyper, state: State, cohort: Cohort) -> tuple[State, Metrics]:
+        theta = state.server
+        start = tree.everyone(theta, cohort.ids.shape[0])
+        optimizer = local_optimizer(hyper, work, cohort.round)
+        trained = train_clients(cohort.key, start, cohort.data, simple(model, hyper), optimizer, work)
+        theta = weighted_mean(trained.params, client_weight(weighting, cohort, trained.ok), empty=theta)
+        n_parameters = tree.size(theta)
+        return State(theta, ()), {"loss": trained.loss, "ok": trained.ok, **traffic(n_parameters, n_parameters)}
+
+    def deploy(key: Key, hyper: FedSRHyper, state: State, data: ClientData) -> Assigned:
+        return tree.everyone(tree.select(state.server, model.layers), data.size.shape[0])
+
+    return Algorithm(init, round, deploy, predictor(model))
+
+
+def first_references(model: Model) -> Params:
+    """The references before training: mean 0, sigma = softplus(1) for each class; scale 1."""
+    head = jax.eval_shape(model.init, jax.random.key(0))[model.layers[-1]]
+    shape = (head["bias"].shape[0], halves_of(model, "fedsr").latent)
+    return {"mu": jnp.zeros(shape), "rho": jnp.ones(shape), "scale": jnp.ones(())}
+
+
+def simple(model: Model, hyper: FedSRHyper) -> Loss:
+    """The cross-entropy of one draw, its length, and the divergence from the reference of the example's class."""
+    halves = halves_of(model, "fedsr")
+
+    def loss(params: Params, batch: Batch, key: Key) -> tuple[Array, Params]:
+        network, references = tree.select(params, model.layers), params[REFERENCES]
+        mu, sigma = halves.encode(network, batch.x)
+        z = draws(key, Gaussian(mu, sigma), 1)[0]
+        cross_entropy = optax.softmax_cross_entropy_with_integer_labels(halves.classify(network, z), batch.y)
+        length = jnp.sqrt(jnp.square(z).sum(axis=-1) + 1e-12)  # differentiable at 0
+        scaled = Gaussian(references["scale"] * mu, jnp.abs(references["scale"]) * sigma)
+        reference = Gaussian(references["mu"][batch.y], jax.nn.softplus(references["rho"])[batch.y])
+        per_example = cross_entropy + hyper.l2r * length + hyper.cmi * divergence(scaled, reference)
+        return batch_mean(per_example, batch.weight), params
+
+    return loss

@@ -1,0 +1,70 @@
+"""FLC: FedAvg until the groups form, the groups themselves, FedAvg in each afterwards."""
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from sklearn.cluster import KMeans
+
+from fljax import tree
+from fljax.algorithms.fedavg import FedAvgHyper, fedavg
+from fljax.algorithms.flc import FLCHyper, flc, groups, scaled_layers
+from fljax.data.synthetic import linear_groups
+from fljax.run.simulate import simulate
+from fljax.types import Work
+
+
+def final(algorithm, hyper, federation, key, n_rounds=3):
+    return simulate(algorithm, hyper, federation, key, n_rounds, participation=0.5)
+
+
+@pytest.mark.parametrize(("n_clusters", "warmup"), [(2, np.inf), (1, 2.0)])
+def test_before_groups_form_and_with_one_group_it_is_fedavg(key, model, work, federation, n_clusters, warmup):
+    server = final(flc(model, work, n_clusters), FLCHyper(0.1, warmup), federation, key)[0].server
+    averaged = final(fedavg(model, work), FedAvgHyper(0.1), federation, key)[0].server
+    for k in range(n_clusters):
+        chex.assert_trees_all_close(tree.take(server.theta, k), averaged, rtol=1e-5, atol=1e-6)
+
+
+@pytest.fixture(scope="module")
+def parted(model):
+    """Seven rounds of eight clients in two hidden groups, which form in the third."""
+    federation = linear_groups(8, 2, examples=60)
+    run = simulate(flc(model, Work(2, 8)), FLCHyper(0.2, warmup=3.0), federation, jax.random.key(0), 7)
+    plain = simulate(fedavg(model, Work(2, 8)), FedAvgHyper(0.2), federation, jax.random.key(0), 7)
+    return federation, run, plain
+
+
+def test_hidden_groups_are_found_once_and_fedavg_is_beaten(parted):
+    _, (_, metrics), (_, plain) = parted
+    np.testing.assert_array_equal(metrics["n_clusters"], [1, 1, 2, 2, 2, 2, 2])
+    np.testing.assert_array_equal(metrics["ari"][2:], 1)
+    assert metrics["accuracy_macro"][-1] > plain["accuracy_macro"][-1] + 0.2
+
+
+def test_groups_equal_those_of_scikit_learn_on_scaled_layers(parted):
+    federation, (state, _), _ = parted
+    update = state.server.update
+    lengths = [jnp.sqrt(jax.vmap(tree.squared_norm)(update[name])) for name in update]
+    np.testing.assert_allclose(lengths, 1, rtol=1e-5)
+    label = groups(jax.random.key(1), update, 2)
+    theirs = KMeans(2, n_init=20, random_state=0).fit(np.asarray(tree.flatten(update))).labels_
+    np.testing.assert_array_equal(label, theirs ^ theirs[0])
+    np.testing.assert_array_equal(label, federation.group)
+
+
+def test_who_has_no_update_joins_the_largest_group(key):
+    update = {"fc": {"kernel": jnp.array([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0], [0.0, 1.0], [0.0, 0.0]])}}
+    np.testing.assert_array_equal(groups(key, update, 2), [1, 0, 1, 1, 1])
+
+
+def test_a_layer_that_did_not_move_stays():
+    update = {"a": {"kernel": jnp.array([[3.0, 4.0]]), "bias": jnp.zeros((1, 1))}, "b": {"bias": jnp.zeros((1, 2))}}
+    np.testing.assert_allclose(scaled_layers(update)["a"]["kernel"], [[0.6, 0.8]], rtol=1e-6)
+    np.testing.assert_array_equal(scaled_layers(update)["b"]["bias"], [[0, 0]])
+
+
+def test_what_cannot_be_is_refused(model, work):
+    with pytest.raises(ValueError, match="n_clusters=0"):
+        flc(model, work, 0)

@@ -1,0 +1,156 @@
+"""FedSR and FedCR: Gaussian representations, their divergences and products, and what the methods are without them."""
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import torch
+
+from fljax import tree
+from fljax.algorithms.fedavg import FedAvgHyper, fedavg
+from fljax.algorithms.fedcr import FedCRHyper, fedcr, product_of_experts
+from fljax.algorithms.fedper import FedPerHyper, fedper
+from fljax.algorithms.fedsr import REFERENCES, FedSRHyper, fedsr, first_references, simple
+from fljax.algorithms.fedsr_ft import FedSRFTHyper, fedsr_ft
+from fljax.client.gaussian import Evidence, Gaussian, class_evidence, divergence, draws
+from fljax.data.synthetic import linear_groups
+from fljax.models import variational
+from fljax.run.simulate import simulate
+from fljax.types import Batch, Work
+from tests.algorithms.table import PROBABILISTIC
+
+ROUNDS = 3
+CERTAIN = variational((4, 4, 1), 4, latent=3, hidden=(6,), channels=(), shift=1e4)
+"""The same network whose sigma is exactly 0."""
+
+
+def final(algorithm, hyper, federation, key):
+    return simulate(algorithm, hyper, federation, key, ROUNDS, participation=0.5)[0]
+
+
+def gaussians(rng, *shape):
+    mu, sigma = rng.normal(size=shape), rng.uniform(0.2, 2.0, size=shape)
+    return Gaussian(jnp.asarray(mu, jnp.float32), jnp.asarray(sigma, jnp.float32))
+
+
+def test_the_divergence_equals_torch():
+    rng = np.random.default_rng(0)
+    p, q = gaussians(rng, 20, 5), gaussians(rng, 20, 5)
+    p_torch, q_torch = (torch.distributions.Normal(*(torch.tensor(np.asarray(v)) for v in g)) for g in (p, q))
+    expected = torch.distributions.kl_divergence(p_torch, q_torch).sum(dim=1)
+    np.testing.assert_allclose(divergence(p, q), expected, rtol=1e-5)
+    assert (divergence(p, q) > 0).all()
+    np.testing.assert_allclose(divergence(p, p), 0, atol=1e-6)
+
+
+def test_fedsr_without_terms_and_noise_is_fedavg(key, work, federation):
+    simple_one = final(fedsr(CERTAIN, work), FedSRHyper(0.1, l2r=0.0, cmi=0.0), federation, key).server
+    averaged = final(fedavg(CERTAIN, work), FedAvgHyper(0.1), federation, key).server
+    chex.assert_trees_all_close(tree.select(simple_one, CERTAIN.layers), averaged, rtol=1e-5, atol=1e-6)
+    chex.assert_trees_all_close(simple_one[REFERENCES], first_references(CERTAIN), rtol=1e-6)
+
+
+def test_the_objective_of_fedsr_equals_torch(key):
+    model, hyper = PROBABILISTIC, FedSRHyper(0.1, l2r=0.3, cmi=0.7)
+    rng = np.random.default_rng(1)
+    params = model.init(key) | {REFERENCES: first_references(model)}
+    params = jax.tree.map(lambda leaf: leaf + jnp.asarray(0.3 * rng.normal(size=leaf.shape), jnp.float32), params)
+    x, y = rng.normal(size=(9, 4, 4, 1)).astype(np.float32), rng.integers(0, 4, 9).astype(np.int32)
+    weight = np.array([1] * 7 + [0] * 2, np.float32)
+    loss = jax.value_and_grad(lambda p: simple(model, hyper)(p, Batch(*map(jnp.asarray, (x, y, weight))), key)[0])
+    value, gradient = jax.jit(loss)(params)
+
+    w = jax.tree.map(lambda leaf: torch.tensor(np.asarray(leaf), requires_grad=True), params)
+    eps = torch.tensor(np.asarray(draws(key, Gaussian(jnp.zeros((9, 3)), jnp.ones((9, 3))), 1)[0]))[:7]
+    h = torch.relu(torch.tensor(x[:7]).reshape(7, -1) @ w["fc1"]["kernel"] + w["fc1"]["bias"])
+    mu, rho = (h @ w["fc2"]["kernel"] + w["fc2"]["bias"]).chunk(2, dim=1)
+    sigma, own, labels = torch.nn.functional.softplus(rho), w[REFERENCES], torch.tensor(y[:7], dtype=torch.long)
+    z = mu + sigma * eps
+    classified = torch.nn.functional.cross_entropy(z @ w["fc3"]["kernel"] + w["fc3"]["bias"], labels)
+    scaled = torch.distributions.Normal(own["scale"] * mu, own["scale"].abs() * sigma)
+    reference = torch.distributions.Normal(own["mu"][labels], torch.nn.functional.softplus(own["rho"])[labels])
+    apart = torch.distributions.kl_divergence(scaled, reference).sum(dim=1)
+    total = classified + 0.3 * z.norm(dim=1).mean() + 0.7 * apart.mean()
+    total.backward()
+    np.testing.assert_allclose(value, total.item(), rtol=1e-5)
+    chex.assert_trees_all_close(gradient, jax.tree.map(lambda leaf: leaf.grad.numpy(), w), rtol=1e-4, atol=1e-5)
+
+
+def test_fedsr_ft_moves_the_layers_it_is_told_to(key, work, federation):
+    assert fedsr_ft(PROBABILISTIC, work, ft_epochs=0) == fedsr(PROBABILISTIC, work, weighting="size")
+    algorithm, hyper = fedsr_ft(PROBABILISTIC, work, ft_epochs=2, n_tuned=2), FedSRFTHyper(0.1)
+    state = algorithm.init(key, hyper, federation.train)
+    deployed = algorithm.deploy(key, hyper, state, federation.train).params
+    moved = {n for n in deployed if not np.array_equal(deployed[n]["kernel"][0], state.server[n]["kernel"])}
+    assert (set(deployed), moved) == ({"fc1", "fc2", "fc3"}, {"fc2", "fc3"})
+
+
+def test_fedcr_without_divergence_and_noise_is_fedper(key, work, federation):
+    hyper = FedCRHyper(0.1, beta=0.0, max_norm=None)
+    ours = final(fedcr(CERTAIN, work, n_draws=1), hyper, federation, key)
+    plain = final(fedper(CERTAIN, work, weighting="uniform"), FedPerHyper(0.1), federation, key)
+    chex.assert_trees_all_close((ours.server.base, ours.clients), (plain.server, plain.clients), rtol=1e-5, atol=1e-6)
+
+
+def test_evidence_equals_a_loop_over_examples(key, federation):
+    models = jax.vmap(PROBABILISTIC.init)(jax.random.split(key, 8))
+    evidence = class_evidence(PROBABILISTIC, models, federation.train, 4)
+    data = federation.train
+    for i in (0, 5):
+        rows = np.asarray(data.index[i, : int(data.size[i])])
+        z = PROBABILISTIC.halves.encode(tree.take(models, i), data.pool.x[rows])
+        mu, precision = (np.asarray(v, np.float64) for v in (z[0], 1 / np.square(z[1])))
+        for c in range(4):
+            of_class = np.asarray(data.pool.y)[rows] == c
+            np.testing.assert_allclose(evidence.precision[i, c], precision[of_class].sum(axis=0), rtol=1e-5)
+            weighted = (mu * precision)[of_class].sum(axis=0)
+            np.testing.assert_allclose(evidence.weighted[i, c], weighted, rtol=1e-4, atol=1e-5)  # sums of both signs
+
+
+def test_products_of_experts_by_hand():
+    # One client has N(3, 1/2^2) for class 0, another N(1, 1) for classes 0 and 1, the third does not count.
+    precision = jnp.array([[4.0, 0.0, 0.0], [1.0, 1.0, 0.0], [jnp.nan, 1.0, 1.0]])[..., None]
+    mean = jnp.array([[3.0, 0.0, 0.0], [1.0, 1.0, 0.0], [jnp.nan, 5.0, 5.0]])[..., None]
+    old, counts = Gaussian(jnp.full((3, 1), 7.0), jnp.full((3, 1), 0.5)), jnp.array([True, True, False])
+    new = product_of_experts(Evidence(precision, precision * mean), counts, old, 1.0)
+    # Class 0: 1 + 4 + 1 = 6 and (12 + 1) / 6; class 1: 1 + 1 = 2 and 1 / 2; class 2 stays.
+    np.testing.assert_allclose(new.mu[:, 0], [13 / 6, 0.5, 7.0], rtol=1e-6)
+    np.testing.assert_allclose(new.sigma[:, 0], [6**-0.5, 2**-0.5, 0.5], rtol=1e-6)
+    half = product_of_experts(Evidence(precision, precision * mean), counts, old, 0.5)
+    np.testing.assert_allclose(half.mu[:, 0], [(13 / 6 + 7) / 2, 3.75, 7.0], rtol=1e-6)
+
+
+def test_a_client_of_fedcr_sends_the_classes_that_it_has(key, work):
+    federation = linear_groups(6, 2, examples=24)
+    keeps = np.asarray(federation.train.pool.y)[np.asarray(federation.train.index[0])] < 2
+    rows = np.asarray(federation.train.index[0])[keeps]
+    index = federation.train.index.at[0, : len(rows)].set(rows)
+    poor = federation._replace(
+        train=federation.train._replace(index=index, size=federation.train.size.at[0].set(len(rows)))
+    )
+    metrics = simulate(fedcr(PROBABILISTIC, work), FedCRHyper(0.1), poor, key, 1)[1]
+    base = 102 + 42
+    sent = {int(i): float(up) for i, up in zip(metrics["ids"][0], metrics["uplink"][0], strict=True)}
+    assert sent == {0: base + 2 * 3 * 2} | {i: base + 2 * 3 * 4 for i in range(1, 6)}
+
+
+def test_personal_heads_on_common_representations_beat_one_model(key):
+    federation, work = linear_groups(8, 2, examples=60), Work(2, 8)
+    ours = simulate(fedcr(PROBABILISTIC, work, n_draws=4), FedCRHyper(0.2), federation, key, 10)[1]
+    averaged = simulate(fedsr(PROBABILISTIC, work), FedSRHyper(0.2), federation, key, 10)[1]
+    assert ours["accuracy_macro"][-1] > averaged["accuracy_macro"][-1] + 0.1
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda m, w: fedsr(m, w), "fedsr needs a model with a Gaussian representation"),
+        (lambda m, w: fedcr(m, w), "fedcr needs a model with a Gaussian representation"),
+        (lambda m, w: fedcr(PROBABILISTIC, w, n_draws=0), "n_draws=0"),
+        (lambda m, w: fedsr_ft(PROBABILISTIC, w, n_tuned=4), "n_tuned=4"),
+    ],
+)
+def test_what_cannot_be_is_refused(model, work, make, message):
+    with pytest.raises(ValueError, match=message):
+        make(model, work)
