@@ -9,7 +9,7 @@ USAGE = """usage: fljax COMMAND [--help] [SETTINGS]
 Functional simulation of federated learning with massively vectorised clients.
 
 commands:
-  run    runs methods and compares them; alone: FedAvg against a clustered method on hidden groups of handwriting
+  run    runs methods and compares them; alone: five that find hidden groups of handwriting, and FedAvg
   list   the methods with their numbers, the data sets, the partitions and the models
   data   what data is here and how to get the rest; draws a partition; prepares a data set
 """

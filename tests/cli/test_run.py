@@ -26,8 +26,24 @@ def table(folder: Path) -> list[dict[str, str]]:
 
 def test_the_main_job_is_the_default():
     settings = read_job([]).settings
-    assert settings[""]["algorithm"] == ("standalone", "fedavg", "ifca")
-    assert settings["partition"]["n_groups"] == settings["ifca"]["n_clusters"] == 4
+    five = ("fedtsdp", "layercfl", "dcpfl", "fedcps", "fesem")
+    assert settings[""]["algorithm"] == ("standalone", "fedavg", *five)
+    assert settings["partition"]["n_groups"] == settings["fesem"]["n_clusters"] == 4
+    assert settings["dcpfl"]["momentum"] is settings["fedcps"]["identity_examples"] is None
+    assert {settings[name]["lr"] for name in five} == {0.1}
+    assert {settings[name]["batch_size"] for name in five} == {16}
+
+
+@pytest.mark.slow
+def test_the_main_job_finds_the_hidden_groups(fljax):
+    status, out, err = fljax("run", "--folder", "x")
+    assert (status, err) == (0, "")
+    assert max(map(len, out.splitlines())) <= 120
+    rows = {row["algorithm"]: row for row in table(Path("x"))}
+    fedavg = float(rows["fedavg"]["accuracy_macro"])
+    for name in ("fedtsdp", "layercfl", "dcpfl", "fedcps", "fesem"):
+        assert float(rows[name]["ari"]) == 1, name
+        assert float(rows[name]["accuracy_macro"]) > fedavg + 0.02, name
 
 
 def test_a_run_leaves_its_results(fljax):
@@ -94,7 +110,7 @@ def test_toml_sets_what_the_command_line_can(tmp_path):
 
 def test_another_partition_or_model_starts_from_its_own_defaults():
     settings = read_job(["--partition", "dirichlet", "--model", "cnn"]).settings
-    assert settings["partition"]["n_clients"] == 20
+    assert settings["partition"]["n_clients"] == 12
     assert settings["partition"]["min_size"] == 10
     assert settings["model"]["hidden"] == (512,)
 
@@ -115,7 +131,7 @@ def test_none_is_kept_where_it_is_not_the_default(tmp_path):
         (["--model", "nlp"], "the nearest is 'mlp'"),
         (["--dataset", "digit"], "no data set 'digit'"),
         (["--algoritm", "ifca"], "no setting --algoritm; the nearest is --algorithm"),
-        (["--ifca.n-cluster", "3"], "the nearest is --ifca.n-clusters"),
+        (["--fesem.n-cluster", "3"], "the nearest is --fesem.n-clusters"),
         (["--algorithm", "fedavg", "--ifca.lr", "1"], "ifca is not run; add it to --algorithm"),
         (["--lr", "abc"], "abc: give float"),
         (["--rounds", "2.5"], "--rounds 2.5: give int"),

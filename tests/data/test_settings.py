@@ -107,6 +107,31 @@ def test_rotated_groups_resize(labelled):
     assert f.train.pool.x.shape[1:] == (32, 32, 1)
 
 
+@pytest.mark.parametrize("name", ["rotated_groups", "dominant_label_groups", "writers"])
+def test_the_servers_images_are_nobodys(labelled, name):
+    """An image has its number in its corner: the server's are test images as they were, no client tests on them."""
+    train, test = labelled(400, 120)
+    make = {"writers": {"strength": 0.0, "jitter": 0.0}}.get(name, {})
+    with_public, without = (partition.PARTITIONS[name](train, test, 8, seed=0, n_public=n, **make) for n in (20, 0))
+    number = lambda x: np.asarray(x)[:, 0, 0, 0] * 256 + np.asarray(x)[:, 0, 1, 0]  # noqa: E731
+    public = number(with_public.public.x.astype(int))
+    assert len(np.unique(public)) == 20
+    assert public.min() >= 400
+    assert np.all(np.asarray(with_public.public.y) == -1)
+    upright = 2 if name == "rotated_groups" else 8  # the clients of the first group
+    rows = np.asarray(with_public.test.index)
+    tested = np.concatenate([rows[i, : with_public.test.size[i]] for i in range(upright)])
+    assert not np.isin(number(with_public.test.pool.x[tested].astype(int)), public).any()
+    assert without.public is None
+    if name != "writers":  # whose test images are dealt with the others
+        np.testing.assert_array_equal(with_public.train.index, without.train.index)
+
+
+def test_rotated_groups_resize_the_servers_images(labelled):
+    f = partition.rotated_groups(*labelled(40, 20, side=28), 2, n_groups=2, side=32, n_public=5)
+    assert f.public.x.shape == (5, 32, 32, 1)
+
+
 @pytest.mark.parametrize(("beta", "examples"), [(0.5, 1500), (0.8, 1000), (0.5, None)])
 def test_dominant_label_on_the_papers_numbers(beta, examples):
     """Twenty clients in four groups on 50,000 images."""

@@ -11,6 +11,20 @@ def merge(train: Examples, test: Examples) -> Examples:
     return on_host(np.concatenate([train.x, test.x]), np.concatenate([train.y, test.y]))
 
 
+def set_aside(test: Examples, n_public: int, seed: int) -> tuple[Examples, Examples | None]:
+    """The test images that clients may own, and ``n_public`` random ones for the server; None where that is 0.
+
+    The draw is its own, so that the clients' training images do not depend on ``n_public``.
+    """
+    if n_public == 0:
+        return test, None
+    check_range("n_public", n_public, 0, len(test.y) - 1)
+    order = np.random.default_rng([seed, n_public]).permutation(len(test.y))
+    public, rest = np.sort(order[:n_public]), np.sort(order[n_public:])
+    x, y = np.asarray(test.x), np.asarray(test.y)
+    return on_host(x[rest], y[rest]), on_host(x[public], y[public])
+
+
 def stock(labels: np.ndarray) -> np.ndarray:
     """(classes,) how many examples of each class there are; classes run to the largest label."""
     return np.bincount(np.asarray(labels))

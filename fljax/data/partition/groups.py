@@ -11,6 +11,7 @@ from fljax.data.partition.deal import (
     deal_evenly,
     merge,
     own_pool,
+    set_aside,
     split_of,
     stock,
     take,
@@ -27,6 +28,7 @@ def rotated_groups(
     n_groups: int = 4,
     examples: int | None = None,
     side: int | None = None,
+    n_public: int = 0,
     val_fraction: float = 0.0,
 ) -> Federation:
     """Feature skew: all classes on every client; group g sees its images turned by ``360 g / n_groups`` degrees.
@@ -41,8 +43,12 @@ def rotated_groups(
         n_groups: the true clusters; 4 gives 0, 90, 180 and 270 degrees, 2 gives 0 and 180.
         examples: of each client before the validation share (LayerCFL: 100 to 1,500); None: all are dealt.
         side: height and width after a bilinear resize (LayerCFL: 32 for EMNIST); None: as they are.
+        n_public: so many test images go to the server instead, unlabelled and not turned.
         val_fraction: share of each client's examples for validation.
     """
+    test, public = set_aside(test, n_public, seed)
+    if public is not None and side is not None:
+        public = on_host(resize(np.asarray(public.x), side), public.y)
     check_clients(n_clients, min(len(train.y), len(test.y)))
     check_groups(n_groups, n_clients)
     rng = np.random.default_rng(seed)
@@ -58,7 +64,9 @@ def rotated_groups(
         for mine in (rows[client], rows[n_clients + client]):
             x[mine] = rotate(x[mine], 360 * g / n_groups)
     split = split_of(val_fraction, 0.0)
-    return build(on_host(x, pool.y), rows[:n_clients], split, seed, group=group, test_owned=rows[n_clients:])
+    return build(
+        on_host(x, pool.y), rows[:n_clients], split, seed, group=group, public=public, test_owned=rows[n_clients:]
+    )
 
 
 def dominant_label_groups(
@@ -70,6 +78,7 @@ def dominant_label_groups(
     n_groups: int = 4,
     beta: float = 0.5,
     examples: int | None = None,
+    n_public: int = 0,
     val_fraction: float = 0.0,
 ) -> Federation:
     """Label skew: each group has a dominant class of its own, the share ``beta`` of a client; the rest is uniform.
@@ -85,8 +94,10 @@ def dominant_label_groups(
         n_groups: the true clusters, at most one for each class (LayerCFL: 4; heat maps 2).
         beta: share of the dominant class, 0 to 1 (LayerCFL: 0.5; heat maps 0.8).
         examples: N of each client before the validation share (LayerCFL: 100 to 1,500); None: as many as there are.
+        n_public: so many test images go to the server instead, unlabelled.
         val_fraction: share of each client's examples for validation.
     """
+    test, public = set_aside(test, n_public, seed)
     check_range("beta", beta, 0, 1)
     labels, test_labels = np.asarray(train.y), np.asarray(test.y)
     have, test_have = stock(labels), stock(test_labels)
@@ -100,7 +111,7 @@ def dominant_label_groups(
     test_rows = take(rng, test_labels, _largest(rng, test_have, dominant, beta))
     test_owned = [rows + len(labels) for rows in test_rows]
     split = split_of(val_fraction, 0.0)
-    return build(merge(train, test), owned, split, seed, group=group, test_owned=test_owned)
+    return build(merge(train, test), owned, split, seed, group=group, public=public, test_owned=test_owned)
 
 
 def _counts(rng: np.random.Generator, have: np.ndarray, dominant: np.ndarray, beta: float, n: int) -> np.ndarray:

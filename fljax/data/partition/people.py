@@ -4,7 +4,7 @@ import numpy as np
 
 from fljax.data.federation import build, on_host
 from fljax.data.images import affine, gamma_curve, thicken
-from fljax.data.partition.deal import check_groups, check_range, merge, own_pool, split_of
+from fljax.data.partition.deal import check_groups, check_range, merge, own_pool, set_aside, split_of
 from fljax.data.partition.uniform import log_normal_sizes
 from fljax.data.users import UserExamples
 from fljax.types import Examples, Federation
@@ -62,6 +62,7 @@ def writers(
     min_size: int = 10,
     strength: float = 1.0,
     jitter: float = 0.15,
+    n_public: int = 0,
     val_fraction: float = 0.0,
     test_fraction: float = 0.2,
 ) -> Federation:
@@ -82,6 +83,7 @@ def writers(
         min_size: smallest client.
         strength: 1: up to 45 degrees, shear 0.3, a quarter larger or smaller; 0: no group styles.
         jitter: a client's own deviation, as a share of the group styles' range.
+        n_public: so many test images go to the server instead, unlabelled and as they were.
         val_fraction: share of each client's examples for validation.
         test_fraction: share of each client's examples for test.
     """
@@ -90,6 +92,7 @@ def writers(
     check_groups(n_groups, n_clients)
     check_range("strength", strength, 0, 2)
     check_range("jitter", jitter, 0, 1)
+    test, public = set_aside(test, n_public, seed)
     merged, rng = merge(train, test), np.random.default_rng(seed)
     size = log_normal_sizes(rng, len(merged.y), n_clients, sigma, min_size)
     pool, owned = own_pool(merged, np.split(rng.permutation(len(merged.y)), np.cumsum(size)[:-1]))
@@ -100,7 +103,7 @@ def writers(
     x = np.asarray(pool.x)
     for mine, hand in zip(owned, style, strict=True):
         x[mine] = rewrite(x[mine], hand)
-    return build(on_host(x, pool.y), owned, split_of(val_fraction, test_fraction), seed, group=group)
+    return build(on_host(x, pool.y), owned, split_of(val_fraction, test_fraction), seed, group=group, public=public)
 
 
 def rewrite(x: np.ndarray, style: np.ndarray) -> np.ndarray:
