@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from fljax.data.partition import PARTITIONS as PARTITIONS
     from fljax.models import MODELS as MODELS
     from fljax.run.evaluate import evaluate as evaluate
+    from fljax.run.pilot import choose_k as choose_k
     from fljax.run.simulate import simulate as simulate
     from fljax.run.sweep import sweep as sweep
     from fljax.run.train import train as train
@@ -62,6 +63,7 @@ _HOME = {
     "data.partition": ("PARTITIONS",),
     "models": ("MODELS",),
     "run.evaluate": ("evaluate",),
+    "run.pilot": ("choose_k",),
     "run.simulate": ("simulate",),
     "run.sweep": ("sweep",),
     "run.train": ("train",),

@@ -1,9 +1,107 @@
-"""A short run that settles a choice before the long one."""
+"""Short runs that settle a choice before the long one: which layers to compare, how many clusters to have."""
 
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from fljax.run.simulate import simulate
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fljax.data.federation import select
+from fljax.run.evaluate import evaluate
+from fljax.run.simulate import simulate, split_key
 from fljax.types import Algorithm, Federation, Key
+
+SCORES = ("accuracy", "distance")
+"""What pilots of different K are compared by."""
+
+
+class ChoiceOfK(NamedTuple):
+    """What `choose_k` found."""
+
+    n_clusters: int
+    scores: dict[int, float]  # of every candidate
+
+
+def choose_k(
+    make: Callable[[int], Algorithm],
+    hyper: NamedTuple,
+    federation: Federation,
+    key: Key,
+    candidates: Sequence[int] = (2, 3, 4),
+    *,
+    n_clients: int = 100,
+    n_rounds: int = 3,
+    score: str = "accuracy",
+) -> ChoiceOfK:
+    """The number of clusters that does best in a short run on some of the clients, as FeSEM (Long et al.) chooses K.
+
+    All pilots have the same clients, drawn at random, and the same run key.
+
+    Args:
+        make: K to a method with K clusters, such as ``partial(fesem, model, work)``.
+        hyper: its numbers.
+        federation: the clients that some are drawn from.
+        key: decides who, and is the key of every pilot.
+        candidates: the K to try.
+        n_clients: clients in a pilot, or all where there are fewer; the paper has 100.
+        n_rounds: rounds of a pilot; the paper has 3.
+        score: "accuracy": the highest accuracy_macro of the deployed models on the clients' validation split, or on
+            their training split where the federation has no other; the least K of those equal. "distance": the elbow
+            of the method's metric ``distance``, the sum of squared distances of models to their centers. It always
+            falls with K, so the K is taken that lies farthest below the line from the least candidate to the largest.
+
+    Raises:
+        ValueError: no candidate, one below 1 or above the number of clients; fewer than three candidates have no
+            elbow; a method without the metric; numbers below 1.
+    """
+    candidates = sorted(set(candidates))
+    n_clients = min(n_clients, federation.train.size.shape[0])
+    _check_pilots(candidates, n_clients, score)
+    key_sample, key_run = jax.random.split(key)
+    pilot = _some_clients(federation, jax.random.permutation(key_sample, federation.train.size.shape[0])[:n_clients])
+    scores = {k: _pilot_score(make(k), hyper, pilot, key_run, n_rounds, score) for k in candidates}
+    values = np.asarray(list(scores.values()))
+    best = int(np.argmax(values)) if score == "accuracy" else elbow(np.asarray(candidates), values)
+    return ChoiceOfK(candidates[best], scores)
+
+
+def elbow(x: np.ndarray, y: np.ndarray) -> int:
+    """The position of the point farthest below the line from the first point to the last; the first of those equal."""
+    line = y[0] + (y[-1] - y[0]) * (x - x[0]) / (x[-1] - x[0])
+    return int(np.argmax(line - y))
+
+
+def _pilot_score(
+    algorithm: Algorithm, hyper: NamedTuple, federation: Federation, key: Key, n_rounds: int, score: str
+) -> float:
+    state, metrics = simulate(algorithm, hyper, federation, key, n_rounds, evaluate_every=n_rounds)
+    if score != "accuracy":
+        if score not in metrics:
+            raise ValueError(f"score={score!r} but the method reports no such metric; choose 'accuracy'")
+        return float(metrics[score][-1])
+    models = algorithm.deploy(split_key(key).deploy, hyper, state, federation.train)
+    held = federation.train if federation.val is None else federation.val
+    return float(evaluate(algorithm.predict, models, held)["accuracy_macro"])
+
+
+def _some_clients(federation: Federation, ids: jax.Array) -> Federation:
+    ids = jnp.sort(ids)
+    splits = {name: getattr(federation, name) for name in ("train", "val", "test")}
+    chosen: Any = {name: None if data is None else select(data, ids) for name, data in splits.items()}
+    return federation._replace(**chosen, group=None if federation.group is None else federation.group[ids])
+
+
+def _check_pilots(candidates: Sequence[int], n_clients: int, score: str) -> None:
+    if score not in SCORES:
+        raise ValueError(f"score={score!r} is unknown; choose one of {SCORES}")
+    if n_clients < 1:
+        raise ValueError(f"n_clients={n_clients} is not positive; choose n_clients >= 1")
+    if not candidates or candidates[0] < 1 or candidates[-1] > n_clients:
+        raise ValueError(f"candidates={tuple(candidates)}: give numbers of clusters from 1 to {n_clients}, the clients")
+    if score == "distance" and len(candidates) < 3:
+        raise ValueError(f"candidates={tuple(candidates)} have no elbow; give three or more, or choose 'accuracy'")
+
 
 GAP = "gap_"
 """What the names of separation gaps begin with among a method's metrics."""

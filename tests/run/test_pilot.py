@@ -1,0 +1,76 @@
+"""The choice of K on federations whose number of groups is known, and its rules by hand."""
+
+from functools import partial
+
+import jax
+import numpy as np
+import pytest
+
+from fljax.algorithms.fedavg import FedAvgHyper, fedavg
+from fljax.algorithms.fesem import FeSEMHyper, fesem
+from fljax.data.synthetic import linear_groups
+from fljax.run import pilot
+from fljax.run.pilot import choose_k, elbow
+from fljax.types import Work
+
+HYPER = FeSEMHyper(0.5)
+WORK = Work(epochs=3, batch_size=8)
+
+
+@pytest.fixture(scope="module")
+def groups():
+    """Sixteen clients in three hidden groups."""
+    return linear_groups(16, 3, examples=40)
+
+
+def choose(model, federation, candidates=(1, 3), **options):
+    return choose_k(partial(fesem, model, WORK), HYPER, federation, jax.random.key(0), candidates, **options)
+
+
+def test_as_many_clusters_as_groups_do_best(model, groups):
+    found = choose(model, groups, (3, 1, 2), n_rounds=5)
+    assert found.n_clusters == 3
+    assert list(found.scores) == [1, 2, 3]
+    assert found.scores[3] > found.scores[1] + 0.1
+    assert found == choose(model, groups, (1, 2, 3), n_rounds=5)
+
+
+def test_pilots_run_on_some_of_the_clients(model, groups, monkeypatch):
+    seen = []
+    monkeypatch.setattr(pilot, "_pilot_score", lambda a, h, federation, *rest: seen.append(federation) or 0.0)
+    assert choose(model, groups, n_clients=6).n_clusters == 1  # the least of those equal
+    first, second = seen
+    assert first is second
+    assert first.train.size.shape == first.test.size.shape == first.group.shape == (6,)
+    rows = {tuple(row) for row in np.asarray(groups.train.index).tolist()}
+    assert {tuple(row) for row in np.asarray(first.train.index).tolist()} < rows
+    assert first.train.pool is groups.train.pool
+
+
+def test_elbow_by_hand():
+    # The line from (1, 10) to (5, 2) has 8, 6, 4 at 2, 3, 4; the points lie 4, 3 and 1.5 below it.
+    assert elbow(np.array([1, 2, 3, 4, 5]), np.array([10, 4, 3, 2.5, 2])) == 1
+    assert elbow(np.array([2, 3, 4]), np.array([3.0, 2.0, 1.0])) == 0
+
+
+@pytest.mark.parametrize(
+    ("candidates", "options", "message"),
+    [
+        ((), {}, "candidates="),
+        ((0, 2), {}, "candidates=.0, 2.: give numbers of clusters from 1 to 16"),
+        ((2, 17), {}, "from 1 to 16"),
+        ((2, 3), {"n_clients": 2}, "from 1 to 2"),
+        ((2, 3), {"n_clients": 0}, "n_clients=0"),
+        ((2, 3), {"score": "loss"}, "score='loss'"),
+        ((2, 3), {"score": "distance"}, "no elbow"),
+        ((2, 3), {"n_rounds": 0}, "n_rounds=0"),
+    ],
+)
+def test_what_has_no_choice_is_refused(model, groups, candidates, options, message):
+    with pytest.raises(ValueError, match=message):
+        choose(model, groups, candidates, **options)
+
+
+def test_a_method_without_distances_is_refused(model, groups):
+    with pytest.raises(ValueError, match="reports no such metric"):
+        choose_k(lambda k: fedavg(model, WORK), FedAvgHyper(), groups, jax.random.key(0), (1, 2, 3), score="distance")
