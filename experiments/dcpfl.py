@@ -57,6 +57,7 @@ def bands(name: str, scale: Scale, n_clients: int, examples: int) -> dict[str, l
             for s in range(scale.pick(1, scale.n_seeds))
         ]
         for band in scale.pick(("mid",), ("low", "mid", "high"))
+        if not scale.only or band.title() in scale.chosen(dict.fromkeys(("Low", "Mid", "High")))
     }
 
 
@@ -86,7 +87,7 @@ def uplink_share(result: Result) -> float:
 
 def comparison(name: str, dataset: str, scale: Scale) -> None:
     """Final accuracy, rounds and uplink time of a table, beside the published ones."""
-    n_rounds = scale.pick(20, {"cifar10": 400, "fashion_mnist": 100}[dataset])
+    n_rounds = scale.rounds or scale.pick(20, {"cifar10": 400, "fashion_mnist": 100}[dataset])
     settings = bands(
         dataset, scale, scale.pick(10, 50), scale.pick(160, {"cifar10": 1000, "fashion_mnist": 1200}[dataset])
     )
@@ -98,7 +99,8 @@ def comparison(name: str, dataset: str, scale: Scale) -> None:
     }
     if scale.paper:
         methods["Per-FedAvg"] = (perfedavg(model, work), PerFedAvgHyper(LR, LR))
-    results = compare(methods, settings, n_rounds, evaluate_every=1)
+    runs = scale.pick(None, scale.folder / "runs" / name)
+    results = compare(scale.chosen(methods), scale.chosen(settings), n_rounds, evaluate_every=1, folder=runs)
     columns = {"accuracy": last("accuracy_macro"), "rounds": converged, "uplink s": communication}
     rows = table(results, columns | {"uplink share": uplink_share, "run s": lambda r: r.seconds})
     paper_name = {"cifar10": "CIFAR10", "fashion_mnist": "FMNIST"}[dataset]

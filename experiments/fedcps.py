@@ -53,7 +53,9 @@ def run(
     scale: Scale, methods: Methods, settings: dict[str, list[Federation]], n_rounds: int, every: int | None = None
 ) -> list[Result]:
     """10 % of the clients a round (smoke: half)."""
-    return compare(methods, settings, n_rounds, evaluate_every=every, participation=scale.pick(0.5, 0.1))
+    folder, n_rounds = scale.pick(None, scale.folder / "runs"), scale.rounds or n_rounds
+    chosen, share = (scale.chosen(methods), scale.chosen(settings)), scale.pick(0.5, 0.1)
+    return compare(*chosen, n_rounds, evaluate_every=every, participation=share, folder=folder)
 
 
 def cps(model: Model, scale: Scale, n_clusters: int = 2, **options: object) -> tuple:

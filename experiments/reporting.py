@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 from matplotlib.figure import Figure
 from rich.console import Console
 from rich.table import Table
@@ -21,7 +22,9 @@ from rich.table import Table
 from fljax.data.federation import on_host
 from fljax.run.mesh import over_devices, replicated, use_all_cores
 from fljax.run.plots import save
+from fljax.run.progress import BarProgress
 from fljax.run.simulate import simulate
+from fljax.run.train import train
 from fljax.types import Algorithm, ClientData, Examples, Federation
 
 Row = dict[str, Any]
@@ -36,6 +39,12 @@ class Scale(NamedTuple):
     paper: bool  # the paper's sizes; False: minutes on two cores
     n_seeds: int
     folder: Path  # where its files go
+    rounds: int | None = None  # of every run instead of its own number: the beginning of a long one
+    only: tuple[str, ...] = ()  # methods and settings to run; none: all
+
+    def chosen(self, named: Mapping[str, Any]) -> dict[str, Any]:
+        """Those of ``named`` that were asked for, or all where none of them was."""
+        return {name: value for name, value in named.items() if name in self.only} or dict(named)
 
     def pick(self, smoke: Any, paper: Any) -> Any:
         """One of the two values."""
@@ -75,31 +84,38 @@ def compare(
     *,
     evaluate_every: int | None = None,
     participation: float = 1.0,
+    folder: Path | None = None,
 ) -> list[Result]:
     """Every method on every federation of every setting; seed s is the s-th federation and the run key s.
 
     Within a setting all methods see the same cohorts, batches and (where they draw one model) initial models. Clients
-    are spread over all devices. ``evaluate_every`` None tests after the last round only.
+    are spread over all devices. ``evaluate_every`` None tests after the last round only. With a ``folder`` runs are
+    checkpointed there, and the same comparison goes on where it was stopped.
     """
-    results = []
+    results, options = [], {"participation": participation, "evaluate_every": evaluate_every or n_rounds}
     for setting, federations in settings.items():
         for name, (algorithm, hyper) in methods.items():
             for seed, federation in enumerate(same_shapes(federations)):
+                given = (algorithm, hyper, federation, jax.random.key(seed), n_rounds)
                 begin = time.perf_counter()
-                with over_devices() as mesh:
-                    _, metrics = simulate(
-                        algorithm,
-                        hyper,
-                        replicated(federation, mesh),
-                        jax.random.key(seed),
-                        n_rounds,
-                        participation=participation,
-                        evaluate_every=evaluate_every or n_rounds,
-                    )
-                    metrics = jax.device_get(metrics)
+                if folder is None:
+                    metrics = at_once(*given, **options)
+                else:
+                    label = f"{setting}, {name}, seed {seed}"
+                    bar = BarProgress(label, CONSOLE)
+                    metrics = train(*given, **options, folder=folder / label.replace(", ", "-"), progress=bar).metrics
                 results.append(Result(setting, name, seed, metrics, time.perf_counter() - begin))
                 CONSOLE.print(f"[dim]{setting}, {name}, seed {seed}: {results[-1].seconds:.1f} s[/]")
     return results
+
+
+def at_once(
+    algorithm: Algorithm, hyper: NamedTuple, federation: Federation, key: Array, n_rounds: int, **options: Any
+) -> Mapping[str, np.ndarray]:
+    """The metrics of a run as one program, clients spread over all devices."""
+    with over_devices() as mesh:
+        _, metrics = simulate(algorithm, hyper, replicated(federation, mesh), key, n_rounds, **options)
+        return jax.device_get(metrics)
 
 
 def same_shapes(federations: Sequence[Federation]) -> list[Federation]:
@@ -228,13 +244,16 @@ def main(doc: str, experiments: Mapping[str, Callable[[Scale], None]], n_seeds: 
     parser.add_argument(
         "--seeds", type=int, help=f"seeds of each cell; by default {n_seeds[0]} or, paper, {n_seeds[1]}"
     )
+    parser.add_argument("--rounds", type=int, help="stop the paper's tables after so many rounds")
+    parser.add_argument("--only", nargs="+", default=(), help="methods and settings of the paper's tables; none: all")
     parser.add_argument("--folder", type=Path, default=Path("results"))
     arguments = parser.parse_args()
     if unknown := [name for name in arguments.names if name not in experiments]:
         parser.error(f"no experiment {unknown[0]!r}; choose of {', '.join(experiments)}")
     use_all_cores()
     paper, stem = arguments.scale == "paper", Path(parser.prog).stem
-    scale = Scale(paper, arguments.seeds or n_seeds[paper], arguments.folder / f"{stem}-{arguments.scale}")
+    folder = arguments.folder / f"{stem}-{arguments.scale}"
+    scale = Scale(paper, arguments.seeds or n_seeds[paper], folder, arguments.rounds, tuple(arguments.only))
     begin = time.perf_counter()
     for name in arguments.names or experiments:
         experiments[name](scale)
