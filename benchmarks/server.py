@@ -5,9 +5,10 @@
 Both sides of a row are alternated in one process after a first call of each (compilation is timed apart); the ratio is
 the median of the pairs' ratios. Peak memory is what a call adds to the process's resident memory (Linux only). The
 `round` rows compare the clustering of 1,000 clients with the round it follows: each trains LeNet (212,542 parameters)
-for one epoch of 100 examples; 200 clients are trained and count five times, since a CPU trains one after another. The row with the cosines of whole
-models misses its bar on a CPU whatever is done: all pairs of them are 1e11 multiply-adds, an eighth of the training's
-9e11, and run at the speed of NumPy's product (the row "half the work"). Layers or outputs are what papers compare.
+for one epoch of 100 examples; 200 clients are trained and count five times, since a CPU trains one after another.
+
+The row with the cosines of whole models misses its bar on a CPU whatever is done: all pairs of them are 1e11
+multiply-adds, an eighth of the training's 9e11, and run at the speed of NumPy's product (the row "half the work").
 """
 
 import argparse
