@@ -141,8 +141,9 @@ def geometric_median(
 
     ``z <- sum_i b_i x_i / sum_i b_i`` with ``b_i = w_i / |x_i - z|``. Where z meets a client (nearer than a millionth
     of the mean distance at the start) the step is Vardi and Zhang's (2000), which leaves that client unless it is the
-    median. The objective falls at every step; its relative error at the end is about 1e-5. Two passes over the models
-    a step. Forward differentiation only (a loop of traced length).
+    median; in the end the nearest client is tried too, because steps towards one shrink. The objective falls at every
+    step; its relative error at the end is about 1e-5. Two passes over the models a step. Forward differentiation only
+    (a loop of traced length).
 
     Args:
         stacked: (clients, d) array or leaves (clients, ...); running statistics are averaged by the same b.
@@ -177,7 +178,10 @@ def geometric_median(
     start = weighted_mean(stacked, weight, empty)
     apart = distance(start)
     meets = 1e-6 * (weight * apart).sum() / jnp.maximum(weight.sum(), 1e-30)
-    return lax.while_loop(cond, body, (start, apart, jnp.int32(0), jnp.float32(jnp.inf)))[0]
+    center, apart, *_ = lax.while_loop(cond, body, (start, apart, jnp.int32(0), jnp.float32(jnp.inf)))
+    nearest = tree.take(stacked, jnp.where(weight > 0, apart, jnp.inf).argmin())
+    is_cheaper = (weight * distance(nearest)).sum() < (weight * apart).sum()
+    return jax.tree.map(lambda a, b: jnp.where(is_cheaper, a, b), nearest, center)
 
 
 def _weiszfeld(stacked: Stacked, weight: Array, center: Params, apart: Array, meets: Array) -> Params:

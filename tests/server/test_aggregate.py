@@ -79,6 +79,19 @@ def test_mix_equals_numpy_matmul_in_blocks(p):
     )  # 300 terms of size 1
 
 
+@pytest.mark.parametrize(("n", "rows"), [(1, 1), (2, 3), (5, 2), (12, 12)])
+def test_mix_equals_numpy_on_random_problems(n, rows):
+    rng = np.random.default_rng(n)
+    x, matrix = rng.normal(size=(260, n, 6)).astype(np.float32), rng.random((260, rows, n)).astype(np.float32)
+    matrix /= matrix.sum(axis=2, keepdims=True)
+    unused = rng.random((260, n)) < 0.2
+    matrix = np.where(unused[:, None], 0, matrix)
+    poisoned = jnp.asarray(np.where(unused[..., None], np.nan, x))
+    got = jax.vmap(mix)(jnp.asarray(matrix), {"a": poisoned[..., :2], "b": {"w": poisoned[..., 2:]}})
+    expected = np.einsum("crn,cnd->crd", matrix.astype(float), x)
+    np.testing.assert_allclose(np.concatenate([got["a"], got["b"]["w"]], axis=-1), expected, rtol=RTOL, atol=1e-6)
+
+
 def test_mix_layers_uses_each_layers_matrix_and_statistics_follow():
     x = jnp.arange(6.0).reshape(3, 2)
     stacked = {"a": {"w": x}, "b": {"w": x + 10}, "batch_stats": {"b": {"mean": x}}}

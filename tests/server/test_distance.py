@@ -162,26 +162,23 @@ def test_masked_rows_never_matter(measure):
         assert (got[case][outside] == 0).all()
 
 
-def test_layer_discrepancy_equals_numpy():
-    rng = np.random.default_rng(4)
-
-    def make(n):
-        top = {"w": rng.normal(size=(n, 6)), "b": rng.normal(size=(n, 2))}
-        return {"z": top, "a": {"w": rng.normal(size=(n, 4))}}
-
-    clients, centers = (jax.tree.map(jnp.float32, make(n)) for n in (8, 3))
-    label = np.array([0, 0, 1, 1, 1, 0, -1, 5])
-    clients = jax.tree.map(lambda leaf: leaf.at[6:].set(jnp.nan), clients)
-    got = layer_discrepancy(clients, centers, jnp.asarray(label), ("z", "a"))
+@pytest.mark.parametrize("n", [1, 2, 5, 9])
+def test_layer_discrepancy_equals_numpy(n):
+    rng, cases = np.random.default_rng(n), 260
+    clients, centers = ({"z": rng.normal(size=(cases, m, 8)), "a": rng.normal(size=(cases, m, 4))} for m in (n, 3))
+    label = rng.integers(-1, 5, (cases, n))  # -1 and above 2: in no cluster
+    label[::5] = 0
+    outside = (label < 0) | (label > 2)
+    poisoned = jax.tree.map(lambda leaf: jnp.asarray(np.where(outside[..., None], np.nan, leaf), jnp.float32), clients)
+    split = lambda model: {"z": {"w": model["z"][..., :6], "b": model["z"][..., 6:]}, "a": {"w": model["a"]}}  # noqa: E731
+    of_case = jax.jit(jax.vmap(lambda own, shared, label: layer_discrepancy(own, shared, label, ("z", "a"))))
+    got = of_case(split(poisoned), split(jax.tree.map(jnp.float32, centers)), jnp.asarray(label, jnp.int32))
+    scale = lambda t: (t - t.min(-1, keepdims=True)) / np.ptp(t, axis=-1, keepdims=True)  # noqa: E731
     for column, name in enumerate(("z", "a")):
-        scale = lambda t: (t - t.min(1, keepdims=True)) / np.ptp(t, axis=1, keepdims=True)  # noqa: E731
-        own, shared = (
-            scale(np.concatenate([np.asarray(leaf) for leaf in side[name].values()], 1)) for side in (clients, centers)
-        )
-        for k in range(3):
-            mine = label == k
-            expected = np.abs(own[mine] - shared[k]).mean() if mine.any() else 0
-            np.testing.assert_allclose(got[k, column], expected, rtol=1e-5)
+        apart = np.abs(scale(clients[name])[:, :, None] - scale(centers[name])[:, None]).mean(axis=-1)
+        mine = label[..., None] == np.arange(3)
+        expected = np.where(mine, apart, 0).sum(axis=1) / np.maximum(mine.sum(axis=1), 1)
+        np.testing.assert_allclose(got[..., column], expected, rtol=1e-5, atol=1e-6)
 
 
 @given(st.integers(0, 10**6), st.floats(1e-3, 1e3))

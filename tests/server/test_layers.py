@@ -1,3 +1,5 @@
+from fractions import Fraction
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -43,6 +45,56 @@ def test_prefix_in_forward_order(boundary, shared, kernels, biases):
     assert [int(got[name]["bias"].all()) for name in LAYERS] == [1] * biases + [0] * (3 - biases)
     expected = sum(leaf.sum() for name in LAYERS for leaf in got[name].values())
     assert int(shared_size(LAYERS, shared, ONE, boundary)) == int(expected)
+
+
+def covered(shared, boundary, net):
+    """Scalars that a prefix covers, by counting in exact arithmetic: kernel before bias, output channels in order."""
+    shared = min(max(shared, Fraction(0)), Fraction(3))
+    if boundary == "nearest-half":
+        shared = Fraction((2 * shared + Fraction(1, 2)).__floor__(), 2)
+    whole, total = int(shared), 0
+    rest = Fraction(0) if boundary == "floor" else shared - whole
+    for place, name in enumerate(LAYERS):
+        for tensor, leaf in enumerate((net[name]["kernel"], net[name]["bias"])):
+            channels = leaf.shape[-1]
+            if place < whole:
+                total += leaf.size
+            elif place == whole and boundary == "unit-fraction":
+                total += leaf.size // channels * int(rest * channels)
+            elif place == whole:
+                total += leaf.size * (tensor < int(rest * 2))
+    return total
+
+
+@pytest.mark.parametrize("boundary", ["tensors", "floor", "unit-fraction", "nearest-half"])
+def test_prefix_sizes_equal_counting(boundary):
+    # Steps of 1/40 meet every boundary of 2 tensors and of 2, 4 and 10 channels exactly, as float32 does not.
+    steps = np.random.default_rng(0).integers(-20, 140, 300)
+    got = jax.vmap(lambda shared: shared_size(LAYERS, shared, ONE, boundary))(jnp.asarray(steps / 40, jnp.float32))
+    assert got.tolist() == [covered(Fraction(int(step), 40), boundary, ONE) for step in steps]
+
+
+@pytest.mark.parametrize("n", [1, 2, 7])
+def test_layer_choices_equal_numpy(n):
+    rng = np.random.default_rng(n)
+    mask = rng.random((350, n, 3)) < 0.5
+    values = rng.normal(size=(2, 350, n, 3)).astype(np.float32)
+    chosen_from = [{name: {"w": jnp.asarray(side[..., i])} for i, name in enumerate(LAYERS)} for side in values]
+    poisoned = [
+        {name: {"w": jnp.where(used[..., i], layer["w"], jnp.nan)} for i, (name, layer) in enumerate(side.items())}
+        for side, used in zip(chosen_from, (mask, ~mask), strict=True)
+    ]
+    got = jax.vmap(lambda mask, a, b: where_layers(LAYERS, mask, a, b))(jnp.asarray(mask), *poisoned)
+    expected = np.where(mask, values[0], values[1])
+    for i, name in enumerate(LAYERS):
+        np.testing.assert_array_equal(got[name]["w"], expected[..., i])
+
+
+def test_due_layers_equal_python():
+    rng = np.random.default_rng(0)
+    rounds, interval = rng.integers(0, 500, 1000), rng.integers(1, 30, (1000, 2, 3))
+    got = jax.vmap(due_layers)(jnp.asarray(rounds), jnp.asarray(interval))
+    np.testing.assert_array_equal(got, np.mod(rounds[:, None, None], interval) == 0)
 
 
 def test_unit_fraction_shares_output_channels():

@@ -141,6 +141,8 @@ def test_unfit_models_are_refused():
         match_units(params, params, ("a", "b"))
     with pytest.raises(ValueError, match="2 hidden layers"):
         permute_units(params, (jnp.arange(5),), DENSE)
+    with pytest.raises(ValueError, match="layer b has no kernel of its own"):
+        match_units(params | {"b": {"conv1": params["b"]}}, params, DENSE)
     params["b"] = {"kernel": jnp.zeros((7, 4)), "bias": jnp.zeros(4)}
     with pytest.raises(ValueError, match="layer b has 7 inputs; the layer before has 5 units"):
         match_units(params, params, DENSE)

@@ -145,6 +145,27 @@ def test_geometric_median_on_a_line_is_a_median(n):
         )  # slow where it is a client itself
 
 
+def exact_geometric_median_cost(x, weight):
+    """(cases,) least cost by float64 Weiszfeld steps; a point itself where no interior point is cheaper."""
+    cost = lambda z: (weight * np.linalg.norm(x - z[:, None], axis=2)).sum(axis=1)  # noqa: E731
+    z = (weight[..., None] * x).sum(axis=1) / weight.sum(axis=1, keepdims=True)
+    for _ in range(3000):
+        pull = weight / np.maximum(np.linalg.norm(x - z[:, None], axis=2), 1e-12)
+        z = (pull[..., None] * x).sum(axis=1) / pull.sum(axis=1, keepdims=True)
+    return np.minimum(cost(z), np.min([cost(x[:, i]) for i in range(x.shape[1])], axis=0)), cost
+
+
+@pytest.mark.parametrize(("n", "d"), [(1, 3), (2, 2), (3, 2), (6, 4), (15, 2)])
+def test_geometric_median_is_the_cheapest_point(n, d):
+    x, where, poisoned = problems(210, n, d)
+    weight = np.random.default_rng(n).random((210, n)).astype(np.float32) + 0.05
+    weight[::3] = 1
+    got = jax.vmap(geometric_median)(poisoned, jnp.asarray(weight), jnp.asarray(where))
+    best, cost = exact_geometric_median_cost(x.astype(float), np.where(where, weight, 0).astype(float))
+    # The stopping rule leaves a share of 1e-4 at most.
+    assert (cost(np.asarray(got, float)) <= best * (1 + 1e-4) + 1e-6).all()
+
+
 def test_geometric_median_equals_scipy():
     rng = np.random.default_rng(1)
     x, weight = rng.normal(size=(40, 9, 3)).astype(np.float32), rng.random((40, 9)).astype(np.float32)
