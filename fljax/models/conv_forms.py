@@ -68,7 +68,7 @@ def forms(window: Window) -> list[tuple[Callable, Callable]]:
 
 
 def _is_small(window: Window) -> bool:
-    """Whether XLA's convolution loses to columns on a CPU too: by 90 times where the kernel is larger than the image."""
+    """Whether XLA's convolution loses to columns on a CPU too: 90 times where the kernel is larger than the image."""
     (h, w), (kh, kw) = window.size, window.kernel
     return window.out[0] * window.out[1] <= 16 or kh > h or kw > w
 
