@@ -9,13 +9,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from fljax.types import Key, Work
 
-Draw = Callable[[Key, int], jax.Array]
-"""``(key, n) -> (n,)``: a distribution of one field."""
+Draw = Callable[[np.random.Generator, int], np.ndarray]
+"""``(rng, n) -> (n,)``: a distribution of one field, drawn on the host."""
 
 
 def grid(hyper: Any, **values: Iterable[float]) -> Any:
@@ -47,7 +46,7 @@ def draw(key: Key, hyper: Any, n_points: int, **distributions: Draw) -> Any:
         key: of the draw.
         hyper: a Hyper; its own points, if any, are each combined with all the draws.
         n_points: points to draw, >= 1.
-        **distributions: `uniform`, `log_uniform` or any ``(key, n) -> (n,)`` for each field to vary.
+        **distributions: `uniform`, `log_uniform` or any ``(rng, n) -> (n,)`` for each field to vary.
 
     Raises:
         ValueError: no points, no fields, or as `grid`.
@@ -57,21 +56,21 @@ def draw(key: Key, hyper: Any, n_points: int, **distributions: Draw) -> Any:
     drawn = {}
     for name, distribution in distributions.items():
         check_field(hyper, name)
-        own = jax.random.fold_in(key, hyper._fields.index(name))
-        drawn[name] = np.asarray(distribution(own, n_points), np.float32)
+        rng = np.random.default_rng([*np.asarray(jax.random.key_data(key)), hyper._fields.index(name)])
+        drawn[name] = np.asarray(distribution(rng, n_points), np.float32)
     return _product(hyper, drawn)
 
 
 def uniform(low: float, high: float) -> Draw:
     """Uniform on [low, high)."""
     _check_ends(low, high)
-    return lambda key, n: jax.random.uniform(key, (n,), minval=low, maxval=high)
+    return lambda rng, n: rng.uniform(low, high, n)
 
 
 def log_uniform(low: float, high: float) -> Draw:
     """Uniform in the logarithm, on [low, high) with low > 0."""
     _check_ends(low, high, above=0.0)
-    return lambda key, n: jnp.exp(jax.random.uniform(key, (n,), minval=np.log(low), maxval=np.log(high)))
+    return lambda rng, n: np.exp(rng.uniform(np.log(low), np.log(high), n))
 
 
 def spaced(low: float, high: float, n: int) -> tuple[float, ...]:

@@ -1,0 +1,47 @@
+"""Successive halving: all points for a few rounds, then the better part of them for more.
+
+Jamieson, Talwalkar: Non-stochastic Best Arm Identification and Hyperparameter Optimization, AISTATS 2016,
+https://arxiv.org/abs/1502.07943. Points that lose stop costing time; those that stay go on from where they stand, so
+their results are those of the full sweep.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+
+class Rung(NamedTuple):
+    """One stage of a search."""
+
+    n_points: int  # that are in it
+    until: int  # rounds that they have made at its end
+
+
+def rungs(n_points: int, n_rounds: int, eta: int | None = None, evaluate_every: int = 1) -> list[Rung]:
+    """``ceil(n_points / eta^k)`` points until about ``n_rounds / eta^(K - k)`` rounds, k = 0 ... K.
+
+    K is as large as leaves one point at the end, each rung one tested round longer than the last. Rungs end in tested
+    rounds, so that halving changes nothing about which rounds are tested. ``eta`` None: one rung, the full sweep.
+
+    Raises:
+        ValueError: eta below 2.
+    """
+    if eta is None:
+        return [Rung(n_points, n_rounds)]
+    if eta < 2:
+        raise ValueError(f"halving={eta} keeps every point; choose halving >= 2")
+    count = 1
+    while eta**count <= n_points and eta**count * evaluate_every <= n_rounds:
+        count += 1
+    found: list[Rung] = []
+    for k in range(count):
+        rounds = -(-n_rounds // (eta ** (count - 1 - k) * evaluate_every)) * evaluate_every
+        if k == count - 1 or rounds < n_rounds:
+            found.append(Rung(-(-n_points // eta**k), min(rounds, n_rounds)))
+    return found
+
+
+def survivors(score: np.ndarray, n_points: int) -> np.ndarray:
+    """The ``n_points`` of highest ``score`` (points,), in their own order; of equal ones the first. NaN is lowest."""
+    order = np.argsort(-np.where(np.isnan(score), -np.inf, score), kind="stable")
+    return np.sort(order[:n_points])

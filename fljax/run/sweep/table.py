@@ -1,0 +1,99 @@
+"""What a sweep found: one row a point and seed, points over their seeds, the best of them."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy import stats
+
+from fljax.run.report import Row
+from fljax.run.sweep.points import rows as point_rows
+
+HEADLINES = ("accuracy_macro", "accuracy_micro", "accuracy_p10", "f1_macro", "f1_micro", "test_loss")
+LOWER_IS_BETTER = ("test_loss",)
+OF_A_RUN = ("seed", "rounds", "diverged", "best_accuracy", "best_round", *HEADLINES)
+"""Columns that are not part of a point."""
+
+
+class Spread(NamedTuple):
+    """A point over its seeds."""
+
+    point: Row  # its settings and numbers
+    mean: float  # of the seeds whose loss stayed finite; NaN where there is none
+    low: float  # ends of the confidence interval; NaN with fewer than two such seeds
+    high: float
+    n_seeds: int
+    n_diverged: int
+    rounds: int
+
+
+def tidy(hypers: Any, metrics: Mapping[str, Any], rounds: Sequence[int] | None = None, **setting: Any) -> list[Row]:
+    """One row per point and seed: the static ``setting``, the fields that vary, the seed, the last round's metrics.
+
+    Columns after those: ``rounds`` run, ``diverged`` (the round, from 1, whose loss was not finite; else None),
+    ``accuracy_macro``, ``accuracy_micro``, ``accuracy_p10``, ``f1_macro``, ``f1_micro``, ``test_loss`` of the last
+    round run (None where diverged), ``best_accuracy`` and ``best_round`` of accuracy_macro.
+
+    Args:
+        hypers: the points.
+        metrics: what `fljax.sweep` returned for them, leading axes (points, seeds, rounds).
+        rounds: (points,) rounds that each was run; None: all.
+        **setting: static choices, the same for all rows.
+    """
+    values = {name: np.asarray(metrics[name]) for name in (*HEADLINES, "diverged")}
+    n_points, n_seeds, n_rounds = values["diverged"].shape
+    made = np.full(n_points, n_rounds) if rounds is None else np.asarray(rounds)
+    found = []
+    for i, point in enumerate(point_rows(hypers)):
+        for seed in range(n_seeds):
+            own = {name: value[i, seed, : made[i]] for name, value in values.items()}
+            found.append({**setting, **point, "seed": seed, "rounds": int(made[i]), **_outcome(own)})
+    return found
+
+
+def _outcome(run: Mapping[str, np.ndarray]) -> Row:
+    gone = run["diverged"]
+    row: Row = {"diverged": int(np.argmax(gone)) + 1 if gone.any() else None}
+    row |= {name: None if gone.any() else float(run[name][-1]) for name in HEADLINES}
+    accuracy = run["accuracy_macro"]
+    known = np.isfinite(accuracy).any()
+    best = int(np.nanargmax(accuracy)) if known else 0
+    return row | {
+        "best_accuracy": float(accuracy[best]) if known else None,
+        "best_round": best + 1 if known else None,
+    }
+
+
+def by_point(rows: Sequence[Row], metric: str = "accuracy_macro", confidence: float = 0.95) -> list[Spread]:
+    """Every point over its seeds, with Student's confidence interval of the mean; in the order of the rows."""
+    groups: dict[tuple, list[Row]] = {}
+    for row in rows:
+        point = {name: value for name, value in row.items() if name not in OF_A_RUN}
+        groups.setdefault(tuple(point.items()), []).append(row)
+    return [_spread(dict(point), group, metric, confidence) for point, group in groups.items()]
+
+
+def _spread(point: Row, rows: Sequence[Row], metric: str, confidence: float) -> Spread:
+    values = np.array([row[metric] for row in rows if row[metric] is not None], float)
+    mean, low, high = float(values.mean()) if len(values) else np.nan, np.nan, np.nan
+    if len(values) > 1:
+        half = stats.t.ppf(0.5 + confidence / 2, len(values) - 1) * values.std(ddof=1) / np.sqrt(len(values))
+        low, high = float(mean - half), float(mean + half)
+    return Spread(point, mean, low, high, len(rows), len(rows) - len(values), int(str(rows[0]["rounds"])))
+
+
+def best(rows: Sequence[Row], metric: str = "accuracy_macro", confidence: float = 0.95) -> Spread:
+    """The point of best mean among those of the most rounds that diverged on no seed; of equals the first.
+
+    The interval is that of this point's own seeds: with many points its mean is an optimistic one, for it was chosen.
+
+    Raises:
+        ValueError: every point diverged on some seed.
+    """
+    found = by_point(rows, metric, confidence)
+    longest = max(spread.rounds for spread in found)
+    whole = [spread for spread in found if spread.rounds == longest and not spread.n_diverged]
+    if not whole:
+        raise ValueError("every point diverged on some seed; try lower learning rates")
+    sign = -1.0 if metric in LOWER_IS_BETTER else 1.0
+    return max(whole, key=lambda spread: sign * spread.mean)

@@ -1,0 +1,146 @@
+"""The host loop of a sweep: equal to the sweep, halving that changes nothing for the survivors, resume, tables."""
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import stats
+
+from fljax.algorithms.fedavg import FedAvgHyper
+from fljax.run.sweep import best, by_point, on_validation, over_settings, search, sweep, tidy
+from fljax.run.sweep.halving import Rung, rungs, survivors
+
+N_SEEDS, ROUNDS = 2, 4
+LR = (0.01, 0.3, 1e38, 0.1, 0.001)
+
+
+@pytest.fixture(scope="session")
+def hypers():
+    return FedAvgHyper(lr=jnp.asarray(LR))
+
+
+@pytest.fixture(scope="session")
+def full(averaging, federation, hypers):
+    """The full sweep, on the host."""
+    return jax.device_get(sweep(averaging, hypers, federation, jax.random.key(0), N_SEEDS, ROUNDS))
+
+
+@pytest.fixture
+def searched(key, averaging, federation, hypers):
+    def run(**options):
+        return search(averaging, hypers, federation, key, N_SEEDS, ROUNDS, **options)
+
+    return run
+
+
+def test_it_equals_the_sweep_and_halving_changes_nothing_for_the_survivors(searched, full):
+    whole, halved = searched(), searched(halving=2)
+    chex.assert_trees_all_close(whole.metrics, full, rtol=1e-5, atol=1e-5)
+    assert list(whole.rounds) == [ROUNDS] * 5
+    # Stages of 5, 3 and 2 points until rounds 1, 2 and 4.
+    assert sorted(halved.rounds) == [1, 1, 2, 4, 4]
+    assert halved.rounds[2] == 1  # it diverged
+    for i, rounds in enumerate(halved.rounds):
+        seen = {name: value[i, :, :rounds] for name, value in halved.metrics.items()}
+        expected = {name: value[i, :, :rounds] for name, value in full.items()}
+        chex.assert_trees_all_close(seen, expected, rtol=1e-5, atol=1e-5)
+        assert np.isnan(halved.metrics["test_loss"][i, :, rounds:]).all()
+    first = np.nan_to_num(full["accuracy_macro"][:, :, 0].mean(axis=1), nan=-1)
+    assert {i for i in range(5) if halved.rounds[i] > 1} == set(np.argsort(-first, kind="stable")[:3])
+
+
+class Stop(Exception):
+    pass
+
+
+def test_a_stopped_search_goes_on(searched, tmp_path, averaging, federation, key):
+    def stop_after(n):
+        calls = []
+
+        def tell(done, total):
+            calls.append(done)
+            if len(calls) > n:
+                raise Stop
+
+        return tell
+
+    for n in (1, 3):
+        with pytest.raises(Stop):
+            searched(halving=2, folder=tmp_path / "stopped", tell=stop_after(n))
+    assert list((tmp_path / "stopped").glob("parts/*.npz"))
+    resumed, whole = searched(halving=2, folder=tmp_path / "stopped"), searched(halving=2)
+    chex.assert_trees_all_equal(resumed.metrics, whole.metrics)
+    np.testing.assert_array_equal(resumed.rounds, whole.rounds)
+    with pytest.raises(ValueError, match=r"holds a run with hyper.lr=\[.*\], not 0.5"):
+        search(averaging, FedAvgHyper(lr=0.5), federation, key, N_SEEDS, ROUNDS, folder=tmp_path / "stopped")
+    part = min((tmp_path / "stopped").glob("parts/*.npz"))
+    part.write_bytes(b"")
+    with pytest.raises(ValueError, match="cannot be read"):
+        searched(halving=2, folder=tmp_path / "stopped")
+
+
+def test_stages_of_halving():
+    assert rungs(9, 20) == [Rung(9, 20)]
+    assert rungs(9, 27, 3) == [Rung(9, 3), Rung(3, 9), Rung(1, 27)]
+    assert rungs(5, 4, 2) == [Rung(5, 1), Rung(3, 2), Rung(2, 4)]
+    assert rungs(64, 10, 2, evaluate_every=5) == [Rung(64, 5), Rung(32, 10)]
+    assert rungs(1, 100, 2) == [Rung(1, 100)]
+    with pytest.raises(ValueError, match="halving=1 keeps every point"):
+        rungs(4, 4, 1)
+
+
+def test_survivors_are_the_best_and_of_equals_the_first():
+    score = np.array([0.5, np.nan, 0.9, 0.5, -np.inf])
+    assert list(survivors(score, 2)) == [0, 2]
+    assert list(survivors(score, 3)) == [0, 2, 3]
+
+
+def test_the_table_has_a_row_a_point_and_seed(full, hypers):
+    rows = tidy(hypers, full, epochs=1)
+    assert len(rows) == 5 * N_SEEDS
+    assert [(row["epochs"], row["seed"]) for row in rows[:3]] == [(1, 0), (1, 1), (1, 0)]
+    np.testing.assert_allclose([row["lr"] for row in rows[::N_SEEDS]], LR, rtol=1e-6)
+    assert rows[2]["accuracy_macro"] == full["accuracy_macro"][1, 0, -1]
+    assert rows[2]["best_accuracy"] == full["accuracy_macro"][1, 0].max()
+    assert rows[2]["diverged"] is None
+    assert (rows[4]["diverged"], rows[4]["accuracy_macro"]) == (1, None)
+
+
+def test_the_best_point_and_its_interval(full, hypers):
+    rows = tidy(hypers, full)
+    values = full["accuracy_macro"][:, :, -1]
+    chosen = best(rows)
+    assert chosen.mean == pytest.approx(np.nanmax(values.mean(axis=1)), rel=1e-6)
+    own = values[np.nanargmax(values.mean(axis=1))].astype(float)
+    interval = stats.t.interval(0.95, 1, own.mean(), stats.sem(own))
+    assert (chosen.low, chosen.high) == pytest.approx(interval, rel=1e-6)
+    diverged = by_point(rows)[2]
+    assert np.isnan(diverged.mean)
+    assert diverged.n_diverged == N_SEEDS
+    assert best(rows, "test_loss").mean == pytest.approx(np.nanmin(full["test_loss"][:, :, -1].mean(axis=1)), rel=1e-6)
+    with pytest.raises(ValueError, match="every point diverged"):
+        best([row for row in rows if row["diverged"]])
+
+
+def test_losers_of_halving_are_never_the_best(hypers, full):
+    rows = tidy(hypers, full, [1, 2, 1, 4, 4])
+    assert best(rows).rounds == 4
+    assert best(rows).point["lr"] in (pytest.approx(0.1), pytest.approx(0.001))
+
+
+def test_static_settings_are_an_outer_loop_and_say_so():
+    said = []
+    found = over_settings(lambda epochs, k: (epochs, k), said.append, epochs=(1, 2), k=("a", "b"))
+    assert [result for _, result in found] == [(1, "a"), (1, "b"), (2, "a"), (2, "b")]
+    assert found[1][0] == {"epochs": 1, "k": "b"}
+    assert said[1] == "static setting 2 of 4: epochs=1, k=b (a program of its own, compiled once)"
+    with pytest.raises(ValueError, match="epochs: an empty grid"):
+        over_settings(lambda epochs: epochs, epochs=())
+
+
+def test_choosing_by_validation_data(federation):
+    with_val = federation._replace(val=federation.train)
+    assert on_validation(with_val).test is federation.train
+    with pytest.raises(ValueError, match="no validation split"):
+        on_validation(federation._replace(val=None))
