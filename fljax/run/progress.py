@@ -54,7 +54,8 @@ class BarProgress:
     def start(self, done: int, n_rounds: int) -> None:
         """Draws the bar."""
         self.bar.start()
-        self.task = self.bar.add_task(self.title, total=n_rounds, completed=done, rate="compiling", accuracy="")
+        rate = "compiling" if done < n_rounds else "already done"
+        self.task = self.bar.add_task(self.title, total=n_rounds, completed=done, rate=rate, accuracy="")
 
     def chunk(self, done: int, metrics: dict[str, np.ndarray], rounds_per_second: float) -> None:
         """Moves the bar; warns once a chunk of results that are not finite."""

@@ -126,10 +126,16 @@ class _Loop(NamedTuple):
     progress: Progress
 
     def run(self, chunk: Any, state: State, first: int, n_rounds: int) -> Run:
-        begin = saved = time.perf_counter()
-        pace = _Pace(self.seconds_per_chunk)
-        parts: list[dict[str, np.ndarray]] = []
+        begin, pace = time.perf_counter(), _Pace(self.seconds_per_chunk)
         self.progress.start(first, n_rounds)
+        try:
+            state, parts = self._chunks(chunk, state, first, n_rounds, pace)
+        finally:
+            self.progress.stop()
+        return self._finished(state, parts, time.perf_counter() - begin, pace.rounds_per_second())
+
+    def _chunks(self, chunk: Any, state: State, first: int, n_rounds: int, pace: "_Pace") -> tuple[State, list]:
+        parts, saved = [], time.perf_counter()
         while first < n_rounds:
             count = min(pace.rounds(), n_rounds - first)
             began = time.perf_counter()
@@ -144,8 +150,7 @@ class _Loop(NamedTuple):
                 if first == n_rounds or time.perf_counter() - saved > self.seconds_per_checkpoint:
                     files.save(self.folder, files.Checkpoint(first, metrics_bytes, self.identity, state))
                     saved = time.perf_counter()
-        self.progress.stop()
-        return self._finished(state, parts, time.perf_counter() - begin, pace.rounds_per_second())
+        return state, parts
 
     def _finished(self, state: State, parts: list[dict[str, np.ndarray]], seconds: float, rate: float) -> Run:
         if self.folder is None:

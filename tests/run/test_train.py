@@ -47,10 +47,12 @@ def test_an_interrupted_run_goes_on_bit_identically(key, averaging, federation, 
 
     class StopAfter:
         def __init__(self, round):
-            self.round = round
+            self.round, self.stopped = round, False
 
         def start(self, done, n_rounds): ...
-        def stop(self): ...
+        def stop(self):
+            self.stopped = True
+
         def chunk(self, done, metrics, rounds_per_second):
             if done >= self.round:
                 raise Stop
@@ -60,8 +62,10 @@ def test_an_interrupted_run_goes_on_bit_identically(key, averaging, federation, 
         return train(averaging, FedAvgHyper(), federation, key, ROUNDS, folder=folder, progress=progress, **options)
 
     for stop in stops:
+        progress = StopAfter(stop)
         with pytest.raises(Stop):
-            run(tmp_path / "stopped", StopAfter(stop))
+            run(tmp_path / "stopped", progress)
+        assert progress.stopped  # or a live bar would stay on the screen
     resumed, whole = run(tmp_path / "stopped"), run(tmp_path / "whole")
     chex.assert_trees_all_equal(resumed.state, whole.state)
     chex.assert_trees_all_equal(resumed.metrics, whole.metrics)
