@@ -26,8 +26,14 @@ def make_model(settings: Values, federation: Federation) -> Model:
 
 def make_algorithm(name: str, settings: Values, model: Model) -> tuple[Algorithm, Any]:
     """A method and its Hyper."""
+    work, hyper, static = split_section(name, settings)
+    return ALGORITHMS[name].factory(model, work, **static), hyper
+
+
+def split_section(name: str, settings: Values) -> tuple[Work, Any, dict[str, Any]]:
+    """A method's section as its local work, its Hyper and its static choices."""
     method, section = ALGORITHMS[name], settings[name]
     work = Work(**{field: section[field] for field in Work._fields})
     hyper = method.hyper(**{field: section[field] for field in method.hyper._fields if field in section})
     static = {field: value for field, value in section.items() if field not in Work._fields + method.hyper._fields}
-    return method.factory(model, work, **static), hyper
+    return work, hyper, static

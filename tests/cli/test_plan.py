@@ -1,0 +1,24 @@
+"""`fljax plan`: the table, and what it refuses."""
+
+SMALL = ("plan", "--algorithm", "fedavg", "ditto", "--partition", "iid", "--partition.n-clients", "6", "--epochs", "1")
+
+
+def test_a_row_for_each_method(fljax):
+    status, out, _ = fljax(*SMALL, "--model", "logistic_regression")
+    assert status == 0
+    assert "logistic_regression of 650 parameters" in out
+    rows = {line.split()[0]: line.split() for line in out.splitlines() if line.startswith(("fedavg", "ditto"))}
+    assert rows["fedavg"][1:3] == ["2.6", "kB"]  # one model of 650 floats
+    assert rows["ditto"][1:3] == ["18.2", "kB"]  # and one a client
+    assert float(rows["fedavg"][-3]) > 0
+
+
+def test_what_does_not_fit_is_said(fljax):
+    _, out, _ = fljax(*SMALL, "--model", "logistic_regression", "--memory", "1000")
+    assert "do not fit" in out
+
+
+def test_help_and_errors(fljax, refused):
+    assert "--memory" in fljax("plan", "--help")[1]
+    assert "memory" in refused("plan", "--memory", "much")
+    assert "memory=-1" in refused(*SMALL, "--memory", "-1")
