@@ -15,9 +15,11 @@ if TYPE_CHECKING:
     from fljax.client import train_clients as train_clients
     from fljax.data.datasets import load as load
     from fljax.data.federation import build as build
+    from fljax.data.holdout import hold_out_clients as hold_out_clients
     from fljax.data.partition import PARTITIONS as PARTITIONS
     from fljax.models import MODELS as MODELS
     from fljax.run.evaluate import evaluate as evaluate
+    from fljax.run.newcomers import evaluate_new_clients as evaluate_new_clients
     from fljax.run.pilot import choose_k as choose_k
     from fljax.run.simulate import simulate as simulate
     from fljax.run.sweep import sweep as sweep
@@ -60,10 +62,12 @@ _HOME = {
     "client": ("client_loss", "cross_entropy", "cross_loss", "proximal", "train_clients"),
     "data.datasets": ("load",),
     "data.federation": ("build",),
+    "data.holdout": ("hold_out_clients",),
     "data.partition": ("PARTITIONS",),
     "models": ("MODELS",),
     "run.evaluate": ("evaluate",),
     "run.pilot": ("choose_k",),
+    "run.newcomers": ("evaluate_new_clients",),
     "run.simulate": ("simulate",),
     "run.sweep": ("sweep",),
     "run.train": ("train",),

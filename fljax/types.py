@@ -122,10 +122,14 @@ class Algorithm(NamedTuple):
     ``init(key, hyper, data) -> State`` with the federation's training split;
     ``round(key, hyper, state, cohort) -> (State, Metrics)`` where ``state.clients`` holds the cohort's rows;
     ``deploy(key, hyper, state, data) -> Assigned``, the models that clients are tested with;
-    ``predict(params, x) -> logits`` of one deployed model (one row of them).
+    ``predict(params, x) -> logits`` of one deployed model (one row of them);
+    ``join(key, hyper, state, data, n_rounds) -> Assigned``, the models of clients that never took part, from their own
+    training data and at most ``n_rounds`` () rounds of their own work, while the server stays as it is. None: they
+    start as all clients do, go through so many rounds, and are deployed to like the others.
     """
 
     init: Callable[[Key, Any, ClientData], State]
     round: Callable[[Key, Any, State, Cohort], tuple[State, Metrics]]
     deploy: Callable[[Key, Any, State, ClientData], Assigned]
     predict: Callable[[Params, Array], Array]
+    join: Callable[[Key, Any, State, ClientData, Array], Assigned] | None = None

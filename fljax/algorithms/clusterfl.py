@@ -7,7 +7,8 @@ Minimises ``sum_i L_i(w_i) + alpha tr(W W') - beta tr(F' W W' F)`` over the mode
 
 Differences from the paper: the clients take the gradient of the penalty with the means of the last round in place of
 the code's ADMM with multipliers, and F comes from k-means on the models instead of principal components of the
-divergence of softened outputs. Until the first clustering nobody is held.
+divergence of softened outputs. Until the first clustering nobody is held. A client that never took part starts from the
+cluster mean of least training loss, and is held there.
 """
 
 from functools import cache
@@ -19,6 +20,7 @@ from jax import Array, lax
 from fljax import tree
 from fljax.algorithms.accounting import traffic
 from fljax.client import cross_entropy, local_optimizer, predictor, train_clients
+from fljax.client.newcomers import held_with_least_loss, rounds_alone
 from fljax.client.objectives import Loss
 from fljax.server.aggregate import cluster_mean
 from fljax.server.kmeans import kmeans
@@ -34,6 +36,7 @@ from fljax.types import (
     Params,
     Stacked,
     State,
+    Trained,
     Work,
 )
 
@@ -88,12 +91,8 @@ def clusterfl(model: Model, work: Work, n_clusters: int = 2, *, n_init: int = 20
 
     def round(key: Key, hyper: ClusterFLHyper, state: State, cohort: Cohort) -> tuple[State, Metrics]:
         models, means, label = state.server
-        # w_i <- w_i - eta (g(w_i) + 2 alpha w_i - 2 beta mean_{a_i}), from the client's own model.
-        own, optimizer = Assigned(models, cohort.ids), local_optimizer(hyper, work, cohort.round)
-        n_done = cohort.round.astype(jnp.float32)
-        alpha, beta = (jnp.where(n_done >= hyper.warmup, weight, 0.0) for weight in (hyper.alpha, hyper.beta))
-        loss, held = attracted(cross_entropy(model), alpha, beta), Assigned(means, label[cohort.ids])
-        trained = train_clients(cohort.key, own, cohort.data, loss, optimizer, work, held)
+        n_done, own = cohort.round.astype(jnp.float32), Assigned(models, cohort.ids)
+        trained = held(hyper, n_done >= hyper.warmup, own, Assigned(means, label[cohort.ids]), cohort)
         uploaded = tree.where(cohort.active & trained.ok, trained.params, tree.take(models, cohort.ids))
         models = tree.put(models, cohort.ids, uploaded)
         # F: k-means on W, every few rounds; the means in every round.
@@ -106,10 +105,25 @@ def clusterfl(model: Model, work: Work, n_clusters: int = 2, *, n_init: int = 20
         metrics |= {"n_clusters": (n_members > 0).sum(), **traffic(n_parameters, n_parameters)}
         return State(ClusterFLServer(models, means, label), ()), metrics
 
+    def held(hyper: ClusterFLHyper, known: Array, own: Stacked | Assigned, mean: Assigned, cohort: Cohort) -> Trained:
+        # w_i <- w_i - eta (g(w_i) + 2 alpha w_i - 2 beta mean_{a_i}), from the client's own model.
+        alpha, beta = (jnp.where(known, weight, 0.0) for weight in (hyper.alpha, hyper.beta))
+        loss, optimizer = attracted(cross_entropy(model), alpha, beta), local_optimizer(hyper, work, cohort.round)
+        return train_clients(cohort.key, own, cohort.data, loss, optimizer, work, mean)
+
     def deploy(key: Key, hyper: ClusterFLHyper, state: State, data: ClientData) -> Assigned:
         return tree.own(state.server.models)
 
-    return Algorithm(init, round, deploy, predictor(model))
+    def join(key: Key, hyper: ClusterFLHyper, state: State, data: ClientData, n_rounds: Array) -> Assigned:
+        joined = held_with_least_loss(model, Assigned(state.server.means, state.server.label), data)
+
+        def alone(key: Key, hyper: ClusterFLHyper, state: State, cohort: Cohort) -> tuple[State, Metrics]:
+            return State(state.server, held(hyper, jnp.bool_(True), state.clients, joined, cohort).params), {}
+
+        begun = State(state.server, tree.take(*joined))
+        return tree.own(rounds_alone(alone, key, hyper, begun, data, n_rounds).clients)
+
+    return Algorithm(init, round, deploy, predictor(model), join)
 
 
 def attracted(loss: Loss, alpha: Array | float, beta: Array | float) -> Loss:

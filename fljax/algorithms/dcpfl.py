@@ -11,7 +11,8 @@ there is one: the training loss of the paper ("train") favours small groups on a
 at an interior minimum of the radius of curvature; the printed formula ("formula") fires at once. The round in which it
 ends also uploads the layers that are not due, since a trial starts from whole models. A group of one sends and
 receives nothing but losses. Under partial participation the structure is that of the participants' tables: a pair that
-never met has the mean discrepancy, and a returning client first takes over the layers averaged in its absence.
+never met has the mean discrepancy, and a returning client first takes over the layers averaged in its absence. A client
+that never took part joins the group whose model has the least training loss.
 """
 
 from functools import cache, partial
@@ -46,6 +47,7 @@ from fljax.algorithms.splitting import (
     watch,
 )
 from fljax.client import client_loss, cross_entropy, local_optimizer, predictor, train_clients
+from fljax.client.newcomers import join_cluster
 from fljax.server.aggregate import cluster_mean
 from fljax.server.curvature import PeriodEnd, new_curve
 from fljax.server.hierarchy import cut_at
@@ -221,7 +223,10 @@ def dcpfl(
         label = server.groups.label
         return Assigned(cluster_mean(mixed, jnp.ones(label.shape[0]), label, empty=server.table.theta), label)
 
-    return Algorithm(init, round, deploy, predictor(model))
+    def groups_deployed(key: Key, hyper: DCPFLHyper, state: State, data: ClientData) -> Assigned:
+        return Assigned(state.server.table.theta, state.server.groups.label)
+
+    return Algorithm(init, round, deploy, predictor(model), join_cluster(model, groups_deployed))
 
 
 def _mean(value: Array, weight: Array) -> Array:

@@ -6,7 +6,7 @@ The clients run FedAvg; beside it each trains a personal model on its loss plus 
 
 Differences from the paper: as in the official code, both branches see the same batches and the anchor is the model
 received in the round; its dynamic choice of lambda by validation loss is left out, and a mean weighted by sizes is the
-default (``weighting="uniform"`` is the code's).
+default (``weighting="uniform"`` is the code's). The personal model of a client that never took part starts at theta.
 """
 
 from functools import cache
@@ -18,8 +18,9 @@ from fljax import tree
 from fljax.algorithms.accounting import check_weighting, client_weight, traffic
 from fljax.algorithms.standalone import deploy_own
 from fljax.client import cross_entropy, local_optimizer, predictor, proximal, train_clients
+from fljax.client.newcomers import rounds_alone
 from fljax.server.aggregate import weighted_mean
-from fljax.types import Algorithm, ClientData, Cohort, Key, Metrics, Model, State, Work
+from fljax.types import Algorithm, Assigned, ClientData, Cohort, Key, Metrics, Model, State, Work
 
 
 class DittoHyper(NamedTuple):
@@ -77,4 +78,8 @@ def ditto(model: Model, work: Work, *, personal_epochs: int | None = None, weigh
         metrics = {"loss": personal.loss, "ok": sent.ok & personal.ok, **traffic(n_parameters, n_parameters)}
         return State(theta, personal.params), metrics
 
-    return Algorithm(init, round, deploy_own, predictor(model))
+    def join(key: Key, hyper: DittoHyper, state: State, data: ClientData, n_rounds: Array) -> Assigned:
+        begun = State(state.server, tree.broadcast(state.server, data.size.shape[0]))
+        return deploy_own(key, hyper, rounds_alone(round, key, hyper, begun, data, n_rounds), data)
+
+    return Algorithm(init, round, deploy_own, predictor(model), join)

@@ -7,7 +7,8 @@ pulled to the centers by importance; a center is the mean of its clients' models
 
 Differences from the paper: importances are renormalised after their floor of 1e-4. A cluster draws its clients from the
 round's participants; by default it takes them all, weighted by importance and size. Initial centers are redrawn as in
-IFCA. A client that first takes part between two measurements belongs to all clusters equally until the next.
+IFCA. A client that first takes part between two measurements belongs to all clusters equally until the next. One that
+never took part starts from the centers' mean by its importances.
 """
 
 from functools import cache
@@ -22,6 +23,7 @@ from fljax.algorithms.accounting import traffic
 from fljax.algorithms.ifca import balanced_draw
 from fljax.client import cross_entropy, local_optimizer, predictor, proximal, train_clients
 from fljax.client.example_loss import example_loss
+from fljax.client.newcomers import rounds_alone
 from fljax.data.federation import present
 from fljax.server.aggregate import mix
 from fljax.server.assign import example_shares, soft_weights
@@ -133,7 +135,13 @@ def fedsoft(
     def deploy(key: Key, hyper: FedSoftHyper, state: State, data: ClientData) -> Assigned:
         return tree.own(state.clients.model)
 
-    return Algorithm(init, round, deploy, predictor(model))
+    def join(key: Key, hyper: FedSoftHyper, state: State, data: ClientData, n_rounds: Array) -> Assigned:
+        share = measured(state.server, data)
+        begun = State(state.server, FedSoftClients(mix(share, state.server), share))
+        everyone = fedsoft(model, work, n_clusters, measure_every=measure_every, start=start)  # nobody is drawn
+        return deploy(key, hyper, rounds_alone(everyone.round, key, hyper, begun, data, n_rounds), data)
+
+    return Algorithm(init, round, deploy, predictor(model), join)
 
 
 def memberships(share: Array) -> Metrics:

@@ -11,7 +11,8 @@ Differences from the paper: the statistic is the mean of ``n_draws`` draws, sinc
 is drawn for ever (``sampling="literal"``), and grow only when the test fires. Clients upload all parameters, which
 the server's forward passes need. The shared depth is one number for all clusters. Weights are compared without the
 constant 1e-6 of PyTorch's distance. Noise clients become clusters of one. Absent clients join the new cluster of most
-of their former co-members.
+of their former co-members; one that never took part starts from the cluster model of least training loss, whole, and
+trains the layers that are not shared.
 """
 
 from functools import cache
@@ -26,6 +27,7 @@ from fljax.algorithms.accounting import client_weight, traffic
 from fljax.algorithms.public_batch import SAMPLINGS, draw_batch, known_images, likelier
 from fljax.client import cross_entropy, local_optimizer, predictor, train_clients
 from fljax.client.map import whole
+from fljax.client.newcomers import held_with_least_loss, rounds_alone
 from fljax.client.outputs import client_outputs
 from fljax.server.aggregate import cluster_mean
 from fljax.server.dbscan import dbscan
@@ -34,7 +36,7 @@ from fljax.server.hopkins import hopkins
 from fljax.server.inherit import inherit
 from fljax.server.labels import canonical, noise_to_singletons
 from fljax.server.layers import Boundary, select_layers, shared_size
-from fljax.types import Algorithm, Assigned, ClientData, Cohort, Key, Metrics, Model, Stacked, State, Work
+from fljax.types import Algorithm, Assigned, ClientData, Cohort, Key, Metrics, Model, Stacked, State, Trained, Work
 
 STAGES = ("both", "outputs", "weights")
 
@@ -112,10 +114,7 @@ def fedtsdp(
     def round(key: Key, hyper: FedTSDPHyper, state: State, cohort: Cohort) -> tuple[State, Metrics]:
         centers, label, depth, q = state.server
         key_batch, key_hopkins = jax.random.split(key)
-        # w_i = LocalTrain(M . Theta_{a_i} + (1 - M) . W_i).
-        start = compose(centers, label[cohort.ids], depth, state.clients)
-        optimizer = local_optimizer(hyper, work, cohort.round)
-        trained = train_clients(cohort.key, start, cohort.data, cross_entropy(model), optimizer, work)
+        trained = trained_locally(hyper, state, cohort)
         counts = cohort.active & trained.ok
         # I_i = the outputs on one public batch b; H = Hopkins(I).
         public = known_images(cohort.public, n_public, public_batch)
@@ -138,6 +137,13 @@ def fedtsdp(
         depth = jnp.where(fired, depth * hyper.psi, depth)
         return State(FedTSDPServer(centers, new, depth, q), trained.params), metrics
 
+    def trained_locally(hyper: FedTSDPHyper, state: State, cohort: Cohort) -> Trained:
+        # w_i = LocalTrain(M . Theta_{a_i} + (1 - M) . W_i).
+        centers, label, depth, _ = state.server
+        start = compose(centers, label[cohort.ids], depth, state.clients)
+        optimizer = local_optimizer(hyper, work, cohort.round)
+        return train_clients(cohort.key, start, cohort.data, cross_entropy(model), optimizer, work)
+
     def compose(centers: Stacked, label: Array, depth: Array, own: Stacked) -> Stacked:
         return select_layers(model.layers, depth, tree.take(centers, label), own, boundary)
 
@@ -155,7 +161,17 @@ def fedtsdp(
         server = state.server
         return tree.own(compose(server.centers, server.label, server.depth, state.clients))
 
-    return Algorithm(init, round, deploy, predictor(model))
+    def join(key: Key, hyper: FedTSDPHyper, state: State, data: ClientData, n_rounds: Array) -> Assigned:
+        server = state.server
+        joined = held_with_least_loss(model, Assigned(server.centers, server.label), data)
+
+        def alone(key: Key, hyper: FedTSDPHyper, state: State, cohort: Cohort) -> tuple[State, Metrics]:
+            return State(state.server, trained_locally(hyper, state, cohort).params), {}
+
+        begun = State(server._replace(label=joined.label), tree.take(*joined))
+        return deploy(key, hyper, rounds_alone(alone, key, hyper, begun, data, n_rounds), data)
+
+    return Algorithm(init, round, deploy, predictor(model), join)
 
 
 def tendency(key: Key, outputs: Array, counts: Array, n_probes: int | None, n_draws: int) -> tuple[Array, Array]:

@@ -9,6 +9,7 @@ Differences from the paper: a round runs local update, E step, M step in this or
 where E and M change nothing, that is the paper's E, M, local update, and a tested model is never a round old. With
 partial participation only the participants' rows of W are refreshed. Deviations of the official code are options:
 ``cluster_on="last_kernel"`` compares output kernels only; ``hyper.mu = 0`` leaves the distance out of the local loss.
+A client that never took part has no model near any center: it joins the one of least training loss.
 """
 
 from functools import cache
@@ -21,6 +22,7 @@ from jax import Array
 from fljax import tree
 from fljax.algorithms.accounting import traffic
 from fljax.client import cross_entropy, local_optimizer, predictor, proximal, train_clients
+from fljax.client.newcomers import join_cluster
 from fljax.server.aggregate import cluster_mean
 from fljax.server.assign import nearest_center
 from fljax.server.kmeans import kmeans
@@ -132,7 +134,7 @@ def fesem(
     def deploy(key: Key, hyper: FeSEMHyper, state: State, data: ClientData) -> Assigned:
         return Assigned(state.server.centers, state.server.label)
 
-    return Algorithm(init, round, deploy, predictor(model))
+    return Algorithm(init, round, deploy, predictor(model), join_cluster(model, deploy))
 
 
 def _pulled(model: Model) -> Any:

@@ -6,7 +6,7 @@ that each counts the same; from then on each group averages its own members.
 
 Differences from the paper: not known beyond its abstract (an analysis of weights by layer, two groups, formed once).
 With partial participation the updates last uploaded are clustered; a client that never took part before the groups
-form joins the largest.
+form joins the largest, one that is new after the run the group of least training loss.
 """
 
 from functools import cache
@@ -19,6 +19,7 @@ from jax import Array, lax
 from fljax import tree
 from fljax.algorithms.accounting import check_weighting, client_weight, traffic
 from fljax.client import cross_entropy, local_optimizer, predictor, train_clients
+from fljax.client.newcomers import join_cluster
 from fljax.server.aggregate import cluster_mean
 from fljax.server.kmeans import kmeans
 from fljax.types import Algorithm, Assigned, ClientData, Cohort, Key, Metrics, Model, Stacked, State, Work
@@ -90,7 +91,7 @@ def flc(model: Model, work: Work, n_clusters: int = 2, *, weighting: str = "size
     def deploy(key: Key, hyper: FLCHyper, state: State, data: ClientData) -> Assigned:
         return Assigned(state.server.theta, state.server.label)
 
-    return Algorithm(init, round, deploy, predictor(model))
+    return Algorithm(init, round, deploy, predictor(model), join_cluster(model, deploy))
 
 
 def scaled_layers(update: Stacked) -> Stacked:

@@ -19,6 +19,7 @@ from jax import Array
 from fljax import tree
 from fljax.algorithms.accounting import check_weighting, client_weight, traffic
 from fljax.client import cross_entropy, local_optimizer, predictor, train_clients
+from fljax.client.newcomers import join_cluster
 from fljax.data.federation import class_histogram, minibatch
 from fljax.server.aggregate import cluster_mean
 from fljax.server.distance import label_kld
@@ -88,7 +89,7 @@ def group_pfl(model: Model, work: Work, *, weighting: str = "size") -> Algorithm
     def deploy(key: Key, hyper: GroupPFLHyper, state: State, data: ClientData) -> Assigned:
         return Assigned(state.server.centers, state.server.label)
 
-    return Algorithm(init, round, deploy, predictor(model))
+    return Algorithm(init, round, deploy, predictor(model), join_cluster(model, deploy))
 
 
 def n_outputs(model: Model, params: Params, data: ClientData) -> int:

@@ -11,7 +11,8 @@ that the cluster or its ancestors have shown, this round included, and ``eps_2``
 ``gamma_max`` is 0.5: with 0 every split is accepted, and clients of one distribution are split too. The default
 ``linkage="single"`` is the optimum of the paper's min-max problem; CFL's code has "complete". With partial
 participation a split is decided by the participants; absent clients follow the larger half, and a cluster without
-participants waits.
+participants waits. Clients that never took part join the cluster of least training loss; CFL walks them down its tree
+of splits by their updates, for which all earlier models would have to be kept.
 """
 
 from functools import cache
@@ -25,6 +26,7 @@ from fljax import tree
 from fljax.algorithms.accounting import check_weighting, client_weight, traffic
 from fljax.algorithms.layer_similarity import check_measure, chosen_layers, gaps, similarity
 from fljax.client import cross_entropy, local_optimizer, predictor, train_clients
+from fljax.client.newcomers import join_cluster
 from fljax.server.aggregate import cluster_mean
 from fljax.server.bipartition import LINKAGES, best_bipartition, split
 from fljax.server.inherit import inherit
@@ -147,7 +149,7 @@ def layercfl(
     def deploy(key: Key, hyper: LayerCFLHyper, state: State, data: ClientData) -> Assigned:
         return Assigned(state.server.centers, state.server.label)
 
-    return Algorithm(init, round, deploy, predictor(model))
+    return Algorithm(init, round, deploy, predictor(model), join_cluster(model, deploy))
 
 
 def update_norms(updates: Stacked, weight: Array, label: Array, member: Array, centers: Stacked) -> Norms:

@@ -22,6 +22,7 @@ from fljax import tree
 from fljax.algorithms.accounting import traffic
 from fljax.client import cross_entropy, local_optimizer, predictor, train_clients
 from fljax.client.finetune import client_keys
+from fljax.client.newcomers import join_cluster
 from fljax.server.robust_kmeans import Center, robust_cluster_mean, robust_kmeans
 from fljax.types import Algorithm, Assigned, ClientData, Cohort, Key, Metrics, Model, Stacked, State, Work
 
@@ -99,7 +100,7 @@ def robust_cfl(
     def deploy(key: Key, hyper: RobustCFLHyper, state: State, data: ClientData) -> Assigned:
         return Assigned(state.server.centers, state.server.label)
 
-    return Algorithm(init, round, deploy, predictor(model))
+    return Algorithm(init, round, deploy, predictor(model), join_cluster(model, deploy))
 
 
 def _check(center: str, **counts: int) -> None:

@@ -14,7 +14,7 @@ from fljax.cli.settings import words_of_toml, written
 from fljax.run.checkpoint import write_atomically
 
 PACKAGES = ("fljax", "jax", "jaxlib", "flax", "optax", "numpy", "scipy", "scikit-learn")
-MAY_CHANGE = ("rounds", "algorithm", "data_folder")
+MAY_CHANGE = ("rounds", "algorithm", "data_folder", "new_client_rounds")
 """Settings with which a results folder may be gone on with."""
 
 

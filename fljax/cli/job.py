@@ -20,6 +20,7 @@ from fljax.cli.settings import (
     words_of_toml,
     written,
 )
+from fljax.data.holdout import check_new_clients
 from fljax.data.partition import PARTITIONS
 from fljax.models import MODELS
 from fljax.run.participation import cohort_size
@@ -42,6 +43,9 @@ class RunSettings(NamedTuple):
     participation: share of the clients in each round, above 0, at most 1.
     dropout: probability that a participant drops out of a round; None: nobody does.
     evaluate_every: test after every so many rounds, and always after the last.
+    new_clients: share of the clients that never takes part and meets the trained server at the end, above 0, below 1;
+        None: nobody.
+    new_client_rounds: rounds of work for new clients, in methods that keep something per client.
     """
 
     algorithm: tuple[str, ...] = ("fedavg",)
@@ -54,6 +58,8 @@ class RunSettings(NamedTuple):
     participation: float = 1.0
     dropout: float | None = None
     evaluate_every: int = 1
+    new_clients: float | None = None
+    new_client_rounds: int = 5
 
 
 WORK: Section = {
@@ -112,6 +118,10 @@ def check_numbers(settings: Values) -> None:
     own = settings[""]
     check_run(own["rounds"], own["evaluate_every"], own["dropout"])
     cohort_size(own["participation"], 1)
+    if own["new_clients"] is not None:
+        check_new_clients(own["new_clients"])
+    if own["new_client_rounds"] < 0:
+        raise ValueError(f"new_client_rounds={own['new_client_rounds']} is negative; choose new_client_rounds >= 0")
     if own["seed"] < 0:
         raise ValueError(f"seed={own['seed']} is negative; choose seed >= 0")
     for section, values in settings.items():

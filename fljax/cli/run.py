@@ -16,12 +16,15 @@ from fljax.cli import config
 from fljax.cli.assemble import make_algorithm, make_federation, make_model
 from fljax.cli.job import FILES, Job, read_job
 from fljax.cli.settings import show_help
+from fljax.data.holdout import hold_out_clients
 from fljax.run import plots, report
-from fljax.run.mesh import use_all_cores
+from fljax.run.checkpoint import save_arrays
+from fljax.run.mesh import over_devices, replicated, use_all_cores
+from fljax.run.newcomers import evaluate_new_clients
 from fljax.run.progress import BarProgress
 from fljax.run.simulate import split_key
 from fljax.run.train import train
-from fljax.types import Algorithm, Federation, Model
+from fljax.types import Algorithm, Federation, Model, State
 
 HELP = """Runs methods of federated learning and compares them.
 
@@ -30,13 +33,15 @@ clients in 4 hidden groups of rotation. Each argument changes one thing; the
 defaults below are those of the methods, partition and model named (try `fljax run --partition dirichlet --help`). A
 setting of several parts may be written short: --lr 0.1 sets it in every method, --ifca.lr 0.1 in one."""
 
-SCALE = ("accuracy_macro", "accuracy_micro", "accuracy_p10", "ari")
+SCALE = (*report.ACCURACIES, "ari", "new_accuracy_macro", "new_accuracy_p10")
 COLUMNS = {
     "algorithm": "algorithm",
     "accuracy_macro": "macro",
     "accuracy_micro": "micro",
     "accuracy_p10": "p10",
     "best_accuracy": "best macro\n(round)",
+    "new_accuracy_macro": "new\nmacro",
+    "new_accuracy_p10": "new\np10",
     "ari": "ARI",
     "n_clusters": "clusters",
     "megabytes_up": "MB up",
@@ -65,8 +70,10 @@ def main(arguments: Sequence[str]) -> None:
 
 def execute(job: Job, console: Console) -> list[report.Row]:
     """Trains every method, shows the table and writes the results folder."""
-    federation = make_federation(job.settings)
+    federation, newcomers = make_federation(job.settings), None
     model = make_model(job.settings, federation)
+    if (share := job.settings[""]["new_clients"]) is not None:
+        federation, newcomers = hold_out_clients(federation, share, job.settings[""]["seed"])
     methods = {name: make_algorithm(name, job.settings, model) for name in job.settings[""]["algorithm"]}
     folder = job.folder or Path("results") / time.strftime("%Y-%m-%d_%H-%M-%S")
     config.write(job, folder)
@@ -74,7 +81,11 @@ def execute(job: Job, console: Console) -> list[report.Row]:
     outcomes = {}
     try:
         for name, (algorithm, hyper) in methods.items():
-            outcomes[name] = run_one(job, name, algorithm, hyper, federation, folder, console)
+            outcomes[name], state = run_one(job, name, algorithm, hyper, federation, folder, console)
+            if newcomers is not None:
+                new = evaluate_newcomers(job, algorithm, hyper, state, newcomers)
+                save_arrays(folder / name / "new_clients.npz", new)
+                outcomes[name] = outcomes[name]._replace(newcomers=new)
     except KeyboardInterrupt:
         console.print(f"stopped; [bold]fljax run --folder {folder}[/] goes on", highlight=False)
         raise
@@ -89,8 +100,8 @@ def execute(job: Job, console: Console) -> list[report.Row]:
 
 def run_one(
     job: Job, name: str, algorithm: Algorithm, hyper: Any, federation: Federation, folder: Path, console: Console
-) -> report.Outcome:
-    """Trains one method into its folder, going on where an earlier run stopped."""
+) -> tuple[report.Outcome, State]:
+    """Trains one method into its folder, going on where an earlier run stopped; its final state too."""
     own, key = job.settings[""], jax.random.key(job.settings[""]["seed"])
     bar = BarProgress(name, console)
     try:
@@ -110,7 +121,19 @@ def run_one(
         bar.stop()  # gives the terminal its cursor back
         raise
     deployed = jax.jit(algorithm.deploy)(split_key(key).deploy, hyper, run.state, federation.train)
-    return report.Outcome(run.metrics, deployed, run.seconds)
+    return report.Outcome(run.metrics, deployed, run.seconds), run.state
+
+
+def evaluate_newcomers(
+    job: Job, algorithm: Algorithm, hyper: Any, state: State, newcomers: Federation
+) -> dict[str, np.ndarray]:
+    """Test metrics of clients that meet the trained server for the first time, with their true groups if known."""
+    own = job.settings[""]
+    with over_devices() as mesh:
+        state, newcomers, key = replicated((state, newcomers, jax.random.key(own["seed"])), mesh)
+        n_rounds = own["new_client_rounds"]
+        metrics = evaluate_new_clients(algorithm, hyper, state, newcomers, key, n_rounds=n_rounds)
+    return jax.device_get(metrics if newcomers.group is None else metrics | {"group": newcomers.group})
 
 
 def cache_compilations() -> None:

@@ -17,6 +17,8 @@ from fljax.types import Assigned
 Row = dict[str, str | float | int | None]
 """One method's line of the final table; None where the method or the federation has no such thing."""
 
+ACCURACIES = ("accuracy_macro", "accuracy_micro", "accuracy_p10")
+
 
 class Outcome(NamedTuple):
     """A finished run, as a report needs it."""
@@ -24,6 +26,7 @@ class Outcome(NamedTuple):
     metrics: Mapping[str, np.ndarray]  # of all rounds
     deployed: Assigned  # the models that clients were last tested with
     seconds: float  # of the run, compilation included
+    newcomers: Mapping[str, np.ndarray] | None = None  # test metrics of clients that never took part
 
 
 def final_table(outcomes: Mapping[str, Outcome], group: np.ndarray | None = None) -> list[Row]:
@@ -32,7 +35,8 @@ def final_table(outcomes: Mapping[str, Outcome], group: np.ndarray | None = None
     Columns: ``algorithm``, ``accuracy_macro``, ``accuracy_micro``, ``accuracy_p10``, ``f1_macro``, ``best_accuracy``
     and ``best_round`` (of accuracy_macro, rounds count from 1), ``ari`` (agreement of the clusters with the true
     ``group``; for clustered methods), ``n_clusters`` in use, ``megabytes_up`` and ``megabytes_down`` (10^6 bytes, mean
-    over all clients, whole run), ``seconds``.
+    over all clients, whole run), ``seconds``, and ``new_accuracy_macro``, ``new_accuracy_micro``, ``new_accuracy_p10``
+    of clients that never took part.
     """
     return [{"algorithm": name, **_row(outcome, group)} for name, outcome in outcomes.items()]
 
@@ -42,7 +46,7 @@ def _row(outcome: Outcome, group: np.ndarray | None) -> Row:
     accuracy = metrics["accuracy_macro"]
     best = int(np.nanargmax(accuracy)) if np.isfinite(accuracy).any() else len(accuracy) - 1
     traffic = traffic_of_clients(metrics, len(outcome.deployed.label))
-    last = {name: float(metrics[name][-1]) for name in ("accuracy_macro", "accuracy_micro", "accuracy_p10", "f1_macro")}
+    last, new = {name: float(metrics[name][-1]) for name in (*ACCURACIES, "f1_macro")}, outcome.newcomers
     return last | {
         "best_accuracy": float(accuracy[best]),
         "best_round": best + 1,
@@ -51,6 +55,7 @@ def _row(outcome: Outcome, group: np.ndarray | None) -> Row:
         "megabytes_up": float(traffic.uplink.mean() / 1e6),
         "megabytes_down": float(traffic.downlink.mean() / 1e6),
         "seconds": outcome.seconds,
+        **{f"new_{name}": None if new is None else float(new[name]) for name in ACCURACIES},
     }
 
 

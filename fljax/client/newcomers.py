@@ -1,0 +1,73 @@
+"""Clients that never took part: which of the server's models they choose, and what they learn beside a fixed server."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import Array, lax
+
+from fljax import tree
+from fljax.client.finetune import client_keys
+from fljax.client.measure import client_loss
+from fljax.server.assign import lowest_loss
+from fljax.types import Assigned, ClientData, Cohort, Key, Metrics, Model, State
+
+Round = Callable[[Key, Any, State, Cohort], tuple[State, Metrics]]
+"""The `Algorithm.round` of a method, or the clients' part of it."""
+
+
+def held_with_least_loss(model: Model, models: Assigned, data: ClientData) -> Assigned:
+    """Of the models that somebody holds, for each client the one with the least mean loss on its training data.
+
+    Args:
+        model: the network.
+        models: (rows, ...) the server's, and who of its own clients holds which; a row that nobody holds is no choice.
+        data: training rows of the clients that choose.
+
+    Returns:
+        The same rows, with a label for each client of ``data``.
+    """
+    n_clients, n_rows = data.size.shape[0], tree.n_rows(models.params)
+    is_held = jnp.bincount(models.label, length=n_rows) > 0
+
+    def loss(row: Array) -> Array:
+        return client_loss(model, tree.everyone(tree.take(models.params, row), n_clients), data)
+
+    def loss_if_held(row: Array) -> Array:
+        return lax.cond(is_held[row], loss, lambda _: jnp.full(n_clients, jnp.inf), row)
+
+    return Assigned(models.params, lowest_loss(lax.map(loss_if_held, jnp.arange(n_rows)).T))
+
+
+def join_cluster(model: Model, deploy: Callable[[Key, Any, State, ClientData], Assigned]) -> Callable[..., Assigned]:
+    """The `Algorithm.join` of a method whose server knows the cluster of each of its clients.
+
+    A newcomer holds the cluster model of least training loss, as it is; ``deploy`` says who holds which so far.
+    """
+
+    def join(key: Key, hyper: Any, state: State, data: ClientData, n_rounds: Array) -> Assigned:
+        return held_with_least_loss(model, deploy(key, hyper, state, data), data)
+
+    return join
+
+
+def rounds_alone(round: Round, key: Key, hyper: Any, begun: State, data: ClientData, n_rounds: Array) -> State:
+    """Newcomers' state after rounds that all of them take part in and that leave the server as it is.
+
+    Args:
+        round: what they do in a round; what it does to the server is dropped, so nothing of it is computed.
+        key: client i draws from it, the round and i.
+        hyper: the method's numbers.
+        begun: the server's state, and a row for each client of ``data``.
+        data: the clients' training rows.
+        n_rounds: () int32, 0 or more; may be traced. Counted from 0, as learning rates decay.
+    """
+    ids = jnp.arange(data.size.shape[0], dtype=jnp.int32)
+
+    def one(number: Array, rows: Any) -> Any:
+        key_server, key_clients = jax.random.split(jax.random.fold_in(key, number))
+        cohort = Cohort(number, ids, data, jnp.ones(ids.shape, bool), None, client_keys(key_clients, data))
+        return round(key_server, hyper, State(begun.server, rows), cohort)[0].clients
+
+    return State(begun.server, lax.fori_loop(0, n_rounds, one, begun.clients))

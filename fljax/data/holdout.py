@@ -1,0 +1,49 @@
+"""Clients that are kept out of training altogether, to be met by its result only."""
+
+import jax.numpy as jnp
+import numpy as np
+
+from fljax.data.federation import select
+from fljax.types import Federation
+
+
+def hold_out_clients(federation: Federation, new_clients: float, seed: int = 0) -> tuple[Federation, Federation]:
+    """A federation cut by clients: those that train, and those that are new when it is done.
+
+    Args:
+        federation: all clients.
+        new_clients: share of them that never takes part, in (0, 1); ``round(new_clients * n_clients)`` clients, drawn
+            uniformly.
+        seed: of the draw.
+
+    Returns:
+        Two federations whose clients are in their old order; they share the pools and the server's public data.
+
+    Raises:
+        ValueError: the share is not in (0, 1), or leaves nobody on one side.
+    """
+    check_new_clients(new_clients)
+    n_clients = federation.train.size.shape[0]
+    n_new = round(new_clients * n_clients)
+    if not 0 < n_new < n_clients:
+        nobody = "no new client" if n_new == 0 else "no client to train"
+        raise ValueError(f"new_clients={new_clients} of {n_clients} clients leaves {nobody}; choose another share")
+    is_new = np.zeros(n_clients, bool)
+    is_new[np.random.default_rng(seed).permutation(n_clients)[:n_new]] = True
+    return _clients(federation, np.flatnonzero(~is_new)), _clients(federation, np.flatnonzero(is_new))
+
+
+def check_new_clients(new_clients: float) -> None:
+    """Raises ValueError unless the share is in (0, 1)."""
+    if not 0 < new_clients < 1:
+        raise ValueError(f"new_clients={new_clients} is not a share of the clients; choose 0 < new_clients < 1")
+
+
+def _clients(federation: Federation, ids: np.ndarray) -> Federation:
+    place = jnp.asarray(ids)
+    return federation._replace(
+        train=select(federation.train, place),
+        val=None if federation.val is None else select(federation.val, place),
+        test=select(federation.test, place),
+        group=None if federation.group is None else federation.group[place],
+    )

@@ -1,0 +1,69 @@
+"""What a method is worth to clients that never took part in its training."""
+
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from fljax.client.newcomers import rounds_alone
+from fljax.run.evaluate import evaluate
+from fljax.run.simulate import as_traced, split_key
+from fljax.types import Algorithm, Assigned, ClientData, Federation, Key, Metrics, State
+
+
+def evaluate_new_clients(
+    algorithm: Algorithm, hyper: NamedTuple, state: State, newcomers: Federation, key: Key, *, n_rounds: int = 5
+) -> Metrics:
+    """Test metrics of clients that meet the trained server for the first time.
+
+    A newcomer gets a model as the method allows: that of everyone, that of the cluster it chooses by its training data,
+    or a personal one, which it trains for ``n_rounds`` rounds of the method's local work. The server never changes, and
+    no newcomer matters to another.
+
+    Args:
+        algorithm: from `fljax.algorithms`.
+        hyper: its numbers.
+        state: the final one of a run without these clients.
+        newcomers: from `fljax.data.holdout.hold_out_clients`.
+        key: the run's: parts that start equal for all clients start so for these.
+        n_rounds: rounds of work for methods that keep something per client, 0 or more; a new number compiles nothing.
+
+    Returns:
+        As `fljax.run.evaluate.evaluate`, a client's entry at its place among the newcomers.
+
+    Raises:
+        ValueError: ``n_rounds`` is negative.
+    """
+    if n_rounds < 0:
+        raise ValueError(f"n_rounds={n_rounds} is negative; choose n_rounds >= 0")
+    return _evaluate(algorithm, as_traced(hyper), state, newcomers, key, jnp.int32(n_rounds))
+
+
+@partial(jax.jit, static_argnums=0)
+def _evaluate(
+    algorithm: Algorithm, hyper: Any, state: State, newcomers: Federation, key: Key, n_rounds: Array
+) -> Metrics:
+    models = new_models(algorithm, hyper, state, newcomers.train, key, n_rounds)
+    return evaluate(algorithm.predict, models, newcomers.test)
+
+
+def new_models(algorithm: Algorithm, hyper: Any, state: State, data: ClientData, key: Key, n_rounds: Array) -> Assigned:
+    """The models that newcomers with the training rows ``data`` are tested with; arguments as above.
+
+    Raises:
+        ValueError: the method knows the models of its own clients only and has no `Algorithm.join`.
+    """
+    keys = split_key(key)
+    key_rounds, key_deploy = jax.random.split(keys.deploy)
+    if algorithm.join is not None:
+        return algorithm.join(key_rounds, hyper, state, data, n_rounds)
+    begun = State(state.server, algorithm.init(keys.init, hyper, data).clients)
+    if jax.tree.leaves(begun.clients):
+        begun = rounds_alone(algorithm.round, key_rounds, hyper, begun, data, n_rounds)
+    models = algorithm.deploy(key_deploy, hyper, begun, data)
+    if models.label.shape != data.size.shape:
+        deployed, wanted = models.label.shape[0], data.size.shape[0]
+        raise ValueError(f"the method deploys to its own {deployed} clients, not to {wanted} new ones; give it a join")
+    return models
