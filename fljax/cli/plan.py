@@ -24,7 +24,8 @@ HELP = """Says what a job will take before it is run: takes the settings of flja
 
 Compiles each method's round for a few participants, reads the memory off the compiled program, counts the arithmetic of
 local training, and runs three rounds to measure their speed; on an accelerator with several numbers of clients side by
-side, of which --at-once then sets the fastest."""
+side, of which --at-once then sets the fastest. "kept" is what server and clients keep between rounds, "each client"
+what a participant of a round takes, "most clients" how many participants fit."""
 
 PLAN: Section = {"memory": Parameter(float | None, None, "bytes of the device, as 80e9; None: asks it")}
 """What the command line has beyond a job's settings."""
@@ -76,15 +77,15 @@ def as_table(plans: dict[str, Plan], n_rounds: int) -> Table:
     first = next(iter(plans.values()))
     title = f"{size(first.data)} of data, {size(first.limit)} of memory to use"
     table = Table(box=None, padding=(0, 1, 0, 0), header_style="dim", title=title, title_justify="left")
-    table.add_column("algorithm")
+    table.add_column("algorithm", no_wrap=True)
     for column in (
-        "kept\nbetween rounds",
-        "each\nparticipant",
-        "most\nparticipants",
+        "kept",
+        "each\nclient",
+        "most\nclients",
         "GFLOP\na round",
         "side\nby side",
         "rounds/s",
-        f"{n_rounds} rounds",
+        f"{n_rounds}\nrounds",
     ):
         table.add_column(column, justify="right", no_wrap=True)
     for name, own in plans.items():

@@ -14,7 +14,7 @@ from fljax.client.objectives import cross_entropy
 from fljax.run.mesh import over_devices, replicated
 from fljax.run.participation import cohort_size
 from fljax.run.simulate import as_traced, split_key
-from fljax.run.sweep.memory import RESERVE, device_memory, estimate, n_bytes
+from fljax.run.sweep.memory import RESERVE, device_memory, n_bytes, peak
 from fljax.run.train import MOST_ROUNDS, run_chunk
 from fljax.types import Algorithm, Batch, Federation, Key, Model, Work
 
@@ -74,7 +74,7 @@ def plan(
         raise ValueError(f"memory={memory} bytes is not positive; give the bytes of the device")
     limit = int((1 - RESERVE) * (device_memory() if memory is None else memory))
     first = _Probe(make(work), hyper, federation, key)
-    fixed, per_client = estimate(first.compiled)
+    fixed, per_client = _line(first.compiled, cohort)
     fits = min(max((limit - fixed) // per_client, 0), n_clients)
     tried = {} if cohort > fits else _speeds(make, work, hyper, federation, key, cohort, candidates)
     best = max(tried, key=lambda at_once: tried[at_once], default=0)
@@ -90,6 +90,17 @@ def plan(
         best,
         tried.get(best, float("nan")),
     )
+
+
+def _line(compiled: Callable[[int], Any], cohort: int) -> tuple[int, int]:
+    """(bytes besides the participants, bytes each): the line through the compiled rounds of half a cohort and a whole.
+
+    For one participant, through those of one and two.
+    """
+    few, many = (cohort // 2, cohort) if cohort > 1 else (1, 2)
+    least, most = peak(compiled(few)), peak(compiled(many))
+    per_client = max((most - least) // (many - few), 1)
+    return max(most - many * per_client, 0), per_client
 
 
 def step_flops(model: Model, federation: Federation, work: Work) -> float:
