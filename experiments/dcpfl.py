@@ -1,15 +1,13 @@
-"""DC-PFL (Liu et al.): Tables I and II, the ablation, discrepancy against label divergence, layers, groups, IID data.
+"""DC-PFL (Liu et al.): Tables I and II, the ablation, discrepancy against label divergence, layers.
 
-python experiments/dcpfl.py [table1 table2 ablation correlation layers groups iid] [--scale smoke|paper] [--seeds N]
+python experiments/dcpfl.py [table1 table2 ablation correlation layers] [--scale smoke|paper] [--seeds N]
 
 FLJAX_DATA names the folder with mnist, fashion_mnist and cifar10.
 """
 
-import hidden_groups
 import jax
 import numpy as np
 from reporting import (
-    CONSOLE,
     Result,
     Row,
     Scale,
@@ -172,53 +170,9 @@ def layers(scale: Scale) -> None:
     show(scale, "layers", "rounds between two averages of a layer, one group, CIFAR-10", rows)
 
 
-def groups(scale: Scale) -> None:
-    """Hidden groups on real images: agreement, the round in which they are found, the margin over FedAvg."""
-    model, work = mlp(hidden=(64,)), Work(scale.pick(2, 5), 32)
-    methods = {
-        "DC-PFL": (dcpfl(model, work), DCPFLHyper(LR)),
-        "FedAvg": (fedavg(model, work), FedAvgHyper(LR, momentum=MOMENTUM)),
-    }
-    given = hidden_groups.settings(scale, scale.pick(12, 20), scale.pick(2, 4), val_fraction=0.2)
-    results = compare(methods, given, scale.pick(40, 100))
-    show(scale, "groups", "hidden groups, MNIST", hidden_groups.found(results))
-
-
-def iid(scale: Scale) -> None:
-    """The final structure on IID data, under both rules of a trial and both ends of the rapid-decrease period."""
-    sets = data("mnist", scale, 2400, 600)
-    federations = [
-        PARTITIONS["iid"](*sets, scale.pick(12, 50), seed=s, public=False, val_fraction=0.2)
-        for s in range(scale.n_seeds)
-    ]
-    model, work = mlp(hidden=(64,)), Work(scale.pick(2, 5), 32)
-    methods = {
-        f"{trial}, {end}": (dcpfl(model, work, trial_loss=trial, period_end=end), DCPFLHyper(LR))
-        for trial in ("val", "train")
-        for end in ("minimum", "formula")
-    } | {"FedAvg": (fedavg(model, work), FedAvgHyper(LR, momentum=MOMENTUM))}
-    results = compare(methods, {"IID": federations}, scale.pick(40, 100))
-    columns = {"accuracy": last("accuracy_macro")}
-    split = {
-        "groups": last("n_clusters"),
-        "trials": lambda r: r.metrics["trial"].sum(),
-        "adopted": lambda r: r.metrics["adopted"].sum(),
-        "first trial": lambda r: int(np.argmax(r.metrics["trial"])) + 1 if r.metrics["trial"].any() else np.nan,
-    }
-    rows = table([r for r in results if r.method != "FedAvg"], split | columns)
-    show(scale, "iid", "IID clients, MNIST", rows)
-    show(
-        scale,
-        "iid_fedavg",
-        "the same clients under FedAvg",
-        table([r for r in results if r.method == "FedAvg"], columns),
-    )
-    CONSOLE.print("A right structure is one group.")
-
-
 if __name__ == "__main__":
     main(
         __doc__ or "",
-        {f.__name__: f for f in (table1, table2, ablation, correlation, layers, groups, iid)},
+        {f.__name__: f for f in (table1, table2, ablation, correlation, layers)},
         n_seeds=(3, 3),
     )

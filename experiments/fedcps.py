@@ -1,11 +1,10 @@
-"""FedCPS (Yang et al., CMC 2025): Tables 2 to 6, the adaptive lambda, personal layers, hidden groups.
+"""FedCPS (Yang et al., CMC 2025): Tables 2 to 6, the adaptive lambda, personal layers. Hidden groups: hidden_groups.py.
 
-python experiments/fedcps.py [table2 ... table6 strength personal groups] [--scale smoke|paper] [--seeds N]
+python experiments/fedcps.py [table2 ... table6 strength personal] [--scale smoke|paper] [--seeds N]
 
 FLJAX_DATA names the folder with mnist, fashion_mnist and cifar10.
 """
 
-import hidden_groups
 import numpy as np
 from reporting import Methods, Result, Scale, beside, compare, last, main, published, show, some, table
 
@@ -55,6 +54,7 @@ def run(
     """10 % of the clients a round (smoke: half)."""
     folder, n_rounds = scale.pick(None, scale.folder / "runs"), scale.rounds or n_rounds
     chosen, share = (scale.chosen(methods), scale.chosen(settings)), scale.pick(0.5, 0.1)
+    every = every or scale.pick(None, 50)  # the same however short a part of the run is
     return compare(*chosen, n_rounds, evaluate_every=every, participation=share, folder=folder)
 
 
@@ -221,17 +221,6 @@ def arrived(result: Result) -> int:
     return int(np.argmax(np.nan_to_num(accuracy) >= np.nanmax(accuracy) - 0.01)) + 1
 
 
-def groups(scale: Scale) -> None:
-    """Hidden groups on real images: agreement, the round in which they are found, the margin over FedAvg."""
-    model, work, n_groups, lr = mlp(hidden=(64,)), Work(3, 32), scale.pick(2, 4), 0.05
-    methods = {
-        "FedCPS": (fedcps(model, work, n_groups, sharing="none", identity_examples=None), FedCPSHyper(lr)),
-        "FedAvg": (fedavg(model, work), FedAvgHyper(lr)),
-    }
-    results = compare(methods, hidden_groups.settings(scale, scale.pick(12, 20), n_groups), scale.pick(20, 60))
-    show(scale, "groups", "hidden groups, MNIST", hidden_groups.found(results))
-
-
 if __name__ == "__main__":
-    functions = (table2, table3, table4, table5, table6, strength, personal, groups)
+    functions = (table2, table3, table4, table5, table6, strength, personal)
     main(__doc__ or "", {f.__name__: f for f in functions}, n_seeds=(3, 3))

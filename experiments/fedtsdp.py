@@ -1,8 +1,8 @@
 """FedTSDP (Zhu et al., Complex & Intelligent Systems 2024): accuracy under skew, when it clusters, how deep it shares.
 
-    python -m experiments.fedtsdp                        # all, smoke scale
-    python -m experiments.fedtsdp table5 hopkins         # some
-    python -m experiments.fedtsdp --scale paper          # CIFAR-10, 20 clients, 200 rounds: work for a GPU
+    python experiments/fedtsdp.py                        # all, smoke scale
+    python experiments/fedtsdp.py table5 hopkins         # some
+    python experiments/fedtsdp.py --scale paper          # CIFAR-10, 20 clients, 200 rounds: work for a GPU
 
 Smoke: the digits (8x8), 20 clients of about 58 training images, an MLP 64-32-10, 30 rounds of 2 epochs, lr decay 0.99;
 the server's public images are the digits' test split. Its layers are two, so a depth of 2 here is 4 in the paper.
@@ -13,8 +13,7 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-
-from experiments.reporting import (
+from reporting import (
     Methods,
     Result,
     Scale,
@@ -31,6 +30,7 @@ from experiments.reporting import (
     table,
     with_public,
 )
+
 from fljax.algorithms.fedavg import FedAvgHyper, fedavg
 from fljax.algorithms.fedper import FedPerHyper, fedper
 from fljax.algorithms.fedprox import FedProxHyper, fedprox

@@ -3,9 +3,9 @@
 The paper's figures cannot be read to numbers; its two stated ones, 6.47 times less computation of similarities and
 12.89 % fewer rounds to separate the clients than CFL (FMTL) needs, stand beside ours.
 
-    python -m experiments.layercfl                       # all, smoke scale
-    python -m experiments.layercfl groups iid            # some
-    python -m experiments.layercfl --scale paper         # VGG16 on CIFAR-10, 20 clients: work for a GPU
+    python experiments/layercfl.py                       # all, smoke scale
+    python experiments/layercfl.py groups iid            # some
+    python experiments/layercfl.py --scale paper         # VGG16 on CIFAR-10, 20 clients: work for a GPU
 
 Smoke: Fashion-MNIST at 14x14, 12 clients of 300 images in 4 groups, a CNN of two convolutions and two dense layers,
 SGD with momentum 0.5 instead of Adam; ``eps_share`` 0.5, ``eps_ratio`` 2 and ``r_min`` 9 (5 under label skew), since in
@@ -19,8 +19,7 @@ from typing import Any
 
 import jax
 import numpy as np
-
-from experiments.reporting import (
+from reporting import (
     Methods,
     Result,
     Row,
@@ -37,6 +36,7 @@ from experiments.reporting import (
     spread,
     table,
 )
+
 from fljax import tree
 from fljax.algorithms.adacfl import AdaCFLHyper, adacfl
 from fljax.algorithms.cfl import CFLHyper, cfl

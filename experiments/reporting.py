@@ -126,7 +126,8 @@ def same_shapes(federations: Sequence[Federation]) -> list[Federation]:
 
     widest = {
         split: max(getattr(federation, split).index.shape[1] for federation in federations)
-        for split in ("train", "test")
+        for split in ("train", "val", "test")
+        if all(getattr(federation, split) is not None for federation in federations)
     }
     return [
         f._replace(**{split: widened(getattr(f, split), width) for split, width in widest.items()}) for f in federations
