@@ -1,4 +1,4 @@
-"""The command line: `fljax run`, `fljax list`, `fljax data`."""
+"""The command line: `fljax run`, `fljax sweep`, `fljax list`, `fljax data`."""
 
 import sys
 from collections.abc import Callable, Sequence
@@ -10,10 +10,18 @@ Functional simulation of federated learning with massively vectorised clients.
 
 commands:
   run    runs methods and compares them; alone: five that find hidden groups of handwriting, and FedAvg
+  sweep  runs one method under many numbers and seeds as one program, and finds the best
+  plan   what a run will take here: memory, arithmetic, rounds per second
   list   the methods with their numbers, the data sets, the partitions and the models
   data   what data is here and how to get the rest; draws a partition; prepares a data set
 """
-COMMANDS = {"run": "fljax.cli.run", "list": "fljax.cli.listing", "data": "fljax.cli.data"}
+COMMANDS = {
+    "run": "fljax.cli.run",
+    "sweep": "fljax.cli.sweep",
+    "plan": "fljax.cli.plan",
+    "list": "fljax.cli.listing",
+    "data": "fljax.cli.data",
+}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -9,6 +9,7 @@ from typing import Any
 import jax
 import tomli_w
 
+from fljax.cli.axes import SweepJob
 from fljax.cli.job import Job, has_results, read_config
 from fljax.cli.settings import words_of_toml, written
 from fljax.run.checkpoint import write_atomically
@@ -24,11 +25,36 @@ def write(job: Job, folder: Path) -> None:
     Raises:
         ValueError: the folder has results of other settings.
     """
-    check_same(job, folder)
+    check_same(as_toml(job), folder)
+    _write(folder, "run", as_toml(job))
+
+
+def write_sweep(job: SweepJob, folder: Path) -> None:
+    """Writes the config.toml of a sweep's folder.
+
+    Raises:
+        ValueError: the folder has results, and the sweep is another or was not told to go on.
+    """
+    document = as_toml(job.job) | {name: value for name, value in job.own.items() if value is not None}
+    del document["resume"]
+    document[job.name] |= job.axes
+    document |= {"outer": {job.full[label]: [_word(value) for value in values] for label, values in job.outer.items()}}
+    if has_results(folder) and not job.own["resume"]:
+        raise ValueError(f"{folder} holds results; add --resume to go on with them, or choose another --folder")
+    check_same(document, folder)
+    _write(folder, "sweep", document)
+
+
+def _write(folder: Path, command: str, document: dict[str, Any]) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     record = {"versions": versions(), "machine": machine()}
-    content = "# fljax run --config THIS_FILE repeats this run.\n" + tomli_w.dumps(as_toml(job) | record)
+    content = f"# fljax {command} --config THIS_FILE repeats this {command}.\n" + tomli_w.dumps(document | record)
     write_atomically(folder / "config.toml", content.encode())
+
+
+def _word(value: Any) -> str:
+    """A value of the outer loop as its one word on the command line."""
+    return " ".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
 def as_toml(job: Job) -> dict[str, Any]:
@@ -51,12 +77,12 @@ def _plain(value: Any) -> Any:
     return list(value) if isinstance(value, tuple) else "None" if value is None else value
 
 
-def check_same(job: Job, folder: Path) -> None:
-    """Raises ValueError where the folder has results and its config.toml another value for a setting of the job."""
+def check_same(document: dict[str, Any], folder: Path) -> None:
+    """Raises ValueError where the folder has results and its config.toml another value for one of the settings."""
     if not has_results(folder):
         return
     stored = words_of_toml(read_config(folder / "config.toml"))
-    for name, given in words_of_toml(as_toml(job)).items():
+    for name, given in words_of_toml(document).items():
         if name in stored and name not in MAY_CHANGE and stored[name] != given:
             was = " ".join(stored[name])
             raise ValueError(

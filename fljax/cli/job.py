@@ -1,7 +1,7 @@
 """A job: which federation, model and methods, and every number; read from the main job, a TOML file and arguments."""
 
 import tomllib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import NamedTuple
@@ -93,6 +93,11 @@ def read_job(arguments: Sequence[str]) -> Job:
     Raises:
         ValueError: in one line, for names that do not exist and values of the wrong type.
     """
+    return job_of(*read_layers(arguments))
+
+
+def read_layers(arguments: Sequence[str]) -> tuple[list[Words], Path | None]:
+    """(the words of the main job, of the TOML file if there is one, and of the arguments; the results folder)."""
     given = words_of_arguments(arguments)
     files = {name: typed(name, given.pop(name, ["None"]), FILES[name].kind) for name in FILES}
     folder = None if files["folder"] is None else Path(files["folder"])
@@ -101,14 +106,24 @@ def read_job(arguments: Sequence[str]) -> Job:
         layers.insert(1, words_of_toml(read_config(Path(files["config"]))))
     elif folder is not None and has_results(folder):
         layers.insert(1, words_of_toml(read_config(folder / "config.toml")))
+    return layers, folder
+
+
+def job_of(
+    layers: Sequence[Words], folder: Path | None, take: Callable[[Words, Schema], Words] = lambda words, schema: words
+) -> Job:
+    """The job that the layers describe, each changing those before it.
+
+    ``take(words, schema)`` sees the words by full name and returns those to be read; a sweep takes its axes out.
+    """
     schema = job_schema({name: word for layer in layers for name, word in layer.items()})
-    for name in given:
+    for name in layers[-1]:
         if (section := name.partition(".")[0]) in set(ALGORITHMS) - set(schema):
             raise ValueError(f"--{written(name)}: {section} is not run; add it to --algorithm")
     words: Words = {}
     for layer in relevant(layers):
         words |= resolve(layer, schema)
-    job = Job(parse(words, schema), schema, folder)
+    job = Job(parse(take(words, schema), schema), schema, folder)
     check_numbers(job.settings)
     return job
 
@@ -172,8 +187,9 @@ def relevant(layers: Sequence[Words]) -> Iterator[Words]:
 
 
 def has_results(folder: Path) -> bool:
-    """Whether a run has got as far as its first rounds there; until then its config.toml binds nobody."""
-    return folder.joinpath("config.toml").exists() and any(folder.glob("*/rounds/*"))
+    """Whether a run or sweep has got as far as its first results; until then its config.toml binds nobody."""
+    results = (path for pattern in ("*/rounds/*", "*/parts/*.npz") for path in folder.glob(pattern))
+    return folder.joinpath("config.toml").exists() and any(results)
 
 
 def read_config(path: Path) -> dict:

@@ -6,7 +6,7 @@ cache beat wide operations there. Neither choice changes a result.
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -21,6 +21,13 @@ CLIENTS = "clients"
 
 ACCELERATOR_AT_ONCE = 64
 """Clients trained at once on an accelerator when `Work.at_once` is None."""
+
+
+class AtHome(NamedTuple):
+    """A pool that is spread over the devices, each holding its own clients' rows (see `fljax.run.hosts.at_home`)."""
+
+    x: Array  # (devices * rows, ...) sharded over the axis "clients"
+    y: Array  # (devices * rows,) whole on every device
 
 
 def map_clients(
@@ -65,19 +72,46 @@ def _chunk(data: ClientData, at_once: int | None) -> int:
 def over_devices(fn: Callable[..., Any], whole: tuple, per_row: tuple, multiple: int = 1) -> Any:
     """``fn(*whole, *per_row)`` with the clients of ``per_row`` spread over the devices of the current mesh.
 
-    ``per_row`` starts with the index table and the sizes. Every device calls ``fn`` on its own share, a multiple of
-    ``multiple`` clients, filled up with clients of size 0 whose results are cut off again. Outside a mesh with an axis
-    "clients" there is one share.
+    ``whole`` starts with the pool, ``per_row`` with the index table and the sizes. Every device calls ``fn`` on its own
+    share, a multiple of ``multiple`` clients, filled up with clients of size 0 whose results are cut off again. Outside
+    a mesh with an axis "clients" there is one share.
     """
     n_clients, n_devices = per_row[1].shape[0], n_client_devices()
     padded = -(-n_clients // (n_devices * multiple)) * n_devices * multiple
     per_row = _pad(per_row, padded - n_clients)
     if n_devices > 1:
         specs = (*(PartitionSpec() for _ in whole), *(PartitionSpec(CLIENTS) for _ in per_row))
+        if isinstance(whole[0], AtHome):
+            fn, specs = _brought(fn, len(whole)), (AtHome(PartitionSpec(CLIENTS), PartitionSpec()), *specs[1:])  # pyright: ignore[reportArgumentType]
         # Manual over this axis only, so that it nests in the sweep's (see `fljax.run.mesh.over_sweep`).
         fn = jax.shard_map(fn, in_specs=specs, out_specs=PartitionSpec(CLIENTS), axis_names={CLIENTS}, check_vma=False)
     out = fn(*whole, *per_row)
     return out if padded == n_clients else jax.tree.map(lambda leaf: leaf[:n_clients], out)
+
+
+def _brought(fn: Callable[..., Any], n_whole: int) -> Callable[..., Any]:
+    """``fn`` on a pool of this device's clients alone, whose rows come from the devices that hold them."""
+
+    def call(pool: AtHome, *rest: Any) -> Any:
+        index = rest[n_whole - 1]
+        n_rows, first = pool.x.shape[0], lax.axis_index(CLIENTS) * pool.x.shape[0]
+
+        def mine(index: Array) -> tuple[Array, Array]:
+            here = (index >= first) & (index < first + n_rows)
+            return here, pool.x[jnp.clip(index - first, 0, n_rows - 1)]
+
+        def from_all(index: Array) -> Array:
+            here, x = mine(lax.all_gather(index, CLIENTS))
+            x = jnp.where(here.reshape(*here.shape, *[1] * (x.ndim - here.ndim)), x, 0)
+            return lax.psum_scatter(x, CLIENTS)
+
+        away = lax.psum((~mine(index)[0]).any().astype(jnp.int32), CLIENTS)
+        x = lax.cond(away > 0, from_all, lambda index: mine(index)[1], index)
+        own = Examples(x.reshape(-1, *x.shape[2:]), pool.y[index].reshape(-1))
+        place = jnp.arange(index.size, dtype=jnp.int32).reshape(index.shape)
+        return fn(own, *rest[: n_whole - 1], place, *rest[n_whole:])
+
+    return call
 
 
 def n_client_devices() -> int:

@@ -9,6 +9,7 @@ import jax
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from fljax.client.map import CLIENTS
+from fljax.run.hosts import on_all_devices
 
 SWEEP = "sweep"
 """Name of the mesh axis that the runs of a sweep are spread over."""
@@ -61,8 +62,18 @@ def over_sweep(fn: Callable[..., Any], per_run: Any, whole: tuple) -> Any:
 
 
 def replicated(value: Any, mesh: Mesh | None) -> Any:
-    """``value`` with a whole copy on every device of the mesh; as it is without one."""
-    return value if mesh is None else jax.device_put(value, NamedSharding(mesh, PartitionSpec()))
+    """``value`` with a whole copy on every device of the mesh; as it is without one, or where it is spread already."""
+    if mesh is None:
+        return value
+    if jax.process_count() > 1:
+        return on_all_devices(value, mesh)
+    whole = NamedSharding(mesh, PartitionSpec())
+
+    def put(leaf: Any) -> Any:
+        spread = isinstance(leaf, jax.Array) and len(leaf.sharding.device_set) > 1
+        return leaf if spread else jax.device_put(leaf, whole)
+
+    return jax.tree.map(put, value)
 
 
 def use_all_cores() -> None:

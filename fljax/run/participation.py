@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from fljax.client.map import n_client_devices, whole
+from fljax.client.map import AtHome, n_client_devices, whole
 from fljax.data.federation import select
 from fljax.types import Cohort, Federation, Key
 
@@ -33,7 +33,9 @@ def sample_cohort(key: Key, round: Array, federation: Federation, size: int, dro
     ids = jnp.arange(n_clients, dtype=jnp.int32)
     if size < n_clients:
         ids = jnp.sort(jnp.argsort(whole(jax.random.uniform(key_ids, ids.shape)))[:size]).astype(jnp.int32)
-    ids = whole(dealt(ids, data.size[ids], n_client_devices()))
+    if size < n_clients or not isinstance(data.pool, AtHome):  # else each trains where its examples are
+        ids = dealt(ids, data.size[ids], n_client_devices())
+    ids = whole(ids)
     keys = jax.vmap(lambda i: jax.random.fold_in(key_clients, i))(ids)
     active = jnp.ones(size, bool)
     if dropout is not None:

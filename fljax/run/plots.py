@@ -21,7 +21,7 @@ _GREY = "#5A5A5A"
 
 def learning_curves(curves: Mapping[str, tuple[np.ndarray, np.ndarray]], ylabel: str = "test accuracy") -> Figure:
     """One line per method: ``{name: (rounds, values)}``, named at its end."""
-    figure, axes = _figure(6.4, 4.0)
+    figure, axes = new_figure(6.4, 4.0)
     for i, (name, (rounds, values)) in enumerate(curves.items()):
         marker = "o" if len(rounds) == 1 else None
         axes.plot(rounds, values, color=COLORS[i % len(COLORS)], linewidth=2, marker=marker, label=name)
@@ -45,7 +45,7 @@ def learning_curves(curves: Mapping[str, tuple[np.ndarray, np.ndarray]], ylabel:
 def cluster_table(counts: np.ndarray, title: str = "") -> Figure:
     """How many clients of each true group each cluster holds: ``counts`` (clusters, groups), written into the cells."""
     n_clusters, n_groups = counts.shape
-    figure, axes = _figure(1.6 + 0.62 * n_groups, 1.3 + 0.5 * n_clusters)
+    figure, axes = new_figure(1.6 + 0.62 * n_groups, 1.3 + 0.5 * n_clusters)
     axes.imshow(counts, cmap="Blues", vmin=0, vmax=max(counts.max(), 1), aspect="auto")
     for (row, column), count in np.ndenumerate(counts):
         dark = count > 0.6 * counts.max()
@@ -77,7 +77,7 @@ def model_map(
         title: above the axes.
         named: what a label is called in the legend.
     """
-    figure, axes = _figure(5.6, 4.4)
+    figure, axes = new_figure(5.6, 4.4)
     shape = np.zeros(len(label), int) if group is None else group
     for color in np.unique(label):
         for mark in np.unique(shape[label == color]):
@@ -99,7 +99,8 @@ def save(figure: Figure, path: Path) -> None:
     figure.savefig(path, dpi=150, bbox_inches="tight")
 
 
-def _figure(width: float, height: float) -> tuple[Figure, Axes]:
+def new_figure(width: float, height: float) -> tuple[Figure, Axes]:
+    """An empty figure of so many inches, and its axes."""
     figure = Figure(figsize=(width, height), layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.add_subplot()

@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 from typing import Any, NamedTuple
+from zipfile import BadZipFile
 
 import numpy as np
 
@@ -62,7 +63,7 @@ def _read(path: Path) -> Part:
     try:
         with np.load(path) as file:
             arrays = {name: file[name] for name in file.files}
-    except (OSError, ValueError) as error:
+    except (OSError, EOFError, ValueError, BadZipFile) as error:
         raise ValueError(f"{path} cannot be read ({error}); delete it, and its runs are made again") from None
     state = [arrays[name] for name in sorted(arrays) if name.startswith("state.")]
     metrics = {name.removeprefix("metric."): value for name, value in arrays.items() if name.startswith("metric.")}

@@ -27,7 +27,9 @@ class Spread(NamedTuple):
     rounds: int
 
 
-def tidy(hypers: Any, metrics: Mapping[str, Any], rounds: Sequence[int] | None = None, **setting: Any) -> list[Row]:
+def tidy(
+    hypers: Any, metrics: Mapping[str, Any], rounds: Sequence[int] | np.ndarray | None = None, **setting: Any
+) -> list[Row]:
     """One row per point and seed: the static ``setting``, the fields that vary, the seed, the last round's metrics.
 
     Columns after those: ``rounds`` run, ``diverged`` (the round, from 1, whose loss was not finite; else None),

@@ -1,0 +1,160 @@
+"""Tuning: FedProx's mu, FedCPS's lambda and FeSEM's mu on Dirichlet(0.2) Fashion-MNIST, by grid and by Optuna.
+
+python experiments/tuning.py [grid optuna] [--scale smoke|paper] [--seeds N]
+
+FLJAX_DATA names the folder with fashion_mnist. Learning rate and weight are searched together. Points are judged by
+validation accuracy (macro) over seeds, and what was chosen is then tested once, on the test split. `optuna` needs
+`pip install 'fljax[tune]'`: its sampler proposes points in batches, for a batch runs as one program.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from reporting import CONSOLE, Row, Scale, main, show, some
+
+from fljax.algorithms.fedcps import FedCPSHyper, fedcps
+from fljax.algorithms.fedprox import FedProxHyper, fedprox
+from fljax.algorithms.fesem import FeSEMHyper, fesem
+from fljax.data.datasets import load
+from fljax.data.partition import PARTITIONS
+from fljax.models import lenet, mlp
+from fljax.run import report
+from fljax.run.sweep import best, grid, log_spaced, on_validation, search, stack, tidy
+from fljax.run.sweep.figures import heat_map, response
+from fljax.run.sweep.table import Spread
+from fljax.types import Algorithm, Federation, Work
+
+LR = (0.01, 0.3)
+"""Ends of the learning rates searched."""
+
+
+class Task(NamedTuple):
+    """A method, and which of its numbers is looked for."""
+
+    algorithm: Algorithm
+    hyper: Any
+    weight: str  # the field
+    low: float
+    high: float
+
+
+def tasks(scale: Scale) -> dict[str, Task]:
+    """The three methods; at smoke on a small dense network."""
+    model, work = scale.pick(mlp(hidden=(64,)), lenet()), Work(epochs=scale.pick(2, 5), batch_size=32)
+    cps = fedcps(model, work, 2, lambda_mode="fixed", deployed="fresh")
+    return {
+        "FedProx mu": Task(fedprox(model, work), FedProxHyper(), "mu", 1e-3, 1.0),
+        "FedCPS lambda": Task(cps, FedCPSHyper(max_norm=10.0), "strength", 1e-3, 1.0),
+        "FeSEM mu": Task(fesem(model, work, 2), FeSEMHyper(), "mu", 1e-3, 1.0),
+    }
+
+
+def federation(scale: Scale) -> Federation:
+    """Dirichlet(0.2): 20 clients, a fifth of each for validation and a fifth for the test."""
+    train, test = load("fashion_mnist")
+    train = scale.pick(some(train, 4000), train)
+    return PARTITIONS["dirichlet"](
+        train, test, scale.pick(20, 100), seed=0, beta=0.2, val_fraction=0.2, test_fraction=0.2, public=False
+    )
+
+
+def runs(scale: Scale, task: Task, data: Federation, hypers: Any, judged: bool = True) -> list[report.Row]:
+    """A row a point and seed, on the validation split or, once all is decided, on the test split."""
+    options: dict = {"evaluate_every": scale.pick(5, 10), "participation": scale.pick(0.5, 0.2)}
+    split = on_validation(data) if judged else data
+    n_rounds = scale.pick(20, 200)
+    found = search(task.algorithm, hypers, split, jax.random.key(0), scale.n_seeds, n_rounds, **options)
+    return tidy(hypers, found.metrics, found.rounds)
+
+
+def conclusion(scale: Scale, name: str, task: Task, data: Federation, rows: list[report.Row]) -> Row:
+    """What was chosen, how it did where it was chosen, and on the test split."""
+    chosen = best(rows)
+    point = {field: [float(str(value))] for field, value in chosen.point.items()}
+    tested: Spread = best(runs(scale, task, data, grid(task.hyper, **point), judged=False))
+    return {
+        "looked for": name,
+        "found": round(point[task.weight][0], 5),
+        "lr": round(point["lr"][0], 4),
+        "validation": f"{chosen.mean:.4f} ({chosen.low:.4f} to {chosen.high:.4f})",
+        "test": f"{tested.mean:.4f} ({tested.low:.4f} to {tested.high:.4f})",
+        "points": len(rows) // scale.n_seeds,
+        "diverged": sum(row["diverged"] is not None for row in rows),
+    }
+
+
+def searched(scale: Scale, way: str, find: Callable[[Task, Federation], list[report.Row]]) -> None:
+    """Every task searched in one way: its table, and for each a figure of what its weight does."""
+    data, found = federation(scale), []
+    scale.folder.mkdir(parents=True, exist_ok=True)
+    for name, task in tasks(scale).items():
+        rows = find(task, data)
+        stem = f"{way}_{name.replace(' ', '_')}"
+        report.save_table(scale.folder / f"{stem}.csv", rows)
+        title = f"{name}, Dirichlet(0.2) Fashion-MNIST"
+        response(rows, task.weight, title=title).savefig(scale.folder / f"{stem}.png", dpi=150)
+        if way == "grid":
+            heat_map(rows, "lr", task.weight, title=title).savefig(scale.folder / f"{stem}_map.png", dpi=150)
+        found.append(conclusion(scale, name, task, data, rows))
+        CONSOLE.print(f"[dim]{way}: {name} done[/]")
+    show(scale, way, f"fashion_mnist, Dirichlet(0.2), {scale.n_seeds} seeds, searched by {way}", found)
+
+
+def by_grid(scale: Scale) -> None:
+    """Learning rates x weights, both at even ratios."""
+    n_lr, n_weights = scale.pick((4, 4), (6, 7))
+
+    def find(task: Task, data: Federation) -> list[report.Row]:
+        values = {"lr": log_spaced(*LR, n_lr), task.weight: log_spaced(task.low, task.high, n_weights)}
+        return runs(scale, task, data, grid(task.hyper, **values))
+
+    searched(scale, "grid", find)
+
+
+def by_optuna(scale: Scale) -> None:
+    """Optuna's tree-structured Parzen estimator, asked for a batch of points at a time."""
+    import optuna  # pyright: ignore[reportMissingImports]  # the extra 'tune'
+
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    n_batches, batch = scale.pick((4, 4), (6, 7))
+
+    def find(task: Task, data: Federation) -> list[report.Row]:
+        sampler = optuna.samplers.TPESampler(seed=0, n_startup_trials=batch, constant_liar=True)
+        study = optuna.create_study(direction="maximize", sampler=sampler)
+        rows: list[report.Row] = []
+        for _ in range(n_batches):
+            trials = [study.ask() for _ in range(batch)]
+            points = [proposed(trial, task) for trial in trials]
+            new = runs(scale, task, data, with_points(task.hyper, points))
+            for trial, own in zip(trials, np.array_split(np.arange(len(new)), batch), strict=True):
+                values = [new[i]["accuracy_macro"] for i in own]
+                finite = all(value is not None for value in values)
+                study.tell(
+                    trial,
+                    float(np.mean(values)) if finite else None,
+                    state=None if finite else optuna.trial.TrialState.FAIL,
+                )
+            rows += new
+        return rows
+
+    searched(scale, "optuna", find)
+
+
+def proposed(trial: Any, task: Task) -> dict[str, float]:
+    """One point that Optuna wants to see."""
+    return {
+        "lr": trial.suggest_float("lr", *LR, log=True),
+        task.weight: trial.suggest_float(task.weight, task.low, task.high, log=True),
+    }
+
+
+def with_points(hyper: Any, points: list[dict[str, float]]) -> Any:
+    """The points as vectors of the fields that they name; the other fields stay numbers."""
+    vectors = stack([hyper._replace(**point) for point in points])
+    return hyper._replace(**{name: getattr(vectors, name) for name in points[0]})
+
+
+if __name__ == "__main__":
+    main(__doc__ or "", {"grid": by_grid, "optuna": by_optuna}, n_seeds=(3, 3))

@@ -1,0 +1,154 @@
+"""Several hosts as one machine: joining them, each with its own clients' data, and what they must agree on.
+
+Every host runs the same program; JAX's own SPMD spreads the cohort over the devices of all of them. Files are written
+by host 0, on a folder that all of them see.
+"""
+
+import contextlib
+import datetime
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.errors import JaxRuntimeError
+from jax.experimental import multihost_utils
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from fljax.client.map import CLIENTS, AtHome
+from fljax.types import ClientData, Federation
+
+HEARTBEAT = datetime.timedelta(seconds=20)
+"""A host that is silent for longer is taken for dead."""
+
+
+def join_hosts(coordinator: str | None = None, n_hosts: int | None = None, host: int | None = None) -> None:
+    """Makes this process one of several hosts; must run before JAX is first used.
+
+    Args:
+        coordinator: ``address:port`` of host 0, the same everywhere; None (with the others): found out by itself,
+            where a cluster manager that JAX knows (Slurm, Open MPI, a cloud's) started the processes.
+        n_hosts: how many processes there are.
+        host: which of them this is, 0 to n_hosts - 1.
+
+    Raises:
+        ValueError: some of the three are given and some are not, or ``host`` is out of range.
+    """
+    given = (coordinator is not None, n_hosts is not None, host is not None)
+    if any(given) and not all(given):
+        raise ValueError("give coordinator, n_hosts and host together, or none of them")
+    if n_hosts is not None and host is not None and not 0 <= host < n_hosts:
+        raise ValueError(f"host={host} of n_hosts={n_hosts}; choose 0 <= host < n_hosts")
+    jax.config.update("jax_cpu_collectives_implementation", "gloo")  # how CPUs of several hosts talk; else unused
+    jax.distributed.initialize(
+        coordinator, n_hosts, host, heartbeat_timeout_seconds=int(HEARTBEAT.total_seconds()), initialization_timeout=120
+    )
+
+
+def at_home(federation: Federation, mesh: Mesh, images: Any = None) -> Federation:
+    """The federation with every example on the device of the client that owns it: data larger than one device.
+
+    Client i lives on device ``i // ceil(clients / devices)`` of the mesh's axis "clients". A host reads the rows of the
+    clients on its own devices and no others; labels and index tables are whole everywhere. A round brings the cohort's
+    examples to the devices that train them, and none where all clients take part.
+
+    Args:
+        federation: as a partition returns it, the same on every host.
+        mesh: of all hosts' devices.
+        images: what to read the pool's ``x`` from, row by row, such as ``np.load(path, mmap_mode="r")``; the
+            partition may then have been made with labels and any stand-in for ``x``. None: the pool's own.
+    """
+
+    def moved(data: ClientData | None) -> ClientData | None:
+        return None if data is None else _at_home(data, mesh, data.pool.x if images is None else images)
+
+    moved_splits = {name: moved(getattr(federation, name)) for name in ("train", "val", "test")}
+    rest = on_all_devices((federation.public, federation.group), mesh)
+    return Federation(**moved_splits, public=rest[0], group=rest[1])  # pyright: ignore[reportArgumentType]
+
+
+def _at_home(data: ClientData, mesh: Mesh, images: Any) -> ClientData:
+    index, size, labels = (np.asarray(value) for value in (data.index, data.size, data.pool.y))
+    n_devices = mesh.shape[CLIENTS]
+    share = -(-len(size) // n_devices)
+    real = np.arange(index.shape[1]) < size[:, None]
+    homes = [slice(d * share, (d + 1) * share) for d in range(n_devices)]
+    rows = [np.unique(index[home][real[home]]) for home in homes]
+    n_rows = max(max(map(len, rows)), 1)
+    place, y = np.zeros_like(index), np.zeros(n_devices * n_rows, np.int32)
+    for d, home in enumerate(homes):
+        own = np.searchsorted(rows[d], index[home]).clip(0, max(len(rows[d]) - 1, 0)) + d * n_rows
+        place[home] = np.where(real[home], own, d * n_rows)
+        y[d * n_rows : d * n_rows + len(rows[d])] = labels[rows[d]]
+    shape = (n_devices * n_rows, *images.shape[1:])
+
+    def read(where: Any) -> np.ndarray:
+        block = np.zeros((n_rows, *images.shape[1:]), images.dtype)
+        own = rows[(where[0].start or 0) // n_rows]
+        block[: len(own)] = images[own]
+        return block
+
+    x = jax.make_array_from_callback(shape, NamedSharding(mesh, PartitionSpec(CLIENTS)), read)
+    y, place, size = on_all_devices((y, place, size), mesh)
+    return ClientData(AtHome(x, y), place, size)  # pyright: ignore[reportArgumentType]
+
+
+def on_all_devices(value: Any, mesh: Mesh) -> Any:
+    """A whole copy of ``value``, which every host has, on every device of every host; what is there already stays."""
+    sharding = NamedSharding(mesh, PartitionSpec())
+
+    def put(leaf: Any) -> Any:
+        if isinstance(leaf, jax.Array) and not leaf.is_fully_addressable:
+            return leaf
+        if isinstance(leaf, jax.Array) and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+            return jax.random.wrap_key_data(put(jax.random.key_data(leaf)))
+        array = np.asarray(leaf)
+        return jax.make_array_from_callback(array.shape, sharding, lambda where: array[where])
+
+    return jax.tree.map(put, value)
+
+
+def gathered(value: Any) -> Any:
+    """Arrays on whichever devices as NumPy arrays on every host."""
+    if jax.process_count() == 1:
+        return jax.device_get(value)
+    mesh = jax.sharding.get_mesh()
+    return jax.device_get(jax.jit(lambda x: x, out_shardings=NamedSharding(mesh, PartitionSpec()))(value))
+
+
+def agreed(*numbers: int) -> tuple[int, ...]:
+    """Host 0's numbers, on every host: what follows from its clock must not differ between them."""
+    if jax.process_count() == 1:
+        return numbers
+    return tuple(int(n) for n in multihost_utils.broadcast_one_to_all(np.array(numbers, np.int32)))
+
+
+def writes() -> bool:
+    """Whether this host is the one that writes files."""
+    return jax.process_index() == 0
+
+
+def all_there(what: str) -> None:
+    """Waits until every host has come to ``what``."""
+    if jax.process_count() > 1:
+        multihost_utils.sync_global_devices(what)
+
+
+@contextlib.contextmanager
+def others_alive(round: int, n_rounds: int) -> Iterator[None]:
+    """Inside it, a failed exchange between hosts is one clear error.
+
+    Raises:
+        ConnectionError: another host stopped.
+    """
+    try:
+        yield
+    except JaxRuntimeError as error:
+        if jax.process_count() == 1:
+            raise
+        reason = str(error).splitlines()[0]
+        raise ConnectionError(
+            f"another host stopped answering after round {round} of {n_rounds} ({reason}); the checkpoint is whole: "
+            "start all hosts again with the same folder to go on"
+        ) from error

@@ -1,0 +1,82 @@
+"""The figures of a sweep: learning curves of the best points, a metric over one number or over two."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from fljax.run.plots import COLORS, Figure, learning_curves, new_figure
+from fljax.run.report import Row, curve
+from fljax.run.sweep.points import rows as point_rows
+from fljax.run.sweep.table import LOWER_IS_BETTER, by_point
+
+N_CURVES = 6
+"""Points whose learning curves are drawn."""
+
+
+def curves(hypers: Any, metrics: Mapping[str, np.ndarray], metric: str = "accuracy_macro") -> Figure:
+    """Learning curves, means over seeds, of the points that end best; those that diverged are left out."""
+    mean = np.asarray(metrics[metric]).mean(axis=1)
+    names = [" ".join(f"{name} {value:.3g}" for name, value in point.items()) or metric for point in point_rows(hypers)]
+    sign = 1 if metric in LOWER_IS_BETTER else -1
+    last = np.array([row[np.isfinite(row)][-1] if np.isfinite(row).any() else sign * np.inf for row in mean])
+    chosen = [i for i in np.argsort(sign * last, kind="stable")[:N_CURVES] if np.isfinite(mean[i]).any()]
+    return learning_curves({names[i]: curve({metric: mean[i]}, metric) for i in chosen}, metric.replace("_", " "))
+
+
+def response(rows: Sequence[Row], name: str, metric: str = "accuracy_macro", title: str = "") -> Figure:
+    """The metric against one number: for each of its values the best over the others, with its interval.
+
+    Values whose every point diverged are crosses on the axis.
+    """
+    found = _best_of(rows, (name,), metric)
+    figure, axes = new_figure(5.6, 3.8)
+    x = np.array(sorted(value for (value,) in found))
+    spreads = [found[value,] for value in x]
+    mean, low, high = (np.array([getattr(spread, end) for spread in spreads]) for end in ("mean", "low", "high"))
+    if len(x) > 1 and x[0] > 0 and x[-1] / x[0] > 20:
+        axes.set_xscale("log")
+    axes.plot(x, mean, color=COLORS[0], marker="o", linewidth=2)
+    axes.fill_between(x, low, high, color=COLORS[0], alpha=0.2, linewidth=0)
+    gone = x[np.isnan(mean)]
+    axes.plot(gone, np.full(len(gone), axes.get_ylim()[0]), "x", color=COLORS[1], clip_on=False)
+    axes.set(xlabel=name, ylabel=metric.replace("_", " "), title=title)
+    axes.grid(axis="y", color="#E6E6E6")
+    return figure
+
+
+def heat_map(rows: Sequence[Row], x: str, y: str, metric: str = "accuracy_macro", title: str = "") -> Figure:
+    """The mean over seeds against two numbers, the best over any others; a cross where it diverged."""
+    found = _best_of(rows, (x, y), metric)
+    columns, lines = (sorted({key[i] for key in found}) for i in range(2))
+    values = np.full((len(lines), len(columns)), np.nan)
+    for (column, line), spread in found.items():
+        values[lines.index(line), columns.index(column)] = spread.mean
+    figure, axes = new_figure(2.2 + 0.62 * len(columns), 1.6 + 0.5 * len(lines))
+    image = axes.imshow(values, cmap="viridis", aspect="auto", origin="lower")
+    few = values.size <= 100
+    for (line, column), value in np.ndenumerate(values):
+        if np.isnan(value) or few:
+            text = "x" if np.isnan(value) else f"{value:.3f}"
+            axes.text(column, line, text, ha="center", va="center", color=_ink(image, value), fontsize=8)
+    axes.set_xticks(range(len(columns)), [f"{value:.3g}" for value in columns], rotation=45)
+    axes.set_yticks(range(len(lines)), [f"{value:.3g}" for value in lines])
+    axes.set(xlabel=x, ylabel=y, title=title)
+    axes.spines[:].set_visible(False)
+    figure.colorbar(image, label=metric.replace("_", " "))
+    return figure
+
+
+def _best_of(rows: Sequence[Row], names: tuple[str, ...], metric: str) -> dict[tuple, Any]:
+    """For each combination of values of ``names``, the point of best mean; a diverged one where there is no other."""
+    sign = -1.0 if metric in LOWER_IS_BETTER else 1.0
+    found: dict[tuple, Any] = {}
+    for spread in by_point(rows, metric):
+        key = tuple(spread.point[name] for name in names)
+        if key not in found or np.isnan(found[key].mean) or sign * spread.mean > sign * found[key].mean:
+            found[key] = spread
+    return found
+
+
+def _ink(image: Any, value: float) -> str:
+    return "black" if np.isnan(value) or image.norm(value) > 0.6 else "white"

@@ -1,0 +1,111 @@
+"""`fljax sweep` from words to files: grids, draws, the outer loop, resume, and every way to be refused."""
+
+import csv
+import tomllib
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fljax.cli.axes import read_sweep
+
+SMALL = ("--rounds", "2", "--model.hidden", "8", "--partition.n-clients", "4", "--epochs", "1")
+
+
+def points(*arguments):
+    job = read_sweep(arguments)
+    return job.hypers(job.job.settings)
+
+
+def test_words_become_points():
+    mixed = points("--algorithm", "fedprox", "--lr", "0.1", "0.2", "--mu", "log:0.01:1:3")
+    np.testing.assert_allclose(mixed.lr, np.repeat([0.1, 0.2], 3), rtol=1e-6)
+    np.testing.assert_allclose(mixed.mu, [0.01, 0.1, 1] * 2, rtol=1e-6)
+    drawn = points("--lr", "log:0.01:1", "--momentum", "lin:0:0.9:2", "--draws", "5")
+    assert len(np.unique(drawn.lr)) == 5
+    np.testing.assert_allclose(drawn.momentum, [0, 0.9] * 5, rtol=1e-6)
+    assert points("--seeds", "2").lr == 0.1  # the main job's
+
+
+def test_the_outer_loop_has_whole_values():
+    job = read_sweep(["--outer.hidden", "64", "128 64", "--outer.epochs", "1", "5", "--seeds", "2"])
+    assert job.outer == {"hidden": [(64,), (128, 64)], "epochs": [1, 5]}
+    settings = job.settings_with({"hidden": (128, 64), "epochs": 5})
+    assert settings["model"]["hidden"] == (128, 64)
+    assert settings["fedavg"]["epochs"] == 5
+    assert job.job.settings["fedavg"]["epochs"] != 5 or job.job.settings["model"]["hidden"] == (64,)
+
+
+def test_a_toml_file_says_the_same(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("x.toml").write_text(
+        'seeds = 3\n[fedavg]\nlr = [0.1, 0.2]\nmomentum = "lin:0:0.9:2"\n[outer]\nepochs = [1, 2]\n'
+    )
+    job = read_sweep(["--config", "x.toml", "--lr", "0.3", "0.4"])
+    assert job.own["seeds"] == 3
+    assert job.outer == {"epochs": [1, 2]}
+    np.testing.assert_allclose(job.hypers(job.job.settings).lr, [0.3, 0.3, 0.4, 0.4], rtol=1e-6)
+
+
+def test_a_sweep_leaves_its_results_and_goes_on(fljax, refused, monkeypatch):
+    monkeypatch.setattr("fljax.cli.sweep.cache_compilations", lambda: None)
+    arguments = (*SMALL, "--lr", "0.01", "0.3", "1e38", "--momentum", "0", "0.5", "--seeds", "2", "--halving", "2")
+    status, out, err = fljax("sweep", *arguments, "--folder", "x")
+    assert (status, err) == (0, "")
+    assert "6 points x 2 seeds of fedavg" in out
+    assert "best: lr=" in out
+    with Path("x/table.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert [row["seed"] for row in rows] == ["0", "1"] * 6
+    assert [row["diverged"] for row in rows] == [""] * 8 + ["1"] * 4
+    assert sorted(row["rounds"] for row in rows) == ["1"] * 6 + ["2"] * 6
+    drawn = {path.name for path in Path("x/plots").iterdir()}
+    assert drawn == {"curves.png", "heat_map.png", "lr.png", "momentum.png"}
+    config = tomllib.loads(Path("x/config.toml").read_text())
+    assert (config["seeds"], config["fedavg"]["lr"]) == (2, ["0.01", "0.3", "1e38"])
+
+    before = Path("x/table.csv").read_bytes()
+    assert "add --resume" in refused("sweep", "--folder", "x")
+    assert "holds results with --seeds 2, not 3" in refused("sweep", "--folder", "x", "--resume", "--seeds", "3")
+    max(Path("x/runs/parts").glob("*.npz")).unlink()
+    assert fljax("sweep", "--folder", "x", "--resume")[0] == 0
+    assert Path("x/table.csv").read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((), "nothing to sweep: give a number of fedavg several values"),
+        (("--lr",), "--lr: an empty grid"),
+        (("--lr", "lin:0:1:0"), "an empty range"),
+        (("--mu", "0.1", "1"), "no setting --mu; the nearest is"),
+        (("--epochs", "1", "5"), "epochs is static, each value is a program of its own; give them to the outer loop"),
+        (("--participation", "0.5", "1"), "outer loop: --outer.participation 0.5 1"),
+        (("--rounds", "1", "5"), "another rounds is a sweep of its own"),
+        (("--lr", "0.1", "x"), "--lr x: give float"),
+        (("--lr", "log:0:1:3"), "give 0 < low <= high"),
+        (("--lr", "log:0.1:1"), "or --draws N to draw from it"),
+        (("--lr", "log:a:1:3"), "give log:LOW:HIGH:N"),
+        (("--outer.epochs",), "--outer.epochs: an empty grid"),
+        (("--outer.epoch", "1"), "the nearest is --epochs"),
+        (("--outer.rounds", "1", "2"), "another rounds is a sweep of its own"),
+        (("--outer.epochs", "1", "x"), "--outer.epochs x: give int"),
+        (("--algorithm", "fedavg", "ifca"), "a sweep is of one method"),
+        (("--seeds", "0"), "seeds=0"),
+        (("--lr", "0.1", "0.2", "--halving", "1"), "halving=1 keeps every point"),
+        (("--lr", "0.1", "0.2", "--runs-at-once", "0"), "at_once=0"),
+        (("--lr", "0.1", "0.2", "--judge", "val"), "no validation split"),
+        (("--lr", "0.1", "0.2", "--metric", "speed"), "--metric speed: give"),
+        (("--resume",), "--resume: say which sweep, with --folder"),
+    ],
+)
+def test_what_cannot_be_swept_is_refused_in_one_line(refused, monkeypatch, arguments, message):
+    monkeypatch.setattr("fljax.cli.sweep.cache_compilations", lambda: None)
+    assert message in refused("sweep", *arguments)
+
+
+def test_help_shows_what_can_be_set(fljax):
+    status, out, _ = fljax("sweep", "--algorithm", "fedprox", "--help")
+    assert status == 0
+    for text in ("--seeds INT", "--halving", "--fedprox.mu", "--outer.epochs"):
+        assert text in out
