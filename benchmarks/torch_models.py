@@ -8,12 +8,17 @@ import torch
 from torch import nn
 
 
-def network(name: str, channels: int = 1, side: int = 28) -> nn.Module:
-    """The PyTorch twin of ``fljax.models.MODELS[name]`` with its default widths and classes."""
+def network(name: str, channels: int = 1, side: int = 28, n_classes: int = 10) -> nn.Module:
+    """The PyTorch twin of ``fljax.models.MODELS[name]`` with its default widths; "dropout_cnn" is ``cnn`` with fc128.
+
+    ``n_classes`` is of the first four.
+    """
+    flat = side * side * channels
     layers = {
-        "logistic_regression": lambda: [nn.Flatten(), nn.Linear(side * side * channels, 10)],
-        "mlp": lambda: [nn.Flatten(), nn.Linear(side * side * channels, 200), nn.ReLU(), nn.Linear(200, 10)],
-        "mnist_cnn": lambda: _two_convolutions(channels, side, (32, 64), (128,)),
+        "logistic_regression": lambda: [nn.Flatten(), nn.Linear(flat, n_classes)],
+        "mlp": lambda: [nn.Flatten(), nn.Linear(flat, 200), nn.ReLU(), nn.Linear(200, n_classes)],
+        "mnist_cnn": lambda: _two_convolutions(channels, side, (32, 64), (128,), n_classes),
+        "dropout_cnn": lambda: _dropout_cnn(channels, side, n_classes),
         "femnist_cnn": lambda: _two_convolutions(channels, side, (32, 64), (2048,), 62),
         "lenet": lambda: _two_convolutions(channels, side, (16, 32), (120, 84)),
         "vgg16": lambda: _vgg16(channels),
@@ -38,6 +43,14 @@ def _two_convolutions(channels, side, widths, hidden, n_classes=10) -> list[nn.M
         layers += [nn.Linear(flat, width), nn.ReLU()]
         flat = width
     return [*layers, nn.Linear(flat, n_classes)]
+
+
+def _dropout_cnn(channels: int, side: int, n_classes: int) -> list[nn.Module]:
+    return [
+        *(nn.Conv2d(channels, 32, 3), nn.ReLU(), nn.Conv2d(32, 64, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Dropout(0.25)),
+        *(nn.Flatten(), nn.Linear(64 * ((side - 4) // 2) ** 2, 128), nn.ReLU(), nn.Dropout(0.5)),
+        nn.Linear(128, n_classes),
+    ]
 
 
 def _vgg16(channels: int) -> list[nn.Module]:
