@@ -1,0 +1,112 @@
+"""New clients: what each kind of method gives them, and what must not happen."""
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from fljax import tree
+from fljax.algorithms.ditto import DittoHyper, ditto
+from fljax.algorithms.fedavg import FedAvgHyper
+from fljax.algorithms.fedper import FedPerHyper, fedper
+from fljax.algorithms.fesem import FeSEMHyper, fesem
+from fljax.algorithms.standalone import StandaloneHyper, standalone
+from fljax.client import client_loss, train_clients
+from fljax.client.newcomers import held_with_least_loss
+from fljax.client.objectives import cross_entropy
+from fljax.client.optimizer import local_optimizer
+from fljax.data.holdout import hold_out_clients
+from fljax.data.synthetic import linear_groups
+from fljax.run import newcomers as module
+from fljax.run.evaluate import evaluate
+from fljax.run.newcomers import evaluate_new_clients
+from fljax.run.simulate import as_traced, simulate, split_key
+from fljax.types import Assigned, State, Work
+
+FULL = Work(1, 64)
+"""Full batches: nothing is drawn, so a client's place does not matter."""
+
+
+@pytest.fixture(scope="module")
+def parts(federation):
+    return hold_out_clients(federation, 0.3, seed=1)
+
+
+def test_the_one_model_of_all_is_tested_as_it_is(key, averaging, parts):
+    training, new = parts
+    hyper = FedAvgHyper(0.1)
+    state, _ = simulate(averaging, hyper, training, key, 2)
+    direct = evaluate(averaging.predict, tree.everyone(state.server, 3), new.test)
+    chex.assert_trees_all_close(evaluate_new_clients(averaging, hyper, state, new, key), direct, rtol=1e-6)
+
+
+@pytest.mark.parametrize("make", [standalone, lambda m, w: fedper(m, w, n_personal=2)], ids=["standalone", "fedper"])
+def test_alone_they_learn_what_a_run_of_theirs_would(key, model, parts, make):
+    training, new = parts
+    algorithm, hyper = make(model, FULL), StandaloneHyper(0.2)
+    state = algorithm.init(split_key(key).init, as_traced(hyper), training.train)
+    alone = simulate(standalone(model, FULL), StandaloneHyper(0.2), new, key, 4)[1]
+    metrics = evaluate_new_clients(algorithm, hyper, state, new, key, n_rounds=4)
+    np.testing.assert_allclose(metrics["client_loss"], alone["client_loss"][-1], rtol=1e-5)
+
+
+def test_personal_layers_are_fitted_to_the_servers(key, model, parts):
+    training, new = parts
+    algorithm, hyper = fedper(model, FULL), as_traced(FedPerHyper(0.2))
+    state, _ = simulate(algorithm, hyper, training, key, 3)
+    # By hand: each round starts at the server's base and the client's head, and of what is trained the head is kept.
+    head = tree.broadcast({"fc2": model.init(split_key(key).init)["fc2"]}, 3)
+    base = tree.broadcast(state.server, 3)
+    keys = jax.random.split(key, 3)
+    optimizer = local_optimizer(hyper, FULL, jnp.int32(0))
+    for _ in range(2):
+        head = {"fc2": train_clients(keys, base | head, new.train, cross_entropy(model), optimizer, FULL).params["fc2"]}
+    expected = evaluate(algorithm.predict, tree.own(base | head), new.test)
+    ours = evaluate_new_clients(algorithm, hyper, state, new, key, n_rounds=2)
+    np.testing.assert_allclose(ours["client_loss"], expected["client_loss"], rtol=1e-5)
+
+
+def test_another_number_of_rounds_does_not_recompile_and_does_matter(key, model, parts):
+    training, new = parts
+    algorithm, hyper = ditto(model, FULL), DittoHyper(0.2)
+    state, _ = simulate(algorithm, hyper, training, key, 2)
+    first = evaluate_new_clients(algorithm, hyper, state, new, key, n_rounds=0)
+    compiled = module._evaluate._cache_size()
+    later = evaluate_new_clients(algorithm, hyper._replace(lam=0.5), state, new, key, n_rounds=3)
+    assert module._evaluate._cache_size() == compiled
+    theta = evaluate(algorithm.predict, tree.everyone(state.server, 3), new.test)
+    np.testing.assert_allclose(first["client_loss"], theta["client_loss"], rtol=1e-6)
+    assert (later["client_loss"] < first["client_loss"]).all()
+
+
+def test_newcomers_find_the_cluster_of_their_group(key, model):
+    training, new = hold_out_clients(linear_groups(12, 2, examples=60), 0.25, seed=3)
+    assert len(np.unique(new.group)) == 2
+    algorithm, hyper = fesem(model, Work(2, 8)), FeSEMHyper(0.3)
+    state, metrics = simulate(algorithm, hyper, training, key, 8)
+    assert metrics["ari"][-1] == 1
+    assert evaluate_new_clients(algorithm, hyper, state, new, key)["client_accuracy"].min() > 0.9
+
+
+def test_the_model_of_least_loss_is_chosen_among_those_that_are_held(key, model, parts):
+    training, new = parts
+    algorithm = standalone(model, FULL)
+    models = simulate(algorithm, StandaloneHyper(0.3), training, key, 6)[0].clients
+    loss = np.stack([client_loss(model, tree.everyone(tree.take(models, i), 3), new.train) for i in range(6)])
+    held = jnp.asarray([5, 3, 3, 1, 3, 5])
+    chosen = held_with_least_loss(model, Assigned(models, held), new.train)
+    expected = [min((1, 3, 5), key=lambda i, c=c: loss[i, c]) for c in range(3)]
+    assert chosen.label.tolist() == expected
+    assert expected != loss.argmin(axis=0).tolist()  # a model that nobody holds would have been better for somebody
+    chex.assert_trees_all_equal(chosen.params, models)
+
+
+def test_what_cannot_be_is_refused(key, model, averaging, parts):
+    training, new = parts
+    with pytest.raises(ValueError, match="n_rounds=-1 is negative; choose n_rounds >= 0"):
+        evaluate_new_clients(averaging, FedAvgHyper(), State(model.init(key), ()), new, key, n_rounds=-1)
+    algorithm, hyper = fesem(model, FULL)._replace(join=None), as_traced(FeSEMHyper())
+    state = jax.jit(algorithm.init)(key, hyper, training.train)
+    with pytest.raises(ValueError, match="deploys to its own 6 clients, not to 3 new ones; give it a join"):
+        evaluate_new_clients(algorithm, hyper, state, new, key)
