@@ -8,7 +8,7 @@ from typing import Any
 import jax
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
-from fljax.client.map import CLIENTS
+from fljax.client.map import CLIENTS, AtHome
 from fljax.run.hosts import on_all_devices
 
 SWEEP = "sweep"
@@ -62,7 +62,7 @@ def over_sweep(fn: Callable[..., Any], per_run: Any, whole: tuple) -> Any:
 
 
 def replicated(value: Any, mesh: Mesh | None) -> Any:
-    """``value`` with a whole copy on every device of the mesh; as it is without one, or where it is spread already."""
+    """``value`` with a whole copy on every device of the mesh; as it is without one, or where `AtHome`."""
     if mesh is None:
         return value
     if jax.process_count() > 1:
@@ -70,10 +70,9 @@ def replicated(value: Any, mesh: Mesh | None) -> Any:
     whole = NamedSharding(mesh, PartitionSpec())
 
     def put(leaf: Any) -> Any:
-        spread = isinstance(leaf, jax.Array) and len(leaf.sharding.device_set) > 1
-        return leaf if spread else jax.device_put(leaf, whole)
+        return leaf if isinstance(leaf, AtHome) else jax.device_put(leaf, whole)
 
-    return jax.tree.map(put, value)
+    return jax.tree.map(put, value, is_leaf=lambda leaf: isinstance(leaf, AtHome))
 
 
 def use_all_cores() -> None:

@@ -12,6 +12,7 @@ import numpy as np
 from jax import Array, lax
 
 from fljax.run import checkpoint as files
+from fljax.run import hosts
 from fljax.run.identity import run_identity
 from fljax.run.mesh import Device, over_devices, replicated
 from fljax.run.participation import cohort_size
@@ -80,6 +81,7 @@ def train(
         chunk = partial(run_chunk, algorithm, size, MOST_ROUNDS, hyper, federation, key, lost, evaluate_every, n_rounds)
         state = jax.jit(algorithm.init)(split_key(key).init, hyper, federation.train)
         state, first = _resume(folder, state, identity)
+        hosts.all_there("folder read")
         loop = _Loop(folder, identity, seconds_per_chunk, seconds_per_checkpoint, progress or SilentProgress())
         return loop.run(chunk, replicated(state, mesh), first, n_rounds)
 
@@ -139,25 +141,37 @@ class _Loop(NamedTuple):
         while first < n_rounds:
             count = min(pace.rounds(), n_rounds - first)
             began = time.perf_counter()
-            state, metrics = chunk(state, jnp.int32(first), jnp.int32(count))
-            metrics = {name: value[:count] for name, value in jax.device_get(metrics).items()}
-            pace.took(count, time.perf_counter() - began)
-            parts.append(metrics)
-            first += count
+            with hosts.others_alive(first, n_rounds):
+                (count,) = hosts.agreed(count)
+                state, metrics = chunk(state, jnp.int32(first), jnp.int32(count))
+                metrics = {name: value[:count] for name, value in hosts.gathered(metrics).items()}
+                pace.took(count, time.perf_counter() - began)
+                parts.append(metrics)
+                first += count
+                late = first == n_rounds or time.perf_counter() - saved > self.seconds_per_checkpoint
+                (save,) = hosts.agreed(int(late and self.folder is not None))
+                whole = hosts.gathered(state) if save else None
             self.progress.chunk(first, metrics, pace.rounds_per_second())
-            if self.folder is not None:
-                metrics_bytes = files.append_rows(self.folder, first - count, metrics)
-                if first == n_rounds or time.perf_counter() - saved > self.seconds_per_checkpoint:
-                    files.save(self.folder, files.Checkpoint(first, metrics_bytes, self.identity, state))
-                    saved = time.perf_counter()
+            self._write(first - count, metrics, first, whole)
+            saved = time.perf_counter() if save else saved
         return state, parts
+
+    def _write(self, round: int, metrics: dict[str, np.ndarray], done: int, state: State | None) -> None:
+        """Appends a chunk's rounds, and with a state the checkpoint."""
+        if self.folder is None or not hosts.writes():
+            return
+        metrics_bytes = files.append_rows(self.folder, round, metrics)
+        if state is not None:
+            files.save(self.folder, files.Checkpoint(done, metrics_bytes, self.identity, state))
 
     def _finished(self, state: State, parts: list[dict[str, np.ndarray]], seconds: float, rate: float) -> Run:
         if self.folder is None:
             metrics = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
         else:
+            hosts.all_there("rounds written")
             metrics = files.read_rounds(self.folder)
-            files.save_arrays(self.folder / "clients.npz", last_of_each_client(metrics))
+            if hosts.writes():
+                files.save_arrays(self.folder / "clients.npz", last_of_each_client(metrics))
         return Run(state, metrics, seconds, rate)
 
 
@@ -196,9 +210,10 @@ def _resume(folder: Path | None, state: State, identity: dict[str, Any]) -> tupl
         return state, 0
     folder.mkdir(parents=True, exist_ok=True)
     stored = files.load(folder, state)
+    if stored is not None:
+        files.check_same_run(folder, stored.identity, identity)
+    if hosts.writes():
+        files.cut_back(folder, *((0, 0) if stored is None else (stored.round, stored.metrics_bytes)))
     if stored is None:
-        files.cut_back(folder, 0, 0)
         return state, 0
-    files.check_same_run(folder, stored.identity, identity)
-    files.cut_back(folder, stored.round, stored.metrics_bytes)
     return jax.tree.map(jnp.asarray, stored.state), stored.round

@@ -94,7 +94,7 @@ def test_a_sweep_leaves_its_results_and_goes_on(fljax, refused, monkeypatch):
         (("--seeds", "0"), "seeds=0"),
         (("--lr", "0.1", "0.2", "--halving", "1"), "halving=1 keeps every point"),
         (("--lr", "0.1", "0.2", "--runs-at-once", "0"), "at_once=0"),
-        (("--lr", "0.1", "0.2", "--judge", "val"), "no validation split"),
+        (("--lr", "0.1", "0.2", "--judge", "val", "--partition", "dirichlet"), "no validation split"),
         (("--lr", "0.1", "0.2", "--metric", "speed"), "--metric speed: give"),
         (("--resume",), "--resume: say which sweep, with --folder"),
     ],

@@ -1,0 +1,104 @@
+"""One of several processes of `test_hosts.py`: runs methods over all devices of all hosts and on one, and compares.
+
+python -m tests.run.worker DEVICES HOSTS HOST PORT METHOD...     prints the largest difference of each method
+python -m tests.run.worker DEVICES HOSTS HOST PORT --folder X    a long run of FedAvg into a folder
+"""
+
+import json
+import os
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fljax.data.synthetic import linear_groups
+from fljax.models import mlp
+from fljax.run.hosts import at_home, join_hosts
+from fljax.run.mesh import device_mesh
+from fljax.run.simulate import simulate
+from fljax.run.train import train
+from fljax.types import Examples, Work
+from tests.algorithms.table import CASES
+
+ROUNDS = 5
+
+
+class Recorded:
+    """Images that remember which rows were read."""
+
+    def __init__(self, x):
+        self.x, self.read, self.shape, self.dtype = np.asarray(x), set(), x.shape, np.asarray(x).dtype
+
+    def __getitem__(self, rows):
+        self.read |= set(rows.tolist())
+        return self.x[rows]
+
+
+def make_federation():
+    """As in `tests/algorithms/conftest.py`: eight ragged clients, the server has 16 unlabelled images."""
+    made = linear_groups(8, 2, examples=24, ragged=0.4)
+    return made._replace(public=Examples(made.train.pool.x[:16], jnp.full(16, -1)))
+
+
+def spread_out(federation):
+    """Each client's examples on its own device; sees that this host read no others."""
+    images = Recorded(federation.train.pool.x)
+    mesh = device_mesh()
+    spread = at_home(federation, mesh, images)
+    local = [i for i, device in enumerate(mesh.devices.reshape(-1)) if device.process_index == jax.process_index()]
+    share = -(-8 // mesh.size)
+    own = [client for client in range(8) if client // share in local]
+    rows = {
+        int(row)
+        for data in (federation.train, federation.test)
+        for client in own
+        for row in np.asarray(data.index)[client, : int(data.size[client])]
+    }
+    assert images.read == rows, "a host reads its own clients' images and no others"
+    return spread
+
+
+def difference(a, b):
+    """Largest difference, relative to 1 or the value; both are NaN in the same places."""
+    a, b = np.asarray(a), np.asarray(b)
+    if a.dtype == bool:
+        return float((a != b).any())
+    assert (np.isnan(a) == np.isnan(b)).all()
+    return float(np.nanmax(np.abs(a - b) / np.maximum(1.0, np.abs(b)), initial=0.0))
+
+
+def compare(name, federation, spread):
+    """The largest difference between all devices and one in any metric of any round."""
+    case = CASES[name]
+    algorithm = case.make(mlp(input_shape=(4, 4, 1), hidden=(6,), n_classes=4), Work(epochs=2, batch_size=8))
+    options = {"participation": 0.75}
+    run = train(algorithm, case.hyper, spread, jax.random.key(0), ROUNDS, **options)
+    _, alone = simulate(algorithm, case.hyper, federation, jax.random.key(0), ROUNDS, **options)
+    return max(difference(run.metrics[metric], alone[metric]) for metric in alone)
+
+
+def main(n_devices, n_hosts, host, port, *rest):
+    jax.config.update("jax_num_cpu_devices", int(n_devices))
+    if cache := os.environ.get("FLJAX_TEST_CACHE"):
+        jax.config.update("jax_compilation_cache_dir", cache)
+    if int(n_hosts) > 1:
+        join_hosts(f"localhost:{port}", int(n_hosts), int(host))
+    federation = make_federation()
+    spread = spread_out(federation)
+    if rest[0] == "--folder":
+        case = CASES["fedavg"]
+        algorithm = case.make(mlp(input_shape=(4, 4, 1), hidden=(6,), n_classes=4), Work(epochs=2, batch_size=8))
+        options = {"folder": rest[1], "seconds_per_checkpoint": 0.0, "seconds_per_chunk": 0.2}
+        try:
+            train(algorithm, case.hyper, spread, jax.random.key(0), int(rest[2]), **options)
+        except ConnectionError as error:
+            print(f"fljax: {error}", file=sys.stderr, flush=True)
+            os._exit(2)  # a host that waits for the dead to say goodbye would wait for ever
+        return
+    for name in rest:
+        print(json.dumps({name: compare(name, federation, spread)}), flush=True)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
