@@ -12,11 +12,8 @@ multiply-adds, an eighth of the training's 9e11, and run at the speed of NumPy's
 """
 
 import argparse
-import contextlib
-import ctypes
 import sys
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple, cast
 
@@ -24,7 +21,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from timing import alternate, machine, ratio, seconds_of
+from timing import alternate, machine, peak_mib, ratio, seconds_of
 
 from fljax import server
 from fljax.client.local import train_clients
@@ -174,23 +171,6 @@ def _distance(n: int, d: int) -> np.ndarray:
     return np.maximum(distance, distance.T)
 
 
-def _peak(run: Callable[[], Any]) -> float:
-    """MiB that one call adds to the resident memory at its highest; NaN where the system does not say."""
-    status, reset = Path("/proc/self/status"), Path("/proc/self/clear_refs")
-    if not reset.exists():
-        return float("nan")
-
-    def kib(field: str) -> int:
-        return next(int(line.split()[1]) for line in status.read_text().splitlines() if line.startswith(field))
-
-    with contextlib.suppress(AttributeError):  # glibc hands back what it keeps for later, which would hide a peak
-        ctypes.CDLL(None).malloc_trim(0)
-    reset.write_text("5")  # the high-water mark starts again at what is held now
-    held = kib("VmRSS")
-    jax.block_until_ready(run())
-    return (kib("VmHWM") - held) / 1024
-
-
 def measure(row: Row, repeats: int) -> float:
     """Prints one line; returns the ratio."""
     first, ours = seconds_of(row.ours)
@@ -203,7 +183,7 @@ def measure(row: Row, repeats: int) -> float:
     bar = f"{row.bar:6.2f}" if np.isfinite(row.bar) else "     -"
     print(
         f"{row.name:<34}{ours_ms:10.1f}{theirs_ms:10.1f}{share:8.3f}{bar}{first:7.1f} s"
-        f"{_peak(row.ours):8.0f}{_peak(row.theirs):8.0f}  {common}",
+        f"{peak_mib(row.ours):8.0f}{peak_mib(row.theirs):8.0f}  {common}",
         flush=True,
     )
     return share

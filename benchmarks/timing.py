@@ -1,9 +1,12 @@
-"""Timing alternatives in one process: in turn, waited for, compared pair by pair."""
+"""Timing alternatives in one process: in turn, waited for, compared pair by pair; and their peak memory."""
 
+import contextlib
+import ctypes
 import os
 import statistics
 import time
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -35,6 +38,23 @@ def alternate(sides: Mapping[str, Run], repeats: int) -> dict[str, list[float]]:
 def ratio(numerator: list[float], denominator: list[float]) -> float:
     """Median of the pairs' ratios, which a machine whose speed drifts leaves alone."""
     return statistics.median(a / b for a, b in zip(numerator, denominator, strict=True))
+
+
+def peak_mib(run: Run) -> float:
+    """MiB that one call adds to the resident memory at its highest; NaN where the system does not say."""
+    status, reset = Path("/proc/self/status"), Path("/proc/self/clear_refs")
+    if not reset.exists():
+        return float("nan")
+
+    def kib(field: str) -> int:
+        return next(int(line.split()[1]) for line in status.read_text().splitlines() if line.startswith(field))
+
+    with contextlib.suppress(AttributeError):  # glibc hands back what it keeps for later, which would hide a peak
+        ctypes.CDLL(None).malloc_trim(0)
+    reset.write_text("5")  # the high-water mark starts again at what is held now
+    held = kib("VmRSS")
+    jax.block_until_ready(run())
+    return (kib("VmHWM") - held) / 1024
 
 
 def with_threads(n_threads: int, run: Run) -> Run:

@@ -11,13 +11,19 @@ STATISTICS = "batch_stats"
 
 
 def n_rows(stacked: Stacked) -> int:
-    """Length of the leading axis that every leaf shares."""
-    return jax.tree.leaves(stacked)[0].shape[0]
+    """Length of the leading axis that the leaves share; in models that are `Assigned` a leaf may also have one row."""
+    return max(leaf.shape[0] for leaf in jax.tree.leaves(stacked))
 
 
 def take(stacked: Stacked, index: Array) -> Stacked:
     """Rows ``index`` of every leaf: ``(rows, ...) -> index.shape + (...)``."""
     return jax.tree.map(lambda leaf: leaf[index], stacked)
+
+
+def row(models: Stacked, index: Array) -> Params:
+    """The model that row ``index`` () stands for in `Assigned` models: a leaf of one row belongs to every model."""
+    # Taken by a constant, a leaf of one row stays unbatched under vmap.
+    return jax.tree.map(lambda leaf: leaf[0] if leaf.shape[0] == 1 else leaf[index], models)
 
 
 def put(stacked: Stacked, index: Array, rows: Stacked) -> Stacked:

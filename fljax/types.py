@@ -109,10 +109,11 @@ class Assigned(NamedTuple):
     """Models held by several clients: client i holds row ``label[i]`` of ``params``.
 
     One shared model is one row, cluster models are K rows, personal models a row per client, so nothing is copied once
-    per client. ``fljax.tree.take(params, label)`` is the stacked form.
+    per client. A leaf with one row belongs to all: a shared body and personal heads are one body and a head per client.
+    ``vmap(tree.row, (None, 0))(params, label)`` is the stacked form.
     """
 
-    params: Stacked  # (rows, ...)
+    params: Stacked  # (rows, ...), or (1, ...) where a leaf is the same for all
     label: Array  # (clients,) int32
 
 

@@ -7,6 +7,7 @@ statically, so a part that is not shared is never averaged, sent or copied.
 from typing import NamedTuple
 
 import jax
+import jax.numpy as jnp
 from jax import Array
 
 from fljax import tree
@@ -56,8 +57,9 @@ def part_mean(part: Stacked, weight: Array, empty: Params) -> Params:
 
 
 def deploy_composed(key: Key, hyper: NamedTuple, state: State, data: ClientData) -> Assigned:
-    """Every client is tested with the server's shared part and its own personal part."""
+    """Every client is tested with the server's shared part, which is not copied, and its own personal part."""
     n_clients = data.size.shape[0]
     if not jax.tree.leaves(state.clients):
         return tree.everyone(state.server, n_clients)
-    return tree.own(compose_rows(state.server, state.clients, n_clients))
+    shared = jax.tree.map(lambda leaf: leaf[None], state.server)
+    return Assigned(compose(shared, state.clients), jnp.arange(n_clients, dtype=jnp.int32))

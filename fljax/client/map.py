@@ -55,13 +55,13 @@ def map_clients(
 def longest_beside(data: ClientData, at_once: int | None = None) -> Array:
     """(clients,) the largest client in each client's chunk: what `map_clients` loops for while that one trains."""
 
-    def longest(index: Array, size: Array) -> Array:
+    def longest(pool: Examples, index: Array, size: Array) -> Array:
         order = _order(size, chunk)
         most = jnp.broadcast_to(size[order].max(axis=1, keepdims=True), order.shape)
         return most.reshape(-1)[jnp.argsort(order.reshape(-1))]
 
     chunk = _chunk(data, at_once)
-    return over_devices(longest, (), (data.index, data.size), chunk)
+    return over_devices(longest, (data.pool,), (data.index, data.size), chunk)
 
 
 def _chunk(data: ClientData, at_once: int | None) -> int:
@@ -128,10 +128,7 @@ def whole(value: Any) -> Any:
 
 
 def _row(table: Stacked | None, row: Any) -> Any:
-    if table is None:
-        return row
-    # A one-row table is indexed by a constant, so under vmap the model stays unbatched.
-    return tree.take(table, jnp.int32(0) if tree.n_rows(table) == 1 else row)
+    return row if table is None else tree.row(table, row)
 
 
 def _pad(per_row: tuple[Any, ...], n_more: int) -> tuple[Any, ...]:

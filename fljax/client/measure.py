@@ -76,9 +76,9 @@ def _sums_by_row(score: Score, models: Assigned, data: ClientData, batch_size: i
     def own_clients(pool: Examples, params: Stacked, index: Array, size: Array, label: Array) -> Array:
         def one_row(sums: Array, row: Array) -> tuple[Array, None]:
             held = jnp.where(label == row, size, 0)
-            return sums + _dense_sums(score, tree.take(params, row), ClientData(pool, index, held), batch_size), None
+            return sums + _dense_sums(score, tree.row(params, row), ClientData(pool, index, held), batch_size), None
 
-        n_scores = _n_scores(score, tree.take(params, jnp.int32(0)), pool)
+        n_scores = _n_scores(score, tree.row(params, jnp.int32(0)), pool)
         rows = jnp.arange(tree.n_rows(params))
         return lax.scan(one_row, jnp.zeros((size.shape[0], n_scores), jnp.float32), rows)[0]
 

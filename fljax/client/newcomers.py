@@ -32,7 +32,7 @@ def held_with_least_loss(model: Model, models: Assigned, data: ClientData) -> As
     is_held = jnp.bincount(models.label, length=n_rows) > 0
 
     def loss(row: Array) -> Array:
-        return client_loss(model, tree.everyone(tree.take(models.params, row), n_clients), data)
+        return client_loss(model, tree.everyone(tree.row(models.params, row), n_clients), data)
 
     def loss_if_held(row: Array) -> Array:
         return lax.cond(is_held[row], loss, lambda _: jnp.full(n_clients, jnp.inf), row)

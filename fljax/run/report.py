@@ -103,7 +103,9 @@ def principal_components(models: Assigned) -> tuple[np.ndarray, np.ndarray]:
         (clients, 2) coordinates and the share (2,) of the variance that each explains; zeros where all models are
         equal.
     """
-    flat = np.asarray(tree.flatten(models.params))[np.asarray(models.label)]
+    n_rows = tree.n_rows(models.params)
+    varied = [leaf for leaf in jax.tree.leaves(tree.split_statistics(models.params)[0]) if leaf.shape[0] == n_rows]
+    flat = np.asarray(tree.flatten(varied))[np.asarray(models.label)]  # what all share adds nothing to a variance
     if len(flat) < 2 or not np.ptp(flat, axis=0).any():
         return np.zeros((len(flat), 2)), np.zeros(2)
     pca = PCA(n_components=min(2, *flat.shape), svd_solver="full").fit(flat)

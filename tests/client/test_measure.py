@@ -54,3 +54,14 @@ def test_personal_losses_equal_numpy(key, model, ragged):
 def test_a_client_without_examples_has_loss_zero(model, ragged, centers):
     data = ragged._replace(size=jnp.zeros(5, jnp.int32))
     np.testing.assert_array_equal(cross_loss(model, centers, data), 0)
+
+
+def test_a_leaf_of_one_row_belongs_to_all(key, model, ragged):
+    heads = jax.vmap(model.init)(jax.random.split(key, 5))
+    first, *_ = model.layers
+    shared = Assigned(heads | {first: jax.tree.map(lambda leaf: leaf[:1], heads[first])}, jnp.arange(5))
+    copied = heads | {first: jax.tree.map(lambda leaf: jnp.repeat(leaf[:1], 5, axis=0), heads[first])}
+    losses = jax.jit(lambda models: client_loss(model, models, ragged))
+    np.testing.assert_allclose(losses(shared), losses(copied), rtol=1e-6)
+    few = Assigned(jax.tree.map(lambda leaf: leaf[:3], shared.params), jnp.asarray([2, 0, 1, 1, 2]))
+    np.testing.assert_allclose(losses(few), losses(tree.take(copied, few.label)), rtol=1e-5)
