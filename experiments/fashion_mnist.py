@@ -2,7 +2,7 @@
 
     python experiments/fashion_mnist.py iid                       # 50 clients, 20 rounds: about 8 minutes on 2 cores
     python experiments/fashion_mnist.py rotated --seeds 5         # 20 clients in 4 groups, FedAvg and IFCA
-    python experiments/fashion_mnist.py rotated --dataset cifar10 --seeds 1
+    python experiments/fashion_mnist.py rotated --dataset cifar10 --seeds 1 --min-share 0
 
 What came out (2 shared CPU cores, jax 0.10.2): FedAvg on 50 IID clients 0.9016 after 20 rounds, 0.88 first in round 9.
 On four rotated groups of 20 clients with 1,000 examples each, after 10 rounds of one epoch, seeds 0 to 4: IFCA finds
@@ -46,7 +46,13 @@ def iid(dataset: str, rounds: int, n_clients: int = 50) -> Run:
 
 
 def rotated(
-    dataset: str, rounds: int, n_seeds: int, n_clients: int = 20, n_groups: int = 4, each: int = 1000
+    dataset: str,
+    rounds: int,
+    n_seeds: int,
+    min_share: float,
+    n_clients: int = 20,
+    n_groups: int = 4,
+    each: int = 1000,
 ) -> list[dict]:
     """FedAvg and IFCA on groups that see their images turned by 0, 90, 180 and 270 degrees; a row a seed."""
     rows, examples = [], load(dataset)
@@ -56,7 +62,7 @@ def rotated(
         numbers = {"lr": 0.01, "momentum": 0.9}
         methods = {
             "fedavg": (fedavg(model, work), FedAvgHyper(**numbers)),
-            "ifca": (ifca(model, work, n_groups), IFCAHyper(**numbers, min_share=0.4 / n_groups)),
+            "ifca": (ifca(model, work, n_groups), IFCAHyper(**numbers, min_share=min_share)),
         }
         row: dict = {"seed": seed}
         for name, (algorithm, hyper) in methods.items():
@@ -94,13 +100,14 @@ def main() -> None:
     parser.add_argument("--dataset", default="fashion_mnist")
     parser.add_argument("--rounds", type=int)
     parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--min-share", type=float, default=0.1, help="IFCA: least share of clients of an initial model")
     options = parser.parse_args()
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     use_all_cores()
     if options.what == "iid":
         iid(options.dataset, options.rounds or 20)
     else:
-        rotated(options.dataset, options.rounds or 10, options.seeds)
+        rotated(options.dataset, options.rounds or 10, options.seeds, options.min_share)
 
 
 if __name__ == "__main__":
