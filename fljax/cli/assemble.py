@@ -6,6 +6,7 @@ from fljax.algorithms import ALGORITHMS
 from fljax.cli.settings import Values
 from fljax.data.datasets import load
 from fljax.data.federation import n_classes
+from fljax.data.holdout import hold_out_clients
 from fljax.data.partition import PARTITIONS
 from fljax.models import MODELS
 from fljax.types import Algorithm, Federation, Model, Work
@@ -16,6 +17,12 @@ def make_federation(settings: Values) -> Federation:
     own = settings[""]
     train, test = load(own["dataset"], own["data_folder"])
     return PARTITIONS[own["partition"]](train, test, seed=own["seed"], **settings["partition"])
+
+
+def make_parts(settings: Values) -> tuple[Federation, Federation | None]:
+    """The federation that trains, and the clients that are new at the end where the job holds some out."""
+    federation, share = make_federation(settings), settings[""]["new_clients"]
+    return (federation, None) if share is None else hold_out_clients(federation, share, settings[""]["seed"])
 
 
 def make_model(settings: Values, federation: Federation) -> Model:

@@ -10,7 +10,7 @@ from rich.table import Table
 
 from fljax.algorithms import ALGORITHMS
 from fljax.cli import run as running
-from fljax.cli.assemble import make_federation, make_model, split_section
+from fljax.cli.assemble import make_model, make_parts, split_section
 from fljax.cli.job import Job, job_of, read_layers
 from fljax.cli.parameters import Parameter, Section
 from fljax.cli.run import headline
@@ -51,9 +51,9 @@ def main(arguments: Sequence[str]) -> None:
 
 def execute(job: Job, memory: int | None, console: Console) -> dict[str, Plan]:
     """Plans every method and shows the table."""
-    federation = make_federation(job.settings)
+    federation, newcomers = make_parts(job.settings)
     model = make_model(job.settings, federation)
-    console.print(headline(job, federation, model), highlight=False)
+    console.print(headline(job, federation, model, newcomers), highlight=False)
     names = job.settings[""]["algorithm"]
     plans = {name: plan_one(job.settings, name, model, federation, memory) for name in names}
     console.print(as_table(plans, job.settings[""]["rounds"]))

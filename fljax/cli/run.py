@@ -13,10 +13,9 @@ from rich.table import Table
 
 from fljax import tree
 from fljax.cli import config
-from fljax.cli.assemble import make_algorithm, make_federation, make_model
+from fljax.cli.assemble import make_algorithm, make_model, make_parts
 from fljax.cli.job import FILES, Job, read_job
 from fljax.cli.settings import show_help
-from fljax.data.holdout import hold_out_clients
 from fljax.run import plots, report
 from fljax.run.checkpoint import save_arrays
 from fljax.run.mesh import over_devices, replicated, use_all_cores
@@ -70,14 +69,12 @@ def main(arguments: Sequence[str]) -> None:
 
 def execute(job: Job, console: Console) -> list[report.Row]:
     """Trains every method, shows the table and writes the results folder."""
-    federation, newcomers = make_federation(job.settings), None
+    federation, newcomers = make_parts(job.settings)
     model = make_model(job.settings, federation)
-    if (share := job.settings[""]["new_clients"]) is not None:
-        federation, newcomers = hold_out_clients(federation, share, job.settings[""]["seed"])
     methods = {name: make_algorithm(name, job.settings, model) for name in job.settings[""]["algorithm"]}
     folder = job.folder or Path("results") / time.strftime("%Y-%m-%d_%H-%M-%S")
     config.write(job, folder)
-    console.print(headline(job, federation, model), highlight=False)
+    console.print(headline(job, federation, model, newcomers), highlight=False)
     outcomes = {}
     try:
         for name, (algorithm, hyper) in methods.items():
@@ -142,15 +139,16 @@ def cache_compilations() -> None:
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
 
 
-def headline(job: Job, federation: Federation, model: Model) -> str:
+def headline(job: Job, federation: Federation, model: Model, newcomers: Federation | None = None) -> str:
     """The job in two lines."""
     own, size = job.settings[""], np.asarray(federation.train.size)
     n_parameters = tree.size(jax.eval_shape(model.init, jax.random.key(0)))
-    groups = "" if federation.group is None else f" in {int(federation.group.max()) + 1} groups"
+    groups = "" if federation.group is None else f" in {len(np.unique(federation.group))} groups"
     sizes = f"{size.min()}" if size.min() == size.max() else f"{size.min()} to {size.max()}"
+    new = "" if newcomers is None else f"; {len(newcomers.train.size)} new clients at the end"
     devices = f"{jax.device_count()} {jax.default_backend()} device" + "s" * (jax.device_count() > 1)
     return (
-        f"{own['dataset']}, {own['partition']}: {len(size)} clients{groups}, {sizes} training examples each\n"
+        f"{own['dataset']}, {own['partition']}: {len(size)} clients{groups}, {sizes} training examples each{new}\n"
         f"{own['model']} of {n_parameters:,} parameters, {own['rounds']} rounds on {devices}"
     )
 

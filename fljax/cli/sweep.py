@@ -12,7 +12,7 @@ from rich.progress import Progress
 from rich.table import Table
 
 from fljax.cli import config
-from fljax.cli.assemble import make_algorithm, make_federation, make_model
+from fljax.cli.assemble import make_algorithm, make_model, make_parts
 from fljax.cli.axes import SWEEP, SweepJob, read_sweep
 from fljax.cli.run import cache_compilations, headline
 from fljax.cli.settings import show_help
@@ -82,13 +82,13 @@ def execute(job: SweepJob, console: Console) -> list[report.Row]:
 def _one_setting(job: SweepJob, setting: dict[str, Any], folder: Path, console: Console) -> Found:
     """The search under one static setting, into its own part of the folder."""
     settings = job.settings_with(setting)
-    federation = make_federation(settings)
+    federation, newcomers = make_parts(settings)
     model = make_model(settings, federation)
     algorithm, _ = make_algorithm(job.name, settings, model)
     own, run = job.own, settings[""]
     if own["judge"] == "val":
         federation = on_validation(federation)
-    console.print(headline(job.job._replace(settings=settings), federation, model), highlight=False)
+    console.print(headline(job.job._replace(settings=settings), federation, model, newcomers), highlight=False)
     named = "-".join(f"{name}={value}".replace(" ", "_").replace("/", "_") for name, value in setting.items())
     with Progress(console=console) as progress:
         task = progress.add_task("runs", total=None)

@@ -13,7 +13,9 @@ import numpy as np
 import pytest
 
 from fljax import tree
+from fljax.data.synthetic import linear_groups
 from fljax.run.mesh import over_devices, replicated
+from fljax.run.newcomers import evaluate_new_clients
 from fljax.run.participation import sample_cohort
 from fljax.run.simulate import as_traced, split_key
 from fljax.run.train import run_chunk
@@ -124,6 +126,24 @@ def test_a_client_of_nan_is_counted_and_spoils_nothing(key, case, padded):
     np.testing.assert_array_equal(metrics["ok"], metrics["ids"] != bad)
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(state.server))
     assert np.isfinite(metrics["client_loss"][:, np.arange(8) != bad]).all()
+
+
+@EACH
+def test_every_method_has_models_for_new_clients(key, case, padded):
+    algorithm, hyper = case
+    state, _ = run(case, padded, key)
+    newcomers = linear_groups(3, 2, examples=24, seed=1, ragged=0.4)
+
+    def tested(newcomers):
+        return jax.device_get(evaluate_new_clients(algorithm, hyper, state, newcomers, key, n_rounds=2))
+
+    metrics = tested(newcomers)
+    assert metrics["client_loss"].shape == (3,)
+    assert np.isfinite(metrics["client_loss"]).all()
+    # Each is on its own: whatever the first has, NaN too, the others get the models that they would have got.
+    others = jax.tree.map(lambda value: value[1:], {n: v for n, v in metrics.items() if n.startswith("client_")})
+    spoilt = tested(with_rows_of_nan(newcomers, newcomers.train.index[0, :1]))
+    chex.assert_trees_all_equal({name: spoilt[name][1:] for name in others}, others)
 
 
 @EACH

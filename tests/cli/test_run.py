@@ -64,6 +64,20 @@ def test_a_run_leaves_its_results(fljax):
     assert accuracy == pytest.approx(np.load(folder / "ifca" / "clients.npz")["client_accuracy"].mean(), abs=1e-6)
 
 
+def test_new_clients_are_tested_at_the_end(fljax):
+    status, out, err = fljax(
+        "run", *SMALL, "--rounds", "1", "--algorithm", "fedper", "--new-clients", "0.3", "--folder", "x"
+    )
+    assert (status, err) == (0, "")
+    assert "3 clients in 3 groups, 323 to 324 training examples each; 1 new clients at the end" in out
+    assert "(round)  macro    p10" in out.partition(" new    new ")[2]
+    arrays = np.load("x/fedper/new_clients.npz")
+    assert arrays["client_accuracy"].shape == arrays["group"].shape == (1,)
+    (row,) = table(Path("x"))
+    assert float(row["new_accuracy_macro"]) == pytest.approx(arrays["client_accuracy"].mean(), abs=1e-6)
+    assert tomllib.loads(Path("x/config.toml").read_text())["new_clients"] == 0.3
+
+
 def test_config_repeats_the_run_exactly(fljax):
     assert fljax("run", *SMALL, "--lr", "0.3", "--participation", "0.5", "--dropout", "0.5", "--folder", "a")[0] == 0
     assert fljax("run", "--config", "a/config.toml", "--folder", "b")[0] == 0
@@ -148,6 +162,11 @@ def test_none_is_kept_where_it_is_not_the_default(tmp_path):
         (["--weighting", "fair"], "weighting='fair'"),
         (["--n-clusters", "0"], "n_clusters=0"),
         (["--n-clients", "5000"], "n_clients=5000"),
+        (["--new-clients", "0"], "new_clients=0.0"),
+        (["--new-clients", "1"], "new_clients=1.0"),
+        (["--new-clients", "0.01"], "new_clients=0.01 of 12 clients leaves no new client"),
+        (["--new-clients", "0.99"], "new_clients=0.99 of 12 clients leaves no client to train"),
+        (["--new-client-rounds", "-1"], "new_client_rounds=-1"),
         (["--algorithm", "fedsgd", "--epochs", "2"], "epochs=1"),
         (["--config", "nowhere.toml"], "cannot read nowhere.toml: No such file"),
     ],
