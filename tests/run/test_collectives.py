@@ -1,0 +1,59 @@
+"""Volumes of communication against programs whose volume is known."""
+
+import jax
+import jax.numpy as jnp
+import pytest
+from jax import lax
+from jax.sharding import NamedSharding, PartitionSpec
+
+from fljax.run.collectives import Collective, collectives, sent
+from fljax.run.mesh import device_mesh
+
+SHARDED, WHOLE = PartitionSpec("clients"), PartitionSpec()
+
+
+@pytest.fixture(scope="module")
+def compiled():
+    """A program of known exchanges on two devices: (10, 4) floats a device."""
+
+    def device(x):
+        def step(i, x):
+            return x + lax.psum(x, "clients")
+
+        x = lax.fori_loop(0, 3, step, x)
+        return lax.all_gather(x, "clients", tiled=True), lax.psum_scatter(x, "clients", tiled=True)
+
+    mesh = device_mesh()
+    mapped = jax.shard_map(device, mesh=mesh, in_specs=SHARDED, out_specs=(WHOLE, SHARDED), check_vma=False)
+    x = jax.ShapeDtypeStruct((20, 4), jnp.float32, sharding=NamedSharding(mesh, SHARDED))
+    return jax.jit(mapped).lower(x).compile()
+
+
+def test_every_exchange_is_counted_as_often_as_it_is_made(compiled):
+    found = {collective.kind: collective for collective in collectives(compiled, 2)}
+    assert found["all-reduce"] == Collective("all-reduce", 160, 2, 3)
+    assert found["all-gather"] == Collective("all-gather", 320, 2, 1)
+    assert found["reduce-scatter"] == Collective("reduce-scatter", 80, 2, 1)
+    # A ring of two sends half twice (three times over), half of the whole, and the half that is not its own.
+    assert sent(compiled, 2) == 3 * 160 + 160 + 80
+
+
+def test_groups_and_tuples_are_read():
+    text = """HloModule m
+ENTRY %main (p: f32[8]) -> f32[8] {
+  %a = (f32[8]{0}, bf16[4]{0}) all-reduce(%p, %q), replica_groups={{0,1,2,3},{4,5,6,7}}, to_apply=%add
+  %b = u8[16]{0} all-gather(%p), replica_groups=[2,4]<=[8], dimensions={0}
+  %c = (f32[2]{0}, f32[8]{0}) all-gather-start(%p), replica_groups=[1,8]<=[8]
+}
+"""
+
+    class Program:
+        def as_text(self):
+            return text
+
+    found = collectives(Program(), 8)
+    assert found == [
+        Collective("all-reduce", 40, 4, 1),
+        Collective("all-gather", 16, 4, 1),
+        Collective("all-gather", 32, 8, 1),
+    ]
