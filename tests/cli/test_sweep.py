@@ -1,6 +1,8 @@
 """`fljax sweep` from words to files: grids, draws, the outer loop, resume, and every way to be refused."""
 
 import csv
+import re
+import shlex
 import tomllib
 from pathlib import Path
 
@@ -102,6 +104,14 @@ def test_a_sweep_leaves_its_results_and_goes_on(fljax, refused, monkeypatch):
 def test_what_cannot_be_swept_is_refused_in_one_line(refused, monkeypatch, arguments, message):
     monkeypatch.setattr("fljax.cli.sweep.cache_compilations", lambda: None)
     assert message in refused("sweep", *arguments)
+
+
+def test_commands_shown_in_the_readme_can_be_read():
+    text = Path(__file__).parents[2].joinpath("README.md").read_text()
+    commands = re.findall(r"^fljax sweep (?!--folder)(.+)$", text, re.MULTILINE)
+    assert len(commands) >= 3
+    for command in commands:
+        read_sweep(shlex.split(command, comments=True))
 
 
 def test_help_shows_what_can_be_set(fljax):
