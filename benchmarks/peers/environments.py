@@ -16,8 +16,8 @@ INSTALL = {
     "fedjax": [["fedjax==0.0.17", "jax==0.5.3", "jaxlib==0.5.3", "dm-haiku<0.0.15"]],
     "pfl": [TORCH, ["pfl[pytorch]==0.6.0"]],
     "flower": [TORCH, ["flwr[simulation]==1.41.0"]],
-    # It requires torchvision, which replaces torch and is not used here.
-    "fedlab": [TORCH, ["--no-deps", "fedlab==1.3.0"], ["pandas", "pynvml", "tqdm", "scikit-learn", "munch"]],
+    # It asks for torchvision, which would replace torch.
+    "fedlab": [TORCH, ["--no-deps", "fedlab==1.3.0"], ["pandas", "pynvml", "tqdm", "scikit-learn", "pillow"]],
 }
 """Arguments of `pip install`, one call after another. fljax and naive vmap are not here: they run where this does."""
 

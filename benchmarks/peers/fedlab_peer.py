@@ -1,8 +1,14 @@
 """FedLab: its standalone pipeline, clients one after another."""
+# ruff: noqa: E402
 
 import logging
 import random
+import sys
 from importlib.metadata import version
+from unittest.mock import MagicMock
+
+# Its ready-made data sets import torchvision, which is not installed (see `peers.environments`) and not used here.
+sys.modules["torchvision"] = MagicMock()
 
 import torch
 from fedlab.contrib.algorithm.basic_server import SyncServerHandler

@@ -1,5 +1,6 @@
 """A system as a process that waits for its turns."""
 
+import contextlib
 import json
 import os
 import signal
@@ -12,7 +13,7 @@ from typing import Any
 from peers.work import MARK
 
 BENCHMARKS = Path(__file__).parents[1]
-PATIENCE = 900  # seconds for a start or a turn
+PATIENCE = 400  # seconds for a start or a turn
 SCRIPTS = {"torch": "torch_loop", "naive_vmap": "naive_vmap"}
 
 
@@ -38,7 +39,11 @@ class System:
             start_new_session=True,
         )
         self.memory_mb = 0.0
-        self._answer()
+        try:
+            self._answer()
+        except Failed:
+            self.end()
+            raise
         self.start_s = time.perf_counter() - began
 
     def turn(self) -> float:
@@ -56,12 +61,12 @@ class System:
         return self._answer()
 
     def end(self) -> None:
-        """Ends its processes, if it has not ended by itself in a moment."""
-        try:
-            self.process.wait(10)
-        except subprocess.TimeoutExpired:
+        """Ends its processes, unless they have ended by themselves in a moment."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(3)
+        with contextlib.suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
-            self.process.wait()
+        self.process.wait()
 
     def _answer(self) -> dict[str, Any]:
         alarm = threading.Timer(PATIENCE, self.process.kill)

@@ -14,6 +14,7 @@ Results go to ``benchmarks/results/peers.csv``, one row for a workload, a system
 """
 
 import argparse
+import signal
 import sys
 from pathlib import Path
 from statistics import median
@@ -115,6 +116,7 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, help="of a turn, an even number; default: the workload's own")
     parser.add_argument("--check", action="store_true", help="exit with 1 when a bar is missed")
     options = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # ends the systems too
     print(table.machine())
     below = []
     for name in options.only:
