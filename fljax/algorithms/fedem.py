@@ -19,6 +19,7 @@ from jax import Array, lax
 
 from fljax import tree
 from fljax.algorithms.accounting import check_weighting, client_weight, traffic
+from fljax.algorithms.fedavg import FedAvgHyper
 from fljax.algorithms.fedsoft import memberships
 from fljax.client import cross_entropy, local_optimizer, train_clients
 from fljax.client.example_loss import batch_losses, example_loss
@@ -42,17 +43,8 @@ from fljax.types import (
 )
 
 
-class FedEMHyper(NamedTuple):
-    """Numbers of FedEM.
-
-    lr: clients' learning rate, > 0.
-    lr_decay: factor on it per round, in (0, 1]; None: constant.
-    momentum: of the clients' SGD, in [0, 1); None: none.
-    """
-
-    lr: Array | float = 0.05
-    lr_decay: Array | float | None = None
-    momentum: Array | float | None = None
+class FedEMHyper(FedAvgHyper):
+    """Numbers of FedEM: those of FedAvg."""
 
 
 class Mixture(NamedTuple):

@@ -8,28 +8,17 @@ Differences from the paper: heads start equal for all clients.
 """
 
 from functools import cache
-from typing import NamedTuple
-
-from jax import Array
 
 from fljax import tree
 from fljax.algorithms.accounting import check_weighting, client_weight, traffic
+from fljax.algorithms.fedavg import FedAvgHyper
 from fljax.algorithms.partial import compose_rows, deploy_composed, last_layers, part_mean, split
 from fljax.client import cross_entropy, local_optimizer, predictor, train_clients
 from fljax.types import Algorithm, ClientData, Cohort, Key, Metrics, Model, State, Work
 
 
-class FedPerHyper(NamedTuple):
-    """Numbers of FedPer.
-
-    lr: clients' learning rate, > 0.
-    lr_decay: factor on it per round, in (0, 1]; None: constant.
-    momentum: of the clients' SGD, in [0, 1); None: none.
-    """
-
-    lr: Array | float = 0.05
-    lr_decay: Array | float | None = None
-    momentum: Array | float | None = None
+class FedPerHyper(FedAvgHyper):
+    """Numbers of FedPer: those of FedAvg."""
 
 
 @cache

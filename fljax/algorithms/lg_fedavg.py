@@ -10,28 +10,17 @@ their own body and the global head, not with an ensemble of all of them.
 """
 
 from functools import cache
-from typing import NamedTuple
-
-from jax import Array
 
 from fljax import tree
 from fljax.algorithms.accounting import check_weighting, client_weight, traffic
+from fljax.algorithms.fedavg import FedAvgHyper
 from fljax.algorithms.partial import compose_rows, deploy_composed, last_layers, part_mean, split
 from fljax.client import cross_entropy, local_optimizer, predictor, train_clients
 from fljax.types import Algorithm, ClientData, Cohort, Key, Metrics, Model, State, Work
 
 
-class LGFedAvgHyper(NamedTuple):
-    """Numbers of LG-FedAvg.
-
-    lr: clients' learning rate, > 0.
-    lr_decay: factor on it per round, in (0, 1]; None: constant.
-    momentum: of the clients' SGD, in [0, 1); None: none.
-    """
-
-    lr: Array | float = 0.05
-    lr_decay: Array | float | None = None
-    momentum: Array | float | None = None
+class LGFedAvgHyper(FedAvgHyper):
+    """Numbers of LG-FedAvg: those of FedAvg."""
 
 
 @cache

@@ -9,25 +9,15 @@ that does not take part in a round does not train in it.
 from functools import cache
 from typing import NamedTuple
 
-from jax import Array
-
 from fljax import tree
 from fljax.algorithms.accounting import traffic
+from fljax.algorithms.fedavg import FedAvgHyper
 from fljax.client import cross_entropy, local_optimizer, predictor, train_clients
 from fljax.types import Algorithm, Assigned, ClientData, Cohort, Key, Metrics, Model, State, Work
 
 
-class StandaloneHyper(NamedTuple):
-    """Numbers of standalone training.
-
-    lr: clients' learning rate, > 0.
-    lr_decay: factor on it per round, in (0, 1]; None: constant.
-    momentum: of the clients' SGD, in [0, 1); None: none.
-    """
-
-    lr: Array | float = 0.05
-    lr_decay: Array | float | None = None
-    momentum: Array | float | None = None
+class StandaloneHyper(FedAvgHyper):
+    """Numbers of standalone training: those of FedAvg."""
 
 
 @cache

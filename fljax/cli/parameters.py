@@ -33,7 +33,7 @@ def parameters(source: Callable[..., Any], leave_out: Collection[str] = ()) -> S
     that begins with the name.
     """
     function = inspect.unwrap(source)
-    hints, doc = get_type_hints(function), inspect.getdoc(function) or ""
+    hints, doc = get_type_hints(function), _doc(function)
     kinds = {
         name: settable(hints.get(name)) for name in inspect.signature(function).parameters if name not in leave_out
     }
@@ -71,6 +71,12 @@ def kind_name(kind: Any) -> str:
     if get_origin(kind) is Literal:
         return " | ".join(map(repr, get_args(kind)))
     return inspect.formatannotation(kind)
+
+
+def _doc(source: Callable[..., Any]) -> str:
+    """The docstring; of a NamedTuple that takes its fields from another, that one's after its own."""
+    parts = [part for part in inspect.getmro(source) if hasattr(part, "_fields")] if inspect.isclass(source) else []
+    return "\n".join(inspect.getdoc(part) or "" for part in parts or [source])
 
 
 def _written(default: Any) -> Any:

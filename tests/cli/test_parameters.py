@@ -14,7 +14,7 @@ from fljax.cli.assemble import make_algorithm
 from fljax.cli.job import algorithm_section, model_section, partition_section
 from fljax.cli.parameters import REQUIRED, description, kind_name, parameters, settable
 from fljax.data.partition import PARTITIONS
-from fljax.models import MODELS, lenet
+from fljax.models import MODELS, lenet, variational_cnn
 from fljax.types import Work
 
 
@@ -28,6 +28,10 @@ class Numbers(NamedTuple):
 
     lr: Array | float = 0.5
     mu: Array | float | None = None
+
+
+class SameNumbers(Numbers):
+    """Those of another."""
 
 
 def example(data: Array, n: int, *, band: Literal["low", "high"] = "low", hook: Callable | None = None):
@@ -55,6 +59,7 @@ def test_the_written_part_of_a_type(annotation, kind):
 def test_fields_and_parameters():
     assert parameters(Numbers)["lr"] == (float, 0.5, "learning rate, > 0. The paper has 0.1")
     assert parameters(Numbers)["mu"] == (float | None, None, "weight")
+    assert parameters(SameNumbers) == parameters(Numbers)
     section = parameters(example, leave_out=("data",))
     assert list(section) == ["n", "band"]
     assert section["n"].default is REQUIRED
@@ -81,7 +86,8 @@ def test_every_number_of_a_method_can_be_set_and_is_explained(name):
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_methods_are_made_from_their_defaults(name):
     values = {field: parameter.default for field, parameter in algorithm_section(name).items()} | {"epochs": 1}
-    algorithm, hyper = make_algorithm(name, {name: values}, lenet())
+    model = variational_cnn((32, 32, 3), 10) if name in ("fedsr", "fedsr_ft", "fedcr") else lenet()
+    algorithm, hyper = make_algorithm(name, {name: values}, model)
     assert hyper == ALGORITHMS[name].hyper()
     assert callable(algorithm.round)
 
