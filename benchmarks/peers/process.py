@@ -61,9 +61,7 @@ class System:
         return self._answer()
 
     def end(self) -> None:
-        """Ends its processes, unless they have ended by themselves in a moment."""
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self.process.wait(3)
+        """Ends whatever of it still runs."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()

@@ -7,6 +7,8 @@ import platform
 from pathlib import Path
 from typing import NamedTuple
 
+from peers.work import EVERY, WORKLOADS
+
 FILE = Path(__file__).parents[1] / "results" / "peers.csv"
 
 
@@ -62,9 +64,16 @@ def store(rows: list[Row]) -> None:
     if FILE.exists():
         with FILE.open(newline="") as file:
             old = {(line[0], line[1], line[-2]): line for line in list(csv.reader(file))[1:]}
+    lines = sorted((old | new).values(), key=_place)
     FILE.parent.mkdir(exist_ok=True)
     with FILE.open("w", newline="") as file:
-        csv.writer(file, lineterminator="\n").writerows([header, *(old | new).values()])
+        csv.writer(file, lineterminator="\n").writerows([header, *lines])
+
+
+def _place(line: list[str]) -> tuple[str, int, int]:
+    """Machines apart, then the workloads' order, then the systems'."""
+    workloads = [*WORKLOADS, "whole"]
+    return line[-2], workloads.index(line[0]), EVERY.index(line[1])
 
 
 def _written(value: str | float) -> str:
