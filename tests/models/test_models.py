@@ -211,26 +211,37 @@ def test_bad_input(field, value):
         cnn(**{field: value})
 
 
+SMALL = {
+    "celeba_cnn": ((16, 16, 3), {}),
+    "cnn": ((12, 12, 3), {"channels": (4, 5), "hidden": (9,)}),
+    "fedbabu_cnn": ((16, 16, 3), {}),
+    "fedcr_cnn": ((20, 20, 1), {}),
+    "femnist_cnn": ((8, 8, 1), {}),
+    "lenet": ((20, 20, 3), {}),
+    "logistic_regression": ((8, 8, 1), {}),
+    "mlp": ((8, 8, 1), {"hidden": (16,)}),
+    "mnist_cnn": ((8, 8, 1), {}),
+    "resnet18": ((16, 16, 3), {}),
+    "variational_cnn": ((16, 16, 3), {}),
+    "vgg16": ((32, 32, 1), {"norm": "group"}),
+}
+LARGE = ("resnet18", "vgg16", "variational_cnn", "fedcr_cnn", "femnist_cnn")
+
+
 @pytest.mark.parametrize(
-    ("factory", "shape", "arguments"),
-    [
-        (mlp, (8, 8, 1), {"hidden": (16,)}),
-        (cnn, (12, 12, 3), {"channels": (4, 5), "hidden": (9,)}),
-        (lenet, (20, 20, 3), {}),
-        (lenet, (8, 8, 1), {}),
-        (fedbabu_cnn, (16, 16, 3), {"norm": "group"}),
-        pytest.param(resnet18, (8, 8, 3), {}, marks=pytest.mark.slow),
-    ],
+    "name", [pytest.param(name, marks=pytest.mark.slow if name in LARGE else ()) for name in sorted(MODELS)]
 )
-def test_a_client_equals_its_row_of_a_stack(key, factory, shape, arguments):
-    model, n_clients = factory(shape, **arguments), 4
-    x = jax.random.normal(key, (n_clients, 5, *shape))
+def test_a_client_equals_its_row_of_a_stack(key, name):
+    shape, arguments = SMALL[name]
+    model, n_clients = MODELS[name](input_shape=shape, **arguments), 20
+    x = jax.random.normal(key, (n_clients, 4, *shape))
     start = jax.jit(jax.vmap(model.init))(jax.random.split(key, n_clients))
 
     def train(params, x):
         def step(params, _):
+            # Small steps: a rounding of the input grows a thousandfold in three large ones of a deep network.
             gradient = jax.grad(lambda p: jnp.square(model.apply(p, x, None)[0]).mean())(params)
-            return jax.tree.map(lambda p, g: p - 0.1 * g, params, gradient), None
+            return jax.tree.map(lambda p, g: p - 1e-3 * g, params, gradient), None
 
         return jax.lax.scan(step, params, length=3)[0]
 
@@ -239,4 +250,4 @@ def test_a_client_equals_its_row_of_a_stack(key, factory, shape, arguments):
     for i in range(n_clients):
         alone = single(tree.take(start, i), x[i])
         # Three steps of sums in another order.
-        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-4), alone, tree.take(stacked, i))
+        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4), alone, tree.take(stacked, i))
