@@ -80,13 +80,46 @@ def over_devices(fn: Callable[..., Any], whole: tuple, per_row: tuple, multiple:
     padded = -(-n_clients // (n_devices * multiple)) * n_devices * multiple
     per_row = _pad(per_row, padded - n_clients)
     if n_devices > 1:
-        specs = (*(PartitionSpec() for _ in whole), *(PartitionSpec(CLIENTS) for _ in per_row))
-        if isinstance(whole[0], AtHome):
-            fn, specs = _brought(fn, len(whole)), (AtHome(PartitionSpec(CLIENTS), PartitionSpec()), *specs[1:])  # pyright: ignore[reportArgumentType]
-        # Manual over this axis only, so that it nests in the sweep's (see `fljax.run.mesh.over_sweep`).
-        fn = jax.shard_map(fn, in_specs=specs, out_specs=PartitionSpec(CLIENTS), axis_names={CLIENTS}, check_vma=False)
+        fn = _each_its_share(fn, len(whole), isinstance(whole[0], AtHome), padded // n_devices)
     out = fn(*whole, *per_row)
     return out if padded == n_clients else jax.tree.map(lambda leaf: leaf[:n_clients], out)
+
+
+def _each_its_share(fn: Callable[..., Any], n_whole: int, at_home: bool, share: int) -> Callable[..., Any]:
+    """``fn`` on each device with its ``share`` clients; the results of all of them."""
+    fn = _brought(fn, n_whole) if at_home else fn
+    if _in_a_device():
+
+        def call(*arguments: Any) -> Any:
+            begin = lax.axis_index(CLIENTS) * share
+            own = jax.tree.map(lambda leaf: lax.dynamic_slice_in_dim(leaf, begin, share), arguments[n_whole:])
+            out = fn(*arguments[:n_whole], *own)
+            return jax.tree.map(lambda leaf: lax.all_gather(leaf, CLIENTS, tiled=True), out)
+
+        return call
+
+    def mapped(*arguments: Any) -> Any:
+        specs = (*pool_specs(arguments[:n_whole]), *[PartitionSpec(CLIENTS)] * (len(arguments) - n_whole))
+        return jax.shard_map(fn, in_specs=specs, out_specs=PartitionSpec(CLIENTS), check_vma=False)(*arguments)
+
+    return mapped
+
+
+def pool_specs(value: Any) -> Any:
+    """What is whole on every device, and what of an `AtHome` pool is not, as `jax.shard_map` is told."""
+
+    at_home: Any = AtHome
+    spread = at_home(PartitionSpec(CLIENTS), PartitionSpec())
+
+    def spec(leaf: Any) -> Any:
+        return spread if isinstance(leaf, AtHome) else PartitionSpec()
+
+    return jax.tree.map(spec, value, is_leaf=lambda leaf: isinstance(leaf, AtHome))
+
+
+def _in_a_device() -> bool:
+    """Whether the code that is traced is already that of one device, as in a sweep over groups of devices."""
+    return CLIENTS in jax.sharding.get_abstract_mesh().manual_axes
 
 
 def _brought(fn: Callable[..., Any], n_whole: int) -> Callable[..., Any]:
@@ -122,7 +155,7 @@ def n_client_devices() -> int:
 
 def whole(value: Any) -> Any:
     """``value`` computed in full on every device of the mesh: for small things that are not worth a collective."""
-    if n_client_devices() == 1:
+    if n_client_devices() == 1 or _in_a_device():
         return value
     return jax.lax.with_sharding_constraint(value, PartitionSpec())
 

@@ -8,7 +8,7 @@ from typing import Any
 import jax
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
-from fljax.client.map import CLIENTS, AtHome
+from fljax.client.map import CLIENTS, AtHome, pool_specs
 from fljax.run.hosts import on_all_devices
 
 SWEEP = "sweep"
@@ -55,10 +55,8 @@ def over_sweep(fn: Callable[..., Any], per_run: Any, whole: tuple) -> Any:
     """``fn(per_run, *whole)`` with the runs of ``per_run``, a multiple of `n_sweep_devices`, spread over those."""
     if n_sweep_devices() == 1:
         return fn(per_run, *whole)
-    specs = (PartitionSpec(SWEEP), *(PartitionSpec() for _ in whole))
-    # Manual over this axis only: inside, the clients of each run may be spread over the other one.
-    mapped = jax.shard_map(fn, in_specs=specs, out_specs=PartitionSpec(SWEEP), axis_names={SWEEP}, check_vma=False)
-    return mapped(per_run, *whole)
+    specs = (PartitionSpec(SWEEP), *pool_specs(whole))
+    return jax.shard_map(fn, in_specs=specs, out_specs=PartitionSpec(SWEEP), check_vma=False)(per_run, *whole)
 
 
 def replicated(value: Any, mesh: Mesh | None) -> Any:

@@ -12,11 +12,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from fljax.algorithms.fedavg import FedAvgHyper
 from fljax.data.synthetic import linear_groups
 from fljax.models import mlp
 from fljax.run.hosts import at_home, join_hosts
-from fljax.run.mesh import device_mesh
+from fljax.run.mesh import device_mesh, over_devices
 from fljax.run.simulate import simulate
+from fljax.run.sweep import sweep
 from fljax.run.train import train
 from fljax.types import Examples, Work
 from tests.algorithms.table import CASES
@@ -78,6 +80,22 @@ def compare(name, federation, spread):
     return max(difference(run.metrics[metric], alone[metric]) for metric in alone)
 
 
+def compare_sweep(federation):
+    """As `compare`, for a sweep over groups of two devices, each group's examples spread over its two."""
+    algorithm = CASES["fedavg"].make(mlp(input_shape=(4, 4, 1), hidden=(6,), n_classes=4), Work(epochs=2, batch_size=8))
+    lr, key = (0.05, 0.1, 0.3), jax.random.key(0)
+    with over_devices(n_sweep=jax.device_count() // 2) as mesh:
+        hypers = FedAvgHyper(lr=np.asarray(lr))
+        swept = jax.device_get(sweep(algorithm, hypers, at_home(federation, mesh), key, 2, ROUNDS, participation=0.75))
+    worst = 0.0
+    for point in range(3):
+        for seed in range(2):
+            run = (FedAvgHyper(lr=lr[point]), federation, jax.random.fold_in(key, seed), ROUNDS)
+            _, alone = simulate(algorithm, *run, participation=0.75)
+            worst = max(worst, *(difference(swept[name][point, seed], alone[name]) for name in alone))
+    return worst
+
+
 def main(n_devices, n_hosts, host, port, *rest):
     jax.config.update("jax_num_cpu_devices", int(n_devices))
     if cache := os.environ.get("FLJAX_TEST_CACHE"):
@@ -97,7 +115,8 @@ def main(n_devices, n_hosts, host, port, *rest):
             os._exit(2)  # a host that waits for the dead to say goodbye would wait for ever
         return
     for name in rest:
-        print(json.dumps({name: compare(name, federation, spread)}), flush=True)
+        worst = compare_sweep(federation) if name == "sweep" else compare(name, federation, spread)
+        print(json.dumps({name: worst}), flush=True)
 
 
 if __name__ == "__main__":
