@@ -9,7 +9,6 @@ the others pass one on. PyTorch: a loop over clients, autograd, channels_last, o
 bar: at least twice as fast as native where it is slow, never slower elsewhere; PyTorch's column is to read.
 """
 
-import argparse
 import sys
 from functools import partial
 from statistics import median
@@ -19,7 +18,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
-from timing import alternate, machine, ratio, seconds_of, with_threads
+from timing import alternate, machine, parser, ratio, seconds_of, with_threads
 
 from fljax.models.conv import conv
 
@@ -125,11 +124,8 @@ def measure(name: str, layer: Layer, repeats: int) -> float:
 
 def main() -> int:
     """Prints the table; 1 if ``--check`` and a ratio is below its bar."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", nargs="+", choices=LAYERS, default=list(LAYERS))
-    parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--check", action="store_true", help="exit with 1 when a ratio is below its bar")
-    options = parser.parse_args()
+    arguments = parser(__doc__, LAYERS)
+    options = arguments.parse_args()
     jax.config.update("jax_num_cpu_devices", 1)
     print(machine(), "(ms per client and step)")
     print(f"{'':<29}{'fljax':>9}{'torch':>9}{'native':>9}{'torch/fljax':>12}{'native/..':>12}{'bar':>6}{'first':>11}")

@@ -10,7 +10,6 @@ parameters) and 3,500 with a head of 127,038 each (FedPer, LEAF's FEMNIST CNN, c
 results/growth.csv and growth.png.
 """
 
-import argparse
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -22,7 +21,7 @@ import jax
 import jax.numpy as jnp
 import matplotlib.pyplot as plt
 import numpy as np
-from timing import machine, peak_mib, seconds_of
+from timing import machine, parser, peak_mib, seconds_of
 
 from fljax.algorithms.ditto import DittoHyper, ditto
 from fljax.algorithms.fedavg import FedAvgHyper, fedavg
@@ -148,12 +147,9 @@ def draw(rows: list[dict[str, Any]], path: Path) -> None:
 def main() -> int:
     """Prints the table; 1 if ``--check`` and the federation's size costs more than the bar allows."""
     parts = {f.__name__: f for f in (cohort, federation, model, clusters, state)}
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", nargs="+", choices=parts, default=list(parts))
-    parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--check", action="store_true", help="exit with 1 when the bar is missed")
-    parser.add_argument("--save", action="store_true", help="write results/growth.csv and growth.png")
-    options = parser.parse_args()
+    arguments = parser(__doc__, parts)
+    arguments.add_argument("--save", action="store_true", help="write results/growth.csv and growth.png")
+    options = arguments.parse_args()
     use_all_cores()
     print(machine())
     print(f"{'':<12}{'size':>9}{'clients':>9}{'cohort':>7}{'ms a round':>12}{'us a client':>16}{'MiB':>9}{'first':>11}")

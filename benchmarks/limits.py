@@ -11,7 +11,6 @@ of ten parameters (shuffling, gathering, the overhead of a step); "rest" is what
 this small are slower than the limit's. Parts that overlap in the caches can add up to more than the whole.
 """
 
-import argparse
 import sys
 from statistics import median
 from typing import Any, NamedTuple
@@ -20,7 +19,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from timing import alternate, fastest, machine, ratio, seconds_of
+from timing import alternate, fastest, machine, parser, ratio, seconds_of
 
 from fljax import tree
 from fljax.client import cross_entropy, train_clients
@@ -139,11 +138,8 @@ def _first_pixel() -> Model:
 
 def main() -> int:
     """Prints the table; 1 if ``--check`` and a share is below its bar."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", nargs="+", choices=WORKLOADS, default=list(WORKLOADS))
-    parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--check", action="store_true", help="exit with 1 when a share is below its bar")
-    options = parser.parse_args()
+    arguments = parser(__doc__, WORKLOADS)
+    options = arguments.parse_args()
     use_all_cores()
     print(machine(), "(GFLOP/s)")
     print(f"{'':<9}{'reached':>8}{'limit':>8}{'rate':>8}{'bar':>6}{'update':>9}{'batches':>9}{'rest':>7}{'first':>11}")

@@ -8,7 +8,6 @@ loop over the same ten clients in PyTorch (channels_last, the faster of one and 
 spread over the cores (bar: at least 0.7 for ResNet18 and VGG16).
 """
 
-import argparse
 import os
 import sys
 from statistics import median
@@ -18,7 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from timing import alternate, fastest, machine, ratio, seconds_of, with_threads
+from timing import alternate, fastest, machine, parser, ratio, seconds_of, with_threads
 
 from fljax.client import cross_entropy, train_clients
 from fljax.models import MODELS
@@ -142,11 +141,8 @@ def measure(name: str, case: Case, repeats: int) -> list[str]:
 
 def main() -> int:
     """Prints the table; 1 if ``--check`` and a bar is missed."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", nargs="+", choices=CASES, default=list(CASES))
-    parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--check", action="store_true", help="exit with 1 when a bar is missed")
-    options = parser.parse_args()
+    arguments = parser(__doc__, CASES)
+    options = arguments.parse_args()
     use_all_cores()
     print(machine(), "(ms per client and step)")
     print(f"{'model':<21}{'fljax':>10}{'stack':>8}{'bar':>6}{'torch':>10}{'ratio':>8}{'bar':>6}{'first':>10}")

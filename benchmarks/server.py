@@ -11,7 +11,6 @@ The row with the cosines of whole models misses its bar on a CPU whatever is don
 multiply-adds, an eighth of the training's 9e11, and run at the speed of NumPy's product (the row "half the work").
 """
 
-import argparse
 import sys
 from collections.abc import Callable, Iterator
 from statistics import median
@@ -21,7 +20,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from timing import alternate, machine, peak_mib, ratio, seconds_of
+from timing import alternate, machine, parser, peak_mib, ratio, seconds_of
 
 from fljax import server
 from fljax.client.local import train_clients
@@ -192,11 +191,8 @@ def measure(row: Row, repeats: int) -> float:
 def main() -> int:
     """Prints the table; 1 if ``--check`` and a ratio is above its bar."""
     parts = {f.__name__: f for f in (distances, dbscan, linkage, kmeans, round)}
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", nargs="+", choices=parts, default=list(parts))
-    parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--check", action="store_true", help="exit with 1 when a ratio is above its bar")
-    options = parser.parse_args()
+    arguments = parser(__doc__, parts)
+    options = arguments.parse_args()
     use_all_cores()
     print(machine(), "(times in ms, memory in MiB)")
     print(f"{'':<34}{'fljax':>10}{'other':>10}{'ratio':>8}{'bar':>6}{'first':>9}{'peak':>8}{'other':>8}")

@@ -1,11 +1,12 @@
 """Timing alternatives in one process: in turn, waited for, compared pair by pair; and their peak memory."""
 
+import argparse
 import contextlib
 import ctypes
 import os
 import statistics
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,16 @@ Run = Callable[[], Any]
 def machine() -> str:
     """One line on what the figures below it were measured."""
     return f"{len(os.sched_getaffinity(0))} cores, jax {jax.__version__}, devices {jax.devices()}"
+
+
+def parser(doc: str | None, choices: Iterable[str], repeats: int = 5) -> argparse.ArgumentParser:
+    """What every benchmark takes: --only, --repeats, --check."""
+    made = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+    names = list(choices)
+    made.add_argument("--only", nargs="+", choices=names, default=names)
+    made.add_argument("--repeats", type=int, default=repeats)
+    made.add_argument("--check", action="store_true", help="exit with 1 when a bar is missed")
+    return made
 
 
 def seconds_of(run: Run) -> tuple[float, Any]:
