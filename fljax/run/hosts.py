@@ -5,7 +5,6 @@ by host 0, on a folder that all of them see.
 """
 
 import contextlib
-import datetime
 from collections.abc import Iterator
 from typing import Any
 
@@ -18,10 +17,6 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from fljax.client.map import CLIENTS, AtHome
 from fljax.types import ClientData, Federation
-
-HEARTBEAT = datetime.timedelta(seconds=20)
-"""A host that is silent for longer is taken for dead."""
-
 
 def join_hosts(coordinator: str | None = None, n_hosts: int | None = None, host: int | None = None) -> None:
     """Makes this process one of several hosts; must run before JAX is first used.
@@ -41,9 +36,7 @@ def join_hosts(coordinator: str | None = None, n_hosts: int | None = None, host:
     if n_hosts is not None and host is not None and not 0 <= host < n_hosts:
         raise ValueError(f"host={host} of n_hosts={n_hosts}; choose 0 <= host < n_hosts")
     jax.config.update("jax_cpu_collectives_implementation", "gloo")  # how CPUs of several hosts talk; else unused
-    jax.distributed.initialize(
-        coordinator, n_hosts, host, heartbeat_timeout_seconds=int(HEARTBEAT.total_seconds()), initialization_timeout=120
-    )
+    jax.distributed.initialize(coordinator, n_hosts, host)
 
 
 def at_home(federation: Federation, mesh: Mesh, images: Any = None) -> Federation:
