@@ -9,7 +9,6 @@ training alone, of two clients and a tenth or less of their steps, times what is
 after another. Both are timed in turn in one process; the bar is a tenth of the round.
 """
 
-import argparse
 import csv
 import datetime
 import importlib
@@ -25,7 +24,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from timing import alternate, machine
+from timing import alternate, machine, parser
 
 from fljax import tree
 from fljax.algorithms import ALGORITHMS
@@ -158,12 +157,9 @@ def measure(name: str, system: System, repeats: int) -> dict[str, Any]:
 def main() -> int:
     """Measures, prints and stores; 1 where ``--check`` finds a share above the bar."""
     known = systems()
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", nargs="+", choices=known, default=list(known))
-    parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--check", action="store_true")
-    parser.add_argument("--file", type=Path, default=Path(__file__).parent / "results" / "server_share.csv")
-    options = parser.parse_args()
+    arguments = parser(__doc__, known, repeats=3)
+    arguments.add_argument("--file", type=Path, default=Path(__file__).parent / "results" / "server_share.csv")
+    options = arguments.parse_args()
     use_all_cores()
     rows = []
     for name in options.only:
