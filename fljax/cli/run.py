@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +48,8 @@ COLUMNS = {
     "megabytes_down": "MB down",
     "seconds": "seconds",
 }
+SPARED = ("best_accuracy", "megabytes_down", "n_clusters", "accuracy_micro", "seconds", "megabytes_up")
+"""Columns that a terminal too narrow for all goes without, the first of these first; summary.csv has them."""
 TITLE = "Accuracy on the clients' own test examples; megabytes a client"
 
 
@@ -88,7 +91,7 @@ def execute(job: Job, console: Console) -> list[report.Row]:
         raise
     group = None if federation.group is None else np.asarray(federation.group)
     rows = report.final_table(outcomes, group)
-    console.print(as_table(rows))
+    console.print(as_table(rows, console.width))
     report.save_table(folder / "summary.csv", rows)
     save_figures(outcomes, group, folder / "plots")
     console.print(f"results in [bold]{folder}[/]: config.toml, summary.csv, plots/, a folder a method", highlight=False)
@@ -153,10 +156,16 @@ def headline(job: Job, federation: Federation, model: Model, newcomers: Federati
     )
 
 
-def as_table(rows: Sequence[report.Row]) -> Table:
-    """The final table for a terminal; the best of each accuracy is bold. Columns that nobody fills are left out."""
+def as_table(rows: Sequence[report.Row], width: int) -> Table:
+    """The final table for a terminal of ``width`` characters; the best of each accuracy is bold.
+
+    Columns that nobody fills are left out, and of `SPARED` as many as do not fit.
+    """
     table = Table(box=None, padding=(0, 1, 0, 0), header_style="dim", title=TITLE, title_justify="left")
     shown = [name for name in COLUMNS if any(row[name] is not None for row in rows)]
+    for name in SPARED:
+        if sum(map(partial(_column_width, rows), shown)) > width and name in shown:
+            shown.remove(name)
     for name in shown:
         table.add_column(COLUMNS[name], justify="left" if name == "algorithm" else "right", no_wrap=True)
     best = {name: max((value for row in rows if isinstance(value := row[name], float)), default=None) for name in SCALE}
@@ -165,6 +174,10 @@ def as_table(rows: Sequence[report.Row]) -> Table:
         top = (len(rows) > 1 and name in SCALE and row[name] == best[name] for name in shown)
         table.add_row(*(f"[bold]{text}[/]" if bold else text for text, bold in zip(cells, top, strict=True)))
     return table
+
+
+def _column_width(rows: Sequence[report.Row], name: str) -> int:
+    return 1 + max(map(len, (*COLUMNS[name].split("\n"), *(cell(name, row) for row in rows))))
 
 
 def cell(name: str, row: report.Row) -> str:

@@ -7,13 +7,16 @@ import subprocess
 import sys
 import time
 import tomllib
+from io import StringIO
 from pathlib import Path
 
 import numpy as np
 import pytest
+from rich.console import Console
 
 from fljax.cli.config import as_toml
 from fljax.cli.job import read_job
+from fljax.cli.run import COLUMNS, as_table
 from fljax.run.checkpoint import read_rounds
 
 SMALL = ("--algorithm", "fedavg", "--rounds", "2", "--model.hidden", "8", "--partition.n-clients", "4", "--epochs", "1")
@@ -208,3 +211,14 @@ def test_an_interrupted_run_goes_on(tmp_path):
     out, _ = process.communicate(timeout=60)
     assert process.returncode == 130
     assert "fljax run --folder x goes on" in out
+
+
+def test_a_narrow_terminal_goes_without_columns_not_digits():
+    row = dict.fromkeys(COLUMNS) | {"algorithm": "lg_fedavg", "accuracy_macro": 0.5, "best_accuracy": 0.75}
+    row |= {"best_round": 9, "new_accuracy_macro": 0.25, "ari": 1.0, "megabytes_up": 12.5, "seconds": 3.0}
+    for width in (200, 60, 40):
+        text = StringIO()
+        Console(width=width, file=text).print(as_table([row], width))
+        assert "\u2026" not in text.getvalue()
+        assert "lg_fedavg" in text.getvalue()
+        assert ("0.7500 (9)" in text.getvalue()) == (width > 40)
