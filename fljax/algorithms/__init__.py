@@ -19,6 +19,7 @@ from fljax.algorithms.feddane import FedDANEHyper, feddane
 from fljax.algorithms.feddist import FedDistHyper, feddist
 from fljax.algorithms.feddws import FedDWSHyper, feddws
 from fljax.algorithms.fedem import FedEMHyper, fedem
+from fljax.algorithms.fedma import fedma
 from fljax.algorithms.fedopt import FedOptHyper, fedopt
 from fljax.algorithms.fedper import FedPerHyper, fedper
 from fljax.algorithms.fedprox import FedProxHyper, fedprox
@@ -29,6 +30,7 @@ from fljax.algorithms.fedsr import FedSRHyper, fedsr
 from fljax.algorithms.fedsr_ft import FedSRFTHyper, fedsr_ft
 from fljax.algorithms.fedtsdp import FedTSDPHyper, fedtsdp
 from fljax.algorithms.fesem import FeSEMHyper, fesem
+from fljax.algorithms.fesem_ma import fesem_ma
 from fljax.algorithms.flc import FLCHyper, flc
 from fljax.algorithms.group_pfl import GroupPFLHyper, group_pfl
 from fljax.algorithms.group_pfl_dynamic import GroupPFLDynamicHyper, group_pfl_dynamic
@@ -77,6 +79,7 @@ ALGORITHMS: dict[str, Method] = {
         Method(feddist, FedDistHyper, "baseline of Long et al., World Wide Web Journal 2023"),
         Method(feddws, FedDWSHyper, "baseline of Long et al., World Wide Web Journal 2023"),
         Method(feddane, FedDANEHyper, "Li et al., Asilomar 2019", "https://arxiv.org/abs/2001.01920"),
+        Method(fedma, FedAvgHyper, "Wang et al., ICLR 2020", "https://arxiv.org/abs/2002.06440"),
         Method(fedavg_ft, FedAvgFTHyper, "baseline"),
         Method(perfedavg, PerFedAvgHyper, "Fallah et al., NeurIPS 2020", "https://arxiv.org/abs/2002.07948"),
         Method(ditto, DittoHyper, "Li et al., ICML 2021", "https://arxiv.org/abs/2012.04221"),
@@ -92,6 +95,7 @@ ALGORITHMS: dict[str, Method] = {
         Method(fedsoft, FedSoftHyper, "Ruan and Joe-Wong, AAAI 2022", "https://arxiv.org/abs/2112.06053"),
         Method(fedem, FedEMHyper, "Marfoq et al., NeurIPS 2021", "https://arxiv.org/abs/2108.10252"),
         Method(fesem, FeSEMHyper, "Long et al., World Wide Web Journal 2023", "https://arxiv.org/abs/2005.01026"),
+        Method(fesem_ma, FeSEMHyper, "Long et al., World Wide Web Journal 2023", "https://arxiv.org/abs/2005.01026"),
         Method(robust_cfl, RobustCFLHyper, "Ghosh et al., 2019", "https://arxiv.org/abs/1906.06629"),
         Method(clusterfl, ClusterFLHyper, "Ouyang et al., MobiSys 2021", "https://doi.org/10.1145/3458864.3467681"),
         Method(group_pfl, GroupPFLHyper, "as compared in Liu et al."),

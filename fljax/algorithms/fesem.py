@@ -12,6 +12,7 @@ partial participation only the participants' rows of W are refreshed. Deviations
 A client that never took part has no model near any center: it joins the one of least training loss.
 """
 
+from collections.abc import Callable
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -24,7 +25,8 @@ from fljax.algorithms.accounting import traffic
 from fljax.client import cross_entropy, local_optimizer, predictor, proximal, train_clients
 from fljax.client.newcomers import join_cluster
 from fljax.server.aggregate import cluster_mean
-from fljax.server.assign import nearest_center
+from fljax.server.assign import lowest_loss
+from fljax.server.distance import cross_squared_l2
 from fljax.server.kmeans import kmeans
 from fljax.types import (
     Algorithm,
@@ -66,6 +68,14 @@ class FeSEMServer(NamedTuple):
     mean_size: Array  # () examples per client over the whole federation
 
 
+class Geometry(NamedTuple):
+    """How models are compared and averaged."""
+
+    points: Callable[[Stacked], Array]  # models -> (clients, d): what the first k-means sees
+    squared: Callable[[Stacked, Stacked], Array]  # models, centers -> (clients, clusters) squared distances
+    mean: Callable[[Stacked, Array, Array, Stacked], Stacked]  # as `cluster_mean`
+
+
 @cache
 def fesem(
     model: Model,
@@ -88,10 +98,22 @@ def fesem(
         empty: a cluster without clients keeps its center ("keep") or moves to the client farthest from its own
             center ("reseed").
     """
-    _check(n_clusters, cluster_on, pull, empty)
+    check_choices(n_clusters, cluster_on, pull, empty)
 
     def compared(stacked: Stacked) -> Array:
         return tree.flatten(stacked if cluster_on == "model" else {"kernel": stacked[model.layers[-1]]["kernel"]})
+
+    def squared(models: Stacked, centers: Stacked) -> Array:
+        return cross_squared_l2(compared(models), compared(centers))
+
+    return expectation_maximisation(model, work, n_clusters, pull, empty, Geometry(compared, squared, cluster_mean))
+
+
+def expectation_maximisation(
+    model: Model, work: Work, n_clusters: int, pull: str, empty: str, geometry: Geometry
+) -> Algorithm:
+    """FeSEM under any geometry of models; the other arguments are those of `fesem`."""
+    points, squared, mean = geometry
 
     def init(key: Key, hyper: FeSEMHyper, data: ClientData) -> State:
         key_model, key_train, key_kmeans = jax.random.split(key, 3)
@@ -100,9 +122,9 @@ def fesem(
         keys = jax.vmap(lambda i: jax.random.fold_in(key_train, i))(ids)
         optimizer = local_optimizer(hyper, work, jnp.int32(0))
         models = train_clients(keys, start, data, cross_entropy(model), optimizer, work).params
-        label = kmeans(key_kmeans, compared(models), n_clusters, n_init=20).label
+        label = kmeans(key_kmeans, points(models), n_clusters, n_init=20).label
         centers = tree.broadcast(tree.take(models, jnp.int32(0)), n_clusters)
-        centers = cluster_mean(models, jnp.ones(ids.shape[0]), label, empty=centers)
+        centers = mean(models, jnp.ones(ids.shape[0]), label, centers)
         return State(FeSEMServer(centers, models, label, data.size.astype(jnp.float32).mean()), ())
 
     def round(key: Key, hyper: FeSEMHyper, state: State, cohort: Cohort) -> tuple[State, Metrics]:
@@ -115,7 +137,7 @@ def fesem(
         uploaded = tree.where(cohort.active & trained.ok, trained.params, tree.take(models, cohort.ids))
         models = tree.put(models, cohort.ids, uploaded)
         # E step: a_i = argmin_k |W_i - Theta_k|^2.
-        label = nearest_center(compared(models), compared(centers))
+        label = lowest_loss(squared(models, centers))
         # M step: Theta_k = mean of W_i over a_i = k.
         centers = m_step(centers, models, label)
         n_parameters = tree.size(tree.take(centers, jnp.int32(0)))
@@ -126,10 +148,9 @@ def fesem(
 
     def m_step(centers: Stacked, models: Stacked, label: Array) -> Stacked:
         if empty == "reseed":
-            own = compared(centers)[label]
-            farthest = jnp.argmax(jnp.square(compared(models) - own).sum(axis=1))
-            centers = tree.broadcast(tree.take(models, farthest), n_clusters)
-        return cluster_mean(models, jnp.ones(label.shape[0]), label, empty=centers)
+            own = jnp.take_along_axis(squared(models, centers), label[:, None], axis=1)
+            centers = tree.broadcast(tree.take(models, jnp.argmax(own)), n_clusters)
+        return mean(models, jnp.ones(label.shape[0]), label, centers)
 
     def deploy(key: Key, hyper: FeSEMHyper, state: State, data: ClientData) -> Assigned:
         return Assigned(state.server.centers, state.server.label)
@@ -150,7 +171,8 @@ def _pull_weight(pull: str, mu: Array | float, mean_size: Array, cohort: Cohort)
     return mu * (mean_size / size if pull == "objective" else jnp.ones_like(size))
 
 
-def _check(n_clusters: int, cluster_on: str, pull: str, empty: str) -> None:
+def check_choices(n_clusters: int, cluster_on: str, pull: str, empty: str) -> None:
+    """Raises ValueError for a choice that `fesem` does not have."""
     if n_clusters < 1:
         raise ValueError(f"n_clusters={n_clusters} is not positive; choose n_clusters >= 1")
     for name, given, allowed in (

@@ -87,7 +87,8 @@ one in its own docstring. The examples share four clients with a model of two la
 - Any row-stochastic matrix (personalised, decentralised, attentive): `mix`; one per layer: `mix_layers`
 - Base and personal layers (FedPer), a fraction of one too (FedTSDP): `select_layers`, `shared_mask`, `shared_size`
 - Layers aggregated at their own intervals (DC-PFL): `due_layers`, `where_layers`
-- Matched averaging, neurons by the Hungarian method (FeSEM-MA): `matched_mean`, `matched_squared_l2`
+- Matched averaging, neurons by the Hungarian method (FedMA, FeSEM-MA): `matched_mean`, `matched_squared_l2`; the
+  members of a cluster in a common order of units: `matched_members`
 - One model's hidden units in another's order: `match`; in two steps: `match_units`, `permute_units`
 
   >>> print(weighted_mean(models, size)["fc1"])
@@ -113,6 +114,8 @@ one in its own docstring. The examples share four clients with a model of two la
   >>> mean = matched_mean(net, size[:2], label[:2], start, layers)
   >>> print(mean["fc1"]["kernel"], matched_squared_l2(net, mean, layers).ravel())
   [[[1. 2.]]] [0. 0.]
+  >>> print(matched_members(net, size[:2], label[:2], start, layers)["fc1"]["kernel"].tolist())
+  [[[1.0, 2.0]], [[1.0, 2.0]]]
   >>> own, other = (jax.tree.map(lambda leaf: leaf[i], net) for i in (0, 1))
   >>> print(match(other, own, layers)["fc1"]["kernel"], match_units(other, own, layers)[0])
   [[1. 2.]] [1 0]
@@ -174,7 +177,7 @@ from fljax.server.kmeans import KMeans, kmeans
 from fljax.server.labels import canonical, noise_to_singletons
 from fljax.server.layers import due_layers, select_layers, shared_mask, shared_size, where_layers
 from fljax.server.linkage import cut, cut_k, linkage
-from fljax.server.matching import match, match_units, matched_mean, matched_squared_l2, permute_units
+from fljax.server.matching import match, match_units, matched_mean, matched_members, matched_squared_l2, permute_units
 from fljax.server.optimizer import ServerNumbers, server_optimizer, server_step
 from fljax.server.robust import (
     clip_norm,
@@ -222,6 +225,7 @@ __all__ = [
     "match",
     "match_units",
     "matched_mean",
+    "matched_members",
     "matched_squared_l2",
     "mix",
     "mix_layers",

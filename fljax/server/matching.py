@@ -108,25 +108,24 @@ def matched_squared_l2(stacked: Stacked, centers: Stacked, layers: tuple[str, ..
 
 
 @partial(jax.jit, static_argnames=("layers", "n_sweeps"))
-def matched_mean(
+def matched_members(
     stacked: Stacked, weight: Array, label: Array, empty: Stacked, layers: tuple[str, ...], n_sweeps: int = 3
 ) -> Stacked:
-    """`cluster_mean` after matching the members of every cluster to each other.
+    """Every client's model with its hidden units in an order that is common to the members of its cluster.
 
     The first member is the reference; in each sweep all members are matched to it and their mean becomes the next
-    reference. With equal members, or units already in a common order, this is `cluster_mean`. Differentiable with
-    respect to the models, with the matching held fixed.
+    reference. Differentiable with respect to the models, with the matching held fixed.
 
     Args:
         stacked: leaves (clients, ...).
         weight: (clients,) example counts; a client of weight 0 never matters.
         label: (clients,) int cluster; outside 0..clusters-1 it counts nowhere.
-        empty: leaves (clusters, ...): kept where a cluster has no weight.
+        empty: leaves (clusters, ...): fixes the number of clusters.
         layers: all layers in forward order, static.
         n_sweeps: at least 1, static.
 
     Returns:
-        Leaves (clusters, ...).
+        Leaves (clients, ...): the same functions. The order of a client that does not count means nothing.
 
     Raises:
         ValueError: n_sweeps below 1, or layers that do not fit.
@@ -143,16 +142,28 @@ def matched_mean(
     def orders(reference: Stacked) -> tuple[Array, ...]:
         return lax.map(lambda args: match_units(args[0], tree.take(reference, args[1]), layers), (still, mine))
 
-    def average(models: Stacked, found: tuple[Array, ...]) -> Stacked:
-        aligned = jax.vmap(lambda model, order: permute_units(model, order, layers))(models, found)
-        return cluster_mean(aligned, weight, label, empty)
+    def aligned(models: Stacked, found: tuple[Array, ...]) -> Stacked:
+        return jax.vmap(lambda model, order: permute_units(model, order, layers))(models, found)
 
     def sweep(_: int, carry: tuple[Stacked, tuple[Array, ...]]) -> tuple[Stacked, tuple[Array, ...]]:
         found = orders(carry[0])
-        return average(still, found), found
+        return cluster_mean(aligned(still, found), weight, label, empty), found
 
     unmatched = jax.tree.map(jnp.zeros_like, jax.eval_shape(orders, reference))
-    return average(stacked, lax.fori_loop(0, n_sweeps, sweep, (reference, unmatched))[1])
+    return aligned(stacked, lax.fori_loop(0, n_sweeps, sweep, (reference, unmatched))[1])
+
+
+def matched_mean(
+    stacked: Stacked, weight: Array, label: Array, empty: Stacked, layers: tuple[str, ...], n_sweeps: int = 3
+) -> Stacked:
+    """`cluster_mean` of `matched_members`, whose arguments it takes: ``empty`` is kept where a cluster has no weight.
+
+    With equal members, or units already in a common order, this is `cluster_mean`.
+
+    Returns:
+        Leaves (clusters, ...).
+    """
+    return cluster_mean(matched_members(stacked, weight, label, empty, layers, n_sweeps), weight, label, empty)
 
 
 def _kernel_layers(params: Params, layers: tuple[str, ...]) -> list[str]:
@@ -162,6 +173,9 @@ def _kernel_layers(params: Params, layers: tuple[str, ...]) -> list[str]:
     kernels = [name for name in layers if "kernel" in trainable[name]]
     if not kernels or any(trainable[name]["kernel"].ndim not in (2, 4) for name in kernels):
         raise ValueError("matching needs dense (in, out) or convolutional (height, width, in, out) kernels")
+    for name in set(layers) - set(kernels):
+        if any(leaf.ndim != 1 for leaf in jax.tree.leaves(trainable[name])):
+            raise ValueError(f"layer {name} has no kernel of its own; matching knows chains of layers, not blocks")
     return kernels
 
 

@@ -17,6 +17,7 @@ from fljax.algorithms.feddane import FedDANEHyper, feddane
 from fljax.algorithms.feddist import FedDistHyper, feddist
 from fljax.algorithms.feddws import FedDWSHyper, feddws
 from fljax.algorithms.fedem import FedEMHyper, fedem
+from fljax.algorithms.fedma import fedma
 from fljax.algorithms.fedopt import FedOptHyper, fedopt
 from fljax.algorithms.fedper import FedPerHyper, fedper
 from fljax.algorithms.fedprox import FedProxHyper, fedprox
@@ -27,6 +28,7 @@ from fljax.algorithms.fedsr import FedSRHyper, fedsr
 from fljax.algorithms.fedsr_ft import FedSRFTHyper, fedsr_ft
 from fljax.algorithms.fedtsdp import FedTSDPHyper, fedtsdp
 from fljax.algorithms.fesem import FeSEMHyper, fesem
+from fljax.algorithms.fesem_ma import fesem_ma
 from fljax.algorithms.flc import FLCHyper, flc
 from fljax.algorithms.group_pfl import GroupPFLHyper, group_pfl
 from fljax.algorithms.group_pfl_dynamic import GroupPFLDynamicHyper, group_pfl_dynamic
@@ -188,5 +190,13 @@ CASES = {
         *[lambda p: 144 + 24] * 2,
         by_order=True,
     ),
+    "fedma": Case(fedma, FedAvgHyper(0.1), lambda p: p, lambda p: p, by_order=True),
+    "fedma-retrain": Case(
+        lambda m, w: fedma(m, w, start="common", retrain_epochs=1, output="clients", weighting="uniform"),
+        FedAvgHyper(0.1, momentum=0.5),
+        lambda p: p,
+        lambda p: p,
+    ),
+    "fesem_ma": Case(lambda m, w: fesem_ma(m, w, 3, empty="reseed"), FeSEMHyper(0.1), lambda p: p, lambda p: p),
     "flc": Case(flc, FLCHyper(0.1, warmup=2.0), lambda p: p, lambda p: p),
 }

@@ -1,0 +1,166 @@
+"""FedMA: hidden units are matched across clients before they are averaged.
+
+Wang, Yurochkin, Sun, Papailiopoulos, Khazaeni: Federated Learning with Matched Averaging, ICLR 2020,
+https://arxiv.org/abs/2002.06440. Official code: https://github.com/IBM/FedMA.
+Clients train networks of their own; the server brings their hidden units into a common order, layer by layer, and
+averages what then belongs together.
+
+Differences from the paper: the global network keeps the clients' widths, so units are matched one to one by the
+Hungarian method on squared distances, where the paper's Bayesian nonparametric score may open new units. Clients match
+to each other in sweeps that start from the first of them. All layers are matched at once unless ``retrain_epochs`` is
+given; either way each layer goes up and down once a round.
+"""
+
+from functools import cache
+from typing import Literal
+
+import jax
+import jax.numpy as jnp
+import optax
+from jax import Array, lax
+
+from fljax import tree
+from fljax.algorithms.accounting import check_weighting, client_weight, traffic
+from fljax.algorithms.fedavg import FedAvgHyper, deploy_shared
+from fljax.client import cross_entropy, local_optimizer, predictor, train_clients
+from fljax.client.freeze import frozen
+from fljax.data.federation import class_histogram
+from fljax.server.aggregate import weighted_mean
+from fljax.server.matching import matched_members
+from fljax.types import (
+    Algorithm,
+    Assigned,
+    ClientData,
+    Cohort,
+    Key,
+    Metrics,
+    Model,
+    Params,
+    Stacked,
+    State,
+    Trained,
+    Work,
+)
+
+OWN_START = 0x0123
+"""Folded into a client's key for the network that it starts from in the first round."""
+
+RETRAIN = 0x3A70
+"""Folded into a client's key, with the layer's place, for the batches after a layer has been matched."""
+
+
+@cache
+def fedma(
+    model: Model,
+    work: Work,
+    *,
+    start: Literal["own", "common"] = "own",
+    retrain_epochs: int = 0,
+    output: Literal["classes", "clients"] = "classes",
+    n_sweeps: int = 3,
+    weighting: str = "size",
+) -> Algorithm:
+    """FedMA: ``w_i = LocalTrain(theta)``; layer by layer ``theta_l <- mean_i P_il w_il P_i(l-1)^T``, P_i by matching.
+
+    Args:
+        model: a chain of dense and convolutional layers, see `fljax.server.matching`.
+        work: local effort.
+        start: in the first round clients train networks of their "own" random start, as in the paper, or the server's
+            "common" one, with which there is next to nothing to match.
+        retrain_epochs: as in the paper, after each matched layer clients take it over, hold it, and train the layers
+            above for so many epochs; 0: all layers are matched at once.
+        output: the last layer's column of a class is averaged by the clients' examples of that "classes" member, as in
+            the paper, or by "clients" as all other layers are.
+        n_sweeps: sweeps over the clients in which units are matched.
+        weighting: "size" (omega_i = n_i) or "uniform" (omega_i = 1).
+
+    Raises:
+        ValueError: an option is unknown, or the model is no chain of layers.
+    """
+    check_weighting(weighting)
+    _check(start, output, retrain_epochs, n_sweeps)
+    loss = cross_entropy(model)
+
+    def init(key: Key, hyper: FedAvgHyper, data: ClientData) -> State:
+        return State(server=model.init(key), clients=())
+
+    def round(key: Key, hyper: FedAvgHyper, state: State, cohort: Cohort) -> tuple[State, Metrics]:
+        theta, optimizer = state.server, local_optimizer(hyper, work, cohort.round)
+        trained = train_clients(cohort.key, first_models(theta, cohort), cohort.data, loss, optimizer, work)
+        trained = matched(trained, theta, cohort)
+        for n_held in range(1, len(model.layers)) if retrain_epochs else ():
+            trained = matched(retrained(trained, n_held, theta, optimizer, cohort), theta, cohort)
+        theta = averaged(trained, theta, cohort)
+        n_parameters = tree.size(theta)
+        return State(theta, ()), {"loss": trained.loss, "ok": trained.ok, **traffic(n_parameters, n_parameters)}
+
+    def first_models(theta: Params, cohort: Cohort) -> Stacked | Assigned:
+        everyones = tree.everyone(theta, cohort.ids.shape[0])
+        if start == "common":
+            return everyones
+
+        def random_models() -> Stacked:
+            return jax.vmap(lambda key: model.init(jax.random.fold_in(key, OWN_START)))(cohort.key)
+
+        return lax.cond(cohort.round == 0, random_models, lambda: tree.take(everyones.params, everyones.label))
+
+    def matched(trained: Trained, theta: Params, cohort: Cohort) -> Trained:
+        # Units take the order of the first client's, which is the one of lowest id wherever it stands in the cohort.
+        by_id = jnp.argsort(cohort.ids)
+        models, weight = tree.take((trained.params, client_weight(weighting, cohort, trained.ok)), by_id)
+        together, empty = jnp.zeros(cohort.ids.shape, jnp.int32), tree.broadcast(theta, 1)
+        models = matched_members(models, weight, together, empty, model.layers, n_sweeps)
+        return trained._replace(params=tree.take(models, jnp.argsort(by_id)))
+
+    def retrained(
+        before: Trained, n_held: int, theta: Params, optimizer: optax.GradientTransformation, cohort: Cohort
+    ) -> Trained:
+        """Everyone takes over the mean of the last matched layer, holds the layers up to it and trains the others."""
+        layer, held = model.layers[n_held - 1], model.layers[:n_held]
+        mean = weighted_mean(before.params[layer], client_weight(weighting, cohort, before.ok), empty=theta[layer])
+        begun = before.params | {layer: tree.broadcast(mean, cohort.ids.shape[0])}
+        keys = jax.vmap(lambda key: jax.random.fold_in(key, RETRAIN + n_held))(cohort.key)
+        phase = work._replace(epochs=retrain_epochs)
+        after = train_clients(keys, begun, cohort.data, frozen(loss, held), optimizer, phase)
+        return Trained(after.params, before.loss, before.ok & after.ok)
+
+    def averaged(trained: Trained, theta: Params, cohort: Cohort) -> Params:
+        weight = client_weight(weighting, cohort, trained.ok)
+        mean = weighted_mean(trained.params, weight, empty=theta)
+        if output == "clients":
+            return mean
+        last = model.layers[-1]
+        n_classes = mean[last]["bias"].shape[0]
+        share = class_histogram(cohort.data, n_classes) * (weight > 0)[:, None].astype(jnp.int32)
+        return mean | {last: class_mean(trained.params[last], share.astype(jnp.float32), empty=mean[last])}
+
+    return Algorithm(init, round, deploy_shared, predictor(model))
+
+
+def class_mean(layer: Stacked, share: Array, empty: Params) -> Params:
+    """The mean of an output layer, where the column of class c is weighted by ``share[:, c]``.
+
+    Args:
+        layer: leaves (clients, ..., classes).
+        share: (clients, classes) >= 0; a client without any share never matters.
+        empty: one layer, kept where a class has no share.
+    """
+    safe = tree.where((share > 0).any(axis=1), layer, jax.tree.map(jnp.zeros_like, layer))
+    mass = share.sum(axis=0, keepdims=True)
+    part = share / jnp.where(mass > 0, mass, 1.0)
+
+    def mean(leaf: Array, kept: Array) -> Array:
+        total = jnp.einsum("i...c,ic->...c", leaf, part, precision=lax.Precision.HIGHEST)
+        return jnp.where(jnp.broadcast_to(mass[0] > 0, kept.shape), total, kept)
+
+    return jax.tree.map(mean, safe, empty)
+
+
+def _check(start: str, output: str, retrain_epochs: int, n_sweeps: int) -> None:
+    for name, given, allowed in (("start", start, ("own", "common")), ("output", output, ("classes", "clients"))):
+        if given not in allowed:
+            raise ValueError(f"{name}={given!r} is unknown; choose {allowed[0]!r} or {allowed[1]!r}")
+    if retrain_epochs < 0:
+        raise ValueError(f"retrain_epochs={retrain_epochs} is negative; choose retrain_epochs >= 0")
+    if n_sweeps < 1:
+        raise ValueError(f"n_sweeps={n_sweeps} is not positive; choose n_sweeps >= 1")

@@ -1,0 +1,109 @@
+"""FedMA and FeSEM-MA: what matching recovers, what it leaves alone, and what the methods are without it."""
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from fljax import tree
+from fljax.algorithms.fedavg import FedAvgHyper, fedavg
+from fljax.algorithms.fedma import class_mean, fedma
+from fljax.algorithms.fesem import FeSEMHyper, fesem
+from fljax.algorithms.fesem_ma import fesem_ma
+from fljax.models import mlp
+from fljax.run.participation import sample_cohort
+from fljax.run.simulate import as_traced, simulate
+from fljax.server.matching import permute_units
+
+ROUNDS = 3
+CLIENTS_FIRST = {"output": "clients", "start": "common"}
+
+
+@pytest.fixture(scope="module")
+def deep():
+    return mlp(input_shape=(4, 4, 1), hidden=(6, 5), n_classes=4)
+
+
+def final(algorithm, hyper, federation, key, n_rounds=ROUNDS):
+    return simulate(algorithm, hyper, federation, key, n_rounds, participation=0.5)[0].server
+
+
+def shuffled(key, params, layers):
+    first, second = (jax.random.permutation(k, n) for k, n in zip(jax.random.split(key), (6, 5), strict=True))
+    return permute_units(params, (first, second), layers)
+
+
+def test_from_a_common_start_there_is_nothing_to_match_and_it_is_fedavg(key, deep, work, federation):
+    ours = final(fedma(deep, work, **CLIENTS_FIRST), FedAvgHyper(0.02), federation, key)
+    averaged = final(fedavg(deep, work), FedAvgHyper(0.02), federation, key)
+    chex.assert_trees_all_close(ours, averaged, rtol=1e-5, atol=1e-6)
+
+
+def test_permuted_copies_average_to_the_function_they_compute(key, deep, work, federation):
+    original, x = deep.init(key), jax.random.normal(key, (20, 4, 4, 1))
+    permuted = deep._replace(init=lambda key: shuffled(key, original, deep.layers))
+    theta = final(fedma(permuted, work), FedAvgHyper(lr=0.0), federation, key, 1)
+    expected = deep.apply(original, x, None)[0]
+    np.testing.assert_allclose(deep.apply(theta, x, None)[0], expected, rtol=1e-4, atol=1e-5)  # sums in another order
+    by_index = jax.vmap(permuted.init)(jax.random.split(key, 8))
+    mean = jax.tree.map(lambda leaf: leaf.mean(axis=0), by_index)
+    assert float(jnp.abs(deep.apply(mean, x, None)[0] - expected).max()) > 0.1
+
+
+def test_a_matched_layer_is_held_while_those_above_are_trained_again(key, model, work, federation):
+    once, again = (
+        final(fedma(model, work, retrain_epochs=epochs), FedAvgHyper(0.1), federation, key, 1) for epochs in (0, 1)
+    )
+    chex.assert_trees_all_close(again["fc1"], once["fc1"], rtol=1e-5, atol=1e-6)
+    assert not np.allclose(again["fc2"]["kernel"], once["fc2"]["kernel"], atol=1e-3)
+
+
+def test_an_output_is_averaged_by_the_examples_of_its_class():
+    layer = {"kernel": jnp.array([[[1.0, 2.0, 5.0]], [[3.0, 8.0, 7.0]], [[jnp.nan] * 3]])}
+    share = jnp.array([[3.0, 1.0, 0.0], [1.0, 1.0, 0.0], [0.0, 0.0, 0.0]])
+    mean = class_mean(layer, share, {"kernel": jnp.full((1, 3), 9.0)})
+    np.testing.assert_allclose(mean["kernel"], [[1.5, 5.0, 9.0]], rtol=1e-6)  # (3 + 3) / 4, (2 + 8) / 2, nobody
+
+
+def test_where_units_are_in_order_fesem_ma_is_fesem(key, deep, work, federation):
+    hyper = FeSEMHyper(0.02)
+    ours, plain = (final(make(deep, work, 2), hyper, federation, key) for make in (fesem_ma, fesem))
+    chex.assert_trees_all_close(ours, plain, rtol=1e-5, atol=1e-6)
+
+
+def test_the_order_of_a_clients_units_changes_no_function_of_fesem_ma(key, deep, work, federation):
+    algorithm, hyper, x = fesem_ma(deep, work, 2), as_traced(FeSEMHyper(0.1)), jax.random.normal(key, (20, 4, 4, 1))
+    state = jax.jit(algorithm.init)(key, hyper, federation.train)
+    cohort = sample_cohort(key, jnp.int32(0), federation, 8, None)
+    absent = cohort._replace(active=jnp.zeros(8, bool))  # so the tables' models go through an E and an M step
+    step = jax.jit(
+        lambda models: (
+            algorithm.round(key, hyper, state._replace(server=state.server._replace(models=models)), absent)[0].server
+        )
+    )
+    models = state.server.models
+    moved = jax.tree.map(
+        lambda leaf, new: leaf.at[3].set(new), models, shuffled(key, tree.take(models, 3), deep.layers)
+    )
+    straight, other = step(models), step(moved)
+    np.testing.assert_array_equal(other.label, straight.label)
+    outputs = jax.vmap(lambda center: deep.apply(center, x, None)[0])
+    np.testing.assert_allclose(outputs(other.centers), outputs(straight.centers), rtol=1e-4, atol=1e-5)
+    assert not np.allclose(moved["fc1"]["kernel"], models["fc1"]["kernel"])
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda m, w: fedma(m, w, start="random"), "start='random'"),
+        (lambda m, w: fedma(m, w, output="last"), "output='last'"),
+        (lambda m, w: fedma(m, w, retrain_epochs=-1), "retrain_epochs=-1"),
+        (lambda m, w: fedma(m, w, n_sweeps=0), "n_sweeps=0"),
+        (lambda m, w: fesem_ma(m, w, n_sweeps=0), "n_sweeps=0"),
+        (lambda m, w: fesem_ma(m, w, pull="push"), "pull='push'"),
+    ],
+)
+def test_what_cannot_be_is_refused(model, work, make, message):
+    with pytest.raises(ValueError, match=message):
+        make(model, work)
