@@ -49,7 +49,8 @@ def main() -> None:
     random.seed(0)
     logging.disable(logging.INFO)
     clients, test = data(workload)
-    network = torch_network(workload, first_models(workload)[0])
+    # It flattens parameters with `view`, which channels_last does not allow.
+    network = torch_network(workload, first_models(workload)[0]).to(memory_format=torch.contiguous_format)
     handler = SyncServerHandler(network, asked.n_rounds, workload.cohort / workload.n_clients)
     trainer = FedAvgSerialClientTrainer(network, workload.n_clients, cuda=False)
     trainer.setup_dataset(Clients(clients))

@@ -36,7 +36,7 @@ class System:
             stdout=subprocess.PIPE,
             stderr=self.log.open("w"),
             text=True,
-            start_new_session=True,
+            process_group=0,
         )
         self.memory_mb = 0.0
         try:
