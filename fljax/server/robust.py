@@ -4,6 +4,8 @@
 returns ``empty`` (one model) where it is given, else zeros.
 """
 
+import itertools
+
 import jax
 import jax.numpy as jnp
 from jax import Array, lax
@@ -219,11 +221,19 @@ def clip_norm(stacked: Stacked, max_norm: ArrayLike) -> Stacked:
 
 
 def _by_coordinate(f, stacked: Stacked, where: Array, empty: Params | None) -> Params:
-    def one(leaf: Array) -> Array:
-        flat = leaf.reshape(leaf.shape[0], -1)
-        out = blocks.map_columns(lambda block: f(block)[None], flat, 1, blocks.width(flat.shape[0], 2**18))
-        return out.reshape(leaf.shape[1:])
+    leaves, structure = jax.tree.flatten(stacked)
+    columns = blocks.width(leaves[0].shape[0], 2**18)
+    flat = [leaf.reshape(leaf.shape[0], -1) for leaf in leaves]
 
-    found = jax.tree.map(one, stacked)
+    def walk(matrix: Array) -> Array:
+        return blocks.map_columns(lambda block: f(block)[None], matrix, 1, columns)[0]
+
+    # Small leaves side by side: one program for all of them, where one each would take most of the compilation.
+    small = [i for i, matrix in enumerate(flat) if matrix.shape[1] < columns and matrix.dtype == flat[0].dtype]
+    ends = list(itertools.accumulate(flat[i].shape[1] for i in small))
+    together = jnp.split(walk(jnp.concatenate([flat[i] for i in small], axis=1)), ends[:-1]) if small else []
+    rows = dict(zip(small, together, strict=True))
+    out = [(rows[i] if i in rows else walk(flat[i])).reshape(leaf.shape[1:]) for i, leaf in enumerate(leaves)]
+    found = jax.tree.unflatten(structure, out)
     fallback = jax.tree.map(jnp.zeros_like, found) if empty is None else empty
     return jax.tree.map(lambda a, b: jnp.where(where.any(), a, b), found, fallback)
