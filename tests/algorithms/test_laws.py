@@ -11,6 +11,7 @@ from fljax.algorithms.fedavg import FedAvgHyper, fedavg
 from fljax.algorithms.fedprox import FedProxHyper, fedprox
 from fljax.algorithms.fedsgd import FedSGDHyper, fedsgd
 from fljax.algorithms.fesem import FeSEMHyper, fesem
+from fljax.algorithms.fesem_ma import fesem_ma
 from fljax.algorithms.ifca import IFCAHyper, ifca
 from fljax.algorithms.standalone import StandaloneHyper, standalone
 from fljax.data.synthetic import linear_groups
@@ -166,3 +167,12 @@ def test_identical_clients_average_to_a_single_run(key, model):
     averaged = server_of(fedavg(model, work), FedAvgHyper(0.1), shared, key)
     alone = simulate(standalone(model, work), StandaloneHyper(0.1), shared, key, ROUNDS)[0].clients
     chex.assert_trees_all_close(averaged, tree.take(alone, 0), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("make", "hyper"),
+    [(ifca, IFCAHyper(0.2, min_share=0.5)), (fesem, FeSEMHyper(0.2)), (fesem_ma, FeSEMHyper(0.2))],
+)
+def test_two_groups_of_opposite_targets_are_found(key, model, make, hyper):
+    metrics = simulate(make(model, Work(2, 8), 2), hyper, linear_groups(8, 2, examples=60), key, 8)[1]
+    assert metrics["ari"][-1] == 1
