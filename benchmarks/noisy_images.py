@@ -14,9 +14,11 @@ def make_data(
     shape: tuple[int, int, int] = (28, 28, 1),
     n_classes: int = 10,
     n_groups: int = 1,
+    signal: float = 0.1,
 ) -> tuple[list[Set], Set]:
-    """([the set of each client], a test set of 2,000): noisy class prototypes with Dirichlet(0.5) label skew.
+    """([the set of each client], a test set of 2,000): class prototypes with noise and Dirichlet(0.5) label skew.
 
+    An image is ``signal`` times the prototype of its class, which is standard normal as is the noise.
     Clients have ``samples`` examples each, or log-normal numbers of a like mean, from 20 to four times ``samples``.
     Client i sees its images turned by ``i mod n_groups`` right angles; the test set is not turned.
     """
@@ -25,7 +27,7 @@ def make_data(
 
     def make(n: int, probability: np.ndarray, n_turns: int = 0) -> Set:
         y = rng.choice(n_classes, size=n, p=probability).astype(np.int32)
-        x = 0.1 * prototype[y] + rng.standard_normal((n, *shape), np.float32)
+        x = signal * prototype[y] + rng.standard_normal((n, *shape), np.float32)
         return np.rot90(x, n_turns, (1, 2)), y
 
     sizes = np.full(n_clients, samples)
