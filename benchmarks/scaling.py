@@ -47,6 +47,7 @@ def count(method: str, n_devices: int, home: bool) -> Volume:
     from fljax.models import lenet
     from fljax.run.collectives import collectives
     from fljax.run.mesh import device_mesh
+    from fljax.run.plan import step_flops
     from fljax.run.simulate import as_traced, run_round, split_key
     from fljax.types import ClientData, Examples, Federation, Work
 
@@ -76,21 +77,9 @@ def count(method: str, n_devices: int, home: bool) -> Volume:
         program = jax.jit(one_round, out_shardings=whole).lower(like(key), like(hyper), federation, state, shape())
         found = collectives(program.compile(), n_devices)
     params = jax.eval_shape(model.init, key)
-    flops = step_flops(model, params) * COHORT * EPOCHS * math.ceil(EXAMPLES / BATCH)
+    flops = step_flops(model, federation, Work(EPOCHS, BATCH)) * COHORT * EPOCHS * math.ceil(EXAMPLES / BATCH)
     exchanges = sum(collective.times for collective in found)
     return Volume(method, n_devices, tree.size(params), sum(c.sent for c in found), exchanges, flops)
-
-
-def step_flops(model: Any, params: Any) -> float:
-    """Operations of one step of one client, as the compiler counts them."""
-    from fljax.client import cross_entropy
-    from fljax.types import Batch
-
-    x = jax.ShapeDtypeStruct((BATCH, 28, 28, 1), jnp.float32)
-    batch = Batch(x, jax.ShapeDtypeStruct((BATCH,), jnp.int32), jax.ShapeDtypeStruct((BATCH,), jnp.float32))
-    loss = cross_entropy(model)
-    gradient = jax.jit(jax.grad(lambda p, b: loss(p, b, jax.random.key(0))[0]))
-    return float(gradient.lower(params, batch).compile().cost_analysis()["flops"])
 
 
 def projected(volume: Volume, options: argparse.Namespace) -> tuple[float, float]:

@@ -115,14 +115,14 @@ def against_calls(workload: Workload, repeats: int) -> dict[str, Any]:
     }
 
 
-def process_seconds(name: str, n_processes: int) -> float:
+def process_seconds(name: str, n_processes: int, rounds: int) -> float:
     """Mean seconds of a process when two run at a time and compiled programs are cached."""
     with tempfile.TemporaryDirectory() as cache:
         environment = os.environ | {
             "JAX_COMPILATION_CACHE_DIR": cache,
             "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
         }
-        command = [sys.executable, str(Path(__file__)), "--one", name]
+        command = [sys.executable, str(Path(__file__)), "--rounds", str(rounds), "--one", name]
 
         def start(i: int) -> subprocess.Popen:
             return subprocess.Popen([*command, str(i)], env=environment, stdout=subprocess.DEVNULL)
@@ -138,9 +138,8 @@ def process_seconds(name: str, n_processes: int) -> float:
         return statistics.mean(seconds for seconds, _ in taken) / 2
 
 
-def one(name: str, i: int) -> None:
+def one(workload: Workload, i: int) -> None:
     """What one of the processes does: a run, from reading the data to the accuracy."""
-    workload = WORKLOADS[name]
     algorithm, federation, hypers = make(workload)
     key = jax.random.fold_in(jax.random.key(0), i % N_SEEDS)
     _, metrics = simulate(algorithm, point(hypers, i // N_SEEDS), federation, key, workload.rounds, **EVALUATE)
@@ -167,13 +166,15 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="+", choices=WORKLOADS, default=list(WORKLOADS))
     parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--rounds", type=int, help="of each run, instead of the workload's")
     parser.add_argument("--processes", type=int, default=4, help="how many are timed")
     parser.add_argument("--curve", type=int, nargs="+", metavar="POINTS")
     parser.add_argument("--one", nargs=2, help=argparse.SUPPRESS)
     parser.add_argument("--check", action="store_true", help="exit with 1 when something is below its bar")
     options = parser.parse_args()
+    workloads = {n: w._replace(rounds=options.rounds or w.rounds) for n, w in WORKLOADS.items()}
     if options.one:
-        one(options.one[0], int(options.one[1]))
+        one(workloads[options.one[0]], int(options.one[1]))
         return 0
     use_all_cores()
     print(machine())
@@ -182,11 +183,11 @@ def main() -> int:
         return 0
     failed = False
     for name in options.only:
-        each = process_seconds(name, options.processes)
-        row = against_calls(WORKLOADS[name], options.repeats)
+        each = process_seconds(name, options.processes, workloads[name].rounds)
+        row = against_calls(workloads[name], options.repeats)
         n_runs, seconds = 64 * N_SEEDS, row["seconds"]
         gain = n_runs * each / min(seconds["sweep"], seconds["sweep, all devices"])
-        print(f"{name}: {n_runs} runs of {WORKLOADS[name].rounds} rounds; first sweep, compiling: {row['first']:.1f} s")
+        print(f"{name}: {n_runs} runs of {workloads[name].rounds} rounds; first sweep, compiling: {row['first']:.1f} s")
         print("  " + ", ".join(f"{side} {value:.2f} s" for side, value in seconds.items()))
         print(
             f"  calls / sweep: {row['ratio']:.2f} (bar {BARS['calls']}); all devices: {row['ratio, all devices']:.2f}"

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from fljax.run import hosts
 from fljax.run.identity import run_identity
 from fljax.run.mesh import Device, n_sweep_devices, over_devices, replicated
 from fljax.run.participation import cohort_size
@@ -156,7 +157,8 @@ class _Stage(NamedTuple):
         for begin in range(0, len(left), batch):
             chosen = left[begin : begin + batch]
             part = self._batch(cells, chosen, batch, first, until, keep)
-            self.store.write(stage, part)
+            if hosts.writes():
+                self.store.write(stage, part)
             done.append(part)
             self.tell(len(known) + begin + len(chosen), len(todo))
         return parts.joined(done)
@@ -173,7 +175,7 @@ class _Stage(NamedTuple):
             self.setting, some, self.federation, self.dropout, self.due, jnp.int32(first), jnp.int32(n)
         )
         state = jax.tree.leaves(some.state) if keep else None
-        rows = jax.tree.map(lambda leaf: np.asarray(leaf[: len(chosen)]), (some.diverged, state, metrics))
+        rows = jax.tree.map(lambda leaf: leaf[: len(chosen)], hosts.gathered((some.diverged, state, metrics)))
         return parts.Part(chosen, rows[0], rows[1], {name: value[:, :n] for name, value in rows[2].items()})
 
     def structure(self, cells: Cell) -> Any:
