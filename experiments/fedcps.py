@@ -2,7 +2,7 @@
 
 python experiments/fedcps.py [table2 ... table6 strength personal] [--scale smoke|paper] [--seeds N]
 
-FLJAX_DATA names the folder with mnist, fashion_mnist and cifar10.
+FLJAX_DATA names the folder with mnist, fashion_mnist and cifar10. Nothing has been run at paper scale yet.
 """
 
 import numpy as np
