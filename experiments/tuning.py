@@ -54,7 +54,7 @@ def tasks(scale: Scale) -> dict[str, Task]:
 def federation(scale: Scale) -> Federation:
     """Dirichlet(0.2): 20 clients, a fifth of each for validation and a fifth for the test."""
     train, test = load("fashion_mnist")
-    train = scale.pick(some(train, 4000), train)
+    train = scale.pick(some(train, 2000), train)
     return PARTITIONS["dirichlet"](
         train, test, scale.pick(20, 100), seed=0, beta=0.2, val_fraction=0.2, test_fraction=0.2, public=False
     )
@@ -64,7 +64,7 @@ def runs(scale: Scale, task: Task, data: Federation, hypers: Any, judged: bool =
     """A row a point and seed, on the validation split or, once all is decided, on the test split."""
     options: dict = {"evaluate_every": scale.pick(5, 10), "participation": scale.pick(0.5, 0.2)}
     split = on_validation(data) if judged else data
-    n_rounds = scale.pick(20, 200)
+    n_rounds = scale.pick(10, 200)
     found = search(task.algorithm, hypers, split, jax.random.key(0), scale.n_seeds, n_rounds, **options)
     return tidy(hypers, found.metrics, found.rounds)
 
@@ -104,7 +104,7 @@ def searched(scale: Scale, way: str, find: Callable[[Task, Federation], list[rep
 
 def by_grid(scale: Scale) -> None:
     """Learning rates x weights, both at even ratios."""
-    n_lr, n_weights = scale.pick((4, 4), (6, 7))
+    n_lr, n_weights = scale.pick((3, 4), (6, 7))
 
     def find(task: Task, data: Federation) -> list[report.Row]:
         values = {"lr": log_spaced(*LR, n_lr), task.weight: log_spaced(task.low, task.high, n_weights)}
@@ -118,7 +118,7 @@ def by_optuna(scale: Scale) -> None:
     import optuna  # pyright: ignore[reportMissingImports]  # the extra 'tune'
 
     optuna.logging.set_verbosity(optuna.logging.WARNING)
-    n_batches, batch = scale.pick((4, 4), (6, 7))
+    n_batches, batch = scale.pick((3, 4), (6, 7))
 
     def find(task: Task, data: Federation) -> list[report.Row]:
         sampler = optuna.samplers.TPESampler(seed=0, n_startup_trials=batch, constant_liar=True)
