@@ -3,7 +3,30 @@
     python experiments/hidden_groups.py                       # groups and iid, smoke scale
     python experiments/hidden_groups.py groups --seeds 5
 
-FLJAX_DATA names the folder with mnist.
+FLJAX_DATA names the folder with mnist. Smoke: 4,000 MNIST images, 12 clients, an MLP 784-64-10, 40 rounds of 5 epochs;
+about 100 s of processor time for the groups of one seed, most of it compilation.
+
+What came out (2 shared CPU cores, jax 0.10.2). Seed 0, final ARI with the first round of ARI 1, and accuracy_macro over
+FedAvg's 0.689 (rotation), 0.893 (dominant label), 0.736 (writers):
+
+    system     rotation             dominant label       writers (proxy)
+    FedTSDP    1 (3)     +0.188     1 (1)     +0.022     0 (-)     +0.006
+    FedCPS     0.89 (-)  +0.178     0.54 (-)  +0.013     0.54 (-)  +0.090
+    FeSEM      1 (1)     +0.179     1 (1)     +0.016     1 (1)     +0.105
+
+LayerCFL, seeds 0 to 2: rotation 1, 1, 1 (rounds 12, 11, 12); dominant label 1, 1, 0.65 (10, 10, -); writers 0.65 each:
+three of the four clusters. With ``eps_ratio`` 1.5 it finds the writers (seed 0, round 9, +0.113) but goes on to split the
+other two settings to eight clusters. DC-PFL, seeds 0 and 1: dominant label 0.65 and 1; rotation 0.29 and 0.52; writers
+0.08 and 0.37. FedCPS starts from random models, and which of six clients prefer is luck.
+
+Why DC-PFL does not find turned images: its discrepancy is the L1 distance of whole models. Between groups it is 10 times
+that within under label skew, 1.5 times under rotation and 1.1 to 1.5 times between writers, where noise of training
+outweighs it: the dendrogram cut into four agrees with the groups by 1, 1 (dominant label), 0.29, 0.64 (rotation) and
+0.26, 0.37 (writers). Larger learning rates add noise; at 0.02 the dominant labels are missed too, and on validation
+losses the first split is refused. FedTSDP's writers are as near to other hands as to their own, in outputs and weights
+(nearest of the own hand up to 0.92, of another from 0.75, L2 in round 1), and its Hopkins statistic is no higher for
+rotation (0.62 to 0.64 over the first rounds) and writers (0.57 to 0.63) than on IID data (0.60 to 0.67); for dominant
+labels it is 0.85 to 0.89. More than one seed of the table, and the IID part, have not been run to their end yet.
 """
 
 from collections.abc import Callable, Mapping
@@ -56,7 +79,7 @@ def federations(scale: Scale, setting: str) -> list[Federation]:
     return everything(scale.paper, max(5, scale.n_seeds))[setting][: scale.n_seeds]
 
 
-SPLIT = {"lr": LR, "eps_share": 0.5, "eps_ratio": 1.75, "gamma_max": 0.6, "r_min": 5}
+SPLIT = {"lr": LR, "eps_share": 0.5, "eps_ratio": 2.0, "gamma_max": 0.6, "r_min": 5}
 """LayerCFL's and CFL's: in so few rounds no mean update falls to a tenth of its peak."""
 
 
@@ -66,7 +89,7 @@ def systems() -> Methods:
     return {
         "FedTSDP": (fedtsdp(model, work, n_public=100), FedTSDPHyper(LR, eps_weights=1.0, psi=0.995)),
         "LayerCFL": (layercfl(model, work, layers="fc1"), LayerCFLHyper(**SPLIT)),
-        "DC-PFL": (dcpfl(model, work), DCPFLHyper(LR / 2, momentum=None)),
+        "DC-PFL": (dcpfl(model, work), DCPFLHyper(LR / 4, step=0.25, momentum=None)),
         "FedCPS": (fedcps(model, work, 6, sharing="none", identity_examples=None), FedCPSHyper(LR)),
         "FeSEM": (fesem(model, work, N_GROUPS), FeSEMHyper(LR)),
         "FedAvg": (fedavg(model, work), FedAvgHyper(LR)),
@@ -91,7 +114,7 @@ def found(results: list[Result], baseline: str = "FedAvg") -> list[Row]:
 def groups(scale: Scale) -> None:
     """Who finds the groups, on each seed and when, and what it gains over FedAvg."""
     given = {name: federations(scale, name) for name in SETTINGS if name != "IID"}
-    results = compare(scale.chosen(systems()), scale.chosen(given), scale.rounds or scale.pick(60, 100))
+    results = compare(scale.chosen(systems()), scale.chosen(given), scale.rounds or scale.pick(40, 100))
     rows = found(results)
     for row in rows:
         row["ARI of each seed"] = " ".join(f"{value:.2f}" for value in row["ARI"].values)
@@ -115,7 +138,7 @@ def iid(scale: Scale) -> None:
             algorithm = dcpfl(model, work, trial_loss=trial, period_end=end)
             methods[f"DC-PFL, {trial}, {end}"] = (algorithm, both["DC-PFL"][1])
     methods["FedAvg"] = both["FedAvg"]
-    results = compare(scale.chosen(methods), {"IID": federations(five, "IID")}, scale.rounds or scale.pick(60, 100))
+    results = compare(scale.chosen(methods), {"IID": federations(five, "IID")}, scale.rounds or scale.pick(40, 100))
     columns: dict[str, Callable[[Result], float]] = {
         "clusters": lambda r: r.metrics["n_clusters"][-1] if "n_clusters" in r.metrics else np.nan,
         "% of rounds fired": lambda r: float(100 * np.mean(r.metrics["fired"])) if "fired" in r.metrics else np.nan,
