@@ -21,6 +21,7 @@ from fljax.data.datasets import load
 from fljax.data.partition import PARTITIONS
 from fljax.models import lenet, mlp
 from fljax.run import report
+from fljax.run.plots import save
 from fljax.run.sweep import best, grid, log_spaced, on_validation, search, stack, tidy
 from fljax.run.sweep.figures import heat_map, response
 from fljax.run.sweep.table import Spread
@@ -94,9 +95,9 @@ def searched(scale: Scale, way: str, find: Callable[[Task, Federation], list[rep
         stem = f"{way}_{name.replace(' ', '_')}"
         report.save_table(scale.folder / f"{stem}.csv", rows)
         title = f"{name}, Dirichlet(0.2) Fashion-MNIST"
-        response(rows, task.weight, title=title).savefig(scale.folder / f"{stem}.png", dpi=150)
+        save(response(rows, task.weight, title=title), scale.folder / f"{stem}.png")
         if way == "grid":
-            heat_map(rows, "lr", task.weight, title=title).savefig(scale.folder / f"{stem}_map.png", dpi=150)
+            save(heat_map(rows, "lr", task.weight, title=title), scale.folder / f"{stem}_map.png")
         found.append(conclusion(scale, name, task, data, rows))
         CONSOLE.print(f"[dim]{way}: {name} done[/]")
     show(scale, way, f"fashion_mnist, Dirichlet(0.2), {scale.n_seeds} seeds, searched by {way}", found)

@@ -18,6 +18,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from fljax.client.map import CLIENTS, AtHome
 from fljax.types import ClientData, Federation
 
+
 def join_hosts(coordinator: str | None = None, n_hosts: int | None = None, host: int | None = None) -> None:
     """Makes this process one of several hosts; must run before JAX is first used.
 

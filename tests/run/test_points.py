@@ -29,7 +29,8 @@ def test_grids_and_draws_compose(key):
     both = grid(drawn, mu=(0.0, 0.5))
     np.testing.assert_array_equal(both.lr, np.repeat(drawn.lr, 2))
     np.testing.assert_array_equal(both.mu, [0, 0.5] * 3)
-    assert list(rows(both))[1] == {"lr": float(drawn.lr[0]), "mu": 0.5}
+    assert list(rows(both))[1] == {"lr": pytest.approx(float(drawn.lr[0]), rel=1e-6), "mu": 0.5}
+    assert next(rows(grid(FedProxHyper(), lr=[0.1]))) == {"lr": 0.1}
     assert stack([point(both, i) for i in range(6)])._asdict().keys() == both._asdict().keys()
     np.testing.assert_array_equal(stack([point(both, i) for i in range(6)]).mu, both.mu)
 

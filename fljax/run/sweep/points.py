@@ -173,7 +173,7 @@ def _count(n: int) -> int:
 
 
 def rows(hypers: Any) -> Iterator[dict[str, float]]:
-    """For each point, the values of the fields that vary."""
+    """For each point, the values of the fields that vary, as short as float32 allows: 0.1, not 0.10000000149."""
     names = varied(hypers)
     for i in range(count_points(hypers)):
-        yield {name: float(getattr(hypers, name)[i]) for name in names}
+        yield {name: float(str(np.float32(getattr(hypers, name)[i]))) for name in names}
