@@ -57,19 +57,19 @@ LOOPS = ("fljax", "torch")  # the systems in which every method can be written i
 NO_VMAP = ("fljax", "torch", *FRAMEWORKS)
 WORKLOADS = {
     "logreg-10": Workload("logistic_regression", rounds=20, bars=(Bar("best peer", 6),)),
-    "logreg-100": Workload("logistic_regression", cohort=100, rounds=4, bars=(Bar("best peer", 15),)),
+    "logreg-100": Workload("logistic_regression", cohort=100, rounds=20, bars=(Bar("best peer", 15),)),
     "ragged-logreg": Workload("logistic_regression", ragged=True, rounds=20),
     "mlp-10": Workload("mlp", rounds=20, bars=(Bar("best peer", 2), Bar("flower", 20))),
     "mlp-100": Workload("mlp", cohort=100, rounds=4, bars=(Bar("best peer", 2.5),)),
     "ragged-mlp": Workload("mlp", ragged=True, rounds=20, bars=(Bar("best peer", 1.7),)),
     "cnn-10": Workload(
-        "mnist_cnn", signal=0.35, rounds=2, systems=NO_VMAP, bars=(Bar("torch", 0.9), Bar("best framework", 1))
+        "mnist_cnn", signal=1.0, rounds=2, systems=NO_VMAP, bars=(Bar("torch", 0.9), Bar("best framework", 1))
     ),
-    "cnn-100": Workload("mnist_cnn", cohort=100, signal=0.35, rounds=2, systems=NO_VMAP),
-    "ragged-cnn": Workload("mnist_cnn", ragged=True, signal=0.35, rounds=2, systems=NO_VMAP, bars=(Bar("torch", 1),)),
+    "cnn-100": Workload("mnist_cnn", cohort=100, signal=1.0, rounds=2, systems=NO_VMAP),
+    "ragged-cnn": Workload("mnist_cnn", ragged=True, signal=1.0, rounds=2, systems=NO_VMAP, bars=(Bar("torch", 1),)),
     "ditto-mlp": Workload("mlp", method="ditto", rounds=20, systems=LOOPS),
     "ifca-cnn": Workload(
-        "mnist_cnn", method="ifca", signal=0.35, rounds=2, systems=LOOPS, bars=(Bar("torch", 1),), tolerance=0.1
+        "mnist_cnn", method="ifca", signal=1.0, rounds=2, systems=LOOPS, bars=(Bar("torch", 1),), tolerance=0.1
     ),
     # Two public benchmarks at their shapes; 1,500 rounds are a whole one.
     "pfl-cifar10": Workload(
@@ -81,7 +81,7 @@ WORKLOADS = {
         batch=10,
         lr=0.1,
         weighting="uniform",
-        signal=0.35,
+        signal=1.0,
         rounds=2,
         systems=LOOPS,
         tolerance=0.1,
@@ -93,7 +93,7 @@ WORKLOADS = {
         samples=200,
         n_classes=62,
         lr=0.1,
-        signal=0.35,
+        signal=1.0,
         rounds=2,
         systems=LOOPS,
         tolerance=0.1,
