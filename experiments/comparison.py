@@ -1,0 +1,186 @@
+"""Every method on the same clients: Fashion-MNIST IID, label skew of three kinds, and rotated groups.
+
+    python -m experiments.comparison                       # all methods, all settings, 3 seeds
+    python -m experiments.comparison --seeds 5
+    python -m experiments.comparison --scale paper         # 50 clients, 100 rounds: work for a GPU
+
+Smoke: 20 clients of 250 images, 10 rounds of 2 epochs, one learning rate for all; meant to take about 25 minutes on two
+idle cores, reckoned from 4 processor seconds for a FedAvg run of one and a half times as many steps. Every method has
+been traced on these clients; the whole table has not been run yet, so no result stands here.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from matplotlib.figure import Figure
+
+from experiments.reporting import (
+    Methods,
+    Result,
+    Row,
+    Scale,
+    compare,
+    last,
+    main,
+    same_shapes,
+    show,
+    some,
+    table,
+    with_public,
+)
+from fljax.algorithms import ALGORITHMS
+from fljax.data.datasets import load
+from fljax.data.partition import PARTITIONS
+from fljax.models import cnn, variational
+from fljax.run.cost import traffic_of_clients
+from fljax.run.plots import COLORS
+from fljax.types import Examples, Federation, Model, Work
+
+SETTINGS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
+    "IID": ("iid", {}),
+    "Dirichlet 0.2": ("dirichlet", {"beta": 0.2}),
+    "two classes": ("classes_per_client", {"classes": 2}),
+    "rotated groups": ("rotated_groups", {"n_groups": 4}),
+    "few-shot clients": ("few_shot", {"gamma": 0.3, "val_fraction": 0.0}),
+}
+"""Name in the tables -> partition and its options."""
+
+N_CLUSTERS = 4
+"""Of all methods that are told a number, in all settings: that of the rotated groups."""
+
+CHOICES: Mapping[str, Mapping[str, Any]] = {
+    **{name: {"n_clusters": N_CLUSTERS} for name in ("ifca", "hypcluster", "fedsoft", "fesem", "fesem_ma")},
+    **{name: {"n_clusters": N_CLUSTERS} for name in ("robust_cfl", "clusterfl", "fedcps")},
+    "fedcps": {"n_clusters": N_CLUSTERS, "deployed": "fresh"},
+    "dcpfl": {"trial_loss": "train"},  # the clients have no validation split
+    "fedtsdp": {"n_public": 1000},
+}
+"""Static choices other than a method's own."""
+
+SHORT_RUN: Mapping[str, Mapping[str, Any]] = {
+    **{name: {"eps_share": 0.5, "eps_ratio": 2.0, "r_min": 3.0} for name in ("cfl", "layercfl", "adacfl")},
+    "group_pfl_dynamic": {"one_group_rounds": 5.0, "gamma": 3.0},
+    "dcpfl": {"warmup": 2.0, "momentum": None},
+}
+"""Numbers that act within a run of a few rounds; all others are a method's own."""
+
+PROBABILISTIC = ("fedsr", "fedsr_ft", "fedcr")
+GLOBAL = ("fedprox", "fedopt", "feddane", "fedma", "fedsr")
+CLUSTERED = (
+    *("ifca", "hypcluster", "fedsoft", "fedem", "fesem", "fesem_ma", "robust_cfl", "clusterfl", "dcpfl", "fedcps"),
+    *("fedtsdp", "layercfl", "cfl", "adacfl", "flc"),
+)
+"""Methods that claim more than FedAvg where clients differ; those that claim to find groups."""
+
+
+def federations(scale: Scale, setting: str) -> list[Federation]:
+    """One a seed, all of the same shapes: 20 clients (paper: 50) of 250 images, a fifth of them for the test."""
+    name, options = SETTINGS[setting]
+    n_clients = scale.pick(20, 50)
+    train, test = (Examples(split.x, split.y) for split in load("fashion_mnist"))
+    n_train, n_test = n_clients * scale.pick(200, 800), n_clients * scale.pick(50, 200)
+    made = []
+    for seed in range(scale.n_seeds):
+        owned, own_test = some(train, n_train, seed), some(test, n_test, seed)
+        if name not in ("rotated_groups", "few_shot"):  # those that deal out training images only
+            owned = some(train, n_train + n_test, seed)
+        federation = PARTITIONS[name](owned, own_test, n_clients, seed=seed, **options)
+        group = jnp.zeros(n_clients, jnp.int32) if federation.group is None else federation.group
+        made.append(with_public(federation, some(test, 1000))._replace(group=group))
+    return made
+
+
+def networks() -> tuple[Model, Model]:
+    """A CNN of 14,318 parameters, and one with the same body and a Gaussian representation of 32 dimensions."""
+    plain = cnn((28, 28, 1), 10, (4, 12), 5, "VALID", "each", (64,), (0.0, 0.0))
+    return plain, variational((28, 28, 1), 10, latent=32, hidden=(64,), channels=(4, 12))
+
+
+def methods(scale: Scale) -> Methods:
+    """All of them, at one learning rate and the same epochs a round."""
+    plain, gaussian = networks()
+    made: dict[str, Any] = {}
+    for name, method in ALGORITHMS.items():
+        work = Work(1 if name == "fedsgd" else scale.pick(2, 5), scale.pick(25, 32))
+        model = gaussian if name in PROBABILISTIC else plain
+        made[name] = (
+            method.factory(model, work, **CHOICES.get(name, {})),
+            method.hyper(lr=0.1, **SHORT_RUN.get(name, {})),
+        )
+    return made
+
+
+def everything(scale: Scale) -> None:
+    """The table of all methods in all settings, a ranking of each setting, and the claims that do not hold."""
+    made = {setting: federations(scale, setting) for setting in SETTINGS}
+    flat = iter(same_shapes([federation for seeds in made.values() for federation in seeds]))
+    made = {setting: [next(flat) for _ in seeds] for setting, seeds in made.items()}
+    results: list[Result] = []
+    for name, method in methods(scale).items():  # so that one compiled program serves all settings
+        results += compare({name: method}, made, scale.pick(10, 100))
+    for setting in SETTINGS:
+        rows = ranking([result for result in results if result.setting == setting], setting == "rotated groups")
+        show(scale, setting.replace(" ", "-"), f"Fashion-MNIST, {setting}", rows, chart(setting, rows))
+    show(
+        scale,
+        "claims",
+        "Where a paper's claim does not hold",
+        misses(table(results, {"accuracy_macro": last("accuracy_macro")})),
+    )
+
+
+def ranking(results: Sequence[Result], grouped: bool) -> list[Row]:
+    """A row for each method, the most accurate first."""
+
+    def megabytes(result: Result) -> float:
+        sent = traffic_of_clients(result.metrics, result.metrics["client_accuracy"].shape[1])
+        return float((sent.uplink + sent.downlink).mean() / 1e6)
+
+    columns = {"accuracy_macro": last("accuracy_macro"), "accuracy_p10": last("accuracy_p10"), "MB": megabytes}
+    rows = table(results, columns | {"seconds": lambda result: result.seconds})
+    for row in rows:
+        row["seconds"] = round(float(np.median(row["seconds"].values)), 1)  # the first one compiles
+        row["MB"] = round(row["MB"].mean, 2)
+        own = [r.metrics["ari"][-1] for r in results if r.method == row["method"] and "ari" in r.metrics]
+        if grouped:
+            row["ARI"] = round(float(np.mean(own)), 2) if own else None
+    return sorted(rows, key=lambda row: -row["accuracy_macro"].mean if math.isfinite(row["accuracy_macro"].mean) else 1)
+
+
+def misses(rows: Sequence[Row]) -> list[Row]:
+    """The claims that fail by mean accuracy: global methods against FedAvg, all others against standalone too."""
+    accuracy = {(row["setting"], row["method"]): row["accuracy_macro"] for row in rows}
+    found = []
+    for setting, name in accuracy:
+        claims = setting == "rotated groups" if name in CLUSTERED else setting != "IID"
+        rivals = {"fedavg"} if name in GLOBAL else {"fedavg", "standalone"}
+        if not claims or name in ("fedavg", "standalone", "fedsgd", "feddist", "feddws"):
+            continue
+        for rival in sorted(rivals):
+            margin = accuracy[setting, name].mean - accuracy[setting, rival].mean
+            if not margin > 0:
+                found.append({"method": name, "setting": setting, "behind": rival, "by": f"{-margin:.4f}"})
+    return found
+
+
+def chart(setting: str, rows: Sequence[Row]) -> Figure:
+    """Mean accuracy and tenth percentile of each method, the best on top; bars are standard deviations over seeds."""
+    figure = Figure(figsize=(6.4, 0.9 + 0.22 * len(rows)), layout="constrained")
+    axes, place = figure.add_subplot(), np.arange(len(rows))
+    for column, color in (("accuracy_macro", COLORS[0]), ("accuracy_p10", COLORS[1])):
+        cells = [row[column] for row in rows]
+        mean, std = [cell.mean for cell in cells], [cell.std for cell in cells]
+        axes.errorbar(mean, place, xerr=std, fmt="o", markersize=4, color=color, label=column)
+    axes.set(yticks=place, yticklabels=[row["method"] for row in rows], xlabel="test accuracy", title=setting)
+    axes.invert_yaxis()
+    axes.grid(axis="x", color="#E6E6E6")
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(frameon=False)
+    return figure
+
+
+if __name__ == "__main__":
+    main(__doc__ or "", {"everything": everything})
