@@ -63,13 +63,15 @@ WORKLOADS = {
     "mlp-100": Workload("mlp", cohort=100, rounds=4, bars=(Bar("best peer", 2.5),)),
     "ragged-mlp": Workload("mlp", ragged=True, rounds=20, bars=(Bar("best peer", 1.7),)),
     "cnn-10": Workload(
-        "mnist_cnn", signal=1.0, rounds=2, systems=NO_VMAP, bars=(Bar("torch", 0.9), Bar("best framework", 1))
+        "mnist_cnn", lr=0.01, signal=1.0, rounds=2, systems=NO_VMAP, bars=(Bar("torch", 0.9), Bar("best framework", 1))
     ),
-    "cnn-100": Workload("mnist_cnn", cohort=100, signal=1.0, rounds=2, systems=NO_VMAP),
-    "ragged-cnn": Workload("mnist_cnn", ragged=True, signal=1.0, rounds=2, systems=NO_VMAP, bars=(Bar("torch", 1),)),
+    "cnn-100": Workload("mnist_cnn", cohort=100, lr=0.01, signal=1.0, rounds=2, systems=NO_VMAP),
+    "ragged-cnn": Workload(
+        "mnist_cnn", ragged=True, lr=0.01, signal=1.0, rounds=2, systems=NO_VMAP, bars=(Bar("torch", 1),)
+    ),
     "ditto-mlp": Workload("mlp", method="ditto", rounds=20, systems=LOOPS),
     "ifca-cnn": Workload(
-        "mnist_cnn", method="ifca", signal=1.0, rounds=2, systems=LOOPS, bars=(Bar("torch", 1),), tolerance=0.1
+        "mnist_cnn", method="ifca", lr=0.01, signal=1.0, rounds=2, systems=LOOPS, bars=(Bar("torch", 1),), tolerance=0.1
     ),
     # Two public benchmarks at their shapes; 1,500 rounds are a whole one.
     "pfl-cifar10": Workload(
