@@ -27,6 +27,7 @@ def choose(model, federation, candidates=(1, 3), **options):
     return choose_k(partial(fesem, model, WORK), HYPER, federation, jax.random.key(0), candidates, **options)
 
 
+@pytest.mark.slow
 def test_as_many_clusters_as_groups_do_best(model, groups):
     found = choose(model, groups, (3, 1, 2), n_rounds=5)
     assert found.n_clusters == 3
