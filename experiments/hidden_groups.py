@@ -14,19 +14,20 @@ FedAvg's 0.689 (rotation), 0.893 (dominant label), 0.736 (writers):
     FedCPS     0.89 (-)  +0.178     0.54 (-)  +0.013     0.54 (-)  +0.090
     FeSEM      1 (1)     +0.179     1 (1)     +0.016     1 (1)     +0.105
 
-LayerCFL, seeds 0 to 2: rotation 1, 1, 1 (rounds 12, 11, 12); dominant label 1, 1, 0.65 (10, 10, -); writers 0.65 each,
-three of the four clusters. With ``eps_ratio`` 1.5 it finds the writers (seed 0, round 9, +0.113) but splits the other
-two settings into eight clusters. DC-PFL, seeds 0 and 1: dominant label 0.65 and 1; rotation 0.29 and 0.52; writers 0.08
-and 0.37. FedCPS starts from random models, and which of the six are chosen is luck.
+LayerCFL, seeds 0 to 2: rotation 1, 1, 1 (rounds 12, 11, 12); dominant label 1, 1, 0.65 (10, 10, -); writers 0.65
+each, three of the four clusters. With ``eps_ratio`` 1.5 it finds the writers (seed 0, round 9, +0.113) but splits the
+other two settings into eight clusters. DC-PFL, seeds 0 and 1: dominant label 0.65 and 1; rotation 0.29 and 0.52;
+writers 0.08 and 0.37. Why FedCPS leaves groups together is not known.
 
 Why DC-PFL does not find turned images: its discrepancy is the L1 distance of whole models. Between groups it is 12
-times that within under label skew, 1.5 to 2 times under rotation and 1.2 to 1.5 times between writers, where the noise
-of training outweighs it: the dendrogram cut into four agrees with the groups by 1, 1 (dominant label), 0.29, 0.64
-(rotation) and 0.26, 0.37 (writers). Larger learning rates add noise: at 0.02 the dominant labels are missed too, and on
-validation losses the first split is refused. FedTSDP's writers are as near to other hands as to their own (round 1, L2
-of weights to the nearest of the own hand up to 0.92, to another hand from 0.75; jitter 0.15), and its Hopkins statistic
-in rounds 1 and 5 is no higher for rotation (0.62, 0.64) and writers (0.57, 0.63) than on IID data (0.60, 0.67); for
-dominant labels it is 0.89 and 0.85. The other seeds of the table, and the IID part, have not been run to their end.
+times that within under label skew, 1.5 to 2 times under rotation and 1.2 to 1.5 times between writers, where the
+noise of training outweighs it: the dendrogram cut into four agrees with the groups by 1, 1 (dominant label), 0.29,
+0.64 (rotation) and 0.26, 0.37 (writers). Larger learning rates add noise: at 0.02 the dominant labels are missed too,
+and on validation losses the first split is refused. FedTSDP's writers are as near to other hands as to their own
+(round 1, L2 of weights, without clustering, to the nearest of the own hand up to 0.92, to another hand from 0.75;
+jitter 0.15), and its Hopkins statistic in rounds 1 and 5 is no higher for rotation (0.62, 0.64) and writers (0.57,
+0.63) than on IID data (0.60, 0.67); for dominant labels it is 0.89 and 0.85. The other seeds of the table, and the
+IID part, have not been run to their end.
 """
 
 from collections.abc import Callable, Mapping
