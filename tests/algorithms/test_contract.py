@@ -22,8 +22,13 @@ from fljax.run.train import run_chunk
 from fljax.types import ClientData, Examples, State
 from tests.algorithms.table import CASES
 
+FIRST = {name.partition("-")[0]: name for name in reversed(CASES)}.values()
+"""A case of each method; the others, its variants, are slow."""
 # All tests of an algorithm go to one worker, whose compiled programs they share.
-PARAMS = {name: pytest.param(name, marks=pytest.mark.xdist_group(name)) for name in CASES}
+PARAMS = {
+    name: pytest.param(name, marks=[pytest.mark.xdist_group(name), *[pytest.mark.slow] * (name not in FIRST)])
+    for name in CASES
+}
 EACH = pytest.mark.parametrize("name", PARAMS.values())
 COHORT, ROUNDS = 6, 4
 
