@@ -30,6 +30,8 @@ PARAMS = {
     for name in CASES
 }
 EACH = pytest.mark.parametrize("name", PARAMS.values())
+CORE = ("fedavg", "ditto", "ifca", "fedtsdp", "layercfl", "dcpfl", "fedcps", "fesem")
+"""Methods whose costliest test is not slow."""
 COHORT, ROUNDS = 6, 4
 
 
@@ -151,7 +153,13 @@ def test_every_method_has_models_for_new_clients(key, case, padded):
     chex.assert_trees_all_equal({name: spoilt[name][1:] for name in others}, others)
 
 
-@EACH
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[pytest.mark.xdist_group(name), *[pytest.mark.slow] * (name not in CORE)])
+        for name in CASES
+    ],
+)
 def test_vmap_over_numbers_equals_single_runs(key, case, padded):
     algorithm, hyper = case
     both = jax.tree.map(lambda value: jnp.stack([value, value / 2]), hyper)

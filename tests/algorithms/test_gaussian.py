@@ -5,7 +5,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import torch
 
 from fljax import tree
 from fljax.algorithms.fedavg import FedAvgHyper, fedavg
@@ -35,6 +34,7 @@ def gaussians(rng, *shape):
 
 
 def test_the_divergence_equals_torch():
+    torch = pytest.importorskip("torch", reason="PyTorch is an oracle here, no dependency")
     rng = np.random.default_rng(0)
     p, q = gaussians(rng, 20, 5), gaussians(rng, 20, 5)
     p_torch, q_torch = (torch.distributions.Normal(*(torch.tensor(np.asarray(v)) for v in g)) for g in (p, q))
@@ -52,6 +52,7 @@ def test_fedsr_without_terms_and_noise_is_fedavg(key, work, federation):
 
 
 def test_the_objective_of_fedsr_equals_torch(key):
+    torch = pytest.importorskip("torch", reason="PyTorch is an oracle here, no dependency")
     model, hyper = PROBABILISTIC, FedSRHyper(0.1, l2r=0.3, cmi=0.7)
     rng = np.random.default_rng(1)
     params = model.init(key) | {REFERENCES: first_references(model)}

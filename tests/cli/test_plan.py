@@ -14,7 +14,9 @@ def test_a_row_for_each_method(fljax):
 
 
 def test_what_does_not_fit_is_said(fljax):
-    _, out, _ = fljax(*SMALL, "--model", "logistic_regression", "--memory", "1000")
+    _, out, _ = fljax(
+        "plan", "--algorithm", "fedavg", "--partition", "iid", "--model", "logistic_regression", "--memory", "1000"
+    )
     assert "do not fit" in out
 
 

@@ -47,6 +47,7 @@ def differences(n_devices, n_hosts, names):
     return found[0]
 
 
+@pytest.mark.slow
 def test_eight_devices_equal_one():
     found = differences(8, 1, (*FAST, "sweep"))
     assert set(found) == {*FAST, "sweep"}

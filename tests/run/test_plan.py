@@ -33,9 +33,9 @@ def test_what_is_held(key, planned, model, federation):
 
 
 def test_what_each_client_keeps_is_counted(key, planned, model, federation):
-    kept = plan(partial(ditto, model), Work(2, 4), model, DittoHyper(), federation, key)
+    kept = plan(partial(ditto, model), Work(2, 4), model, DittoHyper(), federation, key, memory=1)
     n_clients = federation.train.size.shape[0]
-    assert kept.state == (1 + n_clients) * planned().state
+    assert kept.state == (1 + n_clients) * planned(memory=1).state
 
 
 def test_memory_bounds_the_cohort(planned):
