@@ -137,13 +137,15 @@ def expectation_maximisation(
         uploaded = tree.where(cohort.active & trained.ok, trained.params, tree.take(models, cohort.ids))
         models = tree.put(models, cohort.ids, uploaded)
         # E step: a_i = argmin_k |W_i - Theta_k|^2.
-        label = lowest_loss(squared(models, centers))
+        distances = squared(models, centers)
+        label = lowest_loss(distances)
         # M step: Theta_k = mean of W_i over a_i = k.
         centers = m_step(centers, models, label)
         n_parameters = tree.size(tree.take(centers, jnp.int32(0)))
         n_members = jnp.bincount(label, length=n_clusters)
         metrics = {"loss": trained.loss, "ok": trained.ok, "label": label[cohort.ids]}
-        metrics |= {"n_clusters": (n_members > 0).sum(), **traffic(n_parameters, n_parameters)}
+        metrics |= {"n_clusters": (n_members > 0).sum(), "distance": distances.min(axis=1).sum()}
+        metrics |= traffic(n_parameters, n_parameters)
         return State(FeSEMServer(centers, models, label, mean_size), ()), metrics
 
     def m_step(centers: Stacked, models: Stacked, label: Array) -> Stacked:

@@ -36,6 +36,13 @@ def test_as_many_clusters_as_groups_do_best(model, groups):
     assert found == choose(model, groups, (1, 2, 3), n_rounds=5)
 
 
+@pytest.mark.slow
+def test_the_elbow_of_distances_is_at_the_groups(model, groups):
+    found = choose(model, groups, (1, 2, 3, 4, 5), n_rounds=5, score="distance")
+    assert found.n_clusters == 3
+    assert found.scores[1] > found.scores[2] > found.scores[3]
+
+
 def test_pilots_run_on_some_of_the_clients(model, groups, monkeypatch):
     seen = []
     monkeypatch.setattr(pilot, "_pilot_score", lambda a, h, federation, *rest: seen.append(federation) or 0.0)
