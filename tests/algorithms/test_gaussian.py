@@ -5,6 +5,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy.integrate import quad
+from scipy.special import log_softmax
+from scipy.stats import norm
 
 from fljax import tree
 from fljax.algorithms.fedavg import FedAvgHyper, fedavg
@@ -33,13 +36,17 @@ def gaussians(rng, *shape):
     return Gaussian(jnp.asarray(mu, jnp.float32), jnp.asarray(sigma, jnp.float32))
 
 
-def test_the_divergence_equals_torch():
-    torch = pytest.importorskip("torch", reason="PyTorch is an oracle here, no dependency")
+def test_the_divergence_equals_quadrature():
     rng = np.random.default_rng(0)
     p, q = gaussians(rng, 20, 5), gaussians(rng, 20, 5)
-    p_torch, q_torch = (torch.distributions.Normal(*(torch.tensor(np.asarray(v)) for v in g)) for g in (p, q))
-    expected = torch.distributions.kl_divergence(p_torch, q_torch).sum(dim=1)
-    np.testing.assert_allclose(divergence(p, q), expected, rtol=1e-5)
+
+    def by_quadrature(mu, sigma, other_mu, other_sigma):
+        ours, theirs = norm(mu, sigma), norm(other_mu, other_sigma)
+        at = lambda t: ours.pdf(t) * (ours.logpdf(t) - theirs.logpdf(t))  # noqa: E731
+        return quad(at, mu - 12 * sigma, mu + 12 * sigma)[0]
+
+    each = np.vectorize(by_quadrature)(*(np.asarray(leaf, np.float64) for leaf in (*p, *q)))
+    np.testing.assert_allclose(divergence(p, q), each.sum(axis=1), rtol=1e-5)
     assert (divergence(p, q) > 0).all()
     np.testing.assert_allclose(divergence(p, p), 0, atol=1e-6)
 
@@ -51,8 +58,22 @@ def test_fedsr_without_terms_and_noise_is_fedavg(key, work, federation):
     chex.assert_trees_all_close(simple_one[REFERENCES], first_references(CERTAIN), rtol=1e-6)
 
 
-def test_the_objective_of_fedsr_equals_torch(key):
-    torch = pytest.importorskip("torch", reason="PyTorch is an oracle here, no dependency")
+def numpy_fedsr(w, x, labels, eps, l2r, cmi):
+    """``CE + l2r mean |z| + cmi mean KL(scaled representation | the class's reference)`` in float64."""
+    softplus = lambda t: np.logaddexp(0, t)  # noqa: E731
+    h = np.maximum(x.reshape(len(x), -1) @ w["fc1"]["kernel"] + w["fc1"]["bias"], 0)
+    mu, rho = np.split(h @ w["fc2"]["kernel"] + w["fc2"]["bias"], 2, axis=1)
+    own, sigma = w[REFERENCES], softplus(rho)
+    z = mu + sigma * eps
+    log_p = log_softmax(z @ w["fc3"]["kernel"] + w["fc3"]["bias"], axis=1)
+    mean, spread = own["scale"] * mu, np.abs(own["scale"]) * sigma
+    reference, wide = own["mu"][labels], softplus(own["rho"])[labels]
+    apart = np.log(wide / spread) + (spread**2 + (mean - reference) ** 2) / (2 * wide**2) - 0.5
+    classified = -log_p[np.arange(len(x)), labels].mean()
+    return classified + l2r * np.linalg.norm(z, axis=1).mean() + cmi * apart.sum(axis=1).mean()
+
+
+def test_the_objective_of_fedsr_equals_numpy_and_its_differences(key):
     model, hyper = PROBABILISTIC, FedSRHyper(0.1, l2r=0.3, cmi=0.7)
     rng = np.random.default_rng(1)
     params = model.init(key) | {REFERENCES: first_references(model)}
@@ -62,20 +83,20 @@ def test_the_objective_of_fedsr_equals_torch(key):
     loss = jax.value_and_grad(lambda p: simple(model, hyper)(p, Batch(*map(jnp.asarray, (x, y, weight))), key)[0])
     value, gradient = jax.jit(loss)(params)
 
-    w = jax.tree.map(lambda leaf: torch.tensor(np.asarray(leaf), requires_grad=True), params)
-    eps = torch.tensor(np.asarray(draws(key, Gaussian(jnp.zeros((9, 3)), jnp.ones((9, 3))), 1)[0]))[:7]
-    h = torch.relu(torch.tensor(x[:7]).reshape(7, -1) @ w["fc1"]["kernel"] + w["fc1"]["bias"])
-    mu, rho = (h @ w["fc2"]["kernel"] + w["fc2"]["bias"]).chunk(2, dim=1)
-    sigma, own, labels = torch.nn.functional.softplus(rho), w[REFERENCES], torch.tensor(y[:7], dtype=torch.long)
-    z = mu + sigma * eps
-    classified = torch.nn.functional.cross_entropy(z @ w["fc3"]["kernel"] + w["fc3"]["bias"], labels)
-    scaled = torch.distributions.Normal(own["scale"] * mu, own["scale"].abs() * sigma)
-    reference = torch.distributions.Normal(own["mu"][labels], torch.nn.functional.softplus(own["rho"])[labels])
-    apart = torch.distributions.kl_divergence(scaled, reference).sum(dim=1)
-    total = classified + 0.3 * z.norm(dim=1).mean() + 0.7 * apart.mean()
-    total.backward()
-    np.testing.assert_allclose(value, total.item(), rtol=1e-5)
-    chex.assert_trees_all_close(gradient, jax.tree.map(lambda leaf: leaf.grad.numpy(), w), rtol=1e-4, atol=1e-5)
+    eps = np.asarray(draws(key, Gaussian(jnp.zeros((9, 3)), jnp.ones((9, 3))), 1)[0], np.float64)[:7]
+    leaves, structure = jax.tree.flatten(jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), params))
+    flat, ends = np.concatenate([leaf.ravel() for leaf in leaves]), np.cumsum([leaf.size for leaf in leaves])[:-1]
+
+    def objective(flat):
+        parts = zip(np.split(flat, ends), leaves, strict=True)
+        w = structure.unflatten([part.reshape(leaf.shape) for part, leaf in parts])
+        return numpy_fedsr(w, x[:7].astype(np.float64), y[:7], eps, 0.3, 0.7)
+
+    np.testing.assert_allclose(value, objective(flat), rtol=1e-5)
+    steps = 1e-5 * np.eye(len(flat))
+    slope = [(objective(flat + step) - objective(flat - step)) / 2e-5 for step in steps]
+    ours = np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(gradient)])
+    np.testing.assert_allclose(ours, slope, rtol=1e-4, atol=1e-5)
 
 
 def test_fedsr_ft_moves_the_layers_it_is_told_to(key, work, federation):
