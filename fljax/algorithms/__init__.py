@@ -13,6 +13,7 @@ from fljax.algorithms.ditto import DittoHyper, ditto
 from fljax.algorithms.fedavg import FedAvgHyper, fedavg
 from fljax.algorithms.fedavg_ft import FedAvgFTHyper, fedavg_ft
 from fljax.algorithms.fedbabu import FedBABUHyper, fedbabu
+from fljax.algorithms.fedbn import FedBNHyper, fedbn
 from fljax.algorithms.fedcps import FedCPSHyper, fedcps
 from fljax.algorithms.fedcr import FedCRHyper, fedcr
 from fljax.algorithms.feddane import FedDANEHyper, feddane
@@ -84,6 +85,7 @@ ALGORITHMS: dict[str, Method] = {
         Method(perfedavg, PerFedAvgHyper, "Fallah et al., NeurIPS 2020", "https://arxiv.org/abs/2002.07948"),
         Method(ditto, DittoHyper, "Li et al., ICML 2021", "https://arxiv.org/abs/2012.04221"),
         Method(fedper, FedPerHyper, "Arivazhagan et al., 2019", "https://arxiv.org/abs/1912.00818"),
+        Method(fedbn, FedBNHyper, "Li et al., ICLR 2021", "https://arxiv.org/abs/2102.07623"),
         Method(lg_fedavg, LGFedAvgHyper, "Liang et al., 2020", "https://arxiv.org/abs/2001.01523"),
         Method(fedrep, FedRepHyper, "Collins et al., ICML 2021", "https://arxiv.org/abs/2102.07078"),
         Method(fedbabu, FedBABUHyper, "Oh et al., ICLR 2022", "https://arxiv.org/abs/2106.06042"),

@@ -12,7 +12,8 @@ from fljax.models.pooling import relu_pool
 
 NORMS = ("none", "group", "batch", "untracked")
 """No normalisation; GroupNorm of up to 32 groups; BatchNorm with running statistics; BatchNorm that has none and uses
-the statistics of the batch at hand in evaluation too."""
+the statistics of the batch at hand in evaluation too. Batches are full: where a client's last one is short it is filled
+with repeats of its own examples, which count in BatchNorm's moments (not in the loss)."""
 
 
 def check_norm(norm: str, allowed: tuple[str, ...] = NORMS) -> None:

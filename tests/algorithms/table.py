@@ -11,6 +11,7 @@ from fljax.algorithms.ditto import DittoHyper, ditto
 from fljax.algorithms.fedavg import FedAvgHyper, fedavg
 from fljax.algorithms.fedavg_ft import FedAvgFTHyper, fedavg_ft
 from fljax.algorithms.fedbabu import FedBABUHyper, fedbabu
+from fljax.algorithms.fedbn import FedBNHyper, fedbn
 from fljax.algorithms.fedcps import FedCPSHyper, fedcps
 from fljax.algorithms.fedcr import FedCRHyper, fedcr
 from fljax.algorithms.feddane import FedDANEHyper, feddane
@@ -41,6 +42,7 @@ from fljax.algorithms.robust_cfl import RobustCFLHyper, robust_cfl
 from fljax.algorithms.standalone import StandaloneHyper, standalone
 from fljax.models import variational
 from fljax.types import Algorithm, Model, Work
+from tests.algorithms.normalised import batch_normalised
 
 
 class Case(NamedTuple):
@@ -58,6 +60,9 @@ LAST_LAYER = 6 * 4 + 4
 
 PROBABILISTIC = variational((4, 4, 1), 4, latent=3, hidden=(6,), channels=())
 """For the methods that need a Gaussian representation: layers of 102, 42 and 16 parameters."""
+
+NORMALISED = batch_normalised((4, 4, 1), 4, hidden=6)
+"""For the method that keeps the normalisation: layers of 102, 12 and 28 parameters."""
 
 
 def one_epoch(work: Work) -> Work:
@@ -102,6 +107,14 @@ CASES = {
     "fedper": Case(fedper, FedPerHyper(0.1), lambda p: p - LAST_LAYER, lambda p: p - LAST_LAYER),
     "fedper-all-personal": Case(
         lambda m, w: fedper(m, w, n_personal=2), FedPerHyper(0.1, 0.9, 0.5), lambda p: 0, lambda p: 0
+    ),
+    # Which examples fill up a short last batch, and so enter its moments, follows their order.
+    "fedbn": Case(lambda m, w: fedbn(NORMALISED, w), FedBNHyper(0.1), *[lambda p: 102 + 28] * 2, by_order=True),
+    "fedbn-statistics": Case(
+        lambda m, w: fedbn(NORMALISED, w, kept="statistics"),
+        FedBNHyper(0.1),
+        *[lambda p: 102 + 12 + 28] * 2,
+        by_order=True,
     ),
     "fedrep": Case(
         lambda m, w: fedrep(m, w, ft_epochs=1), FedRepHyper(0.1), lambda p: p - LAST_LAYER, lambda p: p - LAST_LAYER

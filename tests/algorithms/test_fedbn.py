@@ -1,0 +1,78 @@
+"""FedBN: whose normalisation is whose, and what it is in the limit."""
+
+import chex
+import numpy as np
+import pytest
+
+from fljax.algorithms.fedavg import FedAvgHyper, fedavg
+from fljax.algorithms.fedbn import FedBNHyper, divide, fedbn
+from fljax.algorithms.standalone import StandaloneHyper, standalone
+from fljax.data.synthetic import linear_groups
+from fljax.models import resnet18
+from fljax.run.simulate import simulate, split_key
+from fljax.types import Work
+from tests.algorithms.table import NORMALISED
+
+
+def run(algorithm, hyper, federation, key, rounds=3, **options):
+    """The final state, and the models that clients are tested with."""
+    state, _ = simulate(algorithm, hyper, federation, key, rounds, **options)
+    return state, algorithm.deploy(key, hyper, state, federation.train).params
+
+
+def test_kept_statistics_leave_the_rest_to_fedavg(key, work, federation):
+    # Training normalises by the moments of its batch, so no running statistic ever enters a gradient.
+    silo, _ = run(fedbn(NORMALISED, work, kept="statistics"), FedBNHyper(0.1), federation, key, participation=0.5)
+    theta, _ = run(fedavg(NORMALISED, work), FedAvgHyper(0.1), federation, key, participation=0.5)
+    shared, averaged = divide(theta.server, "statistics")
+    chex.assert_trees_all_close(silo.server, shared, rtol=1e-6, atol=1e-7)
+    means = silo.clients["batch_stats", "norm", "mean"]
+    assert means.shape == (8, 6)
+    assert not np.allclose(means, averaged["batch_stats", "norm", "mean"], atol=1e-3)
+
+
+def test_kept_statistics_are_moving_moments_of_the_clients_own_batches(key):
+    # Full batches and no step: after s batches a tenth each, (1 - 0.9^s) of the moments (and 0.9^s of the start's).
+    federation = linear_groups(8, 2, examples=24)
+    size = int(federation.train.size[0])
+    algorithm, still = fedbn(NORMALISED, Work(2, size), kept="statistics"), FedBNHyper(0.0)
+    _, models = run(algorithm, still, federation, key)
+    first = NORMALISED.init(split_key(key).init)["first"]
+    left = 0.9 ** (3 * 2)
+    for i in range(8):
+        rows = federation.train.index[i, :size]
+        features = np.asarray(federation.train.pool.x)[rows].reshape(len(rows), -1) @ np.asarray(first["kernel"])
+        own = {name: leaf[i] for name, leaf in models["batch_stats"]["norm"].items()}
+        np.testing.assert_allclose(own["mean"], (1 - left) * features.mean(0), rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(own["var"], left + (1 - left) * features.var(0), rtol=1e-5, atol=1e-6)
+
+
+def test_the_normalisation_of_clients_that_sit_out_stays(key, work, federation):
+    algorithm, hyper = fedbn(NORMALISED, work), FedBNHyper(0.1)
+    after, _ = run(algorithm, hyper, federation, key, rounds=1, participation=0.25)
+    moved = np.abs(after.clients["norm", "scale"] - 1).max(1) > 0
+    assert moved.sum() == 2
+    assert set(after.clients).isdisjoint(after.server)
+    assert {("first", "kernel"), ("last", "bias")} <= set(after.server)
+
+
+def test_one_client_is_standalone_training(key, work, federation):
+    rows = federation.train._replace(size=federation.train.size.at[1:].set(0))
+    lonely = federation._replace(train=rows)
+    _, own = run(fedbn(NORMALISED, work), FedBNHyper(0.1), lonely, key)
+    _, alone = run(standalone(NORMALISED, work), StandaloneHyper(0.1), lonely, key)
+    shared, kept = divide(own, "norm")
+    for path, leaf in divide(alone, "norm")[0].items():
+        np.testing.assert_allclose(shared[path][0], leaf[0], rtol=1e-6, atol=1e-7)
+    for path, leaf in divide(alone, "norm")[1].items():
+        np.testing.assert_allclose(kept[path][0], leaf[0], rtol=1e-6, atol=1e-7)
+
+
+def test_group_norm_can_be_kept_but_has_no_statistics(model, work):
+    fedbn(resnet18(norm="group"), work)
+    with pytest.raises(ValueError, match=r"kept='statistics'.*BatchNorm"):
+        fedbn(resnet18(norm="group"), work, kept="statistics")
+    with pytest.raises(ValueError, match=r"kept='norm'.*nothing to keep"):
+        fedbn(model, work)
+    with pytest.raises(ValueError, match="kept='all'"):
+        fedbn(NORMALISED, work, kept="all")
