@@ -94,7 +94,7 @@ def with_server_optimizer(algorithm: Algorithm, name: str) -> Algorithm:
     """``algorithm`` whose server takes an optimiser's step towards the model that it would have set.
 
     Its Hyper is `OptimizedHyper`. For methods whose ``state.server`` is one model: FedAvg, FedProx, FedDist, FedDWS,
-    FedDANE, Per-FedAvg, FedBABU, FedAvg-FT, and the shared part of FedPer, FedRep and LG-FedAvg.
+    FedDANE, Per-FedAvg, FedBABU, FedAvg-FT, Ditto, and the shared part of FedPer, FedRep and LG-FedAvg.
 
     Args:
         algorithm: from `fljax.algorithms`.
@@ -119,4 +119,8 @@ def with_server_optimizer(algorithm: Algorithm, name: str) -> Algorithm:
     def deploy(key: Key, hyper: OptimizedHyper, state: State, data: ClientData) -> Assigned:
         return algorithm.deploy(key, hyper.method, State(state.server.theta, state.clients), data)
 
-    return Algorithm(init, round, deploy, algorithm.predict)
+    def join(key: Key, hyper: OptimizedHyper, state: State, data: ClientData, n_rounds: Array) -> Assigned:
+        assert algorithm.join is not None
+        return algorithm.join(key, hyper.method, State(state.server.theta, state.clients), data, n_rounds)
+
+    return Algorithm(init, round, deploy, algorithm.predict, join if algorithm.join else None)

@@ -24,14 +24,18 @@ from tests.algorithms.table import CASES
 
 FIRST = {name.partition("-")[0]: name for name in reversed(CASES)}.values()
 """A case of each method; the others, its variants, are slow."""
-# All tests of an algorithm go to one worker, whose compiled programs they share.
-PARAMS = {
-    name: pytest.param(name, marks=[pytest.mark.xdist_group(name), *[pytest.mark.slow] * (name not in FIRST)])
-    for name in CASES
-}
-EACH = pytest.mark.parametrize("name", PARAMS.values())
 CORE = ("fedavg", "ditto", "ifca", "fedtsdp", "layercfl", "dcpfl", "fedcps", "fesem")
-"""Methods whose costliest test is not slow."""
+"""Methods whose costliest tests are not slow."""
+
+
+def of(quick, cases=CASES):
+    """A test for each of the ``cases``; slow for those that are not in ``quick``."""
+    # All tests of an algorithm go to one worker, whose compiled programs they share.
+    marks = {name: [pytest.mark.xdist_group(name), *[pytest.mark.slow] * (name not in quick)] for name in cases}
+    return pytest.mark.parametrize("name", [pytest.param(name, marks=marks[name]) for name in cases])
+
+
+EACH, CORE_FIRST = of(FIRST), of(CORE)
 COHORT, ROUNDS = 6, 4
 
 
@@ -153,13 +157,7 @@ def test_every_method_has_models_for_new_clients(key, case, padded):
     chex.assert_trees_all_equal({name: spoilt[name][1:] for name in others}, others)
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(name, marks=[pytest.mark.xdist_group(name), *[pytest.mark.slow] * (name not in CORE)])
-        for name in CASES
-    ],
-)
+@CORE_FIRST
 def test_vmap_over_numbers_equals_single_runs(key, case, padded):
     algorithm, hyper = case
     both = jax.tree.map(lambda value: jnp.stack([value, value / 2]), hyper)
@@ -184,7 +182,7 @@ def test_two_devices_equal_one(key, case, padded):
     chex.assert_trees_all_close(both, alone, rtol=1e-5, atol=1e-5)
 
 
-@EACH
+@CORE_FIRST
 def test_permuting_clients_permutes_results(key, name, model, work, padded):
     if CASES[name].by_order:
         pytest.skip("a client's draws follow its id; its cohort is permuted below")
@@ -211,7 +209,7 @@ def test_permuting_clients_permutes_results(key, name, model, work, padded):
         np.testing.assert_allclose(shuffled["ari"][:3], straight["ari"][:3], rtol=1e-6, atol=1e-6)
 
 
-@pytest.mark.parametrize("name", [param for name, param in PARAMS.items() if CASES[name].by_order])
+@of(FIRST, [name for name in CASES if CASES[name].by_order])
 def test_the_order_of_a_cohort_does_not_matter(key, case, padded):
     algorithm, hyper = case
     state = jitted_init(algorithm)(key, hyper, padded.train)

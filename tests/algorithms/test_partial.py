@@ -91,7 +91,7 @@ def test_heads_of_clients_that_sit_out_stay(key, model, work, federation):
     seen = np.isin(np.arange(8), np.asarray(metrics["ids"]))
     assert 0 < seen.sum() < 8
     start = np.asarray(model.init(split_key(key).init)["fc2"]["kernel"])
-    moved = (np.asarray(state.clients["fc2"]["kernel"]) != start).any(axis=(1, 2))
+    moved = ~np.isclose(state.clients["fc2"]["kernel"], start, rtol=1e-6, atol=0).all(axis=(1, 2))
     np.testing.assert_array_equal(moved, seen)
 
 
@@ -129,7 +129,7 @@ def test_fedrep_fits_heads_alone_before_a_test(key, model, work, federation):
 def test_fedbabu_keeps_its_random_head_until_it_fine_tunes(key, model, work, federation):
     hyper, start = FedBABUHyper(0.1), model.init(split_key(key).init)
     state = final(fedbabu(model, work), hyper, federation, key)
-    chex.assert_trees_all_equal(state.server["fc2"], start["fc2"])
+    chex.assert_trees_all_close(state.server["fc2"], start["fc2"], rtol=1e-6)  # drawn by another program
     assert not np.allclose(state.server["fc1"]["kernel"], start["fc1"]["kernel"], atol=1e-3)
     plain = fedbabu(model, work, ft_epochs=0).deploy(key, hyper, state, federation.train)
     assert tree.n_rows(plain.params) == 1  # the same model for everyone
