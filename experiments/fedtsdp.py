@@ -6,6 +6,19 @@
 
 Smoke: the digits (8x8), 20 clients of about 58 training images, an MLP 64-32-10, 30 rounds of 2 epochs, lr decay 0.99;
 the server's public images are the digits' test split. Its layers are two, so a depth of 2 here is 4 in the paper.
+
+What came out (2 cores shared with other work, jax 0.10.2, all of it in 159 s; accuracy_macro over seeds 0 to 2):
+
+                    FedTSDP  FedAvg  FedProx  FedPer  Standalone   layers shared at the end
+    IID              0.900   0.900   0.900    0.875   0.835        1.99
+    Dirichlet 0.5    0.924   0.894   0.893    0.879   0.845        1.61
+    Dirichlet 0.2    0.917   0.893   0.890    0.885   0.865        1.38
+    two classes      0.994   0.891   0.890    0.991   0.994        1.12
+
+Hopkins's statistic (mean of 20 draws, five seeds) is 0.60 over the rounds on IID data and passes the threshold of
+0.65 in 0.7 % of them (2 % with one draw); under Dirichlet 0.5 and 0.2 it begins at 0.71 and 0.74 and fires in 33 and
+57 % of the rounds, with two classes a client in 68 %. Clustering by weights alone gains more than both stages under
+Dirichlet 0.5 (accuracy_micro 0.931 against 0.921); with the outputs alone the result is that of both.
 """
 
 from collections.abc import Callable, Mapping

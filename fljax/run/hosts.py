@@ -22,6 +22,9 @@ from fljax.types import ClientData, Federation
 def join_hosts(coordinator: str | None = None, n_hosts: int | None = None, host: int | None = None) -> None:
     """Makes this process one of several hosts; must run before JAX is first used.
 
+    A host that stops is a `ConnectionError` on the others (see `others_alive`), unless JAX notices first and aborts
+    them, with "Terminating process because the JAX distributed service detected fatal errors" on stderr.
+
     Args:
         coordinator: ``address:port`` of host 0, the same everywhere; None (with the others): found out by itself,
             where a cluster manager that JAX knows (Slurm, Open MPI, a cloud's) started the processes.

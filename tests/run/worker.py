@@ -98,6 +98,7 @@ def compare_sweep(federation):
 
 def main(n_devices, n_hosts, host, port, *rest):
     jax.config.update("jax_num_cpu_devices", int(n_devices))
+    jax.config.update("jax_disable_most_optimizations", True)  # compilation is most of the work
     if cache := os.environ.get("FLJAX_TEST_CACHE"):
         jax.config.update("jax_compilation_cache_dir", cache)
     if int(n_hosts) > 1:
@@ -117,6 +118,7 @@ def main(n_devices, n_hosts, host, port, *rest):
     for name in rest:
         worst = compare_sweep(federation) if name == "sweep" else compare(name, federation, spread)
         print(json.dumps({name: worst}), flush=True)
+        jax.clear_caches()  # the programs of all methods for eight devices do not fit into one process's mappings
 
 
 if __name__ == "__main__":
