@@ -10,6 +10,19 @@ The paper's figures cannot be read to numbers; its two stated ones, 6.47 times l
 Smoke: Fashion-MNIST at 14x14, 12 clients of 300 images in 4 groups, a CNN of two convolutions and two dense layers,
 SGD with momentum 0.5 instead of Adam; ``eps_share`` 0.5, ``eps_ratio`` 2 and ``r_min`` 9 (5 under label skew), since in
 30 rounds no mean update falls to the default tenth of its peak.
+
+What came out (2 cores shared with other work, jax 0.10.2, all of it in 350 s; means of seeds 0 to 2, IID of 0 to 4):
+
+                     LayerCFL: ARI, over FedAvg    CFL             AdaCFL
+    rotation         0.88  +0.149                  0.88  +0.149    0.88  +0.145
+    dominant label   0.69  +0.131                  0.69  +0.128    0.57  +0.130
+    IID, clusters    1 1 1 1 2 (CFL, AdaCFL: the same)
+
+One IID seed of five is split here (with ``gamma_max`` 0.6 too), none on MNIST (hidden_groups.py): 300 images a client
+are few. The gap of cosines in round 10 is widest in conv2 and fc1 under rotation (0.45, 0.46; fc2 0.01) and in fc1 and
+fc2 under label skew (0.59, 0.61; conv2 0.39, conv1 -0.14). All five measures separate the groups from the first round
+on, so LayerCFL separates no sooner than CFL here. Its part of the layers takes 2.6 and 1.8 times fewer multiply-adds
+(2.5 and 1.4 times less time) for the similarities of 100 clients than whole models do; the paper's 6.47 is of VGG16.
 """
 
 import time
