@@ -150,6 +150,16 @@ def test_each_epoch_sees_every_example_once(key):
     assert not np.array_equal(order[:23], other[:23])
 
 
+@pytest.mark.parametrize("capacity", [40, 512, 513, 5000])
+def test_the_order_is_that_of_one_uniform_number_an_entry(key, capacity):
+    # 5,000 numbers of 23 bits tie now and then; a table's length and its rest never matter.
+    index = jnp.arange(capacity)[::-1]
+    for size in (0, 1, 37, capacity):
+        number = np.asarray(jax.random.uniform(key, (capacity,)))[:size]
+        order = np.asarray(shuffled(key, index, jnp.int32(size)))[:size]
+        np.testing.assert_array_equal(order, np.asarray(index)[np.argsort(number, kind="stable")])
+
+
 def test_a_client_without_examples_stays_as_it_started(key, model, ragged):
     start = tree.everyone(model.init(key), 5)
     data = ragged._replace(size=ragged.size.at[2].set(0))
