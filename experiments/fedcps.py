@@ -15,7 +15,10 @@ What came out at smoke (2 cores shared with three other jobs, jax 0.10.2, all of
 Few-shot clients lean on their cluster more than regular ones do, as the paper says; over the rounds the two come nearer
 to each other, where the paper has them part.
 
-PAPER
+Table 2 at paper scale (100 clients, 10 a round, the FedCR CNN of 1,258,798 parameters), Fashion-MNIST, non-iid_1, seed
+0, as far as it was run on the same machine: FedAVG 0.774 after 50 rounds and 0.824 after 100 (138 rounds in 21 minutes
+at the lowest priority; published 0.884 after 250), FedCPS 0.829 after 50 (55 rounds in about 20 minutes; published
+0.935).
 """
 
 import numpy as np
