@@ -14,7 +14,7 @@ from fljax.cli.assemble import make_algorithm
 from fljax.cli.job import algorithm_section, model_section, partition_section
 from fljax.cli.parameters import REQUIRED, description, kind_name, parameters, settable
 from fljax.data.partition import PARTITIONS
-from fljax.models import MODELS, lenet, variational_cnn
+from fljax.models import MODELS, lenet, resnet18, variational_cnn
 from fljax.types import Work
 
 
@@ -86,7 +86,8 @@ def test_every_number_of_a_method_can_be_set_and_is_explained(name):
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_methods_are_made_from_their_defaults(name):
     values = {field: parameter.default for field, parameter in algorithm_section(name).items()} | {"epochs": 1}
-    model = variational_cnn((32, 32, 3), 10) if name in ("fedsr", "fedsr_ft", "fedcr") else lenet()
+    needs = {"fedbn": resnet18, "fedsr": variational_cnn, "fedsr_ft": variational_cnn, "fedcr": variational_cnn}
+    model = needs.get(name, lenet)((32, 32, 3), 10)
     algorithm, hyper = make_algorithm(name, {name: values}, model)
     assert hyper == ALGORITHMS[name].hyper()
     assert callable(algorithm.round)
