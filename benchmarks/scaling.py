@@ -10,6 +10,16 @@ less); nothing is run. "sent" is what a device sends in a round by ring algorith
   --tflops; shares are equal; the server's part and the tests are left out;
 * exchanges do not overlap with computing; a GPU sends --nvlink GB/s within 8, --network GB/s beyond;
 * each exchange waits --latency microseconds within 8, three times that beyond.
+
+Counted with jax 0.10.2, model of 0.85 MB:
+
+                 sent MB, 2 / 8 / 64 devices   exchanges   projected s a round    of it sending
+    FedAvg         0.85    1.49     1.68       24          0.513  0.129  0.017    0.1  0.3   6.5 %
+    IFCA, K = 4    3.40    5.95     6.70       25          0.513  0.129  0.017    0.1  0.3   7.5 %
+    FeSEM, K = 4  54.41   95.22   107.13       22          0.514  0.129  0.020    0.1  0.5  18.6 %
+
+What is sent is the sum of the clusters' models, as an all-reduce; FeSEM, whose clients keep their models, exchanges all
+128 of them. With 64 devices of two clients each, waiting for the exchanges costs more than their bytes.
 """
 
 import argparse
