@@ -11,7 +11,7 @@ Smoke: Fashion-MNIST at 14x14, 12 clients of 300 images in 4 groups, a CNN of tw
 SGD with momentum 0.5 instead of Adam; ``eps_share`` 0.5, ``eps_ratio`` 2 and ``r_min`` 9 (5 under label skew), since in
 30 rounds no mean update falls to the default tenth of its peak.
 
-What came out (2 cores shared with other work, jax 0.10.2, all of it in 350 s; means of seeds 0 to 2, IID of 0 to 4):
+What came out (2 cores, jax 0.10.2, all of it in 158 s, nothing compiled before; means of seeds 0 to 2, IID of 0 to 4):
 
                      LayerCFL: ARI, over FedAvg    CFL             AdaCFL
     rotation         0.88  +0.149                  0.88  +0.149    0.88  +0.145
