@@ -139,7 +139,7 @@ def evaluate_newcomers(
 def cache_compilations() -> None:
     """Keeps compiled programs in the user's cache folder: the second run of a job starts at once."""
     jax.config.update("jax_compilation_cache_dir", str(platformdirs.user_cache_path("fljax") / "compiled"))
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
 
 
 def headline(job: Job, federation: Federation, model: Model, newcomers: Federation | None = None) -> str:

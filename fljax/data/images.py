@@ -1,7 +1,7 @@
 """Changes to whole stacks of images, on the host: rotation, resizing and handwriting styles."""
 
 import numpy as np
-from scipy import ndimage
+import scipy  # its parts are imported when they are first used
 
 _CHUNK = 4096
 
@@ -35,7 +35,7 @@ def affine(x: np.ndarray, matrix: np.ndarray) -> np.ndarray:
     centre = np.array([0, (shape[2] - 1) / 2, (shape[3] - 1) / 2])
     flat = stack.reshape(-1, *shape[2:]).astype(np.float32)
     offset = centre - full @ centre
-    out = ndimage.affine_transform(flat, full, offset, order=1)  # pyright: ignore[reportArgumentType]
+    out = scipy.ndimage.affine_transform(flat, full, offset, order=1)  # pyright: ignore[reportArgumentType]
     return np.moveaxis(_like(x, out).reshape(shape), 1, 3)
 
 
@@ -58,7 +58,7 @@ def resize(x: np.ndarray, side: int) -> np.ndarray:
 
 def thicken(x: np.ndarray, amount: float) -> np.ndarray:
     """Bright strokes made thicker (0 to 1) or thinner (-1 to 0): a blend with the 3 by 3 maximum or minimum."""
-    extreme = ndimage.maximum_filter if amount > 0 else ndimage.minimum_filter
+    extreme = scipy.ndimage.maximum_filter if amount > 0 else scipy.ndimage.minimum_filter
     blend = (1 - abs(amount)) * x.astype(np.float32) + abs(amount) * extreme(x, size=(1, 3, 3, 1))
     return _like(x, blend)
 

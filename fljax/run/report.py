@@ -7,8 +7,6 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
-from sklearn.decomposition import PCA
-from sklearn.metrics import adjusted_rand_score
 
 from fljax import tree
 from fljax.run.cost import traffic_of_clients
@@ -77,6 +75,8 @@ def final_label(outcome: Outcome) -> np.ndarray | None:
 
 def agreement(label: np.ndarray, group: np.ndarray) -> float:
     """Adjusted Rand index of the clients whose cluster is known."""
+    from sklearn.metrics import adjusted_rand_score  # here, as its import takes as long as a small run
+
     known = label >= 0
     return float(adjusted_rand_score(group[known], label[known]))
 
@@ -103,6 +103,8 @@ def principal_components(models: Assigned) -> tuple[np.ndarray, np.ndarray]:
         (clients, 2) coordinates and the share (2,) of the variance that each explains; zeros where all models are
         equal.
     """
+    from sklearn.decomposition import PCA
+
     n_rows = tree.n_rows(models.params)
     varied = [leaf for leaf in jax.tree.leaves(tree.split_statistics(models.params)[0]) if leaf.shape[0] == n_rows]
     flat = np.asarray(tree.flatten(varied))[np.asarray(models.label)]  # what all share adds nothing to a variance

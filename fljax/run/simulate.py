@@ -111,6 +111,7 @@ def test_round(
 ) -> Metrics:
     """The deployed models' test metrics where ``due``, else NaN."""
 
+    @partial(jax.jit, inline=True)  # so that it is traced once for its shapes and for its values
     def test(state: State) -> Metrics:
         return evaluate(
             algorithm.predict, algorithm.deploy(keys.deploy, hyper, state, federation.train), federation.test

@@ -104,6 +104,7 @@ def run_chunk(
     """Rounds ``first`` to ``first + count``, both traced: one program for chunks of any length up to ``most``."""
     keys = split_key(key)
 
+    @partial(jax.jit, inline=True)  # so that it is traced once for its shapes and for the loop
     def one_round(state: State, round: Array) -> tuple[State, Metrics]:
         state, metrics = run_round(algorithm, size, hyper, federation, keys, dropout, state, round)
         due = is_due(round, evaluate_every, n_rounds)

@@ -1,8 +1,6 @@
 """The handwritten digits inside scikit-learn: real data without a download."""
 
 import numpy as np
-from sklearn.datasets import load_digits
-from sklearn.model_selection import train_test_split
 
 from fljax.data.federation import on_host
 from fljax.types import Examples
@@ -13,6 +11,9 @@ def read() -> tuple[Examples, Examples]:
 
     The set has no split of its own: a fifth of each class, chosen once and for all, is the test set.
     """
+    from sklearn.datasets import load_digits  # here, as its import takes as long as a small run
+    from sklearn.model_selection import train_test_split
+
     digits = load_digits()
     x = np.round(digits.images * (255 / 16)).astype(np.uint8)[..., None]
     y = digits.target

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy import stats
+from scipy.special import stdtrit
 
 from fljax.run.report import Row
 from fljax.run.sweep.points import rows as point_rows
@@ -79,7 +79,7 @@ def _spread(point: Row, rows: Sequence[Row], metric: str, confidence: float) -> 
     values = np.array([row[metric] for row in rows if row[metric] is not None], float)
     mean, low, high = float(values.mean()) if len(values) else np.nan, np.nan, np.nan
     if len(values) > 1:
-        half = stats.t.ppf(0.5 + confidence / 2, len(values) - 1) * values.std(ddof=1) / np.sqrt(len(values))
+        half = stdtrit(len(values) - 1, 0.5 + confidence / 2) * values.std(ddof=1) / np.sqrt(len(values))
         low, high = float(mean - half), float(mean + half)
     return Spread(point, mean, low, high, len(rows), len(rows) - len(values), int(str(rows[0]["rounds"])))
 
