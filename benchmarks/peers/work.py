@@ -56,8 +56,9 @@ LOOPS = ("fljax", "torch")  # the systems in which every method can be written i
 # A convolution under vmap over its kernels takes a minute a round on a CPU.
 NO_VMAP = ("fljax", "torch", *FRAMEWORKS)
 WORKLOADS = {
-    "logreg-10": Workload("logistic_regression", rounds=20, bars=(Bar("best peer", 6),)),
-    "logreg-100": Workload("logistic_regression", cohort=100, rounds=20, bars=(Bar("best peer", 15),)),
+    # Enough rounds that a turn is longer than it takes to wake up from the others'.
+    "logreg-10": Workload("logistic_regression", rounds=100, bars=(Bar("best peer", 6),)),
+    "logreg-100": Workload("logistic_regression", cohort=100, rounds=60, bars=(Bar("best peer", 15),)),
     "ragged-logreg": Workload("logistic_regression", ragged=True, rounds=20),
     "mlp-10": Workload("mlp", rounds=20, bars=(Bar("best peer", 2), Bar("flower", 20))),
     "mlp-100": Workload("mlp", cohort=100, rounds=4, bars=(Bar("best peer", 2.5),)),
