@@ -126,6 +126,7 @@ def comparison(name: str, dataset: str, scale: Scale) -> None:
         "DC-PFL": (dcpfl(model, work), DCPFLHyper(LR, momentum=MOMENTUM)),
     }
     if scale.paper:
+        methods["DC-PFL by training loss"] = (dcpfl(model, work, trial_loss="train"), DCPFLHyper(LR, momentum=MOMENTUM))
         methods["Per-FedAvg"] = (perfedavg(model, work), PerFedAvgHyper(LR, LR))
     runs = scale.pick(None, scale.folder / "runs" / name)
     results = compare(scale.chosen(methods), scale.chosen(settings), n_rounds, evaluate_every=1, folder=runs)
@@ -133,7 +134,10 @@ def comparison(name: str, dataset: str, scale: Scale) -> None:
     rows = table(results, columns | {"uplink share": uplink_share, "run s": lambda r: r.seconds})
     paper_name = {"cifar10": "CIFAR10", "fashion_mnist": "FMNIST"}[dataset]
     cells = [(row["setting"], row["method"]) for row in rows]
-    stated = {cell: published("DC-PFL", paper_name, *cell, "final_acc") for cell in cells}
+    stated = {
+        (setting, method): published("DC-PFL", paper_name, setting, method.partition(" by ")[0], "final_acc")
+        for setting, method in cells
+    }
     curves = {r.method: (np.arange(n_rounds) + 1, r.metrics["accuracy_macro"]) for r in results if r.seed == 0}
     show(scale, name, f"{dataset}: final accuracy", beside(rows, "accuracy", stated), learning_curves(curves))
 

@@ -19,6 +19,7 @@ from matplotlib.figure import Figure
 from rich.console import Console
 from rich.table import Table
 
+from fljax.cli.run import cache_compilations
 from fljax.data.federation import on_host
 from fljax.run.mesh import over_devices, replicated, use_all_cores
 from fljax.run.plots import save
@@ -252,6 +253,7 @@ def main(doc: str, experiments: Mapping[str, Callable[[Scale], None]], n_seeds: 
     if unknown := [name for name in arguments.names if name not in experiments]:
         parser.error(f"no experiment {unknown[0]!r}; choose of {', '.join(experiments)}")
     use_all_cores()
+    cache_compilations()
     paper, stem = arguments.scale == "paper", Path(parser.prog).stem
     folder = arguments.folder / f"{stem}-{arguments.scale}"
     scale = Scale(paper, arguments.seeds or n_seeds[paper], folder, arguments.rounds, tuple(arguments.only))
