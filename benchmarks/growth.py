@@ -3,8 +3,8 @@
     python benchmarks/growth.py [--check] [--only federation state] [--repeats 5] [--save]
 
 Every row is one compiled program, timed over a few rounds without tests (median; compilation apart), with what they
-add to the process's memory. FedAvg on 784-200-10 with 100 examples a client, batch 20, unless the row says otherwise;
-clients share a pool of 10,000 images, so that 100,000 of them fit. The bar: a round of 100 of 100,000 clients takes at
+add to the process's memory; what the bar is about is timed again, in alternation. FedAvg on 784-200-10 with 100
+examples a client, batch 20, unless the row says otherwise; clients share a pool of 10,000 images, so that 100,000 fit. The bar: a round of 100 of 100,000 clients takes at
 most 1.2 times that of 100 of 1,000. The `state` rows hold 100,000 clients of 12 floats each (Ditto, a model of 12
 parameters) and 3,500 with a head of 127,038 each (FedPer, LEAF's FEMNIST CNN, cohort 10). ``--save`` writes
 results/growth.csv and growth.png.
@@ -21,7 +21,7 @@ import jax
 import jax.numpy as jnp
 import matplotlib.pyplot as plt
 import numpy as np
-from timing import machine, parser, peak_mib, seconds_of
+from timing import alternate, machine, parser, peak_mib, ratio, seconds_of
 
 from fljax.algorithms.ditto import DittoHyper, ditto
 from fljax.algorithms.fedavg import FedAvgHyper, fedavg
@@ -158,11 +158,19 @@ def main() -> int:
         RESULTS.mkdir(exist_ok=True)
         save_table(RESULTS / "growth.csv", [row | {"machine": machine()} for row in rows])
         draw(rows, RESULTS / "growth.png")
-    time_of = {row["size"]: row["ms_per_round"] for row in rows if row["grows"] == "federation"}
-    missed = len(time_of) > 1 and time_of[100_000] > BAR * time_of[1_000]
-    if time_of:
-        print(f"100,000 clients over 1,000: {time_of[100_000] / time_of[1_000]:.2f} (bar {BAR})")
-    return 1 if options.check and missed else 0
+    if "federation" not in options.only:
+        return 0
+    reached = large_over_small(options.repeats)
+    print(f"100,000 clients over 1,000: {reached:.2f} (bar {BAR})")
+    return 1 if options.check and reached > BAR else 0
+
+
+def large_over_small(repeats: int) -> float:
+    """What a round of 100 of 100,000 clients takes over one of 100 of 1,000, the two in turn."""
+    sides = {str(row.size): rounds(row) for row in federation() if row.size in (1_000, 100_000)}
+    alternate(sides, 1)
+    seconds = alternate(sides, 3 * repeats)
+    return ratio(seconds["100000"], seconds["1000"])
 
 
 if __name__ == "__main__":
