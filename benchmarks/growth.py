@@ -2,12 +2,12 @@
 
     python benchmarks/growth.py [--check] [--only federation state] [--repeats 5] [--save]
 
-Every row is one compiled program, timed over a few rounds without tests (median; compilation apart), with what they
-add to the process's memory; what the bar is about is timed again, in alternation. FedAvg on 784-200-10 with 100
-examples a client, batch 20, unless the row says otherwise; clients share a pool of 10,000 images, so that 100,000 fit. The bar: a round of 100 of 100,000 clients takes at
-most 1.2 times that of 100 of 1,000. The `state` rows hold 100,000 clients of 12 floats each (Ditto, a model of 12
-parameters) and 3,500 with a head of 127,038 each (FedPer, LEAF's FEMNIST CNN, cohort 10). ``--save`` writes
-results/growth.csv and growth.png.
+Every row is one compiled program, timed over a few rounds without tests (median; compilation apart), with what they add
+to the process's memory; what the bar is about is timed again, in alternation. FedAvg on 784-200-10 with 100 examples a
+client, batch 20, unless the row says otherwise; clients share a pool of 10,000 images, so that 100,000 fit. The bar: a
+round of 100 of 100,000 clients takes at most 1.2 times that of 100 of 1,000. The `state` rows hold 100,000 clients of
+12 floats each (Ditto, a model of 12 parameters) and 3,500 with a head of 127,038 each (FedPer, LEAF's FEMNIST CNN,
+cohort 10). ``--save`` writes results/growth.csv and growth.png.
 """
 
 import sys
