@@ -3,6 +3,7 @@
 import inspect
 import sys
 from collections.abc import Callable
+from functools import cache, wraps
 from typing import Any, NamedTuple
 
 from fljax.algorithms.adacfl import AdaCFLHyper, adacfl
@@ -21,7 +22,7 @@ from fljax.algorithms.feddist import FedDistHyper, feddist
 from fljax.algorithms.feddws import FedDWSHyper, feddws
 from fljax.algorithms.fedem import FedEMHyper, fedem
 from fljax.algorithms.fedma import fedma
-from fljax.algorithms.fedopt import FedOptHyper, fedopt
+from fljax.algorithms.fedopt import FedOptHyper, fedopt, hyper_with, with_server_optimizer
 from fljax.algorithms.fedper import FedPerHyper, fedper
 from fljax.algorithms.fedprox import FedProxHyper, fedprox
 from fljax.algorithms.fedrep import FedRepHyper, fedrep
@@ -42,7 +43,7 @@ from fljax.algorithms.lg_fedavg import LGFedAvgHyper, lg_fedavg
 from fljax.algorithms.perfedavg import PerFedAvgHyper, perfedavg
 from fljax.algorithms.robust_cfl import RobustCFLHyper, robust_cfl
 from fljax.algorithms.standalone import StandaloneHyper, standalone
-from fljax.types import Algorithm
+from fljax.types import Algorithm, Model, Work
 
 
 class Method(NamedTuple):
@@ -52,11 +53,16 @@ class Method(NamedTuple):
     hyper: type[Any]  # the NamedTuple of its numbers
     paper: str  # authors, venue and year
     link: str = ""
+    one_model: bool = (
+        False  # the server keeps one model or a shared part of one, and can step towards the clients' mean
+    )
+    optimizer: str = ""  # of the server, see `method_named`
 
     @property
     def title(self) -> str:
         """The name that the paper gives it."""
-        return self._first_line().partition(":")[0]
+        name = self._first_line().partition(":")[0]
+        return f"{name} with the server's {self.optimizer}" if self.optimizer else name
 
     @property
     def summary(self) -> str:
@@ -73,24 +79,26 @@ ALGORITHMS: dict[str, Method] = {
     method.factory.__name__: method
     for method in (
         Method(standalone, StandaloneHyper, "baseline"),
-        Method(fedavg, FedAvgHyper, "McMahan et al., AISTATS 2017", "https://arxiv.org/abs/1602.05629"),
-        Method(fedsgd, FedSGDHyper, "McMahan et al., AISTATS 2017", "https://arxiv.org/abs/1602.05629"),
-        Method(fedprox, FedProxHyper, "Li et al., MLSys 2020", "https://arxiv.org/abs/1812.06127"),
+        Method(fedavg, FedAvgHyper, "McMahan et al., AISTATS 2017", "https://arxiv.org/abs/1602.05629", one_model=True),
+        Method(fedsgd, FedSGDHyper, "McMahan et al., AISTATS 2017", "https://arxiv.org/abs/1602.05629", one_model=True),
+        Method(fedprox, FedProxHyper, "Li et al., MLSys 2020", "https://arxiv.org/abs/1812.06127", one_model=True),
         Method(fedopt, FedOptHyper, "Reddi et al., ICLR 2021", "https://arxiv.org/abs/2003.00295"),
-        Method(feddist, FedDistHyper, "baseline of Long et al., World Wide Web Journal 2023"),
-        Method(feddws, FedDWSHyper, "baseline of Long et al., World Wide Web Journal 2023"),
-        Method(feddane, FedDANEHyper, "Li et al., Asilomar 2019", "https://arxiv.org/abs/2001.01920"),
+        Method(feddist, FedDistHyper, "baseline of Long et al., World Wide Web Journal 2023", one_model=True),
+        Method(feddws, FedDWSHyper, "baseline of Long et al., World Wide Web Journal 2023", one_model=True),
+        Method(feddane, FedDANEHyper, "Li et al., Asilomar 2019", "https://arxiv.org/abs/2001.01920", one_model=True),
         Method(fedma, FedAvgHyper, "Wang et al., ICLR 2020", "https://arxiv.org/abs/2002.06440"),
-        Method(fedavg_ft, FedAvgFTHyper, "baseline"),
-        Method(perfedavg, PerFedAvgHyper, "Fallah et al., NeurIPS 2020", "https://arxiv.org/abs/2002.07948"),
-        Method(ditto, DittoHyper, "Li et al., ICML 2021", "https://arxiv.org/abs/2012.04221"),
-        Method(fedper, FedPerHyper, "Arivazhagan et al., 2019", "https://arxiv.org/abs/1912.00818"),
-        Method(fedbn, FedBNHyper, "Li et al., ICLR 2021", "https://arxiv.org/abs/2102.07623"),
-        Method(lg_fedavg, LGFedAvgHyper, "Liang et al., 2020", "https://arxiv.org/abs/2001.01523"),
-        Method(fedrep, FedRepHyper, "Collins et al., ICML 2021", "https://arxiv.org/abs/2102.07078"),
-        Method(fedbabu, FedBABUHyper, "Oh et al., ICLR 2022", "https://arxiv.org/abs/2106.06042"),
-        Method(fedsr, FedSRHyper, "Nguyen et al., NeurIPS 2022", _FEDSR),
-        Method(fedsr_ft, FedSRFTHyper, "Nguyen et al., NeurIPS 2022", _FEDSR),
+        Method(fedavg_ft, FedAvgFTHyper, "baseline", one_model=True),
+        Method(
+            perfedavg, PerFedAvgHyper, "Fallah et al., NeurIPS 2020", "https://arxiv.org/abs/2002.07948", one_model=True
+        ),
+        Method(ditto, DittoHyper, "Li et al., ICML 2021", "https://arxiv.org/abs/2012.04221", one_model=True),
+        Method(fedper, FedPerHyper, "Arivazhagan et al., 2019", "https://arxiv.org/abs/1912.00818", one_model=True),
+        Method(fedbn, FedBNHyper, "Li et al., ICLR 2021", "https://arxiv.org/abs/2102.07623", one_model=True),
+        Method(lg_fedavg, LGFedAvgHyper, "Liang et al., 2020", "https://arxiv.org/abs/2001.01523", one_model=True),
+        Method(fedrep, FedRepHyper, "Collins et al., ICML 2021", "https://arxiv.org/abs/2102.07078", one_model=True),
+        Method(fedbabu, FedBABUHyper, "Oh et al., ICLR 2022", "https://arxiv.org/abs/2106.06042", one_model=True),
+        Method(fedsr, FedSRHyper, "Nguyen et al., NeurIPS 2022", _FEDSR, one_model=True),
+        Method(fedsr_ft, FedSRFTHyper, "Nguyen et al., NeurIPS 2022", _FEDSR, one_model=True),
         Method(fedcr, FedCRHyper, "Zhang et al., ICML 2023", "https://openreview.net/forum?id=YDC5jTS3LR"),
         Method(ifca, IFCAHyper, "Ghosh et al., NeurIPS 2020", "https://arxiv.org/abs/2006.04088"),
         Method(hypcluster, HypClusterHyper, "Mansour et al., 2020", "https://arxiv.org/abs/2002.10619"),
@@ -117,4 +125,33 @@ ALGORITHMS: dict[str, Method] = {
 }
 """Name -> method: baselines first, then by kind."""
 
-__all__ = ["ALGORITHMS", "Method", *ALGORITHMS]  # pyright: ignore[reportUnsupportedDunderAll]
+
+@cache
+def method_named(name: str) -> Method:
+    """The method of that name; "fedprox+adam" is FedProx whose server takes Adam's step towards the clients' mean.
+
+    "+momentum", "+adam" and "+yogi" may follow the methods of `ALGORITHMS` that have ``one_model``.
+
+    Raises:
+        ValueError: there is no such method or optimiser, or the method's server does not keep one model.
+    """
+    base, plus, optimizer = name.partition("+")
+    if base not in ALGORITHMS:
+        raise ValueError(f"no algorithm {base!r}; choose one of {', '.join(ALGORITHMS)}")
+    method = ALGORITHMS[base]
+    if not plus:
+        return method
+    if optimizer not in ("momentum", "adam", "yogi"):
+        raise ValueError(f"{name}: no server optimiser {optimizer!r}; choose momentum, adam or yogi")
+    if not method.one_model:
+        able = ", ".join(name for name, method in ALGORITHMS.items() if method.one_model)
+        raise ValueError(f"{name}: {method.title} takes no server optimiser; those of {able} do")
+
+    @wraps(method.factory)
+    def factory(model: Model, work: Work, **static: Any) -> Algorithm:
+        return with_server_optimizer(method.factory(model, work, **static), optimizer)
+
+    return method._replace(factory=factory, hyper=hyper_with(method.hyper, optimizer), optimizer=optimizer)
+
+
+__all__ = ["ALGORITHMS", "Method", "method_named", *ALGORITHMS]  # pyright: ignore[reportUnsupportedDunderAll]

@@ -8,15 +8,17 @@ Differences from the paper: Adam and Yogi are optax's, which correct the moments
 and Yogi's at 1e-6, not at tau^2. `with_server_optimizer` gives any method of one averaged model such a server.
 """
 
+import inspect
+from collections import namedtuple
 from functools import cache
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_type_hints
 
 import optax
 from jax import Array
 
 from fljax import tree
-from fljax.algorithms.fedavg import FedAvgHyper, fedavg
-from fljax.server.optimizer import ServerNumbers, check_server_optimizer, server_optimizer, server_step
+from fljax.algorithms.fedavg import fedavg
+from fljax.server.optimizer import check_server_optimizer, numbers_of, server_optimizer, server_step
 from fljax.types import Algorithm, Assigned, ClientData, Cohort, Key, Metrics, Model, Params, State, Work
 
 
@@ -41,11 +43,13 @@ class FedOptHyper(NamedTuple):
     momentum: Array | float | None = None
 
 
-class OptimizedHyper(NamedTuple):
-    """Numbers of a method with a server optimiser."""
-
-    method: Any  # the method's own Hyper
-    server: ServerNumbers
+NUMBERS = {
+    "sgd": ("server_lr",),
+    "momentum": ("server_lr", "beta1"),
+    "adam": ("server_lr", "beta1", "beta2", "tau"),
+    "yogi": ("server_lr", "beta1", "beta2", "tau"),
+}
+"""Server optimiser -> the fields of `FedOptHyper` that it reads."""
 
 
 class OptimizedServer(NamedTuple):
@@ -71,56 +75,67 @@ def fedopt(
         server_optimizer: "momentum" is FedAvgM, "adam" FedAdam, "yogi" FedYogi; "sgd" with server_lr 1 is FedAvg.
         weighting: "size" (omega_i = n_i) or "uniform".
     """
-    optimized = with_server_optimizer(fedavg(model, work, weighting=weighting), server_optimizer)
-
-    def inner(hyper: FedOptHyper) -> OptimizedHyper:
-        method = FedAvgHyper(hyper.lr, hyper.lr_decay, hyper.momentum)
-        return OptimizedHyper(method, ServerNumbers(hyper.server_lr, hyper.beta1, hyper.beta2, hyper.tau))
-
-    def init(key: Key, hyper: FedOptHyper, data: ClientData) -> State:
-        return optimized.init(key, inner(hyper), data)
-
-    def round(key: Key, hyper: FedOptHyper, state: State, cohort: Cohort) -> tuple[State, Metrics]:
-        return optimized.round(key, inner(hyper), state, cohort)
-
-    def deploy(key: Key, hyper: FedOptHyper, state: State, data: ClientData) -> Assigned:
-        return optimized.deploy(key, inner(hyper), state, data)
-
-    return Algorithm(init, round, deploy, optimized.predict)
+    return with_server_optimizer(fedavg(model, work, weighting=weighting), server_optimizer)
 
 
 @cache
 def with_server_optimizer(algorithm: Algorithm, name: str) -> Algorithm:
     """``algorithm`` whose server takes an optimiser's step towards the model that it would have set.
 
-    Its Hyper is `OptimizedHyper`. For methods whose ``state.server`` is one model: FedAvg, FedProx, FedDist, FedDWS,
-    FedDANE, Per-FedAvg, FedBABU, FedAvg-FT, Ditto, and the shared part of FedPer, FedRep and LG-FedAvg.
+    Its Hyper has the method's numbers and the optimiser's: `hyper_with`. For methods whose ``state.server`` is one
+    model or the shared part of one; `fljax.algorithms.method_named` knows them as "fedprox+adam".
 
     Args:
         algorithm: from `fljax.algorithms`.
         name: "sgd", "momentum", "adam" or "yogi".
 
     Raises:
-        ValueError: ``name`` is unknown.
+        ValueError: ``name`` is unknown, or, in ``init``, the method's server does not keep one model.
     """
     check_server_optimizer(name)
 
-    def init(key: Key, hyper: OptimizedHyper, data: ClientData) -> State:
-        state = algorithm.init(key, hyper.method, data)
-        moments = server_optimizer(name, hyper.server).init(tree.split_statistics(state.server)[0])
-        return State(OptimizedServer(state.server, moments), state.clients)
+    def optimizer(hyper: Any) -> optax.GradientTransformation:
+        return server_optimizer(name, numbers_of(hyper))
 
-    def round(key: Key, hyper: OptimizedHyper, state: State, cohort: Cohort) -> tuple[State, Metrics]:
+    def init(key: Key, hyper: Any, data: ClientData) -> State:
+        state = algorithm.init(key, hyper, data)
+        if not (isinstance(state.server, dict) and state.server):
+            kept = type(state.server).__name__ if state.server else "nothing"
+            raise ValueError(
+                f"with_server_optimizer: the method's server keeps {kept}; choose one that keeps one model"
+            )
+        return State(
+            OptimizedServer(state.server, optimizer(hyper).init(tree.split_statistics(state.server)[0])), state.clients
+        )
+
+    def round(key: Key, hyper: Any, state: State, cohort: Cohort) -> tuple[State, Metrics]:
         theta, moments = state.server
-        new, metrics = algorithm.round(key, hyper.method, State(theta, state.clients), cohort)
-        theta, moments = server_step(server_optimizer(name, hyper.server), moments, theta, new.server)
+        new, metrics = algorithm.round(key, hyper, State(theta, state.clients), cohort)
+        theta, moments = server_step(optimizer(hyper), moments, theta, new.server)
         return State(OptimizedServer(theta, moments), new.clients), metrics
 
-    def deploy(key: Key, hyper: OptimizedHyper, state: State, data: ClientData) -> Assigned:
-        return algorithm.deploy(key, hyper.method, State(state.server.theta, state.clients), data)
+    def deploy(key: Key, hyper: Any, state: State, data: ClientData) -> Assigned:
+        return algorithm.deploy(key, hyper, State(state.server.theta, state.clients), data)
 
-    def join(key: Key, hyper: OptimizedHyper, state: State, data: ClientData, n_rounds: Array) -> Assigned:
+    def join(key: Key, hyper: Any, state: State, data: ClientData, n_rounds: Array) -> Assigned:
         assert algorithm.join is not None
-        return algorithm.join(key, hyper.method, State(state.server.theta, state.clients), data, n_rounds)
+        return algorithm.join(key, hyper, State(state.server.theta, state.clients), data, n_rounds)
 
     return Algorithm(init, round, deploy, algorithm.predict, join if algorithm.join else None)
+
+
+@cache
+def hyper_with(kind: type[Any], name: str) -> type[Any]:
+    """The Hyper ``kind`` of a method with the numbers of the server optimiser ``name`` after its own."""
+    numbers = {field: FedOptHyper._field_defaults[field] for field in NUMBERS[name]}
+    if name in ("sgd", "momentum"):
+        numbers["server_lr"] = 1.0  # which "sgd" needs to set the clients' mean
+    made = namedtuple(
+        f"{name.title()}{kind.__name__}",
+        (*kind._fields, *numbers),
+        defaults=(*(kind._field_defaults[field] for field in kind._fields), *numbers.values()),
+    )
+    made.__annotations__ = get_type_hints(kind) | dict.fromkeys(numbers, Array | float)
+    own = [line for line in (FedOptHyper.__doc__ or "").splitlines() if line.strip().partition(":")[0] in numbers]
+    made.__doc__ = "\n".join([inspect.getdoc(kind) or "", *(line.strip() for line in own)])
+    return made

@@ -22,7 +22,7 @@ from fljax.algorithms.ifca import balanced_draw
 from fljax.client import cross_entropy, cross_loss, local_optimizer, predictor, train_clients
 from fljax.server.aggregate import cluster_mean
 from fljax.server.assign import lowest_loss
-from fljax.server.optimizer import ServerNumbers, check_server_optimizer, server_step
+from fljax.server.optimizer import check_server_optimizer, numbers_of, server_step
 from fljax.server.optimizer import server_optimizer as optimizer_named
 from fljax.types import Algorithm, Assigned, ClientData, Cohort, Key, Metrics, Model, Stacked, State, Work
 
@@ -78,7 +78,7 @@ def hypcluster(
         raise ValueError(f"n_clusters={n_clusters} is not positive; choose n_clusters >= 1")
 
     def optimizer_of(hyper: HypClusterHyper) -> optax.GradientTransformation:
-        return optimizer_named(server_optimizer, ServerNumbers(hyper.server_lr, hyper.beta1, hyper.beta2, hyper.tau))
+        return optimizer_named(server_optimizer, numbers_of(hyper))
 
     def init(key: Key, hyper: HypClusterHyper, data: ClientData) -> State:
         theta = balanced_draw(key, model, n_clusters, hyper.min_share, data)

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from fljax.algorithms import ALGORITHMS
+from fljax.algorithms import method_named
 from fljax.cli.settings import Values
 from fljax.data.datasets import load
 from fljax.data.federation import n_classes
@@ -26,20 +26,27 @@ def make_parts(settings: Values) -> tuple[Federation, Federation | None]:
 
 
 def make_model(settings: Values, federation: Federation) -> Model:
-    """The network, with the shape of the data's examples and a logit for each class."""
-    shape = federation.train.pool.x.shape[1:]
-    return MODELS[settings[""]["model"]](input_shape=shape, n_classes=n_classes(federation), **settings["model"])
+    """The network, with the shape of the data's examples and a logit for each class.
+
+    Raises:
+        ValueError: naming the network, where it cannot be built so.
+    """
+    name, shape = settings[""]["model"], federation.train.pool.x.shape[1:]
+    try:
+        return MODELS[name](input_shape=shape, n_classes=n_classes(federation), **settings["model"])
+    except ValueError as error:
+        raise ValueError(f"--model {name}: {error}") from None
 
 
 def make_algorithm(name: str, settings: Values, model: Model) -> tuple[Algorithm, Any]:
     """A method and its Hyper."""
     work, hyper, static = split_section(name, settings)
-    return ALGORITHMS[name].factory(model, work, **static), hyper
+    return method_named(name).factory(model, work, **static), hyper
 
 
 def split_section(name: str, settings: Values) -> tuple[Work, Any, dict[str, Any]]:
     """A method's section as its local work, its Hyper and its static choices."""
-    method, section = ALGORITHMS[name], settings[name]
+    method, section = method_named(name), settings[name]
     work = Work(**{field: section[field] for field in Work._fields})
     hyper = method.hyper(**{field: section[field] for field in method.hyper._fields if field in section})
     static = {field: value for field, value in section.items() if field not in Work._fields + method.hyper._fields}

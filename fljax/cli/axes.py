@@ -6,7 +6,7 @@ from typing import Any, Literal, NamedTuple, get_args, get_origin
 
 import jax
 
-from fljax.algorithms import ALGORITHMS
+from fljax.algorithms import method_named
 from fljax.cli.job import Job, RunSettings, job_of, read_layers
 from fljax.cli.parameters import Parameter, Section, parameters
 from fljax.cli.settings import Values, Words, resolve, typed, written
@@ -56,7 +56,7 @@ class SweepJob(NamedTuple):
 
     def hypers(self, settings: Values) -> Any:
         """The points: drawn ones first, each with the whole grid of the others."""
-        kind = ALGORITHMS[self.name].hyper
+        kind = method_named(self.name).hyper
         hyper = kind(**{name: value for name, value in settings[self.name].items() if name in kind._fields})
         parsed = {name: axis(name, words, self.own["draws"]) for name, words in self.axes.items()}
         drawn = {name: value for name, value in parsed.items() if callable(value)}
@@ -129,7 +129,7 @@ def _take_axes(words: Words, schema: dict[str, Section], method: str, axes: Word
     for name, given in words.items():
         section, _, field = name.rpartition(".")
         several = _is_range(given) or len(given) > 1
-        if section == method and field in ALGORITHMS[method].hyper._fields and (several or not given):
+        if section == method and field in method_named(method).hyper._fields and (several or not given):
             axes[field] = given
         elif several and not _takes_several(schema[section][field].kind):
             raise _static(name, given)

@@ -6,7 +6,7 @@ from importlib import resources
 from pathlib import Path
 from typing import NamedTuple
 
-from fljax.algorithms import ALGORITHMS
+from fljax.algorithms import ALGORITHMS, method_named
 from fljax.cli.parameters import Parameter, Section, parameters
 from fljax.cli.settings import (
     Schema,
@@ -33,7 +33,8 @@ RECORD = ("versions", "machine")
 class RunSettings(NamedTuple):
     """The run's own settings.
 
-    algorithm: methods to run, on the same federation and the same cohorts; see fljax list.
+    algorithm: methods to run, on the same federation and the same cohorts; see fljax list. fedprox+adam has a server
+        that takes Adam's step; +momentum and +yogi likewise.
     dataset: name of a data set; see fljax data list.
     data_folder: where its files are; None: found by itself.
     partition: who owns which example; see fljax list.
@@ -118,7 +119,7 @@ def job_of(
     """
     schema = job_schema({name: word for layer in layers for name, word in layer.items()})
     for name in layers[-1]:
-        if (section := name.partition(".")[0]) in set(ALGORITHMS) - set(schema):
+        if is_method(section := name.partition(".")[0]) and section not in schema:
             raise ValueError(f"--{written(name)}: {section} is not run; add it to --algorithm")
     words: Words = {}
     for layer in relevant(layers):
@@ -176,7 +177,8 @@ def relevant(layers: Sequence[Words]) -> Iterator[Words]:
     so_far: Words = {}
     for layer in layers[:-1]:
         so_far |= layer
-        idle = set(ALGORITHMS) - set(final.get("algorithm", ()))
+        chosen = final.get("algorithm", ())
+        idle = {section for section in (name.partition(".")[0] for name in layer) if is_method(section)} - set(chosen)
         idle |= {section for section in ("partition", "model") if so_far.get(section) != final.get(section)}
         yield {
             name: word
@@ -215,7 +217,7 @@ def job_schema(words: Words) -> Schema:
     """
     own = parameters(RunSettings)
     names = parse({name: word for name, word in words.items() if name in own}, {"": own})[""]
-    algorithms = [nearest(name, ALGORITHMS, "algorithm") for name in names["algorithm"]]
+    algorithms = [nearest_method(name) for name in names["algorithm"]]
     if not algorithms:
         raise ValueError("--algorithm: give at least one; fljax list has their names")
     return {
@@ -226,9 +228,25 @@ def job_schema(words: Words) -> Schema:
     }
 
 
+def is_method(name: str) -> bool:
+    """Whether a section of settings is a method's, with a server optimiser or without."""
+    return name.partition("+")[0] in ALGORITHMS
+
+
+def nearest_method(name: str) -> str:
+    """``name`` where a method has it; see `fljax.algorithms.method_named` for "fedprox+adam".
+
+    Raises:
+        ValueError: no method has it (the nearest is given), or it takes no such server optimiser.
+    """
+    base, plus, optimizer = name.partition("+")
+    method_named(name := nearest(base, ALGORITHMS, "algorithm") + plus + optimizer)
+    return name
+
+
 def algorithm_section(name: str) -> Section:
     """Local effort, static choices and numbers of a method."""
-    method = ALGORITHMS[name]
+    method = method_named(name)
     return WORK | parameters(method.factory, leave_out=("model", "work")) | parameters(method.hyper)
 
 

@@ -7,8 +7,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from fljax.algorithms import ALGORITHMS, Method
-from fljax.cli.job import WORK, algorithm_section, model_section, partition_section
+from fljax.algorithms import ALGORITHMS, Method, method_named
+from fljax.cli.job import WORK, algorithm_section, is_method, model_section, nearest_method, partition_section
 from fljax.cli.parameters import REQUIRED, Section, kind_name
 from fljax.cli.settings import nearest
 from fljax.data.datasets import available
@@ -41,7 +41,8 @@ def main(arguments: Sequence[str]) -> None:
             console.print(kinds[name](), highlight=False)
             console.print()
         else:
-            show_one(nearest(name, [*kinds, *ALGORITHMS, *PARTITIONS, *MODELS], "kind or name"), console)
+            known = [*kinds, *ALGORITHMS, *PARTITIONS, *MODELS]
+            show_one(nearest_method(name) if "+" in name else nearest(name, known, "kind or name"), console)
 
 
 def algorithms() -> Table:
@@ -73,8 +74,8 @@ def models() -> Table:
 
 def show_one(name: str, console: Console) -> None:
     """What can be set in one method, partition or model, and what it means."""
-    if name in ALGORITHMS:
-        method, prefix, section = ALGORITHMS[name], name, algorithm_section(name)
+    if is_method(name):
+        method, prefix, section = method_named(name), name, algorithm_section(name)
         console.print(f"[bold]{method.title}[/]: {method.summary}. {method.paper} {method.link}", highlight=False)
     elif name in PARTITIONS:
         prefix, section = "partition", partition_section(name)

@@ -8,7 +8,7 @@ import jax
 from rich.console import Console
 from rich.table import Table
 
-from fljax.algorithms import ALGORITHMS
+from fljax.algorithms import method_named
 from fljax.cli import run as running
 from fljax.cli.assemble import make_model, make_parts, split_section
 from fljax.cli.job import Job, job_of, read_layers
@@ -69,7 +69,7 @@ def plan_one(settings: Any, name: str, model: Model, federation: Federation, mem
 
 
 def _make(name: str, model: Model, static: dict, work: Any) -> Any:
-    return ALGORITHMS[name].factory(model, work, **static)
+    return method_named(name).factory(model, work, **static)
 
 
 def as_table(plans: dict[str, Plan], n_rounds: int) -> Table:

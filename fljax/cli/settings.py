@@ -126,7 +126,11 @@ def show_help(command: str, text: str, schema: Schema, values: Values) -> None:
     titles = {section: _dataclass(section, parameters, values[section]) for section, parameters in schema.items()}
     own = titles.pop("")
     parts = [
-        (f"{section}_section", Annotated[kind, tyro.conf.arg(name=section)], dataclasses.field(default_factory=kind))
+        (
+            f"{section.replace('+', '_')}_section",
+            Annotated[kind, tyro.conf.arg(name=section)],
+            dataclasses.field(default_factory=kind),
+        )
         for section, kind in titles.items()
     ]
     everything = dataclasses.make_dataclass("Settings", parts, bases=(own,))

@@ -1,6 +1,6 @@
 """The server's step as an optimiser's: the way from the old model to the clients' mean is its gradient, reversed."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import optax
@@ -26,6 +26,12 @@ class ServerNumbers(NamedTuple):
     beta1: Array | float = 0.9
     beta2: Array | float = 0.99
     tau: Array | float = 1e-3
+
+
+def numbers_of(hyper: Any) -> ServerNumbers:
+    """The server's numbers in a method's Hyper, whose learning rate is ``server_lr``; those it lacks are default."""
+    given = {field: getattr(hyper, field) for field in ("beta1", "beta2", "tau") if hasattr(hyper, field)}
+    return ServerNumbers(hyper.server_lr, **given)
 
 
 def server_optimizer(name: str, numbers: ServerNumbers) -> optax.GradientTransformation:

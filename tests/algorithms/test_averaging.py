@@ -8,6 +8,7 @@ import optax
 import pytest
 
 from fljax import tree
+from fljax.algorithms import ALGORITHMS, method_named
 from fljax.algorithms.ditto import DittoHyper, ditto
 from fljax.algorithms.fedavg import FedAvgHyper, fedavg
 from fljax.algorithms.fedavg_ft import FedAvgFTHyper, fedavg_ft
@@ -15,7 +16,7 @@ from fljax.algorithms.fedbabu import FedBABUHyper, fedbabu
 from fljax.algorithms.feddane import FedDANEHyper, feddane, shifted
 from fljax.algorithms.feddist import FedDistHyper, feddist
 from fljax.algorithms.feddws import FedDWSHyper, feddws
-from fljax.algorithms.fedopt import FedOptHyper, OptimizedHyper, fedopt, with_server_optimizer
+from fljax.algorithms.fedopt import FedOptHyper, fedopt, hyper_with, with_server_optimizer
 from fljax.algorithms.fedprox import FedProxHyper, fedprox
 from fljax.algorithms.perfedavg import PerFedAvgHyper, after_step, perfedavg
 from fljax.client import cross_entropy, proximal
@@ -26,9 +27,9 @@ from fljax.data.synthetic import linear_groups
 from fljax.models import cnn
 from fljax.run.participation import sample_cohort
 from fljax.run.simulate import simulate, split_key
-from fljax.server.optimizer import ServerNumbers
 from fljax.types import Batch, State, Work
 from tests import oracle
+from tests.algorithms.table import CASES
 
 ROUNDS = 3
 
@@ -250,26 +251,71 @@ def test_server_optimizers_equal_numpy(key, model, federation, name):
 
 
 def test_any_averaging_method_takes_a_server_optimizer(key, model, work, federation):
-    step = ServerNumbers(lr=1.0, beta1=0.0)
     prox = with_server_optimizer(fedprox(model, work), "momentum")
-    ours = server_of(prox, OptimizedHyper(FedProxHyper(0.1, 0.4), step), federation, key).theta
+    hyper = hyper_with(FedProxHyper, "momentum")(0.1, 0.4, server_lr=1.0, beta1=0.0)
+    ours = server_of(prox, hyper, federation, key).theta
     chex.assert_trees_all_close(
         ours, server_of(fedprox(model, work), FedProxHyper(0.1, 0.4), federation, key), rtol=1e-5, atol=1e-6
     )
     babu = with_server_optimizer(fedbabu(model, work), "adam")
-    theta = server_of(babu, OptimizedHyper(FedBABUHyper(0.1), ServerNumbers(0.1)), federation, key).theta
+    theta = server_of(babu, hyper_with(FedBABUHyper, "adam")(0.1, server_lr=0.1), federation, key).theta
     start = model.init(split_key(key).init)
     chex.assert_trees_all_close(theta["fc2"], start["fc2"], rtol=1e-6)  # a head that is not averaged does not move
     assert not np.allclose(theta["fc1"]["kernel"], start["fc1"]["kernel"], atol=1e-3)
 
 
 def test_clients_join_a_method_with_a_server_optimizer_as_they_join_the_method(key, model, work, federation):
-    step, hyper = ServerNumbers(lr=1.0, beta1=0.0), DittoHyper(0.1)
+    hyper = hyper_with(DittoHyper, "momentum")(0.1)
     alone, stepped = ditto(model, work), with_server_optimizer(ditto(model, work), "momentum")
-    begun = stepped.init(key, OptimizedHyper(hyper, step), federation.train)
+    begun = stepped.init(key, hyper, federation.train)
     state = State(begun.server.theta, begun.clients)
-    joined = stepped.join(key, OptimizedHyper(hyper, step), begun, federation.train, jnp.int32(2))
+    joined = stepped.join(key, hyper, begun, federation.train, jnp.int32(2))
     chex.assert_trees_all_equal(joined, alone.join(key, hyper, state, federation.train, jnp.int32(2)))
+
+
+@pytest.mark.parametrize("name", [name for name, method in ALGORITHMS.items() if method.one_model])
+def test_a_server_that_steps_all_the_way_is_the_method_itself(key, name, model, work, federation):
+    """Momentum without memory and lr 1: a law for every method that says it takes a server optimiser."""
+    case = CASES[name]
+    plain = case.make(model, work)
+    hyper = hyper_with(ALGORITHMS[name].hyper, "momentum")(**case.hyper._asdict(), beta1=0.0)
+    alone = server_of(plain, case.hyper, federation, key)
+    stepped = server_of(with_server_optimizer(plain, "momentum"), hyper, federation, key).theta
+    chex.assert_trees_all_close(stepped, alone, rtol=1e-5, atol=1e-6)
+
+
+def test_a_name_composes_a_method_and_a_server_optimizer(key, model, work, federation):
+    method = method_named("fedavg+adam")
+    assert method.title == "FedAvg with the server's adam"
+    assert method.hyper()._asdict() == {
+        **FedAvgHyper()._asdict(),
+        "server_lr": 0.03,
+        "beta1": 0.9,
+        "beta2": 0.99,
+        "tau": 1e-3,
+    }
+    assert method_named("fedavg+momentum").hyper()[-2:] == (1.0, 0.9)
+    ours = server_of(method.factory(model, work), method.hyper(0.1), federation, key).theta
+    chex.assert_trees_all_equal(ours, server_of(fedopt(model, work), FedOptHyper(0.1), federation, key).theta)
+
+
+@pytest.mark.parametrize("name", ["standalone", "ifca", "fedcr", "fesem", "robust_cfl", "fedopt"])
+def test_a_method_without_one_model_takes_no_server_optimizer(name):
+    with pytest.raises(ValueError, match=f"{name}.adam: .* takes no server optimiser; those of fedavg"):
+        method_named(f"{name}+adam")
+
+
+@pytest.mark.parametrize(("name", "message"), [("fedprx+adam", "fedprx"), ("fedprox+adm", "adm"), ("fedprox+", "''")])
+def test_an_unknown_composition_is_refused(name, message):
+    with pytest.raises(ValueError, match=f"no .*{message}"):
+        method_named(name)
+
+
+@pytest.mark.parametrize("name", ["standalone", "fesem", "robust_cfl"])
+def test_a_server_without_one_model_is_refused_when_the_run_begins(key, model, work, federation, name):
+    algorithm = with_server_optimizer(ALGORITHMS[name].factory(model, work), "adam")
+    with pytest.raises(ValueError, match="choose one that keeps one model"):
+        algorithm.init(key, hyper_with(ALGORITHMS[name].hyper, "adam")(), federation.train)
 
 
 @pytest.mark.parametrize(
