@@ -4,6 +4,7 @@ Compiling is what costs here, so all single-device tests of an algorithm share o
 of them a round, a pool that ends with a row of NaN.
 """
 
+import re
 from functools import cache
 
 import chex
@@ -114,9 +115,32 @@ def test_chunks_equal_the_whole_bit_for_bit(key, case, padded):
 def test_new_numbers_do_not_recompile_and_do_matter(key, case, padded):
     _, before = run(case, padded, key)
     compiled = run_chunk._cache_size()
-    _, after = run(case, padded, jax.random.key(5), hyper=jax.tree.map(lambda value: 0.7 * value, case[1]))
+    _, after = run(case, padded, key, hyper=jax.tree.map(lambda value: 0.7 * value, case[1]))
     assert run_chunk._cache_size() == compiled
     assert not np.array_equal(before["client_loss"], after["client_loss"])
+
+
+IDLE = {
+    "hypcluster": {"beta1", "beta2", "tau"},  # of optimisers other than its "sgd"
+    "hypcluster-momentum": {"beta2", "tau"},
+    "fedopt-momentum": {"beta2", "tau"},
+    "dcpfl": {"fixed"},  # the threshold without dynamic clusters
+    "dcpfl-fixed": {"pause"},  # after a rejected trial, of which there are none then
+    "fedcps-personal": {"memory"},  # its lambda follows from the client's examples alone
+    "fedtsdp-never": {"eps_outputs"},  # stage 2 alone
+    "cfl": {"eps_share", "eps_ratio"},  # its eps_1 and eps_2 are given
+}
+"""The fields of a Hyper that a case's static choices leave unused, as their docstrings say."""
+
+
+@EACH
+def test_every_number_is_read(key, name, case, padded):
+    algorithm, hyper = case
+    program = jax.jit(lambda hyper: one_round(algorithm, hyper, padded, key)).lower(hyper)
+    # jit drops the arguments that nothing depends on.
+    read = set(re.findall(r'%arg\d+: [^,]*? loc\("hyper\.(\w+)"\)', program.as_text(debug_info=True)))
+    given = {field for field, value in hyper._asdict().items() if value is not None}
+    assert given - read == IDLE.get(name, set())
 
 
 @EACH
