@@ -77,31 +77,36 @@ def test_documented_and_typed_for_a_command_line(name):
     ("name", "n_clients", "options", "message"),
     [
         ("iid", 0, {}, "n_clients=0"),
-        ("iid", 101, {}, "n_clients=101: give 1 to 100"),
+        ("iid", 101, {}, "n_clients=101: give a whole number from 1 to 100"),
         ("iid", 100, {}, "too few"),
         ("iid", 4, {"test_fraction": 1.0}, "nothing to train on"),
-        ("iid", 4, {"val_fraction": float("nan")}, "val_fraction=nan"),
+        ("iid", 4, {"test_fraction": 0.0}, "test_fraction=0.0: give a number from 1e-06 to 1"),
+        ("iid", 4, {"val_fraction": 0.5, "test_fraction": 0.5}, "sum to less than 1"),
+        ("rotated_groups", 4, {"val_fraction": 1.0}, "val_fraction=1.0: nothing to train on"),
         ("dirichlet", 4, {"beta": 0.0}, "beta=0.0"),
-        ("dirichlet", 4, {"beta": -1.0}, "beta=-1.0"),
         ("dirichlet", 9, {"beta": 0.01}, "raise beta"),
-        ("dirichlet", 50, {}, "min_size=10: give a value from 1 to 2"),
-        ("classes_per_client", 4, {"classes": 11}, "give 1 to 10"),
+        ("dirichlet", 50, {}, "min_size=10: give a whole number from 1 to 2"),
+        ("classes_per_client", 4, {"classes": 11}, "classes=11: give a whole number from 1 to 10"),
         ("classes_per_client", 4, {"classes": 2}, "a class would have no client"),
-        ("classes_per_client", 40, {"classes": 0}, "classes per client from 0"),
         ("few_shot", 4, {"gamma": 1.5}, "gamma=1.5"),
+        ("few_shot", 4, {"gamma": 1, "classes": 0}, "classes=0: give a whole number from 1 to 10"),
         ("few_shot", 4, {"classes": 2}, "a class would have no client"),
         ("dirichlet_prior", 4, {"alpha": 0.0}, "alpha=0.0"),
-        ("rotated_groups", 4, {"n_groups": 5}, "n_groups=5: give 1 to 4"),
+        ("rotated_groups", 4, {"n_groups": 5}, "n_groups=5: give a whole number from 1 to 4"),
         ("rotated_groups", 4, {"examples": 26}, "examples=26"),
-        ("rotated_groups", 40, {}, "n_clients=40: give 1 to 20"),
-        ("dominant_label_groups", 12, {"n_groups": 11}, "n_groups=11: give 1 to 10"),
+        ("rotated_groups", 40, {}, "n_clients=40: give a whole number from 1 to 20"),
+        (
+            "dominant_label_groups",
+            12,
+            {"n_groups": 11},
+            "n_groups=11: give a whole number from 1 to 10, for 12 clients and 10",
+        ),
         ("dominant_label_groups", 4, {"beta": 1.1}, "beta=1.1"),
         ("dominant_label_groups", 4, {"examples": 25, "beta": 0.9}, "class . has \\d+ examples"),
         ("primary_secondary", 4, {"band": "huge"}, "band='huge'"),
         ("primary_secondary", 4, {"examples": 50}, "class . has \\d+ examples"),
-        ("log_normal", 4, {"sigma": -1.0}, "sigma=-1.0"),
         ("writers", 4, {"strength": 3.0}, "strength=3.0"),
-        ("natural", 9, {}, "n_clients=9: give a value from 0 to 8"),
+        ("natural", 9, {}, "n_clients=9: give a whole number from 0 to 8"),
         ("natural", 0, {"min_size": 99}, "no user has so many"),
     ],
 )
@@ -109,6 +114,36 @@ def test_bad_parameters_are_one_clear_line(labelled, name, n_clients, options, m
     with pytest.raises(ValueError, match=message) as error:
         make(name, labelled(100, 20), n_clients, **options)
     assert "\n" not in str(error.value)
+
+
+FIELDS = [(name, field) for name in PARTITIONS for field in inspect.signature(PARTITIONS[name]).parameters]
+NUMBERS = [(name, f) for name, f in FIELDS if PARTITIONS[name].__annotations__[f] in (int, float, int | None)]
+ZERO = {"seed", "n_public", "natural n_clients", "natural min_size"}  # whole numbers that may be 0
+UNLIMITED = {"seed", "side", "natural min_size"}
+
+
+def bad_values(name, field):
+    if PARTITIONS[name].__annotations__[field] is float:
+        return -0.1, 1e10, np.nan, np.inf, "0.5", True
+    zero = () if {field, f"{name} {field}"} & ZERO else (0,)
+    large = () if {field, f"{name} {field}"} & UNLIMITED else (10**9,)
+    return 2.5, 2.0, -1, np.nan, "3", True, *zero, *large
+
+
+@pytest.mark.parametrize(("name", "field"), NUMBERS)
+def test_every_number_is_checked(labelled, name, field):
+    data = labelled(400, 80)
+    for value in bad_values(name, field):
+        with pytest.raises(ValueError) as error:  # noqa: PT011
+            make(name, data, **{field: value})
+        assert str(error.value).startswith(f"{field}={value!r}: give a ")
+        assert "\n" not in str(error.value)
+
+
+def test_numbers_of_numpy_are_numbers(labelled):
+    f = partition.few_shot(*labelled(), np.int64(10), seed=np.uint8(3), gamma=np.float32(0.5), classes=np.int32(4))
+    plain = partition.few_shot(*labelled(), 10, seed=3, gamma=0.5, classes=4)
+    np.testing.assert_array_equal(f.train.index, plain.train.index)
 
 
 def test_natural_needs_users(labelled):

@@ -4,12 +4,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy import stats
 
 from fljax.data import partition
-from fljax.data.divergence import mean_kld, symmetric_kld
 from fljax.data.federation import on_host
-from fljax.data.partition.dcpfl import draw_shares
 from fljax.data.partition.deal import deal_classes
 from fljax.data.users import with_users
 
@@ -132,59 +129,6 @@ def test_rotated_groups_resize_the_servers_images(labelled):
     assert f.public.x.shape == (5, 32, 32, 1)
 
 
-@pytest.mark.parametrize(("beta", "examples"), [(0.5, 1500), (0.8, 1000), (0.5, None)])
-def test_dominant_label_on_the_papers_numbers(beta, examples):
-    """Twenty clients in four groups on 50,000 images."""
-    y = np.repeat(np.arange(10), 5000)
-    train = on_host(np.zeros((50_000, 1, 1, 1), np.uint8), y)
-    test = on_host(train.x[:10_000], y[::5])
-    f = partition.dominant_label_groups(train, test, 20, beta=beta, examples=examples)
-    have = histograms(f)[0]
-    n = int(f.train.size[0])
-    assert n == (examples or 1502)  # 5 * 751 + 15 * 83 = 5,000 images of a dominant class, exactly its stock
-    dominant = have.argmax(axis=1)
-    assert len(set(dominant)) == 4
-    for group in range(4):
-        assert len(set(dominant[np.asarray(f.group) == group])) == 1
-    np.testing.assert_array_equal(have.max(axis=1), round(beta * n))
-    others = np.array([np.delete(row, label) for row, label in zip(have, dominant, strict=True)])
-    assert np.ptp(others, axis=1).max() <= 1
-
-
-def test_primary_secondary_on_the_papers_numbers(labelled):
-    f = partition.primary_secondary(*labelled(60_000, 10_000), 50, seed=0)
-    np.testing.assert_array_equal(f.train.size, 1200)
-    np.testing.assert_array_equal(f.test.size, 240)
-    share = np.sort(histograms(f)[0] / 1200, axis=1)[:, ::-1]
-    assert np.all((share[:, 0] >= 0.398) & (share[:, 0] <= 0.602))
-    assert np.all((share[:, 1] >= 0.198) & (share[:, 1] <= 0.402))
-    assert np.ptp(share[:, 2:], axis=1).max() <= 1 / 1200 + 1e-9
-
-
-def test_bands_of_heterogeneity_are_ordered(labelled):
-    data = labelled(5000, 1000)
-    spread = {}
-    for band in ("low", "mid", "high"):
-        spread[band] = [
-            mean_kld(histograms(partition.primary_secondary(*data, 20, seed=s, band=band))[0]) for s in (0, 1)
-        ]
-    for s in (0, 1):
-        assert spread["low"][s] < spread["mid"][s] < spread["high"][s]
-
-
-def test_mean_divergence_of_label_tables_is_as_measured():
-    rng = np.random.default_rng(0)
-    spread = [mean_kld(draw_shares(rng, 50, 10)) for _ in range(20)]
-    assert 1.5 < min(spread) < max(spread) < 2.1
-
-
-def test_symmetric_kld_agrees_with_scipy():
-    counts = np.random.default_rng(0).integers(0, 9, size=(5, 4)) + np.eye(5, 4, dtype=int)
-    p = counts / counts.sum(axis=1, keepdims=True) + 1e-4
-    expected = [[(stats.entropy(a, b) + stats.entropy(b, a)) / 2 for b in p] for a in p]  # entropy() renormalises
-    np.testing.assert_allclose(symmetric_kld(counts), expected, rtol=1e-6, atol=1e-12)
-
-
 def test_log_normal_sizes_have_their_sigma(labelled):
     f = partition.log_normal(*labelled(200_000, 10, side=2), 1000, seed=0, sigma=0.8, min_size=2, public=False)
     total = np.asarray(f.train.size) + np.asarray(f.test.size)
@@ -208,15 +152,3 @@ def test_natural_clients_are_users(labelled):
     number = mine[:, 0, 0, 0].astype(int) * 256 + mine[:, 0, 1, 0]
     assert np.all(user[number] == np.flatnonzero(size >= 10)[1])
     assert partition.natural(*data, 2, min_size=10).train.size.shape == (2,)
-
-
-def test_writers_styles_differ_more_between_groups_than_within():
-    """Every image is the same cross, so only the hand tells clients apart."""
-    x = np.zeros((1200, 12, 12, 1), np.uint8)
-    x[:, 5:7, 2:10], x[:, 2:8, 5:7] = 200, 200
-    data = on_host(x, np.arange(1200) % 10)
-    f = partition.writers(data, on_host(x[:0], data.y[:0]), 24, seed=0, n_groups=3, jitter=0.05)
-    hands = np.asarray(f.train.pool.x, np.float32)[np.asarray(f.train.index)[:, 0]].reshape(24, -1)
-    distance = np.linalg.norm(hands[:, None] - hands[None], axis=-1)
-    same = np.asarray(f.group)[:, None] == np.asarray(f.group)[None]
-    assert distance[same].mean() < 0.5 * distance[~same].mean()

@@ -6,7 +6,8 @@ import numpy as np
 
 from fljax.data.divergence import mean_kld
 from fljax.data.federation import build
-from fljax.data.partition.deal import check_clients, check_range, merge, split_of, take
+from fljax.data.partition.check import check_clients, check_whole, generator, split_of
+from fljax.data.partition.deal import merge, take
 from fljax.types import Examples, Federation
 
 BANDS = ("low", "mid", "high")
@@ -47,13 +48,13 @@ def primary_secondary(
     if band not in (*BANDS, "any"):
         raise ValueError(f"band={band!r}: give low, mid, high or any")
     examples = len(train.y) // n_clients if examples is None else examples
-    check_range("examples", examples, 5, len(train.y))
-    rng = np.random.default_rng(seed)
+    check_whole("examples", examples, 5, len(train.y), ", the training images")
+    rng, split = generator(seed), split_of(val_fraction)
     share = _choose(rng, n_clients, n_classes, band)
-    owned = take(rng, np.asarray(train.y), _counts(share, examples), overlap=True)
-    test_rows = take(rng, np.asarray(test.y), _counts(share, round(examples / 5)), overlap=True)
+    owned = take(rng, np.asarray(train.y), _counts(share, examples), overlap="freely")
+    test_rows = take(rng, np.asarray(test.y), _counts(share, round(examples / 5)), overlap="freely")
     test_owned = [rows + len(train.y) for rows in test_rows]
-    return build(merge(train, test), owned, split_of(val_fraction, 0.0), seed, test_owned=test_owned)
+    return build(merge(train, test), owned, split, seed, test_owned=test_owned)
 
 
 def draw_shares(rng: np.random.Generator, n_clients: int, n_classes: int) -> np.ndarray:

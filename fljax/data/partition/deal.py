@@ -1,9 +1,15 @@
 """What partitions share: from a table of counts, or a set of classes, to the rows that each client owns."""
 
+from typing import Literal
+
 import numpy as np
 
 from fljax.data.federation import on_host
+from fljax.data.partition.check import check_whole
 from fljax.types import Examples
+
+Overlap = Literal["never", "if short", "freely"]
+"""Whether a row may belong to several clients."""
 
 
 def merge(train: Examples, test: Examples) -> Examples:
@@ -16,9 +22,9 @@ def set_aside(test: Examples, n_public: int, seed: int) -> tuple[Examples, Examp
 
     The draw is its own, so that the clients' training images do not depend on ``n_public``.
     """
+    check_whole("n_public", n_public, 0, max(len(test.y) - 1, 0), ", one test image less than there are")
     if n_public == 0:
         return test, None
-    check_range("n_public", n_public, 0, len(test.y) - 1)
     order = np.random.default_rng([seed, n_public]).permutation(len(test.y))
     public, rest = np.sort(order[:n_public]), np.sort(order[n_public:])
     x, y = np.asarray(test.x), np.asarray(test.y)
@@ -30,61 +36,44 @@ def stock(labels: np.ndarray) -> np.ndarray:
     return np.bincount(np.asarray(labels))
 
 
-def check_clients(n_clients: int, n_examples: int) -> None:
-    """Refuses fewer than one client and more clients than examples."""
-    if not 1 <= n_clients <= n_examples:
-        raise ValueError(f"n_clients={n_clients}: give 1 to {n_examples}, the number of examples")
-
-
-def check_range(name: str, value: float, low: float, high: float) -> None:
-    """Refuses a parameter outside ``[low, high]``, NaN included."""
-    if not low <= value <= high:
-        raise ValueError(f"{name}={value}: give a value from {low:g} to {high:g}")
-
-
-def check_groups(n_groups: int, n_clients: int) -> None:
-    """Refuses no group and more groups than clients."""
-    if not 1 <= n_groups <= n_clients:
-        raise ValueError(f"n_groups={n_groups}: give 1 to {n_clients}, the number of clients")
-
-
-def split_of(val_fraction: float, test_fraction: float) -> tuple[float, float, float]:
-    """(train, validation, test) fractions; refuses those that leave nothing to train on."""
-    check_range("val_fraction", val_fraction, 0, 1)
-    check_range("test_fraction", test_fraction, 0, 1)
-    if val_fraction + test_fraction >= 1:
-        raise ValueError(f"val_fraction={val_fraction} and test_fraction={test_fraction} leave nothing to train on")
-    return 1 - val_fraction - test_fraction, val_fraction, test_fraction
-
-
-def take(rng: np.random.Generator, labels: np.ndarray, counts: np.ndarray, overlap: bool = False) -> list[np.ndarray]:
-    """For every client, ``counts[client, class]`` random rows of each class.
+def take(
+    rng: np.random.Generator, labels: np.ndarray, counts: np.ndarray, overlap: Overlap = "never"
+) -> list[np.ndarray]:
+    """For every client, ``counts[client, class]`` random rows of each class, none twice.
 
     Args:
         rng: decides which.
         labels: (examples,) of the pool.
         counts: (clients, classes) int.
-        overlap: True: a row may belong to several clients, though never twice to one.
+        overlap: "never"; "if short": a class with fewer rows than are asked of it goes round again, so that its rows
+            have equally many owners (within one); "freely": every client draws from all rows.
 
     Raises:
-        ValueError: a class has fewer examples than are asked of it.
+        ValueError: a class has fewer examples than are asked of it, without overlap by all clients, else by one.
     """
-    have, asked = stock(labels), counts.max(axis=0) if overlap else counts.sum(axis=0)
-    have = np.pad(have, (0, max(0, counts.shape[1] - len(have))))
-    if (asked > have[: len(asked)]).any():
-        short = int(np.argmax(asked > have[: len(asked)]))
-        raise ValueError(
-            f"class {short} has {have[short]} examples and {asked[short]} are asked of it;"
-            " lower the examples or classes per client, or the number of clients"
-        )
+    _check_stock(stock(labels), counts, overlap)
     pieces: list[list[np.ndarray]] = [[] for _ in counts]
     for label in range(counts.shape[1]):
         rows = rng.permutation(np.flatnonzero(labels == label))
         stops = np.cumsum(counts[:, label])
         for client, (count, stop) in enumerate(zip(counts[:, label], stops, strict=True)):
-            if count:
-                pieces[client].append(rng.choice(rows, count, replace=False) if overlap else rows[stop - count : stop])
+            if count and overlap == "freely":
+                pieces[client].append(rng.choice(rows, count, replace=False))
+            elif count:  # where the rows end, the first come again
+                pieces[client].append(rows[np.arange(stop - count, stop) % len(rows)])
     return [np.concatenate(piece) if piece else np.zeros(0, np.int64) for piece in pieces]
+
+
+def _check_stock(have: np.ndarray, counts: np.ndarray, overlap: Overlap) -> None:
+    have = np.pad(have, (0, max(0, counts.shape[1] - len(have))))[: counts.shape[1]]
+    asked = counts.sum(axis=0) if overlap == "never" else counts.max(axis=0)
+    if (asked > have).any():
+        short = int(np.argmax(asked > have))
+        by, fewer = ("all clients ask", ", or the number of clients") if overlap == "never" else ("one client asks", "")
+        raise ValueError(
+            f"class {short} has {have[short]} examples and {by} for {asked[short]};"
+            f" lower the examples or classes per client{fewer}"
+        )
 
 
 def deal_evenly(rng: np.random.Generator, labels: np.ndarray, n_clients: int) -> list[np.ndarray]:
@@ -100,11 +89,9 @@ def deal_classes(rng: np.random.Generator, wants: np.ndarray, n_classes: int) ->
     A shuffled multiset of class ids is dealt; a client that got a class twice swaps one of the two with another client.
 
     Raises:
-        ValueError: a client wants more classes than there are, or all together want too few to cover every class.
+        ValueError: all together want too few to cover every class.
     """
     total = int(wants.sum())
-    if wants.min() < 1 or wants.max() > n_classes:
-        raise ValueError(f"classes per client from {wants.min()} to {wants.max()}: give 1 to {n_classes}")
     if total < n_classes:
         raise ValueError(
             f"{len(wants)} clients hold {total} classes together and the data has {n_classes}, so a class would have no"

@@ -5,7 +5,8 @@ import bisect
 import numpy as np
 
 from fljax.data.federation import build
-from fljax.data.partition.deal import check_clients, check_range, deal_classes, merge, split_of, stock, take
+from fljax.data.partition.check import check_clients, check_range, check_whole, generator, split_of
+from fljax.data.partition.deal import deal_classes, merge, stock, take
 from fljax.types import Examples, Federation
 
 
@@ -43,8 +44,11 @@ def few_shot(
     pool = merge(train, test)
     check_clients(n_clients, len(pool.y))
     check_range("gamma", gamma, 0, 1)
-    labels, rng = np.asarray(pool.y), np.random.default_rng(seed)
+    rng, split = generator(seed), split_of(val_fraction, test_fraction)
+    labels = np.asarray(pool.y)
     have = stock(labels)
+    check_whole("classes", classes, 1, len(have), ", the number of classes")
+    check_whole("few_classes", few_classes, 1, len(have), ", the number of classes")
     wants = np.full(n_clients, classes)
     wants[rng.choice(n_clients, round(gamma * n_clients), replace=False)] = few_classes
     holds = deal_classes(rng, wants, len(have))
@@ -56,7 +60,7 @@ def few_shot(
     if quota < 1:
         raise ValueError(f"too few images for {n_clients} clients with {classes} classes each; use fewer of either")
     owned = take(rng, labels, holds * quota)
-    return build(pool, owned, split_of(val_fraction, test_fraction), seed, stratify=False)
+    return build(pool, owned, split, seed, stratify=False)
 
 
 def dirichlet_prior(
@@ -86,11 +90,12 @@ def dirichlet_prior(
     pool = merge(train, test)
     check_clients(n_clients, len(pool.y))
     check_range("alpha", alpha, 1e-6, 1e9)
-    labels, rng = np.asarray(pool.y), np.random.default_rng(seed)
+    rng, split = generator(seed), split_of(val_fraction, test_fraction)
+    labels = np.asarray(pool.y)
     have = stock(labels)
     prior = rng.dirichlet(np.full(len(have), alpha), size=n_clients)
     counts = _hand_out(rng, prior, have, len(labels) // n_clients)
-    return build(pool, take(rng, labels, counts), split_of(val_fraction, test_fraction), seed, stratify=False)
+    return build(pool, take(rng, labels, counts), split, seed, stratify=False)
 
 
 def _hand_out(rng: np.random.Generator, prior: np.ndarray, have: np.ndarray, size: int) -> np.ndarray:

@@ -4,18 +4,8 @@ import numpy as np
 
 from fljax.data.federation import build, on_host
 from fljax.data.images import resize, rotate
-from fljax.data.partition.deal import (
-    check_clients,
-    check_groups,
-    check_range,
-    deal_evenly,
-    merge,
-    own_pool,
-    set_aside,
-    split_of,
-    stock,
-    take,
-)
+from fljax.data.partition.check import check_clients, check_groups, check_range, check_whole, generator, split_of
+from fljax.data.partition.deal import deal_evenly, merge, own_pool, set_aside, stock, take
 from fljax.types import Examples, Federation
 
 
@@ -46,15 +36,17 @@ def rotated_groups(
         n_public: so many test images go to the server instead, unlabelled and not turned.
         val_fraction: share of each client's examples for validation.
     """
+    rng, split = generator(seed), split_of(val_fraction)
+    if side is not None:
+        check_whole("side", side, 1)
     test, public = set_aside(test, n_public, seed)
     if public is not None and side is not None:
         public = on_host(resize(np.asarray(public.x), side), public.y)
     check_clients(n_clients, min(len(train.y), len(test.y)))
     check_groups(n_groups, n_clients)
-    rng = np.random.default_rng(seed)
     owned = deal_evenly(rng, np.asarray(train.y), n_clients)
     if examples is not None:
-        check_range("examples", examples, 1, len(train.y) // n_clients)
+        check_whole("examples", examples, 1, len(train.y) // n_clients, ", an n-th of the training images")
         owned = [rows[np.arange(examples) * len(rows) // examples] for rows in owned]
     test_owned = [rows + len(train.y) for rows in deal_evenly(rng, np.asarray(test.y), n_clients)]
     pool, rows = own_pool(merge(train, test), owned + test_owned)
@@ -63,7 +55,6 @@ def rotated_groups(
     for client, g in enumerate(group):
         for mine in (rows[client], rows[n_clients + client]):
             x[mine] = rotate(x[mine], 360 * g / n_groups)
-    split = split_of(val_fraction, 0.0)
     return build(
         on_host(x, pool.y), rows[:n_clients], split, seed, group=group, public=public, test_owned=rows[n_clients:]
     )
@@ -78,13 +69,18 @@ def dominant_label_groups(
     n_groups: int = 4,
     beta: float = 0.5,
     examples: int | None = None,
+    overlap: bool = True,
     n_public: int = 0,
     val_fraction: float = 0.0,
 ) -> Federation:
     """Label skew: each group has a dominant class of its own, the share ``beta`` of a client; the rest is uniform.
 
     A client has ``round(beta N)`` images of the dominant class and equally many (within one) of every other. Test
-    images follow the same rule, as many as the test set allows. No image has two owners. The first clients are group 0.
+    images follow the same rule, as many as the test set allows without sharing. The first clients are group 0.
+
+    No training image has two owners while its class suffices. Where the clients together need more of a class than
+    there is, its images go round again, as in flsim's bias loader: each is owned equally often (within one), never
+    twice by one client. One client may then train on what another validates on; nobody trains on a test image.
 
     Args:
         train: pool of training (and validation) examples.
@@ -93,37 +89,43 @@ def dominant_label_groups(
         seed: same seed, same federation.
         n_groups: the true clusters, at most one for each class (LayerCFL: 4; heat maps 2).
         beta: share of the dominant class, 0 to 1 (LayerCFL: 0.5; heat maps 0.8).
-        examples: N of each client before the validation share (LayerCFL: 100 to 1,500); None: as many as there are.
+        examples: N of each client before the validation share (LayerCFL: 100 to 1,500); None: the most without sharing.
+        overlap: False: refuses ``examples`` for which clients would have to share images.
         n_public: so many test images go to the server instead, unlabelled.
         val_fraction: share of each client's examples for validation.
     """
+    rng, split = generator(seed), split_of(val_fraction)
     test, public = set_aside(test, n_public, seed)
     check_range("beta", beta, 0, 1)
     labels, test_labels = np.asarray(train.y), np.asarray(test.y)
     have, test_have = stock(labels), stock(test_labels)
     check_clients(n_clients, min(len(train.y), len(test.y)))
-    check_groups(n_groups, min(n_clients, len(have)))
-    rng = np.random.default_rng(seed)
+    limit = f", for {n_clients} clients and {len(have)} classes"
+    check_whole("n_groups", n_groups, 1, min(n_clients, len(have)), limit)
     group = np.arange(n_clients) * n_groups // n_clients
     dominant = rng.choice(len(have), n_groups, replace=False)[group]
-    counts = _largest(rng, have, dominant, beta) if examples is None else _counts(rng, have, dominant, beta, examples)
-    owned = take(rng, labels, counts)
+    if examples is None:
+        counts = _largest(rng, have, dominant, beta)
+    else:
+        owners = 1 if overlap else n_clients
+        check_whole("examples", examples, 1, len(labels) // owners, f", of {len(labels)} training images")
+        counts = _counts(rng, have, dominant, beta, examples)
+    owned = take(rng, labels, counts, "if short" if overlap else "never")
     test_rows = take(rng, test_labels, _largest(rng, test_have, dominant, beta))
     test_owned = [rows + len(labels) for rows in test_rows]
-    split = split_of(val_fraction, 0.0)
     return build(merge(train, test), owned, split, seed, group=group, public=public, test_owned=test_owned)
 
 
 def _counts(rng: np.random.Generator, have: np.ndarray, dominant: np.ndarray, beta: float, n: int) -> np.ndarray:
     """(clients, classes) counts of n examples; what does not divide goes to the classes with the largest stock left."""
-    check_range("examples", n, 1, int(have.sum()) // len(dominant))
     n_major = n if len(have) == 1 else round(beta * n)
     n_minor, n_left = divmod(n - n_major, max(len(have) - 1, 1))
     counts = np.full((len(dominant), len(have)), n_minor)
     counts[np.arange(len(dominant)), dominant] = n_major
     left = have - counts.sum(axis=0)
     for client, label in enumerate(dominant):
-        order = np.argsort(-(left + rng.random(len(have))), kind="stable")
+        first = np.where(counts[client] < have, -(left + rng.random(len(have))), np.inf)
+        order = np.argsort(first, kind="stable")
         extra = order[order != label][:n_left]
         counts[client, extra] += 1
         left[extra] -= 1

@@ -4,7 +4,8 @@ import numpy as np
 
 from fljax.data.federation import build, on_host
 from fljax.data.images import affine, gamma_curve, thicken
-from fljax.data.partition.deal import check_groups, check_range, merge, own_pool, set_aside, split_of
+from fljax.data.partition.check import check_clients, check_groups, check_range, check_whole, generator, split_of
+from fljax.data.partition.deal import merge, own_pool, set_aside
 from fljax.data.partition.uniform import log_normal_sizes
 from fljax.data.users import UserExamples
 from fljax.types import Examples, Federation
@@ -36,19 +37,21 @@ def natural(
     """
     if not (isinstance(train, UserExamples) and isinstance(test, UserExamples)):
         raise ValueError("the natural partition needs data with users, such as femnist or celeb_a; this set names none")
+    check_whole("min_size", min_size, 0)
+    rng, split = generator(seed), split_of(val_fraction, test_fraction)
     user = np.concatenate([train.user, test.user])
     size = np.bincount(user, minlength=len(train.names))
     chosen = np.flatnonzero(size >= max(min_size, 1))
-    check_range("n_clients", n_clients, 0, len(chosen))
     if len(chosen) == 0:
         raise ValueError(f"min_size={min_size}: no user has so many examples, the largest has {size.max()}")
+    check_whole("n_clients", n_clients, 0, len(chosen), ", the users")
     if n_clients:
-        chosen = np.sort(np.random.default_rng(seed).choice(chosen, n_clients, replace=False))
+        chosen = np.sort(rng.choice(chosen, n_clients, replace=False))
     rows = np.split(np.argsort(user, kind="stable"), np.cumsum(size)[:-1])
     pool, owned = merge(Examples(train.x, train.y), Examples(test.x, test.y)), [rows[i] for i in chosen]
     if size[chosen].sum() < len(user):
         pool, owned = own_pool(pool, owned)
-    return build(pool, owned, split_of(val_fraction, test_fraction), seed)
+    return build(pool, owned, split, seed)
 
 
 def writers(
@@ -89,11 +92,13 @@ def writers(
     """
     if train.x.dtype != np.uint8:
         raise ValueError(f"x has dtype {train.x.dtype}; writers needs uint8 images")
+    check_clients(n_clients, len(train.y) + len(test.y))
     check_groups(n_groups, n_clients)
     check_range("strength", strength, 0, 2)
     check_range("jitter", jitter, 0, 1)
+    rng, split = generator(seed), split_of(val_fraction, test_fraction)
     test, public = set_aside(test, n_public, seed)
-    merged, rng = merge(train, test), np.random.default_rng(seed)
+    merged = merge(train, test)
     size = log_normal_sizes(rng, len(merged.y), n_clients, sigma, min_size)
     pool, owned = own_pool(merged, np.split(rng.permutation(len(merged.y)), np.cumsum(size)[:-1]))
     group = np.arange(n_clients) * n_groups // n_clients
@@ -103,7 +108,7 @@ def writers(
     x = np.asarray(pool.x)
     for mine, hand in zip(owned, style, strict=True):
         x[mine] = rewrite(x[mine], hand)
-    return build(on_host(x, pool.y), owned, split_of(val_fraction, test_fraction), seed, group=group, public=public)
+    return build(on_host(x, pool.y), owned, split, seed, group=group, public=public)
 
 
 def rewrite(x: np.ndarray, style: np.ndarray) -> np.ndarray:

@@ -3,7 +3,8 @@
 import numpy as np
 
 from fljax.data.federation import build
-from fljax.data.partition.deal import check_clients, check_range, deal_classes, split_of, stock, take
+from fljax.data.partition.check import check_clients, check_range, check_whole, generator, split_of
+from fljax.data.partition.deal import deal_classes, stock, take
 from fljax.types import Examples, Federation
 
 _DRAWS = 10_000
@@ -38,8 +39,9 @@ def dirichlet(
     """
     check_range("beta", beta, 1e-6, 1e9)
     check_clients(n_clients, len(train.y))
-    check_range("min_size", min_size, 1, len(train.y) // n_clients)
-    labels, rng = np.asarray(train.y), np.random.default_rng(seed)
+    check_whole("min_size", min_size, 1, len(train.y) // n_clients, ", the examples of a client")
+    rng, split = generator(seed), split_of(val_fraction, test_fraction)
+    labels = np.asarray(train.y)
     have = stock(labels)
     for _ in range(_DRAWS):
         share = rng.dirichlet(np.full(n_clients, beta), size=len(have))
@@ -48,7 +50,7 @@ def dirichlet(
         counts = np.diff(cuts, axis=1, prepend=0).T
         if counts.sum(axis=1).min() >= min_size:
             owned = take(rng, labels, counts)
-            return build(train, owned, split_of(val_fraction, test_fraction), seed, public=test if public else None)
+            return build(train, owned, split, seed, public=test if public else None)
     raise ValueError(
         f"beta={beta}: in {_DRAWS} draws some of {n_clients} clients always had fewer than min_size={min_size}"
         " examples; raise beta, or lower min_size or n_clients"
@@ -82,11 +84,13 @@ def classes_per_client(
         public: False: the server has no data of its own.
     """
     check_clients(n_clients, len(train.y))
-    labels, rng = np.asarray(train.y), np.random.default_rng(seed)
+    rng, split = generator(seed), split_of(val_fraction, test_fraction)
+    labels = np.asarray(train.y)
     have = stock(labels)
+    check_whole("classes", classes, 1, len(have), ", the number of classes")
     holds = deal_classes(rng, np.full(n_clients, classes), len(have))
     counts = holds * (have // holds.sum(axis=0))
     for label, left in enumerate(have - counts.sum(axis=0)):
         counts[rng.choice(np.flatnonzero(holds[:, label]), left, replace=False), label] += 1
     owned = take(rng, labels, counts)
-    return build(train, owned, split_of(val_fraction, test_fraction), seed, public=test if public else None)
+    return build(train, owned, split, seed, public=test if public else None)

@@ -3,7 +3,7 @@
 import numpy as np
 
 from fljax.data.federation import build
-from fljax.data.partition.deal import check_clients, check_range, split_of
+from fljax.data.partition.check import check_clients, check_range, check_whole, generator, split_of
 from fljax.types import Examples, Federation
 
 
@@ -29,9 +29,9 @@ def iid(
         public: False: the server has no data of its own.
     """
     check_clients(n_clients, len(train.y))
-    rng = np.random.default_rng(seed)
+    rng, split = generator(seed), split_of(val_fraction, test_fraction)
     owned = np.array_split(rng.permutation(len(train.y)), n_clients)
-    return build(train, owned, split_of(val_fraction, test_fraction), seed, public=test if public else None)
+    return build(train, owned, split, seed, public=test if public else None)
 
 
 def log_normal(
@@ -59,10 +59,10 @@ def log_normal(
         test_fraction: share of each client's examples for its local test.
         public: False: the server has no data of its own.
     """
-    rng = np.random.default_rng(seed)
+    rng, split = generator(seed), split_of(val_fraction, test_fraction)
     size = log_normal_sizes(rng, len(train.y), n_clients, sigma, min_size)
     owned = np.split(rng.permutation(len(train.y)), np.cumsum(size)[:-1])
-    return build(train, owned, split_of(val_fraction, test_fraction), seed, public=test if public else None)
+    return build(train, owned, split, seed, public=test if public else None)
 
 
 def log_normal_sizes(
@@ -71,7 +71,7 @@ def log_normal_sizes(
     """(clients,) sizes that sum to ``n_examples``: ``min_size`` each and shares ``exp(sigma N(0, 1))`` of the rest."""
     check_clients(n_clients, n_examples)
     check_range("sigma", sigma, 0, 10)
-    check_range("min_size", min_size, 1, n_examples // n_clients)
+    check_whole("min_size", min_size, 1, n_examples // n_clients, ", the examples of a client")
     share = np.exp(sigma * rng.standard_normal(n_clients))
     stops = np.round(np.cumsum(share) / share.sum() * (n_examples - n_clients * min_size)).astype(np.int64)
     return min_size + np.diff(stops, prepend=0)

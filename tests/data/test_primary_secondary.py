@@ -1,0 +1,66 @@
+"""DC-PFL's primary and secondary classes, and its bands of heterogeneity."""
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from fljax.data import partition
+from fljax.data.divergence import mean_kld, symmetric_kld
+from fljax.data.partition.dcpfl import draw_shares
+
+from .counting import histograms
+
+
+def test_primary_secondary_on_the_papers_numbers(labelled):
+    f = partition.primary_secondary(*labelled(60_000, 10_000), 50, seed=0)
+    np.testing.assert_array_equal(f.train.size, 1200)
+    np.testing.assert_array_equal(f.test.size, 240)
+    share = np.sort(histograms(f)[0] / 1200, axis=1)[:, ::-1]
+    assert np.all((share[:, 0] >= 0.398) & (share[:, 0] <= 0.602))
+    assert np.all((share[:, 1] >= 0.198) & (share[:, 1] <= 0.402))
+    assert np.ptp(share[:, 2:], axis=1).max() <= 1 / 1200 + 1e-9
+
+
+@pytest.mark.parametrize(("band", "low", "high"), [("low", 0, 1 / 3), ("mid", 1 / 3, 2 / 3), ("high", 2 / 3, 1)])
+def test_bands_are_equal_thirds_of_a_hundred_draws(labelled, band, low, high):
+    """A federation's table is one of the 100, and lies in its third of their range; all of the third is in use."""
+    data, places = labelled(5000, 1000), []
+    for seed in range(40):
+        rng = np.random.default_rng(seed)
+        tables = np.stack([draw_shares(rng, 12, 10) for _ in range(100)])
+        spread = np.array([mean_divergence(table) for table in tables])
+        mine = histograms(partition.primary_secondary(*data, 12, seed=seed, band=band, examples=400))[0]
+        (which,) = np.flatnonzero((np.abs(tables * 400 - mine) < 1).all(axis=(1, 2)))  # largest remainders: within one
+        places.append((spread[which] - spread.min()) / np.ptp(spread))
+    assert low <= min(places) <= max(places) <= high
+    if band != "low":  # the ends of the range are rare, so only the inner edges are sure to be reached
+        assert min(places) < low + 0.05
+    if band != "high":
+        assert max(places) > high - 0.05
+
+
+def test_any_band_is_the_first_draw(labelled):
+    f = partition.primary_secondary(*labelled(5000, 1000), 12, seed=3, band="any", examples=400)
+    table = draw_shares(np.random.default_rng(3), 12, 10)
+    assert np.abs(table * 400 - histograms(f)[0]).max() < 1
+
+
+def mean_divergence(share):
+    """The mean of (KL(P_i|P_j) + KL(P_j|P_i)) / 2 over pairs i < j, as DC-PFL writes it, 1e-4 on every share."""
+    p = (share + 1e-4) / (1 + 1e-4 * share.shape[1])
+    i, j = np.triu_indices(len(p), 1)
+    kl = lambda a, b: (a * np.log(a / b)).sum(axis=1)  # noqa: E731
+    return (kl(p[i], p[j]) + kl(p[j], p[i])).mean() / 2
+
+
+def test_mean_divergence_of_label_tables_is_as_measured():
+    rng = np.random.default_rng(0)
+    spread = [mean_kld(draw_shares(rng, 50, 10)) for _ in range(20)]
+    assert 1.5 < min(spread) < max(spread) < 2.1
+
+
+def test_symmetric_kld_agrees_with_scipy():
+    counts = np.random.default_rng(0).integers(0, 9, size=(5, 4)) + np.eye(5, 4, dtype=int)
+    p = counts / counts.sum(axis=1, keepdims=True) + 1e-4
+    expected = [[(stats.entropy(a, b) + stats.entropy(b, a)) / 2 for b in p] for a in p]  # entropy() renormalises
+    np.testing.assert_allclose(symmetric_kld(counts), expected, rtol=1e-6, atol=1e-12)
