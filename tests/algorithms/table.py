@@ -183,7 +183,7 @@ CASES = {
     "group_pfl": Case(group_pfl, GroupPFLHyper(0.1, gamma=0.05), lambda p: p + 4, lambda p: p),
     "group_pfl_dynamic": Case(
         group_pfl_dynamic,
-        GroupPFLDynamicHyper(0.1, gamma=0.05, one_group_rounds=2.0),
+        GroupPFLDynamicHyper(0.1, one_group_rounds=2.0),
         lambda p: p + 4,
         lambda p: p,
     ),

@@ -164,7 +164,7 @@ def test_groups_are_scipys_on_the_label_distributions(key, model, work, federati
 
 
 def test_the_naive_dynamic_variant_is_fedavg_until_it_splits(key, model, work, federation):
-    hyper = GroupPFLDynamicHyper(0.1, gamma=0.05, one_group_rounds=2.0)
+    hyper = GroupPFLDynamicHyper(0.1, one_group_rounds=2.0)
     metrics = simulate(group_pfl_dynamic(model, work), hyper, federation, key, ROUNDS)[1]
     averaged = simulate(fedavg(model, work), FedAvgHyper(0.1), federation, key, ROUNDS)[1]
     np.testing.assert_allclose(metrics["client_loss"][:2], averaged["client_loss"][:2], rtol=1e-5)
@@ -172,7 +172,21 @@ def test_the_naive_dynamic_variant_is_fedavg_until_it_splits(key, model, work, f
     np.testing.assert_allclose(metrics["loss"], averaged["loss"], rtol=1e-5)
     assert not np.allclose(metrics["client_loss"][2], averaged["client_loss"][2], rtol=1e-3)
     np.testing.assert_array_equal(metrics["n_clusters"][:2], 1)
-    assert metrics["n_clusters"][2] > 1
+    assert metrics["n_clusters"][2] == 2
+
+
+def test_the_naive_dynamic_variant_splits_in_two_after_fifty_rounds(key, model, work, federation):
+    """With every number at its default, as the paper has it."""
+    hyper = GroupPFLDynamicHyper()
+    metrics = simulate(group_pfl_dynamic(model, work), hyper, federation, key, 52, evaluate_every=52)[1]
+    np.testing.assert_array_equal(metrics["n_clusters"], [1] * 50 + [2, 2])
+
+
+def test_a_number_of_groups_cuts_the_tree_as_scipy_does(key, model, work, federation):
+    divergence = symmetric_kld(np.asarray(class_histogram(federation.train, 4), float))
+    expected = fcluster(scipy_linkage(squareform(divergence, checks=False), "average"), 3, "maxclust")
+    group = group_pfl(model, work, n_groups=3).init(key, as_traced(GroupPFLHyper()), federation.train).server.group
+    assert adjusted_rand_score(group, expected) == 1
 
 
 @pytest.mark.parametrize(
@@ -184,6 +198,7 @@ def test_the_naive_dynamic_variant_is_fedavg_until_it_splits(key, model, work, f
         (lambda m, w: robust_cfl(m, w, center="mean"), "center='mean' is unknown; choose 'median' or 'trimmed'"),
         (lambda m, w: robust_cfl(m, w, solve_epochs=0), "solve_epochs=0"),
         (lambda m, w: group_pfl(m, w, weighting="fair"), "weighting='fair'"),
+        (lambda m, w: group_pfl(m, w, n_groups=0), "n_groups=0"),
     ],
 )
 def test_what_cannot_be_is_refused(model, work, make, message):
