@@ -12,7 +12,8 @@ is drawn for ever (``sampling="literal"``), and grow only when the test fires. C
 the server's forward passes need. The shared depth is one number for all clusters. Weights are compared without the
 constant 1e-6 of PyTorch's distance. Noise clients become clusters of one. Absent clients join the new cluster of most
 of their former co-members; one that never took part starts from the cluster model of least training loss, whole, and
-trains the layers that are not shared.
+trains the layers that are not shared. As in all methods here there is neither momentum nor decay by default. Where the
+test never fires this is FedAvg but for the last bit, for a mean among cluster slots is summed in another order.
 """
 
 from functools import cache
@@ -35,7 +36,7 @@ from fljax.server.distance import js_divergence, pairwise_l2
 from fljax.server.hopkins import hopkins
 from fljax.server.inherit import inherit
 from fljax.server.labels import canonical, noise_to_singletons
-from fljax.server.layers import Boundary, select_layers, shared_size
+from fljax.server.layers import BOUNDARIES, Boundary, select_layers, shared_size
 from fljax.types import Algorithm, Assigned, ClientData, Cohort, Key, Metrics, Model, Stacked, State, Trained, Work
 
 STAGES = ("both", "outputs", "weights")
@@ -103,7 +104,7 @@ def fedtsdp(
     Raises:
         ValueError: an option is unknown or out of its range.
     """
-    _check(stages, sampling, public_batch=public_batch, n_public=n_public, n_draws=n_draws, n_probes=n_probes)
+    _check(stages, sampling, boundary, public_batch=public_batch, n_public=n_public, n_draws=n_draws, n_probes=n_probes)
 
     def init(key: Key, hyper: FedTSDPHyper, data: ClientData) -> State:
         n_clients = data.size.shape[0]
@@ -203,8 +204,9 @@ def everyones_cluster(old: Array, found: Array, ids: Array) -> Array:
     return canonical(jnp.where(found >= 0, found, follow))
 
 
-def _check(stages: str, sampling: str, **counts: int | None) -> None:
-    for name, value, known in (("stages", stages, STAGES), ("sampling", sampling, SAMPLINGS)):
+def _check(stages: str, sampling: str, boundary: str, **counts: int | None) -> None:
+    choices = (("stages", stages, STAGES), ("sampling", sampling, SAMPLINGS), ("boundary", boundary, BOUNDARIES))
+    for name, value, known in choices:
         if value not in known:
             raise ValueError(f"{name}={value!r} is unknown; choose one of {known}")
     for name, count in counts.items():

@@ -4,7 +4,7 @@ Models are ``{layer: subtree}``, plus running statistics, which follow the layer
 selection, never a multiplication by a mask, so what is not chosen never matters, not even as NaN.
 """
 
-from typing import Literal
+from typing import Literal, get_args
 
 import jax
 import jax.numpy as jnp
@@ -16,6 +16,7 @@ from fljax.types import Params, Stacked
 
 Boundary = Literal["tensors", "floor", "unit-fraction", "nearest-half"]
 """What happens to the layer in which a fractional prefix ends; see `shared_mask`."""
+BOUNDARIES: tuple[str, ...] = get_args(Boundary)
 
 
 def due_layers(round: Array, interval: Array) -> Array:
@@ -128,8 +129,8 @@ def shared_mask(
     Raises:
         ValueError: the names are not those of the models, or an unknown boundary.
     """
-    if boundary not in (known := ("tensors", "floor", "unit-fraction", "nearest-half")):
-        raise ValueError(f"boundary is {boundary!r}; choose one of {', '.join(known)}")
+    if boundary not in BOUNDARIES:
+        raise ValueError(f"boundary is {boundary!r}; choose one of {', '.join(BOUNDARIES)}")
     trainable, statistics = tree.split_statistics(params)
     _check_names(model_layers, trainable)
     depth = {name: index for index, name in enumerate(model_layers)}

@@ -47,6 +47,7 @@ def test_without_splits_and_with_every_layer_due_it_is_uniform_fedavg(key, model
     theirs, expected = simulate(
         average, FedAvgHyper(0.05, momentum=0.5), federation, key, 14, participation=participation
     )
+    # A mean among as many slots as clients is summed in another order than a mean alone, fourteen rounds in a row.
     chex.assert_trees_all_close(tree.take(ours.server.table.theta, 0), theirs.server, rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(metrics["client_loss"], expected["client_loss"], rtol=1e-4, atol=1e-5)
     n_parameters = tree.size(model.init(key))
@@ -248,7 +249,7 @@ def test_hidden_groups_are_found_and_fedavg_is_beaten(wide):
         key = jax.random.key(seed)
         metrics = simulate(dcpfl(wide, work), DCPFLHyper(0.03), federation, key, 30)[1]
         baseline = simulate(fedavg(wide, work), FedAvgHyper(0.03, momentum=0.9), federation, key, 30)[1]
-        assert metrics["ari"].max() == 1.0
+        assert metrics["ari"][-1] == 1.0
         assert metrics["accuracy_macro"][-1] > baseline["accuracy_macro"][-1] + 0.3
 
 

@@ -225,6 +225,7 @@ def test_outputs_equal_a_loop_over_clients(key, model):
     [
         ({"stages": "three"}, "stages='three'"),
         ({"sampling": "always"}, "sampling='always'"),
+        ({"boundary": "half"}, "boundary='half'"),
         ({"n_draws": 0}, "n_draws=0"),
         ({"n_probes": 0}, "n_probes=0"),
     ],

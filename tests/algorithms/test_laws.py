@@ -110,11 +110,44 @@ def test_fesem_with_a_center_each_is_everyone_alone(key, model, work, federation
     algorithm, hyper = fesem(model, work, 8), as_traced(FeSEMHyper(0.1, mu=0.0))
     state = jax.jit(algorithm.init)(key, hyper, federation.train)
     cohort = sample_cohort(key, jnp.int32(0), federation, 8, None)
-    # A small step, so that no model drifts nearer to another's center.
-    state, metrics = algorithm.round(key, hyper._replace(lr=jnp.float32(1e-3)), state, cohort)
-    assert metrics["n_clusters"] == 8
-    centers, models, label, _ = state.server
-    chex.assert_trees_all_close(tree.take(centers, label), models, rtol=1e-6, atol=1e-7)
+    alone = State((), tree.take(state.server.centers, state.server.label))
+    # A small step, so that no model drifts nearer to another's center: the condition of this law.
+    small = hyper._replace(lr=jnp.float32(1e-3))
+    for _ in range(3):
+        state, metrics = algorithm.round(key, small, state, cohort)
+        assert metrics["n_clusters"] == 8
+        alone, _ = standalone(model, work).round(key, as_traced(StandaloneHyper(1e-3)), alone, cohort)
+        centers, models, label, _ = state.server
+        chex.assert_trees_all_close(tree.take(centers, label), models, rtol=1e-6, atol=1e-7)
+        chex.assert_trees_all_close(models, alone.clients, rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize("cluster_on", ["model", "last_kernel"])
+@pytest.mark.parametrize("empty", ["keep", "reseed"])
+def test_fesem_e_and_m_steps_are_numpys(key, model, work, federation, cluster_on, empty):
+    def points(models):
+        rows = {"kernel": models["fc2"]["kernel"]} if cluster_on == "last_kernel" else models
+        return np.asarray(tree.flatten(rows), np.float64)
+
+    algorithm, hyper = fesem(model, work, 3, cluster_on=cluster_on, empty=empty), as_traced(FeSEMHyper(0.3))
+    state = jax.jit(algorithm.init)(key, hyper, federation.train)
+    # The third center is so far away that nobody is near it.
+    far = jax.tree.map(lambda leaf: leaf.at[2].add(100.0), state.server.centers)
+    state = state._replace(server=state.server._replace(centers=far, label=jnp.minimum(state.server.label, 1)))
+    for round in range(3):
+        before = state.server.centers
+        state, _ = algorithm.round(key, hyper, state, sample_cohort(key, jnp.int32(round), federation, 8, None))
+        centers, models, label, _ = state.server
+        distance = np.square(points(models)[:, None] - points(before)[None]).sum(axis=-1)
+        np.testing.assert_array_equal(label, distance.argmin(axis=1))  # after E each client is nearest to its center
+        farthest = distance.min(axis=1).argmax()
+        for k in range(3):
+            members = np.flatnonzero(np.asarray(label) == k)
+            lone = tree.take(models, farthest) if empty == "reseed" else tree.take(before, k)
+            mean = jax.tree.map(lambda leaf: leaf.mean(axis=0), tree.take(models, members)) if members.size else lone
+            chex.assert_trees_all_close(tree.take(centers, k), mean, rtol=1e-5, atol=1e-6)
+        if round == 0:
+            assert not (np.asarray(label) == 2).any()
 
 
 def test_fesem_e_and_m_steps_never_raise_the_objective(key, model, work, federation):
