@@ -6,7 +6,8 @@ Clients train the body under the common random head and send it; the server aver
 fine-tunes the whole model on its own training data.
 
 Differences from the paper: the learning rate decays by a constant factor a round, not at one half and three quarters of
-the rounds. FedCR's code trains the head in the rounds, which makes its "FedBABU" FedPer; this is the original.
+the rounds. Accuracy before fine-tuning, which the paper reports too, is that of ``ft_epochs=0``. FedCR's code trains
+the head in the rounds, which makes its "FedBABU" FedPer; this is the original.
 """
 
 from functools import cache

@@ -7,7 +7,9 @@ cluster averages its members.
 
 Differences from the paper: initial models are redrawn, as in the official code, until every cluster holds a share
 ``min_share`` of the clients, at most `MAX_REDRAWS` times (then the most even draw is kept). A client is tested with the
-cluster of least *training* loss; the official CIFAR script picks by test loss.
+cluster of least *training* loss; the official CIFAR script picks by test loss. ``n_shared`` is the paper's weight
+sharing, the first layers averaged over everybody; the official FEMNIST script takes them from a finished run of FedAvg
+instead and begins with clusters drawn at random.
 """
 
 from functools import cache
@@ -21,9 +23,23 @@ from fljax import tree
 from fljax.algorithms.accounting import check_weighting, client_weight, traffic
 from fljax.client import cross_entropy, cross_loss, local_optimizer, predictor, train_clients
 from fljax.client.gradient import client_gradients
-from fljax.server.aggregate import cluster_mean
+from fljax.server.aggregate import cluster_mean, weighted_mean
 from fljax.server.assign import lowest_loss
-from fljax.types import Algorithm, Assigned, ClientData, Cohort, Key, Metrics, Model, Stacked, State, Trained, Work
+from fljax.server.layers import select_layers, shared_size
+from fljax.types import (
+    Algorithm,
+    Assigned,
+    ClientData,
+    Cohort,
+    Key,
+    Metrics,
+    Model,
+    Params,
+    Stacked,
+    State,
+    Trained,
+    Work,
+)
 
 MAX_REDRAWS = 200
 
@@ -46,7 +62,13 @@ class IFCAHyper(NamedTuple):
 
 @cache
 def ifca(
-    model: Model, work: Work, n_clusters: int = 2, *, weighting: str = "uniform", averaging: str = "model"
+    model: Model,
+    work: Work,
+    n_clusters: int = 2,
+    *,
+    weighting: str = "uniform",
+    averaging: str = "model",
+    n_shared: int = 0,
 ) -> Algorithm:
     """IFCA with K = ``n_clusters`` models.
 
@@ -56,9 +78,11 @@ def ifca(
         n_clusters: K, the number of cluster models.
         weighting: "uniform" averages a cluster's members equally, "size" by their examples.
         averaging: "model": members send trained models; "gradient": one full gradient, and epochs must be 1.
+        n_shared: layers, from the first, that all clusters have in common: the mean of all participants.
 
     Raises:
-        ValueError: ``averaging`` or ``weighting`` is unknown, ``n_clusters`` < 1, or epochs > 1 with gradients.
+        ValueError: ``averaging`` or ``weighting`` is unknown, ``n_clusters`` < 1, epochs > 1 with gradients, or
+            ``n_shared`` leaves no layer to the clusters.
     """
     check_weighting(weighting)
     if averaging not in ("model", "gradient"):
@@ -67,19 +91,31 @@ def ifca(
         raise ValueError(f"averaging='gradient' takes one step a round; use epochs=1, optimizer='sgd', not {work}")
     if n_clusters < 1:
         raise ValueError(f"n_clusters={n_clusters} is not positive; choose n_clusters >= 1")
+    if not 0 <= n_shared < len(model.layers):
+        raise ValueError(
+            f"n_shared={n_shared} of {len(model.layers)} layers; choose 0 <= n_shared < {len(model.layers)}"
+        )
 
     def init(key: Key, hyper: IFCAHyper, data: ClientData) -> State:
-        return State(server=balanced_draw(key, model, n_clusters, hyper.min_share, data), clients=())
+        drawn = balanced_draw(key, model, n_clusters, hyper.min_share, data)
+        return State(server=with_base(tree.take(drawn, jnp.int32(0)), drawn), clients=())
+
+    def with_base(base: Params, theta: Stacked) -> Stacked:
+        if not n_shared:
+            return theta
+        return select_layers(model.layers, n_shared, tree.broadcast(base, n_clusters), theta)
 
     def round(key: Key, hyper: IFCAHyper, state: State, cohort: Cohort) -> tuple[State, Metrics]:
         theta = state.server
         label = lowest_loss(cross_loss(model, theta, cohort.data))  # a_i = argmin_j F_i(theta_j)
         sent = trained_members(hyper, Assigned(theta, label), cohort)
         weight = client_weight(weighting, cohort, sent.ok)
-        theta = cluster_mean(sent.params, weight, label, empty=theta)  # theta_j <- mean of its members
-        n_parameters, n_members = tree.size(tree.take(theta, jnp.int32(0))), jnp.bincount(label, length=n_clusters)
+        base = weighted_mean(sent.params, weight, empty=tree.take(theta, jnp.int32(0)))
+        theta = with_base(base, cluster_mean(sent.params, weight, label, empty=theta))  # theta_j <- mean of its members
+        one, n_members = tree.take(theta, jnp.int32(0)), jnp.bincount(label, length=n_clusters)
+        n_parameters, n_base = tree.size(one), shared_size(model.layers, n_shared, one)
         metrics = {"loss": sent.loss, "ok": sent.ok, "label": label, "n_clusters": (n_members > 0).sum()}
-        return State(theta, ()), metrics | traffic(n_parameters + 1, n_clusters * n_parameters)
+        return State(theta, ()), metrics | traffic(n_parameters + 1, n_base + n_clusters * (n_parameters - n_base))
 
     def trained_members(hyper: IFCAHyper, start: Assigned, cohort: Cohort) -> Trained:
         if averaging == "model":

@@ -81,6 +81,10 @@ CASES = {
     "ifca-gradient": Case(
         lambda m, w: ifca(m, one_epoch(w), 2, averaging="gradient"), IFCAHyper(0.1), lambda p: p + 1, lambda p: 2 * p
     ),
+    # 4 x 4 - 6 - 4: the first layer in common.
+    "ifca-shared": Case(
+        lambda m, w: ifca(m, w, 3, n_shared=1), IFCAHyper(0.1), lambda p: p + 1, lambda p: 102 + 3 * LAST_LAYER
+    ),
     "fesem": Case(lambda m, w: fesem(m, w, 3), FeSEMHyper(0.1), lambda p: p, lambda p: p),
     "fesem-kernel": Case(
         lambda m, w: fesem(m, w, 3, cluster_on="last_kernel", pull="plain", empty="reseed"),

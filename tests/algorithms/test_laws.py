@@ -14,10 +14,11 @@ from fljax.algorithms.fesem import FeSEMHyper, fesem
 from fljax.algorithms.fesem_ma import fesem_ma
 from fljax.algorithms.ifca import IFCAHyper, ifca
 from fljax.algorithms.standalone import StandaloneHyper, standalone
+from fljax.client import cross_entropy, proximal
 from fljax.data.synthetic import linear_groups
 from fljax.run.participation import sample_cohort
 from fljax.run.simulate import as_traced, simulate, split_key
-from fljax.types import State, Work
+from fljax.types import Batch, State, Work
 from tests import oracle
 
 ROUNDS = 3
@@ -75,6 +76,36 @@ def test_ifca_with_one_cluster_is_uniform_fedavg(key, model, work, federation):
     begun = plain._replace(init=lambda *_: State(start, ()))
     averaged = server_of(begun, FedAvgHyper(0.1), federation, key, participation=0.5)
     chex.assert_trees_all_close(tree.take(clustered, 0), averaged, rtol=1e-5, atol=1e-6)
+
+
+def test_ifca_with_a_shared_layer_averages_it_over_everybody(key, model, work, federation):
+    shared, apart = ifca(model, work, 3, n_shared=1), ifca(model, work, 3)
+    hyper, cohort = as_traced(IFCAHyper(0.1)), sample_cohort(key, jnp.int32(0), federation, 8, None)
+    before = shared.init(key, hyper, federation.train)
+    after, metrics = shared.round(key, hyper, before, cohort)
+    theirs, _ = apart.round(key, hyper, before, cohort)
+    base, members = after.server["fc1"]["kernel"], np.bincount(metrics["label"], minlength=3)
+    assert (members > 0).sum() > 1
+    np.testing.assert_array_equal(before.server["fc1"]["kernel"][0], before.server["fc1"]["kernel"][2])
+    np.testing.assert_array_equal(base[0], base[2])
+    mean = np.average(np.asarray(theirs.server["fc1"]["kernel"]), axis=0, weights=members)  # of the clusters' means
+    np.testing.assert_allclose(base[0], mean, rtol=1e-5, atol=1e-6)
+    chex.assert_trees_all_close(after.server["fc2"], theirs.server["fc2"], rtol=1e-6)
+
+
+@pytest.mark.parametrize("n_shared", [-1, 2])
+def test_ifca_leaves_the_clusters_a_layer(model, work, n_shared):
+    with pytest.raises(ValueError, match=f"n_shared={n_shared} of 2 layers"):
+        ifca(model, work, n_shared=n_shared)
+
+
+def test_fedprox_whose_pull_undoes_a_step_returns_to_the_servers_model(key, model, work, federation):
+    """eta mu = 1 and no gradient of the loss: w - eta mu (w - theta) = theta in one step."""
+    theta = model.init(key)
+    away = jax.tree.map(lambda leaf: leaf + 1.0, theta)
+    batch = Batch(federation.train.pool.x[:4], federation.train.pool.y[:4], jnp.zeros(4))  # examples of weight 0
+    gradient = jax.grad(lambda w: proximal(cross_entropy(model), 4.0)(w, batch, key, theta)[0])(away)
+    chex.assert_trees_all_close(tree.subtract(away, jax.tree.map(lambda g: 0.25 * g, gradient)), theta, atol=1e-6)
 
 
 def test_ifca_of_gradients_with_one_cluster_and_equal_sizes_is_fedsgd(key, model):
