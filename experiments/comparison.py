@@ -1,13 +1,14 @@
 """Every method on the same clients: Fashion-MNIST IID, label skew of three kinds, and rotated groups.
 
     python experiments/comparison.py                       # all methods, all settings, 3 seeds
-    python experiments/comparison.py --seeds 5
+    python experiments/comparison.py --seeds 5 --only fedavg standalone fedtsdp
     python experiments/comparison.py --scale paper         # 50 clients, 100 rounds: work for a GPU
 
 Smoke: 20 clients of 250 images, 10 rounds of 2 epochs, one learning rate (0.1) for all.
 
 What came out (2 cores shared with other work, jax 0.10.2, 2,543 s): accuracy_macro, mean of 3 seeds, and the MB that a
-client sends and receives in all; standard deviations, tenth percentiles and seconds: experiments/results/comparison.
+client sends and receives in all under Dirichlet 0.2; standard deviations, tenth percentiles and seconds are in the
+files of the results folder.
 
                              IID  Dir. 0.2  2 classes  rotated  few-shot     MB
     fedavg_ft              0.738     0.885      0.948    0.648     0.858   1.15
@@ -15,16 +16,15 @@ client sends and receives in all; standard deviations, tenth percentiles and sec
     fedsr_ft               0.735     0.885      0.941    0.605     0.855   1.50
     lg_fedavg              0.694     0.836      0.932    0.682     0.817   0.05
     fedsoft                0.689     0.840      0.937    0.656     0.837   2.86
-    fedtsdp                0.739     0.805      0.945    0.653     0.815   1.15
     fedper                 0.718     0.864      0.931    0.622     0.822   1.09
     standalone             0.687     0.826      0.942    0.659     0.830   0.00
+    fedtsdp                0.738     0.797      0.945    0.654     0.809   1.15
     clusterfl              0.684     0.820      0.943    0.660     0.833   1.15
     fedrep                 0.696     0.862      0.939    0.607     0.819   1.09
     fedcps                 0.701     0.844      0.920    0.662     0.779   2.71
     ifca                   0.736     0.780      0.819    0.723     0.760   2.86
     hypcluster             0.741     0.769      0.814    0.719     0.765   2.86
     group_pfl              0.738     0.792      0.952    0.518     0.780   1.15
-    group_pfl_dynamic      0.738     0.808      0.936    0.518     0.775   1.15
     fedbabu                0.675     0.817      0.893    0.597     0.772   1.09
     robust_cfl             0.752     0.744      0.710    0.773     0.743   1.20
     ditto                  0.685     0.807      0.852    0.571     0.774   1.15
@@ -33,6 +33,7 @@ client sends and receives in all; standard deviations, tenth percentiles and sec
     cfl                    0.737     0.744      0.728    0.636     0.725   1.15
     layercfl               0.737     0.725      0.743    0.636     0.721   1.15
     fedopt                 0.756     0.731      0.700    0.589     0.713   1.15
+    group_pfl_dynamic      0.734     0.724      0.744    0.574     0.711   1.15
     flc                    0.728     0.729      0.673    0.649     0.697   1.15
     adacfl                 0.733     0.692      0.717    0.631     0.691   1.15
     dcpfl                  0.738     0.711      0.665    0.522     0.695   1.15
@@ -61,13 +62,23 @@ Where a claim does not hold (36 methods, 10 rounds), and why, as far as runs of 
 - FedPer, FedRep and FedBABU train whole networks on 200 images; heads that start together need more rounds. After 40
   FedRep has 0.891 and 0.702, FedPer 0.885 and 0.714, FedBABU 0.852 and 0.671, standalone training 0.875 and 0.712:
   ahead under Dirichlet skew but for FedBABU, level on rotations, which a shared body has to learn all four of.
-- DC-PFL and both group-based PFL see no difference between rotations in L1 distances of whole models or in label
-  counts, so they stay one group (ARI 0); FedTSDP, LayerCFL, CFL, AdaCFL and FLC find half of the groups in ten rounds
+- DC-PFL looks for a first split when the loss has settled, which takes more than ten rounds: it is FedAvg here, 0.12 to
+  0.28 behind training alone wherever labels are skewed. hidden_groups.py has its 80 rounds.
+- Group-based PFL joins clients of like, not of equal labels: 0.03 and 0.05 behind training alone under Dirichlet skew
+  and with few-shot clients, ahead with two classes. Its naive dynamic variant has two groups, of which each is nearly
+  as mixed as all clients: 0.10 to 0.20 behind.
+- FedTSDP shares 4 layers of its 4 at first and each trigger takes 2 % off, so little is personal after ten rounds: 0.02
+  to 0.03 behind training alone under Dirichlet skew and with few-shot clients.
+- FedEM's three learners need more rounds than one model: FedAvg's accuracy within 0.011, far behind training alone.
+- FedSR, one model for all, is FedAvg within 0.03; LG-FedAvg shares the last layers only and is training alone within
+  0.014.
+- FedTSDP, LayerCFL, CFL, AdaCFL and FLC find half of the groups in ten rounds
   (ARI 0.45 to 0.53), and all of them with more epochs (hidden_groups.py).
 - FedAvg-FT, FedSR-FT, FedCR, FedSoft and FedEM stay 0.00 to 0.15 behind training alone on rotations: after ten rounds
   what they share does not fit turned clothes yet. With two classes a client training alone has 0.942, and those within
-  0.013 of it (FedPer, LG-FedAvg, FedRep, FedSR-FT, dynamic group-based PFL) are level with it by their deviations.
-- FedCPS loses on IID data what its four models divide; it beats training alone under Dirichlet skew only.
+  0.013 of it (FedPer, LG-FedAvg, FedRep, FedSR-FT) are level with it by their deviations.
+- FedCPS divides the clients among four models whatever their data: 0.02 and 0.05 behind training alone with two classes
+  and with few-shot clients, ahead elsewhere, level on rotations.
 """
 
 import math
@@ -123,18 +134,22 @@ CHOICES: Mapping[str, Mapping[str, Any]] = {
 
 SHORT_RUN: Mapping[str, Mapping[str, Any]] = {
     **{name: {"eps_share": 0.5, "eps_ratio": 2.0, "r_min": 3.0} for name in ("cfl", "layercfl", "adacfl")},
-    "group_pfl_dynamic": {"one_group_rounds": 5.0, "gamma": 3.0},
+    "group_pfl_dynamic": {"one_group_rounds": 5.0},
     "dcpfl": {"warmup": 2.0, "momentum": None},
 }
 """Numbers that act within a run of a few rounds; all others are a method's own."""
 
 PROBABILISTIC = ("fedsr", "fedsr_ft", "fedcr")
 GLOBAL = ("fedprox", "fedopt", "feddane", "fedma", "fedsr")
-CLUSTERED = (
-    *("ifca", "hypcluster", "fedsoft", "fedem", "fesem", "fesem_ma", "robust_cfl", "clusterfl", "dcpfl", "fedcps"),
-    *("fedtsdp", "layercfl", "cfl", "adacfl", "flc"),
-)
-"""Methods that claim more than FedAvg where clients differ; those that claim to find groups."""
+"""Methods of one model for all, which claim more than FedAvg only."""
+
+SKEW = ("Dirichlet 0.2", "two classes", "few-shot clients")
+CLAIMS: Mapping[str, Sequence[str]] = {
+    **dict.fromkeys(("ifca", "hypcluster", "fedsoft", "fesem", "fesem_ma", "robust_cfl"), ("rotated groups",)),
+    **dict.fromkeys(("clusterfl", "layercfl", "cfl", "adacfl", "flc"), ("rotated groups",)),
+    **dict.fromkeys(("dcpfl", "fedcps", "fedem", "fedtsdp", "group_pfl", "group_pfl_dynamic"), SKEW),
+}
+"""Method -> the settings, most like those of its paper, in which it claims to help; others claim all but IID."""
 
 
 def federations(scale: Scale, setting: str) -> list[Federation]:
@@ -150,7 +165,8 @@ def federations(scale: Scale, setting: str) -> list[Federation]:
             owned = some(train, n_train + n_test, seed)
         federation = PARTITIONS[name](owned, own_test, n_clients, seed=seed, **options)
         group = jnp.zeros(n_clients, jnp.int32) if federation.group is None else federation.group
-        made.append(with_public(federation, some(test, 1000))._replace(group=group))
+        public = some(train, 1000, seed, skip=n_train + n_test)  # images that no client has
+        made.append(with_public(federation, public)._replace(group=group))
     return made
 
 
@@ -182,7 +198,7 @@ def everything(scale: Scale) -> None:
     flat = iter(same_shapes([federation for seeds in made.values() for federation in seeds]))
     made = {setting: [next(flat) for _ in seeds] for setting, seeds in made.items()}
     results: list[Result] = []
-    for name, method in methods(scale).items():  # so that one compiled program serves all settings
+    for name, method in scale.chosen(methods(scale)).items():  # so that one compiled program serves all settings
         results += compare({name: method}, made, scale.pick(10, 100))
     for setting in SETTINGS:
         rows = ranking([result for result in results if result.setting == setting], setting == "rotated groups")
@@ -218,11 +234,11 @@ def misses(rows: Sequence[Row]) -> list[Row]:
     accuracy = {(row["setting"], row["method"]): row["accuracy_macro"] for row in rows}
     found = []
     for setting, name in accuracy:
-        claims = setting == "rotated groups" if name in CLUSTERED else setting != "IID"
         rivals = {"fedavg"} if name in GLOBAL else {"fedavg", "standalone"}
-        if not claims or name in ("fedavg", "standalone", "fedsgd", "feddist", "feddws"):
+        settled = setting == "IID" or setting not in CLAIMS.get(name, SETTINGS)
+        if settled or name in ("fedavg", "standalone", "fedsgd", "feddist", "feddws"):
             continue
-        for rival in sorted(rivals):
+        for rival in sorted(rival for rival in rivals if (setting, rival) in accuracy):
             margin = accuracy[setting, name].mean - accuracy[setting, rival].mean
             if not margin > 0:
                 found.append({"method": name, "setting": setting, "behind": rival, "by": f"{-margin:.4f}"})

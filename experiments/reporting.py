@@ -135,9 +135,9 @@ def same_shapes(federations: Sequence[Federation]) -> list[Federation]:
     ]
 
 
-def some(examples: Any, n: int, seed: int = 0) -> Examples:
-    """``n`` of the examples at random, or all where there are fewer."""
-    rows = np.random.default_rng(seed).permutation(len(examples.y))[:n]
+def some(examples: Any, n: int, seed: int = 0, skip: int = 0) -> Examples:
+    """``n`` of the examples at random, or all where there are fewer; none of the first ``skip`` of that seed's."""
+    rows = np.random.default_rng(seed).permutation(len(examples.y))[skip : skip + n]
     return on_host(examples.x[rows], examples.y[rows])
 
 
@@ -191,13 +191,19 @@ def published(paper: str, dataset: str, setting: str, method: str, metric: str) 
     raise ValueError(f"published.csv has no row {wanted}")
 
 
-def beside(rows: Sequence[Row], column: str, stated: Mapping[tuple[str, str], float], unit: float = 1.0) -> list[Row]:
-    """The rows with what the paper states for (setting, method), and ours less theirs; ``unit`` times our column."""
-    extended = []
+def beside(
+    rows: Sequence[Row], column: str, stated: Mapping[tuple[str, str], float], unit: float = 1.0, name: str = ""
+) -> list[Row]:
+    """The rows with what the paper states for (setting, method), and ours less theirs; ``unit`` times our column.
+
+    ``name`` ends the names of the two new columns, where a table has more than one such pair.
+    """
+    extended, end = [], f" {name}" if name else ""
     for row in rows:
         theirs = stated.get((row["setting"], row["method"]))
         ours = unit * row[column].mean
-        extended.append(row | {"published": theirs, "difference": None if theirs is None else round(ours - theirs, 2)})
+        difference = None if theirs is None else round(ours - theirs, 2)
+        extended.append(row | {f"published{end}": theirs, f"difference{end}": difference})
     return extended
 
 
