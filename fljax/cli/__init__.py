@@ -1,4 +1,4 @@
-"""The command line: `fljax run`, `fljax sweep`, `fljax list`, `fljax data`."""
+"""The command line: `fljax run`, `fljax sweep`, `fljax plan`, `fljax list`, `fljax data`."""
 
 import sys
 from collections.abc import Callable, Sequence
@@ -32,12 +32,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     try:
         command(arguments[0])(arguments[1:])
-    except (ValueError, OSError) as error:
-        print(f"fljax: {' '.join(str(error).split())}", file=sys.stderr)
+    except (ValueError, OSError, OverflowError, MemoryError, RuntimeError) as error:
+        if (message := correctable(error)) is None:
+            raise
+        print(f"fljax: {' '.join(message.split())}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         return 130
     return 0
+
+
+def correctable(error: Exception) -> str | None:
+    """What to tell a user of an error that other settings avoid; None where there is none."""
+    text = str(error)
+    if isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and "RESOURCE_EXHAUSTED" in text):
+        need = text.rpartition("RESOURCE_EXHAUSTED: ")[2].partition("\n")[0].rstrip(".") or "no more is there"
+        return f"out of memory ({need}); choose smaller batches, fewer clients or runs at once, or a smaller model"
+    if isinstance(error, OverflowError):
+        return f"a number is too large ({text}); choose a smaller one"
+    return None if isinstance(error, RuntimeError) else text
 
 
 def command(name: str) -> Callable[[Sequence[str]], None]:

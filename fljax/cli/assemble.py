@@ -3,6 +3,7 @@
 from typing import Any
 
 from fljax.algorithms import method_named
+from fljax.cli.ranges import check_steps
 from fljax.cli.settings import Values
 from fljax.data.datasets import load
 from fljax.data.federation import n_classes
@@ -20,8 +21,13 @@ def make_federation(settings: Values) -> Federation:
 
 
 def make_parts(settings: Values) -> tuple[Federation, Federation | None]:
-    """The federation that trains, and the clients that are new at the end where the job holds some out."""
+    """The federation that trains, and the clients that are new at the end where the job holds some out.
+
+    Raises:
+        ValueError: a client would make more steps than can be counted, or nobody is left on one side.
+    """
     federation, share = make_federation(settings), settings[""]["new_clients"]
+    check_steps(settings, federation)
     return (federation, None) if share is None else hold_out_clients(federation, share, settings[""]["seed"])
 
 

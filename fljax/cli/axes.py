@@ -1,16 +1,19 @@
 """What `fljax sweep` varies: the numbers that make its points, and the static settings of its outer loop."""
 
-import shlex
+import math
 from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple, get_args, get_origin
 
 import jax
 
 from fljax.algorithms import method_named
+from fljax.cli.axis import MOST_RUNS, axis, is_range
 from fljax.cli.job import Job, RunSettings, job_of, read_layers
+from fljax.cli.outer import NO_NEW_CLIENTS, NOT_OUTER, NOT_SWEPT, OUTER, labels, outer_values
 from fljax.cli.parameters import Parameter, Section, parameters
-from fljax.cli.settings import Values, Words, resolve, typed, written
-from fljax.run.sweep.points import Draw, draw, grid, log_spaced, log_uniform, spaced, uniform
+from fljax.cli.ranges import check_numbers, check_whole
+from fljax.cli.settings import Values, Words, typed, written
+from fljax.run.sweep.points import Draw, draw, grid
 
 SWEEP: Section = {
     "seeds": Parameter(int, 1, "seeds of each point"),
@@ -27,10 +30,6 @@ SWEEP: Section = {
 }
 """What a sweep has beyond a job's settings."""
 
-OUTER = "outer."
-NOT_OUTER = ("algorithm", "dataset", "data_folder", "partition", "model", "rounds", "seed")
-"""Settings that make another sweep, with a table of its own."""
-
 
 class SweepJob(NamedTuple):
     """A job of one method, with what is varied."""
@@ -39,7 +38,7 @@ class SweepJob(NamedTuple):
     own: dict[str, Any]  # the values of SWEEP
     axes: Words  # field of the Hyper -> its words
     outer: dict[str, list[Any]]  # label -> values
-    full: dict[str, str]  # label -> full name of the setting
+    full: dict[str, str]  # label, the short name where that is one setting's alone -> full name of the setting
 
     @property
     def name(self) -> str:
@@ -58,11 +57,17 @@ class SweepJob(NamedTuple):
         """The points: drawn ones first, each with the whole grid of the others."""
         kind = method_named(self.name).hyper
         hyper = kind(**{name: value for name, value in settings[self.name].items() if name in kind._fields})
-        parsed = {name: axis(name, words, self.own["draws"]) for name, words in self.axes.items()}
-        drawn = {name: value for name, value in parsed.items() if callable(value)}
+        drawn, values = self.parsed()
         if drawn:
             hyper = draw(jax.random.key(settings[""]["seed"]), hyper, self.own["draws"], **drawn)
-        return grid(hyper, **{name: value for name, value in parsed.items() if not callable(value)})
+        return grid(hyper, **values)
+
+    def parsed(self) -> tuple[dict[str, Draw], dict[str, Any]]:
+        """(distributions, values) of the fields that are varied."""
+        section = self.job.schema[self.name]
+        axes = {name: axis(name, words, self.own["draws"], section[name].help) for name, words in self.axes.items()}
+        drawn = {name: value for name, value in axes.items() if callable(value)}
+        return drawn, {name: value for name, value in axes.items() if name not in drawn}
 
 
 def read_sweep(arguments: Sequence[str], check: bool = True) -> SweepJob:
@@ -76,10 +81,10 @@ def read_sweep(arguments: Sequence[str], check: bool = True) -> SweepJob:
     """
     layers, folder = read_layers(arguments)
     own = {name: parameter.default for name, parameter in SWEEP.items()}
-    outer: Words = {}
+    outer: list[Words] = []
     for layer in layers:
         own |= {name: typed(name, layer.pop(name), SWEEP[name].kind) for name in SWEEP if name in layer}
-        outer |= {name: layer.pop(name) for name in list(layer) if name.startswith(OUTER)}
+        outer.append({name: layer.pop(name) for name in list(layer) if name.startswith(OUTER)})
     if not any("algorithm" in layer for layer in layers[1:]):
         layers[0]["algorithm"] = ["fedavg"]
     if len(names := [layer["algorithm"] for layer in layers if "algorithm" in layer][-1]) != 1:
@@ -87,36 +92,14 @@ def read_sweep(arguments: Sequence[str], check: bool = True) -> SweepJob:
     _check_run_settings(layers)
     axes: Words = {}
     job = job_of(layers, folder, lambda words, schema: _take_axes(words, schema, names[0], axes))
-    full = {_label(name): _full(name, job) for name in outer}
-    values = {_label(name): _values(name, words, full[_label(name)], job) for name, words in outer.items()}
-    sweep_job = SweepJob(job, own, axes, values, full)
+    values: dict[str, list[Any]] = {}
+    for words in outer:
+        values |= outer_values(words, job)
+    full = dict(zip(labels(list(values), axes), values, strict=True))
+    sweep_job = SweepJob(job, own, axes, {label: values[name] for label, name in full.items()}, full)
     if check:
         _check(sweep_job)
     return sweep_job
-
-
-def axis(name: str, words: Sequence[str], draws: int | None) -> list[float] | tuple[float, ...] | Draw:
-    """The values of a field, or the distribution that they are drawn from.
-
-    ``lin:LOW:HIGH:N`` and ``log:LOW:HIGH:N`` are ranges, ``lin:LOW:HIGH`` and ``log:LOW:HIGH`` distributions.
-
-    Raises:
-        ValueError: no values, words that are no numbers or ranges, or a distribution without ``--draws``.
-    """
-    if not words:
-        raise ValueError(f"--{written(name)}: an empty grid; give at least one value")
-    if not _is_range(words):
-        return [typed(name, [word], float | None) for word in words]
-    kind, *parts = words[0].split(":")
-    try:
-        low, high, *count = (float(part) for part in parts)
-    except ValueError:
-        raise ValueError(f"--{written(name)} {words[0]}: give {kind}:LOW:HIGH:N, or {kind}:LOW:HIGH to draw") from None
-    if len(count) == 1 and len(words) == 1:
-        return (spaced if kind == "lin" else log_spaced)(low, high, int(count[0]))
-    if draws is None or count or len(words) > 1:
-        raise ValueError(f"--{written(name)} {' '.join(words)}: give {kind}:LOW:HIGH:N, or --draws N to draw from it")
-    return (uniform if kind == "lin" else log_uniform)(low, high)
 
 
 def _take_axes(words: Words, schema: dict[str, Section], method: str, axes: Words) -> Words:
@@ -128,7 +111,7 @@ def _take_axes(words: Words, schema: dict[str, Section], method: str, axes: Word
     left: Words = {}
     for name, given in words.items():
         section, _, field = name.rpartition(".")
-        several = _is_range(given) or len(given) > 1
+        several = is_range(given) or len(given) > 1
         if section == method and field in method_named(method).hyper._fields and (several or not given):
             axes[field] = given
         elif several and not _takes_several(schema[section][field].kind):
@@ -139,7 +122,10 @@ def _take_axes(words: Words, schema: dict[str, Section], method: str, axes: Word
 
 
 def _check_run_settings(layers: Sequence[Words]) -> None:
-    """Raises ValueError where one of the run's own settings has several values."""
+    """Raises ValueError where one of the run's own settings has several values, or is not a sweep's."""
+    for name in NOT_SWEPT:
+        if layers[-1].get(name, ["None"]) != ["None"]:
+            raise ValueError(f"--{written(name)} {' '.join(layers[-1][name])}: {NO_NEW_CLIENTS}")
     for name, parameter in parameters(RunSettings).items():
         given = next((layer[name] for layer in layers[::-1] if name in layer), [])
         if len(given) > 1 and not _takes_several(parameter.kind):
@@ -156,41 +142,42 @@ def _static(name: str, given: Sequence[str]) -> ValueError:
     )
 
 
-def _is_range(words: Sequence[str]) -> bool:
-    return bool(words) and words[0].split(":")[0] in ("lin", "log") and ":" in words[0]
-
-
 def _takes_several(kind: Any) -> bool:
     """Whether one value of this type is written in several words."""
     return get_origin(kind) is tuple or any(get_origin(part) is tuple for part in get_args(kind))
 
 
-def _label(name: str) -> str:
-    return name.rpartition(".")[2]
-
-
-def _full(name: str, job: Job) -> str:
-    """The setting that an outer name means."""
-    (found,) = resolve({name.removeprefix(OUTER): []}, job.schema)
-    if found in NOT_OUTER:
-        raise ValueError(f"--{written(name)}: another {found} is a sweep of its own; run one for each")
-    return found
-
-
-def _values(name: str, words: Sequence[str], full: str, job: Job) -> list[Any]:
-    """The values of an outer setting: a word each, quoted where a value has several."""
-    if not words:
-        raise ValueError(f"--{written(name)}: an empty grid; give at least one value")
-    section, _, field = full.rpartition(".")
-    return [typed(name, shlex.split(word), job.schema[section][field].kind) for word in words]
-
-
 def _check(job: SweepJob) -> None:
     """Raises ValueError where there is nothing to sweep, no such folder, or a number is out of its range."""
-    if job.own["resume"] and job.job.folder is None:
+    own, run = job.own, job.job.settings[""]
+    if own["resume"] and job.job.folder is None:
         raise ValueError("--resume: say which sweep, with --folder")
-    if job.own["seeds"] < 1:
-        raise ValueError(f"seeds={job.own['seeds']} is not positive; choose seeds >= 1")
-    if not job.axes and not job.outer and job.own["seeds"] == 1:
+    check_whole({"": own})
+    for name in ("seeds", "draws"):
+        if own[name] is not None and own[name] < 1:
+            raise ValueError(f"{name}={own[name]} is not positive; choose {name} >= 1")
+    if run["new_clients"] is not None:
+        raise ValueError(f"--new-clients {run['new_clients']}: {NO_NEW_CLIENTS}")
+    if not job.axes and not job.outer and own["seeds"] == 1:
         raise ValueError(f"nothing to sweep: give a number of {job.name} several values, such as --lr 0.01 0.1")
+    _check_points(job)
+    for label, values in job.outer.items():
+        section, _, field = job.full[label].rpartition(".")
+        if section == job.name and field in job.axes:
+            raise ValueError(f"--outer.{written(field)}: --{written(field)} is varied already; give it all its values")
+        for value in values:
+            check_numbers(job.settings_with({label: value}), job.job.schema)
+
+
+def _check_points(job: SweepJob) -> None:
+    """Raises ValueError where the points are none, too many or out of range."""
+    drawn, values = job.parsed()
+    draws, n_seeds = job.own["draws"], job.own["seeds"]
+    if draws is not None and not drawn:
+        raise ValueError(f"--draws {draws}: nothing to draw from; give a number a range, such as --lr log:0.001:1")
+    n_points = math.prod(map(len, values.values())) * (draws or 1)
+    if n_points * n_seeds > MOST_RUNS:
+        raise ValueError(
+            f"{n_points} points x --seeds {n_seeds} are {n_points * n_seeds} runs; choose at most {MOST_RUNS}"
+        )
     job.hypers(job.job.settings)

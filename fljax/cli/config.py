@@ -3,20 +3,22 @@
 import importlib.metadata
 import os
 import platform
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
 import jax
 import tomli_w
 
-from fljax.cli.axes import SweepJob
-from fljax.cli.job import Job, has_results, read_config
-from fljax.cli.settings import words_of_toml, written
+from fljax.cli.axes import SWEEP, SweepJob
+from fljax.cli.job import MAY_CHANGE, Job, has_results, is_method, read_config
+from fljax.cli.outer import OUTER
+from fljax.cli.settings import Words, path, words_of_toml, written
 from fljax.run.checkpoint import write_atomically
 
 PACKAGES = ("fljax", "jax", "jaxlib", "flax", "optax", "numpy", "scipy", "scikit-learn")
-MAY_CHANGE = ("rounds", "algorithm", "data_folder", "new_client_rounds")
-"""Settings with which a results folder may be gone on with."""
+SWEEP_MAY_CHANGE = ("data_folder", "new_client_rounds", "runs_at_once")
+"""What `MAY_CHANGE` is for a sweep, whose rounds are laid out from the start."""
 
 
 def write(job: Job, folder: Path) -> None:
@@ -25,7 +27,7 @@ def write(job: Job, folder: Path) -> None:
     Raises:
         ValueError: the folder has results of other settings.
     """
-    check_same(as_toml(job), folder)
+    check_same(as_toml(job), _defaults(job), folder, MAY_CHANGE)
     _write(folder, "run", as_toml(job))
 
 
@@ -41,7 +43,7 @@ def write_sweep(job: SweepJob, folder: Path) -> None:
     document |= {"outer": {job.full[label]: [_word(value) for value in values] for label, values in job.outer.items()}}
     if has_results(folder) and not job.own["resume"]:
         raise ValueError(f"{folder} holds results; add --resume to go on with them, or choose another --folder")
-    check_same(document, folder)
+    check_same(document, _defaults(job.job), folder, SWEEP_MAY_CHANGE)
     _write(folder, "sweep", document)
 
 
@@ -77,17 +79,45 @@ def _plain(value: Any) -> Any:
     return list(value) if isinstance(value, tuple) else "None" if value is None else value
 
 
-def check_same(document: dict[str, Any], folder: Path) -> None:
-    """Raises ValueError where the folder has results and its config.toml another value for one of the settings."""
+def _defaults(job: Job) -> Words:
+    """What each setting is where a document leaves it out."""
+    schema = job.schema | {"": job.schema[""] | SWEEP}
+    found = {path(section, name): p.default for section, own in schema.items() for name, p in own.items()}
+    return words_of_toml({name: _plain(default) for name, default in found.items()})
+
+
+def check_same(document: dict[str, Any], defaults: Words, folder: Path, may_change: Collection[str]) -> None:
+    """Raises ValueError where the folder has results and its config.toml another value for one of the settings.
+
+    What either leaves out is at its default. Methods that only one of them has are not compared.
+    """
     if not has_results(folder):
         return
-    stored = words_of_toml(read_config(folder / "config.toml"))
-    for name, given in words_of_toml(document).items():
-        if name in stored and name not in MAY_CHANGE and stored[name] != given:
-            was = " ".join(stored[name])
+    stored, given = words_of_toml(read_config(folder / "config.toml")), words_of_toml(document)
+    for name in dict.fromkeys((*given, *stored)):
+        section = name.rpartition(".")[0]
+        of_both = all(any(other.startswith(f"{section}.") for other in words) for words in (stored, given))
+        if name in may_change or name.endswith(".at_once") or (is_method(section) and not of_both):
+            continue
+        default = ["unset"] if name.startswith(OUTER) else defaults.get(name)
+        was, now = stored.get(name, default), given.get(name, default)
+        if was is not None and now is not None and not _same(was, now):  # None: a setting of another version
             raise ValueError(
-                f"{folder} holds results with --{written(name)} {was}, not {' '.join(given)}; choose another --folder"
+                f"{folder} holds results with --{written(name)} {' '.join(was)}, not {' '.join(now)}; "
+                "choose another --folder"
             )
+
+
+def _same(was: Sequence[str], now: Sequence[str]) -> bool:
+    """Whether words mean the same: 2 and 2.0 do."""
+
+    def equal(one: str, other: str) -> bool:
+        try:
+            return one == other or float(one) == float(other)
+        except ValueError:
+            return False
+
+    return len(was) == len(now) and all(map(equal, was, now))
 
 
 def versions() -> dict[str, str]:

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from fljax.algorithms import ALGORITHMS, method_named
 from fljax.cli.parameters import Parameter, Section, parameters
+from fljax.cli.ranges import check_numbers, check_whole
 from fljax.cli.settings import (
     Schema,
     Values,
@@ -20,14 +21,13 @@ from fljax.cli.settings import (
     words_of_toml,
     written,
 )
-from fljax.data.holdout import check_new_clients
 from fljax.data.partition import PARTITIONS
 from fljax.models import MODELS
-from fljax.run.participation import cohort_size
-from fljax.run.simulate import check_run
 
 RECORD = ("versions", "machine")
 """Sections of a config.toml that say where it was made; a new run does not read them."""
+MAY_CHANGE = ("rounds", "algorithm", "data_folder", "new_client_rounds")
+"""Settings with which a results folder may be gone on with."""
 
 
 class RunSettings(NamedTuple):
@@ -89,7 +89,7 @@ class Job(NamedTuple):
 def read_job(arguments: Sequence[str]) -> Job:
     """The job of a command line: the main job, changed by the TOML file, changed by the arguments.
 
-    Without ``--config``, the config.toml of a folder with results is the file.
+    Without ``--config``, a folder's own config.toml is the file where it has results or is gone on with.
 
     Raises:
         ValueError: in one line, for names that do not exist and values of the wrong type.
@@ -105,9 +105,14 @@ def read_layers(arguments: Sequence[str]) -> tuple[list[Words], Path | None]:
     layers = [words_of_toml(read_main_job()), given]
     if files["config"] is not None:
         layers.insert(1, words_of_toml(read_config(Path(files["config"]))))
-    elif folder is not None and has_results(folder):
+    elif folder is not None and (folder / "config.toml").exists() and (has_results(folder) or _goes_on(given)):
         layers.insert(1, words_of_toml(read_config(folder / "config.toml")))
     return layers, folder
+
+
+def _goes_on(given: Words) -> bool:
+    """Whether a folder is named to go on with what it was begun with; any other setting makes a new start of it."""
+    return "resume" in given or set(given) <= {*MAY_CHANGE, "memory"}
 
 
 def job_of(
@@ -125,25 +130,8 @@ def job_of(
     for layer in relevant(layers):
         words |= resolve(layer, schema)
     job = Job(parse(take(words, schema), schema), schema, folder)
-    check_numbers(job.settings)
+    check_numbers(job.settings, job.schema)
     return job
-
-
-def check_numbers(settings: Values) -> None:
-    """Raises ValueError for numbers out of range that the library would meet only after the run has begun."""
-    own = settings[""]
-    check_run(own["rounds"], own["evaluate_every"], own["dropout"])
-    cohort_size(own["participation"], 1)
-    if own["new_clients"] is not None:
-        check_new_clients(own["new_clients"])
-    if own["new_client_rounds"] < 0:
-        raise ValueError(f"new_client_rounds={own['new_client_rounds']} is negative; choose new_client_rounds >= 0")
-    if own["seed"] < 0:
-        raise ValueError(f"seed={own['seed']} is negative; choose seed >= 0")
-    for section, values in settings.items():
-        for name in ("epochs", "batch_size", "at_once"):
-            if (value := values.get(name)) is not None and value < 1:
-                raise ValueError(f"{section}.{name}={value} is not positive; choose {name} >= 1")
 
 
 def federation_settings(given: Words) -> tuple[Schema, Values]:
@@ -160,12 +148,14 @@ def federation_settings(given: Words) -> tuple[Schema, Values]:
     known = {"dataset", "partition", "seed"}
     base = {name: word for name, word in main_job.items() if name in known or name.startswith("partition.")}
     base, given = relevant([base, given])
-    return schema, parse(resolve(base, schema) | resolve(given, schema), schema)
+    values = parse(resolve(base, schema) | resolve(given, schema), schema)
+    check_whole(values)
+    return schema, values
 
 
 def read_main_job() -> dict:
     """What `fljax run` does when it is told nothing else."""
-    return tomllib.loads(resources.files("fljax.cli").joinpath("main_job.toml").read_text())
+    return tomllib.loads(resources.files("fljax.cli").joinpath("main_job.toml").read_text(encoding="utf-8"))
 
 
 def relevant(layers: Sequence[Words]) -> Iterator[Words]:
@@ -189,7 +179,7 @@ def relevant(layers: Sequence[Words]) -> Iterator[Words]:
 
 
 def has_results(folder: Path) -> bool:
-    """Whether a run or sweep has got as far as its first results; until then its config.toml binds nobody."""
+    """Whether a run or sweep has got as far as its first results; until then its settings may be changed."""
     results = (path for pattern in ("*/rounds/*", "*/parts/*.npz") for path in folder.glob(pattern))
     return folder.joinpath("config.toml").exists() and any(results)
 
@@ -201,9 +191,11 @@ def read_config(path: Path) -> dict:
         ValueError: it cannot be read, or is no TOML.
     """
     try:
-        table = tomllib.loads(path.read_text())
+        table = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise ValueError(f"cannot read {path}: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} is not TOML: not UTF-8 text, {error.reason} at byte {error.start}") from None
     except tomllib.TOMLDecodeError as error:
         raise ValueError(f"{path} is not TOML: {error}") from None
     return {name: value for name, value in table.items() if name not in RECORD}

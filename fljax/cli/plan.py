@@ -1,5 +1,6 @@
 """`fljax plan`: what each method of a job takes on this machine, measured before it is run."""
 
+import math
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
@@ -44,6 +45,8 @@ def main(arguments: Sequence[str]) -> None:
         schema = job.schema | {"": job.schema[""] | PLAN}
         show_help("fljax plan", HELP, schema, job.settings | {"": job.settings[""] | own})
         return
+    if own["memory"] is not None and not math.isfinite(own["memory"]):
+        raise ValueError(f"--memory {own['memory']}: give the bytes of the device, as 80e9")
     use_all_cores()
     running.cache_compilations()
     execute(job, None if own["memory"] is None else int(own["memory"]), Console())

@@ -1,5 +1,7 @@
 """`fljax run`: the methods of a job one after another on the same federation, then the table and the figures."""
 
+import os
+import shlex
 import time
 from collections.abc import Sequence
 from functools import partial
@@ -9,7 +11,10 @@ from typing import Any
 import jax
 import numpy as np
 import platformdirs
+from flax import serialization
+from msgpack.exceptions import UnpackException
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from fljax import tree
@@ -76,6 +81,7 @@ def execute(job: Job, console: Console) -> list[report.Row]:
     model = make_model(job.settings, federation)
     methods = {name: make_algorithm(name, job.settings, model) for name in job.settings[""]["algorithm"]}
     folder = job.folder or Path("results") / time.strftime("%Y-%m-%d_%H-%M-%S")
+    check_rounds(job, folder)
     config.write(job, folder)
     console.print(headline(job, federation, model, newcomers), highlight=False)
     outcomes = {}
@@ -87,7 +93,7 @@ def execute(job: Job, console: Console) -> list[report.Row]:
                 save_arrays(folder / name / "new_clients.npz", new)
                 outcomes[name] = outcomes[name]._replace(newcomers=new)
     except KeyboardInterrupt:
-        console.print(f"stopped; [bold]fljax run --folder {folder}[/] goes on", highlight=False)
+        say_stopped(f"run --folder {shlex.quote(str(folder))}", console)
         raise
     group = None if federation.group is None else np.asarray(federation.group)
     rows = report.final_table(outcomes, group)
@@ -96,6 +102,26 @@ def execute(job: Job, console: Console) -> list[report.Row]:
     save_figures(outcomes, group, folder / "plots")
     console.print(f"results in [bold]{folder}[/]: config.toml, summary.csv, plots/, a folder a method", highlight=False)
     return rows
+
+
+def check_rounds(job: Job, folder: Path) -> None:
+    """Raises ValueError where a method has made more rounds than the job has: they cannot be taken back."""
+    for name in job.settings[""]["algorithm"]:
+        path = folder / name / "checkpoints" / "last.msgpack"
+        try:
+            done = serialization.msgpack_restore(path.read_bytes())["round"] if path.exists() else 0
+        except (ValueError, KeyError, TypeError, UnpackException):
+            continue  # the run says what is wrong with it
+        if done > (wanted := job.settings[""]["rounds"]):
+            raise ValueError(
+                f"--rounds {wanted}: {folder} holds {done} rounds of {name}; choose --rounds {done} or another --folder"
+            )
+
+
+def say_stopped(command: str, console: Console) -> None:
+    """Says how to go on, in a line that can be copied."""
+    text = f"stopped; [bold]fljax {escape(command)}[/] goes on"
+    console.print(text, highlight=False, soft_wrap=True)
 
 
 def run_one(
@@ -137,9 +163,14 @@ def evaluate_newcomers(
 
 
 def cache_compilations() -> None:
-    """Keeps compiled programs in the user's cache folder: the second run of a job starts at once."""
-    jax.config.update("jax_compilation_cache_dir", str(platformdirs.user_cache_path("fljax") / "compiled"))
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+    """Keeps compiled programs in the user's cache folder: the second run of a job starts at once.
+
+    What JAX's own environment variables say of its cache stands.
+    """
+    folder = str(platformdirs.user_cache_path("fljax") / "compiled")
+    for name, value in (("jax_compilation_cache_dir", folder), ("jax_persistent_cache_min_compile_time_secs", 0.0)):
+        if name.upper() not in os.environ:
+            jax.config.update(name, value)
 
 
 def headline(job: Job, federation: Federation, model: Model, newcomers: Federation | None = None) -> str:

@@ -1,5 +1,6 @@
 """`fljax sweep`: one method under many numbers and seeds, then the table, the best point and the figures."""
 
+import shlex
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,7 +15,8 @@ from rich.table import Table
 from fljax.cli import config
 from fljax.cli.assemble import make_algorithm, make_model, make_parts
 from fljax.cli.axes import SWEEP, SweepJob, read_sweep
-from fljax.cli.run import cache_compilations, headline
+from fljax.cli.outer import NOT_SWEPT
+from fljax.cli.run import cache_compilations, headline, say_stopped
 from fljax.cli.settings import show_help
 from fljax.run import plots, report
 from fljax.run.mesh import use_all_cores
@@ -26,7 +28,7 @@ from fljax.run.sweep.table import Spread, best, by_point, tidy
 HELP = """Runs one method under many numbers and seeds, as one compiled program, and finds the best.
 
 Several values of a number are a grid: --lr 0.01 0.1. A range is lin:LOW:HIGH:N or log:LOW:HIGH:N; with --draws N,
-uniform:LOW:HIGH or log:LOW:HIGH is drawn from. Static settings (what changes the program: epochs, n-clusters, the
+lin:LOW:HIGH or log:LOW:HIGH is drawn from. Static settings (what changes the program: epochs, n-clusters, the
 model's layers) go to the outer loop, one compilation each: --outer.epochs 1 5, --outer.model.hidden "64" "128 64"."""
 
 SHOWN = 10
@@ -44,6 +46,7 @@ def main(arguments: Sequence[str]) -> None:
     if help_asked:
         own = {name: parameter.default for name, parameter in SWEEP.items()}
         schema = job.job.schema | {"": job.job.schema[""] | SWEEP}
+        schema[""] = {name: parameter for name, parameter in schema[""].items() if name not in NOT_SWEPT}
         show_help("fljax sweep", HELP, schema, job.job.settings | {"": job.job.settings[""] | own})
         return
     use_all_cores()
@@ -63,7 +66,7 @@ def execute(job: SweepJob, console: Console) -> list[report.Row]:
             lambda **setting: _one_setting(job, setting, folder, console), say if job.outer else _nothing, **job.outer
         )
     except KeyboardInterrupt:
-        say(f"stopped; [bold]fljax sweep --folder {folder} --resume[/] goes on")
+        say_stopped(f"sweep --folder {shlex.quote(str(folder))} --resume", console)
         raise
     rows = [
         row
@@ -82,13 +85,13 @@ def execute(job: SweepJob, console: Console) -> list[report.Row]:
 def _one_setting(job: SweepJob, setting: dict[str, Any], folder: Path, console: Console) -> Found:
     """The search under one static setting, into its own part of the folder."""
     settings = job.settings_with(setting)
-    federation, newcomers = make_parts(settings)
+    federation, _ = make_parts(settings)
     model = make_model(settings, federation)
     algorithm, _ = make_algorithm(job.name, settings, model)
     own, run = job.own, settings[""]
     if own["judge"] == "val":
         federation = on_validation(federation)
-    console.print(headline(job.job._replace(settings=settings), federation, model, newcomers), highlight=False)
+    console.print(headline(job.job._replace(settings=settings), federation, model), highlight=False)
     named = "-".join(f"{name}={value}".replace(" ", "_").replace("/", "_") for name, value in setting.items())
     with Progress(console=console) as progress:
         task = progress.add_task("runs", total=None)

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from fljax.cli.axes import read_sweep
+from fljax.cli.sweep import HELP
 
 SMALL = ("--rounds", "2", "--model.hidden", "8", "--partition.n-clients", "4", "--epochs", "1")
 
@@ -79,14 +80,49 @@ def test_a_sweep_leaves_its_results_and_goes_on(fljax, refused, monkeypatch):
     [
         ((), "nothing to sweep: give a number of fedavg several values"),
         (("--lr",), "--lr: an empty grid"),
-        (("--lr", "lin:0:1:0"), "an empty range"),
+        (("--lr", "lin:0.1:1:0"), "--lr lin:0.1:1:0: n=0: an empty range"),
         (("--mu", "0.1", "1"), "no setting --mu; the nearest is"),
         (("--epochs", "1", "5"), "epochs is static, each value is a program of its own; give them to the outer loop"),
         (("--participation", "0.5", "1"), "outer loop: --outer.participation 0.5 1"),
         (("--rounds", "1", "5"), "another rounds is a sweep of its own"),
         (("--lr", "0.1", "x"), "--lr x: give float"),
-        (("--lr", "log:0:1:3"), "give 0 < low <= high"),
-        (("--lr", "log:0.1:1"), "or --draws N to draw from it"),
+        (("--algorithm", "fedprox", "--mu", "log:0:1:3"), "--mu log:0:1:3: low=0.0, high=1.0: give 0 < low <= high"),
+        (("--lr", "log:0:1:3"), "--lr log:0:1:3: give a number > 0"),
+        (("--lr", "lin:1:inf:3"), "--lr lin:1:inf:3: low=1.0, high=inf: give low <= high, both finite"),
+        (("--lr", "lin:0:1:inf"), "give lin:LOW:HIGH:N, N whole"),
+        (("--lr", "lin:0:1:nan"), "give lin:LOW:HIGH:N, N whole"),
+        (("--lr", "lin:0:1:2.7"), "give lin:LOW:HIGH:N, N whole"),
+        (("--lr", "log:0.1:1:1e13"), "give log:LOW:HIGH:N, N whole"),
+        (("--lr", "lin:1"), "give lin:LOW:HIGH:N"),
+        (("--lr", "lin:1:2:3:4"), "give lin:LOW:HIGH:N"),
+        (("--lr", "lin:0.1:1:10000000000000"), "choose at most 1000000 values"),
+        (("--lr", "lin:-1e308:1e308:3"), "--lr lin:-1e308:1e308:3: float32 ends at 3.4e+38"),
+        (("--lr", "0.1", "1e39"), "--lr 1e+39: float32 ends at 3.4e+38"),
+        (("--lr", "0.1", "-1"), "--lr -1.0: give a number > 0"),
+        (("--lr", "nan", "0.1"), "--lr nan: nan is no number"),
+        (("--momentum", "lin:0:1:3"), "--momentum lin:0:1:3: give a number in [0, 1)"),
+        (("--lr", "0.1", "0.10"), "--lr 0.1 0.10: 0.1 stands there twice"),
+        (("--lr", "lin:0.1:0.1:2"), "0.1 stands there twice"),
+        (("--lr", "lin:0.1:0.1", "--draws", "2"), "every draw is the same"),
+        (("--lr", "0.1", "0.2", "--draws", "5"), "--draws 5: nothing to draw from"),
+        (("--seeds", "2", "--draws", "5"), "--draws 5: nothing to draw from"),
+        (("--lr", "log:0.1:1", "--draws", "0"), "draws=0 is not positive"),
+        (("--lr", "log:0.1:1", "--draws", "99999999999999"), "--draws 99999999999999: choose at most 2147483647"),
+        (("--lr", "log:0.1:1", "--draws", "2000000"), "2000000 points x --seeds 1 are 2000000 runs; choose at most"),
+        (("--seeds", "1000000000000"), "--seeds 1000000000000: choose at most 2147483647"),
+        (("--seeds", "2000000"), "1 points x --seeds 2000000 are 2000000 runs; choose at most 1000000"),
+        (("--lr", "0.1", "0.2", "--seed", "99999999999999999999"), "--seed 99999999999999999999: choose at most"),
+        (("--lr", "0.1", "0.2", "--outer.lr", "0.3", "0.4"), "--outer.lr: --lr is varied already"),
+        (("--outer.hidden", "8", "--outer.model.hidden", "16"), "are both --model.hidden; give one"),
+        (("--outer.hidden", "8 8", "'8 8"), "--outer.hidden 8 8 '8 8: a quotation mark is not closed"),
+        (("--outer.epochs", "1", "2", "1"), "--outer.epochs 1 2 1: 1 stands there twice"),
+        (("--outer.epochs", "1", "0"), "fedavg.epochs=0 is not positive"),
+        (("--outer.lr", "0.1", "-0.1"), "--fedavg.lr -0.1: give a number > 0"),
+        (("--outer.participation", "1", "2"), "participation=2.0"),
+        (("--lr", "0.1", "0.2", "--new-clients", "0.3"), "--new-clients 0.3: a sweep tests no new clients"),
+        (("--lr", "0.1", "0.2", "--new-client-rounds", "3"), "--new-client-rounds 3: a sweep tests no new clients"),
+        (("--outer.new-clients", "0.2", "0.3"), "--outer.new-clients: a sweep tests no new clients"),
+        (("--lr", "log:0.1:1"), "or log:LOW:HIGH and --draws N to draw from it"),
         (("--lr", "log:a:1:3"), "give log:LOW:HIGH:N"),
         (("--outer.epochs",), "--outer.epochs: an empty grid"),
         (("--outer.epoch", "1"), "the nearest is --epochs"),
@@ -106,6 +142,40 @@ def test_what_cannot_be_swept_is_refused_in_one_line(refused, monkeypatch, argum
     assert message in refused("sweep", *arguments)
 
 
+def test_settings_of_one_name_have_columns_of_their_own():
+    both = read_sweep(["--outer.dropout", "0.1", "0.2", "--model", "cnn", "--outer.model.dropout", "0 0", "0.5 0.5"])
+    assert both.outer == {"dropout": [0.1, 0.2], "model.dropout": [(0.0, 0.0), (0.5, 0.5)]}
+    settings = both.settings_with({"dropout": 0.2, "model.dropout": (0.5, 0.5)})
+    assert (settings[""]["dropout"], settings["model"]["dropout"]) == (0.2, (0.5, 0.5))
+    words = ["--algorithm", "fedcr", "--partition", "dirichlet", "--model", "variational_cnn"]
+    beside = read_sweep([*words, "--fedcr.beta", "0.1", "1", "--outer.partition.beta", "0.1", "0.5"])
+    assert list(beside.outer) == ["partition.beta"]
+
+
+def test_a_later_layer_replaces_the_outer_loop(tmp_path):
+    path = tmp_path / "x.toml"
+    path.write_text('new_clients = 0.5\n[outer]\n"fedavg.epochs" = [1, 2]\n')
+    with pytest.raises(ValueError, match=r"--new-clients 0\.5: a sweep tests no new clients"):
+        read_sweep(["--config", str(path)])
+    job = read_sweep(["--config", str(path), "--outer.epochs", "3", "--new-clients", "None"])
+    assert job.outer == {"epochs": [3]}
+
+
+def test_examples_in_the_help_can_be_read():
+    text = " ".join(HELP.split())
+    word = r'(?:"[\d ]+"|[a-z]+:LOW:HIGH(?::N)?|[\d.]*\d|N)'
+    examples = re.findall(rf"--[\w.-]+(?: {word})+", text)
+    assert len(examples) >= 4
+    for example in examples:
+        words = shlex.split(example.replace(" N", " 3"))
+        read_sweep([*words, "--lr", "log:0.1:1"] if "--draws" in words else words)
+    ranges = re.findall(r"[a-z]+:LOW:HIGH(?::N)?", text)
+    assert sorted(set(ranges)) == ["lin:LOW:HIGH", "lin:LOW:HIGH:N", "log:LOW:HIGH", "log:LOW:HIGH:N"]
+    for one in ranges:
+        words = one.replace("LOW", "0.1").replace("HIGH", "0.9").replace("N", "3")
+        assert len(np.unique(points("--lr", words, *(() if one.endswith("N") else ("--draws", "3"))).lr)) == 3
+
+
 def test_commands_shown_in_the_readme_can_be_read():
     text = Path(__file__).parents[2].joinpath("README.md").read_text()
     commands = re.findall(r"^fljax sweep (?!--folder)(.+)$", text, re.MULTILINE)
@@ -119,3 +189,4 @@ def test_help_shows_what_can_be_set(fljax):
     assert status == 0
     for text in ("--seeds INT", "--halving", "--fedprox.mu", "--outer.epochs"):
         assert text in out
+    assert "--new-client" not in out

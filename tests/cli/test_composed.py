@@ -1,0 +1,89 @@
+"""Methods with a server optimiser, `fedprox+adam`, from words to files."""
+
+import csv
+import tomllib
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fljax.cli.axes import read_sweep
+from fljax.cli.job import read_job
+from fljax.run.checkpoint import read_rounds
+
+TINY = ("--rounds", "1", "--model.hidden", "8", "--partition.n-clients", "4", "--epochs", "1")
+
+
+def test_a_composed_method_runs_and_is_repeated(fljax):
+    composed = ("--algorithm", "fedprox", "fedprox+adam", "--server-lr", "0.02", "--fedprox+adam.mu", "0.3")
+    status, _, err = fljax("run", *TINY, *composed, "--folder", "a")
+    assert (status, err) == (0, "")
+    with Path("a/summary.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert [row["algorithm"] for row in rows] == ["fedprox", "fedprox+adam"]
+    assert rows[0]["accuracy_macro"] != rows[1]["accuracy_macro"]
+    stored = tomllib.loads(Path("a/config.toml").read_text())
+    assert (stored["fedprox+adam"]["server_lr"], stored["fedprox+adam"]["mu"]) == (0.02, 0.3)
+    assert "server_lr" not in stored["fedprox"]
+
+    assert fljax("run", "--config", "a/config.toml", "--folder", "b")[0] == 0
+    first, second = read_rounds(Path("a/fedprox+adam")), read_rounds(Path("b/fedprox+adam"))
+    for name in first:
+        np.testing.assert_array_equal(first[name], second[name])
+    assert fljax("run", "--folder", "a")[0] == 0  # and goes on
+    alone = read_job(["--config", "a/config.toml", "--algorithm", "fedprox"])
+    assert "fedprox+adam" not in alone.settings
+    assert "server_lr" not in alone.settings["fedprox"]
+
+
+def test_a_server_is_swept(fljax, monkeypatch):
+    monkeypatch.setattr("fljax.cli.sweep.cache_compilations", lambda: None)
+    arguments = (*TINY, "--algorithm", "fedprox+adam", "--server-lr", "0.01", "0.1", "--outer.batch-size", "16")
+    status, out, err = fljax("sweep", *arguments, "--folder", "x")
+    assert (status, err) == (0, "")
+    assert "2 points x 1 seeds of fedprox+adam" in out
+    with Path("x/table.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert [(row["batch_size"], row["server_lr"]) for row in rows] == [("16", "0.01"), ("16", "0.1")]
+    again = read_sweep(["--folder", "x", "--resume"])
+    assert again.axes == {"server_lr": ["0.01", "0.1"]}
+    assert again.full == {"batch_size": "fedprox+adam.batch_size"}
+    np.testing.assert_allclose(again.hypers(again.job.settings).server_lr, [0.01, 0.1], rtol=1e-6)
+
+
+@pytest.mark.parametrize("command", ["run", "sweep", "plan"])
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("ifca+adam", "IFCA takes no server optimiser; those of fedavg"),
+        ("fedprox+adm", "no server optimiser 'adm'; choose momentum, adam or yogi"),
+        ("fedprox+", "no server optimiser ''"),
+        ("fedprx+adam", "no algorithm 'fedprx'; the nearest is 'fedprox'"),
+    ],
+)
+def test_what_is_not_composed_is_refused(refused, command, name, message):
+    assert message in refused(command, "--algorithm", name)
+    assert message in refused("list", name)
+
+
+def test_a_number_of_another_composition_is_refused(refused):
+    words = ("run", "--algorithm", "fedprox+adam")
+    assert "fedprox is not run; add it" in refused(*words, "--fedprox.mu", "1")
+    assert "fedprox+yogi is not run; add it" in refused(*words, "--fedprox+yogi.mu", "1")
+    assert "the nearest is --fedprox+adam.server-lr" in refused(*words, "--fedprox+adam.serverlr", "1")
+    assert "no setting --tau" in refused("run", "--algorithm", "fedprox+momentum", "--tau", "1")
+
+
+def test_a_composed_method_is_listed_planned_and_helped(fljax):
+    status, out, _ = fljax("list", "ditto+yogi")
+    assert status == 0
+    for text in ("--ditto+yogi.lam", "--ditto+yogi.server-lr", "--ditto+yogi.tau", "learning rate of the server"):
+        assert text in out
+    for command in ("run", "sweep", "plan"):
+        _, out, _ = fljax(command, "--algorithm", "fedprox+adam", "--help")
+        assert "--fedprox+adam.server-lr" in out
+        assert "--fedprox+adam.mu" in out
+    status, out, _ = fljax("plan", "--algorithm", "fedprox+adam", "--model", "logistic_regression", "--epochs", "1")
+    assert status == 0
+    (row,) = (line.split() for line in out.splitlines() if line.startswith("fedprox+adam"))
+    assert row[1:3] == ["7.8", "kB"]  # the model of 650 floats, two moments of it and a counter

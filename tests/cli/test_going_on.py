@@ -1,0 +1,115 @@
+"""A folder that was stopped: what is promised on the screen is what the next command does, and nothing is lost."""
+
+import os
+import shlex
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fljax.algorithms import ALGORITHMS
+from fljax.cli import config
+from fljax.cli.axes import read_sweep
+from fljax.cli.job import read_job
+from fljax.run.checkpoint import read_rounds
+
+BEGUN = ("--algorithm", "fedprox", "--model", "cnn", "--partition", "dirichlet", "--n-clients", "5", "--mu", "0.3")
+SMALL = ("--algorithm", "fedavg", "--rounds", "2", "--model.hidden", "8", "--partition.n-clients", "4", "--epochs", "1")
+
+
+def interrupted(*_, **__):
+    raise KeyboardInterrupt
+
+
+def promised(out: str) -> list[str]:
+    """The arguments of the command that "goes on"."""
+    line = next(line for line in out.splitlines() if line.startswith("stopped; "))
+    return shlex.split(line.removeprefix("stopped; fljax ").removesuffix(" goes on"))
+
+
+def test_a_run_stopped_before_its_first_result_goes_on(fljax, monkeypatch):
+    monkeypatch.setattr("fljax.cli.run.train", interrupted)
+    folder = "a long name with spaces " * 8
+    status, out, _ = fljax("run", *BEGUN, "--rounds", "7", "--folder", folder)
+    assert status == 130
+    begun = Path(folder, "config.toml").read_text()
+
+    command = promised(out)
+    assert read_job(command[1:]).settings == read_job([*BEGUN, "--rounds", "7"]).settings
+    assert read_job([*command[1:], "--rounds", "9"]).settings[""]["model"] == "cnn"
+    assert fljax(*command)[0] == 130
+    assert Path(folder, "config.toml").read_text() == begun
+    assert fljax("plan", "--folder", folder, "--memory", "nan")[0] == 2
+
+    # Without results a new start may still be another's.
+    assert read_job([*command[1:], "--lr", "0.2"]).settings[""]["model"] == "mlp"
+
+
+def test_a_sweep_stopped_before_its_first_result_goes_on(fljax, monkeypatch):
+    monkeypatch.setattr("fljax.cli.sweep.search", interrupted)
+    varied = ("--mu", "0.1", "1", "--seeds", "2", "--outer.epochs", "1", "2")
+    status, out, _ = fljax("sweep", *BEGUN[:-2], *varied, "--folder", "x")
+    assert status == 130
+    command = promised(out)
+    assert command == ["sweep", "--folder", "x", "--resume"]
+    job, begun = read_sweep(command[1:]), read_sweep([*BEGUN[:-2], *varied])
+    assert (job.job.settings, job.axes, job.outer) == (begun.job.settings, begun.axes, begun.outer)
+    assert read_sweep([*command[1:], "--seeds", "3"]).own["seeds"] == 3
+    assert read_sweep(command[1:-1]).axes == begun.axes
+    status, out, _ = fljax(*command)
+    assert status == 130
+    assert "2 points x 2 seeds of fedprox" in out
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_every_method_can_be_gone_on_with(tmp_path, name):
+    begun = read_job(["--algorithm", name, "--epochs", "1", "--folder", str(tmp_path)])
+    config.write(begun, tmp_path)
+    (tmp_path / name / "rounds").mkdir(parents=True)
+    (tmp_path / name / "rounds" / "00000000.npz").touch()
+    config.write(read_job(["--folder", str(tmp_path)]), tmp_path)  # raises where the settings seem to be others
+    with pytest.raises(ValueError, match=f"holds results with --{name.replace('_', '-')}.epochs 1, not 2"):
+        config.write(read_job(["--folder", str(tmp_path), "--epochs", "2"]), tmp_path)
+
+
+def test_what_is_refused_leaves_the_folder_as_it_is(fljax, refused):
+    assert fljax("run", *SMALL, "--folder", "x")[0] == 0
+    before = Path("x/config.toml").read_bytes()
+    assert "--rounds 1: x holds 2 rounds of fedavg; choose --rounds 2" in refused(
+        "run", "--folder", "x", "--rounds", "1"
+    )
+    assert "holds results with --dropout None, not 0.5" in refused("run", "--folder", "x", "--dropout", "0.5")
+    assert "--fedavg.momentum None, not 0.5" in refused("run", "--folder", "x", "--momentum", "0.5")
+    assert Path("x/config.toml").read_bytes() == before
+    metrics = read_rounds(Path("x/fedavg"))
+    assert fljax("run", "--folder", "x", "--at-once", "2")[0] == 0  # which changes no result
+    for name, value in read_rounds(Path("x/fedavg")).items():
+        np.testing.assert_array_equal(value, metrics[name])
+
+
+def test_a_sweep_that_is_refused_leaves_the_folder_as_it_is(fljax, refused, monkeypatch):
+    monkeypatch.setattr("fljax.cli.sweep.cache_compilations", lambda: None)
+    assert fljax("sweep", *SMALL, "--rounds", "1", "--lr", "0.1", "0.2", "--folder", "x")[0] == 0
+    before = Path("x/config.toml").read_bytes()
+    again = ("sweep", "--folder", "x", "--resume")
+    assert "holds results with --rounds 1, not 2" in refused(*again, "--rounds", "2")
+    assert "--outer.fedavg.epochs unset, not 1 2" in refused(*again, "--outer.epochs", "1", "2")
+    assert "--halving None, not 2" in refused(*again, "--halving", "2")
+    assert Path("x/config.toml").read_bytes() == before
+    assert tomllib.loads(before.decode())["rounds"] == 1
+
+
+CACHE = (
+    "import jax; from fljax.cli.run import cache_compilations as c; c(); print(jax.config.jax_compilation_cache_dir)"
+)
+
+
+@pytest.mark.parametrize("chosen", ["/nowhere/mine", None])
+def test_the_cache_of_the_environment_stands(chosen):
+    environment = {name: value for name, value in os.environ.items() if name != "JAX_COMPILATION_CACHE_DIR"}
+    environment |= {} if chosen is None else {"JAX_COMPILATION_CACHE_DIR": chosen}
+    out = subprocess.run([sys.executable, "-c", CACHE], env=environment, capture_output=True, text=True, check=True)
+    assert out.stdout.strip().endswith("mine" if chosen else "compiled")
