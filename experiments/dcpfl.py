@@ -1,6 +1,6 @@
-"""DC-PFL (Liu et al.): Tables I and II, the ablation, discrepancy against label divergence, layers.
+"""DC-PFL (Liu et al.): Tables I and II, motivation, ablation, discrepancy against label divergence, layers.
 
-    python experiments/dcpfl.py [table1 table2 ablation correlation layers] [--scale smoke|paper] [--seeds N]
+    python experiments/dcpfl.py [table1 table2 motivation ablation correlation layers] [--scale smoke|paper] [--seeds N]
     python experiments/dcpfl.py table2 --scale paper --seeds 1 --only Mid FedAvg DC-PFL --rounds 20   # a beginning
 
 FLJAX_DATA names the folder with mnist, fashion_mnist and cifar10. Hidden groups and IID clients: hidden_groups.py.
@@ -9,7 +9,8 @@ What came out at smoke (2 cores, jax 0.10.2, all of it in 120 s, nothing compile
 accuracy_macro of Standalone 0.831, FedAvg 0.772, DC-PFL 0.784 after 20 rounds; of the ablation, 30 rounds, 0.841,
 without dynamic clusters 0.816 (published: a drop of 6.2 points, here 2.5), without layer-wise aggregation 0.841, for no
 layer is calm enough to wait: the share of a model sent stays 1. CIFAR-10 takes more than 20 rounds: FedAvg and DC-PFL
-have 0.14 there.
+have 0.14 there. Fixed groups by labels (``motivation``, 15 rounds, one seed): one, two, four groups 0.559, 0.719, 0.750
+in the Low band and 0.697, 0.722, 0.831 in the High one.
 
 Discrepancy against label divergence is not the published correlation of 0.895. Paper's sizes (30 clients, 1,000 images,
 226 s), seed 0: 0.16; smoke, three seeds: 0.05, 0.24, 0.30. The noise of training decides: 16 clients of 500 images, the
@@ -28,8 +29,13 @@ but not below a tenth, and not for long: after five rounds 1.09 and 0.59, after 
 by heart, 1.5 and 1.1, above conv1 with 0.5. With ``low`` 0.7 fc2 waits at smoke (a share of 0.93), none at the paper's
 sizes. Without momentum, with lr from 0.001 to 0.1, or with weights scaled over the whole model no layer goes below 0.3.
 
-At paper scale: of Table II, Mid, seed 0, FedAvg's first two rounds (0.7649; published 0.852 for FedAvg and 0.913 for
-DC-PFL after 60 to 82 rounds).
+At paper scale (50 clients of 1,200 images, 21 s a round on two calm cores), Table II, Mid, seed 0: DC-PFL 0.892 after
+60 rounds (published 0.913), in reach of its end at round 41 (published 60), 139 s of uplink (78). Both trial rounds, 25
+and 44, were rejected by the validation loss: one group all along.
+FedAvg has 0.887 after 39 rounds (published 0.852 after 82), where DC-PFL has 0.887 too: they never differ by more than
+0.002.
+CIFAR-10 is here a copy with images recompressed with loss. Of the paper the rest of Table I at its 400 rounds, and the
+discrepancy of its example of six clients, whose labels it does not give, have not been run.
 """
 
 import jax
@@ -46,11 +52,14 @@ from reporting import (
     published,
     show,
     some,
+    spread,
     table,
 )
 
+from fljax.algorithms.clusterfl import ClusterFLHyper, clusterfl
 from fljax.algorithms.dcpfl import DCPFLHyper, dcpfl
 from fljax.algorithms.fedavg import FedAvgHyper, fedavg
+from fljax.algorithms.group_pfl import GroupPFLHyper, group_pfl
 from fljax.algorithms.perfedavg import PerFedAvgHyper, perfedavg
 from fljax.algorithms.splitting import mean_discrepancy
 from fljax.algorithms.standalone import StandaloneHyper, standalone
@@ -60,7 +69,7 @@ from fljax.data.partition import PARTITIONS
 from fljax.models import lenet, mlp
 from fljax.run.cost import Link, seconds_of_rounds
 from fljax.run.mesh import over_devices, replicated
-from fljax.run.plots import learning_curves
+from fljax.run.plots import COLORS, learning_curves, new_figure
 from fljax.run.simulate import simulate
 from fljax.server import label_kld, layer_discrepancy, pairwise_correlation
 from fljax.types import Algorithm, Examples, Federation, Model, Work
@@ -125,21 +134,26 @@ def comparison(name: str, dataset: str, scale: Scale) -> None:
         "FedAvg": (fedavg(model, work), FedAvgHyper(LR, momentum=MOMENTUM)),
         "DC-PFL": (dcpfl(model, work), DCPFLHyper(LR, momentum=MOMENTUM)),
     }
+    if scale.paper or dataset == "fashion_mnist":
+        methods["Per-FedAvg"] = (perfedavg(model, work), PerFedAvgHyper(LR, LR))
+        methods["ClusterFL"] = (clusterfl(model, work, scale.pick(4, 5)), ClusterFLHyper(LR, momentum=MOMENTUM))
     if scale.paper:
         methods["DC-PFL by training loss"] = (dcpfl(model, work, trial_loss="train"), DCPFLHyper(LR, momentum=MOMENTUM))
-        methods["Per-FedAvg"] = (perfedavg(model, work), PerFedAvgHyper(LR, LR))
     runs = scale.pick(None, scale.folder / "runs" / name)
     results = compare(scale.chosen(methods), scale.chosen(settings), n_rounds, evaluate_every=1, folder=runs)
     columns = {"accuracy": last("accuracy_macro"), "rounds": converged, "uplink s": communication}
     rows = table(results, columns | {"uplink share": uplink_share, "run s": lambda r: r.seconds})
     paper_name = {"cifar10": "CIFAR10", "fashion_mnist": "FMNIST"}[dataset]
     cells = [(row["setting"], row["method"]) for row in rows]
-    stated = {
-        (setting, method): published("DC-PFL", paper_name, setting, method.partition(" by ")[0], "final_acc")
-        for setting, method in cells
-    }
+    for column, metric in (("accuracy", "final_acc"), ("rounds", "comm_rounds"), ("uplink s", "comm_time_s")):
+        stated = {
+            (setting, method): published("DC-PFL", paper_name, setting, method.partition(" by ")[0], metric)
+            for setting, method in cells
+            if method != "Standalone" or metric == "final_acc"
+        }
+        rows = beside(rows, column, stated, name=column)
     curves = {r.method: (np.arange(n_rounds) + 1, r.metrics["accuracy_macro"]) for r in results if r.seed == 0}
-    show(scale, name, f"{dataset}: final accuracy", beside(rows, "accuracy", stated), learning_curves(curves))
+    show(scale, name, f"{dataset}: final accuracy", rows, learning_curves(curves))
 
 
 def table1(scale: Scale) -> None:
@@ -150,6 +164,35 @@ def table1(scale: Scale) -> None:
 def table2(scale: Scale) -> None:
     """Table II: Fashion-MNIST."""
     comparison("table2", "fashion_mnist", scale)
+
+
+def motivation(scale: Scale) -> None:
+    """Section II: fixed groups pay where clients differ, and how many pay depends on how much they differ.
+
+    The paper cuts at divergences of 8 to 12, which its label smoothing allows and ours does not; here the number of
+    groups is given. It states 0.844 for one group and 0.923 for the best of several (CIFAR-10, the less different
+    clients), 0.776 and 0.801 (the more different).
+    """
+    dataset = scale.pick("fashion_mnist", "cifar10")
+    model, work = network(dataset, scale), Work(scale.pick(2, 5), 32)
+    sets, n_clients = data(dataset, scale, 4000, 1000), scale.pick(10, 50)
+    settings = {
+        band.title(): [
+            PARTITIONS["primary_secondary"](*sets, n_clients, seed=s, band=band, examples=scale.pick(160, 1000))
+            for s in range(scale.n_seeds)
+        ]
+        for band in ("low", "high")
+    }
+    methods = {
+        f"{n} groups" if n > 1 else "one group": (
+            group_pfl(model, work, n_groups=n),
+            GroupPFLHyper(LR, momentum=MOMENTUM),
+        )
+        for n in scale.pick((1, 2, 4), (1, 2, 5, 10))
+    }
+    results = compare(scale.chosen(methods), scale.chosen(settings), scale.rounds or scale.pick(15, 200))
+    rows = table(results, {"accuracy": last("accuracy_macro")})
+    show(scale, "motivation", f"group-based PFL, {dataset}, by the number of groups", rows)
 
 
 def ablation(scale: Scale) -> None:
@@ -163,16 +206,21 @@ def ablation(scale: Scale) -> None:
     columns = {"accuracy": last("accuracy_macro"), "groups": last("n_clusters"), "uplink s": communication}
     rows = table(results, columns | {"uplink share": uplink_share})
     drop = published("DC-PFL", "FMNIST", "ablation", "NoDC-Comp", "acc_drop_pp")
-    base = rows[0]["accuracy"].mean
+    longer = published("DC-PFL", "FMNIST", "ablation", "NoLA/Comp", "total_time_increase_pct")
+    base, time = rows[0]["accuracy"].mean, rows[0]["uplink s"].mean
     for row in rows:
-        row["drop"] = round(100 * (base - row["accuracy"].mean), 2)
-        row["published drop"] = drop if row["method"] == "NoDC" else None
+        row["drop"] = spread(100 * (base - value) for value in row["accuracy"].values)
+        row["more uplink s, %"] = spread(100 * (value / time - 1) for value in row["uplink s"].values)
+    rows = beside(rows, "drop", {("Mid", "NoDC"): drop}, name="drop")
+    rows = beside(rows, "more uplink s, %", {("Mid", "NoLA"): longer}, name="% of total time")
     show(scale, "ablation", "fashion_mnist, Mid: drop in points against the complete method", rows)
 
 
 def correlation(scale: Scale) -> None:
     """Model discrepancy of the first five rounds against the divergence of label distributions."""
     rows: list[Row] = []
+    stated = published("DC-PFL", "CIFAR10", "30 clients", "model discrepancy vs KLD", "correlation")
+    figure, axes = new_figure(6.4, 4.0)
     for seed in range(scale.n_seeds):
         sets = data("cifar10", scale, 6000, 1000)
         n_clients, examples = scale.pick((12, 200), (30, 1000))
@@ -180,10 +228,20 @@ def correlation(scale: Scale) -> None:
         algorithm = dcpfl(network("cifar10", scale), Work(5, 32))
         state, _ = simulate(algorithm, DCPFLHyper(LR), federation, jax.random.key(seed), 5, evaluate_every=5)
         divergence = label_kld(class_histogram(federation.train, 10).astype("float32"))
-        found = float(pairwise_correlation(mean_discrepancy(state.server.groups), divergence))
-        stated = published("DC-PFL", "CIFAR10", "30 clients", "model discrepancy vs KLD", "correlation")
-        rows.append({"seed": seed, "correlation": round(found, 3), "published": stated})
-    show(scale, "correlation", "model discrepancy and label KLD, CIFAR-10", rows)
+        discrepancy = mean_discrepancy(state.server.groups)
+        found = round(float(pairwise_correlation(discrepancy, divergence)), 3)
+        rows.append({"seed": seed, "correlation": found, "published": stated, "difference": round(found - stated, 3)})
+        pairs = np.triu_indices(n_clients, 1)
+        axes.scatter(
+            np.asarray(divergence)[pairs],
+            np.asarray(discrepancy)[pairs],
+            s=12,
+            color=COLORS[seed],
+            label=f"seed {seed}",
+        )
+    axes.set(xlabel="divergence of label distributions (KLD)", ylabel="model discrepancy of the first five rounds")
+    axes.legend(frameon=False)
+    show(scale, "correlation", "model discrepancy and label KLD, CIFAR-10", rows, figure)
 
 
 def layers(scale: Scale) -> None:
@@ -193,20 +251,23 @@ def layers(scale: Scale) -> None:
     """
     model, work = network("cifar10", scale), Work(scale.pick(2, 5), 32)
     federation = bands("cifar10", scale, scale.pick(10, 50), scale.pick(160, 1000))["Mid"][0]
-    algorithm, n_rounds, rows = dcpfl(model, work), scale.rounds or scale.pick(15, 60), []
+    algorithm, n_rounds, rows, curves = dcpfl(model, work), scale.rounds or scale.pick(15, 60), [], {}
     for low in (0.1, 0.7):
         hyper = DCPFLHyper(LR, step=0.0, low=low)  # one group: the mechanism alone
         state, uplink = spread_out(algorithm, hyper, federation, n_rounds)
         interval = np.asarray(state.server.table.interval[0])
         row: dict = {"low": low} | {name: int(t) for name, t in zip(LAYERS, interval, strict=True)}
         rows.append(row | {"share sent, last six rounds": round(float(uplink[-6:].mean() / uplink[0]), 4)})
+        curves[f"low {low}"] = (np.arange(n_rounds) + 1, uplink / uplink[0])
     for rounds in (1, DCPFLHyper().warmup):  # while everything is averaged
         state, _ = spread_out(algorithm, DCPFLHyper(LR, step=0.0), federation, int(rounds))
         label = jnp.zeros(len(federation.train.size), jnp.int32)
         found = np.asarray(layer_discrepancy(state.clients.model, state.server.table.theta, label, model.layers)[0])
         shares = {name: round(float(value), 2) for name, value in zip(LAYERS, found / found.mean(), strict=True)}
         rows.append({"low": f"D_kl / D_k, round {rounds:.0f}"} | shares)
-    show(scale, "layers", "rounds between two averages of a layer, one group, CIFAR-10", rows)
+    curves["published"] = (np.array([1, n_rounds]), np.array([0.3734, 0.3734]))
+    figure = learning_curves(curves, "share of a model sent")
+    show(scale, "layers", "rounds between two averages of a layer, one group, CIFAR-10", rows, figure)
 
 
 def spread_out(algorithm: Algorithm, hyper: DCPFLHyper, federation: Federation, n_rounds: int) -> tuple:
@@ -222,6 +283,6 @@ def spread_out(algorithm: Algorithm, hyper: DCPFLHyper, federation: Federation, 
 if __name__ == "__main__":
     main(
         __doc__ or "",
-        {f.__name__: f for f in (table1, table2, ablation, correlation, layers)},
+        {f.__name__: f for f in (table1, table2, motivation, ablation, correlation, layers)},
         n_seeds=(3, 3),
     )

@@ -12,19 +12,24 @@ ones): final ARI of seeds 0, 1, 2, in brackets the first round of ARI 1, and mea
 
     system     rotation                     dominant label                  writers (proxy)
     FedTSDP    1 1 1 (3 2 7)       +0.194   1 1 1 (1 1 1)         +0.028    0 0.65 0.65          +0.104
-    LayerCFL   1 1 1 (12 11 12)    +0.199   1 1 0.65 (10 10 -)    +0.036    0.65 0.65 0.65       +0.139
+    LayerCFL   1 1 1 (12 11 12)    +0.199   1 1 1 (10 10 9)       +0.037    1 1 1 (9 12 12)      +0.160
     DC-PFL     0.29 0.52 0.49      +0.066   0.65 1 0.42 (- 39 -)  -0.013    0.08 0.37 0.28       +0.047
-    FedCPS     0.89 0.89 0.65      +0.174   0.54 1 0.65 (- 1 -)   +0.024    0.54 1 0.65 (- 3 -)  +0.144
+      80 rounds                             1 1 1 (52 39 50)      +0.022
+    FedCPS     1 1 1 (2 2 1)       +0.195   1 1 1 (1 1 1)         +0.025    0.54 1 1 (- 1 4)     +0.155
     FeSEM      1 1 1 (1 1 1)       +0.194   1 1 1 (1 1 1)         +0.021    1 1 1 (1 1 1)        +0.163
+
+DC-PFL looks for a split, tries it and may wait before the next, so that it needs more than 40 rounds for four groups
+(``groups --only DC-PFL FedAvg "dominant label" --rounds 80``; FedAvg has 0.895 then). It runs at a quarter of the
+others' learning rate, at which FedAvg is 0.02 worse than at its own.
 
 IID, five seeds: LayerCFL and CFL never split. FedTSDP clusters in 12 % of the rounds and ends with 1 1 1 1 2 clusters.
 DC-PFL with trials judged on validation data ends with 1 1 1 3 1 groups, whichever rule ends its period; judged on
 training data it adopts every trial and ends with 11 9 7 7 10 (minimum) or 12 in each seed (formula): smaller groups
 always fit their own training data better. Accuracy is then 0.869 and 0.863, where FedAvg has 0.907.
 
-LayerCFL finds three of the four writers' clusters; with ``eps_ratio`` 1.5 it finds them all (seed 0, round 9, +0.113)
-but splits the other two settings into eight clusters. FedCPS settles within four rounds and then keeps its groups,
-some of them merged, although six models are there for four groups; why these attract two is not known.
+LayerCFL's thresholds are ours, for these short runs; without ``spacing``, a test that the paper does not have, one IID
+seed of five splits too. FedCPS needs balanced initial models as IFCA does (``min_share``, here 0.2): from the first
+draw it had ARI 0.89 0.89 0.65, 0.54 1 0.65 and 0.54 1 0.65, some groups sharing a model for good.
 
 Why DC-PFL does not find turned images: its discrepancy is the L1 distance of whole models. Between groups it is 12
 times that within under label skew, 1.5 to 2 times under rotation and 1.2 to 1.5 times between writers, where the
@@ -86,8 +91,11 @@ def federations(scale: Scale, setting: str) -> list[Federation]:
     return everything(scale.paper, max(5, scale.n_seeds))[setting][: scale.n_seeds]
 
 
-SPLIT = {"lr": LR, "eps_share": 0.5, "eps_ratio": 2.0, "gamma_max": 0.6, "r_min": 5}
-"""LayerCFL's and CFL's: in so few rounds no mean update falls to a tenth of its peak."""
+SPLIT = {"lr": LR, "eps_share": 0.5, "eps_ratio": 1.6, "gamma_max": 0.6, "r_min": 5, "min_size": 3, "spacing": 1.5}
+"""LayerCFL's and CFL's: in so few rounds no mean update falls to a tenth of its peak.
+
+``spacing``, which is not the paper's, keeps IID clients together; ``gamma_max`` alone does not, on one seed of five.
+"""
 
 
 def systems() -> Methods:
@@ -97,7 +105,10 @@ def systems() -> Methods:
         "FedTSDP": (fedtsdp(model, work, n_public=100), FedTSDPHyper(LR, eps_weights=1.0, psi=0.995)),
         "LayerCFL": (layercfl(model, work, layers="fc1"), LayerCFLHyper(**SPLIT)),
         "DC-PFL": (dcpfl(model, work), DCPFLHyper(LR / 4, step=0.25, momentum=None)),
-        "FedCPS": (fedcps(model, work, 6, sharing="none", identity_examples=None), FedCPSHyper(LR)),
+        "FedCPS": (
+            fedcps(model, work, N_GROUPS, sharing="none", identity_examples=None),
+            FedCPSHyper(LR, min_share=0.2),
+        ),
         "FeSEM": (fesem(model, work, N_GROUPS), FeSEMHyper(LR)),
         "FedAvg": (fedavg(model, work), FedAvgHyper(LR)),
     }
