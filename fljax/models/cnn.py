@@ -6,6 +6,7 @@ from jax.typing import DTypeLike
 
 from fljax.models.blocks import Conv, ConvReluPool, Padding
 from fljax.models.linen import from_linen
+from fljax.models.sizes import check_images, check_widths, smallest_images
 from fljax.types import Model
 
 
@@ -68,12 +69,17 @@ def cnn(
         dtype: of the computation, float32 or bfloat16.
 
     Raises:
-        ValueError: `pool` is neither "once" nor "each", or a dropout rate lies outside [0, 1).
+        ValueError: `pool` is neither "once" nor "each", a dropout rate lies outside [0, 1), a width is below 1, or the
+            images are too small.
     """
     if pool not in ("once", "each"):
         raise ValueError(f"pool={pool!r}: choose 'once' or 'each'")
     if not all(0 <= rate < 1 for rate in dropout):
         raise ValueError(f"dropout={dropout}: each rate must lie in [0, 1)")
+    check_widths(channels=channels, kernel=kernel, hidden=hidden, n_classes=n_classes)
+    pools = [pool == "each" or i == len(channels) for i in range(1, len(channels) + 1)]
+    remedy = "cnn with other channels, kernel, padding or pool"
+    check_images(input_shape, smallest_images(kernel, padding, pools), remedy)
     module = ConvNet(channels, kernel, padding, pool, hidden, n_classes, dropout, dtype)
     layers = tuple(f"conv{i + 1}" for i in range(len(channels))) + tuple(f"fc{i + 1}" for i in range(len(hidden) + 1))
     return from_linen(module, input_shape, layers)

@@ -3,10 +3,11 @@
 XLA's CPU backend runs a convolution at full speed inside a loop only if it is written NHWC x HWIO -> NHWC, and JAX's
 own gradient of a convolution is not; a ``vmap`` over the weights makes a grouped convolution, slow as well. Here the
 forward pass and both gradients are each written in the fast layout, and their batching rules loop over the clients
-on a CPU and multiply matrices on other devices. The three maps are bilinear and each other's gradients, so reverse-mode
-derivatives of any order work.
+on a CPU and multiply matrices on other devices; the environment variable FLJAX_CONV chooses otherwise. The three maps
+are bilinear and each other's gradients, so reverse-mode derivatives of any order work.
 """
 
+import os
 from collections.abc import Callable, Sequence
 from functools import cache, partial
 
@@ -16,6 +17,25 @@ from jax import Array, lax
 from jax.custom_batching import custom_vmap
 
 from fljax.models.conv_forms import Window, forms
+
+CLIENT_FORMS = ("loop", "matrices", "grouped")
+"""How clients with kernels of their own can be convolved: one after another, by image patches and matrix products, or
+by XLA's grouped convolution, which is what ``vmap`` makes of XLA's own."""
+
+
+def client_form() -> str:
+    """The form of `CLIENT_FORMS` that is compiled: FLJAX_CONV if set, else "loop" on a CPU, "matrices" elsewhere.
+
+    Read whenever a function is traced, so set it before the first run. `benchmarks/conv.py` and `benchmarks/gpu.py`
+    measure what wins where.
+
+    Raises:
+        ValueError: FLJAX_CONV is none of the forms.
+    """
+    form = os.environ.get("FLJAX_CONV") or ("loop" if jax.default_backend() == "cpu" else "matrices")
+    if form not in CLIENT_FORMS:
+        raise ValueError(f"FLJAX_CONV={form!r}: choose one of {', '.join(CLIENT_FORMS)}, or leave it unset")
+    return form
 
 
 def conv(x: Array, kernel: Array, strides: int | Sequence[int] = 1, padding: str | Sequence[tuple[int, int]] = "SAME"):
@@ -33,7 +53,7 @@ def conv(x: Array, kernel: Array, strides: int | Sequence[int] = 1, padding: str
         (batch, out height, out width, out channels).
 
     Raises:
-        ValueError: the channels of x and kernel differ, or a padding or stride is not allowed.
+        ValueError: the channels of x and kernel differ, a padding or stride is not allowed, or nothing is left.
     """
     return _ops(Window.of(x.shape, kernel.shape, strides, padding))[0](x, kernel)
 
@@ -66,8 +86,8 @@ def _bilinear(maps: list[Callable], turn: int) -> Callable:
 def _over_clients(direct: Callable, stacked: Callable, images: int | None) -> Callable:
     """`direct` with a batching rule.
 
-    Where only the operand number `images` has a client axis, the clients are one larger batch. Else a loop over
-    `direct` on a CPU, a ``vmap`` of the form `stacked` on other devices.
+    Where only the operand number `images` has a client axis, the clients are one larger batch. Else, by `client_form`,
+    a loop over `direct`, a ``vmap`` of the form `stacked`, or a ``vmap`` of `direct`.
     """
     op = custom_vmap(direct)
 
@@ -79,8 +99,9 @@ def _over_clients(direct: Callable, stacked: Callable, images: int | None) -> Ca
             ]
             out = op(*folded)
             return out.reshape(axis_size, -1, *out.shape[1:]), True
-        if jax.default_backend() != "cpu":
-            return jax.vmap(stacked, tuple(0 if batched else None for batched in in_batched))(*operands), True
+        if (form := client_form()) != "loop":
+            axes = tuple(0 if batched else None for batched in in_batched)
+            return jax.vmap(stacked if form == "matrices" else direct, axes)(*operands), True
         return lax.map(partial(_row, op, in_batched, operands), jnp.arange(axis_size)), True
 
     return op

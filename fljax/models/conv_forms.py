@@ -25,7 +25,7 @@ class Window(NamedTuple):
 
     @classmethod
     def of(cls, x: Sequence[int], kernel: Sequence[int], strides, padding) -> "Window":
-        """The window of a convolution of shapes `x` and `kernel`; checks what the user gave."""
+        """The window of a convolution of shapes `x` and `kernel`; ValueError where what the user gave makes none."""
         strides = (strides, strides) if isinstance(strides, int) else tuple(strides)
         if len(x) != 4 or len(kernel) != 4 or x[3] != kernel[2]:
             raise ValueError(f"x has shape {x} and kernel {kernel}: want (b, h, w, c) and (kh, kw, c, o), equal c")
@@ -37,7 +37,10 @@ class Window(NamedTuple):
         pads = ((int(pads[0][0]), int(pads[0][1])), (int(pads[1][0]), int(pads[1][1])))
         if min(map(min, pads)) < 0:
             raise ValueError(f"padding={padding}: each side must be at least 0")
-        return cls((x[1], x[2]), (kernel[0], kernel[1]), strides, pads)
+        window = cls((x[1], x[2]), (kernel[0], kernel[1]), strides, pads)
+        if min(window.out) < 1:
+            raise ValueError(f"an image of {window.size} padded by {pads} is smaller than the kernel {window.kernel}")
+        return window
 
     @property
     def out(self) -> tuple[int, int]:

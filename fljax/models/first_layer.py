@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from fljax.models.conv_forms import Window, forms
-from fljax.models.pooling import first_winner, pool_gradient
+from fljax.models.pooling import check_poolable, first_winner, pool_gradient
 
 _CORNERS = ((0, 0), (0, 1), (1, 0), (1, 1))
 
@@ -28,7 +28,11 @@ def conv_relu_pool(window: Window, x: Array, kernel: Array, bias: Array) -> Arra
 
     Returns:
         (batch, out height / 2, out width / 2, out channels).
+
+    Raises:
+        ValueError: the convolution leaves a side of 1.
     """
+    check_poolable(*window.out)
     return _forward(window, x, kernel, bias)[0]
 
 

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 from flax import linen as nn
 from jax import Array
+from jax.typing import DTypeLike
 
 from fljax.tree import STATISTICS, join_statistics, split_statistics
 from fljax.types import Halves, Key, Model, Params
@@ -38,8 +39,21 @@ def from_linen(
     Returns:
         The model. ``init`` gives ``{layer: subtree}``; in training mode ``apply`` gives back the same parameters with
         updated running statistics. Equal arguments give the same object, so nothing compiles twice.
+
+    Raises:
+        ValueError: the module has a field ``dtype`` that is no floating-point type.
     """
+    _check_dtype(getattr(module, "dtype", None))
     return _adapt(cast(Hashable, module), input_shape, layers, own_init, halves)
+
+
+def _check_dtype(dtype: DTypeLike | None) -> None:
+    try:
+        floating = dtype is None or jnp.issubdtype(dtype, jnp.floating)
+    except TypeError:  # a word that names no type
+        floating = False
+    if not floating:
+        raise ValueError(f"dtype={dtype!r}: choose float32 or bfloat16")
 
 
 @cache

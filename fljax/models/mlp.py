@@ -5,6 +5,7 @@ from flax import linen as nn
 from jax.typing import DTypeLike
 
 from fljax.models.linen import from_linen
+from fljax.models.sizes import check_widths
 from fljax.types import Model
 
 
@@ -31,11 +32,25 @@ def mlp(
 
     Layers ``fc1, fc2, ...``; 159,010 parameters by default. ``dtype`` is that of the computation, parameters and
     logits are float32.
+
+    Args:
+        input_shape: of an example.
+        hidden: widths of the dense layers before the last.
+        n_classes: width of the output.
+
+    Raises:
+        ValueError: a size below 1.
     """
+    check_widths(input_shape=input_shape, hidden=hidden, n_classes=n_classes)
     layers = tuple(f"fc{i + 1}" for i in range(len(hidden) + 1))
     return from_linen(_MLP(hidden, n_classes, dtype), input_shape, layers)
 
 
-def logistic_regression(input_shape: tuple[int, ...] = (28, 28, 1), n_classes: int = 10) -> Model:
-    """Softmax regression: `mlp` without a hidden layer (7,850 parameters by default)."""
-    return mlp(input_shape, (), n_classes)
+def logistic_regression(
+    input_shape: tuple[int, ...] = (28, 28, 1), n_classes: int = 10, dtype: DTypeLike = jnp.float32
+) -> Model:
+    """Softmax regression: `mlp` without a hidden layer (7,850 parameters by default).
+
+    ``dtype`` is that of the computation, parameters and logits are float32.
+    """
+    return mlp(input_shape, (), n_classes, dtype)

@@ -32,10 +32,10 @@ class Norm(nn.Module):
 
     @nn.compact
     def __call__(self, y: Array, train: bool) -> Array:
-        """(batch, height, width, channels) -> the same shape and dtype; moments are taken in float32."""
+        """(batch, height, width, channels) -> the same shape and dtype; moments are taken in float32 at least."""
         scale = self.param("scale", nn.initializers.ones, y.shape[-1:])
         bias = self.param("bias", nn.initializers.zeros, y.shape[-1:])
-        exact = y.astype(jnp.float32)
+        exact = y.astype(jnp.float32) if y.dtype.itemsize < 4 else y
         mean, var = _group_moments(exact) if self.norm == "group" else self._batch_moments(exact, train)
         factor = _by_channel(scale) * lax.rsqrt(var + 1e-5)
         return (exact * factor + (_by_channel(bias) - mean * factor)).astype(y.dtype)

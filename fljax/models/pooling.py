@@ -15,8 +15,19 @@ def relu_pool(y: Array, bias: Array, cover: bool = False) -> Array:
 
     Returns:
         (batch, height / 2, width / 2, channels). The gradient goes to the first largest entry of a window.
+
+    Raises:
+        ValueError: a side of 1 and not `cover`.
     """
+    if not cover:
+        check_poolable(y.shape[1], y.shape[2])
     return _relu_pool(_even(y, cover), bias)
+
+
+def check_poolable(height: int, width: int) -> None:
+    """Raises ValueError where an image has no whole 2x2 window."""
+    if min(height, width) < 2:
+        raise ValueError(f"an image of ({height}, {width}) has no 2x2 window to pool; each side must be at least 2")
 
 
 def _even(y: Array, cover: bool) -> Array:

@@ -7,6 +7,7 @@ from jax.typing import DTypeLike
 
 from fljax.models.linen import from_linen
 from fljax.models.norm import ConvNorm, check_norm
+from fljax.models.sizes import check_images, check_widths
 from fljax.types import Model
 
 _WIDTHS = (64, 64, 128, 128, 256, 256, 512, 512)
@@ -61,8 +62,10 @@ def resnet18(
         dtype: of the computation, float32 or bfloat16.
 
     Raises:
-        ValueError: an unknown `norm`.
+        ValueError: an unknown `norm`, or a size below 1.
     """
     check_norm(norm, ("group", "batch", "untracked"))
+    check_widths(n_classes=n_classes)
+    check_images(input_shape, (1, 1), "another model")
     layers = ("stem", *(f"block{i + 1}" for i in range(len(_WIDTHS))), "fc")
     return from_linen(_ResNet18(n_classes, norm, dtype), input_shape, layers)

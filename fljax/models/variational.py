@@ -12,7 +12,10 @@ from jax.typing import DTypeLike
 
 from fljax.models.blocks import ConvReluPool
 from fljax.models.linen import from_linen
+from fljax.models.sizes import check_images, check_widths, fits, smallest_images
 from fljax.types import Halves, Model, Params
+
+_KERNEL = 5
 
 
 class _VariationalNet(nn.Module):
@@ -25,7 +28,7 @@ class _VariationalNet(nn.Module):
 
     def setup(self):
         for i, features in enumerate(self.channels, start=1):
-            setattr(self, f"conv{i}", ConvReluPool(features, (5, 5), "VALID", self.dtype))
+            setattr(self, f"conv{i}", ConvReluPool(features, (_KERNEL, _KERNEL), "VALID", self.dtype))
         for i, width in enumerate((*self.hidden, 2 * self.latent, self.n_classes), start=1):
             setattr(self, f"fc{i}", nn.Dense(width, dtype=self.dtype))
 
@@ -65,16 +68,28 @@ def variational(
     Two valid 5x5 convolutions with pooling (64 and 64 channels on colour images, 4 and 12 on grey ones), the dense
     layers `hidden`, one that outputs (mu, rho) and the linear head, the last of ``model.layers``: 3,323,722 parameters
     at 32x32x3, 10 classes and the default widths (1024, 1024 before the Gaussian), 3,851,082 with ``latent=512``.
-    ``channels=()`` makes it a dense network. Source: Nguyen et al., FedSR, NeurIPS 2022; Zhang et al., FedCR, ICML
-    2023.
+    Source: Nguyen et al., FedSR, NeurIPS 2022; Zhang et al., FedCR, ICML 2023.
+
+    Args:
+        input_shape: of an example; (height, width, channels) where there are convolutions.
+        n_classes: width of the output.
+        latent: dimensions of z.
+        hidden: widths of the dense layers before (mu, rho).
+        channels: output channels of each convolution; () makes a dense network. None: FedCR's two, and () where images
+            have a side below 16, too small for them.
+        shift: of rho.
+        dtype: of the computation, float32 or bfloat16.
 
     Raises:
-        ValueError: `latent` is less than 1.
+        ValueError: a size is less than 1, or the images are too small for the `channels`.
     """
-    if latent < 1:
-        raise ValueError(f"latent={latent}: must be at least 1")
+    check_widths(input_shape=input_shape, latent=latent, hidden=hidden, n_classes=n_classes)
     if channels is None:
         channels = (64, 64) if input_shape[-1] == 3 else (4, 12)
+        channels = channels if fits(input_shape, _smallest(channels)) else ()
+    if channels:
+        check_widths(channels=channels)
+        check_images(input_shape, _smallest(channels), "fewer channels (none at all make a dense network)")
     module = _VariationalNet(channels, hidden, latent, n_classes, shift, dtype)
     layers = tuple(f"conv{i + 1}" for i in range(len(channels))) + tuple(f"fc{i + 1}" for i in range(len(hidden) + 2))
     halves = Halves(_method(cast(Hashable, module), "encode"), _method(cast(Hashable, module), "classify"), latent)
@@ -82,10 +97,32 @@ def variational(
 
 
 def variational_cnn(
-    input_shape: tuple[int, ...] = (32, 32, 3), n_classes: int = 10, latent: int = 256, dtype: DTypeLike = jnp.float32
+    input_shape: tuple[int, ...] = (32, 32, 3),
+    n_classes: int = 10,
+    latent: int = 256,
+    hidden: tuple[int, ...] = (1024, 1024),
+    channels: tuple[int, ...] | None = None,
+    dtype: DTypeLike = jnp.float32,
 ) -> Model:
-    """`variational` with the widths of FedCR: the network of FedSR and FedCR."""
-    return variational(input_shape, n_classes, latent, dtype=dtype)
+    """`variational` with the widths of FedCR: the network of FedSR and FedCR, which need one with a Gaussian.
+
+    Args:
+        input_shape: of an example; (height, width, channels) where there are convolutions.
+        n_classes: width of the output.
+        latent: dimensions of the Gaussian representation.
+        hidden: widths of the dense layers before the Gaussian.
+        channels: output channels of each 5x5 convolution; none at all make a dense network. None: FedCR's two, (64, 64)
+            on colour images and (4, 12) on grey ones, and none where images have a side below 16, too small for them.
+        dtype: of the computation, float32 or bfloat16.
+
+    Raises:
+        ValueError: as `variational`.
+    """
+    return variational(input_shape, n_classes, latent, hidden, channels, dtype=dtype)
+
+
+def _smallest(channels: tuple[int, ...]) -> tuple[int, int]:
+    return smallest_images(_KERNEL, "VALID", [True] * len(channels))
 
 
 @cache

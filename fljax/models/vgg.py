@@ -7,6 +7,7 @@ from jax.typing import DTypeLike
 
 from fljax.models.linen import from_linen
 from fljax.models.norm import ConvNorm, check_norm
+from fljax.models.sizes import check_images, check_widths, smallest_images
 from fljax.types import Model
 
 _VGG16 = ((64, "none"), (64, "each"), (128, "none"), (128, "each"), *((256, "none"),) * 2, (256, "each")) + (
@@ -37,6 +38,9 @@ class _Stack(nn.Module):
 
 def _stack(input_shape, convolutions, norm, hidden, n_classes, dtype) -> Model:
     check_norm(norm)
+    check_widths(n_classes=n_classes)
+    pools = [pool == "each" for _, pool in convolutions]  # "cover" keeps something of every image
+    check_images(input_shape, smallest_images(3, "SAME", pools), "another model")
     n_convolutions, n_dense = len(convolutions), len(hidden) + 1
     layers = tuple(f"conv{i + 1}" for i in range(n_convolutions)) + tuple(f"fc{i + 1}" for i in range(n_dense))
     return from_linen(_Stack(convolutions, norm, hidden, n_classes, dtype), input_shape, layers)

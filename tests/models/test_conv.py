@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from jax import lax
 
 from fljax.models.blocks import Conv, ConvReluPool
-from fljax.models.conv import conv
+from fljax.models.conv import CLIENT_FORMS, conv
 
 KERNELS = [(1, 1), (3, 3), (5, 5), (2, 4)]
 PADDINGS = ["SAME", "VALID", ((4, 0), (1, 2))]
@@ -86,6 +86,21 @@ def test_one_vmap(key, axes, kernel):
     x, w = operands(key, (8, 6), kernel, 6, 7, stack=(3,))
     x, w = (a if axis == 0 else a[0] for a, axis in zip((x, w), axes, strict=True))
     same_value_and_gradients(jax.vmap(conv, axes), jax.vmap(native, axes), x, w)
+
+
+@pytest.mark.parametrize("form", CLIENT_FORMS)
+def test_every_form_for_clients_is_the_same_map(key, monkeypatch, form):
+    x, w = jax.random.normal(key, (3, 2, 8, 8, 2)), jax.random.normal(key, (3, 3, 3, 2, 5))
+    monkeypatch.setenv("FLJAX_CONV", form)
+    same_value_and_gradients(jax.vmap(conv), jax.vmap(native), x, w)
+    program = str(jax.make_jaxpr(jax.vmap(conv))(x, w))
+    assert ("scan" in program, "feature_group_count=3" in program) == (form == "loop", form == "grouped")
+
+
+def test_an_unknown_form_is_refused(key, monkeypatch):
+    monkeypatch.setenv("FLJAX_CONV", "fft")
+    with pytest.raises(ValueError, match="FLJAX_CONV='fft': choose one of loop, matrices, grouped"):
+        jax.vmap(conv)(jnp.ones((2, 1, 4, 4, 1)), jnp.ones((2, 3, 3, 1, 1)))
 
 
 def test_two_vmaps_over_a_gradient_inside_scan(key):

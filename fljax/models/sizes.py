@@ -1,0 +1,62 @@
+"""What sizes a network can be built for, checked before anything is traced."""
+
+from collections.abc import Sequence
+
+from fljax.models.conv_forms import Window
+
+
+def check_widths(**widths: int | tuple[int, ...]) -> None:
+    """Raises ValueError, naming the argument, for a width below 1: ``check_widths(hidden=(64, 0), n_classes=10)``."""
+    for name, given in widths.items():
+        if min((given,) if isinstance(given, int) else given, default=1) < 1:
+            raise ValueError(f"{name}={given}: each width must be at least 1")
+
+
+def check_images(input_shape: tuple[int, ...], smallest: tuple[int, int], remedy: str) -> None:
+    """Checks the images that a convolutional network is built for.
+
+    Args:
+        input_shape: as the user gave it.
+        smallest: (height, width) that the network needs, see `smallest_images`.
+        remedy: what to choose where the images are too small, after "choose larger images or".
+
+    Raises:
+        ValueError: `input_shape` is not (height, width, channels), or is too small.
+    """
+    if len(input_shape) != 3 or min(input_shape) < 1:
+        raise ValueError(f"input_shape={input_shape}: give (height, width, channels), each at least 1")
+    if not fits(input_shape, smallest):
+        raise ValueError(
+            f"input_shape={input_shape} is too small: the convolutions and pools need a height of at least "
+            f"{smallest[0]} and a width of at least {smallest[1]}; choose larger images or {remedy}"
+        )
+
+
+def fits(input_shape: tuple[int, ...], smallest: tuple[int, int]) -> bool:
+    """Whether examples of this shape are images, at least as large as the smallest."""
+    return len(input_shape) == 3 and input_shape[0] >= smallest[0] and input_shape[1] >= smallest[1]
+
+
+def smallest_images(kernel: int, padding: str | Sequence[tuple[int, int]], pools: Sequence[bool]) -> tuple[int, int]:
+    """(height, width) of the smallest images that leave something after convolutions and 2x2 pools.
+
+    Args:
+        kernel: side of the square kernels.
+        padding: of every convolution: "VALID", "SAME" or ((top, bottom), (left, right)).
+        pools: for each convolution, whether a pool follows it.
+
+    Raises:
+        ValueError: no such padding.
+    """
+    # An image as large as the kernel loses what every image does.
+    left = Window.of((1, kernel, kernel, 1), (kernel, kernel, 1, 1), 1, padding).out
+    height, width = (_smallest_side(kernel - side, pools) for side in left)
+    return height, width
+
+
+def _smallest_side(lost: int, pools: Sequence[bool]) -> int:
+    """Backwards from a side of 1; a convolution takes `lost` (negative: adds) and a pool halves."""
+    side = 1
+    for pooled in reversed(pools):
+        side = max(1, side * (2 if pooled else 1) + lost)
+    return side

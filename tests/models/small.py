@@ -1,0 +1,19 @@
+"""Every model in a size that is quick to run."""
+
+from typing import Any
+
+SMALL: dict[str, tuple[tuple[int, int, int], dict[str, Any]]] = {
+    "celeba_cnn": ((16, 16, 3), {}),
+    "cnn": ((12, 12, 3), {"channels": (4, 5), "hidden": (9,)}),
+    "fedbabu_cnn": ((16, 16, 3), {}),
+    "fedcr_cnn": ((20, 20, 1), {}),
+    "femnist_cnn": ((8, 8, 1), {}),
+    "lenet": ((20, 20, 3), {}),
+    "logistic_regression": ((8, 8, 1), {}),
+    "mlp": ((8, 8, 1), {"hidden": (16,)}),
+    "mnist_cnn": ((8, 8, 1), {}),
+    "resnet18": ((16, 16, 3), {}),
+    "variational_cnn": ((16, 16, 3), {}),
+    "vgg16": ((32, 32, 1), {}),
+}
+"""Name -> (input shape, other arguments)."""

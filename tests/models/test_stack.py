@@ -1,0 +1,94 @@
+"""A client trains to the same model alone and in a stack of twenty, measured by what training changes."""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from fljax import tree
+from fljax.client import cross_entropy, train_clients
+from fljax.models import MODELS
+from fljax.types import ClientData, Examples, Work
+from tests.models.small import SMALL
+
+N_CLIENTS = 20
+TOLERANCE = 1e-4
+FLOOR = 1e-3
+"""A leaf's error is relative to its own change, but to no less than this share of the whole model's: the gradient of a
+bias before a normalisation is 0, and what it changes by is nothing but rounding."""
+
+
+class Case(NamedTuple):
+    """How a model is trained. Steps are large, for a change is known no better than a rounding of the weight."""
+
+    arguments: dict[str, Any] = {}  # noqa: RUF012
+    lr: float = 0.05
+    dtype: str = "float32"
+
+
+# Two programs sum in their own order, and normalisation hands each rounding on to every unit: some unit in a million
+# then falls on the other side of its ReLU, which moves a gradient by a hundredth. In float64 none does.
+NORMALISED = Case(dtype="float64")
+CASES = {name: Case() for name in MODELS} | {
+    "celeba_cnn": NORMALISED,
+    "fedbabu_cnn": NORMALISED,
+    "fedbabu_cnn batch": Case({"norm": "batch"}, dtype="float64"),
+    "resnet18": NORMALISED,
+    "resnet18 batch": Case({"norm": "batch"}, dtype="float64"),
+    "vgg16": Case(lr=0.5),
+}
+LARGE = ("resnet18", "resnet18 batch", "vgg16", "variational_cnn", "fedcr_cnn", "femnist_cnn")
+
+
+def clients(shape: tuple[int, ...], n_classes: int, dtype: str) -> ClientData:
+    """Twenty clients of 3 to 8 examples: one or two steps on batches of 4, many of them short."""
+    rng, n = np.random.default_rng(0), 8 * N_CLIENTS
+    pool = Examples(rng.standard_normal((n, *shape)).astype(dtype), rng.integers(n_classes, size=n, dtype=np.int32))
+    index = np.arange(n, dtype=np.int32).reshape(N_CLIENTS, 8)
+    return jax.tree.map(jnp.asarray, ClientData(pool, index, 3 + np.arange(N_CLIENTS, dtype=np.int32) % 6))
+
+
+def as_float64(params):
+    return jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), params)
+
+
+def norm(params):
+    return np.sqrt(sum(np.square(leaf).sum() for leaf in jax.tree.leaves(params)))
+
+
+def assert_same_change(start, alone, stacked):
+    """Every leaf of ``alone - start`` and ``stacked - start`` is the same, to `TOLERANCE` of its norm."""
+    start, alone, stacked = map(as_float64, (start, alone, stacked))
+    change, error = tree.subtract(alone, start), tree.subtract(stacked, alone)
+    whole = norm(tree.split_statistics(change)[0])
+    assert whole > 1e-3 * norm(tree.split_statistics(start)[0])  # there was training
+    off = jax.tree.map(lambda e, c: norm(e) / max(norm(c), FLOOR * whole), error, change)
+    assert max(jax.tree.leaves(off)) <= TOLERANCE, off
+
+
+@pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow if n in LARGE else ()) for n in sorted(CASES)])
+def test_a_client_equals_its_row_of_a_stack(name):
+    case, shape = CASES[name], SMALL[name.split()[0]][0]
+    arguments = SMALL[name.split()[0]][1] | case.arguments
+    # In float64 mode JAX counts in int64 too, which meets the library's int32.
+    promotion = "standard" if case.dtype == "float64" else "strict"
+    with jax.enable_x64(case.dtype == "float64"), jax.numpy_dtype_promotion(promotion):
+        model = MODELS[name.split()[0]](input_shape=shape, n_classes=10, dtype=case.dtype, **arguments)
+        data, keys = clients(shape, 10, case.dtype), jax.random.split(jax.random.key(0), N_CLIENTS)
+        start = jax.tree.map(lambda leaf: np.asarray(leaf, case.dtype), jax.jit(jax.vmap(model.init))(keys))
+
+        @jax.jit
+        def train(key, start, data):
+            work = Work(epochs=1, batch_size=4, at_once=N_CLIENTS)
+            return train_clients(key, start, data, cross_entropy(model), optax.sgd(case.lr), work)
+
+        stacked = jax.device_get(train(keys, start, data))
+        for i in range(N_CLIENTS):
+            row = slice(i, i + 1)
+            own = data._replace(index=data.index[row], size=data.size[row])
+            alone = jax.device_get(train(keys[row], tree.take(start, row), own))
+            assert alone.ok
+            assert_same_change(*(tree.take(p, j) for p, j in ((start, i), (alone.params, 0), (stacked.params, i))))
