@@ -121,6 +121,13 @@ def agreed(*numbers: int) -> tuple[int, ...]:
     return tuple(int(n) for n in multihost_utils.broadcast_one_to_all(np.array(numbers, np.int32)))
 
 
+def from_all_hosts(number: int) -> list[int]:
+    """Every host's own number of 32 bits, on every host."""
+    if jax.process_count() == 1:
+        return [number]
+    return multihost_utils.process_allgather(np.array([number], np.uint32)).reshape(-1).tolist()
+
+
 def writes() -> bool:
     """Whether this host is the one that writes files."""
     return jax.process_index() == 0

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from fljax.client.newcomers import rounds_alone
+from fljax.run.check import check_count, check_hyper, fields_of
 from fljax.run.evaluate import evaluate
 from fljax.run.simulate import as_traced, split_key
 from fljax.types import Algorithm, Assigned, ClientData, Federation, Key, Metrics, State
@@ -34,11 +35,12 @@ def evaluate_new_clients(
         As `fljax.run.evaluate.evaluate`, a client's entry at its place among the newcomers.
 
     Raises:
-        ValueError: ``n_rounds`` is negative.
+        ValueError: ``n_rounds`` is negative, or ``hyper`` is not the method's.
     """
-    if n_rounds < 0:
-        raise ValueError(f"n_rounds={n_rounds} is negative; choose n_rounds >= 0")
-    return _evaluate(algorithm, as_traced(hyper), state, newcomers, key, jnp.int32(n_rounds))
+    check_count("n_rounds", n_rounds, least=0)
+    check_hyper(hyper)
+    with fields_of(hyper):
+        return _evaluate(algorithm, as_traced(hyper), state, newcomers, key, jnp.int32(n_rounds))
 
 
 @partial(jax.jit, static_argnums=0)

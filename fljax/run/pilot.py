@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fljax.data.federation import select
+from fljax.run.check import check_count
 from fljax.run.evaluate import evaluate
 from fljax.run.simulate import simulate, split_key
 from fljax.types import Algorithm, Federation, Key
@@ -95,8 +96,7 @@ def _some_clients(federation: Federation, ids: jax.Array) -> Federation:
 def _check_pilots(candidates: Sequence[int], n_clients: int, score: str) -> None:
     if score not in SCORES:
         raise ValueError(f"score={score!r} is unknown; choose one of {SCORES}")
-    if n_clients < 1:
-        raise ValueError(f"n_clients={n_clients} is not positive; choose n_clients >= 1")
+    check_count("n_clients", n_clients)
     if not candidates or candidates[0] < 1 or candidates[-1] > n_clients:
         raise ValueError(f"candidates={tuple(candidates)}: give numbers of clusters from 1 to {n_clients}, the clients")
     if score == "distance" and len(candidates) < 3:

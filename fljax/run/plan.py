@@ -2,16 +2,19 @@
 
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from fljax import tree
 from fljax.client.local import n_steps
 from fljax.client.map import ACCELERATOR_AT_ONCE
 from fljax.client.objectives import cross_entropy
-from fljax.run.mesh import over_devices, replicated
+from fljax.run.check import check_hyper, fields_of, whole
+from fljax.run.mesh import Device, over_devices, replicated
 from fljax.run.participation import cohort_size
 from fljax.run.simulate import as_traced, split_key
 from fljax.run.sweep.memory import RESERVE, device_memory, n_bytes, peak
@@ -21,20 +24,28 @@ from fljax.types import Algorithm, Batch, Federation, Key, Model, Work
 PROBE_ROUNDS = 3
 """Rounds that a probe times, after one that compiles."""
 
+CORRECTIONS = 2
+"""Compiled rounds that may correct how many participants fit."""
+
 
 class Plan(NamedTuple):
     """What one method takes on this machine."""
 
     parameters: int  # scalars of the model
-    data: int  # bytes of the federation: the pool, held once, and the index tables
+    data: int  # bytes of the federation, of which every device holds a copy: the pools and the index tables
     state: int  # bytes that are kept between rounds: the server's, and what each client keeps for itself
-    fixed: int  # bytes of a compiled round besides its participants: data, state, temporaries
-    per_client: int  # bytes that each further participant takes
-    limit: int  # bytes that a run may use: the device's, less a tenth
+    fixed: int  # bytes of a compiled round on each device besides its participants: data, state, temporaries
+    per_client: int  # bytes that each further participant takes on the device that trains it
+    limit: int  # bytes that a run may use on each device: its own, of a CPU's its share of the machine's, less a tenth
     largest_cohort: int  # participants that fit, at most all clients
     flops: float  # of a round's local training, expected: steps times a plain gradient step's
     at_once: int  # clients trained side by side on a device; the fastest that was tried
     rounds_per_second: float  # measured with it, without tests
+    n_devices: int  # that the participants are spread over
+
+    def needs(self, cohort: int) -> int:
+        """Bytes that a round of so many participants takes on each device."""
+        return self.fixed + -(-cohort // self.n_devices) * self.per_client
 
 
 def plan(
@@ -48,6 +59,7 @@ def plan(
     participation: float = 1.0,
     memory: int | None = None,
     candidates: Sequence[int] | None = None,
+    devices: Sequence[Device] | None = None,
 ) -> Plan:
     """Compiles a method's round and runs a few, to say what the whole run will take.
 
@@ -62,21 +74,32 @@ def plan(
         federation: the clients and their data.
         key: everything random comes from it.
         participation: share of the clients in each round, in (0, 1].
-        memory: bytes of the device; None: asks it.
+        memory: bytes of each device; None: asks it.
         candidates: values of ``Work.at_once`` to try; None: 1 on a CPU, else a few up to the cohort.
+        devices: to spread the participants over; None: all.
 
     Raises:
-        ValueError: a number is out of its range.
+        ValueError: a number is out of its range, or ``hyper`` is not the method's.
     """
     n_clients = federation.train.size.shape[0]
     cohort = cohort_size(participation, n_clients)
     if memory is not None and memory < 1:
         raise ValueError(f"memory={memory} bytes is not positive; give the bytes of the device")
-    limit = int((1 - RESERVE) * (device_memory() if memory is None else memory))
-    first = _Probe(make(work), hyper, federation, key)
-    fixed, per_client = _line(first.compiled, cohort)
-    fits = min(max((limit - fixed) // per_client, 0), n_clients)
-    tried = {} if cohort > fits else _speeds(make, work, hyper, federation, key, cohort, candidates)
+    check_hyper(hyper)
+    candidates = _candidates(work, cohort, candidates)
+    n_devices, model_bytes = (
+        len(jax.devices() if devices is None else devices),
+        n_bytes(jax.eval_shape(model.init, key)),
+    )
+    with over_devices(devices) as mesh, fields_of(hyper):
+        limit = int((1 - RESERVE) * (device_memory() if memory is None else memory))
+        probe = partial(Probe, hyper=hyper, federation=federation, key=key, mesh=mesh)
+        first = probe(make(work))
+        fixed, per_client, fits = _fit(lambda n: peak(first.compiled(n)), n_clients, n_devices, model_bytes, limit)
+        tried = {
+            at_once: probe(make(work._replace(at_once=at_once))).rounds_per_second(cohort)
+            for at_once in (candidates if cohort <= fits else ())
+        }
     best = max(tried, key=lambda at_once: tried[at_once], default=0)
     return Plan(
         tree.size(jax.eval_shape(model.init, key)),
@@ -89,18 +112,35 @@ def plan(
         participation * float(n_steps(federation.train.size, work).sum()) * step_flops(model, federation, work),
         best,
         tried.get(best, float("nan")),
+        n_devices,
     )
 
 
-def _line(compiled: Callable[[int], Any], cohort: int) -> tuple[int, int]:
-    """(bytes besides the participants, bytes each): the line through the compiled rounds of half a cohort and a whole.
+def _fit(
+    peak_of: Callable[[int], int], n_clients: int, n_devices: int, model_bytes: int, limit: int
+) -> tuple[int, int, int]:
+    """(bytes besides the participants, bytes each, participants that fit in ``limit``), all on each device.
 
-    For one participant, through those of one and two.
+    The line goes through the compiled rounds of half the clients and of all: with few participants it is not their
+    training that takes the most, but the tests of everyone. Where not all fit, what the line says is compiled and put
+    right. ``peak_of`` is a round's bytes by its participants; a device's share of them is what counts.
     """
-    few, many = (cohort // 2, cohort) if cohort > 1 else (1, 2)
-    least, most = peak(compiled(few)), peak(compiled(many))
-    per_client = max((most - least) // (many - few), 1)
-    return max(most - many * per_client, 0), per_client
+    share = -(-n_clients // n_devices)
+    half = max(share // 2, 1)
+    most = peak_of(n_clients)
+    rise = (most - peak_of(half * n_devices)) // (share - half) if share > half else 0
+    per_client = max(rise, model_bytes)  # a participant's trained model at least
+    fixed = max(most - share * per_client, 0)
+    if most <= limit:
+        return fixed, per_client, n_clients
+    fit = min(max((limit - fixed) // per_client, 0), share - 1)
+    if fit and peak_of(n_devices) > limit:
+        fit = 0
+    for _ in range(CORRECTIONS):
+        if fit <= 1 or (needed := peak_of(fit * n_devices)) <= limit:
+            break
+        fit = max(min(fit - 1, fit * (limit - fixed) // (needed - fixed)), 1)
+    return fixed, per_client, fit * n_devices
 
 
 def step_flops(model: Model, federation: Federation, work: Work) -> float:
@@ -114,47 +154,46 @@ def step_flops(model: Model, federation: Federation, work: Work) -> float:
     return float(cost["flops"]) if cost and "flops" in cost else float("nan")
 
 
-class _Probe:
+class Probe:
     """A method on a federation, ready to be compiled for any cohort and run for a few rounds."""
 
-    def __init__(self, algorithm: Algorithm, hyper: NamedTuple, federation: Federation, key: Key) -> None:
-        self.algorithm = algorithm
-        with over_devices() as mesh:
-            self.hyper, self.federation, self.key = replicated((as_traced(hyper), federation, key), mesh)
-        self.state = jax.eval_shape(algorithm.init, split_key(key).init, self.hyper, federation.train)
+    def __init__(
+        self, algorithm: Algorithm, hyper: NamedTuple, federation: Federation, key: Key, mesh: Mesh | None
+    ) -> None:
+        self.algorithm, self.mesh = algorithm, mesh
+        self.hyper, self.federation, self.key = replicated((as_traced(hyper), federation, key), mesh)
+        state = jax.eval_shape(algorithm.init, split_key(key).init, self.hyper, self.federation.train)
+        # On all devices, as a run begins: else the compiler places it as it likes.
+        where = None if mesh is None else NamedSharding(mesh, PartitionSpec())
+        self.state = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=where), state)
 
     def arguments(self, state: Any) -> tuple:
+        """Of `run_chunk`, but the static ones."""
         never = jnp.int32(2**30)
         return self.hyper, self.federation, self.key, None, never, never, state, jnp.int32(0), jnp.int32(PROBE_ROUNDS)
 
     def compiled(self, cohort: int) -> Any:
         """The program of one round for so many participants."""
-        with over_devices():
-            return run_chunk.lower(self.algorithm, cohort, MOST_ROUNDS, *self.arguments(self.state)).compile()
+        return run_chunk.lower(self.algorithm, cohort, MOST_ROUNDS, *self.arguments(self.state)).compile()
 
     def rounds_per_second(self, cohort: int) -> float:
         """Of a second call: the first compiles."""
-        seconds = [0.0, 0.0]
-        with over_devices() as mesh:
-            init = jax.jit(self.algorithm.init)
-            for call in range(2):
-                state = replicated(init(split_key(self.key).init, self.hyper, self.federation.train), mesh)
-                began = time.perf_counter()
-                jax.block_until_ready(run_chunk(self.algorithm, cohort, MOST_ROUNDS, *self.arguments(state)))
-                seconds[call] = time.perf_counter() - began
+        seconds, init = [0.0, 0.0], jax.jit(self.algorithm.init)
+        for call in range(2):
+            state = replicated(init(split_key(self.key).init, self.hyper, self.federation.train), self.mesh)
+            began = time.perf_counter()
+            jax.block_until_ready(run_chunk(self.algorithm, cohort, MOST_ROUNDS, *self.arguments(state)))
+            seconds[call] = time.perf_counter() - began
         return PROBE_ROUNDS / seconds[1]
 
 
-def _speeds(make, work, hyper, federation, key, cohort, candidates) -> dict[int, float]:
-    """Rounds per second by ``at_once``."""
+def _candidates(work: Work, cohort: int, candidates: Sequence[int] | None) -> Sequence[int]:
+    """The values of ``at_once`` to try."""
     if work.at_once is not None:
-        candidates = [work.at_once]
-    elif candidates is None:
+        return [work.at_once]
+    if candidates is None:
         on_cpu = jax.default_backend() == "cpu"
-        candidates = [1] if on_cpu else sorted({min(n, cohort) for n in (16, ACCELERATOR_AT_ONCE, 256)})
-    if not candidates or min(candidates) < 1:
+        return [1] if on_cpu else sorted({min(n, cohort) for n in (16, ACCELERATOR_AT_ONCE, 256)})
+    if not len(candidates) or min(whole("candidates", n) for n in candidates) < 1:
         raise ValueError(f"candidates={candidates}: give values of at_once, each at least 1")
-    return {
-        at_once: _Probe(make(work._replace(at_once=at_once)), hyper, federation, key).rounds_per_second(cohort)
-        for at_once in candidates
-    }
+    return candidates

@@ -32,9 +32,10 @@ def final_table(outcomes: Mapping[str, Outcome], group: np.ndarray | None = None
 
     Columns: ``algorithm``, ``accuracy_macro``, ``accuracy_micro``, ``accuracy_p10``, ``f1_macro``, ``best_accuracy``
     and ``best_round`` (of accuracy_macro, rounds count from 1), ``ari`` (agreement of the clusters with the true
-    ``group``; for clustered methods), ``n_clusters`` in use, ``megabytes_up`` and ``megabytes_down`` (10^6 bytes, mean
-    over all clients, whole run), ``seconds``, and ``new_accuracy_macro``, ``new_accuracy_micro``, ``new_accuracy_p10``
-    of clients that never took part.
+    ``group``; for clustered methods), ``n_clusters`` in use, ``churn`` (mean share of a round's participants that
+    changed cluster), ``megabytes_up`` and ``megabytes_down`` (10^6 bytes, mean over all clients, whole run),
+    ``seconds``, and ``new_accuracy_macro``, ``new_accuracy_micro``, ``new_accuracy_p10`` of clients that never took
+    part.
     """
     return [{"algorithm": name, **_row(outcome, group)} for name, outcome in outcomes.items()]
 
@@ -49,6 +50,7 @@ def _row(outcome: Outcome, group: np.ndarray | None) -> Row:
         "best_accuracy": float(accuracy[best]),
         "best_round": best + 1,
         "ari": None if label is None or group is None else agreement(label, group),
+        "churn": float(np.mean(metrics["churn"])) if "churn" in metrics else None,
         "n_clusters": None if label is None else len(np.unique(label[label >= 0])),
         "megabytes_up": float(traffic.uplink.mean() / 1e6),
         "megabytes_down": float(traffic.downlink.mean() / 1e6),

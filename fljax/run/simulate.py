@@ -9,7 +9,10 @@ import numpy as np
 from jax import Array, lax
 
 from fljax import tree
+from fljax.run.check import check_hyper, check_run, fields_of
+from fljax.run.churn import churn_of_rounds
 from fljax.run.evaluate import evaluate
+from fljax.run.hosts import gathered
 from fljax.run.participation import cohort_size, sample_cohort
 from fljax.server.agreement import adjusted_rand
 from fljax.types import Algorithm, Cohort, Federation, Key, Metrics, State
@@ -50,15 +53,23 @@ def simulate(
     Returns:
         The final state, and the metrics with a leading axis over rounds: the algorithm's own (a participant's value is
         at its place among the participants in order of client id, see ``ids``), and those of
-        `fljax.run.evaluate.evaluate`, NaN in rounds that were not evaluated.
+        `fljax.run.evaluate.evaluate`, NaN in rounds that were not evaluated. Of a clustered method also ``churn``, the
+        share of participants that changed cluster (`fljax.run.churn`), except under a trace.
 
     Raises:
-        ValueError: a number is out of its range.
+        ValueError: a number is out of its range, or ``hyper`` is not the method's.
     """
     check_run(n_rounds, evaluate_every, dropout)
-    size = cohort_size(participation, federation.train.size.shape[0])
-    hyper, dropout_rate = as_traced((hyper, dropout))
-    return _simulate(algorithm, size, n_rounds, evaluate_every, hyper, federation, key, dropout_rate)
+    check_hyper(hyper)
+    n_clients = federation.train.size.shape[0]
+    numbers = as_traced(hyper), federation, key, as_traced(dropout)
+    size = cohort_size(participation, n_clients)
+    with fields_of(hyper):
+        state, metrics = _simulate(algorithm, size, int(n_rounds), int(evaluate_every), *numbers)
+    if "label" in metrics and not isinstance(metrics["label"], jax.core.Tracer):
+        labelled = gathered({name: metrics[name] for name in ("ids", "active", "label")})
+        metrics["churn"] = jnp.asarray(churn_of_rounds(labelled, n_clients)[0])
+    return state, metrics
 
 
 @partial(jax.jit, static_argnums=(0, 1, 2, 3))
@@ -137,22 +148,24 @@ def as_traced(hyper: Any) -> Any:
     """Every number as a strong float32 array: `int`, `float` and NumPy scalars share one compilation.
 
     Raises:
-        ValueError: a number is NaN.
+        ValueError: a number is NaN, or none at all.
     """
-    for name, value in jax.tree_util.tree_leaves_with_path(hyper):
-        if not isinstance(value, jax.core.Tracer | jax.ShapeDtypeStruct) and np.isnan(np.asarray(value)).any():
-            raise ValueError(f"{jax.tree_util.keystr(name).lstrip('.')}={value} is not a number; give a finite one")
-    return jax.tree.map(lambda value: jnp.asarray(value, jnp.float32), hyper)
+
+    def number(path: Any, value: Any) -> Array:
+        if not isinstance(value, jax.core.Tracer | jax.ShapeDtypeStruct) and not _is_number(value):
+            name = jax.tree_util.keystr(path).lstrip(".")
+            raise ValueError(f"{name}={value} is not a number; give a finite one")
+        return jnp.asarray(value, jnp.float32)
+
+    # A list in a Hyper would be a subtree of it.
+    return jax.tree_util.tree_map_with_path(number, hyper, is_leaf=lambda value: type(value) in (list, tuple))
 
 
-def check_run(n_rounds: int, evaluate_every: int, dropout: float | None) -> None:
-    """Raises ValueError where a run's number is out of its range."""
-    if n_rounds < 1:
-        raise ValueError(f"n_rounds={n_rounds} is not positive; choose n_rounds >= 1")
-    if evaluate_every < 1:
-        raise ValueError(f"evaluate_every={evaluate_every} is not positive; choose evaluate_every >= 1")
-    if dropout is not None and not 0 <= dropout < 1:
-        raise ValueError(f"dropout={dropout} is not a probability below 1; choose 0 <= dropout < 1")
+def _is_number(value: Any) -> bool:
+    try:
+        return not (isinstance(value, list | tuple) or np.isnan(np.asarray(value)).any())
+    except TypeError:
+        return False
 
 
 def _round_metrics(metrics: Metrics, cohort: Cohort, federation: Federation) -> Metrics:

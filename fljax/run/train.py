@@ -13,11 +13,13 @@ from jax import Array, lax
 
 from fljax.run import checkpoint as files
 from fljax.run import hosts
+from fljax.run.check import check_hyper, check_run, fields_of
+from fljax.run.churn import churn_of_rounds
 from fljax.run.identity import run_identity
 from fljax.run.mesh import Device, over_devices, replicated
 from fljax.run.participation import cohort_size
 from fljax.run.progress import Progress, SilentProgress
-from fljax.run.simulate import as_traced, check_run, is_due, run_round, split_key, test_round
+from fljax.run.simulate import as_traced, is_due, run_round, split_key, test_round
 from fljax.types import Algorithm, Federation, Key, Metrics, State
 
 MOST_ROUNDS = 64
@@ -70,20 +72,24 @@ def train(
         progress: told of every chunk; None is silent.
 
     Raises:
-        ValueError: a number is out of its range, or the folder holds another run.
+        ValueError: a number is out of its range, ``hyper`` is not the method's, or the folder holds another run or a
+            damaged one.
     """
     check_run(n_rounds, evaluate_every, dropout)
+    check_hyper(hyper)
+    n_rounds, evaluate_every = int(n_rounds), int(evaluate_every)
     folder = None if folder is None else Path(folder)
-    size = cohort_size(participation, federation.train.size.shape[0])
-    identity = run_identity(algorithm, hyper, federation, key, size, evaluate_every, dropout)
-    with over_devices(devices) as mesh:
+    n_clients = federation.train.size.shape[0]
+    size, given = cohort_size(participation, n_clients), (hyper, federation, key)
+    with over_devices(devices) as mesh, fields_of(hyper):
         hyper, federation, key, lost = replicated((as_traced(hyper), federation, key, as_traced(dropout)), mesh)
         chunk = partial(run_chunk, algorithm, size, MOST_ROUNDS, hyper, federation, key, lost, evaluate_every, n_rounds)
         state = jax.jit(algorithm.init)(split_key(key).init, hyper, federation.train)
-        state, first = _resume(folder, state, identity)
+        identity = {} if folder is None else run_identity(algorithm, state, *given, size, evaluate_every, dropout)
+        begun = _begun(folder, state, identity, n_clients)
         hosts.all_there("folder read")
         loop = _Loop(folder, identity, seconds_per_chunk, seconds_per_checkpoint, progress or SilentProgress())
-        return loop.run(chunk, replicated(state, mesh), first, n_rounds)
+        return loop.run(chunk, begun._replace(state=replicated(begun.state, mesh)), n_rounds)
 
 
 @partial(jax.jit, static_argnums=(0, 1, 2), donate_argnames="state")
@@ -119,6 +125,15 @@ def run_chunk(
     return lax.fori_loop(0, count, step, (state, empty))
 
 
+class _Begun(NamedTuple):
+    """Where the loop begins."""
+
+    state: State
+    round: int
+    labels: np.ndarray | None  # as `churn_of_rounds` has them before the round
+    n_clients: int
+
+
 class _Loop(NamedTuple):
     """What the host does between chunks."""
 
@@ -128,16 +143,17 @@ class _Loop(NamedTuple):
     seconds_per_checkpoint: float
     progress: Progress
 
-    def run(self, chunk: Any, state: State, first: int, n_rounds: int) -> Run:
+    def run(self, chunk: Any, begun: _Begun, n_rounds: int) -> Run:
         begin, pace = time.perf_counter(), _Pace(self.seconds_per_chunk)
-        self.progress.start(first, n_rounds)
+        self.progress.start(begun.round, n_rounds)
         try:
-            state, parts = self._chunks(chunk, state, first, n_rounds, pace)
+            state, parts = self._chunks(chunk, begun, n_rounds, pace)
         finally:
             self.progress.stop()
         return self._finished(state, parts, time.perf_counter() - begin, pace.rounds_per_second())
 
-    def _chunks(self, chunk: Any, state: State, first: int, n_rounds: int, pace: "_Pace") -> tuple[State, list]:
+    def _chunks(self, chunk: Any, begun: _Begun, n_rounds: int, pace: "_Pace") -> tuple[State, list]:
+        state, first, labels, n_clients = begun
         parts, saved = [], time.perf_counter()
         while first < n_rounds:
             count = min(pace.rounds(), n_rounds - first)
@@ -147,6 +163,8 @@ class _Loop(NamedTuple):
                 state, metrics = chunk(state, jnp.int32(first), jnp.int32(count))
                 metrics = {name: value[:count] for name, value in hosts.gathered(metrics).items()}
                 pace.took(count, time.perf_counter() - began)
+                if "label" in metrics:
+                    metrics["churn"], labels = churn_of_rounds(metrics, n_clients, labels)
                 parts.append(metrics)
                 first += count
                 late = first == n_rounds or time.perf_counter() - saved > self.seconds_per_checkpoint
@@ -205,16 +223,22 @@ def last_of_each_client(metrics: dict[str, np.ndarray]) -> dict[str, np.ndarray]
     return arrays
 
 
-def _resume(folder: Path | None, state: State, identity: dict[str, Any]) -> tuple[State, int]:
-    """The state to go on from and its round: the folder's checkpoint, or the given state at round 0."""
+def _begun(folder: Path | None, state: State, identity: dict[str, Any], n_clients: int) -> _Begun:
+    """The folder's checkpoint, or the given state at round 0.
+
+    Raises:
+        ValueError: the folder holds another run, or one whose files are not whole.
+    """
+    start = _Begun(state, 0, None, n_clients)
     if folder is None:
-        return state, 0
+        return start
     folder.mkdir(parents=True, exist_ok=True)
     stored = files.load(folder, state)
     if stored is not None:
         files.check_same_run(folder, stored.identity, identity)
+        past = files.read_whole(folder, stored)
+        labels = churn_of_rounds(past, n_clients)[1] if "label" in past else None
+        start = _Begun(jax.tree.map(jnp.asarray, stored.state), stored.round, labels, n_clients)
     if hosts.writes():
         files.cut_back(folder, *((0, 0) if stored is None else (stored.round, stored.metrics_bytes)))
-    if stored is None:
-        return state, 0
-    return jax.tree.map(jnp.asarray, stored.state), stored.round
+    return start

@@ -37,7 +37,7 @@ def free_port():
 
 
 def differences(n_devices, n_hosts, names):
-    """{method: largest difference from one device}, as host 0 found it."""
+    """{method: largest difference from one device}, or whatever else the worker found; all hosts the same."""
     port = free_port()
     hosts = [start(n_devices, n_hosts, host, port, *names) for host in range(n_hosts)]
     outputs = [process.communicate() for process in hosts]
@@ -66,6 +66,23 @@ def test_eight_devices_equal_one_for_every_method():
 def test_two_hosts_equal_one_device_for_every_method():
     found = differences(1, 2, list(CASES))
     assert max(found.values()) < 1e-5, {name: value for name, value in found.items() if value >= 1e-5}
+
+
+@pytest.mark.slow
+def test_a_search_of_two_hosts_has_one_folder(tmp_path):
+    found = differences(1, 2, ("--search", tmp_path))
+    assert found["search"] < 1e-5
+    assert not list(tmp_path.rglob("*.part"))
+    assert len(list(tmp_path.glob("parts/*"))) > 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("n_devices", [3, 8])
+def test_a_plan_foretells_what_is_compiled_for_many_devices(n_devices):
+    found = differences(n_devices, 1, ("--plan",))
+    (said, limit), (everyone, some) = found["said"], found["compiled"]
+    assert everyone == pytest.approx(said, rel=0.01)
+    assert 0.7 * limit <= some <= limit
 
 
 @pytest.mark.slow

@@ -8,8 +8,11 @@ import pytest
 
 from fljax.algorithms.ditto import DittoHyper, ditto
 from fljax.algorithms.fedavg import FedAvgHyper, fedavg
+from fljax.data.synthetic import linear_groups
 from fljax.models import mlp
-from fljax.run.plan import plan, step_flops
+from fljax.run.mesh import over_devices
+from fljax.run.plan import Probe, _fit, plan, step_flops
+from fljax.run.sweep import memory
 from fljax.types import Work
 
 
@@ -28,6 +31,7 @@ def test_what_is_held(key, planned, model, federation):
     # A participant has its trained model at least, and its row of metrics is small beside a few copies of it.
     assert 4 * n_parameters <= got.per_client <= 40 * n_parameters
     assert got.largest_cohort == federation.train.size.shape[0]
+    assert got.n_devices == jax.device_count()
     assert got.at_once == 1
     assert got.rounds_per_second > 0
 
@@ -38,11 +42,75 @@ def test_what_each_client_keeps_is_counted(key, planned, model, federation):
     assert kept.state == (1 + n_clients) * planned(memory=1).state
 
 
-def test_memory_bounds_the_cohort(planned):
-    enough = planned()
-    tight = planned(memory=int((enough.fixed + 2.5 * enough.per_client) / 0.9))
-    assert tight.largest_cohort == 2
+@pytest.fixture
+def compiled_once(monkeypatch):
+    """A probe compiles each program once for the whole test."""
+    programs, compiled = {}, Probe.compiled
+
+    def once(probe, cohort):
+        if cohort not in programs:
+            programs[cohort] = compiled(probe, cohort)
+        return programs[cohort]
+
+    monkeypatch.setattr(Probe, "compiled", once)
+
+
+@pytest.mark.parametrize("n_devices", [1, 2])
+def test_the_cohort_that_fits_is_compiled_as_foretold(key, compiled_once, n_devices):
+    federation, model, devices = (
+        linear_groups(24, 2, examples=24),
+        mlp((4, 4, 1), (2000,), 4),
+        jax.devices()[:n_devices],
+    )
+    given = (partial(fedavg, model), Work(1, 8), model, FedAvgHyper(), federation, key)
+    everyone = plan(*given, memory=1, participation=1 / 24, devices=devices)
+    tight = plan(*given, memory=everyone.needs(24) * 3 // 5, devices=devices)
     assert np.isnan(tight.rounds_per_second)  # all clients do not fit: nothing is run
+    with over_devices(devices) as mesh:
+        probe = Probe(fedavg(model, Work(1, 8)), *given[3:], mesh)
+        compiled = {n: memory.peak(probe.compiled(n)) for n in (24, tight.largest_cohort)}
+    assert compiled[24] == pytest.approx(everyone.needs(24), rel=0.01)
+    assert 0.7 * tight.limit <= compiled[tight.largest_cohort] <= tight.limit
+    assert compiled[tight.largest_cohort] == pytest.approx(tight.needs(tight.largest_cohort), rel=0.3)
+    # A participant has its model and what it trains it with, whatever the cohort that was asked for.
+    assert 1.5 * 4 * everyone.parameters < everyone.per_client < 3 * 4 * everyone.parameters
+
+
+@pytest.mark.parametrize("n_devices", [1, 3, 8])
+@pytest.mark.parametrize("tests", [0, 300, 400])
+def test_what_fits_by_hand(n_devices, tests):
+    """A participant takes 50 bytes, all else 100, the tests of everyone so many whoever takes part."""
+
+    def peak_of(cohort):
+        assert 1 <= cohort <= 100
+        return max(100 + 50 * -(-cohort // n_devices), tests)
+
+    fit, most = partial(_fit, peak_of, 100, n_devices, 20), peak_of(100)
+    assert fit(most) == (100, 50, 100)
+    assert fit(most - 1)[2] == n_devices * (-(-100 // n_devices) - 1)
+    assert fit(tests + 105) == (100, 50, min(100, n_devices * ((tests + 5) // 50)))
+    assert fit(tests - 1)[2] == 0
+
+
+def test_a_participant_takes_its_model_at_least():
+    fixed, per_client, fits = _fit(lambda cohort: 3000, 100, 2, 20, 3000)  # testing everyone hides their training
+    assert (fixed, per_client, fits) == (3000 - 50 * 20, 20, 100)
+    assert _fit(lambda cohort: 3000, 3, 8, 20, 3000) == (2980, 20, 3)  # fewer clients than devices
+    assert _fit(lambda cohort: 3000, 3, 8, 20, 2999)[2] == 0
+
+
+def test_a_line_that_says_too_much_is_put_right():
+    truth = {5: 30, 10: 90, 20: 100, 40: 200}  # the line through 20 and 40 says that 10 take 50
+    bent = lambda cohort: int(np.interp(cohort, list(truth), list(truth.values())))  # noqa: E731
+    _, _, fits = _fit(bent, 40, 1, 1, 50)
+    assert 5 <= fits < 10
+    assert bent(fits) <= 50
+
+
+def test_the_devices_of_a_cpu_share_the_machine():
+    with over_devices():
+        shared = memory.device_memory()
+    assert shared == memory.device_memory() // jax.device_count()
 
 
 def test_flops_of_a_dense_net_by_hand(federation):
@@ -53,10 +121,13 @@ def test_flops_of_a_dense_net_by_hand(federation):
     assert matrices <= flops <= 1.5 * matrices  # biases, ReLU and the loss beside them
 
 
-def test_the_fastest_candidate_is_chosen(planned):
-    got = planned(candidates=(1, 3))
-    assert got.at_once in (1, 3)
-    assert planned(memory=10**12).limit == 9 * 10**11
+@pytest.mark.parametrize("fastest", [1, 3])
+def test_the_fastest_candidate_is_chosen(planned, model, monkeypatch, fastest):
+    rates = {fedavg(model, Work(2, 4, n)): 9.0 if n == fastest else 5.0 for n in (1, 3)}
+    monkeypatch.setattr(Probe, "rounds_per_second", lambda self, cohort: rates[self.algorithm])
+    got = planned(candidates=(1, 3), memory=10**12)
+    assert (got.at_once, got.rounds_per_second) == (fastest, 9.0)
+    assert got.limit == 9 * 10**11
 
 
 def test_bad_input(key, planned, model, federation):
@@ -64,5 +135,11 @@ def test_bad_input(key, planned, model, federation):
         planned(memory=0)
     with pytest.raises(ValueError, match="candidates"):
         planned(candidates=(0,))
+    with pytest.raises(ValueError, match=r"candidates=2\.5 is not a whole number"):
+        planned(candidates=(1, 2.5))
+    with pytest.raises(ValueError, match=r"lr=.* is not one number"):
+        plan(partial(fedavg, model), Work(2, 4), model, FedAvgHyper(lr=[0.1, 0.2]), federation, key)
+    with pytest.raises(ValueError, match="has no field 'personal_lr', which the method reads"):
+        plan(partial(ditto, model), Work(2, 4), model, FedAvgHyper(), federation, key)
     with pytest.raises(ValueError, match="participation"):
         planned(participation=1.5)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from fljax.algorithms.fedavg import FedAvgHyper
 from fljax.algorithms.fedprox import FedProxHyper
 from fljax.run.sweep import draw, grid, log_spaced, log_uniform, spaced, stack, uniform
-from fljax.run.sweep.points import count_points, point, rows
+from fljax.run.sweep.points import count_points, point, rows, vectors
 
 NUMBERS = st.lists(st.floats(0.125, 8, width=32), min_size=1, max_size=4)
 
@@ -61,6 +61,14 @@ def test_ranges_have_both_ends():
         (lambda: grid(FedProxHyper(), epochs=[1, 5]), "epochs is static.*outer loop"),
         (lambda: grid(FedProxHyper(), momentum=[None, 0.5]), "momentum: None beside numbers.*outer loop"),
         (lambda: grid(FedProxHyper(), lr=["fast"]), "lr=.'fast'.: give numbers"),
+        (lambda: grid(FedProxHyper(), lr=0.1), r"lr=0\.1 is not a row of values; give several, or one as \(0\.1,\)"),
+        (lambda: grid(FedProxHyper(), lr="12"), "lr='12' is not a row of values"),
+        (lambda: draw(jax.random.key(0), FedProxHyper(), 2.5, lr=uniform(0, 1)), r"n_points=2\.5 is not a whole"),
+        (lambda: draw(jax.random.key(0), FedProxHyper(), 2), "n_points=2 of 0 fields: give at least one field"),
+        (lambda: spaced(0, 1, 2.5), r"n=2\.5 is not a whole number"),
+        (lambda: vectors(FedAvgHyper(lr=[0.1, None])), "lr: None beside numbers"),
+        (lambda: vectors(FedAvgHyper(lr=[[0.1], [0.2]])), r"lr=\[\[0\.1\], \[0\.2\]\]: give numbers"),
+        (lambda: vectors({"lr": [0.1]}), "is not a Hyper; give one whose fields are numbers or vectors"),
         (lambda: draw(jax.random.key(0), FedProxHyper(), 0, lr=uniform(0, 1)), "n_points=0"),
         (lambda: draw(jax.random.key(0), FedProxHyper(), 2, lx=uniform(0, 1)), "the nearest is 'lr'"),
         (lambda: log_uniform(0, 1), "low=0, high=1: give 0 < low <= high"),

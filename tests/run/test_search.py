@@ -88,6 +88,8 @@ def test_stages_of_halving():
     assert rungs(1, 100, 2) == [Rung(1, 100)]
     with pytest.raises(ValueError, match="halving=1 keeps every point"):
         rungs(4, 4, 1)
+    with pytest.raises(ValueError, match=r"halving=2\.5 is not a whole number"):
+        rungs(4, 4, 2.5)
 
 
 def test_survivors_are_the_best_and_of_equals_the_first():
@@ -121,6 +123,27 @@ def test_the_best_point_and_its_interval(full, hypers):
     assert best(rows, "test_loss").mean == pytest.approx(np.nanmin(full["test_loss"][:, :, -1].mean(axis=1)), rel=1e-6)
     with pytest.raises(ValueError, match="every point diverged"):
         best([row for row in rows if row["diverged"]])
+
+
+def test_a_point_that_was_run_twice_is_two(full, hypers):
+    chosen = np.array([1, 3, 1])
+    twice = FedAvgHyper(lr=hypers.lr[chosen])
+    found = by_point(tidy(twice, {name: np.asarray(value)[chosen] for name, value in full.items()}))
+    assert [spread.n_seeds for spread in found] == [N_SEEDS] * 3
+    assert (found[0].mean, found[0].low) == (found[2].mean, found[2].low)
+    assert found[0].low == by_point(tidy(hypers, full))[1].low
+
+
+@pytest.mark.parametrize("halving", [None, 2])
+def test_an_unknown_metric_is_refused_at_once(searched, full, hypers, tmp_path, halving):
+    for metric in ("speed", "client_accuracy"):
+        with pytest.raises(ValueError, match=f"metric='{metric}' is unknown; choose one of accuracy_macro, "):
+            searched(metric=metric, halving=halving, folder=tmp_path)
+    assert not list(tmp_path.iterdir())
+    with pytest.raises(ValueError, match="metric='speed' is unknown"):
+        best(tidy(hypers, full), "speed")
+    with pytest.raises(ValueError, match="give those of tidy"):
+        by_point([])
 
 
 def test_losers_of_halving_are_never_the_best(hypers, full):

@@ -7,9 +7,12 @@ import numpy as np
 import pytest
 
 from fljax.algorithms.fedavg import FedAvgHyper, fedavg
+from fljax.algorithms.ifca import ifca
 from fljax.algorithms.standalone import StandaloneHyper, standalone
 from fljax.run import simulate as simulate_module
-from fljax.run.simulate import simulate
+from fljax.run.simulate import as_traced, simulate
+from fljax.run.sweep import search, sweep
+from fljax.run.train import train
 from fljax.types import Work
 
 
@@ -73,6 +76,9 @@ def test_equal_choices_give_the_same_algorithm(model):
         ({"n_rounds": 2, "participation": 0.0}, "participation=0.0"),
         ({"n_rounds": 2, "participation": 1.5}, "participation=1.5"),
         ({"n_rounds": 2, "evaluate_every": 0}, "evaluate_every=0"),
+        ({"n_rounds": 2.5}, r"n_rounds=2\.5 is not a whole number"),
+        ({"n_rounds": "2"}, "n_rounds='2' is not a whole number"),
+        ({"n_rounds": 2, "evaluate_every": 1.5}, r"evaluate_every=1\.5 is not a whole number"),
         ({"n_rounds": 2, "dropout": 1.0}, r"dropout=1.0.*choose 0 <= dropout < 1"),
     ],
 )
@@ -81,6 +87,39 @@ def test_numbers_out_of_range_are_refused(key, averaging, federation, arguments,
         simulate(averaging, FedAvgHyper(), federation, key, **arguments)
 
 
-def test_a_number_that_is_nan_is_refused(key, averaging, federation):
-    with pytest.raises(ValueError, match="lr=nan is not a number"):
-        simulate(averaging, FedAvgHyper(lr=float("nan")), federation, key, 1)
+@pytest.mark.parametrize(
+    ("hyper", "message"),
+    [
+        (FedAvgHyper(lr=float("nan")), "lr=nan is not a number; give a finite one"),
+        (FedAvgHyper(lr="fast"), "lr=fast is not a number"),
+        (FedAvgHyper(lr=[0.1, 0.2]), r"lr=\[0\.1, 0\.2\] is not one number; give one, or try several with fljax.sweep"),
+        (FedAvgHyper(lr=np.array([0.1])), r"lr=\[0\.1\] is not one number"),
+        ({"lr": 0.1}, "hyper={'lr': 0.1} is not a Hyper; give the NamedTuple"),
+    ],
+)
+def test_a_hyper_that_is_none_is_refused(key, averaging, federation, hyper, message):
+    with pytest.raises(ValueError, match=message):
+        simulate(averaging, hyper, federation, key, 1)
+    with pytest.raises(ValueError, match=message):
+        train(averaging, hyper, federation, key, 1)
+
+
+def test_another_methods_hyper_is_refused(key, model, federation, tmp_path):
+    algorithm = ifca(model, Work(1, 8))
+    message = r"hyper=FedAvgHyper\(lr, lr_decay, momentum\) has no field 'min_share', which the method reads"
+    for run in (
+        lambda: simulate(algorithm, FedAvgHyper(), federation, key, 1),
+        lambda: train(algorithm, FedAvgHyper(), federation, key, 1),
+        lambda: sweep(algorithm, FedAvgHyper(lr=[0.1, 0.2]), federation, key, 1, 1),
+        lambda: search(algorithm, FedAvgHyper(lr=[0.1, 0.2]), federation, key, 1, 1, folder=tmp_path),
+    ):
+        with pytest.raises(ValueError, match=message):
+            run()
+    assert not list(tmp_path.iterdir())  # another search may begin there
+
+
+def test_as_traced_names_what_is_no_number():
+    for hyper in (FedAvgHyper(lr=[0.1]), FedAvgHyper(lr=(0.1,)), FedAvgHyper(lr=object())):
+        with pytest.raises(ValueError, match=r"^lr=.* is not a number; give a finite one"):
+            as_traced(hyper)
+    assert as_traced(FedAvgHyper(lr=np.inf)).lr == jnp.inf

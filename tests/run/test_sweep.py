@@ -52,6 +52,12 @@ def test_a_cell_equals_its_single_run(key, averaging, federation, hypers, single
     assert not np.array_equal(metrics["ids"][0, 0], metrics["ids"][0, 1])
 
 
+@pytest.mark.parametrize("row", [list, tuple])
+def test_lists_are_vectors(key, averaging, federation, hypers, single_runs, row):
+    listed = FedAvgHyper(lr=row(np.asarray(hypers.lr).tolist()), momentum=0.5)
+    equals_single_runs(sweep(averaging, listed, federation, key, N_SEEDS, ROUNDS, participation=0.5), single_runs)
+
+
 def test_over_devices_too(key, averaging, federation, hypers, single_runs):
     with over_devices(n_sweep=2) as mesh:
         odd = hypers._replace(lr=jnp.append(hypers.lr, 0.2))
@@ -115,7 +121,13 @@ def test_more_points_than_fit_are_refused(key, averaging, federation):
 
 
 @pytest.mark.parametrize(
-    ("n_seeds", "at_once", "message"), [(0, None, "n_seeds=0 is not positive"), (1, 0, "at_once=0 is not positive")]
+    ("n_seeds", "at_once", "message"),
+    [
+        (0, None, "n_seeds=0 is not positive"),
+        (1.5, None, r"n_seeds=1\.5 is not a whole number"),
+        (1, 0, "at_once=0 is not positive"),
+        (1, 1.5, r"at_once=1\.5 is not a whole number"),
+    ],
 )
 def test_numbers_out_of_range_are_refused(key, averaging, federation, n_seeds, at_once, message):
     with pytest.raises(ValueError, match=message):

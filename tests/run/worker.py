@@ -2,23 +2,28 @@
 
 python -m tests.run.worker DEVICES HOSTS HOST PORT METHOD...     prints the largest difference of each method
 python -m tests.run.worker DEVICES HOSTS HOST PORT --folder X    a long run of FedAvg into a folder
+python -m tests.run.worker DEVICES HOSTS HOST PORT --search X    a search into a folder, twice
+python -m tests.run.worker DEVICES HOSTS HOST PORT --plan        prints what a plan foretells and what is compiled
 """
 
 import json
 import os
 import sys
+from functools import partial
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fljax.algorithms.fedavg import FedAvgHyper
+from fljax.algorithms.fedavg import FedAvgHyper, fedavg
 from fljax.data.synthetic import linear_groups
 from fljax.models import mlp
 from fljax.run.hosts import at_home, join_hosts
 from fljax.run.mesh import device_mesh, over_devices
+from fljax.run.plan import Probe, plan
 from fljax.run.simulate import simulate
-from fljax.run.sweep import sweep
+from fljax.run.sweep import search, sweep
+from fljax.run.sweep.memory import peak
 from fljax.run.train import train
 from fljax.types import Examples, Work
 from tests.algorithms.table import CASES
@@ -96,6 +101,38 @@ def compare_sweep(federation):
     return worst
 
 
+def compare_search(federation, folder):
+    """As `compare`, for a halved search into a folder, and again from what it left there."""
+    algorithm = CASES["fedavg"].make(mlp(input_shape=(4, 4, 1), hidden=(6,), n_classes=4), Work(epochs=2, batch_size=8))
+    lr, key = (0.05, 0.1, 0.3), jax.random.key(0)
+    options = {"halving": 2, "folder": folder, "participation": 0.75}
+    searches = [search(algorithm, FedAvgHyper(lr=lr), federation, key, 2, ROUNDS, **options) for _ in range(2)]
+    worst = 0.0
+    for point, rounds in enumerate(searches[0].rounds):
+        for seed in range(2):
+            run = (FedAvgHyper(lr=lr[point]), federation, jax.random.fold_in(key, seed), ROUNDS)
+            _, alone = simulate(algorithm, *run, participation=0.75)
+            made = [
+                (found.metrics[name][point, seed, :rounds], alone[name][:rounds])
+                for found in searches
+                for name in alone
+            ]
+            worst = max(worst, *(difference(a, b) for a, b in made))
+    return worst
+
+
+def foretold():
+    """Bytes of a round of all clients, and of those that fit into four fifths: as planned, and as compiled."""
+    federation, model = linear_groups(48, 2, examples=24), mlp(input_shape=(4, 4, 1), hidden=(2000,), n_classes=4)
+    given = (partial(fedavg, model), Work(1, 8), model, FedAvgHyper(), federation, jax.random.key(0))
+    everyone = plan(*given, participation=0.1)
+    some = plan(*given, memory=everyone.needs(48) * 4 // 5)
+    with over_devices() as mesh:
+        probe = Probe(fedavg(model, Work(1, 8)), *given[3:], mesh)
+        compiled = [peak(probe.compiled(n)) for n in (48, some.largest_cohort)]
+    return {"said": [everyone.needs(48), some.limit], "compiled": compiled, "per client": everyone.per_client}
+
+
 def main(n_devices, n_hosts, host, port, *rest):
     jax.config.update("jax_num_cpu_devices", int(n_devices))
     jax.config.update("jax_disable_most_optimizations", True)  # compilation is most of the work
@@ -103,7 +140,13 @@ def main(n_devices, n_hosts, host, port, *rest):
         jax.config.update("jax_compilation_cache_dir", cache)
     if int(n_hosts) > 1:
         join_hosts(f"localhost:{port}", int(n_hosts), int(host))
+    if rest[0] == "--plan":
+        print(json.dumps(foretold()), flush=True)
+        return
     federation = make_federation()
+    if rest[0] == "--search":
+        print(json.dumps({"search": compare_search(federation, rest[1])}), flush=True)
+        return
     spread = spread_out(federation)
     if rest[0] == "--folder":
         case = CASES["fedavg"]

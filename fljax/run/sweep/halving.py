@@ -9,6 +9,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from fljax.run.check import whole
+
 
 class Rung(NamedTuple):
     """One stage of a search."""
@@ -24,11 +26,11 @@ def rungs(n_points: int, n_rounds: int, eta: int | None = None, evaluate_every: 
     rounds, so that halving changes nothing about which rounds are tested. ``eta`` None: one rung, the full sweep.
 
     Raises:
-        ValueError: eta below 2.
+        ValueError: eta is not a whole number of at least 2.
     """
     if eta is None:
         return [Rung(n_points, n_rounds)]
-    if eta < 2:
+    if whole("halving", eta) < 2:
         raise ValueError(f"halving={eta} keeps every point; choose halving >= 2")
     count = 1
     while eta**count <= n_points and eta**count * evaluate_every <= n_rounds:

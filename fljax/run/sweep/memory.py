@@ -1,10 +1,13 @@
 """How many runs fit side by side: bytes per run, read off compiled programs."""
 
+import math
 import os
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
+
+from fljax.run.check import check_count
 
 Compile = Callable[[int], Any]
 """``compile(n)``: the compiled program of n runs side by side."""
@@ -42,8 +45,8 @@ def plan(
         ValueError: ``at_once`` runs, or one, do not fit, or the results do not.
     """
     limit = int((1 - RESERVE) * (device_memory() if memory is None else memory))
-    if at_once is not None and at_once < 1:
-        raise ValueError(f"at_once={at_once} is not positive; choose at_once >= 1")
+    if at_once is not None:
+        check_count("at_once", at_once)
     if jax.default_backend() == "cpu" and memory is None:
         shared, per_run = 0, 0
     else:
@@ -80,11 +83,12 @@ def peak(compiled: Any) -> int:
 
 
 def device_memory() -> int:
-    """Bytes of the first device; of the machine for a CPU."""
+    """Bytes of the first device; for a CPU its share of the machine, which all devices of the mesh have in common."""
     stats = jax.local_devices()[0].memory_stats()
     if stats and "bytes_limit" in stats:
         return int(stats["bytes_limit"])
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    n_devices = math.prod(jax.sharding.get_abstract_mesh().shape.values()) // jax.process_count()
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // max(n_devices, 1)
 
 
 def n_bytes(shapes: Any) -> int:

@@ -1,16 +1,21 @@
 """The files of a search: each batch of runs once it is done, so that a stopped search loses one batch at most."""
 
 import json
+import re
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any, NamedTuple
-from zipfile import BadZipFile
 
 import numpy as np
 
-from fljax.run.checkpoint import check_same_run, save_arrays, write_atomically
+from fljax.run import hosts
+from fljax.run.checkpoint import check_same_run, read_arrays, save_arrays, write_atomically
 from fljax.run.sweep.program import Cell
 
 FOLDER, IDENTITY = "parts", "search.json"
+
+AGAIN = "delete it, and its runs are made again"
+"""What to do about a batch that cannot be used."""
 
 
 class Part(NamedTuple):
@@ -26,28 +31,36 @@ class Store(NamedTuple):
     """Where batches are kept; nowhere if ``folder`` is None."""
 
     folder: Path | None
-    identity: dict[str, Any]  # what makes it this search and no other
 
-    def open(self) -> None:
-        """Makes the folder, or sees that it is this search's.
+    def open(self, identity: dict[str, Any]) -> None:
+        """Makes the folder, or sees that it is the search's of this ``identity``; all hosts must call it.
 
         Raises:
-            ValueError: it holds another.
+            ValueError: it holds another, or does not say which.
         """
         if self.folder is None:
             return
         path = self.folder / FOLDER / IDENTITY
-        if path.exists():
-            check_same_run(self.folder, json.loads(path.read_text()), self.identity)
-            return
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, json.dumps(self.identity).encode())
+        if not path.exists() and self._files(".*"):
+            raise ValueError(f"{path} is missing; put it back from a copy, or delete {path.parent} to begin again")
+        if hosts.writes() and not path.exists():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_atomically(path, json.dumps(identity).encode())
+        hosts.all_there("search begun")
+        check_same_run(self.folder, _read_identity(path), identity)
 
-    def read(self, stage: int) -> list[Part]:
-        """The stage's batches so far."""
-        if self.folder is None:
-            return []
-        return [_read(path) for path in sorted(self.folder.glob(f"{FOLDER}/{stage:02d}-*.npz"))]
+    def read(self, stage: int, todo: np.ndarray, n_rounds: int, keep: bool) -> list[Part]:
+        """The stage's batches so far: of runs in ``todo``, of ``n_rounds`` rounds, with states if ``keep``.
+
+        Raises:
+            ValueError: a file is damaged, or another stage's or search's.
+        """
+        found: list[Part] = []
+        left = set(todo.tolist())
+        for path in self._files(f"{stage:02d}"):
+            found.append(_read(path, left, n_rounds, keep, found[0].metrics.keys() if found else None))
+            left -= set(found[-1].cells.tolist())
+        return found
 
     def write(self, stage: int, part: Part) -> None:
         """Keeps a batch: written aside and renamed."""
@@ -58,16 +71,34 @@ class Store(NamedTuple):
         path = self.folder / FOLDER / f"{stage:02d}-{part.cells[0]:08d}.npz"
         save_arrays(path, arrays | {"cells": part.cells, "diverged": part.diverged})
 
+    def _files(self, stage: str) -> list[Path]:
+        """The batches' files, in order; what else lies there is nobody's business."""
+        if self.folder is None:
+            return []
+        own = re.compile(rf"{stage}-\d{{8,}}\.npz")
+        return sorted(path for path in self.folder.glob(f"{FOLDER}/*") if own.fullmatch(path.name))
 
-def _read(path: Path) -> Part:
+
+def _read_identity(path: Path) -> dict[str, Any]:
     try:
-        with np.load(path) as file:
-            arrays = {name: file[name] for name in file.files}
-    except (OSError, EOFError, ValueError, BadZipFile) as error:
-        raise ValueError(f"{path} cannot be read ({error}); delete it, and its runs are made again") from None
+        identity = json.loads(path.read_bytes())
+    except (OSError, ValueError) as error:
+        identity = error
+    if isinstance(identity, dict):
+        return identity
+    raise ValueError(f"{path} does not say what was searched; put it back from a copy, or delete {path.parent}")
+
+
+def _read(path: Path, left: set[int], n_rounds: int, keep: bool, names: Collection[str] | None) -> Part:
+    arrays = read_arrays(path, AGAIN)
     state = [arrays[name] for name in sorted(arrays) if name.startswith("state.")]
     metrics = {name.removeprefix("metric."): value for name, value in arrays.items() if name.startswith("metric.")}
-    return Part(arrays["cells"], arrays["diverged"], state or None, metrics)
+    cells, diverged = (arrays.get(name, np.zeros(0)) for name in ("cells", "diverged"))
+    leading = {value.shape[:2] for value in metrics.values()} | {(*leaf.shape[:1], n_rounds) for leaf in state}
+    whole = leading == {(len(cells), n_rounds)} and len(diverged) == len(cells) and bool(state) >= keep
+    if not whole or not left.issuperset(cells.tolist()) or metrics.keys() != (names or metrics.keys()):
+        raise ValueError(f"{path} is not a batch of this search; {AGAIN}")
+    return Part(cells, diverged, state or None, metrics)
 
 
 def joined(parts: list[Part]) -> Part:

@@ -11,6 +11,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from fljax.run.check import check_count, whole
 from fljax.types import Key, Work
 
 Draw = Callable[[np.random.Generator, int], np.ndarray]
@@ -25,11 +26,13 @@ def grid(hyper: Any, **values: Iterable[float]) -> Any:
         **values: the values of each field to vary.
 
     Raises:
-        ValueError: a field without values, one that the Hyper does not have (the nearest is named) or that is static,
-            a value that is no number.
+        ValueError: a field without values or with one that is in no row, one that the Hyper does not have (the nearest
+            is named) or that is static, a value that is no number.
     """
     for name, given in values.items():
         check_field(hyper, name)
+        if isinstance(given, str) or not np.iterable(given):
+            raise ValueError(f"{name}={given!r} is not a row of values; give several, or one as ({given!r},)")
         chosen = list(given)
         if not chosen:
             raise ValueError(f"{name}: an empty grid; give at least one value")
@@ -51,8 +54,9 @@ def draw(key: Key, hyper: Any, n_points: int, **distributions: Draw) -> Any:
     Raises:
         ValueError: no points, no fields, or as `grid`.
     """
-    if n_points < 1 or not distributions:
-        raise ValueError(f"n_points={n_points} of {len(distributions)} fields: give at least one point and one field")
+    check_count("n_points", n_points)
+    if not distributions:
+        raise ValueError(f"n_points={n_points} of 0 fields: give at least one field, such as lr=log_uniform(1e-3, 1)")
     drawn = {}
     for name, distribution in distributions.items():
         check_field(hyper, name)
@@ -103,6 +107,18 @@ def stack(hypers: Sequence[Any]) -> Any:
 def point(hypers: Any, i: int) -> Any:
     """Point i as a Hyper of numbers."""
     return type(hypers)(*(value if np.ndim(value) == 0 else float(value[i]) for value in hypers))
+
+
+def vectors(hypers: Any) -> Any:
+    """``hypers`` with a vector for every list or tuple.
+
+    Raises:
+        ValueError: a value in one is no number, or ``hypers`` is no Hyper.
+    """
+    if not hasattr(hypers, "_fields"):
+        raise ValueError(f"hypers={hypers!r} is not a Hyper; give one whose fields are numbers or vectors, as of grid")
+    rows = {name: value for name, value in hypers._asdict().items() if isinstance(value, list | tuple)}
+    return hypers._replace(**{name: _numbers(name, value) for name, value in rows.items()})
 
 
 def varied(hypers: Any) -> list[str]:
@@ -167,7 +183,7 @@ def _check_ends(low: float, high: float, above: float = -np.inf) -> None:
 
 
 def _count(n: int) -> int:
-    if n < 1:
+    if whole("n", n) < 1:
         raise ValueError(f"n={n}: an empty range; give at least one value")
     return n
 

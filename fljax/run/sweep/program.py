@@ -7,11 +7,12 @@ import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
+from fljax.run.check import check_count, check_run, fields_of
 from fljax.run.mesh import n_sweep_devices, over_sweep
 from fljax.run.participation import cohort_size
-from fljax.run.simulate import as_traced, check_run, is_due, run_round, split_key, test_round
+from fljax.run.simulate import as_traced, is_due, run_round, split_key, test_round
 from fljax.run.sweep import memory as memory_of
-from fljax.run.sweep.points import count_points
+from fljax.run.sweep.points import count_points, vectors
 from fljax.types import Algorithm, Federation, Key, Metrics, State
 
 GOING_ON = -1
@@ -59,7 +60,8 @@ def sweep(
 
     Args:
         algorithm: from `fljax.algorithms`.
-        hypers: the algorithm's Hyper; a field is a number, or a vector ``(points,)``, see `fljax.run.sweep.points`.
+        hypers: the algorithm's Hyper; a field is a number, or a vector or list ``(points,)``, see
+            `fljax.run.sweep.points`.
         federation: the clients and their data.
         key: seed s runs with ``jax.random.fold_in(key, s)``.
         n_seeds: seeds per point.
@@ -71,14 +73,16 @@ def sweep(
         memory: bytes that the sweep may use on a device; None: what the device has.
 
     Raises:
-        ValueError: fields of different lengths, no points, a number out of its range, or more points than fit.
+        ValueError: fields of different lengths, no points, a number out of its range, another method's Hyper, or more
+            points than fit.
     """
     check_run(n_rounds, evaluate_every, dropout)
     size = cohort_size(participation, federation.train.size.shape[0])
-    setting, lost = Setting(algorithm, size, n_rounds, 1), as_traced(dropout)
+    setting, lost = Setting(algorithm, size, int(n_rounds), 1), as_traced(dropout)
     cells, due = all_cells(hypers, key, n_seeds), is_due(jnp.arange(n_rounds), evaluate_every, n_rounds)
-    setting = setting._replace(at_once=plan(setting, cells, federation, lost, at_once, memory).at_once)
-    _, metrics = advance(setting, cells, federation, lost, due, jnp.int32(0), jnp.int32(n_rounds))
+    with fields_of(hypers):
+        setting = setting._replace(at_once=plan(setting, cells, federation, lost, at_once, memory).at_once)
+        _, metrics = advance(setting, cells, federation, lost, due, jnp.int32(0), jnp.int32(n_rounds))
     n_points = count_points(hypers)
     return jax.tree.map(lambda leaf: leaf.reshape(n_points, n_seeds, *leaf.shape[1:]), metrics)
 
@@ -87,10 +91,10 @@ def all_cells(hypers: Any, key: Key, n_seeds: int) -> Cell:
     """Every point under every seed, at the beginning: leading axis (points * seeds,), the seed changing fastest.
 
     Raises:
-        ValueError: no seeds, or as `count_points`.
+        ValueError: no seeds, or as `vectors` and `count_points`.
     """
-    if n_seeds < 1:
-        raise ValueError(f"n_seeds={n_seeds} is not positive; choose n_seeds >= 1")
+    check_count("n_seeds", n_seeds)
+    hypers = vectors(hypers)
     n_points = count_points(hypers)
     point, seed = jnp.divmod(jnp.arange(n_points * n_seeds, dtype=jnp.int32), jnp.int32(n_seeds))
     hyper = jax.tree.map(lambda value: jnp.broadcast_to(jnp.atleast_1d(value), n_points)[point], as_traced(hypers))

@@ -1,5 +1,6 @@
 """What a sweep found: one row a point and seed, points over their seeds, the best of them."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -67,12 +68,30 @@ def _outcome(run: Mapping[str, np.ndarray]) -> Row:
 
 
 def by_point(rows: Sequence[Row], metric: str = "accuracy_macro", confidence: float = 0.95) -> list[Spread]:
-    """Every point over its seeds, with Student's confidence interval of the mean; in the order of the rows."""
+    """Every point over its seeds, with Student's confidence interval of the mean; in the order of the rows.
+
+    A point that was run twice is two, each with its own seeds: its copies say nothing new of it.
+
+    Raises:
+        ValueError: there are no rows, or they have no such ``metric``.
+    """
+    if not rows:
+        raise ValueError("rows=[]: give those of tidy")
+    if metric not in rows[0]:
+        raise ValueError(f"metric={metric!r} is unknown; choose one of {', '.join(set(OF_A_RUN) & rows[0].keys())}")
     groups: dict[tuple, list[Row]] = {}
+    copies: Counter[tuple] = Counter()
     for row in rows:
-        point = {name: value for name, value in row.items() if name not in OF_A_RUN}
-        groups.setdefault(tuple(point.items()), []).append(row)
-    return [_spread(dict(point), group, metric, confidence) for point, group in groups.items()]
+        point = tuple((name, value) for name, value in row.items() if name not in OF_A_RUN)
+        copies[point, row["seed"]] += 1
+        groups.setdefault((point, copies[point, row["seed"]]), []).append(row)
+    return [_spread(dict(point), group, metric, confidence) for (point, _), group in groups.items()]
+
+
+def check_metric(metric: str) -> None:
+    """Raises ValueError where points cannot be told apart by ``metric``."""
+    if metric not in HEADLINES:
+        raise ValueError(f"metric={metric!r} is unknown; choose one of {', '.join(HEADLINES)}")
 
 
 def _spread(point: Row, rows: Sequence[Row], metric: str, confidence: float) -> Spread:

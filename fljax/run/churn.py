@@ -1,0 +1,58 @@
+"""How many participants changed cluster, round by round: on the host, from the labels that a clustered run reports.
+
+A round's program does not know the labels of the rounds before it, and a Hungarian search would make it larger; on the
+host it costs microseconds a round.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from scipy.optimize import linear_sum_assignment
+
+UNKNOWN = np.iinfo(np.int32).min
+"""What stands for the label of a client that has not taken part yet; -1 is a label, noise."""
+
+
+def churn_of_rounds(
+    metrics: Mapping[str, Any], n_clients: int, before: np.ndarray | None = None
+) -> tuple[np.ndarray, np.ndarray]:
+    """The share of each round's participants whose cluster is another than when they last took part.
+
+    Clusters may have been renamed since: it is `fljax.server.churn`, under the kindest renaming. Clients that drop out,
+    or take part for the first time, do not count; where nobody counts it is 0.
+
+    Args:
+        metrics: of a clustered run: ``ids``, ``active`` and ``label``, (rounds, cohort).
+        n_clients: clients of the federation.
+        before: (clients,) labels so far, as the second value of an earlier call; None: the run begins here.
+
+    Returns:
+        (rounds,) float32, and the labels after the last round.
+    """
+    labels = np.full(n_clients, UNKNOWN, np.int32) if before is None else before.copy()
+    found = np.zeros(len(metrics["ids"]), np.float32)
+    for r, (ids, active, label) in enumerate(zip(metrics["ids"], metrics["active"], metrics["label"], strict=True)):
+        ids, label = ids[active], label[active]
+        known = labels[ids] != UNKNOWN
+        found[r] = _churn(labels[ids][known], label[known])
+        labels[ids] = label
+    return found, labels
+
+
+def _churn(before: np.ndarray, after: np.ndarray) -> float:
+    """`fljax.server.churn` of two labellings of the same clients."""
+    if np.array_equal(before, after):
+        return 0.0
+    (rows, columns), count = np.unique(np.stack([before, after]), axis=1, return_counts=True)
+    _, rows, n_of_row = np.unique(rows, return_inverse=True, return_counts=True)
+    _, columns, n_of_column = np.unique(columns, return_inverse=True, return_counts=True)
+    # A cluster that stayed whole is matched with itself; what is left to match is few clusters, however many there are.
+    matched = (n_of_row[rows] == 1) & (n_of_column[columns] == 1)
+    kept = count[matched].sum()
+    rest = [np.unique(names[~matched], return_inverse=True)[1] for names in (rows, columns)]
+    if len(rest[0]):
+        table = np.zeros((rest[0].max() + 1, rest[1].max() + 1))
+        table[rest[0], rest[1]] = count[~matched]
+        kept += table[linear_sum_assignment(table, maximize=True)].sum()
+    return float((len(before) - kept) / len(before))

@@ -1,0 +1,100 @@
+"""The stages of a search: batches of runs, kept as they are done, and which points go on to the next stage."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fljax.run import hosts
+from fljax.run.mesh import n_sweep_devices
+from fljax.run.sweep import parts
+from fljax.run.sweep.halving import Rung, survivors
+from fljax.run.sweep.program import Cell, Setting, advance
+from fljax.run.sweep.table import LOWER_IS_BETTER
+from fljax.types import Federation
+
+RUNS_PER_CALL = 4
+"""Runs one after another between two looks at the clock, on a CPU; elsewhere as many as fit are one call."""
+
+Tell = Callable[[int, int], None]
+"""``tell(done, n)``: so many of the runs of a stage are done."""
+
+
+class Found(NamedTuple):
+    """What a search leaves."""
+
+    metrics: dict[str, np.ndarray]  # (points, seeds, rounds, ...) as `sweep`'s; NaN, 0 or False in rounds not run
+    rounds: np.ndarray  # (points,) rounds run
+
+
+class Stage(NamedTuple):
+    """What the stages of a search share."""
+
+    setting: Setting
+    federation: Federation
+    dropout: Any
+    due: Any
+    store: parts.Store
+    tell: Tell
+
+    def run(self, stage: int, cells: Cell, todo: np.ndarray, first: int, until: int, keep: bool) -> parts.Part:
+        """The cells ``todo`` from round ``first`` to ``until``, batch by batch; those in the store are read there."""
+        done = self.store.read(stage, todo, until - first, keep)
+        known = np.concatenate([part.cells for part in done]) if done else np.zeros(0, int)
+        left = np.setdiff1d(todo, known)
+        batch = self.setting.at_once * n_sweep_devices() * (RUNS_PER_CALL if self.setting.at_once == 1 else 1)
+        self.tell(len(known), len(todo))
+        for begin in range(0, len(left), batch):
+            chosen = left[begin : begin + batch]
+            part = self._batch(cells, chosen, batch, first, until, keep)
+            if hosts.writes():
+                self.store.write(stage, part)
+            done.append(part)
+            self.tell(len(known) + begin + len(chosen), len(todo))
+        return parts.joined(done)
+
+    def _batch(self, cells: Cell, chosen: np.ndarray, batch: int, first: int, until: int, keep: bool) -> parts.Part:
+        # The last batch is filled up with runs that are frozen from the outset: one program for all, at no cost.
+        filled = np.concatenate([chosen, np.repeat(chosen[:1], batch - len(chosen))])
+        some: Cell = jax.tree.map(lambda leaf: leaf[filled], cells)
+        diverged = np.where(np.arange(batch) < len(chosen), some.diverged, 0).astype(np.int32)
+        state = None if some.state is None else jax.tree.unflatten(jax.tree.structure(self.shapes(some)), some.state)
+        some = some._replace(key=jax.random.wrap_key_data(some.key), diverged=diverged, state=state)
+        n = until - first
+        some, metrics = advance(
+            self.setting, some, self.federation, self.dropout, self.due, jnp.int32(first), jnp.int32(n)
+        )
+        state = jax.tree.leaves(some.state) if keep else None
+        rows = jax.tree.map(lambda leaf: leaf[: len(chosen)], hosts.gathered((some.diverged, state, metrics)))
+        return parts.Part(chosen, rows[0], rows[1], {name: value[:, :n] for name, value in rows[2].items()})
+
+    def shapes(self, cells: Cell) -> Any:
+        """The shapes of a run's state; files have its leaves alone."""
+        init, hyper = self.setting.algorithm.init, jax.tree.map(lambda leaf: leaf[0], cells.hyper)
+        return jax.eval_shape(init, jax.random.key(0), hyper, self.federation.train)
+
+
+def run_stages(stage: Stage, stages: Sequence[Rung], cells: Cell, metric: str) -> Found:
+    """All stages, each with the points that ``metric`` left to it."""
+    n_cells, n_rounds = cells.diverged.shape[0], stage.setting.n_rounds
+    n_seeds = n_cells // stages[0].n_points
+    rounds, first = np.zeros(stages[0].n_points, int), 0
+    alive, metrics = np.arange(stages[0].n_points), {}
+    for i, rung in enumerate(stages):
+        todo = (alive[:, None] * n_seeds + np.arange(n_seeds)).reshape(-1)
+        part = stage.run(i, cells, todo, first, rung.until, keep=i + 1 < len(stages))
+        if not metrics:
+            metrics = {
+                name: np.full((n_cells, n_rounds, *value.shape[2:]), parts.blank(value.dtype), value.dtype)
+                for name, value in part.metrics.items()
+            }
+        for name, value in part.metrics.items():
+            metrics[name][part.cells, first : rung.until] = value
+        rounds[alive], first = rung.until, rung.until
+        if i + 1 < len(stages):
+            score = part.metrics[metric][:, -1].reshape(len(alive), n_seeds).mean(axis=1)
+            alive = alive[survivors(-score if metric in LOWER_IS_BETTER else score, stages[i + 1].n_points)]
+            cells = parts.put(cells, part)
+    return Found({n: v.reshape(len(rounds), n_seeds, *v.shape[1:]) for n, v in metrics.items()}, rounds)

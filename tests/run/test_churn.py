@@ -1,0 +1,97 @@
+"""Changes of cluster against `fljax.server.churn`, by hand, and in the metrics of clustered runs."""
+
+import itertools
+import json
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from fljax.algorithms.fedavg import FedAvgHyper
+from fljax.algorithms.ifca import IFCAHyper, ifca
+from fljax.run.churn import churn_of_rounds
+from fljax.run.report import Outcome, final_table
+from fljax.run.simulate import simulate
+from fljax.run.train import train
+from fljax.server import churn
+from fljax.types import Assigned, Work
+
+ROUNDS = 6
+
+
+def metrics_of(ids, label, active=None):
+    ids = np.asarray(ids)
+    active = np.ones(ids.shape, bool) if active is None else np.asarray(active)
+    return {"ids": ids, "label": np.asarray(label), "active": active}
+
+
+@pytest.mark.parametrize("n_clusters", [2, 4, 12])
+def test_full_rounds_equal_the_servers_measure(n_clusters):
+    rng = np.random.default_rng(n_clusters)
+    label = rng.integers(-1, n_clusters - 1, (5, 12))
+    label[3] = rng.permutation(n_clusters + 1)[label[2] + 1]  # names change, clusters do not
+    found, last = churn_of_rounds(metrics_of([np.arange(12)] * 5, label), 12)
+    expected = [float(churn(jnp.asarray(a), jnp.asarray(b))) for a, b in itertools.pairwise(label)]
+    np.testing.assert_allclose(found, [0, *expected], rtol=1e-6)
+    assert found[3] == 0
+    np.testing.assert_array_equal(last, label[-1])
+
+
+def test_who_was_away_is_compared_with_when_it_last_took_part():
+    ids = [[0, 1, 2, 3], [2, 3, 4, 5], [0, 1, 4, 5]]
+    label = [[0, 0, 1, 1], [1, 0, 0, 0], [0, 0, 1, 0]]
+    # Of the second round's four, 2 and 3 had a label and are now apart; of the third's, 4 left 5 and went nowhere else.
+    found, _ = churn_of_rounds(metrics_of(ids, label), 6)
+    np.testing.assert_allclose(found, [0, 0.5, 0.25])
+    dropped = [[True] * 4, [True] * 4, [True, True, False, True]]
+    np.testing.assert_allclose(churn_of_rounds(metrics_of(ids, label, dropped), 6)[0], [0, 0.5, 0])
+
+
+def test_chunks_equal_the_whole():
+    rng = np.random.default_rng(0)
+    ids = np.stack([rng.permutation(20)[:9] for _ in range(8)])
+    whole = metrics_of(ids, rng.integers(0, 3, ids.shape), rng.random(ids.shape) < 0.8)
+    first, labels = churn_of_rounds({name: value[:3] for name, value in whole.items()}, 20)
+    second, _ = churn_of_rounds({name: value[3:] for name, value in whole.items()}, 20, labels)
+    np.testing.assert_array_equal(churn_of_rounds(whole, 20)[0], [*first, *second])
+
+
+class Stop(Exception):
+    pass
+
+
+class StopAtTheThird:
+    def start(self, done, n_rounds): ...
+    def stop(self): ...
+    def chunk(self, done, metrics, rounds_per_second):
+        if done >= 3:
+            raise Stop
+
+
+def test_clustered_runs_report_it_however_they_are_run(key, model, federation, tmp_path):
+    algorithm, options = ifca(model, Work(1, 8), 3), {"participation": 0.5, "evaluate_every": ROUNDS}
+    _, simulated = simulate(algorithm, IFCAHyper(), federation, key, ROUNDS, **options)
+    assert simulated["churn"].shape == (ROUNDS,)
+    options |= {"folder": tmp_path, "seconds_per_checkpoint": 0.0, "seconds_per_chunk": 1e-9}
+    with pytest.raises(Stop):
+        train(algorithm, IFCAHyper(), federation, key, ROUNDS, progress=StopAtTheThird(), **options)
+    run = train(algorithm, IFCAHyper(), federation, key, ROUNDS, **options)
+    np.testing.assert_allclose(run.metrics["churn"], simulated["churn"])
+    rows = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    np.testing.assert_allclose([row["churn"] for row in rows], simulated["churn"])
+    expected, _ = churn_of_rounds(run.metrics, 9)
+    np.testing.assert_array_equal(run.metrics["churn"], expected)
+    assert expected.any()  # or the test sees nothing
+
+
+def test_other_runs_do_not(key, averaging, federation):
+    assert "churn" not in simulate(averaging, FedAvgHyper(), federation, key, 1)[1]
+
+
+def test_the_final_table_has_its_mean():
+    metrics = {name: np.ones(2) for name in ("accuracy_macro", "accuracy_micro", "accuracy_p10", "f1_macro")}
+    metrics |= metrics_of([[0, 1]] * 2, [[0, 1]] * 2) | {"uplink": np.ones(2), "downlink": np.ones(2)}
+    models = Assigned({"fc1": jnp.zeros((2, 3))}, jnp.arange(2))
+    (plain,) = final_table({"a": Outcome(metrics, models, 1.0)})
+    (clustered,) = final_table({"a": Outcome(metrics | {"churn": np.array([0, 0.5])}, models, 1.0)})
+    assert (plain["churn"], clustered["churn"]) == (None, 0.25)

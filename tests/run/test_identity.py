@@ -1,0 +1,120 @@
+"""What a folder knows of its run: models, constants and pixels that differ are told apart."""
+
+import json
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import serialization
+
+from fljax.algorithms.fedavg import FedAvgHyper, fedavg
+from fljax.algorithms.fedprox import fedprox
+from fljax.models import mlp
+from fljax.run.identity import run_identity, static_choices
+from fljax.run.sweep import search
+from fljax.run.train import train
+from fljax.types import Model, Work
+
+
+@pytest.fixture
+def identity(key, federation):
+    """The identity of a run of FedAvg with a model, on a federation."""
+
+    def of(model, federation=federation):
+        algorithm, hyper = fedavg(model, Work(1, 8)), FedAvgHyper()
+        state = jax.eval_shape(algorithm.init, key, hyper, federation.train)
+        return run_identity(algorithm, state, hyper, federation, key, 9, 1, None)
+
+    return of
+
+
+def differing(a, b):
+    assert json.loads(json.dumps(a)) == a
+    return {name for name in a.keys() | b.keys() if a.get(name) != b.get(name)}
+
+
+def test_it_is_the_same_for_the_same_run(identity, federation):
+    again = jax.tree.map(lambda leaf: jnp.asarray(np.array(leaf)), federation)
+    assert differing(identity(mlp((4, 4, 1), (6,), 4)), identity(mlp((4, 4, 1), (6,), 4), again)) == set()
+
+
+def test_models_differ_in_shape_or_in_constants(identity):
+    narrow, wide, half = (
+        identity(mlp((4, 4, 1), (n,), 4, dtype)) for n, dtype in ((6, "float32"), (32, "float32"), (6, "bfloat16"))
+    )
+    assert {"module.hidden", "state.server['fc1']['kernel']"} <= differing(narrow, wide)
+    assert differing(narrow, half) == {"module.dtype"}
+
+
+def test_a_users_own_model_is_known_by_its_constants(identity):
+    def scaled(scale):
+        plain = mlp((4, 4, 1), (6,), 4)
+
+        def apply(params, x, key):
+            return plain.apply(params, scale * x, key)
+
+        return Model(plain.init, apply, plain.layers)
+
+    assert differing(identity(scaled(1.0)), identity(scaled(2.0))) == {"scale"}
+
+
+def test_pixels_count_and_so_do_validation_and_public_data(identity, federation):
+    model, train_split, pool = mlp((4, 4, 1), (6,), 4), federation.train, federation.train.pool
+    one_pixel = train_split._replace(pool=pool._replace(x=pool.x.at[17, 2, 3, 0].add(0.5)))
+    plain = identity(model, federation)
+    for other in (
+        federation._replace(train=one_pixel),
+        federation._replace(test=federation.test._replace(pool=one_pixel.pool)),
+        federation._replace(val=train_split),
+        federation._replace(public=pool),
+    ):
+        assert differing(plain, identity(model, other)) == {"pixels"}
+
+
+def test_constants_of_the_same_name_are_all_kept(model):
+    choices = static_choices(fedprox(model, Work(1, 8), weighting="uniform"))
+    assert choices["weighting"] == "uniform"
+    assert choices["work.epochs"] == 1
+    assert "work.at_once" not in choices
+
+    def inner(rate):
+        return lambda: rate
+
+    def outer(rate, other):
+        return lambda: (rate, other)
+
+    algorithm = fedavg(model, Work(1, 8))._replace(deploy=outer(0.1, inner(0.2)))
+    assert sorted(value for name, value in static_choices(algorithm).items() if name.startswith("rate")) == [0.1, 0.2]
+
+
+def test_another_model_or_other_pixels_in_the_folder_are_refused(key, federation, tmp_path):
+    hypers, pool = FedAvgHyper(lr=[0.1, 0.2]), federation.train.pool
+    other_images = federation._replace(train=federation.train._replace(pool=pool._replace(x=pool.x[::-1])))
+
+    def searched(width, data=federation):
+        return search(fedavg(mlp((4, 4, 1), (width,), 4), Work(1, 8)), hypers, data, key, 1, 1, folder=tmp_path / "s")
+
+    def trained(model, data=federation):
+        train(fedavg(model, Work(1, 8)), FedAvgHyper(), data, key, 1, folder=tmp_path / "t")
+
+    searched(6)
+    with pytest.raises(ValueError, match=r"holds a run with module.hidden=\[6\], not \[32\]; use another folder"):
+        searched(32)
+    with pytest.raises(ValueError, match=r"holds a run with pixels="):
+        searched(6, other_images)
+    trained(mlp((4, 4, 1), (6,), 4))
+    with pytest.raises(ValueError, match=r"holds a run with pixels="):
+        trained(mlp((4, 4, 1), (6,), 4), other_images)
+    with pytest.raises(ValueError, match=r"holds a run with module.dtype='float32', not 'bfloat16'"):
+        trained(mlp((4, 4, 1), (6,), 4, "bfloat16"))
+
+
+def test_a_folder_of_an_older_version_is_refused_in_a_line(key, federation, averaging, tmp_path):
+    train(averaging, FedAvgHyper(), federation, key, 1, folder=tmp_path)
+    path = tmp_path / "checkpoints" / "last.msgpack"
+    content = serialization.msgpack_restore(path.read_bytes())
+    known = {name: value for name, value in json.loads(content["identity"]).items() if name != "pixels"}
+    path.write_bytes(serialization.msgpack_serialize(content | {"identity": json.dumps(known)}))
+    with pytest.raises(ValueError, match="or of another version of fljax: 'pixels' is known of one of the two only"):
+        train(averaging, FedAvgHyper(), federation, key, 1, folder=tmp_path)
