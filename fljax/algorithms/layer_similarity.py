@@ -4,6 +4,8 @@ A measure takes the weights or the updates of local training, of the whole model
 L2 distance. Distances come back negated, so that larger is always more alike.
 """
 
+from collections.abc import Mapping
+
 from jax import Array
 
 from fljax.server.distance import pairwise_cosine, pairwise_l2
@@ -13,6 +15,9 @@ from fljax.types import Metrics, Model, Stacked
 MEASURES = ("cos_update_full", "l2_weight_part", "l2_update_part", "cos_weight_part", "cos_update_part")
 """CFL, AdaCFL, two that stand between, and LayerCFL: equations 6 and 23 to 26 of Yuan et al., Cybersecurity 2023."""
 
+OTHERS = ("l2_weight_full", "cos_weight_full", "l2_update_full")
+"""Of the whole model, defined there (equations 5, 7 and 8) but not among the five that are compared."""
+
 CONVOLUTION = 4
 """The convolution (counted from 1) that LayerCFL compares under feature skew: VGG16's conv2_2."""
 
@@ -20,7 +25,7 @@ CONVOLUTION = 4
 def similarity(
     measure: str, weights: Stacked, updates: Stacked, layers: tuple[str, ...], where: Array | None = None
 ) -> Array:
-    """Pairwise similarity of clients by one of `MEASURES`; the ``l2_`` ones are negated distances.
+    """Pairwise similarity of clients by one of `MEASURES` or `OTHERS`; the ``l2_`` ones are negated distances.
 
     Args:
         measure: what is compared; "full" ignores ``layers``.
@@ -76,10 +81,39 @@ def chosen_layers(model: Model, layers: str | tuple[str, ...]) -> tuple[str, ...
     return chosen
 
 
+def layers_by_pilot(model: Model, gap: Mapping[str, float]) -> tuple[str, ...]:
+    """The layers to compare, as a pilot says: the one of widest separation gap, or all, which is CFL.
+
+    The gaps of the layers and of ``cos_update_full`` are all of cosines of updates, so they compare; those of distances
+    or of weights are on other scales and are not looked at.
+
+    Args:
+        model: the network of the pilot.
+        gap: `fljax.run.pilot.layer_gaps`' answer: separation gap by layer and measure.
+
+    Returns:
+        The name of the layer whose gap is widest (the first of those equal); all layers where none is positive, or
+        where the whole model's gap is wider.
+
+    Raises:
+        ValueError: a layer, or ``cos_update_full``, has no gap.
+    """
+    if missing := [name for name in (*model.layers, "cos_update_full") if name not in gap]:
+        raise ValueError(f"gap has nothing of {missing}, only of {tuple(gap)}; give layer_gaps of the same model")
+    best = max(model.layers, key=lambda name: gap[name])
+    return (best,) if gap[best] > 0 and gap[best] >= gap["cos_update_full"] else model.layers
+
+
+def check_group(group: tuple[int, ...] | None, n_clients: int) -> None:
+    """Raises ValueError unless the true groups are one for each client, or None."""
+    if group is not None and len(group) != n_clients:
+        raise ValueError(f"group has {len(group)} entries but the data has {n_clients} clients; give one for each")
+
+
 def check_measure(measure: str) -> None:
-    """Raises ValueError unless ``measure`` is one of `MEASURES`."""
-    if measure not in MEASURES:
-        raise ValueError(f"measure={measure!r} is unknown; choose one of {MEASURES}")
+    """Raises ValueError unless ``measure`` is one of `MEASURES` or `OTHERS`."""
+    if measure not in MEASURES + OTHERS:
+        raise ValueError(f"measure={measure!r} is unknown; choose one of {MEASURES + OTHERS}")
 
 
 def _named(model: Model, layers: tuple[str, ...]) -> tuple[str, ...]:

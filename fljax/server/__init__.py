@@ -144,6 +144,9 @@ one in its own docstring. The examples share four clients with a model of two la
 - Adjusted Rand index, mutual information, purity: `adjusted_rand`, `normalized_mutual_info`, `purity`
 - Number of clusters: `n_clusters`; clients that changed theirs, up to renaming: `churn`; by name: `raw_churn`
 - Separation gap of similarities (LayerCFL's Gap 1): `separation_gap`; of distances (Gap 2): `distance_gap`
+- The round that first has a positive gap: `first_separation`
+- What the gradients' errors gamma allow (CFL): cosines within a distribution, H: `intra_bound`; across a bipartition of
+  k distributions: `cross_bound`; the largest error with which a split is right: `gamma_limit`
 - Silhouette: `silhouette`; do two measures see the same structure: `pairwise_correlation`
 """
 
@@ -189,7 +192,16 @@ from fljax.server.robust import (
     trimmed_mean,
 )
 from fljax.server.robust_kmeans import robust_cluster_mean, robust_kmeans
-from fljax.server.separation import distance_gap, pairwise_correlation, separation_gap, silhouette
+from fljax.server.separation import (
+    cross_bound,
+    distance_gap,
+    first_separation,
+    gamma_limit,
+    intra_bound,
+    pairwise_correlation,
+    separation_gap,
+    silhouette,
+)
 
 __all__ = [
     "Bipartition",
@@ -203,6 +215,7 @@ __all__ = [
     "clip_norm",
     "cluster_mean",
     "coordinate_median",
+    "cross_bound",
     "cross_squared_l2",
     "cut",
     "cut_at",
@@ -211,9 +224,12 @@ __all__ = [
     "distance_gap",
     "due_layers",
     "example_shares",
+    "first_separation",
+    "gamma_limit",
     "geometric_median",
     "hopkins",
     "inherit",
+    "intra_bound",
     "js_divergence",
     "kmeans",
     "krum",

@@ -13,7 +13,7 @@ from fljax import tree
 from fljax.algorithms.adacfl import AdaCFLHyper, adacfl
 from fljax.algorithms.cfl import CFLHyper, cfl
 from fljax.algorithms.fedavg import FedAvgHyper, fedavg
-from fljax.algorithms.layer_similarity import MEASURES, chosen_layers, gaps, similarity
+from fljax.algorithms.layer_similarity import MEASURES, OTHERS, chosen_layers, gaps, layers_by_pilot, similarity
 from fljax.algorithms.layercfl import (
     LayerCFLHyper,
     Norms,
@@ -182,7 +182,7 @@ def test_the_test_of_spacing_by_hand():
         assert bool(apart[0]) is accepted
 
 
-@pytest.mark.parametrize("measure", MEASURES)
+@pytest.mark.parametrize("measure", MEASURES + OTHERS)
 def test_measures_equal_scikit_learn(measure):
     weights, updates = random_updates(0), random_updates(1)
     compared = updates if "update" in measure else weights
@@ -196,6 +196,14 @@ def test_distances_of_weights_and_updates_are_equal_from_a_common_start():
     weights = jax.tree.map(lambda origin, update: origin + update, start, updates)
     of_weights = similarity("l2_weight_part", weights, updates, ("fc1",))
     np.testing.assert_allclose(of_weights, similarity("l2_update_part", weights, updates, ("fc1",)), rtol=1e-5)
+
+
+def test_methods_compare_whole_models_by_the_other_measures_too(key, model):
+    made = [layercfl(model, WORK, layers="all", measure=measure) for measure in OTHERS]
+    hyper = LayerCFLHyper(0.1, **EAGER, gamma_max=None, spacing=1.5, min_size=3)
+    metrics = simulate(made[0], hyper, linear_groups(12, 2), key, 30)[1]
+    assert n_splits(metrics) == 1
+    assert metrics["ari"][-1] == 1.0
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -213,6 +221,31 @@ def test_gaps_by_hand(model):
     np.testing.assert_allclose(found["gap_fc1"], np.sqrt(0.5) - 0.0, rtol=1e-6)
     np.testing.assert_allclose(found["gap_fc2"], 0.0, atol=1e-6)
     np.testing.assert_allclose(found["gap_l2_update_part"], np.sqrt(2) - 1.0, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("gap", "layers"),
+    [
+        ({"fc1": 0.1, "fc2": 0.3, "fc3": 0.2, "cos_update_full": 0.25}, ("fc2",)),
+        ({"fc1": 0.1, "fc2": 0.1, "fc3": 0.0, "cos_update_full": 0.1, "l2_weight_part": 9.0}, ("fc1",)),
+        ({"fc1": 0.1, "fc2": 0.2, "fc3": 0.0, "cos_update_full": 0.3}, ("fc1", "fc2", "fc3")),
+        ({"fc1": -0.1, "fc2": 0.0, "fc3": -0.2, "cos_update_full": -0.3}, ("fc1", "fc2", "fc3")),
+    ],
+)
+def test_the_pilot_takes_the_layer_of_widest_gap_or_all(gap, layers):
+    assert layers_by_pilot(mlp((4, 4, 1), (6, 5), 4), gap) == layers
+
+
+def test_the_pilot_of_another_model_is_refused(model):
+    with pytest.raises(ValueError, match=r"nothing of \['cos_update_full'\]"):
+        layers_by_pilot(model, dict.fromkeys(model.layers, 1.0))
+
+
+@pytest.mark.parametrize("n", [0, 2, 9])
+def test_true_groups_of_other_than_all_clients_are_refused(key, model, n):
+    algorithm = layercfl(model, WORK, layers="all", group=(0,) * n)
+    with pytest.raises(ValueError, match=f"group has {n} entries but the data has 8 clients"):
+        simulate(algorithm, LayerCFLHyper(), linear_groups(8, 2), key, 2, participation=0.5)
 
 
 def test_layers_by_kind_of_skew():
@@ -247,3 +280,5 @@ def test_the_pilot_measures_the_gap_of_every_layer(key):
     assert set(found) == {"fc1", "fc2", "fc3", *MEASURES}
     metrics = simulate(algorithm, LayerCFLHyper(0.1, eps_2=jnp.inf), federation, key, 6)[1]
     np.testing.assert_allclose(found["fc3"], metrics["gap_fc3"][-1], rtol=1e-5)
+    chosen = layers_by_pilot(network, found)
+    assert chosen_layers(network, chosen) == chosen
