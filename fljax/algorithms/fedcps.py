@@ -24,6 +24,7 @@ from jax import Array, lax
 
 from fljax import tree
 from fljax.algorithms.accounting import client_weight, traffic
+from fljax.algorithms.ifca import balanced_draw
 from fljax.algorithms.layerwise import SHARING, layer_roles, n_floats, replace
 from fljax.algorithms.pull import Spread, adaptive_pull, clip_pull, no_spread, pulled, update_spread
 from fljax.client import client_loss, cross_entropy, predictor, train_clients
@@ -32,7 +33,20 @@ from fljax.client.sample import fresh_examples
 from fljax.client.spread import gradient_variance
 from fljax.server.aggregate import cluster_mean, weighted_mean
 from fljax.server.assign import lowest_loss
-from fljax.types import Algorithm, Assigned, ClientData, Cohort, Key, Metrics, Model, Stacked, State, Trained, Work
+from fljax.types import (
+    Algorithm,
+    Assigned,
+    ClientData,
+    Cohort,
+    Key,
+    Metrics,
+    Model,
+    Params,
+    Stacked,
+    State,
+    Trained,
+    Work,
+)
 
 CHOICES = {
     "sharing": SHARING,
@@ -50,7 +64,9 @@ class FedCPSHyper(NamedTuple):
     memory: of the running mean of tau^2, in [0, 1).
     n_stable: rounds without a change of identity after which clients get only their own cluster's model; inf: never.
     n_reopen: then every so many rounds all models are sent again and identities checked, >= 1.
-    max_norm: gradients are clipped to this norm, > 0; None: not clipped. The code the paper builds on has 10.
+    min_share: least share of the clients that each initial model must win, in [0, 1/k]; 0 takes the first draw.
+    max_norm: gradients, the pull's included, are clipped to this norm, > 0; None: not clipped. The code the paper
+        builds on has 10.
     lr_decay: factor on the learning rate per round, in (0, 1]; None: constant.
     momentum: of the clients' SGD, in [0, 1); None: none.
     """
@@ -60,7 +76,8 @@ class FedCPSHyper(NamedTuple):
     memory: Array | float = 0.9
     n_stable: Array | float = 5.0
     n_reopen: Array | float = 20.0
-    max_norm: Array | float | None = None
+    min_share: Array | float = 0.1
+    max_norm: Array | float | None = 10.0
     lr_decay: Array | float | None = None
     momentum: Array | float | None = None
 
@@ -102,7 +119,7 @@ def fedcps(
     n_personal: int | None = None,
     lambda_mode: str = "adaptive",
     identity_examples: int | None = 50,
-    deployed: str = "own",
+    deployed: str = "fresh",
 ) -> Algorithm:
     """FedCPS with k = ``n_clusters`` cluster models.
 
@@ -112,13 +129,13 @@ def fedcps(
         n_clusters: k; the paper's best is 2.
         sharing: "shared_base" averages the base over everyone and the top per cluster; "personal_layers" keeps each
             client's last layers to itself as well; "none" shares all layers per cluster, as IFCA.
-        n_middle: layers of the cluster. None: the paper's 2 for "shared_base", 1 for "personal_layers".
-        n_personal: layers of the client, for "personal_layers". None: 1.
+        n_middle: layers of the cluster, at least 1. None: the paper's 2 for "shared_base", 1 for "personal_layers".
+        n_personal: layers of the client, for "personal_layers" only. None: 1.
         lambda_mode: "fixed", "n_only" or "adaptive", see `FedCPSHyper.strength`.
         identity_examples: fresh examples on which a client compares the cluster models; None: all it has.
-        deployed: clients are tested with the model they last trained ("own"), with one trained for the test from the
-            present cluster models, so that those who have not taken part lately are up to date ("fresh", the paper's
-            final round, at the cost of a round for everyone), or with their cluster's ("cluster").
+        deployed: clients are tested with a model trained for the test from the present cluster models, so that those
+            who have not taken part lately are up to date ("fresh", the paper's final round; every test costs a round
+            of everyone), with the one they last trained ("own"), or with their cluster's ("cluster").
 
     Raises:
         ValueError: an unknown option, or numbers of layers that do not fit the network.
@@ -129,9 +146,12 @@ def fedcps(
     loss = pulled(cross_entropy(model), sent)
 
     def init(key: Key, hyper: FedCPSHyper, data: ClientData) -> State:
-        theta = jax.vmap(model.init)(jax.random.split(key, n_clusters))
-        first = tree.broadcast(tree.take(theta, jnp.int32(0)), n_clusters)
-        theta = replace(theta, roles.base + roles.personal, first)
+        common = model.init(key)
+
+        def beginning(key: Key) -> Params:
+            return replace(model.init(key), roles.base + roles.personal, common)
+
+        theta = balanced_draw(key, model._replace(init=beginning), n_clusters, hyper.min_share, data)
         n_clients = data.size.shape[0]
         mean_size = data.size.astype(jnp.float32).mean()
         server = FedCPSServer(theta, no_spread(n_clusters), jnp.int32(0), jnp.int32(0), mean_size)

@@ -19,27 +19,43 @@ class Roles(NamedTuple):
 def layer_roles(layers: tuple[str, ...], sharing: str, n_middle: int | None, n_personal: int | None) -> Roles:
     """The last ``n_personal`` layers are personal, the ``n_middle`` before them are the cluster's, the rest is base.
 
+    Clusters have a layer of their own in every mode: were all cluster models equal, the choice between them would be a
+    tie.
+
     Args:
         layers: of the model, in forward order.
         sharing: "shared_base": no personal layers, 2 middle ones unless given (1 where only 2 layers are);
             "personal_layers": 1 of each unless given; "none": all layers are the cluster's.
-        n_middle: None: as ``sharing`` says.
-        n_personal: None: as ``sharing`` says.
+        n_middle: at least 1; None: as ``sharing`` says. "none" leaves no choice.
+        n_personal: at least 1 for "personal_layers", 0 for the others; None: as ``sharing`` says.
 
     Raises:
-        ValueError: ``sharing`` is unknown, a number is negative, or they do not fit the network.
+        ValueError: ``sharing`` is unknown, a number is not one that it allows, or they do not fit the network.
     """
     if sharing not in SHARING:
         raise ValueError(f"sharing={sharing!r} is unknown; choose one of {', '.join(map(repr, SHARING))}")
     n_layers = len(layers)
-    middle, personal = {"shared_base": (min(2, n_layers - 1), 0), "personal_layers": (1, 1), "none": (n_layers, 0)}[
-        sharing
-    ]
-    middle, personal = middle if n_middle is None else n_middle, personal if n_personal is None else n_personal
+    least_personal = int(sharing == "personal_layers")
+    most_personal = n_layers - 1 if sharing == "personal_layers" else 0
+    if least_personal > most_personal:
+        raise ValueError(f"sharing='personal_layers' takes 2 layers or more, the network has {n_layers}; choose 'none'")
+    personal = least_personal if n_personal is None else n_personal
+    _check("n_personal", personal, least_personal, most_personal, sharing, n_layers)
+    most_middle = n_layers - personal
+    least_middle = n_layers if sharing == "none" else 1
+    usual = {"shared_base": max(1, min(2, n_layers - 1)), "personal_layers": 1, "none": n_layers}[sharing]
+    middle = usual if n_middle is None else n_middle
+    _check("n_middle", middle, least_middle, most_middle, sharing, n_layers)
     n_base = n_layers - middle - personal
-    if min(middle, personal, n_base) < 0:
-        raise ValueError(f"n_middle={middle} and n_personal={personal} do not fit a network of {n_layers} layers")
     return Roles(layers[:n_base], layers[n_base : n_base + middle], layers[n_base + middle :])
+
+
+def _check(field: str, given: int, least: int, most: int, sharing: str, n_layers: int) -> None:
+    if not least <= given <= most:
+        allowed = f"{least}" if least == most else f"{least} to {most}"
+        raise ValueError(
+            f"{field}={given} does not fit sharing={sharing!r} in a network of {n_layers} layers; choose {allowed}"
+        )
 
 
 def replace(params: Params, layers: tuple[str, ...], source: Params) -> Params:

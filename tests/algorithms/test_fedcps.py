@@ -14,17 +14,20 @@ from fljax.algorithms.fedprox import FedProxHyper, fedprox
 from fljax.algorithms.ifca import IFCAHyper, ifca
 from fljax.algorithms.layerwise import layer_roles, n_floats, replace
 from fljax.algorithms.pull import Spread, adaptive_pull, no_spread, pulled, update_spread
-from fljax.client import cross_entropy, train_clients
+from fljax.client import cross_entropy, cross_loss, train_clients
 from fljax.client.sample import fresh_examples
 from fljax.client.spread import gradient_variance
 from fljax.data.synthetic import linear_groups
 from fljax.models import mlp
 from fljax.run.participation import sample_cohort
 from fljax.run.simulate import as_traced, simulate, split_key
+from fljax.server.assign import lowest_loss
 from fljax.types import State, Work
 from tests import oracle
 
 ROUNDS = 4
+UNTESTED = {"deployed": "own"}
+"""Where a test looks at the rounds only: a round of everyone for every evaluation is a second program to compile."""
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +46,7 @@ def first_models(algorithm, hyper, federation, key):
 
 @pytest.mark.parametrize("mu", [0.0, 0.5])
 def test_one_cluster_of_fixed_strength_is_uniform_fedprox(key, model, work, federation, mu):
-    algorithm, hyper = fedcps(model, work, 1, lambda_mode="fixed"), FedCPSHyper(0.1, mu)
+    algorithm, hyper = fedcps(model, work, 1, lambda_mode="fixed", **UNTESTED), FedCPSHyper(0.1, mu, max_norm=None)
     start = tree.take(first_models(algorithm, hyper, federation, key), 0)
     ours = simulate(algorithm, hyper, federation, key, ROUNDS, participation=0.5)[0].server.theta
     prox = from_start(fedprox(model, work, weighting="uniform"), start)
@@ -52,7 +55,7 @@ def test_one_cluster_of_fixed_strength_is_uniform_fedprox(key, model, work, fede
 
 
 def test_one_cluster_without_pull_is_uniform_fedavg(key, model, work, federation):
-    algorithm, hyper = fedcps(model, work, 1, lambda_mode="fixed"), FedCPSHyper(0.1, 0.0)
+    algorithm, hyper = fedcps(model, work, 1, lambda_mode="fixed", **UNTESTED), FedCPSHyper(0.1, 0.0, max_norm=None)
     average = from_start(
         fedavg(model, work, weighting="uniform"), tree.take(first_models(algorithm, hyper, federation, key), 0)
     )
@@ -62,13 +65,10 @@ def test_one_cluster_without_pull_is_uniform_fedavg(key, model, work, federation
 
 
 def test_without_pull_and_sharing_it_is_ifca(key, model, work, federation):
-    algorithm = fedcps(model, work, 3, sharing="none", lambda_mode="fixed", identity_examples=None)
-    hyper = FedCPSHyper(0.1, 0.0, n_stable=jnp.inf)
-    start = first_models(algorithm, hyper, federation, key)
+    algorithm = fedcps(model, work, 3, sharing="none", lambda_mode="fixed", identity_examples=None, **UNTESTED)
+    hyper = FedCPSHyper(0.1, 0.0, n_stable=jnp.inf, max_norm=None)
     ours, metrics = simulate(algorithm, hyper, federation, key, ROUNDS, participation=0.5)
-    theirs, expected = simulate(
-        from_start(ifca(model, work, 3), start), IFCAHyper(0.1), federation, key, ROUNDS, participation=0.5
-    )
+    theirs, expected = simulate(ifca(model, work, 3), IFCAHyper(0.1), federation, key, ROUNDS, participation=0.5)
     chex.assert_trees_all_close(ours.server.theta, theirs.server, rtol=1e-5, atol=1e-6)
     np.testing.assert_array_equal(metrics["label"], expected["label"])
     np.testing.assert_array_equal(metrics["uplink"], expected["uplink"])
@@ -79,7 +79,57 @@ def test_roles_cut_the_layers_in_order(deep):
     assert layer_roles(deep.layers, "shared_base", None, None) == (("fc1", "fc2"), ("fc3", "fc4"), ())
     assert layer_roles(deep.layers, "personal_layers", None, None) == (("fc1", "fc2"), ("fc3",), ("fc4",))
     assert layer_roles(deep.layers, "none", None, None) == ((), deep.layers, ())
-    assert layer_roles(deep.layers, "personal_layers", 0, 2) == (("fc1", "fc2"), (), ("fc3", "fc4"))
+    assert layer_roles(deep.layers, "personal_layers", 1, 2) == (("fc1",), ("fc2",), ("fc3", "fc4"))
+    assert layer_roles(deep.layers, "shared_base", 3, None) == (("fc1",), ("fc2", "fc3", "fc4"), ())
+    assert layer_roles(("a", "b"), "shared_base", None, None) == (("a",), ("b",), ())
+    assert layer_roles(("a",), "shared_base", None, None) == ((), ("a",), ())
+
+
+@pytest.mark.parametrize(
+    ("sharing", "n_middle", "n_personal", "words"),
+    [
+        ("shared_base", 0, None, "n_middle=0 .* choose 1 to 4"),  # all models would be equal, the choice a tie
+        ("personal_layers", 0, None, "n_middle=0 .* choose 1 to 3"),
+        ("personal_layers", 3, 2, "n_middle=3 .* choose 1 to 2"),
+        ("shared_base", 5, None, "n_middle=5 .* 4 layers; choose 1 to 4"),
+        ("none", 1, None, "n_middle=1 .* choose 4"),  # that shares a base
+        ("shared_base", None, 1, "n_personal=1 .* choose 0"),
+        ("none", None, 1, "n_personal=1 .* choose 0"),
+        ("personal_layers", None, 0, "n_personal=0 .* choose 1 to 3"),
+        ("personal_layers", None, 4, "n_personal=4 .* choose 1 to 3"),
+    ],
+)
+def test_numbers_of_layers_that_their_sharing_does_not_have_are_refused(deep, sharing, n_middle, n_personal, words):
+    with pytest.raises(ValueError, match=words):
+        layer_roles(deep.layers, sharing, n_middle, n_personal)
+
+
+def test_personal_layers_take_a_network_of_two():
+    with pytest.raises(ValueError, match="2 layers or more, the network has 1"):
+        layer_roles(("fc1",), "personal_layers", None, None)
+
+
+@pytest.mark.parametrize("sharing", ["shared_base", "personal_layers", "none"])
+def test_initial_models_are_redrawn_until_each_wins_its_share(deep, federation, sharing):
+    algorithm, roles = fedcps(deep, Work(1, 8), sharing=sharing), layer_roles(deep.layers, sharing, None, None)
+
+    @jax.jit
+    def draw(key, min_share):
+        theta = algorithm.init(key, FedCPSHyper(min_share=min_share), federation.train).server.theta
+        return theta, jnp.bincount(lowest_loss(cross_loss(deep, theta, federation.train)), length=2).min()
+
+    n_won = []
+    for seed in range(4):
+        first, n_least = draw(jax.random.key(seed), 0.0)
+        theta, n_even = draw(jax.random.key(seed), 0.5)
+        assert n_even == 4
+        for name in deep.layers:
+            equal = np.array_equal(theta[name]["kernel"][0], theta[name]["kernel"][1])
+            assert equal == (name not in roles.middle)
+        if n_least == 4:
+            chex.assert_trees_all_equal(theta, first)
+        n_won.append(int(n_least))
+    assert min(n_won) < 4  # the premise: some first draws are uneven
 
 
 def test_replace_moves_running_statistics_with_their_layer():
@@ -94,7 +144,8 @@ def test_replace_moves_running_statistics_with_their_layer():
 
 
 def test_base_layers_are_the_same_in_every_cluster(key, deep, work, federation):
-    theta = simulate(fedcps(deep, work, 3), FedCPSHyper(0.1), federation, key, 3, participation=0.5)[0].server.theta
+    algorithm = fedcps(deep, work, 3, **UNTESTED)
+    theta = simulate(algorithm, FedCPSHyper(0.1), federation, key, 3, participation=0.5)[0].server.theta
     for name in ("fc1", "fc2"):
         np.testing.assert_array_equal(theta[name]["kernel"][0], theta[name]["kernel"][2])
     assert not np.allclose(theta["fc3"]["kernel"][0], theta["fc3"]["kernel"][2])
@@ -128,7 +179,7 @@ def test_relabelling_the_clusters_relabels_the_results(key, model, work, federat
 
 
 def test_personal_layers_stay_with_their_client(key, deep, work, federation):
-    algorithm = fedcps(deep, work, 2, sharing="personal_layers")
+    algorithm = fedcps(deep, work, 2, sharing="personal_layers", **UNTESTED)
     one, _ = simulate(algorithm, FedCPSHyper(0.1), federation, key, 1)
     two, _ = simulate(algorithm, FedCPSHyper(0.1), federation, key, 2)
     server = one.server.theta["fc4"]["kernel"]
@@ -162,15 +213,16 @@ def test_a_pull_of_one_step_lands_on_the_anchor_where_layers_are_sent(key, model
 
 
 def test_lambda_is_clipped_at_one_step(key, model, work, federation):
-    metrics = simulate(fedcps(model, work, 1, lambda_mode="fixed"), FedCPSHyper(0.1, 1e3), federation, key, 2)[1]
+    algorithm = fedcps(model, work, 1, lambda_mode="fixed", **UNTESTED)
+    metrics = simulate(algorithm, FedCPSHyper(0.1, 1e3), federation, key, 2)[1]
     np.testing.assert_allclose(metrics["lambda"], 10.0, rtol=1e-6)
     assert np.isfinite(metrics["loss"]).all()
 
 
 def test_less_data_means_a_larger_lambda(key, model, work, federation):
     size = np.asarray(federation.train.size)
-    hyper = FedCPSHyper(0.01, 0.1)
-    metrics = simulate(fedcps(model, work, 1, lambda_mode="n_only"), hyper, federation, key, 1)[1]
+    algorithm = fedcps(model, work, 1, lambda_mode="n_only", **UNTESTED)
+    metrics = simulate(algorithm, FedCPSHyper(0.01, 0.1), federation, key, 1)[1]
     np.testing.assert_allclose(metrics["lambda"][0], 0.1 * (size.mean() / size) ** 2, rtol=1e-5)
     sigma2, tau2 = jnp.full(8, 2e-4), jnp.full(8, 1e-3)
     pull = adaptive_pull(sigma2, tau2, jnp.asarray(size / size.mean(), jnp.float32))
@@ -220,7 +272,7 @@ def test_fresh_examples_are_the_clients_own_without_repetition(key, federation):
 
 def test_models_are_no_longer_broadcast_once_identities_are_stable(key, model, work, federation):
     hyper = FedCPSHyper(1e-4, 0.0, n_stable=2.0, n_reopen=4.0)
-    algorithm = fedcps(model, work, 2, lambda_mode="fixed", identity_examples=None)
+    algorithm = fedcps(model, work, 2, lambda_mode="fixed", identity_examples=None, **UNTESTED)
     state, metrics = simulate(algorithm, hyper, federation, key, 12)
     assert int(metrics["n_changed"].sum()) == 0  # the premise: models that hardly move keep their clients
     one = tree.take(state.server.theta, 0)
@@ -266,18 +318,17 @@ def test_fresh_deployment_trains_everyone_from_the_present_models(key, model, wo
 @pytest.mark.slow
 @pytest.mark.parametrize("sharing", ["shared_base", "personal_layers", "none"])
 def test_hidden_groups_are_found_and_fedavg_is_beaten(model, sharing):
-    work, agreement = Work(3, 16), []
+    work = Work(3, 16)
     for seed in range(3):
         federation = linear_groups(12, 2, examples=60, seed=seed)
-        metrics = simulate(
-            fedcps(model, work, sharing=sharing), FedCPSHyper(0.2), federation, jax.random.key(seed), 12
-        )[1]
-        baseline = simulate(fedavg(model, work), FedAvgHyper(0.2), federation, jax.random.key(seed), 12)[1]
-        assert metrics["accuracy_macro"][-1] > baseline["accuracy_macro"][-1] + 0.3
-        agreement.append(float(metrics["ari"][-1]))
-    # Random initial models may leave one cluster with everyone, as in IFCA. And these groups disagree about labels
-    # only, which personal output layers take up by themselves.
-    assert sorted(agreement)[1] == 1.0 or sharing == "personal_layers"
+        given = (federation, jax.random.key(seed), 12)
+        metrics = simulate(fedcps(model, work, sharing=sharing), FedCPSHyper(0.2), *given, evaluate_every=12)[1]
+        baseline = simulate(fedavg(model, work), FedAvgHyper(0.2), *given, evaluate_every=12)[1]
+        assert metrics["ari"][-1] == 1, seed
+        assert metrics["n_clusters"][-1] == 2
+        assert metrics["accuracy_macro"][-1] > 0.97
+        # One answer for two groups that disagree about every label is right for one at most; six seeds lead by 0.44.
+        assert metrics["accuracy_macro"][-1] > baseline["accuracy_macro"][-1] + 0.4
 
 
 @pytest.mark.parametrize(
@@ -289,6 +340,7 @@ def test_hidden_groups_are_found_and_fedavg_is_beaten(model, sharing):
         ({"identity_examples": 0}, "identity_examples=0"),
         ({"n_clusters": 0}, "n_clusters=0"),
         ({"n_middle": 3}, "n_middle=3"),
+        ({"n_middle": 0}, "n_middle=0"),
     ],
 )
 def test_bad_options_are_refused_in_one_line(model, work, options, word):
