@@ -1,212 +1,126 @@
-"""Everything that is asked of an accelerator, in one run; `gpu.sh` runs it and stores the tables.
+"""Everything that is asked of an accelerator, in one run; `gpu.sh` runs it and stores the table.
 
-    python benchmarks/gpu.py [--only limits conv workloads public] [--save] [--tiny]
+    python benchmarks/gpu.py [--only public float32] [--output results/gpu.csv] [--seconds 420] [--check] [--tiny]
 
-- limits: the matrix rate of each precision (float32, TF32, bfloat16) and the copy rate.
-- conv: gradient steps of convolutions whose kernels carry a client axis: XLA's grouped convolution against the patches
-  and matrix products of `fljax.models.conv`, which are the default on accelerators.
-- workloads: rounds per second of those of `benchmarks/peers`, in each precision, with the share of its matrix rate, and
-  the ratio to a plain PyTorch loop on the same device where PyTorch has it (bar: 10 times at cohort 50 to 100).
-- public: pfl-cifar10 and flute-femnist, 1,500 rounds from start to finish, compilation included (bar: 30 s each).
+In this order, what has a bar first:
 
-Compilation is timed apart from steady rounds; every figure is the median of five. ``--tiny`` runs every line of this on
-a CPU within two minutes, to see that it works; its figures mean nothing.
+- limits (always): the rate of a large matrix product in each precision, and the rate of copying.
+- public: pfl-cifar10 and flute-femnist, 1,500 rounds at JAX's own precision, from the clients' images in memory to the
+  last model, with the making of tables, the transfer and compilation (bar: 30 s each). Drawing the images, which stand
+  for a data set, is not in it.
+- float32: rounds a second of every workload of `peers.work`, with the shares of the matrix rate and of the copy rate
+  that its needs (see `needs`) come to; and the ratio to a plain PyTorch loop on the same device, in float32 too (bar:
+  10 times for CNNs, all of them below 2M parameters, at cohort 50 to 100).
+- sweep: points a second side by side (bar: 20 times one point's rate at the knee; see `sweep`).
+- conv: convolutions whose kernels carry a client axis, with their gradients: XLA's grouped convolution against the
+  patches and matrix products of `fljax.models.conv`, its form on accelerators; which wins, by shape and precision.
+- tensorfloat32, bfloat16: the workloads again. TF32 is a matrix precision, bfloat16 the type of the model's computation
+  (its parameters stay float32) and of the matrices whose rate it is held against.
+
+Programs are compiled before anything is timed, several at a time; rates are medians of five samples, ratios of pairs.
+Rows are stored as they come, each in the place of an older one of the same name. What there is no time left for within
+``--seconds``, or nothing to compare with, is "not measured", which counts as missed. ``--tiny`` runs every line of this
+on a CPU, with a few small clients, to see that it works; its figures mean nothing.
 """
 
 import argparse
-import csv
 import datetime
+import math
 import sys
-import time
+import traceback
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from statistics import median
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
-from jax import lax
-from peers.fljax_peer import Rounds, model_of
-from peers.work import WORKLOADS, kernel_shapes
-from timing import alternate, machine, ratio, seconds_of
+from accelerator.bench import FULL, PRECISIONS, REPEATS, TINY, Bench, dtype_of, precisely
+from accelerator.convolutions import convolutions
+from accelerator.table import LATE, Row, is_missed, not_measured, row, show, store, stored
+from accelerator.workloads import public, workloads
+from sweep import CURVE_BAR, curve, knee
+from timing import alternate, machine
 
-from fljax.models.conv import conv
 from fljax.run.mesh import use_all_cores
 
-PRECISIONS = ("float32", "tensorfloat32", "bfloat16")
-RESULTS = Path(__file__).parent / "results"
-WHOLE, WHOLE_BAR, LOOP_BAR = 1500, 30.0, 10.0
 
-
-class Size(NamedTuple):
-    """How much work the run does."""
-
-    side: int  # of the square matrices
-    clients: int  # in the convolutions
-    rounds: int  # of a whole public benchmark
-    timed: int  # rounds of a timed sample
-    names: tuple[str, ...]
-
-
-FULL = Size(8192, 64, WHOLE, 50, ("mlp-10", "mlp-100", "cnn-10", "cnn-100", "ragged-cnn", "ifca-cnn", "pfl-cifar10"))
-TINY = Size(256, 2, 2, 1, ("mlp-10", "cnn-10"))
-
-
-def limits(size: Size, rates: dict[str, float]) -> Iterator[dict[str, Any]]:
-    """Rates of the device; those of the matrices are kept in ``rates`` for the shares."""
-    x = jax.random.normal(jax.random.key(0), (size.side, size.side))
+def limits(bench: Bench) -> Iterator[Row]:
+    """Rates of the device, kept for the shares."""
+    side = bench.size.side
+    x = jax.random.normal(jax.random.key(0), (side, side))
     for precision in PRECISIONS:
-        with jax.default_matmul_precision(precision):
-            product = jax.jit(lambda x: x @ x)
-            seconds_of(lambda: product(x))  # noqa: B023
-            seconds = median(alternate({"product": lambda: product(x)}, 5)["product"])  # noqa: B023
-        rates[precision] = 2 * size.side**3 / seconds
-        yield {"what": f"matrix rate, {precision}", "value": round(rates[precision] / 1e12, 3), "unit": "TFLOP/s"}
-    big = jnp.zeros(size.side**2 * 4)
-    copy = jax.jit(lambda x: x + 1)
-    seconds_of(lambda: copy(big))
-    seconds = median(alternate({"copy": lambda: copy(big)}, 5)["copy"])
-    yield {"what": "copy rate", "value": round(2 * big.nbytes / seconds / 1e9, 1), "unit": "GB/s"}
+        with precisely(precision):
+            rate = 2 * side**3 / _seconds(jax.jit(lambda x: x @ x), x.astype(dtype_of(precision)))
+        bench.matrix_rate[precision] = rate
+        yield row(f"matrix rate, {precision}", rate / 1e12, "TFLOP/s")
+    big = jnp.zeros(side**2 * 4)
+    bench.copy_rate = 2 * big.nbytes / _seconds(jax.jit(lambda x: x + 1), big)
+    yield row("copy rate", bench.copy_rate / 1e9, "GB/s", "bytes read and bytes written")
 
 
-def grouped(x: jax.Array, w: jax.Array) -> jax.Array:
-    """XLA's convolution: under vmap over the kernels a grouped one."""
-    return lax.conv_general_dilated(x, w, (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"))
+def _seconds(fn: Callable, *operands: Any) -> float:
+    """Median of a compiled function's time."""
+    alternate({"fn": lambda: fn(*operands)}, 2)
+    return median(alternate({"fn": lambda: fn(*operands)}, REPEATS)["fn"])
 
 
-def gradients(convolve: Callable) -> Callable:
-    """Compiled: the gradients of every client's images and kernels."""
-    return jax.jit(jax.vmap(jax.grad(lambda x, w: jnp.tanh(convolve(x, w)).sum(), (0, 1))))
+def sweeps(bench: Bench) -> Iterator[Row]:
+    """Points a second."""
+    rates: dict[int, float] = {}
+    for n, rate in curve(bench.size.counts, bench.size.sweep_rounds):
+        rates[n] = rate
+        yield row(f"sweep, {n} points side by side", rate, "points/s")
+        if bench.is_late():
+            break
+    what, (n, reached) = "sweep, the knee / one point", knee(rates)
+    if len(rates) < len(bench.size.counts):
+        yield not_measured(what, "ratio", LATE, CURVE_BAR)
+    else:
+        yield row(what, reached, "ratio", f"at {n} points", CURVE_BAR)
 
 
-def convolutions(size: Size, rates: dict[str, float]) -> Iterator[dict[str, Any]]:
-    """Both ways to convolve under a client axis, value and gradients; their ratio says which should be the default."""
-    shapes = {"28x28x1->32, 5x5": (28, 1, 32, 5), "14x14x32->64, 5x5": (14, 32, 64, 5)}
-    shapes |= {"32x32x3->32, 3x3": (32, 3, 32, 3), "16x16x128->128, 3x3": (16, 128, 128, 3)}
-    for name, (side, channels, features, kernel) in shapes.items():
-        keys = jax.random.split(jax.random.key(0))
-        x = jax.random.normal(keys[0], (size.clients, 20, side, side, channels))
-        w = jax.random.normal(keys[1], (size.clients, kernel, kernel, channels, features))
-
-        ways = {"grouped": gradients(grouped), "patches": gradients(conv)}
-        sides = {way: (lambda f=f: f(x, w)) for way, f in ways.items()}  # noqa: B023
-        alternate(sides, 1)
-        seconds = alternate(sides, 5)
-        faster = ratio(seconds["grouped"], seconds["patches"])
-        yield {"what": f"conv {name}, grouped / patches", "value": round(faster, 2), "unit": "ratio"}
-        yield {"what": f"conv {name}, patches", "value": round(1e3 * median(seconds["patches"]), 3), "unit": "ms"}
+PARTS: dict[str, Callable[[Bench], Iterator[Row]]] = {
+    **{"limits": limits, "public": public, "float32": partial(workloads, "float32")},
+    **{"sweep": sweeps, "conv": convolutions},
+    **{precision: partial(workloads, precision) for precision in PRECISIONS[1:]},
+}
 
 
-def flops_per_round(name: str) -> float:
-    """Needed FLOPs of a round's training: 2 a multiply-add, three products a layer, two in the first."""
-    workload = WORKLOADS[name]
-    side, total = workload.shape[0], 0.0
-    for place, shape in enumerate(kernel_shapes(workload)):
-        valid = workload.model == "dropout_cnn"  # its 3x3 convolutions are not padded
-        side = side - 2 if valid and len(shape) == 4 else side
-        total += 2 * np.prod(shape) * (side * side if len(shape) == 4 else 1) * (2 if place == 0 else 3)
-        side = side // 2 if len(shape) == 4 and not valid else side
-    return float(total) * workload.cohort * workload.samples
-
-
-def workloads(size: Size, rates: dict[str, float]) -> Iterator[dict[str, Any]]:
-    """Steady rounds per second in each precision, and against PyTorch on the same device."""
-    n_loop = max(size.timed // 25, 1)  # the loop's rounds in a turn
-    for name in size.names:
-        for precision in PRECISIONS:
-            with jax.default_matmul_precision(precision):
-                rounds = Rounds(WORKLOADS[name])
-                first = seconds_of(lambda: rounds.run(size.timed))[0]  # noqa: B023
-                sides = {"fljax": lambda: rounds.run(size.timed)}  # noqa: B023
-                if precision == "float32" and (loop := torch_loop(name, n_loop)):
-                    sides["torch"] = loop
-                seconds = alternate(sides, 5)
-            rate = size.timed / median(seconds["fljax"])
-            note = f"first call {first:.1f} s"
-            if precision in rates:
-                note += f", {flops_per_round(name) * rate / rates[precision]:.1%} of the matrix rate"
-            yield {"what": f"{name}, {precision}", "value": round(rate, 2), "unit": "rounds/s", "note": note}
-            if "torch" in seconds:
-                value = ratio(seconds["torch"], seconds["fljax"]) * size.timed / n_loop
-                bar = LOOP_BAR if WORKLOADS[name].cohort >= 50 and "cnn" in name else None
-                yield {"what": f"{name}, PyTorch loop / fljax", "value": round(value, 2), "unit": "ratio", "bar": bar}
-
-
-def torch_loop(name: str, n_rounds: int) -> Callable[[], None] | None:
-    """The same rounds as a PyTorch loop on the same device; None without a PyTorch that has it."""
+def lines(name: str, bench: Bench) -> Iterator[Row]:
+    """Those of a part, and where it fails one that says so: the next part goes on."""
     try:
-        import torch
-    except ImportError:
-        return None
-    device = "cpu" if jax.default_backend() == "cpu" else "cuda"
-    if device == "cuda" and not torch.cuda.is_available():
-        return None
-    from peers.torch_loop import Loop
-    from peers.work import data
-
-    torch.set_float32_matmul_precision("highest")
-    loop = Loop(WORKLOADS[name], *data(WORKLOADS[name]))
-    loop.model.to(device)  # moves the parameters where they are, so the loop's list of them stays right
-    loop.clients = [(x.to(device), y.to(device)) for x, y in loop.clients]
-    loop.shared = [[value.to(device) for value in values] for values in loop.shared]
-    loop.personal = dict.fromkeys(loop.personal, loop.shared[0])
-
-    def run() -> None:
-        loop.run(n_rounds)
-        if device == "cuda":
-            torch.cuda.synchronize()
-
-    return run
-
-
-def public(size: Size, rates: dict[str, float]) -> Iterator[dict[str, Any]]:
-    """Whole public benchmarks, from the making of the data's tables to the last model."""
-    for name in ("pfl-cifar10", "flute-femnist"):
-        model_of(WORKLOADS[name])
-        began = time.perf_counter()
-        rounds = Rounds(WORKLOADS[name])
-        made = time.perf_counter() - began
-        seconds = seconds_of(lambda: rounds.run(size.rounds))[0]  # noqa: B023
-        note = f"and {made:.1f} s to make the data"
-        yield {
-            **{"what": f"{name}, {size.rounds} rounds", "value": round(seconds, 1), "unit": "s", "note": note},
-            "bar": -WHOLE_BAR,
-        }
-        yield {"what": f"{name}, accuracy on its noisy images", "value": round(rounds.accuracy(), 4), "unit": ""}
-
-
-def missed(row: dict[str, Any]) -> bool:
-    """Whether a row is on the wrong side of its bar; a negative bar is a most."""
-    bar = row.get("bar")
-    return bar is not None and (row["value"] < bar if bar > 0 else row["value"] > -bar)
+        yield from PARTS[name](bench)
+    except Exception as error:
+        traceback.print_exc()
+        yield not_measured(f"part {name}", "", str(error).partition("\n")[0])
 
 
 def main() -> int:
-    """Prints the rows as they come; 1 if ``--check`` and a bar is missed."""
-    parts = {"limits": limits, "conv": convolutions, "workloads": workloads, "public": public}
+    """Prints the rows as they come; 1 if ``--check`` and a bar is missed or a row was not measured."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", nargs="+", choices=parts, default=list(parts))
+    parser.add_argument("--only", nargs="+", choices=PARTS, default=list(PARTS))
     parser.add_argument("--tiny", action="store_true", help="a check that all of it runs, on a CPU too")
-    parser.add_argument("--save", action="store_true", help="write results/gpu.csv")
+    parser.add_argument("--seconds", type=float, default=math.inf, help="nothing is begun after so many")
+    parser.add_argument("--output", type=Path, help="CSV, written row by row")
     parser.add_argument("--check", action="store_true", help="exit with 1 when a bar is missed")
     options = parser.parse_args()
     use_all_cores()
-    stamp = f"{jax.devices()[0].device_kind}, {machine()}, {datetime.date.today()}"
-    print(stamp)
-    rows, rates = [], {}
-    for part in options.only:
-        for row in parts[part](TINY if options.tiny else FULL, rates):
-            rows.append(row)
-            bar = "" if row.get("bar") is None else f"(bar {abs(row['bar'])}{', missed' if missed(row) else ''})"
-            print(f"{row['what']:<46}{row['value']:>10} {row['unit']:<9}{row.get('note', '')} {bar}", flush=True)
-    if options.save:
-        RESULTS.mkdir(exist_ok=True)
-        with (RESULTS / "gpu.csv").open("w", newline="") as file:
-            writer = csv.DictWriter(file, ("what", "value", "unit", "bar", "note", "machine"), lineterminator="\n")
-            writer.writeheader()
-            writer.writerows(row | {"machine": stamp} for row in rows)
-    return 1 if options.check and any(map(missed, rows)) else 0
+    here = {"machine": f"{jax.devices()[0].device_kind}, {machine()}", "date": datetime.date.today().isoformat()}
+    print(here["machine"])
+    bench, rows, missed = Bench(TINY if options.tiny else FULL, options.seconds), stored(options.output), []
+    for name in [name for name in PARTS if name in ("limits", *options.only)]:
+        for line in lines(name, bench):
+            show(line)
+            missed += [line["what"]] if is_missed(line) else []
+            numbers = {name: float(f"{value:.4g}") for name, value in line.items() if isinstance(value, float)}
+            rows[line["what"]] = line | numbers | here
+            if options.output:
+                store(rows, options.output)
+    if missed:
+        print("missed:", *missed, sep="\n  ")
+    return 1 if options.check and missed else 0
 
 
 if __name__ == "__main__":

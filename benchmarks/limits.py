@@ -1,149 +1,253 @@
-"""Share of the machine's own matrix rate that training reaches, measured in the same run, and where the rest goes.
+"""Share of the machine's own matrix rate and copy rate that each workload reaches, and the largest remaining cost.
 
-    python benchmarks/limits.py [--check] [--only mlp cnn] [--repeats 5]
+    python benchmarks/limits.py [--check] [--only mlp flute-femnist] [--repeats 5] [--output results/limits.csv]
 
-The limit is the float32 product of two 2048 x 2048 matrices on all cores, NumPy's, XLA's, or XLA's on each device,
-whichever is the fastest in the turn. FLOPs are those that are needed and no others: 2 a multiply-add, forward, weight
-gradient and, but for the first layer, input gradient. "rate" is the reached share (median of the turns), with a bar of
-40 % for the MLP in batches of 20 and 60 % in batches of 128. Where the rest of the time goes is measured by running a
-part alone, over the same clients and steps: "update" is ``p - lr * g`` of all parameters, "batches" is training a model
-of ten parameters (shuffling, gathering, the overhead of a step); "rest" is what neither explains: products of matrices
-this small are slower than the limit's. Parts that overlap in the caches can add up to more than the whole.
+Rows are the rounds of every workload of `peers.work` at its own shapes, and local training alone of 20 clients of 256
+examples with the 159k-parameter MLP, where the share of the matrix rate has a bar: 40 % in batches of 20, 60 % in
+batches of 128. ``--only logreg`` takes all whose names begin so. Everything is measured in the same run, in turn.
+
+- matrix: needed FLOPs (see `needs`) a second over the rate of a float32 product of two 2048 x 2048 matrices on all
+  cores: NumPy's, XLA's, or XLA's on each device, the fastest in the turn.
+- copy: the time in which needed bytes (see `needs`) could be read or written over the time taken. Examples move at the
+  rate of copying an array that no cache holds, "memory"; parameters at that of an array of the model's size on each
+  core, at least 256 KB, for those a cache may hold.
+- of limit: the larger of the two, the share of the time that the nearer limit explains.
+
+The other columns are parts of a round run alone, over the same clients and steps, as shares of it. "layers": every
+layer with its pool and dropout, and its gradients, on a batch that is there; "update": ``p - lr * g`` of all
+parameters, with Ditto's pull; "batches": the same rounds of a model of one pixel (cohort, shuffling, gathering, the
+overhead of a step); "models": the same rounds of clients without examples (handing out, checking and averaging models);
+"losses": IFCA's; "rest": what no part explains, nothing where parts overlap. The largest remaining cost is the part
+that takes most time beyond its FLOPs at the matrix rate. Under logistic regression a line more: a client's time on a
+core, and that of a bare loop of gather, products and update. Shares are medians of the turns'. All of it takes under 8
+minutes on two cores.
 """
 
+import datetime
 import sys
-from statistics import median
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from timing import alternate, fastest, machine, parser, ratio, seconds_of
+from jax import Array
+from needs import n_steps, n_trainings, needs
+from parts import Alone, bare_loop, cached_copies, copies, parts_of, products
+from peers.fljax_peer import Rounds, model_of, work_of
+from peers.table import processor
+from peers.work import WORKLOADS, Workload
+from timing import Run, alternate, machine, parser, rounds_in, seconds_of
 
 from fljax import tree
 from fljax.client import cross_entropy, train_clients
-from fljax.models import MODELS, mlp
+from fljax.models import mlp
 from fljax.run.mesh import over_devices, replicated, use_all_cores
-from fljax.types import ClientData, Examples, Model, Trained, Work
+from fljax.run.report import save_table
+from fljax.types import ClientData, Federation, Model
 
-N_CLIENTS, SIZE, SIDE = 20, 256, 2048
-
-
-class Workload(NamedTuple):
-    """A model, its batch size and the least share of the matrix rate."""
-
-    model: str
-    batch: int
-    bar: float = 0.0
+TURN = 0.4  # seconds that rounds are repeated for
 
 
-WORKLOADS = {
-    "logreg": Workload("logistic_regression", 20),
-    "mlp": Workload("mlp", 20, 0.4),
-    "mlp-128": Workload("mlp", 128, 0.6),
-    "lenet": Workload("lenet", 32),
-    "cnn": Workload("mnist_cnn", 20),
-    "cnn-128": Workload("mnist_cnn", 128),
+class Row(NamedTuple):
+    """A workload, whether it is local training alone, and the least share of the matrix rate in percent."""
+
+    workload: Workload
+    alone: bool = False
+    bar: float | None = None
+
+
+_TRAINING = WORKLOADS["mlp-10"]._replace(cohort=20, n_clients=20, samples=256, rounds=100)
+ROWS = {name: Row(workload) for name, workload in WORKLOADS.items()} | {
+    "mlp-training-20": Row(_TRAINING, True, 40.0),
+    "mlp-training-128": Row(_TRAINING._replace(batch=128), True, 60.0),
 }
 
 
-def flops_per_example(model: Model) -> float:
-    """Needed FLOPs of an example's gradient in a net of 5x5 convolutions, each with a 2x2 pool, and dense layers."""
-    shapes, side, total = jax.eval_shape(model.init, jax.random.key(0)), 28, 0.0
-    for place, name in enumerate(model.layers):
-        kernel = shapes[name]["kernel"].shape
-        positions = side * side if len(kernel) == 4 else 1
-        side = side // 2 if len(kernel) == 4 else side
-        total += 2 * positions * np.prod(kernel) * (2 if place == 0 else 3)
-    return total
+class Subject(NamedTuple):
+    """What is measured, ready to run."""
+
+    run: Callable[[int], Any]  # so many rounds
+    bare: Callable[[int], Any]  # the same of a model of one pixel
+    still: Callable[[int], Any]  # the same without examples
+    sizes: Callable[[int], np.ndarray]  # (rounds, cohort) examples of the participants of the last rounds
+    federation: Federation
 
 
-def updating(model: Model, n_steps: int) -> Any:
-    """``n_steps`` updates of all parameters, spread over the cores as the training's."""
-    n, n_devices = tree.size(jax.eval_shape(model.init, jax.random.key(0))), len(jax.devices())
-
-    def steps(p: jax.Array, g: jax.Array) -> jax.Array:
-        return jax.lax.fori_loop(0, n_steps // n_devices, lambda _, p: p - 1e-3 * g, p)
-
-    update = jax.jit(steps)
-    each = [jax.device_put((jnp.ones(n), jnp.ones(n)), device) for device in jax.devices()]
-    return lambda: [update(*operands) for operands in each]
+def in_rounds(workload: Workload) -> Subject:
+    """Whole rounds."""
+    rounds = Rounds(workload)
+    bare = Rounds(workload, rounds.federation, _first_pixel(workload))
+    nothing = rounds.federation._replace(train=_without_examples(rounds.federation.train))
+    return Subject(rounds.run, bare.run, Rounds(workload, nothing).run, rounds.sizes, rounds.federation)
 
 
-def training(model: Model, batch: int) -> tuple[Any, int]:
-    """(one epoch of every client, compiled and spread over the cores; steps in it)."""
-    rng, n = np.random.default_rng(0), N_CLIENTS * SIZE
-    pool = Examples(
-        jnp.asarray(rng.standard_normal((n, 28, 28, 1), np.float32)), jnp.asarray(rng.integers(0, 10, n), jnp.int32)
+def in_training(workload: Workload) -> Subject:
+    """One epoch of every client, without a server."""
+    federation, n = Rounds(workload).federation, workload.cohort
+    size = np.asarray(federation.train.size)
+
+    def training(model: Model) -> Callable[[ClientData, int], Any]:
+        @jax.jit
+        def train(keys: Array, start: Any, data: ClientData) -> Any:
+            loss, optimizer = cross_entropy(model), optax.sgd(workload.lr)
+            return train_clients(keys, tree.everyone(start, n), data, loss, optimizer, work_of(workload))
+
+        with over_devices() as mesh:
+            given = replicated((jax.random.split(jax.random.key(0), n), model.init(jax.random.key(1))), mesh)
+
+        def run(data: ClientData, n_rounds: int) -> list[Any]:
+            with over_devices():
+                return [jax.block_until_ready(train(*given, data)) for _ in range(n_rounds)]
+
+        return run
+
+    train, bare = training(model_of(workload)), training(_first_pixel(workload))
+    return Subject(
+        partial(train, federation.train),
+        partial(bare, federation.train),
+        partial(train, _without_examples(federation.train)),
+        lambda n_rounds: np.tile(size, (n_rounds, 1)),
+        federation,
     )
-    data = ClientData(pool, jnp.arange(n, dtype=jnp.int32).reshape(N_CLIENTS, SIZE), jnp.full(N_CLIENTS, SIZE))
-
-    @jax.jit
-    def train(keys: jax.Array, start: Any, data: ClientData) -> Trained:
-        everyone = tree.everyone(start, N_CLIENTS)
-        return train_clients(keys, everyone, data, cross_entropy(model), optax.sgd(0.05), Work(1, batch))
-
-    with over_devices() as mesh:
-        keys = jax.random.split(jax.random.key(0), N_CLIENTS)
-        arguments = replicated((keys, model.init(jax.random.key(1)), data), mesh)
-
-    def run() -> Trained:
-        with over_devices():
-            return train(*arguments)
-
-    return run, N_CLIENTS * -(-SIZE // batch)
 
 
-def measure(name: str, workload: Workload, repeats: int) -> bool:
-    """Prints one line; whether the bar was missed."""
-    model = MODELS[workload.model](input_shape=(28, 28, 1), n_classes=10)
-    run, n_steps = training(model, workload.batch)
-    # The smallest model that reads whole images: what shuffling, gathering and a step cost without its own matrices.
-    bare, _ = training(_first_pixel(), workload.batch)
-    square = np.random.default_rng(0).standard_normal((SIDE, SIDE), np.float32)
-    product, operands = jax.jit(jnp.dot), [jax.device_put(square, device) for device in jax.devices()]
-    first = seconds_of(run)[0]
-    sides = {
-        **{"run": run, "bare": bare, "update": updating(model, n_steps)},
-        **{"numpy": lambda: square @ square, "xla": lambda: product(operands[0], operands[0])},
-        "devices": lambda: [product(operand, operand) for operand in operands],
-    }
+def _without_examples(data: ClientData) -> ClientData:
+    return data._replace(size=jnp.zeros_like(data.size))
+
+
+def _first_pixel(workload: Workload) -> Model:
+    """The smallest model that reads whole images."""
+    tiny = mlp((1, 1, 1), (), workload.n_classes)
+    return tiny._replace(apply=lambda params, x, key: tiny.apply(params, x[:, :1, :1, :1], key))
+
+
+class Turns(NamedTuple):
+    """What was timed; arrays are (turns,)."""
+
+    workload: Workload
+    n_rounds: int  # in a turn
+    first: float  # seconds of the first round, compilation included
+    sizes: np.ndarray  # (turns, rounds * cohort) examples of the participants
+    alone: dict[str, dict[str, Alone]]  # what is run alone, by kind and name
+    seconds: dict[str, np.ndarray]  # of "run", "batches", "models", perhaps "bare loop" and all that is run alone
+
+    def rate(self, kind: str) -> np.ndarray:
+        """FLOPs or bytes a second of the fastest of a kind."""
+        sides = self.alone[kind]
+        return np.max([side.times * side.work / self.seconds[name] for name, side in sides.items()], axis=0)
+
+    def percent(self, seconds: np.ndarray) -> float:
+        """As a share of the rounds."""
+        return round(100 * float(np.median(seconds / self.seconds["run"])), 1)
+
+    def parts(self) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+        """(seconds of every part of the rounds, the seconds of them that its FLOPs need at the matrix rate)."""
+        steps = n_trainings(self.workload) * np.array([n_steps(self.workload, of_turn) for of_turn in self.sizes])
+        found = {name: (self.seconds[name], np.zeros(len(steps))) for name in ("batches", "models")}
+        for name, part in self.alone["parts"].items():
+            times = self.n_rounds if name == "losses" else steps
+            found[name] = (times * self.seconds[name] / part.times, times * part.work / self.rate("products"))
+        return found
+
+
+def timed(row: Row, repeats: int) -> Turns:
+    """Everything in turn."""
+    workload = row.workload
+    subject = in_training(workload) if row.alone else in_rounds(workload)
+    first = seconds_of(lambda: subject.run(1))[0]
+    subject.bare(1)
+    subject.still(1)
+    n_rounds = rounds_in(TURN, subject.run, workload.rounds)
+    subject.bare(1)  # as many as the other has done, so that both go on with the same cohorts
+    alone = {"products": products(), "copies": copies(), "cached": cached_copies(workload)}
+    alone["parts"] = parts_of(workload, subject.federation)
+    sides: dict[str, Run] = {"run": lambda: subject.run(n_rounds), "batches": lambda: subject.bare(n_rounds)}
+    sides["models"] = lambda: subject.still(n_rounds)
+    sides |= {name: side.run for kind in alone.values() for name, side in kind.items()}
+    if workload.model == "logistic_regression" and not workload.ragged:
+        sides["bare loop"] = bare_loop(workload, subject.federation, n_rounds)
     alternate(sides, 1)
-    turns = alternate(sides, repeats)
-    turns["devices"] = [value / len(operands) for value in turns["devices"]]
-    limit = fastest(turns, "numpy", "xla", "devices")
-    seconds = {side: median(values) for side, values in turns.items()}
-    matrix_rate = 2 * SIDE**3 / median(limit)
-    flops = flops_per_example(model) * N_CLIENTS * SIZE
-    rate = flops / (2 * SIDE**3) * ratio(limit, turns["run"])
-    parts = {"matrix": rate * seconds["run"], "update": seconds["update"], "batches": seconds["bare"]}
-    parts["rest"] = max(seconds["run"] - sum(parts.values()), 0.0)
-    share = {part: value / seconds["run"] for part, value in parts.items()}
-    largest = max((part for part in share if part != "matrix"), key=lambda part: share[part])
-    print(
-        f"{name:<9}{flops / seconds['run'] / 1e9:8.1f}{matrix_rate / 1e9:8.1f}{share['matrix']:8.0%}"
-        f"{f'{workload.bar:.0%}' if workload.bar else '-':>6}{share['update']:9.0%}{share['batches']:9.0%}"
-        f"{share['rest']:7.0%}{first:9.1f} s  {largest}",
-        flush=True,
-    )
-    return share["matrix"] < workload.bar
+    seconds = {name: np.array(values) for name, values in alternate(sides, repeats).items()}
+    sizes = subject.sizes(repeats * n_rounds).reshape(repeats, -1)
+    return Turns(workload, n_rounds, first, sizes, alone, seconds)
 
 
-def _first_pixel() -> Model:
-    """Ten parameters: the first pixel of an image times ten weights."""
-    tiny = mlp((1, 1, 1), (), 10)
-    return tiny._replace(apply=lambda params, x, key: tiny.apply(params, x[:, :1, :1], key))
+def limits_of(turns: Turns, bar: float | None) -> dict[str, Any]:
+    """How near the rounds come to what the machine can do."""
+    flops, of_parameters, of_examples = np.array([needs(turns.workload, of_turn) for of_turn in turns.sizes]).T
+    matrix, memory, run = turns.rate("products"), turns.rate("copies"), turns.seconds["run"]
+    of_matrix = turns.percent(flops / matrix)
+    of_copy = turns.percent(of_parameters / turns.rate("cached") + of_examples / memory)
+    return {
+        "ms_a_round": _rounded(1e3 * run / turns.n_rounds),
+        **{"gflops": _rounded(flops / run / 1e9), "matrix_gflops": _rounded(matrix / 1e9)},
+        **{"matrix_percent": of_matrix, "bar_percent": bar},
+        **{"gbytes": _rounded((of_parameters + of_examples) / run / 1e9), "memory_gbytes": _rounded(memory / 1e9)},
+        **{"copy_percent": of_copy, "limit_percent": max(of_matrix, of_copy)},
+    }
+
+
+def parts_row(turns: Turns) -> dict[str, Any]:
+    """Where the rest of the time goes."""
+    parts = turns.parts()
+    share = {name: turns.percent(seconds) for name, (seconds, _) in parts.items()}
+    beyond = {name: turns.percent(seconds - needed) for name, (seconds, needed) in parts.items()}
+    beyond["rest"] = max(turns.percent(turns.seconds["run"] - sum(seconds for seconds, _ in parts.values())), 0.0)
+    largest = max(beyond, key=lambda name: beyond[name])
+    row = {"layers_percent": round(sum(value for name, value in share.items() if name.startswith("layer")), 1)}
+    row |= {f"{name}_percent": share.get(name) for name in ("update", "batches", "models", "losses")}
+    row |= {"rest_percent": beyond["rest"], "largest": largest, "largest_percent": beyond[largest]}
+    # A client's time on a core.
+    each = 1e6 * jax.device_count() / (turns.n_rounds * turns.workload.cohort)
+    row["client_us"] = _rounded(each * turns.seconds["run"])
+    row["bare_loop_us"] = _rounded(each * turns.seconds["bare loop"]) if "bare loop" in turns.seconds else None
+    return row
+
+
+def _rounded(values: np.ndarray) -> float:
+    return float(f"{np.median(values):.4g}")
+
+
+COLUMNS = {
+    **{"ms_a_round": "ms", "gflops": "GFLOP/s", "matrix_gflops": "limit", "matrix_percent": "matrix %"},
+    **{"bar_percent": "bar", "gbytes": "GB/s", "memory_gbytes": "memory", "copy_percent": "copy %"},
+    **{"limit_percent": "of limit", "layers_percent": "layers", "update_percent": "update"},
+    **{"batches_percent": "batches", "models_percent": "models", "losses_percent": "losses"},
+    **{"rest_percent": "rest", "first_s": "first s"},
+}
+
+
+def show(row: dict[str, Any]) -> None:
+    """Prints one line; two with a bare loop."""
+    cells = "".join(f"{'-' if row[name] is None else format(row[name], '.4g'):>9}" for name in COLUMNS)
+    print(f"{row['workload']:<17}{cells}  {row['largest']} {row['largest_percent']:.0f} %", flush=True)
+    if row["bare_loop_us"]:
+        print(f"{'':<17}  a client and core {row['client_us']} us, a bare loop {row['bare_loop_us']} us", flush=True)
 
 
 def main() -> int:
-    """Prints the table; 1 if ``--check`` and a share is below its bar."""
-    arguments = parser(__doc__, WORKLOADS)
+    """Prints, and stores where asked to; 1 if ``--check`` and a share is below its bar."""
+    groups = {name.split("-")[0] for name in ROWS}
+    arguments = parser(__doc__, [*ROWS, *sorted(groups - ROWS.keys())])
+    arguments.set_defaults(only=list(ROWS))
+    arguments.add_argument("--output", type=Path, help="CSV, written row by row")
     options = arguments.parse_args()
     use_all_cores()
-    print(machine(), "(GFLOP/s)")
-    print(f"{'':<9}{'reached':>8}{'limit':>8}{'rate':>8}{'bar':>6}{'update':>9}{'batches':>9}{'rest':>7}{'first':>11}")
-    missed = [name for name in options.only if measure(name, WORKLOADS[name], options.repeats)]
+    here, today, rows = f"{processor()}, {machine()}", datetime.date.today().isoformat(), []
+    print(here)
+    print(f"{'':<17}" + "".join(f"{title:>9}" for title in COLUMNS.values()) + "  largest remaining cost")
+    for name in [name for name in ROWS if {name, name.split("-")[0]} & set(options.only)]:
+        turns = timed(ROWS[name], options.repeats)
+        row = {"workload": name, **limits_of(turns, ROWS[name].bar), **parts_row(turns)}
+        rows.append(row | {"first_s": round(turns.first, 1), "machine": here, "date": today})
+        show(rows[-1])
+        if options.output:
+            save_table(options.output, rows)
+    missed = [row["workload"] for row in rows if row["bar_percent"] and row["matrix_percent"] < row["bar_percent"]]
     if missed:
         print("below the bar:", ", ".join(missed))
     return 1 if options.check and missed else 0

@@ -37,6 +37,11 @@ def seconds_of(run: Run) -> tuple[float, Any]:
     return time.perf_counter() - began, result
 
 
+def rounds_in(seconds: float, run: Callable[[int], Any], most: int) -> int:
+    """How many rounds ``run(n)``, compiled before, does in about so many seconds: from one to ``most``."""
+    return min(max(int(seconds / seconds_of(lambda: run(1))[0]), 1), most)
+
+
 def alternate(sides: Mapping[str, Run], repeats: int) -> dict[str, list[float]]:
     """Seconds of every call: each side once, then each again, ``repeats`` times."""
     seconds: dict[str, list[float]] = {name: [] for name in sides}

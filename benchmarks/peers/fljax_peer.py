@@ -5,6 +5,8 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import DTypeLike
+from noisy_images import Set
 from peers.work import Workload, data, finish, first_models, job, turns
 
 from fljax import tree
@@ -13,38 +15,62 @@ from fljax.algorithms.ditto import DittoHyper
 from fljax.algorithms.fedavg import FedAvgHyper
 from fljax.algorithms.ifca import IFCAHyper
 from fljax.client.local import useful_steps
-from fljax.data.federation import build
+from fljax.data.federation import build, on_host
 from fljax.models import MODELS, cnn
 from fljax.run.evaluate import evaluate
 from fljax.run.mesh import over_devices, replicated, use_all_cores
 from fljax.run.simulate import as_traced
 from fljax.run.train import MOST_ROUNDS, run_chunk
-from fljax.types import Algorithm, Assigned, Examples, Federation, Model, State, Work
+from fljax.types import Algorithm, Assigned, Federation, Model, State, Work
 
 
 class Rounds:
-    """Runs rounds of a workload in compiled chunks, as `fljax.run.train.train` does."""
+    """Runs rounds of a workload in compiled chunks, as `fljax.run.train.train` does.
 
-    def __init__(self, workload: Workload) -> None:
+    The benchmarks of limits hand over what is there already, the ``federation``, or another network, ``model``, whose
+    first parameters are its own.
+    """
+
+    def __init__(self, workload: Workload, federation: Federation | None = None, model: Model | None = None) -> None:
         self.workload, self.done, self.key = workload, 0, jax.random.key(0)
-        model = model_of(workload)
-        self.algorithm, hyper, state = method_of(workload, model)
+        self.chunks: list[tuple[int, dict[str, jax.Array]]] = []  # (rounds, their participants and losses)
+        federation = federation_of(workload) if federation is None else federation
+        self.algorithm, hyper, state = method_of(workload, model or model_of(workload), own_start=model is not None)
         with over_devices() as mesh:
-            placed = replicated((federation_of(workload), as_traced(hyper), self.key, state), mesh)
+            placed = replicated((federation, as_traced(hyper), self.key, state), mesh)
         self.federation, self.hyper, self.key, self.state = placed
 
     def run(self, n_rounds: int) -> None:
         """So many rounds."""
-        never = jnp.int32(2**30)  # tested, that is
         while n_rounds:
-            first, count = jnp.int32(self.done), min(n_rounds, MOST_ROUNDS)
-            fixed = (self.hyper, self.federation, self.key, None, never, never)
+            count = min(n_rounds, MOST_ROUNDS)
             with over_devices():
-                chunk = run_chunk(
-                    self.algorithm, self.workload.cohort, MOST_ROUNDS, *fixed, self.state, first, jnp.int32(count)
-                )
-            self.state = jax.block_until_ready(chunk)[0]
+                chunk = run_chunk(*self._arguments(count))
+            self.state, metrics = jax.block_until_ready(chunk)
+            self.chunks.append((count, {name: metrics[name] for name in ("ids", "loss")}))
             self.done, n_rounds = self.done + count, n_rounds - count
+
+    def compile(self) -> None:
+        """What the first round would do before it runs."""
+        with over_devices():
+            run_chunk.lower(*self._arguments(1)).compile()
+
+    def _arguments(self, count: int) -> tuple:
+        never = jnp.int32(2**30)  # tested, that is
+        fixed = (self.hyper, self.federation, self.key, None, never, never)
+        first = jnp.int32(self.done)
+        return self.algorithm, self.workload.cohort, MOST_ROUNDS, *fixed, self.state, first, jnp.int32(count)
+
+    def sizes(self, n_rounds: int) -> np.ndarray:
+        """(rounds, cohort) examples of the participants of the last rounds."""
+        return np.asarray(self.federation.train.size)[self._of_rounds("ids")[-n_rounds:]]
+
+    def losses(self) -> np.ndarray:
+        """(rounds,) mean of the participants' training losses."""
+        return self._of_rounds("loss").mean(axis=1)
+
+    def _of_rounds(self, name: str) -> np.ndarray:
+        return np.concatenate([np.asarray(metrics[name])[:count] for count, metrics in self.chunks])
 
     def accuracy(self) -> float:
         """On the test set: of the shared model; mean over the personal ones; mean over IFCA's groups, turned alike."""
@@ -67,16 +93,19 @@ def work_of(workload: Workload) -> Work:
     return Work(epochs=1, batch_size=workload.batch)
 
 
-def model_of(workload: Workload) -> Model:
-    """The network."""
+def model_of(workload: Workload, dtype: DTypeLike = jnp.float32) -> Model:
+    """The network; ``dtype`` is that of its computation."""
     make = partial(cnn, hidden=(128,)) if workload.model == "dropout_cnn" else MODELS[workload.model]
-    return make(input_shape=workload.shape, n_classes=workload.n_classes)
+    return make(input_shape=workload.shape, n_classes=workload.n_classes, dtype=dtype)
 
 
-def method_of(workload: Workload, model: Model) -> tuple[Algorithm, tuple, State]:
-    """(the algorithm, its numbers, its state before the first round)."""
+def method_of(workload: Workload, model: Model, own_start: bool = False) -> tuple[Algorithm, tuple, State]:
+    """(the algorithm, its numbers, its state before the first round); ``own_start``: parameters of the model's own."""
     work, lr, n_clients = work_of(workload), workload.lr, workload.n_clients
-    centers = [dict(zip(model.layers, layers, strict=True)) for layers in first_models(workload)]
+    if own_start:
+        centers = [model.init(jax.random.key(i)) for i in range(workload.n_models)]
+    else:
+        centers = [dict(zip(model.layers, layers, strict=True)) for layers in first_models(workload)]
     theta = jax.tree.map(jnp.asarray, centers[0])
     if workload.method == "ditto":
         return ditto(model, work), DittoHyper(lr=lr, lam=1.0), State(theta, tree.broadcast(theta, n_clients))
@@ -86,12 +115,12 @@ def method_of(workload: Workload, model: Model) -> tuple[Algorithm, tuple, State
     return fedavg(model, work, weighting=workload.weighting), FedAvgHyper(lr=lr), State(theta, ())
 
 
-def federation_of(workload: Workload) -> Federation:
-    """The clients; their test rows are filled in by `test_of`."""
-    clients, _ = data(workload)
+def federation_of(workload: Workload, clients: list[Set] | None = None) -> Federation:
+    """The clients, whose sets may be there already; their test rows are filled in by `test_of`."""
+    clients = data(workload)[0] if clients is None else clients
     ends = np.cumsum([len(y) for _, y in clients])
     owned = np.split(np.arange(ends[-1]), ends[:-1])
-    pool = Examples(np.concatenate([x for x, _ in clients]), np.concatenate([y for _, y in clients]))
+    pool = on_host(np.concatenate([x for x, _ in clients]), np.concatenate([y for _, y in clients]))
     return build(pool, owned, (1.0, 0.0, 0.0), test_owned=[rows[:1] for rows in owned])
 
 
@@ -101,7 +130,7 @@ def test_of(workload: Workload):
     n_tested = workload.n_clients if workload.method == "ditto" else workload.n_models
     turned = [np.rot90(x, i, (1, 2)) for i in range(workload.n_models)]
     rows = np.arange(len(turned) * len(y)).reshape(len(turned), -1)
-    pool = Examples(np.concatenate(turned), np.tile(y, len(turned)))
+    pool = on_host(np.concatenate(turned), np.tile(y, len(turned)))
     owned = [rows[i % len(turned)] for i in range(n_tested)]
     return build(pool, owned, (1.0, 0.0, 0.0), test_owned=[own[:1] for own in owned]).train
 

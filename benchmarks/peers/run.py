@@ -18,9 +18,11 @@ import signal
 import sys
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 sys.path.append(str(Path(__file__).parents[1]))
 
+import numpy as np
 from peers import table, whole
 from peers.environments import python_of
 from peers.process import Failed, System
@@ -55,27 +57,44 @@ def alternated(name: str, running: dict[str, System], n_turns: int) -> Seconds:
     return {system: seconds[system] for system in running}
 
 
+def last_words(name: str, running: dict[str, System]) -> dict[str, dict[str, Any]]:
+    """What each says at its end; a system that fails there is taken out too."""
+    said = {}
+    for system in list(running):
+        try:
+            said[system] = running[system].finished()
+        except Failed as failure:
+            print(f"{name}: {system} failed: {failure}", flush=True)
+            running.pop(system).end()
+    return said
+
+
 def measure(name: str, workload: Workload, systems: list[str], n_turns: int) -> tuple[list[table.Row], list[str]]:
     """(a row for each system, the bars missed)."""
     running = started(name, workload, systems, [1, *[workload.rounds] * n_turns])
     try:
         seconds = alternated(name, running, 1 + n_turns)
-        last = {system: process.finished() for system, process in running.items()}
+        last = last_words(name, running)
     finally:
         for process in running.values():
             process.end()
-    steady = {system: of_turns[1:] for system, of_turns in seconds.items()}
+    steady = {system: seconds[system][1:] for system in running}
     rows = []
     for system, process in running.items():
         rate = workload.rounds / median(steady[system])
         rows.append(
             table.Row(
-                **{"workload": name, "system": system, "version": last[system]["version"]},
-                **{"rounds_per_s": rate, "updates_per_s": rate * workload.cohort},
-                **{"first_s": seconds[system][0], "start_s": process.start_s, "memory_mb": process.memory_mb},
+                workload=name,
+                system=system,
+                rounds_per_s=rate,
+                updates_per_s=rate * workload.cohort,
+                first_s=seconds[system][0],
+                start_s=process.start_s,
+                memory_mb=process.memory_mb,
                 accuracy=last[system]["accuracy"],
                 ratio=ratio(steady[system], steady["fljax"]) if "fljax" in steady else float("nan"),
                 turns=f"{n_turns} x {workload.rounds}",
+                version=last[system]["version"],
             )
         )
     return rows, missed(name, workload, rows, steady)
@@ -83,8 +102,10 @@ def measure(name: str, workload: Workload, systems: list[str], n_turns: int) -> 
 
 def missed(name: str, workload: Workload, rows: list[table.Row], seconds: Seconds) -> list[str]:
     """What fell short, in words."""
+    if "fljax" not in seconds:
+        return [f"{name}: fljax did not finish, nothing was compared"]
     words = []
-    for bar in workload.bars if "fljax" in seconds else ():
+    for bar in workload.bars:
         against = [system for system in systems_of(bar) if system in seconds]
         if not against:
             words.append(f"{name}: nothing to compare with for {bar.ratio:g} times {bar.against}")
@@ -93,8 +114,8 @@ def missed(name: str, workload: Workload, rows: list[table.Row], seconds: Second
         reached = ratio(fastest, seconds["fljax"])
         print(f"{name}: {reached:.2f} times {bar.against} (bar {bar.ratio:g})")
         words += [f"{name}: {reached:.2f} times {bar.against}, bar {bar.ratio:g}"] if reached < bar.ratio else []
-    accuracies = [row.accuracy for row in rows]
-    if accuracies and max(accuracies) - min(accuracies) > workload.tolerance:
+    # A NaN differs too.
+    if not np.ptp([row.accuracy for row in rows]) <= workload.tolerance:
         words.append(f"{name}: accuracies differ by more than {workload.tolerance:g}")
     return words
 

@@ -67,7 +67,7 @@ class Loop:
             for i in self.rng.choice(len(self.clients), self.workload.cohort, replace=False):
                 x, y = self.clients[i]
                 k = self.cluster_of(x, y)
-                order = torch.randperm(len(y)).split(self.workload.batch)
+                order = torch.randperm(len(y), device=y.device).split(self.workload.batch)
                 self.train(self.shared[k], x, y, order)
                 weight = float(len(y)) if self.workload.weighting == "size" else 1.0
                 total[k] += weight
