@@ -273,7 +273,17 @@ def test_clients_join_a_method_with_a_server_optimizer_as_they_join_the_method(k
     chex.assert_trees_all_equal(joined, alone.join(key, hyper, state, federation.train, jnp.int32(2)))
 
 
-@pytest.mark.parametrize("name", [name for name, method in ALGORITHMS.items() if method.one_model])
+QUICK = ("fedavg", "feddane", "ditto", "fedper")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.slow if name not in QUICK else ())
+        for name, method in ALGORITHMS.items()
+        if method.one_model
+    ],
+)
 def test_a_server_that_steps_all_the_way_is_the_method_itself(key, name, model, work, federation):
     """Momentum without memory and lr 1: a law for every method that says it takes a server optimiser."""
     case = CASES[name]
