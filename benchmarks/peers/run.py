@@ -103,7 +103,7 @@ def measure(name: str, workload: Workload, systems: list[str], n_turns: int) -> 
 def missed(name: str, workload: Workload, rows: list[table.Row], seconds: Seconds) -> list[str]:
     """What fell short, in words."""
     if "fljax" not in seconds:
-        return [f"{name}: fljax did not finish, nothing was compared"]
+        return [f"{name}: nothing was compared, fljax did not run to the end"]
     words = []
     for bar in workload.bars:
         against = [system for system in systems_of(bar) if system in seconds]
