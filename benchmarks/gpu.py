@@ -12,8 +12,9 @@ In this order, what has a bar first:
   that its needs (see `needs`) come to; and the ratio to a plain PyTorch loop on the same device, in float32 too (bar:
   10 times for CNNs, all of them below 2M parameters, at cohort 50 to 100).
 - sweep: points a second side by side (bar: 20 times one point's rate at the knee; see `sweep`).
-- conv: convolutions whose kernels carry a client axis, with their gradients: XLA's grouped convolution against the
-  patches and matrix products of `fljax.models.conv`, its form on accelerators; which wins, by shape and precision.
+- conv: convolutions whose kernels carry a client axis, with their gradients: XLA's grouped convolution against patches
+  and matrix products, two of the forms that FLJAX_CONV chooses from (see `fljax.models.conv`); which wins, by shape and
+  precision, and where the default does not. ``FLJAX_CONV=grouped`` runs whole workloads with the other.
 - tensorfloat32, bfloat16: the workloads again. TF32 is a matrix precision, bfloat16 the type of the model's computation
   (its parameters stay float32) and of the matrices whose rate it is held against.
 

@@ -1,26 +1,22 @@
 """Convolutions whose kernels carry a client axis: XLA's grouped one against patches and matrix products."""
 
+import math
+import os
 from collections.abc import Callable, Iterator
 from functools import partial
 from statistics import median
 from typing import Any
+from unittest import mock
 
 import jax
 import jax.numpy as jnp
 from accelerator.bench import PRECISIONS, REPEATS, Bench, dtype_of, precisely
 from accelerator.table import Row, row
-from jax import lax
 from timing import alternate, ratio
 
-from fljax.models.conv import conv
+from fljax.models.conv import client_form, conv
 
-
-def grouped(x: jax.Array, w: jax.Array) -> jax.Array:
-    """XLA's convolution: under vmap over the kernels a grouped one."""
-    return lax.conv_general_dilated(x, w, (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"))
-
-
-FORMS = {"grouped": grouped, "patches": conv}
+FORMS = ("grouped", "matrices")  # of `fljax.models.conv.CLIENT_FORMS`; a loop over clients leaves the device idle
 SHAPES = {  # side, channels, features, kernel
     "28x28x1-32, 5x5": (28, 1, 32, 5),
     "14x14x32-64, 5x5": (14, 32, 64, 5),
@@ -30,22 +26,34 @@ SHAPES = {  # side, channels, features, kernel
 
 
 def convolutions(bench: Bench) -> Iterator[Row]:
-    """Both ways to convolve under a client axis, value and gradients, and which wins."""
-
-    def ready(name: str, precision: str, form: str) -> Any:
-        with precisely(precision):
-            return gradients(FORMS[form]).lower(*operands(bench.size.clients, name, precision)).compile()
-
+    """Both forms, value and gradients; which wins, and where that is not the default."""
     cases = [(name, precision) for precision in PRECISIONS for name in SHAPES]
-    programs = iter(bench.compile(partial(ready, *case, form) for case in cases for form in FORMS))
+    traced = [bench.attempt(partial(lowered, bench, *case, form)) for case in cases for form in FORMS]
+    programs = iter(bench.compile(partial(_compiled, one) for one in traced))
     lost = []
     for name, precision in cases:
-        what = f"conv {name}, {precision}, grouped / patches"
+        what = f"conv {name}, {precision}, grouped / matrices"
         job = partial(compared, what, operands(bench.size.clients, name, precision), [next(programs) for _ in FORMS])
         line = bench.line(what, "ratio", job)
         yield line
-        lost += [f"{name}, {precision}"] if line["value"] < 1 else []
-    yield row("conv, where the default form, patches, loses", len(lost), f"of {len(cases)}", "; ".join(lost))
+        winner = None if math.isnan(line["value"]) else FORMS[line["value"] >= 1]
+        lost += [f"{name}, {precision}"] if winner not in (None, client_form()) else []
+    yield row(f"conv, where the default, {client_form()}, loses", len(lost), f"of {len(cases)}", "; ".join(lost))
+
+
+def lowered(bench: Bench, name: str, precision: str, form: str) -> Any:
+    """The gradients of every client's images and kernels, traced. Not in threads: the form is the process's."""
+
+    def value(x: jax.Array, w: jax.Array) -> jax.Array:
+        return jnp.tanh(conv(x, w)).sum(dtype=jnp.float32)
+
+    gradients = jax.jit(jax.vmap(jax.grad(value, (0, 1))))
+    with precisely(precision), mock.patch.dict(os.environ, FLJAX_CONV=form):
+        return gradients.lower(*operands(bench.size.clients, name, precision))
+
+
+def _compiled(traced: Any) -> Callable | str:
+    return traced if isinstance(traced, str) else traced.compile()
 
 
 def compared(what: str, given: tuple[jax.Array, jax.Array], programs: list[Any]) -> Row | str:
@@ -56,10 +64,9 @@ def compared(what: str, given: tuple[jax.Array, jax.Array], programs: list[Any])
     sides = {form: partial(program, *given) for form, program in zip(FORMS, programs, strict=True)}
     alternate(sides, 1)
     seconds = alternate(sides, REPEATS)
-    ms = {form: 1e3 * median(seconds[form]) for form in FORMS}
-    value = ratio(seconds["grouped"], seconds["patches"])
-    winner = "patches" if value >= 1 else "grouped"
-    return row(what, value, "ratio", f"{winner} wins: grouped {ms['grouped']:.3g} ms, patches {ms['patches']:.3g} ms")
+    ms = [f"{form} {1e3 * median(seconds[form]):.3g} ms" for form in FORMS]
+    value = ratio(seconds["grouped"], seconds["matrices"])
+    return row(what, value, "ratio", f"{FORMS[value >= 1]} wins: {', '.join(ms)}")
 
 
 def operands(n_clients: int, name: str, precision: str) -> tuple[jax.Array, jax.Array]:
@@ -68,12 +75,3 @@ def operands(n_clients: int, name: str, precision: str) -> tuple[jax.Array, jax.
     key_x, key_w = jax.random.split(jax.random.key(0))
     x = jax.random.normal(key_x, (n_clients, 20, side, side, channels), dtype_of(precision))
     return x, jax.random.normal(key_w, (n_clients, kernel, kernel, channels, features), dtype_of(precision))
-
-
-def gradients(convolve: Callable) -> Any:
-    """Compiled when called: the gradients of every client's images and kernels."""
-
-    def value(x: jax.Array, w: jax.Array) -> jax.Array:
-        return jnp.tanh(convolve(x, w)).sum(dtype=jnp.float32)
-
-    return jax.jit(jax.vmap(jax.grad(value, (0, 1))))

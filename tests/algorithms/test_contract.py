@@ -133,7 +133,7 @@ IDLE = {
 """The fields of a Hyper that a case's static choices leave unused, as their docstrings say."""
 
 
-@EACH
+@CORE_FIRST
 def test_every_number_is_read(key, name, case, padded):
     algorithm, hyper = case
     program = jax.jit(lambda hyper: one_round(algorithm, hyper, padded, key)).lower(hyper)

@@ -1,0 +1,138 @@
+"""What a network cannot be built for is said in one line before anything is traced."""
+
+import inspect
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from fljax.cli import main
+from fljax.models import MODELS, cnn, logistic_regression, mlp, resnet18, variational, variational_cnn
+from fljax.models.blocks import Conv, ConvReluPool
+from fljax.models.cnn import ConvNet
+from fljax.models.pooling import relu_pool
+from fljax.models.sizes import smallest_images
+
+SIDES = (1, 2, 4, 8, 16, 28, 32)
+# By hand; a pool halves, a valid 3x3 takes 2 and a valid 5x5 takes 4: 16 - 4 = 12, 6 - 4 = 2, 1.
+SMALLEST = {"cnn": 6, "fedbabu_cnn": 16, "fedcr_cnn": 16, "femnist_cnn": 4, "mnist_cnn": 4, "vgg16": 32}
+SMALLEST_BY_CHANNELS = {("lenet", 1): 4, ("lenet", 3): 16}
+
+
+def smallest(name, channels):
+    return SMALLEST.get(name) or SMALLEST_BY_CHANNELS.get((name, channels), 1)
+
+
+def images():
+    for name in sorted(MODELS):
+        for channels in (1, 3):
+            least = smallest(name, channels)
+            for side in sorted({*SIDES, least, max(1, least - 1)}):
+                yield name, side, channels
+
+
+def trace(model, shape):
+    """Shapes of a step, without running it."""
+
+    def loss(params, x, key):
+        logits, params = model.apply(params, x, key)
+        return logits.sum(), (logits, params)
+
+    params = jax.eval_shape(model.init, jax.random.key(0))
+    x = jax.ShapeDtypeStruct((2, *shape), jnp.float32)
+    return jax.eval_shape(jax.grad(loss, has_aux=True), params, x, jax.random.key(0))[1][0].shape
+
+
+@pytest.mark.parametrize(("name", "side", "channels"), list(images()))
+def test_a_network_is_built_and_trains_or_says_which_images_it_needs(name, side, channels):
+    shape, least = (side, side, channels), smallest(name, channels)
+    if side >= least:
+        assert trace(MODELS[name](input_shape=shape, n_classes=7), shape) == (2, 7)
+        return
+    with pytest.raises(ValueError, match=rf"input_shape=\({side}, {side}, .*height of at least {least} .*; choose "):
+        MODELS[name](input_shape=shape)
+
+
+@pytest.mark.parametrize("pools", [(), (True,), (False, True), (True, True), (True, False, False)])
+@pytest.mark.parametrize(
+    ("kernel", "padding"), [(3, "SAME"), (4, "VALID"), (5, ((1, 0), (4, 3))), (2, ((3, 0), (0, 0)))]
+)
+def test_the_smallest_images_are_those_that_the_layers_take(kernel, padding, pools):
+    def fits(shape):
+        x = jax.ShapeDtypeStruct((1, *shape, 5), jnp.float32)
+        for pooled in pools:
+            block = (ConvReluPool if pooled else Conv)(5, (kernel, kernel), padding=padding)
+            try:
+                x = jax.eval_shape(lambda x, block=block: block.init_with_output(jax.random.key(0), x)[0], x)
+            except ValueError:
+                return False
+        return True
+
+    height = next(side for side in range(1, 99) if fits((side, 98)))
+    width = next(side for side in range(1, 99) if fits((98, side)))
+    assert smallest_images(kernel, padding, pools) == (height, width)
+
+
+def bad_widths():
+    fields = {"hidden": (8, 0), "channels": (0,), "n_classes": 0, "latent": 0, "kernel": -1}
+    for name, model in sorted(MODELS.items()):
+        parameters = inspect.signature(model).parameters
+        for field in sorted(set(fields) & set(parameters)):
+            yield name, field, -3 if parameters[field].annotation is int else fields[field]
+
+
+@pytest.mark.parametrize(("name", "field", "value"), list(bad_widths()))
+def test_a_width_below_one_is_named(name, field, value):
+    with pytest.raises(ValueError, match=rf"{field}=.*at least 1"):
+        MODELS[name](**{field: value})
+
+
+@pytest.mark.parametrize("model", [cnn, resnet18])
+@pytest.mark.parametrize("shape", [(64, 64), (784,), (32, 0, 3)])
+def test_images_have_three_axes(model, shape):
+    with pytest.raises(ValueError, match=r"input_shape=.*\(height, width, channels\)"):
+        model(shape)
+
+
+@pytest.mark.parametrize("model", [mlp, logistic_regression, variational])
+def test_dense_networks_take_any_shape_but_an_empty_one(model):
+    assert trace(model((5,)), (5,)) == (2, 10)
+    with pytest.raises(ValueError, match=r"input_shape=\(3, 0\)"):
+        model((3, 0))
+
+
+def test_a_variational_network_leaves_out_convolutions_only_where_images_are_too_small():
+    dense = ("fc1", "fc2", "fc3", "fc4")
+    assert variational_cnn((15, 16, 1)).layers == dense
+    assert variational_cnn((16, 16, 1)).layers == ("conv1", "conv2", *dense)
+    assert variational_cnn((8, 8, 1), channels=(4,), hidden=()).layers == ("conv1", "fc1", "fc2")
+    with pytest.raises(ValueError, match=r"at least 16 .*fewer channels"):
+        variational_cnn((8, 8, 1), channels=(4, 12))
+
+
+@pytest.mark.parametrize("dtype", ["int32", "no type", jnp.int8])
+@pytest.mark.parametrize("name", sorted(MODELS))
+def test_a_dtype_that_no_network_computes_in_is_named(name, dtype):
+    with pytest.raises(ValueError, match="dtype="):
+        MODELS[name](dtype=dtype)
+
+
+def test_layers_of_ones_own_network_say_what_is_too_small():
+    with pytest.raises(ValueError, match="no 2x2 window"):
+        relu_pool(jnp.ones((1, 1, 4, 2)), jnp.ones(2))
+    assert relu_pool(jnp.ones((1, 1, 3, 2)), jnp.ones(2), cover=True).shape == (1, 1, 2, 2)
+    net = ConvNet((4,), 5, "VALID", "each", (), 3, (0.0, 0.0), jnp.float32)
+    for side, message in ((4, "smaller than the kernel"), (5, "no 2x2 window")):
+        with pytest.raises(ValueError, match=message):
+            net.init(jax.random.key(0), jnp.ones((1, side, 6, 1)), False)
+
+
+@pytest.mark.parametrize("settings", [("vgg16",), ("fedcr_cnn",), ("mlp", "--hidden", "0"), ("cnn", "--channels", "0")])
+def test_the_command_line_says_it_in_one_line(tmp_path, monkeypatch, capsys, settings):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("fljax.cli.run.cache_compilations", lambda: None)
+    assert main(["run", "--algorithm", "fedavg", "--model", *settings]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith(f"fljax: --model {settings[0]}: ")
+    assert error.count("\n") == 1
+    assert not list(tmp_path.iterdir())
