@@ -32,9 +32,10 @@ fc2 under label skew (0.59, 0.61; conv2 0.39, conv1 -0.14). A pilot of ten round
 under rotation, fc1 on one and fc2 on two under label skew; fc2, seed 0's choice, finds the groups as the rule's fc1
 does (1 1 1, +0.131). With 300 images all five measures separate the groups from the first round on. With 100 and 30
 under rotation LayerCFL's conv2 is later than the whole model, so that it takes more rounds than CFL where the paper has
-12.89 % fewer; under label skew 30 images are enough in round 1. Ten clients in two groups (heat maps) are apart by every measure and either layer. LayerCFL's part of the layers takes 2.6 and 1.8
-times fewer multiply-adds for the similarities of 100 clients than whole models do. The paper's 6.47 is what one
-convolution of 512 to 512 channels gives in our VGG16 (6.46); its fourth gives 103, the first dense layer 58.
+12.89 % fewer; under label skew 30 images are enough in round 1. Ten clients in two groups (heat maps) are apart by
+every measure and either layer. LayerCFL's part of the layers takes 2.6 and 1.8 times fewer multiply-adds for the
+similarities of 100 clients than whole models do. The paper's 6.47 is what one convolution of 512 to 512 channels gives
+in our VGG16 (6.46); its fourth gives 103, the first dense layer 58.
 
 Out of reach here, or not known:
 - The figures' numbers (heat maps, bars by layer and measure, curves against images a client) are not in the text.

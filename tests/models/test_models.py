@@ -116,7 +116,9 @@ def test_dropout_only_in_training_mode(key):
     assert not np.allclose(model.apply(params, x, key)[0], model.apply(params, x, jax.random.key(1))[0])
 
 
-@pytest.mark.parametrize("name", sorted(MODELS))
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=pytest.mark.slow if n in ("resnet18", "vgg16") else ()) for n in sorted(MODELS)]
+)
 def test_bfloat16_computation_keeps_float32_parameters(key, name):
     shape, arguments = SMALL[name]
     model, exact = (MODELS[name](input_shape=shape, dtype=t, **arguments) for t in (jnp.bfloat16, jnp.float32))
