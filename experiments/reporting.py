@@ -244,10 +244,19 @@ def mean_curve(results: Sequence[Result], name: str, setting: str, method: str) 
     return np.flatnonzero(np.isfinite(mean)) + 1, mean[np.isfinite(mean)]
 
 
-def main(doc: str, experiments: Mapping[str, Callable[[Scale], None]], n_seeds: tuple[int, int] = (3, 3)) -> None:
-    """The command line of an experiment: which tables and figures, at which scale; all of them by default."""
+def main(
+    doc: str,
+    experiments: Mapping[str, Callable[[Scale], None]],
+    n_seeds: tuple[int, int] = (3, 3),
+    if_named: Sequence[str] = (),
+) -> None:
+    """The command line of an experiment: which tables and figures, at which scale.
+
+    All of them by default, but those ``if_named``.
+    """
+    by_default = [name for name in experiments if name not in if_named]
     parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("names", nargs="*", help=f"of {', '.join(experiments)}; none: all")
+    parser.add_argument("names", nargs="*", help=f"of {', '.join(experiments)}; none: {', '.join(by_default)}")
     parser.add_argument("--scale", choices=("smoke", "paper"), default="smoke")
     parser.add_argument(
         "--seeds", type=int, help=f"seeds of each cell; by default {n_seeds[0]} or, paper, {n_seeds[1]}"
@@ -264,6 +273,6 @@ def main(doc: str, experiments: Mapping[str, Callable[[Scale], None]], n_seeds: 
     folder = arguments.folder / f"{stem}-{arguments.scale}"
     scale = Scale(paper, arguments.seeds or n_seeds[paper], folder, arguments.rounds, tuple(arguments.only))
     begin = time.perf_counter()
-    for name in arguments.names or experiments:
+    for name in arguments.names or by_default:
         experiments[name](scale)
     CONSOLE.print(f"{time.perf_counter() - begin:.0f} s; tables and figures in {scale.folder}")

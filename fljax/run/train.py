@@ -73,7 +73,7 @@ def train(
 
     Raises:
         ValueError: a number is out of its range, ``hyper`` is not the method's, or the folder holds another run or a
-            damaged one.
+            damaged one, or has more rounds than ``n_rounds``.
     """
     check_run(n_rounds, evaluate_every, dropout)
     check_hyper(hyper)
@@ -86,7 +86,7 @@ def train(
         chunk = partial(run_chunk, algorithm, size, MOST_ROUNDS, hyper, federation, key, lost, evaluate_every, n_rounds)
         state = jax.jit(algorithm.init)(split_key(key).init, hyper, federation.train)
         identity = {} if folder is None else run_identity(algorithm, state, *given, size, evaluate_every, dropout)
-        begun = _begun(folder, state, identity, n_clients)
+        begun = _begun(folder, state, identity, n_clients, n_rounds)
         hosts.all_there("folder read")
         loop = _Loop(folder, identity, seconds_per_chunk, seconds_per_checkpoint, progress or SilentProgress())
         return loop.run(chunk, begun._replace(state=replicated(begun.state, mesh)), n_rounds)
@@ -223,11 +223,11 @@ def last_of_each_client(metrics: dict[str, np.ndarray]) -> dict[str, np.ndarray]
     return arrays
 
 
-def _begun(folder: Path | None, state: State, identity: dict[str, Any], n_clients: int) -> _Begun:
+def _begun(folder: Path | None, state: State, identity: dict[str, Any], n_clients: int, n_rounds: int) -> _Begun:
     """The folder's checkpoint, or the given state at round 0.
 
     Raises:
-        ValueError: the folder holds another run, or one whose files are not whole.
+        ValueError: the folder holds another run, one whose files are not whole, or one of more than ``n_rounds``.
     """
     start = _Begun(state, 0, None, n_clients)
     if folder is None:
@@ -236,6 +236,8 @@ def _begun(folder: Path | None, state: State, identity: dict[str, Any], n_client
     stored = files.load(folder, state)
     if stored is not None:
         files.check_same_run(folder, stored.identity, identity)
+        if stored.round > n_rounds:
+            raise ValueError(f"n_rounds={n_rounds} is below the {stored.round} rounds in {folder}; choose at least those")
         past = files.read_whole(folder, stored)
         labels = churn_of_rounds(past, n_clients)[1] if "label" in past else None
         start = _Begun(jax.tree.map(jnp.asarray, stored.state), stored.round, labels, n_clients)

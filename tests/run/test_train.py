@@ -93,6 +93,13 @@ def test_another_run_in_the_folder_is_refused(key, model, averaging, federation,
         train(averaging, FedAvgHyper(lr=0.1), federation, jax.random.key(1), 2, folder=tmp_path)
 
 
+def test_fewer_rounds_than_were_done_are_refused(key, averaging, federation, tmp_path):
+    train(averaging, FedAvgHyper(), federation, key, 4, folder=tmp_path)
+    with pytest.raises(ValueError, match="n_rounds=2 is below the 4 rounds"):
+        train(averaging, FedAvgHyper(), federation, key, 2, folder=tmp_path)
+    assert len(read_rounds(tmp_path)["loss"]) == 4
+
+
 def test_a_damaged_checkpoint_is_one_clear_line(key, averaging, federation, tmp_path):
     train(averaging, FedAvgHyper(), federation, key, 2, folder=tmp_path)
     path = tmp_path / "checkpoints" / "last.msgpack"
