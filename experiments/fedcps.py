@@ -4,8 +4,7 @@ python experiments/fedcps.py [table2 ... table6 strength personal] [--scale smok
 
 FLJAX_DATA names the folder with fashion_mnist and cifar10.
 
-What came out at smoke (2 cores, jax 0.10.2, one seed). All of it takes about 300 s of processor time beside much other
-work with nothing compiled before, as much as the version before it, which took 163 s on calm cores.
+What came out at smoke (2 cores, jax 0.10.2, one seed, all of it in 160 s, nothing compiled before):
 
     Fashion-MNIST    FedAVG  FedPer  FedBABU  Ditto  FedSR-FT  LG-FedAVG  FedCR  FedCPS
     non-iid_1         0.727   0.824    0.826  0.785     0.864      0.808  0.867   0.770
