@@ -11,7 +11,7 @@ intervals over seeds are wide, so the weights are not told apart):
 
                    grid: found at lr, test accuracy            optuna
     FedProx mu     0.001 at 0.055   0.576 (0.397 to 0.755)     0.0032 at 0.136   0.625 (0.469 to 0.781)
-    FedCPS lambda  0.001 at 0.055   0.745 (0.691 to 0.799)     0.140 at 0.065    0.740 (0.691 to 0.788)
+    FedCPS lambda  0.001 at 0.055   0.732 (0.681 to 0.784)     0.140 at 0.065    0.739 (0.677 to 0.801)
     FeSEM mu       0.001 at 0.055   0.615 (0.597 to 0.633)     0.0013 at 0.130   0.656 (0.617 to 0.695)
 """
 
