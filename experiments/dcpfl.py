@@ -30,8 +30,8 @@ The uplink does not fall to the published 0.37 of a model. fc1 and fc2, which mu
 discrepancy in the first round, 0.47 and 0.33 of the layers' mean (50 clients of 1,000 images; at smoke 0.76 and 0.46),
 but not below a tenth, and not for long: after five rounds 1.09 and 0.59, after fourteen, as clients learn their images
 by heart, 1.5 and 1.1, above conv1 with 0.5. With ``low`` 0.7 fc2 waits at smoke (a share of 0.93), none at the paper's
-sizes. Without momentum, with lr from 0.001 to 0.1, or with weights scaled over the whole model no layer goes below 0.3; of
-Fashion-MNIST's network conv1 has the least, 0.13 to 0.59 with lr from 0.0003 to 0.01.
+sizes. Without momentum, with lr from 0.001 to 0.1, or with weights scaled over the whole model no layer goes below 0.3;
+of Fashion-MNIST's network conv1 has the least, 0.13 to 0.59 with lr from 0.0003 to 0.01.
 
 At paper scale (50 clients of 1,200 images, 21 s a round on two calm cores), Table II, Mid, seed 0: DC-PFL 0.892 after
 60 rounds (published 0.913), in reach of its end at round 41 (published 60), 139 s of uplink (78). Both trial rounds, 25
