@@ -41,7 +41,7 @@ def from_linen(
         updated running statistics. Equal arguments give the same object, so nothing compiles twice.
 
     Raises:
-        ValueError: the module has a field ``dtype`` that is no floating-point type.
+        ValueError: the module has a field ``dtype`` that is no floating-point type, or one that JAX would narrow.
     """
     _check_dtype(getattr(module, "dtype", None))
     return _adapt(cast(Hashable, module), input_shape, layers, own_init, halves)
@@ -49,11 +49,13 @@ def from_linen(
 
 def _check_dtype(dtype: DTypeLike | None) -> None:
     try:
-        floating = dtype is None or jnp.issubdtype(dtype, jnp.floating)
+        known = dtype is None or jnp.issubdtype(dtype, jnp.floating)
     except TypeError:  # a word that names no type
-        floating = False
-    if not floating:
-        raise ValueError(f"dtype={dtype!r}: choose float32 or bfloat16")
+        known = False
+    if dtype is None or (known and jax.dtypes.canonicalize_dtype(dtype) == dtype):
+        return
+    wider = ", or set jax_enable_x64" if known else ""  # without it JAX would compute in float32
+    raise ValueError(f"dtype={dtype!r}: choose float32, bfloat16 or float16{wider}")
 
 
 @cache

@@ -39,6 +39,7 @@ HUGE = "99999999999"
         (["--algorithm", "dcpfl", "--warmup", "0"], "--dcpfl.warmup 0.0: give a number >= 1"),
         (["--algorithm", "fedprox+adam", "--tau", "0"], "--fedprox+adam.tau 0.0: give a number > 0"),
         (["--dtype", "foo"], "dtype='foo': choose"),
+        (["--dtype", "float64"], "dtype='float64': choose"),
     ],
 )
 def test_what_no_program_holds_is_refused_in_one_line(refused, arguments, message):
