@@ -108,8 +108,8 @@ def on_all_devices(value: Any, mesh: Mesh) -> Any:
 
 def gathered(value: Any) -> Any:
     """Arrays on whichever devices as NumPy arrays on every host."""
-    if jax.process_count() == 1:
-        return jax.device_get(value)
+    if all(leaf.is_fully_addressable for leaf in jax.tree.leaves(value) if isinstance(leaf, jax.Array)):
+        return jax.device_get(value)  # of one host, or of a computation that this one makes for itself
     mesh = jax.sharding.get_mesh()
     return jax.device_get(jax.jit(lambda x: x, out_shardings=NamedSharding(mesh, PartitionSpec()))(value))
 
