@@ -198,7 +198,7 @@ def test_vmap_over_numbers_equals_single_runs(key, case, padded):
         chex.assert_trees_all_close(together, alone, rtol=1e-5, atol=1e-5)
 
 
-@EACH
+@CORE_FIRST
 def test_two_devices_equal_one(key, case, padded):
     alone = run(case, padded, key)
     with over_devices() as mesh:
