@@ -237,7 +237,8 @@ def _begun(folder: Path | None, state: State, identity: dict[str, Any], n_client
     if stored is not None:
         files.check_same_run(folder, stored.identity, identity)
         if stored.round > n_rounds:
-            raise ValueError(f"n_rounds={n_rounds} is below the {stored.round} rounds in {folder}; choose more")
+            text = f"n_rounds={n_rounds} is below the {stored.round} rounds in {folder}"
+            raise ValueError(f"{text}; choose n_rounds >= {stored.round}, or another folder")
         past = files.read_whole(folder, stored)
         labels = churn_of_rounds(past, n_clients)[1] if "label" in past else None
         start = _Begun(jax.tree.map(jnp.asarray, stored.state), stored.round, labels, n_clients)
