@@ -43,7 +43,7 @@ from peers.work import WORKLOADS, Workload
 from timing import Run, alternate, machine, parser, rounds_in, seconds_of
 
 from fljax import tree
-from fljax.client import cross_entropy, train_clients
+from fljax.client import training_loss, train_clients
 from fljax.models import mlp
 from fljax.run.mesh import over_devices, replicated, use_all_cores
 from fljax.run.report import save_table
@@ -93,7 +93,7 @@ def in_training(workload: Workload) -> Subject:
     def training(model: Model) -> Callable[[ClientData, int], Any]:
         @jax.jit
         def train(keys: Array, start: Any, data: ClientData) -> Any:
-            loss, optimizer = cross_entropy(model), optax.sgd(workload.lr)
+            loss, optimizer = training_loss(model), optax.sgd(workload.lr)
             return train_clients(keys, tree.everyone(start, n), data, loss, optimizer, work_of(workload))
 
         with over_devices() as mesh:

@@ -19,7 +19,7 @@ import numpy as np
 import optax
 from timing import alternate, fastest, machine, parser, ratio, seconds_of, with_threads
 
-from fljax.client import cross_entropy, train_clients
+from fljax.client import training_loss, train_clients
 from fljax.models import MODELS
 from fljax.run.mesh import over_devices, replicated, use_all_cores
 from fljax.types import ClientData, Examples, Model, Trained, Work
@@ -71,7 +71,7 @@ def training(model: Model, case: Case):
 
     @jax.jit
     def train(key: jax.Array, start: Any, data: ClientData) -> Trained:
-        return train_clients(key, start, data, cross_entropy(model), optax.sgd(LR), work)
+        return train_clients(key, start, data, training_loss(model), optax.sgd(LR), work)
 
     return train
 

@@ -24,7 +24,7 @@ from timing import alternate, machine, parser, peak_mib, ratio, seconds_of
 
 from fljax import server
 from fljax.client.local import train_clients
-from fljax.client.objectives import cross_entropy
+from fljax.client.objectives import training_loss
 from fljax.models import lenet
 from fljax.run.mesh import over_devices, replicated, use_all_cores
 from fljax.tree import size
@@ -127,7 +127,7 @@ def round() -> Iterator[Row]:
 
     @jax.jit
     def trained(key: jax.Array, start: Any, data: ClientData) -> Trained:
-        return train_clients(key, start, data, cross_entropy(model), optax.sgd(0.01), Work(1, 32))
+        return train_clients(key, start, data, training_loss(model), optax.sgd(0.01), Work(1, 32))
 
     def train() -> Trained:
         with over_devices():

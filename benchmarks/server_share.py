@@ -30,7 +30,7 @@ from timing import alternate, machine, parser
 
 from fljax import tree
 from fljax.algorithms import ALGORITHMS
-from fljax.client import cross_entropy, train_clients
+from fljax.client import training_loss, train_clients
 from fljax.models import cnn, fedcr_cnn, femnist_cnn, lenet, vgg16
 from fljax.run.mesh import use_all_cores
 from fljax.types import ClientData, Cohort, Examples, Model, State, Trained, Work
@@ -125,7 +125,7 @@ def client_side(system: System) -> tuple[Callable[[], Any], float]:
     """Local training of a few clients for a few steps, and how many times that a round has."""
     data = made_data(system, N_TRAINED, system.steps_timed * system.work.batch_size)
     one = jax.tree.map(lambda p: p[None], system.model.init(jax.random.key(0)))
-    keys, loss = jax.random.split(jax.random.key(4), N_TRAINED), cross_entropy(system.model)
+    keys, loss = jax.random.split(jax.random.key(4), N_TRAINED), training_loss(system.model)
     start = jax.tree.map(lambda p: jnp.repeat(p, N_TRAINED, axis=0), one)
 
     @jax.jit

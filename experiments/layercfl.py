@@ -83,13 +83,13 @@ from fljax.algorithms.adacfl import AdaCFLHyper, adacfl
 from fljax.algorithms.cfl import CFLHyper, cfl
 from fljax.algorithms.layer_similarity import MEASURES, chosen_layers, layers_by_pilot, similarity
 from fljax.algorithms.layercfl import LayerCFLHyper, layercfl
-from fljax.client import cross_entropy, local_optimizer, train_clients
+from fljax.client import training_loss, local_optimizer, train_clients
 from fljax.data.datasets import load
 from fljax.data.federation import on_host
 from fljax.data.images import resize
 from fljax.data.partition import PARTITIONS
 from fljax.models import MODELS, cnn
-from fljax.run.participation import sample_cohort
+from fljax.rounds.sampling import sample_cohort
 from fljax.run.plots import learning_curves
 from fljax.server import first_separation, pairwise_cosine, separation_gap, weighted_mean
 from fljax.types import Examples, Federation, Model, Params, Stacked, Work
@@ -425,7 +425,7 @@ def one_round(
     cohort = sample_cohort(key, round, federation, n_clients, None)
     start = tree.everyone(params, n_clients)
     optimizer = local_optimizer(hyper, local, round)
-    trained = train_clients(cohort.key, start, cohort.data, cross_entropy(model), optimizer, local).params
+    trained = train_clients(cohort.key, start, cohort.data, training_loss(model), optimizer, local).params
     return weighted_mean(trained, cohort.data.size), trained, tree.subtract(trained, tree.broadcast(params, n_clients))
 
 

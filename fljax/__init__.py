@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from fljax.algorithms import ALGORITHMS as ALGORITHMS
     from fljax.client import client_loss as client_loss
-    from fljax.client import cross_entropy as cross_entropy
     from fljax.client import cross_loss as cross_loss
     from fljax.client import proximal as proximal
     from fljax.client import train_clients as train_clients
+    from fljax.client import training_loss as training_loss
     from fljax.data.datasets import load as load
     from fljax.data.federation import build as build
     from fljax.data.holdout import hold_out_clients as hold_out_clients
@@ -46,20 +46,20 @@ if TYPE_CHECKING:
     from fljax.server.linkage import linkage as linkage
     from fljax.server.separation import separation_gap as separation_gap
     from fljax.types import Algorithm as Algorithm
-    from fljax.types import Assigned as Assigned
     from fljax.types import Batch as Batch
     from fljax.types import ClientData as ClientData
     from fljax.types import Cohort as Cohort
     from fljax.types import Examples as Examples
     from fljax.types import Federation as Federation
     from fljax.types import Model as Model
+    from fljax.types import ModelTable as ModelTable
     from fljax.types import State as State
     from fljax.types import Trained as Trained
     from fljax.types import Work as Work
 
 _HOME = {
     "algorithms": ("ALGORITHMS",),
-    "client": ("client_loss", "cross_entropy", "cross_loss", "proximal", "train_clients"),
+    "client": ("client_loss", "training_loss", "cross_loss", "proximal", "train_clients"),
     "data.datasets": ("load",),
     "data.federation": ("build",),
     "data.holdout": ("hold_out_clients",),
@@ -84,7 +84,7 @@ _HOME = {
     "server.separation": ("separation_gap",),
     "types": (
         "Algorithm",
-        "Assigned",
+        "ModelTable",
         "Batch",
         "ClientData",
         "Cohort",

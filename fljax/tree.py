@@ -4,14 +4,14 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from fljax.types import Assigned, Params, Stacked
+from fljax.types import ModelTable, Params, Stacked
 
 STATISTICS = "batch_stats"
 """The subtree of Params that holds running statistics: averaged or kept, but never counted, penalised or compared."""
 
 
 def n_rows(stacked: Stacked) -> int:
-    """Length of the leading axis that the leaves share; in models that are `Assigned` a leaf may also have one row."""
+    """Length of the leading axis that the leaves share; in models that are `ModelTable` a leaf may also have one row."""
     return max(leaf.shape[0] for leaf in jax.tree.leaves(stacked))
 
 
@@ -21,9 +21,15 @@ def take(stacked: Stacked, index: Array) -> Stacked:
 
 
 def row(models: Stacked, index: Array) -> Params:
-    """The model that row ``index`` () stands for in `Assigned` models: a leaf of one row belongs to every model."""
+    """The model that row ``index`` () stands for in `ModelTable` models: a leaf of one row belongs to every model."""
     # Taken by a constant, a leaf of one row stays unbatched under vmap.
     return jax.tree.map(lambda leaf: leaf[0] if leaf.shape[0] == 1 else leaf[index], models)
+
+
+def stacked(models: ModelTable) -> Stacked:
+    """Every client's model, (clients, ...)."""
+    rows = n_rows(models.params)
+    return jax.tree.map(lambda leaf: jnp.asarray(leaf)[models.row if leaf.shape[0] == rows else 0 * models.row], models.params)
 
 
 def put(stacked: Stacked, index: Array, rows: Stacked) -> Stacked:
@@ -96,11 +102,11 @@ def all_finite(stacked: Stacked) -> Array:
     return jnp.stack(flags).all(axis=0)
 
 
-def everyone(params: Params, n_clients: int) -> Assigned:
+def everyone(params: Params, n_clients: int) -> ModelTable:
     """One model held by all clients."""
-    return Assigned(jax.tree.map(lambda leaf: leaf[None], params), jnp.zeros(n_clients, jnp.int32))
+    return ModelTable(jax.tree.map(lambda leaf: leaf[None], params), jnp.zeros(n_clients, jnp.int32))
 
 
-def own(stacked: Stacked) -> Assigned:
+def own(stacked: Stacked) -> ModelTable:
     """Personal models: client i holds row i."""
-    return Assigned(stacked, jnp.arange(n_rows(stacked), dtype=jnp.int32))
+    return ModelTable(stacked, jnp.arange(n_rows(stacked), dtype=jnp.int32))

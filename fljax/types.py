@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import optax
 from jax import Array
 
 Params = Any
@@ -56,6 +57,13 @@ class Halves(NamedTuple):
     latent: int
 
 
+Description = tuple[tuple[str, Any], ...]
+"""Static choices as plain data, ``((name, value), ...)``: hashable, printable, and what a run's identity is made of."""
+
+ExampleLoss = Callable[[Array, Array], Array]
+"""``(logits (batch, outputs), labels (batch,)) -> losses (batch,)``."""
+
+
 class Model(NamedTuple):
     """A network as pure functions; static, hashable.
 
@@ -67,6 +75,8 @@ class Model(NamedTuple):
     apply: Callable[[Params, Array, Key | None], tuple[Array, Params]]
     layers: tuple[str, ...]  # the weighted top-level subtrees of Params in forward order
     halves: Halves | None = None  # of a probabilistic network
+    loss: ExampleLoss = optax.softmax_cross_entropy_with_integer_labels  # what clients minimise and are tested by
+    about: Description = ()  # the network's own choices: its name, sizes and dtype
 
 
 class Work(NamedTuple):
@@ -75,7 +85,8 @@ class Work(NamedTuple):
     epochs: int
     batch_size: int
     at_once: int | None = None  # clients trained at once; None: the backend's best
-    optimizer: str = "sgd"  # "sgd" (with momentum where Hyper.momentum is not None) or "adam"
+    optimizer: str | Callable[..., optax.GradientTransformation] = "sgd"  # see `fljax.client.optimizer`
+    terms: tuple[Callable[..., Any], ...] = ()  # what bricks add to the loss, see `fljax.rounds.local`
 
 
 class Trained(NamedTuple):
@@ -105,16 +116,28 @@ class State(NamedTuple):
     clients: Any  # every leaf (clients, ...); () where the method keeps nothing per client
 
 
-class Assigned(NamedTuple):
-    """Models held by several clients: client i holds row ``label[i]`` of ``params``.
+class ModelTable(NamedTuple):
+    """Models, and which of them each client holds: client i holds row ``row[i]`` of ``params``.
 
     One shared model is one row, cluster models are K rows, personal models a row per client, so nothing is copied once
     per client. A leaf with one row belongs to all: a shared body and personal heads are one body and a head per client.
-    ``vmap(tree.row, (None, 0))(params, label)`` is the stacked form.
+    `fljax.tree.stacked` gives every client's model.
     """
 
     params: Stacked  # (rows, ...), or (1, ...) where a leaf is the same for all
-    label: Array  # (clients,) int32
+    row: Array  # (clients,) int32
+
+
+class About(NamedTuple):
+    """What an algorithm knows of itself, as plain data."""
+
+    name: str = ""  # "fedprox", "fedavg+krum"
+    choices: Description = ()  # the static choices that it was made with, defaults included
+    work: Work | None = None
+    model: Description = ()
+
+    def __repr__(self) -> str:
+        return f"{self.name}({', '.join(f'{name}={value!r}' for name, value in self.choices)})"
 
 
 class Algorithm(NamedTuple):
@@ -122,15 +145,22 @@ class Algorithm(NamedTuple):
 
     ``init(key, hyper, data) -> State`` with the federation's training split;
     ``round(key, hyper, state, cohort) -> (State, Metrics)`` where ``state.clients`` holds the cohort's rows;
-    ``deploy(key, hyper, state, data) -> Assigned``, the models that clients are tested with;
+    ``deploy(key, hyper, state, data) -> ModelTable``, the models that clients are tested with;
     ``predict(params, x) -> logits`` of one deployed model (one row of them);
-    ``join(key, hyper, state, data, n_rounds) -> Assigned``, the models of clients that never took part, from their own
-    training data and at most ``n_rounds`` () rounds of their own work, while the server stays as it is. None: they
-    start as all clients do, go through so many rounds, and are deployed to like the others.
+    ``join(key, hyper, state, data, n_rounds) -> ModelTable``, the models of clients that never took part, from their
+    own training data and at most ``n_rounds`` () rounds of their own work, while the server stays as it is. None: they
+    start as all clients do, go through so many rounds, and are deployed to like the others;
+    ``loss(logits, labels) -> (batch,)``, what clients are tested by;
+    ``about``: name and static choices, set by `fljax.rounds.method`.
     """
 
     init: Callable[[Key, Any, ClientData], State]
     round: Callable[[Key, Any, State, Cohort], tuple[State, Metrics]]
-    deploy: Callable[[Key, Any, State, ClientData], Assigned]
+    deploy: Callable[[Key, Any, State, ClientData], ModelTable]
     predict: Callable[[Params, Array], Array]
-    join: Callable[[Key, Any, State, ClientData, Array], Assigned] | None = None
+    join: Callable[[Key, Any, State, ClientData, Array], ModelTable] | None = None
+    loss: ExampleLoss = optax.softmax_cross_entropy_with_integer_labels
+    about: About = About()
+
+    def __repr__(self) -> str:
+        return repr(self.about) if self.about.name else f"Algorithm(of {self.round.__module__})"

@@ -18,7 +18,7 @@ def forward(params: dict, x: np.ndarray) -> tuple[np.ndarray, list[np.ndarray]]:
     return h, inputs
 
 
-def cross_entropy(params: dict, x: np.ndarray, y: np.ndarray) -> float:
+def training_loss(params: dict, x: np.ndarray, y: np.ndarray) -> float:
     """Mean cross-entropy."""
     return float(losses(params, x, y).mean())
 

@@ -21,7 +21,7 @@ from fljax.run.evaluate import evaluate
 from fljax.run.mesh import over_devices, replicated, use_all_cores
 from fljax.run.simulate import as_traced
 from fljax.run.train import MOST_ROUNDS, run_chunk
-from fljax.types import Algorithm, Assigned, Federation, Model, State, Work
+from fljax.types import Algorithm, ModelTable, Federation, Model, State, Work
 
 
 class Rounds:
@@ -78,7 +78,7 @@ class Rounds:
         data = jax.tree.map(jnp.asarray, federation.train)
         models = self.algorithm.deploy(jax.random.key(0), self.hyper, jax.tree.map(jnp.asarray, state), data)
         test = test_of(self.workload)
-        models = Assigned(models.params, models.label[: test.size.shape[0]])
+        models = ModelTable(models.params, models.label[: test.size.shape[0]])
         return float(jax.jit(partial(evaluate, self.algorithm.predict))(models, test)["accuracy_macro"])
 
     def useful(self) -> float:

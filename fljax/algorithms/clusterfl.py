@@ -19,20 +19,20 @@ from jax import Array, lax
 
 from fljax import tree
 from fljax.algorithms.accounting import traffic
-from fljax.client import cross_entropy, local_optimizer, predictor, train_clients
-from fljax.client.newcomers import held_with_least_loss, rounds_alone
+from fljax.client import local_optimizer, predictor, train_clients, training_loss
 from fljax.client.objectives import Loss
+from fljax.rounds.joining import held_with_least_loss, rounds_alone
 from fljax.server.aggregate import cluster_mean
 from fljax.server.kmeans import kmeans
 from fljax.types import (
     Algorithm,
-    Assigned,
     Batch,
     ClientData,
     Cohort,
     Key,
     Metrics,
     Model,
+    ModelTable,
     Params,
     Stacked,
     State,
@@ -91,8 +91,8 @@ def clusterfl(model: Model, work: Work, n_clusters: int = 2, *, n_init: int = 20
 
     def round(key: Key, hyper: ClusterFLHyper, state: State, cohort: Cohort) -> tuple[State, Metrics]:
         models, means, label = state.server
-        n_done, own = cohort.round.astype(jnp.float32), Assigned(models, cohort.ids)
-        trained = held(hyper, n_done >= hyper.warmup, own, Assigned(means, label[cohort.ids]), cohort)
+        n_done, own = cohort.round.astype(jnp.float32), ModelTable(models, cohort.ids)
+        trained = held(hyper, n_done >= hyper.warmup, own, ModelTable(means, label[cohort.ids]), cohort)
         uploaded = tree.where(cohort.active & trained.ok, trained.params, tree.take(models, cohort.ids))
         models = tree.put(models, cohort.ids, uploaded)
         # F: k-means on W, every few rounds; the means in every round.
@@ -105,17 +105,17 @@ def clusterfl(model: Model, work: Work, n_clusters: int = 2, *, n_init: int = 20
         metrics |= {"n_clusters": (n_members > 0).sum(), **traffic(n_parameters, n_parameters)}
         return State(ClusterFLServer(models, means, label), ()), metrics
 
-    def held(hyper: ClusterFLHyper, known: Array, own: Stacked | Assigned, mean: Assigned, cohort: Cohort) -> Trained:
+    def held(hyper: ClusterFLHyper, known: Array, own: Stacked | ModelTable, mean: ModelTable, cohort: Cohort) -> Trained:
         # w_i <- w_i - eta (g(w_i) + 2 alpha w_i - 2 beta mean_{a_i}), from the client's own model.
         alpha, beta = (jnp.where(known, weight, 0.0) for weight in (hyper.alpha, hyper.beta))
-        loss, optimizer = attracted(cross_entropy(model), alpha, beta), local_optimizer(hyper, work, cohort.round)
+        loss, optimizer = attracted(training_loss(model), alpha, beta), local_optimizer(hyper, work, cohort.round)
         return train_clients(cohort.key, own, cohort.data, loss, optimizer, work, mean)
 
-    def deploy(key: Key, hyper: ClusterFLHyper, state: State, data: ClientData) -> Assigned:
+    def deploy(key: Key, hyper: ClusterFLHyper, state: State, data: ClientData) -> ModelTable:
         return tree.own(state.server.models)
 
-    def join(key: Key, hyper: ClusterFLHyper, state: State, data: ClientData, n_rounds: Array) -> Assigned:
-        joined = held_with_least_loss(model, Assigned(state.server.means, state.server.label), data)
+    def join(key: Key, hyper: ClusterFLHyper, state: State, data: ClientData, n_rounds: Array) -> ModelTable:
+        joined = held_with_least_loss(model, ModelTable(state.server.means, state.server.label), data)
 
         def alone(key: Key, hyper: ClusterFLHyper, state: State, cohort: Cohort) -> tuple[State, Metrics]:
             return State(state.server, held(hyper, jnp.bool_(True), state.clients, joined, cohort).params), {}

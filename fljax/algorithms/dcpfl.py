@@ -46,14 +46,14 @@ from fljax.algorithms.splitting import (
     one_group,
     watch,
 )
-from fljax.client import client_loss, cross_entropy, local_optimizer, predictor, train_clients
-from fljax.client.newcomers import join_cluster
+from fljax.client import client_loss, local_optimizer, predictor, train_clients, training_loss
+from fljax.rounds.joining import join_cluster
 from fljax.server.aggregate import cluster_mean
 from fljax.server.curvature import PeriodEnd, new_curve
 from fljax.server.hierarchy import cut_at
 from fljax.server.inherit import inherit
 from fljax.server.layers import due_layers
-from fljax.types import Algorithm, Assigned, ClientData, Cohort, Key, Metrics, Model, Stacked, State, Trained, Work
+from fljax.types import Algorithm, ClientData, Cohort, Key, Metrics, Model, ModelTable, Stacked, State, Trained, Work
 
 CHOICES = {
     "trial_loss": ("val", "train"),
@@ -187,7 +187,7 @@ def dcpfl(
         start = downloaded(server, clients, cohort.ids)
         before = client_loss(model, start, cohort.data)  # l_i(t), before local training
         optimizer = local_optimizer(hyper, work, cohort.round)
-        trained = train_clients(cohort.key, start, cohort.data, cross_entropy(model), optimizer, work)
+        trained = train_clients(cohort.key, start, cohort.data, training_loss(model), optimizer, work)
         return Local(trained, before, jnp.zeros(2), jnp.bool_(False))
 
     def in_both_structures(hyper: DCPFLHyper, server: DCPFLServer, clients: DCPFLClient, cohort: Cohort) -> Local:
@@ -200,8 +200,8 @@ def dcpfl(
             present = inherit(server.table.theta, groups.label, label)
             models = cluster_mean(clients.model, uploaded, label[cohort.ids], empty=present)
             # b. Both train on the same batches, or noise would decide.
-            start = Assigned(models, label[cohort.ids])
-            trained = train_clients(cohort.key, start, cohort.data, cross_entropy(model), optimizer, work)
+            start = ModelTable(models, label[cohort.ids])
+            trained = train_clients(cohort.key, start, cohort.data, training_loss(model), optimizer, work)
             return trained, client_loss(model, trained.params, held)
 
         both, loss = lax.map(in_structure, labels)
@@ -215,16 +215,16 @@ def dcpfl(
         label = server.groups.label[ids]
         return refreshed(server.table, layers, stale(server.table, label, clients.seen), label, clients.model)
 
-    def deploy(key: Key, hyper: DCPFLHyper, state: State, data: ClientData) -> Assigned:
+    def deploy(key: Key, hyper: DCPFLHyper, state: State, data: ClientData) -> ModelTable:
         server, clients = state
         mixed = downloaded(server, clients, jnp.arange(data.size.shape[0]))
         if deployed == "own":
             return tree.own(mixed)
         label = server.groups.label
-        return Assigned(cluster_mean(mixed, jnp.ones(label.shape[0]), label, empty=server.table.theta), label)
+        return ModelTable(cluster_mean(mixed, jnp.ones(label.shape[0]), label, empty=server.table.theta), label)
 
-    def groups_deployed(key: Key, hyper: DCPFLHyper, state: State, data: ClientData) -> Assigned:
-        return Assigned(state.server.table.theta, state.server.groups.label)
+    def groups_deployed(key: Key, hyper: DCPFLHyper, state: State, data: ClientData) -> ModelTable:
+        return ModelTable(state.server.table.theta, state.server.groups.label)
 
     return Algorithm(init, round, deploy, predictor(model), join_cluster(model, groups_deployed))
 

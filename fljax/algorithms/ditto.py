@@ -17,10 +17,10 @@ from jax import Array
 from fljax import tree
 from fljax.algorithms.accounting import check_weighting, client_weight, traffic
 from fljax.algorithms.standalone import deploy_own
-from fljax.client import cross_entropy, local_optimizer, predictor, proximal, train_clients
-from fljax.client.newcomers import rounds_alone
+from fljax.client import local_optimizer, predictor, proximal, train_clients, training_loss
+from fljax.rounds.joining import rounds_alone
 from fljax.server.aggregate import weighted_mean
-from fljax.types import Algorithm, Assigned, ClientData, Cohort, Key, Metrics, Model, State, Work
+from fljax.types import Algorithm, ClientData, Cohort, Key, Metrics, Model, ModelTable, State, Work
 
 
 class DittoHyper(NamedTuple):
@@ -63,7 +63,7 @@ def ditto(model: Model, work: Work, *, personal_epochs: int | None = None, weigh
         return State(server=theta, clients=tree.broadcast(theta, data.size.shape[0]))
 
     def round(key: Key, hyper: DittoHyper, state: State, cohort: Cohort) -> tuple[State, Metrics]:
-        theta, loss = state.server, cross_entropy(model)
+        theta, loss = state.server, training_loss(model)
         start = tree.everyone(theta, cohort.ids.shape[0])
         # Global branch: w_i = LocalTrain(theta), without the pull.
         optimizer = local_optimizer(hyper, work, cohort.round)
@@ -78,7 +78,7 @@ def ditto(model: Model, work: Work, *, personal_epochs: int | None = None, weigh
         metrics = {"loss": personal.loss, "ok": sent.ok & personal.ok, **traffic(n_parameters, n_parameters)}
         return State(theta, personal.params), metrics
 
-    def join(key: Key, hyper: DittoHyper, state: State, data: ClientData, n_rounds: Array) -> Assigned:
+    def join(key: Key, hyper: DittoHyper, state: State, data: ClientData, n_rounds: Array) -> ModelTable:
         begun = State(state.server, tree.broadcast(state.server, data.size.shape[0]))
         return deploy_own(key, hyper, rounds_alone(round, key, hyper, begun, data, n_rounds), data)
 

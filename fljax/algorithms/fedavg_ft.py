@@ -14,7 +14,7 @@ from jax import Array
 
 from fljax.algorithms.fedavg import fedavg
 from fljax.algorithms.tuned import tuned
-from fljax.client import cross_entropy
+from fljax.client import training_loss
 from fljax.client.freeze import frozen
 from fljax.types import Algorithm, Model, Work
 
@@ -56,4 +56,4 @@ def fedavg_ft(
         raise ValueError(f"ft_layers={ft_layers!r} is unknown; choose 'head' or 'all'")
     averaging = fedavg(model, work, weighting=weighting)
     held = model.layers[:-1] if ft_layers == "head" else ()
-    return averaging._replace(deploy=tuned(averaging.deploy, frozen(cross_entropy(model), held), work, ft_epochs))
+    return averaging._replace(deploy=tuned(averaging.deploy, frozen(training_loss(model), held), work, ft_epochs))

@@ -20,7 +20,7 @@ from fljax.algorithms.accounting import check_weighting, client_weight, traffic
 from fljax.algorithms.fedavg import deploy_shared
 from fljax.algorithms.partial import compose, last_layers, part_mean, split
 from fljax.algorithms.tuned import tuned
-from fljax.client import cross_entropy, local_optimizer, predictor, train_clients
+from fljax.client import local_optimizer, predictor, train_clients, training_loss
 from fljax.client.freeze import frozen
 from fljax.types import Algorithm, ClientData, Cohort, Key, Metrics, Model, State, Work
 
@@ -60,7 +60,7 @@ def fedbabu(model: Model, work: Work, *, n_head: int = 1, ft_epochs: int = 5, we
     def round(key: Key, hyper: FedBABUHyper, state: State, cohort: Cohort) -> tuple[State, Metrics]:
         start = tree.everyone(state.server, cohort.ids.shape[0])
         optimizer = local_optimizer(hyper, work, cohort.round)
-        loss = frozen(cross_entropy(model), head_layers)
+        loss = frozen(training_loss(model), head_layers)
         trained = train_clients(cohort.key, start, cohort.data, loss, optimizer, work)
         body, head = split(state.server, head_layers)
         bodies, _ = split(trained.params, head_layers)
@@ -69,5 +69,5 @@ def fedbabu(model: Model, work: Work, *, n_head: int = 1, ft_epochs: int = 5, we
         metrics = {"loss": trained.loss, "ok": trained.ok, **traffic(n_shared, n_shared)}
         return State(compose(body, head), ()), metrics
 
-    deploy = tuned(deploy_shared, cross_entropy(model), work, ft_epochs)
+    deploy = tuned(deploy_shared, training_loss(model), work, ft_epochs)
     return Algorithm(init, round, deploy, predictor(model))

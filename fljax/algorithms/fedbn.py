@@ -20,8 +20,8 @@ from fljax import tree
 from fljax.algorithms.accounting import check_weighting, client_weight, traffic
 from fljax.algorithms.fedavg import FedAvgHyper
 from fljax.algorithms.partial import part_mean
-from fljax.client import cross_entropy, local_optimizer, predictor, train_clients
-from fljax.types import Algorithm, Assigned, ClientData, Cohort, Key, Metrics, Model, Params, State, Work
+from fljax.client import local_optimizer, predictor, train_clients, training_loss
+from fljax.types import Algorithm, ClientData, Cohort, Key, Metrics, Model, ModelTable, Params, State, Work
 
 _Path = tuple[str, ...]
 
@@ -63,13 +63,13 @@ def fedbn(model: Model, work: Work, *, kept: str = "norm", weighting: str = "siz
         theta = state.server
         start = unflatten_dict(tree.broadcast(theta, cohort.ids.shape[0]) | state.clients)
         optimizer = local_optimizer(hyper, work, cohort.round)
-        trained = train_clients(cohort.key, start, cohort.data, cross_entropy(model), optimizer, work)
+        trained = train_clients(cohort.key, start, cohort.data, training_loss(model), optimizer, work)
         thetas, norms = divide(trained.params, kept)
         theta = part_mean(thetas, client_weight(weighting, cohort, trained.ok), empty=theta)
         n_shared = tree.size(theta)
         return State(theta, norms), {"loss": trained.loss, "ok": trained.ok, **traffic(n_shared, n_shared)}
 
-    def deploy(key: Key, hyper: FedBNHyper, state: State, data: ClientData) -> Assigned:
+    def deploy(key: Key, hyper: FedBNHyper, state: State, data: ClientData) -> ModelTable:
         shared = jax.tree.map(lambda leaf: leaf[None], state.server)
         return tree.own(state.clients)._replace(params=unflatten_dict(shared | state.clients))
 

@@ -27,7 +27,7 @@ from fljax.algorithms.accounting import client_weight, traffic
 from fljax.algorithms.ifca import balanced_draw
 from fljax.algorithms.layerwise import SHARING, layer_roles, n_floats, replace
 from fljax.algorithms.pull import Spread, adaptive_pull, clip_pull, no_spread, pulled, update_spread
-from fljax.client import client_loss, cross_entropy, predictor, train_clients
+from fljax.client import client_loss, predictor, train_clients, training_loss
 from fljax.client.optimizer import clipped_optimizer
 from fljax.client.sample import fresh_examples
 from fljax.client.spread import gradient_variance
@@ -35,12 +35,12 @@ from fljax.server.aggregate import cluster_mean, weighted_mean
 from fljax.server.assign import lowest_loss
 from fljax.types import (
     Algorithm,
-    Assigned,
     ClientData,
     Cohort,
     Key,
     Metrics,
     Model,
+    ModelTable,
     Params,
     Stacked,
     State,
@@ -143,7 +143,7 @@ def fedcps(
     _check(n_clusters, identity_examples, sharing=sharing, lambda_mode=lambda_mode, deployed=deployed)
     roles = layer_roles(model.layers, sharing, n_middle, n_personal)
     sent = roles.base + roles.middle
-    loss = pulled(cross_entropy(model), sent)
+    loss = pulled(training_loss(model), sent)
 
     def init(key: Key, hyper: FedCPSHyper, data: ClientData) -> State:
         common = model.init(key)
@@ -186,7 +186,7 @@ def fedcps(
         key_fresh, key_adapt = jax.vmap(partial(jax.random.split, num=2), out_axes=1)(jax.vmap(_beside)(key))
         some = data if identity_examples is None else fresh_examples(key_fresh, data, identity_examples)
         label = jnp.where(is_open, lowest_loss(losses(server.theta, clients.model, some)), clients.label)
-        theta = Assigned(server.theta, label)
+        theta = ModelTable(server.theta, label)
         start = with_personal(theta, clients.model)
         drift = pull = jnp.zeros(label.shape[0])
         if lambda_mode == "adaptive":
@@ -201,7 +201,7 @@ def fedcps(
         optimizer = clipped_optimizer(hyper, work, server.round)
         return Personal(train_clients(key, start, data, loss, optimizer, work, theta, pull), label, pull, drift)
 
-    def with_personal(theta: Assigned, own: Stacked) -> Stacked | Assigned:
+    def with_personal(theta: ModelTable, own: Stacked) -> Stacked | ModelTable:
         """The cluster models that clients hold, with each client's own personal layers."""
         return replace(tree.take(*theta), roles.personal, own) if roles.personal else theta
 
@@ -215,10 +215,10 @@ def fedcps(
         return lax.map(of_cluster, jnp.arange(n_clusters)).T
 
     def adapt(
-        key: Array, hyper: FedCPSHyper, server: FedCPSServer, start: Stacked | Assigned, label: Array, data: ClientData
+        key: Array, hyper: FedCPSHyper, server: FedCPSServer, start: Stacked | ModelTable, label: Array, data: ClientData
     ) -> tuple[Array, Array]:
         """Drift in one epoch without the pull, and sigma_i^2 / (n_i^2 tau^2)."""
-        plain, one_epoch = cross_entropy(model), work._replace(epochs=1)
+        plain, one_epoch = training_loss(model), work._replace(epochs=1)
         free = train_clients(key, start, data, plain, clipped_optimizer(hyper, work, server.round), one_epoch)
         moved = tree.subtract(tree.select(free.params, sent), tree.select(tree.take(server.theta, label), sent))
         drift = jax.vmap(tree.squared_norm)(moved) / n_floats(tree.take(server.theta, jnp.int32(0)), sent)
@@ -233,7 +233,7 @@ def fedcps(
         n_sent = jnp.where(is_open, n_clusters, 1)
         return traffic(base + middle + 1 + scalar, (base + n_sent * (middle + scalar)).astype(jnp.float32))
 
-    def deploy(key: Key, hyper: FedCPSHyper, state: State, data: ClientData) -> Assigned:
+    def deploy(key: Key, hyper: FedCPSHyper, state: State, data: ClientData) -> ModelTable:
         server, clients = state
         if deployed == "own":
             return tree.own(clients.model)
@@ -242,8 +242,8 @@ def fedcps(
             everyone = jnp.ones(data.size.shape[0], bool)
             return tree.own(personalise(keys, hyper, server, clients, data, everyone).trained.params)
         label = lowest_loss(losses(server.theta, clients.model, data))
-        held = with_personal(Assigned(server.theta, label), clients.model)
-        return held if isinstance(held, Assigned) else tree.own(held)
+        held = with_personal(ModelTable(server.theta, label), clients.model)
+        return held if isinstance(held, ModelTable) else tree.own(held)
 
     return Algorithm(init, round, deploy, predictor(model))
 

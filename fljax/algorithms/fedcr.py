@@ -23,12 +23,12 @@ from fljax import tree
 from fljax.algorithms.accounting import check_weighting, client_weight, traffic
 from fljax.algorithms.partial import compose_rows, deploy_composed, last_layers, part_mean, split
 from fljax.algorithms.tuned import tuned
-from fljax.client import cross_entropy, predictor, train_clients
+from fljax.client import predictor, train_clients, training_loss
 from fljax.client.freeze import frozen
 from fljax.client.gaussian import Evidence, Gaussian, class_evidence, divergence, draws, halves_of
 from fljax.client.objectives import Loss, batch_mean
 from fljax.client.optimizer import clipped_optimizer
-from fljax.types import Algorithm, Assigned, Batch, ClientData, Cohort, Key, Metrics, Model, Params, State, Work
+from fljax.types import Algorithm, Batch, ClientData, Cohort, Key, Metrics, Model, ModelTable, Params, State, Work
 
 
 class FedCRHyper(NamedTuple):
@@ -96,11 +96,11 @@ def fedcr(model: Model, work: Work, *, n_draws: int = 18, ft_epochs: int = 10, w
         sent = traffic(n_shared + 2.0 * latent * n_held.astype(jnp.float32), n_shared + 2 * latent * n_classes)
         return State(FedCRServer(base, common), heads), {"loss": trained.loss, "ok": trained.ok, **sent}
 
-    def deploy_own_heads(key: Key, hyper: FedCRHyper, state: State, data: ClientData) -> Assigned:
+    def deploy_own_heads(key: Key, hyper: FedCRHyper, state: State, data: ClientData) -> ModelTable:
         return deploy_composed(key, hyper, State(state.server.base, state.clients), data)
 
     body_layers = tuple(name for name in model.layers if name not in head_layers)
-    deploy = tuned(deploy_own_heads, frozen(cross_entropy(model), body_layers), work, ft_epochs)
+    deploy = tuned(deploy_own_heads, frozen(training_loss(model), body_layers), work, ft_epochs)
     return Algorithm(init, round, deploy, predictor(model))
 
 

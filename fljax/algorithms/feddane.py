@@ -19,7 +19,7 @@ from jax import Array
 from fljax import tree
 from fljax.algorithms.accounting import check_weighting, client_weight, traffic
 from fljax.algorithms.fedavg import deploy_shared
-from fljax.client import cross_entropy, local_optimizer, predictor, proximal, train_clients
+from fljax.client import local_optimizer, predictor, proximal, train_clients, training_loss
 from fljax.client.gradient import client_gradients
 from fljax.client.objectives import Loss
 from fljax.server.aggregate import weighted_mean
@@ -53,7 +53,7 @@ def feddane(model: Model, work: Work, *, weighting: str = "size") -> Algorithm:
         weighting: of both means, "size" (omega_i = n_i) or "uniform".
     """
     check_weighting(weighting)
-    loss = cross_entropy(model)
+    loss = training_loss(model)
 
     def init(key: Key, hyper: FedDANEHyper, data: ClientData) -> State:
         return State(server=model.init(key), clients=())

@@ -17,7 +17,7 @@ from jax import Array
 from fljax import tree
 from fljax.algorithms.accounting import client_weight, traffic
 from fljax.algorithms.fedavg import deploy_shared
-from fljax.client import cross_entropy, local_optimizer, predictor, train_clients
+from fljax.client import local_optimizer, predictor, train_clients, training_loss
 from fljax.server.aggregate import weighted_mean
 from fljax.types import Algorithm, ClientData, Cohort, Key, Metrics, Model, Params, State, Work
 
@@ -48,7 +48,7 @@ def feddist(model: Model, work: Work) -> Algorithm:
         theta = state.server
         start = tree.everyone(theta, cohort.ids.shape[0])
         optimizer = local_optimizer(hyper, work, cohort.round)
-        trained = train_clients(cohort.key, start, cohort.data, cross_entropy(model), optimizer, work)
+        trained = train_clients(cohort.key, start, cohort.data, training_loss(model), optimizer, work)
         mean = weighted_mean(trained.params, client_weight("uniform", cohort, trained.ok), empty=theta)
         theta = towards(theta, mean, hyper.step)
         n_parameters = tree.size(theta)

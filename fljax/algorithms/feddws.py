@@ -18,7 +18,7 @@ from fljax import tree
 from fljax.algorithms.accounting import client_weight, traffic
 from fljax.algorithms.fedavg import deploy_shared
 from fljax.algorithms.feddist import towards
-from fljax.client import cross_entropy, local_optimizer, predictor, train_clients
+from fljax.client import local_optimizer, predictor, train_clients, training_loss
 from fljax.server.aggregate import weighted_mean
 from fljax.types import Algorithm, ClientData, Cohort, Key, Metrics, Model, State, Work
 
@@ -52,7 +52,7 @@ def feddws(model: Model, work: Work, *, literal: bool = False) -> Algorithm:
         theta = state.server
         start = tree.everyone(theta, cohort.ids.shape[0])
         optimizer = local_optimizer(hyper, work, cohort.round)
-        trained = train_clients(cohort.key, start, cohort.data, cross_entropy(model), optimizer, work)
+        trained = train_clients(cohort.key, start, cohort.data, training_loss(model), optimizer, work)
         mean = weighted_mean(trained.params, client_weight("size", cohort, trained.ok), empty=theta)
         n_counted = client_weight("uniform", cohort, trained.ok).sum()
         theta = towards(theta, mean, 1 / jnp.maximum(n_counted, 1.0) if literal else hyper.step)

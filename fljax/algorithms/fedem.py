@@ -21,7 +21,7 @@ from fljax import tree
 from fljax.algorithms.accounting import check_weighting, client_weight, traffic
 from fljax.algorithms.fedavg import FedAvgHyper
 from fljax.algorithms.fedsoft import memberships
-from fljax.client import cross_entropy, local_optimizer, train_clients
+from fljax.client import local_optimizer, train_clients, training_loss
 from fljax.client.example_loss import batch_losses, example_loss
 from fljax.client.objectives import Loss
 from fljax.data.federation import present
@@ -29,13 +29,13 @@ from fljax.server.aggregate import weighted_mean
 from fljax.server.assign import mixture_weights, responsibilities
 from fljax.types import (
     Algorithm,
-    Assigned,
     Batch,
     ClientData,
     Cohort,
     Key,
     Metrics,
     Model,
+    ModelTable,
     Params,
     Stacked,
     State,
@@ -101,7 +101,7 @@ def fedem(
         metrics = {"loss": trained.loss, "ok": trained.ok, **memberships(pi)}
         return State(learners, pi), metrics | traffic(n_parameters, n_parameters)
 
-    def deploy(key: Key, hyper: FedEMHyper, state: State, data: ClientData) -> Assigned:
+    def deploy(key: Key, hyper: FedEMHyper, state: State, data: ClientData) -> ModelTable:
         return tree.own(Mixture(tree.broadcast(state.server, data.size.shape[0]), state.clients))
 
     def predict(params: Mixture, x: Array) -> Array:
@@ -118,7 +118,7 @@ def shared_out(model: Model, normalise: str) -> Loss:
     They are the learners at the start of the round and the client's ``pi``. A learner's gradient is that of its own
     term, so one pass trains them all.
     """
-    loss = cross_entropy(model)
+    loss = training_loss(model)
 
     def mixture(params: Stacked, batch: Batch, key: Key, begun: Stacked, pi: Array, *own: Any) -> tuple[Array, Params]:
         q = responsibilities(batch_losses(model, begun, batch.x, batch.y), pi)

@@ -22,19 +22,19 @@ from jax import Array, lax
 from fljax import tree
 from fljax.algorithms.accounting import check_weighting, client_weight, traffic
 from fljax.algorithms.fedavg import FedAvgHyper, deploy_shared
-from fljax.client import cross_entropy, local_optimizer, predictor, train_clients
+from fljax.client import local_optimizer, predictor, train_clients, training_loss
 from fljax.client.freeze import frozen
 from fljax.data.federation import class_histogram
 from fljax.server.aggregate import weighted_mean
 from fljax.server.matching import matched_members
 from fljax.types import (
     Algorithm,
-    Assigned,
     ClientData,
     Cohort,
     Key,
     Metrics,
     Model,
+    ModelTable,
     Params,
     Stacked,
     State,
@@ -79,7 +79,7 @@ def fedma(
     """
     check_weighting(weighting)
     _check(start, output, retrain_epochs, n_sweeps)
-    loss = cross_entropy(model)
+    loss = training_loss(model)
 
     def init(key: Key, hyper: FedAvgHyper, data: ClientData) -> State:
         return State(server=model.init(key), clients=())
@@ -94,7 +94,7 @@ def fedma(
         n_parameters = tree.size(theta)
         return State(theta, ()), {"loss": trained.loss, "ok": trained.ok, **traffic(n_parameters, n_parameters)}
 
-    def first_models(theta: Params, cohort: Cohort) -> Stacked | Assigned:
+    def first_models(theta: Params, cohort: Cohort) -> Stacked | ModelTable:
         everyones = tree.everyone(theta, cohort.ids.shape[0])
         if start == "common":
             return everyones

@@ -19,7 +19,7 @@ from jax import Array
 from fljax import tree
 from fljax.algorithms.fedavg import fedavg
 from fljax.server.optimizer import check_server_optimizer, numbers_of, server_optimizer, server_step
-from fljax.types import Algorithm, Assigned, ClientData, Cohort, Key, Metrics, Model, Params, State, Work
+from fljax.types import Algorithm, ClientData, Cohort, Key, Metrics, Model, ModelTable, Params, State, Work
 
 
 class FedOptHyper(NamedTuple):
@@ -114,10 +114,10 @@ def with_server_optimizer(algorithm: Algorithm, name: str) -> Algorithm:
         theta, moments = server_step(optimizer(hyper), moments, theta, new.server)
         return State(OptimizedServer(theta, moments), new.clients), metrics
 
-    def deploy(key: Key, hyper: Any, state: State, data: ClientData) -> Assigned:
+    def deploy(key: Key, hyper: Any, state: State, data: ClientData) -> ModelTable:
         return algorithm.deploy(key, hyper, State(state.server.theta, state.clients), data)
 
-    def join(key: Key, hyper: Any, state: State, data: ClientData, n_rounds: Array) -> Assigned:
+    def join(key: Key, hyper: Any, state: State, data: ClientData, n_rounds: Array) -> ModelTable:
         assert algorithm.join is not None
         return algorithm.join(key, hyper, State(state.server.theta, state.clients), data, n_rounds)
 

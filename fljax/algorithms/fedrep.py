@@ -20,7 +20,7 @@ from fljax import tree
 from fljax.algorithms.accounting import check_weighting, client_weight, traffic
 from fljax.algorithms.partial import compose_rows, deploy_composed, last_layers, part_mean, split
 from fljax.algorithms.tuned import tuned
-from fljax.client import cross_entropy, local_optimizer, predictor, train_clients
+from fljax.client import local_optimizer, predictor, train_clients, training_loss
 from fljax.client.freeze import frozen
 from fljax.types import Algorithm, ClientData, Cohort, Key, Metrics, Model, Stacked, State, Trained, Work
 
@@ -68,7 +68,7 @@ def fedrep(
         raise ValueError(f"body_epochs={body_epochs} of epochs={work.epochs}; choose 0 <= body_epochs <= epochs")
     head_layers = last_layers(model, n_personal, "n_personal")
     body_layers = tuple(name for name in model.layers if name not in head_layers)
-    loss = cross_entropy(model)
+    loss = training_loss(model)
 
     def init(key: Key, hyper: FedRepHyper, data: ClientData) -> State:
         body, head = split(model.init(key), head_layers)

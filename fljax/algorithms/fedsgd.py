@@ -17,7 +17,7 @@ from jax import Array
 from fljax import tree
 from fljax.algorithms.accounting import check_weighting, client_weight, traffic
 from fljax.algorithms.fedavg import deploy_shared
-from fljax.client import cross_entropy, predictor
+from fljax.client import predictor, training_loss
 from fljax.client.gradient import client_gradients
 from fljax.server.aggregate import weighted_mean
 from fljax.types import Algorithm, ClientData, Cohort, Key, Metrics, Model, State, Work
@@ -56,7 +56,7 @@ def fedsgd(model: Model, work: Work, *, weighting: str = "size") -> Algorithm:
     def round(key: Key, hyper: FedSGDHyper, state: State, cohort: Cohort) -> tuple[State, Metrics]:
         theta, statistics = tree.split_statistics(state.server)
         models = tree.everyone(state.server, cohort.ids.shape[0])
-        sent = client_gradients(cohort.key, models, cohort.data, cross_entropy(model), work.batch_size)
+        sent = client_gradients(cohort.key, models, cohort.data, training_loss(model), work.batch_size)
         zero = jax.tree.map(lambda leaf: 0 * leaf, theta)
         gradient = weighted_mean(sent.params, client_weight(weighting, cohort, sent.ok), empty=zero)
         lr = hyper.lr if hyper.lr_decay is None else hyper.lr * hyper.lr_decay ** cohort.round.astype("float32")

@@ -21,13 +21,13 @@ from jax import Array, lax
 from fljax import tree
 from fljax.algorithms.accounting import traffic
 from fljax.algorithms.ifca import balanced_draw
-from fljax.client import cross_entropy, local_optimizer, predictor, proximal, train_clients
+from fljax.client import local_optimizer, predictor, proximal, train_clients, training_loss
 from fljax.client.example_loss import example_loss
-from fljax.client.newcomers import rounds_alone
 from fljax.data.federation import present
+from fljax.rounds.joining import rounds_alone
 from fljax.server.aggregate import mix
 from fljax.server.assign import example_shares, soft_weights
-from fljax.types import Algorithm, Assigned, ClientData, Cohort, Key, Metrics, Model, Stacked, State, Work
+from fljax.types import Algorithm, ClientData, Cohort, Key, Metrics, Model, ModelTable, Stacked, State, Work
 
 
 class FedSoftHyper(NamedTuple):
@@ -92,7 +92,7 @@ def fedsoft(
         takes_part = member.any(axis=0)
         # sum_s u_is |w - c_s|^2 = |w - sum_s u_is c_s|^2 + constant, as the importances sum to 1.
         anchor = mix(share, centers)
-        loss, optimizer = proximal(cross_entropy(model), hyper.lam), local_optimizer(hyper, work, cohort.round)
+        loss, optimizer = proximal(training_loss(model), hyper.lam), local_optimizer(hyper, work, cohort.round)
         data = cohort.data._replace(size=jnp.where(takes_part, cohort.data.size, 0))
         begun = own if start == "own" else anchor
         trained = train_clients(cohort.key, begun, data, loss, optimizer, work, anchor)
@@ -132,10 +132,10 @@ def fedsoft(
             trains * n_parameters + measures * n_clusters, jnp.maximum(trains, measures) * n_clusters * n_parameters
         )
 
-    def deploy(key: Key, hyper: FedSoftHyper, state: State, data: ClientData) -> Assigned:
+    def deploy(key: Key, hyper: FedSoftHyper, state: State, data: ClientData) -> ModelTable:
         return tree.own(state.clients.model)
 
-    def join(key: Key, hyper: FedSoftHyper, state: State, data: ClientData, n_rounds: Array) -> Assigned:
+    def join(key: Key, hyper: FedSoftHyper, state: State, data: ClientData, n_rounds: Array) -> ModelTable:
         share = measured(state.server, data)
         begun = State(state.server, FedSoftClients(mix(share, state.server), share))
         everyone = fedsoft(model, work, n_clusters, measure_every=measure_every, start=start)  # nobody is drawn

@@ -25,7 +25,7 @@ from fljax.client import local_optimizer, predictor, train_clients
 from fljax.client.gaussian import Gaussian, divergence, draws, halves_of
 from fljax.client.objectives import Loss, batch_mean
 from fljax.server.aggregate import weighted_mean
-from fljax.types import Algorithm, Assigned, Batch, ClientData, Cohort, Key, Metrics, Model, Params, State, Work
+from fljax.types import Algorithm, Batch, ClientData, Cohort, Key, Metrics, Model, ModelTable, Params, State, Work
 
 REFERENCES = "references"
 """The subtree of the trained parameters that is no part of the network: a Gaussian for each class, and a scale."""
@@ -72,7 +72,7 @@ def fedsr(model: Model, work: Work, *, weighting: str = "size") -> Algorithm:
         n_parameters = tree.size(theta)
         return State(theta, ()), {"loss": trained.loss, "ok": trained.ok, **traffic(n_parameters, n_parameters)}
 
-    def deploy(key: Key, hyper: FedSRHyper, state: State, data: ClientData) -> Assigned:
+    def deploy(key: Key, hyper: FedSRHyper, state: State, data: ClientData) -> ModelTable:
         return tree.everyone(tree.select(state.server, model.layers), data.size.shape[0])
 
     return Algorithm(init, round, deploy, predictor(model))

@@ -16,7 +16,7 @@ from jax import Array
 from fljax.algorithms.fedsr import fedsr
 from fljax.algorithms.partial import last_layers
 from fljax.algorithms.tuned import tuned
-from fljax.client import cross_entropy
+from fljax.client import training_loss
 from fljax.client.freeze import frozen
 from fljax.types import Algorithm, Model, Work
 
@@ -54,4 +54,4 @@ def fedsr_ft(model: Model, work: Work, *, ft_epochs: int = 10, n_tuned: int = 1,
     moving = last_layers(model, n_tuned, "n_tuned")
     held = tuple(name for name in model.layers if name not in moving)
     averaging = fedsr(model, work, weighting=weighting)
-    return averaging._replace(deploy=tuned(averaging.deploy, frozen(cross_entropy(model), held), work, ft_epochs))
+    return averaging._replace(deploy=tuned(averaging.deploy, frozen(training_loss(model), held), work, ft_epochs))

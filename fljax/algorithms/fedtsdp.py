@@ -26,10 +26,10 @@ from jax import Array, lax
 from fljax import tree
 from fljax.algorithms.accounting import client_weight, traffic
 from fljax.algorithms.public_batch import SAMPLINGS, draw_batch, known_images, likelier
-from fljax.client import cross_entropy, local_optimizer, predictor, train_clients
+from fljax.client import local_optimizer, predictor, train_clients, training_loss
 from fljax.client.map import whole
-from fljax.client.newcomers import held_with_least_loss, rounds_alone
 from fljax.client.outputs import client_outputs
+from fljax.rounds.joining import held_with_least_loss, rounds_alone
 from fljax.server.aggregate import cluster_mean
 from fljax.server.dbscan import dbscan
 from fljax.server.distance import js_divergence, pairwise_l2
@@ -37,7 +37,7 @@ from fljax.server.hopkins import hopkins
 from fljax.server.inherit import inherit
 from fljax.server.labels import canonical, noise_to_singletons
 from fljax.server.layers import BOUNDARIES, Boundary, select_layers, shared_size
-from fljax.types import Algorithm, Assigned, ClientData, Cohort, Key, Metrics, Model, Stacked, State, Trained, Work
+from fljax.types import Algorithm, ClientData, Cohort, Key, Metrics, Model, ModelTable, Stacked, State, Trained, Work
 
 STAGES = ("both", "outputs", "weights")
 
@@ -143,7 +143,7 @@ def fedtsdp(
         centers, label, depth, _ = state.server
         start = compose(centers, label[cohort.ids], depth, state.clients)
         optimizer = local_optimizer(hyper, work, cohort.round)
-        return train_clients(cohort.key, start, cohort.data, cross_entropy(model), optimizer, work)
+        return train_clients(cohort.key, start, cohort.data, training_loss(model), optimizer, work)
 
     def compose(centers: Stacked, label: Array, depth: Array, own: Stacked) -> Stacked:
         return select_layers(model.layers, depth, tree.take(centers, label), own, boundary)
@@ -158,13 +158,13 @@ def fedtsdp(
             group = noise_to_singletons(near, counts)
         return group
 
-    def deploy(key: Key, hyper: FedTSDPHyper, state: State, data: ClientData) -> Assigned:
+    def deploy(key: Key, hyper: FedTSDPHyper, state: State, data: ClientData) -> ModelTable:
         server = state.server
         return tree.own(compose(server.centers, server.label, server.depth, state.clients))
 
-    def join(key: Key, hyper: FedTSDPHyper, state: State, data: ClientData, n_rounds: Array) -> Assigned:
+    def join(key: Key, hyper: FedTSDPHyper, state: State, data: ClientData, n_rounds: Array) -> ModelTable:
         server = state.server
-        joined = held_with_least_loss(model, Assigned(server.centers, server.label), data)
+        joined = held_with_least_loss(model, ModelTable(server.centers, server.label), data)
 
         def alone(key: Key, hyper: FedTSDPHyper, state: State, cohort: Cohort) -> tuple[State, Metrics]:
             return State(state.server, trained_locally(hyper, state, cohort).params), {}

@@ -22,21 +22,21 @@ from jax import Array
 
 from fljax import tree
 from fljax.algorithms.accounting import traffic
-from fljax.client import cross_entropy, local_optimizer, predictor, proximal, train_clients
-from fljax.client.newcomers import join_cluster
+from fljax.client import local_optimizer, predictor, proximal, train_clients, training_loss
+from fljax.rounds.joining import join_cluster
 from fljax.server.aggregate import cluster_mean
 from fljax.server.assign import lowest_loss
 from fljax.server.distance import cross_squared_l2
 from fljax.server.kmeans import kmeans
 from fljax.types import (
     Algorithm,
-    Assigned,
     Batch,
     ClientData,
     Cohort,
     Key,
     Metrics,
     Model,
+    ModelTable,
     Params,
     Stacked,
     State,
@@ -121,7 +121,7 @@ def expectation_maximisation(
         start = tree.everyone(model.init(key_model), ids.shape[0])
         keys = jax.vmap(lambda i: jax.random.fold_in(key_train, i))(ids)
         optimizer = local_optimizer(hyper, work, jnp.int32(0))
-        models = train_clients(keys, start, data, cross_entropy(model), optimizer, work).params
+        models = train_clients(keys, start, data, training_loss(model), optimizer, work).params
         label = kmeans(key_kmeans, points(models), n_clusters, n_init=20).label
         centers = tree.broadcast(tree.take(models, jnp.int32(0)), n_clusters)
         centers = mean(models, jnp.ones(ids.shape[0]), label, centers)
@@ -130,7 +130,7 @@ def expectation_maximisation(
     def round(key: Key, hyper: FeSEMHyper, state: State, cohort: Cohort) -> tuple[State, Metrics]:
         centers, models, label, mean_size = state.server
         # Local update: minimise L_i(w) + mu_i/2 |w - Theta_{a_i}|^2 from Theta_{a_i}.
-        start = Assigned(centers, label[cohort.ids])
+        start = ModelTable(centers, label[cohort.ids])
         loss, mu = _pulled(model), _pull_weight(pull, hyper.mu, mean_size, cohort)
         optimizer = local_optimizer(hyper, work, cohort.round)
         trained = train_clients(cohort.key, start, cohort.data, loss, optimizer, work, start, mu)
@@ -154,15 +154,15 @@ def expectation_maximisation(
             centers = tree.broadcast(tree.take(models, jnp.argmax(own)), n_clusters)
         return mean(models, jnp.ones(label.shape[0]), label, centers)
 
-    def deploy(key: Key, hyper: FeSEMHyper, state: State, data: ClientData) -> Assigned:
-        return Assigned(state.server.centers, state.server.label)
+    def deploy(key: Key, hyper: FeSEMHyper, state: State, data: ClientData) -> ModelTable:
+        return ModelTable(state.server.centers, state.server.label)
 
     return Algorithm(init, round, deploy, predictor(model), join_cluster(model, deploy))
 
 
 def _pulled(model: Model) -> Any:
     def loss(params: Params, batch: Batch, key: Key, anchor: Params, mu: Array) -> tuple[Array, Params]:
-        return proximal(cross_entropy(model), mu)(params, batch, key, anchor)
+        return proximal(training_loss(model), mu)(params, batch, key, anchor)
 
     return loss
 

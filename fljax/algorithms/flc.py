@@ -18,11 +18,11 @@ from jax import Array, lax
 
 from fljax import tree
 from fljax.algorithms.accounting import check_weighting, client_weight, traffic
-from fljax.client import cross_entropy, local_optimizer, predictor, train_clients
-from fljax.client.newcomers import join_cluster
+from fljax.client import local_optimizer, predictor, train_clients, training_loss
+from fljax.rounds.joining import join_cluster
 from fljax.server.aggregate import cluster_mean
 from fljax.server.kmeans import kmeans
-from fljax.types import Algorithm, Assigned, ClientData, Cohort, Key, Metrics, Model, Stacked, State, Work
+from fljax.types import Algorithm, ClientData, Cohort, Key, Metrics, Model, ModelTable, Stacked, State, Work
 
 
 class FLCHyper(NamedTuple):
@@ -69,9 +69,9 @@ def flc(model: Model, work: Work, n_clusters: int = 2, *, weighting: str = "size
 
     def round(key: Key, hyper: FLCHyper, state: State, cohort: Cohort) -> tuple[State, Metrics]:
         theta, update, label = state.server
-        start = Assigned(theta, label[cohort.ids])
+        start = ModelTable(theta, label[cohort.ids])
         optimizer = local_optimizer(hyper, work, cohort.round)
-        trained = train_clients(cohort.key, start, cohort.data, cross_entropy(model), optimizer, work)
+        trained = train_clients(cohort.key, start, cohort.data, training_loss(model), optimizer, work)
         weight = client_weight(weighting, cohort, trained.ok)
         moved = scaled_layers(tree.subtract(trained.params, tree.take(theta, start.label)))
         moved = tree.where(cohort.active & trained.ok, moved, tree.take(update, cohort.ids))
@@ -88,8 +88,8 @@ def flc(model: Model, work: Work, n_clusters: int = 2, *, weighting: str = "size
         metrics |= {"n_clusters": (n_members > 0).sum(), **traffic(n_parameters, n_parameters)}
         return State(FLCServer(theta, update, label), ()), metrics
 
-    def deploy(key: Key, hyper: FLCHyper, state: State, data: ClientData) -> Assigned:
-        return Assigned(state.server.theta, state.server.label)
+    def deploy(key: Key, hyper: FLCHyper, state: State, data: ClientData) -> ModelTable:
+        return ModelTable(state.server.theta, state.server.label)
 
     return Algorithm(init, round, deploy, predictor(model), join_cluster(model, deploy))
 

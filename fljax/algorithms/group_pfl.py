@@ -18,14 +18,14 @@ from jax import Array
 
 from fljax import tree
 from fljax.algorithms.accounting import check_weighting, client_weight, traffic
-from fljax.client import cross_entropy, local_optimizer, predictor, train_clients
-from fljax.client.newcomers import join_cluster
+from fljax.client import local_optimizer, predictor, train_clients, training_loss
 from fljax.data.federation import class_histogram, minibatch
+from fljax.rounds.joining import join_cluster
 from fljax.server.aggregate import cluster_mean
 from fljax.server.distance import label_kld
 from fljax.server.inherit import inherit
 from fljax.server.linkage import cut, cut_k, linkage
-from fljax.types import Algorithm, Assigned, ClientData, Cohort, Key, Metrics, Model, Params, Stacked, State, Work
+from fljax.types import Algorithm, ClientData, Cohort, Key, Metrics, Model, ModelTable, Params, Stacked, State, Work
 
 
 class GroupPFLHyper(NamedTuple):
@@ -81,8 +81,8 @@ def group_pfl(model: Model, work: Work, *, n_groups: int | None = None, weightin
         split = cohort.round.astype(jnp.float32) >= hyper.one_group_rounds
         new = jnp.where(split, group, label)
         centers, own = inherit(centers, label, new), new[cohort.ids]
-        optimizer, start = local_optimizer(hyper, work, cohort.round), Assigned(centers, own)
-        trained = train_clients(cohort.key, start, cohort.data, cross_entropy(model), optimizer, work)
+        optimizer, start = local_optimizer(hyper, work, cohort.round), ModelTable(centers, own)
+        trained = train_clients(cohort.key, start, cohort.data, training_loss(model), optimizer, work)
         weight = client_weight(weighting, cohort, trained.ok)
         centers = cluster_mean(trained.params, weight, own, empty=centers)
         theta = tree.take(centers, jnp.int32(0))
@@ -91,8 +91,8 @@ def group_pfl(model: Model, work: Work, *, n_groups: int | None = None, weightin
         metrics = {"loss": trained.loss, "ok": trained.ok, "label": own, "n_clusters": new.max() + 1}
         return State(GroupPFLServer(centers, new, group), ()), metrics | traffic(uplink, n_parameters)
 
-    def deploy(key: Key, hyper: GroupPFLHyper, state: State, data: ClientData) -> Assigned:
-        return Assigned(state.server.centers, state.server.label)
+    def deploy(key: Key, hyper: GroupPFLHyper, state: State, data: ClientData) -> ModelTable:
+        return ModelTable(state.server.centers, state.server.label)
 
     return Algorithm(init, round, deploy, predictor(model), join_cluster(model, deploy))
 

@@ -20,12 +20,12 @@ from jax import Array
 from fljax import tree
 from fljax.algorithms.accounting import client_weight, traffic
 from fljax.algorithms.ifca import balanced_draw
-from fljax.client import cross_entropy, cross_loss, local_optimizer, predictor, train_clients
+from fljax.client import cross_loss, local_optimizer, predictor, train_clients, training_loss
 from fljax.server.aggregate import cluster_mean
 from fljax.server.assign import lowest_loss
 from fljax.server.optimizer import check_server_optimizer, numbers_of, server_step
 from fljax.server.optimizer import server_optimizer as optimizer_named
-from fljax.types import Algorithm, Assigned, ClientData, Cohort, Key, Metrics, Model, Stacked, State, Work
+from fljax.types import Algorithm, ClientData, Cohort, Key, Metrics, Model, ModelTable, Stacked, State, Work
 
 
 class HypClusterHyper(NamedTuple):
@@ -90,8 +90,8 @@ def hypcluster(
         theta, moments = state.server
         label = lowest_loss(cross_loss(model, theta, cohort.data))  # a_i = argmin_j F_i(theta_j)
         optimizer = local_optimizer(hyper, work, cohort.round)
-        start = Assigned(theta, label)
-        trained = train_clients(cohort.key, start, cohort.data, cross_entropy(model), optimizer, work)
+        start = ModelTable(theta, label)
+        trained = train_clients(cohort.key, start, cohort.data, training_loss(model), optimizer, work)
         weight = client_weight("size", cohort, trained.ok)
         mean = cluster_mean(trained.params, weight, label, empty=theta)
         stepped = jax.vmap(partial(server_step, optimizer_of(hyper)))(moments, theta, mean)
@@ -101,8 +101,8 @@ def hypcluster(
         metrics = {"loss": trained.loss, "ok": trained.ok, "label": label, "n_clusters": (n_members > 0).sum()}
         return State(server, ()), metrics | traffic(n_parameters + 1, n_clusters * n_parameters)
 
-    def deploy(key: Key, hyper: HypClusterHyper, state: State, data: ClientData) -> Assigned:
+    def deploy(key: Key, hyper: HypClusterHyper, state: State, data: ClientData) -> ModelTable:
         theta = state.server.theta
-        return Assigned(theta, lowest_loss(cross_loss(model, theta, data)))
+        return ModelTable(theta, lowest_loss(cross_loss(model, theta, data)))
 
     return Algorithm(init, round, deploy, predictor(model))

@@ -21,19 +21,19 @@ from jax import Array, lax
 
 from fljax import tree
 from fljax.algorithms.accounting import check_weighting, client_weight, traffic
-from fljax.client import cross_entropy, cross_loss, local_optimizer, predictor, train_clients
+from fljax.client import cross_loss, local_optimizer, predictor, train_clients, training_loss
 from fljax.client.gradient import client_gradients
 from fljax.server.aggregate import cluster_mean, weighted_mean
 from fljax.server.assign import lowest_loss
 from fljax.server.layers import select_layers, shared_size
 from fljax.types import (
     Algorithm,
-    Assigned,
     ClientData,
     Cohort,
     Key,
     Metrics,
     Model,
+    ModelTable,
     Params,
     Stacked,
     State,
@@ -108,7 +108,7 @@ def ifca(
     def round(key: Key, hyper: IFCAHyper, state: State, cohort: Cohort) -> tuple[State, Metrics]:
         theta = state.server
         label = lowest_loss(cross_loss(model, theta, cohort.data))  # a_i = argmin_j F_i(theta_j)
-        sent = trained_members(hyper, Assigned(theta, label), cohort)
+        sent = trained_members(hyper, ModelTable(theta, label), cohort)
         weight = client_weight(weighting, cohort, sent.ok)
         base = weighted_mean(sent.params, weight, empty=tree.take(theta, jnp.int32(0)))
         theta = with_base(base, cluster_mean(sent.params, weight, label, empty=theta))  # theta_j <- mean of its members
@@ -117,12 +117,12 @@ def ifca(
         metrics = {"loss": sent.loss, "ok": sent.ok, "label": label, "n_clusters": (n_members > 0).sum()}
         return State(theta, ()), metrics | traffic(n_parameters + 1, n_base + n_clusters * (n_parameters - n_base))
 
-    def trained_members(hyper: IFCAHyper, start: Assigned, cohort: Cohort) -> Trained:
+    def trained_members(hyper: IFCAHyper, start: ModelTable, cohort: Cohort) -> Trained:
         if averaging == "model":
             optimizer = local_optimizer(hyper, work, cohort.round)
-            return train_clients(cohort.key, start, cohort.data, cross_entropy(model), optimizer, work)
+            return train_clients(cohort.key, start, cohort.data, training_loss(model), optimizer, work)
         # theta_j - eta * sum_{i in j} g_i / m is the mean of theta_j - eta |S_j|/m g_i over its members.
-        sent = client_gradients(cohort.key, start, cohort.data, cross_entropy(model), work.batch_size)
+        sent = client_gradients(cohort.key, start, cohort.data, training_loss(model), work.batch_size)
         member = jax.nn.one_hot(start.label, n_clusters) * (cohort.active & sent.ok)[:, None].astype("float32")
         share = (member.sum(axis=0) / jnp.maximum(member.sum(), 1.0))[start.label]
         lr = hyper.lr if hyper.lr_decay is None else hyper.lr * hyper.lr_decay ** cohort.round.astype("float32")
@@ -131,8 +131,8 @@ def ifca(
         )
         return sent._replace(params=stepped)
 
-    def deploy(key: Key, hyper: IFCAHyper, state: State, data: ClientData) -> Assigned:
-        return Assigned(state.server, lowest_loss(cross_loss(model, state.server, data)))
+    def deploy(key: Key, hyper: IFCAHyper, state: State, data: ClientData) -> ModelTable:
+        return ModelTable(state.server, lowest_loss(cross_loss(model, state.server, data)))
 
     return Algorithm(init, round, deploy, predictor(model))
 

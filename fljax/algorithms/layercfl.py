@@ -28,13 +28,13 @@ from jax import Array
 from fljax import tree
 from fljax.algorithms.accounting import check_weighting, client_weight, traffic
 from fljax.algorithms.layer_similarity import check_group, check_measure, chosen_layers, gaps, similarity
-from fljax.client import cross_entropy, local_optimizer, predictor, train_clients
-from fljax.client.newcomers import join_cluster
+from fljax.client import local_optimizer, predictor, train_clients, training_loss
+from fljax.rounds.joining import join_cluster
 from fljax.server.aggregate import cluster_mean
 from fljax.server.bipartition import LINKAGES, best_bipartition, split
 from fljax.server.inherit import inherit
 from fljax.server.separation import gamma_limit
-from fljax.types import Algorithm, Assigned, ClientData, Cohort, Key, Metrics, Model, Stacked, State, Work
+from fljax.types import Algorithm, ClientData, Cohort, Key, Metrics, Model, ModelTable, Stacked, State, Work
 
 
 class LayerCFLHyper(NamedTuple):
@@ -128,8 +128,8 @@ def layercfl(
         own = label[cohort.ids]
         # w_i = LocalTrain(Theta_{a_i}); Delta_i = w_i - Theta_{a_i}.
         optimizer = local_optimizer(hyper, work, cohort.round)
-        start = Assigned(centers, own)
-        trained = train_clients(cohort.key, start, cohort.data, cross_entropy(model), optimizer, work)
+        start = ModelTable(centers, own)
+        trained = train_clients(cohort.key, start, cohort.data, training_loss(model), optimizer, work)
         updates = tree.subtract(trained.params, tree.take(centers, own))
         counts, weight = cohort.active & trained.ok, client_weight(weighting, cohort, trained.ok)
         # Is the cluster stationary while a member is not?
@@ -153,8 +153,8 @@ def layercfl(
         metrics |= traffic(n_parameters, n_parameters)
         return State(LayerCFLServer(centers, new, inherit(peak, label, new)), ()), metrics
 
-    def deploy(key: Key, hyper: LayerCFLHyper, state: State, data: ClientData) -> Assigned:
-        return Assigned(state.server.centers, state.server.label)
+    def deploy(key: Key, hyper: LayerCFLHyper, state: State, data: ClientData) -> ModelTable:
+        return ModelTable(state.server.centers, state.server.label)
 
     return Algorithm(init, round, deploy, predictor(model), join_cluster(model, deploy))
 

@@ -15,7 +15,7 @@ from fljax import tree
 from fljax.algorithms.accounting import check_weighting, client_weight, traffic
 from fljax.algorithms.fedavg import FedAvgHyper
 from fljax.algorithms.partial import compose_rows, deploy_composed, last_layers, part_mean, split
-from fljax.client import cross_entropy, local_optimizer, predictor, train_clients
+from fljax.client import local_optimizer, predictor, train_clients, training_loss
 from fljax.types import Algorithm, ClientData, Cohort, Key, Metrics, Model, State, Work
 
 
@@ -44,7 +44,7 @@ def lg_fedavg(model: Model, work: Work, *, n_shared: int = 1, weighting: str = "
         head = state.server
         start = compose_rows(head, state.clients, cohort.ids.shape[0])
         optimizer = local_optimizer(hyper, work, cohort.round)
-        trained = train_clients(cohort.key, start, cohort.data, cross_entropy(model), optimizer, work)
+        trained = train_clients(cohort.key, start, cohort.data, training_loss(model), optimizer, work)
         bodies, heads = split(trained.params, head_layers)
         head = part_mean(heads, client_weight(weighting, cohort, trained.ok), empty=head)
         n_sent = tree.size(head)

@@ -21,11 +21,11 @@ from jax import Array
 from fljax import tree
 from fljax.algorithms.accounting import check_weighting, client_weight, traffic
 from fljax.algorithms.fedavg import deploy_shared
-from fljax.client import cross_entropy, local_optimizer, predictor, train_clients
+from fljax.client import local_optimizer, predictor, train_clients, training_loss
 from fljax.client.finetune import adapt
 from fljax.client.objectives import Loss
 from fljax.server.aggregate import weighted_mean
-from fljax.types import Algorithm, Assigned, Batch, ClientData, Cohort, Key, Metrics, Model, Params, State, Work
+from fljax.types import Algorithm, Batch, ClientData, Cohort, Key, Metrics, Model, ModelTable, Params, State, Work
 
 
 class PerFedAvgHyper(NamedTuple):
@@ -70,7 +70,7 @@ def perfedavg(
         raise ValueError(f"adapt_steps={adapt_steps} is negative; choose adapt_steps >= 0")
     n_parts = 2 if variant == "first_order" else 3
     meta_work = work._replace(batch_size=n_parts * work.batch_size)
-    loss = cross_entropy(model)
+    loss = training_loss(model)
 
     def init(key: Key, hyper: PerFedAvgHyper, data: ClientData) -> State:
         return State(server=model.init(key), clients=())
@@ -85,7 +85,7 @@ def perfedavg(
         n_parameters = tree.size(theta)
         return State(theta, ()), {"loss": trained.loss, "ok": trained.ok, **traffic(n_parameters, n_parameters)}
 
-    def deploy(key: Key, hyper: PerFedAvgHyper, state: State, data: ClientData) -> Assigned:
+    def deploy(key: Key, hyper: PerFedAvgHyper, state: State, data: ClientData) -> ModelTable:
         models = deploy_shared(key, hyper, state, data)
         if not adapt_steps:
             return models

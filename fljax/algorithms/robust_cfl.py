@@ -20,11 +20,11 @@ from jax import Array
 
 from fljax import tree
 from fljax.algorithms.accounting import traffic
-from fljax.client import cross_entropy, local_optimizer, predictor, train_clients
+from fljax.client import local_optimizer, predictor, train_clients, training_loss
 from fljax.client.finetune import client_keys
-from fljax.client.newcomers import join_cluster
+from fljax.rounds.joining import join_cluster
 from fljax.server.robust_kmeans import Center, robust_cluster_mean, robust_kmeans
-from fljax.types import Algorithm, Assigned, ClientData, Cohort, Key, Metrics, Model, Stacked, State, Work
+from fljax.types import Algorithm, ClientData, Cohort, Key, Metrics, Model, ModelTable, Stacked, State, Work
 
 
 class RobustCFLHyper(NamedTuple):
@@ -77,7 +77,7 @@ def robust_cfl(
         # 1. Every client solves its local problem and sends w_i.
         keys, optimizer = client_keys(key_train, data), local_optimizer(hyper, work, jnp.int32(0))
         solve = work._replace(epochs=solve_epochs)
-        solved = train_clients(keys, start, data, cross_entropy(model), optimizer, solve)
+        solved = train_clients(keys, start, data, training_loss(model), optimizer, solve)
         # 2. The server clusters the w_i around robust centers.
         found = robust_kmeans(
             key_cluster, solved.params, n_clusters, center, hyper.trim, n_init=n_init, where=solved.ok
@@ -88,8 +88,8 @@ def robust_cfl(
         # 3. Federated learning inside each cluster, with robust averages.
         centers, label = state.server
         own, optimizer = label[cohort.ids], local_optimizer(hyper, work, cohort.round)
-        start = Assigned(centers, own)
-        trained = train_clients(cohort.key, start, cohort.data, cross_entropy(model), optimizer, work)
+        start = ModelTable(centers, own)
+        trained = train_clients(cohort.key, start, cohort.data, training_loss(model), optimizer, work)
         counted = jnp.where(cohort.active & trained.ok, own, -1)
         centers = robust_cluster_mean(trained.params, counted, centers, center, hyper.trim)
         n_parameters = tree.size(tree.take(centers, jnp.int32(0)))
@@ -97,8 +97,8 @@ def robust_cfl(
         metrics = {"loss": trained.loss, "ok": trained.ok, "label": own, "n_clusters": label.max() + 1}
         return State(RobustCFLServer(centers, label), ()), metrics | traffic(uplink, n_parameters)
 
-    def deploy(key: Key, hyper: RobustCFLHyper, state: State, data: ClientData) -> Assigned:
-        return Assigned(state.server.centers, state.server.label)
+    def deploy(key: Key, hyper: RobustCFLHyper, state: State, data: ClientData) -> ModelTable:
+        return ModelTable(state.server.centers, state.server.label)
 
     return Algorithm(init, round, deploy, predictor(model), join_cluster(model, deploy))
 

@@ -12,8 +12,8 @@ from typing import NamedTuple
 from fljax import tree
 from fljax.algorithms.accounting import traffic
 from fljax.algorithms.fedavg import FedAvgHyper
-from fljax.client import cross_entropy, local_optimizer, predictor, train_clients
-from fljax.types import Algorithm, Assigned, ClientData, Cohort, Key, Metrics, Model, State, Work
+from fljax.client import local_optimizer, predictor, train_clients, training_loss
+from fljax.types import Algorithm, ClientData, Cohort, Key, Metrics, Model, ModelTable, State, Work
 
 
 class StandaloneHyper(FedAvgHyper):
@@ -29,12 +29,12 @@ def standalone(model: Model, work: Work) -> Algorithm:
 
     def round(key: Key, hyper: StandaloneHyper, state: State, cohort: Cohort) -> tuple[State, Metrics]:
         optimizer = local_optimizer(hyper, work, cohort.round)
-        trained = train_clients(cohort.key, state.clients, cohort.data, cross_entropy(model), optimizer, work)
+        trained = train_clients(cohort.key, state.clients, cohort.data, training_loss(model), optimizer, work)
         return State((), trained.params), {"loss": trained.loss, "ok": trained.ok, **traffic(0, 0)}
 
     return Algorithm(init, round, deploy_own, predictor(model))
 
 
-def deploy_own(key: Key, hyper: NamedTuple, state: State, data: ClientData) -> Assigned:
+def deploy_own(key: Key, hyper: NamedTuple, state: State, data: ClientData) -> ModelTable:
     """Every client is tested with its own model."""
     return tree.own(state.clients)

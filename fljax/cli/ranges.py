@@ -8,7 +8,7 @@ import numpy as np
 from fljax.algorithms import method_named
 from fljax.cli.settings import ONE_OF_A_KIND, Schema, Values, path, written
 from fljax.data.holdout import check_new_clients
-from fljax.run.participation import cohort_size
+from fljax.rounds.sampling import cohort_size
 from fljax.run.simulate import check_run
 from fljax.types import Federation
 

@@ -3,13 +3,13 @@
 from fljax.client.local import train_clients
 from fljax.client.map import map_clients
 from fljax.client.measure import client_loss, client_sums, cross_loss
-from fljax.client.objectives import cross_entropy, predictor, proximal
+from fljax.client.objectives import predictor, proximal, training_loss
 from fljax.client.optimizer import local_optimizer
 
 __all__ = [
     "client_loss",
     "client_sums",
-    "cross_entropy",
+    "training_loss",
     "cross_loss",
     "local_optimizer",
     "map_clients",

@@ -1,26 +1,25 @@
 """The loss of every single example under every center: what soft memberships are made of."""
 
-import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
 from fljax import tree
 from fljax.client.local import batch_rows
 from fljax.client.map import map_clients
-from fljax.client.measure import BATCH_SIZE, cross_entropy_score
+from fljax.client.measure import BATCH_SIZE, loss_score
 from fljax.data.federation import minibatch
 from fljax.types import ClientData, Examples, Model, Params, Stacked
 
 
 def example_loss(model: Model, centers: Stacked, data: ClientData, batch_size: int = BATCH_SIZE) -> Array:
-    """Cross-entropy of each client's examples under every center, evaluation mode: ``(clients, capacity, centers)``.
+    """Loss of each client's examples under every center, evaluation mode: ``(clients, capacity, centers)``.
 
     Places past a client's size hold 0; mask them with `fljax.data.federation.present`. Models and examples are not
     copied, and a client of few examples does not wait for one of many.
     """
     n_clients, capacity = data.index.shape
     batch = min(batch_size, capacity)
-    score = cross_entropy_score(model)
+    score = loss_score(model)
 
     def under(center: Params) -> Array:
         def one(pool: Examples, index: Array, size: Array, center: Params) -> Array:
@@ -38,6 +37,5 @@ def example_loss(model: Model, centers: Stacked, data: ClientData, batch_size: i
 
 
 def batch_losses(model: Model, centers: Stacked, x: Array, y: Array) -> Array:
-    """Cross-entropy of a batch's examples under every center, evaluation mode: ``(batch, centers)``."""
-    logits = lax.map(lambda center: model.apply(center, x, None)[0], centers)
-    return -jnp.take_along_axis(jax.nn.log_softmax(logits), y[None, :, None], axis=-1)[..., 0].T
+    """Loss of a batch's examples under every center, evaluation mode: ``(batch, centers)``."""
+    return lax.map(lambda center: model.loss(model.apply(center, x, None)[0], y), centers).T

@@ -12,22 +12,22 @@ from fljax.client.local import batch_rows, sgd_step, shuffled, train_clients
 from fljax.client.map import map_clients
 from fljax.client.objectives import Loss
 from fljax.data.federation import minibatch
-from fljax.types import Assigned, ClientData, Examples, Key, Params, Stacked, Work
+from fljax.types import ClientData, Examples, Key, ModelTable, Params, Stacked, Work
 
 
 def fine_tune(
     key: Key,
-    start: Stacked | Assigned,
+    start: Stacked | ModelTable,
     data: ClientData,
     loss: Loss,
     optimizer: optax.GradientTransformation,
     work: Work,
-) -> Assigned:
+) -> ModelTable:
     """Every client's model after ``work.epochs`` epochs on its own data, as `train_clients`.
 
     Args:
         key: one key; client i draws from ``fold_in(key, i)``.
-        start: (clients, ...) models to start from, or `Assigned`.
+        start: (clients, ...) models to start from, or `ModelTable`.
         data: training rows of all clients.
         loss: see `fljax.client.objectives`; `fljax.client.freeze.frozen` tunes some layers only.
         optimizer: an optax transformation.
@@ -41,13 +41,13 @@ def fine_tune(
 
 def adapt(
     key: Key,
-    start: Stacked | Assigned,
+    start: Stacked | ModelTable,
     data: ClientData,
     loss: Loss,
     optimizer: optax.GradientTransformation,
     n_steps: int,
     batch_size: int,
-) -> Assigned:
+) -> ModelTable:
     """Every client's model after exactly ``n_steps`` minibatch steps on its own data, however much it has.
 
     The batches are those of successive epochs: no example is met twice before all have been met. A client without

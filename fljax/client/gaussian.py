@@ -8,7 +8,7 @@ from jax import Array
 
 from fljax import tree
 from fljax.client.measure import client_sums
-from fljax.types import Assigned, Batch, ClientData, Halves, Key, Model, Params, Stacked
+from fljax.types import Batch, ClientData, Halves, Key, Model, ModelTable, Params, Stacked
 
 LEAST_SIGMA = 1e-6
 """A standard deviation counts as at least this where it is divided by or its logarithm is taken."""
@@ -52,12 +52,12 @@ class Evidence(NamedTuple):
     weighted: Array  # (clients, classes, latent) sum of their mu / sigma^2: the product's mean times its precision
 
 
-def class_evidence(model: Model, models: Stacked | Assigned, data: ClientData, n_classes: int) -> Evidence:
+def class_evidence(model: Model, models: Stacked | ModelTable, data: ClientData, n_classes: int) -> Evidence:
     """Products of the Gaussians ``N(mu(x), sigma(x)^2)`` over each client's examples x of each class.
 
     Args:
         model: a probabilistic network.
-        models: (clients, ...) models, or `Assigned`.
+        models: (clients, ...) models, or `ModelTable`.
         data: the clients' examples.
         n_classes: number of classes.
     """

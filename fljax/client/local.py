@@ -12,17 +12,17 @@ from fljax import tree
 from fljax.client.map import longest_beside, map_clients
 from fljax.client.objectives import Loss
 from fljax.data.federation import minibatch
-from fljax.types import Assigned, ClientData, Examples, Key, Params, Stacked, Trained, Work
+from fljax.types import ClientData, Examples, Key, ModelTable, Params, Stacked, Trained, Work
 
 
 def train_clients(
     key: Array,
-    start: Stacked | Assigned,
+    start: Stacked | ModelTable,
     data: ClientData,
     loss: Loss,
     optimizer: optax.GradientTransformation,
     work: Work,
-    *per_client: Stacked | Assigned,
+    *per_client: Stacked | ModelTable,
 ) -> Trained:
     """Trains every client from its start on its own data.
 
@@ -31,7 +31,7 @@ def train_clients(
 
     Args:
         key: (clients,) one key a client; its training depends on nothing else of the other clients.
-        start: (clients, ...) models to start from, or `Assigned`.
+        start: (clients, ...) models to start from, or `ModelTable`.
         data: the clients' training rows.
         loss: ``loss(params, batch, key, *own)``, see `fljax.client.objectives`.
         optimizer: an optax transformation; its state starts afresh for each call.
@@ -173,5 +173,6 @@ def sgd_step(
         return value, tree.split_statistics(updated)[1]
 
     (value, statistics), gradient = jax.value_and_grad(objective, has_aux=True)(trainable)
-    updates, optimizer_state = optimizer.update(gradient, optimizer_state, trainable)
+    with jax.numpy_dtype_promotion("standard"):  # optax raises float betas to an int count
+        updates, optimizer_state = optimizer.update(gradient, optimizer_state, trainable)
     return value, tree.join_statistics(optax.apply_updates(trainable, updates), statistics), optimizer_state

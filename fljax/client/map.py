@@ -14,7 +14,7 @@ from jax import Array, lax
 from jax.sharding import PartitionSpec
 
 from fljax import tree
-from fljax.types import Assigned, ClientData, Examples, Stacked
+from fljax.types import ClientData, Examples, ModelTable, Stacked
 
 CLIENTS = "clients"
 """Name of the mesh axis that clients are spread over (see `fljax.run.mesh`)."""
@@ -31,19 +31,19 @@ class AtHome(NamedTuple):
 
 
 def map_clients(
-    fn: Callable[..., Any], data: ClientData, *per_client: Stacked | Assigned, at_once: int | None = None
+    fn: Callable[..., Any], data: ClientData, *per_client: Stacked | ModelTable, at_once: int | None = None
 ) -> Any:
     """``fn(pool, index, size, *rows)`` for every client, stacked along a leading ``(clients,)`` axis.
 
     ``fn`` gets the shared pool, the client's rows of it ``(capacity,)``, its size ``()`` and its row of each of
-    ``per_client``: a stacked pytree ``(clients, ...)``, or `Assigned` models. A model that all clients hold (one row)
+    ``per_client``: a stacked pytree ``(clients, ...)``, or `ModelTable` models. A model that all clients hold (one row)
     is handed over unbatched. Clients may loop for as long as their size asks: none waits for a longer one of another
     chunk.
 
     ``at_once`` is how many clients run side by side; None takes the backend's best.
     """
-    tables = tuple(arg.params if isinstance(arg, Assigned) else None for arg in per_client)
-    rows = tuple(arg.label if isinstance(arg, Assigned) else arg for arg in per_client)
+    tables = tuple(arg.params if isinstance(arg, ModelTable) else None for arg in per_client)
+    rows = tuple(arg.row if isinstance(arg, ModelTable) else arg for arg in per_client)
 
     def one(pool: Examples, tables: Any, index: Array, size: Array, *rows: Any) -> Any:
         return fn(pool, index, size, *(_row(table, row) for table, row in zip(tables, rows, strict=True)))

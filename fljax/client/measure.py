@@ -4,14 +4,13 @@ from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
-import optax
 from jax import Array, lax
 
 from fljax import tree
 from fljax.client.local import batch_rows
 from fljax.client.map import map_clients, over_devices
 from fljax.data.federation import minibatch
-from fljax.types import Assigned, Batch, ClientData, Examples, Model, Params, Stacked
+from fljax.types import Batch, ClientData, Examples, Model, ModelTable, Params, Stacked
 
 Score = Callable[[Params, Batch], Array]
 """``score(params, batch) -> (batch, scores)`` float32."""
@@ -20,13 +19,13 @@ BATCH_SIZE = 100
 """Examples scored at once: large enough for a matrix unit, small enough to waste little on a client's last batch."""
 
 
-def client_sums(score: Score, models: Stacked | Assigned, data: ClientData, batch_size: int = BATCH_SIZE) -> Array:
+def client_sums(score: Score, models: Stacked | ModelTable, data: ClientData, batch_size: int = BATCH_SIZE) -> Array:
     """Sum of ``score`` over each client's examples under the model it holds: ``(clients, scores)``.
 
     A model that many clients hold passes over all their examples together, so no model is copied per client; personal
     models are mapped over. Either way each example is scored once.
     """
-    if isinstance(models, Assigned) and tree.n_rows(models.params) < data.size.shape[0]:
+    if isinstance(models, ModelTable) and tree.n_rows(models.params) < data.size.shape[0]:
         return _sums_by_row(score, models, data, batch_size)
 
     def one(pool: Examples, index: Array, size: Array, params: Params) -> Array:
@@ -42,12 +41,12 @@ def client_sums(score: Score, models: Stacked | Assigned, data: ClientData, batc
     return map_clients(one, data, models)
 
 
-def client_loss(model: Model, models: Stacked | Assigned, data: ClientData) -> Array:
-    """Mean cross-entropy ``F_i`` of each client's data under the model it holds, evaluation mode: ``(clients,)``.
+def client_loss(model: Model, models: Stacked | ModelTable, data: ClientData) -> Array:
+    """Mean loss ``F_i`` of each client's data under the model it holds, evaluation mode: ``(clients,)``.
 
     A client without examples has loss 0.
     """
-    sums = client_sums(cross_entropy_score(model), models, data)[:, 0]
+    sums = client_sums(loss_score(model), models, data)[:, 0]
     return sums / jnp.maximum(data.size, 1).astype(jnp.float32)
 
 
@@ -60,17 +59,17 @@ def cross_loss(model: Model, centers: Stacked, data: ClientData) -> Array:
     return lax.map(lambda center: client_loss(model, tree.everyone(center, n_clients), data), centers).T
 
 
-def cross_entropy_score(model: Model) -> Score:
-    """Cross-entropy of each example, ``(batch, 1)``, in evaluation mode."""
+def loss_score(model: Model) -> Score:
+    """``model.loss`` of each example, ``(batch, 1)``, in evaluation mode."""
 
     def score(params: Params, batch: Batch) -> Array:
         logits, _ = model.apply(params, batch.x, None)
-        return optax.softmax_cross_entropy_with_integer_labels(logits, batch.y)[:, None]
+        return model.loss(logits, batch.y)[:, None]
 
     return score
 
 
-def _sums_by_row(score: Score, models: Assigned, data: ClientData, batch_size: int) -> Array:
+def _sums_by_row(score: Score, models: ModelTable, data: ClientData, batch_size: int) -> Array:
     """Each row's model passes over the examples of the clients that hold it, laid end to end."""
 
     def own_clients(pool: Examples, params: Stacked, index: Array, size: Array, label: Array) -> Array:
@@ -82,7 +81,7 @@ def _sums_by_row(score: Score, models: Assigned, data: ClientData, batch_size: i
         rows = jnp.arange(tree.n_rows(params))
         return lax.scan(one_row, jnp.zeros((size.shape[0], n_scores), jnp.float32), rows)[0]
 
-    return over_devices(own_clients, (data.pool, models.params), (data.index, data.size, models.label))
+    return over_devices(own_clients, (data.pool, models.params), (data.index, data.size, models.row))
 
 
 def _dense_sums(score: Score, params: Params, data: ClientData, batch_size: int) -> Array:

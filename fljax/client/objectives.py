@@ -5,7 +5,6 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import optax
 from jax import Array
 
 from fljax import tree
@@ -24,13 +23,12 @@ def batch_mean(value: Array, weight: Array) -> Array:
     return jnp.vdot(value, weight) / jnp.maximum(weight.sum(), 1e-12)
 
 
-def cross_entropy(model: Model) -> Loss:
-    """Mean cross-entropy (natural logarithm) of the batch, in training mode."""
+def training_loss(model: Model) -> Loss:
+    """Mean of ``model.loss`` over the batch, in training mode; cross-entropy (natural logarithm) by default."""
 
     def loss(params: Params, batch: Batch, key: Key, *own: Any) -> tuple[Array, Params]:
         logits, params = model.apply(params, batch.x, key)
-        per_example = optax.softmax_cross_entropy_with_integer_labels(logits, batch.y)
-        return batch_mean(per_example, batch.weight), params
+        return batch_mean(model.loss(logits, batch.y), batch.weight), params
 
     return loss
 

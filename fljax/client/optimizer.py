@@ -1,58 +1,54 @@
 """The local optimiser, built where it is used from traced numbers."""
 
-from typing import Protocol
+from typing import Any
 
 import optax
 from jax import Array
 
 from fljax.types import Work
 
-
-class LocalHyper(Protocol):
-    """The fields that every method's Hyper has for its clients' optimiser. None leaves the term out of the program."""
-
-    @property
-    def lr(self) -> Array | float:
-        """Learning rate, > 0."""
-        ...
-
-    @property
-    def lr_decay(self) -> Array | float | None:
-        """Factor on the learning rate a round, in (0, 1]."""
-        ...
-
-    @property
-    def momentum(self) -> Array | float | None:
-        """Momentum of SGD, in [0, 1); its buffer starts at 0 in every round."""
-        ...
+OPTIMIZERS = ("sgd", "adam", "adamw")
+"""Names of local optimisers; `Work.optimizer` also takes any function from a learning rate to an optax transformation."""
 
 
-def local_optimizer(hyper: LocalHyper, work: Work, round: Array) -> optax.GradientTransformation:
-    """``work.optimizer`` with the learning rate of this round: ``lr * lr_decay ** round``.
+def local_optimizer(hyper: Any, work: Work, round: Array) -> optax.GradientTransformation:
+    """``work.optimizer`` with the learning rate of this round.
+
+    Args:
+        hyper: has ``lr``, and `fljax.numbers.LocalHyper`'s ``lr_decay``, ``momentum`` and ``weight_decay``. Where it
+            also has ``max_norm``, gradients are first clipped to this global norm.
+        work: "sgd", with momentum where it is given; "adam"; "adamw", whose weight decay is apart from the gradient; or
+            a function such as ``optax.lion``, called with the learning rate.
+        round: () int32, counted from 0.
 
     Raises:
-        ValueError: unknown optimizer, or a momentum for one that has none.
+        ValueError: an unknown name, or a number that the optimiser does not read.
     """
-    lr = hyper.lr if hyper.lr_decay is None else hyper.lr * hyper.lr_decay ** round.astype("float32")
-    if work.optimizer == "sgd":
-        return optax.sgd(lr, momentum=hyper.momentum)
-    if work.optimizer == "adam":
-        if hyper.momentum is not None:
-            raise ValueError("momentum is given but optimizer='adam' has none; use momentum=None or optimizer='sgd'")
-        return optax.adam(lr)
-    raise ValueError(f"optimizer={work.optimizer!r} is unknown; choose 'sgd' or 'adam'")
+    lr, momentum, decay = hyper.lr_of(round), hyper.momentum, hyper.weight_decay
+    if callable(work.optimizer):
+        optimizer = _own(work.optimizer, lr, momentum, decay)
+    elif work.optimizer == "sgd":
+        optimizer = _after_decay(decay, optax.sgd(lr, momentum=momentum))
+    elif work.optimizer in ("adam", "adamw"):
+        if momentum is not None:
+            raise ValueError(f"momentum is given but optimizer={work.optimizer!r} has none; use momentum=None or 'sgd'")
+        if work.optimizer == "adam":
+            optimizer = _after_decay(decay, optax.adam(lr))
+        else:
+            optimizer = optax.adamw(lr, weight_decay=0.0 if decay is None else decay)  # pyright: ignore[reportArgumentType]
+    else:
+        raise ValueError(f"optimizer={work.optimizer!r} is unknown; choose one of {OPTIMIZERS} or give a function")
+    max_norm = getattr(hyper, "max_norm", None)
+    return optimizer if max_norm is None else optax.chain(optax.clip_by_global_norm(max_norm), optimizer)
 
 
-class ClippedHyper(LocalHyper, Protocol):
-    """The numbers of a method that clips its clients' gradients."""
-
-    @property
-    def max_norm(self) -> Array | float | None:
-        """Gradients are clipped to this norm, > 0; None: not clipped."""
-        ...
+def _after_decay(decay: Any, optimizer: optax.GradientTransformation) -> optax.GradientTransformation:
+    """L2 regularisation: the decayed weights enter the gradient."""
+    return optimizer if decay is None else optax.chain(optax.add_decayed_weights(decay), optimizer)
 
 
-def clipped_optimizer(hyper: ClippedHyper, work: Work, round: Array) -> optax.GradientTransformation:
-    """`local_optimizer`, before which gradients are clipped to the global norm ``hyper.max_norm``."""
-    optimizer = local_optimizer(hyper, work, round)
-    return optimizer if hyper.max_norm is None else optax.chain(optax.clip_by_global_norm(hyper.max_norm), optimizer)
+def _own(make: Any, lr: Any, momentum: Any, decay: Any) -> optax.GradientTransformation:
+    if momentum is not None or decay is not None:
+        given = "momentum" if momentum is not None else "weight_decay"
+        raise ValueError(f"{given} is given, but the optimizer is a function of the learning rate; set it inside")
+    return make(lr)

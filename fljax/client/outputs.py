@@ -6,22 +6,22 @@ from jax import Array
 
 from fljax.client.map import map_clients
 from fljax.data.federation import minibatch
-from fljax.types import Assigned, ClientData, Examples, Model, Params, Stacked
+from fljax.types import ClientData, Examples, Model, ModelTable, Params, Stacked
 
 
-def client_outputs(model: Model, models: Stacked | Assigned, public: Examples, rows: Array) -> Array:
+def client_outputs(model: Model, models: Stacked | ModelTable, public: Examples, rows: Array) -> Array:
     """Softmax outputs of every client's model on one batch of public examples, evaluation mode.
 
     Args:
         model: the network.
-        models: (clients, ...) models, or `Assigned`.
+        models: (clients, ...) models, or `ModelTable`.
         public: the server's examples; labels are not read.
         rows: (batch,) which of them.
 
     Returns:
         (clients, batch, classes) float32, each a distribution over the classes.
     """
-    n_clients = (models.label if isinstance(models, Assigned) else jax.tree.leaves(models)[0]).shape[0]
+    n_clients = (models.row if isinstance(models, ModelTable) else jax.tree.leaves(models)[0]).shape[0]
     same = jnp.broadcast_to(rows, (n_clients, *rows.shape))
     data = ClientData(public, same, jnp.full(n_clients, rows.shape[0], jnp.int32))
 

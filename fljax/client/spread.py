@@ -9,10 +9,10 @@ from fljax.client.local import batch_rows, shuffled
 from fljax.client.map import map_clients
 from fljax.client.objectives import Loss
 from fljax.data.federation import minibatch
-from fljax.types import Assigned, ClientData, Examples, Key, Params, Stacked
+from fljax.types import ClientData, Examples, Key, ModelTable, Params, Stacked
 
 
-def gradient_variance(key: Array, models: Stacked | Assigned, data: ClientData, loss: Loss, batch_size: int) -> Array:
+def gradient_variance(key: Array, models: Stacked | ModelTable, data: ClientData, loss: Loss, batch_size: int) -> Array:
     """``sigma_i^2 = mean_b |g_b - mean_b g_b|^2 / P`` over the B batches of one pass over client i's data: (clients,).
 
     ``g_b`` is the gradient of batch b at the model that the client holds, P its number of parameters. The order of the

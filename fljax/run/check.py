@@ -5,7 +5,7 @@ import operator
 from collections.abc import Iterator
 from typing import Any
 
-import numpy as np
+from fljax.numbers import as_dict
 
 
 def whole(name: str, value: Any) -> int:
@@ -34,15 +34,6 @@ def check_run(n_rounds: int, evaluate_every: int, dropout: float | None) -> None
         raise ValueError(f"dropout={dropout} is not a probability below 1; choose 0 <= dropout < 1")
 
 
-def check_hyper(hyper: Any) -> None:
-    """Raises ValueError where ``hyper`` is no Hyper, or a field of it is not one number."""
-    if not hasattr(hyper, "_fields"):
-        raise ValueError(f"hyper={hyper!r} is not a Hyper; give the NamedTuple of the method's numbers")
-    for name, value in hyper._asdict().items():
-        if np.ndim(value):
-            raise ValueError(f"{name}={value} is not one number; give one, or try several with fljax.sweep")
-
-
 @contextlib.contextmanager
 def fields_of(hyper: Any) -> Iterator[None]:
     """Inside it, a method that reads a field which ``hyper`` does not have is one clear error.
@@ -55,7 +46,7 @@ def fields_of(hyper: Any) -> Iterator[None]:
     except AttributeError as error:
         if not isinstance(error.obj, type(hyper)):
             raise
-        kind, fields = type(hyper).__name__, ", ".join(getattr(hyper, "_fields", ()))
+        kind, fields = type(hyper).__name__, ", ".join(as_dict(hyper))
         text = (
             f"hyper={kind}({fields}) has no field {error.name!r}, which the method reads; give the method's own Hyper"
         )

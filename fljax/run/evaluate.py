@@ -12,13 +12,19 @@ import optax
 from jax import Array
 
 from fljax.client.measure import Score, client_sums
-from fljax.types import Assigned, Batch, ClientData, Metrics, Params
+from fljax.types import Batch, ClientData, ExampleLoss, Metrics, ModelTable, Params
 
 Predict = Callable[[Params, Array], Array]
 
 
-def evaluate(predict: Predict, models: Assigned, data: ClientData) -> Metrics:
-    """Test metrics of the deployed ``models`` on ``data``, where ``predict(params, x)`` gives one model's logits.
+def evaluate(
+    predict: Predict,
+    models: ModelTable,
+    data: ClientData,
+    loss: ExampleLoss = optax.softmax_cross_entropy_with_integer_labels,
+) -> Metrics:
+    """Test metrics of the deployed ``models`` on ``data``, where ``predict(params, x)`` gives one model's logits
+    and ``loss(logits, labels)`` is what clients minimise.
 
     Returns:
         ``accuracy_macro``, ``accuracy_micro``, ``accuracy_p10`` (tenth percentile over clients), ``f1_macro``,
@@ -26,7 +32,7 @@ def evaluate(predict: Predict, models: Assigned, data: ClientData) -> Metrics:
         told to have), ``test_loss`` (macro), all ``()``; and per client ``client_accuracy``, ``client_f1``,
         ``client_loss``, ``(clients,)``. A client without test examples is NaN there and counts in no average.
     """
-    sums = client_sums(_score(predict), models, data)
+    sums = client_sums(_score(predict, loss), models, data)
     size = data.size.astype(jnp.float32)
     n_examples = jnp.where(size > 0, size, jnp.nan)
     accuracy, loss = sums[:, 0] / n_examples, sums[:, 1] / n_examples
@@ -44,16 +50,16 @@ def evaluate(predict: Predict, models: Assigned, data: ClientData) -> Metrics:
     }
 
 
-def _score(predict: Predict) -> Score:
+def _score(predict: Predict, loss: ExampleLoss) -> Score:
     """Per example: hit, loss, and one-hot rows of (class hit, class predicted, class true)."""
 
     def score(params: Params, batch: Batch) -> Array:
         logits = predict(params, batch.x)
-        told, n_classes = jnp.argmax(logits, axis=-1), logits.shape[-1]
-        hit = (told == batch.y).astype(jnp.float32)
-        loss = optax.softmax_cross_entropy_with_integer_labels(logits, batch.y)
-        predicted, true = jax.nn.one_hot(told, n_classes), jax.nn.one_hot(batch.y, n_classes)
-        return jnp.concatenate([hit[:, None], loss[:, None], true * hit[:, None], predicted, true], axis=1)
+        label, n_classes = jnp.argmax(logits, axis=-1), logits.shape[-1]
+        hit = (label == batch.y).astype(jnp.float32)
+        predicted, true = jax.nn.one_hot(label, n_classes), jax.nn.one_hot(batch.y, n_classes)
+        columns = [hit[:, None], loss(logits, batch.y)[:, None], true * hit[:, None], predicted, true]
+        return jnp.concatenate(columns, axis=1)
 
     return score
 

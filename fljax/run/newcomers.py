@@ -7,11 +7,12 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from fljax.client.newcomers import rounds_alone
-from fljax.run.check import check_count, check_hyper, fields_of
+from fljax.numbers import check_numbers
+from fljax.rounds.joining import rounds_alone
+from fljax.run.check import check_count, fields_of
 from fljax.run.evaluate import evaluate
 from fljax.run.simulate import as_traced, split_key
-from fljax.types import Algorithm, Assigned, ClientData, Federation, Key, Metrics, State
+from fljax.types import Algorithm, ClientData, Federation, Key, Metrics, ModelTable, State
 
 
 def evaluate_new_clients(
@@ -38,7 +39,7 @@ def evaluate_new_clients(
         ValueError: ``n_rounds`` is negative, or ``hyper`` is not the method's.
     """
     check_count("n_rounds", n_rounds, least=0)
-    check_hyper(hyper)
+    check_numbers(hyper)
     with fields_of(hyper):
         return _evaluate(algorithm, as_traced(hyper), state, newcomers, key, jnp.int32(n_rounds))
 
@@ -48,10 +49,10 @@ def _evaluate(
     algorithm: Algorithm, hyper: Any, state: State, newcomers: Federation, key: Key, n_rounds: Array
 ) -> Metrics:
     models = new_models(algorithm, hyper, state, newcomers.train, key, n_rounds)
-    return evaluate(algorithm.predict, models, newcomers.test)
+    return evaluate(algorithm.predict, models, newcomers.test, algorithm.loss)
 
 
-def new_models(algorithm: Algorithm, hyper: Any, state: State, data: ClientData, key: Key, n_rounds: Array) -> Assigned:
+def new_models(algorithm: Algorithm, hyper: Any, state: State, data: ClientData, key: Key, n_rounds: Array) -> ModelTable:
     """The models that newcomers with the training rows ``data`` are tested with; arguments as above.
 
     Raises:
@@ -65,7 +66,7 @@ def new_models(algorithm: Algorithm, hyper: Any, state: State, data: ClientData,
     if jax.tree.leaves(begun.clients):
         begun = rounds_alone(algorithm.round, key_rounds, hyper, begun, data, n_rounds)
     models = algorithm.deploy(key_deploy, hyper, begun, data)
-    if models.label.shape != data.size.shape:
-        deployed, wanted = models.label.shape[0], data.size.shape[0]
+    if models.row.shape != data.size.shape:
+        deployed, wanted = models.row.shape[0], data.size.shape[0]
         raise ValueError(f"the method deploys to its own {deployed} clients, not to {wanted} new ones; give it a join")
     return models

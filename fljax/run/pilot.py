@@ -83,7 +83,7 @@ def _pilot_score(
         return float(metrics[score][-1])
     models = algorithm.deploy(split_key(key).deploy, hyper, state, federation.train)
     held = federation.train if federation.val is None else federation.val
-    return float(evaluate(algorithm.predict, models, held)["accuracy_macro"])
+    return float(evaluate(algorithm.predict, models, held, algorithm.loss)["accuracy_macro"])
 
 
 def _some_clients(federation: Federation, ids: jax.Array) -> Federation:

@@ -12,10 +12,11 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from fljax import tree
 from fljax.client.local import n_steps
 from fljax.client.map import ACCELERATOR_AT_ONCE
-from fljax.client.objectives import cross_entropy
-from fljax.run.check import check_hyper, fields_of, whole
+from fljax.client.objectives import training_loss
+from fljax.numbers import check_numbers
+from fljax.rounds.sampling import cohort_size
+from fljax.run.check import fields_of, whole
 from fljax.run.mesh import Device, over_devices, replicated
-from fljax.run.participation import cohort_size
 from fljax.run.simulate import as_traced, split_key
 from fljax.run.sweep.memory import RESERVE, device_memory, n_bytes, peak
 from fljax.run.train import MOST_ROUNDS, run_chunk
@@ -85,7 +86,7 @@ def plan(
     cohort = cohort_size(participation, n_clients)
     if memory is not None and memory < 1:
         raise ValueError(f"memory={memory} bytes is not positive; give the bytes of the device")
-    check_hyper(hyper)
+    check_numbers(hyper)
     candidates = _candidates(work, cohort, candidates)
     n_devices, model_bytes = (
         len(jax.devices() if devices is None else devices),
@@ -149,7 +150,7 @@ def step_flops(model: Model, federation: Federation, work: Work) -> float:
     rows = jax.ShapeDtypeStruct((work.batch_size, *pool.x.shape[1:]), jnp.float32)
     batch = jax.eval_shape(lambda x: Batch(x, jnp.zeros(len(x), jnp.int32), jnp.ones(len(x))), rows)
     params = jax.eval_shape(model.init, jax.random.key(0))
-    gradient = jax.jit(jax.grad(cross_entropy(model), has_aux=True, allow_int=True))
+    gradient = jax.jit(jax.grad(training_loss(model), has_aux=True, allow_int=True))
     cost = gradient.lower(params, batch, jax.random.key(0)).compile().cost_analysis()
     return float(cost["flops"]) if cost and "flops" in cost else float("nan")
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from fljax import tree
 from fljax.run.cost import traffic_of_clients
-from fljax.types import Assigned
+from fljax.types import ModelTable
 
 Row = dict[str, str | float | int | None]
 """One method's line of the final table; None where the method or the federation has no such thing."""
@@ -22,7 +22,7 @@ class Outcome(NamedTuple):
     """A finished run, as a report needs it."""
 
     metrics: Mapping[str, np.ndarray]  # of all rounds
-    deployed: Assigned  # the models that clients were last tested with
+    deployed: ModelTable  # the models that clients were last tested with
     seconds: float  # of the run, compilation included
     newcomers: Mapping[str, np.ndarray] | None = None  # test metrics of clients that never took part
 
@@ -44,7 +44,7 @@ def _row(outcome: Outcome, group: np.ndarray | None) -> Row:
     metrics, label = outcome.metrics, final_label(outcome)
     accuracy = metrics["accuracy_macro"]
     best = int(np.nanargmax(accuracy)) if np.isfinite(accuracy).any() else len(accuracy) - 1
-    traffic = traffic_of_clients(metrics, len(outcome.deployed.label))
+    traffic = traffic_of_clients(metrics, len(outcome.deployed.row))
     last, new = {name: float(metrics[name][-1]) for name in (*ACCURACIES, "f1_macro")}, outcome.newcomers
     return last | {
         "best_accuracy": float(accuracy[best]),
@@ -67,7 +67,7 @@ def final_label(outcome: Outcome) -> np.ndarray | None:
     """
     if "label" not in outcome.metrics:
         return None
-    label = np.asarray(outcome.deployed.label)
+    label = np.asarray(outcome.deployed.row)
     if len(np.unique(label)) < len(label):
         return label
     label = np.full(len(label), -1)
@@ -98,7 +98,7 @@ def cross_table(label: np.ndarray, group: np.ndarray) -> np.ndarray:
     return counts
 
 
-def principal_components(models: Assigned) -> tuple[np.ndarray, np.ndarray]:
+def principal_components(models: ModelTable) -> tuple[np.ndarray, np.ndarray]:
     """Two principal components of the clients' deployed models, trainable parameters only.
 
     Returns:
@@ -109,7 +109,7 @@ def principal_components(models: Assigned) -> tuple[np.ndarray, np.ndarray]:
 
     n_rows = tree.n_rows(models.params)
     varied = [leaf for leaf in jax.tree.leaves(tree.split_statistics(models.params)[0]) if leaf.shape[0] == n_rows]
-    flat = np.asarray(tree.flatten(varied))[np.asarray(models.label)]  # what all share adds nothing to a variance
+    flat = np.asarray(tree.flatten(varied))[np.asarray(models.row)]  # what all share adds nothing to a variance
     if len(flat) < 2 or not np.ptp(flat, axis=0).any():
         return np.zeros((len(flat), 2)), np.zeros(2)
     pca = PCA(n_components=min(2, *flat.shape), svd_solver="full").fit(flat)
@@ -117,7 +117,7 @@ def principal_components(models: Assigned) -> tuple[np.ndarray, np.ndarray]:
     return np.pad(pca.transform(flat), ((0, 0), (0, pad))), np.pad(pca.explained_variance_ratio_, (0, pad))
 
 
-def finite(models: Assigned) -> bool:
+def finite(models: ModelTable) -> bool:
     """Whether every deployed model is finite."""
     return all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(models.params))
 

@@ -5,15 +5,15 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import Array, lax
 
 from fljax import tree
-from fljax.run.check import check_hyper, check_run, fields_of
+from fljax.numbers import check_numbers
+from fljax.rounds.sampling import cohort_size, sample_cohort
+from fljax.run.check import check_run, fields_of
 from fljax.run.churn import churn_of_rounds
 from fljax.run.evaluate import evaluate
 from fljax.run.hosts import gathered
-from fljax.run.participation import cohort_size, sample_cohort
 from fljax.server.agreement import adjusted_rand
 from fljax.types import Algorithm, Cohort, Federation, Key, Metrics, State
 
@@ -60,7 +60,7 @@ def simulate(
         ValueError: a number is out of its range, or ``hyper`` is not the method's.
     """
     check_run(n_rounds, evaluate_every, dropout)
-    check_hyper(hyper)
+    check_numbers(hyper)
     n_clients = federation.train.size.shape[0]
     numbers = as_traced(hyper), federation, key, as_traced(dropout)
     size = cohort_size(participation, n_clients)
@@ -125,7 +125,10 @@ def test_round(
     @partial(jax.jit, inline=True)  # so that it is traced once for its shapes and for its values
     def test(state: State) -> Metrics:
         return evaluate(
-            algorithm.predict, algorithm.deploy(keys.deploy, hyper, state, federation.train), federation.test
+            algorithm.predict,
+            algorithm.deploy(keys.deploy, hyper, state, federation.train),
+            federation.test,
+            algorithm.loss,
         )
 
     def skip(state: State) -> Metrics:
@@ -144,28 +147,9 @@ def split_key(key: Key) -> Keys:
     return Keys(*jax.random.split(key, 4))
 
 
-def as_traced(hyper: Any) -> Any:
-    """Every number as a strong float32 array: `int`, `float` and NumPy scalars share one compilation.
-
-    Raises:
-        ValueError: a number is NaN, or none at all.
-    """
-
-    def number(path: Any, value: Any) -> Array:
-        if not isinstance(value, jax.core.Tracer | jax.ShapeDtypeStruct) and not _is_number(value):
-            name = jax.tree_util.keystr(path).lstrip(".")
-            raise ValueError(f"{name}={value} is not a number; give a finite one")
-        return jnp.asarray(value, jnp.float32)
-
-    # A list in a Hyper would be a subtree of it.
-    return jax.tree_util.tree_map_with_path(number, hyper, is_leaf=lambda value: type(value) in (list, tuple))
-
-
-def _is_number(value: Any) -> bool:
-    try:
-        return not (isinstance(value, list | tuple) or np.isnan(np.asarray(value)).any())
-    except TypeError:
-        return False
+def as_traced(numbers: Any) -> Any:
+    """Every number as a strong float32 array: `int`, `float` and NumPy scalars share one compilation."""
+    return jax.tree.map(lambda value: jnp.asarray(value, jnp.float32), numbers)
 
 
 def _round_metrics(metrics: Metrics, cohort: Cohort, federation: Federation) -> Metrics:

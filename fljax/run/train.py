@@ -11,13 +11,14 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 
+from fljax.numbers import check_numbers
+from fljax.rounds.sampling import cohort_size
 from fljax.run import checkpoint as files
 from fljax.run import hosts
-from fljax.run.check import check_hyper, check_run, fields_of
+from fljax.run.check import check_run, fields_of
 from fljax.run.churn import churn_of_rounds
 from fljax.run.identity import run_identity
 from fljax.run.mesh import Device, over_devices, replicated
-from fljax.run.participation import cohort_size
 from fljax.run.progress import Progress, SilentProgress
 from fljax.run.simulate import as_traced, is_due, run_round, split_key, test_round
 from fljax.types import Algorithm, Federation, Key, Metrics, State
@@ -76,7 +77,7 @@ def train(
             damaged one, or has more rounds than ``n_rounds``.
     """
     check_run(n_rounds, evaluate_every, dropout)
-    check_hyper(hyper)
+    check_numbers(hyper)
     n_rounds, evaluate_every = int(n_rounds), int(evaluate_every)
     folder = None if folder is None else Path(folder)
     n_clients = federation.train.size.shape[0]

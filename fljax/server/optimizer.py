@@ -28,7 +28,7 @@ class ServerNumbers(NamedTuple):
     tau: Array | float = 1e-3
 
 
-def numbers_of(hyper: Any) -> ServerNumbers:
+def server_numbers(hyper: Any) -> ServerNumbers:
     """The server's numbers in a method's Hyper, whose learning rate is ``server_lr``; those it lacks are default."""
     given = {field: getattr(hyper, field) for field in ("beta1", "beta2", "tau") if hasattr(hyper, field)}
     return ServerNumbers(hyper.server_lr, **given)

@@ -19,13 +19,13 @@ from fljax.algorithms.feddws import FedDWSHyper, feddws
 from fljax.algorithms.fedopt import FedOptHyper, fedopt, hyper_with, with_server_optimizer
 from fljax.algorithms.fedprox import FedProxHyper, fedprox
 from fljax.algorithms.perfedavg import PerFedAvgHyper, after_step, perfedavg
-from fljax.client import cross_entropy, proximal
+from fljax.client import training_loss, proximal
 from fljax.client.finetune import adapt
 from fljax.client.gradient import client_gradients
 from fljax.client.local import shuffled
 from fljax.data.synthetic import linear_groups
 from fljax.models import cnn
-from fljax.run.participation import sample_cohort
+from fljax.rounds.sampling import sample_cohort
 from fljax.run.simulate import simulate, split_key
 from fljax.types import Batch, State, Work
 from tests import oracle
@@ -110,9 +110,9 @@ def test_a_client_of_feddane_stays_where_everyones_gradient_is_zero(key, model, 
     x, y = examples_of(federation, 0, np.float32)
     batch = Batch(jnp.asarray(x), jnp.asarray(y), jnp.ones(len(y)))
     models = tree.everyone(theta, 8)
-    own = client_gradients(jax.random.split(key, 8), models, federation.train, cross_entropy(model), 8).params
+    own = client_gradients(jax.random.split(key, 8), models, federation.train, training_loss(model), 8).params
     shift = jax.tree.map(lambda g: -g[0], own)  # gbar = 0
-    loss = proximal(shifted(cross_entropy(model)), 0.7)
+    loss = proximal(shifted(training_loss(model)), 0.7)
     first = jax.grad(lambda w: loss(w, batch, key, theta, shift)[0])(theta)
     chex.assert_trees_all_close(first, jax.tree.map(jnp.zeros_like, theta), atol=1e-6)
 
@@ -156,11 +156,11 @@ def test_the_meta_gradient_equals_numpy(key, model, federation, n_parts):
         )
         expected = oracle.combine(lambda g, u, d: g - a * (u - d) / 2e-6, expected, up, down)
     batch = Batch(jnp.asarray(x, jnp.float32), jnp.asarray(y), jnp.ones(15))
-    loss = after_step(cross_entropy(model), a, n_parts)
+    loss = after_step(training_loss(model), a, n_parts)
     start = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float32), params)
     value, ours = jax.value_and_grad(lambda w: loss(w, batch, key)[0])(start)
     chex.assert_trees_all_close(ours, expected, rtol=1e-4, atol=1e-5)  # float32 through two gradients
-    np.testing.assert_allclose(value, oracle.cross_entropy(adapted, *parts[1]), rtol=1e-5)
+    np.testing.assert_allclose(value, oracle.training_loss(adapted, *parts[1]), rtol=1e-5)
 
 
 def test_the_hessian_goes_through_convolutions(key):
@@ -170,13 +170,13 @@ def test_the_hessian_goes_through_convolutions(key):
 
     @jax.jit
     def gradient(w, part):
-        return jax.grad(lambda w: cross_entropy(model)(w, part, key)[0])(w)
+        return jax.grad(lambda w: training_loss(model)(w, part, key)[0])(w)
 
     first, second, third = (jax.tree.map(lambda leaf, k=k: leaf[k::3], batch) for k in range(3))
     g = gradient(jax.tree.map(lambda w, g: w - 0.1 * g, params, gradient(params, first)), second)
     up, down = (gradient(jax.tree.map(lambda w, v, s=s: w + s * v, params, g), third) for s in (1e-3, -1e-3))
     expected = jax.tree.map(lambda g, up, down: g - 0.1 * (up - down) / 2e-3, g, up, down)
-    loss = after_step(cross_entropy(model), 0.1, 3)
+    loss = after_step(training_loss(model), 0.1, 3)
     ours = jax.jit(jax.grad(lambda w: loss(w, batch, key)[0]))(params)
     # A difference of float32 gradients over 2e-3 is good to about 1e-4.
     chex.assert_trees_all_close(ours, expected, rtol=1e-3, atol=1e-4)
@@ -186,7 +186,7 @@ def test_the_hessian_goes_through_convolutions(key):
 def test_adapting_takes_exactly_so_many_steps(key, model, federation):
     theta = model.init(key)
     adapted = adapt(
-        key, tree.everyone(theta, 8), federation.train, cross_entropy(model), optax.sgd(0.2), 4, batch_size=64
+        key, tree.everyone(theta, 8), federation.train, training_loss(model), optax.sgd(0.2), 4, batch_size=64
     ).params
     for i in range(8):  # full batches: four steps of gradient descent
         expected = oracle.local_sgd(as_float64(theta), [examples_of(federation, i)] * 4, 0.2)

@@ -17,7 +17,7 @@ from fljax import tree
 from fljax.data.synthetic import linear_groups
 from fljax.run.mesh import over_devices, replicated
 from fljax.run.newcomers import evaluate_new_clients
-from fljax.run.participation import sample_cohort
+from fljax.rounds.sampling import sample_cohort
 from fljax.run.simulate import as_traced, split_key
 from fljax.run.train import run_chunk
 from fljax.types import ClientData, Examples, State

@@ -13,7 +13,7 @@ from fljax.algorithms.layer_schedule import exchanged, intervals
 from fljax.algorithms.splitting import Watch, mean_discrepancy, one_group, watch
 from fljax.data.synthetic import linear_groups
 from fljax.models import lenet, mlp
-from fljax.run.participation import sample_cohort
+from fljax.rounds.sampling import sample_cohort
 from fljax.run.simulate import as_traced, simulate, split_key
 from fljax.server.curvature import new_curve, observe
 from fljax.server.distance import model_discrepancy

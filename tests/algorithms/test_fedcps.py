@@ -14,12 +14,12 @@ from fljax.algorithms.fedprox import FedProxHyper, fedprox
 from fljax.algorithms.ifca import IFCAHyper, ifca
 from fljax.algorithms.layerwise import layer_roles, n_floats, replace
 from fljax.algorithms.pull import Spread, adaptive_pull, no_spread, pulled, update_spread
-from fljax.client import cross_entropy, cross_loss, train_clients
+from fljax.client import training_loss, cross_loss, train_clients
 from fljax.client.sample import fresh_examples
 from fljax.client.spread import gradient_variance
 from fljax.data.synthetic import linear_groups
 from fljax.models import mlp
-from fljax.run.participation import sample_cohort
+from fljax.rounds.sampling import sample_cohort
 from fljax.run.simulate import as_traced, simulate, split_key
 from fljax.server.assign import lowest_loss
 from fljax.types import State, Work
@@ -248,14 +248,14 @@ def test_gradient_variance_equals_numpy(key, model, federation):
     data, size = federation.train, int(federation.train.size[0])
     keys = jax.random.split(key, 8)
     params = model.init(key)
-    ours = gradient_variance(keys, tree.everyone(params, 8), data, cross_entropy(model), 8)
+    ours = gradient_variance(keys, tree.everyone(params, 8), data, training_loss(model), 8)
     rows = fresh_examples(jax.vmap(lambda k: jax.random.split(k)[0])(keys), data, data.index.shape[1]).index[0][:size]
     x, y = np.asarray(data.pool.x, np.float64)[rows], np.asarray(data.pool.y)[rows]
     weights = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), params)
     gradients = [oracle.gradient(weights, x[i : i + 8], y[i : i + 8]) for i in range(0, size, 8)]
     flat = np.stack([np.concatenate([leaf.ravel() for leaf in jax.tree.leaves(g)]) for g in gradients])
     np.testing.assert_allclose(ours[0], np.square(flat - flat.mean(axis=0)).sum() / flat.size, rtol=1e-4)
-    one_batch = gradient_variance(keys, tree.everyone(params, 8), data, cross_entropy(model), 64)
+    one_batch = gradient_variance(keys, tree.everyone(params, 8), data, training_loss(model), 64)
     np.testing.assert_array_equal(one_batch, 0)
 
 

@@ -16,7 +16,7 @@ from fljax.client.outputs import client_outputs
 from fljax.data.synthetic import linear_groups
 from fljax.run.simulate import run_round, simulate, split_key
 from fljax.server.distance import js_divergence
-from fljax.types import Assigned, Examples, Federation, State, Work
+from fljax.types import ModelTable, Examples, Federation, State, Work
 
 WORK = Work(epochs=1, batch_size=16)
 BATCH = 20
@@ -216,7 +216,7 @@ def test_outputs_equal_a_loop_over_clients(key, model):
     rows = jnp.asarray([4, 0, 9])
     expected = [jax.nn.softmax(model.apply(tree.take(models, i), public.x[rows], None)[0]) for i in range(3)]
     np.testing.assert_allclose(client_outputs(model, models, public, rows), jnp.stack(expected), rtol=1e-5)
-    twice = client_outputs(model, Assigned(models, jnp.asarray([2, 0, 2, 1])), public, rows)
+    twice = client_outputs(model, ModelTable(models, jnp.asarray([2, 0, 2, 1])), public, rows)
     np.testing.assert_allclose(twice, jnp.stack(expected)[jnp.asarray([2, 0, 2, 1])], rtol=1e-5)
 
 

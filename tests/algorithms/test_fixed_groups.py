@@ -18,11 +18,11 @@ from fljax.algorithms.group_pfl import GroupPFLHyper, group_pfl
 from fljax.algorithms.group_pfl_dynamic import GroupPFLDynamicHyper, group_pfl_dynamic
 from fljax.algorithms.robust_cfl import RobustCFLHyper, robust_cfl
 from fljax.algorithms.standalone import StandaloneHyper, standalone
-from fljax.client import cross_entropy, local_optimizer, train_clients
+from fljax.client import training_loss, local_optimizer, train_clients
 from fljax.data.divergence import symmetric_kld
 from fljax.data.federation import class_histogram
 from fljax.data.synthetic import linear_groups
-from fljax.run.participation import sample_cohort
+from fljax.rounds.sampling import sample_cohort
 from fljax.run.simulate import as_traced, simulate, split_key
 from fljax.types import Work
 from tests import oracle
@@ -122,7 +122,7 @@ def test_a_bad_client_moves_a_robust_center_no_further_than_honest_ones_are(key,
     cohort = sample_cohort(key, jnp.int32(0), spoilt, 8, None)
     start = tree.everyone(tree.take(state.server.centers, 0), 8)
     optimizer = local_optimizer(hyper, work, jnp.int32(0))
-    sent = train_clients(cohort.key, start, cohort.data, cross_entropy(model), optimizer, work)
+    sent = train_clients(cohort.key, start, cohort.data, training_loss(model), optimizer, work)
     models = np.asarray(tree.flatten(sent.params))
     honest = np.delete(models, bad, axis=0)
     assert sent.ok.all()

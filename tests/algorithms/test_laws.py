@@ -14,9 +14,9 @@ from fljax.algorithms.fesem import FeSEMHyper, fesem
 from fljax.algorithms.fesem_ma import fesem_ma
 from fljax.algorithms.ifca import IFCAHyper, ifca
 from fljax.algorithms.standalone import StandaloneHyper, standalone
-from fljax.client import cross_entropy, proximal
+from fljax.client import training_loss, proximal
 from fljax.data.synthetic import linear_groups
-from fljax.run.participation import sample_cohort
+from fljax.rounds.sampling import sample_cohort
 from fljax.run.simulate import as_traced, simulate, split_key
 from fljax.types import Batch, State, Work
 from tests import oracle
@@ -104,7 +104,7 @@ def test_fedprox_whose_pull_undoes_a_step_returns_to_the_servers_model(key, mode
     theta = model.init(key)
     away = jax.tree.map(lambda leaf: leaf + 1.0, theta)
     batch = Batch(federation.train.pool.x[:4], federation.train.pool.y[:4], jnp.zeros(4))  # examples of weight 0
-    gradient = jax.grad(lambda w: proximal(cross_entropy(model), 4.0)(w, batch, key, theta)[0])(away)
+    gradient = jax.grad(lambda w: proximal(training_loss(model), 4.0)(w, batch, key, theta)[0])(away)
     chex.assert_trees_all_close(tree.subtract(away, jax.tree.map(lambda g: 0.25 * g, gradient)), theta, atol=1e-6)
 
 

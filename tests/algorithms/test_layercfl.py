@@ -25,7 +25,7 @@ from fljax.algorithms.layercfl import (
 )
 from fljax.data.synthetic import linear_groups
 from fljax.models import cnn, mlp
-from fljax.run.participation import sample_cohort
+from fljax.rounds.sampling import sample_cohort
 from fljax.run.pilot import layer_gaps
 from fljax.run.simulate import as_traced, simulate, split_key
 from fljax.server.bipartition import best_bipartition

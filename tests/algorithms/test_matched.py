@@ -12,7 +12,7 @@ from fljax.algorithms.fedma import class_mean, fedma
 from fljax.algorithms.fesem import FeSEMHyper, fesem
 from fljax.algorithms.fesem_ma import fesem_ma
 from fljax.models import mlp
-from fljax.run.participation import sample_cohort
+from fljax.rounds.sampling import sample_cohort
 from fljax.run.simulate import as_traced, simulate
 from fljax.server.matching import permute_units
 

@@ -20,7 +20,7 @@ from fljax.algorithms.fedprox import FedProxHyper, fedprox
 from fljax.algorithms.fedrep import HEAD_PHASE, FedRepHyper, fedrep
 from fljax.algorithms.lg_fedavg import LGFedAvgHyper, lg_fedavg
 from fljax.client.local import shuffled
-from fljax.run.participation import sample_cohort
+from fljax.rounds.sampling import sample_cohort
 from fljax.run.simulate import simulate, split_key
 from fljax.types import Work
 from tests import oracle

@@ -15,7 +15,7 @@ from fljax.algorithms.fedrep import FedRepHyper, fedrep
 from fljax.algorithms.lg_fedavg import LGFedAvgHyper, lg_fedavg
 from fljax.algorithms.partial import compose, split
 from fljax.algorithms.standalone import StandaloneHyper, standalone
-from fljax.client import cross_entropy, train_clients
+from fljax.client import training_loss, train_clients
 from fljax.client.freeze import frozen
 from fljax.client.optimizer import local_optimizer
 from fljax.data.synthetic import linear_groups
@@ -100,7 +100,7 @@ def test_frozen_layers_stay_bit_for_bit(key, model, federation, optimizer):
     work = Work(2, 8, optimizer=optimizer)
     hyper = FedAvgHyper(0.1, momentum=0.5 if optimizer == "sgd" else None)
     keys, start = jax.random.split(key, 8), model.init(key)
-    loss, tuner = frozen(cross_entropy(model), ("fc1",)), local_optimizer(hyper, work, jnp.int32(0))
+    loss, tuner = frozen(training_loss(model), ("fc1",)), local_optimizer(hyper, work, jnp.int32(0))
     with jax.numpy_dtype_promotion("standard"):  # optax's Adam raises a float to an int
         trained = train_clients(keys, tree.everyone(start, 8), federation.train, loss, tuner, work)
     chex.assert_trees_all_equal(trained.params["fc1"], tree.broadcast(start["fc1"], 8))

@@ -8,7 +8,7 @@ import optax
 import pytest
 
 from fljax import tree
-from fljax.client import cross_entropy, proximal, train_clients
+from fljax.client import training_loss, proximal, train_clients
 from fljax.client.local import batch_rows, n_steps, shuffled, useful_steps
 from fljax.data.datasets import load
 from fljax.data.partition import PARTITIONS
@@ -41,7 +41,7 @@ def as_float64(params):
 def test_equals_numpy(key, model, ragged, momentum):
     work, keys = Work(epochs=3, batch_size=4), keys_of(key)
     start = tree.broadcast(model.init(key), 5)
-    trained = train_clients(keys, start, ragged, cross_entropy(model), optax.sgd(0.1, momentum), work)
+    trained = train_clients(keys, start, ragged, training_loss(model), optax.sgd(0.1, momentum), work)
     for i in range(5):
         batches = same_batches(keys[i], ragged, i, work)
         expected = oracle.local_sgd(as_float64(model.init(key)), batches, 0.1, momentum or 0.0)
@@ -53,7 +53,7 @@ def test_proximal_equals_numpy(key, model, ragged):
     work, keys = Work(epochs=2, batch_size=4), keys_of(key)
     start = tree.everyone(model.init(key), 5)
     trained = train_clients(
-        keys, start, ragged, proximal(cross_entropy(model), jnp.float32(0.7)), optax.sgd(0.1), work, start
+        keys, start, ragged, proximal(training_loss(model), jnp.float32(0.7)), optax.sgd(0.1), work, start
     )
     for i in range(5):
         batches = same_batches(keys[i], ragged, i, work)
@@ -64,10 +64,10 @@ def test_proximal_equals_numpy(key, model, ragged):
 def test_reported_loss_is_the_mean_over_examples(key, model, ragged):
     work, keys = Work(epochs=1, batch_size=4), keys_of(key)
     start = tree.everyone(model.init(key), 5)
-    trained = train_clients(keys, start, ragged, cross_entropy(model), optax.sgd(0.1), work)
+    trained = train_clients(keys, start, ragged, training_loss(model), optax.sgd(0.1), work)
     params, total = as_float64(model.init(key)), 0.0
     for x, y in same_batches(keys[0], ragged, 0, work):
-        total += oracle.cross_entropy(params, x, y) * len(y)
+        total += oracle.training_loss(params, x, y) * len(y)
         params = oracle.local_sgd(params, [(x, y)], 0.1)
     np.testing.assert_allclose(trained.loss[0], total / 7, rtol=1e-5)
 
@@ -78,7 +78,7 @@ def test_chunks_and_devices_change_nothing(key, model, ragged, at_once, n_device
         start = tree.everyone(model.init(key), 5)
         work = Work(2, 4, at_once)
         with over_devices(jax.devices()[:n_devices]):
-            train = jax.jit(lambda k, d: train_clients(k, start, d, cross_entropy(model), optax.sgd(0.1), work))
+            train = jax.jit(lambda k, d: train_clients(k, start, d, training_loss(model), optax.sgd(0.1), work))
             return jax.device_get(train(keys_of(key), ragged))
 
     chex.assert_trees_all_close(run(at_once, n_devices), run(1, 1), rtol=1e-5, atol=1e-6)
@@ -87,7 +87,7 @@ def test_chunks_and_devices_change_nothing(key, model, ragged, at_once, n_device
 def test_permuting_clients_permutes_results(key, model, ragged):
     work, order = Work(2, 4, 2), jnp.asarray([3, 0, 4, 1, 2])
     start = tree.everyone(model.init(key), 5)
-    train = jax.jit(lambda k, d: train_clients(k, start, d, cross_entropy(model), optax.sgd(0.1), work))
+    train = jax.jit(lambda k, d: train_clients(k, start, d, training_loss(model), optax.sgd(0.1), work))
     moved = ragged._replace(index=ragged.index[order], size=ragged.size[order])
     a, b = train(keys_of(key)[order], moved), train(keys_of(key), ragged)
     chex.assert_trees_all_close(a, jax.tree.map(lambda leaf: leaf[order], b), rtol=1e-6, atol=1e-7)
@@ -96,7 +96,7 @@ def test_permuting_clients_permutes_results(key, model, ragged):
 def test_capacity_never_matters(key, model, ragged):
     start, work = tree.everyone(model.init(key), 5), Work(2, 4)
     longer = ragged._replace(index=jnp.pad(ragged.index, ((0, 0), (0, 9)), constant_values=2**30))
-    train = jax.jit(lambda d: train_clients(keys_of(key), start, d, cross_entropy(model), optax.sgd(0.1), work))
+    train = jax.jit(lambda d: train_clients(keys_of(key), start, d, training_loss(model), optax.sgd(0.1), work))
     chex.assert_trees_all_equal(train(longer), train(ragged))
 
 
@@ -163,7 +163,7 @@ def test_the_order_is_that_of_one_uniform_number_an_entry(key, capacity):
 def test_a_client_without_examples_stays_as_it_started(key, model, ragged):
     start = tree.everyone(model.init(key), 5)
     data = ragged._replace(size=ragged.size.at[2].set(0))
-    trained = train_clients(keys_of(key), start, data, cross_entropy(model), optax.sgd(0.1), Work(2, 4))
+    trained = train_clients(keys_of(key), start, data, training_loss(model), optax.sgd(0.1), Work(2, 4))
     chex.assert_trees_all_equal(tree.take(trained.params, 2), model.init(key))
     assert trained.ok[2]
     assert trained.loss[2] == 0
@@ -172,7 +172,7 @@ def test_a_client_without_examples_stays_as_it_started(key, model, ragged):
 def test_a_non_finite_client_comes_back_as_it_started(key, model, ragged):
     start = tree.everyone(model.init(key), 5)
     poisoned = ragged._replace(index=ragged.index.at[2, 0].set(ragged.pool.y.shape[0] - 1))  # a row of NaN
-    train = jax.jit(lambda d: train_clients(keys_of(key), start, d, cross_entropy(model), optax.sgd(0.1), Work(2, 4)))
+    train = jax.jit(lambda d: train_clients(keys_of(key), start, d, training_loss(model), optax.sgd(0.1), Work(2, 4)))
     bad, good = train(poisoned), train(ragged)
     np.testing.assert_array_equal(bad.ok, [True, True, False, True, True])
     chex.assert_trees_all_equal(tree.take(bad.params, 2), model.init(key))
@@ -182,7 +182,7 @@ def test_a_non_finite_client_comes_back_as_it_started(key, model, ragged):
 
 def test_a_diverging_learning_rate_is_caught(key, model, ragged):
     start = tree.everyone(model.init(key), 5)
-    trained = train_clients(keys_of(key), start, ragged, cross_entropy(model), optax.sgd(1e38), Work(4, 4))
+    trained = train_clients(keys_of(key), start, ragged, training_loss(model), optax.sgd(1e38), Work(4, 4))
     # The client with one example may fit it in one step, dead units and all; those with several cannot.
     assert not trained.ok[ragged.size > 1].any()
     assert tree.all_finite(trained.params).all()
@@ -190,7 +190,7 @@ def test_a_diverging_learning_rate_is_caught(key, model, ragged):
 
 def test_batch_larger_than_a_client_is_its_full_batch(key, model, ragged):
     start = tree.everyone(model.init(key), 5)
-    trained = train_clients(keys_of(key), start, ragged, cross_entropy(model), optax.sgd(0.1), Work(1, 64))
+    trained = train_clients(keys_of(key), start, ragged, training_loss(model), optax.sgd(0.1), Work(1, 64))
     rows = np.asarray(ragged.index[0, :7])
     whole = [(np.asarray(ragged.pool.x, np.float64)[rows], np.asarray(ragged.pool.y)[rows])]
     expected = oracle.local_sgd(as_float64(model.init(key)), whole, 0.1)
@@ -203,5 +203,5 @@ def test_work_out_of_range_is_refused(key, model, ragged, field, value):
     work = Work(1, 4)._replace(**{field: value})
     with pytest.raises(ValueError, match=rf"{field}={value} is not a positive whole number"):
         train_clients(
-            keys_of(key), tree.everyone(model.init(key), 5), ragged, cross_entropy(model), optax.sgd(0.1), work
+            keys_of(key), tree.everyone(model.init(key), 5), ragged, training_loss(model), optax.sgd(0.1), work
         )

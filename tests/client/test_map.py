@@ -8,7 +8,7 @@ import pytest
 from fljax import tree
 from fljax.client.map import map_clients
 from fljax.run.mesh import over_devices
-from fljax.types import Assigned
+from fljax.types import ModelTable
 
 
 def describe(pool, index, size, key, row):
@@ -44,7 +44,7 @@ def test_any_number_of_clients_spreads_over_two_devices(key, ragged, n_clients):
 def test_assigned_models_are_looked_up(key, ragged, at_once):
     centers = {"w": jax.random.normal(key, (3, 4))}
     label = jnp.asarray([2, 0, 0, 1, 2])
-    out = map_clients(lambda pool, i, s, p: p["w"], ragged, Assigned(centers, label), at_once=at_once)
+    out = map_clients(lambda pool, i, s, p: p["w"], ragged, ModelTable(centers, label), at_once=at_once)
     np.testing.assert_array_equal(out, centers["w"][label])
 
 

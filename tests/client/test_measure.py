@@ -8,14 +8,14 @@ import pytest
 from fljax import tree
 from fljax.client import client_loss, client_sums, cross_loss, predictor
 from fljax.run.mesh import over_devices
-from fljax.types import Assigned
+from fljax.types import ModelTable
 from tests import oracle
 
 
 def expected_loss(params, data, i):
     rows = np.asarray(data.index[i, : int(data.size[i])])
     params = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), params)
-    return oracle.cross_entropy(params, np.asarray(data.pool.x, np.float64)[rows], np.asarray(data.pool.y)[rows])
+    return oracle.training_loss(params, np.asarray(data.pool.x, np.float64)[rows], np.asarray(data.pool.y)[rows])
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ def test_shared_cluster_and_personal_models_agree(model, ragged, centers, n_devi
 
     with over_devices(jax.devices()[:n_devices]):
         sums = jax.jit(lambda models: client_sums(score, models, ragged, batch_size))
-        by_cluster, by_client = sums(Assigned(centers, label)), sums(tree.own(tree.take(centers, label)))
+        by_cluster, by_client = sums(ModelTable(centers, label)), sums(tree.own(tree.take(centers, label)))
     np.testing.assert_allclose(by_cluster, by_client, rtol=1e-5, atol=1e-5)
 
 
@@ -59,9 +59,9 @@ def test_a_client_without_examples_has_loss_zero(model, ragged, centers):
 def test_a_leaf_of_one_row_belongs_to_all(key, model, ragged):
     heads = jax.vmap(model.init)(jax.random.split(key, 5))
     first, *_ = model.layers
-    shared = Assigned(heads | {first: jax.tree.map(lambda leaf: leaf[:1], heads[first])}, jnp.arange(5))
+    shared = ModelTable(heads | {first: jax.tree.map(lambda leaf: leaf[:1], heads[first])}, jnp.arange(5))
     copied = heads | {first: jax.tree.map(lambda leaf: jnp.repeat(leaf[:1], 5, axis=0), heads[first])}
     losses = jax.jit(lambda models: client_loss(model, models, ragged))
     np.testing.assert_allclose(losses(shared), losses(copied), rtol=1e-6)
-    few = Assigned(jax.tree.map(lambda leaf: leaf[:3], shared.params), jnp.asarray([2, 0, 1, 1, 2]))
+    few = ModelTable(jax.tree.map(lambda leaf: leaf[:3], shared.params), jnp.asarray([2, 0, 1, 1, 2]))
     np.testing.assert_allclose(losses(few), losses(tree.take(copied, few.label)), rtol=1e-5)

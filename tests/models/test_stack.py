@@ -9,7 +9,7 @@ import optax
 import pytest
 
 from fljax import tree
-from fljax.client import cross_entropy, train_clients
+from fljax.client import training_loss, train_clients
 from fljax.models import MODELS
 from fljax.types import ClientData, Examples, Work
 from tests.models.small import SMALL
@@ -83,7 +83,7 @@ def test_a_client_equals_its_row_of_a_stack(name):
         @jax.jit
         def train(key, start, data):
             work = Work(epochs=1, batch_size=4, at_once=N_CLIENTS)
-            return train_clients(key, start, data, cross_entropy(model), optax.sgd(case.lr), work)
+            return train_clients(key, start, data, training_loss(model), optax.sgd(case.lr), work)
 
         stacked = jax.device_get(train(keys, start, data))
         for i in range(N_CLIENTS):

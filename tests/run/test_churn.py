@@ -14,7 +14,7 @@ from fljax.run.report import Outcome, final_table
 from fljax.run.simulate import simulate
 from fljax.run.train import train
 from fljax.server import churn
-from fljax.types import Assigned, Work
+from fljax.types import ModelTable, Work
 
 ROUNDS = 6
 
@@ -91,7 +91,7 @@ def test_other_runs_do_not(key, averaging, federation):
 def test_the_final_table_has_its_mean():
     metrics = {name: np.ones(2) for name in ("accuracy_macro", "accuracy_micro", "accuracy_p10", "f1_macro")}
     metrics |= metrics_of([[0, 1]] * 2, [[0, 1]] * 2) | {"uplink": np.ones(2), "downlink": np.ones(2)}
-    models = Assigned({"fc1": jnp.zeros((2, 3))}, jnp.arange(2))
+    models = ModelTable({"fc1": jnp.zeros((2, 3))}, jnp.arange(2))
     (plain,) = final_table({"a": Outcome(metrics, models, 1.0)})
     (clustered,) = final_table({"a": Outcome(metrics | {"churn": np.array([0, 0.5])}, models, 1.0)})
     assert (plain["churn"], clustered["churn"]) == (None, 0.25)

@@ -10,7 +10,7 @@ from sklearn.metrics import accuracy_score, f1_score, log_loss
 from fljax import tree
 from fljax.client import predictor
 from fljax.run.evaluate import evaluate
-from fljax.types import Assigned
+from fljax.types import ModelTable
 
 SEEDS = range(3)
 
@@ -56,6 +56,6 @@ def test_one_model_that_is_nan_spoils_only_its_own_client(key, model, federation
     centers = jax.vmap(model.init)(jax.random.split(key, 2))
     centers = jax.tree.map(lambda leaf: leaf.at[1].set(jnp.nan), centers)
     label = jnp.zeros(9, jnp.int32).at[3].set(1)
-    metrics = evaluate(predictor(model), Assigned(centers, label), federation.test)
+    metrics = evaluate(predictor(model), ModelTable(centers, label), federation.test)
     finite = np.isfinite(np.asarray(metrics["client_loss"]))
     np.testing.assert_array_equal(finite, np.arange(9) != 3)

@@ -13,8 +13,8 @@ from fljax.algorithms.fedper import FedPerHyper, fedper
 from fljax.algorithms.fesem import FeSEMHyper, fesem
 from fljax.algorithms.standalone import StandaloneHyper, standalone
 from fljax.client import client_loss, train_clients
-from fljax.client.newcomers import held_with_least_loss
-from fljax.client.objectives import cross_entropy
+from fljax.rounds.joining import held_with_least_loss
+from fljax.client.objectives import training_loss
 from fljax.client.optimizer import local_optimizer
 from fljax.data.holdout import hold_out_clients
 from fljax.data.synthetic import linear_groups
@@ -22,7 +22,7 @@ from fljax.run import newcomers as module
 from fljax.run.evaluate import evaluate
 from fljax.run.newcomers import evaluate_new_clients
 from fljax.run.simulate import as_traced, simulate, split_key
-from fljax.types import Assigned, State, Work
+from fljax.types import ModelTable, State, Work
 
 FULL = Work(1, 64)
 """Full batches: nothing is drawn, so a client's place does not matter."""
@@ -61,7 +61,7 @@ def test_personal_layers_are_fitted_to_the_servers(key, model, parts):
     keys = jax.random.split(key, 3)
     optimizer = local_optimizer(hyper, FULL, jnp.int32(0))
     for _ in range(2):
-        head = {"fc2": train_clients(keys, base | head, new.train, cross_entropy(model), optimizer, FULL).params["fc2"]}
+        head = {"fc2": train_clients(keys, base | head, new.train, training_loss(model), optimizer, FULL).params["fc2"]}
     expected = evaluate(algorithm.predict, tree.own(base | head), new.test)
     ours = evaluate_new_clients(algorithm, hyper, state, new, key, n_rounds=2)
     np.testing.assert_allclose(ours["client_loss"], expected["client_loss"], rtol=1e-5)
@@ -95,7 +95,7 @@ def test_the_model_of_least_loss_is_chosen_among_those_that_are_held(key, model,
     models = simulate(algorithm, StandaloneHyper(0.3), training, key, 6)[0].clients
     loss = np.stack([client_loss(model, tree.everyone(tree.take(models, i), 3), new.train) for i in range(6)])
     held = jnp.asarray([5, 3, 3, 1, 3, 5])
-    chosen = held_with_least_loss(model, Assigned(models, held), new.train)
+    chosen = held_with_least_loss(model, ModelTable(models, held), new.train)
     expected = [min((1, 3, 5), key=lambda i, c=c: loss[i, c]) for c in range(3)]
     assert chosen.label.tolist() == expected
     assert expected != loss.argmin(axis=0).tolist()  # a model that nobody holds would have been better for somebody

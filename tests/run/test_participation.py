@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fljax.run.mesh import over_devices
-from fljax.run.participation import cohort_size, dealt, sample_cohort
+from fljax.rounds.sampling import cohort_size, dealt, sample_cohort
 
 
 @pytest.mark.parametrize(("share", "n", "size"), [(1.0, 20, 20), (0.1, 100, 10), (0.001, 100, 1), (0.25, 10, 2)])

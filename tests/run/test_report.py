@@ -19,7 +19,7 @@ from fljax.run.report import (
     principal_components,
     save_table,
 )
-from fljax.types import Assigned
+from fljax.types import ModelTable
 
 GROUP = np.array([0, 0, 1, 1])
 
@@ -33,7 +33,7 @@ def outcome(*, clustered: bool, label=(0, 0, 1, 1)) -> Outcome:
     if clustered:
         metrics["label"] = np.array([[0, 0, 0], [0, 0, 0], [0, 1, 1]])
     rows = jnp.arange(8.0).reshape(4, 2)
-    return Outcome(metrics, Assigned({"fc1": rows}, jnp.asarray(label)), 1.5)
+    return Outcome(metrics, ModelTable({"fc1": rows}, jnp.asarray(label)), 1.5)
 
 
 def test_table_by_hand():
@@ -89,7 +89,7 @@ def test_principal_components_are_scikit_learns_without_running_statistics():
     rng = np.random.default_rng(0)
     rows = rng.normal(size=(3, 5)).astype(np.float32)
     noise = rng.normal(size=(3, 7)).astype(np.float32)
-    models = Assigned({"fc1": jnp.asarray(rows), "batch_stats": jnp.asarray(noise)}, jnp.asarray([0, 1, 1, 2]))
+    models = ModelTable({"fc1": jnp.asarray(rows), "batch_stats": jnp.asarray(noise)}, jnp.asarray([0, 1, 1, 2]))
     coordinates, share = principal_components(models)
     pca = PCA(2, svd_solver="full").fit(rows[[0, 1, 1, 2]])
     np.testing.assert_allclose(np.abs(coordinates), np.abs(pca.transform(rows[[0, 1, 1, 2]])), atol=1e-5)
@@ -97,13 +97,13 @@ def test_principal_components_are_scikit_learns_without_running_statistics():
 
 
 def test_models_that_are_not_finite_are_known():
-    assert finite(Assigned({"fc1": jnp.ones((2, 3))}, jnp.arange(2)))
-    assert not finite(Assigned({"fc1": jnp.ones((2, 3)).at[1, 2].set(jnp.inf)}, jnp.arange(2)))
+    assert finite(ModelTable({"fc1": jnp.ones((2, 3))}, jnp.arange(2)))
+    assert not finite(ModelTable({"fc1": jnp.ones((2, 3)).at[1, 2].set(jnp.inf)}, jnp.arange(2)))
 
 
 @pytest.mark.parametrize("shape", [(1, 3), (3, 1), (2, 3)])
 def test_few_or_thin_models_have_coordinates(shape):
-    models = Assigned({"fc1": jnp.arange(np.prod(shape), dtype=jnp.float32).reshape(shape)}, jnp.arange(shape[0]))
+    models = ModelTable({"fc1": jnp.arange(np.prod(shape), dtype=jnp.float32).reshape(shape)}, jnp.arange(shape[0]))
     coordinates, share = principal_components(models)
     assert coordinates.shape == (shape[0], 2)
     assert np.isfinite(coordinates).all()

@@ -7,9 +7,9 @@ import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
+from fljax.rounds.sampling import cohort_size
 from fljax.run.check import check_count, check_run, fields_of
 from fljax.run.mesh import n_sweep_devices, over_sweep
-from fljax.run.participation import cohort_size
 from fljax.run.simulate import as_traced, is_due, run_round, split_key, test_round
 from fljax.run.sweep import memory as memory_of
 from fljax.run.sweep.points import count_points, vectors

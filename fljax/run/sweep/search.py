@@ -7,10 +7,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from fljax.rounds.sampling import cohort_size
 from fljax.run.check import check_run, fields_of
 from fljax.run.identity import run_identity
 from fljax.run.mesh import Device, over_devices, replicated
-from fljax.run.participation import cohort_size
 from fljax.run.simulate import as_traced, is_due
 from fljax.run.sweep import parts
 from fljax.run.sweep.halving import rungs

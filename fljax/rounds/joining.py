@@ -11,13 +11,13 @@ from fljax import tree
 from fljax.client.finetune import client_keys
 from fljax.client.measure import client_loss
 from fljax.server.assign import lowest_loss
-from fljax.types import Assigned, ClientData, Cohort, Key, Metrics, Model, State
+from fljax.types import ClientData, Cohort, Key, Metrics, Model, ModelTable, State
 
 Round = Callable[[Key, Any, State, Cohort], tuple[State, Metrics]]
 """The `Algorithm.round` of a method, or the clients' part of it."""
 
 
-def held_with_least_loss(model: Model, models: Assigned, data: ClientData) -> Assigned:
+def held_with_least_loss(model: Model, models: ModelTable, data: ClientData) -> ModelTable:
     """Of the models that somebody holds, for each client the one with the least mean loss on its training data.
 
     Args:
@@ -29,7 +29,7 @@ def held_with_least_loss(model: Model, models: Assigned, data: ClientData) -> As
         The same rows, with a label for each client of ``data``.
     """
     n_clients, n_rows = data.size.shape[0], tree.n_rows(models.params)
-    is_held = jnp.bincount(models.label, length=n_rows) > 0
+    is_held = jnp.bincount(models.row, length=n_rows) > 0
 
     def loss(row: Array) -> Array:
         return client_loss(model, tree.everyone(tree.row(models.params, row), n_clients), data)
@@ -37,16 +37,16 @@ def held_with_least_loss(model: Model, models: Assigned, data: ClientData) -> As
     def loss_if_held(row: Array) -> Array:
         return lax.cond(is_held[row], loss, lambda _: jnp.full(n_clients, jnp.inf), row)
 
-    return Assigned(models.params, lowest_loss(lax.map(loss_if_held, jnp.arange(n_rows)).T))
+    return ModelTable(models.params, lowest_loss(lax.map(loss_if_held, jnp.arange(n_rows)).T))
 
 
-def join_cluster(model: Model, deploy: Callable[[Key, Any, State, ClientData], Assigned]) -> Callable[..., Assigned]:
+def join_cluster(model: Model, deploy: Callable[[Key, Any, State, ClientData], ModelTable]) -> Callable[..., ModelTable]:
     """The `Algorithm.join` of a method whose server knows the cluster of each of its clients.
 
     A newcomer holds the cluster model of least training loss, as it is; ``deploy`` says who holds which so far.
     """
 
-    def join(key: Key, hyper: Any, state: State, data: ClientData, n_rounds: Array) -> Assigned:
+    def join(key: Key, hyper: Any, state: State, data: ClientData, n_rounds: Array) -> ModelTable:
         return held_with_least_loss(model, deploy(key, hyper, state, data), data)
 
     return join

@@ -1,9 +1,14 @@
-"""Who counts how much in an average, and what a round sends: the same in every algorithm."""
+"""Who counts how much in an average, and what a round sends: the same in every method."""
+
+from typing import Literal
 
 import jax.numpy as jnp
 from jax import Array
 
 from fljax.types import Cohort, Metrics
+
+Weighting = Literal["size", "uniform"]
+"""omega_i of a participant in an average: n_i, the number of its examples, or 1."""
 
 
 def traffic(uplink: Array | float, downlink: Array | float) -> Metrics:
@@ -11,13 +16,7 @@ def traffic(uplink: Array | float, downlink: Array | float) -> Metrics:
     return {"uplink": jnp.asarray(uplink, jnp.float32), "downlink": jnp.asarray(downlink, jnp.float32)}
 
 
-def client_weight(weighting: str, cohort: Cohort, ok: Array) -> Array:
+def client_weight(weighting: Weighting, cohort: Cohort, ok: Array) -> Array:
     """omega_i of the participants ``(cohort,)``: n_i or 1, and 0 for those that dropped out or did not stay finite."""
     counts = (cohort.active & ok).astype("float32")
     return counts * cohort.data.size.astype("float32") if weighting == "size" else counts
-
-
-def check_weighting(weighting: str) -> None:
-    """Raises ValueError unless ``weighting`` is a known one."""
-    if weighting not in ("size", "uniform"):
-        raise ValueError(f"weighting={weighting!r} is unknown; choose 'size' or 'uniform'")

@@ -1,30 +1,20 @@
 """Fine-tuning before the test: a method's deployed models, trained a little more on each client's own data."""
 
-from collections.abc import Callable
-from typing import Any, Protocol
-
 import jax.numpy as jnp
-from jax import Array
 
-from fljax.client import local_optimizer
 from fljax.client.finetune import fine_tune
 from fljax.client.objectives import Loss
-from fljax.client.optimizer import LocalHyper
-from fljax.types import Assigned, ClientData, Key, State, Work
+from fljax.client.optimizer import local_optimizer
+from fljax.numbers import LocalHyper, Scalar, hyper, number
+from fljax.rounds.averaging import Deploy
+from fljax.types import ClientData, Key, ModelTable, State, Work
 
-Deploy = Callable[[Key, Any, State, ClientData], Assigned]
-"""The `Algorithm.deploy` of a method."""
 
+@hyper
+class TunedHyper(LocalHyper):
+    """Numbers of a method whose clients fine-tune before a test."""
 
-class TunedHyper(LocalHyper, Protocol):
-    """The numbers of a method whose clients fine-tune."""
-
-    @property
-    def ft_lr(self) -> Array | float | None:
-        """Learning rate of fine-tuning, > 0; None: that of the rounds, not decayed."""
-        ...
-
-    def _replace(self, **numbers: Any) -> Any: ...
+    ft_lr: Scalar | None = number(None, "learning rate of fine-tuning; None: lr, not decayed", above=0)
 
 
 def tuned(deploy: Deploy, loss: Loss, work: Work, ft_epochs: int) -> Deploy:
@@ -46,9 +36,9 @@ def tuned(deploy: Deploy, loss: Loss, work: Work, ft_epochs: int) -> Deploy:
     if not ft_epochs:
         return deploy
 
-    def deploy_tuned(key: Key, hyper: TunedHyper, state: State, data: ClientData) -> Assigned:
+    def deploy_tuned(key: Key, hyper: TunedHyper, state: State, data: ClientData) -> ModelTable:
         lr = hyper.lr if hyper.ft_lr is None else hyper.ft_lr
-        optimizer = local_optimizer(hyper._replace(lr=lr, lr_decay=None), work, jnp.int32(0))
+        optimizer = local_optimizer(hyper.replace(lr=lr, lr_decay=None), work, jnp.int32(0))
         return fine_tune(key, deploy(key, hyper, state, data), data, loss, optimizer, work._replace(epochs=ft_epochs))
 
     return deploy_tuned

@@ -1,0 +1,79 @@
+"""What methods are made of: two skeletons of a round, and the bricks that go into their slots.
+
+- `averaging`: one model for all, or a shared part of one; `clustered`: a model for each cluster of clients
+- what clients do: `train`, `trained_on`
+- which part travels (`Sharing`): `WHOLE`, `NOTHING`, `all_but`, `only`, `all_but_paths`
+- what the server makes of it (`Combine`): `mean`, `median`, `trimmed_mean`, `krum`, `multi_krum`, `geometric_median`,
+  `part_way`, `on_layers`, `stepped`
+- who is in which cluster (`Rule`): `Clusters`, `Sent`
+- before a test: `tuned`; clients that never took part: `rounds_alone`, `join_cluster`
+
+- a function as a method with a name, a paper and numbers: `method`, `hyper`, `number`
+"""
+
+from fljax.numbers import LearningRate, LocalHyper, Scalar, hyper, number
+from fljax.rounds.accounting import Weighting, client_weight, traffic
+from fljax.rounds.averaging import averaging
+from fljax.rounds.clustered import Clusters, Rule, Sent, clustered
+from fljax.rounds.combine import (
+    Combine,
+    Server,
+    geometric_median,
+    krum,
+    mean,
+    median,
+    multi_krum,
+    on_layers,
+    part_way,
+    stepped,
+    trimmed_mean,
+)
+from fljax.rounds.joining import join_cluster, rounds_alone
+from fljax.rounds.local import Local, train, trained_on
+from fljax.rounds.method import Brick, Method, method
+from fljax.rounds.sharing import NOTHING, WHOLE, Sharing, all_but, all_but_paths, last_layers, only
+from fljax.rounds.tuning import TunedHyper, tuned
+
+__all__ = [
+    "NOTHING",
+    "WHOLE",
+    "Brick",
+    "Clusters",
+    "Combine",
+    "LearningRate",
+    "Local",
+    "LocalHyper",
+    "Method",
+    "Rule",
+    "Scalar",
+    "Sent",
+    "Server",
+    "Sharing",
+    "TunedHyper",
+    "Weighting",
+    "all_but",
+    "all_but_paths",
+    "averaging",
+    "client_weight",
+    "clustered",
+    "geometric_median",
+    "hyper",
+    "join_cluster",
+    "krum",
+    "last_layers",
+    "mean",
+    "median",
+    "method",
+    "multi_krum",
+    "number",
+    "on_layers",
+    "only",
+    "part_way",
+    "rounds_alone",
+    "stepped",
+    "traffic",
+    "train",
+    "trained_on",
+    "trimmed_mean",
+    "tuned",
+]

@@ -1,0 +1,97 @@
+"""The skeleton of methods that average one model, or a shared part of one.
+
+::
+
+    start_i <- join(shared, own_i)                  what client i starts from
+    w_i     <- local(hyper, start_i, cohort)        what clients do
+    s_i, own_i <- split(w_i)                        what travels, and what stays with the client
+    shared  <- combine(hyper, shared, s, omega)     what the server makes of it
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+
+from fljax import tree
+from fljax.client.objectives import predictor
+from fljax.rounds.accounting import Weighting, client_weight, traffic
+from fljax.rounds.combine import Combine, Server, as_combine, mean
+from fljax.rounds.local import Local
+from fljax.rounds.sharing import WHOLE, Sharing, own_rows
+from fljax.types import Algorithm, ClientData, Cohort, Key, Metrics, Model, ModelTable, Params, State
+
+Deploy = Callable[[Key, Any, State, ClientData], ModelTable]
+"""The `Algorithm.deploy` of a method."""
+
+
+class Remembering(NamedTuple):
+    """The server's state where `combine` remembers something; else it is the shared part itself."""
+
+    shared: Params
+    memory: Any
+
+
+def shared_part(server: Any) -> Params:
+    """The shared part in the server's state."""
+    return server.shared if isinstance(server, Remembering) else server
+
+
+def averaging(
+    model: Model,
+    local: Local,
+    *,
+    sharing: Sharing = WHOLE,
+    combine: Combine | Server = mean,
+    weighting: Weighting = "size",
+    begin: Callable[[Key], Params] | None = None,
+    n_sent: Callable[[Params], int] = tree.size,
+    deployed: Callable[[Params], Params] = lambda params: params,
+) -> Algorithm:
+    """A method whose server keeps one model, or one shared part of the clients' models.
+
+    ``State.server`` is the shared part (with a combine that remembers, `Remembering`), ``State.clients`` the parts that
+    stay with the clients.
+
+    Args:
+        model: the network.
+        local: what clients do in a round, see `fljax.rounds.local`.
+        sharing: which part travels.
+        combine: what the server makes of the received parts.
+        weighting: "size" (omega_i = n_i) or "uniform" (omega_i = 1).
+        begin: ``(key) -> params``, the first model of everyone; None: ``model.init``.
+        n_sent: floats that a participant sends in a round, from the shared part; it receives as many.
+        deployed: the model's parameters among those that a client holds.
+
+    Returns:
+        The algorithm. Clients that never took part start as all do and are deployed to like the others.
+    """
+    combining = as_combine(combine)
+
+    def init(key: Key, hyper: Any, data: ClientData) -> State:
+        shared, own = sharing.split((begin or model.init)(key))
+        return State(_server(shared, combining.init(hyper, shared)), own_rows(own, data.size.shape[0]))
+
+    def round(key: Key, hyper: Any, state: State, cohort: Cohort) -> tuple[State, Metrics]:
+        shared, memory = _parts(state.server)
+        start = sharing.held(shared, state.clients, cohort.ids.shape[0])
+        trained = local(hyper, start, cohort)
+        sent, own = sharing.split(trained.params)
+        weight = client_weight(weighting, cohort, trained.ok)
+        shared, memory = combining.apply(hyper, memory, shared, sent, weight)
+        metrics = {"loss": trained.loss, "ok": trained.ok, **traffic(n_sent(shared), n_sent(shared))}
+        return State(_server(shared, memory), own), metrics
+
+    def deploy(key: Key, hyper: Any, state: State, data: ClientData) -> ModelTable:
+        held = sharing.held(shared_part(state.server), state.clients, data.size.shape[0])
+        return held._replace(params=deployed(held.params))
+
+    return Algorithm(init, round, deploy, predictor(model), loss=model.loss)
+
+
+def _server(shared: Params, memory: Any) -> Any:
+    return Remembering(shared, memory) if jax.tree.leaves(memory) else shared
+
+
+def _parts(server: Any) -> tuple[Params, Any]:
+    return server if isinstance(server, Remembering) else (server, ())

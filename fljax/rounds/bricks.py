@@ -1,0 +1,98 @@
+"""The bricks by name: what "+krum" in "fedavg+krum" stands for, its numbers and its paper."""
+
+from functools import partial
+
+from fljax.numbers import Scalar, hyper, number
+from fljax.rounds import combine
+from fljax.rounds.local import pull_to_start
+from fljax.rounds.method import Brick
+
+
+@hyper
+class ProximalHyper:
+    """Numbers of a proximal term."""
+
+    mu: Scalar = number(0.1, "proximal weight; 0: none", least=0)
+
+
+@hyper
+class TrimHyper:
+    """Numbers of the trimmed mean."""
+
+    trim: Scalar = number(0.1, "share trimmed on each side of every coordinate; 0 is the mean", least=0, most=0.5)
+
+
+@hyper
+class KrumHyper:
+    """Numbers of Krum."""
+
+    n_attackers: Scalar = number(1, "attackers that the server expects among the models that it compares", least=0)
+
+
+@hyper
+class MultiKrumHyper(KrumHyper):
+    """Numbers of multi-Krum."""
+
+    n_selected: Scalar = number(2, "models that are averaged", least=1)
+
+
+@hyper
+class ServerMomentumHyper:
+    """Numbers of a server with momentum."""
+
+    server_lr: Scalar = number(1.0, "learning rate of the server", above=0)
+    beta1: Scalar = number(0.9, "memory of the server's first moment", least=0, below=1)
+
+
+@hyper
+class ServerAdaptiveHyper:
+    """Numbers of an adaptive server."""
+
+    server_lr: Scalar = number(0.03, "learning rate of the server", above=0)
+    beta1: Scalar = number(0.9, "memory of the server's first moment", least=0, below=1)
+    beta2: Scalar = number(0.99, "memory of the server's second moment", least=0, below=1)
+    tau: Scalar = number(1e-3, "adaptivity: added to the root of the second moment", above=0)
+
+
+_FEDOPT = ("Reddi et al., ICLR 2021", "https://arxiv.org/abs/2003.00295")
+_YIN = ("Yin et al., ICML 2018", "https://arxiv.org/abs/1803.01498")
+_KRUM = ("Blanchard et al., NeurIPS 2017", "https://arxiv.org/abs/1703.02757")
+
+
+def _step(name: str):
+    return partial(combine.stepped, optimizer=name)
+
+
+BRICKS: dict[str, Brick] = {
+    brick.name: brick
+    for brick in (
+        Brick(
+            "prox",
+            "loss",
+            pull_to_start,
+            "clients are held near the model that they start a round from",
+            ProximalHyper,
+            "Li et al., MLSys 2020",
+            "https://arxiv.org/abs/1812.06127",
+        ),
+        Brick("median", "combine", combine.median, "the median of every coordinate", None, *_YIN),
+        Brick("trimmed_mean", "combine", combine.trimmed_mean, "a trimmed mean of every coordinate", TrimHyper, *_YIN),
+        Brick("krum", "combine", combine.krum, "the one model that is nearest to the others", KrumHyper, *_KRUM),
+        Brick(
+            "multi_krum", "combine", combine.multi_krum, "the mean of models near the others", MultiKrumHyper, *_KRUM
+        ),
+        Brick(
+            "geometric_median",
+            "combine",
+            combine.geometric_median,
+            "the model of least summed distance to all (RFA)",
+            None,
+            "Pillutla et al., IEEE TSP 2022",
+            "https://arxiv.org/abs/1912.13445",
+        ),
+        Brick("momentum", "server", _step("momentum"), "a server with momentum (FedAvgM)", ServerMomentumHyper, *_FEDOPT),
+        Brick("adam", "server", _step("adam"), "a server that takes Adam's step (FedAdam)", ServerAdaptiveHyper, *_FEDOPT),
+        Brick("yogi", "server", _step("yogi"), "a server that takes Yogi's step (FedYogi)", ServerAdaptiveHyper, *_FEDOPT),
+    )
+}
+"""Name -> brick."""

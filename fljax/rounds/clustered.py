@@ -1,0 +1,124 @@
+"""The skeleton of methods with hard clusters: each client is in one, and each cluster has a model.
+
+::
+
+    a       <- before(hyper, clusters, cohort)      who is in which cluster when the round begins
+    w_i     <- local(hyper, Theta_{a_i}, cohort)    what clients do
+    a       <- after(key, hyper, clusters, sent)    who is in which cluster now that the models are known
+    Theta_k <- combine(members' w_i)                what the server makes of each cluster
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from fljax import tree
+from fljax.client.objectives import predictor
+from fljax.rounds.accounting import Weighting, client_weight, traffic
+from fljax.rounds.averaging import Deploy
+from fljax.rounds.combine import Combine, Server, as_combine, mean, members_of
+from fljax.rounds.joining import join_cluster
+from fljax.rounds.local import Local
+from fljax.types import Algorithm, ClientData, Cohort, Key, Metrics, Model, ModelTable, Stacked, State
+
+
+class Clusters(NamedTuple):
+    """The server's clusters: their models, and who is in which."""
+
+    centers: Stacked  # (clusters, ...) Theta
+    label: Array  # (clients,) int32 a, of all clients of the federation; -1: in none that the server knows of
+    kept: Any = ()  # what a rule remembers
+    memory: Any = ()  # (clusters, ...) what `combine` remembers
+
+
+class Sent(NamedTuple):
+    """The models that the clusters' new models are made of: the participants', unless a rule says otherwise."""
+
+    params: Stacked  # (rows, ...)
+    weight: Array  # (rows,) omega_i; 0: does not count
+    label: Array  # (rows,) int32 cluster of each
+
+
+def as_they_are(hyper: Any, clusters: Clusters, cohort: Cohort) -> Clusters:
+    """A rule's ``before`` that changes nothing."""
+    return clusters
+
+
+def as_sent(key: Key, hyper: Any, clusters: Clusters, sent: Sent, cohort: Cohort) -> tuple[Clusters, Sent, Metrics]:
+    """A rule's ``after`` that changes nothing."""
+    return clusters, sent, {}
+
+
+class Rule(NamedTuple):
+    """Who is in which cluster, before and after the clients train.
+
+    ``begin(key, hyper, data) -> Clusters`` before the first round;
+    ``before(hyper, clusters, cohort) -> Clusters`` with what the participants' data or the round say;
+    ``after(key, hyper, clusters, sent, cohort) -> (Clusters, Sent, Metrics)`` with what the participants sent. The
+    centers that it returns are kept by clusters without members; its metrics are added to the round's, or replace them.
+    """
+
+    begin: Callable[[Key, Any, ClientData], Clusters]
+    before: Callable[[Any, Clusters, Cohort], Clusters] = as_they_are
+    after: Callable[[Key, Any, Clusters, Sent, Cohort], tuple[Clusters, Sent, Metrics]] = as_sent
+
+
+def clustered(
+    model: Model,
+    local: Local,
+    rule: Rule,
+    *,
+    combine: Combine | Server = mean,
+    weighting: Weighting = "size",
+    rows: Callable[[Any, Clusters, Cohort], tuple[Any, ...]] = lambda hyper, clusters, cohort: (),
+    deploy: Deploy | None = None,
+) -> Algorithm:
+    """A method whose server keeps a model for each cluster of clients.
+
+    ``State.server`` is `Clusters`; nothing is kept per client.
+
+    Args:
+        model: the network.
+        local: what clients do in a round, see `fljax.rounds.local`.
+        rule: who is in which cluster.
+        combine: what the server makes of the members' models of one cluster.
+        weighting: of the members, "size" (omega_i = n_i) or "uniform" (omega_i = 1).
+        rows: what the clients' loss needs beside the batch, a row a participant each; passed on to ``local``.
+        deploy: the models that clients are tested with; None: each holds its cluster's.
+
+    Returns:
+        The algorithm. A client that never took part holds the cluster model of least loss on its training data, among
+        those that somebody holds; where ``deploy`` is given, it is deployed to like the others.
+    """
+    combining = as_combine(combine)
+
+    def init(key: Key, hyper: Any, data: ClientData) -> State:
+        clusters = rule.begin(key, hyper, data)
+        return State(clusters._replace(memory=_memory(combining, hyper, clusters.centers)), ())
+
+    def round(key: Key, hyper: Any, state: State, cohort: Cohort) -> tuple[State, Metrics]:
+        clusters = rule.before(hyper, state.server, cohort)
+        start = ModelTable(clusters.centers, clusters.label[cohort.ids])
+        trained = local(hyper, start, cohort, *rows(hyper, clusters, cohort))
+        sent = Sent(trained.params, client_weight(weighting, cohort, trained.ok), start.row)
+        clusters, sent, metrics = rule.after(key, hyper, clusters, sent, cohort)
+        centers, memory = members_of(combining, hyper, clusters.memory, clusters.centers, *sent)
+        n_parameters, n_slots = tree.size(tree.take(centers, jnp.int32(0))), tree.n_rows(centers)
+        occupied = jnp.bincount(jnp.where(clusters.label < 0, n_slots, clusters.label), length=n_slots) > 0
+        common = {"loss": trained.loss, "ok": trained.ok, "label": clusters.label[cohort.ids]}
+        common |= {"n_clusters": occupied.sum(), **traffic(n_parameters, n_parameters)}
+        return State(clusters._replace(centers=centers, memory=memory), ()), common | metrics
+
+    def held(key: Key, hyper: Any, state: State, data: ClientData) -> ModelTable:
+        return ModelTable(state.server.centers, state.server.label)
+
+    join = join_cluster(model, held) if deploy is None else None
+    return Algorithm(init, round, deploy or held, predictor(model), join, model.loss)
+
+
+def _memory(combine: Combine, hyper: Any, centers: Stacked) -> Any:
+    """What ``combine`` remembers of each cluster before the first round."""
+    return jax.vmap(lambda center: combine.init(hyper, center))(centers)

@@ -1,0 +1,54 @@
+"""What clients do in a round: local training with the numbers of the round, and terms that bricks add to the loss."""
+
+from collections.abc import Callable
+from typing import Any
+
+from fljax.client.local import train_clients
+from fljax.client.objectives import Loss, proximal
+from fljax.client.optimizer import local_optimizer
+from fljax.types import Cohort, ModelTable, Stacked, Trained, Work
+
+Local = Callable[..., Trained]
+"""``local(hyper, start, cohort, *per_client) -> Trained``: the clients' part of a round, from the models in ``start``."""
+
+Term = Callable[[Loss, Any], Loss]
+"""``term(loss, hyper) -> loss`` whose first row of the client's own is the model that its training starts from."""
+
+
+def train(
+    hyper: Any,
+    start: Stacked | ModelTable,
+    cohort: Cohort,
+    loss: Loss,
+    work: Work,
+    *per_client: Stacked | ModelTable,
+) -> Trained:
+    """The participants' local training in this round.
+
+    Args:
+        hyper: the method's numbers, see `fljax.client.optimizer.local_optimizer`.
+        start: (cohort, ...) models, or a table of models and who starts from which.
+        cohort: who takes part, with which data and keys.
+        loss: what each minimises; ``work.terms`` are added to it.
+        work: local effort.
+        *per_client: what the loss needs beside the batch (an anchor, a weight), a row a participant.
+    """
+    for term in work.terms:
+        loss = term(loss, hyper)
+    anchors = (start,) * len(work.terms)
+    optimizer = local_optimizer(hyper, work, cohort.round)
+    return train_clients(cohort.key, start, cohort.data, loss, optimizer, work, *anchors, *per_client)
+
+
+def trained_on(loss: Loss, work: Work) -> Local:
+    """The usual clients' part of a round: `train` on ``loss``."""
+
+    def local(hyper: Any, start: Stacked | ModelTable, cohort: Cohort, *per_client: Stacked | ModelTable) -> Trained:
+        return train(hyper, start, cohort, loss, work, *per_client)
+
+    return local
+
+
+def pull_to_start(loss: Loss, hyper: Any) -> Loss:
+    """The `Term` of FedProx: ``mu/2 |w - start|^2``, start being the model that the client begins the round with."""
+    return proximal(loss, hyper.mu)

@@ -1,0 +1,165 @@
+"""Methods that know themselves: a factory with its paper and its numbers, and the bricks that can be put into it."""
+
+import inspect
+import sys
+from collections.abc import Callable
+from functools import cached_property, update_wrapper
+from typing import Any, Literal, NamedTuple
+
+from fljax.choices import check_choices, plain
+from fljax.numbers import LocalHyper, hyper, joined
+from fljax.types import About, Algorithm, Model, Work
+
+Kind = Literal["baseline", "one model", "personalised", "clustered"]
+"""What a method gives its clients, for lists: their own training alone, one model for all, models of their own, or a
+model for each cluster."""
+
+KINDS: tuple[Kind, ...] = ("baseline", "one model", "personalised", "clustered")
+
+Slot = Literal["combine", "server", "loss"]
+"""What a brick changes: how received models are combined, the server's step towards that, or the clients' loss."""
+
+
+class Brick(NamedTuple):
+    """A part that can be put into every method with its slot: "fedavg+krum"."""
+
+    name: str
+    slot: Slot
+    value: Any  # "combine": a `Combine` or its short form; "server": Combine -> Combine; "loss": a `Term`
+    summary: str
+    Hyper: type | None = None
+    paper: str = ""
+    link: str = ""
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+class Method:
+    """A method as a user chooses it: ``fljax.ifca(model, work, n_clusters=4)``, ``fljax.ifca.Hyper(lr=0.1)``.
+
+    Called with a model, local work and static choices it makes the `Algorithm`; equal arguments make the same one.
+    ``method + brick`` is the method with a brick put in.
+    """
+
+    def __init__(
+        self, factory: Callable[..., Algorithm], Hyper: type, paper: str, link: str, kind: Kind, bricks: tuple[Brick, ...]
+    ) -> None:
+        update_wrapper(self, factory)
+        self.factory, self.Hyper, self.paper, self.link, self.kind, self.bricks = factory, Hyper, paper, link, kind, bricks
+        self.name = "+".join([factory.__name__, *(brick.name for brick in bricks)])
+        self._made: dict[Any, Algorithm] = {}
+
+    def __call__(self, model: Model, work: Work, *args: Any, **choices: Any) -> Algorithm:
+        """The algorithm.
+
+        Raises:
+            ValueError: a choice is unknown or out of its range, or ``work`` has a number that is no whole one above 0.
+        """
+        bound = inspect.signature(self.factory).bind(model, work, *args, **choices)
+        bound.apply_defaults()
+        check_choices(self.factory, bound.arguments)
+        made = (model, work, *bound.arguments.values())
+        try:
+            if made not in self._made:
+                self._made[made] = self._make(model, work, dict(bound.arguments))
+        except TypeError as error:
+            if "unhashable" not in str(error):
+                raise
+            lists = [name for name, value in bound.arguments.items() if isinstance(value, list | dict | set)]
+            raise ValueError(f"{self.name}: {', '.join(lists)} may not change; give a tuple") from None
+        return self._made[made]
+
+    def _make(self, model: Model, work: Work, arguments: dict[str, Any]) -> Algorithm:
+        own = {name: value for name, value in arguments.items() if name not in ("model", "work")}
+        filled, terms = dict(own), work.terms
+        for brick in self.bricks:
+            if brick.slot == "loss":
+                terms = (*terms, brick.value)
+            else:
+                filled["combine"] = brick.value if brick.slot == "combine" else brick.value(filled["combine"])
+        algorithm = self.factory(model, work._replace(terms=terms), **filled)
+        choices = tuple((name, _hashable(plain(value))) for name, value in own.items() if _is_told(name, value, self))
+        return algorithm._replace(about=About(self.name, choices, work, model.about))
+
+    def __add__(self, brick: Brick) -> "Method":
+        """The method with a brick put in.
+
+        Raises:
+            ValueError: the method has no such slot, or already has a number of that name.
+        """
+        self._check_fits(brick)
+        Hyper = self.Hyper if brick.Hyper is None else joined(self.Hyper, brick.Hyper)
+        return Method(self.factory, Hyper, self.paper, self.link, self.kind, (*self.bricks, brick))
+
+    def _check_fits(self, brick: Brick) -> None:
+        name = f"{self.name}+{brick.name}"
+        if brick.slot not in self.slots:
+            slots = ", ".join(self.slots) or "none"
+            raise ValueError(f"{name}: {self.title} has no slot {brick.slot!r} for {brick.name}; its slots: {slots}")
+        if brick.slot == "combine" and (before := [one.name for one in self.bricks if one.slot != "loss"]):
+            raise ValueError(f"{name}: {brick.name} would put out {before[-1]}; write {brick.name} first, or leave one out")
+
+    @cached_property
+    def slots(self) -> tuple[Slot, ...]:
+        """The slots that a brick can be put into."""
+        combines: tuple[Slot, ...] = ("combine", "server") if "combine" in self.static else ()
+        # A method whose clients do not train by gradient steps on a loss cannot take a term on it.
+        return (*combines, "loss") if issubclass(self.Hyper, LocalHyper) else combines
+
+    @cached_property
+    def static(self) -> dict[str, inspect.Parameter]:
+        """The static choices: the factory's parameters without model and work."""
+        parameters = inspect.signature(self.factory).parameters
+        return {name: parameter for name, parameter in parameters.items() if name not in ("model", "work")}
+
+    @property
+    def title(self) -> str:
+        """The name that the paper gives it, and its bricks."""
+        return " + ".join([self._first_line.partition(":")[0], *(brick.name for brick in self.bricks)])
+
+    @property
+    def summary(self) -> str:
+        """The method in a few words."""
+        return self._first_line.partition(": ")[2].rstrip(".")
+
+    @cached_property
+    def _first_line(self) -> str:
+        """Of the file where the method has one of its own name, else of the function."""
+        module = sys.modules.get(self.factory.__module__)
+        of_file = module is not None and module.__name__.rpartition(".")[2] == self.factory.__name__
+        return (inspect.getdoc(module if of_file else self.factory) or self.factory.__name__).partition("\n")[0]
+
+    def __repr__(self) -> str:
+        return f"<method {self.name}>"
+
+
+def method(
+    Hyper: type = LocalHyper, paper: str = "", link: str = "", *, kind: Kind = "one model"
+) -> Callable[[Callable[..., Algorithm]], Method]:
+    """Makes a factory ``(model, work, **static choices) -> Algorithm`` a `Method`; used as a decorator.
+
+    The name is the function's; title and summary are the first line of its file's docstring, "FedProx: FedAvg whose
+    ...", or of its own where the file is named otherwise. Static choices annotated as `Literal`, or as `Positive` or
+    `Natural` of `fljax.choices`, are checked. An argument ``combine`` is the slot for what the server makes of the
+    received models.
+
+    Args:
+        Hyper: the class of its numbers, see `fljax.numbers.hyper`.
+        paper: authors, venue and year.
+        link: to the paper.
+        kind: what it gives its clients.
+    """
+    return lambda factory: Method(factory, Hyper, paper, link, kind, ())
+
+
+def _is_told(name: str, value: Any, of: Method) -> bool:
+    """Whether a choice is part of what the algorithm says of itself: not a slot that stands at its default."""
+    return name != "combine" or value != of.static[name].default
+
+
+def _hashable(value: Any) -> Any:
+    return tuple(map(_hashable, value)) if isinstance(value, list) else value
+
+
+__all__ = ["KINDS", "Brick", "Kind", "Method", "Slot", "hyper", "method"]

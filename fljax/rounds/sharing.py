@@ -1,0 +1,105 @@
+"""Which part of a model travels: models in two parts, one shared through the server and one that each client keeps."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from flax.traverse_util import flatten_dict, unflatten_dict
+
+from fljax import tree
+from fljax.tree import STATISTICS
+from fljax.types import Model, ModelTable, Params, Stacked
+
+Path = tuple[str, ...]
+"""Where a leaf stands in a model: ("fc1", "kernel")."""
+
+
+class Sharing(NamedTuple):
+    """A cut of a model's parameters, of one model or of stacked ones, and its inverse."""
+
+    split: Callable[[Params], tuple[Any, Any]]  # params -> (the shared part, the client's own)
+    join: Callable[[Any, Any], Params]  # the shared part, the client's own -> params
+
+    def held(self, shared: Any, own: Any, n_clients: int) -> ModelTable:
+        """Every client's model: the one shared part, which is not copied, and its own row of the other."""
+        if not jax.tree.leaves(own):
+            return tree.everyone(self.join(shared, own), n_clients)
+        one_row = jax.tree.map(lambda leaf: leaf[None], shared)
+        return ModelTable(self.join(one_row, own), jnp.arange(n_clients, dtype=jnp.int32))
+
+
+WHOLE = Sharing(lambda params: (params, {}), lambda shared, own: shared)
+"""The whole model is shared."""
+
+NOTHING = Sharing(lambda params: ({}, params), lambda shared, own: own)
+"""Each client keeps its model to itself."""
+
+
+def all_but(layers: tuple[str, ...]) -> Sharing:
+    """The named layers stay with each client (FedPer's head); the others, and their running statistics, are shared."""
+    return Sharing(lambda params: split(params, layers), compose)
+
+
+def only(layers: tuple[str, ...]) -> Sharing:
+    """The named layers are shared (LG-FedAvg's head); the others stay with each client."""
+    return Sharing(lambda params: split(params, layers)[::-1], compose)
+
+
+def all_but_paths(stays: Callable[[Path], bool]) -> Sharing:
+    """The leaves whose path fulfils ``stays`` stay with each client; parts are ``{path: leaf}``."""
+
+    def divide(params: Params) -> tuple[dict[Path, Any], dict[Path, Any]]:
+        leaves: dict[Path, Any] = flatten_dict(params)
+        own = {path: leaf for path, leaf in leaves.items() if stays(path)}
+        return {path: leaf for path, leaf in leaves.items() if path not in own}, own
+
+    return Sharing(divide, lambda shared, own: unflatten_dict(shared | own))
+
+
+def last_layers(model: Model, n_layers: int, field: str) -> tuple[str, ...]:
+    """Names of the last ``n_layers`` layers of ``model``.
+
+    Raises:
+        ValueError: naming ``field``, where the model does not have so many.
+    """
+    if not 0 <= n_layers <= len(model.layers):
+        raise ValueError(f"{field}={n_layers}: the model has layers {model.layers}; choose 0 to {len(model.layers)}")
+    return model.layers[len(model.layers) - n_layers :]
+
+
+def split(params: Params, layers: tuple[str, ...]) -> tuple[Params, Params]:
+    """``params`` as (all other layers, the named layers); works on one model and on stacked ones."""
+    trainable, statistics = tree.split_statistics(params)
+
+    def part(named: bool) -> Params:
+        own = {name: leaf for name, leaf in trainable.items() if (name in layers) == named}
+        kept = {name: leaf for name, leaf in statistics.get(STATISTICS, {}).items() if (name in layers) == named}
+        return own | {STATISTICS: kept} if kept else own
+
+    return part(False), part(True)
+
+
+def compose(a: Params, b: Params) -> Params:
+    """One model of two parts: the inverse of `split`, in either order."""
+    (a, kept_a), (b, kept_b) = tree.split_statistics(a), tree.split_statistics(b)
+    kept = kept_a.get(STATISTICS, {}) | kept_b.get(STATISTICS, {})
+    return a | b | ({STATISTICS: kept} if kept else {})
+
+
+def replace_layers(params: Params, layers: tuple[str, ...], source: Params) -> Params:
+    """``params`` with the named layers, and their running statistics, taken from ``source``.
+
+    Works on one model and on stacked ones; nothing is computed, so NaN in what is not taken never matters.
+    """
+    return compose(split(params, layers)[0], split(source, layers)[1])
+
+
+def n_floats(params: Params, layers: tuple[str, ...]) -> int:
+    """Trainable scalars of the named layers of one model: what it costs to send them."""
+    return tree.size(tree.select(params, layers))
+
+
+def own_rows(params: Stacked, n_clients: int) -> Stacked:
+    """A part that starts equal for all clients, a row each."""
+    return tree.broadcast(params, n_clients) if jax.tree.leaves(params) else params
