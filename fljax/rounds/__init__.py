@@ -5,7 +5,7 @@
 - which part travels (`Sharing`): `WHOLE`, `NOTHING`, `all_but`, `only`, `all_but_paths`
 - what the server makes of it (`Combine`): `mean`, `median`, `trimmed_mean`, `krum`, `multi_krum`, `geometric_median`,
   `part_way`, `on_layers`, `stepped`
-- who is in which cluster (`Rule`): `Clusters`, `Sent`
+- who is in which cluster (`Rule`): `Clusters`, `Sent`; first models of clusters: `balanced_draw`
 - before a test: `tuned`; clients that never took part: `rounds_alone`, `join_cluster`
 
 - a function as a method with a name, a paper and numbers: `method`, `hyper`, `number`
@@ -28,6 +28,7 @@ from fljax.rounds.combine import (
     stepped,
     trimmed_mean,
 )
+from fljax.rounds.drawing import balanced_draw
 from fljax.rounds.joining import join_cluster, rounds_alone
 from fljax.rounds.local import Local, train, trained_on
 from fljax.rounds.method import Brick, Method, method
@@ -54,6 +55,7 @@ __all__ = [
     "all_but",
     "all_but_paths",
     "averaging",
+    "balanced_draw",
     "client_weight",
     "clustered",
     "geometric_median",

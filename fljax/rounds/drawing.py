@@ -1,0 +1,50 @@
+"""First models of methods whose clients choose among K: drawn again until each is some clients' choice."""
+
+import jax
+import jax.numpy as jnp
+from jax import Array, lax
+
+from fljax.client.measure import cross_loss
+from fljax.server.assign import lowest_loss
+from fljax.types import ClientData, Key, Model, Stacked
+
+MAX_REDRAWS = 200
+
+
+def balanced_draw(key: Key, model: Model, n_clusters: int, min_share: Array | float, data: ClientData) -> Stacked:
+    """K random models, redrawn until each has the least loss on a share ``min_share`` of the clients.
+
+    A draw costs one pass of each model over all training data. Judging it on fewer examples is no saving: the losses of
+    untrained models differ so little that clients of one group then split over several models.
+
+    Args:
+        key: random key.
+        model: the network.
+        n_clusters: K.
+        min_share: share of the clients in [0, 1/K]; 0 takes the first draw. After `MAX_REDRAWS` draws the most even one
+            is taken.
+        data: the clients' training rows.
+
+    Returns:
+        (K, ...) models.
+
+    Source: Ghosh, Chung, Yin, Ramchandran: An Efficient Framework for Clustered Federated Learning, NeurIPS 2020, code.
+    """
+
+    def draw(key: Key) -> tuple[Stacked, Array]:
+        centers = jax.vmap(model.init)(jax.random.split(key, n_clusters))
+        n_won = jnp.bincount(lowest_loss(cross_loss(model, centers, data)), length=n_clusters)
+        return centers, n_won.min() / data.size.shape[0]
+
+    def too_uneven(carry: tuple) -> Array:
+        n_drawn, _, share = carry
+        return (share < min_share) & (n_drawn < MAX_REDRAWS)
+
+    def redraw(carry: tuple) -> tuple:
+        n_drawn, centers, share = carry
+        new_centers, new_share = draw(jax.random.fold_in(key, n_drawn))
+        better = new_share > share
+        kept = jax.tree.map(lambda new, old: jnp.where(better, new, old), new_centers, centers)
+        return n_drawn + 1, kept, jnp.maximum(new_share, share)
+
+    return lax.while_loop(too_uneven, redraw, (jnp.int32(1), *draw(jax.random.fold_in(key, 0))))[1]
