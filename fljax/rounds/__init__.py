@@ -5,16 +5,18 @@
 - which part travels (`Sharing`): `WHOLE`, `NOTHING`, `all_but`, `only`, `all_but_paths`
 - what the server makes of it (`Combine`): `mean`, `median`, `trimmed_mean`, `krum`, `multi_krum`, `geometric_median`,
   `part_way`, `on_layers`, `stepped`
-- who is in which cluster (`Rule`): `Clusters`, `Sent`; first models of clusters: `balanced_draw`
+- who is in which cluster (`Rule`): `Clusters`, `Sent`, `regrouped`; by the clients' choice: `least_loss_rule`,
+  `least_loss_model`, `balanced_draw`
 - before a test: `tuned`; clients that never took part: `rounds_alone`, `join_cluster`
 
 - a function as a method with a name, a paper and numbers: `method`, `hyper`, `number`
 """
 
 from fljax.numbers import LearningRate, LocalHyper, Scalar, hyper, number
-from fljax.rounds.accounting import Weighting, client_weight, traffic
+from fljax.rounds.accounting import Weighting, client_weight, in_first_round, traffic
 from fljax.rounds.averaging import averaging
-from fljax.rounds.clustered import Clusters, Rule, Sent, clustered
+from fljax.rounds.choosing import least_loss_model, least_loss_rule
+from fljax.rounds.clustered import Clusters, Rule, Sent, clustered, regrouped
 from fljax.rounds.combine import (
     Combine,
     Server,
@@ -60,9 +62,12 @@ __all__ = [
     "clustered",
     "geometric_median",
     "hyper",
+    "in_first_round",
     "join_cluster",
     "krum",
     "last_layers",
+    "least_loss_model",
+    "least_loss_rule",
     "mean",
     "median",
     "method",
@@ -71,6 +76,7 @@ __all__ = [
     "on_layers",
     "only",
     "part_way",
+    "regrouped",
     "rounds_alone",
     "stepped",
     "traffic",

@@ -1,4 +1,4 @@
-"""Who counts how much in an average, and what a round sends: the same in every method."""
+"""Who counts how much in an average, who belongs where, and what a round sends: the same in every method."""
 
 from typing import Literal
 
@@ -16,7 +16,18 @@ def traffic(uplink: Array | float, downlink: Array | float) -> Metrics:
     return {"uplink": jnp.asarray(uplink, jnp.float32), "downlink": jnp.asarray(downlink, jnp.float32)}
 
 
+def in_first_round(cohort: Cohort, floats: Array | float) -> Array:
+    """``floats`` in the first round and 0 later: what participants send only once, or sent before the first round."""
+    return jnp.asarray(floats, jnp.float32) * (cohort.round == 0).astype(jnp.float32)
+
+
 def client_weight(weighting: Weighting, cohort: Cohort, ok: Array) -> Array:
     """omega_i of the participants ``(cohort,)``: n_i or 1, and 0 for those that dropped out or did not stay finite."""
     counts = (cohort.active & ok).astype("float32")
     return counts * cohort.data.size.astype("float32") if weighting == "size" else counts
+
+
+def memberships(share: Array) -> Metrics:
+    """Each participant's foremost cluster, and how many clusters are someone's: of shares (cohort, clusters)."""
+    label = jnp.argmax(share, axis=1).astype(jnp.int32)
+    return {"label": label, "n_clusters": (jnp.bincount(label, length=share.shape[1]) > 0).sum()}

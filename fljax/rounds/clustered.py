@@ -19,10 +19,11 @@ from fljax import tree
 from fljax.client.objectives import predictor
 from fljax.rounds.accounting import Weighting, client_weight, traffic
 from fljax.rounds.averaging import Deploy
-from fljax.rounds.combine import Combine, Server, as_combine, mean, members_of
+from fljax.rounds.combine import Combine, Server, as_combine, mean, members_of, memory_of
 from fljax.rounds.joining import join_cluster
 from fljax.rounds.local import Local
-from fljax.types import Algorithm, ClientData, Cohort, Key, Metrics, Model, ModelTable, Stacked, State
+from fljax.server.inherit import inherit
+from fljax.types import Algorithm, ClientData, Cohort, Key, Metrics, Model, ModelTable, Params, Stacked, State
 
 
 class Clusters(NamedTuple):
@@ -42,6 +43,15 @@ class Sent(NamedTuple):
     label: Array  # (rows,) int32 cluster of each
 
 
+def regrouped(clusters: Clusters, label: Array) -> Clusters:
+    """``clusters`` with the clients in those of ``label`` (clients,).
+
+    Each new cluster takes over the model, and what `combine` remembers, of the old cluster of its client of lowest id.
+    """
+    centers, memory = inherit((clusters.centers, clusters.memory), clusters.label, label)
+    return clusters._replace(centers=centers, memory=memory, label=label)
+
+
 def as_they_are(hyper: Any, clusters: Clusters, cohort: Cohort) -> Clusters:
     """A rule's ``before`` that changes nothing."""
     return clusters
@@ -50,6 +60,11 @@ def as_they_are(hyper: Any, clusters: Clusters, cohort: Cohort) -> Clusters:
 def as_sent(key: Key, hyper: Any, clusters: Clusters, sent: Sent, cohort: Cohort) -> tuple[Clusters, Sent, Metrics]:
     """A rule's ``after`` that changes nothing."""
     return clusters, sent, {}
+
+
+def a_model_each_way(center: Params, cohort: Cohort) -> Metrics:
+    """The traffic of a participant that receives its cluster's model and sends its own."""
+    return traffic(tree.size(center), tree.size(center))
 
 
 class Rule(NamedTuple):
@@ -74,6 +89,7 @@ def clustered(
     combine: Combine | Server = mean,
     weighting: Weighting = "size",
     rows: Callable[[Any, Clusters, Cohort], tuple[Any, ...]] = lambda hyper, clusters, cohort: (),
+    sends: Callable[[Params, Cohort], Metrics] = a_model_each_way,
     deploy: Deploy | None = None,
 ) -> Algorithm:
     """A method whose server keeps a model for each cluster of clients.
@@ -87,6 +103,7 @@ def clustered(
         combine: what the server makes of the members' models of one cluster.
         weighting: of the members, "size" (omega_i = n_i) or "uniform" (omega_i = 1).
         rows: what the clients' loss needs beside the batch, a row a participant each; passed on to ``local``.
+        sends: what a participant sends and receives in a round, from one cluster model and the cohort; see `traffic`.
         deploy: the models that clients are tested with; None: each holds its cluster's.
 
     Returns:
@@ -97,7 +114,7 @@ def clustered(
 
     def init(key: Key, hyper: Any, data: ClientData) -> State:
         clusters = rule.begin(key, hyper, data)
-        return State(clusters._replace(memory=_memory(combining, hyper, clusters.centers)), ())
+        return State(clusters._replace(memory=memory_of(combining, hyper, clusters.centers)), ())
 
     def round(key: Key, hyper: Any, state: State, cohort: Cohort) -> tuple[State, Metrics]:
         clusters = rule.before(hyper, state.server, cohort)
@@ -106,10 +123,10 @@ def clustered(
         sent = Sent(trained.params, client_weight(weighting, cohort, trained.ok), start.row)
         clusters, sent, metrics = rule.after(key, hyper, clusters, sent, cohort)
         centers, memory = members_of(combining, hyper, clusters.memory, clusters.centers, *sent)
-        n_parameters, n_slots = tree.size(tree.take(centers, jnp.int32(0))), tree.n_rows(centers)
+        n_slots = tree.n_rows(centers)
         occupied = jnp.bincount(jnp.where(clusters.label < 0, n_slots, clusters.label), length=n_slots) > 0
         common = {"loss": trained.loss, "ok": trained.ok, "label": clusters.label[cohort.ids]}
-        common |= {"n_clusters": occupied.sum(), **traffic(n_parameters, n_parameters)}
+        common |= {"n_clusters": occupied.sum(), **sends(tree.take(centers, jnp.int32(0)), cohort)}
         return State(clusters._replace(centers=centers, memory=memory), ()), common | metrics
 
     def held(key: Key, hyper: Any, state: State, data: ClientData) -> ModelTable:
@@ -117,8 +134,3 @@ def clustered(
 
     join = join_cluster(model, held) if deploy is None else None
     return Algorithm(init, round, deploy or held, predictor(model), join, model.loss)
-
-
-def _memory(combine: Combine, hyper: Any, centers: Stacked) -> Any:
-    """What ``combine`` remembers of each cluster before the first round."""
-    return jax.vmap(lambda center: combine.init(hyper, center))(centers)

@@ -1,0 +1,39 @@
+"""The rule of clients that choose: each joins the cluster model of least loss on its training data."""
+
+from typing import Any
+
+import jax.numpy as jnp
+
+from fljax.client.measure import cross_loss
+from fljax.rounds.averaging import Deploy
+from fljax.rounds.clustered import Clusters, Rule
+from fljax.rounds.drawing import balanced_draw
+from fljax.server.assign import lowest_loss
+from fljax.types import ClientData, Cohort, Key, Model, ModelTable, State
+
+
+def least_loss_rule(model: Model, n_clusters: int) -> Rule:
+    """``a_i = argmin_j F_i(theta_j)`` of the participants, anew in each round; the others are in no cluster.
+
+    The first models are a `balanced_draw` with ``hyper.min_share``.
+    """
+
+    def begin(key: Key, hyper: Any, data: ClientData) -> Clusters:
+        theta = balanced_draw(key, model, n_clusters, hyper.min_share, data)
+        return Clusters(theta, jnp.full(data.size.shape[0], -1, jnp.int32))
+
+    def before(hyper: Any, clusters: Clusters, cohort: Cohort) -> Clusters:
+        chosen = lowest_loss(cross_loss(model, clusters.centers, cohort.data))
+        return clusters._replace(label=jnp.full_like(clusters.label, -1).at[cohort.ids].set(chosen))
+
+    return Rule(begin, before)
+
+
+def least_loss_model(model: Model) -> Deploy:
+    """Each client holds the cluster model of least loss on its training data."""
+
+    def deploy(key: Key, hyper: Any, state: State, data: ClientData) -> ModelTable:
+        theta = state.server.centers
+        return ModelTable(theta, lowest_loss(cross_loss(model, theta, data)))
+
+    return deploy
