@@ -11,18 +11,17 @@ divergence of softened outputs. Until the first clustering nobody is held. A cli
 cluster mean of least training loss, and is held there.
 """
 
-from functools import cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 from jax import Array, lax
 
 from fljax import tree
-from fljax.algorithms.accounting import traffic
-from fljax.client import local_optimizer, predictor, train_clients, training_loss
-from fljax.client.objectives import Loss
+from fljax.choices import Positive
+from fljax.client.objectives import Loss, predictor, training_loss
+from fljax.rounds import Combine, LocalHyper, Scalar, Server, hyper, mean, method, number, traffic, train
+from fljax.rounds.combine import as_combine, members_of, memory_of
 from fljax.rounds.joining import held_with_least_loss, rounds_alone
-from fljax.server.aggregate import cluster_mean
 from fljax.server.kmeans import kmeans
 from fljax.types import (
     Algorithm,
@@ -41,25 +40,14 @@ from fljax.types import (
 )
 
 
-class ClusterFLHyper(NamedTuple):
-    """Numbers of ClusterFL.
+@hyper
+class ClusterFLHyper(LocalHyper):
+    """Numbers of ClusterFL; the official code has alpha 1e-3, beta 5e-4, every 3. alpha = beta = 0: standalone."""
 
-    lr: clients' learning rate, > 0.
-    alpha: weight of the models' squared norms, >= beta; the official code has 1e-3.
-    beta: weight of the clusters' means, >= 0; the official code has 5e-4. 0, with alpha = 0, is standalone training.
-    warmup: rounds before the first clustering, >= 1.
-    every: rounds between two clusterings, >= 1; the official code has 3. inf keeps the first for good.
-    lr_decay: factor on the learning rate per round, in (0, 1]; None: constant.
-    momentum: of the clients' SGD, in [0, 1); None: none.
-    """
-
-    lr: Array | float = 0.05
-    alpha: Array | float = 1e-3
-    beta: Array | float = 5e-4
-    warmup: Array | float = 1.0
-    every: Array | float = 3.0
-    lr_decay: Array | float | None = None
-    momentum: Array | float | None = None
+    alpha: Scalar = number(1e-3, "weight of the models' squared norms, at least beta", least=0)
+    beta: Scalar = number(5e-4, "weight of the clusters' means", least=0)
+    warmup: Scalar = number(1.0, "rounds before the first clustering", least=1, infinite=True)
+    every: Scalar = number(3.0, "rounds between two clusterings; inf keeps the first", least=1, infinite=True)
 
 
 class ClusterFLServer(NamedTuple):
@@ -68,29 +56,32 @@ class ClusterFLServer(NamedTuple):
     models: Stacked  # (clients, ...) W, each client's own model
     means: Stacked  # (clusters, ...) of the members' models
     label: Array  # (clients,)
+    memory: Any  # (clusters, ...) what `combine` remembers
 
 
-@cache
-def clusterfl(model: Model, work: Work, n_clusters: int = 2, *, n_init: int = 20) -> Algorithm:
+@method(ClusterFLHyper, "Ouyang et al., MobiSys 2021", "https://doi.org/10.1145/3458864.3467681", kind="clustered")
+def clusterfl(
+    model: Model, work: Work, n_clusters: Positive = 2, *, n_init: Positive = 20, combine: Combine | Server = mean
+) -> Algorithm:
     """ClusterFL: ``w_i <- w_i - eta (g(w_i) + 2 alpha w_i - 2 beta mean_{a_i})``; ``a`` by k-means on W when due.
 
     Args:
         model: the network.
         work: local effort.
-        n_clusters: K, at least 1.
+        n_clusters: K.
         n_init: restarts of k-means.
+        combine: what the server makes of the models of one cluster.
     """
-    for name, count in (("n_clusters", n_clusters), ("n_init", n_init)):
-        if count < 1:
-            raise ValueError(f"{name}={count} is not positive; choose {name} >= 1")
+    combining = as_combine(combine)
 
     def init(key: Key, hyper: ClusterFLHyper, data: ClientData) -> State:
         start, n_clients = model.init(key), data.size.shape[0]
         models, means = tree.broadcast(start, n_clients), tree.broadcast(start, n_clusters)
-        return State(ClusterFLServer(models, means, jnp.zeros(n_clients, jnp.int32)), ())
+        memory = memory_of(combining, hyper, means)
+        return State(ClusterFLServer(models, means, jnp.zeros(n_clients, jnp.int32), memory), ())
 
     def round(key: Key, hyper: ClusterFLHyper, state: State, cohort: Cohort) -> tuple[State, Metrics]:
-        models, means, label = state.server
+        models, means, label, memory = state.server
         n_done, own = cohort.round.astype(jnp.float32), ModelTable(models, cohort.ids)
         trained = held(hyper, n_done >= hyper.warmup, own, ModelTable(means, label[cohort.ids]), cohort)
         uploaded = tree.where(cohort.active & trained.ok, trained.params, tree.take(models, cohort.ids))
@@ -99,17 +90,16 @@ def clusterfl(model: Model, work: Work, n_clusters: int = 2, *, n_init: int = 20
         since = n_done + 1 - hyper.warmup
         due = (since >= 0) & (jnp.mod(since, hyper.every) == 0)
         label = lax.cond(due, lambda: kmeans(key, models, n_clusters, n_init).label, lambda: label)
-        means = cluster_mean(models, jnp.ones(label.shape[0]), label, empty=means)
+        means, memory = members_of(combining, hyper, memory, means, models, jnp.ones(label.shape[0]), label)
         n_parameters, n_members = tree.size(tree.take(means, jnp.int32(0))), jnp.bincount(label, length=n_clusters)
         metrics = {"loss": trained.loss, "ok": trained.ok, "label": label[cohort.ids]}
         metrics |= {"n_clusters": (n_members > 0).sum(), **traffic(n_parameters, n_parameters)}
-        return State(ClusterFLServer(models, means, label), ()), metrics
+        return State(ClusterFLServer(models, means, label, memory), ()), metrics
 
-    def held(hyper: ClusterFLHyper, known: Array, own: Stacked | ModelTable, mean: ModelTable, cohort: Cohort) -> Trained:
+    def held(hyper: ClusterFLHyper, known: Array, own: Any, mean: ModelTable, cohort: Cohort) -> Trained:
         # w_i <- w_i - eta (g(w_i) + 2 alpha w_i - 2 beta mean_{a_i}), from the client's own model.
         alpha, beta = (jnp.where(known, weight, 0.0) for weight in (hyper.alpha, hyper.beta))
-        loss, optimizer = attracted(training_loss(model), alpha, beta), local_optimizer(hyper, work, cohort.round)
-        return train_clients(cohort.key, own, cohort.data, loss, optimizer, work, mean)
+        return train(hyper, own, cohort, attracted(training_loss(model), alpha, beta), work, mean)
 
     def deploy(key: Key, hyper: ClusterFLHyper, state: State, data: ClientData) -> ModelTable:
         return tree.own(state.server.models)
@@ -120,21 +110,21 @@ def clusterfl(model: Model, work: Work, n_clusters: int = 2, *, n_init: int = 20
         def alone(key: Key, hyper: ClusterFLHyper, state: State, cohort: Cohort) -> tuple[State, Metrics]:
             return State(state.server, held(hyper, jnp.bool_(True), state.clients, joined, cohort).params), {}
 
-        begun = State(state.server, tree.take(*joined))
+        begun = State(state.server, tree.stacked(joined))
         return tree.own(rounds_alone(alone, key, hyper, begun, data, n_rounds).clients)
 
-    return Algorithm(init, round, deploy, predictor(model), join)
+    return Algorithm(init, round, deploy, predictor(model), join, model.loss)
 
 
-def attracted(loss: Loss, alpha: Array | float, beta: Array | float) -> Loss:
+def attracted(loss: Loss, alpha: Scalar, beta: Scalar) -> Loss:
     """``loss(w) + (alpha - beta) |w|^2 + beta |w - mean|^2``; its gradient adds ``2 alpha w - 2 beta mean``.
 
-    The mean is the client's own row. Summed over the clients, with every mean that of its members' models, the penalty
-    is ``alpha tr(W W') - beta tr(F' W W' F)``.
+    The mean is the first of the client's own rows. Summed over the clients, with every mean that of its members'
+    models, the penalty is ``alpha tr(W W') - beta tr(F' W W' F)``.
     """
 
-    def penalised(params: Params, batch: Batch, key: Key, mean: Params) -> tuple[Array, Params]:
-        value, updated = loss(params, batch, key)
+    def penalised(params: Params, batch: Batch, key: Key, mean: Params, *own: Any) -> tuple[Array, Params]:
+        value, updated = loss(params, batch, key, *own)
         norm, distance = tree.squared_norm(params), tree.squared_norm(tree.subtract(params, mean))
         return value + (alpha - beta) * norm + beta * distance, updated
 

@@ -70,17 +70,17 @@ def averaging(
 
     def init(key: Key, hyper: Any, data: ClientData) -> State:
         shared, own = sharing.split((begin or model.init)(key))
-        return State(_server(shared, combining.init(hyper, shared)), own_rows(own, data.size.shape[0]))
+        return State(remembering(shared, combining.init(hyper, shared)), own_rows(own, data.size.shape[0]))
 
     def round(key: Key, hyper: Any, state: State, cohort: Cohort) -> tuple[State, Metrics]:
-        shared, memory = _parts(state.server)
+        shared, memory = shared_and_memory(state.server)
         start = sharing.held(shared, state.clients, cohort.ids.shape[0])
         trained = local(hyper, start, cohort)
         sent, own = sharing.split(trained.params)
         weight = client_weight(weighting, cohort, trained.ok)
         shared, memory = combining.apply(hyper, memory, shared, sent, weight)
         metrics = {"loss": trained.loss, "ok": trained.ok, **traffic(n_sent(shared), n_sent(shared))}
-        return State(_server(shared, memory), own), metrics
+        return State(remembering(shared, memory), own), metrics
 
     def deploy(key: Key, hyper: Any, state: State, data: ClientData) -> ModelTable:
         held = sharing.held(shared_part(state.server), state.clients, data.size.shape[0])
@@ -89,9 +89,11 @@ def averaging(
     return Algorithm(init, round, deploy, predictor(model), loss=model.loss)
 
 
-def _server(shared: Params, memory: Any) -> Any:
+def remembering(shared: Params, memory: Any) -> Any:
+    """The server's state of a shared part and what a combine remembers: the part itself where that is nothing."""
     return Remembering(shared, memory) if jax.tree.leaves(memory) else shared
 
 
-def _parts(server: Any) -> tuple[Params, Any]:
+def shared_and_memory(server: Any) -> tuple[Params, Any]:
+    """The inverse of `remembering`."""
     return server if isinstance(server, Remembering) else (server, ())

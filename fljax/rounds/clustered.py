@@ -11,7 +11,6 @@
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import jax
 import jax.numpy as jnp
 from jax import Array
 

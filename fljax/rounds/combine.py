@@ -1,4 +1,4 @@
-"""What the server makes of what it receives: means, robust means and steps of a server optimiser, for one or K models."""
+"""What the server makes of what it receives: means, robust means, steps of a server optimiser; of one or K models."""
 
 from collections.abc import Callable
 from functools import cache, partial
@@ -21,10 +21,10 @@ def _no_memory(hyper: Any, shared: Params) -> tuple[()]:
 
 
 class Combine(NamedTuple):
-    """How the server's model follows from the participants' models, as a pair of functions like an optax transformation.
+    """How the server's model follows from the participants' models: a pair of functions, like an optax transformation.
 
     ``apply(hyper, memory, shared, received, weight) -> (shared, memory)`` with the model before the round, the received
-    ones (cohort, ...) and their weights (cohort,); one of weight 0 must not count, and where all are 0 ``shared`` stays.
+    ones (cohort, ...) and their weights (cohort,); one of weight 0 must not count; where all are 0 ``shared`` stays.
     ``init(hyper, shared) -> memory`` is what the server remembers from round to round; () by default.
     ``members(hyper, memory, centers, received, weight, label) -> (centers, memory)`` is a quicker form of `members_of`,
     where there is one.
@@ -56,6 +56,11 @@ def as_combine(combine: Combine | Server) -> Combine:
         return inner(hyper, memory, shared, received, weight) if jax.tree.leaves(shared) else (shared, memory)
 
     return combine._replace(apply=unless_empty)
+
+
+def memory_of(combine: Combine, hyper: Any, centers: Stacked) -> Any:
+    """(clusters, ...) what ``combine`` remembers of each cluster before the first round."""
+    return jax.vmap(lambda center: combine.init(hyper, center))(centers)
 
 
 def members_of(

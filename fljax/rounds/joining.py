@@ -40,7 +40,9 @@ def held_with_least_loss(model: Model, models: ModelTable, data: ClientData) -> 
     return ModelTable(models.params, lowest_loss(lax.map(loss_if_held, jnp.arange(n_rows)).T))
 
 
-def join_cluster(model: Model, deploy: Callable[[Key, Any, State, ClientData], ModelTable]) -> Callable[..., ModelTable]:
+def join_cluster(
+    model: Model, deploy: Callable[[Key, Any, State, ClientData], ModelTable]
+) -> Callable[..., ModelTable]:
     """The `Algorithm.join` of a method whose server knows the cluster of each of its clients.
 
     A newcomer holds the cluster model of least training loss, as it is; ``deploy`` says who holds which so far.
@@ -63,11 +65,16 @@ def rounds_alone(round: Round, key: Key, hyper: Any, begun: State, data: ClientD
         data: the clients' training rows.
         n_rounds: () int32, 0 or more; may be traced. Counted from 0, as learning rates decay.
     """
-    ids = jnp.arange(data.size.shape[0], dtype=jnp.int32)
 
     def one(number: Array, rows: Any) -> Any:
         key_server, key_clients = jax.random.split(jax.random.fold_in(key, number))
-        cohort = Cohort(number, ids, data, jnp.ones(ids.shape, bool), None, client_keys(key_clients, data))
+        cohort = everyone(key_clients, number, data)
         return round(key_server, hyper, State(begun.server, rows), cohort)[0].clients
 
     return State(begun.server, lax.fori_loop(0, n_rounds, one, begun.clients))
+
+
+def everyone(key: Key, round: Array, data: ClientData) -> Cohort:
+    """A cohort of all clients of ``data``, their training rows alone; client i has the key ``fold_in(key, i)``."""
+    ids = jnp.arange(data.size.shape[0], dtype=jnp.int32)
+    return Cohort(round, ids, data, jnp.ones(ids.shape, bool), None, client_keys(key, data))
