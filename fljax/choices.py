@@ -1,12 +1,13 @@
-"""Static choices: what the annotations of a factory's arguments allow, and the choices as plain data."""
+"""Static choices: what the annotations of a factory's arguments allow, and the choices as plain data.
+
+Importing this starts no JAX.
+"""
 
 import inspect
 from collections.abc import Callable, Mapping
 from functools import cache
+from numbers import Integral
 from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
-
-import jax
-import numpy as np
 
 
 class Least(NamedTuple):
@@ -36,7 +37,7 @@ def check_choices(function: Callable[..., Any], given: Mapping[str, Any]) -> Non
         if name in allowed:
             options, least = allowed[name]
             if value not in options and not (least is not None and _is_whole(value) and value >= least):
-                raise ValueError(_refusal(name, value, options, least))
+                raise ValueError(refusal(name, value, options, least))
 
 
 @cache
@@ -53,10 +54,11 @@ def _allowed(function: Callable[..., Any]) -> dict[str, tuple[tuple[Any, ...], i
 
 
 def _is_whole(value: Any) -> bool:
-    return isinstance(value, int | np.integer) and not isinstance(value, bool)
+    return isinstance(value, Integral) and not isinstance(value, bool)
 
 
-def _refusal(name: str, value: Any, options: tuple[Any, ...], least: int | None) -> str:
+def refusal(name: str, value: Any, options: tuple[Any, ...], least: int | None) -> str:
+    """What to say of a value that is none of ``options``, nor a whole number of at least ``least`` where that is given."""
     or_none = ", or None" if None in options else ""
     if least is not None:
         fault = "is not a whole number"
@@ -70,10 +72,8 @@ def plain(value: Any) -> Any:
     """A static choice as data that TOML and JSON know: a function by its name, an array by its shape and values."""
     if value is None or isinstance(value, bool | int | float | str):
         return value
-    if isinstance(value, np.generic):
-        return value.item()
-    if isinstance(value, tuple | list):
+    if isinstance(value, tuple | list) and not hasattr(value, "name"):
         return [plain(part) for part in value]
-    if isinstance(value, jax.Array | np.ndarray):
-        return plain(np.asarray(value).tolist())
+    if hasattr(value, "tolist"):  # of NumPy or JAX
+        return plain(value.tolist())
     return getattr(value, "name", None) or getattr(value, "__qualname__", None) or repr(value)

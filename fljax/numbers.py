@@ -7,59 +7,19 @@ program. Whatever reads a number (Python, TOML, the command line, help texts, ge
 import dataclasses
 import types
 from functools import cache, reduce
-from typing import Any, NamedTuple, TypeVar, dataclass_transform, get_args
+from typing import Any, TypeVar, dataclass_transform, get_args
 
 import jax
-import numpy as np
 from jax import Array
+
+from fljax.ranges import Number, check_number
 
 Scalar = Array | float
 """A number that a program takes as an argument: a Python or NumPy number, or an array of shape ()."""
 
 T = TypeVar("T")
 
-_LARGEST = float(np.finfo(np.float32).max)
 _METADATA = "number"
-
-
-class Number(NamedTuple):
-    """What a field says of itself."""
-
-    default: float | None
-    meaning: str
-    above: float | None
-    least: float | None
-    below: float | None
-    most: float | None
-    infinite: bool  # whether infinity is allowed
-    optional: bool = False  # whether None is allowed: the term is then left out
-
-    @property
-    def allowed(self) -> str:
-        """The range in words: "> 0", "in [0, 1)"; "" where every number is allowed."""
-        low = self.above if self.least is None else self.least
-        high = self.below if self.most is None else self.most
-        if low is not None and high is not None:
-            return f"in {'(' if self.least is None else '['}{low:g}, {high:g}{')' if self.most is None else ']'}"
-        if low is not None:
-            return f"{'>' if self.least is None else '>='} {low:g}"
-        if high is not None:
-            return f"{'<' if self.most is None else '<='} {high:g}"
-        return ""
-
-    @property
-    def help(self) -> str:
-        """Meaning and range in one line."""
-        return ", ".join(part for part in (self.meaning, self.allowed) if part)
-
-    def holds(self, value: float) -> bool:
-        """Whether ``value`` is in the range."""
-        return (
-            (self.above is None or value > self.above)
-            and (self.least is None or value >= self.least)
-            and (self.below is None or value < self.below)
-            and (self.most is None or value <= self.most)
-        )
 
 
 def number(
@@ -167,41 +127,6 @@ def check_numbers(given: Any, *, stacked: bool = False) -> None:
     stated = numbers_of(type(given))
     for name, value in as_dict(given).items():
         check_number(name, value, stated[name], stacked=stacked)
-
-
-def check_number(name: str, value: Any, stated: Number, *, stacked: bool = False) -> None:
-    """`check_numbers` of one field."""
-    if value is None:
-        if not stated.optional:
-            raise ValueError(f"{name}=None is not a number; choose {_choice(name, stated)}")
-        return
-    if isinstance(value, jax.core.Tracer | jax.ShapeDtypeStruct):
-        return
-    for one in _values(name, value, stacked):
-        if np.isnan(one):
-            raise ValueError(f"{name}={one:g} is not a number; choose {_choice(name, stated)}")
-        if not stated.holds(one) or (np.isinf(one) and not stated.infinite):
-            finite = "a finite number, " if np.isinf(one) else ""
-            raise ValueError(f"{name}={one:g} is out of its range; choose {finite}{_choice(name, stated)}")
-        if _LARGEST < abs(one) < np.inf:
-            raise ValueError(f"{name}={one:g} is too large for float32; choose at most {_LARGEST:.3g}")
-
-
-def _values(name: str, value: Any, stacked: bool) -> list[float]:
-    if isinstance(value, list | tuple) and not stacked:
-        raise ValueError(f"{name}={value} is not one number; give one, or try several with fljax.sweep")
-    try:
-        array = np.asarray(value, np.float64)
-    except (TypeError, ValueError):
-        raise ValueError(f"{name}={value!r} is not a number; give one") from None
-    if array.ndim and not stacked:
-        raise ValueError(f"{name}={value} is not one number; give one, or try several with fljax.sweep")
-    return array.ravel().tolist()
-
-
-def _choice(name: str, stated: Number) -> str:
-    allowed = f"{name} {stated.allowed}" if stated.allowed else "any number"
-    return f"{allowed}{', or None' if stated.optional else ''} ({stated.meaning})"
 
 
 @hyper

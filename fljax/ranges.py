@@ -1,0 +1,98 @@
+"""Ranges of numbers: what a number may be, as data, and the one check of it. Importing this starts no JAX."""
+
+import math
+import sys
+from typing import Any, NamedTuple
+
+_LARGEST = 3.4028234663852886e38
+"""The largest finite float32."""
+
+
+class Number(NamedTuple):
+    """What a field says of itself."""
+
+    default: float | None
+    meaning: str
+    above: float | None
+    least: float | None
+    below: float | None
+    most: float | None
+    infinite: bool  # whether infinity is allowed
+    optional: bool = False  # whether None is allowed: the term is then left out
+
+    @property
+    def allowed(self) -> str:
+        """The range in words: "> 0", "in [0, 1)"; "" where every number is allowed."""
+        low = self.above if self.least is None else self.least
+        high = self.below if self.most is None else self.most
+        if low is not None and high is not None:
+            return f"in {'(' if self.least is None else '['}{low:g}, {high:g}{')' if self.most is None else ']'}"
+        if low is not None:
+            return f"{'>' if self.least is None else '>='} {low:g}"
+        if high is not None:
+            return f"{'<' if self.most is None else '<='} {high:g}"
+        return ""
+
+    @property
+    def help(self) -> str:
+        """Meaning and range in one line."""
+        return ", ".join(part for part in (self.meaning, self.allowed) if part)
+
+    def holds(self, value: float) -> bool:
+        """Whether ``value`` is in the range."""
+        return (
+            (self.above is None or value > self.above)
+            and (self.least is None or value >= self.least)
+            and (self.below is None or value < self.below)
+            and (self.most is None or value <= self.most)
+        )
+
+
+def check_number(name: str, value: Any, stated: Number, *, stacked: bool = False) -> None:
+    """Checks one number against what its field allows; tracers and shapes without values pass.
+
+    Args:
+        name: of the field.
+        value: the number, or None.
+        stated: the field.
+        stacked: whether it may be an array of numbers.
+
+    Raises:
+        ValueError: it is not allowed: the field, what it was and what it may be.
+    """
+    if value is None:
+        if not stated.optional:
+            raise ValueError(f"{name}=None is not a number; choose {_choice(name, stated)}")
+        return
+    jax = sys.modules.get("jax")  # without it there are no tracers
+    if jax is not None and isinstance(value, jax.core.Tracer | jax.ShapeDtypeStruct):
+        return
+    for one in _values(name, value, stacked):
+        if math.isnan(one):
+            raise ValueError(f"{name}={one:g} is not a number; choose {_choice(name, stated)}")
+        if not stated.holds(one) or (math.isinf(one) and not stated.infinite):
+            finite = "a finite number, " if math.isinf(one) else ""
+            raise ValueError(f"{name}={one:g} is out of its range; choose {finite}{_choice(name, stated)}")
+        if _LARGEST < abs(one) < math.inf:
+            raise ValueError(f"{name}={one:g} is too large for float32; choose at most {_LARGEST:.3g}")
+
+
+def _values(name: str, value: Any, stacked: bool) -> list[float]:
+    if isinstance(value, float | int):
+        return [float(value)]
+    if isinstance(value, list | tuple) and not stacked:
+        raise ValueError(f"{name}={value} is not one number; give one, or try several with fljax.sweep")
+    import numpy as np  # a plain number needs no arrays
+
+    try:
+        array = np.asarray(value, np.float64)
+    except (TypeError, ValueError):
+        raise ValueError(f"{name}={value!r} is not a number; give one") from None
+    if array.ndim and not stacked:
+        raise ValueError(f"{name}={value} is not one number; give one, or try several with fljax.sweep")
+    return array.ravel().tolist()
+
+
+def _choice(name: str, stated: Number) -> str:
+    allowed = f"{name} {stated.allowed}" if stated.allowed else "any number"
+    return f"{allowed}{', or None' if stated.optional else ''} ({stated.meaning})"
