@@ -58,7 +58,7 @@ def _is_whole(value: Any) -> bool:
 
 
 def refusal(name: str, value: Any, options: tuple[Any, ...], least: int | None) -> str:
-    """What to say of a value that is none of ``options``, nor a whole number of at least ``least`` where that is given."""
+    """What to say of a value that is none of ``options``, nor a whole number of at least ``least``; None: of none."""
     or_none = ", or None" if None in options else ""
     if least is not None:
         fault = "is not a whole number"

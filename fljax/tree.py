@@ -11,7 +11,7 @@ STATISTICS = "batch_stats"
 
 
 def n_rows(stacked: Stacked) -> int:
-    """Length of the leading axis that the leaves share; in models that are `ModelTable` a leaf may also have one row."""
+    """Length of the leading axis that the leaves share; in a `ModelTable` a leaf may also have one row."""
     return max(leaf.shape[0] for leaf in jax.tree.leaves(stacked))
 
 
@@ -29,7 +29,9 @@ def row(models: Stacked, index: Array) -> Params:
 def stacked(models: ModelTable) -> Stacked:
     """Every client's model, (clients, ...)."""
     rows = n_rows(models.params)
-    return jax.tree.map(lambda leaf: jnp.asarray(leaf)[models.row if leaf.shape[0] == rows else 0 * models.row], models.params)
+    return jax.tree.map(
+        lambda leaf: jnp.asarray(leaf)[models.row if leaf.shape[0] == rows else 0 * models.row], models.params
+    )
 
 
 def put(stacked: Stacked, index: Array, rows: Stacked) -> Stacked:

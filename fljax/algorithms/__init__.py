@@ -42,7 +42,7 @@ def by_kind() -> dict[str, Method]:
 
 
 @cache
-def method_named(name: str) -> Method:
+def compose(name: str) -> Method:
     """The method of that name, with the bricks after it put in: "fedprox+median+adam".
 
     Raises:
@@ -60,4 +60,5 @@ def method_named(name: str) -> Method:
     return method
 
 
-__all__ = ["ALGORITHMS", "by_kind", "method_named"]
+__all__ = ["ALGORITHMS", "by_kind", "compose"]
+method_named = compose

@@ -7,41 +7,25 @@ The rounds are FedAvg's; a client then trains the global model, or its head, on 
 Differences from common practice: none; the ten epochs on the last layer are those of the FedCR code.
 """
 
-from functools import cache
-from typing import Literal, NamedTuple
-
-from jax import Array
+from typing import Literal
 
 from fljax.algorithms.fedavg import fedavg
-from fljax.algorithms.tuned import tuned
-from fljax.client import training_loss
+from fljax.choices import Natural
 from fljax.client.freeze import frozen
+from fljax.client.objectives import training_loss
+from fljax.rounds import Combine, Server, TunedHyper, Weighting, mean, method, tuned
 from fljax.types import Algorithm, Model, Work
 
 
-class FedAvgFTHyper(NamedTuple):
-    """Numbers of FedAvg with fine-tuning.
-
-    lr: clients' learning rate, > 0.
-    ft_lr: clients' learning rate when they fine-tune, > 0; None: `lr`, not decayed.
-    lr_decay: factor on `lr` per round, in (0, 1]; None: constant.
-    momentum: of the clients' SGD, in [0, 1); None: none.
-    """
-
-    lr: Array | float = 0.05
-    ft_lr: Array | float | None = None
-    lr_decay: Array | float | None = None
-    momentum: Array | float | None = None
-
-
-@cache
+@method(TunedHyper, "baseline", kind="personalised")
 def fedavg_ft(
     model: Model,
     work: Work,
     *,
-    ft_epochs: int = 10,
+    ft_epochs: Natural = 10,
     ft_layers: Literal["head", "all"] = "head",
-    weighting: str = "size",
+    weighting: Weighting = "size",
+    combine: Combine | Server = mean,
 ) -> Algorithm:
     """FedAvg; client i is tested with ``LocalTrain(theta)`` of ``ft_epochs`` epochs.
 
@@ -51,9 +35,8 @@ def fedavg_ft(
         ft_epochs: epochs that a client fine-tunes; 0 is FedAvg.
         ft_layers: "head" fine-tunes the last layer, "all" every one.
         weighting: "size" (omega_i = n_i) or "uniform".
+        combine: what the server makes of the clients' models.
     """
-    if ft_layers not in ("head", "all"):
-        raise ValueError(f"ft_layers={ft_layers!r} is unknown; choose 'head' or 'all'")
-    averaging = fedavg(model, work, weighting=weighting)
+    rounds = fedavg(model, work, weighting=weighting, combine=combine)
     held = model.layers[:-1] if ft_layers == "head" else ()
-    return averaging._replace(deploy=tuned(averaging.deploy, frozen(training_loss(model), held), work, ft_epochs))
+    return rounds._replace(deploy=tuned(rounds.deploy, frozen(training_loss(model), held), work, ft_epochs))

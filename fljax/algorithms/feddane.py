@@ -9,40 +9,42 @@ Differences from the paper: both communications of a round are with the same par
 is seeded by the round; the paper draws them anew.
 """
 
-from functools import cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax import Array
 
 from fljax import tree
-from fljax.algorithms.accounting import check_weighting, client_weight, traffic
-from fljax.algorithms.fedavg import deploy_shared
-from fljax.client import local_optimizer, predictor, proximal, train_clients, training_loss
 from fljax.client.gradient import client_gradients
-from fljax.client.objectives import Loss
+from fljax.client.objectives import Loss, proximal, training_loss
+from fljax.rounds import (
+    Combine,
+    LocalHyper,
+    Scalar,
+    Server,
+    Weighting,
+    averaging,
+    client_weight,
+    hyper,
+    mean,
+    method,
+    number,
+    train,
+)
 from fljax.server.aggregate import weighted_mean
-from fljax.types import Algorithm, Batch, ClientData, Cohort, Key, Metrics, Model, Params, State, Work
+from fljax.types import Algorithm, Batch, Cohort, Key, Model, ModelTable, Params, Trained, Work
 
 
-class FedDANEHyper(NamedTuple):
-    """Numbers of FedDANE.
+@hyper
+class FedDANEHyper(LocalHyper):
+    """Numbers of FedDANE."""
 
-    lr: clients' learning rate, > 0.
-    mu: proximal weight, >= 0.
-    lr_decay: factor on `lr` per round, in (0, 1]; None: constant.
-    momentum: of the clients' SGD, in [0, 1); None: none.
-    """
-
-    lr: Array | float = 0.05
-    mu: Array | float = 0.0
-    lr_decay: Array | float | None = None
-    momentum: Array | float | None = None
+    mu: Scalar = number(0.0, "proximal weight", least=0)
 
 
-@cache
-def feddane(model: Model, work: Work, *, weighting: str = "size") -> Algorithm:
+@method(FedDANEHyper, "Li et al., Asilomar 2019", "https://arxiv.org/abs/2001.01920")
+def feddane(model: Model, work: Work, *, weighting: Weighting = "size", combine: Combine | Server = mean) -> Algorithm:
     """FedDANE: ``w_i = argmin F_i(w) + <gbar - g_i, w> + mu/2 |w - theta|^2``; ``theta <- mean of w_i``.
 
     ``g_i = grad F_i(theta)``, ``gbar`` is their mean. The reported loss includes both terms.
@@ -51,30 +53,23 @@ def feddane(model: Model, work: Work, *, weighting: str = "size") -> Algorithm:
         model: the network.
         work: local effort.
         weighting: of both means, "size" (omega_i = n_i) or "uniform".
+        combine: what the server makes of the w_i.
     """
-    check_weighting(weighting)
     loss = training_loss(model)
 
-    def init(key: Key, hyper: FedDANEHyper, data: ClientData) -> State:
-        return State(server=model.init(key), clients=())
-
-    def round(key: Key, hyper: FedDANEHyper, state: State, cohort: Cohort) -> tuple[State, Metrics]:
-        theta, n_clients = state.server, cohort.ids.shape[0]
-        start = tree.everyone(theta, n_clients)
+    def local(hyper: FedDANEHyper, theta: ModelTable, cohort: Cohort) -> Trained:
         # First communication: g_i = grad F_i(theta); gbar = their weighted mean.
-        sent = client_gradients(cohort.key, start, cohort.data, loss, work.batch_size)
-        mean = weighted_mean(sent.params, client_weight(weighting, cohort, sent.ok))
-        correction = jax.tree.map(lambda gbar, g: gbar - g, tree.broadcast(mean, n_clients), sent.params)
+        sent = client_gradients(cohort.key, theta, cohort.data, loss, work.batch_size)
+        gbar = weighted_mean(sent.params, client_weight(weighting, cohort, sent.ok))
+        correction = jax.tree.map(jnp.subtract, tree.broadcast(gbar, cohort.ids.shape[0]), sent.params)
         # Second: w <- w - eta (g_b(w) + gbar - g_i + mu (w - theta)).
-        corrected = proximal(shifted(loss), hyper.mu)
-        optimizer = local_optimizer(hyper, work, cohort.round)
-        trained = train_clients(cohort.key, start, cohort.data, corrected, optimizer, work, start, correction)
-        ok = sent.ok & trained.ok
-        theta = weighted_mean(trained.params, client_weight(weighting, cohort, ok), empty=theta)
-        n_parameters = tree.size(theta)
-        return State(theta, ()), {"loss": trained.loss, "ok": ok, **traffic(2 * n_parameters, 2 * n_parameters)}
+        trained = train(hyper, theta, cohort, proximal(shifted(loss), hyper.mu), work, theta, correction)
+        return trained._replace(ok=sent.ok & trained.ok)
 
-    return Algorithm(init, round, deploy_shared, predictor(model))
+    def both_communications(theta: Params) -> int:
+        return 2 * tree.size(theta)
+
+    return averaging(model, local, weighting=weighting, combine=combine, n_sent=both_communications)
 
 
 def shifted(loss: Loss) -> Loss:

@@ -8,55 +8,39 @@ Clients train the server's model; the server moves towards their mean by a step 
 Differences from the code: none. The method of the same name of Ek et al., PerCom 2021, is another one.
 """
 
-from functools import cache
-from typing import NamedTuple
-
-import jax
-from jax import Array
-
-from fljax import tree
-from fljax.algorithms.accounting import client_weight, traffic
-from fljax.algorithms.fedavg import deploy_shared
-from fljax.client import local_optimizer, predictor, train_clients, training_loss
-from fljax.server.aggregate import weighted_mean
-from fljax.types import Algorithm, ClientData, Cohort, Key, Metrics, Model, Params, State, Work
-
-
-class FedDistHyper(NamedTuple):
-    """Numbers of FedDist.
-
-    lr: clients' learning rate, > 0.
-    step: share of the way to the clients' mean, in (0, 1]; 1 is FedAvg of equal weights. The code has 0.6.
-    lr_decay: factor on `lr` per round, in (0, 1]; None: constant.
-    momentum: of the clients' SGD, in [0, 1); None: none.
-    """
-
-    lr: Array | float = 0.05
-    step: Array | float = 0.6
-    lr_decay: Array | float | None = None
-    momentum: Array | float | None = None
+from fljax.client.objectives import training_loss
+from fljax.rounds import (
+    Combine,
+    LocalHyper,
+    Scalar,
+    Server,
+    averaging,
+    hyper,
+    mean,
+    method,
+    number,
+    part_way,
+    trained_on,
+)
+from fljax.types import Algorithm, Model, Work
 
 
-@cache
-def feddist(model: Model, work: Work) -> Algorithm:
-    """FedDist: ``theta <- theta - step/m sum_i (theta - w_i)`` over the m participants."""
+@hyper
+class FedDistHyper(LocalHyper):
+    """Numbers of FedDist."""
 
-    def init(key: Key, hyper: FedDistHyper, data: ClientData) -> State:
-        return State(server=model.init(key), clients=())
-
-    def round(key: Key, hyper: FedDistHyper, state: State, cohort: Cohort) -> tuple[State, Metrics]:
-        theta = state.server
-        start = tree.everyone(theta, cohort.ids.shape[0])
-        optimizer = local_optimizer(hyper, work, cohort.round)
-        trained = train_clients(cohort.key, start, cohort.data, training_loss(model), optimizer, work)
-        mean = weighted_mean(trained.params, client_weight("uniform", cohort, trained.ok), empty=theta)
-        theta = towards(theta, mean, hyper.step)
-        n_parameters = tree.size(theta)
-        return State(theta, ()), {"loss": trained.loss, "ok": trained.ok, **traffic(n_parameters, n_parameters)}
-
-    return Algorithm(init, round, deploy_shared, predictor(model))
+    step: Scalar = number(
+        0.6, "share of the way to the clients' mean; 1 is FedAvg of equal weights, 0.6 in the code", above=0, most=1
+    )
 
 
-def towards(theta: Params, mean: Params, step: Array | float) -> Params:
-    """``theta + step (mean - theta)``; running statistics too."""
-    return jax.tree.map(lambda w, goal: w + step * (goal - w), theta, mean)
+@method(FedDistHyper, "baseline of Long et al., World Wide Web Journal 2023")
+def feddist(model: Model, work: Work, *, combine: Combine | Server = mean) -> Algorithm:
+    """FedDist: ``theta <- theta - step/m sum_i (theta - w_i)`` over the m participants; ``combine`` gives the goal."""
+    local = trained_on(training_loss(model), work)
+    return averaging(model, local, weighting="uniform", combine=part_way(combine, step_of))
+
+
+def step_of(hyper: FedDistHyper, weight: object) -> Scalar:
+    """The share of the way."""
+    return hyper.step

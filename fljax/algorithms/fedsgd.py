@@ -8,61 +8,54 @@ Differences from the paper: none. ``work.batch_size`` only bounds the memory of 
 batch.
 """
 
-from functools import cache
-from typing import NamedTuple
+from typing import Any
 
 import jax
-from jax import Array
 
 from fljax import tree
-from fljax.algorithms.accounting import check_weighting, client_weight, traffic
-from fljax.algorithms.fedavg import deploy_shared
-from fljax.client import predictor, training_loss
 from fljax.client.gradient import client_gradients
-from fljax.server.aggregate import weighted_mean
-from fljax.types import Algorithm, ClientData, Cohort, Key, Metrics, Model, State, Work
+from fljax.client.objectives import training_loss
+from fljax.rounds import Combine, LearningRate, Scalar, Server, Weighting, averaging, hyper, mean, method, number
+from fljax.types import Algorithm, Cohort, Model, ModelTable, Trained, Work
 
 
-class FedSGDHyper(NamedTuple):
-    """Numbers of FedSGD.
+@hyper
+class FedSGDHyper(LearningRate):
+    """Numbers of FedSGD."""
 
-    lr: the server's learning rate eta, > 0.
-    lr_decay: factor on it per round, in (0, 1]; None: constant.
-    """
-
-    lr: Array | float = 0.1
-    lr_decay: Array | float | None = None
+    lr: Scalar = number(0.1, "learning rate of the server, eta", above=0)
 
 
-@cache
-def fedsgd(model: Model, work: Work, *, weighting: str = "size") -> Algorithm:
-    """FedSGD: ``g_i = grad F_i(theta)``; ``theta <- theta - eta sum_i omega_i g_i / sum_i omega_i``.
+@method(FedSGDHyper, "McMahan et al., AISTATS 2017", "https://arxiv.org/abs/1602.05629")
+def fedsgd(model: Model, work: Work, *, weighting: Weighting = "size", combine: Combine | Server = mean) -> Algorithm:
+    """FedSGD: ``theta <- theta - eta sum_i omega_i g_i / sum_i omega_i`` with ``g_i = grad F_i(theta)``.
 
     Args:
         model: the network.
         work: local effort.
         weighting: "size" (omega_i = n_i) or "uniform" (omega_i = 1).
+        combine: what the server makes of the models ``theta - eta g_i``, whose mean is the step above.
 
     Raises:
-        ValueError: ``work.epochs`` is not 1, ``work.optimizer`` is not "sgd", or ``weighting`` is unknown.
+        ValueError: ``work.epochs`` is not 1 or ``work.optimizer`` is not "sgd".
     """
-    check_weighting(weighting)
+    check_one_step(work, "fedsgd")
+
+    def local(hyper: FedSGDHyper, theta: ModelTable, cohort: Cohort) -> Trained:
+        sent = client_gradients(cohort.key, theta, cohort.data, training_loss(model), work.batch_size)
+        return sent._replace(params=descended(theta, sent.params, hyper.lr_of(cohort.round)))
+
+    return averaging(model, local, weighting=weighting, combine=combine)
+
+
+def descended(start: ModelTable, gradient: Any, lr: Any) -> Any:
+    """``w_i - lr g_i``; running statistics stay."""
+    trainable, statistics = tree.split_statistics(tree.stacked(start))
+    return tree.join_statistics(jax.tree.map(lambda w, g: w - lr * g, trainable, gradient), statistics)
+
+
+def check_one_step(work: Work, what: str) -> None:
+    """Raises ValueError where ``work`` is more than one gradient."""
     if work.epochs != 1 or work.optimizer != "sgd":
-        raise ValueError(f"fedsgd takes one gradient step a round; use epochs=1 and optimizer='sgd', not {work}")
-
-    def init(key: Key, hyper: FedSGDHyper, data: ClientData) -> State:
-        return State(server=model.init(key), clients=())
-
-    def round(key: Key, hyper: FedSGDHyper, state: State, cohort: Cohort) -> tuple[State, Metrics]:
-        theta, statistics = tree.split_statistics(state.server)
-        models = tree.everyone(state.server, cohort.ids.shape[0])
-        sent = client_gradients(cohort.key, models, cohort.data, training_loss(model), work.batch_size)
-        zero = jax.tree.map(lambda leaf: 0 * leaf, theta)
-        gradient = weighted_mean(sent.params, client_weight(weighting, cohort, sent.ok), empty=zero)
-        lr = hyper.lr if hyper.lr_decay is None else hyper.lr * hyper.lr_decay ** cohort.round.astype("float32")
-        theta = jax.tree.map(lambda w, g: w - lr * g, theta, gradient)
-        n_parameters = tree.size(theta)
-        metrics = {"loss": sent.loss, "ok": sent.ok, **traffic(n_parameters, n_parameters)}
-        return State(tree.join_statistics(theta, statistics), ()), metrics
-
-    return Algorithm(init, round, deploy_shared, predictor(model))
+        given = f"epochs={work.epochs}, optimizer={work.optimizer!r}"
+        raise ValueError(f"{what} takes one gradient step a round; use epochs=1, optimizer='sgd', not {given}")

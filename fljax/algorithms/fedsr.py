@@ -11,71 +11,58 @@ draws, since the head is linear. The references' scale ``c`` enters sigma by its
 references from its optimiser and divides the Frobenius norm of a batch's z by its size; this is the original.
 """
 
-from functools import cache
-from typing import NamedTuple
-
 import jax
 import jax.numpy as jnp
 import optax
 from jax import Array
 
 from fljax import tree
-from fljax.algorithms.accounting import check_weighting, client_weight, traffic
-from fljax.client import local_optimizer, predictor, train_clients
 from fljax.client.gaussian import Gaussian, divergence, draws, halves_of
 from fljax.client.objectives import Loss, batch_mean
-from fljax.server.aggregate import weighted_mean
-from fljax.types import Algorithm, Batch, ClientData, Cohort, Key, Metrics, Model, ModelTable, Params, State, Work
+from fljax.rounds import Combine, LocalHyper, Scalar, Server, Weighting, averaging, hyper, mean, method, number, train
+from fljax.types import Algorithm, Batch, Cohort, Key, Model, ModelTable, Params, Trained, Work
 
 REFERENCES = "references"
 """The subtree of the trained parameters that is no part of the network: a Gaussian for each class, and a scale."""
 
 
-class FedSRHyper(NamedTuple):
-    """Numbers of FedSR.
+@hyper
+class FedSRHyper(LocalHyper):
+    """Numbers of FedSR."""
 
-    lr: clients' learning rate, > 0.
-    l2r: weight of the mean length of z, >= 0. The official code has 0.01.
-    cmi: weight of the divergence from the class reference, >= 0. The official code has 5e-4.
-    lr_decay: factor on the learning rate per round, in (0, 1]; None: constant.
-    momentum: of the clients' SGD, in [0, 1); None: none.
-    """
-
-    lr: Array | float = 0.05
-    l2r: Array | float = 0.01
-    cmi: Array | float = 5e-4
-    lr_decay: Array | float | None = None
-    momentum: Array | float | None = None
+    l2r: Scalar = number(0.01, "weight of the mean length of z; 0.01 in the official code", least=0)
+    cmi: Scalar = number(5e-4, "weight of the divergence from the class reference; 5e-4 in the official code", least=0)
 
 
-@cache
-def fedsr(model: Model, work: Work, *, weighting: str = "size") -> Algorithm:
+LINK = "https://proceedings.neurips.cc/paper_files/paper/2022/hash/fd946a6c99541fddc3d64a3ea39a1bc2-Abstract-Conference.html"
+
+
+@method(FedSRHyper, "Nguyen et al., NeurIPS 2022", LINK)
+def fedsr(model: Model, work: Work, *, weighting: Weighting = "size", combine: Combine | Server = mean) -> Algorithm:
     """FedSR: ``F_i = E[CE(head(z), y)] + l2r E|z| + cmi E KL(N(c mu, (c sigma)^2) | N(r_y, s_y^2))``; then as FedAvg.
 
     Args:
         model: a probabilistic network, such as `fljax.models.variational_cnn`.
         work: local effort.
         weighting: "size" (omega_i = n_i) or "uniform" (omega_i = 1).
+        combine: what the server makes of the clients' networks and references.
     """
-    check_weighting(weighting)
     halves_of(model, "fedsr")
 
-    def init(key: Key, hyper: FedSRHyper, data: ClientData) -> State:
-        return State(server=model.init(key) | {REFERENCES: first_references(model)}, clients=())
+    def with_references(key: Key) -> Params:
+        return model.init(key) | {REFERENCES: first_references(model)}
 
-    def round(key: Key, hyper: FedSRHyper, state: State, cohort: Cohort) -> tuple[State, Metrics]:
-        theta = state.server
-        start = tree.everyone(theta, cohort.ids.shape[0])
-        optimizer = local_optimizer(hyper, work, cohort.round)
-        trained = train_clients(cohort.key, start, cohort.data, simple(model, hyper), optimizer, work)
-        theta = weighted_mean(trained.params, client_weight(weighting, cohort, trained.ok), empty=theta)
-        n_parameters = tree.size(theta)
-        return State(theta, ()), {"loss": trained.loss, "ok": trained.ok, **traffic(n_parameters, n_parameters)}
+    def local(hyper: FedSRHyper, theta: ModelTable, cohort: Cohort) -> Trained:
+        return train(hyper, theta, cohort, simple(model, hyper), work)
 
-    def deploy(key: Key, hyper: FedSRHyper, state: State, data: ClientData) -> ModelTable:
-        return tree.everyone(tree.select(state.server, model.layers), data.size.shape[0])
-
-    return Algorithm(init, round, deploy, predictor(model))
+    return averaging(
+        model,
+        local,
+        combine=combine,
+        weighting=weighting,
+        begin=with_references,
+        deployed=lambda params: tree.select(params, model.layers),
+    )
 
 
 def first_references(model: Model) -> Params:

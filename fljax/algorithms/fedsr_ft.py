@@ -8,40 +8,29 @@ The rounds are FedSR's; a client then trains the last layers on draws of its own
 Differences from the code: none; ten epochs on the head.
 """
 
-from functools import cache
-from typing import NamedTuple
-
-from jax import Array
-
-from fljax.algorithms.fedsr import fedsr
-from fljax.algorithms.partial import last_layers
-from fljax.algorithms.tuned import tuned
-from fljax.client import training_loss
+from fljax.algorithms.fedsr import LINK, FedSRHyper, fedsr
+from fljax.choices import Natural
 from fljax.client.freeze import frozen
+from fljax.client.objectives import training_loss
+from fljax.rounds import Combine, Server, TunedHyper, Weighting, hyper, last_layers, mean, method, tuned
 from fljax.types import Algorithm, Model, Work
 
 
-class FedSRFTHyper(NamedTuple):
-    """Numbers of FedSR-FT.
-
-    lr: clients' learning rate, > 0.
-    l2r: weight of the mean length of z, >= 0.
-    cmi: weight of the divergence from the class reference, >= 0.
-    ft_lr: clients' learning rate when they fine-tune, > 0; None: `lr`, not decayed.
-    lr_decay: factor on `lr` per round, in (0, 1]; None: constant.
-    momentum: of the clients' SGD, in [0, 1); None: none.
-    """
-
-    lr: Array | float = 0.05
-    l2r: Array | float = 0.01
-    cmi: Array | float = 5e-4
-    ft_lr: Array | float | None = None
-    lr_decay: Array | float | None = None
-    momentum: Array | float | None = None
+@hyper
+class FedSRFTHyper(FedSRHyper, TunedHyper):
+    """Numbers of FedSR-FT."""
 
 
-@cache
-def fedsr_ft(model: Model, work: Work, *, ft_epochs: int = 10, n_tuned: int = 1, weighting: str = "size") -> Algorithm:
+@method(FedSRFTHyper, "Nguyen et al., NeurIPS 2022", LINK, kind="personalised")
+def fedsr_ft(
+    model: Model,
+    work: Work,
+    *,
+    ft_epochs: Natural = 10,
+    n_tuned: Natural = 1,
+    weighting: Weighting = "size",
+    combine: Combine | Server = mean,
+) -> Algorithm:
     """FedSR; client i is tested with the global network after ``ft_epochs`` epochs on its last layers.
 
     Args:
@@ -50,8 +39,9 @@ def fedsr_ft(model: Model, work: Work, *, ft_epochs: int = 10, n_tuned: int = 1,
         ft_epochs: epochs that a client fine-tunes; 0 is FedSR.
         n_tuned: how many of the last layers it fine-tunes.
         weighting: "size" (omega_i = n_i) or "uniform".
+        combine: what the server makes of the clients' networks.
     """
     moving = last_layers(model, n_tuned, "n_tuned")
     held = tuple(name for name in model.layers if name not in moving)
-    averaging = fedsr(model, work, weighting=weighting)
-    return averaging._replace(deploy=tuned(averaging.deploy, frozen(training_loss(model), held), work, ft_epochs))
+    rounds = fedsr(model, work, weighting=weighting, combine=combine)
+    return rounds._replace(deploy=tuned(rounds.deploy, frozen(training_loss(model), held), work, ft_epochs))

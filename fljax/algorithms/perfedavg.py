@@ -10,8 +10,7 @@ where the paper takes a difference of two gradients. A round is ``work.epochs`` 
 number of steps, and participants are weighted by their sizes.
 """
 
-from functools import cache
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -19,38 +18,33 @@ import optax
 from jax import Array
 
 from fljax import tree
-from fljax.algorithms.accounting import check_weighting, client_weight, traffic
-from fljax.algorithms.fedavg import deploy_shared
-from fljax.client import local_optimizer, predictor, train_clients, training_loss
+from fljax.choices import Natural
 from fljax.client.finetune import adapt
-from fljax.client.objectives import Loss
-from fljax.server.aggregate import weighted_mean
-from fljax.types import Algorithm, Batch, ClientData, Cohort, Key, Metrics, Model, ModelTable, Params, State, Work
+from fljax.client.objectives import Loss, training_loss
+from fljax.rounds import Combine, LocalHyper, Scalar, Server, Weighting, averaging, hyper, mean, method, number, train
+from fljax.types import Algorithm, Batch, ClientData, Cohort, Key, Model, ModelTable, Params, State, Trained, Work
 
 
-class PerFedAvgHyper(NamedTuple):
-    """Numbers of Per-FedAvg.
+@hyper
+class PerFedAvgHyper(LocalHyper):
+    """Numbers of Per-FedAvg; the learning rate of the clients is that of the meta steps, b."""
 
-    lr: learning rate b of the meta steps, > 0.
-    inner_lr: learning rate a of adaptation, >= 0, in the rounds and before a test; 0 is FedAvg on a part of each batch.
-    lr_decay: factor on `lr` per round, in (0, 1]; None: constant.
-    momentum: of the meta steps, in [0, 1); None: none.
-    """
-
-    lr: Array | float = 0.05
-    inner_lr: Array | float = 0.05
-    lr_decay: Array | float | None = None
-    momentum: Array | float | None = None
+    inner_lr: Scalar = number(
+        0.05,
+        "learning rate a of adaptation, in the rounds and before a test; 0 is FedAvg on a part of each batch",
+        least=0,
+    )
 
 
-@cache
+@method(PerFedAvgHyper, "Fallah et al., NeurIPS 2020", "https://arxiv.org/abs/2002.07948", kind="personalised")
 def perfedavg(
     model: Model,
     work: Work,
     *,
     variant: Literal["first_order", "hessian_free"] = "first_order",
-    adapt_steps: int = 1,
-    weighting: str = "size",
+    adapt_steps: Natural = 1,
+    weighting: Weighting = "size",
+    combine: Combine | Server = mean,
 ) -> Algorithm:
     """Per-FedAvg: ``w' = w - a g_1(w)``; ``w <- w - b (I - a H_3(w)) g_2(w')``; average; test after adaptation.
 
@@ -62,36 +56,23 @@ def perfedavg(
         variant: "first_order" leaves the Hessian out, "hessian_free" keeps it.
         adapt_steps: minibatch steps on its training data that a client takes before a test; 0 tests the global model.
         weighting: "size" (omega_i = n_i) or "uniform".
+        combine: what the server makes of the clients' models.
     """
-    check_weighting(weighting)
-    if variant not in ("first_order", "hessian_free"):
-        raise ValueError(f"variant={variant!r} is unknown; choose 'first_order' or 'hessian_free'")
-    if adapt_steps < 0:
-        raise ValueError(f"adapt_steps={adapt_steps} is negative; choose adapt_steps >= 0")
     n_parts = 2 if variant == "first_order" else 3
-    meta_work = work._replace(batch_size=n_parts * work.batch_size)
-    loss = training_loss(model)
+    meta_work, loss = work._replace(batch_size=n_parts * work.batch_size), training_loss(model)
 
-    def init(key: Key, hyper: PerFedAvgHyper, data: ClientData) -> State:
-        return State(server=model.init(key), clients=())
+    def local(hyper: PerFedAvgHyper, theta: ModelTable, cohort: Cohort) -> Trained:
+        return train(hyper, theta, cohort, after_step(loss, hyper.inner_lr, n_parts), meta_work)
 
-    def round(key: Key, hyper: PerFedAvgHyper, state: State, cohort: Cohort) -> tuple[State, Metrics]:
-        theta = state.server
-        start = tree.everyone(theta, cohort.ids.shape[0])
-        optimizer = local_optimizer(hyper, work, cohort.round)
-        adapted = after_step(loss, hyper.inner_lr, n_parts)
-        trained = train_clients(cohort.key, start, cohort.data, adapted, optimizer, meta_work)
-        theta = weighted_mean(trained.params, client_weight(weighting, cohort, trained.ok), empty=theta)
-        n_parameters = tree.size(theta)
-        return State(theta, ()), {"loss": trained.loss, "ok": trained.ok, **traffic(n_parameters, n_parameters)}
+    rounds = averaging(model, local, weighting=weighting, combine=combine)
 
     def deploy(key: Key, hyper: PerFedAvgHyper, state: State, data: ClientData) -> ModelTable:
-        models = deploy_shared(key, hyper, state, data)
+        models = rounds.deploy(key, hyper, state, data)
         if not adapt_steps:
             return models
         return adapt(key, models, data, loss, optax.sgd(hyper.inner_lr), adapt_steps, work.batch_size)
 
-    return Algorithm(init, round, deploy, predictor(model))
+    return rounds._replace(deploy=deploy)
 
 
 def after_step(loss: Loss, inner_lr: Array | float, n_parts: int) -> Loss:

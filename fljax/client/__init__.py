@@ -9,11 +9,11 @@ from fljax.client.optimizer import local_optimizer
 __all__ = [
     "client_loss",
     "client_sums",
-    "training_loss",
     "cross_loss",
     "local_optimizer",
     "map_clients",
     "predictor",
     "proximal",
     "train_clients",
+    "training_loss",
 ]

@@ -14,7 +14,9 @@ from fljax.data.federation import minibatch
 from fljax.types import ClientData, Examples, Key, ModelTable, Params, Stacked, Trained
 
 
-def client_gradients(key: Array, models: Stacked | ModelTable, data: ClientData, loss: Loss, batch_size: int) -> Trained:
+def client_gradients(
+    key: Array, models: Stacked | ModelTable, data: ClientData, loss: Loss, batch_size: int
+) -> Trained:
     """Gradient of each client's mean loss over all its examples, at the model it holds.
 
     Summed over batches of ``batch_size`` weighted by their examples, so it equals the full-batch gradient without its

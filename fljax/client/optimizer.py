@@ -8,7 +8,7 @@ from jax import Array
 from fljax.types import Work
 
 OPTIMIZERS = ("sgd", "adam", "adamw")
-"""Names of local optimisers; `Work.optimizer` also takes any function from a learning rate to an optax transformation."""
+"""Names of local optimisers; `Work.optimizer` also takes any function from a learning rate to a transformation."""
 
 
 def local_optimizer(hyper: Any, work: Work, round: Array) -> optax.GradientTransformation:

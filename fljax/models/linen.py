@@ -1,5 +1,6 @@
 """From a flax.linen module to a `Model`: pure functions over one plain dict of parameters."""
 
+import dataclasses
 import math
 from collections.abc import Hashable
 from functools import cache
@@ -12,7 +13,7 @@ from jax import Array
 from jax.typing import DTypeLike
 
 from fljax.tree import STATISTICS, join_statistics, split_statistics
-from fljax.types import Halves, Key, Model, Params
+from fljax.types import Description, Halves, Key, Model, Params
 
 _STD_OF_TRUNCATED_NORMAL = 0.87962566103423978  # of the standard normal cut at two standard deviations
 
@@ -75,7 +76,14 @@ def _adapt(
         logits, updated = module.apply(variables, x, True, rngs={"dropout": key}, mutable=[STATISTICS])
         return cast(Array, logits), join_statistics(trainable, updated)
 
-    return Model(init, apply, layers, halves)
+    return Model(init, apply, layers, halves, about=_about(module, input_shape))
+
+
+def _about(module: nn.Module, input_shape: tuple[int, ...]) -> Description:
+    """The network's name and sizes: the fields of its module."""
+    fields = [field.name for field in dataclasses.fields(module) if field.name not in ("parent", "name")]
+    own = ((name, getattr(module, name, None)) for name in fields)
+    return (("network", type(module).__name__.lstrip("_")), ("input_shape", input_shape), *own)
 
 
 def _with_kernels(key: Key, params: Params) -> Params:

@@ -90,9 +90,15 @@ BRICKS: dict[str, Brick] = {
             "Pillutla et al., IEEE TSP 2022",
             "https://arxiv.org/abs/1912.13445",
         ),
-        Brick("momentum", "server", _step("momentum"), "a server with momentum (FedAvgM)", ServerMomentumHyper, *_FEDOPT),
-        Brick("adam", "server", _step("adam"), "a server that takes Adam's step (FedAdam)", ServerAdaptiveHyper, *_FEDOPT),
-        Brick("yogi", "server", _step("yogi"), "a server that takes Yogi's step (FedYogi)", ServerAdaptiveHyper, *_FEDOPT),
+        Brick(
+            "momentum", "server", _step("momentum"), "a server with momentum (FedAvgM)", ServerMomentumHyper, *_FEDOPT
+        ),
+        Brick(
+            "adam", "server", _step("adam"), "a server that takes Adam's step (FedAdam)", ServerAdaptiveHyper, *_FEDOPT
+        ),
+        Brick(
+            "yogi", "server", _step("yogi"), "a server that takes Yogi's step (FedYogi)", ServerAdaptiveHyper, *_FEDOPT
+        ),
     )
 }
 """Name -> brick."""

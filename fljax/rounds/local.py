@@ -9,7 +9,7 @@ from fljax.client.optimizer import local_optimizer
 from fljax.types import Cohort, ModelTable, Stacked, Trained, Work
 
 Local = Callable[..., Trained]
-"""``local(hyper, start, cohort, *per_client) -> Trained``: the clients' part of a round, from the models in ``start``."""
+"""``local(hyper, start, cohort, *per_client) -> Trained``: the clients' part of a round, from the ``start`` models."""
 
 Term = Callable[[Loss, Any], Loss]
 """``term(loss, hyper) -> loss`` whose first row of the client's own is the model that its training starts from."""

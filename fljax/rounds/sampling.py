@@ -1,12 +1,46 @@
-"""Who takes part in a round, and who drops out of it."""
+"""Who takes part in a round, and who drops out of it.
+
+A `Sampling` is a value: `uniform`, `by_size`, `poisson`, `fixed` or `table`. The draw depends on the run's key and the
+round alone, so every method sees the same cohorts.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array, lax
 
 from fljax.client.map import AtHome, n_client_devices, whole
 from fljax.data.federation import select
-from fljax.types import Cohort, Federation, Key
+from fljax.types import Cohort, Description, Federation, Key
+
+
+class Sampling(NamedTuple):
+    """How the participants of a round are drawn; static, hashable."""
+
+    draw: Callable[[Key, Array, Array, int], tuple[Array, Array]]
+    """``(key, round (), size (clients,), n) -> (n,) distinct ids, ascending, and which are there``, bool."""
+    n_places: Callable[[int], int]  # clients -> places in a cohort, which are the shape of a round
+    about: Description  # name and choices
+
+    def of(self, n_clients: int) -> "Draw":
+        """For a federation of so many clients.
+
+        Raises:
+            ValueError: the sampling names clients that the federation does not have.
+        """
+        return Draw(self, self.n_places(n_clients))
+
+
+class Draw(NamedTuple):
+    """A sampling and the places in its cohorts: what a program is compiled for."""
+
+    sampling: Sampling
+    size: int
 
 
 def cohort_size(participation: float, n_clients: int) -> int:
@@ -20,28 +54,161 @@ def cohort_size(participation: float, n_clients: int) -> int:
     return max(1, round(participation * n_clients))
 
 
-def sample_cohort(key: Key, round: Array, federation: Federation, size: int, dropout: Array | float | None) -> Cohort:
-    """``size`` clients, uniform without replacement; each drops out with probability ``dropout``.
+@cache
+def uniform(participation: float = 1.0) -> Sampling:
+    """A share ``participation`` of the clients, in (0, 1], uniformly without replacement."""
 
-    The draw depends on the key and the round alone, so every method sees the same cohorts. At least one participant
-    stays active: if all drop out, the first drawn stays. Over several devices the participants are dealt so that each
-    device's share is of like size; the order changes no result.
+    def draw(key: Key, round: Array, size: Array, n: int) -> tuple[Array, Array]:
+        ids = jnp.arange(size.shape[0], dtype=jnp.int32)
+        if n < size.shape[0]:
+            # The least of n uniform numbers, found without sorting them all: a round must not grow with the federation.
+            ids = jnp.sort(lax.top_k(-whole(jax.random.uniform(key, ids.shape)), n)[1]).astype(jnp.int32)
+        return ids, jnp.ones(n, bool)
+
+    return Sampling(draw, lambda n: cohort_size(participation, n), _about("uniform", participation))
+
+
+@cache
+def by_size(participation: float = 1.0) -> Sampling:
+    """A share ``participation`` of the clients, one after another without replacement, each with probability ~ n_i.
+
+    A client without examples is drawn only when no other is left. Averages are then usually taken with equal weights
+    (``weighting="uniform"``), because the sizes have counted in the draw (Li et al., ICLR 2020).
+    """
+
+    def draw(key: Key, round: Array, size: Array, n: int) -> tuple[Array, Array]:
+        # The largest of log n_i + Gumbel noise are such a sample (Yellott 1977).
+        ticket = jnp.log(size.astype(jnp.float32)) + jax.random.gumbel(key, size.shape)
+        return jnp.sort(lax.top_k(whole(ticket), n)[1]).astype(jnp.int32), jnp.ones(n, bool)
+
+    return Sampling(draw, lambda n: cohort_size(participation, n), _about("by_size", participation))
+
+
+@cache
+def poisson(participation: float = 1.0) -> Sampling:
+    """Each client takes part with probability ``participation``, independently of the others; sometimes nobody does.
+
+    A cohort has places for 6 standard deviations more than the mean; if more are drawn, which is rarer than one round
+    in a hundred million, those with the largest random numbers stay out. Empty places are computed and do not count.
+    """
+
+    def n_places(n_clients: int) -> int:
+        cohort_size(participation, n_clients)  # refuses what is no share
+        mean = participation * n_clients
+        return min(n_clients, math.ceil(mean + 6 * math.sqrt(mean * (1 - participation))) + 1)
+
+    def draw(key: Key, round: Array, size: Array, n: int) -> tuple[Array, Array]:
+        number = whole(jax.random.uniform(key, size.shape))
+        ids = jnp.sort(lax.top_k(-number, n)[1]).astype(jnp.int32)
+        return ids, number[ids] < participation
+
+    return Sampling(draw, n_places, _about("poisson", participation))
+
+
+@cache
+def fixed(ids: tuple[int, ...]) -> Sampling:
+    """The same clients in every round.
+
+    Raises:
+        ValueError: nobody is named, or a client twice.
+    """
+    return table((ids,))._replace(about=(("sampling", "fixed"), ("ids", ids)))
+
+
+def table(rows: Sequence[Sequence[int]]) -> Sampling:
+    """Round r has the clients of row r, counted from 0; after the last row the first comes again.
+
+    Args:
+        rows: ids of each round, as a sequence of sequences or (rounds, places) integers. Shorter rows, and ids of -1,
+            leave places of the cohort empty.
+
+    Raises:
+        ValueError: there is no row, nobody is named, a client stands twice in a row, or an id is below -1.
+    """
+    return _table(tuple(tuple(int(i) for i in row if i != -1) for row in rows))
+
+
+@cache
+def _table(rows: tuple[tuple[int, ...], ...]) -> Sampling:
+    if not any(rows):
+        raise ValueError("rows name nobody; give the ids of each round's participants")
+    for r, row in enumerate(rows):
+        if len(set(row)) < len(row) or min(row, default=0) < 0:
+            raise ValueError(f"rows[{r}]={row} names a client twice, or none; give distinct ids >= 0")
+    places, largest = max(map(len, rows)), max(map(max, filter(None, rows)))
+
+    def n_places(n_clients: int) -> int:
+        if largest >= n_clients:
+            raise ValueError(f"client {largest} takes part but there are {n_clients}; give ids below {n_clients}")
+        return places
+
+    def draw(key: Key, round: Array, size: Array, n: int) -> tuple[Array, Array]:
+        # Empty places are filled with clients that are not in the row, so that ids stay distinct.
+        filled = np.empty((len(rows), n), np.int32)
+        for filled_row, row in zip(filled, rows, strict=True):
+            others = (i for i in range(size.shape[0]) if i not in row)
+            filled_row[:] = sorted([*row, *(next(others) for _ in range(n - len(row)))])
+        there = np.stack([np.isin(filled_row, row) for filled_row, row in zip(filled, rows, strict=True)])
+        turn = round % len(rows)
+        return jnp.asarray(filled)[turn], jnp.asarray(there)[turn]
+
+    return Sampling(draw, n_places, (("sampling", "table"), ("rows", rows)))
+
+
+SAMPLINGS: dict[str, Callable[..., Sampling]] = {
+    "uniform": uniform,
+    "by_size": by_size,
+    "poisson": poisson,
+    "fixed": fixed,
+    "table": table,
+}
+"""Name -> function that makes the sampling."""
+
+
+def sampling_of(sampling: Sampling | None, participation: float) -> Sampling:
+    """The sampling of a run: the given one, or `uniform` with the run's participation.
+
+    Raises:
+        ValueError: both are given, or ``participation`` is not in (0, 1].
+    """
+    if sampling is None:
+        cohort_size(participation, 1)
+        return uniform(participation)
+    if participation != 1:
+        name = dict(sampling.about)["sampling"]
+        raise ValueError(f"participation={participation} beside sampling={name}; give it to the sampling instead")
+    return sampling
+
+
+def sample_cohort(
+    key: Key, round: Array, federation: Federation, draw: Draw | int, dropout: Array | float | None
+) -> Cohort:
+    """The participants of a round; each of them drops out with probability ``dropout``.
+
+    Of those that are drawn at least one stays active: if all drop out, the first stays. Over several devices the
+    participants are dealt so that each device's share is of like size; the order changes no result.
+
+    Args:
+        key: the run's, for cohorts.
+        round: () int32.
+        federation: the clients and their data.
+        draw: how they are drawn; a number: so many, uniformly.
+        dropout: () in [0, 1); None: nobody drops out.
     """
     data = federation.train
     n_clients = data.size.shape[0]
+    sampling, size = (uniform(), draw) if isinstance(draw, int) else draw
     key_ids, key_dropout, key_clients = jax.random.split(jax.random.fold_in(key, round), 3)
-    ids = jnp.arange(n_clients, dtype=jnp.int32)
-    if size < n_clients:
-        # The least of n uniform numbers, found without sorting them all: a round must not grow with the federation.
-        ids = jnp.sort(lax.top_k(-whole(jax.random.uniform(key_ids, ids.shape)), size)[1]).astype(jnp.int32)
-    if size < n_clients or not isinstance(data.pool, AtHome):  # else each trains where its examples are
-        ids = dealt(ids, data.size[ids], n_client_devices())
-    ids = whole(ids)
+    ids, active = sampling.draw(key_ids, round, data.size, size)
+    own_home = size == n_clients and isinstance(data.pool, AtHome)  # each trains where its examples are
+    if n_client_devices() > 1 and not own_home:
+        order = dealt(jnp.arange(size), data.size[ids], n_client_devices())
+        ids, active = whole(ids[order]), whole(active[order])
     keys = jax.vmap(lambda i: jax.random.fold_in(key_clients, i))(ids)
-    active = jnp.ones(size, bool)
     if dropout is not None:
         stays = jax.vmap(lambda i: jax.random.uniform(jax.random.fold_in(key_dropout, i)))(ids) >= dropout
-        active = stays | (~stays.any() & (ids == ids.min()))
+        first = ids == jnp.where(active, ids, n_clients).min()
+        active &= stays | (~(stays & active).any() & first)
     val = None if federation.val is None else select(federation.val, ids)
     return Cohort(round, ids, select(data, ids), active, federation.public, keys, val)
 
@@ -54,3 +221,7 @@ def dealt(ids: Array, size: Array, n_devices: int) -> Array:
     if n_devices == 1 or ids.shape[0] % n_devices:
         return ids
     return ids[jnp.argsort(-size, stable=True)].reshape(-1, n_devices).T.reshape(-1)
+
+
+def _about(name: str, participation: float) -> Description:
+    return ("sampling", name), ("participation", participation)

@@ -1,27 +1,26 @@
 """What makes a run this run and no other: what must be equal for a folder's run to be gone on with."""
 
-import dataclasses
 import json
 import zlib
-from collections.abc import Iterator
-from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
+from fljax.choices import plain
+from fljax.numbers import as_dict
+from fljax.rounds.sampling import Draw
 from fljax.run.hosts import from_all_hosts
-from fljax.types import Algorithm, Federation, Key, State, Work
+from fljax.types import Algorithm, Federation, Key, State
 
 
 def run_identity(
     algorithm: Algorithm,
     state: State,
-    hyper: NamedTuple,
+    hyper: Any,
     federation: Federation,
     key: Key,
-    size: int,
+    draw: Draw,
     evaluate_every: int,
     dropout: float | None,
 ) -> dict[str, Any]:
@@ -30,13 +29,13 @@ def run_identity(
     ``state`` is the one that the run begins with, or its shapes.
     """
     sizes = np.asarray(federation.train.size)
-    numbers = {f"hyper.{name}": None if value is None else float(value) for name, value in hyper._asdict().items()}
+    numbers = {f"hyper.{name}": None if value is None else float(value) for name, value in as_dict(hyper).items()}
     return {
-        "algorithm": algorithm.init.__module__.rpartition(".")[2],
         **static_choices(algorithm),
         **numbers,
         "key": np.asarray(jax.random.key_data(key)).tolist(),
-        "cohort": size,
+        **{f"sampling.{name}": _short(value) for name, value in draw.sampling.about},
+        "cohort": draw.size,
         "evaluate_every": evaluate_every,
         "dropout": None if dropout is None else float(dropout),
         "n_clients": len(sizes),
@@ -48,67 +47,25 @@ def run_identity(
 
 
 def static_choices(algorithm: Algorithm) -> dict[str, Any]:
-    """The constants of the method and its model, read from what the algorithm's functions close over.
+    """The method's name, its static choices, its local work and its network, as the algorithm states them.
 
-    An algorithm is only its functions, so that is where its epochs, its number of clusters or its model's dropout are.
+    Clients side by side change no result, so ``at_once`` is not among them; bricks are in the name.
     """
-    choices: dict[str, Any] = {}
-    seen: dict[int, Any] = {}  # the values too, lest another takes the place of one that is gone
-    waiting: list[tuple[str, Any]] = [("", function) for function in algorithm[::-1]]
-    while waiting:
-        name, value = waiting.pop()
-        plain = _plain(value)
-        if name and plain is not _NOT_PLAIN:
-            while choices.get(name, plain) != plain:  # another function's constant of the same name
-                name += "'"
-            choices[name] = plain
-        if id(value) not in seen and not isinstance(plain, list):
-            seen[id(value)] = value
-            waiting += list(_inside(name, value))[::-1]
-    return dict(sorted(choices.items()))
+    about = algorithm.about
+    work = {} if about.work is None else about.work._asdict()
+    return {
+        "algorithm": about.name or f"{algorithm.round.__module__}.{algorithm.round.__qualname__}",
+        **{f"choice.{name}": _short(value) for name, value in about.choices},
+        **{f"work.{name}": plain(value) for name, value in work.items() if name not in ("at_once", "terms")},
+        **{f"model.{name}": _short(value) for name, value in about.model},
+    }
 
 
-_NOT_PLAIN = object()
-"""What `_plain` says of anything that JSON does not know."""
-
-
-def _plain(value: Any) -> Any:
-    """A constant as JSON gives it back: an array as its checksum, a type or a function as its name."""
-    if value is None or isinstance(value, bool | int | float | str):
-        return value
-    if isinstance(value, np.ndarray | jax.Array) and not jnp.issubdtype(value.dtype, jax.dtypes.prng_key):
-        return [*value.shape, zlib.crc32(np.ascontiguousarray(value).tobytes())]
-    if isinstance(value, np.dtype):
-        return value.name
-    if isinstance(name := getattr(value, "__qualname__", None), str):
-        return name
-    if type(value) in (tuple, list):
-        parts = [_plain(part) for part in value]
-        return _NOT_PLAIN if any(part is _NOT_PLAIN for part in parts) else parts
-    return _NOT_PLAIN
-
-
-def _inside(name: str, value: Any) -> Iterator[tuple[str, Any]]:
-    """What a container, a module or a function holds, by name."""
-    if isinstance(value, Work):
-        # Clients side by side change no result, so a run may go on with another `at_once`.
-        yield from ((f"work.{field}", part) for field, part in value._asdict().items() if field != "at_once")
-    elif isinstance(value, tuple | list):
-        fields = getattr(value, "_fields", range(len(value)))
-        yield from ((f"{name}.{field}", part) for field, part in zip(fields, value, strict=True))
-    elif isinstance(value, dict):
-        yield from ((f"{name}.{field}", part) for field, part in value.items())
-    elif isinstance(value, partial):
-        yield from (("", value.func), (f"{name}.args", value.args), (f"{name}.keywords", value.keywords))
-    elif hasattr(value, "__wrapped__"):  # of jax.jit, functools.cache
-        yield "", value.__wrapped__
-    elif hasattr(value, "__code__"):
-        for variable, cell in zip(value.__code__.co_freevars, value.__closure__ or (), strict=True):
-            yield variable, cell.cell_contents
-    elif dataclasses.is_dataclass(value):  # a flax module
-        yield f"{name}", type(value).__name__
-        own = [field.name for field in dataclasses.fields(value) if field.name not in ("parent", "name")]
-        yield from ((f"{name}.{field}", getattr(value, field, None)) for field in own)
+def _short(value: Any) -> Any:
+    """A choice as JSON gives it back; a long one as its length and checksum."""
+    told = plain(value)
+    text = json.dumps(told)
+    return told if len(text) <= 200 else [len(text), zlib.crc32(text.encode())]
 
 
 def _checksum(federation: Federation) -> int:

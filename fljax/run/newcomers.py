@@ -52,7 +52,9 @@ def _evaluate(
     return evaluate(algorithm.predict, models, newcomers.test, algorithm.loss)
 
 
-def new_models(algorithm: Algorithm, hyper: Any, state: State, data: ClientData, key: Key, n_rounds: Array) -> ModelTable:
+def new_models(
+    algorithm: Algorithm, hyper: Any, state: State, data: ClientData, key: Key, n_rounds: Array
+) -> ModelTable:
     """The models that newcomers with the training rows ``data`` are tested with; arguments as above.
 
     Raises:

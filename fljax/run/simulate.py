@@ -9,7 +9,7 @@ from jax import Array, lax
 
 from fljax import tree
 from fljax.numbers import check_numbers
-from fljax.rounds.sampling import cohort_size, sample_cohort
+from fljax.rounds.sampling import Draw, Sampling, sample_cohort, sampling_of
 from fljax.run.check import check_run, fields_of
 from fljax.run.churn import churn_of_rounds
 from fljax.run.evaluate import evaluate
@@ -29,12 +29,13 @@ class Keys(NamedTuple):
 
 def simulate(
     algorithm: Algorithm,
-    hyper: NamedTuple,
+    hyper: Any,
     federation: Federation,
     key: Key,
     n_rounds: int,
     *,
     participation: float = 1.0,
+    sampling: Sampling | None = None,
     evaluate_every: int = 1,
     dropout: float | None = None,
 ) -> tuple[State, Metrics]:
@@ -47,6 +48,7 @@ def simulate(
         key: everything random comes from it.
         n_rounds: rounds to run.
         participation: share of the clients in each round, in (0, 1].
+        sampling: who takes part, see `fljax.rounds.sampling`; None: a share ``participation``, uniformly.
         evaluate_every: test after every so many rounds, and always after the last.
         dropout: probability that a participant drops out of a round; None: nobody does.
 
@@ -63,9 +65,9 @@ def simulate(
     check_numbers(hyper)
     n_clients = federation.train.size.shape[0]
     numbers = as_traced(hyper), federation, key, as_traced(dropout)
-    size = cohort_size(participation, n_clients)
+    draw = sampling_of(sampling, participation).of(n_clients)
     with fields_of(hyper):
-        state, metrics = _simulate(algorithm, size, int(n_rounds), int(evaluate_every), *numbers)
+        state, metrics = _simulate(algorithm, draw, int(n_rounds), int(evaluate_every), *numbers)
     if "label" in metrics and not isinstance(metrics["label"], jax.core.Tracer):
         labelled = gathered({name: metrics[name] for name in ("ids", "active", "label")})
         metrics["churn"] = jnp.asarray(churn_of_rounds(labelled, n_clients)[0])
@@ -75,7 +77,7 @@ def simulate(
 @partial(jax.jit, static_argnums=(0, 1, 2, 3))
 def _simulate(
     algorithm: Algorithm,
-    size: int,
+    draw: Draw | int,
     n_rounds: int,
     evaluate_every: int,
     hyper: Any,
@@ -87,7 +89,7 @@ def _simulate(
     state = algorithm.init(keys.init, hyper, federation.train)
 
     def one_round(state: State, round: Array) -> tuple[State, Metrics]:
-        return run_round(algorithm, size, hyper, federation, keys, dropout, state, round)
+        return run_round(algorithm, draw, hyper, federation, keys, dropout, state, round)
 
     def tested(state: State, round: Array) -> tuple[State, Metrics]:
         state, metrics = one_round(state, round)
@@ -99,7 +101,7 @@ def _simulate(
 
 def run_round(
     algorithm: Algorithm,
-    size: int,
+    draw: Draw | int,
     hyper: Any,
     federation: Federation,
     keys: Keys,
@@ -108,7 +110,7 @@ def run_round(
     round: Array,
 ) -> tuple[State, Metrics]:
     """One round: sample the cohort, gather its rows of the client state, run, put the rows of active clients back."""
-    cohort = sample_cohort(keys.cohort, round, federation, size, dropout)
+    cohort = sample_cohort(keys.cohort, round, federation, draw, dropout)
     rows = tree.take(state.clients, cohort.ids)
     key = jax.random.fold_in(keys.server, round)
     new, metrics = algorithm.round(key, hyper, State(state.server, rows), cohort)

@@ -12,7 +12,7 @@ import numpy as np
 from jax import Array, lax
 
 from fljax.numbers import check_numbers
-from fljax.rounds.sampling import cohort_size
+from fljax.rounds.sampling import Draw, Sampling, sampling_of
 from fljax.run import checkpoint as files
 from fljax.run import hosts
 from fljax.run.check import check_run, fields_of
@@ -38,13 +38,14 @@ class Run(NamedTuple):
 
 def train(
     algorithm: Algorithm,
-    hyper: NamedTuple,
+    hyper: Any,
     federation: Federation,
     key: Key,
     n_rounds: int,
     *,
     folder: str | Path | None = None,
     participation: float = 1.0,
+    sampling: Sampling | None = None,
     evaluate_every: int = 1,
     dropout: float | None = None,
     devices: Sequence[Device] | None = None,
@@ -65,6 +66,7 @@ def train(
         n_rounds: rounds in all, those done before a resume included.
         folder: for ``metrics.jsonl``, ``rounds/``, ``clients.npz`` and ``checkpoints/``; None writes nothing.
         participation: share of the clients in each round, in (0, 1].
+        sampling: who takes part, see `fljax.rounds.sampling`; None: a share ``participation``, uniformly.
         evaluate_every: test after every so many rounds, and always after the last.
         dropout: probability that a participant drops out of a round; None: nobody does.
         devices: to spread the clients over; None: all.
@@ -81,12 +83,13 @@ def train(
     n_rounds, evaluate_every = int(n_rounds), int(evaluate_every)
     folder = None if folder is None else Path(folder)
     n_clients = federation.train.size.shape[0]
-    size, given = cohort_size(participation, n_clients), (hyper, federation, key)
+    draw, given = sampling_of(sampling, participation).of(n_clients), (hyper, federation, key)
     with over_devices(devices) as mesh, fields_of(hyper):
-        hyper, federation, key, lost = replicated((as_traced(hyper), federation, key, as_traced(dropout)), mesh)
-        chunk = partial(run_chunk, algorithm, size, MOST_ROUNDS, hyper, federation, key, lost, evaluate_every, n_rounds)
+        hyper, federation, key, dropout_rate = replicated((as_traced(hyper), federation, key, as_traced(dropout)), mesh)
+        numbers = (hyper, federation, key, dropout_rate, evaluate_every, n_rounds)
+        chunk = partial(run_chunk, algorithm, draw, MOST_ROUNDS, *numbers)
         state = jax.jit(algorithm.init)(split_key(key).init, hyper, federation.train)
-        identity = {} if folder is None else run_identity(algorithm, state, *given, size, evaluate_every, dropout)
+        identity = {} if folder is None else run_identity(algorithm, state, *given, draw, evaluate_every, dropout)
         begun = _begun(folder, state, identity, n_clients, n_rounds)
         hosts.all_there("folder read")
         loop = _Loop(folder, identity, seconds_per_chunk, seconds_per_checkpoint, progress or SilentProgress())
@@ -96,7 +99,7 @@ def train(
 @partial(jax.jit, static_argnums=(0, 1, 2), donate_argnames="state")
 def run_chunk(
     algorithm: Algorithm,
-    size: int,
+    draw: Draw | int,
     most: int,
     hyper: Any,
     federation: Federation,
@@ -113,7 +116,7 @@ def run_chunk(
 
     @partial(jax.jit, inline=True)  # so that it is traced once for its shapes and for the loop
     def one_round(state: State, round: Array) -> tuple[State, Metrics]:
-        state, metrics = run_round(algorithm, size, hyper, federation, keys, dropout, state, round)
+        state, metrics = run_round(algorithm, draw, hyper, federation, keys, dropout, state, round)
         due = is_due(round, evaluate_every, n_rounds)
         return state, metrics | test_round(algorithm, hyper, federation, keys, state, due)
 

@@ -5,12 +5,14 @@ Each of them combines every point that its argument has with every new one, so t
 """
 
 import difflib
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import jax
 import numpy as np
 
+from fljax.numbers import as_dict, check_numbers, is_hyper, replace
 from fljax.run.check import check_count, whole
 from fljax.types import Key, Work
 
@@ -43,7 +45,7 @@ def grid(hyper: Any, **values: Iterable[float]) -> Any:
 def draw(key: Key, hyper: Any, n_points: int, **distributions: Draw) -> Any:
     """``n_points`` random points: ``draw(key, FedProxHyper(), 20, lr=log_uniform(1e-3, 1), mu=uniform(0, 1))``.
 
-    A field's draw depends on the key and its place in the Hyper alone, not on what else is drawn.
+    A field's draw depends on the key and its name alone, not on what else is drawn.
 
     Args:
         key: of the draw.
@@ -60,7 +62,7 @@ def draw(key: Key, hyper: Any, n_points: int, **distributions: Draw) -> Any:
     drawn = {}
     for name, distribution in distributions.items():
         check_field(hyper, name)
-        rng = np.random.default_rng([*np.asarray(jax.random.key_data(key)), hyper._fields.index(name)])
+        rng = np.random.default_rng([*np.asarray(jax.random.key_data(key)), zlib.crc32(name.encode())])
         drawn[name] = np.asarray(distribution(rng, n_points), np.float32)
     return _product(hyper, drawn)
 
@@ -98,7 +100,7 @@ def stack(hypers: Sequence[Any]) -> Any:
     if not hypers:
         raise ValueError("no points to stack; give at least one Hyper")
     columns = {}
-    for name in hypers[0]._fields:
+    for name in as_dict(hypers[0]):
         column = [getattr(hyper, name) for hyper in hypers]
         columns[name] = None if all(value is None for value in column) else _numbers(name, column)
     return type(hypers[0])(**columns)
@@ -106,24 +108,26 @@ def stack(hypers: Sequence[Any]) -> Any:
 
 def point(hypers: Any, i: int) -> Any:
     """Point i as a Hyper of numbers."""
-    return type(hypers)(*(value if np.ndim(value) == 0 else float(value[i]) for value in hypers))
+    return replace(hypers, **{name: float(getattr(hypers, name)[i]) for name in varied(hypers)})
 
 
 def vectors(hypers: Any) -> Any:
     """``hypers`` with a vector for every list or tuple.
 
     Raises:
-        ValueError: a value in one is no number, or ``hypers`` is no Hyper.
+        ValueError: a value is no number or out of its range, or ``hypers`` is no Hyper.
     """
-    if not hasattr(hypers, "_fields"):
+    if not is_hyper(hypers):
         raise ValueError(f"hypers={hypers!r} is not a Hyper; give one whose fields are numbers or vectors, as of grid")
-    rows = {name: value for name, value in hypers._asdict().items() if isinstance(value, list | tuple)}
-    return hypers._replace(**{name: _numbers(name, value) for name, value in rows.items()})
+    rows = {name: value for name, value in as_dict(hypers).items() if isinstance(value, list | tuple)}
+    made = replace(hypers, **{name: _numbers(name, value) for name, value in rows.items()})
+    check_numbers(made, stacked=True)
+    return made
 
 
 def varied(hypers: Any) -> list[str]:
     """The fields that are vectors."""
-    return [name for name, value in hypers._asdict().items() if value is not None and np.ndim(value)]
+    return [name for name, value in as_dict(hypers).items() if value is not None and np.ndim(value)]
 
 
 def count_points(hypers: Any) -> int:
@@ -145,11 +149,11 @@ def count_points(hypers: Any) -> int:
 
 def check_field(hyper: Any, name: str) -> None:
     """Raises ValueError where ``name`` is no field of the Hyper, with the nearest, or is a static choice."""
-    if name in hyper._fields:
+    if name in as_dict(hyper):
         return
     if name in Work._fields:
         raise ValueError(f"{name} is static: it changes the program; sweep it in an outer loop, see over_settings")
-    near = difflib.get_close_matches(name, hyper._fields, n=1, cutoff=0)
+    near = difflib.get_close_matches(name, as_dict(hyper), n=1, cutoff=0)
     raise ValueError(
         f"no field {name!r} of {type(hyper).__name__}; the nearest is {near[0]!r} "
         "(an argument of the method's factory is static: sweep it in an outer loop, see over_settings)"
@@ -159,10 +163,10 @@ def check_field(hyper: Any, name: str) -> None:
 def _product(hyper: Any, new: dict[str, np.ndarray]) -> Any:
     """Every point of ``hyper`` with every row of ``new``, whose fields it replaces."""
     kept = [name for name in varied(hyper) if name not in new]
-    n_old = count_points(hyper._replace(**dict.fromkeys(set(varied(hyper)) - set(kept), 0.0)))
+    n_old = count_points(replace(hyper, **dict.fromkeys(set(varied(hyper)) - set(kept), 0.0)))
     n_new = len(next(iter(new.values())))
     old = {name: np.repeat(np.asarray(getattr(hyper, name), np.float32), n_new) for name in kept}
-    return hyper._replace(**old, **{name: np.tile(value, n_old) for name, value in new.items()})
+    return replace(hyper, **old, **{name: np.tile(value, n_old) for name, value in new.items()})
 
 
 def _numbers(name: str, values: Sequence[Any]) -> np.ndarray:

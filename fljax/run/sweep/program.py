@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
-from fljax.rounds.sampling import cohort_size
+from fljax.rounds.sampling import Sampling, sampling_of
 from fljax.run.check import check_count, check_run, fields_of
 from fljax.run.mesh import n_sweep_devices, over_sweep
 from fljax.run.simulate import as_traced, is_due, run_round, split_key, test_round
@@ -46,6 +46,7 @@ def sweep(
     n_rounds: int,
     *,
     participation: float = 1.0,
+    sampling: Sampling | None = None,
     evaluate_every: int = 1,
     dropout: float | None = None,
     at_once: int | None = None,
@@ -67,6 +68,7 @@ def sweep(
         n_seeds: seeds per point.
         n_rounds: rounds of each run.
         participation: as in `fljax.simulate`.
+        sampling: as in `fljax.simulate`.
         evaluate_every: as in `fljax.simulate`.
         dropout: as in `fljax.simulate`.
         at_once: runs side by side; None: one after another on a CPU, as many as fit on an accelerator.
@@ -77,12 +79,12 @@ def sweep(
             points than fit.
     """
     check_run(n_rounds, evaluate_every, dropout)
-    size = cohort_size(participation, federation.train.size.shape[0])
-    setting, lost = Setting(algorithm, size, int(n_rounds), 1), as_traced(dropout)
+    draw = sampling_of(sampling, participation).of(federation.train.size.shape[0])
+    setting, dropout_rate = Setting(algorithm, draw, int(n_rounds), 1), as_traced(dropout)
     cells, due = all_cells(hypers, key, n_seeds), is_due(jnp.arange(n_rounds), evaluate_every, n_rounds)
     with fields_of(hypers):
-        setting = setting._replace(at_once=plan(setting, cells, federation, lost, at_once, memory).at_once)
-        _, metrics = advance(setting, cells, federation, lost, due, jnp.int32(0), jnp.int32(n_rounds))
+        setting = setting._replace(at_once=plan(setting, cells, federation, dropout_rate, at_once, memory).at_once)
+        _, metrics = advance(setting, cells, federation, dropout_rate, due, jnp.int32(0), jnp.int32(n_rounds))
     n_points = count_points(hypers)
     return jax.tree.map(lambda leaf: leaf.reshape(n_points, n_seeds, *leaf.shape[1:]), metrics)
 
@@ -198,9 +200,9 @@ def _run(
 
 
 def _is_finite(row: Metrics, due: Array) -> Array:
-    """Whether some participant's training came out finite, and every loss of those, and the test loss where tested."""
+    """Whether somebody's training came out finite, where anybody takes part, and its loss, and the test's if tested."""
     counted = row["active"] & row["ok"]
-    trained = counted.any() & jnp.isfinite(jnp.where(counted, row["loss"], 0.0)).all()
+    trained = (counted.any() | ~row["active"].any()) & jnp.isfinite(jnp.where(counted, row["loss"], 0.0)).all()
     return trained & (~due | jnp.isfinite(row["test_loss"]))
 
 

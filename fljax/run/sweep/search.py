@@ -7,7 +7,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from fljax.rounds.sampling import cohort_size
+from fljax.numbers import as_dict
+from fljax.rounds.sampling import Sampling, sampling_of
 from fljax.run.check import check_run, fields_of
 from fljax.run.identity import run_identity
 from fljax.run.mesh import Device, over_devices, replicated
@@ -34,6 +35,7 @@ def search(
     metric: str = "accuracy_macro",
     folder: str | Path | None = None,
     participation: float = 1.0,
+    sampling: Sampling | None = None,
     evaluate_every: int = 1,
     dropout: float | None = None,
     at_once: int | None = None,
@@ -57,6 +59,7 @@ def search(
         metric: of the tests, see `fljax.run.sweep.table.HEADLINES`; lower is better for test_loss only.
         folder: where batches are kept; None keeps nothing.
         participation: as in `fljax.simulate`.
+        sampling: as in `fljax.simulate`.
         evaluate_every: as in `fljax.simulate`.
         dropout: as in `fljax.simulate`.
         at_once: runs side by side on a device; None: as many as are best.
@@ -70,21 +73,21 @@ def search(
     check_run(n_rounds, evaluate_every, dropout)
     check_metric(metric)
     hypers, n_rounds, evaluate_every = vectors(hypers), int(n_rounds), int(evaluate_every)
-    given, size = federation, cohort_size(participation, federation.train.size.shape[0])
+    given, draw = federation, sampling_of(sampling, participation).of(federation.train.size.shape[0])
     stages = rungs(count_points(hypers), n_rounds, halving, evaluate_every)
     cells = all_cells(hypers, key, n_seeds)
     n_devices = len(jax.devices() if devices is None else devices)
     with over_devices(devices, n_devices) as mesh, fields_of(hypers):
-        federation, lost = replicated((federation, as_traced(dropout)), mesh)
-        setting = Setting(algorithm, size, n_rounds, 1)
-        setting = setting._replace(at_once=plan(setting, cells, federation, lost, at_once, memory).at_once)
+        federation, dropout_rate = replicated((federation, as_traced(dropout)), mesh)
+        setting = Setting(algorithm, draw, n_rounds, 1)
+        setting = setting._replace(at_once=plan(setting, cells, federation, dropout_rate, at_once, memory).at_once)
         due = is_due(jnp.arange(n_rounds), evaluate_every, n_rounds)
         store = parts.Store(None if folder is None else Path(folder))
-        stage = Stage(setting, federation, lost, due, store, tell or (lambda done, n: None))
+        stage = Stage(setting, federation, dropout_rate, due, store, tell or (lambda done, n: None))
         if folder is not None:
             state = stage.shapes(cells)
-            identity = run_identity(algorithm, state, point(hypers, 0), given, key, size, evaluate_every, dropout)
-            identity |= {f"hyper.{name}": parts.plain(value) for name, value in hypers._asdict().items()}
+            identity = run_identity(algorithm, state, point(hypers, 0), given, key, draw, evaluate_every, dropout)
+            identity |= {f"hyper.{name}": parts.plain(value) for name, value in as_dict(hypers).items()}
             identity |= {"n_seeds": int(n_seeds), "n_rounds": n_rounds, "halving": halving}
             store.open(identity | {"metric": None if halving is None else metric})
         return run_stages(stage, stages, _on_host(cells), metric)
