@@ -10,7 +10,6 @@ the code. ``normalise="mass"`` divides a weighted batch by its mass of weights, 
 then hardly come apart, because a client moves those that it does not use as far as its own.
 """
 
-from functools import cache
 from typing import Any, Literal, NamedTuple
 
 import jax
@@ -18,14 +17,14 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from fljax import tree
-from fljax.algorithms.accounting import check_weighting, client_weight, traffic
-from fljax.algorithms.fedavg import FedAvgHyper
-from fljax.algorithms.fedsoft import memberships
-from fljax.client import local_optimizer, train_clients, training_loss
+from fljax.choices import Positive
 from fljax.client.example_loss import batch_losses, example_loss
-from fljax.client.objectives import Loss
+from fljax.client.objectives import Loss, training_loss
 from fljax.data.federation import present
-from fljax.server.aggregate import weighted_mean
+from fljax.rounds import Combine, LocalHyper, Server, Weighting, client_weight, mean, method, traffic, train
+from fljax.rounds.accounting import memberships
+from fljax.rounds.averaging import remembering, shared_and_memory, shared_part
+from fljax.rounds.combine import as_combine, memory_of
 from fljax.server.assign import mixture_weights, responsibilities
 from fljax.types import (
     Algorithm,
@@ -43,10 +42,6 @@ from fljax.types import (
 )
 
 
-class FedEMHyper(FedAvgHyper):
-    """Numbers of FedEM: those of FedAvg."""
-
-
 class Mixture(NamedTuple):
     """The model that a client is tested with."""
 
@@ -54,14 +49,15 @@ class Mixture(NamedTuple):
     pi: Array  # (learners,) on the simplex
 
 
-@cache
+@method(LocalHyper, "Marfoq et al., NeurIPS 2021", "https://arxiv.org/abs/2108.10252", kind="personalised")
 def fedem(
     model: Model,
     work: Work,
-    n_learners: int = 3,
+    n_learners: Positive = 3,
     *,
     normalise: Literal["examples", "mass"] = "examples",
-    weighting: str = "size",
+    weighting: Weighting = "size",
+    combine: Combine | Server = mean,
 ) -> Algorithm:
     """FedEM: ``q_m(x) ~ pi_im exp(-loss_m(x))``; ``pi_im = mean_x q_m(x)``; learner m trains with weights ``q_m``.
 
@@ -70,49 +66,51 @@ def fedem(
     Args:
         model: the network of every learner.
         work: local effort.
-        n_learners: M, at least 1; 1 is FedAvg. The paper has 3.
+        n_learners: M; 1 is FedAvg. The paper has 3.
         normalise: a learner's batch loss divides by the number of "examples", so that a client moves a learner as far
             as it uses it, or by the "mass" of their weights, so that all clients move all learners alike.
         weighting: of the average of a learner, "size" (omega_i = n_i) or "uniform".
+        combine: what the server makes of the clients' copies of a learner.
     """
-    check_weighting(weighting)
-    if normalise not in ("examples", "mass"):
-        raise ValueError(f"normalise={normalise!r} is unknown; choose 'examples' or 'mass'")
-    if n_learners < 1:
-        raise ValueError(f"n_learners={n_learners} is not positive; choose n_learners >= 1")
+    combining, loss = as_combine(combine), shared_out(model, normalise)
 
-    def init(key: Key, hyper: FedEMHyper, data: ClientData) -> State:
+    def init(key: Key, hyper: LocalHyper, data: ClientData) -> State:
         learners = jax.vmap(model.init)(jax.random.split(key, n_learners))
-        return State(server=learners, clients=jnp.full((data.size.shape[0], n_learners), 1 / n_learners))
+        pi = jnp.full((data.size.shape[0], n_learners), 1 / n_learners)
+        return State(remembering(learners, memory_of(combining, hyper, learners)), pi)
 
-    def round(key: Key, hyper: FedEMHyper, state: State, cohort: Cohort) -> tuple[State, Metrics]:
-        learners, pi = state
+    def round(key: Key, hyper: LocalHyper, state: State, cohort: Cohort) -> tuple[State, Metrics]:
+        (learners, memory), pi = shared_and_memory(state.server), state.clients
         # E step: q_m(x) ~ pi_im exp(-loss_m(x)).
         q = responsibilities(example_loss(model, learners, cohort.data), pi)
         # M step: pi_im = mean_x q_m(x), and every learner by local training with weights q_m.
         start = tree.everyone(learners, cohort.ids.shape[0])
-        optimizer = local_optimizer(hyper, work, cohort.round)
-        trained = train_clients(
-            cohort.key, start, cohort.data, shared_out(model, normalise), optimizer, work, start, pi
-        )
+        trained = train(hyper, start, cohort, loss, work, start, pi)
         pi = tree.where(trained.ok, mixture_weights(q, present(cohort.data), empty=pi), pi)
-        learners = weighted_mean(trained.params, client_weight(weighting, cohort, trained.ok), empty=learners)
+        weight = client_weight(weighting, cohort, trained.ok)
+
+        def averaged(one: tuple[Any, Params, Stacked]) -> tuple[Params, Any]:
+            remembered, learner, received = one
+            return combining.apply(hyper, remembered, learner, received, weight)
+
+        learners, memory = lax.map(averaged, (memory, learners, jax.tree.map(_by_learner, trained.params)))
         n_parameters = n_learners * tree.size(tree.take(learners, jnp.int32(0)))
         metrics = {"loss": trained.loss, "ok": trained.ok, **memberships(pi)}
-        return State(learners, pi), metrics | traffic(n_parameters, n_parameters)
+        return State(remembering(learners, memory), pi), metrics | traffic(n_parameters, n_parameters)
 
-    def deploy(key: Key, hyper: FedEMHyper, state: State, data: ClientData) -> ModelTable:
-        return tree.own(Mixture(tree.broadcast(state.server, data.size.shape[0]), state.clients))
+    def deploy(key: Key, hyper: LocalHyper, state: State, data: ClientData) -> ModelTable:
+        learners = shared_part(state.server)
+        return tree.own(Mixture(tree.broadcast(learners, data.size.shape[0]), state.clients))
 
     def predict(params: Mixture, x: Array) -> Array:
         """Logarithm of ``sum_m pi_m softmax(logits_m)``."""
         logits = lax.map(lambda learner: model.apply(learner, x, None)[0], params.learners)
         return jax.nn.logsumexp(jax.nn.log_softmax(logits), axis=0, b=params.pi[:, None, None])
 
-    return Algorithm(init, round, deploy, predict)
+    return Algorithm(init, round, deploy, predict, loss=model.loss)
 
 
-def shared_out(model: Model, normalise: str) -> Loss:
+def shared_out(model: Model, normalise: Literal["examples", "mass"]) -> Loss:
     """Sum over learners of the batch's loss weighted by ``q_m``, where ``q`` follows from the client's own two rows.
 
     They are the learners at the start of the round and the client's ``pi``. A learner's gradient is that of its own
@@ -133,3 +131,7 @@ def shared_out(model: Model, normalise: str) -> Loss:
         return values.sum(), updated
 
     return mixture
+
+
+def _by_learner(leaf: Array) -> Array:
+    return jnp.moveaxis(leaf, 1, 0)

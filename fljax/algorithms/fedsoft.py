@@ -11,7 +11,6 @@ IFCA. A client that first takes part between two measurements belongs to all clu
 never took part starts from the centers' mean by its importances.
 """
 
-from functools import cache
 from typing import Literal, NamedTuple
 
 import jax
@@ -19,33 +18,26 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from fljax import tree
-from fljax.algorithms.accounting import traffic
-from fljax.algorithms.ifca import balanced_draw
-from fljax.client import local_optimizer, predictor, proximal, train_clients, training_loss
+from fljax.choices import Positive
 from fljax.client.example_loss import example_loss
+from fljax.client.objectives import predictor, proximal, training_loss
 from fljax.data.federation import present
-from fljax.rounds.joining import rounds_alone
+from fljax.rounds import LocalHyper, Scalar, hyper, method, number, rounds_alone, traffic, train
+from fljax.rounds.accounting import memberships
+from fljax.rounds.drawing import balanced_draw
 from fljax.server.aggregate import mix
 from fljax.server.assign import example_shares, soft_weights
-from fljax.types import Algorithm, ClientData, Cohort, Key, Metrics, Model, ModelTable, Stacked, State, Work
+from fljax.types import Algorithm, ClientData, Cohort, Key, Metrics, Model, ModelTable, Stacked, State, Trained, Work
 
 
-class FedSoftHyper(NamedTuple):
-    """Numbers of FedSoft.
+@hyper
+class FedSoftHyper(LocalHyper):
+    """Numbers of FedSoft; the penalty is ``lam/2 sum_s u_is |w - c_s|^2``, the official code has 0.01 on CIFAR-10."""
 
-    lr: clients' learning rate, > 0.
-    lam: lambda, weight of the distance to the centers, >= 0. The penalty is lambda/2 sum_s u_is |w - c_s|^2; the
-        official code has 0.01 on CIFAR-10.
-    min_share: least share of the clients that each initial center must win, in [0, 1/K]; 0 takes the first draw.
-    lr_decay: factor on `lr` per round, in (0, 1]; None: constant.
-    momentum: of the clients' SGD, in [0, 1); None: none.
-    """
-
-    lr: Array | float = 0.05
-    lam: Array | float = 0.01
-    min_share: Array | float = 0.1
-    lr_decay: Array | float | None = None
-    momentum: Array | float | None = None
+    lam: Scalar = number(0.01, "lambda, weight of the distance to the centers", least=0)
+    min_share: Scalar = number(
+        0.1, "least share of the clients that each first center must win, up to 1/K; 0: first draw", least=0, most=1
+    )
 
 
 class FedSoftClients(NamedTuple):
@@ -55,14 +47,14 @@ class FedSoftClients(NamedTuple):
     share: Array  # (clients, clusters) its importances u_is
 
 
-@cache
+@method(FedSoftHyper, "Ruan, Joe-Wong, AAAI 2022", "https://arxiv.org/abs/2112.06053", kind="personalised")
 def fedsoft(
     model: Model,
     work: Work,
-    n_clusters: int = 2,
+    n_clusters: Positive = 2,
     *,
-    measure_every: int = 2,
-    n_selected: int | None = None,
+    measure_every: Positive = 2,
+    n_selected: Positive | None = None,
     start: Literal["own", "center"] = "own",
 ) -> Algorithm:
     """FedSoft: ``w_i = argmin F_i(w) + lambda/2 sum_s u_is |w - c_s|^2``; ``c_s <- mean of its clients' w_i``.
@@ -70,13 +62,12 @@ def fedsoft(
     Args:
         model: the network.
         work: local effort; the official code has Adam.
-        n_clusters: K, at least 1.
+        n_clusters: K.
         measure_every: tau, rounds between two measurements of the importances.
         n_selected: m, clients that each cluster draws by importance and size, and averages equally; only these train.
             None: all participants, weighted by importance and size.
         start: clients train from their "own" last model, or from the "center" of their centers.
     """
-    _check(n_clusters, measure_every, n_selected, start)
 
     def init(key: Key, hyper: FedSoftHyper, data: ClientData) -> State:
         centers, n_clients = balanced_draw(key, model, n_clusters, hyper.min_share, data), data.size.shape[0]
@@ -90,18 +81,22 @@ def fedsoft(
         share = lax.cond(due, lambda: measured(centers, cohort.data), lambda: share)
         member = selected(key, share, cohort)
         takes_part = member.any(axis=0)
-        # sum_s u_is |w - c_s|^2 = |w - sum_s u_is c_s|^2 + constant, as the importances sum to 1.
-        anchor = mix(share, centers)
-        loss, optimizer = proximal(training_loss(model), hyper.lam), local_optimizer(hyper, work, cohort.round)
-        data = cohort.data._replace(size=jnp.where(takes_part, cohort.data.size, 0))
-        begun = own if start == "own" else anchor
-        trained = train_clients(cohort.key, begun, data, loss, optimizer, work, anchor)
+        trained = held(hyper, centers, own, share, cohort, takes_part)
         own = tree.where(takes_part, trained.params, own)
         # c_s = mean of its clients' models.
         weight = center_weight(member & (cohort.active & trained.ok)[None], share, cohort.data.size)
         centers = tree.where(weight.sum(axis=1) > 0, mix(weight, own), centers)
         metrics = {"loss": trained.loss, "ok": trained.ok, **memberships(share)}
         return State(centers, FedSoftClients(own, share)), metrics | sent(centers, due, takes_part)
+
+    def held(
+        hyper: FedSoftHyper, centers: Stacked, own: Stacked, share: Array, cohort: Cohort, takes_part: Array
+    ) -> Trained:
+        # sum_s u_is |w - c_s|^2 = |w - sum_s u_is c_s|^2 + constant, as the importances sum to 1.
+        anchor, data = mix(share, centers), cohort.data
+        some = cohort._replace(data=data._replace(size=jnp.where(takes_part, data.size, 0)))
+        loss = proximal(training_loss(model), hyper.lam)
+        return train(hyper, own if start == "own" else anchor, some, loss, work, anchor)
 
     def measured(centers: Stacked, data: ClientData) -> Array:
         return example_shares(example_loss(model, centers, data), present(data))
@@ -136,26 +131,15 @@ def fedsoft(
         return tree.own(state.clients.model)
 
     def join(key: Key, hyper: FedSoftHyper, state: State, data: ClientData, n_rounds: Array) -> ModelTable:
-        share = measured(state.server, data)
-        begun = State(state.server, FedSoftClients(mix(share, state.server), share))
-        everyone = fedsoft(model, work, n_clusters, measure_every=measure_every, start=start)  # nobody is drawn
-        return deploy(key, hyper, rounds_alone(everyone.round, key, hyper, begun, data, n_rounds), data)
+        centers = state.server
 
-    return Algorithm(init, round, deploy, predictor(model), join)
+        def alone(key: Key, hyper: FedSoftHyper, state: State, cohort: Cohort) -> tuple[State, Metrics]:
+            own, share = state.clients  # the centers stand still, and so do the importances
+            trained = held(hyper, centers, own, share, cohort, jnp.ones(cohort.ids.shape, bool))
+            return State(centers, FedSoftClients(trained.params, share)), {}
 
+        share = measured(centers, data)
+        begun = State(centers, FedSoftClients(mix(share, centers), share))
+        return deploy(key, hyper, rounds_alone(alone, key, hyper, begun, data, n_rounds), data)
 
-def memberships(share: Array) -> Metrics:
-    """Each participant's foremost cluster, and how many clusters are someone's: of shares (cohort, clusters)."""
-    label = jnp.argmax(share, axis=1).astype(jnp.int32)
-    return {"label": label, "n_clusters": (jnp.bincount(label, length=share.shape[1]) > 0).sum()}
-
-
-def _check(n_clusters: int, measure_every: int, n_selected: int | None, start: str) -> None:
-    if n_clusters < 1:
-        raise ValueError(f"n_clusters={n_clusters} is not positive; choose n_clusters >= 1")
-    if measure_every < 1:
-        raise ValueError(f"measure_every={measure_every} is not positive; choose measure_every >= 1")
-    if n_selected is not None and n_selected < 1:
-        raise ValueError(f"n_selected={n_selected} is not positive; choose n_selected >= 1, or None for everyone")
-    if start not in ("own", "center"):
-        raise ValueError(f"start={start!r} is unknown; choose 'own' or 'center'")
+    return Algorithm(init, round, deploy, predictor(model), join, model.loss)
