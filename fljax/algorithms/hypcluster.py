@@ -9,100 +9,75 @@ Differences from the paper: initial models are redrawn as in IFCA until each win
 model and its optimiser's state.
 """
 
-from functools import cache, partial
-from typing import Literal, NamedTuple
-
-import jax
-import jax.numpy as jnp
-import optax
-from jax import Array
+from typing import Literal
 
 from fljax import tree
-from fljax.algorithms.accounting import client_weight, traffic
-from fljax.algorithms.ifca import balanced_draw
-from fljax.client import cross_loss, local_optimizer, predictor, train_clients, training_loss
-from fljax.server.aggregate import cluster_mean
-from fljax.server.assign import lowest_loss
-from fljax.server.optimizer import check_server_optimizer, numbers_of, server_step
-from fljax.server.optimizer import server_optimizer as optimizer_named
-from fljax.types import Algorithm, ClientData, Cohort, Key, Metrics, Model, ModelTable, Stacked, State, Work
+from fljax.choices import Positive
+from fljax.client.objectives import training_loss
+from fljax.rounds import (
+    Combine,
+    LocalHyper,
+    Scalar,
+    Server,
+    clustered,
+    hyper,
+    least_loss_model,
+    least_loss_rule,
+    mean,
+    method,
+    number,
+    stepped,
+    traffic,
+    trained_on,
+)
+from fljax.types import Algorithm, Cohort, Metrics, Model, Params, Work
 
 
-class HypClusterHyper(NamedTuple):
-    """Numbers of HypCluster.
+@hyper
+class HypClusterHyper(LocalHyper):
+    """Numbers of HypCluster."""
 
-    lr: clients' learning rate, > 0.
-    server_lr: learning rate of the clusters' servers, > 0; 1 with "sgd" sets the members' mean.
-    min_share: least share of the clients that each initial model must win, in [0, 1/K]; 0 takes the first draw.
-    beta1: memory of a server's first moment, in [0, 1); not of "sgd".
-    beta2: memory of a server's second moment, in [0, 1); "adam" and "yogi".
-    tau: adaptivity, > 0; "adam" and "yogi".
-    lr_decay: factor on `lr` per round, in (0, 1]; None: constant.
-    momentum: of the clients' SGD, in [0, 1); None: none.
-    """
-
-    lr: Array | float = 0.05
-    server_lr: Array | float = 1.0
-    min_share: Array | float = 0.1
-    beta1: Array | float = 0.9
-    beta2: Array | float = 0.99
-    tau: Array | float = 1e-3
-    lr_decay: Array | float | None = None
-    momentum: Array | float | None = None
+    server_lr: Scalar = number(
+        1.0, "learning rate of the clusters' servers; 1 with 'sgd' sets the members' mean", above=0
+    )
+    min_share: Scalar = number(
+        0.1,
+        "least share of the clients that each initial model must win, at most 1/K; 0 takes the first draw",
+        least=0,
+        most=1,
+    )
+    beta1: Scalar = number(0.9, "memory of a server's first moment; not of 'sgd'", least=0, below=1)
+    beta2: Scalar = number(0.99, "memory of a server's second moment; of 'adam' and 'yogi'", least=0, below=1)
+    tau: Scalar = number(1e-3, "adaptivity of 'adam' and 'yogi'", above=0)
 
 
-class HypClusterServer(NamedTuple):
-    """What the server keeps."""
-
-    theta: Stacked  # (clusters, ...)
-    moments: optax.OptState  # of each cluster's optimiser, (clusters, ...)
-
-
-@cache
+@method(HypClusterHyper, "Mansour et al., 2020", "https://arxiv.org/abs/2002.10619", kind="clustered")
 def hypcluster(
     model: Model,
     work: Work,
-    n_clusters: int = 2,
+    n_clusters: Positive = 2,
     *,
     server_optimizer: Literal["sgd", "momentum", "adam", "yogi"] = "sgd",
+    combine: Combine | Server = mean,
 ) -> Algorithm:
     """HypCluster: ``a_i = argmin_j F_i(theta_j)``; ``theta_j <- ServerOpt(theta_j, mean_j of LocalTrain(theta_j))``.
 
     Args:
         model: the network.
         work: local effort.
-        n_clusters: K, at least 1.
-        server_optimizer: of every cluster, see `fljax.algorithms.fedopt`.
+        n_clusters: K.
+        server_optimizer: of every cluster, see `fljax.rounds.stepped`.
+        combine: what a cluster's server steps towards.
     """
-    check_server_optimizer(server_optimizer)
-    if n_clusters < 1:
-        raise ValueError(f"n_clusters={n_clusters} is not positive; choose n_clusters >= 1")
 
-    def optimizer_of(hyper: HypClusterHyper) -> optax.GradientTransformation:
-        return optimizer_named(server_optimizer, numbers_of(hyper))
+    def sends(center: Params, cohort: Cohort) -> Metrics:
+        return traffic(tree.size(center) + 1, n_clusters * tree.size(center))
 
-    def init(key: Key, hyper: HypClusterHyper, data: ClientData) -> State:
-        theta = balanced_draw(key, model, n_clusters, hyper.min_share, data)
-        moments = jax.vmap(optimizer_of(hyper).init)(tree.split_statistics(theta)[0])
-        return State(HypClusterServer(theta, moments), ())
-
-    def round(key: Key, hyper: HypClusterHyper, state: State, cohort: Cohort) -> tuple[State, Metrics]:
-        theta, moments = state.server
-        label = lowest_loss(cross_loss(model, theta, cohort.data))  # a_i = argmin_j F_i(theta_j)
-        optimizer = local_optimizer(hyper, work, cohort.round)
-        start = ModelTable(theta, label)
-        trained = train_clients(cohort.key, start, cohort.data, training_loss(model), optimizer, work)
-        weight = client_weight("size", cohort, trained.ok)
-        mean = cluster_mean(trained.params, weight, label, empty=theta)
-        stepped = jax.vmap(partial(server_step, optimizer_of(hyper)))(moments, theta, mean)
-        occupied = jax.ops.segment_sum(weight, label, n_clusters) > 0
-        server = HypClusterServer(*tree.where(occupied, stepped, (theta, moments)))
-        n_parameters, n_members = tree.size(tree.take(theta, jnp.int32(0))), jnp.bincount(label, length=n_clusters)
-        metrics = {"loss": trained.loss, "ok": trained.ok, "label": label, "n_clusters": (n_members > 0).sum()}
-        return State(server, ()), metrics | traffic(n_parameters + 1, n_clusters * n_parameters)
-
-    def deploy(key: Key, hyper: HypClusterHyper, state: State, data: ClientData) -> ModelTable:
-        theta = state.server.theta
-        return ModelTable(theta, lowest_loss(cross_loss(model, theta, data)))
-
-    return Algorithm(init, round, deploy, predictor(model))
+    return clustered(
+        model,
+        trained_on(training_loss(model), work),
+        least_loss_rule(model, n_clusters),
+        combine=stepped(combine, server_optimizer),
+        sends=sends,
+        deploy=least_loss_model(model),
+    )

@@ -6,71 +6,71 @@ The server broadcasts K models; each client joins the one whose loss on its trai
 cluster averages its members.
 
 Differences from the paper: initial models are redrawn, as in the official code, until every cluster holds a share
-``min_share`` of the clients, at most `MAX_REDRAWS` times (then the most even draw is kept). A client is tested with the
-cluster of least *training* loss; the official CIFAR script picks by test loss. ``n_shared`` is the paper's weight
-sharing, the first layers averaged over everybody; the official FEMNIST script takes them from a finished run of FedAvg
-instead and begins with clusters drawn at random.
+``min_share`` of the clients, at most 200 times (then the most even draw is kept). A client is tested with the cluster
+of least *training* loss; the official CIFAR script picks by test loss. ``n_shared`` is the paper's weight sharing, the
+first layers averaged over everybody; the official FEMNIST script takes them from a finished run of FedAvg instead and
+begins with clusters drawn at random.
 """
 
 from functools import cache
-from typing import NamedTuple
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
-from jax import Array, lax
+from jax import Array
 
 from fljax import tree
-from fljax.algorithms.accounting import check_weighting, client_weight, traffic
-from fljax.client import cross_loss, local_optimizer, predictor, train_clients, training_loss
+from fljax.choices import Positive
 from fljax.client.gradient import client_gradients
-from fljax.server.aggregate import cluster_mean, weighted_mean
-from fljax.server.assign import lowest_loss
-from fljax.server.layers import select_layers, shared_size
-from fljax.types import (
-    Algorithm,
-    ClientData,
-    Cohort,
-    Key,
-    Metrics,
-    Model,
-    ModelTable,
-    Params,
-    Stacked,
-    State,
-    Trained,
-    Work,
+from fljax.client.objectives import training_loss
+from fljax.rounds import (
+    Combine,
+    LocalHyper,
+    Rule,
+    Scalar,
+    Server,
+    Weighting,
+    clustered,
+    hyper,
+    least_loss_model,
+    least_loss_rule,
+    mean,
+    method,
+    number,
+    traffic,
+    trained_on,
 )
-
-MAX_REDRAWS = 200
-
-
-class IFCAHyper(NamedTuple):
-    """Numbers of IFCA.
-
-    lr: learning rate, > 0: of the clients' SGD, or of the server's step in gradient averaging.
-    min_share: least share of the clients that each initial model must win, in [0, 1/K]; 0 takes the first draw. The
-        official code has 0.35 for K = 2 and 0.1 for K = 4.
-    lr_decay: factor on the learning rate per round, in (0, 1]; None: constant. The paper has 0.99 on CIFAR-10.
-    momentum: of the clients' SGD, in [0, 1); None: none.
-    """
-
-    lr: Array | float = 0.05
-    min_share: Array | float = 0.1
-    lr_decay: Array | float | None = None
-    momentum: Array | float | None = None
+from fljax.rounds.combine import as_combine, members_of
+from fljax.rounds.local import Local
+from fljax.rounds.sharing import compose, n_floats, split
+from fljax.types import Algorithm, ClientData, Cohort, Key, Metrics, Model, ModelTable, Params, Stacked, Trained, Work
 
 
-@cache
+@hyper
+class IFCAHyper(LocalHyper):
+    """Numbers of IFCA. In gradient averaging ``lr`` is the server's. The paper has ``lr_decay=0.99`` on CIFAR-10."""
+
+    min_share: Scalar = number(
+        0.1,
+        "least share of the clients that each initial model must win, at most 1/K; 0 takes the first draw; "
+        "the official code has 0.35 for K = 2 and 0.1 for K = 4",
+        least=0,
+        most=1,
+    )
+
+
+@method(IFCAHyper, "Ghosh et al., NeurIPS 2020", "https://arxiv.org/abs/2006.04088", kind="clustered")
 def ifca(
     model: Model,
     work: Work,
-    n_clusters: int = 2,
+    n_clusters: Positive = 2,
     *,
-    weighting: str = "uniform",
-    averaging: str = "model",
+    weighting: Weighting = "uniform",
+    averaging: Literal["model", "gradient"] = "model",
     n_shared: int = 0,
+    combine: Combine | Server = mean,
 ) -> Algorithm:
-    """IFCA with K = ``n_clusters`` models.
+    """IFCA: ``a_i = argmin_j F_i(theta_j)``; ``theta_j <- mean of LocalTrain(theta_j) over a_i = j``.
 
     Args:
         model: the network.
@@ -79,85 +79,84 @@ def ifca(
         weighting: "uniform" averages a cluster's members equally, "size" by their examples.
         averaging: "model": members send trained models; "gradient": one full gradient, and epochs must be 1.
         n_shared: layers, from the first, that all clusters have in common: the mean of all participants.
+        combine: what the server makes of a cluster's models, and of everybody's layers in common.
 
     Raises:
-        ValueError: ``averaging`` or ``weighting`` is unknown, ``n_clusters`` < 1, epochs > 1 with gradients, or
-            ``n_shared`` leaves no layer to the clusters.
+        ValueError: gradients with more than one plain step of SGD, or ``n_shared`` leaves no layer to the clusters.
     """
-    check_weighting(weighting)
-    if averaging not in ("model", "gradient"):
-        raise ValueError(f"averaging={averaging!r} is unknown; choose 'model' or 'gradient'")
-    if averaging == "gradient" and (work.epochs != 1 or work.optimizer != "sgd"):
+    if averaging == "gradient" and (work.epochs != 1 or work.optimizer != "sgd" or work.terms):
         raise ValueError(f"averaging='gradient' takes one step a round; use epochs=1, optimizer='sgd', not {work}")
-    if n_clusters < 1:
-        raise ValueError(f"n_clusters={n_clusters} is not positive; choose n_clusters >= 1")
     if not 0 <= n_shared < len(model.layers):
         raise ValueError(
             f"n_shared={n_shared} of {len(model.layers)} layers; choose 0 <= n_shared < {len(model.layers)}"
         )
+    common = model.layers[:n_shared]
 
-    def init(key: Key, hyper: IFCAHyper, data: ClientData) -> State:
-        drawn = balanced_draw(key, model, n_clusters, hyper.min_share, data)
-        return State(server=with_base(tree.take(drawn, jnp.int32(0)), drawn), clients=())
+    def sends(center: Params, cohort: Cohort) -> Metrics:
+        n_parameters, n_common = tree.size(center), n_floats(center, common)
+        return traffic(n_parameters + 1, n_common + n_clusters * (n_parameters - n_common))
 
-    def with_base(base: Params, theta: Stacked) -> Stacked:
-        if not n_shared:
-            return theta
-        return select_layers(model.layers, n_shared, tree.broadcast(base, n_clusters), theta)
+    return clustered(
+        model,
+        trained_on(training_loss(model), work) if averaging == "model" else _gradient_step(model, work, n_clusters),
+        _begun_in_common(least_loss_rule(model, n_clusters), common),
+        combine=over_everybody(combine, common) if common else combine,
+        weighting=weighting,
+        sends=sends,
+        deploy=least_loss_model(model),
+    )
 
-    def round(key: Key, hyper: IFCAHyper, state: State, cohort: Cohort) -> tuple[State, Metrics]:
-        theta = state.server
-        label = lowest_loss(cross_loss(model, theta, cohort.data))  # a_i = argmin_j F_i(theta_j)
-        sent = trained_members(hyper, ModelTable(theta, label), cohort)
-        weight = client_weight(weighting, cohort, sent.ok)
-        base = weighted_mean(sent.params, weight, empty=tree.take(theta, jnp.int32(0)))
-        theta = with_base(base, cluster_mean(sent.params, weight, label, empty=theta))  # theta_j <- mean of its members
-        one, n_members = tree.take(theta, jnp.int32(0)), jnp.bincount(label, length=n_clusters)
-        n_parameters, n_base = tree.size(one), shared_size(model.layers, n_shared, one)
-        metrics = {"loss": sent.loss, "ok": sent.ok, "label": label, "n_clusters": (n_members > 0).sum()}
-        return State(theta, ()), metrics | traffic(n_parameters + 1, n_base + n_clusters * (n_parameters - n_base))
 
-    def trained_members(hyper: IFCAHyper, start: ModelTable, cohort: Cohort) -> Trained:
-        if averaging == "model":
-            optimizer = local_optimizer(hyper, work, cohort.round)
-            return train_clients(cohort.key, start, cohort.data, training_loss(model), optimizer, work)
-        # theta_j - eta * sum_{i in j} g_i / m is the mean of theta_j - eta |S_j|/m g_i over its members.
+def _gradient_step(model: Model, work: Work, n_clusters: int) -> Local:
+    """``theta_j - eta sum_{i in j} g_i / m`` is the mean of ``theta_j - eta |S_j|/m g_i`` over the members of j."""
+
+    def local(hyper: IFCAHyper, start: ModelTable, cohort: Cohort) -> Trained:
+        if hyper.momentum is not None or hyper.weight_decay is not None:
+            raise ValueError("averaging='gradient' takes a plain step; use momentum=None and weight_decay=None")
         sent = client_gradients(cohort.key, start, cohort.data, training_loss(model), work.batch_size)
-        member = jax.nn.one_hot(start.label, n_clusters) * (cohort.active & sent.ok)[:, None].astype("float32")
-        share = (member.sum(axis=0) / jnp.maximum(member.sum(), 1.0))[start.label]
-        lr = hyper.lr if hyper.lr_decay is None else hyper.lr * hyper.lr_decay ** cohort.round.astype("float32")
-        stepped = jax.tree.map(
-            lambda w, g: w - lr * tree.along(share, g) * g, tree.take(start.params, start.label), sent.params
-        )
-        return sent._replace(params=stepped)
+        member = jax.nn.one_hot(start.row, n_clusters) * (cohort.active & sent.ok)[:, None].astype("float32")
+        share = (member.sum(axis=0) / jnp.maximum(member.sum(), 1.0))[start.row]
+        trainable, statistics = tree.split_statistics(tree.take(start.params, start.row))
+        lr = hyper.lr_of(cohort.round)
+        stepped = jax.tree.map(lambda w, g: w - lr * tree.along(share, g) * g, trainable, sent.params)
+        return sent._replace(params=tree.join_statistics(stepped, statistics))
 
-    def deploy(key: Key, hyper: IFCAHyper, state: State, data: ClientData) -> ModelTable:
-        return ModelTable(state.server, lowest_loss(cross_loss(model, state.server, data)))
-
-    return Algorithm(init, round, deploy, predictor(model))
+    return local
 
 
-def balanced_draw(key: Key, model: Model, n_clusters: int, min_share: Array | float, data: ClientData) -> Stacked:
-    """K random models, redrawn until each has the least loss on a share ``min_share`` of the clients.
+def _begun_in_common(rule: Rule, common: tuple[str, ...]) -> Rule:
+    """``rule`` whose first models all have the first one's ``common`` layers."""
 
-    A draw costs one pass of each model over all training data. Judging it on fewer examples is no saving: the losses of
-    untrained models differ so little that clients of one group then split over several models.
-    """
+    def begin(key: Key, hyper: Any, data: ClientData) -> Any:
+        clusters = rule.begin(key, hyper, data)
+        own, drawn = split(clusters.centers, common)
+        base = tree.broadcast(tree.take(drawn, jnp.int32(0)), tree.n_rows(own))
+        return clusters._replace(centers=compose(own, base))
 
-    def draw(key: Key) -> tuple[Stacked, Array]:
-        centers = jax.vmap(model.init)(jax.random.split(key, n_clusters))
-        n_won = jnp.bincount(lowest_loss(cross_loss(model, centers, data)), length=n_clusters)
-        return centers, n_won.min() / data.size.shape[0]
+    return rule._replace(begin=begin) if common else rule
 
-    def too_uneven(carry: tuple) -> Array:
-        n_drawn, _, share = carry
-        return (share < min_share) & (n_drawn < MAX_REDRAWS)
 
-    def redraw(carry: tuple) -> tuple:
-        n_drawn, centers, share = carry
-        new_centers, new_share = draw(jax.random.fold_in(key, n_drawn))
-        better = new_share > share
-        kept = jax.tree.map(lambda new, old: jnp.where(better, new, old), new_centers, centers)
-        return n_drawn + 1, kept, jnp.maximum(new_share, share)
+@cache
+def over_everybody(combine: Combine | Server, common: tuple[str, ...]) -> Combine:
+    """``combine`` of all participants on the layers ``common``, and of each cluster's members on the others."""
+    inner = as_combine(combine)
 
-    return lax.while_loop(too_uneven, redraw, (jnp.int32(1), *draw(jax.random.fold_in(key, 0))))[1]
+    def init(hyper: Any, shared: Params) -> tuple[Any, Any]:
+        own, base = split(shared, common)
+        return inner.init(hyper, own), inner.init(hyper, base)
+
+    def apply(hyper: Any, memory: Any, shared: Params, received: Stacked, weight: Array) -> tuple[Params, Any]:
+        parts = zip(memory, split(shared, common), split(received, common), strict=True)
+        (own, of_own), (base, of_base) = (inner.apply(hyper, *part, weight) for part in parts)
+        return compose(own, base), (of_own, of_base)
+
+    def members(
+        hyper: Any, memory: Any, centers: Stacked, received: Stacked, weight: Array, label: Array
+    ) -> tuple[Stacked, Any]:
+        (own, base), (sent, sent_base) = split(centers, common), split(received, common)
+        own, of_own = members_of(inner, hyper, memory[0], own, sent, weight, label)
+        first = tree.take((memory[1], base), jnp.int32(0))  # all rows are equal
+        base, of_base = tree.broadcast(inner.apply(hyper, *first, sent_base, weight), tree.n_rows(own))
+        return compose(own, base), (of_own, of_base)
+
+    return Combine(apply, init, members, name=inner.name)
