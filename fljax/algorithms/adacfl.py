@@ -8,55 +8,39 @@ has no test of gamma; without another one every cluster would be split until it 
 larger ``min_size``.
 """
 
-from functools import cache
-from typing import NamedTuple
-
-from jax import Array
-
-from fljax.algorithms.layercfl import layercfl
+from fljax.algorithms.layercfl import SplitHyper, layercfl
+from fljax.algorithms.layercfl.layercfl import Linkage
+from fljax.rounds import Combine, Scalar, Server, Weighting, hyper, mean, method, number
 from fljax.types import Algorithm, Model, Work
 
 
-class AdaCFLHyper(NamedTuple):
-    """Numbers of AdaCFL.
+@hyper
+class AdaCFLHyper(SplitHyper):
+    """Numbers of AdaCFL."""
 
-    lr: clients' learning rate, > 0.
-    lr_decay: factor on it per round, in (0, 1]; None: constant.
-    momentum: of the clients' SGD, in [0, 1); None: none.
-    eps_1: a cluster is stationary when its mean update is shorter; None: ``eps_share`` of the largest so far.
-    eps_2: a member is not stationary when its update is longer; None: ``eps_ratio`` times eps_1. inf: never split.
-    eps_share: as in CFL.
-    eps_ratio: as in CFL.
-    spacing: a split needs its halves farther apart than this many times the median distance of a member to its nearest
-        neighbour; None: every split that CFL's rule asks for is made.
-    r_min: no split up to this round, counted from 0.
-    min_size: a cluster of so many members or fewer is not split.
-    """
-
-    lr: Array | float = 0.05
-    lr_decay: Array | float | None = None
-    momentum: Array | float | None = None
-    eps_1: Array | float | None = None
-    eps_2: Array | float | None = None
-    eps_share: Array | float = 0.1
-    eps_ratio: Array | float = 4.0
-    spacing: Array | float | None = 1.5
-    r_min: Array | float = 20
-    min_size: Array | float = 3
+    spacing: Scalar | None = number(
+        1.5,
+        "a split needs its halves farther apart than this many times the median distance of a member to its nearest "
+        "neighbour; None: every split that CFL's rule asks for is made",
+        least=0,
+    )
+    min_size: Scalar = number(3, "a cluster of so many members or fewer is not split", least=0, infinite=True)
 
 
-@cache
+@method(AdaCFLHyper, "as compared in Yuan et al., Cybersecurity 2023", kind="clustered")
 def adacfl(
     model: Model,
     work: Work,
     *,
     layers: str | tuple[str, ...] = "dense",
-    linkage: str = "single",
-    weighting: str = "size",
+    linkage: Linkage = "single",
+    weighting: Weighting = "size",
+    combine: Combine | Server = mean,
 ) -> Algorithm:
     """AdaCFL: `layercfl` with ``measure="l2_weight_part"``.
 
     ``layers`` is "dense" (all dense layers), another of `layercfl`'s words, or names. ``linkage`` is "single" or
     "complete". ``weighting`` is "size" or "uniform".
     """
-    return layercfl(model, work, layers=layers, measure="l2_weight_part", linkage=linkage, weighting=weighting)
+    options = {"layers": layers, "linkage": linkage, "weighting": weighting, "combine": combine}
+    return layercfl(model, work, measure="l2_weight_part", **options)

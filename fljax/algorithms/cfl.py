@@ -9,19 +9,24 @@ Differences from the paper: those of `fljax.algorithms.layercfl`. The official c
 weights and no test of gamma: ``linkage="complete"``, ``weighting="uniform"``, ``gamma_max=None``.
 """
 
-from functools import cache
-
 from fljax.algorithms.layercfl import LayerCFLHyper, layercfl
+from fljax.algorithms.layercfl.layercfl import Linkage
+from fljax.rounds import Combine, Server, Weighting, mean, method
 from fljax.types import Algorithm, Model, Work
 
-CFLHyper = LayerCFLHyper
-"""Numbers of CFL: those of LayerCFL."""
 
-
-@cache
-def cfl(model: Model, work: Work, *, linkage: str = "single", weighting: str = "size") -> Algorithm:
+@method(LayerCFLHyper, "Sattler et al., IEEE TNNLS 2020", "https://arxiv.org/abs/1910.01991", kind="clustered")
+def cfl(
+    model: Model,
+    work: Work,
+    *,
+    linkage: Linkage = "single",
+    weighting: Weighting = "size",
+    combine: Combine | Server = mean,
+) -> Algorithm:
     """CFL: `layercfl` with ``measure="cos_update_full"``.
 
     ``linkage`` is "single" (the optimal bipartition) or "complete". ``weighting`` is "size" or "uniform".
     """
-    return layercfl(model, work, layers="all", measure="cos_update_full", linkage=linkage, weighting=weighting)
+    options = {"linkage": linkage, "weighting": weighting, "combine": combine}
+    return layercfl(model, work, layers="all", measure="cos_update_full", **options)

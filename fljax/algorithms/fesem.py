@@ -7,98 +7,114 @@ Each client is held near the center that its model is nearest to; each center is
 
 Differences from the paper: a round runs local update, E step, M step in this order; since the initial k-means ends
 where E and M change nothing, that is the paper's E, M, local update, and a tested model is never a round old. With
-partial participation only the participants' rows of W are refreshed. Deviations of the official code are options:
+partial participation only the participants' rows of W are refreshed. The models of the initial k-means count as a
+second upload of the first round's participants. Deviations of the official code are options:
 ``cluster_on="last_kernel"`` compares output kernels only; ``hyper.mu = 0`` leaves the distance out of the local loss.
 A client that never took part has no model near any center: it joins the one of least training loss.
 """
 
 from collections.abc import Callable
-from functools import cache
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import Array
 
 from fljax import tree
-from fljax.algorithms.accounting import traffic
-from fljax.client import local_optimizer, predictor, proximal, train_clients, training_loss
-from fljax.rounds.joining import join_cluster
+from fljax.choices import Positive
+from fljax.client.finetune import client_keys
+from fljax.client.local import train_clients
+from fljax.client.measure import client_loss
+from fljax.client.objectives import Loss, proximal, training_loss
+from fljax.client.optimizer import local_optimizer
+from fljax.rounds import (
+    Clusters,
+    Combine,
+    LocalHyper,
+    Rule,
+    Scalar,
+    Sent,
+    Server,
+    clustered,
+    hyper,
+    in_first_round,
+    mean,
+    method,
+    number,
+    traffic,
+    trained_on,
+)
 from fljax.server.aggregate import cluster_mean
 from fljax.server.assign import lowest_loss
 from fljax.server.distance import cross_squared_l2
 from fljax.server.kmeans import kmeans
-from fljax.types import (
-    Algorithm,
-    Batch,
-    ClientData,
-    Cohort,
-    Key,
-    Metrics,
-    Model,
-    ModelTable,
-    Params,
-    Stacked,
-    State,
-    Work,
-)
+from fljax.types import Algorithm, Batch, ClientData, Cohort, Key, Metrics, Model, ModelTable, Params, Stacked, Work
+
+Pull = Literal["objective", "plain"]
+Empty = Literal["keep", "reseed"]
 
 
-class FeSEMHyper(NamedTuple):
-    """Numbers of FeSEM.
+@hyper
+class FeSEMHyper(LocalHyper):
+    """Numbers of FeSEM. The paper has ``lr=0.003`` on FEMNIST and 0.03 on CelebA."""
 
-    lr: clients' learning rate, > 0. The paper has 0.003 on FEMNIST and 0.03 on CelebA.
-    mu: weight of the distance to the center, >= 0; 2 lambda in the paper's objective. The official code has 0.1.
-    lr_decay: factor on the learning rate per round, in (0, 1]; None: constant.
-    momentum: of the clients' SGD, in [0, 1); None: none.
-    """
-
-    lr: Array | float = 0.05
-    mu: Array | float = 0.1
-    lr_decay: Array | float | None = None
-    momentum: Array | float | None = None
+    mu: Scalar = number(
+        0.1,
+        "weight of the distance to the center, 2 lambda in the paper's objective; the official code has 0.1",
+        least=0,
+    )
 
 
-class FeSEMServer(NamedTuple):
-    """The server's tables."""
+class Uploads(NamedTuple):
+    """What the server knows of the clients beside their clusters."""
 
-    centers: Stacked  # (clusters, ...) Theta
     models: Stacked  # (clients, ...) W, the models last uploaded
-    label: Array  # (clients,) a
     mean_size: Array  # () examples per client over the whole federation
+    risk: Any  # `Risk` where the objective is reported, else ()
+
+
+class Risk(NamedTuple):
+    """The first term of the paper's objective (5), client by client."""
+
+    alpha: Array  # (clients,) n_i / sum n
+    loss: Array  # (clients,) L_i(W_i)
 
 
 class Geometry(NamedTuple):
-    """How models are compared and averaged."""
+    """How models are compared, and put in order before they are averaged."""
 
     points: Callable[[Stacked], Array]  # models -> (clients, d): what the first k-means sees
     squared: Callable[[Stacked, Stacked], Array]  # models, centers -> (clients, clusters) squared distances
-    mean: Callable[[Stacked, Array, Array, Stacked], Stacked]  # as `cluster_mean`
+    aligned: Callable[[Stacked, Array, Stacked], Stacked]  # models, (clients,) labels, centers -> models
 
 
-@cache
+@method(FeSEMHyper, "Long et al., WWW Journal 2023", "https://arxiv.org/abs/2005.01026", kind="clustered")
 def fesem(
     model: Model,
     work: Work,
-    n_clusters: int = 2,
+    n_clusters: Positive = 2,
     *,
-    cluster_on: str = "model",
-    pull: str = "objective",
-    empty: str = "keep",
+    cluster_on: Literal["model", "last_kernel"] = "model",
+    pull: Pull = "objective",
+    empty: Empty = "keep",
+    objective: bool = False,
+    combine: Combine | Server = mean,
 ) -> Algorithm:
-    """FeSEM with K = ``n_clusters`` centers.
+    """FeSEM: ``W_i <- argmin L_i(W) + mu_i/2 |W - Theta_{a_i}|^2``; then k-means' E and M step on the W_i.
 
     Args:
         model: the network.
         work: local effort.
-        n_clusters: K; the paper's best is 4.
+        n_clusters: K, the number of centers; the paper's best is 4.
         cluster_on: "model" compares whole models, "last_kernel" the output layer's kernels.
-        pull: "objective" weights client i's distance by mu * mean(n) / n_i, which is the paper's objective divided by
-            alpha_i; "plain" by mu for everyone.
-        empty: a cluster without clients keeps its center ("keep") or moves to the client farthest from its own
-            center ("reseed").
+        pull: "objective" weights client i's distance by mu_i = mu * mean(n) / n_i, which is the paper's objective
+            divided by alpha_i; "plain" by mu for everyone.
+        empty: a cluster without clients keeps its center ("keep") or moves to a client ("reseed"): the first such
+            cluster to the client farthest from its own center, the second to the second farthest, and so on.
+        objective: adds the metric ``objective``, the paper's objective (5), as the local update leaves it; it costs a
+            pass over the participants' data a round. See `objective_of`.
+        combine: what the server makes of the models of a center's clients.
     """
-    check_choices(n_clusters, cluster_on, pull, empty)
 
     def compared(stacked: Stacked) -> Array:
         return tree.flatten(stacked if cluster_on == "model" else {"kernel": stacked[model.layers[-1]]["kernel"]})
@@ -106,81 +122,102 @@ def fesem(
     def squared(models: Stacked, centers: Stacked) -> Array:
         return cross_squared_l2(compared(models), compared(centers))
 
-    return expectation_maximisation(model, work, n_clusters, pull, empty, Geometry(compared, squared, cluster_mean))
+    geometry = Geometry(compared, squared, lambda models, label, centers: models)
+    rule = expectation_maximisation(model, work, n_clusters, geometry, reseed=empty == "reseed", objective=objective)
+    return held_near_centers(model, work, rule, pull, combine)
+
+
+def held_near_centers(model: Model, work: Work, rule: Rule, pull: Pull, combine: Combine | Server) -> Algorithm:
+    """The rounds of FeSEM under a rule that keeps `Uploads`; the other arguments are those of `fesem`."""
+
+    def rows(hyper: FeSEMHyper, clusters: Clusters, cohort: Cohort) -> tuple[ModelTable, Array]:
+        size = jnp.maximum(cohort.data.size, 1).astype(jnp.float32)
+        mu = hyper.mu * (clusters.kept.mean_size / size if pull == "objective" else jnp.ones_like(size))
+        return ModelTable(clusters.centers, clusters.label[cohort.ids]), mu
+
+    def sends(center: Params, cohort: Cohort) -> Metrics:
+        return traffic(tree.size(center) + in_first_round(cohort, tree.size(center)), tree.size(center))
+
+    local = trained_on(_pulled(training_loss(model)), work)
+    return clustered(model, local, rule, combine=combine, weighting="uniform", rows=rows, sends=sends)
+
+
+def _pulled(loss: Loss) -> Loss:
+    def pulled(params: Params, batch: Batch, key: Key, anchor: Params, mu: Array) -> tuple[Array, Params]:
+        return proximal(loss, mu)(params, batch, key, anchor)
+
+    return pulled
 
 
 def expectation_maximisation(
-    model: Model, work: Work, n_clusters: int, pull: str, empty: str, geometry: Geometry
-) -> Algorithm:
-    """FeSEM under any geometry of models; the other arguments are those of `fesem`."""
-    points, squared, mean = geometry
+    model: Model, work: Work, n_clusters: int, geometry: Geometry, *, reseed: bool, objective: bool
+) -> Rule:
+    """FeSEM's rule under any geometry of models: k-means on local models, then an E step a round."""
+    points, squared, aligned = geometry
 
-    def init(key: Key, hyper: FeSEMHyper, data: ClientData) -> State:
+    def begin(key: Key, hyper: FeSEMHyper, data: ClientData) -> Clusters:
         key_model, key_train, key_kmeans = jax.random.split(key, 3)
-        ids = jnp.arange(data.size.shape[0])
-        start = tree.everyone(model.init(key_model), ids.shape[0])
-        keys = jax.vmap(lambda i: jax.random.fold_in(key_train, i))(ids)
+        start, n_clients = tree.everyone(model.init(key_model), data.size.shape[0]), data.size.shape[0]
         optimizer = local_optimizer(hyper, work, jnp.int32(0))
+        keys = client_keys(key_train, data)
         models = train_clients(keys, start, data, training_loss(model), optimizer, work).params
         label = kmeans(key_kmeans, points(models), n_clusters, n_init=20).label
-        centers = tree.broadcast(tree.take(models, jnp.int32(0)), n_clusters)
-        centers = mean(models, jnp.ones(ids.shape[0]), label, centers)
-        return State(FeSEMServer(centers, models, label, data.size.astype(jnp.float32).mean()), ())
+        first = tree.broadcast(tree.take(models, jnp.int32(0)), n_clusters)
+        centers = cluster_mean(aligned(models, label, first), jnp.ones(n_clients), label, first)
+        size = data.size.astype(jnp.float32)
+        risk = Risk(size / size.sum(), client_loss(model, models, data)) if objective else ()
+        return Clusters(centers, label, Uploads(models, size.mean(), risk))
 
-    def round(key: Key, hyper: FeSEMHyper, state: State, cohort: Cohort) -> tuple[State, Metrics]:
-        centers, models, label, mean_size = state.server
-        # Local update: minimise L_i(w) + mu_i/2 |w - Theta_{a_i}|^2 from Theta_{a_i}.
-        start = ModelTable(centers, label[cohort.ids])
-        loss, mu = _pulled(model), _pull_weight(pull, hyper.mu, mean_size, cohort)
-        optimizer = local_optimizer(hyper, work, cohort.round)
-        trained = train_clients(cohort.key, start, cohort.data, loss, optimizer, work, start, mu)
-        uploaded = tree.where(cohort.active & trained.ok, trained.params, tree.take(models, cohort.ids))
-        models = tree.put(models, cohort.ids, uploaded)
+    def after(
+        key: Key, hyper: FeSEMHyper, clusters: Clusters, sent: Sent, cohort: Cohort
+    ) -> tuple[Clusters, Sent, Metrics]:
+        uploads = refreshed(clusters.kept, sent, cohort)
+        metrics = {"objective": objective_of(hyper, clusters, uploads)} if objective else {}
         # E step: a_i = argmin_k |W_i - Theta_k|^2.
-        distances = squared(models, centers)
+        distances = squared(uploads.models, clusters.centers)
         label = lowest_loss(distances)
+        centers = clusters.centers
+        if reseed:
+            own = jnp.take_along_axis(distances, label[:, None], axis=1)[:, 0]
+            centers = reseeded(centers, uploads.models, label, own)
         # M step: Theta_k = mean of W_i over a_i = k.
-        centers = m_step(centers, models, label)
-        n_parameters = tree.size(tree.take(centers, jnp.int32(0)))
-        n_members = jnp.bincount(label, length=n_clusters)
-        metrics = {"loss": trained.loss, "ok": trained.ok, "label": label[cohort.ids]}
-        metrics |= {"n_clusters": (n_members > 0).sum(), "distance": distances.min(axis=1).sum()}
-        metrics |= traffic(n_parameters, n_parameters)
-        return State(FeSEMServer(centers, models, label, mean_size), ()), metrics
+        members = Sent(aligned(uploads.models, label, centers), jnp.ones(label.shape[0]), label)
+        moved = clusters._replace(centers=centers, label=label, kept=uploads)
+        return moved, members, metrics | {"distance": distances.min(axis=1).sum()}
 
-    def m_step(centers: Stacked, models: Stacked, label: Array) -> Stacked:
-        if empty == "reseed":
-            own = jnp.take_along_axis(squared(models, centers), label[:, None], axis=1)
-            centers = tree.broadcast(tree.take(models, jnp.argmax(own)), n_clusters)
-        return mean(models, jnp.ones(label.shape[0]), label, centers)
+    def refreshed(kept: Uploads, sent: Sent, cohort: Cohort) -> Uploads:
+        came = sent.weight > 0
+        uploaded = tree.where(came, sent.params, tree.take(kept.models, cohort.ids))
+        kept = kept._replace(models=tree.put(kept.models, cohort.ids, uploaded))
+        if not objective:
+            return kept
+        # An absent client's model has not changed, so neither has its loss.
+        loss = jnp.where(came, client_loss(model, uploaded, cohort.data), kept.risk.loss[cohort.ids])
+        return kept._replace(risk=kept.risk._replace(loss=kept.risk.loss.at[cohort.ids].set(loss)))
 
-    def deploy(key: Key, hyper: FeSEMHyper, state: State, data: ClientData) -> ModelTable:
-        return ModelTable(state.server.centers, state.server.label)
-
-    return Algorithm(init, round, deploy, predictor(model), join_cluster(model, deploy))
+    return Rule(begin, after=after)
 
 
-def _pulled(model: Model) -> Any:
-    def loss(params: Params, batch: Batch, key: Key, anchor: Params, mu: Array) -> tuple[Array, Params]:
-        return proximal(training_loss(model), mu)(params, batch, key, anchor)
+def reseeded(centers: Stacked, models: Stacked, label: Array, distance: Array) -> Stacked:
+    """``centers`` whose empty clusters moved to clients: the j-th of them to the client of j-th largest distance.
 
-    return loss
+    Args:
+        centers: (clusters, ...).
+        models: (clients, ...).
+        label: (clients,) int cluster of each.
+        distance: (clients,) to the own center.
+    """
+    empty = jnp.bincount(label, length=tree.n_rows(centers)) == 0
+    turn = jnp.clip(jnp.cumsum(empty) - 1, 0, label.shape[0] - 1)
+    return tree.where(empty, tree.take(models, jnp.argsort(-distance)[turn]), centers)
 
 
-def _pull_weight(pull: str, mu: Array | float, mean_size: Array, cohort: Cohort) -> Array:
-    """mu_i ``(cohort,)``: mu * mean(n) / n_i, or mu."""
-    size = jnp.maximum(cohort.data.size, 1).astype(jnp.float32)
-    return mu * (mean_size / size if pull == "objective" else jnp.ones_like(size))
+def objective_of(hyper: FeSEMHyper, clusters: Clusters, uploads: Uploads) -> Array:
+    """The paper's objective (5), (): ``sum_i alpha_i L_i(W_i) + lambda/m sum_i |W_i - Theta_{a_i}|^2``.
 
-
-def check_choices(n_clusters: int, cluster_on: str, pull: str, empty: str) -> None:
-    """Raises ValueError for a choice that `fesem` does not have."""
-    if n_clusters < 1:
-        raise ValueError(f"n_clusters={n_clusters} is not positive; choose n_clusters >= 1")
-    for name, given, allowed in (
-        ("cluster_on", cluster_on, ("model", "last_kernel")),
-        ("pull", pull, ("objective", "plain")),
-        ("empty", empty, ("keep", "reseed")),
-    ):
-        if given not in allowed:
-            raise ValueError(f"{name}={given!r} is unknown; choose one of {', '.join(map(repr, allowed))}")
+    ``lambda = mu/2``, distances are those of whole models, which are what clients minimise, and m is the number of all
+    clients; the loss of an absent one is that of the model that it uploaded last.
+    """
+    away = tree.subtract(uploads.models, tree.take(clusters.centers, clusters.label))
+    distance = jax.vmap(tree.squared_norm)(away)
+    return jnp.vdot(uploads.risk.alpha, uploads.risk.loss) + hyper.mu / 2 * distance.mean()

@@ -10,35 +10,41 @@ first client's. Since clients start each round from a common center there is lit
 gain over FeSEM.
 """
 
-from functools import cache
-
 import jax.numpy as jnp
 from jax import Array, lax
 
 from fljax import tree
-from fljax.algorithms.fesem import Geometry, check_choices, expectation_maximisation
-from fljax.server.matching import match, matched_mean, matched_squared_l2
+from fljax.algorithms.fesem import Empty, FeSEMHyper, Geometry, Pull, expectation_maximisation, held_near_centers
+from fljax.choices import Positive
+from fljax.rounds import Combine, Server, mean, method
+from fljax.server.matching import match, matched_members, matched_squared_l2
 from fljax.types import Algorithm, Model, Stacked, Work
 
 
-@cache
+@method(FeSEMHyper, "Long et al., WWW Journal 2023", "https://arxiv.org/abs/2005.01026", kind="clustered")
 def fesem_ma(
-    model: Model, work: Work, n_clusters: int = 2, *, n_sweeps: int = 3, pull: str = "objective", empty: str = "keep"
+    model: Model,
+    work: Work,
+    n_clusters: Positive = 2,
+    *,
+    n_sweeps: Positive = 3,
+    pull: Pull = "objective",
+    empty: Empty = "keep",
+    objective: bool = False,
+    combine: Combine | Server = mean,
 ) -> Algorithm:
-    """FeSEM-MA with K = ``n_clusters`` centers; its numbers are `FeSEMHyper`.
+    """FeSEM-MA: FeSEM with matched distances and means; its numbers are FeSEM's.
 
     Args:
         model: a chain of dense and convolutional layers, see `fljax.server.matching`.
         work: local effort.
         n_clusters: K.
         n_sweeps: sweeps over a cluster's members in which their units are matched.
-        pull: "objective" weights client i's distance by mu * mean(n) / n_i, "plain" by mu for everyone.
-        empty: a cluster without clients keeps its center ("keep") or moves to the client farthest from its own
-            center ("reseed").
+        pull: see `fljax.fesem`.
+        empty: see `fljax.fesem`.
+        objective: see `fljax.fesem`; distances to the centers are those that clients minimise, without matching.
+        combine: what the server makes of the matched models of a center's clients.
     """
-    check_choices(n_clusters, "model", pull, empty)
-    if n_sweeps < 1:
-        raise ValueError(f"n_sweeps={n_sweeps} is not positive; choose n_sweeps >= 1")
 
     def points(models: Stacked) -> Array:
         first = tree.take(models, jnp.int32(0))
@@ -47,7 +53,9 @@ def fesem_ma(
     def squared(models: Stacked, centers: Stacked) -> Array:
         return matched_squared_l2(models, centers, model.layers)
 
-    def mean(models: Stacked, weight: Array, label: Array, empty: Stacked) -> Stacked:
-        return matched_mean(models, weight, label, empty, model.layers, n_sweeps)
+    def aligned(models: Stacked, label: Array, centers: Stacked) -> Stacked:
+        return matched_members(models, jnp.ones(label.shape[0]), label, centers, model.layers, n_sweeps)
 
-    return expectation_maximisation(model, work, n_clusters, pull, empty, Geometry(points, squared, mean))
+    geometry = Geometry(points, squared, aligned)
+    rule = expectation_maximisation(model, work, n_clusters, geometry, reseed=empty == "reseed", objective=objective)
+    return held_near_centers(model, work, rule, pull, combine)

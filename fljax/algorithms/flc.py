@@ -9,47 +9,51 @@ With partial participation the updates last uploaded are clustered; a client tha
 form joins the largest, one that is new after the run the group of least training loss.
 """
 
-from functools import cache
-from typing import NamedTuple
-
 import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
 from fljax import tree
-from fljax.algorithms.accounting import check_weighting, client_weight, traffic
-from fljax.client import local_optimizer, predictor, train_clients, training_loss
-from fljax.rounds.joining import join_cluster
-from fljax.server.aggregate import cluster_mean
+from fljax.choices import Positive
+from fljax.client.objectives import training_loss
+from fljax.rounds import (
+    Clusters,
+    Combine,
+    LocalHyper,
+    Rule,
+    Scalar,
+    Sent,
+    Server,
+    Weighting,
+    clustered,
+    hyper,
+    mean,
+    method,
+    number,
+    trained_on,
+)
 from fljax.server.kmeans import kmeans
-from fljax.types import Algorithm, ClientData, Cohort, Key, Metrics, Model, ModelTable, Stacked, State, Work
+from fljax.types import Algorithm, ClientData, Cohort, Key, Metrics, Model, Stacked, Work
 
 
-class FLCHyper(NamedTuple):
-    """Numbers of FLC.
+@hyper
+class FLCHyper(LocalHyper):
+    """Numbers of FLC."""
 
-    lr: clients' learning rate, > 0.
-    warmup: rounds of FedAvg, in the last of which the groups form, >= 1; inf: FedAvg.
-    lr_decay: factor on the learning rate per round, in (0, 1]; None: constant.
-    momentum: of the clients' SGD, in [0, 1); None: none.
-    """
-
-    lr: Array | float = 0.05
-    warmup: Array | float = 5.0
-    lr_decay: Array | float | None = None
-    momentum: Array | float | None = None
+    warmup: Scalar = number(
+        5.0, "rounds of FedAvg, in the last of which the groups form; inf: FedAvg", least=1, infinite=True
+    )
 
 
-class FLCServer(NamedTuple):
-    """What the server keeps."""
-
-    theta: Stacked  # (clusters, ...), equal rows before the groups form
-    update: Stacked  # (clients, ...) the updates last uploaded, layers of length 1; 0: none yet
-    label: Array  # (clients,) int32 group of each
-
-
-@cache
-def flc(model: Model, work: Work, n_clusters: int = 2, *, weighting: str = "size") -> Algorithm:
+@method(FLCHyper, "Kim et al., ICUFN 2021", kind="clustered")
+def flc(
+    model: Model,
+    work: Work,
+    n_clusters: Positive = 2,
+    *,
+    weighting: Weighting = "size",
+    combine: Combine | Server = mean,
+) -> Algorithm:
     """FLC: FedAvg; ``a = kmeans(updates of round warmup)``; then ``theta_k <- mean of w_i over a_i = k`` by omega_i.
 
     Args:
@@ -57,41 +61,33 @@ def flc(model: Model, work: Work, n_clusters: int = 2, *, weighting: str = "size
         work: local effort.
         n_clusters: groups that form; the paper has 2.
         weighting: "size" (omega_i = n_i) or "uniform" (omega_i = 1).
+        combine: what the server makes of a group's models, and before there are groups of everybody's.
     """
-    check_weighting(weighting)
-    if n_clusters < 1:
-        raise ValueError(f"n_clusters={n_clusters} is not positive; choose n_clusters >= 1")
 
-    def init(key: Key, hyper: FLCHyper, data: ClientData) -> State:
-        theta, n_clients = tree.broadcast(model.init(key), n_clusters), data.size.shape[0]
-        none = jax.tree.map(lambda leaf: jnp.zeros((n_clients, *leaf.shape[1:])), tree.split_statistics(theta)[0])
-        return State(FLCServer(theta, none, jnp.zeros(n_clients, jnp.int32)), ())
+    def begin(key: Key, hyper: FLCHyper, data: ClientData) -> Clusters:
+        theta, n_clients = model.init(key), data.size.shape[0]
+        none = jax.tree.map(lambda leaf: jnp.zeros((n_clients, *leaf.shape)), tree.split_statistics(theta)[0])
+        # Kept are the updates last uploaded, (clients, ...), layers of length 1; 0: none yet.
+        return Clusters(tree.broadcast(theta, n_clusters), jnp.zeros(n_clients, jnp.int32), kept=none)
 
-    def round(key: Key, hyper: FLCHyper, state: State, cohort: Cohort) -> tuple[State, Metrics]:
-        theta, update, label = state.server
-        start = ModelTable(theta, label[cohort.ids])
-        optimizer = local_optimizer(hyper, work, cohort.round)
-        trained = train_clients(cohort.key, start, cohort.data, training_loss(model), optimizer, work)
-        weight = client_weight(weighting, cohort, trained.ok)
-        moved = scaled_layers(tree.subtract(trained.params, tree.take(theta, start.label)))
-        moved = tree.where(cohort.active & trained.ok, moved, tree.take(update, cohort.ids))
-        update = tree.put(update, cohort.ids, moved)
-        round = cohort.round.astype(jnp.float32)
+    def before(hyper: FLCHyper, clusters: Clusters, cohort: Cohort) -> Clusters:
+        # Until the groups form all are in the first cluster, and the others follow it.
+        row = jnp.where(cohort.round.astype(jnp.float32) < hyper.warmup, 0, jnp.arange(n_clusters, dtype=jnp.int32))
+        centers, memory = tree.take((clusters.centers, clusters.memory), row)
+        return clusters._replace(centers=centers, memory=memory)
+
+    def after(
+        key: Key, hyper: FLCHyper, clusters: Clusters, sent: Sent, cohort: Cohort
+    ) -> tuple[Clusters, Sent, Metrics]:
+        moved = scaled_layers(tree.subtract(sent.params, tree.take(clusters.centers, sent.label)))
+        moved = tree.where(sent.weight > 0, moved, tree.take(clusters.kept, cohort.ids))
+        update, round = tree.put(clusters.kept, cohort.ids, moved), cohort.round.astype(jnp.float32)
         forms = (round < hyper.warmup) & (round + 1 >= hyper.warmup)
-        label = lax.cond(forms, lambda: groups(key, update, n_clusters), lambda: label)
-        theta = cluster_mean(trained.params, weight, label[cohort.ids], empty=theta)
-        together = jnp.broadcast_to(round + 1 < hyper.warmup, n_clusters)
-        theta = tree.where(together, tree.broadcast(tree.take(theta, jnp.int32(0)), n_clusters), theta)
-        n_parameters = tree.size(tree.take(theta, jnp.int32(0)))
-        n_members = jnp.bincount(label, length=n_clusters)
-        metrics = {"loss": trained.loss, "ok": trained.ok, "label": label[cohort.ids]}
-        metrics |= {"n_clusters": (n_members > 0).sum(), **traffic(n_parameters, n_parameters)}
-        return State(FLCServer(theta, update, label), ()), metrics
+        label = lax.cond(forms, lambda: groups(key, update, n_clusters), lambda: clusters.label)
+        return clusters._replace(label=label, kept=update), sent._replace(label=label[cohort.ids]), {}
 
-    def deploy(key: Key, hyper: FLCHyper, state: State, data: ClientData) -> ModelTable:
-        return ModelTable(state.server.theta, state.server.label)
-
-    return Algorithm(init, round, deploy, predictor(model), join_cluster(model, deploy))
+    local = trained_on(training_loss(model), work)
+    return clustered(model, local, Rule(begin, before, after), combine=combine, weighting=weighting)
 
 
 def scaled_layers(update: Stacked) -> Stacked:

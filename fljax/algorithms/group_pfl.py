@@ -9,54 +9,62 @@ all and splits it later, see Group-based PFL, naive dynamic. A client that never
 has the least training loss.
 """
 
-from functools import cache
-from typing import NamedTuple
-
 import jax
 import jax.numpy as jnp
-from jax import Array
 
 from fljax import tree
-from fljax.algorithms.accounting import check_weighting, client_weight, traffic
-from fljax.client import local_optimizer, predictor, train_clients, training_loss
+from fljax.choices import Positive
+from fljax.client.objectives import training_loss
 from fljax.data.federation import class_histogram, minibatch
-from fljax.rounds.joining import join_cluster
-from fljax.server.aggregate import cluster_mean
+from fljax.rounds import (
+    Clusters,
+    Combine,
+    LocalHyper,
+    Rule,
+    Scalar,
+    Server,
+    Weighting,
+    clustered,
+    hyper,
+    in_first_round,
+    mean,
+    method,
+    number,
+    regrouped,
+    traffic,
+    trained_on,
+)
 from fljax.server.distance import label_kld
-from fljax.server.inherit import inherit
 from fljax.server.linkage import cut, cut_k, linkage
-from fljax.types import Algorithm, ClientData, Cohort, Key, Metrics, Model, ModelTable, Params, Stacked, State, Work
+from fljax.types import Algorithm, ClientData, Cohort, Key, Metrics, Model, Params, Work
 
 
-class GroupPFLHyper(NamedTuple):
+@hyper
+class GroupPFLHyper(LocalHyper):
     """Numbers of group-based personalised federated learning.
 
-    lr: clients' learning rate, > 0.
-    gamma: groups are merged up to this mean divergence, >= 0: the symmetric Kullback-Leibler divergence, natural
-        logarithm, of label distributions smoothed by 1e-4, which is 9.2 at most. inf is FedAvg. Not read with
-        ``n_groups``.
-    one_group_rounds: rounds before which all clients are one group.
-    lr_decay: factor on the learning rate per round, in (0, 1]; None: constant.
-    momentum: of the clients' SGD, in [0, 1); None: none.
+    The divergence is the symmetric Kullback-Leibler divergence, natural logarithm, of label distributions smoothed by
+    1e-4, which is 9.2 at most.
     """
 
-    lr: Array | float = 0.05
-    gamma: Array | float = 3.0
-    one_group_rounds: Array | float = 0.0
-    lr_decay: Array | float | None = None
-    momentum: Array | float | None = None
+    gamma: Scalar = number(
+        3.0,
+        "groups are merged up to this mean divergence; inf is FedAvg; not read with n_groups",
+        least=0,
+        infinite=True,
+    )
+    one_group_rounds: Scalar = number(0.0, "rounds before which all clients are one group", least=0, infinite=True)
 
 
-class GroupPFLServer(NamedTuple):
-    """The server's groups. There are as many slots as clients; those past the last group are not used."""
-
-    centers: Stacked  # (clusters, ...)
-    label: Array  # (clients,) groups of the last round
-    group: Array  # (clients,) those that the label distributions say
-
-
-@cache
-def group_pfl(model: Model, work: Work, *, n_groups: int | None = None, weighting: str = "size") -> Algorithm:
+@method(GroupPFLHyper, "as compared in Liu et al.", kind="clustered")
+def group_pfl(
+    model: Model,
+    work: Work,
+    *,
+    n_groups: Positive | None = None,
+    weighting: Weighting = "size",
+    combine: Combine | Server = mean,
+) -> Algorithm:
     """Group-based PFL: groups by UPGMA on label divergences, cut at gamma; ``theta_k <- mean of its members' w_i``.
 
     Args:
@@ -64,37 +72,27 @@ def group_pfl(model: Model, work: Work, *, n_groups: int | None = None, weightin
         work: local effort.
         n_groups: the tree is cut into so many groups, wherever that is; None: at gamma.
         weighting: of a group's members, "size" (omega_i = n_i) or "uniform".
+        combine: what the server makes of a group's models.
     """
-    check_weighting(weighting)
-    if n_groups is not None and n_groups < 1:
-        raise ValueError(f"n_groups={n_groups} is not positive; choose n_groups >= 1")
 
-    def init(key: Key, hyper: GroupPFLHyper, data: ClientData) -> State:
+    def begin(key: Key, hyper: GroupPFLHyper, data: ClientData) -> Clusters:
         theta, n_clients = model.init(key), data.size.shape[0]
         divergence = label_kld(class_histogram(data, n_outputs(model, theta, data)))
         merges = linkage(divergence, "average")
         group = cut(merges, hyper.gamma) if n_groups is None else cut_k(merges, n_groups)
-        return State(GroupPFLServer(tree.broadcast(theta, n_clients), jnp.zeros(n_clients, jnp.int32), group), ())
+        # A slot for each client; those past the last group are not used.
+        return Clusters(tree.broadcast(theta, n_clients), jnp.zeros(n_clients, jnp.int32), kept=group)
 
-    def round(key: Key, hyper: GroupPFLHyper, state: State, cohort: Cohort) -> tuple[State, Metrics]:
-        centers, label, group = state.server
-        split = cohort.round.astype(jnp.float32) >= hyper.one_group_rounds
-        new = jnp.where(split, group, label)
-        centers, own = inherit(centers, label, new), new[cohort.ids]
-        optimizer, start = local_optimizer(hyper, work, cohort.round), ModelTable(centers, own)
-        trained = train_clients(cohort.key, start, cohort.data, training_loss(model), optimizer, work)
-        weight = client_weight(weighting, cohort, trained.ok)
-        centers = cluster_mean(trained.params, weight, own, empty=centers)
-        theta = tree.take(centers, jnp.int32(0))
-        n_parameters, n_counts = tree.size(theta), n_outputs(model, theta, cohort.data)
-        uplink = n_parameters + n_counts * (cohort.round == 0).astype(jnp.float32)
-        metrics = {"loss": trained.loss, "ok": trained.ok, "label": own, "n_clusters": new.max() + 1}
-        return State(GroupPFLServer(centers, new, group), ()), metrics | traffic(uplink, n_parameters)
+    def before(hyper: GroupPFLHyper, clusters: Clusters, cohort: Cohort) -> Clusters:
+        apart = cohort.round.astype(jnp.float32) >= hyper.one_group_rounds
+        return regrouped(clusters, jnp.where(apart, clusters.kept, clusters.label))
 
-    def deploy(key: Key, hyper: GroupPFLHyper, state: State, data: ClientData) -> ModelTable:
-        return ModelTable(state.server.centers, state.server.label)
+    def sends(center: Params, cohort: Cohort) -> Metrics:
+        counts = in_first_round(cohort, n_outputs(model, center, cohort.data))
+        return traffic(tree.size(center) + counts, tree.size(center))
 
-    return Algorithm(init, round, deploy, predictor(model), join_cluster(model, deploy))
+    local = trained_on(training_loss(model), work)
+    return clustered(model, local, Rule(begin, before), combine=combine, weighting=weighting, sends=sends)
 
 
 def n_outputs(model: Model, params: Params, data: ClientData) -> int:

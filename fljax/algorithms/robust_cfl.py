@@ -11,67 +11,69 @@ is kept; 1 is the paper's. Five per cent of fewer than 20 members would be nobod
 side of three or more. A client that never took part joins the cluster of least training loss.
 """
 
-from functools import cache
-from typing import NamedTuple
-
 import jax
 import jax.numpy as jnp
-from jax import Array
 
 from fljax import tree
-from fljax.algorithms.accounting import traffic
-from fljax.client import local_optimizer, predictor, train_clients, training_loss
+from fljax.choices import Positive
 from fljax.client.finetune import client_keys
-from fljax.rounds.joining import join_cluster
-from fljax.server.robust_kmeans import Center, robust_cluster_mean, robust_kmeans
-from fljax.types import Algorithm, ClientData, Cohort, Key, Metrics, Model, ModelTable, Stacked, State, Work
+from fljax.client.local import train_clients
+from fljax.client.objectives import training_loss
+from fljax.client.optimizer import local_optimizer
+from fljax.rounds import (
+    Clusters,
+    Combine,
+    LocalHyper,
+    Rule,
+    Scalar,
+    Server,
+    clustered,
+    hyper,
+    in_first_round,
+    median,
+    method,
+    number,
+    traffic,
+    trained_on,
+    trimmed_mean,
+)
+from fljax.server.robust_kmeans import robust_kmeans
+from fljax.types import Algorithm, ClientData, Cohort, Key, Metrics, Model, Params, Work
 
 
-class RobustCFLHyper(NamedTuple):
-    """Numbers of robust clustered federated learning.
+@hyper
+class RobustCFLHyper(LocalHyper):
+    """Numbers of robust clustered federated learning."""
 
-    lr: clients' learning rate, > 0.
-    trim: share trimmed on each side of every coordinate, in [0, 0.5]; 0 is the mean. Not of medians.
-    lr_decay: factor on the learning rate per round, in (0, 1]; None: constant.
-    momentum: of the clients' SGD, in [0, 1); None: none.
-    """
-
-    lr: Array | float = 0.05
-    trim: Array | float = 0.05
-    lr_decay: Array | float | None = None
-    momentum: Array | float | None = None
+    trim: Scalar = number(
+        0.05, "share trimmed on each side of every coordinate; 0 is the mean; not of medians", least=0, most=0.5
+    )
 
 
-class RobustCFLServer(NamedTuple):
-    """What the server keeps."""
-
-    centers: Stacked  # (clusters, ...) Theta
-    label: Array  # (clients,) a, for good
-
-
-@cache
+@method(RobustCFLHyper, "Ghosh et al., 2019", "https://arxiv.org/abs/1906.06629", kind="clustered")
 def robust_cfl(
     model: Model,
     work: Work,
-    n_clusters: int = 2,
+    n_clusters: Positive = 2,
     *,
-    center: Center = "trimmed",
-    solve_epochs: int = 20,
-    n_init: int = 20,
+    solve_epochs: Positive = 20,
+    n_init: Positive = 20,
+    combine: Combine | Server = trimmed_mean,
 ) -> Algorithm:
-    """Robust clustered FL with K = ``n_clusters`` clusters, fixed before the first round.
+    """Robust clustered FL: ``a = robust_kmeans(w)`` of local solutions w; ``Theta_k <- trimmed mean of its members``.
 
     Args:
         model: the network.
         work: local effort in a round.
-        n_clusters: K, at least 1.
-        center: "trimmed" or "median", in the clustering as in the rounds.
+        n_clusters: K, the number of clusters, fixed before the first round.
         solve_epochs: epochs in which a client solves its own problem.
         n_init: random starts of the clustering.
+        combine: the average inside a cluster; the paper has `trimmed_mean` and `median`. The clustering has medians for
+            centers where this is `median` (``robust_cfl+median``), else trimmed means.
     """
-    _check(center, n_clusters=n_clusters, solve_epochs=solve_epochs, n_init=n_init)
+    center = "median" if combine is median else "trimmed"
 
-    def init(key: Key, hyper: RobustCFLHyper, data: ClientData) -> State:
+    def begin(key: Key, hyper: RobustCFLHyper, data: ClientData) -> Clusters:
         key_model, key_train, key_cluster = jax.random.split(key, 3)
         start = tree.everyone(model.init(key_model), data.size.shape[0])
         # 1. Every client solves its local problem and sends w_i.
@@ -82,30 +84,11 @@ def robust_cfl(
         found = robust_kmeans(
             key_cluster, solved.params, n_clusters, center, hyper.trim, n_init=n_init, where=solved.ok
         )
-        return State(RobustCFLServer(found.centers, jnp.maximum(found.label, 0)), ())
+        return Clusters(found.centers, jnp.maximum(found.label, 0))
 
-    def round(key: Key, hyper: RobustCFLHyper, state: State, cohort: Cohort) -> tuple[State, Metrics]:
-        # 3. Federated learning inside each cluster, with robust averages.
-        centers, label = state.server
-        own, optimizer = label[cohort.ids], local_optimizer(hyper, work, cohort.round)
-        start = ModelTable(centers, own)
-        trained = train_clients(cohort.key, start, cohort.data, training_loss(model), optimizer, work)
-        counted = jnp.where(cohort.active & trained.ok, own, -1)
-        centers = robust_cluster_mean(trained.params, counted, centers, center, hyper.trim)
-        n_parameters = tree.size(tree.take(centers, jnp.int32(0)))
-        uplink = n_parameters * (1 + (cohort.round == 0).astype(jnp.float32))
-        metrics = {"loss": trained.loss, "ok": trained.ok, "label": own, "n_clusters": label.max() + 1}
-        return State(RobustCFLServer(centers, label), ()), metrics | traffic(uplink, n_parameters)
+    def sends(center: Params, cohort: Cohort) -> Metrics:
+        return traffic(tree.size(center) + in_first_round(cohort, tree.size(center)), tree.size(center))
 
-    def deploy(key: Key, hyper: RobustCFLHyper, state: State, data: ClientData) -> ModelTable:
-        return ModelTable(state.server.centers, state.server.label)
-
-    return Algorithm(init, round, deploy, predictor(model), join_cluster(model, deploy))
-
-
-def _check(center: str, **counts: int) -> None:
-    if center not in ("median", "trimmed"):
-        raise ValueError(f"center={center!r} is unknown; choose 'median' or 'trimmed'")
-    for name, count in counts.items():
-        if count < 1:
-            raise ValueError(f"{name}={count} is not positive; choose {name} >= 1")
+    # 3. Federated learning inside each cluster, with robust averages.
+    local = trained_on(training_loss(model), work)
+    return clustered(model, local, Rule(begin), combine=combine, weighting="uniform", sends=sends)

@@ -5,6 +5,7 @@ L2 distance. Distances come back negated, so that larger is always more alike.
 """
 
 from collections.abc import Mapping
+from typing import Literal, get_args
 
 from jax import Array
 
@@ -12,20 +13,26 @@ from fljax.server.distance import pairwise_cosine, pairwise_l2
 from fljax.server.separation import separation_gap
 from fljax.types import Metrics, Model, Stacked
 
-MEASURES = ("cos_update_full", "l2_weight_part", "l2_update_part", "cos_weight_part", "cos_update_part")
+Compared = Literal["cos_update_full", "l2_weight_part", "l2_update_part", "cos_weight_part", "cos_update_part"]
 """CFL, AdaCFL, two that stand between, and LayerCFL: equations 6 and 23 to 26 of Yuan et al., Cybersecurity 2023."""
 
-OTHERS = ("l2_weight_full", "cos_weight_full", "l2_update_full")
+Other = Literal["l2_weight_full", "cos_weight_full", "l2_update_full"]
 """Of the whole model, defined there (equations 5, 7 and 8) but not among the five that are compared."""
+
+Measure = Literal[Compared, Other]
+"""``part``: of the selected layers; ``full``: of the whole model."""
+
+MEASURES: tuple[Compared, ...] = get_args(Compared)
+OTHERS: tuple[Other, ...] = get_args(Other)
 
 CONVOLUTION = 4
 """The convolution (counted from 1) that LayerCFL compares under feature skew: VGG16's conv2_2."""
 
 
 def similarity(
-    measure: str, weights: Stacked, updates: Stacked, layers: tuple[str, ...], where: Array | None = None
+    measure: Measure, weights: Stacked, updates: Stacked, layers: tuple[str, ...], where: Array | None = None
 ) -> Array:
-    """Pairwise similarity of clients by one of `MEASURES` or `OTHERS`; the ``l2_`` ones are negated distances.
+    """Pairwise similarity of clients by a `Measure`; the ``l2_`` ones are negated distances.
 
     Args:
         measure: what is compared; "full" ignores ``layers``.
@@ -36,11 +43,7 @@ def similarity(
 
     Returns:
         (clients, clients).
-
-    Raises:
-        ValueError: unknown measure.
     """
-    check_measure(measure)
     compared = updates if "update" in measure else weights
     selected = None if measure.endswith("full") else layers
     if measure.startswith("cos"):
@@ -108,12 +111,6 @@ def check_group(group: tuple[int, ...] | None, n_clients: int) -> None:
     """Raises ValueError unless the true groups are one for each client, or None."""
     if group is not None and len(group) != n_clients:
         raise ValueError(f"group has {len(group)} entries but the data has {n_clients} clients; give one for each")
-
-
-def check_measure(measure: str) -> None:
-    """Raises ValueError unless ``measure`` is one of `MEASURES` or `OTHERS`."""
-    if measure not in MEASURES + OTHERS:
-        raise ValueError(f"measure={measure!r} is unknown; choose one of {MEASURES + OTHERS}")
 
 
 def _named(model: Model, layers: tuple[str, ...]) -> tuple[str, ...]:

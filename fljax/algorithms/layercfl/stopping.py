@@ -1,0 +1,116 @@
+"""When a cluster is split: CFL's test of stationarity, how far apart its halves are, and who goes where."""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from fljax import tree
+from fljax.rounds import LocalHyper, Scalar, hyper, number
+from fljax.server.aggregate import cluster_mean
+from fljax.server.separation import gamma_limit
+from fljax.types import Stacked
+
+
+@hyper
+class SplitHyper(LocalHyper):
+    """Numbers of methods that split clusters in two. CFL's code has ``momentum=0.9`` and ``lr_decay=0.99``."""
+
+    eps_1: Scalar | None = number(
+        None,
+        "a cluster is stationary when its mean update is shorter; None: eps_share of the largest so far",
+        least=0,
+        infinite=True,
+    )
+    eps_2: Scalar | None = number(
+        None,
+        "a member is not stationary when its update is longer; None: eps_ratio times eps_1; inf: never split",
+        least=0,
+        infinite=True,
+    )
+    eps_share: Scalar = number(0.1, "eps_1 as a share of the largest mean update so far; 0.1 in the paper", least=0)
+    eps_ratio: Scalar = number(4.0, "eps_2 in units of eps_1; 1 to 10 in the paper, 4 in CFL's code", least=0)
+    spacing: Scalar | None = number(
+        None,
+        "a split needs its halves farther apart than this many times the median distance of a member to its nearest "
+        "neighbour, where distance is 1 - cosine or L2; None: no such test",
+        least=0,
+    )
+    r_min: Scalar = number(20, "no split up to this round, counted from 0; -1: from the first", least=-1, infinite=True)
+    min_size: Scalar = number(2, "a cluster of so many members or fewer is not split", least=0, infinite=True)
+
+
+@hyper
+class LayerCFLHyper(SplitHyper):
+    """Numbers of LayerCFL and CFL."""
+
+    gamma_max: Scalar | None = number(
+        0.5,
+        "a split needs sqrt((1 - alpha_cross) / 2) above it, for cosine measures; None: no such test",
+        least=0,
+        most=1,
+    )
+
+
+class Norms(NamedTuple):
+    """How far the clusters are from stationary."""
+
+    mean: Array  # (clusters,) |sum_i n_i / n_k Delta_i|
+    largest: Array  # (clusters,) max_i |Delta_i|
+    n_members: Array  # (clusters,) members that count
+
+
+def update_norms(updates: Stacked, weight: Array, label: Array, member: Array, centers: Stacked) -> Norms:
+    """Norms over the whole model of each cluster's mean update and of its longest one; 0 for an empty cluster."""
+    zero = jax.tree.map(jnp.zeros_like, centers)
+    mean = cluster_mean(updates, weight, label, empty=zero)
+    length = jnp.sqrt(jax.vmap(tree.squared_norm)(updates))
+    largest = jnp.where(member, length[None, :], 0.0).max(axis=1)
+    return Norms(jnp.sqrt(jax.vmap(tree.squared_norm)(mean)), largest, member.sum(axis=1).astype(jnp.float32))
+
+
+def is_ripe(hyper: SplitHyper, norms: Norms, peak: Array, round: Array) -> Array:
+    """(clusters,) bool: ``mean < eps_1`` and ``largest > eps_2``, enough members, and late enough."""
+    eps_1 = hyper.eps_share * peak if hyper.eps_1 is None else hyper.eps_1
+    eps_2 = hyper.eps_ratio * eps_1 if hyper.eps_2 is None else hyper.eps_2
+    stationary = (norms.mean < eps_1) & (norms.largest > eps_2)
+    return stationary & (norms.n_members > hyper.min_size) & (round.astype(jnp.float32) > hyper.r_min)
+
+
+def is_apart(hyper: Any, measure: str, alpha: Array, cross: Array, member: Array) -> Array:
+    """(clusters,) bool: whether the halves of each cluster's bipartition are far enough apart to be split.
+
+    ``cross`` is `best_bipartition`'s, (clients,); ``member`` (clusters, clients) says who counts in which cluster.
+    """
+    alpha_cross = jnp.where(member, cross[None, :], -jnp.inf).max(axis=1)
+    apart = jnp.isfinite(alpha_cross)
+    if measure.startswith("cos") and hyper.gamma_max is not None:
+        apart &= gamma_limit(alpha_cross) > hyper.gamma_max
+    if hyper.spacing is not None:
+        pair = (member[:, :, None] & member[:, None, :]).any(axis=0) & ~jnp.eye(alpha.shape[0], dtype=bool)
+        nearest = jnp.where(pair, alpha, -jnp.inf).max(axis=1)
+        typical = jnp.nanmedian(jnp.where(member, nearest[None, :], jnp.nan), axis=1)
+        itself = 1.0 if measure.startswith("cos") else 0.0
+        apart &= itself - alpha_cross > hyper.spacing * (itself - typical)
+    return apart
+
+
+def everyones_side(side: Array, counts: Array, label: Array, ids: Array) -> Array:
+    """(clients,) bool: the half of each client's cluster that it goes to.
+
+    Args:
+        side: (cohort,) the participants' halves.
+        counts: (cohort,) bool, the participants that count.
+        label: (clients,) clusters.
+        ids: (cohort,) who takes part.
+
+    Returns:
+        False in the half of the cluster's first participant. Clients that are absent or do not count go to the larger
+        half, the first participant's where both are equal.
+    """
+    decided, second = (jnp.zeros(label.shape, bool).at[ids].set(value) for value in (counts, side))
+    member = (label[None, :] == jnp.arange(label.shape[0], dtype=label.dtype)[:, None]) & decided[None, :]
+    second ^= second[jnp.argmax(member, axis=1)][label]
+    larger = jnp.where(member, jnp.where(second, 1, -1)[None, :], 0).sum(axis=1) > 0
+    return jnp.where(decided, second, larger[label])
