@@ -7,8 +7,7 @@ Clients train the server's model on their own data; the server averages what com
 Differences from the paper: ``weighting="uniform"`` averages the participants equally, as several code bases do.
 """
 
-from fljax.client.objectives import training_loss
-from fljax.rounds import Combine, LocalHyper, Server, Weighting, averaging, mean, method, trained_on
+from fljax.rounds import Combine, LocalHyper, Server, Weighting, averaging, mean, method
 from fljax.types import Algorithm, Model, Work
 
 
@@ -22,4 +21,4 @@ def fedavg(model: Model, work: Work, *, weighting: Weighting = "size", combine: 
         weighting: "size" (omega_i = n_i) or "uniform" (omega_i = 1).
         combine: what the server makes of the w_i.
     """
-    return averaging(model, trained_on(training_loss(model), work), weighting=weighting, combine=combine)
+    return averaging(model, work, weighting=weighting, combine=combine)

@@ -15,7 +15,6 @@ from typing import Literal
 import jax
 
 from fljax import tree
-from fljax.client.objectives import training_loss
 from fljax.rounds import (
     Combine,
     LocalHyper,
@@ -26,7 +25,6 @@ from fljax.rounds import (
     averaging,
     mean,
     method,
-    trained_on,
 )
 from fljax.rounds.sharing import Path
 from fljax.types import Algorithm, Model, Work
@@ -66,8 +64,7 @@ def fedbn(
     """
     sharing = all_but_paths(STAYS[kept])
     _check_kept(kept, sharing, model)
-    local = trained_on(training_loss(model), work)
-    return averaging(model, local, sharing=sharing, weighting=weighting, combine=combine)
+    return averaging(model, work, sharing=sharing, weighting=weighting, combine=combine)
 
 
 def _check_kept(kept: Kept, sharing: Sharing, model: Model) -> None:

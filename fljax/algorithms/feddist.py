@@ -8,7 +8,6 @@ Clients train the server's model; the server moves towards their mean by a step 
 Differences from the code: none. The method of the same name of Ek et al., PerCom 2021, is another one.
 """
 
-from fljax.client.objectives import training_loss
 from fljax.rounds import (
     Combine,
     LocalHyper,
@@ -20,7 +19,6 @@ from fljax.rounds import (
     method,
     number,
     part_way,
-    trained_on,
 )
 from fljax.types import Algorithm, Model, Work
 
@@ -37,8 +35,7 @@ class FedDistHyper(LocalHyper):
 @method(FedDistHyper, "baseline of Long et al., World Wide Web Journal 2023")
 def feddist(model: Model, work: Work, *, combine: Combine | Server = mean) -> Algorithm:
     """FedDist: ``theta <- theta - step/m sum_i (theta - w_i)`` over the m participants; ``combine`` gives the goal."""
-    local = trained_on(training_loss(model), work)
-    return averaging(model, local, weighting="uniform", combine=part_way(combine, step_of))
+    return averaging(model, work, weighting="uniform", combine=part_way(combine, step_of))
 
 
 def step_of(hyper: FedDistHyper, weight: object) -> Scalar:

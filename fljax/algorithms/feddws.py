@@ -12,7 +12,6 @@ import jax.numpy as jnp
 from jax import Array
 
 from fljax.algorithms.feddist import step_of
-from fljax.client.objectives import training_loss
 from fljax.rounds import (
     Combine,
     LocalHyper,
@@ -24,7 +23,6 @@ from fljax.rounds import (
     method,
     number,
     part_way,
-    trained_on,
 )
 from fljax.types import Algorithm, Model, Work
 
@@ -49,7 +47,7 @@ def feddws(model: Model, work: Work, *, literal: bool = False, combine: Combine 
         combine: what the server goes towards.
     """
     share = one_of_m if literal else step_of
-    return averaging(model, trained_on(training_loss(model), work), combine=part_way(combine, share))
+    return averaging(model, work, combine=part_way(combine, share))
 
 
 def one_of_m(hyper: FedDWSHyper, weight: Array) -> Array:

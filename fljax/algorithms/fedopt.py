@@ -11,9 +11,8 @@ The bricks "+momentum", "+adam" and "+yogi" give other methods such a server.
 
 from typing import Literal
 
-from fljax.client.objectives import training_loss
 from fljax.numbers import joined
-from fljax.rounds import Combine, LocalHyper, Server, Weighting, averaging, mean, method, stepped, trained_on
+from fljax.rounds import Combine, LocalHyper, Server, Weighting, averaging, mean, method, stepped
 from fljax.rounds.bricks import ServerAdaptiveHyper
 from fljax.types import Algorithm, Model, Work
 
@@ -37,5 +36,4 @@ def fedopt(
         weighting: "size" (omega_i = n_i) or "uniform".
         combine: what the server steps towards.
     """
-    local = trained_on(training_loss(model), work)
-    return averaging(model, local, weighting=weighting, combine=stepped(combine, server_optimizer))
+    return averaging(model, work, weighting=weighting, combine=stepped(combine, server_optimizer))

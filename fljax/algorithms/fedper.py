@@ -6,7 +6,6 @@ Differences from the paper: heads start equal for all clients.
 """
 
 from fljax.choices import Natural
-from fljax.client.objectives import training_loss
 from fljax.rounds import (
     Combine,
     LocalHyper,
@@ -17,7 +16,6 @@ from fljax.rounds import (
     last_layers,
     mean,
     method,
-    trained_on,
 )
 from fljax.types import Algorithm, Model, Work
 
@@ -36,5 +34,4 @@ def fedper(
     ``n_personal`` of the last layers stay with the client; 0 is FedAvg, all is standalone training.
     """
     head = last_layers(model, n_personal, "n_personal")
-    local = trained_on(training_loss(model), work)
-    return averaging(model, local, sharing=all_but(head), weighting=weighting, combine=combine)
+    return averaging(model, work, sharing=all_but(head), weighting=weighting, combine=combine)

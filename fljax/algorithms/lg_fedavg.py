@@ -10,8 +10,7 @@ their own body and the global head, not with an ensemble of all of them.
 """
 
 from fljax.choices import Natural
-from fljax.client.objectives import training_loss
-from fljax.rounds import Combine, LocalHyper, Server, Weighting, averaging, last_layers, mean, method, only, trained_on
+from fljax.rounds import Combine, LocalHyper, Server, Weighting, averaging, last_layers, mean, method, only
 from fljax.types import Algorithm, Model, Work
 
 
@@ -29,5 +28,4 @@ def lg_fedavg(
     ``n_shared`` of the last layers are shared; all of them is FedAvg.
     """
     head = last_layers(model, n_shared, "n_shared")
-    local = trained_on(training_loss(model), work)
-    return averaging(model, local, sharing=only(head), weighting=weighting, combine=combine)
+    return averaging(model, work, sharing=only(head), weighting=weighting, combine=combine)

@@ -6,12 +6,11 @@ Differences: rounds are kept, so that a comparison gives it the same local epoch
 that does not take part in a round does not train in it.
 """
 
-from fljax.client.objectives import training_loss
-from fljax.rounds import NOTHING, LocalHyper, averaging, method, trained_on
+from fljax.rounds import NOTHING, LocalHyper, averaging, method
 from fljax.types import Algorithm, Model, Work
 
 
 @method(LocalHyper, "baseline", kind="baseline")
 def standalone(model: Model, work: Work) -> Algorithm:
     """Standalone: ``W_i <- LocalTrain(W_i)``, from a common initial model."""
-    return averaging(model, trained_on(training_loss(model), work), sharing=NOTHING)
+    return averaging(model, work, sharing=NOTHING)

@@ -17,9 +17,9 @@ from fljax import tree
 from fljax.client.objectives import predictor
 from fljax.rounds.accounting import Weighting, client_weight, traffic
 from fljax.rounds.combine import Combine, Server, as_combine, mean
-from fljax.rounds.local import Local
+from fljax.rounds.local import Local, local_of
 from fljax.rounds.sharing import WHOLE, Sharing, own_rows
-from fljax.types import Algorithm, ClientData, Cohort, Key, Metrics, Model, ModelTable, Params, State
+from fljax.types import Algorithm, ClientData, Cohort, Key, Metrics, Model, ModelTable, Params, State, Work
 
 Deploy = Callable[[Key, Any, State, ClientData], ModelTable]
 """The `Algorithm.deploy` of a method."""
@@ -39,7 +39,7 @@ def shared_part(server: Any) -> Params:
 
 def averaging(
     model: Model,
-    local: Local,
+    local: Local | Work,
     *,
     sharing: Sharing = WHOLE,
     combine: Combine | Server = mean,
@@ -55,7 +55,7 @@ def averaging(
 
     Args:
         model: the network.
-        local: what clients do in a round, see `fljax.rounds.local`.
+        local: what clients do in a round, see `fljax.rounds.local`; local work: they train on ``model.loss``.
         sharing: which part travels.
         combine: what the server makes of the received parts.
         weighting: "size" (omega_i = n_i) or "uniform" (omega_i = 1).
@@ -66,7 +66,7 @@ def averaging(
     Returns:
         The algorithm. Clients that never took part start as all do and are deployed to like the others.
     """
-    combining = as_combine(combine)
+    train, combining = local_of(local, model), as_combine(combine)
 
     def init(key: Key, hyper: Any, data: ClientData) -> State:
         shared, own = sharing.split((begin or model.init)(key))
@@ -75,7 +75,7 @@ def averaging(
     def round(key: Key, hyper: Any, state: State, cohort: Cohort) -> tuple[State, Metrics]:
         shared, memory = shared_and_memory(state.server)
         start = sharing.held(shared, state.clients, cohort.ids.shape[0])
-        trained = local(hyper, start, cohort)
+        trained = train(hyper, start, cohort)
         sent, own = sharing.split(trained.params)
         weight = client_weight(weighting, cohort, trained.ok)
         shared, memory = combining.apply(hyper, memory, shared, sent, weight)

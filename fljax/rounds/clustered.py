@@ -20,9 +20,9 @@ from fljax.rounds.accounting import Weighting, client_weight, traffic
 from fljax.rounds.averaging import Deploy
 from fljax.rounds.combine import Combine, Server, as_combine, mean, members_of, memory_of
 from fljax.rounds.joining import join_cluster
-from fljax.rounds.local import Local
+from fljax.rounds.local import Local, local_of
 from fljax.server.inherit import inherit
-from fljax.types import Algorithm, ClientData, Cohort, Key, Metrics, Model, ModelTable, Params, Stacked, State
+from fljax.types import Algorithm, ClientData, Cohort, Key, Metrics, Model, ModelTable, Params, Stacked, State, Work
 
 
 class Clusters(NamedTuple):
@@ -82,7 +82,7 @@ class Rule(NamedTuple):
 
 def clustered(
     model: Model,
-    local: Local,
+    local: Local | Work,
     rule: Rule,
     *,
     combine: Combine | Server = mean,
@@ -97,7 +97,7 @@ def clustered(
 
     Args:
         model: the network.
-        local: what clients do in a round, see `fljax.rounds.local`.
+        local: what clients do in a round, see `fljax.rounds.local`; local work: they train on ``model.loss``.
         rule: who is in which cluster.
         combine: what the server makes of the members' models of one cluster.
         weighting: of the members, "size" (omega_i = n_i) or "uniform" (omega_i = 1).
@@ -109,7 +109,7 @@ def clustered(
         The algorithm. A client that never took part holds the cluster model of least loss on its training data, among
         those that somebody holds; where ``deploy`` is given, it is deployed to like the others.
     """
-    combining = as_combine(combine)
+    train, combining = local_of(local, model), as_combine(combine)
 
     def init(key: Key, hyper: Any, data: ClientData) -> State:
         clusters = rule.begin(key, hyper, data)
@@ -118,7 +118,7 @@ def clustered(
     def round(key: Key, hyper: Any, state: State, cohort: Cohort) -> tuple[State, Metrics]:
         clusters = rule.before(hyper, state.server, cohort)
         start = ModelTable(clusters.centers, clusters.label[cohort.ids])
-        trained = local(hyper, start, cohort, *rows(hyper, clusters, cohort))
+        trained = train(hyper, start, cohort, *rows(hyper, clusters, cohort))
         sent = Sent(trained.params, client_weight(weighting, cohort, trained.ok), start.row)
         clusters, sent, metrics = rule.after(key, hyper, clusters, sent, cohort)
         centers, memory = members_of(combining, hyper, clusters.memory, clusters.centers, *sent)

@@ -4,9 +4,9 @@ from collections.abc import Callable
 from typing import Any
 
 from fljax.client.local import train_clients
-from fljax.client.objectives import Loss, proximal
+from fljax.client.objectives import Loss, proximal, training_loss
 from fljax.client.optimizer import local_optimizer
-from fljax.types import Cohort, ModelTable, Stacked, Trained, Work
+from fljax.types import Cohort, Model, ModelTable, Stacked, Trained, Work
 
 Local = Callable[..., Trained]
 """``local(hyper, start, cohort, *per_client) -> Trained``: the clients' part of a round, from the ``start`` models."""
@@ -47,6 +47,11 @@ def trained_on(loss: Loss, work: Work) -> Local:
         return train(hyper, start, cohort, loss, work, *per_client)
 
     return local
+
+
+def local_of(local: Local | Work, model: Model) -> Local:
+    """The clients' part of a round: as it is given, or the usual training on ``model.loss`` with so much work."""
+    return trained_on(training_loss(model), local) if isinstance(local, Work) else local
 
 
 def pull_to_start(loss: Loss, hyper: Any) -> Loss:
