@@ -23,10 +23,11 @@ import matplotlib.pyplot as plt
 import numpy as np
 from timing import alternate, machine, parser, peak_mib, ratio, seconds_of
 
-from fljax.algorithms.ditto import DittoHyper, ditto
-from fljax.algorithms.fedavg import FedAvgHyper, fedavg
-from fljax.algorithms.fedper import FedPerHyper, fedper
-from fljax.algorithms.ifca import IFCAHyper, ifca
+import fljax
+from fljax.algorithms.ditto import ditto
+from fljax.algorithms.fedavg import fedavg
+from fljax.algorithms.fedper import fedper
+from fljax.algorithms.ifca import ifca
 from fljax.models import femnist_cnn, mlp
 from fljax.run.mesh import over_devices, replicated, use_all_cores
 from fljax.run.report import save_table
@@ -54,29 +55,29 @@ class Row(NamedTuple):
 
 def cohort() -> Iterator[Row]:
     for size in (1, 10, 100, 1000):
-        yield Row("cohort", size, fedavg(mlp(), WORK), FedAvgHyper(), cohort=size)
+        yield Row("cohort", size, fedavg(mlp(), WORK), fljax.fedavg.Hyper(), cohort=size)
 
 
 def federation() -> Iterator[Row]:
     for size in (100, 1_000, 10_000, 100_000):
-        yield Row("federation", size, fedavg(mlp(), WORK), FedAvgHyper(), n_clients=size)
+        yield Row("federation", size, fedavg(mlp(), WORK), fljax.fedavg.Hyper(), n_clients=size)
 
 
 def model() -> Iterator[Row]:
     for width in (25, 100, 400, 1600):
-        yield Row("model width", width, fedavg(mlp(hidden=(width,)), WORK), FedAvgHyper(), cohort=20)
+        yield Row("model width", width, fedavg(mlp(hidden=(width,)), WORK), fljax.fedavg.Hyper(), cohort=20)
 
 
 def clusters() -> Iterator[Row]:
     for k in (1, 2, 4, 8, 16):
-        yield Row("clusters", k, ifca(mlp(), WORK, k), IFCAHyper(min_share=0.0), cohort=20, n_clients=100)
+        yield Row("clusters", k, ifca(mlp(), WORK, k), fljax.ifca.Hyper(min_share=0.0), cohort=20, n_clients=100)
 
 
 def state() -> Iterator[Row]:
     small, large = mlp((3,), (), 3), femnist_cnn()
-    yield Row("kept floats", 12, ditto(small, WORK), DittoHyper(), 100_000, shape=(3,), n_classes=3)
+    yield Row("kept floats", 12, ditto(small, WORK), fljax.ditto.Hyper(), 100_000, shape=(3,), n_classes=3)
     head = fedper(large, WORK, n_personal=1)
-    yield Row("kept floats", 127_038, head, FedPerHyper(), 3_500, 10, n_classes=62)
+    yield Row("kept floats", 127_038, head, fljax.fedper.Hyper(), 3_500, 10, n_classes=62)
 
 
 def clients_of(row: Row) -> Federation:

@@ -35,7 +35,8 @@ import jax.numpy as jnp
 import numpy as np
 from timing import alternate, machine, ratio, seconds_of
 
-from fljax.algorithms.fedprox import FedProxHyper, fedprox
+import fljax
+from fljax.algorithms.fedprox import fedprox
 from fljax.data.federation import on_host
 from fljax.data.partition import PARTITIONS
 from fljax.models import MODELS
@@ -89,7 +90,7 @@ def make(workload: Workload, train: Examples, test: Examples) -> tuple[Algorithm
     """(FedProx, the federation, its 64 points)."""
     federation = PARTITIONS["dirichlet"](train, test, N_CLIENTS, seed=0, beta=0.2, public=False)
     model = MODELS[workload.model](input_shape=(28, 28, 1), n_classes=10, **workload.options)
-    hypers = grid(FedProxHyper(), lr=log_spaced(0.005, 0.2, 8), mu=log_spaced(1e-3, 1.0, 8))
+    hypers = grid(fljax.fedprox.Hyper(), lr=log_spaced(0.005, 0.2, 8), mu=log_spaced(1e-3, 1.0, 8))
     return fedprox(model, Work(epochs=1, batch_size=20)), federation, hypers
 
 
@@ -179,7 +180,7 @@ def curve(counts: Iterable[int], n_rounds: int) -> Iterator[tuple[int, float]]:
     algorithm, federation, _ = make(WORKLOADS["mlp"], *noise())
     due = np.arange(n_rounds) == n_rounds - 1
     for n in sorted({1, *counts}):
-        cells = all_cells(FedProxHyper(lr=jnp.asarray(log_spaced(0.005, 0.2, n))), jax.random.key(0), 1)
+        cells = all_cells(fljax.fedprox.Hyper(lr=jnp.asarray(log_spaced(0.005, 0.2, n))), jax.random.key(0), 1)
         setting = Setting(algorithm, N_CLIENTS, n_rounds, at_once=n)
         run = partial(advance, setting, cells, federation, None, due, jnp.int32(0), jnp.int32(n_rounds))
         seconds_of(run)

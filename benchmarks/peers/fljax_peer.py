@@ -9,11 +9,9 @@ from jax.typing import DTypeLike
 from noisy_images import Set
 from peers.work import Workload, data, finish, first_models, job, turns
 
+import fljax
 from fljax import tree
 from fljax.algorithms import ditto, fedavg, ifca
-from fljax.algorithms.ditto import DittoHyper
-from fljax.algorithms.fedavg import FedAvgHyper
-from fljax.algorithms.ifca import IFCAHyper
 from fljax.client.local import useful_steps
 from fljax.data.federation import build, on_host
 from fljax.models import MODELS, cnn
@@ -21,7 +19,7 @@ from fljax.run.evaluate import evaluate
 from fljax.run.mesh import over_devices, replicated, use_all_cores
 from fljax.run.simulate import as_traced
 from fljax.run.train import MOST_ROUNDS, run_chunk
-from fljax.types import Algorithm, ModelTable, Federation, Model, State, Work
+from fljax.types import Algorithm, Federation, Model, ModelTable, State, Work
 
 
 class Rounds:
@@ -108,11 +106,15 @@ def method_of(workload: Workload, model: Model, own_start: bool = False) -> tupl
         centers = [dict(zip(model.layers, layers, strict=True)) for layers in first_models(workload)]
     theta = jax.tree.map(jnp.asarray, centers[0])
     if workload.method == "ditto":
-        return ditto(model, work), DittoHyper(lr=lr, lam=1.0), State(theta, tree.broadcast(theta, n_clients))
+        return ditto(model, work), fljax.ditto.Hyper(lr=lr, lam=1.0), State(theta, tree.broadcast(theta, n_clients))
     if workload.method == "ifca":
         stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *centers)
-        return ifca(model, work, len(centers), weighting=workload.weighting), IFCAHyper(lr=lr), State(stacked, ())
-    return fedavg(model, work, weighting=workload.weighting), FedAvgHyper(lr=lr), State(theta, ())
+        return (
+            ifca(model, work, len(centers), weighting=workload.weighting),
+            fljax.ifca.Hyper(lr=lr),
+            State(stacked, ()),
+        )
+    return fedavg(model, work, weighting=workload.weighting), fljax.fedavg.Hyper(lr=lr), State(theta, ())
 
 
 def federation_of(workload: Workload, clients: list[Set] | None = None) -> Federation:

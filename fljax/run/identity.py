@@ -1,6 +1,7 @@
 """What makes a run this run and no other: what must be equal for a folder's run to be gone on with."""
 
 import json
+import re
 import zlib
 from typing import Any
 
@@ -11,6 +12,7 @@ from fljax.choices import plain
 from fljax.numbers import as_dict
 from fljax.rounds.sampling import Draw
 from fljax.run.hosts import from_all_hosts
+from fljax.run.simulate import as_traced, run_round, split_key
 from fljax.types import Algorithm, Federation, Key, State
 
 
@@ -30,8 +32,10 @@ def run_identity(
     """
     sizes = np.asarray(federation.train.size)
     numbers = {f"hyper.{name}": None if value is None else float(value) for name, value in as_dict(hyper).items()}
+    known = algorithm.about.name and algorithm.about.model
     return {
         **static_choices(algorithm),
+        **({} if known else {"program": program(algorithm, hyper, federation, key, draw)}),
         **numbers,
         "key": np.asarray(jax.random.key_data(key)).tolist(),
         **{f"sampling.{name}": _short(value) for name, value in draw.sampling.about},
@@ -59,6 +63,25 @@ def static_choices(algorithm: Algorithm) -> dict[str, Any]:
         **{f"work.{name}": plain(value) for name, value in work.items() if name not in ("at_once", "terms")},
         **{f"model.{name}": _short(value) for name, value in about.model},
     }
+
+
+def program(algorithm: Algorithm, hyper: Any, federation: Federation, key: Key, draw: Draw) -> int:
+    """A checksum of what a round computes, of a method or network that says nothing of its own choices."""
+    numbers = as_traced(hyper)
+    keys = split_key(key)
+    state = jax.eval_shape(algorithm.init, keys.init, numbers, federation.train)
+
+    def one_round(numbers: Any, federation: Federation, state: State) -> Any:
+        return run_round(algorithm, draw, numbers, federation, keys, None, state, np.int32(0))
+
+    traced = jax.make_jaxpr(one_round)(numbers, federation, state)
+    text = re.sub(r"0x[0-9a-f]+", "", str(traced))  # addresses of functions are another process's
+    constants = [zlib.crc32(np.ascontiguousarray(const)) for const in traced.consts if _is_array(const)]
+    return zlib.crc32(json.dumps([text, constants]).encode())
+
+
+def _is_array(value: Any) -> bool:
+    return isinstance(value, np.ndarray | jax.Array) and not jax.dtypes.issubdtype(value.dtype, jax.dtypes.prng_key)
 
 
 def _short(value: Any) -> Any:

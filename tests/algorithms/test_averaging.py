@@ -7,19 +7,18 @@ import numpy as np
 import optax
 import pytest
 
+import fljax
 from fljax import tree
-from fljax.algorithms import ALGORITHMS, method_named
-from fljax.algorithms.ditto import DittoHyper, ditto
-from fljax.algorithms.fedavg import FedAvgHyper, fedavg
-from fljax.algorithms.fedavg_ft import FedAvgFTHyper, fedavg_ft
-from fljax.algorithms.fedbabu import FedBABUHyper, fedbabu
-from fljax.algorithms.feddane import FedDANEHyper, feddane, shifted
-from fljax.algorithms.feddist import FedDistHyper, feddist
-from fljax.algorithms.feddws import FedDWSHyper, feddws
-from fljax.algorithms.fedopt import FedOptHyper, fedopt, hyper_with, with_server_optimizer
-from fljax.algorithms.fedprox import FedProxHyper, fedprox
-from fljax.algorithms.perfedavg import PerFedAvgHyper, after_step, perfedavg
-from fljax.client import training_loss, proximal
+from fljax.algorithms.ditto import ditto
+from fljax.algorithms.fedavg import fedavg
+from fljax.algorithms.fedavg_ft import fedavg_ft
+from fljax.algorithms.feddane import feddane, shifted
+from fljax.algorithms.feddist import feddist
+from fljax.algorithms.feddws import feddws
+from fljax.algorithms.fedopt import fedopt
+from fljax.algorithms.fedprox import fedprox
+from fljax.algorithms.perfedavg import after_step, perfedavg
+from fljax.client import proximal, training_loss
 from fljax.client.finetune import adapt
 from fljax.client.gradient import client_gradients
 from fljax.client.local import shuffled
@@ -29,7 +28,6 @@ from fljax.rounds.sampling import sample_cohort
 from fljax.run.simulate import simulate, split_key
 from fljax.types import Batch, State, Work
 from tests import oracle
-from tests.algorithms.table import CASES
 
 ROUNDS = 3
 
@@ -50,28 +48,28 @@ def examples_of(federation, i, dtype=np.float64):
 
 
 def test_feddist_all_the_way_is_fedavg_of_equal_weights(key, model, work, federation):
-    ours = server_of(feddist(model, work), FedDistHyper(0.1, step=1.0), federation, key)
-    averaged = server_of(fedavg(model, work, weighting="uniform"), FedAvgHyper(0.1), federation, key)
+    ours = server_of(feddist(model, work), fljax.feddist.Hyper(lr=0.1, step=1.0), federation, key)
+    averaged = server_of(fedavg(model, work, weighting="uniform"), fljax.fedavg.Hyper(lr=0.1), federation, key)
     chex.assert_trees_all_close(ours, averaged, rtol=1e-6, atol=1e-6)
 
 
 def test_feddws_all_the_way_is_fedavg(key, model, work, federation):
-    ours = server_of(feddws(model, work), FedDWSHyper(0.1, step=1.0), federation, key)
-    averaged = server_of(fedavg(model, work), FedAvgHyper(0.1), federation, key)
+    ours = server_of(feddws(model, work), fljax.feddws.Hyper(lr=0.1, step=1.0), federation, key)
+    averaged = server_of(fedavg(model, work), fljax.fedavg.Hyper(lr=0.1), federation, key)
     chex.assert_trees_all_close(ours, averaged, rtol=1e-6, atol=1e-6)
 
 
 def test_feddws_of_equal_sizes_is_feddist(key, model, work):
     federation = linear_groups(6, 2, examples=24)
-    ours = server_of(feddws(model, work), FedDWSHyper(0.1), federation, key)
+    ours = server_of(feddws(model, work), fljax.feddws.Hyper(lr=0.1), federation, key)
     chex.assert_trees_all_close(
-        ours, server_of(feddist(model, work), FedDistHyper(0.1), federation, key), rtol=1e-6, atol=1e-6
+        ours, server_of(feddist(model, work), fljax.feddist.Hyper(lr=0.1), federation, key), rtol=1e-6, atol=1e-6
     )
 
 
 def test_literal_feddws_steps_by_one_over_the_participants(key, model, work, federation):
-    literal = server_of(feddws(model, work, literal=True), FedDWSHyper(0.1, step=9.0), federation, key)
-    quarter = server_of(feddws(model, work), FedDWSHyper(0.1, step=0.25), federation, key)  # 4 of 8 take part
+    literal = server_of(feddws(model, work, literal=True), fljax.feddws.Hyper(lr=0.1, step=9.0), federation, key)
+    quarter = server_of(feddws(model, work), fljax.feddws.Hyper(lr=0.1, step=0.25), federation, key)  # 4 of 8 take part
     chex.assert_trees_all_close(literal, quarter, rtol=1e-6, atol=1e-7)
 
 
@@ -79,8 +77,8 @@ def test_feddane_of_identical_clients_is_fedprox(key, model):
     federation = linear_groups(4, 1, examples=24)
     same = federation._replace(train=federation.train._replace(index=jnp.tile(federation.train.index[:1], (4, 1))))
     work = Work(2, 8)
-    ours = server_of(feddane(model, work), FedDANEHyper(0.1, mu=0.4), same, key)
-    prox = server_of(fedprox(model, work), FedProxHyper(0.1, mu=0.4), same, key)
+    ours = server_of(feddane(model, work), fljax.feddane.Hyper(lr=0.1, mu=0.4), same, key)
+    prox = server_of(fedprox(model, work), fljax.fedprox.Hyper(lr=0.1, mu=0.4), same, key)
     # gbar - g_i is rounding error here, added over 3 rounds.
     chex.assert_trees_all_close(ours, prox, rtol=1e-5, atol=1e-6)
 
@@ -101,7 +99,7 @@ def test_feddane_equals_numpy(key, model, federation):
                 w = oracle.combine(lambda w, g: w - 0.2 * g, w, g)
             sent.append(w)
         theta = oracle.average(sent, sizes)
-    ours = server_of(feddane(model, work), FedDANEHyper(0.2, mu=0.3), federation, key, participation=1.0)
+    ours = server_of(feddane(model, work), fljax.feddane.Hyper(lr=0.2, mu=0.3), federation, key, participation=1.0)
     chex.assert_trees_all_close(ours, theta, rtol=1e-5, atol=1e-5)
 
 
@@ -119,7 +117,7 @@ def test_a_client_of_feddane_stays_where_everyones_gradient_is_zero(key, model, 
 
 def test_perfedavg_without_adaptation_is_fedavg_on_the_second_batches(key, model, federation):
     work, theta = Work(1, 32), as_float64(model.init(split_key(key).init))
-    hyper, algorithm = PerFedAvgHyper(0.2, inner_lr=0.0), perfedavg(model, work)
+    hyper, algorithm = fljax.perfedavg.Hyper(lr=0.2, inner_lr=0.0), perfedavg(model, work)
     state = simulate(algorithm, hyper, federation, key, 1)[0]
     cohort_keys = cohort_of(key, federation)
     sent, sizes = [], []
@@ -199,9 +197,14 @@ def test_fine_tuning_for_no_epoch_is_fedavg(key, model, work, federation):
 
 @pytest.mark.parametrize(("ft_layers", "moves"), [("head", {"fc2"}), ("all", {"fc1", "fc2"})])
 def test_fine_tuning_moves_the_layers_it_is_told_to(key, model, work, federation, ft_layers, moves):
-    algorithm, hyper = fedavg_ft(model, work, ft_epochs=2, ft_layers=ft_layers), FedAvgFTHyper(0.1, ft_lr=0.3)
+    algorithm, hyper = (
+        fedavg_ft(model, work, ft_epochs=2, ft_layers=ft_layers),
+        fljax.fedavg_ft.Hyper(lr=0.1, ft_lr=0.3),
+    )
     state = simulate(algorithm, hyper, federation, key, 1)[0]
-    chex.assert_trees_all_equal(state.server, server_of(fedavg(model, work), FedAvgHyper(0.1), federation, key, 1, 1.0))
+    chex.assert_trees_all_equal(
+        state.server, server_of(fedavg(model, work), fljax.fedavg.Hyper(lr=0.1), federation, key, 1, 1.0)
+    )
     deployed = algorithm.deploy(key, hyper, state, federation.train).params
     start = tree.broadcast(state.server, 8)
     moved = {n for n in deployed if not np.array_equal(deployed[n]["kernel"], start[n]["kernel"])}
@@ -210,15 +213,17 @@ def test_fine_tuning_moves_the_layers_it_is_told_to(key, model, work, federation
 
 def test_fine_tuning_helps_where_clients_disagree(key, model):
     federation = linear_groups(8, 2, examples=60)
-    tuned = simulate(fedavg_ft(model, Work(2, 8), ft_epochs=5), FedAvgFTHyper(0.2), federation, key, 5)[1]
-    plain = simulate(fedavg(model, Work(2, 8)), FedAvgHyper(0.2), federation, key, 5)[1]
+    tuned = simulate(fedavg_ft(model, Work(2, 8), ft_epochs=5), fljax.fedavg_ft.Hyper(lr=0.2), federation, key, 5)[1]
+    plain = simulate(fedavg(model, Work(2, 8)), fljax.fedavg.Hyper(lr=0.2), federation, key, 5)[1]
     assert tuned["accuracy_macro"][-1] > plain["accuracy_macro"][-1] + 0.2
 
 
 def test_a_full_step_of_the_server_is_fedavg(key, model, work, federation):
-    ours = server_of(fedopt(model, work, server_optimizer="sgd"), FedOptHyper(0.1, server_lr=1.0), federation, key)
-    averaged = server_of(fedavg(model, work), FedAvgHyper(0.1), federation, key)
-    chex.assert_trees_all_close(ours.theta, averaged, rtol=1e-5, atol=1e-6)
+    ours = server_of(
+        fedopt(model, work, server_optimizer="sgd"), fljax.fedopt.Hyper(lr=0.1, server_lr=1.0), federation, key
+    )
+    averaged = server_of(fedavg(model, work), fljax.fedavg.Hyper(lr=0.1), federation, key)
+    chex.assert_trees_all_close(ours.shared, averaged, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("name", ["momentum", "adam", "yogi"])
@@ -243,89 +248,34 @@ def test_server_optimizers_equal_numpy(key, model, federation, name):
         theta = oracle.combine(
             lambda w, m, v, t=t: w - lr * m / (1 - beta1**t) / (np.sqrt(v / (1 - beta2**t)) + tau), theta, m, v
         )
-    hyper = FedOptHyper(1.0, lr, beta1, beta2, tau)
+    hyper = fljax.fedopt.Hyper(lr=1.0, server_lr=lr, beta1=beta1, beta2=beta2, tau=tau)
     algorithm = fedopt(model, Work(1, 64), server_optimizer=name)
-    ours = server_of(algorithm, hyper, federation, key, participation=1.0).theta
+    ours = server_of(algorithm, hyper, federation, key, participation=1.0).shared
     # Adam divides by roots of tiny numbers, which magnifies rounding.
     chex.assert_trees_all_close(ours, theta, rtol=1e-4, atol=1e-4)
 
 
-def test_any_averaging_method_takes_a_server_optimizer(key, model, work, federation):
-    prox = with_server_optimizer(fedprox(model, work), "momentum")
-    hyper = hyper_with(FedProxHyper, "momentum")(0.1, 0.4, server_lr=1.0, beta1=0.0)
-    ours = server_of(prox, hyper, federation, key).theta
-    chex.assert_trees_all_close(
-        ours, server_of(fedprox(model, work), FedProxHyper(0.1, 0.4), federation, key), rtol=1e-5, atol=1e-6
-    )
-    babu = with_server_optimizer(fedbabu(model, work), "adam")
-    theta = server_of(babu, hyper_with(FedBABUHyper, "adam")(0.1, server_lr=0.1), federation, key).theta
+def test_fedopt_is_fedavg_with_a_server_optimizer_brick(key, model, work, federation):
+    method = fljax.compose("fedavg+adam")
+    ours = server_of(method(model, work), method.Hyper(lr=0.1), federation, key)
+    chex.assert_trees_all_equal(ours, server_of(fedopt(model, work), fedopt.Hyper(lr=0.1), federation, key))
+
+
+def test_a_server_optimizer_leaves_alone_what_is_not_averaged(key, model, work, federation):
+    method = fljax.compose("fedbabu+adam")
+    theta = server_of(method(model, work), method.Hyper(lr=0.1, server_lr=0.1), federation, key).shared
     start = model.init(split_key(key).init)
-    chex.assert_trees_all_close(theta["fc2"], start["fc2"], rtol=1e-6)  # a head that is not averaged does not move
+    chex.assert_trees_all_close(theta["fc2"], start["fc2"], rtol=1e-6)
     assert not np.allclose(theta["fc1"]["kernel"], start["fc1"]["kernel"], atol=1e-3)
 
 
 def test_clients_join_a_method_with_a_server_optimizer_as_they_join_the_method(key, model, work, federation):
-    hyper = hyper_with(DittoHyper, "momentum")(0.1)
-    alone, stepped = ditto(model, work), with_server_optimizer(ditto(model, work), "momentum")
+    method = fljax.compose("ditto+momentum")
+    alone, stepped, hyper = ditto(model, work), method(model, work), method.Hyper(lr=0.1)
     begun = stepped.init(key, hyper, federation.train)
-    state = State(begun.server.theta, begun.clients)
+    state = State(begun.server.shared, begun.clients)
     joined = stepped.join(key, hyper, begun, federation.train, jnp.int32(2))
     chex.assert_trees_all_equal(joined, alone.join(key, hyper, state, federation.train, jnp.int32(2)))
-
-
-QUICK = ("fedavg", "feddane", "ditto", "fedper")
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(name, marks=pytest.mark.slow if name not in QUICK else ())
-        for name, method in ALGORITHMS.items()
-        if method.one_model
-    ],
-)
-def test_a_server_that_steps_all_the_way_is_the_method_itself(key, name, model, work, federation):
-    """Momentum without memory and lr 1: a law for every method that says it takes a server optimiser."""
-    case = CASES[name]
-    plain = case.make(model, work)
-    hyper = hyper_with(ALGORITHMS[name].hyper, "momentum")(**case.hyper._asdict(), beta1=0.0)
-    alone = server_of(plain, case.hyper, federation, key)
-    stepped = server_of(with_server_optimizer(plain, "momentum"), hyper, federation, key).theta
-    chex.assert_trees_all_close(stepped, alone, rtol=1e-5, atol=1e-6)
-
-
-def test_a_name_composes_a_method_and_a_server_optimizer(key, model, work, federation):
-    method = method_named("fedavg+adam")
-    assert method.title == "FedAvg with the server's adam"
-    assert method.hyper()._asdict() == {
-        **FedAvgHyper()._asdict(),
-        "server_lr": 0.03,
-        "beta1": 0.9,
-        "beta2": 0.99,
-        "tau": 1e-3,
-    }
-    assert method_named("fedavg+momentum").hyper()[-2:] == (1.0, 0.9)
-    ours = server_of(method.factory(model, work), method.hyper(0.1), federation, key).theta
-    chex.assert_trees_all_equal(ours, server_of(fedopt(model, work), FedOptHyper(0.1), federation, key).theta)
-
-
-@pytest.mark.parametrize("name", ["standalone", "ifca", "fedcr", "fesem", "robust_cfl", "fedopt"])
-def test_a_method_without_one_model_takes_no_server_optimizer(name):
-    with pytest.raises(ValueError, match=f"{name}.adam: .* takes no server optimiser; those of fedavg"):
-        method_named(f"{name}+adam")
-
-
-@pytest.mark.parametrize(("name", "message"), [("fedprx+adam", "fedprx"), ("fedprox+adm", "adm"), ("fedprox+", "''")])
-def test_an_unknown_composition_is_refused(name, message):
-    with pytest.raises(ValueError, match=f"no .*{message}"):
-        method_named(name)
-
-
-@pytest.mark.parametrize("name", ["standalone", "fesem", "robust_cfl"])
-def test_a_server_without_one_model_is_refused_when_the_run_begins(key, model, work, federation, name):
-    algorithm = with_server_optimizer(ALGORITHMS[name].factory(model, work), "adam")
-    with pytest.raises(ValueError, match="choose one that keeps one model"):
-        algorithm.init(key, hyper_with(ALGORITHMS[name].hyper, "adam")(), federation.train)
 
 
 @pytest.mark.parametrize(

@@ -4,14 +4,18 @@ import chex
 import numpy as np
 import pytest
 
-from fljax.algorithms.fedavg import FedAvgHyper, fedavg
-from fljax.algorithms.fedbn import FedBNHyper, divide, fedbn
-from fljax.algorithms.standalone import StandaloneHyper, standalone
+import fljax
+from fljax.algorithms.fedavg import fedavg
+from fljax.algorithms.fedbn import STAYS, fedbn
+from fljax.algorithms.standalone import standalone
 from fljax.data.synthetic import linear_groups
 from fljax.models import resnet18
+from fljax.rounds import all_but_paths
 from fljax.run.simulate import simulate, split_key
 from fljax.types import Work
 from tests.algorithms.table import NORMALISED
+
+NORM = all_but_paths(STAYS["norm"])
 
 
 def run(algorithm, hyper, federation, key, rounds=3, **options):
@@ -22,9 +26,11 @@ def run(algorithm, hyper, federation, key, rounds=3, **options):
 
 def test_kept_statistics_leave_the_rest_to_fedavg(key, work, federation):
     # Training normalises by the moments of its batch, so no running statistic ever enters a gradient.
-    silo, _ = run(fedbn(NORMALISED, work, kept="statistics"), FedBNHyper(0.1), federation, key, participation=0.5)
-    theta, _ = run(fedavg(NORMALISED, work), FedAvgHyper(0.1), federation, key, participation=0.5)
-    shared, averaged = divide(theta.server, "statistics")
+    silo, _ = run(
+        fedbn(NORMALISED, work, kept="statistics"), fljax.fedbn.Hyper(lr=0.1), federation, key, participation=0.5
+    )
+    theta, _ = run(fedavg(NORMALISED, work), fljax.fedavg.Hyper(lr=0.1), federation, key, participation=0.5)
+    shared, averaged = all_but_paths(STAYS["statistics"]).split(theta.server)
     chex.assert_trees_all_close(silo.server, shared, rtol=1e-6, atol=1e-7)
     means = silo.clients["batch_stats", "norm", "mean"]
     assert means.shape == (8, 6)
@@ -32,10 +38,10 @@ def test_kept_statistics_leave_the_rest_to_fedavg(key, work, federation):
 
 
 def test_kept_statistics_are_moving_moments_of_the_clients_own_batches(key):
-    # Full batches and no step: after s batches a tenth each, (1 - 0.9^s) of the moments (and 0.9^s of the start's).
+    # Full batches and hardly a step: after s batches a tenth each, (1 - 0.9^s) of the moments (and 0.9^s of the start's).
     federation = linear_groups(8, 2, examples=24)
     size = int(federation.train.size[0])
-    algorithm, still = fedbn(NORMALISED, Work(2, size), kept="statistics"), FedBNHyper(0.0)
+    algorithm, still = fedbn(NORMALISED, Work(2, size), kept="statistics"), fljax.fedbn.Hyper(lr=1e-30)
     _, models = run(algorithm, still, federation, key)
     first = NORMALISED.init(split_key(key).init)["first"]
     left = 0.9 ** (3 * 2)
@@ -48,7 +54,7 @@ def test_kept_statistics_are_moving_moments_of_the_clients_own_batches(key):
 
 
 def test_the_normalisation_of_clients_that_sit_out_stays(key, work, federation):
-    algorithm, hyper = fedbn(NORMALISED, work), FedBNHyper(0.1)
+    algorithm, hyper = fedbn(NORMALISED, work), fljax.fedbn.Hyper(lr=0.1)
     after, _ = run(algorithm, hyper, federation, key, rounds=1, participation=0.25)
     moved = np.abs(after.clients["norm", "scale"] - 1).max(1) > 0
     assert moved.sum() == 2
@@ -59,12 +65,12 @@ def test_the_normalisation_of_clients_that_sit_out_stays(key, work, federation):
 def test_one_client_is_standalone_training(key, work, federation):
     rows = federation.train._replace(size=federation.train.size.at[1:].set(0))
     lonely = federation._replace(train=rows)
-    _, own = run(fedbn(NORMALISED, work), FedBNHyper(0.1), lonely, key)
-    _, alone = run(standalone(NORMALISED, work), StandaloneHyper(0.1), lonely, key)
-    shared, kept = divide(own, "norm")
-    for path, leaf in divide(alone, "norm")[0].items():
+    _, own = run(fedbn(NORMALISED, work), fljax.fedbn.Hyper(lr=0.1), lonely, key)
+    _, alone = run(standalone(NORMALISED, work), fljax.standalone.Hyper(lr=0.1), lonely, key)
+    shared, kept = NORM.split(own)
+    for path, leaf in NORM.split(alone)[0].items():
         np.testing.assert_allclose(shared[path][0], leaf[0], rtol=1e-6, atol=1e-7)
-    for path, leaf in divide(alone, "norm")[1].items():
+    for path, leaf in NORM.split(alone)[1].items():
         np.testing.assert_allclose(kept[path][0], leaf[0], rtol=1e-6, atol=1e-7)
 
 

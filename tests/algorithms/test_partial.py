@@ -6,20 +6,21 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import fljax
 from fljax import tree
-from fljax.algorithms.ditto import DittoHyper, ditto
-from fljax.algorithms.fedavg import FedAvgHyper, fedavg
-from fljax.algorithms.fedbabu import FedBABUHyper, fedbabu
-from fljax.algorithms.fedper import FedPerHyper, fedper
-from fljax.algorithms.fedrep import FedRepHyper, fedrep
-from fljax.algorithms.lg_fedavg import LGFedAvgHyper, lg_fedavg
-from fljax.algorithms.partial import compose, split
-from fljax.algorithms.standalone import StandaloneHyper, standalone
-from fljax.client import training_loss, train_clients
+from fljax.algorithms.ditto import ditto
+from fljax.algorithms.fedavg import fedavg
+from fljax.algorithms.fedbabu import fedbabu
+from fljax.algorithms.fedper import fedper
+from fljax.algorithms.fedrep import fedrep
+from fljax.algorithms.lg_fedavg import lg_fedavg
+from fljax.algorithms.standalone import standalone
+from fljax.client import train_clients, training_loss
 from fljax.client.freeze import frozen
 from fljax.client.optimizer import local_optimizer
 from fljax.data.synthetic import linear_groups
 from fljax.models import mlp
+from fljax.rounds.sharing import compose, split
 from fljax.run.simulate import as_traced, simulate, split_key
 from fljax.run.train import run_chunk
 from fljax.types import Work
@@ -33,25 +34,27 @@ def final(algorithm, hyper, federation, key, **options):
 
 
 def averaged(model, work, federation, key, weighting="size"):
-    return final(fedavg(model, work, weighting=weighting), FedAvgHyper(0.1), federation, key).server
+    return final(fedavg(model, work, weighting=weighting), fljax.fedavg.Hyper(lr=0.1), federation, key).server
 
 
 def test_ditto_without_pull_is_fedavg_beside_standalone_training(key, model, work, federation):
-    state = final(ditto(model, work), DittoHyper(0.1, lam=0.0), federation, key)
-    alone = final(standalone(model, work), StandaloneHyper(0.1), federation, key)
+    state = final(ditto(model, work), fljax.ditto.Hyper(lr=0.1, lam=0.0), federation, key)
+    alone = final(standalone(model, work), fljax.standalone.Hyper(lr=0.1), federation, key)
     chex.assert_trees_all_close(state.server, averaged(model, work, federation, key), rtol=1e-6, atol=1e-7)
     chex.assert_trees_all_close(state.clients, alone.clients, rtol=1e-6, atol=1e-7)
 
 
 def test_the_global_model_of_ditto_does_not_know_the_pull(key, model, work, federation):
-    one, other = (final(ditto(model, work), DittoHyper(0.1, pull), federation, key) for pull in (0.0, 3.0))
+    one, other = (
+        final(ditto(model, work), fljax.ditto.Hyper(lr=0.1, lam=pull), federation, key) for pull in (0.0, 3.0)
+    )
     chex.assert_trees_all_equal(one.server, other.server)
     assert not np.array_equal(one.clients["fc1"]["kernel"], other.clients["fc1"]["kernel"])
 
 
 def test_a_strong_pull_lands_ditto_on_the_received_model_less_one_gradient(key, model, federation):
     # eta lambda = 1: V - eta (g(V) + lambda (V - theta)) = theta - eta g(V), wherever V was.
-    algorithm, full = ditto(model, Work(1, 64)), DittoHyper(0.01, lam=100.0)
+    algorithm, full = ditto(model, Work(1, 64)), fljax.ditto.Hyper(lr=0.01, lam=100.0)
     state = simulate(algorithm, full, federation, key, ROUNDS)[0]
     received = simulate(algorithm, full, federation, key, ROUNDS - 1)[0].server
     away = tree.subtract(state.clients, tree.broadcast(received, 8))
@@ -61,10 +64,10 @@ def test_a_strong_pull_lands_ditto_on_the_received_model_less_one_gradient(key, 
 @pytest.mark.parametrize("n_shared", ["fedper", "lg_fedavg", "fedrep", "fedbabu"])
 def test_everything_shared_is_fedavg(key, model, work, federation, n_shared):
     algorithm, hyper = {
-        "fedper": (fedper(model, work, n_personal=0), FedPerHyper(0.1)),
-        "lg_fedavg": (lg_fedavg(model, work, n_shared=2, weighting="size"), LGFedAvgHyper(0.1)),
-        "fedrep": (fedrep(model, work, n_personal=0, body_epochs=2, ft_epochs=0), FedRepHyper(0.1)),
-        "fedbabu": (fedbabu(model, work, n_head=0, ft_epochs=0, weighting="size"), FedBABUHyper(0.1)),
+        "fedper": (fedper(model, work, n_personal=0), fljax.fedper.Hyper(lr=0.1)),
+        "lg_fedavg": (lg_fedavg(model, work, n_shared=2, weighting="size"), fljax.lg_fedavg.Hyper(lr=0.1)),
+        "fedrep": (fedrep(model, work, n_personal=0, body_epochs=2, ft_epochs=0), fljax.fedrep.Hyper(lr=0.1)),
+        "fedbabu": (fedbabu(model, work, n_head=0, ft_epochs=0, weighting="size"), fljax.fedbabu.Hyper(lr=0.1)),
     }[n_shared]
     state = final(algorithm, hyper, federation, key)
     chex.assert_trees_all_close(state.server, averaged(model, work, federation, key), rtol=1e-6, atol=1e-7)
@@ -73,21 +76,21 @@ def test_everything_shared_is_fedavg(key, model, work, federation, n_shared):
 
 
 def test_nothing_shared_is_standalone_training(key, model, work, federation):
-    state = final(fedper(model, work, n_personal=2), FedPerHyper(0.1), federation, key)
-    alone = final(standalone(model, work), StandaloneHyper(0.1), federation, key)
+    state = final(fedper(model, work, n_personal=2), fljax.fedper.Hyper(lr=0.1), federation, key)
+    alone = final(standalone(model, work), fljax.standalone.Hyper(lr=0.1), federation, key)
     chex.assert_trees_all_close(state.clients, alone.clients, rtol=1e-6, atol=1e-7)
     assert state.server == {}
 
 
 def test_fedper_and_lg_fedavg_share_complementary_parts(key, model, work, federation):
-    base = final(fedper(model, work), FedPerHyper(0.1), federation, key)
-    head = final(lg_fedavg(model, work), LGFedAvgHyper(0.1), federation, key)
+    base = final(fedper(model, work), fljax.fedper.Hyper(lr=0.1), federation, key)
+    head = final(lg_fedavg(model, work), fljax.lg_fedavg.Hyper(lr=0.1), federation, key)
     assert base.server.keys() == head.clients.keys() == {"fc1"}
     assert base.clients.keys() == head.server.keys() == {"fc2"}
 
 
 def test_heads_of_clients_that_sit_out_stay(key, model, work, federation):
-    state, metrics = simulate(fedper(model, work), FedPerHyper(0.1), federation, key, 2, participation=0.25)
+    state, metrics = simulate(fedper(model, work), fljax.fedper.Hyper(lr=0.1), federation, key, 2, participation=0.25)
     seen = np.isin(np.arange(8), np.asarray(metrics["ids"]))
     assert 0 < seen.sum() < 8
     start = np.asarray(model.init(split_key(key).init)["fc2"]["kernel"])
@@ -98,7 +101,7 @@ def test_heads_of_clients_that_sit_out_stay(key, model, work, federation):
 @pytest.mark.parametrize("optimizer", ["sgd", "adam"])
 def test_frozen_layers_stay_bit_for_bit(key, model, federation, optimizer):
     work = Work(2, 8, optimizer=optimizer)
-    hyper = FedAvgHyper(0.1, momentum=0.5 if optimizer == "sgd" else None)
+    hyper = fljax.fedavg.Hyper(lr=0.1, momentum=0.5 if optimizer == "sgd" else None)
     keys, start = jax.random.split(key, 8), model.init(key)
     loss, tuner = frozen(training_loss(model), ("fc1",)), local_optimizer(hyper, work, jnp.int32(0))
     with jax.numpy_dtype_promotion("standard"):  # optax's Adam raises a float to an int
@@ -109,7 +112,9 @@ def test_frozen_layers_stay_bit_for_bit(key, model, federation, optimizer):
 
 @pytest.mark.parametrize(("body_epochs", "still"), [(0, "fc1"), (2, "fc2")])
 def test_fedrep_moves_only_what_its_phases_train(key, model, work, federation, body_epochs, still):
-    state = final(fedrep(model, work, body_epochs=body_epochs, ft_epochs=0), FedRepHyper(0.1), federation, key)
+    state = final(
+        fedrep(model, work, body_epochs=body_epochs, ft_epochs=0), fljax.fedrep.Hyper(lr=0.1), federation, key
+    )
     start = model.init(split_key(key).init)
     own = compose(tree.broadcast(state.server, 8), state.clients)
     moving = "fc2" if still == "fc1" else "fc1"
@@ -119,7 +124,7 @@ def test_fedrep_moves_only_what_its_phases_train(key, model, work, federation, b
 
 
 def test_fedrep_fits_heads_alone_before_a_test(key, model, work, federation):
-    algorithm, hyper = fedrep(model, work, ft_epochs=3), FedRepHyper(0.1)
+    algorithm, hyper = fedrep(model, work, ft_epochs=3), fljax.fedrep.Hyper(lr=0.1)
     state = final(algorithm, hyper, federation, key)
     deployed = algorithm.deploy(key, hyper, state, federation.train).params
     chex.assert_trees_all_equal(deployed["fc1"], tree.broadcast(state.server["fc1"], 8))
@@ -127,7 +132,7 @@ def test_fedrep_fits_heads_alone_before_a_test(key, model, work, federation):
 
 
 def test_fedbabu_keeps_its_random_head_until_it_fine_tunes(key, model, work, federation):
-    hyper, start = FedBABUHyper(0.1), model.init(split_key(key).init)
+    hyper, start = fljax.fedbabu.Hyper(lr=0.1), model.init(split_key(key).init)
     state = final(fedbabu(model, work), hyper, federation, key)
     chex.assert_trees_all_close(state.server["fc2"], start["fc2"], rtol=1e-6)  # drawn by another program
     assert not np.allclose(state.server["fc1"]["kernel"], start["fc1"]["kernel"], atol=1e-3)
@@ -138,7 +143,7 @@ def test_fedbabu_keeps_its_random_head_until_it_fine_tunes(key, model, work, fed
 
 
 def test_a_trained_head_is_another_method_than_fedbabu(key, model, work, federation):
-    body = final(fedbabu(model, work, weighting="size"), FedBABUHyper(0.1), federation, key).server
+    body = final(fedbabu(model, work, weighting="size"), fljax.fedbabu.Hyper(lr=0.1), federation, key).server
     both = averaged(model, work, federation, key)
     assert not np.allclose(body["fc1"]["kernel"], both["fc1"]["kernel"], atol=1e-4)
 
@@ -170,7 +175,7 @@ def test_what_cannot_be_is_refused(model, work, make, message):
 
 
 def test_a_shared_body_is_not_copied_per_client(key):
-    algorithm, hyper = fedper(mlp((4, 4, 1), (4096,), 4), Work(1, 8)), as_traced(FedPerHyper())
+    algorithm, hyper = fedper(mlp((4, 4, 1), (4096,), 4), Work(1, 8)), as_traced(fljax.fedper.Hyper())
 
     def temporaries(n_clients):
         federation = linear_groups(n_clients, 2, examples=24)

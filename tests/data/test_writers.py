@@ -4,8 +4,9 @@ import jax
 import numpy as np
 import pytest
 
+import fljax
 from fljax import simulate
-from fljax.algorithms.fedavg import FedAvgHyper, fedavg
+from fljax.algorithms.fedavg import fedavg
 from fljax.data import partition
 from fljax.data.datasets import load
 from fljax.data.federation import on_host
@@ -39,7 +40,7 @@ def test_as_many_writers_as_femnist_load_and_run(real_data, key):
     arrays = {id(leaf): leaf.nbytes for leaf in jax.tree.leaves(f)}
     assert sum(arrays.values()) < 1.1 * 70_000 * 784  # the images once; tables of their rows are small
     model = mlp((28, 28, 1), (16,))
-    _, metrics = simulate(fedavg(model, Work(1, 10)), FedAvgHyper(), f, key, 2, participation=10 / 3500)
+    _, metrics = simulate(fedavg(model, Work(1, 10)), fljax.fedavg.Hyper(), f, key, 2, participation=10 / 3500)
     assert metrics["ids"].shape == (2, 10)
     assert metrics["client_accuracy"].shape == (2, 3500)
     assert np.isfinite(metrics["loss"]).all()

@@ -7,8 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from fljax.algorithms.fedavg import FedAvgHyper
-from fljax.algorithms.ifca import IFCAHyper, ifca
+import fljax
+from fljax.algorithms.ifca import ifca
 from fljax.run.churn import churn_of_rounds
 from fljax.run.report import Outcome, final_table
 from fljax.run.simulate import simulate
@@ -70,12 +70,12 @@ class StopAtTheThird:
 
 def test_clustered_runs_report_it_however_they_are_run(key, model, federation, tmp_path):
     algorithm, options = ifca(model, Work(1, 8), 3), {"participation": 0.5, "evaluate_every": ROUNDS}
-    _, simulated = simulate(algorithm, IFCAHyper(), federation, key, ROUNDS, **options)
+    _, simulated = simulate(algorithm, fljax.ifca.Hyper(), federation, key, ROUNDS, **options)
     assert simulated["churn"].shape == (ROUNDS,)
     options |= {"folder": tmp_path, "seconds_per_checkpoint": 0.0, "seconds_per_chunk": 1e-9}
     with pytest.raises(Stop):
-        train(algorithm, IFCAHyper(), federation, key, ROUNDS, progress=StopAtTheThird(), **options)
-    run = train(algorithm, IFCAHyper(), federation, key, ROUNDS, **options)
+        train(algorithm, fljax.ifca.Hyper(), federation, key, ROUNDS, progress=StopAtTheThird(), **options)
+    run = train(algorithm, fljax.ifca.Hyper(), federation, key, ROUNDS, **options)
     np.testing.assert_allclose(run.metrics["churn"], simulated["churn"])
     rows = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
     np.testing.assert_allclose([row["churn"] for row in rows], simulated["churn"])
@@ -85,7 +85,7 @@ def test_clustered_runs_report_it_however_they_are_run(key, model, federation, t
 
 
 def test_other_runs_do_not(key, averaging, federation):
-    assert "churn" not in simulate(averaging, FedAvgHyper(), federation, key, 1)[1]
+    assert "churn" not in simulate(averaging, fljax.fedavg.Hyper(), federation, key, 1)[1]
 
 
 def test_the_final_table_has_its_mean():

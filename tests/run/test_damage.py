@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from flax import serialization
 
-from fljax.algorithms.fedavg import FedAvgHyper
+import fljax
 from fljax.run.checkpoint import read_rounds
 from fljax.run.sweep import search
 from fljax.run.train import train
 
-HYPERS = FedAvgHyper(lr=[0.1, 0.2, 0.3])
+HYPERS = fljax.fedavg.Hyper(lr=[0.1, 0.2, 0.3])
 CHECKPOINT = "checkpoints/last.msgpack"
 
 
@@ -30,7 +30,7 @@ class NothingIsTrained:
 def finished(averaging, federation, tmp_path_factory):
     """A run of three rounds in as many chunks."""
     folder = tmp_path_factory.mktemp("finished")
-    train(averaging, FedAvgHyper(), federation, jax.random.key(0), 3, folder=folder, seconds_per_chunk=1e-9)
+    train(averaging, fljax.fedavg.Hyper(), federation, jax.random.key(0), 3, folder=folder, seconds_per_chunk=1e-9)
     assert len(list(folder.glob("rounds/*.npz"))) == 3
     return folder
 
@@ -43,7 +43,7 @@ def folder(finished, tmp_path):
 @pytest.fixture
 def go_on(key, averaging, federation, folder):
     def run(n_rounds, progress=None):
-        return train(averaging, FedAvgHyper(), federation, key, n_rounds, folder=folder, progress=progress)
+        return train(averaging, fljax.fedavg.Hyper(), federation, key, n_rounds, folder=folder, progress=progress)
 
     return run
 

@@ -8,9 +8,12 @@ import numpy as np
 import pytest
 from flax import serialization
 
-from fljax.algorithms.fedavg import FedAvgHyper, fedavg
+import fljax
+from fljax.algorithms.fedavg import fedavg
 from fljax.algorithms.fedprox import fedprox
+from fljax.client import training_loss
 from fljax.models import mlp
+from fljax.rounds.sampling import uniform
 from fljax.run.identity import run_identity, static_choices
 from fljax.run.sweep import search
 from fljax.run.train import train
@@ -22,9 +25,9 @@ def identity(key, federation):
     """The identity of a run of FedAvg with a model, on a federation."""
 
     def of(model, federation=federation):
-        algorithm, hyper = fedavg(model, Work(1, 8)), FedAvgHyper()
+        algorithm, hyper = fedavg(model, Work(1, 8)), fljax.fedavg.Hyper()
         state = jax.eval_shape(algorithm.init, key, hyper, federation.train)
-        return run_identity(algorithm, state, hyper, federation, key, 9, 1, None)
+        return run_identity(algorithm, state, hyper, federation, key, uniform().of(9), 1, None)
 
     return of
 
@@ -43,20 +46,23 @@ def test_models_differ_in_shape_or_in_constants(identity):
     narrow, wide, half = (
         identity(mlp((4, 4, 1), (n,), 4, dtype)) for n, dtype in ((6, "float32"), (32, "float32"), (6, "bfloat16"))
     )
-    assert {"module.hidden", "state.server['fc1']['kernel']"} <= differing(narrow, wide)
-    assert differing(narrow, half) == {"module.dtype"}
+    assert {"model.hidden", "state.server['fc1']['kernel']"} <= differing(narrow, wide)
+    assert differing(narrow, half) == {"model.dtype"}
 
 
 def test_a_users_own_model_is_known_by_its_constants(identity):
-    def scaled(scale):
+    def scaled(scale, table):
         plain = mlp((4, 4, 1), (6,), 4)
 
         def apply(params, x, key):
-            return plain.apply(params, scale * x, key)
+            return plain.apply(params, scale * x + table[:1, None, None, None], key)
 
         return Model(plain.init, apply, plain.layers)
 
-    assert differing(identity(scaled(1.0)), identity(scaled(2.0))) == {"scale"}
+    zeros, ones = jnp.zeros(3), jnp.ones(3)
+    assert differing(identity(scaled(1.0, zeros)), identity(scaled(1.0, jnp.zeros(3)))) == set()
+    assert differing(identity(scaled(1.0, zeros)), identity(scaled(2.0, zeros))) == {"program"}
+    assert differing(identity(scaled(1.0, zeros)), identity(scaled(1.0, ones))) == {"program"}
 
 
 def test_pixels_count_and_so_do_validation_and_public_data(identity, federation):
@@ -72,49 +78,59 @@ def test_pixels_count_and_so_do_validation_and_public_data(identity, federation)
         assert differing(plain, identity(model, other)) == {"pixels"}
 
 
-def test_constants_of_the_same_name_are_all_kept(model):
-    choices = static_choices(fedprox(model, Work(1, 8), weighting="uniform"))
-    assert choices["weighting"] == "uniform"
+def test_a_method_says_what_it_was_made_with(model, key, federation):
+    algorithm = fedprox(model, Work(1, 8, at_once=3), weighting="uniform")
+    choices = static_choices(algorithm)
+    assert choices["algorithm"] == "fedprox"
+    assert choices["choice.weighting"] == "uniform"
     assert choices["work.epochs"] == 1
-    assert "work.at_once" not in choices
+    assert "work.at_once" not in choices  # clients side by side change no result
+    assert repr(algorithm) == "fedprox(weighting='uniform')"
+    assert repr(fljax.cfl(model, Work(1, 8), linkage="complete")).startswith("cfl(linkage='complete'")
 
-    def inner(rate):
-        return lambda: rate
 
-    def outer(rate, other):
-        return lambda: (rate, other)
+def test_a_method_that_says_nothing_of_itself_is_known_by_what_it_computes(model, key, federation):
+    def unnamed(rate):
+        def halved(hyper, shared, received, weight):
+            return jax.tree.map(lambda new, old: rate * new.mean(0) + (1 - rate) * old, received, shared)
 
-    algorithm = fedavg(model, Work(1, 8))._replace(deploy=outer(0.1, inner(0.2)))
-    assert sorted(value for name, value in static_choices(algorithm).items() if name.startswith("rate")) == [0.1, 0.2]
+        return fljax.averaging(model, fljax.trained_on(training_loss(model), Work(1, 8)), combine=halved)
+
+    def identity(algorithm):
+        state = jax.eval_shape(algorithm.init, key, fljax.LocalHyper(), federation.train)
+        return run_identity(algorithm, state, fljax.LocalHyper(), federation, key, uniform().of(9), 1, None)
+
+    assert differing(identity(unnamed(0.5)), identity(unnamed(0.5))) == set()
+    assert differing(identity(unnamed(0.5)), identity(unnamed(0.25))) == {"program"}
 
 
 def test_another_model_or_other_pixels_in_the_folder_are_refused(key, federation, tmp_path):
-    hypers, pool = FedAvgHyper(lr=[0.1, 0.2]), federation.train.pool
+    hypers, pool = fljax.fedavg.Hyper(lr=[0.1, 0.2]), federation.train.pool
     other_images = federation._replace(train=federation.train._replace(pool=pool._replace(x=pool.x[::-1])))
 
     def searched(width, data=federation):
         return search(fedavg(mlp((4, 4, 1), (width,), 4), Work(1, 8)), hypers, data, key, 1, 1, folder=tmp_path / "s")
 
     def trained(model, data=federation):
-        train(fedavg(model, Work(1, 8)), FedAvgHyper(), data, key, 1, folder=tmp_path / "t")
+        train(fedavg(model, Work(1, 8)), fljax.fedavg.Hyper(), data, key, 1, folder=tmp_path / "t")
 
     searched(6)
-    with pytest.raises(ValueError, match=r"holds a run with module.hidden=\[6\], not \[32\]; use another folder"):
+    with pytest.raises(ValueError, match=r"holds a run with model.hidden=\[6\], not \[32\]; use another folder"):
         searched(32)
     with pytest.raises(ValueError, match=r"holds a run with pixels="):
         searched(6, other_images)
     trained(mlp((4, 4, 1), (6,), 4))
     with pytest.raises(ValueError, match=r"holds a run with pixels="):
         trained(mlp((4, 4, 1), (6,), 4), other_images)
-    with pytest.raises(ValueError, match=r"holds a run with module.dtype='float32', not 'bfloat16'"):
+    with pytest.raises(ValueError, match=r"holds a run with model.dtype='float32', not 'bfloat16'"):
         trained(mlp((4, 4, 1), (6,), 4, "bfloat16"))
 
 
 def test_a_folder_of_an_older_version_is_refused_in_a_line(key, federation, averaging, tmp_path):
-    train(averaging, FedAvgHyper(), federation, key, 1, folder=tmp_path)
+    train(averaging, fljax.fedavg.Hyper(), federation, key, 1, folder=tmp_path)
     path = tmp_path / "checkpoints" / "last.msgpack"
     content = serialization.msgpack_restore(path.read_bytes())
     known = {name: value for name, value in json.loads(content["identity"]).items() if name != "pixels"}
     path.write_bytes(serialization.msgpack_serialize(content | {"identity": json.dumps(known)}))
     with pytest.raises(ValueError, match="or of another version of fljax: 'pixels' is known of one of the two only"):
-        train(averaging, FedAvgHyper(), federation, key, 1, folder=tmp_path)
+        train(averaging, fljax.fedavg.Hyper(), federation, key, 1, folder=tmp_path)

@@ -6,18 +6,18 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import fljax
 from fljax import tree
-from fljax.algorithms.ditto import DittoHyper, ditto
-from fljax.algorithms.fedavg import FedAvgHyper
-from fljax.algorithms.fedper import FedPerHyper, fedper
-from fljax.algorithms.fesem import FeSEMHyper, fesem
-from fljax.algorithms.standalone import StandaloneHyper, standalone
+from fljax.algorithms.ditto import ditto
+from fljax.algorithms.fedper import fedper
+from fljax.algorithms.fesem import fesem
+from fljax.algorithms.standalone import standalone
 from fljax.client import client_loss, train_clients
-from fljax.rounds.joining import held_with_least_loss
 from fljax.client.objectives import training_loss
 from fljax.client.optimizer import local_optimizer
 from fljax.data.holdout import hold_out_clients
 from fljax.data.synthetic import linear_groups
+from fljax.rounds.joining import held_with_least_loss
 from fljax.run import newcomers as module
 from fljax.run.evaluate import evaluate
 from fljax.run.newcomers import evaluate_new_clients
@@ -35,7 +35,7 @@ def parts(federation):
 
 def test_the_one_model_of_all_is_tested_as_it_is(key, averaging, parts):
     training, new = parts
-    hyper = FedAvgHyper(0.1)
+    hyper = fljax.fedavg.Hyper(lr=0.1)
     state, _ = simulate(averaging, hyper, training, key, 2)
     direct = evaluate(averaging.predict, tree.everyone(state.server, 3), new.test)
     chex.assert_trees_all_close(evaluate_new_clients(averaging, hyper, state, new, key), direct, rtol=1e-6)
@@ -44,16 +44,16 @@ def test_the_one_model_of_all_is_tested_as_it_is(key, averaging, parts):
 @pytest.mark.parametrize("make", [standalone, lambda m, w: fedper(m, w, n_personal=2)], ids=["standalone", "fedper"])
 def test_alone_they_learn_what_a_run_of_theirs_would(key, model, parts, make):
     training, new = parts
-    algorithm, hyper = make(model, FULL), StandaloneHyper(0.2)
+    algorithm, hyper = make(model, FULL), fljax.standalone.Hyper(lr=0.2)
     state = algorithm.init(split_key(key).init, as_traced(hyper), training.train)
-    alone = simulate(standalone(model, FULL), StandaloneHyper(0.2), new, key, 4)[1]
+    alone = simulate(standalone(model, FULL), fljax.standalone.Hyper(lr=0.2), new, key, 4)[1]
     metrics = evaluate_new_clients(algorithm, hyper, state, new, key, n_rounds=4)
     np.testing.assert_allclose(metrics["client_loss"], alone["client_loss"][-1], rtol=1e-5)
 
 
 def test_personal_layers_are_fitted_to_the_servers(key, model, parts):
     training, new = parts
-    algorithm, hyper = fedper(model, FULL), as_traced(FedPerHyper(0.2))
+    algorithm, hyper = fedper(model, FULL), as_traced(fljax.fedper.Hyper(lr=0.2))
     state, _ = simulate(algorithm, hyper, training, key, 3)
     # By hand: each round starts at the server's base and the client's head, and of what is trained the head is kept.
     head = tree.broadcast({"fc2": model.init(split_key(key).init)["fc2"]}, 3)
@@ -69,7 +69,7 @@ def test_personal_layers_are_fitted_to_the_servers(key, model, parts):
 
 def test_another_number_of_rounds_does_not_recompile_and_does_matter(key, model, parts):
     training, new = parts
-    algorithm, hyper = ditto(model, FULL), DittoHyper(0.2)
+    algorithm, hyper = ditto(model, FULL), fljax.ditto.Hyper(lr=0.2)
     state, _ = simulate(algorithm, hyper, training, key, 2)
     first = evaluate_new_clients(algorithm, hyper, state, new, key, n_rounds=0)
     compiled = module._evaluate._cache_size()
@@ -83,7 +83,7 @@ def test_another_number_of_rounds_does_not_recompile_and_does_matter(key, model,
 def test_newcomers_find_the_cluster_of_their_group(key, model):
     training, new = hold_out_clients(linear_groups(12, 2, examples=60), 0.25, seed=3)
     assert len(np.unique(new.group)) == 2
-    algorithm, hyper = fesem(model, Work(2, 8)), FeSEMHyper(0.3)
+    algorithm, hyper = fesem(model, Work(2, 8)), fljax.fesem.Hyper(lr=0.3)
     state, metrics = simulate(algorithm, hyper, training, key, 8)
     assert metrics["ari"][-1] == 1
     assert evaluate_new_clients(algorithm, hyper, state, new, key)["client_accuracy"].min() > 0.9
@@ -92,7 +92,7 @@ def test_newcomers_find_the_cluster_of_their_group(key, model):
 def test_the_model_of_least_loss_is_chosen_among_those_that_are_held(key, model, parts):
     training, new = parts
     algorithm = standalone(model, FULL)
-    models = simulate(algorithm, StandaloneHyper(0.3), training, key, 6)[0].clients
+    models = simulate(algorithm, fljax.standalone.Hyper(lr=0.3), training, key, 6)[0].clients
     loss = np.stack([client_loss(model, tree.everyone(tree.take(models, i), 3), new.train) for i in range(6)])
     held = jnp.asarray([5, 3, 3, 1, 3, 5])
     chosen = held_with_least_loss(model, ModelTable(models, held), new.train)
@@ -105,8 +105,8 @@ def test_the_model_of_least_loss_is_chosen_among_those_that_are_held(key, model,
 def test_what_cannot_be_is_refused(key, model, averaging, parts):
     training, new = parts
     with pytest.raises(ValueError, match="n_rounds=-1 is negative; choose n_rounds >= 0"):
-        evaluate_new_clients(averaging, FedAvgHyper(), State(model.init(key), ()), new, key, n_rounds=-1)
-    algorithm, hyper = fesem(model, FULL)._replace(join=None), as_traced(FeSEMHyper())
+        evaluate_new_clients(averaging, fljax.fedavg.Hyper(), State(model.init(key), ()), new, key, n_rounds=-1)
+    algorithm, hyper = fesem(model, FULL)._replace(join=None), as_traced(fljax.fesem.Hyper())
     state = jax.jit(algorithm.init)(key, hyper, training.train)
     with pytest.raises(ValueError, match="deploys to its own 6 clients, not to 3 new ones; give it a join"):
         evaluate_new_clients(algorithm, hyper, state, new, key)

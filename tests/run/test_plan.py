@@ -6,8 +6,9 @@ import jax
 import numpy as np
 import pytest
 
-from fljax.algorithms.ditto import DittoHyper, ditto
-from fljax.algorithms.fedavg import FedAvgHyper, fedavg
+import fljax
+from fljax.algorithms.ditto import ditto
+from fljax.algorithms.fedavg import fedavg
 from fljax.data.synthetic import linear_groups
 from fljax.models import mlp
 from fljax.run.mesh import over_devices
@@ -18,7 +19,7 @@ from fljax.types import Work
 
 @pytest.fixture
 def planned(key, model, federation):
-    return partial(plan, partial(fedavg, model), Work(2, 4), model, FedAvgHyper(), federation, key)
+    return partial(plan, partial(fedavg, model), Work(2, 4), model, fljax.fedavg.Hyper(), federation, key)
 
 
 def test_what_is_held(key, planned, model, federation):
@@ -37,7 +38,7 @@ def test_what_is_held(key, planned, model, federation):
 
 
 def test_what_each_client_keeps_is_counted(key, planned, model, federation):
-    kept = plan(partial(ditto, model), Work(2, 4), model, DittoHyper(), federation, key, memory=1)
+    kept = plan(partial(ditto, model), Work(2, 4), model, fljax.ditto.Hyper(), federation, key, memory=1)
     n_clients = federation.train.size.shape[0]
     assert kept.state == (1 + n_clients) * planned(memory=1).state
 
@@ -62,7 +63,7 @@ def test_the_cohort_that_fits_is_compiled_as_foretold(key, compiled_once, n_devi
         mlp((4, 4, 1), (2000,), 4),
         jax.devices()[:n_devices],
     )
-    given = (partial(fedavg, model), Work(1, 8), model, FedAvgHyper(), federation, key)
+    given = (partial(fedavg, model), Work(1, 8), model, fljax.fedavg.Hyper(), federation, key)
     everyone = plan(*given, memory=1, participation=1 / 24, devices=devices)
     tight = plan(*given, memory=everyone.needs(24) * 3 // 5, devices=devices)
     assert np.isnan(tight.rounds_per_second)  # all clients do not fit: nothing is run
@@ -138,8 +139,8 @@ def test_bad_input(key, planned, model, federation):
     with pytest.raises(ValueError, match=r"candidates=2\.5 is not a whole number"):
         planned(candidates=(1, 2.5))
     with pytest.raises(ValueError, match=r"lr=.* is not one number"):
-        plan(partial(fedavg, model), Work(2, 4), model, FedAvgHyper(lr=[0.1, 0.2]), federation, key)
+        plan(partial(fedavg, model), Work(2, 4), model, fljax.fedavg.Hyper(lr=[0.1, 0.2]), federation, key)
     with pytest.raises(ValueError, match="has no field 'personal_lr', which the method reads"):
-        plan(partial(ditto, model), Work(2, 4), model, FedAvgHyper(), federation, key)
+        plan(partial(ditto, model), Work(2, 4), model, fljax.fedavg.Hyper(), federation, key)
     with pytest.raises(ValueError, match="participation"):
         planned(participation=1.5)

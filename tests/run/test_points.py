@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fljax.algorithms.fedavg import FedAvgHyper
-from fljax.algorithms.fedprox import FedProxHyper
+import fljax
 from fljax.run.sweep import draw, grid, log_spaced, log_uniform, spaced, stack, uniform
 from fljax.run.sweep.points import count_points, point, rows, vectors
 
@@ -18,33 +17,33 @@ NUMBERS = st.lists(st.floats(0.125, 8, width=32), min_size=1, max_size=4)
 
 @given(NUMBERS, NUMBERS)
 def test_a_grid_is_the_product_of_its_values(lr, mu):
-    hypers = grid(FedProxHyper(momentum=0.5), lr=lr, mu=mu)
+    hypers = grid(fljax.fedprox.Hyper(momentum=0.5), lr=lr, mu=mu)
     assert list(zip(hypers.lr, hypers.mu, strict=True)) == list(itertools.product(lr, mu))
     assert hypers.momentum == 0.5
     assert count_points(hypers) == len(lr) * len(mu)
 
 
 def test_grids_and_draws_compose(key):
-    drawn = draw(key, FedProxHyper(), 3, lr=log_uniform(1e-3, 1.0))
+    drawn = draw(key, fljax.fedprox.Hyper(), 3, lr=log_uniform(1e-3, 1.0))
     both = grid(drawn, mu=(0.0, 0.5))
     np.testing.assert_array_equal(both.lr, np.repeat(drawn.lr, 2))
     np.testing.assert_array_equal(both.mu, [0, 0.5] * 3)
     assert list(rows(both))[1] == {"lr": pytest.approx(float(drawn.lr[0]), rel=1e-6), "mu": 0.5}
-    assert next(rows(grid(FedProxHyper(), lr=[0.1]))) == {"lr": 0.1}
+    assert next(rows(grid(fljax.fedprox.Hyper(), lr=[0.1]))) == {"lr": 0.1}
     assert stack([point(both, i) for i in range(6)])._asdict().keys() == both._asdict().keys()
     np.testing.assert_array_equal(stack([point(both, i) for i in range(6)]).mu, both.mu)
 
 
 def test_draws_have_their_distribution_and_do_not_depend_on_each_other(key):
-    alone = draw(key, FedProxHyper(), 2000, lr=log_uniform(1e-3, 1.0))
-    both = draw(key, FedProxHyper(), 2000, mu=uniform(1.0, 3.0), lr=log_uniform(1e-3, 1.0))
+    alone = draw(key, fljax.fedprox.Hyper(), 2000, lr=log_uniform(1e-3, 1.0))
+    both = draw(key, fljax.fedprox.Hyper(), 2000, mu=uniform(1.0, 3.0), lr=log_uniform(1e-3, 1.0))
     np.testing.assert_array_equal(alone.lr, both.lr)
     assert both.mu.min() >= 1
     assert both.mu.max() < 3
     # Means of 2,000 uniforms: a standard error is 0.0129 (width 2) and 0.0194 (width 3), so four of them.
     assert both.mu.mean() == pytest.approx(2.0, abs=0.052)
     assert np.log10(both.lr).mean() == pytest.approx(-1.5, abs=0.078)
-    assert not np.array_equal(draw(jax.random.key(1), FedProxHyper(), 2000, lr=uniform(0, 1)).lr, both.lr)
+    assert not np.array_equal(draw(jax.random.key(1), fljax.fedprox.Hyper(), 2000, lr=uniform(0, 1)).lr, both.lr)
 
 
 def test_ranges_have_both_ends():
@@ -56,28 +55,34 @@ def test_ranges_have_both_ends():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: grid(FedProxHyper(), lr=[]), "lr: an empty grid; give at least one value"),
-        (lambda: grid(FedProxHyper(), mome=[1]), "no field 'mome' of FedProxHyper; the nearest is 'momentum'"),
-        (lambda: grid(FedProxHyper(), epochs=[1, 5]), "epochs is static.*outer loop"),
-        (lambda: grid(FedProxHyper(), momentum=[None, 0.5]), "momentum: None beside numbers.*outer loop"),
-        (lambda: grid(FedProxHyper(), lr=["fast"]), "lr=.'fast'.: give numbers"),
-        (lambda: grid(FedProxHyper(), lr=0.1), r"lr=0\.1 is not a row of values; give several, or one as \(0\.1,\)"),
-        (lambda: grid(FedProxHyper(), lr="12"), "lr='12' is not a row of values"),
-        (lambda: draw(jax.random.key(0), FedProxHyper(), 2.5, lr=uniform(0, 1)), r"n_points=2\.5 is not a whole"),
-        (lambda: draw(jax.random.key(0), FedProxHyper(), 2), "n_points=2 of 0 fields: give at least one field"),
+        (lambda: grid(fljax.fedprox.Hyper(), lr=[]), "lr: an empty grid; give at least one value"),
+        (lambda: grid(fljax.fedprox.Hyper(), mome=[1]), "no field 'mome' of FedProxHyper; the nearest is 'momentum'"),
+        (lambda: grid(fljax.fedprox.Hyper(), epochs=[1, 5]), "epochs is static.*outer loop"),
+        (lambda: grid(fljax.fedprox.Hyper(), momentum=[None, 0.5]), "momentum: None beside numbers.*outer loop"),
+        (lambda: grid(fljax.fedprox.Hyper(), lr=["fast"]), "lr=.'fast'.: give numbers"),
+        (
+            lambda: grid(fljax.fedprox.Hyper(), lr=0.1),
+            r"lr=0\.1 is not a row of values; give several, or one as \(0\.1,\)",
+        ),
+        (lambda: grid(fljax.fedprox.Hyper(), lr="12"), "lr='12' is not a row of values"),
+        (
+            lambda: draw(jax.random.key(0), fljax.fedprox.Hyper(), 2.5, lr=uniform(0, 1)),
+            r"n_points=2\.5 is not a whole",
+        ),
+        (lambda: draw(jax.random.key(0), fljax.fedprox.Hyper(), 2), "n_points=2 of 0 fields: give at least one field"),
         (lambda: spaced(0, 1, 2.5), r"n=2\.5 is not a whole number"),
-        (lambda: vectors(FedAvgHyper(lr=[0.1, None])), "lr: None beside numbers"),
-        (lambda: vectors(FedAvgHyper(lr=[[0.1], [0.2]])), r"lr=\[\[0\.1\], \[0\.2\]\]: give numbers"),
+        (lambda: vectors(fljax.fedavg.Hyper(lr=[0.1, None])), "lr: None beside numbers"),
+        (lambda: vectors(fljax.fedavg.Hyper(lr=[[0.1], [0.2]])), r"lr=\[\[0\.1\], \[0\.2\]\]: give numbers"),
         (lambda: vectors({"lr": [0.1]}), "is not a Hyper; give one whose fields are numbers or vectors"),
-        (lambda: draw(jax.random.key(0), FedProxHyper(), 0, lr=uniform(0, 1)), "n_points=0"),
-        (lambda: draw(jax.random.key(0), FedProxHyper(), 2, lx=uniform(0, 1)), "the nearest is 'lr'"),
+        (lambda: draw(jax.random.key(0), fljax.fedprox.Hyper(), 0, lr=uniform(0, 1)), "n_points=0"),
+        (lambda: draw(jax.random.key(0), fljax.fedprox.Hyper(), 2, lx=uniform(0, 1)), "the nearest is 'lr'"),
         (lambda: log_uniform(0, 1), "low=0, high=1: give 0 < low <= high"),
         (lambda: uniform(2, 1), "low=2, high=1: give low <= high"),
         (lambda: log_spaced(0.1, 1, 0), "n=0: an empty range"),
         (lambda: stack([]), "no points to stack"),
-        (lambda: count_points(FedAvgHyper(lr=np.zeros(3), momentum=np.zeros(2))), "different numbers of points"),
-        (lambda: count_points(FedAvgHyper(lr=np.zeros((2, 2)))), r"lr has shape \(2, 2\)"),
-        (lambda: count_points(FedAvgHyper(lr=np.zeros(0))), r"lr has shape \(0,\)"),
+        (lambda: count_points(fljax.fedavg.Hyper(lr=np.zeros(3), momentum=np.zeros(2))), "different numbers of points"),
+        (lambda: count_points(fljax.fedavg.Hyper(lr=np.zeros((2, 2)))), r"lr has shape \(2, 2\)"),
+        (lambda: count_points(fljax.fedavg.Hyper(lr=np.zeros(0))), r"lr has shape \(0,\)"),
     ],
 )
 def test_what_is_no_sweep_is_refused(make, message):

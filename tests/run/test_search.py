@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from fljax.algorithms.fedavg import FedAvgHyper
+import fljax
 from fljax.run.sweep import best, by_point, on_validation, over_settings, search, sweep, tidy
 from fljax.run.sweep.halving import Rung, rungs, survivors
 
@@ -17,7 +17,7 @@ LR = (0.01, 0.3, 1e38, 0.1, 0.001)
 
 @pytest.fixture(scope="session")
 def hypers():
-    return FedAvgHyper(lr=jnp.asarray(LR))
+    return fljax.fedavg.Hyper(lr=jnp.asarray(LR))
 
 
 @pytest.fixture(scope="session")
@@ -73,7 +73,7 @@ def test_a_stopped_search_goes_on(searched, tmp_path, averaging, federation, key
     chex.assert_trees_all_equal(resumed.metrics, whole.metrics)
     np.testing.assert_array_equal(resumed.rounds, whole.rounds)
     with pytest.raises(ValueError, match=r"holds a run with hyper.lr=\[.*\], not 0.5"):
-        search(averaging, FedAvgHyper(lr=0.5), federation, key, N_SEEDS, ROUNDS, folder=tmp_path / "stopped")
+        search(averaging, fljax.fedavg.Hyper(lr=0.5), federation, key, N_SEEDS, ROUNDS, folder=tmp_path / "stopped")
     part = min((tmp_path / "stopped").glob("parts/*.npz"))
     part.write_bytes(b"")
     with pytest.raises(ValueError, match="cannot be read"):
@@ -127,7 +127,7 @@ def test_the_best_point_and_its_interval(full, hypers):
 
 def test_a_point_that_was_run_twice_is_two(full, hypers):
     chosen = np.array([1, 3, 1])
-    twice = FedAvgHyper(lr=hypers.lr[chosen])
+    twice = fljax.fedavg.Hyper(lr=hypers.lr[chosen])
     found = by_point(tidy(twice, {name: np.asarray(value)[chosen] for name, value in full.items()}))
     assert [spread.n_seeds for spread in found] == [N_SEEDS] * 3
     assert (found[0].mean, found[0].low) == (found[2].mean, found[2].low)

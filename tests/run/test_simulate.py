@@ -6,9 +6,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from fljax.algorithms.fedavg import FedAvgHyper, fedavg
+import fljax
+from fljax.algorithms.fedavg import fedavg
 from fljax.algorithms.ifca import ifca
-from fljax.algorithms.standalone import StandaloneHyper, standalone
+from fljax.algorithms.standalone import standalone
 from fljax.run import simulate as simulate_module
 from fljax.run.simulate import as_traced, simulate
 from fljax.run.sweep import search, sweep
@@ -17,7 +18,7 @@ from fljax.types import Work
 
 
 def test_metrics_have_a_leading_axis_over_rounds(key, averaging, federation):
-    _, metrics = simulate(averaging, FedAvgHyper(), federation, key, 4, participation=0.5)
+    _, metrics = simulate(averaging, fljax.fedavg.Hyper(), federation, key, 4, participation=0.5)
     assert {value.shape[0] for value in metrics.values()} == {4}
     assert metrics["loss"].shape == (4, 4)
     assert metrics["client_accuracy"].shape == (4, 9)
@@ -26,28 +27,28 @@ def test_metrics_have_a_leading_axis_over_rounds(key, averaging, federation):
 
 def test_it_learns(key, model, federation):
     algorithm = standalone(model, Work(5, 8))
-    _, metrics = simulate(algorithm, StandaloneHyper(lr=0.3), federation, key, 10)
+    _, metrics = simulate(algorithm, fljax.standalone.Hyper(lr=0.3), federation, key, 10)
     assert metrics["accuracy_macro"][-1] > 0.9  # classes are Gaussians that a linear model separates
 
 
 def test_evaluation_is_every_so_often_and_last(key, averaging, federation):
-    _, metrics = simulate(averaging, FedAvgHyper(), federation, key, 7, evaluate_every=3)
+    _, metrics = simulate(averaging, fljax.fedavg.Hyper(), federation, key, 7, evaluate_every=3)
     np.testing.assert_array_equal(np.isfinite(metrics["accuracy_macro"]), [0, 0, 1, 0, 0, 1, 1])
-    _, often = simulate(averaging, FedAvgHyper(), federation, key, 7)
+    _, often = simulate(averaging, fljax.fedavg.Hyper(), federation, key, 7)
     np.testing.assert_allclose(
         metrics["accuracy_macro"][jnp.asarray([2, 5, 6])], often["accuracy_macro"][jnp.asarray([2, 5, 6])]
     )
 
 
 def test_the_first_rounds_of_a_longer_run_are_those_of_a_shorter(key, averaging, federation):
-    _, short = simulate(averaging, FedAvgHyper(), federation, key, 3)
-    _, long = simulate(averaging, FedAvgHyper(), federation, key, 5)
+    _, short = simulate(averaging, fljax.fedavg.Hyper(), federation, key, 3)
+    _, long = simulate(averaging, fljax.fedavg.Hyper(), federation, key, 5)
     chex.assert_trees_all_close(short, jax.tree.map(lambda rows: rows[:3], long), rtol=1e-6)
 
 
 def test_absent_and_dropped_clients_keep_their_state(key, model, federation):
     algorithm = standalone(model, Work(1, 8))
-    state, metrics = simulate(algorithm, StandaloneHyper(), federation, key, 1, participation=0.5, dropout=0.9)
+    state, metrics = simulate(algorithm, fljax.standalone.Hyper(), federation, key, 1, participation=0.5, dropout=0.9)
     start = model.init(simulate_module.split_key(key).init)
     trained = np.zeros(9, bool)
     trained[np.asarray(metrics["ids"][0])[np.asarray(metrics["active"][0])]] = True
@@ -57,10 +58,10 @@ def test_absent_and_dropped_clients_keep_their_state(key, model, federation):
 
 
 def test_new_numbers_do_not_recompile(key, averaging, federation):
-    simulate(averaging, FedAvgHyper(lr=0.1, momentum=0.5, lr_decay=0.9), federation, key, 2, dropout=0.1)
+    simulate(averaging, fljax.fedavg.Hyper(lr=0.1, momentum=0.5, lr_decay=0.9), federation, key, 2, dropout=0.1)
     compiled = simulate_module._simulate._cache_size()
     for lr, momentum, dropout in ((1, 0.9, 0.2), (np.float64(0.3), np.float32(0.1), 0), (jnp.float32(0.2), 0, 0.5)):
-        hyper = FedAvgHyper(lr=lr, momentum=momentum, lr_decay=lr)
+        hyper = fljax.fedavg.Hyper(lr=lr, momentum=momentum, lr_decay=lr)
         simulate(averaging, hyper, federation, jax.random.key(int(lr * 10)), 2, dropout=dropout)
     assert simulate_module._simulate._cache_size() == compiled
 
@@ -84,16 +85,19 @@ def test_equal_choices_give_the_same_algorithm(model):
 )
 def test_numbers_out_of_range_are_refused(key, averaging, federation, arguments, message):
     with pytest.raises(ValueError, match=message):
-        simulate(averaging, FedAvgHyper(), federation, key, **arguments)
+        simulate(averaging, fljax.fedavg.Hyper(), federation, key, **arguments)
 
 
 @pytest.mark.parametrize(
     ("hyper", "message"),
     [
-        (FedAvgHyper(lr=float("nan")), "lr=nan is not a number; give a finite one"),
-        (FedAvgHyper(lr="fast"), "lr=fast is not a number"),
-        (FedAvgHyper(lr=[0.1, 0.2]), r"lr=\[0\.1, 0\.2\] is not one number; give one, or try several with fljax.sweep"),
-        (FedAvgHyper(lr=np.array([0.1])), r"lr=\[0\.1\] is not one number"),
+        (fljax.fedavg.Hyper(lr=float("nan")), "lr=nan is not a number; give a finite one"),
+        (fljax.fedavg.Hyper(lr="fast"), "lr=fast is not a number"),
+        (
+            fljax.fedavg.Hyper(lr=[0.1, 0.2]),
+            r"lr=\[0\.1, 0\.2\] is not one number; give one, or try several with fljax.sweep",
+        ),
+        (fljax.fedavg.Hyper(lr=np.array([0.1])), r"lr=\[0\.1\] is not one number"),
         ({"lr": 0.1}, "hyper={'lr': 0.1} is not a Hyper; give the NamedTuple"),
     ],
 )
@@ -108,10 +112,10 @@ def test_another_methods_hyper_is_refused(key, model, federation, tmp_path):
     algorithm = ifca(model, Work(1, 8))
     message = r"hyper=FedAvgHyper\(lr, lr_decay, momentum\) has no field 'min_share', which the method reads"
     for run in (
-        lambda: simulate(algorithm, FedAvgHyper(), federation, key, 1),
-        lambda: train(algorithm, FedAvgHyper(), federation, key, 1),
-        lambda: sweep(algorithm, FedAvgHyper(lr=[0.1, 0.2]), federation, key, 1, 1),
-        lambda: search(algorithm, FedAvgHyper(lr=[0.1, 0.2]), federation, key, 1, 1, folder=tmp_path),
+        lambda: simulate(algorithm, fljax.fedavg.Hyper(), federation, key, 1),
+        lambda: train(algorithm, fljax.fedavg.Hyper(), federation, key, 1),
+        lambda: sweep(algorithm, fljax.fedavg.Hyper(lr=[0.1, 0.2]), federation, key, 1, 1),
+        lambda: search(algorithm, fljax.fedavg.Hyper(lr=[0.1, 0.2]), federation, key, 1, 1, folder=tmp_path),
     ):
         with pytest.raises(ValueError, match=message):
             run()
@@ -119,7 +123,7 @@ def test_another_methods_hyper_is_refused(key, model, federation, tmp_path):
 
 
 def test_as_traced_names_what_is_no_number():
-    for hyper in (FedAvgHyper(lr=[0.1]), FedAvgHyper(lr=(0.1,)), FedAvgHyper(lr=object())):
+    for hyper in (fljax.fedavg.Hyper(lr=[0.1]), fljax.fedavg.Hyper(lr=(0.1,)), fljax.fedavg.Hyper(lr=object())):
         with pytest.raises(ValueError, match=r"^lr=.* is not a number; give a finite one"):
             as_traced(hyper)
-    assert as_traced(FedAvgHyper(lr=np.inf)).lr == jnp.inf
+    assert as_traced(fljax.fedavg.Hyper(lr=np.inf)).lr == jnp.inf

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from fljax.algorithms.fedavg import FedAvgHyper
+import fljax
 from fljax.run.mesh import over_devices, replicated
 from fljax.run.simulate import simulate
 from fljax.run.sweep import memory, program
@@ -18,7 +18,7 @@ N_SEEDS, ROUNDS = 2, 3
 @pytest.fixture(scope="session")
 def hypers():
     """Three learning rates and one with which nobody's training stays finite."""
-    return FedAvgHyper(lr=jnp.asarray([0.01, 0.1, 1e38, 0.3]), momentum=0.5)
+    return fljax.fedavg.Hyper(lr=jnp.asarray([0.01, 0.1, 1e38, 0.3]), momentum=0.5)
 
 
 @pytest.fixture(scope="session")
@@ -27,7 +27,7 @@ def single_runs(averaging, federation, hypers):
 
     def run(lr, seed):
         key = jax.random.fold_in(jax.random.key(0), seed)
-        hyper = FedAvgHyper(lr=lr, momentum=0.5)
+        hyper = fljax.fedavg.Hyper(lr=lr, momentum=0.5)
         return jax.device_get(simulate(averaging, hyper, federation, key, ROUNDS, participation=0.5)[1])
 
     return [[run(lr, seed) for seed in range(N_SEEDS)] for lr in np.asarray(hypers.lr)]
@@ -54,7 +54,7 @@ def test_a_cell_equals_its_single_run(key, averaging, federation, hypers, single
 
 @pytest.mark.parametrize("row", [list, tuple])
 def test_lists_are_vectors(key, averaging, federation, hypers, single_runs, row):
-    listed = FedAvgHyper(lr=row(np.asarray(hypers.lr).tolist()), momentum=0.5)
+    listed = fljax.fedavg.Hyper(lr=row(np.asarray(hypers.lr).tolist()), momentum=0.5)
     equals_single_runs(sweep(averaging, listed, federation, key, N_SEEDS, ROUNDS, participation=0.5), single_runs)
 
 
@@ -66,7 +66,7 @@ def test_over_devices_too(key, averaging, federation, hypers, single_runs):
 
 
 def test_a_diverged_run_is_frozen_where_it_stands(key, averaging, federation):
-    cells = all_cells(FedAvgHyper(lr=jnp.asarray([0.1, 1e38])), key, 1)
+    cells = all_cells(fljax.fedavg.Hyper(lr=jnp.asarray([0.1, 1e38])), key, 1)
     setting, due = Setting(averaging, 9, 3, 1), jnp.ones(3, bool)
     advance = lambda cells, first, count: program.advance(  # noqa: E731
         setting, cells, federation, None, due, jnp.int32(first), jnp.int32(count)
@@ -84,7 +84,7 @@ def test_a_diverged_run_is_frozen_where_it_stands(key, averaging, federation):
 
 def test_64_learning_rates_hold_the_data_once(key, averaging, federation):
     def compiled(n_points):
-        cells = all_cells(FedAvgHyper(lr=jnp.linspace(0.01, 0.1, n_points)), key, 1)
+        cells = all_cells(fljax.fedavg.Hyper(lr=jnp.linspace(0.01, 0.1, n_points)), key, 1)
         setting, due = Setting(averaging, 9, 2, n_points), jnp.ones(2, bool)
         arguments = (cells, federation, None, due, jnp.int32(0), jnp.int32(2))
         return program._mapped.lower(setting, *arguments).compile()
@@ -102,7 +102,7 @@ def test_64_learning_rates_hold_the_data_once(key, averaging, federation):
 
 
 def test_the_plan_says_how_many_fit(key, averaging, federation):
-    hypers = FedAvgHyper(lr=jnp.linspace(0.01, 0.1, 12))
+    hypers = fljax.fedavg.Hyper(lr=jnp.linspace(0.01, 0.1, 12))
     setting, cells = Setting(averaging, 9, 2, 1), all_cells(hypers, key, 1)
     plan = lambda memory, at_once=12: program.plan(setting, cells, federation, None, at_once, memory)  # noqa: E731
     room = plan(10**9)
@@ -117,7 +117,7 @@ def test_the_plan_says_how_many_fit(key, averaging, federation):
 
 def test_more_points_than_fit_are_refused(key, averaging, federation):
     with pytest.raises(ValueError, match="more points than fit: 2 runs need"):
-        sweep(averaging, FedAvgHyper(lr=jnp.asarray([0.1, 0.2])), federation, key, 1, 2, memory=1000)
+        sweep(averaging, fljax.fedavg.Hyper(lr=jnp.asarray([0.1, 0.2])), federation, key, 1, 2, memory=1000)
 
 
 @pytest.mark.parametrize(
@@ -131,4 +131,4 @@ def test_more_points_than_fit_are_refused(key, averaging, federation):
 )
 def test_numbers_out_of_range_are_refused(key, averaging, federation, n_seeds, at_once, message):
     with pytest.raises(ValueError, match=message):
-        sweep(averaging, FedAvgHyper(), federation, key, n_seeds, 1, at_once=at_once)
+        sweep(averaging, fljax.fedavg.Hyper(), federation, key, n_seeds, 1, at_once=at_once)

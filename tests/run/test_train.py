@@ -12,7 +12,8 @@ import jax
 import numpy as np
 import pytest
 
-from fljax.algorithms.fedavg import FedAvgHyper, fedavg
+import fljax
+from fljax.algorithms.fedavg import fedavg
 from fljax.run.checkpoint import read_rounds
 from fljax.run.simulate import simulate
 from fljax.run.train import train
@@ -22,14 +23,16 @@ ROUNDS = 12
 
 
 def test_equals_simulate(key, averaging, federation):
-    run = train(averaging, FedAvgHyper(), federation, key, ROUNDS, participation=0.5, evaluate_every=5)
-    state, metrics = simulate(averaging, FedAvgHyper(), federation, key, ROUNDS, participation=0.5, evaluate_every=5)
+    run = train(averaging, fljax.fedavg.Hyper(), federation, key, ROUNDS, participation=0.5, evaluate_every=5)
+    state, metrics = simulate(
+        averaging, fljax.fedavg.Hyper(), federation, key, ROUNDS, participation=0.5, evaluate_every=5
+    )
     chex.assert_trees_all_close(run.state, state, rtol=1e-5, atol=1e-6)
     chex.assert_trees_all_close(run.metrics, jax.device_get(metrics), rtol=1e-4, atol=1e-6)  # 12 rounds of rounding
 
 
 def test_files(key, averaging, federation, tmp_path):
-    run = train(averaging, FedAvgHyper(), federation, key, ROUNDS, folder=tmp_path, evaluate_every=5)
+    run = train(averaging, fljax.fedavg.Hyper(), federation, key, ROUNDS, folder=tmp_path, evaluate_every=5)
     rows = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
     assert [row["round"] for row in rows] == list(range(ROUNDS))
     assert ["accuracy_macro" in row for row in rows] == [(r + 1) % 5 == 0 or r == ROUNDS - 1 for r in range(ROUNDS)]
@@ -59,7 +62,9 @@ def test_an_interrupted_run_goes_on_bit_identically(key, averaging, federation, 
 
     def run(folder, progress=None):
         options = {"participation": 0.5, "dropout": 0.2, "seconds_per_checkpoint": 0.0, "seconds_per_chunk": 1e-3}
-        return train(averaging, FedAvgHyper(), federation, key, ROUNDS, folder=folder, progress=progress, **options)
+        return train(
+            averaging, fljax.fedavg.Hyper(), federation, key, ROUNDS, folder=folder, progress=progress, **options
+        )
 
     for stop in stops:
         progress = StopAfter(stop)
@@ -73,44 +78,44 @@ def test_an_interrupted_run_goes_on_bit_identically(key, averaging, federation, 
 
 
 def test_a_finished_run_is_returned_as_it_is(key, averaging, federation, tmp_path):
-    first = train(averaging, FedAvgHyper(), federation, key, 3, folder=tmp_path)
-    again = train(averaging, FedAvgHyper(), federation, key, 3, folder=tmp_path)
+    first = train(averaging, fljax.fedavg.Hyper(), federation, key, 3, folder=tmp_path)
+    again = train(averaging, fljax.fedavg.Hyper(), federation, key, 3, folder=tmp_path)
     chex.assert_trees_all_equal(first.state, again.state)
     chex.assert_trees_all_equal(first.metrics, again.metrics)
 
 
 def test_another_run_in_the_folder_is_refused(key, model, averaging, federation, tmp_path):
-    train(averaging, FedAvgHyper(lr=0.1), federation, key, 2, folder=tmp_path)
+    train(averaging, fljax.fedavg.Hyper(lr=0.1), federation, key, 2, folder=tmp_path)
     with pytest.raises(ValueError, match=r"holds a run with hyper.lr=0.1, not 0.2"):
-        train(averaging, FedAvgHyper(lr=0.2), federation, key, 2, folder=tmp_path)
+        train(averaging, fljax.fedavg.Hyper(lr=0.2), federation, key, 2, folder=tmp_path)
     longer = fedavg(model, Work(epochs=2, batch_size=8))
     uniform = fedavg(model, Work(epochs=1, batch_size=8), weighting="uniform")
     with pytest.raises(ValueError, match=r"holds a run with work.epochs=1, not 2"):
-        train(longer, FedAvgHyper(lr=0.1), federation, key, 2, folder=tmp_path)
+        train(longer, fljax.fedavg.Hyper(lr=0.1), federation, key, 2, folder=tmp_path)
     with pytest.raises(ValueError, match=r"holds a run with weighting='size', not 'uniform'"):
-        train(uniform, FedAvgHyper(lr=0.1), federation, key, 2, folder=tmp_path)
+        train(uniform, fljax.fedavg.Hyper(lr=0.1), federation, key, 2, folder=tmp_path)
     with pytest.raises(ValueError, match="key="):
-        train(averaging, FedAvgHyper(lr=0.1), federation, jax.random.key(1), 2, folder=tmp_path)
+        train(averaging, fljax.fedavg.Hyper(lr=0.1), federation, jax.random.key(1), 2, folder=tmp_path)
 
 
 def test_fewer_rounds_than_were_done_are_refused(key, averaging, federation, tmp_path):
-    train(averaging, FedAvgHyper(), federation, key, 4, folder=tmp_path)
+    train(averaging, fljax.fedavg.Hyper(), federation, key, 4, folder=tmp_path)
     with pytest.raises(ValueError, match=r"n_rounds=2 is below the 4 rounds .*choose n_rounds >= 4"):
-        train(averaging, FedAvgHyper(), federation, key, 2, folder=tmp_path)
+        train(averaging, fljax.fedavg.Hyper(), federation, key, 2, folder=tmp_path)
     assert len(read_rounds(tmp_path)["loss"]) == 4
 
 
 def test_a_damaged_checkpoint_is_one_clear_line(key, averaging, federation, tmp_path):
-    train(averaging, FedAvgHyper(), federation, key, 2, folder=tmp_path)
+    train(averaging, fljax.fedavg.Hyper(), federation, key, 2, folder=tmp_path)
     path = tmp_path / "checkpoints" / "last.msgpack"
     path.write_bytes(path.read_bytes()[:100])
     with pytest.raises(ValueError, match="is not a checkpoint"):
-        train(averaging, FedAvgHyper(), federation, key, 2, folder=tmp_path)
+        train(averaging, fljax.fedavg.Hyper(), federation, key, 2, folder=tmp_path)
 
 
 SCRIPT = """
 import sys, jax
-from fljax.algorithms.ifca import IFCAHyper, ifca
+from fljax.algorithms.ifca import ifca
 from fljax.data.synthetic import linear_groups
 from fljax.models import mlp
 from fljax.run.train import train

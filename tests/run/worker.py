@@ -15,7 +15,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fljax.algorithms.fedavg import FedAvgHyper, fedavg
+import fljax
+from fljax.algorithms.fedavg import fedavg
 from fljax.data.synthetic import linear_groups
 from fljax.models import mlp
 from fljax.run.hosts import at_home, join_hosts
@@ -90,12 +91,12 @@ def compare_sweep(federation):
     algorithm = CASES["fedavg"].make(mlp(input_shape=(4, 4, 1), hidden=(6,), n_classes=4), Work(epochs=2, batch_size=8))
     lr, key = (0.05, 0.1, 0.3), jax.random.key(0)
     with over_devices(n_sweep=jax.device_count() // 2) as mesh:
-        hypers = FedAvgHyper(lr=np.asarray(lr))
+        hypers = fljax.fedavg.Hyper(lr=np.asarray(lr))
         swept = jax.device_get(sweep(algorithm, hypers, at_home(federation, mesh), key, 2, ROUNDS, participation=0.75))
     worst = 0.0
     for point in range(3):
         for seed in range(2):
-            run = (FedAvgHyper(lr=lr[point]), federation, jax.random.fold_in(key, seed), ROUNDS)
+            run = (fljax.fedavg.Hyper(lr=lr[point]), federation, jax.random.fold_in(key, seed), ROUNDS)
             _, alone = simulate(algorithm, *run, participation=0.75)
             worst = max(worst, *(difference(swept[name][point, seed], alone[name]) for name in alone))
     return worst
@@ -106,11 +107,11 @@ def compare_search(federation, folder):
     algorithm = CASES["fedavg"].make(mlp(input_shape=(4, 4, 1), hidden=(6,), n_classes=4), Work(epochs=2, batch_size=8))
     lr, key = (0.05, 0.1, 0.3), jax.random.key(0)
     options = {"halving": 2, "folder": folder, "participation": 0.75}
-    searches = [search(algorithm, FedAvgHyper(lr=lr), federation, key, 2, ROUNDS, **options) for _ in range(2)]
+    searches = [search(algorithm, fljax.fedavg.Hyper(lr=lr), federation, key, 2, ROUNDS, **options) for _ in range(2)]
     worst = 0.0
     for point, rounds in enumerate(searches[0].rounds):
         for seed in range(2):
-            run = (FedAvgHyper(lr=lr[point]), federation, jax.random.fold_in(key, seed), ROUNDS)
+            run = (fljax.fedavg.Hyper(lr=lr[point]), federation, jax.random.fold_in(key, seed), ROUNDS)
             _, alone = simulate(algorithm, *run, participation=0.75)
             made = [
                 (found.metrics[name][point, seed, :rounds], alone[name][:rounds])
@@ -124,7 +125,7 @@ def compare_search(federation, folder):
 def foretold():
     """Bytes of a round of all clients, and of those that fit into four fifths: as planned, and as compiled."""
     federation, model = linear_groups(48, 2, examples=24), mlp(input_shape=(4, 4, 1), hidden=(2000,), n_classes=4)
-    given = (partial(fedavg, model), Work(1, 8), model, FedAvgHyper(), federation, jax.random.key(0))
+    given = (partial(fedavg, model), Work(1, 8), model, fljax.fedavg.Hyper(), federation, jax.random.key(0))
     everyone = plan(*given, participation=0.1)
     some = plan(*given, memory=everyone.needs(48) * 4 // 5)
     with over_devices() as mesh:
