@@ -11,20 +11,20 @@ to each other in sweeps that start from the first of them. All layers are matche
 given; either way each layer goes up and down once a round.
 """
 
-from functools import cache
 from typing import Literal
 
 import jax
 import jax.numpy as jnp
-import optax
 from jax import Array, lax
 
 from fljax import tree
-from fljax.algorithms.accounting import check_weighting, client_weight, traffic
-from fljax.algorithms.fedavg import FedAvgHyper, deploy_shared
-from fljax.client import local_optimizer, predictor, train_clients, training_loss
+from fljax.choices import Natural, Positive
 from fljax.client.freeze import frozen
+from fljax.client.objectives import predictor, training_loss
 from fljax.data.federation import class_histogram
+from fljax.rounds import Combine, LocalHyper, Server, Weighting, client_weight, mean, method, traffic, train
+from fljax.rounds.averaging import remembering, shared_and_memory, shared_part
+from fljax.rounds.combine import as_combine
 from fljax.server.aggregate import weighted_mean
 from fljax.server.matching import matched_members
 from fljax.types import (
@@ -49,16 +49,17 @@ RETRAIN = 0x3A70
 """Folded into a client's key, with the layer's place, for the batches after a layer has been matched."""
 
 
-@cache
+@method(LocalHyper, "Wang et al., ICLR 2020", "https://arxiv.org/abs/2002.06440")
 def fedma(
     model: Model,
     work: Work,
     *,
     start: Literal["own", "common"] = "own",
-    retrain_epochs: int = 0,
+    retrain_epochs: Natural = 0,
     output: Literal["classes", "clients"] = "classes",
-    n_sweeps: int = 3,
-    weighting: str = "size",
+    n_sweeps: Positive = 3,
+    weighting: Weighting = "size",
+    combine: Combine | Server = mean,
 ) -> Algorithm:
     """FedMA: ``w_i = LocalTrain(theta)``; layer by layer ``theta_l <- mean_i P_il w_il P_i(l-1)^T``, P_i by matching.
 
@@ -67,32 +68,35 @@ def fedma(
         work: local effort.
         start: in the first round clients train networks of their "own" random start, as in the paper, or the server's
             "common" one, with which there is next to nothing to match.
-        retrain_epochs: as in the paper, after each matched layer clients take it over, hold it, and train the layers
-            above for so many epochs; 0: all layers are matched at once.
+        retrain_epochs: as in the paper, after each matched layer clients take over its mean, hold it, and train the
+            layers above for so many epochs; 0: all layers are matched at once.
         output: the last layer's column of a class is averaged by the clients' examples of that "classes" member, as in
             the paper, or by "clients" as all other layers are.
         n_sweeps: sweeps over the clients in which units are matched.
         weighting: "size" (omega_i = n_i) or "uniform" (omega_i = 1).
+        combine: what the server makes of the matched models; of their last layers only where ``output="clients"``.
 
     Raises:
-        ValueError: an option is unknown, or the model is no chain of layers.
+        ValueError: the model is no chain of layers.
     """
-    check_weighting(weighting)
-    _check(start, output, retrain_epochs, n_sweeps)
-    loss = training_loss(model)
+    combining, loss = as_combine(combine), training_loss(model)
 
-    def init(key: Key, hyper: FedAvgHyper, data: ClientData) -> State:
-        return State(server=model.init(key), clients=())
+    def init(key: Key, hyper: LocalHyper, data: ClientData) -> State:
+        theta = model.init(key)
+        return State(remembering(theta, combining.init(hyper, theta)), ())
 
-    def round(key: Key, hyper: FedAvgHyper, state: State, cohort: Cohort) -> tuple[State, Metrics]:
-        theta, optimizer = state.server, local_optimizer(hyper, work, cohort.round)
-        trained = train_clients(cohort.key, first_models(theta, cohort), cohort.data, loss, optimizer, work)
+    def round(key: Key, hyper: LocalHyper, state: State, cohort: Cohort) -> tuple[State, Metrics]:
+        theta, memory = shared_and_memory(state.server)
+        trained = train(hyper, first_models(theta, cohort), cohort, loss, work)
         trained = matched(trained, theta, cohort)
         for n_held in range(1, len(model.layers)) if retrain_epochs else ():
-            trained = matched(retrained(trained, n_held, theta, optimizer, cohort), theta, cohort)
-        theta = averaged(trained, theta, cohort)
-        n_parameters = tree.size(theta)
-        return State(theta, ()), {"loss": trained.loss, "ok": trained.ok, **traffic(n_parameters, n_parameters)}
+            trained = matched(retrained(hyper, trained, n_held, theta, cohort), theta, cohort)
+        weight = client_weight(weighting, cohort, trained.ok)
+        theta, memory = combining.apply(hyper, memory, theta, trained.params, weight)
+        if output == "classes":
+            theta |= outputs_by_class(trained.params, weight, theta, cohort)
+        sent = traffic(tree.size(theta), tree.size(theta))
+        return State(remembering(theta, memory), ()), {"loss": trained.loss, "ok": trained.ok, **sent}
 
     def first_models(theta: Params, cohort: Cohort) -> Stacked | ModelTable:
         everyones = tree.everyone(theta, cohort.ids.shape[0])
@@ -102,7 +106,7 @@ def fedma(
         def random_models() -> Stacked:
             return jax.vmap(lambda key: model.init(jax.random.fold_in(key, OWN_START)))(cohort.key)
 
-        return lax.cond(cohort.round == 0, random_models, lambda: tree.take(everyones.params, everyones.label))
+        return lax.cond(cohort.round == 0, random_models, lambda: tree.stacked(everyones))
 
     def matched(trained: Trained, theta: Params, cohort: Cohort) -> Trained:
         # Units take the order of the first client's, which is the one of lowest id wherever it stands in the cohort.
@@ -112,29 +116,26 @@ def fedma(
         models = matched_members(models, weight, together, empty, model.layers, n_sweeps)
         return trained._replace(params=tree.take(models, jnp.argsort(by_id)))
 
-    def retrained(
-        before: Trained, n_held: int, theta: Params, optimizer: optax.GradientTransformation, cohort: Cohort
-    ) -> Trained:
+    def retrained(hyper: LocalHyper, before: Trained, n_held: int, theta: Params, cohort: Cohort) -> Trained:
         """Everyone takes over the mean of the last matched layer, holds the layers up to it and trains the others."""
         layer, held = model.layers[n_held - 1], model.layers[:n_held]
-        mean = weighted_mean(before.params[layer], client_weight(weighting, cohort, before.ok), empty=theta[layer])
-        begun = before.params | {layer: tree.broadcast(mean, cohort.ids.shape[0])}
+        common = weighted_mean(before.params[layer], client_weight(weighting, cohort, before.ok), empty=theta[layer])
+        begun = before.params | {layer: tree.broadcast(common, cohort.ids.shape[0])}
         keys = jax.vmap(lambda key: jax.random.fold_in(key, RETRAIN + n_held))(cohort.key)
         phase = work._replace(epochs=retrain_epochs)
-        after = train_clients(keys, begun, cohort.data, frozen(loss, held), optimizer, phase)
+        after = train(hyper, begun, cohort._replace(key=keys), frozen(loss, held), phase)
         return Trained(after.params, before.loss, before.ok & after.ok)
 
-    def averaged(trained: Trained, theta: Params, cohort: Cohort) -> Params:
-        weight = client_weight(weighting, cohort, trained.ok)
-        mean = weighted_mean(trained.params, weight, empty=theta)
-        if output == "clients":
-            return mean
+    def outputs_by_class(models: Stacked, weight: Array, theta: Params, cohort: Cohort) -> Params:
         last = model.layers[-1]
-        n_classes = mean[last]["bias"].shape[0]
+        n_classes = theta[last]["bias"].shape[0]
         share = class_histogram(cohort.data, n_classes) * (weight > 0)[:, None].astype(jnp.int32)
-        return mean | {last: class_mean(trained.params[last], share.astype(jnp.float32), empty=mean[last])}
+        return {last: class_mean(models[last], share.astype(jnp.float32), empty=theta[last])}
 
-    return Algorithm(init, round, deploy_shared, predictor(model))
+    def deploy(key: Key, hyper: LocalHyper, state: State, data: ClientData) -> ModelTable:
+        return tree.everyone(shared_part(state.server), data.size.shape[0])
+
+    return Algorithm(init, round, deploy, predictor(model), loss=model.loss)
 
 
 def class_mean(layer: Stacked, share: Array, empty: Params) -> Params:
@@ -154,13 +155,3 @@ def class_mean(layer: Stacked, share: Array, empty: Params) -> Params:
         return jnp.where(jnp.broadcast_to(mass[0] > 0, kept.shape), total, kept)
 
     return jax.tree.map(mean, safe, empty)
-
-
-def _check(start: str, output: str, retrain_epochs: int, n_sweeps: int) -> None:
-    for name, given, allowed in (("start", start, ("own", "common")), ("output", output, ("classes", "clients"))):
-        if given not in allowed:
-            raise ValueError(f"{name}={given!r} is unknown; choose {allowed[0]!r} or {allowed[1]!r}")
-    if retrain_epochs < 0:
-        raise ValueError(f"retrain_epochs={retrain_epochs} is negative; choose retrain_epochs >= 0")
-    if n_sweeps < 1:
-        raise ValueError(f"n_sweeps={n_sweeps} is not positive; choose n_sweeps >= 1")

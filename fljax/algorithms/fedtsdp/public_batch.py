@@ -1,13 +1,15 @@
 """Which public images a round looks at: a batch that was useful once is drawn more often (FedTSDP)."""
 
+from typing import Literal
+
 import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
 from fljax.types import Examples, Key
 
-SAMPLINGS = ("raw", "literal", "uniform")
-"""How weights grow; see `likelier`."""
+Growth = Literal["raw", "literal", "uniform"]
+"""How sampling weights grow; see `likelier`."""
 
 
 def known_images(public: Examples | None, n_public: int, batch: int) -> Examples:
@@ -31,7 +33,7 @@ def draw_batch(key: Key, q: Array, n_images: int, batch: int) -> Array:
     return lax.top_k(ticket[:n_images], batch)[1]
 
 
-def likelier(q: Array, rows: Array, n_images: int, sampling: str) -> Array:
+def likelier(q: Array, rows: Array, n_images: int, sampling: Growth) -> Array:
     """Sampling weights after the batch ``rows`` has fired: ``q_b <- q_b + N / B``.
 
     "raw" starts from 1 for each of the N images, so that the first batch of B that fires gets half the mass; "literal"

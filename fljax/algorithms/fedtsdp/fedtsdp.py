@@ -1,0 +1,180 @@
+"""FedTSDP: clients clustered by outputs, then by weights, when they tend to cluster; fewer layers shared each time.
+
+Zhu, Fan, Xie: Federated two-stage decoupling with adaptive personalization layers, Complex & Intelligent Systems 2024,
+https://arxiv.org/abs/2308.15821.
+A Hopkins statistic of the clients' outputs on public data says whether they cluster. If so, DBSCAN groups them by the
+Jensen-Shannon divergence of their outputs, DBSCAN again by the distance of their weights, and the prefix of the
+network that clusters share shrinks by the factor psi; the layers above it are personal.
+
+Differences from the paper: the statistic is the mean of ``n_draws`` draws, since one draw hardly tells data sets apart
+(``n_draws=1`` is literal). The sampling weights of public images stay unnormalised, or else the first batch that fires
+is drawn for ever (``sampling="literal"``), and grow only when the test fires. Clients upload all parameters, which
+the server's forward passes need. The shared depth is one number for all clusters. Weights are compared without the
+constant 1e-6 of PyTorch's distance. Noise clients become clusters of one. Absent clients join the new cluster of most
+of their former co-members; one that never took part starts from the cluster model of least training loss, whole, and
+trains the layers that are not shared. As in all methods here there is neither momentum nor decay by default. Where the
+test never fires this is FedAvg but for the last bit, for a mean among cluster slots is summed in another order.
+"""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from fljax import tree
+from fljax.algorithms.fedtsdp.partition import Stages, everyones_cluster, tendency, two_stages
+from fljax.algorithms.fedtsdp.public_batch import Growth, draw_batch, known_images, likelier
+from fljax.choices import Positive
+from fljax.client.map import whole
+from fljax.client.objectives import predictor, training_loss
+from fljax.client.outputs import client_outputs
+from fljax.rounds import Combine, LocalHyper, Scalar, Server, client_weight, hyper, mean, method, number, traffic, train
+from fljax.rounds.combine import as_combine, members_of, memory_of
+from fljax.rounds.joining import held_with_least_loss, rounds_alone
+from fljax.server.inherit import inherit
+from fljax.server.layers import Boundary, select_layers, shared_size
+from fljax.types import (
+    Algorithm,
+    ClientData,
+    Cohort,
+    Examples,
+    Key,
+    Metrics,
+    Model,
+    ModelTable,
+    Stacked,
+    State,
+    Trained,
+    Work,
+)
+
+
+@hyper
+class FedTSDPHyper(LocalHyper):
+    """Numbers of FedTSDP; the paper has lr 0.05, lr_decay 0.95, momentum 0.5."""
+
+    threshold: Scalar = number(
+        0.65, "Hopkins statistic above which clients are clustered anew; 1: never", infinite=True
+    )
+    eps_outputs: Scalar = number(
+        0.15,
+        "DBSCAN's radius of stage 1, nats of Jensen-Shannon divergence, which is at most ln 2",
+        least=0,
+        infinite=True,
+    )
+    eps_weights: Scalar = number(
+        3.5, "DBSCAN's radius of stage 2, L2 over all parameters; it scales with network and lr", least=0, infinite=True
+    )
+    min_samples: Scalar = number(2, "neighbours that make a client a core client, itself included", least=1)
+    psi: Scalar = number(0.98, "factor on the shared depth whenever the test fires", least=0, most=1)
+
+
+class FedTSDPServer(NamedTuple):
+    """The server's clusters, as many slots as clients, and what it remembers of its public images."""
+
+    centers: Stacked  # (clusters, ...) Theta
+    label: Array  # (clients,) a
+    depth: Array  # () s_L, number of layers shared, fractional
+    q: Array  # (n_public,) sampling weights of the public images
+    memory: Any  # (clusters, ...) what `combine` remembers
+
+
+@method(FedTSDPHyper, "Zhu, Fan, Xie, CAIS 2024", "https://arxiv.org/abs/2308.15821", kind="clustered")
+def fedtsdp(
+    model: Model,
+    work: Work,
+    *,
+    stages: Stages = "both",
+    public_batch: Positive = 50,
+    n_public: Positive = 10_000,
+    n_draws: Positive = 20,
+    n_probes: Positive | None = None,
+    sampling: Growth = "raw",
+    boundary: Boundary = "tensors",
+    combine: Combine | Server = mean,
+) -> Algorithm:
+    """FedTSDP. The federation must have public data.
+
+    Args:
+        model: the network.
+        work: local effort.
+        stages: "both", or one alone: "outputs" (stage 1) or "weights" (stage 2 on everyone).
+        public_batch: public images that clients are compared on in a round.
+        n_public: the first so many public images are used, or all where there are fewer.
+        n_draws: draws that the Hopkins statistic is the mean of; 1 in the paper.
+        n_probes: probes of a draw; None: a quarter of the participants, at least 2.
+        sampling: of public images: "raw" (weights from 1, plus N / batch for each batch that fires), "literal" (the
+            paper's: weights normalised before they grow) or "uniform" (never changed).
+        boundary: which part of the layer where a fractional depth ends is shared; see `fljax.server.layers`.
+        combine: what the server makes of the models of one cluster.
+    """
+    combining = as_combine(combine)
+
+    def init(key: Key, hyper: FedTSDPHyper, data: ClientData) -> State:
+        n_clients = data.size.shape[0]
+        clients = tree.broadcast(model.init(key), n_clients)
+        label, depth = jnp.zeros(n_clients, jnp.int32), jnp.float32(len(model.layers))
+        memory = memory_of(combining, hyper, clients)
+        return State(FedTSDPServer(clients, label, depth, jnp.ones(n_public), memory), clients)
+
+    def round(key: Key, hyper: FedTSDPHyper, state: State, cohort: Cohort) -> tuple[State, Metrics]:
+        centers, label, depth, q, memory = state.server
+        trained, public = trained_locally(hyper, state, cohort), known_images(cohort.public, n_public, public_batch)
+        counts = cohort.active & trained.ok
+        # I_i = the outputs on one public batch b; H = Hopkins(I).
+        rows, outputs, tends = compared(key, q, public, trained.params, counts, cohort)
+        fired = (tends["hopkins"] > hyper.threshold) & (counts.sum() >= 2)
+        # Two stages of DBSCAN; a new partition, a likelier batch.
+        found = two_stages(hyper, outputs, trained.params, counts, stages)
+        new = jnp.where(fired, everyones_cluster(label, found, cohort.ids), label)
+        q = jnp.where(fired, likelier(q, rows, public.y.shape[0], sampling), q)
+        # Theta_k = sum_{a_i = k} n_i / n_k w_i; then the shared depth is damped.
+        weight = client_weight("size", cohort, trained.ok)
+        begun, remembered = inherit((centers, memory), label, new)
+        centers, memory = members_of(combining, hyper, remembered, begun, trained.params, weight, new[cohort.ids])
+        metrics = {"loss": trained.loss, "ok": trained.ok, "label": new[cohort.ids], "n_clusters": new.max() + 1}
+        metrics |= {"fired": fired, "shared_layers": depth, **tends, **sent(centers, depth)}
+        depth = jnp.where(fired, depth * hyper.psi, depth)
+        return State(FedTSDPServer(centers, new, depth, q, memory), trained.params), metrics
+
+    def compared(
+        key: Key, q: Array, public: Examples, models: Stacked, counts: Array, cohort: Cohort
+    ) -> tuple[Array, Array, Metrics]:
+        """A batch of public images (its rows), everyone's outputs on it, and whether they tend to cluster."""
+        key_batch, key_hopkins = jax.random.split(key)
+        rows = draw_batch(key_batch, q, public.y.shape[0], public_batch)
+        outputs = whole(client_outputs(model, models, public, rows))
+        by_id = jnp.argsort(cohort.ids)  # the same clients are probed however the cohort is dealt to devices
+        statistic, spread = tendency(key_hopkins, outputs[by_id], whole(counts)[by_id], n_probes, n_draws)
+        return rows, outputs, {"hopkins": statistic, "hopkins_spread": spread}
+
+    def sent(centers: Stacked, depth: Array) -> Metrics:
+        """All parameters up, which the server's forward passes need; the shared layers down."""
+        one = tree.take(centers, jnp.int32(0))
+        return traffic(tree.size(one), shared_size(model.layers, depth, one, boundary).astype(jnp.float32))
+
+    def trained_locally(hyper: FedTSDPHyper, state: State, cohort: Cohort) -> Trained:
+        # w_i = LocalTrain(M . Theta_{a_i} + (1 - M) . W_i).
+        server = state.server
+        start = compose(server.centers, server.label[cohort.ids], server.depth, state.clients)
+        return train(hyper, start, cohort, training_loss(model), work)
+
+    def compose(centers: Stacked, label: Array, depth: Array, own: Stacked) -> Stacked:
+        return select_layers(model.layers, depth, tree.take(centers, label), own, boundary)
+
+    def deploy(key: Key, hyper: FedTSDPHyper, state: State, data: ClientData) -> ModelTable:
+        server = state.server
+        return tree.own(compose(server.centers, server.label, server.depth, state.clients))
+
+    def join(key: Key, hyper: FedTSDPHyper, state: State, data: ClientData, n_rounds: Array) -> ModelTable:
+        server = state.server
+        joined = held_with_least_loss(model, ModelTable(server.centers, server.label), data)
+
+        def alone(key: Key, hyper: FedTSDPHyper, state: State, cohort: Cohort) -> tuple[State, Metrics]:
+            return State(state.server, trained_locally(hyper, state, cohort).params), {}
+
+        begun = State(server._replace(label=joined.row), tree.stacked(joined))
+        return deploy(key, hyper, rounds_alone(alone, key, hyper, begun, data, n_rounds), data)
+
+    return Algorithm(init, round, deploy, predictor(model), join, model.loss)

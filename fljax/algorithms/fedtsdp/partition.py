@@ -1,0 +1,65 @@
+"""Who is with whom in FedTSDP: whether clients tend to cluster, two stages of DBSCAN, and where absent clients go."""
+
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+from jax import Array, lax
+
+from fljax.server.dbscan import dbscan
+from fljax.server.distance import js_divergence, pairwise_l2
+from fljax.server.hopkins import hopkins
+from fljax.server.labels import canonical, noise_to_singletons
+from fljax.types import Key, Stacked
+
+Stages = Literal["both", "outputs", "weights"]
+"""Both stages, or one alone."""
+
+
+def tendency(key: Key, outputs: Array, counts: Array, n_probes: int | None, n_draws: int) -> tuple[Array, Array]:
+    """Mean and standard deviation over draws of the Hopkins statistic of the outputs (clients, batch, classes)."""
+    n_clients = outputs.shape[0]
+    flat, n_probes = outputs.reshape(n_clients, -1), n_probes or max(2, n_clients // 4)
+    draws = lax.map(lambda k: hopkins(k, flat, n_probes, 1, counts), jax.random.split(key, n_draws))
+    return draws.mean(), draws.std()
+
+
+def two_stages(hyper: Any, outputs: Array, models: Stacked, counts: Array, stages: Stages) -> Array:
+    """The participants' clusters (cohort,): by their outputs, and inside those by their weights; noise stands alone.
+
+    Args:
+        hyper: has ``eps_outputs``, ``eps_weights`` and ``min_samples``, see `FedTSDPHyper`.
+        outputs: (cohort, batch, classes) distributions over the classes.
+        models: (cohort, ...).
+        counts: (cohort,) bool; the others are in no cluster, -1.
+        stages: static.
+    """
+    group, min_samples = jnp.where(counts, 0, -1), jnp.ceil(hyper.min_samples).astype(jnp.int32)
+    if stages != "weights":
+        near = dbscan(js_divergence(outputs, counts), hyper.eps_outputs, min_samples, counts)
+        group = noise_to_singletons(near, counts)
+    if stages != "outputs":
+        near = dbscan(pairwise_l2(models, counts), hyper.eps_weights, min_samples, counts, group)
+        group = noise_to_singletons(near, counts)
+    return group
+
+
+def everyones_cluster(old: Array, found: Array, ids: Array) -> Array:
+    """The partition of all clients (clients,) from that of the participants.
+
+    Args:
+        old: (clients,) clusters so far.
+        found: (cohort,) new clusters of the participants; -1 for one that does not count.
+        ids: (cohort,) who they are.
+
+    Returns:
+        (clients,) canonical. An absent client joins the new cluster that holds most of its former co-members, the
+        lowest of those with equally many; those of an old cluster without participants stay together.
+    """
+    n_clients = old.shape[0]
+    # Numbered by client and not by place in the cohort, so that ties do not depend on the cohort's order.
+    found = canonical(jnp.full(n_clients, -1, jnp.int32).at[ids].set(found))
+    joined = jnp.where(found >= 0, found, n_clients)
+    moved = jnp.zeros((n_clients, n_clients), jnp.int32).at[old, joined].add(1, mode="drop")
+    follow = jnp.where(moved.max(axis=1) > 0, jnp.argmax(moved, axis=1), n_clients + jnp.arange(n_clients))[old]
+    return canonical(jnp.where(found >= 0, found, follow))
