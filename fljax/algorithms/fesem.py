@@ -22,11 +22,8 @@ from jax import Array
 
 from fljax import tree
 from fljax.choices import Positive
-from fljax.client.finetune import client_keys
-from fljax.client.local import train_clients
 from fljax.client.measure import client_loss
 from fljax.client.objectives import Loss, proximal, training_loss
-from fljax.client.optimizer import local_optimizer
 from fljax.rounds import (
     Clusters,
     Combine,
@@ -42,8 +39,10 @@ from fljax.rounds import (
     method,
     number,
     traffic,
+    train,
     trained_on,
 )
+from fljax.rounds.joining import everyone
 from fljax.server.aggregate import cluster_mean
 from fljax.server.assign import lowest_loss
 from fljax.server.distance import cross_squared_l2
@@ -158,9 +157,8 @@ def expectation_maximisation(
     def begin(key: Key, hyper: FeSEMHyper, data: ClientData) -> Clusters:
         key_model, key_train, key_kmeans = jax.random.split(key, 3)
         start, n_clients = tree.everyone(model.init(key_model), data.size.shape[0]), data.size.shape[0]
-        optimizer = local_optimizer(hyper, work, jnp.int32(0))
-        keys = client_keys(key_train, data)
-        models = train_clients(keys, start, data, training_loss(model), optimizer, work).params
+        cohort = everyone(key_train, jnp.int32(0), data)
+        models = train(hyper, start, cohort, training_loss(model), work).params
         label = kmeans(key_kmeans, points(models), n_clusters, n_init=20).label
         first = tree.broadcast(tree.take(models, jnp.int32(0)), n_clusters)
         centers = cluster_mean(aligned(models, label, first), jnp.ones(n_clients), label, first)

@@ -16,10 +16,7 @@ import jax.numpy as jnp
 
 from fljax import tree
 from fljax.choices import Positive
-from fljax.client.finetune import client_keys
-from fljax.client.local import train_clients
 from fljax.client.objectives import training_loss
-from fljax.client.optimizer import local_optimizer
 from fljax.rounds import (
     Clusters,
     Combine,
@@ -34,9 +31,11 @@ from fljax.rounds import (
     method,
     number,
     traffic,
+    train,
     trained_on,
     trimmed_mean,
 )
+from fljax.rounds.joining import everyone
 from fljax.server.robust_kmeans import robust_kmeans
 from fljax.types import Algorithm, ClientData, Cohort, Key, Metrics, Model, Params, Work
 
@@ -77,9 +76,8 @@ def robust_cfl(
         key_model, key_train, key_cluster = jax.random.split(key, 3)
         start = tree.everyone(model.init(key_model), data.size.shape[0])
         # 1. Every client solves its local problem and sends w_i.
-        keys, optimizer = client_keys(key_train, data), local_optimizer(hyper, work, jnp.int32(0))
-        solve = work._replace(epochs=solve_epochs)
-        solved = train_clients(keys, start, data, training_loss(model), optimizer, solve)
+        cohort, solve = everyone(key_train, jnp.int32(0), data), work._replace(epochs=solve_epochs)
+        solved = train(hyper, start, cohort, training_loss(model), solve)
         # 2. The server clusters the w_i around robust centers.
         found = robust_kmeans(
             key_cluster, solved.params, n_clusters, center, hyper.trim, n_init=n_init, where=solved.ok

@@ -26,7 +26,7 @@ class ChoiceOfK(NamedTuple):
 
 def choose_k(
     make: Callable[[int], Algorithm],
-    hyper: NamedTuple,
+    hyper: Any,
     federation: Federation,
     key: Key,
     candidates: Sequence[int] = (2, 3, 4),
@@ -74,7 +74,7 @@ def elbow(x: np.ndarray, y: np.ndarray) -> int:
 
 
 def _pilot_score(
-    algorithm: Algorithm, hyper: NamedTuple, federation: Federation, key: Key, n_rounds: int, score: str
+    algorithm: Algorithm, hyper: Any, federation: Federation, key: Key, n_rounds: int, score: str
 ) -> float:
     state, metrics = simulate(algorithm, hyper, federation, key, n_rounds, evaluate_every=n_rounds)
     if score != "accuracy":
@@ -108,16 +108,20 @@ GAP = "gap_"
 
 
 def layer_gaps(
-    algorithm: Algorithm, hyper: NamedTuple, federation: Federation, key: Key, n_rounds: int = 30
+    algorithm: Algorithm, hyper: Any, federation: Federation, key: Key, n_rounds: int = 30
 ) -> dict[str, float]:
-    """The separation gap of every layer (and measure) after ``n_rounds`` rounds without a split.
+    """The separation gap of every layer (and measure) that a method reports after ``n_rounds`` rounds.
 
-    The layer of largest gap is the one to compare in the long run; a gap of 0 or less separates nothing. LayerCFL's
-    pilot has 30 rounds.
+    The layer of largest gap is the one to compare in the long run; a gap of 0 or less separates nothing. All clients
+    should still be in one cluster when the gaps are read, so give numbers with which the method never splits one. The
+    pilot of LayerCFL's paper has 30 rounds::
+
+        algorithm = fljax.layercfl(model, work, layers="all", group=groups)
+        gaps = layer_gaps(algorithm, fljax.layercfl.Hyper(lr=0.1, eps_2=float("inf")), federation, key)
 
     Args:
-        algorithm: a method that reports gaps: `fljax.algorithms.layercfl.layercfl` with its option ``group``.
-        hyper: its numbers; ``eps_2`` is replaced by infinity, so that no cluster is split.
+        algorithm: a method with metrics ``gap_<name>``, such as LayerCFL's with the option ``group``.
+        hyper: its numbers.
         federation: clients of known groups.
         key: of the run.
         n_rounds: rounds before the gaps are read.
@@ -125,9 +129,7 @@ def layer_gaps(
     Raises:
         ValueError: the algorithm reports no gaps.
     """
-    unsplit: Any = hyper
-    unsplit = unsplit._replace(eps_2=float("inf"))
-    _, metrics = simulate(algorithm, unsplit, federation, key, n_rounds, evaluate_every=n_rounds)
+    _, metrics = simulate(algorithm, hyper, federation, key, n_rounds, evaluate_every=n_rounds)
     found = {name.removeprefix(GAP): float(value[-1]) for name, value in metrics.items() if name.startswith(GAP)}
     if not found:
         raise ValueError("algorithm reports no gaps; make it with the option group, the clients' true groups")

@@ -12,16 +12,18 @@ from sklearn.cluster import KMeans
 from sklearn.metrics import adjusted_rand_score
 
 from fljax import tree
-from fljax.algorithms.clusterfl import ClusterFLHyper, attracted, clusterfl
-from fljax.algorithms.fedavg import FedAvgHyper, fedavg
-from fljax.algorithms.group_pfl import GroupPFLHyper, group_pfl
-from fljax.algorithms.group_pfl_dynamic import GroupPFLDynamicHyper, group_pfl_dynamic
-from fljax.algorithms.robust_cfl import RobustCFLHyper, robust_cfl
-from fljax.algorithms.standalone import StandaloneHyper, standalone
-from fljax.client import training_loss, local_optimizer, train_clients
+from fljax.algorithms.clusterfl import attracted, clusterfl
+from fljax.algorithms.fedavg import fedavg
+from fljax.algorithms.group_pfl import group_pfl
+from fljax.algorithms.group_pfl_dynamic import group_pfl_dynamic
+from fljax.algorithms.robust_cfl import robust_cfl
+from fljax.algorithms.standalone import standalone
+from fljax.client import local_optimizer, train_clients, training_loss
 from fljax.data.divergence import symmetric_kld
 from fljax.data.federation import class_histogram
 from fljax.data.synthetic import linear_groups
+from fljax.rounds import median, trimmed_mean
+from fljax.rounds.bricks import BRICKS
 from fljax.rounds.sampling import sample_cohort
 from fljax.run.simulate import as_traced, simulate, split_key
 from fljax.types import Work
@@ -47,16 +49,18 @@ def with_huge_features(federation, bad):
 
 
 def test_clusterfl_without_penalty_is_everyone_alone(key, model, work, federation):
-    ours = final(clusterfl(model, work), ClusterFLHyper(0.1, 0.0, 0.0), federation, key).server.models
-    alone = final(standalone(model, work), StandaloneHyper(0.1), federation, key).clients
+    ours = final(clusterfl(model, work), clusterfl.Hyper(lr=0.1, alpha=0.0, beta=0.0), federation, key).server.models
+    alone = final(standalone(model, work), standalone.Hyper(lr=0.1), federation, key).clients
     chex.assert_trees_all_close(ours, alone, rtol=1e-6, atol=1e-7)
 
 
 def test_a_cluster_of_one_is_not_held_at_its_own_model(key, model, federation):
     one_step = Work(1, 64)
-    ours = final(clusterfl(model, one_step, 8), ClusterFLHyper(0.1, 0.7, 0.7), federation, key, 1.0).server
+    ours = final(
+        clusterfl(model, one_step, 8), clusterfl.Hyper(lr=0.1, alpha=0.7, beta=0.7), federation, key, 1.0
+    ).server
     assert len(np.unique(ours.label)) == 8
-    alone = final(standalone(model, one_step), StandaloneHyper(0.1), federation, key, 1.0).clients
+    alone = final(standalone(model, one_step), standalone.Hyper(lr=0.1), federation, key, 1.0).clients
     chex.assert_trees_all_close(ours.models, alone, rtol=1e-5, atol=1e-6)
 
 
@@ -90,7 +94,7 @@ def test_clusterfl_equals_numpy(key, model, federation):
             flat = np.stack([np.concatenate([leaf.ravel() for leaf in jax.tree.leaves(w)]) for w in own])
             label = KMeans(3, n_init=20, random_state=0).fit_predict(flat)
         means = [oracle.average(own, list((label == mine).astype(float))) for mine in label]
-    hyper = ClusterFLHyper(lr, alpha, beta, every=2.0)
+    hyper = clusterfl.Hyper(lr=lr, alpha=alpha, beta=beta, every=2.0)
     server = final(clusterfl(model, Work(1, 64), 3), hyper, federation, key, 1.0).server
     assert adjusted_rand_score(server.label, label) == 1
     stacked = jax.tree.map(lambda *leaves: np.stack(leaves), *own)
@@ -98,7 +102,10 @@ def test_clusterfl_equals_numpy(key, model, federation):
 
 
 def test_clusterfl_finds_the_groups_after_its_warm_up_and_can_keep_them(key, model):
-    federation, hyper = linear_groups(8, 2, examples=60), ClusterFLHyper(0.2, 0.05, 0.05, warmup=3.0, every=jnp.inf)
+    federation, hyper = (
+        linear_groups(8, 2, examples=60),
+        clusterfl.Hyper(lr=0.2, alpha=0.05, beta=0.05, warmup=3.0, every=jnp.inf),
+    )
     metrics = simulate(clusterfl(model, Work(2, 8)), hyper, federation, key, 6)[1]
     np.testing.assert_array_equal(metrics["n_clusters"], [1, 1, 2, 2, 2, 2])
     np.testing.assert_array_equal(metrics["ari"][2:], 1)
@@ -106,17 +113,19 @@ def test_clusterfl_finds_the_groups_after_its_warm_up_and_can_keep_them(key, mod
 
 
 def test_robust_clusters_untrimmed_are_averaged_as_by_fedavg(key, model, work, federation):
-    algorithm, hyper = robust_cfl(model, work, 1, solve_epochs=1, n_init=1), RobustCFLHyper(0.1, trim=0.0)
+    algorithm, hyper = robust_cfl(model, work, 1, solve_epochs=1, n_init=1), robust_cfl.Hyper(lr=0.1, trim=0.0)
     first = jax.jit(algorithm.init)(split_key(key).init, as_traced(hyper), federation.train).server.centers
     averaging = begun_at(fedavg(model, work, weighting="uniform"), tree.take(first, 0))
     ours = tree.take(final(algorithm, hyper, federation, key).server.centers, 0)
-    chex.assert_trees_all_close(ours, final(averaging, FedAvgHyper(0.1), federation, key).server, rtol=1e-5, atol=1e-6)
+    chex.assert_trees_all_close(
+        ours, final(averaging, fedavg.Hyper(lr=0.1), federation, key).server, rtol=1e-5, atol=1e-6
+    )
 
 
-@pytest.mark.parametrize("center", ["median", "trimmed"])
-def test_a_bad_client_moves_a_robust_center_no_further_than_honest_ones_are(key, model, work, federation, center):
-    bad, hyper = 3, as_traced(RobustCFLHyper(0.1))
-    algorithm = robust_cfl(model, work, 1, center=center, solve_epochs=1, n_init=1)
+@pytest.mark.parametrize("combine", [median, trimmed_mean])
+def test_a_bad_client_moves_a_robust_center_no_further_than_honest_ones_are(key, model, work, federation, combine):
+    bad, hyper = 3, as_traced(robust_cfl.Hyper(lr=0.1))
+    algorithm = robust_cfl(model, work, 1, combine=combine, solve_epochs=1, n_init=1)
     spoilt = with_huge_features(federation, bad)
     state = algorithm.init(key, hyper, spoilt.train)
     cohort = sample_cohort(key, jnp.int32(0), spoilt, 8, None)
@@ -134,22 +143,22 @@ def test_a_bad_client_moves_a_robust_center_no_further_than_honest_ones_are(key,
 
 def test_robust_clusters_are_right_beside_a_bad_client(key, model):
     federation = with_huge_features(linear_groups(10, 2, examples=60), 2)
-    algorithm = robust_cfl(model, Work(1, 8), 2, center="median")
-    metrics = simulate(algorithm, RobustCFLHyper(0.2), federation, key, 2)[1]
+    method = robust_cfl + BRICKS["median"]
+    metrics = simulate(method(model, Work(1, 8), 2), method.Hyper(lr=0.2), federation, key, 2)[1]
     honest = np.arange(10) != 2
     assert adjusted_rand_score(metrics["label"][-1][honest], federation.group[honest]) == 1
     assert np.asarray(metrics["client_accuracy"])[-1][honest].min() > 0.9
 
 
 def test_group_pfl_without_threshold_is_fedavg(key, model, work, federation):
-    ours = final(group_pfl(model, work), GroupPFLHyper(0.1, gamma=jnp.inf), federation, key).server
-    averaged = final(fedavg(model, work), FedAvgHyper(0.1), federation, key).server
+    ours = final(group_pfl(model, work), group_pfl.Hyper(lr=0.1, gamma=jnp.inf), federation, key).server
+    averaged = final(fedavg(model, work), fedavg.Hyper(lr=0.1), federation, key).server
     chex.assert_trees_all_close(tree.take(ours.centers, 0), averaged, rtol=1e-6, atol=1e-7)
 
 
 def test_groups_of_one_are_everyone_alone(key, model, work, federation):
-    ours = final(group_pfl(model, work), GroupPFLHyper(0.1, gamma=-1.0), federation, key).server
-    alone = final(standalone(model, work), StandaloneHyper(0.1), federation, key).clients
+    ours = final(group_pfl(model, work), group_pfl.Hyper(lr=0.1, gamma=0.0), federation, key).server
+    alone = final(standalone(model, work), standalone.Hyper(lr=0.1), federation, key).clients
     chex.assert_trees_all_close(ours.centers, alone, rtol=1e-6, atol=1e-7)
 
 
@@ -158,15 +167,15 @@ def test_groups_are_scipys_on_the_label_distributions(key, model, work, federati
     divergence = symmetric_kld(np.asarray(class_histogram(federation.train, 4), float))
     expected = fcluster(scipy_linkage(squareform(divergence, checks=False), "average"), gamma, "distance")
     algorithm = group_pfl(model, work)
-    group = algorithm.init(key, as_traced(GroupPFLHyper(gamma=gamma)), federation.train).server.group
+    group = algorithm.init(key, as_traced(group_pfl.Hyper(gamma=gamma)), federation.train).server.kept
     assert adjusted_rand_score(group, expected) == 1
     assert group[0] == 0
 
 
 def test_the_naive_dynamic_variant_is_fedavg_until_it_splits(key, model, work, federation):
-    hyper = GroupPFLDynamicHyper(0.1, one_group_rounds=2.0)
+    hyper = group_pfl_dynamic.Hyper(lr=0.1, one_group_rounds=2.0)
     metrics = simulate(group_pfl_dynamic(model, work), hyper, federation, key, ROUNDS)[1]
-    averaged = simulate(fedavg(model, work), FedAvgHyper(0.1), federation, key, ROUNDS)[1]
+    averaged = simulate(fedavg(model, work), fedavg.Hyper(lr=0.1), federation, key, ROUNDS)[1]
     np.testing.assert_allclose(metrics["client_loss"][:2], averaged["client_loss"][:2], rtol=1e-5)
     # The groups start from the model that all had, so the losses before local training are equal once more.
     np.testing.assert_allclose(metrics["loss"], averaged["loss"], rtol=1e-5)
@@ -177,7 +186,7 @@ def test_the_naive_dynamic_variant_is_fedavg_until_it_splits(key, model, work, f
 
 def test_the_naive_dynamic_variant_splits_in_two_after_fifty_rounds(key, model, work, federation):
     """With every number at its default, as the paper has it."""
-    hyper = GroupPFLDynamicHyper()
+    hyper = group_pfl_dynamic.Hyper()
     metrics = simulate(group_pfl_dynamic(model, work), hyper, federation, key, 52, evaluate_every=52)[1]
     np.testing.assert_array_equal(metrics["n_clusters"], [1] * 50 + [2, 2])
 
@@ -185,7 +194,7 @@ def test_the_naive_dynamic_variant_splits_in_two_after_fifty_rounds(key, model, 
 def test_a_number_of_groups_cuts_the_tree_as_scipy_does(key, model, work, federation):
     divergence = symmetric_kld(np.asarray(class_histogram(federation.train, 4), float))
     expected = fcluster(scipy_linkage(squareform(divergence, checks=False), "average"), 3, "maxclust")
-    group = group_pfl(model, work, n_groups=3).init(key, as_traced(GroupPFLHyper()), federation.train).server.group
+    group = group_pfl(model, work, n_groups=3).init(key, as_traced(group_pfl.Hyper()), federation.train).server.kept
     assert adjusted_rand_score(group, expected) == 1
 
 
@@ -195,7 +204,6 @@ def test_a_number_of_groups_cuts_the_tree_as_scipy_does(key, model, work, federa
         (lambda m, w: clusterfl(m, w, 0), "n_clusters=0"),
         (lambda m, w: clusterfl(m, w, n_init=0), "n_init=0"),
         (lambda m, w: robust_cfl(m, w, 0), "n_clusters=0"),
-        (lambda m, w: robust_cfl(m, w, center="mean"), "center='mean' is unknown; choose 'median' or 'trimmed'"),
         (lambda m, w: robust_cfl(m, w, solve_epochs=0), "solve_epochs=0"),
         (lambda m, w: group_pfl(m, w, weighting="fair"), "weighting='fair'"),
         (lambda m, w: group_pfl(m, w, n_groups=0), "n_groups=0"),

@@ -8,8 +8,8 @@ import pytest
 from sklearn.cluster import KMeans
 
 from fljax import tree
-from fljax.algorithms.fedavg import FedAvgHyper, fedavg
-from fljax.algorithms.flc import FLCHyper, flc, groups, scaled_layers
+from fljax.algorithms.fedavg import fedavg
+from fljax.algorithms.flc import flc, groups, scaled_layers
 from fljax.data.synthetic import linear_groups
 from fljax.run.simulate import simulate
 from fljax.types import Work
@@ -21,18 +21,29 @@ def final(algorithm, hyper, federation, key, n_rounds=3):
 
 @pytest.mark.parametrize(("n_clusters", "warmup"), [(2, np.inf), (1, 2.0)])
 def test_before_groups_form_and_with_one_group_it_is_fedavg(key, model, work, federation, n_clusters, warmup):
-    server = final(flc(model, work, n_clusters), FLCHyper(0.1, warmup), federation, key)[0].server
-    averaged = final(fedavg(model, work), FedAvgHyper(0.1), federation, key)[0].server
-    for k in range(n_clusters):
-        chex.assert_trees_all_close(tree.take(server.theta, k), averaged, rtol=1e-5, atol=1e-6)
+    server = final(flc(model, work, n_clusters), flc.Hyper(lr=0.1, warmup=warmup), federation, key)[0].server
+    averaged = final(fedavg(model, work), fedavg.Hyper(lr=0.1), federation, key)[0].server
+    assert not server.label.any()
+    chex.assert_trees_all_close(tree.take(server.centers, 0), averaged, rtol=1e-5, atol=1e-6)
+
+
+def test_groups_start_from_the_model_that_all_had(key, model, work, federation):
+    """They differ by their members' last updates alone: together they give FedAvg's model of that round."""
+    hyper = flc.Hyper(lr=0.1, warmup=3.0)
+    server, metrics = simulate(flc(model, work, weighting="uniform"), hyper, federation, key, 3)
+    averaged = simulate(fedavg(model, work, weighting="uniform"), fedavg.Hyper(lr=0.1), federation, key, 3)[0].server
+    members = np.bincount(metrics["label"][-1], minlength=2)
+    assert (members > 0).all()
+    mean = jax.tree.map(lambda leaf: np.average(leaf, axis=0, weights=members), server.server.centers)
+    chex.assert_trees_all_close(mean, averaged, rtol=1e-5, atol=1e-6)
 
 
 @pytest.fixture(scope="module")
 def parted(model):
     """Seven rounds of eight clients in two hidden groups, which form in the third."""
     federation = linear_groups(8, 2, examples=60)
-    run = simulate(flc(model, Work(2, 8)), FLCHyper(0.2, warmup=3.0), federation, jax.random.key(0), 7)
-    plain = simulate(fedavg(model, Work(2, 8)), FedAvgHyper(0.2), federation, jax.random.key(0), 7)
+    run = simulate(flc(model, Work(2, 8)), flc.Hyper(lr=0.2, warmup=3.0), federation, jax.random.key(0), 7)
+    plain = simulate(fedavg(model, Work(2, 8)), fedavg.Hyper(lr=0.2), federation, jax.random.key(0), 7)
     return federation, run, plain
 
 
@@ -45,7 +56,7 @@ def test_hidden_groups_are_found_once_and_fedavg_is_beaten(parted):
 
 def test_groups_equal_those_of_scikit_learn_on_scaled_layers(parted):
     federation, (state, _), _ = parted
-    update = state.server.update
+    update = state.server.kept
     lengths = [jnp.sqrt(jax.vmap(tree.squared_norm)(update[name])) for name in update]
     np.testing.assert_allclose(lengths, 1, rtol=1e-5)
     label = groups(jax.random.key(1), update, 2)

@@ -6,14 +6,14 @@ import jax
 import numpy as np
 import pytest
 
-from fljax.algorithms.fedavg import FedAvgHyper, fedavg
-from fljax.algorithms.fesem import FeSEMHyper, fesem
+from fljax.algorithms.fedavg import fedavg
+from fljax.algorithms.fesem import fesem
 from fljax.data.synthetic import linear_groups
 from fljax.run import pilot
-from fljax.run.pilot import choose_k, elbow
+from fljax.run.pilot import choose_k, elbow, layer_gaps
 from fljax.types import Work
 
-HYPER = FeSEMHyper(0.5)
+HYPER = fesem.Hyper(lr=0.5)
 WORK = Work(epochs=3, batch_size=8)
 
 
@@ -81,4 +81,9 @@ def test_what_has_no_choice_is_refused(model, groups, candidates, options, messa
 
 def test_a_method_without_distances_is_refused(model, groups):
     with pytest.raises(ValueError, match="reports no such metric"):
-        choose_k(lambda k: fedavg(model, WORK), FedAvgHyper(), groups, jax.random.key(0), (1, 2, 3), score="distance")
+        choose_k(lambda k: fedavg(model, WORK), fedavg.Hyper(), groups, jax.random.key(0), (1, 2, 3), score="distance")
+
+
+def test_a_method_without_gaps_is_refused(model, groups):
+    with pytest.raises(ValueError, match="reports no gaps"):
+        layer_gaps(fedavg(model, WORK), fedavg.Hyper(), groups, jax.random.key(0), 1)
