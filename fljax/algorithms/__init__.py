@@ -1,7 +1,7 @@
 """The methods: a file each, named as its paper names it; `ALGORITHMS` finds them by name."""
 
 import pkgutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from importlib import import_module
 
@@ -51,14 +51,23 @@ def compose(name: str) -> Method:
     base, *bricks = name.split("+")
     if base not in ALGORITHMS:
         raise ValueError(f"no algorithm {base!r}; choose one of {', '.join(ALGORITHMS)}")
-    method = ALGORITHMS[base]
+    return with_bricks(ALGORITHMS[base], bricks)
+
+
+def with_bricks(method: Method, bricks: Sequence[str]) -> Method:
+    """``method`` with the bricks of these names put in, one after another.
+
+    Raises:
+        ValueError: there is no such brick, or the method has no slot for it.
+    """
     for brick in bricks:
         if brick not in BRICKS:
             fitting = [one.name for one in BRICKS.values() if one.slot in method.slots]
-            raise ValueError(f"{name}: no brick {brick!r}; those that fit {base}: {', '.join(fitting) or 'none'}")
+            raise ValueError(
+                f"{method.name}: no brick {brick!r}; those that fit {method.name}: {', '.join(fitting) or 'none'}"
+            )
         method += BRICKS[brick]
     return method
 
 
-__all__ = ["ALGORITHMS", "by_kind", "compose"]
-method_named = compose
+__all__ = ["ALGORITHMS", "by_kind", "compose", "with_bricks"]

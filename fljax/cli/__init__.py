@@ -12,7 +12,7 @@ commands:
   run    runs methods and compares them; alone: five that find hidden groups of handwriting, and FedAvg
   sweep  runs one method under many numbers and seeds as one program, and finds the best
   plan   what a run will take here: memory, arithmetic, rounds per second
-  list   the methods with their numbers, the data sets, the partitions and the models
+  list   the methods with their numbers, bricks to put into them, the data sets, the partitions and the models
   data   what data is here and how to get the rest; draws a partition; prepares a data set
 """
 COMMANDS = {
@@ -22,6 +22,7 @@ COMMANDS = {
     "list": "fljax.cli.listing",
     "data": "fljax.cli.data",
 }
+NO_MEMORY = ("RESOURCE_EXHAUSTED: ", "INTERNAL: ")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -39,14 +40,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     except KeyboardInterrupt:
         return 130
+    finally:
+        if catalogue := sys.modules.get("fljax.cli.catalogue"):
+            catalogue.save()
     return 0
 
 
 def correctable(error: Exception) -> str | None:
     """What to tell a user of an error that other settings avoid; None where there is none."""
     text = str(error)
-    if isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and "RESOURCE_EXHAUSTED" in text):
-        need = text.rpartition("RESOURCE_EXHAUSTED: ")[2].partition("\n")[0].rstrip(".") or "no more is there"
+    full = isinstance(error, RuntimeError) and ("RESOURCE_EXHAUSTED" in text or "Out of memory" in text)
+    if isinstance(error, MemoryError) or full:
+        for prefix in NO_MEMORY:
+            text = text.rpartition(prefix)[2]
+        need = text.partition("\n")[0].rstrip(".") or "no more is there"
         return f"out of memory ({need}); choose smaller batches, fewer clients or runs at once, or a smaller model"
     if isinstance(error, OverflowError):
         return f"a number is too large ({text}); choose a smaller one"
@@ -59,6 +66,12 @@ def command(name: str) -> Callable[[Sequence[str]], None]:
     Raises:
         ValueError: there is none of that name.
     """
-    from fljax.cli.settings import nearest
+    from fljax.cli.words import nearest
 
     return import_module(COMMANDS[nearest(name, COMMANDS, "command")]).main
+
+
+def asks_help(arguments: Sequence[str]) -> tuple[list[str], bool]:
+    """The arguments without those that ask for help, and whether there was one."""
+    rest = [argument for argument in arguments if argument not in ("--help", "-h")]
+    return rest, len(rest) < len(arguments)

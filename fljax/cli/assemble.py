@@ -1,59 +1,114 @@
-"""From settings to what runs: the federation, the model, and each method with its numbers."""
+"""From settings to what runs: the federation, the model, the sampling, and each method with its numbers."""
 
 from typing import Any
 
-from fljax.algorithms import method_named
-from fljax.cli.ranges import check_steps
-from fljax.cli.settings import Values
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fljax.cli.job import Job
+from fljax.cli.plugins import find
+from fljax.cli.schema import parameters
+from fljax.cli.words import MOST, written
+from fljax.client.optimizer import local_optimizer
 from fljax.data.datasets import load
 from fljax.data.federation import n_classes
 from fljax.data.holdout import hold_out_clients
-from fljax.data.partition import PARTITIONS
-from fljax.models import MODELS
+from fljax.numbers import numbers_of
+from fljax.rounds.sampling import Sampling
+from fljax.run.sweep.memory import device_memory, n_bytes, size
 from fljax.types import Algorithm, Federation, Model, Work
 
 
-def make_federation(settings: Values) -> Federation:
-    """Reads the data set and deals it out."""
-    own = settings[""]
-    train, test = load(own["dataset"], own["data_folder"])
-    return PARTITIONS[own["partition"]](train, test, seed=own["seed"], **settings["partition"])
+def make_federation(job: Job) -> Federation:
+    """Reads the data set and deals it out.
+
+    Raises:
+        ValueError: the partition cannot be made so, or a function of a user's that is named as one makes none.
+    """
+    train, test = load(job.own["dataset"], job.own["data_folder"])
+    deal = find("partition", job.own["partition"])
+    return _made("partition", job, deal(train, test, seed=job.own["seed"], **job.settings["partition"]), Federation)
 
 
-def make_parts(settings: Values) -> tuple[Federation, Federation | None]:
+def make_parts(job: Job) -> tuple[Federation, Federation | None]:
     """The federation that trains, and the clients that are new at the end where the job holds some out.
 
     Raises:
         ValueError: a client would make more steps than can be counted, or nobody is left on one side.
     """
-    federation, share = make_federation(settings), settings[""]["new_clients"]
-    check_steps(settings, federation)
-    return (federation, None) if share is None else hold_out_clients(federation, share, settings[""]["seed"])
+    federation, share = make_federation(job), job.run.new_clients
+    _check_steps(job, federation)
+    return (federation, None) if share is None else hold_out_clients(federation, share, job.run.seed)
 
 
-def make_model(settings: Values, federation: Federation) -> Model:
+def make_model(job: Job, federation: Federation) -> Model:
     """The network, with the shape of the data's examples and a logit for each class.
 
     Raises:
         ValueError: naming the network, where it cannot be built so.
+        MemoryError: it is larger than the machine.
     """
-    name, shape = settings[""]["model"], federation.train.pool.x.shape[1:]
+    name, shape = job.run.model, federation.train.pool.x.shape[1:]
+    make = find("model", name)
     try:
-        return MODELS[name](input_shape=shape, n_classes=n_classes(federation), **settings["model"])
+        made = make(input_shape=shape, n_classes=n_classes(federation), **job.settings["model"])
     except ValueError as error:
         raise ValueError(f"--model {name}: {error}") from None
+    model = _made("model", job, made, Model)
+    need, there = 2 * n_bytes(jax.eval_shape(model.init, jax.random.key(0))), device_memory()
+    if need > there:
+        raise MemoryError(f"two copies of --model {name} need {size(need)}, the machine has {size(there)}")
+    return model
 
 
-def make_algorithm(name: str, settings: Values, model: Model) -> tuple[Algorithm, Any]:
-    """A method and its Hyper."""
-    work, hyper, static = split_section(name, settings)
-    return method_named(name).factory(model, work, **static), hyper
+def make_sampling(job: Job) -> Sampling:
+    """Who takes part; the run's participation goes to the samplings that have one.
+
+    Raises:
+        ValueError: it cannot be made so.
+    """
+    make, given = find("sampling", job.run.sampling), dict(job.settings["sampling"])
+    if "participation" in parameters(make):
+        given["participation"] = job.run.participation
+    elif job.run.participation != 1:
+        raise ValueError(f"--participation {job.run.participation}: --sampling {job.run.sampling} says who takes part")
+    return _made("sampling", job, make(**given), Sampling)
 
 
-def split_section(name: str, settings: Values) -> tuple[Work, Any, dict[str, Any]]:
+def make_algorithm(name: str, job: Job, model: Model) -> tuple[Algorithm, Any]:
+    """A method, by its section's name, and its Hyper.
+
+    Raises:
+        ValueError: the method cannot be made so, or its optimiser has no use for one of its numbers.
+    """
+    work, hyper, static = split_section(name, job)
+    algorithm = find("algorithm", job.methods[name])(model, work, **static)
+    if hasattr(hyper, "lr_of") and work.optimizer != "sgd":
+        jax.eval_shape(lambda: (local_optimizer(hyper, work, jnp.int32(0)), jnp.int32(0))[1])
+    return algorithm, hyper
+
+
+def split_section(name: str, job: Job) -> tuple[Work, Any, dict[str, Any]]:
     """A method's section as its local work, its Hyper and its static choices."""
-    method, section = method_named(name), settings[name]
-    work = Work(**{field: section[field] for field in Work._fields})
-    hyper = method.hyper(**{field: section[field] for field in method.hyper._fields if field in section})
-    static = {field: value for field, value in section.items() if field not in Work._fields + method.hyper._fields}
-    return work, hyper, static
+    Hyper, section = find("algorithm", job.methods[name]).Hyper, dict(job.settings[name])
+    work = Work(**{field: section.pop(field) for field in Work._fields if field in section})
+    hyper = Hyper(**{field: section.pop(field) for field in numbers_of(Hyper)})
+    return work, hyper, section
+
+
+def _made(kind: str, job: Job, made: Any, wanted: type) -> Any:
+    """Raises ValueError where a user's function has made something else."""
+    if not isinstance(made, wanted):
+        raise ValueError(f"--{kind} {job.own[kind]} makes a {type(made).__name__}, not a {wanted.__name__}")
+    return made
+
+
+def _check_steps(job: Job, federation: Federation) -> None:
+    """Raises ValueError where a client would make more steps in a round than a program can count."""
+    longest = int(np.max(federation.train.size))
+    for section in job.methods:
+        epochs, n_batches = job.settings[section]["epochs"], -(-longest // job.settings[section]["batch_size"])
+        if epochs * n_batches > MOST:
+            text = f"of {n_batches} batches each; choose at most {MOST // n_batches}"
+            raise ValueError(f"--{written(section)}.epochs {epochs}: {text}")

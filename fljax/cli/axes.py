@@ -1,77 +1,141 @@
 """What `fljax sweep` varies: the numbers that make its points, and the static settings of its outer loop."""
 
 import math
+import shlex
 from collections.abc import Sequence
-from typing import Any, Literal, NamedTuple, get_args, get_origin
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-import jax
+from fljax.choices import Positive
+from fljax.cli.job import RUN, Job, job_of, read_layers
+from fljax.cli.schema import Parameter, parameters
+from fljax.cli.settings import OUTER, Layer, full_names, last
+from fljax.cli.words import shown, takes_several, written
+from fljax.ranges import check_number
 
-from fljax.algorithms import method_named
-from fljax.cli.axis import MOST_RUNS, axis, is_range
-from fljax.cli.job import Job, RunSettings, job_of, read_layers
-from fljax.cli.outer import NO_NEW_CLIENTS, NOT_OUTER, NOT_SWEPT, OUTER, labels, outer_values
-from fljax.cli.parameters import Parameter, Section, parameters
-from fljax.cli.ranges import check_numbers, check_whole
-from fljax.cli.settings import Values, Words, typed, written
-from fljax.run.sweep.points import Draw, draw, grid
+if TYPE_CHECKING:
+    from fljax.run.sweep.points import Draw
 
-SWEEP: Section = {
-    "seeds": Parameter(int, 1, "seeds of each point"),
-    "halving": Parameter(int | None, None, "keep one point in so many at each stage; None: the full sweep"),
-    "draws": Parameter(int | None, None, "random points to draw from the ranges without a count"),
-    "metric": Parameter(
-        Literal["accuracy_macro", "accuracy_micro", "accuracy_p10", "f1_macro", "f1_micro", "test_loss"],
-        "accuracy_macro",
-        "what the best point has most of (test_loss: least)",
-    ),
-    "judge": Parameter(Literal["test", "val"], "test", "the split that tests are made on"),
-    "runs_at_once": Parameter(int | None, None, "runs side by side on a device; None: as many as are best"),
-    "resume": Parameter(bool, False, "go on with the sweep in --folder"),
-}
-"""What a sweep has beyond a job's settings."""
+MOST_RUNS = 1_000_000
+"""Points times seeds: more are a slip of the hand, and their table alone would fill a memory."""
+NOT_OUTER = ("algorithm", "dataset", "data_folder", "partition", "model", "sampling", "rounds", "seed")
+"""Settings that make another sweep, with a table of its own."""
+NOT_SWEPT = ("new_clients", "new_client_rounds")
+"""Settings of what a sweep does not do: its runs keep no model that new clients could meet."""
+NO_NEW_CLIENTS = "a sweep tests no new clients; fljax run does"
+
+
+class SweepSettings(NamedTuple):
+    """What a sweep has beyond a job's settings.
+
+    seeds: seeds of each point.
+    halving: keep one point in so many at each stage; None: the full sweep.
+    draws: random points to draw from the ranges without a count.
+    metric: what the best point has most of (test_loss: least).
+    judge: the split that tests are made on.
+    runs_at_once: runs side by side on a device; None: as many as are best.
+    resume: go on with the sweep in --folder.
+    """
+
+    seeds: Positive = 1
+    halving: int | None = None
+    draws: Positive | None = None
+    metric: Literal["accuracy_macro", "accuracy_micro", "accuracy_p10", "f1_macro", "f1_micro", "test_loss"] = (
+        "accuracy_macro"
+    )
+    judge: Literal["test", "val"] = "test"
+    runs_at_once: Positive | None = None
+    resume: bool = False
+
+
+SWEEP = parameters(SweepSettings)
+
+
+class Range(NamedTuple):
+    """``lin:LOW:HIGH:N`` or ``log:LOW:HIGH:N``; without N, the distribution to draw from."""
+
+    kind: str
+    low: float
+    high: float
+    count: int | None
+
+
+class Axis(NamedTuple):
+    """The values of a number that is varied."""
+
+    words: list[str]
+    values: "list[float | None] | Range"
 
 
 class SweepJob(NamedTuple):
     """A job of one method, with what is varied."""
 
     job: Job
-    own: dict[str, Any]  # the values of SWEEP
-    axes: Words  # field of the Hyper -> its words
-    outer: dict[str, list[Any]]  # label -> values
-    full: dict[str, str]  # label, the short name where that is one setting's alone -> full name of the setting
+    axes: dict[str, Axis]  # field of the Hyper -> its values
+    outer: dict[str, list[Any]]  # full name of a static setting -> its values
 
     @property
     def name(self) -> str:
-        """The method."""
-        return self.job.settings[""]["algorithm"][0]
+        """The method's section."""
+        return next(iter(self.job.methods))
 
-    def settings_with(self, setting: dict[str, Any]) -> Values:
-        """The job's settings under one static setting of the outer loop."""
-        settings = {section: dict(values) for section, values in self.job.settings.items()}
+    @property
+    def own(self) -> SweepSettings:
+        """What a sweep has beyond a job's settings."""
+        return SweepSettings(**{name: self.job.own[name] for name in SWEEP})
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """A column of the table for each setting of the outer loop -> full name; short where nothing else has it."""
+        short = [full.rpartition(".")[2] for full in self.outer]
+        alone = [short.count(label) == 1 and label not in self.axes for label in short]
+        return {label if ok else full: full for label, ok, full in zip(short, alone, self.outer, strict=True)}
+
+    def job_with(self, setting: dict[str, Any]) -> Job:
+        """The job under one static setting of the outer loop, by label."""
+        job = self.job
         for label, value in setting.items():
-            section, _, name = self.full[label].rpartition(".")
-            settings[section][name] = value
-        return settings
+            job = job.with_setting(self.labels[label], value)
+        return job
 
-    def hypers(self, settings: Values) -> Any:
+    def hypers(self, job: Job) -> Any:
         """The points: drawn ones first, each with the whole grid of the others."""
-        kind = method_named(self.name).hyper
-        hyper = kind(**{name: value for name, value in settings[self.name].items() if name in kind._fields})
-        drawn, values = self.parsed()
+        import jax
+
+        from fljax.cli.assemble import split_section
+        from fljax.run.sweep.points import draw, grid
+
+        hyper, drawn, values = split_section(self.name, job)[1], {}, {}
+        for name, axis in self.axes.items():
+            points = points_of(f"{shown(name, axis.words)}", axis.values)
+            (drawn if callable(points) else values)[name] = points
         if drawn:
-            hyper = draw(jax.random.key(settings[""]["seed"]), hyper, self.own["draws"], **drawn)
+            hyper = draw(jax.random.key(job.run.seed), hyper, self.own.draws or 1, **drawn)
         return grid(hyper, **values)
 
-    def parsed(self) -> tuple[dict[str, Draw], dict[str, Any]]:
-        """(distributions, values) of the fields that are varied."""
-        section = self.job.schema[self.name]
-        axes = {name: axis(name, words, self.own["draws"], section[name].help) for name, words in self.axes.items()}
-        drawn = {name: value for name, value in axes.items() if callable(value)}
-        return drawn, {name: value for name, value in axes.items() if name not in drawn}
+
+def points_of(given: str, values: "list[float | None] | Range") -> "Sequence[float | None] | Draw":
+    """The values of a number, or the distribution that they are drawn from.
+
+    Raises:
+        ValueError: a range that has none.
+    """
+    from fljax.run.sweep.points import log_spaced, log_uniform, spaced, uniform
+
+    if not isinstance(values, Range):
+        return values
+    linear = values.kind == "lin"
+    try:
+        if values.count is None:
+            return (uniform if linear else log_uniform)(values.low, values.high)
+        found = (spaced if linear else log_spaced)(values.low, values.high, values.count)
+    except ValueError as error:
+        raise ValueError(f"{given}: {error}") from None
+    check_different(given, found)
+    return found
 
 
 def read_sweep(arguments: Sequence[str], check: bool = True) -> SweepJob:
-    """The sweep of a command line: as `fljax.cli.job.read_job`, with several values where `HELP` says so.
+    """The sweep of a command line: as `fljax.cli.job.read_job`, with several values where ``--help`` says so.
 
     ``check`` False lets a sweep of nothing pass, for its help.
 
@@ -79,105 +143,141 @@ def read_sweep(arguments: Sequence[str], check: bool = True) -> SweepJob:
         ValueError: in one line, for names that do not exist, values of the wrong type, empty grids and static settings
             that are given several values outside the outer loop.
     """
-    layers, folder = read_layers(arguments)
-    own = {name: parameter.default for name, parameter in SWEEP.items()}
-    outer: list[Words] = []
-    for layer in layers:
-        own |= {name: typed(name, layer.pop(name), SWEEP[name].kind) for name in SWEEP if name in layer}
-        outer.append({name: layer.pop(name) for name in list(layer) if name.startswith(OUTER)})
-    if not any("algorithm" in layer for layer in layers[1:]):
-        layers[0]["algorithm"] = ["fedavg"]
-    if len(names := [layer["algorithm"] for layer in layers if "algorithm" in layer][-1]) != 1:
+    layers = read_layers(arguments)
+    if not any(last([layer], "algorithm") for layer in layers[1:]):
+        layers[0] = [(name, words) for name, words in layers[0] if name != "algorithm"]
+    if len(names := last(layers, "algorithm") or RUN["algorithm"].default) != 1:
         raise ValueError(f"--algorithm {' '.join(names)}: a sweep is of one method")
-    _check_run_settings(layers)
-    axes: Words = {}
-    job = job_of(layers, folder, lambda words, schema: _take_axes(words, schema, names[0], axes))
-    values: dict[str, list[Any]] = {}
-    for words in outer:
-        values |= outer_values(words, job)
-    full = dict(zip(labels(list(values), axes), values, strict=True))
-    sweep_job = SweepJob(job, own, axes, {label: values[name] for label, name in full.items()}, full)
+    for name, words in layers[-1]:
+        if name in NOT_SWEPT and words != ["None"]:
+            raise ValueError(f"{shown(name, words)}: {NO_NEW_CLIENTS}")
+    outer = [[one for one in layer if one[0].startswith(f"{OUTER}.")] for layer in layers]
+    job = job_of([[one for one in layer if one not in outer[i]] for i, layer in enumerate(layers)], RUN | SWEEP, _axis)
+    axes = {name: value for name, value in job.settings[next(iter(job.methods))].items() if isinstance(value, Axis)}
+    for name in axes:
+        (section,) = job.methods
+        job = job.with_setting(f"{section}.{name}", job.schema[section][name].default)
+    found: dict[str, list[Any]] = {}
+    for layer in outer:
+        found |= outer_values(layer, job)
+    sweep = SweepJob(job, axes, found)
     if check:
-        _check(sweep_job)
-    return sweep_job
+        _check(sweep)
+    return sweep
 
 
-def _take_axes(words: Words, schema: dict[str, Section], method: str, axes: Words) -> Words:
-    """The words that are left for the job: those of several values are moved to ``axes``.
+def _axis(name: str, parameter: Parameter, words: list[str]) -> Any:
+    """A setting's value; of a number with several values, or none, or a range, its axis.
 
     Raises:
-        ValueError: a static setting has several values.
+        ValueError: a static setting has several values, or a number one that is not allowed or stands twice.
     """
-    left: Words = {}
-    for name, given in words.items():
-        section, _, field = name.rpartition(".")
-        several = is_range(given) or len(given) > 1
-        if section == method and field in method_named(method).hyper._fields and (several or not given):
-            axes[field] = given
-        elif several and not _takes_several(schema[section][field].kind):
-            raise _static(name, given)
-        else:
-            left[name] = given
-    return left
+    short = name.rpartition(".")[2]
+    several = len(words) > 1 or is_range(words)
+    if parameter.number is not None and "." in name and (several or not words):
+        if not words:
+            raise ValueError(f"{shown(short, words)}: an empty grid; give at least one value")
+        if is_range(words):
+            return Axis(words, _range(shown(short, words), short, words, parameter))
+        values = [parameter.read(short, [word]) for word in words]
+        check_different(shown(short, words), values)
+        return Axis(words, values)
+    if several and not takes_several(parameter.kind) and name not in SWEEP:
+        if name in NOT_OUTER:
+            raise ValueError(f"{shown(name, words)}: another {name} is a sweep of its own")
+        text = f"{short} is static, each value is a program of its own; give them to the outer loop"
+        raise ValueError(f"{shown(name, words)}: {text}: {shown(f'{OUTER}.{short}', words)}")
+    return parameter.read(name, words)
 
 
-def _check_run_settings(layers: Sequence[Words]) -> None:
-    """Raises ValueError where one of the run's own settings has several values, or is not a sweep's."""
-    for name in NOT_SWEPT:
-        if layers[-1].get(name, ["None"]) != ["None"]:
-            raise ValueError(f"--{written(name)} {' '.join(layers[-1][name])}: {NO_NEW_CLIENTS}")
-    for name, parameter in parameters(RunSettings).items():
-        given = next((layer[name] for layer in layers[::-1] if name in layer), [])
-        if len(given) > 1 and not _takes_several(parameter.kind):
-            if name in NOT_OUTER:
-                raise ValueError(f"--{written(name)} {' '.join(given)}: another {name} is a sweep of its own")
-            raise _static(name, given)
+def _range(given: str, name: str, words: list[str], parameter: Parameter) -> Range:
+    kind, *parts = words[0].split(":")
+    try:
+        (low, high), count = map(float, parts[:2]), [int(part) for part in parts[2:]]
+    except ValueError:
+        raise ValueError(f"{given}: give {kind}:LOW:HIGH:N, N whole, or {kind}:LOW:HIGH to draw") from None
+    if len(words) > 1 or len(count) > 1:
+        raise ValueError(f"{given}: give {kind}:LOW:HIGH:N, or {kind}:LOW:HIGH and --draws N to draw from it")
+    if count and count[0] > MOST_RUNS:
+        raise ValueError(f"{given}: choose at most {MOST_RUNS} values")
+    for end in (low, high):
+        assert parameter.number is not None
+        check_number(name, end, parameter.number)
+    if not count and low == high:
+        raise ValueError(f"{given}: every draw is the same; give low < high")
+    return Range(kind, low, high, count[0] if count else None)
 
 
-def _static(name: str, given: Sequence[str]) -> ValueError:
-    field = name.rpartition(".")[2]
-    return ValueError(
-        f"--{written(name)} {' '.join(given)}: {field} is static, each value is a program of its own; give them to "
-        f"the outer loop: --outer.{written(field)} {' '.join(given)}"
-    )
+def is_range(words: Sequence[str]) -> bool:
+    """Whether the words stand for a range or a distribution."""
+    return bool(words) and words[0].split(":")[0] in ("lin", "log") and ":" in words[0]
 
 
-def _takes_several(kind: Any) -> bool:
-    """Whether one value of this type is written in several words."""
-    return get_origin(kind) is tuple or any(get_origin(part) is tuple for part in get_args(kind))
+def check_different(given: str, values: Sequence[Any]) -> None:
+    """Raises ValueError where a value stands twice, as float32 has it: its runs would pass for those of more seeds."""
+    import struct
+
+    seen = set()
+    for value in values:
+        key = struct.pack("f", value) if isinstance(value, float) else value
+        if key in seen:
+            raise ValueError(f"{given}: {value} stands there twice; give each value once")
+        seen.add(key)
 
 
-def _check(job: SweepJob) -> None:
-    """Raises ValueError where there is nothing to sweep, no such folder, or a number is out of its range."""
-    own, run = job.own, job.job.settings[""]
-    if own["resume"] and job.job.folder is None:
+def outer_values(layer: Layer, job: Job) -> dict[str, list[Any]]:
+    """The values of each setting, by full name, that one layer gives to the outer loop: a word each, quoted where a
+    value has several.
+
+    Raises:
+        ValueError: in one line, for settings that the outer loop does not take or that stand twice, and values of the
+            wrong type or that stand twice.
+    """
+    names: dict[str, str] = {}
+    found = {}
+    for name, words in layer:
+        (full,) = full_names(name.partition(".")[2], job.schema)
+        if full in NOT_OUTER:
+            raise ValueError(f"--{written(name)}: another {full} is a sweep of its own; run one for each")
+        if full in NOT_SWEPT:
+            raise ValueError(f"--{written(name)}: {NO_NEW_CLIENTS}")
+        if names.setdefault(full, name) != name:
+            raise ValueError(f"--{written(names[full])} and --{written(name)} are both --{written(full)}; give one")
+        if not words:
+            raise ValueError(f"--{written(name)}: an empty grid; give at least one value")
+        try:
+            split = [shlex.split(word) for word in words]
+        except ValueError:
+            raise ValueError(f"{shown(name, words)}: a quotation mark is not closed") from None
+        section, _, field = full.rpartition(".")
+        found[full] = [job.schema[section][field].read(name, parts) for parts in split]
+        check_different(shown(name, words), found[full])
+    return found
+
+
+def _check(sweep: SweepJob) -> None:
+    """Raises ValueError where there is nothing to sweep, the points are none or too many, or a number is varied twice."""
+    own, run = sweep.own, sweep.job.run
+    if own.resume and run.folder is None:
         raise ValueError("--resume: say which sweep, with --folder")
-    check_whole({"": own})
-    for name in ("seeds", "draws"):
-        if own[name] is not None and own[name] < 1:
-            raise ValueError(f"{name}={own[name]} is not positive; choose {name} >= 1")
-    if run["new_clients"] is not None:
-        raise ValueError(f"--new-clients {run['new_clients']}: {NO_NEW_CLIENTS}")
-    if not job.axes and not job.outer and own["seeds"] == 1:
-        raise ValueError(f"nothing to sweep: give a number of {job.name} several values, such as --lr 0.01 0.1")
-    _check_points(job)
-    for label, values in job.outer.items():
-        section, _, field = job.full[label].rpartition(".")
-        if section == job.name and field in job.axes:
+    if run.new_clients is not None:
+        raise ValueError(f"--new-clients {run.new_clients}: {NO_NEW_CLIENTS}")
+    if not sweep.axes and not sweep.outer and own.seeds == 1:
+        raise ValueError(f"nothing to sweep: give a number of {sweep.name} several values, such as --lr 0.01 0.1")
+    drawn = [name for name, axis in sweep.axes.items() if isinstance(axis.values, Range) and axis.values.count is None]
+    if own.draws is not None and not drawn:
+        raise ValueError(f"--draws {own.draws}: nothing to draw from; give a number a range, such as --lr log:0.001:1")
+    if drawn and own.draws is None:
+        kind, words = sweep.axes[drawn[0]].values[0], sweep.axes[drawn[0]].words
+        text = f"give {kind}:LOW:HIGH:N, or {kind}:LOW:HIGH and --draws N to draw from it"
+        raise ValueError(f"{shown(drawn[0], words)}: {text}")
+    counts = [
+        axis.values.count or 1 if isinstance(axis.values, Range) else len(axis.values) for axis in sweep.axes.values()
+    ]
+    n_points = math.prod(counts) * (own.draws or 1)
+    if (n_runs := n_points * own.seeds) > MOST_RUNS:
+        raise ValueError(f"{n_points} points x --seeds {own.seeds} are {n_runs} runs; choose at most {MOST_RUNS}")
+    for full in sweep.outer:
+        section, _, field = full.rpartition(".")
+        if section == sweep.name and field in sweep.axes:
             raise ValueError(f"--outer.{written(field)}: --{written(field)} is varied already; give it all its values")
-        for value in values:
-            check_numbers(job.settings_with({label: value}), job.job.schema)
-
-
-def _check_points(job: SweepJob) -> None:
-    """Raises ValueError where the points are none, too many or out of range."""
-    drawn, values = job.parsed()
-    draws, n_seeds = job.own["draws"], job.own["seeds"]
-    if draws is not None and not drawn:
-        raise ValueError(f"--draws {draws}: nothing to draw from; give a number a range, such as --lr log:0.001:1")
-    n_points = math.prod(map(len, values.values())) * (draws or 1)
-    if n_points * n_seeds > MOST_RUNS:
-        raise ValueError(
-            f"{n_points} points x --seeds {n_seeds} are {n_points * n_seeds} runs; choose at most {MOST_RUNS}"
-        )
-    job.hypers(job.job.settings)

@@ -3,22 +3,23 @@
 import importlib.metadata
 import os
 import platform
+import time
 from collections.abc import Collection, Sequence
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import jax
 import tomli_w
 
-from fljax.cli.axes import SWEEP, SweepJob
-from fljax.cli.job import MAY_CHANGE, Job, has_results, is_method, read_config
-from fljax.cli.outer import OUTER
-from fljax.cli.settings import Words, path, words_of_toml, written
+from fljax.cli.job import MAY_CHANGE, Job, has_results, is_method
+from fljax.cli.settings import OUTER, PARTS, RECORD, UNSET, Layer, of_text, of_toml, path
+from fljax.cli.words import words_of, written
 from fljax.run.checkpoint import write_atomically
 
 PACKAGES = ("fljax", "jax", "jaxlib", "flax", "optax", "numpy", "scipy", "scikit-learn")
-SWEEP_MAY_CHANGE = ("data_folder", "new_client_rounds", "runs_at_once")
-"""What `MAY_CHANGE` is for a sweep, whose rounds are laid out from the start."""
+NOT_KEPT = ("folder", "config", "resume")
+"""Settings that say where a run goes, not what it is."""
 
 
 def write(job: Job, folder: Path) -> None:
@@ -27,83 +28,82 @@ def write(job: Job, folder: Path) -> None:
     Raises:
         ValueError: the folder has results of other settings.
     """
-    check_same(as_toml(job), _defaults(job), folder, MAY_CHANGE)
-    _write(folder, "run", as_toml(job))
+    write_document("run", as_toml(job), job, folder, MAY_CHANGE)
 
 
-def write_sweep(job: SweepJob, folder: Path) -> None:
-    """Writes the config.toml of a sweep's folder.
+def write_document(
+    command: str, document: dict[str, Any], job: Job, folder: Path, may_change: Collection[str] = ()
+) -> None:
+    """Writes a config.toml with the settings ``document``.
 
     Raises:
-        ValueError: the folder has results, and the sweep is another or was not told to go on.
+        ValueError: the folder has results of other settings than those that may change.
     """
-    document = as_toml(job.job) | {name: value for name, value in job.own.items() if value is not None}
-    del document["resume"]
-    document[job.name] |= job.axes
-    document |= {"outer": {job.full[label]: [_word(value) for value in values] for label, values in job.outer.items()}}
-    if has_results(folder) and not job.own["resume"]:
-        raise ValueError(f"{folder} holds results; add --resume to go on with them, or choose another --folder")
-    check_same(document, _defaults(job.job), folder, SWEEP_MAY_CHANGE)
-    _write(folder, "sweep", document)
-
-
-def _write(folder: Path, command: str, document: dict[str, Any]) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    record = {"versions": versions(), "machine": machine()}
+    stored = of_toml(folder / "config.toml") if has_results(folder) else None
+    if stored is not None:
+        given = of_text(tomli_w.dumps(document), folder)
+        check_same(stored, given, job, folder, may_change)
+        if stored == given:
+            return
+    record = dict(zip(RECORD, (versions(), machine()), strict=True))
     content = f"# fljax {command} --config THIS_FILE repeats this {command}.\n" + tomli_w.dumps(document | record)
+    folder.mkdir(parents=True, exist_ok=True)
     write_atomically(folder / "config.toml", content.encode())
 
 
-def _word(value: Any) -> str:
-    """A value of the outer loop as its one word on the command line."""
-    return " ".join(map(str, value)) if isinstance(value, tuple) else str(value)
+def new_folder() -> Path:
+    """A folder ``results/<time>`` that no other run has, made."""
+    name = time.strftime("%Y-%m-%d_%H-%M-%S")
+    for i in count(1):
+        folder = Path("results", name if i == 1 else f"{name}_{i}")
+        try:
+            folder.mkdir(parents=True)
+        except FileExistsError:
+            continue
+        return folder
+    raise AssertionError
 
 
 def as_toml(job: Job) -> dict[str, Any]:
-    """The job's settings as a TOML document; None is left out where it is the default."""
+    """The job's settings as a TOML document; what is None is left out, or listed as unset where that is no default."""
 
     def table(section: str) -> dict[str, Any]:
-        defaults = {name: parameter.default for name, parameter in job.schema[section].items()}
-        set_ = {name: value for name, value in job.settings[section].items() if not value is defaults[name] is None}
-        return {name: _plain(value) for name, value in set_.items()}
+        values = job.settings[section]
+        given = {name: _plain(value) for name, value in values.items() if value is not None and name not in NOT_KEPT}
+        unset = [
+            name for name, value in values.items() if value is None and job.schema[section][name].default is not None
+        ]
+        return given | ({UNSET: unset} if unset else {})
 
     sections = {section: table(section) for section in job.settings}
     own = sections.pop("")
-    for section in ("partition", "model"):
-        sections[section] = {"name": own.pop(section)} | sections[section]
+    for part in PARTS:
+        sections[part] = {"name": own.pop(part)} | sections[part]
     return own | sections
 
 
 def _plain(value: Any) -> Any:
-    """A value as TOML has it: a tuple is an array, None the word."""
-    return list(value) if isinstance(value, tuple) else "None" if value is None else value
+    return [_plain(part) for part in value] if isinstance(value, tuple) else value
 
 
-def _defaults(job: Job) -> Words:
-    """What each setting is where a document leaves it out."""
-    schema = job.schema | {"": job.schema[""] | SWEEP}
-    found = {path(section, name): p.default for section, own in schema.items() for name, p in own.items()}
-    return words_of_toml({name: _plain(default) for name, default in found.items()})
-
-
-def check_same(document: dict[str, Any], defaults: Words, folder: Path, may_change: Collection[str]) -> None:
-    """Raises ValueError where the folder has results and its config.toml another value for one of the settings.
+def check_same(stored: Layer, given: Layer, job: Job, folder: Path, may_change: Collection[str]) -> None:
+    """Raises ValueError where the folder's config.toml has another value for one of the settings.
 
     What either leaves out is at its default. Methods that only one of them has are not compared.
     """
-    if not has_results(folder):
-        return
-    stored, given = words_of_toml(read_config(folder / "config.toml")), words_of_toml(document)
-    for name in dict.fromkeys((*given, *stored)):
+    was, now = dict(stored), dict(given)
+    defaults = {path(section, name): one.default for section, own in job.schema.items() for name, one in own.items()}
+    sections = [{name.rpartition(".")[0] for name in words} for words in (was, now)]
+    for name in dict.fromkeys((*now, *was)):
         section = name.rpartition(".")[0]
-        of_both = all(any(other.startswith(f"{section}.") for other in words) for words in (stored, given))
-        if name in may_change or name.endswith(".at_once") or (is_method(section) and not of_both):
+        of_one = section not in sections[0] & sections[1] and (is_method(section) or section not in ("", *PARTS))
+        if name in may_change or name.endswith(".at_once") or (of_one and not name.startswith(OUTER)):
             continue
-        default = ["unset"] if name.startswith(OUTER) else defaults.get(name)
-        was, now = stored.get(name, default), given.get(name, default)
-        if was is not None and now is not None and not _same(was, now):  # None: a setting of another version
+        default = ["unset"] if name.startswith(OUTER) else words_of(defaults[name]) if name in defaults else None
+        old, new = was.get(name, default), now.get(name, default)
+        if old is not None and new is not None and not _same(old, new):  # None: a setting of another version
             raise ValueError(
-                f"{folder} holds results with --{written(name)} {' '.join(was)}, not {' '.join(now)}; "
+                f"{folder} holds results with --{written(name)} {' '.join(old)}, not {' '.join(new)}; "
                 "choose another --folder"
             )
 
@@ -133,10 +133,10 @@ def versions() -> dict[str, str]:
 
 def machine() -> dict[str, Any]:
     """What the run was computed on."""
-    devices = jax.devices()
+    kinds = [device.device_kind for device in jax.devices()]
     return {
         "system": platform.platform(),
         "cores": os.cpu_count() or 1,
         "backend": jax.default_backend(),
-        "devices": [device.device_kind for device in devices],
+        "devices": kinds,
     }

@@ -3,16 +3,12 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-import numpy as np
-from rich.console import Console
-
-from fljax.cli.assemble import make_federation
-from fljax.cli.job import federation_settings
-from fljax.cli.listing import datasets
-from fljax.cli.parameters import Parameter
-from fljax.cli.settings import nearest, show_help, typed, words_of_arguments
-from fljax.data.datasets import prepare
-from fljax.data.draw import draw
+from fljax.cli import asks_help
+from fljax.cli.job import RUN, read_job
+from fljax.cli.schema import Parameter
+from fljax.cli.settings import of_arguments
+from fljax.cli.text import show, show_help
+from fljax.cli.words import nearest
 
 USAGE = """usage: fljax data list
        fljax data show [--dataset NAME] [--partition NAME] [--partition.n-clients N ...] [--file PNG]
@@ -22,6 +18,8 @@ USAGE = """usage: fljax data list
   show      draws who has what in a partition; `fljax data show --help` has its settings
   prepare   downloads a set of TensorFlow Datasets; needs the network and the extra 'prepare'
 """
+SHOW = {name: RUN[name] for name in ("dataset", "data_folder", "partition", "seed")}
+SHOW["file"] = Parameter((("str",),), "partition.png", "where the picture goes")
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -42,38 +40,46 @@ def show_available(arguments: Sequence[str]) -> None:
     """Prints every data set, where it is or how to get it."""
     if arguments:
         raise ValueError(f"fljax data list takes no settings, not {' '.join(arguments)!r}")
-    Console().print(datasets(), highlight=False)
+    from fljax.data.datasets import available
+
+    print("datasets")
+    show(available(), 24)
 
 
 def show_partition(arguments: Sequence[str]) -> None:
     """Draws a partition and says its sizes."""
-    file = Parameter(str, "partition.png", "where the picture goes")
-    help_asked = "--help" in arguments or "-h" in arguments
-    words = words_of_arguments([argument for argument in arguments if argument not in ("--help", "-h")])
-    path = Path(typed("file", words.pop("file", [file.default]), str))
-    schema, settings = federation_settings(words)
+    arguments, help_asked = asks_help(arguments)
+    job = read_job(arguments, SHOW)
     if help_asked:
-        schema, settings = (
-            schema | {"": schema[""] | {"file": file}},
-            settings | {"": settings[""] | {"file": str(path)}},
-        )
-        show_help("fljax data show", "Draws who has what in a partition.", schema, settings)
+        show_help("fljax data show", "Draws who has what in a partition.", job.schema, job.settings)
         return
-    federation = make_federation(settings)
-    own, size = settings[""], np.asarray(federation.train.size)
-    draw(federation, path, f"{own['dataset']}, {own['partition']}, {len(size)} clients, seed {own['seed']}")
+    own = job.own
+    if not Path(own["file"]).suffix:
+        raise ValueError(f"--file {own['file']!r}: give the name of a picture, such as partition.png")
+    import numpy as np
+
+    from fljax.cli.assemble import make_federation
+    from fljax.data.draw import draw
+
+    federation = make_federation(job)
+    size = np.asarray(federation.train.size)
+    title = f"{own['dataset']}, {own['partition']}, {len(size)} clients, seed {own['seed']}"
+    draw(federation, Path(own["file"]), title)
     groups = "" if federation.group is None else f" in {int(federation.group.max()) + 1} groups"
-    print(f"{len(size)} clients{groups}, {size.min()} to {size.max()} training examples each; drawn in {path}")
+    print(f"{len(size)} clients{groups}, {size.min()} to {size.max()} training examples each; drawn in {own['file']}")
 
 
 def prepare_set(arguments: Sequence[str]) -> None:
     """Downloads and prepares a data set."""
     if not arguments or arguments[0].startswith("-"):
         raise ValueError("say which data set: fljax data prepare NAME; fljax data list has the names")
-    words = words_of_arguments(arguments[1:])
-    folder = typed("folder", words.pop("folder", ["None"]), str | None)
-    if words:
-        raise ValueError(f"fljax data prepare takes --folder only, not --{next(iter(words))}")
+    folder = None
+    for name, words in of_arguments(arguments[1:]):
+        if name != "folder":
+            raise ValueError(f"fljax data prepare takes --folder only, not --{name}")
+        folder = RUN["folder"].read(name, words)
+    from fljax.data.datasets import prepare
+
     try:
         print(f"prepared in {prepare(arguments[0], folder)}")
     except ModuleNotFoundError as error:

@@ -1,129 +1,103 @@
-"""`fljax list`: the methods with their numbers, the data sets, the partitions and the models."""
+"""`fljax list`: the methods with their numbers, the bricks, the partitions, networks, samplings and data sets."""
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+import inspect
+from collections.abc import Sequence
 
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
+from fljax.cli import asks_help
+from fljax.cli.catalogue import Entry, by_kind, entry, names
+from fljax.cli.plugins import find, is_file, short_name
+from fljax.cli.schema import REQUIRED, Section
+from fljax.cli.text import show, show_section
+from fljax.cli.words import nearest
 
-from fljax.algorithms import ALGORITHMS, Method, method_named
-from fljax.cli.job import WORK, algorithm_section, is_method, model_section, nearest_method, partition_section
-from fljax.cli.parameters import REQUIRED, Section, kind_name
-from fljax.cli.settings import nearest
-from fljax.data.datasets import available
-from fljax.data.partition import PARTITIONS
-from fljax.models import MODELS
+USAGE = """usage: fljax list [KIND | NAME ...] [--markdown]
 
-USAGE = """usage: fljax list [KIND | NAME]
-
-Everything that fljax run can be told to use. KIND is algorithms, datasets, partitions or models; a NAME of one of them
-shows what can be set in it. --markdown prints the methods as a Markdown table.
+Everything that fljax run can be told to use. KIND is algorithms, bricks, partitions, models, samplings or datasets; a
+NAME of one of them, fedavg+krum or ./mine.py:mymethod shows what can be set in it. --markdown prints the methods as a
+Markdown table.
 """
+KINDS = ("algorithms", "bricks", "partitions", "models", "samplings", "datasets")
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Lists everything, one kind, or the parameters of one thing.
+    """Lists everything, one kind, or what can be set in one thing.
 
     Raises:
         ValueError: there is no such kind or name.
     """
-    console = Console()
-    if "--help" in arguments or "-h" in arguments:
+    wanted, help_asked = asks_help(arguments)
+    if help_asked:
         print(USAGE, end="")
-        return
-    if "--markdown" in arguments:
-        print(readme_table(ALGORITHMS))
-        return
-    kinds = {"algorithms": algorithms, "datasets": datasets, "partitions": partitions, "models": models}
-    for name in arguments or kinds:
-        if name in kinds:
-            console.print(kinds[name](), highlight=False)
-            console.print()
-        else:
-            known = [*kinds, *ALGORITHMS, *PARTITIONS, *MODELS]
-            show_one(nearest_method(name) if "+" in name else nearest(name, known, "kind or name"), console)
-
-
-def algorithms() -> Table:
-    """Each method with its paper, static choices and numbers."""
-    table = _table("algorithms")
-    for name, method in ALGORITHMS.items():
-        section = {field: value for field, value in algorithm_section(name).items() if field not in WORK}
-        table.add_row(name, f"{method.summary} [dim]({method.paper})[/]\n[dim]{defaults(section)}[/]")
-    return table
-
-
-def datasets() -> Table:
-    """Each data set, where it is or how to get it."""
-    table = _table("datasets")
-    for name, where in available():
-        table.add_row(name, f"[dim]{where}[/]" if where.startswith("not found") else where)
-    return table
-
-
-def partitions() -> Table:
-    """A line for every partition, and a line with its parameters."""
-    return _functions("partitions", PARTITIONS, partition_section)
-
-
-def models() -> Table:
-    """A line for every network, and a line with its parameters."""
-    return _functions("models", MODELS, model_section)
-
-
-def show_one(name: str, console: Console) -> None:
-    """What can be set in one method, partition or model, and what it means."""
-    if is_method(name):
-        method, prefix, section = method_named(name), name, algorithm_section(name)
-        console.print(f"[bold]{method.title}[/]: {method.summary}. {method.paper} {method.link}", highlight=False)
-    elif name in PARTITIONS:
-        prefix, section = "partition", partition_section(name)
-        console.print(f"[bold]{name}[/]: {_first_line(PARTITIONS[name])}", highlight=False)
+    elif "--markdown" in wanted:
+        print(readme_table())
     else:
-        prefix, section = "model", model_section(name)
-        console.print(f"[bold]{name}[/]: {_first_line(MODELS[name])}", highlight=False)
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    for title in ("setting", "type", "default", "meaning"):
-        table.add_column(title)
-    for field, parameter in section.items():
-        flag = f"--{prefix}.{field}".replace("_", "-")
-        table.add_row(flag, kind_name(parameter.kind), _default(parameter.default), parameter.help)
-    console.print(table, highlight=False)
+        for name in wanted or KINDS:
+            show_kind(name) if name in KINDS else show_one(name)
+
+
+def show_kind(kind: str) -> None:
+    """Prints a line for every thing of a kind, and a line with what can be set in it."""
+    print(kind)
+    if kind == "datasets":
+        show([("", f"{' '.join(names('dataset'))}\n(fljax data says where each is, or how to get it)")], 2)
+    elif kind == "algorithms":
+        own = {name: entry("algorithm", name) for name in by_kind()}
+        for group in dict.fromkeys(one.group for one in own.values()):
+            print(f"\n {group}")
+            show(((name, _line(one)) for name, one in own.items() if one.group == group), 24)
+    else:
+        show(((name, _line(entry(kind[:-1], name))) for name in names(kind[:-1])), 24)
+    print()
+
+
+def show_one(word: str) -> None:
+    """Prints what can be set in one thing, and what it means."""
+    kind = kind_of(word)
+    own = entry(kind, word)
+    title = f"{own.title}: {own.summary}. {own.paper} {own.link}".rstrip()
+    print(title if kind == "algorithm" else f"{word}: {own.summary} {own.paper} {own.link}".rstrip())
+    if kind == "algorithm":
+        fitting = [name for name in names("brick") if entry("brick", name).group in own.slots]
+        print(f"bricks that fit: {' '.join(fitting) or 'none'}")
+    prefix = short_name(word) if kind == "algorithm" else "" if kind == "brick" else kind
+    show_section(prefix, own.section, {name: one.default for name, one in own.section.items()})
+
+
+def kind_of(word: str) -> str:
+    """The kind of thing that has a name.
+
+    Raises:
+        ValueError: nothing has it.
+    """
+    if is_file(word) and "+" not in short_name(word):
+        thing = find("model", word)
+        takes = () if hasattr(thing, "Hyper") else inspect.signature(thing).parameters
+        return "partition" if "train" in takes else "model" if "input_shape" in takes else "algorithm"
+    if is_file(word):
+        return "algorithm"
+    kinds = ("brick", "sampling", "model", "partition", "algorithm")
+    everything = {name: kind for kind in kinds for name in names(kind)}
+    base = word.partition("+")[0]
+    return everything[nearest(base, [*everything, *KINDS], "kind or name")]
+
+
+def _line(own: Entry) -> str:
+    """Summary, paper, and what can be set."""
+    return f"{own.summary}{f' ({own.paper})' if own.paper else ''}\n{defaults(own.section)}".rstrip()
 
 
 def defaults(section: Section) -> str:
     """``n_clients  beta=0.5``: a parameter without a default is its name alone."""
-    texts = {name: _default(parameter.default) for name, parameter in section.items()}
-    return "  ".join(name if section[name].default is REQUIRED else f"{name}={text}" for name, text in texts.items())
+    return "  ".join(
+        name if one.default == REQUIRED else f"{name}={one.written_default}" for name, one in section.items()
+    )
 
 
-def _functions(title: str, functions: dict[str, Callable[..., Any]], section: Callable[[str], Section]) -> Table:
-    table = _table(title)
-    for name, function in functions.items():
-        table.add_row(name, f"{_first_line(function)}\n[dim]{defaults(section(name))}[/]".rstrip())
-    return table
-
-
-def _table(title: str) -> Table:
-    table = Table(box=None, pad_edge=False, show_header=True, header_style="dim")
-    table.add_column(title, style="bold", no_wrap=True, min_width=21)
-    table.add_column("")
-    return table
-
-
-def _first_line(function: Callable[..., Any]) -> str:
-    return escape((function.__doc__ or "").strip().partition("\n")[0].replace("`", ""))
-
-
-def _default(value: Any) -> str:
-    return "required" if value is REQUIRED else " ".join(map(str, value)) if isinstance(value, tuple) else str(value)
-
-
-def readme_table(methods: Mapping[str, Method]) -> str:
+def readme_table() -> str:
     """The methods as the README's Markdown table."""
     lines = ["| `--algorithm` | method | paper |", "| --- | --- | --- |"]
-    for name, method in methods.items():
-        paper = f"[{method.paper}]({method.link})" if method.link else method.paper
-        lines.append(f"| `{name}` | {method.title}: {method.summary} | {paper} |")
+    for name in by_kind():
+        own = entry("algorithm", name)
+        paper = f"[{own.paper}]({own.link})" if own.link else own.paper
+        lines.append(f"| `{name}` | {own.title}: {own.summary} | {paper} |")
     return "\n".join(lines)

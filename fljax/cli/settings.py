@@ -1,157 +1,147 @@
-"""From TOML and the command line to typed values: layers of words, each parsed by tyro to its parameter's type."""
+"""Layers of settings: what a TOML file and the arguments say, by full name; each word is checked, used or not."""
 
-import contextlib
-import dataclasses
 import difflib
-import io
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Annotated, Any
+import tomllib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
-import tyro
+from fljax.cli.plugins import OPEN, absolute
+from fljax.cli.schema import REQUIRED, Parameter, Schema
+from fljax.cli.words import shown, words_of, written
 
-from fljax.cli.parameters import REQUIRED, Parameter, Section, kind_name
-
-Schema = dict[str, Section]
-"""Section name -> its parameters; the section "" holds the run's own."""
-Words = dict[str, list[str]]
-"""Setting, as "name" or "section.name" -> what was written for it."""
+Layer = list[tuple[str, list[str]]]
+"""Settings in the order in which they are written, as ("name" or "section.name", words); names may stand twice."""
 Values = dict[str, dict[str, Any]]
 """Section -> name -> value."""
+Reader = Callable[[str, Parameter, list[str]], Any]
+"""``(full name, parameter, words) -> value``."""
 
-ONE_OF_A_KIND = ("", "partition", "model")
-"""Sections that a short name must not be shared with; the others are methods, and a short name sets it in all."""
+PARTS = ("partition", "model", "sampling")
+"""Sections of which a job has one each; the others are methods, and a short name sets it in all of them."""
+RECORD = ("versions", "machine")
+"""Sections of a config.toml that say where it was made; a new run does not read them."""
+OUTER = "outer"
+UNSET = "unset"
+"""Of a section in TOML, which knows no None: the names of the settings that are None."""
 
 
-def words_of_arguments(arguments: Sequence[str]) -> Words:
-    """``--ifca.n-clusters 4 --model.hidden 64 32`` by setting; ``--name=value`` is understood.
+def of_arguments(arguments: Sequence[str]) -> Layer:
+    """``--ifca.n-clusters 4 --model.hidden 64 32``; ``--name=value`` is understood.
 
     Raises:
         ValueError: the first argument is no ``--name``.
     """
-    words: Words = {}
-    name = ""
+    layer: Layer = []
     for argument in arguments:
         if argument.startswith("--"):
             name, equals, value = argument[2:].partition("=")
-            name = name.replace("-", "_")
-            words[name] = [value] if equals else []
-        elif name:
-            words[name].append(argument)
+            layer.append((name.replace("-", "_"), [value] if equals else []))
+        elif layer:
+            layer[-1][1].append(argument)
         else:
-            raise ValueError(f"{argument!r} comes without a name; settings are written --name value, see --help")
-    return words
+            raise ValueError(f"{argument[:100]!r} comes without a name; settings are written --name value, see --help")
+    return [_from(Path(), name, words) for name, words in layer]
 
 
-def words_of_toml(table: Mapping[str, Any]) -> Words:
-    """A TOML document by setting; the key ``name`` of a section is the section's own setting."""
-    words: Words = {}
-    for name, value in table.items():
-        if isinstance(value, Mapping):
-            inner = words_of_toml(value)
-            words |= {name if key == "name" else f"{name}.{key}": word for key, word in inner.items()}
-        else:
-            words[name] = [str(item) for item in value] if isinstance(value, list) else [str(value)]
-    return words
-
-
-def nearest(name: str, known: Iterable[str], kind: str) -> str:
-    """``name`` where it is one of ``known``.
+def of_toml(path: Path) -> Layer:
+    """A TOML file; the key ``name`` of the sections in `PARTS` is the section's own setting.
 
     Raises:
-        ValueError: it is not; the message has the nearest of them.
+        ValueError: it cannot be read, is no TOML, or has a section that is empty or nested.
     """
-    known = list(known)
-    if name in known:
-        return name
-    near = difflib.get_close_matches(name, known, n=1, cutoff=0)
-    raise ValueError(f"no {kind} {name!r}; the nearest is {near[0]!r}")
+    try:
+        return of_text(path.read_text(encoding="utf-8"), path.parent)
+    except OSError as error:
+        raise ValueError(f"cannot read {path}: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} is not TOML: not UTF-8 text, {error.reason} at byte {error.start}") from None
+    except tomllib.TOMLDecodeError as error:
+        raise ValueError(f"{path} is not TOML: {error}") from None
+    except RecursionError:
+        raise ValueError(f"{path} is nested too deeply; settings are written name = value in a [section]") from None
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from None
 
 
-def resolve(words: Words, schema: Schema) -> Words:
-    """The words by full name "section.name": a short name sets its parameter in every method that has it.
+def of_text(text: str, folder: Path) -> Layer:
+    """`of_toml` of a file's text, whose relative paths start at ``folder``."""
+    table = {name: value for name, value in tomllib.loads(text).items() if name not in RECORD}
+    return [_from(folder, name, words) for name, words in _entries(table, "", 0)]
 
-    A full name wins over a short one.
+
+def _entries(table: Mapping[str, Any], section: str, depth: int) -> Iterator[tuple[str, list[str]]]:
+    for name, value in table.items():
+        full = f"{section}.{name}" if section else name
+        if isinstance(value, Mapping):
+            if not value or depth > section.startswith(OUTER):
+                fault = "is empty" if not value else "is nested too deeply"
+                raise ValueError(f"[{full[:100]}] {fault}; settings are written name = value in a [section]")
+            yield from _entries(value, full, depth + 1)
+        elif name == UNSET and isinstance(value, list):
+            yield from ((f"{section}.{one}" if section else str(one), ["None"]) for one in value)
+        else:
+            yield section if name == "name" and section in PARTS else full, words_of(value)
+
+
+def _from(folder: Path, name: str, words: list[str]) -> tuple[str, list[str]]:
+    """A setting whose files are found from everywhere."""
+    return name, [absolute(word, folder) for word in words] if name in OPEN else words
+
+
+def last(layers: Sequence[Layer], name: str) -> list[str] | None:
+    """What the last layer that has the setting says of it."""
+    return next((words for layer in layers[::-1] for own, words in layer[::-1] if own == name), None)
+
+
+def full_names(name: str, schema: Schema) -> list[str]:
+    """The settings that ``name`` stands for: a short name is its parameter in every method that has it.
 
     Raises:
         ValueError: nothing has the name (the nearest is given), or parts of different kinds have it.
     """
-    known = [path(section, name) for section, parameters in schema.items() for name in parameters]
-    resolved: Words = {}
-    for name in sorted(words, key=lambda name: name in known):
-        holders = [name] if name in known else [full for full in known if full.partition(".")[2] == name]
-        if len(holders) > 1 and any(full.partition(".")[0] in ONE_OF_A_KIND for full in holders):
-            raise ValueError(f"--{written(name)} could be {' or '.join('--' + written(full) for full in holders)}")
-        if not holders:
-            near = difflib.get_close_matches(name, [*known, *(full.partition(".")[2] for full in known)], n=1, cutoff=0)
-            raise ValueError(f"no setting --{written(name)}; the nearest is --{written(near[0])}")
-        resolved |= dict.fromkeys(holders, words[name])
-    return resolved
+    known = [path(section, field) for section, parameters in schema.items() for field in parameters]
+    found = [name] if name in known else [full for full in known if full.partition(".")[2] == name]
+    if len(found) > 1 and any(full.partition(".")[0] in PARTS for full in found):
+        raise ValueError(f"--{written(name)} could be {' or '.join('--' + written(full) for full in found)}")
+    if not found:
+        short = [full.partition(".")[2] for full in known if "." in full]
+        near = difflib.get_close_matches(name[:100], [*known, *short], n=1, cutoff=0)
+        raise ValueError(f"no setting --{written(name[:100])}; the nearest is --{written(near[0])}")
+    return found
 
 
-def parse(words: Words, schema: Schema) -> Values:
-    """Every parameter's value: what the words say, else its default.
+def read_layer(layer: Layer, schema: Schema, reader: Reader = lambda name, own, words: own.read(name, words)) -> dict:
+    """Full name -> value. A full name wins over a short one, the later over the earlier; all of them are read.
 
     Raises:
-        ValueError: words that are not of their parameter's type, or a parameter without default that is not set.
+        ValueError: as `full_names`, or words that their parameter does not take.
     """
-    values: Values = {}
-    for section, parameters in schema.items():
-        values[section] = {}
-        for name, parameter in parameters.items():
-            full = path(section, name)
-            value = typed(full, words[full], parameter.kind) if full in words else parameter.default
-            if value is REQUIRED:
-                raise ValueError(f"--{written(full)} is not set; give {kind_name(parameter.kind)}")
-            values[section][name] = value
+    found = {}
+    for name, words in sorted(layer, key=lambda entry: full_names(entry[0], schema) == [entry[0]]):
+        for full in full_names(name, schema):
+            section, _, field = full.rpartition(".")
+            found[full] = reader(full, schema[section][field], words)
+    return found
+
+
+def values_of(schema: Schema, found: Mapping[str, Any]) -> Values:
+    """Every parameter's value: the one that was found, else its default.
+
+    Raises:
+        ValueError: a parameter without default is not set.
+    """
+    values = {section: {name: one.default for name, one in own.items()} for section, own in schema.items()}
+    for full, value in found.items():
+        section, _, name = full.rpartition(".")
+        values[section][name] = value
+    for section, own in values.items():
+        for name, value in own.items():
+            if value == REQUIRED:
+                raise ValueError(f"{shown(path(section, name), ())} is not set; give {schema[section][name].metavar}")
     return values
-
-
-def typed(name: str, words: Sequence[str], kind: Any) -> Any:
-    """The words of one setting as a value of type ``kind``; a bool without words is True.
-
-    Raises:
-        ValueError: they are not of that type.
-    """
-    if kind is bool:
-        words = [word.capitalize() for word in words] or ["True"]
-    try:
-        with contextlib.redirect_stderr(io.StringIO()), contextlib.redirect_stdout(io.StringIO()):
-            return tyro.cli(kind, args=words, add_help=False, config=(tyro.conf.FlagConversionOff,))
-    except SystemExit:
-        raise ValueError(f"--{written(name)} {' '.join(words)}: give {kind_name(kind)}".replace(" :", ":")) from None
-
-
-def show_help(command: str, text: str, schema: Schema, values: Values) -> None:
-    """Prints tyro's help for the schema; the defaults are ``values``."""
-    titles = {section: _dataclass(section, parameters, values[section]) for section, parameters in schema.items()}
-    own = titles.pop("")
-    parts = [
-        (
-            f"{section.replace('+', '_')}_section",
-            Annotated[kind, tyro.conf.arg(name=section)],
-            dataclasses.field(default_factory=kind),
-        )
-        for section, kind in titles.items()
-    ]
-    everything = dataclasses.make_dataclass("Settings", parts, bases=(own,))
-    with contextlib.suppress(SystemExit):
-        tyro.cli(everything, args=["--help"], prog=command, description=text, config=(tyro.conf.FlagConversionOff,))
 
 
 def path(section: str, name: str) -> str:
     """Full name of a setting."""
     return f"{section}.{name}" if section else name
-
-
-def written(name: str) -> str:
-    """A setting as the command line writes it."""
-    return name.replace("_", "-")
-
-
-def _dataclass(section: str, parameters: Section, values: Mapping[str, Any]) -> type:
-    def field(name: str, parameter: Parameter) -> tuple[str, Any, Any]:
-        kind = Annotated[parameter.kind, tyro.conf.arg(help=parameter.help)]
-        return name, kind, dataclasses.field(default=values[name])
-
-    fields = [field(name, parameter) for name, parameter in parameters.items()]
-    return dataclasses.make_dataclass(f"{section.title()}Settings", fields)

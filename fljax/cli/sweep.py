@@ -1,29 +1,19 @@
 """`fljax sweep`: one method under many numbers and seeds, then the table, the best point and the figures."""
 
 import shlex
-import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import jax
-import numpy as np
-from rich.console import Console
-from rich.progress import Progress
-from rich.table import Table
+from fljax.cli import asks_help, run
+from fljax.cli.axes import NOT_SWEPT, SWEEP, SweepJob, read_sweep
+from fljax.cli.text import show_help, table
+from fljax.cli.words import words_of
 
-from fljax.cli import config
-from fljax.cli.assemble import make_algorithm, make_model, make_parts
-from fljax.cli.axes import SWEEP, SweepJob, read_sweep
-from fljax.cli.outer import NOT_SWEPT
-from fljax.cli.run import cache_compilations, headline, say_stopped
-from fljax.cli.settings import show_help
-from fljax.run import plots, report
-from fljax.run.mesh import use_all_cores
-from fljax.run.sweep import figures
-from fljax.run.sweep.points import count_points, varied
-from fljax.run.sweep.search import Found, on_validation, over_settings, search
-from fljax.run.sweep.table import Spread, best, by_point, tidy
+if TYPE_CHECKING:
+    from fljax.run.report import Row
+    from fljax.run.sweep.search import Found
+    from fljax.run.sweep.table import Spread
 
 HELP = """Runs one method under many numbers and seeds, as one compiled program, and finds the best.
 
@@ -33,6 +23,8 @@ model's layers) go to the outer loop, one compilation each: --outer.epochs 1 5, 
 
 SHOWN = 10
 """Points in the table on the screen; all are in table.csv."""
+SWEEP_MAY_CHANGE = ("data_folder", "new_client_rounds", "runs_at_once")
+"""Settings with which a sweep may be gone on with: its rounds are laid out from the start."""
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -41,32 +33,42 @@ def main(arguments: Sequence[str]) -> None:
     Raises:
         ValueError: in one line, for everything that a user can correct.
     """
-    help_asked = "--help" in arguments or "-h" in arguments
-    job = read_sweep([argument for argument in arguments if argument not in ("--help", "-h")], check=not help_asked)
+    arguments, help_asked = asks_help(arguments)
+    sweep = read_sweep(arguments, check=not help_asked)
     if help_asked:
-        own = {name: parameter.default for name, parameter in SWEEP.items()}
-        schema = job.job.schema | {"": job.job.schema[""] | SWEEP}
-        schema[""] = {name: parameter for name, parameter in schema[""].items() if name not in NOT_SWEPT}
-        show_help("fljax sweep", HELP, schema, job.job.settings | {"": job.job.settings[""] | own})
+        schema = dict(sweep.job.schema)
+        schema[""] = {name: one for name, one in (schema[""] | SWEEP).items() if name not in NOT_SWEPT}
+        show_help("fljax sweep", HELP, schema, sweep.job.settings)
         return
-    use_all_cores()
-    cache_compilations()
-    execute(job, Console())
+    run.start()
+    execute(sweep)
 
 
-def execute(job: SweepJob, console: Console) -> list[report.Row]:
+def execute(sweep: SweepJob) -> "list[Row]":
     """Makes every run, shows the table and writes the results folder."""
-    folder = job.job.folder or Path("results") / time.strftime("%Y-%m-%d_%H-%M-%S")
-    config.write_sweep(job, folder)
-    say = lambda text: console.print(text, highlight=False)  # noqa: E731
-    hypers = job.hypers(job.job.settings)
-    say(f"{count_points(hypers)} points x {job.own['seeds']} seeds of {job.name}")
+    from fljax.cli import config
+    from fljax.cli.execute import say_stopped
+    from fljax.run import report
+    from fljax.run.sweep.points import count_points
+    from fljax.run.sweep.search import over_settings
+    from fljax.run.sweep.table import by_point, tidy
+
+    job, own, hypers = sweep.job, sweep.own, sweep.hypers(sweep.job)
+    for setting in sweep.outer:
+        for value in sweep.outer[setting]:
+            sweep.hypers(job.with_setting(setting, value))
+    folder = job.folder or config.new_folder()
+    if config.has_results(folder) and not own.resume:
+        raise ValueError(f"{folder} holds results; add --resume to go on with them, or choose another --folder")
+    config.write_document("sweep", as_toml(sweep), job, folder, SWEEP_MAY_CHANGE)
+    print(f"{count_points(hypers)} points x {own.seeds} seeds of {sweep.name}")
+    values = {label: sweep.outer[full] for label, full in sweep.labels.items()}
     try:
         found = over_settings(
-            lambda **setting: _one_setting(job, setting, folder, console), say if job.outer else _nothing, **job.outer
+            lambda **setting: _one_setting(sweep, setting, folder), print if values else _nothing, **values
         )
     except KeyboardInterrupt:
-        say_stopped(f"sweep --folder {shlex.quote(str(folder))} --resume", console)
+        say_stopped(f"sweep --folder {shlex.quote(str(folder))} --resume")
         raise
     rows = [
         row
@@ -74,72 +76,93 @@ def execute(job: SweepJob, console: Console) -> list[report.Row]:
         for row in tidy(hypers, result.metrics, result.rounds, **{name: str(v) for name, v in setting.items()})
     ]
     report.save_table(folder / "table.csv", rows)
-    spreads = by_point(rows, job.own["metric"])
-    console.print(as_table(spreads, job.own["metric"]))
-    save_figures(hypers, job.own["metric"], found, rows, folder / "plots")
-    say(verdict(rows, job.own["metric"]))
-    say(f"results in [bold]{folder}[/]: config.toml, table.csv, plots/")
+    print(as_table(by_point(rows, own.metric), own.metric))
+    save_figures(hypers, own.metric, found, rows, folder / "plots")
+    print(verdict(rows, own.metric))
+    print(f"results in {folder}: config.toml, table.csv, plots/")
     return rows
 
 
-def _one_setting(job: SweepJob, setting: dict[str, Any], folder: Path, console: Console) -> Found:
+def as_toml(sweep: SweepJob) -> dict[str, Any]:
+    """The sweep's settings as a TOML document: words of what is varied."""
+    from fljax.cli.config import as_toml
+
+    document = as_toml(sweep.job)
+    document[sweep.name] |= {name: axis.words for name, axis in sweep.axes.items()}
+    outer = {full: [" ".join(words_of(value)) for value in values] for full, values in sweep.outer.items()}
+    return document | ({"outer": outer} if outer else {})
+
+
+def _one_setting(sweep: SweepJob, setting: dict[str, Any], folder: Path) -> "Found":
     """The search under one static setting, into its own part of the folder."""
-    settings = job.settings_with(setting)
-    federation, _ = make_parts(settings)
-    model = make_model(settings, federation)
-    algorithm, _ = make_algorithm(job.name, settings, model)
-    own, run = job.own, settings[""]
-    if own["judge"] == "val":
+    import jax
+    from rich.progress import Progress
+
+    from fljax.cli.assemble import make_algorithm, make_model, make_parts, make_sampling
+    from fljax.cli.execute import headline
+    from fljax.run.sweep.search import on_validation, search
+
+    job, own = sweep.job_with(setting), sweep.own
+    federation, _ = make_parts(job)
+    model = make_model(job, federation)
+    algorithm, _ = make_algorithm(sweep.name, job, model)
+    if own.judge == "val":
         federation = on_validation(federation)
-    console.print(headline(job.job._replace(settings=settings), federation, model), highlight=False)
+    print(headline(job, federation, model))
     named = "-".join(f"{name}={value}".replace(" ", "_").replace("/", "_") for name, value in setting.items())
-    with Progress(console=console) as progress:
+    with Progress() as progress:
         task = progress.add_task("runs", total=None)
         return search(
             algorithm,
-            job.hypers(settings),
+            sweep.hypers(job),
             federation,
-            jax.random.key(run["seed"]),
-            own["seeds"],
-            run["rounds"],
-            halving=own["halving"],
-            metric=own["metric"],
+            jax.random.key(job.run.seed),
+            own.seeds,
+            job.run.rounds,
+            halving=own.halving,
+            metric=own.metric,
             folder=folder / (named or "runs"),
-            participation=run["participation"],
-            evaluate_every=run["evaluate_every"],
-            dropout=run["dropout"],
-            at_once=own["runs_at_once"],
+            sampling=make_sampling(job),
+            evaluate_every=job.run.evaluate_every,
+            dropout=job.run.dropout,
+            at_once=own.runs_at_once,
             tell=lambda done, n: progress.update(task, completed=done, total=n),
         )
 
 
-def as_table(spreads: Sequence[Spread], metric: str) -> Table:
+def as_table(spreads: "Sequence[Spread]", metric: str) -> str:
     """The best points, best first, with their intervals."""
     low = metric == "test_loss"
-    order = sorted(spreads, key=lambda s: (s.rounds, -np.inf if np.isnan(s.mean) else -s.mean if low else s.mean))
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    for name in (*spreads[0].point, "rounds", metric, "95 % interval", "diverged"):
-        table.add_column(name, justify="right")
-    for spread in order[::-1][:SHOWN]:
+
+    def rank(spread: "Spread") -> tuple[int, float]:
+        lost = spread.mean != spread.mean  # NaN
+        return spread.rounds, float("-inf") if lost else -spread.mean if low else spread.mean
+
+    rows = []
+    for spread in sorted(spreads, key=rank)[::-1][:SHOWN]:
         numbers = [f"{value:.4g}" if isinstance(value, float) else str(value) for value in spread.point.values()]
-        interval = "-" if np.isnan(spread.low) else f"{spread.low:.4f} to {spread.high:.4f}"
-        mean = "-" if np.isnan(spread.mean) else f"{spread.mean:.4f}"
-        table.add_row(*numbers, str(spread.rounds), mean, interval, f"{spread.n_diverged} of {spread.n_seeds}")
-    return table
+        interval = "-" if spread.low != spread.low else f"{spread.low:.4f} to {spread.high:.4f}"
+        mean = "-" if spread.mean != spread.mean else f"{spread.mean:.4f}"
+        rows.append([*numbers, str(spread.rounds), mean, interval, f"{spread.n_diverged} of {spread.n_seeds}"])
+    return table([*spreads[0].point, "rounds", metric, "95 % interval", "diverged"], rows)
 
 
-def verdict(rows: Sequence[report.Row], metric: str) -> str:
+def verdict(rows: "Sequence[Row]", metric: str) -> str:
     """The best point in a line."""
+    from fljax.run.sweep.table import best
+
     chosen = best(rows, metric)
     point = ", ".join(f"{n}={v:.4g}" if isinstance(v, float) else f"{n}={v}" for n, v in chosen.point.items())
-    interval = (
-        "" if np.isnan(chosen.low) else f" (95 % of {chosen.n_seeds} seeds: {chosen.low:.4f} to {chosen.high:.4f})"
-    )
-    return f"best: {point or 'the only point'}: {metric} {chosen.mean:.4f}{interval}"
+    seeds = f" (95 % of {chosen.n_seeds} seeds: {chosen.low:.4f} to {chosen.high:.4f})"
+    return f"best: {point or 'the only point'}: {metric} {chosen.mean:.4f}{seeds if chosen.low == chosen.low else ''}"
 
 
-def save_figures(hypers: Any, metric: str, found: Sequence[tuple], rows: Sequence[report.Row], folder: Path) -> None:
+def save_figures(hypers: Any, metric: str, found: Sequence[tuple], rows: "Sequence[Row]", folder: Path) -> None:
     """Curves of the best points of each setting, and how the metric depends on one or two of the numbers."""
+    from fljax.run import plots
+    from fljax.run.sweep import figures
+    from fljax.run.sweep.points import varied
+
     folder.mkdir(exist_ok=True)
     names = varied(hypers)
     for i, (setting, result) in enumerate(found):

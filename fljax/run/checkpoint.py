@@ -96,6 +96,14 @@ def load(folder: Path, like: State) -> Checkpoint | None:
     return found
 
 
+def rounds_done(folder: Path) -> int:
+    """Rounds of the folder's checkpoint; 0 where there is none, or none that can be read (the run says what is wrong)."""
+    try:
+        return int(serialization.msgpack_restore((folder / "checkpoints" / "last.msgpack").read_bytes())["round"])
+    except (OSError, ValueError, KeyError, TypeError, UnpackException):
+        return 0
+
+
 def read_identity(content: dict[str, Any]) -> dict[str, Any]:
     """The ``identity`` of a checkpoint's content.
 

@@ -1,0 +1,141 @@
+"""What there is and what can be set in it, as plain data kept on disk: listing it must not start JAX.
+
+Everything is read off the library itself when it is first asked for, and again whenever a source file has changed.
+"""
+
+import json
+import os
+import sys
+import zlib
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import fljax
+from fljax.cli import plugins
+from fljax.cli.schema import Parameter, Section, numbers, parameters
+from fljax.cli.words import nearest
+from fljax.ranges import Number
+
+LEFT_OUT = {
+    "algorithm": ("model", "work", "combine"),
+    "partition": ("train", "test", "seed"),
+    "model": ("input_shape", "n_classes"),
+    "sampling": ("participation",),
+}
+"""Parameters that are not settings of their own: they follow from the job, or are filled by bricks."""
+_STAMP, _NEW = "stamp", "new"
+
+
+class Entry(NamedTuple):
+    """One thing that a job can name."""
+
+    title: str
+    summary: str
+    section: Section
+    paper: str = ""
+    link: str = ""
+    group: str = ""  # of a method what it gives its clients, of a brick its slot
+    slots: tuple[str, ...] = ()
+
+
+def names(kind: str) -> tuple[str, ...]:
+    """Our own things of a kind."""
+    return tuple(_kept(f"{kind}s", lambda: list(plugins.table(kind))))
+
+
+def by_kind() -> tuple[str, ...]:
+    """Our methods, baselines first."""
+
+    def ordered() -> list[str]:
+        from fljax.algorithms import by_kind
+
+        return list(by_kind())
+
+    return tuple(_kept("algorithms by kind", ordered))
+
+
+def entry(kind: str, word: str) -> Entry:
+    """A thing by what is written for it; see `fljax.cli.plugins`.
+
+    Raises:
+        ValueError: there is none (the nearest name is given), or it is something else.
+    """
+    base = word.partition("+")[0] if kind == "algorithm" else word
+    if plugins.is_file(word) or (base not in names(kind) and plugins.entry_point(kind, base) is not None):
+        return describe(kind, plugins.find(kind, word))
+    nearest(base, names(kind), kind)
+    kept = _kept(f"{kind} {word}", lambda: _lists(describe(kind, plugins.find(kind, word))))
+    title, summary, section, *rest = map(_tuples, kept)
+    section = {name: Parameter(*map(_tuples, one[:3]), one[3] and Number(*one[3])) for name, one in section.items()}
+    return Entry(title, summary, section, *rest)
+
+
+def describe(kind: str, thing: Any) -> Entry:
+    """What a thing says of itself."""
+    if kind == "algorithm":
+        section = parameters(thing.factory, LEFT_OUT[kind]) | numbers(thing.Hyper)
+        return Entry(thing.title, thing.summary, section, thing.paper, thing.link, thing.kind, tuple(thing.slots))
+    if kind == "brick":
+        return Entry(thing.name, thing.summary, numbers(thing.Hyper), thing.paper, thing.link, thing.slot)
+    summary = (thing.__doc__ or "").strip().partition("\n")[0].replace("`", "")
+    return Entry(getattr(thing, "__name__", kind), summary, parameters(thing, LEFT_OUT[kind]))
+
+
+def _kept(name: str, make: Callable[[], Any]) -> Any:
+    """A value of the catalogue on disk, made where it is not there."""
+    found = _catalogue(_file())
+    if name not in found:
+        found |= {name: make(), _NEW: True}
+    return found[name]
+
+
+def save() -> None:
+    """Writes what is new in the catalogue; where it cannot be written, the next command reads the library again."""
+    path, found = _file(), _catalogue(_file())
+    if not found.pop(_NEW, False):
+        return
+    content, aside = json.dumps(found).encode(), path.with_suffix(f".{os.getpid()}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        aside.write_bytes(b"%08x" % zlib.crc32(content) + content)
+        aside.replace(path)
+    except OSError:
+        aside.unlink(missing_ok=True)
+
+
+@cache
+def _catalogue(path: Path) -> dict[str, Any]:
+    """The file's content, where it is whole and of the sources as they are now."""
+    stamp = _stamp()
+    try:
+        content = path.read_bytes()
+        found = json.loads(content[8:]) if int(content[:8], 16) == zlib.crc32(content[8:]) else {}
+    except (OSError, ValueError):
+        found = {}
+    return found if found.get(_STAMP) == stamp else {_STAMP: stamp}
+
+
+def _stamp() -> str:
+    """Of every source file of the package, and of the Python that runs it."""
+    files = sorted(Path(fljax.__path__[0]).rglob("*.py"))
+    stats = [(str(path), path.stat().st_mtime_ns, path.stat().st_size) for path in files]
+    return f"{zlib.crc32(repr((sys.version, stats)).encode()):08x}"
+
+
+def _file() -> Path:
+    import platformdirs
+
+    return platformdirs.user_cache_path("fljax") / f"catalogue-{zlib.crc32(fljax.__path__[0].encode()):08x}.json"
+
+
+def _lists(value: Any) -> Any:
+    """A value as JSON gives it back."""
+    if isinstance(value, dict):
+        return {key: _lists(one) for key, one in value.items()}
+    return [_lists(one) for one in value] if isinstance(value, list | tuple) else value
+
+
+def _tuples(value: Any) -> Any:
+    return tuple(map(_tuples, value)) if isinstance(value, list) else value

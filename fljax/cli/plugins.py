@@ -1,0 +1,130 @@
+"""Methods, partitions, networks and samplings by what is written for them: ours, a user's file's, another package's.
+
+``./mine.py:mymethod`` is the object ``mymethod`` of a file; a name that is not ours is looked up among the entry points
+of installed packages, in the groups ``fljax.algorithms``, ``fljax.partitions``, ``fljax.models``, ``fljax.samplings``.
+"""
+
+import importlib.util
+import sys
+import traceback
+from functools import cache
+from importlib import import_module, metadata
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+TABLES = {
+    "algorithm": ("fljax.algorithms", "ALGORITHMS"),
+    "partition": ("fljax.data.partition", "PARTITIONS"),
+    "model": ("fljax.models", "MODELS"),
+    "sampling": ("fljax.rounds.sampling", "SAMPLINGS"),
+    "brick": ("fljax.rounds.bricks", "BRICKS"),
+    "dataset": ("fljax.data.datasets", "NAMES"),
+}
+"""Where our own things are, by kind."""
+OPEN = ("algorithm", "partition", "model", "sampling")
+"""Kinds that users add things to; also the settings that name them."""
+
+
+def table(kind: str) -> Any:
+    """Our own things of a kind, by name."""
+    module, name = TABLES[kind]
+    return getattr(import_module(module), name)
+
+
+def is_file(word: str) -> bool:
+    """Whether ``word`` names an object of a user's file."""
+    return ".py:" in word
+
+
+def short_name(word: str) -> str:
+    """What the settings and the results folder of a thing are called: the object of a file, else the word itself."""
+    return word.rpartition(":")[2] if is_file(word) else word
+
+
+def absolute(word: str, folder: Path) -> str:
+    """``word`` with the path of a file as it is found from everywhere; relative ones start at ``folder``."""
+    path, _, name = word.rpartition(":")
+    return f"{folder.joinpath(Path(path).expanduser()).resolve()}:{name}" if is_file(word) else word
+
+
+def entry_point(kind: str, name: str) -> metadata.EntryPoint | None:
+    """What an installed package offers under a name."""
+    return next(iter(metadata.entry_points(group=f"fljax.{kind}s", name=name)), None)
+
+
+def find(kind: str, word: str) -> Any:
+    """The method (with its bricks put in), or the function of a partition, a network or a sampling.
+
+    Raises:
+        ValueError: in one line: there is none, its file cannot be read or run, or it is something else.
+    """
+    path, (name, *bricks) = word.rpartition(":")[0] if is_file(word) else "", short_name(word).split("+")
+    if kind != "algorithm":
+        name, bricks = short_name(word), []
+    if path:
+        found = _of_file(Path(path), name)
+    elif name in table(kind):
+        found = table(kind)[name]
+    elif (point := entry_point(kind, name)) is not None:
+        found = _guarded(f"{kind} {name} of the package {point.dist and point.dist.name}", point.load)
+    else:
+        raise ValueError(f"no {kind} {name!r}; fljax list has those that are there")
+    _check(kind, word, found)
+    if not bricks:
+        return found
+    from fljax.algorithms import with_bricks
+
+    return with_bricks(found, bricks)
+
+
+def _check(kind: str, word: str, found: Any) -> None:
+    if kind == "algorithm":
+        from fljax.rounds.method import Method
+
+        if not isinstance(found, Method):
+            raise ValueError(
+                f"--algorithm {word}: this is a {type(found).__name__}, not a method; a method is a function "
+                "(model, work, ...) -> Algorithm under @fljax.rounds.method"
+            )
+    elif kind in OPEN and not callable(found):
+        raise ValueError(f"--{kind} {word}: this is a {type(found).__name__}, not a function")
+
+
+def _of_file(path: Path, name: str) -> Any:
+    try:
+        changed = path.stat().st_mtime_ns
+    except OSError as error:
+        raise ValueError(f"cannot read {path}: {error.strerror}") from None
+    module = _module(path, changed)
+    if not hasattr(module, name):
+        own = [key for key, value in vars(module).items() if getattr(value, "__module__", None) == module.__name__]
+        raise ValueError(f"{path} has no {name!r}; it has {', '.join(own) or 'nothing'}")
+    return getattr(module, name)
+
+
+@cache
+def _module(path: Path, changed: int) -> ModuleType:
+    """The file, run once; its folder is where it finds its neighbours, after everything that is installed."""
+    spec = importlib.util.spec_from_file_location(f"{path.parent}.{path.stem}", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    if str(path.parent) not in sys.path:
+        sys.path.append(str(path.parent))
+    _guarded(str(path), lambda: spec.loader.exec_module(module))  # pyright: ignore[reportOptionalMemberAccess]
+    return module
+
+
+def _guarded(what: str, run: Any) -> Any:
+    """Runs a user's code; whatever it raises is one line that says where.
+
+    Raises:
+        ValueError: it raised something.
+    """
+    try:
+        return run()
+    except Exception as error:
+        line = error.lineno if isinstance(error, SyntaxError) else traceback.extract_tb(error.__traceback__)[-1].lineno
+        raise ValueError(f"{what}, line {line}: {type(error).__name__}: {error}") from error

@@ -1,0 +1,108 @@
+"""What can be set: typed parameters, read off signatures, docstrings and the numbers of a Hyper class."""
+
+import inspect
+import math
+import re
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import Annotated, Any, NamedTuple, get_args, get_origin, get_type_hints
+
+from fljax.cli.words import Kind, kind_of, metavar, read, shown, words_of
+from fljax.ranges import Number, check_number
+
+REQUIRED = ("", "required")
+"""The default of a parameter that has none."""
+
+
+class Parameter(NamedTuple):
+    """One thing that the command line and TOML can set."""
+
+    kind: Kind
+    default: Any
+    help: str
+    number: Number | None = None  # of a float: its range
+
+    def read(self, name: str, words: Sequence[str]) -> Any:
+        """The value that ``words`` stand for.
+
+        Raises:
+            ValueError: in one line, for words of another type and values out of range.
+        """
+        value = read(name, words, self.kind)
+        if self.number is not None:
+            check_number(name.rpartition(".")[2], value, self.number)
+        elif not all(map(math.isfinite, _floats(value))):
+            raise ValueError(f"{shown(name, words)}: give a finite number")
+        return value
+
+    @property
+    def written_default(self) -> str:
+        """The default as a user would write it."""
+        return "required" if self.default == REQUIRED else " ".join(words_of(self.default))
+
+    @property
+    def metavar(self) -> str:
+        """The type as help shows it."""
+        return metavar(self.kind)
+
+
+Section = dict[str, Parameter]
+"""Name -> parameter."""
+Schema = dict[str, Section]
+"""Section name -> its parameters; the section "" holds the run's own."""
+
+
+def parameters(source: Callable[..., Any], leave_out: Collection[str] = ()) -> Section:
+    """The parameters of a function, or the fields of a NamedTuple, that have a type which can be written down.
+
+    The help is the entry ``name: text`` of the docstring, or else its first sentence that begins with the name.
+    """
+    function = inspect.unwrap(source)
+    hints, doc = get_type_hints(function, include_extras=True), inspect.getdoc(function) or ""
+    found = {}
+    for name, parameter in inspect.signature(function).parameters.items():
+        kind = () if name in leave_out else kind_of(hints.get(name))
+        if kind:
+            help = description(doc, name)
+            default = REQUIRED if parameter.default is inspect.Parameter.empty else _written(parameter.default)
+            found[name] = Parameter(kind, default, help, _range(hints[name], help))
+    return found
+
+
+def numbers(Hyper: type | None) -> Section:
+    """The numbers of a method or of a brick."""
+    from fljax.numbers import numbers_of  # starts JAX, which has defined the class already
+
+    stated = {} if Hyper is None else numbers_of(Hyper)
+    kinds: dict[bool, Kind] = {False: (("float",),), True: (("float",), ("none",))}
+    return {name: Parameter(kinds[one.optional], one.default, one.help, one) for name, one in stated.items()}
+
+
+def description(doc: str, name: str) -> str:
+    """What a docstring says of a parameter, in one line; "" where it says nothing."""
+    entry = re.search(rf"^( *){name}: (.+(?:\n\1 +.+)*)", doc, re.MULTILINE)
+    sentence = re.search(rf"(?:^|\.\s+)``{name}`` (?:is )?(.+?)\.(?:\s|$)", doc, re.DOTALL | re.MULTILINE)
+    text = entry[2] if entry else sentence[1] if sentence else ""
+    return re.sub(r"\s+", " ", text).replace("``", "").rstrip(".")
+
+
+def _range(annotation: Any, help: str) -> Number | None:
+    """The range of a float that is annotated with one."""
+    for part in (annotation, *get_args(annotation)):
+        stated = [mark for mark in getattr(part, "__metadata__", ()) if isinstance(mark, Number)]
+        if get_origin(part) is Annotated and stated:
+            return stated[0]._replace(meaning=help, optional=part is not annotation)
+    return None
+
+
+def _written(default: Any) -> Any:
+    """A default as it would be written down: a dtype by its name."""
+    plain = default is None or isinstance(default, int | float | str | bool | tuple)
+    return default if plain else getattr(default, "__name__", str(default))
+
+
+def _floats(value: Any) -> Iterator[float]:
+    for one in value if isinstance(value, tuple) else [value]:
+        if isinstance(one, tuple):
+            yield from _floats(one)
+        elif isinstance(one, float):
+            yield one

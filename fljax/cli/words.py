@@ -1,0 +1,202 @@
+"""Words of a command line or a TOML file as values of a type; nothing here knows what the words are for."""
+
+import difflib
+import types
+from collections.abc import Callable, Iterable, Sequence
+from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin
+
+from fljax.choices import Least, refusal
+
+Kind = tuple[tuple, ...]
+"""A type that can be written down, as plain data: alternatives in order, () where there is none.
+
+Each is ("int", least, most), ("float",), ("bool",), ("str",), ("none",), ("option", value), ("many", kind) or
+("row", kind, ...); ``least`` may be None.
+"""
+
+MOST = 2**31 - 1
+"""The largest whole number of a program, whose integers are int32."""
+EMPTY = "[]"
+"""The word for a row of nothing."""
+
+
+class Most(NamedTuple):
+    """Annotation of a whole number: the largest that is allowed, where that is not `MOST`."""
+
+    value: int
+
+
+def kind_of(annotation: Any) -> Kind:
+    """The part of a type that can be written down: of ``Array | float`` it is float."""
+    origin, args = get_origin(annotation), get_args(annotation)
+    if origin is Annotated:
+        least = next((mark.value for mark in args[1:] if isinstance(mark, Least)), None)
+        most = next((mark.value for mark in args[1:] if isinstance(mark, Most)), MOST)
+        return tuple(("int", least, most) if part[0] == "int" else part for part in kind_of(args[0]))
+    if origin is Literal:
+        return tuple(("option", option) for option in args)
+    if origin in (Union, types.UnionType):
+        parts = tuple(dict.fromkeys(part for arg in args for part in kind_of(arg)))
+        return () if parts == (("none",),) else parts
+    if origin in (tuple, Sequence):
+        inner = tuple(kind_of(arg) for arg in args if arg is not Ellipsis)
+        whole = (("many", *inner),) if origin is Sequence or Ellipsis in args else (("row", *inner),)
+        return whole if all(inner) else ()
+    single: dict[Any, tuple] = {int: ("int", None, MOST), float: ("float",), bool: ("bool",), str: ("str",)}
+    return (single[annotation],) if annotation in single else (("none",),) if annotation is types.NoneType else ()
+
+
+class _OutOfRangeError(ValueError):
+    """The words are of the type, and yet not allowed."""
+
+
+def read(name: str, words: Sequence[str], kind: Kind) -> Any:
+    """The value of type ``kind`` that ``words`` stand for; a bool without words is True.
+
+    Raises:
+        ValueError: naming the setting ``name``: they are not of that type, or a whole number is out of its range.
+    """
+    try:
+        return _value(name, list(words), kind)
+    except _OutOfRangeError as error:
+        raise ValueError(*error.args) from None
+    except ValueError:
+        pass
+    if len(words) == 1 and all(part[0] in ("option", "none") for part in kind):
+        options = tuple(None if part[0] == "none" else part[1] for part in kind)
+        raise ValueError(refusal(name.rpartition(".")[2], words[0], options, None))
+    raise ValueError(f"{shown(name, words)}: give {text(kind)}")
+
+
+def _value(name: str, words: list[str], kind: Kind) -> Any:
+    for alternative in sorted(kind, key=lambda part: part[0] != "none"):
+        try:
+            return _READERS[alternative[0]](name, words, *alternative[1:])
+        except _OutOfRangeError:
+            raise
+        except ValueError:
+            continue
+    raise ValueError
+
+
+def _int(name: str, words: list[str], least: int | None, most: int) -> int:
+    (word,) = words
+    if least is not None and int(word) < least:
+        raise _OutOfRangeError(refusal(name.rpartition(".")[2], int(word), (), least))
+    if abs(int(word)) > most:
+        raise _OutOfRangeError(f"{shown(name, words)}: choose at most {most}")
+    return int(word)
+
+
+def _float(name: str, words: list[str]) -> float:
+    (word,) = words
+    return float(word)
+
+
+def _str(name: str, words: list[str]) -> str:
+    (word,) = words
+    return word
+
+
+def _bool(name: str, words: list[str]) -> bool:
+    (word,) = words or ["true"]
+    return bool(("false", "true").index(word.lower()))
+
+
+def _option(name: str, words: list[str], value: Any) -> Any:
+    if words != [str(value)]:
+        raise ValueError
+    return value
+
+
+def _none(name: str, words: list[str]) -> None:
+    _option(name, words, None)
+
+
+def _many(name: str, words: list[str], kind: Kind) -> tuple:
+    return () if words == [EMPTY] else tuple(_part(name, word, kind) for word in words)
+
+
+def _row(name: str, words: list[str], *kinds: Kind) -> tuple:
+    return tuple(_part(name, word, kind) for word, kind in zip(words, kinds, strict=True))
+
+
+def _part(name: str, word: str, kind: Kind) -> Any:
+    """One entry of a row: a word; of a row of rows, several in one."""
+    return _value(name, word.split() if takes_several(kind) else [word], kind)
+
+
+_READERS: dict[str, Callable[..., Any]] = {
+    "int": _int,
+    "float": _float,
+    "str": _str,
+    "bool": _bool,
+    "none": _none,
+    "option": _option,
+    "many": _many,
+    "row": _row,
+}
+_NAMES = {"int": ("a whole number", "INT"), "float": ("a number", "FLOAT"), "str": ("text", "TEXT")}
+_NAMES |= {"bool": ("true or false", "BOOL"), "none": ("None", "None")}
+
+
+def text(kind: Kind) -> str:
+    """A type in words: "a number or None", "'low' or 'high'"."""
+
+    def one(part: tuple) -> str:
+        if part[0] == "option":
+            return repr(part[1])
+        if part[0] == "many":
+            return f"several of: {text(part[1])}"
+        return " and ".join(map(text, part[1:])) if part[0] == "row" else _NAMES[part[0]][0]
+
+    return " or ".join(map(one, kind))
+
+
+def metavar(kind: Kind) -> str:
+    """A type as help shows it: "FLOAT|None", "low|high", "INT ..."."""
+
+    def one(part: tuple) -> str:
+        if part[0] == "option":
+            return str(part[1])
+        if part[0] == "many":
+            return f"{metavar(part[1])} ..."
+        return " ".join(map(metavar, part[1:])) if part[0] == "row" else _NAMES[part[0]][1]
+
+    return "|".join(map(one, kind))
+
+
+def takes_several(kind: Kind) -> bool:
+    """Whether one value of this type is written in several words."""
+    return any(part[0] in ("many", "row") for part in kind)
+
+
+def words_of(value: Any) -> list[str]:
+    """A value as the words that are read as it."""
+    if isinstance(value, list | tuple):
+        return [" ".join(words_of(part)) for part in value] or [EMPTY]
+    return [str(value).lower() if isinstance(value, bool) else str(value)]
+
+
+def written(name: str) -> str:
+    """A setting as the command line writes it."""
+    return name.replace("_", "-")
+
+
+def shown(name: str, words: Iterable[str]) -> str:
+    """A setting with its words, cut where they are long."""
+    line = " ".join([f"--{written(name)}", *(word if word.isprintable() else repr(word) for word in words)])
+    return line if len(line) <= 200 else f"{line[:200]}..."
+
+
+def nearest(name: str, known: Iterable[str], kind: str) -> str:
+    """``name`` where it is one of ``known``.
+
+    Raises:
+        ValueError: it is not; the message has the nearest of them.
+    """
+    known = list(known)
+    if name in known:
+        return name
+    near = difflib.get_close_matches(name[:100], known, n=1, cutoff=0)
+    raise ValueError(f"no {kind} {name[:100]!r}; the nearest is {near[0]!r}" if near else f"no {kind} {name[:100]!r}")
