@@ -1,12 +1,26 @@
 """Who takes part: uniform, common to all methods, and dealt fairly to devices."""
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import fljax
+from fljax.rounds.sampling import (
+    SAMPLINGS,
+    by_size,
+    cohort_size,
+    dealt,
+    fixed,
+    poisson,
+    sample_cohort,
+    sampling_of,
+    table,
+    uniform,
+)
 from fljax.run.mesh import over_devices
-from fljax.rounds.sampling import cohort_size, dealt, sample_cohort
+from fljax.run.simulate import split_key
 
 
 @pytest.mark.parametrize(("share", "n", "size"), [(1.0, 20, 20), (0.1, 100, 10), (0.001, 100, 1), (0.25, 10, 2)])
@@ -63,3 +77,98 @@ def test_devices_change_the_order_only(key, federation):
     order = np.argsort(np.asarray(spread.ids))
     np.testing.assert_array_equal(np.asarray(spread.ids)[order], alone.ids)
     np.testing.assert_array_equal(np.asarray(spread.data.size)[order], alone.data.size)
+
+
+def ids_of(sampling, key, federation, n_rounds=2000):
+    """(rounds, places) ids and who is there."""
+    draw = sampling.of(federation.train.size.shape[0])
+    drawn = jax.jit(jax.vmap(lambda r: sample_cohort(key, r, federation, draw, None)[1:4:2]))
+    return jax.tree.map(np.asarray, drawn(jnp.arange(n_rounds, dtype=jnp.int32)))
+
+
+def test_uniform_is_what_a_number_of_clients_means(key, federation):
+    for ours, theirs in zip(ids_of(uniform(4 / 9), key, federation), cohorts(key, federation, 4), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+
+
+def test_one_draw_by_size_has_each_client_as_often_as_its_size_says(key, federation):
+    ids, active = ids_of(by_size(1 / 9), key, federation, 4000)
+    assert active.all()
+    share = np.asarray(federation.train.size) / np.asarray(federation.train.size).sum()
+    counts = np.bincount(ids.ravel(), minlength=9)
+    # Chi-squared of 8 degrees of freedom is above 26 once in a thousand.
+    assert ((counts - 4000 * share) ** 2 / (4000 * share)).sum() < 26
+
+
+def test_draws_by_size_are_without_replacement_and_leave_clients_of_nothing_to_the_last(key, federation):
+    train = federation.train._replace(size=federation.train.size.at[2].set(0))
+    ids, _ = ids_of(by_size(8 / 9), key, federation._replace(train=train), 50)
+    assert all(len(set(row)) == 8 for row in ids)
+    assert not (ids == 2).any()
+
+
+def test_poisson_draws_each_client_with_its_probability_and_independently(key, federation):
+    ids, active = ids_of(poisson(0.3), key, federation, 4000)
+    assert ids.shape == (4000, 9)  # 2.7 + 6 deviations of 1.4 are more than all
+    there = np.zeros((4000, 9))
+    np.put_along_axis(there, ids, active, axis=1)
+    np.testing.assert_allclose(there.mean(axis=0), 0.3, atol=5 * np.sqrt(0.21 / 4000))
+    np.testing.assert_allclose(there.sum(axis=1).var(), 9 * 0.21, rtol=0.15)  # of a binomial
+    assert (there.sum(axis=1) == 0).any()  # 0.7^9 = 4 % of the rounds have nobody
+
+
+def test_a_round_of_nobody_changes_nothing(key, federation, averaging):
+    silent = table(((), (0, 1)))
+    before, _ = fljax.simulate(averaging, fljax.fedavg.Hyper(lr=0.1), federation, key, 1, sampling=silent)
+    start = jax.jit(averaging.init)(split_key(key).init, fljax.fedavg.Hyper(lr=0.1), federation.train)
+    chex.assert_trees_all_close(before.server, start.server, rtol=1e-6)
+    after, metrics = fljax.simulate(averaging, fljax.fedavg.Hyper(lr=0.1), federation, key, 2, sampling=silent)
+    assert not np.allclose(after.server["fc1"]["kernel"], start.server["fc1"]["kernel"])
+    np.testing.assert_array_equal(metrics["active"], [[False, False], [True, True]])
+
+
+def test_places_of_a_poisson_cohort_do_not_grow_with_the_federation():
+    assert poisson(0.01).of(10_000).size == 161  # 100 + 6 sqrt(99), rounded up, and one
+    assert poisson(1.0).of(50).size == 50
+
+
+def test_fixed_clients_and_tables_are_taken_at_their_word(key, federation):
+    ids, active = ids_of(fixed((7, 2, 5)), key, federation, 3)
+    np.testing.assert_array_equal(ids, [[2, 5, 7]] * 3)
+    assert active.all()
+    ids, active = ids_of(table([[8, 1], [4, -1], [0, 3]]), key, federation, 4)
+    assert [set(row[there]) for row, there in zip(ids, active, strict=True)] == [{1, 8}, {4}, {0, 3}, {1, 8}]
+    assert all(len(set(row)) == 2 for row in ids)
+
+
+def test_dropout_is_among_those_who_are_there(key, federation):
+    draw = table([[4], [0, 3]]).of(9)
+    for r in range(6):
+        cohort = sample_cohort(key, jnp.int32(r), federation, draw, jnp.float32(0.9))
+        named = {4} if r % 2 == 0 else {0, 3}
+        assert {int(i) for i in cohort.ids[cohort.active]} <= named
+        assert cohort.active.any()
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: fixed(()), "rows name nobody"),
+        (lambda: fixed((1, 1)), r"rows\[0\]=\(1, 1\) names a client twice"),
+        (lambda: table([[0], [-3]]), r"rows\[1\]"),
+        (lambda: fixed((9,)).of(9), "client 9 takes part but there are 9; give ids below 9"),
+        (lambda: poisson(0.0).of(9), "participation=0.0"),
+        (lambda: by_size(2.0).of(9), "participation=2.0"),
+        (lambda: sampling_of(poisson(0.5), 0.5), "participation=0.5 beside sampling=poisson"),
+        (lambda: sampling_of(None, 0.0), "participation=0.0 is not a share"),
+    ],
+)
+def test_a_sampling_that_cannot_be_is_refused(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
+
+
+def test_equal_samplings_are_the_same_so_that_nothing_compiles_twice():
+    assert poisson(0.5) is poisson(0.5)
+    assert table([[1, 2]]) is table(np.array([[1, 2]]))
+    assert set(SAMPLINGS) == {"uniform", "by_size", "poisson", "fixed", "table"}

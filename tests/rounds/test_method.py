@@ -1,0 +1,109 @@
+"""Methods know themselves; bricks go into the slots that a method has, and into no other."""
+
+import jax
+import numpy as np
+import pytest
+
+import fljax
+from fljax.algorithms import ALGORITHMS, by_kind
+from fljax.models import mlp
+from fljax.numbers import numbers_of
+from fljax.rounds.bricks import BRICKS
+from fljax.types import Work
+
+MODEL, WORK = mlp((4, 4, 1), (6,), 4), Work(1, 8)
+
+
+def test_every_file_is_a_method_with_a_title_a_summary_and_a_paper():
+    assert len(ALGORITHMS) >= 37
+    for name, method in ALGORITHMS.items():
+        assert method.name == name
+        assert method.title
+        assert method.summary
+        assert method.paper
+        assert "method" in repr(method)
+    assert list(by_kind()) != list(ALGORITHMS)
+    assert set(by_kind()) == set(ALGORITHMS)
+
+
+def test_equal_choices_make_the_same_algorithm():
+    made = fljax.fedper(MODEL, WORK)
+    assert made is fljax.fedper(MODEL, WORK, n_personal=1, weighting="size")
+    assert made is not fljax.fedper(MODEL, WORK, n_personal=2)
+    assert hash(made) == hash(fljax.fedper(MODEL, WORK))
+
+
+def test_an_algorithm_says_what_it_was_made_with():
+    made = fljax.fedper(MODEL, WORK, weighting="uniform")
+    assert repr(made) == "fedper(n_personal=1, weighting='uniform')"
+    assert made.about.work == WORK
+    assert dict(made.about.model) | {"hidden": (6,), "n_classes": 4} == dict(made.about.model)
+    assert repr(fljax.fedavg(MODEL, WORK, combine=fljax.rounds.krum)) == "fedavg(weighting='size', combine='krum')"
+    assert repr(fljax.compose("fedavg+krum")(MODEL, WORK)) == "fedavg+krum(weighting='size')"
+
+
+def test_bricks_compose_by_name_and_by_plus():
+    by_name = fljax.compose("fedavg+median+adam")
+    assert by_name.title == "FedAvg + median + adam"
+    assert {"server_lr", "beta1", "beta2", "tau"} < set(numbers_of(by_name.Hyper))
+    assert by_name.Hyper(server_lr=0.5).server_lr == 0.5
+    by_plus = fljax.fedavg + BRICKS["median"] + BRICKS["adam"]
+    assert by_plus.name == by_name.name
+    assert by_plus.Hyper is by_name.Hyper
+    assert fljax.compose("fedavg+momentum").Hyper().server_lr == 1.0  # without memory it is the mean
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("fedprx", "no algorithm 'fedprx'; choose one of adacfl"),
+        ("fedprox+adm", "no brick 'adm'; those that fit fedprox: prox, median"),
+        ("fedprox+", "no brick ''"),
+        ("fedprox+prox", "both have a number 'mu'"),
+        ("fedavg+adam+median", "median would put out adam; write median first"),
+        ("fedavg+krum+median", "median would put out krum"),
+        ("standalone+krum", "has no slot 'combine' for krum; its slots: loss"),
+        ("standalone+adam", "has no slot 'server' for adam"),
+        ("fedsgd+prox", "has no slot 'loss' for prox; its slots: combine, server"),
+    ],
+)
+def test_what_does_not_fit_says_so(name, message):
+    with pytest.raises(ValueError, match=message):
+        fljax.compose(name)
+
+
+def test_choices_are_checked_where_they_are_given():
+    with pytest.raises(ValueError, match="weighting='n' is unknown; choose one of 'size', 'uniform'"):
+        fljax.fedavg(MODEL, WORK, weighting="n")
+    with pytest.raises(ValueError, match="may not change; give a tuple"):
+        fljax.layercfl(MODEL, WORK, layers=["fc1"])
+    with pytest.raises(TypeError, match="wheighting"):
+        fljax.fedavg(MODEL, WORK, wheighting="size")
+
+
+@pytest.mark.parametrize("name", list(ALGORITHMS))
+def test_every_slot_of_a_method_takes_its_bricks(name):
+    method = ALGORITHMS[name]
+    for brick in BRICKS.values():
+        taken = brick.Hyper is not None and numbers_of(brick.Hyper).keys() & numbers_of(method.Hyper).keys()
+        if brick.slot in method.slots and not taken:
+            assert (method + brick).name == f"{name}+{brick.name}"
+        else:
+            with pytest.raises(ValueError, match=r"no slot|both have"):
+                method + brick
+
+
+def test_a_users_function_becomes_a_method_with_its_first_line_as_title():
+    @fljax.method(paper="nobody, 2026", kind="personalised")
+    def mine(model, work, *, twice: bool = False):
+        """Mine: what I think."""
+        return fljax.averaging(model, work)
+
+    assert (mine.name, mine.title, mine.summary) == ("mine", "Mine", "what I think")
+    made = mine(MODEL, WORK, twice=True)
+    assert repr(made) == "mine(twice=True)"
+    assert mine.Hyper is fljax.LocalHyper
+    federation = fljax.data.synthetic.linear_groups(4, 2, examples=12)
+    ours = fljax.simulate(made, mine.Hyper(lr=0.1), federation, jax.random.key(0), 2)[1]
+    theirs = fljax.simulate(fljax.fedavg(MODEL, WORK), fljax.fedavg.Hyper(lr=0.1), federation, jax.random.key(0), 2)[1]
+    np.testing.assert_array_equal(ours["client_loss"], theirs["client_loss"])

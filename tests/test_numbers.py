@@ -1,0 +1,128 @@
+"""Numbers as data: fields say their range once, and every way in says the same sentence."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import fljax
+from fljax.algorithms import ALGORITHMS
+from fljax.data.synthetic import linear_groups
+from fljax.models import mlp
+from fljax.numbers import LocalHyper, Scalar, as_dict, check_numbers, hyper, joined, number, numbers_of, replace
+from fljax.run.plan import plan
+from fljax.run.sweep import search
+from fljax.types import Work
+
+
+@hyper
+class Numbers(LocalHyper):
+    """Numbers of nothing."""
+
+    mu: Scalar = number(0.1, "weight", least=0)
+    cap: Scalar | None = number(2.0, "cap; None: none", above=0, below=10)
+    warmup: Scalar = number(3.0, "rounds; inf: for ever", least=1, infinite=True)
+
+
+def test_a_hyper_is_a_pytree_of_its_numbers_without_none():
+    given = Numbers(mu=0.5, cap=None)
+    assert jax.tree.leaves(given) == [0.05, 0.5, 3.0]
+    doubled = jax.tree.map(lambda value: 2 * value, given)
+    assert isinstance(doubled, Numbers)
+    assert (doubled.lr, doubled.mu, doubled.cap) == (0.1, 1.0, None)
+    assert jax.jit(lambda h: h.lr + h.mu)(given) == pytest.approx(0.55)
+    both = jax.vmap(lambda h: h.mu * h.lr)(replace(given, lr=jnp.ones(2), mu=jnp.arange(2.0), warmup=jnp.ones(2)))
+    np.testing.assert_array_equal(both, [0.0, 1.0])
+
+
+def test_fields_are_inherited_named_and_documented():
+    assert list(numbers_of(Numbers)) == ["lr", "lr_decay", "momentum", "weight_decay", "mu", "cap", "warmup"]
+    assert "    mu: weight, >= 0." in Numbers.__doc__
+    assert "    momentum: momentum of the clients' SGD; None: none, in [0, 1)." in Numbers.__doc__
+    with pytest.raises(TypeError):
+        Numbers(0.1)  # by name only: fields may be added
+    with pytest.raises(ValueError, match="no field 'nu'; it has lr, lr_decay"):
+        replace(Numbers(), nu=1)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"mu": -1}, r"mu=-1 is out of its range; choose mu >= 0 \(weight\)"),
+        ({"mu": float("nan")}, "mu=nan is not a number; choose mu >= 0"),
+        ({"mu": float("inf")}, "mu=inf is out of its range; choose a finite number, mu >= 0"),
+        ({"mu": None}, "mu=None is not a number"),
+        ({"mu": "much"}, "mu='much' is not a number"),
+        ({"mu": [1, 2]}, r"mu=\[1, 2\] is not one number; give one, or try several with fljax.sweep"),
+        ({"mu": np.ones(2)}, "is not one number"),
+        ({"lr": 0}, "lr=0 is out of its range; choose lr > 0"),
+        ({"lr": 1e39}, "lr=1e[+]39 is too large for float32"),
+        ({"momentum": 1}, r"momentum=1 is out of its range; choose momentum in \[0, 1\), or None"),
+        ({"lr_decay": 0}, r"lr_decay=0 is out of its range; choose lr_decay in \(0, 1\], or None"),
+        ({"cap": 10}, r"cap=10 is out of its range; choose cap in \(0, 10\), or None"),
+        ({"warmup": 0.5}, "warmup=0.5 is out of its range; choose warmup >= 1"),
+    ],
+)
+def test_a_number_out_of_its_range_is_named(given, message):
+    with pytest.raises(ValueError, match=message):
+        check_numbers(Numbers(**given))
+
+
+@pytest.mark.parametrize(
+    "given", [{}, {"cap": None}, {"warmup": float("inf")}, {"mu": np.float64(3)}, {"mu": jnp.float32(0)}, {"lr": 1}]
+)
+def test_numbers_in_their_range_pass(given):
+    check_numbers(Numbers(**given))
+
+
+def test_tracers_and_shapes_pass_and_stacks_are_checked_through():
+    jax.jit(lambda h: check_numbers(h) or h.mu)(Numbers(mu=-1))
+    check_numbers(jax.eval_shape(lambda h: h, Numbers()))
+    check_numbers(Numbers(mu=np.array([0.0, 1.0])), stacked=True)
+    with pytest.raises(ValueError, match="mu=-2 is out of its range"):
+        check_numbers(Numbers(mu=np.array([0.0, -2.0])), stacked=True)
+
+
+def test_other_things_are_no_numbers():
+    for given in ({"lr": 0.1}, None, Numbers, 3):
+        with pytest.raises(ValueError, match="is not a Hyper; give the numbers of the method"):
+            check_numbers(given)
+
+
+def test_classes_are_joined_once_and_not_over_each_other():
+    @hyper
+    class More:
+        """More."""
+
+        tau: Scalar = number(1.0, "tau", above=0)
+
+    made = joined(Numbers, More)
+    assert list(numbers_of(made)) == [*numbers_of(Numbers), "tau"]
+    assert made is joined(Numbers, More)
+    assert as_dict(made())["tau"] == 1.0
+    with pytest.raises(ValueError, match="both have a number 'lr'"):
+        joined(Numbers, LocalHyper)
+
+
+@pytest.mark.parametrize("name", list(ALGORITHMS))
+def test_every_methods_own_defaults_are_in_their_ranges(name):
+    check_numbers(ALGORITHMS[name].Hyper())
+    assert all(stated.meaning for stated in numbers_of(ALGORITHMS[name].Hyper).values())
+
+
+def test_every_way_into_a_run_says_the_same_sentence(key, tmp_path):
+    federation, model = linear_groups(4, 2, examples=8), mlp((4, 4, 1), (3,), 4)
+    algorithm, bad = fljax.fedprox(model, Work(1, 8)), fljax.fedprox.Hyper(mu=-1)
+    state = jax.eval_shape(algorithm.init, key, fljax.fedprox.Hyper(), federation.train)
+    ways = [
+        lambda: fljax.simulate(algorithm, bad, federation, key, 1),
+        lambda: fljax.train(algorithm, bad, federation, key, 1),
+        lambda: fljax.sweep(algorithm, fljax.fedprox.Hyper(mu=[0.1, -1]), federation, key, 1, 1),
+        lambda: search(algorithm, fljax.fedprox.Hyper(mu=[0.1, -1]), federation, key, 1, 1),
+        lambda: fljax.evaluate_new_clients(algorithm, bad, state, federation, key),
+        lambda: plan(lambda work: fljax.fedprox(model, work), Work(1, 8), model, bad, federation, key),
+    ]
+    sentence = r"^mu=-1 is out of its range; choose mu >= 0 \(proximal weight; 0 is FedAvg"
+    for way in ways:
+        with pytest.raises(ValueError, match=sentence):
+            way()
