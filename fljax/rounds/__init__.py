@@ -9,6 +9,7 @@
   `least_loss_model`, `balanced_draw`
 - before a test: `tuned`; clients that never took part: `rounds_alone`, `join_cluster`
 
+- who takes part (`Sampling`): `uniform`, `by_size`, `poisson`, `fixed`, `table`
 - a function as a method with a name, a paper and numbers: `method`, `hyper`, `number`
 """
 
@@ -34,6 +35,7 @@ from fljax.rounds.drawing import balanced_draw
 from fljax.rounds.joining import join_cluster, rounds_alone
 from fljax.rounds.local import Local, train, trained_on
 from fljax.rounds.method import Brick, Method, method
+from fljax.rounds.sampling import Sampling, by_size, fixed, poisson, table, uniform
 from fljax.rounds.sharing import NOTHING, WHOLE, Sharing, all_but, all_but_paths, last_layers, only
 from fljax.rounds.tuning import TunedHyper, tuned
 
@@ -48,6 +50,7 @@ __all__ = [
     "LocalHyper",
     "Method",
     "Rule",
+    "Sampling",
     "Scalar",
     "Sent",
     "Server",
@@ -58,8 +61,10 @@ __all__ = [
     "all_but_paths",
     "averaging",
     "balanced_draw",
+    "by_size",
     "client_weight",
     "clustered",
+    "fixed",
     "geometric_median",
     "hyper",
     "in_first_round",
@@ -76,12 +81,15 @@ __all__ = [
     "on_layers",
     "only",
     "part_way",
+    "poisson",
     "regrouped",
     "rounds_alone",
     "stepped",
+    "table",
     "traffic",
     "train",
     "trained_on",
     "trimmed_mean",
     "tuned",
+    "uniform",
 ]
