@@ -15,7 +15,6 @@ from jax import Array, lax
 
 from fljax import tree
 from fljax.choices import Positive
-from fljax.client.objectives import training_loss
 from fljax.rounds import (
     Clusters,
     Combine,
@@ -30,7 +29,6 @@ from fljax.rounds import (
     mean,
     method,
     number,
-    trained_on,
 )
 from fljax.server.kmeans import kmeans
 from fljax.types import Algorithm, ClientData, Cohort, Key, Metrics, Model, Stacked, Work
@@ -86,8 +84,7 @@ def flc(
         label = lax.cond(forms, lambda: groups(key, update, n_clusters), lambda: clusters.label)
         return clusters._replace(label=label, kept=update), sent._replace(label=label[cohort.ids]), {}
 
-    local = trained_on(training_loss(model), work)
-    return clustered(model, local, Rule(begin, before, after), combine=combine, weighting=weighting)
+    return clustered(model, work, Rule(begin, before, after), combine=combine, weighting=weighting)
 
 
 def scaled_layers(update: Stacked) -> Stacked:

@@ -14,7 +14,6 @@ import jax.numpy as jnp
 
 from fljax import tree
 from fljax.choices import Positive
-from fljax.client.objectives import training_loss
 from fljax.data.federation import class_histogram, minibatch
 from fljax.rounds import (
     Clusters,
@@ -32,7 +31,6 @@ from fljax.rounds import (
     number,
     regrouped,
     traffic,
-    trained_on,
 )
 from fljax.server.distance import label_kld
 from fljax.server.linkage import cut, cut_k, linkage
@@ -91,8 +89,7 @@ def group_pfl(
         counts = in_first_round(cohort, n_outputs(model, center, cohort.data))
         return traffic(tree.size(center) + counts, tree.size(center))
 
-    local = trained_on(training_loss(model), work)
-    return clustered(model, local, Rule(begin, before), combine=combine, weighting=weighting, sends=sends)
+    return clustered(model, work, Rule(begin, before), combine=combine, weighting=weighting, sends=sends)
 
 
 def n_outputs(model: Model, params: Params, data: ClientData) -> int:

@@ -13,7 +13,6 @@ from typing import Literal
 
 from fljax import tree
 from fljax.choices import Positive
-from fljax.client.objectives import training_loss
 from fljax.rounds import (
     Combine,
     LocalHyper,
@@ -28,7 +27,6 @@ from fljax.rounds import (
     number,
     stepped,
     traffic,
-    trained_on,
 )
 from fljax.types import Algorithm, Cohort, Metrics, Model, Params, Work
 
@@ -75,7 +73,7 @@ def hypcluster(
 
     return clustered(
         model,
-        trained_on(training_loss(model), work),
+        work,
         least_loss_rule(model, n_clusters),
         combine=stepped(combine, server_optimizer),
         sends=sends,

@@ -38,7 +38,6 @@ from fljax.rounds import (
     method,
     number,
     traffic,
-    trained_on,
 )
 from fljax.rounds.combine import as_combine, members_of
 from fljax.rounds.local import Local
@@ -98,7 +97,7 @@ def ifca(
 
     return clustered(
         model,
-        trained_on(training_loss(model), work) if averaging == "model" else _gradient_step(model, work, n_clusters),
+        work if averaging == "model" else _gradient_step(model, work, n_clusters),
         _begun_in_common(least_loss_rule(model, n_clusters), common),
         combine=over_everybody(combine, common) if common else combine,
         weighting=weighting,

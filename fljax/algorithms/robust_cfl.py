@@ -32,7 +32,6 @@ from fljax.rounds import (
     number,
     traffic,
     train,
-    trained_on,
     trimmed_mean,
 )
 from fljax.rounds.joining import everyone
@@ -88,5 +87,4 @@ def robust_cfl(
         return traffic(tree.size(center) + in_first_round(cohort, tree.size(center)), tree.size(center))
 
     # 3. Federated learning inside each cluster, with robust averages.
-    local = trained_on(training_loss(model), work)
-    return clustered(model, local, Rule(begin), combine=combine, weighting="uniform", sends=sends)
+    return clustered(model, work, Rule(begin), combine=combine, weighting="uniform", sends=sends)

@@ -11,8 +11,8 @@ from fljax.algorithms.fedavg import FedAvgHyper, fedavg
 from fljax.algorithms.fedem import FedEMHyper, fedem
 from fljax.algorithms.fedprox import FedProxHyper, fedprox
 from fljax.algorithms.fedsoft import FedSoftHyper, fedsoft
-from fljax.algorithms.hypcluster import HypClusterHyper, hypcluster
-from fljax.algorithms.ifca import IFCAHyper, ifca
+from fljax.algorithms.hypcluster import hypcluster
+from fljax.algorithms.ifca import ifca
 from fljax.client.example_loss import example_loss
 from fljax.data.federation import present
 from fljax.data.synthetic import linear_groups
@@ -48,37 +48,39 @@ def as_float64(params):
 
 def test_hypcluster_of_equal_sizes_is_ifca(key, model, work):
     federation = linear_groups(8, 2, examples=24)
-    ours = final(hypcluster(model, work, 2), HypClusterHyper(0.1), federation, key).server.theta
+    ours = final(hypcluster(model, work, 2), hypcluster.Hyper(lr=0.1), federation, key).server.centers
     chex.assert_trees_all_close(
-        ours, final(ifca(model, work, 2), IFCAHyper(0.1), federation, key).server, rtol=1e-5, atol=1e-6
+        ours, final(ifca(model, work, 2), ifca.Hyper(lr=0.1), federation, key).server.centers, rtol=1e-5, atol=1e-6
     )
 
 
 def test_hypcluster_of_one_cluster_is_fedavg(key, model, work, federation):
-    algorithm, hyper = hypcluster(model, work, 1), HypClusterHyper(0.1)
-    start = first_of(algorithm.init(split_key(key).init, hyper, federation.train).server.theta)
-    averaged = final(begun_at(fedavg(model, work), start), FedAvgHyper(0.1), federation, key).server
-    ours = first_of(final(algorithm, hyper, federation, key).server.theta)
+    algorithm, hyper = hypcluster(model, work, 1), hypcluster.Hyper(lr=0.1)
+    start = first_of(algorithm.init(split_key(key).init, hyper, federation.train).server.centers)
+    averaged = final(begun_at(fedavg(model, work), start), fedavg.Hyper(lr=0.1), federation, key).server
+    ours = first_of(final(algorithm, hyper, federation, key).server.centers)
     chex.assert_trees_all_close(ours, averaged, rtol=1e-5, atol=1e-6)
 
 
 def test_an_empty_cluster_keeps_its_model_and_its_momentum(key, model, work, federation):
     algorithm = hypcluster(model, work, 3, server_optimizer="momentum")
-    hyper = HypClusterHyper(0.1, 0.5, min_share=0.0)
+    hyper = hypcluster.Hyper(lr=0.1, server_lr=0.5, min_share=0.0)
     start = algorithm.init(split_key(key).init, hyper, federation.train)
     # The last center is so bad that nobody picks it.
-    bad = jax.tree.map(lambda leaf: leaf.at[2].set(50.0 * leaf[2] + 1), start.server.theta)
-    moments = jax.tree.map(jnp.ones_like, start.server.moments)
-    begun = begun_at(algorithm, start.server._replace(theta=bad, moments=moments))
+    bad = jax.tree.map(lambda leaf: leaf.at[2].set(50.0 * leaf[2] + 1), start.server.centers)
+    moments = jax.tree.map(jnp.ones_like, start.server.memory.moments)
+    begun = begun_at(
+        algorithm, start.server._replace(centers=bad, memory=start.server.memory._replace(moments=moments))
+    )
     state, metrics = simulate(begun, hyper, federation, key, 2)
     assert (np.asarray(metrics["label"]) != 2).all()
-    chex.assert_trees_all_equal(tree.take(state.server.theta, 2), tree.take(bad, 2))
-    chex.assert_trees_all_equal(tree.take(state.server.moments, 2), tree.take(moments, 2))
+    chex.assert_trees_all_equal(tree.take(state.server.centers, 2), tree.take(bad, 2))
+    chex.assert_trees_all_equal(tree.take(state.server.memory.moments, 2), tree.take(moments, 2))
 
 
 def test_hypcluster_finds_the_groups(key, model):
     federation = linear_groups(8, 2, examples=60)
-    metrics = simulate(hypcluster(model, Work(2, 8)), HypClusterHyper(0.2, min_share=0.5), federation, key, 8)[1]
+    metrics = simulate(hypcluster(model, Work(2, 8)), hypcluster.Hyper(lr=0.2, min_share=0.5), federation, key, 8)[1]
     assert metrics["ari"][-1] == 1
 
 

@@ -25,7 +25,6 @@ import jax.numpy as jnp
 from fljax import tree
 from fljax.algorithms.layercfl.similarity import Measure, check_group, chosen_layers, gaps, similarity
 from fljax.algorithms.layercfl.stopping import LayerCFLHyper, everyones_side, is_apart, is_ripe, update_norms
-from fljax.client.objectives import training_loss
 from fljax.rounds import (
     Clusters,
     Combine,
@@ -37,7 +36,6 @@ from fljax.rounds import (
     mean,
     method,
     regrouped,
-    trained_on,
 )
 from fljax.server.bipartition import best_bipartition, split
 from fljax.server.inherit import inherit
@@ -110,5 +108,4 @@ def layercfl(
         parted = regrouped(clusters, new)._replace(kept=inherit(peak, label, new))
         return parted, sent._replace(label=new[cohort.ids]), metrics
 
-    local = trained_on(training_loss(model), work)
-    return clustered(model, local, Rule(begin, after=after), combine=combine, weighting=weighting)
+    return clustered(model, work, Rule(begin, after=after), combine=combine, weighting=weighting)
