@@ -1,0 +1,107 @@
+"""The clustered methods' slots: every brick that fits goes in, and layers in common are combined over everybody."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from fljax.algorithms import ALGORITHMS
+from fljax.algorithms.ifca import over_everybody
+from fljax.numbers import LocalHyper, hyper, number, numbers_of
+from fljax.rounds import mean, median, regrouped, stepped
+from fljax.rounds.bricks import BRICKS
+from fljax.rounds.clustered import Clusters
+from fljax.rounds.sampling import sample_cohort
+from fljax.run.simulate import as_traced
+from fljax.types import Work
+
+METHODS = {
+    "ifca": {"n_shared": 1},
+    "hypcluster": {},
+    "fesem": {"objective": True, "empty": "reseed"},
+    "fesem_ma": {},
+    "robust_cfl": {},
+    "group_pfl": {},
+    "group_pfl_dynamic": {},
+    "flc": {},
+    "layercfl": {"layers": "label"},
+    "cfl": {},
+    "adacfl": {},
+}
+
+
+@pytest.mark.parametrize("bricks", [("prox", "krum", "momentum"), ("multi_krum",), ("median", "adam")])
+@pytest.mark.parametrize("name", METHODS)
+def test_bricks_fit_every_clustered_method(key, model, work, federation, name, bricks):
+    """The state keeps its shapes from round to round whatever the server remembers."""
+    method, put_in = ALGORITHMS[name], []
+    for brick in bricks:
+        numbers = BRICKS[brick].Hyper
+        if numbers and numbers_of(numbers).keys() & numbers_of(method.Hyper).keys():
+            continue  # FeSEM has a pull of its own, HypCluster a server optimiser
+        method, put_in = method + BRICKS[brick], [*put_in, brick]
+    algorithm, numbers = method(model, work, **METHODS[name]), as_traced(method.Hyper(lr=0.1))
+    assert algorithm.about.name == "+".join([name, *put_in])
+    state = jax.eval_shape(algorithm.init, key, numbers, federation.train)
+    cohort = sample_cohort(key, jnp.int32(0), federation, 4, None)
+    after, metrics = jax.eval_shape(algorithm.round, key, numbers, state, cohort)
+    assert jax.tree.map(lambda leaf: (leaf.shape, leaf.dtype), after) == jax.tree.map(
+        lambda leaf: (leaf.shape, leaf.dtype), state
+    )
+    assert {"loss", "label", "n_clusters", "uplink", "downlink"} <= set(metrics)
+
+
+@pytest.mark.parametrize(
+    ("combine", "base", "own"), [(mean, 4.0, [2.0, 6.5, 9.0]), (median, 3.0, [2.0, 6.5, 9.0])], ids=["mean", "median"]
+)
+def test_layers_in_common_are_combined_over_everybody(combine, base, own):
+    value = jnp.array([1.0, 2.0, 3.0, 3.0, 10.0, 5.0])
+    received = {"a": {"w": value}, "b": {"w": value}}
+    centers = {"a": {"w": jnp.zeros(3)}, "b": {"w": jnp.array([7.0, 8.0, 9.0])}}
+    label = jnp.array([0, 0, 1, 0, 1, 5])  # the last is in no cluster, but is somebody
+    common = over_everybody(combine, ("a",))
+    out, _ = common.members(None, ((), ()), centers, received, jnp.ones(6), label)
+    np.testing.assert_allclose(out["a"]["w"], [base] * 3)
+    np.testing.assert_allclose(out["b"]["w"], own)
+    one, _ = common.apply(None, ((), ()), {"a": {"w": jnp.zeros(())}, "b": {"w": jnp.zeros(())}}, received, jnp.ones(6))
+    assert float(one["a"]["w"]) == float(one["b"]["w"]) == base
+
+
+@hyper
+class ServerHyper(LocalHyper):
+    """Numbers of a server with momentum."""
+
+    server_lr: float = number(0.5, "learning rate of the server", above=0)
+    beta1: float = number(0.5, "momentum", least=0, below=1)
+
+
+def test_layers_in_common_have_one_memory():
+    common = over_everybody(stepped(mean, "momentum"), ("a",))
+    centers = {"a": {"w": jnp.zeros(2)}, "b": {"w": jnp.zeros(2)}}
+    memory = jax.vmap(lambda center: common.init(ServerHyper(), center))(centers)
+    received = {"a": {"w": jnp.array([2.0, 4.0])}, "b": {"w": jnp.array([2.0, 4.0])}}
+    for a, b in ((1.5, [1.0, 2.0]), (3.0, [2.0, 4.0])):  # v <- v/2 + theta - mean; theta <- theta - v/2
+        centers, memory = common.members(ServerHyper(), memory, centers, received, jnp.ones(2), jnp.array([0, 1]))
+        np.testing.assert_allclose(centers["a"]["w"], [a, a])
+        np.testing.assert_allclose(centers["b"]["w"], b)
+
+
+def test_new_clusters_take_over_model_and_memory():
+    clusters = Clusters(
+        {"w": jnp.array([1.0, 2.0, 3.0])}, jnp.array([0, 1, 1]), memory={"v": jnp.array([4.0, 5.0, 6.0])}
+    )
+    parted = regrouped(clusters, jnp.array([0, 1, 2]))
+    np.testing.assert_array_equal(parted.centers["w"], [1, 2, 2])
+    np.testing.assert_array_equal(parted.memory["v"], [4, 5, 5])
+    np.testing.assert_array_equal(parted.label, [0, 1, 2])
+
+
+def test_a_gradient_takes_no_more_than_a_plain_step(key, model, federation):
+    method = ALGORITHMS["ifca"]
+    with pytest.raises(ValueError, match="takes one step a round"):
+        (method + BRICKS["prox"])(model, Work(1, 8), averaging="gradient")
+    algorithm = method(model, Work(1, 8), averaging="gradient")
+    numbers = as_traced(method.Hyper(lr=0.1, momentum=0.5))
+    state = jax.eval_shape(algorithm.init, key, numbers, federation.train)
+    with pytest.raises(ValueError, match="use momentum=None and weight_decay=None"):
+        jax.eval_shape(algorithm.round, key, numbers, state, sample_cohort(key, jnp.int32(0), federation, 4, None))
