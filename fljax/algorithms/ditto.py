@@ -16,21 +16,8 @@ from jax import Array
 from fljax import tree
 from fljax.choices import Least
 from fljax.client.objectives import proximal, training_loss
-from fljax.rounds import (
-    Combine,
-    LocalHyper,
-    Scalar,
-    Server,
-    Sharing,
-    Weighting,
-    averaging,
-    hyper,
-    mean,
-    method,
-    number,
-    rounds_alone,
-    train,
-)
+from fljax.numbers import LocalHyper, Scalar, hyper, number
+from fljax.rounds import Combining, Sharing, Weighting, averaging, mean, method, rounds_alone, train
 from fljax.rounds.averaging import shared_part
 from fljax.types import Algorithm, ClientData, Cohort, Key, Model, ModelTable, State, Trained, Work
 
@@ -61,7 +48,7 @@ def ditto(
     *,
     personal_epochs: Annotated[int, Least(1)] | None = None,
     weighting: Weighting = "size",
-    combine: Combine | Server = mean,
+    combine: Combining = mean,
 ) -> Algorithm:
     """Ditto: ``theta`` by FedAvg; ``V_i <- V_i - eta_p (g(V_i) + lambda (V_i - theta))``.
 

@@ -7,12 +7,13 @@ Clients train the server's model on their own data; the server averages what com
 Differences from the paper: ``weighting="uniform"`` averages the participants equally, as several code bases do.
 """
 
-from fljax.rounds import Combine, LocalHyper, Server, Weighting, averaging, mean, method
+from fljax.numbers import LocalHyper
+from fljax.rounds import Combining, Weighting, averaging, mean, method
 from fljax.types import Algorithm, Model, Work
 
 
 @method(LocalHyper, "McMahan et al., AISTATS 2017", "https://arxiv.org/abs/1602.05629")
-def fedavg(model: Model, work: Work, *, weighting: Weighting = "size", combine: Combine | Server = mean) -> Algorithm:
+def fedavg(model: Model, work: Work, *, weighting: Weighting = "size", combine: Combining = mean) -> Algorithm:
     """FedAvg: ``w_i = LocalTrain(theta)``; ``theta <- sum_i omega_i w_i / sum_i omega_i``.
 
     Args:

@@ -13,7 +13,7 @@ from fljax.algorithms.fedavg import fedavg
 from fljax.choices import Natural
 from fljax.client.freeze import frozen
 from fljax.client.objectives import training_loss
-from fljax.rounds import Combine, Server, TunedHyper, Weighting, mean, method, tuned
+from fljax.rounds import Combining, TunedHyper, Weighting, mean, method, tuned
 from fljax.types import Algorithm, Model, Work
 
 
@@ -25,7 +25,7 @@ def fedavg_ft(
     ft_epochs: Natural = 10,
     ft_layers: Literal["head", "all"] = "head",
     weighting: Weighting = "size",
-    combine: Combine | Server = mean,
+    combine: Combining = mean,
 ) -> Algorithm:
     """FedAvg; client i is tested with ``LocalTrain(theta)`` of ``ft_epochs`` epochs.
 

@@ -15,8 +15,7 @@ from fljax.choices import Natural
 from fljax.client.freeze import frozen
 from fljax.client.objectives import training_loss
 from fljax.rounds import (
-    Combine,
-    Server,
+    Combining,
     TunedHyper,
     Weighting,
     averaging,
@@ -38,7 +37,7 @@ def fedbabu(
     n_head: Natural = 1,
     ft_epochs: Natural = 5,
     weighting: Weighting = "uniform",
-    combine: Combine | Server = mean,
+    combine: Combining = mean,
 ) -> Algorithm:
     """FedBABU: ``body_i = LocalTrain(body | head_0)``; ``body <- mean of body_i``; test after fine-tuning all layers.
 

@@ -15,17 +15,8 @@ from typing import Literal
 import jax
 
 from fljax import tree
-from fljax.rounds import (
-    Combine,
-    LocalHyper,
-    Server,
-    Sharing,
-    Weighting,
-    all_but_paths,
-    averaging,
-    mean,
-    method,
-)
+from fljax.numbers import LocalHyper
+from fljax.rounds import Combining, Sharing, Weighting, all_but_paths, averaging, mean, method
 from fljax.rounds.sharing import Path
 from fljax.types import Algorithm, Model, Work
 
@@ -45,7 +36,7 @@ def fedbn(
     *,
     kept: Kept = "norm",
     weighting: Weighting = "size",
-    combine: Combine | Server = mean,
+    combine: Combining = mean,
 ) -> Algorithm:
     """FedBN: ``(theta_i, norm_i) = LocalTrain(theta, norm_i)``; ``theta <- sum_i omega_i theta_i / sum_i omega_i``.
 

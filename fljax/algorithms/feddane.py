@@ -18,20 +18,8 @@ from jax import Array
 from fljax import tree
 from fljax.client.gradient import client_gradients
 from fljax.client.objectives import Loss, proximal, training_loss
-from fljax.rounds import (
-    Combine,
-    LocalHyper,
-    Scalar,
-    Server,
-    Weighting,
-    averaging,
-    client_weight,
-    hyper,
-    mean,
-    method,
-    number,
-    train,
-)
+from fljax.numbers import LocalHyper, Scalar, hyper, number
+from fljax.rounds import Combining, Weighting, averaging, client_weight, mean, method, train
 from fljax.server.aggregate import weighted_mean
 from fljax.types import Algorithm, Batch, Cohort, Key, Model, ModelTable, Params, Trained, Work
 
@@ -44,7 +32,7 @@ class FedDANEHyper(LocalHyper):
 
 
 @method(FedDANEHyper, "Li et al., Asilomar 2019", "https://arxiv.org/abs/2001.01920")
-def feddane(model: Model, work: Work, *, weighting: Weighting = "size", combine: Combine | Server = mean) -> Algorithm:
+def feddane(model: Model, work: Work, *, weighting: Weighting = "size", combine: Combining = mean) -> Algorithm:
     """FedDANE: ``w_i = argmin F_i(w) + <gbar - g_i, w> + mu/2 |w - theta|^2``; ``theta <- mean of w_i``.
 
     ``g_i = grad F_i(theta)``, ``gbar`` is their mean. The reported loss includes both terms.

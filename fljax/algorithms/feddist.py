@@ -8,18 +8,8 @@ Clients train the server's model; the server moves towards their mean by a step 
 Differences from the code: none. The method of the same name of Ek et al., PerCom 2021, is another one.
 """
 
-from fljax.rounds import (
-    Combine,
-    LocalHyper,
-    Scalar,
-    Server,
-    averaging,
-    hyper,
-    mean,
-    method,
-    number,
-    part_way,
-)
+from fljax.numbers import LocalHyper, Scalar, hyper, number
+from fljax.rounds import Combining, averaging, mean, method, part_way
 from fljax.types import Algorithm, Model, Work
 
 
@@ -33,7 +23,7 @@ class FedDistHyper(LocalHyper):
 
 
 @method(FedDistHyper, "baseline of Long et al., World Wide Web Journal 2023")
-def feddist(model: Model, work: Work, *, combine: Combine | Server = mean) -> Algorithm:
+def feddist(model: Model, work: Work, *, combine: Combining = mean) -> Algorithm:
     """FedDist: ``theta <- theta - step/m sum_i (theta - w_i)`` over the m participants; ``combine`` gives the goal."""
     return averaging(model, work, weighting="uniform", combine=part_way(combine, step_of))
 

@@ -12,18 +12,8 @@ import jax.numpy as jnp
 from jax import Array
 
 from fljax.algorithms.feddist import step_of
-from fljax.rounds import (
-    Combine,
-    LocalHyper,
-    Scalar,
-    Server,
-    averaging,
-    hyper,
-    mean,
-    method,
-    number,
-    part_way,
-)
+from fljax.numbers import LocalHyper, Scalar, hyper, number
+from fljax.rounds import Combining, averaging, mean, method, part_way
 from fljax.types import Algorithm, Model, Work
 
 
@@ -37,7 +27,7 @@ class FedDWSHyper(LocalHyper):
 
 
 @method(FedDWSHyper, "baseline of Long et al., World Wide Web Journal 2023")
-def feddws(model: Model, work: Work, *, literal: bool = False, combine: Combine | Server = mean) -> Algorithm:
+def feddws(model: Model, work: Work, *, literal: bool = False, combine: Combining = mean) -> Algorithm:
     """FedDWS: ``theta <- theta + step (sum_i n_i w_i / sum_i n_i - theta)``.
 
     Args:

@@ -11,8 +11,8 @@ The bricks "+momentum", "+adam" and "+yogi" give other methods such a server.
 
 from typing import Literal
 
-from fljax.numbers import joined
-from fljax.rounds import Combine, LocalHyper, Server, Weighting, averaging, mean, method, stepped
+from fljax.numbers import LocalHyper, joined
+from fljax.rounds import Combining, Weighting, averaging, mean, method, stepped
 from fljax.rounds.bricks import ServerAdaptiveHyper
 from fljax.types import Algorithm, Model, Work
 
@@ -24,7 +24,7 @@ def fedopt(
     *,
     server_optimizer: Literal["sgd", "momentum", "adam", "yogi"] = "adam",
     weighting: Weighting = "size",
-    combine: Combine | Server = mean,
+    combine: Combining = mean,
 ) -> Algorithm:
     """FedOpt: ``theta <- ServerOpt(theta, theta - sum_i omega_i w_i / sum_i omega_i)``.
 

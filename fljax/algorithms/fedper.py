@@ -6,17 +6,8 @@ Differences from the paper: heads start equal for all clients.
 """
 
 from fljax.choices import Natural
-from fljax.rounds import (
-    Combine,
-    LocalHyper,
-    Server,
-    Weighting,
-    all_but,
-    averaging,
-    last_layers,
-    mean,
-    method,
-)
+from fljax.numbers import LocalHyper
+from fljax.rounds import Combining, Weighting, all_but, averaging, last_layers, mean, method
 from fljax.types import Algorithm, Model, Work
 
 
@@ -27,11 +18,11 @@ def fedper(
     *,
     n_personal: Natural = 1,
     weighting: Weighting = "size",
-    combine: Combine | Server = mean,
+    combine: Combining = mean,
 ) -> Algorithm:
     """FedPer: ``(base_i, head_i) = LocalTrain(base, head_i)``; ``base <- sum_i omega_i base_i / sum_i omega_i``.
 
     ``n_personal`` of the last layers stay with the client; 0 is FedAvg, all is standalone training.
     """
-    head = last_layers(model, n_personal, "n_personal")
-    return averaging(model, work, sharing=all_but(head), weighting=weighting, combine=combine)
+    sharing = all_but(last_layers(model, n_personal, "n_personal"))
+    return averaging(model, work, sharing=sharing, weighting=weighting, combine=combine)

@@ -7,7 +7,8 @@ and weighted by their sizes, as in FedAvg.
 """
 
 from fljax.client.objectives import proximal, training_loss
-from fljax.rounds import Combine, LocalHyper, Scalar, Server, Weighting, averaging, hyper, mean, method, number, train
+from fljax.numbers import LocalHyper, Scalar, hyper, number
+from fljax.rounds import Combining, Weighting, averaging, mean, method, train
 from fljax.types import Algorithm, Cohort, Model, ModelTable, Trained, Work
 
 
@@ -19,8 +20,8 @@ class FedProxHyper(LocalHyper):
 
 
 @method(FedProxHyper, "Li et al., MLSys 2020", "https://arxiv.org/abs/1812.06127")
-def fedprox(model: Model, work: Work, *, weighting: Weighting = "size", combine: Combine | Server = mean) -> Algorithm:
-    """FedProx: ``w_i = argmin F_i(w) + mu/2 |w - theta|^2`` by local steps; else `fljax.fedavg`, as are the arguments."""
+def fedprox(model: Model, work: Work, *, weighting: Weighting = "size", combine: Combining = mean) -> Algorithm:
+    """FedProx: ``w_i = argmin F_i(w) + mu/2 |w - theta|^2`` by local steps; the rest, arguments too, is FedAvg."""
 
     def local(hyper: FedProxHyper, theta: ModelTable, cohort: Cohort) -> Trained:
         return train(hyper, theta, cohort, proximal(training_loss(model), hyper.mu), work, theta)

@@ -16,19 +16,7 @@ from fljax import tree
 from fljax.choices import Natural
 from fljax.client.freeze import frozen
 from fljax.client.objectives import training_loss
-from fljax.rounds import (
-    Combine,
-    Server,
-    TunedHyper,
-    Weighting,
-    all_but,
-    averaging,
-    last_layers,
-    mean,
-    method,
-    train,
-    tuned,
-)
+from fljax.rounds import Combining, TunedHyper, Weighting, all_but, averaging, last_layers, mean, method, train, tuned
 from fljax.types import Algorithm, Cohort, Model, ModelTable, Trained, Work
 
 HEAD_PHASE = 0x4EAD
@@ -44,7 +32,7 @@ def fedrep(
     body_epochs: Natural = 1,
     ft_epochs: Natural = 10,
     weighting: Weighting = "size",
-    combine: Combine | Server = mean,
+    combine: Combining = mean,
 ) -> Algorithm:
     """FedRep: ``head_i`` by ``E - E_rep`` epochs, then ``body_i`` by ``E_rep``; ``body <- mean of body_i``.
 

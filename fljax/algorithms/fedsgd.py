@@ -15,7 +15,8 @@ import jax
 from fljax import tree
 from fljax.client.gradient import client_gradients
 from fljax.client.objectives import training_loss
-from fljax.rounds import Combine, LearningRate, Scalar, Server, Weighting, averaging, hyper, mean, method, number
+from fljax.numbers import LearningRate, Scalar, hyper, number
+from fljax.rounds import Combining, Weighting, averaging, mean, method
 from fljax.types import Algorithm, Cohort, Model, ModelTable, Trained, Work
 
 
@@ -27,7 +28,7 @@ class FedSGDHyper(LearningRate):
 
 
 @method(FedSGDHyper, "McMahan et al., AISTATS 2017", "https://arxiv.org/abs/1602.05629")
-def fedsgd(model: Model, work: Work, *, weighting: Weighting = "size", combine: Combine | Server = mean) -> Algorithm:
+def fedsgd(model: Model, work: Work, *, weighting: Weighting = "size", combine: Combining = mean) -> Algorithm:
     """FedSGD: ``theta <- theta - eta sum_i omega_i g_i / sum_i omega_i`` with ``g_i = grad F_i(theta)``.
 
     Args:

@@ -19,7 +19,8 @@ from jax import Array
 from fljax import tree
 from fljax.client.gaussian import Gaussian, divergence, draws, halves_of
 from fljax.client.objectives import Loss, batch_mean
-from fljax.rounds import Combine, LocalHyper, Scalar, Server, Weighting, averaging, hyper, mean, method, number, train
+from fljax.numbers import LocalHyper, Scalar, hyper, number
+from fljax.rounds import Combining, Weighting, averaging, mean, method, train
 from fljax.types import Algorithm, Batch, Cohort, Key, Model, ModelTable, Params, Trained, Work
 
 REFERENCES = "references"
@@ -38,7 +39,7 @@ LINK = "https://proceedings.neurips.cc/paper_files/paper/2022/hash/fd946a6c99541
 
 
 @method(FedSRHyper, "Nguyen et al., NeurIPS 2022", LINK)
-def fedsr(model: Model, work: Work, *, weighting: Weighting = "size", combine: Combine | Server = mean) -> Algorithm:
+def fedsr(model: Model, work: Work, *, weighting: Weighting = "size", combine: Combining = mean) -> Algorithm:
     """FedSR: ``F_i = E[CE(head(z), y)] + l2r E|z| + cmi E KL(N(c mu, (c sigma)^2) | N(r_y, s_y^2))``; then as FedAvg.
 
     Args:

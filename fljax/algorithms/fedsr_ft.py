@@ -12,7 +12,8 @@ from fljax.algorithms.fedsr import LINK, FedSRHyper, fedsr
 from fljax.choices import Natural
 from fljax.client.freeze import frozen
 from fljax.client.objectives import training_loss
-from fljax.rounds import Combine, Server, TunedHyper, Weighting, hyper, last_layers, mean, method, tuned
+from fljax.numbers import hyper
+from fljax.rounds import Combining, TunedHyper, Weighting, last_layers, mean, method, tuned
 from fljax.types import Algorithm, Model, Work
 
 
@@ -29,7 +30,7 @@ def fedsr_ft(
     ft_epochs: Natural = 10,
     n_tuned: Natural = 1,
     weighting: Weighting = "size",
-    combine: Combine | Server = mean,
+    combine: Combining = mean,
 ) -> Algorithm:
     """FedSR; client i is tested with the global network after ``ft_epochs`` epochs on its last layers.
 

@@ -10,7 +10,8 @@ their own body and the global head, not with an ensemble of all of them.
 """
 
 from fljax.choices import Natural
-from fljax.rounds import Combine, LocalHyper, Server, Weighting, averaging, last_layers, mean, method, only
+from fljax.numbers import LocalHyper
+from fljax.rounds import Combining, Weighting, averaging, last_layers, mean, method, only
 from fljax.types import Algorithm, Model, Work
 
 
@@ -21,7 +22,7 @@ def lg_fedavg(
     *,
     n_shared: Natural = 1,
     weighting: Weighting = "uniform",
-    combine: Combine | Server = mean,
+    combine: Combining = mean,
 ) -> Algorithm:
     """LG-FedAvg: ``(body_i, head_i) = LocalTrain(body_i, head)``; ``head <- sum_i omega_i head_i / sum_i omega_i``.
 

@@ -21,7 +21,8 @@ from fljax import tree
 from fljax.choices import Natural
 from fljax.client.finetune import adapt
 from fljax.client.objectives import Loss, training_loss
-from fljax.rounds import Combine, LocalHyper, Scalar, Server, Weighting, averaging, hyper, mean, method, number, train
+from fljax.numbers import LocalHyper, Scalar, hyper, number
+from fljax.rounds import Combining, Weighting, averaging, mean, method, train
 from fljax.types import Algorithm, Batch, ClientData, Cohort, Key, Model, ModelTable, Params, State, Trained, Work
 
 
@@ -44,7 +45,7 @@ def perfedavg(
     variant: Literal["first_order", "hessian_free"] = "first_order",
     adapt_steps: Natural = 1,
     weighting: Weighting = "size",
-    combine: Combine | Server = mean,
+    combine: Combining = mean,
 ) -> Algorithm:
     """Per-FedAvg: ``w' = w - a g_1(w)``; ``w <- w - b (I - a H_3(w)) g_2(w')``; average; test after adaptation.
 

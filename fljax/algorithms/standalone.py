@@ -6,7 +6,8 @@ Differences: rounds are kept, so that a comparison gives it the same local epoch
 that does not take part in a round does not train in it.
 """
 
-from fljax.rounds import NOTHING, LocalHyper, averaging, method
+from fljax.numbers import LocalHyper
+from fljax.rounds import NOTHING, averaging, method
 from fljax.types import Algorithm, Model, Work
 
 

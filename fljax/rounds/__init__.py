@@ -20,6 +20,7 @@ from fljax.rounds.choosing import least_loss_model, least_loss_rule
 from fljax.rounds.clustered import Clusters, Rule, Sent, clustered, regrouped
 from fljax.rounds.combine import (
     Combine,
+    Combining,
     Server,
     geometric_median,
     krum,
@@ -45,6 +46,7 @@ __all__ = [
     "Brick",
     "Clusters",
     "Combine",
+    "Combining",
     "LearningRate",
     "Local",
     "LocalHyper",

@@ -16,7 +16,7 @@ import jax
 from fljax import tree
 from fljax.client.objectives import predictor
 from fljax.rounds.accounting import Weighting, client_weight, traffic
-from fljax.rounds.combine import Combine, Server, as_combine, mean
+from fljax.rounds.combine import Combining, as_combine, mean
 from fljax.rounds.local import Local, local_of
 from fljax.rounds.sharing import WHOLE, Sharing, own_rows
 from fljax.types import Algorithm, ClientData, Cohort, Key, Metrics, Model, ModelTable, Params, State, Work
@@ -42,7 +42,7 @@ def averaging(
     local: Local | Work,
     *,
     sharing: Sharing = WHOLE,
-    combine: Combine | Server = mean,
+    combine: Combining = mean,
     weighting: Weighting = "size",
     begin: Callable[[Key], Params] | None = None,
     n_sent: Callable[[Params], int] = tree.size,

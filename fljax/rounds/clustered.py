@@ -18,7 +18,7 @@ from fljax import tree
 from fljax.client.objectives import predictor
 from fljax.rounds.accounting import Weighting, client_weight, traffic
 from fljax.rounds.averaging import Deploy
-from fljax.rounds.combine import Combine, Server, as_combine, mean, members_of, memory_of
+from fljax.rounds.combine import Combining, as_combine, mean, members_of, memory_of
 from fljax.rounds.joining import join_cluster
 from fljax.rounds.local import Local, local_of
 from fljax.server.inherit import inherit
@@ -85,7 +85,7 @@ def clustered(
     local: Local | Work,
     rule: Rule,
     *,
-    combine: Combine | Server = mean,
+    combine: Combining = mean,
     weighting: Weighting = "size",
     rows: Callable[[Any, Clusters, Cohort], tuple[Any, ...]] = lambda hyper, clusters, cohort: (),
     sends: Callable[[Params, Cohort], Metrics] = a_model_each_way,

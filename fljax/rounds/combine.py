@@ -39,9 +39,12 @@ class Combine(NamedTuple):
 Server = Callable[..., Params]
 """``combine(hyper, shared, received, weight) -> shared``: the short form of a `Combine` without memory."""
 
+Combining = Combine | Server
+"""What the slot ``combine`` of a method takes."""
+
 
 @cache
-def as_combine(combine: Combine | Server) -> Combine:
+def as_combine(combine: Combining) -> Combine:
     """A `Combine` of either form; a part without any leaf (nothing is shared) stays as it is."""
     if not isinstance(combine, Combine):
         function = combine
@@ -134,7 +137,7 @@ def _whole(value: Any) -> Array:
 
 
 @cache
-def part_way(combine: Combine | Server, share: Callable[[Any, Array], Array | float]) -> Combine:
+def part_way(combine: Combining, share: Callable[[Any, Array], Array | float]) -> Combine:
     """The server goes a share of the way to what ``combine`` says: ``theta + share (goal - theta)``.
 
     ``share(hyper, weight)`` gives the share; running statistics go the same way.
@@ -150,7 +153,7 @@ def part_way(combine: Combine | Server, share: Callable[[Any, Array], Array | fl
 
 
 @cache
-def on_layers(combine: Combine | Server, layers: tuple[str, ...]) -> Combine:
+def on_layers(combine: Combining, layers: tuple[str, ...]) -> Combine:
     """``combine`` on the named layers alone; the others stay as they are."""
     inner = as_combine(combine)
 
@@ -175,7 +178,7 @@ class Moments(NamedTuple):
 
 
 @cache
-def stepped(combine: Combine | Server, optimizer: str) -> Combine:
+def stepped(combine: Combining, optimizer: str) -> Combine:
     """The server takes an optimiser's step towards what ``combine`` says (Reddi et al., ICLR 2021).
 
     Args:

@@ -43,10 +43,23 @@ class Method:
     """
 
     def __init__(
-        self, factory: Callable[..., Algorithm], Hyper: type, paper: str, link: str, kind: Kind, bricks: tuple[Brick, ...]
+        self,
+        factory: Callable[..., Algorithm],
+        Hyper: type,
+        paper: str,
+        link: str,
+        kind: Kind,
+        bricks: tuple[Brick, ...],
     ) -> None:
         update_wrapper(self, factory)
-        self.factory, self.Hyper, self.paper, self.link, self.kind, self.bricks = factory, Hyper, paper, link, kind, bricks
+        self.factory, self.Hyper, self.paper, self.link, self.kind, self.bricks = (
+            factory,
+            Hyper,
+            paper,
+            link,
+            kind,
+            bricks,
+        )
         self.name = "+".join([factory.__name__, *(brick.name for brick in bricks)])
         self._made: dict[Any, Algorithm] = {}
 
@@ -98,7 +111,9 @@ class Method:
             slots = ", ".join(self.slots) or "none"
             raise ValueError(f"{name}: {self.title} has no slot {brick.slot!r} for {brick.name}; its slots: {slots}")
         if brick.slot == "combine" and (before := [one.name for one in self.bricks if one.slot != "loss"]):
-            raise ValueError(f"{name}: {brick.name} would put out {before[-1]}; write {brick.name} first, or leave one out")
+            raise ValueError(
+                f"{name}: {brick.name} would put out {before[-1]}; write {brick.name} first, or leave one out"
+            )
 
     @cached_property
     def slots(self) -> tuple[Slot, ...]:
