@@ -1,5 +1,7 @@
 """The command line: `fljax run`, `fljax sweep`, `fljax plan`, `fljax list`, `fljax data`."""
 
+import os
+import re
 import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
@@ -17,12 +19,11 @@ commands:
 """
 COMMANDS = {
     "run": "fljax.cli.run",
-    "sweep": "fljax.cli.sweep",
+    "sweep": "fljax.cli.axes",
     "plan": "fljax.cli.plan",
     "list": "fljax.cli.listing",
     "data": "fljax.cli.data",
 }
-NO_MEMORY = ("RESOURCE_EXHAUSTED: ", "INTERNAL: ")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -33,6 +34,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     try:
         command(arguments[0])(arguments[1:])
+    except BrokenPipeError:  # whoever read the output has enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
     except (ValueError, OSError, OverflowError, MemoryError, RuntimeError) as error:
         if (message := correctable(error)) is None:
             raise
@@ -41,7 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return 130
     finally:
-        if catalogue := sys.modules.get("fljax.cli.catalogue"):
+        if catalogue := sys.modules.get("fljax.catalogue.entries"):
             catalogue.save()
     return 0
 
@@ -51,9 +55,10 @@ def correctable(error: Exception) -> str | None:
     text = str(error)
     full = isinstance(error, RuntimeError) and ("RESOURCE_EXHAUSTED" in text or "Out of memory" in text)
     if isinstance(error, MemoryError) or full:
-        for prefix in NO_MEMORY:
-            text = text.rpartition(prefix)[2]
-        need = text.partition("\n")[0].rstrip(".") or "no more is there"
+        need = (
+            re.sub("^.*(RESOURCE_EXHAUSTED|INTERNAL): ", "", text, flags=re.DOTALL).partition("\n")[0].rstrip(".")
+            or "no more is there"
+        )
         return f"out of memory ({need}); choose smaller batches, fewer clients or runs at once, or a smaller model"
     if isinstance(error, OverflowError):
         return f"a number is too large ({text}); choose a smaller one"
@@ -66,12 +71,6 @@ def command(name: str) -> Callable[[Sequence[str]], None]:
     Raises:
         ValueError: there is none of that name.
     """
-    from fljax.cli.words import nearest
+    from fljax.catalogue.words import nearest
 
     return import_module(COMMANDS[nearest(name, COMMANDS, "command")]).main
-
-
-def asks_help(arguments: Sequence[str]) -> tuple[list[str], bool]:
-    """The arguments without those that ask for help, and whether there was one."""
-    rest = [argument for argument in arguments if argument not in ("--help", "-h")]
-    return rest, len(rest) < len(arguments)

@@ -6,10 +6,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from fljax.catalogue.own import find
+from fljax.catalogue.parameters import parameters
+from fljax.catalogue.words import MOST, written
 from fljax.cli.job import Job
-from fljax.cli.plugins import find
-from fljax.cli.schema import parameters
-from fljax.cli.words import MOST, written
 from fljax.client.optimizer import local_optimizer
 from fljax.data.datasets import load
 from fljax.data.federation import n_classes

@@ -2,18 +2,25 @@
 
 import math
 import shlex
+import struct
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from importlib import import_module
+from typing import Any, Literal, NamedTuple
 
+from fljax.catalogue.parameters import Parameter, parameters
+from fljax.catalogue.words import shown, takes_several, written
 from fljax.choices import Positive
 from fljax.cli.job import RUN, Job, job_of, read_layers
-from fljax.cli.schema import Parameter, parameters
+from fljax.cli.run import asks_help, start
 from fljax.cli.settings import OUTER, Layer, full_names, last
-from fljax.cli.words import shown, takes_several, written
+from fljax.cli.text import show_help
 from fljax.ranges import check_number
 
-if TYPE_CHECKING:
-    from fljax.run.sweep.points import Draw
+HELP = """Runs one method under many numbers and seeds, as one compiled program, and finds the best.
+
+Several values of a number are a grid: --lr 0.01 0.1. A range is lin:LOW:HIGH:N or log:LOW:HIGH:N; with --draws N,
+lin:LOW:HIGH or log:LOW:HIGH is drawn from. Static settings (what changes the program: epochs, n-clusters, the
+model's layers) go to the outer loop, one compilation each: --outer.epochs 1 5, --outer.model.hidden "64" "128 64"."""
 
 MOST_RUNS = 1_000_000
 """Points times seeds: more are a slip of the hand, and their table alone would fill a memory."""
@@ -50,20 +57,27 @@ class SweepSettings(NamedTuple):
 SWEEP = parameters(SweepSettings)
 
 
-class Range(NamedTuple):
-    """``lin:LOW:HIGH:N`` or ``log:LOW:HIGH:N``; without N, the distribution to draw from."""
+def main(arguments: Sequence[str]) -> None:
+    """Runs the sweep that ``arguments`` describe, on all cores.
 
-    kind: str
-    low: float
-    high: float
-    count: int | None
+    Raises:
+        ValueError: in one line, for everything that a user can correct.
+    """
+    arguments, help_asked = asks_help(arguments)
+    sweep = read_sweep(arguments, check=not help_asked)
+    if help_asked:
+        own = {name: one for name, one in sweep.job.schema[""].items() if name not in NOT_SWEPT}
+        show_help("fljax sweep", HELP, sweep.job.schema | {"": own}, sweep.job.settings)
+        return
+    start()
+    import_module("fljax.cli.sweep").execute(sweep)
 
 
 class Axis(NamedTuple):
-    """The values of a number that is varied."""
+    """A number that is varied."""
 
     words: list[str]
-    values: "list[float | None] | Range"
+    values: Any  # one after another, or a `fljax.run.sweep.points.Draw`
 
 
 class SweepJob(NamedTuple):
@@ -104,34 +118,11 @@ class SweepJob(NamedTuple):
         from fljax.cli.assemble import split_section
         from fljax.run.sweep.points import draw, grid
 
-        hyper, drawn, values = split_section(self.name, job)[1], {}, {}
-        for name, axis in self.axes.items():
-            points = points_of(f"{shown(name, axis.words)}", axis.values)
-            (drawn if callable(points) else values)[name] = points
+        hyper = split_section(self.name, job)[1]
+        drawn: dict[str, Any] = {name: axis.values for name, axis in self.axes.items() if callable(axis.values)}
         if drawn:
             hyper = draw(jax.random.key(job.run.seed), hyper, self.own.draws or 1, **drawn)
-        return grid(hyper, **values)
-
-
-def points_of(given: str, values: "list[float | None] | Range") -> "Sequence[float | None] | Draw":
-    """The values of a number, or the distribution that they are drawn from.
-
-    Raises:
-        ValueError: a range that has none.
-    """
-    from fljax.run.sweep.points import log_spaced, log_uniform, spaced, uniform
-
-    if not isinstance(values, Range):
-        return values
-    linear = values.kind == "lin"
-    try:
-        if values.count is None:
-            return (uniform if linear else log_uniform)(values.low, values.high)
-        found = (spaced if linear else log_spaced)(values.low, values.high, values.count)
-    except ValueError as error:
-        raise ValueError(f"{given}: {error}") from None
-    check_different(given, found)
-    return found
+        return grid(hyper, **{name: axis.values for name, axis in self.axes.items() if name not in drawn})
 
 
 def read_sweep(arguments: Sequence[str], check: bool = True) -> SweepJob:
@@ -144,43 +135,43 @@ def read_sweep(arguments: Sequence[str], check: bool = True) -> SweepJob:
             that are given several values outside the outer loop.
     """
     layers = read_layers(arguments)
-    if not any(last([layer], "algorithm") for layer in layers[1:]):
+    if last(layers[1:], "algorithm") is None:  # the main job has several
         layers[0] = [(name, words) for name, words in layers[0] if name != "algorithm"]
     if len(names := last(layers, "algorithm") or RUN["algorithm"].default) != 1:
         raise ValueError(f"--algorithm {' '.join(names)}: a sweep is of one method")
     for name, words in layers[-1]:
         if name in NOT_SWEPT and words != ["None"]:
             raise ValueError(f"{shown(name, words)}: {NO_NEW_CLIENTS}")
-    outer = [[one for one in layer if one[0].startswith(f"{OUTER}.")] for layer in layers]
-    job = job_of([[one for one in layer if one not in outer[i]] for i, layer in enumerate(layers)], RUN | SWEEP, _axis)
-    axes = {name: value for name, value in job.settings[next(iter(job.methods))].items() if isinstance(value, Axis)}
+    own = [[one for one in layer if not one[0].startswith(f"{OUTER}.")] for layer in layers]
+    job = job_of(own, RUN | SWEEP, _value_or_axis)
+    (section,) = job.methods
+    axes = {name: value for name, value in job.settings[section].items() if isinstance(value, Axis)}
     for name in axes:
-        (section,) = job.methods
         job = job.with_setting(f"{section}.{name}", job.schema[section][name].default)
-    found: dict[str, list[Any]] = {}
-    for layer in outer:
-        found |= outer_values(layer, job)
-    sweep = SweepJob(job, axes, found)
+    outer: dict[str, list[Any]] = {}
+    for layer in layers:
+        outer |= outer_values([one for one in layer if one[0].startswith(f"{OUTER}.")], job)
+    sweep = SweepJob(job, axes, outer)
     if check:
         _check(sweep)
     return sweep
 
 
-def _axis(name: str, parameter: Parameter, words: list[str]) -> Any:
+def _value_or_axis(name: str, parameter: Parameter, words: list[str]) -> Any:
     """A setting's value; of a number with several values, or none, or a range, its axis.
 
     Raises:
         ValueError: a static setting has several values, or a number one that is not allowed or stands twice.
     """
-    short = name.rpartition(".")[2]
-    several = len(words) > 1 or is_range(words)
+    short, several = name.rpartition(".")[2], len(words) > 1 or is_range(words)
     if parameter.number is not None and "." in name and (several or not words):
+        given = shown(short, words)
         if not words:
-            raise ValueError(f"{shown(short, words)}: an empty grid; give at least one value")
-        if is_range(words):
-            return Axis(words, _range(shown(short, words), short, words, parameter))
-        values = [parameter.read(short, [word]) for word in words]
-        check_different(shown(short, words), values)
+            raise ValueError(f"{given}: an empty grid; give at least one value")
+        ranged = is_range(words)
+        values = _range(given, short, words, parameter) if ranged else [parameter.read(short, [w]) for w in words]
+        if not callable(values):
+            check_different(given, values)
         return Axis(words, values)
     if several and not takes_several(parameter.kind) and name not in SWEEP:
         if name in NOT_OUTER:
@@ -190,22 +181,31 @@ def _axis(name: str, parameter: Parameter, words: list[str]) -> Any:
     return parameter.read(name, words)
 
 
-def _range(given: str, name: str, words: list[str], parameter: Parameter) -> Range:
+def _range(given: str, name: str, words: list[str], parameter: Parameter) -> Any:
+    from fljax.run.sweep.points import log_spaced, log_uniform, spaced, uniform
+
     kind, *parts = words[0].split(":")
     try:
         (low, high), count = map(float, parts[:2]), [int(part) for part in parts[2:]]
     except ValueError:
         raise ValueError(f"{given}: give {kind}:LOW:HIGH:N, N whole, or {kind}:LOW:HIGH to draw") from None
     if len(words) > 1 or len(count) > 1:
-        raise ValueError(f"{given}: give {kind}:LOW:HIGH:N, or {kind}:LOW:HIGH and --draws N to draw from it")
+        raise ValueError(f"{given}: {_choice(kind)}")
     if count and count[0] > MOST_RUNS:
         raise ValueError(f"{given}: choose at most {MOST_RUNS} values")
     for end in (low, high):
-        assert parameter.number is not None
-        check_number(name, end, parameter.number)
+        check_number(name, end, parameter.number)  # pyright: ignore[reportArgumentType] - an axis is a number's
     if not count and low == high:
         raise ValueError(f"{given}: every draw is the same; give low < high")
-    return Range(kind, low, high, count[0] if count else None)
+    makes = {"lin": (uniform, spaced), "log": (log_uniform, log_spaced)}[kind]
+    try:
+        return makes[len(count)](low, high, *count)
+    except ValueError as error:
+        raise ValueError(f"{given}: {error}") from None
+
+
+def _choice(kind: str) -> str:
+    return f"give {kind}:LOW:HIGH:N, or {kind}:LOW:HIGH and --draws N to draw from it"
 
 
 def is_range(words: Sequence[str]) -> bool:
@@ -215,8 +215,6 @@ def is_range(words: Sequence[str]) -> bool:
 
 def check_different(given: str, values: Sequence[Any]) -> None:
     """Raises ValueError where a value stands twice, as float32 has it: its runs would pass for those of more seeds."""
-    import struct
-
     seen = set()
     for value in values:
         key = struct.pack("f", value) if isinstance(value, float) else value
@@ -256,7 +254,7 @@ def outer_values(layer: Layer, job: Job) -> dict[str, list[Any]]:
 
 
 def _check(sweep: SweepJob) -> None:
-    """Raises ValueError where there is nothing to sweep, the points are none or too many, or a number is varied twice."""
+    """Raises ValueError where there is nothing to sweep, the points are too many, or a number is varied twice."""
     own, run = sweep.own, sweep.job.run
     if own.resume and run.folder is None:
         raise ValueError("--resume: say which sweep, with --folder")
@@ -264,17 +262,12 @@ def _check(sweep: SweepJob) -> None:
         raise ValueError(f"--new-clients {run.new_clients}: {NO_NEW_CLIENTS}")
     if not sweep.axes and not sweep.outer and own.seeds == 1:
         raise ValueError(f"nothing to sweep: give a number of {sweep.name} several values, such as --lr 0.01 0.1")
-    drawn = [name for name, axis in sweep.axes.items() if isinstance(axis.values, Range) and axis.values.count is None]
+    drawn = {name: axis.words for name, axis in sweep.axes.items() if callable(axis.values)}
     if own.draws is not None and not drawn:
         raise ValueError(f"--draws {own.draws}: nothing to draw from; give a number a range, such as --lr log:0.001:1")
-    if drawn and own.draws is None:
-        kind, words = sweep.axes[drawn[0]].values[0], sweep.axes[drawn[0]].words
-        text = f"give {kind}:LOW:HIGH:N, or {kind}:LOW:HIGH and --draws N to draw from it"
-        raise ValueError(f"{shown(drawn[0], words)}: {text}")
-    counts = [
-        axis.values.count or 1 if isinstance(axis.values, Range) else len(axis.values) for axis in sweep.axes.values()
-    ]
-    n_points = math.prod(counts) * (own.draws or 1)
+    for name, words in drawn.items() if own.draws is None else ():
+        raise ValueError(f"{shown(name, words)}: {_choice(words[0].partition(':')[0])}")
+    n_points = math.prod(len(axis.values) for name, axis in sweep.axes.items() if name not in drawn) * (own.draws or 1)
     if (n_runs := n_points * own.seeds) > MOST_RUNS:
         raise ValueError(f"{n_points} points x --seeds {own.seeds} are {n_runs} runs; choose at most {MOST_RUNS}")
     for full in sweep.outer:

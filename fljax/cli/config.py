@@ -1,40 +1,25 @@
 """config.toml: everything needed to repeat a run, and where it was made."""
 
-import importlib.metadata
-import os
-import platform
 import time
 from collections.abc import Collection, Sequence
 from itertools import count
 from pathlib import Path
 from typing import Any
 
-import jax
 import tomli_w
 
-from fljax.cli.job import MAY_CHANGE, Job, has_results, is_method
+from fljax.catalogue.words import words_of, written
+from fljax.cli.job import Job, has_results, is_method
 from fljax.cli.settings import OUTER, PARTS, RECORD, UNSET, Layer, of_text, of_toml, path
-from fljax.cli.words import words_of, written
 from fljax.run.checkpoint import write_atomically
+from fljax.run.record import machine, versions
 
-PACKAGES = ("fljax", "jax", "jaxlib", "flax", "optax", "numpy", "scipy", "scikit-learn")
 NOT_KEPT = ("folder", "config", "resume")
 """Settings that say where a run goes, not what it is."""
 
 
-def write(job: Job, folder: Path) -> None:
-    """Writes the folder's config.toml.
-
-    Raises:
-        ValueError: the folder has results of other settings.
-    """
-    write_document("run", as_toml(job), job, folder, MAY_CHANGE)
-
-
-def write_document(
-    command: str, document: dict[str, Any], job: Job, folder: Path, may_change: Collection[str] = ()
-) -> None:
-    """Writes a config.toml with the settings ``document``.
+def write(command: str, document: dict[str, Any], job: Job, folder: Path, may_change: Collection[str]) -> None:
+    """Writes a config.toml with the settings ``document`` of ``job``, unless it is there.
 
     Raises:
         ValueError: the folder has results of other settings than those that may change.
@@ -118,25 +103,3 @@ def _same(was: Sequence[str], now: Sequence[str]) -> bool:
             return False
 
     return len(was) == len(now) and all(map(equal, was, now))
-
-
-def versions() -> dict[str, str]:
-    """Versions of Python and of what the numbers depend on."""
-    found = {"python": platform.python_version()}
-    for package in PACKAGES:
-        try:
-            found[package] = importlib.metadata.version(package)
-        except importlib.metadata.PackageNotFoundError:
-            found[package] = "not installed"
-    return found
-
-
-def machine() -> dict[str, Any]:
-    """What the run was computed on."""
-    kinds = [device.device_kind for device in jax.devices()]
-    return {
-        "system": platform.platform(),
-        "cores": os.cpu_count() or 1,
-        "backend": jax.default_backend(),
-        "devices": kinds,
-    }

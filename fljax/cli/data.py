@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from fljax.cli import asks_help
-from fljax.cli.job import RUN, read_job
-from fljax.cli.schema import Parameter
+from fljax.catalogue.parameters import Parameter
+from fljax.catalogue.words import nearest
+from fljax.cli.job import RUN, Job
+from fljax.cli.run import carry_out
 from fljax.cli.settings import of_arguments
-from fljax.cli.text import show, show_help
-from fljax.cli.words import nearest
+from fljax.cli.text import show
 
 USAGE = """usage: fljax data list
        fljax data show [--dataset NAME] [--partition NAME] [--partition.n-clients N ...] [--file PNG]
@@ -48,11 +48,11 @@ def show_available(arguments: Sequence[str]) -> None:
 
 def show_partition(arguments: Sequence[str]) -> None:
     """Draws a partition and says its sizes."""
-    arguments, help_asked = asks_help(arguments)
-    job = read_job(arguments, SHOW)
-    if help_asked:
-        show_help("fljax data show", "Draws who has what in a partition.", job.schema, job.settings)
-        return
+    carry_out("fljax data show", "Draws who has what in a partition.", SHOW, arguments, draw_partition)
+
+
+def draw_partition(job: Job) -> None:
+    """Makes the partition and its picture."""
     own = job.own
     if not Path(own["file"]).suffix:
         raise ValueError(f"--file {own['file']!r}: give the name of a picture, such as partition.png")

@@ -1,6 +1,7 @@
 """What `fljax run` does once its job is read: trains every method, shows the table, writes the results folder."""
 
 import shlex
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,10 +12,11 @@ import numpy as np
 from fljax import tree
 from fljax.cli import config
 from fljax.cli.assemble import make_algorithm, make_model, make_parts, make_sampling
-from fljax.cli.job import Job
+from fljax.cli.job import MAY_CHANGE, Job
 from fljax.cli.text import table
-from fljax.run import plots, report
+from fljax.run import report
 from fljax.run.checkpoint import rounds_done, save_arrays
+from fljax.run.comparison import save_figures
 from fljax.run.mesh import over_devices, replicated
 from fljax.run.newcomers import evaluate_new_clients
 from fljax.run.progress import BarProgress
@@ -42,8 +44,8 @@ SPARED = ("best_accuracy", "megabytes_down", "n_clusters", "accuracy_micro", "se
 TITLE = "Accuracy on the clients' own test examples; megabytes a client"
 
 
-def execute(job: Job, width: int) -> list[report.Row]:
-    """Trains every method, shows the table for a terminal of ``width`` characters and writes the results folder."""
+def execute(job: Job) -> list[report.Row]:
+    """Trains every method, shows the table and writes the results folder."""
     federation, newcomers = make_parts(job)
     model, sampling = make_model(job, federation), make_sampling(job)
     sampling.of(len(federation.train.size))
@@ -51,7 +53,7 @@ def execute(job: Job, width: int) -> list[report.Row]:
     if job.folder is not None:
         check_rounds(job, job.folder)
     folder = job.folder or config.new_folder()
-    config.write(job, folder)
+    config.write("run", config.as_toml(job), job, folder, MAY_CHANGE)
     print(headline(job, federation, model, newcomers))
     outcomes = {}
     try:
@@ -66,7 +68,7 @@ def execute(job: Job, width: int) -> list[report.Row]:
         raise
     group = None if federation.group is None else np.asarray(federation.group)
     rows = report.final_table(outcomes, group)
-    print(f"{TITLE}\n{as_table(rows, width)}")
+    print(f"{TITLE}\n{as_table(rows, shutil.get_terminal_size().columns)}")
     report.save_table(folder / "summary.csv", rows)
     save_figures(outcomes, group, folder / "plots")
     print(f"results in {folder}: config.toml, summary.csv, plots/, a folder a method")
@@ -143,7 +145,7 @@ def as_table(rows: Sequence[report.Row], width: int) -> str:
     Columns that nobody fills are left out, and of `SPARED` as many as do not fit.
     """
     shown = [name for name in COLUMNS if any(row[name] is not None for row in rows)]
-    best = {name: max((row[name] for row in rows if isinstance(row[name], float)), default=None) for name in SCALE}
+    best = {name: max((value for row in rows if isinstance(value := row[name], float)), default=None) for name in SCALE}
 
     def drawn(bold: bool) -> str:
         cells = [[cell(name, row) for name in shown] for row in rows]
@@ -167,27 +169,3 @@ def cell(name: str, row: report.Row) -> str:
     if name in SCALE and name != "ari":
         return f"{value:.4f}"
     return f"{value:.2f}" if isinstance(value, float) else str(value)
-
-
-def save_figures(outcomes: dict[str, report.Outcome], group: np.ndarray | None, folder: Path) -> None:
-    """Learning curves of all methods; clusters by group and the map of models of each that has them."""
-    folder.mkdir(exist_ok=True)
-    curves = {name: report.curve(outcome.metrics) for name, outcome in outcomes.items()}
-    plots.save(plots.learning_curves(curves), folder / "learning_curves.png")
-    for name, outcome in outcomes.items():
-        label = report.final_label(outcome)
-        if label is not None and group is not None:
-            plots.save(plots.cluster_table(report.cross_table(label, group), name), folder / f"clusters_{name}.png")
-        if tree.n_rows(outcome.deployed.params) > 1 and report.finite(outcome.deployed):
-            figure = model_map(name, outcome, label, group)
-            plots.save(figure, folder / f"models_{name}.png")
-
-
-def model_map(name: str, outcome: report.Outcome, label: np.ndarray | None, group: np.ndarray | None) -> plots.Figure:
-    """Deployed models coloured by cluster; by true group for a method without clusters."""
-    coordinates, share = report.principal_components(outcome.deployed)
-    title = f"{name}: the clients' models"
-    if label is not None:
-        return plots.model_map(coordinates, share, label, group, title)
-    color = np.full(len(coordinates), -1) if group is None else group
-    return plots.model_map(coordinates, share, color, group, title, named="group")

@@ -4,10 +4,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
+from fljax.catalogue.entries import entry, names
+from fljax.catalogue.own import short_name
+from fljax.catalogue.parameters import Schema, Section, parameters
+from fljax.catalogue.words import Most, nearest, written
 from fljax.choices import Natural, Positive
-from fljax.cli.catalogue import entry, names
-from fljax.cli.plugins import short_name
-from fljax.cli.schema import Schema, Section, parameters
 from fljax.cli.settings import (
     PARTS,
     Layer,
@@ -19,7 +20,6 @@ from fljax.cli.settings import (
     read_layer,
     values_of,
 )
-from fljax.cli.words import Most, nearest, written
 from fljax.ranges import Number
 
 MAIN_JOB = Path(__file__).with_name("main_job.toml")
@@ -193,18 +193,21 @@ def relevant(layers: Sequence[Layer], own: Section) -> Iterator[Layer]:
 
     Another partition keeps the number of clients only. The last layer, the arguments, is kept whole.
     """
-    chosen = {short_name(word) for word in last(layers, "algorithm") or ()}
+    with_methods = "algorithm" in own
+    chosen = {short_name(word) for word in (last(layers, "algorithm") or ()) if with_methods}
     for i, layer in enumerate(layers[:-1]):
-        sections = {name.partition(".")[0] for name, _ in layer if "." in name}
         here = {short_name(word) for word in last([layer], "algorithm") or ()}
-        idle = {section for section in sections if is_method(section) or section in here} - chosen
-        idle |= {part for part in PARTS if part not in own or last(layers[: i + 1], part) != last(layers, part)}
-        yield [
-            (name, words)
-            for name, words in layer
-            if (name in own if "." not in name and name in RUN else name.partition(".")[0] not in idle)
-            or (name == "partition.n_clients" and "partition" in own)
-        ]
+        idle = {part for part in PARTS if part not in own or last(layers[: i + 1], part) != last(layers, part)}
+
+        def is_kept(name: str, here: set[str] = here, idle: set[str] = idle) -> bool:
+            section, dot, _ = name.partition(".")
+            if not dot:
+                return name in own or (with_methods and name not in RUN)
+            if name == "partition.n_clients":
+                return "partition" in own
+            return section in chosen or not (section in idle or section in here or is_method(section))
+
+        yield [entry for entry in layer if is_kept(entry[0])]
     yield layers[-1]
 
 

@@ -3,12 +3,11 @@
 import inspect
 from collections.abc import Sequence
 
-from fljax.cli import asks_help
-from fljax.cli.catalogue import Entry, by_kind, entry, names
-from fljax.cli.plugins import find, is_file, short_name
-from fljax.cli.schema import REQUIRED, Section
+from fljax.catalogue.entries import Entry, by_kind, entry, names
+from fljax.catalogue.own import find, is_file, short_name
+from fljax.catalogue.parameters import REQUIRED, Section
+from fljax.catalogue.words import nearest
 from fljax.cli.text import show, show_section
-from fljax.cli.words import nearest
 
 USAGE = """usage: fljax list [KIND | NAME ...] [--markdown]
 
@@ -25,13 +24,12 @@ def main(arguments: Sequence[str]) -> None:
     Raises:
         ValueError: there is no such kind or name.
     """
-    wanted, help_asked = asks_help(arguments)
-    if help_asked:
+    if {"--help", "-h"} & set(arguments):
         print(USAGE, end="")
-    elif "--markdown" in wanted:
+    elif "--markdown" in arguments:
         print(readme_table())
     else:
-        for name in wanted or KINDS:
+        for name in arguments or KINDS:
             show_kind(name) if name in KINDS else show_one(name)
 
 

@@ -1,17 +1,13 @@
 """`fljax plan`: what each method of a job takes on this machine, measured before it is run."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import Any
 
-from fljax.cli import asks_help, run
-from fljax.cli.job import RUN, Job, read_job
-from fljax.cli.schema import Parameter
-from fljax.cli.text import show_help, table
-
-if TYPE_CHECKING:
-    from fljax.run.plan import Plan
-    from fljax.types import Federation, Model
+from fljax.catalogue.parameters import Parameter
+from fljax.cli.job import RUN, Job
+from fljax.cli.run import carry_out
+from fljax.cli.text import table
 
 HELP = """Says what a job will take before it is run: takes the settings of fljax run.
 
@@ -31,59 +27,43 @@ def main(arguments: Sequence[str]) -> None:
     Raises:
         ValueError: in one line, for everything that a user can correct.
     """
-    arguments, help_asked = asks_help(arguments)
-    job = read_job(arguments, RUN | PLAN)
-    if help_asked:
-        show_help("fljax plan", HELP, job.schema, job.settings)
-        return
-    run.start()
-    execute(job)
+    carry_out("fljax plan", HELP, RUN | PLAN, arguments, execute)
 
 
-def execute(job: Job) -> "dict[str, Plan]":
+def execute(job: Job) -> None:
     """Plans every method and shows the table."""
-    from fljax.cli.assemble import make_model, make_parts
+    from fljax.cli.assemble import make_model, make_parts, make_sampling
     from fljax.cli.execute import headline
     from fljax.run.sweep.memory import size
 
     federation, newcomers = make_parts(job)
     model = make_model(job, federation)
+    make_sampling(job).of(len(federation.train.size))
     print(headline(job, federation, model, newcomers))
     plans = {name: plan_one(job, name, model, federation) for name in job.methods}
     first = next(iter(plans.values()))
     print(f"{size(first.data)} of data, {size(first.limit)} of memory to use")
-    print(table([*HEADER, f"{job.run.rounds}\nrounds"], [row(name, own, job) for name, own in plans.items()]))
-    return plans
+    print(table([*HEADER, f"{job.run.rounds}\nrounds"], [row(name, own, job, size) for name, own in plans.items()]))
 
 
-def plan_one(job: Job, name: str, model: "Model", federation: "Federation") -> "Plan":
-    """The plan of one method of a job."""
+def plan_one(job: Job, name: str, model: Any, federation: Any) -> Any:
+    """The `fljax.run.plan.Plan` of one method of a job."""
     import jax
 
-    from fljax.cli.assemble import make_sampling, split_section
-    from fljax.cli.plugins import find
+    from fljax.catalogue.own import find
+    from fljax.cli.assemble import split_section
     from fljax.run.plan import plan
 
     work, hyper, static = split_section(name, job)
     make = partial(find("algorithm", job.methods[name]), model, **static)
     key, memory = jax.random.key(job.run.seed), job.own["memory"]
-    make_sampling(job).of(len(federation.train.size))
     return plan(
-        make,
-        work,
-        model,
-        hyper,
-        federation,
-        key,
-        participation=job.run.participation,
-        memory=None if memory is None else int(memory),
+        make, work, model, hyper, federation, key, participation=job.run.participation, memory=memory and int(memory)
     )
 
 
-def row(name: str, own: "Plan", job: Job) -> list[str]:
+def row(name: str, own: Any, job: Job, size: Callable[[int], str]) -> list[str]:
     """A method's line of the table."""
-    from fljax.run.sweep.memory import size
-
     measured = ["-", "do not fit", "-"]
     if own.at_once > 0:
         seconds = f"{job.run.rounds / own.rounds_per_second:.3g} s"

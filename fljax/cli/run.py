@@ -1,11 +1,12 @@
-"""`fljax run`: reads the job and prepares JAX; `fljax.cli.execute` does the work."""
+"""`fljax run`, and what all commands begin with: reading the job, its help, and preparing JAX."""
 
 import os
-import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from typing import Any
 
-from fljax.cli import asks_help
-from fljax.cli.job import read_job
+from fljax.catalogue.parameters import Section
+from fljax.cli.job import RUN, Job, read_job
 from fljax.cli.text import show_help
 
 HELP = """Runs methods of federated learning and compares them.
@@ -22,15 +23,24 @@ def main(arguments: Sequence[str]) -> None:
     Raises:
         ValueError: in one line, for everything that a user can correct.
     """
-    arguments, help_asked = asks_help(arguments)
-    job = read_job(arguments)
-    if help_asked:
-        show_help("fljax run", HELP, job.schema, job.settings)
-        return
-    from fljax.cli.execute import execute
+    carry_out("fljax run", HELP, RUN, arguments, lambda job: import_module("fljax.cli.execute").execute(job))
 
-    start()
-    execute(job, shutil.get_terminal_size().columns)
+
+def carry_out(command: str, text: str, own: Section, arguments: Sequence[str], execute: Callable[[Job], Any]) -> None:
+    """Executes the job of a command line, or shows its help; ``own`` is what the command can be told besides."""
+    arguments, help_asked = asks_help(arguments)
+    job = read_job(arguments, own)
+    if help_asked:
+        show_help(command, text, job.schema, job.settings)
+    else:
+        start()
+        execute(job)
+
+
+def asks_help(arguments: Sequence[str]) -> tuple[list[str], bool]:
+    """The arguments without those that ask for help, and whether there was one."""
+    rest = [argument for argument in arguments if argument not in ("--help", "-h")]
+    return rest, len(rest) < len(arguments)
 
 
 def start() -> None:

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fljax.cli.plugins import OPEN, absolute
-from fljax.cli.schema import REQUIRED, Parameter, Schema
-from fljax.cli.words import shown, words_of, written
+from fljax.catalogue.own import OPEN, absolute
+from fljax.catalogue.parameters import REQUIRED, Parameter, Schema
+from fljax.catalogue.words import shown, words_of, written
 
 Layer = list[tuple[str, list[str]]]
 """Settings in the order in which they are written, as ("name" or "section.name", words); names may stand twice."""

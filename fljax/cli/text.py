@@ -6,9 +6,9 @@ import textwrap
 from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any
 
-from fljax.cli.schema import REQUIRED, Schema, Section
+from fljax.catalogue.parameters import REQUIRED, Schema, Section
+from fljax.catalogue.words import words_of, written
 from fljax.cli.settings import path
-from fljax.cli.words import words_of, written
 
 LEFT = 32
 """Columns of a name; a longer one has a line of its own."""
@@ -38,7 +38,7 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]], bold: Container[
     widths = [max(len(row[i]) for row in (*lines, *rows)) for i in range(len(header))]
 
     def aligned(cells: Sequence[str], row: int) -> str:
-        parts = [cell.rjust(width) if i else cell.ljust(width) for i, (cell, width) in enumerate(zip(cells, widths))]
+        parts = [cell.rjust(widths[i]) if i else cell.ljust(widths[i]) for i, cell in enumerate(cells)]
         shown = (f"\x1b[1m{part}\x1b[0m" if (row, i) in bold else part for i, part in enumerate(parts))
         return "  ".join(shown if sys.stdout.isatty() else parts).rstrip()
 

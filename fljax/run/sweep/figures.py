@@ -1,17 +1,37 @@
 """The figures of a sweep: learning curves of the best points, a metric over one number or over two."""
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from fljax.run.plots import COLORS, Figure, learning_curves, new_figure
+from fljax.run.plots import COLORS, Figure, learning_curves, new_figure, save
 from fljax.run.report import Row, curve
 from fljax.run.sweep.points import rows as point_rows
+from fljax.run.sweep.points import varied
 from fljax.run.sweep.table import LOWER_IS_BETTER, by_point
 
 N_CURVES = 6
 """Points whose learning curves are drawn."""
+
+
+def save_all(hypers: Any, metric: str, found: Sequence[tuple[Mapping, Any]], rows: Sequence[Row], folder: Path) -> None:
+    """Curves of the best points of each static setting, and how the metric depends on one or two of the numbers.
+
+    ``found`` is what `fljax.run.sweep.over_settings` returned, ``rows`` the table of all settings.
+    """
+    folder.mkdir(exist_ok=True)
+    names = varied(hypers)
+    for i, (setting, result) in enumerate(found):
+        end = f"_{i}" if len(found) > 1 else ""
+        title = ", ".join(f"{name}={value}" for name, value in setting.items())
+        save(curves(hypers, result.metrics, metric), folder / f"curves{end}.png")
+        own = [row for row in rows if all(row[name] == str(value) for name, value in setting.items())]
+        if len(names) >= 2:
+            save(heat_map(own, names[0], names[1], metric, title), folder / f"heat_map{end}.png")
+        for name in names:
+            save(response(own, name, metric, title), folder / f"{name}{end}.png")
 
 
 def curves(hypers: Any, metrics: Mapping[str, np.ndarray], metric: str = "accuracy_macro") -> Figure:

@@ -88,29 +88,15 @@ def _int(name: str, words: list[str], least: int | None, most: int) -> int:
     return int(word)
 
 
-def _float(name: str, words: list[str]) -> float:
+def _one_of(name: str, words: list[str], *options: Any) -> Any:
+    """The option that the one word is; a ValueError where it is none."""
     (word,) = words
-    return float(word)
+    return options[[str(option) for option in options].index(word)]
 
 
-def _str(name: str, words: list[str]) -> str:
-    (word,) = words
-    return word
-
-
-def _bool(name: str, words: list[str]) -> bool:
-    (word,) = words or ["true"]
-    return bool(("false", "true").index(word.lower()))
-
-
-def _option(name: str, words: list[str], value: Any) -> Any:
-    if words != [str(value)]:
-        raise ValueError
-    return value
-
-
-def _none(name: str, words: list[str]) -> None:
-    _option(name, words, None)
+def _part(name: str, word: str, kind: Kind) -> Any:
+    """One entry of a row: a word; of a row of rows, several in one."""
+    return _value(name, word.split() if takes_several(kind) else [word], kind)
 
 
 def _many(name: str, words: list[str], kind: Kind) -> tuple:
@@ -121,49 +107,45 @@ def _row(name: str, words: list[str], *kinds: Kind) -> tuple:
     return tuple(_part(name, word, kind) for word, kind in zip(words, kinds, strict=True))
 
 
-def _part(name: str, word: str, kind: Kind) -> Any:
-    """One entry of a row: a word; of a row of rows, several in one."""
-    return _value(name, word.split() if takes_several(kind) else [word], kind)
-
-
 _READERS: dict[str, Callable[..., Any]] = {
     "int": _int,
-    "float": _float,
-    "str": _str,
-    "bool": _bool,
-    "none": _none,
-    "option": _option,
+    "float": lambda name, words: float(_one_of(name, words, *words)),
+    "str": lambda name, words: _one_of(name, words, *words),
+    "bool": lambda name, words: _one_of(name, [word.capitalize() for word in words or ["True"]], False, True),
+    "none": lambda name, words: _one_of(name, words, None),
+    "option": _one_of,
     "many": _many,
     "row": _row,
 }
-_NAMES = {"int": ("a whole number", "INT"), "float": ("a number", "FLOAT"), "str": ("text", "TEXT")}
-_NAMES |= {"bool": ("true or false", "BOOL"), "none": ("None", "None")}
+_NAMES = {
+    "int": ("a whole number", "INT"),
+    "float": ("a number", "FLOAT"),
+    "str": ("text", "TEXT"),
+    "bool": ("true or false", "true|false"),
+    "none": ("None", "None"),
+}
 
 
 def text(kind: Kind) -> str:
     """A type in words: "a number or None", "'low' or 'high'"."""
-
-    def one(part: tuple) -> str:
-        if part[0] == "option":
-            return repr(part[1])
-        if part[0] == "many":
-            return f"several of: {text(part[1])}"
-        return " and ".join(map(text, part[1:])) if part[0] == "row" else _NAMES[part[0]][0]
-
-    return " or ".join(map(one, kind))
+    return _named(kind, 0, " or ", " and ", "several, each ")
 
 
 def metavar(kind: Kind) -> str:
     """A type as help shows it: "FLOAT|None", "low|high", "INT ..."."""
+    return _named(kind, 1, "|", " ", "")
 
-    def one(part: tuple) -> str:
-        if part[0] == "option":
-            return str(part[1])
-        if part[0] == "many":
-            return f"{metavar(part[1])} ..."
-        return " ".join(map(metavar, part[1:])) if part[0] == "row" else _NAMES[part[0]][1]
 
-    return "|".join(map(one, kind))
+def _named(kind: Kind, column: int, either: str, both: str, several: str) -> str:
+    def one(name: str, *rest: Any) -> str:
+        if name == "option":
+            return str(rest[0]) if column else repr(rest[0])
+        if name in ("many", "row"):
+            inner = both.join(_named(part, column, either, both, several) for part in rest)
+            return f"{several}{inner}{' ...' * column}" if name == "many" else inner
+        return _NAMES[name][column]
+
+    return either.join(one(*part) for part in kind)
 
 
 def takes_several(kind: Kind) -> bool:

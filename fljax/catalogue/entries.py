@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import fljax
-from fljax.cli import plugins
-from fljax.cli.schema import Parameter, Section, numbers, parameters
-from fljax.cli.words import nearest
+from fljax.catalogue import own
+from fljax.catalogue.parameters import Parameter, Section, numbers, parameters
+from fljax.catalogue.words import nearest
 from fljax.ranges import Number
 
 LEFT_OUT = {
@@ -42,7 +42,7 @@ class Entry(NamedTuple):
 
 def names(kind: str) -> tuple[str, ...]:
     """Our own things of a kind."""
-    return tuple(_kept(f"{kind}s", lambda: list(plugins.table(kind))))
+    return tuple(_kept(f"{kind}s", lambda: list(own.table(kind))))
 
 
 def by_kind() -> tuple[str, ...]:
@@ -57,19 +57,22 @@ def by_kind() -> tuple[str, ...]:
 
 
 def entry(kind: str, word: str) -> Entry:
-    """A thing by what is written for it; see `fljax.cli.plugins`.
+    """A thing by what is written for it; see `fljax.catalogue.own`.
 
     Raises:
         ValueError: there is none (the nearest name is given), or it is something else.
     """
     base = word.partition("+")[0] if kind == "algorithm" else word
-    if plugins.is_file(word) or (base not in names(kind) and plugins.entry_point(kind, base) is not None):
-        return describe(kind, plugins.find(kind, word))
+    if own.is_file(word) or (base not in names(kind) and own.entry_point(kind, base) is not None):
+        return describe(kind, own.find(kind, word))
     nearest(base, names(kind), kind)
-    kept = _kept(f"{kind} {word}", lambda: _lists(describe(kind, plugins.find(kind, word))))
-    title, summary, section, *rest = map(_tuples, kept)
-    section = {name: Parameter(*map(_tuples, one[:3]), one[3] and Number(*one[3])) for name, one in section.items()}
-    return Entry(title, summary, section, *rest)
+    kept = _kept(f"{kind} {word}", lambda: _lists(describe(kind, own.find(kind, word))))
+    title, summary, section, *rest = _tuples(kept)
+    read = {
+        name: Parameter(_tuples(words), _tuples(default), help, number and Number(*number))
+        for name, (words, default, help, number) in section.items()
+    }
+    return Entry(title, summary, read, *rest)
 
 
 def describe(kind: str, thing: Any) -> Entry:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Annotated, Any, NamedTuple, get_args, get_origin, get_type_hints
 
-from fljax.cli.words import Kind, kind_of, metavar, read, shown, words_of
+from fljax.catalogue.words import Kind, kind_of, metavar, read, shown, words_of
 from fljax.ranges import Number, check_number
 
 REQUIRED = ("", "required")
