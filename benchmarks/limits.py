@@ -43,7 +43,7 @@ from peers.work import WORKLOADS, Workload
 from timing import Run, alternate, machine, parser, rounds_in, seconds_of
 
 from fljax import tree
-from fljax.client import training_loss, train_clients
+from fljax.client import train_clients, training_loss
 from fljax.models import mlp
 from fljax.run.mesh import over_devices, replicated, use_all_cores
 from fljax.run.report import save_table

@@ -19,7 +19,7 @@ import numpy as np
 import optax
 from timing import alternate, fastest, machine, parser, ratio, seconds_of, with_threads
 
-from fljax.client import training_loss, train_clients
+from fljax.client import train_clients, training_loss
 from fljax.models import MODELS
 from fljax.run.mesh import over_devices, replicated, use_all_cores
 from fljax.types import ClientData, Examples, Model, Trained, Work

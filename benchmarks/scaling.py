@@ -76,8 +76,8 @@ def count(method: str, n_devices: int, home: bool) -> Volume:
     data = ClientData(pool, shape(COHORT, EXAMPLES), shape(COHORT))
     federation = Federation(data, None, data, None, None)
     options = {"n_clusters": 4} if method in ("ifca", "fesem") else {}
-    algorithm = ALGORITHMS[method].factory(model, Work(EPOCHS, BATCH, at_once=1), **options)
-    hyper, key = as_traced(ALGORITHMS[method].hyper()), jax.random.key(0)
+    algorithm = ALGORITHMS[method](model, Work(EPOCHS, BATCH, at_once=1), **options)
+    hyper, key = as_traced(ALGORITHMS[method].Hyper()), jax.random.key(0)
     with jax.set_mesh(mesh):
         state = like(jax.eval_shape(algorithm.init, key, hyper, data))
 

@@ -11,10 +11,9 @@ after another. Both are timed in turn in one process; the bar is a tenth of the 
 results/server_share.csv: DC-PFL 0.4 %, FedTSDP 0.8 %, FeSEM 1.0 %, LayerCFL 1.2 %, FedCPS 1.3 %.
 """
 
+import contextlib
 import csv
 import datetime
-import importlib
-import inspect
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -28,9 +27,10 @@ import numpy as np
 import optax
 from timing import alternate, machine, parser
 
+import fljax.rounds.local
 from fljax import tree
 from fljax.algorithms import ALGORITHMS
-from fljax.client import training_loss, train_clients
+from fljax.client import train_clients, training_loss
 from fljax.models import cnn, fedcr_cnn, femnist_cnn, lenet, vgg16
 from fljax.run.mesh import use_all_cores
 from fljax.types import ClientData, Cohort, Examples, Model, State, Trained, Work
@@ -84,9 +84,10 @@ def uploads(system: System, n: int) -> Any:
 
 def server_side(name: str, system: System) -> Callable[[], Any]:
     """The method's round on uploads that are handed in."""
-    method, module = ALGORITHMS[name], importlib.import_module(f"fljax.algorithms.{name}")
-    algorithm = inspect.unwrap(method.factory)(system.model, system.work, **system.options)
-    hyper = jax.tree.map(jnp.float32, method.hyper(**system.hyper))
+    method = ALGORITHMS[name]
+    module = sys.modules[method.factory.__module__]
+    algorithm = method.factory(system.model, system.work, **system.options)
+    hyper = jax.tree.map(jnp.float32, method.Hyper(**system.hyper))
     data, sent = made_data(system, system.n_clients, system.examples), uploads(system, system.cohort)
     with left_out(module, sent):
         state = jax.jit(algorithm.init)(jax.random.key(0), hyper, data)
@@ -118,7 +119,12 @@ def left_out(module: Any, sent: Any) -> Any:
         "client_loss": lambda model, models, data: jnp.zeros(data.size.shape[0]),
         "gradient_variance": lambda key, *_: jnp.ones(key.shape[0]),
     }
-    return mock.patch.multiple(module, **{name: do for name, do in stand_ins.items() if hasattr(module, name)})
+    idle = contextlib.ExitStack()
+    for place in (module, fljax.rounds.local):
+        here = {name: do for name, do in stand_ins.items() if hasattr(place, name)}
+        if here:
+            idle.enter_context(mock.patch.multiple(place, **here))
+    return idle
 
 
 def client_side(system: System) -> tuple[Callable[[], Any], float]:

@@ -30,7 +30,7 @@ def test_grids_and_draws_compose(key):
     np.testing.assert_array_equal(both.mu, [0, 0.5] * 3)
     assert list(rows(both))[1] == {"lr": pytest.approx(float(drawn.lr[0]), rel=1e-6), "mu": 0.5}
     assert next(rows(grid(fljax.fedprox.Hyper(), lr=[0.1]))) == {"lr": 0.1}
-    assert stack([point(both, i) for i in range(6)])._asdict().keys() == both._asdict().keys()
+    assert jax.tree.structure(stack([point(both, i) for i in range(6)])) == jax.tree.structure(both)
     np.testing.assert_array_equal(stack([point(both, i) for i in range(6)]).mu, both.mu)
 
 
