@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 
 from fljax import tree
-from fljax.algorithms.fedavg import FedAvgHyper, fedavg
-from fljax.algorithms.fedprox import FedProxHyper, fedprox
-from fljax.algorithms.fedsgd import FedSGDHyper, fedsgd
-from fljax.algorithms.fesem import FeSEMHyper, fesem
+from fljax.algorithms.fedavg import fedavg
+from fljax.algorithms.fedprox import fedprox
+from fljax.algorithms.fedsgd import fedsgd
+from fljax.algorithms.fesem import fesem, reseeded
 from fljax.algorithms.fesem_ma import fesem_ma
-from fljax.algorithms.ifca import IFCAHyper, ifca
-from fljax.algorithms.standalone import StandaloneHyper, standalone
-from fljax.client import training_loss, proximal
+from fljax.algorithms.ifca import ifca
+from fljax.algorithms.standalone import standalone
+from fljax.client import proximal, training_loss
 from fljax.data.synthetic import linear_groups
 from fljax.rounds.sampling import sample_cohort
 from fljax.run.simulate import as_traced, simulate, split_key
@@ -33,8 +33,8 @@ def as_float64(params):
 
 
 def test_fedprox_without_pull_is_fedavg_exactly(key, model, work, federation):
-    prox = server_of(fedprox(model, work), FedProxHyper(0.1, mu=0.0), federation, key)
-    chex.assert_trees_all_equal(prox, server_of(fedavg(model, work), FedAvgHyper(0.1), federation, key))
+    prox = server_of(fedprox(model, work), fedprox.Hyper(lr=0.1, mu=0.0), federation, key)
+    chex.assert_trees_all_equal(prox, server_of(fedavg(model, work), fedavg.Hyper(lr=0.1), federation, key))
 
 
 def test_the_pull_of_fedprox_holds_clients_back(key, model, work, federation):
@@ -42,7 +42,7 @@ def test_the_pull_of_fedprox_holds_clients_back(key, model, work, federation):
     moved = [
         float(
             tree.squared_norm(
-                tree.subtract(server_of(fedprox(model, work), FedProxHyper(0.1, mu), federation, key, 1), start)
+                tree.subtract(server_of(fedprox(model, work), fedprox.Hyper(lr=0.1, mu=mu), federation, key, 1), start)
             )
         )
         for mu in (0.0, 0.5, 2.0, 5.0)
@@ -52,8 +52,8 @@ def test_the_pull_of_fedprox_holds_clients_back(key, model, work, federation):
 
 
 def test_fedavg_of_one_full_batch_step_is_fedsgd(key, model, federation):
-    averaged = server_of(fedavg(model, Work(1, 64)), FedAvgHyper(0.3), federation, key)
-    stepped = server_of(fedsgd(model, Work(1, 5)), FedSGDHyper(0.3), federation, key)
+    averaged = server_of(fedavg(model, Work(1, 64)), fedavg.Hyper(lr=0.3), federation, key)
+    stepped = server_of(fedsgd(model, Work(1, 5)), fedsgd.Hyper(lr=0.3), federation, key)
     chex.assert_trees_all_close(averaged, stepped, rtol=1e-5, atol=1e-6)
 
 
@@ -64,33 +64,37 @@ def test_fedsgd_on_everyone_is_gradient_descent_on_the_pooled_data(key, model, f
     x, y = np.asarray(data.pool.x, np.float64)[rows], np.asarray(data.pool.y)[rows]
     theta = oracle.local_sgd(theta, [(x, y)] * ROUNDS, 0.3)
     chex.assert_trees_all_close(
-        server_of(fedsgd(model, Work(1, 8)), FedSGDHyper(0.3), federation, key), theta, rtol=1e-5, atol=1e-6
+        server_of(fedsgd(model, Work(1, 8)), fedsgd.Hyper(lr=0.3), federation, key), theta, rtol=1e-5, atol=1e-6
     )
 
 
 def test_ifca_with_one_cluster_is_uniform_fedavg(key, model, work, federation):
-    clustered = server_of(ifca(model, work, 1), IFCAHyper(0.1), federation, key, participation=0.5)
+    clustered = server_of(ifca(model, work, 1), ifca.Hyper(lr=0.1), federation, key, participation=0.5)
     # IFCA draws its model from a split of the initial key, so FedAvg starts from that model.
     plain = fedavg(model, work, weighting="uniform")
-    start = tree.take(ifca(model, work, 1).init(split_key(key).init, IFCAHyper(0.1), federation.train).server, 0)
-    begun = plain._replace(init=lambda *_: State(start, ()))
-    averaged = server_of(begun, FedAvgHyper(0.1), federation, key, participation=0.5)
-    chex.assert_trees_all_close(tree.take(clustered, 0), averaged, rtol=1e-5, atol=1e-6)
+    start = tree.take(
+        ifca(model, work, 1).init(split_key(key).init, ifca.Hyper(lr=0.1), federation.train).server.centers, 0
+    )
+    begun = plain._replace(init=lambda *_: State(start, {}))
+    averaged = server_of(begun, fedavg.Hyper(lr=0.1), federation, key, participation=0.5)
+    chex.assert_trees_all_close(tree.take(clustered.centers, 0), averaged, rtol=1e-5, atol=1e-6)
 
 
 def test_ifca_with_a_shared_layer_averages_it_over_everybody(key, model, work, federation):
     shared, apart = ifca(model, work, 3, n_shared=1), ifca(model, work, 3)
-    hyper, cohort = as_traced(IFCAHyper(0.1)), sample_cohort(key, jnp.int32(0), federation, 8, None)
+    hyper, cohort = as_traced(ifca.Hyper(lr=0.1)), sample_cohort(key, jnp.int32(0), federation, 8, None)
     before = shared.init(key, hyper, federation.train)
     after, metrics = shared.round(key, hyper, before, cohort)
     theirs, _ = apart.round(key, hyper, before, cohort)
-    base, members = after.server["fc1"]["kernel"], np.bincount(metrics["label"], minlength=3)
+    base, members = after.server.centers["fc1"]["kernel"], np.bincount(metrics["label"], minlength=3)
     assert (members > 0).sum() > 1
-    np.testing.assert_array_equal(before.server["fc1"]["kernel"][0], before.server["fc1"]["kernel"][2])
+    np.testing.assert_array_equal(before.server.centers["fc1"]["kernel"][0], before.server.centers["fc1"]["kernel"][2])
     np.testing.assert_array_equal(base[0], base[2])
-    mean = np.average(np.asarray(theirs.server["fc1"]["kernel"]), axis=0, weights=members)  # of the clusters' means
+    mean = np.average(
+        np.asarray(theirs.server.centers["fc1"]["kernel"]), axis=0, weights=members
+    )  # of the clusters' means
     np.testing.assert_allclose(base[0], mean, rtol=1e-5, atol=1e-6)
-    chex.assert_trees_all_close(after.server["fc2"], theirs.server["fc2"], rtol=1e-6)
+    chex.assert_trees_all_close(after.server.centers["fc2"], theirs.server.centers["fc2"], rtol=1e-6)
 
 
 @pytest.mark.parametrize("n_shared", [-1, 2])
@@ -111,12 +115,12 @@ def test_fedprox_whose_pull_undoes_a_step_returns_to_the_servers_model(key, mode
 def test_ifca_of_gradients_with_one_cluster_and_equal_sizes_is_fedsgd(key, model):
     federation = linear_groups(6, 2, examples=24)
     algorithm = ifca(model, Work(1, 8), 1, averaging="gradient")
-    start = tree.take(algorithm.init(split_key(key).init, IFCAHyper(0.3), federation.train).server, 0)
+    start = tree.take(algorithm.init(split_key(key).init, ifca.Hyper(lr=0.3), federation.train).server.centers, 0)
     sgd = fedsgd(model, Work(1, 8))
-    sgd = sgd._replace(init=lambda *_: State(start, ()))
+    sgd = sgd._replace(init=lambda *_: State(start, {}))
     chex.assert_trees_all_close(
-        tree.take(server_of(algorithm, IFCAHyper(0.3), federation, key), 0),
-        server_of(sgd, FedSGDHyper(0.3), federation, key),
+        tree.take(server_of(algorithm, ifca.Hyper(lr=0.3), federation, key).centers, 0),
+        server_of(sgd, fedsgd.Hyper(lr=0.3), federation, key),
         rtol=1e-5,
         atol=1e-6,
     )
@@ -124,31 +128,31 @@ def test_ifca_of_gradients_with_one_cluster_and_equal_sizes_is_fedsgd(key, model
 
 @pytest.mark.parametrize("mu", [0.0, 0.4])
 def test_fesem_with_one_center_is_uniform_fedprox_from_its_first_center(key, model, work, federation, mu):
-    algorithm, hyper = fesem(model, work, 1, pull="plain"), FeSEMHyper(0.1, mu)
+    algorithm, hyper = fesem(model, work, 1, pull="plain"), fesem.Hyper(lr=0.1, mu=mu)
     first = algorithm.init(split_key(key).init, hyper, federation.train).server
     prox = fedprox(model, work, weighting="uniform")
     start = tree.take(first.centers, 0)
-    begun = prox._replace(init=lambda *_: State(start, ()))
+    begun = prox._replace(init=lambda *_: State(start, {}))
     chex.assert_trees_all_close(
         tree.take(server_of(algorithm, hyper, federation, key).centers, 0),
-        server_of(begun, FedProxHyper(0.1, mu), federation, key),
+        server_of(begun, fedprox.Hyper(lr=0.1, mu=mu), federation, key),
         rtol=1e-5,
         atol=1e-6,
     )
 
 
 def test_fesem_with_a_center_each_is_everyone_alone(key, model, work, federation):
-    algorithm, hyper = fesem(model, work, 8), as_traced(FeSEMHyper(0.1, mu=0.0))
+    algorithm, hyper = fesem(model, work, 8), as_traced(fesem.Hyper(lr=0.1, mu=0.0))
     state = jax.jit(algorithm.init)(key, hyper, federation.train)
     cohort = sample_cohort(key, jnp.int32(0), federation, 8, None)
-    alone = State((), tree.take(state.server.centers, state.server.label))
+    alone = State({}, tree.take(state.server.centers, state.server.label))
     # A small step, so that no model drifts nearer to another's center: the condition of this law.
-    small = hyper._replace(lr=jnp.float32(1e-3))
+    small = hyper.replace(lr=jnp.float32(1e-3))
     for _ in range(3):
         state, metrics = algorithm.round(key, small, state, cohort)
         assert metrics["n_clusters"] == 8
-        alone, _ = standalone(model, work).round(key, as_traced(StandaloneHyper(1e-3)), alone, cohort)
-        centers, models, label, _ = state.server
+        alone, _ = standalone(model, work).round(key, as_traced(standalone.Hyper(lr=1e-3)), alone, cohort)
+        centers, label, models = state.server.centers, state.server.label, state.server.kept.models
         chex.assert_trees_all_close(tree.take(centers, label), models, rtol=1e-6, atol=1e-7)
         chex.assert_trees_all_close(models, alone.clients, rtol=1e-6, atol=1e-7)
 
@@ -160,25 +164,72 @@ def test_fesem_e_and_m_steps_are_numpys(key, model, work, federation, cluster_on
         rows = {"kernel": models["fc2"]["kernel"]} if cluster_on == "last_kernel" else models
         return np.asarray(tree.flatten(rows), np.float64)
 
-    algorithm, hyper = fesem(model, work, 3, cluster_on=cluster_on, empty=empty), as_traced(FeSEMHyper(0.3))
+    algorithm, hyper = fesem(model, work, 4, cluster_on=cluster_on, empty=empty), as_traced(fesem.Hyper(lr=0.3))
     state = jax.jit(algorithm.init)(key, hyper, federation.train)
-    # The third center is so far away that nobody is near it.
-    far = jax.tree.map(lambda leaf: leaf.at[2].add(100.0), state.server.centers)
-    state = state._replace(server=state.server._replace(centers=far, label=jnp.minimum(state.server.label, 1)))
+    # The second center and the last are so far away that nobody is near them.
+    far = jax.tree.map(lambda leaf: leaf.at[jnp.array([1, 3])].add(100.0), state.server.centers)
+    state = state._replace(server=state.server._replace(centers=far, label=2 * (state.server.label // 2)))
     for round in range(3):
         before = state.server.centers
         state, _ = algorithm.round(key, hyper, state, sample_cohort(key, jnp.int32(round), federation, 8, None))
-        centers, models, label, _ = state.server
+        centers, label, models = state.server.centers, state.server.label, state.server.kept.models
         distance = np.square(points(models)[:, None] - points(before)[None]).sum(axis=-1)
         np.testing.assert_array_equal(label, distance.argmin(axis=1))  # after E each client is nearest to its center
-        farthest = distance.min(axis=1).argmax()
-        for k in range(3):
+        farthest = iter(np.argsort(-distance.min(axis=1)))
+        for k in range(4):
             members = np.flatnonzero(np.asarray(label) == k)
-            lone = tree.take(models, farthest) if empty == "reseed" else tree.take(before, k)
-            mean = jax.tree.map(lambda leaf: leaf.mean(axis=0), tree.take(models, members)) if members.size else lone
-            chex.assert_trees_all_close(tree.take(centers, k), mean, rtol=1e-5, atol=1e-6)
+            if members.size:
+                expected = jax.tree.map(lambda leaf, of=members: leaf[of].mean(axis=0), models)
+            else:
+                expected = tree.take(models, next(farthest)) if empty == "reseed" else tree.take(before, k)
+            chex.assert_trees_all_close(tree.take(centers, k), expected, rtol=1e-5, atol=1e-6)
         if round == 0:
-            assert not (np.asarray(label) == 2).any()
+            assert set(np.asarray(label).tolist()) == {0, 2}
+
+
+def test_empty_centers_move_to_different_clients():
+    """The first to the client farthest from its center, the second to the next; more than there are, to the last."""
+    models, label = {"fc": 10.0 * jnp.arange(4.0)[:, None]}, jnp.array([1, 1, 1, 1])
+    moved = reseeded({"fc": -jnp.ones((4, 1))}, models, label, jnp.array([0.5, 3.0, 1.0, 2.0]))
+    np.testing.assert_array_equal(moved["fc"][:, 0], [10.0, -1.0, 30.0, 20.0])
+    two = {"fc": models["fc"][:2]}
+    crowded = reseeded({"fc": -jnp.ones((4, 1))}, two, jnp.array([0, 0]), jnp.array([1.0, 2.0]))
+    np.testing.assert_array_equal(crowded["fc"][:, 0], [-1.0, 10.0, 0.0, 0.0])
+
+
+def test_fesem_reports_its_objective(key, model, work, federation):
+    """Objective (5) in NumPy, over all clients, those that are absent with the models that they uploaded last."""
+    hyper, n_examples = as_traced(fesem.Hyper(lr=0.2, mu=0.6)), np.asarray(federation.train.size, float)
+    algorithm = fesem(model, work, 2, objective=True)
+    state = jax.jit(algorithm.init)(key, hyper, federation.train)
+    step = jax.jit(algorithm.round)
+    for round in range(3):
+        before = state.server
+        cohort = sample_cohort(key, jnp.int32(round), federation, 4, 0.3)
+        state, metrics = step(key, hyper, state, cohort)
+        models = state.server.kept.models
+        away = np.asarray(tree.flatten(models) - tree.flatten(tree.take(before.centers, before.label)), np.float64)
+        loss = 0.0
+        for i, n in enumerate(n_examples.astype(int)):
+            rows = federation.train.index[i, :n]
+            logits = model.apply(tree.take(models, i), federation.train.pool.x[rows], None)[0]
+            own = np.asarray(jax.nn.log_softmax(logits))[np.arange(n), np.asarray(federation.train.pool.y)[rows]]
+            loss -= n / n_examples.sum() * own.mean()
+        np.testing.assert_allclose(metrics["objective"], loss + 0.3 / 8 * np.square(away).sum(), rtol=1e-5)
+    assert "objective" not in jax.eval_shape(fesem(model, work, 2).round, key, hyper, _without_risk(state), cohort)[1]
+
+
+def _without_risk(state):
+    return state._replace(server=state.server._replace(kept=state.server.kept._replace(risk=())))
+
+
+@pytest.mark.parametrize("make", [fesem, fesem_ma])
+def test_fesems_models_before_the_first_round_are_counted_in_it(key, model, work, federation, make):
+    hyper = fesem.Hyper(lr=0.1)
+    metrics = simulate(make(model, work, 2), hyper, federation, key, 3, evaluate_every=3)[1]
+    n_parameters = tree.size(model.init(key))
+    np.testing.assert_array_equal(metrics["uplink"], [2 * n_parameters, n_parameters, n_parameters])
+    np.testing.assert_array_equal(metrics["downlink"], [n_parameters] * 3)
 
 
 def test_fesem_e_and_m_steps_never_raise_the_objective(key, model, work, federation):
@@ -186,21 +237,21 @@ def test_fesem_e_and_m_steps_never_raise_the_objective(key, model, work, federat
         own = tree.take(centers, label)
         return float(sum(jnp.square(a - b).sum() for a, b in zip(*map(jax.tree.leaves, (models, own)), strict=True)))
 
-    algorithm, hyper = fesem(model, work, 3), as_traced(FeSEMHyper(0.3))
+    algorithm, hyper = fesem(model, work, 3), as_traced(fesem.Hyper(lr=0.3))
     state = jax.jit(algorithm.init)(key, hyper, federation.train)
     step = jax.jit(lambda s, r: algorithm.round(key, hyper, s, sample_cohort(key, r, federation, 8, None))[0])
     for round in range(6):
         previous, state = state.server, step(state, jnp.int32(round))
         now = state.server
-        before = objective(previous.centers, now.models, previous.label)
-        after = objective(now.centers, now.models, now.label)
+        before = objective(previous.centers, now.kept.models, previous.label)
+        after = objective(now.centers, now.kept.models, now.label)
         assert after <= before * (1 + 1e-6)
 
 
 def test_fesem_at_its_start_is_a_fixed_point_of_k_means(key, model, work, federation):
     algorithm = fesem(model, work, 3)
-    server = jax.jit(algorithm.init)(key, as_traced(FeSEMHyper(0.3)), federation.train).server
-    models, centers = np.asarray(tree.flatten(server.models)), np.asarray(tree.flatten(server.centers))
+    server = jax.jit(algorithm.init)(key, as_traced(fesem.Hyper(lr=0.3)), federation.train).server
+    models, centers = np.asarray(tree.flatten(server.kept.models)), np.asarray(tree.flatten(server.centers))
     distance = np.square(models[:, None] - centers[None]).sum(axis=-1)
     np.testing.assert_array_equal(distance.argmin(axis=1), server.label)
     for k in range(3):
@@ -208,18 +259,18 @@ def test_fesem_at_its_start_is_a_fixed_point_of_k_means(key, model, work, federa
 
 
 def test_standalone_clients_do_not_know_of_each_other(key, model, work, federation):
-    state, _ = simulate(standalone(model, work), StandaloneHyper(0.1), federation, key, ROUNDS)
+    state, _ = simulate(standalone(model, work), standalone.Hyper(lr=0.1), federation, key, ROUNDS)
     rows = federation.train.index[0, : int(federation.train.size[0])]
     x = federation.train.pool.x.at[rows].add(1.0)
     changed = federation._replace(train=federation.train._replace(pool=federation.train.pool._replace(x=x)))
-    other, _ = simulate(standalone(model, work), StandaloneHyper(0.1), changed, key, ROUNDS)
+    other, _ = simulate(standalone(model, work), standalone.Hyper(lr=0.1), changed, key, ROUNDS)
     rest = jnp.arange(1, 8)
     chex.assert_trees_all_equal(tree.take(state.clients, rest), tree.take(other.clients, rest))
     assert not np.array_equal(state.clients["fc1"]["kernel"][0], other.clients["fc1"]["kernel"][0])
 
 
 def test_fedavg_with_no_learning_rate_stays(key, model, work, federation):
-    ours = server_of(fedavg(model, work), FedAvgHyper(lr=0.0), federation, key)
+    ours = server_of(fedavg(model, work), fedavg.Hyper(lr=1e-30), federation, key)
     chex.assert_trees_all_close(ours, model.init(split_key(key).init), rtol=1e-6)
 
 
@@ -228,14 +279,14 @@ def test_identical_clients_average_to_a_single_run(key, model):
     same = federation.train._replace(index=jnp.tile(federation.train.index[:1], (4, 1)))
     shared = federation._replace(train=same)
     work = Work(2, 64)  # full batches: a client's key then decides nothing
-    averaged = server_of(fedavg(model, work), FedAvgHyper(0.1), shared, key)
-    alone = simulate(standalone(model, work), StandaloneHyper(0.1), shared, key, ROUNDS)[0].clients
+    averaged = server_of(fedavg(model, work), fedavg.Hyper(lr=0.1), shared, key)
+    alone = simulate(standalone(model, work), standalone.Hyper(lr=0.1), shared, key, ROUNDS)[0].clients
     chex.assert_trees_all_close(averaged, tree.take(alone, 0), rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize(
     ("make", "hyper"),
-    [(ifca, IFCAHyper(0.2, min_share=0.5)), (fesem, FeSEMHyper(0.2)), (fesem_ma, FeSEMHyper(0.2))],
+    [(ifca, ifca.Hyper(lr=0.2, min_share=0.5)), (fesem, fesem.Hyper(lr=0.2)), (fesem_ma, fesem.Hyper(lr=0.2))],
 )
 def test_two_groups_of_opposite_targets_are_found(key, model, make, hyper):
     metrics = simulate(make(model, Work(2, 8), 2), hyper, linear_groups(8, 2, examples=60), key, 8)[1]

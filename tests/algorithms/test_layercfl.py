@@ -10,21 +10,15 @@ import pytest
 from sklearn.metrics.pairwise import cosine_similarity, euclidean_distances
 
 from fljax import tree
-from fljax.algorithms.adacfl import AdaCFLHyper, adacfl
-from fljax.algorithms.cfl import CFLHyper, cfl
-from fljax.algorithms.fedavg import FedAvgHyper, fedavg
-from fljax.algorithms.layer_similarity import MEASURES, OTHERS, chosen_layers, gaps, layers_by_pilot, similarity
-from fljax.algorithms.layercfl import (
-    LayerCFLHyper,
-    Norms,
-    everyones_side,
-    is_apart,
-    is_ripe,
-    layercfl,
-    update_norms,
-)
+from fljax.algorithms.adacfl import adacfl
+from fljax.algorithms.cfl import cfl
+from fljax.algorithms.fedavg import fedavg
+from fljax.algorithms.layercfl import LayerCFLHyper, layercfl, layers_by_pilot
+from fljax.algorithms.layercfl.similarity import MEASURES, OTHERS, chosen_layers, gaps, similarity
+from fljax.algorithms.layercfl.stopping import Norms, everyones_side, is_apart, is_ripe, update_norms
 from fljax.data.synthetic import linear_groups
 from fljax.models import cnn, mlp
+from fljax.rounds.bricks import BRICKS
 from fljax.rounds.sampling import sample_cohort
 from fljax.run.pilot import layer_gaps
 from fljax.run.simulate import as_traced, simulate, split_key
@@ -34,9 +28,9 @@ from fljax.types import State, Work
 WORK = Work(epochs=1, batch_size=16)
 EAGER = {"eps_share": 0.4, "eps_ratio": 2.0}
 METHODS = {
-    "cfl": (cfl, CFLHyper(0.1, **EAGER)),
-    "layercfl": (lambda m, w: layercfl(m, w, layers="label"), LayerCFLHyper(0.1, **EAGER)),
-    "adacfl": (adacfl, AdaCFLHyper(0.1, **EAGER)),
+    "cfl": (cfl, LayerCFLHyper(lr=0.1, **EAGER)),
+    "layercfl": (lambda m, w: layercfl(m, w, layers="label"), LayerCFLHyper(lr=0.1, **EAGER)),
+    "adacfl": (adacfl, adacfl.Hyper(lr=0.1, **EAGER)),
 }
 
 
@@ -58,17 +52,17 @@ def flat(updates, layers):
 
 
 @pytest.mark.parametrize(
-    "hyper", [LayerCFLHyper(0.1, eps_2=jnp.inf, r_min=-1), LayerCFLHyper(0.1, eps_1=0.0, r_min=-1)]
+    "hyper", [LayerCFLHyper(lr=0.1, eps_2=jnp.inf, r_min=-1), LayerCFLHyper(lr=0.1, eps_1=0.0, r_min=-1)]
 )
 def test_without_a_split_it_is_fedavg(key, model, work, federation, hyper):
     clustered = simulate(cfl(model, work), hyper, federation, key, 4, participation=0.7)[0].server
-    averaged = simulate(fedavg(model, work), FedAvgHyper(0.1), federation, key, 4, participation=0.7)[0].server
+    averaged = simulate(fedavg(model, work), fedavg.Hyper(lr=0.1), federation, key, 4, participation=0.7)[0].server
     assert not clustered.label.any()
     chex.assert_trees_all_close(tree.take(clustered.centers, 0), averaged, rtol=1e-6, atol=1e-7)
 
 
 def test_with_all_layers_it_is_cfl(key, model):
-    federation, hyper = linear_groups(12, 2), LayerCFLHyper(0.1, **EAGER)
+    federation, hyper = linear_groups(12, 2), LayerCFLHyper(lr=0.1, **EAGER)
     whole = simulate(cfl(model, WORK), hyper, federation, key, 24)
     layers = simulate(layercfl(model, WORK, layers="all"), hyper, federation, key, 24)
     assert n_splits(whole[1]) == 1
@@ -89,14 +83,14 @@ def test_two_hidden_groups_are_split_once_and_rightly(name, seed, model):
     make, hyper = METHODS[name]
     federation, key = linear_groups(12, 2, seed=seed), jax.random.key(seed)
     metrics = simulate(make(model, WORK), hyper, federation, key, 100)[1]
-    averaged = simulate(fedavg(model, WORK), FedAvgHyper(0.1), federation, key, 100)[1]
+    averaged = simulate(fedavg(model, WORK), fedavg.Hyper(lr=0.1), federation, key, 100)[1]
     assert n_splits(metrics) == 1
     assert metrics["ari"][-1] == 1.0
     assert metrics["accuracy_macro"][-1] > averaged["accuracy_macro"][-1] + 0.3
 
 
 def test_three_hidden_groups_are_found_by_splits_that_only_refine(key, model):
-    metrics = simulate(cfl(model, WORK), CFLHyper(0.1, **EAGER), linear_groups(12, 3), key, 60)[1]
+    metrics = simulate(cfl(model, WORK), LayerCFLHyper(lr=0.1, **EAGER), linear_groups(12, 3), key, 60)[1]
     label = np.asarray(metrics["label"])
     assert metrics["ari"][-1] == 1.0
     assert metrics["n_clusters"][-1] == 3
@@ -108,12 +102,12 @@ def test_three_hidden_groups_are_found_by_splits_that_only_refine(key, model):
     "change", [{"r_min": 60}, {"min_size": 12}, {"gamma_max": 1.0}, {"spacing": 1e6}, {"eps_ratio": 1e6}]
 )
 def test_each_condition_can_forbid_a_split(key, model, change):
-    hyper = CFLHyper(0.1, **EAGER)._replace(**change)
+    hyper = LayerCFLHyper(lr=0.1, **EAGER).replace(**change)
     assert n_splits(simulate(cfl(model, WORK), hyper, linear_groups(12, 2), key, 40)[1]) == 0
 
 
 def test_children_start_from_their_parent_and_take_their_own_update(key, model):
-    federation, hyper = linear_groups(12, 2), as_traced(CFLHyper(0.1, **EAGER))
+    federation, hyper = linear_groups(12, 2), as_traced(LayerCFLHyper(lr=0.1, **EAGER))
     algorithm, keys = cfl(model, WORK), split_key(key)
     n_rounds = int(np.argmax(simulate(algorithm, hyper, federation, key, 30)[1]["n_clusters"] > 1))
     before = simulate(algorithm, hyper, federation, key, n_rounds)[0].server
@@ -121,10 +115,10 @@ def test_children_start_from_their_parent_and_take_their_own_update(key, model):
     cohort = sample_cohort(keys.cohort, jnp.int32(n_rounds), federation, 12, None)
     for group in range(2):
         members = cohort._replace(active=federation.group == group)
-        parent = State(tree.take(before.centers, 0), ())
-        alone, _ = jax.jit(fedavg(model, WORK).round)(key, as_traced(FedAvgHyper(0.1)), parent, members)
+        parent = State(tree.take(before.centers, 0), {})
+        alone, _ = jax.jit(fedavg(model, WORK).round)(key, as_traced(fedavg.Hyper(lr=0.1)), parent, members)
         chex.assert_trees_all_close(tree.take(after.centers, group), alone.server, rtol=1e-5, atol=1e-6)
-    np.testing.assert_allclose(after.peak[1], after.peak[0])
+    np.testing.assert_allclose(after.kept[1], after.kept[0])  # the peak
 
 
 def test_absent_clients_follow_the_larger_half():
@@ -141,7 +135,7 @@ def test_absent_clients_follow_the_larger_half():
 
 def test_splitting_with_partial_participation_keeps_everyone_in_a_cluster(key, model):
     federation = linear_groups(12, 2)
-    state, metrics = simulate(cfl(model, WORK), CFLHyper(0.1, **EAGER), federation, key, 40, participation=0.6)
+    state, metrics = simulate(cfl(model, WORK), LayerCFLHyper(lr=0.1, **EAGER), federation, key, 40, participation=0.6)
     assert n_splits(metrics) >= 1
     assert set(np.asarray(state.server.label).tolist()) == set(range(int(metrics["n_clusters"][-1])))
 
@@ -161,7 +155,7 @@ def test_a_cluster_is_ripe_by_hand():
     hyper, peak = LayerCFLHyper(), jnp.ones(4)
     np.testing.assert_array_equal(is_ripe(hyper, norms, peak, jnp.int32(21)), [True, False, False, False])
     assert not is_ripe(hyper, norms, peak, jnp.int32(20)).any()
-    explicit = hyper._replace(eps_1=0.2, eps_2=0.2)
+    explicit = hyper.replace(eps_1=0.2, eps_2=0.2)
     np.testing.assert_array_equal(is_ripe(explicit, norms, peak, jnp.int32(21)), [True, True, True, False])
 
 
@@ -178,7 +172,7 @@ def test_the_test_of_spacing_by_hand():
     member = jnp.asarray([[True] * 5 + [False], *[[False] * 6] * 5])
     cross = best_bipartition(alpha, jnp.zeros(6, jnp.int32), "single", member[0]).cross
     for spacing, accepted in ((3.9, True), (4.1, False)):
-        apart = is_apart(AdaCFLHyper(spacing=spacing), "l2_weight_part", alpha, cross, member)
+        apart = is_apart(adacfl.Hyper(spacing=spacing), "l2_weight_part", alpha, cross, member)
         assert bool(apart[0]) is accepted
 
 
@@ -200,7 +194,7 @@ def test_distances_of_weights_and_updates_are_equal_from_a_common_start():
 
 def test_methods_compare_whole_models_by_the_other_measures_too(key, model):
     made = [layercfl(model, WORK, layers="all", measure=measure) for measure in OTHERS]
-    hyper = LayerCFLHyper(0.1, **EAGER, gamma_max=None, spacing=1.5, min_size=3)
+    hyper = LayerCFLHyper(lr=0.1, **EAGER, gamma_max=None, spacing=1.5, min_size=3)
     metrics = simulate(made[0], hyper, linear_groups(12, 2), key, 30)[1]
     assert n_splits(metrics) == 1
     assert metrics["ari"][-1] == 1.0
@@ -276,9 +270,31 @@ def test_unknown_options_are_named(model, options, text):
 def test_the_pilot_measures_the_gap_of_every_layer(key):
     federation, network = linear_groups(8, 2), mlp((4, 4, 1), (6, 5), 4)
     algorithm = layercfl(network, WORK, layers="all", group=tuple(np.asarray(federation.group).tolist()))
-    found = layer_gaps(algorithm, LayerCFLHyper(0.1), federation, key, 6)
+    unsplit = LayerCFLHyper(lr=0.1, eps_2=np.inf)
+    found = layer_gaps(algorithm, unsplit, federation, key, 6)
     assert set(found) == {"fc1", "fc2", "fc3", *MEASURES}
-    metrics = simulate(algorithm, LayerCFLHyper(0.1, eps_2=jnp.inf), federation, key, 6)[1]
+    metrics = simulate(algorithm, unsplit, federation, key, 6)[1]
     np.testing.assert_allclose(found["fc3"], metrics["gap_fc3"][-1], rtol=1e-5)
     chosen = layers_by_pilot(network, found)
     assert chosen_layers(network, chosen) == chosen
+
+
+def test_each_method_knows_its_own_name(model):
+    assert cfl(model, WORK).about.name == "cfl"
+    assert adacfl(model, WORK).about.name == "adacfl"
+    assert dict(cfl(model, WORK, linkage="complete").about.choices) == {"linkage": "complete", "weighting": "size"}
+
+
+def test_children_inherit_what_their_server_remembers(key, model):
+    """A server with momentum: the split takes over the parent's, and both halves then go their own ways."""
+    method = cfl + BRICKS["momentum"]
+    hyper = method.Hyper(lr=0.1, eps_1=1e3, eps_2=0.0, gamma_max=None, r_min=0, min_size=6, server_lr=0.5)
+    run = [simulate(method(model, WORK), hyper, linear_groups(8, 2), key, n)[0].server for n in (1, 2)]
+    assert [len(set(np.asarray(server.label).tolist())) for server in run] == [1, 2]
+    before, after = (np.asarray(tree.flatten(server.memory.moments[0].trace)) for server in run)
+    assert np.abs(before[0]).max() > 0
+    assert not before[1].any()
+    centers = [np.asarray(tree.flatten(server.centers)) for server in run]
+    for k in range(2):  # v <- beta v + (theta - mean), theta <- theta - eta v: from the parent's theta and v
+        np.testing.assert_allclose(centers[1][k], centers[0][0] - 0.5 * after[k], rtol=1e-5, atol=1e-6)
+    assert not np.allclose(after[0], after[1])

@@ -9,7 +9,7 @@ import pytest
 from fljax import tree
 from fljax.algorithms.fedavg import FedAvgHyper, fedavg
 from fljax.algorithms.fedma import class_mean, fedma
-from fljax.algorithms.fesem import FeSEMHyper, fesem
+from fljax.algorithms.fesem import fesem
 from fljax.algorithms.fesem_ma import fesem_ma
 from fljax.models import mlp
 from fljax.rounds.sampling import sample_cohort
@@ -67,22 +67,23 @@ def test_an_output_is_averaged_by_the_examples_of_its_class():
 
 
 def test_where_units_are_in_order_fesem_ma_is_fesem(key, deep, work, federation):
-    hyper = FeSEMHyper(0.02)
+    hyper = fesem.Hyper(lr=0.02)
     ours, plain = (final(make(deep, work, 2), hyper, federation, key) for make in (fesem_ma, fesem))
     chex.assert_trees_all_close(ours, plain, rtol=1e-5, atol=1e-6)
 
 
 def test_the_order_of_a_clients_units_changes_no_function_of_fesem_ma(key, deep, work, federation):
-    algorithm, hyper, x = fesem_ma(deep, work, 2), as_traced(FeSEMHyper(0.1)), jax.random.normal(key, (20, 4, 4, 1))
+    algorithm, hyper, x = fesem_ma(deep, work, 2), as_traced(fesem.Hyper(lr=0.1)), jax.random.normal(key, (20, 4, 4, 1))
     state = jax.jit(algorithm.init)(key, hyper, federation.train)
     cohort = sample_cohort(key, jnp.int32(0), federation, 8, None)
     absent = cohort._replace(active=jnp.zeros(8, bool))  # so the tables' models go through an E and an M step
-    step = jax.jit(
-        lambda models: (
-            algorithm.round(key, hyper, state._replace(server=state.server._replace(models=models)), absent)[0].server
-        )
-    )
-    models = state.server.models
+
+    @jax.jit
+    def step(models):
+        kept = state.server.kept._replace(models=models)
+        return algorithm.round(key, hyper, state._replace(server=state.server._replace(kept=kept)), absent)[0].server
+
+    models = state.server.kept.models
     moved = jax.tree.map(
         lambda leaf, new: leaf.at[3].set(new), models, shuffled(key, tree.take(models, 3), deep.layers)
     )
