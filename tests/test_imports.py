@@ -1,4 +1,4 @@
-"""Imports run one way: types <- tree <- {data, models, server} <- client <- {algorithms, run} <- cli."""
+"""Imports run one way: {types, files} <- tree <- {data, models, server} <- client <- {algorithms, run} <- cli."""
 
 import ast
 from pathlib import Path
@@ -8,7 +8,18 @@ import pytest
 import fljax
 
 ROOT = Path(fljax.__file__).parent
-LAYER = {"types": 0, "tree": 1, "data": 2, "models": 2, "server": 2, "client": 3, "algorithms": 4, "run": 4, "cli": 5}
+LAYER = {
+    "types": 0,
+    "files": 0,
+    "tree": 1,
+    "data": 2,
+    "models": 2,
+    "server": 2,
+    "client": 3,
+    "algorithms": 4,
+    "run": 4,
+    "cli": 5,
+}
 FORBIDDEN_NAMES = {"utils", "helpers", "base", "core", "common", "misc"}
 FILES = sorted(path for path in ROOT.rglob("*.py") if path.parent != ROOT or path.stem in LAYER)
 
