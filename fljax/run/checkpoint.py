@@ -51,9 +51,10 @@ def save(folder: Path, checkpoint: Checkpoint) -> None:
         OSError: it cannot be written; the one before is as it was.
     """
     place = folder / FOLDER
-    place.mkdir(exist_ok=True)
-    for where in (folder / ROUNDS, folder):  # what it speaks of must be on the disk before it is
-        sync_folder(where)
+    sync_folder(folder / ROUNDS)  # what it speaks of must be on the disk before it is
+    if not place.exists():
+        place.mkdir()
+        sync_folder(folder)
     write_atomically(place / NAMES[0], _with_checksum(pack(checkpoint)), keep=place / NAMES[1])
 
 
