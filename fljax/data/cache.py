@@ -1,7 +1,11 @@
-"""Decoded examples kept as .npy files, written aside and renamed: a killed process leaves nothing half-written."""
+"""Decoded examples kept as .npy files, written aside and renamed: a killed process leaves nothing half-written.
+
+Beside them lie their checksums, which are compared whenever an entry is opened.
+"""
 
 import contextlib
 import hashlib
+import json
 import os
 import shutil
 import socket
@@ -15,8 +19,13 @@ import platformdirs
 from numpy.lib import format as npy
 from rich.progress import track
 
+from fljax.files import checksums
+
 Chunk = dict[str, np.ndarray]
 """Some examples as columns of equal length, for instance ``{"x": (n, 28, 28, 1) uint8, "y": (n,) int32}``."""
+
+
+_CHECKSUMS = "checksums.json"
 
 
 def folder() -> Path:
@@ -37,7 +46,7 @@ def cached(key: str, chunks: Callable[[], Iterable[Chunk]], n_chunks: int | None
     """The columns stored under ``key``, memory-mapped; decoded from ``chunks()`` first if they are not there.
 
     Examples stream through: only one chunk is in memory. A progress bar shows on a terminal. Nothing appears under
-    ``key`` until everything is written; a damaged entry is decoded again.
+    ``key`` until everything is written; an entry that is damaged or lacks a column is decoded again.
 
     Args:
         key: a relative path that names the data set, its version, its split and its `fingerprint`.
@@ -45,7 +54,7 @@ def cached(key: str, chunks: Callable[[], Iterable[Chunk]], n_chunks: int | None
         n_chunks: how many, where it is known.
     """
     entry = folder() / key
-    with contextlib.suppress(OSError, ValueError, EOFError):
+    with contextlib.suppress(OSError, ValueError, EOFError, RecursionError):
         return _open(entry)
     shutil.rmtree(entry, ignore_errors=True)
     entry.parent.mkdir(parents=True, exist_ok=True)
@@ -62,8 +71,9 @@ def cached(key: str, chunks: Callable[[], Iterable[Chunk]], n_chunks: int | None
 
 def _open(entry: Path) -> dict[str, np.ndarray]:
     files = sorted(entry.glob("*.npy"))
-    if not files:
-        raise FileNotFoundError(entry)
+    kept = json.loads(entry.joinpath(_CHECKSUMS).read_bytes())
+    if kept != {file.stem: checksums(file) for file in files}:
+        raise ValueError(f"{entry} is not as it was written; delete it, and it is decoded again")
     return {file.stem: np.load(file, mmap_mode="r", allow_pickle=False) for file in files}
 
 
@@ -85,6 +95,8 @@ def _write(aside: Path, chunks: Iterable[Chunk]) -> None:
         for name, file in files.items():
             file.seek(0)
             npy.write_array_header_1_0(file, headers[name] | {"shape": (length, *headers[name]["shape"][1:])})
+    found = {name: checksums(aside / f"{name}.npy") for name in files}
+    aside.joinpath(_CHECKSUMS).write_text(json.dumps(found))
 
 
 def _shown(chunks: Iterable[Chunk], key: str, n_chunks: int | None) -> Iterable[Chunk]:

@@ -114,7 +114,11 @@ def load(name: str, folder: str | Path | None = None) -> Splits:
         _refuse_pickle(name, folder)
         where = ", ".join(str(root) for root in _roots(folder))
         raise FileNotFoundError(f"{name} is not in {where}; get it by: {DATASETS[name].get}")
-    return place[0].read(place[1])
+    train, test = place[0].read(place[1])
+    if train.x.shape[1:] != test.x.shape[1:]:
+        sizes = f"{train.x.shape[1:]} and test images {test.x.shape[1:]}"
+        raise ValueError(f"{place[1]} has training images {sizes} (height, width, channels); get {name} again")
+    return train, test  # pyright: ignore[reportReturnType] - both of one kind
 
 
 def available() -> list[tuple[str, str]]:
@@ -172,6 +176,9 @@ def _refuse_pickle(name: str, folder: str | Path | None) -> None:
 
 
 def _both(first: Splits, second: Splits) -> Splits:
+    if first[0].x.shape[1:] != second[0].x.shape[1:]:
+        sizes = f"{first[0].x.shape[1:]} and those of fashion_mnist {second[0].x.shape[1:]}"
+        raise ValueError(f"images of mnist are {sizes} (height, width, channels); mnist_fashion needs equal ones")
     train, test = (
         on_host(np.concatenate([a.x, b.x]), np.concatenate([np.asarray(a.y), np.asarray(b.y) + 10]))
         for a, b in zip(first, second, strict=True)

@@ -29,12 +29,30 @@ NAME = np.dtype("S64")
 """How a cached column of users is stored: UTF-8, padded with zeros."""
 
 
-def encode(names: list[str]) -> np.ndarray:
-    """Names as a column of the cache."""
-    column = [name.encode() for name in names]
+def encode(names: list[str], source: object = "the data") -> np.ndarray:
+    """Names, as they stand in ``source``, as a column of the cache.
+
+    Raises:
+        ValueError: a name is too long, or would come out as another.
+    """
+    column = [name.encode(errors="replace") for name in names]
     if max(map(len, column), default=0) > NAME.itemsize:
-        raise ValueError(f"user {max(names, key=len)!r} has a name of more than {NAME.itemsize} bytes")
+        raise ValueError(
+            f"{source}: user {short(max(names, key=len))} has a name of more than {NAME.itemsize} bytes of UTF-8"
+        )
+    if bad := next((name for name in names if "\0" in name or not _is_unicode(name)), None):
+        raise ValueError(f"{source}: user {short(bad)} has a zero byte or half a character in the name; get it again")
     return np.array(column, NAME)
+
+
+def short(value: object) -> str:
+    """A value from a file as it may stand in a line: no longer than 60 characters, and in one line."""
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def _is_unicode(name: str) -> bool:
+    return name.isascii() or not any("\ud800" <= letter <= "\udfff" for letter in name)
 
 
 def join(train: dict[str, np.ndarray], test: dict[str, np.ndarray]) -> tuple[UserExamples, UserExamples]:

@@ -1,90 +1,169 @@
-"""A run's files: metrics row by row, arrays chunk by chunk, and a checkpoint that a killed run goes on from.
+"""The state that a stopped run goes on from, bit for bit: the last checkpoint, and the one before it to fall back on.
 
-Order of writing, so that a kill at any moment loses nothing but time: the chunk's rows and arrays first, the checkpoint
-last, aside and renamed. A checkpoint says how long the files were when it was written; whatever lies beyond is cut off
-on resume and computed again, bit for bit.
+Order of writing, so that a kill at any moment loses nothing but time: the chunk's rounds first, the checkpoint last,
+aside and renamed. A checkpoint says how long the files were when it was written and what their checksums were; whatever
+lies beyond is cut off on resume and computed again. Where something before it is damaged, the checkpoint before is
+taken.
 """
 
-import io
+import contextlib
 import json
-import os
-import re
-import zlib
+import warnings
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, NamedTuple
-from zipfile import BadZipFile
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import numpy as np
 from flax import serialization
 from msgpack.exceptions import UnpackException
 
+from fljax.files import DamagedError, checksum, sync_folder
+from fljax.files import save_arrays as save_arrays
+from fljax.files import write_atomically as write_atomically
+from fljax.run.rounds import ROUNDS, Written, remedy
+from fljax.run.rounds import read_rounds as read_rounds
 from fljax.types import State
 
-METRICS, ROUNDS = "metrics.jsonl", "rounds"
+FOLDER = "checkpoints"
+NAMES = ("last.msgpack", "last-1.msgpack")
+"""The checkpoints that are kept, the newest first."""
+_CRC_BYTES = 4
+
+T = TypeVar("T")
 
 
 class Checkpoint(NamedTuple):
     """Where a run stands after ``round`` rounds."""
 
     round: int
-    metrics_bytes: int  # length of metrics.jsonl
+    written: Written
     identity: dict[str, Any]  # what makes it this run and no other
+    history: list[dict[str, Any]]  # `fljax.run.surroundings.surroundings` from which round on
     state: State
 
 
-def write_atomically(path: Path, content: bytes) -> None:
-    """Writes ``content`` beside ``path`` and renames it: readers see the old file or the new one, never a part."""
-    aside = path.with_name(path.name + ".part")
-    with aside.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    aside.rename(path)
-
-
-def save_arrays(path: Path, arrays: dict[str, np.ndarray]) -> None:
-    """Writes an .npz aside and renames it."""
-    buffer = io.BytesIO()
-    np.savez(buffer, allow_pickle=False, **arrays)
-    write_atomically(path, buffer.getvalue())
-
-
-def read_arrays(path: Path, remedy: str) -> dict[str, np.ndarray]:
-    """An .npz as it was saved.
-
-    Raises:
-        ValueError: it is damaged, or no .npz; ``remedy`` says what to do.
-    """
-    try:
-        with path.open("rb") as file, np.load(file) as arrays:
-            return {name: arrays[name] for name in arrays.files}
-    except (OSError, EOFError, ValueError, KeyError, AttributeError, TypeError, BadZipFile, zlib.error) as error:
-        raise ValueError(f"{path} cannot be read ({error}); {remedy}") from None
-
-
 def save(folder: Path, checkpoint: Checkpoint) -> None:
-    """Replaces the folder's checkpoint."""
-    folder.joinpath("checkpoints").mkdir(exist_ok=True)
-    state = jax.device_get(checkpoint.state)
-    content = checkpoint._replace(identity=json.dumps(checkpoint.identity), state=serialization.to_state_dict(state))
-    write_atomically(folder / "checkpoints" / "last.msgpack", serialization.msgpack_serialize(content._asdict()))
-
-
-def load(folder: Path, like: State) -> Checkpoint | None:
-    """The folder's checkpoint with a state of the structure of ``like``; None where there is none.
+    """Writes the folder's checkpoint and keeps the one before.
 
     Raises:
-        ValueError: the file is no checkpoint, or one of another method or model.
+        OSError: it cannot be written; the one before is as it was.
     """
-    path = folder / "checkpoints" / "last.msgpack"
-    if not path.exists():
-        return None
+    place = folder / FOLDER
+    sync_folder(folder / ROUNDS)  # what it speaks of must be on the disk before it is
+    if not place.exists():
+        place.mkdir()
+        sync_folder(folder)
+    write_atomically(place / NAMES[0], _with_checksum(pack(checkpoint)), keep=place / NAMES[1])
+
+
+def pack(checkpoint: Checkpoint) -> bytes:
+    """A checkpoint as MessagePack, whose last four bytes are kept free for the checksum of all before them."""
+    content = {
+        "round": checkpoint.round,
+        **checkpoint.written._asdict(),
+        "identity": json.dumps(checkpoint.identity),
+        "history": json.dumps(checkpoint.history),
+        "state": serialization.to_state_dict(jax.device_get(checkpoint.state)),
+        "sum": bytes(_CRC_BYTES),  # last of the names, which are written in alphabetical order
+    }
+    packed = serialization.msgpack_serialize(content)
+    assert packed.endswith(b"sum\xc4\x04" + bytes(_CRC_BYTES)), "the checksum would overwrite something else"
+    return packed
+
+
+def seal(content: bytes) -> bytes:
+    """What `pack` made, with its checksum filled in."""
+    return b"".join(_with_checksum(content))
+
+
+def _with_checksum(content: bytes) -> Iterator[bytes | memoryview]:
+    """`seal` in two parts: the checksum is reckoned while the first is being written."""
+    body = memoryview(content)[:-_CRC_BYTES]
+    with ThreadPoolExecutor(1) as pool:
+        crc = pool.submit(checksum, body)
+        yield body
+        yield crc.result().to_bytes(_CRC_BYTES, "big")
+
+
+def newest(folder: Path, like: State, check: Callable[[Checkpoint], T]) -> tuple[Checkpoint, T] | None:
+    """The newest checkpoint that is whole, as is all that it speaks of, and what ``check`` says; None: there is none.
+
+    One that is passed over for its damage is warned of.
+
+    Args:
+        folder: the run's.
+        like: a state of the structure that is looked for.
+        check: raises DamagedError where something is not whole.
+
+    Raises:
+        ValueError: none of them is whole, or the newest is of another method or model, or ``check`` says so.
+    """
+    first: DamagedError | None = None
+    for path in stored(folder):
+        try:
+            found = read(path, like)
+            result = check(found)
+        except DamagedError as error:
+            first = first or error
+            continue
+        if first is not None:
+            text = f"{str(first).partition(';')[0]}; going on from {path.name}, after {found.round} rounds"
+            warnings.warn(text, stacklevel=4)
+        return found, result
+    if first is not None:
+        raise first
+    return None
+
+
+def stored(folder: Path) -> list[Path]:
+    """The folder's checkpoints, the newest first."""
+    return [path for name in NAMES if (path := folder / FOLDER / name).exists()]
+
+
+def drop_newer(folder: Path, round: int) -> None:
+    """Deletes the checkpoints that were passed over for the one after ``round`` rounds."""
+    for path in stored(folder):
+        with contextlib.suppress(ValueError):
+            if _content(path)["round"] == round:
+                return
+        path.unlink()
+
+
+def rounds_done(folder: Path) -> int:
+    """Rounds in the newest whole checkpoint of a results folder; 0 where there is none."""
+    content = _newest_content(folder)
+    return 0 if content is None else int(content["round"])
+
+
+def history_of(folder: Path) -> list[dict[str, Any]]:
+    """Under what a folder's run was made: versions and devices, each with the ``round`` from which on."""
+    content = _newest_content(folder)
+    return [] if content is None else _json(content["history"], list)
+
+
+def _newest_content(folder: Path) -> dict[str, Any] | None:
+    for path in stored(folder):
+        with contextlib.suppress(ValueError):
+            return _content(path)
+    return None
+
+
+def read(path: Path, like: State) -> Checkpoint:
+    """A checkpoint with a state of the structure of ``like``.
+
+    Raises:
+        DamagedError: the file is not as it was written.
+        ValueError: it is one of another method or model.
+    """
+    content = _content(path)
     try:
-        content: Any = serialization.msgpack_restore(path.read_bytes())
         state: Any = serialization.from_state_dict(like, content["state"])
-        found = Checkpoint(int(content["round"]), int(content["metrics_bytes"]), read_identity(content), state)
-    except (ValueError, KeyError, TypeError, AttributeError, UnpackException) as error:
+        written = Written(*(int(content[name]) for name in Written._fields))
+        identity, history = (_json(content[name], kind) for name, kind in (("identity", dict), ("history", list)))
+        found = Checkpoint(int(content["round"]), written, identity, history, state)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"{path} is not a checkpoint of this method and model ({error}); use another folder") from None
     different = [
         f"{jax.tree_util.keystr(where)}: {np.shape(old)} instead of {np.shape(new)}"
@@ -96,24 +175,27 @@ def load(folder: Path, like: State) -> Checkpoint | None:
     return found
 
 
-def rounds_done(folder: Path) -> int:
-    """Rounds of the folder's checkpoint; 0 where there is none, or none that can be read (the run says what is wrong)."""
+def _content(path: Path) -> dict[str, Any]:
     try:
-        return int(serialization.msgpack_restore((folder / "checkpoints" / "last.msgpack").read_bytes())["round"])
-    except (OSError, ValueError, KeyError, TypeError, UnpackException):
-        return 0
+        content = path.read_bytes()
+    except OSError as error:
+        raise DamagedError(f"{path} cannot be read ({error.strerror}); {remedy(path.parents[1])}") from None
+    body = memoryview(content)[:-_CRC_BYTES]
+    if checksum(body).to_bytes(_CRC_BYTES, "big") != content[-_CRC_BYTES:]:
+        raise DamagedError(f"{path} is not a whole checkpoint (its checksum is wrong); {remedy(path.parents[1])}")
+    try:
+        found: Any = serialization.msgpack_restore(content)
+        int(found["round"])
+    except (ValueError, KeyError, TypeError, UnpackException) as error:
+        raise ValueError(f"{path} is not a checkpoint of this method and model ({error}); use another folder") from None
+    return found
 
 
-def read_identity(content: dict[str, Any]) -> dict[str, Any]:
-    """The ``identity`` of a checkpoint's content.
-
-    Raises:
-        ValueError: it is not that of a run.
-    """
-    identity = json.loads(content["identity"])
-    if not isinstance(identity, dict):
-        raise ValueError(f"identity={identity!r}")
-    return identity
+def _json(text: str, kind: type) -> Any:
+    value = json.loads(text)
+    if not isinstance(value, kind):
+        raise ValueError(f"{value!r} is not a {kind.__name__}")
+    return value
 
 
 def check_same_run(folder: Path, stored: dict[str, Any], given: dict[str, Any]) -> None:
@@ -127,89 +209,3 @@ def check_same_run(folder: Path, stored: dict[str, Any], given: dict[str, Any]) 
             f"{folder} holds a run of another method, or of another version of fljax: {min(different)!r} is known of "
             "one of the two only; use another folder"
         )
-
-
-def append_rows(folder: Path, first: int, metrics: dict[str, np.ndarray]) -> int:
-    """Appends the chunk's rounds to metrics.jsonl and its arrays to ``rounds/``; the new length of metrics.jsonl.
-
-    A row has every scalar metric, and the mean over the active participants of the per-participant ones that are
-    numbers. NaN (a round that was not tested) is left out. Nothing in it depends on the clock.
-    """
-    scalars = {name: value for name, value in metrics.items() if value.ndim == 1}
-    rows = [
-        {"round": first + i} | {name: value[i].item() for name, value in scalars.items() if np.isfinite(value[i])}
-        for i in range(len(metrics["ids"]))
-    ]
-    for i, row in enumerate(rows):
-        active = metrics["active"][i] & metrics["ok"][i]
-        row["loss"] = float(metrics["loss"][i][active].mean()) if active.any() else None
-        row["n_not_finite"] = int((~metrics["ok"][i]).sum())
-    folder.joinpath(ROUNDS).mkdir(exist_ok=True)
-    save_arrays(folder / ROUNDS / f"{first:08d}.npz", metrics)
-    with folder.joinpath(METRICS).open("a") as file:
-        file.writelines(json.dumps(row) + "\n" for row in rows)
-        file.flush()
-        os.fsync(file.fileno())
-        return file.tell()
-
-
-def cut_back(folder: Path, round: int, metrics_bytes: int) -> None:
-    """Drops what was written after the checkpoint."""
-    path = folder / METRICS
-    path.touch()
-    os.truncate(path, metrics_bytes)
-    for first, part in _chunks(folder, r"\.npz(\.part)?"):
-        if part.suffix == ".part" or first >= round:
-            part.unlink()
-
-
-def read_whole(folder: Path, checkpoint: Checkpoint) -> dict[str, np.ndarray]:
-    """`read_rounds` until the checkpoint.
-
-    Raises:
-        ValueError: of what was written before the checkpoint something is missing or damaged.
-    """
-    path = folder / METRICS
-    length = path.stat().st_size if path.exists() else 0
-    if length < checkpoint.metrics_bytes:
-        state = f"has {length} of its first {checkpoint.metrics_bytes} bytes" if path.exists() else "is missing"
-        raise ValueError(f"{path} {state}; {_remedy(folder)}")
-    return read_rounds(folder, checkpoint.round)
-
-
-def read_rounds(folder: Path, n_rounds: int | None = None) -> dict[str, np.ndarray]:
-    """All metrics of a results folder with their leading axis over rounds: the first ``n_rounds``; None: all.
-
-    Raises:
-        ValueError: there are none, or a chunk of them is missing or damaged.
-    """
-    parts, done = [], 0
-    for first, path in _chunks(folder, r"\.npz"):
-        if n_rounds is not None and first >= n_rounds:
-            break
-        if first != done:
-            raise _missing(folder, done)
-        part = read_arrays(path, _remedy(folder))
-        if "ids" not in part or (parts and part.keys() != parts[0].keys()):
-            raise ValueError(f"{path} is not of this run; {_remedy(folder)}")
-        parts.append(part)
-        done += len(part["ids"])
-    if not parts and not n_rounds:
-        raise ValueError(f"{folder} has no rounds; is it a results folder?")
-    if n_rounds is not None and done != n_rounds:
-        raise _missing(folder, done)
-    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-
-
-def _chunks(folder: Path, ending: str) -> list[tuple[int, Path]]:
-    """The first round and the file of every chunk, in order; what else lies there is nobody's business."""
-    found = [(re.fullmatch(rf"(\d{{8,}}){ending}", path.name), path) for path in folder.glob(f"{ROUNDS}/*")]
-    return sorted((int(name[1]), path) for name, path in found if name)
-
-
-def _missing(folder: Path, first: int) -> ValueError:
-    return ValueError(f"{folder / ROUNDS / f'{first:08d}.npz'} is missing; {_remedy(folder)}")
-
-
-def _remedy(folder: Path) -> str:
-    return f"put it back from a copy, or delete {folder} to begin again"

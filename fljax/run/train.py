@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 
+from fljax.files import save_arrays
 from fljax.numbers import check_numbers
 from fljax.rounds.sampling import Draw, Sampling, sampling_of
 from fljax.run import checkpoint as files
@@ -20,7 +21,12 @@ from fljax.run.churn import churn_of_rounds
 from fljax.run.identity import run_identity
 from fljax.run.mesh import Device, over_devices, replicated
 from fljax.run.progress import Progress, SilentProgress
+from fljax.run.resume import Begun, begin
+from fljax.run.rounds import Written, append_rows, read_rounds
 from fljax.run.simulate import as_traced, is_due, run_round, split_key, test_round
+from fljax.run.surroundings import surroundings
+from fljax.run.termination import Termination, put_off
+from fljax.run.writer import only_run
 from fljax.types import Algorithm, Federation, Key, Metrics, State
 
 MOST_ROUNDS = 64
@@ -52,11 +58,14 @@ def train(
     seconds_per_chunk: float = 1.0,
     seconds_per_checkpoint: float = 10.0,
     progress: Progress | None = None,
+    force_resume: bool = False,
 ) -> Run:
     """`simulate` in chunks, with results on disk and resume: the same run again goes on where it was killed.
 
     However often a run is killed and started again, its metrics and final state are bit-identical to those of an
-    uninterrupted one on the same machine, whatever the chunks' lengths.
+    uninterrupted one with the same versions, devices and cores, whatever the chunks' lengths. Where files of the folder
+    were damaged since, the newest checkpoint before the damage is gone on from, with a warning. On SIGTERM the chunk is
+    finished and the checkpoint written first, if this is the main thread.
 
     Args:
         algorithm: from `fljax.algorithms`.
@@ -73,10 +82,13 @@ def train(
         seconds_per_chunk: chunks grow to about this long: how often the bar moves.
         seconds_per_checkpoint: least time between checkpoints.
         progress: told of every chunk; None is silent.
+        force_resume: go on though versions, devices or cores are others than before; the checkpoint keeps both.
 
     Raises:
         ValueError: a number is out of its range, ``hyper`` is not the method's, or the folder holds another run or a
-            damaged one, or has more rounds than ``n_rounds``.
+            damaged one, has more rounds than ``n_rounds``, was made with other versions or devices, is being written by
+            another process, or cannot be written.
+        OSError: writing failed, for instance on a full disk; the run can be gone on with.
     """
     check_run(n_rounds, evaluate_every, dropout)
     check_numbers(hyper)
@@ -84,15 +96,21 @@ def train(
     folder = None if folder is None else Path(folder)
     n_clients = federation.train.size.shape[0]
     draw, given = sampling_of(sampling, participation).of(n_clients), (hyper, federation, key)
-    with over_devices(devices) as mesh, fields_of(hyper):
+    with (
+        put_off(folder is not None) as asked,
+        only_run(folder) as open_,
+        over_devices(devices) as mesh,
+        fields_of(hyper),
+    ):
         hyper, federation, key, dropout_rate = replicated((as_traced(hyper), federation, key, as_traced(dropout)), mesh)
         numbers = (hyper, federation, key, dropout_rate, evaluate_every, n_rounds)
         chunk = partial(run_chunk, algorithm, draw, MOST_ROUNDS, *numbers)
         state = jax.jit(algorithm.init)(split_key(key).init, hyper, federation.train)
         identity = {} if folder is None else run_identity(algorithm, state, *given, draw, evaluate_every, dropout)
-        begun = _begun(folder, state, identity, n_clients, n_rounds)
+        now = surroundings(1 if mesh is None else mesh.size)
+        begun = begin(folder, state, identity, n_clients, n_rounds, open_, now, force_resume)
         hosts.all_there("folder read")
-        loop = _Loop(folder, identity, seconds_per_chunk, seconds_per_checkpoint, progress or SilentProgress())
+        loop = _Loop(folder, identity, seconds_per_chunk, seconds_per_checkpoint, progress or SilentProgress(), asked)
         return loop.run(chunk, begun._replace(state=replicated(begun.state, mesh)), n_rounds)
 
 
@@ -129,15 +147,6 @@ def run_chunk(
     return lax.fori_loop(0, count, step, (state, empty))
 
 
-class _Begun(NamedTuple):
-    """Where the loop begins."""
-
-    state: State
-    round: int
-    labels: np.ndarray | None  # as `churn_of_rounds` has them before the round
-    n_clients: int
-
-
 class _Loop(NamedTuple):
     """What the host does between chunks."""
 
@@ -146,18 +155,19 @@ class _Loop(NamedTuple):
     seconds_per_chunk: float
     seconds_per_checkpoint: float
     progress: Progress
+    asked: Termination | None
 
-    def run(self, chunk: Any, begun: _Begun, n_rounds: int) -> Run:
-        begin, pace = time.perf_counter(), _Pace(self.seconds_per_chunk)
+    def run(self, chunk: Any, begun: Begun, n_rounds: int) -> Run:
+        began, pace = time.perf_counter(), _Pace(self.seconds_per_chunk)
         self.progress.start(begun.round, n_rounds)
         try:
             state, parts = self._chunks(chunk, begun, n_rounds, pace)
         finally:
             self.progress.stop()
-        return self._finished(state, parts, time.perf_counter() - begin, pace.rounds_per_second())
+        return self._finished(state, parts, time.perf_counter() - began, pace.rounds_per_second())
 
-    def _chunks(self, chunk: Any, begun: _Begun, n_rounds: int, pace: "_Pace") -> tuple[State, list]:
-        state, first, labels, n_clients = begun
+    def _chunks(self, chunk: Any, begun: Begun, n_rounds: int, pace: "_Pace") -> tuple[State, list]:
+        state, first, labels, n_clients, written, history = begun
         parts, saved = [], time.perf_counter()
         while first < n_rounds:
             count = min(pace.rounds(), n_rounds - first)
@@ -171,30 +181,50 @@ class _Loop(NamedTuple):
                     metrics["churn"], labels = churn_of_rounds(metrics, n_clients, labels)
                 parts.append(metrics)
                 first += count
-                late = first == n_rounds or time.perf_counter() - saved > self.seconds_per_checkpoint
+                ends = self.folder is not None and any(hosts.from_all_hosts(int(self._is_asked())))
+                late = ends or first == n_rounds or time.perf_counter() - saved > self.seconds_per_checkpoint
                 (save,) = hosts.agreed(int(late and self.folder is not None))
                 whole = hosts.gathered(state) if save else None
             self.progress.chunk(first, metrics, pace.rounds_per_second())
-            self._write(first - count, metrics, first, whole)
+            written = self._write(first - count, metrics, written)
+            if whole is not None:
+                self._save(files.Checkpoint(first, written, self.identity, history, whole))
             saved = time.perf_counter() if save else saved
+            if ends:
+                self._end(first, n_rounds)
         return state, parts
 
-    def _write(self, round: int, metrics: dict[str, np.ndarray], done: int, state: State | None) -> None:
-        """Appends a chunk's rounds, and with a state the checkpoint."""
+    def _is_asked(self) -> bool:
+        return self.asked is not None and self.asked.asked
+
+    def _end(self, first: int, n_rounds: int) -> None:
+        """Ends as SIGTERM asks where it came to this host; goes on where it comes back, or came to another."""
+        hosts.all_there("checkpoint written")
+        if self.asked is not None and self.asked.asked:
+            self.progress.stop()  # or a live bar would keep the terminal's cursor
+            self.asked.end()
+            self.asked.hold()
+            self.progress.start(first, n_rounds)
+
+    def _write(self, round: int, metrics: dict[str, np.ndarray], written: Written) -> Written:
+        """Appends a chunk's rounds."""
         if self.folder is None or not hosts.writes():
-            return
-        metrics_bytes = files.append_rows(self.folder, round, metrics)
-        if state is not None:
-            files.save(self.folder, files.Checkpoint(done, metrics_bytes, self.identity, state))
+            return written
+        return append_rows(self.folder, round, metrics, written)
+
+    def _save(self, checkpoint: files.Checkpoint) -> None:
+        if self.folder is not None and hosts.writes():
+            files.save(self.folder, checkpoint)
 
     def _finished(self, state: State, parts: list[dict[str, np.ndarray]], seconds: float, rate: float) -> Run:
         if self.folder is None:
             metrics = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
         else:
             hosts.all_there("rounds written")
-            metrics = files.read_rounds(self.folder)
-            if hosts.writes():
-                files.save_arrays(self.folder / "clients.npz", last_of_each_client(metrics))
+            metrics = read_rounds(self.folder)
+            path = self.folder / "clients.npz"
+            if hosts.writes() and (parts or not path.exists()):  # a finished run may lie on a read-only disk
+                save_arrays(path, last_of_each_client(metrics))
         return Run(state, metrics, seconds, rate)
 
 
@@ -225,27 +255,3 @@ def last_of_each_client(metrics: dict[str, np.ndarray]) -> dict[str, np.ndarray]
     if "label" in metrics and len(metrics["ids"][-1]) == n_clients:
         arrays["label"] = metrics["label"][-1]
     return arrays
-
-
-def _begun(folder: Path | None, state: State, identity: dict[str, Any], n_clients: int, n_rounds: int) -> _Begun:
-    """The folder's checkpoint, or the given state at round 0.
-
-    Raises:
-        ValueError: the folder holds another run, one whose files are not whole, or one of more than ``n_rounds``.
-    """
-    start = _Begun(state, 0, None, n_clients)
-    if folder is None:
-        return start
-    folder.mkdir(parents=True, exist_ok=True)
-    stored = files.load(folder, state)
-    if stored is not None:
-        files.check_same_run(folder, stored.identity, identity)
-        if stored.round > n_rounds:
-            text = f"n_rounds={n_rounds} is below the {stored.round} rounds in {folder}"
-            raise ValueError(f"{text}; choose n_rounds >= {stored.round}, or another folder")
-        past = files.read_whole(folder, stored)
-        labels = churn_of_rounds(past, n_clients)[1] if "label" in past else None
-        start = _Begun(jax.tree.map(jnp.asarray, stored.state), stored.round, labels, n_clients)
-    if hosts.writes():
-        files.cut_back(folder, *((0, 0) if stored is None else (stored.round, stored.metrics_bytes)))
-    return start

@@ -14,7 +14,7 @@ from fljax.algorithms.fedprox import FedProxHyper, fedprox
 from fljax.algorithms.ifca import IFCAHyper, ifca
 from fljax.algorithms.layerwise import layer_roles, n_floats, replace
 from fljax.algorithms.pull import Spread, adaptive_pull, no_spread, pulled, update_spread
-from fljax.client import training_loss, cross_loss, train_clients
+from fljax.client import cross_loss, train_clients, training_loss
 from fljax.client.sample import fresh_examples
 from fljax.client.spread import gradient_variance
 from fljax.data.synthetic import linear_groups

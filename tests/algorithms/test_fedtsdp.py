@@ -5,18 +5,18 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from fljax.algorithms.public_batch import draw_batch, known_images, likelier
 from sklearn.cluster import DBSCAN
 
 from fljax import tree
 from fljax.algorithms.fedavg import FedAvgHyper, fedavg
 from fljax.algorithms.fedtsdp import FedTSDPHyper, everyones_cluster, fedtsdp, tendency
-from fljax.algorithms.public_batch import draw_batch, known_images, likelier
 from fljax.algorithms.standalone import StandaloneHyper, standalone
 from fljax.client.outputs import client_outputs
 from fljax.data.synthetic import linear_groups
 from fljax.run.simulate import run_round, simulate, split_key
 from fljax.server.distance import js_divergence
-from fljax.types import ModelTable, Examples, Federation, State, Work
+from fljax.types import Examples, Federation, ModelTable, State, Work
 
 WORK = Work(epochs=1, batch_size=16)
 BATCH = 20

@@ -6,13 +6,13 @@ from typing import Literal, NamedTuple
 
 import jax.numpy as jnp
 import pytest
+from fljax.cli.parameters import REQUIRED, description, kind_name, parameters, settable
 from jax import Array
 from jax.typing import DTypeLike
 
 from fljax.algorithms import ALGORITHMS
 from fljax.cli.assemble import make_algorithm
 from fljax.cli.job import algorithm_section, model_section, partition_section
-from fljax.cli.parameters import REQUIRED, description, kind_name, parameters, settable
 from fljax.data.partition import PARTITIONS
 from fljax.models import MODELS, lenet, resnet18, variational_cnn
 from fljax.types import Work

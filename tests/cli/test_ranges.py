@@ -4,12 +4,12 @@ import warnings
 from pathlib import Path
 
 import pytest
+from fljax.cli.ranges import _RANGE, MOST_FLOAT, check_number
 from jax.errors import JaxRuntimeError
 
 from fljax.algorithms import ALGORITHMS, method_named
 from fljax.cli import correctable
 from fljax.cli.job import algorithm_section, read_job
-from fljax.cli.ranges import _RANGE, MOST_FLOAT, check_number
 
 HUGE = "99999999999"
 

@@ -3,8 +3,8 @@
 from typing import Literal
 
 import pytest
-
 from fljax.cli.parameters import REQUIRED, Parameter
+
 from fljax.cli.settings import parse, resolve, typed, words_of_arguments, words_of_toml
 
 LR = Parameter(float, 0.1, "")

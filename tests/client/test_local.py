@@ -8,7 +8,7 @@ import optax
 import pytest
 
 from fljax import tree
-from fljax.client import training_loss, proximal, train_clients
+from fljax.client import proximal, train_clients, training_loss
 from fljax.client.local import batch_rows, n_steps, shuffled, useful_steps
 from fljax.data.datasets import load
 from fljax.data.partition import PARTITIONS

@@ -1,6 +1,7 @@
 """Made-up data sets in every format, and where real ones may be found."""
 
 import gzip
+import io
 import json
 import os
 import sqlite3
@@ -121,3 +122,51 @@ def celeba_folder(tmp_path):
     lines = [f"{name} -1 {1 if i % 2 == 0 else -1}" for i, name in enumerate(names)]
     (folder / "list_attr_celeba.txt").write_text("10\nBald Smiling\n" + "\n".join(lines) + "\n")
     return folder
+
+
+N = {"train": 7, "validation": 2, "test": 3}
+
+
+@pytest.fixture
+def prepared(tmp_path):
+    """(name, splits, shape, labels from) -> a folder with the set prepared in it; pixels of image i are i."""
+    import tensorflow_datasets as tfds
+
+    def make(name, shape=(32, 32, 3), first_label=0, splits=("train", "test"), celeb=False):
+        image = {"image": tfds.features.Image(shape=shape)}
+        plain = {"label": tfds.features.Scalar(np.int64)}
+        people = {"attributes": {"Smiling": np.bool_}, "identity": {"Identity_No": np.int64}}
+
+        def records(split):
+            for i in range(N[split]):
+                pixels = np.full(shape, i, np.uint8)
+                pixels[0, 1] = 255  # not symmetric, to see a transposition
+                answer = {"attributes": {"Smiling": i % 2 == 1}, "identity": {"Identity_No": i % 3}}
+                png = io.BytesIO()
+                Image.fromarray(pixels.squeeze()).save(png, "png")
+                png.seek(0)
+                yield i, {"image": png, **(answer if celeb else {"label": i + first_label})}
+
+        class Made(tfds.core.GeneratorBasedBuilder, skip_registration=True):
+            VERSION = tfds.core.Version("1.0.0")
+            name = "made"
+
+            def _info(self):
+                return self.dataset_info_from_configs(
+                    features=tfds.features.FeaturesDict(image | (people if celeb else plain))
+                )
+
+            def _split_generators(self, dl_manager):
+                return {split: records(split) for split in splits}
+
+            def _generate_examples(self):
+                raise NotImplementedError
+
+        builder = Made(data_dir=tmp_path / "made", file_format="array_record")
+        builder.download_and_prepare()
+        place = tmp_path / "tfds" / name / "1.0.0"
+        place.parent.mkdir(parents=True)
+        (tmp_path / "made" / "made" / "1.0.0").rename(place)
+        return place
+
+    return make

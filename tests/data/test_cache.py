@@ -82,3 +82,34 @@ def test_killed_while_caching_then_loaded_again(tmp_path):
     assert [path.name.startswith(".partial-") for path in left] == [True]
     np.testing.assert_array_equal(cache.cached("set/train", chunks)["y"], [0, 10, 1, 11, 2, 12])
     assert [path.name for path in (cache.folder() / "set").iterdir()] == ["train"]
+
+
+def flipped(file, byte, bit):
+    content = bytearray(file.read_bytes())
+    content[byte] ^= 1 << bit
+    file.write_bytes(content)
+
+
+def test_every_flipped_bit_of_an_entry_is_noticed():
+    kept = cache.cached("set/train", chunks)
+    whole = {name: column.copy() for name, column in kept.items()}
+    entry = cache.folder() / "set" / "train"
+    content = {file: file.read_bytes() for file in entry.iterdir()}
+    rng = np.random.default_rng(0)
+    for file, old in content.items():
+        for place in rng.choice(8 * len(old), 60, replace=False).tolist():
+            flipped(file, place // 8, place % 8)
+            decoded = []
+            found = cache.cached("set/train", lambda d=decoded: d.append(1) or chunks())
+            assert decoded or file.suffix == ".json"
+            for name, column in whole.items():
+                np.testing.assert_array_equal(found[name], column)
+            for path, bytes_ in content.items():
+                path.write_bytes(bytes_)
+
+
+@pytest.mark.parametrize("change", [lambda e: (e / "y.npy").unlink(), lambda e: (e / "checksums.json").unlink()])
+def test_an_entry_that_lacks_a_column_is_decoded_again(change):
+    cache.cached("set/train", chunks)
+    change(cache.folder() / "set" / "train")
+    assert set(cache.cached("set/train", chunks)) == {"x", "y"}

@@ -1,62 +1,13 @@
 """Prepared sets with the features of the real ones, made here without TensorFlow."""
 
-import io
 import json
 import subprocess
 import sys
 
 import numpy as np
 import pytest
-from PIL import Image
 
 from fljax.data.datasets import load
-
-N = {"train": 7, "validation": 2, "test": 3}
-
-
-@pytest.fixture
-def prepared(tmp_path):
-    """(name, splits, shape, labels from) -> a folder with the set prepared in it; pixels of image i are i."""
-    import tensorflow_datasets as tfds
-
-    def make(name, shape=(32, 32, 3), first_label=0, splits=("train", "test"), celeb=False):
-        image = {"image": tfds.features.Image(shape=shape)}
-        plain = {"label": tfds.features.Scalar(np.int64)}
-        people = {"attributes": {"Smiling": np.bool_}, "identity": {"Identity_No": np.int64}}
-
-        def records(split):
-            for i in range(N[split]):
-                pixels = np.full(shape, i, np.uint8)
-                pixels[0, 1] = 255  # not symmetric, to see a transposition
-                answer = {"attributes": {"Smiling": i % 2 == 1}, "identity": {"Identity_No": i % 3}}
-                png = io.BytesIO()
-                Image.fromarray(pixels.squeeze()).save(png, "png")
-                png.seek(0)
-                yield i, {"image": png, **(answer if celeb else {"label": i + first_label})}
-
-        class Made(tfds.core.GeneratorBasedBuilder, skip_registration=True):
-            VERSION = tfds.core.Version("1.0.0")
-            name = "made"
-
-            def _info(self):
-                return self.dataset_info_from_configs(
-                    features=tfds.features.FeaturesDict(image | (people if celeb else plain))
-                )
-
-            def _split_generators(self, dl_manager):
-                return {split: records(split) for split in splits}
-
-            def _generate_examples(self):
-                raise NotImplementedError
-
-        builder = Made(data_dir=tmp_path / "made", file_format="array_record")
-        builder.download_and_prepare()
-        place = tmp_path / "tfds" / name / "1.0.0"
-        place.parent.mkdir(parents=True)
-        (tmp_path / "made" / "made" / "1.0.0").rename(place)
-        return place
-
-    return make
 
 
 @pytest.mark.filterwarnings("ignore")  # TensorFlow Datasets' own, while writing
@@ -108,7 +59,7 @@ def test_broken_prepared_sets(prepared):
     with pytest.raises(ValueError, match="has no split 'train'"):
         load("cifar10", place.parents[1])
     (place / "dataset_info.json").write_text("{")
-    with pytest.raises(ValueError, match="cannot be read"):
+    with pytest.raises(ValueError, match=r"is not a whole dataset_info\.json"):
         load("cifar10", place.parents[1])
 
 

@@ -9,7 +9,7 @@ import optax
 import pytest
 
 from fljax import tree
-from fljax.client import training_loss, train_clients
+from fljax.client import train_clients, training_loss
 from fljax.models import MODELS
 from fljax.types import ClientData, Examples, Work
 from tests.models.small import SMALL

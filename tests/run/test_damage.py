@@ -9,11 +9,13 @@ import pytest
 from flax import serialization
 
 import fljax
-from fljax.run.checkpoint import read_rounds
+from fljax.files import save_arrays
+from fljax.run.checkpoint import read_rounds, seal
 from fljax.run.sweep import search
 from fljax.run.train import train
 
 HYPERS = fljax.fedavg.Hyper(lr=[0.1, 0.2, 0.3])
+ONE_CHECKPOINT = {"seconds_per_chunk": 1e-9, "seconds_per_checkpoint": 1e9}
 CHECKPOINT = "checkpoints/last.msgpack"
 
 
@@ -30,7 +32,7 @@ class NothingIsTrained:
 def finished(averaging, federation, tmp_path_factory):
     """A run of three rounds in as many chunks."""
     folder = tmp_path_factory.mktemp("finished")
-    train(averaging, fljax.fedavg.Hyper(), federation, jax.random.key(0), 3, folder=folder, seconds_per_chunk=1e-9)
+    train(averaging, fljax.fedavg.Hyper(), federation, jax.random.key(0), 3, folder=folder, **ONE_CHECKPOINT)
     assert len(list(folder.glob("rounds/*.npz"))) == 3
     return folder
 
@@ -56,7 +58,7 @@ def without(name):
     def change(path):
         content = serialization.msgpack_restore(path.read_bytes())
         del content[name]
-        path.write_bytes(serialization.msgpack_serialize(content))
+        path.write_bytes(seal(serialization.msgpack_serialize(content)))
 
     return change
 
@@ -64,7 +66,7 @@ def without(name):
 def with_identity(value):
     def change(path):
         content = serialization.msgpack_restore(path.read_bytes())
-        path.write_bytes(serialization.msgpack_serialize(content | {"identity": value}))
+        path.write_bytes(seal(serialization.msgpack_serialize(content | {"identity": value})))
 
     return change
 
@@ -81,11 +83,16 @@ def emptied(path):
         ("rounds/00000001.npz", emptied, r"00000001.npz cannot be read"),
         ("rounds/00000001.npz", lambda path: path.unlink(), "00000001.npz is missing; put it back from a copy"),
         ("rounds/00000002.npz", lambda path: path.unlink(), "00000002.npz is missing; put it back from a copy"),
-        ("rounds/00000001.npz", lambda path: np.savez(path, x=np.ones(1)), "00000001.npz is not of this run"),
+        (
+            "rounds/00000001.npz",
+            lambda path: np.savez(path, x=np.ones(1)),
+            r"00000001.npz cannot be read \(no checksum",
+        ),
+        ("rounds/00000001.npz", lambda path: save_arrays(path, {"x": np.ones(1)}), "00000001.npz is not of this run"),
         ("metrics.jsonl", lambda path: path.unlink(), "metrics.jsonl is missing; put it back from a copy, or delete"),
         ("metrics.jsonl", truncated, r"metrics.jsonl has \d+ of its first \d+ bytes; put it back"),
-        (CHECKPOINT, truncated, "last.msgpack is not a checkpoint of this method and model"),
-        (CHECKPOINT, emptied, "last.msgpack is not a checkpoint"),
+        (CHECKPOINT, truncated, r"last.msgpack is not a whole checkpoint \(its checksum is wrong\); put it back"),
+        (CHECKPOINT, emptied, "last.msgpack is not a whole checkpoint"),
         (CHECKPOINT, without("identity"), r"last.msgpack is not a checkpoint .* \('identity'\); use another folder"),
         (CHECKPOINT, without("metrics_bytes"), "last.msgpack is not a checkpoint"),
         (CHECKPOINT, with_identity("[1]"), "last.msgpack is not a checkpoint"),
@@ -128,7 +135,8 @@ def searched(averaging, federation, tmp_path_factory):
             truncated,
             r"00-00000000.npz cannot be read \(.*\); delete it, and its runs are made again",
         ),
-        ("00-00000000.npz", lambda path: np.savez(path, x=np.ones(1)), "00000000.npz is not a batch of this search"),
+        ("00-00000000.npz", lambda path: np.savez(path, x=np.ones(1)), "00000000.npz cannot be read"),
+        ("00-00000000.npz", lambda path: save_arrays(path, {"x": np.ones(1)}), "00000000.npz is not a batch of this"),
         (
             "01-00000009.npz",
             lambda path: shutil.copy(path.with_name("00-00000000.npz"), path),

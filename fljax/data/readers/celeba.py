@@ -1,16 +1,21 @@
 """The CelebA folder as its authors give it out: smiling or not, one user per celebrity."""
 
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-from PIL import Image, UnidentifiedImageError
+from PIL import Image
 
 from fljax.data.cache import Chunk, cached, fingerprint
-from fljax.data.users import UserExamples, encode, join
+from fljax.data.readers.limits import check_size, inside, opened_image
+from fljax.data.users import UserExamples, encode, join, short
 
 SIDE = 84
 _ROWS = 1000
+_MOST_LIST = 1 << 28
+"""Bytes of the longest list that is read; CelebA's have up to 2.7e7."""
 _IDENTITY, _ATTRIBUTES, _IMAGES = "identity_CelebA.txt", "list_attr_celeba.txt", "img_align_celeba"
 
 
@@ -36,6 +41,8 @@ def read(folder: Path) -> tuple[UserExamples, UserExamples]:
             f"{lists[0]} names {len(identity)} images and {lists[1]} {len(smiling)} others; get both again"
         )
     names = sorted(identity)
+    for name in names:  # before any of them is opened
+        inside(folder / _IMAGES, name, lists[0])
     columns = []
     for split, chosen in (("train", [n for i, n in enumerate(names) if i % 5 != 4]), ("test", names[4::5])):
         key = f"celeb_a/folder/{split}-{fingerprint(folder, lists)}"
@@ -54,38 +61,51 @@ def _decode(folder: Path, names: list[str], identity: dict[str, str], smiling: d
         yield {
             "x": np.stack([_image(folder / _IMAGES / name) for name in part]),
             "y": np.array([smiling[name] for name in part], np.int32),
-            "user": encode([identity[name] for name in part]),
+            "user": encode([identity[name] for name in part], folder / _IDENTITY),
         }
 
 
 def _image(file: Path) -> np.ndarray:
     try:
-        with Image.open(file) as image:
+        with opened_image(file) as image:
             return shrink(image)
     except FileNotFoundError:
         raise FileNotFoundError(f"{file} is missing, though CelebA's lists name it") from None
-    except (UnidentifiedImageError, OSError) as error:
-        raise ValueError(f"{file} is not a whole image; get it again") from error
 
 
 def _identities(file: Path) -> dict[str, str]:
-    rows = [line.split() for line in file.read_text().splitlines() if line.strip()]
-    if bad := next((i for i, row in enumerate(rows, 1) if len(row) != 2 or not row[1].isdigit()), 0):
+    rows = [line.split() for line in _lines(file) if line.strip()]
+    if bad := next((i for i, row in enumerate(rows, 1) if len(row) != 2 or not row[1].isdecimal()), 0):
         raise ValueError(f"{file} line {bad} is not 'image number'; get it again")
-    return {name: number for name, number in rows}
+    return _each_once(file, rows, {name: number for name, number in rows})
 
 
 def _smiling(file: Path) -> dict[str, int]:
-    lines = file.read_text().splitlines()
+    lines = _lines(file)
     count, head = (lines[0].strip(), lines[1].split()) if len(lines) > 1 else ("", [])
-    if not count.isdigit() or "Smiling" not in head:
+    if not count.isdecimal() or "Smiling" not in head:
         raise ValueError(f"{file} does not begin with a count and the names of the attributes; get it again")
     rows = [line.split() for line in lines[2:] if line.strip()]
-    if len(rows) != int(count):
-        raise ValueError(f"{file} has {len(rows)} images and says {count}; get it again")
+    if len(count) > 18 or len(rows) != int(count):
+        raise ValueError(f"{file} has {len(rows)} images and says {count[:20]}; get it again")
     column = 1 + head.index("Smiling")
     if bad := next(
         (i for i, row in enumerate(rows, 3) if len(row) != 1 + len(head) or row[column] not in ("1", "-1")), 0
     ):
         raise ValueError(f"{file} line {bad} is not an image and {len(head)} values of 1 or -1; get it again")
-    return {row[0]: int(row[column] == "1") for row in rows}
+    return _each_once(file, rows, {row[0]: int(row[column] == "1") for row in rows})
+
+
+def _each_once(file: Path, rows: list[list[str]], found: dict[str, Any]) -> dict[str, Any]:
+    if len(found) != len(rows):
+        twice = next(name for name, n in Counter(row[0] for row in rows).items() if n > 1)
+        raise ValueError(f"{file} names the image {short(twice)} twice; get it again")
+    return found
+
+
+def _lines(file: Path) -> list[str]:
+    check_size(file, file.stat().st_size, _MOST_LIST)
+    try:
+        return file.read_text("utf-8").splitlines()
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{file} is not a text (byte {error.start}); get it again") from None

@@ -1,15 +1,15 @@
 """IDX files, the form that MNIST, Fashion-MNIST and EMNIST are given out in: big-endian header, then bytes."""
 
-import gzip
 import hashlib
+import math
 import struct
-import zlib
 from pathlib import Path
 
 import numpy as np
 
 from fljax.data.federation import on_host
 from fljax.data.readers.foreign import kind
+from fljax.data.readers.limits import MOST_ARRAY, Unpacked
 from fljax.types import Examples
 
 _LABELS_MD5 = {  # of the uncompressed file of training labels
@@ -34,31 +34,45 @@ def read(folder: Path, name: str, n_classes: int, prefix: str = "") -> tuple[Exa
 
     Raises:
         FileNotFoundError: one of the four files is missing.
-        ValueError: a file is truncated, too long, of another kind or of another set, or has other labels.
+        ValueError: a file is truncated, too long, too large, empty, of another kind or of another set, or has other
+            labels, or the test images are of another size.
     """
     labels = _file(folder, f"{prefix}train-labels-idx1-ubyte")
-    known = _LABELS_MD5.get(hashlib.md5(_bytes(labels)).hexdigest(), name) if labels else name
+    known = _LABELS_MD5.get(_md5(labels), name) if labels else name
     if known != name:
         raise ValueError(f"{folder} has the files of {known}, not of {name}; name the set that it is")
     train = _pair(folder, f"{prefix}train", n_classes)
     test = "t10k" if _file(folder, f"{prefix}t10k-images-idx3-ubyte") else "test"
-    return train, _pair(folder, f"{prefix}{test}", n_classes)
+    last = _pair(folder, f"{prefix}{test}", n_classes)
+    if train.x.shape[1:] != last.x.shape[1:]:
+        sizes = [f"{x.shape[1]} x {x.shape[2]}" for x in (train.x, last.x)]
+        raise ValueError(f"{folder} has training images of {sizes[0]} and test images of {sizes[1]}; get both again")
+    return train, last
 
 
 def read_array(file: Path, n_axes: int) -> np.ndarray:
     """The uint8 array of one IDX file; its number of axes must be ``n_axes``."""
-    data = _bytes(file)
-    header = 4 + 4 * n_axes
-    if data[:3] != b"\0\0\x08" or len(data) < 4 or data[3] != n_axes:
-        raise ValueError(f"{file} is not an IDX file of bytes with {n_axes} axes but {kind(data)}; get it again")
-    if len(data) < header:
-        raise ValueError(f"{file} is truncated inside its header ({len(data)} bytes); get it again")
-    shape = struct.unpack(f">{n_axes}I", data[4:header])
-    expected = header + int(np.prod(shape, dtype=np.int64))
-    if len(data) != expected:
-        state = "truncated" if len(data) < expected else "too long"
-        raise ValueError(f"{file} is {state}: {len(data)} bytes, and {expected} for shape {shape}; get it again")
-    return np.frombuffer(data, np.uint8, offset=header).reshape(shape)
+    with Unpacked(file) as stream:
+        shape = _shape(file, stream.read(4 + 4 * n_axes), n_axes)
+        data = stream.read(expected := math.prod(shape))
+        if len(data) < expected:
+            raise ValueError(f"{file} is truncated: {len(data)} bytes, and {expected} for shape {shape}; get it again")
+        if stream.read(1):
+            raise ValueError(f"{file} is too long: more than the {expected} bytes for shape {shape}; get it again")
+    return np.frombuffer(data, np.uint8).reshape(shape)
+
+
+def _shape(file: Path, header: bytes, n_axes: int) -> tuple[int, ...]:
+    if header[:3] != b"\0\0\x08" or len(header) < 4 or header[3] != n_axes:
+        raise ValueError(f"{file} is not an IDX file of bytes with {n_axes} axes but {kind(header)}; get it again")
+    if len(header) < 4 + 4 * n_axes:
+        raise ValueError(f"{file} is truncated inside its header ({len(header)} bytes); get it again")
+    shape = struct.unpack(f">{n_axes}I", header[4:])
+    if (size := math.prod(shape)) > MOST_ARRAY:
+        raise ValueError(f"{file} says that its shape is {shape}, {size:,} bytes; at most {MOST_ARRAY:,} are read")
+    if size == 0:
+        raise ValueError(f"{file} is empty: its shape is {shape}; get it again")
+    return shape
 
 
 def _pair(folder: Path, part: str, n_classes: int) -> Examples:
@@ -81,12 +95,12 @@ def _file(folder: Path, name: str) -> Path | None:
     return next((file for file in (folder / name, folder / f"{name}.gz") if file.is_file()), None)
 
 
-def _bytes(file: Path) -> bytes:
-    data = file.read_bytes()
-    if file.suffix != ".gz":
-        return data
-    try:
-        return gzip.decompress(data)
-    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        wrong = "truncated or damaged" if data[:2] == b"\x1f\x8b" else f"not gzip but {kind(data)}"
-        raise ValueError(f"{file} is {wrong}; get it again") from error
+def _md5(file: Path) -> str:
+    """Of what the file holds, decompressed."""
+    digest, left = hashlib.md5(usedforsecurity=False), MOST_ARRAY
+    with Unpacked(file) as stream:
+        while block := stream.read(1 << 20):
+            digest.update(block)
+            if (left := left - len(block)) < 0:
+                raise ValueError(f"{file} has more than {MOST_ARRAY:,} bytes decompressed; so many are not read")
+    return digest.hexdigest()

@@ -1,17 +1,17 @@
 """FEMNIST by writer, as LEAF's JSON shards or as TensorFlow Federated's sqlite file."""
 
 import contextlib
-import json
 import sqlite3
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from fljax.data.cache import Chunk, cached, fingerprint
-from fljax.data.readers.foreign import kind
-from fljax.data.users import UserExamples, encode, join
+from fljax.data.readers.limits import read_object
+from fljax.data.users import UserExamples, encode, join, short
 
 N_CLASSES = 62
 _ROWS = 5000
@@ -36,33 +36,50 @@ def _read_split(folder: Path, split: str) -> dict[str, np.ndarray]:
 
 
 def _shard(file: Path) -> Chunk:
-    try:
-        content = json.loads(file.read_bytes())
-        users, sizes, data = content["users"], content["num_samples"], content["user_data"]
-    except (ValueError, KeyError, TypeError) as error:
-        raise ValueError(f"{file} is not a whole LEAF shard but {kind(file.read_bytes()[:4])}; get it again") from error
+    content = read_object(file, "LEAF shard")
+    users, sizes, data = (content.get(name) for name in ("users", "num_samples", "user_data"))
+    if not isinstance(users, list) or not isinstance(sizes, list) or not isinstance(data, dict):
+        raise ValueError(f"{file} is not a whole LEAF shard: users, num_samples or user_data is missing; get it again")
+    if bad := [user for user in users if not isinstance(user, str)]:
+        raise ValueError(f"{file} lists the user {short(bad[0])}, which is not a text; get it again")
+    if twice := next((user for user, n in Counter(users).items() if n > 1), None):
+        raise ValueError(f"{file} lists user {short(twice)} twice; get it again")
     if len(users) != len(sizes) or set(users) != set(data):
         raise ValueError(f"{file} lists {len(users)} users, {len(sizes)} sizes and data of {len(data)}; get it again")
-    for user, size in zip(users, sizes, strict=True):
-        found = len(data[user]["x"]), len(data[user]["y"])
-        if found != (size, size):
-            raise ValueError(f"{file}: user {user} has {found[0]} images, {found[1]} labels, and should have {size}")
-    x = [row for user in users for row in data[user]["x"]]
-    y = [label for user in users for label in data[user]["y"]]
-    return _chunk(x, y, np.repeat(users, sizes).tolist(), file)
+    rows = [_of_user(file, user, size, data[user]) for user, size in zip(users, sizes, strict=True)]
+    x, y = ([value for row in rows for value in row[i]] for i in range(2))
+    return _chunk(x, y, [user for user, row in zip(users, rows, strict=True) for _ in row[1]], file)
+
+
+def _of_user(file: Path, user: str, size: Any, data: Any) -> tuple[list, list]:
+    x, y = (data.get(name) if isinstance(data, dict) else None for name in ("x", "y"))
+    if not isinstance(x, list) or not isinstance(y, list):
+        raise ValueError(f"{file}: user {short(user)} has no lists x and y; get it again")
+    if isinstance(size, bool) or not isinstance(size, int) or (len(x), len(y)) != (size, size):
+        text = f"{len(x)} images, {len(y)} labels, and should have {short(size)}"
+        raise ValueError(f"{file}: user {user if user.isprintable() else short(user)} has {text}")
+    return x, y
 
 
 def _chunk(x: list, y: list, user: list[str], file: Path) -> Chunk:
+    labels = _labels(y, file)
     try:
-        pixels, labels = np.asarray(x, np.float32).reshape(-1, 28, 28, 1), np.asarray(y)
-    except ValueError as error:
+        pixels = np.asarray(x, np.float32).reshape(len(labels), 28, 28, 1)
+    except (ValueError, TypeError, OverflowError) as error:
         raise ValueError(f"{file}: images are not 784 numbers each") from error
-    if len(labels) and not (labels.dtype.kind == "i" and labels.min() >= 0 and labels.max() < N_CLASSES):
-        raise ValueError(f"{file} has labels from {labels.min()} to {labels.max()}; FEMNIST's are 0 to {N_CLASSES - 1}")
     if not (np.all(pixels >= 0) and np.all(pixels <= 1)):
         raise ValueError(f"{file} has pixels outside 0 to 1; get it again")
     ink = np.round(255 * (1 - pixels)).astype(np.uint8)
-    return {"x": ink, "y": labels.astype(np.int32), "user": encode(user)}
+    return {"x": ink, "y": labels, "user": encode(user, file)}
+
+
+def _labels(y: list, file: Path) -> np.ndarray:
+    allowed = f"FEMNIST's are 0 to {N_CLASSES - 1}"
+    if bad := [label for label in y if isinstance(label, bool) or not isinstance(label, int)]:
+        raise ValueError(f"{file} has the label {short(bad[0])}; {allowed}")
+    if y and not (min(y) >= 0 and max(y) < N_CLASSES):
+        raise ValueError(f"{file} has labels from {min(y)} to {max(y)}; {allowed}")
+    return np.array(y, np.int32)
 
 
 def find_sqlite(folder: Path) -> Path | None:
@@ -88,11 +105,13 @@ def _sqlite_rows(file: Path, split: str) -> Iterator[Chunk]:
     found: Counter[str] = Counter()
     try:
         with contextlib.closing(sqlite3.connect(f"{file.resolve().as_uri()}?mode=ro", uri=True)) as database:
-            expected = dict(database.execute(expect, (split,)))
+            expected = {str(user): count for user, count in database.execute(expect, (split,))}
             rows = database.execute(ask, (split,))
             while batch := rows.fetchmany(_ROWS):
                 users = [str(user) for user, _ in batch]
                 found.update(users)
+                if bad := [proto for _, proto in batch if not isinstance(proto, bytes)]:
+                    raise ValueError(f"{file} has {short(bad[0])} where a record of bytes should be; get it again")
                 features = [tf_example_pb2.Example.FromString(proto).features.feature for _, proto in batch]
                 pixels = [feature["pixels"].float_list.value for feature in features]
                 labels = [feature["label"].int64_list.value[0] for feature in features]
@@ -101,4 +120,6 @@ def _sqlite_rows(file: Path, split: str) -> Iterator[Chunk]:
         raise ValueError(f"{file} is not a whole emnist_all.sqlite ({error}); get it again") from error
     if wrong := [user for user in expected.keys() | found.keys() if expected.get(user, 0) != found[user]]:
         user = min(wrong)
-        raise ValueError(f"{file}: {split} user {user} has {found[user]} examples and should have {expected.get(user)}")
+        raise ValueError(
+            f"{file}: {split} user {user} has {found[user]} examples and should have {short(expected.get(user))}"
+        )

@@ -1,19 +1,26 @@
 """Data sets that TensorFlow Datasets has prepared, read without TensorFlow, decoded once."""
 
 import importlib.util
-import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from fljax.data.cache import Chunk, cached, fingerprint
 from fljax.data.federation import on_host
 from fljax.data.readers.celeba import shrink
-from fljax.data.users import UserExamples, encode, join
+from fljax.data.readers.limits import inside, read_object
+from fljax.data.users import UserExamples, encode, join, short
 from fljax.types import Examples
 
 _ROWS = 500
+_MOST_METADATA = 1 << 26
+"""Bytes of the largest metadata file that is read."""
+
+
+class _OtherLabels(ValueError):
+    """The set is whole, and another."""
 
 
 def find(folder: Path, name: str) -> Path | None:
@@ -54,35 +61,74 @@ def prepare(name: str, folder: Path) -> Path:
 
 
 def _columns(path: Path, name: str, splits: tuple[str, ...], n_classes: int) -> dict[str, np.ndarray]:
-    try:
-        info = json.loads((path / "dataset_info.json").read_text())
-    except ValueError as error:
-        raise ValueError(f"{path / 'dataset_info.json'} cannot be read; prepare {name} again") from error
-    if info.get("fileFormat") != "array_record":
+    again = f"prepare {name} again"
+    info = read_object(path / "dataset_info.json", "dataset_info.json", _MOST_METADATA)
+    if (form := info.get("fileFormat", "tfrecord")) != "array_record":
         raise ValueError(
-            f"{path} is prepared as {info.get('fileFormat', 'tfrecord')}, which needs TensorFlow to read;"
+            f"{path} is prepared as {form if form == 'tfrecord' else short(form)}, which needs TensorFlow to read;"
             f" prepare it as array_record: fljax data prepare {name}"
         )
-    sizes = {split["name"]: sum(map(int, split["shardLengths"])) for split in info["splits"]}
+    sizes = _sizes(path / "dataset_info.json", info, again)
     if missing := [split for split in splits if split not in sizes]:
-        raise ValueError(f"{path} has no split {missing[0]!r} but {', '.join(sizes)}; prepare {name} again")
+        raise ValueError(f"{path} has no split {missing[0]!r} but {short(', '.join(sizes))}; {again}")
+    _check_features(path / "features.json", again)
     records = list(path.glob("*array_record*"))
     key = f"{name}/{path.name}/{'-'.join(splits)}-{fingerprint(path, records)}"
     n_chunks = sum(-(-sizes[split] // _ROWS) for split in splits)
     return cached(key, lambda: _chunks(path, name, splits, n_classes, sizes), n_chunks)
 
 
+def _sizes(file: Path, info: dict[str, Any], again: str) -> dict[str, int]:
+    """Examples of each split.
+
+    Raises:
+        ValueError: what the file says of the splits is none of that, or names files of another folder.
+    """
+    found: dict[str, int] = {}
+    given = info.get("splits")
+    for split in given if isinstance(given, list) else [None]:
+        split: Any = split if isinstance(split, dict) else {}
+        name, shards = split.get("name"), split.get("shardLengths")
+        counted = isinstance(shards, list) and all(str(n).isdecimal() and len(str(n)) < 16 for n in shards)
+        if not counted or not isinstance(name, str):
+            raise ValueError(f"{file} does not say what its splits are but {short(given)}; {again}")
+        for part in (name, split.get("filepathTemplate") or name):
+            inside(file.parent, str(part), file)
+        found[name] = sum(int(n) for n in shards)
+    inside(file.parent, str(info.get("name") or "unnamed"), file)
+    return found
+
+
+def _check_features(file: Path, again: str) -> None:
+    """Raises ValueError where the features are not TensorFlow Datasets' own: it imports what their names say."""
+    waiting: list[Any] = [read_object(file, "features.json", _MOST_METADATA)] if file.exists() else []
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, dict):
+            for key in ("type", "pythonClassName"):
+                name = value.get(key)
+                if isinstance(name, str) and "." in name and not name.startswith("tensorflow_datasets.core.features."):
+                    raise ValueError(f"{file} names {short(name)}, which is no feature of TensorFlow Datasets; {again}")
+            waiting += value.values()
+        elif isinstance(value, list):
+            waiting += value
+
+
 def _chunks(path: Path, name: str, splits: tuple[str, ...], n_classes: int, sizes: dict[str, int]) -> Iterator[Chunk]:
     import tensorflow_datasets as tfds  # slow to import
 
-    builder = tfds.builder_from_directory(path)
     for split in splits:
         try:
+            builder = tfds.builder_from_directory(path)
             source = builder.as_data_source(split)  # pyright: ignore[reportCallIssue]
             for start in range(0, sizes[split], _ROWS):
                 records = source.__getitems__(list(range(start, min(start + _ROWS, sizes[split]))))
                 yield _celeb_a(records) if name == "celeb_a" else _labelled(records, name, n_classes, path)
-        except (KeyError, IndexError, OSError, RuntimeError) as error:
+        except (
+            Exception
+        ) as error:  # of a damaged file, TensorFlow Datasets and its parts raise whatever they stumble on
+            if isinstance(error, _OtherLabels):
+                raise
             reason = str(error).splitlines()[0] if str(error) else type(error).__name__
             raise ValueError(f"{path}: split {split} is damaged or not {name} ({reason}); prepare it again") from error
 
@@ -93,7 +139,7 @@ def _labelled(records: list[dict], name: str, n_classes: int, path: Path) -> Chu
     if name == "emnist/letters":
         x, y = x.swapaxes(1, 2), y - 1
     if y.min() < 0 or y.max() >= n_classes:
-        raise ValueError(f"{path} has labels from {y.min()} to {y.max()}; {name} has 0 to {n_classes - 1}")
+        raise _OtherLabels(f"{path} has labels from {y.min()} to {y.max()}; {name} has 0 to {n_classes - 1}")
     return {"x": x, "y": y}
 
 

@@ -8,8 +8,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from fljax.files import read_arrays, save_arrays, write_atomically
 from fljax.run import hosts
-from fljax.run.checkpoint import check_same_run, read_arrays, save_arrays, write_atomically
+from fljax.run.checkpoint import check_same_run
 from fljax.run.sweep.program import Cell
 
 FOLDER, IDENTITY = "parts", "search.json"
@@ -32,17 +33,19 @@ class Store(NamedTuple):
 
     folder: Path | None
 
-    def open(self, identity: dict[str, Any]) -> None:
+    def open(self, identity: dict[str, Any], writable: bool = True) -> None:
         """Makes the folder, or sees that it is the search's of this ``identity``; all hosts must call it.
 
         Raises:
-            ValueError: it holds another, or does not say which.
+            ValueError: it holds another, or does not say which, or there is none where it is not ``writable``.
         """
         if self.folder is None:
             return
         path = self.folder / FOLDER / IDENTITY
         if not path.exists() and self._files(".*"):
             raise ValueError(f"{path} is missing; put it back from a copy, or delete {path.parent} to begin again")
+        if not writable and not path.exists():
+            raise ValueError(f"{self.folder} cannot be written; choose another folder")
         if hosts.writes() and not path.exists():
             path.parent.mkdir(parents=True, exist_ok=True)
             write_atomically(path, json.dumps(identity).encode())
@@ -68,8 +71,9 @@ class Store(NamedTuple):
             return
         arrays = {f"metric.{name}": value for name, value in part.metrics.items()}
         arrays |= {f"state.{i:04d}": leaf for i, leaf in enumerate(part.state or ())}
-        path = self.folder / FOLDER / f"{stage:02d}-{part.cells[0]:08d}.npz"
-        save_arrays(path, arrays | {"cells": part.cells, "diverged": part.diverged})
+        path = self.folder / FOLDER / _name(stage, part.cells)
+        own = {"cells": part.cells, "diverged": part.diverged, "stage": np.array(stage)}
+        save_arrays(path, arrays | own)
 
     def _files(self, stage: str) -> list[Path]:
         """The batches' files, in order; what else lies there is nobody's business."""
@@ -77,6 +81,11 @@ class Store(NamedTuple):
             return []
         own = re.compile(rf"{stage}-\d{{8,}}\.npz")
         return sorted(path for path in self.folder.glob(f"{FOLDER}/*") if own.fullmatch(path.name))
+
+
+def _name(stage: int, cells: np.ndarray) -> str:
+    """The file of a batch: its stage and the first of its runs."""
+    return f"{stage:02d}-{cells[0]:08d}.npz" if len(cells) else ""
 
 
 def _read_identity(path: Path) -> dict[str, Any]:
@@ -90,12 +99,13 @@ def _read_identity(path: Path) -> dict[str, Any]:
 
 
 def _read(path: Path, left: set[int], n_rounds: int, keep: bool, names: Collection[str] | None) -> Part:
-    arrays = read_arrays(path, AGAIN)
+    arrays, _ = read_arrays(path, AGAIN)
     state = [arrays[name] for name in sorted(arrays) if name.startswith("state.")]
     metrics = {name.removeprefix("metric."): value for name, value in arrays.items() if name.startswith("metric.")}
     cells, diverged = (arrays.get(name, np.zeros(0)) for name in ("cells", "diverged"))
     leading = {value.shape[:2] for value in metrics.values()} | {(*leaf.shape[:1], n_rounds) for leaf in state}
-    whole = leading == {(len(cells), n_rounds)} and len(diverged) == len(cells) and bool(state) >= keep
+    named = path.name == _name(int(arrays.get("stage", -1)), cells)
+    whole = named and leading == {(len(cells), n_rounds)} and len(diverged) == len(cells) and bool(state) >= keep
     if not whole or not left.issuperset(cells.tolist()) or metrics.keys() != (names or metrics.keys()):
         raise ValueError(f"{path} is not a batch of this search; {AGAIN}")
     return Part(cells, diverged, state or None, metrics)

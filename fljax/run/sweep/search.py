@@ -20,6 +20,7 @@ from fljax.run.sweep.program import Cell, Setting, all_cells, plan
 from fljax.run.sweep.stages import Found as Found
 from fljax.run.sweep.stages import Stage, Tell, run_stages
 from fljax.run.sweep.table import check_metric
+from fljax.run.writer import only_run
 from fljax.types import Algorithm, Federation, Key
 
 
@@ -68,7 +69,9 @@ def search(
         tell: told of every batch.
 
     Raises:
-        ValueError: as `fljax.sweep`, an unknown metric, or the folder holds another search or damaged files.
+        ValueError: as `fljax.sweep`, an unknown metric, or the folder holds another search or damaged files, is being
+            written by another process or cannot be written.
+        OSError: writing failed, for instance on a full disk; the search can be gone on with.
     """
     check_run(n_rounds, evaluate_every, dropout)
     check_metric(metric)
@@ -77,19 +80,20 @@ def search(
     stages = rungs(count_points(hypers), n_rounds, halving, evaluate_every)
     cells = all_cells(hypers, key, n_seeds)
     n_devices = len(jax.devices() if devices is None else devices)
-    with over_devices(devices, n_devices) as mesh, fields_of(hypers):
+    folder = None if folder is None else Path(folder)
+    with only_run(folder) as writable, over_devices(devices, n_devices) as mesh, fields_of(hypers):
         federation, dropout_rate = replicated((federation, as_traced(dropout)), mesh)
         setting = Setting(algorithm, draw, n_rounds, 1)
         setting = setting._replace(at_once=plan(setting, cells, federation, dropout_rate, at_once, memory).at_once)
         due = is_due(jnp.arange(n_rounds), evaluate_every, n_rounds)
-        store = parts.Store(None if folder is None else Path(folder))
+        store = parts.Store(folder)
         stage = Stage(setting, federation, dropout_rate, due, store, tell or (lambda done, n: None))
         if folder is not None:
             state = stage.shapes(cells)
             identity = run_identity(algorithm, state, point(hypers, 0), given, key, draw, evaluate_every, dropout)
             identity |= {f"hyper.{name}": parts.plain(value) for name, value in as_dict(hypers).items()}
             identity |= {"n_seeds": int(n_seeds), "n_rounds": n_rounds, "halving": halving}
-            store.open(identity | {"metric": None if halving is None else metric})
+            store.open(identity | {"metric": None if halving is None else metric}, writable)
         return run_stages(stage, stages, _on_host(cells), metric)
 
 

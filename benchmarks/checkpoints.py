@@ -1,0 +1,115 @@
+"""What checksums, locks and the second checkpoint cost, against a plain write of the same state in the same run.
+
+python -m benchmarks.checkpoints [MEGABYTES]
+"""
+
+import os
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import jax
+import numpy as np
+from flax import serialization
+
+from fljax.files import checksums
+from fljax.run import checkpoint
+from fljax.run.rounds import Written, append_rows, read_rounds, read_whole
+from fljax.run.surroundings import surroundings
+from fljax.run.writer import only_writer
+
+REPEATS = 9
+ROUNDS, COHORT, CLIENTS = 1000, 20, 100
+DECODED = {"mnist": (70_000, 784), "cifar10": (60_000, 3072)}
+
+
+def milliseconds(*calls: Callable[[], object]) -> list[float]:
+    """Median milliseconds of each call; they take turns, so that a busy machine is as busy for all."""
+    took = [[] for _ in calls]
+    for _ in range(REPEATS):
+        for own, call in zip(took, calls, strict=True):
+            began = time.perf_counter()
+            call()
+            own.append(1e3 * (time.perf_counter() - began))
+    return [statistics.median(own) for own in took]
+
+
+def plain(folder: Path, state: dict, identity: dict) -> None:
+    """A checkpoint as it would be without any of it: written aside and renamed."""
+    content = {"round": 1, "metrics_bytes": 0, "identity": str(identity), "state": serialization.to_state_dict(state)}
+    aside = folder / "plain.part"
+    with aside.open("wb") as file:
+        file.write(serialization.msgpack_serialize(jax.device_get(content)))
+        file.flush()
+        os.fsync(file.fileno())
+    aside.rename(folder / "plain.msgpack")
+
+
+def of_checkpoint(folder: Path, megabytes: float) -> tuple[float, float]:
+    """Milliseconds of a plain checkpoint and of ours, for a state of so many megabytes."""
+    leaf = np.random.default_rng(0).normal(size=int(megabytes * 1e6 / 16)).astype(np.float32)
+    state = {str(i): jax.numpy.asarray(leaf) for i in range(4)}
+    folder.joinpath("rounds").mkdir(exist_ok=True)
+    ours = checkpoint.Checkpoint(1, Written(), {}, [{"round": 0, **surroundings(1)}], state)
+    calls = (lambda: plain(folder, state, {}), lambda: checkpoint.save(folder, ours))
+    checkpoint.save(folder, ours)
+    one, other = milliseconds(*calls)
+    return one, other
+
+
+def of_start(folder: Path) -> None:
+    """Prints what a resume's checks cost for a run of `ROUNDS` rounds in files of 50."""
+    rng = np.random.default_rng(0)
+    written, n = Written(), 50
+    for first in range(0, ROUNDS, n):
+        metrics = {name: rng.random((n, COHORT), np.float32) for name in ("loss", "client_loss")}
+        metrics |= {name: rng.random((n, CLIENTS), np.float32) for name in ("client_accuracy", "client_test_loss")}
+        metrics |= {"ids": rng.integers(CLIENTS, size=(n, COHORT)), "active": np.ones((n, COHORT), bool)}
+        metrics |= {"ok": np.ones((n, COHORT), bool), "accuracy_macro": rng.random(n, np.float32)}
+        written = append_rows(folder, first, metrics, written)
+
+    def locked() -> None:
+        with only_writer(folder):
+            pass
+
+    def unchecked() -> None:
+        paths = sorted(folder.glob("rounds/*.npz"))
+        for path in paths:
+            with np.load(path) as arrays:
+                _ = {name: arrays[name] for name in arrays.files}
+
+    calls = (locked, lambda: surroundings(1), lambda: read_whole(folder, ROUNDS, written), unchecked)
+    lock, around, whole, without = milliseconds(*calls)
+    print(f"start: lock {lock:.2f} ms, versions and devices {around:.2f} ms")
+    print(
+        f"start: {ROUNDS} rounds read and checked {whole:.1f} ms, only read {without:.1f} ms: {whole - without:+.1f} ms"
+    )
+    assert len(read_rounds(folder)["ids"]) == ROUNDS
+
+
+def of_decoded(folder: Path) -> None:
+    """Prints what comparing the checksums of decoded examples costs, for sets of the size of real ones."""
+    for name, shape in DECODED.items():
+        file = folder / f"{name}.npy"
+        np.save(file, np.random.default_rng(0).integers(256, size=shape, dtype=np.uint8))
+        (took,) = milliseconds(lambda file=file: checksums(file))
+        print(f"start: decoded {name}, {file.stat().st_size / 1e6:.0f} MB, checked in {took:.1f} ms")
+
+
+def main(megabytes: float = 100.0) -> None:
+    """Prints everything."""
+    with tempfile.TemporaryDirectory(dir=".") as place:
+        for size in (0.1, megabytes):
+            (folder := Path(place) / f"{size}").mkdir()
+            one, other = of_checkpoint(folder, size)
+            print(f"checkpoint of {size:g} MB: plain {one:.1f} ms, ours {other:.1f} ms, ratio {other / one:.2f}")
+        (folder := Path(place) / "start").mkdir()
+        of_start(folder)
+        of_decoded(folder)
+
+
+if __name__ == "__main__":
+    main(*map(float, sys.argv[1:]))

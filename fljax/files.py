@@ -1,0 +1,110 @@
+"""Files that survive what happens to disks: written aside and renamed, and sealed by a checksum that is read first.
+
+The checksum is a CRC of 32 bits: any single flipped bit, and any burst of up to 32 bits, changes it for certain; any
+other damage passes with a probability of 2**-32.
+"""
+
+import contextlib
+import io
+import os
+import zlib
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+
+_SEAL = b"fljax crc32 "
+_DIGITS = 8
+
+
+class DamagedError(ValueError):
+    """A file is not as it was written."""
+
+
+def write_atomically(
+    path: Path, content: bytes | Iterable[bytes | memoryview], keep: Path | None = None, durable: bool = True
+) -> None:
+    """Writes ``content`` beside ``path`` and renames it: readers see the old file or the new one, never a part.
+
+    Args:
+        path: in a folder that exists.
+        content: the whole file, in one or in parts.
+        keep: what the old file is called from now on; None: it is gone.
+        durable: the new name too is on the disk on return; False leaves that to a later `sync_folder`.
+
+    Raises:
+        OSError: it cannot be written, for instance on a full disk; no part of it is left there.
+    """
+    aside = path.with_name(path.name + ".part")
+    try:
+        with aside.open("wb") as file:
+            file.writelines((content,) if isinstance(content, bytes) else content)
+            file.flush()
+            os.fsync(file.fileno())
+        if keep is not None and path.exists():
+            path.rename(keep)
+        aside.rename(path)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            aside.unlink(missing_ok=True)
+        raise OSError(error.errno, error.strerror, str(path)) from None
+    if durable:
+        sync_folder(path.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Waits until the folder's names are on the disk: without it a rename may be forgotten when the power fails."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        with contextlib.suppress(OSError):  # some file systems know no such thing
+            os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def checksum(content: bytes | memoryview, before: int = 0) -> int:
+    """The CRC of ``content``, or of what ``before`` is the CRC of with ``content`` after it."""
+    return zlib.crc32(content, before)
+
+
+def checksums(path: Path, block: int = 1 << 22) -> list[int]:
+    """The CRC of each ``block`` of bytes of a file; blocks are read side by side."""
+    offsets = range(0, path.stat().st_size, block)
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        with ThreadPoolExecutor(min(8, len(offsets) or 1)) as pool:
+            return list(pool.map(lambda offset: zlib.crc32(os.pread(handle, block, offset)), offsets))
+    finally:
+        os.close(handle)
+
+
+def save_arrays(path: Path, arrays: dict[str, np.ndarray], durable: bool = True) -> int:
+    """Writes an .npz aside and renames it; its checksum, which is also the zip archive's comment."""
+    buffer = io.BytesIO()
+    np.savez(buffer, allow_pickle=False, **arrays)
+    # The last two bytes of an archive without a comment are the comment's length.
+    body = buffer.getvalue()[:-2] + (len(_SEAL) + _DIGITS).to_bytes(2, "little") + _SEAL
+    found = checksum(body)
+    write_atomically(path, body + f"{found:0{_DIGITS}x}".encode(), durable=durable)
+    return found
+
+
+def read_arrays(path: Path, remedy: str) -> tuple[dict[str, np.ndarray], int]:
+    """An .npz as `save_arrays` wrote it, and its checksum.
+
+    Raises:
+        DamagedError: it is not as it was written; ``remedy`` says what to do.
+    """
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise DamagedError(f"{path} cannot be read ({error.strerror}); {remedy}") from None
+    body, digits = content[:-_DIGITS], content[-_DIGITS:]
+    found = checksum(body)
+    if not body.endswith(_SEAL):
+        raise DamagedError(f"{path} cannot be read (no checksum at its end); {remedy}")
+    if digits != f"{found:0{_DIGITS}x}".encode():
+        raise DamagedError(f"{path} cannot be read (its checksum is wrong); {remedy}")
+    with np.load(io.BytesIO(content)) as arrays:
+        return {name: arrays[name] for name in arrays.files}, found

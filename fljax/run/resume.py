@@ -1,0 +1,68 @@
+"""Where a run begins: at its folder's newest whole checkpoint, or at round 0."""
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fljax.run import checkpoint as files
+from fljax.run import hosts
+from fljax.run.churn import churn_of_rounds
+from fljax.run.rounds import Written, cut_back, read_whole
+from fljax.run.surroundings import continued
+from fljax.types import State
+
+
+class Begun(NamedTuple):
+    """Where the loop begins."""
+
+    state: State
+    round: int
+    labels: np.ndarray | None  # as `churn_of_rounds` has them before the round
+    n_clients: int
+    written: Written = Written()
+    history: list[dict[str, Any]] = []  # noqa: RUF012 - a NamedTuple's default, never changed
+
+
+def begin(
+    folder: Path | None,
+    state: State,
+    identity: dict[str, Any],
+    n_clients: int,
+    n_rounds: int,
+    writable: bool,
+    now: dict[str, Any],
+    force: bool,
+) -> Begun:
+    """The folder's newest whole checkpoint, or the given state at round 0.
+
+    Raises:
+        ValueError: the folder holds another run, one whose files are not whole, one of more than ``n_rounds``, or one
+            made in other surroundings than ``now``; or it cannot be written and is not finished.
+    """
+    start = Begun(state, 0, None, n_clients, history=[{"round": 0, **now}])
+    if folder is None:
+        return start
+
+    def look(stored: files.Checkpoint) -> dict[str, np.ndarray]:
+        files.check_same_run(folder, stored.identity, identity)
+        if stored.round > n_rounds:
+            text = f"n_rounds={n_rounds} is below the {stored.round} rounds in {folder}"
+            raise ValueError(f"{text}; choose n_rounds >= {stored.round}, or another folder")
+        return read_whole(folder, stored.round, stored.written)
+
+    if (found := files.newest(folder, state, look)) is not None:
+        stored, past = found
+        labels = churn_of_rounds(past, n_clients)[1] if "label" in past else None
+        done = stored.round == n_rounds
+        history = stored.history if done else continued(folder, stored.history, now, stored.round, force)
+        resumed = jax.tree.map(jnp.asarray, stored.state)
+        start = Begun(resumed, stored.round, labels, n_clients, stored.written, history)
+    if not writable and start.round < n_rounds:
+        raise ValueError(f"{folder} cannot be written; copy it to where it can be, or choose another folder")
+    if hosts.writes() and writable:
+        files.drop_newer(folder, start.round)
+        cut_back(folder, start.round, start.written.metrics_bytes)
+    return start

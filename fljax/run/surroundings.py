@@ -1,0 +1,57 @@
+"""What the bits of a run depend on besides its settings: versions, devices and cores, and how they changed."""
+
+import importlib.metadata
+import os
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from fljax.run import hosts
+
+PACKAGES = ("fljax", "jax", "jaxlib")
+
+
+def surroundings(n_devices: int) -> dict[str, Any]:
+    """What the last bits of results depend on, as plain values by name; all hosts must call it.
+
+    The cores of a CPU count because XLA splits sums between them.
+    """
+    device = jax.devices()[0]
+    found: dict[str, Any] = {name: _version(name) for name in PACKAGES}
+    found |= {"devices": n_devices, "device": device.device_kind, "hosts": jax.process_count()}
+    if device.platform == "cpu":
+        (found["cores"],) = hosts.agreed(_n_cores())
+    return found
+
+
+def continued(
+    folder: Path, history: list[dict[str, Any]], now: dict[str, Any], round: int, force: bool
+) -> list[dict[str, Any]]:
+    """The history of a run that goes on after ``round`` rounds, with ``now`` at its end where that differs.
+
+    Raises:
+        ValueError: it is another, and not forced.
+    """
+    before = {name: value for name, value in history[-1].items() if name != "round"}
+    different = [name for name in {**before, **now} if before.get(name) != now.get(name)]
+    if not different:
+        return history
+    if not force:
+        text = ", ".join(f"{name} {before.get(name)!r} (now {now.get(name)!r})" for name in different)
+        raise ValueError(
+            f"{folder} holds a run made with {text}, so that its last bits may differ; go on with the former, use "
+            "another folder, or set force_resume"
+        )
+    return [*history, {"round": round, **now}]
+
+
+def _version(package: str) -> str:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return "not installed"
+
+
+def _n_cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

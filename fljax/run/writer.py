@@ -1,0 +1,172 @@
+"""One writer per results folder: a lock that dies with its process, and run folders that nobody shares.
+
+The lock is `flock` on the file ``.lock`` in the folder. The kernel lets it go however its process ends, so nothing is
+ever left to clear away; two calls in one process exclude each other too, which the other kind of lock on POSIX does
+not; and Linux passes it on to the server of an NFS share, so that hosts see each other's. Where a mount keeps locks to
+itself, or knows none, the folder is refused.
+"""
+
+import contextlib
+import errno
+import fcntl
+import os
+import re
+import socket
+import time
+from collections.abc import Iterator
+from contextvars import ContextVar
+from itertools import count
+from pathlib import Path
+
+from fljax.run import hosts
+
+LOCK = ".lock"
+_MOUNTS = Path("/proc/self/mounts")
+_LOCAL = {"nolock", "local_lock=all", "local_lock=flock", "localflock"}
+"""Mount options of network file systems under which a lock is not seen by other hosts."""
+_HELD: ContextVar[frozenset[Path]] = ContextVar("held", default=frozenset())
+
+
+@contextlib.contextmanager
+def only_writer(folder: Path) -> Iterator[bool]:
+    """Inside it, this process alone writes into ``folder``, which exists; within itself it does nothing.
+
+    Yields:
+        True; False where nobody can write, as on a read-only disk.
+
+    Raises:
+        ValueError: another writer is in the folder (the line says which), or it cannot be locked.
+    """
+    place = folder.resolve()
+    if place in _HELD.get():
+        yield True
+        return
+    handle = _locked(folder)
+    if handle is None:
+        yield False
+        return
+    token = _HELD.set(_HELD.get() | {place})
+    try:
+        yield True
+    finally:
+        _HELD.reset(token)
+        os.close(handle)
+
+
+@contextlib.contextmanager
+def only_run(folder: Path | None) -> Iterator[bool]:
+    """`only_writer` of a folder that all hosts see, made if it is not there: host 0 locks it and all of them know.
+
+    All hosts must enter it. None, for a run without files, yields False.
+
+    Raises:
+        ValueError: as `only_writer`, on every host, or the folder cannot be made.
+    """
+    if folder is None:
+        yield False
+        return
+    with contextlib.ExitStack() as stack:
+        state, refusal = 0, ValueError(f"host 0 could not lock {folder}; its own message says why")
+        if hosts.writes():
+            try:
+                make_folder(folder)
+                state = 1 + stack.enter_context(only_writer(folder))
+            except ValueError as error:
+                refusal = error
+        (state,) = hosts.agreed(state)
+        if not state:
+            raise refusal
+        yield state == 2
+
+
+def new_folder(root: Path, name: str) -> Path:
+    """Makes and returns ``root/name``, or ``root/name-2``, ``-3`` and so on where there is one already.
+
+    However many processes ask at once, each gets a folder of its own.
+
+    Raises:
+        ValueError: ``root`` cannot be made or written in.
+    """
+    make_folder(root)
+    for i in count(1):
+        path = root / (name if i == 1 else f"{name}-{i}")
+        try:
+            path.mkdir()
+        except FileExistsError:
+            continue
+        except OSError as error:
+            raise _cannot(path, error) from None
+        return path
+    raise AssertionError("never reached")
+
+
+def make_folder(folder: Path) -> None:
+    """Makes ``folder`` and those above it where they are missing.
+
+    Raises:
+        ValueError: it cannot be made; the line says why.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise _cannot(folder, error) from None
+
+
+def _cannot(folder: Path, error: OSError) -> ValueError:
+    return ValueError(f"{folder} cannot be made ({error.strerror}); choose a folder that you can write in")
+
+
+def _locked(folder: Path) -> int | None:
+    """The open lock file; None where it cannot be written."""
+    path = folder / LOCK
+    if option := _keeps_to_itself(folder):
+        raise ValueError(
+            f"{folder} is on a network disk mounted with {option}, where a second writer on another host would not be "
+            "seen; choose a folder on another disk"
+        )
+    try:
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
+    except OSError as error:
+        if error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
+            return None
+        raise ValueError(f"{path} cannot be opened ({error.strerror}); choose another folder") from None
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        holder = _holder(handle)
+        os.close(handle)
+        raise _refused(folder, holder, error) from None
+    with contextlib.suppress(OSError):  # a full disk: the lock holds, without a name in it
+        os.ftruncate(handle, 0)
+        os.pwrite(handle, f"{os.getpid()} {socket.gethostname()} {time.strftime('%Y-%m-%d %H:%M:%S')}\n".encode(), 0)
+    return handle
+
+
+def _refused(folder: Path, holder: str, error: OSError) -> ValueError:
+    if error.errno in (errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES):
+        return ValueError(f"{folder} is being written by {holder}; wait for it or end it, or choose another folder")
+    return ValueError(
+        f"{folder} is on a file system that cannot lock files ({error.strerror}), so that a second writer would not be "
+        "seen; choose a folder on another disk"
+    )
+
+
+def _holder(handle: int) -> str:
+    """Who wrote into the lock file, in words."""
+    text = os.pread(handle, 300, 0).decode(errors="replace")
+    found = re.fullmatch(r"(\d+) (\S+) (\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)\n", text)
+    return f"process {found[1]} on {found[2]} since {found[3]}" if found else "another process"
+
+
+def _keeps_to_itself(folder: Path) -> str | None:
+    """The option by which the mount that ``folder`` lies on keeps locks to this host; None where there is none."""
+    if not _MOUNTS.exists():
+        return None
+    place, best = folder.resolve(), ("", "", "")
+    for line in _MOUNTS.read_text(errors="replace").splitlines():
+        _, at, kind, options, *_ = line.split(" ")
+        at = at.replace("\\040", " ")
+        if place.is_relative_to(at) and len(at) >= len(best[0]):
+            best = (at, kind, options)
+    network = best[1].startswith("nfs") or best[1] == "lustre"
+    return min(_LOCAL.intersection(best[2].split(",")), default=None) if network else None

@@ -1,0 +1,150 @@
+"""Every kind of file that the project reads, changed at random.
+
+Its own files are noticed to be others, or read as they were written; files from elsewhere are refused in one line that
+names them, or read. ``FLJAX_CASES`` sets how many changes are made to each kind.
+"""
+
+import json
+
+import jax
+import numpy as np
+import pytest
+
+import fljax
+from fljax.data import cache
+from fljax.data.datasets import load
+from fljax.run import checkpoint
+from fljax.run.rounds import read_whole
+from fljax.run.sweep.parts import Part, Store
+from fljax.run.train import train
+from tests.robustness.mutate import WAYS
+from tests.robustness.tally import Tally, cases
+
+QUICK, SLOW = 12, 125
+
+
+@pytest.fixture(params=[pytest.param(QUICK, id="quick"), pytest.param(SLOW, id="slow", marks=pytest.mark.slow)])
+def count(request):
+    return request.param if request.param == QUICK else cases(SLOW)
+
+
+def campaign(name, file, call, right, count, capsys, named):
+    """``count`` changes of ``file``; ``call`` reads it, and what it returns is ``right`` or an error has ``named``."""
+    whole, rng, tally = file.read_bytes(), np.random.default_rng(sum(name.encode())), Tally(name)
+    for i in range(count):
+        way = WAYS[i % len(WAYS)]
+        file.write_bytes(way(rng, whole))
+        tally.attempt(f"{way.__name__} {i}", call, right, named)
+    file.write_bytes(whole)
+    tally.close(capsys)
+
+
+def same(one, other):
+    """Whether two trees are equal bit for bit."""
+    a, b = (jax.tree.map(lambda leaf: np.asarray(leaf).tobytes(), tree) for tree in (one, other))
+    return a == b
+
+
+@pytest.fixture(scope="module")
+def finished(averaging, federation, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("run")
+    options = {"seconds_per_chunk": 1e-9, "seconds_per_checkpoint": 1e9}
+    train(averaging, fljax.fedavg.Hyper(), federation, jax.random.key(0), 3, folder=folder, **options)
+    return folder
+
+
+@pytest.mark.parametrize("name", ["checkpoints/last.msgpack", "metrics.jsonl", "rounds/00000001.npz"])
+def test_a_run(finished, averaging, federation, count, capsys, name):
+    like = jax.eval_shape(averaging.init, jax.random.key(0), fljax.fedavg.Hyper(), federation.train)
+
+    def read():
+        found = checkpoint.newest(finished, like, lambda c: read_whole(finished, c.round, c.written))
+        return found[0]._replace(identity=json.dumps(found[0].identity), history=""), found[1]
+
+    whole = read()
+    file = finished / name
+    campaign(name, file, read, lambda found: same(found, whole), count, capsys, finished)
+
+
+@pytest.mark.parametrize("name", ["search.json", "00-00000000.npz"])
+def test_a_search(tmp_path, count, capsys, name):
+    store, cells = Store(tmp_path), np.arange(4)
+    identity = {"algorithm": "fedavg", "hyper.lr": [0.1, 0.2], "key": [0, 0]}
+    store.open(identity)
+    rng = np.random.default_rng(0)
+    part = Part(cells, np.zeros(4, np.int32), [rng.normal(size=(4, 30))], {"loss": rng.normal(size=(4, 2))})
+    store.write(0, part)
+
+    def read():
+        store.open(identity)
+        return store.read(0, cells, 2, True)
+
+    campaign(name, tmp_path / "parts" / name, read, lambda found: same(found, [part]), count, capsys, tmp_path)
+
+
+@pytest.mark.parametrize("name", ["x.npy", "y.npy", "checksums.json"])
+def test_decoded_examples(count, capsys, name):
+    rng = np.random.default_rng(0)
+    columns = {"x": rng.integers(256, size=(50, 4, 4, 1), dtype=np.uint8), "y": np.arange(50, dtype=np.int32)}
+
+    def read():
+        return {name: column.copy() for name, column in cache.cached("set/train", lambda: [columns]).items()}
+
+    read()
+    file = cache.folder() / "set" / "train" / name
+    campaign(f"cache {name}", file, read, lambda found: same(found, columns), count, capsys, cache.folder())
+
+
+def readable(splits):
+    """Whether data that was read can be trained on."""
+    for split in splits:
+        x, y = np.asarray(split.x), np.asarray(split.y)
+        if x.dtype != np.uint8 or x.ndim != 4 or len(x) != len(y) or y.min() < 0 or y.max() >= 62:
+            return False
+        if hasattr(split, "user") and not (len(split.user) == len(y) and max(split.user) < len(split.names)):
+            return False
+    return True
+
+
+def read_anew(name, folder):
+    """`load` as if nothing had been decoded before."""
+
+    def read():
+        for file in cache.folder().rglob("checksums.json"):
+            file.unlink()
+        return load(name, folder)
+
+    return read
+
+
+@pytest.mark.parametrize("gz", [False, True])
+@pytest.mark.parametrize("part", ["train-images-idx3-ubyte", "t10k-labels-idx1-ubyte"])
+def test_idx(idx_folder, count, capsys, gz, part):
+    folder, _ = idx_folder(gz=gz)
+    name = part + ".gz" * gz
+    campaign(name, folder / name, read_anew("mnist", folder), readable, count, capsys, folder)
+
+
+def test_leaf(leaf_folder, count, capsys):
+    file = leaf_folder[0] / "data" / "train" / "a.json"
+    campaign("LEAF shard", file, read_anew("femnist", leaf_folder[0]), readable, count, capsys, file.parent)
+
+
+def test_sqlite(sqlite_file, count, capsys):
+    file, _ = sqlite_file()
+    campaign("TFF sqlite", file, read_anew("femnist", file), readable, count, capsys, file)
+
+
+@pytest.mark.parametrize("part", ["identity_CelebA.txt", "list_attr_celeba.txt", "img_align_celeba/000002.jpg"])
+def test_celeba(celeba_folder, count, capsys, part):
+    read = read_anew("celeb_a", celeba_folder)
+    campaign(f"CelebA {part[-20:]}", celeba_folder / part, read, readable, count, capsys, celeba_folder)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("part", ["dataset_info.json", "features.json", "*train.array_record*"])
+def test_prepared(prepared, count, capsys, part):
+    place = prepared("cifar10")
+    file = next(place.glob(part))
+    read = read_anew("cifar10", place.parents[1])
+    campaign(f"TFDS {part.strip('*')}", file, read, readable, count, capsys, place)

@@ -1,0 +1,30 @@
+"""A run of IFCA into a folder, in a process of its own: python -m tests.robustness.worker FOLDER CACHE ROUNDS."""
+
+import sys
+
+import jax
+
+import fljax
+from fljax.algorithms.ifca import ifca
+from fljax.data.synthetic import linear_groups
+from fljax.models import mlp
+from fljax.run.train import train
+from fljax.types import Work
+
+
+def main(folder: str, cache: str, n_rounds: str) -> int:
+    jax.config.update("jax_compilation_cache_dir", cache)
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+    federation = linear_groups(9, 3, examples=30, ragged=0.5)
+    algorithm = ifca(mlp(input_shape=(4, 4, 1), hidden=(8,), n_classes=4), Work(1, 8), 3)
+    options = {"participation": 0.5, "seconds_per_checkpoint": 0.0, "seconds_per_chunk": 0.01}
+    try:
+        train(algorithm, fljax.ifca.Hyper(), federation, jax.random.key(0), int(n_rounds), folder=folder, **options)
+    except (ValueError, OSError) as error:
+        print(f"fljax: {error}", file=sys.stderr, flush=True)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

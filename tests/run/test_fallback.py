@@ -1,0 +1,192 @@
+"""A damaged checkpoint, or damage before it: the one before is gone on from, bit for bit; and what is never noticed."""
+
+import json
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+
+import chex
+import jax
+import numpy as np
+import pytest
+
+import fljax
+from fljax.run import checkpoint, rounds, surroundings
+from fljax.run.checkpoint import NAMES, history_of, read_rounds, rounds_done
+from fljax.run.train import train
+
+EVERY_ROUND = {"seconds_per_chunk": 1e-9, "seconds_per_checkpoint": 0.0}
+LAST, BEFORE = (f"checkpoints/{name}" for name in NAMES)
+
+
+@pytest.fixture(scope="module")
+def finished(averaging, federation, tmp_path_factory):
+    """A run of four rounds in as many chunks and checkpoints."""
+    folder = tmp_path_factory.mktemp("finished")
+    run = train(averaging, fljax.fedavg.Hyper(), federation, jax.random.key(0), 4, folder=folder, **EVERY_ROUND)
+    return folder, run
+
+
+@pytest.fixture
+def folder(finished, tmp_path):
+    return shutil.copytree(finished[0], tmp_path / "run")
+
+
+@pytest.fixture
+def go_on(key, averaging, federation, folder):
+    return lambda n_rounds=4, **options: train(
+        averaging, fljax.fedavg.Hyper(), federation, key, n_rounds, folder=folder, **EVERY_ROUND, **options
+    )
+
+
+def flip(path, byte, bit=0):
+    content = bytearray(path.read_bytes())
+    content[byte] ^= 1 << bit
+    path.write_bytes(content)
+
+
+def test_two_checkpoints_are_kept(folder):
+    assert sorted(path.name for path in folder.glob("checkpoints/*")) == sorted(NAMES)
+    assert [checkpoint._content(folder / name)["round"] for name in (LAST, BEFORE)] == [4, 3]
+    assert rounds_done(folder) == 4
+
+
+@pytest.mark.parametrize(
+    ("name", "place", "found"),
+    [
+        (LAST, 0.5, "last.msgpack is not a whole checkpoint"),
+        ("metrics.jsonl", 0.99, "metrics.jsonl is not as it was written"),
+        ("rounds/00000003.npz", 0.5, "00000003.npz cannot be read"),
+    ],
+)
+@pytest.mark.filterwarnings("error")
+def test_damage_after_the_last_but_one_is_computed_again(go_on, folder, finished, name, place, found):
+    flip(folder / name, int(place * (folder / name).stat().st_size))
+    with pytest.warns(UserWarning, match=rf"{found}.*going on from last-1.msgpack, after 3 rounds"):
+        run = go_on()
+    chex.assert_trees_all_equal(run.state, finished[1].state)
+    chex.assert_trees_all_equal(run.metrics, finished[1].metrics)
+    for path in ("metrics.jsonl", "rounds/00000003.npz", LAST):
+        assert (folder / path).read_bytes() == (finished[0] / path).read_bytes()
+    go_on()  # whole again, without a warning
+
+
+def test_damage_to_both_checkpoints_is_refused(go_on, folder):
+    for name in (LAST, BEFORE):
+        flip(folder / name, 40)
+    with pytest.raises(ValueError, match=r"last.msgpack is not a whole checkpoint .* put it back from a copy") as error:
+        go_on()
+    assert "\n" not in str(error.value)
+    assert rounds_done(folder) == 0
+    assert len(read_rounds(folder)["ids"]) == 4  # nothing was cut off
+
+
+def test_killed_between_the_two_renames_of_a_checkpoint_it_goes_on(go_on, folder, finished):
+    (folder / LAST).rename(folder / BEFORE)
+    chex.assert_trees_all_equal(go_on().state, finished[1].state)
+
+
+@pytest.mark.parametrize("name", [LAST, "metrics.jsonl", "rounds/00000001.npz"])
+def test_every_flipped_bit_is_noticed(averaging, federation, key, folder, name):
+    (folder / BEFORE).unlink()
+    like = jax.eval_shape(averaging.init, key, fljax.fedavg.Hyper(), federation.train)
+    content = (folder / name).read_bytes()
+    places = np.random.default_rng(0).choice(8 * len(content), 150, replace=False)
+
+    def look(found):
+        return rounds.read_whole(folder, found.round, found.written)
+
+    assert checkpoint.newest(folder, like, look) is not None
+    for place in places.tolist():
+        flip(folder / name, place // 8, place % 8)
+        with pytest.raises(ValueError, match=name.rpartition("/")[2]):
+            checkpoint.newest(folder, like, look)
+        (folder / name).write_bytes(content)
+
+
+def test_chunks_that_changed_places_are_noticed(go_on, folder):
+    (folder / BEFORE).unlink()
+    one, two = (folder / "rounds" / f"0000000{i}.npz" for i in (1, 2))
+    one.rename(folder / "aside")
+    two.rename(one)
+    (folder / "aside").rename(two)
+    with pytest.raises(ValueError, match="rounds has files of another run or in another order"):
+        go_on()
+
+
+@pytest.mark.parametrize(("name", "value"), [("jax", "0.0.1"), ("fljax", "9.9"), ("devices", 64), ("cores", 1000)])
+def test_other_surroundings_are_named_and_can_be_forced(go_on, folder, finished, monkeypatch, name, value):
+    now = surroundings.surroundings(2)
+    monkeypatch.setattr("fljax.run.train.surroundings", lambda n_devices: now | {name: value})
+    before = (folder / LAST).read_bytes()
+    with pytest.raises(ValueError, match=rf"made with {name} {now[name]!r} \(now {value!r}\).*force_resume"):
+        go_on(5)
+    assert (folder / LAST).read_bytes() == before
+    go_on()  # finished: nothing is computed
+    go_on(5, force_resume=True)
+    history = history_of(folder)
+    assert [(entry["round"], entry[name]) for entry in history] == [(0, now[name]), (4, value)]
+    go_on(6)
+    assert history_of(folder) == history
+
+
+def test_sigterm_ends_after_the_checkpoint(tmp_path, finished):
+    script = """
+import os, signal, sys
+from fljax.algorithms.fedavg import fedavg
+from fljax.data.synthetic import linear_groups
+from fljax.models import mlp
+from fljax.numbers import LocalHyper
+from fljax.types import Work
+import jax
+jax.config.update("jax_num_cpu_devices", 2)
+from fljax.run.train import train
+class Ask:
+    def start(self, done, n_rounds): ...
+    def stop(self): print("stopped", flush=True)
+    def chunk(self, done, metrics, rate):
+        if done == 2: os.kill(os.getpid(), signal.SIGTERM)
+train(fedavg(mlp(input_shape=(4, 4, 1), hidden=(8,), n_classes=4), Work(epochs=1, batch_size=8)), LocalHyper(),
+      linear_groups(9, 3, examples=30, ragged=0.5), jax.random.key(0), 4, folder=sys.argv[1], seconds_per_chunk=1e-9,
+      seconds_per_checkpoint=1e9, progress=Ask())
+"""
+    folder = tmp_path / "run"
+    done = subprocess.run([sys.executable, "-c", script, folder], capture_output=True, text=True, check=False)
+    assert done.returncode == -signal.SIGTERM, done.stderr
+    assert done.stdout == "stopped\n"
+    assert rounds_done(folder) == 3  # asked after the second; the third was finished and kept
+    rows = [json.loads(line)["round"] for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    assert rows == [0, 1, 2]
+
+
+def test_a_handler_that_comes_back_lets_the_run_go_on(go_on, folder, finished):
+    shutil.rmtree(folder)
+    came = []
+    former = signal.signal(signal.SIGTERM, lambda number, frame: came.append(number))
+
+    class Ask:
+        def start(self, done, n_rounds): ...
+        def stop(self): ...
+        def chunk(self, done, metrics, rate):
+            if done in (1, 4):
+                signal.raise_signal(signal.SIGTERM)
+                assert len(came) == (done == 4)
+
+    try:
+        handler = signal.getsignal(signal.SIGTERM)
+        run = go_on(progress=Ask())
+        assert signal.getsignal(signal.SIGTERM) is handler
+    finally:
+        signal.signal(signal.SIGTERM, former)
+    assert came == [signal.SIGTERM] * 2
+    chex.assert_trees_all_equal(run.state, finished[1].state)
+
+
+def test_off_the_main_thread_signals_are_left_alone(go_on, finished):
+    runs = []
+    thread = threading.Thread(target=lambda: runs.append(go_on()))
+    thread.start()
+    thread.join()
+    chex.assert_trees_all_equal(runs[0].state, finished[1].state)

@@ -1,0 +1,172 @@
+"""One writer per folder: the second is told who the first is, and writes nothing."""
+
+import errno
+import fcntl
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from pathlib import Path
+
+import chex
+import jax
+import pytest
+
+import fljax
+from fljax.run import writer
+from fljax.run.sweep import search
+from fljax.run.train import train
+from fljax.run.writer import new_folder, only_writer
+
+HOLD = """
+import sys, time
+from pathlib import Path
+from fljax.run.writer import only_writer
+with only_writer(Path(sys.argv[1])):
+    print("held", flush=True)
+    time.sleep(600)
+"""
+
+
+@pytest.fixture
+def holder(tmp_path):
+    """A process that holds the lock of ``tmp_path``."""
+    with subprocess.Popen([sys.executable, "-c", HOLD, tmp_path], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout.readline() == "held\n"
+        yield process
+        process.kill()
+
+
+def files(folder):
+    return {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
+
+
+def test_the_second_writer_is_told_who_holds_it(holder, key, averaging, federation, tmp_path):
+    before = files(tmp_path)
+    held = rf"is being written by process {holder.pid} on \S+ since \d{{4}}.*choose another folder"
+    with pytest.raises(ValueError, match=held) as error:
+        train(averaging, fljax.fedavg.Hyper(), federation, key, 1, folder=tmp_path)
+    assert "\n" not in str(error.value)
+    with pytest.raises(ValueError, match=held):
+        search(averaging, fljax.fedavg.Hyper(lr=[0.1]), federation, key, 1, 1, folder=tmp_path)
+    assert files(tmp_path) == before
+
+
+def test_the_lock_dies_with_its_process(holder, tmp_path):
+    holder.send_signal(signal.SIGKILL)
+    holder.wait()
+    with only_writer(tmp_path) as writable:
+        assert writable
+
+
+def test_two_threads_exclude_each_other_and_one_does_not_exclude_itself(tmp_path):
+    refused = []
+
+    def second():
+        try:
+            with only_writer(tmp_path):
+                pass
+        except ValueError as error:
+            refused.append(str(error))
+
+    with only_writer(tmp_path), only_writer(tmp_path / "." / "") as again:
+        assert again
+        thread = threading.Thread(target=second)
+        thread.start()
+        thread.join()
+    assert len(refused) == 1
+    assert f"process {os.getpid()} on" in refused[0]
+
+
+@pytest.mark.parametrize("number", [errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP])
+def test_a_file_system_without_locks_is_refused(tmp_path, monkeypatch, number):
+    def flock(handle, operation):
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    with pytest.raises(ValueError, match="on a file system that cannot lock files"), only_writer(tmp_path):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "refused"),
+    [
+        ("nfs4", "rw,vers=4.2,local_lock=none", False),
+        ("nfs", "rw,nolock,local_lock=all", True),
+        ("nfs", "rw,local_lock=flock", True),
+        ("lustre", "rw,flock", False),
+        ("lustre", "rw,localflock", True),
+        ("ext4", "rw", False),
+    ],
+)
+def test_network_disks_whose_locks_stay_local_are_refused(tmp_path, monkeypatch, kind, options, refused):
+    table = tmp_path / "mounts"
+    table.write_text(f"/dev/a / ext4 rw 0 0\nserver:/x {tmp_path} {kind} {options} 0 0\n")
+    monkeypatch.setattr(writer, "_MOUNTS", table)
+    if refused:
+        with pytest.raises(ValueError, match="on a network disk mounted with"), only_writer(tmp_path):
+            pass
+    else:
+        with only_writer(tmp_path) as writable:
+            assert writable
+
+
+def test_every_run_gets_a_folder_of_its_own(tmp_path):
+    made = []
+    threads = [threading.Thread(target=lambda: made.append(new_folder(tmp_path / "results", "now"))) for _ in range(20)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(path.name for path in made) == sorted(["now", *(f"now-{i}" for i in range(2, 21))])
+    assert all(path.is_dir() for path in made)
+
+
+def test_a_folder_that_cannot_be_made_is_one_line(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ValueError, match=r"file cannot be made \(.*\); choose a folder that you can write in"):
+        new_folder(tmp_path / "file", "now")
+
+
+@pytest.fixture
+def nobody():
+    """() -> from here on this process may write nothing that is root's, and a folder that it can read."""
+    place = Path(tempfile.mkdtemp())
+    yield place
+    if os.getuid() == 0:
+        os.seteuid(0)
+    for path in (place, *place.rglob("*")):
+        path.chmod(0o755)
+    shutil.rmtree(place)
+
+
+def read_only(folder):
+    for path in (folder, *folder.rglob("*")):
+        path.chmod(0o555 if path.is_dir() else 0o444)
+    if os.getuid() == 0:
+        os.seteuid(65534)
+
+
+def test_a_finished_run_on_a_read_only_disk_can_be_reopened(nobody, key, averaging, federation):
+    nobody.chmod(0o755)
+    run = train(averaging, fljax.fedavg.Hyper(), federation, key, 2, folder=nobody / "run")
+    read_only(nobody)
+    before = files(nobody)
+    again = train(averaging, fljax.fedavg.Hyper(), federation, key, 2, folder=nobody / "run")
+    chex.assert_trees_all_equal((again.state, again.metrics), (run.state, run.metrics))
+    with pytest.raises(ValueError, match="run cannot be written; copy it to where it can be"):
+        train(averaging, fljax.fedavg.Hyper(), federation, key, 3, folder=nobody / "run")
+    with pytest.raises(ValueError, match="other cannot be made"):
+        train(averaging, fljax.fedavg.Hyper(), federation, key, 3, folder=nobody / "other")
+    assert files(nobody) == before
+
+
+def test_a_finished_search_on_a_read_only_disk_can_be_reopened(nobody, averaging, federation):
+    nobody.chmod(0o755)
+    given = (averaging, fljax.fedavg.Hyper(lr=[0.1, 0.2]), federation, jax.random.key(0), 1, 1)
+    found = search(*given, folder=nobody / "search")
+    read_only(nobody)
+    chex.assert_trees_all_equal(search(*given, folder=nobody / "search").metrics, found.metrics)
