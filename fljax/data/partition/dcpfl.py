@@ -32,8 +32,9 @@ def primary_secondary(
     are drawn; the range of their mean pairwise symmetric KLD is cut into three equal bands, and a table of the wanted
     band is used. With shares drawn once per table, as the paper repeats "the data generation process", the bands are
     far apart: of 50 clients and 10 classes they begin at 0.8 to 0.9 and end at 3.4 to 6, by the seed. Shares drawn for
-    each client give tables that all lie between 1.5 and 2.2, so that the bands hardly differ. Inside a client no image comes twice; clients may share
-    images. Test images come from the test set in the same proportions, a fifth of the number of training images.
+    each client give tables that all lie between 1.5 and 2.2, so that the bands hardly differ. Inside a client no image
+    comes twice; clients may share images. Test images come from the test set in the same proportions, a fifth of the
+    number of training images.
 
     Args:
         train: pool of training (and validation) examples.
