@@ -5,11 +5,14 @@ replaced by a later one of the same method, setting, seed and metric. `reproduct
 """
 
 import csv
+import io
 import subprocess
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from fljax.run.checkpoint import write_atomically
 
 COLUMNS = (
     "method",
@@ -112,10 +115,11 @@ def keep(folder: Path, paper: str, table: str, dataset: str, lines: Sequence[Out
             row = {name: _written(value) for name, value in line._asdict().items()} | made_by
             merged[tuple(row[name] for name in KEY)] = row
         file.parent.mkdir(parents=True, exist_ok=True)
-        with file.open("w", newline="") as out:
-            writer: csv.DictWriter[str] = csv.DictWriter(out, list(COLUMNS), lineterminator="\n")
-            writer.writeheader()
-            writer.writerows(merged.values())
+        text = io.StringIO()
+        writer: csv.DictWriter[str] = csv.DictWriter(text, list(COLUMNS), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(merged.values())
+        write_atomically(file, text.getvalue().encode())
         files.append(file)
     return files
 
