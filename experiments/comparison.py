@@ -6,79 +6,16 @@
 
 Smoke: 20 clients of 250 images, 10 rounds of 2 epochs, one learning rate (0.1) for all.
 
-What came out (2 cores shared with other work, jax 0.10.2, 2,543 s): accuracy_macro, mean of 3 seeds, and the MB that a
-client sends and receives in all under Dirichlet 0.2; standard deviations, tenth percentiles and seconds are in the
-files of the results folder.
+What came out is in results/comparison/: a file a setting, with the mean and the deviation over seeds, tenth
+percentiles, megabytes sent and received and seconds, and ``claims.csv``, what each method should do and whether it
+does. With so few rounds this compares how fast methods learn, and an untuned learning rate is kinder to some than to
+others.
 
-                             IID  Dir. 0.2  2 classes  rotated  few-shot     MB
-    fedavg_ft              0.738     0.885      0.948    0.648     0.858   1.15
-    fedcr                  0.729     0.875      0.942    0.641     0.837   1.48
-    fedsr_ft               0.735     0.885      0.941    0.605     0.855   1.50
-    lg_fedavg              0.694     0.836      0.932    0.682     0.817   0.05
-    fedsoft                0.689     0.840      0.937    0.656     0.837   2.86
-    fedper                 0.718     0.864      0.931    0.622     0.822   1.09
-    standalone             0.687     0.826      0.942    0.659     0.830   0.00
-    fedtsdp                0.738     0.797      0.945    0.654     0.809   1.15
-    clusterfl              0.684     0.820      0.943    0.660     0.833   1.15
-    fedrep                 0.696     0.862      0.939    0.607     0.819   1.09
-    fedcps                 0.684     0.848      0.930    0.635     0.772   2.71
-    ifca                   0.736     0.780      0.819    0.723     0.760   2.86
-    hypcluster             0.741     0.769      0.814    0.719     0.765   2.86
-    group_pfl              0.738     0.792      0.952    0.518     0.780   1.15
-    fedbabu                0.675     0.817      0.893    0.597     0.772   1.09
-    robust_cfl             0.752     0.744      0.710    0.773     0.743   1.20
-    ditto                  0.685     0.807      0.852    0.571     0.774   1.15
-    fesem                  0.738     0.702      0.720    0.738     0.709   1.15
-    fesem_ma               0.738     0.702      0.720    0.738     0.709   1.15
-    cfl                    0.737     0.744      0.728    0.636     0.725   1.15
-    layercfl               0.737     0.725      0.743    0.636     0.721   1.15
-    fedopt                 0.756     0.731      0.700    0.589     0.713   1.15
-    group_pfl_dynamic      0.734     0.724      0.744    0.574     0.711   1.15
-    flc                    0.728     0.729      0.673    0.649     0.697   1.15
-    adacfl                 0.733     0.692      0.717    0.631     0.691   1.15
-    dcpfl                  0.738     0.711      0.665    0.522     0.695   1.15
-    fedem                  0.704     0.687      0.743    0.510     0.683   3.44
-    fedavg                 0.737     0.688      0.656    0.521     0.694   1.15
-    fedprox                0.737     0.688      0.659    0.509     0.688   1.15
-    fedsr                  0.731     0.697      0.630    0.510     0.698   1.50
-    feddist                0.721     0.648      0.616    0.451     0.642   1.15
-    feddws                 0.719     0.634      0.614    0.442     0.643   1.15
-    perfedavg              0.469     0.668      0.856    0.371     0.652   1.15
-    feddane                0.743     0.493      0.532    0.527     0.634   2.29
-    fedma                  0.469     0.669      0.482    0.145     0.494   1.15
-    fedsgd                 0.372     0.385      0.370    0.192     0.335   1.15
-
-With so few rounds this compares how fast methods learn, and an untuned learning rate is kinder to some than to others.
-
-Where a claim does not hold (36 methods, 10 rounds), and why, as far as runs of two seeds show (Dirichlet 0.2, rotated):
-- Ditto stays behind training alone: its pull (lambda 1) is to a model that does not fit anybody yet. With lambda
-  0.01 it is where standalone training is (0.832, 0.658); two personal epochs in place of one change nothing (0.806).
-- Per-FedAvg's steps take two batches each, so half as many: after 40 rounds it has 0.832 and 0.557.
-- FedMA starts every client from a model of its own, and units of a CNN with 4 and 12 channels match badly across four
-  rotations; from a common start it has 0.725 and 0.538, above FedAvg (0.688, 0.521).
-- FedDANE falls behind FedAvg as its own authors report; a smaller step (0.451, 0.378) or a pull of 1 (0.558, 0.490)
-  does not help.
-- FedProx, with little local work, is FedAvg within a hundredth.
-- FedPer, FedRep and FedBABU train whole networks on 200 images; heads that start together need more rounds. After 40
-  FedRep has 0.891 and 0.702, FedPer 0.885 and 0.714, FedBABU 0.852 and 0.671, standalone training 0.875 and 0.712:
-  ahead under Dirichlet skew but for FedBABU, level on rotations, which a shared body has to learn all four of.
-- DC-PFL looks for a first split when the loss has settled, which takes more than ten rounds: it is FedAvg here, 0.12 to
-  0.28 behind training alone wherever labels are skewed. hidden_groups.py has its 80 rounds.
-- Group-based PFL joins clients of like, not of equal labels: 0.03 and 0.05 behind training alone under Dirichlet skew
-  and with few-shot clients, ahead with two classes. Its naive dynamic variant has two groups, of which each is nearly
-  as mixed as all clients: 0.10 to 0.20 behind.
-- FedTSDP shares 4 layers of its 4 at first and each trigger takes 2 % off, so little is personal after ten rounds: 0.02
-  to 0.03 behind training alone under Dirichlet skew and with few-shot clients.
-- FedEM's three learners need more rounds than one model: FedAvg's accuracy within 0.011, far behind training alone.
-- FedSR, one model for all, is FedAvg within 0.03; LG-FedAvg shares the last layers only and is training alone within
-  0.014.
-- FedTSDP, LayerCFL, CFL, AdaCFL and FLC find half of the groups in ten rounds
-  (ARI 0.45 to 0.53), and all of them with more epochs (hidden_groups.py).
-- FedAvg-FT, FedSR-FT, FedCR, FedSoft and FedEM stay 0.00 to 0.15 behind training alone on rotations: after ten rounds
-  what they share does not fit turned clothes yet. With two classes a client training alone has 0.942, and those within
-  0.013 of it (FedPer, LG-FedAvg, FedRep, FedSR-FT) are level with it by their deviations.
-- FedCPS divides the clients among four models whatever their data: 0.01 to 0.06 behind training alone with two classes,
-  on rotations and with few-shot clients, 0.02 ahead under Dirichlet skew.
+What is likely to keep methods behind training alone in so few rounds: Ditto's pull is to a model that does not fit
+anybody yet; Per-FedAvg's steps take two batches each, so half as many; FedMA starts every client from a model of its
+own, whose units match badly; FedPer, FedRep and FedBABU train whole networks on 200 images; DC-PFL looks for a first
+split when the loss has settled; FedTSDP shares all layers at first; FedCPS divides the clients among four models
+whatever their data.
 """
 
 import math

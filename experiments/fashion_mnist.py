@@ -4,14 +4,9 @@
     python experiments/fashion_mnist.py rotated --seeds 5         # 20 clients in 4 groups, FedAvg and IFCA
     python experiments/fashion_mnist.py rotated --dataset cifar10 --seeds 1 --min-share 0
 
-What came out (2 shared CPU cores, jax 0.10.2): FedAvg on 50 IID clients 0.9016 after 20 rounds, 0.88 first in round 9.
-On four rotated groups of 20 clients with 1,000 examples each, after 10 rounds of one epoch, seeds 0 to 4: IFCA finds
-the groups (ARI 1 from round 2 on) on all five, accuracy_macro 0.7987, 0.7977, 0.8023, 0.7980, 0.7979 against FedAvg's
-0.6504, 0.6627, 0.6504, 0.6406, 0.6703: 0.13 to 0.16 more. Judging IFCA's initial draws on 100 examples a
-client instead of all made it miss the groups on some seeds.
-On CIFAR-10, here a copy with images recompressed with loss, the groups are not found in 10 rounds (one seed: FedAvg
-0.243, IFCA 0.269, ARI 0); with the rule for initial models these are redrawn up to 200 times, 15 minutes, hence
-``--min-share 0``.
+CIFAR-10 may be a copy with images recompressed with loss. Judging IFCA's initial draws on 100 examples a client instead
+of all may miss the groups. With the rule for initial models they are redrawn up to 200 times on CIFAR-10, minutes each,
+hence ``--min-share 0``.
 """
 
 import argparse

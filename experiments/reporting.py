@@ -15,7 +15,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from long_runs import resumed
 from matplotlib.figure import Figure
+from outcomes import RESULTS
 from rich.console import Console
 from rich.table import Table
 
@@ -25,7 +27,6 @@ from fljax.run.mesh import over_devices, replicated, use_all_cores
 from fljax.run.plots import save
 from fljax.run.progress import BarProgress
 from fljax.run.simulate import simulate
-from fljax.run.train import train
 from fljax.types import Algorithm, ClientData, Examples, Federation
 
 Row = dict[str, Any]
@@ -42,6 +43,7 @@ class Scale(NamedTuple):
     folder: Path  # where its files go
     rounds: int | None = None  # of every run instead of its own number: the beginning of a long one
     only: tuple[str, ...] = ()  # methods and settings to run; none: all
+    results: Path = RESULTS  # where the lines of `outcomes.keep` go
 
     def chosen(self, named: Mapping[str, Any]) -> dict[str, Any]:
         """Those of ``named`` that were asked for, or all where none of them was."""
@@ -71,7 +73,7 @@ class Result(NamedTuple):
     method: str
     seed: int
     metrics: Mapping[str, np.ndarray]  # of all rounds
-    seconds: float  # compilation included where it was the first of its kind
+    seconds: float  # compilation included where it was the first of its kind; of a run in a folder: of all its calls
 
 
 Methods = Mapping[str, tuple[Algorithm, NamedTuple]]
@@ -86,12 +88,14 @@ def compare(
     evaluate_every: int | None = None,
     participation: float = 1.0,
     folder: Path | None = None,
+    tested_last: int = 1,
 ) -> list[Result]:
     """Every method on every federation of every setting; seed s is the s-th federation and the run key s.
 
     Within a setting all methods see the same cohorts, batches and (where they draw one model) initial models. Clients
     are spread over all devices. ``evaluate_every`` None tests after the last round only. With a ``folder`` runs are
-    checkpointed there, and the same comparison goes on where it was stopped.
+    checkpointed there, and the same comparison goes on where it was stopped; then each of the last ``tested_last``
+    rounds is followed by a test.
     """
     results, options = [], {"participation": participation, "evaluate_every": evaluate_every or n_rounds}
     for setting, federations in settings.items():
@@ -103,11 +107,17 @@ def compare(
                     metrics = at_once(*given, **options)
                 else:
                     label = f"{setting}, {name}, seed {seed}"
-                    bar = BarProgress(label, CONSOLE)
-                    metrics = train(*given, **options, folder=folder / label.replace(", ", "-"), progress=bar).metrics
+                    more = {"tested_last": tested_last, "progress": BarProgress(label, CONSOLE)}
+                    metrics, taken = resumed(*given, **options, folder=folder / folder_name(label), **more)
+                    begin = time.perf_counter() - taken
                 results.append(Result(setting, name, seed, metrics, time.perf_counter() - begin))
                 CONSOLE.print(f"[dim]{setting}, {name}, seed {seed}: {results[-1].seconds:.1f} s[/]")
     return results
+
+
+def folder_name(label: str) -> str:
+    """``"IID, FedAvg, seed 0"`` as a folder is called: ``"IID-FedAvg-seed_0"``."""
+    return label.replace(", ", "-").replace(" ", "_").replace("/", "_")
 
 
 def at_once(
@@ -160,6 +170,11 @@ def spread(values: Any) -> Spread:
     """Mean and standard deviation; NaN where a value is missing, as for a round that never came."""
     values = tuple(float(value) for value in values)
     return Spread(float(np.mean(values)), float(np.std(values)), values)
+
+
+def mean_of_last(name: str, n: int = 10, unit: float = 1.0) -> Callable[[Result], float]:
+    """``unit`` times the mean of the metric over those of the last ``n`` rounds in which it was measured."""
+    return lambda result: unit * float(np.nanmean(result.metrics[name][-n:]))
 
 
 def last(name: str) -> Callable[[Result], float]:
@@ -263,7 +278,8 @@ def main(
     )
     parser.add_argument("--rounds", type=int, help="stop the paper's tables after so many rounds")
     parser.add_argument("--only", nargs="+", default=(), help="methods and settings of the paper's tables; none: all")
-    parser.add_argument("--folder", type=Path, default=Path("results"))
+    parser.add_argument("--folder", type=Path, default=Path("results"), help="of runs, tables and figures")
+    parser.add_argument("--results", type=Path, default=RESULTS, help="of the lines that reproduction.py reads")
     arguments = parser.parse_args()
     if unknown := [name for name in arguments.names if name not in experiments]:
         parser.error(f"no experiment {unknown[0]!r}; choose of {', '.join(experiments)}")
@@ -271,7 +287,9 @@ def main(
     cache_compilations()
     paper, stem = arguments.scale == "paper", Path(parser.prog).stem
     folder = arguments.folder / f"{stem}-{arguments.scale}"
-    scale = Scale(paper, arguments.seeds or n_seeds[paper], folder, arguments.rounds, tuple(arguments.only))
+    scale = Scale(
+        paper, arguments.seeds or n_seeds[paper], folder, arguments.rounds, tuple(arguments.only), arguments.results
+    )
     begin = time.perf_counter()
     for name in arguments.names or by_default:
         experiments[name](scale)

@@ -1,4 +1,4 @@
-"""Networks as pure functions: `MODELS` maps a name to a function that makes a `Model`."""
+"""Networks as pure functions: `MODELS` maps a name to a function that makes a `Model`; `normalized` scales inputs."""
 
 from collections.abc import Callable
 
@@ -7,6 +7,7 @@ from fljax.models.lenet import lenet
 from fljax.models.linen import from_linen
 from fljax.models.mlp import logistic_regression, mlp
 from fljax.models.resnet import resnet18
+from fljax.models.scaled import normalized
 from fljax.models.variational import variational, variational_cnn
 from fljax.models.vgg import celeba_cnn, fedbabu_cnn, vgg16
 from fljax.types import Model
@@ -25,7 +26,7 @@ MODELS: dict[str, Callable[..., Model]] = {
     "variational_cnn": variational_cnn,
     "vgg16": vgg16,
 }
-"""Models by name. Each takes ``input_shape`` and ``n_classes`` among its keyword arguments."""
+"""Models by name. Each takes ``input_shape``, ``n_classes``, ``dtype`` and ``init`` among its keyword arguments."""
 
 __all__ = [
     "MODELS",
@@ -39,6 +40,7 @@ __all__ = [
     "logistic_regression",
     "mlp",
     "mnist_cnn",
+    "normalized",
     "resnet18",
     "variational",
     "variational_cnn",

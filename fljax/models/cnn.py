@@ -5,7 +5,7 @@ from flax import linen as nn
 from jax.typing import DTypeLike
 
 from fljax.models.blocks import Conv, ConvReluPool, Padding
-from fljax.models.linen import from_linen
+from fljax.models.linen import Init, from_linen
 from fljax.models.sizes import check_images, check_widths, smallest_images
 from fljax.types import Model
 
@@ -49,6 +49,7 @@ def cnn(
     hidden: tuple[int, ...] = (512,),
     dropout: tuple[float, float] = (0.25, 0.5),
     dtype: DTypeLike = jnp.float32,
+    init: Init = "lecun",
 ) -> Model:
     """FedTSDP's CNN and everything of its shape: convolutions with ReLU, max pooling, dense layers.
 
@@ -67,6 +68,7 @@ def cnn(
         hidden: widths of the dense layers before the last.
         dropout: rates before the dense part and after each of its hidden layers.
         dtype: of the computation, float32 or bfloat16.
+        init: how kernels and biases are drawn, "lecun" or "pytorch" (`from_linen`).
 
     Raises:
         ValueError: `pool` is neither "once" nor "each", a dropout rate lies outside [0, 1), a width is below 1, or the
@@ -82,30 +84,44 @@ def cnn(
     check_images(input_shape, smallest_images(kernel, padding, pools), remedy)
     module = ConvNet(channels, kernel, padding, pool, hidden, n_classes, dropout, dtype)
     layers = tuple(f"conv{i + 1}" for i in range(len(channels))) + tuple(f"fc{i + 1}" for i in range(len(hidden) + 1))
-    return from_linen(module, input_shape, layers)
+    return from_linen(module, input_shape, layers, init=init)
 
 
-def mnist_cnn(input_shape: tuple[int, ...] = (28, 28, 1), n_classes: int = 10, dtype: DTypeLike = jnp.float32) -> Model:
+def mnist_cnn(
+    input_shape: tuple[int, ...] = (28, 28, 1),
+    n_classes: int = 10,
+    dtype: DTypeLike = jnp.float32,
+    init: Init = "lecun",
+) -> Model:
     """conv5x5(32) - pool - conv5x5(64) - pool - fc128 - fc10, same padding: 454,922 parameters at 28x28x1."""
-    return cnn(input_shape, n_classes, (32, 64), 5, "SAME", "each", (128,), (0.0, 0.0), dtype)
+    return cnn(input_shape, n_classes, (32, 64), 5, "SAME", "each", (128,), (0.0, 0.0), dtype, init)
 
 
 def femnist_cnn(
-    input_shape: tuple[int, ...] = (28, 28, 1), n_classes: int = 62, hidden: int = 2048, dtype: DTypeLike = jnp.float32
+    input_shape: tuple[int, ...] = (28, 28, 1),
+    n_classes: int = 62,
+    hidden: int = 2048,
+    dtype: DTypeLike = jnp.float32,
+    init: Init = "lecun",
 ) -> Model:
     """LEAF's FEMNIST CNN: `mnist_cnn` with a wider dense layer; 6,603,710 parameters by default.
 
     ``hidden=248`` (845,510) is the network of the multi-center code, ``hidden=200`` (691,958) its proximal variant.
     Source: Caldas et al., LEAF, arXiv:1812.01097.
     """
-    return cnn(input_shape, n_classes, (32, 64), 5, "SAME", "each", (hidden,), (0.0, 0.0), dtype)
+    return cnn(input_shape, n_classes, (32, 64), 5, "SAME", "each", (hidden,), (0.0, 0.0), dtype, init)
 
 
-def fedcr_cnn(input_shape: tuple[int, ...] = (32, 32, 3), n_classes: int = 10, dtype: DTypeLike = jnp.float32) -> Model:
+def fedcr_cnn(
+    input_shape: tuple[int, ...] = (32, 32, 3),
+    n_classes: int = 10,
+    dtype: DTypeLike = jnp.float32,
+    init: Init = "lecun",
+) -> Model:
     """FedCR's networks: two valid 5x5 convolutions with pooling, fc1024, fc1024, fc.
 
     64 and 64 channels on colour images (2,806,602 parameters at 32x32x3, 10 classes), 4 and 12 on grey ones
     (1,258,798 at 28x28x1). Source: Zhang et al., FedCR, ICML 2023.
     """
     channels = (64, 64) if input_shape[-1] == 3 else (4, 12)
-    return cnn(input_shape, n_classes, channels, 5, "VALID", "each", (1024, 1024), (0.0, 0.0), dtype)
+    return cnn(input_shape, n_classes, channels, 5, "VALID", "each", (1024, 1024), (0.0, 0.0), dtype, init)

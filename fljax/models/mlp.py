@@ -4,7 +4,7 @@ import jax.numpy as jnp
 from flax import linen as nn
 from jax.typing import DTypeLike
 
-from fljax.models.linen import from_linen
+from fljax.models.linen import Init, from_linen
 from fljax.models.sizes import check_widths
 from fljax.types import Model
 
@@ -27,6 +27,7 @@ def mlp(
     hidden: tuple[int, ...] = (200,),
     n_classes: int = 10,
     dtype: DTypeLike = jnp.float32,
+    init: Init = "lecun",
 ) -> Model:
     """Dense layers with ReLU between: ``flatten - [hidden - ReLU]* - n_classes``.
 
@@ -37,20 +38,25 @@ def mlp(
         input_shape: of an example.
         hidden: widths of the dense layers before the last.
         n_classes: width of the output.
+        dtype: of the computation, float32 or bfloat16.
+        init: how kernels and biases are drawn, "lecun" or "pytorch" (`from_linen`).
 
     Raises:
-        ValueError: a size below 1.
+        ValueError: a size below 1, or an unknown `init`.
     """
     check_widths(input_shape=input_shape, hidden=hidden, n_classes=n_classes)
     layers = tuple(f"fc{i + 1}" for i in range(len(hidden) + 1))
-    return from_linen(_MLP(hidden, n_classes, dtype), input_shape, layers)
+    return from_linen(_MLP(hidden, n_classes, dtype), input_shape, layers, init=init)
 
 
 def logistic_regression(
-    input_shape: tuple[int, ...] = (28, 28, 1), n_classes: int = 10, dtype: DTypeLike = jnp.float32
+    input_shape: tuple[int, ...] = (28, 28, 1),
+    n_classes: int = 10,
+    dtype: DTypeLike = jnp.float32,
+    init: Init = "lecun",
 ) -> Model:
     """Softmax regression: `mlp` without a hidden layer (7,850 parameters by default).
 
-    ``dtype`` is that of the computation, parameters and logits are float32.
+    ``dtype`` is that of the computation, parameters and logits are float32; ``init`` is "lecun" or "pytorch".
     """
-    return mlp(input_shape, (), n_classes, dtype)
+    return mlp(input_shape, (), n_classes, dtype, init)

@@ -5,7 +5,7 @@ from flax import linen as nn
 from jax import Array
 from jax.typing import DTypeLike
 
-from fljax.models.linen import from_linen
+from fljax.models.linen import Init, from_linen
 from fljax.models.norm import ConvNorm, check_norm
 from fljax.models.sizes import check_images, check_widths
 from fljax.types import Model
@@ -49,6 +49,7 @@ def resnet18(
     n_classes: int = 10,
     norm: str = "group",
     dtype: DTypeLike = jnp.float32,
+    init: Init = "lecun",
 ) -> Model:
     """ResNet18 with a 3x3 stem and no first pool: 11,173,962 parameters at 10 classes.
 
@@ -60,6 +61,7 @@ def resnet18(
         norm: "group" (up to 32 groups, no state), "batch" (running statistics in the parameters, under "batch_stats")
             or "untracked" (the statistics of the batch at hand, in evaluation too). The count is the same.
         dtype: of the computation, float32 or bfloat16.
+        init: how kernels and biases are drawn, "lecun" or "pytorch" (`from_linen`).
 
     Raises:
         ValueError: an unknown `norm`, or a size below 1.
@@ -68,4 +70,4 @@ def resnet18(
     check_widths(n_classes=n_classes)
     check_images(input_shape, (1, 1), "another model")
     layers = ("stem", *(f"block{i + 1}" for i in range(len(_WIDTHS))), "fc")
-    return from_linen(_ResNet18(n_classes, norm, dtype), input_shape, layers)
+    return from_linen(_ResNet18(n_classes, norm, dtype), input_shape, layers, init=init)

@@ -11,7 +11,7 @@ from jax import Array
 from jax.typing import DTypeLike
 
 from fljax.models.blocks import ConvReluPool
-from fljax.models.linen import from_linen
+from fljax.models.linen import Init, from_linen
 from fljax.models.sizes import check_images, check_widths, fits, smallest_images
 from fljax.types import Halves, Model, Params
 
@@ -59,6 +59,7 @@ def variational(
     channels: tuple[int, ...] | None = None,
     shift: float = 0.0,
     dtype: DTypeLike = jnp.float32,
+    init: Init = "lecun",
 ) -> Model:
     """FedCR's network with a Gaussian representation ``z ~ N(mu(x), sigma(x)^2)``, ``sigma = softplus(rho - shift)``.
 
@@ -79,6 +80,7 @@ def variational(
             have a side below 16, too small for them.
         shift: of rho.
         dtype: of the computation, float32 or bfloat16.
+        init: how kernels and biases are drawn, "lecun" or "pytorch" (`from_linen`).
 
     Raises:
         ValueError: a size is less than 1, or the images are too small for the `channels`.
@@ -93,7 +95,7 @@ def variational(
     module = _VariationalNet(channels, hidden, latent, n_classes, shift, dtype)
     layers = tuple(f"conv{i + 1}" for i in range(len(channels))) + tuple(f"fc{i + 1}" for i in range(len(hidden) + 2))
     halves = Halves(_method(cast(Hashable, module), "encode"), _method(cast(Hashable, module), "classify"), latent)
-    return from_linen(module, input_shape, layers, halves=halves)
+    return from_linen(module, input_shape, layers, halves=halves, init=init)
 
 
 def variational_cnn(
@@ -103,6 +105,7 @@ def variational_cnn(
     hidden: tuple[int, ...] = (1024, 1024),
     channels: tuple[int, ...] | None = None,
     dtype: DTypeLike = jnp.float32,
+    init: Init = "lecun",
 ) -> Model:
     """`variational` with the widths of FedCR: the network of FedSR and FedCR, which need one with a Gaussian.
 
@@ -114,11 +117,12 @@ def variational_cnn(
         channels: output channels of each 5x5 convolution; none at all make a dense network. None: FedCR's two, (64, 64)
             on colour images and (4, 12) on grey ones, and none where images have a side below 16, too small for them.
         dtype: of the computation, float32 or bfloat16.
+        init: how kernels and biases are drawn, "lecun" or "pytorch" (`from_linen`).
 
     Raises:
         ValueError: as `variational`.
     """
-    return variational(input_shape, n_classes, latent, hidden, channels, dtype=dtype)
+    return variational(input_shape, n_classes, latent, hidden, channels, dtype=dtype, init=init)
 
 
 def _smallest(channels: tuple[int, ...]) -> tuple[int, int]:

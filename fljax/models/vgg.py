@@ -5,7 +5,7 @@ from flax import linen as nn
 from jax import Array
 from jax.typing import DTypeLike
 
-from fljax.models.linen import from_linen
+from fljax.models.linen import Init, from_linen
 from fljax.models.norm import ConvNorm, check_norm
 from fljax.models.sizes import check_images, check_widths, smallest_images
 from fljax.types import Model
@@ -36,14 +36,14 @@ class _Stack(nn.Module):
         return nn.Dense(self.n_classes, dtype=self.dtype, name=f"fc{len(self.hidden) + 1}")(x).astype(jnp.float32)
 
 
-def _stack(input_shape, convolutions, norm, hidden, n_classes, dtype) -> Model:
+def _stack(input_shape, convolutions, norm, hidden, n_classes, dtype, init) -> Model:
     check_norm(norm)
     check_widths(n_classes=n_classes)
     pools = [pool == "each" for _, pool in convolutions]  # "cover" keeps something of every image
     check_images(input_shape, smallest_images(3, "SAME", pools), "another model")
     n_convolutions, n_dense = len(convolutions), len(hidden) + 1
     layers = tuple(f"conv{i + 1}" for i in range(n_convolutions)) + tuple(f"fc{i + 1}" for i in range(n_dense))
-    return from_linen(_Stack(convolutions, norm, hidden, n_classes, dtype), input_shape, layers)
+    return from_linen(_Stack(convolutions, norm, hidden, n_classes, dtype), input_shape, layers, init=init)
 
 
 def vgg16(
@@ -52,6 +52,7 @@ def vgg16(
     head: str = "512",
     norm: str = "none",
     dtype: DTypeLike = jnp.float32,
+    init: Init = "lecun",
 ) -> Model:
     """VGG16 for 32x32 images: thirteen convolutions, five pools, dense head; layers conv1 to conv13, fc1, ...
 
@@ -65,13 +66,14 @@ def vgg16(
         head: "512", "4096" or "linear".
         norm: after each convolution: "none", "group", "batch" or "untracked" (see `fljax.models.norm.NORMS`).
         dtype: of the computation, float32 or bfloat16.
+        init: how kernels and biases are drawn, "lecun" or "pytorch" (`from_linen`).
 
     Raises:
         ValueError: an unknown `head` or `norm`.
     """
     if head not in _HEADS:
         raise ValueError(f"head={head!r}: choose one of {', '.join(_HEADS)}")
-    return _stack(input_shape, _VGG16, norm, _HEADS[head], n_classes, dtype)
+    return _stack(input_shape, _VGG16, norm, _HEADS[head], n_classes, dtype, init)
 
 
 def celeba_cnn(
@@ -79,13 +81,14 @@ def celeba_cnn(
     n_classes: int = 2,
     norm: str = "untracked",
     dtype: DTypeLike = jnp.float32,
+    init: Init = "lecun",
 ) -> Model:
     """LEAF's CelebA CNN: four times conv3x3(32) - norm - pool, then one dense layer; 31,202 parameters.
 
     The norm is by the batch at hand, in evaluation too; "none" has 30,946 parameters. Pools keep an odd side's last
     half window. Source: Caldas et al., LEAF, arXiv:1812.01097.
     """
-    return _stack(input_shape, ((32, "cover"),) * 4, norm, (), n_classes, dtype)
+    return _stack(input_shape, ((32, "cover"),) * 4, norm, (), n_classes, dtype, init)
 
 
 def fedbabu_cnn(
@@ -93,9 +96,10 @@ def fedbabu_cnn(
     n_classes: int = 10,
     norm: str = "untracked",
     dtype: DTypeLike = jnp.float32,
+    init: Init = "lecun",
 ) -> Model:
     """FedBABU's CNN: four times conv3x3(64) - norm - ReLU - pool, then one dense layer; 115,658 parameters.
 
     Its BatchNorm keeps no running statistics. Source: Oh et al., FedBABU, ICLR 2022.
     """
-    return _stack(input_shape, ((64, "each"),) * 4, norm, (), n_classes, dtype)
+    return _stack(input_shape, ((64, "each"),) * 4, norm, (), n_classes, dtype, init)

@@ -6,7 +6,7 @@ from scipy import stats
 
 from fljax.data import partition
 from fljax.data.divergence import mean_kld, symmetric_kld
-from fljax.data.partition.dcpfl import draw_shares
+from fljax.data.partition.dcpfl import draw_shares, share_table
 
 from .counting import histograms
 
@@ -19,6 +19,19 @@ def test_primary_secondary_on_the_papers_numbers(labelled):
     assert np.all((share[:, 0] >= 0.398) & (share[:, 0] <= 0.602))
     assert np.all((share[:, 1] >= 0.198) & (share[:, 1] <= 0.402))
     assert np.ptp(share[:, 2:], axis=1).max() <= 1 / 1200 + 1e-9
+
+
+def test_shares_are_one_pair_for_all_or_one_for_each(labelled):
+    data = labelled(60_000, 10_000)
+    of_all, of_each = (
+        np.sort(histograms(partition.primary_secondary(*data, 50, seed=1, shares=shares))[0], axis=1)[:, ::-1]
+        for shares in ("generation", "client")
+    )
+    # The first two columns are what the largest classes have; rest images are spread in whole numbers.
+    assert np.ptp(of_all[:, :2], axis=0).max() == 0
+    assert np.ptp(of_each[:, :2], axis=0).min() > 0.1 * 1200
+    with pytest.raises(ValueError, match="shares='both': give generation or client"):
+        partition.primary_secondary(*data, 50, shares="both")
 
 
 @pytest.mark.parametrize(("band", "low", "high"), [("low", 0, 1 / 3), ("mid", 1 / 3, 2 / 3), ("high", 2 / 3, 1)])
@@ -45,18 +58,40 @@ def test_any_band_is_the_first_draw(labelled):
     assert np.abs(table * 400 - histograms(f)[0]).max() < 1
 
 
-def mean_divergence(share):
-    """The mean of (KL(P_i|P_j) + KL(P_j|P_i)) / 2 over pairs i < j, as DC-PFL writes it, 1e-4 on every share."""
-    p = (share + 1e-4) / (1 + 1e-4 * share.shape[1])
+def mean_divergence(share, floor=1e-4):
+    """The mean of (KL(P_i|P_j) + KL(P_j|P_i)) / 2 over pairs i < j, as DC-PFL writes it, floor on every share."""
+    p = (share + floor) / (1 + floor * share.shape[1])
     i, j = np.triu_indices(len(p), 1)
     kl = lambda a, b: (a * np.log(a / b)).sum(axis=1)  # noqa: E731
     return (kl(p[i], p[j]) + kl(p[j], p[i])).mean() / 2
 
 
-def test_mean_divergence_of_label_tables_is_as_measured():
-    rng = np.random.default_rng(0)
-    spread = [mean_kld(draw_shares(rng, 50, 10)) for _ in range(20)]
-    assert 1.5 < min(spread) < max(spread) < 2.1
+def generations(shares, n=100, seed=0):
+    rng = np.random.default_rng(seed)
+    return np.array([mean_divergence(draw_shares(rng, 50, 10, shares)) for _ in range(n)])
+
+
+def test_shares_of_a_generation_spread_the_bands_and_those_of_clients_do_not():
+    """Over 100 generations, 50 clients, 10 classes, as DC-PFL generates them."""
+    drawn = np.stack([generations("generation", seed=seed) for seed in range(4)])
+    each = generations("client")
+    # The least is that of shares 0.4 and 0.2; the greatest depends on how near to 1 the shares of one draw come.
+    least = np.random.default_rng(0).permuted(np.tile(np.arange(10), (50, 1)), axis=1)
+    assert mean_divergence(share_table(least, np.array([0.4]), np.array([0.2]))) == pytest.approx(0.79, abs=0.04)
+    assert np.all((drawn.min(axis=1) > 0.75) & (drawn.min(axis=1) < 0.95))
+    assert np.all((drawn.max(axis=1) > 3.3) & (drawn.max(axis=1) < 6.9))
+    assert 1.5 < each.min() < each.max() < 2.2
+    assert np.ptp(drawn, axis=1).min() > 4 * np.ptp(each)
+
+
+@pytest.mark.parametrize(("floor", "stated"), [(1e-3, 4.84), (1e-4, 6.9), (1e-5, 8.63)])
+def test_without_other_classes_the_smoothing_gives_the_divergences_of_the_motivation(floor, stated):
+    """p + s = 1: the motivation's 4.84 to 8.63, which no draw with other classes reaches."""
+    order = np.random.default_rng(0).permuted(np.tile(np.arange(10), (50, 1)), axis=1)
+    table = share_table(order, np.array([0.6]), np.array([0.4]))
+    np.testing.assert_allclose(table.sum(axis=1), 1)
+    assert mean_kld(table, floor) == pytest.approx(mean_divergence(table, floor), rel=1e-9)
+    assert mean_kld(table, floor) == pytest.approx(stated, abs=0.25)
 
 
 def test_symmetric_kld_agrees_with_scipy():

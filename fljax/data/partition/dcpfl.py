@@ -11,6 +11,7 @@ from fljax.data.partition.deal import merge, take
 from fljax.types import Examples, Federation
 
 BANDS = ("low", "mid", "high")
+SHARES = ("generation", "client")
 _DRAWS = 100
 
 
@@ -23,13 +24,17 @@ def primary_secondary(
     band: Literal["low", "mid", "high", "any"] = "mid",
     examples: int | None = None,
     val_fraction: float = 0.0,
+    shares: Literal["generation", "client"] = "generation",
 ) -> Federation:
     """Label skew: 40 to 60 % of a client is its primary class, 20 to 40 % its secondary, the rest uniform.
 
-    The two classes are distinct and uniform, the two shares uniform and independent. 100 label tables are drawn; the
-    range of their mean pairwise symmetric KLD is cut into three equal bands, and a table of the wanted band is used.
-    Inside a client no image comes twice; clients may share images. Test images come from the test set in the same
-    proportions, a fifth of the number of training images.
+    The two classes are distinct and uniform for each client, the two shares uniform and independent. 100 label tables
+    are drawn; the range of their mean pairwise symmetric KLD is cut into three equal bands, and a table of the wanted
+    band is used. With shares drawn once per table, as the paper repeats "the data generation process", the bands are
+    far apart: of 50 clients and 10 classes they begin at 0.8 to 0.9 and end at 3.4 to 6, by the seed. Shares drawn for
+    each client give tables that all lie between 1.5 and 2.2, so that the bands hardly differ. Inside a client no image
+    comes twice; clients may share images. Test images come from the test set in the same proportions, a fifth of the
+    number of training images.
 
     Args:
         train: pool of training (and validation) examples.
@@ -40,6 +45,7 @@ def primary_secondary(
         examples: training images of each client; None: an n-th of the training set (DC-PFL: CIFAR-10 1,000,
             Fashion-MNIST 1,200).
         val_fraction: share of each client's examples for validation.
+        shares: "generation": all clients of a table have the same two shares; "client": each draws its own.
     """
     check_clients(n_clients, len(train.y))
     n_classes = 1 + int(np.max(train.y))
@@ -47,29 +53,43 @@ def primary_secondary(
         raise ValueError(f"the data has {n_classes} classes; a primary, a secondary and the rest need at least 3")
     if band not in (*BANDS, "any"):
         raise ValueError(f"band={band!r}: give low, mid, high or any")
+    if shares not in SHARES:
+        raise ValueError(f"shares={shares!r}: give generation or client")
     examples = len(train.y) // n_clients if examples is None else examples
     check_whole("examples", examples, 5, len(train.y), ", the training images")
     rng, split = generator(seed), split_of(val_fraction)
-    share = _choose(rng, n_clients, n_classes, band)
+    share = _choose(rng, n_clients, n_classes, band, shares)
     owned = take(rng, np.asarray(train.y), _counts(share, examples), overlap="freely")
     test_rows = take(rng, np.asarray(test.y), _counts(share, round(examples / 5)), overlap="freely")
     test_owned = [rows + len(train.y) for rows in test_rows]
     return build(merge(train, test), owned, split, seed, test_owned=test_owned)
 
 
-def draw_shares(rng: np.random.Generator, n_clients: int, n_classes: int) -> np.ndarray:
-    """(clients, classes) label shares: one table of primary and secondary classes."""
+def draw_shares(rng: np.random.Generator, n_clients: int, n_classes: int, shares: str = "generation") -> np.ndarray:
+    """(clients, classes) label shares: one table of primary and secondary classes, see `primary_secondary`."""
     order = rng.permuted(np.tile(np.arange(n_classes), (n_clients, 1)), axis=1)
-    primary, secondary = rng.uniform(0.4, 0.6, n_clients), rng.uniform(0.2, 0.4, n_clients)
+    n_drawn = n_clients if shares == "client" else 1
+    return share_table(order, rng.uniform(0.4, 0.6, n_drawn), rng.uniform(0.2, 0.4, n_drawn))
+
+
+def share_table(order: np.ndarray, primary: np.ndarray, secondary: np.ndarray) -> np.ndarray:
+    """(clients, classes) label shares.
+
+    Args:
+        order: (clients, classes) classes of each client, its primary first, its secondary next.
+        primary: (clients,) or (1,) shares of the primary class.
+        secondary: the same of the secondary class; what is left is spread evenly over the others.
+    """
+    n_clients, n_classes = order.shape
     rest = np.maximum(1 - primary - secondary, 0) / (n_classes - 2)
-    share = np.repeat(rest[:, None], n_classes, axis=1)
+    share = np.repeat(np.broadcast_to(rest, n_clients)[:, None], n_classes, axis=1)
     client = np.arange(n_clients)
     share[client, order[:, 0]], share[client, order[:, 1]] = primary, secondary
     return share
 
 
-def _choose(rng: np.random.Generator, n_clients: int, n_classes: int, band: str) -> np.ndarray:
-    tables = [draw_shares(rng, n_clients, n_classes) for _ in range(_DRAWS)]
+def _choose(rng: np.random.Generator, n_clients: int, n_classes: int, band: str, shares: str) -> np.ndarray:
+    tables = [draw_shares(rng, n_clients, n_classes, shares) for _ in range(_DRAWS)]
     if band == "any":
         return tables[0]
     spread = np.array([mean_kld(table) for table in tables])

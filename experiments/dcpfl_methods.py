@@ -1,0 +1,124 @@
+"""What DC-PFL's experiments run: clients in bands of heterogeneity, networks, and how rounds and seconds are counted.
+
+The paper (Liu et al.) has neither learning rate, momentum nor input scale; 0.01 and 0.9 are those of the code of the
+network that it cites. Inputs are in [0, 1].
+"""
+
+from typing import Any
+
+import numpy as np
+from outcomes import described
+from reporting import Result, Scale, published, some
+
+from fljax.data.datasets import load
+from fljax.data.divergence import mean_kld
+from fljax.data.federation import class_histogram
+from fljax.data.partition import PARTITIONS
+from fljax.models import lenet, mlp
+from fljax.run.cost import Link, Processor, seconds_of_rounds, working
+from fljax.types import Examples, Federation, Model, Work
+
+LR, MOMENTUM = 0.01, 0.9
+PUBLISHED_NAME = {"cifar10": "CIFAR10", "fashion_mnist": "FMNIST"}
+N_ROUNDS = {"cifar10": 400, "fashion_mnist": 100}
+EXAMPLES = {"cifar10": 1000, "fashion_mnist": 1200}
+
+
+def data(name: str, scale: Scale, n_train: int, n_test: int) -> tuple[Examples, Examples]:
+    """All of a data set at the paper's scale, some of it at smoke."""
+    train, test = (Examples(split.x, split.y) for split in load(name))
+    return (train, test) if scale.paper else (some(train, n_train), some(test, n_test))
+
+
+def bands(
+    name: str, scale: Scale, n_clients: int, examples: int, val_fraction: float = 0.0
+) -> dict[str, list[Federation]]:
+    """The paper's settings: primary and secondary classes, in three bands of heterogeneity; at smoke one federation.
+
+    The bands hold tables whose two shares are drawn once for all clients (`fljax.data.partition.primary_secondary`).
+    """
+    sets, options = data(name, scale, 4000, 1000), {"examples": examples, "val_fraction": val_fraction}
+    return {
+        band.title(): [
+            PARTITIONS["primary_secondary"](*sets, n_clients, seed=s, band=band, **options)
+            for s in range(scale.pick(1, scale.n_seeds))
+        ]
+        for band in scale.pick(("mid",), ("low", "mid", "high"))
+        if not scale.only or band.title() in scale.chosen(dict.fromkeys(("Low", "Mid", "High")))
+    }
+
+
+def paper_bands(dataset: str, scale: Scale, val_fraction: float = 0.0) -> dict[str, list[Federation]]:
+    """`bands` of the tables: 50 clients (smoke: 10)."""
+    n_clients, examples = scale.pick(10, 50), scale.pick(160, EXAMPLES[dataset])
+    return bands(dataset, scale, n_clients, examples, val_fraction)
+
+
+def effort(scale: Scale) -> Work:
+    """tau = 5 epochs of batches of 32."""
+    return Work(epochs=scale.pick(2, 5), batch_size=32)
+
+
+def divergence(federation: Federation) -> float:
+    """The federation's mean pairwise KLD, by which the paper tells its bands apart."""
+    return mean_kld(np.asarray(class_histogram(federation.train, 10)))
+
+
+def network(dataset: str, scale: Scale) -> Model:
+    """The paper's LeNet; on Fashion-MNIST at smoke a small dense network."""
+    if dataset == "cifar10":
+        return lenet(input_shape=(32, 32, 3))
+    return scale.pick(mlp(hidden=(64, 32)), lenet(input_shape=(28, 28, 1)))
+
+
+def converged(result: Result) -> int:
+    """The first round (from 1) in which the mean accuracy of five rounds is within half a point of its best."""
+    smooth = np.convolve(result.metrics["accuracy_macro"], np.ones(5) / 5, "valid")
+    return int(np.argmax(smooth >= smooth.max() - 0.005)) + 5
+
+
+def communication(result: Result) -> float:
+    """Seconds of uplink at 2 Mbit/s until `converged`."""
+    return float(seconds_of_rounds(result.metrics, Link())[: converged(result)].sum())
+
+
+def uplink_share(result: Result) -> float:
+    """Mean uplink of a client and round from round 12 on, as a share of a whole model (that of the first round)."""
+    uplink = np.asarray(result.metrics["uplink"], float)
+    whole = uplink[0].mean() - 1  # without the loss
+    return float((uplink[11:].mean() - 1) / whole) if whole > 0 else float("nan")
+
+
+def processor(dataset: str) -> Processor:
+    """One on which FedAvg's round of the Mid band takes what the paper's does, in epochs over a client's data.
+
+    The paper does not describe its machine. FedAvg's total time less its time on the network, a round: 3.0 s on
+    Fashion-MNIST, 1.0 s on CIFAR-10, of five epochs.
+    """
+    of_table = lambda metric: published("DC-PFL", PUBLISHED_NAME[dataset], "Mid", "FedAvg", metric)  # noqa: E731
+    return Processor(5 * of_table("comm_rounds") / (of_table("total_time_s") - of_table("comm_time_s")))
+
+
+def epochs_of_rounds(result: Result, epochs: int) -> np.ndarray:
+    """(rounds,) epochs, forward and backward, that a client computes; a pass without a gradient is a third of one.
+
+    DC-PFL's clients first compute the loss of the model they hold; in a trial they train two models instead and compute
+    the losses of both.
+    """
+    done = np.full(len(result.metrics["ids"]), float(epochs))
+    if "trial" not in result.metrics:
+        return done
+    return np.where(np.asarray(result.metrics["trial"]), 2 * done + 2 / 3, done + 1 / 3)
+
+
+def total_time(result: Result, dataset: str, epochs: int) -> float:
+    """Seconds of computing and of uplink until `converged`; Standalone sends nothing."""
+    computing = working(epochs_of_rounds(result, epochs), processor(dataset))[0][: converged(result)].sum()
+    return float(computing) + communication(result)
+
+
+def how(scale: Scale, federation: Federation, planned: int, result: Result, **more: Any) -> str:
+    """The settings of a run, as they stand in its line of the results."""
+    work, done = effort(scale), len(result.metrics["ids"])
+    text = {"clients": len(federation.train.size), "kld": round(divergence(federation), 2), "epochs": work.epochs}
+    return described(scale.paper, done, planned, **text, batch=work.batch_size, lr=LR, momentum=MOMENTUM, **more)

@@ -1,0 +1,118 @@
+"""Published numbers that follow from others: "X beats Y by so much", drops, ratios, from the tables' own cells.
+
+A `Rule` says which cells a row needs and how they make its number, so that a claim is checked with the runs of the
+tables and needs none of its own.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+Cell = tuple[str, str, str, str, str, str]
+"""(paper, table, dataset, setting, method, metric), as in published.csv."""
+
+
+class Rule(NamedTuple):
+    """How a number follows from others."""
+
+    cells: tuple[Cell, ...]
+    number: Callable[[Sequence[float]], float]
+
+
+REGULAR = "gamma=none(non-iid)"
+GAMMAS = tuple(f"gamma={percent}%" for percent in (10, 20, 30, 40, 50))
+OTHERS = ("FedPer", "FedBABU", "Ditto", "FedCR")
+BASELINES = ("FedAVG", "FedPer", "FedBABU", "Ditto", "FedSR-FT", "LG-FedAVG", "FedCR")
+TABLE = {"CIFAR10": "T1", "FMNIST": "T2"}
+"""Data set -> table of DC-PFL."""
+
+
+def rule(row: Cell) -> Rule | None:
+    """The rule of a published row; None where its number does not follow from others."""
+    return {"FedCPS": _fedcps, "DC-PFL": _dcpfl, "FedTSDP": _fedtsdp}.get(row[0], lambda _: None)(row)
+
+
+def _fedcps(row: Cell) -> Rule | None:
+    paper, table, dataset, setting, method, metric = row
+    if (table, metric) == ("T4", "acc_pct"):
+        return Rule(((paper, "T2", dataset, "non-iid_1", method, metric),), lambda v: v[0])
+    if table not in ("text", "abstract"):
+        return None
+    if metric == "acc_gain_pp":
+        return _difference([(paper, "T2", dataset, setting, name, "acc_pct") for name in method.split("-")])
+    if metric == "acc_drop_pp":
+        return _difference([(paper, "T3", dataset, gamma, method, "acc_pct") for gamma in (REGULAR, setting)])
+    if setting == "gamma 10-50%":
+        return _range_of_drops(paper, dataset, ("FedCPS",) if method == "FedCPS" else OTHERS, metric)
+    if method == "FedCPS-best_baseline":
+        return _range_of_gains(paper, metric)
+    return None
+
+
+def _range_of_drops(paper: str, dataset: str, methods: Sequence[str], metric: str) -> Rule:
+    """The least or greatest loss of a method from the regular setting to one with few-shot clients."""
+    shares = (REGULAR, *GAMMAS)
+    cells = tuple((paper, "T3", dataset, share, method, "acc_pct") for method in methods for share in shares)
+    pick, n = (min if metric.endswith("_min") else max), len(shares)
+
+    def number(values: Sequence[float]) -> float:
+        of_methods = [values[i : i + n] for i in range(0, len(values), n)]
+        return pick(regular - value for regular, *others in of_methods for value in others)
+
+    return Rule(cells, number)
+
+
+def _range_of_gains(paper: str, metric: str) -> Rule:
+    """The least or greatest lead over the best of the others, over all data sets and both settings."""
+    places = [(d, s) for d in ("MNIST", "FMNIST", "CIFAR10", "CIFAR100") for s in ("non-iid_1", "non-iid_2")]
+    methods = ("FedCPS", *BASELINES)
+    cells = tuple((paper, "T2", d, s, method, "acc_pct") for d, s in places for method in methods)
+    pick, n = (min if metric.endswith("_min") else max), len(methods)
+
+    def number(values: Sequence[float]) -> float:
+        return pick(values[i] - max(values[i + 1 : i + n]) for i in range(0, len(values), n))
+
+    return Rule(cells, number)
+
+
+def _dcpfl(row: Cell) -> Rule | None:
+    paper, table, dataset, setting, method, metric = row
+    if table != "text":
+        return None
+    if setting == "bands":
+        return _greatest_gain(paper)
+    if setting != "default":
+        return None
+
+    def mid(name: str, quantity: str) -> Cell:
+        return paper, TABLE[dataset], dataset, "Mid", name, quantity
+
+    if metric == "final_acc_pct":
+        return Rule((mid(method, "final_acc"),), lambda v: 100 * v[0])
+    if metric == "acc_gain_pp":
+        first, second = method.rsplit("-", 1)
+        return Rule((mid(first, "final_acc"), mid(second, "final_acc")), lambda v: 100 * (v[0] - v[1]))
+    quantity, _, other = metric.removesuffix("_pct").partition("_reduction_vs_")
+    return Rule((mid(method, f"{quantity}_s"), mid(other, f"{quantity}_s")), lambda v: 100 * (1 - v[0] / v[1]))
+
+
+def _greatest_gain(paper: str) -> Rule:
+    """The greatest lead over FedAvg, over both data sets and all bands."""
+    cells = tuple(
+        (paper, table, dataset, band, method, "final_acc")
+        for dataset, table in TABLE.items()
+        for band in ("Low", "Mid", "High")
+        for method in ("DC-PFL", "FedAvg")
+    )
+    return Rule(cells, lambda v: 100 * max(v[i] - v[i + 1] for i in range(0, len(v), 2)))
+
+
+def _fedtsdp(row: Cell) -> Rule | None:
+    paper, _, dataset, setting, method, metric = row
+    if metric == "acc_gain_pp" and method == "FedTSDP-FedPer":
+        names = (("T5/text", "FedTSDP"), ("T5/derived", "FedPer"))
+        return _difference([(paper, of, dataset, setting, name, "acc_pct") for of, name in names])
+    return None
+
+
+def _difference(cells: Sequence[Cell]) -> Rule:
+    return Rule(tuple(cells), lambda v: v[0] - v[1])

@@ -1,0 +1,190 @@
+"""The state of every published number: reproduced, off, run small, printable, or out of reach.
+
+    python experiments/reproduction.py                  # how many rows are in which state
+    python experiments/reproduction.py --rows           # and every row
+    python experiments/reproduction.py --write          # results/reproduction.csv and .md as well
+
+Compared are published.csv and the lines that experiments write into results/. States:
+
+    A  run at the paper's size to the end, within 1.5 points (accuracy) or 10 % (rounds, seconds, shares, ratios)
+    T  equal by construction: the number was put in, or follows from what was
+    B  run at small scale only
+    C  run at the paper's size, and off; or not to its end, however near it is
+    D  an experiment prints it with ``--scale paper``, and no line of results/ has it
+    E  data and method are there, nothing sets a number beside it
+    F  the data cannot be had here, or the paper does not say what was run
+"""
+
+import argparse
+import csv
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from derived import Cell, rule
+from outcomes import BY_CONSTRUCTION, HERE, RESULTS, file_of, is_complete, read
+from reach import is_fixed, printer, reach
+
+STATES = "ATBCDEF"
+PUBLISHED = HERE / "published.csv"
+POINTS, SHARE = 1.5, 0.1
+"""Tolerances: accuracy in points, everything else relative."""
+
+
+class Row(NamedTuple):
+    """A published number and where it stands."""
+
+    cell: Cell
+    value: str  # as published
+    ours: float | None
+    state: str
+    seeds: int
+    note: str
+
+
+class Found(NamedTuple):
+    """What the lines of a cell say."""
+
+    ours: float | None
+    kind: str  # "complete", "partial", "smoke" or ""
+    seeds: int
+    note: str
+
+
+def published_rows(file: Path = PUBLISHED) -> list[tuple[Cell, str]]:
+    """Every published cell and its value."""
+    with file.open(newline="") as lines:
+        rows = list(csv.DictReader(lines))
+    return [
+        ((row["paper"], row["table"], row["dataset"], row["setting"], row["method"], row["metric"]), row["value"])
+        for row in rows
+    ]
+
+
+def found(cell: Cell, results: Path) -> Found:
+    """The mean over seeds of a cell's lines, of the best kind that there is."""
+    paper, table, dataset, setting, method, metric = cell
+    wanted = {"setting": setting, "method": method, "metric": metric}
+    lines = [
+        line
+        for small in (False, True)
+        for line in read(file_of(results, paper, table, dataset, small))
+        if wanted.items() <= line.items()
+    ]
+    full = [line for line in lines if is_complete(line["settings"])]
+    partial = [line for line in lines if line not in full and "scale=paper" in line["settings"]]
+    smoke = [line for line in lines if "scale=smoke" in line["settings"]]
+    for kind, chosen in (("complete", full), ("partial", partial), ("smoke", smoke)):
+        if chosen:
+            notes = [BY_CONSTRUCTION] if all(BY_CONSTRUCTION in line["settings"] for line in chosen) else []
+            notes += [f"stopped after {max(int(line['round']) for line in chosen)} rounds"] if kind == "partial" else []
+            ours = float(np.mean([float(line["value"]) for line in chosen]))
+            return Found(ours, kind, len({line["seed"] for line in chosen}), "; ".join(notes))
+    return Found(None, "", 0, "")
+
+
+def follows(cell: Cell, results: Path) -> Found:
+    """`found`, or what follows from other cells where the cell has a rule; its kind is the least of theirs."""
+    direct, derivation = found(cell, results), rule(cell)
+    if direct.kind or derivation is None:
+        return direct
+    parts = [found(needed, results) for needed in derivation.cells]
+    values = [part.ours for part in parts if part.ours is not None]
+    if len(values) < len(parts):
+        return direct
+    worst = max(parts, key=lambda part: ("complete", "partial", "smoke").index(part.kind))
+    note = "; ".join(filter(None, ("from other cells", worst.note)))
+    return Found(derivation.number(values), worst.kind, min(part.seeds for part in parts), note)
+
+
+def state(cell: Cell, value: str, known: Found) -> str:
+    """A to F; `STATES`."""
+    if is_fixed(cell) or BY_CONSTRUCTION in known.note:
+        return "T"
+    if known.kind == "complete" and known.ours is not None:
+        return "A" if agrees(cell[-1], value, known.ours) else "C"
+    if known.kind:
+        return {"partial": "C", "smoke": "B"}[known.kind]
+    return reach(cell)
+
+
+def agrees(metric: str, value: str, ours: float) -> bool:
+    """Whether our number is within the tolerance of the published one, which may be a range such as "5-6"."""
+    low, high = _bounds(value)
+    if "acc" not in metric.split("_"):
+        return low - SHARE * abs(low) <= ours <= high + SHARE * abs(high)
+    points = POINTS / 100 if metric == "final_acc" else POINTS
+    return low - points - 1e-9 <= ours <= high + points + 1e-9
+
+
+def all_rows(results: Path = RESULTS) -> list[Row]:
+    """Every published number with its state."""
+    rows = []
+    for cell, value in published_rows():
+        known = follows(cell, results)
+        where = state(cell, value, known)
+        note = known.note or (printer(cell) if where == "D" else "")
+        rows.append(Row(cell, value, known.ours, where, known.seeds, note))
+    return rows
+
+
+def summary(rows: Iterable[Row]) -> str:
+    """A table in Markdown: a line a paper and table, a column a state."""
+    counts: dict[tuple[str, str], Counter[str]] = {}
+    for row in rows:
+        counts.setdefault((row.cell[0], row.cell[1]), Counter())[row.state] += 1
+    total = sum(counts.values(), Counter())
+    lines = [" | ".join(("| paper", "table", *STATES, "rows |")), "|".join(("", "---", "---", *["--:"] * 8, ""))]
+    for (paper, table), of in [*counts.items(), (("all", ""), total)]:
+        numbers = [str(of[letter] or "") for letter in STATES]
+        lines.append(" | ".join((f"| {paper}", table, *numbers, f"{sum(of.values())} |")))
+    return "\n".join(lines)
+
+
+def write(rows: Sequence[Row], folder: Path) -> None:
+    """``reproduction.csv``, a line a row, and ``reproduction.md``, the summary."""
+    folder.mkdir(parents=True, exist_ok=True)
+    header = ("paper", "table", "dataset", "setting", "method", "metric", "published", "ours", "seeds", "state", "note")
+    with (folder / "reproduction.csv").open("w", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(header)
+        writer.writerows((*row.cell, row.value, _short(row.ours), row.seeds or "", row.state, row.note) for row in rows)
+    (folder / "reproduction.md").write_text(summary(rows) + "\n")
+
+
+def _short(ours: float | None) -> str:
+    return "" if ours is None else f"{ours:.5g}"
+
+
+def _bounds(value: str) -> tuple[float, float]:
+    low, dash, high = value[1:].partition("-")  # a leading minus is a sign
+    return (float(value[:1] + low), float(high)) if dash else (float(value), float(value))
+
+
+def main() -> None:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rows", action="store_true", help="print every row")
+    parser.add_argument("--write", action="store_true", help="write reproduction.csv and .md among the results")
+    parser.add_argument("--results", type=Path, default=RESULTS, help="the experiments' lines")
+    arguments = parser.parse_args()
+    rows = all_rows(arguments.results)
+    if arguments.rows:
+        for row in rows:
+            print(
+                row.state,
+                "; ".join(row.cell),
+                f"published {row.value}",
+                f"ours {_short(row.ours)}",
+                row.note,
+                sep=" | ",
+            )
+    print(summary(rows))
+    if arguments.write:
+        write(rows, arguments.results)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,97 @@
+"""Input normalisation as part of a model: pixels stay uint8 in the pool, and the network sees them scaled.
+
+A batch has ``pixels / 255`` (`fljax.data.federation.minibatch`); a model made by `normalized` subtracts a mean and
+divides by a deviation before its first layer, which XLA does in the pass that converts the pixels. The two numbers are
+part of the model, so a results folder knows them (`fljax.run.identity`), and newcomers, tests and fine-tuning cannot
+forget them.
+"""
+
+import math
+from collections.abc import Callable
+from functools import cache
+
+import jax.numpy as jnp
+from jax import Array
+
+from fljax.types import Halves, Key, Model, Params
+
+Channels = float | tuple[float, ...]
+"""One number for all channels of an image, or one for each."""
+Normalize = str | tuple[Channels, Channels]
+"""``"unit"``, ``"centred"`` or (mean, deviation)."""
+
+NORMALIZATIONS: dict[str, tuple[Channels, Channels]] = {"unit": (0.0, 1.0), "centred": (0.5, 0.5)}
+"""Name -> (mean, deviation) of what is subtracted and divided by, in units of the full scale 255."""
+
+
+def normalized(model: Model, normalize: Normalize) -> Model:
+    """The model whose inputs are ``(x - mean) / deviation``, where x is ``pixels / 255``.
+
+    Args:
+        model: the network; also one with a Gaussian representation.
+        normalize: "unit" gives ``model`` itself, whose inputs lie in [0, 1]; "centred" is mean 0.5 and deviation 0.5,
+            that is [-1, 1]; or the two numbers, each for all channels or a tuple with one for each channel, such as
+            ``(0.1307, 0.3081)`` for MNIST. They count in units of the full scale, as is usual.
+
+    Returns:
+        A model with the same parameters and layers. Equal arguments give the same object, so nothing compiles twice.
+
+    Raises:
+        ValueError: an unknown name, a number that is not finite, or a deviation that is not positive.
+    """
+    mean, deviation = _numbers(normalize)
+    return model if (mean, deviation) == NORMALIZATIONS["unit"] else _wrap(model, mean, deviation)
+
+
+@cache
+def _wrap(model: Model, mean: Channels, deviation: Channels) -> Model:
+    def scaled(x: Array) -> Array:
+        return (x - _by_channel("mean", mean, x)) / _by_channel("deviation", deviation, x)
+
+    def apply(params: Params, x: Array, key: Key | None) -> tuple[Array, Params]:
+        return model.apply(params, scaled(x), key)
+
+    return model._replace(apply=apply, halves=None if model.halves is None else _halves(model.halves, scaled))
+
+
+def _halves(halves: Halves, scaled: Callable[[Array], Array]) -> Halves:
+    def encode(params: Params, x: Array) -> tuple[Array, Array]:
+        return halves.encode(params, scaled(x))
+
+    return halves._replace(encode=encode)
+
+
+def _by_channel(name: str, given: Channels, x: Array) -> Array:
+    """The numbers as an array that goes with (batch, ..., channels)."""
+    if isinstance(given, tuple) and len(given) != x.shape[-1]:
+        text = f"normalize has a {name} of {len(given)} channels and the examples have {x.shape[-1]}"
+        raise ValueError(f"{text}; give one number, or one for each channel")
+    numbers = jnp.asarray(given, x.dtype)
+    return numbers.reshape((1,) * (x.ndim - 1) + (-1,)) if numbers.ndim else numbers
+
+
+def _numbers(normalize: Normalize) -> tuple[Channels, Channels]:
+    """Mean and deviation as floats or tuples of them, checked."""
+    allowed = f"give {', '.join(map(repr, NORMALIZATIONS))} or (mean, deviation), each a number or one for each channel"
+    if isinstance(normalize, str):
+        if normalize not in NORMALIZATIONS:
+            raise ValueError(f"normalize={normalize!r}: {allowed}")
+        return NORMALIZATIONS[normalize]
+    try:
+        mean, deviation = (_channels(part) for part in normalize)
+    except (TypeError, ValueError):
+        raise ValueError(f"normalize={normalize!r}: {allowed}") from None
+    flat = [value for part in (mean, deviation) for value in (part if isinstance(part, tuple) else (part,))]
+    if not all(map(math.isfinite, flat)):
+        raise ValueError(f"normalize={normalize!r}: the numbers must be finite")
+    if not min(deviation if isinstance(deviation, tuple) else (deviation,)) > 0:
+        raise ValueError(f"normalize={normalize!r}: the deviation must be above 0")
+    return mean, deviation
+
+
+def _channels(given: object) -> Channels:
+    if isinstance(given, tuple | list):
+        if not given:
+            raise ValueError("no channel")
+        return tuple(float(value) for value in given)
+    return float(given)  # pyright: ignore[reportArgumentType]

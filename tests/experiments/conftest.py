@@ -1,0 +1,7 @@
+"""The experiments are scripts: they import each other by name from their own folder."""
+
+import sys
+from pathlib import Path
+
+FOLDER = Path(__file__).parents[2] / "experiments"
+sys.path.insert(0, str(FOLDER))

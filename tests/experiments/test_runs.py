@@ -1,0 +1,110 @@
+"""The last round before a test, and runs in folders that are tested in their last rounds."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from final_round import with_everyone_once_more, with_own_layers_trained
+from long_runs import resumed, rounds_done, seconds_taken
+
+from fljax.algorithms.ditto import DittoHyper, ditto
+from fljax.algorithms.fedavg import FedAvgHyper, fedavg
+from fljax.algorithms.fedper import FedPerHyper, fedper
+from fljax.data import partition
+from fljax.data.federation import on_host
+from fljax.models import mlp
+from fljax.run.train import train
+from fljax.types import Work
+
+MODEL, WORK, LR = mlp((4, 4, 1), (6,), 3), Work(2, 8), 0.05
+
+
+@pytest.fixture(scope="module")
+def federation():
+    rng = np.random.default_rng(0)
+    x, y = rng.integers(256, size=(120, 4, 4, 1), dtype=np.uint8), np.arange(120) % 3
+    return partition.iid(on_host(x[:90], y[:90]), on_host(x[90:], y[90:]), 6, seed=0)
+
+
+def models(assigned):
+    return jax.vmap(lambda i: jax.tree.map(lambda leaf: leaf[i if leaf.shape[0] > 1 else 0], assigned.params))(
+        assigned.label
+    )
+
+
+def deployed(algorithm, hyper, federation, n_rounds=2):
+    key = jax.random.key(3)
+    state = train(algorithm, hyper, federation, key, n_rounds, evaluate_every=n_rounds).state
+    return state, models(algorithm.deploy(jax.random.key(7), hyper, state, federation.train))
+
+
+def distance(a, b, name):
+    return float(sum(jnp.abs(x - y).max() for x, y in zip(*map(jax.tree.leaves, (a[name], b[name])), strict=True)))
+
+
+def test_own_layers_move_and_shared_ones_stand_still(federation):
+    plain, hyper = fedper(MODEL, WORK), FedPerHyper(lr=LR)
+    ended = with_own_layers_trained(plain, MODEL, WORK, LR, MODEL.layers[-1:])
+    state, before = deployed(plain, hyper, federation)
+    same, after = deployed(ended, hyper, federation)
+    jax.tree.map(np.testing.assert_array_equal, same.clients, state.clients)  # the rounds are untouched
+    assert distance(before, after, "fc1") == 0
+    assert distance(before, after, "fc2") > 1e-3
+
+
+def test_the_last_round_of_own_layers_is_ten_epochs_of_descent_by_numpy(federation):
+    """One client of one batch: head gradients by NumPy, clipped to 10, ten steps."""
+    work = Work(1, 64)  # a client has 15 images: one batch an epoch, so the order does not matter
+    plain, hyper = fedavg(MODEL, work), FedAvgHyper(lr=LR)
+    ended = with_own_layers_trained(plain, MODEL, work, 0.5, ("fc2",))
+    _, before = deployed(plain, hyper, federation)
+    _, after = deployed(ended, hyper, federation)
+    rows = np.asarray(federation.train.index)[0, : int(federation.train.size[0])]
+    x = np.asarray(federation.train.pool.x)[rows].reshape(len(rows), -1) / 255
+    y = np.eye(3)[np.asarray(federation.train.pool.y)[rows]]
+    w1, b1 = (np.asarray(before["fc1"][name][0], float) for name in ("kernel", "bias"))
+    w2, b2 = (np.asarray(before["fc2"][name][0], float) for name in ("kernel", "bias"))
+    h = np.maximum(x @ w1 + b1, 0)
+    for _ in range(10):
+        logits = h @ w2 + b2
+        p = np.exp(logits - logits.max(axis=1, keepdims=True))
+        error = (p / p.sum(axis=1, keepdims=True) - y) / len(rows)
+        w2, b2 = w2 - 0.5 * h.T @ error, b2 - 0.5 * error.sum(axis=0)
+    np.testing.assert_allclose(after["fc2"]["kernel"][0], w2, rtol=1e-3, atol=1e-5)
+    np.testing.assert_allclose(after["fc2"]["bias"][0], b2, rtol=1e-3, atol=1e-5)
+
+
+def test_dittos_last_round_trains_the_personal_models_near_theta(federation):
+    plain, hyper = ditto(MODEL, WORK), DittoHyper(lr=LR, lam=0.1)
+    free, held = (with_everyone_once_more(plain, MODEL, WORK, LR, lam) for lam in (0.0, 15.0))
+    state, before = deployed(plain, hyper, federation)
+    moved = deployed(free, hyper, federation)[1]
+    near = deployed(held, hyper, federation)[1]
+    theta = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (6, *leaf.shape)), state.server)
+    for name in MODEL.layers:
+        assert distance(before, moved, name) > 1e-4
+        assert distance(near, theta, name) < distance(moved, theta, name)
+
+
+def test_a_layer_that_is_not_there_is_named():
+    with pytest.raises(ValueError, match="the model has no fc9; its layers are fc1, fc2"):
+        with_own_layers_trained(fedper(MODEL, WORK), MODEL, WORK, LR, ("fc9",))
+
+
+def test_a_run_is_tested_in_its_last_rounds_and_goes_on(federation, tmp_path):
+    given = fedavg(MODEL, WORK), FedAvgHyper(lr=LR), federation, jax.random.key(0)
+    short, _ = resumed(*given, 4, folder=tmp_path / "run", tested_last=2, evaluate_every=100)
+    np.testing.assert_array_equal(np.isfinite(short["accuracy_macro"]), [False, False, True, True])
+    assert rounds_done(tmp_path / "run") == 4
+    seconds = seconds_taken(tmp_path / "run")
+    assert seconds > 0
+    metrics, taken = resumed(*given, 7, folder=tmp_path / "run", tested_last=2, evaluate_every=100)
+    np.testing.assert_array_equal(np.isfinite(metrics["accuracy_macro"]), [False, False, True, True, False, True, True])
+    assert taken > seconds
+    whole = train(*given, 7, evaluate_every=1).metrics
+    np.testing.assert_array_equal(metrics["loss"], whole["loss"])
+    tested = np.isfinite(metrics["accuracy_macro"])
+    np.testing.assert_array_equal(metrics["accuracy_macro"][tested], whole["accuracy_macro"][tested])
+    again, same = resumed(*given, 7, folder=tmp_path / "run", tested_last=2, evaluate_every=100)
+    np.testing.assert_array_equal(again["loss"], metrics["loss"])
+    assert same == taken

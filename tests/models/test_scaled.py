@@ -1,0 +1,148 @@
+"""Input normalisation and initialisation, against NumPy."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from fljax import tree
+from fljax.algorithms.fedavg import fedavg
+from fljax.data.federation import as_arrays, minibatch, on_host
+from fljax.models import MODELS, mlp, mnist_cnn, normalized, resnet18, variational
+from fljax.run.identity import static_choices
+from fljax.types import Work
+from tests.models.small import SMALL
+
+MNIST = (0.1307, 0.3081)
+COLOUR = ((0.491, 0.482, 0.447), (0.247, 0.243, 0.262))
+
+
+def pixels(shape, seed=0):
+    return np.random.default_rng(seed).integers(256, size=(5, *shape), dtype=np.uint8)
+
+
+def batch_of(x):
+    """What a client's step sees of a uint8 pool."""
+    pool = as_arrays(on_host(x, np.zeros(len(x), int)))
+    assert pool.x.dtype == jnp.uint8
+    return minibatch(pool, jnp.arange(len(x)), jnp.ones(len(x))).x
+
+
+@pytest.mark.parametrize(
+    ("normalize", "mean", "std"),
+    [("centred", 0.5, 0.5), (MNIST, *MNIST), (COLOUR, *map(np.array, COLOUR))],
+    ids=["centred", "numbers", "by channel"],
+)
+@pytest.mark.parametrize("train", [False, True])
+def test_the_network_sees_scaled_pixels(key, normalize, mean, std, train):
+    model, x = mlp((4, 4, 3), (6,)), pixels((4, 4, 3))
+    params, mode = model.init(key), key if train else None
+    expected, _ = model.apply(params, jnp.asarray(((x / 255 - mean) / std).astype(np.float32)), mode)
+    found, _ = jax.jit(normalized(model, normalize).apply)(params, batch_of(x), mode)
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_centred_is_minus_one_to_one(key):
+    model = mlp((1, 1, 1), (), 1)
+    params = {"fc1": {"kernel": jnp.ones((1, 1)), "bias": jnp.zeros(1)}}
+    x = np.array([0, 255], np.uint8).reshape(2, 1, 1, 1)
+    np.testing.assert_array_equal(normalized(model, "centred").apply(params, batch_of(x), None)[0], [[-1], [1]])
+
+
+def test_unit_is_the_model_itself_and_equal_arguments_one_object():
+    model = mlp((4, 4, 1), (6,))
+    assert normalized(model, "unit") is model
+    assert normalized(model, (0, 1)) is model
+    assert normalized(model, "centred") is normalized(model, (0.5, 0.5))
+    assert hash(normalized(model, MNIST)) == hash(normalized(model, list(MNIST)))
+
+
+def test_a_gaussian_body_sees_the_same(key):
+    net = variational((4, 4, 1), latent=3, hidden=(5,), channels=())
+    scaled, x = normalized(net, "centred"), pixels((4, 4, 1))
+    params = net.init(key)
+    mu, sigma = scaled.halves.encode(params, batch_of(x))
+    expected = net.halves.encode(params, jnp.asarray((2 * (x / 255) - 1).astype(np.float32)))
+    np.testing.assert_allclose(jnp.stack([mu, sigma]), jnp.stack(expected), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(scaled.apply(params, batch_of(x), None)[0], net.halves.classify(params, mu), atol=1e-5)
+
+
+def test_it_is_part_of_what_a_run_is():
+    model = mlp((4, 4, 1), (6,))
+    plain, centred, mnist = (
+        static_choices(fedavg(normalized(model, how), Work(1, 8))) for how in ("unit", "centred", MNIST)
+    )
+    assert (centred["mean"], centred["deviation"]) == (0.5, 0.5)
+    assert (mnist["mean"], mnist["deviation"]) == MNIST
+    assert "mean" not in plain
+
+
+def test_clients_side_by_side_see_what_one_sees(key):
+    model, x = normalized(mnist_cnn((8, 8, 1)), (COLOUR[0][:1], 0.3)), pixels((8, 8, 1))
+    params = jax.vmap(model.init)(jax.random.split(key, 2))
+    both = jax.vmap(model.apply, (0, None, None))(params, batch_of(x), None)[0]
+    for i in range(2):
+        one = model.apply(jax.tree.map(lambda leaf, i=i: leaf[i], params), batch_of(x), None)[0]
+        np.testing.assert_allclose(both[i], one, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("normalize", "message"),
+    [
+        ("centered", "normalize='centered': give 'unit', 'centred' or"),
+        ((0.5,), "each a number or one for each channel"),
+        ((0.5, 0.5, 0.5), "each a number"),
+        ((0.5, 0.0), "deviation must be above 0"),
+        ((float("nan"), 1.0), "finite"),
+        (((), 1.0), "each a number"),
+        (0.5, "each a number"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused(normalize, message):
+    with pytest.raises(ValueError, match=message):
+        normalized(mlp((4, 4, 1)), normalize)
+
+
+def test_a_wrong_number_of_channels_is_refused(key):
+    model = mlp((4, 4, 1))
+    with pytest.raises(ValueError, match="mean of 3 channels and the examples have 1"):
+        normalized(model, COLOUR).apply(model.init(key), batch_of(pixels((4, 4, 1))), None)
+
+
+def test_pytorch_is_uniform_in_one_over_the_root_of_fan_in(key):
+    params = jax.jit(mnist_cnn(init="pytorch").init)(key)
+    for layer in params.values():
+        bound = (layer["kernel"].size // layer["kernel"].shape[-1]) ** -0.5
+        for leaf in layer.values():
+            assert np.abs(leaf).max() <= bound
+        kernel = np.asarray(layer["kernel"]) / bound
+        assert np.abs(kernel).max() > 0.98
+        # Uniform on [-1, 1]: mean 0, variance 1/3; 800 numbers or more stray by less than 0.1.
+        assert abs(kernel.mean()) < 0.1
+        assert kernel.var() == pytest.approx(1 / 3, abs=0.04)
+        assert np.std(layer["bias"]) > 0.2 * bound
+    spread = np.concatenate(
+        [np.ravel(layer["bias"]) * layer["kernel"][..., 0].size ** 0.5 for layer in params.values()]
+    )
+    assert spread.var() == pytest.approx(1 / 3, abs=0.06)
+
+
+def test_pytorch_leaves_normalisation_layers_alone(key):
+    params = resnet18((8, 8, 3), init="pytorch").init(key)
+    norms = [leaf for path, leaf in jax.tree_util.tree_leaves_with_path(params) if "norm" in jax.tree_util.keystr(path)]
+    assert norms
+    assert {float(value) for leaf in norms for value in np.unique(leaf)} == {0.0, 1.0}
+    assert np.unique(params["fc"]["bias"]).size == params["fc"]["bias"].size
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_every_network_has_the_option(name):
+    shape, options = SMALL[name]
+    lecun, torch = (MODELS[name](input_shape=shape, init=init, **options) for init in ("lecun", "pytorch"))
+    assert MODELS[name](input_shape=shape, **options) is lecun
+    assert torch is not lecun
+    assert static_choices(fedavg(torch, Work(1, 8)))["initial"] == "pytorch"
+    shapes = [jax.eval_shape(model.init, jax.random.key(0)) for model in (lecun, torch)]
+    assert tree.size(shapes[0]) == tree.size(shapes[1])
+    with pytest.raises(ValueError, match="init='xavier': choose one of 'lecun', 'pytorch'"):
+        MODELS[name](input_shape=shape, init="xavier", **options)
