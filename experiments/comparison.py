@@ -123,8 +123,8 @@ def methods(scale: Scale) -> Methods:
         work = Work(1 if name == "fedsgd" else scale.pick(2, 5), scale.pick(25, 32))
         model = gaussian if name in PROBABILISTIC else plain
         made[name] = (
-            method.factory(model, work, **CHOICES.get(name, {})),
-            method.hyper(lr=0.1, **SHORT_RUN.get(name, {})),
+            method(model, work, **CHOICES.get(name, {})),
+            method.Hyper(lr=0.1, **SHORT_RUN.get(name, {})),
         )
     return made
 

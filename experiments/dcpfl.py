@@ -32,11 +32,12 @@ from dcpfl_methods import (
 from outcomes import Outcome, keep, outcomes
 from reporting import Methods, Result, Scale, beside, compare, last, main, published, show, table
 
-from fljax.algorithms.clusterfl import ClusterFLHyper, clusterfl
-from fljax.algorithms.dcpfl import DCPFLHyper, dcpfl
-from fljax.algorithms.fedavg import FedAvgHyper, fedavg
-from fljax.algorithms.perfedavg import PerFedAvgHyper, perfedavg
-from fljax.algorithms.standalone import StandaloneHyper, standalone
+import fljax
+from fljax.algorithms.clusterfl import clusterfl
+from fljax.algorithms.dcpfl import dcpfl
+from fljax.algorithms.fedavg import fedavg
+from fljax.algorithms.perfedavg import perfedavg
+from fljax.algorithms.standalone import standalone
 from fljax.run.plots import learning_curves
 from fljax.types import Federation, Model
 
@@ -49,13 +50,13 @@ def contenders(model: Model, scale: Scale) -> tuple[Methods, Methods]:
     """The table's methods, and those that need a validation split."""
     work, sgd = effort(scale), {"lr": LR, "momentum": MOMENTUM}
     methods = {
-        "Standalone": (standalone(model, work), StandaloneHyper(**sgd)),
-        "FedAvg": (fedavg(model, work), FedAvgHyper(**sgd)),
-        "Per-FedAvg": (perfedavg(model, work), PerFedAvgHyper(lr=LR, inner_lr=LR)),
-        "ClusterFL": (clusterfl(model, work, scale.pick(4, 5)), ClusterFLHyper(**sgd)),
-        "DC-PFL": (dcpfl(model, work, trial_loss="train"), DCPFLHyper(**sgd)),
+        "Standalone": (standalone(model, work), fljax.standalone.Hyper(**sgd)),
+        "FedAvg": (fedavg(model, work), fljax.fedavg.Hyper(**sgd)),
+        "Per-FedAvg": (perfedavg(model, work), fljax.perfedavg.Hyper(lr=LR, inner_lr=LR)),
+        "ClusterFL": (clusterfl(model, work, scale.pick(4, 5)), fljax.clusterfl.Hyper(**sgd)),
+        "DC-PFL": (dcpfl(model, work, trial_loss="train"), fljax.dcpfl.Hyper(**sgd)),
     }
-    return methods, {VALIDATED: (dcpfl(model, work, trial_loss="val"), DCPFLHyper(**sgd))}
+    return methods, {VALIDATED: (dcpfl(model, work, trial_loss="val"), fljax.dcpfl.Hyper(**sgd))}
 
 
 def columns(dataset: str, epochs: int) -> dict[str, Callable[[Result], float]]:
@@ -140,7 +141,7 @@ def table2(scale: Scale) -> None:
 def ablation(scale: Scale) -> None:
     """Without dynamic clusters (NoDC: threshold 0.8) and without layer-wise aggregation (NoLA)."""
     model, work = network("fashion_mnist", scale), effort(scale)
-    hyper = DCPFLHyper(lr=LR, momentum=MOMENTUM)
+    hyper = fljax.dcpfl.Hyper(lr=LR, momentum=MOMENTUM)
     parts = {"Comp": {}, "NoDC": {"dynamic": False}, "NoLA": {"layerwise": False}}
     methods = {name: (dcpfl(model, work, trial_loss="train", **options), hyper) for name, options in parts.items()}
     settings = paper_bands("fashion_mnist", scale._replace(only=("Mid",)))

@@ -14,9 +14,10 @@ import numpy as np
 from dcpfl_methods import LR, MOMENTUM, bands, data, effort, network
 from reporting import Row, Scale, compare, last, main, published, same_shapes, show, table
 
-from fljax.algorithms.dcpfl import DCPFLHyper, dcpfl
-from fljax.algorithms.group_pfl import GroupPFLHyper, group_pfl
-from fljax.algorithms.splitting import mean_discrepancy
+import fljax
+from fljax.algorithms.dcpfl import dcpfl
+from fljax.algorithms.group_pfl import group_pfl
+from fljax.algorithms.dcpfl.splitting import mean_discrepancy
 from fljax.data.federation import class_histogram
 from fljax.data.partition import PARTITIONS
 from fljax.run.plots import learning_curves, new_figure
@@ -50,7 +51,7 @@ def motivation(scale: Scale) -> None:
     methods = {
         f"{n} groups" if n > 1 else "one group": (
             group_pfl(model, work, n_groups=n),
-            GroupPFLHyper(lr=LR, momentum=MOMENTUM),
+            fljax.group_pfl.Hyper(lr=LR, momentum=MOMENTUM),
         )
         for n in scale.pick((1, 2, 4), (1, 2, 5, 10))
     }
@@ -70,7 +71,7 @@ def correlation(scale: Scale) -> None:
     sets = data("cifar10", scale, 6000, 1000)
     n_clients, examples = scale.pick((12, 200), (30, 1000))
     settings = {"primary, secondary": ("primary_secondary", {"band": "any"}), "four kinds": KINDS}
-    algorithm, hyper = dcpfl(network("cifar10", scale), Work(5, 32)), DCPFLHyper(lr=0.003, momentum=None)
+    algorithm, hyper = dcpfl(network("cifar10", scale), Work(5, 32)), fljax.dcpfl.Hyper(lr=0.003, momentum=None)
     federations = [
         PARTITIONS[partition](*sets, n_clients, seed=seed, examples=examples, **options)
         for partition, options in settings.values()
@@ -102,15 +103,15 @@ def layers(scale: Scale) -> None:
     federation = bands("cifar10", scale, scale.pick(10, 50), scale.pick(160, 1000))["Mid"][0]
     algorithm, n_rounds, rows, curves = dcpfl(model, work), scale.rounds or scale.pick(15, 60), [], {}
     for low in (0.1, 0.7):
-        hyper = DCPFLHyper(lr=LR, step=0.0, low=low)  # one group: the mechanism alone
+        hyper = fljax.dcpfl.Hyper(lr=LR, step=0.0, low=low)  # one group: the mechanism alone
         state, metrics, *_ = train(algorithm, hyper, federation, jax.random.key(0), n_rounds, evaluate_every=n_rounds)
         uplink = metrics["uplink"].mean(axis=1) - 1  # without the loss
         interval = np.asarray(state.server.table.interval[0])
         row: dict = {"low": low} | {name: int(t) for name, t in zip(LAYERS, interval, strict=True)}
         rows.append(row | {"share sent, last six rounds": round(float(uplink[-6:].mean() / uplink[0]), 4)})
         curves[f"low {low}"] = (np.arange(n_rounds) + 1, uplink / uplink[0])
-    for rounds in (1, DCPFLHyper().warmup):  # while everything is averaged
-        state = train(algorithm, DCPFLHyper(lr=LR, step=0.0), federation, jax.random.key(0), int(rounds)).state
+    for rounds in (1, fljax.dcpfl.Hyper().warmup):  # while everything is averaged
+        state = train(algorithm, fljax.dcpfl.Hyper(lr=LR, step=0.0), federation, jax.random.key(0), int(rounds)).state
         label = jnp.zeros(len(federation.train.size), jnp.int32)
         found = np.asarray(layer_discrepancy(state.clients.model, state.server.table.theta, label, model.layers)[0])
         shares = {name: round(float(value), 2) for name, value in zip(LAYERS, found / found.mean(), strict=True)}

@@ -17,8 +17,9 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from fljax.algorithms.fedavg import FedAvgHyper, fedavg
-from fljax.algorithms.ifca import IFCAHyper, ifca
+import fljax
+from fljax.algorithms.fedavg import fedavg
+from fljax.algorithms.ifca import ifca
 from fljax.data.datasets import load
 from fljax.data.partition import PARTITIONS
 from fljax.models import lenet
@@ -32,7 +33,7 @@ def iid(dataset: str, rounds: int, n_clients: int = 50) -> Run:
     """FedAvg on IID clients: 5 local epochs, batch 32, SGD 0.01 with momentum 0.9, DC-PFL's CNN."""
     federation = PARTITIONS["iid"](*load(dataset), n_clients, seed=0, public=False)
     algorithm = fedavg(network(federation), Work(epochs=5, batch_size=32))
-    hyper = FedAvgHyper(lr=0.01, momentum=0.9)
+    hyper = fljax.fedavg.Hyper(lr=0.01, momentum=0.9)
     run = train(algorithm, hyper, federation, jax.random.key(0), rounds, progress=BarProgress("fedavg"))
     accuracy = run.metrics["accuracy_micro"]
     reached = np.flatnonzero(accuracy >= 0.88)
@@ -59,8 +60,8 @@ def rotated(
         model, work, key = network(federation), Work(epochs=1, batch_size=32), jax.random.key(seed)
         numbers = {"lr": 0.01, "momentum": 0.9}
         methods = {
-            "fedavg": (fedavg(model, work), FedAvgHyper(**numbers)),
-            "ifca": (ifca(model, work, n_groups), IFCAHyper(**numbers, min_share=min_share)),
+            "fedavg": (fedavg(model, work), fljax.fedavg.Hyper(**numbers)),
+            "ifca": (ifca(model, work, n_groups), fljax.ifca.Hyper(**numbers, min_share=min_share)),
         }
         row: dict = {"seed": seed}
         for name, (algorithm, hyper) in methods.items():

@@ -16,15 +16,16 @@ from final_round import EPOCHS, with_everyone_once_more, with_own_layers_trained
 from outcomes import described
 from reporting import Methods, Result, Scale, compare, some
 
-from fljax.algorithms.ditto import DittoHyper, ditto
-from fljax.algorithms.fedavg import FedAvgHyper, fedavg
-from fljax.algorithms.fedavg_ft import FedAvgFTHyper, fedavg_ft
-from fljax.algorithms.fedbabu import FedBABUHyper, fedbabu
-from fljax.algorithms.fedcps import FedCPSHyper, fedcps
-from fljax.algorithms.fedcr import FedCRHyper, fedcr
-from fljax.algorithms.fedper import FedPerHyper, fedper
-from fljax.algorithms.fedsr_ft import FedSRFTHyper, fedsr_ft
-from fljax.algorithms.lg_fedavg import LGFedAvgHyper, lg_fedavg
+import fljax
+from fljax.algorithms.ditto import ditto
+from fljax.algorithms.fedavg import fedavg
+from fljax.algorithms.fedavg_ft import fedavg_ft
+from fljax.algorithms.fedbabu import fedbabu
+from fljax.algorithms.fedcps import fedcps
+from fljax.algorithms.fedcr import fedcr
+from fljax.algorithms.fedper import fedper
+from fljax.algorithms.fedsr_ft import fedsr_ft
+from fljax.algorithms.lg_fedavg import lg_fedavg
 from fljax.data.datasets import load
 from fljax.data.partition import PARTITIONS
 from fljax.models import fedcr_cnn, mlp, normalized, variational, variational_cnn
@@ -137,10 +138,10 @@ def how(scale: Scale, dataset: str, n_clients: int, planned: int, result: Result
 
 def cps(
     model: Model, scale: Scale, n_clusters: int = K, epochs: int | None = None, **options: Any
-) -> tuple[Algorithm, FedCPSHyper]:
+) -> tuple[Algorithm, fljax.fedcps.Hyper]:
     """FedCPS as the paper tests it: every client's model up to date."""
     given = {"identity_examples": COMPARED, "deployed": "fresh"} | options
-    return fedcps(model, effort(scale, epochs), n_clusters, **given), FedCPSHyper(lr=LR, max_norm=10.0)
+    return fedcps(model, effort(scale, epochs), n_clusters, **given), fljax.fedcps.Hyper(lr=LR, max_norm=10.0)
 
 
 def contenders(dataset: str, scale: Scale, *names: str, last_round: bool = True, epochs: int | None = None) -> Methods:
@@ -150,14 +151,14 @@ def contenders(dataset: str, scale: Scale, *names: str, last_round: bool = True,
     head, extra = model.layers[-1:], EPOCHS if last_round else 0
     own = model.layers[:-2] or model.layers[:1]
     methods: dict[str, tuple[Algorithm, Any]] = {
-        "FedAVG": (fedavg(model, work), FedAvgHyper(lr=LR)),
-        FINE_TUNED: (fedavg_ft(model, work, ft_epochs=extra), FedAvgFTHyper(lr=LR)),
-        "FedPer": (fedper(model, work), FedPerHyper(lr=LR)),
-        "FedBABU": (fedbabu(model, work, ft_epochs=0), FedBABUHyper(lr=LR)),
-        "Ditto": (ditto(model, work), DittoHyper(lr=LR, lam=DITTO_LAMBDA)),
-        "FedSR-FT": (fedsr_ft(of_fedsr, work, ft_epochs=extra), FedSRFTHyper(lr=LR, l2r=1e-3, cmi=1e-3)),
-        "LG-FedAVG": (lg_fedavg(model, work, n_shared=len(model.layers) - len(own)), LGFedAvgHyper(lr=LR)),
-        "FedCR": (fedcr(gaussian, work, ft_epochs=extra), FedCRHyper(lr=LR, beta=1e-4)),
+        "FedAVG": (fedavg(model, work), fljax.fedavg.Hyper(lr=LR)),
+        FINE_TUNED: (fedavg_ft(model, work, ft_epochs=extra), fljax.fedavg_ft.Hyper(lr=LR)),
+        "FedPer": (fedper(model, work), fljax.fedper.Hyper(lr=LR)),
+        "FedBABU": (fedbabu(model, work, ft_epochs=0), fljax.fedbabu.Hyper(lr=LR)),
+        "Ditto": (ditto(model, work), fljax.ditto.Hyper(lr=LR, lam=DITTO_LAMBDA)),
+        "FedSR-FT": (fedsr_ft(of_fedsr, work, ft_epochs=extra), fljax.fedsr_ft.Hyper(lr=LR, l2r=1e-3, cmi=1e-3)),
+        "LG-FedAVG": (lg_fedavg(model, work, n_shared=len(model.layers) - len(own)), fljax.lg_fedavg.Hyper(lr=LR)),
+        "FedCR": (fedcr(gaussian, work, ft_epochs=extra), fljax.fedcr.Hyper(lr=LR, beta=1e-4)),
         "FedCPS": cps(model, scale, epochs=epochs, deployed="fresh" if last_round else "own"),
     }
     if last_round:

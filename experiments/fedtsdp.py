@@ -39,13 +39,14 @@ from reporting import (
     table,
 )
 
-from fljax.algorithms.cfl import CFLHyper, cfl
-from fljax.algorithms.ditto import DittoHyper, ditto
-from fljax.algorithms.fedavg import FedAvgHyper, fedavg
-from fljax.algorithms.fedper import FedPerHyper, fedper
-from fljax.algorithms.fedprox import FedProxHyper, fedprox
-from fljax.algorithms.fedtsdp import FedTSDPHyper, fedtsdp
-from fljax.algorithms.standalone import StandaloneHyper, standalone
+import fljax
+from fljax.algorithms.cfl import cfl
+from fljax.algorithms.ditto import ditto
+from fljax.algorithms.fedavg import fedavg
+from fljax.algorithms.fedper import fedper
+from fljax.algorithms.fedprox import fedprox
+from fljax.algorithms.fedtsdp import fedtsdp
+from fljax.algorithms.standalone import standalone
 from fljax.data.datasets import load
 from fljax.data.partition import PARTITIONS
 from fljax.models import cnn, mlp
@@ -107,13 +108,13 @@ def runs(scale: Scale, setting: str) -> list[Result]:
     """FedTSDP and what the paper compares it with."""
     model, local, numbers = network(scale.paper), work(scale), optimizer(scale)
     methods: Methods = {
-        "FedTSDP": (fedtsdp(model, local), FedTSDPHyper(**numbers)),
-        "FedAvg": (fedavg(model, local), FedAvgHyper(**numbers)),
-        "FedProx": (fedprox(model, local), FedProxHyper(**numbers)),
-        "FedPer": (fedper(model, local), FedPerHyper(**numbers)),
-        "Ditto": (ditto(model, local), DittoHyper(**numbers)),
-        "CFL": (cfl(model, local), CFLHyper(**numbers)),
-        "Standalone": (standalone(model, local), StandaloneHyper(**numbers)),
+        "FedTSDP": (fedtsdp(model, local), fljax.fedtsdp.Hyper(**numbers)),
+        "FedAvg": (fedavg(model, local), fljax.fedavg.Hyper(**numbers)),
+        "FedProx": (fedprox(model, local), fljax.fedprox.Hyper(**numbers)),
+        "FedPer": (fedper(model, local), fljax.fedper.Hyper(**numbers)),
+        "Ditto": (ditto(model, local), fljax.ditto.Hyper(**numbers)),
+        "CFL": (cfl(model, local), fljax.cfl.Hyper(**numbers)),
+        "Standalone": (standalone(model, local), fljax.standalone.Hyper(**numbers)),
     }
     return compare(methods, {setting: federations(scale, setting)}, n_rounds(scale))
 
@@ -178,7 +179,7 @@ def table5(scale: Scale) -> None:
 
 def figure9(scale: Scale) -> None:
     """Figure 9: two stages against each alone, Dirichlet 0.5."""
-    model, local, hyper = network(scale.paper), work(scale), FedTSDPHyper(**optimizer(scale))
+    model, local, hyper = network(scale.paper), work(scale), fljax.fedtsdp.Hyper(**optimizer(scale))
     methods: Methods = {
         stages: (fedtsdp(model, local, stages=stages), hyper) for stages in ("both", "outputs", "weights")
     }
@@ -204,8 +205,8 @@ def hopkins(scale: Scale) -> None:
     model, local = network(scale.paper), work(scale)
     numbers = optimizer(scale)
     methods: Methods = {
-        "mean of 20 draws": (fedtsdp(model, local), FedTSDPHyper(**numbers)),
-        "one draw": (fedtsdp(model, local, n_draws=1), FedTSDPHyper(**numbers)),
+        "mean of 20 draws": (fedtsdp(model, local), fljax.fedtsdp.Hyper(**numbers)),
+        "one draw": (fedtsdp(model, local, n_draws=1), fljax.fedtsdp.Hyper(**numbers)),
     }
     results = compare(methods, {name: federations(five, name) for name in SETTINGS}, n_rounds(scale))
     columns: dict[str, Callable[[Result], float]] = {
@@ -235,8 +236,8 @@ def groups(scale: Scale) -> None:
     }
     numbers = {"lr": 0.1, "momentum": 0.5}
     methods: Methods = {
-        "FedTSDP": (fedtsdp(model, local), FedTSDPHyper(**numbers, eps_outputs=0.1, eps_weights=3.0)),
-        "FedAvg": (fedavg(model, local), FedAvgHyper(**numbers)),
+        "FedTSDP": (fedtsdp(model, local), fljax.fedtsdp.Hyper(**numbers, eps_outputs=0.1, eps_weights=3.0)),
+        "FedAvg": (fedavg(model, local), fljax.fedavg.Hyper(**numbers)),
     }
     results = compare(methods, made, rounds)
     found: dict[str, Callable[[Result], float]] = {

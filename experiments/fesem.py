@@ -21,12 +21,13 @@ import jax
 import numpy as np
 from reporting import Methods, Result, Scale, compare, last, main, mean_curve, published, same_shapes, show, some, table
 
-from fljax.algorithms.fedavg import FedAvgHyper, fedavg
-from fljax.algorithms.feddist import FedDistHyper, feddist
-from fljax.algorithms.fedprox import FedProxHyper, fedprox
-from fljax.algorithms.fesem import FeSEMHyper, fesem
+import fljax
+from fljax.algorithms.fedavg import fedavg
+from fljax.algorithms.feddist import feddist
+from fljax.algorithms.fedprox import fedprox
+from fljax.algorithms.fesem import fesem
 from fljax.algorithms.fesem_ma import fesem_ma
-from fljax.algorithms.standalone import StandaloneHyper, standalone
+from fljax.algorithms.standalone import standalone
 from fljax.data.datasets import load
 from fljax.data.partition import PARTITIONS
 from fljax.models import femnist_cnn, mlp
@@ -83,13 +84,13 @@ def systems(scale: Scale) -> Methods:
     """FeSEM with each K, with matched averaging, and what it is compared with."""
     model, local, lr = network(scale), work(scale), scale.pick(0.1, 0.003)
     methods: Methods = {
-        "NonFed": (standalone(model, local), StandaloneHyper(lr)),
-        "FedAvg": (fedavg(model, local), FedAvgHyper(lr)),
-        "FedProx": (fedprox(model, local), FedProxHyper(lr)),
-        "FedDist": (feddist(model, local), FedDistHyper(lr)),
+        "NonFed": (standalone(model, local), fljax.standalone.Hyper(lr=lr)),
+        "FedAvg": (fedavg(model, local), fljax.fedavg.Hyper(lr=lr)),
+        "FedProx": (fedprox(model, local), fljax.fedprox.Hyper(lr=lr)),
+        "FedDist": (feddist(model, local), fljax.feddist.Hyper(lr=lr)),
     }
-    centers = {f"FeSEM({k})": (fesem(model, local, k), FeSEMHyper(lr)) for k in SIZES}
-    return methods | centers | {"FeSEM-MA(4)": (fesem_ma(model, local, 4), FeSEMHyper(lr))}
+    centers = {f"FeSEM({k})": (fesem(model, local, k), fljax.fesem.Hyper(lr=lr)) for k in SIZES}
+    return methods | centers | {"FeSEM-MA(4)": (fesem_ma(model, local, 4), fljax.fesem.Hyper(lr=lr))}
 
 
 @cache
@@ -170,7 +171,7 @@ def components(scale: Scale) -> None:
 
 def choice(scale: Scale) -> None:
     """K by pilots of three rounds on some of the clients, as the paper chooses it (it found 4)."""
-    model, local, hyper = network(scale), work(scale), FeSEMHyper(scale.pick(0.1, 0.003))
+    model, local, hyper = network(scale), work(scale), fljax.fesem.Hyper(lr=scale.pick(0.1, 0.003))
     ((_, federations),) = by_writer(scale).items()
     stated, rows = published("FeSEM", "both", "K=2..4", "FeSEM", "best_K"), []
     for seed, federation in enumerate(federations):

@@ -11,10 +11,10 @@ import jax.numpy as jnp
 import optax
 
 from fljax import tree
-from fljax.client import cross_entropy, proximal, train_clients
+from fljax.client import proximal, train_clients, training_loss
 from fljax.client.finetune import client_keys, fine_tune
 from fljax.client.freeze import frozen
-from fljax.types import Algorithm, Assigned, Model, Work
+from fljax.types import Algorithm, Model, ModelTable, Work
 
 EPOCHS = 10
 MAX_NORM = 10.0
@@ -37,9 +37,9 @@ def with_own_layers_trained(algorithm: Algorithm, model: Model, work: Work, lr: 
     if unknown := set(own) - set(model.layers):
         raise ValueError(f"own={own}: the model has no {min(unknown)}; its layers are {', '.join(model.layers)}")
     shared = tuple(name for name in model.layers if name not in own)
-    loss = frozen(cross_entropy(model), shared)
+    loss = frozen(training_loss(model), shared)
 
-    def deploy(key, hyper, state, data) -> Assigned:
+    def deploy(key, hyper, state, data) -> ModelTable:
         start = algorithm.deploy(key, hyper, state, data)
         return fine_tune(key, start, data, loss, _clipped(lr), work._replace(epochs=EPOCHS))
 
@@ -57,9 +57,9 @@ def with_everyone_once_more(algorithm: Algorithm, model: Model, work: Work, lr: 
         lr: learning rate of the personal models.
         lam: weight of the distance to theta.
     """
-    loss = proximal(cross_entropy(model), lam)
+    loss = proximal(training_loss(model), lam)
 
-    def deploy(key, hyper, state, data) -> Assigned:
+    def deploy(key, hyper, state, data) -> ModelTable:
         theta = tree.everyone(state.server, data.size.shape[0])
         keys = client_keys(key, data)
         return tree.own(train_clients(keys, state.clients, data, loss, _clipped(lr), work, theta).params)

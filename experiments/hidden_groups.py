@@ -24,13 +24,14 @@ from typing import Any
 import numpy as np
 from reporting import Methods, Result, Row, Scale, compare, first_round, last, main, same_shapes, show, some, table
 
-from fljax.algorithms.cfl import CFLHyper, cfl
-from fljax.algorithms.dcpfl import DCPFLHyper, dcpfl
-from fljax.algorithms.fedavg import FedAvgHyper, fedavg
-from fljax.algorithms.fedcps import FedCPSHyper, fedcps
-from fljax.algorithms.fedtsdp import FedTSDPHyper, fedtsdp
-from fljax.algorithms.fesem import FeSEMHyper, fesem
-from fljax.algorithms.layercfl import LayerCFLHyper, layercfl
+import fljax
+from fljax.algorithms.cfl import cfl
+from fljax.algorithms.dcpfl import dcpfl
+from fljax.algorithms.fedavg import fedavg
+from fljax.algorithms.fedcps import fedcps
+from fljax.algorithms.fedtsdp import fedtsdp
+from fljax.algorithms.fesem import fesem
+from fljax.algorithms.layercfl import layercfl
 from fljax.data.datasets import load
 from fljax.data.partition import PARTITIONS
 from fljax.models import mlp
@@ -78,15 +79,15 @@ def systems() -> Methods:
     """The five, and what they are to beat; one network and effort for all."""
     model, work = mlp((28, 28, 1), (64,)), Work(5, 16)
     return {
-        "FedTSDP": (fedtsdp(model, work, n_public=100), FedTSDPHyper(LR, eps_weights=1.0, psi=0.995)),
-        "LayerCFL": (layercfl(model, work, layers="fc1"), LayerCFLHyper(**SPLIT)),
-        "DC-PFL": (dcpfl(model, work), DCPFLHyper(LR / 4, step=0.25, momentum=None)),
+        "FedTSDP": (fedtsdp(model, work, n_public=100), fljax.fedtsdp.Hyper(lr=LR, eps_weights=1.0, psi=0.995)),
+        "LayerCFL": (layercfl(model, work, layers="fc1"), fljax.layercfl.Hyper(**SPLIT)),
+        "DC-PFL": (dcpfl(model, work), fljax.dcpfl.Hyper(lr=LR / 4, step=0.25, momentum=None)),
         "FedCPS": (
             fedcps(model, work, N_GROUPS, sharing="none", identity_examples=None),
-            FedCPSHyper(LR, min_share=0.2),
+            fljax.fedcps.Hyper(lr=LR, min_share=0.2),
         ),
-        "FeSEM": (fesem(model, work, N_GROUPS), FeSEMHyper(LR)),
-        "FedAvg": (fedavg(model, work), FedAvgHyper(LR)),
+        "FeSEM": (fesem(model, work, N_GROUPS), fljax.fesem.Hyper(lr=LR)),
+        "FedAvg": (fedavg(model, work), fljax.fedavg.Hyper(lr=LR)),
     }
 
 
@@ -126,7 +127,7 @@ def iid(scale: Scale) -> None:
     five = scale._replace(n_seeds=max(5, scale.n_seeds))
     model, work, both = mlp((28, 28, 1), (64,)), Work(5, 16), systems()
     methods: dict[str, Any] = {name: both[name] for name in ("FedTSDP", "LayerCFL")}
-    methods["CFL"] = (cfl(model, work), CFLHyper(**SPLIT))
+    methods["CFL"] = (cfl(model, work), fljax.cfl.Hyper(**SPLIT))
     for trial in ("val", "train"):
         for end in ("minimum", "formula"):
             algorithm = dcpfl(model, work, trial_loss=trial, period_end=end)

@@ -38,6 +38,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from fljax.algorithms.layercfl.similarity import MEASURES, chosen_layers, layers_by_pilot, similarity
 from jax import Array
 from matplotlib.figure import Figure
 from reporting import (
@@ -60,12 +61,12 @@ from reporting import (
     table,
 )
 
+import fljax
 from fljax import tree
-from fljax.algorithms.adacfl import AdaCFLHyper, adacfl
-from fljax.algorithms.cfl import CFLHyper, cfl
-from fljax.algorithms.layer_similarity import MEASURES, chosen_layers, layers_by_pilot, similarity
-from fljax.algorithms.layercfl import LayerCFLHyper, layercfl
-from fljax.client import training_loss, local_optimizer, train_clients
+from fljax.algorithms.adacfl import adacfl
+from fljax.algorithms.cfl import cfl
+from fljax.algorithms.layercfl import layercfl
+from fljax.client import local_optimizer, train_clients, training_loss
 from fljax.data.datasets import load
 from fljax.data.federation import on_host
 from fljax.data.images import resize
@@ -191,10 +192,10 @@ def numbers(scale: Scale, kind: str) -> dict[str, Any]:
 def methods(scale: Scale, kind: str) -> Methods:
     """LayerCFL with the layers for the kind of skew, CFL by the same rule of splitting, and FedAvg."""
     model, local, given = network(scale), work(scale), numbers(scale, kind)
-    never = CFLHyper(**given)._replace(eps_ratio=float("inf"))
+    never = fljax.cfl.Hyper(**given).replace(eps_ratio=float("inf"))
     return {
-        "LayerCFL": (layercfl(model, local, layers=rule_layers(model, kind)), LayerCFLHyper(**given)),
-        "CFL": (cfl(model, local), CFLHyper(**given)),
+        "LayerCFL": (layercfl(model, local, layers=rule_layers(model, kind)), fljax.layercfl.Hyper(**given)),
+        "CFL": (cfl(model, local), fljax.cfl.Hyper(**given)),
         "FedAvg": (cfl(model, local), never),  # what CFL without a split is (tests), in no program of its own
     }
 
@@ -223,8 +224,11 @@ def others(scale: Scale) -> None:
     for kind in scale.chosen(KINDS):
         model, local, given, layers = network(scale), work(scale), numbers(scale, kind), pilot_layers(scale, kind)
         compared = {
-            "AdaCFL": (adacfl(model, local), AdaCFLHyper(**{n: v for n, v in given.items() if n != "gamma_max"})),
-            f"LayerCFL: {' '.join(layers)}": (layercfl(model, local, layers=layers), LayerCFLHyper(**given)),
+            "AdaCFL": (
+                adacfl(model, local),
+                fljax.adacfl.Hyper(**{n: v for n, v in given.items() if n != "gamma_max"}),
+            ),
+            f"LayerCFL: {' '.join(layers)}": (layercfl(model, local, layers=layers), fljax.layercfl.Hyper(**given)),
             "FedAvg": methods(scale, kind)["FedAvg"],
         }
         rows += found(scale, kind, compared)
@@ -261,7 +265,7 @@ def iid(scale: Scale) -> None:
 def theory(scale: Scale) -> None:
     """As `iid`, with nothing but the paper's ``gamma_max`` to keep clients together."""
     algorithm, hyper = methods(scale, "iid")["LayerCFL"]
-    clusters_of_iid(scale, "theory", {"LayerCFL, gamma_max alone": (algorithm, hyper._replace(spacing=0.0))})
+    clusters_of_iid(scale, "theory", {"LayerCFL, gamma_max alone": (algorithm, hyper.replace(spacing=0.0))})
 
 
 def clusters_of_iid(scale: Scale, name: str, compared: Methods) -> None:
@@ -290,7 +294,7 @@ def unsplit_with(scale: Scale, kind: str, name: str, largest: int, examples: int
         layers=KINDS[kind],
         group=tuple(np.asarray(made[0].group).tolist()),
     )
-    hyper = LayerCFLHyper(**numbers(scale, kind))._replace(eps_2=float("inf"))
+    hyper = fljax.layercfl.Hyper(**numbers(scale, kind)).replace(eps_2=float("inf"))
     return compare({"unsplit": (algorithm, hyper)}, {f"{kind}, {examples} images": made}, scale.pick(15, 50))
 
 
@@ -391,7 +395,7 @@ def heat(scale: Scale) -> None:
 def last_round(scale: Scale, model: Model, federation: Federation, kind: str, n_rounds: int) -> tuple[Stacked, Stacked]:
     """The clients' models in the last of so many rounds of FedAvg, and what their training added."""
     key_init, key = jax.random.split(jax.random.key(0))
-    hyper = LayerCFLHyper(**numbers(scale, kind))  # of which local training reads its own
+    hyper = fljax.layercfl.Hyper(**numbers(scale, kind))  # of which local training reads its own
     params, trained, updates = model.init(key_init), None, None
     for round in range(n_rounds):
         params, trained, updates = one_round(model, work(scale), hyper, federation, params, key, jnp.int32(round))

@@ -16,9 +16,10 @@ import jax
 import numpy as np
 from reporting import CONSOLE, Row, Scale, main, show, some
 
-from fljax.algorithms.fedcps import FedCPSHyper, fedcps
-from fljax.algorithms.fedprox import FedProxHyper, fedprox
-from fljax.algorithms.fesem import FeSEMHyper, fesem
+import fljax
+from fljax.algorithms.fedcps import fedcps
+from fljax.algorithms.fedprox import fedprox
+from fljax.algorithms.fesem import fesem
 from fljax.data.datasets import load
 from fljax.data.partition import PARTITIONS
 from fljax.models import lenet, mlp
@@ -48,9 +49,9 @@ def tasks(scale: Scale) -> dict[str, Task]:
     model, work = scale.pick(mlp(hidden=(64,)), lenet()), Work(epochs=scale.pick(2, 5), batch_size=32)
     cps = fedcps(model, work, 2, lambda_mode="fixed", deployed="fresh")
     return {
-        "FedProx mu": Task(fedprox(model, work), FedProxHyper(), "mu", 1e-3, 1.0),
-        "FedCPS lambda": Task(cps, FedCPSHyper(max_norm=10.0), "strength", 1e-3, 1.0),
-        "FeSEM mu": Task(fesem(model, work, 2), FeSEMHyper(), "mu", 1e-3, 1.0),
+        "FedProx mu": Task(fedprox(model, work), fljax.fedprox.Hyper(), "mu", 1e-3, 1.0),
+        "FedCPS lambda": Task(cps, fljax.fedcps.Hyper(max_norm=10.0), "strength", 1e-3, 1.0),
+        "FeSEM mu": Task(fesem(model, work, 2), fljax.fesem.Hyper(), "mu", 1e-3, 1.0),
     }
 
 
@@ -155,8 +156,8 @@ def proposed(trial: Any, task: Task) -> dict[str, float]:
 
 def with_points(hyper: Any, points: list[dict[str, float]]) -> Any:
     """The points as vectors of the fields that they name; the other fields stay numbers."""
-    vectors = stack([hyper._replace(**point) for point in points])
-    return hyper._replace(**{name: getattr(vectors, name) for name in points[0]})
+    vectors = stack([hyper.replace(**point) for point in points])
+    return hyper.replace(**{name: getattr(vectors, name) for name in points[0]})
 
 
 if __name__ == "__main__":

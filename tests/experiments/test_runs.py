@@ -7,9 +7,10 @@ import pytest
 from final_round import with_everyone_once_more, with_own_layers_trained
 from long_runs import resumed, rounds_done, seconds_taken
 
-from fljax.algorithms.ditto import DittoHyper, ditto
-from fljax.algorithms.fedavg import FedAvgHyper, fedavg
-from fljax.algorithms.fedper import FedPerHyper, fedper
+import fljax
+from fljax.algorithms.ditto import ditto
+from fljax.algorithms.fedavg import fedavg
+from fljax.algorithms.fedper import fedper
 from fljax.data import partition
 from fljax.data.federation import on_host
 from fljax.models import mlp
@@ -43,7 +44,7 @@ def distance(a, b, name):
 
 
 def test_own_layers_move_and_shared_ones_stand_still(federation):
-    plain, hyper = fedper(MODEL, WORK), FedPerHyper(lr=LR)
+    plain, hyper = fedper(MODEL, WORK), fljax.fedper.Hyper(lr=LR)
     ended = with_own_layers_trained(plain, MODEL, WORK, LR, MODEL.layers[-1:])
     state, before = deployed(plain, hyper, federation)
     same, after = deployed(ended, hyper, federation)
@@ -55,7 +56,7 @@ def test_own_layers_move_and_shared_ones_stand_still(federation):
 def test_the_last_round_of_own_layers_is_ten_epochs_of_descent_by_numpy(federation):
     """One client of one batch: head gradients by NumPy, clipped to 10, ten steps."""
     work = Work(1, 64)  # a client has 15 images: one batch an epoch, so the order does not matter
-    plain, hyper = fedavg(MODEL, work), FedAvgHyper(lr=LR)
+    plain, hyper = fedavg(MODEL, work), fljax.fedavg.Hyper(lr=LR)
     ended = with_own_layers_trained(plain, MODEL, work, 0.5, ("fc2",))
     _, before = deployed(plain, hyper, federation)
     _, after = deployed(ended, hyper, federation)
@@ -75,7 +76,7 @@ def test_the_last_round_of_own_layers_is_ten_epochs_of_descent_by_numpy(federati
 
 
 def test_dittos_last_round_trains_the_personal_models_near_theta(federation):
-    plain, hyper = ditto(MODEL, WORK), DittoHyper(lr=LR, lam=0.1)
+    plain, hyper = ditto(MODEL, WORK), fljax.ditto.Hyper(lr=LR, lam=0.1)
     free, held = (with_everyone_once_more(plain, MODEL, WORK, LR, lam) for lam in (0.0, 15.0))
     state, before = deployed(plain, hyper, federation)
     moved = deployed(free, hyper, federation)[1]
@@ -92,7 +93,7 @@ def test_a_layer_that_is_not_there_is_named():
 
 
 def test_a_run_is_tested_in_its_last_rounds_and_goes_on(federation, tmp_path):
-    given = fedavg(MODEL, WORK), FedAvgHyper(lr=LR), federation, jax.random.key(0)
+    given = fedavg(MODEL, WORK), fljax.fedavg.Hyper(lr=LR), federation, jax.random.key(0)
     short, _ = resumed(*given, 4, folder=tmp_path / "run", tested_last=2, evaluate_every=100)
     np.testing.assert_array_equal(np.isfinite(short["accuracy_macro"]), [False, False, True, True])
     assert rounds_done(tmp_path / "run") == 4
