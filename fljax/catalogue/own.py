@@ -98,7 +98,8 @@ def _of_file(path: Path, name: str) -> Any:
         raise ValueError(f"cannot read {path}: {error.strerror}") from None
     module = _module(path, changed)
     if not hasattr(module, name):
-        own = [key for key, value in vars(module).items() if getattr(value, "__module__", None) == module.__name__]
+        defined = {key: getattr(value, "__module__", None) for key, value in vars(module).items() if key[0] != "_"}
+        own = [key for key, home in defined.items() if home == module.__name__]
         raise ValueError(f"{path} has no {name!r}; it has {', '.join(own) or 'nothing'}")
     return getattr(module, name)
 

@@ -24,6 +24,7 @@ from fljax.client.gradient import client_gradients
 from fljax.client.local import shuffled
 from fljax.data.synthetic import linear_groups
 from fljax.models import cnn
+from fljax.rounds.averaging import shared_part
 from fljax.rounds.sampling import sample_cohort
 from fljax.run.simulate import simulate, split_key
 from fljax.types import Batch, State, Work
@@ -68,7 +69,7 @@ def test_feddws_of_equal_sizes_is_feddist(key, model, work):
 
 
 def test_literal_feddws_steps_by_one_over_the_participants(key, model, work, federation):
-    literal = server_of(feddws(model, work, literal=True), fljax.feddws.Hyper(lr=0.1, step=9.0), federation, key)
+    literal = server_of(feddws(model, work, literal=True), fljax.feddws.Hyper(lr=0.1, step=1.0), federation, key)
     quarter = server_of(feddws(model, work), fljax.feddws.Hyper(lr=0.1, step=0.25), federation, key)  # 4 of 8 take part
     chex.assert_trees_all_close(literal, quarter, rtol=1e-6, atol=1e-7)
 
@@ -192,7 +193,8 @@ def test_adapting_takes_exactly_so_many_steps(key, model, federation):
 
 
 def test_fine_tuning_for_no_epoch_is_fedavg(key, model, work, federation):
-    assert fedavg_ft(model, work, ft_epochs=0) == fedavg(model, work, weighting="size")
+    tuned, plain = fedavg_ft(model, work, ft_epochs=0), fedavg(model, work, weighting="size")
+    assert tuned._replace(about=plain.about) == plain
 
 
 @pytest.mark.parametrize(("ft_layers", "moves"), [("head", {"fc2"}), ("all", {"fc1", "fc2"})])
@@ -223,7 +225,7 @@ def test_a_full_step_of_the_server_is_fedavg(key, model, work, federation):
         fedopt(model, work, server_optimizer="sgd"), fljax.fedopt.Hyper(lr=0.1, server_lr=1.0), federation, key
     )
     averaged = server_of(fedavg(model, work), fljax.fedavg.Hyper(lr=0.1), federation, key)
-    chex.assert_trees_all_close(ours.shared, averaged, rtol=1e-5, atol=1e-6)
+    chex.assert_trees_all_close(shared_part(ours), averaged, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("name", ["momentum", "adam", "yogi"])

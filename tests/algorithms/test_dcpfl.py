@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 
 from fljax import tree
-from fljax.algorithms.dcpfl import DCPFLHyper, dcpfl
-from fljax.algorithms.fedavg import FedAvgHyper, fedavg
-from fljax.algorithms.layer_schedule import exchanged, intervals
-from fljax.algorithms.splitting import Watch, mean_discrepancy, one_group, watch
+from fljax.algorithms.dcpfl import dcpfl
+from fljax.algorithms.dcpfl.layer_schedule import exchanged, intervals
+from fljax.algorithms.dcpfl.splitting import Watch, mean_discrepancy, one_group, watch
+from fljax.algorithms.dcpfl.units import units_of
+from fljax.algorithms.fedavg import fedavg
 from fljax.data.synthetic import linear_groups
 from fljax.models import lenet, mlp
 from fljax.rounds.sampling import sample_cohort
@@ -19,7 +20,9 @@ from fljax.server.curvature import new_curve, observe
 from fljax.server.distance import model_discrepancy
 from fljax.types import State, Work
 
-HYPER = DCPFLHyper(0.03, step=0.3)
+HYPER = dcpfl.Hyper(lr=0.03, step=0.3)
+AFTER = jnp.int32(20)
+"""A round after the warm-up."""
 
 
 @pytest.fixture(scope="module")
@@ -41,11 +44,11 @@ def eager(groups, wide):
 
 @pytest.mark.parametrize("participation", [1.0, 0.5])
 def test_without_splits_and_with_every_layer_due_it_is_uniform_fedavg(key, model, work, federation, participation):
-    hyper = DCPFLHyper(0.05, step=0.0, alpha=1.0, momentum=0.5)
+    hyper = dcpfl.Hyper(lr=0.05, step=0.0, alpha=1.0, momentum=0.5)
     ours, metrics = simulate(dcpfl(model, work), hyper, federation, key, 14, participation=participation)
     average = fedavg(model, work, weighting="uniform")
     theirs, expected = simulate(
-        average, FedAvgHyper(0.05, momentum=0.5), federation, key, 14, participation=participation
+        average, fedavg.Hyper(lr=0.05, momentum=0.5), federation, key, 14, participation=participation
     )
     # A mean among as many slots as clients is summed in another order than a mean alone, fourteen rounds in a row.
     chex.assert_trees_all_close(tree.take(ours.server.table.theta, 0), theirs.server, rtol=1e-4, atol=1e-5)
@@ -87,8 +90,27 @@ def test_the_first_trial_of_the_formula_is_the_eleventh_round(eager):
     assert np.flatnonzero(eager[1]["trial"])[0] == 10
 
 
+def test_radii_count_from_the_end_of_the_warm_up_on(groups, wide):
+    """With T_start > s + 2 the first of them is that of round T_start; three later ones must be larger."""
+    algorithm = dcpfl(wide, Work(2, 16), trial_loss="train", period_end="formula")
+    metrics = simulate(algorithm, HYPER.replace(warmup=12.0), groups, jax.random.key(0), 18)[1]
+    np.testing.assert_array_equal(np.asarray(metrics["radius"]) > 0, np.arange(18) >= 12)
+    assert np.flatnonzero(metrics["trial"])[0] == 12 + 3 + 1
+
+
+def test_the_loss_is_smoothed_over_the_warm_up_too():
+    seen = Watch(new_curve(), jnp.int32(0))
+    for round, loss in enumerate((5.0, 4.0, 3.2, 2.6, 2.1, 1.7, 1.4, 1.2)):
+        no = jnp.bool_(False)
+        before, seen = seen, watch(HYPER.replace(warmup=7.0), seen, jnp.float32(loss), no, no, jnp.int32(round))
+    np.testing.assert_array_equal(before.curve.radii, 0)  # round 6, whose seven losses would give one
+    expected = observe(before.curve, jnp.float32(1.2))
+    chex.assert_trees_all_equal(seen.curve, expected)
+    assert expected.radii[-1] > 0
+
+
 def test_the_discrepancy_is_the_mean_over_the_warm_up(key, groups, wide):
-    algorithm, hyper = dcpfl(wide, Work(2, 16)), as_traced(DCPFLHyper(0.03, warmup=3.0))
+    algorithm, hyper = dcpfl(wide, Work(2, 16)), as_traced(dcpfl.Hyper(lr=0.03, warmup=3.0))
     keys, total = split_key(key), 0.0
     state = algorithm.init(keys.init, hyper, groups.train)
     for round in range(5):
@@ -111,7 +133,7 @@ def test_pairs_that_never_met_have_the_mean_discrepancy():
 
 def test_every_layer_is_averaged_at_least_every_alpha_rounds(groups, wide):
     """With every layer low, clients of a group agree on all layers once every three rounds, and only then."""
-    hyper = DCPFLHyper(0.03, step=0.0, low=100.0, alpha=3.0)
+    hyper = dcpfl.Hyper(lr=0.03, step=0.0, low=100.0, alpha=3.0)
     algorithm = dcpfl(wide, Work(1, 16))
     metrics = simulate(algorithm, hyper, groups, jax.random.key(0), 13)[1]
     n_parameters = tree.size(wide.init(jax.random.key(0)))
@@ -202,35 +224,101 @@ def test_a_trial_reads_the_validation_split_only_where_it_is_told_to(key, groups
 
 
 def test_after_a_rejection_the_loss_rests_and_after_a_trial_it_starts_afresh():
-    seen, rule = Watch(new_curve(), jnp.int32(0)), HYPER._replace(pause=2.0)
+    seen, rule = Watch(new_curve(), jnp.int32(0)), HYPER.replace(pause=2.0)
     for loss in (3.0, 2.0):
-        seen = watch(rule, seen, jnp.float32(loss), jnp.bool_(False), jnp.bool_(False))
+        seen = watch(rule, seen, jnp.float32(loss), jnp.bool_(False), jnp.bool_(False), AFTER)
     chex.assert_trees_all_equal(seen.curve, observe(observe(new_curve(), jnp.float32(3)), jnp.float32(2)))
-    adopted = watch(rule, seen, jnp.float32(1), jnp.bool_(True), jnp.bool_(True))
+    adopted = watch(rule, seen, jnp.float32(1), jnp.bool_(True), jnp.bool_(True), AFTER)
     chex.assert_trees_all_equal(adopted, Watch(new_curve(), jnp.int32(0)))
-    rests = watch(rule, seen, jnp.float32(1), jnp.bool_(True), jnp.bool_(False))
+    rests = watch(rule, seen, jnp.float32(1), jnp.bool_(True), jnp.bool_(False), AFTER)
     counts = []
     for _ in range(4):
         counts.append((int(rests.resting), int(rests.curve.count)))
-        rests = watch(rule, rests, jnp.float32(1), jnp.bool_(False), jnp.bool_(False))
+        rests = watch(rule, rests, jnp.float32(1), jnp.bool_(False), jnp.bool_(False), AFTER)
     assert counts == [(2, 0), (1, 0), (0, 0), (0, 1)]
 
 
 def test_a_fixed_threshold_acts_from_the_end_of_the_warm_up(groups, wide):
     algorithm = dcpfl(wide, Work(2, 16), dynamic=False)
-    metrics = simulate(algorithm, DCPFLHyper(0.03), groups, jax.random.key(0), 8)[1]
+    metrics = simulate(algorithm, dcpfl.Hyper(lr=0.03), groups, jax.random.key(0), 8)[1]
     np.testing.assert_array_equal(metrics["n_clusters"], [1, 1, 1, 1, 3, 3, 3, 3])
+    np.testing.assert_array_equal(metrics["threshold"], np.float32(0.8))
     np.testing.assert_array_equal(metrics["ari"][4:], 1)
 
 
 def test_without_layer_wise_aggregation_everything_is_always_sent(groups, wide):
-    hyper = DCPFLHyper(0.03, step=0.0, low=100.0)
+    hyper = dcpfl.Hyper(lr=0.03, step=0.0, low=100.0)
     metrics = simulate(dcpfl(wide, Work(1, 16), layerwise=False), hyper, groups, jax.random.key(0), 9)[1]
     np.testing.assert_array_equal(metrics["uplink"], tree.size(wide.init(jax.random.key(0))) + 1)
 
 
+def normalised_model():
+    """Layers with running statistics."""
+    shapes = {"conv": {"kernel": jnp.ones((2, 3)), "bias": jnp.zeros(3)}, "norm": {"scale": jnp.ones(3)}}
+    params = shapes | {"batch_stats": {"norm": {"mean": jnp.zeros(3), "var": jnp.ones(3)}}}
+    return mlp()._replace(init=lambda key: params, layers=("conv", "norm")), params
+
+
+def test_units_are_layers_or_tensors_and_come_together_again():
+    model, params = normalised_model()
+    layers, tensors = units_of(model, "layer"), units_of(model, "tensor")
+    assert layers.names == ("conv", "norm")
+    assert set(tensors.names) == {"conv/kernel", "conv/bias", "norm/scale"}
+    assert dict(zip(tensors.names, tensors.sizes(params), strict=True)) == {
+        "conv/kernel": 6,
+        "conv/bias": 3,
+        "norm/scale": 3,
+    }
+    for units in (layers, tensors):
+        chex.assert_trees_all_equal(units.together(units.apart(params)), params)
+
+
+def test_one_tensor_may_be_taken_without_its_layer():
+    model, params = normalised_model()
+    units = units_of(model, "tensor")
+    old, new = (jax.tree.map(lambda leaf, v=value: jnp.full((2, *leaf.shape), v), params) for value in (0.0, jnp.nan))
+    taken = np.array([[name == "conv/bias" for name in units.names], [name == "norm/scale" for name in units.names]])
+    mixed = units.where(jnp.asarray(taken), new, old)
+    moved = {jax.tree_util.keystr(path, simple=True, separator="/"): np.isnan(leaf).all(axis=tuple(range(1, leaf.ndim)))
+             for path, leaf in jax.tree_util.tree_leaves_with_path(mixed)}  # fmt: skip
+    # The statistics go with the scale.
+    of_norm = [False, True]
+    assert {name: of.tolist() for name, of in moved.items()} == {
+        "conv/kernel": [False, False],
+        "conv/bias": [True, False],
+        "norm/scale": of_norm,
+        "batch_stats/norm/mean": of_norm,
+        "batch_stats/norm/var": of_norm,
+    }
+
+
+def test_tensors_have_intervals_and_costs_of_their_own(groups, wide):
+    """Half of a layer waits: sums of tensors are sent that no layers add up to, and all of them every third round."""
+    hyper = dcpfl.Hyper(lr=0.03, step=0.0, low=0.9, momentum=None)
+    algorithm = dcpfl(wide, Work(1, 16), layer_unit="tensor")
+    state, metrics = simulate(algorithm, hyper, groups, jax.random.key(0), 12)
+    sizes = {"fc1/kernel": 256, "fc1/bias": 16, "fc2/kernel": 64, "fc2/bias": 4}
+    sent, rounds = np.asarray(metrics["uplink"][:, 0]) - 1, np.arange(12)
+    np.testing.assert_array_equal(sent[(rounds < 5) | (rounds % 3 == 0)], 340)
+    waits = np.asarray(state.server.table.interval[0]) == 3
+    names = units_of(wide, "tensor").names
+    assert 0 < waits.sum() < 4
+    assert waits[names.index("fc1/kernel")] != waits[names.index("fc1/bias")]
+    assert sent[11] == sum(sizes[name] for name, waiting in zip(names, waits, strict=True) if not waiting)
+    np.testing.assert_array_equal(metrics["downlink"][1:, 0], sent[:-1])
+
+
+def test_where_nothing_waits_tensors_are_as_layers(groups, wide):
+    hyper = dcpfl.Hyper(lr=0.03, low=0.0)
+    layers, tensors = (
+        simulate(dcpfl(wide, Work(1, 16), layer_unit=unit), hyper, groups, jax.random.key(0), 9)[0].clients
+        for unit in ("layer", "tensor")
+    )
+    chex.assert_trees_all_close(layers, tensors, rtol=1e-6, atol=1e-7)
+
+
 def test_group_models_are_the_means_of_their_members(groups, wide):
-    hyper = DCPFLHyper(0.03, low=100.0)
+    hyper = dcpfl.Hyper(lr=0.03, low=100.0)
     state, _ = simulate(dcpfl(wide, Work(1, 16), dynamic=False), hyper, groups, jax.random.key(0), 9)
     own, group = (
         dcpfl(wide, Work(1, 16), dynamic=False, deployed=d).deploy(jax.random.key(0), hyper, state, groups.train)
@@ -247,13 +335,13 @@ def test_hidden_groups_are_found_and_fedavg_is_beaten(wide):
     for seed in range(3):
         federation = linear_groups(12, 2, examples=60, val_fraction=0.2, seed=seed)
         key = jax.random.key(seed)
-        metrics = simulate(dcpfl(wide, work), DCPFLHyper(0.03), federation, key, 30)[1]
-        baseline = simulate(fedavg(wide, work), FedAvgHyper(0.03, momentum=0.9), federation, key, 30)[1]
+        metrics = simulate(dcpfl(wide, work), dcpfl.Hyper(lr=0.03), federation, key, 30)[1]
+        baseline = simulate(fedavg(wide, work), fedavg.Hyper(lr=0.03, momentum=0.9), federation, key, 30)[1]
         assert metrics["ari"][-1] == 1.0
         assert metrics["accuracy_macro"][-1] > baseline["accuracy_macro"][-1] + 0.3
 
 
-@pytest.mark.parametrize("option", ["trial_loss", "period_end", "deployed"])
+@pytest.mark.parametrize("option", ["trial_loss", "period_end", "deployed", "layer_unit"])
 def test_unknown_options_are_refused(model, work, option):
     with pytest.raises(ValueError, match=option):
         dcpfl(model, work, **{option: "other"})

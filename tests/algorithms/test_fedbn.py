@@ -38,7 +38,7 @@ def test_kept_statistics_leave_the_rest_to_fedavg(key, work, federation):
 
 
 def test_kept_statistics_are_moving_moments_of_the_clients_own_batches(key):
-    # Full batches and hardly a step: after s batches a tenth each, (1 - 0.9^s) of the moments (and 0.9^s of the start's).
+    # Full batches and hardly a step: after s batches a tenth each, (1 - 0.9^s) of the moments, 0.9^s of the start's.
     federation = linear_groups(8, 2, examples=24)
     size = int(federation.train.size[0])
     algorithm, still = fedbn(NORMALISED, Work(2, size), kept="statistics"), fljax.fedbn.Hyper(lr=1e-30)

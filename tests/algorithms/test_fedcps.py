@@ -8,21 +8,39 @@ import optax
 import pytest
 
 from fljax import tree
+<<<<<<< HEAD
 from fljax.algorithms.fedavg import FedAvgHyper, fedavg
 from fljax.algorithms.fedcps import FedCPSClient, FedCPSHyper, FedCPSServer, fedcps
 from fljax.algorithms.fedprox import FedProxHyper, fedprox
 from fljax.algorithms.ifca import IFCAHyper, ifca
 from fljax.algorithms.layerwise import layer_roles, n_floats, replace
 from fljax.algorithms.pull import Spread, adaptive_pull, no_spread, pulled, update_spread
+=======
+from fljax.algorithms.fedavg import fedavg
+from fljax.algorithms.fedcps.fedcps import FedCPSClient, FedCPSServer, fedcps
+from fljax.algorithms.fedcps.pull import (
+    Spread,
+    adaptive_pull,
+    distance,
+    no_spread,
+    pulled,
+    spread_of,
+    update_spread,
+)
+from fljax.algorithms.fedcps.roles import layer_roles
+from fljax.algorithms.fedprox import fedprox
+from fljax.algorithms.ifca import ifca
+>>>>>>> main
 from fljax.client import cross_loss, train_clients, training_loss
 from fljax.client.sample import fresh_examples
 from fljax.client.spread import gradient_variance
 from fljax.data.synthetic import linear_groups
 from fljax.models import mlp
 from fljax.rounds.sampling import sample_cohort
+from fljax.rounds.sharing import n_floats, replace_layers
 from fljax.run.simulate import as_traced, simulate, split_key
 from fljax.server.assign import lowest_loss
-from fljax.types import State, Work
+from fljax.types import ModelTable, State, Work
 from tests import oracle
 
 ROUNDS = 4
@@ -46,30 +64,36 @@ def first_models(algorithm, hyper, federation, key):
 
 @pytest.mark.parametrize("mu", [0.0, 0.5])
 def test_one_cluster_of_fixed_strength_is_uniform_fedprox(key, model, work, federation, mu):
-    algorithm, hyper = fedcps(model, work, 1, lambda_mode="fixed", **UNTESTED), FedCPSHyper(0.1, mu, max_norm=None)
+    algorithm, hyper = (
+        fedcps(model, work, 1, lambda_mode="fixed", **UNTESTED),
+        fedcps.Hyper(lr=0.1, strength=mu, max_norm=None),
+    )
     start = tree.take(first_models(algorithm, hyper, federation, key), 0)
     ours = simulate(algorithm, hyper, federation, key, ROUNDS, participation=0.5)[0].server.theta
     prox = from_start(fedprox(model, work, weighting="uniform"), start)
-    theirs = simulate(prox, FedProxHyper(0.1, mu), federation, key, ROUNDS, participation=0.5)[0].server
+    theirs = simulate(prox, fedprox.Hyper(lr=0.1, mu=mu), federation, key, ROUNDS, participation=0.5)[0].server
     chex.assert_trees_all_close(tree.take(ours, 0), theirs, rtol=1e-5, atol=1e-6)
 
 
 def test_one_cluster_without_pull_is_uniform_fedavg(key, model, work, federation):
-    algorithm, hyper = fedcps(model, work, 1, lambda_mode="fixed", **UNTESTED), FedCPSHyper(0.1, 0.0, max_norm=None)
+    algorithm, hyper = (
+        fedcps(model, work, 1, lambda_mode="fixed", **UNTESTED),
+        fedcps.Hyper(lr=0.1, strength=0.0, max_norm=None),
+    )
     average = from_start(
         fedavg(model, work, weighting="uniform"), tree.take(first_models(algorithm, hyper, federation, key), 0)
     )
     ours = simulate(algorithm, hyper, federation, key, ROUNDS)[0].server.theta
-    theirs = simulate(average, FedAvgHyper(0.1), federation, key, ROUNDS)[0].server
+    theirs = simulate(average, fedavg.Hyper(lr=0.1), federation, key, ROUNDS)[0].server
     chex.assert_trees_all_close(tree.take(ours, 0), theirs, rtol=1e-5, atol=1e-6)
 
 
 def test_without_pull_and_sharing_it_is_ifca(key, model, work, federation):
     algorithm = fedcps(model, work, 3, sharing="none", lambda_mode="fixed", identity_examples=None, **UNTESTED)
-    hyper = FedCPSHyper(0.1, 0.0, n_stable=jnp.inf, max_norm=None)
+    hyper = fedcps.Hyper(lr=0.1, strength=0.0, n_stable=jnp.inf, max_norm=None)
     ours, metrics = simulate(algorithm, hyper, federation, key, ROUNDS, participation=0.5)
-    theirs, expected = simulate(ifca(model, work, 3), IFCAHyper(0.1), federation, key, ROUNDS, participation=0.5)
-    chex.assert_trees_all_close(ours.server.theta, theirs.server, rtol=1e-5, atol=1e-6)
+    theirs, expected = simulate(ifca(model, work, 3), ifca.Hyper(lr=0.1), federation, key, ROUNDS, participation=0.5)
+    chex.assert_trees_all_close(ours.server.theta, theirs.server.centers, rtol=1e-5, atol=1e-6)
     np.testing.assert_array_equal(metrics["label"], expected["label"])
     np.testing.assert_array_equal(metrics["uplink"], expected["uplink"])
     np.testing.assert_array_equal(metrics["downlink"], np.tile(expected["downlink"][:, None], 4))
@@ -115,7 +139,7 @@ def test_initial_models_are_redrawn_until_each_wins_its_share(deep, federation, 
 
     @jax.jit
     def draw(key, min_share):
-        theta = algorithm.init(key, FedCPSHyper(min_share=min_share), federation.train).server.theta
+        theta = algorithm.init(key, fedcps.Hyper(min_share=min_share), federation.train).server.theta
         return theta, jnp.bincount(lowest_loss(cross_loss(deep, theta, federation.train)), length=2).min()
 
     n_won = []
@@ -136,23 +160,23 @@ def test_replace_moves_running_statistics_with_their_layer():
     def params(value):
         return {"a": jnp.full(2, value), "b": jnp.full(2, value), "batch_stats": {"b": jnp.full(1, value)}}
 
-    mixed = replace(params(1.0), ("b",), params(jnp.nan))
+    mixed = replace_layers(params(1.0), ("b",), params(jnp.nan))
     np.testing.assert_array_equal(mixed["a"], 1)
     assert np.isnan(mixed["b"]).all()
     assert np.isnan(mixed["batch_stats"]["b"]).all()
-    chex.assert_trees_all_equal(replace(params(1.0), (), params(jnp.nan)), params(1.0))
+    chex.assert_trees_all_equal(replace_layers(params(1.0), (), params(jnp.nan)), params(1.0))
 
 
 def test_base_layers_are_the_same_in_every_cluster(key, deep, work, federation):
     algorithm = fedcps(deep, work, 3, **UNTESTED)
-    theta = simulate(algorithm, FedCPSHyper(0.1), federation, key, 3, participation=0.5)[0].server.theta
+    theta = simulate(algorithm, fedcps.Hyper(lr=0.1), federation, key, 3, participation=0.5)[0].server.theta
     for name in ("fc1", "fc2"):
         np.testing.assert_array_equal(theta[name]["kernel"][0], theta[name]["kernel"][2])
     assert not np.allclose(theta["fc3"]["kernel"][0], theta["fc3"]["kernel"][2])
 
 
 def test_a_cluster_without_participants_keeps_its_own_layers(key, deep, work, federation):
-    algorithm, hyper = fedcps(deep, work, 2, identity_examples=None), as_traced(FedCPSHyper(0.1))
+    algorithm, hyper = fedcps(deep, work, 2, identity_examples=None), as_traced(fedcps.Hyper(lr=0.1))
     state = algorithm.init(key, hyper, federation.train)
     # A cluster whose output layer shouts wrong answers is nobody's choice.
     theta = state.server.theta | {"fc4": {"kernel": state.server.theta["fc4"]["kernel"].at[1].mul(1e3)}}
@@ -167,7 +191,7 @@ def test_a_cluster_without_participants_keeps_its_own_layers(key, deep, work, fe
 
 
 def test_relabelling_the_clusters_relabels_the_results(key, model, work, federation):
-    algorithm, hyper = fedcps(model, work, 3, identity_examples=None), as_traced(FedCPSHyper(0.1))
+    algorithm, hyper = fedcps(model, work, 3, identity_examples=None), as_traced(fedcps.Hyper(lr=0.1))
     state, order = algorithm.init(key, hyper, federation.train), jnp.asarray([2, 0, 1])
     cohort = sample_cohort(key, jnp.int32(0), federation, 8, None)
     renamed = state._replace(server=state.server._replace(theta=tree.take(state.server.theta, order)))
@@ -180,14 +204,14 @@ def test_relabelling_the_clusters_relabels_the_results(key, model, work, federat
 
 def test_personal_layers_stay_with_their_client(key, deep, work, federation):
     algorithm = fedcps(deep, work, 2, sharing="personal_layers", **UNTESTED)
-    one, _ = simulate(algorithm, FedCPSHyper(0.1), federation, key, 1)
-    two, _ = simulate(algorithm, FedCPSHyper(0.1), federation, key, 2)
+    one, _ = simulate(algorithm, fedcps.Hyper(lr=0.1), federation, key, 1)
+    two, _ = simulate(algorithm, fedcps.Hyper(lr=0.1), federation, key, 2)
     server = one.server.theta["fc4"]["kernel"]
     np.testing.assert_array_equal(server, two.server.theta["fc4"]["kernel"])
     own = one.clients.model["fc4"]["kernel"]
     assert not np.allclose(own[0], own[1])
     # In the second round training starts from the client's own top: with no learning rate it comes back as it was.
-    still, _ = simulate_from(algorithm, FedCPSHyper(0.0), federation, key, one)
+    still, _ = simulate_from(algorithm, fedcps.Hyper(lr=0.0), federation, key, one)
     np.testing.assert_array_equal(still.clients.model["fc4"]["kernel"], own)
     np.testing.assert_array_equal(still.clients.model["fc1"]["kernel"][0], one.server.theta["fc1"]["kernel"][0])
 
@@ -214,7 +238,7 @@ def test_a_pull_of_one_step_lands_on_the_anchor_where_layers_are_sent(key, model
 
 def test_lambda_is_clipped_at_one_step(key, model, work, federation):
     algorithm = fedcps(model, work, 1, lambda_mode="fixed", **UNTESTED)
-    metrics = simulate(algorithm, FedCPSHyper(0.1, 1e3), federation, key, 2)[1]
+    metrics = simulate(algorithm, fedcps.Hyper(lr=0.1, strength=1e3), federation, key, 2)[1]
     np.testing.assert_allclose(metrics["lambda"], 10.0, rtol=1e-6)
     assert np.isfinite(metrics["loss"]).all()
 
@@ -222,7 +246,7 @@ def test_lambda_is_clipped_at_one_step(key, model, work, federation):
 def test_less_data_means_a_larger_lambda(key, model, work, federation):
     size = np.asarray(federation.train.size)
     algorithm = fedcps(model, work, 1, lambda_mode="n_only", **UNTESTED)
-    metrics = simulate(algorithm, FedCPSHyper(0.01, 0.1), federation, key, 1)[1]
+    metrics = simulate(algorithm, fedcps.Hyper(lr=0.01, strength=0.1), federation, key, 1)[1]
     np.testing.assert_allclose(metrics["lambda"][0], 0.1 * (size.mean() / size) ** 2, rtol=1e-5)
     sigma2, tau2 = jnp.full(8, 2e-4), jnp.full(8, 1e-3)
     pull = adaptive_pull(sigma2, tau2, jnp.asarray(size / size.mean(), jnp.float32))
@@ -241,7 +265,95 @@ def test_the_spread_is_a_running_mean_with_a_floor():
     np.testing.assert_allclose(spread.tau2, [0.9 * 2 + 0.1 * 12, 5, 0], rtol=1e-6)
     for _ in range(60):
         spread = update_spread(spread, jnp.zeros(4), jnp.ones(4), label, 0.9)
-    np.testing.assert_allclose(spread, Spread(jnp.asarray([0.2, 0.5, 0]), jnp.asarray([2.0, 5, 0])), rtol=1e-6)
+    chex.assert_trees_all_close(spread, Spread(jnp.asarray([0.2, 0.5, 0]), jnp.asarray([2.0, 5, 0])), rtol=1e-6)
+
+
+def test_a_clients_spread_is_its_distance_relative_to_its_clusters_mean():
+    spread = Spread(jnp.asarray([0.2, 0.5]), jnp.ones(2), jnp.asarray([4.0, 0.0]))
+    label, own = jnp.asarray([0, 0, 0, 0, 1]), jnp.asarray([4.0, 8.0, 0.04, 0.0, 3.0])
+    # As far as the mean; twice as far; a hundredth, but at least a tenth; never seen; a cluster that was never seen.
+    np.testing.assert_allclose(spread_of(spread, label, own), [0.2, 0.4, 0.02, 0.2, 0.5], rtol=1e-6)
+    np.testing.assert_array_equal(spread_of(spread, label, ()), spread.tau2[label])
+    half = adaptive_pull(jnp.ones(2), spread_of(spread, label[:2], jnp.asarray([4.0, 2.0])), jnp.ones(2))
+    np.testing.assert_allclose(half[1], 2 * half[0], rtol=1e-6)  # who stays near is held more strongly
+    away = update_spread(
+        no_spread(2, True), jnp.ones(3), jnp.ones(3), label[:3], 0.5, jnp.asarray([1.0, 2.0, 3.0])
+    ).away
+    np.testing.assert_allclose(away, [2, 0])
+    drift = jnp.ones(1), jnp.ones(1), label[:1], 0.5
+    again = update_spread(Spread(jnp.ones(2), jnp.ones(2), away), *drift, jnp.asarray([6.0])).away
+    np.testing.assert_allclose(again, [4, 0])
+
+
+def test_lambda_per_client_is_that_of_its_cluster_over_its_own_share(key, model, work, federation):
+    hyper = as_traced(fedcps.Hyper(lr=0.1))
+    per_client, adaptive = (fedcps(model, work, lambda_mode=mode, **UNTESTED) for mode in ("per_client", "adaptive"))
+    state = simulate(per_client, hyper, federation, key, 3)[0]
+    server, clients = state
+    cohort = sample_cohort(key, jnp.int32(3), federation, 8, None)
+    plain = State(server._replace(spread=server.spread._replace(away=())), clients._replace(distance=()))
+    # Identities stay, so that both modes know which cluster's spread is meant.
+    own, common = (
+        jax.jit(algorithm.round)(key, hyper, begun, cohort)[1]
+        for algorithm, begun in ((per_client, state), (adaptive, plain))
+    )
+    np.testing.assert_array_equal(own["label"], common["label"])
+    share = np.maximum(np.asarray(clients.distance) / np.asarray(server.spread.away)[own["label"]], 0.1)
+    assert share.max() > 1.1 * share.min()
+    assert float(common["lambda"].max()) < 10.0
+    np.testing.assert_allclose(own["lambda"], common["lambda"] / share, rtol=1e-5)
+    # Down go tau^2 and the mean distance of each model, up the drift alone.
+    np.testing.assert_array_equal(own["uplink"], common["uplink"])
+    np.testing.assert_array_equal(own["downlink"], common["downlink"] + np.where(own["downlink"] > 160, 2, 1))
+
+
+def test_lambda_per_client_of_one_client_is_adaptive(key, model, work):
+    """One client is its cluster's mean."""
+    alone, hyper = linear_groups(1, 1), fedcps.Hyper(lr=0.1, memory=0.0)
+    ours, theirs = (
+        simulate(fedcps(model, work, 1, lambda_mode=mode, **UNTESTED), hyper, alone, key, 5)[1]["lambda"]
+        for mode in ("per_client", "adaptive")
+    )
+    assert theirs[-1] > 0
+    np.testing.assert_allclose(ours, theirs, rtol=1e-5)
+
+
+def test_a_distance_is_per_parameter_of_the_layers_that_are_sent(key, model):
+    theta = jax.vmap(model.init)(jax.random.split(key, 2))
+    held = ModelTable(theta, jnp.asarray([1, 0, 1]))
+    moved = jax.tree.map(
+        lambda leaf: leaf + jnp.asarray([1.0, 2.0, 3.0]).reshape(3, *[1] * (leaf.ndim - 1)), tree.stacked(held)
+    )
+    np.testing.assert_allclose(distance(moved, held, ("fc1",)), [1, 4, 9], rtol=1e-5)
+
+
+def test_the_base_may_be_the_mean_of_the_models(key, deep, work, federation):
+    models, participants = (
+        simulate(fedcps(deep, work, shared_mean=mode, **UNTESTED), fedcps.Hyper(lr=0.1), federation, key, 1)[0]
+        for mode in ("models", "participants")
+    )
+    label = np.asarray(models.clients.label)
+    assert 0 < label.sum() < 8
+    assert label.sum() != 4  # else both means are the same
+    for name in ("fc1", "fc2"):
+        own = np.asarray(models.clients.model[name]["kernel"])
+        mean = (own[label == 0].mean(axis=0) + own[label == 1].mean(axis=0)) / 2
+        for k in range(2):
+            np.testing.assert_allclose(models.server.theta[name]["kernel"][k], mean, rtol=1e-5, atol=1e-6)
+        assert not np.allclose(participants.server.theta[name]["kernel"][0], mean, atol=1e-4)
+    for name in ("fc3", "fc4"):
+        chex.assert_trees_all_close(models.server.theta[name], participants.server.theta[name], rtol=1e-6)
+
+
+@pytest.mark.parametrize("sharing", ["shared_base", "personal_layers", "none"])
+def test_of_one_model_the_mean_of_the_models_is_that_of_the_participants(key, deep, work, federation, sharing):
+    ours, theirs = (
+        simulate(
+            fedcps(deep, work, 1, sharing=sharing, shared_mean=mode, **UNTESTED), fedcps.Hyper(), federation, key, 2
+        )[0]
+        for mode in ("models", "participants")
+    )
+    chex.assert_trees_all_close(ours.server.theta, theirs.server.theta, rtol=1e-6, atol=1e-7)
 
 
 def test_gradient_variance_equals_numpy(key, model, federation):
@@ -271,7 +383,7 @@ def test_fresh_examples_are_the_clients_own_without_repetition(key, federation):
 
 
 def test_models_are_no_longer_broadcast_once_identities_are_stable(key, model, work, federation):
-    hyper = FedCPSHyper(1e-4, 0.0, n_stable=2.0, n_reopen=4.0)
+    hyper = fedcps.Hyper(lr=1e-4, strength=0.0, n_stable=2.0, n_reopen=4.0)
     algorithm = fedcps(model, work, 2, lambda_mode="fixed", identity_examples=None, **UNTESTED)
     state, metrics = simulate(algorithm, hyper, federation, key, 12)
     assert int(metrics["n_changed"].sum()) == 0  # the premise: models that hardly move keep their clients
@@ -284,7 +396,7 @@ def test_models_are_no_longer_broadcast_once_identities_are_stable(key, model, w
 
 
 def test_a_client_that_never_took_part_is_sent_every_model(key, model, work, federation):
-    algorithm, hyper = fedcps(model, work, 2), as_traced(FedCPSHyper(0.1))
+    algorithm, hyper = fedcps(model, work, 2), as_traced(fedcps.Hyper(lr=0.1))
     state = algorithm.init(key, hyper, federation.train)
     server = state.server._replace(quiet=jnp.int32(7))
     label = jnp.asarray([0, 1, -1, 0, 0, 0, 0, -1])
@@ -298,7 +410,7 @@ def test_a_client_that_never_took_part_is_sent_every_model(key, model, work, fed
 
 
 def test_fresh_deployment_trains_everyone_from_the_present_models(key, model, work, federation):
-    hyper = FedCPSHyper(0.1, 0.1)
+    hyper = fedcps.Hyper(lr=0.1, strength=0.1)
 
     def run(deployed):
         return simulate(
@@ -322,8 +434,8 @@ def test_hidden_groups_are_found_and_fedavg_is_beaten(model, sharing):
     for seed in range(3):
         federation = linear_groups(12, 2, examples=60, seed=seed)
         given = (federation, jax.random.key(seed), 12)
-        metrics = simulate(fedcps(model, work, sharing=sharing), FedCPSHyper(0.2), *given, evaluate_every=12)[1]
-        baseline = simulate(fedavg(model, work), FedAvgHyper(0.2), *given, evaluate_every=12)[1]
+        metrics = simulate(fedcps(model, work, sharing=sharing), fedcps.Hyper(lr=0.2), *given, evaluate_every=12)[1]
+        baseline = simulate(fedavg(model, work), fedavg.Hyper(lr=0.2), *given, evaluate_every=12)[1]
         assert metrics["ari"][-1] == 1, seed
         assert metrics["n_clusters"][-1] == 2
         assert metrics["accuracy_macro"][-1] > 0.97
@@ -336,6 +448,7 @@ def test_hidden_groups_are_found_and_fedavg_is_beaten(model, sharing):
     [
         ({"sharing": "some"}, "shared_base"),
         ({"lambda_mode": "auto"}, "n_only"),
+        ({"shared_mean": "all"}, "participants"),
         ({"deployed": "best"}, "fresh"),
         ({"identity_examples": 0}, "identity_examples=0"),
         ({"n_clusters": 0}, "n_clusters=0"),

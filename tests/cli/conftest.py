@@ -7,6 +7,17 @@ import pytest
 from fljax.cli import main
 
 
+@pytest.fixture(scope="session")
+def cache(tmp_path_factory) -> str:
+    """A cache folder for the session's catalogue; the user's own is not touched."""
+    return str(tmp_path_factory.mktemp("cache"))
+
+
+@pytest.fixture(autouse=True)
+def own_cache(cache, monkeypatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", cache)
+
+
 @pytest.fixture
 def fljax(tmp_path, monkeypatch, capsys) -> Callable[..., tuple[int, str, str]]:
     """``fljax("run", "--rounds", "1") -> (status, stdout, stderr)``; files go under a temporary folder."""
@@ -29,7 +40,7 @@ def refused(fljax) -> Callable[..., str]:
 
     def run(*arguments: str) -> str:
         status, _, err = fljax(*arguments)
-        assert status == 2
+        assert status == 2, err
         assert err.startswith("fljax: ")
         assert err.count("\n") == 1
         return err

@@ -1,5 +1,9 @@
-"""The commands around `run`: help, list, data, and starting fast."""
+"""The commands around `run`: help, list, data, starting fast, and what the README shows."""
 
+import inspect
+import json
+import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -7,9 +11,29 @@ from pathlib import Path
 import pytest
 
 from fljax.algorithms import ALGORITHMS
+from fljax.catalogue import entries
+from fljax.cli.axes import read_sweep
+from fljax.cli.job import read_job
 from fljax.data.datasets import available
 from fljax.data.partition import PARTITIONS
 from fljax.models import MODELS
+from fljax.rounds.bricks import BRICKS
+from fljax.rounds.sampling import SAMPLINGS
+
+HEAVY = {
+    "jax",
+    "numpy",
+    "scipy",
+    "sklearn",
+    "matplotlib",
+    "rich",
+    "tyro",
+    "flax",
+    "optax",
+    "tensorflow_datasets",
+    "PIL",
+}
+README = Path(__file__).parents[2] / "README.md"
 
 
 @pytest.mark.parametrize("arguments", [(), ("--help",), ("-h",)])
@@ -17,11 +41,6 @@ def test_usage(fljax, arguments):
     status, out, err = fljax(*arguments)
     assert (status, err) == (0, "")
     assert out.startswith("usage: fljax COMMAND")
-
-
-def test_help_starts_no_jax():
-    code = "import sys, fljax.cli; fljax.cli.main(['--help']); sys.exit('jax' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], check=False, capture_output=True).returncode == 0
 
 
 def test_module_is_the_command():
@@ -32,23 +51,117 @@ def test_module_is_the_command():
     assert finished.stdout == ""
 
 
+@pytest.fixture(scope="session")
+def listed(cache) -> str:
+    """A catalogue that has everything on disk."""
+    import os
+
+    environment = os.environ | {"XDG_CACHE_HOME": cache}
+    for words in (["list"], ["run", "--help"], ["plan", "--algorithm", "fedavg+krum", "--help"]):
+        subprocess.run([sys.executable, "-m", "fljax", *words], check=True, capture_output=True, env=environment)
+    return cache
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status"),
+    [
+        ("--help", 0),
+        ("list", 0),
+        ("list fedcps", 0),
+        ("list --markdown", 0),
+        ("run --help", 0),
+        ("sweep --help", 0),
+        ("plan --algorithm fedavg+krum --help", 0),
+        ("data show --help", 0),
+        ("run --lr abc", 2),
+        ("run --mu -1 --algorithm fedprox", 2),
+        ("run --algorithm ifcaa", 2),
+        ("run --config nowhere.toml", 2),
+    ],
+)
+def test_what_runs_nothing_starts_nothing(listed, arguments, status, monkeypatch):
+    code = (
+        "import sys, json, fljax.cli; status = fljax.cli.main(sys.argv[1:]); "
+        "print(); print(json.dumps([status, sorted({name.partition('.')[0] for name in sys.modules})]))"
+    )
+    done = subprocess.run([sys.executable, "-c", code, *arguments.split()], check=True, capture_output=True, text=True)
+    found, modules = json.loads(done.stdout.splitlines()[-1])
+    assert found == status
+    assert not HEAVY & set(modules)
+
+
+def test_the_catalogue_is_read_again_when_it_is_damaged_or_old(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    first = entries.entry("algorithm", "fedavg")
+    entries.save()
+    (path,) = tmp_path.rglob("catalogue-*.json")
+    whole = path.read_bytes()
+    for damaged in (
+        b"",
+        whole[:-1],
+        whole[:40] + bytes([whole[40] ^ 1]) + whole[41:],
+        b"[" * 9,
+        b"00000000" + whole[8:],
+    ):
+        path.write_bytes(damaged)
+        entries._catalogue.cache_clear()
+        assert list(entries._catalogue(path)) == ["stamp"]
+        assert entries.entry("algorithm", "fedavg") == first
+    path.write_bytes(whole)
+    entries._catalogue.cache_clear()
+    assert "algorithm fedavg" in entries._catalogue(path)
+    monkeypatch.setattr(entries, "_stamp", lambda: "another")
+    entries._catalogue.cache_clear()
+    assert list(entries._catalogue(path)) == ["stamp"]
+    path.parent.rename(tmp_path / "gone")
+    path.parent.write_text("no folder")
+    entries.entry("algorithm", "fedavg")
+    entries.save()  # cannot be kept: nobody's business
+    entries._catalogue.cache_clear()
+
+
+@pytest.mark.parametrize("name", ["fedavg", "fedprox+adam", "fedper"])
+def test_what_is_read_from_disk_is_what_the_library_says(name, listed):
+    entries.entry("algorithm", name)
+    entries.save()
+    entries._catalogue.cache_clear()
+    from fljax.algorithms import compose
+
+    assert entries.entry("algorithm", name) == entries.describe("algorithm", compose(name))
+
+
 def test_list_has_everything(fljax):
     status, out, _ = fljax("list")
     assert status == 0
-    for name in (*ALGORITHMS, *PARTITIONS, *MODELS, *(name for name, _ in available())):
-        assert f"\n{name} " in out
+    for name in (*ALGORITHMS, *BRICKS, *PARTITIONS, *MODELS, *SAMPLINGS):
+        assert f"\n  {name} " in out
+    assert all(name in out for name, _ in available())
     assert "mu=0.1" in out
     assert "flatten - [hidden - ReLU]*" in out
+    order = [out.index(f"\n {kind}\n") for kind in ("baseline", "one model", "personalised", "clustered")]
+    assert order == sorted(order)
 
 
 def test_list_one_kind_or_one_thing(fljax, refused):
     assert "ifca" not in fljax("list", "partitions")[1]
-    assert "--ifca.min-share" in fljax("list", "ifca")[1]
+    assert "--ifca.lr FLOAT" in fljax("list", "ifca")[1]
     assert "--partition.beta" in fljax("list", "dirichlet")[1]
     assert "--model.hidden" in fljax("list", "mlp")[1]
+    assert "--sampling.ids INT ..." in fljax("list", "fixed")[1]
+    assert "--n-attackers FLOAT" in fljax("list", "krum")[1]
+    assert "bricks that fit: prox median" in fljax("list", "fedavg+krum")[1]
     assert fljax("list", "--help")[1].startswith("usage: fljax list")
     assert fljax("list", "--markdown")[1].startswith("| `--algorithm` |")
     assert "the nearest is 'fesem'" in refused("list", "fesm")
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_methods_have_a_summary_and_a_paper(name):
+    method = ALGORITHMS[name]
+    assert method.title
+    assert method.summary
+    assert method.paper
+    assert method.link in (inspect.getmodule(method.factory).__doc__ or "")
 
 
 def test_data_list(fljax, refused):
@@ -75,6 +188,9 @@ def test_data_show_draws(fljax):
         (("show", "--lr", "1"), "no setting --lr"),
         (("show", "--partition", "iidd"), "the nearest is 'iid'"),
         (("show", "--n-clients", "0"), "n_clients=0"),
+        (("show", "--n-clients", "99999999999"), "--partition.n-clients"),
+        (("show", "--seed", "-1"), "seed=-1 is negative"),
+        (("show", "--file", ""), "--file '': give the name of a picture"),
         (("prepare",), "say which data set"),
         (("prepare", "digits"), "cannot be prepared"),
         (("prepare", "mnis"), "'mnist'"),
@@ -88,3 +204,11 @@ def test_data_refuses_in_one_line(refused, arguments, message):
 def test_preparing_asks_for_tensorflow(refused, monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     assert "pip install 'fljax[prepare]'" in refused("data", "prepare", "mnist", "--folder", "x")
+
+
+def test_every_command_of_the_readme_can_be_read():
+    lines = re.findall(r"^fljax (run|plan|sweep)\b(.*)$", README.read_text(), re.MULTILINE)
+    commands = [(name, shlex.split(rest, comments=True)) for name, rest in lines if "results/" not in rest]
+    assert len(commands) >= 8
+    for name, arguments in commands:
+        (read_sweep if name == "sweep" else read_job)(arguments)

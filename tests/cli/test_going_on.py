@@ -13,7 +13,7 @@ import pytest
 from fljax.algorithms import ALGORITHMS
 from fljax.cli import config
 from fljax.cli.axes import read_sweep
-from fljax.cli.job import read_job
+from fljax.cli.job import MAY_CHANGE, read_job
 from fljax.run.checkpoint import read_rounds
 
 BEGUN = ("--algorithm", "fedprox", "--model", "cnn", "--partition", "dirichlet", "--n-clients", "5", "--mu", "0.3")
@@ -31,14 +31,14 @@ def promised(out: str) -> list[str]:
 
 
 def test_a_run_stopped_before_its_first_result_goes_on(fljax, monkeypatch):
-    monkeypatch.setattr("fljax.cli.run.train", interrupted)
+    monkeypatch.setattr("fljax.cli.execute.train", interrupted)
     folder = "a long name with spaces " * 8
     status, out, _ = fljax("run", *BEGUN, "--rounds", "7", "--folder", folder)
     assert status == 130
     begun = Path(folder, "config.toml").read_text()
 
     command = promised(out)
-    assert read_job(command[1:]).settings == read_job([*BEGUN, "--rounds", "7"]).settings
+    assert read_job(command[1:]).settings == read_job([*BEGUN, "--rounds", "7", "--folder", folder]).settings
     assert read_job([*command[1:], "--rounds", "9"]).settings[""]["model"] == "cnn"
     assert fljax(*command)[0] == 130
     assert Path(folder, "config.toml").read_text() == begun
@@ -56,8 +56,9 @@ def test_a_sweep_stopped_before_its_first_result_goes_on(fljax, monkeypatch):
     command = promised(out)
     assert command == ["sweep", "--folder", "x", "--resume"]
     job, begun = read_sweep(command[1:]), read_sweep([*BEGUN[:-2], *varied])
-    assert (job.job.settings, job.axes, job.outer) == (begun.job.settings, begun.axes, begun.outer)
-    assert read_sweep([*command[1:], "--seeds", "3"]).own["seeds"] == 3
+    begun = begun._replace(job=begun.job.with_setting("folder", "x").with_setting("resume", True))
+    assert job == begun
+    assert read_sweep([*command[1:], "--seeds", "3"]).own.seeds == 3
     assert read_sweep(command[1:-1]).axes == begun.axes
     status, out, _ = fljax(*command)
     assert status == 130
@@ -67,12 +68,14 @@ def test_a_sweep_stopped_before_its_first_result_goes_on(fljax, monkeypatch):
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_every_method_can_be_gone_on_with(tmp_path, name):
     begun = read_job(["--algorithm", name, "--epochs", "1", "--folder", str(tmp_path)])
-    config.write(begun, tmp_path)
+    config.write("run", config.as_toml(begun), begun, tmp_path, MAY_CHANGE)
     (tmp_path / name / "rounds").mkdir(parents=True)
     (tmp_path / name / "rounds" / "00000000.npz").touch()
-    config.write(read_job(["--folder", str(tmp_path)]), tmp_path)  # raises where the settings seem to be others
+    job = read_job(["--folder", str(tmp_path)])
+    config.write("run", config.as_toml(job), job, tmp_path, MAY_CHANGE)  # raises where the settings seem to be others
+    job = read_job(["--folder", str(tmp_path), "--epochs", "2"])
     with pytest.raises(ValueError, match=f"holds results with --{name.replace('_', '-')}.epochs 1, not 2"):
-        config.write(read_job(["--folder", str(tmp_path), "--epochs", "2"]), tmp_path)
+        config.write("run", config.as_toml(job), job, tmp_path, MAY_CHANGE)
 
 
 def test_what_is_refused_leaves_the_folder_as_it_is(fljax, refused):
@@ -91,7 +94,6 @@ def test_what_is_refused_leaves_the_folder_as_it_is(fljax, refused):
 
 
 def test_a_sweep_that_is_refused_leaves_the_folder_as_it_is(fljax, refused, monkeypatch):
-    monkeypatch.setattr("fljax.cli.sweep.cache_compilations", lambda: None)
     assert fljax("sweep", *SMALL, "--rounds", "1", "--lr", "0.1", "0.2", "--folder", "x")[0] == 0
     before = Path("x/config.toml").read_bytes()
     again = ("sweep", "--folder", "x", "--resume")

@@ -1,42 +1,102 @@
-"""From words to values: short names, the nearest name, types."""
-
-from typing import Literal
+"""Layers of settings: names, TOML, and which of several wins."""
 
 import pytest
-from fljax.cli.parameters import REQUIRED, Parameter
 
-from fljax.cli.settings import parse, resolve, typed, words_of_arguments, words_of_toml
+from fljax.catalogue.parameters import REQUIRED, Parameter
+from fljax.cli.job import read_job
+from fljax.cli.settings import full_names, of_arguments, of_text, of_toml, read_layer, values_of
 
-LR = Parameter(float, 0.1, "")
+LR = Parameter((("float",),), 0.1, "")
+N = Parameter((("int", None, 2**31 - 1),), REQUIRED, "")
 SCHEMA = {
-    "": {"rounds": Parameter(int, 3, ""), "dropout": Parameter(float | None, None, "")},
-    "partition": {"n_clients": Parameter(int, REQUIRED, ""), "alpha": LR},
-    "model": {"hidden": Parameter(tuple[int, ...], (200,), ""), "dropout": LR},
+    "": {"rounds": N._replace(default=3), "dropout": Parameter((("float",), ("none",)), None, "")},
+    "partition": {"n_clients": N, "alpha": LR},
+    "model": {"hidden": Parameter((("many", N.kind),), (200,), ""), "dropout": LR},
     "fedavg": {"lr": LR},
-    "ifca": {"lr": LR, "alpha": LR, "public": Parameter(bool, True, "")},
+    "ifca": {"lr": LR, "alpha": LR, "public": Parameter((("bool",),), True, "")},
 }
 
 
 def test_arguments_by_name():
-    words = words_of_arguments(["--model.hidden", "64", "-1", "--ifca.n-clusters=4", "--public"])
-    assert words == {"model.hidden": ["64", "-1"], "ifca.n_clusters": ["4"], "public": []}
+    layer = of_arguments(["--model.hidden", "64", "-1", "--ifca.n-clusters=4", "--public", "--lr", "a", "--lr", "b"])
+    assert layer[:3] == [("model.hidden", ["64", "-1"]), ("ifca.n_clusters", ["4"]), ("public", [])]
+    assert layer[3:] == [("lr", ["a"]), ("lr", ["b"])]
 
 
-def test_toml_by_name():
-    table = {"rounds": 3, "partition": {"name": "iid", "public": True}, "model": {"hidden": [64, 32]}}
-    assert words_of_toml(table) == {
+def test_a_first_word_without_a_name_is_refused():
+    with pytest.raises(ValueError, match="'ifca' comes without a name"):
+        of_arguments(["ifca"])
+
+
+def test_toml_by_name(tmp_path):
+    text = """
+        rounds = 3
+        partition = {name = "iid", public = true}
+        model = {hidden = [64, 32], name = "./m.py:net"}
+        sampling = {rows = [[0, 1], [2]], ids = []}
+        dcpfl = {unset = ["momentum"], lr = 1e-05}
+        outer = {epochs = [1, 2], model = {hidden = ["64", "128 64"]}}
+        versions = {jax = "1"}
+    """
+    assert dict(of_text(text, tmp_path)) == {
         "rounds": ["3"],
         "partition": ["iid"],
-        "partition.public": ["True"],
+        "partition.public": ["true"],
         "model.hidden": ["64", "32"],
+        "model": [f"{tmp_path}/m.py:net"],
+        "sampling.rows": ["0 1", "2"],
+        "sampling.ids": ["[]"],
+        "dcpfl.momentum": ["None"],
+        "dcpfl.lr": ["1e-05"],
+        "outer.epochs": ["1", "2"],
+        "outer.model.hidden": ["64", "128 64"],
     }
 
 
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("rounds = [", "x.toml is not TOML: "),
+        ("[fedavg]", r"x.toml: \[fedavg\] is empty"),
+        ("[nonsense]", r"x.toml: \[nonsense\] is empty"),
+        ("fedavg.lr = {}", r"x.toml: \[fedavg.lr\] is empty"),
+        ("[a.b]\nc = 1", r"x.toml: \[a.b\] is nested too deeply"),
+        ("[outer.a.b]\nc = 1", r"x.toml: \[outer.a.b\] is nested too deeply"),
+        (".".join(["a"] * 1500) + " = 1", r"x.toml: \[a.a\] is nested too deeply"),
+        ("a = " + "[" * 500 + "]" * 500, "x.toml is nested too deeply"),
+        ("a = " + "{a = " * 500 + "1" + "}" * 500, "nested too deeply"),
+    ],
+)
+def test_faulty_toml_is_one_line(tmp_path, text, message):
+    path = tmp_path / "x.toml"
+    path.write_text(text)
+    with pytest.raises(ValueError, match=message) as error:
+        of_toml(path)
+    assert len(str(error.value)) < 400
+
+
+def test_a_file_that_is_no_text_or_not_there(tmp_path):
+    path = tmp_path / "x.toml"
+    path.write_bytes(b'dataset = "digits\xff"')
+    with pytest.raises(ValueError, match=r"x\.toml is not TOML: not UTF-8 text"):
+        of_toml(path)
+    with pytest.raises(ValueError, match=r"cannot read .*y\.toml: No such file"):
+        of_toml(tmp_path / "y.toml")
+
+
 def test_a_short_name_sets_every_method_and_a_full_one_wins():
-    words = resolve({"ifca.lr": ["2"], "lr": ["1"]}, SCHEMA)
-    assert words == {"fedavg.lr": ["1"], "ifca.lr": ["2"]}
-    assert resolve({"n_clients": ["5"]}, SCHEMA) == {"partition.n_clients": ["5"]}
-    assert resolve({"dropout": ["0.5"]}, SCHEMA) == {"dropout": ["0.5"]}  # the run's own name is a full one
+    layer = [("ifca.lr", ["2"]), ("lr", ["1"])]
+    assert read_layer(layer, SCHEMA) == read_layer(layer[::-1], SCHEMA) == {"fedavg.lr": 1.0, "ifca.lr": 2.0}
+    assert full_names("n_clients", SCHEMA) == ["partition.n_clients"]
+    assert full_names("dropout", SCHEMA) == ["dropout"]  # the run's own name is a full one
+
+
+@pytest.mark.parametrize(
+    "words", ["--n-clients abc --partition.n-clients 4", "--lr abc --lr 0.1", "--lr 0.1 --lr abc", "--lr a --ifca.lr 1"]
+)
+def test_what_another_setting_overrides_is_read_too(words):
+    with pytest.raises(ValueError, match=r"abc|--fedavg\.lr a: give"):
+        read_layer(of_arguments(words.split()), SCHEMA)
 
 
 @pytest.mark.parametrize(
@@ -46,55 +106,44 @@ def test_a_short_name_sets_every_method_and_a_full_one_wins():
         ("model.hiden", "no setting --model.hiden; the nearest is --model.hidden"),
         ("n_client", "no setting --n-client; the nearest is --n-clients"),
         ("alpha", "--alpha could be --partition.alpha or --ifca.alpha"),
+        ("x" * 5000, f"no setting --{'x' * 100}; the nearest is"),
     ],
 )
 def test_unknown_and_ambiguous_names(name, message):
     with pytest.raises(ValueError, match=message):
-        resolve({name: ["1"]}, SCHEMA)
-
-
-@pytest.mark.parametrize(
-    ("kind", "words", "value"),
-    [
-        (int, ["-4"], -4),
-        (float, ["1e-3"], 1e-3),
-        (float | None, ["None"], None),
-        (bool, ["true"], True),
-        (bool, [], True),
-        (bool, ["False"], False),
-        (tuple[int, ...], [], ()),
-        (tuple[float, float], ["0", "0.5"], (0.0, 0.5)),
-        (Literal["low", "high"], ["high"], "high"),
-        (str, ["MiXed"], "MiXed"),
-    ],
-)
-def test_values_have_their_type(kind, words, value):
-    parsed = typed("x", words, kind)
-    assert parsed == value
-    assert type(parsed) is type(value)
-
-
-@pytest.mark.parametrize(
-    ("kind", "words", "message"),
-    [
-        (int, ["3.5"], "--n-x 3.5: give int"),
-        (int, ["1", "2"], "--n-x 1 2: give int"),
-        (int, [], "--n-x: give int"),
-        (float, ["abc"], "--n-x abc: give float"),
-        (bool, ["maybe"], "--n-x Maybe: give bool"),
-        (Literal["low", "high"], ["hi"], "--n-x hi: give 'low' | 'high'"),
-    ],
-)
-def test_other_types_are_refused(kind, words, message, capfd):
-    with pytest.raises(ValueError, match="give") as error:
-        typed("n_x", words, kind)
-    assert str(error.value) == message
-    assert capfd.readouterr() == ("", "")
+        full_names(name, SCHEMA)
 
 
 def test_values_default_unless_required():
-    values = parse({"partition.n_clients": ["7"]}, SCHEMA)
+    values = values_of(SCHEMA, {"partition.n_clients": 7})
     assert values["partition"] == {"n_clients": 7, "alpha": 0.1}
     assert values["model"]["hidden"] == (200,)
-    with pytest.raises(ValueError, match=r"--partition\.n-clients is not set; give int"):
-        parse({}, SCHEMA)
+    with pytest.raises(ValueError, match=r"--partition\.n-clients is not set; give INT"):
+        values_of(SCHEMA, {})
+
+
+def test_words_of_a_value_are_never_options(tmp_path):
+    victim = tmp_path / "victim"
+    victim.write_text("mine")
+    words = ["--tyro-write-completion", "bash", str(victim)]
+    path = tmp_path / "x.toml"
+    for name in ("seed", "dataset", "algorithm", "hidden"):
+        path.write_text(f"{name} = {words!r}\n" + ('algorithm = "fedavg"\n' if name != "algorithm" else ""))
+        with pytest.raises(ValueError, match="tyro-write-completion"):
+            read_job(["--config", str(path)])
+    with pytest.raises(ValueError, match=r"--seed --tyro-write-completion bash .*: give a whole number"):
+        read_job(["--algorithm", "fedavg", f"--seed={words[0]}", *words[1:]])
+    assert victim.read_text() == "mine"
+    assert set(tmp_path.iterdir()) == {path, victim}
+
+
+def test_toml_sets_what_the_command_line_can(tmp_path):
+    path = tmp_path / "job.toml"
+    path.write_text('algorithm = "fedprox"\nlr = 0.5\n[partition]\nname = "iid"\nn_clients = 3\npublic = false\n')
+    settings = read_job(["--config", str(path), "--fedprox.mu", "0"]).settings
+    assert settings[""]["algorithm"] == ("fedprox",)
+    assert (settings["fedprox"]["lr"], settings["fedprox"]["mu"]) == (0.5, 0.0)
+    assert settings["partition"] == {"n_clients": 3, "val_fraction": 0.0, "test_fraction": 0.2, "public": False}
+    path.write_text('algorithm = "fedavg"\nrounds = true\n')
+    with pytest.raises(ValueError, match="--rounds true: give a whole number"):
+        read_job(["--config", str(path)])

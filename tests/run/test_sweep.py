@@ -60,7 +60,7 @@ def test_lists_are_vectors(key, averaging, federation, hypers, single_runs, row)
 
 def test_over_devices_too(key, averaging, federation, hypers, single_runs):
     with over_devices(n_sweep=2) as mesh:
-        odd = hypers._replace(lr=jnp.append(hypers.lr, 0.2))
+        odd = hypers.replace(lr=jnp.append(hypers.lr, 0.2))
         metrics = sweep(averaging, odd, replicated(federation, mesh), key, N_SEEDS, ROUNDS, participation=0.5)
     equals_single_runs(jax.device_get(metrics), single_runs)
 

@@ -87,7 +87,7 @@ def test_another_run_in_the_folder_is_refused(key, model, averaging, federation,
     uniform = fedavg(model, Work(epochs=1, batch_size=8), weighting="uniform")
     with pytest.raises(ValueError, match=r"holds a run with work.epochs=1, not 2"):
         train(longer, fljax.fedavg.Hyper(lr=0.1), federation, key, 2, folder=tmp_path)
-    with pytest.raises(ValueError, match=r"holds a run with weighting='size', not 'uniform'"):
+    with pytest.raises(ValueError, match=r"holds a run with choice.weighting='size', not 'uniform'"):
         train(uniform, fljax.fedavg.Hyper(lr=0.1), federation, key, 2, folder=tmp_path)
     with pytest.raises(ValueError, match="key="):
         train(averaging, fljax.fedavg.Hyper(lr=0.1), federation, jax.random.key(1), 2, folder=tmp_path)

@@ -1,11 +1,8 @@
-"""Which layers are shared with whom: a model's layers cut into roles, and models put together layer by layer."""
+"""Which layers are shared with whom: a model's layers cut into roles."""
 
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
-from fljax import tree
-from fljax.types import Params
-
-SHARING = ("shared_base", "personal_layers", "none")
+LayerSharing = Literal["shared_base", "personal_layers", "none"]
 
 
 class Roles(NamedTuple):
@@ -16,7 +13,7 @@ class Roles(NamedTuple):
     personal: tuple[str, ...]  # a client's own, never sent
 
 
-def layer_roles(layers: tuple[str, ...], sharing: str, n_middle: int | None, n_personal: int | None) -> Roles:
+def layer_roles(layers: tuple[str, ...], sharing: LayerSharing, n_middle: int | None, n_personal: int | None) -> Roles:
     """The last ``n_personal`` layers are personal, the ``n_middle`` before them are the cluster's, the rest is base.
 
     Clusters have a layer of their own in every mode: were all cluster models equal, the choice between them would be a
@@ -30,10 +27,8 @@ def layer_roles(layers: tuple[str, ...], sharing: str, n_middle: int | None, n_p
         n_personal: at least 1 for "personal_layers", 0 for the others; None: as ``sharing`` says.
 
     Raises:
-        ValueError: ``sharing`` is unknown, a number is not one that it allows, or they do not fit the network.
+        ValueError: a number is not one that ``sharing`` allows, or they do not fit the network.
     """
-    if sharing not in SHARING:
-        raise ValueError(f"sharing={sharing!r} is unknown; choose one of {', '.join(map(repr, SHARING))}")
     n_layers = len(layers)
     least_personal = int(sharing == "personal_layers")
     most_personal = n_layers - 1 if sharing == "personal_layers" else 0
@@ -50,29 +45,9 @@ def layer_roles(layers: tuple[str, ...], sharing: str, n_middle: int | None, n_p
     return Roles(layers[:n_base], layers[n_base : n_base + middle], layers[n_base + middle :])
 
 
-def _check(field: str, given: int, least: int, most: int, sharing: str, n_layers: int) -> None:
+def _check(field: str, given: int, least: int, most: int, sharing: LayerSharing, n_layers: int) -> None:
     if not least <= given <= most:
         allowed = f"{least}" if least == most else f"{least} to {most}"
         raise ValueError(
             f"{field}={given} does not fit sharing={sharing!r} in a network of {n_layers} layers; choose {allowed}"
         )
-
-
-def replace(params: Params, layers: tuple[str, ...], source: Params) -> Params:
-    """``params`` with the named layers, and their running statistics, taken from ``source``.
-
-    Works on one model and on stacked ones; nothing is computed, so NaN in what is not taken never matters.
-    """
-    trainable, statistics = tree.split_statistics(params)
-    other, other_statistics = tree.split_statistics(source)
-    taken = {name: other[name] if name in layers else leaf for name, leaf in trainable.items()}
-    moved = {
-        collection: {name: other_statistics[collection][name] if name in layers else leaf for name, leaf in of.items()}
-        for collection, of in statistics.items()
-    }
-    return tree.join_statistics(taken, moved)
-
-
-def n_floats(params: Params, layers: tuple[str, ...]) -> int:
-    """Trainable scalars of the named layers of one model: what it costs to send them."""
-    return tree.size(tree.select(params, layers))

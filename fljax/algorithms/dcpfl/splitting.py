@@ -1,6 +1,6 @@
 """When and how DC-PFL's groups split: the dendrogram of the first rounds, the watch on the loss, the trial it calls."""
 
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -8,28 +8,9 @@ from jax import Array, lax
 
 from fljax.server.curvature import LossCurve, PeriodEnd, new_curve, observe, period_ended
 from fljax.server.distance import model_discrepancy
-from fljax.server.hierarchy import next_split, threshold
+from fljax.server.hierarchy import cut_at, next_split
 from fljax.server.linkage import linkage
 from fljax.types import Cohort, Stacked
-
-
-class SplitHyper(Protocol):
-    """The numbers of a Hyper that splitting needs, see `fljax.algorithms.dcpfl.DCPFLHyper`."""
-
-    @property
-    def step(self) -> Array | float:
-        """lambda, by how much a split lowers the threshold."""
-        ...
-
-    @property
-    def warmup(self) -> Array | float:
-        """T_start, rounds before the dendrogram."""
-        ...
-
-    @property
-    def pause(self) -> Array | float:
-        """t_sp, rounds without a trial after a rejected one."""
-        ...
 
 
 class Structure(NamedTuple):
@@ -59,17 +40,17 @@ def one_group(n_clients: int) -> Structure:
     return Structure(together, jnp.int32(0), jnp.bool_(False), together, jnp.int32(0), *tables)
 
 
-def is_warmup(hyper: SplitHyper, round: Array) -> Array:
+def is_warmup(hyper: Any, round: Array) -> Array:
     """t < T_start."""
     return round.astype(jnp.float32) < hyper.warmup
 
 
-def ends_warmup(hyper: SplitHyper, round: Array) -> Array:
+def ends_warmup(hyper: Any, round: Array) -> Array:
     """t = T_start - 1."""
     return is_warmup(hyper, round) & ~is_warmup(hyper, round + 1)
 
 
-def measure(hyper: SplitHyper, groups: Structure, uploaded: Stacked, weight: Array, cohort: Cohort) -> Structure:
+def measure(hyper: Any, groups: Structure, uploaded: Stacked, weight: Array, cohort: Cohort) -> Structure:
     """In the first rounds: adds the discrepancies of the uploaded models; after the last of them, the dendrogram."""
 
     def add(groups: Structure) -> Structure:
@@ -102,13 +83,15 @@ def decide(groups: Structure, adopted: Array) -> Structure:
     )
 
 
-def watch(hyper: SplitHyper, seen: Watch, loss: Array, was_trial: Array, adopted: Array) -> Watch:
-    """Appends the round's mean loss; afresh after a trial, and not while resting from a rejected one."""
-    observed = jax.tree.map(
-        lambda new, old: jnp.where((seen.resting > 0) | ~jnp.isfinite(loss), old, new),
-        observe(seen.curve, loss),
-        seen.curve,
-    )
+def watch(hyper: Any, seen: Watch, loss: Array, was_trial: Array, adopted: Array, round: Array) -> Watch:
+    """Appends the round's mean loss; afresh after a trial, and not while resting from a rejected one.
+
+    Radii of curvature count from the end of the warm-up on.
+    """
+    observed = observe(seen.curve, loss)
+    observed = observed._replace(radii=jnp.where(is_warmup(hyper, round), 0.0, observed.radii))
+    rests = (seen.resting > 0) | ~jnp.isfinite(loss)
+    observed = jax.tree.map(lambda new, old: jnp.where(rests, old, new), observed, seen.curve)
     fresh = new_curve(seen.curve.losses.shape[0] - 2, seen.curve.radii.shape[0] - 2)
     curve = jax.tree.map(lambda new, old: jnp.where(was_trial, new, old), fresh, observed)
     pause = jnp.round(jnp.asarray(hyper.pause, jnp.float32)).astype(jnp.int32)
@@ -116,7 +99,7 @@ def watch(hyper: SplitHyper, seen: Watch, loss: Array, was_trial: Array, adopted
     return Watch(curve, jnp.where(rejected, pause, jnp.maximum(seen.resting - 1, 0)))
 
 
-def call_trial(hyper: SplitHyper, groups: Structure, curve: LossCurve, rule: PeriodEnd, round: Array) -> Structure:
+def call_trial(hyper: Any, groups: Structure, curve: LossCurve, rule: PeriodEnd, round: Array) -> Structure:
     """Where the rapid-decrease period has ended: the next lower threshold that changes the groups goes on trial."""
 
     def split(groups: Structure) -> Structure:
@@ -126,6 +109,7 @@ def call_trial(hyper: SplitHyper, groups: Structure, curve: LossCurve, rule: Per
     return lax.cond(period_ended(curve, rule) & ~is_warmup(hyper, round), split, lambda groups: groups, groups)
 
 
-def level(hyper: SplitHyper, groups: Structure) -> Array:
-    """The present normalised threshold, () in [0, 1]."""
-    return threshold(groups.steps, hyper.step)
+def cut_once(hyper: Any, groups: Structure, round: Array) -> Structure:
+    """At the end of the warm-up: the groups of the threshold ``hyper.fixed``, for good (NoDC)."""
+    fixed = cut_at(groups.dendrogram, hyper.fixed)
+    return groups._replace(label=jnp.where(ends_warmup(hyper, round), fixed, groups.label))

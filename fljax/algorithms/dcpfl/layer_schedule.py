@@ -1,17 +1,20 @@
 """Which layers DC-PFL's clients exchange in which round, and what that costs."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax import Array
+from jax import Array, lax
 
 from fljax import tree
-from fljax.algorithms.accounting import traffic
-from fljax.algorithms.splitting import Structure
+from fljax.algorithms.dcpfl.splitting import Structure, is_warmup
+from fljax.algorithms.dcpfl.units import Units
+from fljax.numbers import Scalar
+from fljax.rounds import Sent, traffic
 from fljax.server.aggregate import cluster_mean
 from fljax.server.distance import layer_discrepancy
-from fljax.server.layers import where_layers
+from fljax.server.inherit import inherit
+from fljax.server.layers import due_layers
 from fljax.types import Metrics, Stacked
 
 EQUAL = 1e-6
@@ -26,43 +29,49 @@ class LayerTable(NamedTuple):
     interval: Array  # (clients, layers) int32 tau_kl, rounds between two averages: 1 or alpha
 
 
-def average_due(
-    table: LayerTable, layers: tuple[str, ...], due: Array, sent: Stacked, weight: Array, label: Array, round: Array
-) -> LayerTable:
-    """``Theta_kl <- mean of w_il over group k`` where ``due[k, l]``; a group without participants keeps what it has.
+def synchronise(
+    hyper: Any, table: LayerTable, units: Units, before: Structure, groups: Structure, sent: Sent, round: Array
+) -> tuple[LayerTable, Array]:
+    """Averages the layers that are due; where all are, says anew when each will be.
 
     Args:
-        table: its rows are the groups of ``label``.
-        layers: the model's, in the order of the table's columns.
-        due: (clients, layers) bool, by group.
-        sent: (cohort, ...) uploaded models.
-        weight: (cohort,) 0: does not count.
-        label: (cohort,) groups of the participants.
+        hyper: has ``alpha``, ``low`` and ``warmup``.
+        table: its rows are the groups of ``before``.
+        units: what counts as a layer.
+        before: the groups when the round began.
+        groups: those that go on; after a split each takes over its parent's row.
+        sent: the uploaded models, who counts, and their groups.
         round: () int32.
+
+    Returns:
+        The table, and (clients, layers) bool by group: which layers were due.
     """
-    averaged = due & _met(table, weight, label)
-    theta = where_layers(layers, averaged, cluster_mean(sent, weight, label, empty=table.theta), table.theta)
+    table = inherit(table, before.label, groups.label)
+    # Everything, in the warm-up, every alpha rounds, and when a trial needs whole models or ends with them.
+    full = is_warmup(hyper, round) | due_layers(round, rounds_between(hyper.alpha)) | before.on_trial | groups.on_trial
+    due = full | due_layers(round, table.interval)
+    table = average_due(table, units, due, sent, round)
+    return lax.cond(full, lambda t: reschedule(t, units, sent, hyper.low, hyper.alpha), lambda t: t, table), due
+
+
+def average_due(table: LayerTable, units: Units, due: Array, sent: Sent, round: Array) -> LayerTable:
+    """``Theta_kl <- mean of w_il over group k`` where ``due[k, l]``; a group without participants keeps what it has."""
+    averaged = due & _met(table, sent)
+    theta = units.where(averaged, cluster_mean(*sent, empty=table.theta), table.theta)
     return table._replace(theta=theta, averaged=jnp.where(averaged, round + 1, table.averaged))
 
 
-def reschedule(
-    table: LayerTable,
-    layers: tuple[str, ...],
-    sent: Stacked,
-    weight: Array,
-    label: Array,
-    low: Array | float,
-    alpha: Array | float,
-) -> LayerTable:
-    """New intervals from the discrepancies D_kl between the models sent and their groups'; arguments as above."""
-    discrepancy = layer_discrepancy(sent, table.theta, jnp.where(weight > 0, label, -1), layers)
+def reschedule(table: LayerTable, units: Units, sent: Sent, low: Scalar, alpha: Scalar) -> LayerTable:
+    """New intervals from the discrepancies D_kl between the models sent and their groups'."""
+    counted = jnp.where(sent.weight > 0, sent.label, -1)
+    discrepancy = layer_discrepancy(units.apart(sent.params), units.apart(table.theta), counted, units.names)
     interval = intervals(discrepancy, low, alpha)
-    return table._replace(interval=jnp.where(_met(table, weight, label), interval, table.interval))
+    return table._replace(interval=jnp.where(_met(table, sent), interval, table.interval))
 
 
-def refreshed(table: LayerTable, layers: tuple[str, ...], stale: Array, label: Array, own: Stacked) -> Stacked:
+def refreshed(table: LayerTable, units: Units, stale: Array, label: Array, own: Stacked) -> Stacked:
     """Clients' models with their ``stale`` (cohort, layers) layers taken from their group's."""
-    return where_layers(layers, stale, tree.take(table.theta, label), own)
+    return units.where(stale, tree.take(table.theta, label), own)
 
 
 def stale(table: LayerTable, label: Array, seen: Array) -> Array:
@@ -70,17 +79,17 @@ def stale(table: LayerTable, label: Array, seen: Array) -> Array:
     return table.averaged[label] >= seen[:, None]
 
 
-def _met(table: LayerTable, weight: Array, label: Array) -> Array:
+def _met(table: LayerTable, sent: Sent) -> Array:
     """(clients, 1) bool: groups of which somebody counts."""
-    return (jax.ops.segment_sum(weight, label, table.averaged.shape[0]) > 0)[:, None]
+    return (jax.ops.segment_sum(sent.weight, sent.label, table.averaged.shape[0]) > 0)[:, None]
 
 
-def rounds_between(alpha: Array | float) -> Array:
+def rounds_between(alpha: Scalar) -> Array:
     """``alpha`` as a whole number of rounds, at least 1."""
     return jnp.maximum(jnp.round(jnp.asarray(alpha, jnp.float32)), 1).astype(jnp.int32)
 
 
-def intervals(discrepancy: Array, low: Array | float, alpha: Array | float) -> Array:
+def intervals(discrepancy: Array, low: Scalar, alpha: Scalar) -> Array:
     """``tau_kl``: alpha where ``D_kl < low * D_k`` (their mean over layers), else 1; alpha where members are equal.
 
     Args:

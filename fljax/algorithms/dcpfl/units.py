@@ -1,0 +1,60 @@
+"""What counts as a layer in DC-PFL's layer-wise schedule: a layer of the network, or each of its tensors."""
+
+from collections.abc import Callable
+from typing import Literal, NamedTuple
+
+import jax
+from flax.traverse_util import flatten_dict, unflatten_dict
+from jax import Array
+
+from fljax import tree
+from fljax.server.layers import where_layers
+from fljax.types import Model, Params, Stacked
+
+LayerUnit = Literal["layer", "tensor"]
+"""A unit is a layer of the network with all its tensors, or one tensor, as in PyTorch's state dict."""
+
+
+class Units(NamedTuple):
+    """A model's units in forward order, and models as ``{unit: subtree}``, one or stacked; running statistics stay."""
+
+    names: tuple[str, ...]
+    apart: Callable[[Params], Params]
+    together: Callable[[Params], Params]
+
+    def where(self, mask: Array, on_true: Stacked, on_false: Stacked) -> Stacked:
+        """Row by row and unit by unit choice by ``mask`` (rows, units)."""
+        return self.together(where_layers(self.names, mask, self.apart(on_true), self.apart(on_false)))
+
+    def sizes(self, one: Params) -> list[int]:
+        """Trainable scalars of each unit of one model."""
+        parts = self.apart(one)
+        return [tree.size({name: parts[name]}) for name in self.names]
+
+
+def units_of(model: Model, unit: LayerUnit) -> Units:
+    """The units of ``model``. Of "tensor", a layer's running statistics go with the last of its tensors."""
+    if unit == "layer":
+        return Units(model.layers, lambda params: params, lambda params: params)
+    shapes = jax.eval_shape(model.init, jax.random.key(0))
+    paths = [(layer, *path) for layer in model.layers for path in _paths(shapes[layer])]
+    name_of = {path: "/".join(path) for path in paths}
+    path_of = {name: path for path, name in name_of.items()}
+    last = {path[0]: name for path, name in name_of.items()}
+
+    def apart(params: Params) -> Params:
+        trainable, statistics = tree.split_statistics(params)
+        parts = {name_of[path]: leaf for path, leaf in flatten_dict(trainable).items()}
+        return parts | {kind: {last[layer]: of for layer, of in kept.items()} for kind, kept in statistics.items()}
+
+    def together(parts: Params) -> Params:
+        trainable, statistics = tree.split_statistics(parts)
+        params = unflatten_dict({path_of[name]: leaf for name, leaf in trainable.items()})
+        return params | {kind: {path_of[n][0]: of for n, of in kept.items()} for kind, kept in statistics.items()}
+
+    return Units(tuple(path_of), apart, together)
+
+
+def _paths(layer: Params) -> list[tuple[str, ...]]:
+    """Where a layer's tensors stand in it; () for a layer that is one tensor."""
+    return list(flatten_dict(layer)) if isinstance(layer, dict) else [()]

@@ -1,0 +1,5 @@
+"""FedCPS: personalised models near one of k cluster models whose base layers everyone shares."""
+
+from fljax.algorithms.fedcps.fedcps import fedcps
+
+__all__ = ["fedcps"]

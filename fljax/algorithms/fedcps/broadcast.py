@@ -1,0 +1,42 @@
+"""Which cluster models FedCPS sends to whom, and what a round costs."""
+
+from typing import Any
+
+import jax.numpy as jnp
+from jax import Array
+
+from fljax import tree
+from fljax.algorithms.fedcps.pull import LambdaMode
+from fljax.algorithms.fedcps.roles import Roles
+from fljax.rounds import traffic
+from fljax.rounds.sharing import n_floats
+from fljax.types import Metrics, Stacked
+
+
+def is_open(hyper: Any, quiet: Array) -> Array:
+    """Whether all cluster models are sent: until identities have been stable, then every n_reopen-th round.
+
+    Args:
+        hyper: has ``n_stable`` and ``n_reopen``.
+        quiet: () int32 rounds in a row without a change of identity.
+    """
+    since = quiet.astype(jnp.float32) - hyper.n_stable
+    return (since < 0) | (jnp.mod(since + 1, hyper.n_reopen) == 0)
+
+
+def sends(theta: Stacked, roles: Roles, asked: Array, mode: LambdaMode) -> Metrics:
+    """Base once and the middle of every cluster, or only of the client's own; an id, and the scalars of lambda.
+
+    The client sends its drift, and gets a tau^2 with each model ("adaptive"); and a mean distance ("per_client").
+
+    Args:
+        theta: (clusters, ...).
+        roles: of the layers.
+        asked: (cohort,) bool: gets all models, and chooses.
+        mode: of lambda.
+    """
+    one, n_clusters = tree.take(theta, jnp.int32(0)), tree.n_rows(theta)
+    base, middle = n_floats(one, roles.base), n_floats(one, roles.middle)
+    n_up, n_down = {"adaptive": (1, 1), "per_client": (1, 2)}.get(mode, (0, 0))
+    n_sent = jnp.where(asked, n_clusters, 1)
+    return traffic(base + middle + 1 + n_up, (base + n_sent * (middle + n_down)).astype(jnp.float32))

@@ -1,0 +1,214 @@
+"""FedCPS: personalised models near one of k cluster models whose base layers everyone shares.
+
+Yang et al.: FedCPS, personalised federated learning with clustering, proximal updates and weight sharing, Computers,
+Materials & Continua 2025.
+Each client joins the cluster model with the least loss on fresh samples of its own data and trains from it, held near
+it with a strength lambda_i of its own; clusters average what their members send, everyone's base layers are averaged.
+
+Differences from the paper, which contradicts itself in several places: the update sent is w - theta, so that averaging
+moves towards the clients; less data means a larger lambda; only base layers are averaged across clusters. Estimators
+for lambda = sigma^2 / (n^2 tau^2) are not given there. Here sigma^2 is the variance of the client's batch gradients at
+theta, n is relative to the federation's mean size, and tau^2 is a running mean per cluster of how far members drift in
+one epoch without the pull. It starts at the first measurement (until then nobody is pulled) and is kept above a tenth
+of it. The ratio is a few times 1/lr for everyone on real images, hence the factor ``strength``. lambda is clipped to
+[0, 1/lr]: beyond that a step overshoots. With personal layers the cluster's part ("middle")
+needs a size of its own, or all cluster models would be equal and the choice between them a tie. The base is the mean of
+all participants', as in the paper's text; ``shared_mean="models"`` takes the mean of the k models of its Algorithm 2,
+lines 16-17, for it. ``lambda_mode="per_client"`` is ours: one tau^2 for a whole cluster cannot part its clients.
+"""
+
+from functools import partial
+from typing import Any, Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array, lax
+
+from fljax import tree
+from fljax.algorithms.fedcps.broadcast import is_open, sends
+from fljax.algorithms.fedcps.means import SharedMean, beginning, means
+from fljax.algorithms.fedcps.pull import LambdaMode, Spread, distance, no_spread, pulled, strength_of, update_spread
+from fljax.algorithms.fedcps.roles import LayerSharing, layer_roles
+from fljax.choices import Positive
+from fljax.client.measure import client_loss
+from fljax.client.objectives import predictor, training_loss
+from fljax.client.sample import fresh_examples
+from fljax.rounds import Combine, LocalHyper, Scalar, Sent, Server, client_weight, hyper, mean, method, number, train
+from fljax.rounds.combine import as_combine
+from fljax.rounds.drawing import balanced_draw
+from fljax.rounds.joining import everyone
+from fljax.rounds.sharing import replace_layers
+from fljax.server.assign import lowest_loss
+from fljax.types import Algorithm, ClientData, Cohort, Key, Metrics, Model, ModelTable, Stacked, State, Trained, Work
+
+
+@hyper
+class FedCPSHyper(LocalHyper):
+    """Numbers of FedCPS.
+
+    lambda_i is ``strength`` ("fixed"), ``strength (mean n / n_i)^2`` ("n_only"),
+    ``strength (mean n / n_i)^2 sigma_i^2 / tau^2`` ("adaptive"), or that with a ``tau_i^2`` of the client's own
+    ("per_client").
+    """
+
+    strength: Scalar = number(0.01, "factor of every client's lambda; 0: no pull", least=0)
+    memory: Scalar = number(0.9, "memory of the running mean of tau^2", least=0, below=1)
+    n_stable: Scalar = number(
+        5.0, "quiet rounds after which clients get their own cluster's model only; inf: never", least=0, infinite=True
+    )
+    n_reopen: Scalar = number(20.0, "then all models are sent every so many rounds", least=1, infinite=True)
+    min_share: Scalar = number(
+        0.1, "least share of the clients that each first model must win, up to 1/k; 0: first draw", least=0, most=1
+    )
+    max_norm: Scalar | None = number(
+        10.0, "gradients, the pull's included, are clipped to this norm; None: not clipped", above=0
+    )
+
+
+class FedCPSServer(NamedTuple):
+    """What the server keeps."""
+
+    theta: Stacked  # (clusters, ...), base layers equal in every row
+    spread: Spread  # of every cluster's members
+    quiet: Array  # () int32 rounds in a row without a change of identity
+    round: Array  # () int32 rounds done
+    mean_size: Array  # () examples per client over the whole federation
+    memory: Any = ()  # what `combine` remembers
+
+
+class FedCPSClient(NamedTuple):
+    """What each client keeps."""
+
+    model: Stacked  # (clients, ...) W
+    label: Array  # (clients,) int32 identity; -1: not yet observed
+    distance: Any = ()  # "per_client": (clients,) that of W from its cluster's model, see `distance`; 0: unknown
+
+
+class Personal(NamedTuple):
+    """The clients' side of a round."""
+
+    kept: FedCPSClient
+    pull: Array  # (clients,) lambda_i
+    drift: Array  # (clients,) `distance` after one epoch without the pull
+    trained: Trained
+
+
+@method(FedCPSHyper, "Yang et al., CMC 2025", kind="personalised")
+def fedcps(
+    model: Model,
+    work: Work,
+    n_clusters: Positive = 2,
+    *,
+    sharing: LayerSharing = "shared_base",
+    n_middle: int | None = None,
+    n_personal: int | None = None,
+    shared_mean: SharedMean = "participants",
+    lambda_mode: LambdaMode = "adaptive",
+    identity_examples: Positive | None = 50,
+    deployed: Literal["own", "fresh", "cluster"] = "fresh",
+    combine: Combine | Server = mean,
+) -> Algorithm:
+    """FedCPS with k = ``n_clusters`` cluster models.
+
+    Args:
+        model: the network.
+        work: local effort.
+        n_clusters: k; the paper's best is 2.
+        sharing: "shared_base" averages the base over everyone and the top per cluster; "personal_layers" keeps each
+            client's last layers to itself as well; "none" shares all layers per cluster, as IFCA.
+        n_middle: layers of the cluster, at least 1. None: the paper's 2 for "shared_base", 1 for "personal_layers".
+        n_personal: layers of the client, for "personal_layers" only. None: 1.
+        shared_mean: the base is the mean of all "participants"' or of the k cluster "models"' (Algorithm 2, lines
+            16-17), each of which then counts alike.
+        lambda_mode: "fixed", "n_only", "adaptive" or "per_client", see `FedCPSHyper`.
+        identity_examples: fresh examples on which a client compares the cluster models; None: all it has.
+        deployed: clients are tested with a model trained for the test from the present cluster models, so that those
+            who have not taken part lately are up to date ("fresh", the paper's final round; every test costs a round
+            of everyone), with the one they last trained ("own"), or with their cluster's ("cluster").
+        combine: what the server makes of the members' top layers of each cluster, and of everyone's base layers.
+
+    Raises:
+        ValueError: numbers of layers that do not fit the network.
+    """
+    roles, combining = layer_roles(model.layers, sharing, n_middle, n_personal), as_combine(combine)
+    sent = roles.base + roles.middle
+    loss, strength = pulled(training_loss(model), sent), strength_of(model, work, sent, lambda_mode)
+
+    def init(key: Key, hyper: FedCPSHyper, data: ClientData) -> State:
+        common, n_clients = model.init(key), data.size.shape[0]
+        tops = model._replace(init=lambda key: replace_layers(model.init(key), roles.base + roles.personal, common))
+        theta = balanced_draw(key, tops, n_clusters, hyper.min_share, data)
+        spread, mean_size = no_spread(n_clusters, lambda_mode == "per_client"), data.size.astype(jnp.float32).mean()
+        memory = beginning(combining, hyper, theta, roles, shared_mean)
+        server = FedCPSServer(theta, spread, jnp.int32(0), jnp.int32(0), mean_size, memory)
+        own, label = tree.broadcast(tree.take(theta, jnp.int32(0)), n_clients), jnp.full(n_clients, -1, jnp.int32)
+        return State(server, FedCPSClient(own, label, jnp.zeros(n_clients) if lambda_mode == "per_client" else ()))
+
+    def round(key: Key, hyper: FedCPSHyper, state: State, cohort: Cohort) -> tuple[State, Metrics]:
+        server, clients = state
+        asked = is_open(hyper, server.quiet) | (clients.label < 0)
+        new, pull, drift, trained = personalise(hyper, server, clients, cohort, asked)
+        weight = client_weight("uniform", cohort, trained.ok)
+        # theta_j <- theta_j + mean of Delta_i = w_i - theta_j over its members: the mean of their w_i. Weight sharing:
+        # theta_j[base] <- mean of w_i[base] over all participants.
+        sent_up = Sent(trained.params, weight, new.label)
+        theta, memory = means(combining, hyper, server.memory, server.theta, sent_up, roles, shared_mean)
+        changed = (weight > 0) & (clients.label >= 0) & (new.label != clients.label)
+        spread = server.spread
+        if lambda_mode in ("adaptive", "per_client"):
+            spread = update_spread(spread, drift, weight, new.label, hyper.memory, new.distance)
+        quiet = jnp.where(changed.any(), 0, server.quiet + 1)
+        metrics = {"loss": trained.loss, "ok": trained.ok, "label": new.label, "lambda": pull}
+        metrics |= {"n_clusters": (jnp.bincount(new.label, length=n_clusters) > 0).sum(), "n_changed": changed.sum()}
+        metrics |= sends(theta, roles, asked, lambda_mode)
+        return State(FedCPSServer(theta, spread, quiet, cohort.round + 1, server.mean_size, memory), new), metrics
+
+    def personalise(
+        hyper: FedCPSHyper, server: FedCPSServer, clients: FedCPSClient, cohort: Cohort, asked: Array
+    ) -> Personal:
+        # Identity: a_i = argmin_j F_i(theta_j) on fresh samples, among the models that the client was sent.
+        key_fresh, key_adapt = jax.vmap(partial(jax.random.split, num=2), out_axes=1)(jax.vmap(_beside)(cohort.key))
+        data = cohort.data
+        some = data if identity_examples is None else fresh_examples(key_fresh, data, identity_examples)
+        label = jnp.where(asked, lowest_loss(losses(server.theta, clients.model, some)), clients.label)
+        theta = ModelTable(server.theta, label)
+        start = with_personal(theta, clients.model)
+        pull, drift = strength(hyper, server, clients.distance, start, theta, cohort._replace(key=key_adapt))
+        # PLU: w <- w - eta (grad F_i(w) + lambda_i (w - theta)).
+        trained = train(hyper, start, cohort, loss, work, theta, pull)
+        away = clients.distance
+        if lambda_mode == "per_client":
+            away = jnp.where(trained.ok, distance(trained.params, theta, sent), away)
+        return Personal(FedCPSClient(trained.params, label, away), pull, drift, trained)
+
+    def with_personal(theta: ModelTable, own: Stacked) -> Stacked | ModelTable:
+        """The cluster models that clients hold, with each client's own personal layers."""
+        return replace_layers(tree.stacked(theta), roles.personal, own) if roles.personal else theta
+
+    def losses(theta: Stacked, own: Stacked, data: ClientData) -> Array:
+        """F_i of every cluster model, completed by the client's own personal layers: (clients, clusters)."""
+        n_clients = data.size.shape[0]
+
+        def of_cluster(j: Array) -> Array:
+            return client_loss(model, with_personal(tree.everyone(tree.take(theta, j), n_clients), own), data)
+
+        return lax.map(of_cluster, jnp.arange(n_clusters)).T
+
+    def deploy(key: Key, hyper: FedCPSHyper, state: State, data: ClientData) -> ModelTable:
+        server, clients = state
+        if deployed == "own":
+            return tree.own(clients.model)
+        if deployed == "fresh":
+            all_asked = jnp.ones(data.size.shape[0], bool)
+            cohort = everyone(key, server.round, data)
+            return tree.own(personalise(hyper, server, clients, cohort, all_asked).trained.params)
+        label = lowest_loss(losses(server.theta, clients.model, data))
+        held = with_personal(ModelTable(server.theta, label), clients.model)
+        return held if isinstance(held, ModelTable) else tree.own(held)
+
+    return Algorithm(init, round, deploy, predictor(model), loss=model.loss)
+
+
+def _beside(key: Key) -> Key:
+    """A key for what a client draws beside its training, which has ``key`` itself."""
+    return jax.random.fold_in(key, 1)

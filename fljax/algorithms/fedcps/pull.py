@@ -1,0 +1,152 @@
+"""How strongly each client is held near its cluster's model: FedCPS's lambda_i, estimated from noise and spread."""
+
+from collections.abc import Callable
+from typing import Any, Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from fljax import tree
+from fljax.client.objectives import Loss, training_loss
+from fljax.client.spread import gradient_variance
+from fljax.numbers import LearningRate, Scalar
+from fljax.rounds import train
+from fljax.rounds.sharing import n_floats
+from fljax.types import Batch, Cohort, Key, Model, ModelTable, Params, Stacked, Work
+
+LambdaMode = Literal["fixed", "n_only", "adaptive", "per_client"]
+
+FLOOR = 0.1
+"""tau^2 never falls below this share of its first measurement, nor a client's below this share of its cluster's: the
+pull itself makes the spread smaller."""
+
+
+class Spread(NamedTuple):
+    """How far each cluster's members go from its model; the server keeps it."""
+
+    tau2: Array  # (clusters,) running mean of the squared drift per parameter; 0: not measured yet
+    first: Array  # (clusters,) its first measurement
+    away: Any = ()  # "per_client": (clusters,) running mean of the squared distance after training; 0: unknown
+
+
+def no_spread(n_clusters: int, per_client: bool = False) -> Spread:
+    """Before the first measurement."""
+    zeros = jnp.zeros(n_clusters)
+    return Spread(zeros, zeros, zeros if per_client else ())
+
+
+def update_spread(spread: Spread, drift: Array, weight: Array, label: Array, memory: Scalar, away: Any = ()) -> Spread:
+    """``tau^2 <- memory tau^2 + (1 - memory) mean drift`` over each cluster's members, at least `FLOOR` of the first.
+
+    Args:
+        spread: before the round.
+        drift: (clients,) squared drift per parameter; what is not finite does not count.
+        weight: (clients,) 0: does not count.
+        label: (clients,) int32 cluster of each.
+        memory: in [0, 1).
+        away: (clients,) squared distance after training, where it is kept; its mean goes the same way, without a floor.
+    """
+    mean, is_new = _of_members(drift, weight, label, spread.tau2.shape[0])
+    first = jnp.where(spread.first > 0, spread.first, mean)
+    tau2 = jnp.where(is_new, jnp.maximum(_mixed(spread.tau2, mean, memory), FLOOR * first), spread.tau2)
+    if isinstance(away, tuple):
+        return Spread(tau2, first)
+    mean, is_new = _of_members(away, weight, label, spread.tau2.shape[0])
+    return Spread(tau2, first, jnp.where(is_new, _mixed(spread.away, mean, memory), spread.away))
+
+
+def _of_members(value: Array, weight: Array, label: Array, n_clusters: int) -> tuple[Array, Array]:
+    """Mean over each cluster's members that count, (clusters,), and whether there are any."""
+    counts = (weight > 0) & jnp.isfinite(value)
+    total = jax.ops.segment_sum(jnp.where(counts, value, 0.0), label, n_clusters)
+    n_members = jax.ops.segment_sum(counts.astype(jnp.float32), label, n_clusters)
+    return total / jnp.maximum(n_members, 1.0), n_members > 0
+
+
+def _mixed(old: Array, new: Array, memory: Scalar) -> Array:
+    return jnp.where(old > 0, memory * old + (1 - memory) * new, new)
+
+
+def spread_of(spread: Spread, label: Array, own: Any) -> Array:
+    """tau_i^2 (clients,): that of the client's cluster; "per_client": times the client's own share in it.
+
+    That share is the client's squared distance ``own`` over the mean of its cluster, at least `FLOOR`; 1 until both are
+    known. A client that is held back goes less far, and is held more strongly the next time; one that goes far is let
+    go.
+    """
+    tau2 = spread.tau2[label]
+    if isinstance(own, tuple):
+        return tau2
+    usual = spread.away[label]
+    share = jnp.maximum(own / jnp.where(usual > 0, usual, 1.0), FLOOR)
+    return tau2 * jnp.where((own > 0) & (usual > 0), share, 1.0)
+
+
+def distance(models: Stacked, theta: ModelTable, layers: tuple[str, ...]) -> Array:
+    """``|w_i - theta_{a_i}|^2`` (clients,) over the named layers, per parameter."""
+    moved = tree.subtract(tree.select(models, layers), tree.select(tree.stacked(theta), layers))
+    return jax.vmap(tree.squared_norm)(moved) / n_floats(tree.row(theta.params, jnp.int32(0)), layers)
+
+
+def adaptive_pull(sigma2: Array, tau2: Array, relative_size: Array) -> Array:
+    """``lambda_i = sigma_i^2 / (n_i^2 tau^2)`` with n_i relative to the mean size; 0 where tau^2 is not known yet.
+
+    Args:
+        sigma2: (clients,) variance of the client's batch gradients per parameter.
+        tau2: (clients,) see `spread_of`.
+        relative_size: (clients,) n_i / mean n, > 0.
+    """
+    pull = sigma2 / (relative_size**2 * jnp.where(tau2 > 0, tau2, 1.0))
+    return jnp.where((tau2 > 0) & jnp.isfinite(pull), pull, 0.0)
+
+
+def clip_pull(pull: Array, hyper: LearningRate, round: Array) -> Array:
+    """``pull`` within [0, 1 / learning rate of this round]: at the upper end a step lands on the anchor."""
+    return jnp.clip(pull, 0.0, 1 / hyper.lr_of(round))
+
+
+def pulled(loss: Loss, layers: tuple[str, ...]) -> Loss:
+    """``loss(w) + lambda/2 |w - anchor|^2`` over the named layers only; its gradient adds ``lambda (w - anchor)``.
+
+    The anchor and lambda are the first two of the client's own rows (see `fljax.client.train_clients`).
+    """
+
+    def penalised(
+        params: Params, batch: Batch, key: Key, anchor: Params, pull: Array, *own: Any
+    ) -> tuple[Array, Params]:
+        value, updated = loss(params, batch, key, *own)
+        away = tree.subtract(tree.select(params, layers), tree.select(anchor, layers))
+        return value + pull / 2 * tree.squared_norm(away), updated
+
+    return penalised
+
+
+def strength_of(
+    model: Model, work: Work, layers: tuple[str, ...], mode: LambdaMode
+) -> Callable[..., tuple[Array, Array]]:
+    """``(hyper, server, own, start, theta, cohort) -> (lambda_i, drift_i)``, (clients,) each, in that mode.
+
+    ``server`` has ``spread`` and ``mean_size``, ``own`` are the clients' distances where they are kept, ``start`` is
+    what they train from and ``theta`` the cluster model that they are held near on the named layers. The drift is the
+    `distance` after one epoch without the pull, NaN where that did not stay finite and 0 where it is not measured.
+    """
+    loss, one_epoch = training_loss(model), work._replace(epochs=1)
+
+    def strength(
+        hyper: Any, server: Any, own: Any, start: Any, theta: ModelTable, cohort: Cohort
+    ) -> tuple[Array, Array]:
+        size = jnp.maximum(cohort.data.size, 1).astype(jnp.float32) / server.mean_size
+        drift = pull = jnp.zeros(size.shape)
+        if mode == "fixed":
+            pull = pull + hyper.strength
+        elif mode == "n_only":
+            pull = hyper.strength / size**2
+        else:
+            free = train(hyper, start, cohort, loss, one_epoch)
+            drift = jnp.where(free.ok, distance(free.params, theta, layers), jnp.nan)
+            sigma2 = gradient_variance(cohort.key, start, cohort.data, loss, work.batch_size)
+            pull = hyper.strength * adaptive_pull(sigma2, spread_of(server.spread, theta.row, own), size)
+        return clip_pull(pull, hyper, cohort.round), drift
+
+    return strength

@@ -1,0 +1,208 @@
+"""A job from words: the main job, what is refused before anything runs, and the library's own sentences."""
+
+import warnings
+
+import jax
+import pytest
+from jax.errors import JaxRuntimeError
+
+from fljax.algorithms import ALGORITHMS, compose
+from fljax.catalogue.entries import entry, names
+from fljax.cli import correctable
+from fljax.cli.assemble import make_algorithm, make_model, make_parts, make_sampling, split_section
+from fljax.cli.job import read_job
+from fljax.models import lenet, resnet18, variational_cnn
+from fljax.numbers import check_numbers, numbers_of
+from fljax.types import Work
+
+HUGE = "99999999999"
+
+
+def test_the_main_job_is_the_default():
+    settings = read_job([]).settings
+    five = ("fedtsdp", "layercfl", "dcpfl", "fedcps", "fesem")
+    assert settings[""]["algorithm"] == ("standalone", "fedavg", *five)
+    assert settings["partition"]["n_groups"] == settings["fesem"]["n_clusters"] == 4
+    assert settings["dcpfl"]["momentum"] is settings["fedcps"]["identity_examples"] is None
+    assert {settings[name]["lr"] for name in five} == {0.1}
+    assert {settings[name]["batch_size"] for name in five} == {16}
+
+
+def test_another_partition_or_model_starts_from_its_own_defaults():
+    settings = read_job(["--algorithm", "fedavg", "--partition", "dirichlet", "--model", "cnn"]).settings
+    assert settings["partition"]["n_clients"] == 12
+    assert settings["partition"]["min_size"] == 10
+    assert settings["model"]["hidden"] == (512,)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("--algorithm ifcaa", "no algorithm 'ifcaa'; the nearest is 'ifca'"),
+        ("--algorithm", "--algorithm: give at least one"),
+        ("--algorithm fedavg fedprox fedavg", "fedavg stands there twice"),
+        ("--algorithm fedavg+adm", "no brick 'adm'; those that fit fedavg: prox, median,"),
+        ("--algorithm fedavg+", "no brick ''"),
+        ("--algorithm fedprx+adam", "no algorithm 'fedprx'; the nearest is 'fedprox'"),
+        ("--algorithm standalone+krum", "has no slot 'combine' for krum"),
+        ("--algorithm fedavg+adam+krum", "krum would put out adam"),
+        ("--algorithm fedprox+prox", "both have a number 'mu'"),
+        ("--partition rotated", "the nearest is 'rotated_groups'"),
+        ("--model nlp", "the nearest is 'mlp'"),
+        ("--sampling by-size", "the nearest is 'by_size'"),
+        ("--dataset digit", "no data set 'digit'; the nearest is 'digits'"),
+        ("--algoritm ifca", "no setting --algoritm; the nearest is --algorithm"),
+        ("--fedavg.l 3", "the nearest is --fedavg.lr"),
+        ("--ifca.lr 1", "ifca is not run; add it to --algorithm"),
+        ("--fedavg+yogi.lr 1", "fedavg+yogi is not run; add it"),
+        ("--server-lr 1", "no setting --server-lr"),
+        ("--rounds 2.5", "--rounds 2.5: give a whole number"),
+        ("--rounds 0", "rounds=0 is not positive"),
+        ("--seed -1", "seed=-1 is negative"),
+        ("--seed 4294967296", "--seed 4294967296: choose at most 4294967295"),
+        ("--participation 0", "participation=0 is out of its range; choose participation in (0, 1]"),
+        ("--participation 1.5", "participation=1.5"),
+        ("--dropout 1", "dropout=1 is out of its range; choose dropout in [0, 1), or None"),
+        ("--evaluate-every 0", "evaluate_every=0"),
+        ("--new-clients 0", "new_clients=0 is out"),
+        ("--new-clients 1", "new_clients=1 is out"),
+        ("--new-client-rounds -1", "new_client_rounds=-1 is negative"),
+        (f"--rounds {HUGE}", f"--rounds {HUGE}: choose at most 2147483647"),
+        (f"--epochs {HUGE}", f"--fedavg.epochs {HUGE}: choose at most"),
+        (f"--n-clients {HUGE}", f"--partition.n-clients {HUGE}: choose at most"),
+        (f"--hidden 8 {HUGE}", f"--model.hidden {HUGE}: choose at most"),
+        ("--batch-size 0", "batch_size=0 is not positive"),
+        ("--epochs 0", "epochs=0 is not positive"),
+        ("--at-once 0", "at_once=0 is not positive"),
+        ("--optimizer lion", "optimizer='lion' is unknown; choose one of 'sgd', 'adam', 'adamw'"),
+        ("--weighting fair", "weighting='fair' is unknown; choose one of 'size', 'uniform'"),
+        ("--combine mean", "no setting --combine"),
+        ("--lr abc", "--fedavg.lr abc: give a number"),
+        ("--lr 0", "lr=0 is out of its range; choose lr > 0"),
+        ("--lr nan", "lr=nan is not a number"),
+        ("--lr inf", "lr=inf is out of its range; choose a finite number, lr > 0"),
+        ("--lr 1e39", "lr=1e+39 is too large for float32"),
+        ("--momentum 1", "momentum=1 is out of its range; choose momentum in [0, 1), or None"),
+        ("--partition dirichlet --beta inf", "--partition.beta inf: give a finite number"),
+    ],
+)
+def test_what_cannot_be_run_is_refused_by_its_words(arguments, message):
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        with pytest.raises(ValueError, match=r".") as error:
+            read_job(["--algorithm", "fedavg", *arguments.split()])
+    assert message in str(error.value)
+    assert not said
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("--n-clients 5000", "n_clients=5000"),
+        ("--new-clients 0.01", "new_clients=0.01 of 12 clients leaves no new client"),
+        ("--new-clients 0.99", "new_clients=0.99 of 12 clients leaves no client to train"),
+        ("--epochs 1000000000", "--fedavg.epochs 1000000000: of 7 batches each; choose at most 306783378"),
+        ("--dtype foo", "dtype='foo': choose"),
+        ("--dtype float64", "dtype='float64': choose"),
+        ("--optimizer adamw --momentum 0.5", "momentum is given but optimizer='adamw' has none"),
+        ("--sampling fixed --ids 0 99", "client 99 takes part but there are 12"),
+        ("--sampling table --rows", "rows name nobody"),
+        ("--sampling fixed --ids 0 --participation 0.5", "--sampling fixed says who takes part"),
+        ("--hidden 2000000000", "out of memory (two copies of --model mlp need"),
+    ],
+)
+def test_what_cannot_be_made_is_refused_before_anything_runs(refused, tmp_path, arguments, message):
+    assert message in refused("run", "--algorithm", "fedavg", *arguments.split())
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("method", ["fedprox", "fedprox+adam"])
+def test_ranges_are_refused_in_the_librarys_own_words(method):
+    for name, value in (("mu", -1.0), ("lr", 0.0), ("momentum", 1.0), ("lr_decay", 0.0)):
+        with pytest.raises(ValueError, match=name) as library:
+            check_numbers(compose(method).Hyper(**{name: value}))
+        with pytest.raises(ValueError, match=name) as line:
+            read_job(["--algorithm", method, f"--{name}", str(value)])
+        assert str(line.value) == str(library.value)
+    with pytest.raises(ValueError, match="weighting") as line:
+        read_job(["--algorithm", method, "--weighting", "fair"])
+    with pytest.raises(ValueError, match="weighting") as library:
+        compose(method)(lenet((8, 8, 1), 10), Work(1, 8), weighting="fair")
+    assert str(line.value) == str(library.value)
+
+
+def test_the_ends_of_ranges_are_inside():
+    arguments = "--algorithm fedavg+trimmed_mean --trim 0.5 --momentum 0 --lr-decay 1 --lr 3e38 --seed 4294967295"
+    numbers = read_job([*arguments.split(), "--rounds", "2147483647"]).settings["fedavg+trimmed_mean"]
+    assert (numbers["trim"], numbers["momentum"], numbers["lr_decay"]) == (0.5, 0.0, 1.0)
+
+
+@pytest.mark.parametrize("name", [*ALGORITHMS, "fedprox+momentum", "ditto+yogi"])
+def test_every_number_of_a_method_can_be_set_and_its_defaults_make_it(name):
+    job = read_job(["--algorithm", name, "--epochs", "1"])
+    stated = numbers_of(compose(name).Hyper)
+    assert set(stated) <= set(job.schema[name])
+    assert {*Work._fields} - {"terms"} <= set(job.schema[name])
+    defaults = {field: one.default for field, one in job.schema[name].items()} | {"epochs": 1}
+    needs = {"fedbn": resnet18, "fedsr": variational_cnn, "fedsr_ft": variational_cnn, "fedcr": variational_cnn}
+    model = needs.get(name, lenet)((32, 32, 3), 10)
+    algorithm, hyper = make_algorithm(name, job._replace(settings=job.settings | {name: defaults}), model)
+    assert hyper == compose(name).Hyper()
+    assert algorithm.about.name == name
+    check_numbers(hyper)
+
+
+@pytest.mark.parametrize("name", names("partition"))
+def test_every_parameter_of_a_partition_is_explained(name):
+    section = entry("partition", name).section
+    assert "n_clients" in section
+    assert all(parameter.help for parameter in section.values())
+
+
+def test_settings_become_what_they_say():
+    words = (
+        "--algorithm fedavg+krum --sampling poisson --participation 0.5 --optimizer adamw --hidden 8 --n-attackers 2"
+    )
+    job = read_job([*words.split(), "--new-clients", "0.5"])
+    federation, newcomers = make_parts(job)
+    assert newcomers is not None
+    assert len(federation.train.size) == len(newcomers.train.size) == 6
+    model = make_model(job, federation)
+    assert jax.eval_shape(model.init, jax.random.key(0))["fc1"]["kernel"].shape == (64, 8)
+    assert dict(make_sampling(job).about) == {"sampling": "poisson", "participation": 0.5}
+    work, hyper, static = split_section("fedavg+krum", job)
+    assert (work.optimizer, hyper.n_attackers, static) == ("adamw", 2.0, {"weighting": "size"})
+    table = read_job(["--algorithm", "fedavg", "--sampling", "table", "--rows", "0 1", "2"])
+    assert dict(make_sampling(table).about)["rows"] == ((0, 1), (2,))
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (OverflowError("int too large"), "a number is too large (int too large); choose a smaller one"),
+        (MemoryError("Unable to allocate 7 TiB"), "out of memory (Unable to allocate 7 TiB); choose smaller batches"),
+        (MemoryError(), "out of memory (no more is there)"),
+        (JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 9 bytes.\nBuffers: 1"), "g 9 bytes); choose"),
+        (JaxRuntimeError("INTERNAL: Generated function failed: Out of memory allocating 9 bytes."), "g 9 bytes); ch"),
+        (ValueError("lr=0"), "lr=0"),
+    ],
+)
+def test_what_other_settings_avoid_is_said(fljax, monkeypatch, error, message):
+    def fail(*_):
+        raise error
+
+    monkeypatch.setattr("fljax.cli.command", lambda name: fail)
+    status, out, err = fljax("run")
+    assert (status, out, err.count("\n")) == (2, "", 1)
+    assert message in err
+
+
+def test_a_fault_of_the_program_keeps_its_traceback(fljax, monkeypatch):
+    assert correctable(JaxRuntimeError("INTERNAL: x")) is None
+
+    def fail(*_):
+        raise JaxRuntimeError("INTERNAL: x")
+
+    monkeypatch.setattr("fljax.cli.command", lambda name: fail)
+    with pytest.raises(JaxRuntimeError, match="INTERNAL"):
+        fljax("run")

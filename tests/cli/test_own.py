@@ -1,0 +1,171 @@
+"""A user's own methods, networks and partitions: in a file, or in an installed package, in every command."""
+
+import csv
+import importlib.metadata
+import sys
+import tomllib
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fljax.cli.axes import read_sweep
+from fljax.cli.job import read_job
+from fljax.run.checkpoint import read_rounds
+
+FILE = '''
+"""Mine: half of the way to the mean."""
+import jax
+from fljax.client.objectives import training_loss
+from fljax.choices import Positive
+from fljax.data.federation import build
+from fljax.data.partition import iid
+from fljax.models import mlp as _mlp
+from fljax.rounds import LocalHyper, Scalar, averaging, hyper, mean, method, number, part_way, trained_on
+
+
+@hyper
+class MineHyper(LocalHyper):
+    """Numbers of mine."""
+
+    share: Scalar = number(0.5, "share of the way", above=0, most=1)
+
+
+@method(MineHyper, "A paper", "https://example.org", kind="one model")
+def mymethod(model, work, *, steps: Positive = 1, combine=mean):
+    """Mine: half of the way to the mean."""
+    return averaging(model, trained_on(training_loss(model), work), combine=part_way(combine, _share))
+
+
+def _share(hyper, weight):
+    return hyper.share
+
+
+def net(input_shape, n_classes, *, width: Positive = 4):
+    """A narrow network.
+
+    Args:
+        width: of its one hidden layer.
+    """
+    return _mlp(input_shape=input_shape, n_classes=n_classes, hidden=(width,))
+
+
+def split(train, test, n_clients: int, *, seed: int = 0, part: float = 1.0):
+    """Equal parts."""
+    return iid(train, test, n_clients=n_clients, seed=seed)
+
+
+def no_model(input_shape, n_classes):
+    return 3
+
+
+three = 3
+'''
+SMALL = ("--rounds", "1", "--epochs", "1", "--n-clients", "3")
+ALL = ("--algorithm", "./mine.py:mymethod", "--model", "./mine.py:net", "--partition", "./mine.py:split")
+
+
+@pytest.fixture
+def mine(fljax) -> Path:
+    Path("mine.py").write_text(FILE)
+    return Path("mine.py")
+
+
+def test_everything_of_ones_own_runs_goes_on_and_is_repeated(fljax, mine, refused, monkeypatch, tmp_path):
+    own = (*ALL, "--mymethod.lr", "0.2", "--share", "0.25", "--model.width", "6", "--partition.part", "0.5")
+    status, out, err = fljax("run", *SMALL, *own, "--folder", "x")
+    assert (status, err) == (0, "")
+    assert f"{tmp_path}/mine.py:net of 460 parameters" in out
+    stored = tomllib.loads(Path("x/config.toml").read_text())
+    assert stored["algorithm"] == [f"{tmp_path}/mine.py:mymethod"]
+    assert (stored["mymethod"]["share"], stored["mymethod"]["steps"]) == (0.25, 1)
+    assert (stored["model"]["name"], stored["model"]["width"]) == (f"{tmp_path}/mine.py:net", 6)
+    assert stored["partition"]["part"] == 0.5
+
+    Path("elsewhere").mkdir()
+    monkeypatch.chdir("elsewhere")  # what a folder says is found from everywhere
+    assert fljax("run", "--folder", "../x", "--rounds", "2")[0] == 0
+    assert fljax("run", "--config", "../x/config.toml", "--folder", "y")[0] == 0
+    first, second = read_rounds(Path("../x/mymethod")), read_rounds(Path("y/mymethod"))
+    for name in first:
+        np.testing.assert_array_equal(first[name], second[name])
+    assert "holds results with --mymethod.share 0.25, not 0.5" in refused("run", "--folder", "../x", "--share", "0.5")
+    job = read_job(["--config", "../x/config.toml", "--algorithm", "fedavg"])
+    assert "mymethod" not in job.settings
+
+
+def test_it_is_composed_swept_planned_and_listed(fljax, mine, tmp_path):
+    status, out, err = fljax(
+        "sweep", *SMALL, *ALL[2:], "--algorithm", "./mine.py:mymethod+krum", "--share", "0.1", "1", "--folder", "x"
+    )
+    assert (status, err) == (0, "")
+    assert "2 points x 1 seeds of mymethod+krum" in out
+    with Path("x/table.csv").open() as file:
+        assert [row["share"] for row in csv.DictReader(file)] == ["0.1", "1.0"]
+    assert read_sweep(["--folder", "x", "--resume"]).axes["share"].words == ["0.1", "1"]
+    assert "\nmymethod " in fljax("plan", *ALL, *SMALL)[1]
+    out = fljax("list", "./mine.py:mymethod+krum")[1]
+    for text in ("Mine + krum: half of the way", "--mymethod+krum.share FLOAT", "--mymethod+krum.n-attackers"):
+        assert text in out
+    assert "--model.width" in fljax("list", "./mine.py:net")[1]
+    assert "--partition.part" in fljax("list", "./mine.py:split")[1]
+    assert "--mymethod.steps INT" in fljax("run", *ALL, "--help")[1]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("--algorithm ./nowhere.py:x", "nowhere.py: No such file"),
+        ("--algorithm ./mine.py:nothing", "mine.py has no 'nothing'; it has MineHyper, mymethod, net, split, no_model"),
+        ("--algorithm ./mine.py:net", "mine.py:net: this is a function, not a method; a method is a function (model"),
+        ("--algorithm ./mine.py:three", "mine.py:three: this is a int, not a method"),
+        ("--model ./mine.py:three", "mine.py:three: this is a int, not a function"),
+        ("--model ./mine.py:no_model", "mine.py:no_model makes a int, not a Model"),
+        ("--algorithm ./faulty.py:x", "faulty.py, line 2: ZeroDivisionError: division by zero"),
+        ("--algorithm ./typo.py:x", "typo.py, line 1: SyntaxError"),
+        ("--algorithm ./mine.py:mymethod+krm", "no brick 'krm'; those that fit mymethod: prox, median"),
+        ("--algorithm ./mine.py:mymethod ./mine.py:mymethod", "mymethod stands there twice"),
+        ("--algorithm ./mine.py:mymethod --share 2", "share=2 is out of its range; choose share in (0, 1]"),
+        ("--algorithm ./mine.py:mymethod --steps 0", "steps=0 is not positive"),
+        ("--algorithm theirs", "no algorithm 'theirs'; the nearest is"),
+    ],
+)
+def test_what_is_wrong_with_it_is_said_in_one_line(refused, mine, arguments, message):
+    Path("faulty.py").write_text("x = 1\ny = 1 / 0\n")
+    Path("typo.py").write_text("def x(:\n")
+    assert message in refused("run", "--algorithm", "fedavg", *arguments.split())
+    assert not Path("results").exists()
+
+
+def test_paths_in_toml_begin_at_its_folder(mine, tmp_path, monkeypatch):
+    Path("x.toml").write_text('algorithm = ["./mine.py:mymethod"]\n[mymethod]\nshare = 0.75\n')
+    Path("elsewhere").mkdir()
+    monkeypatch.chdir("elsewhere")
+    job = read_job(["--config", "../x.toml"])
+    assert job.run.algorithm == (f"{tmp_path}/mine.py:mymethod",)
+    assert job.settings["mymethod"]["share"] == 0.75
+
+
+def test_installed_packages_offer_them_by_entry_points(fljax, refused, mine, monkeypatch, tmp_path):
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "mine", raising=False)
+    points = [
+        importlib.metadata.EntryPoint(name, f"mine:{value}", f"fljax.{group}")
+        for name, value, group in (("theirs", "mymethod", "algorithms"), ("their_net", "net", "models"))
+    ]
+    asked = []
+
+    def entry_points(group, name):
+        asked.append(name)
+        return [point for point in points if (point.group, point.name) == (group, name)]
+
+    monkeypatch.setattr("importlib.metadata.entry_points", entry_points)
+    job = read_job(["--algorithm", "theirs", "theirs+prox", "--model", "their_net", "--model.width", "3"])
+    assert job.settings["theirs"]["share"] == 0.5
+    assert job.settings["theirs+prox"]["mu"] == 0.1
+    assert fljax("run", *SMALL, "--algorithm", "theirs", "--folder", "x")[0] == 0
+    assert fljax("run", "--folder", "x")[0] == 0
+    asked.clear()
+    read_job(["--algorithm", "fedavg"])
+    assert not asked  # only of names that are not ours
+    assert "no algorithm 'nobodys'" in refused("run", "--algorithm", "nobodys")
