@@ -8,14 +8,6 @@ import optax
 import pytest
 
 from fljax import tree
-<<<<<<< HEAD
-from fljax.algorithms.fedavg import FedAvgHyper, fedavg
-from fljax.algorithms.fedcps import FedCPSClient, FedCPSHyper, FedCPSServer, fedcps
-from fljax.algorithms.fedprox import FedProxHyper, fedprox
-from fljax.algorithms.ifca import IFCAHyper, ifca
-from fljax.algorithms.layerwise import layer_roles, n_floats, replace
-from fljax.algorithms.pull import Spread, adaptive_pull, no_spread, pulled, update_spread
-=======
 from fljax.algorithms.fedavg import fedavg
 from fljax.algorithms.fedcps.fedcps import FedCPSClient, FedCPSServer, fedcps
 from fljax.algorithms.fedcps.pull import (
@@ -30,7 +22,6 @@ from fljax.algorithms.fedcps.pull import (
 from fljax.algorithms.fedcps.roles import layer_roles
 from fljax.algorithms.fedprox import fedprox
 from fljax.algorithms.ifca import ifca
->>>>>>> main
 from fljax.client import cross_loss, train_clients, training_loss
 from fljax.client.sample import fresh_examples
 from fljax.client.spread import gradient_variance
