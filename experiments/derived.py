@@ -106,11 +106,20 @@ def _greatest_gain(paper: str) -> Rule:
     return Rule(cells, lambda v: 100 * max(v[i] - v[i + 1] for i in range(0, len(v), 2)))
 
 
+_AHEAD = (("text", "FedTSDP"), ("derived", "FedPer"))
+
+
 def _fedtsdp(row: Cell) -> Rule | None:
     paper, _, dataset, setting, method, metric = row
     if metric == "acc_gain_pp" and method == "FedTSDP-FedPer":
         names = (("T5/text", "FedTSDP"), ("T5/derived", "FedPer"))
         return _difference([(paper, of, dataset, setting, name, "acc_pct") for of, name in names])
+    if method == "FedTSDP/FedPer - FedAvg/FedProx/Ditto":
+        ahead = [(paper, f"T5/{of}", dataset, "2 classes CNN", name, "acc_pct") for of, name in _AHEAD]
+        behind = [
+            (paper, "T5/text", dataset, setting, name, "acc_pct_approx") for name in ("FedAvg", "FedProx", "Ditto")
+        ]
+        return Rule((*ahead, *behind), lambda v: sum(v[:2]) / 2 - sum(v[2:]) / 3)
     return None
 
 

@@ -108,7 +108,7 @@ def test_derived_numbers_agree_with_the_papers_own_tables():
         if derivation is None or not all(needed in published for needed in derivation.cells):
             continue
         found = derivation.number([float(published[needed]) for needed in derivation.cells])
-        if abs(found - float(value)) > 0.11:
+        if abs(found - float(value)) > (0.5 if cell[-1].endswith("_approx") else 0.11):
             contradicted.add((*cell[2:], round(found, 1)))
     # A maximum of 3.17 in the table; one paper's quoted times; FedAvg's gap of 9.5 points; all as known of the papers.
     assert {name for *_, name, _ in contradicted} <= {
