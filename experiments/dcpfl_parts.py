@@ -16,8 +16,8 @@ from reporting import Row, Scale, compare, last, main, published, same_shapes, s
 
 import fljax
 from fljax.algorithms.dcpfl import dcpfl
-from fljax.algorithms.group_pfl import group_pfl
 from fljax.algorithms.dcpfl.splitting import mean_discrepancy
+from fljax.algorithms.group_pfl import group_pfl
 from fljax.data.federation import class_histogram
 from fljax.data.partition import PARTITIONS
 from fljax.run.plots import learning_curves, new_figure

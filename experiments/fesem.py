@@ -22,6 +22,7 @@ import numpy as np
 from reporting import Methods, Result, Scale, compare, last, main, mean_curve, published, same_shapes, show, some, table
 
 import fljax
+from fljax import tree
 from fljax.algorithms.fedavg import fedavg
 from fljax.algorithms.feddist import feddist
 from fljax.algorithms.fedprox import fedprox
@@ -160,9 +161,9 @@ def components(scale: Scale) -> None:
     key, rounds = jax.random.key(0), scale.rounds or 10
     state, _ = simulate(algorithm, hyper, federation, key, rounds, evaluate_every=rounds)
     held = algorithm.deploy(split_key(key).deploy, hyper, state, federation.train)
-    uploaded = held._replace(params=state.server.models, label=jax.numpy.arange(held.label.shape[0]))
+    uploaded = tree.own(state.server.kept.models)
     coordinates, share = report.principal_components(uploaded)
-    label, group = np.asarray(held.label), federation.group
+    label, group = np.asarray(held.row), federation.group
     group = None if group is None else np.asarray(group)
     figure = plots.model_map(coordinates, share, label, group, "FeSEM(4): the clients' models")
     rows = [{"component": i + 1, "share of the variance": round(float(s), 3)} for i, s in enumerate(share)]

@@ -38,7 +38,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from fljax.algorithms.layercfl.similarity import MEASURES, chosen_layers, layers_by_pilot, similarity
 from jax import Array
 from matplotlib.figure import Figure
 from reporting import (
@@ -66,6 +65,7 @@ from fljax import tree
 from fljax.algorithms.adacfl import adacfl
 from fljax.algorithms.cfl import cfl
 from fljax.algorithms.layercfl import layercfl
+from fljax.algorithms.layercfl.similarity import MEASURES, chosen_layers, layers_by_pilot, similarity
 from fljax.client import local_optimizer, train_clients, training_loss
 from fljax.data.datasets import load
 from fljax.data.federation import on_host
