@@ -5,13 +5,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from fljax.algorithms.public_batch import draw_batch, known_images, likelier
 from sklearn.cluster import DBSCAN
 
 from fljax import tree
-from fljax.algorithms.fedavg import FedAvgHyper, fedavg
-from fljax.algorithms.fedtsdp import FedTSDPHyper, everyones_cluster, fedtsdp, tendency
-from fljax.algorithms.standalone import StandaloneHyper, standalone
+from fljax.algorithms.fedavg import fedavg
+from fljax.algorithms.fedtsdp import fedtsdp
+from fljax.algorithms.fedtsdp.partition import everyones_cluster, tendency
+from fljax.algorithms.fedtsdp.public_batch import draw_batch, known_images, likelier
+from fljax.algorithms.standalone import standalone
 from fljax.client.outputs import client_outputs
 from fljax.data.synthetic import linear_groups
 from fljax.run.simulate import run_round, simulate, split_key
@@ -47,10 +48,10 @@ def later(algorithm, hyper, federation, key, state, n_rounds):
 
 @pytest.mark.parametrize("psi", [0.5, 1.0])
 def test_when_the_test_never_fires_it_is_fedavg(key, model, groups, psi):
-    hyper = FedTSDPHyper(0.1, momentum=0.5, psi=psi, **NEVER)
+    hyper = fedtsdp.Hyper(lr=0.1, momentum=0.5, psi=psi, **NEVER)
     server, metrics = simulate(make(model), hyper, groups, key, 5, participation=0.6)
     averaged, expected = simulate(
-        fedavg(model, WORK), FedAvgHyper(0.1, momentum=0.5), groups, key, 5, participation=0.6
+        fedavg(model, WORK), fedavg.Hyper(lr=0.1, momentum=0.5), groups, key, 5, participation=0.6
     )
     assert not metrics["fired"].any()
     assert server.server.depth == 2
@@ -60,30 +61,30 @@ def test_when_the_test_never_fires_it_is_fedavg(key, model, groups, psi):
 
 
 def test_with_psi_1_everything_stays_shared(key, model, groups):
-    state, metrics = simulate(make(model), FedTSDPHyper(0.1, psi=1.0, **ALWAYS), groups, key, 4)
+    state, metrics = simulate(make(model), fedtsdp.Hyper(lr=0.1, psi=1.0, **ALWAYS), groups, key, 4)
     assert metrics["fired"].all()
     assert state.server.depth == 2
     np.testing.assert_array_equal(metrics["downlink"], metrics["uplink"])
 
 
 def test_after_psi_0_has_fired_everyone_is_alone(key, model, groups):
-    hyper = FedTSDPHyper(0.1, psi=0.0, **ALWAYS)
+    hyper = fedtsdp.Hyper(lr=0.1, psi=0.0, **ALWAYS)
     first, _ = simulate(make(model), hyper, groups, key, 1)
     assert first.server.depth == 0
     continued = later(make(model), hyper, groups, key, first, 3)
-    alone = later(standalone(model, WORK), StandaloneHyper(0.1), groups, key, State((), first.clients), 3)
+    alone = later(standalone(model, WORK), standalone.Hyper(lr=0.1), groups, key, State((), first.clients), 3)
     chex.assert_trees_all_close(continued.clients, alone.clients, rtol=1e-6, atol=1e-7)
 
 
 @pytest.mark.parametrize("stages", ["both", "outputs", "weights"])
 def test_infinite_radii_leave_one_cluster(key, model, groups, stages):
-    hyper = FedTSDPHyper(0.1, eps_outputs=jnp.inf, eps_weights=jnp.inf, **ALWAYS)
+    hyper = fedtsdp.Hyper(lr=0.1, eps_outputs=jnp.inf, eps_weights=jnp.inf, **ALWAYS)
     assert (simulate(make(model, stages=stages), hyper, groups, key, 3)[1]["n_clusters"] == 1).all()
 
 
 @pytest.mark.parametrize("stages", ["both", "outputs", "weights"])
 def test_radii_of_zero_leave_everyone_alone(key, model, groups, stages):
-    hyper = FedTSDPHyper(0.1, eps_outputs=0.0, eps_weights=0.0, **ALWAYS)
+    hyper = fedtsdp.Hyper(lr=0.1, eps_outputs=0.0, eps_weights=0.0, **ALWAYS)
     assert (simulate(make(model, stages=stages), hyper, groups, key, 3)[1]["n_clusters"] == 12).all()
 
 
@@ -91,7 +92,7 @@ def test_identical_clients_are_one_cluster(key, model):
     federation = with_public(linear_groups(6, 1))
     same = federation.train._replace(index=jnp.tile(federation.train.index[:1], (6, 1)))
     algorithm = fedtsdp(model, Work(1, 64), public_batch=BATCH)  # full batches: keys then decide nothing
-    hyper = FedTSDPHyper(0.1, eps_outputs=1e-6, eps_weights=1e-3, **ALWAYS)
+    hyper = fedtsdp.Hyper(lr=0.1, eps_outputs=1e-6, eps_weights=1e-3, **ALWAYS)
     metrics = simulate(algorithm, hyper, federation._replace(train=same), key, 3)[1]
     assert (metrics["n_clusters"] == 1).all()
 
@@ -99,8 +100,8 @@ def test_identical_clients_are_one_cluster(key, model):
 @pytest.mark.parametrize("seed", range(3))
 def test_hidden_groups_are_found(seed, model):
     federation, key = with_public(linear_groups(12, 3, seed=seed)), jax.random.key(seed)
-    metrics = simulate(make(model), FedTSDPHyper(0.3, threshold=0.6), federation, key, 20)[1]
-    averaged = simulate(fedavg(model, WORK), FedAvgHyper(0.3), federation, key, 20)[1]
+    metrics = simulate(make(model), fedtsdp.Hyper(lr=0.3, threshold=0.6), federation, key, 20)[1]
+    averaged = simulate(fedavg(model, WORK), fedavg.Hyper(lr=0.3), federation, key, 20)[1]
     assert metrics["ari"][-1] == 1.0
     assert metrics["accuracy_macro"][-1] > averaged["accuracy_macro"][-1] + 0.3
 
@@ -108,7 +109,7 @@ def test_hidden_groups_are_found(seed, model):
 def test_clients_of_one_distribution_tend_to_cluster_less(model):
     def statistic(n_groups, seed):
         federation = with_public(linear_groups(12, n_groups, seed=seed))
-        return simulate(make(model), FedTSDPHyper(0.3, **NEVER), federation, jax.random.key(seed), 10)[1]["hopkins"]
+        return simulate(make(model), fedtsdp.Hyper(lr=0.3, **NEVER), federation, jax.random.key(seed), 10)[1]["hopkins"]
 
     for seed in range(3):
         assert statistic(1, seed).mean() + 0.1 < statistic(3, seed).mean()
@@ -116,7 +117,7 @@ def test_clients_of_one_distribution_tend_to_cluster_less(model):
 
 @pytest.mark.parametrize("stages", ["both", "outputs", "weights"])
 def test_one_round_of_clustering_equals_scikit_learn(key, model, groups, stages):
-    hyper = FedTSDPHyper(0.3, eps_outputs=0.05, eps_weights=0.55, **ALWAYS)
+    hyper = fedtsdp.Hyper(lr=0.3, eps_outputs=0.05, eps_weights=0.55, **ALWAYS)
     algorithm = make(model, stages=stages, sampling="uniform")
     state, metrics = simulate(algorithm, hyper, groups, key, 4)
     key_batch, _ = jax.random.split(jax.random.fold_in(split_key(key).server, 3))
@@ -142,7 +143,7 @@ def alone(label):
 
 def test_centers_are_the_means_of_their_members(key, model):
     federation = with_public(linear_groups(12, 3, ragged=0.5))
-    state, _ = simulate(make(model), FedTSDPHyper(0.3, **ALWAYS), federation, key, 4)
+    state, _ = simulate(make(model), fedtsdp.Hyper(lr=0.3, **ALWAYS), federation, key, 4)
     size, label = np.asarray(federation.train.size, float), np.asarray(state.server.label)
     models, centers = (np.asarray(tree.flatten(t)) for t in (state.clients, state.server.centers))
     for cluster in range(label.max() + 1):
@@ -151,7 +152,7 @@ def test_centers_are_the_means_of_their_members(key, model):
 
 
 def test_clients_are_tested_with_what_they_would_train_from(key, model, groups):
-    algorithm, hyper = make(model), FedTSDPHyper(0.1, psi=0.75, **ALWAYS)  # 1.5 layers: the last bias is personal
+    algorithm, hyper = make(model), fedtsdp.Hyper(lr=0.1, psi=0.75, **ALWAYS)  # 1.5 layers: the last bias is personal
     state, metrics = simulate(algorithm, hyper, groups, key, 1)
     deployed = algorithm.deploy(key, hyper, state, groups.train)
     center, own = tree.take(state.server.centers, state.server.label), state.clients
@@ -197,7 +198,7 @@ def test_sampling_weights_by_hand():
 
 def test_weights_grow_only_when_the_test_fires(key, model, groups):
     for condition, grown in ((NEVER, 0.0), (ALWAYS, 3 * 40.0)):
-        q = simulate(make(model), FedTSDPHyper(0.1, **condition), groups, key, 3)[0].server.q
+        q = simulate(make(model), fedtsdp.Hyper(lr=0.1, **condition), groups, key, 3)[0].server.q
         np.testing.assert_allclose((q - 1).sum(), grown, rtol=1e-5)
 
 

@@ -10,11 +10,11 @@ from scipy.special import log_softmax
 from scipy.stats import norm
 
 from fljax import tree
-from fljax.algorithms.fedavg import FedAvgHyper, fedavg
-from fljax.algorithms.fedcr import FedCRHyper, fedcr, product_of_experts
-from fljax.algorithms.fedper import FedPerHyper, fedper
-from fljax.algorithms.fedsr import REFERENCES, FedSRHyper, fedsr, first_references, simple
-from fljax.algorithms.fedsr_ft import FedSRFTHyper, fedsr_ft
+from fljax.algorithms.fedavg import fedavg
+from fljax.algorithms.fedcr import fedcr, product_of_experts
+from fljax.algorithms.fedper import fedper
+from fljax.algorithms.fedsr import REFERENCES, fedsr, first_references, simple
+from fljax.algorithms.fedsr_ft import fedsr_ft
 from fljax.client.gaussian import Evidence, Gaussian, class_evidence, divergence, draws
 from fljax.data.synthetic import linear_groups
 from fljax.models import variational
@@ -52,8 +52,8 @@ def test_the_divergence_equals_quadrature():
 
 
 def test_fedsr_without_terms_and_noise_is_fedavg(key, work, federation):
-    simple_one = final(fedsr(CERTAIN, work), FedSRHyper(0.1, l2r=0.0, cmi=0.0), federation, key).server
-    averaged = final(fedavg(CERTAIN, work), FedAvgHyper(0.1), federation, key).server
+    simple_one = final(fedsr(CERTAIN, work), fedsr.Hyper(lr=0.1, l2r=0.0, cmi=0.0), federation, key).server
+    averaged = final(fedavg(CERTAIN, work), fedavg.Hyper(lr=0.1), federation, key).server
     chex.assert_trees_all_close(tree.select(simple_one, CERTAIN.layers), averaged, rtol=1e-5, atol=1e-6)
     chex.assert_trees_all_close(simple_one[REFERENCES], first_references(CERTAIN), rtol=1e-6)
 
@@ -74,7 +74,7 @@ def numpy_fedsr(w, x, labels, eps, l2r, cmi):
 
 
 def test_the_objective_of_fedsr_equals_numpy_and_its_differences(key):
-    model, hyper = PROBABILISTIC, FedSRHyper(0.1, l2r=0.3, cmi=0.7)
+    model, hyper = PROBABILISTIC, fedsr.Hyper(lr=0.1, l2r=0.3, cmi=0.7)
     rng = np.random.default_rng(1)
     params = model.init(key) | {REFERENCES: first_references(model)}
     params = jax.tree.map(lambda leaf: leaf + jnp.asarray(0.3 * rng.normal(size=leaf.shape), jnp.float32), params)
@@ -101,7 +101,7 @@ def test_the_objective_of_fedsr_equals_numpy_and_its_differences(key):
 
 def test_fedsr_ft_moves_the_layers_it_is_told_to(key, work, federation):
     assert fedsr_ft(PROBABILISTIC, work, ft_epochs=0) == fedsr(PROBABILISTIC, work, weighting="size")
-    algorithm, hyper = fedsr_ft(PROBABILISTIC, work, ft_epochs=2, n_tuned=2), FedSRFTHyper(0.1)
+    algorithm, hyper = fedsr_ft(PROBABILISTIC, work, ft_epochs=2, n_tuned=2), fedsr_ft.Hyper(lr=0.1)
     state = algorithm.init(key, hyper, federation.train)
     deployed = algorithm.deploy(key, hyper, state, federation.train).params
     moved = {n for n in deployed if not np.array_equal(deployed[n]["kernel"][0], state.server[n]["kernel"])}
@@ -109,9 +109,9 @@ def test_fedsr_ft_moves_the_layers_it_is_told_to(key, work, federation):
 
 
 def test_fedcr_without_divergence_and_noise_is_fedper(key, work, federation):
-    hyper = FedCRHyper(0.1, beta=0.0, max_norm=None)
+    hyper = fedcr.Hyper(lr=0.1, beta=0.0, max_norm=None)
     ours = final(fedcr(CERTAIN, work, n_draws=1), hyper, federation, key)
-    plain = final(fedper(CERTAIN, work, weighting="uniform"), FedPerHyper(0.1), federation, key)
+    plain = final(fedper(CERTAIN, work, weighting="uniform"), fedper.Hyper(lr=0.1), federation, key)
     chex.assert_trees_all_close((ours.server.base, ours.clients), (plain.server, plain.clients), rtol=1e-5, atol=1e-6)
 
 
@@ -151,7 +151,7 @@ def test_a_client_of_fedcr_sends_the_classes_that_it_has(key, work):
     poor = federation._replace(
         train=federation.train._replace(index=index, size=federation.train.size.at[0].set(len(rows)))
     )
-    metrics = simulate(fedcr(PROBABILISTIC, work), FedCRHyper(0.1), poor, key, 1)[1]
+    metrics = simulate(fedcr(PROBABILISTIC, work), fedcr.Hyper(lr=0.1), poor, key, 1)[1]
     base = 102 + 42
     sent = {int(i): float(up) for i, up in zip(metrics["ids"][0], metrics["uplink"][0], strict=True)}
     assert sent == {0: base + 2 * 3 * 2} | {i: base + 2 * 3 * 4 for i in range(1, 6)}
@@ -159,8 +159,8 @@ def test_a_client_of_fedcr_sends_the_classes_that_it_has(key, work):
 
 def test_personal_heads_on_common_representations_beat_one_model(key):
     federation, work = linear_groups(8, 2, examples=60), Work(2, 8)
-    ours = simulate(fedcr(PROBABILISTIC, work, n_draws=4), FedCRHyper(0.2), federation, key, 10)[1]
-    averaged = simulate(fedsr(PROBABILISTIC, work), FedSRHyper(0.2), federation, key, 10)[1]
+    ours = simulate(fedcr(PROBABILISTIC, work, n_draws=4), fedcr.Hyper(lr=0.2), federation, key, 10)[1]
+    averaged = simulate(fedsr(PROBABILISTIC, work), fedsr.Hyper(lr=0.2), federation, key, 10)[1]
     assert ours["accuracy_macro"][-1] > averaged["accuracy_macro"][-1] + 0.1
 
 

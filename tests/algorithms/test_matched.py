@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from fljax import tree
-from fljax.algorithms.fedavg import FedAvgHyper, fedavg
+from fljax.algorithms.fedavg import fedavg
 from fljax.algorithms.fedma import class_mean, fedma
 from fljax.algorithms.fesem import fesem
 from fljax.algorithms.fesem_ma import fesem_ma
@@ -35,15 +35,15 @@ def shuffled(key, params, layers):
 
 
 def test_from_a_common_start_there_is_nothing_to_match_and_it_is_fedavg(key, deep, work, federation):
-    ours = final(fedma(deep, work, **CLIENTS_FIRST), FedAvgHyper(0.02), federation, key)
-    averaged = final(fedavg(deep, work), FedAvgHyper(0.02), federation, key)
+    ours = final(fedma(deep, work, **CLIENTS_FIRST), fedavg.Hyper(lr=0.02), federation, key)
+    averaged = final(fedavg(deep, work), fedavg.Hyper(lr=0.02), federation, key)
     chex.assert_trees_all_close(ours, averaged, rtol=1e-5, atol=1e-6)
 
 
 def test_permuted_copies_average_to_the_function_they_compute(key, deep, work, federation):
     original, x = deep.init(key), jax.random.normal(key, (20, 4, 4, 1))
     permuted = deep._replace(init=lambda key: shuffled(key, original, deep.layers))
-    theta = final(fedma(permuted, work), FedAvgHyper(lr=0.0), federation, key, 1)
+    theta = final(fedma(permuted, work), fedavg.Hyper(lr=1e-30), federation, key, 1)
     expected = deep.apply(original, x, None)[0]
     np.testing.assert_allclose(deep.apply(theta, x, None)[0], expected, rtol=1e-4, atol=1e-5)  # sums in another order
     by_index = jax.vmap(permuted.init)(jax.random.split(key, 8))
@@ -53,7 +53,7 @@ def test_permuted_copies_average_to_the_function_they_compute(key, deep, work, f
 
 def test_a_matched_layer_is_held_while_those_above_are_trained_again(key, model, work, federation):
     once, again = (
-        final(fedma(model, work, retrain_epochs=epochs), FedAvgHyper(0.1), federation, key, 1) for epochs in (0, 1)
+        final(fedma(model, work, retrain_epochs=epochs), fedavg.Hyper(lr=0.1), federation, key, 1) for epochs in (0, 1)
     )
     chex.assert_trees_all_close(again["fc1"], once["fc1"], rtol=1e-5, atol=1e-6)
     assert not np.allclose(again["fc2"]["kernel"], once["fc2"]["kernel"], atol=1e-3)

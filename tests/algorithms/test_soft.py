@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from fljax import tree
-from fljax.algorithms.fedavg import FedAvgHyper, fedavg
-from fljax.algorithms.fedem import FedEMHyper, fedem
-from fljax.algorithms.fedprox import FedProxHyper, fedprox
-from fljax.algorithms.fedsoft import FedSoftHyper, fedsoft
+from fljax.algorithms.fedavg import fedavg
+from fljax.algorithms.fedem import fedem
+from fljax.algorithms.fedprox import fedprox
+from fljax.algorithms.fedsoft import fedsoft
 from fljax.algorithms.hypcluster import hypcluster
 from fljax.algorithms.ifca import ifca
 from fljax.client.example_loss import example_loss
@@ -86,15 +86,15 @@ def test_hypcluster_finds_the_groups(key, model):
 
 @pytest.mark.parametrize("pull", [0.0, 0.6])
 def test_fedsoft_of_one_center_started_there_is_fedprox(key, model, work, federation, pull):
-    algorithm, hyper = fedsoft(model, work, 1, start="center"), FedSoftHyper(0.1, pull)
+    algorithm, hyper = fedsoft(model, work, 1, start="center"), fedsoft.Hyper(lr=0.1, lam=pull)
     start = first_of(algorithm.init(split_key(key).init, hyper, federation.train).server)
-    prox = final(begun_at(fedprox(model, work), start), FedProxHyper(0.1, pull), federation, key).server
+    prox = final(begun_at(fedprox(model, work), start), fedprox.Hyper(lr=0.1, mu=pull), federation, key).server
     chex.assert_trees_all_close(first_of(final(algorithm, hyper, federation, key).server), prox, rtol=1e-5, atol=1e-6)
 
 
 def test_fedsoft_equals_numpy(key, model, federation):
     epochs, lr, pull = 2, 0.2, 0.5
-    algorithm, hyper = fedsoft(model, Work(epochs, 64), 2), FedSoftHyper(lr, pull)
+    algorithm, hyper = fedsoft(model, Work(epochs, 64), 2), fedsoft.Hyper(lr=lr, lam=pull)
     start = algorithm.init(split_key(key).init, hyper, federation.train).server
     centers = [jax.tree.map(lambda leaf, s=s: np.asarray(leaf[s], np.float64), start) for s in range(2)]
     own, data = [centers[0]] * 8, [examples_of(federation, i) for i in range(8)]
@@ -120,7 +120,7 @@ def test_fedsoft_equals_numpy(key, model, federation):
 
 
 def test_only_the_selected_clients_of_fedsoft_train_and_send(key, model, work, federation):
-    algorithm, hyper = fedsoft(model, work, 2, n_selected=2), FedSoftHyper(0.1)
+    algorithm, hyper = fedsoft(model, work, 2, n_selected=2), fedsoft.Hyper(lr=0.1)
     before = algorithm.init(split_key(key).init, hyper, federation.train)
     state, metrics = simulate(algorithm, hyper, federation, key, 1)
     kernels = [np.asarray(s.clients.model["fc1"]["kernel"]) for s in (before, state)]
@@ -135,7 +135,7 @@ def test_only_the_selected_clients_of_fedsoft_train_and_send(key, model, work, f
 
 def test_a_cluster_of_fedsoft_draws_clients_by_importance_and_size(key, model, federation):
     # One cluster that draws one client: its chance is n_i / sum n. 400 draws, off by three standard deviations.
-    algorithm, hyper = fedsoft(model, Work(1, 64), 1, n_selected=1), FedSoftHyper(0.0)
+    algorithm, hyper = fedsoft(model, Work(1, 64), 1, n_selected=1), fedsoft.Hyper(lr=1e-30)
     metrics = simulate(algorithm, hyper, federation, key, 400, evaluate_every=400)[1]
     drawn = (np.asarray(metrics["uplink"]) > 1).mean(axis=0)
     np.testing.assert_array_equal((np.asarray(metrics["uplink"]) > 1).sum(axis=1), 1)
@@ -156,9 +156,9 @@ def test_every_example_has_its_loss_under_every_center(key, model, federation):
 
 
 def test_fedem_of_one_learner_is_fedavg(key, model, work, federation):
-    algorithm, hyper = fedem(model, work, 1), FedEMHyper(0.1)
+    algorithm, hyper = fedem(model, work, 1), fedem.Hyper(lr=0.1)
     start = first_of(algorithm.init(split_key(key).init, hyper, federation.train).server)
-    averaged = final(begun_at(fedavg(model, work), start), FedAvgHyper(0.1), federation, key).server
+    averaged = final(begun_at(fedavg(model, work), start), fedavg.Hyper(lr=0.1), federation, key).server
     chex.assert_trees_all_close(
         first_of(final(algorithm, hyper, federation, key).server), averaged, rtol=1e-5, atol=1e-6
     )
@@ -167,7 +167,7 @@ def test_fedem_of_one_learner_is_fedavg(key, model, work, federation):
 @pytest.mark.parametrize("normalise", ["examples", "mass"])
 def test_fedem_equals_numpy(key, model, federation, normalise):
     epochs, lr = 2, 0.3
-    algorithm, hyper = fedem(model, Work(epochs, 64), 2, normalise=normalise), FedEMHyper(lr)
+    algorithm, hyper = fedem(model, Work(epochs, 64), 2, normalise=normalise), fedem.Hyper(lr=lr)
     start = algorithm.init(split_key(key).init, hyper, federation.train).server
     learners = [jax.tree.map(lambda leaf, m=m: np.asarray(leaf[m], np.float64), start) for m in range(2)]
     pi, data = np.full((8, 2), 0.5), [examples_of(federation, i) for i in range(8)]
@@ -191,7 +191,7 @@ def test_fedem_equals_numpy(key, model, federation, normalise):
 
 
 def test_equal_learners_of_fedem_leave_the_mixture(key, model, work, federation):
-    algorithm, hyper = fedem(model, work, 2), FedEMHyper(0.1)
+    algorithm, hyper = fedem(model, work, 2), fedem.Hyper(lr=0.1)
     state = algorithm.init(split_key(key).init, hyper, federation.train)
     pi = jnp.tile(jnp.asarray([[0.3, 0.7]]), (8, 1))
     equal = algorithm._replace(
@@ -203,27 +203,27 @@ def test_equal_learners_of_fedem_leave_the_mixture(key, model, work, federation)
 
 def test_fedem_predicts_the_mixture_of_probabilities(key, model, federation):
     algorithm = fedem(model, Work(1, 8), 2)
-    state = algorithm.init(key, FedEMHyper(), federation.train)
+    state = algorithm.init(key, fedem.Hyper(), federation.train)
     state = state._replace(clients=jnp.tile(jnp.asarray([[0.25, 0.75]]), (8, 1)))
-    deployed = algorithm.deploy(key, FedEMHyper(), state, federation.train)
+    deployed = algorithm.deploy(key, fedem.Hyper(), state, federation.train)
     x = federation.test.pool.x[:5]
-    told = np.exp(algorithm.predict(tree.take(deployed.params, deployed.label[3]), x))
+    predicted = np.exp(algorithm.predict(tree.take(deployed.params, deployed.row[3]), x))
     logits = [oracle.forward(as_float64(tree.take(state.server, m)), np.asarray(x))[0] for m in range(2)]
     probabilities = [np.exp(z) / np.exp(z).sum(axis=1, keepdims=True) for z in logits]
-    np.testing.assert_allclose(told, 0.25 * probabilities[0] + 0.75 * probabilities[1], rtol=1e-5)
-    np.testing.assert_allclose(told.sum(axis=1), 1, rtol=1e-5)
+    np.testing.assert_allclose(predicted, 0.25 * probabilities[0] + 0.75 * probabilities[1], rtol=1e-5)
+    np.testing.assert_allclose(predicted.sum(axis=1), 1, rtol=1e-5)
 
 
 def test_fedsoft_finds_the_groups(key, model):
     federation = linear_groups(8, 2, examples=60)
-    metrics = simulate(fedsoft(model, Work(2, 8)), FedSoftHyper(0.2, 0.1), federation, key, 6)[1]
+    metrics = simulate(fedsoft(model, Work(2, 8)), fedsoft.Hyper(lr=0.2, lam=0.1), federation, key, 6)[1]
     assert metrics["ari"][-1] == 1
     assert metrics["accuracy_macro"][-1] > 0.95
 
 
 def test_fedem_finds_the_groups(key, model):
     federation = linear_groups(8, 2, examples=60)
-    metrics = simulate(fedem(model, Work(2, 8), 2), FedEMHyper(0.2), federation, key, 10)[1]
+    metrics = simulate(fedem(model, Work(2, 8), 2), fedem.Hyper(lr=0.2), federation, key, 10)[1]
     assert metrics["ari"][-1] == 1
     assert metrics["accuracy_macro"][-1] > 0.95
 

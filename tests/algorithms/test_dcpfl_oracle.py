@@ -1,0 +1,239 @@
+"""DC-PFL under partial participation against a plain NumPy replay: one client, one layer and one table at a time."""
+
+from types import SimpleNamespace
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy.cluster.hierarchy import fcluster, linkage
+from scipy.spatial.distance import squareform
+
+from fljax.algorithms.dcpfl import dcpfl
+from fljax.data.synthetic import linear_groups
+from fljax.models import mlp
+from fljax.rounds.sampling import sample_cohort
+from fljax.run.simulate import simulate, split_key
+from fljax.types import Work
+from tests import oracle
+
+N, ROUNDS, DROPOUT = 8, 26, 0.2
+LR, STEP, ALPHA, LOW, WARMUP, PAUSE, WINDOW, N_AFTER, EPOCHS = 0.2, 0.3, 3, 0.8, 4, 2, 2, 1, 3
+LAYERS = ("fc1", "fc2")
+
+
+def scaled(parts):
+    flat = np.concatenate([np.ravel(part) for part in parts])
+    span = flat.max() - flat.min()
+    return (flat - flat.min()) / span if span else np.zeros_like(flat)
+
+
+def apart(a, b, layers):
+    a, b = (scaled([leaf for name in layers for leaf in w[name].values()]) for w in (a, b))
+    return np.abs(a - b).mean()
+
+
+def canonical(label):
+    """Groups numbered by their lowest member."""
+    numbers = {}
+    return [numbers.setdefault(k, len(numbers)) for k in label]
+
+
+def mean(models):
+    return oracle.average(models, [1.0] * len(models))
+
+
+class Replay:
+    """The server's tables and the clients' models."""
+
+    def __init__(self, start, data):
+        self.data, self.models, self.seen = data, [start] * N, [0] * N
+        self.label, self.steps, self.next = [0] * N, 0, None
+        self.theta = [start] * N
+        self.averaged, self.interval = np.zeros((N, 2), int), np.ones((N, 2), int)
+        self.total, self.met, self.merges = np.zeros((N, N)), np.zeros((N, N)), None
+        self.losses, self.radii, self.resting = [], [], 0
+        self.told = []
+
+    def local(self, w, i):
+        return oracle.local_sgd(w, [self.data[i]] * EPOCHS, LR)
+
+    def download(self, i):
+        k = self.label[i]
+        fresh = {name for place, name in enumerate(LAYERS) if self.averaged[k, place] >= self.seen[i]}
+        return {name: (self.theta[k] if name in fresh else self.models[i])[name] for name in LAYERS}, fresh
+
+    def inherited(self, label):
+        """For each group of ``label`` the group that its lowest member comes from."""
+        return {k: self.label[label.index(k)] for k in set(label)}
+
+    def in_structure(self, label, t, ids, active):
+        models, origin = {}, self.inherited(label)
+        for k in set(label):
+            uploaded = [self.models[i] for i in ids if label[i] == k and self.seen[i] == t]
+            models[k] = mean(uploaded) if uploaded else self.theta[origin[k]]
+        trained = {i: self.local(models[label[i]], i) for i in active}
+        return trained, np.mean([oracle.training_loss(trained[i], *self.data[i]) for i in active])
+
+    def round(self, t, ids, active):
+        was_trial, adopted, down = self.next is not None, False, {}
+        sizes = {name: sum(leaf.size for leaf in self.models[0][name].values()) for name in LAYERS}
+        members = {i: self.label.count(self.label[i]) for i in active}
+        splits = {i: was_trial and self.next[0].count(self.next[0][i]) < members[i] for i in active}
+        for i in active:
+            down[i] = sum(sizes.values()) * (1 + splits[i]) if was_trial else sum(sizes[n] for n in self.download(i)[1])
+        if was_trial:
+            (present, loss), (split, other) = (
+                self.in_structure(label, t, ids, active) for label in (self.label, self.next[0])
+            )
+            adopted = other < loss
+            trained = split if adopted else present
+        else:
+            begun = {i: self.download(i)[0] for i in active}
+            before = np.mean([oracle.training_loss(begun[i], *self.data[i]) for i in active])
+            trained = {i: self.local(begun[i], i) for i in active}
+        label, (self.next, on_trial) = self.label, (None, self.next)
+        if adopted:
+            label, self.steps = on_trial
+        if t < WARMUP:
+            self.measure(trained, active)
+        if t == WARMUP - 1:
+            self.build()
+        if was_trial:
+            self.losses, self.radii, self.resting = [], [], max(self.resting - 1, 0) if adopted else PAUSE
+        else:
+            self.watch(before, t)
+        if t >= WARMUP and self.ended():
+            self.next = self.lower(label)
+        due = self.average(t, trained, label, full=t < WARMUP or t % ALPHA == 0 or was_trial or self.next is not None)
+        up = {
+            i: (sum(sizes[n] for place, n in enumerate(LAYERS) if due[label[i], place] or was_trial)) * (members[i] > 1)
+            + 1
+            + splits[i]
+            for i in active
+        }
+        for i in active:
+            self.models[i], self.seen[i] = trained[i], t + 1
+        self.told.append(
+            SimpleNamespace(
+                trial=was_trial,
+                adopted=adopted,
+                label=label,
+                up=up,
+                down={i: down[i] * (members[i] > 1) for i in active},
+            )
+        )
+
+    def measure(self, trained, active):
+        for i in active:
+            for j in active:
+                self.met[i, j] += 1
+                self.total[i, j] += apart(trained[i], trained[j], LAYERS)
+
+    def build(self):
+        met = (self.met > 0) & ~np.eye(N, dtype=bool)
+        each = self.total / np.maximum(self.met, 1)
+        each = np.where(met, each, each[met].mean())
+        np.fill_diagonal(each, 0)
+        self.merges = linkage(squareform(each, checks=False), "average")
+
+    def watch(self, loss, t):
+        """l_w, its two differences and the radius, for the rounds from T_start on."""
+        if self.resting:
+            self.resting -= 1
+            return
+        self.losses.append(loss)
+        radius = 0.0
+        if len(self.losses) >= WINDOW + 2 and t >= WARMUP:
+            now, last, first = (np.mean(self.losses[len(self.losses) - back - WINDOW :][:WINDOW]) for back in (0, 1, 2))
+            slope, bend = now - last, (now - last) - (last - first)
+            radius = (1 + slope**2) ** 1.5 / bend if bend > 1e-12 else np.inf
+        self.radii.append(radius)
+
+    def ended(self):
+        *_, radius, later = [0.0, 0.0, *self.radii]
+        return 0 < radius < later and np.isfinite(radius)
+
+    def lower(self, label):
+        steps = self.steps
+        while True:
+            steps += 1
+            level = max(1 - steps * STEP, 0) if 1 - steps * STEP >= STEP / 2 else 0
+            cut = canonical(fcluster(self.merges, level * self.merges[:, 2].max(), "distance").tolist())
+            if cut != label:
+                return cut, steps
+            if level == 0:
+                return None
+
+    def average(self, t, trained, label, full):
+        origin = self.inherited(label)
+        tables = [[table[origin.get(k, k)] for k in range(N)] for table in (self.theta, self.averaged, self.interval)]
+        self.theta, self.averaged, self.interval, self.label = (
+            tables[0],
+            np.array(tables[1]),
+            np.array(tables[2]),
+            label,
+        )
+        due = full | (t % self.interval == 0)
+        for k in set(label):
+            sent = [w for i, w in trained.items() if label[i] == k]
+            if not sent:
+                continue
+            new = mean(sent)
+            self.theta[k] = {name: (new if due[k, place] else self.theta[k])[name] for place, name in enumerate(LAYERS)}
+            self.averaged[k] = np.where(due[k], t + 1, self.averaged[k])
+            if full:
+                each = np.array([np.mean([apart(w, self.theta[k], (name,)) for w in sent]) for name in LAYERS])
+                self.interval[k] = np.where((each < LOW * each.mean()) | (each.mean() < 1e-6), ALPHA, 1)
+        return due
+
+
+def replayed(start, federation, cohorts):
+    data = federation.train
+    rows = [np.asarray(data.index[i, : int(data.size[i])]) for i in range(N)]
+    pool_x, pool_y = np.asarray(data.pool.x, np.float64), np.asarray(data.pool.y)
+    replay = Replay(start, [(pool_x[r], pool_y[r]) for r in rows])
+    for t, cohort in enumerate(cohorts):
+        ids = np.asarray(cohort.ids).tolist()
+        replay.round(t, ids, [i for i, there in zip(ids, np.asarray(cohort.active), strict=True) if there])
+    return replay
+
+
+@pytest.mark.parametrize("seed", [1, 4])
+def test_under_partial_participation_it_equals_a_replay_of_its_tables(seed):
+    federation, model = (
+        linear_groups(N, 3, examples=32, ragged=0.3, seed=seed),
+        mlp(input_shape=(4, 4, 1), hidden=(6,), n_classes=4),
+    )
+    key = jax.random.key(seed)
+    algorithm = dcpfl(model, Work(EPOCHS, 64), trial_loss="train", period_end="formula", window=WINDOW, n_after=N_AFTER)
+    hyper = dcpfl.Hyper(lr=LR, momentum=None, step=STEP, alpha=ALPHA, low=LOW, warmup=WARMUP, pause=PAUSE)
+    state, metrics = jax.device_get(
+        simulate(algorithm, hyper, federation, key, ROUNDS, participation=0.75, dropout=DROPOUT)
+    )
+    keys = split_key(key)
+    cohorts = [sample_cohort(keys.cohort, jnp.int32(t), federation, 6, DROPOUT) for t in range(ROUNDS)]
+    start = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), model.init(keys.init))
+    replay = replayed(start, federation, cohorts)
+    for t, told in enumerate(replay.told):
+        assert (told.trial, told.adopted) == (metrics["trial"][t], metrics["adopted"][t]), t
+        place = {int(i): p for p, i in enumerate(metrics["ids"][t])}
+        for i in told.up:
+            ours = [metrics[name][t][place[i]] for name in ("label", "uplink", "downlink")]
+            assert ours == [told.label[i], told.up[i], told.down[i]], (t, i)
+    trials = [told.adopted for told in replay.told if told.trial]
+    assert {True, False} <= set(trials)  # the premise: splits that were adopted and one that was not
+    table, n_groups = state.server.table, max(replay.label) + 1
+    np.testing.assert_array_equal(state.server.groups.label, replay.label)
+    np.testing.assert_array_equal(state.clients.seen, replay.seen)
+    np.testing.assert_array_equal(table.averaged[:n_groups], replay.averaged[:n_groups])
+    np.testing.assert_array_equal(table.interval[:n_groups], replay.interval[:n_groups])
+    assert len(np.unique(table.interval[:n_groups])) == 2  # some layers wait
+    np.testing.assert_allclose(state.server.groups.discrepancy, replay.total, rtol=1e-4, atol=1e-6)
+    np.testing.assert_array_equal(state.server.groups.n_met, replay.met)
+    # Twenty-six rounds of float32 against float64.
+    stacked = jax.tree.map(lambda *leaves: np.stack(leaves), *replay.models)
+    chex.assert_trees_all_close(state.clients.model, stacked, rtol=1e-3, atol=1e-4)
+    groups = jax.tree.map(lambda *leaves: np.stack(leaves[:n_groups]), *replay.theta)
+    chex.assert_trees_all_close(jax.tree.map(lambda leaf: leaf[:n_groups], table.theta), groups, rtol=1e-3, atol=1e-4)
