@@ -136,8 +136,8 @@ def read_sweep(arguments: Sequence[str], check: bool = True) -> SweepJob:
     """
     layers = read_layers(arguments)
     if last(layers[1:], "algorithm") is None:  # the main job has several
-        layers[0] = [(name, words) for name, words in layers[0] if name != "algorithm"]
-    if len(names := last(layers, "algorithm") or RUN["algorithm"].default) != 1:
+        layers[0].append(("algorithm", ["fedavg"]))
+    if len(names := last(layers, "algorithm") or ()) != 1:
         raise ValueError(f"--algorithm {' '.join(names)}: a sweep is of one method")
     for name, words in layers[-1]:
         if name in NOT_SWEPT and words != ["None"]:

@@ -19,7 +19,7 @@ def show(entries: Iterable[tuple[str, str]], left: int = LEFT) -> None:
     width = max(shutil.get_terminal_size().columns, left + 30)
     for name, text in entries:
         lines = [line for part in text.split("\n") for line in textwrap.wrap(part, width - left) or [""]]
-        if len(name) + 2 > left:
+        if len(name) + 4 > left:
             print(f"  {name}")
             name = ""
         for line in lines:

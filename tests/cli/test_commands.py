@@ -2,6 +2,7 @@
 
 import inspect
 import json
+import os
 import re
 import shlex
 import subprocess
@@ -54,8 +55,6 @@ def test_module_is_the_command():
 @pytest.fixture(scope="session")
 def listed(cache) -> str:
     """A catalogue that has everything on disk."""
-    import os
-
     environment = os.environ | {"XDG_CACHE_HOME": cache}
     for words in (["list"], ["run", "--help"], ["plan", "--algorithm", "fedavg+krum", "--help"]):
         subprocess.run([sys.executable, "-m", "fljax", *words], check=True, capture_output=True, env=environment)
@@ -84,8 +83,12 @@ def test_what_runs_nothing_starts_nothing(listed, arguments, status, monkeypatch
         "import sys, json, fljax.cli; status = fljax.cli.main(sys.argv[1:]); "
         "print(); print(json.dumps([status, sorted({name.partition('.')[0] for name in sys.modules})]))"
     )
-    done = subprocess.run([sys.executable, "-c", code, *arguments.split()], check=True, capture_output=True, text=True)
-    found, modules = json.loads(done.stdout.splitlines()[-1])
+    for _ in range(2):  # a source file may have been edited since the catalogue was made
+        command = [sys.executable, "-c", code, *arguments.split()]
+        done = subprocess.run(command, check=True, capture_output=True, text=True)
+        found, modules = json.loads(done.stdout.splitlines()[-1])
+        if not HEAVY & set(modules):
+            break
     assert found == status
     assert not HEAVY & set(modules)
 

@@ -112,8 +112,8 @@ def test_parameters_of_functions_and_numbers_of_a_hyper():
     for word, message in (("0", "lr=0 is out of its range; choose lr > 0"), ("nan", "lr=nan is not a number")):
         with pytest.raises(ValueError, match=message):
             stated["lr"].read("m.lr", [word])
+    assert parameters(lambda x: None) == {}  # no annotation, no parameter
     with pytest.raises(ValueError, match="--x inf: give a finite number"):
-        parameters(lambda x: None, ())  # no annotation, no parameter
         stated["lr"]._replace(number=None).read("x", ["inf"])
 
 
