@@ -3,6 +3,7 @@
 Everything is read off the library itself when it is first asked for, and again whenever a source file has changed.
 """
 
+import contextlib
 import json
 import os
 import sys
@@ -105,7 +106,8 @@ def save() -> None:
         aside.write_bytes(b"%08x" % zlib.crc32(content) + content)
         aside.replace(path)
     except OSError:
-        aside.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            aside.unlink()
 
 
 @cache

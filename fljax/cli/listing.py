@@ -42,9 +42,9 @@ def show_kind(kind: str) -> None:
         own = {name: entry("algorithm", name) for name in by_kind()}
         for group in dict.fromkeys(one.group for one in own.values()):
             print(f"\n {group}")
-            show(((name, _line(one)) for name, one in own.items() if one.group == group), 24)
+            show(((name, _line(one)) for name, one in own.items() if one.group == group), 26)
     else:
-        show(((name, _line(entry(kind[:-1], name))) for name in names(kind[:-1])), 24)
+        show(((name, _line(entry(kind[:-1], name))) for name in names(kind[:-1])), 26)
     print()
 
 

@@ -179,4 +179,4 @@ def test_a_narrow_terminal_goes_without_columns_not_digits():
         text = as_table([row], width)
         assert max(map(len, text.splitlines())) <= width
         assert "lg_fedavg" in text
-        assert ("0.7500 (9)" in text) == (width > 60)
+        assert ("0.7500 (9)" in text) == (width > 40)
