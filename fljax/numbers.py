@@ -51,7 +51,7 @@ def number(
 def hyper(cls: type[T]) -> type[T]:
     """Makes a class of `number` fields a frozen, keyword-only dataclass and a pytree whose leaves are the numbers."""
     stated_doc = cls.__doc__ or ""
-    made = dataclasses.dataclass(frozen=True, kw_only=True)(cls)
+    made: Any = dataclasses.dataclass(frozen=True, kw_only=True)(cls)
     jax.tree_util.register_dataclass(made, [field.name for field in dataclasses.fields(made)], [])
     lines = [f"    {name}: {given.help}." for name, given in numbers_of(made).items()]
     made.__doc__ = "\n".join([stated_doc.rstrip(), "", "Fields:", *lines])

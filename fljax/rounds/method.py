@@ -52,14 +52,9 @@ class Method:
         bricks: tuple[Brick, ...],
     ) -> None:
         update_wrapper(self, factory)
-        self.factory, self.Hyper, self.paper, self.link, self.kind, self.bricks = (
-            factory,
-            Hyper,
-            paper,
-            link,
-            kind,
-            bricks,
-        )
+        self.factory, self.Hyper, self.bricks = factory, Hyper, bricks
+        self.paper, self.link = paper, link
+        self.kind: Kind = kind
         self.name = "+".join([factory.__name__, *(brick.name for brick in bricks)])
         self._made: dict[Any, Algorithm] = {}
 

@@ -35,7 +35,7 @@ def evaluate(
     sums = client_sums(_score(predict, loss), models, data)
     size = data.size.astype(jnp.float32)
     n_examples = jnp.where(size > 0, size, jnp.nan)
-    accuracy, loss = sums[:, 0] / n_examples, sums[:, 1] / n_examples
+    accuracy, mean_loss = sums[:, 0] / n_examples, sums[:, 1] / n_examples
     f1 = jnp.where(data.size > 0, _class_averaged_f1(*jnp.split(sums[:, 2:], 3, axis=1)), jnp.nan)
     return {
         "accuracy_macro": jnp.nanmean(accuracy),
@@ -43,10 +43,10 @@ def evaluate(
         "accuracy_p10": jnp.nanpercentile(accuracy, 10.0),
         "f1_macro": jnp.nanmean(f1),
         "f1_micro": _micro(f1, size),
-        "test_loss": jnp.nanmean(loss),
+        "test_loss": jnp.nanmean(mean_loss),
         "client_accuracy": accuracy,
         "client_f1": f1,
-        "client_loss": loss,
+        "client_loss": mean_loss,
     }
 
 

@@ -6,6 +6,7 @@ import zlib
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from fljax.choices import plain
@@ -72,16 +73,16 @@ def program(algorithm: Algorithm, hyper: Any, federation: Federation, key: Key, 
     state = jax.eval_shape(algorithm.init, keys.init, numbers, federation.train)
 
     def one_round(numbers: Any, federation: Federation, state: State) -> Any:
-        return run_round(algorithm, draw, numbers, federation, keys, None, state, np.int32(0))
+        return run_round(algorithm, draw, numbers, federation, keys, None, state, jnp.int32(0))
 
     traced = jax.make_jaxpr(one_round)(numbers, federation, state)
     text = re.sub(r"0x[0-9a-f]+", "", str(traced))  # addresses of functions are another process's
-    constants = [zlib.crc32(np.ascontiguousarray(const)) for const in traced.consts if _is_array(const)]
+    constants = [zlib.crc32(np.ascontiguousarray(const).tobytes()) for const in traced.consts if _is_array(const)]
     return zlib.crc32(json.dumps([text, constants]).encode())
 
 
 def _is_array(value: Any) -> bool:
-    return isinstance(value, np.ndarray | jax.Array) and not jax.dtypes.issubdtype(value.dtype, jax.dtypes.prng_key)
+    return isinstance(value, np.ndarray | jax.Array) and not jnp.issubdtype(value.dtype, jax.dtypes.prng_key)
 
 
 def _short(value: Any) -> Any:

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
-from fljax.rounds.sampling import Sampling, sampling_of
+from fljax.rounds.sampling import Draw, Sampling, sampling_of
 from fljax.run.check import check_count, check_run, fields_of
 from fljax.run.mesh import n_sweep_devices, over_sweep
 from fljax.run.simulate import as_traced, is_due, run_round, split_key, test_round
@@ -23,7 +23,7 @@ class Setting(NamedTuple):
     """What all runs of a sweep share and the program is compiled for."""
 
     algorithm: Algorithm
-    cohort: int  # participants a round
+    draw: Draw  # who takes part in a round
     n_rounds: int
     at_once: int  # runs side by side on a device
 
@@ -178,7 +178,7 @@ def _run(
         cell = cell._replace(state=setting.algorithm.init(keys.init, cell.hyper, federation.train))
 
     def going_on(state: State, round: Array) -> tuple[State, Metrics]:
-        run = (setting.algorithm, setting.cohort, cell.hyper, federation, keys, dropout)
+        run = (setting.algorithm, setting.draw, cell.hyper, federation, keys, dropout)
         state, row = run_round(*run, state, round)
         row |= test_round(setting.algorithm, cell.hyper, federation, keys, state, due[round])
         return state, row | {"diverged": ~_is_finite(row, due[round])}
