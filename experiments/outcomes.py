@@ -104,7 +104,7 @@ def keep(folder: Path, paper: str, table: str, dataset: str, lines: Sequence[Out
         dataset: as in published.csv.
         lines: of one or both scales.
     """
-    made_by, files = {"commit": commit(), "versions": versions()}, []
+    made_by, files = {"commit": _BEGUN_WITH, "versions": versions()}, []
     for small in (False, True):
         new = [line for line in lines if ("scale=smoke" in line.settings) == small]
         if not new:
@@ -167,6 +167,10 @@ def versions() -> str:
         except PackageNotFoundError:
             found.append(f"{name} unknown")
     return ", ".join(found)
+
+
+_BEGUN_WITH = commit()
+"""Read when a script begins: the folder may be at another commit before its runs end."""
 
 
 def _written(value: Any) -> str:
