@@ -103,7 +103,7 @@ def test_without_a_folder_results_are_named_by_the_time(fljax):
 
 
 def test_an_aborted_start_does_not_bind_the_folder(fljax, refused):
-    assert "n_clients=5000" in refused("run", *SMALL, "--n-clients", "5000", "--folder", "x")
+    assert "n_clients=5000" in refused("run", *SMALL, "--partition.n-clients", "5000", "--folder", "x")
     assert fljax("run", *SMALL, "--rounds", "1", "--folder", "x")[0] == 0
 
 
@@ -128,7 +128,8 @@ def test_what_an_algorithm_says_of_itself_is_in_the_config(tmp_path):
     path = tmp_path / "x.toml"
     path.write_text(tomli_w.dumps(as_toml(job)))
     again = read_job(["--config", str(path)])
-    assert make_algorithm("fedper+prox", again, make_model(again, federation)) == (algorithm, hyper)
+    repeated, numbers = make_algorithm("fedper+prox", again, make_model(again, federation))
+    assert (repeated.about, numbers) == (algorithm.about, hyper)
     assert algorithm.about.name == "fedper+prox"
     stored = tomllib.loads(path.read_text())["fedper+prox"]
     about = {**dict(algorithm.about.choices), **as_dict(hyper), **algorithm.about.work._asdict()}
