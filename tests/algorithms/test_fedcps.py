@@ -295,7 +295,8 @@ def test_lambda_per_client_is_that_of_its_cluster_over_its_own_share(key, model,
     np.testing.assert_allclose(own["lambda"], common["lambda"] / share, rtol=1e-5)
     # Down go tau^2 and the mean distance of each model, up the drift alone.
     np.testing.assert_array_equal(own["uplink"], common["uplink"])
-    np.testing.assert_array_equal(own["downlink"], common["downlink"] + np.where(own["downlink"] > 160, 2, 1))
+    down = np.asarray(own["downlink"])
+    np.testing.assert_array_equal(down - common["downlink"], np.where(down > 160, 2, 1))
 
 
 def test_lambda_per_client_of_one_client_is_adaptive(key, model, work):
@@ -333,7 +334,7 @@ def test_the_base_may_be_the_mean_of_the_models(key, deep, work, federation):
             np.testing.assert_allclose(models.server.theta[name]["kernel"][k], mean, rtol=1e-5, atol=1e-6)
         assert not np.allclose(participants.server.theta[name]["kernel"][0], mean, atol=1e-4)
     for name in ("fc3", "fc4"):
-        chex.assert_trees_all_close(models.server.theta[name], participants.server.theta[name], rtol=1e-6)
+        chex.assert_trees_all_close(models.server.theta[name], participants.server.theta[name], rtol=1e-5, atol=1e-7)
 
 
 @pytest.mark.parametrize("sharing", ["shared_base", "personal_layers", "none"])
