@@ -87,6 +87,16 @@ def describe(kind: str, thing: Any) -> Entry:
     return Entry(getattr(thing, "__name__", kind), summary, parameters(thing, LEFT_OUT[kind]))
 
 
+def readme_table() -> str:
+    """The methods as the README's Markdown table."""
+    lines = ["| `--algorithm` | method | paper |", "| --- | --- | --- |"]
+    for name in by_kind():
+        own = entry("algorithm", name)
+        paper = f"[{own.paper}]({own.link})" if own.link else own.paper
+        lines.append(f"| `{name}` | {own.title}: {own.summary} | {paper} |")
+    return "\n".join(lines)
+
+
 def _kept(name: str, make: Callable[[], Any]) -> Any:
     """A value of the catalogue on disk, made where it is not there."""
     found = _catalogue(_file())

@@ -5,6 +5,7 @@ of installed packages, in the groups ``fljax.algorithms``, ``fljax.partitions``,
 """
 
 import importlib.util
+import inspect
 import sys
 import traceback
 from functools import cache
@@ -76,6 +77,15 @@ def find(kind: str, word: str) -> Any:
     from fljax.algorithms import with_bricks
 
     return with_bricks(found, bricks)
+
+
+def kind_of_file(word: str) -> str:
+    """The kind of an object of a file: a method, or what a function's parameters say it is."""
+    thing = None if "+" in short_name(word) else find("model", word)
+    if thing is None or hasattr(thing, "Hyper"):
+        return "algorithm"
+    takes = inspect.signature(thing).parameters
+    return "partition" if "train" in takes else "model" if "input_shape" in takes else "sampling"
 
 
 def _check(kind: str, word: str, found: Any) -> None:

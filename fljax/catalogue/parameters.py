@@ -77,6 +77,13 @@ def numbers(Hyper: type | None) -> Section:
     return {name: Parameter(kinds[one.optional], one.default, one.help, one) for name, one in stated.items()}
 
 
+def defaults(section: Section) -> str:
+    """``n_clients  beta=0.5``: a parameter without a default is its name alone."""
+    return "  ".join(
+        name if one.default == REQUIRED else f"{name}={one.written_default}" for name, one in section.items()
+    )
+
+
 def description(doc: str, name: str) -> str:
     """What a docstring says of a parameter, in one line; "" where it says nothing."""
     entry = re.search(rf"^( *){name}: (.+(?:\n\1 +.+)*)", doc, re.MULTILINE)

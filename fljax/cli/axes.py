@@ -5,12 +5,12 @@ import shlex
 import struct
 from collections.abc import Sequence
 from importlib import import_module
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
-from fljax.catalogue.parameters import Parameter, parameters
+from fljax.catalogue.job import RUN, SWEEP, SweepSettings
+from fljax.catalogue.parameters import Parameter
 from fljax.catalogue.words import shown, takes_several, written
-from fljax.choices import Positive
-from fljax.cli.job import RUN, Job, job_of, read_layers
+from fljax.cli.job import Job, job_of, read_layers
 from fljax.cli.run import asks_help, start
 from fljax.cli.settings import OUTER, Layer, full_names, last
 from fljax.cli.text import show_help
@@ -29,32 +29,6 @@ NOT_OUTER = ("algorithm", "dataset", "data_folder", "partition", "model", "sampl
 NOT_SWEPT = ("new_clients", "new_client_rounds")
 """Settings of what a sweep does not do: its runs keep no model that new clients could meet."""
 NO_NEW_CLIENTS = "a sweep tests no new clients; fljax run does"
-
-
-class SweepSettings(NamedTuple):
-    """What a sweep has beyond a job's settings.
-
-    seeds: seeds of each point.
-    halving: keep one point in so many at each stage; None: the full sweep.
-    draws: random points to draw from the ranges without a count.
-    metric: what the best point has most of (test_loss: least).
-    judge: the split that tests are made on.
-    runs_at_once: runs side by side on a device; None: as many as are best.
-    resume: go on with the sweep in --folder.
-    """
-
-    seeds: Positive = 1
-    halving: int | None = None
-    draws: Positive | None = None
-    metric: Literal["accuracy_macro", "accuracy_micro", "accuracy_p10", "f1_macro", "f1_micro", "test_loss"] = (
-        "accuracy_macro"
-    )
-    judge: Literal["test", "val"] = "test"
-    runs_at_once: Positive | None = None
-    resume: bool = False
-
-
-SWEEP = parameters(SweepSettings)
 
 
 def main(arguments: Sequence[str]) -> None:

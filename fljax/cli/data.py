@@ -3,9 +3,10 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from fljax.catalogue.job import RUN
 from fljax.catalogue.parameters import Parameter
 from fljax.catalogue.words import nearest
-from fljax.cli.job import RUN, Job
+from fljax.cli.job import Job
 from fljax.cli.run import carry_out
 from fljax.cli.settings import of_arguments
 from fljax.cli.text import show

@@ -2,7 +2,6 @@
 
 import shlex
 import shutil
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,35 +12,15 @@ from fljax import tree
 from fljax.cli import config
 from fljax.cli.assemble import make_algorithm, make_model, make_parts, make_sampling
 from fljax.cli.job import MAY_CHANGE, Job
-from fljax.cli.text import table
 from fljax.run import report
 from fljax.run.checkpoint import rounds_done, save_arrays
-from fljax.run.comparison import save_figures
+from fljax.run.comparison import TITLE, as_table, save_figures
 from fljax.run.mesh import over_devices, replicated
 from fljax.run.newcomers import evaluate_new_clients
 from fljax.run.progress import BarProgress
 from fljax.run.simulate import split_key
 from fljax.run.train import train
 from fljax.types import Algorithm, Federation, Model, State
-
-SCALE = (*report.ACCURACIES, "ari", "new_accuracy_macro", "new_accuracy_p10")
-COLUMNS = {
-    "algorithm": "algorithm",
-    "accuracy_macro": "macro",
-    "accuracy_micro": "micro",
-    "accuracy_p10": "p10",
-    "best_accuracy": "best macro\n(round)",
-    "new_accuracy_macro": "new\nmacro",
-    "new_accuracy_p10": "new\np10",
-    "ari": "ARI",
-    "n_clusters": "clusters",
-    "megabytes_up": "MB up",
-    "megabytes_down": "MB down",
-    "seconds": "seconds",
-}
-SPARED = ("best_accuracy", "megabytes_down", "n_clusters", "accuracy_micro", "seconds", "megabytes_up")
-"""Columns that a terminal too narrow for all goes without, the first of these first; summary.csv has them."""
-TITLE = "Accuracy on the clients' own test examples; megabytes a client"
 
 
 def execute(job: Job) -> list[report.Row]:
@@ -137,35 +116,3 @@ def headline(job: Job, federation: Federation, model: Model, newcomers: Federati
         f"{run.dataset}, {run.partition}: {len(size)} clients{groups}, {sizes} training examples each{new}\n"
         f"{run.model} of {n_parameters:,} parameters, {run.rounds} rounds on {devices}"
     )
-
-
-def as_table(rows: Sequence[report.Row], width: int) -> str:
-    """The final table for a terminal of ``width`` characters; the best of each accuracy is bold.
-
-    Columns that nobody fills are left out, and of `SPARED` as many as do not fit.
-    """
-    shown = [name for name in COLUMNS if any(row[name] is not None for row in rows)]
-    best = {name: max((value for row in rows if isinstance(value := row[name], float)), default=None) for name in SCALE}
-
-    def drawn(bold: bool) -> str:
-        cells = [[cell(name, row) for name in shown] for row in rows]
-        scales = [(c, name) for c, name in enumerate(shown) if name in SCALE and bold and len(rows) > 1]
-        top = {(r, c) for r, row in enumerate(rows) for c, name in scales if row[name] == best[name]}
-        return table([COLUMNS[name] for name in shown], cells, top)
-
-    for name in SPARED:
-        if max(map(len, drawn(bold=False).split("\n"))) > width and name in shown:
-            shown.remove(name)
-    return drawn(bold=True)
-
-
-def cell(name: str, row: report.Row) -> str:
-    """One entry of the table, as text."""
-    value = row[name]
-    if value is None:
-        return "-"
-    if name == "best_accuracy":
-        return f"{value:.4f} ({row['best_round']})"
-    if name in SCALE and name != "ari":
-        return f"{value:.4f}"
-    return f"{value:.2f}" if isinstance(value, float) else str(value)

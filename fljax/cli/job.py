@@ -2,13 +2,13 @@
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 from fljax.catalogue.entries import entry, names
+from fljax.catalogue.job import RUN, WORK, RunSettings
 from fljax.catalogue.own import short_name
-from fljax.catalogue.parameters import Schema, Section, parameters
-from fljax.catalogue.words import Most, nearest, written
-from fljax.choices import Natural, Positive
+from fljax.catalogue.parameters import Schema, Section
+from fljax.catalogue.words import nearest, written
 from fljax.cli.settings import (
     PARTS,
     Layer,
@@ -20,72 +20,10 @@ from fljax.cli.settings import (
     read_layer,
     values_of,
 )
-from fljax.ranges import Number
 
 MAIN_JOB = Path(__file__).with_name("main_job.toml")
 MAY_CHANGE = ("rounds", "algorithm", "data_folder", "new_client_rounds", "folder", "config")
 """Settings with which a results folder may be gone on with."""
-Share = Annotated[float, Number(None, "", above=0, least=None, below=None, most=1, infinite=False)]
-PartOf = Annotated[float, Number(None, "", above=0, least=None, below=1, most=None, infinite=False)]
-Probability = Annotated[float, Number(None, "", above=None, least=0, below=1, most=None, infinite=False)]
-Seed = Annotated[int, *Natural.__metadata__, Most(2**32 - 1)]
-"""A key is made of a seed's last 32 bits, so a larger one would be another's run."""
-
-
-class RunSettings(NamedTuple):
-    """The run's own settings.
-
-    algorithm: methods to run, on the same federation and the same cohorts; see fljax list. fedavg+median+adam is a
-        method with bricks put in, ./mine.py:mymethod one of your own.
-    dataset: name of a data set; see fljax data list.
-    data_folder: where its files are; None: found by itself.
-    partition: who owns which example; see fljax list, or ./mine.py:split.
-    model: network; see fljax list, or ./mine.py:net.
-    rounds: rounds in all.
-    seed: everything random comes from it, the partition included.
-    sampling: who takes part in a round; see fljax list.
-    participation: share of the clients in each round.
-    dropout: probability that a participant drops out of a round; None: nobody does.
-    evaluate_every: test after every so many rounds, and always after the last.
-    new_clients: share of the clients that never takes part and meets the trained server at the end; None: nobody.
-    new_client_rounds: rounds of work for new clients, in methods that keep something per client.
-    folder: results folder; an existing one is gone on with. None: results/<time>.
-    config: TOML file of settings, such as a results folder's config.toml.
-    """
-
-    algorithm: tuple[str, ...] = ("fedavg",)
-    dataset: str = "digits"
-    data_folder: str | None = None
-    partition: str = "iid"
-    model: str = "mlp"
-    rounds: Positive = 30
-    seed: Seed = 0
-    sampling: str = "uniform"
-    participation: Share = 1.0
-    dropout: Probability | None = None
-    evaluate_every: Positive = 1
-    new_clients: PartOf | None = None
-    new_client_rounds: Natural = 5
-    folder: str | None = None
-    config: str | None = None
-
-
-class WorkSettings(NamedTuple):
-    """Local effort, of each method.
-
-    epochs: passes over its own data that a client makes in a round.
-    batch_size: examples in a step.
-    at_once: clients trained at once; None: the backend's best.
-    optimizer: of the clients; momentum is sgd's.
-    """
-
-    epochs: Positive = 5
-    batch_size: Positive = 32
-    at_once: Positive | None = None
-    optimizer: Literal["sgd", "adam", "adamw"] = "sgd"
-
-
-RUN, WORK = parameters(RunSettings), parameters(WorkSettings)
 
 
 class Job(NamedTuple):

@@ -1,11 +1,10 @@
 """`fljax list`: the methods with their numbers, the bricks, the partitions, networks, samplings and data sets."""
 
-import inspect
 from collections.abc import Sequence
 
-from fljax.catalogue.entries import Entry, by_kind, entry, names
-from fljax.catalogue.own import find, is_file, short_name
-from fljax.catalogue.parameters import REQUIRED, Section
+from fljax.catalogue.entries import Entry, by_kind, entry, names, readme_table
+from fljax.catalogue.own import is_file, kind_of_file, short_name
+from fljax.catalogue.parameters import defaults
 from fljax.catalogue.words import nearest
 from fljax.cli.text import show, show_section
 
@@ -67,12 +66,8 @@ def kind_of(word: str) -> str:
     Raises:
         ValueError: nothing has it.
     """
-    if is_file(word) and "+" not in short_name(word):
-        thing = find("model", word)
-        takes = () if hasattr(thing, "Hyper") else inspect.signature(thing).parameters
-        return "partition" if "train" in takes else "model" if "input_shape" in takes else "algorithm"
     if is_file(word):
-        return "algorithm"
+        return kind_of_file(word)
     kinds = ("brick", "sampling", "model", "partition", "algorithm")
     everything = {name: kind for kind in kinds for name in names(kind)}
     base = word.partition("+")[0]
@@ -82,20 +77,3 @@ def kind_of(word: str) -> str:
 def _line(own: Entry) -> str:
     """Summary, paper, and what can be set."""
     return f"{own.summary}{f' ({own.paper})' if own.paper else ''}\n{defaults(own.section)}".rstrip()
-
-
-def defaults(section: Section) -> str:
-    """``n_clients  beta=0.5``: a parameter without a default is its name alone."""
-    return "  ".join(
-        name if one.default == REQUIRED else f"{name}={one.written_default}" for name, one in section.items()
-    )
-
-
-def readme_table() -> str:
-    """The methods as the README's Markdown table."""
-    lines = ["| `--algorithm` | method | paper |", "| --- | --- | --- |"]
-    for name in by_kind():
-        own = entry("algorithm", name)
-        paper = f"[{own.paper}]({own.link})" if own.link else own.paper
-        lines.append(f"| `{name}` | {own.title}: {own.summary} | {paper} |")
-    return "\n".join(lines)

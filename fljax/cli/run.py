@@ -5,8 +5,9 @@ from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import Any
 
+from fljax.catalogue.job import RUN
 from fljax.catalogue.parameters import Section
-from fljax.cli.job import RUN, Job, read_job
+from fljax.cli.job import Job, read_job
 from fljax.cli.text import show_help
 
 HELP = """Runs methods of federated learning and compares them.

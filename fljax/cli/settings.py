@@ -2,7 +2,7 @@
 
 import difflib
 import tomllib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +41,7 @@ def of_arguments(arguments: Sequence[str]) -> Layer:
             layer[-1][1].append(argument)
         else:
             raise ValueError(f"{argument[:100]!r} comes without a name; settings are written --name value, see --help")
-    return [_from(Path(), name, words) for name, words in layer]
+    return _found_everywhere(layer, Path())
 
 
 def of_toml(path: Path) -> Layer:
@@ -67,7 +67,7 @@ def of_toml(path: Path) -> Layer:
 def of_text(text: str, folder: Path) -> Layer:
     """`of_toml` of a file's text, whose relative paths start at ``folder``."""
     table = {name: value for name, value in tomllib.loads(text).items() if name not in RECORD}
-    return [_from(folder, name, words) for name, words in _entries(table, "", 0)]
+    return _found_everywhere(_entries(table, "", 0), folder)
 
 
 def _entries(table: Mapping[str, Any], section: str, depth: int) -> Iterator[tuple[str, list[str]]]:
@@ -84,9 +84,8 @@ def _entries(table: Mapping[str, Any], section: str, depth: int) -> Iterator[tup
             yield section if name == "name" and section in PARTS else full, words_of(value)
 
 
-def _from(folder: Path, name: str, words: list[str]) -> tuple[str, list[str]]:
-    """A setting whose files are found from everywhere."""
-    return name, [absolute(word, folder) for word in words] if name in OPEN else words
+def _found_everywhere(layer: Iterable[tuple[str, list[str]]], folder: Path) -> Layer:
+    return [(name, [absolute(word, folder) for word in words] if name in OPEN else words) for name, words in layer]
 
 
 def last(layers: Sequence[Layer], name: str) -> list[str] | None:

@@ -1,12 +1,10 @@
 """What `fljax sweep` does once it is read: every run, the table, the best point and the figures."""
 
 import shlex
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import jax
-import numpy as np
 from rich.progress import Progress
 
 from fljax.catalogue.words import words_of
@@ -14,16 +12,13 @@ from fljax.cli import config
 from fljax.cli.assemble import make_algorithm, make_model, make_parts, make_sampling
 from fljax.cli.axes import SweepJob
 from fljax.cli.execute import headline, say_stopped
-from fljax.cli.text import table
 from fljax.run import report
 from fljax.run.report import Row
 from fljax.run.sweep.figures import save_all
 from fljax.run.sweep.points import count_points
 from fljax.run.sweep.search import Found, on_validation, over_settings, search
-from fljax.run.sweep.table import Spread, best, by_point, tidy
+from fljax.run.sweep.table import as_table, by_point, tidy, verdict
 
-SHOWN = 10
-"""Points in the table on the screen; all are in table.csv."""
 MAY_CHANGE = ("data_folder", "new_client_rounds", "runs_at_once")
 """Settings with which a sweep may be gone on with: its rounds are laid out from the start."""
 
@@ -93,24 +88,3 @@ def _one_setting(sweep: SweepJob, setting: dict[str, Any], folder: Path) -> Foun
             at_once=own.runs_at_once,
             tell=lambda done, n: progress.update(task, completed=done, total=n),
         )
-
-
-def as_table(spreads: Sequence[Spread], metric: str) -> str:
-    """The best points, best first, with their intervals."""
-    low = metric == "test_loss"
-    order = sorted(spreads, key=lambda s: (s.rounds, -np.inf if np.isnan(s.mean) else -s.mean if low else s.mean))
-    rows = []
-    for spread in order[::-1][:SHOWN]:
-        numbers = [f"{value:.4g}" if isinstance(value, float) else str(value) for value in spread.point.values()]
-        interval = "-" if np.isnan(spread.low) else f"{spread.low:.4f} to {spread.high:.4f}"
-        mean = "-" if np.isnan(spread.mean) else f"{spread.mean:.4f}"
-        rows.append([*numbers, str(spread.rounds), mean, interval, f"{spread.n_diverged} of {spread.n_seeds}"])
-    return table([*spreads[0].point, "rounds", metric, "95 % interval", "diverged"], rows)
-
-
-def verdict(rows: Sequence[Row], metric: str) -> str:
-    """The best point in a line."""
-    chosen = best(rows, metric)
-    point = ", ".join(f"{n}={v:.4g}" if isinstance(v, float) else f"{n}={v}" for n, v in chosen.point.items())
-    seeds = f" (95 % of {chosen.n_seeds} seeds: {chosen.low:.4f} to {chosen.high:.4f})"
-    return f"best: {point or 'the only point'}: {metric} {chosen.mean:.4f}{'' if np.isnan(chosen.low) else seeds}"

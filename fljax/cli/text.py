@@ -1,9 +1,8 @@
-"""Plain text for a terminal: entries with their meaning, aligned tables, the help of a command."""
+"""Plain text for a terminal: entries with their meaning, the help of a command."""
 
 import shutil
-import sys
 import textwrap
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from fljax.catalogue.parameters import REQUIRED, Schema, Section
@@ -25,24 +24,6 @@ def show(entries: Iterable[tuple[str, str]], left: int = LEFT) -> None:
         for line in lines:
             print(f"  {name:<{left - 2}}{line}".rstrip())
             name = ""
-
-
-def table(header: Sequence[str], rows: Sequence[Sequence[str]], bold: Container[tuple[int, int]] = ()) -> str:
-    """Cells in columns, the first flush left, the others flush right; "\\n" in a header begins a new line.
-
-    On a terminal the cells (row, column) of ``bold`` are bold.
-    """
-    heads = [cell.split("\n") for cell in header]
-    height = max(map(len, heads))
-    lines = [[([""] * (height - len(head)) + head)[i] for head in heads] for i in range(height)]
-    widths = [max(len(row[i]) for row in (*lines, *rows)) for i in range(len(header))]
-
-    def aligned(cells: Sequence[str], row: int) -> str:
-        parts = [cell.rjust(widths[i]) if i else cell.ljust(widths[i]) for i, cell in enumerate(cells)]
-        shown = (f"\x1b[1m{part}\x1b[0m" if (row, i) in bold else part for i, part in enumerate(parts))
-        return "  ".join(shown if sys.stdout.isatty() else parts).rstrip()
-
-    return "\n".join([*(aligned(cells, -1) for cells in lines), *(aligned(row, i) for i, row in enumerate(rows))])
 
 
 def show_help(command: str, text: str, schema: Schema, settings: Mapping[str, Mapping[str, Any]]) -> None:

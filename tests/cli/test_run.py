@@ -15,10 +15,10 @@ import tomli_w
 
 from fljax.cli.assemble import make_algorithm, make_model, make_parts
 from fljax.cli.config import as_toml, new_folder
-from fljax.cli.execute import COLUMNS, as_table
 from fljax.cli.job import read_job
 from fljax.numbers import as_dict
 from fljax.run.checkpoint import read_rounds
+from fljax.run.comparison import COLUMNS, as_table
 
 SMALL = ("--algorithm", "fedavg", "--rounds", "2", "--model.hidden", "8", "--partition.n-clients", "4", "--epochs", "1")
 

@@ -8,10 +8,10 @@ import pytest
 from jax import Array
 from jax.typing import DTypeLike
 
+from fljax.catalogue.job import WORK, WorkSettings
 from fljax.catalogue.parameters import REQUIRED, description, numbers, parameters
 from fljax.catalogue.words import kind_of, metavar, read, words_of
 from fljax.choices import Natural, Positive
-from fljax.cli.job import WORK, WorkSettings
 from fljax.client.optimizer import OPTIMIZERS
 from fljax.numbers import Scalar, hyper, number
 from fljax.types import Work

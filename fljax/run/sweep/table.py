@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.special import stdtrit
 
+from fljax.run.columns import table
 from fljax.run.report import Row
 from fljax.run.sweep.points import rows as point_rows
 
@@ -14,6 +15,8 @@ HEADLINES = ("accuracy_macro", "accuracy_micro", "accuracy_p10", "f1_macro", "f1
 LOWER_IS_BETTER = ("test_loss",)
 OF_A_RUN = ("seed", "rounds", "diverged", "best_accuracy", "best_round", *HEADLINES)
 """Columns that are not part of a point."""
+SHOWN = 10
+"""Points of `as_table`; all are in the rows of `tidy`."""
 
 
 class Spread(NamedTuple):
@@ -118,3 +121,24 @@ def best(rows: Sequence[Row], metric: str = "accuracy_macro", confidence: float 
         raise ValueError("every point diverged on some seed; try lower learning rates")
     sign = -1.0 if metric in LOWER_IS_BETTER else 1.0
     return max(whole, key=lambda spread: sign * spread.mean)
+
+
+def as_table(spreads: Sequence[Spread], metric: str) -> str:
+    """The best points, best first, with their intervals."""
+    low = metric == "test_loss"
+    order = sorted(spreads, key=lambda s: (s.rounds, -np.inf if np.isnan(s.mean) else -s.mean if low else s.mean))
+    rows = []
+    for spread in order[::-1][:SHOWN]:
+        numbers = [f"{value:.4g}" if isinstance(value, float) else str(value) for value in spread.point.values()]
+        interval = "-" if np.isnan(spread.low) else f"{spread.low:.4f} to {spread.high:.4f}"
+        mean = "-" if np.isnan(spread.mean) else f"{spread.mean:.4f}"
+        rows.append([*numbers, str(spread.rounds), mean, interval, f"{spread.n_diverged} of {spread.n_seeds}"])
+    return table([*spreads[0].point, "rounds", metric, "95 % interval", "diverged"], rows)
+
+
+def verdict(rows: Sequence[Row], metric: str) -> str:
+    """The best point in a line."""
+    chosen = best(rows, metric)
+    point = ", ".join(f"{n}={v:.4g}" if isinstance(v, float) else f"{n}={v}" for n, v in chosen.point.items())
+    seeds = f" (95 % of {chosen.n_seeds} seeds: {chosen.low:.4f} to {chosen.high:.4f})"
+    return f"best: {point or 'the only point'}: {metric} {chosen.mean:.4f}{'' if np.isnan(chosen.low) else seeds}"
