@@ -160,7 +160,7 @@ def test_clients_are_tested_with_what_they_would_train_from(key, model, groups):
     chex.assert_trees_all_equal(deployed.params["fc2"]["kernel"], center["fc2"]["kernel"])
     chex.assert_trees_all_equal(deployed.params["fc2"]["bias"], own["fc2"]["bias"])
     assert metrics["downlink"] == metrics["uplink"]  # everything was shared when the round began
-    still = hyper._replace(lr=0.0)
+    still = hyper.replace(lr=0.0)
     after, metrics = run_round(algorithm, 12, still, groups, split_key(key), None, state, jnp.int32(1))
     chex.assert_trees_all_close(after.clients, deployed.params, rtol=1e-6)
     assert metrics["downlink"] == metrics["uplink"] - 4

@@ -1,0 +1,69 @@
+"""Bricks in the methods whose rounds are written out: those that change nothing change nothing, and each has its place."""
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from fljax.algorithms import compose
+from fljax.run.simulate import simulate
+from tests.algorithms.table import PROBABILISTIC
+
+OPTIONS = {
+    "clusterfl": {"n_clusters": 2},
+    "fedcps": {"deployed": "own"},
+    "fedcr": {"n_draws": 1, "ft_epochs": 0},
+    "fedem": {"n_learners": 2},
+    "fedma": {"output": "clients"},
+    "fedtsdp": {"public_batch": 8, "n_draws": 2},
+}
+NUMBERS = {"fedtsdp": {"threshold": -1.0, "eps_weights": 0.4}, "clusterfl": {"alpha": 0.1, "beta": 0.1}}
+
+
+def final(name, model, work, federation, key, **numbers):
+    base = name.partition("+")[0]
+    method = compose(name)
+    algorithm = method(PROBABILISTIC if base == "fedcr" else model, work, **OPTIONS.get(base, {}))
+    hyper = method.Hyper(lr=0.1, **NUMBERS.get(base, {}), **numbers)
+    return simulate(algorithm, hyper, federation, key, 2, participation=0.75)[0]
+
+
+def first_leaves(plain, state):
+    """The leaves of ``state`` that ``plain`` has too: what a brick remembers is further inside."""
+    paths = dict(jax.tree_util.tree_leaves_with_path(plain))
+    found = {jax.tree_util.keystr(path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(state)}
+    names = {jax.tree_util.keystr(path): leaf for path, leaf in paths.items()}
+    shared = {name: found.get(name, found.get(name.replace(".server", ".server.shared", 1))) for name in names}
+    assert all(leaf is not None for leaf in shared.values())
+    return names, shared
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_a_server_of_one_full_step_without_momentum_is_the_mean(key, model, work, federation, name):
+    plain = final(name, model, work, federation, key)
+    stepped = final(f"{name}+momentum", model, work, federation, key, server_lr=1.0, beta1=0.0)
+    chex.assert_trees_all_close(*first_leaves(plain, stepped), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", [*OPTIONS, "fedsoft", "dcpfl"])
+def test_a_pull_of_nothing_is_no_pull(key, model, work, federation, name):
+    plain, pulled = (final(f"{name}{brick}", model, work, federation, key) for brick in ("", "+prox"))
+    weak = final(f"{name}+prox", model, work, federation, key, mu=0.0)
+    chex.assert_trees_all_close(plain, weak, rtol=1e-4, atol=1e-5)
+    apart = jax.tree.map(lambda a, b: float(jnp.abs(a - b).max()), plain.server, pulled.server)
+    assert max(jax.tree.leaves(apart)) > 1e-4
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_a_median_is_somewhere_else_than_the_mean_and_finite(key, model, work, federation, name):
+    plain, median = (final(f"{name}{brick}", model, work, federation, key).server for brick in ("", "+median"))
+    apart = jax.tree.map(lambda a, b: not np.allclose(a, b, atol=1e-5), plain, median)
+    assert any(jax.tree.leaves(apart))
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(median))
+
+
+@pytest.mark.parametrize("name", ["fedsoft+median", "dcpfl+adam"])
+def test_methods_whose_averages_are_their_own_say_that_they_have_no_slot(name):
+    with pytest.raises(ValueError, match="no slot"):
+        compose(name)
