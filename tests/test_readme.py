@@ -7,11 +7,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import jax
+import numpy as np
 import pytest
 
-from fljax.algorithms import ALGORITHMS
+import fljax
+from fljax.catalogue.entries import readme_table
+from fljax.cli import main
 from fljax.cli.job import read_job
-from fljax.cli.listing import readme_table
 from fljax.data.datasets import NAMES
 from tests.run.test_hosts import free_port
 
@@ -34,12 +37,14 @@ def test_example_has_at_most_15_lines():
     assert len(example().splitlines()) <= 15
 
 
-def snippet(i: int, *smaller: tuple[str, str]) -> str:
+BLOCKS = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
+COMPOSITIONS = [block for block in BLOCKS if block.startswith("# fljax run")]
+SWEEP, HOSTS = (block for block in BLOCKS if block not in COMPOSITIONS)
+
+
+def smaller(code: str, *changes: tuple[str, str]) -> str:
     """A block of Python with tiny numbers, or others that only this machine has, in place of its own."""
-    blocks = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
-    assert len(blocks) == 2, "a new block of Python needs a test"
-    code = blocks[i]
-    for old, new in smaller:
+    for old, new in changes:
         assert code.count(old) == 1
         code = code.replace(old, new)
     return code
@@ -47,25 +52,56 @@ def snippet(i: int, *smaller: tuple[str, str]) -> str:
 
 def test_the_sweep_in_python_runs(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    exec(
-        snippet(0, ("n_seeds=3", "n_seeds=1"), ("n_rounds=50", "n_rounds=2"), ("log_spaced(1e-3, 1, 4)", "(0, 1)")), {}
-    )
+    tiny = (("n_seeds=3", "n_seeds=1"), ("n_rounds=50", "n_rounds=2"), ("log_spaced(1e-3, 1, 4)", "(0, 1)"))
+    exec(smaller(SWEEP, *tiny), {})
     assert re.match(r"Spread\(point={'lr': .*, 'mu': .*}, mean=0\.\d+", capsys.readouterr().out)
     assert Path("results/x/parts/search.json").exists()
 
 
+IMPORTS = "import fljax, jax\nimport jax.numpy as jnp\n"
+TINY = "--rounds 2 --dataset digits --partition iid --partition.n-clients 4 --model mlp --hidden 4 --epochs 1"
+
+
+@pytest.mark.parametrize("code", COMPOSITIONS, ids=lambda code: code.split()[4])
+def test_a_composition_of_at_most_six_lines_goes_everywhere(code, tmp_path, monkeypatch, key):
+    """Through simulate, a sweep, train with resume, and the command line, which all find the same."""
+    assert 2 <= len(code.strip().splitlines()) - 1 <= 6
+    federation = fljax.PARTITIONS["iid"](*fljax.load("digits"), n_clients=4, seed=0)
+    model, work = fljax.MODELS["mlp"]((8, 8, 1), (4,), 10), fljax.Work(1, 32)
+    names = {"federation": federation, "model": model, "work": work, "key": key}
+    exec(IMPORTS + code, names)
+    made = names.get("algorithm") or names["by_data"](model, work)
+    hyper, options = names.get("hyper", fljax.LocalHyper()), {"sampling": names.get("sampling")}
+    _, alone = fljax.simulate(made, hyper, federation, key, 2, **options)
+    assert np.isfinite(alone["client_loss"]).all()
+    rates = hyper.replace(lr=np.float32([0.05, 0.1]))
+    swept = fljax.sweep(made, rates, federation, key, 1, 2, **options)
+    _, second = fljax.simulate(made, hyper.replace(lr=0.1), federation, jax.random.fold_in(key, 0), 2, **options)
+    np.testing.assert_allclose(swept["client_loss"][1, 0], second["client_loss"], rtol=1e-4)
+    fljax.train(made, hyper, federation, key, 1, folder=tmp_path / "run", **options)
+    resumed = fljax.train(made, hyper, federation, key, 2, folder=tmp_path / "run", **options)
+    np.testing.assert_allclose(resumed.metrics["client_loss"], alone["client_loss"], rtol=1e-5)
+    monkeypatch.chdir(tmp_path)
+    Path("mine.py").write_text(IMPORTS + code)
+    command = code.partition("\n")[0].partition("  ")[0].removeprefix("# fljax ").split()
+    assert main([*command, *TINY.split(), "--folder", "out"]) == 0
+    assert main(["run", "--folder", "out", "--rounds", "3"]) == 0  # goes on with it, whoever wrote the method
+    (results,) = Path("out").glob("*/metrics.jsonl")
+    assert len(results.read_text().splitlines()) == 3
+
+
 SETUP = """
-from fljax import ALGORITHMS, MODELS, PARTITIONS, Work, load
-federation = PARTITIONS["iid"](*load("digits"), n_clients=4)
-algorithm = ALGORITHMS["fedavg"].factory(MODELS["mlp"]((8, 8, 1), (8,), 10), Work(1, 32))
-hyper = ALGORITHMS["fedavg"].hyper()
+import fljax
+federation = fljax.PARTITIONS["iid"](*fljax.load("digits"), n_clients=4)
+algorithm = fljax.fedavg(fljax.MODELS["mlp"]((8, 8, 1), (8,), 10), fljax.Work(1, 32))
+hyper = fljax.fedavg.Hyper()
 """
 
 
 @pytest.mark.slow
 def test_the_script_for_several_hosts_runs_on_two(tmp_path):
-    code = snippet(
-        1,
+    code = smaller(
+        HOSTS,
         ("10.0.0.1:12345", f"localhost:{free_port()}"),
         ("algorithm, hyper, federation = ...  # the same on every host\n", SETUP),
         ("100, folder", "2, folder"),
@@ -83,7 +119,7 @@ def test_the_script_for_several_hosts_runs_on_two(tmp_path):
 
 
 def test_table_is_the_registrys():
-    assert readme_table(ALGORITHMS) in TEXT, "put what `fljax list --markdown` prints into the README"
+    assert readme_table() in TEXT, "put what `fljax list --markdown` prints into the README"
 
 
 def test_two_commands_set_everything_up():

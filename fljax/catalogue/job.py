@@ -23,6 +23,7 @@ class RunSettings(NamedTuple):
     data_folder: where its files are; None: found by itself.
     partition: who owns which example; see fljax list, or ./mine.py:split.
     model: network; see fljax list, or ./mine.py:net.
+    normalize: inputs that the network sees: pixels in [0, 1], or "centred" in [-1, 1].
     rounds: rounds in all.
     seed: everything random comes from it, the partition included.
     sampling: who takes part in a round; see fljax list.
@@ -40,6 +41,7 @@ class RunSettings(NamedTuple):
     data_folder: str | None = None
     partition: str = "iid"
     model: str = "mlp"
+    normalize: Literal["unit", "centred"] = "unit"
     rounds: Positive = 30
     seed: Seed = 0
     sampling: str = "uniform"

@@ -14,6 +14,7 @@ from fljax.client.optimizer import local_optimizer
 from fljax.data.datasets import load
 from fljax.data.federation import n_classes
 from fljax.data.holdout import hold_out_clients
+from fljax.models.scaled import normalized
 from fljax.numbers import numbers_of
 from fljax.rounds.sampling import Sampling
 from fljax.run.sweep.memory import device_memory, n_bytes, size
@@ -55,7 +56,7 @@ def make_model(job: Job, federation: Federation) -> Model:
         made = make(input_shape=shape, n_classes=n_classes(federation), **job.settings["model"])
     except ValueError as error:
         raise ValueError(f"--model {name}: {error}") from None
-    model = _made("model", job, made, Model)
+    model = normalized(_made("model", job, made, Model), job.run.normalize)
     need, there = 2 * n_bytes(jax.eval_shape(model.init, jax.random.key(0))), device_memory()
     if need > there:
         raise MemoryError(f"two copies of --model {name} need {size(need)}, the machine has {size(there)}")

@@ -54,7 +54,7 @@ def as_toml(job: Job) -> dict[str, Any]:
 
     def table(section: str) -> dict[str, Any]:
         values = job.settings[section]
-        given = {name: _plain(value) for name, value in values.items() if value is not None and name not in NOT_KEPT}
+        given = {name: value for name, value in values.items() if value is not None and name not in NOT_KEPT}
         unset = [
             name for name, value in values.items() if value is None and job.schema[section][name].default is not None
         ]
@@ -65,10 +65,6 @@ def as_toml(job: Job) -> dict[str, Any]:
     for part in PARTS:
         sections[part] = {"name": own.pop(part)} | sections[part]
     return own | sections
-
-
-def _plain(value: Any) -> Any:
-    return [_plain(part) for part in value] if isinstance(value, tuple) else value
 
 
 def check_same(stored: Layer, given: Layer, job: Job, folder: Path, may_change: Collection[str]) -> None:

@@ -12,12 +12,14 @@ from fljax.cli import config
 from fljax.cli.assemble import make_algorithm, make_model, make_parts, make_sampling
 from fljax.cli.axes import SweepJob
 from fljax.cli.execute import headline, say_stopped
+from fljax.cli.job import Job
 from fljax.run import report
 from fljax.run.report import Row
 from fljax.run.sweep.figures import save_all
 from fljax.run.sweep.points import count_points
 from fljax.run.sweep.search import Found, on_validation, over_settings, search
 from fljax.run.sweep.table import as_table, by_point, tidy, verdict
+from fljax.types import Algorithm, Federation, Model
 
 MAY_CHANGE = ("data_folder", "new_client_rounds", "runs_at_once")
 """Settings with which a sweep may be gone on with: its rounds are laid out from the start."""
@@ -26,16 +28,17 @@ MAY_CHANGE = ("data_folder", "new_client_rounds", "runs_at_once")
 def execute(sweep: SweepJob) -> list[Row]:
     """Makes every run, shows the table and writes the results folder."""
     job, own, hypers = sweep.job, sweep.own, sweep.hypers(sweep.job)
+    values = {label: sweep.outer[full] for label, full in sweep.labels.items()}
+    # What cannot be made is refused before a folder is.
+    ready = [_made(sweep, {label: one[0] for label, one in values.items()})]
     folder = job.folder or config.new_folder()
     if config.has_results(folder) and not own.resume:
         raise ValueError(f"{folder} holds results; add --resume to go on with them, or choose another --folder")
     config.write("sweep", as_toml(sweep), job, folder, MAY_CHANGE)
     print(f"{count_points(hypers)} points x {own.seeds} seeds of {sweep.name}")
-    values = {label: sweep.outer[full] for label, full in sweep.labels.items()}
     try:
-        found = over_settings(
-            lambda **setting: _one_setting(sweep, setting, folder), print if values else lambda text: None, **values
-        )
+        say = print if values else lambda text: None
+        found = over_settings(lambda **setting: _one_setting(sweep, setting, folder, ready), say, **values)
     except KeyboardInterrupt:
         say_stopped(f"sweep --folder {shlex.quote(str(folder))} --resume")
         raise
@@ -60,14 +63,18 @@ def as_toml(sweep: SweepJob) -> dict[str, Any]:
     return document | ({"outer": outer} if outer else {})
 
 
-def _one_setting(sweep: SweepJob, setting: dict[str, Any], folder: Path) -> Found:
-    """The search under one static setting, into its own part of the folder."""
-    job, own = sweep.job_with(setting), sweep.own
+def _made(sweep: SweepJob, setting: dict[str, Any]) -> tuple[Job, Federation, Model, Algorithm]:
+    """What runs under one static setting."""
+    job = sweep.job_with(setting)
     federation, _ = make_parts(job)
     model = make_model(job, federation)
-    algorithm, _ = make_algorithm(sweep.name, job, model)
-    if own.judge == "val":
-        federation = on_validation(federation)
+    federation = on_validation(federation) if sweep.own.judge == "val" else federation
+    return job, federation, model, make_algorithm(sweep.name, job, model)[0]
+
+
+def _one_setting(sweep: SweepJob, setting: dict[str, Any], folder: Path, ready: list) -> Found:
+    """The search under one static setting, into its own part of the folder; what runs may be ``ready``."""
+    own, (job, federation, model, algorithm) = sweep.own, ready.pop() if ready else _made(sweep, setting)
     print(headline(job, federation, model))
     named = "-".join(f"{name}={value}".replace(" ", "_").replace("/", "_") for name, value in setting.items())
     with Progress() as progress:

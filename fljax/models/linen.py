@@ -87,7 +87,7 @@ def _adapt(
         logits, updated = module.apply(variables, x, True, rngs={"dropout": key}, mutable=[STATISTICS])
         return cast(Array, logits), join_statistics(trainable, updated)
 
-    return Model(init, apply, layers, halves, about=_about(module, input_shape))
+    return Model(init, apply, layers, halves, about=(*_about(module, input_shape), ("initial", initial)))
 
 
 def _about(module: nn.Module, input_shape: tuple[int, ...]) -> Description:

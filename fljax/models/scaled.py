@@ -51,7 +51,9 @@ def _wrap(model: Model, mean: Channels, deviation: Channels) -> Model:
     def apply(params: Params, x: Array, key: Key | None) -> tuple[Array, Params]:
         return model.apply(params, scaled(x), key)
 
-    return model._replace(apply=apply, halves=None if model.halves is None else _halves(model.halves, scaled))
+    halves = None if model.halves is None else _halves(model.halves, scaled)
+    known = (("mean", mean), ("deviation", deviation)) if model.about else ()  # or the network says nothing of itself
+    return model._replace(apply=apply, halves=halves, about=(*model.about, *known))
 
 
 def _halves(halves: Halves, scaled: Callable[[Array], Array]) -> Halves:
