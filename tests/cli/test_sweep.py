@@ -188,3 +188,8 @@ def test_help_shows_what_can_be_set(fljax):
     for text in ("--seeds INT", "--halving", "--fedprox.mu", "--outer.epochs"):
         assert text in out
     assert "--new-client" not in out
+
+
+def test_what_cannot_be_made_leaves_no_folder(refused):
+    assert "out of memory (two copies of --model mlp need" in refused("sweep", "--hidden", "2000000000", "--seeds", "2")
+    assert not Path("results").exists()
