@@ -72,9 +72,9 @@ def test_it_is_part_of_what_a_run_is():
     plain, centred, mnist = (
         static_choices(fedavg(normalized(model, how), Work(1, 8))) for how in ("unit", "centred", MNIST)
     )
-    assert (centred["mean"], centred["deviation"]) == (0.5, 0.5)
-    assert (mnist["mean"], mnist["deviation"]) == MNIST
-    assert "mean" not in plain
+    assert (centred["model.mean"], centred["model.deviation"]) == (0.5, 0.5)
+    assert (mnist["model.mean"], mnist["model.deviation"]) == MNIST
+    assert "model.mean" not in plain
 
 
 def test_clients_side_by_side_see_what_one_sees(key):
@@ -141,7 +141,7 @@ def test_every_network_has_the_option(name):
     lecun, torch = (MODELS[name](input_shape=shape, init=init, **options) for init in ("lecun", "pytorch"))
     assert MODELS[name](input_shape=shape, **options) is lecun
     assert torch is not lecun
-    assert static_choices(fedavg(torch, Work(1, 8)))["initial"] == "pytorch"
+    assert static_choices(fedavg(torch, Work(1, 8)))["model.initial"] == "pytorch"
     shapes = [jax.eval_shape(model.init, jax.random.key(0)) for model in (lecun, torch)]
     assert tree.size(shapes[0]) == tree.size(shapes[1])
     with pytest.raises(ValueError, match="init='xavier': choose one of 'lecun', 'pytorch'"):
