@@ -11,8 +11,6 @@
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import jax
-
 from fljax import tree
 from fljax.client.objectives import predictor
 from fljax.rounds.accounting import Weighting, client_weight, traffic
@@ -91,7 +89,7 @@ def averaging(
 
 def remembering(shared: Params, memory: Any) -> Any:
     """The server's state of a shared part and what a combine remembers: the part itself where that is nothing."""
-    return Remembering(shared, memory) if jax.tree.leaves(memory) else shared
+    return shared if type(memory) is tuple and not memory else Remembering(shared, memory)
 
 
 def shared_and_memory(server: Any) -> tuple[Params, Any]:
