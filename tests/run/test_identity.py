@@ -14,6 +14,7 @@ from fljax.algorithms.fedprox import fedprox
 from fljax.client import training_loss
 from fljax.models import mlp
 from fljax.rounds.sampling import uniform
+from fljax.run.checkpoint import seal
 from fljax.run.identity import run_identity, static_choices
 from fljax.run.sweep import search
 from fljax.run.train import train
@@ -131,6 +132,6 @@ def test_a_folder_of_an_older_version_is_refused_in_a_line(key, federation, aver
     path = tmp_path / "checkpoints" / "last.msgpack"
     content = serialization.msgpack_restore(path.read_bytes())
     known = {name: value for name, value in json.loads(content["identity"]).items() if name != "pixels"}
-    path.write_bytes(serialization.msgpack_serialize(content | {"identity": json.dumps(known)}))
+    path.write_bytes(seal(serialization.msgpack_serialize(content | {"identity": json.dumps(known)})))
     with pytest.raises(ValueError, match="or of another version of fljax: 'pixels' is known of one of the two only"):
         train(averaging, fljax.fedavg.Hyper(), federation, key, 1, folder=tmp_path)

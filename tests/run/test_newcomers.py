@@ -73,7 +73,7 @@ def test_another_number_of_rounds_does_not_recompile_and_does_matter(key, model,
     state, _ = simulate(algorithm, hyper, training, key, 2)
     first = evaluate_new_clients(algorithm, hyper, state, new, key, n_rounds=0)
     compiled = module._evaluate._cache_size()
-    later = evaluate_new_clients(algorithm, hyper._replace(lam=0.5), state, new, key, n_rounds=3)
+    later = evaluate_new_clients(algorithm, hyper.replace(lam=0.5), state, new, key, n_rounds=3)
     assert module._evaluate._cache_size() == compiled
     theta = evaluate(algorithm.predict, tree.everyone(state.server, 3), new.test)
     np.testing.assert_allclose(first["client_loss"], theta["client_loss"], rtol=1e-6)
@@ -97,7 +97,7 @@ def test_the_model_of_least_loss_is_chosen_among_those_that_are_held(key, model,
     held = jnp.asarray([5, 3, 3, 1, 3, 5])
     chosen = held_with_least_loss(model, ModelTable(models, held), new.train)
     expected = [min((1, 3, 5), key=lambda i, c=c: loss[i, c]) for c in range(3)]
-    assert chosen.label.tolist() == expected
+    assert chosen.row.tolist() == expected
     assert expected != loss.argmin(axis=0).tolist()  # a model that nobody holds would have been better for somebody
     chex.assert_trees_all_equal(chosen.params, models)
 

@@ -119,4 +119,4 @@ def test_another_methods_hyper_is_refused(key, model, federation, tmp_path):
     ):
         with pytest.raises(ValueError, match=message):
             run()
-    assert not list(tmp_path.iterdir())  # another search may begin there
+    assert {path.name for path in tmp_path.iterdir()} <= {".lock"}  # another search may begin there
