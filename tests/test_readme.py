@@ -65,7 +65,7 @@ TINY = "--rounds 2 --dataset digits --partition iid --partition.n-clients 4 --mo
 @pytest.mark.parametrize("code", COMPOSITIONS, ids=lambda code: code.split()[4])
 def test_a_composition_of_at_most_six_lines_goes_everywhere(code, tmp_path, monkeypatch, key):
     """Through simulate, a sweep, train with resume, and the command line, which all find the same."""
-    assert 2 <= len(code.strip().splitlines()) - 1 <= 6
+    assert 2 <= len([line for line in code.splitlines() if line.strip()]) - 1 <= 6
     federation = fljax.PARTITIONS["iid"](*fljax.load("digits"), n_clients=4, seed=0)
     model, work = fljax.MODELS["mlp"]((8, 8, 1), (4,), 10), fljax.Work(1, 32)
     names = {"federation": federation, "model": model, "work": work, "key": key}

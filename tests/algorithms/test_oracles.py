@@ -79,7 +79,7 @@ def run(algorithm, hyper, federation, key):
     """(deployed models, a row per client; final state) of the library, as NumPy."""
     state, _ = simulate(algorithm, hyper, federation, key, ROUNDS, participation=0.5)
     models = algorithm.deploy(split_key(key).deploy, hyper, state, federation.train)
-    return jax.tree.map(lambda leaf: np.asarray(leaf[models.label]), models.params), state
+    return jax.tree.map(lambda leaf: np.asarray(leaf[models.row]), models.params), state
 
 
 def assert_models(ours, expected):

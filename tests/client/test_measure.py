@@ -64,4 +64,4 @@ def test_a_leaf_of_one_row_belongs_to_all(key, model, ragged):
     losses = jax.jit(lambda models: client_loss(model, models, ragged))
     np.testing.assert_allclose(losses(shared), losses(copied), rtol=1e-6)
     few = ModelTable(jax.tree.map(lambda leaf: leaf[:3], shared.params), jnp.asarray([2, 0, 1, 1, 2]))
-    np.testing.assert_allclose(losses(few), losses(tree.take(copied, few.label)), rtol=1e-5)
+    np.testing.assert_allclose(losses(few), losses(tree.take(copied, few.row)), rtol=1e-5)

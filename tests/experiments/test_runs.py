@@ -29,7 +29,7 @@ def federation():
 
 def models(assigned):
     return jax.vmap(lambda i: jax.tree.map(lambda leaf: leaf[i if leaf.shape[0] > 1 else 0], assigned.params))(
-        assigned.label
+        assigned.row
     )
 
 
