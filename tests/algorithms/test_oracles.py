@@ -12,13 +12,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from fljax.algorithms.ditto import DittoHyper, ditto
-from fljax.algorithms.fedavg import FedAvgHyper, fedavg
-from fljax.algorithms.fedbabu import FedBABUHyper, fedbabu
-from fljax.algorithms.fedper import FedPerHyper, fedper
-from fljax.algorithms.fedprox import FedProxHyper, fedprox
-from fljax.algorithms.fedrep import HEAD_PHASE, FedRepHyper, fedrep
-from fljax.algorithms.lg_fedavg import LGFedAvgHyper, lg_fedavg
+import fljax
+from fljax.algorithms.ditto import ditto
+from fljax.algorithms.fedavg import fedavg
+from fljax.algorithms.fedbabu import fedbabu
+from fljax.algorithms.fedper import fedper
+from fljax.algorithms.fedprox import fedprox
+from fljax.algorithms.fedrep import HEAD_PHASE, fedrep
+from fljax.algorithms.lg_fedavg import lg_fedavg
 from fljax.client.local import shuffled
 from fljax.rounds.sampling import sample_cohort
 from fljax.run.simulate import simulate, split_key
@@ -95,9 +96,12 @@ def test_fedavg_and_fedprox(key, model, federation, reference, weighting, mu):
         sent = [reference.train(theta, i, k, mu=mu) for i, k, _ in cohort]
         theta = oracle.average(sent, [size if weighting == "size" else 1.0 for *_, size in cohort])
     if mu:
-        algorithm, hyper = fedprox(model, WORK, weighting=weighting), FedProxHyper(LR, mu, momentum=MOMENTUM)
+        algorithm, hyper = (
+            fedprox(model, WORK, weighting=weighting),
+            fljax.fedprox.Hyper(lr=LR, mu=mu, momentum=MOMENTUM),
+        )
     else:
-        algorithm, hyper = fedavg(model, WORK, weighting=weighting), FedAvgHyper(LR, momentum=MOMENTUM)
+        algorithm, hyper = fedavg(model, WORK, weighting=weighting), fljax.fedavg.Hyper(lr=LR, momentum=MOMENTUM)
     assert_models(run(algorithm, hyper, federation, key)[0], [theta] * 8)
 
 
@@ -107,7 +111,7 @@ def test_ditto(key, model, federation, reference):
         for i, k, _ in cohort:
             personal[i] = reference.train(personal[i], i, k, mu=0.7, anchor=theta)
         theta = oracle.average([reference.train(theta, i, k) for i, k, _ in cohort], [size for *_, size in cohort])
-    models, state = run(ditto(model, WORK), DittoHyper(LR, 0.7, momentum=MOMENTUM), federation, key)
+    models, state = run(ditto(model, WORK), fljax.ditto.Hyper(lr=LR, lam=0.7, momentum=MOMENTUM), federation, key)
     assert_models(models, personal)
     chex.assert_trees_all_close(state.server, theta, rtol=1e-5, atol=1e-5)
 
@@ -122,9 +126,9 @@ def test_fedper_and_lg_fedavg(key, model, federation, reference, name):
         weights = [size if name == "fedper" else 1.0 for *_, size in cohort]
         shared = oracle.average([own[i] for i, *_ in cohort], weights)
     if name == "fedper":
-        algorithm, hyper = fedper(model, WORK), FedPerHyper(LR, momentum=MOMENTUM)
+        algorithm, hyper = fedper(model, WORK), fljax.fedper.Hyper(lr=LR, momentum=MOMENTUM)
     else:
-        algorithm, hyper = lg_fedavg(model, WORK), LGFedAvgHyper(LR, momentum=MOMENTUM)
+        algorithm, hyper = lg_fedavg(model, WORK), fljax.lg_fedavg.Hyper(lr=LR, momentum=MOMENTUM)
     expected = [model | {n: shared[n] for n in shared_layers} for model in own]
     assert_models(run(algorithm, hyper, federation, key)[0], expected)
 
@@ -140,7 +144,7 @@ def test_fedrep(key, model, federation, reference):
         body = oracle.average([own[i] for i, *_ in cohort], [size for *_, size in cohort])
     algorithm = fedrep(model, WORK, body_epochs=1, ft_epochs=0)
     expected = [model | {"fc1": body["fc1"]} for model in own]
-    assert_models(run(algorithm, FedRepHyper(LR, momentum=MOMENTUM), federation, key)[0], expected)
+    assert_models(run(algorithm, fljax.fedrep.Hyper(lr=LR, momentum=MOMENTUM), federation, key)[0], expected)
 
 
 @pytest.mark.parametrize("ft_epochs", [0, 2])
@@ -154,5 +158,8 @@ def test_fedbabu(key, model, federation, reference, ft_epochs):
         key_of = [jax.random.fold_in(reference.keys.deploy, i) for i in range(8)]
         batches = [reference.batches(i, key_of[i], ft_epochs) for i in range(8)]
         expected = [oracle.local_sgd(theta, batches[i], 0.1, MOMENTUM) for i in range(8)]
-    algorithm, hyper = fedbabu(model, WORK, ft_epochs=ft_epochs), FedBABUHyper(LR, ft_lr=0.1, momentum=MOMENTUM)
+    algorithm, hyper = (
+        fedbabu(model, WORK, ft_epochs=ft_epochs),
+        fljax.fedbabu.Hyper(lr=LR, ft_lr=0.1, momentum=MOMENTUM),
+    )
     assert_models(run(algorithm, hyper, federation, key)[0], expected)
