@@ -9,6 +9,7 @@ import pytest
 
 import fljax
 from fljax import tree
+from fljax.algorithms import ALGORITHMS
 from fljax.algorithms.ditto import ditto
 from fljax.algorithms.fedavg import fedavg
 from fljax.algorithms.fedavg_ft import fedavg_ft
@@ -24,11 +25,13 @@ from fljax.client.gradient import client_gradients
 from fljax.client.local import shuffled
 from fljax.data.synthetic import linear_groups
 from fljax.models import cnn
+from fljax.numbers import numbers_of
 from fljax.rounds.averaging import shared_part
 from fljax.rounds.sampling import sample_cohort
 from fljax.run.simulate import simulate, split_key
 from fljax.types import Batch, State, Work
 from tests import oracle
+from tests.algorithms.table import CASES
 
 ROUNDS = 3
 
@@ -269,6 +272,29 @@ def test_a_server_optimizer_leaves_alone_what_is_not_averaged(key, model, work, 
     start = model.init(split_key(key).init)
     chex.assert_trees_all_close(theta["fc2"], start["fc2"], rtol=1e-6)
     assert not np.allclose(theta["fc1"]["kernel"], start["fc1"]["kernel"], atol=1e-3)
+
+
+STEPPING = [name for name in CASES if name in ALGORITHMS and "server" in ALGORITHMS[name].slots]
+QUICK = ("fedavg", "feddane", "ditto", "fedper")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.slow if name not in QUICK else ())
+        for name in STEPPING
+        if not numbers_of(fljax.compose(name).Hyper).keys() & {"server_lr", "beta1"}
+    ],
+)
+def test_a_server_that_steps_all_the_way_is_the_method_itself(key, name, model, work, federation):
+    """Momentum without memory and lr 1: a law for every method that says it takes a server optimiser."""
+    case = CASES[name]
+    plain, stepped = case, case._replace(name=f"{name}+momentum", numbers=case.numbers | {"beta1": 0.0})
+    alone, ours = (
+        simulate(one.make(model, work), one.hyper, federation, key, ROUNDS, participation=0.5)[1]["client_loss"]
+        for one in (plain, stepped)
+    )
+    np.testing.assert_allclose(ours, alone, rtol=1e-4, atol=1e-5)
 
 
 def test_clients_join_a_method_with_a_server_optimizer_as_they_join_the_method(key, model, work, federation):
