@@ -194,7 +194,7 @@ def save(figure: Figure, path: Path, *, pdf: bool = False) -> None:
 
 def new_figure(width: float, height: float) -> tuple[Figure, Axes]:
     """An empty figure of so many inches, and its axes."""
-    figure = Figure(figsize=(width, height), layout="constrained")
+    figure = Figure(figsize=(width, height), layout="constrained", dpi=150)
     FigureCanvasAgg(figure)
     axes = figure.add_subplot()
     axes.spines[["top", "right"]].set_visible(False)
@@ -221,14 +221,27 @@ def _apart(heights: np.ndarray, gap: float, low: float, high: float) -> np.ndarr
 
     Least in the sum of squares. Where there is no room for all of them, they stand at even distances.
     """
-    from scipy.optimize import isotonic_regression  # here, as its import takes as long as a small figure
-
     n, order = len(heights), np.argsort(heights, kind="stable")
     if not n:
         return heights
     gap = min(gap, (high - low) / max(n - 1, 1))
     steps = gap * np.arange(n)  # what must lie between the lowest and each other
-    placed = np.clip(isotonic_regression(heights[order] - steps).x, low, max(low, high - steps[-1]))
+    placed = np.clip(_ascending(heights[order] - steps), low, max(low, high - steps[-1]))
     moved = np.empty(n)
     moved[order] = placed + steps
     return moved
+
+
+def _ascending(values: np.ndarray) -> np.ndarray:
+    """The ascending numbers that lie nearest to ``values`` in least squares, as SciPy's ``isotonic_regression``.
+
+    Neighbours that descend are replaced by their mean; SciPy's package takes longer to import than a figure to draw.
+    """
+    means: list[tuple[float, int]] = []
+    for value in values:
+        mean, n = float(value), 1
+        while means and means[-1][0] >= mean:
+            before, m = means.pop()
+            mean, n = (before * m + mean * n) / (m + n), m + n
+        means.append((mean, n))
+    return np.repeat([mean for mean, _ in means], [n for _, n in means])

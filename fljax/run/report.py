@@ -140,11 +140,19 @@ def labels_over_time(outcome: Outcome) -> np.ndarray:
 
 
 def agreement(label: np.ndarray, group: np.ndarray) -> float:
-    """Adjusted Rand index of the clients whose cluster is known."""
-    from sklearn.metrics import adjusted_rand_score  # here, as its import takes as long as a small run
+    """Adjusted Rand index of the clients whose cluster is known.
 
-    known = label >= 0
-    return float(adjusted_rand_score(group[known], label[known]))
+    It is scikit-learn's; to import that takes longer than a small run.
+    """
+
+    def pairs(count: np.ndarray) -> float:
+        return (count * (count - 1) // 2).sum()
+
+    counts = cross_table(label, group)
+    both, in_label, in_group = pairs(counts), pairs(counts.sum(axis=1)), pairs(counts.sum(axis=0))
+    chance = in_label * in_group / max(pairs(counts.sum()), 1)
+    most = (in_label + in_group) / 2
+    return float((both - chance) / (most - chance)) if in_label != both or in_group != both else 1.0
 
 
 def curve(metrics: Mapping[str, np.ndarray], name: str | None = None) -> tuple[np.ndarray, np.ndarray]:
@@ -170,16 +178,18 @@ def principal_components(models: ModelTable) -> tuple[np.ndarray, np.ndarray]:
         (clients, 2) coordinates and the share (2,) of the variance that each explains; zeros where all models are
         equal.
     """
-    from sklearn.decomposition import PCA
-
     n_rows = tree.n_rows(models.params)
     varied = [leaf for leaf in jax.tree.leaves(tree.split_statistics(models.params)[0]) if leaf.shape[0] == n_rows]
     flat = np.asarray(tree.flatten(varied))[np.asarray(models.row)]  # what all share adds nothing to a variance
     if len(flat) < 2 or not np.ptp(flat, axis=0).any():
         return np.zeros((len(flat), 2)), np.zeros(2)
-    pca = PCA(n_components=min(2, *flat.shape), svd_solver="full").fit(flat)
-    pad = 2 - pca.n_components_
-    return np.pad(pca.transform(flat), ((0, 0), (0, pad))), np.pad(pca.explained_variance_ratio_, (0, pad))
+    centred = flat - flat.mean(axis=0)
+    clients, spread, directions = np.linalg.svd(centred, full_matrices=False)
+    largest = np.take_along_axis(directions, np.abs(directions).argmax(axis=1)[:, None], axis=1)[:, 0]
+    clients *= np.where(largest < 0, -1, 1)  # a direction and its opposite are one: its largest entry is positive
+    pad = max(0, 2 - len(spread))
+    share = spread**2 / (spread**2).sum()
+    return np.pad((clients * spread)[:, :2], ((0, 0), (0, pad))), np.pad(share[:2], (0, pad))
 
 
 def finite(models: ModelTable) -> bool:

@@ -6,10 +6,11 @@ import json
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy.optimize import linear_sum_assignment
 
 import fljax
 from fljax.algorithms.ifca import ifca
-from fljax.run.churn import churn_of_rounds
+from fljax.run.churn import _most_kept, churn_of_rounds
 from fljax.run.report import Outcome, final_table
 from fljax.run.simulate import simulate
 from fljax.run.train import train
@@ -35,6 +36,13 @@ def test_full_rounds_equal_the_servers_measure(n_clusters):
     np.testing.assert_allclose(found, [0, *expected], rtol=1e-6)
     assert found[3] == 0
     np.testing.assert_array_equal(last, label[-1])
+
+
+def test_most_that_stay_is_what_a_search_finds():
+    rng = np.random.default_rng(0)
+    for rows, columns in ((1, 1), (2, 2), (2, 5), (4, 3), (5, 5)) * 8:
+        counts = rng.integers(0, 4, (rows, columns))  # small, so that many are equal
+        assert _most_kept(counts) == counts[linear_sum_assignment(counts, maximize=True)].sum()
 
 
 def test_who_was_away_is_compared_with_when_it_last_took_part():

@@ -11,6 +11,7 @@ from flax import serialization
 from flax.traverse_util import unflatten_dict
 from matplotlib.text import Text
 from safetensors.numpy import load_file
+from scipy.optimize import isotonic_regression
 from sklearn.metrics import confusion_matrix
 
 import fljax
@@ -201,6 +202,13 @@ def test_names_of_curves_move_as_little_as_need_be():
     np.testing.assert_allclose(plots._apart(np.array([0.5, 0.9, 0.5]), 0.2, 0, 1), [0.4, 0.9, 0.6])
     np.testing.assert_allclose(plots._apart(np.array([0.99, 0.98]), 0.2, 0, 1), [1.0, 0.8])
     np.testing.assert_allclose(plots._apart(np.zeros(5), 0.5, 0, 1), np.linspace(0, 1, 5))
+
+
+def test_nearest_ascending_numbers_are_scipys():
+    rng = np.random.default_rng(0)
+    for n in (1, 2, 5, 40):
+        values = rng.integers(0, 6, n) / 4  # with ties
+        np.testing.assert_allclose(plots._ascending(values), isotonic_regression(values).x, atol=1e-12)
 
 
 def test_figures_are_png_and_pdf(tmp_path):

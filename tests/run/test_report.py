@@ -7,10 +7,12 @@ import numpy as np
 import pytest
 from matplotlib.colors import to_hex
 from sklearn.decomposition import PCA
+from sklearn.metrics import adjusted_rand_score
 
 from fljax.run import plots
 from fljax.run.report import (
     Outcome,
+    agreement,
     cross_table,
     curve,
     final_label,
@@ -83,6 +85,15 @@ def test_curve_has_the_tested_rounds_counted_from_one():
 
 def test_cross_table_counts_known_clients():
     np.testing.assert_array_equal(cross_table(np.array([4, 4, -1, 2]), GROUP), [[0, 1], [2, 0]])
+
+
+def test_agreement_is_scikit_learns_adjusted_rand_index():
+    rng = np.random.default_rng(0)
+    for n, n_clusters, n_groups in ((4, 0, 2), (1, 1, 1), (9, 1, 3), (9, 9, 9), (40, 3, 4), (40, 7, 2), (300, 5, 5)):
+        label, group = rng.integers(-1, n_clusters, n), rng.integers(0, n_groups, n)
+        known = label >= 0
+        assert agreement(label, group) == pytest.approx(adjusted_rand_score(group[known], label[known]), abs=1e-12)
+    assert agreement(np.array([3, 3, 1]), np.array([0, 0, 5])) == 1
 
 
 def test_principal_components_are_scikit_learns_without_running_statistics():
