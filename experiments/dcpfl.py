@@ -111,8 +111,9 @@ def comparison(name: str, number: str, dataset: str, scale: Scale) -> None:
     of = with_ratio(results, columns(dataset, effort(scale).epochs))
     stated, planned = numbers(dataset, set(made), of), scale.pick(SMOKE_ROUNDS, N_ROUNDS[dataset])
     settings = lambda r: how(scale, made[r.setting, r.method], planned, r)  # noqa: E731
-    lines = [line for line in outcomes(results, of, stated, settings) if np.isfinite(line.value)]
-    lines = [line for line in lines if (line.setting, line.method, line.metric) in stated or line.method == VALIDATED]
+    lines = [line for line in outcomes(results, of | {"groups": groups}, stated, settings) if np.isfinite(line.value)]
+    kept = lambda line: line.metric == "groups" or line.method == VALIDATED  # noqa: E731 - beside what is published
+    lines = [line for line in lines if (line.setting, line.method, line.metric) in stated or kept(line)]
     keep(scale.results, "DC-PFL", number, PUBLISHED_NAME[dataset], lines)
     rows = table(results, of | {"uplink share": uplink_share, "groups": groups, "run s": lambda r: r.seconds})
     for metric in of:

@@ -72,9 +72,9 @@ def test_one_client_is_standalone_training(key, work, federation):
     _, alone = run(standalone(NORMALISED, work), fljax.standalone.Hyper(lr=0.1), lonely, key)
     shared, kept = NORM.split(own)
     for path, leaf in NORM.split(alone)[0].items():
-        np.testing.assert_allclose(shared[path][0], leaf[0], rtol=1e-6, atol=1e-6)
+        np.testing.assert_allclose(shared[path][0], leaf[0], rtol=1e-6, atol=4e-7)  # two programs: some last digits
     for path, leaf in NORM.split(alone)[1].items():
-        np.testing.assert_allclose(kept[path][0], leaf[0], rtol=1e-6, atol=1e-6)
+        np.testing.assert_allclose(kept[path][0], leaf[0], rtol=1e-6, atol=4e-7)
 
 
 def test_group_norm_can_be_kept_but_has_no_statistics(model, work):
