@@ -59,6 +59,7 @@ def test_feddist_all_the_way_is_fedavg_of_equal_weights(key, model, work, federa
     chex.assert_trees_all_close(ours, averaged, rtol=1e-6, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_feddws_all_the_way_is_fedavg(key, model, work, federation):
     ours = server_of(feddws(model, work), fljax.feddws.Hyper(lr=0.1, step=1.0), federation, key)
     averaged = server_of(fedavg(model, work), fljax.fedavg.Hyper(lr=0.1), federation, key)
@@ -79,6 +80,7 @@ def test_literal_feddws_steps_by_one_over_the_participants(key, model, work, fed
     chex.assert_trees_all_close(literal, quarter, rtol=1e-6, atol=1e-7)
 
 
+@pytest.mark.slow
 def test_feddane_of_identical_clients_is_fedprox(key, model):
     federation = linear_groups(4, 1, examples=24)
     same = federation._replace(train=federation.train._replace(index=jnp.tile(federation.train.index[:1], (4, 1))))
@@ -220,6 +222,7 @@ def test_fine_tuning_moves_the_layers_it_is_told_to(key, model, work, federation
     assert moved == moves
 
 
+@pytest.mark.slow
 def test_fine_tuning_helps_where_clients_disagree(key, model):
     federation = linear_groups(8, 2, examples=60)
     tuned = simulate(fedavg_ft(model, Work(2, 8), ft_epochs=5), fljax.fedavg_ft.Hyper(lr=0.2), federation, key, 5)[1]
@@ -227,6 +230,7 @@ def test_fine_tuning_helps_where_clients_disagree(key, model):
     assert tuned["accuracy_macro"][-1] > plain["accuracy_macro"][-1] + 0.2
 
 
+@pytest.mark.slow
 def test_a_full_step_of_the_server_is_fedavg(key, model, work, federation):
     ours = server_of(
         fedopt(model, work, server_optimizer="sgd"), fljax.fedopt.Hyper(lr=0.1, server_lr=1.0), federation, key

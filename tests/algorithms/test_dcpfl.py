@@ -187,6 +187,7 @@ def test_what_a_trial_costs():
     np.testing.assert_array_equal(cost["downlink"], [30, 30, 30, 15, 15, 0])
 
 
+@pytest.mark.slow
 def test_a_client_alone_exchanges_nothing_but_its_loss(eager):
     metrics = eager[1]
     label = np.asarray(metrics["label"])

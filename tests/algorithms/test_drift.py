@@ -21,7 +21,7 @@ from fljax.types import ClientData, Examples, Federation, Model, Work
 from tests import oracle
 from tests.algorithms.round_by_round import simulate
 from tests.algorithms.test_oracles import LR, WORK, assert_models, reference, run  # noqa: F401
-from tests.slow import slow
+from tests.slow import slow, slow_rows
 
 DIMENSION = 3
 
@@ -72,7 +72,7 @@ FULL_BATCHES = Work(8, 24)
 
 
 @pytest.mark.parametrize("participation", [0.5, *slow(1.0)])
-@pytest.mark.parametrize(("make", "numbers"), [(scaffold, {}), (feddyn, {"alpha": 0.5})])
+@pytest.mark.parametrize(("make", "numbers"), [(scaffold, {}), *slow_rows((feddyn, {"alpha": 0.5}))])
 def test_drift_is_taken_out_on_quadratics(key, quadratics, make, numbers, participation):
     drifted = error(
         fljax.fedavg(quadratic(), FULL_BATCHES, weighting="uniform"), fljax.fedavg.Hyper(lr=0.1), quadratics, key, 300

@@ -232,6 +232,7 @@ def test_a_pull_of_one_step_lands_on_the_anchor_where_layers_are_sent(key, model
     chex.assert_trees_all_equal(done.params["fc2"], start["fc2"])
 
 
+@pytest.mark.slow
 def test_lambda_is_clipped_at_one_step(key, model, work, federation):
     algorithm = fedcps(model, work, 1, lambda_mode="fixed", **UNTESTED)
     metrics = simulate(algorithm, fedcps.Hyper(lr=0.1, strength=1e3), federation, key, 2, participation=0.5)[1]
@@ -239,6 +240,7 @@ def test_lambda_is_clipped_at_one_step(key, model, work, federation):
     assert np.isfinite(metrics["loss"]).all()
 
 
+@pytest.mark.slow
 def test_less_data_means_a_larger_lambda(key, model, work, federation):
     size = np.asarray(federation.train.size)
     algorithm = fedcps(model, work, 1, lambda_mode="n_only", **UNTESTED)

@@ -84,7 +84,8 @@ def test_after_psi_0_has_fired_everyone_is_alone(key, model, groups):
     chex.assert_trees_all_close(continued.clients, alone.clients, rtol=1e-6, atol=1e-7)
 
 
-@pytest.mark.parametrize("stages", ["outputs", *slow("both", "weights")])
+@pytest.mark.slow
+@pytest.mark.parametrize("stages", ["outputs", "both", "weights"])
 def test_infinite_radii_leave_one_cluster(key, model, groups, stages):
     hyper = fedtsdp.Hyper(lr=0.1, eps_outputs=jnp.inf, eps_weights=jnp.inf, **ALWAYS)
     assert (simulate(in_stages(model, stages), hyper, groups, key, 3)[1]["n_clusters"] == 1).all()
@@ -106,7 +107,8 @@ def test_identical_clients_are_one_cluster(key, model):
     assert (metrics["n_clusters"] == 1).all()
 
 
-@pytest.mark.parametrize("seed", [1, *slow(0, 2)])
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [0, 1, 2])
 def test_hidden_groups_are_found(seed, model):
     federation, key = with_public(linear_groups(12, 3, seed=seed)), jax.random.key(seed)
     metrics = simulate(make(model), fedtsdp.Hyper(lr=0.3, threshold=0.6), federation, key, 20)[1]
@@ -115,6 +117,7 @@ def test_hidden_groups_are_found(seed, model):
     assert metrics["accuracy_macro"][-1] > averaged["accuracy_macro"][-1] + 0.3
 
 
+@pytest.mark.slow
 def test_clients_of_one_distribution_tend_to_cluster_less(model):
     def statistic(n_groups, seed):
         federation = with_public(linear_groups(12, n_groups, seed=seed))
@@ -124,7 +127,7 @@ def test_clients_of_one_distribution_tend_to_cluster_less(model):
         assert statistic(1, seed).mean() + 0.1 < statistic(3, seed).mean()
 
 
-@pytest.mark.parametrize("stages", ["both", "outputs", "weights"])
+@pytest.mark.parametrize("stages", ["both", *slow("outputs", "weights")])
 def test_one_round_of_clustering_equals_scikit_learn(key, model, groups, stages):
     hyper = fedtsdp.Hyper(lr=0.3, eps_outputs=0.05, eps_weights=0.55, **ALWAYS)
     algorithm = in_stages(model, stages)

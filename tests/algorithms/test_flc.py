@@ -13,14 +13,14 @@ from fljax.algorithms.flc import flc, groups, scaled_layers
 from fljax.data.synthetic import linear_groups
 from fljax.types import Work
 from tests.algorithms.round_by_round import simulate
-from tests.slow import slow_rows
 
 
 def final(algorithm, hyper, federation, key, n_rounds=3):
     return simulate(algorithm, hyper, federation, key, n_rounds, participation=0.5)
 
 
-@pytest.mark.parametrize(("n_clusters", "warmup"), [(1, 2.0), *slow_rows((2, np.inf))])
+@pytest.mark.slow
+@pytest.mark.parametrize(("n_clusters", "warmup"), [(1, 2.0), (2, np.inf)])
 def test_before_groups_form_and_with_one_group_it_is_fedavg(key, model, work, federation, n_clusters, warmup):
     server = final(flc(model, work, n_clusters), flc.Hyper(lr=0.1, warmup=warmup), federation, key)[0].server
     averaged = final(fedavg(model, work), fedavg.Hyper(lr=0.1), federation, key)[0].server

@@ -291,6 +291,7 @@ def test_fedavg_with_no_learning_rate_stays(key, model, work, federation):
     chex.assert_trees_all_close(ours, model.init(split_key(key).init), rtol=1e-6, atol=1e-20)
 
 
+@pytest.mark.slow
 def test_identical_clients_average_to_a_single_run(key, model):
     federation = linear_groups(4, 1, examples=24)
     same = federation.train._replace(index=jnp.tile(federation.train.index[:1], (4, 1)))

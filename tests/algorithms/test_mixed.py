@@ -15,9 +15,10 @@ from fljax.run.simulate import as_traced
 from fljax.types import State
 from tests.algorithms.test_oracles import LR, WORK, assert_models, reference, run  # noqa: F401
 from tests.algorithms.test_personal import alone, final
+from tests.slow import slow
 
 
-@pytest.mark.parametrize("name", ["fedproto", "feddistill", "fedamp"])
+@pytest.mark.parametrize("name", ["fedamp", *slow("fedproto", "feddistill")])
 def test_without_what_others_teach_each_trains_alone(key, model, work, federation, name):
     method = fljax.ALGORITHMS[name]
     weight = "gamma" if name == "feddistill" else "lam"

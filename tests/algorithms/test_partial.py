@@ -25,6 +25,7 @@ from fljax.run.simulate import as_traced, split_key
 from fljax.run.train import run_chunk
 from fljax.types import Work
 from tests.algorithms.round_by_round import jitted, simulate
+from tests.slow import slow
 
 ROUNDS = 3
 
@@ -63,7 +64,7 @@ def test_a_strong_pull_lands_ditto_on_the_received_model_less_one_gradient(key, 
     assert float(jnp.abs(tree.flatten(away)).max()) < 0.01 * 2.0  # eta times a bound on a gradient's entries
 
 
-@pytest.mark.parametrize("n_shared", ["fedper", "lg_fedavg", "fedrep", "fedbabu"])
+@pytest.mark.parametrize("n_shared", ["lg_fedavg", *slow("fedper", "fedrep", "fedbabu")])
 def test_everything_shared_is_fedavg(key, model, work, federation, n_shared):
     algorithm, hyper = {
         "fedper": (fedper(model, work, n_personal=0), fljax.fedper.Hyper(lr=0.1)),

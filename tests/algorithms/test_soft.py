@@ -89,7 +89,8 @@ def test_hypcluster_finds_the_groups(key, model):
     assert metrics["ari"][-1] == 1
 
 
-@pytest.mark.parametrize("pull", [0.0, *slow(0.6)])
+@pytest.mark.slow
+@pytest.mark.parametrize("pull", [0.0, 0.6])
 def test_fedsoft_of_one_center_started_there_is_fedprox(key, model, work, federation, pull):
     algorithm, hyper = fedsoft(model, work, 1, start="center"), fedsoft.Hyper(lr=0.1, lam=pull)
     start = first_of(jitted(algorithm.init)(split_key(key).init, hyper, federation.train).server)

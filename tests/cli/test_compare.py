@@ -65,6 +65,7 @@ def test_a_seed_is_the_run_of_that_seed(compared, tmp_path):
     assert not np.array_equal(among.metrics["loss"], fljax.load_run(folder / "seed_0")["fedavg"].metrics["loss"])
 
 
+@pytest.mark.slow
 def test_a_comparison_goes_on_with_more_seeds(compared, tmp_path, capsys):
     folder = tmp_path / "copy"
     shutil.copytree(compared[0], folder)

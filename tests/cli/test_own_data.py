@@ -44,6 +44,7 @@ def test_a_table_is_run_with_its_own_clients(table, tmp_path, capsys):
     )
 
 
+@pytest.mark.slow
 def test_a_comparison_scales_each_seed_by_its_own_training_examples(table, tmp_path):
     given = arguments(table, "--label-column", "sick", "--feature-column", "age", "noise", "--lr", "0.5", *FEW)
     assert main(["compare", *given, "--seeds", "2", "--folder", str(tmp_path / "both")]) == 0
