@@ -4,6 +4,7 @@ import leaderboard
 import numpy as np
 import pfllib
 import pytest
+import sensitivity
 
 import fljax
 from fljax.data.federation import on_host
@@ -69,3 +70,32 @@ def test_columns_of_a_run():
     assert found == pytest.approx(expected | {"ARI": 0.25, "best ARI": 1.0})
     one_count = metrics | {"uplink": np.full(4, 10.0), "downlink": np.full(4, 20.0)}
     assert leaderboard.measured(one_count, 2.0)["megabytes"] == pytest.approx(expected["megabytes"])
+
+
+def test_points_of_sensitivity_are_counts_of_clusters_or_thresholds_in_their_range():
+    told = {method: list(sensitivity.points(entry)) for method, entry in leaderboard.ENTRIES.items()}
+    assert [point.entry.choices["n_clusters"] for point in told["IFCA"]] == list(sensitivity.COUNTS)
+    assert [point.entry.choices["n_learners"] for point in told["FedEM"]] == list(sensitivity.COUNTS)
+    assert [point.value for point in told["FL+HC"]] == pytest.approx([0.225, 0.45, 0.9, 1.8, 3.6])
+    assert max(point.value for point in told["CFL"]) <= 1 < max(sensitivity.FACTORS) * 0.6  # a share
+    assert not any(told[method] for method in ("FedAvg", "Ditto", "FedAvg-FT", "standalone"))
+    for points in told.values():
+        for point in points:
+            leaderboard.made_of(point.entry, point.value)
+
+
+def test_curves_of_sensitivity_are_means_over_seeds():
+    def line(method, seed, place, value, what="accuracy"):
+        metric = f"{what} at {sensitivity.CLUSTERS} {place}"
+        return {"method": method, "seed": seed, "metric": metric, "value": str(value)}
+
+    lines = [
+        line("IFCA", "0", 8, 80),
+        line("IFCA", "0", 2, 70),
+        line("IFCA", "1", 2, 60),
+        line("IFCA", "0", 2, 1, "ARI"),
+    ]
+    ((places, values),) = sensitivity.curves_of(lines, sensitivity.CLUSTERS).values()
+    np.testing.assert_array_equal(places, [2, 8])
+    np.testing.assert_array_equal(values, [65, 80])
+    assert not sensitivity.curves_of(lines, sensitivity.THRESHOLD)

@@ -1,0 +1,110 @@
+"""Seconds of an iteration of PFLlib's Fashion-MNIST table: fljax's methods beside a PyTorch loop of FedAvg, in turns.
+
+    python benchmarks/pfllib_iteration.py [--only FedAvg FedPer] [--part 16] [--repeats 5]
+
+An iteration is that of `experiments/pfllib.py`: 20 clients of two labels train one epoch in batches of 10, and are
+tested on their own quarter. Of one image in ``--part``, so that a sample takes seconds. Both sides start from PyTorch's
+initial weights; the loop is what one writes first, a client after another with one model. It runs with one thread and
+with all, and the faster counts. Compilation is the first call's and stands apart. FLJAX_DATA names the data's folder.
+"""
+
+import os
+import statistics
+import sys
+import time
+from functools import partial
+from pathlib import Path
+
+import jax
+import numpy as np
+import torch
+from timing import alternate, fastest, machine, parser, ratio, with_threads
+from torch import nn
+from torch_models import images
+
+import fljax
+from fljax.run.mesh import use_all_cores
+from fljax.types import ClientData, Federation, Work
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "experiments"))
+import pfllib
+
+
+class Loop:
+    """FedAvg, client after client."""
+
+    def __init__(self, federation: Federation) -> None:
+        torch.manual_seed(0)
+        self.train, self.test = ([*self.own(data)] for data in (federation.train, federation.test))
+        self.model = nn.Sequential(
+            *(nn.Conv2d(1, 32, 5), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(32, 64, 5), nn.ReLU(), nn.MaxPool2d(2)),
+            *(nn.Flatten(), nn.Linear(1024, 512), nn.ReLU(), nn.Linear(512, pfllib.N_CLASSES)),
+        ).to(memory_format=torch.channels_last)
+        self.accuracy = 0.0
+
+    @staticmethod
+    def own(data: ClientData):
+        """Each client's images in [-1, 1] and labels."""
+        for index, size in zip(np.asarray(data.index), np.asarray(data.size), strict=True):
+            rows = index[:size]
+            x, y = np.asarray(data.pool.x)[rows], np.asarray(data.pool.y)[rows]
+            yield images((x / 127.5 - 1).astype(np.float32)), torch.from_numpy(y).long()
+
+    def run(self) -> None:
+        """An iteration: everyone trains, the mean by sizes, everyone is tested."""
+        start = [p.detach().clone() for p in self.model.parameters()]
+        mean = [torch.zeros_like(p) for p in start]
+        total = sum(len(y) for _, y in self.train)
+        for x, y in self.train:
+            self.load(start)
+            optimizer = torch.optim.SGD(self.model.parameters(), lr=pfllib.LR)
+            for rows in torch.randperm(len(y)).split(pfllib.BATCH_SIZE):
+                optimizer.zero_grad()
+                nn.functional.cross_entropy(self.model(x[rows]), y[rows]).backward()
+                optimizer.step()
+            for sum_, p in zip(mean, self.model.parameters(), strict=True):
+                sum_.add_(p.detach(), alpha=len(y) / total)
+        self.load(mean)
+        with torch.no_grad():
+            right = sum(int((self.model(x).argmax(1) == y).sum()) for x, y in self.test)
+        self.accuracy = right / sum(len(y) for _, y in self.test)
+
+    def load(self, values: list[torch.Tensor]) -> None:
+        """Puts values into the one model."""
+        with torch.no_grad():
+            for p, value in zip(self.model.parameters(), values, strict=True):
+                p.copy_(value)
+
+
+def main() -> int:
+    asked = parser(__doc__, pfllib.METHODS)
+    asked.add_argument("--part", type=int, default=16, help="one image in so many")
+    asked.set_defaults(only=["FedAvg"])
+    given = asked.parse_args()
+    use_all_cores()
+    print(f"{machine()}, torch {torch.__version__}, one image in {given.part}")
+    federation = pfllib.federation(pfllib.SETTINGS[0], 0, given.part)
+    loop, cores = Loop(federation), len(os.sched_getaffinity(0))
+    for method in given.only:
+        chosen = pfllib.METHODS[method]
+        factory = fljax.ALGORITHMS[chosen.name]
+        algorithm = factory(pfllib.network(), Work(1, pfllib.BATCH_SIZE), **chosen.choices)
+        hyper = factory.Hyper(lr=pfllib.LR, **chosen.numbers)
+        ours = partial(fljax.simulate, algorithm, hyper, federation, jax.random.key(0), 1)
+        began = time.perf_counter()
+        jax.block_until_ready(ours())
+        first = time.perf_counter() - began
+        sides = {"fljax": ours} | {f"torch {n}": with_threads(n, loop.run) for n in {1, cores}}
+        seconds = alternate(sides, given.repeats)
+        best = fastest(seconds, *(name for name in sides if name != "fljax"))
+        took, theirs = statistics.median(seconds["fljax"]), statistics.median(best)
+        print(
+            f"{method}: {took:.2f} s an iteration, PyTorch's FedAvg {theirs:.2f} s,"
+            f" {ratio(best, seconds['fljax']):.2f} times as fast; first call {first:.1f} s",
+            flush=True,
+        )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
