@@ -27,6 +27,7 @@ LEFT_OUT = {
     "sampling": ("participation",),
     "attack": (),
     "drift": (),
+    "clock": (),
 }
 """Parameters that are not settings of their own: they follow from the job, or are filled by bricks."""
 _STAMP, _NEW = "stamp", "new"

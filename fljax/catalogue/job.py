@@ -39,6 +39,7 @@ class RunSettings(NamedTuple):
     downlink: bricks on the way back: top-k:0.1.
     attack: what some clients do to the others, and a defence is to bear; see fljax list.
     drift: how the clients change over the rounds; see fljax list.
+    clock: how rounds spend simulated time on the clients' devices; see fljax list clocks.
     dropout: probability that a participant drops out of a round; None: nobody does.
     evaluate_every: test after every so many rounds, and always after the last.
     new_clients: share of the clients that never takes part and meets the trained server at the end; None: nobody.
@@ -69,6 +70,7 @@ class RunSettings(NamedTuple):
     downlink: tuple[str, ...] = ()
     attack: str = "none"
     drift: str = "none"
+    clock: str = "none"
     dropout: Probability | None = None
     evaluate_every: Positive = 1
     new_clients: PartOf | None = None

@@ -22,6 +22,7 @@ TABLES = {
     "brick": ("fljax.rounds.bricks", "BRICKS"),
     "attack": ("fljax.attacks.named", "ATTACKS"),
     "drift": ("fljax.drift.named", "DRIFTS"),
+    "clock": ("fljax.rounds.clock.named", "CLOCKS"),
     "dataset": ("fljax.data.datasets", "NAMES"),
 }
 """Where our own things are, by kind."""

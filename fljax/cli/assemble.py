@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -23,12 +23,22 @@ from fljax.drift.drifting import drifting
 from fljax.models.own import as_model
 from fljax.numbers import numbers_of
 from fljax.rounds.sampling import Sampling
+from fljax.run.clocked import clocked
 from fljax.run.memory import check_fits, n_bytes
 from fljax.run.privacy import with_target
 from fljax.types import Algorithm, Federation, Model, Work
 
-Methods = dict[str, tuple[Algorithm, Any]]
-"""Section of each method -> the method and its numbers."""
+
+class Made(NamedTuple):
+    """A method of a job as it runs."""
+
+    algorithm: Algorithm
+    hyper: Any  # its numbers
+    sampling: Sampling
+
+
+Methods = dict[str, Made]
+"""Section of each method -> the method."""
 
 
 def make_federation(job: Job) -> Federation:
@@ -96,18 +106,19 @@ def make_sampling(job: Job) -> Sampling:
     return _made("sampling", job, make(**given), Sampling)
 
 
-def make_algorithm(name: str, job: Job, model: Model) -> tuple[Algorithm, Any]:
-    """A method, by its section's name, and its Hyper.
+def make_algorithm(name: str, job: Job, model: Model) -> Made:
+    """A method, by its section's name, its Hyper, and the job's sampling.
 
     Raises:
         ValueError: the method cannot be made so, or its optimiser has no use for one of its numbers.
     """
     work, hyper, static = split_section(name, job)
     algorithm = find("algorithm", job.methods[name])(model, work, **static)
-    hyper = with_target(hyper, make_sampling(job), work, job.run.rounds)
+    sampling = make_sampling(job)
+    hyper = with_target(hyper, sampling, work, job.run.rounds)
     if hasattr(hyper, "lr_of") and work.optimizer != "sgd":
         jax.eval_shape(lambda: (local_optimizer(hyper, work, jnp.int32(0)), jnp.int32(0))[1])
-    return algorithm, hyper
+    return Made(algorithm, hyper, sampling)
 
 
 def program_text(name: str, job: Job, federation: Federation) -> str | None:
@@ -122,7 +133,7 @@ def program_text(name: str, job: Job, federation: Federation) -> str | None:
         and all(brick in names("brick") for brick in bricks)
         and run.model in names("model")
         and run.sampling in names("sampling")
-        and run.attack == "none"  # who attacks follows from the federation
+        and run.attack == run.clock == "none"  # who attacks, and who is quick, follow from the federation
     )
     if not ours:
         return None
@@ -132,21 +143,24 @@ def program_text(name: str, job: Job, federation: Federation) -> str | None:
 
 
 def as_clients_are(job: Job, methods: Methods, federation: Federation) -> tuple[Methods, Federation]:
-    """The methods and the federation with the job's drift, and its attackers among the clients.
+    """The methods and the federation with the job's clock, its drift, and its attackers among the clients.
 
     Raises:
         ValueError: a drift that does not fit the data or the rounds, attackers that do not exist, nobody who is honest,
-            or a method whose updates cannot be attacked.
+            a method whose updates cannot be attacked, or a clock that does not fit the method, the clients or who takes
+            part.
     """
+    clock = find("clock", job.run.clock)(**job.settings["clock"])
     drift = find("drift", job.run.drift)(**job.settings["drift"])
     if drift.begins[-1] >= job.run.rounds:
         raise ValueError(f"--drift {drift.name}: round {drift.begins[-1]} is beyond --rounds {job.run.rounds}")
+    started = {name: clocked(*made, clock, federation, job.run.rounds) for name, made in methods.items()}
     federation = drifting(federation, drift)
     attack, clean = find("attack", job.run.attack)(**job.settings["attack"]), federation
     found = {}
-    for name, (algorithm, hyper) in methods.items():
+    for name, (algorithm, sampling) in started.items():
         algorithm, federation, _ = attacked(algorithm, clean, attack)
-        found[name] = (algorithm, hyper)
+        found[name] = Made(algorithm, methods[name].hyper, sampling)
     return found, federation
 
 

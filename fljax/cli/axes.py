@@ -34,6 +34,7 @@ NOT_OUTER = (
     "sampling",
     "attack",
     "drift",
+    "clock",
     "rounds",
     "seed",
 )

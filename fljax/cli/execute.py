@@ -12,6 +12,7 @@ from fljax import tree
 from fljax.cli import config
 from fljax.cli.ahead import Ahead
 from fljax.cli.assemble import (
+    Made,
     as_clients_are,
     data_name,
     make_algorithm,
@@ -41,8 +42,8 @@ from fljax.types import Algorithm, Federation, Model, ModelTable, State
 def execute(job: Job) -> list[report.Row]:
     """Trains every method, shows the table and writes the results folder."""
     federation, newcomers = make_parts(job)
-    model, sampling = make_model(job, federation), make_sampling(job)
-    sampling.of(len(federation.train.size))
+    model = make_model(job, federation)
+    make_sampling(job).of(len(federation.train.size))
     methods = {name: make_algorithm(name, job, model) for name in job.methods}
     scales = scaling(federation, job.run.task, job.run.normalize)
     methods, federation = as_clients_are(job, methods, federation)
@@ -50,7 +51,7 @@ def execute(job: Job) -> list[report.Row]:
         check_rounds(job, job.folder)
     with over_devices() as mesh:
         federation = spread(federation, mesh)
-    runs = {name: planned(job, name, *method, federation) for name, method in methods.items()}
+    runs = {name: planned(job, made, federation, name) for name, made in methods.items()}
     for run in runs.values():
         check_ahead(**run)
     folder = job.folder or config.new_folder()
@@ -122,18 +123,18 @@ def say_stopped(command: str) -> None:
     print(f"stopped; fljax {command} goes on", flush=True)
 
 
-def planned(job: Job, name: str, algorithm: Algorithm, hyper: Any, federation: Federation) -> dict[str, Any]:
+def planned(job: Job, made: Made, federation: Federation, name: str) -> dict[str, Any]:
     """What `train` is called with for one method, but for where and how."""
     return {
-        "algorithm": algorithm,
-        "hyper": hyper,
+        "algorithm": made.algorithm,
+        "hyper": made.hyper,
         "federation": federation,
         "key": jax.random.key(job.run.seed),
         "n_rounds": job.run.rounds,
-        "sampling": make_sampling(job),
+        "sampling": made.sampling,
         "evaluate_every": job.run.evaluate_every,
         "dropout": job.run.dropout,
-        "program": kept_as(program_text(name, job, federation), algorithm),
+        "program": kept_as(program_text(name, job, federation), made.algorithm),
     }
 
 

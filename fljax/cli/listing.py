@@ -1,4 +1,4 @@
-"""`fljax list`: methods with their numbers, bricks, attacks, drifts, partitions, networks, samplings and data sets."""
+"""`fljax list`: methods with their numbers, bricks, attacks, drifts, clocks, partitions, networks and so on."""
 
 from collections.abc import Sequence
 
@@ -10,11 +10,11 @@ from fljax.cli.text import show, show_section
 
 USAGE = """usage: fljax list [KIND | NAME ...] [--markdown]
 
-Everything that fljax run can be told to use. KIND is algorithms, bricks, attacks, drifts, partitions, models, samplings
-or datasets; a NAME of one of them, fedavg+krum or ./mine.py:mymethod shows what can be set in it. --markdown prints the
-methods as a Markdown table.
+Everything that fljax run can be told to use. KIND is algorithms, bricks, attacks, drifts, clocks, partitions, models,
+samplings or datasets; a NAME of one of them, fedavg+krum or ./mine.py:mymethod shows what can be set in it. --markdown
+prints the methods as a Markdown table.
 """
-KINDS = ("algorithms", "bricks", "attacks", "drifts", "partitions", "models", "samplings", "datasets")
+KINDS = ("algorithms", "bricks", "attacks", "drifts", "clocks", "partitions", "models", "samplings", "datasets")
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -68,7 +68,7 @@ def kind_of(word: str) -> str:
     """
     if is_file(word):
         return kind_of_file(word)
-    kinds = ("brick", "attack", "drift", "sampling", "model", "partition", "algorithm")
+    kinds = ("brick", "attack", "drift", "clock", "sampling", "model", "partition", "algorithm")
     everything = {name: kind for kind in kinds for name in names(kind)}
     base = word.partition("+")[0]
     return everything[nearest(base, [*everything, *KINDS], "kind or name")]

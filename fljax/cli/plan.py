@@ -34,7 +34,7 @@ def main(arguments: Sequence[str]) -> None:
 
 def execute(job: Job) -> None:
     """Plans every method and shows the table."""
-    from fljax.cli.assemble import make_algorithm, make_model, make_parts, make_sampling
+    from fljax.cli.assemble import as_clients_are, make_algorithm, make_model, make_parts, make_sampling
     from fljax.cli.execute import headline, planned
     from fljax.run.forecast import common, head, line
     from fljax.run.train import check_ahead
@@ -42,9 +42,11 @@ def execute(job: Job) -> None:
     federation, newcomers = make_parts(job)
     model = make_model(job, federation)
     make_sampling(job).of(len(federation.train.size))
-    for name in job.methods:
+    methods = {name: make_algorithm(name, job, model) for name in job.methods}
+    methods, changed = as_clients_are(job, methods, federation)
+    for name, made in methods.items():
         with contextlib.suppress(MemoryError):  # what does not fit is said in the table
-            check_ahead(**planned(job, name, *make_algorithm(name, job, model), federation))
+            check_ahead(**planned(job, made, changed, name))
     print(headline(job, federation, model, newcomers))
     names, n_rounds = list(job.methods), job.run.rounds
     for i, name in enumerate(names):
@@ -61,21 +63,29 @@ def plan_one(job: Job, name: str, model: Any, federation: Any) -> Any:
     import jax
 
     from fljax.catalogue.own import find
-    from fljax.cli.assemble import split_section
+    from fljax.cli.assemble import Made, as_clients_are, make_sampling, split_section
     from fljax.run.plan import plan
 
     work, hyper, static = split_section(name, job)
-    make = partial(find("algorithm", job.methods[name]), model, **static)
+    factory = partial(find("algorithm", job.methods[name]), model, **static)
+
+    def as_it_runs(work: Any) -> Any:
+        """The method, with the job's clock and attackers, and the federation."""
+        made = Made(factory(work), hyper, make_sampling(job))
+        methods, changed = as_clients_are(job, {name: made}, federation)
+        return methods[name], changed
+
+    made, changed = as_it_runs(work)
     key, memory = jax.random.key(job.run.seed), job.own["memory"]
     return plan(
-        make,
+        lambda work: as_it_runs(work)[0].algorithm,
         work,
         model,
         hyper,
-        federation,
+        changed,
         key,
         n_rounds=job.run.rounds,
-        participation=job.run.participation,
+        sampling=made.sampling,
         memory=memory and int(memory),
         compile=job.run.compile,
     )

@@ -39,13 +39,13 @@ def alike(seeds: Sequence[Seed]) -> list[list[Seed]]:
     """The seeds in groups that one program can train.
 
     Those whose networks have other numbers from the training examples are apart, and so is each where clients attack or
-    drift, for that is decided seed by seed.
+    drift or have a clock, for that is decided seed by seed.
     """
     groups: dict[Any, list[Seed]] = {}
     for seed in seeds:
         run = seed.job.run
         scales = scaling(seed.federation, run.task, run.normalize)
-        changed = run.attack != "none" or run.drift != "none"
+        changed = (run.attack, run.drift, run.clock) != ("none",) * 3
         groups.setdefault((scales, changed and run.seed), []).append(seed)
     return list(groups.values())
 
@@ -54,13 +54,13 @@ def plans(seed: Seed) -> tuple[dict[str, dict[str, Any]], Federation]:
     """What every method is trained with on a seed's federation, and that with its attackers and its drift.
 
     Raises:
-        ValueError: a method, an attack or a drift cannot be so.
+        ValueError: a method, an attack, a drift or a clock cannot be so.
     """
     job, model = seed.job, make_model(seed.job, seed.federation)
     methods = {name: make_algorithm(name, job, model) for name in job.methods}
     methods, federation = as_clients_are(job, methods, seed.federation)
     federation = on_devices([federation])[0]
-    return {name: planned(job, name, *method, federation) for name, method in methods.items()}, federation
+    return {name: planned(job, made, federation, name) for name, made in methods.items()}, federation
 
 
 def run_seeds(seeds: Sequence[Seed]) -> None:

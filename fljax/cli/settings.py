@@ -17,7 +17,7 @@ Values = dict[str, dict[str, Any]]
 Reader = Callable[[str, Parameter, list[str]], Any]
 """``(full name, parameter, words) -> value``."""
 
-PARTS = ("partition", "model", "sampling", "attack", "drift")
+PARTS = ("partition", "model", "sampling", "attack", "drift", "clock")
 """Sections of which a job has one each; the others are methods, and a short name sets it in all of them."""
 RECORD = ("versions", "machine", "history")
 """Sections of a config.toml that say where it was made; a new run does not read them."""
@@ -90,6 +90,8 @@ def _found_everywhere(layer: Iterable[tuple[str, list[str]]], folder: Path) -> L
             return [
                 word if word == "None" else str(folder.joinpath(Path(word).expanduser()).resolve()) for word in words
             ]
+        if name in ("clock.devices", "devices"):  # a file, or the name of a profile
+            return [word if Path(word).suffix == "" else str(folder.joinpath(word).resolve()) for word in words]
         return [absolute(word, folder) for word in words] if name in OPEN else words
 
     return [(name, found(name, words)) for name, words in layer]

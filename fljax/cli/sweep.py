@@ -9,7 +9,7 @@ from rich.progress import Progress
 
 from fljax.catalogue.words import words_of
 from fljax.cli import config
-from fljax.cli.assemble import as_clients_are, make_algorithm, make_model, make_parts, make_sampling
+from fljax.cli.assemble import Made, as_clients_are, make_algorithm, make_model, make_parts
 from fljax.cli.axes import SweepJob
 from fljax.cli.execute import headline, say_stopped
 from fljax.cli.job import Job
@@ -20,7 +20,7 @@ from fljax.run.sweep.points import count_points
 from fljax.run.sweep.search import Found, check_ahead, on_validation, over_settings, search
 from fljax.run.sweep.table import as_table, by_point, tidy, verdict
 from fljax.run.writer import only_run
-from fljax.types import Algorithm, Federation, Model
+from fljax.types import Federation, Model
 
 MAY_CHANGE = ("data_folder", "new_client_rounds", "runs_at_once", "force_resume")
 """Settings with which a sweep may be gone on with: its rounds are laid out from the start."""
@@ -74,20 +74,20 @@ def as_toml(sweep: SweepJob) -> dict[str, Any]:
     return document | ({"outer": outer} if outer else {})
 
 
-def _made(sweep: SweepJob, setting: dict[str, Any]) -> tuple[Job, Federation, Model, Algorithm]:
+def _made(sweep: SweepJob, setting: dict[str, Any]) -> tuple[Job, Federation, Model, Made]:
     """What runs under one static setting."""
     job = sweep.job_with(setting)
     federation, _ = make_parts(job)
     model = make_model(job, federation)
     federation = on_validation(federation) if sweep.own.judge == "val" else federation
     made, federation = as_clients_are(job, {sweep.name: make_algorithm(sweep.name, job, model)}, federation)
-    return job, federation, model, made[sweep.name][0]
+    return job, federation, model, made[sweep.name]
 
 
 def _check(sweep: SweepJob, setting: dict[str, Any], ready: list) -> None:
     """Raises ValueError or MemoryError where the search under one static setting cannot be made."""
-    made = job, federation, _, algorithm = _made(sweep, setting)
-    key, draw = jax.random.key(job.run.seed), make_sampling(job).of(len(federation.train.size))
+    made = job, federation, _, (algorithm, _, sampling) = _made(sweep, setting)
+    key, draw = jax.random.key(job.run.seed), sampling.of(len(federation.train.size))
     hypers, own = sweep.hypers(job), sweep.own
     check_ahead(algorithm, hypers, federation, key, own.seeds, job.run.rounds, draw, own.runs_at_once)
     if not ready:
@@ -96,7 +96,7 @@ def _check(sweep: SweepJob, setting: dict[str, Any], ready: list) -> None:
 
 def _one_setting(sweep: SweepJob, setting: dict[str, Any], folder: Path, ready: list) -> Found:
     """The search under one static setting, into its own part of the folder; what runs may be ``ready``."""
-    own, (job, federation, model, algorithm) = sweep.own, ready.pop() if ready else _made(sweep, setting)
+    own, (job, federation, model, (algorithm, _, sampling)) = sweep.own, ready.pop() if ready else _made(sweep, setting)
     print(headline(job, federation, model))
     named = "-".join(f"{name}={value}".replace(" ", "_").replace("/", "_") for name, value in setting.items())
     with Progress() as progress:
@@ -111,7 +111,7 @@ def _one_setting(sweep: SweepJob, setting: dict[str, Any], folder: Path, ready: 
             halving=own.halving,
             metric=own.metric,
             folder=folder / (named or "runs"),
-            sampling=make_sampling(job),
+            sampling=sampling,
             evaluate_every=job.run.evaluate_every,
             dropout=job.run.dropout,
             at_once=own.runs_at_once,

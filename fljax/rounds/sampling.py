@@ -16,6 +16,7 @@ from jax import Array, lax
 
 from fljax.client.map import AtHome, n_client_devices, whole
 from fljax.data.federation import select
+from fljax.rounds.timing import Timing
 from fljax.types import Cohort, Description, Federation, Key
 
 
@@ -26,6 +27,7 @@ class Sampling(NamedTuple):
     """``(key, round (), size (clients,), n) -> (n,) distinct ids, ascending, and which are there``, bool."""
     n_places: Callable[[int], int]  # clients -> places in a cohort, which are the shape of a round
     about: Description  # name and choices
+    timing: Timing | None = None  # how long rounds last; None: nobody says
 
     def of(self, n_clients: int) -> "Draw":
         """For a federation of so many clients.

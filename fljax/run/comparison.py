@@ -29,6 +29,7 @@ COLUMNS = {
     "n_clusters": "clusters",
     "megabytes_up": "MB up",
     "megabytes_down": "MB down",
+    "simulated_seconds": "simulated\nseconds",
     "seconds": "run s",
     "compile_seconds": "compile s",
 }
@@ -81,7 +82,8 @@ def cell(name: str, row: report.Row) -> str:
 
 
 def save_figures(outcomes: Mapping[str, report.Outcome], group: np.ndarray | None, folder: Path) -> None:
-    """Learning curves of all methods; clusters by group and the map of models of each that has them."""
+    """Learning curves of all methods, over simulated time too where clients have a clock; clusters by group and the map
+    of models of each that has them."""
     folder.mkdir(exist_ok=True)
     metrics = {name: outcome.metrics for name, outcome in outcomes.items()}
     measures = measures_of(next(iter(metrics.values())))
@@ -91,6 +93,11 @@ def save_figures(outcomes: Mapping[str, report.Outcome], group: np.ndarray | Non
     ):
         curves = {method: report.curve(own, name) for method, own in metrics.items()}
         plots.save(plots.learning_curves(curves, ylabel), folder / f"{file}.png", pdf=True)
+    timed = {name: own for name, own in metrics.items() if "simulated_seconds" in own}
+    if timed:
+        curves = {name: report.curve(own, seconds=True) for name, own in timed.items()}
+        figure = plots.learning_curves(curves, f"test {measures.word}", xlabel="simulated seconds")
+        plots.save(figure, folder / "simulated_time.png", pdf=True)
     of_clients = f"client_{measures.scores[0].partition('_')[0]}"
     spread = {name: np.asarray(own[of_clients][-1]) for name, own in metrics.items()}
     plots.save(plots.over_clients(spread, f"client's test {measures.word}"), folder / "clients.png", pdf=True)

@@ -14,7 +14,7 @@ from fljax.client.local import n_steps
 from fljax.client.map import ACCELERATOR_AT_ONCE
 from fljax.client.objectives import training_loss
 from fljax.numbers import check_numbers
-from fljax.rounds.sampling import cohort_size
+from fljax.rounds.sampling import Sampling, sampling_of
 from fljax.run.check import fields_of, whole
 from fljax.run.chunk import MOST_ROUNDS, round_cost, run_chunk
 from fljax.run.mesh import Device, over_devices, replicated
@@ -65,6 +65,7 @@ def plan(
     *,
     n_rounds: int = 100,
     participation: float = 1.0,
+    sampling: Sampling | None = None,
     memory: int | None = None,
     candidates: Sequence[int] | None = None,
     devices: Sequence[Device] | None = None,
@@ -84,6 +85,7 @@ def plan(
         key: everything random comes from it.
         n_rounds: rounds of the run, which say how well it is worth compiling.
         participation: share of the clients in each round, in (0, 1].
+        sampling: who takes part, whose places in a round count; None: a share ``participation``, uniformly.
         memory: bytes of each device; None: asks it.
         candidates: values of ``Work.at_once`` to try; None: 1 on a CPU, else a few up to the cohort.
         devices: to spread the participants over; None: all.
@@ -93,7 +95,8 @@ def plan(
         ValueError: a number is out of its range, or ``hyper`` is not the method's.
     """
     n_clients = federation.train.size.shape[0]
-    cohort = cohort_size(participation, n_clients)
+    cohort = sampling_of(sampling, participation).of(n_clients).size
+    share = participation if sampling is None else cohort / n_clients
     if memory is not None and memory < 1:
         raise ValueError(f"memory={memory} bytes is not positive; give the bytes of the device")
     check_numbers(hyper)
@@ -120,7 +123,7 @@ def plan(
         per_client,
         limit,
         fits,
-        participation * float(n_steps(federation.train.size, work).sum()) * step_flops(model, federation, work),
+        share * float(n_steps(federation.train.size, work).sum()) * step_flops(model, federation, work),
         best,
         *tried.get(best, Speed(float("nan"), False, float("nan"))),
         n_devices,

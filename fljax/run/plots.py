@@ -30,6 +30,7 @@ def learning_curves(
     *,
     title: str = "",
     spread: Mapping[str, tuple[np.ndarray, np.ndarray]] | None = None,
+    xlabel: str = "round",
 ) -> Figure:
     """One line per method: ``{name: (rounds, values)}``, named at its end, in the order of the ends.
 
@@ -38,6 +39,7 @@ def learning_curves(
         ylabel: what the values are.
         title: above the axes.
         spread: lower and upper values of some of the curves, drawn as a band.
+        xlabel: what is on the other axis.
     """
     figure, axes = new_figure(6.4, max(4.0, 0.27 * len(curves) + 1.0))
     for i, (name, (rounds, values)) in enumerate(curves.items()):
@@ -47,7 +49,7 @@ def learning_curves(
         if spread is not None and name in spread:
             axes.fill_between(rounds, *spread[name], color=style["color"], alpha=0.15, linewidth=0)
     _name_ends(axes, {name: values[-1] for name, (_, values) in curves.items()})
-    axes.set(xlabel="round", ylabel=ylabel)
+    axes.set(xlabel=xlabel, ylabel=ylabel)
     axes.set_title(title, fontsize=11)
     axes.grid(axis="y", color="#E6E6E6")
     axes.set_axisbelow(True)

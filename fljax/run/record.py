@@ -8,6 +8,7 @@ import numpy as np
 
 from fljax import tree
 from fljax.files import save_arrays
+from fljax.rounds.timing import Timing
 from fljax.run import checkpoint as files
 from fljax.run import hosts
 from fljax.run.churn import churn_of_rounds
@@ -31,8 +32,16 @@ class Run(NamedTuple):
 class Record:
     """What the host keeps of one run as its rounds come in: metrics, the folder's files, where it stands."""
 
-    def __init__(self, folder: Path | None, identity: dict[str, Any], begun: Begun, epsilon: np.ndarray | None) -> None:
+    def __init__(
+        self,
+        folder: Path | None,
+        identity: dict[str, Any],
+        begun: Begun,
+        epsilon: np.ndarray | None,
+        timing: Timing | None,
+    ) -> None:
         self.folder, self.identity, self.epsilon = folder, identity, epsilon  # (rounds,) of a private method, or None
+        self.timing = timing
         self.round, self.labels, self.n_clients = begun.round, begun.labels, begun.n_clients
         self.written, self.history = begun.written, begun.history
         self.parts: list[dict[str, np.ndarray]] = []
@@ -45,6 +54,8 @@ class Record:
             metrics["churn"], self.labels = churn_of_rounds(metrics, self.n_clients, self.labels)
         if self.epsilon is not None:
             metrics["epsilon"] = self.epsilon[first : self.round]
+        if self.timing is not None:
+            metrics["simulated_seconds"] = self.timing.of_rounds(first, metrics).astype(np.float32)
         self.parts.append(metrics)
         return metrics
 

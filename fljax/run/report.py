@@ -45,7 +45,8 @@ def final_table(outcomes: Mapping[str, Outcome], group: np.ndarray | None = None
     ``best_accuracy`` and ``best_round`` (of accuracy_macro, rounds count from 1), ``ari`` (agreement of the clusters
     with the true ``group``; for clustered methods), ``n_clusters`` in use, ``churn`` (mean share of a round's
     participants that changed cluster), ``megabytes_up`` and ``megabytes_down`` (10^6 bytes, mean over all clients,
-    whole run), ``seconds`` of the rounds and ``compile_seconds`` before them, and ``new_accuracy_macro``,
+    whole run), ``simulated_seconds`` of the whole run where clients have a clock, ``seconds`` of the rounds and
+    ``compile_seconds`` before them, and ``new_accuracy_macro``,
     ``new_accuracy_micro``, ``new_accuracy_p10`` of clients that never took part. Of a regression ``r2_micro``,
     ``r2_macro``, ``r2_p10``, ``mae_macro`` and ``best_r2`` take the places of accuracies, F1 and ``best_accuracy``.
     """
@@ -68,6 +69,7 @@ def _row(outcome: Outcome, group: np.ndarray | None) -> Row:
         "n_clusters": None if label is None else len(np.unique(label[label >= 0])),
         "megabytes_up": float(traffic.uplink.mean() / 1e6),
         "megabytes_down": float(traffic.downlink.mean() / 1e6),
+        "simulated_seconds": float(np.sum(metrics["simulated_seconds"])) if "simulated_seconds" in metrics else None,
         "seconds": outcome.seconds,
         "compile_seconds": outcome.compile_seconds,
         **{f"new_{name}": None if new is None else float(new[name]) for name in measures.scores},
@@ -155,11 +157,17 @@ def agreement(label: np.ndarray, group: np.ndarray) -> float:
     return float((both - chance) / (most - chance)) if in_label != both or in_group != both else 1.0
 
 
-def curve(metrics: Mapping[str, np.ndarray], name: str | None = None) -> tuple[np.ndarray, np.ndarray]:
-    """The rounds (counted from 1) in which clients were tested, and the metric there; None: the headline."""
+def curve(
+    metrics: Mapping[str, np.ndarray], name: str | None = None, *, seconds: bool = False
+) -> tuple[np.ndarray, np.ndarray]:
+    """The rounds (counted from 1) in which clients were tested, and the metric there; None: the headline.
+
+    With ``seconds`` the simulated seconds at the ends of these rounds.
+    """
     name = measures_of(metrics).scores[0] if name is None else name
     finite = np.isfinite(metrics[name])
-    return np.flatnonzero(finite) + 1, metrics[name][finite]
+    ends = np.cumsum(metrics["simulated_seconds"], dtype=np.float64)[finite] if seconds else np.flatnonzero(finite) + 1
+    return ends, metrics[name][finite]
 
 
 def cross_table(label: np.ndarray, group: np.ndarray) -> np.ndarray:

@@ -59,7 +59,8 @@ def simulate(
         at its place among the participants in order of client id, see ``ids``), and those of
         `fljax.run.evaluate.evaluate`, NaN in rounds that were not evaluated. Of a clustered method also ``churn``, the
         share of participants that changed cluster (`fljax.run.churn`), of a private one ``epsilon`` so far
-        (`fljax.run.privacy`), except under a trace.
+        (`fljax.run.privacy`), with clients that have a clock ``simulated_seconds`` of each round
+        (`fljax.rounds.clock`), except under a trace.
 
     Raises:
         ValueError: a number is out of its range, or ``hyper`` is not the method's.
@@ -77,6 +78,9 @@ def simulate(
         labelled = gathered({name: metrics[name] for name in ("ids", "active", "label")})
         metrics["churn"] = jnp.asarray(churn_of_rounds(labelled, n_clients)[0])
     spent = epsilons(hyper, draw.sampling, algorithm.about.work, n_rounds)
+    if draw.sampling.timing is not None and not isinstance(metrics["ids"], jax.core.Tracer):
+        lasted = draw.sampling.timing.of_rounds(0, gathered({name: metrics[name] for name in ("ids", "active")}))
+        metrics["simulated_seconds"] = jnp.asarray(lasted, jnp.float32)
     return state, metrics if spent is None else metrics | {"epsilon": jnp.asarray(spent)}
 
 

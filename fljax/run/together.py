@@ -176,7 +176,7 @@ def _begun(runs: Runs, ready: Ready, writable: Sequence[bool], force: bool) -> t
         given = ready.hyper, federation, runs.keys[i], draw, runs.evaluate_every, runs.dropout
         identity, n_clients = run_identity(runs.algorithm, state, *given), federation.train.size.shape[0]
         begun = begin(folder, state, identity, n_clients, runs.n_rounds, open_, now, force)
-        records.append(Record(folder, identity, begun, spent))
+        records.append(Record(folder, identity, begun, spent, draw.sampling.timing))
         states.append(begun.state)
     return records, states
 

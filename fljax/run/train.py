@@ -110,7 +110,7 @@ def train(
         now = surroundings(1 if mesh is None else mesh.size) | {"compile": programs.compiler.level}
         begun = begin(folder, state, identity, n_clients, n_rounds, open_, now, force_resume)
         hosts.all_there("folder read")
-        record = Record(folder, identity, begun, spent)
+        record = Record(folder, identity, begun, spent, draw.sampling.timing)
         loop = Loop(record, seconds_per_chunk, seconds_per_checkpoint, progress, asked)
         if begun.round < n_rounds:
             check_compiled("a round needs", programs.chunk)

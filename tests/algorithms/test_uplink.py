@@ -1,14 +1,20 @@
 """Chains of transforms in whole methods: those of no effect change nothing, and every brick goes into every method."""
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from fljax import tree
 from fljax.algorithms import ALGORITHMS, compose
 from fljax.rounds.bricks import BRICKS
+from fljax.rounds.sampling import sample_cohort
+from fljax.rounds.uplink import Linked, chained
+from fljax.rounds.uplink.message import shapes_of
 from fljax.run.simulate import as_traced, split_key
 from fljax.run.train import run_chunk
+from fljax.types import State
 from tests.algorithms.table import CASES
 
 LINKS = [brick for brick in BRICKS.values() if brick.slot == "uplink"]
@@ -71,21 +77,82 @@ def test_a_chain_of_no_effect_is_no_chain_and_one_of_some_effect_is_cut_resumed_
     assert lost[metrics["ids"][-1]].any(axis=1).all()
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("brick", LINKS, ids=repr)
-@pytest.mark.parametrize("name", SENDING)
-def test_every_brick_goes_into_every_method(key, model, work, federation, name, brick):
-    bricks = f"{brick.name}+top_k" if brick.name == "error_feedback" else brick.name
-    if brick.value is BRICKS["secure_sum"].value and of(name, "", model, work)[0].exchange.sees == "each":
-        with pytest.raises(ValueError, match="single updates"):
-            of(name, bricks, model, work)
-        return
-    state, metrics = run(of(name, bricks, model, work), {}, federation, key, dropout=0.3)
-    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(state))
-    assert np.isfinite(metrics["loss"][metrics["active"]]).all()
-    _, plain = run(of(name, "", model, work), {}, federation, key, dropout=0.3)
-    assert not np.array_equal(plain["client_loss"], metrics["client_loss"])
-    np.testing.assert_array_equal(plain["ids"], metrics["ids"])
+EFFECTS: dict[str, tuple[dict, dict]] = {
+    "clip_update": ({"clip": jnp.inf}, {"clip": 0.01}),
+    "gaussian_noise": ({"noise_std": 0.0}, {"noise_std": 0.1}),
+    "laplace_noise": ({"noise_scale": 0.0}, {"noise_scale": 0.1}),
+    "client_dp": ({}, {}),  # counts all clients alike, so that no number makes it nothing
+    "adaptive_client_dp": ({}, {}),
+    "error_feedback+top_k": ({"top_share": 1.0}, {"top_share": 0.1}),
+    "top_k": ({"top_share": 1.0}, {"top_share": 0.1}),
+    "random_k": ({"random_share": 1.0}, {"random_share": 0.2}),
+    "quantize": ({"bits": 32.0}, {"bits": 2.0}),
+    "sign": ({}, {}),
+    "low_rank": ({"rank": 8.0}, {"rank": 1.0}),
+    "secure_sum": ({"fraction_bits": 30.0}, {"fraction_bits": 2.0}),
+    "fools_gold": ({}, {}),
+}
+"""Bricks between clients and server: numbers of no effect ({}: there are none), and of some."""
+
+
+def test_the_contract_knows_every_brick():
+    assert {bricks.partition("+")[0] for bricks in EFFECTS} == {brick.name for brick in LINKS}
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name not in FIRST)) for name in SENDING]
+)
+def test_every_brick_goes_into_every_method_that_allows_it(key, model, work, federation, name):
+    """One program: clients train once, and what they send goes through each of the bricks, of no and of some effect."""
+    (plain, own, Hyper), linked, hypers = of(name, "", model, work), {}, {}
+    given, n_clients = as_traced(Hyper(**own)), federation.train.size.shape[0]
+    for bricks, effects in EFFECTS.items():
+        try:
+            made, numbers, Numbers = of(name, bricks, model, work)
+            both = [as_traced(Numbers(**numbers, **effect)) for effect in effects]
+            jax.eval_shape(made.init, key, both[0], federation.train)
+        except ValueError as error:
+            (hidden,) = (why for why in REFUSALS if why in str(error))
+            assert needs_of(bricks) in REFUSALS[hidden]
+            continue
+        assert not needs_of(bricks) or plain.exchange.sees != "each"
+        linked[bricks], hypers[bricks] = made, jax.tree.map(lambda *leaves: jnp.stack(leaves), *both)
+
+    def one_round(hypers):
+        state = plain.init(key, given, federation.train)
+        cohort = sample_cohort(key, jnp.int32(0), federation, COHORT, jnp.float32(0.3))
+        rows = State(state.server, tree.take(state.clients, cohort.ids))
+        upload = plain.exchange.send(key, given, rows, cohort)
+        shapes, found = shapes_of(plain.exchange.part(state.server)), {}
+        for bricks, made in linked.items():
+            memory = chain_of(bricks).init(hypers[bricks], n_clients, shapes)
+            memory = memory._replace(clients=tree.take(memory.clients, cohort.ids))
+            before = State(Linked(rows.server, memory.server), Linked(rows.clients, memory.clients))
+            after, metrics = made.exchange.receive(key, hypers[bricks], before, cohort, upload)
+            chex.assert_trees_all_equal_shapes_and_dtypes(before, after)
+            found[bricks] = State(after.server.own, after.clients.own), metrics["uplink"], after
+        return plain.exchange.receive(key, given, rows, cohort, upload)[0], found
+
+    without, found = jax.device_get(jax.jit(jax.vmap(one_round))(hypers))
+    for bricks, (state, sent, after) in found.items():
+        assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves((after, sent))), bricks
+        pairs = list(zip(jax.tree.leaves(without), jax.tree.leaves(state), strict=True))
+        if EFFECTS[bricks][0]:
+            for expected, there in pairs:
+                np.testing.assert_allclose(there[0], expected[0], rtol=1e-4, atol=1e-5, err_msg=bricks)
+        assert any(not np.array_equal(expected[1], there[1]) for expected, there in pairs), bricks
+
+
+REFUSALS = {"single updates": ("sum", "mean"), "not one mean": ("mean",), "running statistics": ("mean",)}
+"""Messages of methods that do not go with a brick -> what such a brick needs."""
+
+
+def chain_of(bricks):
+    return chained([BRICKS[brick].value for brick in bricks.split("+")])
+
+
+def needs_of(bricks):
+    return chain_of(bricks).needs
 
 
 @pytest.mark.slow

@@ -21,7 +21,10 @@ from fljax.rounds.clock import (
     tiers,
     until,
 )
+from fljax.rounds.clock.named import CLOCKS, Asked
 from fljax.rounds.sampling import sample_cohort
+from fljax.rounds.timing import Timing
+from fljax.run.clocked import clocked
 from fljax.types import State, Work
 
 
@@ -123,6 +126,44 @@ def test_equal_speeds_and_a_buffer_of_all_that_train_are_the_synchronous_run(ave
     state, found = fljax.simulate(buffered(averaging, made), hyper, federation, key, 3, sampling=made.sampling)
     chex.assert_trees_all_equal(plain.server, state.server.own)
     np.testing.assert_array_equal(metrics["client_loss"], found["client_loss"])
+
+
+def test_seconds_of_rounds_by_hand():
+    ids, active = np.asarray([[0, 1, 2], [0, 1, 3]]), np.asarray([[True, True, False], [True, True, True]])
+    metrics, seconds = {"ids": ids, "active": active}, (1.0, 2.0, 30.0, 4.0)
+    for timing, expected in (
+        (Timing(seconds), [2, 4]),
+        (Timing(seconds, deadline=5.0), [5, 4]),  # somebody is missing in the first
+        (Timing(seconds, deadline=5.0, count=2), [2, 4]),  # nobody who is needed
+        (Timing(ends=(3.0, 4.0, 9.0)), [5, 3]),  # the third round, and the first again
+    ):
+        np.testing.assert_array_equal(timing.of_rounds(2, metrics), expected)
+    for sampling in (
+        first_of(until(uniform(0.5), seconds, 5.0), seconds, 2),
+        until(first_of(uniform(0.5), seconds, 2), seconds, 5),
+    ):
+        assert sampling.timing == Timing(seconds, 5.0, 2)
+
+
+def test_a_clock_that_only_counts_changes_no_run_and_a_round_is_its_slowest(averaging, federation, key):
+    clock, hyper = CLOCKS["wait"](up=1e3, spread=1.0), fljax.fedavg.Hyper(lr=0.2)
+    algorithm, sampling = clocked(averaging, hyper, uniform(0.5), clock, federation, 3)
+    assert algorithm is averaging
+    _, plain = fljax.simulate(averaging, hyper, federation, key, 3, participation=0.5)
+    _, timed = fljax.simulate(algorithm, hyper, federation, key, 3, sampling=sampling)
+    np.testing.assert_array_equal(plain["client_loss"], timed["client_loss"])
+    d = float(plain["uplink"][0, 0])
+    each = drawn_devices(9, up=1e3, spread=1.0).seconds(federation.train, Work(1, 8), d)
+    np.testing.assert_allclose(timed["simulated_seconds"], each[plain["ids"]].max(axis=1), rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", [name for name in CLOCKS if name != "none"])
+def test_every_clock_has_a_sampling_with_seconds(averaging, federation, name):
+    clock = CLOCKS[name]()
+    assert clock == CLOCKS[name]()  # static: one program for equal clocks
+    asked = Asked(averaging, uniform(0.34), drawn_devices(9), tuple(np.arange(1.0, 10.0)), 4, 0)
+    _, sampling = clock.start(asked if name != "fedbuff" else asked._replace(sampling=uniform(0.6)))
+    assert sampling.timing is not None
 
 
 def test_stale_updates_are_damped_and_added_to_the_present_model_as_numpy_does(averaging, federation, key):

@@ -25,6 +25,8 @@ from fljax.rounds.uplink import (
     sign,
     top_k,
 )
+from fljax.rounds.uplink.compression import _uniform
+from fljax.rounds.uplink.largest import largest
 
 SHAPES = ((5, 40), (40, 10), (20,))
 N, D = 4, 5 * 40 + 40 * 10 + 20
@@ -71,6 +73,32 @@ def test_top_k_keeps_the_largest_numbers_and_counts_their_places(values):
     np.testing.assert_array_equal(whole.n_bits(), np.full(N, D * 32))
 
 
+DRAWS = {
+    "normal": lambda rng, shape: rng.normal(size=shape),
+    "with ties": lambda rng, shape: rng.integers(-3, 4, shape),
+    "mostly zero": lambda rng, shape: rng.normal(size=shape) * (rng.random(shape) < 0.05),
+    "of many sizes": lambda rng, shape: np.exp(rng.normal(size=shape) * 15),
+    "ones and infinities": lambda rng, shape: np.where(rng.random(shape) < 0.5, np.inf, 1.0),
+    "zero": lambda rng, shape: np.zeros(shape),
+}
+
+
+@pytest.mark.parametrize("draw", DRAWS)
+@pytest.mark.parametrize("d", [1, 7, 9000])
+def test_the_largest_are_those_of_a_sort(d, draw):
+    rows = DRAWS[draw](np.random.default_rng(0), (3, d)).astype(np.float32)
+    size = np.abs(rows)
+    for k in {1, max(1, d // 10), max(1, d - 1), d}:
+        which, n_kept = _largest(rows, np.int32(k))
+        least = np.sort(size, axis=1)[:, d - k][:, None]
+        np.testing.assert_array_equal(which, size >= least)
+        if k < d:
+            np.testing.assert_array_equal(n_kept, ((size >= least) & (size > 0)).sum(axis=1))
+
+
+_largest = jax.jit(largest)
+
+
 def test_top_k_with_error_feedback_equals_numpy_and_sums_to_what_was_wanted(values):
     chain, hyper = chained([error_feedback, top_k]), SimpleNamespace(top_share=0.05)
     memory, lost = chain.init(hyper, N, SHAPES), np.zeros((N, D))
@@ -112,6 +140,15 @@ def test_quantised_numbers_are_levels_of_their_bucket_with_the_same_mean(values)
     whole = sent(quantize, values, bits=32.0)
     np.testing.assert_array_equal(whole.values, values)
     np.testing.assert_array_equal(whole.n_bits(), np.full(N, D * 32))
+
+
+def test_random_numbers_of_a_bucket_are_uniform_and_hardly_depend_on_each_other():
+    drawn = np.asarray(_uniform(jax.random.key(3), (4000, 16)), np.float64)
+    assert stats.kstest(drawn[:, 0], "uniform").pvalue > 1e-3
+    assert stats.kstest(drawn[:, 1:].ravel()[::7], "uniform").pvalue > 1e-3
+    correlation = np.corrcoef(drawn.T) - np.eye(16)
+    assert np.abs(correlation).max() < 4.5 / np.sqrt(4000)
+    assert len(np.unique(drawn)) > 60_000  # not 256 values: a share of a level is drawn too
 
 
 def test_random_numbers_are_scaled_so_that_the_mean_stays(values):

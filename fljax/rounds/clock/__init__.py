@@ -7,7 +7,7 @@ rounds that do not wait.
 
 from fljax.rounds.clock.buffered import Schedule, asynchronous, buffered
 from fljax.rounds.clock.devices import Devices, devices, devices_of_file, drawn_devices
-from fljax.rounds.clock.waiting import answering, first_of, round_seconds, tiers, until
+from fljax.rounds.clock.waiting import answering, first_of, for_all, round_seconds, tiers, until
 
 __all__ = [
     "Devices",
@@ -19,6 +19,7 @@ __all__ = [
     "devices_of_file",
     "drawn_devices",
     "first_of",
+    "for_all",
     "round_seconds",
     "tiers",
     "until",

@@ -21,6 +21,7 @@ from fljax import tree
 from fljax.rounds.averaging import Each
 from fljax.rounds.inside import inside, within_server
 from fljax.rounds.sampling import Sampling, table
+from fljax.rounds.timing import Timing
 from fljax.types import Algorithm, ClientData, Cohort, Key, Metrics, Params, Stacked, State, Upload
 
 
@@ -34,7 +35,7 @@ class Schedule(NamedTuple):
     @property
     def sampling(self) -> Sampling:
         """The cohorts: a round is a version."""
-        return table(self.ids)
+        return table(self.ids)._replace(timing=Timing(ends=self.ends))
 
     @property
     def oldest(self) -> int:

@@ -11,7 +11,23 @@ from jax import Array
 
 from fljax.client.map import whole
 from fljax.rounds.sampling import Sampling
+from fljax.rounds.timing import Timing
 from fljax.types import Key
+
+
+def for_all(sampling: Sampling, seconds: Sequence[float]) -> Sampling:
+    """``sampling`` as it is, with rounds that last until the slowest participant is done.
+
+    Args:
+        sampling: who is asked.
+        seconds: (clients,) of each client's round, as `Devices.seconds`.
+    """
+    return _for_all(sampling, tuple(map(float, seconds)))
+
+
+@cache
+def _for_all(sampling: Sampling, seconds: tuple[float, ...]) -> Sampling:
+    return sampling._replace(about=(*sampling.about, ("seconds", seconds)), timing=Timing(seconds))
 
 
 def until(sampling: Sampling, seconds: Sequence[float], deadline: float) -> Sampling:
@@ -36,7 +52,8 @@ def _until(sampling: Sampling, seconds: tuple[float, ...], deadline: float) -> S
         ids, there = sampling.draw(key, round, size, n)
         return ids, there & (jnp.asarray(seconds, jnp.float32)[ids] <= deadline)
 
-    return Sampling(draw, sampling.n_places, (*sampling.about, ("deadline", deadline), ("seconds", seconds)))
+    timing = (sampling.timing or Timing())._replace(seconds=seconds, deadline=deadline)
+    return Sampling(draw, sampling.n_places, (*sampling.about, ("deadline", deadline), ("seconds", seconds)), timing)
 
 
 def answering(sampling: Sampling, available: Sequence[float]) -> Sampling:
@@ -61,7 +78,7 @@ def _answering(sampling: Sampling, available: tuple[float, ...]) -> Sampling:
         tickets = jax.random.uniform(jax.random.fold_in(key, _ANSWER), (len(available),))
         return ids, there & (tickets < jnp.asarray(available, jnp.float32))[ids]
 
-    return Sampling(draw, sampling.n_places, (*sampling.about, ("available", available)))
+    return Sampling(draw, sampling.n_places, (*sampling.about, ("available", available)), sampling.timing)
 
 
 _ANSWER = 0x616E7377
@@ -86,7 +103,8 @@ def _first_of(sampling: Sampling, seconds: tuple[float, ...], count: int) -> Sam
         place = jnp.argsort(jnp.argsort(taken, stable=True), stable=True)
         return ids, there & (place < count)
 
-    return Sampling(draw, sampling.n_places, (*sampling.about, ("first", count), ("seconds", seconds)))
+    timing = (sampling.timing or Timing())._replace(seconds=seconds, count=count)
+    return Sampling(draw, sampling.n_places, (*sampling.about, ("first", count), ("seconds", seconds)), timing)
 
 
 def tiers(seconds: Sequence[float], n_tiers: int, n_participants: int) -> Sampling:
@@ -118,7 +136,7 @@ def _tiers(seconds: tuple[float, ...], n_tiers: int, n_participants: int) -> Sam
         return jnp.sort(jax.lax.top_k(whole(ticket), n)[1]).astype(jnp.int32), jnp.ones(n, bool)
 
     about = (("sampling", "tiers"), ("tiers", n_tiers), ("participants", n_participants), ("seconds", seconds))
-    return Sampling(draw, lambda n_clients: n_participants, about)
+    return Sampling(draw, lambda n_clients: n_participants, about, Timing(seconds))
 
 
 def round_seconds(metrics: Mapping[str, Any], seconds: Sequence[float], deadline: float | None = None) -> np.ndarray:
@@ -129,6 +147,4 @@ def round_seconds(metrics: Mapping[str, Any], seconds: Sequence[float], deadline
         seconds: (clients,) of each client's round.
         deadline: a round in which somebody was not done lasts until then; None: there is none.
     """
-    ids, active = (np.asarray(metrics[name]) for name in ("ids", "active"))
-    taken = np.where(active, np.asarray(seconds)[ids], 0.0).max(axis=1)
-    return taken if deadline is None else np.where(active.all(axis=1), taken, deadline)
+    return Timing(tuple(map(float, seconds)), deadline).of_rounds(0, metrics)

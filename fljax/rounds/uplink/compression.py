@@ -16,7 +16,9 @@ from jax import Array, lax
 
 from fljax.numbers import Scalar, hyper, number
 from fljax.rounds.uplink.chain import NOTHING, Memory, Transform
+from fljax.rounds.uplink.largest import largest
 from fljax.rounds.uplink.message import FLOAT_BITS, Message, Trip, n_numbers
+from fljax.types import Key
 
 BUCKET = 512
 """Numbers of an update that are quantised on one scale; each scale is sent too (QSGD's bucket size)."""
@@ -32,20 +34,11 @@ class TopKHyper:
 
 
 def _top_k(hyper: Any, memory: Memory, message: Message, trip: Trip) -> tuple[Memory, Message]:
-    values = message.values
-    size = lax.bitcast_convert_type(jnp.abs(values), jnp.int32)  # in the order of the absolute values
-    k = _count(hyper.top_share, values.shape[1])
-
-    def body(i: Array, least: Array) -> Array:
-        trial = least | (jnp.int32(1) << (30 - i))
-        enough = (size >= trial[:, None]).sum(axis=1, dtype=jnp.int32) >= k
-        return jnp.where(enough, trial, least)
-
-    # The k-th largest, bit by bit from the top: 31 counts, and no sort. What equals it is sent too.
-    least = lax.fori_loop(0, 31, body, jnp.zeros(values.shape[0], jnp.int32))
-    kept = jnp.where(size >= least[:, None], values, 0.0)
-    n_values = jnp.where(k < values.shape[1], _n_kept(kept, message), message.n_values)
-    return memory, message._replace(values=kept, n_values=n_values)
+    d = message.values.shape[1]
+    k = _count(hyper.top_share, d)
+    which, n_kept = largest(message.values, k)
+    n_values = jnp.minimum(message.n_values, jnp.where(k < d, n_kept.astype(jnp.float32), float(d)))
+    return memory, message._replace(values=jnp.where(which, message.values, 0.0), n_values=n_values)
 
 
 top_k = Transform(_top_k, name="top_k")
@@ -95,7 +88,7 @@ def _quantize(hyper: Any, memory: Memory, message: Message, trip: Trip) -> tuple
     def coarse(key: Array, values: Array) -> tuple[Array, Array]:
         scale = jnp.abs(values).max(axis=1, keepdims=True)
         place = jnp.where(scale > 0, jnp.abs(values) / jnp.where(scale > 0, scale, 1.0), 0.0) * levels
-        up = jax.random.uniform(key, values.shape) < place - jnp.floor(place)
+        up = _uniform(key, values.shape) < place - jnp.floor(place)
         found = jnp.sign(values) * (jnp.floor(place) + up.astype(jnp.float32)) * (scale / levels)
         return found, (scale > 0).sum().astype(jnp.float32)
 
@@ -108,6 +101,18 @@ def _quantize(hyper: Any, memory: Memory, message: Message, trip: Trip) -> tuple
         bits=jnp.minimum(message.bits, bits),
         extra=message.extra + jnp.where(whole, 0.0, FLOAT_BITS * n_scales),
     )
+
+
+def _uniform(key: Key, shape: tuple[int, ...]) -> Array:
+    """Uniform numbers in [0, 1), ``(buckets, numbers)``, each of 8 bits of its own and 16 that its bucket shares.
+
+    A quarter of the random bits of a draw for each: what the shared ones bring together is less than 1/256.
+    """
+    key_own, key_shared = jax.random.split(key)
+    words = jax.random.bits(key_own, (shape[0], shape[1] // 4), jnp.uint32)
+    own = lax.bitcast_convert_type(words, jnp.uint8).reshape(shape).astype(jnp.float32)
+    shared = jax.random.bits(key_shared, (shape[0], 1), jnp.uint16).astype(jnp.float32)
+    return (own + (shared + 0.5) / 2.0**16) / 2.0**8
 
 
 quantize = Transform(_quantize, name="quantize")
@@ -199,7 +204,3 @@ def error_feedback(rest: Transform) -> Transform:
 
 def _count(share: Any, d: int) -> Array:
     return jnp.clip(jnp.round(jnp.asarray(share, jnp.float32) * d), 1, d).astype(jnp.int32)
-
-
-def _n_kept(kept: Array, message: Message) -> Array:
-    return jnp.minimum(message.n_values, (kept != 0).sum(axis=1).astype(jnp.float32))

@@ -1,0 +1,223 @@
+"""The clocks by name: how a run spends simulated time on clients' devices."""
+
+import inspect
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple, get_args, get_type_hints
+
+import numpy as np
+
+from fljax.choices import Natural, Positive, check_choices
+from fljax.ranges import Number, check_number
+from fljax.rounds.clock.buffered import asynchronous, buffered
+from fljax.rounds.clock.devices import Devices, devices_of_file, drawn_devices
+from fljax.rounds.clock.waiting import answering, first_of, for_all, tiers, until
+from fljax.rounds.sampling import Sampling, cohort_size, uniform
+from fljax.types import Algorithm
+
+More = Annotated[float, Number(None, "", above=0, least=None, below=None, most=None, infinite=False)]
+AtLeast0 = Annotated[float, Number(None, "", above=None, least=0, below=None, most=None, infinite=False)]
+Share = Annotated[float, Number(None, "", above=0, least=None, below=None, most=1, infinite=False)]
+PROFILES = ("lognormal", "equal")
+"""How devices are drawn; any other word is a file."""
+
+
+class Profile(NamedTuple):
+    """The devices of a federation's clients.
+
+    devices: lognormal: speeds about the medians; equal: all alike; or a CSV file with a row a client and the columns
+        speed, up, down, and available where clients do not always answer.
+    speed: median of the local steps a second.
+    up: median of the bytes a second to the server.
+    down: median of the bytes a second from the server.
+    available: probability of each client to answer when it is asked.
+    spread: standard deviation of the logarithms of lognormal speeds.
+    device_seed: of the draw of the devices, and of who starts next where nobody waits.
+    """
+
+    devices: str = "lognormal"
+    speed: More = 20.0
+    up: More = 1e6
+    down: More = 1e7
+    available: Share = 1.0
+    spread: AtLeast0 = 0.5
+    device_seed: Natural = 0
+
+    def of(self, n_clients: int) -> Devices:
+        """The devices of so many clients.
+
+        Raises:
+            ValueError: there is no such profile or file, or the file has other clients or a device without speed.
+        """
+        if self.devices not in PROFILES:
+            if not Path(self.devices).is_file():
+                raise ValueError(f"devices={self.devices!r}: choose one of {', '.join(PROFILES)}, or an existing file")
+            found = devices_of_file(self.devices)
+            if len(found.speed) != n_clients:
+                raise ValueError(
+                    f"{self.devices}: {len(found.speed)} devices for {n_clients} clients; give one a client"
+                )
+            return found
+        numbers = {name: getattr(self, name) for name in ("speed", "up", "down", "available")}
+        spread = self.spread if self.devices == "lognormal" else 0.0
+        return drawn_devices(n_clients, **numbers, spread=spread, seed=self.device_seed)
+
+
+class Asked(NamedTuple):
+    """A run before it has a clock."""
+
+    algorithm: Algorithm
+    sampling: Sampling
+    devices: Devices
+    seconds: tuple[float, ...]  # (clients,) of each client's round
+    n_rounds: int
+    seed: int
+
+    @property
+    def n_asked(self) -> int:
+        """Participants of a round.
+
+        Raises:
+            ValueError: they are not drawn uniformly, so that no other number of them can be.
+        """
+        about = dict(self.sampling.about)
+        if about["sampling"] != "uniform":
+            raise ValueError(f"it draws the participants itself, and --sampling {about['sampling']} does too")
+        return cohort_size(about["participation"], len(self.seconds))
+
+    def answering(self, sampling: Sampling) -> Sampling:
+        """``sampling``, of whom those take part whose devices answer."""
+        chances = self.devices.available
+        return sampling if all(chance == 1 for chance in chances) else answering(sampling, chances)
+
+
+class Clock(NamedTuple):
+    """How a run spends simulated time; static."""
+
+    name: str
+    profile: Profile | None = None  # None: there is no clock
+    start: Callable[[Asked], tuple[Algorithm, Sampling]] | None = None
+
+
+def _clock(make: Callable[..., Callable[[Asked], tuple[Algorithm, Sampling]]]) -> Callable[..., Clock]:
+    """``make``, which gives a `Clock.start`, as a function that takes the numbers of a `Profile` besides."""
+    own = inspect.signature(make)
+    both = [*own.parameters.values(), *inspect.signature(Profile).parameters.values()]
+    hints = get_type_hints(Profile, include_extras=True) | get_type_hints(make, include_extras=True)
+
+    @cache
+    def make_once(**given: Any) -> Clock:
+        profile = Profile(**{name: given[name] for name in Profile._fields})
+        return Clock(make.__name__, profile, make(**{name: given[name] for name in own.parameters}))
+
+    def clock(**given: Any) -> Clock:
+        bound = signature.bind(**given)
+        bound.apply_defaults()
+        check_choices(clock, bound.arguments)
+        for name, value in bound.arguments.items():
+            for mark in (mark for part in (hints[name], *get_args(hints[name])) for mark in get_args(part)):
+                if isinstance(mark, Number) and value is not None:
+                    check_number(name, value, mark)
+        return make_once(**bound.arguments)
+
+    signature = inspect.Signature([one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in both])
+    clock.__name__ = clock.__qualname__ = make.__name__
+    clock.__signature__ = signature  # pyright: ignore[reportFunctionMemberAccess] - what inspect reads
+    clock.__annotations__ = {name: hints[name] for name in signature.parameters} | {"return": Clock}
+    clock.__doc__ = f"{inspect.getdoc(make)}\n\n{inspect.getdoc(Profile)}"
+    return clock
+
+
+def none() -> Clock:
+    """Nobody counts seconds."""
+    return Clock("none")
+
+
+@_clock
+def wait():
+    """Rounds wait for the slowest participant."""
+    return lambda asked: (asked.algorithm, for_all(asked.answering(asked.sampling), asked.seconds))
+
+
+@_clock
+def deadline(*, limit: More | None = None, in_time: Share = 0.6):
+    """Rounds end at a deadline, and later participants do not count.
+
+    Args:
+        limit: simulated seconds; None: it follows from in_time.
+        in_time: share of the clients that are quick enough.
+    """
+
+    def start(asked: Asked) -> tuple[Algorithm, Sampling]:
+        until_then = float(np.quantile(asked.seconds, in_time)) if limit is None else limit
+        return asked.algorithm, until(asked.answering(asked.sampling), asked.seconds, until_then)
+
+    return start
+
+
+@_clock
+def over_select(*, extra: AtLeast0 = 0.5):
+    """More clients are asked than are needed, and the first that are done count (Bonawitz et al., MLSys 2019).
+
+    Args:
+        extra: clients more that are asked, as a share of those who are needed.
+    """
+
+    def start(asked: Asked) -> tuple[Algorithm, Sampling]:
+        wanted, n = asked.n_asked, len(asked.seconds)
+        more = uniform(min(1.0, round((1 + extra) * wanted) / n))
+        return asked.algorithm, first_of(asked.answering(more), asked.seconds, wanted)
+
+    return start
+
+
+@_clock
+def tiered(*, n_tiers: Positive = 3):
+    """Clients of like speed take part together (TiFL: Chai et al., HPDC 2020).
+
+    Args:
+        n_tiers: groups of clients of like speed.
+    """
+
+    def start(asked: Asked) -> tuple[Algorithm, Sampling]:
+        return asked.algorithm, asked.answering(tiers(asked.seconds, n_tiers, asked.n_asked))
+
+    return start
+
+
+@_clock
+def fedbuff(*, buffer: Positive = 5, share: Share = 1.0, damping: AtLeast0 = 0.5):
+    """Nobody waits: so many updates make a version, stale ones count less (FedBuff: Nguyen et al., AISTATS 2022).
+
+    Args:
+        buffer: updates that make a new version; a round is a version.
+        share: of an update that is not stale.
+        damping: of an update of staleness s, which counts by (1 + s) to the power of -damping.
+    """
+    return lambda asked: _asynchronous(asked, buffer, mixing="updates", share=share, damping=damping)
+
+
+@_clock
+def fedasync(*, share: Share = 0.6, damping: AtLeast0 = 0.5):
+    """Nobody waits: the server goes part of the way to each model that comes (FedAsync: Xie et al., 2019).
+
+    Args:
+        share: of the way to a model that is not stale.
+        damping: of a model of staleness s, which counts by (1 + s) to the power of -damping.
+    """
+    return lambda asked: _asynchronous(asked, 1, mixing="models", share=share, damping=damping)
+
+
+def _asynchronous(asked: Asked, buffer: int, **how: Any) -> tuple[Algorithm, Sampling]:
+    if any(chance < 1 for chance in asked.devices.available):
+        raise ValueError("nobody is asked where nobody waits, so that all devices must answer; choose available=1")
+    times = {"concurrency": asked.n_asked, "n_rounds": asked.n_rounds, "seed": asked.seed}
+    schedule = asynchronous(asked.seconds, buffer=buffer, **times)
+    return buffered(asked.algorithm, schedule, **how), schedule.sampling
+
+
+CLOCKS: dict[str, Callable[..., Clock]] = {
+    made.__name__: made for made in (none, wait, deadline, over_select, tiered, fedbuff, fedasync)
+}
+"""Name -> function that makes the clock."""

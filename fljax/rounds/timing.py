@@ -1,0 +1,25 @@
+"""How long the rounds of a run last, in simulated seconds."""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+
+class Timing(NamedTuple):
+    """When a round is over; static, hashable. A round lasts until the slowest client that counts is done."""
+
+    seconds: tuple[float, ...] = ()  # (clients,) of each client's round
+    deadline: float | None = None  # in seconds: a round in which somebody is missing lasts until then
+    count: int | None = None  # participants that are enough; None: all that were asked
+    ends: tuple[float, ...] = ()  # (rounds,) at which rounds end whoever takes part; (): it follows from ``seconds``
+
+    def of_rounds(self, first: int, metrics: Mapping[str, Any]) -> np.ndarray:
+        """(rounds,) seconds of the round ``first`` and those after it, whose ``ids`` and ``active`` are given."""
+        ids, active = np.asarray(metrics["ids"]), np.asarray(metrics["active"])
+        if self.ends:
+            lengths = np.diff(self.ends, prepend=0.0)
+            return lengths[(first + np.arange(len(ids))) % len(lengths)]
+        taken = np.where(active, np.asarray(self.seconds)[ids], 0.0).max(axis=1)
+        enough = active.sum(axis=1) >= (ids.shape[1] if self.count is None else self.count)
+        return taken if self.deadline is None else np.where(enough, taken, self.deadline)

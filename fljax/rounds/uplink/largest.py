@@ -1,0 +1,87 @@
+"""The k largest of many numbers, in the rows of a matrix at once, without a sort."""
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+from jax import Array, lax
+
+SAMPLE = 4096
+"""Numbers of a row that are sorted for a first guess."""
+FEW = 64
+"""So many numbers are parted by quarters; more by where their count says that the k-th is."""
+
+
+class _Bracket(NamedTuple):
+    """What is known of the k-th largest of each row: ``low <= it < high``."""
+
+    low: Array  # (rows,) uint32
+    high: Array
+    n_low: Array  # (rows,) int32 numbers of at least ``low``, k or more
+    n_high: Array  # of at least ``high``, fewer than k
+
+
+def largest(values: Array, k: Array) -> tuple[Array, Array]:
+    """The k largest of each row by absolute value, and what equals the smallest of them.
+
+    Args:
+        values: (rows, d) float32.
+        k: () int32 from 1 to d.
+
+    Returns:
+        (rows, d) bool, which are among them; (rows,) int32, how many of these are not zero where k < d.
+    """
+    size = lax.bitcast_convert_type(jnp.abs(values), jnp.uint32)  # in the order of the absolute values
+    rows, d = size.shape
+    begin = _Bracket(*(jnp.full(rows, end, jnp.uint32) for end in (0, 2**32 - 1)), *(jnp.full(rows, n) for n in (d, 0)))
+
+    def is_open(bracket: _Bracket) -> Array:
+        return jnp.any((bracket.n_low > k) & (bracket.high - bracket.low > 1))
+
+    def closer(bracket: _Bracket) -> _Bracket:
+        return _narrowed(bracket, size, _evenly(bracket, k), k)
+
+    first = lax.cond(is_open(begin), lambda: _narrowed(begin, size, _guesses(size, k), k), lambda: begin)
+    found = lax.while_loop(is_open, closer, first)
+    return size >= found.low[:, None], jnp.where(found.low > 0, found.n_low, found.n_high)
+
+
+def _guesses(size: Array, k: Array) -> list[Array]:
+    """Three numbers about the k-th largest, by a sample of each row."""
+    sample = jnp.sort(size[:, :: -(-size.shape[1] // SAMPLE)], axis=1)
+    n, share = sample.shape[1], k.astype(jnp.float32) / size.shape[1]
+    slack = 4 * jnp.sqrt(n * share * (1 - share)) + 1
+    places = (1 - share) * n + jnp.stack([-slack, jnp.zeros_like(slack), slack])
+    return [sample[:, place] for place in jnp.clip(places, 0, n - 1).astype(jnp.int32)]
+
+
+def _evenly(bracket: _Bracket, k: Array) -> list[Array]:
+    """Three numbers in the bracket: about where the k-th is if its numbers are spread evenly, and the middle."""
+    span = bracket.high - bracket.low
+    inside = (bracket.n_low - bracket.n_high).astype(jnp.float32)
+    at, slack = (bracket.n_low - k).astype(jnp.float32) / inside, 2 / jnp.sqrt(inside)
+    few = inside < FEW
+    parts = (jnp.where(few, 0.25, at - slack), jnp.full_like(at, 0.5), jnp.where(few, 0.75, at + slack))
+    steps = [(jnp.clip(part, 0, 0.999) * span.astype(jnp.float32)).astype(jnp.uint32) for part in parts]
+    return [bracket.low + jnp.clip(step, 1, jnp.maximum(span, 2) - 1) for step in steps]
+
+
+def _narrowed(bracket: _Bracket, size: Array, trials: list[Array], k: Array) -> _Bracket:
+    """The bracket after the counts of numbers that are at least as large as each trial."""
+    # One reduction of three sums: XLA's CPU backend reads the rows once, where a single sum would first write all of
+    # its terms to memory.
+    counts = lax.reduce(
+        [(size >= trial[:, None]).astype(jnp.int32) for trial in trials],
+        [jnp.int32(0)] * len(trials),
+        lambda total, more: [a + b for a, b in zip(total, more, strict=True)],
+        (1,),
+    )
+    low, high, n_low, n_high = bracket
+    for trial, count in zip(trials, counts, strict=True):
+        enough = count >= k
+        low, n_low = (
+            jnp.where(enough, jnp.maximum(low, trial), low),
+            jnp.where(enough, jnp.minimum(n_low, count), n_low),
+        )
+        high = jnp.where(enough, high, jnp.minimum(high, trial))
+        n_high = jnp.where(enough, n_high, jnp.maximum(n_high, count))
+    return _Bracket(low, high, n_low, n_high)

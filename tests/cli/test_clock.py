@@ -1,0 +1,96 @@
+"""``--clock``: simulated seconds in tables and files, going on, and clocks that do not fit the job."""
+
+import csv
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import fljax as library
+
+TINY = ("--rounds", "3", "--model.hidden", "8", "--partition.n-clients", "6", "--epochs", "1", "--participation", "0.5")
+
+
+def seconds_of(folder, name="fedavg"):
+    return np.asarray(library.load_run(folder)[name].metrics["simulated_seconds"])
+
+
+def test_seconds_are_shown_written_and_gone_on_with(fljax):
+    clock = ("--clock", "deadline", "--clock.spread", "1", "--clock.in-time", "0.5", "--uplink", "top-k:0.1")
+    status, out, err = fljax("run", *TINY, "--algorithm", "fedavg", *clock, "--rounds", "2", "--folder", "a")
+    assert (status, err) == (0, "")
+    assert "simulated" in out
+    assert 'name = "deadline"' in Path("a/config.toml").read_text()
+    assert Path("a/plots/simulated_time.png").exists()
+    assert fljax("run", "--folder", "a", "--rounds", "3")[0] == 0  # goes on with its clock
+    found = seconds_of("a", "fedavg+top_k")
+    assert found.shape == (3,)
+    with Path("a/summary.csv").open() as file:
+        (row,) = csv.DictReader(file)
+    np.testing.assert_allclose(float(row["simulated_seconds"]), found.sum(), rtol=1e-5)
+    lines = [json.loads(line) for line in Path("a/fedavg+top_k/metrics.jsonl").read_text().splitlines()]
+    np.testing.assert_allclose([line["simulated_seconds"] for line in lines], found, rtol=1e-5)
+    assert "--clock.in-time" in fljax("list", "deadline")[1]
+
+
+def test_a_trace_without_waiting_is_the_same_from_its_stored_job(fljax):
+    rows = "\n".join(f"{speed},1e6,1e7" for speed in (10, 20, 30, 40, 50, 60))
+    Path("trace.csv").write_text(f"speed,up,down\n{rows}\n")
+    clock = ("--clock", "fedbuff", "--clock.buffer", "2", "--clock.devices", "trace.csv")
+    status, out, err = fljax("run", *TINY, "--algorithm", "fedavg", *clock, "--folder", "a")
+    assert (status, err) == (0, ""), out
+    assert fljax("run", "--config", "a/config.toml", "--folder", "b")[0] == 0
+    ours = library.load_run("a")["fedavg"].metrics
+    again = library.load_run("b")["fedavg"].metrics
+    for name in ("simulated_seconds", "ids", "staleness", "accuracy_macro"):
+        np.testing.assert_array_equal(ours[name], again[name])
+    assert ours["ids"].shape == (3, 2)
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (("--clock", "dedline"), "no clock 'dedline'; the nearest is 'deadline'"),
+        (("--clock", "wait", "--clock.speed", "0"), "speed=0 is out of its range"),
+        (
+            ("--clock", "wait", "--clock.devices", "fast"),
+            "devices='fast': choose one of lognormal, equal, or an existing",
+        ),
+        (("--clock", "wait", "--clock.devices", "zero.csv"), "speed=0 of client 1 is no speed"),
+        (("--clock", "wait", "--clock.devices", "few.csv"), "2 devices for 6 clients"),
+        (("--clock", "deadline", "--clock.limit", "1e-4"), "the quickest client takes"),
+        (("--clock", "fedbuff", "--clock.buffer", "7"), "buffer=7: there are 6 clients"),
+        (("--clock", "fedbuff", "--sampling", "poisson"), "it draws the participants itself"),
+        (("--clock", "fedasync", "--clock.available", "0.5"), "nobody is asked where nobody waits"),
+        (("--clock", "tiered"), "n_participants=3 of 6 clients in 3 tiers; choose 1 to 2"),
+        (("--clock", "wait", "--clock.buffer", "2"), "no setting --clock.buffer"),
+        (("--clock", "fedbuff", "--algorithm", "ifca"), "ifca: its clients cannot start from a past model"),
+    ],
+)
+def test_clocks_that_do_not_fit_are_one_line(refused, words, why):
+    Path("zero.csv").write_text("speed,up,down\n" + "1,1,1\n0,1,1\n" + "1,1,1\n" * 4)
+    Path("few.csv").write_text("speed,up,down\n1,1,1\n1,1,1\n")
+    assert why in refused("run", *TINY, "--algorithm", "fedavg", *words)
+
+
+@pytest.mark.slow
+def test_a_plan_counts_attackers_drift_and_clock(fljax):
+    own = ("--algorithm", "fedavg", "--attack", "sign_flip", "--drift", "leave", "--drift.start", "1")
+    status, out, _ = fljax("plan", *TINY, *own, "--clock", "fedbuff", "--clock.spread", "2", "--clock.buffer", "2")
+    (line,) = (line for line in out.splitlines() if line.startswith("fedavg"))
+    assert status == 0
+    kept = float(line.split()[1])
+    _, plain, _ = fljax("plan", *TINY, "--algorithm", "fedavg")
+    (line,) = (line for line in plain.splitlines() if line.startswith("fedavg"))
+    assert kept >= 2 * float(line.split()[1])  # a model and its past versions
+
+
+@pytest.mark.slow
+def test_seeds_and_sweeps_have_a_clock(fljax):
+    clock = ("--clock", "over_select", "--clock.spread", "1")
+    assert fljax("compare", *TINY, "--algorithm", "fedavg", "fedprox", *clock, "--seeds", "2", "--folder", "c")[0] == 0
+    first, second = (seconds_of(f"c/seed_{s}") for s in (0, 1))
+    assert first.shape == second.shape == (3,)
+    assert not np.array_equal(first, second)  # other cohorts
+    assert fljax("sweep", *TINY, "--algorithm", "fedavg", "--lr", "0.1", "0.2", *clock, "--folder", "s")[0] == 0
