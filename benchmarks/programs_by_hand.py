@@ -27,7 +27,7 @@ def of_the_main_job(methods: Sequence[str]) -> dict[str, Callable[[], Any]]:
     model, draw = make_model(job, federation), make_sampling(job).of(len(federation.train.size))
     found = {}
     for name in job.methods:
-        algorithm, hyper = make_algorithm(name, job, model)
+        algorithm, hyper, _ = make_algorithm(name, job, model)
         with over_devices() as mesh:
             numbers = on_devices(mesh, hyper, federation, jax.random.key(0), None, 1, ROUNDS)
             hyper, federation, key = numbers[:3]

@@ -146,7 +146,7 @@ def test_every_number_of_a_method_can_be_set_and_its_defaults_make_it(name):
     defaults = {field: one.default for field, one in job.schema[name].items()} | {"epochs": 1}
     needs = {"fedbn": resnet18, "fedsr": variational_cnn, "fedsr_ft": variational_cnn, "fedcr": variational_cnn}
     model = needs.get(name, lenet)((32, 32, 3), 10)
-    algorithm, hyper = make_algorithm(name, job._replace(settings=job.settings | {name: defaults}), model)
+    algorithm, hyper, _ = make_algorithm(name, job._replace(settings=job.settings | {name: defaults}), model)
     assert hyper == compose(name).Hyper()
     assert algorithm.about.name == name
     check_numbers(hyper)

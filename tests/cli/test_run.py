@@ -131,11 +131,11 @@ def test_none_is_written_where_it_is_not_the_default(tmp_path):
 def test_what_an_algorithm_says_of_itself_is_in_the_config(tmp_path):
     job = read_job(["--algorithm", "fedper+prox", "--n-personal", "0", "--lr", "0.3", "--optimizer", "adamw"])
     federation, _ = make_parts(job)
-    algorithm, hyper = make_algorithm("fedper+prox", job, make_model(job, federation))
+    algorithm, hyper, _ = make_algorithm("fedper+prox", job, make_model(job, federation))
     path = tmp_path / "x.toml"
     path.write_text(tomli_w.dumps(as_toml(job)))
     again = read_job(["--config", str(path)])
-    repeated, numbers = make_algorithm("fedper+prox", again, make_model(again, federation))
+    repeated, numbers, _ = make_algorithm("fedper+prox", again, make_model(again, federation))
     assert (repeated.about, numbers) == (algorithm.about, hyper)
     assert algorithm.about.name == "fedper+prox"
     stored = tomllib.loads(path.read_text())["fedper+prox"]

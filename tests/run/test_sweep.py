@@ -53,6 +53,35 @@ def test_a_cell_equals_its_single_run(key, averaging, federation, hypers, single
     assert not np.array_equal(metrics["ids"][0, 0], metrics["ids"][0, 1])
 
 
+def test_clips_noises_and_seeds_are_one_program(key, model, federation):
+    method, compiled = fljax.compose("fedavg+clip_update+gaussian_noise"), []
+    algorithm = method(model, fljax.Work(epochs=1, batch_size=8))
+
+    def heard(event, seconds, fun_name="", **_):
+        if "backend_compile" in event:
+            compiled.append(fun_name)
+
+    def swept(clips, noises):
+        points = [(clip, noise) for clip in clips for noise in noises]
+        clip, noise_std = (jnp.asarray(values) for values in zip(*points, strict=True))
+        hypers = method.Hyper(lr=0.2, clip=clip, noise_std=noise_std)
+        metrics = sweep(algorithm, hypers, federation, key, N_SEEDS, ROUNDS, at_once=1)
+        assert metrics["accuracy_macro"].shape == (4, N_SEEDS, ROUNDS)
+        return metrics["client_loss"]
+
+    jax.monitoring.register_event_duration_secs_listener(heard)
+    try:
+        first = swept((0.01, 1.0), (0.0, 0.1))
+        n_programs = len(compiled)
+        other = swept((0.1, 10.0), (0.05, 0.2))
+    finally:
+        jax.monitoring.unregister_event_duration_listener(heard)
+    assert len([name for name in compiled if name == "jit(_advance)"]) == 1
+    assert len(compiled) == n_programs  # other clips and noises are no other programs
+    runs = np.concatenate([first, other]).reshape(8 * N_SEEDS, -1)
+    assert len(np.unique(runs, axis=0)) == 8 * N_SEEDS  # and each is another run
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("row", [list, tuple])
 def test_lists_are_vectors(key, averaging, federation, hypers, single_runs, row):
