@@ -187,16 +187,16 @@ def model_map(
 
 def save(figure: Figure, path: Path, *, pdf: bool = False) -> None:
     """Writes the figure as PNG; with ``pdf`` as PDF beside it, whose lines stay sharp in print."""
-    figure.draw_without_rendering()  # places everything, which takes longer than drawing it: once for both files
-    figure.set_layout_engine("none")
-    figure.savefig(path, dpi=150)
-    if pdf:
+    if pdf:  # to place everything takes longer than to draw it: once for both files
+        figure.draw_without_rendering()
+        figure.set_layout_engine("none")
         figure.savefig(path.with_suffix(".pdf"), metadata={"CreationDate": None})
+    figure.savefig(path)
 
 
 def new_figure(width: float, height: float) -> tuple[Figure, Axes]:
     """An empty figure of so many inches, and its axes."""
-    figure = Figure(figsize=(width, height), layout="constrained", dpi=150)
+    figure = Figure(figsize=(width, height), layout="constrained", dpi=150)  # what is measured in it is drawn so
     FigureCanvasAgg(figure)
     axes = figure.add_subplot()
     axes.spines[["top", "right"]].set_visible(False)
