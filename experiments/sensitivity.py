@@ -100,9 +100,9 @@ def draw(results: Path, setting: str, small: bool) -> None:
     lines = [line for line in read(file) if line["setting"] == setting]
     for axis, name in ((CLUSTERS, "clusters"), (THRESHOLD, "threshold")):
         if curves := curves_of(lines, axis):
-            figure = plots.learning_curves(curves, "accuracy, %", title=f"{setting}: four groups")
+            figure = plots.learning_curves(curves, "accuracy, %", title=f"{setting}: four groups", xlabel=axis)
             (axes,) = figure.axes
-            axes.set(xscale="log", xlabel=axis)
+            axes.set_xscale("log")
             places = sorted({place for found, _ in curves.values() for place in found})
             axes.set_xticks(places, [f"{place:g}" for place in places])
             axes.minorticks_off()

@@ -28,7 +28,7 @@ from fljax.run import report
 from fljax.run.changes import after_changes, change_rows, changes_table
 from fljax.run.checkpoint import rounds_done, save_arrays
 from fljax.run.chunk import spread
-from fljax.run.comparison import TITLE, as_table, save_figures
+from fljax.run.comparison import TITLE, as_table
 from fljax.run.mesh import over_devices, replicated
 from fljax.run.models_on_disk import FILE, save_models
 from fljax.run.newcomers import evaluate_new_clients
@@ -104,6 +104,8 @@ def show_results(
     if any(costs.values()):
         report.save_table(folder / "changes.csv", change_rows(costs))
     report.save_table(folder / "clients.csv", report.client_table(outcomes, federation, client_names(job)))
+    from fljax.run.figures import save_figures  # with matplotlib, which nothing before it needs
+
     save_figures(outcomes, group, folder / "plots")
     print(f"results in {folder}: config.toml, summary.csv, clients.csv, plots/, a folder a method")
     return rows

@@ -15,7 +15,6 @@ from fljax.cli.execute import headline, say_stopped
 from fljax.cli.job import Job
 from fljax.run import report
 from fljax.run.report import Row
-from fljax.run.sweep.figures import save_all
 from fljax.run.sweep.points import count_points
 from fljax.run.sweep.search import Found, check_ahead, on_validation, over_settings, search
 from fljax.run.sweep.table import as_table, by_point, tidy, verdict
@@ -61,6 +60,8 @@ def _results(sweep: SweepJob, values: dict[str, Any], folder: Path, ready: list,
         print(f"{folder} cannot be written: its table.csv and plots/ are as they were")
         return rows
     report.save_table(folder / "table.csv", rows)
+    from fljax.run.sweep.figures import save_all  # with matplotlib, which nothing before it needs
+
     save_all(hypers, own.metric, found, rows, folder / "plots")
     print(f"results in {folder}: config.toml, table.csv, plots/")
     return rows

@@ -1,14 +1,10 @@
-"""Several methods on the same federation beside each other: the table, learning curves, clusters, maps of models."""
+"""Several methods on the same federation beside each other: the table."""
 
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 
-import numpy as np
-
-from fljax import tree
-from fljax.run import plots, report
+from fljax.run import report
 from fljax.run.columns import table
-from fljax.run.headline import CLASSES, NUMBERS, measures_of
+from fljax.run.headline import CLASSES, NUMBERS
 
 SCALE = (*CLASSES.scores, *NUMBERS.scores, "ari", "new_accuracy_macro", "new_accuracy_p10", "new_r2_micro")
 COLUMNS = {
@@ -79,45 +75,3 @@ def cell(name: str, row: report.Row) -> str:
     if name in SCALE and name != "ari":
         return f"{value:.4f}"
     return f"{value:.2f}" if isinstance(value, float) else str(value)
-
-
-def save_figures(outcomes: Mapping[str, report.Outcome], group: np.ndarray | None, folder: Path) -> None:
-    """Learning curves of all methods, over simulated time too where clients have a clock; clusters by group and the map
-    of models of each that has them."""
-    folder.mkdir(exist_ok=True)
-    metrics = {name: outcome.metrics for name, outcome in outcomes.items()}
-    measures = measures_of(next(iter(metrics.values())))
-    for name, ylabel, file in (
-        (None, f"test {measures.word}", "learning_curves"),
-        ("test_loss", "test loss", "losses"),
-    ):
-        curves = {method: report.curve(own, name) for method, own in metrics.items()}
-        plots.save(plots.learning_curves(curves, ylabel), folder / f"{file}.png", pdf=True)
-    timed = {name: own for name, own in metrics.items() if "simulated_seconds" in own}
-    if timed:
-        curves = {name: report.curve(own, seconds=True) for name, own in timed.items()}
-        figure = plots.learning_curves(curves, f"test {measures.word}", xlabel="simulated seconds")
-        plots.save(figure, folder / "simulated_time.png", pdf=True)
-    of_clients = f"client_{measures.scores[0].partition('_')[0]}"
-    spread = {name: np.asarray(own[of_clients][-1]) for name, own in metrics.items()}
-    plots.save(plots.over_clients(spread, f"client's test {measures.word}"), folder / "clients.png", pdf=True)
-    for name, outcome in outcomes.items():
-        label = report.final_label(outcome)
-        if label is not None:
-            over_time = report.labels_over_time(outcome)
-            plots.save(plots.clusters_over_time(over_time, name), folder / f"clusters_over_time_{name}.png")
-        if label is not None and group is not None:
-            plots.save(plots.cluster_table(report.cross_table(label, group), name), folder / f"clusters_{name}.png")
-        if tree.n_rows(outcome.deployed.params) > 1 and report.finite(outcome.deployed):
-            figure = model_map(name, outcome, label, group)
-            plots.save(figure, folder / f"models_{name}.png")
-
-
-def model_map(name: str, outcome: report.Outcome, label: np.ndarray | None, group: np.ndarray | None) -> plots.Figure:
-    """Deployed models coloured by cluster; by true group for a method without clusters."""
-    coordinates, share = report.principal_components(outcome.deployed)
-    title = f"{name}: the clients' models"
-    if label is not None:
-        return plots.model_map(coordinates, share, label, group, title)
-    color = np.full(len(coordinates), -1) if group is None else group
-    return plots.model_map(coordinates, share, color, group, title, named="group")

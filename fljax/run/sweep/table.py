@@ -5,7 +5,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.special import stdtrit
 
 from fljax.run.columns import table
 from fljax.run.headline import measures_of
@@ -108,6 +107,8 @@ def _spread(point: Row, rows: Sequence[Row], metric: str, confidence: float) -> 
     values = np.array([row[metric] for row in rows if row[metric] is not None], float)
     mean, low, high = float(values.mean()) if len(values) else np.nan, np.nan, np.nan
     if len(values) > 1:
+        from scipy.special import stdtrit  # here, as its import takes as long as a small run
+
         half = stdtrit(len(values) - 1, 0.5 + confidence / 2) * values.std(ddof=1) / np.sqrt(len(values))
         low, high = float(mean - half), float(mean + half)
     return Spread(point, mean, low, high, len(rows), len(rows) - len(values), int(str(rows[0]["rounds"])))
