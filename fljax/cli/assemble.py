@@ -74,11 +74,20 @@ def make_parts(job: Job) -> tuple[Federation, Federation | None]:
 
 
 def make_model(job: Job, federation: Federation) -> Model:
-    """The network, with the shape of the data's examples and a logit for each class.
+    """The network, scaled and told its task as the job and the training examples have it.
 
     Raises:
         ValueError: naming the network, where it cannot be built so.
         MemoryError: it is larger than the machine.
+    """
+    return scaled(plain_model(job, federation), scaling(federation, job.run.task, job.run.normalize))
+
+
+def plain_model(job: Job, federation: Federation) -> Model:
+    """The network alone, with the shape of the data's examples and a logit for each class.
+
+    Raises:
+        ValueError, MemoryError: as `make_model`.
     """
     name, shape = job.run.model, federation.train.pool.x.shape[1:]
     make = find("model", name)
@@ -87,7 +96,7 @@ def make_model(job: Job, federation: Federation) -> Model:
         made = as_model(make, shape, n_classes(federation), job.settings["model"], seen)
     except (ValueError, TypeError) as error:
         raise ValueError(f"--model {name}: {error}") from None
-    model = scaled(_made("model", job, made, Model), scaling(federation, job.run.task, job.run.normalize))
+    model = _made("model", job, made, Model)
     check_fits(f"two copies of --model {name} need", 2 * n_bytes(jax.eval_shape(model.init, jax.random.key(0))))
     return model
 

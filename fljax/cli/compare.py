@@ -15,10 +15,10 @@ HELP = """Runs several methods under several seeds and says how sure their diffe
 
 Seed s of --seeds is a run of fljax run --seed s: it has a partition, cohorts and a first model of its own, the same for
 all methods. Partitions are brought to one shape, so each method is compiled once and all its seeds are trained by one
-program; seed by seed where the network has numbers from the training examples, as it has for a table, or where clients
-attack, drift or have a clock. The table has the mean and the deviation over the seeds, and for each method the paired
-difference to --baseline with its 95 % interval, the p-value of the paired t-test, and Holm's correction of it for as
-many methods as there are. Started again on its --folder, it goes on; --seeds may then be more."""
+program; seed by seed where clients attack, drift or have a clock. The table has the mean and the deviation over the
+seeds, and for each method the paired difference to --baseline with its 95 % interval, the p-value of the paired t-test,
+and Holm's correction of it for as many methods as there are. Started again on its --folder, it goes on; --seeds may
+then be more."""
 
 
 class CompareSettings(NamedTuple):

@@ -1,6 +1,6 @@
 """The runs of a comparison: those of one program together, each into a folder like that of `fljax run`."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -9,15 +9,19 @@ import jax
 from fljax.catalogue.job import RUN
 from fljax.cli import config
 from fljax.cli.ahead import Ahead
-from fljax.cli.assemble import as_clients_are, make_algorithm, make_model
-from fljax.cli.execute import deployed_models, planned
+from fljax.cli.assemble import as_clients_are, make_algorithm, make_model, plain_model, program_text
+from fljax.cli.execute import kept_as, planned
 from fljax.cli.job import MAY_CHANGE, Job
-from fljax.cli.own_data import save_names, scaling
+from fljax.cli.own_data import Scaling, save_names, scaled, scaling
+from fljax.drift.stages import at
 from fljax.run.mesh import over_devices, replicated
 from fljax.run.models_on_disk import FILE, save_models
 from fljax.run.progress import BarProgress
-from fljax.run.together import Runs, compile_together, train_together
-from fljax.types import Federation
+from fljax.run.record import Run
+from fljax.run.seeds import Varied
+from fljax.run.simulate import as_traced, split_key
+from fljax.run.together import Runs, as_arrays, compile_together, train_together
+from fljax.types import Algorithm, Federation, ModelTable
 
 
 class Seed(NamedTuple):
@@ -38,16 +42,20 @@ def on_devices(federations: list[Federation]) -> list[Federation]:
 def alike(seeds: Sequence[Seed]) -> list[list[Seed]]:
     """The seeds in groups that one program can train.
 
-    Those whose networks have other numbers from the training examples are apart, and so is each where clients attack or
-    drift or have a clock, for that is decided seed by seed.
+    All of them, but for labels that are another task in each, and where clients attack, drift or have a clock: that is
+    decided seed by seed.
     """
     groups: dict[Any, list[Seed]] = {}
     for seed in seeds:
         run = seed.job.run
-        scales = scaling(seed.federation, run.task, run.normalize)
         changed = (run.attack, run.drift, run.clock) != ("none",) * 3
-        groups.setdefault((scales, changed and run.seed), []).append(seed)
+        groups.setdefault((scaling_of(seed).task, changed and run.seed), []).append(seed)
     return list(groups.values())
+
+
+def scaling_of(seed: Seed) -> Scaling:
+    """By what the networks of a seed scale."""
+    return scaling(seed.federation, seed.job.run.task, seed.job.run.normalize)
 
 
 def plans(seed: Seed) -> tuple[dict[str, dict[str, Any]], Federation]:
@@ -65,23 +73,23 @@ def plans(seed: Seed) -> tuple[dict[str, dict[str, Any]], Federation]:
 
 def run_seeds(seeds: Sequence[Seed]) -> None:
     """Trains every method on federations that are `alike`."""
-    job, federation, _ = seeds[0]
-    scales = scaling(federation, job.run.task, job.run.normalize)
-    for one, _, folder in seeds:
+    job = seeds[0].job
+    scales = [scaling_of(seed) for seed in seeds]
+    for (one, _, folder), scale in zip(seeds, scales, strict=True):
         settings = one.settings | {"": {name: value for name, value in one.settings[""].items() if name in RUN}}
         plain = Job(one.schema | {"": RUN}, settings)
         config.write("run", config.as_toml(plain), plain, folder, MAY_CHANGE)
-        save_names(one, folder, scales)
+        save_names(one, folder, scale)
     planned_runs, federation = plans(seeds[0])
     if len(seeds) == 1:
         seeds = [seeds[0]._replace(federation=federation)]
-    runs = {name: {"runs": _together(name, plan, seeds)} for name, plan in planned_runs.items()}
+    runs = {name: {"runs": together(name, plan, seeds, scales)} for name, plan in planned_runs.items()}
     ahead = Ahead(runs, compile_together)
     for name, one in runs.items():
         _run_method(name, one["runs"], ahead, job.run.force_resume)
 
 
-def _together(name: str, plan: dict[str, Any], seeds: Sequence[Seed]) -> Runs:
+def together(name: str, plan: dict[str, Any], seeds: Sequence[Seed], scales: Sequence[Scaling]) -> Runs:
     """One method's runs; ``plan`` is that of the first."""
     own = {
         "federations": [seed.federation for seed in seeds],
@@ -89,7 +97,25 @@ def _together(name: str, plan: dict[str, Any], seeds: Sequence[Seed]) -> Runs:
         "folders": [seed.folder / name for seed in seeds],
     }
     shared = {field: value for field, value in plan.items() if field not in ("federation", "key")}
-    return Runs(**shared, **own, compile=seeds[0].job.run.compile)
+    varied = {} if len(set(scales)) == 1 else _varied(name, seeds[0], scales)
+    return Runs(**shared | varied, **own, compile=seeds[0].job.run.compile)
+
+
+def _varied(name: str, first: Seed, scales: Sequence[Scaling]) -> dict[str, Any]:
+    """How the seeds' methods differ, whose networks have numbers from each seed's own training examples."""
+    job, federation, _ = first
+    fields = [field for field in ("inputs", "targets") if isinstance(getattr(scales[0], field), tuple)]
+    plain = plain_model(job, federation)
+
+    def make(numbers: dict[str, Any]) -> Algorithm:
+        model = scaled(plain, scales[0]._replace(**{field: tuple(pair) for field, pair in numbers.items()}))
+        with jax.ensure_compile_time_eval():  # a method may compute numbers of its own when it is made
+            return make_algorithm(name, job, model)[0]
+
+    text = kept_as(program_text(name, job, federation), make_algorithm(name, job, plain)[0])
+    program = None if text is None else f"{text} {scales[0].task} by each seed's own {' and '.join(fields)}"
+    numbers = [{field: getattr(one, field) for field in fields} for one in scales]
+    return {"varied": Varied(make, numbers), "program": program}
 
 
 def _run_method(name: str, runs: Runs, ahead: Ahead, force_resume: bool) -> None:
@@ -102,6 +128,21 @@ def _run_method(name: str, runs: Runs, ahead: Ahead, force_resume: bool) -> None
     except BaseException:
         bar.stop()  # gives the terminal its cursor back
         raise
-    for run, federation, key, folder in zip(ended, runs.federations, runs.keys, runs.folders, strict=True):
-        plan = {"algorithm": runs.algorithm, "hyper": runs.hyper, "federation": federation, "key": key}
-        save_models(folder / FILE, deployed_models(plan | {"n_rounds": runs.n_rounds}, run))
+    for folder, models in zip(runs.folders, _deployed(runs, ended), strict=True):
+        save_models(folder / FILE, models)
+
+
+def _deployed(runs: Runs, ended: Sequence[Run]) -> Iterator[ModelTable]:
+    """The models that the clients of each finished run hold, from one program."""
+    varied, hyper = runs.varied, as_traced(runs.hyper)
+
+    @jax.jit
+    def deploy(numbers: Any, *arguments: Any) -> ModelTable:
+        return (runs.algorithm if varied is None else varied.make(numbers)).deploy(*arguments)
+
+    for i, run in enumerate(ended):
+        numbers = None if varied is None else as_arrays(varied.numbers[i])
+        data = at(runs.federations[i], runs.n_rounds - 1).train
+        arguments = numbers, split_key(runs.keys[i]).deploy, hyper, run.state, data
+        call = deploy if run.compiler is None else run.compiler.program("deploy", deploy, (), *arguments).call
+        yield call(*arguments)

@@ -9,6 +9,7 @@ forget them.
 import math
 from collections.abc import Callable
 from functools import cache
+from typing import Any
 
 import jax.numpy as jnp
 from jax import Array
@@ -17,7 +18,7 @@ from fljax.types import Halves, Key, Model, Params
 
 Channels = float | tuple[float, ...]
 """One number for all channels of an image, or one for each."""
-Normalize = str | tuple[Channels, Channels]
+Normalize = str | tuple[Channels, Channels] | tuple[Array, Array]
 """``"unit"``, ``"centred"`` or (mean, deviation)."""
 
 NORMALIZATIONS: dict[str, tuple[Channels, Channels]] = {"unit": (0.0, 1.0), "centred": (0.5, 0.5)}
@@ -31,20 +32,29 @@ def normalized(model: Model, normalize: Normalize) -> Model:
         model: the network; also one with a Gaussian representation.
         normalize: "unit" gives ``model`` itself, whose inputs lie in [0, 1]; "centred" is mean 0.5 and deviation 0.5,
             that is [-1, 1]; or the two numbers, each for all channels or a tuple with one for each channel, such as
-            ``(0.1307, 0.3081)`` for MNIST. They count in units of the full scale, as is usual.
+            ``(0.1307, 0.3081)`` for MNIST. They count in units of the full scale, as is usual. Two arrays () or
+            (channels,) may be traced, so that one program serves several normalisations.
 
     Returns:
-        A model with the same parameters and layers. Equal arguments give the same object, so nothing compiles twice.
+        A model with the same parameters and layers. Equal numbers give the same object, so nothing compiles twice; of
+        arrays the model's description says nothing.
 
     Raises:
         ValueError: an unknown name, a number that is not finite, or a deviation that is not positive.
     """
+    if isinstance(normalize, tuple) and all(isinstance(part, Array) for part in normalize):
+        return _scaling(model, *normalize)
     mean, deviation = _numbers(normalize)
     return model if (mean, deviation) == NORMALIZATIONS["unit"] else _wrap(model, mean, deviation)
 
 
 @cache
 def _wrap(model: Model, mean: Channels, deviation: Channels) -> Model:
+    known = (("mean", mean), ("deviation", deviation)) if model.about else ()  # or the network says nothing of itself
+    return _scaling(model, mean, deviation)._replace(about=(*model.about, *known))
+
+
+def _scaling(model: Model, mean: Channels | Array, deviation: Channels | Array) -> Model:
     def scaled(x: Array) -> Array:
         return (x - _by_channel("mean", mean, x)) / _by_channel("deviation", deviation, x)
 
@@ -52,8 +62,7 @@ def _wrap(model: Model, mean: Channels, deviation: Channels) -> Model:
         return model.apply(params, scaled(x), key)
 
     halves = None if model.halves is None else _halves(model.halves, scaled)
-    known = (("mean", mean), ("deviation", deviation)) if model.about else ()  # or the network says nothing of itself
-    return model._replace(apply=apply, halves=halves, about=(*model.about, *known))
+    return model._replace(apply=apply, halves=halves)
 
 
 def _halves(halves: Halves, scaled: Callable[[Array], Array]) -> Halves:
@@ -63,7 +72,7 @@ def _halves(halves: Halves, scaled: Callable[[Array], Array]) -> Halves:
     return halves._replace(encode=encode)
 
 
-def _by_channel(name: str, given: Channels, x: Array) -> Array:
+def _by_channel(name: str, given: Channels | Array, x: Array) -> Array:
     """The numbers as an array that goes with (batch, ..., channels)."""
     if isinstance(given, tuple) and len(given) != x.shape[-1]:
         text = f"normalize has a {name} of {len(given)} channels and the examples have {x.shape[-1]}"
@@ -72,7 +81,7 @@ def _by_channel(name: str, given: Channels, x: Array) -> Array:
     return numbers.reshape((1,) * (x.ndim - 1) + (-1,)) if numbers.ndim else numbers
 
 
-def _numbers(normalize: Normalize) -> tuple[Channels, Channels]:
+def _numbers(normalize: Any) -> tuple[Channels, Channels]:
     """Mean and deviation as floats or tuples of them, checked."""
     allowed = f"give {', '.join(map(repr, NORMALIZATIONS))} or (mean, deviation), each a number or one for each channel"
     if isinstance(normalize, str):

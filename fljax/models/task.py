@@ -39,8 +39,8 @@ def regression(
     model: Model,
     loss: Literal["squared", "absolute"] = "squared",
     *,
-    mean: float | tuple[float, ...] = 0.0,
-    deviation: float | tuple[float, ...] = 1.0,
+    mean: float | tuple[float, ...] | Array = 0.0,
+    deviation: float | tuple[float, ...] | Array = 1.0,
 ) -> Model:
     """The model whose outputs are numbers, to be regressed on targets of dtype float32.
 
@@ -51,17 +51,20 @@ def regression(
     Args:
         model: the network; its last layer has as many outputs as there are targets (``n_classes`` of our networks).
         loss: "squared" or "absolute".
-        mean: of the targets, one number or one for each.
-        deviation: of the targets, above 0.
+        mean: of the targets, one number or one for each; an array may be traced.
+        deviation: of the targets, above 0; an array where ``mean`` is one.
 
     Returns:
-        A model with the same parameters and layers. Equal arguments give the same object, so nothing compiles twice.
+        A model with the same parameters and layers. Equal numbers give the same object, so nothing compiles twice; of
+        arrays the model's description says nothing.
 
     Raises:
         ValueError: an unknown loss, a number that is not finite, or a deviation that is not positive.
     """
     if loss not in ("squared", "absolute"):
         raise ValueError(f"loss={loss!r} is unknown; choose 'squared' or 'absolute'")
+    if isinstance(mean, Array) and isinstance(deviation, Array):
+        return _regressing(model, loss, mean, deviation)
     shift, scale = (tuple(map(float, part)) if isinstance(part, tuple) else float(part) for part in (mean, deviation))
     for name, part in (("mean", shift), ("deviation", scale)):
         values = part if isinstance(part, tuple) else (part,)
@@ -72,6 +75,12 @@ def regression(
 
 @cache
 def _regression(model: Model, kind: str, mean: float | tuple, deviation: float | tuple) -> Model:
+    known = (("target_mean", mean), ("target_deviation", deviation)) if model.about else ()
+    made = _regressing(model, kind, mean, deviation)
+    return made._replace(about=(*made.about, *known))
+
+
+def _regressing(model: Model, kind: str, mean: float | tuple | Array, deviation: float | tuple | Array) -> Model:
     def apply(params: Params, x: Array, key: Key | None) -> tuple[Array, Params]:
         outputs, params = model.apply(params, x, key)
         return outputs * _row(deviation) + _row(mean), params
@@ -80,8 +89,7 @@ def _regression(model: Model, kind: str, mean: float | tuple, deviation: float |
         error = difference(prediction, y) / _row(deviation)
         return (jnp.square(error) if kind == "squared" else jnp.abs(error)).mean(axis=1)
 
-    numbers = (("task", "regression"), ("loss", kind), ("target_mean", mean), ("target_deviation", deviation))
-    known = numbers if model.about else ()
+    known = (("task", "regression"), ("loss", kind)) if model.about else ()
     return model._replace(apply=apply, loss=Task("regression", loss), halves=None, about=(*model.about, *known))
 
 
@@ -125,6 +133,6 @@ def as_targets(y: Array) -> Array:
     return y[:, None] if y.ndim == 1 else y
 
 
-def _row(given: float | tuple[float, ...]) -> Array:
+def _row(given: float | tuple[float, ...] | Array) -> Array:
     """(1, 1) or (1, outputs)."""
     return jnp.asarray(given, jnp.float32).reshape(1, -1)

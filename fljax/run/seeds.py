@@ -1,11 +1,12 @@
-"""Runs that differ in their key and federation alone, as one program: what `fljax compare` trains.
+"""Runs that differ in their key, their federation and a few numbers, as one program: what `fljax compare` trains.
 
 Seeds of a comparison have federations of one shape (`fljax.data.padding.same_shapes`). What all have in common, such
 as the pool of examples, is held once; the rest is stacked. On an accelerator as many seeds as fit go side by side, on a
-CPU one after another inside the program, each with its clients on all cores.
+CPU one after another inside the program, each with its clients on all cores. Numbers that a method has from each
+seed's own data, such as those by which its network scales inputs, are the program's inputs too (`Varied`).
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -21,6 +22,20 @@ from fljax.run.chunk import MOST_ROUNDS, run_chunk
 from fljax.run.simulate import split_key
 from fljax.types import Algorithm, Federation, Key, Metrics, State
 
+Made = Callable[[Any], Algorithm]
+"""Makes a method from its numbers, a pytree of arrays (...), which may be traced."""
+
+
+class Varied(NamedTuple):
+    """The method of several runs, with other numbers in each."""
+
+    make: Made  # of arrays without a name in the description, of plain numbers with them
+    numbers: Sequence[Any]  # of each run: a pytree of tuples of floats
+
+    def of(self, i: int) -> Algorithm:
+        """The method of run ``i``."""
+        return self.make(self.numbers[i])
+
 
 class Setting(NamedTuple):
     """What the program is compiled for."""
@@ -29,6 +44,11 @@ class Setting(NamedTuple):
     draw: Draw  # who takes part in a round
     structure: Any  # of a federation as a pytree
     at_once: int = 1  # seeds side by side
+    make: Made | None = None  # where each seed has numbers of its own: makes ``algorithm`` with these
+
+    def method(self, numbers: Any) -> Algorithm:
+        """The method of one seed, inside the program."""
+        return self.algorithm if self.make is None else self.make(numbers)
 
 
 class Inputs(NamedTuple):
@@ -41,10 +61,12 @@ class Inputs(NamedTuple):
     dropout: Array | None
     evaluate_every: Array
     n_rounds: Array
+    numbers: Any = None  # (seeds, ...) of a method that has some of each seed's own
 
     def of(self, rows: Sequence[int]) -> "Inputs":
         """The seeds ``rows`` alone."""
-        return self._replace(own=tree.take(self.own, jnp.asarray(rows)), key=self.key[jnp.asarray(rows)])
+        own, numbers = tree.take((self.own, self.numbers), jnp.asarray(rows))
+        return self._replace(own=own, key=self.key[jnp.asarray(rows)], numbers=numbers)
 
 
 def joined(structure: Any, shared: Sequence[Any], own: Sequence[Any]) -> Federation:
@@ -64,24 +86,25 @@ def stacked(federations: Sequence[Federation]) -> tuple[Any, list[Any], list[Any
 def begin_all(setting: Setting, inputs: Inputs) -> State:
     """The state that each seed begins with, (seeds, ...)."""
 
-    def one(seed: tuple[Any, Key]) -> State:
-        train = joined(setting.structure, inputs.shared, seed[0]).train
-        return setting.algorithm.init(split_key(seed[1]).init, inputs.hyper, train)
+    def one(seed: tuple[Any, Key, Any]) -> State:
+        own, key, numbers = seed
+        train = joined(setting.structure, inputs.shared, own).train
+        return setting.method(numbers).init(split_key(key).init, inputs.hyper, train)
 
-    return whole(lax.map(one, (inputs.own, inputs.key)))
+    return whole(lax.map(one, (inputs.own, inputs.key, inputs.numbers)))
 
 
 @partial(jax.jit, static_argnums=0, donate_argnames="states")
 def advance_all(setting: Setting, inputs: Inputs, states: State, first: Array, count: Array) -> tuple[State, Metrics]:
     """Rounds ``first`` to ``first + count`` of every seed: states (seeds, ...), metrics (rounds, seeds, ...)."""
-    static = setting.algorithm, setting.draw, MOST_ROUNDS
     rounds = inputs.dropout, inputs.evaluate_every, inputs.n_rounds
 
-    def one(seed: tuple[Any, Key, State]) -> tuple[State, Metrics]:
-        own, key, state = seed
+    def one(seed: tuple[Any, Key, Any, State]) -> tuple[State, Metrics]:
+        own, key, numbers, state = seed
+        static = setting.method(numbers), setting.draw, MOST_ROUNDS
         federation = joined(setting.structure, inputs.shared, own)
         return run_chunk(*static, inputs.hyper, federation, key, *rounds, state, first, count)
 
     batch = None if setting.at_once == 1 else setting.at_once  # a batch of one would be a vmap of length one
-    states, metrics = lax.map(one, (inputs.own, inputs.key, states), batch_size=batch)
+    states, metrics = lax.map(one, (inputs.own, inputs.key, inputs.numbers, states), batch_size=batch)
     return whole(states), jax.tree.map(lambda rows: jnp.moveaxis(rows, 0, 1), metrics)

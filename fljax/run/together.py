@@ -25,7 +25,7 @@ from fljax.run.programs import Compile, Compiler, Program, compiler_for
 from fljax.run.progress import Progress, SilentProgress
 from fljax.run.record import Record, Records, Run
 from fljax.run.resume import begin
-from fljax.run.seeds import Inputs, Setting, advance_all, begin_all, joined, stacked
+from fljax.run.seeds import Inputs, Setting, Varied, advance_all, begin_all, joined, stacked
 from fljax.run.shelf import shelf_for
 from fljax.run.simulate import as_traced, split_key
 from fljax.run.surroundings import surroundings
@@ -36,9 +36,9 @@ from fljax.types import Algorithm, Federation, Key, Metrics, State
 
 
 class Runs(NamedTuple):
-    """Runs that differ in federation, key and folder alone."""
+    """Runs that differ in federation, key and folder, and in numbers of the method where ``varied`` has them."""
 
-    algorithm: Algorithm
+    algorithm: Algorithm  # the first run's
     hyper: Any
     federations: Sequence[Federation]  # of one shape
     keys: Sequence[Key]
@@ -49,6 +49,11 @@ class Runs(NamedTuple):
     dropout: float | None = None
     compile: Compile = "auto"
     program: str | None = None
+    varied: Varied | None = None
+
+    def method(self, i: int) -> Algorithm:
+        """The method of run ``i``."""
+        return self.algorithm if self.varied is None else self.varied.of(i)
 
 
 class Ready(NamedTuple):
@@ -128,19 +133,31 @@ def prepared(runs: Runs, mesh: Mesh | None) -> Ready:
     Raises:
         ValueError: ``compile`` is unknown, or one run alone does not fit on an accelerator.
     """
-    algorithm = runs.algorithm
-    draw = sampling_of(runs.sampling, 1.0).of(runs.federations[0].train.size.shape[0])
-    hyper = with_target(runs.hyper, draw.sampling, algorithm.about.work, runs.n_rounds)
-    structure, shared, own = stacked(runs.federations)
-    counts = jnp.int32(runs.evaluate_every), jnp.int32(runs.n_rounds)
-    given = Inputs(as_traced(hyper), shared, own, jnp.stack(list(runs.keys)), as_traced(runs.dropout), *counts)
-    inputs = replicated(jax.tree.map(jnp.asarray, given), mesh)
-    setting = Setting(algorithm, draw, structure, _at_once(Setting(algorithm, draw, structure), inputs))
-    described = f"{runs.program} {draw.size} together {setting.at_once}"
+    setting, inputs, hyper = as_program(runs, mesh)
+    setting = setting._replace(at_once=_at_once(setting, inputs))
+    described = f"{runs.program} {setting.draw.size} together {setting.at_once}"
     shelf = None if runs.program is None else shelf_for(described, inputs)
     before = next((level for folder in runs.folders if (level := level_of(folder))), None)
     compiler = compiler_for(runs.compile, runs.n_rounds, lambda: _cost(setting, inputs), shelf, before)
     return Ready(setting, inputs, hyper, compiler, compiler.program("init", begin_all, (setting,), inputs), mesh)
+
+
+def as_program(runs: Runs, mesh: Mesh | None) -> tuple[Setting, Inputs, Any]:
+    """What one program of all runs is compiled for and given, and the numbers as a run's identity has them."""
+    draw = sampling_of(runs.sampling, 1.0).of(runs.federations[0].train.size.shape[0])
+    hyper = with_target(runs.hyper, draw.sampling, runs.algorithm.about.work, runs.n_rounds)
+    structure, shared, own = stacked(runs.federations)
+    counts = jnp.int32(runs.evaluate_every), jnp.int32(runs.n_rounds)
+    numbers = None if runs.varied is None else tree.stack([as_arrays(one) for one in runs.varied.numbers])
+    given = Inputs(as_traced(hyper), shared, own, jnp.stack(list(runs.keys)), as_traced(runs.dropout), *counts, numbers)
+    inputs = replicated(jax.tree.map(jnp.asarray, given), mesh)
+    make = None if runs.varied is None else runs.varied.make
+    return Setting(runs.algorithm, draw, structure, make=make), inputs, hyper
+
+
+def as_arrays(numbers: Any) -> Any:
+    """A run's own numbers as its program is given them: each tuple of floats as one array."""
+    return jax.tree.map(jnp.float32, numbers, is_leaf=lambda part: isinstance(part, tuple))
 
 
 def _at_once(setting: Setting, inputs: Inputs) -> int:
@@ -174,7 +191,7 @@ def _begun(runs: Runs, ready: Ready, writable: Sequence[bool], force: bool) -> t
     for i, (folder, open_) in enumerate(zip(runs.folders, writable, strict=True)):
         state, federation = tree.take(first, i), runs.federations[i]
         given = ready.hyper, federation, runs.keys[i], draw, runs.evaluate_every, runs.dropout
-        identity, n_clients = run_identity(runs.algorithm, state, *given), federation.train.size.shape[0]
+        identity, n_clients = run_identity(runs.method(i), state, *given), federation.train.size.shape[0]
         begun = begin(folder, state, identity, n_clients, runs.n_rounds, open_, now, force)
         records.append(Record(folder, identity, begun, spent, draw.sampling.timing))
         states.append(begun.state)

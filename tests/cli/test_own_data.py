@@ -2,13 +2,21 @@
 
 import csv
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import fljax
 from fljax.cli import main
-from fljax.cli.assemble import make_model, make_parts
+from fljax.cli.assemble import make_federation, make_model, make_parts
+from fljax.cli.compare import OWN
 from fljax.cli.job import read_job
+from fljax.cli.seeds import Seed, plans, scaling_of, together
+from fljax.data.padding import same_shapes
+from fljax.run import programs
+from fljax.run.seeds import advance_all, begin_all
+from fljax.run.together import as_program
 
 FEW = ("--rounds", "2", "--epochs", "1", "--model", "logistic_regression", "--algorithm", "fedavg")
 
@@ -44,10 +52,17 @@ def test_a_table_is_run_with_its_own_clients(table, tmp_path, capsys):
     )
 
 
+def chunks() -> int:
+    """How many programs of rounds this process has."""
+    return sum(str(key[1]).startswith("chunk") for key in programs._of_this_process)
+
+
 @pytest.mark.slow
 def test_a_comparison_scales_each_seed_by_its_own_training_examples(table, tmp_path):
     given = arguments(table, "--label-column", "sick", "--feature-column", "age", "noise", "--lr", "0.5", *FEW)
+    before = chunks()
     assert main(["compare", *given, "--seeds", "2", "--folder", str(tmp_path / "both")]) == 0
+    assert chunks() - before == 1  # for both seeds
     assert main(["run", *given, "--seed", "1", "--folder", str(tmp_path / "one")]) == 0
     runs = [fljax.load_run(path) for path in (tmp_path / "both/seed_0", tmp_path / "both/seed_1", tmp_path / "one")]
     for name in ("accuracy_macro", "client_loss", "loss"):
@@ -60,6 +75,51 @@ def test_a_comparison_scales_each_seed_by_its_own_training_examples(table, tmp_p
     x, y = (np.asarray(part)[federation.test.index[3, : federation.test.size[3]]] for part in federation.test.pool)
     logits = (x - alone) / runs[2].scales["inputs"]["deviation"] @ layer["kernel"] + layer["bias"]  # taken elsewhere
     assert (logits.argmax(axis=1) == y).mean() == pytest.approx(runs[2]["fedavg"].metrics["client_accuracy"][-1, 3])
+
+
+def test_a_comparison_of_regressions_scales_targets_by_seed(table, tmp_path):
+    given = arguments(table, "--label-column", "cost", "--feature-column", "age", "noise", "--lr", "0.1", *FEW)
+    given += ["--algorithm", "fedavg_ft"]  # whose clients' models are made after the last round
+    before = chunks()
+    assert main(["compare", *given, "--seeds", "2", "--folder", str(tmp_path / "both")]) == 0
+    assert chunks() - before == 1
+    assert main(["run", *given, "--seed", "1", "--folder", str(tmp_path / "one")]) == 0
+    other, among, alone = (
+        fljax.load_run(path) for path in (tmp_path / "both/seed_0", tmp_path / "both/seed_1", tmp_path / "one")
+    )
+    for which in ("inputs", "targets"):
+        for number in ("mean", "deviation"):
+            np.testing.assert_array_equal(among.scales[which][number], alone.scales[which][number])
+            assert not np.array_equal(among.scales[which][number], other.scales[which][number])  # the premise
+    for name in ("r2_macro", "client_loss", "loss"):
+        one, two = (run["fedavg_ft"].metrics[name] for run in (among, alone))
+        np.testing.assert_allclose(one, two, rtol=1e-5)
+    assert among["fedavg_ft"].metrics["r2_macro"][-1] > 0.5
+    models = (run["fedavg_ft"].models for run in (among, alone))
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6), *models)
+
+
+OTHERS = ("fedbn", "fedcr", "fedsr", "fedsr_ft", "fedtsdp")
+"""Methods for networks with normalisation or a Gaussian body, or that need public data."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [name for name in fljax.ALGORITHMS if name not in OTHERS])
+def test_every_method_takes_the_scales_of_each_seed(table, name, tmp_path):
+    """Traced, not compiled: the scales are the program's inputs, and no method wants to know them when it is made."""
+    given = arguments(table, "--label-column", "sick", "--feature-column", "age", "noise", "--model", "mlp")
+    job = read_job([*given, "--algorithm", name, "--rounds", "2", "--hidden", "6", "5"], OWN)
+    jobs = [job.with_setting("seed", seed) for seed in range(2)]
+    federations = same_shapes([make_federation(one) for one in jobs])
+    seeds = [Seed(*one, tmp_path) for one in zip(jobs, federations, strict=True)]
+    ((section, plan),) = plans(seeds[0])[0].items()
+    runs = together(section, plan, seeds, [scaling_of(seed) for seed in seeds])
+    assert runs.varied is not None
+    setting, inputs, _ = as_program(runs, None)
+    assert inputs.numbers["inputs"].shape == (2, 2, 2)  # seeds, mean and deviation, features
+    states = jax.eval_shape(begin_all, setting, inputs)
+    _, metrics = jax.eval_shape(advance_all, setting, inputs, states, jnp.int32(0), jnp.int32(1))
+    assert metrics["accuracy_macro"].shape[1:] == (2,)
 
 
 def test_a_column_of_numbers_is_regressed_on(table):
