@@ -77,6 +77,7 @@ def test_a_comparison_scales_each_seed_by_its_own_training_examples(table, tmp_p
     assert (logits.argmax(axis=1) == y).mean() == pytest.approx(runs[2]["fedavg"].metrics["client_accuracy"][-1, 3])
 
 
+@pytest.mark.slow
 def test_a_comparison_of_regressions_scales_targets_by_seed(table, tmp_path):
     given = arguments(table, "--label-column", "cost", "--feature-column", "age", "noise", "--lr", "0.1", *FEW)
     given += ["--algorithm", "fedavg_ft"]  # whose clients' models are made after the last round
