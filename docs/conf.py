@@ -49,6 +49,7 @@ html_theme_options = {
 }
 html_static_path = ["static"]
 html_js_files = ["sort.js"]
+html_css_files = ["fit.css"]
 
 
 def _no_reference(app: Sphinx, env: object, node: nodes.Element, contnode: nodes.Node) -> nodes.Node | None:
