@@ -200,6 +200,31 @@ def test_frames_and_hugging_face_data_sets(tmp_path):
     assert data.examples.x.shape == (4, 8, 8, 1)
 
 
+@pytest.mark.parametrize(
+    ("library", "made", "read"),
+    [
+        ("pandas", "DataFrame", from_frame),
+        ("polars", "DataFrame", from_frame),
+        ("datasets", "Dataset", from_hugging_face),
+    ],
+)
+def test_tables_of_other_libraries_where_they_are(library, made, read):
+    """The objects themselves; the test above has only what they have in common."""
+    make = getattr(pytest.importorskip(library), made)
+    table = {
+        "hospital": ["n", "s", "n", "s"],
+        "sick": ["no", "yes", "yes", "no"],
+        "age": [1.5, 2.0, 3.0, 4.0],
+        "k": [4, 3, 2, 1],
+    }
+    data = read(make(table) if library != "datasets" else make.from_dict(table), COLUMNS)
+    np.testing.assert_array_equal(data.examples.x, [[1.5, 4], [2, 3], [3, 2], [4, 1]])
+    np.testing.assert_array_equal(data.examples.y, [0, 1, 1, 0])
+    assert (data.clients, data.classes) == (("n", "s"), ("no", "yes"))
+    federation = data.federation((0.5, 0.0, 0.5))
+    assert federation.train.size.tolist() == [1, 1]
+
+
 def test_npz(tmp_path, arrays):
     x, y, client = arrays
     np.savez(tmp_path / "a.npz", x=x, y=y, client_ids=client)

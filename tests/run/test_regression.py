@@ -7,6 +7,7 @@ import pytest
 from sklearn import metrics as oracle
 from sklearn.datasets import load_diabetes
 from sklearn.linear_model import LinearRegression
+from sklearn.neural_network import MLPRegressor
 
 import fljax
 from fljax.data.federation import build, on_host
@@ -98,6 +99,48 @@ def test_federated_regression_is_as_good_as_pooled(key, diabetes):
     assert abs(float(metrics["r2_micro"][-1]) - pooled) < 0.03
     assert metrics["client_mae"].shape == (10, 4)
     assert np.isfinite(metrics["test_loss"]).all()
+
+
+@pytest.fixture(scope="module")
+def districts():
+    """Made like California's housing table: columns of different units, a value that bends and saturates, and
+    clients that are bands of latitude, so that each sees a part of the range."""
+    rng, n = np.random.default_rng(0), 1600
+    income, age, people = rng.gamma(4, 1, n), rng.uniform(1, 52, n), rng.gamma(2, 700, n)
+    rooms, occupancy = 3 + income / 2 + rng.normal(0, 0.5, n), rng.gamma(9, 1 / 3, n)
+    latitude, longitude = rng.uniform(32.5, 42, n), rng.uniform(-124, -114, n)
+    coast = np.exp(-np.square((longitude + 124 - (42 - latitude) * 0.7) / 2))
+    value = (
+        50_000 + 60_000 * np.log1p(income) + 120_000 * coast + 400 * age - 9_000 * occupancy + rng.normal(0, 9_000, n)
+    )
+    x = np.stack([income, age, rooms, rooms / 5, people, occupancy, latitude, longitude], axis=1)
+    x = ((x - x.mean(0)) / x.std(0)).astype(np.float32)
+    band = np.digitize(latitude, np.linspace(32.5, 42, 9)[1:-1])
+    return fljax.federation_from_arrays(x, np.minimum(value, 330_000).astype(np.float32), band)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("loss", ["squared", "absolute"])
+def test_a_network_finds_the_bend_that_a_line_does_not(key, districts, loss):
+    """As scikit-learn's network of that width does on all examples in one place."""
+    halves = [
+        np.asarray(split.index)[np.arange(split.index.shape[1]) < np.asarray(split.size)[:, None]]
+        for split in (districts.train, districts.test)
+    ]
+    x, y = (np.asarray(part) for part in districts.train.pool)
+    (x_train, x_test), (y_train, y_test) = ([part[rows] for rows in halves] for part in (x, y))
+    mean, deviation = float(y_train.mean()), float(y_train.std())
+    model = fljax.regression(fljax.MODELS["mlp"]((8,), (32,), 1), loss, mean=mean, deviation=deviation)
+    algorithm = fljax.fedavg(model, fljax.Work(4, 32, optimizer="adam"))
+    _, metrics = fljax.simulate(algorithm, fljax.fedavg.Hyper(lr=0.01), districts, key, 40, evaluate_every=40)
+    line = LinearRegression().fit(x_train, y_train).score(x_test, y_test)
+    pooled = MLPRegressor(hidden_layer_sizes=(32,), random_state=0, max_iter=300).fit(
+        x_train, (y_train - mean) / deviation
+    )
+    predicted = pooled.predict(x_test) * deviation + mean
+    assert float(metrics["r2_micro"][-1]) > line + 0.03
+    assert float(metrics["r2_micro"][-1]) > oracle.r2_score(y_test, predicted) - 0.03
+    assert float(metrics["mae_micro"][-1]) < 1.2 * oracle.mean_absolute_error(y_test, predicted)  # in the target's unit
 
 
 def test_sweeps_are_judged_by_measures_of_their_task(key, diabetes):
