@@ -110,9 +110,9 @@ def _varied(name: str, first: Seed, scales: Sequence[Scaling]) -> dict[str, Any]
     def make(numbers: dict[str, Any]) -> Algorithm:
         model = scaled(plain, scales[0]._replace(**{field: tuple(pair) for field, pair in numbers.items()}))
         with jax.ensure_compile_time_eval():  # a method may compute numbers of its own when it is made
-            return make_algorithm(name, job, model)[0]
+            return make_algorithm(name, job, model).algorithm
 
-    text = kept_as(program_text(name, job, federation), make_algorithm(name, job, plain)[0])
+    text = kept_as(program_text(name, job, federation), make_algorithm(name, job, plain).algorithm)
     program = None if text is None else f"{text} {scales[0].task} by each seed's own {' and '.join(fields)}"
     numbers = [{field: getattr(one, field) for field in fields} for one in scales]
     return {"varied": Varied(make, numbers), "program": program}
