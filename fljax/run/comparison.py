@@ -23,6 +23,8 @@ COLUMNS = {
     "new_r2_micro": "new R2",
     "ari": "ARI",
     "n_clusters": "clusters",
+    "epsilon": "epsilon",
+    "attack_success": "attack\nsuccess",
     "megabytes_up": "MB up",
     "megabytes_down": "MB down",
     "simulated_seconds": "simulated\nseconds",

@@ -45,7 +45,8 @@ def final_table(outcomes: Mapping[str, Outcome], group: np.ndarray | None = None
     ``best_accuracy`` and ``best_round`` (of accuracy_macro, rounds count from 1), ``ari`` (agreement of the clusters
     with the true ``group``; for clustered methods), ``n_clusters`` in use, ``churn`` (mean share of a round's
     participants that changed cluster), ``megabytes_up`` and ``megabytes_down`` (10^6 bytes, mean over all clients,
-    whole run), ``simulated_seconds`` of the whole run where clients have a clock, ``seconds`` of the rounds and
+    whole run), ``epsilon`` spent by a private method, ``attack_success`` of a trigger,
+    ``simulated_seconds`` of the whole run where clients have a clock, ``seconds`` of the rounds and
     ``compile_seconds`` before them, and ``new_accuracy_macro``,
     ``new_accuracy_micro``, ``new_accuracy_p10`` of clients that never took part. Of a regression ``r2_micro``,
     ``r2_macro``, ``r2_p10``, ``mae_macro`` and ``best_r2`` take the places of accuracies, F1 and ``best_accuracy``.
@@ -69,6 +70,8 @@ def _row(outcome: Outcome, group: np.ndarray | None) -> Row:
         "n_clusters": None if label is None else len(np.unique(label[label >= 0])),
         "megabytes_up": float(traffic.uplink.mean() / 1e6),
         "megabytes_down": float(traffic.downlink.mean() / 1e6),
+        "epsilon": float(metrics["epsilon"][-1]) if "epsilon" in metrics else None,
+        "attack_success": float(metrics["attack_success"][-1]) if "attack_success" in metrics else None,
         "simulated_seconds": float(np.sum(metrics["simulated_seconds"])) if "simulated_seconds" in metrics else None,
         "seconds": outcome.seconds,
         "compile_seconds": outcome.compile_seconds,

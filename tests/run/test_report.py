@@ -10,6 +10,7 @@ from sklearn.decomposition import PCA
 from sklearn.metrics import adjusted_rand_score
 
 from fljax.run import plots
+from fljax.run.comparison import as_table
 from fljax.run.report import (
     Outcome,
     agreement,
@@ -48,6 +49,20 @@ def test_table_by_hand():
     assert plain["megabytes_up"] == 9.0
     assert plain["megabytes_down"] == 18.0
     assert (clustered["ari"], clustered["n_clusters"]) == (1.0, 2)
+
+
+def test_what_privacy_attackers_and_a_clock_cost_stands_beside_accuracy():
+    own = outcome(clustered=False)
+    told = {"epsilon": [1.0, 1.5, 1.75], "attack_success": [0.1, np.nan, 0.75], "simulated_seconds": [2.0, 1.0, 4.0]}
+    own.metrics.update({name: np.asarray(values, np.float32) for name, values in told.items()})
+    row, plain = final_table({"private": own, "plain": outcome(clustered=False)})
+    assert (row["epsilon"], row["attack_success"], row["simulated_seconds"]) == (1.75, 0.75, 7.0)
+    assert plain["epsilon"] is plain["attack_success"] is plain["simulated_seconds"] is None
+    shown = as_table([row, plain], 200)
+    assert all(word in shown for word in ("epsilon", "success", "simulated", "1.75", "7.00"))
+    ends, values = curve(own.metrics, seconds=True)
+    np.testing.assert_array_equal(ends, [2.0, 7.0])
+    np.testing.assert_array_equal(values, [0.5, 0.25])
 
 
 def test_labels_of_personal_models_are_those_last_reported():
