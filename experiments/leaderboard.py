@@ -77,7 +77,7 @@ ENTRIES: Mapping[str, Entry] = {
     "FedSoft": Entry("fedsoft", K),
     "FedEM": Entry("fedem", {"n_learners": N_GROUPS}),
     "FedGWC": Entry("fedgwc", {}, {"beta": 1.0}, "eps", (0.03, 0.01, 0.003)),
-    "Robust CFL": Entry("robust_cfl", {**K, "solve_epochs": 5}),
+    "Robust CFL": Entry("robust_cfl", {**K, "solve_epochs": 5, "n_init": 3}),
     "Group-PFL": Entry("group_pfl", {}, {}, "gamma", (0.5, 1.0, 3.0)),
     "FedAvg": Entry("fedavg"),
     "Ditto": Entry("ditto"),
