@@ -56,9 +56,10 @@ def plan(
         shared, per_run = estimate(compile)
     free = limit - shared - n_runs * result
     if free < per_run:
+        computing = f"{size(shared)} in common, {size(per_run)} to compute and " if per_run else ""
         raise ValueError(
-            f"more points than fit: {n_runs} runs need {size(shared)} in common, {size(per_run)} to compute and "
-            f"{size(result)} each for their results, the device has {size(limit)}; give fewer points, seeds or rounds"
+            f"more points than fit: {n_runs} runs need {computing}{size(result)} each for their results, and"
+            f" {size(limit)} are free; give fewer points, seeds or rounds"
         )
     fit = n_runs if per_run == 0 else min(n_runs, free // per_run)
     if at_once is not None and min(at_once, n_runs) > fit:
