@@ -6,18 +6,19 @@ Each seed has its own Dirichlet partition (0.5) of scikit-learn's digits among t
 own cohorts, as in `fljax compare`: an MLP of 64 hidden units, one epoch in batches of 32, ten rounds. Apart, each seed
 is a program of its own, for its tables of rows are as wide as its largest client; together, tables are brought to one
 width and one program trains all seeds. "first" is the first call of every program: tracing, compiling without a cache,
-rounds. "steady" are further calls, in turns; ratios are apart to together, of "steady" the median of the pairs. Every
-seed must be the same to 1e-5.
+rounds, in processor seconds, which a busy machine leaves alone. "steady" are seconds of further calls, in turns; ratios
+are apart to together, of "steady" the median of the pairs. Every seed must be the same to 1e-5.
 """
 
 import sys
+import time
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from timing import alternate, machine, parser, ratio, seconds_of
+from timing import alternate, machine, parser, ratio
 
 import fljax
 from fljax.data.padding import same_shapes
@@ -80,12 +81,19 @@ def together(job: Job, mesh: Any) -> Callable[[], dict[str, jax.Array]]:
     return run
 
 
+def processor_seconds_of(run: Callable[[], Any]) -> tuple[float, Any]:
+    """(seconds that the process' threads computed for the result, the result)."""
+    began = time.process_time()
+    result = jax.block_until_ready(run())
+    return time.process_time() - began, result
+
+
 def measured(job: Job, repeats: int) -> dict[str, tuple[float, float, float]]:
     """Of "first" and "steady": seconds apart, seconds together, their ratio."""
     with over_devices() as mesh:
         sides = {"apart": apart(job, mesh), "together": together(job, mesh)}
         jax.clear_caches()
-        first = {name: seconds_of(side) for name, side in sides.items()}
+        first = {name: processor_seconds_of(side) for name, side in sides.items()}
         steady = alternate(sides, repeats)
     one, all_ = first["apart"][1], first["together"][1]
     for i, metrics in enumerate(one):
