@@ -30,7 +30,7 @@ from fljax.types import Federation, Model, Work
 
 SHARE, START = 0.25, 2
 DEFENCES = ("", "+median", "+trimmed_mean", "+krum", "+multi_krum", "+geometric_median", "+clip_update")
-NUMBERS: Mapping[str, float] = {"n_attackers": 3, "n_selected": 6, "trim": 0.25, "clip": 1.0}
+NUMBERS: Mapping[str, float] = {"n_attackers": 3, "n_selected": 6, "trim": 0.25, "clip": 0.5}
 ATTACKED_BY: Mapping[str, Mapping[str, Any]] = {
     "none": {},
     "label_flip": {},
@@ -81,7 +81,7 @@ def measured(scale: Scale, name: str, attack: Attack, choices: Mapping[str, Any]
     method = fljax.compose(name)
     algorithm = method(network(scale), Work(scale.pick(2, 5), 32), **choices)
     fields = {field for field in NUMBERS if field in fljax.numbers.as_dict(method.Hyper())}
-    hyper = method.Hyper(lr=0.1, **{field: NUMBERS[field] for field in fields}, **numbers)
+    hyper = method.Hyper(lr=scale.pick(0.3, 0.1), **{field: NUMBERS[field] for field in fields}, **numbers)
     n_rounds, found = scale.rounds or scale.pick(12, 40), []
     for seed in range(scale.n_seeds):
         made = attacked(algorithm, federation(scale.paper, seed), attack)
