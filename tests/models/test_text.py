@@ -43,7 +43,7 @@ def test_clients_learn_to_write_together(key):
     federation = data.federation()
     model = transformer(16, len(data.classes), width=32, n_layers=1)
     hyper, work = fljax.fedavg.Hyper(lr=0.01), fljax.Work(1, 32, optimizer="adam")
-    _, metrics = fljax.simulate(fljax.fedavg(model, work), hyper, federation, key, 10, evaluate_every=10)
+    _, metrics = fljax.simulate(fljax.fedavg(model, work), hyper, federation, key, 20, evaluate_every=20)
     labels = np.asarray(federation.train.pool.y)
     most_frequent = np.bincount(labels).max() / len(labels)
     assert float(metrics["accuracy_micro"][-1]) > 1.5 * most_frequent
