@@ -95,10 +95,12 @@ def fedma(
 
     def receive(key: Key, hyper: LocalHyper, state: State, cohort: Cohort, upload: Upload) -> tuple[State, Metrics]:
         theta, memory = shared_and_memory(state.server)
-        trained = matched(upload.rest._replace(params=upload.params), theta, cohort)
+        trained, weight = upload.rest._replace(params=upload.params), upload.weight
+        trained = matched(trained, weight, theta, cohort)
         for n_held in range(1, len(model.layers)) if retrain_epochs else ():
-            trained = matched(retrained(hyper, trained, n_held, theta, cohort), theta, cohort)
-        weight = client_weight(weighting, cohort, trained.ok)
+            trained = retrained(hyper, trained, weight, n_held, theta, cohort)
+            weight = jnp.where(trained.ok, weight, 0)
+            trained = matched(trained, weight, theta, cohort)
         theta, memory = combining.apply(hyper, memory, theta, trained.params, weight)
         if output == "classes":
             theta |= outputs_by_class(trained.params, weight, theta, cohort)
@@ -115,18 +117,20 @@ def fedma(
 
         return lax.cond(cohort.round == 0, random_models, lambda: tree.stacked(everyones))
 
-    def matched(trained: Trained, theta: Params, cohort: Cohort) -> Trained:
+    def matched(trained: Trained, weight: Array, theta: Params, cohort: Cohort) -> Trained:
         # Units take the order of the first client's, which is the one of lowest id wherever it stands in the cohort.
         by_id = jnp.argsort(cohort.ids)
-        models, weight = tree.take((trained.params, client_weight(weighting, cohort, trained.ok)), by_id)
+        models, weight = tree.take((trained.params, weight), by_id)
         together, empty = jnp.zeros(cohort.ids.shape, jnp.int32), tree.broadcast(theta, 1)
         models = matched_members(models, weight, together, empty, model.layers, n_sweeps)
         return trained._replace(params=tree.take(models, jnp.argsort(by_id)))
 
-    def retrained(hyper: LocalHyper, before: Trained, n_held: int, theta: Params, cohort: Cohort) -> Trained:
+    def retrained(
+        hyper: LocalHyper, before: Trained, weight: Array, n_held: int, theta: Params, cohort: Cohort
+    ) -> Trained:
         """Everyone takes over the mean of the last matched layer, holds the layers up to it and trains the others."""
         layer, held = model.layers[n_held - 1], model.layers[:n_held]
-        common = weighted_mean(before.params[layer], client_weight(weighting, cohort, before.ok), empty=theta[layer])
+        common = weighted_mean(before.params[layer], weight, empty=theta[layer])
         begun = before.params | {layer: tree.broadcast(common, cohort.ids.shape[0])}
         keys = jax.vmap(lambda key: jax.random.fold_in(key, RETRAIN + n_held))(cohort.key)
         phase = work._replace(epochs=retrain_epochs)

@@ -140,9 +140,12 @@ def test_every_brick_goes_into_every_method_that_allows_it(key, model, work, fed
         if EFFECTS[bricks][0]:
             for expected, there in pairs:
                 np.testing.assert_allclose(there[0], expected[0], rtol=1e-4, atol=1e-5, err_msg=bricks)
-        assert any(not np.array_equal(expected[1], there[1]) for expected, there in pairs), bricks
+        if (name, bricks) not in UNTOUCHED:
+            assert any(not np.array_equal(expected[1], there[1]) for expected, there in pairs), bricks
 
 
+UNTOUCHED = [("fedma", "fools_gold")]
+"""Who is alike to nobody in the first round, as each client starts from a network of its own."""
 REFUSALS = {"single updates": ("sum", "mean"), "not one mean": ("mean",), "running statistics": ("mean",)}
 """Messages of methods that do not go with a brick -> what such a brick needs."""
 
