@@ -31,8 +31,8 @@ FIRST = ("fedper",)
 
 
 def of(name, bricks, model, work):
-    """A method's smallest case with bricks put in."""
-    case = CASES[name]
+    """A method's smallest case with bricks put in; of several the first."""
+    case = next(case for which, case in CASES.items() if which.partition("-")[0] == name)
     method = compose("+".join([name, *bricks.split("+")] if bricks else [name]))
     epochs = work._replace(epochs=1) if case.one_epoch else work
     return method(case.model or model, epochs, **case.choices), {"lr": 0.1, **case.numbers}, method.Hyper
@@ -89,7 +89,7 @@ EFFECTS: dict[str, tuple[dict, dict]] = {
     "quantize": ({"bits": 32.0}, {"bits": 2.0}),
     "sign": ({}, {}),
     "low_rank": ({"rank": 8.0}, {"rank": 1.0}),
-    "secure_sum": ({"fraction_bits": 30.0}, {"fraction_bits": 2.0}),
+    "secure_sum": ({"fraction_bits": 24.0}, {"fraction_bits": 2.0}),
     "fools_gold": ({}, {}),
 }
 """Bricks between clients and server: numbers of no effect ({}: there are none), and of some."""
@@ -112,6 +112,8 @@ def test_every_brick_goes_into_every_method_that_allows_it(key, model, work, fed
             both = [as_traced(Numbers(**numbers, **effect)) for effect in effects]
             jax.eval_shape(made.init, key, both[0], federation.train)
         except ValueError as error:
+            if "both have a number" in str(error):  # two of one name: it could not be set
+                continue
             (hidden,) = (why for why in REFUSALS if why in str(error))
             assert needs_of(bricks) in REFUSALS[hidden]
             continue
@@ -144,8 +146,9 @@ def test_every_brick_goes_into_every_method_that_allows_it(key, model, work, fed
             assert any(not np.array_equal(expected[1], there[1]) for expected, there in pairs), bricks
 
 
-UNTOUCHED = [("fedma", "fools_gold")]
-"""Who is alike to nobody in the first round, as each client starts from a network of its own."""
+UNTOUCHED = [("fedma", "fools_gold"), ("feddane", "fools_gold")]
+"""FoolsGold finds nobody more alike than others: FedMA's clients start from networks of their own, FedDANE's all go
+along everybody's gradient."""
 REFUSALS = {"single updates": ("sum", "mean"), "not one mean": ("mean",), "running statistics": ("mean",)}
 """Messages of methods that do not go with a brick -> what such a brick needs."""
 
