@@ -18,6 +18,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from pictures import grid
 from reporting import Scale, main
 from tables import Row, show, spread
 
@@ -105,7 +106,8 @@ def attacks(scale: Scale) -> None:
     names = scale.chosen(dict.fromkeys(scale.pick(QUICK, tuple(ATTACKED_BY))))
     defences = scale.pick(("", "+median", "+multi_krum", "+clip_update"), DEFENCES)
     rows = [measured(scale, f"fedavg{defence}", attack_of(name), {}, {}) for name in names for defence in defences]
-    show(scale, "attacks", "FedAvg and its defences: a quarter of the clients attacks", rows)
+    title = "FedAvg and its defences: a quarter of the clients attacks"
+    show(scale, "attacks", title, rows, grid(rows, "method", "attack"))
 
 
 def systems(scale: Scale) -> None:
@@ -114,7 +116,8 @@ def systems(scale: Scale) -> None:
     chosen = scale.chosen(dict.fromkeys(names))
     under = scale.pick(("none", "sign_flip"), UNDER)
     rows = [measured(scale, name, attack_of(attack), *SYSTEMS[name]) for name in chosen for attack in under]
-    show(scale, "systems", "Methods under attack: accuracy of the honest, agreement of clusters with groups", rows)
+    title = "Methods under attack: accuracy of the honest, agreement of clusters with groups"
+    show(scale, "systems", title, rows, grid(rows, "method", "attack"))
 
 
 def placed(scale: Scale) -> None:
@@ -124,7 +127,8 @@ def placed(scale: Scale) -> None:
         for where in ("spread", "one_group")
         for name in ("ifca", "ifca+median")
     ]
-    show(scale, "placed", "IFCA under sign flips, attackers spread over the groups or in one", rows)
+    title = "IFCA under sign flips, attackers spread over the groups or in one"
+    show(scale, "placed", title, rows, grid(rows, "method", "placed"))
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ from functools import cache
 from typing import Any
 
 import jax
+from pictures import against
 from reporting import Scale, main
 from tables import Row, show, spread
 
@@ -71,7 +72,7 @@ def clients(scale: Scale) -> None:
             noise = {"noise_multiplier": 0.0} if target is None else {"target_epsilon": target}
             numbers = {"lr": 0.2, "delta": DELTA, **clip, **noise}
             rows.append({"target": target} | measured(scale, f"fedavg+{brick}", numbers, who, work))
-    show(scale, "clients", f"Privacy of clients, delta {DELTA:g}", rows)
+    show(scale, "clients", f"Privacy of clients, delta {DELTA:g}", rows, against(rows, "epsilon"))
 
 
 def examples(scale: Scale) -> None:
@@ -81,14 +82,14 @@ def examples(scale: Scale) -> None:
         for noise in (0.0, 1.0, 4.0):
             numbers = {"lr": 0.2, "delta": DELTA, "example_clip": 1.0, "example_noise": noise}
             rows.append({"noise": noise} | measured(scale, name, numbers, uniform(), Work(1, 10)))
-    show(scale, "examples", f"Privacy of examples, delta {DELTA:g}", rows)
+    show(scale, "examples", f"Privacy of examples, delta {DELTA:g}", rows, against(rows, "noise"))
 
 
 def compression(scale: Scale) -> None:
     """Chains between clients and server, and what they send."""
     chosen = scale.chosen(CHAINS)
     rows = [measured(scale, f"fedavg{name}", {"lr": 0.2, **CHAINS[name]}, uniform(0.3), Work(1, 10)) for name in chosen]
-    show(scale, "compression", "What travels", rows)
+    show(scale, "compression", "What travels", rows, against(rows, "kB up a client and round"))
 
 
 if __name__ == "__main__":
