@@ -18,8 +18,8 @@ from typing import Any
 
 import jax
 import numpy as np
-from pictures import grid
 from reporting import Scale, main
+from table_figures import grid
 from tables import Row, show, spread
 
 import fljax

@@ -15,8 +15,8 @@ from functools import cache
 from typing import Any
 
 import jax
-from pictures import against
 from reporting import Scale, main
+from table_figures import against
 from tables import Row, show, spread
 
 import fljax

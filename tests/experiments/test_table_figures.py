@@ -1,7 +1,7 @@
 """Figures of tables: what is drawn where."""
 
 import numpy as np
-from pictures import against, grid
+from table_figures import against, grid
 from tables import spread
 
 ROWS = [
