@@ -62,6 +62,23 @@ def test_a_matched_layer_is_held_while_those_above_are_trained_again(key, model,
     assert not np.allclose(again["fc2"]["kernel"], once["fc2"]["kernel"], atol=1e-3)
 
 
+def test_clients_count_by_the_weight_with_which_they_came(key, model, work, federation):
+    algorithm, hyper = fedma(model, work, output="clients"), as_traced(fedavg.Hyper(lr=0.1))
+
+    @jax.jit
+    def of_the_third_alone(key):
+        state = algorithm.init(key, hyper, federation.train)
+        cohort = sample_cohort(key, jnp.int32(0), federation, 6, jnp.float32(0.0))
+        upload = algorithm.exchange.send(key, hyper, state, cohort)
+        lonely = upload._replace(weight=jnp.where(jnp.arange(6) == 2, upload.weight, 0))
+        after, _ = algorithm.exchange.receive(key, hyper, state, cohort, lonely)
+        return jax.tree.map(lambda leaf: leaf[2], upload.params), after.server
+
+    (sent, theta), x = of_the_third_alone(key), jax.random.normal(key, (20, 4, 4, 1))
+    expected = model.apply(sent, x, None)[0]
+    np.testing.assert_allclose(model.apply(theta, x, None)[0], expected, rtol=1e-4, atol=1e-5)
+
+
 def test_an_output_is_averaged_by_the_examples_of_its_class():
     layer = {"kernel": jnp.array([[[1.0, 2.0, 5.0]], [[3.0, 8.0, 7.0]], [[jnp.nan] * 3]])}
     share = jnp.array([[3.0, 1.0, 0.0], [1.0, 1.0, 0.0], [0.0, 0.0, 0.0]])
