@@ -18,7 +18,7 @@ def save_figures(outcomes: Mapping[str, report.Outcome], group: np.ndarray | Non
         label = report.final_label(outcome)
         if label is not None:
             over_time = report.labels_over_time(outcome)
-            plots.save(plots.clusters_over_time(over_time, name), folder / f"clusters_over_time_{name}.png")
+            plots.save(plots.clusters_over_time(over_time, name), folder / f"clusters_over_time_{name}.png", pdf=True)
         if label is not None and group is not None:
             plots.save(plots.cluster_table(report.cross_table(label, group), name), folder / f"clusters_{name}.png")
         if tree.n_rows(outcome.deployed.params) > 1 and report.finite(outcome.deployed):

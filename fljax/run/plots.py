@@ -185,8 +185,9 @@ def model_map(
     return figure
 
 
-def save(figure: Figure, path: Path, *, pdf: bool = False) -> None:
+def save(figure: Figure, path: str | Path, *, pdf: bool = False) -> None:
     """Writes the figure as PNG; with ``pdf`` as PDF beside it, whose lines stay sharp in print."""
+    path = Path(path)
     if pdf:  # to place everything takes longer than to draw it: once for both files
         figure.draw_without_rendering()
         figure.set_layout_engine("none")

@@ -15,7 +15,7 @@ class Reached(NamedTuple):
     round: int  # from 1
     megabytes_up: float  # 10^6 bytes, mean over all clients
     megabytes_down: float
-    seconds: float  # on the network, each round that of its slowest participant
+    seconds: float  # simulated: by the run's clock, or on the network, each round that of its slowest participant
 
 
 def reach(
@@ -27,7 +27,8 @@ def reach(
         metrics: of a run.
         target: of the measure.
         n_clients: of the federation.
-        link: each client's, for the seconds; None: the default of `fljax.run.cost.Link`.
+        link: each client's, for the seconds; None: the run's own ``simulated_seconds``, where clients have a clock, or
+            the default of `fljax.run.cost.Link`.
         measure: a metric (rounds,), more being better; None: the headline (accuracy_macro, of a regression r2_micro).
 
     Raises:
@@ -41,5 +42,7 @@ def reach(
         return None
     until = {key: np.asarray(metrics[key])[: there[0] + 1] for key in ("ids", "active", "uplink", "downlink")}
     traffic = traffic_of_clients(until, n_clients)
-    seconds = float(seconds_of_rounds(until, link or Link()).sum())
-    return Reached(int(there[0]) + 1, float(traffic.uplink.mean() / 1e6), float(traffic.downlink.mean() / 1e6), seconds)
+    megabytes = float(traffic.uplink.mean() / 1e6), float(traffic.downlink.mean() / 1e6)
+    clocked = link is None and "simulated_seconds" in metrics
+    lasted = metrics["simulated_seconds"][: there[0] + 1] if clocked else seconds_of_rounds(until, link or Link())
+    return Reached(int(there[0]) + 1, *megabytes, float(np.sum(lasted)))

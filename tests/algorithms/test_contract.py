@@ -7,7 +7,7 @@ Laws of the engine are tested on each skeleton and on methods that are written o
 
 import json
 import re
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 import chex
@@ -23,7 +23,7 @@ from fljax.numbers import as_dict
 from fljax.rounds.sampling import sample_cohort
 from fljax.run.mesh import over_devices, replicated
 from fljax.run.newcomers import evaluate_new_clients
-from fljax.run.simulate import as_traced, split_key
+from fljax.run.simulate import _round_metrics, as_traced, split_key
 from fljax.run.train import run_chunk
 from fljax.types import ClientData, Examples, State
 from tests.algorithms.table import CASES, VARIANTS
@@ -121,6 +121,15 @@ def test_states_keep_their_structure(key, case, padded):
     assert all(value.shape in ((), (COHORT,)) for value in metrics.values())
     assert {"loss", "ok", "uplink", "downlink"} <= metrics.keys()
     assert deployed.row.shape == (8,)
+
+
+@EACH
+def test_every_method_counts_floats_of_each_participant(key, case, padded):
+    algorithm, hyper = case
+    metrics = first_round(algorithm).eval_shape(hyper, padded, key)[2]
+    cohort = jax.eval_shape(lambda: sample_cohort(key, jnp.int32(0), padded, COHORT, jnp.float32(0.2)))
+    told = jax.eval_shape(partial(_round_metrics, federation=padded), metrics, cohort)
+    assert told["uplink"].shape == told["downlink"].shape == told["loss"].shape == (COHORT,)
 
 
 SENDING = [name for name in CASES if CASES[name].up is not None]

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import tomli_w
 
+from fljax.algorithms import ALGORITHMS
 from fljax.cli.assemble import make_algorithm, make_model, make_parts
 from fljax.cli.config import as_toml, new_folder
 from fljax.cli.job import read_job
@@ -51,6 +52,7 @@ def test_a_run_leaves_its_results(fljax, drawn):
         "clients.pdf",
         "clients.png",
         "clusters_ifca.png",
+        "clusters_over_time_ifca.pdf",
         "clusters_over_time_ifca.png",
         "learning_curves.pdf",
         "learning_curves.png",
@@ -126,6 +128,15 @@ def test_none_is_written_where_it_is_not_the_default(tmp_path):
         "": job.settings[""] | {"config": str(path)}
     }
     assert read_job(["--config", str(path), "--momentum", "0.5"]).settings["dcpfl"]["momentum"] == 0.5
+
+
+def test_no_method_writes_none_and_each_reads_its_numbers_again(tmp_path):
+    job, path = read_job(["--algorithm", *ALGORITHMS]), tmp_path / "x.toml"
+    path.write_text(tomli_w.dumps(as_toml(job)))
+    assert '"None"' not in path.read_text()
+    again = read_job(["--config", str(path)]).settings
+    assert {name: again[name] for name in ALGORITHMS} == {name: job.settings[name] for name in ALGORITHMS}
+    assert again["fedavg"]["momentum"] is None
 
 
 def test_what_an_algorithm_says_of_itself_is_in_the_config(tmp_path):

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from flax import linen as nn
 from flax import nnx
+from flax.traverse_util import unflatten_dict
 from safetensors.numpy import load_file
 
 import fljax
@@ -69,17 +70,26 @@ def test_an_nnx_module_is_its_arrays(key):
     jax.tree.map(np.testing.assert_array_equal, tree.split_statistics(updated)[0], tree.split_statistics(params)[0])
 
 
+def in_plain_flax(name, folder, client, x):
+    """Logits of an exported model by flax alone, read as the docstring of `export_models` says."""
+    if name == "linen":
+        params = unflatten_dict(load_file(folder / f"client_{client}.safetensors"), sep=".")
+        statistics = params.pop("batch_stats")
+        return Linen().apply({"params": params, "batch_stats": statistics}, x, training=False)
+    module = make_nnx(nnx.Rngs(7))
+    module.eval()
+    lines = re.findall(r"^        (stored, held.*?)\n\n", fljax.export_models.__doc__, re.MULTILINE | re.DOTALL)[0]
+    code = textwrap.dedent(f"        {lines}").replace("models/client_3", str(folder / f"client_{client}"))
+    exec(code, {"nnx": nnx, "load_file": load_file, "module": module})
+    return module(x)
+
+
 def test_an_exported_nnx_model_is_the_same_in_plain_flax(key, tmp_path):
     x = jax.random.normal(key, (16, 3, 3, 1))
     trained = NNX.apply(NNX.init(key), x, key)[1]  # with other running statistics than at the beginning
     models = fljax.ModelTable(jax.tree.map(lambda leaf: leaf[None], trained), jnp.zeros(1, jnp.int32))
     fljax.export_models(models, tmp_path)
-    module = make_nnx(nnx.Rngs(7))
-    module.eval()
-    lines = re.findall(r"^        (stored, held.*?)\n\n", fljax.export_models.__doc__, re.MULTILINE | re.DOTALL)[0]
-    code = textwrap.dedent(f"        {lines}").replace("models/client_3", str(tmp_path / "client_0"))
-    exec(code, {"nnx": nnx, "load_file": load_file, "module": module})
-    np.testing.assert_allclose(module(x), NNX.apply(trained, x, None)[0], rtol=1e-6)
+    np.testing.assert_allclose(in_plain_flax("nnx", tmp_path, 0, x), NNX.apply(trained, x, None)[0], rtol=1e-6)
 
 
 def test_what_an_nnx_module_would_lose_is_refused():
@@ -123,16 +133,27 @@ def federation():
         ),
     ],
 )
-def test_own_networks_train_under_every_kind_of_method(key, federation, name, method):
+def test_own_networks_train_under_every_kind_of_method_and_are_the_same_in_plain_flax(
+    key, federation, name, method, tmp_path
+):
     model = {"linen": LINEN, "nnx": NNX}[name]
     more = {"n_clusters": 2} if method == "ifca" else {}
     algorithm = fljax.ALGORITHMS[method](model, fljax.Work(4, 8), **more)
-    state, metrics = fljax.simulate(algorithm, algorithm_hyper(method), federation, key, 8, evaluate_every=8)
+    hyper = algorithm_hyper(method)
+    state, metrics = fljax.simulate(algorithm, hyper, federation, key, 8, evaluate_every=8)
     assert metrics["ok"].all()
     assert float(metrics["accuracy_macro"][-1]) > 0.6  # four classes
     if method == "fedbn":
         own = [path for path, _ in jax.tree_util.tree_leaves_with_path(state.clients)]
         assert len(own) == 4  # scale, bias, mean and variance of each client's own
+    models, x = fljax.deployed(algorithm, hyper, state, federation, key), federation.test.pool.x
+    fljax.export_models(models, tmp_path)
+    for client in range(4):
+        rows = np.asarray(federation.test.index)[client, : int(federation.test.size[client])]
+        logits = in_plain_flax(name, tmp_path, client, x)
+        np.testing.assert_allclose(logits, algorithm.predict(fljax.client_model(models, client), x), rtol=1e-5)
+        right = np.mean(np.argmax(logits[rows], axis=1) == np.asarray(federation.test.pool.y)[rows])
+        assert float(right) == pytest.approx(float(metrics["client_accuracy"][-1, client]), abs=1e-6)
 
 
 def algorithm_hyper(method):

@@ -1,5 +1,7 @@
 """Counts that must not drift unseen: programs that a run compiles, and how long each method's round is."""
 
+import time
+
 import jax
 import jax.numpy as jnp
 import pytest
@@ -8,6 +10,7 @@ import fljax
 from fljax.catalogue.job import RUN
 from fljax.cli.assemble import make_algorithm, make_model, make_parts
 from fljax.cli.job import read_job
+from fljax.run import programs
 from fljax.run.chunk import MOST_ROUNDS, on_devices, run_chunk
 from fljax.run.program_cost import cost_of
 from fljax.run.simulate import split_key
@@ -63,3 +66,21 @@ def test_a_run_compiles_two_programs_and_no_third(model, federation):
         jax.monitoring.unregister_event_duration_listener(heard)
     assert small.metrics["loss"].shape[0] == 1
     assert len(compiled) == 2
+
+
+def test_seconds_of_a_run_are_those_after_its_last_program_was_compiled(model, federation, monkeypatch):
+    compile_, spent = programs._compiled, []
+
+    def timed(*arguments):
+        began = time.perf_counter()
+        made = compile_(*arguments)
+        spent.append((time.perf_counter() - began, time.perf_counter()))
+        return made
+
+    monkeypatch.setattr(programs, "_compiled", timed)
+    programs.forget()
+    averaging, hyper = fljax.fedavg(model, fljax.Work(1, 6)), fljax.fedavg.Hyper(lr=0.1)
+    done = train(averaging, hyper, federation, jax.random.key(0), 1, compile="fast")
+    assert len(spent) == 2
+    assert done.compile_seconds >= sum(seconds for seconds, _ in spent)
+    assert 0 < done.seconds < time.perf_counter() - spent[-1][1]

@@ -9,7 +9,9 @@ from scipy import stats
 
 import fljax
 from fljax.run.sweep import best, by_point, on_validation, over_settings, search, sweep, tidy
+from fljax.run.sweep.figures import curves
 from fljax.run.sweep.halving import Rung, rungs, survivors
+from fljax.run.sweep.table import as_table, verdict
 
 N_SEEDS, ROUNDS = 2, 4
 LR = (0.01, 0.3, 1e38, 0.1, 0.001)
@@ -123,6 +125,28 @@ def test_the_best_point_and_its_interval(full, hypers):
     assert best(rows, "test_loss").mean == pytest.approx(np.nanmin(full["test_loss"][:, :, -1].mean(axis=1)), rel=1e-6)
     with pytest.raises(ValueError, match="every point diverged"):
         best([row for row in rows if row["diverged"]])
+
+
+def test_intervals_are_shown_as_far_as_a_metric_goes_and_with_what_they_leave_out():
+    hypers, ends = fljax.fedavg.Hyper(lr=jnp.array([0.1])), np.array([[[0.1], [0.31]]])
+    diverged = np.zeros((1, 2, 1), bool)
+    rows = tidy(hypers, {"accuracy_macro": ends, "test_loss": ends, "diverged": diverged})
+    assert stats.t.interval(0.95, 1, 0.205, 0.105) == pytest.approx((-1.1292, 1.5392), abs=1e-4)
+    assert verdict(rows, "accuracy_macro").endswith("(95 % of 2 seeds of one partition: 0.0000 to 1.0000)")
+    assert verdict(rows, "test_loss").endswith("0.0000 to 1.5392)")
+    assert "0.0000 to 1.0000" in as_table(by_point(rows), "accuracy_macro")
+    (negative,) = by_point(tidy(hypers, {"accuracy_macro": ends, "r2_micro": ends, "diverged": diverged}), "r2_micro")
+    assert "-1.1292 to 1.0000" in as_table([negative], "r2_micro")
+
+
+def test_curves_say_how_many_of_the_points_they_show():
+    hypers, ends = fljax.fedavg.Hyper(lr=jnp.linspace(0.01, 0.1, 8)), np.linspace(0.2, 0.9, 8)
+    metrics = {"accuracy_macro": np.broadcast_to(ends[:, None, None], (8, 2, 3)).copy()}
+    axes = curves(hypers, metrics).axes[0]
+    assert "the best 6 of 8 points" in {axes.get_title(), axes.get_title("left"), axes.get_title("right")}
+    assert sorted(line.get_ydata()[-1] for line in axes.lines) == pytest.approx(list(ends[2:]))
+    axes = curves(fljax.fedavg.Hyper(lr=hypers.lr[:3]), {"accuracy_macro": metrics["accuracy_macro"][:3]}).axes[0]
+    assert "points" not in axes.get_title() + axes.get_title("left")
 
 
 def test_a_point_that_was_run_twice_is_two(full, hypers):

@@ -138,7 +138,7 @@ def as_table(spreads: Sequence[Spread], metric: str) -> str:
     rows = []
     for spread in order[::-1][:SHOWN]:
         numbers = [f"{value:.4g}" if isinstance(value, float) else str(value) for value in spread.point.values()]
-        interval = "-" if np.isnan(spread.low) else f"{spread.low:.4f} to {spread.high:.4f}"
+        interval = "-" if np.isnan(spread.low) else _interval(spread, metric)
         mean = "-" if np.isnan(spread.mean) else f"{spread.mean:.4f}"
         rows.append([*numbers, str(spread.rounds), mean, interval, f"{spread.n_diverged} of {spread.n_seeds}"])
     return table([*spreads[0].point, "rounds", metric, "95 % interval", "diverged"], rows)
@@ -148,5 +148,12 @@ def verdict(rows: Sequence[Row], metric: str) -> str:
     """The best point in a line."""
     chosen = best(rows, metric)
     point = ", ".join(f"{n}={v:.4g}" if isinstance(v, float) else f"{n}={v}" for n, v in chosen.point.items())
-    seeds = f" (95 % of {chosen.n_seeds} seeds: {chosen.low:.4f} to {chosen.high:.4f})"
+    seeds = f" (95 % of {chosen.n_seeds} seeds of one partition: {_interval(chosen, metric)})"
     return f"best: {point or 'the only point'}: {metric} {chosen.mean:.4f}{'' if np.isnan(chosen.low) else seeds}"
+
+
+def _interval(spread: Spread, metric: str) -> str:
+    """A point's interval within what the metric can be: of two seeds Student's reaches far beyond."""
+    least = -np.inf if metric.startswith("r2") else 0.0
+    most = np.inf if metric in LOWER_IS_BETTER else 1.0
+    return f"{max(spread.low, least):.4f} to {min(spread.high, most):.4f}"
