@@ -131,6 +131,34 @@ def test_a_column_of_numbers_is_regressed_on(table):
     assert dict(model.about)["target_mean"][0] == pytest.approx(np.asarray(federation.train.pool.y).mean(), rel=0.1)
 
 
+def with_signs(table):
+    """The table with two columns of 0 and 1 in place of words: is the age above 55, is it above 70?"""
+    header, *rows = table.read_text().splitlines()
+    ages = [float(row.split(",")[1]) for row in rows]
+    signs = [f"{row},{int(age > 55)},{int(age > 70)}" for row, age in zip(rows, ages, strict=True)]
+    table.write_text("\n".join([f"{header},old,very_old", *signs]) + "\n")
+    return arguments(table, "--label-column", "old", "very_old", "--feature-column", "age", "noise", *FEW)
+
+
+def test_several_columns_of_0_and_1_are_labels_side_by_side(table):
+    job = read_job([*with_signs(table), "--task", "labels"])
+    federation, _ = make_parts(job)
+    model = make_model(job, federation)
+    assert federation.train.pool.y.shape == (120, 2)
+    assert dict(model.about)["task"] == "labels"
+    assert model.apply(model.init(jax.random.key(0)), jnp.ones((3, 2)), None)[0].shape == (3, 2)
+
+
+@pytest.mark.slow
+def test_several_labels_are_learnt_from_a_table(table, tmp_path):
+    given = [*with_signs(table), "--task", "labels", "--lr", "0.5", "--epochs", "5", "--rounds", "10"]
+    assert main(["run", *given, "--folder", str(tmp_path / "out")]) == 0
+    run = fljax.load_run(tmp_path / "out")["fedavg"]
+    assert run.metrics["accuracy_macro"][-1] > 0.9  # the mean over the two labels
+    federation, _ = make_parts(read_job(given))
+    assert run.metrics["client_accuracy"].shape == (10, len(federation.train.size))
+
+
 def test_settings_of_the_partition_hold_for_the_tables_clients(table):
     more = ("--label-column", "sick", "--feature-column", "age", "--partition.val-fraction", "0.2")
     federation, _ = make_parts(read_job(arguments(table, *more, "--partition.n-clients", "4")))
