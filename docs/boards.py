@@ -61,7 +61,7 @@ def pfllib_page(results: Path = RESULTS) -> str:
             own = [line for line in lines if line["method"] == method and line["setting"] == setting]
             command = f"`python experiments/pfllib.py --only {method} --settings '{setting}'`"
             rows.append([method, f"{published[k]:.2f}", *_pfllib_cells(own), command])
-        rows += [[one, "", *[NOT_RUN] * 5, "not in fljax"] for one in ("APPLE", "FedGen")]
+        rows += [[one, "", NOT_RUN, *[""] * 4, "not in fljax"] for one in ("APPLE", "FedGen")]
         parts.append(f"### {setting}\n\n{table(head, rows)}")
     return "\n\n".join(parts) + "\n"
 
@@ -71,7 +71,7 @@ def _pfllib_cells(own: Sequence[Line]) -> list[str]:
         return f"{np.mean(_values(own, metric)):.2f}"
 
     if not own:
-        return [NOT_RUN] * 5
+        return [NOT_RUN, *[""] * 4]
     iterations = min(int(line["round"]) for line in own)
     done = f"{iterations}" if iterations >= pfllib.ROUNDS else f"{iterations} of {pfllib.ROUNDS}"
     seeds = len({line["seed"] for line in own})
