@@ -74,6 +74,16 @@ def test_what_blocks_import_and_name_is_there(name):
             assert hasattr(fljax, node.attr), f"fljax.{node.attr}"
 
 
+def test_what_blocks_name_is_there_after_import_fljax_alone():
+    """In a process that has imported nothing else, as a reader's."""
+    parts = [node for code in PYTHON.values() for node in ast.walk(ast.parse(code)) if isinstance(node, ast.Attribute)]
+    names = sorted({name for part in parts if re.fullmatch(r"fljax(\.\w+)+", name := ast.unparse(part))})
+    assert "fljax.rounds.clock" in names
+    code = f"import fljax\nfor name in {names}:\n    eval(name)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-500:]
+
+
 def test_commands_can_be_read():
     found = [block for text in (*TEXTS.values(), README) for block in blocks(text, "sh")]
     lines = [line for block in found for line in block.replace("\\\n", "").splitlines()]

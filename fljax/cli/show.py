@@ -190,8 +190,10 @@ def _curves(runs: Sequence[Any]) -> Any:
 
 
 def _settings(folder: Path) -> str:
-    path = folder / "config.toml"
-    return path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
+    """What made a run: the comparison that it is a seed of, or itself."""
+    paths = (folder.parent / "config.toml", folder / "config.toml")
+    above, own = (path.read_text(encoding="utf-8", errors="replace") if path.exists() else "" for path in paths)
+    return above if above.startswith("# fljax compare") else own
 
 
 __all__: Sequence[str] = ("Comparison", "compare_folders", "main", "save_comparison", "save_plots", "save_report")

@@ -9,11 +9,12 @@
   `least_loss_model`, `balanced_draw`; what they send to that end in the first round: `with_first_upload`
 - before a test: `tuned`; clients that never took part: `rounds_alone`, `join_cluster`
 
-- who takes part (`Sampling`): `uniform`, `by_size`, `poisson`, `fixed`, `table`
+- who takes part (`Sampling`): `uniform`, `by_size`, `poisson`, `fixed`, `table`; how fast clients are: `clock`
 - a function as a method with a name, a paper and numbers: `method`, `hyper`, `number`
 """
 
 from fljax.numbers import LearningRate, LocalHyper, Scalar, hyper, number
+from fljax.rounds import clock
 from fljax.rounds.accounting import Weighting, client_weight, in_first_round, traffic
 from fljax.rounds.averaging import averaging
 from fljax.rounds.choosing import least_loss_model, least_loss_rule
@@ -65,6 +66,7 @@ __all__ = [
     "balanced_draw",
     "by_size",
     "client_weight",
+    "clock",
     "clustered",
     "fixed",
     "geometric_median",

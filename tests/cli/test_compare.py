@@ -89,6 +89,7 @@ def test_finished_runs_are_shown_again(compared, tmp_path, capsys):
     assert rows[0]["seeds"] == "3"
     assert float(rows[0]["difference"]) == pytest.approx(-float(rows_of(folder / "comparison.csv")[1]["difference"]))
     assert page.read_text().startswith("<!doctype html>")
+    assert "# fljax compare --config" in page.read_text()  # the comparison's settings, not a seed's
     assert main(["show", str(folder / "seed_0"), str(folder / "seed_0" / "fedavg")]) == 0
     assert "seed_0/standalone" in capsys.readouterr().out
 
