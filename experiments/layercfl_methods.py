@@ -138,7 +138,7 @@ def numbers(scale: Scale, kind: str) -> dict[str, Any]:
 def methods(scale: Scale, kind: str) -> Methods:
     """LayerCFL with the layers for the kind of skew, CFL by the same rule of splitting, and FedAvg."""
     model, local, given = network(scale), work(scale), numbers(scale, kind)
-    never = fljax.cfl.Hyper(**given).replace(eps_ratio=float("inf"))
+    never = fljax.cfl.Hyper(**given).replace(eps_2=float("inf"))
     return {
         "LayerCFL": (layercfl(model, local, layers=rule_layers(model, kind)), fljax.layercfl.Hyper(**given)),
         "CFL": (cfl(model, local), fljax.cfl.Hyper(**given)),
