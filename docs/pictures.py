@@ -29,7 +29,8 @@ def draw_all(folder: Path) -> None:
 def distances(axes) -> None:
     """Euclidean distances of the clients' models."""
     image = axes.imshow(server.pairwise_l2(MODELS), cmap="viridis")
-    axes.set(xlabel="client", ylabel="client", title="pairwise_l2")
+    axes.set(xlabel="client", ylabel="client", title="pairwise_l2", xticks=range(0, 12, 3), yticks=range(0, 12, 3))
+    axes.figure.set_size_inches(3.9, 3.2)  # as wide as a square and its scale are
     axes.figure.colorbar(image)
 
 
