@@ -26,6 +26,7 @@ from .data.own import federation_from_arrays as federation_from_arrays
 from .data.own import federation_from_clients as federation_from_clients
 from .data.own import own_data as own_data
 from .data.packing import pack as pack
+from .data.padding import same_shapes as same_shapes
 from .data.partition import PARTITIONS as PARTITIONS
 from .data.tables import Columns as Columns
 from .data.tables import from_frame as from_frame

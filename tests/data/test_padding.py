@@ -43,11 +43,24 @@ def test_federations_that_are_not_alike_are_refused(seeds):
     assert same_shapes([]) == []
 
 
-def test_results_do_not_depend_on_the_padding(seeds, key):
+def test_results_do_not_depend_on_the_padding_and_another_seed_compiles_nothing(seeds, key):
     algorithm, hyper = (
         fljax.fedavg(fljax.MODELS["logistic_regression"]((8, 8, 1)), fljax.Work(1, 32)),
         fljax.fedavg.Hyper(),
     )
     narrow = min(range(3), key=lambda i: seeds[i].train.index.shape[1])
-    runs = [fljax.simulate(algorithm, hyper, f[narrow], key, 2) for f in (seeds, same_shapes(seeds))]
+    padded, compiled = same_shapes(seeds), []
+    runs = [fljax.simulate(algorithm, hyper, f[narrow], key, 2) for f in (seeds, padded)]
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-7), *runs)
+
+    def heard(event, seconds, **_):
+        if "backend_compile" in event:
+            compiled.append(event)
+
+    jax.monitoring.register_event_duration_secs_listener(heard)
+    try:
+        _, other = fljax.simulate(algorithm, hyper, padded[(narrow + 1) % 3], key, 2)
+    finally:
+        jax.monitoring.unregister_event_duration_listener(heard)
+    assert compiled == []
+    assert not np.array_equal(other["client_loss"], runs[1][1]["client_loss"])
