@@ -2,19 +2,17 @@
 
 import math
 import shlex
-import struct
 from collections.abc import Sequence
 from importlib import import_module
 from typing import Any, NamedTuple
 
 from fljax.catalogue.job import RUN, SWEEP, SweepSettings
-from fljax.catalogue.parameters import Parameter
-from fljax.catalogue.words import shown, takes_several, written
+from fljax.catalogue.words import shown, written
 from fljax.cli.job import Job, job_of, read_layers
 from fljax.cli.run import asks_help, start
 from fljax.cli.settings import OUTER, Layer, full_names, last
 from fljax.cli.text import show_help
-from fljax.ranges import check_number
+from fljax.cli.values import MOST_RUNS, NOT_OUTER, Axis, check_different, how_to_draw, value_or_axis
 
 HELP = """Runs one method under many numbers and seeds, as one compiled program, and finds the best.
 
@@ -23,22 +21,6 @@ lin:LOW:HIGH or log:LOW:HIGH is drawn from. Static settings (what changes the pr
 model's layers) go to the outer loop, one compilation each: --outer.epochs 1 5, --outer.model.hidden "64" "128 64".
 All seeds see one partition, whose share of the variance intervals leave out; fljax compare draws one a seed."""
 
-MOST_RUNS = 1_000_000
-"""Points times seeds: more are a slip of the hand, and their table alone would fill a memory."""
-NOT_OUTER = (
-    "algorithm",
-    "dataset",
-    "data_folder",
-    "partition",
-    "model",
-    "sampling",
-    "attack",
-    "drift",
-    "clock",
-    "rounds",
-    "seed",
-)
-"""Settings that make another sweep, with a table of its own."""
 NOT_SWEPT = ("new_clients", "new_client_rounds")
 """Settings of what a sweep does not do: its runs keep no model that new clients could meet."""
 NO_NEW_CLIENTS = "a sweep tests no new clients; fljax run does"
@@ -58,13 +40,6 @@ def main(arguments: Sequence[str]) -> None:
         return
     start()
     import_module("fljax.cli.sweep").execute(sweep)
-
-
-class Axis(NamedTuple):
-    """A number that is varied."""
-
-    words: list[str]
-    values: Any  # one after another, or a `fljax.run.sweep.points.Draw`
 
 
 class SweepJob(NamedTuple):
@@ -130,7 +105,7 @@ def read_sweep(arguments: Sequence[str], check: bool = True) -> SweepJob:
         if name in NOT_SWEPT and words != ["None"]:
             raise ValueError(f"{shown(name, words)}: {NO_NEW_CLIENTS}")
     own = [[one for one in layer if not one[0].startswith(f"{OUTER}.")] for layer in layers]
-    job = job_of(own, RUN | SWEEP, _value_or_axis)
+    job = job_of(own, RUN | SWEEP, value_or_axis)
     (section,) = job.methods
     axes = {name: value for name, value in job.settings[section].items() if isinstance(value, Axis)}
     for name in axes:
@@ -142,72 +117,6 @@ def read_sweep(arguments: Sequence[str], check: bool = True) -> SweepJob:
     if check:
         _check(sweep)
     return sweep
-
-
-def _value_or_axis(name: str, parameter: Parameter, words: list[str]) -> Any:
-    """A setting's value; of a number with several values, or none, or a range, its axis.
-
-    Raises:
-        ValueError: a static setting has several values, or a number one that is not allowed or stands twice.
-    """
-    short, several = name.rpartition(".")[2], len(words) > 1 or is_range(words)
-    if parameter.number is not None and "." in name and (several or not words):
-        given = shown(short, words)
-        if not words:
-            raise ValueError(f"{given}: an empty grid; give at least one value")
-        ranged = is_range(words)
-        values = _range(given, short, words, parameter) if ranged else [parameter.read(short, [w]) for w in words]
-        if not callable(values):
-            check_different(given, values)
-        return Axis(words, values)
-    if several and not takes_several(parameter.kind) and name not in SWEEP:
-        if name in NOT_OUTER:
-            raise ValueError(f"{shown(name, words)}: another {name} is a sweep of its own")
-        text = f"{short} is static, each value is a program of its own; give them to the outer loop"
-        raise ValueError(f"{shown(name, words)}: {text}: {shown(f'{OUTER}.{short}', words)}")
-    return parameter.read(name, words)
-
-
-def _range(given: str, name: str, words: list[str], parameter: Parameter) -> Any:
-    from fljax.run.sweep.points import log_spaced, log_uniform, spaced, uniform
-
-    kind, *parts = words[0].split(":")
-    try:
-        (low, high), count = map(float, parts[:2]), [int(part) for part in parts[2:]]
-    except ValueError:
-        raise ValueError(f"{given}: give {kind}:LOW:HIGH:N, N whole, or {kind}:LOW:HIGH to draw") from None
-    if len(words) > 1 or len(count) > 1:
-        raise ValueError(f"{given}: {_choice(kind)}")
-    if count and count[0] > MOST_RUNS:
-        raise ValueError(f"{given}: choose at most {MOST_RUNS} values")
-    for end in (low, high):
-        check_number(name, end, parameter.number)  # pyright: ignore[reportArgumentType] - an axis is a number's
-    if not count and low == high:
-        raise ValueError(f"{given}: every draw is the same; give low < high")
-    makes = {"lin": (uniform, spaced), "log": (log_uniform, log_spaced)}[kind]
-    try:
-        return makes[len(count)](low, high, *count)
-    except ValueError as error:
-        raise ValueError(f"{given}: {error}") from None
-
-
-def _choice(kind: str) -> str:
-    return f"give {kind}:LOW:HIGH:N, or {kind}:LOW:HIGH and --draws N to draw from it"
-
-
-def is_range(words: Sequence[str]) -> bool:
-    """Whether the words stand for a range or a distribution."""
-    return bool(words) and words[0].split(":")[0] in ("lin", "log") and ":" in words[0]
-
-
-def check_different(given: str, values: Sequence[Any]) -> None:
-    """Raises ValueError where a value stands twice, as float32 has it: its runs would pass for those of more seeds."""
-    seen = set()
-    for value in values:
-        key = struct.pack("f", value) if isinstance(value, float) else value
-        if key in seen:
-            raise ValueError(f"{given}: {value} stands there twice; give each value once")
-        seen.add(key)
 
 
 def outer_values(layer: Layer, job: Job) -> dict[str, list[Any]]:
@@ -253,7 +162,7 @@ def _check(sweep: SweepJob) -> None:
     if own.draws is not None and not drawn:
         raise ValueError(f"--draws {own.draws}: nothing to draw from; give a number a range, such as --lr log:0.001:1")
     for name, words in drawn.items() if own.draws is None else ():
-        raise ValueError(f"{shown(name, words)}: {_choice(words[0].partition(':')[0])}")
+        raise ValueError(f"{shown(name, words)}: {how_to_draw(words[0].partition(':')[0])}")
     n_points = math.prod(len(axis.values) for name, axis in sweep.axes.items() if name not in drawn) * (own.draws or 1)
     if (n_runs := n_points * own.seeds) > MOST_RUNS:
         raise ValueError(f"{n_points} points x --seeds {own.seeds} are {n_runs} runs; choose at most {MOST_RUNS}")

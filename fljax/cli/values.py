@@ -1,0 +1,102 @@
+"""The values that `fljax sweep` gives a number: one after another, a range, or a distribution to draw from."""
+
+import struct
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from fljax.catalogue.job import SWEEP
+from fljax.catalogue.parameters import Parameter
+from fljax.catalogue.words import shown, takes_several
+from fljax.cli.settings import OUTER
+from fljax.ranges import check_number
+
+MOST_RUNS = 1_000_000
+"""Points times seeds: more are a slip of the hand, and their table alone would fill a memory."""
+NOT_OUTER = (
+    "algorithm",
+    "dataset",
+    "data_folder",
+    "partition",
+    "model",
+    "sampling",
+    "attack",
+    "drift",
+    "clock",
+    "rounds",
+    "seed",
+)
+"""Settings that make another sweep, with a table of its own."""
+
+
+class Axis(NamedTuple):
+    """A number that is varied."""
+
+    words: list[str]
+    values: Any  # one after another, or a `fljax.run.sweep.points.Draw`
+
+
+def value_or_axis(name: str, parameter: Parameter, words: list[str]) -> Any:
+    """A setting's value; of a number with several values, or none, or a range, its axis.
+
+    Raises:
+        ValueError: a static setting has several values, or a number one that is not allowed or stands twice.
+    """
+    short, several = name.rpartition(".")[2], len(words) > 1 or is_range(words)
+    if parameter.number is not None and "." in name and (several or not words):
+        given = shown(short, words)
+        if not words:
+            raise ValueError(f"{given}: an empty grid; give at least one value")
+        ranged = is_range(words)
+        values = _range(given, short, words, parameter) if ranged else [parameter.read(short, [w]) for w in words]
+        if not callable(values):
+            check_different(given, values)
+        return Axis(words, values)
+    if several and not takes_several(parameter.kind) and name not in SWEEP:
+        if name in NOT_OUTER:
+            raise ValueError(f"{shown(name, words)}: another {name} is a sweep of its own")
+        text = f"{short} is static, each value is a program of its own; give them to the outer loop"
+        raise ValueError(f"{shown(name, words)}: {text}: {shown(f'{OUTER}.{short}', words)}")
+    return parameter.read(name, words)
+
+
+def _range(given: str, name: str, words: list[str], parameter: Parameter) -> Any:
+    from fljax.run.sweep.points import log_spaced, log_uniform, spaced, uniform
+
+    kind, *parts = words[0].split(":")
+    try:
+        (low, high), count = map(float, parts[:2]), [int(part) for part in parts[2:]]
+    except ValueError:
+        raise ValueError(f"{given}: give {kind}:LOW:HIGH:N, N whole, or {kind}:LOW:HIGH to draw") from None
+    if len(words) > 1 or len(count) > 1:
+        raise ValueError(f"{given}: {how_to_draw(kind)}")
+    if count and count[0] > MOST_RUNS:
+        raise ValueError(f"{given}: choose at most {MOST_RUNS} values")
+    for end in (low, high):
+        check_number(name, end, parameter.number)  # pyright: ignore[reportArgumentType] - an axis is a number's
+    if not count and low == high:
+        raise ValueError(f"{given}: every draw is the same; give low < high")
+    makes = {"lin": (uniform, spaced), "log": (log_uniform, log_spaced)}[kind]
+    try:
+        return makes[len(count)](low, high, *count)
+    except ValueError as error:
+        raise ValueError(f"{given}: {error}") from None
+
+
+def how_to_draw(kind: str) -> str:
+    """What to give in place of a range that is neither counted nor drawn from."""
+    return f"give {kind}:LOW:HIGH:N, or {kind}:LOW:HIGH and --draws N to draw from it"
+
+
+def is_range(words: Sequence[str]) -> bool:
+    """Whether the words stand for a range or a distribution."""
+    return bool(words) and words[0].split(":")[0] in ("lin", "log") and ":" in words[0]
+
+
+def check_different(given: str, values: Sequence[Any]) -> None:
+    """Raises ValueError where a value stands twice, as float32 has it: its runs would pass for those of more seeds."""
+    seen = set()
+    for value in values:
+        key = struct.pack("f", value) if isinstance(value, float) else value
+        if key in seen:
+            raise ValueError(f"{given}: {value} stands there twice; give each value once")
+        seen.add(key)
