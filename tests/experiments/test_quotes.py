@@ -76,6 +76,18 @@ def test_docstrings_quote_published_numbers_and_results_only(file, known):
     assert [number for number in quoted(file.read_text()) if not is_known(number, known)] == []
 
 
+def test_the_page_on_own_data_quotes_the_measured_scales():
+    found = defaultdict(list)
+    for name, file in (("Fashion-MNIST", "FMNIST"), ("digits", "digits")):
+        for line in read(RESULTS / "normalisation" / f"scales-{file}-smoke.csv"):
+            if line["metric"] == "accuracy_macro":
+                found[name, line["method"]].append(float(line["value"]))
+    text = (FOLDER.parent / "docs" / "own_data.md").read_text()
+    for name in ("Fashion-MNIST", "digits"):
+        means = [fmean(found[name, scale]) for scale in ("unit", "centred", "standardised")]
+        assert f"| {name} | {' | '.join(f'{mean:.3f}' for mean in means)} |" in text
+
+
 def test_a_number_from_nowhere_is_found(known):
     text = '"""We reach 0.12345 and 93.51 %."""'
     assert quoted(text) == ["0.12345", "93.51"]
