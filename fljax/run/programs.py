@@ -9,6 +9,7 @@ program: a user's own JAX code is compiled as ever.
 import time
 from collections import OrderedDict
 from collections.abc import Callable
+from functools import cache
 from typing import Any, Literal, NamedTuple, get_args
 
 import jax
@@ -143,8 +144,19 @@ def compiler_for(
 
 
 def options_of(level: Level) -> dict[str, Any]:
-    """XLA's options at a level on the default backend."""
-    return OPTIONS.get(jax.default_backend(), {}).get(level, {})
+    """XLA's options at a level on the default backend, those that this version has: JAX 0.12 dropped one of 0.10."""
+    return dict(_known(tuple(OPTIONS.get(jax.default_backend(), {}).get(level, {}).items())))
+
+
+@cache
+def _known(options: tuple[tuple[str, Any], ...]) -> tuple[tuple[str, Any], ...]:
+    """Those of the options that the compiler takes, asked with the smallest program."""
+    try:
+        jax.jit(lambda x: x).lower(0.0).compile(compiler_options=dict(options))
+    except jax.errors.JaxRuntimeError as error:
+        left = tuple(one for one in options if f"No such compile option: '{one[0]}'" not in str(error))
+        return options if left == options else _known(left)  # what else is wrong, the program itself will say
+    return options
 
 
 def level_for(cost: Cost, n_rounds: int) -> Level:

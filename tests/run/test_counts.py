@@ -59,6 +59,7 @@ def test_a_run_compiles_two_programs_and_no_third(model, federation):
 
     averaging, hyper, key = fljax.fedavg(model, fljax.Work(1, 6)), fljax.fedavg.Hyper(lr=0.1), jax.random.key(0)
     small = train(averaging, hyper, federation, key, 1, compile="full")  # what is no program of the run is compiled
+    programs.options_of("fast")  # asks the compiler
     jax.monitoring.register_event_duration_secs_listener(heard)
     try:
         train(averaging, hyper, federation, key, 5, compile="fast", seconds_per_chunk=1e-9)

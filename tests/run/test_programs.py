@@ -50,6 +50,14 @@ def test_a_longer_run_is_compiled_better():
     assert sorted(running, reverse=True) == list(running)
 
 
+def test_options_that_the_compiler_does_not_have_are_left_out(monkeypatch):
+    level, has = {"xla_nothing_at_all": 1, "xla_backend_optimization_level": 0}, {"xla_backend_optimization_level": 0}
+    with pytest.raises(jax.errors.JaxRuntimeError, match="No such compile option"):
+        jax.jit(jnp.sin).lower(0.0).compile(compiler_options=level)
+    monkeypatch.setitem(programs.OPTIONS, jax.default_backend(), {"fast": level, "medium": {}, "full": {}})
+    assert (programs.options_of("fast"), programs.options_of("full")) == (has, {})
+
+
 def test_auto_goes_on_as_the_run_began_and_unknown_levels_are_refused():
     assert compiler_for("auto", 10**9, lambda: pytest.fail("forecast"), None, "fast").level == "fast"
     assert compiler_for("medium", 1, lambda: pytest.fail("forecast"), None, "fast").level == "medium"
