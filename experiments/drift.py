@@ -1,5 +1,6 @@
 """Federations that change over the rounds, on real images: what a change costs FedAvg, personal and clustered methods.
 
+    python experiments/drift.py --smoke               # two methods, one drift, eight rounds: a minute or two
     python experiments/drift.py                       # both tables and the figure, smoke scale: digits, 12 clients
     python experiments/drift.py changes --seeds 3
     python experiments/drift.py --scale paper
@@ -80,7 +81,7 @@ def measured(scale: Scale, name: str, kind: str, times: Mapping[str, int]) -> li
 
 def n_rounds(scale: Scale) -> int:
     """Of a run."""
-    return scale.rounds or scale.pick(24, 60)
+    return scale.rounds or scale.pick(24, 60, brief=8)
 
 
 def row_of(name: str, kind: str, of_seeds: Sequence[Change], found: Sequence[Mapping[str, np.ndarray]]) -> Row:
@@ -104,7 +105,7 @@ def keep(scale: Scale, table: str, kind: str, name: str, of_seeds: Sequence[Chan
         if getattr(one, field) is not None
     }
     place = ("drift", table, "mnist" if scale.paper else "digits")
-    keep_numbers(scale, place, numbers, (n_rounds(scale), scale.pick(24, 60)), share=SHARE)
+    keep_numbers(scale, place, numbers, (n_rounds(scale), scale.pick(24, 60, brief=8)), share=SHARE)
 
 
 def under(scale: Scale, table: str, kinds: Sequence[str], times: Mapping[str, int]) -> tuple[list[Row], dict]:
@@ -112,7 +113,7 @@ def under(scale: Scale, table: str, kinds: Sequence[str], times: Mapping[str, in
     rows, curves = [], {}
     begins = tuple(times["start"] + times.get("every", 1) * c for c in range(times.get("changes", 1)))
     for kind in kinds:
-        for name in scale.chosen(dict.fromkeys(scale.pick(QUICK, tuple(METHODS)))):
+        for name in scale.chosen(dict.fromkeys(scale.pick(QUICK, tuple(METHODS), brief=("fedavg", "ifca")))):
             found = measured(scale, name, kind, times)
             costs = [after_changes(metrics, begins) for metrics in found]
             for of_seeds in zip(*costs, strict=True):
@@ -125,7 +126,9 @@ def under(scale: Scale, table: str, kinds: Sequence[str], times: Mapping[str, in
 
 def changes(scale: Scale) -> None:
     """One change half way, of every kind."""
-    rows, curves = under(scale, "changes", scale.pick(QUICK_KINDS, tuple(KINDS)), {"start": n_rounds(scale) // 2})
+    rows, curves = under(
+        scale, "changes", scale.pick(QUICK_KINDS, tuple(KINDS), brief=QUICK_KINDS[:1]), {"start": n_rounds(scale) // 2}
+    )
     figure = plots.learning_curves(curves, "test accuracy")
     show(scale, "changes", "A change half way: half of the clients", rows, figure)
 

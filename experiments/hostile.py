@@ -1,60 +1,72 @@
 """Attacks x defences x methods on real images: accuracy of the honest clients, success of the trigger, clusters.
 
-    python experiments/hostile.py                    # all three tables, smoke scale: digits, 12 clients, one seed
-    python experiments/hostile.py attacks --seeds 3
-    python experiments/hostile.py systems --scale paper
+    python experiments/hostile.py --smoke            # two methods, three attacks, one seed: a minute or two
+    python experiments/hostile.py table              # everything on digits, 12 clients, 3 seeds; goes on where it was
+    python experiments/hostile.py table --only ifca --scale paper
 
-``attacks``: what each attack does to FedAvg and to each defence. ``systems``: FedAvg, Ditto, IFCA, FeSEM and the five
-systems under the attacks of `UNDER`, with the agreement of their clusters with the true groups. ``placed``: attackers
-spread over the groups, or all in one. A quarter of the clients attacks from the third round on.
+``table``: each of the attacks on FedAvg, Ditto, IFCA, FeSEM, FedTSDP, LayerCFL, DC-PFL and FedCPS with each of the
+defences that the method has a slot for, and what is left under the worst attack. All attacks, defences and seeds of a
+method are one compiled program, FoolsGold another. ``placed``: attackers spread over the groups, or all in one. A
+quarter of the clients attacks from the third round on; accuracies are those of the others, where nobody attacks too.
 
-Smoke: 1,797 digits of 8 x 8 pixels turned in one of three ways, an MLP 64-32-10, 12 rounds of 2 epochs. Paper: MNIST
-(FLJAX_DATA names its folder), 20 clients, an MLP 784-64-10, 40 rounds of 5 epochs, 3 seeds.
+Scale smoke: 1,797 digits of 8 x 8 pixels turned in one of three ways, an MLP 64-32-10, 12 rounds of 2 epochs. Paper:
+MNIST (FLJAX_DATA names its folder), 20 clients, an MLP 784-64-10, 40 rounds of 5 epochs. A defence expects as many
+attackers as there are where it compares: three of 12 or 5 of 20 in one model, one in a cluster.
 """
 
+import json
 from collections.abc import Mapping, Sequence
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
-from reporting import Scale, main
-from table_figures import grid
+from hostile_runs import Attackers, ChosenHyper, any_defence, under_each
+from reporting import CONSOLE, Scale, main
+from table_figures import grid, number
 from tables import Row, show, spread
 
 import fljax
 from fljax.attacks import ATTACKS, Attack, attacked
+from fljax.attacks.attackers import attackers
 from fljax.data.datasets import load
 from fljax.data.federation import n_classes
 from fljax.models import mlp
-from fljax.types import Federation, Model, Work
+from fljax.numbers import as_dict, joined, numbers_of, replace
+from fljax.rounds.bricks import BRICKS
+from fljax.rounds.combine import mean
+from fljax.rounds.method import Brick
+from fljax.run.plots import save
+from fljax.types import Algorithm, Federation, Model, Work
 
 SHARE, START = 0.25, 2
-DEFENCES = ("", "+median", "+trimmed_mean", "+krum", "+multi_krum", "+geometric_median", "+clip_update")
-NUMBERS: Mapping[str, float] = {"n_attackers": 3, "n_selected": 6, "trim": 0.25, "clip": 0.5}
 ATTACKED_BY: Mapping[str, Mapping[str, Any]] = {
     "none": {},
     "label_flip": {},
+    "feature_noise": {},
     "sign_flip": {"scale": 3.0},
+    "scaled": {"scale": 5.0},
     "alie": {},
     "ipm": {"scale": 3.0},
     "fang": {},
     "min_max": {},
     "min_sum": {},
+    "backdoor": {"width": 2},
     "model_replacement": {"scale": 5.0, "width": 2},
     "free_rider": {},
 }
-QUICK = ("none", "sign_flip", "alie", "model_replacement")
-UNDER = ("none", "sign_flip", "label_flip")
-SYSTEMS: Mapping[str, tuple[Mapping[str, Any], Mapping[str, float]]] = {
-    "fedavg": ({}, {}),
-    "ditto": ({}, {}),
-    "ifca": ({"n_clusters": 3}, {}),
-    "fesem": ({"n_clusters": 3}, {}),
-    "fedtsdp": ({"public_batch": 50, "n_draws": 5}, {}),
-    "layercfl": ({"layers": "all"}, {}),
-    "dcpfl": ({}, {}),
-    "fedcps": ({"n_clusters": 3}, {}),
+MEAN, CLIP = "mean", 0.5
+DEFENCES = (MEAN, "median", "trimmed_mean", "krum", "multi_krum", "geometric_median", "clip_update", "fools_gold")
+MEAN_OF_ALL = Brick(MEAN, "combine", mean, "no defence")
+SYSTEMS: Mapping[str, Mapping[str, Any]] = {
+    "fedavg": {},
+    "ditto": {},
+    "ifca": {"n_clusters": 3},
+    "fesem": {"n_clusters": 3},
+    "fedtsdp": {"public_batch": 50, "n_draws": 5},
+    "layercfl": {"layers": "all"},
+    "dcpfl": {},
+    "fedcps": {"n_clusters": 3},
 }
 
 
@@ -77,59 +89,135 @@ def attack_of(name: str, **who: Any) -> Attack:
     return ATTACKS[name](**ATTACKED_BY[name], **({"share": SHARE, "start": START} | who if name != "none" else {}))
 
 
-def measured(scale: Scale, name: str, attack: Attack, choices: Mapping[str, Any], numbers: Mapping[str, float]) -> Row:
-    """One method under one attack over all seeds."""
-    method = fljax.compose(name)
-    algorithm = method(network(scale), Work(scale.pick(2, 5), 32), **choices)
-    fields = {field for field in NUMBERS if field in fljax.numbers.as_dict(method.Hyper())}
-    hyper = method.Hyper(lr=scale.pick(0.3, 0.1), **{field: NUMBERS[field] for field in fields}, **numbers)
-    n_rounds, found = scale.rounds or scale.pick(12, 40), []
-    for seed in range(scale.n_seeds):
-        made = attacked(algorithm, federation(scale.paper, seed), attack)
-        given = (made.algorithm, hyper, made.federation, jax.random.key(seed), n_rounds)
-        found.append(jax.device_get(fljax.simulate(*given, evaluate_every=n_rounds)[1]))
-    row: Row = {"method": name, "attack": attack.name, "accuracy": of_seeds(found, "accuracy_macro")}
-    if "attack_success" in found[0]:
-        row["attack success"] = of_seeds(found, "attack_success")
-    if "ari" in found[0]:
-        row["ARI"] = of_seeds(found, "ari")
+class Program(NamedTuple):
+    """A method with several defences that one program has."""
+
+    method: str
+    defences: tuple[str, ...]
+    algorithm: Algorithm
+    numbers: tuple[Any, ...]  # of each defence
+
+
+def programs(scale: Scale, method: str, defences: Sequence[str]) -> list[Program]:
+    """What is compiled for a method: one program, and one for each brick on the way up but clipping."""
+    own, found = fljax.ALGORITHMS[method], []
+    there = [name for name in defences if name == MEAN or BRICKS[name].slot in own.slots]
+    apart = [name for name in there if name not in (MEAN, "clip_update") and BRICKS[name].slot == "uplink"]
+    for names in ([name for name in there if name not in apart], *([name] for name in apart)):
+        bricks = [BRICKS[name] for name in names if name != MEAN]
+        robust = [brick for brick in bricks if brick.slot == "combine"]
+        links = [brick for brick in bricks if brick.slot == "uplink"]
+        made = fljax.compose("+".join([method, *(brick.name for brick in links)]))
+        choices = dict(SYSTEMS[method]) | ({"combine": any_defence([MEAN_OF_ALL, *robust])} if robust else {})
+        algorithm = made(network(scale), Work(scale.pick(2, 5), 32), **choices)
+        Hyper = joined(made.Hyper, *dict.fromkeys(kinds(robust)), ChosenHyper)
+        given = known(scale, own.kind == "clustered", numbers_of(Hyper))
+        places = [robust.index(BRICKS[name]) + 1 if name != MEAN and BRICKS[name] in robust else 0 for name in names]
+        clips = [
+            {"clip": CLIP if name == "clip_update" else np.inf} if "clip" in numbers_of(Hyper) else {} for name in names
+        ]
+        numbers = [Hyper(**given | clip, defence=float(place)) for place, clip in zip(places, clips, strict=True)]
+        found.append(Program(method, tuple(names), algorithm, tuple(numbers)))
+    return found
+
+
+def kinds(bricks: Sequence[Brick]) -> list[type]:
+    """The classes of the numbers of bricks, without those that another one has all of."""
+    all_kinds = [brick.Hyper for brick in bricks if brick.Hyper is not None]
+    return [one for one in all_kinds if not any(issubclass(other, one) and other is not one for other in all_kinds)]
+
+
+def known(scale: Scale, several: bool, fields: Mapping[str, Any]) -> dict[str, float]:
+    """The numbers of a run; a defence expects as many attackers as there are where it compares."""
+    expected = 1 if several else len(attackers(federation(scale.paper, 0), SHARE, None, "spread"))
+    numbers = {"lr": scale.pick(0.3, 0.1), "n_attackers": expected, "n_selected": 2 if several else 6, "trim": SHARE}
+    return {name: float(value) for name, value in numbers.items() if name in fields}
+
+
+def n_rounds(scale: Scale) -> int:
+    """Of every run."""
+    return scale.rounds or scale.pick(12, 40, brief=4)
+
+
+def rows_of(scale: Scale, program: Program, names: Sequence[str]) -> list[Row]:
+    """A line for each defence and attack; from the folder where they have been run before."""
+    federations = [federation(scale.paper, seed) for seed in range(scale.n_seeds)]
+    who, attacks = (
+        Attackers(attackers(federations[0], SHARE, None, "spread"), START),
+        [attack_of(name) for name in names],
+    )
+    numbers = [replace(one, attack=float(i)) for one in program.numbers for i in range(len(names))]
+    told = [repr(program.algorithm), program.defences, [as_dict(one) for one in numbers], who, n_rounds(scale)]
+    told = json.loads(json.dumps([*told, scale.n_seeds, [one.about for one in attacks]]))
+    kept = scale.folder / "runs" / f"{program.algorithm.about.name}.json"
+    found = json.loads(kept.read_text()) if kept.exists() else {}
+    if found.get("told") != told:
+        metrics = under_each(program.algorithm, numbers, attacks, federations, n_rounds(scale), who)
+        columns = ("accuracy_macro", "attack_success", "ari")
+        found = {"told": told, **{name: np.asarray(metrics[name]).tolist() for name in columns if name in metrics}}
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        kept.write_text(json.dumps(found))
+    cells = [(defence, attack) for defence in program.defences for attack in names]
+    return [_row(program.method, *cell, found, i) for i, cell in enumerate(cells)]
+
+
+def _row(method: str, defence: str, attack: str, found: Mapping[str, Any], i: int) -> Row:
+    row: Row = {"method": method, "defence": defence, "attack": attack}
+    row["accuracy"] = spread(found["accuracy_macro"][i])
+    if attack == "none" or "width" in ATTACKED_BY[attack]:
+        row["attack success"] = spread(found["attack_success"][i])
+    if "ari" in found:
+        row["ARI"] = spread(found["ari"][i])
     return row
 
 
-def of_seeds(found: Sequence[Mapping[str, np.ndarray]], name: str) -> Any:
-    """A metric after the last round, over the seeds."""
-    return spread(metrics[name][-1] for metrics in found)
+def table(scale: Scale) -> None:
+    """Every attack on every method with every defence that it has a slot for."""
+    methods = scale.chosen(dict.fromkeys(scale.pick(tuple(SYSTEMS), tuple(SYSTEMS), brief=("fedavg", "ifca"))))
+    names = scale.pick(tuple(ATTACKED_BY), tuple(ATTACKED_BY), brief=("none", "sign_flip", "model_replacement"))
+    defences, rows = scale.pick(DEFENCES, DEFENCES, brief=(MEAN, "median")), []
+    every = [program for method in methods for program in programs(scale, method, defences)]
+    for program in sorted(every, key=lambda program: -len(program.defences)):
+        rows += rows_of(scale, program, names)
+        CONSOLE.print(f"[dim]{program.method}: {', '.join(program.defences)}[/]")
+    rows.sort(key=lambda row: list(methods).index(row["method"]))
+    title = "Accuracy of the honest under the worst attack: a quarter of the clients attacks"
+    show(scale, "worst", title, lowest := worst(rows), grid(lowest, "method", "defence"))
+    for method in methods:
+        figure = grid([row for row in rows if row["method"] == method], "defence", "attack")
+        scale.folder.mkdir(parents=True, exist_ok=True)
+        save(figure, scale.folder / f"{method}.png")
+    show(scale, "table", "Every attack", rows)
 
 
-def attacks(scale: Scale) -> None:
-    """What each attack does to FedAvg, and to each defence."""
-    names = scale.chosen(dict.fromkeys(scale.pick(QUICK, tuple(ATTACKED_BY))))
-    defences = scale.pick(("", "+median", "+multi_krum", "+clip_update"), DEFENCES)
-    rows = [measured(scale, f"fedavg{defence}", attack_of(name), {}, {}) for name in names for defence in defences]
-    title = "FedAvg and its defences: a quarter of the clients attacks"
-    show(scale, "attacks", title, rows, grid(rows, "method", "attack"))
-
-
-def systems(scale: Scale) -> None:
-    """Personalised and clustered methods under attack."""
-    names = scale.pick(("fedavg", "ditto", "ifca"), tuple(SYSTEMS))
-    chosen = scale.chosen(dict.fromkeys(names))
-    under = scale.pick(("none", "sign_flip"), UNDER)
-    rows = [measured(scale, name, attack_of(attack), *SYSTEMS[name]) for name in chosen for attack in under]
-    title = "Methods under attack: accuracy of the honest, agreement of clusters with groups"
-    show(scale, "systems", title, rows, grid(rows, "method", "attack"))
+def worst(rows: list[Row]) -> list[Row]:
+    """For each method and defence the attack that leaves the honest least, and what it leaves."""
+    cells: dict[tuple[str, str], Row] = {}
+    for row in rows:
+        cell = row["method"], row["defence"]
+        if row["attack"] != "none" and number(row["accuracy"]) < number(
+            cells.get(cell, {"accuracy": np.inf})["accuracy"]
+        ):
+            cells[cell] = row
+    return list(cells.values())
 
 
 def placed(scale: Scale) -> None:
     """Attackers spread over the groups, or all in one: per cluster a quarter is few, or everybody."""
-    rows = [
-        {"placed": where} | measured(scale, name, attack_of("sign_flip", placed=where), *SYSTEMS["ifca"])
-        for where in ("spread", "one_group")
-        for name in ("ifca", "ifca+median")
-    ]
+    rows, columns = [], {"accuracy": "accuracy_macro", "ARI": "ari"}
+    for where in ("spread", "one_group"):
+        for name in ("ifca", "ifca+median"):
+            made, found = fljax.compose(name), []
+            algorithm = made(network(scale), Work(scale.pick(2, 5), 32), **SYSTEMS["ifca"])
+            for seed in range(scale.n_seeds):
+                under = attacked(algorithm, federation(scale.paper, seed), attack_of("sign_flip", placed=where))
+                given = made.Hyper(lr=scale.pick(0.3, 0.1)), under.federation, jax.random.key(seed), n_rounds(scale)
+                found.append(fljax.simulate(under.algorithm, *given, evaluate_every=n_rounds(scale))[1])
+            spreads = {column: spread(one[name][-1] for one in found) for column, name in columns.items()}
+            rows.append({"placed": where, "method": name, "attack": "sign_flip", **spreads})
     title = "IFCA under sign flips, attackers spread over the groups or in one"
     show(scale, "placed", title, rows, grid(rows, "method", "placed"))
 
 
 if __name__ == "__main__":
-    main(__doc__ or "", {"attacks": attacks, "systems": systems, "placed": placed}, (1, 3))
+    main(__doc__ or "", {"table": table, "placed": placed}, (3, 3))

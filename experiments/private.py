@@ -1,6 +1,7 @@
 """Accuracy against the privacy budget, and against the bits that travel, on real images.
 
-    python experiments/private.py                      # both tables, smoke scale: digits, one seed
+    python experiments/private.py --smoke              # a part of each table, five rounds: a minute or two
+    python experiments/private.py                      # all tables, smoke scale: digits, one seed
     python experiments/private.py clients --seeds 3
     python experiments/private.py --scale paper        # MNIST, FLJAX_DATA names its folder
 
@@ -38,6 +39,8 @@ CHAINS: dict[str, dict[str, float]] = {
     "+error_feedback+sign": {},
     "+secure_sum": {},
 }
+BRIEF = ("", "+clip_update+error_feedback+top_k+quantize")
+PRIVATE = ("fedavg+dp_sgd", "ditto+dp_sgd")
 
 
 @cache
@@ -49,7 +52,7 @@ def federation(paper: bool, seed: int) -> Federation:
 
 def measured(scale: Scale, name: str, numbers: dict[str, Any], sampling: Sampling, work: Work) -> Row:
     """One method over all seeds: accuracy after the last round, and what it cost."""
-    method, n_rounds, found = fljax.compose(name), scale.rounds or scale.pick(20, 100), []
+    method, n_rounds, found = fljax.compose(name), scale.rounds or scale.pick(20, 100, brief=5), []
     one = federation(scale.paper, 0)
     algorithm = method(logistic_regression(one.train.pool.x.shape[1:], n_classes(one)), work)
     for seed in range(scale.n_seeds):
@@ -68,7 +71,7 @@ def clients(scale: Scale) -> None:
         ("client_dp", {"dp_clip": 0.5}),
         ("adaptive_client_dp", {"first_clip": 0.5, "count_noise": 50.0}),
     ):
-        for target in (None, *TARGETS):
+        for target in scale.pick((None, *TARGETS), (None, *TARGETS), brief=(8.0,)):
             noise = {"noise_multiplier": 0.0} if target is None else {"target_epsilon": target}
             numbers = {"lr": 0.2, "delta": DELTA, **clip, **noise}
             rows.append({"target": target} | measured(scale, f"fedavg+{brick}", numbers, who, work))
@@ -78,7 +81,7 @@ def clients(scale: Scale) -> None:
 def examples(scale: Scale) -> None:
     """Differential privacy of examples, in FedAvg and in a personalised method."""
     rows = []
-    for name in ("fedavg+dp_sgd", "ditto+dp_sgd"):
+    for name in scale.pick(PRIVATE, PRIVATE, brief=PRIVATE[:1]):
         for noise in (0.0, 1.0, 4.0):
             numbers = {"lr": 0.2, "delta": DELTA, "example_clip": 1.0, "example_noise": noise}
             rows.append({"noise": noise} | measured(scale, name, numbers, uniform(), Work(1, 10)))
@@ -87,7 +90,7 @@ def examples(scale: Scale) -> None:
 
 def compression(scale: Scale) -> None:
     """Chains between clients and server, and what they send."""
-    chosen = scale.chosen(CHAINS)
+    chosen = scale.chosen(scale.pick(CHAINS, CHAINS, brief={name: CHAINS[name] for name in BRIEF}))
     rows = [measured(scale, f"fedavg{name}", {"lr": 0.2, **CHAINS[name]}, uniform(0.3), Work(1, 10)) for name in chosen]
     show(scale, "compression", "What travels", rows, against(rows, "kB up a client and round"))
 

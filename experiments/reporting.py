@@ -37,13 +37,16 @@ class Scale(NamedTuple):
     rounds: int | None = None  # of every run instead of its own number: the beginning of a long one
     only: tuple[str, ...] = ()  # methods and settings to run; none: all
     results: Path = RESULTS  # where the lines of `outcomes.keep` go
+    brief: bool = False  # one seed, and less of everything where the experiment can do with less
 
     def chosen(self, named: Mapping[str, Any]) -> dict[str, Any]:
         """Those of ``named`` that were asked for, or all where none of them was."""
         return {name: value for name, value in named.items() if name in self.only} or dict(named)
 
-    def pick(self, smoke: Any, paper: Any) -> Any:
-        """One of the two values."""
+    def pick(self, smoke: Any, paper: Any, brief: Any = None) -> Any:
+        """One of the values; ``smoke`` of a brief run where it has none of its own."""
+        if self.brief and brief is not None:
+            return brief
         return paper if self.paper else smoke
 
 
@@ -150,23 +153,33 @@ def main(
     by_default = [name for name in experiments if name not in if_named]
     parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", help=f"of {', '.join(experiments)}; none: {', '.join(by_default)}")
-    parser.add_argument("--scale", choices=("smoke", "paper"), default="smoke")
+    size = parser.add_mutually_exclusive_group()
+    size.add_argument("--scale", choices=("smoke", "paper"), default="smoke")
+    size.add_argument("--smoke", action="store_true", help="less than the scale of that name: one seed, a few minutes")
     parser.add_argument(
         "--seeds", type=int, help=f"seeds of each cell; by default {n_seeds[0]} or, paper, {n_seeds[1]}"
     )
     parser.add_argument("--rounds", type=int, help="stop the paper's tables after so many rounds")
     parser.add_argument("--only", nargs="+", default=(), help="methods and settings of the paper's tables; none: all")
     parser.add_argument("--folder", type=Path, default=Path("results"), help="of runs, tables and figures")
-    parser.add_argument("--results", type=Path, default=RESULTS, help="of the lines that reproduction.py reads")
+    parser.add_argument(
+        "--results", type=Path, help="of the lines that reproduction.py reads; with --smoke in the folder"
+    )
     arguments = parser.parse_args()
     if unknown := [name for name in arguments.names if name not in experiments]:
         parser.error(f"no experiment {unknown[0]!r}; choose of {', '.join(experiments)}")
     use_all_cores()
     cache_compilations()
     paper, stem = arguments.scale == "paper", Path(parser.prog).stem
-    folder = arguments.folder / f"{stem}-{arguments.scale}"
+    folder = arguments.folder / f"{stem}-{'brief' if arguments.smoke else arguments.scale}"
     scale = Scale(
-        paper, arguments.seeds or n_seeds[paper], folder, arguments.rounds, tuple(arguments.only), arguments.results
+        paper,
+        arguments.seeds or (1 if arguments.smoke else n_seeds[paper]),
+        folder,
+        arguments.rounds,
+        tuple(arguments.only),
+        arguments.results or (folder if arguments.smoke else RESULTS),
+        arguments.smoke,
     )
     begin = time.perf_counter()
     for name in arguments.names or by_default:

@@ -1,5 +1,6 @@
 """Accuracy against simulated time, on real images: rounds that wait for all, for a deadline, for tiers, or for nobody.
 
+    python experiments/slow_clients.py --smoke          # all clocks for the time of four rounds: a minute or two
     python experiments/slow_clients.py                  # tables and figure, smoke scale: digits, 30 clients, one seed
     python experiments/slow_clients.py clocks --seeds 3
     python experiments/slow_clients.py --scale paper
@@ -106,7 +107,7 @@ def within(line: Line, budget: float) -> Line:
 
 def stale(scale: Scale, seconds: np.ndarray, buffer: int, budget: float, seed: int, **how: Any) -> Clock:
     """Rounds that do not wait, as many as end within the time."""
-    most = 60 * scale.pick(30, 100)
+    most = 60 * scale.pick(30, 100, brief=4)
     whole = asynchronous(tuple(seconds), concurrency=PARTICIPANTS, buffer=buffer, n_rounds=most, seed=seed)
     count = max(1, int(np.searchsorted(whole.ends, budget, side="right")))
     made = Schedule(whole.ids[:count], whole.staleness[:count], whole.ends[:count])
@@ -128,7 +129,7 @@ def waiting(scale: Scale, seconds: np.ndarray, n_sync: int) -> dict[str, Clock]:
 
 def lines_of(scale: Scale, seed: int) -> dict[str, Line]:
     """Every clock within the time of the rounds that wait for the slowest."""
-    seconds, n_sync = seconds_of(scale.paper, seed), scale.rounds or scale.pick(30, 100)
+    seconds, n_sync = seconds_of(scale.paper, seed), scale.rounds or scale.pick(30, 100, brief=4)
     found, budget = {}, np.inf
     for name, clock in waiting(scale, seconds, n_sync).items():
         line = run(scale, clock, seconds, seed)
@@ -163,7 +164,7 @@ def clocks(scale: Scale) -> None:
         for seed, lines in enumerate(found):
             numbers[name, "same time", seed, "accuracy_macro"] = float(lines[name].accuracy[-1])
             numbers[name, "same time", seed, "seconds"] = float(lines[name].seconds[-1])
-    planned = scale.pick(30, 100)
+    planned = scale.pick(30, 100, brief=4)
     place = ("slow_clients", "clocks", "mnist" if scale.paper else "digits")
     keep_numbers(scale, place, numbers, (scale.rounds or planned, planned), participants=PARTICIPANTS, lr=LR)
     curves = {name: (line.seconds, line.accuracy) for name, line in found[0].items()}
@@ -175,12 +176,12 @@ def clocks(scale: Scale) -> None:
 def answers(scale: Scale) -> None:
     """Clients that answer half of the time, in rounds that wait for those who do."""
     rows = []
-    for chance in (1.0, 0.5, 0.2):
+    for chance in scale.pick((1.0, 0.5, 0.2), (1.0, 0.5, 0.2), brief=(0.5,)):
         lines = []
         for seed in range(scale.n_seeds):
             seconds = seconds_of(scale.paper, seed)
             sampling = answering(uniform(PARTICIPANTS / len(seconds)), (chance,) * len(seconds))
-            n_rounds = scale.rounds or scale.pick(30, 100)
+            n_rounds = scale.rounds or scale.pick(30, 100, brief=4)
             lines.append(run(scale, Clock(fedavg(scale.paper), sampling, n_rounds), seconds, seed))
         row = row_of(f"answer with probability {chance:g}", lines)
         rows.append(row | {"seconds": spread(line.seconds[-1] for line in lines)})

@@ -3,8 +3,8 @@
 Jothimurugesan, Hsieh, Wang, Joshi, Gibbons: Federated Learning under Distributed Concept Drift, AISTATS 2023,
 https://arxiv.org/abs/2206.00799. Official code: https://github.com/microsoft/FedDrift.
 Every some rounds a participant takes the model of least loss on its data as they are now. Where that loss is higher
-than last time by more than delta, its data have drifted: it begins a new model alone, which can merge the next time.
-`fljax.drift` makes federations that change.
+than last time by more than ``rise`` (the paper's delta), its data have drifted: it begins a new model alone, which can
+merge the next time. `fljax.drift` makes federations that change.
 
 Differences from the code: losses are compared, as in the paper, where the code has accuracies; a cluster's data are
 those that its participants have now, without those of the past; a model that nobody holds is forgotten at once. All
@@ -31,8 +31,8 @@ from fljax.types import Algorithm, ClientData, Cohort, Key, Metrics, Model, Para
 class FedDriftHyper(LocalHyper):
     """Numbers of FedDrift."""
 
-    delta: Scalar = number(0.1, "rise of a client's loss that is a drift; inf is FedAvg", least=0, infinite=True)
-    merge: Scalar = number(0.1, "clusters are merged up to this distance; the paper has delta", least=0)
+    rise: Scalar = number(0.1, "rise of a client's loss that is a drift; inf is FedAvg", least=0, infinite=True)
+    merge: Scalar = number(0.1, "clusters are merged up to this distance; the paper has the rise", least=0)
     every: Scalar = number(5.0, "rounds from one choice of models to the next", least=1)
 
 
@@ -48,7 +48,7 @@ class Known(NamedTuple):
 def feddrift(
     model: Model, work: Work, *, n_models: Positive = 8, weighting: Weighting = "size", combine: Combining = mean
 ) -> Algorithm:
-    """FedDrift: ``a_i = argmin_k F_i(theta_k)``, a new model if ``min_k F_i`` rose by more than delta; FedAvg in each.
+    """FedDrift: ``a_i = argmin_k F_i(theta_k)``, a new model if ``min_k F_i`` rose by more; FedAvg in each.
 
     Clusters i, j merge (complete linkage) where ``max(L_ij - L_ii, L_ji - L_jj, 0) <= merge``; ``L_ij`` is the loss of
     model i on the data of cluster j. A merged model is the mean by examples.
@@ -87,7 +87,7 @@ def chosen(hyper: FedDriftHyper, clusters: Clusters, cohort: Cohort, loss: Array
     """The clusters after participants have chosen among the models that somebody holds.
 
     Args:
-        hyper: delta and merge.
+        hyper: rise and merge.
         clusters: before.
         cohort: who chooses.
         loss: (cohort, models) of every model on each participant's data.
@@ -97,7 +97,7 @@ def chosen(hyper: FedDriftHyper, clusters: Clusters, cohort: Cohort, loss: Array
     least = jnp.where(held[None], loss, jnp.inf).min(1)
     best = jnp.where(held[None], loss, jnp.inf).argmin(1).astype(jnp.int32)
     counts = cohort.active & (cohort.data.size > 0) & jnp.isfinite(least)
-    drifted = counts & (least > last[ids] + hyper.delta)
+    drifted = counts & (least > last[ids] + hyper.rise)
     place = jnp.cumsum(drifted) - 1  # the first that drifts takes the first free model
     free = jnp.argsort(held, stable=True).astype(jnp.int32)
     alone = drifted & (place < (~held).sum())

@@ -58,7 +58,8 @@ def check_labels(algorithm: Algorithm, federation: Federation) -> None:
         )
     n_outputs = dict(algorithm.about.model).get("n_outputs")
     if n_outputs is not None and not isinstance(y, jax.core.Tracer) and y.is_fully_addressable:
-        largest = max(int(y.max()), int(federation.test.pool.y.max()))
+        with jax.ensure_compile_time_eval():  # also where the run is part of a program over its numbers
+            largest = max(int(y.max()), int(federation.test.pool.y.max()))
         if largest >= n_outputs:
             raise ValueError(f"label {largest} and a network of {n_outputs} outputs; give it {largest + 1} or more")
 

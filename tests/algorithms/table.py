@@ -187,7 +187,7 @@ CASES = {
     # Everything has settled at once: a cluster is parted in the second round.
     "fedgwc": _case("fedgwc", P + 4, P, numbers={"eps": 2.0}, choices={"n_losses": 4, "max_parts": 2}),
     # In the first round there is one model to choose.
-    "feddrift": _case("feddrift", P + 1, P, numbers={"every": 2.0, "delta": 0.0}, choices={"n_models": 3}),
+    "feddrift": _case("feddrift", P + 1, P, numbers={"every": 2.0, "rise": 0.0}, choices={"n_models": 3}),
     "flc": _case("flc", P, numbers={"warmup": 2.0}),
     # Bricks, in methods of either skeleton and in one that is written out.
     "fedavg+krum": _case("fedavg+krum", P),

@@ -42,7 +42,7 @@ def before(key, federation):
 
 def test_who_drifts_is_alone_and_who_is_alike_merges(before, federation):
     clusters, cohort = before
-    after = chosen(feddrift.Hyper(delta=DELTA, merge=HEIGHT), clusters, cohort, jnp.asarray(LOSS, jnp.float32))
+    after = chosen(feddrift.Hyper(rise=DELTA, merge=HEIGHT), clusters, cohort, jnp.asarray(LOSS, jnp.float32))
     size = np.asarray(federation.train.size)
     # Clients 4 and 7 have drifted and take the two free models; client 5 chooses for the first time.
     own = np.array([0, 0, 2, 2, 1, 3, 4, 5])
@@ -67,12 +67,12 @@ def test_who_drifts_is_alone_and_who_is_alike_merges(before, federation):
 def test_without_a_free_model_a_client_keeps_the_best(before):
     clusters, cohort = before
     full = clusters._replace(label=jnp.asarray([0, 1, 2, 3, 4, 5, 4, 4], jnp.int32))
-    after = chosen(feddrift.Hyper(delta=DELTA, merge=0.0), full, cohort, jnp.asarray(LOSS, jnp.float32))
+    after = chosen(feddrift.Hyper(rise=DELTA, merge=0.0), full, cohort, jnp.asarray(LOSS, jnp.float32))
     np.testing.assert_array_equal(after.label, LOSS.argmin(1))
 
 
 def test_feddrift_that_sees_no_drift_is_fedavg(key, model, work, federation):
-    hyper = feddrift.Hyper(lr=0.1, delta=np.inf, every=2.0)
+    hyper = feddrift.Hyper(lr=0.1, rise=np.inf, every=2.0)
     state, metrics = simulate(feddrift(model, work, n_models=3), hyper, federation, key, 3, evaluate_every=3)
     averaged, _ = simulate(fljax.fedavg(model, work), fljax.fedavg.Hyper(lr=0.1), federation, key, 3, evaluate_every=3)
     chex.assert_trees_all_close(tree.take(state.server.centers, jnp.int32(0)), averaged.server, rtol=1e-5, atol=1e-6)
@@ -86,7 +86,7 @@ def test_clients_whose_labels_are_swapped_part_from_the_others(key, model, work,
     """One group at first; from round 20 on half of the clients call two classes by each other's name."""
     alike = linear_groups(8, 1, examples=48, noise=0.1)
     changed = drift.drifting(alike, drift.swap_labels(start=20, share=0.5))
-    hyper = feddrift.Hyper(lr=0.3, delta=0.3, merge=0.3, every=5.0)
+    hyper = feddrift.Hyper(lr=0.3, rise=0.3, merge=0.3, every=5.0)
     _, metrics = fljax.simulate(feddrift(model, work), hyper, changed, key, 60, evaluate_every=5)
     assert (np.asarray(metrics["n_clusters"])[10:20] == 1).all()
     assert float(metrics["ari"][-1]) == 1

@@ -7,9 +7,11 @@ import numpy as np
 import pytest
 
 import fljax
+from fljax.numbers import joined
 from fljax.rounds import table, uniform
 from fljax.rounds.averaging import Each
 from fljax.rounds.clock import (
+    BufferHyper,
     answering,
     asynchronous,
     buffered,
@@ -192,6 +194,20 @@ def test_stale_updates_are_damped_and_added_to_the_present_model_as_numpy_does(a
         chex.assert_trees_all_close(state.server.own, jax.tree.map(np.float32, past[-1]), rtol=1e-4, atol=1e-5)
 
 
+def test_what_stale_updates_count_is_swept_in_one_program(averaging, federation, key):
+    made = asynchronous(np.asarray([1.0, 1.7, 4.1] * 3), concurrency=6, buffer=2, n_rounds=4)
+    Hyper, damping = joined(fljax.fedavg.Hyper, BufferHyper), jnp.asarray([0.0, 0.5, 2.0])
+    swept = buffered(averaging, made, share=None, damping=None)
+
+    def run(algorithm, hyper):
+        return fljax.simulate(algorithm, hyper, federation, key, 4, sampling=made.sampling)[0].server.own
+
+    found = jax.jit(jax.vmap(lambda one: run(swept, Hyper(lr=0.2, share=0.8, damping=one))))(damping)
+    fixed = run(buffered(averaging, made, share=0.8, damping=2.0), fljax.fedavg.Hyper(lr=0.2))
+    chex.assert_trees_all_close(jax.tree.map(lambda leaf: leaf[2], found), fixed, rtol=1e-5, atol=1e-6)
+    assert all((leaf[0] != leaf[1]).any() and (leaf[1] != leaf[2]).any() for leaf in jax.tree.leaves(found))
+
+
 def test_dittos_clients_start_from_their_own_versions_and_are_drawn_to_them(federation, model, key):
     """Three clients with three versions in one round are each as alone with theirs."""
     algorithm, hyper = fljax.ditto(model, Work(1, 8)), fljax.ditto.Hyper(lr=0.2, lam=1.0)
@@ -213,5 +229,5 @@ def test_methods_of_more_than_one_model_are_refused(federation, model):
     made = asynchronous(np.ones(9), concurrency=2, buffer=2, n_rounds=2)
     with pytest.raises(ValueError, match="cannot start from a past model"):
         buffered(fljax.ifca(model, Work(1, 8), 2), made)
-    with pytest.raises(ValueError, match="damping"):
+    with pytest.raises(ValueError, match=r"damping=-1\.0: choose"):
         buffered(fljax.fedavg(model, Work(1, 8)), made, damping=-1.0)

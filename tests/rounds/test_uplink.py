@@ -221,6 +221,8 @@ def test_every_transform_of_a_chain_draws_for_itself(values):
         ("fedavg+top_k+error_feedback", "none comes after it"),
         ("fedavg+error_feedback+gaussian_noise", "taken out again"),
         ("fedavg+error_feedback+top_k+random_k", "divides"),
+        ("fedavg+error_feedback+top_k+client_dp", "tell of the noise"),
+        ("fedavg+error_feedback+adaptive_client_dp", "tell of the noise"),
         ("fedavg+secure_sum+krum", "single updates"),
         ("fesem+secure_sum", "single updates"),
     ],

@@ -5,11 +5,12 @@ samplings of rounds that wait, `answering` one of clients that may not be there;
 rounds that do not wait.
 """
 
-from fljax.rounds.clock.buffered import Schedule, asynchronous, buffered
+from fljax.rounds.clock.buffered import BufferHyper, Schedule, asynchronous, buffered
 from fljax.rounds.clock.devices import Devices, devices, devices_of_file, drawn_devices
 from fljax.rounds.clock.waiting import answering, first_of, for_all, round_seconds, tiers, until
 
 __all__ = [
+    "BufferHyper",
     "Devices",
     "Schedule",
     "answering",

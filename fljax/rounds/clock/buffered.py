@@ -9,7 +9,7 @@ the stalest update needs.
 
 import heapq
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, partial
 from typing import Any, Literal, NamedTuple
 
 import jax
@@ -18,6 +18,7 @@ import numpy as np
 from jax import Array
 
 from fljax import tree
+from fljax.numbers import Scalar, hyper, number
 from fljax.rounds.averaging import Each
 from fljax.rounds.inside import inside, within_server
 from fljax.rounds.sampling import Sampling, table
@@ -101,9 +102,22 @@ Mixing = Literal["updates", "models"]
 """What the server adds of a client: a share of its update (FedBuff), or of the way to its model (FedAsync)."""
 
 
+@hyper
+class BufferHyper:
+    """Numbers of what stale updates count: to be joined to a method's, where `buffered` is given None for them."""
+
+    share: Scalar = number(1.0, "of an update that is not stale; FedAsync's alpha", above=0, most=1)
+    damping: Scalar = number(0.5, "an update of staleness s counts by (1 + s) to the power of -damping", least=0)
+
+
 @cache
 def buffered(
-    algorithm: Algorithm, schedule: Schedule, *, mixing: Mixing = "updates", share: float = 1.0, damping: float = 0.5
+    algorithm: Algorithm,
+    schedule: Schedule,
+    *,
+    mixing: Mixing = "updates",
+    share: float | None = 1.0,
+    damping: float | None = 0.5,
 ) -> Algorithm:
     """``algorithm`` whose participants train from the versions that they started with; run it with `Schedule.sampling`.
 
@@ -113,8 +127,9 @@ def buffered(
         algorithm: of the averaging skeleton.
         schedule: of `asynchronous`.
         mixing: "updates" or "models".
-        share: of an update that is not stale, in (0, 1]; FedAsync's alpha.
-        damping: 0 counts stale updates fully; FedBuff has 0.5.
+        share: of an update that is not stale, in (0, 1]; FedAsync's alpha. None: the run's number ``hyper.share``.
+        damping: 0 counts stale updates fully; FedBuff has 0.5. None: the run's number ``hyper.damping``, to be swept:
+            of ``fljax.numbers.joined(fljax.fedavg.Hyper, fljax.rounds.clock.BufferHyper)``.
 
     Raises:
         ValueError: a number is out of its range, or the method's clients have more than one model to start from.
@@ -122,46 +137,52 @@ def buffered(
     exchange = algorithm.exchange
     if exchange is None or not exchange.starts_anywhere:
         raise ValueError(f"{algorithm.about.name}: its clients cannot start from a past model; it has more than one")
-    if not 0 < share <= 1 or damping < 0:
+    if (share is not None and not 0 < share <= 1) or (damping is not None and damping < 0):
         raise ValueError(f"share={share}, damping={damping}: choose 0 < share <= 1 and damping >= 0")
+    part, count = exchange.part, partial(counts, share=share, damping=damping)
 
     def init(key: Key, hyper: Any, data: ClientData) -> State:
         state = algorithm.init(key, hyper, data)
-        past = tree.broadcast(exchange.part(state.server), schedule.oldest + 1)
-        return State(Versions(state.server, past), state.clients)
+        return State(Versions(state.server, tree.broadcast(part(state.server), schedule.oldest + 1)), state.clients)
 
     def send(key: Key, hyper: Any, state: State, cohort: Cohort) -> Upload:
-        stale = staleness(schedule, cohort.round, cohort.ids)
+        stale, now = staleness(schedule, cohort.round, cohort.ids), part(state.server.own)
         begun = tree.take(state.server.past, stale)
         upload = exchange.send(key, hyper, State(Each(begun), state.clients), cohort)
-        now = exchange.part(state.server.own)
-        return upload._replace(start=tree.everyone(now, cohort.ids.shape[0]), params=arrived(upload, now, stale))
-
-    def arrived(upload: Upload, now: Params, stale: Array) -> Stacked:
-        """Models whose mean is the next version; one that is not stale and counts fully stays as it is, bit for bit."""
-        counts = share / (1 + stale.astype(jnp.float32)) ** damping
-        begun = tree.stacked(upload.start)
-
-        def moved(trained: Array, start: Array, present: Array) -> Array:
-            goal = trained - (start if mixing == "updates" else present[None])
-            return present[None] + tree.along(counts, goal) * goal
-
-        whole = (stale == 0) & (counts == 1)
-        return tree.where(whole, upload.params, jax.tree.map(moved, upload.params, begun, now))
+        models = arrived(upload, now, stale, count(hyper, stale), mixing)
+        return upload._replace(start=tree.everyone(now, cohort.ids.shape[0]), params=models)
 
     def receive(key: Key, hyper: Any, state: State, cohort: Cohort, upload: Upload) -> tuple[State, Metrics]:
         new, metrics = exchange.receive(key, hyper, within_server(state), cohort, upload)
-        newest = jax.tree.map(lambda leaf: leaf[None], exchange.part(new.server))
+        newest = jax.tree.map(lambda leaf: leaf[None], part(new.server))
         past = jax.tree.map(lambda first, rest: jnp.concatenate([first, rest[:-1]]), newest, state.server.past)
         stale = staleness(schedule, cohort.round, cohort.ids)
         return State(Versions(new.server, past), new.clients), metrics | {"staleness": stale}
 
     halves = exchange._replace(
-        send=send, receive=receive, part=lambda server: exchange.part(server.own), sees="each", starts_anywhere=False
+        send=send, receive=receive, part=lambda server: part(server.own), sees="each", starts_anywhere=False
     )
     given = (("mixing", mixing), ("share", share), ("damping", damping), ("staleness", schedule.staleness))
     about = algorithm.about._replace(choices=(*algorithm.about.choices, *given))
     return inside(algorithm, init, halves, within_server)._replace(about=about)
+
+
+def counts(hyper: Any, stale: Array, share: float | None, damping: float | None) -> Array:
+    """What updates of staleness ``stale`` (cohort,) count, (cohort,)."""
+    whole: Any = hyper.share if share is None else share
+    power: Any = hyper.damping if damping is None else damping
+    return whole / (1 + stale.astype(jnp.float32)) ** power
+
+
+def arrived(upload: Upload, now: Params, stale: Array, count: Array, mixing: Mixing) -> Stacked:
+    """Models whose mean is the next version; one that is not stale and counts fully stays as it is, bit for bit."""
+
+    def moved(trained: Array, start: Array, present: Array) -> Array:
+        goal = trained - (start if mixing == "updates" else present[None])
+        return present[None] + tree.along(count, goal) * goal
+
+    whole = (stale == 0) & (count == 1)
+    return tree.where(whole, upload.params, jax.tree.map(moved, upload.params, tree.stacked(upload.start), now))
 
 
 def staleness(schedule: Schedule, round: Array, ids: Array) -> Array:

@@ -19,7 +19,7 @@ from fljax.rounds.averaging import Each
 from fljax.rounds.inside import inside, within_server
 from fljax.rounds.uplink.chain import Memory, Transform, travelled, trip_of
 from fljax.rounds.uplink.message import n_numbers, plain_message, received, shapes_of
-from fljax.types import Algorithm, ClientData, Cohort, Key, Metrics, Params, State, Upload
+from fljax.types import Algorithm, ClientData, Cohort, Key, Metrics, Params, Stacked, State, Upload
 
 
 class Broadcast(NamedTuple):
@@ -43,45 +43,57 @@ def with_downlink(algorithm: Algorithm, transform: Transform) -> Algorithm:
         name = algorithm.about.name or "this method"
         raise ValueError(f"{name}: its clients do not all start from one model, so nothing can be put on its way down")
 
+    part = exchange.part
+
     def init(key: Key, hyper: Any, data: ClientData) -> State:
         state = algorithm.init(key, hyper, data)
-        part = exchange.part(state.server)
-        memory = transform.init(hyper, 1, shapes_of(part))
-        return State(Broadcast(state.server, part, memory), state.clients)
-
-    def heard(key: Key, hyper: Any, server: Broadcast, cohort: Cohort) -> tuple[Params, Memory, Array]:
-        """The image after this round's broadcast, what the transforms remember, and the bits that were sent, ()."""
-        image, now = tree.everyone(server.image, 1), jax.tree.map(lambda leaf: leaf[None], exchange.part(server.own))
-        message = plain_message(image, now, jnp.ones(1))
-        trip = trip_of(jax.random.fold_in(key, _ON_THE_WAY_DOWN), cohort, shapes_of(server.image))
-        one = trip._replace(key=trip.server_key[None], ids=jnp.zeros(1, jnp.int32))
-        memory, arrived = transform.apply(hyper, server.link, message, one)
-        image = received(image, now, message.values, arrived.values)
-        return jax.tree.map(lambda leaf: leaf[0], image), memory, arrived.n_bits()[0]
+        image = part(state.server)
+        return State(Broadcast(state.server, image, transform.init(hyper, 1, shapes_of(image))), state.clients)
 
     def send(key: Key, hyper: Any, state: State, cohort: Cohort) -> Upload:
-        image, *rest = heard(key, hyper, state.server, cohort)
-        begun, now = tree.broadcast(image, cohort.ids.shape[0]), exchange.part(state.server.own)
+        now = part(state.server.own)
+        news = heard(transform, key, hyper, state.server, now, cohort)
+        begun = tree.broadcast(news.image, cohort.ids.shape[0])
         upload = exchange.send(key, hyper, State(Each(begun), state.clients), cohort)
-
-        def moved(trained: Array, start: Array, present: Array) -> Array:
-            # What has arrived whole leaves the trained parameter as it is, bit for bit.
-            return jnp.where(start == present[None], trained, present[None] + (trained - start))
-
-        models = jax.tree.map(moved, upload.params, begun, now)
-        start = tree.everyone(now, cohort.ids.shape[0])
-        return upload._replace(start=start, params=models, rest=(upload.rest, (image, *rest)))
+        start, models = tree.everyone(now, cohort.ids.shape[0]), moved(upload.params, begun, now)
+        return upload._replace(start=start, params=models, rest=(upload.rest, news))
 
     def receive(key: Key, hyper: Any, state: State, cohort: Cohort, upload: Upload) -> tuple[State, Metrics]:
-        rest, (image, memory, bits) = upload.rest
+        rest, news = upload.rest
         new, metrics = exchange.receive(key, hyper, within_server(state), cohort, upload._replace(rest=rest))
-        metrics |= {"downlink": travelled(metrics["downlink"], n_numbers(shapes_of(image)), bits)}
-        return State(Broadcast(new.server, image, memory), new.clients), metrics
+        metrics |= {"downlink": travelled(metrics["downlink"], n_numbers(shapes_of(news.image)), news.bits)}
+        return State(Broadcast(new.server, news.image, news.link), new.clients), metrics
 
-    halves = exchange._replace(
-        send=send, receive=receive, part=lambda server: exchange.part(server.own), starts_anywhere=False
-    )
+    halves = exchange._replace(send=send, receive=receive, part=lambda server: part(server.own), starts_anywhere=False)
     return inside(algorithm, init, halves, within_server)
+
+
+class News(NamedTuple):
+    """What a broadcast leaves behind."""
+
+    image: Params  # as clients have it now
+    link: Memory  # what the transforms remember
+    bits: Array  # () that were sent
+
+
+def heard(transform: Transform, key: Key, hyper: Any, server: Broadcast, now: Params, cohort: Cohort) -> News:
+    """The broadcast of a round, in which the model is ``now``."""
+    image, model, shapes = tree.everyone(server.image, 1), jax.tree.map(lambda leaf: leaf[None], now), shapes_of(now)
+    message = plain_message(image, model, jnp.ones(1))
+    trip = trip_of(jax.random.fold_in(key, _ON_THE_WAY_DOWN), cohort, shapes)
+    one = trip._replace(key=trip.server_key[None], ids=jnp.zeros(1, jnp.int32))
+    memory, arrived = transform.apply(hyper, server.link, message, one)
+    image = received(image, model, message.values, arrived.values)
+    return News(jax.tree.map(lambda leaf: leaf[0], image), memory, arrived.n_bits()[0])
+
+
+def moved(trained: Stacked, start: Stacked, now: Params) -> Stacked:
+    """``now`` and each participant's update from its ``start``; what arrived whole stays as trained, bit for bit."""
+
+    def one(trained: Array, start: Array, present: Array) -> Array:
+        return jnp.where(start == present[None], trained, present[None] + (trained - start))
+
+    return jax.tree.map(one, trained, start, now)
 
 
 def renamed(transform: Transform, **fields: str) -> Transform:

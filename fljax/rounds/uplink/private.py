@@ -67,7 +67,8 @@ def _client_dp(hyper: Any, memory: Memory, message: Message, trip: Trip) -> tupl
     return memory, _released(message, trip, hyper.dp_clip, known_noise(hyper, "noise_multiplier"))
 
 
-client_dp = Transform(_client_dp, needs="mean", is_last=True, name="client_dp")
+_SECRET = "the next update would tell of the noise of differential privacy, which stays at the server; leave one out"
+client_dp = Transform(_client_dp, needs="mean", is_last=True, not_fed_back=_SECRET, name="client_dp")
 """``theta <- theta + (sum_i clip(Delta_i) + N(0, (noise_multiplier dp_clip)^2)) / q n`` (DP-FedAvg).
 
 Clients count alike, whatever they have; ``q n`` is the number of participants that a round has on average, so that one
@@ -92,6 +93,7 @@ adaptive_client_dp = Transform(
     lambda hyper, n_clients, shapes: Memory(jnp.asarray(hyper.first_clip, jnp.float32)),
     needs="mean",
     is_last=True,
+    not_fed_back=_SECRET,
     name="adaptive_client_dp",
 )
 """`client_dp` whose clip follows a quantile of the updates' lengths, itself estimated with noise."""

@@ -1,0 +1,91 @@
+"""Attacks, defences and seeds in one program: each is what it is alone."""
+
+from types import SimpleNamespace
+
+import hostile
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hostile_runs import Attackers, ChosenHyper, any_attack, any_defence, poisoned, under_each
+from tables import spread
+
+import fljax
+from fljax.attacks import ATTACKS, attacked, updates
+from fljax.models import logistic_regression
+from fljax.numbers import joined
+from fljax.rounds.bricks import BRICKS
+from fljax.rounds.uplink.chain import Memory
+from fljax.types import Work
+from tests.rounds.test_uplink import message, trip
+
+ROBUST = [BRICKS[name] for name in ("median", "multi_krum", "trimmed_mean")]
+NUMBERS = {"n_attackers": 1.0, "n_selected": 2.0, "trim": 0.25}
+
+
+@pytest.fixture(scope="module")
+def federations():
+    return [hostile.federation(False, seed) for seed in range(2)]
+
+
+def test_the_defence_of_a_place_is_that_brick():
+    rng = np.random.default_rng(0)
+    received, shared = {"w": jnp.asarray(rng.normal(size=(6, 5)), jnp.float32)}, {"w": jnp.zeros(5)}
+    for place, brick in enumerate([hostile.MEAN_OF_ALL, *ROBUST]):
+        hyper = SimpleNamespace(**NUMBERS, defence=float(place))
+        found, _ = any_defence([hostile.MEAN_OF_ALL, *ROBUST]).apply(hyper, (), shared, received, jnp.ones(6))
+        one = (lambda *given: {"w": given[2]["w"].mean(axis=0)}) if place == 0 else brick.value
+        np.testing.assert_allclose(found["w"], one(hyper, shared, received, jnp.ones(6))["w"], rtol=1e-5)
+
+
+def test_the_attack_of_a_place_is_that_craft():
+    values = np.random.default_rng(1).normal(size=(6, 8)).astype(np.float32)
+    attacks = [ATTACKS[name]() for name in ("none", "sign_flip", "alie", "label_flip")]
+    crafts = [None, updates.sign_flip(1.0), updates.alie(None), None]
+    for place, craft in enumerate(crafts):
+        hyper, given = SimpleNamespace(attack=float(place)), (message(values, np.ones(6)), trip(3, 6))
+        found = any_attack(attacks, (1, 4), 2).apply(hyper, Memory(), *given)[1].values
+        alone = values if craft is None else updates.crafted(craft, (1, 4), 2).apply(hyper, Memory(), *given)[1].values
+        np.testing.assert_array_equal(found, alone)
+
+
+def test_federations_have_one_shape_under_all_attacks_and_attackers_are_not_tested(federations):
+    trigger, ids = hostile.attack_of("backdoor"), (0, 4, 8)
+    shapes = set()
+    for federation in federations:
+        for name in hostile.ATTACKED_BY:
+            made = poisoned(federation, ids, hostile.attack_of(name), trigger)
+            shapes.add(str(jax.tree.map(lambda leaf: (leaf.shape, str(leaf.dtype)), made)))
+            assert not made.test.size[jnp.asarray(ids)].any()
+            assert (made.triggered.size > 0).sum() == 9
+    assert len(shapes) == 1
+
+
+def test_the_worst_attack_is_that_of_the_least_accuracy():
+    def row(attack, value):
+        return {"method": "ifca", "defence": "mean", "attack": attack, "accuracy": spread([value])}
+
+    rows = [row("none", 0.1), row("sign_flip", 0.5), row("alie", 0.4), row("ipm", 0.6)]
+    assert [one["attack"] for one in hostile.worst(rows)] == ["alie"]
+
+
+@pytest.mark.slow
+def test_cells_are_those_of_the_method_under_one_attack_with_one_defence(federations):
+    names, ids, method = ("none", "sign_flip", "model_replacement"), (0, 4, 8), fljax.fedavg
+    model, work = logistic_regression((8, 8, 1), 10), Work(1, 32)
+    Hyper = joined(method.Hyper, BRICKS["trimmed_mean"].Hyper, ChosenHyper)
+    algorithm = method(model, work, combine=any_defence([hostile.MEAN_OF_ALL, BRICKS["trimmed_mean"]]))
+    attacks, cells = [hostile.attack_of(name) for name in names], [(0, 1), (1, 1), (1, 2)]
+    numbers = [Hyper(lr=0.3, trim=0.25, defence=float(defence), attack=float(attack)) for defence, attack in cells]
+    found = under_each(algorithm, numbers, attacks, federations, 4, Attackers(ids, hostile.START))
+    for i, (defence, attack) in enumerate(cells):
+        made = fljax.compose("fedavg+trimmed_mean" if defence else "fedavg")
+        own = made.Hyper(lr=0.3, **{"trim": 0.25} if defence else {})
+        for seed, federation in enumerate(federations):
+            alone = attacked(made(model, work), federation, attacks[attack])
+            assert alone.ids == ids
+            given = alone.algorithm, own, alone.federation, jax.random.key(seed), 4
+            _, metrics = fljax.simulate(*given, evaluate_every=4)
+            for name in ("accuracy_macro", "attack_success"):
+                if name in metrics:
+                    np.testing.assert_allclose(found[name][i, seed], metrics[name][-1], atol=2e-3, err_msg=name)
