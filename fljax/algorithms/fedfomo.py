@@ -59,7 +59,7 @@ def fedfomo(model: Model, work: Work, *, n_received: Positive = 5) -> Algorithm:
         data, val = (cohort.data, cohort.val) if cohort.val is not None else held_out(cohort.data)
         affinity, w, ids = state.server, state.clients, cohort.ids
         n_sent = min(n_received, ids.shape[0])
-        chosen = most_helpful(key, hyper, affinity[ids[:, None], ids[None]], cohort.active, n_sent)
+        chosen = most_helpful(key, hyper, affinity, ids, cohort.active, n_sent)
         value = helpfulness(model, w, val, chosen)
         start = mix(mixing(value), w)
         trained = train(hyper, start, cohort._replace(data=data), training_loss(model), work)
@@ -84,12 +84,21 @@ def held_out(data: ClientData) -> tuple[ClientData, ClientData]:
     )
 
 
-def most_helpful(key: Key, hyper: FedFomoHyper, affinity: Array, active: Array, n_sent: int) -> Array:
-    """(cohort, n_sent) places of the participants whose models each is sent: of largest affinity, or at random."""
+def most_helpful(key: Key, hyper: FedFomoHyper, affinity: Array, ids: Array, active: Array, n_sent: int) -> Array:
+    """(cohort, n_sent) places of the participants whose models each is sent: of largest affinity, or at random.
+
+    What is drawn follows the ids, and of equals the lowest id is first, so that the cohort's order does not matter.
+    """
+    lucky, score = jax.vmap(lambda i: drawn(jax.random.fold_in(key, i), hyper, affinity[i]))(ids)
+    score = jnp.where(lucky[:, None], score, affinity[ids])[:, ids]
+    by_id = jnp.argsort(ids)
+    return by_id[lax.top_k(jnp.where(active[None], score, -jnp.inf)[:, by_id], n_sent)[1]]
+
+
+def drawn(key: Key, hyper: FedFomoHyper, affinity: Array) -> tuple[Array, Array]:
+    """Whether a client is sent models at random, and a random number for each client."""
     key_row, key_place = jax.random.split(key)
-    lucky = jax.random.uniform(key_row, active.shape) < hyper.explore
-    score = jnp.where(lucky[:, None], jax.random.uniform(key_place, affinity.shape), affinity)
-    return lax.top_k(jnp.where(active[None], score, -jnp.inf), n_sent)[1]
+    return jax.random.uniform(key_row) < hyper.explore, jax.random.uniform(key_place, affinity.shape)
 
 
 def helpfulness(model: Model, w: Stacked, val: ClientData, chosen: Array) -> Array:

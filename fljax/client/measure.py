@@ -81,7 +81,8 @@ def _sums_by_row(score: Score, models: ModelTable, data: ClientData, batch_size:
         rows = jnp.arange(tree.n_rows(params))
         return lax.scan(one_row, jnp.zeros((size.shape[0], n_scores), jnp.float32), rows)[0]
 
-    return over_devices(own_clients, (data.pool, models.params), (data.index, data.size, models.row))
+    held = models.row if tree.n_rows(models.params) > 1 else jnp.zeros_like(models.row)  # one row belongs to all
+    return over_devices(own_clients, (data.pool, models.params), (data.index, data.size, held))
 
 
 def _dense_sums(score: Score, params: Params, data: ClientData, batch_size: int) -> Array:

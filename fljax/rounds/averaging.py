@@ -114,7 +114,8 @@ def averaging(
 
     def deploy(key: Key, hyper: Any, state: State, data: ClientData) -> ModelTable:
         held = sharing.held(shared_part(state.server), state.clients, data.size.shape[0])
-        return held._replace(params=deployed(held.params))
+        params = deployed(held.params)
+        return ModelTable(params, held.row if tree.n_rows(params) > 1 else 0 * held.row)
 
     return Algorithm(init, exchange.round, deploy, predictor(model), loss=model.loss, exchange=exchange)
 

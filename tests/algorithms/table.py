@@ -108,7 +108,8 @@ CASES = {
     "fedproto": _case("fedproto"),
     "feddistill": _case("feddistill"),
     "fedrod": _case("fedrod", P),
-    "moon": _case("moon", P),
+    # Cosines of features that are nearly 0 magnify rounding, the more the larger mu is.
+    "moon": _case("moon", P, numbers={"mu": 0.2}),
     "feddbe": _case("feddbe", P, numbers={"kappa": 1.0}),
     "gpfl": _case("gpfl", P - LAST + 4 * 6 + 2 * (36 + 3 * 6), numbers={"mu": 0.1}),
     "fedcp": _case("fedcp", P + 72 + 3 * 12, by_order=True),
@@ -181,11 +182,17 @@ CASES = {
     # The first round's uplink has three directions of 16 features; the models of FlexCFL are sent twice in it.
     "pacfl": _case("pacfl", P + 48, P),
     "pacfl-sum": _case("pacfl", P + 48, P, choices={"angle": "sum", "n_clusters": 3}),
-    "flexcfl": _case("flexcfl", 2 * P, numbers={"eta_g": 0.01}, choices={"pretrain_epochs": 2, "sample_factor": 2}),
+    "flexcfl": _case(
+        "flexcfl",
+        2 * P,
+        numbers={"eta_g": 0.01},
+        choices={"pretrain_epochs": 2, "sample_factor": 2},
+        by_order=True,  # who forms the groups is drawn by id
+    ),
     "stocfl": _case("stocfl", 3 * P, 2 * P),
     "fedrc": _case("fedrc", 2 * P + 8, choices={"n_clusters": 2}),
     # Everything has settled at once: a cluster is parted in the second round.
-    "fedgwc": _case("fedgwc", P + 4, P, numbers={"eps": 2.0}, choices={"n_losses": 4, "max_parts": 2}),
+    "fedgwc": _case("fedgwc", P + 4, P, numbers={"eps": 0.95}, choices={"n_losses": 4, "max_parts": 2}),
     # In the first round there is one model to choose.
     "feddrift": _case("feddrift", P + 1, P, numbers={"every": 2.0, "rise": 0.0}, choices={"n_models": 3}),
     "flc": _case("flc", P, numbers={"warmup": 2.0}),

@@ -20,6 +20,7 @@ from fljax.models import cnn, lenet, mlp, resnet18
 from fljax.run.simulate import simulate, split_key
 from fljax.types import Batch, Work
 from tests import oracle
+from tests.algorithms.round_by_round import jitted
 from tests.algorithms.test_oracles import LR, WORK, assert_models, reference, run  # noqa: F401
 from tests.algorithms.test_personal import as_float64, averaged, final, numpy_features
 
@@ -87,6 +88,9 @@ def test_fedrod_in_numpy(key, model, federation, reference):  # noqa: F811
 def test_moon_without_contrast_is_fedavg(key, model, work, federation):
     state = final(moon(model, work), moon.Hyper(lr=0.1, mu=0.0), federation, key)
     chex.assert_trees_all_close(state.server, averaged(model, work, federation, key), rtol=1e-5, atol=1e-6)
+    deployed = jitted(moon(model, work).deploy)(key, moon.Hyper(), state, federation.train)
+    chex.assert_trees_all_equal(tree.stacked(deployed), jax.tree.map(lambda leaf: jnp.stack([leaf] * 8), state.server))
+    assert (deployed.row == 0).all()  # the one row that there is
 
 
 def test_moons_contrast_in_numpy(key, model, federation):

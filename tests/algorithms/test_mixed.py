@@ -48,7 +48,7 @@ def test_fedfomo_takes_what_helps(key, model, federation):
     last = np.asarray(federation.train.index[1])[end - n_val : end]
     np.testing.assert_array_equal(val.index[1, :n_val], last)
     affinity = jnp.eye(8) + jnp.arange(8.0)[None] / 10
-    chosen = most_helpful(key, fedfomo.Hyper(explore=0.0), affinity, jnp.arange(8) != 7, 3)
+    chosen = most_helpful(key, fedfomo.Hyper(explore=0.0), affinity, jnp.arange(8), jnp.arange(8) != 7, 3)
     assert set(np.asarray(chosen[0]).tolist()) == {0, 6, 5}
     value = np.asarray(helpfulness(model, models, val, chosen))
     flat, n = np.asarray(tree.flatten(models), np.float64), 8

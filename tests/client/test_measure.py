@@ -64,5 +64,7 @@ def test_a_leaf_of_one_row_belongs_to_all(key, model, ragged):
     copied = heads | {first: jax.tree.map(lambda leaf: jnp.repeat(leaf[:1], 5, axis=0), heads[first])}
     losses = jax.jit(lambda models: client_loss(model, models, ragged))
     np.testing.assert_allclose(losses(shared), losses(copied), rtol=1e-6)
+    one = ModelTable(jax.tree.map(lambda leaf: leaf[:1], heads), jnp.arange(5))  # nothing but leaves of one row
+    np.testing.assert_allclose(losses(one), losses(tree.everyone(tree.row(heads, 0), 5)), rtol=1e-6)
     few = ModelTable(jax.tree.map(lambda leaf: leaf[:3], shared.params), jnp.asarray([2, 0, 1, 1, 2]))
     np.testing.assert_allclose(losses(few), losses(tree.take(copied, few.row)), rtol=1e-5)
