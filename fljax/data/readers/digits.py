@@ -35,4 +35,5 @@ def _rows() -> tuple[np.ndarray, np.ndarray]:
         return rows[:, :-1], rows[:, -1]
     from sklearn.datasets import load_digits
 
-    return load_digits(return_X_y=True)
+    found = load_digits()
+    return found["data"], found["target"]
