@@ -35,5 +35,4 @@ def _rows() -> tuple[np.ndarray, np.ndarray]:
         return rows[:, :-1], rows[:, -1]
     from sklearn.datasets import load_digits
 
-    found = load_digits()
-    return found["data"], found["target"]
+    return load_digits(return_X_y=True)  # pyright: ignore[reportReturnType] - not a Bunch, as asked
