@@ -9,8 +9,8 @@ import jax.numpy as jnp
 import optax
 
 from fljax.catalogue.job import RUN
-from fljax.cli.assemble import make_algorithm, make_model, make_parts, make_sampling
-from fljax.cli.job import read_job
+from fljax.jobs.assemble import make_algorithm, make_model, make_parts, make_sampling
+from fljax.jobs.job import read_job
 from fljax.run.chunk import MOST_ROUNDS, on_devices, round_cost, run_chunk
 from fljax.run.mesh import over_devices, use_all_cores
 from fljax.run.programs import compiler_for, options_of

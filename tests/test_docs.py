@@ -17,7 +17,7 @@ import fljax
 from fljax.catalogue.job import RUN
 from fljax.cli.axes import read_sweep
 from fljax.cli.compare import OWN as COMPARE_OWN
-from fljax.cli.job import read_job
+from fljax.jobs.job import read_job
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"

@@ -14,9 +14,9 @@ import pytest
 from scipy import stats
 
 import fljax
-from fljax.cli.assemble import make_model, make_parts
 from fljax.cli.compare import OWN
-from fljax.cli.job import read_job
+from fljax.jobs.assemble import make_model, make_parts
+from fljax.jobs.job import read_job
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT.joinpath("docs", "first_comparison.md").read_text()

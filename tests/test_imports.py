@@ -3,7 +3,7 @@
 ::
 
     sealed <- {ranges, choices, files} <- {types, numbers} <- tree <- {data, models, server} <- client <- rounds
-    rounds <- {algorithms, run}; catalogue knows what can be named; cli is above all
+    rounds <- {algorithms, run}; catalogue knows what can be named; jobs <- cli are above all
 """
 
 import ast
@@ -36,7 +36,8 @@ LAYER = {
     "attacks": 6,
     "drift": 4,
     "catalogue": 7,
-    "cli": 8,
+    "jobs": 8,
+    "cli": 9,
 }
 BUILDS_ON = {
     "fedavg_ft": {"fedavg"},

@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 
 from fljax.catalogue.job import RUN, SWEEP, SweepSettings
 from fljax.catalogue.words import shown, written
-from fljax.cli.job import Job, job_of, read_layers
 from fljax.cli.run import asks_help, start
-from fljax.cli.settings import OUTER, Layer, full_names, last
 from fljax.cli.text import show_help
-from fljax.cli.values import MOST_RUNS, NOT_OUTER, Axis, check_different, how_to_draw, value_or_axis
+from fljax.jobs.job import Job, job_of, read_layers
+from fljax.jobs.settings import OUTER, Layer, full_names, last
+from fljax.jobs.values import MOST_RUNS, NOT_OUTER, Axis, check_different, how_to_draw, value_or_axis
 
 HELP = """Runs one method under many numbers and seeds, as one compiled program, and finds the best.
 
@@ -77,7 +77,7 @@ class SweepJob(NamedTuple):
         """The points: drawn ones first, each with the whole grid of the others."""
         import jax
 
-        from fljax.cli.assemble import split_section
+        from fljax.jobs.assemble import split_section
         from fljax.run.sweep.points import draw, grid
 
         hyper = split_section(self.name, job)[1]
@@ -88,7 +88,7 @@ class SweepJob(NamedTuple):
 
 
 def read_sweep(arguments: Sequence[str], check: bool = True) -> SweepJob:
-    """The sweep of a command line: as `fljax.cli.job.read_job`, with several values where ``--help`` says so.
+    """The sweep of a command line: as `fljax.jobs.job.read_job`, with several values where ``--help`` says so.
 
     ``check`` False lets a sweep of nothing pass, for its help.
 

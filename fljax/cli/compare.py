@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 from fljax.catalogue.job import RUN
 from fljax.catalogue.parameters import parameters
 from fljax.choices import Positive
-from fljax.cli.job import MAY_CHANGE, Job, has_results
 from fljax.cli.run import carry_out
+from fljax.jobs.job import MAY_CHANGE, Job, has_results
 
 HELP = """Runs several methods under several seeds and says how sure their differences are.
 
@@ -49,10 +49,10 @@ def main(arguments: Sequence[str]) -> None:
 
 def execute(job: Job) -> list[Any]:
     """Makes every run, shows the table and writes the results folder."""
-    from fljax.cli import config
-    from fljax.cli.assemble import make_federation
     from fljax.cli.seeds import Seed, on_devices, plans
     from fljax.data.padding import same_shapes
+    from fljax.jobs import config
+    from fljax.jobs.assemble import make_federation
     from fljax.run.train import check_ahead
     from fljax.run.writer import only_run
 
@@ -71,10 +71,10 @@ def execute(job: Job) -> list[Any]:
 
 
 def _results(seeds: Sequence[Any], folder: Path) -> list[Any]:
-    from fljax.cli.assemble import make_model
     from fljax.cli.execute import headline, say_stopped
     from fljax.cli.seeds import alike, run_seeds
     from fljax.cli.show import compare_folders, save_comparison
+    from fljax.jobs.assemble import make_model
 
     job, federation, _ = seeds[0]
     print(f"{headline(job, federation, make_model(job, federation))}\n{len(seeds)} seeds of {', '.join(job.methods)}")

@@ -6,10 +6,10 @@ from pathlib import Path
 from fljax.catalogue.job import RUN
 from fljax.catalogue.parameters import Parameter
 from fljax.catalogue.words import nearest
-from fljax.cli.job import Job
 from fljax.cli.run import carry_out
-from fljax.cli.settings import of_arguments
 from fljax.cli.text import show
+from fljax.jobs.job import Job
+from fljax.jobs.settings import of_arguments
 
 USAGE = """usage: fljax data list
        fljax data show [--dataset NAME] [--partition NAME] [--partition.n-clients N ...] [--file PNG]
@@ -60,8 +60,8 @@ def draw_partition(job: Job) -> None:
         raise ValueError(f"--file {own['file']!r}: give the name of a picture, such as partition.png")
     import numpy as np
 
-    from fljax.cli.assemble import data_name, make_federation
     from fljax.data.draw import draw
+    from fljax.jobs.assemble import data_name, make_federation
 
     federation = make_federation(job)
     size = np.asarray(federation.train.size)

@@ -9,9 +9,9 @@ import jax
 import numpy as np
 
 from fljax import tree
-from fljax.cli import config
-from fljax.cli.ahead import Ahead
-from fljax.cli.assemble import (
+from fljax.drift.stages import at, changes
+from fljax.jobs import config
+from fljax.jobs.assemble import (
     Made,
     as_clients_are,
     data_name,
@@ -21,10 +21,10 @@ from fljax.cli.assemble import (
     make_sampling,
     program_text,
 )
-from fljax.cli.job import MAY_CHANGE, Job
-from fljax.cli.own_data import client_names, save_names, scaling
-from fljax.drift.stages import at, changes
+from fljax.jobs.job import MAY_CHANGE, Job
+from fljax.jobs.own_data import client_names, save_names, scaling
 from fljax.run import report
+from fljax.run.ahead import Ahead
 from fljax.run.changes import after_changes, change_rows, changes_table
 from fljax.run.checkpoint import rounds_done, save_arrays
 from fljax.run.chunk import spread

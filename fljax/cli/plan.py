@@ -8,8 +8,8 @@ from typing import Any
 
 from fljax.catalogue.job import RUN
 from fljax.catalogue.parameters import Parameter
-from fljax.cli.job import Job
 from fljax.cli.run import carry_out
+from fljax.jobs.job import Job
 
 HELP = """Says what a job will take before it is run: takes the settings of fljax run.
 
@@ -34,8 +34,8 @@ def main(arguments: Sequence[str]) -> None:
 
 def execute(job: Job) -> None:
     """Plans every method and shows the table."""
-    from fljax.cli.assemble import as_clients_are, make_algorithm, make_model, make_parts, make_sampling
     from fljax.cli.execute import headline, planned
+    from fljax.jobs.assemble import as_clients_are, make_algorithm, make_model, make_parts, make_sampling
     from fljax.run.forecast import common, head, line
     from fljax.run.train import check_ahead
 
@@ -63,7 +63,7 @@ def plan_one(job: Job, name: str, model: Any, federation: Any) -> Any:
     import jax
 
     from fljax.catalogue.own import find
-    from fljax.cli.assemble import Made, as_clients_are, make_sampling, split_section
+    from fljax.jobs.assemble import Made, as_clients_are, make_sampling, split_section
     from fljax.run.plan import plan
 
     work, hyper, static = split_section(name, job)

@@ -7,8 +7,8 @@ from typing import Any
 
 from fljax.catalogue.job import RUN
 from fljax.catalogue.parameters import Section
-from fljax.cli.job import Job, read_job
 from fljax.cli.text import show_help
+from fljax.jobs.job import Job, read_job
 
 HELP = """Runs methods of federated learning and compares them.
 

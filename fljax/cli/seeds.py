@@ -7,13 +7,13 @@ from typing import Any, NamedTuple
 import jax
 
 from fljax.catalogue.job import RUN
-from fljax.cli import config
-from fljax.cli.ahead import Ahead
-from fljax.cli.assemble import as_clients_are, make_algorithm, make_model, plain_model, program_text
 from fljax.cli.execute import kept_as, planned
-from fljax.cli.job import MAY_CHANGE, Job
-from fljax.cli.own_data import Scaling, save_names, scaled, scaling
 from fljax.drift.stages import at
+from fljax.jobs import config
+from fljax.jobs.assemble import as_clients_are, make_algorithm, make_model, plain_model, program_text
+from fljax.jobs.job import MAY_CHANGE, Job
+from fljax.jobs.own_data import Scaling, save_names, scaled, scaling
+from fljax.run.ahead import Ahead
 from fljax.run.mesh import over_devices, replicated
 from fljax.run.models_on_disk import FILE, save_models
 from fljax.run.progress import BarProgress

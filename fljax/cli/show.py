@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fljax.cli.settings import of_arguments
+from fljax.jobs.settings import of_arguments
 
 USAGE = """usage: fljax show FOLDER [FOLDER ...] [--measure NAME] [--baseline METHOD] [--out FOLDER] [--html FILE]
 

@@ -8,11 +8,11 @@ import jax
 from rich.progress import Progress
 
 from fljax.catalogue.words import words_of
-from fljax.cli import config
-from fljax.cli.assemble import Made, as_clients_are, make_algorithm, make_model, make_parts
 from fljax.cli.axes import SweepJob
 from fljax.cli.execute import headline, say_stopped
-from fljax.cli.job import Job
+from fljax.jobs import config
+from fljax.jobs.assemble import Made, as_clients_are, make_algorithm, make_model, make_parts
+from fljax.jobs.job import Job
 from fljax.run import report
 from fljax.run.report import Row
 from fljax.run.sweep.points import count_points

@@ -7,7 +7,7 @@ from typing import Any
 
 from fljax.catalogue.parameters import REQUIRED, Schema, Section
 from fljax.catalogue.words import words_of, written
-from fljax.cli.settings import path
+from fljax.jobs.settings import path
 
 LEFT = 32
 """Columns of a name; a longer one has a line of its own."""

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from fljax.cli.axes import read_sweep
-from fljax.cli.job import read_job
+from fljax.jobs.job import read_job
 from fljax.run.checkpoint import read_rounds
 
 TINY = ("--rounds", "1", "--model.hidden", "8", "--partition.n-clients", "4", "--epochs", "1")

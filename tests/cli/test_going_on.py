@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from fljax.algorithms import ALGORITHMS
-from fljax.cli import config
 from fljax.cli.axes import read_sweep
-from fljax.cli.job import MAY_CHANGE, read_job
+from fljax.jobs import config
+from fljax.jobs.job import MAY_CHANGE, read_job
 from fljax.run import surroundings, writer
 from fljax.run.checkpoint import read_rounds
 from fljax.run.writer import LOCK

@@ -9,8 +9,8 @@ from jax.errors import JaxRuntimeError
 from fljax.algorithms import ALGORITHMS, compose
 from fljax.catalogue.entries import entry, names
 from fljax.cli import correctable
-from fljax.cli.assemble import make_algorithm, make_model, make_parts, make_sampling, split_section
-from fljax.cli.job import read_job
+from fljax.jobs.assemble import make_algorithm, make_model, make_parts, make_sampling, split_section
+from fljax.jobs.job import read_job
 from fljax.models import lenet, resnet18, variational_cnn
 from fljax.numbers import check_numbers, numbers_of
 from fljax.types import Work

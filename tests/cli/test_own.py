@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from fljax.cli.axes import read_sweep
-from fljax.cli.job import read_job
+from fljax.jobs.job import read_job
 from fljax.run.checkpoint import read_rounds
 
 FILE = '''

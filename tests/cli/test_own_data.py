@@ -9,11 +9,11 @@ import pytest
 
 import fljax
 from fljax.cli import main
-from fljax.cli.assemble import make_federation, make_model, make_parts
 from fljax.cli.compare import OWN
-from fljax.cli.job import read_job
 from fljax.cli.seeds import Seed, plans, scaling_of, together
 from fljax.data.padding import same_shapes
+from fljax.jobs.assemble import make_federation, make_model, make_parts
+from fljax.jobs.job import read_job
 from fljax.run import programs
 from fljax.run.seeds import advance_all, begin_all
 from fljax.run.together import as_program

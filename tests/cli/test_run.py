@@ -14,9 +14,9 @@ import pytest
 import tomli_w
 
 from fljax.algorithms import ALGORITHMS
-from fljax.cli.assemble import make_algorithm, make_model, make_parts
-from fljax.cli.config import as_toml, new_folder
-from fljax.cli.job import read_job
+from fljax.jobs.assemble import make_algorithm, make_model, make_parts
+from fljax.jobs.config import as_toml, new_folder
+from fljax.jobs.job import read_job
 from fljax.numbers import as_dict
 from fljax.run.checkpoint import read_rounds
 from fljax.run.comparison import COLUMNS, as_table

@@ -3,8 +3,8 @@
 import pytest
 
 from fljax.catalogue.parameters import REQUIRED, Parameter
-from fljax.cli.job import read_job
-from fljax.cli.settings import full_names, of_arguments, of_text, of_toml, read_layer, values_of
+from fljax.jobs.job import read_job
+from fljax.jobs.settings import full_names, of_arguments, of_text, of_toml, read_layer, values_of
 
 LR = Parameter((("float",),), 0.1, "")
 N = Parameter((("int", None, 2**31 - 1),), REQUIRED, "")

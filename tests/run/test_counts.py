@@ -8,8 +8,8 @@ import pytest
 
 import fljax
 from fljax.catalogue.job import RUN
-from fljax.cli.assemble import make_algorithm, make_model, make_parts
-from fljax.cli.job import read_job
+from fljax.jobs.assemble import make_algorithm, make_model, make_parts
+from fljax.jobs.job import read_job
 from fljax.run import programs
 from fljax.run.chunk import MOST_ROUNDS, on_devices, run_chunk
 from fljax.run.program_cost import cost_of

@@ -9,9 +9,9 @@ from typing import Any
 import tomli_w
 
 from fljax.catalogue.words import words_of, written
-from fljax.cli.job import Job, has_results, is_method
-from fljax.cli.settings import OUTER, PARTS, RECORD, UNSET, Layer, of_text, of_toml, path
 from fljax.files import write_atomically
+from fljax.jobs.job import Job, has_results, is_method
+from fljax.jobs.settings import OUTER, PARTS, RECORD, UNSET, Layer, of_text, of_toml, path
 from fljax.run import writer
 from fljax.run.surroundings import machine, versions
 from fljax.sealed import DamagedError, check_text, with_checksum

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from fljax.catalogue.entries import entry, names
 from fljax.catalogue.job import RUN
 from fljax.catalogue.words import nearest, shown
-from fljax.cli.settings import Layer, last
+from fljax.jobs.settings import Layer, last
 
 SHORT = {"clip": "clip_update", "noise": "gaussian_noise"}
 """Words for bricks besides their own names."""

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from fljax.catalogue.job import SWEEP
 from fljax.catalogue.parameters import Parameter
 from fljax.catalogue.words import shown, takes_several
-from fljax.cli.settings import OUTER
+from fljax.jobs.settings import OUTER
 from fljax.ranges import check_number
 
 MOST_RUNS = 1_000_000

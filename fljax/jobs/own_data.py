@@ -7,13 +7,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fljax.cli.job import Job
 from fljax.data.files import n_bytes_unpacked, read_own
 from fljax.data.labels import are_classes
 from fljax.data.own import OwnData
 from fljax.data.partition.check import split_of
 from fljax.data.tables import Columns, TaskChoice
 from fljax.files import write_atomically
+from fljax.jobs.job import Job
 from fljax.models import multi_label, normalized, regression
 from fljax.models.scaled import Normalize
 from fljax.run.load import names_as_json

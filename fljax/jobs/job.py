@@ -9,8 +9,8 @@ from fljax.catalogue.job import RUN, WORK, RunSettings
 from fljax.catalogue.own import short_name
 from fljax.catalogue.parameters import Schema, Section
 from fljax.catalogue.words import nearest, written
-from fljax.cli.chains import spelled_out
-from fljax.cli.settings import (
+from fljax.jobs.chains import spelled_out
+from fljax.jobs.settings import (
     PARTS,
     Layer,
     Reader,

@@ -13,13 +13,13 @@ from fljax.catalogue.entries import names
 from fljax.catalogue.own import find
 from fljax.catalogue.parameters import parameters
 from fljax.catalogue.words import MOST, written
-from fljax.cli.job import Job
-from fljax.cli.own_data import halves, own_federation, scaled, scaling
 from fljax.client.optimizer import local_optimizer
 from fljax.data.datasets import load
 from fljax.data.federation import n_classes
 from fljax.data.holdout import hold_out_clients
 from fljax.drift.drifting import drifting
+from fljax.jobs.job import Job
+from fljax.jobs.own_data import halves, own_federation, scaled, scaling
 from fljax.models.own import as_model
 from fljax.numbers import numbers_of
 from fljax.rounds.sampling import Sampling
