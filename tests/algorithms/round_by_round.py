@@ -13,7 +13,7 @@ import jax
 import numpy as np
 
 from fljax.numbers import check_numbers
-from fljax.rounds.sampling import sampling_of
+from fljax.rounds.sampling import Sampling, sampling_of
 from fljax.run.check import fields_of
 from fljax.run.evaluate import evaluate
 from fljax.run.simulate import as_traced, is_due, run_round, split_key
@@ -91,12 +91,13 @@ def simulate(
     n_rounds: int,
     *,
     participation: float = 1.0,
+    sampling: Sampling | None = None,
     evaluate_every: int = 1,
     dropout: float | None = None,
 ) -> tuple[State, Rounds]:
     """What `fljax.simulate` returns, as NumPy's arrays and without ``churn``."""
     check_numbers(hyper)
-    hyper, draw = as_traced(hyper), sampling_of(None, participation).of(federation.train.size.shape[0])
+    hyper, draw = as_traced(hyper), sampling_of(sampling, participation).of(federation.train.size.shape[0])
     with fields_of(hyper):
         state = jitted(algorithm.init)(split_key(key).init, hyper, federation.train)
         states, rows = [], []

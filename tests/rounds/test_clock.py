@@ -24,10 +24,11 @@ from fljax.rounds.clock import (
     until,
 )
 from fljax.rounds.clock.named import CLOCKS, Asked
-from fljax.rounds.sampling import sample_cohort
 from fljax.rounds.timing import Timing
 from fljax.run.clocked import clocked
 from fljax.types import State, Work
+from tests.algorithms.round_by_round import jitted, simulate
+from tests.rounds.drawn import draw_cohort
 
 
 def test_a_round_is_download_steps_and_upload(federation):
@@ -124,8 +125,8 @@ def test_no_client_is_twice_in_a_buffer_and_as_many_train_as_may():
 def test_equal_speeds_and_a_buffer_of_all_that_train_are_the_synchronous_run(averaging, federation, key):
     made = asynchronous(np.ones(9), concurrency=4, buffer=4, n_rounds=3)
     hyper = fljax.fedavg.Hyper(lr=0.2)
-    plain, metrics = fljax.simulate(averaging, hyper, federation, key, 3, sampling=table(made.ids))
-    state, found = fljax.simulate(buffered(averaging, made), hyper, federation, key, 3, sampling=made.sampling)
+    plain, metrics = simulate(averaging, hyper, federation, key, 3, sampling=table(made.ids))
+    state, found = simulate(buffered(averaging, made), hyper, federation, key, 3, sampling=made.sampling)
     chex.assert_trees_all_equal(plain.server, state.server.own)
     np.testing.assert_array_equal(metrics["client_loss"], found["client_loss"])
 
@@ -151,7 +152,7 @@ def test_a_clock_that_only_counts_changes_no_run_and_a_round_is_its_slowest(aver
     clock, hyper = CLOCKS["wait"](up=1e3, spread=1.0), fljax.fedavg.Hyper(lr=0.2)
     algorithm, sampling = clocked(averaging, hyper, uniform(0.5), clock, federation, 3)
     assert algorithm is averaging
-    _, plain = fljax.simulate(averaging, hyper, federation, key, 3, participation=0.5)
+    _, plain = simulate(averaging, hyper, federation, key, 3, participation=0.5)
     _, timed = fljax.simulate(algorithm, hyper, federation, key, 3, sampling=sampling)
     np.testing.assert_array_equal(plain["client_loss"], timed["client_loss"])
     d = float(plain["uplink"][0, 0])
@@ -169,58 +170,59 @@ def test_every_clock_has_a_sampling_with_seconds(averaging, federation, name):
 
 
 def test_stale_updates_are_damped_and_added_to_the_present_model_as_numpy_does(averaging, federation, key):
-    made = asynchronous(np.asarray([1.0, 1.7, 4.1, 1.0, 1.7, 4.1, 1.0, 1.7, 4.1]), concurrency=6, buffer=2, n_rounds=6)
+    """Three shares and powers at once, swept in one program; those that are given to `buffered` are the same."""
+    made = asynchronous(np.asarray([1.0, 1.7, 4.1] * 3), concurrency=6, buffer=2, n_rounds=6)
     assert made.oldest >= 2
-    hyper = fljax.fedavg.Hyper(lr=0.2)
-    algorithm = buffered(averaging, made)
-    state, n_rounds = algorithm.init(key, hyper, federation.train), 6
-    send, receive = jax.jit(averaging.exchange.send), jax.jit(algorithm.round)
-    past = [jax.tree.map(np.asarray, averaging.exchange.part(state.server.own))]
-    for r in range(n_rounds):
-        cohort = sample_cohort(key, jnp.int32(r), federation, made.sampling.of(9), None)
+    share, damping = np.float32([1.0, 0.8, 1.0]), np.float32([0.5, 2.0, 0.0])
+    swept, fixed = (buffered(averaging, made, share=a, damping=b) for a, b in ((None, None), (0.8, 2.0)))
+    Hyper, hyper = joined(fljax.fedavg.Hyper, BufferHyper), fljax.fedavg.Hyper(lr=0.2)
+    hypers = Hyper(lr=np.full(3, 0.2, np.float32), share=share, damping=damping)
+    of_fixed = jax.device_get(jitted(fixed.init)(key, hyper, federation.train))
+    state = jax.tree.map(lambda leaf: np.stack([leaf] * 3), of_fixed)
+    receive = jax.jit(jax.vmap(swept.round, (None, 0, 0, None)))
+    past = [[averaging.exchange.part(of_fixed.server.own)] for _ in range(3)]
+    for r in range(6):
+        cohort = draw_cohort(key, np.int32(r), federation, made.sampling.of(9), None)
         ids, stale = np.asarray(made.ids[r]), np.asarray(made.staleness[r])
-        begun = [past[-1 - s] for s in stale]
-        stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *begun)
-        trained = send(key, hyper, State(Each(stacked), state.clients), cohort).params
         size = np.asarray(federation.train.size)[ids].astype(np.float64)
-        weight = size / size.sum() / np.sqrt(1 + stale)
+        for i in range(3):
+            stacked = jax.tree.map(lambda *leaves: np.float32(np.stack(leaves)), *(past[i][-1 - s] for s in stale))
+            trained = jitted(averaging.exchange.send)(key, hyper, State(Each(stacked), of_fixed.clients), cohort).params
+            weight = share[i] * size / size.sum() / (1 + stale) ** damping[i].astype(np.float64)
 
-        def step(now, after, before, weight=weight):
-            moved = np.asarray(after, np.float64) - np.asarray(before, np.float64)
-            return now + np.tensordot(weight, moved, axes=1)
+            def step(now, after, before, weight=weight):
+                moved = np.asarray(after, np.float64) - np.asarray(before, np.float64)
+                return now + np.tensordot(weight, moved, axes=1)
 
-        past.append(jax.tree.map(step, past[-1], trained, stacked))
-        state, _ = receive(key, hyper, state, cohort)
-        chex.assert_trees_all_close(state.server.own, jax.tree.map(np.float32, past[-1]), rtol=1e-4, atol=1e-5)
-
-
-def test_what_stale_updates_count_is_swept_in_one_program(averaging, federation, key):
-    made = asynchronous(np.asarray([1.0, 1.7, 4.1] * 3), concurrency=6, buffer=2, n_rounds=4)
-    Hyper, damping = joined(fljax.fedavg.Hyper, BufferHyper), jnp.asarray([0.0, 0.5, 2.0])
-    swept = buffered(averaging, made, share=None, damping=None)
-
-    def run(algorithm, hyper):
-        return fljax.simulate(algorithm, hyper, federation, key, 4, sampling=made.sampling)[0].server.own
-
-    found = jax.jit(jax.vmap(lambda one: run(swept, Hyper(lr=0.2, share=0.8, damping=one))))(damping)
-    fixed = run(buffered(averaging, made, share=0.8, damping=2.0), fljax.fedavg.Hyper(lr=0.2))
-    chex.assert_trees_all_close(jax.tree.map(lambda leaf: leaf[2], found), fixed, rtol=1e-5, atol=1e-6)
+            past[i].append(jax.tree.map(step, past[i][-1], trained, stacked))
+        state, _ = receive(key, hypers, state, cohort)
+        of_fixed, _ = jitted(fixed.round)(key, hyper, of_fixed, cohort)
+        found = jax.device_get(state.server.own)
+        for i in range(3):
+            expected, ours = jax.tree.map(np.float32, past[i][-1]), jax.tree.map(lambda leaf, i=i: leaf[i], found)
+            chex.assert_trees_all_close(ours, expected, rtol=1e-4, atol=1e-5)
+    second = jax.tree.map(lambda leaf: leaf[1], found)
+    chex.assert_trees_all_close(second, jax.device_get(of_fixed.server.own), rtol=1e-5, atol=1e-6)
     assert all((leaf[0] != leaf[1]).any() and (leaf[1] != leaf[2]).any() for leaf in jax.tree.leaves(found))
+    given = dict(buffered(averaging, made).about.choices)
+    assert (given["share"], given["damping"]) == (1.0, 0.5)  # FedBuff's
 
 
 def test_dittos_clients_start_from_their_own_versions_and_are_drawn_to_them(federation, model, key):
     """Three clients with three versions in one round are each as alone with theirs."""
     algorithm, hyper = fljax.ditto(model, Work(1, 8)), fljax.ditto.Hyper(lr=0.2, lam=1.0)
-    state = algorithm.init(key, hyper, federation.train)
-    cohort = sample_cohort(key, jnp.int32(0), federation, table(((1, 4, 7),)).of(9), None)
-    rows = jax.tree.map(lambda leaf: leaf[cohort.ids], state.clients)
+    state = jax.device_get(jitted(algorithm.init)(key, hyper, federation.train))
+    cohort = draw_cohort(key, np.int32(0), federation, table(((1, 4, 7),)).of(9), None)
+    rows = jax.tree.map(lambda leaf: leaf[np.asarray(cohort.ids)], state.clients)
     shared = algorithm.exchange.part(state.server)
-    versions = jax.tree.map(lambda leaf: jnp.stack([leaf, leaf + 0.1, leaf - 0.2]), shared)
-    send = jax.jit(algorithm.exchange.send)
-    found = send(key, hyper, State(Each(versions), rows), cohort)
+    versions = jax.tree.map(lambda leaf: np.stack([leaf, leaf + np.float32(0.1), leaf - np.float32(0.2)]), shared)
+
+    def send(versions):
+        return jax.device_get(jitted(algorithm.exchange.send)(key, hyper, State(Each(versions), rows), cohort))
+
+    found = send(versions)
     for place in range(3):
-        alone = jax.tree.map(lambda leaf, i=place: jnp.stack([leaf[i]] * 3), versions)
-        same = send(key, hyper, State(Each(alone), rows), cohort)
+        same = send(jax.tree.map(lambda leaf, i=place: np.stack([leaf[i]] * 3), versions))
         for one, other in ((found.params, same.params), (found.rest[0], same.rest[0])):
             chex.assert_trees_all_close(*(jax.tree.map(lambda x, i=place: x[i], t) for t in (one, other)), atol=1e-6)
 

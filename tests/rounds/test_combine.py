@@ -1,5 +1,6 @@
 """What the server makes of received models: against NumPy, for one model and for every cluster."""
 
+from functools import cache
 from types import SimpleNamespace
 
 import chex
@@ -19,10 +20,18 @@ ROWS, CLUSTERS = 9, 3
 @pytest.fixture
 def received():
     rng = np.random.default_rng(0)
-    return {
-        "a": jnp.asarray(rng.normal(size=(ROWS, 2, 2)), jnp.float32),
-        "b": jnp.asarray(rng.normal(size=(ROWS, 3)), jnp.float32),
-    }
+    return {"a": np.float32(rng.normal(size=(ROWS, 2, 2))), "b": np.float32(rng.normal(size=(ROWS, 3)))}
+
+
+@cache
+def applied(made):
+    """``(memory, shared, received, weight) -> (shared, memory)``, compiled once."""
+    return jax.jit(lambda *given: as_combine(made).apply(HYPER, *given))
+
+
+@cache
+def applied_to_clusters(made):
+    return jax.jit(lambda *given: members_of(as_combine(made), HYPER, *given))
 
 
 def flat(params, n):
@@ -53,26 +62,27 @@ ORACLES = {
 
 @pytest.mark.parametrize("name", ORACLES)
 def test_one_model_equals_numpy_and_who_does_not_count_never_matters(name, received):
-    weight = jnp.asarray([1.0, 2, 0, 3, 1, 1, 0, 2, 1])
-    spoilt = jax.tree.map(lambda leaf: leaf.at[2].set(jnp.nan), received)
-    shared = jax.tree.map(lambda leaf: leaf[0] + 5, received)
-    ours, memory = as_combine(getattr(combine, name)).apply(HYPER, (), shared, spoilt, weight)
-    counts = np.asarray(weight) > 0
-    expected = ORACLES[name](flat(received, ROWS)[counts], np.asarray(weight)[counts])
-    np.testing.assert_allclose(flat(jax.tree.map(lambda leaf: leaf[None], ours), 1)[0], expected, rtol=1e-5, atol=1e-6)
+    weight = np.float32([1.0, 2, 0, 3, 1, 1, 0, 2, 1])
+    counts = weight > 0
+    spoilt, shared = jax.tree.map(np.copy, received), jax.tree.map(lambda leaf: leaf[0] + 5, received)
+    for leaf in spoilt.values():
+        leaf[2] = np.nan
+    ours, memory = applied(getattr(combine, name))((), shared, spoilt, weight)
+    expected = ORACLES[name](flat(received, ROWS)[counts], weight[counts])
+    np.testing.assert_allclose(flat(ours, 1)[0], expected, rtol=1e-5, atol=1e-6)
     assert memory == ()
 
 
 @pytest.mark.parametrize("name", [*ORACLES, "geometric_median"])
 def test_a_cluster_is_its_members_combined_and_an_empty_one_keeps_its_model(name, received):
-    label = jnp.asarray([0, 0, 0, 0, 0, 2, 2, 2, -1])  # cluster 1 is empty, the last row is in none
-    weight = jnp.asarray([1.0, 2, 1, 3, 1, 1, 2, 2, 9])
-    centers = jax.tree.map(lambda leaf: jnp.stack([leaf[0], leaf[1], leaf[2]]) + 5, received)
-    made = as_combine(getattr(combine, name))
-    ours, _ = members_of(made, HYPER, (), centers, received, weight, label)
+    label = np.int32([0, 0, 0, 0, 0, 2, 2, 2, -1])  # cluster 1 is empty, the last row is in none
+    weight = np.float32([1.0, 2, 1, 3, 1, 1, 2, 2, 9])
+    centers = jax.tree.map(lambda leaf: leaf[:CLUSTERS] + 5, received)
+    made = getattr(combine, name)
+    ours = jax.device_get(applied_to_clusters(made)((), centers, received, weight, label)[0])
     for k in range(CLUSTERS):
         one = jax.tree.map(lambda leaf, k=k: leaf[k], centers)
-        alone, _ = made.apply(HYPER, (), one, received, jnp.where(label == k, weight, 0.0))
+        alone, _ = applied(made)((), one, received, np.where(label == k, weight, np.float32(0)))
         chex.assert_trees_all_close(jax.tree.map(lambda leaf, k=k: leaf[k], ours), alone, rtol=1e-5, atol=1e-6)
     chex.assert_trees_all_equal(
         jax.tree.map(lambda leaf: leaf[1], (ours, ours)), jax.tree.map(lambda leaf: leaf[1], (centers, centers))
@@ -82,13 +92,13 @@ def test_a_cluster_is_its_members_combined_and_an_empty_one_keeps_its_model(name
 @pytest.mark.parametrize("name", ["momentum", *slow("adam", "yogi")])
 def test_clusters_step_each_by_its_own_optimiser_and_empty_ones_rest(name, received):
     stepped = combine.stepped(combine.median, name)
-    label, weight = jnp.asarray([0, 0, 0, 2, 2, 2, 2, 0, 0]), jnp.ones(ROWS)
+    label, weight = np.int32([0, 0, 0, 2, 2, 2, 2, 0, 0]), np.ones(ROWS, np.float32)
     centers = jax.tree.map(lambda leaf: leaf[:CLUSTERS] + 1, received)
-    memory = memory_of(stepped, HYPER, centers)
-    ours, after = members_of(stepped, HYPER, memory, centers, received, weight, label)
+    memory = jax.device_get(jax.jit(lambda centers: memory_of(stepped, HYPER, centers))(centers))
+    ours, after = jax.device_get(applied_to_clusters(stepped)(memory, centers, received, weight, label))
     for k in (0, 2):
         one, own = jax.tree.map(lambda leaf, k=k: leaf[k], (centers, memory))
-        expected = stepped.apply(HYPER, own, one, received, (label == k).astype(jnp.float32))
+        expected = applied(stepped)(own, one, received, np.float32(label == k))
         chex.assert_trees_all_close(
             jax.tree.map(lambda leaf, k=k: leaf[k], (ours, after)), expected, rtol=1e-5, atol=1e-6
         )
@@ -98,12 +108,10 @@ def test_clusters_step_each_by_its_own_optimiser_and_empty_ones_rest(name, recei
 
 def test_part_of_the_way_and_some_layers_only(received):
     shared = jax.tree.map(lambda leaf: leaf[0] * 0, received)
-    weight = jnp.ones(ROWS)
-    half, _ = as_combine(combine.part_way(combine.mean, share=lambda hyper, weight: 0.5)).apply(
-        HYPER, (), shared, received, weight
-    )
+    weight = np.ones(ROWS, np.float32)
+    half, _ = applied(combine.part_way(combine.mean, share=lambda hyper, weight: 0.5))((), shared, received, weight)
     chex.assert_trees_all_close(half, jax.tree.map(lambda leaf: leaf.mean(0) / 2, received), rtol=1e-5, atol=1e-6)
-    only_a, _ = as_combine(combine.on_layers(combine.mean, ("a",))).apply(HYPER, (), shared, received, weight)
+    only_a, _ = applied(combine.on_layers(combine.mean, ("a",)))((), shared, received, weight)
     chex.assert_trees_all_close(only_a, {"a": received["a"].mean(0), "b": shared["b"]}, rtol=1e-5, atol=1e-6)
 
 

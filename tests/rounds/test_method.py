@@ -10,6 +10,7 @@ from fljax.models import mlp
 from fljax.numbers import numbers_of
 from fljax.rounds.bricks import BRICKS
 from fljax.types import Work
+from tests.algorithms.round_by_round import simulate
 
 MODEL, WORK = mlp((4, 4, 1), (6,), 4), Work(1, 8)
 
@@ -104,6 +105,6 @@ def test_a_users_function_becomes_a_method_with_its_first_line_as_title():
     assert repr(made) == "mine(twice=True)"
     assert mine.Hyper is fljax.LocalHyper
     federation = fljax.data.synthetic.linear_groups(4, 2, examples=12)
-    ours = fljax.simulate(made, mine.Hyper(lr=0.1), federation, jax.random.key(0), 2)[1]
-    theirs = fljax.simulate(fljax.fedavg(MODEL, WORK), fljax.fedavg.Hyper(lr=0.1), federation, jax.random.key(0), 2)[1]
+    ours = simulate(made, mine.Hyper(lr=0.1), federation, jax.random.key(0), 2)[1]
+    theirs = simulate(fljax.fedavg(MODEL, WORK), fljax.fedavg.Hyper(lr=0.1), federation, jax.random.key(0), 2)[1]
     np.testing.assert_array_equal(ours["client_loss"], theirs["client_loss"])

@@ -14,16 +14,13 @@ from fljax.client.objectives import training_loss
 from fljax.models import mlp
 from fljax.rounds.uplink.private import adaptive_client_dp, client_dp, private_gradients
 from fljax.types import Batch
-from tests.rounds.test_uplink import SHAPES, D, N, message, trip
+from tests.rounds.test_uplink import SHAPES, D, N, message, sent, trip
 
 GIVEN = {"delta": 1e-5, "target_epsilon": None}
 
 
 def released(values, weight=None, seed=0, expected=N, **numbers):
-    hyper = SimpleNamespace(**GIVEN, **numbers)
-    found = client_dp.apply(
-        hyper, client_dp.init(hyper, N, SHAPES), message(values, weight), trip(seed)._replace(expected=expected)
-    )[1]
+    found = sent(client_dp, values, seed, None, weight, expected, **GIVEN, **numbers)
     np.testing.assert_array_equal(found.weight, np.ones(N))
     return np.asarray(found.values, np.float64).mean(axis=0)
 
@@ -51,23 +48,20 @@ def test_the_noise_on_the_sum_has_the_stated_variance_and_is_there_when_nobody_i
 
 
 def test_clip_and_noise_of_nothing_are_nothing(values):
-    hyper = SimpleNamespace(**GIVEN, noise_multiplier=0.0, dp_clip=jnp.inf)
-    found = client_dp.apply(hyper, client_dp.init(hyper, N, SHAPES), message(values), trip())[1]
+    found = sent(client_dp, values, **GIVEN, noise_multiplier=0.0, dp_clip=np.inf)
     np.testing.assert_array_equal(found.values, values)
 
 
 def test_an_adaptive_clip_steps_as_the_paper_says_and_finds_the_quantile():
     rng = np.random.default_rng(3)
-    hyper = SimpleNamespace(
-        **GIVEN, noise_multiplier=0.0, first_clip=0.1, clip_quantile=0.75, clip_lr=0.5, count_noise=1e-6
-    )
-    memory, clip = adaptive_client_dp.init(hyper, N, SHAPES), 0.1
+    numbers = GIVEN | dict(noise_multiplier=0.0, first_clip=0.1, clip_quantile=0.75, clip_lr=0.5, count_noise=1e-6)
+    memory, clip = None, 0.1
     seen = []
     for r in range(80):
         lengths = rng.lognormal(size=N)
         updates = np.zeros((N, D), np.float32)
         updates[:, 0] = lengths
-        memory, _ = adaptive_client_dp.apply(hyper, memory, message(updates), trip(r))
+        memory = sent(adaptive_client_dp, updates, r, memory, **numbers).memory
         clip *= np.exp(-0.5 * ((lengths <= clip).mean() - 0.75))
         np.testing.assert_allclose(memory.server, clip, rtol=1e-3)
         seen.append(clip)
@@ -75,58 +69,59 @@ def test_an_adaptive_clip_steps_as_the_paper_says_and_finds_the_quantile():
 
 
 def test_adaptive_noise_is_larger_by_what_counting_takes():
-    hyper = SimpleNamespace(
-        **GIVEN, noise_multiplier=1.0, first_clip=0.5, clip_quantile=0.5, clip_lr=0.2, count_noise=0.625
-    )
-    memory = adaptive_client_dp.init(hyper, N, SHAPES)
-    drawn = [
-        np.asarray(adaptive_client_dp.apply(hyper, memory, message(np.zeros((N, D))), trip(s))[1].values).mean(axis=0)
-        for s in range(8)
-    ]
+    numbers = GIVEN | dict(noise_multiplier=1.0, first_clip=0.5, clip_quantile=0.5, clip_lr=0.2, count_noise=0.625)
+    drawn = [sent(adaptive_client_dp, np.zeros((N, D)), s, **numbers).values.mean(axis=0) for s in range(8)]
     std = 0.5 / np.sqrt(1 - 1 / 1.25**2) / N  # z_Delta = (1 - (2 * 0.625)^-2)^-1/2
     assert 1e-3 < stats.chi2(8 * D).cdf((np.asarray(drawn, np.float64) ** 2).sum() / std**2) < 1 - 1e-3
 
 
+MODEL = mlp(input_shape=(4, 4, 1), hidden=(5,), n_classes=3)
+X, Y = np.random.default_rng(1).normal(size=(6, 4, 4, 1)).astype(np.float32), np.asarray([0, 1, 2, 0, 1, 2], np.int32)
+
+
+def batch_of(weight):
+    return Batch(X, Y, np.asarray(weight, np.float32))
+
+
 @pytest.fixture(scope="module")
-def batch():
-    x = jax.random.normal(jax.random.key(1), (6, 4, 4, 1))
-    return Batch(x, jnp.asarray([0, 1, 2, 0, 1, 2]), jnp.asarray([1.0, 1, 1, 1, 1, 0]))
+def params():
+    return jax.jit(MODEL.init)(jax.random.key(0))
 
 
-def dp_gradient(model, batch, key=0, **numbers):
-    hyper = SimpleNamespace(**GIVEN, **numbers)
-    params = model.init(jax.random.key(0))
-    private = private_gradients(training_loss(model), hyper)
-    (value, _), gradient = jax.value_and_grad(private, has_aux=True)(params, batch, jax.random.key(key), params)
-    return params, value, gradient
+@jax.jit
+def dp_gradient(params, batch, key, numbers):
+    private = private_gradients(training_loss(MODEL), SimpleNamespace(**GIVEN, **numbers))
+    (value, _), gradient = jax.value_and_grad(private, has_aux=True)(params, batch, key, params)
+    return value, gradient
 
 
-def test_private_gradients_are_those_of_optax(batch):
-    model = mlp(input_shape=(4, 4, 1), hidden=(5,), n_classes=3)
-    params, value, gradient = dp_gradient(model, batch, example_noise=0.0, example_clip=0.7)
-    loss = training_loss(model)
+def test_private_gradients_are_those_of_optax(params):
+    batch = batch_of([1, 1, 1, 1, 1, 0])
+    value, gradient = dp_gradient(params, batch, jax.random.key(0), {"example_noise": 0.0, "example_clip": 0.7})
+    loss, theirs = training_loss(MODEL), contrib.differentially_private_aggregate(0.7, 0.0, jax.random.key(0))
 
     def of_one(params, x, y):
         return loss(params, Batch(x[None], y[None], jnp.ones(1)), None)[0]
 
-    each = jax.vmap(jax.grad(of_one), in_axes=(None, 0, 0))(params, batch.x[:5], batch.y[:5])
-    theirs, _ = contrib.differentially_private_aggregate(0.7, 0.0, jax.random.key(0)).update(
-        each, contrib.differentially_private_aggregate(0.7, 0.0, jax.random.key(0)).init(params)
-    )
+    @jax.jit
+    def expected(params):
+        each = jax.vmap(jax.grad(of_one), in_axes=(None, 0, 0))(params, X[:5], Y[:5])
+        return theirs.update(each, theirs.init(params))[0], loss(params, batch, None)[0]
+
+    aggregate, plain = expected(params)
     # optax divides by the five examples that are there, DP-SGD by the batch's six places.
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b * 5 / 6, rtol=1e-4, atol=1e-6), gradient, theirs)
-    np.testing.assert_allclose(value, loss(params, batch, None)[0], rtol=1e-5)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b * 5 / 6, rtol=1e-4, atol=1e-6), gradient, aggregate)
+    np.testing.assert_allclose(value, plain, rtol=1e-5)
 
 
 @pytest.mark.slow
-def test_private_gradients_without_limits_are_plain_and_their_noise_is_as_stated(batch):
-    model = mlp(input_shape=(4, 4, 1), hidden=(5,), n_classes=3)
-    whole = batch._replace(weight=jnp.ones(6))
-    params, _, gradient = dp_gradient(model, whole, example_noise=0.0, example_clip=jnp.inf)
-    plain = jax.grad(lambda params: training_loss(model)(params, whole, None)[0])(params)
+def test_private_gradients_without_limits_are_plain_and_their_noise_is_as_stated(params):
+    whole = batch_of(np.ones(6))
+    gradient = dp_gradient(params, whole, jax.random.key(0), {"example_noise": 0.0, "example_clip": np.inf})[1]
+    plain = jax.grad(lambda params: training_loss(MODEL)(params, whole, None)[0])(params)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6), gradient, plain)
-    empty = batch._replace(weight=jnp.zeros(6))
-    drawn = [dp_gradient(model, empty, key, example_noise=2.0, example_clip=0.5)[2] for key in range(8)]
+    numbers, keys = {"example_noise": 2.0, "example_clip": 0.5}, jax.random.split(jax.random.key(0), 8)
+    drawn = [dp_gradient(params, batch_of(np.zeros(6)), key, numbers)[1] for key in keys]
     squares = sum(float((np.asarray(leaf, np.float64) ** 2).sum()) for leaf in jax.tree.leaves(drawn)) * 6**2
     n_numbers = sum(leaf.size for leaf in jax.tree.leaves(drawn))
     assert 1e-3 < stats.chi2(n_numbers).cdf(squares) < 1 - 1e-3

@@ -21,6 +21,8 @@ from fljax.rounds.sampling import (
 )
 from fljax.run.mesh import over_devices
 from fljax.run.simulate import split_key
+from tests.algorithms.round_by_round import jitted, simulate
+from tests.rounds.drawn import draw_cohort
 
 
 @pytest.mark.parametrize(("share", "n", "size"), [(1.0, 20, 20), (0.1, 100, 10), (0.001, 100, 1), (0.25, 10, 2)])
@@ -57,11 +59,12 @@ def test_dropout_has_its_rate_and_leaves_someone(key, federation):
 
 
 def test_a_clients_key_depends_on_seed_round_and_id_only(key, federation):
-    few = sample_cohort(key, jnp.int32(3), federation, 4, None)
-    everyone = sample_cohort(key, jnp.int32(3), federation, 9, None)
-    np.testing.assert_array_equal(jax.random.key_data(few.key), jax.random.key_data(everyone.key[few.ids]))
-    later = sample_cohort(key, jnp.int32(4), federation, 9, None)
-    assert not np.array_equal(jax.random.key_data(later.key), jax.random.key_data(everyone.key))
+    few = draw_cohort(key, np.int32(3), federation, 4, None)
+    everyone, later = (
+        np.asarray(jax.random.key_data(draw_cohort(key, np.int32(r), federation, 9, None).key)) for r in (3, 4)
+    )
+    np.testing.assert_array_equal(jax.random.key_data(few.key), everyone[np.asarray(few.ids)])
+    assert not np.array_equal(later, everyone)
 
 
 def test_dealing_balances_the_shares():
@@ -71,7 +74,7 @@ def test_dealing_balances_the_shares():
 
 
 def test_devices_change_the_order_only(key, federation):
-    alone = sample_cohort(key, jnp.int32(0), federation, 4, None)
+    alone = draw_cohort(key, np.int32(0), federation, 4, None)
     with over_devices():
         spread = jax.jit(lambda: sample_cohort(key, jnp.int32(0), federation, 4, None))()
     order = np.argsort(np.asarray(spread.ids))
@@ -118,11 +121,11 @@ def test_poisson_draws_each_client_with_its_probability_and_independently(key, f
 
 
 def test_a_round_of_nobody_changes_nothing(key, federation, averaging):
-    silent = table(((), (0, 1)))
-    before, _ = fljax.simulate(averaging, fljax.fedavg.Hyper(lr=0.1), federation, key, 1, sampling=silent)
-    start = jax.jit(averaging.init)(split_key(key).init, fljax.fedavg.Hyper(lr=0.1), federation.train)
+    silent, hyper = table(((), (0, 1))), fljax.fedavg.Hyper(lr=0.1)
+    before, _ = simulate(averaging, hyper, federation, key, 1, sampling=silent)
+    start = jitted(averaging.init)(split_key(key).init, hyper, federation.train)
     chex.assert_trees_all_close(before.server, start.server, rtol=1e-6)
-    after, metrics = fljax.simulate(averaging, fljax.fedavg.Hyper(lr=0.1), federation, key, 2, sampling=silent)
+    after, metrics = simulate(averaging, hyper, federation, key, 2, sampling=silent)
     assert not np.allclose(after.server["fc1"]["kernel"], start.server["fc1"]["kernel"])
     np.testing.assert_array_equal(metrics["active"], [[False, False], [True, True]])
 
@@ -144,9 +147,9 @@ def test_fixed_clients_and_tables_are_taken_at_their_word(key, federation):
 def test_dropout_is_among_those_who_are_there(key, federation):
     draw = table([[4], [0, 3]]).of(9)
     for r in range(6):
-        cohort = sample_cohort(key, jnp.int32(r), federation, draw, jnp.float32(0.9))
+        cohort = draw_cohort(key, np.int32(r), federation, draw, np.float32(0.9))
         named = {4} if r % 2 == 0 else {0, 3}
-        assert {int(i) for i in cohort.ids[cohort.active]} <= named
+        assert set(np.asarray(cohort.ids)[np.asarray(cohort.active)].tolist()) <= named
         assert cohort.active.any()
 
 

@@ -1,6 +1,8 @@
 """What happens to updates on their way: each transform against NumPy in float64, and by hand what it costs."""
 
+from functools import partial
 from types import SimpleNamespace
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -10,6 +12,7 @@ from scipy import stats
 
 import fljax
 from fljax.rounds.uplink import (
+    Memory,
     Message,
     Transform,
     Trip,
@@ -39,20 +42,38 @@ def values():
 
 def message(values, weight=None):
     n, d = values.shape
-    weight = np.ones(n, np.float32) if weight is None else np.asarray(weight, np.float32)
-    return Message(
-        jnp.asarray(values), jnp.asarray(weight), jnp.full(n, float(d)), jnp.float32(32), jnp.zeros(n, jnp.float32)
-    )
+    weight = np.ones(n, np.float32) if weight is None else jnp.asarray(weight, jnp.float32)
+    n_values, extra = np.full(n, float(d), np.float32), np.zeros(n, np.float32)
+    return Message(jnp.asarray(values), weight, n_values, np.float32(32), extra)
 
 
 def trip(seed=0, n=N):
     keys = jax.random.split(jax.random.key(seed), n)
-    return Trip(keys, jax.random.key(seed), jnp.arange(n), jnp.int32(seed), SHAPES, float(n))
+    return Trip(keys, jax.random.key(seed), np.arange(n, dtype=np.int32), jnp.int32(seed), SHAPES, float(n))
 
 
-def sent(transform, values, seed=0, **numbers):
-    hyper, n = SimpleNamespace(**numbers), len(values)
-    return transform.apply(hyper, transform.init(hyper, n, SHAPES), message(values), trip(seed, n))[1]
+@partial(jax.jit, static_argnums=0)
+def _sent(transform, numbers, memory, values, weight, seed, expected):
+    way = trip(seed, len(values))._replace(expected=expected)
+    memory, found = transform.apply(SimpleNamespace(**numbers), memory, message(values, weight), way)
+    return memory, found.values, found.weight, found.n_bits()
+
+
+class Sent(NamedTuple):
+    """What a transform makes of messages, by one program for all numbers, weights and seeds."""
+
+    memory: Memory
+    values: np.ndarray
+    weight: np.ndarray
+    n_bits: np.ndarray
+
+
+def sent(transform, values, seed=0, memory=None, weight=None, expected=None, **numbers):
+    n = len(values)
+    weight, expected = np.ones(n) if weight is None else weight, n if expected is None else expected
+    memory = transform.init(SimpleNamespace(**numbers), n, SHAPES) if memory is None else memory
+    given = (np.asarray(values, np.float32), np.asarray(weight, np.float32), np.int32(seed), np.float32(expected))
+    return Sent(*jax.device_get(_sent(transform, numbers, memory, *given)))
 
 
 def top_of(row, k):
@@ -65,12 +86,12 @@ def top_of(row, k):
 def test_top_k_keeps_the_largest_numbers_and_counts_their_places(values):
     ours = sent(top_k, values, top_share=0.1)
     np.testing.assert_array_equal(ours.values, [top_of(row, 62) for row in values])
-    np.testing.assert_array_equal(ours.n_bits(), np.full(N, 62 * 32 + 62 * 10))  # 620 places: 10 bits each
+    np.testing.assert_array_equal(ours.n_bits, np.full(N, 62 * 32 + 62 * 10))  # 620 places: 10 bits each
     many = sent(top_k, values, top_share=0.5)
-    np.testing.assert_array_equal(many.n_bits(), np.full(N, 310 * 32 + D))  # a bit map is shorter than 310 indices
+    np.testing.assert_array_equal(many.n_bits, np.full(N, 310 * 32 + D))  # a bit map is shorter than 310 indices
     whole = sent(top_k, values, top_share=1.0)
     np.testing.assert_array_equal(whole.values, values)
-    np.testing.assert_array_equal(whole.n_bits(), np.full(N, D * 32))
+    np.testing.assert_array_equal(whole.n_bits, np.full(N, D * 32))
 
 
 DRAWS = {
@@ -100,13 +121,13 @@ _largest = jax.jit(largest)
 
 
 def test_top_k_with_error_feedback_equals_numpy_and_sums_to_what_was_wanted(values):
-    chain, hyper = chained([error_feedback, top_k]), SimpleNamespace(top_share=0.05)
-    memory, lost = chain.init(hyper, N, SHAPES), np.zeros((N, D))
+    chain, memory, lost = chained([error_feedback, top_k]), None, np.zeros((N, D))
     arrived = wanted = np.zeros((N, D))
     for r in range(6):
         updates = np.random.default_rng(r).normal(size=(N, D)).astype(np.float32)
         weight = np.ones(N) if r != 3 else np.asarray([1, 0, 1, 1])  # one message is lost: its client keeps everything
-        memory, found = chain.apply(hyper, memory, message(updates, weight), trip(r))
+        found = sent(chain, updates, r, memory, weight, top_share=0.05)
+        memory = found.memory
         came = weight[:, None] > 0
         full = lost + updates
         expected = np.stack([top_of(row, 31) for row in full])
@@ -122,28 +143,28 @@ def test_clipping_equals_numpy_and_leaves_short_updates_bit_for_bit(values):
     ours = sent(clip_update, values, clip=2.0).values
     np.testing.assert_allclose(ours, values * np.minimum(1, 2 / length), rtol=1e-5)
     np.testing.assert_array_equal(ours[0], values[0])
-    np.testing.assert_array_equal(sent(clip_update, values, clip=jnp.inf).values, values)
+    np.testing.assert_array_equal(sent(clip_update, values, clip=np.inf).values, values)
 
 
 def test_quantised_numbers_are_levels_of_their_bucket_with_the_same_mean(values):
-    ours = sent(quantize, values, bits=4.0)
+    both = np.concatenate([values, np.repeat(values[:1], 300, axis=0)])
+    ours = sent(quantize, both, bits=4.0)
     buckets = np.split(values, [512], axis=1)
-    for bucket, found in zip(buckets, np.split(np.asarray(ours.values), [512], axis=1), strict=True):
+    for bucket, found in zip(buckets, np.split(ours.values[:N], [512], axis=1), strict=True):
         unit = np.abs(bucket).max(axis=1, keepdims=True) / 7
         np.testing.assert_allclose(found / unit, np.round(found / unit), atol=1e-4)
         assert (np.abs(found - bucket) <= unit * 1.0001).all()
-    np.testing.assert_array_equal(ours.n_bits(), np.full(N, D * 4 + 2 * 32))
-    row = np.repeat(values[:1], 300, axis=0)
-    drawn = np.asarray(sent(quantize, row, bits=4.0).values, np.float64)
+    np.testing.assert_array_equal(ours.n_bits, np.full(N + 300, D * 4 + 2 * 32))
+    drawn = np.asarray(ours.values[N:], np.float64)
     error = (drawn.mean(axis=0) - values[0]) / (drawn.std(axis=0) / np.sqrt(300) + 1e-6)
     assert stats.kstest(error[np.abs(error) > 1e-3], "norm").pvalue > 1e-3
-    whole = sent(quantize, values, bits=32.0)
-    np.testing.assert_array_equal(whole.values, values)
-    np.testing.assert_array_equal(whole.n_bits(), np.full(N, D * 32))
+    whole = sent(quantize, both, bits=32.0)
+    np.testing.assert_array_equal(whole.values, both)
+    np.testing.assert_array_equal(whole.n_bits, np.full(N + 300, D * 32))
 
 
 def test_random_numbers_of_a_bucket_are_uniform_and_hardly_depend_on_each_other():
-    drawn = np.asarray(_uniform(jax.random.key(3), (4000, 16)), np.float64)
+    drawn = np.asarray(jax.jit(_uniform, static_argnums=1)(jax.random.key(3), (4000, 16)), np.float64)
     assert stats.kstest(drawn[:, 0], "uniform").pvalue > 1e-3
     assert stats.kstest(drawn[:, 1:].ravel()[::7], "uniform").pvalue > 1e-3
     correlation = np.corrcoef(drawn.T) - np.eye(16)
@@ -158,15 +179,15 @@ def test_random_numbers_are_scaled_so_that_the_mean_stays(values):
     kept = found != 0
     np.testing.assert_allclose(found[kept], (row * 4)[kept], rtol=1e-6)
     assert stats.binomtest(int(kept.sum()), kept.size, 0.25).pvalue > 1e-3
-    np.testing.assert_array_equal(ours.n_bits(), kept.sum(axis=1) * 32 + 32)  # and the seed
-    np.testing.assert_array_equal(sent(random_k, values, random_share=1.0).values, values)
+    np.testing.assert_array_equal(ours.n_bits, kept.sum(axis=1) * 32 + 32)  # and the seed
+    np.testing.assert_array_equal(sent(random_k, row, random_share=1.0).values, row)
 
 
 def test_signs_have_one_size_and_one_bit_each(values):
     ours = sent(sign, values)
     scale = np.abs(values.astype(np.float64)).mean(axis=1, keepdims=True)
     np.testing.assert_allclose(ours.values, np.sign(values) * scale, rtol=1e-5)
-    np.testing.assert_array_equal(ours.n_bits(), np.full(N, D + 32))
+    np.testing.assert_array_equal(ours.n_bits, np.full(N, D + 32))
 
 
 def test_low_rank_recovers_matrices_of_that_rank_and_is_near_the_best_for_others():
@@ -183,7 +204,7 @@ def test_low_rank_recovers_matrices_of_that_rank_and_is_near_the_best_for_others
         spectrum = np.linalg.svd(matrix, compute_uv=False)
         best = np.sqrt((spectrum[2:] ** 2).sum())
         assert best * 0.999 <= np.linalg.norm(matrix - near) <= best * 1.05
-    np.testing.assert_array_equal(ours.n_bits(), np.full(N, 32 * (2 * 45 + 2 * 50 + 20)))
+    np.testing.assert_array_equal(ours.n_bits, np.full(N, 32 * (2 * 45 + 2 * 50 + 20)))
     np.testing.assert_array_equal(sent(low_rank, flat, rank=8.0).values, flat)  # the matrices themselves are smaller
 
 
@@ -203,15 +224,14 @@ def test_a_secure_sum_rounds_to_its_unit_and_sends_every_number(values):
     ours = sent(chained([top_k, secure_sum]), values, top_share=0.1, fraction_bits=8.0)
     expected = np.stack([top_of(row, 62) for row in values])
     np.testing.assert_allclose(ours.values, np.round(expected.astype(np.float64) * 256) / 256, atol=1e-7)
-    np.testing.assert_array_equal(ours.n_bits(), np.full(N, D * 32))
+    np.testing.assert_array_equal(ours.n_bits, np.full(N, D * 32))
     most = sent(secure_sum, np.full((N, D), 1e9, np.float32), fraction_bits=8.0).values
     np.testing.assert_allclose(most, 2**31 / 256 / N)
 
 
 def test_every_transform_of_a_chain_draws_for_itself(values):
-    twice = chained([gaussian_noise, gaussian_noise])
-    both = twice.apply(SimpleNamespace(noise_std=1.0), twice.init(None, N, SHAPES), message(0 * values), trip())[1]
-    assert 1.9 < float(jnp.var(both.values)) < 2.1
+    both = sent(chained([gaussian_noise, gaussian_noise]), 0 * values, noise_std=1.0)
+    assert 1.9 < np.var(both.values, dtype=np.float64) < 2.1
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,7 @@
+"""Cohorts of any key and round by one program for each federation's shapes and way of drawing."""
+
+import jax
+
+from fljax.rounds.sampling import sample_cohort
+
+draw_cohort = jax.jit(sample_cohort, static_argnums=3)
