@@ -10,6 +10,7 @@ from pathlib import Path
 os.environ["XLA_FLAGS"] = (
     f"{os.environ.get('XLA_FLAGS', '')} --xla_backend_optimization_level=0"
     " --xla_llvm_disable_expensive_passes=true --xla_cpu_parallel_codegen_split_count=1"
+    " --xla_cpu_collective_call_terminate_timeout_seconds=3600"  # two devices on a busy machine are late
 )
 if version("jaxlib").startswith("0.10."):  # later ones end the process, for they do not have it
     os.environ["XLA_FLAGS"] += " --xla_cpu_use_fusion_emitters=false"

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import jax
+import jaxlib
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from fljax.client.map import CLIENTS, AtHome, pool_specs
@@ -13,6 +14,10 @@ from fljax.run.hosts import on_all_devices
 
 SWEEP = "sweep"
 """Name of the mesh axis that the runs of a sweep are spread over."""
+
+_PATIENCE = (
+    "--xla_cpu_collective_call_warn_stuck_timeout_seconds=600 --xla_cpu_collective_call_terminate_timeout_seconds=3600"
+)
 
 Device = Any
 """A `jax.Device`, which type checkers cannot name."""
@@ -85,9 +90,12 @@ def use_all_cores() -> None:
 
     XLA's CPU backend gains little from a second thread on one client's small operations; a device per core gains 1.2 to
     1.6 times. Must run before JAX is first used, so the command line and the benchmarks call it and the library never
-    does. Does nothing where JAX has started or where the user has set the number of devices.
+    does. Changes nothing where JAX has started, and leaves a number of devices that the user has set.
     """
-    if "xla_force_host_platform_device_count" in os.environ.get("XLA_FLAGS", "") or jax.config.jax_num_cpu_devices > 0:
+    flags = os.environ.get("XLA_FLAGS", "")
+    if "terminate_timeout" not in flags and jaxlib.version.__version_info__ < (0, 13):
+        os.environ["XLA_FLAGS"] = f"{flags} {_PATIENCE}".strip()  # a flag that XLA does not have would end the process
+    if "xla_force_host_platform_device_count" in flags or jax.config.jax_num_cpu_devices > 0:
         return
     with contextlib.suppress(RuntimeError):
         jax.config.update("jax_num_cpu_devices", len(os.sched_getaffinity(0)))

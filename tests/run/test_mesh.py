@@ -1,0 +1,48 @@
+"""Devices of the CPU: one a core, and they wait for each other."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+SUM_OF_TWO = """
+import os, sys, time
+import jax, jax.numpy as jnp, numpy as np
+from fljax.run.mesh import device_mesh, use_all_cores
+
+os.sched_getaffinity = lambda process: {0, 1}
+use_all_cores()
+
+def late(x):
+    value = np.asarray(x)
+    time.sleep(float(sys.argv[1]) * (value[0] == 1))
+    return value
+
+def both(x):
+    return jax.lax.psum(jax.pure_callback(late, x, x), "clients")
+
+axis = jax.sharding.PartitionSpec("clients")
+spread = jax.shard_map(both, mesh=device_mesh(), in_specs=axis, out_specs=jax.sharding.PartitionSpec(), check_vma=False)
+print(float(jax.jit(spread)(jnp.array([1.0, 2.0]))[0]))
+"""
+
+
+def sum_of_two(seconds: float, flags: str) -> subprocess.CompletedProcess:
+    """Two devices add their numbers up, one of them so many seconds late."""
+    given = os.environ | {"XLA_FLAGS": flags}
+    return subprocess.run([sys.executable, "-c", SUM_OF_TWO, str(seconds)], env=given, capture_output=True, text=True)
+
+
+def test_a_device_that_is_late_is_waited_for_as_the_user_says():
+    wait = "--xla_cpu_collective_call"
+    hasty = f"{wait}_warn_stuck_timeout_seconds=1 {wait}_terminate_timeout_seconds=1"
+    assert sum_of_two(0, hasty).stdout.splitlines()[-1] == "3.0"
+    ended = sum_of_two(6, hasty)
+    assert ended.returncode < 0
+    assert "Termination timeout" in ended.stderr
+
+
+@pytest.mark.slow
+def test_a_device_that_is_later_than_xla_waits_does_not_end_the_process():
+    assert sum_of_two(65, "").stdout.splitlines()[-1] == "3.0"
