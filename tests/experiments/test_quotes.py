@@ -88,6 +88,13 @@ def test_the_page_on_own_data_quotes_the_measured_scales():
         assert f"| {name} | {' | '.join(f'{mean:.3f}' for mean in means)} |" in text
 
 
+def test_the_page_on_attackers_quotes_its_table():
+    with (RESULTS / "clients" / "hostile" / "table.csv").open() as file:
+        rows = {(row["method"], row["defence"], row["attack"]): float(row["accuracy"]) for row in csv.DictReader(file)}
+    text = " ".join((FOLDER.parent / "docs" / "hostile_and_slow.md").read_text().split())
+    assert f"FedAvg has accuracy {rows['fedavg', 'fools_gold', 'label_flip']:.3f} with it" in text
+
+
 def test_a_number_from_nowhere_is_found(known):
     text = '"""We reach 0.12345 and 93.51 %."""'
     assert quoted(text) == ["0.12345", "93.51"]

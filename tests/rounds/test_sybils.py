@@ -42,6 +42,13 @@ def test_weights_are_those_of_the_paper_among_those_who_came(seed):
     assert found[[2, 5]].max() == 0
 
 
+def test_honest_clients_of_one_kind_are_doubles_and_whoever_is_unlike_them_is_believed():
+    rng = np.random.default_rng(0)
+    groups = np.repeat(rng.normal(size=(2, 30)), 3, axis=0) + 0.1 * rng.normal(size=(6, 30))
+    history = np.concatenate([groups, rng.normal(size=(1, 30))]).astype(np.float32)
+    np.testing.assert_array_equal(np.asarray(weights(history, np.ones(7, bool), 1.0)) > 0.99, [False] * 6 + [True])
+
+
 def test_clients_that_sent_nothing_yet_are_finite():
     nothing, ones = (np.full((8, 30), value, np.float32) for value in (0, 1))
     assert np.isfinite(np.asarray(weights(nothing, np.ones(8, bool), 1.0))).all()

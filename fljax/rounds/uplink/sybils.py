@@ -3,6 +3,8 @@
 Fung, Yoon, Beschastnikh: The Limitations of Federated Learning in Sybil Settings, RAID 2020,
 https://arxiv.org/abs/1808.04866.
 The server adds up what each client has sent so far. Whoever's sum points where another's does is taken for its double.
+So honest clients must differ more than attackers do: those with data of one kind (a hidden group, iid) are doubles too,
+and an attacker who is alone in what it does has all the weight.
 
 Differences from the paper: all numbers of an update are compared, not those of the output layer alone; the weights
 multiply those of the method, whose average is normalised.
