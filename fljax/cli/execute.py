@@ -33,7 +33,7 @@ from fljax.run.mesh import over_devices, replicated
 from fljax.run.models_on_disk import FILE, save_models
 from fljax.run.newcomers import evaluate_new_clients
 from fljax.run.progress import BarProgress
-from fljax.run.simulate import as_traced, split_key
+from fljax.run.simulate import as_traced, last_models
 from fljax.run.train import Run, check_ahead, train
 from fljax.run.writer import only_run
 from fljax.types import Algorithm, Federation, Model, ModelTable, State
@@ -162,9 +162,10 @@ def run_one(name: str, planned: dict[str, Any], ahead: Ahead) -> tuple[report.Ou
 def deployed_models(planned: dict[str, Any], run: Run) -> ModelTable:
     """The models that a finished run's clients hold."""
     data = at(planned["federation"], planned["n_rounds"] - 1).train
-    key, hyper = split_key(planned["key"]).deploy, as_traced(planned["hyper"])
-    deploy, arguments = jax.jit(planned["algorithm"].deploy), (key, hyper, run.state, data)
-    return (deploy if run.compiler is None else run.compiler.program("deploy", deploy, (), *arguments).call)(*arguments)
+    deploy, arguments = planned["algorithm"].deploy, (planned["key"], as_traced(planned["hyper"]), run.state, data)
+    if run.compiler is None:
+        return last_models(deploy, *arguments)
+    return run.compiler.program("deploy", last_models, (deploy,), *arguments).call(*arguments)
 
 
 def evaluate_newcomers(

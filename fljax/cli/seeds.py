@@ -19,7 +19,7 @@ from fljax.run.models_on_disk import FILE, save_models
 from fljax.run.progress import BarProgress
 from fljax.run.record import Run
 from fljax.run.seeds import Varied
-from fljax.run.simulate import as_traced, split_key
+from fljax.run.simulate import as_traced, last_models
 from fljax.run.together import Runs, as_arrays, compile_together, train_together
 from fljax.types import Algorithm, Federation, ModelTable
 
@@ -138,11 +138,11 @@ def _deployed(runs: Runs, ended: Sequence[Run]) -> Iterator[ModelTable]:
 
     @jax.jit
     def deploy(numbers: Any, *arguments: Any) -> ModelTable:
-        return (runs.algorithm if varied is None else varied.make(numbers)).deploy(*arguments)
+        return last_models((runs.algorithm if varied is None else varied.make(numbers)).deploy, *arguments)
 
     for i, run in enumerate(ended):
         numbers = None if varied is None else as_arrays(varied.numbers[i])
         data = at(runs.federations[i], runs.n_rounds - 1).train
-        arguments = numbers, split_key(runs.keys[i]).deploy, hyper, run.state, data
+        arguments = numbers, runs.keys[i], hyper, run.state, data
         call = deploy if run.compiler is None else run.compiler.program("deploy", deploy, (), *arguments).call
         yield call(*arguments)

@@ -1,8 +1,9 @@
 """Federations as arrays: every example stored once, index tables that say whose it is, and how a batch is gathered."""
 
 from collections.abc import Sequence
-from typing import cast
+from typing import Any, cast
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
@@ -84,7 +85,12 @@ def as_arrays(examples: Examples) -> Examples:
         raise ValueError(f"x has tokens up to {np.abs(examples.x).max()}; give tokens that int32 holds")
     if len(examples.x) != len(y):
         raise ValueError(f"x has {len(examples.x)} examples and y {len(y)}; give a label for each example")
-    return Examples(jnp.asarray(examples.x, dtype or jnp.float32), jnp.asarray(y))
+    return Examples(_on_device(examples.x, dtype or jnp.float32), _on_device(y, y.dtype))
+
+
+def _on_device(value: Any, dtype: Any) -> Array:
+    """Moved there as it is: `jnp.asarray` would compile a program for each shape of a NumPy array."""
+    return jnp.asarray(value, dtype) if isinstance(value, jax.Array) else jax.device_put(np.asarray(value, dtype))
 
 
 def _in_int32(x: np.ndarray) -> bool:
@@ -131,7 +137,7 @@ def n_classes(federation: Federation) -> int:
     labels = federation.train.pool.y
     if not are_classes(labels):
         return 1 if labels.ndim == 1 else labels.shape[1]
-    return 1 + max(int(labels.max()), int(federation.test.pool.y.max()))
+    return 1 + max(int(np.asarray(y).max()) for y in (labels, federation.test.pool.y))
 
 
 def _check_split(split: tuple[float, float, float], test_owned: Rows | None) -> None:
@@ -183,4 +189,4 @@ def client_data(pool: Examples, owned: Rows) -> ClientData:
     index = np.zeros((len(owned), max(int(size.max(initial=0)), 1)), np.int32)
     for i, rows in enumerate(owned):
         index[i, : len(rows)] = rows
-    return ClientData(pool, jnp.asarray(index), jnp.asarray(size))
+    return ClientData(pool, _on_device(index, index.dtype), _on_device(size, size.dtype))

@@ -190,7 +190,7 @@ def _made(kind: str, job: Job, made: Any, wanted: type) -> Any:
 
 def _check_steps(job: Job, federation: Federation) -> None:
     """Raises ValueError where a client would make more steps in a round than a program can count."""
-    longest = int(np.max(federation.train.size))
+    longest = int(np.asarray(federation.train.size).max())
     for section in job.methods:
         epochs, n_batches = job.settings[section]["epochs"], -(-longest // job.settings[section]["batch_size"])
         if epochs * n_batches > MOST:

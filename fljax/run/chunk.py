@@ -19,7 +19,7 @@ from fljax.run.mesh import replicated, to_copy
 from fljax.run.program_cost import Cost, cost_of
 from fljax.run.programs import COST, Compile, Compiler, compiler_for
 from fljax.run.shelf import shelf_for
-from fljax.run.simulate import as_traced, is_due, run_round, split_key, test_round
+from fljax.run.simulate import as_traced, first_state, is_due, run_round, split_key, test_round
 from fljax.types import Algorithm, Federation, Key, Metrics, State
 
 MOST_ROUNDS = 64
@@ -79,7 +79,7 @@ def on_devices(
 ) -> Numbers:
     """What a run's programs are given, whole on every device of the mesh."""
     whole = replicated((as_traced(hyper), spread(federation, mesh), key, as_traced(dropout)), mesh)
-    return *whole, jnp.int32(evaluate_every), jnp.int32(n_rounds)
+    return *whole, *jax.device_put((np.int32(evaluate_every), np.int32(n_rounds)))
 
 
 def check_traceable(algorithm: Algorithm, draw: Draw, numbers: Numbers, program: str | None) -> None:
@@ -96,7 +96,7 @@ def check_traceable(algorithm: Algorithm, draw: Draw, numbers: Numbers, program:
     if shelf is not None and shelf.numbers(COST) is not None:
         return
     state = _laid_out(
-        jax.eval_shape(algorithm.init, split_key(key).init, hyper, federation.train), federation.train.size
+        jax.eval_shape(partial(first_state, algorithm.init), key, hyper, federation.train), federation.train.size
     )
     check_fits("what is kept between rounds needs", n_host_devices() * n_bytes(state))
     rest = *numbers, state, jnp.int32(0), jnp.int32(0)
@@ -142,14 +142,14 @@ def prepared(
     """
     hyper, federation, key, _, _, n_rounds = numbers
     shelf = None if program is None else shelf_for(f"{program} {draw.size}", numbers)
-    begins = jax.jit(algorithm.init), (), split_key(key).init, hyper, federation.train
+    begins = first_state, (algorithm.init,), key, hyper, federation.train
     counted = jnp.int32(0), jnp.int32(0)
 
     def chunk_of(state: State) -> tuple:
         return run_chunk, (algorithm, draw, MOST_ROUNDS), *numbers, state, *counted
 
     def cost() -> Cost:
-        state = _laid_out(jax.eval_shape(algorithm.init, *begins[2:]), federation.train.size)
+        state = _laid_out(jax.eval_shape(partial(first_state, algorithm.init), *begins[2:]), federation.train.size)
         function, static, *arguments = chunk_of(state)
         return round_cost(function.trace(*static, *arguments).jaxpr, algorithm, federation.train.size)
 

@@ -15,7 +15,7 @@ from jax import Array
 from fljax import tree
 from fljax.drift.stages import at
 from fljax.files import read_arrays, save_arrays
-from fljax.run.simulate import as_traced, split_key
+from fljax.run.simulate import as_traced, last_models
 from fljax.types import Algorithm, Federation, Key, ModelTable, Params, State
 
 FILE = "models.npz"
@@ -40,7 +40,7 @@ def deployed(
         Models and who holds which; `client_model` gives one client's.
     """
     last = at(federation, np.iinfo(np.int32).max if n_rounds is None else n_rounds - 1)
-    return jax.jit(algorithm.deploy)(split_key(key).deploy, as_traced(hyper), state, last.train)
+    return last_models(algorithm.deploy, key, as_traced(hyper), state, last.train)
 
 
 def client_model(models: ModelTable, client: int) -> Params:

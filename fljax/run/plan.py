@@ -19,7 +19,7 @@ from fljax.run.check import fields_of, whole
 from fljax.run.chunk import MOST_ROUNDS, round_cost, run_chunk
 from fljax.run.mesh import Device, over_devices, replicated
 from fljax.run.programs import Compile, Compiler, Program, compiler_for, seconds_of
-from fljax.run.simulate import as_traced, split_key
+from fljax.run.simulate import as_traced, first_state
 from fljax.run.sweep.memory import RESERVE, device_memory, n_bytes, peak
 from fljax.types import Algorithm, Batch, Federation, Key, Model, Work
 
@@ -176,7 +176,7 @@ class Probe:
     ) -> None:
         self.algorithm, self.mesh = algorithm, mesh
         self.hyper, self.federation, self.key = replicated((as_traced(hyper), federation, key), mesh)
-        state = jax.eval_shape(algorithm.init, split_key(key).init, self.hyper, self.federation.train)
+        state = jax.eval_shape(partial(first_state, algorithm.init), key, self.hyper, self.federation.train)
         # On all devices, as a run begins: else the compiler places it as it likes.
         where = None if mesh is None else NamedSharding(mesh, PartitionSpec())
         self.state = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=where), state)
@@ -208,9 +208,9 @@ class Probe:
 
     def _rounds_per_second(self, call: Callable[..., Any]) -> float:
         """Of a second call, which makes as many rounds as the first, of one round, leaves time for."""
-        init, seconds, count = jax.jit(self.algorithm.init), 0.0, 1
+        seconds, count = 0.0, 1
         for _ in range(2):
-            state = replicated(init(split_key(self.key).init, self.hyper, self.federation.train), self.mesh)
+            state = replicated(first_state(self.algorithm.init, self.key, self.hyper, self.federation.train), self.mesh)
             count = max(1, min(PROBE_ROUNDS, int(PROBE_SECONDS / seconds))) if seconds else 1
             arguments = *self.arguments(state)[:-1], jnp.int32(count)
             began = time.perf_counter()

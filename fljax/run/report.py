@@ -105,11 +105,12 @@ def client_table(outcomes: Mapping[str, Outcome], federation: Federation, names:
         for name, values in outcome.metrics.items()
         if name.startswith("client_")
     }
+    groups = None if federation.group is None else np.asarray(federation.group)
     labels = {f"{name} cluster": label for name, one in outcomes.items() if (label := final_label(one)) is not None}
     return [
         {
             "client": names[i] if names else i,
-            "group": None if federation.group is None else int(federation.group[i]),
+            "group": None if groups is None else int(groups[i]),
             **{name: int(values[i]) for name, values in sizes.items()},
             **{name: int(values[i]) for name, values in labels.items()},
             **{name: float(values[i]) for name, values in tests.items()},

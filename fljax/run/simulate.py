@@ -1,5 +1,6 @@
 """A run as a `lax.scan` over rounds: pure, so that it can be compiled, swept, differentiated and resumed."""
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -17,7 +18,7 @@ from fljax.run.evaluate import evaluate
 from fljax.run.hosts import gathered
 from fljax.run.privacy import epsilons, with_target
 from fljax.server.agreement import adjusted_rand
-from fljax.types import Algorithm, Cohort, Federation, Key, Metrics, State
+from fljax.types import Algorithm, ClientData, Cohort, Federation, Key, Metrics, ModelTable, State
 
 
 class Keys(NamedTuple):
@@ -159,6 +160,18 @@ def is_due(round: Array, evaluate_every: int | Array, n_rounds: int | Array) -> 
 def split_key(key: Key) -> Keys:
     """The run's key split by use. Round r folds r into a use's key, so a run in chunks equals a whole one."""
     return Keys(*jax.random.split(key, 4))
+
+
+@partial(jax.jit, static_argnums=0)
+def first_state(init: Callable[..., State], key: Key, hyper: Any, data: ClientData) -> State:
+    """What a method begins with, of the run's key."""
+    return init(split_key(key).init, hyper, data)
+
+
+@partial(jax.jit, static_argnums=0)
+def last_models(deploy: Callable[..., ModelTable], key: Key, hyper: Any, state: State, data: ClientData) -> ModelTable:
+    """The models that the clients hold after a run, of its key."""
+    return deploy(split_key(key).deploy, hyper, state, data)
 
 
 def as_traced(numbers: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,7 +28,7 @@ from fljax.run.record import Record, Records, Run
 from fljax.run.resume import begin
 from fljax.run.seeds import Inputs, Setting, Varied, advance_all, begin_all, joined, stacked
 from fljax.run.shelf import shelf_for
-from fljax.run.simulate import as_traced, split_key
+from fljax.run.simulate import as_traced, first_state
 from fljax.run.surroundings import surroundings
 from fljax.run.sweep import memory
 from fljax.run.termination import put_off
@@ -174,7 +175,7 @@ def _at_once(setting: Setting, inputs: Inputs) -> int:
 def _cost(setting: Setting, inputs: Inputs) -> Cost:
     """What a round of one run costs."""
     federation, key = joined(setting.structure, inputs.shared, tree.take(inputs.own, 0)), inputs.key[0]
-    state = jax.eval_shape(setting.algorithm.init, split_key(key).init, inputs.hyper, federation.train)
+    state = jax.eval_shape(partial(first_state, setting.algorithm.init), key, inputs.hyper, federation.train)
     rest = inputs.dropout, inputs.evaluate_every, inputs.n_rounds, state, jnp.int32(0), jnp.int32(0)
     static = setting.algorithm, setting.draw, MOST_ROUNDS
     traced = run_chunk.trace(*static, inputs.hyper, federation, key, *rest)

@@ -21,7 +21,6 @@ from fljax.run.progress import Progress, SilentProgress
 from fljax.run.record import Record
 from fljax.run.record import Run as Run
 from fljax.run.resume import begin
-from fljax.run.simulate import split_key
 from fljax.run.surroundings import surroundings
 from fljax.run.termination import put_off
 from fljax.run.writer import only_run
@@ -105,7 +104,7 @@ def train(
         programs = prepared(algorithm, draw, numbers, compile, program, folder)
         hyper, federation, key, *_ = numbers
         check_compiled("to begin with needs", programs.init)
-        state = programs.init(split_key(key).init, hyper, federation.train)
+        state = programs.init(key, hyper, federation.train)
         identity = {} if folder is None else run_identity(algorithm, state, *given, draw, evaluate_every, dropout)
         now = surroundings(1 if mesh is None else mesh.size) | {"compile": programs.compiler.level}
         begun = begin(folder, state, identity, n_clients, n_rounds, open_, now, force_resume)
