@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from hypothesis import settings
 
-settings.register_profile("compiled", deadline=None)  # the first example of a property pays for a compilation
+# The first example of a property pays for a compilation, and each for calls of many programs.
+settings.register_profile("compiled", deadline=None, max_examples=30)
 settings.load_profile("compiled")
 
 
