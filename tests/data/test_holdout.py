@@ -14,7 +14,7 @@ def owned(data):
     return {tuple(index[:size].tolist()) for index, size in zip(np.asarray(data.index), data.size, strict=True)}
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=10)
 @given(share=st.floats(0.06, 0.94), seed=st.integers(0, 50))
 def test_every_client_is_on_one_side(share, seed):
     training, new = hold_out_clients(WHOLE, share, seed)

@@ -36,17 +36,17 @@ def second(self, x, learning):
 def test_a_network_is_told_whether_it_trains_by_whatever_name(key, call):
     model = from_linen(network(call), (8,))
     assert model.layers == ("Dense_0",)
-    params, x = model.init(key), jnp.ones((4, 8))
-    evaluated = model.apply(params, x, None)[0]
+    params, x = jax.device_get(jax.jit(model.init)(key)), np.ones((4, 8), np.float32)
+    evaluated, trained = jax.jit(lambda params, x: [model.apply(params, x, mode)[0] for mode in (None, key)])(params, x)
     np.testing.assert_allclose(evaluated, x @ params["Dense_0"]["kernel"], rtol=1e-5)
     assert np.ptp(np.asarray(evaluated), axis=0).max() == 0
-    assert np.ptp(np.asarray(model.apply(params, x, key)[0]), axis=0).max() > 0  # dropout is on
+    assert np.ptp(np.asarray(trained), axis=0).max() > 0  # dropout is on
 
 
 def test_a_network_of_a_batch_alone_needs_no_switch(key):
     model = from_linen(nn.Sequential([nn.Dense(5), nn.relu, nn.Dense(3)]), (8,))
     assert model.layers == ("layers_0", "layers_2")
-    assert model.apply(model.init(key), jnp.ones((4, 8)), key)[0].shape == (4, 3)
+    assert jax.eval_shape(lambda x: model.apply(model.init(key), x, key)[0], jnp.ones((4, 8))).shape == (4, 3)
 
 
 def test_layers_are_found_in_the_order_of_their_use():
@@ -101,7 +101,7 @@ def test_parameters_that_are_no_dict_are_refused():
 
 
 def test_a_clients_model_is_taken_from_restored_arrays(key):
-    stacked = jax.device_get(jax.vmap(mlp((4,), (3,), 2).init)(jax.random.split(key, 3)))
+    stacked = jax.device_get(jax.jit(jax.vmap(mlp((4,), (3,), 2).init))(jax.random.split(key, 3)))
     models = fljax.ModelTable(stacked, np.array([2, 0]))
-    rows = jax.vmap(tree.row, (None, 0))(models.params, models.row)
-    jax.tree.map(np.testing.assert_array_equal, rows, tree.take(stacked, models.row))
+    rows = jax.jit(jax.vmap(tree.row, (None, 0)))(models.params, models.row)
+    jax.tree.map(np.testing.assert_array_equal, rows, jax.tree.map(lambda leaf: leaf[models.row], stacked))

@@ -19,6 +19,7 @@ from fljax.catalogue.entries import entry
 from fljax.catalogue.own import find, kind_of_file
 from fljax.models import from_functions, from_linen, from_nnx, lora, mlp, only_trained
 from fljax.models.own import as_model
+from tests.algorithms.round_by_round import simulate
 
 
 class Linen(nn.Module):
@@ -50,23 +51,26 @@ def make_nnx(rngs):
 LINEN, NNX = from_linen(Linen(), (3, 3, 1)), from_nnx(make_nnx, (3, 3, 1))
 
 
+X = np.random.default_rng(1).normal(size=(16, 3, 3, 1)).astype(np.float32)
+
+
 def test_an_nnx_module_is_its_arrays(key):
     assert NNX.layers == ("first", "bn", "body", "last")
-    params = NNX.init(key)
+    params = jax.jit(NNX.init)(key)
     assert params["batch_stats"]["bn"]["mean"].shape == (8,)
-    x, module = jax.random.normal(key, (16, 3, 3, 1)), make_nnx(nnx.Rngs(key))
+    module = make_nnx(nnx.Rngs(key))
     module.eval()
-    outputs, same = NNX.apply(params, x, None)
+    outputs, same = NNX.apply(params, X, None)
     assert same is params
-    np.testing.assert_allclose(outputs, module(x), rtol=1e-6)
+    np.testing.assert_allclose(outputs, module(X), rtol=1e-6)
     module.train()
-    module(x)
-    trained, updated = NNX.apply(params, x, key)
+    module(X)
+    trained, updated = NNX.apply(params, X, key)
     np.testing.assert_allclose(updated["batch_stats"]["bn"]["mean"], module.bn.mean.get_value(), rtol=1e-6)
     np.testing.assert_allclose(updated["batch_stats"]["bn"]["var"], module.bn.var.get_value(), rtol=1e-6)
-    other, _ = NNX.apply(params, x, jax.random.fold_in(key, 1))
-    assert float(jnp.abs(trained - other).max()) > 0.01  # another key, other units dropped
-    np.testing.assert_array_equal(trained, NNX.apply(params, x, key)[0])
+    other, _ = NNX.apply(params, X, jax.random.key(1))
+    assert np.abs(np.asarray(trained) - other).max() > 0.01  # another key, other units dropped
+    np.testing.assert_array_equal(trained, NNX.apply(params, X, key)[0])
     jax.tree.map(np.testing.assert_array_equal, tree.split_statistics(updated)[0], tree.split_statistics(params)[0])
 
 
@@ -85,11 +89,15 @@ def in_plain_flax(name, folder, client, x):
 
 
 def test_an_exported_nnx_model_is_the_same_in_plain_flax(key, tmp_path):
-    x = jax.random.normal(key, (16, 3, 3, 1))
-    trained = NNX.apply(NNX.init(key), x, key)[1]  # with other running statistics than at the beginning
-    models = fljax.ModelTable(jax.tree.map(lambda leaf: leaf[None], trained), jnp.zeros(1, jnp.int32))
+    @jax.jit
+    def made(key):
+        trained = NNX.apply(NNX.init(key), X, key)[1]  # with other running statistics than at the beginning
+        return trained, NNX.apply(trained, X, None)[0]
+
+    trained, logits = jax.device_get(made(key))
+    models = fljax.ModelTable(jax.tree.map(lambda leaf: leaf[None], trained), np.zeros(1, np.int32))
     fljax.export_models(models, tmp_path)
-    np.testing.assert_allclose(in_plain_flax("nnx", tmp_path, 0, x), NNX.apply(trained, x, None)[0], rtol=1e-6)
+    np.testing.assert_allclose(in_plain_flax("nnx", tmp_path, 0, X), logits, rtol=1e-6)
 
 
 def test_what_an_nnx_module_would_lose_is_refused():
@@ -148,10 +156,11 @@ def test_own_networks_train_under_every_kind_of_method_and_are_the_same_in_plain
         assert len(own) == 4  # scale, bias, mean and variance of each client's own
     models, x = fljax.deployed(algorithm, hyper, state, federation, key), federation.test.pool.x
     fljax.export_models(models, tmp_path)
+    predict = jax.jit(algorithm.predict)
     for client in range(4):
         rows = np.asarray(federation.test.index)[client, : int(federation.test.size[client])]
         logits = in_plain_flax(name, tmp_path, client, x)
-        np.testing.assert_allclose(logits, algorithm.predict(fljax.client_model(models, client), x), rtol=1e-5)
+        np.testing.assert_allclose(logits, predict(fljax.client_model(models, client), x), rtol=1e-5)
         right = np.mean(np.argmax(logits[rows], axis=1) == np.asarray(federation.test.pool.y)[rows])
         assert float(right) == pytest.approx(float(metrics["client_accuracy"][-1, client]), abs=1e-6)
 
@@ -167,7 +176,7 @@ def test_plain_functions(key):
     model = from_functions(init, lambda params, x: x @ params["second"] @ params["first"])
     assert model.layers == ("second", "first")
     assert from_functions(init, model.apply).layers == model.layers
-    outputs, _ = model.apply(model.init(key), jnp.ones((2, 9)), key)
+    outputs = jax.jit(lambda key: model.apply(model.init(key), jnp.ones((2, 9)), key)[0])(key)
     np.testing.assert_array_equal(outputs, np.full((2, 4), 45.0, np.float32))
     with pytest.raises(ValueError, match="init makes a"):
         from_functions(lambda key: jnp.zeros(3), lambda params, x: x)
@@ -175,32 +184,35 @@ def test_plain_functions(key):
 
 def test_only_a_named_subtree_is_trained_and_sent(key, federation):
     network = mlp((3, 3, 1), (8,), 4)
-    base = network.init(key)
+    base = jax.jit(network.init)(key)
     model = only_trained(network, base, ("fc2",))
     assert model.layers == ("fc2",)
     algorithm = fljax.fedavg(model, fljax.Work(1, 8))
-    state, metrics = fljax.simulate(algorithm, fljax.fedavg.Hyper(lr=0.1), federation, key, 2)
+    state, metrics = simulate(algorithm, fljax.fedavg.Hyper(lr=0.1), federation, key, 2)
     assert set(state.server) == {"fc2"}
     np.testing.assert_array_equal(metrics["uplink"], 8 * 4 + 4)
-    whole = network.apply(base | state.server, jnp.ones((2, 3, 3, 1)), None)[0]
-    np.testing.assert_allclose(model.apply(state.server, jnp.ones((2, 3, 3, 1)), None)[0], whole, rtol=1e-6)
+    whole, part = jax.jit(
+        lambda server: [one.apply(given, X, None)[0] for one, given in ((network, base | server), (model, server))]
+    )(state.server)
+    np.testing.assert_allclose(part, whole, rtol=1e-6)
     with pytest.raises(ValueError, match="name one or more"):
         only_trained(network, base, ("fc3",))
     with pytest.raises(ValueError, match="other shapes"):
-        only_trained(network, mlp((3, 3, 1), (9,), 4).init(key), ("fc2",))
+        only_trained(network, jax.jit(mlp((3, 3, 1), (9,), 4).init)(key), ("fc2",))
 
 
 def test_lora_begins_as_the_base_and_changes_kernels_by_a_product(key):
     network = mlp((3, 3, 1), (8,), 4)
-    base, x = network.init(key), jax.random.normal(key, (2, 3, 3, 1))
+    base = jax.device_get(jax.jit(network.init)(key))
     model = lora(network, base, rank=2, alpha=3.0)
-    params = model.init(key)
+    params = jax.device_get(jax.jit(model.init)(key))
+    adapted, plain = (jax.jit(lambda params, one=one: one.apply(params, X, None)[0]) for one in (model, network))
     assert tree.size(params) == 2 * (9 + 8) + 2 * (8 + 4)
-    np.testing.assert_array_equal(model.apply(params, x, None)[0], network.apply(base, x, None)[0])
-    params["fc1"]["kernel"]["b"] = jnp.full((2, 8), 0.5)
-    product = params["fc1"]["kernel"]["a"] @ jnp.full((2, 8), 0.5)
-    changed = base | {"fc1": base["fc1"] | {"kernel": base["fc1"]["kernel"] + 1.5 * product}}
-    np.testing.assert_allclose(model.apply(params, x, None)[0], network.apply(changed, x, None)[0], rtol=1e-5)
+    np.testing.assert_array_equal(adapted(params), plain(base))
+    params["fc1"]["kernel"]["b"] = np.full((2, 8), 0.5, np.float32)
+    product = params["fc1"]["kernel"]["a"] @ np.full((2, 8), 0.5, np.float32)
+    changed = base | {"fc1": base["fc1"] | {"kernel": base["fc1"]["kernel"] + np.float32(1.5) * product}}
+    np.testing.assert_allclose(adapted(params), plain(changed), rtol=1e-5)
     with pytest.raises(ValueError, match="rank=0"):
         lora(network, base, 0)
 
@@ -250,4 +262,4 @@ def test_whatever_a_file_has_is_a_model(tmp_path, key, name, settings, n_paramet
     section = entry("model", word).section
     assert set(section) == ({"width"} if name in ("Net", "Other") else set())
     model = as_model(find("model", word), (9,), 3, settings, jnp.float32)
-    assert tree.size(model.init(key)) == n_parameters
+    assert tree.size(jax.eval_shape(model.init, key)) == n_parameters

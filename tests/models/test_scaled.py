@@ -25,7 +25,7 @@ def batch_of(x):
     """What a client's step sees of a uint8 pool."""
     pool = as_arrays(on_host(x, np.zeros(len(x), int)))
     assert pool.x.dtype == jnp.uint8
-    return minibatch(pool, jnp.arange(len(x)), jnp.ones(len(x))).x
+    return jax.jit(minibatch)(pool, np.arange(len(x), dtype=np.int32), np.ones(len(x), np.float32)).x
 
 
 @pytest.mark.parametrize(
@@ -35,10 +35,15 @@ def batch_of(x):
 )
 @pytest.mark.parametrize("train", [False, True])
 def test_the_network_sees_scaled_pixels(key, normalize, mean, std, train):
-    model, x = mlp((4, 4, 3), (6,)), pixels((4, 4, 3))
-    params, mode = model.init(key), key if train else None
-    expected, _ = model.apply(params, jnp.asarray(((x / 255 - mean) / std).astype(np.float32)), mode)
-    found, _ = jax.jit(normalized(model, normalize).apply)(params, batch_of(x), mode)
+    model, x, mode = mlp((4, 4, 3), (6,)), pixels((4, 4, 3)), key if train else None
+    scaled = ((x / 255 - mean) / std).astype(np.float32)
+
+    @jax.jit
+    def both(seen, scaled):
+        params = model.init(key)
+        return normalized(model, normalize).apply(params, seen, mode)[0], model.apply(params, scaled, mode)[0]
+
+    found, expected = both(batch_of(x), scaled)
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
 
 
@@ -60,11 +65,16 @@ def test_unit_is_the_model_itself_and_equal_arguments_one_object():
 def test_a_gaussian_body_sees_the_same(key):
     net = variational((4, 4, 1), latent=3, hidden=(5,), channels=())
     scaled, x = normalized(net, "centred"), pixels((4, 4, 1))
-    params = net.init(key)
-    mu, sigma = scaled.halves.encode(params, batch_of(x))
-    expected = net.halves.encode(params, jnp.asarray((2 * (x / 255) - 1).astype(np.float32)))
-    np.testing.assert_allclose(jnp.stack([mu, sigma]), jnp.stack(expected), rtol=1e-5, atol=1e-6)
-    np.testing.assert_allclose(scaled.apply(params, batch_of(x), None)[0], net.halves.classify(params, mu), atol=1e-5)
+
+    @jax.jit
+    def both(seen, pixels):
+        params = net.init(key)
+        found, expected = scaled.halves.encode(params, seen), net.halves.encode(params, pixels)
+        return found, expected, scaled.apply(params, seen, None)[0], net.halves.classify(params, found[0])
+
+    found, expected, logits, of_mean = both(batch_of(x), (2 * (x / 255) - 1).astype(np.float32))
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(logits, of_mean, atol=1e-5)
 
 
 def test_it_is_part_of_what_a_run_is():
@@ -107,11 +117,11 @@ def test_what_cannot_be_meant_is_refused(normalize, message):
 def test_a_wrong_number_of_channels_is_refused(key):
     model = mlp((4, 4, 1))
     with pytest.raises(ValueError, match="mean of 3 channels and the examples have 1"):
-        normalized(model, COLOUR).apply(model.init(key), batch_of(pixels((4, 4, 1))), None)
+        jax.eval_shape(lambda x: normalized(model, COLOUR).apply(model.init(key), x, None), batch_of(pixels((4, 4, 1))))
 
 
 def test_pytorch_is_uniform_in_one_over_the_root_of_fan_in(key):
-    params = jax.jit(mnist_cnn(init="pytorch").init)(key)
+    params = jax.device_get(jax.jit(mnist_cnn(init="pytorch").init)(key))
     for layer in params.values():
         bound = (layer["kernel"].size // layer["kernel"].shape[-1]) ** -0.5
         for leaf in layer.values():

@@ -4,6 +4,7 @@ import inspect
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 from fljax.cli import main
@@ -12,6 +13,7 @@ from fljax.models.blocks import Conv, ConvReluPool
 from fljax.models.cnn import ConvNet
 from fljax.models.pooling import relu_pool
 from fljax.models.sizes import smallest_images
+from tests.slow import slow
 
 SIDES = (1, 2, 4, 8, 16, 28, 32)
 # By hand; a pool halves, a valid 3x3 takes 2 and a valid 5x5 takes 4: 16 - 4 = 12, 6 - 4 = 2, 1.
@@ -23,9 +25,9 @@ def images():
     grey = {(name, 1): SMALLEST.get(name, 1) for name in sorted(MODELS)}
     for (name, channels), least in (grey | {(name, 3): least for name, least in OTHER_IN_COLOUR.items()}).items():
         for side in sorted({*SIDES, least, max(1, least - 1)}):
-            # Seconds of tracing each: of the largest network the ends are enough in the quick suite.
-            slow = name == "resnet18" and side not in (least, max(SIDES))
-            yield pytest.param(name, side, channels, least, marks=[pytest.mark.slow] * slow)
+            # What costs is tracing: too small, just large enough and large are the three sides of the law.
+            rare = side not in (least - 1, least, max(SIDES))
+            yield pytest.param(name, side, channels, least, marks=[pytest.mark.slow] * rare)
 
 
 def trace(model, shape):
@@ -50,7 +52,7 @@ def test_a_network_is_built_and_trains_or_says_which_images_it_needs(name, side,
         MODELS[name](input_shape=shape)
 
 
-@pytest.mark.parametrize("pools", [(), (True,), (False, True), (True, True), (True, False, False)])
+@pytest.mark.parametrize("pools", [(False, True), (True, False, False), *slow((), (True,), (True, True))])
 @pytest.mark.parametrize(
     ("kernel", "padding"), [(3, "SAME"), (4, "VALID"), (5, ((1, 0), (4, 3))), (2, ((3, 0), (0, 0)))]
 )
@@ -116,12 +118,13 @@ def test_a_dtype_that_no_network_computes_in_is_named(name, dtype):
 
 def test_layers_of_ones_own_network_say_what_is_too_small():
     with pytest.raises(ValueError, match="no 2x2 window"):
-        relu_pool(jnp.ones((1, 1, 4, 2)), jnp.ones(2))
-    assert relu_pool(jnp.ones((1, 1, 3, 2)), jnp.ones(2), cover=True).shape == (1, 1, 2, 2)
+        jax.eval_shape(relu_pool, jnp.ones((1, 1, 4, 2)), jnp.ones(2))
+    covered = jax.eval_shape(lambda x: relu_pool(x, jnp.ones(2), cover=True), jnp.ones((1, 1, 3, 2)))
+    assert covered.shape == (1, 1, 2, 2)
     net = ConvNet((4,), 5, "VALID", "each", (), 3, (0.0, 0.0), jnp.float32)
     for side, message in ((4, "smaller than the kernel"), (5, "no 2x2 window")):
         with pytest.raises(ValueError, match=message):
-            net.init(jax.random.key(0), jnp.ones((1, side, 6, 1)), False)
+            jax.eval_shape(lambda x: net.init(jax.random.key(0), x, False), np.ones((1, side, 6, 1), np.float32))
 
 
 @pytest.mark.parametrize("settings", [("vgg16",), ("fedcr_cnn",), ("mlp", "--hidden", "0"), ("cnn", "--channels", "0")])

@@ -41,6 +41,7 @@ CASES = {name: Case() for name in MODELS} | {
     "vgg16": Case(lr=0.5),
 }
 LARGE = (
+    "mlp",  # as logistic_regression
     "resnet18",
     "resnet18 batch",
     "vgg16",
