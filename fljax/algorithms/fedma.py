@@ -159,12 +159,4 @@ def class_mean(layer: Stacked, share: Array, empty: Params) -> Params:
         share: (clients, classes) >= 0; a client without any share never matters.
         empty: one layer, kept where a class has no share.
     """
-    safe = tree.where((share > 0).any(axis=1), layer, jax.tree.map(jnp.zeros_like, layer))
-    mass = share.sum(axis=0, keepdims=True)
-    part = share / jnp.where(mass > 0, mass, 1.0)
-
-    def mean(leaf: Array, kept: Array) -> Array:
-        total = jnp.einsum("i...c,ic->...c", leaf, part, precision=lax.Precision.HIGHEST)
-        return jnp.where(jnp.broadcast_to(mass[0] > 0, kept.shape), total, kept)
-
-    return jax.tree.map(mean, safe, empty)
+    return jax.vmap(weighted_mean, in_axes=(-1, 1, -1), out_axes=-1)(layer, share, empty)

@@ -21,6 +21,7 @@ from fljax.client.objectives import Loss, batch_mean
 from fljax.numbers import LocalHyper, Scalar, hyper, number
 from fljax.rounds import Weighting, client_weight, method, traffic, train
 from fljax.rounds.sharing import own_rows
+from fljax.server.aggregate import weighted_mean
 from fljax.types import Algorithm, Batch, ClientData, Cohort, Key, Metrics, Model, ModelTable, Params, State, Work
 
 PROTOTYPES = "prototypes"
@@ -57,13 +58,12 @@ def fedproto(model: Model, work: Work, *, weighting: Weighting = "size") -> Algo
         trained = train(hyper, state.clients, cohort, pulled(model, hyper), work, known)
         n_classes, d = state.server["mean"].shape
         sums = class_sums(lambda w, x: see(model, w, x, None).features, trained.params, cohort.data, n_classes)
-        came = client_weight("uniform", cohort, trained.ok)[:, None] * (sums.count > 0).astype(jnp.float32)
-        mass = came * sums.count if weighting == "size" else came
-        total = jnp.einsum("ic,icd->cd", mass, jnp.where(came[..., None] > 0, sums.mean, 0.0))
-        mean = jnp.where(mass.sum(0)[:, None] > 0, total / jnp.maximum(mass.sum(0), 1.0)[:, None], state.server["mean"])
+        has = (sums.count > 0).astype(jnp.float32)
+        mass = client_weight("uniform", cohort, trained.ok)[:, None] * (sums.count if weighting == "size" else has)
+        mean = jax.vmap(weighted_mean, in_axes=(1, 1, 0))(sums.mean, mass, state.server["mean"])
         now = {"mean": mean, "known": jnp.maximum(state.server["known"], (mass.sum(0) > 0).astype(jnp.float32))}
         # A client sends its classes' prototypes and counts; it receives all that there are.
-        sent = traffic((sums.count > 0).astype(jnp.float32).sum(1) * (d + 1.0), state.server["known"].sum() * d)
+        sent = traffic(has.sum(1) * (d + 1.0), state.server["known"].sum() * d)
         return State(now, trained.params), {"loss": trained.loss, "ok": trained.ok, **sent}
 
     def deploy(key: Key, hyper: FedProtoHyper, state: State, data: ClientData) -> ModelTable:
