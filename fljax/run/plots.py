@@ -7,6 +7,7 @@ from typing import Any, cast
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.backends.backend_pdf import FigureCanvasPdf
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
@@ -187,12 +188,12 @@ def model_map(
 
 def save(figure: Figure, path: str | Path, *, pdf: bool = False) -> None:
     """Writes the figure as PNG; with ``pdf`` as PDF beside it, whose lines stay sharp in print."""
+    # `Figure.savefig` draws twice, the first time to know the layout, which drawing once finds as well.
     path = Path(path)
-    if pdf:  # to place everything takes longer than to draw it: once for both files
-        figure.draw_without_rendering()
-        figure.set_layout_engine("none")
-        figure.savefig(path.with_suffix(".pdf"), metadata={"CreationDate": None})
-    figure.savefig(path)
+    FigureCanvasAgg(figure).print_png(path)
+    if pdf:
+        figure.set_layout_engine("none")  # to place everything takes longer than to draw it: once for both files
+        FigureCanvasPdf(figure).print_pdf(path.with_suffix(".pdf"), metadata={"CreationDate": None})
 
 
 def new_figure(width: float, height: float) -> tuple[Figure, Axes]:

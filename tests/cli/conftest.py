@@ -5,6 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.backends.backend_pdf import FigureCanvasPdf
 from matplotlib.figure import Figure
 
 from fljax.cli import main
@@ -29,16 +31,20 @@ def drawn() -> None:
 @pytest.fixture(autouse=True)
 def figures(request, monkeypatch) -> None:
     """Figures are files with a name and nothing in them: drawing takes longer than what most tests are about."""
-    save = Figure.savefig
+    if "drawn" in request.fixturenames:
+        return
 
-    def named(figure: Figure, file: Any, **options: Any) -> None:
-        if isinstance(file, str | Path):
-            Path(file).touch()
-        else:
-            save(figure, file, **options)  # into a page
+    def named(draw: Callable) -> Callable:
+        def draw_into(own: Any, file: Any, **options: Any) -> None:
+            if isinstance(file, str | Path):
+                Path(file).touch()
+            else:
+                draw(own, file, **options)  # into a page
 
-    if "drawn" not in request.fixturenames:
-        monkeypatch.setattr(Figure, "savefig", named)
+        return draw_into
+
+    for kind, way in ((Figure, "savefig"), (FigureCanvasAgg, "print_png"), (FigureCanvasPdf, "print_pdf")):
+        monkeypatch.setattr(kind, way, named(getattr(kind, way)))
 
 
 @pytest.fixture
