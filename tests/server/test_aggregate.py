@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from fljax import tree
 from fljax.server.aggregate import cluster_mean, mix, mix_layers, weighted_mean
+from tests.slow import slow, slow_rows
 
 RTOL = 1e-5  # sums over clients in float32
 
@@ -20,7 +21,7 @@ def flat(stacked, cases, n):
     return np.concatenate([np.asarray(leaf).reshape(cases, n, -1) for leaf in jax.tree.leaves(stacked)], axis=-1)
 
 
-@pytest.mark.parametrize("n", [1, 2, 5, 30])
+@pytest.mark.parametrize("n", [1, 30, *slow(2, 5)])
 def test_weighted_mean_equals_numpy_average(n):
     rng, cases = np.random.default_rng(n), 250
     stacked, weight = models(rng, cases, n), rng.integers(0, 5, (cases, n))
@@ -36,7 +37,7 @@ def test_weighted_mean_equals_numpy_average(n):
     )
 
 
-@pytest.mark.parametrize(("n", "n_clusters"), [(1, 1), (2, 3), (9, 4), (30, 5)])
+@pytest.mark.parametrize(("n", "n_clusters"), [(1, 1), (30, 5), *slow_rows((2, 3), (9, 4))])
 def test_cluster_mean_equals_numpy_and_keeps_empty_rows(n, n_clusters):
     rng, cases = np.random.default_rng(n), 260
     stacked, empty = models(rng, cases, n), models(rng, cases, n_clusters)
@@ -56,10 +57,10 @@ def test_cluster_mean_equals_numpy_and_keeps_empty_rows(n, n_clusters):
 
 
 def test_hand_values():
-    x = jnp.array([[0.0, 4.0], [3.0, 1.0], [jnp.nan, 0.0]])
+    x = np.float32([[0, 4], [3, 1], [np.nan, 0]])
     np.testing.assert_array_equal(weighted_mean(x, jnp.array([1, 2, 0])), [2.0, 2.0])  # (0 + 2*3)/3, (4 + 2*1)/3
-    np.testing.assert_array_equal(weighted_mean(x, jnp.zeros(3)), [0.0, 0.0])
-    np.testing.assert_array_equal(weighted_mean(x, jnp.zeros(3), jnp.array([5.0, 6.0])), [5.0, 6.0])
+    np.testing.assert_array_equal(weighted_mean(x, np.zeros(3, np.float32)), [0.0, 0.0])
+    np.testing.assert_array_equal(weighted_mean(x, np.zeros(3, np.float32), jnp.array([5.0, 6.0])), [5.0, 6.0])
     np.testing.assert_array_equal(mix(jnp.array([[1.0, -1.0, 0.0]]), x), [[-3.0, 3.0]])
 
 
@@ -79,7 +80,7 @@ def test_mix_equals_numpy_matmul_in_blocks(p):
     )  # 300 terms of size 1
 
 
-@pytest.mark.parametrize(("n", "rows"), [(1, 1), (2, 3), (5, 2), (12, 12)])
+@pytest.mark.parametrize(("n", "rows"), [(1, 1), (5, 2), *slow_rows((2, 3), (12, 12))])
 def test_mix_equals_numpy_on_random_problems(n, rows):
     rng = np.random.default_rng(n)
     x, matrix = rng.normal(size=(260, n, 6)).astype(np.float32), rng.random((260, rows, n)).astype(np.float32)
@@ -117,26 +118,28 @@ def test_wrong_shapes_are_named():
 @given(st.integers(0, 10**6))
 def test_symmetries(seed):
     rng = np.random.default_rng(seed)
-    x, weight = jnp.asarray(rng.normal(size=(6, 4)).astype(np.float32)), jnp.asarray(rng.random(6).astype(np.float32))
-    label, empty = jnp.asarray(rng.integers(0, 3, 6)), jnp.zeros((4, 4))
-    order, names = jnp.asarray(rng.permutation(6)), jnp.asarray(rng.permutation(4))
-    mean = cluster_mean(x, weight, label, empty)
+    x, weight = rng.normal(size=(6, 4)).astype(np.float32), rng.random(6).astype(np.float32)
+    label, empty = rng.integers(0, 3, 6).astype(np.int32), np.zeros((4, 4), np.float32)
+    order, names = rng.permutation(6), rng.permutation(4).astype(np.int32)
+    mean = np.asarray(cluster_mean(x, weight, label, empty))
     np.testing.assert_array_equal(cluster_mean(x, 2 * weight, label, empty), mean)
     np.testing.assert_allclose(cluster_mean(x[order], weight[order], label[order], empty), mean, rtol=RTOL, atol=1e-6)
-    np.testing.assert_array_equal(cluster_mean(x, weight, names[label], empty)[names], mean)
-    one = weighted_mean(x, weight)
+    np.testing.assert_array_equal(np.asarray(cluster_mean(x, weight, names[label], empty))[names], mean)
+    one = np.asarray(weighted_mean(x, weight))
     assert (one >= x.min(axis=0) - 1e-6).all()
     assert (one <= x.max(axis=0) + 1e-6).all()
 
 
 def test_compiles_once_in_scan_and_has_the_right_gradient(traced_once):
-    x, empty = jnp.arange(12.0).reshape(4, 3), jnp.zeros((2, 3))
+    x, empty = np.arange(12, dtype=np.float32).reshape(4, 3), np.zeros((2, 3), np.float32)
     step = traced_once(cluster_mean.__wrapped__)
     for label in ([0, 0, 1, 1], [0, -1, 0, 0]):
-        step(x, jnp.ones(4), jnp.array(label), empty)
-    _, means = jax.lax.scan(lambda c, w: (c, cluster_mean(x, w, jnp.array([0, 0, 1, 1]), empty)), 0, jnp.ones((3, 4)))
-    np.testing.assert_array_equal(means[2], [[1.5, 2.5, 3.5], [7.5, 8.5, 9.5]])
-    slope = jax.grad(lambda w: weighted_mean(x, w)[0])(jnp.ones(4))  # (x_i - mean) / sum of weights
+        step(x, np.ones(4, np.float32), np.int32(label), empty)
+    _, means = jax.lax.scan(
+        lambda c, w: (c, cluster_mean(x, w, jnp.array([0, 0, 1, 1]), empty)), 0, np.ones((3, 4), np.float32)
+    )
+    np.testing.assert_array_equal(np.asarray(means)[2], [[1.5, 2.5, 3.5], [7.5, 8.5, 9.5]])
+    slope = jax.jit(jax.grad(lambda w: weighted_mean(x, w)[0]))(np.ones(4, np.float32))  # (x_i - mean) / sum of weights
     np.testing.assert_allclose(slope, (x[:, 0] - 4.5) / 4, rtol=1e-6)
 
 

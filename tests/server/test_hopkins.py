@@ -1,5 +1,6 @@
+from functools import partial
+
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from hypothesis import given
@@ -9,10 +10,14 @@ from fljax.server.hopkins import hopkins
 from tests.slow import slow, slow_rows
 
 
-def draws(x, n_probes, n_draws=20, where=None):
+@partial(jax.jit, static_argnums=(2, 3))
+def _draws(x, masks, n_probes, n_draws):
     keys = jax.random.split(jax.random.key(0), len(x))
-    masks = jnp.ones(x.shape[:2], bool) if where is None else jnp.asarray(where)
-    return np.asarray(jax.vmap(lambda key, x, m: hopkins(key, x, n_probes, n_draws, m))(keys, jnp.asarray(x), masks))
+    return jax.vmap(lambda key, x, m: hopkins(key, x, n_probes, n_draws, m))(keys, x, masks)
+
+
+def draws(x, n_probes, n_draws=20, where=None):
+    return np.asarray(_draws(x, np.ones(x.shape[:2], bool) if where is None else where, n_probes, n_draws))
 
 
 def numpy_hopkins(rng, x, n_probes):
@@ -32,7 +37,7 @@ def test_same_distribution_as_numpy(kind, n, n_probes):
     x = {
         "uniform": rng.random((n, 3)),
         "blobs": 10 * rng.integers(0, 2, (n, 1)) + rng.random((n, 3)),
-        "line": np.arange(n)[:, None] * np.ones((1, 2)),
+        "line": np.arange(n)[:, None] * np.ones((1, 3)),
     }[kind].astype(np.float32)
     ours = draws(np.broadcast_to(x, (1000, n, x.shape[1])), n_probes, n_draws=1)
     theirs = np.array([numpy_hopkins(rng, x.astype(float), n_probes) for _ in range(1000)])
@@ -43,9 +48,9 @@ def test_same_distribution_as_numpy(kind, n, n_probes):
 
 def test_uniform_is_half_and_blobs_are_near_one():
     rng = np.random.default_rng(0)
-    uniform, group = rng.random((100, 200, 2)).astype(np.float32), rng.integers(0, 2, (100, 200, 1))
+    uniform, group = rng.random((50, 200, 2)).astype(np.float32), rng.integers(0, 2, (50, 200, 1))
     assert abs(draws(uniform, 20).mean() - 0.5) < 0.05  # edges of the box make it a little more than a half
-    blobs = (100 * group + rng.normal(size=(100, 200, 2))).astype(np.float32)
+    blobs = (100 * group + rng.normal(size=(50, 200, 2))).astype(np.float32)
     assert draws(blobs, 20).min() > 0.95
 
 
@@ -59,10 +64,10 @@ def test_hand_value():
 @pytest.mark.parametrize("n", [2, *slow(1, 5)])
 def test_edges(n):
     key = jax.random.key(0)
-    assert float(hopkins(key, jnp.full((n, 3), 2.0), 2)) == 0.5
-    x = jnp.arange(3.0 * n).reshape(n, 3)
-    assert float(hopkins(key, x, 2, where=jnp.zeros(n, bool))) == 0.5
-    assert float(hopkins(key, x, 2, where=jnp.arange(n) == 0)) == 0.5
+    x = np.arange(3 * n, dtype=np.float32).reshape(n, 3)
+    assert float(hopkins(key, np.full_like(x, 2), 2, where=np.ones(n, bool))) == 0.5
+    assert float(hopkins(key, x, 2, where=np.zeros(n, bool))) == 0.5
+    assert float(hopkins(key, x, 2, where=np.arange(n) == 0)) == 0.5
     assert 0 <= float(hopkins(key, x, 10 * n)) <= 1
     with pytest.raises(ValueError, match="n_probes is 0"):
         hopkins(key, x, 0)
@@ -79,15 +84,17 @@ def test_masked_points_never_matter():
 @given(st.integers(0, 10**6), st.floats(1e-3, 1e3))
 def test_scale_and_shift_change_nothing(seed, scale):
     x, key = np.random.default_rng(seed).random((10, 4)).astype(np.float32), jax.random.key(seed)
-    got = hopkins(key, jnp.asarray(x) * jnp.float32(scale), 3, 5)
-    np.testing.assert_allclose(got, hopkins(key, jnp.asarray(x), 3, 5), rtol=1e-4)  # distances of shrunken floats
-    np.testing.assert_allclose(hopkins(key, jnp.asarray(x + 1), 3, 5), hopkins(key, jnp.asarray(x), 3, 5), rtol=1e-3)
+    got, scaled, moved = (np.asarray(hopkins(key, given, 3, 5)) for given in (x, x * np.float32(scale), x + 1))
+    np.testing.assert_allclose(scaled, got, rtol=1e-4)  # distances of shrunken floats
+    np.testing.assert_allclose(moved, got, rtol=1e-3)
 
 
 def test_one_program_inside_scan_and_for_pytrees(traced_once):
-    x = jnp.asarray(np.random.default_rng(0).random((8, 6)).astype(np.float32))
-    once = traced_once(lambda key, x, where: hopkins(key, x, 3, 4, where))
-    once(jax.random.key(0), x, jnp.ones(8, bool)), once(jax.random.key(1), 2 * x, jnp.arange(8) > 3)
-    _, out = jax.lax.scan(lambda c, key: (c, hopkins(key, x, 3, 4)), 0, jax.random.split(jax.random.key(0), 3))
-    stacked = {"a": x[:, :2], "b": x[:, 2:].reshape(8, 2, 2), "batch_stats": {"a": jnp.full(8, jnp.nan)}}
-    np.testing.assert_allclose(hopkins(jax.random.split(jax.random.key(0), 3)[0], stacked, 3, 4), out[0], rtol=1e-6)
+    x, keys = np.random.default_rng(0).random((8, 6)).astype(np.float32), jax.random.split(jax.random.key(0), 3)
+    step = lambda c, given: (c, hopkins(given[0], x, 3, 4, given[1]))  # noqa: E731
+    once = traced_once(lambda keys, where: jax.lax.scan(step, 0, (keys, where))[1])
+    everybody = np.ones((3, 8), bool)
+    out = np.asarray(once(keys, everybody))
+    assert (np.asarray(once(keys, everybody & (np.arange(8) > 3))) != out).all()
+    stacked = {"a": x[:, :2], "b": x[:, 2:].reshape(8, 2, 2), "batch_stats": {"a": np.full(8, np.nan, np.float32)}}
+    np.testing.assert_allclose(hopkins(keys[0], stacked, 3, 4), out[0], rtol=1e-6)

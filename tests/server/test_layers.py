@@ -5,14 +5,16 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from fljax.server.layers import due_layers, select_layers, shared_mask, shared_size, where_layers
+from fljax.server import layers
+from fljax.server.layers import due_layers, shared_mask, where_layers
+from tests.slow import slow
 
 LAYERS = ("conv2", "conv1", "fc")  # forward order, on purpose not the alphabet's
 
 
 def model(value):
     def full(*shape):
-        return jnp.full(shape, value, jnp.float32)
+        return np.full(shape, value, np.float32)
 
     return {
         "conv1": {"kernel": full(3, 3, 2, 4), "bias": full(4)},
@@ -22,7 +24,18 @@ def model(value):
     }
 
 
-ONE, NAN = model(1.0), model(float("nan"))
+ZERO, ONE, NAN = model(0.0), model(1.0), model(float("nan"))
+_select = jax.jit(layers.select_layers, static_argnums=(0, 4))
+_size = jax.jit(layers.shared_size, static_argnums=(0, 3))
+
+
+def select_layers(names, shared, on_true, on_false, boundary="tensors"):
+    """`fljax.server.layers.select_layers`, compiled once for all numbers of layers."""
+    return jax.device_get(_select(names, np.float32(shared), on_true, on_false, boundary))
+
+
+def shared_size(names, shared, params, boundary="tensors"):
+    return _size(names, np.float32(shared), params, boundary)
 
 
 @pytest.mark.parametrize(
@@ -40,7 +53,7 @@ ONE, NAN = model(1.0), model(float("nan"))
     ],
 )
 def test_prefix_in_forward_order(boundary, shared, kernels, biases):
-    got = select_layers(LAYERS, shared, ONE, model(0.0), boundary)
+    got = select_layers(LAYERS, shared, ONE, ZERO, boundary)
     assert [int(got[name]["kernel"].all()) for name in LAYERS] == [1] * kernels + [0] * (3 - kernels)
     assert [int(got[name]["bias"].all()) for name in LAYERS] == [1] * biases + [0] * (3 - biases)
     expected = sum(leaf.sum() for name in LAYERS for leaf in got[name].values())
@@ -70,21 +83,21 @@ def covered(shared, boundary, net):
 def test_prefix_sizes_equal_counting(boundary):
     # Steps of 1/40 meet every boundary of 2 tensors and of 2, 4 and 10 channels exactly, as float32 does not.
     steps = np.random.default_rng(0).integers(-20, 140, 300)
-    got = jax.vmap(lambda shared: shared_size(LAYERS, shared, ONE, boundary))(jnp.asarray(steps / 40, jnp.float32))
+    of_every = jax.jit(jax.vmap(lambda shared: layers.shared_size(LAYERS, shared, ONE, boundary)))
+    got = of_every((steps / 40).astype(np.float32))
     assert got.tolist() == [covered(Fraction(int(step), 40), boundary, ONE) for step in steps]
 
 
-@pytest.mark.parametrize("n", [1, 2, 7])
+@pytest.mark.parametrize("n", [1, 7, *slow(2)])
 def test_layer_choices_equal_numpy(n):
     rng = np.random.default_rng(n)
     mask = rng.random((350, n, 3)) < 0.5
     values = rng.normal(size=(2, 350, n, 3)).astype(np.float32)
-    chosen_from = [{name: {"w": jnp.asarray(side[..., i])} for i, name in enumerate(LAYERS)} for side in values]
     poisoned = [
-        {name: {"w": jnp.where(used[..., i], layer["w"], jnp.nan)} for i, (name, layer) in enumerate(side.items())}
-        for side, used in zip(chosen_from, (mask, ~mask), strict=True)
+        {name: {"w": np.where(used[..., i], side[..., i], np.float32(np.nan))} for i, name in enumerate(LAYERS)}
+        for side, used in zip(values, (mask, ~mask), strict=True)
     ]
-    got = jax.vmap(lambda mask, a, b: where_layers(LAYERS, mask, a, b))(jnp.asarray(mask), *poisoned)
+    got = jax.jit(jax.vmap(lambda mask, a, b: where_layers(LAYERS, mask, a, b)))(mask, *poisoned)
     expected = np.where(mask, values[0], values[1])
     for i, name in enumerate(LAYERS):
         np.testing.assert_array_equal(got[name]["w"], expected[..., i])
@@ -93,12 +106,12 @@ def test_layer_choices_equal_numpy(n):
 def test_due_layers_equal_python():
     rng = np.random.default_rng(0)
     rounds, interval = rng.integers(0, 500, 1000), rng.integers(1, 30, (1000, 2, 3))
-    got = jax.vmap(due_layers)(jnp.asarray(rounds), jnp.asarray(interval))
+    got = jax.jit(jax.vmap(due_layers))(rounds, interval)
     np.testing.assert_array_equal(got, np.mod(rounds[:, None, None], interval) == 0)
 
 
 def test_unit_fraction_shares_output_channels():
-    got = select_layers(LAYERS, 1.5, ONE, model(0.0), "unit-fraction")  # half of conv1's 4 channels
+    got = select_layers(LAYERS, 1.5, ONE, ZERO, "unit-fraction")  # half of conv1's 4 channels
     np.testing.assert_array_equal(got["conv1"]["bias"], [1, 1, 0, 0])
     np.testing.assert_array_equal(got["conv1"]["kernel"].sum(axis=(0, 1, 2)), [18, 18, 0, 0])
     assert int(shared_size(LAYERS, 1.5, ONE, "unit-fraction")) == 20 + 36 + 2
@@ -109,60 +122,62 @@ def test_unit_fraction_shares_output_channels():
 
 def test_published_prefix_of_four_layers():
     """4 layers times 0.98 keep all but the last bias until the seventh step."""
-    layers = ("conv1", "conv2", "fc1", "fc2")
-    net = {name: {"kernel": jnp.zeros((5, 3)), "bias": jnp.zeros(3)} for name in layers}
-    sizes = [int(shared_size(layers, 4 * jnp.float32(0.98) ** k, net)) for k in range(8)]
+    names = ("conv1", "conv2", "fc1", "fc2")
+    net = {name: {"kernel": np.zeros((5, 3), np.float32), "bias": np.zeros(3, np.float32)} for name in names}
+    sizes = [int(shared_size(names, 4 * np.float32(0.98) ** k, net)) for k in range(8)]
     assert sizes == [72, 69, 69, 69, 69, 69, 69, 54]
 
 
 def test_selection_never_mixes_and_statistics_follow_their_layer():
     first = select_layers(LAYERS, 1.0, ONE, NAN)
-    assert jnp.isfinite(first["conv2"]["kernel"]).all()
-    assert jnp.isnan(first["conv1"]["kernel"]).all()
-    assert jnp.isnan(first["batch_stats"]["conv1"]["mean"]).all()
-    assert jnp.isfinite(select_layers(LAYERS, 2.0, ONE, NAN)["batch_stats"]["conv1"]["mean"]).all()
+    assert np.isfinite(first["conv2"]["kernel"]).all()
+    assert np.isnan(first["conv1"]["kernel"]).all()
+    assert np.isnan(first["batch_stats"]["conv1"]["mean"]).all()
+    assert np.isfinite(select_layers(LAYERS, 2.0, ONE, NAN)["batch_stats"]["conv1"]["mean"]).all()
     whole = select_layers(LAYERS, 3.0, ONE, NAN)
-    assert all(jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(whole))
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(whole))
 
 
 @pytest.mark.parametrize("boundary", ["tensors", "floor", "unit-fraction", "nearest-half"])
 def test_one_program_for_every_fraction_and_monotone(boundary, traced_once):
-    size = traced_once(lambda shared: shared_size(LAYERS, shared, ONE, boundary))
-    sizes = [int(size(jnp.float32(s))) for s in np.linspace(0, 3, 61)]
+    size = traced_once(lambda shared: layers.shared_size(LAYERS, shared, ONE, boundary))
+    sizes = [int(size(np.float32(s))) for s in np.linspace(0, 3, 61)]
     assert sizes == sorted(sizes)
     assert (sizes[0], sizes[-1]) == (0, 146)
-    batch = jax.vmap(lambda shared: select_layers(LAYERS, shared, ONE, NAN, boundary))(jnp.array([0.0, 3.0]))
-    assert jnp.isnan(batch["fc"]["bias"][0]).all()
-    assert jnp.isfinite(batch["fc"]["bias"][1]).all()
+    of_both = jax.jit(jax.vmap(lambda shared: layers.select_layers(LAYERS, shared, ONE, NAN, boundary)))
+    batch = jax.device_get(of_both(np.float32([0, 3])))
+    assert np.isnan(batch["fc"]["bias"][0]).all()
+    assert np.isfinite(batch["fc"]["bias"][1]).all()
 
 
 def test_stacked_models_broadcast():
-    stacked = jax.tree.map(lambda leaf: jnp.stack([leaf, 2 * leaf]), ONE)
-    got = select_layers(LAYERS, 1.25, stacked, jax.tree.map(jnp.zeros_like, stacked), "unit-fraction")
+    stacked = jax.tree.map(lambda leaf: np.stack([leaf, 2 * leaf]), ONE)
+    got = select_layers(LAYERS, 1.25, stacked, jax.tree.map(np.zeros_like, stacked), "unit-fraction")
     np.testing.assert_array_equal(got["conv1"]["bias"], [[1, 0, 0, 0], [2, 0, 0, 0]])
 
 
 def test_nested_layers_put_biases_last_in_their_submodule():
     block = {
         "b": {
-            "Conv_0": {"kernel": jnp.zeros(3), "bias": jnp.zeros(2)},
-            "Norm_0": {"scale": jnp.zeros(4), "bias": jnp.zeros(5)},
+            "Conv_0": {"kernel": np.zeros(3, np.float32), "bias": np.zeros(2, np.float32)},
+            "Norm_0": {"scale": np.zeros(4, np.float32), "bias": np.zeros(5, np.float32)},
         }
     }
     assert [int(shared_size(("b",), k / 4, block)) for k in range(5)] == [0, 3, 5, 9, 14]
 
 
 def test_layers_at_different_intervals():
-    interval = jnp.array([[1, 3, 1], [1, 1, 3]])  # (clusters, layers)
-    np.testing.assert_array_equal(due_layers(jnp.int32(4), interval), [[1, 0, 1], [1, 1, 0]])
-    np.testing.assert_array_equal(due_layers(jnp.int32(3), interval), np.ones((2, 3)))
-    label = jnp.array([1, 0])
-    stacked = jax.tree.map(lambda leaf: jnp.stack([leaf, leaf]), ONE)
-    stale = jax.tree.map(lambda leaf: leaf * jnp.nan, stacked)
-    got = where_layers(LAYERS, due_layers(jnp.int32(4), interval)[label], stacked, stale)
-    np.testing.assert_array_equal(jnp.isfinite(got["conv1"]["bias"]).all(axis=1), [True, False])
-    np.testing.assert_array_equal(jnp.isfinite(got["fc"]["kernel"]).all(axis=(1, 2)), [False, True])
-    np.testing.assert_array_equal(jnp.isfinite(got["batch_stats"]["conv1"]["mean"]).all(axis=1), [True, False])
+    interval = np.int32([[1, 3, 1], [1, 1, 3]])  # (clusters, layers)
+    due = jax.jit(due_layers)
+    np.testing.assert_array_equal(due(np.int32(4), interval), [[1, 0, 1], [1, 1, 0]])
+    np.testing.assert_array_equal(due(np.int32(3), interval), np.ones((2, 3)))
+    stacked = jax.tree.map(lambda leaf: np.stack([leaf, leaf]), ONE)
+    stale = jax.tree.map(lambda leaf: leaf * np.float32(np.nan), stacked)
+    of_clients = np.asarray(due(np.int32(4), interval))[[1, 0]]
+    got = jax.device_get(jax.jit(lambda mask, *sides: where_layers(LAYERS, mask, *sides))(of_clients, stacked, stale))
+    np.testing.assert_array_equal(np.isfinite(got["conv1"]["bias"]).all(axis=1), [True, False])
+    np.testing.assert_array_equal(np.isfinite(got["fc"]["kernel"]).all(axis=(1, 2)), [False, True])
+    np.testing.assert_array_equal(np.isfinite(got["batch_stats"]["conv1"]["mean"]).all(axis=1), [True, False])
 
 
 def test_bad_names_are_refused():

@@ -32,7 +32,7 @@ def conv(rng):
 
 
 def _normal(rng, *shape):
-    return jnp.asarray(rng.normal(size=shape), jnp.float32)
+    return rng.normal(size=shape).astype(np.float32)
 
 
 def run_dense(params, x):
@@ -56,8 +56,11 @@ def run_conv(params, x):
 
 
 def shuffled(rng, params, layers, widths):
-    orders = tuple(jnp.asarray(rng.permutation(width), jnp.int32) for width in widths)
-    return permute_units(params, orders, layers), orders
+    orders = tuple(rng.permutation(width).astype(np.int32) for width in widths)
+    return jax.device_get(_permuted(params, orders, layers)), orders
+
+
+_permuted = jax.jit(permute_units, static_argnums=2)
 
 
 @pytest.mark.parametrize("seed", [3, *slow(0, 1, 2, 4)])
@@ -70,15 +73,17 @@ def test_permuted_copies_are_recovered_and_compute_the_same(seed):
         ):
             x = _normal(rng, *shape)
             moved, _ = shuffled(rng, params, layers, widths)
-            np.testing.assert_allclose(run(moved, x), run(params, x), rtol=1e-4, atol=1e-5)  # sums in another order
-            jax.tree.map(np.testing.assert_array_equal, match(moved, params, layers), params)
+            computed = jax.jit(run)
+            np.testing.assert_allclose(computed(moved, x), computed(params, x), rtol=1e-4, atol=1e-5)  # another order
+            matched = jax.jit(match, static_argnums=2)(moved, params, layers)
+            jax.tree.map(np.testing.assert_array_equal, matched, params)
 
 
 @pytest.mark.parametrize("widths", [(3, 1, 2, 2), *slow((3, 5, 4, 2), (2, 9, 6, 3))])
 def test_assignment_equals_scipy(widths):
     rng = np.random.default_rng(1)
     own, reference = dense(rng, 350, widths=widths), dense(rng, 350, widths=widths)
-    got = jax.vmap(lambda a, b: match_units(a, b, DENSE))(own, reference)
+    got = jax.device_get(jax.jit(jax.vmap(lambda a, b: match_units(a, b, DENSE)))(own, reference))
     for case in range(350):
         order = np.arange(widths[0])
         for layer, name in enumerate(DENSE[:-1]):
@@ -127,14 +132,19 @@ def test_clients_near_a_common_start_need_no_matching():
 def test_matching_lowers_the_spread():
     rng = np.random.default_rng(4)
     base = dense(rng)
-    clients = [
-        jax.tree.map(lambda leaf: leaf + 0.1 * _normal(rng, *leaf.shape), shuffled(rng, base, DENSE, (5, 4))[0])
-        for _ in range(6)
-    ]
-    stacked, empty, one = tree.stack(clients), tree.broadcast(base, 1), jnp.zeros(6, jnp.int32)
-    with_matching = matched_mean(stacked, jnp.ones(6), one, empty, DENSE)
-    plain = cluster_mean(stacked, jnp.ones(6), one, empty)
-    assert matched_squared_l2(with_matching, empty, DENSE)[0, 0] < 0.2 * matched_squared_l2(plain, empty, DENSE)[0, 0]
+    copies = [shuffled(rng, base, DENSE, (5, 4))[0] for _ in range(6)]
+    noisy = lambda leaf: leaf + np.float32(0.1) * _normal(rng, *leaf.shape)  # noqa: E731
+    clients = [jax.tree.map(noisy, copy) for copy in copies]
+    stacked = jax.tree.map(lambda *leaves: np.stack(leaves), *clients)
+
+    @jax.jit
+    def spreads(stacked, base):
+        empty, one, weight = tree.broadcast(base, 1), jnp.zeros(6, jnp.int32), jnp.ones(6)
+        means = matched_mean(stacked, weight, one, empty, DENSE), cluster_mean(stacked, weight, one, empty)
+        return [matched_squared_l2(mean, empty, DENSE)[0, 0] for mean in means]
+
+    with_matching, plain = spreads(stacked, base)
+    assert with_matching < 0.2 * plain
 
 
 def test_unfit_models_are_refused():
