@@ -1,3 +1,4 @@
+import jax
 import jax.numpy as jnp
 import pytest
 
@@ -15,7 +16,8 @@ def federation() -> Federation:
 
 @pytest.fixture(scope="session")
 def model() -> Model:
-    return mlp(input_shape=(4, 4, 1), hidden=(6,), n_classes=4)
+    made = mlp(input_shape=(4, 4, 1), hidden=(6,), n_classes=4)
+    return made._replace(init=jax.jit(made.init))  # traced once for all methods, compiled once for all tests
 
 
 @pytest.fixture(scope="session")

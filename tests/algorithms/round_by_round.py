@@ -12,8 +12,9 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from fljax import tree
 from fljax.numbers import check_numbers
-from fljax.rounds.sampling import Sampling, sampling_of
+from fljax.rounds.sampling import Sampling, sample_cohort, sampling_of
 from fljax.run.check import fields_of
 from fljax.run.evaluate import evaluate
 from fljax.run.simulate import as_traced, is_due, run_round, split_key
@@ -62,6 +63,21 @@ def scores(algorithm: Algorithm, hyper: Any, federation: Federation, key: Key, s
     """The metrics of the models that are deployed from a state."""
     method = _Tested(algorithm.deploy, algorithm.predict, algorithm.loss)
     return _one_test(method, as_traced(hyper), federation, key, state)
+
+
+def written_out(algorithm: Algorithm, hyper: Any, federation: Federation) -> str:
+    """The traced program of the first state, a round with half of the clients, and what is deployed.
+
+    Methods of equal texts are the same, whatever they are given; that takes no compiling.
+    """
+
+    def once(key, hyper, federation):
+        state = algorithm.init(key, hyper, federation.train)
+        cohort = sample_cohort(key, np.int32(0), federation, federation.train.size.shape[0] // 2, None)
+        rows = State(state.server, tree.take(state.clients, cohort.ids))
+        return state, algorithm.round(key, hyper, rows, cohort), algorithm.deploy(key, hyper, state, federation.train)
+
+    return str(jax.make_jaxpr(once)(jax.random.key(0), as_traced(hyper), federation))
 
 
 class Rounds(dict):

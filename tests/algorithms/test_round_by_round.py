@@ -8,7 +8,7 @@ from tests.algorithms import round_by_round
 from tests.slow import slow
 
 
-@pytest.mark.parametrize("name", ["group_pfl", *slow("ditto")])
+@pytest.mark.parametrize("name", ["fedper", *slow("ditto", "group_pfl")])
 def test_a_run_is_its_rounds(key, model, work, federation, name):
     """With clients' own state and with clusters; three of eight clients take part, every second round is tested."""
     algorithm, hyper = getattr(fljax, name)(model, work), getattr(fljax, name).Hyper(lr=0.1)

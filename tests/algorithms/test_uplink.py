@@ -17,6 +17,7 @@ from fljax.run.simulate import as_traced, split_key
 from fljax.run.train import run_chunk
 from fljax.types import State
 from tests.algorithms.table import CASES
+from tests.slow import slow, slow_rows
 
 LINKS = [brick for brick in BRICKS.values() if brick.slot == "uplink"]
 DOWN = [brick for brick in BRICKS.values() if brick.slot == "downlink"]
@@ -33,16 +34,9 @@ LAST = {"mean": ("secure_sum", "adaptive_client_dp"), "sum": ("secure_sum",), "e
 """What the server sees -> the last bricks of chains of all that can be in one, those that tell it least. Low rank
 comes early: it leaves rounding errors where numbers were 0, and of those a sign is the sign of a rounding error."""
 ROUNDS, COHORT = 3, 6
-FIRST, SECOND = "fedper", "ifca"
-"""A method with parts that stay with the clients, and one of several models; the others are slow."""
-
-
-def slow_but(*quick):
-    """Every method whose clients send something; slow but for some."""
-    return [pytest.param(name, marks=[pytest.mark.slow] * (name not in quick)) for name in SENDING]
-
-
-EACH = pytest.mark.parametrize("name", slow_but(FIRST))
+QUICK = "fedper"
+"""A method with parts that stay with the clients; every other whose clients send something is slow."""
+EACH = pytest.mark.parametrize("name", [QUICK, *slow(*(name for name in SENDING if name != QUICK))])
 
 
 def of(name, bricks, model, work):
@@ -90,22 +84,25 @@ def test_a_chain_of_no_effect_is_no_chain_and_one_of_some_effect_is_cut_resumed_
     assert lost[metrics["ids"][-1]].any(axis=1).all()
 
 
-def chains_of(sees):
+def chain_with(last, sees):
     """Every brick that can be in one chain; error feedback must not meet the noise of differential privacy.
 
     Of a server that compares updates without those that leave few numbers or few values of them: similarities of such
     updates are equal, and which of them is the larger is then a rounding error's choice, another on other devices.
     """
-    for last in LAST[sees]:
-        bricks = [*BEFORE, *["error_feedback"] * ("dp" not in last), *AFTER, last]
-        yield "+".join(brick for brick in bricks if sees != "each" or brick not in ("random_k", "top_k", "sign"))
+    bricks = [*BEFORE, *["error_feedback"] * ("dp" not in last), *AFTER, last]
+    return "+".join(brick for brick in bricks if sees != "each" or brick not in ("random_k", "top_k", "sign"))
 
 
-@pytest.mark.parametrize("name", slow_but(FIRST, SECOND))
+OTHERS = [(QUICK, "adaptive_client_dp"), *((name, "each") for name in SENDING if name != QUICK)]
+
+
+@pytest.mark.parametrize(("name", "end"), [(QUICK, "secure_sum"), *slow_rows(*OTHERS)])
 def test_every_brick_in_one_chain_is_resumed_and_runs_on_two_devices_while_clients_drop_out(
-    key, model, work, federation, name
+    key, model, work, federation, name, end
 ):
-    for chain in chains_of(of(name, "", model, work)[0].exchange.sees):
+    sees = of(name, "", model, work)[0].exchange.sees
+    for chain in [chain_with(last, sees) for last in LAST[sees] if end in (last, "each")]:
         linked = of(name, chain, model, work)
         alone = state, metrics = run(linked, SOME, federation, key, dropout=0.3)
         again, _ = run(linked, SOME, federation, key, dropout=0.3, chunks=(2, 1))
