@@ -1,5 +1,7 @@
 """The clustered methods' slots: every brick that fits goes in, and layers in common are combined over everybody."""
 
+import itertools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -14,6 +16,7 @@ from fljax.rounds.everybody import over_everybody
 from fljax.rounds.sampling import sample_cohort
 from fljax.run.simulate import as_traced
 from fljax.types import Work
+from tests.slow import slow_rows
 
 METHODS = {
     "ifca": {"n_shared": 1},
@@ -30,9 +33,25 @@ METHODS = {
 }
 
 
-@pytest.mark.parametrize("bricks", [("prox", "krum", "momentum"), ("multi_krum",), ("median", "adam")])
-@pytest.mark.parametrize("name", METHODS)
-def test_bricks_fit_every_clustered_method(key, model, work, federation, name, bricks):
+BRICKS_OF_SOME = ("multi_krum",)
+"""As Krum: quick in one method."""
+
+
+@pytest.fixture(scope="module")
+def four(federation):
+    """A round's clients."""
+    return jax.jit(lambda key: sample_cohort(key, jnp.int32(0), federation, 4, None))(jax.random.key(0))
+
+
+@pytest.mark.parametrize(
+    ("name", "bricks"),
+    [
+        *itertools.product(METHODS, [("prox", "krum", "momentum"), ("median", "adam")]),
+        ("ifca", BRICKS_OF_SOME),
+        *slow_rows(*((name, BRICKS_OF_SOME) for name in METHODS if name != "ifca")),
+    ],
+)
+def test_bricks_fit_every_clustered_method(key, model, work, federation, four, name, bricks):
     """The state keeps its shapes from round to round whatever the server remembers."""
     method, put_in = ALGORITHMS[name], []
     for brick in bricks:
@@ -43,8 +62,7 @@ def test_bricks_fit_every_clustered_method(key, model, work, federation, name, b
     algorithm, numbers = method(model, work, **METHODS[name]), as_traced(method.Hyper(lr=0.1))
     assert algorithm.about.name == "+".join([name, *put_in])
     state = jax.eval_shape(algorithm.init, key, numbers, federation.train)
-    cohort = sample_cohort(key, jnp.int32(0), federation, 4, None)
-    after, metrics = jax.eval_shape(algorithm.round, key, numbers, state, cohort)
+    after, metrics = jax.eval_shape(algorithm.round, key, numbers, state, four)
     assert jax.tree.map(lambda leaf: (leaf.shape, leaf.dtype), after) == jax.tree.map(
         lambda leaf: (leaf.shape, leaf.dtype), state
     )

@@ -165,7 +165,8 @@ def test_centers_are_the_means_of_their_members(key, model):
 
 
 def test_clients_are_tested_with_what_they_would_train_from(key, model, groups):
-    algorithm, hyper = make(model), fedtsdp.Hyper(lr=0.1, psi=0.75, **ALWAYS)  # 1.5 layers: the last bias is personal
+    algorithm = in_stages(model, "both")
+    hyper = fedtsdp.Hyper(lr=0.1, psi=0.75, **ALWAYS)  # 1.5 layers: the last bias is personal
     state, metrics = simulate(algorithm, hyper, groups, key, 1)
     deployed = jitted(algorithm.deploy)(key, hyper, state, groups.train)
     center, own = tree.take(state.server.centers, state.server.label), state.clients
@@ -211,7 +212,8 @@ def test_sampling_weights_by_hand():
 
 def test_weights_grow_only_when_the_test_fires(key, model, groups):
     for condition, grown in ((NEVER, 0.0), (ALWAYS, 3 * 40.0)):
-        q = simulate(make(model), fedtsdp.Hyper(lr=0.1, **condition), groups, key, 3)[0].server.q
+        hyper = fedtsdp.Hyper(lr=0.1, momentum=0.5, **condition)
+        q = simulate(make(model), hyper, groups, key, 3, participation=0.6)[0].server.q
         np.testing.assert_allclose((q - 1).sum(), grown, rtol=1e-5)
 
 

@@ -20,7 +20,7 @@ from fljax.rounds.sampling import sample_cohort
 from fljax.run.simulate import as_traced, split_key
 from fljax.types import Batch, State, Work
 from tests import oracle
-from tests.algorithms.round_by_round import jitted, simulate
+from tests.algorithms.round_by_round import jitted, one_round, simulate
 from tests.slow import slow, slow_rows
 
 ROUNDS = 3
@@ -41,28 +41,27 @@ def test_fedprox_without_pull_is_fedavg_exactly(key, model, work, federation):
 
 def test_the_pull_of_fedprox_holds_clients_back(key, model, work, federation):
     start = model.init(split_key(key).init)
-    moved = [
-        float(
-            tree.squared_norm(
-                tree.subtract(server_of(fedprox(model, work), fedprox.Hyper(lr=0.1, mu=mu), federation, key, 1), start)
-            )
-        )
-        for mu in (0.0, 0.5, 2.0, 5.0)
-    ]
+
+    def way(mu):
+        end = server_of(fedprox(model, work), fedprox.Hyper(lr=0.1, mu=mu), federation, key, 1)
+        away = jax.tree.map(lambda a, b: np.asarray(a) - np.asarray(b), end, start)
+        return sum(np.square(leaf).sum() for leaf in jax.tree.leaves(away))
+
+    moved = [way(mu) for mu in (0.0, 0.5, 2.0, 5.0)]
     assert moved == sorted(moved, reverse=True)
     assert moved[-1] < 0.7 * moved[0]
 
 
 def test_fedavg_of_one_full_batch_step_is_fedsgd(key, model, federation):
     averaged = server_of(fedavg(model, Work(1, 64)), fedavg.Hyper(lr=0.3), federation, key)
-    stepped = server_of(fedsgd(model, Work(1, 5)), fedsgd.Hyper(lr=0.3), federation, key)
+    stepped = server_of(fedsgd(model, Work(1, 8)), fedsgd.Hyper(lr=0.3), federation, key)
     chex.assert_trees_all_close(averaged, stepped, rtol=1e-5, atol=1e-6)
 
 
 def test_fedsgd_on_everyone_is_gradient_descent_on_the_pooled_data(key, model, federation):
     theta = as_float64(model.init(split_key(key).init))
     data = federation.train
-    rows = np.concatenate([np.asarray(data.index)[i, : int(data.size[i])] for i in range(8)])
+    rows = np.concatenate([np.asarray(data.index)[i, : np.asarray(data.size)[i]] for i in range(8)])
     x, y = np.asarray(data.pool.x, np.float64)[rows], np.asarray(data.pool.y)[rows]
     theta = oracle.local_sgd(theta, [(x, y)] * ROUNDS, 0.3)
     chex.assert_trees_all_close(
@@ -175,16 +174,18 @@ def test_fesem_with_a_center_each_is_everyone_alone(key, model, work, federation
 def test_fesem_e_and_m_steps_are_numpys(key, model, work, federation, cluster_on, empty):
     def points(models):
         rows = {"kernel": models["fc2"]["kernel"]} if cluster_on == "last_kernel" else models
-        return np.asarray(tree.flatten(rows), np.float64)
+        return np.concatenate([np.reshape(leaf, (len(leaf), -1)) for leaf in jax.tree.leaves(rows)], 1, dtype=float)
 
     algorithm, hyper = fesem(model, work, 4, cluster_on=cluster_on, empty=empty), as_traced(fesem.Hyper(lr=0.3))
     state = jitted(algorithm.init)(key, hyper, federation.train)
     # The second center and the last are so far away that nobody is near them.
-    far = jax.tree.map(lambda leaf: leaf.at[jnp.array([1, 3])].add(100.0), state.server.centers)
-    state = state._replace(server=state.server._replace(centers=far, label=2 * (state.server.label // 2)))
+    server = jax.device_get(state.server)
+    away = np.float32([0, 100, 0, 100])
+    far = jax.tree.map(lambda leaf: leaf + away.reshape(4, *[1] * (leaf.ndim - 1)), server.centers)
+    state = state._replace(server=server._replace(centers=far, label=2 * (server.label // 2)))
     for round in range(3):
         before = jax.device_get(state.server.centers)
-        state, _ = jitted(algorithm.round)(key, hyper, state, sample_cohort(key, jnp.int32(round), federation, 8, None))
+        state, _ = one_round(algorithm, hyper, federation, key, state, round)
         centers, label, models = jax.device_get((state.server.centers, state.server.label, state.server.kept.models))
         distance = np.square(points(models)[:, None] - points(before)[None]).sum(axis=-1)
         np.testing.assert_array_equal(label, distance.argmin(axis=1))  # after E each client is nearest to its center
@@ -194,19 +195,22 @@ def test_fesem_e_and_m_steps_are_numpys(key, model, work, federation, cluster_on
             if members.size:
                 expected = jax.tree.map(lambda leaf, of=members: leaf[of].mean(axis=0), models)
             else:
-                expected = tree.take(models, next(farthest)) if empty == "reseed" else tree.take(before, k)
-            chex.assert_trees_all_close(tree.take(centers, k), expected, rtol=1e-5, atol=1e-6)
+                of, row = (models, next(farthest)) if empty == "reseed" else (before, k)
+                expected = jax.tree.map(lambda leaf, row=row: leaf[row], of)
+            own = jax.tree.map(lambda leaf, k=k: leaf[k], centers)
+            chex.assert_trees_all_close(own, expected, rtol=1e-5, atol=1e-6)
         if round == 0:
             assert set(np.asarray(label).tolist()) == {0, 2}
 
 
 def test_empty_centers_move_to_different_clients():
     """The first to the client farthest from its center, the second to the next; more than there are, to the last."""
-    models, label = {"fc": 10.0 * jnp.arange(4.0)[:, None]}, jnp.array([1, 1, 1, 1])
-    moved = reseeded({"fc": -jnp.ones((4, 1))}, models, label, jnp.array([0.5, 3.0, 1.0, 2.0]))
+    old, moving = {"fc": -np.ones((4, 1), np.float32)}, jax.jit(reseeded)
+    models = {"fc": np.float32([[0], [10], [20], [30]])}
+    moved = moving(old, models, np.array([1, 1, 1, 1]), np.float32([0.5, 3, 1, 2]))
     np.testing.assert_array_equal(moved["fc"][:, 0], [10.0, -1.0, 30.0, 20.0])
     two = {"fc": models["fc"][:2]}
-    crowded = reseeded({"fc": -jnp.ones((4, 1))}, two, jnp.array([0, 0]), jnp.array([1.0, 2.0]))
+    crowded = moving(old, two, np.array([0, 0]), np.float32([1, 2]))
     np.testing.assert_array_equal(crowded["fc"][:, 0], [-1.0, 10.0, 0.0, 0.0])
 
 

@@ -128,16 +128,17 @@ def test_fedrep_moves_only_what_its_phases_train(key, model, work, federation, b
 
 
 def test_fedrep_fits_heads_alone_before_a_test(key, model, work, federation):
-    algorithm, hyper = fedrep(model, work, ft_epochs=3), fljax.fedrep.Hyper(lr=0.1)
-    state = final(algorithm, hyper, federation, key)
-    deployed = jitted(algorithm.deploy)(key, hyper, state, federation.train).params
+    trained, tested = fedrep(model, work, body_epochs=2, ft_epochs=0), fedrep(model, work, ft_epochs=3)
+    hyper = fljax.fedrep.Hyper(lr=0.1)
+    state = final(trained, hyper, federation, key)
+    deployed = jitted(tested.deploy)(key, hyper, state, federation.train).params
     chex.assert_trees_all_equal(deployed["fc1"], tree.broadcast(state.server["fc1"], 8))
     assert (np.asarray(deployed["fc2"]["kernel"]) != np.asarray(state.clients["fc2"]["kernel"])).any(axis=(1, 2)).all()
 
 
 def test_fedbabu_keeps_its_random_head_until_it_fine_tunes(key, model, work, federation):
     hyper, start = fljax.fedbabu.Hyper(lr=0.1), model.init(split_key(key).init)
-    state = final(fedbabu(model, work), hyper, federation, key)
+    state = final(fedbabu(model, work, weighting="size"), hyper, federation, key)
     chex.assert_trees_all_close(state.server["fc2"], start["fc2"], rtol=1e-6)  # drawn by another program
     assert not np.allclose(state.server["fc1"]["kernel"], start["fc1"]["kernel"], atol=1e-3)
     plain = jitted(fedbabu(model, work, ft_epochs=0).deploy)(key, hyper, state, federation.train)
