@@ -193,7 +193,7 @@ class Replay:
 
 def replayed(start, federation, cohorts):
     data = federation.train
-    rows = [np.asarray(data.index)[i, : int(data.size[i])] for i in range(N)]
+    rows = [np.asarray(data.index)[i, : np.asarray(data.size)[i]] for i in range(N)]
     pool_x, pool_y = np.asarray(data.pool.x, np.float64), np.asarray(data.pool.y)
     replay = Replay(start, [(pool_x[r], pool_y[r]) for r in rows])
     for t, cohort in enumerate(cohorts):

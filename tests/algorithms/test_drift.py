@@ -138,7 +138,7 @@ def test_scaffold_in_numpy(key, model, federation, reference, weighting):  # noq
     """Unequal steps and half of the clients a round."""
     zero = oracle.combine(np.zeros_like, reference.start)
     theta, c, own = reference.start, zero, [zero] * 8
-    weights = [1.0 if weighting == "uniform" else float(n) for n in federation.train.size]
+    weights = [1.0 if weighting == "uniform" else float(n) for n in np.asarray(federation.train.size)]
     for cohort in reference.rounds():
         sent, moved = [], c
         for i, k, _ in cohort:
@@ -240,7 +240,7 @@ def test_fedlc_in_numpy(key, model, federation, reference):  # noqa: F811
     for cohort in reference.rounds():
         sent = []
         for i, k, _ in cohort:
-            y_own = np.asarray(data.pool.y)[np.asarray(data.index[i, : int(data.size[i])])]
+            y_own = np.asarray(data.pool.y)[np.asarray(data.index)[i, : np.asarray(data.size)[i]]]
             margin, w = 0.8 * np.maximum(np.bincount(y_own, minlength=4), 1.0) ** -0.25, theta
             for x, y in reference.batches(i, k):
                 shifted = w | {"fc2": w["fc2"] | {"bias": w["fc2"]["bias"] - margin}}

@@ -17,34 +17,31 @@ from fljax.algorithms.gpfl import EMBEDDING, SHARE, VALVE, gpfl, two_ways
 from fljax.algorithms.moon import contrasted, moon
 from fljax.client.features import linear, see
 from fljax.models import cnn, lenet, mlp, resnet18
-from fljax.run.simulate import simulate, split_key
+from fljax.run.simulate import split_key
 from fljax.types import Batch, Work
 from tests import oracle
-from tests.algorithms.round_by_round import jitted
+from tests.algorithms.round_by_round import jitted, simulate
 from tests.algorithms.test_oracles import LR, WORK, assert_models, reference, run  # noqa: F401
 from tests.algorithms.test_personal import as_float64, averaged, final, numpy_features
 
 
 def test_fedprotos_prototypes_are_means_of_features(key, model, work, federation):
-    state = simulate(fedproto(model, work), fedproto.Hyper(lr=0.1), federation, key, 2)[0]
+    state = jax.device_get(simulate(fedproto(model, work), fedproto.Hyper(lr=0.1), federation, key, 2)[0])
     data, total, count = federation.train, np.zeros((4, 6)), np.zeros(4)
     for i in range(8):
-        rows = np.asarray(data.index[i, : int(data.size[i])])
+        rows = np.asarray(data.index)[i, : np.asarray(data.size)[i]]
         x, y = np.asarray(data.pool.x, np.float64)[rows], np.asarray(data.pool.y)[rows]
-        h = numpy_features(as_float64(tree.take(state.clients, i)), x)
+        h = numpy_features(jax.tree.map(lambda leaf, i=i: leaf[i], state.clients), x)
         np.add.at(total, y, h)
         np.add.at(count, y, 1)
     np.testing.assert_allclose(state.server["mean"], total / count[:, None], rtol=1e-4, atol=1e-5)
     assert state.server["known"].all()
-    prototypes = {"mean": state.server["mean"], "known": jnp.array([1.0, 0, 1, 1])}
-    params = tree.take(state.clients, 0) | {"prototypes": prototypes}
-    x = data.pool.x[:20]
-    near = np.square(
-        numpy_features(as_float64(tree.take(state.clients, 0)), np.asarray(x))[:, None] - total / count[:, None]
-    )
+    prototypes = {"mean": state.server["mean"], "known": np.array([1, 0, 1, 1], np.float32)}
+    first, x = jax.tree.map(lambda leaf: leaf[0], state.clients), np.asarray(data.pool.x)[:20]
+    near = np.square(numpy_features(as_float64(first), x)[:, None] - total / count[:, None])
     near = near.sum(-1)
     near[:, 1] = np.inf  # nobody has shown it
-    scores = fedproto(model, work).predict(params, x)
+    scores = jax.jit(fedproto(model, work).predict)(first | {"prototypes": prototypes}, x)
     np.testing.assert_array_equal(scores.argmax(1), near.argmin(1))
 
 
@@ -54,7 +51,7 @@ def test_feddistill_teaches_the_mean_of_the_others(key, model, federation):
     logits, count = np.zeros((8, 4, 4)), np.zeros((8, 4))
     data, start = federation.train, as_float64(model.init(split_key(key).init))
     for i in range(8):
-        rows = np.asarray(data.index[i, : int(data.size[i])])
+        rows = np.asarray(data.index)[i, : np.asarray(data.size)[i]]
         y = np.asarray(data.pool.y)[rows]
         z = oracle.forward(start, np.asarray(data.pool.x, np.float64)[rows])[0]
         for c in np.unique(y):
@@ -71,7 +68,7 @@ def test_fedrod_in_numpy(key, model, federation, reference):  # noqa: F811
     for cohort in reference.rounds():
         sent = []
         for i, k, _ in cohort:
-            w, y_own = theta, np.asarray(data.pool.y)[np.asarray(data.index[i, : int(data.size[i])])]
+            w, y_own = theta, np.asarray(data.pool.y)[np.asarray(data.index)[i, : np.asarray(data.size)[i]]]
             prior = np.log(np.maximum(np.bincount(y_own, minlength=4), 1e-8))
             for x, y in reference.batches(i, k):
                 shifted = w | {"fc2": w["fc2"] | {"bias": w["fc2"]["bias"] + prior}}
@@ -105,7 +102,7 @@ def test_moons_contrast_in_numpy(key, model, federation):
     expected = oracle.training_loss(params[0], x, y) - 0.7 * np.log(positive / (positive + negative)).mean()
     ours = [jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float32), one) for one in params]
     batch = Batch(jnp.asarray(x, jnp.float32), jnp.asarray(y), jnp.ones(9))
-    value, _ = contrasted(model, moon.Hyper(mu=0.7, temperature=0.4))(ours[0], batch, key, *ours[1:])
+    value, _ = jax.jit(contrasted(model, moon.Hyper(mu=0.7, temperature=0.4)))(ours[0], batch, key, *ours[1:])
     np.testing.assert_allclose(value, expected, rtol=1e-5)
 
 
@@ -124,7 +121,7 @@ def test_features_are_what_the_last_layer_is_given(key, network):
     assert logits.shape == again.shape == (5, 4)
     assert "other" in params
     if network.layers == ("fc1", "fc2"):
-        chex.assert_trees_all_close(*both(key)[:2], rtol=1e-6, atol=1e-6)
+        chex.assert_trees_all_close(*jax.jit(both)(key)[:2], rtol=1e-6, atol=1e-6)
 
 
 def test_feddbe_in_numpy(key, model, federation, reference):  # noqa: F811
@@ -153,11 +150,21 @@ def test_feddbe_in_numpy(key, model, federation, reference):  # noqa: F811
     assert_models(deployed, [theta] * 8)
 
 
+def third_at_first(algorithm, hyper):
+    """The model that the third client is tested with before the first round."""
+
+    @jax.jit
+    def made(key, data):
+        deployed = algorithm.deploy(key, hyper, algorithm.init(key, hyper, data), data)
+        return tree.take(tree.stacked(deployed), 2)
+
+    return made
+
+
 def test_gpfls_loss_in_numpy(key, model, federation):
     """All three parts of it, on one batch."""
     algorithm, hyper = gpfl(model, Work(1, 8)), gpfl.Hyper(lam=0.7, mu=0.3)
-    state = algorithm.init(key, hyper, federation.train)
-    params = tree.take(tree.stacked(algorithm.deploy(key, hyper, state, federation.train)), 2)
+    params = jax.device_get(third_at_first(algorithm, hyper)(key, federation.train))
     rows, valve = np.asarray(params[EMBEDDING]["rows"], np.float64), as_float64(params[VALVE])
     x, y = np.asarray(federation.train.pool.x, np.float64)[:9], np.asarray(federation.train.pool.y)[:9]
     h, condition = numpy_features(as_float64(params), x), np.asarray(params[SHARE], np.float64) @ rows
@@ -178,7 +185,7 @@ def test_gpfls_loss_in_numpy(key, model, federation):
     expected = (expected + 0.7 * np.linalg.norm(common - rows[y], axis=1)).mean()
     lengths = sum(np.square(leaf).sum() for leaf in (rows, *jax.tree.leaves(valve)))
     batch = Batch(jnp.asarray(x, jnp.float32), jnp.asarray(y), jnp.ones(9))
-    value, _ = two_ways(model, hyper)(params, batch, key, params[EMBEDDING]["rows"], params[SHARE])
+    value, _ = jax.jit(two_ways(model, hyper))(params, batch, key, params[EMBEDDING]["rows"], params[SHARE])
     np.testing.assert_allclose(value, expected + 0.15 * lengths, rtol=1e-4)
 
 
@@ -190,27 +197,28 @@ def test_fedcps_discrepancy_in_numpy():
         squared = np.square(x[:, None] - y[None]).sum(-1)
         return sum(np.exp(-squared / (2 * width)) for width in (10, 15, 20, 50)).mean()
 
-    arguments = (jnp.asarray(np.concatenate([v, v[:1] + 9]), jnp.float32) for v in (a, b))
-    weight = jnp.asarray([1.0] * 6 + [0.0])  # the last row only fills the batch
+    arguments = (np.concatenate([v, v[:1] + 9]).astype(np.float32) for v in (a, b))
+    weight = np.array([1.0] * 6 + [0.0], np.float32)  # the last row only fills the batch
     expected = kernel(a, a) + kernel(b, b) - 2 * kernel(a, b)
-    np.testing.assert_allclose(discrepancy(*arguments, weight), expected, rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(jax.jit(discrepancy)(*arguments, weight), expected, rtol=1e-4, atol=1e-6)
 
 
 def test_fedcps_heads_predict_alike_where_they_are_equal(key, model, federation):
     """However the gate parts the features, equal heads see their sum: the network itself, and one more bias."""
     algorithm, hyper = fedcp(model, Work(1, 8)), fedcp.Hyper()
-    state = algorithm.init(key, hyper, federation.train)
-    params = tree.take(tree.stacked(algorithm.deploy(key, hyper, state, federation.train)), 2)
-    x = federation.train.pool.x[:9]
-    expected = see(model, params, x, None).logits + params["fc2"]["bias"][None]
-    np.testing.assert_allclose(algorithm.predict(params, x), expected, rtol=1e-5, atol=1e-5)
+    params, x = third_at_first(algorithm, hyper)(key, federation.train), np.asarray(federation.train.pool.x)[:9]
+
+    @jax.jit
+    def both(params, x):
+        return algorithm.predict(params, x), see(model, params, x, None).logits + params["fc2"]["bias"][None]
+
+    np.testing.assert_allclose(*both(params, x), rtol=1e-5, atol=1e-5)
 
 
 def test_knnpers_memory_votes_as_scikit_learns(key, model, work, federation):
     method, data = fljax.knnper, federation.train
     state = final(method(model, work), method.Hyper(lr=0.1), federation, key)
-    deployed = method(model, work, n_neighbours=3).deploy(key, method.Hyper(lam=0.6, scale=0.5), state, data)
-    params, theta = tree.take(tree.stacked(deployed), 3), as_float64(state.server)
+    algorithm, theta = method(model, work, n_neighbours=3), as_float64(state.server)
     rows = np.asarray(data.index[3, : int(data.size[3])])
     own, x = np.asarray(data.pool.x, np.float64)[rows], np.asarray(data.pool.x, np.float64)[:20]
     vote = KNeighborsClassifier(3, weights=lambda distance: np.exp(-distance / 0.5))
@@ -219,5 +227,11 @@ def test_knnpers_memory_votes_as_scikit_learns(key, model, work, federation):
     softmax = np.exp(z) / np.exp(z).sum(1, keepdims=True)
     expected = 0.4 * softmax
     expected[:, vote.classes_] += 0.6 * vote.predict_proba(numpy_features(theta, x))
-    ours = np.exp(method(model, work, n_neighbours=3).predict(params, jnp.asarray(x, jnp.float32)))
+
+    @jax.jit
+    def told(state, x):
+        deployed = algorithm.deploy(key, method.Hyper(lam=0.6, scale=0.5), state, data)
+        return algorithm.predict(tree.take(tree.stacked(deployed), 3), x)
+
+    ours = np.exp(told(state, x.astype(np.float32)))
     np.testing.assert_allclose(ours, expected, rtol=1e-3, atol=1e-5)

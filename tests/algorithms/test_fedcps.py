@@ -1,5 +1,7 @@
 """FedCPS: its limit laws, its layers' roles, the strength of the pull, and who is sent which models."""
 
+from functools import partial
+
 import chex
 import jax
 import jax.numpy as jnp
@@ -223,13 +225,18 @@ def test_a_pull_of_one_step_lands_on_the_anchor_where_layers_are_sent(key, model
     def flat(params, batch, key):
         return 0.0 * tree.squared_norm(params), params
 
-    start, anchor = (jax.vmap(model.init)(jax.random.split(jax.random.key(i), 8)) for i in (1, 2))
-    keys, loss = jax.random.split(key, 8), pulled(flat, ("fc1",))
-    done = train_clients(
-        keys, start, federation.train, loss, optax.sgd(0.5), Work(1, 64), tree.own(anchor), jnp.full(8, 2.0)
-    )
-    chex.assert_trees_all_close(done.params["fc1"], anchor["fc1"], rtol=1e-6, atol=1e-7)
-    chex.assert_trees_all_equal(done.params["fc2"], start["fc2"])
+    loss, work, pull = pulled(flat, ("fc1",)), Work(1, 64), jnp.full(8, 2.0)
+
+    @jax.jit
+    def trained(key):
+        keys, *drawn = (jax.random.split(jax.random.fold_in(key, i), 8) for i in range(3))
+        start, anchor = (jax.vmap(model.init)(of) for of in drawn)
+        done = train_clients(keys, start, federation.train, loss, optax.sgd(0.5), work, tree.own(anchor), pull)
+        return start, anchor, done.params
+
+    start, anchor, params = trained(key)
+    chex.assert_trees_all_close(params["fc1"], anchor["fc1"], rtol=1e-6, atol=1e-7)
+    chex.assert_trees_all_equal(params["fc2"], start["fc2"])
 
 
 @pytest.mark.slow
@@ -267,20 +274,19 @@ def test_the_spread_is_a_running_mean_with_a_floor():
 
 
 def test_a_clients_spread_is_its_distance_relative_to_its_clusters_mean():
-    spread = Spread(jnp.asarray([0.2, 0.5]), jnp.ones(2), jnp.asarray([4.0, 0.0]))
-    label, own = jnp.asarray([0, 0, 0, 0, 1]), jnp.asarray([4.0, 8.0, 0.04, 0.0, 3.0])
+    found, updated, one = jax.jit(spread_of), jax.jit(update_spread), np.ones(5, np.float32)
+    spread = Spread(np.float32([0.2, 0.5]), one[:2], np.float32([4, 0]))
+    label, own = np.array([0, 0, 0, 0, 1]), np.float32([4, 8, 0.04, 0, 3])
     # As far as the mean; twice as far; a hundredth, but at least a tenth; never seen; a cluster that was never seen.
-    np.testing.assert_allclose(spread_of(spread, label, own), [0.2, 0.4, 0.02, 0.2, 0.5], rtol=1e-6)
-    np.testing.assert_array_equal(spread_of(spread, label, ()), spread.tau2[label])
-    half = adaptive_pull(jnp.ones(2), spread_of(spread, label[:2], jnp.asarray([4.0, 2.0])), jnp.ones(2))
+    np.testing.assert_allclose(found(spread, label, own), [0.2, 0.4, 0.02, 0.2, 0.5], rtol=1e-6)
+    np.testing.assert_array_equal(found(spread, label, ()), spread.tau2[label])
+    half = np.asarray(jax.jit(adaptive_pull)(one, found(spread, label, np.float32([4, 2, 2, 2, 2])), one))
     np.testing.assert_allclose(half[1], 2 * half[0], rtol=1e-6)  # who stays near is held more strongly
-    away = update_spread(
-        no_spread(2, True), jnp.ones(3), jnp.ones(3), label[:3], 0.5, jnp.asarray([1.0, 2.0, 3.0])
-    ).away
+    come = np.float32([1, 1, 1, 0, 0])
+    away = updated(no_spread(2, True), one, come, label, 0.5, np.float32([1, 2, 3, 9, 9])).away
     np.testing.assert_allclose(away, [2, 0])
-    drift = jnp.ones(1), jnp.ones(1), label[:1], 0.5
-    again = update_spread(Spread(jnp.ones(2), jnp.ones(2), away), *drift, jnp.asarray([6.0])).away
-    np.testing.assert_allclose(again, [4, 0])
+    came = Spread(one[:2], one[:2], away), one, np.float32([1, 0, 0, 0, 0]), label, 0.5
+    np.testing.assert_allclose(updated(*came, np.float32([6, 9, 9, 9, 9])).away, [4, 0])
 
 
 @pytest.mark.slow
@@ -319,12 +325,14 @@ def test_lambda_per_client_of_one_client_is_adaptive(key, model, work):
 
 
 def test_a_distance_is_per_parameter_of_the_layers_that_are_sent(key, model):
-    theta = jax.vmap(model.init)(jax.random.split(key, 2))
-    held = ModelTable(theta, jnp.asarray([1, 0, 1]))
-    moved = jax.tree.map(
-        lambda leaf: leaf + jnp.asarray([1.0, 2.0, 3.0]).reshape(3, *[1] * (leaf.ndim - 1)), tree.stacked(held)
-    )
-    np.testing.assert_allclose(distance(moved, held, ("fc1",)), [1, 4, 9], rtol=1e-5)
+
+    @jax.jit
+    def after(steps):
+        held = ModelTable(jax.vmap(model.init)(jax.random.split(key, 2)), jnp.asarray([1, 0, 1]))
+        moved = jax.tree.map(lambda leaf: leaf + steps.reshape(3, *[1] * (leaf.ndim - 1)), tree.stacked(held))
+        return distance(moved, held, ("fc1",))
+
+    np.testing.assert_allclose(after(np.float32([1, 2, 3])), [1, 4, 9], rtol=1e-5)
 
 
 @pytest.mark.slow
@@ -361,25 +369,31 @@ def test_of_one_model_the_mean_of_the_models_is_that_of_the_participants(key, de
 
 
 def test_gradient_variance_equals_numpy(key, model, federation):
-    data, size = federation.train, int(federation.train.size[0])
-    keys = jax.random.split(key, 8)
-    params = model.init(key)
-    ours = gradient_variance(keys, tree.everyone(params, 8), data, training_loss(model), 8)
-    rows = fresh_examples(jax.vmap(lambda k: jax.random.split(k)[0])(keys), data, data.index.shape[1]).index[0][:size]
+    data, size = federation.train, int(np.asarray(federation.train.size)[0])
+
+    @partial(jax.jit, static_argnums=1)
+    def variances(key, batch_size):
+        """Those of every client, at whose parameters, and its examples in the order of its batches."""
+        keys, params = jax.random.split(key, 8), model.init(key)
+        found = gradient_variance(keys, tree.everyone(params, 8), data, training_loss(model), batch_size)
+        orders = jax.vmap(lambda key: jax.random.split(key)[0])(keys)
+        return found, params, fresh_examples(orders, data, data.index.shape[1]).index
+
+    ours, params, index = jax.device_get(variances(key, 8))
+    rows = index[0][:size]
     x, y = np.asarray(data.pool.x, np.float64)[rows], np.asarray(data.pool.y)[rows]
     weights = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), params)
     gradients = [oracle.gradient(weights, x[i : i + 8], y[i : i + 8]) for i in range(0, size, 8)]
     flat = np.stack([np.concatenate([leaf.ravel() for leaf in jax.tree.leaves(g)]) for g in gradients])
     np.testing.assert_allclose(ours[0], np.square(flat - flat.mean(axis=0)).sum() / flat.size, rtol=1e-4)
-    one_batch = gradient_variance(keys, tree.everyone(params, 8), data, training_loss(model), 64)
-    np.testing.assert_array_equal(one_batch, 0)
+    np.testing.assert_array_equal(variances(key, 64)[0], 0)
 
 
 def test_fresh_examples_are_the_clients_own_without_repetition(key, federation):
     data = federation.train
-    some = fresh_examples(jax.random.split(key, 8), data, 10)
+    some = jax.device_get(jax.jit(fresh_examples, static_argnums=2)(jax.random.split(key, 8), data, 10))
     for i in range(8):
-        n, own = int(some.size[i]), set(np.asarray(data.index)[i, : int(data.size[i])].tolist())
+        n, own = int(some.size[i]), set(np.asarray(data.index)[i, : np.asarray(data.size)[i]].tolist())
         drawn = np.asarray(some.index[i, :n]).tolist()
         assert n == min(10, int(data.size[i]))
         assert len(set(drawn)) == n

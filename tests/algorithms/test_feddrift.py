@@ -1,6 +1,7 @@
 """FedDrift: its choice of models against SciPy and loops, FedAvg as its limit, and a federation that drifts."""
 
 import chex
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from fljax.algorithms.feddrift import Known, chosen, feddrift
 from fljax.data.synthetic import linear_groups
 from fljax.rounds import Clusters
 from fljax.rounds.joining import everyone
+from fljax.run.simulate import as_traced
 from tests.algorithms.round_by_round import simulate
 
 DELTA, HEIGHT = 0.3, 0.4
@@ -32,17 +34,21 @@ LOSS = np.array(  # clients of 0 and 2 do as well with each other's model; 3 has
 
 
 @pytest.fixture
-def before(key, federation):
-    theta = np.arange(6.0)
-    last = jnp.asarray([0.5, 0.5, 0.5, 0.5, 0.4, np.inf, 0.4, 0.4], jnp.float32)
-    known = Known(last, {"w": jnp.asarray(-1.0)}, jnp.float32(0))
-    clusters = Clusters({"w": jnp.asarray(theta, jnp.float32)}, jnp.asarray(LABEL, jnp.int32), known)
-    return clusters, everyone(key, jnp.int32(0), federation.train)
+def choice(key, federation):
+    """What everybody chooses in the first round who has the models ``label`` and these losses."""
+
+    @jax.jit
+    def after(hyper, label, loss):
+        last = jnp.asarray([0.5, 0.5, 0.5, 0.5, 0.4, np.inf, 0.4, 0.4], jnp.float32)
+        known = Known(last, {"w": jnp.float32(-1)}, jnp.float32(0))
+        clusters = Clusters({"w": jnp.arange(6, dtype=jnp.float32)}, label, known)
+        return chosen(hyper, clusters, everyone(key, jnp.int32(0), federation.train), loss)
+
+    return lambda hyper, label: jax.device_get(after(as_traced(hyper), np.int32(label), LOSS.astype(np.float32)))
 
 
-def test_who_drifts_is_alone_and_who_is_alike_merges(before, federation):
-    clusters, cohort = before
-    after = chosen(feddrift.Hyper(rise=DELTA, merge=HEIGHT), clusters, cohort, jnp.asarray(LOSS, jnp.float32))
+def test_who_drifts_is_alone_and_who_is_alike_merges(choice, federation):
+    after = choice(feddrift.Hyper(rise=DELTA, merge=HEIGHT), LABEL)
     size = np.asarray(federation.train.size)
     # Clients 4 and 7 have drifted and take the two free models; client 5 chooses for the first time.
     own = np.array([0, 0, 2, 2, 1, 3, 4, 5])
@@ -58,16 +64,14 @@ def test_who_drifts_is_alone_and_who_is_alike_merges(before, federation):
     assert len(set(expected)) == 5
     together = size[:4]
     mean = (together[:2].sum() * 0.0 + together[2:].sum() * 2.0) / together.sum()
-    np.testing.assert_allclose(after.centers["w"][jnp.asarray([0, 3, 4])], [mean, 3.0, 4.0], rtol=1e-5)
-    np.testing.assert_array_equal(after.centers["w"][jnp.asarray([1, 5])], -1)  # new models
+    np.testing.assert_allclose(after.centers["w"][[0, 3, 4]], [mean, 3.0, 4.0], rtol=1e-5)
+    np.testing.assert_array_equal(after.centers["w"][[1, 5]], -1)  # new models
     np.testing.assert_allclose(after.kept.loss, LOSS[:, held].min(1), rtol=1e-6)
     assert float(after.kept.asked) == 4
 
 
-def test_without_a_free_model_a_client_keeps_the_best(before):
-    clusters, cohort = before
-    full = clusters._replace(label=jnp.asarray([0, 1, 2, 3, 4, 5, 4, 4], jnp.int32))
-    after = chosen(feddrift.Hyper(rise=DELTA, merge=0.0), full, cohort, jnp.asarray(LOSS, jnp.float32))
+def test_without_a_free_model_a_client_keeps_the_best(choice):
+    after = choice(feddrift.Hyper(rise=DELTA, merge=0.0), [0, 1, 2, 3, 4, 5, 4, 4])
     np.testing.assert_array_equal(after.label, LOSS.argmin(1))
 
 

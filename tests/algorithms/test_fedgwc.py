@@ -1,6 +1,6 @@
 """FedGWC: its rewards and its matrix in NumPy, and how it parts a cluster by scikit-learn."""
 
-import jax.numpy as jnp
+import jax
 import numpy as np
 from sklearn.cluster import SpectralClustering
 from sklearn.manifold import SpectralEmbedding
@@ -57,8 +57,8 @@ def test_rewards_are_those_within_a_cluster():
     own = np.array([0, 1, 0, 1, 0, 0])
     counts = np.array([True, True, True, True, True, False])
     together = (own[:, None] == own[None]) & counts[None]
-    found = gaussian_rewards(
-        jnp.asarray(losses, jnp.float32), jnp.asarray(counts)[:, None] & jnp.ones((6, 3), bool), together
+    found = np.asarray(
+        jax.jit(gaussian_rewards)(losses.astype(np.float32), counts[:, None] & np.ones((6, 3), bool), together)
     )
     for cluster in range(2):
         who = np.flatnonzero((own == cluster) & counts)
@@ -77,7 +77,7 @@ def test_a_settled_cluster_is_parted_as_scikit_learn_parts_it():
             others = [c for c in who if c not in (k, j)]
             alike[a, b] = np.exp(-BETA * np.square(p[k, others] - p[j, others]).sum())
     np.fill_diagonal(alike, 1)
-    ours = row_affinity(jnp.asarray(p, jnp.float32), jnp.asarray(member), BETA)
+    ours = np.asarray(jax.jit(row_affinity)(p.astype(np.float32), member, BETA))
     np.testing.assert_allclose(ours[np.ix_(who, who)], alike, rtol=1e-4, atol=1e-5)
     scores, labels = [], []
     for parts in (2, 3, 4):
@@ -87,10 +87,9 @@ def test_a_settled_cluster_is_parted_as_scikit_learn_parts_it():
         scores.append(davies_bouldin_score(embedded, labels[-1]))
     best = labels[int(np.argmin(scores))]
     assert min(scores) < 1
-    label = jnp.asarray(np.where(member, 1, 0), jnp.int32)
-    centers = {"w": jnp.arange(float(n))}
-    clusters = Clusters(centers, label, Company(jnp.asarray(p, jnp.float32), jnp.full(n, 0.5)))
-    after = parted(clusters, jnp.arange(n) == 1, BETA, 4)
+    label, centers = np.where(member, 1, 0).astype(np.int32), {"w": np.arange(n, dtype=np.float32)}
+    clusters = Clusters(centers, label, Company(p.astype(np.float32), np.full(n, 0.5, np.float32)))
+    after = jax.device_get(jax.jit(parted, static_argnums=3)(clusters, np.arange(n) == 1, BETA, 4))
     assert adjusted_rand_score(best, np.asarray(after.label)[who]) == 1
     np.testing.assert_array_equal(after.label[~member], 0)
     n_parts = len(set(best))
@@ -102,7 +101,8 @@ def test_a_settled_cluster_is_parted_as_scikit_learn_parts_it():
 def test_a_cluster_without_parts_stays_whole():
     n = 8
     p = np.random.default_rng(2).uniform(size=(n, n))
-    clusters = Clusters({"w": jnp.arange(float(n))}, jnp.zeros(n, jnp.int32), Company(jnp.asarray(p), jnp.zeros(n)))
-    after = parted(clusters, jnp.arange(n) == 0, 0.1, 2)
-    assert int(jnp.max(after.label)) == 0
+    company = Company(p.astype(np.float32), np.zeros(n, np.float32))
+    clusters = Clusters({"w": np.arange(n, dtype=np.float32)}, np.zeros(n, np.int32), company)
+    after = jax.jit(parted, static_argnums=3)(clusters, np.arange(n) == 0, 0.1, 2)
+    assert np.asarray(after.label).max() == 0
     assert float(after.kept.change[0]) == 1

@@ -89,7 +89,7 @@ def test_clusterfl_equals_numpy(key, model, federation):
     means = own
     for round in range(ROUNDS):
         for i in range(8):
-            rows = np.asarray(data.index)[i, : int(data.size[i])]
+            rows = np.asarray(data.index)[i, : np.asarray(data.size)[i]]
             g = oracle.gradient(own[i], np.asarray(data.pool.x, np.float64)[rows], np.asarray(data.pool.y)[rows])
             if round:  # no clusters yet in the first
                 g = oracle.combine(lambda g, w, m: g + 2 * alpha * w - 2 * beta * m, g, own[i], means[i])

@@ -124,7 +124,7 @@ def test_evidence_equals_a_loop_over_examples(key, federation):
     evidence = class_evidence(PROBABILISTIC, models, federation.train, 4)
     data = federation.train
     for i in (0, 5):
-        rows = np.asarray(data.index)[i, : int(data.size[i])]
+        rows = np.asarray(data.index)[i, : np.asarray(data.size)[i]]
         z = PROBABILISTIC.halves.encode(tree.take(models, i), data.pool.x[rows])
         mu, precision = (np.asarray(v, np.float64) for v in (z[0], 1 / np.square(z[1])))
         for c in range(4):

@@ -15,6 +15,8 @@ from tests import oracle
 from tests.algorithms.round_by_round import simulate
 from tests.algorithms.test_oracles import LR, MOMENTUM, WORK, assert_models, reference, run  # noqa: F401
 
+weights, gap_of = jax.jit(metropolis), jax.jit(spectral_gap)
+
 
 @pytest.mark.parametrize(
     ("kind", "n", "degree", "edges_each"),
@@ -53,28 +55,29 @@ def test_mixing_matrices_are_doubly_stochastic_whoever_is_there():
     for _ in range(5):
         near = np.triu(rng.random((9, 9)) < 0.4, 1)
         near, active = near | near.T, rng.random(9) < 0.7
-        W = np.asarray(metropolis(jnp.asarray(near), jnp.asarray(active)))
+        W = np.asarray(weights(near, active))
         np.testing.assert_allclose(W, W.T)
         np.testing.assert_allclose(W.sum(axis=1), 1, rtol=1e-6)
         assert (W >= 0).all()
         np.testing.assert_array_equal(W[~active], np.eye(9)[~active])
         among = np.linalg.eigvalsh(W[active][:, active].astype(float))
-        gap = spectral_gap(jnp.asarray(W), jnp.asarray(active))
-        np.testing.assert_allclose(gap, 1 - np.sort(np.abs(among))[-2], atol=1e-6)
+        np.testing.assert_allclose(gap_of(W, active), 1 - np.sort(np.abs(among))[-2], atol=1e-6)
 
 
 def test_spectral_gaps_in_closed_form():
     def gap(kind, n):
-        everyone = jnp.ones(n, bool)
-        return float(spectral_gap(metropolis(jnp.asarray(graph_of(kind, n)), everyone), everyone))
+        """Of n clients that are there, among 16."""
+        near, there = np.zeros((16, 16), bool), np.arange(16) < n
+        near[:n, :n] = graph_of(kind, n)
+        return float(gap_of(weights(near, there), there))
 
     assert gap("complete", 8) == pytest.approx(1, abs=1e-6)
     assert gap("ring", 10) == pytest.approx(2 / 3 * (1 - np.cos(2 * np.pi / 10)), abs=1e-6)
     assert gap("torus", 16) == pytest.approx(2 / 5 * (1 - np.cos(2 * np.pi / 4)), abs=1e-6)
     assert gap("pairs", 6) == pytest.approx(0, abs=1e-6)
-    alone, nobody = jnp.arange(4) == 2, jnp.zeros(4, bool)
-    assert float(spectral_gap(jnp.eye(4), alone)) == pytest.approx(1)
-    assert float(spectral_gap(jnp.eye(4), nobody)) == 1
+    alone, nobody = np.arange(16) == 2, np.zeros(16, bool)
+    assert float(gap_of(np.eye(16, dtype=np.float32), alone)) == pytest.approx(1)
+    assert float(gap_of(np.eye(16, dtype=np.float32), nobody)) == 1
 
 
 def test_consensus_distance_is_that_of_those_who_are_there():
@@ -84,7 +87,7 @@ def test_consensus_distance_is_that_of_those_who_are_there():
     models["b"][2] = np.nan
     flat = np.concatenate([models["a"].reshape(5, -1), models["b"]], axis=1)[active].astype(float)
     expected = np.sqrt(np.square(flat - flat.mean(axis=0)).sum(axis=1).mean())
-    np.testing.assert_allclose(consensus_distance(models, jnp.asarray(active)), expected, rtol=1e-6)
+    np.testing.assert_allclose(jax.jit(consensus_distance)(models, active), expected, rtol=1e-6)
 
 
 def mixing(near, ids):
@@ -141,6 +144,5 @@ def test_a_complete_graph_with_everyone_is_fedavg_of_equal_weights(key, model, f
 
 
 def test_neighbours_mean_is_ones_own_where_there_are_none():
-    near = jnp.asarray(graph_of("ring", 4))
-    matrix = np.asarray(neighbours_mean(near, jnp.asarray([True, False, True, False])))
+    matrix = np.asarray(jax.jit(neighbours_mean)(graph_of("ring", 4), np.array([True, False, True, False])))
     np.testing.assert_allclose(matrix, [[1, 0, 0, 0], [0.5, 0, 0.5, 0], [0, 0, 1, 0], [0.5, 0, 0.5, 0]])

@@ -50,25 +50,27 @@ def test_pacfls_angles_are_scipys():
     x = rng.normal(size=(40, 3, 3, 1)).astype(np.float32)
     index, size = np.stack([np.arange(i * 10, i * 10 + 10) for i in range(4)]), np.array([10, 7, 9, 2])
     data = ClientData(Examples(jnp.asarray(x), jnp.zeros(40, jnp.int32)), jnp.asarray(index), jnp.asarray(size))
-    found = main_directions(data, 3)
+    found = jax.jit(main_directions, static_argnums=1)(data, 3)
     expected = []
     for i, n in enumerate(size):
         u = np.linalg.svd(x[index[i, :n]].reshape(n, -1).T.astype(np.float64), full_matrices=False)[0][:, :3]
-        np.testing.assert_allclose(found[i] @ found[i].T, u @ u.T, atol=1e-4)
+        own = np.asarray(found)[i]
+        np.testing.assert_allclose(own @ own.T, u @ u.T, atol=1e-4)
         expected.append(u)
-    angles = np.sort(np.asarray(principal_angles(found)), axis=-1)
+    angles = np.sort(np.asarray(jax.jit(principal_angles)(found)), axis=-1)
     for i in range(3):
         for j in range(3):
             by_scipy = np.sort(np.degrees(scipy.linalg.subspace_angles(expected[i], expected[j])))
             np.testing.assert_allclose(angles[i, j], by_scipy, atol=0.1)  # arccos near 0 loses digits
-    np.testing.assert_array_equal(found[3][:, 2], 0)  # two examples span two directions
+    np.testing.assert_array_equal(np.asarray(found)[3][:, 2], 0)  # two examples span two directions
 
 
 def test_flexcfls_groups_are_those_of_k_means_on_cosines_with_the_main_directions(key):
     rng = np.random.default_rng(1)
     update = np.concatenate([rng.normal(size=30) * 3 + rng.normal(size=(6, 30)) * 0.5 for _ in range(3)])
     formed = np.arange(18) % 3 > 0
-    label = np.asarray(groups(key, gram(jnp.asarray(update, jnp.float32)), jnp.asarray(formed), 3))
+    found = jax.jit(lambda key, update, formed: groups(key, gram(update), formed, 3))
+    label = np.asarray(found(key, update.astype(np.float32), formed))
     directions = np.linalg.svd(update[formed].T, full_matrices=False)[0][:, :3]
     cosine = update[formed] @ directions / np.linalg.norm(update[formed], axis=1, keepdims=True)
     by_sklearn = KMeans(3, n_init=20, random_state=0).fit_predict(cosine)
@@ -76,18 +78,22 @@ def test_flexcfls_groups_are_those_of_k_means_on_cosines_with_the_main_direction
     means = np.stack([update[formed][label[formed] == k].mean(0) for k in range(3)])
     nearest = (update @ means.T / np.linalg.norm(means, axis=1)).argmax(1)
     np.testing.assert_array_equal(label[~formed], nearest[~formed])
-    drawn = drawn_together({"fc": {"w": jnp.asarray(means, jnp.float32)}}, 0.1)["fc"]["w"]
+    drawn = jax.jit(drawn_together)({"fc": {"w": means.astype(np.float32)}}, 0.1)["fc"]["w"]
     unit = means / np.linalg.norm(means, axis=1, keepdims=True)
     np.testing.assert_allclose(drawn, means + 0.1 * (unit.sum(0) - unit), rtol=1e-4, atol=1e-5)
 
 
 def test_stocfl_merges_the_clusters_that_are_present_and_alike(key, federation):
-    rng = np.random.default_rng(2)
+    rng = np.random.default_rng(5)
     move = np.concatenate([rng.normal(size=8) * 3 + rng.normal(size=(4, 8)) for _ in range(2)])
     label, ids, tau = np.array([0, 0, 2, 3, 4, 4, 4, 7]), np.array([0, 1, 2, 4, 5, 7]), 0.3
-    cohort = everyone(key, jnp.int32(0), federation.train)
-    cohort = cohort._replace(ids=jnp.asarray(ids), active=jnp.ones(6, bool))
-    ours = merged({"w": jnp.asarray(move, jnp.float32)}, jnp.asarray(label), cohort, tau)
+
+    @jax.jit
+    def found(move, label, ids):
+        cohort = everyone(key, jnp.int32(0), federation.train)
+        return merged({"w": move}, label, cohort._replace(ids=ids, active=jnp.ones(6, bool)), tau)
+
+    ours = found(move.astype(np.float32), label, ids)
     mean = {k: move[[i for i in ids if label[i] == k]].mean(0) for k in sorted(set(label[ids]))}
     root = {k: k for k in set(label)}
     for a in mean:
@@ -96,7 +102,7 @@ def test_stocfl_merges_the_clusters_that_are_present_and_alike(key, federation):
                 root = {k: root[a] if r == root[b] else r for k, r in root.items()}
     expected = [root[k] for k in label]
     assert adjusted_rand_score(expected, ours) == 1
-    assert len(set(expected)) < len(set(label))
+    assert 1 < len({expected[i] for i in ids}) < len(mean)  # some merge, some do not
 
 
 @pytest.mark.slow

@@ -13,7 +13,7 @@ from fljax.algorithms.pfedme import pfedme
 from fljax.run.simulate import as_traced
 from fljax.types import Work
 from tests import oracle
-from tests.algorithms.round_by_round import simulate
+from tests.algorithms.round_by_round import jitted, simulate
 from tests.algorithms.test_oracles import LR, WORK, assert_models, reference, run  # noqa: F401
 
 
@@ -87,7 +87,7 @@ def test_fedala_without_a_learning_rate_is_fedavg(key, model, work, federation):
     state = final(algorithm, hyper, federation, key)
     theta = averaged(model, work, federation, key)
     chex.assert_trees_all_close(state.server, theta, rtol=1e-5, atol=1e-6)
-    deployed = algorithm.deploy(key, as_traced(hyper), state, federation.train)
+    deployed = jitted(algorithm.deploy)(key, hyper, state, federation.train)
     chex.assert_trees_all_close(tree.stacked(deployed), tree.broadcast(theta, 8), rtol=1e-5, atol=1e-6)
 
 
