@@ -10,7 +10,7 @@ import fljax
 from fljax.attacks import attacked, label_flip
 from fljax.data.holdout import clients_of
 from fljax.data.images import rotate
-from fljax.drift import DRIFTS, arrive, at, changes, drifting, leave, move, swap_labels, turn
+from fljax.drift import DRIFTS, arrive, changes, drifting, leave, move, stages, swap_labels, turn
 from fljax.run.changes import after_changes, change_rows, changes_table
 from fljax.run.sweep.search import on_validation
 from fljax.types import Work
@@ -18,7 +18,15 @@ from tests.run.conftest import federation, model
 
 __all__ = ["federation", "model"]
 WORK = Work(epochs=1, batch_size=8)
+MODEL = fljax.MODELS["logistic_regression"]((4, 4, 1), 4)
 SPLITS = ("train", "test")
+
+
+jitted = jax.jit(stages.at)
+
+
+def at(federation, round):
+    return jitted(federation, np.int32(round))
 
 
 def examples(federation, split, client):
@@ -34,7 +42,7 @@ def same(one, other):
 
 def test_nothing_that_changes_is_the_federation_itself(federation):
     assert drifting(federation, DRIFTS["none"]()) is federation
-    assert at(federation, 3) is federation
+    assert stages.at(federation, 3) is federation
     assert changes(federation) == ()
 
 
@@ -49,9 +57,13 @@ def test_every_drift_leaves_the_rounds_before_it_alone(federation, name):
             tested = examples(now, "test", i)
             assert same(tested, examples(federation, "test", i)) or not now.there[i]
     chex.assert_trees_all_equal(at(made, 0).group, federation.group)
-    shapes = [jax.tree.map(jnp.shape, at(made, round)) for round in (0, 3, 7, 99)]
-    assert all(one == shapes[0] for one in shapes)
-    chex.assert_trees_all_equal(jax.jit(at)(made, jnp.int32(7)), at(made, 7))
+    rows = jax.tree.map(np.asarray, made.stages)
+    for round, stage in ((2, 0), (3, 1), (6, 1), (7, 2), (99, 2)):
+        now, expected = at(made, round), jax.tree.map(lambda leaf, stage=stage: leaf[stage], rows)
+        chex.assert_trees_all_equal((now.group, now.there), (expected.group, expected.there))
+        for split in SPLITS:
+            chex.assert_trees_all_equal(getattr(now, split)[1:], tuple(getattr(expected, split)))
+    assert jax.tree.map(jnp.shape, now) == jax.tree.map(jnp.shape, made._replace(stages=None))
     with pytest.raises(ValueError, match="changes over the rounds already"):
         drifting(made, DRIFTS[name]())
 
@@ -96,28 +108,43 @@ def test_clients_that_move_have_the_data_of_another_group(federation):
         before = now
 
 
-def test_who_is_not_there_takes_no_part_and_is_not_tested(federation, model, key):
+def test_who_is_not_there_takes_no_part_and_is_not_tested(federation, key):
     for drift, counts in ((arrive, [6, 6, 8, 9]), (leave, [9, 9, 7, 6])):
         made = drifting(federation, drift(share=0.34, start=2, changes=2, every=1))
         there = np.stack([np.asarray(at(made, round).there) for round in range(4)])
         np.testing.assert_array_equal(there.sum(axis=1), counts)
-        _, metrics = fljax.simulate(fljax.fedavg(model, WORK), fljax.fedavg.Hyper(lr=0.1), made, key, 4)
+        _, metrics = fljax.simulate(fljax.fedavg(MODEL, WORK), fljax.fedavg.Hyper(lr=0.1), made, key, 4)
         np.testing.assert_array_equal(metrics["active"], there)
         np.testing.assert_array_equal(np.isfinite(metrics["client_accuracy"]), there)
         np.testing.assert_allclose(metrics["accuracy_macro"], np.nanmean(metrics["client_accuracy"], axis=1), rtol=1e-5)
 
 
-def test_a_run_sees_each_round_as_it_is(federation, model, key):
-    """Until the change a run is that of a federation which never changes; chunks of one are the whole."""
+@pytest.fixture(scope="module")
+def changed(federation):
+    """What a run of four rounds is given, whose labels are swapped from the third on."""
     made = drifting(federation, swap_labels(share=0.5, start=2))
-    algorithm, hyper = fljax.ifca(model, WORK, n_clusters=2), fljax.ifca.Hyper(lr=0.1)
-    _, metrics = fljax.simulate(algorithm, hyper, made, key, 4)
-    plain = made._replace(stages=made.stages._replace(begins=jnp.array([0, 9], jnp.int32)))
-    _, never = fljax.simulate(algorithm, hyper, plain, key, 4)
+    return fljax.ifca(MODEL, WORK, n_clusters=2), fljax.ifca.Hyper(lr=0.1), made, jax.random.key(0), 4
+
+
+@pytest.fixture(scope="module")
+def chunked(changed):
+    """The metrics of that run, in chunks of one round."""
+    return fljax.train(*changed, seconds_per_chunk=1e-9, compile="fast").metrics
+
+
+def test_a_run_sees_each_round_as_it_is(changed, chunked):
+    """Until the change a run is that of a federation which never changes."""
+    algorithm, hyper, made, key, n_rounds = changed
+    plain = made._replace(stages=made.stages._replace(begins=np.array([0, 9], np.int32)))
+    never = fljax.train(algorithm, hyper, plain, key, n_rounds, seconds_per_chunk=1e-9, compile="fast").metrics
     for name in ("loss", "client_accuracy", "ari"):
-        np.testing.assert_array_equal(metrics[name][:2], never[name][:2])
-    assert (np.asarray(metrics["client_loss"][2]) != np.asarray(never["client_loss"][2])).any()
-    chunked = fljax.train(algorithm, hyper, made, key, 4, seconds_per_chunk=1e-9).metrics
+        np.testing.assert_array_equal(chunked[name][:2], never[name][:2])
+    assert (chunked["client_loss"][2] != never["client_loss"][2]).any()
+
+
+@pytest.mark.slow
+def test_chunks_of_a_changing_run_are_the_whole(changed, chunked):
+    _, metrics = fljax.simulate(*changed)
     for name in ("loss", "client_accuracy", "ari"):
         np.testing.assert_allclose(chunked[name], metrics[name], rtol=1e-5, atol=1e-6)
 

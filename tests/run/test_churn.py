@@ -95,10 +95,6 @@ def test_clustered_runs_report_it_however_they_are_run(key, model, federation, t
     assert expected.any()  # or the test sees nothing
 
 
-def test_other_runs_do_not(key, averaging, federation):
-    assert "churn" not in simulate(averaging, fljax.fedavg.Hyper(), federation, key, 1)[1]
-
-
 def test_the_final_table_has_its_mean():
     metrics = {name: np.ones(2) for name in ("accuracy_macro", "accuracy_micro", "accuracy_p10", "f1_macro")}
     metrics |= metrics_of([[0, 1]] * 2, [[0, 1]] * 2) | {"uplink": np.ones(2), "downlink": np.ones(2)}

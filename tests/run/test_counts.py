@@ -8,6 +8,7 @@ import pytest
 
 import fljax
 from fljax.catalogue.job import RUN
+from fljax.data.synthetic import linear_groups
 from fljax.jobs.assemble import make_algorithm, make_model, make_parts
 from fljax.jobs.job import read_job
 from fljax.run import programs
@@ -49,28 +50,17 @@ def test_a_round_is_no_longer_than_it_was(name, main_job):
     assert 0.8 * MOST_EQUATIONS[name] < equations <= MOST_EQUATIONS[name]
 
 
-def test_a_run_compiles_two_programs_and_no_third(model, federation):
-    """Its beginning and its chunk of rounds, whatever the chunks' lengths; on two devices as on one."""
-    compiled = []
-
-    def heard(event, seconds, fun_name="", **_):
-        if "backend_compile" in event:
-            compiled.append(event)
-
+@pytest.fixture(scope="module")
+def compiled():
+    """The seconds of each compilation during a run of five chunks, of those among them that are of its programs with
+    the time when they were done, the run, and when it was done."""
+    model, federation = fljax.MODELS["logistic_regression"]((4, 4, 1), 4), linear_groups(9, 3, examples=30, ragged=0.5)
     averaging, hyper, key = fljax.fedavg(model, fljax.Work(1, 6)), fljax.fedavg.Hyper(lr=0.1), jax.random.key(0)
-    small = train(averaging, hyper, federation, key, 1, compile="full")  # what is no program of the run is compiled
-    programs.options_of("fast")  # asks the compiler
-    jax.monitoring.register_event_duration_secs_listener(heard)
-    try:
-        train(averaging, hyper, federation, key, 5, compile="fast", seconds_per_chunk=1e-9)
-    finally:
-        jax.monitoring.unregister_event_duration_listener(heard)
-    assert small.metrics["loss"].shape[0] == 1
-    assert len(compiled) == 2
+    heard, spent, compile_ = [], [], programs._compiled
 
-
-def test_seconds_of_a_run_are_those_after_its_last_program_was_compiled(model, federation, monkeypatch):
-    compile_, spent = programs._compiled, []
+    def hear(event, seconds, fun_name="", **_):
+        if "backend_compile" in event:
+            heard.append(seconds)
 
     def timed(*arguments):
         began = time.perf_counter()
@@ -78,10 +68,26 @@ def test_seconds_of_a_run_are_those_after_its_last_program_was_compiled(model, f
         spent.append((time.perf_counter() - began, time.perf_counter()))
         return made
 
-    monkeypatch.setattr(programs, "_compiled", timed)
-    programs.forget()
-    averaging, hyper = fljax.fedavg(model, fljax.Work(1, 6)), fljax.fedavg.Hyper(lr=0.1)
-    done = train(averaging, hyper, federation, jax.random.key(0), 1, compile="fast")
+    small = train(averaging, hyper, federation, key, 1, compile="full")  # what is no program of the run is compiled
+    assert small.metrics["loss"].shape[0] == 1
+    programs.options_of("fast")  # asks the compiler
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(programs, "_compiled", timed)
+        jax.monitoring.register_event_duration_secs_listener(hear)
+        try:
+            run = train(averaging, hyper, federation, key, 5, compile="fast", seconds_per_chunk=1e-9)
+        finally:
+            jax.monitoring.unregister_event_duration_listener(hear)
+    return heard, spent, run, time.perf_counter()
+
+
+def test_a_run_compiles_two_programs_and_no_third(compiled):
+    """Its beginning and its chunk of rounds, whatever the chunks' lengths; on two devices as on one."""
+    assert len(compiled[0]) == 2
+
+
+def test_seconds_of_a_run_are_those_after_its_last_program_was_compiled(compiled):
+    _, spent, run, done = compiled
     assert len(spent) == 2
-    assert done.compile_seconds >= sum(seconds for seconds, _ in spent)
-    assert 0 < done.seconds < time.perf_counter() - spent[-1][1]
+    assert run.compile_seconds >= sum(seconds for seconds, _ in spent)
+    assert 0 < run.seconds < done - spent[-1][1]

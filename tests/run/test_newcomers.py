@@ -23,6 +23,7 @@ from fljax.run.evaluate import evaluate
 from fljax.run.newcomers import evaluate_new_clients
 from fljax.run.simulate import as_traced, simulate, split_key
 from fljax.types import ModelTable, State, Work
+from tests.algorithms.round_by_round import jitted
 from tests.slow import slow
 
 FULL = Work(1, 64)
@@ -49,7 +50,7 @@ def test_the_one_model_of_all_is_tested_as_it_is(key, averaging, parts):
 def test_alone_they_learn_what_a_run_of_theirs_would(key, model, parts, make):
     training, new = parts
     algorithm, hyper = make(model, FULL), fljax.standalone.Hyper(lr=0.2)
-    state = algorithm.init(split_key(key).init, as_traced(hyper), training.train)
+    state = jitted(algorithm.init)(split_key(key).init, hyper, training.train)
     alone = simulate(standalone(model, FULL), fljax.standalone.Hyper(lr=0.2), new, key, 4)[1]
     metrics = evaluate_new_clients(algorithm, hyper, state, new, key, n_rounds=4)
     np.testing.assert_allclose(metrics["client_loss"], alone["client_loss"][-1], rtol=1e-5)
@@ -86,6 +87,7 @@ def test_another_number_of_rounds_does_not_recompile_and_does_matter(key, model,
     assert (later["client_loss"] < first["client_loss"]).all()
 
 
+@pytest.mark.slow
 def test_newcomers_find_the_cluster_of_their_group(key, model):
     training, new = hold_out_clients(linear_groups(12, 2, examples=60), 0.25, seed=3)
     assert len(np.unique(new.group)) == 2
@@ -95,14 +97,16 @@ def test_newcomers_find_the_cluster_of_their_group(key, model):
     assert evaluate_new_clients(algorithm, hyper, state, new, key)["client_accuracy"].min() > 0.9
 
 
-@pytest.mark.slow
 def test_the_model_of_least_loss_is_chosen_among_those_that_are_held(key, model, parts):
-    training, new = parts
-    algorithm = standalone(model, FULL)
-    models = simulate(algorithm, fljax.standalone.Hyper(lr=0.3), training, key, 6)[0].clients
-    loss = np.stack([client_loss(model, tree.everyone(tree.take(models, i), 3), new.train) for i in range(6)])
-    held = jnp.asarray([5, 3, 3, 1, 3, 5])
-    chosen = held_with_least_loss(model, ModelTable(models, held), new.train)
+    _, new = parts
+
+    @jax.jit
+    def made(keys, held):
+        models = jax.vmap(model.init)(keys)
+        of_all = jax.vmap(lambda i: client_loss(model, ModelTable(models, jnp.full(3, i)), new.train))
+        return models, of_all(jnp.arange(6)), held_with_least_loss(model, ModelTable(models, held), new.train)
+
+    models, loss, chosen = jax.device_get(made(jax.random.split(key, 6), np.array([5, 3, 3, 1, 3, 5])))
     expected = [min((1, 3, 5), key=lambda i, c=c: loss[i, c]) for c in range(3)]
     assert chosen.row.tolist() == expected
     assert expected != loss.argmin(axis=0).tolist()  # a model that nobody holds would have been better for somebody
@@ -112,8 +116,9 @@ def test_the_model_of_least_loss_is_chosen_among_those_that_are_held(key, model,
 def test_what_cannot_be_is_refused(key, model, averaging, parts):
     training, new = parts
     with pytest.raises(ValueError, match="n_rounds=-1 is negative; choose n_rounds >= 0"):
-        evaluate_new_clients(averaging, fljax.fedavg.Hyper(), State(model.init(key), ()), new, key, n_rounds=-1)
+        evaluate_new_clients(averaging, fljax.fedavg.Hyper(), State((), ()), new, key, n_rounds=-1)
     algorithm, hyper = fesem(model, FULL)._replace(join=None), as_traced(fljax.fesem.Hyper())
-    state = jax.jit(algorithm.init)(key, hyper, training.train)
+    shapes = jax.eval_shape(algorithm.init, key, hyper, training.train)
+    state = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), shapes)
     with pytest.raises(ValueError, match="deploys to its own 6 clients, not to 3 new ones; give it a join"):
         evaluate_new_clients(algorithm, hyper, state, new, key)

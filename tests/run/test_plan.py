@@ -18,6 +18,12 @@ from fljax.types import Work
 from tests.slow import slow
 
 
+@pytest.fixture(scope="module")
+def federation():
+    """Two clients on each device: a plan compiles the round of all and of half of them."""
+    return linear_groups(4, 2, examples=30, ragged=0.5)
+
+
 @pytest.fixture
 def planned(key, model, federation):
     return partial(plan, partial(fedavg, model), Work(2, 4), model, fljax.fedavg.Hyper(), federation, key)

@@ -15,6 +15,7 @@ from fljax.rounds.uplink.private import AdaptiveClientDPHyper, ClientDPHyper, DP
 from fljax.run.privacy import ORDERS, epsilons, with_target
 from fljax.run.train import train
 from fljax.types import Work
+from tests.slow import slow_rows
 
 WORK = Work(epochs=3, batch_size=8)
 
@@ -38,7 +39,7 @@ def test_epsilon_after_every_round_is_the_accountants(rate, noise):
 LITERATURE = [
     (0.01, 4.0, 10_000, 1.26),  # Abadi et al. 2016, section 3
     (256 / 60_000, 1.3, 20 * 60_000 // 256, 1.34),  # Bu, Dong, Long, Su 2020, figure 4: MNIST, 20 epochs
-    (256 / 60_000, 0.7, 70 * 60_000 // 256, 8.68),  # and 70
+    *slow_rows((256 / 60_000, 0.7, 70 * 60_000 // 256, 8.68)),  # and 70
 ]
 """Share of a sample, noise, steps, and the epsilon at delta 1e-5 that a moments accountant has given."""
 
@@ -107,8 +108,8 @@ def test_noise_of_nothing_is_the_method_itself_and_epsilon_stands_beside_accurac
     np.testing.assert_array_equal(run.metrics["epsilon"], noisy["epsilon"])
 
 
-def test_private_gradients_train(federation, model):
-    method = fljax.compose("fedavg+dp_sgd")
+def test_private_gradients_train(federation):
+    method, model = fljax.compose("fedavg+dp_sgd"), fljax.MODELS["logistic_regression"]((4, 4, 1), 4)
     hyper = method.Hyper(lr=0.2, example_noise=0.05, example_clip=2.0)
     _, metrics = fljax.simulate(method(model, WORK), hyper, federation, jax.random.key(0), 6)
     assert metrics["test_loss"][-1] < metrics["test_loss"][0]

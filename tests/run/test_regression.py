@@ -1,7 +1,6 @@
 """Regression and several labels at once: what the measures mean, against scikit-learn."""
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from sklearn import metrics as oracle
@@ -12,7 +11,7 @@ from sklearn.neural_network import MLPRegressor
 import fljax
 from fljax.data.federation import build, on_host
 from fljax.models.task import task_of
-from fljax.run.evaluate import evaluate
+from fljax.run import evaluate as evaluation
 from fljax.run.sweep.points import grid
 from fljax.run.sweep.table import best, check_metric, tidy
 from tests.slow import slow
@@ -26,8 +25,13 @@ def examples_of(federation, i):
 
 def linear(n_features, n_outputs, key):
     model = fljax.MODELS["logistic_regression"]((n_features,), n_outputs)
-    params = model.init(key)
-    return model, fljax.ModelTable(jax.tree.map(lambda leaf: leaf[None], params), jnp.zeros(4, jnp.int32))
+    params = jax.device_get(jax.jit(model.init)(key))
+    return model, fljax.ModelTable(jax.tree.map(lambda leaf: leaf[None], params), np.zeros(4, np.int32))
+
+
+def evaluate(model, models, data):
+    predict = lambda params, x: model.apply(params, x, None)[0]  # noqa: E731
+    return jax.device_get(jax.jit(evaluation.evaluate, static_argnums=(0, 3))(predict, models, data, model.loss))
 
 
 @pytest.mark.parametrize("shape", [(80, 3), *slow((80,))])
@@ -38,7 +42,7 @@ def test_measures_of_a_regression(key, shape):
     model, models = linear(5, 1 if len(shape) == 1 else 3, key)
     model = fljax.regression(model, mean=1000.0, deviation=2.0)
     assert task_of(model.loss) == "regression"
-    found = evaluate(lambda params, x: model.apply(params, x, None)[0], models, federation.test, model.loss)
+    found = evaluate(model, models, federation.test)
     weights = jax.tree.map(lambda leaf: np.asarray(leaf[0], np.float64), models.params)["fc1"]
     pairs = []
     for i in range(4):
@@ -62,7 +66,7 @@ def test_measures_of_several_labels(key):
     federation = build(on_host(x, y), np.split(np.arange(40), 4), (0.5, 0.0, 0.5))
     model, models = linear(5, 3, key)
     model = fljax.multi_label(model)
-    found = evaluate(lambda params, x: model.apply(params, x, None)[0], models, federation.test, model.loss)
+    found = evaluate(model, models, federation.test)
     weights = jax.tree.map(lambda leaf: np.asarray(leaf[0], np.float64), models.params)["fc1"]
     for i in range(4):
         own, true = examples_of(federation, i)
