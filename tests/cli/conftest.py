@@ -1,9 +1,10 @@
 """Runs of the command line in this process, in a folder of their own."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import jax
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.backends.backend_pdf import FigureCanvasPdf
@@ -12,15 +13,29 @@ from matplotlib.figure import Figure
 from fljax.cli import main
 
 
-@pytest.fixture(scope="session")
-def cache(tmp_path_factory) -> str:
-    """A cache folder for the session's catalogue; the user's own is not touched."""
-    return str(tmp_path_factory.mktemp("cache"))
+@pytest.fixture(scope="package", autouse=True)
+def cache(tmp_path_factory) -> Iterator[str]:
+    """A cache folder for the catalogue; the user's own is not touched. Compiled programs are not kept: not under
+    test."""
+    folder = str(tmp_path_factory.mktemp("cache"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", folder)
+        patch.setattr("fljax.cli.run.cache_compilations", lambda: None)
+        yield folder
 
 
-@pytest.fixture(autouse=True)
-def own_cache(cache, monkeypatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", cache)
+@pytest.fixture(scope="module")
+def programs_of_seeds() -> Iterator[list[str]]:
+    """Grows by one with each program of several seeds' rounds that is compiled."""
+    compiled = []
+
+    def heard(event: str, _: float, fun_name: str = "", **__: Any) -> None:
+        if event.endswith("backend_compile_duration") and fun_name == "jit(advance_all)":
+            compiled.append(fun_name)
+
+    jax.monitoring.register_event_duration_secs_listener(heard)
+    yield compiled
+    jax.monitoring.unregister_event_duration_listener(heard)
 
 
 @pytest.fixture
@@ -52,8 +67,6 @@ def fljax(tmp_path, monkeypatch, capsys) -> Callable[..., tuple[int, str, str]]:
     """``fljax("run", "--rounds", "1") -> (status, stdout, stderr)``; files go under a temporary folder."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "120")
-    # The command keeps compiled programs in the user's cache folder: not under test.
-    monkeypatch.setattr("fljax.cli.run.cache_compilations", lambda: None)
 
     def run(*arguments: str) -> tuple[int, str, str]:
         status = main(arguments)

@@ -9,7 +9,8 @@ import pytest
 
 import fljax as library
 
-TINY = ("--rounds", "3", "--model.hidden", "8", "--partition.n-clients", "6", "--epochs", "1", "--participation", "0.5")
+TINY = ("--rounds", "3", "--partition.n-clients", "6", "--epochs", "1", "--participation", "0.5")
+TINY += ("--model", "logistic_regression")
 
 
 def seconds_of(folder, name="fedavg"):

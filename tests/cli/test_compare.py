@@ -2,6 +2,7 @@
 
 import csv
 import shutil
+import tomllib
 
 import jax
 import numpy as np
@@ -9,8 +10,10 @@ import pytest
 from scipy import stats
 
 import fljax
-from fljax.cli import main
-from fljax.run import programs
+from fljax.catalogue.job import RUN
+from fljax.cli import main, seeds
+from fljax.jobs.assemble import make_algorithm, make_federation, make_model
+from fljax.jobs.job import read_job
 
 FEW = ("--partition", "dirichlet", "--partition.n-clients", "5", "--partition.beta", "0.5", "--rounds", "3")
 FEW += ("--model", "logistic_regression", "--epochs", "1", "--batch-size", "32", "--lr", "0.1")
@@ -21,18 +24,17 @@ def rows_of(path):
         return list(csv.DictReader(file))
 
 
-def chunks() -> int:
-    """How many programs of rounds this process has."""
-    return sum(str(key[1]).startswith("chunk") for key in programs._of_this_process)
-
-
 @pytest.fixture(scope="module")
-def compared(tmp_path_factory):
-    """The folder of a comparison of two methods over three seeds, and how many programs of rounds it took."""
-    folder = tmp_path_factory.mktemp("compare") / "out"
-    before = chunks()
-    assert main(["compare", "--algorithm", "fedavg", "standalone", *FEW, "--seeds", "3", "--folder", str(folder)]) == 0
-    return folder, chunks() - before
+def compared(tmp_path_factory, programs_of_seeds):
+    """The folder of a comparison of two methods over three seeds, how many programs of rounds it took, and what was
+    trained: a `Runs` a method."""
+    folder, trained = tmp_path_factory.mktemp("compare") / "out", []
+    train = seeds.train_together
+    given = ["--algorithm", "fedavg", "standalone", *FEW, "--seeds", "3", "--folder", str(folder)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(seeds, "train_together", lambda runs, *rest: trained.append(runs) or train(runs, *rest))
+        assert main(["compare", *given]) == 0
+    return folder, len(programs_of_seeds), trained
 
 
 def test_each_method_is_compiled_once(compared):
@@ -40,7 +42,7 @@ def test_each_method_is_compiled_once(compared):
 
 
 def test_the_table_is_scipys_on_the_runs_scores(compared):
-    folder, _ = compared
+    folder, *_ = compared
     scores = {
         name: [fljax.load_run(folder / f"seed_{seed}")[name].metrics["accuracy_macro"][-1] for seed in range(3)]
         for name in ("fedavg", "standalone")
@@ -55,8 +57,29 @@ def test_the_table_is_scipys_on_the_runs_scores(compared):
     assert "data:image/png;base64," in (folder / "report.html").read_text()
 
 
+def test_a_seed_is_given_what_the_run_of_that_seed_is(compared):
+    """That runs together are those runs one by one is in `run/test_seeds.py`."""
+    folder, _, trained = compared
+    job = read_job(["--algorithm", "fedavg", "standalone", *FEW, "--seed", "2"], RUN)
+    alone, model = make_federation(job), make_model(job, make_federation(job))
+    for runs, name in zip(trained, ("fedavg", "standalone"), strict=True):
+        made = make_algorithm(name, job, model)
+        assert (runs.algorithm, runs.hyper) == (made.algorithm, made.hyper)
+        assert runs.folders[2] == folder / "seed_2" / name
+        np.testing.assert_array_equal(jax.random.key_data(runs.keys[2]), jax.random.key_data(jax.random.key(2)))
+        for split in ("train", "test"):
+            ours, own = (jax.device_get(getattr(one, split)) for one in (runs.federations[2], alone))
+            jax.tree.map(np.testing.assert_array_equal, ours.pool, own.pool)
+            np.testing.assert_array_equal(ours.size, own.size)
+            for ours_rows, rows, size in zip(ours.index, own.index, own.size, strict=True):
+                np.testing.assert_array_equal(ours_rows[:size], rows[:size])
+        assert not np.array_equal(runs.federations[0].train.size, runs.federations[2].train.size)
+    assert tomllib.loads((folder / "seed_2" / "config.toml").read_text())["seed"] == 2
+
+
+@pytest.mark.slow
 def test_a_seed_is_the_run_of_that_seed(compared, tmp_path):
-    folder, _ = compared
+    folder, *_ = compared
     assert main(["run", "--algorithm", "fedavg", *FEW, "--seed", "2", "--folder", str(tmp_path / "one")]) == 0
     alone, among = (fljax.load_run(path)["fedavg"] for path in (tmp_path / "one", folder / "seed_2"))
     for name in ("accuracy_macro", "client_accuracy", "loss", "uplink"):
@@ -78,7 +101,7 @@ def test_a_comparison_goes_on_with_more_seeds(compared, tmp_path, capsys):
 
 
 def test_finished_runs_are_shown_again(compared, tmp_path, capsys):
-    folder, _ = compared
+    folder, *_ = compared
     page = tmp_path / "page.html"
     assert (
         main(["show", str(folder), "--baseline", "standalone", "--html", str(page), "--out", str(tmp_path / "o")]) == 0

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-TINY = ("--rounds", "3", "--model.hidden", "8", "--partition.n-clients", "4", "--epochs", "1")
+TINY = ("--rounds", "3", "--model", "logistic_regression", "--partition.n-clients", "4", "--epochs", "1")
 
 
 def test_changes_are_shown_and_written(fljax):

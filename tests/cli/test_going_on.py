@@ -2,6 +2,7 @@
 
 import os
 import shlex
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 
 from fljax.algorithms import ALGORITHMS
+from fljax.cli import main
 from fljax.cli.axes import read_sweep
 from fljax.jobs import config
 from fljax.jobs.job import MAY_CHANGE, read_job
@@ -18,12 +20,27 @@ from fljax.run import surroundings, writer
 from fljax.run.checkpoint import read_rounds
 from fljax.run.writer import LOCK
 
-BEGUN = ("--algorithm", "fedprox", "--model", "cnn", "--partition", "dirichlet", "--n-clients", "5", "--mu", "0.3")
-SMALL = ("--algorithm", "fedavg", "--rounds", "2", "--model.hidden", "8", "--partition.n-clients", "4", "--epochs", "1")
+BEGUN = ("--algorithm", "fedprox", "--model", "logistic_regression", "--partition", "dirichlet")
+BEGUN += ("--n-clients", "5", "--mu", "0.3")
+SMALL = ("--algorithm", "fedavg", "--rounds", "2", "--partition.n-clients", "4", "--epochs", "1")
+SMALL += ("--model", "logistic_regression")
 
 
 def interrupted(*_, **__):
     raise KeyboardInterrupt
+
+
+@pytest.fixture(scope="module")
+def two_rounds(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("two_rounds") / "x"
+    assert main(["run", *SMALL, "--folder", str(folder)]) == 0
+    return folder
+
+
+@pytest.fixture
+def finished(fljax, two_rounds) -> None:
+    """Where commands run, a folder "x" with a run of two rounds."""
+    shutil.copytree(two_rounds, "x", copy_function=shutil.copy2)
 
 
 def promised(out: str) -> list[str]:
@@ -41,7 +58,7 @@ def test_a_run_stopped_before_its_first_result_goes_on(fljax, monkeypatch):
 
     command = promised(out)
     assert read_job(command[1:]).settings == read_job([*BEGUN, "--rounds", "7", "--folder", folder]).settings
-    assert read_job([*command[1:], "--rounds", "9"]).settings[""]["model"] == "cnn"
+    assert read_job([*command[1:], "--rounds", "9"]).settings[""]["model"] == "logistic_regression"
     assert fljax(*command)[0] == 130
     assert Path(folder, "config.toml").read_text() == begun
     assert fljax("plan", "--folder", folder, "--memory", "nan")[0] == 2
@@ -100,8 +117,8 @@ def test_every_flipped_bit_of_a_folders_settings_is_noticed(tmp_path):
     assert read_job(["--folder", str(tmp_path)]).settings[""]["rounds"] == job.run.rounds
 
 
+@pytest.mark.usefixtures("finished")
 def test_what_is_refused_leaves_the_folder_as_it_is(fljax, refused):
-    assert fljax("run", *SMALL, "--folder", "x")[0] == 0
     before = Path("x/config.toml").read_bytes()
     assert "--rounds 1: x holds 2 rounds of fedavg; choose --rounds 2" in refused(
         "run", "--folder", "x", "--rounds", "1"
@@ -150,8 +167,8 @@ def test_a_second_writer_is_told_who_holds_the_folder(refused):
     assert [path.name for path in Path("x").iterdir()] == [LOCK]
 
 
+@pytest.mark.usefixtures("finished")
 def test_another_version_is_refused_unless_it_is_forced(fljax, refused, monkeypatch):
-    assert fljax("run", *SMALL, "--folder", "x")[0] == 0
     made = tomllib.loads(Path("x/config.toml").read_text())["versions"]
     monkeypatch.setattr(surroundings, "_version", lambda package: "0.0.1" if package == "jax" else made[package])
     more = ("run", "--folder", "x", "--rounds", "3")
@@ -166,8 +183,9 @@ def test_another_version_is_refused_unless_it_is_forced(fljax, refused, monkeypa
     assert fljax("run", "--folder", "x")[0] == 0  # finished: only shown
 
 
+@pytest.mark.usefixtures("finished")
 def test_a_finished_folder_is_shown_from_a_read_only_disk(fljax, refused, monkeypatch):
-    first = fljax("run", *SMALL, "--folder", "x")[1]
+    first = fljax("run", "--folder", "x")[1]
     files = {path: path.stat().st_mtime_ns for path in Path("x").rglob("*")}
     monkeypatch.setattr(writer, "_locked", lambda folder: None)  # what it says where nothing can be written
     status, out, err = fljax("run", "--folder", "x")

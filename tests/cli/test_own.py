@@ -12,6 +12,7 @@ import pytest
 from fljax.cli.axes import read_sweep
 from fljax.jobs.job import read_job
 from fljax.run.checkpoint import read_rounds
+from tests.slow import slow
 
 FILE = '''
 """Mine: half of the way to the mean."""
@@ -147,7 +148,14 @@ def test_paths_in_toml_begin_at_its_folder(mine, tmp_path, monkeypatch):
     assert job.settings["mymethod"]["share"] == 0.75
 
 
-def test_installed_packages_offer_them_by_entry_points(fljax, refused, mine, monkeypatch, tmp_path):
+def interrupted(*_, **__):
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("status", [130, *slow(0)], ids=["begun", "trained"])
+def test_installed_packages_offer_them_by_entry_points(fljax, refused, mine, monkeypatch, tmp_path, status):
+    if status:
+        monkeypatch.setattr("fljax.cli.execute.train", interrupted)
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.delitem(sys.modules, "mine", raising=False)
     points = [
@@ -166,8 +174,9 @@ def test_installed_packages_offer_them_by_entry_points(fljax, refused, mine, mon
     job = read_job(["--algorithm", "theirs", "theirs+prox", "--model", "their_net", "--model.width", "3"])
     assert job.settings["theirs"]["share"] == 0.5
     assert job.settings["theirs+prox"]["mu"] == 0.1
-    assert fljax("run", *SMALL, "--n-groups", "3", "--algorithm", "theirs", "--folder", "x")[::2] == (0, "")
-    assert fljax("run", "--folder", "x")[0] == 0
+    assert fljax("run", *SMALL, "--n-groups", "3", "--algorithm", "theirs", "--folder", "x")[::2] == (status, "")
+    assert fljax("run", "--folder", "x")[0] == status
+    assert tomllib.loads(Path("x/config.toml").read_text())["algorithm"] == ["theirs"]
     asked.clear()
     read_job(["--algorithm", "fedavg"])
     assert not asked  # only of names that are not ours

@@ -14,7 +14,6 @@ from fljax.cli.seeds import Seed, plans, scaling_of, together
 from fljax.data.padding import same_shapes
 from fljax.jobs.assemble import make_federation, make_model, make_parts
 from fljax.jobs.job import read_job
-from fljax.run import programs
 from fljax.run.seeds import advance_all, begin_all
 from fljax.run.together import as_program
 
@@ -52,17 +51,12 @@ def test_a_table_is_run_with_its_own_clients(table, tmp_path, capsys):
     )
 
 
-def chunks() -> int:
-    """How many programs of rounds this process has."""
-    return sum(str(key[1]).startswith("chunk") for key in programs._of_this_process)
-
-
 @pytest.mark.slow
-def test_a_comparison_scales_each_seed_by_its_own_training_examples(table, tmp_path):
+def test_a_comparison_scales_each_seed_by_its_own_training_examples(table, tmp_path, programs_of_seeds):
     given = arguments(table, "--label-column", "sick", "--feature-column", "age", "noise", "--lr", "0.5", *FEW)
-    before = chunks()
+    programs_of_seeds.clear()
     assert main(["compare", *given, "--seeds", "2", "--folder", str(tmp_path / "both")]) == 0
-    assert chunks() - before == 1  # for both seeds
+    assert len(programs_of_seeds) == 1  # for both seeds
     assert main(["run", *given, "--seed", "1", "--folder", str(tmp_path / "one")]) == 0
     runs = [fljax.load_run(path) for path in (tmp_path / "both/seed_0", tmp_path / "both/seed_1", tmp_path / "one")]
     for name in ("accuracy_macro", "client_loss", "loss"):
@@ -78,12 +72,12 @@ def test_a_comparison_scales_each_seed_by_its_own_training_examples(table, tmp_p
 
 
 @pytest.mark.slow
-def test_a_comparison_of_regressions_scales_targets_by_seed(table, tmp_path):
+def test_a_comparison_of_regressions_scales_targets_by_seed(table, tmp_path, programs_of_seeds):
     given = arguments(table, "--label-column", "cost", "--feature-column", "age", "noise", "--lr", "0.1", *FEW)
     given += ["--algorithm", "fedavg_ft"]  # whose clients' models are made after the last round
-    before = chunks()
+    programs_of_seeds.clear()
     assert main(["compare", *given, "--seeds", "2", "--folder", str(tmp_path / "both")]) == 0
-    assert chunks() - before == 1
+    assert len(programs_of_seeds) == 1
     assert main(["run", *given, "--seed", "1", "--folder", str(tmp_path / "one")]) == 0
     other, among, alone = (
         fljax.load_run(path) for path in (tmp_path / "both/seed_0", tmp_path / "both/seed_1", tmp_path / "one")

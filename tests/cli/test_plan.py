@@ -1,7 +1,7 @@
 """`fljax plan`: the table, and what it refuses."""
 
 SMALL = ("plan", "--algorithm", "fedavg", "ditto", "--partition", "iid", "--partition.n-clients", "2", "--epochs", "1")
-SMALL += ("--model", "logistic_regression")
+SMALL += ("--model", "logistic_regression", "--at-once", "1", "--compile", "fast")  # one program a method
 
 
 def test_a_row_for_each_method(fljax):

@@ -21,7 +21,8 @@ from fljax.numbers import as_dict
 from fljax.run.checkpoint import read_rounds
 from fljax.run.comparison import COLUMNS, as_table
 
-SMALL = ("--algorithm", "fedavg", "--rounds", "2", "--model.hidden", "8", "--partition.n-clients", "4", "--epochs", "1")
+SMALL = ("--algorithm", "fedavg", "--rounds", "2", "--partition.n-clients", "4", "--epochs", "1")
+SMALL += ("--model", "logistic_regression")
 
 
 def table(folder: Path) -> list[dict[str, str]]:

@@ -11,7 +11,7 @@ import pytest
 
 from fljax.cli.axes import HELP, read_sweep
 
-SMALL = ("--rounds", "2", "--model.hidden", "8", "--partition.n-clients", "4", "--epochs", "1")
+SMALL = ("--rounds", "2", "--model", "logistic_regression", "--partition.n-clients", "4", "--epochs", "1")
 
 
 def points(*arguments):

@@ -1,5 +1,14 @@
-"""The same small federation as in the tests of runs."""
+"""The same small federation as in the tests of runs, and FedAvg of the same model."""
 
-from tests.run.conftest import averaging, federation, model
+import pytest
 
-__all__ = ["averaging", "federation", "model"]
+from fljax.algorithms.fedavg import fedavg
+from fljax.types import Algorithm, Model, Work
+from tests.run.conftest import federation, model
+
+__all__ = ["federation", "model"]
+
+
+@pytest.fixture(scope="session")
+def averaging(model: Model) -> Algorithm:
+    return fedavg(model, Work(epochs=1, batch_size=8))

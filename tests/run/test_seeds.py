@@ -12,6 +12,7 @@ from fljax.run.seeds import Inputs, Setting, advance_all, begin_all, joined, sta
 from fljax.run.simulate import as_traced
 from fljax.run.together import Runs, train_together
 from fljax.run.train import train
+from tests.slow import slow
 
 ALGORITHM = fljax.fedavg(fljax.MODELS["logistic_regression"]((8, 8, 1)), fljax.Work(1, 32))
 HYPER, ROUNDS = fljax.fedavg.Hyper(lr=0.1), 3
@@ -40,7 +41,8 @@ def test_what_federations_have_in_common_is_held_once(federations):
         assert again.train.pool.x is federation.train.pool.x
 
 
-@pytest.mark.parametrize("at_once", [1, pytest.param(2, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("at_once", [1, 2])
 def test_runs_in_one_program_are_the_runs(federations, alone, at_once):
     """One after another as on a CPU, and two and one side by side as on an accelerator."""
     structure, shared, own = stacked(federations)
@@ -54,14 +56,19 @@ def test_runs_in_one_program_are_the_runs(federations, alone, at_once):
         jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6), row, state)
 
 
-def test_each_run_goes_on_from_where_it_stands(federations, alone, tmp_path):
-    """One was begun by `train`, one was not begun; afterwards `train` finds its own finished."""
+@pytest.mark.parametrize("begun", ["together", *slow("one of them")])
+def test_each_run_goes_on_from_where_it_stands(federations, alone, tmp_path, begun):
+    """Both were begun together, or one by `train` and the other not; afterwards `train` finds its own finished."""
     folders, sampling = [tmp_path / "a", tmp_path / "b"], fljax.rounds.uniform(0.75)
-    train(ALGORITHM, HYPER, federations[0], KEYS[0], 1, folder=folders[0], sampling=sampling, compile="full")
     runs = Runs(ALGORITHM, HYPER, federations[:2], KEYS[:2], ROUNDS, folders, sampling, compile="full")
+    if begun == "together":
+        train_together(runs._replace(n_rounds=1))
+    else:
+        train(ALGORITHM, HYPER, federations[0], KEYS[0], 1, folder=folders[0], sampling=sampling, compile="full")
     for run, (state, expected) in zip(train_together(runs), alone, strict=False):
         assert run.metrics["ids"].shape == (ROUNDS, 3)
-        np.testing.assert_allclose(run.metrics["client_loss"], expected["client_loss"], rtol=1e-5)
+        for name in ("client_accuracy", "client_loss", "loss", "ids"):
+            np.testing.assert_allclose(run.metrics[name], expected[name], rtol=1e-5, atol=1e-6)
         jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6), run.state, state)
     again = train(
         ALGORITHM, HYPER, federations[1], KEYS[1], ROUNDS, folder=folders[1], sampling=sampling, compile="full"

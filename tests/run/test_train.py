@@ -9,6 +9,7 @@ import pytest
 
 import fljax
 from fljax.algorithms.fedavg import fedavg
+from fljax.models import logistic_regression
 from fljax.run.checkpoint import read_rounds
 from fljax.run.simulate import simulate
 from fljax.run.train import train
@@ -18,10 +19,9 @@ ROUNDS = 12
 
 
 def test_equals_simulate(key, averaging, federation):
-    run = train(averaging, fljax.fedavg.Hyper(), federation, key, ROUNDS, participation=0.5, evaluate_every=5)
-    state, metrics = simulate(
-        averaging, fljax.fedavg.Hyper(), federation, key, ROUNDS, participation=0.5, evaluate_every=5
-    )
+    options = {"participation": 0.5, "dropout": 0.2, "evaluate_every": 5}
+    run = train(averaging, fljax.fedavg.Hyper(), federation, key, ROUNDS, **options)
+    state, metrics = simulate(averaging, fljax.fedavg.Hyper(), federation, key, ROUNDS, **options)
     chex.assert_trees_all_close(run.state, state, rtol=1e-5, atol=1e-6)
     chex.assert_trees_all_close(run.metrics, jax.device_get(metrics), rtol=1e-4, atol=1e-6)  # 12 rounds of rounding
 
@@ -81,7 +81,8 @@ def test_a_finished_run_is_returned_as_it_is(key, averaging, federation, tmp_pat
     chex.assert_trees_all_equal(first.metrics, again.metrics)
 
 
-def test_another_run_in_the_folder_is_refused(key, model, averaging, federation, tmp_path):
+def test_another_run_in_the_folder_is_refused(key, averaging, federation, tmp_path):
+    model = logistic_regression((4, 4, 1), 4)
     train(averaging, fljax.fedavg.Hyper(lr=0.1), federation, key, 2, folder=tmp_path)
     with pytest.raises(ValueError, match=r"holds a run with hyper.lr=0.1, not 0.2"):
         train(averaging, fljax.fedavg.Hyper(lr=0.2), federation, key, 2, folder=tmp_path)
