@@ -281,7 +281,7 @@ def test_a_server_optimizer_leaves_alone_what_is_not_averaged(key, model, work, 
 
 
 STEPPING = [name for name in CASES if name in ALGORITHMS and "server" in ALGORITHMS[name].slots]
-QUICK = ("ditto",)
+QUICK = ("fedavg",)
 
 
 @pytest.mark.parametrize(

@@ -85,9 +85,18 @@ def test_two_hidden_groups_are_split_once_and_rightly(name, seed, model):
     make, hyper = METHODS[name]
     federation, key = linear_groups(12, 2, seed=seed), jax.random.key(seed)
     metrics = simulate(make(model, WORK), hyper, federation, key, 100)[1]
-    averaged = simulate(fedavg(model, WORK), fedavg.Hyper(lr=0.1), federation, key, 100)[1]
     assert n_splits(metrics) == 1
     assert metrics["ari"][-1] == 1.0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [0, 1, 2])
+@pytest.mark.parametrize("name", ["adacfl", "layercfl", "cfl"])
+def test_two_hidden_groups_have_better_models_than_one_for_all(name, seed, model):
+    make, hyper = METHODS[name]
+    federation, key = linear_groups(12, 2, seed=seed), jax.random.key(seed)
+    metrics = simulate(make(model, WORK), hyper, federation, key, 100, evaluate_every=100)[1]
+    averaged = simulate(fedavg(model, WORK), fedavg.Hyper(lr=0.1), federation, key, 100, evaluate_every=100)[1]
     assert metrics["accuracy_macro"][-1] > averaged["accuracy_macro"][-1] + 0.3
 
 
