@@ -47,7 +47,7 @@ def test_module_is_the_command():
     assert finished.stdout == ""
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def listed(cache) -> str:
     """A catalogue that has everything on disk."""
     environment = os.environ | {"XDG_CACHE_HOME": cache}
