@@ -1,5 +1,6 @@
 """A federation that changes, as it is in one round: tables are picked by the round, so shapes never change."""
 
+from functools import partial
 from typing import Any
 
 import jax
@@ -15,10 +16,15 @@ def at(federation: Federation, round: Array | int) -> Federation:
     stages = federation.stages
     if stages is None:
         return federation
-    stage = (stages.begins <= round).sum(dtype=jnp.int32) - 1
-    now: Any = jax.tree.map(lambda rows: rows[stage], stages._replace(begins=None))
+    now: Any = _stage(stages, round)
     splits = {name: _split(getattr(federation, name), getattr(now, name)) for name in ("train", "val", "test")}
     return federation._replace(**splits, group=now.group, there=now.there, stages=None)  # pyright: ignore[reportArgumentType]
+
+
+@partial(jax.jit, inline=True)
+def _stage(stages: Any, round: Array | int) -> Any:
+    stage = (stages.begins <= round).sum(dtype=jnp.int32) - 1
+    return jax.tree.map(lambda rows: rows[stage], stages._replace(begins=None))
 
 
 def _split(data: ClientData | None, rows: Rows | None) -> ClientData | None:

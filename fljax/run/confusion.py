@@ -1,6 +1,7 @@
 """Which class is taken for which, client by client."""
 
 from collections.abc import Callable
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -10,6 +11,7 @@ from fljax.client.measure import client_sums
 from fljax.types import Batch, ClientData, ModelTable, Params
 
 
+@partial(jax.jit, static_argnames=("predict", "n_classes"), inline=True)
 def confusion_matrices(
     predict: Callable[[Params, Array], Array], models: ModelTable, data: ClientData, n_classes: int
 ) -> Array:

@@ -4,6 +4,8 @@ Every client of the federation, participant or not, is tested on its own test sp
 deploys to it. Averages over clients are ``*_macro``; averages weighted by test size are ``*_micro``.
 """
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import optax
@@ -15,6 +17,7 @@ from fljax.run.regression import Predict, evaluate_regression
 from fljax.types import Batch, ClientData, ExampleLoss, Metrics, ModelTable, Params
 
 
+@partial(jax.jit, static_argnames=("predict", "loss"), inline=True)
 def evaluate(
     predict: Predict,
     models: ModelTable,

@@ -108,12 +108,10 @@ def plan(
     with over_devices(devices) as mesh, fields_of(hyper):
         limit = int((1 - RESERVE) * (device_memory() if memory is None else memory))
         probe = partial(Probe, hyper=hyper, federation=federation, key=key, mesh=mesh)
-        first = probe(make(work))
+        probes = {at_once: probe(make(work._replace(at_once=at_once))) for at_once in candidates}
+        first = probes[candidates[0]] if len(probes) == 1 else probe(make(work))
         fixed, per_client, fits = _fit(lambda n: peak(first.compiled(n)), n_clients, n_devices, model_bytes, limit)
-        tried = {
-            at_once: probe(make(work._replace(at_once=at_once))).speed(cohort, n_rounds, compile)
-            for at_once in (candidates if cohort <= fits else ())
-        }
+        tried = {n: one.speed(cohort, n_rounds, compile) for n, one in probes.items()} if cohort <= fits else {}
     best = max(tried, key=lambda at_once: tried[at_once].rounds_per_second, default=0)
     return Plan(
         tree.size(jax.eval_shape(model.init, key)),
@@ -175,6 +173,7 @@ class Probe:
         self, algorithm: Algorithm, hyper: NamedTuple, federation: Federation, key: Key, mesh: Mesh | None
     ) -> None:
         self.algorithm, self.mesh = algorithm, mesh
+        self.programs: dict[tuple[int, str], Program] = {}  # by participants and level
         self.hyper, self.federation, self.key = replicated((as_traced(hyper), federation, key), mesh)
         state = jax.eval_shape(partial(first_state, algorithm.init), key, self.hyper, self.federation.train)
         # On all devices, as a run begins: else the compiler places it as it likes.
@@ -191,17 +190,19 @@ class Probe:
         return self._program(cohort, Compiler("fast", None)).call
 
     def _program(self, cohort: int, compiler: Compiler) -> Program:
-        static = self.algorithm, cohort, MOST_ROUNDS
-        return compiler.program("round", run_chunk, static, *self.arguments(self.state))
+        if (key := (cohort, compiler.level)) not in self.programs:
+            static = self.algorithm, cohort, MOST_ROUNDS
+            self.programs[key] = compiler.program("round", run_chunk, static, *self.arguments(self.state))
+        return self.programs[key]
 
     def speed(self, cohort: int, n_rounds: int, compile: Compile) -> "Speed":
         """Of rounds of so many participants, compiled as a run of ``n_rounds`` is."""
         began, size = time.perf_counter(), self.federation.train.size
         traced = run_chunk.trace(self.algorithm, cohort, MOST_ROUNDS, *self.arguments(self.state))
         cost = round_cost(traced.jaxpr, self.algorithm, size)
-        compiler = compiler_for(compile, n_rounds, lambda: cost, None)
+        tracing, compiler = time.perf_counter() - began, compiler_for(compile, n_rounds, lambda: cost, None)
         program = self._program(cohort, compiler)
-        compiling, forecast = time.perf_counter() - began, seconds_of(compiler.level, cost)[1]
+        compiling, forecast = tracing + program.seconds, seconds_of(compiler.level, cost)[1]
         if forecast > PROBE_SECONDS:
             return Speed(1 / forecast, False, compiling)
         return Speed(self._rounds_per_second(program.call), True, compiling)
