@@ -52,18 +52,18 @@ def later(algorithm, hyper, federation, key, state, n_rounds):
     return state
 
 
-@pytest.mark.parametrize("psi", [0.5, 1.0])
-def test_when_the_test_never_fires_it_is_fedavg(key, model, groups, psi):
-    hyper = fedtsdp.Hyper(lr=0.1, momentum=0.5, psi=psi, **NEVER)
-    server, metrics = simulate(make(model), hyper, groups, key, 5, participation=0.6)
-    averaged, expected = simulate(
-        fedavg(model, WORK), fedavg.Hyper(lr=0.1, momentum=0.5), groups, key, 5, participation=0.6
-    )
-    assert not metrics["fired"].any()
-    assert server.server.depth == 2
-    # A mean among twelve cluster slots is summed in another order than a mean alone: equal but for the last bit.
-    chex.assert_trees_all_close(tree.take(server.server.centers, 0), averaged.server, rtol=1e-6, atol=1e-7)
-    np.testing.assert_allclose(metrics["test_loss"], expected["test_loss"], rtol=1e-5)
+def test_when_the_test_never_fires_it_is_fedavg(key, model, groups):
+    algorithm, numbers = make(model), fedavg.Hyper(lr=0.1, momentum=0.5)
+    averaged, expected = simulate(fedavg(model, WORK), numbers, groups, key, 5, participation=0.6)
+    for psi in (0.5, 1.0):
+        hyper = fedtsdp.Hyper(lr=0.1, momentum=0.5, psi=psi, **NEVER)
+        server, metrics = simulate(algorithm, hyper, groups, key, 5, participation=0.6)
+        assert not metrics["fired"].any()
+        assert server.server.depth == 2
+        # A mean among twelve cluster slots is summed in another order than a mean alone: equal but for the last bit.
+        centers = jax.tree.map(lambda leaf: leaf[0], server.server.centers)
+        chex.assert_trees_all_close(centers, averaged.server, rtol=1e-6, atol=1e-7)
+        np.testing.assert_allclose(metrics["test_loss"], expected["test_loss"], rtol=1e-5)
 
 
 @pytest.mark.slow
