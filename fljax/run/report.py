@@ -192,7 +192,8 @@ def principal_components(models: ModelTable) -> tuple[np.ndarray, np.ndarray]:
     """
     n_rows = tree.n_rows(models.params)
     varied = [leaf for leaf in jax.tree.leaves(tree.split_statistics(models.params)[0]) if leaf.shape[0] == n_rows]
-    flat = np.asarray(tree.flatten(varied))[np.asarray(models.row)]  # what all share adds nothing to a variance
+    rows = np.concatenate([np.asarray(leaf).reshape(n_rows, -1) for leaf in varied], axis=1)
+    flat = rows[np.asarray(models.row)]  # what all share adds nothing to a variance
     if len(flat) < 2 or not np.ptp(flat, axis=0).any():
         return np.zeros((len(flat), 2)), np.zeros(2)
     centred = flat - flat.mean(axis=0)

@@ -129,14 +129,14 @@ def dcpfl(
         window: s, rounds over which the loss is smoothed.
         n_after: t_obv, rounds for which the radius of curvature must have grown.
     """
-    first_watch, loss = Watch(new_curve(window, n_after), jnp.int32(0)), training_loss(model)
-    units = units_of(model, layer_unit)
+    loss, units = training_loss(model), units_of(model, layer_unit)
 
     def init(key: Key, hyper: DCPFLHyper, data: ClientData) -> State:
         n_clients = data.size.shape[0]
         never = jnp.zeros((n_clients, len(units.names)), jnp.int32)
         models = tree.broadcast(model.init(key), n_clients)
-        server = DCPFLServer(LayerTable(models, never, never + 1), one_group(n_clients), first_watch)
+        watch = Watch(new_curve(window, n_after), jnp.int32(0))
+        server = DCPFLServer(LayerTable(models, never, never + 1), one_group(n_clients), watch)
         return State(server, DCPFLClient(models, jnp.zeros(n_clients, jnp.int32)))
 
     def send(key: Key, hyper: DCPFLHyper, state: State, cohort: Cohort) -> Upload:
