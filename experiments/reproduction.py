@@ -31,6 +31,9 @@ from reach import HOURS, is_fixed, printer, reach
 
 STATES = "ATBCDEF"
 PUBLISHED = HERE / "published.csv"
+KINDS = ("complete", "partial", "smoke")
+"""Of lines: at the paper's size to the end, at its size, small."""
+
 POINTS, SHARE = 1.5, 0.1
 """Tolerances: accuracy in points, everything else relative."""
 
@@ -50,7 +53,7 @@ class Found(NamedTuple):
     """What the lines of a cell say."""
 
     ours: float | None
-    kind: str  # "complete", "partial", "smoke" or ""
+    kind: str  # of `KINDS`, or ""
     seeds: int
     note: str
 
@@ -65,8 +68,8 @@ def published_rows(file: Path = PUBLISHED) -> list[tuple[Cell, str]]:
     ]
 
 
-def found(cell: Cell, results: Path) -> Found:
-    """The mean over seeds of a cell's lines, of the best kind that there is."""
+def found(cell: Cell, results: Path, kinds: Sequence[str] = KINDS) -> Found:
+    """The mean over seeds of a cell's lines, of the first kind that there is."""
     paper, table, dataset, setting, method, metric = cell
     wanted = {"setting": setting, "method": method, "metric": metric}
     lines = [
@@ -78,7 +81,9 @@ def found(cell: Cell, results: Path) -> Found:
     full = [line for line in lines if is_complete(line["settings"])]
     partial = [line for line in lines if line not in full and "scale=paper" in line["settings"]]
     smoke = [line for line in lines if "scale=smoke" in line["settings"]]
-    for kind, chosen in (("complete", full), ("partial", partial), ("smoke", smoke)):
+    of_kind = dict(zip(KINDS, (full, partial, smoke), strict=True))
+    for kind in kinds:
+        chosen = of_kind[kind]
         if chosen:
             notes = [BY_CONSTRUCTION] if all(BY_CONSTRUCTION in line["settings"] for line in chosen) else []
             notes += [f"stopped after {max(int(line['round']) for line in chosen)} rounds"] if kind == "partial" else []
@@ -88,17 +93,18 @@ def found(cell: Cell, results: Path) -> Found:
 
 
 def follows(cell: Cell, results: Path) -> Found:
-    """`found`, or what follows from other cells where the cell has a rule; its kind is the least of theirs."""
+    """`found`, or what follows by the cell's rule from others of one scale; its kind is the least of theirs."""
     direct, derivation = found(cell, results), rule(cell)
     if direct.kind or derivation is None:
         return direct
-    parts = [found(needed, results) for needed in derivation.cells]
-    values = [part.ours for part in parts if part.ours is not None]
-    if len(values) < len(parts):
-        return direct
-    worst = max(parts, key=lambda part: ("complete", "partial", "smoke").index(part.kind))
-    note = "; ".join(filter(None, ("from other cells", worst.note)))
-    return Found(derivation.number(values), worst.kind, min(part.seeds for part in parts), note)
+    for kinds in (KINDS[:-1], KINDS[-1:]):  # a small run and one of the paper's size do not make a difference
+        parts = [found(needed, results, kinds) for needed in derivation.cells]
+        values = [part.ours for part in parts if part.ours is not None]
+        if len(values) == len(parts):
+            worst = max(parts, key=lambda part: KINDS.index(part.kind))
+            note = "; ".join(filter(None, ("from other cells", worst.note)))
+            return Found(derivation.number(values), worst.kind, min(part.seeds for part in parts), note)
+    return direct
 
 
 def state(cell: Cell, value: str, known: Found) -> str:

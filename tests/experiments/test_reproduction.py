@@ -99,6 +99,17 @@ def test_a_lead_follows_from_the_two_accuracies(known):
     assert known(claim, line(cells[0], 93.0)._replace(metric="other")).state == "C"
 
 
+def test_a_lead_is_between_runs_of_one_scale(known):
+    cells = [(*FEDAVG[:4], method, "acc_pct") for method in ("FedCPS", "FedCR")]
+    claim = ("FedCPS", "text", "FMNIST", "non-iid_1", "FedCPS-FedCR", "acc_gain_pp")
+    other = line(cells[0], 0.0)._replace(metric="other")
+    known(cells[0], line(cells[0], 90.0))
+    known(cells[1], line(cells[1], 80.0, described(False, 16, 16)))
+    assert known(claim, other).state == "D"
+    known(cells[0], line(cells[0], 81.5, described(False, 16, 16)))
+    assert (known(claim, other).ours, known(claim, other).state) == (pytest.approx(1.5), "B")
+
+
 def test_derived_numbers_agree_with_the_papers_own_tables():
     """Each rule, applied to published cells, gives the published number, but where the paper contradicts itself."""
     published = dict(published_rows())
