@@ -31,7 +31,7 @@ from reach import HOURS, is_fixed, printer, reach
 
 STATES = "ATBCDEF"
 PUBLISHED = HERE / "published.csv"
-KINDS = ("complete", "partial", "smoke")
+KINDS: tuple[str, ...] = ("complete", "partial", "smoke")
 """Of lines: at the paper's size to the end, at its size, small."""
 
 POINTS, SHARE = 1.5, 0.1
