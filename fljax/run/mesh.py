@@ -18,6 +18,8 @@ SWEEP = "sweep"
 _PATIENCE = (
     "--xla_cpu_collective_call_warn_stuck_timeout_seconds=600 --xla_cpu_collective_call_terminate_timeout_seconds=3600"
 )
+"""Devices that add their sums up wait for each other, and XLA ends the process when one is 40 seconds late, which on a
+busy machine it may well be: it is given an hour."""
 
 Device = Any
 """A `jax.Device`, which type checkers cannot name."""
@@ -90,7 +92,7 @@ def use_all_cores() -> None:
 
     XLA's CPU backend gains little from a second thread on one client's small operations; a device per core gains 1.2 to
     1.6 times. Must run before JAX is first used, so the command line and the benchmarks call it and the library never
-    does. Changes nothing where JAX has started, and leaves a number of devices that the user has set.
+    does. Changes nothing where JAX has started, and leaves what the user's ``XLA_FLAGS`` and number of devices say.
     """
     flags = os.environ.get("XLA_FLAGS", "")
     if "terminate_timeout" not in flags and jaxlib.version.__version_info__ < (0, 13):

@@ -108,10 +108,13 @@ def plan(
     with over_devices(devices) as mesh, fields_of(hyper):
         limit = int((1 - RESERVE) * (device_memory() if memory is None else memory))
         probe = partial(Probe, hyper=hyper, federation=federation, key=key, mesh=mesh)
-        probes = {at_once: probe(make(work._replace(at_once=at_once))) for at_once in candidates}
-        first = probes[candidates[0]] if len(probes) == 1 else probe(make(work))
+        alone = len(candidates) == 1  # then its programs are compiled once; else one copy of the data at a time
+        first = probe(make(work._replace(at_once=candidates[0]) if alone else work))
         fixed, per_client, fits = _fit(lambda n: peak(first.compiled(n)), n_clients, n_devices, model_bytes, limit)
-        tried = {n: one.speed(cohort, n_rounds, compile) for n, one in probes.items()} if cohort <= fits else {}
+        tried = {
+            at_once: (first if alone else probe(make(work._replace(at_once=at_once)))).speed(cohort, n_rounds, compile)
+            for at_once in (candidates if cohort <= fits else ())
+        }
     best = max(tried, key=lambda at_once: tried[at_once].rounds_per_second, default=0)
     return Plan(
         tree.size(jax.eval_shape(model.init, key)),
