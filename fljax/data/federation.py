@@ -89,8 +89,11 @@ def as_arrays(examples: Examples) -> Examples:
 
 
 def _on_device(value: Any, dtype: Any) -> Array:
-    """Moved there as it is: `jnp.asarray` would compile a program for each shape of a NumPy array."""
-    return jnp.asarray(value, dtype) if isinstance(value, jax.Array) else jax.device_put(np.asarray(value, dtype))
+    """A copy of its own, for a CPU's arrays may share a NumPy array's memory, which its owner may write to later.
+
+    Moved as it is: `jnp.asarray` would compile a program for each shape of a NumPy array.
+    """
+    return jnp.asarray(value, dtype) if isinstance(value, jax.Array) else jax.device_put(np.array(value, dtype))
 
 
 def _in_int32(x: np.ndarray) -> bool:

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from fljax.data import federation as fed
 from fljax.data.federation import build, class_histogram, minibatch, n_classes, on_host, present, select
+from fljax.types import Examples
 
 
 def rows_of(data):
@@ -120,3 +121,12 @@ def test_group_of_another_length_is_refused():
 def test_an_empty_test_split_is_refused():
     with pytest.raises(ValueError, match="client 0 has no test examples"):
         build(POOL, [np.arange(10)], (1.0, 0.0, 0.0), test_owned=[np.array([], int)])
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.uint8, np.int32])
+def test_what_becomes_of_the_users_arrays_later_does_not_matter(dtype):
+    x, y = np.ones((1000, 8), dtype), np.zeros(1000, np.int32)
+    examples = fed.as_arrays(Examples(x, y))
+    x[:], y[:] = 7, 5
+    assert (np.asarray(examples.x) == 1).all()
+    assert (np.asarray(examples.y) == 0).all()
