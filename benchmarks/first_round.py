@@ -6,11 +6,13 @@ Processor seconds (user and system, of the process and its children) of whole co
 "cold" begins with an empty one, "warm" with what the cold one left. ``job`` is `fljax run` without arguments,
 ``commands`` what must answer at once, ``methods`` one method alone, by phase, ``program`` the compiler's
 seconds for FedAvg and the five systems against a FedAvg written by hand in JAX, in one process, ``whole`` 50 rounds of
-an MLP on Fashion-MNIST beside a PyTorch script that does the same (it makes the script's environment first). Phases are
-wall seconds of the thread that traces and compiles.
+an MLP on Fashion-MNIST beside a PyTorch script that does the same (it makes the script's environment first); there
+both find images that were decoded before, and "first" is cold with 70,000 PNGs to decode. Phases are wall seconds of
+the thread that traces and compiles.
 """
 
 import json
+import math
 import os
 import resource
 import statistics
@@ -98,24 +100,29 @@ def whole(repeats: int) -> list[str]:
     from peers import whole as of_peers
     from peers.environments import python_of
 
+    from fljax.data.cache import folder
     from fljax.data.datasets import load
 
     python, (examples, _) = python_of("torch"), load("fashion_mnist")
     np.savez(of_peers.IMAGES, x=examples.x, y=examples.y)
-    ratios: dict[str, list[float]] = {"cold": [], "warm": []}
+    ratios: dict[str, list[float]] = {"first": [], "cold": [], "warm": []}
     for _ in range(repeats):
-        with cache() as environment:
+        with cache() as nothing, cache() as environment:
+            # The script reads its images from a file of arrays: but for the first time ever, so does fljax.
+            decoded = Path(environment["XDG_CACHE_HOME"], "fljax")
+            decoded.mkdir()
+            (decoded / "fashion_mnist").symlink_to(folder() / "fashion_mnist")
             theirs = of_peers.torch_script(python)[0]
-            for of_state in ratios.values():
+            for state, of_state in ratios.items():
                 began = time.perf_counter()
-                processor(["run", *of_peers.SETTINGS.split()], environment)
+                processor(["run", *of_peers.SETTINGS.split()], nothing if state == "first" else environment)
                 of_state.append((time.perf_counter() - began) / theirs)
     for state, values in ratios.items():
         print(f"whole {state}: {statistics.median(values):.2f} of the PyTorch script's wall time ({listed(values)})")
     return [
         f"whole {state}: {statistics.median(values):.2f} of the PyTorch script's, bar {WHOLE_BARS[state]:g}"
         for state, values in ratios.items()
-        if statistics.median(values) > WHOLE_BARS[state]
+        if statistics.median(values) > WHOLE_BARS.get(state, math.inf)
     ]
 
 
@@ -163,7 +170,8 @@ def cache() -> Iterator[dict[str, str]]:
     """An environment with an empty cache, of JAX and of fljax."""
     with tempfile.TemporaryDirectory() as folder:
         paths = [str(Path(__file__).parent), str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
-        yield os.environ | {
+        kept = {name: value for name, value in os.environ.items() if name != "FLJAX_CACHE"}
+        yield kept | {
             "JAX_COMPILATION_CACHE_DIR": f"{folder}/compiled",
             "XDG_CACHE_HOME": folder,
             "PYTHONPATH": os.pathsep.join(path for path in paths if path),
