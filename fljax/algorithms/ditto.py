@@ -9,7 +9,7 @@ received in the round; its dynamic choice of lambda by validation loss is left o
 default (``weighting="uniform"`` is the code's). The personal model of a client that never took part starts at theta.
 """
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from jax import Array
 
@@ -17,7 +17,7 @@ from fljax import tree
 from fljax.choices import Least
 from fljax.client.objectives import proximal, training_loss
 from fljax.numbers import LocalHyper, Scalar, hyper, number
-from fljax.rounds import Combining, Sharing, Weighting, averaging, mean, method, rounds_alone, train
+from fljax.rounds import Combining, Weighting, mean, method, rounds_alone, train, two_models
 from fljax.rounds.averaging import shared_part
 from fljax.types import Algorithm, ClientData, Cohort, Key, Model, ModelTable, State, Trained, Work
 
@@ -33,12 +33,6 @@ class DittoHyper(LocalHyper):
         least=0,
     )
     personal_lr: Scalar | None = number(None, "learning rate on the personal models; None: lr", above=0)
-
-
-GLOBAL_AND_OWN = Sharing(
-    split=lambda pair: (pair["global"], pair["own"]), join=lambda theta, own: {"global": theta, "own": own}
-)
-"""A client holds two models: the server's theta, which travels, and its own V_i, which does not."""
 
 
 @method(DittoHyper, "Li et al., ICML 2021", "https://arxiv.org/abs/2012.04221", kind="personalised")
@@ -63,10 +57,6 @@ def ditto(
     """
     own_work, loss = work._replace(epochs=personal_epochs or work.epochs, terms=()), training_loss(model)
 
-    def both(key: Key) -> dict[str, Any]:
-        theta = model.init(key)
-        return {"global": theta, "own": theta}
-
     def local(hyper: DittoHyper, start: ModelTable, cohort: Cohort) -> Trained:
         # Global branch: w_i = LocalTrain(theta), without the pull.
         theta = ModelTable(start.params["global"], start.row)
@@ -76,15 +66,7 @@ def ditto(
         own = train(own_hyper, start.params["own"], cohort, proximal(loss, hyper.lam), own_work, theta)
         return Trained({"global": sent.params, "own": own.params}, own.loss, sent.ok & own.ok)
 
-    rounds = averaging(
-        model,
-        local,
-        sharing=GLOBAL_AND_OWN,
-        combine=combine,
-        weighting=weighting,
-        begin=both,
-        deployed=lambda pair: pair["own"],
-    )
+    rounds = two_models(model, local, "own", combine=combine, weighting=weighting)
 
     def join(key: Key, hyper: DittoHyper, state: State, data: ClientData, n_rounds: Array) -> ModelTable:
         begun = State(state.server, tree.broadcast(shared_part(state.server), data.size.shape[0]))

@@ -23,7 +23,8 @@ from fljax.client.map import map_clients
 from fljax.client.objectives import training_loss
 from fljax.data.federation import minibatch
 from fljax.numbers import LocalHyper, Scalar, hyper, number
-from fljax.rounds import Combining, Sharing, Weighting, averaging, last_layers, mean, method, train
+from fljax.rounds import Combining, Weighting, averaging, last_layers, mean, method, train
+from fljax.rounds.sharing import GLOBAL_AND_OWN
 from fljax.types import Algorithm, ClientData, Cohort, Examples, Key, Model, ModelTable, Params, State, Trained, Work
 
 WINDOW = 10
@@ -37,10 +38,6 @@ class FedALAHyper(LocalHyper):
     eta: Scalar = number(1.0, "learning rate of the mixture's weights; 0 is FedAvg", least=0)
     share: Scalar = number(0.8, "share of a client's examples that the mixture is fitted on", above=0, most=1)
     spread: Scalar = number(0.1, "the first fit ends when the last 10 epochs' losses have this deviation", least=0)
-
-
-OWN = Sharing(lambda held: (held["theta"], held["own"]), lambda theta, own: {"theta": theta, "own": own})
-"""A client keeps the upper layers that it trained, the mixture's weights, and whether these were ever fitted."""
 
 
 @method(FedALAHyper, "Zhang et al., AAAI 2023", "https://arxiv.org/abs/2212.01197", kind="personalised")
@@ -69,18 +66,19 @@ def fedala(
     fit = mixture_fit(model, work, layers, max_epochs)
 
     def begin(key: Key) -> dict[str, Any]:
+        # A client keeps the upper layers that it trained, the mixture's weights, and whether these were ever fitted.
         theta = model.init(key)
         upper = tree.select(theta, layers)
         own = {"upper": upper, "mix": jax.tree.map(jnp.ones_like, upper), "fitted": jnp.bool_(False)}
-        return {"theta": theta, "own": own}
+        return {"global": theta, "own": own}
 
     def local(hyper: FedALAHyper, start: ModelTable, cohort: Cohort) -> Trained:
         begun, mix, fitted = fit(hyper, cohort.key, start, cohort.data)
         trained = train(hyper, begun, cohort, training_loss(model), work)
         own = {"upper": tree.select(trained.params, layers), "mix": mix, "fitted": fitted}
-        return trained._replace(params={"theta": trained.params, "own": own})
+        return trained._replace(params={"global": trained.params, "own": own})
 
-    rounds = averaging(model, local, sharing=OWN, combine=combine, weighting=weighting, begin=begin)
+    rounds = averaging(model, local, sharing=GLOBAL_AND_OWN, combine=combine, weighting=weighting, begin=begin)
 
     def deploy(key: Key, hyper: FedALAHyper, state: State, data: ClientData) -> ModelTable:
         held = rounds.deploy(key, hyper, state, data)
@@ -95,7 +93,7 @@ def mixture_fit(model: Model, work: Work, layers: tuple[str, ...], max_epochs: i
 
     def fit(hyper: FedALAHyper, key: Array, held: ModelTable, data: ClientData) -> tuple[Params, Params, Array]:
         def one(pool: Examples, index: Array, size: Array, key: Key, held: Params) -> tuple[Params, Params, Array]:
-            theta, (upper, first) = held["theta"], (held["own"]["upper"], ~held["own"]["fitted"])
+            theta, (upper, first) = held["global"], (held["own"]["upper"], ~held["own"]["fitted"])
             away = tree.subtract(tree.select(theta, layers), upper)
             n_fitted = jnp.maximum((hyper.share * size.astype(jnp.float32)).astype(jnp.int32), jnp.minimum(size, 1))
             order, n_batches = shuffled(key, index, size), -(-n_fitted // work.batch_size)

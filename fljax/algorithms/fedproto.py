@@ -24,9 +24,6 @@ from fljax.rounds.sharing import own_rows
 from fljax.server.aggregate import weighted_mean
 from fljax.types import Algorithm, Batch, ClientData, Cohort, Key, Metrics, Model, ModelTable, Params, State, Work
 
-PROTOTYPES = "prototypes"
-"""Where prototypes stand beside the layers of a model that is tested."""
-
 
 @hyper
 class FedProtoHyper(LocalHyper):
@@ -67,13 +64,13 @@ def fedproto(model: Model, work: Work, *, weighting: Weighting = "size") -> Algo
         return State(now, trained.params), {"loss": trained.loss, "ok": trained.ok, **sent}
 
     def deploy(key: Key, hyper: FedProtoHyper, state: State, data: ClientData) -> ModelTable:
-        one_row = jax.tree.map(lambda leaf: leaf[None], state.server)
-        return ModelTable(state.clients | {PROTOTYPES: one_row}, jnp.arange(data.size.shape[0], dtype=jnp.int32))
+        one_row = jax.tree.map(lambda leaf: leaf[None], state.server)  # they stand beside the layers
+        return ModelTable(state.clients | {"prototypes": one_row}, jnp.arange(data.size.shape[0], dtype=jnp.int32))
 
     def predict(params: Params, x: Array) -> Array:
         """Less the squared distance to each prototype."""
         seen = see(model, params, x, None)
-        mean, known = params[PROTOTYPES]["mean"], params[PROTOTYPES]["known"] > 0
+        mean, known = params["prototypes"]["mean"], params["prototypes"]["known"] > 0
         near = -jnp.square(seen.features[:, None] - mean[None]).sum(-1)
         last = jnp.where(known[None], near, jnp.inf).min(1, keepdims=True) - 10
         return jnp.where(known.any(), jnp.where(known[None], near, last), seen.logits)

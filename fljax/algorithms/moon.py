@@ -18,7 +18,7 @@ from jax import Array
 from fljax.client.features import see
 from fljax.client.objectives import Loss, batch_mean
 from fljax.numbers import LocalHyper, Scalar, hyper, number
-from fljax.rounds import Combining, Sharing, Weighting, averaging, mean, method, train
+from fljax.rounds import Combining, Weighting, mean, method, train, two_models
 from fljax.types import Algorithm, Batch, Cohort, Key, Model, ModelTable, Params, Trained, Work
 
 
@@ -28,12 +28,6 @@ class MOONHyper(LocalHyper):
 
     mu: Scalar = number(1.0, "weight of the contrast; 0 is FedAvg; the paper has 0.1 to 10", least=0)
     temperature: Scalar = number(0.5, "tau of the contrast", above=0)
-
-
-GLOBAL_AND_LAST = Sharing(
-    split=lambda held: (held["theta"], held["last"]), join=lambda theta, last: {"theta": theta, "last": last}
-)
-"""A client holds the server's model and the one that it sent last."""
 
 
 @method(MOONHyper, "Li et al., CVPR 2021", "https://arxiv.org/abs/2103.16257")
@@ -49,24 +43,13 @@ def moon(model: Model, work: Work, *, weighting: Weighting = "size", combine: Co
         combine: what the server makes of the w_i.
     """
 
-    def begin(key: Key) -> dict[str, Params]:
-        theta = model.init(key)
-        return {"theta": theta, "last": theta}
-
     def local(hyper: MOONHyper, start: ModelTable, cohort: Cohort) -> Trained:
-        theta = ModelTable(start.params["theta"], start.row)
-        trained = train(hyper, theta, cohort, contrasted(model, hyper), work, theta, start.params["last"])
-        return trained._replace(params={"theta": trained.params, "last": trained.params})
+        # A client's own model is the one that it sent last.
+        theta = ModelTable(start.params["global"], start.row)
+        trained = train(hyper, theta, cohort, contrasted(model, hyper), work, theta, start.params["own"])
+        return trained._replace(params={"global": trained.params, "own": trained.params})
 
-    return averaging(
-        model,
-        local,
-        sharing=GLOBAL_AND_LAST,
-        combine=combine,
-        weighting=weighting,
-        begin=begin,
-        deployed=lambda held: held["theta"],
-    )
+    return two_models(model, local, "global", combine=combine, weighting=weighting)
 
 
 def contrasted(model: Model, hyper: MOONHyper) -> Loss:

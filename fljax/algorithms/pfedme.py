@@ -21,7 +21,7 @@ from fljax.choices import Positive
 from fljax.client.objectives import Loss, training_loss
 from fljax.client.parts import termed, train_parts
 from fljax.numbers import LocalHyper, Scalar, hyper, number
-from fljax.rounds import Combining, Sharing, Weighting, averaging, mean, method, part_way
+from fljax.rounds import Combining, Weighting, mean, method, part_way, two_models
 from fljax.types import Algorithm, Batch, Cohort, Key, Model, ModelTable, Params, Trained, Work
 
 
@@ -34,18 +34,9 @@ class PFedMeHyper(LocalHyper):
     step: Scalar = number(1.0, "beta: share of the way that the server goes to the clients' mean", above=0)
 
 
-GLOBAL_AND_OWN = Sharing(lambda pair: (pair["w"], pair["own"]), lambda w, own: {"w": w, "own": own})
-"""A client holds its copy w_i of the server's model, which travels, and its own theta_i, which does not."""
-
-
 @method(PFedMeHyper, "T Dinh et al., NeurIPS 2020", "https://arxiv.org/abs/2006.08848", kind="personalised")
 def pfedme(
-    model: Model,
-    work: Work,
-    *,
-    personal_steps: Positive = 5,
-    weighting: Weighting = "size",
-    combine: Combining = mean,
+    model: Model, work: Work, *, personal_steps: Positive = 5, weighting: Weighting = "size", combine: Combining = mean
 ) -> Algorithm:
     """pFedMe: ``theta_i ~ argmin f_b(theta) + lambda/2 |theta - w_i|^2``; ``w_i <- w_i - eta lambda (w_i - theta_i)``.
 
@@ -59,25 +50,14 @@ def pfedme(
         combine: what the server makes of the w_i.
     """
 
-    def both(key: Key) -> dict[str, Params]:
-        w = model.init(key)
-        return {"w": w, "own": w}
-
     def local(hyper: PFedMeHyper, start: ModelTable, cohort: Cohort) -> Trained:
         # A round's personal models start at w. Their moves come as gradients, so that steps of length 1 make them.
-        begun = ModelTable({"w": start.params["w"], "own": start.params["w"]}, start.row)
+        begun = start._replace(params=start.params | {"own": start.params["global"]})
         envelope = moreau(termed(training_loss(model), hyper, work), hyper, personal_steps)
-        return train_parts(hyper, begun, cohort, envelope, work, "w", own=optax.sgd(1.0))
+        return train_parts(hyper, begun, cohort, envelope, work, "global", own=optax.sgd(1.0))
 
-    return averaging(
-        model,
-        local,
-        sharing=GLOBAL_AND_OWN,
-        combine=part_way(combine, lambda hyper, weight: hyper.step),
-        weighting=weighting,
-        begin=both,
-        deployed=lambda pair: pair["own"],
-    )
+    combine = part_way(combine, lambda hyper, weight: hyper.step)
+    return two_models(model, local, "own", combine=combine, weighting=weighting)
 
 
 def moreau(loss: Loss, hyper: PFedMeHyper, n_steps: int) -> Loss:
@@ -88,7 +68,7 @@ def moreau(loss: Loss, hyper: PFedMeHyper, n_steps: int) -> Loss:
 
     def envelope(pair: Params, batch: Batch, key: Key, *own: Any) -> tuple[Array, Params]:
         pair, statistics = tree.split_statistics(pair)
-        w, theta = (jax.lax.stop_gradient(pair[name]) for name in ("w", "own"))
+        w, theta = (jax.lax.stop_gradient(pair[name]) for name in ("global", "own"))
 
         def value(theta: Params) -> tuple[Array, Params]:
             return loss(tree.join_statistics(theta, statistics), batch, key, *own)
@@ -100,8 +80,9 @@ def moreau(loss: Loss, hyper: PFedMeHyper, n_steps: int) -> Loss:
 
         before, updated = value(theta)
         fitted = lax.fori_loop(0, n_steps, step, theta)
-        moves = {"w": jax.tree.map(lambda w, t: hyper.lam * (w - t), w, fitted), "own": tree.subtract(theta, fitted)}
-        along = tree.dot(moves, tree.subtract(pair, {"w": w, "own": theta}))  # 0, and its gradient the moves
+        pull = jax.tree.map(lambda w, t: hyper.lam * (w - t), w, fitted)
+        moves = {"global": pull, "own": tree.subtract(theta, fitted)}
+        along = tree.dot(moves, tree.subtract(pair, {"global": w, "own": theta}))  # 0, and its gradient the moves
         return before + along, tree.join_statistics(pair, tree.split_statistics(updated)[1])
 
     return envelope

@@ -1,6 +1,7 @@
 """What methods are made of: two skeletons of a round, and the bricks that go into their slots.
 
-- `averaging`: one model for all, or a shared part of one; `clustered`: a model for each cluster of clients
+- `averaging`: one model for all, or a shared part of one; `two_models`: one for all and one of each client's own;
+  `clustered`: a model for each cluster of clients
 - what clients do: `train`, `trained_on`
 - which part travels (`Sharing`): `WHOLE`, `NOTHING`, `all_but`, `only`, `all_but_paths`
 - what the server makes of it (`Combine`): `mean`, `median`, `trimmed_mean`, `krum`, `multi_krum`, `geometric_median`,
@@ -16,7 +17,7 @@
 from fljax.numbers import LearningRate, LocalHyper, Scalar, hyper, number
 from fljax.rounds import clock
 from fljax.rounds.accounting import Weighting, client_weight, in_first_round, traffic
-from fljax.rounds.averaging import averaging
+from fljax.rounds.averaging import averaging, two_models
 from fljax.rounds.choosing import least_loss_model, least_loss_rule
 from fljax.rounds.clustered import Clusters, Rule, Sent, clustered, regrouped, with_first_upload
 from fljax.rounds.combine import (
@@ -95,6 +96,7 @@ __all__ = [
     "trained_on",
     "trimmed_mean",
     "tuned",
+    "two_models",
     "uniform",
     "with_first_upload",
 ]

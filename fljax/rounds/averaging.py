@@ -10,14 +10,15 @@
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from operator import itemgetter
+from typing import Any, Literal, NamedTuple
 
 from fljax import tree
 from fljax.client.objectives import predictor
 from fljax.rounds.accounting import Weighting, client_weight, traffic
 from fljax.rounds.combine import Combining, as_combine, mean
 from fljax.rounds.local import Local, local_of
-from fljax.rounds.sharing import WHOLE, Sharing, own_rows
+from fljax.rounds.sharing import GLOBAL_AND_OWN, WHOLE, Sharing, own_rows
 from fljax.types import (
     Algorithm,
     ClientData,
@@ -118,6 +119,39 @@ def averaging(
         return ModelTable(params, held.row if tree.n_rows(params) > 1 else 0 * held.row)
 
     return Algorithm(init, exchange.round, deploy, predictor(model), loss=model.loss, exchange=exchange)
+
+
+def two_models(
+    model: Model,
+    local: Local,
+    deployed: Literal["global", "own"],
+    *,
+    combine: Combining = mean,
+    weighting: Weighting = "size",
+) -> Algorithm:
+    """`averaging` where clients hold ``{"global": theta, "own": v_i}``: the first travels, and both start alike.
+
+    Args:
+        model: the network.
+        local: what clients do with both.
+        deployed: which of them a client is tested with.
+        combine: what the server makes of the first.
+        weighting: "size" (omega_i = n_i) or "uniform" (omega_i = 1).
+    """
+
+    def begin(key: Key) -> dict[str, Params]:
+        theta = model.init(key)
+        return {"global": theta, "own": theta}
+
+    return averaging(
+        model,
+        local,
+        sharing=GLOBAL_AND_OWN,
+        combine=combine,
+        weighting=weighting,
+        begin=begin,
+        deployed=itemgetter(deployed),
+    )
 
 
 def held_by_all(key: Key, hyper: Any, state: State, data: ClientData) -> ModelTable:

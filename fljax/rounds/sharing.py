@@ -35,6 +35,11 @@ WHOLE = Sharing(lambda params: (params, {}), lambda shared, own: shared)
 NOTHING = Sharing(lambda params: ({}, params), lambda shared, own: own)
 """Each client keeps its model to itself."""
 
+GLOBAL_AND_OWN = Sharing(
+    split=lambda held: (held["global"], held["own"]), join=lambda theta, own: {"global": theta, "own": own}
+)
+"""A client holds the server's model, which travels, and something of its own beside it, which does not."""
+
 
 def all_but(layers: tuple[str, ...]) -> Sharing:
     """The named layers stay with each client (FedPer's head); the others, and their running statistics, are shared."""

@@ -100,7 +100,7 @@ def test_fedala_fits_its_mixture_as_numpy_does(key, model, federation):
         "mix": tree.broadcast(jax.tree.map(lambda leaf: jnp.full_like(leaf, 0.6), tree.select(theta, ("fc2",))), n),
         "fitted": jnp.ones(n, bool),
     }
-    held = tree.own({"theta": tree.broadcast(theta, n), "own": own})
+    held = tree.own({"global": tree.broadcast(theta, n), "own": own})
     fit = mixture_fit(model, Work(1, 64), ("fc2",), 1)
     begun, mix, fitted = fit(
         as_traced(fedala.Hyper(eta=eta, share=1.0)), jax.random.split(key, n), held, federation.train
