@@ -133,7 +133,8 @@ def all_rows(results: Path = RESULTS) -> list[Row]:
     for cell, value in published_rows():
         known = follows(cell, results)
         where = state(cell, value, known)
-        notes = [known.note, printer(cell) if where == "D" else "", cause("row", cell) if where == "C" else ""]
+        is_explained = where == "C" and known.kind == "complete"  # a cause is one of whole runs
+        notes = [known.note, printer(cell) if where == "D" else "", cause("row", cell) if is_explained else ""]
         note = "; ".join(filter(None, notes))
         rows.append(Row(cell, value, known.ours, where, known.seeds, note))
     return rows
