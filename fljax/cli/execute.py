@@ -1,7 +1,9 @@
 """What `fljax run` does once its job is read: trains every method, shows the table, writes the results folder."""
 
+import importlib
 import shlex
 import shutil
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -70,6 +72,8 @@ def run_all(
     """What every method comes to, one after another, into its own part of the folder."""
     runs = {name: run | {"folder": folder / name, "compile": job.run.compile} for name, run in runs.items()}
     outcomes, ahead = {}, Ahead(runs)
+    if writable:  # matplotlib, whose import takes a second, is wanted at the end; while XLA works Python is free
+        threading.Thread(target=importlib.import_module, args=("fljax.run.figures",), daemon=True).start()
     try:
         for name, run in runs.items():
             outcomes[name], state = run_one(name, run | {"force_resume": job.run.force_resume}, ahead)
@@ -104,7 +108,7 @@ def show_results(
     if any(costs.values()):
         report.save_table(folder / "changes.csv", change_rows(costs))
     report.save_table(folder / "clients.csv", report.client_table(outcomes, federation, client_names(job)))
-    from fljax.run.figures import save_figures  # with matplotlib, which nothing before it needs
+    from fljax.run.figures import save_figures  # imported meanwhile, see `run_all`
 
     save_figures(outcomes, group, folder / "plots")
     print(f"results in {folder}: config.toml, summary.csv, clients.csv, plots/, a folder a method")
