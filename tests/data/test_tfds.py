@@ -1,13 +1,17 @@
 """Prepared sets with the features of the real ones, made here without TensorFlow."""
 
+import io
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from fljax.data.datasets import load
+from fljax.data.readers.tfds import _labelled
 
 
 @pytest.mark.filterwarnings("ignore")  # TensorFlow Datasets' own, while writing
@@ -20,6 +24,14 @@ def test_image_classification(prepared, name, shape):
     assert train.x.shape == (7, *shape)
     assert sorted(test.y.tolist()) == [0, 1, 2]
     np.testing.assert_array_equal(train.x[:, 5, 5, 0], train.y)
+
+
+def test_images_are_bytes_whatever_their_files_have():
+    png = io.BytesIO()
+    Image.new("1", (4, 3), 1).save(png, "png")  # a bit a pixel
+    chunk = _labelled([{"image": png.getvalue(), "label": 2}], "mnist", 10, Path("mnist"))
+    assert (chunk["x"].shape, chunk["x"].dtype) == ((1, 3, 4, 1), np.uint8)
+    assert (chunk["x"] == 1).all()
 
 
 @pytest.mark.filterwarnings("ignore")

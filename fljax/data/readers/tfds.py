@@ -138,7 +138,7 @@ def _chunks(path: Path, name: str, splits: tuple[str, ...], n_classes: int, size
 
 
 def _labelled(records: list[dict], name: str, n_classes: int, path: Path) -> Chunk:
-    x = np.stack([np.asarray(_image(record)) for record in records])
+    x = np.stack([np.asarray(_image(record), np.uint8) for record in records])
     x = x[..., None] if x.ndim == 3 else x
     y = np.array([record["label"] for record in records], np.int32)
     if name == "emnist/letters":
