@@ -23,8 +23,7 @@ from fljax.client.map import map_clients
 from fljax.client.objectives import training_loss
 from fljax.data.federation import minibatch
 from fljax.numbers import LocalHyper, Scalar, hyper, number
-from fljax.rounds import Combining, Weighting, averaging, last_layers, mean, method, train
-from fljax.rounds.sharing import GLOBAL_AND_OWN
+from fljax.rounds import GLOBAL_AND_OWN, Combining, Weighting, averaging, last_layers, mean, method, train
 from fljax.types import Algorithm, ClientData, Cohort, Examples, Key, Model, ModelTable, Params, State, Trained, Work
 
 WINDOW = 10

@@ -64,7 +64,7 @@ def fedproto(model: Model, work: Work, *, weighting: Weighting = "size") -> Algo
         return State(now, trained.params), {"loss": trained.loss, "ok": trained.ok, **sent}
 
     def deploy(key: Key, hyper: FedProtoHyper, state: State, data: ClientData) -> ModelTable:
-        one_row = jax.tree.map(lambda leaf: leaf[None], state.server)  # they stand beside the layers
+        one_row = jax.tree.map(lambda leaf: leaf[None], state.server)  # for `predict`, beside the model's layers
         return ModelTable(state.clients | {"prototypes": one_row}, jnp.arange(data.size.shape[0], dtype=jnp.int32))
 
     def predict(params: Params, x: Array) -> Array:

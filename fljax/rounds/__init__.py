@@ -3,7 +3,7 @@
 - `averaging`: one model for all, or a shared part of one; `two_models`: one for all and one of each client's own;
   `clustered`: a model for each cluster of clients
 - what clients do: `train`, `trained_on`
-- which part travels (`Sharing`): `WHOLE`, `NOTHING`, `all_but`, `only`, `all_but_paths`
+- which part travels (`Sharing`): `WHOLE`, `NOTHING`, `GLOBAL_AND_OWN`, `all_but`, `only`, `all_but_paths`
 - what the server makes of it (`Combine`): `mean`, `median`, `trimmed_mean`, `krum`, `multi_krum`, `geometric_median`,
   `part_way`, `on_layers`, `stepped`
 - who is in which cluster (`Rule`): `Clusters`, `Sent`, `regrouped`; by the clients' choice: `least_loss_rule`,
@@ -39,10 +39,11 @@ from fljax.rounds.joining import join_cluster, rounds_alone
 from fljax.rounds.local import Local, train, trained_on
 from fljax.rounds.method import Brick, Method, method
 from fljax.rounds.sampling import Sampling, by_size, fixed, poisson, table, uniform
-from fljax.rounds.sharing import NOTHING, WHOLE, Sharing, all_but, all_but_paths, last_layers, only
+from fljax.rounds.sharing import GLOBAL_AND_OWN, NOTHING, WHOLE, Sharing, all_but, all_but_paths, last_layers, only
 from fljax.rounds.tuning import TunedHyper, tuned
 
 __all__ = [
+    "GLOBAL_AND_OWN",
     "NOTHING",
     "WHOLE",
     "Brick",
