@@ -156,8 +156,8 @@ def chosen(entry: Entry, setting: str, on_val: Federation, scale: Scale, folder:
     for value in entry.candidates:
         algorithm, numbers = made_of(entry, value)
         own = folder / named(entry.name, setting, f"{entry.tuned}={value:g}", scale)
-        metrics, _ = resumed(algorithm, numbers, on_val, jax.random.key(TUNING_SEED), scale.rounds, folder=own)
-        reached[value] = 100 * float(metrics["accuracy_macro"][-1])
+        run, _ = resumed(algorithm, numbers, on_val, jax.random.key(TUNING_SEED), scale.rounds, folder=own)
+        reached[value] = 100 * float(run.metrics["accuracy_macro"][-1])
     return reached
 
 
@@ -198,8 +198,8 @@ def run(method: str, setting: str, options: argparse.Namespace, scale: Scale, cl
     for seed, federation in enumerate(seeds):
         algorithm, numbers = made_of(entry, value)
         own = options.folder / named(entry.name, setting, str(seed), scale)
-        metrics, seconds = resumed(algorithm, numbers, federation, jax.random.key(seed), scale.rounds, folder=own)
-        columns = measured(metrics, seconds)
+        run, seconds = resumed(algorithm, numbers, federation, jax.random.key(seed), scale.rounds, folder=own)
+        columns = measured(run.metrics, seconds)
         keep_lines(seed, value, columns, seconds)
         print(f"{method}, {setting}, seed {seed}: {columns['accuracy']:.2f}", flush=True)
 

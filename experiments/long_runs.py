@@ -2,14 +2,13 @@
 
 import json
 import time
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from jax import Array
 
 from fljax.run.progress import Progress
+from fljax.run.record import Run
 from fljax.run.train import train
 from fljax.types import Algorithm, Federation
 
@@ -25,8 +24,8 @@ def resumed(
     tested_last: int = 1,
     progress: Progress | None = None,
     **options: Any,
-) -> tuple[Mapping[str, np.ndarray], float]:
-    """The metrics of all rounds, and the seconds of all calls that made them.
+) -> tuple[Run, float]:
+    """The run with the metrics of all rounds, and the seconds of all calls that made them.
 
     Args:
         algorithm: from `fljax.algorithms`.
@@ -42,14 +41,13 @@ def resumed(
     # A run always tests after its last round, and its length is no part of what it is: so it is called for longer and
     # longer runs, each of which goes on with the one before.
     first = min(max(n_rounds - tested_last + 1, rounds_done(folder), 1), n_rounds)
-    metrics: Mapping[str, np.ndarray] = {}
     for stop in range(first, n_rounds + 1):
         begin, new = time.perf_counter(), rounds_done(folder) < stop
         given: dict[str, Any] = {"seconds_per_checkpoint": 120.0, "seconds_per_chunk": 30.0} | options
-        metrics = train(algorithm, hyper, federation, key, stop, folder=folder, progress=progress, **given).metrics
+        run = train(algorithm, hyper, federation, key, stop, folder=folder, progress=progress, **given)
         if new:
             _add_seconds(folder, time.perf_counter() - begin)
-    return metrics, seconds_taken(folder)
+    return run, seconds_taken(folder)
 
 
 def rounds_done(folder: Path) -> int:

@@ -159,10 +159,10 @@ def run(method: str, setting: str, seed: int, clients: Federation, options: argp
     part = options.part
     own = options.folder / f"{method}-{setting}-{seed}-{part}".replace(" ", "_")
     n_rounds, numbers = max(options.rounds, rounds_done(own)), factory.Hyper(lr=LR, **chosen.numbers)
-    metrics, seconds = resumed(
+    run, seconds = resumed(
         algorithm, numbers, clients, jax.random.key(seed), n_rounds, folder=own, progress=BarProgress(own.name)
     )
-    accuracy = 100 * np.asarray(metrics["accuracy_micro"])
+    accuracy = 100 * np.asarray(run.metrics["accuracy_micro"])
     told = described(part == 1, n_rounds, ROUNDS, lr=LR, method=chosen.name, **chosen.choices, **chosen.numbers)
     stated = PUBLISHED[method][SETTINGS.index(setting)] if part == 1 else None
     values = {

@@ -92,8 +92,8 @@ def compare(
                 else:
                     label = f"{setting}, {name}, seed {seed}"
                     more = {"tested_last": tested_last, "progress": BarProgress(label, CONSOLE)}
-                    metrics, taken = resumed(*given, **options, folder=folder / folder_name(label), **more)
-                    begin = time.perf_counter() - taken
+                    run, taken = resumed(*given, **options, folder=folder / folder_name(label), **more)
+                    metrics, begin = run.metrics, time.perf_counter() - taken
                 results.append(Result(setting, name, seed, metrics, time.perf_counter() - begin))
                 CONSOLE.print(f"[dim]{setting}, {name}, seed {seed}: {results[-1].seconds:.1f} s[/]")
     return results

@@ -68,10 +68,10 @@ def run(method: str, point: Point, options: argparse.Namespace, scale: Scale, cl
     for seed, federation in enumerate(clients):
         algorithm, numbers = made_of(point.entry, point.value)
         own = options.folder / named(point.entry.name, options.setting, f"{point.place:g}_{seed}", scale)
-        metrics, seconds = resumed(algorithm, numbers, federation, jax.random.key(seed), scale.rounds, folder=own)
+        ended, seconds = resumed(algorithm, numbers, federation, jax.random.key(seed), scale.rounds, folder=own)
         told = {"lr": LR, **point.entry.choices, **point.entry.numbers, point.entry.tuned: point.value}
         settings = described(not scale.smoke, scale.rounds, scale.rounds, method=point.entry.name, **told)
-        found = {name: x for name, x in measured(metrics, seconds).items() if name in ("accuracy", "ARI")}
+        found = {name: x for name, x in measured(ended.metrics, seconds).items() if name in ("accuracy", "ARI")}
         about = (None, scale.rounds, seconds, settings)
         lines = [
             Outcome(method, options.setting, seed, f"{name} at {point.axis} {point.place:g}", x, *about)

@@ -98,11 +98,12 @@ def test_a_layer_that_is_not_there_is_named():
 def test_a_run_is_tested_in_its_last_rounds_and_goes_on(federation, tmp_path):
     given = fedavg(MODEL, WORK), fljax.fedavg.Hyper(lr=LR), federation, jax.random.key(0)
     short, _ = resumed(*given, 4, folder=tmp_path / "run", tested_last=2, evaluate_every=100)
-    np.testing.assert_array_equal(np.isfinite(short["accuracy_macro"]), [False, False, True, True])
+    np.testing.assert_array_equal(np.isfinite(short.metrics["accuracy_macro"]), [False, False, True, True])
     assert rounds_done(tmp_path / "run") == 4
     seconds = seconds_taken(tmp_path / "run")
     assert seconds > 0
-    metrics, taken = resumed(*given, 7, folder=tmp_path / "run", tested_last=2, evaluate_every=100)
+    run, taken = resumed(*given, 7, folder=tmp_path / "run", tested_last=2, evaluate_every=100)
+    metrics = run.metrics
     np.testing.assert_array_equal(np.isfinite(metrics["accuracy_macro"]), [False, False, True, True, False, True, True])
     assert taken > seconds
     whole = train(*given, 7, evaluate_every=1).metrics
@@ -110,5 +111,5 @@ def test_a_run_is_tested_in_its_last_rounds_and_goes_on(federation, tmp_path):
     tested = np.isfinite(metrics["accuracy_macro"])
     np.testing.assert_array_equal(metrics["accuracy_macro"][tested], whole["accuracy_macro"][tested])
     again, same = resumed(*given, 7, folder=tmp_path / "run", tested_last=2, evaluate_every=100)
-    np.testing.assert_array_equal(again["loss"], metrics["loss"])
+    np.testing.assert_array_equal(again.metrics["loss"], metrics["loss"])
     assert same == taken
