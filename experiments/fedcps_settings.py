@@ -53,7 +53,7 @@ EFFORTS = {
 }
 
 
-class Tested(NamedTuple):
+class Contender(NamedTuple):
     """A method, and what its clients are tested with after the last round."""
 
     algorithm: Algorithm
@@ -61,7 +61,7 @@ class Tested(NamedTuple):
     after: dict[str, Algorithm]  # metric -> the method with that last round
 
 
-def methods(scale: Scale, effort: Effort, n_rounds: int) -> dict[str, Tested]:
+def methods(scale: Scale, effort: Effort, n_rounds: int) -> dict[str, Contender]:
     """FedAvg, Ditto and FedCPS with their last rounds, at the learning rate that the rounds end with."""
     (model, _), work = fedcps.networks(DATASET, scale), fedcps.effort(scale, effort.epochs)
     lr = effort.lr(n_rounds)
@@ -79,13 +79,13 @@ def methods(scale: Scale, effort: Effort, n_rounds: int) -> dict[str, Tested]:
     average, personal = fedavg(model, work), ditto(model, work)
     lam, given = fedcps.DITTO_LAMBDA, {"lr": fedcps.LR, "lr_decay": effort.lr_decay}
     return {
-        "FedAVG": Tested(average, fedavg.Hyper(**given), last_rounds(average)),
-        "Ditto": Tested(
+        "FedAVG": Contender(average, fedavg.Hyper(**given), last_rounds(average)),
+        "Ditto": Contender(
             personal,
             ditto.Hyper(**given, lam=lam),
             {"acc_pct_once_more": with_everyone_once_more(personal, model, work, lr, lam)},
         ),
-        "FedCPS": Tested(
+        "FedCPS": Contender(
             clusters, hyper.replace(lr_decay=effort.lr_decay), {"acc_pct_once_more": fresh} | last_rounds(clusters)
         ),
     }
@@ -105,7 +105,7 @@ def settings(scale: Scale) -> None:
 
 
 def measured(
-    scale: Scale, label: str, tested: Tested, seed: int, federation: Federation, n_rounds: int
+    scale: Scale, label: str, tested: Contender, seed: int, federation: Federation, n_rounds: int
 ) -> dict[str, float]:
     """Metric -> accuracy in per cent of one run, which goes on where it was stopped."""
     label = f"{label}, seed {seed}"
