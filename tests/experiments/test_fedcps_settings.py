@@ -3,7 +3,7 @@
 import jax
 import numpy as np
 import pytest
-from fedcps_settings import EFFORTS, Effort, Contender, measured
+from fedcps_settings import EFFORTS, Contender, Effort, measured
 from final_round import with_own_layers_trained
 from reporting import Scale
 
