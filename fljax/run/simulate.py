@@ -128,7 +128,7 @@ def run_round(
     new, metrics = algorithm.round(key, hyper, State(state.server, rows), cohort)
     rows = tree.where(cohort.active, new.clients, rows)
     clients = tree.put(state.clients, cohort.ids, rows)
-    return State(new.server, clients), _round_metrics(metrics, cohort, federation)
+    return State(new.server, clients), round_metrics(metrics, cohort, federation)
 
 
 def test_round(
@@ -179,7 +179,7 @@ def as_traced(numbers: Any) -> Any:
     return jax.tree.map(lambda value: jnp.asarray(value, jnp.float32), numbers)
 
 
-def _round_metrics(metrics: Metrics, cohort: Cohort, federation: Federation) -> Metrics:
+def round_metrics(metrics: Metrics, cohort: Cohort, federation: Federation) -> Metrics:
     """Adds the participants' ids and, where the true groups are known, the labels' agreement with them."""
     metrics = metrics | {"ids": cohort.ids, "active": cohort.active}
     for name in ("uplink", "downlink"):  # of each participant, though most methods send everyone the same

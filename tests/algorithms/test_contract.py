@@ -25,7 +25,7 @@ from fljax.numbers import as_dict
 from fljax.rounds.sampling import sample_cohort
 from fljax.run.mesh import over_devices, replicated
 from fljax.run.newcomers import evaluate_new_clients
-from fljax.run.simulate import _round_metrics, as_traced, split_key
+from fljax.run.simulate import as_traced, round_metrics, split_key
 from fljax.run.train import run_chunk
 from fljax.types import ClientData, Examples, State
 from tests.algorithms.table import CASES, VARIANTS
@@ -129,7 +129,7 @@ def test_states_keep_their_structure(key, case, padded, cohort):
 def test_every_method_counts_floats_of_each_participant(key, case, padded, cohort):
     algorithm, hyper = case
     metrics = first_round(algorithm).eval_shape(hyper, padded, key, cohort)[2]
-    told = jax.eval_shape(partial(_round_metrics, federation=padded), metrics, cohort)
+    told = jax.eval_shape(partial(round_metrics, federation=padded), metrics, cohort)
     assert told["uplink"].shape == told["downlink"].shape == told["loss"].shape == (COHORT,)
 
 
