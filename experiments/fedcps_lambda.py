@@ -4,7 +4,9 @@
 
 FLJAX_DATA names the folder with fashion_mnist and cifar10. The paper has lambda rise for few-shot clients and fall for
 the others. In lambda = sigma^2 / (n^2 tau^2) n is fixed and tau^2 is one number for a cluster, so that the two kinds of
-clients can part only through sigma^2, the noise of their own gradients.
+clients can part only through sigma^2, the noise of their own gradients. The paper does not say how tau^2 is estimated;
+by one that keeps the mean of all lambdas what it was, lambda would be, at the same models, its value over the mean of
+the round's participants, which is told beside it ("relative").
 """
 
 import numpy as np
@@ -19,13 +21,24 @@ SPREADS = (("cluster", "adaptive"), ("client", "per_client"))
 """What tau^2 is the spread of, and the option's name; the first is the paper's."""
 
 
-def by_kind(result: Result, few: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Median lambda of the few-shot clients and of the others in each round; NaN where none took part."""
+def by_kind(result: Result, few: np.ndarray, relative: bool = False) -> tuple[np.ndarray, np.ndarray]:
+    """Median lambda of the few-shot clients and of the others in each round; NaN where none took part.
+
+    Where ``relative``, of lambda over the mean of all participants of the round.
+    """
     value, kind = np.asarray(result.metrics["lambda"]), few[np.asarray(result.metrics["ids"])]
+    if relative:  # the first round has no tau^2 yet, and no pull
+        value = value / np.where(value.any(axis=1), value.mean(axis=1), np.nan)[:, None]
     return tuple(
         np.array([np.median(v[k]) if k.any() else np.nan for v, k in zip(value, mask, strict=True)])
         for mask in (kind, ~kind)
     )  # pyright: ignore[reportReturnType]
+
+
+def thirds(curve: np.ndarray) -> tuple[float, float]:
+    """Medians over the first third of the rounds, without the first round, and over the last third."""
+    third = len(curve) // 3
+    return float(np.nanmedian(curve[1:third])), float(np.nanmedian(curve[-third:]))
 
 
 def strength(scale: Scale) -> None:
@@ -39,12 +52,13 @@ def strength(scale: Scale) -> None:
     for result in results:
         size = np.asarray(given[result.seed].train.size)
         few, regular = by_kind(result, size < size.max())
-        third = len(few) // 3
         row: dict = {"method": result.method, "seed": result.seed}
-        for name, curve in (("few-shot", few), ("regular", regular)):
-            begin, end = float(np.nanmedian(curve[1:third])), float(np.nanmedian(curve[-third:]))
-            row |= {f"{name}, first third": round(begin, 3), f"{name}, last third": round(end, 3)}
-            numbers[result.method, "gamma=30%", result.seed, f"lambda_change_{name}"] = end - begin
+        for word, pair in (("", (few, regular)), ("relative ", by_kind(result, size < size.max(), relative=True))):
+            for name, curve in zip(("few-shot", "regular"), pair, strict=True):
+                begin, end = thirds(curve)
+                row |= {f"{word}{name}, first third": round(begin, 3), f"{word}{name}, last third": round(end, 3)}
+                metric = f"{word}lambda_change_{name}".replace(" ", "_")
+                numbers[result.method, "gamma=30%", result.seed, metric] = end - begin
         rows.append(row)
         if result.seed == 0:
             curves |= {

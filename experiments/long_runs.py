@@ -41,13 +41,18 @@ def resumed(
     # A run always tests after its last round, and its length is no part of what it is: so it is called for longer and
     # longer runs, each of which goes on with the one before.
     first = min(max(n_rounds - tested_last + 1, rounds_done(folder), 1), n_rounds)
-    for stop in range(first, n_rounds + 1):
+    given: dict[str, Any] = {"seconds_per_checkpoint": 120.0, "seconds_per_chunk": 30.0} | options
+
+    def until(stop: int) -> Run:
         begin, new = time.perf_counter(), rounds_done(folder) < stop
-        given: dict[str, Any] = {"seconds_per_checkpoint": 120.0, "seconds_per_chunk": 30.0} | options
         run = train(algorithm, hyper, federation, key, stop, folder=folder, progress=progress, **given)
         if new:
             _add_seconds(folder, time.perf_counter() - begin)
-    return run, seconds_taken(folder)
+        return run
+
+    for stop in range(first, n_rounds):
+        until(stop)
+    return until(n_rounds), seconds_taken(folder)
 
 
 def rounds_done(folder: Path) -> int:
