@@ -23,6 +23,7 @@ def test_the_learning_rate_after_250_rounds_of_the_codes_defaults():
     assert EFFORTS["2 epochs, decay 0.997"].lr(250) == pytest.approx(0.05 * np.exp(250 * np.log1p(-0.003)))
 
 
+@pytest.mark.slow
 def test_accuracies_are_of_the_rounds_and_of_the_models_after_a_last_round(tmp_path):
     rng = np.random.default_rng(0)
     x, y = rng.integers(256, size=(120, 4, 4, 1), dtype=np.uint8), np.arange(120) % 3

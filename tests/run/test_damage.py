@@ -13,6 +13,7 @@ from fljax.files import save_arrays
 from fljax.run.checkpoint import read_rounds, seal
 from fljax.run.sweep import search
 from fljax.run.train import train
+from tests.slow import slow_rows
 
 HYPERS = fljax.fedavg.Hyper(lr=[0.1, 0.2, 0.3])
 ONE_CHECKPOINT = {"seconds_per_chunk": 1e-9, "seconds_per_checkpoint": 1e9}
@@ -130,24 +131,26 @@ def searched(averaging, federation, tmp_path_factory):
     ("name", "damage", "message"),
     [
         ("search.json", truncated, r"search.json does not say what was searched; put it back from a copy, or delete"),
-        ("search.json", lambda path: path.write_text("[1]"), "search.json does not say what was searched"),
         ("search.json", lambda path: path.unlink(), "search.json is missing; put it back from a copy, or delete"),
         (
             "00-00000000.npz",
             truncated,
             r"00-00000000.npz cannot be read \(.*\); delete it, and its runs are made again",
         ),
-        ("00-00000000.npz", lambda path: np.savez(path, x=np.ones(1)), "00000000.npz cannot be read"),
         ("00-00000000.npz", lambda path: save_arrays(path, {"x": np.ones(1)}), "00000000.npz is not a batch of this"),
         (
             "01-00000009.npz",
             lambda path: shutil.copy(path.with_name("00-00000000.npz"), path),
             "is not a batch of this",
         ),
-        (
-            "00-00000001.npz",
-            lambda path: shutil.copy(path.with_name("00-00000000.npz"), path),
-            "is not a batch of this",
+        *slow_rows(
+            ("search.json", lambda path: path.write_text("[1]"), "search.json does not say what was searched"),
+            ("00-00000000.npz", lambda path: np.savez(path, x=np.ones(1)), "00000000.npz cannot be read"),
+            (
+                "00-00000001.npz",
+                lambda path: shutil.copy(path.with_name("00-00000000.npz"), path),
+                "is not a batch of this",
+            ),
         ),
     ],
 )
