@@ -64,14 +64,18 @@ def what_stays_is_not_searched_for_garbage() -> None:
     gc.freeze()
 
 
-MOST_MAPS, MOST_BYTES = 30_000, 4 * 2**30
+PAGE = os.sysconf("SC_PAGE_SIZE")
+MOST_MAPS = 45_000
+MOST_BYTES = os.sysconf("SC_PHYS_PAGES") * PAGE // (2 * int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")))
+"""Half of the machine's memory for all workers: to let programs go takes seconds, and to compile them anew more."""
+
 most_bytes = [MOST_BYTES]
 """Of memory before programs are let go: what stayed when that was done last, and half of `MOST_BYTES`, where that is
 more. Else a process that memory does not come back from would let its programs go again and again."""
 
 
 def n_bytes_held() -> int:
-    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    return int(Path("/proc/self/statm").read_text().split()[1]) * PAGE
 
 
 @pytest.fixture(autouse=True)

@@ -1,5 +1,7 @@
 """Methods at the layer of features: what clients share of it, and what they are without."""
 
+from functools import partial
+
 import chex
 import jax
 import jax.numpy as jnp
@@ -107,9 +109,16 @@ def test_moons_contrast_in_numpy(key, model, federation):
 
 
 @pytest.mark.parametrize(
-    "network", [mlp((8, 8, 1), (6,), 4), cnn((12, 12, 1), 4, (2, 3)), lenet((16, 16, 1), 4), resnet18((8, 8, 1), 4)]
+    "make",
+    [
+        partial(mlp, (8, 8, 1), (6,), 4),
+        partial(cnn, (12, 12, 1), 4, (2, 3)),
+        partial(lenet, (16, 16, 1), 4),
+        partial(resnet18, (8, 8, 1), 4),
+    ],
 )
-def test_features_are_what_the_last_layer_is_given(key, network):
+def test_features_are_what_the_last_layer_is_given(key, make):
+    network = make()
     shapes = dict(network.about)["input_shape"]
 
     def both(key):
