@@ -3,7 +3,8 @@
     python experiments/fedcps_settings.py [--scale smoke|paper] [--only FedCPS "10 epochs"]
 
 FLJAX_DATA names the folder with fashion_mnist. Clients, network, batches and learning rate are those of fedcps.py; 10
-epochs and no decay are those of the commands of FedCR's code, 2 epochs and 0.997 a round the defaults of its options.
+epochs and no decay are those of the commands of FedCR's code, 2 epochs and 0.997 a round the defaults of its options;
+the others stand beside these, to see which way accuracy goes.
 
 ``acc_pct`` is the mean of the last ten rounds' tests of what the rounds leave, the model of the server or of a client's
 cluster (Ditto: the client's). The other lines are of the last round's models after a last round that every client
@@ -50,6 +51,9 @@ EFFORTS = {
     "10 epochs": Effort(10),
     "10 epochs, decay 0.997": Effort(10, 0.997),
     "2 epochs, decay 0.997": Effort(2, 0.997),
+    "2 epochs": Effort(2),
+    "2 epochs, decay 0.99": Effort(2, 0.99),
+    "1 epoch, decay 0.997": Effort(1, 0.997),
 }
 
 
