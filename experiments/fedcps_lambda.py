@@ -4,21 +4,29 @@
 
 FLJAX_DATA names the folder with fashion_mnist and cifar10. The paper has lambda rise for few-shot clients and fall for
 the others. In lambda = sigma^2 / (n^2 tau^2) n is fixed and tau^2 is one number for a cluster, so that the two kinds of
-clients can part only through sigma^2, the noise of their own gradients. The paper does not say how tau^2 is estimated;
-by one that keeps the mean of all lambdas what it was, lambda would be, at the same models, its value over the mean of
-the round's participants, which is told beside it ("relative").
+clients can part only through sigma^2, the noise of their own gradients. The paper does not say how tau^2 is estimated:
+as the spread of the cluster's models or of the client's own, both kinds rise; as the cluster's mean of sigma^2 / n^2,
+few-shot clients rise and the others fall. Beside lambda stands its value over the mean of the round's participants
+("relative"). The figure is drawn beside the lines of results.
 """
 
 import numpy as np
 from fedcps_methods import cps, federations, networks, run
 from lines import keep_numbers, keep_runs
+from outcomes import file_of
 from reporting import Result, Scale, main
 from tables import beside, last, published, show, table
 
-from fljax.run.plots import learning_curves
+from fljax.run.plots import learning_curves, save
 
-SPREADS = (("cluster", "adaptive"), ("client", "per_client"))
-"""What tau^2 is the spread of, and the option's name; the first is the paper's."""
+SPREADS = {
+    "spread of the cluster": ("adaptive", 0.01),
+    "spread of the client": ("per_client", 0.01),
+    "noise of the cluster": ("relative", 1.5),
+}
+"""What tau^2 is, and the option's name with a strength that brings the mean lambda to about the same."""
+
+SMOOTHED = 21
 
 
 def by_kind(result: Result, few: np.ndarray, relative: bool = False) -> tuple[np.ndarray, np.ndarray]:
@@ -46,9 +54,12 @@ def strength(scale: Scale) -> None:
     dataset = scale.pick("fashion_mnist", "cifar10")
     given, (model, _) = federations(dataset, scale, "few_shot", gamma=0.3), networks(dataset, scale)
     n_rounds = scale.pick(160, 500)
-    methods = {f"spread of the {name}": cps(model, scale, deployed="own", lambda_mode=mode) for name, mode in SPREADS}
+    methods = {}
+    for name, (mode, factor) in scale.chosen(SPREADS).items():
+        algorithm, hyper = cps(model, scale, deployed="own", lambda_mode=mode)
+        methods[name] = algorithm, hyper.replace(strength=factor)
     results = run(scale, "strength", methods, {"gamma=30%": given}, n_rounds)
-    rows, curves, numbers = [], {}, {}
+    rows, drawn, numbers = [], {}, {}
     for result in results:
         size = np.asarray(given[result.seed].train.size)
         few, regular = by_kind(result, size < size.max())
@@ -60,14 +71,21 @@ def strength(scale: Scale) -> None:
                 metric = f"{word}lambda_change_{name}".replace(" ", "_")
                 numbers[result.method, "gamma=30%", result.seed, metric] = end - begin
         rows.append(row)
-        if result.seed == 0:
-            curves |= {
-                f"{name}, {result.method}": (np.flatnonzero(np.isfinite(c)) + 1, c[np.isfinite(c)])
-                for name, c in (("few-shot", few), ("regular", regular))
-            }
+        for kind, curve in (("few-shot", few), ("regular", regular)):
+            drawn.setdefault(f"{kind}, {result.method}", []).append(smooth(curve))
     place = ("FedCPS", "lambda", scale.pick("FMNIST", "CIFAR10"))
     keep_numbers(scale, place, numbers, (n_rounds,), few_shot="30% of the clients")
-    show(scale, "strength", "median lambda", rows, learning_curves(curves, ylabel="lambda"))
+    # The first round has no pull, for nothing has been measured.
+    curves = {name: (np.arange(2, n_rounds + 1), np.nanmean(of, axis=0)[1:]) for name, of in drawn.items()}
+    figure = learning_curves(curves, f"lambda, median of {SMOOTHED} rounds")
+    save(figure, file_of(scale.results, *place, not scale.paper).with_suffix(".png"))
+    show(scale, "strength", "median lambda", rows, figure)
+
+
+def smooth(curve: np.ndarray) -> np.ndarray:
+    """The median of `SMOOTHED` rounds about each, fewer at the ends."""
+    half = SMOOTHED // 2
+    return np.array([np.nanmedian(curve[max(i - half, 1) : i + half + 1]) for i in range(len(curve))])
 
 
 def personal(scale: Scale) -> None:

@@ -13,6 +13,7 @@ from fljax import tree
 from fljax.algorithms.fedavg import fedavg
 from fljax.algorithms.fedcps.fedcps import FedCPSClient, FedCPSServer, fedcps
 from fljax.algorithms.fedcps.pull import (
+    FLOORS,
     Spread,
     adaptive_pull,
     distance,
@@ -322,6 +323,37 @@ def test_lambda_per_client_of_one_client_is_adaptive(key, model, work):
     )
     assert theirs[-1] > 0
     np.testing.assert_allclose(ours, theirs, rtol=1e-5)
+
+
+def test_relative_lambda_is_the_share_of_a_clients_noise_in_the_mean_of_the_round_before(key, model, federation):
+    """With batches of one example noise is the spread of its gradients, and with steps of next to nothing it stays."""
+    algorithm = fedcps(model, Work(1, 1), 1, lambda_mode="relative", **UNTESTED)
+    numbers = fedcps.Hyper(lr=1e-9, strength=0.3, memory=0.5)
+    state, metrics = simulate(algorithm, numbers, federation, key, 3)
+    theta, data, noise = tree.take(state.server.theta, jnp.int32(0)), federation.train, []
+    of_example = jax.jit(jax.vmap(jax.grad(lambda p, x, y: optax_loss(model, p, x, y)), in_axes=(None, 0, 0)))
+    for index, size in zip(np.asarray(data.index), np.asarray(data.size), strict=True):
+        rows = index[:size]
+        gradients = of_example(theta, data.pool.x[rows], data.pool.y[rows])
+        g = np.concatenate([np.asarray(leaf, np.float64).reshape(size, -1) for leaf in jax.tree.leaves(gradients)], 1)
+        noise.append(np.square(g - g.mean(0)).sum(1).mean() / g.shape[1])
+    size = np.asarray(data.size)
+    noise = np.asarray(noise) * (size.mean() / size) ** 2
+    np.testing.assert_array_equal(metrics["lambda"][0], 0)  # nothing measured yet
+    np.testing.assert_allclose(metrics["lambda"][1:], 0.3 * np.stack(2 * [noise / noise.mean()]), rtol=1e-3)
+    np.testing.assert_allclose(state.server.spread.tau2, noise.mean(), rtol=1e-3)
+
+
+def optax_loss(model, params, x, y):
+    logits = model.apply(params, x[None], None)[0]
+    return optax.softmax_cross_entropy_with_integer_labels(logits, y[None])[0]
+
+
+def test_noise_has_no_floor_for_it_may_fall():
+    one = jnp.ones(1)
+    spread = update_spread(no_spread(1), one, one, jnp.zeros(1, jnp.int32), 0.0, floor=FLOORS["relative"])
+    spread = update_spread(spread, 1e-3 * one, one, jnp.zeros(1, jnp.int32), 0.0, floor=FLOORS["relative"])
+    np.testing.assert_allclose(spread.tau2, 1e-3, rtol=1e-6)
 
 
 def test_a_distance_is_per_parameter_of_the_layers_that_are_sent(key, model):

@@ -27,7 +27,8 @@ def is_open(hyper: Any, quiet: Array) -> Array:
 def sends(theta: Stacked, roles: Roles, asked: Array, mode: LambdaMode) -> Metrics:
     """Base once and the middle of every cluster, or only of the client's own; an id, and the scalars of lambda.
 
-    The client sends its drift, and gets a tau^2 with each model ("adaptive"); and a mean distance ("per_client").
+    The client sends its drift, and gets a tau^2 with each model ("adaptive", "relative"); and a mean distance
+    ("per_client").
 
     Args:
         theta: (clusters, ...).
@@ -37,6 +38,6 @@ def sends(theta: Stacked, roles: Roles, asked: Array, mode: LambdaMode) -> Metri
     """
     one, n_clusters = tree.take(theta, jnp.int32(0)), tree.n_rows(theta)
     base, middle = n_floats(one, roles.base), n_floats(one, roles.middle)
-    n_up, n_down = {"adaptive": (1, 1), "per_client": (1, 2)}.get(mode, (0, 0))
+    n_up, n_down = {"adaptive": (1, 1), "relative": (1, 1), "per_client": (1, 2)}.get(mode, (0, 0))
     n_sent = jnp.where(asked, n_clusters, 1)
     return traffic(base + middle + 1 + n_up, (base + n_sent * (middle + n_down)).astype(jnp.float32))

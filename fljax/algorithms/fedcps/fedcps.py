@@ -14,7 +14,10 @@ of it. The ratio is a few times 1/lr for everyone on real images, hence the fact
 [0, 1/lr]: beyond that a step overshoots. With personal layers the cluster's part ("middle")
 needs a size of its own, or all cluster models would be equal and the choice between them a tie. The base is the mean of
 all participants', as in the paper's text; ``shared_mean="models"`` takes the mean of the k models of its Algorithm 2,
-lines 16-17, for it. ``lambda_mode="per_client"`` is ours: one tau^2 for a whole cluster cannot part its clients.
+lines 16-17, for it. Two ``lambda_mode`` are ours. "per_client": one tau^2 for a whole cluster cannot part its clients.
+"relative": the noise of everyone's gradients over that of the members, as they have been lately. In the paper's figure
+lambda rises for clients with few examples and falls for the others, as here with "relative"; with "adaptive" both rise
+(``experiments/fedcps_lambda.py``), for the pull brings the members closer to each other and tau^2 down.
 """
 
 from functools import partial
@@ -27,7 +30,16 @@ from jax import Array, lax
 from fljax import tree
 from fljax.algorithms.fedcps.broadcast import is_open, sends
 from fljax.algorithms.fedcps.means import SharedMean, beginning, means
-from fljax.algorithms.fedcps.pull import LambdaMode, Spread, distance, no_spread, pulled, strength_of, update_spread
+from fljax.algorithms.fedcps.pull import (
+    FLOORS,
+    LambdaMode,
+    Spread,
+    distance,
+    no_spread,
+    pulled,
+    strength_of,
+    update_spread,
+)
 from fljax.algorithms.fedcps.roles import LayerSharing, layer_roles
 from fljax.choices import Positive
 from fljax.client.measure import client_loss
@@ -63,7 +75,8 @@ class FedCPSHyper(LocalHyper):
 
     lambda_i is ``strength`` ("fixed"), ``strength (mean n / n_i)^2`` ("n_only"),
     ``strength (mean n / n_i)^2 sigma_i^2 / tau^2`` ("adaptive"), or that with a ``tau_i^2`` of the client's own
-    ("per_client").
+    ("per_client"), or with the cluster's mean of ``(mean n / n_i)^2 sigma_i^2`` for tau^2 ("relative"), so that
+    ``strength`` is the mean lambda.
     """
 
     strength: Scalar = number(0.01, "factor of every client's lambda; 0: no pull", least=0)
@@ -135,7 +148,7 @@ def fedcps(
         n_personal: layers of the client, for "personal_layers" only. None: 1.
         shared_mean: the base is the mean of all "participants"' or of the k cluster "models"' (Algorithm 2, lines
             16-17), each of which then counts alike.
-        lambda_mode: "fixed", "n_only", "adaptive" or "per_client", see `FedCPSHyper`.
+        lambda_mode: "fixed", "n_only", "adaptive", "per_client" or "relative", see `FedCPSHyper`.
         identity_examples: fresh examples on which a client compares the cluster models; None: all it has.
         deployed: clients are tested with a model trained for the test from the present cluster models, so that those
             who have not taken part lately are up to date ("fresh", the paper's final round; every test costs a round
@@ -181,8 +194,9 @@ def fedcps(
         theta, memory = means(combining, hyper, server.memory, server.theta, sent_up, roles, shared_mean)
         changed = (weight > 0) & (clients.label >= 0) & (new.label != clients.label)
         spread = server.spread
-        if lambda_mode in ("adaptive", "per_client"):
-            spread = update_spread(spread, drift, weight, new.label, hyper.memory, new.distance)
+        if lambda_mode in FLOORS:
+            floor = FLOORS[lambda_mode]
+            spread = update_spread(spread, drift, weight, new.label, hyper.memory, new.distance, floor)
         quiet = jnp.where(changed.any(), 0, server.quiet + 1)
         metrics = {"loss": trained.loss, "ok": trained.ok, "label": new.label, "lambda": pull}
         metrics |= {"n_clusters": (jnp.bincount(new.label, length=n_clusters) > 0).sum(), "n_changed": changed.sum()}

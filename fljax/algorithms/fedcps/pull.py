@@ -1,6 +1,6 @@
 """How strongly each client is held near its cluster's model: FedCPS's lambda_i, estimated from noise and spread."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Literal, NamedTuple
 
 import jax
@@ -15,11 +15,14 @@ from fljax.rounds import train
 from fljax.rounds.sharing import n_floats
 from fljax.types import Batch, Cohort, Key, Model, ModelTable, Params, Stacked, Work
 
-LambdaMode = Literal["fixed", "n_only", "adaptive", "per_client"]
+LambdaMode = Literal["fixed", "n_only", "adaptive", "per_client", "relative"]
 
 FLOOR = 0.1
 """tau^2 never falls below this share of its first measurement, nor a client's below this share of its cluster's: the
 pull itself makes the spread smaller."""
+
+FLOORS: Mapping[LambdaMode, float] = {"adaptive": FLOOR, "per_client": FLOOR, "relative": 0.0}
+"""The modes that measure a tau^2 -> the share of its first measurement below which it never falls; noise may fall."""
 
 
 class Spread(NamedTuple):
@@ -36,8 +39,16 @@ def no_spread(n_clusters: int, per_client: bool = False) -> Spread:
     return Spread(zeros, zeros, zeros if per_client else ())
 
 
-def update_spread(spread: Spread, drift: Array, weight: Array, label: Array, memory: Scalar, away: Any = ()) -> Spread:
-    """``tau^2 <- memory tau^2 + (1 - memory) mean drift`` over each cluster's members, at least `FLOOR` of the first.
+def update_spread(
+    spread: Spread,
+    drift: Array,
+    weight: Array,
+    label: Array,
+    memory: Scalar,
+    away: Any = (),
+    floor: float = FLOOR,
+) -> Spread:
+    """``tau^2 <- memory tau^2 + (1 - memory) mean drift`` over each cluster's members, at least a share of the first.
 
     Args:
         spread: before the round.
@@ -46,10 +57,11 @@ def update_spread(spread: Spread, drift: Array, weight: Array, label: Array, mem
         label: (clients,) int32 cluster of each.
         memory: in [0, 1).
         away: (clients,) squared distance after training, where it is kept; its mean goes the same way, without a floor.
+        floor: that share, in [0, 1].
     """
     mean, is_new = _of_members(drift, weight, label, spread.tau2.shape[0])
     first = jnp.where(spread.first > 0, spread.first, mean)
-    tau2 = jnp.where(is_new, jnp.maximum(_mixed(spread.tau2, mean, memory), FLOOR * first), spread.tau2)
+    tau2 = jnp.where(is_new, jnp.maximum(_mixed(spread.tau2, mean, memory), floor * first), spread.tau2)
     if isinstance(away, tuple):
         return Spread(tau2, first)
     mean, is_new = _of_members(away, weight, label, spread.tau2.shape[0])
@@ -128,8 +140,9 @@ def strength_of(
     """``(hyper, server, own, start, theta, cohort) -> (lambda_i, drift_i)``, (clients,) each, in that mode.
 
     ``server`` has ``spread`` and ``mean_size``, ``own`` are the clients' distances where they are kept, ``start`` is
-    what they train from and ``theta`` the cluster model that they are held near on the named layers. The drift is the
-    `distance` after one epoch without the pull, NaN where that did not stay finite and 0 where it is not measured.
+    what they train from and ``theta`` the cluster model that they are held near on the named layers. The drift, whose
+    mean is tau^2, is the `distance` after one epoch without the pull, NaN where that did not stay finite and 0 where it
+    is not measured; "relative": the numerator of lambda.
     """
     loss, one_epoch = training_loss(model), work._replace(epochs=1)
 
@@ -143,9 +156,12 @@ def strength_of(
         elif mode == "n_only":
             pull = hyper.strength / size**2
         else:
-            free = train(hyper, start, cohort, loss, one_epoch)
-            drift = jnp.where(free.ok, distance(free.params, theta, layers), jnp.nan)
             sigma2 = gradient_variance(cohort.key, start, cohort.data, loss, work.batch_size)
+            if mode == "relative":
+                drift = sigma2 / size**2
+            else:
+                free = train(hyper, start, cohort, loss, one_epoch)
+                drift = jnp.where(free.ok, distance(free.params, theta, layers), jnp.nan)
             pull = hyper.strength * adaptive_pull(sigma2, spread_of(server.spread, theta.row, own), size)
         return clip_pull(pull, hyper, cohort.round), drift
 
