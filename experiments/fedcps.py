@@ -5,8 +5,9 @@
 
 FLJAX_DATA names the folder with fashion_mnist, mnist and cifar10; CIFAR-10 there may be recompressed with loss. What
 came out is in results/fedcps/, and beside the published numbers in the table that reproduction.py prints. Settings:
-fedcps_methods.py. Accuracy is the mean over clients and over the last ten rounds, each followed by the test of all
-clients; 10 % of the clients take part in a round, so that single rounds differ. ``acc_pct_last`` is the last one's.
+fedcps_methods.py. Accuracy is the mean over clients; at the paper's scale after the last round, in which all clients
+take part, and for FedAVG, which has none, over the last ten rounds, each followed by the test of all clients: 10 % of
+the clients take part in those, so that single rounds differ. ``acc_pct_last`` is the last one's.
 
 MNIST and CIFAR-10 are run by name only. CIFAR-10's network takes twelve times the multiplications of the grey one, for
 twice the rounds: work for a GPU.
@@ -16,12 +17,13 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 from fedcps_methods import (
+    EPOCHS_OF_TABLE2,
     FINE_TUNED,
     NORMALIZE,
     PUBLISHED_NAME,
     PUBLISHED_ROUNDS,
     contenders,
-    cps,
+    cps_once_more,
     federations,
     how,
     networks,
@@ -54,6 +56,7 @@ def compared(
     n_rounds: int,
     every: int | None = None,
     stated: Mapping[tuple[str, str], float] | None = None,
+    epochs: int | None = None,
 ) -> list[Result]:
     """Runs all, prints the table beside the published one and keeps the lines of its file.
 
@@ -67,13 +70,14 @@ def compared(
         n_rounds: of each run.
         every: tested after so many rounds; None: now and then.
         stated: (setting, method) -> published accuracy; None: those of the same names.
+        epochs: of the methods, where they are not the usual ones.
     """
     if stated is None:
         stated = numbers(dataset, settings, methods)
-    results = run(scale, name, methods, settings, n_rounds, every)
+    results = run(scale, name, methods, settings, n_rounds, every, once=set(methods) - {"FedAVG"})
     of_all = {(*cell, "acc_pct"): value for cell, value in stated.items()}
     clients = {setting: len(made[0].train.size) for setting, made in settings.items()}
-    text = lambda result: how(scale, dataset, clients[result.setting], n_rounds, result)  # noqa: E731
+    text = lambda result: how(scale, dataset, clients[result.setting], n_rounds, result, epochs)  # noqa: E731
     keep(scale.results, "FedCPS", number, PUBLISHED_NAME[dataset], outcomes(results, ACCURACY, of_all, text))
     rows = table(
         results, {"acc_pct": ACCURACY["acc_pct"], "last": ACCURACY["acc_pct_last"], "run s": lambda r: r.seconds}
@@ -95,8 +99,9 @@ def accuracies(scale: Scale, name: str, dataset: str) -> None:
     """Table 2 on one data set: classes per client (non-iid_1) and class priors (non-iid_2)."""
     asked = scale.chosen({"non-iid_1": "few_shot", "non-iid_2": "dirichlet_prior"})
     settings = {setting: federations(dataset, scale, partition) for setting, partition in asked.items()}
-    n_rounds = scale.pick(16, PUBLISHED_ROUNDS[dataset])
-    compared(scale, name, "T2", dataset, contenders(dataset, scale), settings, n_rounds, scale.pick(2, 50))
+    n_rounds, epochs = scale.pick((16, None), (PUBLISHED_ROUNDS[dataset], EPOCHS_OF_TABLE2.get(dataset)))
+    methods = contenders(dataset, scale, epochs=epochs)
+    compared(scale, name, "T2", dataset, methods, settings, n_rounds, scale.pick(2, 50), epochs=epochs)
 
 
 def table2(scale: Scale) -> None:
@@ -136,7 +141,7 @@ def table6(scale: Scale) -> None:
     (model, _), names = networks("cifar10", scale), {1: "k=1(Global)", 2: "k=2", 3: "k=3", 4: "k>3"}
     made, n_rounds = federations("cifar10", scale, "dirichlet_prior"), scale.pick(10, 500)
     for k in scale.pick((1, 2, 4), (1, 2, 3, 4)):
-        methods, settings = {"FedCPS": cps(model, scale, k)}, {names[k]: made}
+        methods, settings = {"FedCPS": cps_once_more(model, scale, k)}, {names[k]: made}
         results = compared(scale, f"table6_{k}", "T6", "cifar10", methods, settings, n_rounds)
         keep_spread(scale, names[k], results, n_rounds)
         used = table(results, {"clusters in use": last("n_clusters")})
