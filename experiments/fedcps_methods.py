@@ -150,7 +150,7 @@ def how(scale: Scale, dataset: str, n_clients: int, planned: int, result: Result
 def cps(
     model: Model, scale: Scale, n_clusters: int = K, epochs: int | None = None, **options: Any
 ) -> tuple[Algorithm, fljax.fedcps.Hyper]:
-    """FedCPS, whose clients are tested with a model of a round of everyone, as in the paper, where nothing else is said."""
+    """FedCPS; clients are tested with what they train in one more round of everyone, where nothing else is said."""
     given = {"identity_examples": COMPARED, "deployed": "fresh"} | options
     return fedcps(model, effort(scale, epochs), n_clusters, **given), fljax.fedcps.Hyper(lr=LR, max_norm=10.0)
 
