@@ -102,7 +102,7 @@ class SweepSettings(NamedTuple):
     seeds: seeds of each point.
     halving: keep one point in so many at each stage; None: the full sweep.
     draws: random points to draw from the ranges without a count.
-    metric: what the best point has most of (test_loss: least).
+    metric: what the best point has most of (losses and errors: least); None: accuracy_macro, of a regression r2_micro.
     judge: the split that tests are made on.
     runs_at_once: runs side by side on a device; None: as many as are best.
     resume: go on with the sweep in --folder.
@@ -111,17 +111,22 @@ class SweepSettings(NamedTuple):
     seeds: Positive = 1
     halving: int | None = None
     draws: Positive | None = None
-    metric: Literal[
-        "accuracy_macro",
-        "accuracy_micro",
-        "accuracy_p10",
-        "f1_macro",
-        "f1_micro",
-        "r2_micro",
-        "r2_macro",
-        "mae_macro",
-        "test_loss",
-    ] = "accuracy_macro"
+    metric: (
+        Literal[
+            "accuracy_macro",
+            "accuracy_micro",
+            "accuracy_p10",
+            "f1_macro",
+            "f1_micro",
+            "r2_micro",
+            "r2_macro",
+            "r2_p10",
+            "mae_macro",
+            "mse_macro",
+            "test_loss",
+        ]
+        | None
+    ) = None
     judge: Literal["test", "val"] = "test"
     runs_at_once: Positive | None = None
     resume: bool = False

@@ -15,9 +15,10 @@ from fljax.jobs.assemble import Made, as_clients_are, make_algorithm, make_model
 from fljax.jobs.job import Job
 from fljax.run import report
 from fljax.run.report import Row
+from fljax.run.sweep.halving import rungs
 from fljax.run.sweep.points import count_points
 from fljax.run.sweep.search import Found, check_ahead, on_validation, over_settings, search
-from fljax.run.sweep.table import as_table, by_point, tidy, verdict
+from fljax.run.sweep.table import as_table, by_point, metric_of, tidy, verdict
 from fljax.run.writer import only_run
 from fljax.types import Federation, Model
 
@@ -35,12 +36,15 @@ def execute(sweep: SweepJob) -> list[Row]:
     folder = job.folder or config.new_folder()
     if config.has_results(folder) and not own.resume:
         raise ValueError(f"{folder} holds results; add --resume to go on with them, or choose another --folder")
+    metric = metric_of(own.metric, ready[0][3].algorithm)
     with only_run(folder) as writable:
         config.write("sweep", as_toml(sweep), job, folder, MAY_CHANGE, writable)
-        return _results(sweep, values, folder, ready, writable)
+        return _results(sweep, values, folder, ready, writable, metric)
 
 
-def _results(sweep: SweepJob, values: dict[str, Any], folder: Path, ready: list, writable: bool) -> list[Row]:
+def _results(
+    sweep: SweepJob, values: dict[str, Any], folder: Path, ready: list, writable: bool, metric: str
+) -> list[Row]:
     own, hypers = sweep.own, sweep.hypers(sweep.job)
     print(f"{count_points(hypers)} points x {own.seeds} seeds of {sweep.name}")
     try:
@@ -54,15 +58,15 @@ def _results(sweep: SweepJob, values: dict[str, Any], folder: Path, ready: list,
         for setting, result in found
         for row in tidy(hypers, result.metrics, result.rounds, **{name: str(v) for name, v in setting.items()})
     ]
-    print(as_table(by_point(rows, own.metric), own.metric))
-    print(verdict(rows, own.metric))
+    print(as_table(by_point(rows, metric), metric))
+    print(verdict(rows, metric))
     if not writable:
         print(f"{folder} cannot be written: its table.csv and plots/ are as they were")
         return rows
     report.save_table(folder / "table.csv", rows)
     from fljax.run.sweep.figures import save_all  # with matplotlib, which nothing before it needs
 
-    save_all(hypers, own.metric, found, rows, folder / "plots")
+    save_all(hypers, metric, found, rows, folder / "plots")
     print(f"results in {folder}: config.toml, table.csv, plots/")
     return rows
 
@@ -90,6 +94,8 @@ def _check(sweep: SweepJob, setting: dict[str, Any], ready: list) -> None:
     made = job, federation, _, (algorithm, _, sampling) = _made(sweep, setting)
     key, draw = jax.random.key(job.run.seed), sampling.of(len(federation.train.size))
     hypers, own = sweep.hypers(job), sweep.own
+    metric_of(own.metric, algorithm)
+    rungs(count_points(hypers), job.run.rounds, own.halving, job.run.evaluate_every)
     check_ahead(algorithm, hypers, federation, key, own.seeds, job.run.rounds, draw, own.runs_at_once)
     if not ready:
         ready.append(made)

@@ -20,18 +20,23 @@ def spelled_out(layers: Sequence[Layer]) -> list[Layer]:
         ValueError: in one line, for bricks that do not exist and numbers that they do not have.
     """
     plain = [[one for one in layer if one[0] not in BEGIN] for layer in layers]
-    suffix, numbers = "", []
+    bricks, numbers = [], []
     for slot in BEGIN:
+        (*_, place) = [0, *(i for i, layer in enumerate(layers) if last([layer], slot) is not None)]
+        given = {name for layer in plain[place:] for name, _ in layer}  # what was said before is replaced
         for word in RUN[slot].read(slot, last(layers, slot) or ["[]"]):
             brick, found = _brick(slot, word)
-            suffix += f"+{brick}"
-            numbers += found
+            bricks.append(brick)
+            numbers += [(name, words) for name, words in found if name not in given]
     methods = last(plain, "algorithm")
-    if suffix and methods is not None:
-        plain[-1] = [*plain[-1], ("algorithm", [f"{method}{suffix}" for method in methods])]
-        given = {name for layer in plain for name, _ in layer}
-        plain[-1] += [(name, words) for name, words in numbers if name not in given]
+    if bricks and methods is not None:
+        plain[-1] = [*plain[-1], ("algorithm", [_with(method, bricks) for method in methods]), *numbers]
     return plain
+
+
+def _with(method: str, bricks: Sequence[str]) -> str:
+    """The method's word with the bricks behind it that it does not have: a stored word has them already."""
+    return "+".join([method, *(brick for brick in bricks if brick not in method.split("+")[1:])])
 
 
 def _brick(slot: str, word: str) -> tuple[str, Layer]:

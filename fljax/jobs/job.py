@@ -74,8 +74,11 @@ def read_job(arguments: Sequence[str], own: Section = RUN) -> Job:
     return job_of(read_layers(arguments), own)
 
 
-def read_layers(arguments: Sequence[str]) -> list[Layer]:
-    """What the main job, the TOML file if there is one, and the arguments say."""
+def read_layers(arguments: Sequence[str], methods: Sequence[str] = ()) -> list[Layer]:
+    """What the main job, the TOML file if there is one, and the arguments say.
+
+    ``methods`` are those of the main job where nothing else names any; none: its own.
+    """
     given = of_arguments(arguments)
     config, folder = (
         next((RUN[name].read(name, words) for own, words in given[::-1] if own == name), None)
@@ -92,6 +95,8 @@ def read_layers(arguments: Sequence[str]) -> list[Layer]:
         if stored.exists() and (begun or {name for name, _ in given} <= kept):
             check_text(stored, f"put it back from a copy, or take it as it is by --config {stored}", required=begun)
             layers.insert(1, of_toml(stored))
+    if methods:
+        layers[0] = [*layers[0], ("algorithm", list(methods))]
     return spelled_out([layers[0], *own_defaults(layers), *layers[1:]])
 
 

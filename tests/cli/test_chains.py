@@ -31,6 +31,16 @@ def test_a_stored_job_is_read_again(tmp_path):
     assert again.settings["fedavg+top_k"] == job.settings["fedavg+top_k"]
 
 
+def test_a_stored_job_with_a_brick_takes_another_number_of_it_and_another_brick(tmp_path):
+    path = tmp_path / "job.toml"
+    path.write_text(tomli_w.dumps(as_toml(read_job(["--algorithm", "fedavg", "--uplink", "clip:1"]))))
+    stored = ["--config", str(path), "--uplink"]
+    assert read_job([*stored, "clip:1"]).settings["fedavg+clip_update"]["clip"] == 1.0
+    assert read_job([*stored, "clip:2"]).settings["fedavg+clip_update"]["clip"] == 2.0
+    assert read_job([*stored, "clip:2", "--clip", "3"]).settings["fedavg+clip_update"]["clip"] == 3.0
+    assert tuple(read_job([*stored, "clip", "top-k:0.2"]).run.algorithm) == ("fedavg+clip_update+top_k",)
+
+
 def test_a_number_is_swept():
     sweep = read_sweep(["--algorithm", "fedavg", "--uplink", "clip", "top-k:0.1", "--clip", "0.1", "1", "10"])
     assert sweep.name == "fedavg+clip_update+top_k"

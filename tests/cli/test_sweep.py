@@ -184,4 +184,10 @@ def test_help_shows_what_can_be_set(fljax):
 
 def test_what_cannot_be_made_leaves_no_folder(refused):
     assert "out of memory (two copies of --model mlp need" in refused("sweep", "--hidden", "2000000000", "--seeds", "2")
+    assert "halving=1 keeps" in refused("sweep", *SMALL, "--lr", "0.1", "0.2", "--halving", "1")
+    assert "metric='r2_micro' is unknown" in refused("sweep", *SMALL, "--lr", "0.1", "0.2", "--metric", "r2_micro")
     assert not Path("results").exists()
+
+
+def test_bricks_in_short_go_into_the_method_of_a_sweep_that_names_none():
+    assert read_sweep(("--uplink", "clip:1", "--lr", "0.1", "0.2")).job.methods.popitem()[1] == "fedavg+clip_update"

@@ -10,9 +10,11 @@ from dp_accounting import pld, rdp
 from scipy import special, stats
 
 import fljax
+from fljax.numbers import replace
 from fljax.rounds import poisson, uniform
 from fljax.rounds.uplink.private import AdaptiveClientDPHyper, ClientDPHyper, DPSGDHyper
 from fljax.run.privacy import ORDERS, epsilons, with_target
+from fljax.run.sweep.points import grid, with_targets
 from fljax.run.train import train
 from fljax.types import Work
 from tests.slow import slow_rows
@@ -81,6 +83,34 @@ def test_a_target_gives_the_noise_that_meets_it(kind):
     found = with_target(kind(target_epsilon=3.0), poisson(0.25), WORK, 20)
     assert found.target_epsilon is None
     assert 0.99 * 3 < epsilons(found, poisson(0.25), WORK, 20)[-1] <= 3.001
+
+
+def test_points_of_a_sweep_have_the_noise_that_each_target_asks_for():
+    given = grid(ClientDPHyper(delta=1e-6), target_epsilon=(3.0, 8.0), dp_clip=(0.5, 1.0))
+    found = with_targets(given, poisson(0.25), WORK, 20)
+    assert found.target_epsilon is None
+    alone = [
+        with_target(ClientDPHyper(delta=1e-6, target_epsilon=target), poisson(0.25), WORK, 20).noise_multiplier
+        for target in (3.0, 8.0)
+    ]
+    np.testing.assert_allclose(found.noise_multiplier, np.repeat(alone, 2))
+    np.testing.assert_array_equal(found.dp_clip, [0.5, 1.0, 0.5, 1.0])
+    one = with_targets(grid(ClientDPHyper(target_epsilon=3.0, delta=1e-6), dp_clip=(1, 2)), poisson(0.25), WORK, 20)
+    assert one.noise_multiplier == alone[0]
+    plain = grid(fljax.fedavg.Hyper(), lr=(0.1, 0.2))
+    assert with_targets(plain, poisson(0.25), WORK, 20) is plain
+
+
+def test_a_sweep_under_targets_equals_its_single_runs(key, model, federation):
+    method = fljax.compose("fedavg+client_dp")
+    private, numbers = method(model, Work(1, 8)), method.Hyper(lr=0.1)
+    hypers = grid(numbers, target_epsilon=(3.0, 30.0))
+    found = fljax.sweep(private, hypers, federation, key, 1, 2)
+    for i, target in enumerate((3.0, 30.0)):
+        given = replace(numbers, target_epsilon=target)
+        one = fljax.simulate(private, given, federation, jax.random.fold_in(key, 0), 2)[1]
+        np.testing.assert_allclose(found["test_loss"][i, 0], one["test_loss"], rtol=1e-5)
+    assert found["test_loss"][0, 0, -1] != found["test_loss"][1, 0, -1]
 
 
 def test_targets_that_cannot_be_met_and_counts_that_take_too_much_are_one_line():

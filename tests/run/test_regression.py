@@ -1,5 +1,7 @@
 """Regression and several labels at once: what the measures mean, against scikit-learn."""
 
+from typing import get_args
+
 import jax
 import numpy as np
 import pytest
@@ -9,11 +11,12 @@ from sklearn.linear_model import LinearRegression
 from sklearn.neural_network import MLPRegressor
 
 import fljax
+from fljax.catalogue.job import SweepSettings
 from fljax.data.federation import build, on_host
 from fljax.models.task import task_of
 from fljax.run import evaluate as evaluation
 from fljax.run.sweep.points import grid
-from fljax.run.sweep.table import best, check_metric, tidy
+from fljax.run.sweep.table import HEADLINES, best, metric_of, tidy
 from tests.slow import slow
 
 
@@ -154,11 +157,18 @@ def test_sweeps_are_judged_by_measures_of_their_task(key, diabetes):
     rows = tidy(hypers, metrics)
     assert best(rows, "r2_micro").point == best(rows, "mae_macro").point == {"lr": pytest.approx(0.05)}
     assert rows[0]["best_r2"] is not None
-    check_metric("r2_micro", "regression")
+    assert metric_of(None, algorithm) == "r2_micro"
+    assert metric_of("r2_p10", algorithm) == "r2_p10"
     with pytest.raises(ValueError, match="choose one of r2_micro"):
-        check_metric("accuracy_macro", "regression")
+        metric_of("accuracy_macro", algorithm)
+    classes = fljax.fedavg(fljax.MODELS["logistic_regression"]((10,), 2), fljax.Work(1, 32))
+    assert metric_of(None, classes) == "accuracy_macro"
     with pytest.raises(ValueError, match="unknown"):
-        check_metric("r2_micro")
+        metric_of("r2_micro", classes)
+
+
+def test_the_command_line_knows_every_measure_that_points_are_told_apart_by():
+    assert get_args(get_args(SweepSettings.__annotations__["metric"])[0]) == HEADLINES
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,9 @@ import jax
 import numpy as np
 
 from fljax.numbers import as_dict, check_numbers, is_hyper, replace
+from fljax.rounds.sampling import Sampling
 from fljax.run.check import check_count, whole
+from fljax.run.privacy import mechanism, with_target
 from fljax.types import Key, Work
 
 Draw = Callable[[np.random.Generator, int], np.ndarray]
@@ -123,6 +125,25 @@ def vectors(hypers: Any) -> Any:
     made = replace(hypers, **{name: _numbers(name, value) for name, value in rows.items()})
     check_numbers(made, stacked=True)
     return made
+
+
+def with_targets(hypers: Any, sampling: Sampling, work: Work | None, n_rounds: int) -> Any:
+    """``hypers`` with the noise that each point's ``target_epsilon`` asks for; as they are without one.
+
+    Raises:
+        ValueError: as `vectors`, `count_points` and `fljax.run.privacy.with_target`.
+    """
+    if as_dict(hypers).get("target_epsilon") is None:
+        return hypers
+    hypers, noise, known = vectors(hypers), [], {}
+    name = mechanism(hypers, sampling, work).noise  # pyright: ignore[reportOptionalMemberAccess] - it has a target
+    for i in range(count_points(hypers)):
+        one = point(hypers, i)
+        asked = tuple(getattr(one, field, None) for field in ("target_epsilon", "delta", "count_noise"))
+        if asked not in known:
+            known[asked] = getattr(with_target(one, sampling, work, n_rounds), name)
+        noise.append(known[asked])
+    return replace(hypers, target_epsilon=None, **{name: noise[0] if len(known) == 1 else _numbers(name, noise)})
 
 
 def varied(hypers: Any) -> list[str]:

@@ -16,7 +16,7 @@ from fljax.run.program_cost import Cost
 from fljax.run.programs import Compile, Level, compiler_for, options_of
 from fljax.run.simulate import as_traced, is_due, run_round, split_key, test_round
 from fljax.run.sweep import memory as memory_of
-from fljax.run.sweep.points import count_points, vectors
+from fljax.run.sweep.points import count_points, vectors, with_targets
 from fljax.types import Algorithm, Federation, Key, Metrics, State
 
 GOING_ON = -1
@@ -89,6 +89,7 @@ def sweep(
     check_run(n_rounds, evaluate_every, dropout)
     check_labels(algorithm, federation)
     draw = sampling_of(sampling, participation).of(federation.train.size.shape[0])
+    hypers = with_targets(hypers, draw.sampling, algorithm.about.work, int(n_rounds))
     setting, dropout_rate = Setting(algorithm, draw, int(n_rounds), 1), as_traced(dropout)
     cells, due = all_cells(hypers, key, n_seeds), is_due(jnp.arange(n_rounds), evaluate_every, n_rounds)
     with fields_of(hypers):

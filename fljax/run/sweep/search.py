@@ -9,7 +9,6 @@ import jax.numpy as jnp
 from jax.sharding import NamedSharding, PartitionSpec
 
 from fljax.drift.stages import at
-from fljax.models.task import task_of
 from fljax.numbers import as_dict
 from fljax.rounds.sampling import Draw, Sampling, sampling_of
 from fljax.run.check import check_labels, check_run, fields_of
@@ -20,11 +19,11 @@ from fljax.run.simulate import as_traced, is_due
 from fljax.run.surroundings import surroundings
 from fljax.run.sweep import parts
 from fljax.run.sweep.halving import rungs
-from fljax.run.sweep.points import count_points, point, vectors
+from fljax.run.sweep.points import count_points, point, vectors, with_targets
 from fljax.run.sweep.program import Cell, Setting, all_cells, level_of, plan
 from fljax.run.sweep.stages import Found as Found
 from fljax.run.sweep.stages import Stage, Tell, run_stages
-from fljax.run.sweep.table import check_metric
+from fljax.run.sweep.table import metric_of
 from fljax.run.writer import only_run
 from fljax.types import Algorithm, Federation, Key
 
@@ -38,7 +37,7 @@ def search(
     n_rounds: int,
     *,
     halving: int | None = None,
-    metric: str = "accuracy_macro",
+    metric: str | None = None,
     folder: str | Path | None = None,
     participation: float = 1.0,
     sampling: Sampling | None = None,
@@ -64,7 +63,8 @@ def search(
         n_seeds: seeds per point.
         n_rounds: rounds of each run that is not cut short.
         halving: keep one point in so many at each stage, by the mean over seeds of ``metric``; None: the full sweep.
-        metric: of the tests, see `fljax.run.sweep.table.HEADLINES`; lower is better for test_loss only.
+        metric: of the tests, see `fljax.run.sweep.table.HEADLINES`; lower is better for losses and errors. None:
+            accuracy_macro, of a regression r2_micro.
         folder: where batches are kept; None keeps nothing.
         participation: as in `fljax.simulate`.
         sampling: as in `fljax.simulate`.
@@ -84,10 +84,11 @@ def search(
         MemoryError: it needs more memory than there is.
     """
     check_run(n_rounds, evaluate_every, dropout)
-    check_metric(metric, task_of(algorithm.loss))
+    metric = metric_of(metric, algorithm)
     check_labels(algorithm, federation)
     hypers, n_rounds, evaluate_every = vectors(hypers), int(n_rounds), int(evaluate_every)
     given, draw = federation, sampling_of(sampling, participation).of(federation.train.size.shape[0])
+    hypers = with_targets(hypers, draw.sampling, algorithm.about.work, n_rounds)
     stages = rungs(count_points(hypers), n_rounds, halving, evaluate_every)
     cells = all_cells(hypers, key, n_seeds)
     n_devices = len(jax.devices() if devices is None else devices)
@@ -125,6 +126,7 @@ def check_ahead(
         ValueError: a choice does not fit the federation, or more points than fit.
         MemoryError: a run needs more than there is.
     """
+    hypers = with_targets(hypers, draw.sampling, algorithm.about.work, n_rounds)
     with over_devices(None, len(jax.devices())) as mesh, fields_of(hypers):
         where = None if mesh is None else NamedSharding(mesh, PartitionSpec())
         data = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=where), federation)

@@ -6,10 +6,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from fljax.models.task import task_of
 from fljax.run.columns import table
 from fljax.run.headline import measures_of
 from fljax.run.report import Row
 from fljax.run.sweep.points import rows as point_rows
+from fljax.types import Algorithm
 
 OF_NUMBERS = ("r2_micro", "r2_macro", "r2_p10", "mae_macro", "mse_macro")
 """Of a regression."""
@@ -95,12 +97,17 @@ def by_point(rows: Sequence[Row], metric: str = "accuracy_macro", confidence: fl
     return [_spread(dict(point), group, metric, confidence) for (point, _), group in groups.items()]
 
 
-def check_metric(metric: str, task: str = "classification") -> None:
-    """Raises ValueError where points of such a task cannot be told apart by ``metric``."""
-    numbers = task == "regression"
+def metric_of(metric: str | None, algorithm: Algorithm) -> str:
+    """The ``metric``; None: accuracy_macro, of a regression r2_micro.
+
+    Raises:
+        ValueError: points of such a method cannot be told apart by it.
+    """
+    numbers = task_of(algorithm.loss) == "regression"
     allowed = (*OF_NUMBERS, "test_loss") if numbers else [name for name in HEADLINES if name not in OF_NUMBERS]
-    if metric not in allowed:
+    if metric is not None and metric not in allowed:
         raise ValueError(f"metric={metric!r} is unknown; choose one of {', '.join(allowed)}")
+    return metric or allowed[0]
 
 
 def _spread(point: Row, rows: Sequence[Row], metric: str, confidence: float) -> Spread:
