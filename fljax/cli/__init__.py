@@ -11,7 +11,7 @@ USAGE = """usage: fljax COMMAND [--help] [SETTINGS]
 Functional simulation of federated learning with massively vectorised clients.
 
 commands:
-  run      runs methods and compares them; alone: five that find hidden groups of handwriting, and FedAvg
+  run      runs methods and compares them; alone: five that find groups of clients, FedAvg and training alone
   compare  runs several methods under several seeds, and says how sure their differences are
   show     shows finished runs again, or several beside each other; an HTML report of them
   sweep    runs one method under many numbers and seeds as one program, and finds the best

@@ -185,7 +185,7 @@ def round_metrics(metrics: Metrics, cohort: Cohort, federation: Federation) -> M
     for name in ("uplink", "downlink"):  # of each participant, though most methods send everyone the same
         metrics[name] = jnp.broadcast_to(metrics[name], cohort.ids.shape)
     if federation.group is not None and "label" in metrics:
-        there = None if federation.there is None else federation.there[cohort.ids]
-        metrics["ari"] = adjusted_rand(metrics["label"], federation.group[cohort.ids], there)
+        counts = cohort.active if federation.there is None else cohort.active & federation.there[cohort.ids]
+        metrics["ari"] = adjusted_rand(metrics["label"], federation.group[cohort.ids], counts)
     order = jnp.argsort(cohort.ids)
     return {name: value if value.ndim == 0 else value[order] for name, value in metrics.items()}

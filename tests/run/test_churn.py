@@ -12,10 +12,10 @@ import fljax
 from fljax.algorithms.ifca import ifca
 from fljax.run.churn import _most_kept, churn_of_rounds
 from fljax.run.report import Outcome, final_table
-from fljax.run.simulate import simulate
+from fljax.run.simulate import round_metrics, simulate
 from fljax.run.train import train
 from fljax.server import churn
-from fljax.types import ModelTable, Work
+from fljax.types import Cohort, ModelTable, Work
 
 ROUNDS = 6
 
@@ -102,3 +102,21 @@ def test_the_final_table_has_its_mean():
     (plain,) = final_table({"a": Outcome(metrics, models, 1.0)})
     (clustered,) = final_table({"a": Outcome(metrics | {"churn": np.array([0, 0.5])}, models, 1.0)})
     assert (plain["churn"], clustered["churn"]) == (None, 0.25)
+
+
+def test_agreement_with_the_true_groups_is_of_those_who_take_part(federation):
+    """A place that nobody takes, or a client that drops out, changes nothing, whatever it is labelled."""
+    ids, active = jnp.arange(9), jnp.arange(9) != 4
+    cohort = Cohort(jnp.int32(0), ids, federation.train, active, None, ids)
+    sent = {"uplink": jnp.float32(1), "downlink": jnp.float32(1)}
+    for stray in range(3):
+        label = federation.group.at[4].set(stray)
+        assert float(round_metrics(sent | {"label": label}, cohort, federation)["ari"]) == 1
+    alone = cohort._replace(active=ids == 4)
+    assert float(round_metrics(sent | {"label": label}, alone, federation)["ari"]) == 1
+    everyone = cohort._replace(active=ids >= 0)
+    scores = [
+        float(round_metrics(sent | {"label": federation.group.at[4].set(stray)}, everyone, federation)["ari"])
+        for stray in range(3)
+    ]
+    assert sorted(scores)[0] < sorted(scores)[-1] == 1

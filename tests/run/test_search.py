@@ -82,6 +82,13 @@ def test_a_stopped_search_goes_on(searched, tmp_path, averaging, federation, key
         searched(halving=2, folder=tmp_path / "stopped")
 
 
+def test_a_search_takes_keys_of_any_implementation_and_numpys_numbers(averaging, federation, tmp_path):
+    key, hypers = jax.random.key(3, impl="rbg"), fljax.fedavg.Hyper(lr=[0.1, 0.2])
+    found = search(averaging, hypers, federation, key, 1, 2, halving=np.int64(2), folder=tmp_path)
+    theirs = sweep(averaging, hypers, federation, key, 1, 1)
+    np.testing.assert_allclose(found.metrics["test_loss"][:, :, 0], theirs["test_loss"][:, :, 0], rtol=1e-5)
+
+
 def test_stages_of_halving():
     assert rungs(9, 20) == [Rung(9, 20)]
     assert rungs(9, 27, 3) == [Rung(9, 3), Rung(3, 9), Rung(1, 27)]

@@ -100,12 +100,19 @@ def search(
         setting = setting._replace(level=level_of(setting, cells, federation, dropout_rate, compile))
         due = is_due(jnp.arange(n_rounds), evaluate_every, n_rounds)
         store = parts.Store(folder, surroundings(n_devices), force_resume)
-        stage = Stage(setting, federation, dropout_rate, due, store, tell or (lambda done, n: None))
+        stage = Stage(
+            setting, federation, dropout_rate, due, store, tell or (lambda done, n: None), jax.random.key_impl(key)
+        )
         if folder is not None:
             state = stage.shapes(cells)
             identity = run_identity(algorithm, state, point(hypers, 0), given, key, draw, evaluate_every, dropout)
             identity |= {f"hyper.{name}": parts.plain(value) for name, value in as_dict(hypers).items()}
-            identity |= {"n_seeds": int(n_seeds), "n_rounds": n_rounds, "halving": halving, "compile": setting.level}
+            identity |= {
+                "n_seeds": int(n_seeds),
+                "n_rounds": n_rounds,
+                "halving": halving and int(halving),
+                "compile": setting.level,
+            }
             store.open(identity | {"metric": None if halving is None else metric}, writable)
         return run_stages(stage, stages, _on_host(cells), metric)
 

@@ -38,6 +38,7 @@ class Stage(NamedTuple):
     due: Any
     store: parts.Store
     tell: Tell
+    implementation: Any  # of the keys, whose plain numbers are in the cells
 
     def run(self, stage: int, cells: Cell, todo: np.ndarray, first: int, until: int, keep: bool) -> parts.Part:
         """The cells ``todo`` from round ``first`` to ``until``, batch by batch; those in the store are read there."""
@@ -63,7 +64,9 @@ class Stage(NamedTuple):
         some: Cell = jax.tree.map(lambda leaf: leaf[filled], cells)
         diverged = np.where(np.arange(batch) < len(chosen), some.diverged, 0).astype(np.int32)
         state = None if some.state is None else jax.tree.unflatten(jax.tree.structure(self.shapes(some)), some.state)
-        some = some._replace(key=jax.random.wrap_key_data(some.key), diverged=diverged, state=state)
+        some = some._replace(
+            key=jax.random.wrap_key_data(some.key, impl=self.implementation), diverged=diverged, state=state
+        )
         n = until - first
         some, metrics = advance(
             self.setting, some, self.federation, self.dropout, self.due, jnp.int32(first), jnp.int32(n)
