@@ -29,6 +29,9 @@ def test_a_stored_job_is_read_again(tmp_path):
     again = read_job(["--config", str(path)])
     assert again.run.algorithm == job.run.algorithm
     assert again.settings["fedavg+top_k"] == job.settings["fedavg+top_k"]
+    same = read_job(["--config", str(path), "--uplink", "top-k:0.3"])
+    assert same.run.algorithm == job.run.algorithm
+    assert same.settings["fedavg+top_k"]["top_share"] == 0.3
 
 
 def test_a_stored_job_with_a_brick_takes_another_number_of_it_and_another_brick(tmp_path):
