@@ -96,7 +96,7 @@ def read_sweep(arguments: Sequence[str], check: bool = True) -> SweepJob:
         ValueError: in one line, for names that do not exist, values of the wrong type, empty grids and static settings
             that are given several values outside the outer loop.
     """
-    layers = read_layers(arguments, methods=("fedavg",))  # the main job has several
+    layers = read_layers(arguments, "sweep", methods=("fedavg",))  # the main job has several
     if len(names := last(layers, "algorithm") or ()) != 1:
         raise ValueError(f"--algorithm {' '.join(names)}: a sweep is of one method; fljax compare runs several")
     for name, words in layers[-1]:

@@ -9,7 +9,7 @@ from fljax.catalogue.job import RUN
 from fljax.catalogue.parameters import parameters
 from fljax.choices import Positive
 from fljax.cli.run import carry_out
-from fljax.jobs.job import MAY_CHANGE, Job, has_results
+from fljax.jobs.job import MAY_CHANGE, Job
 
 HELP = """Runs several methods under several seeds and says how sure their differences are.
 
@@ -92,9 +92,7 @@ def _results(seeds: Sequence[Any], folder: Path) -> list[Any]:
 
 
 def _check(job: Job) -> None:
-    """Raises ValueError where there is nothing to compare with, or the folder holds another kind of results."""
+    """Raises ValueError where there is nothing to compare with."""
     baseline = job.own["baseline"]
     if baseline is not None and baseline not in job.methods:
         raise ValueError(f"--baseline {baseline}: choose one of {', '.join(job.methods)}")
-    if job.folder is not None and has_results(job.folder):
-        raise ValueError(f"{job.folder} holds the results of a run, not of a comparison; choose another --folder")

@@ -30,7 +30,7 @@ def main(arguments: Sequence[str]) -> None:
 def carry_out(command: str, text: str, own: Section, arguments: Sequence[str], execute: Callable[[Job], Any]) -> None:
     """Executes the job of a command line, or shows its help; ``own`` is what the command can be told besides."""
     arguments, help_asked = asks_help(arguments)
-    job = read_job(arguments, own)
+    job = read_job(arguments, own, command.removeprefix("fljax "))
     if help_asked:
         show_help(command, text, job.schema, job.settings)
     else:

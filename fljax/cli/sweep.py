@@ -34,7 +34,7 @@ def execute(sweep: SweepJob) -> list[Row]:
     ready: list = []
     over_settings(lambda **setting: _check(sweep, setting, ready), lambda text: None, **values)
     folder = job.folder or config.new_folder()
-    if config.has_results(folder) and not own.resume:
+    if config.begun_by(folder) and not own.resume:
         raise ValueError(f"{folder} holds results; add --resume to go on with them, or choose another --folder")
     metric = metric_of(own.metric, ready[0][3].algorithm)
     with only_run(folder) as writable:

@@ -10,7 +10,7 @@ import tomli_w
 
 from fljax.catalogue.words import words_of, written
 from fljax.files import write_atomically
-from fljax.jobs.job import Job, has_results, is_method
+from fljax.jobs.job import Job, begun_by, is_method
 from fljax.jobs.settings import OUTER, PARTS, RECORD, UNSET, Layer, of_text, of_toml, path
 from fljax.run import writer
 from fljax.run.surroundings import machine, versions
@@ -33,7 +33,7 @@ def write(
             not ``writable``.
     """
     path, record = folder / "config.toml", _made_here()
-    if has_results(folder):
+    if begun_by(folder):
         stored, given = of_toml(path), of_text(tomli_w.dumps(document), folder)
         check_same(stored, given, job, folder, may_change)
         before = {name: value for name, value in tomllib.loads(path.read_text()).items() if name in RECORD}

@@ -1,5 +1,7 @@
 """A job: which federation, model and methods, and every number; read from the main job, a TOML file and arguments."""
 
+import re
+import shlex
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -28,6 +30,10 @@ MAY_CHANGE = ("rounds", "algorithm", "data_folder", "new_client_rounds", "folder
 """Settings with which a results folder may be gone on with."""
 MAY_BE_MORE = ("seeds", "baseline", "measure")
 """Those of a comparison."""
+RESULTS = {"run": "*/rounds/*", "sweep": "*/parts/*.npz", "compare": "seed_*/*/rounds/*"}
+"""Command -> where its first results lie in a folder."""
+KINDS = {"run": "a run", "plan": "a run", "sweep": "a sweep", "compare": "a comparison"}
+"""Command -> what its folder holds."""
 
 
 class Job(NamedTuple):
@@ -62,22 +68,26 @@ class Job(NamedTuple):
         return self._replace(settings=self.settings | {section: self.settings[section] | {name: value}})
 
 
-def read_job(arguments: Sequence[str], own: Section = RUN) -> Job:
+def read_job(arguments: Sequence[str], own: Section = RUN, command: str = "run") -> Job:
     """The job of a command line: the main job, changed by the TOML file, changed by the arguments.
 
     Without ``--config``, a folder's own config.toml is the file where it has results or is gone on with. ``own`` is
-    what the command can be told besides the settings of parts and methods.
+    what the ``command`` can be told besides the settings of parts and methods.
 
     Raises:
-        ValueError: in one line, for names that do not exist and values that are not allowed.
+        ValueError: in one line, for names that do not exist, values that are not allowed, and the folder of another
+            command.
     """
-    return job_of(read_layers(arguments), own)
+    return job_of(read_layers(arguments, command), own)
 
 
-def read_layers(arguments: Sequence[str], methods: Sequence[str] = ()) -> list[Layer]:
+def read_layers(arguments: Sequence[str], command: str = "run", methods: Sequence[str] = ()) -> list[Layer]:
     """What the main job, the TOML file if there is one, and the arguments say.
 
     ``methods`` are those of the main job where nothing else names any; none: its own.
+
+    Raises:
+        ValueError: the folder holds what another command than ``command`` goes on with.
     """
     given = of_arguments(arguments)
     config, folder = (
@@ -85,15 +95,21 @@ def read_layers(arguments: Sequence[str], methods: Sequence[str] = ()) -> list[L
         for name in ("config", "folder")
     )
     layers = [of_toml(MAIN_JOB), given]
+    begun = None if folder is None else begun_by(Path(folder))
+    if folder is not None and begun is not None:
+        check_kind(folder, f"the results of {KINDS[begun]}", begun, command)
     if config is not None:
         layers.insert(1, of_toml(Path(config)))
     elif folder is not None:
         stored = Path(folder, "config.toml")
         # Anything else that is set makes a new start of a folder without results.
         kept = {*MAY_CHANGE, "memory", "resume", *(MAY_BE_MORE if any(Path(folder).glob("seed_*")) else ())}
-        begun = has_results(Path(folder))
-        if stored.exists() and (begun or {name for name, _ in given} <= kept):
-            check_text(stored, f"put it back from a copy, or take it as it is by --config {stored}", required=begun)
+        if stored.exists() and (begun is not None or {name for name, _ in given} <= kept):
+            check_text(
+                stored, f"put it back from a copy, or take it as it is by --config {stored}", required=begun is not None
+            )
+            if begun is None and (maker := made_by(stored)) in ("sweep", "compare"):
+                check_kind(folder, f"the settings of {KINDS[maker]}", maker, command)
             layers.insert(1, of_toml(stored))
     if methods:
         layers[0] = [*layers[0], ("algorithm", list(methods))]
@@ -186,7 +202,24 @@ def is_method(name: str) -> bool:
     return name.partition("+")[0] in names("algorithm")
 
 
-def has_results(folder: Path) -> bool:
-    """Whether a run or sweep has got as far as its first results; until then its settings may be changed."""
-    results = (found for pattern in ("*/rounds/*", "*/parts/*.npz") for found in folder.glob(pattern))
-    return folder.joinpath("config.toml").exists() and any(results)
+def begun_by(folder: Path) -> str | None:
+    """The command that has got as far as its first results in a folder; None: none, its settings may be changed."""
+    if not folder.joinpath("config.toml").exists():
+        return None
+    return next((command for command, pattern in RESULTS.items() if any(folder.glob(pattern))), None)
+
+
+def made_by(file: Path) -> str | None:
+    """The command that a config.toml says that it repeats; None: it says nothing."""
+    found = re.match(r"# fljax (\w+) --config ", file.read_text(encoding="utf-8", errors="replace"))
+    return found[1] if found else None
+
+
+def check_kind(folder: str, held: str, maker: str, command: str) -> None:
+    """Raises ValueError where a folder of the command ``maker``, which ``held`` describes, is not ``command``'s."""
+    if KINDS[maker] != KINDS[command]:
+        resume = " --resume" if maker == "sweep" else ""
+        raise ValueError(
+            f"--folder {folder}: it holds {held}, not of {KINDS[command]}; fljax {maker} --folder {shlex.quote(folder)}"
+            f"{resume} goes on with it, or choose another --folder"
+        )

@@ -12,8 +12,10 @@ from scipy import stats
 import fljax
 from fljax.catalogue.job import RUN
 from fljax.cli import main, seeds
+from fljax.cli.compare import OWN
 from fljax.jobs.assemble import make_algorithm, make_federation, make_model
 from fljax.jobs.job import read_job
+from fljax.sealed import with_checksum
 
 FEW = ("--partition", "dirichlet", "--partition.n-clients", "5", "--partition.beta", "0.5", "--rounds", "3")
 FEW += ("--model", "logistic_regression", "--epochs", "1", "--batch-size", "32", "--lr", "0.1")
@@ -132,3 +134,52 @@ def test_what_is_wrong_is_one_line(arguments, message, capsys):
     out = capsys.readouterr()
     assert message in (out.err if code else out.out)
     assert code == (0 if message == "usage" else 2)
+
+
+def contents(folder):
+    """Every file of a folder but its lock, with what is in it."""
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file() and path.name != ".lock"}
+
+
+@pytest.fixture
+def copied(compared, refused, tmp_path):
+    """Where commands run, a folder "c" with a comparison; it must be as it was after the test."""
+    folder = tmp_path / "c"
+    shutil.copytree(compared[0], folder)
+    before = contents(folder)
+    yield folder
+    assert contents(folder) == before
+
+
+@pytest.mark.parametrize("command", ["run", "sweep", "plan"])
+@pytest.mark.parametrize("settings", [(), ("--algorithm", "fedprox", "--model", "logistic_regression", "--lr", "0.2")])
+@pytest.mark.usefixtures("copied")
+def test_a_comparisons_folder_is_no_other_commands(refused, command, settings):
+    kind = "a sweep" if command == "sweep" else "a run"
+    assert (
+        f"--folder c: it holds the results of a comparison, not of {kind}; fljax compare --folder c goes on with it"
+        in refused(command, *settings, "--folder", "c")
+    )
+
+
+def test_the_settings_of_a_comparison_or_sweep_are_no_other_commands(refused, compared, tmp_path):
+    (tmp_path / "c").mkdir()
+    shutil.copy(compared[0] / "config.toml", tmp_path / "c")
+    message = refused("run", "--folder", "c")
+    assert "holds the settings of a comparison, not of a run; fljax compare --folder c goes on" in message
+    (tmp_path / "s" / "runs" / "parts").mkdir(parents=True)
+    settings = with_checksum("# fljax sweep --config THIS_FILE repeats this sweep\n")
+    (tmp_path / "s" / "config.toml").write_bytes(settings)
+    assert "s: it holds the settings of a sweep, not of a run; fljax sweep --folder s --resume goes on" in refused(
+        "run", "--folder", "s"
+    )
+    (tmp_path / "s" / "runs" / "parts" / "0.npz").touch()
+    assert "s: it holds the results of a sweep, not of a comparison" in refused("compare", "--folder", "s")
+
+
+@pytest.mark.usefixtures("copied")
+def test_a_comparison_goes_on_with_its_own_settings(refused):
+    assert "c holds results with --fedavg.lr 0.1, not 0.5" in refused("compare", "--folder", "c", "--lr", "0.5")
+    job = read_job(["--folder", "c", "--seeds", "4", "--batch-size", "16"], OWN, "compare")
+    assert list(job.methods) == ["fedavg", "standalone"]
+    assert job.run.model == "logistic_regression"
