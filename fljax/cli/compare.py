@@ -49,7 +49,7 @@ def main(arguments: Sequence[str]) -> None:
 
 def execute(job: Job) -> list[Any]:
     """Makes every run, shows the table and writes the results folder."""
-    from fljax.cli.seeds import Seed, on_devices, plans
+    from fljax.cli.seeds import Seed, check_going_on, on_devices, plans
     from fljax.data.padding import same_shapes
     from fljax.jobs import config
     from fljax.jobs.assemble import make_federation
@@ -65,9 +65,12 @@ def execute(job: Job) -> list[Any]:
     with only_run(folder) as writable:
         document = {name: value for name, value in config.as_toml(job).items() if name not in COMPARE}
         own = {name: value for name, value in config.as_toml(job).items() if name in COMPARE}
-        config.write("compare", own | document, job, folder, (*MAY_CHANGE, *COMPARE), writable)
         folders = [folder / f"seed_{one.own['seed']}" for one in jobs]
-        return _results(list(map(Seed, jobs, federations, folders)), folder)
+        seeds, may_change = list(map(Seed, jobs, federations, folders)), (*MAY_CHANGE, *COMPARE)
+        config.check(own | document, job, folder, may_change)
+        check_going_on(seeds, folder)
+        config.write("compare", own | document, job, folder, may_change, writable)
+        return _results(seeds, folder)
 
 
 def _results(seeds: Sequence[Any], folder: Path) -> list[Any]:

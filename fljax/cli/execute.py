@@ -25,6 +25,7 @@ from fljax.jobs.assemble import (
 )
 from fljax.jobs.job import MAY_CHANGE, Job
 from fljax.jobs.own_data import client_names, save_names, scaling
+from fljax.jobs.settings import last, of_toml
 from fljax.run import report
 from fljax.run.ahead import Ahead
 from fljax.run.changes import after_changes, change_rows, changes_table
@@ -36,7 +37,7 @@ from fljax.run.models_on_disk import FILE, save_models
 from fljax.run.newcomers import evaluate_new_clients
 from fljax.run.progress import BarProgress
 from fljax.run.simulate import as_traced, last_models
-from fljax.run.train import Run, check_ahead, train
+from fljax.run.train import Run, check_ahead, check_folder, train
 from fljax.run.writer import only_run
 from fljax.types import Algorithm, Federation, Model, ModelTable, State
 
@@ -49,8 +50,6 @@ def execute(job: Job) -> list[report.Row]:
     methods = {name: make_algorithm(name, job, model) for name in job.methods}
     scales = scaling(federation, job.run.task, job.run.normalize)
     methods, federation = as_clients_are(job, methods, federation)
-    if job.folder is not None:
-        check_rounds(job, job.folder)
     with over_devices() as mesh:
         federation = spread(federation, mesh)
     runs = {name: planned(job, made, federation, name) for name, made in methods.items()}
@@ -58,6 +57,7 @@ def execute(job: Job) -> list[report.Row]:
         check_ahead(**run)
     folder = job.folder or config.new_folder()
     with only_run(folder) as writable:
+        check_going_on(job, runs, folder)
         config.write("run", config.as_toml(job), job, folder, MAY_CHANGE, writable)
         if writable:
             save_names(job, folder, scales)
@@ -113,6 +113,44 @@ def show_results(
     save_figures(outcomes, group, folder / "plots")
     print(f"results in {folder}: config.toml, summary.csv, clients.csv, plots/, a folder a method")
     return rows
+
+
+def check_going_on(job: Job, runs: dict[str, dict[str, Any]], folder: Path) -> None:
+    """Sees that the runs can go on with what ``folder`` holds of them, before anything in it is written.
+
+    Raises:
+        ValueError: it has results of other settings, of further methods or of more rounds.
+    """
+    config.check(config.as_toml(job), job, folder, MAY_CHANGE)
+    check_rounds(job, folder)
+    check_runs(job, runs, folder, folder)
+
+
+def check_runs(job: Job, runs: dict[str, dict[str, Any]], folder: Path, whole: Path) -> None:
+    """Raises ValueError where ``folder``, of the results ``whole``, holds another run than ``runs`` of a method."""
+    for name, run in runs.items():
+        try:
+            check_folder(folder / name, **run, compile=job.run.compile, force_resume=job.run.force_resume)
+        except ValueError as error:
+            raise refused_rounds(job, run, whole) or error from None
+
+
+def refused_rounds(job: Job, run: dict[str, Any], folder: Path) -> ValueError | None:
+    """What to say of a run that is made for its number of rounds, where that is not the folder's; else None."""
+    timing, wanted = run["sampling"].timing, job.run.rounds
+    if timing is not None and timing.ends:
+        why = f"in which nobody waits (--clock {job.run.clock}): its order is drawn for as many"
+    elif (target := getattr(run["hyper"], "target_epsilon", None)) is not None:
+        why = f"with --target-epsilon {target:g}: its noise is found for as many"
+    else:
+        return None
+    stored = last([of_toml(folder / "config.toml")], "rounds") if (folder / "config.toml").exists() else None
+    if stored is None or stored == [str(wanted)]:
+        return None
+    return ValueError(
+        f"--rounds {wanted}: {folder} holds a run of {stored[0]} rounds {why}; choose --rounds {stored[0]} or another "
+        "--folder"
+    )
 
 
 def check_rounds(job: Job, folder: Path) -> None:

@@ -7,13 +7,14 @@ from typing import Any, NamedTuple
 import jax
 
 from fljax.catalogue.job import RUN
-from fljax.cli.execute import kept_as, planned
+from fljax.cli.execute import check_rounds, check_runs, kept_as, planned
 from fljax.drift.stages import at
 from fljax.jobs import config
 from fljax.jobs.assemble import as_clients_are, make_algorithm, make_model, plain_model, program_text
 from fljax.jobs.job import MAY_CHANGE, Job
 from fljax.jobs.own_data import Scaling, save_names, scaled, scaling
 from fljax.run.ahead import Ahead
+from fljax.run.checkpoint import rounds_done
 from fljax.run.mesh import over_devices, replicated
 from fljax.run.models_on_disk import FILE, save_models
 from fljax.run.progress import BarProgress
@@ -71,15 +72,35 @@ def plans(seed: Seed) -> tuple[dict[str, dict[str, Any]], Federation]:
     return {name: planned(job, made, federation, name) for name, made in methods.items()}, federation
 
 
+def check_going_on(seeds: Sequence[Seed], folder: Path) -> None:
+    """Sees that every seed can go on with what the comparison's ``folder`` holds of it, before anything is written.
+
+    Raises:
+        ValueError: a seed has results of other settings, of further methods or of more rounds.
+    """
+    for seed in seeds:
+        if any(rounds_done(seed.folder / name) for name in seed.job.methods):
+            plain = plain_job(seed)
+            config.check(config.as_toml(plain), plain, seed.folder, MAY_CHANGE)
+            check_rounds(plain, seed.folder)
+            check_runs(plain, plans(seed)[0], seed.folder, folder)
+
+
+def plain_job(seed: Seed) -> Job:
+    """The job of `fljax run` that a seed is."""
+    job = seed.job
+    settings = job.settings | {"": {name: value for name, value in job.settings[""].items() if name in RUN}}
+    return Job(job.schema | {"": RUN}, settings)
+
+
 def run_seeds(seeds: Sequence[Seed]) -> None:
     """Trains every method on federations that are `alike`."""
     job = seeds[0].job
     scales = [scaling_of(seed) for seed in seeds]
-    for (one, _, folder), scale in zip(seeds, scales, strict=True):
-        settings = one.settings | {"": {name: value for name, value in one.settings[""].items() if name in RUN}}
-        plain = Job(one.schema | {"": RUN}, settings)
-        config.write("run", config.as_toml(plain), plain, folder, MAY_CHANGE)
-        save_names(one, folder, scale)
+    for seed, scale in zip(seeds, scales, strict=True):
+        plain = plain_job(seed)
+        config.write("run", config.as_toml(plain), plain, seed.folder, MAY_CHANGE)
+        save_names(seed.job, seed.folder, scale)
     planned_runs, federation = plans(seeds[0])
     if len(seeds) == 1:
         seeds = [seeds[0]._replace(federation=federation)]

@@ -8,10 +8,11 @@ from typing import Any
 
 import tomli_w
 
+from fljax.catalogue.own import short_name
 from fljax.catalogue.words import words_of, written
 from fljax.files import write_atomically
-from fljax.jobs.job import Job, begun_by, is_method
-from fljax.jobs.settings import OUTER, PARTS, RECORD, UNSET, Layer, of_text, of_toml, path
+from fljax.jobs.job import RESULTS, Job, begun_by, is_method
+from fljax.jobs.settings import OUTER, PARTS, RECORD, UNSET, Layer, last, of_text, of_toml, path
 from fljax.run import writer
 from fljax.run.surroundings import machine, versions
 from fljax.sealed import DamagedError, check_text, with_checksum
@@ -34,8 +35,8 @@ def write(
     """
     path, record = folder / "config.toml", _made_here()
     if begun_by(folder):
+        check(document, job, folder, may_change)
         stored, given = of_toml(path), of_text(tomli_w.dumps(document), folder)
-        check_same(stored, given, job, folder, may_change)
         before = {name: value for name, value in tomllib.loads(path.read_text()).items() if name in RECORD}
         record = _with_history(before, record) if job.own["force_resume"] else before
         if stored == given and record == before and _is_whole(path):
@@ -45,6 +46,35 @@ def write(
     writer.make_folder(folder)
     title = f"# fljax {command} --config THIS_FILE repeats this {command}; the last line has a checksum.\n"
     write_atomically(path, with_checksum(title + tomli_w.dumps(document | record)))
+
+
+def check(document: dict[str, Any], job: Job, folder: Path, may_change: Collection[str]) -> None:
+    """Raises ValueError where ``folder`` has results of other settings than ``document``, or of further methods."""
+    if command := begun_by(folder):
+        stored = of_toml(folder / "config.toml")
+        check_same(stored, of_text(tomli_w.dumps(document), folder), job, folder, may_change)
+        if "algorithm" in may_change:
+            _check_methods(last([stored], "algorithm") or [], job, folder, command)
+
+
+def _check_methods(words: Sequence[str], job: Job, folder: Path, command: str) -> None:
+    """Raises ValueError where one of the folder's methods ``words`` has results and is not among the job's.
+
+    config.toml and the tables are of the job's methods: those of another would be lost from them.
+    """
+    held = [
+        word
+        for word in words
+        if short_name(word) not in job.methods
+        and any(folder.glob(RESULTS[command].removesuffix("*/rounds/*") + f"{short_name(word)}/rounds/*"))
+    ]
+    if held:
+        given = job.run.algorithm
+        all_of_them = dict.fromkeys(word for word in (*words, *given) if word in held or word in given)
+        raise ValueError(
+            f"--algorithm {' '.join(given)}: {folder} holds results of {', '.join(held)} too; choose --algorithm "
+            f"{' '.join(all_of_them)} or another --folder"
+        )
 
 
 def _is_whole(path: Path) -> bool:

@@ -176,6 +176,12 @@ def rounds_done(folder: Path) -> int:
     return 0 if content is None else int(content["round"])
 
 
+def identity_of(folder: Path) -> dict[str, Any] | None:
+    """What makes a folder's run the one that it is; None: it has no whole checkpoint that says it."""
+    content = _newest_content(folder)
+    return None if content is None or "identity" not in content else _json(content["identity"], dict)
+
+
 def history_of(folder: Path) -> list[dict[str, Any]]:
     """Under what a folder's run was made: versions and devices, each with the ``round`` from which on."""
     content = _newest_content(folder)

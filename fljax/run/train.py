@@ -5,8 +5,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import jax
+
 from fljax.numbers import check_numbers
 from fljax.rounds.sampling import Sampling, sampling_of
+from fljax.run import checkpoint as files
 from fljax.run import hosts
 from fljax.run.check import check_labels, check_run, fields_of
 from fljax.run.chunk import check_traceable, on_devices, prepared
@@ -21,7 +24,8 @@ from fljax.run.progress import Progress, SilentProgress
 from fljax.run.record import Record
 from fljax.run.record import Run as Run
 from fljax.run.resume import begin
-from fljax.run.surroundings import surroundings
+from fljax.run.simulate import as_traced, first_state
+from fljax.run.surroundings import continued, surroundings
 from fljax.run.termination import put_off
 from fljax.run.writer import only_run
 from fljax.types import Algorithm, Federation, Key
@@ -163,3 +167,39 @@ def check_ahead(
     with over_devices() as mesh, fields_of(hyper):
         numbers = on_devices(mesh, hyper, federation, key, dropout, evaluate_every, n_rounds)
         check_traceable(algorithm, draw, numbers, program)
+
+
+def check_folder(
+    folder: Path,
+    algorithm: Algorithm,
+    hyper: Any,
+    federation: Federation,
+    key: Key,
+    n_rounds: int,
+    *,
+    sampling: Sampling | None = None,
+    evaluate_every: int = 1,
+    dropout: float | None = None,
+    program: str | None = None,
+    compile: Compile = "auto",
+    force_resume: bool = False,
+) -> None:
+    """Sees that `train` with the same arguments would go on with the run in ``folder``, before anything is written.
+
+    Raises:
+        ValueError: the folder's newest whole checkpoint is of another run, or one made with other versions or devices.
+    """
+    if (stored := files.identity_of(folder)) is None:
+        return
+    draw = sampling_of(sampling, 1.0).of(federation.train.size.shape[0])
+    hyper = with_target(hyper, draw.sampling, algorithm.about.work, n_rounds)
+    with over_devices() as mesh, fields_of(hyper):
+        begins = key, as_traced(hyper), federation.train
+        state: Any = jax.eval_shape(partial(first_state, algorithm.init), *begins)
+        given = hyper, federation, key, draw, evaluate_every, dropout
+        files.check_same_run(folder, stored, run_identity(algorithm, state, *given))
+        done, history = files.rounds_done(folder), files.history_of(folder)
+        if history and done < n_rounds:
+            level = history[-1].get("compile", "full") if compile == "auto" else compile
+            now = surroundings(1 if mesh is None else mesh.size) | {"compile": level}
+            continued(folder, history, now, {"round": done}, force_resume)

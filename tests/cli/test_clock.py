@@ -35,7 +35,7 @@ def test_seconds_are_shown_written_and_gone_on_with(fljax):
     assert "--clock.in-time" in fljax("list", "deadline")[1]
 
 
-def test_a_trace_without_waiting_is_the_same_from_its_stored_job(fljax):
+def test_a_trace_without_waiting_is_the_same_from_its_stored_job(fljax, refused):
     rows = "\n".join(f"{speed},1e6,1e7" for speed in (10, 20, 30, 40, 50, 60))
     Path("trace.csv").write_text(f"speed,up,down\n{rows}\n")
     clock = ("--clock", "fedbuff", "--clock.buffer", "2", "--clock.devices", "trace.csv")
@@ -47,6 +47,13 @@ def test_a_trace_without_waiting_is_the_same_from_its_stored_job(fljax):
     for name in ("simulated_seconds", "ids", "staleness", "accuracy_macro"):
         np.testing.assert_array_equal(ours[name], again[name])
     assert ours["ids"].shape == (3, 2)
+    before = Path("a/config.toml").read_bytes()
+    assert (
+        "--rounds 5: a holds a run of 3 rounds in which nobody waits (--clock fedbuff): its order is drawn for as "
+        "many; choose --rounds 3 or another --folder"
+    ) in refused("run", "--folder", "a", "--rounds", "5")
+    assert Path("a/config.toml").read_bytes() == before
+    assert fljax("run", "--folder", "a")[0] == 0
 
 
 @pytest.mark.parametrize(

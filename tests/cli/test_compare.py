@@ -177,6 +177,13 @@ def test_the_settings_of_a_comparison_or_sweep_are_no_other_commands(refused, co
     assert "s: it holds the results of a sweep, not of a comparison" in refused("compare", "--folder", "s")
 
 
+def test_a_comparison_is_refused_before_anything_is_written(refused, copied):
+    """Also where it would be by the runs of its seeds alone."""
+    assert "--rounds 2: c/seed_0 holds 3 rounds of fedavg" in refused("compare", "--folder", "c", "--rounds", "2")
+    fewer = ("compare", "--folder", "c", "--algorithm", "fedavg")
+    assert "c holds results of standalone too; choose --algorithm fedavg standalone" in refused(*fewer)
+
+
 @pytest.mark.usefixtures("copied")
 def test_a_comparison_goes_on_with_its_own_settings(refused):
     assert "c holds results with --fedavg.lr 0.1, not 0.5" in refused("compare", "--folder", "c", "--lr", "0.5")

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import tomli_w
 
 from fljax.algorithms import ALGORITHMS
 from fljax.cli import main
@@ -19,6 +20,7 @@ from fljax.jobs.job import MAY_CHANGE, read_job
 from fljax.run import surroundings, writer
 from fljax.run.checkpoint import read_rounds
 from fljax.run.writer import LOCK
+from fljax.sealed import with_checksum
 
 BEGUN = ("--algorithm", "fedprox", "--model", "logistic_regression", "--partition", "dirichlet")
 BEGUN += ("--n-clients", "5", "--mu", "0.3")
@@ -210,3 +212,42 @@ def test_every_method_is_checked_before_the_first_begins(refused):
     outer = ("--algorithm", "fedtsdp", "--lr", "0.1", "0.2", "--outer.public-batch", "10", "100000", *small)
     assert "choose public_batch at most" in refused("sweep", *outer, "--folder", "x")
     assert not Path("x").exists()
+
+
+@pytest.mark.usefixtures("finished")
+def test_a_method_is_added_and_none_is_lost(fljax, refused):
+    before = Path("x/config.toml").read_bytes()
+    assert (
+        "--algorithm fedprox: x holds results of fedavg too; choose --algorithm fedavg fedprox or another --folder"
+        in refused("run", "--folder", "x", "--algorithm", "fedprox", "--epochs", "1")
+    )
+    assert Path("x/config.toml").read_bytes() == before
+    assert fljax("run", "--folder", "x", "--algorithm", "fedavg", "fedprox", "--fedprox.epochs", "1")[0] == 0
+    assert tomllib.loads(Path("x/config.toml").read_text())["algorithm"] == ["fedavg", "fedprox"]
+    for name in ("summary.csv", "clients.csv"):
+        text = Path("x", name).read_text()
+        assert "fedavg" in text
+        assert "fedprox" in text
+    # Whose results are not there yet may go.
+    shutil.rmtree("x/fedprox")
+    assert fljax("run", "--folder", "x", "--algorithm", "fedavg")[0] == 0
+
+
+@pytest.mark.usefixtures("finished")
+def test_another_run_is_refused_before_anything_is_written(refused):
+    lost = tomllib.loads(Path("x/config.toml").read_text()) | {"algorithm": ["fedprox"], "fedprox": {"epochs": 1}}
+    del lost["fedavg"]
+    Path("x/config.toml").write_bytes(with_checksum(f"# a checksum\n{tomli_w.dumps(lost)}"))
+    before = Path("x/config.toml").read_bytes()
+    asked = ("run", "--folder", "x", "--algorithm", "fedavg", "--rounds", "3")
+    assert "holds a run with work.epochs=1, not 5" in refused(*asked)
+    assert Path("x/config.toml").read_bytes() == before
+
+
+@pytest.mark.usefixtures("finished")
+def test_other_versions_are_refused_before_anything_is_written(refused, monkeypatch):
+    before = Path("x/config.toml").read_bytes()
+    made = tomllib.loads(before.decode())["versions"]
+    monkeypatch.setattr(surroundings, "_version", lambda package: "0.0.1" if package == "jax" else made[package])
+    assert "made with jax" in refused("run", "--folder", "x", "--rounds", "3")
+    assert Path("x/config.toml").read_bytes() == before
