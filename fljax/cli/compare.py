@@ -59,8 +59,11 @@ def execute(job: Job) -> list[Any]:
     _check(job)
     jobs = [job.with_setting("seed", job.own["seed"] + i) for i in range(job.own["seeds"])]
     federations = on_devices(same_shapes([make_federation(one) for one in jobs]))
-    for plan in plans(Seed(jobs[0], federations[0], Path()))[0].values():
+    planned, _ = plans(Seed(jobs[0], federations[0], Path()))
+    for plan in planned.values():
         check_ahead(**plan)
+    if job.own["measure"] is not None:
+        _check_measure(job.own["measure"], planned)
     folder = job.folder or config.new_folder()
     with only_run(folder) as writable:
         document = {name: value for name, value in config.as_toml(job).items() if name not in COMPARE}
@@ -99,3 +102,14 @@ def _check(job: Job) -> None:
     baseline = job.own["baseline"]
     if baseline is not None and baseline not in job.methods:
         raise ValueError(f"--baseline {baseline}: choose one of {', '.join(job.methods)}")
+
+
+def _check_measure(measure: str, planned: dict[str, dict[str, Any]]) -> None:
+    """Raises ValueError where a method's rounds have no such number."""
+    from fljax.run.train import numbers_of_rounds
+
+    found = {name: numbers_of_rounds(**plan) for name, plan in planned.items()}
+    for name, numbers in found.items():
+        if measure not in numbers:
+            common = [one for one in numbers if all(one in others for others in found.values())]
+            raise ValueError(f"--measure {measure}: {name} has no such number; choose one of {', '.join(common)}")

@@ -104,6 +104,15 @@ def check_traceable(algorithm: Algorithm, draw: Draw, numbers: Numbers, program:
     check_fits(f"the metrics of {int(n_rounds)} rounds need", n_bytes(metrics) * int(n_rounds) // MOST_ROUNDS)
 
 
+def shapes_of_metrics(algorithm: Algorithm, draw: Draw, numbers: Numbers) -> dict[str, Any]:
+    """The shapes of a chunk's metrics, (`MOST_ROUNDS`, ...); inside the run's mesh, arguments as of `prepared`."""
+    hyper, federation, key, *_ = numbers
+    state: Any = jax.eval_shape(partial(first_state, algorithm.init), key, hyper, federation.train)
+    state = _laid_out(state, federation.train.size)
+    traced: Any = run_chunk.eval_shape(algorithm, draw, MOST_ROUNDS, *numbers, state, jnp.int32(0), jnp.int32(0))
+    return traced[1]
+
+
 def spread(federation: Federation, mesh: Mesh | None) -> Federation:
     """The federation whole on every device of the mesh.
 

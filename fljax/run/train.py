@@ -12,13 +12,13 @@ from fljax.rounds.sampling import Sampling, sampling_of
 from fljax.run import checkpoint as files
 from fljax.run import hosts
 from fljax.run.check import check_labels, check_run, fields_of
-from fljax.run.chunk import check_traceable, on_devices, prepared
+from fljax.run.chunk import check_traceable, on_devices, prepared, shapes_of_metrics
 from fljax.run.chunk import run_chunk as run_chunk
 from fljax.run.identity import run_identity
 from fljax.run.loop import Loop
 from fljax.run.memory import check_compiled
 from fljax.run.mesh import Device, over_devices, replicated
-from fljax.run.privacy import epsilons, with_target
+from fljax.run.privacy import epsilons, mechanism, with_target
 from fljax.run.programs import Compile
 from fljax.run.progress import Progress, SilentProgress
 from fljax.run.record import Record
@@ -167,6 +167,33 @@ def check_ahead(
     with over_devices() as mesh, fields_of(hyper):
         numbers = on_devices(mesh, hyper, federation, key, dropout, evaluate_every, n_rounds)
         check_traceable(algorithm, draw, numbers, program)
+
+
+def numbers_of_rounds(
+    algorithm: Algorithm,
+    hyper: Any,
+    federation: Federation,
+    key: Key,
+    n_rounds: int,
+    *,
+    sampling: Sampling | None = None,
+    evaluate_every: int = 1,
+    dropout: float | None = None,
+    program: str | None = None,
+) -> list[str]:
+    """The names of the metrics of `train` with the same arguments that are one number a round, from its trace."""
+    draw = sampling_of(sampling, 1.0).of(federation.train.size.shape[0])
+    hyper = with_target(hyper, draw.sampling, algorithm.about.work, n_rounds)
+    with over_devices() as mesh, fields_of(hyper):
+        numbers = on_devices(mesh, hyper, federation, key, dropout, evaluate_every, n_rounds)
+        metrics = shapes_of_metrics(algorithm, draw, numbers)
+    names = sorted(name for name, leaf in metrics.items() if leaf.ndim == 1)
+    host = {  # what `fljax.run.record.Record` adds
+        "churn": "label" in metrics,
+        "epsilon": mechanism(hyper, draw.sampling, algorithm.about.work) is not None,
+        "simulated_seconds": draw.sampling.timing is not None,
+    }
+    return names + [name for name, is_there in host.items() if is_there]
 
 
 def check_folder(

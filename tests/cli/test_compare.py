@@ -184,6 +184,16 @@ def test_a_comparison_is_refused_before_anything_is_written(refused, copied):
     assert "c holds results of standalone too; choose --algorithm fedavg standalone" in refused(*fewer)
 
 
+def test_a_measure_is_checked_before_anything_is_trained(refused, copied, compared):
+    message = refused("compare", "--algorithm", "fedavg", *FEW, "--measure", "bogus", "--folder", "new")
+    assert "--measure bogus: fedavg has no such number; choose one of " in message
+    assert not copied.with_name("new").exists()
+    metrics = fljax.load_run(compared[0] / "seed_0")["fedavg"].metrics
+    numbers = message.partition("choose one of ")[2].strip().split(", ")
+    assert sorted(numbers) == sorted(name for name, value in metrics.items() if value.ndim == 1)
+    assert "--measure bogus: " in refused("compare", "--folder", "c", "--measure", "bogus")
+
+
 @pytest.mark.usefixtures("copied")
 def test_a_comparison_goes_on_with_its_own_settings(refused):
     assert "c holds results with --fedavg.lr 0.1, not 0.5" in refused("compare", "--folder", "c", "--lr", "0.5")
