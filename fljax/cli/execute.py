@@ -26,6 +26,7 @@ from fljax.jobs.assemble import (
 from fljax.jobs.job import MAY_CHANGE, Job
 from fljax.jobs.own_data import client_names, save_names, scaling
 from fljax.jobs.settings import last, of_toml
+from fljax.rounds.sampling import Sampling
 from fljax.run import report
 from fljax.run.ahead import Ahead
 from fljax.run.changes import after_changes, change_rows, changes_table
@@ -132,15 +133,15 @@ def check_runs(job: Job, runs: dict[str, dict[str, Any]], folder: Path, whole: P
         try:
             check_folder(folder / name, **run, compile=job.run.compile, force_resume=job.run.force_resume)
         except ValueError as error:
-            raise refused_rounds(job, run, whole) or error from None
+            raise refused_rounds(job, name, run["sampling"], whole) or error from None
 
 
-def refused_rounds(job: Job, run: dict[str, Any], folder: Path) -> ValueError | None:
+def refused_rounds(job: Job, name: str, sampling: Sampling, folder: Path) -> ValueError | None:
     """What to say of a run that is made for its number of rounds, where that is not the folder's; else None."""
-    timing, wanted = run["sampling"].timing, job.run.rounds
+    timing, wanted = sampling.timing, job.run.rounds
     if timing is not None and timing.ends:
         why = f"in which nobody waits (--clock {job.run.clock}): its order is drawn for as many"
-    elif (target := getattr(run["hyper"], "target_epsilon", None)) is not None:
+    elif (target := job.settings[name].get("target_epsilon")) is not None:
         why = f"with --target-epsilon {target:g}: its noise is found for as many"
     else:
         return None
@@ -148,8 +149,8 @@ def refused_rounds(job: Job, run: dict[str, Any], folder: Path) -> ValueError | 
     if stored is None or stored == [str(wanted)]:
         return None
     return ValueError(
-        f"--rounds {wanted}: {folder} holds a run of {stored[0]} rounds {why}; choose --rounds {stored[0]} or another "
-        "--folder"
+        f"--rounds {wanted}: {folder} holds a run of --rounds {stored[0]} {why}; choose --rounds {stored[0]} or "
+        "another --folder"
     )
 
 

@@ -49,7 +49,7 @@ def test_a_trace_without_waiting_is_the_same_from_its_stored_job(fljax, refused)
     assert ours["ids"].shape == (3, 2)
     before = Path("a/config.toml").read_bytes()
     assert (
-        "--rounds 5: a holds a run of 3 rounds in which nobody waits (--clock fedbuff): its order is drawn for as "
+        "--rounds 5: a holds a run of --rounds 3 in which nobody waits (--clock fedbuff): its order is drawn for as "
         "many; choose --rounds 3 or another --folder"
     ) in refused("run", "--folder", "a", "--rounds", "5")
     assert Path("a/config.toml").read_bytes() == before
