@@ -26,15 +26,24 @@ def hold_out_clients(federation: Federation, new_clients: float, seed: int = 0) 
     Raises:
         ValueError: the share is not in (0, 1), or leaves nobody on one side.
     """
+    old, new = old_and_new(federation.train.size.shape[0], new_clients, seed)
+    return clients_of(federation, old), clients_of(federation, new)
+
+
+def old_and_new(n_clients: int, new_clients: float, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Which clients `hold_out_clients` lets train, and which are new: their numbers, in order.
+
+    Raises:
+        ValueError: as `hold_out_clients`.
+    """
     check_new_clients(new_clients)
-    n_clients = federation.train.size.shape[0]
     n_new = round(new_clients * n_clients)
     if not 0 < n_new < n_clients:
         nobody = "no new client" if n_new == 0 else "no client to train"
         raise ValueError(f"new_clients={new_clients} of {n_clients} clients leaves {nobody}; choose another share")
     is_new = np.zeros(n_clients, bool)
     is_new[np.random.default_rng(seed).permutation(n_clients)[:n_new]] = True
-    return clients_of(federation, np.flatnonzero(~is_new)), clients_of(federation, np.flatnonzero(is_new))
+    return np.flatnonzero(~is_new), np.flatnonzero(is_new)
 
 
 def some_clients(federation: Federation, n_clients: int, seed: int = 0) -> Federation:
@@ -43,10 +52,18 @@ def some_clients(federation: Federation, n_clients: int, seed: int = 0) -> Feder
     Raises:
         ValueError: there are fewer.
     """
-    there = federation.train.size.shape[0]
+    return clients_of(federation, some_of(federation.train.size.shape[0], n_clients, seed))
+
+
+def some_of(there: int, n_clients: int, seed: int = 0) -> np.ndarray:
+    """Which of the clients that are there `some_clients` takes: their numbers, in order.
+
+    Raises:
+        ValueError: as `some_clients`.
+    """
     if not 1 <= n_clients <= there:
         raise ValueError(f"n_clients={n_clients}: the data has {there} clients; choose 1 to {there}, or 0 for all")
-    return clients_of(federation, np.sort(np.random.default_rng(seed).permutation(there)[:n_clients]))
+    return np.sort(np.random.default_rng(seed).permutation(there)[:n_clients])
 
 
 def check_new_clients(new_clients: float) -> None:

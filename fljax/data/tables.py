@@ -1,6 +1,7 @@
 """Data of your own in tables: CSV files, pandas and polars frames, Hugging Face data sets."""
 
 import csv
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -102,8 +103,9 @@ def _wanted(there: Sequence[str], columns: Columns) -> list[str]:
             raise ValueError(f"there is no column {name!r}; the columns are {', '.join(there)}")
     if not features:
         raise ValueError("no column is left for the features")
-    if len(set(special)) < len(special):
-        raise ValueError(f"a column is two things at once: {', '.join(special)}")
+    twice = [name for name, n in Counter([*features, *special]).items() if n > 1]
+    if twice:
+        raise ValueError(f"a column is two things at once: {', '.join(twice)}; name it for one of them, once")
     return [*features, *special]
 
 

@@ -68,11 +68,18 @@ def halves(job: Job) -> tuple[Examples, Examples]:
 
 
 def client_names(job: Job) -> tuple[str, ...]:
-    """Names of the federation's clients; () where they have none."""
-    settings = job.settings["partition"]
-    if job.own["data"] is None or job.own["partition"] != "natural" or settings["n_clients"]:
+    """Names of the clients that train; () where they have none."""
+    own, settings = job.own, job.settings["partition"]
+    if own["data"] is None or own["partition"] != "natural":
         return ()
-    return read_data(job).kept(settings["min_size"])
+    from fljax.data.holdout import old_and_new, some_of
+
+    names = read_data(job).kept(settings["min_size"])
+    if settings["n_clients"]:
+        names = tuple(names[i] for i in some_of(len(names), settings["n_clients"], own["seed"]))
+    if own.get("new_clients") is not None:
+        names = tuple(names[i] for i in old_and_new(len(names), own["new_clients"], own["seed"])[0])
+    return names
 
 
 class Scaling(NamedTuple):

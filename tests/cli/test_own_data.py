@@ -14,6 +14,7 @@ from fljax.cli.seeds import Seed, plans, scaling_of, together
 from fljax.data.padding import same_shapes
 from fljax.jobs.assemble import make_federation, make_model, make_parts
 from fljax.jobs.job import read_job
+from fljax.jobs.own_data import client_names
 from fljax.run.seeds import advance_all, begin_all
 from fljax.run.together import as_program
 
@@ -49,6 +50,23 @@ def test_a_table_is_run_with_its_own_clients(table, tmp_path, capsys):
     assert np.mean([float(client["fedavg client_accuracy"]) for client in clients]) == pytest.approx(
         float(row["accuracy_macro"])
     )
+
+
+@pytest.mark.parametrize(
+    "more", [("--new-clients", "0.4"), ("--n-clients", "3"), ("--n-clients", "4", "--new-clients", "0.5")]
+)
+def test_names_are_those_of_the_clients_that_train(tmp_path, more):
+    """Hospitals are told apart by their numbers of patients."""
+    with (tmp_path / "sizes.csv").open("w") as file:
+        file.write("hospital,age,sick\n")
+        file.writelines(f"h{i},{j},{j % 2}\n" for i in range(6) for j in range(10 * (i + 1)))
+    job = read_job(arguments(tmp_path / "sizes.csv", "--label-column", "sick", *more, *FEW))
+    federation, newcomers = make_parts(job)
+    splits = [split for split in (federation.train, federation.val, federation.test) if split is not None]
+    sizes = sum(np.asarray(split.size) for split in splits)
+    assert client_names(job) == tuple(f"h{size // 10 - 1}" for size in sizes)
+    assert len(sizes) < 6
+    assert (newcomers is None) == ("--new-clients" not in more)
 
 
 @pytest.mark.slow

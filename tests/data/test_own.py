@@ -135,11 +135,12 @@ def test_a_csv_with_a_client_column(tmp_path):
         (Columns(("age",), "hospital", features=("blood",)), "auto", np.int32, (5,)),
         (Columns(("age",), "hospital", features=("blood",)), "regression", np.float32, (5,)),
         (Columns(("blood",), "hospital", features=("age",)), "auto", np.float32, (5,)),
-        (Columns(("blood", "age"), "hospital", features=("age",)), "auto", np.float32, (5, 2)),
+        (Columns(("blood", "age"), "hospital", features=("day",)), "auto", np.float32, (5, 2)),
     ],
 )
 def test_what_labels_are(tmp_path, columns, task, dtype, shape):
-    y = read_own(written(tmp_path, CSV), columns, task).examples.y
+    days = "\n".join(f"{line},{i or 'day'}" for i, line in enumerate(CSV.splitlines()))
+    y = read_own(written(tmp_path, days), columns, task).examples.y
     assert (y.dtype, y.shape) == (dtype, shape)
 
 
@@ -155,7 +156,9 @@ def test_what_labels_are(tmp_path, columns, task, dtype, shape):
         ("age", "age", COLUMNS._replace(client="clinic"), "no column 'clinic'; the columns are hospital, age"),
         ("age", "blood", COLUMNS, "two columns have the same name"),
         ("age", "age", None, "say which column has the labels"),
-        ("age", "age", Columns(("hospital",), "hospital"), "two things at once"),
+        ("age", "age", Columns(("hospital",), "hospital"), "two things at once: hospital"),
+        ("age", "age", Columns(("sick",), "hospital", features=("age", "sick")), "two things at once: sick"),
+        ("age", "age", Columns(("sick",), "hospital", features=("age", "age")), "two things at once: age"),
     ],
 )
 def test_bad_tables_are_refused_with_line_column_and_client(tmp_path, old, new, columns, message):
