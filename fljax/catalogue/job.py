@@ -26,7 +26,7 @@ class RunSettings(NamedTuple):
     label_column: column of a table with the labels; several: several targets, or labels of 0 and 1.
     feature_column: columns of a table that the network sees; None: all others.
     split_column: column of a table with "train", "val" or "test"; None: examples are drawn.
-    task: what a table's labels are; auto: whole numbers and text are classes, other numbers are regressed on.
+    task: what labels of data of your own are; auto: whole numbers and text are classes, other numbers regressed on.
     partition: who owns which example; see fljax list, or ./mine.py:split.
     model: network; see fljax list, or ./mine.py:net.
     normalize: inputs that the network sees: pixels in [0, 1], "centred" in [-1, 1], or "standard": each feature of mean

@@ -8,7 +8,7 @@ from fljax.catalogue.parameters import Parameter
 from fljax.catalogue.words import nearest
 from fljax.cli.run import carry_out
 from fljax.cli.text import show
-from fljax.jobs.job import Job
+from fljax.jobs.job import OF_OWN_DATA, Job
 from fljax.jobs.settings import of_arguments
 
 USAGE = """usage: fljax data list
@@ -19,7 +19,7 @@ USAGE = """usage: fljax data list
   show      draws who has what in a partition; `fljax data show --help` has its settings
   prepare   downloads a set of TensorFlow Datasets; needs the network and the extra 'prepare'
 """
-OWN = ("data", "client_column", "label_column", "feature_column", "split_column", "task")
+OWN = ("data", *OF_OWN_DATA)
 SHOW = {name: RUN[name] for name in ("dataset", "data_folder", *OWN, "partition", "seed")}
 SHOW["file"] = Parameter((("str",),), "partition.png", "where the picture goes")
 

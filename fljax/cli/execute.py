@@ -108,7 +108,7 @@ def show_results(
     report.save_table(folder / "summary.csv", rows, read_again=True)
     if any(costs.values()):
         report.save_table(folder / "changes.csv", change_rows(costs))
-    report.save_table(folder / "clients.csv", report.client_table(outcomes, federation, client_names(job)))
+    report.save_table(folder / "clients.csv", report.client_table(outcomes, federation, client_names(job).training))
     from fljax.run.figures import save_figures  # imported meanwhile, see `run_all`
 
     save_figures(outcomes, group, folder / "plots")

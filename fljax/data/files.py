@@ -5,6 +5,8 @@ from zipfile import BadZipFile, ZipFile
 
 import numpy as np
 
+from fljax.data.federation import on_host
+from fljax.data.labels import are_classes
 from fljax.data.own import OwnData, own_data
 from fljax.data.readers.limits import opened_image
 from fljax.data.tables import Columns, TaskChoice, from_frame, read_csv
@@ -27,7 +29,7 @@ def read_own(path: str | Path, columns: Columns | None = None, task: TaskChoice 
     Args:
         path: the file, or a folder ``client/class/image.png`` or ``train/client/class/image.png``.
         columns: what the columns of a table are; None for arrays and images, which say it themselves.
-        task: what labels in a table are, see `fljax.data.tables.from_frame`.
+        task: what labels are, see `fljax.data.tables.from_frame`.
 
     Raises:
         ValueError: in one line, with the file: it is not there, of another kind, or has data that cannot be.
@@ -35,10 +37,10 @@ def read_own(path: str | Path, columns: Columns | None = None, task: TaskChoice 
     path = Path(path)
     if not path.exists():
         raise ValueError(f"there is no {path}; give a .csv, .tsv, .parquet or .npz file, or a folder of images")
-    if path.is_dir():
-        return read_images(path)
-    if path.suffix == ".npz":
-        return read_npz(path)
+    if path.is_dir() or path.suffix == ".npz":
+        if columns is not None and (given := [name for name, value in columns._asdict().items() if value]):
+            raise ValueError(f"{path} is no table, and a column is given for {', '.join(given)}; leave it out")
+        return _of_task(read_images(path) if path.is_dir() else read_npz(path), task, path)
     if path.suffix not in (*TABLES, ".parquet"):
         raise ValueError(f"{path} is a {path.suffix or 'nameless'} file; give .csv, .tsv, .parquet, .npz or a folder")
     if columns is None or not columns.label:
@@ -75,6 +77,18 @@ def read_npz(path: Path) -> OwnData:
         return own_data(found["x"], found["y"], found["client"], part=found["part"])
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from None
+
+
+def _of_task(data: OwnData, task: TaskChoice, path: Path) -> OwnData:
+    """The data with labels of the task: whole numbers may be targets, and so may several labels of 0 and 1."""
+    y = np.asarray(data.examples.y)
+    several = y.ndim == 2 and np.isin(y, (0, 1)).all()
+    kind = "classification" if are_classes(y) else "labels" if several else "regression"
+    if task in ("auto", kind):
+        return data
+    if task == "regression" and not data.classes:
+        return data._replace(examples=on_host(np.asarray(data.examples.x), y.astype(np.float32)))
+    raise ValueError(f"{path}: its labels are {y.dtype} of shape {y.shape}, for {kind} and not for {task}")
 
 
 def n_bytes_unpacked(path: Path) -> int:

@@ -108,6 +108,8 @@ def own_data(x: Any, y: Any, client_ids: Any = None, *, part: Any = None) -> Own
     if features.dtype == bool:
         features = features.astype(np.float32)
     elif np.issubdtype(features.dtype, np.integer) and features.dtype not in (np.uint8, np.int32, np.int64):
+        if features.size and features.max() > np.iinfo(np.int32).max:
+            raise ValueError(f"x has {features.dtype} values up to {features.max()}; give tokens that int32 holds")
         features = features.astype(np.int32)
     classes: tuple[str, ...] = ()
     if labels.ndim == 1 and (labels.dtype.kind in "USO" or (are_classes(labels) and labels.size and labels.min() < 0)):
@@ -158,6 +160,8 @@ def federation_from_clients(
         raise ValueError("no clients; give a pair of arrays (x, y) for each")
     xs, ys = ([np.asarray(pair[i]) for pair in named.values()] for i in range(2))
     for name, x, y in zip(named, xs, ys, strict=True):
+        if not len(x):
+            raise ValueError(f"client {name!r} has no examples; leave it out")
         if len(x) != len(y):
             raise ValueError(f"client {name!r} has {len(x)} examples and {len(y)} labels; give a label for each")
         if x.shape[1:] != xs[0].shape[1:] or x.dtype != xs[0].dtype:
@@ -180,7 +184,7 @@ def numbered(values: Any, what: str) -> tuple[np.ndarray, tuple[str, ...]]:
     if array.dtype.kind == "f":
         if not np.isfinite(array).all():
             raise ValueError(f"{what} of example {int(np.argmin(np.isfinite(array)))} is missing")
-        array = array.astype(np.int64) if (array == np.round(array)).all() else array
+        array = array.astype(np.int64) if are_whole(array) else array
     if array.dtype == object:
         for i, value in enumerate(array):
             if value is None or value != value:
@@ -188,9 +192,14 @@ def numbered(values: Any, what: str) -> tuple[np.ndarray, tuple[str, ...]]:
         array = array.astype(str)
     names, place = np.unique(array, return_inverse=True)
     if array.dtype.kind == "U" and all(name.removeprefix("-").isdecimal() for name in names):
-        order = np.argsort(names.astype(np.int64), kind="stable")  # 2 before 10
+        order = np.argsort(np.array([int(name) for name in names], object), kind="stable")  # 2 before 10
         names, place = names[order], np.argsort(order)[place]
     return place.astype(np.int32), tuple(str(name) for name in names)
+
+
+def are_whole(values: np.ndarray) -> bool:
+    """Whether floating-point numbers are whole ones that int64 holds."""
+    return bool((np.isfinite(values) & (np.abs(values) < 2.0**63) & (values == np.round(values))).all())
 
 
 def _parts(part: Any) -> np.ndarray:

@@ -8,13 +8,16 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from fljax.data.own import OwnData, own_data
+from fljax.data.own import OwnData, are_whole, own_data
 from fljax.data.users import short
 
 TaskChoice = Literal["auto", "classification", "regression", "labels"]
 
 _MANY = 100
 """Whole numbers with more distinct values than this may be classes or amounts: the user says which."""
+
+
+NO_ROWS = "no rows; give some examples below the names of the columns"
 
 
 class Columns(NamedTuple):
@@ -39,7 +42,7 @@ def from_frame(frame: Any, columns: Columns, task: TaskChoice = "auto") -> OwnDa
     Raises:
         ValueError: naming the column that is not there, or row, column and client of a value that is no number.
     """
-    return _of_columns({str(name): np.asarray(frame[name]) for name in frame.columns}, columns, task, first_row=0)
+    return _of_columns({str(name): np.asarray(frame[name]) for name in frame.columns}, columns, task)
 
 
 def from_hugging_face(dataset: Any, columns: Columns, task: TaskChoice = "auto") -> OwnData:
@@ -50,7 +53,7 @@ def from_hugging_face(dataset: Any, columns: Columns, task: TaskChoice = "auto")
     """
     wanted = _wanted(dataset.column_names, columns)
     plain = dataset.with_format("numpy")
-    return _of_columns({name: np.asarray(plain[name][:]) for name in wanted}, columns, task, first_row=0)
+    return _of_columns({name: np.asarray(plain[name][:]) for name in wanted}, columns, task)
 
 
 def read_csv(path: Path, columns: Columns, task: TaskChoice = "auto") -> OwnData:
@@ -63,28 +66,36 @@ def read_csv(path: Path, columns: Columns, task: TaskChoice = "auto") -> OwnData
         with path.open(newline="", encoding="utf-8-sig") as file:
             reader = csv.reader(file, delimiter="\t" if path.suffix == ".tsv" else ",")
             header = next(reader, [])
-            rows = [row for row in reader if row]
-            for i, row in enumerate(rows):
-                if len(row) != len(header):
-                    raise ValueError(f"line {i + 2} has {len(row)} values and the header {len(header)} names")
+            rows, lines, begins = [], [], reader.line_num + 1  # empty lines are none; a quoted value may have several
+            for row in reader:
+                if row and len(row) != len(header):
+                    raise ValueError(f"line {begins} has {len(row)} values and the header {len(header)} names")
+                if row:
+                    rows.append(row)
+                    lines.append(begins)
+                begins = reader.line_num + 1
         if len(set(header)) < len(header):
             raise ValueError("two columns have the same name")
         if not rows:
-            raise ValueError("no rows")
+            raise ValueError(NO_ROWS)
         by_column = zip(header, zip(*rows, strict=True), strict=True)
         table = {name: np.array(column, dtype=object) for name, column in by_column}
-        return _of_columns(table, columns, task, first_row=2)
+        return _of_columns(table, columns, task, lines)
     except (UnicodeDecodeError, csv.Error) as error:
         raise ValueError(f"{path} is no CSV text: {error}") from None
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from None
 
 
-def _of_columns(table: dict[str, np.ndarray], columns: Columns, task: TaskChoice, first_row: int) -> OwnData:
+def _of_columns(
+    table: dict[str, np.ndarray], columns: Columns, task: TaskChoice, lines: Sequence[int] | None = None
+) -> OwnData:
     wanted = _wanted(list(table), columns)
+    if not len(table[wanted[0]]):
+        raise ValueError(NO_ROWS)
     features = wanted[: len(wanted) - len(columns.label) - (columns.client is not None) - (columns.part is not None)]
     client = None if columns.client is None else _text(table[columns.client])
-    where = _Where(client, first_row)
+    where = _Where(client, lines)
     if client is not None and (missing := client == "").any():
         raise ValueError(f"{where.row(int(np.argmax(missing)))}, column {columns.client!r} is empty; name the client")
     x = _features([table[name] for name in features], features, where)
@@ -113,12 +124,12 @@ class _Where(NamedTuple):
     """How to say where a value stands."""
 
     client: np.ndarray | None
-    first_row: int
+    lines: Sequence[int] | None  # of a text file, where its rows begin
 
     def row(self, i: int) -> str:
         """A row of the table, as a text editor or the frame counts, and whose it is."""
         whose = "" if self.client is None else f" (client {short(str(self.client[i]))})"
-        return f"{'line' if self.first_row else 'row'} {i + self.first_row}{whose}"
+        return f"{f'row {i}' if self.lines is None else f'line {self.lines[i]}'}{whose}"
 
 
 def _features(columns: Sequence[np.ndarray], names: Sequence[str], where: _Where) -> np.ndarray:
@@ -180,16 +191,15 @@ def _classes_or_targets(column: np.ndarray, name: str, task: TaskChoice, where: 
         return text  # names
     if (numbers != np.round(numbers)).any():
         return text if task == "classification" else _numbers(column, name, where)
-    classes = numbers.astype(np.int64)
-    if task == "auto" and len(np.unique(classes)) > _MANY:
-        n_values = len(np.unique(classes))
+    n_values = len(np.unique(numbers))
+    if task == "auto" and n_values > _MANY:
         raise ValueError(
             f"column {name!r} has {n_values} different whole numbers: say task 'classification' or 'regression'"
         )
-    return classes if classes.min() >= 0 and classes.max() < 2 * len(np.unique(classes)) else text
+    return numbers.astype(np.int64) if numbers.min() >= 0 and numbers.max() < 2 * n_values else text
 
 
 def _text(column: np.ndarray) -> np.ndarray:
-    if column.dtype.kind == "f" and np.isfinite(column).all() and (column == np.round(column)).all():
+    if column.dtype.kind == "f" and are_whole(column):
         column = column.astype(np.int64)  # as pandas has whole numbers beside missing ones
     return np.array(["" if value is None or value != value else str(value).strip() for value in column])

@@ -10,7 +10,7 @@ from fljax.catalogue.entries import entry, names
 from fljax.catalogue.job import RUN, WORK, RunSettings
 from fljax.catalogue.own import short_name
 from fljax.catalogue.parameters import Schema, Section
-from fljax.catalogue.words import nearest, written
+from fljax.catalogue.words import nearest, shown, written
 from fljax.jobs.chains import spelled_out
 from fljax.jobs.settings import (
     PARTS,
@@ -30,6 +30,8 @@ MAY_CHANGE = ("rounds", "algorithm", "data_folder", "new_client_rounds", "folder
 """Settings with which a results folder may be gone on with."""
 MAY_BE_MORE = ("seeds", "baseline", "measure")
 """Those of a comparison."""
+OF_OWN_DATA = ("client_column", "label_column", "feature_column", "split_column", "task")
+"""Settings that say what data of one's own is like."""
 RESULTS = {"run": "*/rounds/*", "sweep": "*/parts/*.npz", "compare": "seed_*/*/rounds/*"}
 """Command -> where its first results lie in a folder."""
 KINDS = {"run": "a run", "plan": "a run", "sweep": "a sweep", "compare": "a comparison"}
@@ -120,9 +122,10 @@ def own_defaults(layers: Sequence[Layer]) -> list[Layer]:
     """What changes in the main job where the data is the user's: its clients are those that the data names.
 
     Raises:
-        ValueError: the data says whose an example is, and a partition too.
+        ValueError: the data says whose an example is, and a partition too; or columns are named, and no data.
     """
     if (last(layers, "data") or ["None"]) == ["None"]:
+        _check_nothing_of_own(layers)
         return []
     partition = last(layers[1:], "partition") or ["natural"]
     if partition != ["natural"] and (last(layers, "client_column") or ["None"]) != ["None"]:
@@ -134,6 +137,16 @@ def own_defaults(layers: Sequence[Layer]) -> list[Layer]:
     if partition == ["natural"]:
         own += [("partition.n_clients", ["0"]), ("partition.min_size", ["1"])]
     return [own]
+
+
+def _check_nothing_of_own(layers: Sequence[Layer]) -> None:
+    """Raises ValueError where a layer says what data of the user's is like, which neither it nor another names."""
+    for layer in layers:
+        if last([layer], "data") is not None:
+            continue  # it takes its own data back
+        for name, words in layer:
+            if name in OF_OWN_DATA and RUN[name].read(name, words) != RUN[name].default:
+                raise ValueError(f"{shown(name, words)} is said of data of your own; give --data FILE")
 
 
 def job_of(layers: Sequence[Layer], own: Section = RUN, reader: Reader | None = None) -> Job:

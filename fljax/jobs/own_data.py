@@ -67,19 +67,27 @@ def halves(job: Job) -> tuple[Examples, Examples]:
     return read_data(job).halves(seed=job.own["seed"])
 
 
-def client_names(job: Job) -> tuple[str, ...]:
-    """Names of the clients that train; () where they have none."""
+class ClientNames(NamedTuple):
+    """Names of clients, in the order of their numbers; () where they have none."""
+
+    training: tuple[str, ...] = ()
+    new: tuple[str, ...] = ()  # of ``--new-clients``: those that meet the trained server
+
+
+def client_names(job: Job) -> ClientNames:
+    """Names of a job's clients."""
     own, settings = job.own, job.settings["partition"]
     if own["data"] is None or own["partition"] != "natural":
-        return ()
+        return ClientNames()
     from fljax.data.holdout import old_and_new, some_of
 
     names = read_data(job).kept(settings["min_size"])
     if settings["n_clients"]:
         names = tuple(names[i] for i in some_of(len(names), settings["n_clients"], own["seed"]))
-    if own.get("new_clients") is not None:
-        names = tuple(names[i] for i in old_and_new(len(names), own["new_clients"], own["seed"])[0])
-    return names
+    if own.get("new_clients") is None:
+        return ClientNames(names)
+    parts = old_and_new(len(names), own["new_clients"], own["seed"])
+    return ClientNames(*(tuple(names[i] for i in part) for part in parts))
 
 
 class Scaling(NamedTuple):
@@ -101,8 +109,9 @@ def save_names(job: Job, folder: Path, scaling: Scaling) -> None:
     numbers = {"inputs": scaling.inputs, "targets": scaling.targets}
     pairs = {what: own for what, own in numbers.items() if isinstance(own, tuple)}
     scales = {what: {"mean": mean, "deviation": deviation} for what, (mean, deviation) in pairs.items()}
-    if clients or classes or scales:
-        write_atomically(folder / "names.json", names_as_json(clients, classes, scales).encode())
+    if clients.training or classes or scales:
+        content = names_as_json(clients.training, classes, scales, clients.new)
+        write_atomically(folder / "names.json", content.encode())
 
 
 def scaling(federation: Federation, task: str, normalize: str) -> Scaling:

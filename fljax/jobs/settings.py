@@ -86,15 +86,19 @@ def _entries(table: Mapping[str, Any], section: str, depth: int) -> Iterator[tup
 
 def _found_everywhere(layer: Iterable[tuple[str, list[str]]], folder: Path) -> Layer:
     def found(name: str, words: list[str]) -> list[str]:
-        if name == "data":  # a file or folder, but for the word None
-            return [
-                word if word == "None" else str(folder.joinpath(Path(word).expanduser()).resolve()) for word in words
-            ]
+        if name in ("data", "data_folder"):  # a file or folder, but for the word None
+            return [word if word == "None" else _from(folder, word) for word in words]
         if name in ("clock.devices", "devices"):  # a file, or the name of a profile
-            return [word if Path(word).suffix == "" else str(folder.joinpath(word).resolve()) for word in words]
+            return [word if Path(word).suffix == "" else _from(folder, word) for word in words]
         return [absolute(word, folder) for word in words] if name in OPEN else words
 
     return [(name, found(name, words)) for name, words in layer]
+
+
+def _from(folder: Path, word: str) -> str:
+    if "\0" in word:
+        return word  # whoever reads it refuses it by name
+    return str(folder.joinpath(Path(word).expanduser()).resolve())
 
 
 def last(layers: Sequence[Layer], name: str) -> list[str] | None:

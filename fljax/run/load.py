@@ -141,9 +141,16 @@ def _is_run(folder: Path) -> bool:
     return folder.joinpath(METRICS).exists() and folder.joinpath(ROUNDS).is_dir()
 
 
-def names_as_json(clients: Sequence[str], classes: Sequence[str], scales: Mapping[str, Any] | None = None) -> str:
+def names_as_json(
+    clients: Sequence[str],
+    classes: Sequence[str],
+    scales: Mapping[str, Any] | None = None,
+    new_clients: Sequence[str] = (),
+) -> str:
     """names.json: what the numbers of clients and classes stand for, `LoadedRun.scales`, and a checksum of it."""
-    found = {"clients": clients, "classes": classes, "scales": scales or {}}
+    found: dict[str, Any] = {"clients": clients, "classes": classes, "scales": scales or {}}
+    if new_clients:
+        found["new_clients"] = new_clients
     return json.dumps(found | {"checksum": _crc(*found.values())}) + "\n"
 
 
@@ -156,7 +163,8 @@ def names_of(content: Any) -> tuple[tuple[str, ...], dict[str, dict[str, np.ndar
         TypeError: it is of another structure.
     """
     clients, classes, scales = (content[name] for name in ("clients", "classes", "scales"))
-    if content.get("checksum") != _crc(clients, classes, scales):
+    new = [content["new_clients"]] if "new_clients" in content else []
+    if content.get("checksum") != _crc(clients, classes, scales, *new):
         raise ValueError("another checksum")
     numbers = {
         what: {name: np.asarray(value, np.float32) for name, value in own.items()} for what, own in scales.items()
@@ -164,8 +172,8 @@ def names_of(content: Any) -> tuple[tuple[str, ...], dict[str, dict[str, np.ndar
     return tuple(clients), numbers
 
 
-def _crc(clients: Sequence[str], classes: Sequence[str], scales: Mapping[str, Any]) -> int:
-    return zlib.crc32(json.dumps([list(clients), list(classes), scales]).encode())
+def _crc(*content: Any) -> int:
+    return zlib.crc32(json.dumps(content).encode())
 
 
 def _list(value: Any) -> list[Any]:

@@ -64,9 +64,12 @@ def test_names_are_those_of_the_clients_that_train(tmp_path, more):
     federation, newcomers = make_parts(job)
     splits = [split for split in (federation.train, federation.val, federation.test) if split is not None]
     sizes = sum(np.asarray(split.size) for split in splits)
-    assert client_names(job) == tuple(f"h{size // 10 - 1}" for size in sizes)
+    assert client_names(job).training == tuple(f"h{size // 10 - 1}" for size in sizes)
     assert len(sizes) < 6
     assert (newcomers is None) == ("--new-clients" not in more)
+    if newcomers is not None:
+        sizes = sum(np.asarray(split.size) for split in newcomers if split is not None and hasattr(split, "size"))
+        assert client_names(job).new == tuple(f"h{size // 10 - 1}" for size in sizes)
 
 
 @pytest.mark.slow
@@ -198,3 +201,24 @@ def test_what_is_wrong_is_one_line(table, capsys, more, message):
         table.write_text(table.read_text().replace(table.read_text().split("\n")[1].split(",")[4], "dear"))
     assert main(["run", *arguments(table, *more)]) == 2
     assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (("--client-column", "hospital"), "--client-column hospital is said of data of your own; give --data FILE"),
+        (("--task", "regression"), "--task regression is said of data of your own"),
+    ],
+)
+def test_columns_of_no_data_are_refused(capsys, more, message):
+    assert main(["run", *more]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_folders_of_data_and_files_of_devices_are_found_from_everywhere(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    assert read_job(["--data-folder", "mine"]).run.data_folder == str(tmp_path / "mine")
+    assert read_job(["--data-folder", "None"]).run.data_folder is None
+    job = read_job(["--clock", "wait", "--clock.devices", "~/phones.csv"])
+    assert job.settings["clock"]["devices"] == str(tmp_path / "home" / "phones.csv")

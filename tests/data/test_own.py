@@ -150,6 +150,8 @@ def test_what_labels_are(tmp_path, columns, task, dtype, shape):
         ("2.5", "high", COLUMNS, "mine.csv: line 3 .client 'north'., column 'blood' is 'high', no finite number"),
         ("2.5", "", COLUMNS, "line 3 .client 'north'., column 'blood' is empty"),
         ("2.5", "1e60", COLUMNS, "'1e60', no finite number"),
+        ("north,60,2.5", '\n\n"nor\nth",60,dear', COLUMNS, "line 5 .client 'nor.nth'., column 'blood' is 'dear'"),
+        ("no\nnorth,61,2.0,no", "no\n\nnorth,61", COLUMNS, "line 5 has 2 values"),
         ("61,2.0,no", "61,2.0", COLUMNS, "line 4 has 3 values and the header 4 names"),
         ("south,40", ",40", COLUMNS, "line 5 .client ''., column 'hospital' is empty"),
         ("0.5,yes", "0.5,", COLUMNS, "line 5 .client 'south'., column 'sick' is empty"),
@@ -226,6 +228,65 @@ def test_tables_of_other_libraries_where_they_are(library, made, read):
     assert (data.clients, data.classes) == (("n", "s"), ("no", "yes"))
     federation = data.federation((0.5, 0.0, 0.5))
     assert federation.train.size.tolist() == [1, 1]
+
+
+def test_ids_and_labels_of_more_digits_than_int64_has():
+    long = ["9" * 30, "1" + "0" * 29, "2"]
+    assert own_data(np.zeros((3, 1)), [0, 1, 0], long).clients == ("2", "1" + "0" * 29, "9" * 30)
+    assert own_data(np.zeros((3, 1)), [0, 1, 0], np.array([1e30, 2.0, 1e30])).clients == ("2.0", "1e+30")
+    table = {"id": np.array(long, object), "x": np.arange(3.0), "y": np.array([1e30, 2e30, 1e30])}
+
+    class Frame(dict):
+        columns = tuple(table)
+
+    data = from_frame(Frame(table), Columns(("y",), "id"))
+    assert (data.classes, data.examples.y.tolist()) == (("1e+30", "2e+30"), [0, 1, 0])
+    with pytest.raises(ValueError, match="no rows; give some"):
+        from_frame(Frame({name: column[:0] for name, column in table.items()}), Columns(("y",), "id"))
+
+
+def test_tokens_that_int32_does_not_hold_are_refused():
+    x = np.array([[1], [3_000_000_000]], np.uint32)
+    with pytest.raises(ValueError, match="uint32 values up to 3000000000"):
+        own_data(x, [0, 1])
+    np.testing.assert_array_equal(own_data(x[:1], [0]).examples.x, [[1]])
+
+
+def test_a_client_without_examples_is_refused():
+    one = (np.zeros((4, 2), np.float32), np.arange(4) % 2)
+    with pytest.raises(ValueError, match="client 'b' has no examples; leave it out"):
+        federation_from_clients({"a": one, "b": (one[0][:0], one[1][:0])})
+
+
+@pytest.mark.parametrize(
+    ("y", "task", "kind"),
+    [
+        (np.arange(6) % 2, "regression", np.float32),
+        (np.arange(6) % 2, "classification", np.int32),
+        (np.arange(12).reshape(6, 2) % 2, "labels", np.float32),
+        (np.arange(6) / 2, "regression", np.float32),
+    ],
+)
+def test_labels_of_an_archive_are_those_of_the_task(tmp_path, y, task, kind):
+    np.savez(tmp_path / "a.npz", x=np.zeros((6, 2), np.float32), y=y)
+    labels = read_own(tmp_path / "a.npz", task=task).examples.y
+    assert labels.dtype == kind
+    np.testing.assert_array_equal(labels, y)
+
+
+@pytest.mark.parametrize(
+    ("y", "columns", "task", "message"),
+    [
+        (np.arange(6) / 2, None, "classification", "float32 of shape .6,., for regression and not for classification"),
+        (np.arange(6) % 2, None, "labels", "for classification and not for labels"),
+        (np.array(list("ababab")), None, "regression", "for classification and not for regression"),
+        (np.arange(6) % 2, COLUMNS, "auto", "no table, and a column is given for label, client; leave it out"),
+    ],
+)
+def test_what_an_archive_has_not_is_refused(tmp_path, y, columns, task, message):
+    np.savez(tmp_path / "a.npz", x=np.zeros((6, 2), np.float32), y=y)
+    with pytest.raises(ValueError, match=message):
+        read_own(tmp_path / "a.npz", columns, task)
 
 
 def test_npz(tmp_path, arrays):
