@@ -14,6 +14,7 @@ import os
 
 import jax
 import numpy as np
+from reporting import data_here
 from rich.console import Console
 from rich.table import Table
 
@@ -110,4 +111,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    with data_here():
+        main()

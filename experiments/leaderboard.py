@@ -28,7 +28,7 @@ import jax.numpy as jnp
 import numpy as np
 from long_runs import resumed
 from outcomes import RESULTS, Outcome, described, keep
-from reporting import same_shapes, some
+from reporting import data_here, same_shapes, some
 
 import fljax
 from fljax.cli.run import cache_compilations
@@ -237,4 +237,5 @@ def told(scale: Scale, entry: Entry, value: float) -> str:
 
 
 if __name__ == "__main__":
-    main()
+    with data_here():
+        main()

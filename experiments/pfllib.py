@@ -28,7 +28,7 @@ import jax
 import numpy as np
 from long_runs import resumed, rounds_done
 from outcomes import RESULTS, Outcome, described, keep
-from reporting import same_shapes
+from reporting import data_here, same_shapes
 
 import fljax
 from fljax.cli.run import cache_compilations
@@ -206,4 +206,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    with data_here():
+        main()

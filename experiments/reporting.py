@@ -5,8 +5,10 @@ An experiment is a file with a function per table or figure of its paper, each `
 """
 
 import argparse
+import contextlib
+import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -140,6 +142,16 @@ def with_public(federation: Federation, examples: Any) -> Federation:
     return federation._replace(public=Examples(jnp.asarray(examples.x), jnp.full(len(examples.y), -1, jnp.int32)))
 
 
+@contextlib.contextmanager
+def data_here() -> Iterator[None]:
+    """Inside it, a data set that is not found, FLJAX_DATA being wrong or not set, ends the script with one line."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        print(error, file=sys.stderr)
+        sys.exit(2)
+
+
 def main(
     doc: str,
     experiments: Mapping[str, Callable[[Scale], None]],
@@ -183,5 +195,6 @@ def main(
     )
     begin = time.perf_counter()
     for name in arguments.names or by_default:
-        experiments[name](scale)
+        with data_here():
+            experiments[name](scale)
     CONSOLE.print(f"{time.perf_counter() - begin:.0f} s; tables and figures in {scale.folder}")

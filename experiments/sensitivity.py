@@ -22,6 +22,7 @@ from leaderboard import ENTRIES, LR, Entry, Scale, federations, made_of, measure
 from leaderboard import SETTINGS as GROUPS
 from long_runs import resumed
 from outcomes import RESULTS, Outcome, described, file_of, keep, read
+from reporting import data_here
 
 from fljax.cli.run import cache_compilations
 from fljax.numbers import check_numbers
@@ -131,4 +132,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    with data_here():
+        main()

@@ -98,10 +98,13 @@ def _results(seeds: Sequence[Any], folder: Path) -> list[Any]:
 
 
 def _check(job: Job) -> None:
-    """Raises ValueError where there is nothing to compare with."""
+    """Raises ValueError where there is nothing to compare with, or no seed left."""
     baseline = job.own["baseline"]
     if baseline is not None and baseline not in job.methods:
         raise ValueError(f"--baseline {baseline}: choose one of {', '.join(job.methods)}")
+    seed, seeds = job.own["seed"], job.own["seeds"]
+    if seed + seeds > 2**32:
+        raise ValueError(f"--seeds {seeds}: the last is {seed + seeds - 1}; seeds go to {2**32 - 1}")
 
 
 def _check_measure(measure: str, planned: dict[str, dict[str, Any]]) -> None:

@@ -59,7 +59,7 @@ def check_work(work: Work) -> None:
         value = getattr(work, name)
         if value is None and name == "at_once":
             continue
-        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < 1:
             raise ValueError(f"{name}={value!r} is not a positive whole number; choose {name} >= 1")
 
 

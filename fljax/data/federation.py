@@ -168,7 +168,7 @@ def _split_rows(
     rows = rows[rng.permutation(n)]
     if stratify:
         rows = rows[np.argsort(labels[rows], kind="stable")]
-    n_test = _share(split[2], n)
+    n_test = min(_share(split[2], n), n - 1 - (split[1] > 0))  # leaves one for training, and one for validation
     n_val = min(_share(split[1], n), n - n_test - 1)
     test = spread(rng, n, n_test)
     rest = np.delete(rows, test)

@@ -101,6 +101,8 @@ def read_layers(arguments: Sequence[str], command: str = "run", methods: Sequenc
     if folder is not None and begun is not None:
         check_kind(folder, f"the results of {KINDS[begun]}", begun, command)
     if config is not None:
+        if Path(config).is_file() and (maker := made_by(Path(config))) in ("sweep", "compare"):
+            check_made(config, maker, command)
         layers.insert(1, of_toml(Path(config)))
     elif folder is not None:
         stored = Path(folder, "config.toml")
@@ -152,6 +154,8 @@ def _check_nothing_of_own(layers: Sequence[Layer]) -> None:
 def job_of(layers: Sequence[Layer], own: Section = RUN, reader: Reader | None = None) -> Job:
     """The job that the layers describe, each changing those before it; ``reader`` reads words in its own way."""
     schema = schema_of(layers, own)
+    if "algorithm" in own and "new_clients" not in own and last(layers[:-1], "new_clients") not in (None, ["None"]):
+        raise ValueError("the file sets new_clients, which fljax run tests and this command does not; leave it out")
     for name, _ in layers[-1]:
         if is_method(section := name.partition(".")[0]) and "." in name and section not in schema:
             raise ValueError(f"--{written(name)}: {section} is not run; add it to --algorithm")
@@ -213,6 +217,15 @@ def relevant(layers: Sequence[Layer], own: Section) -> Iterator[Layer]:
 def is_method(name: str) -> bool:
     """Whether a section of settings is one of our methods', with bricks or without."""
     return name.partition("+")[0] in names("algorithm")
+
+
+def check_made(config: str, maker: str, command: str) -> None:
+    """Raises ValueError where a file of settings that the command ``maker`` wrote is not ``command``'s."""
+    if KINDS[maker] != KINDS[command]:
+        raise ValueError(
+            f"--config {config}: it holds the settings of {KINDS[maker]}, not of {KINDS[command]}; "
+            f"fljax {maker} --config {shlex.quote(config)} repeats it"
+        )
 
 
 def begun_by(folder: Path) -> str | None:

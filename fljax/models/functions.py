@@ -1,7 +1,7 @@
 """From two plain functions to a `Model`."""
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 
@@ -12,9 +12,8 @@ from fljax.models.calling import check_layers
 from fljax.types import Key, Model, Params
 
 
-@cache
 def from_functions(
-    init: Callable[[Key], Params], apply: Callable[..., Any], layers: tuple[str, ...] | None = None
+    init: Callable[[Key], Params], apply: Callable[..., Any], layers: Sequence[str] | None = None
 ) -> Model:
     """A network in two functions as a `Model`.
 
@@ -34,6 +33,11 @@ def from_functions(
     Raises:
         ValueError: ``layers`` are not the layers, or the parameters are no dict.
     """
+    return _from_functions(init, apply, None if layers is None else tuple(layers))
+
+
+@cache
+def _from_functions(init: Callable[[Key], Params], apply: Callable[..., Any], layers: tuple[str, ...] | None) -> Model:
     takes_key = len(inspect.signature(apply).parameters) > 2
     found: list[str] = []
 

@@ -5,11 +5,12 @@ A model's ``loss`` is what clients minimise and are tested by. One made here als
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Literal, NamedTuple
 
 import jax.numpy as jnp
+import numpy as np
 import optax
 from jax import Array
 
@@ -39,8 +40,8 @@ def regression(
     model: Model,
     loss: Literal["squared", "absolute"] = "squared",
     *,
-    mean: float | tuple[float, ...] | Array = 0.0,
-    deviation: float | tuple[float, ...] | Array = 1.0,
+    mean: float | Sequence[float] | np.ndarray | Array = 0.0,
+    deviation: float | Sequence[float] | np.ndarray | Array = 1.0,
 ) -> Model:
     """The model whose outputs are numbers, to be regressed on targets of dtype float32.
 
@@ -51,12 +52,12 @@ def regression(
     Args:
         model: the network; its last layer has as many outputs as there are targets (``n_classes`` of our networks).
         loss: "squared" or "absolute".
-        mean: of the targets, one number or one for each; an array may be traced.
-        deviation: of the targets, above 0; an array where ``mean`` is one.
+        mean: of the targets, one number or one for each; a JAX array may be traced.
+        deviation: of the targets, above 0; a JAX array where ``mean`` is one.
 
     Returns:
         A model with the same parameters and layers. Equal numbers give the same object, so nothing compiles twice; of
-        arrays the model's description says nothing.
+        JAX arrays the model's description says nothing.
 
     Raises:
         ValueError: an unknown loss, a number that is not finite, or a deviation that is not positive.
@@ -65,12 +66,18 @@ def regression(
         raise ValueError(f"loss={loss!r} is unknown; choose 'squared' or 'absolute'")
     if isinstance(mean, Array) and isinstance(deviation, Array):
         return _regressing(model, loss, mean, deviation)
-    shift, scale = (tuple(map(float, part)) if isinstance(part, tuple) else float(part) for part in (mean, deviation))
+    shift, scale = _plain(mean), _plain(deviation)
     for name, part in (("mean", shift), ("deviation", scale)):
         values = part if isinstance(part, tuple) else (part,)
         if not all(math.isfinite(value) and (name == "mean" or value > 0) for value in values):
             raise ValueError(f"{name}={part}: give finite numbers{'' if name == 'mean' else ' above 0'}")
     return _regression(model, loss, shift, scale)
+
+
+def _plain(given: float | Sequence[float] | np.ndarray | Array) -> float | tuple[float, ...]:
+    """A number as a float, several as a tuple of floats, which are hashable."""
+    values = np.asarray(given, np.float64)
+    return float(values) if values.ndim == 0 else tuple(map(float, values.ravel()))
 
 
 @cache

@@ -24,6 +24,7 @@ def least_loss_rule(model: Model, n_clusters: int) -> Rule:
 
     def before(hyper: Any, clusters: Clusters, cohort: Cohort) -> Clusters:
         chosen = lowest_loss(cross_loss(model, clusters.centers, cohort.data))
+        chosen = jnp.where(cohort.active, chosen, -1)
         return clusters._replace(label=jnp.full_like(clusters.label, -1).at[cohort.ids].set(chosen))
 
     return Rule(begin, before)

@@ -72,7 +72,11 @@ class Method:
             ValueError: a choice is unknown or out of its range, ``work`` has a number that is no whole one above 0, or
                 the model's layers are not those of its parameters.
         """
-        bound = inspect.signature(self.factory).bind(model, work, *args, **choices)
+        signature = inspect.signature(self.factory)
+        if unknown := [name for name in choices if name not in signature.parameters]:
+            known = ", ".join(name for name in signature.parameters if name not in ("model", "work")) or "none"
+            raise ValueError(f"{self.name} has no choice {unknown[0]!r}; its choices: {known}; numbers are its Hyper's")
+        bound = signature.bind(model, work, *args, **choices)
         bound.apply_defaults()
         check_choices(self.factory, bound.arguments)
         made = (model, work, *bound.arguments.values())

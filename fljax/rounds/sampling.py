@@ -5,9 +5,10 @@ round alone, so every method sees the same cohorts.
 """
 
 import math
+import operator
 from collections.abc import Callable, Sequence
 from functools import cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -26,7 +27,7 @@ class Sampling(NamedTuple):
     draw: Callable[[Key, Array, Array, int], tuple[Array, Array]]
     """``(key, round (), size (clients,), n) -> (n,) distinct ids, ascending, and which are there``, bool."""
     n_places: Callable[[int], int]  # clients -> places in a cohort, which are the shape of a round
-    about: Description  # name and choices
+    about: Description = ()  # name and choices
     timing: Timing | None = None  # how long rounds last; None: nobody says
 
     def of(self, n_clients: int) -> "Draw":
@@ -112,13 +113,17 @@ def poisson(participation: float = 1.0) -> Sampling:
     return Sampling(draw, n_places, _about("poisson", participation))
 
 
-@cache
-def fixed(ids: tuple[int, ...]) -> Sampling:
+def fixed(ids: Sequence[int]) -> Sampling:
     """The same clients in every round.
 
     Raises:
         ValueError: nobody is named, or a client twice.
     """
+    return _fixed(tuple(_id("ids", i) for i in ids))
+
+
+@cache
+def _fixed(ids: tuple[int, ...]) -> Sampling:
     return table((ids,))._replace(about=(("sampling", "fixed"), ("ids", ids)))
 
 
@@ -132,7 +137,14 @@ def table(rows: Sequence[Sequence[int]]) -> Sampling:
     Raises:
         ValueError: there is no row, nobody is named, a client stands twice in a row, or an id is below -1.
     """
-    return _table(tuple(tuple(int(i) for i in row if i != -1) for row in rows))
+    return _table(tuple(tuple(_id(f"rows[{r}]", i) for i in row if i != -1) for r, row in enumerate(rows)))
+
+
+def _id(name: str, value: Any) -> int:
+    try:
+        return operator.index(value)
+    except TypeError:
+        raise ValueError(f"{name}: {value!r} is no client's number; give whole numbers from 0") from None
 
 
 @cache
@@ -182,7 +194,7 @@ def sampling_of(sampling: Sampling | None, participation: float) -> Sampling:
         cohort_size(participation, 1)
         return uniform(participation)
     if participation != 1:
-        name = dict(sampling.about)["sampling"]
+        name = dict(sampling.about).get("sampling", "one of your own")
         raise ValueError(f"participation={participation} beside sampling={name}; give it to the sampling instead")
     return sampling
 

@@ -58,7 +58,7 @@ def check_labels(algorithm: Algorithm, federation: Federation) -> None:
             "fljax.regression(model) or fljax.multi_label(model)"
         )
     n_outputs = dict(algorithm.about.model).get("n_outputs")
-    if n_outputs is not None and not isinstance(y, jax.core.Tracer) and y.is_fully_addressable:
+    if n_outputs is not None and not isinstance(y, jax.core.Tracer) and getattr(y, "is_fully_addressable", True):
         largest = max(int(np.asarray(one).max()) for one in (y, federation.test.pool.y))
         if largest >= n_outputs:
             raise ValueError(f"label {largest} and a network of {n_outputs} outputs; give it {largest + 1} or more")

@@ -43,8 +43,13 @@ def over_devices(devices: Sequence[Device] | None = None, n_sweep: int = 1) -> I
     """Inside it, sweeps are spread over ``n_sweep`` groups of ``devices`` (None: all), cohorts over those of a group.
 
     One device needs no mesh and yields None.
+
+    Raises:
+        ValueError: there is no device, or as `device_mesh`.
     """
     devices = jax.devices() if devices is None else devices
+    if not len(devices):
+        raise ValueError("devices=[] names none; give one or more, or None for all")
     if len(devices) == 1:
         yield None
         return

@@ -56,7 +56,7 @@ def choose_k(
 
     Raises:
         ValueError: no candidate, one below 1 or above the number of clients; fewer than three candidates have no
-            elbow; a method without the metric; numbers below 1.
+            elbow; a method without the metric; numbers below 1; a pilot whose score is not finite.
     """
     candidates = sorted(set(candidates))
     n_clients = min(n_clients, federation.train.size.shape[0])
@@ -66,6 +66,8 @@ def choose_k(
     pilot = clients_of(federation, jnp.sort(jax.random.permutation(key_sample, there)[:n_clients]))
     scores = {k: _pilot_score(make(k), hyper, pilot, key_run, n_rounds, score) for k in candidates}
     values = np.asarray(list(scores.values()))
+    if lost := [k for k, value in scores.items() if not np.isfinite(value)]:
+        raise ValueError(f"the pilots of K={lost} end at no finite {score}: training diverged; choose a smaller lr")
     best = int(np.argmax(values)) if score == "accuracy" else elbow(np.asarray(candidates), values)
     return ChoiceOfK(candidates[best], scores)
 

@@ -177,6 +177,23 @@ def test_the_settings_of_a_comparison_or_sweep_are_no_other_commands(refused, co
     assert "s: it holds the results of a sweep, not of a comparison" in refused("compare", "--folder", "s")
 
 
+@pytest.mark.usefixtures("copied")
+def test_a_comparisons_file_of_settings_is_no_other_commands(refused):
+    message = refused("run", "--config", "c/config.toml")
+    assert "--config c/config.toml: it holds the settings of a comparison, not of a run; fljax compare --con" in message
+    assert "the settings of a comparison, not of a sweep" in refused("sweep", "--config", "c/config.toml")
+
+
+def test_a_file_with_new_clients_is_refused(refused, tmp_path):
+    (tmp_path / "new.toml").write_text("new_clients = 0.2\n")
+    assert "the file sets new_clients, which fljax run tests and this" in refused("compare", "--config", "new.toml")
+
+
+def test_seeds_end(refused):
+    message = refused("compare", "--seed", "4294967294", "--seeds", "3", *FEW, "--folder", "new")
+    assert "--seeds 3: the last is 4294967296; seeds go to 4294967295" in message
+
+
 def test_a_comparison_is_refused_before_anything_is_written(refused, copied):
     """Also where it would be by the runs of its seeds alone."""
     assert "--rounds 2: c/seed_0 holds 3 rounds of fedavg" in refused("compare", "--folder", "c", "--rounds", "2")

@@ -213,6 +213,12 @@ def test_a_diverging_learning_rate_is_caught(key, model, ragged):
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(trained.params))
 
 
+def test_numbers_of_numpy_are_work(key, model, ragged):
+    work = Work(np.int64(1), np.int32(4))
+    trained = trainer(model, work)(keys_of(key), started(model, key), ragged)
+    chex.assert_trees_all_equal(trained, trainer(model, Work(1, 4))(keys_of(key), started(model, key), ragged))
+
+
 def test_batch_larger_than_a_client_is_its_full_batch(key, model, ragged):
     trained = trainer(model, Work(1, 64))(keys_of(key), started(model, key), ragged)
     rows = np.asarray(ragged.index)[0, :7]

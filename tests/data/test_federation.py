@@ -88,6 +88,12 @@ def test_test_rows_from_another_pool(labelled):
     np.testing.assert_array_equal(f.test.size, [2, 1])
 
 
+@pytest.mark.parametrize("split", [(0.1, 0.1, 0.8), (0.05, 0.9, 0.05), (0.9, 0.05, 0.05)])
+def test_small_clients_have_an_example_in_every_split(labelled, split):
+    f = build(labelled(20)[0], [np.arange(3), np.arange(5, 10)], split)
+    assert min(int(part.size.min()) for part in (f.train, f.val, f.test)) == 1
+
+
 POOL = on_host(np.zeros((10, 1, 1, 1), np.float32), np.arange(10) % 2)
 NAN = on_host(np.full((10, 1, 1, 1), np.nan, np.float32), np.arange(10) % 2)
 

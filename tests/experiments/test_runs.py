@@ -6,18 +6,27 @@ import numpy as np
 import pytest
 from final_round import with_everyone_once_more, with_own_layers_trained
 from long_runs import resumed, rounds_done, seconds_taken
+from reporting import data_here
 
 import fljax
 from fljax.algorithms.ditto import ditto
 from fljax.algorithms.fedavg import fedavg
 from fljax.algorithms.fedper import fedper
 from fljax.data import partition
+from fljax.data.datasets import load
 from fljax.data.federation import on_host
 from fljax.models import mlp
 from fljax.run.train import train
 from fljax.types import Work
 
 MODEL, WORK, LR = mlp((4, 4, 1), (6,), 3), Work(2, 8), 0.05
+
+
+def test_data_that_is_not_here_is_one_line(capsys):
+    with pytest.raises(SystemExit) as ended, data_here():
+        load("fashion_mnist", "nowhere")
+    assert ended.value.code == 2
+    assert "fashion_mnist is not in " in capsys.readouterr().err
 
 
 @pytest.fixture(scope="module")

@@ -176,6 +176,9 @@ def test_plain_functions(key):
     model = from_functions(init, lambda params, x: x @ params["second"] @ params["first"])
     assert model.layers == ("second", "first")
     assert from_functions(init, model.apply).layers == model.layers
+    assert from_functions(init, model.apply, ["first", "second"]) is from_functions(
+        init, model.apply, ("first", "second")
+    )
     outputs = jax.jit(lambda key: model.apply(model.init(key), jnp.ones((2, 9)), key)[0])(key)
     np.testing.assert_array_equal(outputs, np.full((2, 4), 45.0, np.float32))
     with pytest.raises(ValueError, match="init makes a"):

@@ -34,6 +34,15 @@ def test_equal_choices_make_the_same_algorithm():
     assert hash(made) == hash(fljax.fedper(MODEL, WORK))
 
 
+def test_an_unknown_choice_is_refused_with_those_there_are():
+    with pytest.raises(ValueError, match="ifca has no choice 'n_cluster'; its choices: n_clusters, weighting, "):
+        fljax.ifca(MODEL, WORK, n_cluster=3)
+
+
+def test_numbers_of_numpy_are_whole_numbers_too():
+    assert fljax.fedavg(MODEL, Work(np.int64(1), 8)) is fljax.fedavg(MODEL, Work(1, 8))
+
+
 def test_an_algorithm_says_what_it_was_made_with():
     made = fljax.fedper(MODEL, WORK, weighting="uniform")
     assert repr(made) == "fedper(n_personal=1, weighting='uniform')"
@@ -78,7 +87,7 @@ def test_choices_are_checked_where_they_are_given():
         fljax.fedavg(MODEL, WORK, weighting="n")
     with pytest.raises(ValueError, match="may not change; give a tuple"):
         fljax.layercfl(MODEL, WORK, layers=["fc1"])
-    with pytest.raises(TypeError, match="wheighting"):
+    with pytest.raises(ValueError, match="fedavg has no choice 'wheighting'; its choices: weighting, combine"):
         fljax.fedavg(MODEL, WORK, wheighting="size")
 
 

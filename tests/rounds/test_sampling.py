@@ -159,6 +159,9 @@ def test_dropout_is_among_those_who_are_there(key, federation):
         (lambda: fixed(()), "rows name nobody"),
         (lambda: fixed((1, 1)), r"rows\[0\]=\(1, 1\) names a client twice"),
         (lambda: table([[0], [-3]]), r"rows\[1\]"),
+        (lambda: table([[0, 1.7]]), r"rows\[0\]: 1.7 is no client's number"),
+        (lambda: fixed((0, "a")), "ids: 'a' is no client's number"),
+        (lambda: sampling_of(uniform()._replace(about=()), 0.5), "participation=0.5 beside sampling=one of your own"),
         (lambda: fixed((9,)).of(9), "client 9 takes part but there are 9; give ids below 9"),
         (lambda: poisson(0.0).of(9), "participation=0.0"),
         (lambda: by_size(2.0).of(9), "participation=2.0"),
@@ -174,4 +177,5 @@ def test_a_sampling_that_cannot_be_is_refused(make, message):
 def test_equal_samplings_are_the_same_so_that_nothing_compiles_twice():
     assert poisson(0.5) is poisson(0.5)
     assert table([[1, 2]]) is table(np.array([[1, 2]]))
+    assert fixed([1, 2]) is fixed(np.array([1, 2])) is fixed((1, 2))
     assert set(SAMPLINGS) == {"uniform", "by_size", "poisson", "fixed", "table"}

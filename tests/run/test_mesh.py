@@ -6,6 +6,8 @@ import sys
 
 import pytest
 
+from fljax.run.mesh import over_devices
+
 SUM_OF_TWO = """
 import os, sys, time
 import jax, jax.numpy as jnp, numpy as np
@@ -41,6 +43,11 @@ def test_a_device_that_is_late_is_waited_for_as_the_user_says():
     ended = sum_of_two(6, hasty)
     assert ended.returncode < 0
     assert "Termination timeout" in ended.stderr
+
+
+def test_no_devices_are_refused():
+    with pytest.raises(ValueError, match=r"devices=\[\] names none"), over_devices([]):
+        pass
 
 
 @pytest.mark.slow

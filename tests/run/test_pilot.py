@@ -84,6 +84,13 @@ def test_a_method_without_distances_is_refused(model, groups):
         choose_k(lambda k: fedavg(model, WORK), fedavg.Hyper(), groups, jax.random.key(0), (1, 2, 3), score="distance")
 
 
+def test_pilots_that_diverge_choose_nothing(model, groups, monkeypatch):
+    scores = iter([0.5, float("nan")])
+    monkeypatch.setattr(pilot, "_pilot_score", lambda *given: next(scores))
+    with pytest.raises(ValueError, match=r"the pilots of K=\[3\] end at no finite accuracy"):
+        choose(model, groups, (1, 3))
+
+
 def test_a_method_without_gaps_is_refused(model, groups):
     with pytest.raises(ValueError, match="reports no gaps"):
         layer_gaps(fedavg(model, WORK), fedavg.Hyper(), groups, jax.random.key(0), 1)

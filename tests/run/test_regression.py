@@ -179,6 +179,14 @@ def test_bad_regressions_are_refused(given):
         fljax.regression(fljax.MODELS["logistic_regression"]((10,), 1), **given)
 
 
+@pytest.mark.parametrize("kind", [list, np.array])
+def test_several_targets_are_scaled_by_what_numpy_makes(kind):
+    model = fljax.MODELS["logistic_regression"]((10,), 2)
+    found = fljax.regression(model, mean=kind([1.0, 2.0]), deviation=kind([0.5, 2.0]))
+    assert found is fljax.regression(model, mean=(1.0, 2.0), deviation=(0.5, 2.0))
+    assert fljax.regression(model, mean=np.array(3.0)) is fljax.regression(model, mean=3.0)
+
+
 def test_as_many_outputs_as_targets(key, diabetes):
     model = fljax.regression(fljax.MODELS["logistic_regression"]((10,), 3))
     with pytest.raises(ValueError, match="3 outputs and the labels 1 columns; give it 1"):

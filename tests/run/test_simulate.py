@@ -73,6 +73,12 @@ def test_absent_and_dropped_clients_keep_their_state(run, model):
     np.testing.assert_array_equal(moved, trained)
 
 
+def test_a_federation_of_numpy_arrays_is_one_too(key, averaging, federation):
+    plain = jax.tree.map(np.asarray, federation)
+    _, expected = simulate(averaging, fljax.fedavg.Hyper(), federation, key, 1)
+    chex.assert_trees_all_equal(simulate(averaging, fljax.fedavg.Hyper(), plain, key, 1)[1], expected)
+
+
 def test_new_numbers_do_not_recompile(run, metrics):
     compiled = simulate_module._simulate._cache_size()
     for lr, momentum, dropout in ((1, 0.9, 0.2), (np.float64(0.3), np.float32(0.1), 0), (jnp.float32(0.2), 0, 0.5)):
