@@ -4,8 +4,9 @@ Importing this starts no JAX.
 """
 
 import inspect
+import re
 from collections.abc import Callable, Mapping
-from functools import cache
+from functools import cache, partial
 from numbers import Integral
 from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
 
@@ -69,11 +70,26 @@ def refusal(name: str, value: Any, options: tuple[Any, ...], least: int | None) 
 
 
 def plain(value: Any) -> Any:
-    """A static choice as data that TOML and JSON know: a function by its name, an array by its shape and values."""
+    """A static choice as data that TOML and JSON know: a function by its name, an array by its shape and values.
+
+    `says_all` tells whether that is all of it.
+    """
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, tuple | list) and not hasattr(value, "name"):
         return [plain(part) for part in value]
     if hasattr(value, "tolist"):  # of NumPy or JAX
         return plain(value.tolist())
+    if isinstance(value, partial):
+        named = [f"{name}={plain(given)}" for name, given in value.keywords.items()]
+        return [plain(value.func), *map(plain, value.args), *named]
     return getattr(value, "name", None) or getattr(value, "__qualname__", None) or repr(value)
+
+
+def says_all(text: str) -> bool:
+    """Whether what `plain` gives, as text, can be told from what it gives of another choice.
+
+    The name of a function that stands within another, as a lambda or closure does, is not all that there is to it, nor
+    is an address.
+    """
+    return re.search(r"<lambda>|<locals>| at 0x", text) is None

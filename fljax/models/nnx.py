@@ -9,6 +9,7 @@ from flax import nnx
 from jax import Array
 from jax.typing import DTypeLike
 
+from fljax.choices import plain
 from fljax.models.calling import calling_mode, check_layers
 from fljax.tree import STATISTICS, join_statistics, split_statistics
 from fljax.types import Key, Model, Params
@@ -82,9 +83,8 @@ def from_nnx(
         outputs, _ = jax.eval_shape(lambda x: apply(init(jax.random.key(0)), x, None), empty)
     except (TypeError, ValueError) as error:
         raise ValueError(f"{name} cannot be called with a batch of examples of shape {input_shape}: {error}") from error
-    return model._replace(
-        about=(("network", name), ("input_shape", tuple(input_shape)), ("n_outputs", outputs.shape[-1]))
-    )
+    about = (("network", name), ("made_by", str(plain(make))), ("input_shape", tuple(input_shape)))
+    return model._replace(about=(*about, ("n_outputs", outputs.shape[-1])))
 
 
 def _divided(module: nnx.Module) -> tuple[Any, Flat, Flat, Flat]:

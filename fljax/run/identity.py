@@ -8,13 +8,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fljax.choices import plain
+from fljax.choices import plain, says_all
 from fljax.files import checksum
+from fljax.models.task import Task
 from fljax.numbers import as_dict
 from fljax.rounds.sampling import Draw
 from fljax.run.hosts import from_all_hosts
 from fljax.run.simulate import as_traced, run_round, split_key
-from fljax.types import Algorithm, Federation, Key, State
+from fljax.types import Algorithm, Federation, Key, Model, State
+
+CLASSES = Model._field_defaults["loss"]
 
 
 def run_identity(
@@ -33,13 +36,15 @@ def run_identity(
     """
     sizes = np.asarray(federation.train.size)
     numbers = {f"hyper.{name}": None if value is None else float(value) for name, value in as_dict(hyper).items()}
-    known = algorithm.about.name and algorithm.about.model
+    sampling = {f"sampling.{name}": _short(value) for name, value in draw.sampling.about}
+    said, kind = static_choices(algorithm) | sampling, str(jax.random.key_impl(key))
+    known = sampling and tells_itself(algorithm) and says_all(json.dumps(said))
     return {
-        **static_choices(algorithm),
+        **said,
         **({} if known else {"program": program(algorithm, hyper, federation, key, draw)}),
         **numbers,
         "key": np.asarray(jax.random.key_data(key)).tolist(),
-        **{f"sampling.{name}": _short(value) for name, value in draw.sampling.about},
+        **({} if kind == "threefry2x32" else {"key_impl": kind}),
         "cohort": draw.size,
         "evaluate_every": evaluate_every,
         "dropout": None if dropout is None else float(dropout),
@@ -61,9 +66,17 @@ def static_choices(algorithm: Algorithm) -> dict[str, Any]:
     return {
         "algorithm": about.name or f"{algorithm.round.__module__}.{algorithm.round.__qualname__}",
         **{f"choice.{name}": _short(value) for name, value in about.choices},
-        **{f"work.{name}": plain(value) for name, value in work.items() if name not in ("at_once", "terms")},
+        **{f"work.{name}": plain(value) for name, value in work.items() if name != "at_once" and value != ()},
         **{f"model.{name}": _short(value) for name, value in about.model},
+        **({} if isinstance(algorithm.loss, Task) or algorithm.loss is CLASSES else {"loss": plain(algorithm.loss)}),
     }
+
+
+def tells_itself(algorithm: Algorithm) -> bool:
+    """Whether an algorithm and its network say what they are, the scales of a regression's targets included."""
+    about, loss = algorithm.about, algorithm.loss
+    scaled = not isinstance(loss, Task) or loss.name != "regression" or "target_mean" in dict(about.model)
+    return bool(about.name and about.model) and scaled
 
 
 def program(algorithm: Algorithm, hyper: Any, federation: Federation, key: Key, draw: Draw) -> int:
@@ -93,12 +106,12 @@ def _short(value: Any) -> Any:
 
 
 def _checksum(federation: Federation) -> int:
-    """Of who owns what, and of the labels."""
+    """Of who owns what, of the labels, and of who is in which group or sees a trigger."""
     found = 0
     for data in (federation.train, federation.test):
         for array in (data.index, data.size, data.pool.y):
             found = checksum(np.ascontiguousarray(array), found)
-    for array in jax.tree.leaves((federation.there, federation.stages)):
+    for array in jax.tree.leaves((federation.there, federation.stages, federation.group, federation.triggered)):
         found = checksum(np.ascontiguousarray(array), found)
     return found
 

@@ -1,21 +1,24 @@
 """What a folder knows of its run: models, constants and pixels that differ are told apart."""
 
 import json
+from functools import partial
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
-from flax import serialization
+from flax import nnx, serialization
+from optax import softmax_cross_entropy_with_integer_labels as cross_entropy
 
 import fljax
 from fljax.algorithms.fedavg import fedavg
 from fljax.algorithms.fedprox import fedprox
 from fljax.client import training_loss
 from fljax.models import mlp
-from fljax.rounds.sampling import uniform
+from fljax.rounds.sampling import fixed, uniform
 from fljax.run.checkpoint import seal
-from fljax.run.identity import run_identity, static_choices
+from fljax.run.identity import CLASSES, run_identity, static_choices
 from fljax.run.sweep import search
 from fljax.run.train import train
 from fljax.types import Model, Work
@@ -77,6 +80,73 @@ def test_pixels_count_and_so_do_validation_and_public_data(identity, federation)
         federation._replace(public=pool),
     ):
         assert differing(plain, identity(model, other)) == {"pixels"}
+
+
+def with_loss(factor):
+    return mlp((4, 4, 1), (6,), 4)._replace(loss=lambda outputs, y: factor * cross_entropy(outputs, y))
+
+
+def with_optimizer(make):
+    return Work(1, 8, optimizer=make)
+
+
+def regressing(mean):
+    plain = mlp((4, 4, 1), (6,), 1)
+    return fljax.regression(plain, mean=jnp.full(1, mean), deviation=jnp.ones(1))
+
+
+class Dense(nnx.Module):
+    def __init__(self, scale, rngs):
+        self.first, self.scale = nnx.Linear(16, 4, rngs=rngs), scale
+
+    def __call__(self, x):
+        return self.scale * self.first(x.reshape(x.shape[0], -1))
+
+
+def dense(rngs, scale):
+    return Dense(scale, rngs)
+
+
+@pytest.mark.parametrize(
+    ("make", "values", "names"),
+    [
+        (lambda factor: {"model": with_loss(factor)}, (1.0, 2.0), {"program"}),
+        (lambda factor: {"work": with_optimizer(lambda lr: optax.sgd(factor * lr))}, (1.0, 2.0), {"program"}),
+        (lambda b1: {"work": with_optimizer(partial(optax.adam, b1=b1))}, (0.8, 0.7), {"work.optimizer"}),
+        (lambda mean: {"model": regressing(mean)}, (0.0, 1.0), {"program"}),
+        (
+            lambda scale: {"model": fljax.from_nnx(partial(dense, scale=scale), (4, 4, 1))},
+            (1.0, 2.0),
+            {"model.made_by"},
+        ),
+        (lambda n: {"model": fljax.from_nnx(lambda rngs: Dense(n, rngs), (4, 4, 1))}, (1.0, 2.0), {"program"}),
+        (lambda impl: {"key": jax.random.key(0, impl=impl)}, ("rbg", "unsafe_rbg"), {"key_impl"}),
+        (lambda group: {"group": group}, (None, np.arange(9) % 2), {"data"}),
+        (lambda group: {"group": group}, (np.arange(9) % 3, np.arange(9) % 2), {"data"}),
+        (lambda of: {"triggered": of}, (True, False), {"data"}),
+        (lambda ids: {"sampling": fixed(ids)._replace(about=())}, ((0, 1), (0, 2)), {"program"}),
+    ],
+)
+def test_what_has_no_name_of_its_own_is_told_apart(key, federation, make, values, names):
+    def identity(model=None, work=None, key=key, group=None, triggered=False, sampling=None):
+        algorithm = fedavg(model or mlp((4, 4, 1), (6,), 4), work or Work(1, 8))
+        seen = federation._replace(group=group, triggered=federation.test if triggered else None)
+        hyper, draw = fljax.fedavg.Hyper(), (sampling or uniform()).of(9)
+        if algorithm.loss is not CLASSES and dict(algorithm.about.model).get("task") == "regression":
+            seen = regressed(seen)
+        state = jax.eval_shape(algorithm.init, key, hyper, seen.train)
+        return run_identity(algorithm, state, hyper, seen, key, draw, 1, None)
+
+    one, other = (identity(**make(value)) for value in values)
+    assert differing(one, other) == names
+    assert differing(one, identity(**make(values[0]))) == set()
+
+
+def regressed(federation):
+    def targets(data):
+        return data._replace(pool=data.pool._replace(y=data.pool.y.astype(jnp.float32)))
+
+    return federation._replace(train=targets(federation.train), test=targets(federation.test))
 
 
 def test_a_method_says_what_it_was_made_with(model, key, federation):
