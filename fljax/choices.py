@@ -22,6 +22,11 @@ Positive = Annotated[int, Least(1)]
 Natural = Annotated[int, Least(0)]
 """A whole number of at least 0."""
 
+UNTOLD = "<untold>"
+"""Stands in a description for what cannot be said in plain values."""
+_LIBRARIES = ("builtins", "fljax", "flax", "jax", "numpy", "optax")
+"""Whose functions are known by their names, for a run tells the versions that it was made with."""
+
 
 def check_choices(function: Callable[..., Any], given: Mapping[str, Any]) -> None:
     """Checks arguments against annotations that are `Literal`, `Positive`, `Natural`, or one of them or None.
@@ -72,24 +77,32 @@ def refusal(name: str, value: Any, options: tuple[Any, ...], least: int | None) 
 def plain(value: Any) -> Any:
     """A static choice as data that TOML and JSON know: a function by its name, an array by its shape and values.
 
-    `says_all` tells whether that is all of it.
+    A partial function is its function's name and its arguments. Nothing holds an address, which is another process's.
     """
     if value is None or isinstance(value, bool | int | float | str):
         return value
+    if isinstance(value, partial):
+        given = [*map(repr, map(plain, value.args)), *(f"{k}={plain(v)!r}" for k, v in sorted(value.keywords.items()))]
+        return f"{plain(value.func)}({', '.join(given)})"
     if isinstance(value, tuple | list) and not hasattr(value, "name"):
         return [plain(part) for part in value]
     if hasattr(value, "tolist"):  # of NumPy or JAX
         return plain(value.tolist())
+    named = getattr(value, "name", None) or getattr(value, "__qualname__", None)
+    return named or re.sub(r" at 0x[0-9a-f]+", "", repr(value))
+
+
+def is_told(value: Any) -> bool:
+    """Whether what `plain` says of a choice is all of it: a function of the user's own may change under its name."""
+    if isinstance(value, str):
+        return not re.search(rf"<lambda>|<locals>|{UNTOLD}", value)
     if isinstance(value, partial):
-        named = [f"{name}={plain(given)}" for name, given in value.keywords.items()]
-        return [plain(value.func), *map(plain, value.args), *named]
-    return getattr(value, "name", None) or getattr(value, "__qualname__", None) or repr(value)
-
-
-def says_all(text: str) -> bool:
-    """Whether what `plain` gives, as text, can be told from what it gives of another choice.
-
-    The name of a function that stands within another, as a lambda or closure does, is not all that there is to it, nor
-    is an address.
-    """
-    return re.search(r"<lambda>|<locals>| at 0x", text) is None
+        return all(map(is_told, (value.func, *value.args, *value.keywords.values())))
+    if isinstance(value, tuple | list) and not hasattr(value, "name"):
+        return all(map(is_told, value))
+    if callable(value) and hasattr(value, "__qualname__"):
+        home = getattr(value, "__globals__", {}).get("__name__", value.__module__) or ""  # a wrapper may borrow a name
+        holds = getattr(value, "__closure__", None)
+        return home.partition(".")[0] in _LIBRARIES and not holds and is_told(value.__qualname__)
+    told = plain(value)
+    return not isinstance(told, str) or told == value or (" at 0x" not in repr(value) and is_told(told))

@@ -1,14 +1,16 @@
 """Static choices are checked by their annotations, and are plain data."""
 
 import json
+from functools import partial, wraps
 from typing import Literal
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
 
-from fljax.choices import Natural, Positive, check_choices, plain
+from fljax.choices import UNTOLD, Natural, Positive, check_choices, is_told, plain
 from fljax.rounds import krum
 
 
@@ -64,3 +66,36 @@ def test_choices_are_plain_data():
     told = [plain(value) for value in values]
     assert json.loads(json.dumps(told)) == told
     assert told[5:] == [[1, ["b", 2]], 2.0, "float32", [0, 1], "krum", "adam"]
+
+
+def test_a_partial_function_is_its_name_and_its_arguments_in_any_order():
+    assert plain(partial(optax.sgd, momentum=0.9)) == "sgd(momentum=0.9)"
+    assert plain(partial(optax.adam, b2=0.99, b1=0.8)) == plain(partial(optax.adam, b1=0.8, b2=0.99))
+    nested = partial(partial(optax.sgd, np.float32(0.5)), nesterov=True, accumulator_dtype=np.dtype("float32"))
+    assert plain(nested) == "sgd(0.5, accumulator_dtype='float32', nesterov=True)"
+
+
+def test_no_choice_holds_an_address():
+    class Ours:
+        def __call__(self, lr): ...
+
+    assert "0x" not in plain(Ours())
+    assert "0x" not in plain(partial(Ours(), Ours()))
+
+
+def test_what_is_told_by_a_name():
+    def of_ours(): ...
+
+    borrowed = wraps(optax.sgd)(lambda lr: optax.sgd(lr / 2))
+    told = (1, None, "a", (1, ("b", 2.0)), np.dtype("float32"), jnp.float32, jnp.arange(2), jax.nn.relu, np.tanh)
+    assert all(map(is_told, (*told, krum, optax.adam, partial(optax.sgd, momentum=0.9))))
+    hidden = (
+        of_ours,
+        factory,
+        lambda: 0,
+        optax.linear_schedule(1.0, 0.1, 9),
+        optax.inject_hyperparams(optax.sgd),
+        borrowed,
+    )
+    for value in (*hidden, partial(of_ours), partial(optax.sgd, hidden[3]), (1, (of_ours,)), UNTOLD, object()):
+        assert not is_told(value), value

@@ -9,7 +9,7 @@ from flax import nnx
 from jax import Array
 from jax.typing import DTypeLike
 
-from fljax.choices import plain
+from fljax.choices import UNTOLD
 from fljax.models.calling import calling_mode, check_layers
 from fljax.tree import STATISTICS, join_statistics, split_statistics
 from fljax.types import Key, Model, Params
@@ -83,8 +83,8 @@ def from_nnx(
         outputs, _ = jax.eval_shape(lambda x: apply(init(jax.random.key(0)), x, None), empty)
     except (TypeError, ValueError) as error:
         raise ValueError(f"{name} cannot be called with a batch of examples of shape {input_shape}: {error}") from error
-    about = (("network", name), ("made_by", str(plain(make))), ("input_shape", tuple(input_shape)))
-    return model._replace(about=(*about, ("n_outputs", outputs.shape[-1])))
+    sizes = (("input_shape", tuple(input_shape)), ("n_outputs", outputs.shape[-1]))
+    return model._replace(about=(("network", name), *sizes, ("arguments", UNTOLD)))  # which are known to ``make``
 
 
 def _divided(module: nnx.Module) -> tuple[Any, Flat, Flat, Flat]:

@@ -34,6 +34,8 @@ from fljax.types import State
 FOLDER = "checkpoints"
 NAMES = ("last.msgpack", "last-1.msgpack")
 """The checkpoints that are kept, the newest first."""
+LATER = ("key.impl", "group", "triggered", "loss", "work.terms", "model.arguments", "program", "program.rest")
+"""What an identity has not always said; one without the first of them says none of them, and is believed without."""
 _CRC_BYTES, _MUCH = 4, 1 << 22
 
 T = TypeVar("T")
@@ -251,6 +253,8 @@ def _json(text: str, kind: type) -> Any:
 
 def check_same_run(folder: Path, stored: dict[str, Any], given: dict[str, Any]) -> None:
     """Raises ValueError where the folder's run differs from the one to be resumed."""
+    if LATER[0] not in stored:
+        given = {name: value for name, value in given.items() if name in stored or name not in LATER}
     for name, old in stored.items():
         if name in given and old != given[name]:
             text = f"{name}={old!r}, not {given[name]!r}; use another folder or {old!r}"

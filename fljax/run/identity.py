@@ -1,23 +1,25 @@
 """What makes a run this run and no other: what must be equal for a folder's run to be gone on with."""
 
+import contextlib
 import json
 import re
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh
 
-from fljax.choices import plain, says_all
+from fljax.choices import is_told, plain
+from fljax.client.map import AtHome
 from fljax.files import checksum
 from fljax.models.task import Task
 from fljax.numbers import as_dict
 from fljax.rounds.sampling import Draw
 from fljax.run.hosts import from_all_hosts
-from fljax.run.simulate import as_traced, run_round, split_key
-from fljax.types import Algorithm, Federation, Key, Model, State
-
-CLASSES = Model._field_defaults["loss"]
+from fljax.run.simulate import Keys, as_traced, run_round, test_round
+from fljax.types import Algorithm, Federation, Key, State
 
 
 def run_identity(
@@ -36,15 +38,14 @@ def run_identity(
     """
     sizes = np.asarray(federation.train.size)
     numbers = {f"hyper.{name}": None if value is None else float(value) for name, value in as_dict(hyper).items()}
-    sampling = {f"sampling.{name}": _short(value) for name, value in draw.sampling.about}
-    said, kind = static_choices(algorithm) | sampling, str(jax.random.key_impl(key))
-    known = sampling and tells_itself(algorithm) and says_all(json.dumps(said))
     return {
-        **said,
-        **({} if known else {"program": program(algorithm, hyper, federation, key, draw)}),
+        **static_choices(algorithm),
+        **({} if tells_all(algorithm, draw) else program(algorithm, hyper, federation, key, draw)),
         **numbers,
+        "key.impl": str(jax.random.key_impl(key)),
         "key": np.asarray(jax.random.key_data(key)).tolist(),
-        **({} if kind == "threefry2x32" else {"key_impl": kind}),
+        **{f"sampling.{name}": _short(value) for name, value in draw.sampling.about},
+        **({} if draw.sampling.about else {"sampling.timing": _short(draw.sampling.timing)}),
         "cohort": draw.size,
         "evaluate_every": evaluate_every,
         "dropout": None if dropout is None else float(dropout),
@@ -52,6 +53,8 @@ def run_identity(
         "n_examples": int(sizes.sum()),
         "data": _checksum(federation),
         "pixels": _pixels(federation),
+        "group": None if federation.group is None else checksum(np.ascontiguousarray(federation.group)),
+        "triggered": _triggered(federation),
         **{f"state{jax.tree_util.keystr(at)}": list(x.shape) for at, x in jax.tree_util.tree_leaves_with_path(state)},
     }
 
@@ -66,36 +69,89 @@ def static_choices(algorithm: Algorithm) -> dict[str, Any]:
     return {
         "algorithm": about.name or f"{algorithm.round.__module__}.{algorithm.round.__qualname__}",
         **{f"choice.{name}": _short(value) for name, value in about.choices},
-        **{f"work.{name}": plain(value) for name, value in work.items() if name != "at_once" and value != ()},
+        **{f"work.{name}": plain(value) for name, value in work.items() if name != "at_once"},
         **{f"model.{name}": _short(value) for name, value in about.model},
-        **({} if isinstance(algorithm.loss, Task) or algorithm.loss is CLASSES else {"loss": plain(algorithm.loss)}),
+        "loss": plain(algorithm.loss),
     }
 
 
-def tells_itself(algorithm: Algorithm) -> bool:
-    """Whether an algorithm and its network say what they are, the scales of a regression's targets included."""
-    about, loss = algorithm.about, algorithm.loss
-    scaled = not isinstance(loss, Task) or loss.name != "regression" or "target_mean" in dict(about.model)
-    return bool(about.name and about.model) and scaled
+def tells_all(algorithm: Algorithm, draw: Draw) -> bool:
+    """Whether `static_choices` and the sampling's own are all that a round's program is made of."""
+    about, sampling = algorithm.about, draw.sampling.about
+    if about.work is None or not (about.name and about.model and sampling):
+        return False
+    values = [value for _, value in (*about.choices, *about.model, *sampling)]
+    return _tells_loss(algorithm) and is_told([*values, about.work.optimizer, about.work.terms])
 
 
-def program(algorithm: Algorithm, hyper: Any, federation: Federation, key: Key, draw: Draw) -> int:
-    """A checksum of what a round computes, of a method or network that says nothing of its own choices."""
-    numbers = as_traced(hyper)
-    keys = split_key(key)
-    state = jax.eval_shape(algorithm.init, keys.init, numbers, federation.train)
+def _tells_loss(algorithm: Algorithm) -> bool:
+    """The loss of a regression holds the targets' mean and deviation, of which the network's description tells."""
+    loss = algorithm.loss.loss if isinstance(algorithm.loss, Task) else algorithm.loss
+    return is_told(loss) or ("target_mean" in dict(algorithm.about.model) and loss.__module__ == Task.__module__)
+
+
+def program(algorithm: Algorithm, hyper: Any, federation: Federation, key: Key, draw: Draw) -> dict[str, int]:
+    """Checksums of what a run computes, where choices do not tell it: of a round, and of all before and after rounds.
+
+    Traced for one device, so that they are the same on any number of them; nothing is compiled or computed.
+    """
+    numbers, federation = jax.eval_shape(as_traced, hyper), _shapes(federation)
+    bits, kind = jax.random.key_data(key), jax.random.key_impl(key)
+    keys = Keys(*(jax.random.wrap_key_data(bits, impl=kind) for _ in Keys._fields))  # to split it would be compiled
+
+    def begin(numbers: Any, federation: Federation) -> State:
+        return algorithm.init(keys.init, numbers, federation.train)
 
     def one_round(numbers: Any, federation: Federation, state: State) -> Any:
         return run_round(algorithm, draw, numbers, federation, keys, None, state, jnp.int32(0))
 
-    traced = jax.make_jaxpr(one_round)(numbers, federation, state)
-    text = re.sub(r"0x[0-9a-f]+", "", str(traced))  # addresses of functions are another process's
-    constants = [checksum(np.ascontiguousarray(const)) for const in traced.consts if _is_array(const)]
-    return checksum(json.dumps([text, constants]).encode())
+    def test(numbers: Any, federation: Federation, state: State, due: jax.Array) -> Any:
+        return test_round(algorithm, numbers, federation, keys, state, jnp.int32(0), due)
+
+    with _alone(federation):
+        state = jax.eval_shape(begin, numbers, federation)
+        first = jax.make_jaxpr(begin)(numbers, federation)
+        round = jax.make_jaxpr(one_round)(numbers, federation, state)
+        last = jax.make_jaxpr(test)(numbers, federation, state, jax.ShapeDtypeStruct((), bool))
+    rest = [_text(first), _text(last), *(_of_constants(_all_constants(part)) for part in (first, round, last))]
+    own = [_text(round), _of_constants(round.consts)]
+    return {"program": checksum(json.dumps(own).encode()), "program.rest": checksum(json.dumps(rest).encode())}
 
 
-def _is_array(value: Any) -> bool:
-    return isinstance(value, np.ndarray | jax.Array) and not jnp.issubdtype(value.dtype, jax.dtypes.prng_key)
+def _shapes(value: Any) -> Any:
+    return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), value)
+
+
+def _alone(federation: Federation) -> contextlib.AbstractContextManager[Any]:
+    """Inside it there is one device, unless examples are spread over several."""
+    at_home = isinstance(federation.train.pool, AtHome)
+    return contextlib.nullcontext() if at_home else jax.set_mesh(Mesh(np.empty((), object), ()))
+
+
+def _text(traced: Any) -> str:
+    return re.sub(r"0x[0-9a-f]+", "", str(traced))  # addresses of functions are another process's
+
+
+def _all_constants(traced: Any) -> Iterator[Any]:
+    """The arrays that a traced function holds, and those of the functions in it."""
+    yield from getattr(traced, "consts", ())
+    for equation in traced.eqns:
+        for inner in jax.tree.leaves(list(equation.params.values()), is_leaf=_is_traced):
+            yield from _all_constants(inner) if _is_traced(inner) else ()
+
+
+def _is_traced(value: Any) -> bool:
+    return hasattr(value, "eqns")
+
+
+def _of_constants(found: Iterable[Any]) -> list[int]:
+    """The checksum of each array; keys, which are another run's in another run, are told apart from it."""
+    arrays = (np.asarray(x) for x in found if hasattr(x, "dtype") and not _is_key(x))
+    return [checksum(np.ascontiguousarray(array)) for array in arrays]
+
+
+def _is_key(value: Any) -> bool:
+    return jnp.issubdtype(value.dtype, jax.dtypes.prng_key)
 
 
 def _short(value: Any) -> Any:
@@ -106,12 +162,12 @@ def _short(value: Any) -> Any:
 
 
 def _checksum(federation: Federation) -> int:
-    """Of who owns what, of the labels, and of who is in which group or sees a trigger."""
+    """Of who owns what, and of the labels."""
     found = 0
     for data in (federation.train, federation.test):
         for array in (data.index, data.size, data.pool.y):
             found = checksum(np.ascontiguousarray(array), found)
-    for array in jax.tree.leaves((federation.there, federation.stages, federation.group, federation.triggered)):
+    for array in jax.tree.leaves((federation.there, federation.stages)):
         found = checksum(np.ascontiguousarray(array), found)
     return found
 
@@ -124,6 +180,16 @@ def _pixels(federation: Federation) -> int:
     known = {id(x): _of_pool(x) for x in pools}  # splits may share a pool, which is read once
     found = checksum(json.dumps([known[id(x)] for x in pools]).encode())
     for array in () if federation.val is None else (federation.val.index, federation.val.size):
+        found = checksum(np.ascontiguousarray(array), found)
+    return found
+
+
+def _triggered(federation: Federation) -> int | None:
+    """A checksum of the examples with an attack's trigger, and of who is tested with which; None: there are none."""
+    if (data := federation.triggered) is None:
+        return None
+    found = checksum(json.dumps(_of_pool(data.pool.x)).encode())
+    for array in (data.index, data.size, data.pool.y):
         found = checksum(np.ascontiguousarray(array), found)
     return found
 

@@ -2,36 +2,45 @@
 
 import json
 from functools import partial
+from types import FunctionType
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
 from flax import nnx, serialization
-from optax import softmax_cross_entropy_with_integer_labels as cross_entropy
 
 import fljax
 from fljax.algorithms.fedavg import fedavg
 from fljax.algorithms.fedprox import fedprox
 from fljax.client import training_loss
-from fljax.models import mlp
-from fljax.rounds.sampling import fixed, uniform
-from fljax.run.checkpoint import seal
-from fljax.run.identity import CLASSES, run_identity, static_choices
+from fljax.client.objectives import proximal
+from fljax.models import mlp, normalized
+from fljax.models.task import Task
+from fljax.rounds.local import pull_to_start
+from fljax.rounds.sampling import Sampling, uniform
+from fljax.rounds.timing import Timing
+from fljax.run.checkpoint import LATER, seal
+from fljax.run.identity import run_identity, static_choices, tells_all
+from fljax.run.mesh import over_devices
 from fljax.run.sweep import search
 from fljax.run.train import train
 from fljax.types import Model, Work
+from tests.models.small import SMALL
+
+WORK = Work(1, 8)
 
 
 @pytest.fixture
 def identity(key, federation):
     """The identity of a run of FedAvg with a model, on a federation."""
 
-    def of(model, federation=federation):
-        algorithm, hyper = fedavg(model, Work(1, 8)), fljax.fedavg.Hyper()
+    def of(model, federation=federation, work=WORK, key=key, sampling=uniform(), **choices):  # noqa: B008 - cached
+        algorithm, hyper = fedavg(model, work, **choices), fljax.fedavg.Hyper()
         state = jax.eval_shape(algorithm.init, key, hyper, federation.train)
-        return run_identity(algorithm, state, hyper, federation, key, uniform().of(9), 1, None)
+        return run_identity(algorithm, state, hyper, federation, key, sampling.of(9), 1, None)
 
     return of
 
@@ -63,10 +72,10 @@ def test_a_users_own_model_is_known_by_its_constants(identity):
 
         return Model(plain.init, apply, plain.layers)
 
-    zeros, ones = jnp.zeros(3), jnp.ones(3)
+    zeros, ones, both = jnp.zeros(3), jnp.ones(3), {"program", "program.rest"}  # in training and in tests
     assert differing(identity(scaled(1.0, zeros)), identity(scaled(1.0, jnp.zeros(3)))) == set()
-    assert differing(identity(scaled(1.0, zeros)), identity(scaled(2.0, zeros))) == {"program"}
-    assert differing(identity(scaled(1.0, zeros)), identity(scaled(1.0, ones))) == {"program"}
+    assert differing(identity(scaled(1.0, zeros)), identity(scaled(2.0, zeros))) == both
+    assert differing(identity(scaled(1.0, zeros)), identity(scaled(1.0, ones))) == both
 
 
 def test_pixels_count_and_so_do_validation_and_public_data(identity, federation):
@@ -82,71 +91,178 @@ def test_pixels_count_and_so_do_validation_and_public_data(identity, federation)
         assert differing(plain, identity(model, other)) == {"pixels"}
 
 
-def with_loss(factor):
-    return mlp((4, 4, 1), (6,), 4)._replace(loss=lambda outputs, y: factor * cross_entropy(outputs, y))
+CE = optax.softmax_cross_entropy_with_integer_labels
 
 
-def with_optimizer(make):
-    return Work(1, 8, optimizer=make)
+def weighted(weights):
+    return jax.jit(lambda logits, y: jnp.asarray(weights)[y] * CE(logits, y))  # which holds the array itself
 
 
-def regressing(mean):
-    plain = mlp((4, 4, 1), (6,), 1)
-    return fljax.regression(plain, mean=jnp.full(1, mean), deviation=jnp.ones(1))
+def shrunk(factor):
+    return Work(1, 8, optimizer=lambda lr: optax.sgd(factor * lr))
 
 
-class Dense(nnx.Module):
-    def __init__(self, scale, rngs):
-        self.first, self.scale = nnx.Linear(16, 4, rngs=rngs), scale
+def pulled(mu):
+    return Work(1, 8, terms=(lambda loss, hyper: proximal(loss, mu),))
+
+
+class Net(nnx.Module):
+    def __init__(self, factor, deviation, rngs):
+        self.layer = nnx.Linear(16, 4, kernel_init=nnx.initializers.normal(deviation), rngs=rngs)
+        self.factor = factor
 
     def __call__(self, x):
-        return self.scale * self.first(x.reshape(x.shape[0], -1))
+        return self.layer(self.factor * x.reshape(len(x), -1))
 
 
-def dense(rngs, scale):
-    return Dense(scale, rngs)
+def net(factor, deviation=1.0):
+    return fljax.from_nnx(lambda rngs: Net(factor, deviation, rngs), (4, 4, 1))
+
+
+def silent(shift):
+    def draw(key, round, size, n):
+        return shift + jnp.arange(n, dtype=jnp.int32), jnp.ones(n, bool)
+
+    return Sampling(draw, lambda n_clients: 4, about=())
+
+
+def mixed(rate):
+    def combine(hyper, shared, received, weight):
+        return jax.tree.map(lambda new, old: rate * new.mean(0) + (1 - rate) * old, received, shared)
+
+    return combine
 
 
 @pytest.mark.parametrize(
-    ("make", "values", "names"),
+    ("one", "other", "field"),
     [
-        (lambda factor: {"model": with_loss(factor)}, (1.0, 2.0), {"program"}),
-        (lambda factor: {"work": with_optimizer(lambda lr: optax.sgd(factor * lr))}, (1.0, 2.0), {"program"}),
-        (lambda b1: {"work": with_optimizer(partial(optax.adam, b1=b1))}, (0.8, 0.7), {"work.optimizer"}),
-        (lambda mean: {"model": regressing(mean)}, (0.0, 1.0), {"program"}),
+        ({"loss": lambda z, y: CE(z, y)}, {"loss": lambda z, y: 2 * CE(z, y)}, "program"),
+        ({}, {"loss": lambda z, y: CE(z, y)}, "loss"),
         (
-            lambda scale: {"model": fljax.from_nnx(partial(dense, scale=scale), (4, 4, 1))},
-            (1.0, 2.0),
-            {"model.made_by"},
+            {"loss": weighted(np.ones(4, np.float32))},
+            {"loss": weighted(np.arange(4, dtype=np.float32))},
+            "program.rest",
         ),
-        (lambda n: {"model": fljax.from_nnx(lambda rngs: Dense(n, rngs), (4, 4, 1))}, (1.0, 2.0), {"program"}),
-        (lambda impl: {"key": jax.random.key(0, impl=impl)}, ("rbg", "unsafe_rbg"), {"key_impl"}),
-        (lambda group: {"group": group}, (None, np.arange(9) % 2), {"data"}),
-        (lambda group: {"group": group}, (np.arange(9) % 3, np.arange(9) % 2), {"data"}),
-        (lambda of: {"triggered": of}, (True, False), {"data"}),
-        (lambda ids: {"sampling": fixed(ids)._replace(about=())}, ((0, 1), (0, 2)), {"program"}),
+        ({"loss": weighted(jnp.ones(4))}, {"loss": weighted(jnp.arange(4.0))}, "program.rest"),
+        ({"work": shrunk(1.0)}, {"work": shrunk(0.5)}, "program"),
+        ({"work": Work(1, 8, optimizer=partial(shrunk(1.0).optimizer))}, {"work": shrunk(1.0)}, "work.optimizer"),
+        ({}, {"work": pulled(0.1)}, "work.terms"),
+        ({"work": pulled(0.1)}, {"work": pulled(0.2)}, "program"),
+        ({"work": Work(1, 8, terms=(pull_to_start,))}, {}, "work.terms"),
+        ({"model": net(1.0)}, {"model": net(2.0)}, "program"),
+        ({"model": net(1.0, 1.0)}, {"model": net(1.0, 2.0)}, "program.rest"),
+        ({"sampling": silent(0)}, {"sampling": silent(1)}, "program"),
+        ({"sampling": silent(0)}, {"sampling": silent(0)._replace(timing=Timing(9 * (1.0,)))}, "sampling.timing"),
+        ({"combine": mixed(0.5)}, {"combine": mixed(0.25)}, "program"),
     ],
 )
-def test_what_has_no_name_of_its_own_is_told_apart(key, federation, make, values, names):
-    def identity(model=None, work=None, key=key, group=None, triggered=False, sampling=None):
-        algorithm = fedavg(model or mlp((4, 4, 1), (6,), 4), work or Work(1, 8))
-        seen = federation._replace(group=group, triggered=federation.test if triggered else None)
-        hyper, draw = fljax.fedavg.Hyper(), (sampling or uniform()).of(9)
-        if algorithm.loss is not CLASSES and dict(algorithm.about.model).get("task") == "regression":
-            seen = regressed(seen)
-        state = jax.eval_shape(algorithm.init, key, hyper, seen.train)
-        return run_identity(algorithm, state, hyper, seen, key, draw, 1, None)
+def test_functions_that_a_name_does_not_tell_are_known_by_what_they_compute(identity, model, one, other, field):
+    def of(given):
+        loss = {"loss": given["loss"]} if "loss" in given else {}
+        rest = {name: value for name, value in given.items() if name != "loss"}
+        return identity(**rest | {"model": given.get("model", model)._replace(**loss)})
 
-    one, other = (identity(**make(value)) for value in values)
-    assert differing(one, other) == names
-    assert differing(one, identity(**make(values[0]))) == set()
+    assert field in differing(of(one), of(other))
+    assert differing(of(one), of(one)) == differing(of(other), of(other)) == set()
 
 
-def regressed(federation):
-    def targets(data):
-        return data._replace(pool=data.pool._replace(y=data.pool.y.astype(jnp.float32)))
+def test_what_is_told_in_full_is_not_traced(model):
+    told = Work(1, 8, optimizer=partial(optax.sgd, momentum=0.9), terms=(pull_to_start,))
+    numbers = fljax.regression(model, mean=0.5, deviation=2.0)
+    traced = numbers._replace(loss=Task("regression", lambda z, y: jnp.abs(z[:, 0] - y)))
+    for network in (model, fljax.multi_label(model), numbers, normalized(model, "centred")):
+        assert tells_all(fedavg(network, told), uniform().of(9))
+    assert not tells_all(fedavg(traced, told), uniform().of(9))
 
-    return federation._replace(train=targets(federation.train), test=targets(federation.test))
+
+@pytest.mark.parametrize("name", SMALL)
+def test_our_networks_tell_all_of_themselves(name):
+    shape, sizes = SMALL[name]
+    assert tells_all(fedavg(fljax.MODELS[name](input_shape=shape, n_classes=4, **sizes), WORK), uniform().of(9))
+
+
+@pytest.mark.parametrize("name", fljax.ALGORITHMS)
+def test_our_methods_tell_all_of_themselves(name):
+    wanted = {"fedbn": "resnet18", **dict.fromkeys(("fedsr", "fedsr_ft", "fedcr"), "variational_cnn")}
+    network = wanted.get(name, "cnn")
+    assert tells_all(fljax.ALGORITHMS[name](fljax.MODELS[network]((16, 16, 3), 4), WORK), uniform().of(9))
+
+
+def test_what_is_traced_is_the_same_on_any_number_of_devices_and_nothing_is_compiled(identity, model):
+    lossy = model._replace(loss=lambda z, y: 3 * CE(z, y))
+    alone, compiled = identity(lossy), []
+
+    def hear(event, seconds, **about):
+        compiled.extend([about] if "backend_compile" in event else [])
+
+    jax.monitoring.register_event_duration_secs_listener(hear)
+    try:
+        with over_devices():
+            assert differing(alone, identity(lossy)) == set()
+    finally:
+        jax.monitoring.unregister_event_duration_listener(hear)
+    assert "program" in alone
+    assert compiled == []
+
+
+def test_a_run_with_a_loss_of_its_own_goes_on_bit_for_bit_and_not_with_another(key, model, federation, tmp_path):
+    def go(scale, n_rounds, folder):
+        algorithm = fedavg(model._replace(loss=lambda z, y: scale * CE(z, y)), WORK)
+        return train(algorithm, fljax.fedavg.Hyper(), federation, key, n_rounds, folder=tmp_path / folder)
+
+    go(1.0, 1, "stopped")
+    resumed, whole = go(1.0, 2, "stopped"), go(1.0, 2, "whole")
+    chex.assert_trees_all_equal((resumed.state, resumed.metrics), (whole.state, whole.metrics))
+    with pytest.raises(ValueError, match=r"holds a run with program=\d+, not \d+; use another folder"):
+        go(2.0, 3, "stopped")
+
+
+def test_true_groups_and_triggered_examples_count(identity, federation, model):
+    plain, (group, test) = identity(model, federation), (federation.group, federation.test)
+    brighter = test._replace(pool=test.pool._replace(x=test.pool.x + 1))
+    triggered = identity(model, federation._replace(triggered=test))
+    assert differing(plain, identity(model, federation._replace(group=None))) == {"group"}
+    assert differing(plain, identity(model, federation._replace(group=group[::-1]))) == {"group"}
+    assert differing(plain, triggered) == {"triggered"}
+    assert differing(triggered, identity(model, federation._replace(triggered=brighter))) == {"triggered"}
+
+
+def test_keys_of_equal_numbers_differ_in_what_is_drawn_of_them(identity, model):
+    keys = [jax.random.key(0, impl=impl) for impl in ("rbg", "unsafe_rbg")]
+    assert differing(*(identity(model, key=key) for key in keys)) == {"key.impl"}
+
+
+@pytest.mark.parametrize("name", ["group", "triggered"])
+@pytest.mark.parametrize("n_rounds", [1, 2])
+def test_what_a_federation_gains_or_loses_is_named(key, federation, averaging, tmp_path, name, n_rounds):
+    without = federation._replace(group=None)
+    with_it = without._replace(**{name: {"group": federation.group, "triggered": federation.test}[name]})
+
+    def go(federation, n_rounds, folder):
+        train(averaging, fljax.fedavg.Hyper(), federation, key, n_rounds, folder=tmp_path / folder)
+
+    go(without, 1, "gains")
+    with pytest.raises(ValueError, match=rf"holds a run with {name}=None, not \d+; use another folder or None"):
+        go(with_it, n_rounds, "gains")
+    go(with_it, 1, "loses")
+    with pytest.raises(ValueError, match=rf"holds a run with {name}=\d+, not None; use another folder"):
+        go(without, n_rounds, "loses")
+
+
+def test_a_folder_that_says_nothing_yet_of_what_came_later_is_gone_on_with(key, federation, averaging, tmp_path):
+    def go(n_rounds, folder, lr=0.1):
+        return train(averaging, fljax.fedavg.Hyper(lr=lr), federation, key, n_rounds, folder=tmp_path / folder)
+
+    go(1, "old")
+    path = tmp_path / "old/checkpoints/last.msgpack"
+    content = serialization.msgpack_restore(path.read_bytes())
+    known = {name: value for name, value in json.loads(content["identity"]).items() if name not in LATER}
+    path.write_bytes(seal(serialization.msgpack_serialize(content | {"identity": json.dumps(known)})))
+    with pytest.raises(ValueError, match=r"holds a run with hyper.lr=0.1, not 0.2"):
+        go(2, "old", lr=0.2)
+    resumed, whole = go(2, "old"), go(2, "whole")
+    chex.assert_trees_all_equal((resumed.state, resumed.metrics), (whole.state, whole.metrics))
+    assert json.loads(serialization.msgpack_restore(path.read_bytes())["identity"]).keys() >= set(LATER[:4])
 
 
 def test_a_method_says_what_it_was_made_with(model, key, federation):
@@ -206,3 +322,19 @@ def test_a_folder_of_an_older_version_is_refused_in_a_line(key, federation, aver
     path.write_bytes(seal(serialization.msgpack_serialize(content | {"identity": json.dumps(known)})))
     with pytest.raises(ValueError, match="or of another version of fljax: 'pixels' is known of one of the two only"):
         train(averaging, fljax.fedavg.Hyper(), federation, key, 1, folder=tmp_path)
+
+
+@pytest.mark.slow
+def test_a_run_whose_optimizer_is_a_partial_function_goes_on_and_not_with_other_arguments(
+    key, model, federation, tmp_path
+):
+    def go(momentum, n_rounds, folder):
+        sgd = FunctionType(optax.sgd.__code__, optax.sgd.__globals__, "sgd", optax.sgd.__defaults__)
+        algorithm = fedavg(model, Work(1, 8, optimizer=partial(sgd, momentum=momentum)))  # elsewhere in memory
+        return train(algorithm, fljax.fedavg.Hyper(), federation, key, n_rounds, folder=folder)
+
+    go(0.5, 1, tmp_path / "stopped")
+    resumed, whole = go(0.5, 2, tmp_path / "stopped"), go(0.5, 2, tmp_path / "whole")
+    chex.assert_trees_all_equal((resumed.state, resumed.metrics), (whole.state, whole.metrics))
+    with pytest.raises(ValueError, match=r"holds a run with work.optimizer='sgd\(momentum=0.5\)', not 'sgd\(mom"):
+        go(0.9, 2, tmp_path / "stopped")
