@@ -123,7 +123,7 @@ def everything(scale: Scale) -> None:
     made = {setting: federations(scale, setting) for setting in SETTINGS}
     flat = iter(same_shapes([federation for seeds in made.values() for federation in seeds]))
     made = {setting: [next(flat) for _ in seeds] for setting, seeds in made.items()}
-    for name, method in scale.chosen(methods(scale)).items():  # so that one compiled program serves all settings
+    for name, method in scale.only_of(methods(scale)).items():  # so that one compiled program serves all settings
         results, planned = compare({name: method}, made, scale.pick(10, 100)), scale.pick(10, 100)
         for setting in SETTINGS:
             own = [result for result in results if result.setting == setting]

@@ -45,6 +45,13 @@ class Scale(NamedTuple):
         """Those of ``named`` that were asked for, or all where none of them was."""
         return {name: value for name, value in named.items() if name in self.only} or dict(named)
 
+    def only_of(self, named: Mapping[str, Any]) -> dict[str, Any]:
+        """`chosen`, where nothing but these can be asked for: another name ends the script with one line."""
+        if unknown := [name for name in self.only if name not in named]:
+            print(f"--only {unknown[0]}: choose of {', '.join(named)}", file=sys.stderr)
+            sys.exit(2)
+        return self.chosen(named)
+
     def pick(self, smoke: Any, paper: Any, brief: Any = None) -> Any:
         """One of the values; ``smoke`` of a brief run where it has none of its own."""
         if self.brief and brief is not None:

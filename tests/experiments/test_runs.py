@@ -1,12 +1,14 @@
 """The last round before a test, and runs in folders that are tested in their last rounds."""
 
+from pathlib import Path
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from final_round import with_everyone_once_more, with_own_layers_trained
 from long_runs import resumed, rounds_done, seconds_taken
-from reporting import data_here
+from reporting import Scale, data_here
 
 import fljax
 from fljax.algorithms.ditto import ditto
@@ -20,6 +22,15 @@ from fljax.run.train import train
 from fljax.types import Work
 
 MODEL, WORK, LR = mlp((4, 4, 1), (6,), 3), Work(2, 8), 0.05
+
+
+def test_a_name_that_nothing_has_is_one_line(capsys):
+    scale = Scale(False, 1, Path("results"), only=("fedavg",))
+    assert scale.only_of({"fedavg": 1, "fedprox": 2}) == {"fedavg": 1}
+    with pytest.raises(SystemExit) as ended:
+        scale.only_of({"fedprox": 2, "fedper": 3})
+    assert ended.value.code == 2
+    assert capsys.readouterr().err == "--only fedavg: choose of fedprox, fedper\n"
 
 
 def test_data_that_is_not_here_is_one_line(capsys):
