@@ -13,15 +13,17 @@ from fljax import tree
 from fljax.client.local import n_steps
 from fljax.client.map import ACCELERATOR_AT_ONCE
 from fljax.client.objectives import training_loss
+from fljax.data.federation import minibatch
 from fljax.numbers import check_numbers
 from fljax.rounds.sampling import Sampling, sampling_of
 from fljax.run.check import fields_of, whole
 from fljax.run.chunk import MOST_ROUNDS, round_cost, run_chunk
 from fljax.run.mesh import Device, over_devices, replicated
+from fljax.run.privacy import with_target
 from fljax.run.programs import Compile, Compiler, Program, compiler_for, seconds_of
 from fljax.run.simulate import as_traced, first_state
 from fljax.run.sweep.memory import RESERVE, device_memory, n_bytes, peak
-from fljax.types import Algorithm, Batch, Federation, Key, Model, Work
+from fljax.types import Algorithm, Federation, Key, Model, Work
 
 PROBE_ROUNDS = 3
 """Rounds that a probe times at most, after one that warms up."""
@@ -83,7 +85,7 @@ def plan(
         hyper: the method's numbers.
         federation: the clients and their data.
         key: everything random comes from it.
-        n_rounds: rounds of the run, which say how well it is worth compiling.
+        n_rounds: rounds of the run, which say how well it is worth compiling, and how much noise a target asks for.
         participation: share of the clients in each round, in (0, 1].
         sampling: who takes part, whose places in a round count; None: a share ``participation``, uniformly.
         memory: bytes of each device; None: asks it.
@@ -95,12 +97,14 @@ def plan(
         ValueError: a number is out of its range, or ``hyper`` is not the method's.
     """
     n_clients = federation.train.size.shape[0]
-    cohort = sampling_of(sampling, participation).of(n_clients).size
+    draw = sampling_of(sampling, participation).of(n_clients)
+    cohort = draw.size
     share = participation if sampling is None else cohort / n_clients
     if memory is not None and memory < 1:
         raise ValueError(f"memory={memory} bytes is not positive; give the bytes of the device")
     check_numbers(hyper)
     candidates = _candidates(work, cohort, candidates)
+    hyper = with_target(hyper, draw.sampling, make(work).about.work, n_rounds)
     n_devices, model_bytes = (
         len(jax.devices() if devices is None else devices),
         n_bytes(jax.eval_shape(model.init, key)),
@@ -160,9 +164,8 @@ def _fit(
 
 def step_flops(model: Model, federation: Federation, work: Work) -> float:
     """FLOPs of one plain gradient step on a batch, as XLA counts them in the compiled step."""
-    pool = federation.train.pool
-    rows = jax.ShapeDtypeStruct((work.batch_size, *pool.x.shape[1:]), jnp.float32)
-    batch = jax.eval_shape(lambda x: Batch(x, jnp.zeros(len(x), jnp.int32), jnp.ones(len(x))), rows)
+    rows, weight = (jax.ShapeDtypeStruct((work.batch_size,), dtype) for dtype in (jnp.int32, jnp.float32))
+    batch = jax.eval_shape(minibatch, federation.train.pool, rows, weight)  # inputs and labels as training sees them
     params = jax.eval_shape(model.init, jax.random.key(0))
     gradient = jax.jit(jax.grad(training_loss(model), has_aux=True, allow_int=True))
     cost = gradient.lower(params, batch, jax.random.key(0)).compile().cost_analysis()

@@ -164,6 +164,13 @@ def test_several_columns_of_0_and_1_are_labels_side_by_side(table):
     assert model.apply(model.init(jax.random.key(0)), jnp.ones((3, 2)), None)[0].shape == (3, 2)
 
 
+def test_several_labels_with_a_target_epsilon_are_planned(table, capsys):
+    given = ["plan", *with_signs(table), "--task", "labels", "--algorithm", "fedavg+client_dp"]
+    given += ["--target-epsilon", "8", "--delta", "0.01", "--at-once", "1", "--compile", "fast"]
+    assert main(given) == 0
+    assert "fedavg+client_dp" in capsys.readouterr().out
+
+
 @pytest.mark.slow
 def test_several_labels_are_learnt_from_a_table(table, tmp_path):
     given = [*with_signs(table), "--task", "labels", "--lr", "0.5", "--epochs", "5", "--rounds", "10"]

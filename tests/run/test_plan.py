@@ -11,8 +11,10 @@ from fljax.algorithms.ditto import ditto
 from fljax.algorithms.fedavg import fedavg
 from fljax.data.synthetic import linear_groups
 from fljax.models import mlp
+from fljax.rounds.sampling import uniform
 from fljax.run.mesh import over_devices
 from fljax.run.plan import Probe, Speed, _fit, plan, step_flops
+from fljax.run.privacy import with_target
 from fljax.run.sweep import memory
 from fljax.types import Work
 from tests.slow import slow
@@ -129,6 +131,51 @@ def test_flops_of_a_dense_net_by_hand(federation):
     n_inputs = int(np.prod(shape))
     matrices = 2 * 32 * (2 * n_inputs * 64 + 3 * 64 * 10)  # the first layer needs no gradient for its input
     assert matrices <= flops <= 1.5 * matrices  # biases, ReLU and the loss beside them
+
+
+def embedded(params, x):
+    return params["words"][x].mean(1) @ params["head"]
+
+
+@pytest.mark.parametrize("kind", ["numbers", "labels", "tokens"])
+def test_flops_of_every_kind_of_examples(kind):
+    """Several targets, several labels and whole-number inputs reach the network as training sees them."""
+    rng, n_outputs = np.random.default_rng(0), 3
+    x = rng.normal(size=(40, 6)).astype(np.float32)
+    network = mlp((6,), (8,), n_outputs)
+    if kind == "numbers":
+        model, y = fljax.regression(network), rng.normal(size=(40, n_outputs)).astype(np.float32)
+    elif kind == "labels":
+        model, y = fljax.multi_label(network), rng.integers(2, size=(40, n_outputs)).astype(np.float32)
+    else:
+        shapes = {"words": (5, 8), "head": (8, n_outputs)}
+        init = lambda key: {name: jax.random.normal(key, shape) for name, shape in shapes.items()}  # noqa: E731
+        model, x, y = fljax.from_functions(init, embedded), rng.integers(5, size=(40, 6)), rng.integers(3, size=40)
+    federation = fljax.federation_from_arrays(x, y, np.arange(40) % 4)
+    assert step_flops(model, federation, Work(1, 8)) > 2 * 8 * 2 * 8 * n_outputs  # the last layer and its gradient
+
+
+def test_a_target_epsilon_is_planned_with_the_noise_that_it_asks_for(key, model, federation, monkeypatch):
+    private, seen = fljax.compose("fedavg+client_dp"), []
+    monkeypatch.setattr("fljax.run.plan.Probe", lambda algorithm, hyper, **_: seen.append(hyper) or FakeProbe())
+    monkeypatch.setattr("fljax.run.plan.peak", lambda cohort: 10 * cohort)
+    hyper = private.Hyper(target_epsilon=8.0, delta=1e-5)
+    got = plan(partial(private, model), Work(1, 4), model, hyper, federation, key, n_rounds=5)
+    assert got.rounds_per_second == 7
+    assert [one.target_epsilon for one in seen] == [None]
+    assert seen[0].noise_multiplier == with_target(hyper, uniform(1.0), Work(1, 4), 5).noise_multiplier > 0
+
+
+class FakeProbe:
+    """Programs of no size, and no rounds."""
+
+    state = ()
+
+    def compiled(self, cohort):
+        return cohort
+
+    def speed(self, *_):
+        return Speed(7, True, 0.0)
 
 
 def test_rounds_that_take_too_long_are_forecast_and_not_run(planned, monkeypatch):
