@@ -1,5 +1,8 @@
 """Maths on pytrees whose leaves share a leading axis: clients, clusters or whatever is stacked."""
 
+from collections.abc import Mapping
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 from jax import Array
@@ -69,6 +72,23 @@ def split_statistics(params: Params) -> tuple[Params, Params]:
 def join_statistics(trainable: Params, statistics: Params) -> Params:
     """The inverse of `split_statistics`."""
     return trainable | statistics if statistics else trainable
+
+
+def named_leaves(params: Params, path: tuple[str, ...] = ()) -> dict[tuple[str, ...], Any]:
+    """Path of names -> array, in the order of the dicts: what files call a model's leaves.
+
+    Raises:
+        ValueError: something in ``params`` is neither an array nor a dict whose keys are text.
+    """
+    where = "the model's params" + "".join(f"[{name!r}]" for name in path)
+    if not isinstance(params, Mapping):
+        if path and hasattr(params, "dtype"):
+            return {path: params}
+        raise ValueError(f"{where} is a {type(params).__name__}; give an array, or a dict {{name: array}}")
+    if other := [name for name in params if not isinstance(name, str)]:
+        raise ValueError(f"{where} has the key {other[0]!r}, a {type(other[0]).__name__}; give names, which are text")
+    parts = [named_leaves(part, (*path, name)) for name, part in params.items()]
+    return {name: leaf for part in parts for name, leaf in part.items()}
 
 
 def flatten(stacked: Stacked) -> Array:

@@ -4,12 +4,13 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal, cast
+from urllib.parse import unquote
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import serialization
-from flax.traverse_util import flatten_dict, unflatten_dict
+from flax.traverse_util import unflatten_dict
 from jax import Array
 
 from fljax import tree
@@ -20,6 +21,8 @@ from fljax.types import Algorithm, Federation, Key, ModelTable, Params, State
 
 FILE = "models.npz"
 _ROW = "row"
+_TAKEN = (_ROW, "file", "allow_pickle")
+"""Names that no leaf of an .npz may have: the clients' rows, and what ``np.savez`` calls its own arguments."""
 Format = Literal["safetensors", "flax"]
 
 
@@ -55,23 +58,47 @@ def client_model(models: ModelTable, client: int) -> Params:
     return jax.device_get(tree.row(models.params, jnp.asarray(models.row[client])))
 
 
-def save_models(path: Path, models: ModelTable) -> None:
-    """Writes models as arrays ``layer/.../leaf`` (rows, ...) and ``row`` (clients,)."""
-    arrays = {"/".join(name): np.asarray(leaf) for name, leaf in flatten_dict(models.params).items()}
-    save_arrays(path, arrays | {_ROW: np.asarray(models.row)})
+def save_models(path: str | Path, models: ModelTable) -> None:
+    """Writes models as arrays ``layer/.../leaf`` (rows, ...) and ``row`` (clients,).
+
+    What would read back as something else in a name is percent-encoded, as the slash of a layer ``b/c`` (``b%2Fc``).
+
+    Raises:
+        ValueError: the parameters are no nested dicts of arrays.
+    """
+    arrays = {_quoted(name): np.asarray(leaf) for name, leaf in tree.named_leaves(models.params).items()}
+    save_arrays(Path(path), arrays | {_ROW: np.asarray(models.row)})
 
 
-def read_models(path: Path) -> ModelTable:
+def read_models(path: str | Path) -> ModelTable:
     """The inverse of `save_models`, NumPy arrays.
 
     Raises:
         ValueError: the file is not there, or damaged.
     """
+    path = Path(path)
     if not path.exists():
         raise ValueError(f"there is no {path}: fljax run writes it; after fljax.train, fljax.save_models does")
     arrays, _ = read_arrays(path, "run again into another folder")
     row = arrays.pop(_ROW)
-    return ModelTable(unflatten_dict({tuple(name.split("/")): leaf for name, leaf in arrays.items()}), cast(Array, row))
+    params = unflatten_dict({_unquoted(name): _restored(leaf) for name, leaf in arrays.items()})
+    return ModelTable(params, cast(Array, row))
+
+
+def _quoted(name: tuple[str, ...]) -> str:
+    joined = "/".join(part.replace("%", "%25").replace("/", "%2F") for part in name)
+    if joined in _TAKEN or joined.endswith(".npy"):
+        return f"{joined[:-1]}%{ord(joined[-1]):02X}"
+    return joined
+
+
+def _unquoted(name: str) -> tuple[str, ...]:
+    return tuple(unquote(part) for part in name.split("/"))
+
+
+def _restored(leaf: np.ndarray) -> np.ndarray:
+    """NumPy's files know no bfloat16: it comes back as plain two bytes, as no other dtype of parameters does."""
+    return leaf.view(jnp.bfloat16) if leaf.dtype == np.dtype("V2") else leaf
 
 
 def export_models(
@@ -109,10 +136,13 @@ def export_models(
         The files that were written.
 
     Raises:
-        ValueError: an unknown format, a package that is not there, or names of another number of clients.
+        ValueError: an unknown format or ``each``, a package that is not there, names of another number of clients, or
+            parameters that a safetensors file cannot name: no nested dicts, or two leaves of the same name.
     """
     if format not in ("safetensors", "flax"):
         raise ValueError(f"format={format!r} is unknown; choose 'safetensors' or 'flax'")
+    if each not in ("client", "model"):
+        raise ValueError(f"each={each!r} is unknown; choose 'client' or 'model'")
     if names and len(names) != len(models.row):
         raise ValueError(f"{len(names)} names for {len(models.row)} clients; give one for each")
     folder, table = Path(folder), ModelTable(jax.device_get(models.params), cast(Array, np.asarray(models.row)))
@@ -140,8 +170,11 @@ def _write(path: Path, params: Params, format: Format) -> None:
         from safetensors.numpy import save_file
     except ImportError:
         raise ValueError("format='safetensors' needs the package safetensors: pip install 'fljax[export]'") from None
-    flat: dict[str, Any] = flatten_dict(params, sep=".")
-    save_file({name: np.ascontiguousarray(leaf) for name, leaf in flat.items()}, path)
+    leaves = tree.named_leaves(params)
+    flat = {".".join(name): np.ascontiguousarray(leaf) for name, leaf in leaves.items()}
+    if len(flat) < len(leaves):
+        raise ValueError("two leaves have the same name with dots between its parts; rename a layer, or format='flax'")
+    save_file(flat, path)
 
 
 def _safe(name: str) -> str:

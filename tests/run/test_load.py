@@ -15,6 +15,7 @@ from scipy.optimize import isotonic_regression
 from sklearn.metrics import confusion_matrix
 
 import fljax
+from fljax.files import save_arrays
 from fljax.run import plots
 from fljax.run.cost import Link
 from fljax.run.logging import LogProgress, to_mlflow, to_tensorboard, to_wandb
@@ -127,6 +128,61 @@ def test_models_on_disk_are_what_was_saved(trained, tmp_path):
     jax.tree.map(np.testing.assert_array_equal, again, jax.device_get(models))
     with pytest.raises(ValueError, match=r"fljax\.save_models"):
         read_models(tmp_path / FILE)
+
+
+AWKWARD = (
+    {"row": 1, "x": 2},
+    {"file": 1, "allow_pickle": 2},
+    {"a": {"b/c": 1}, "a/b": {"c": 2}, "a%2Fb": {"c": 3}},
+    {"x": 1, "x.npy": 2},
+    {"b%c": {"%": 1}},
+)
+"""Names that a file of arrays has other uses for."""
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+@pytest.mark.parametrize("params", AWKWARD)
+def test_leaves_of_any_name_and_dtype_are_read_back(tmp_path, params, dtype):
+    params = jax.tree.map(lambda value: np.full((2, 3), value).astype(dtype), params)
+    models, path = fljax.ModelTable(params, np.array([1, 0, 1])), str(tmp_path / FILE)
+    fljax.save_models(path, models)
+    again = read_models(path)
+    assert jax.tree.map(lambda leaf: leaf.dtype, again.params) == jax.tree.map(lambda leaf: leaf.dtype, params)
+    jax.tree.map(np.testing.assert_array_equal, again, models)
+
+
+def test_files_of_before_are_read(tmp_path):
+    """Names without a percent sign stand there as they are; a bfloat16 was two bytes of nothing known."""
+    value = np.ones((1, 3), jnp.bfloat16)
+    save_arrays(tmp_path / FILE, {"fc1/kernel": value, "row": np.zeros(2, np.int32)})
+    again = read_models(tmp_path / FILE)
+    assert again.params["fc1"]["kernel"].dtype == jnp.bfloat16
+    np.testing.assert_array_equal(again.params["fc1"]["kernel"], value)
+
+
+@pytest.mark.parametrize(
+    ("part", "message"),
+    [
+        ((1, 2), r"params\['fc1'\] is a tuple; give an array, or a dict"),
+        ([1, 2], r"params\['fc1'\] is a list"),
+        ({"w": 1, "b": None}, r"params\['fc1'\]\['b'\] is a NoneType"),
+        ({0: 1}, r"params\['fc1'\] has the key 0, a int; give names"),
+    ],
+)
+def test_parameters_that_files_cannot_name_are_refused(tmp_path, part, message):
+    models = fljax.ModelTable(jax.tree.map(lambda value: np.full(3, value), {"fc1": part}), np.zeros(2, np.int32))
+    with pytest.raises(ValueError, match=message):
+        fljax.save_models(tmp_path / FILE, models)
+    with pytest.raises(ValueError, match=message):
+        fljax.export_models(models, tmp_path)
+
+
+def test_what_cannot_be_exported_is_refused(tmp_path):
+    models = fljax.ModelTable({"a": {"b.c": np.ones(1)}, "a.b": {"c": np.zeros(1)}}, np.zeros(2, np.int32))
+    with pytest.raises(ValueError, match="two leaves have the same name"):
+        fljax.export_models(models, tmp_path)
+    with pytest.raises(ValueError, match="each='clients' is unknown; choose 'client' or 'model'"):
+        fljax.export_models(models, tmp_path, each="clients")
 
 
 def test_loggers_are_told_every_round(trained):
