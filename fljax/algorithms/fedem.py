@@ -10,7 +10,7 @@ the code. ``normalise="mass"`` divides a weighted batch by its mass of weights, 
 then hardly come apart, because a client moves those that it does not use as far as its own.
 """
 
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -43,13 +43,6 @@ from fljax.types import (
     Upload,
     Work,
 )
-
-
-class Mixture(NamedTuple):
-    """The model that a client is tested with."""
-
-    learners: Stacked  # (learners, ...)
-    pi: Array  # (learners,) on the simplex
 
 
 @method(LocalHyper, "Marfoq et al., NeurIPS 2021", "https://arxiv.org/abs/2108.10252", kind="personalised")
@@ -103,12 +96,13 @@ def fedem(
 
     def deploy(key: Key, hyper: LocalHyper, state: State, data: ClientData) -> ModelTable:
         learners = shared_part(state.server)
-        return tree.own(Mixture(tree.broadcast(learners, data.size.shape[0]), state.clients))
+        # A dict, as the parameters of every model: files name its leaves.
+        return tree.own({"learners": tree.broadcast(learners, data.size.shape[0]), "pi": state.clients})
 
-    def predict(params: Mixture, x: Array) -> Array:
+    def predict(params: Params, x: Array) -> Array:
         """Logarithm of ``sum_m pi_m softmax(logits_m)``."""
-        logits = lax.map(lambda learner: model.apply(learner, x, None)[0], params.learners)
-        return jax.nn.logsumexp(jax.nn.log_softmax(logits), axis=0, b=params.pi[:, None, None])
+        logits = lax.map(lambda learner: model.apply(learner, x, None)[0], params["learners"])
+        return jax.nn.logsumexp(jax.nn.log_softmax(logits), axis=0, b=params["pi"][:, None, None])
 
     exchange = Exchange(send, receive, shared_part, "mean" if combining.sums else "each")
     return Algorithm(init, exchange.round, deploy, predict, loss=model.loss, exchange=exchange)

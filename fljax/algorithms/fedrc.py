@@ -16,7 +16,6 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from fljax import tree
-from fljax.algorithms.fedem import Mixture
 from fljax.choices import Positive
 from fljax.client.example_loss import batch_losses, example_loss
 from fljax.client.features import head_shape
@@ -114,12 +113,12 @@ def fedrc(
 
     def deploy(key: Key, hyper: LocalHyper, state: State, data: ClientData) -> ModelTable:
         learners = tree.broadcast(state.server.learners, data.size.shape[0])
-        return tree.own(Mixture(learners, state.clients.omega))
+        return tree.own({"learners": learners, "pi": state.clients.omega})
 
-    def predict(params: Mixture, x: Array) -> Array:
+    def predict(params: Params, x: Array) -> Array:
         """Logarithm of ``sum_k omega_k softmax(logits_k)``."""
-        logits = lax.map(lambda learner: model.apply(learner, x, None)[0], params.learners)
-        return jax.nn.logsumexp(jax.nn.log_softmax(logits), axis=0, b=params.pi[:, None, None])
+        logits = lax.map(lambda learner: model.apply(learner, x, None)[0], params["learners"])
+        return jax.nn.logsumexp(jax.nn.log_softmax(logits), axis=0, b=params["pi"][:, None, None])
 
     return Algorithm(init, round, deploy, predict, loss=model.loss)
 

@@ -123,6 +123,7 @@ def test_states_keep_their_structure(key, case, padded, cohort):
     assert all(value.shape in ((), (COHORT,)) for value in metrics.values())
     assert {"loss", "ok", "uplink", "downlink"} <= metrics.keys()
     assert deployed.row.shape == (8,)
+    assert tree.named_leaves(deployed.params)  # what `fljax run` writes
 
 
 @EACH
