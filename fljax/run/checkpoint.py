@@ -34,7 +34,10 @@ from fljax.types import State
 FOLDER = "checkpoints"
 NAMES = ("last.msgpack", "last-1.msgpack")
 """The checkpoints that are kept, the newest first."""
-LATER = ("key.impl", "group", "triggered", "loss", "work.terms", "model.arguments", "program", "program.rest")
+LATER = (
+    *("key.impl", "group", "triggered", "loss", "work.terms", "model.arguments", "program", "program.rest"),
+    "sampling.timing",
+)
 """What an identity has not always said; one without the first of them says none of them, and is believed without."""
 _CRC_BYTES, _MUCH = 4, 1 << 22
 

@@ -78,7 +78,8 @@ def static_choices(algorithm: Algorithm) -> dict[str, Any]:
 def tells_all(algorithm: Algorithm, draw: Draw) -> bool:
     """Whether `static_choices` and the sampling's own are all that a round's program is made of."""
     about, sampling = algorithm.about, draw.sampling.about
-    if about.work is None or not (about.name and about.model and sampling):
+    named = "sampling" in dict(sampling)  # one of the user's own may have a clock, which says its seconds alone
+    if about.work is None or not (about.name and about.model and named):
         return False
     values = [value for _, value in (*about.choices, *about.model, *sampling)]
     return _tells_loss(algorithm) and is_told([*values, about.work.optimizer, about.work.terms])

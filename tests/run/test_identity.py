@@ -19,10 +19,11 @@ from fljax.client import training_loss
 from fljax.client.objectives import proximal
 from fljax.models import mlp, normalized
 from fljax.models.task import Task
+from fljax.rounds.clock.waiting import for_all, tiers, until
 from fljax.rounds.local import pull_to_start
 from fljax.rounds.sampling import Sampling, uniform
 from fljax.rounds.timing import Timing
-from fljax.run.checkpoint import LATER, seal
+from fljax.run.checkpoint import LATER, check_same_run, seal
 from fljax.run.identity import run_identity, static_choices, tells_all
 from fljax.run.mesh import over_devices
 from fljax.run.sweep import search
@@ -31,6 +32,8 @@ from fljax.types import Model, Work
 from tests.models.small import SMALL
 
 WORK = Work(1, 8)
+CLOCK = 9 * (1.0,)
+"""Seconds of each client's round."""
 
 
 @pytest.fixture
@@ -152,6 +155,7 @@ def mixed(rate):
         ({"model": net(1.0)}, {"model": net(2.0)}, "program"),
         ({"model": net(1.0, 1.0)}, {"model": net(1.0, 2.0)}, "program.rest"),
         ({"sampling": silent(0)}, {"sampling": silent(1)}, "program"),
+        ({"sampling": for_all(silent(0), CLOCK)}, {"sampling": for_all(silent(1), CLOCK)}, "program"),
         ({"sampling": silent(0)}, {"sampling": silent(0)._replace(timing=Timing(9 * (1.0,)))}, "sampling.timing"),
         ({"combine": mixed(0.5)}, {"combine": mixed(0.25)}, "program"),
     ],
@@ -263,6 +267,21 @@ def test_a_folder_that_says_nothing_yet_of_what_came_later_is_gone_on_with(key, 
     resumed, whole = go(2, "old"), go(2, "whole")
     chex.assert_trees_all_equal((resumed.state, resumed.metrics), (whole.state, whole.metrics))
     assert json.loads(serialization.msgpack_restore(path.read_bytes())["identity"]).keys() >= set(LATER[:4])
+
+
+def test_a_folder_of_a_sampling_without_a_name_that_says_no_clock_yet_is_gone_on_with(identity, model, tmp_path):
+    now = identity(model, sampling=silent(0))
+    old = {name: value for name, value in now.items() if name not in LATER}
+    assert "sampling.timing" in now.keys() - old.keys()
+    check_same_run(tmp_path, old, now)
+    with pytest.raises(ValueError, match=r"holds a run with sampling.timing=None, not \["):
+        check_same_run(tmp_path, now, identity(model, sampling=silent(0)._replace(timing=Timing(CLOCK))))
+
+
+@pytest.mark.parametrize("make", [for_all, lambda of, seconds: until(of, seconds, 2.0)])
+def test_a_sampling_of_ours_with_a_clock_tells_all(model, make):
+    assert tells_all(fedavg(model, WORK), make(uniform(), CLOCK).of(9))
+    assert tells_all(fedavg(model, WORK), tiers(CLOCK, 3, 2).of(9))
 
 
 def test_a_method_says_what_it_was_made_with(model, key, federation):
