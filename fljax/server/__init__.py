@@ -140,7 +140,7 @@ one in its own docstring. The examples share four clients with a model of two la
   >>> print(robust_cluster_mean(models, label, empty=centers, center="median")["fc2"].ravel())
   [1. 3.]
   >>> print(krum(x, 1), multi_krum(x, 1, n_selected=2), krum_scores(x, 1))
-  [0. 1.] [0.  1.5] [1. 1. 4. 4.]
+  [0. 2.] [0.  1.5] [1. 1. 4. 4.]
   >>> print(geometric_median(jnp.array([[0.0], [1.0], [90.0]])))
   [1.]
 
