@@ -124,6 +124,21 @@ def subtract(a: Params, b: Params) -> Params:
     return jax.tree.map(jnp.subtract, a, b)
 
 
+def as_before(new: Any, old: Any) -> Any:
+    """``new`` with its floating-point leaves in the dtypes of ``old``: what goes around a loop keeps its dtype.
+
+    A float32 number, as every number of a method is, times a bfloat16 array is float32.
+    """
+
+    def like(leaf: Any, before: Any) -> Any:
+        kinds = [getattr(one, "dtype", None) for one in (leaf, before)]
+        if kinds[0] == kinds[1] or not all(kind is not None and jnp.issubdtype(kind, jnp.floating) for kind in kinds):
+            return leaf
+        return leaf.astype(kinds[1])
+
+    return jax.tree.map(like, new, old)
+
+
 def moves(stacked: Stacked, params: Params) -> Stacked:
     """``w_i - w`` of every row, without running statistics."""
     rows, begun = split_statistics(stacked)[0], split_statistics(params)[0]

@@ -83,7 +83,7 @@ def apfl(model: Model, work: Work, *, weighting: Weighting = "size", combine: Co
 
 def mixture(alpha: Array, own: Params, w: Params) -> Params:
     """``alpha v + (1 - alpha) w`` of one client, or of a row each; running statistics too."""
-    return jax.tree.map(lambda v, w: w + tree.along(alpha, v) * (v - w), own, w)
+    return tree.as_before(jax.tree.map(lambda v, w: w + tree.along(alpha, v) * (v - w), own, w), w)
 
 
 def mixed(loss: Loss, own_loss: Loss) -> Loss:

@@ -103,7 +103,8 @@ def mixture_fit(model: Model, work: Work, layers: tuple[str, ...], max_epochs: i
             def step(i: Array, carry: tuple[Params, Array]) -> tuple[Params, Array]:
                 batch = minibatch(pool, *batch_rows(order, n_fitted, i, work.batch_size))
                 value, slope = jax.value_and_grad(lambda mix: loss(mixed(mix), batch, key)[0])(carry[0])
-                return jax.tree.map(lambda m, g: jnp.clip(m - hyper.eta * g, 0, 1), carry[0], slope), value
+                mix = jax.tree.map(lambda m, g: jnp.clip(m - hyper.eta * g, 0, 1), carry[0], slope)
+                return tree.as_before(mix, carry[0]), value
 
             def epoch(carry: tuple[Params, Array, Array]) -> tuple[Params, Array, Array]:
                 mix, losses, n_done = carry

@@ -76,7 +76,7 @@ def moreau(loss: Loss, hyper: PFedMeHyper, n_steps: int) -> Loss:
         def step(_: Array, theta: Params) -> Params:
             gradient = jax.grad(value, has_aux=True)(theta)[0]
             pulled = jax.tree.map(lambda g, t, w: g + hyper.lam * (t - w), gradient, theta, w)
-            return jax.tree.map(lambda t, g: t - hyper.personal_lr * g, theta, pulled)
+            return tree.as_before(jax.tree.map(lambda t, g: t - hyper.personal_lr * g, theta, pulled), theta)
 
         before, updated = value(theta)
         fitted = lax.fori_loop(0, n_steps, step, theta)

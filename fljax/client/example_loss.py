@@ -26,7 +26,8 @@ def example_loss(model: Model, centers: Stacked, data: ClientData, batch_size: i
             def step(i: Array, losses: Array) -> Array:
                 rows, weight = batch_rows(index, size, i, batch)
                 value = score(center, minibatch(pool, rows, weight))[:, 0]
-                return lax.dynamic_update_slice(losses, jnp.where(weight > 0, value, 0.0), (i * batch,))
+                value = jnp.where(weight > 0, value, 0.0).astype(losses.dtype)  # of a bfloat16 network it is bfloat16
+                return lax.dynamic_update_slice(losses, value, (i * batch,))
 
             whole = -(-capacity // batch) * batch
             return lax.fori_loop(0, -(-size // batch), step, jnp.zeros(whole, jnp.float32))[:capacity]

@@ -174,5 +174,6 @@ def sgd_step(
 
     (value, statistics), gradient = jax.value_and_grad(objective, has_aux=True)(trainable)
     with jax.numpy_dtype_promotion("standard"):  # optax raises float betas to an int count
-        updates, optimizer_state = optimizer.update(gradient, optimizer_state, trainable)
-    return value, tree.join_statistics(optax.apply_updates(trainable, updates), statistics), optimizer_state
+        updates, moved = optimizer.update(gradient, optimizer_state, trainable)
+    params = tree.join_statistics(optax.apply_updates(trainable, updates), statistics)
+    return value, params, tree.as_before(moved, optimizer_state)

@@ -2,9 +2,12 @@
 
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import optax
 from jax import Array
 
+from fljax import tree
 from fljax.types import Work
 
 OPTIMIZERS = ("sgd", "adam", "adamw")
@@ -39,7 +42,19 @@ def local_optimizer(hyper: Any, work: Work, round: Array) -> optax.GradientTrans
     else:
         raise ValueError(f"optimizer={work.optimizer!r} is unknown; choose one of {OPTIMIZERS} or give a function")
     max_norm = getattr(hyper, "max_norm", None)
-    return optimizer if max_norm is None else optax.chain(optax.clip_by_global_norm(max_norm), optimizer)
+    return optimizer if max_norm is None else optax.chain(_clipped(max_norm), optimizer)
+
+
+def _clipped(max_norm: Any) -> optax.GradientTransformation:
+    """Clips gradients in float32 or wider: optax refuses a norm of float32 for gradients of bfloat16."""
+    inner = optax.clip_by_global_norm(max_norm)
+
+    def update(updates: Any, state: optax.OptState, params: Any = None) -> tuple[Any, optax.OptState]:
+        wide = jax.tree.map(lambda leaf: leaf.astype(jnp.promote_types(leaf.dtype, jnp.float32)), updates)
+        clipped, state = inner.update(wide, state, params)
+        return tree.as_before(clipped, updates), state
+
+    return optax.GradientTransformation(inner.init, update)
 
 
 def _after_decay(decay: Any, optimizer: optax.GradientTransformation) -> optax.GradientTransformation:

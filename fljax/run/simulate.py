@@ -126,9 +126,9 @@ def run_round(
     rows = tree.take(state.clients, cohort.ids)
     key = jax.random.fold_in(keys.server, round)
     new, metrics = algorithm.round(key, hyper, State(state.server, rows), cohort)
-    rows = tree.where(cohort.active, new.clients, rows)
+    rows = tree.where(cohort.active, tree.as_before(new.clients, rows), rows)
     clients = tree.put(state.clients, cohort.ids, rows)
-    return State(new.server, clients), round_metrics(metrics, cohort, federation)
+    return State(tree.as_before(new.server, state.server), clients), round_metrics(metrics, cohort, federation)
 
 
 def test_round(

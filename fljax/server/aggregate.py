@@ -53,7 +53,13 @@ def cluster_mean(stacked: Stacked, weight: Array, label: Array, empty: Stacked) 
     mass = matrix.sum(axis=1)
     total = mix(matrix, stacked)
     divisor = jnp.where(mass > 0, mass, 1)
-    mean = jax.tree.map(lambda leaf: leaf / tree.along(divisor, leaf).astype(leaf.dtype), total)
+
+    def leaf_mean(leaf: Array, total: Array) -> Array:
+        if leaf.dtype.itemsize < 4:  # the total of all examples has two digits in bfloat16, and is inf in float16
+            return mix(matrix / divisor[:, None], leaf)
+        return total / tree.along(divisor, total).astype(total.dtype)
+
+    mean = jax.tree.map(leaf_mean, stacked, total)
     return tree.where(mass > 0, mean, empty)
 
 

@@ -69,5 +69,6 @@ def server_step(
     trainable, _ = tree.split_statistics(theta)
     goal, statistics = tree.split_statistics(mean)
     with jax.numpy_dtype_promotion("standard"):  # optax raises float betas to an int count
-        updates, optimizer_state = optimizer.update(tree.subtract(trainable, goal), optimizer_state, trainable)
-    return tree.join_statistics(optax.apply_updates(trainable, updates), statistics), optimizer_state
+        updates, moved = optimizer.update(tree.subtract(trainable, goal), optimizer_state, trainable)
+    params = tree.join_statistics(optax.apply_updates(trainable, updates), statistics)
+    return params, tree.as_before(moved, optimizer_state)

@@ -25,7 +25,7 @@ from fljax.numbers import as_dict
 from fljax.rounds.sampling import sample_cohort
 from fljax.run.mesh import over_devices, replicated
 from fljax.run.newcomers import evaluate_new_clients
-from fljax.run.simulate import as_traced, round_metrics, split_key
+from fljax.run.simulate import as_traced, round_metrics, simulate, split_key
 from fljax.run.train import run_chunk
 from fljax.types import ClientData, Examples, State
 from tests.algorithms.table import CASES, VARIANTS
@@ -124,6 +124,34 @@ def test_states_keep_their_structure(key, case, padded, cohort):
     assert {"loss", "ok", "uplink", "downlink"} <= metrics.keys()
     assert deployed.row.shape == (8,)
     assert tree.named_leaves(deployed.params)  # what `fljax run` writes
+
+
+@cache
+def narrow(model):
+    """The model with bfloat16 parameters; running statistics stay float32."""
+
+    def init(key):
+        trainable, statistics = tree.split_statistics(model.init(key))
+        return tree.join_statistics(jax.tree.map(lambda leaf: leaf.astype(jnp.bfloat16), trainable), statistics)
+
+    return model._replace(init=init)
+
+
+@EACH
+def test_parameters_of_bfloat16_stay_so(key, name, model, work, padded):
+    case = CASES[name]
+    algorithm = case._replace(model=narrow(case.model or model)).make(model, work)
+
+    def whole(key, federation):
+        state, _ = simulate(algorithm, case.hyper, federation, key, 2, participation=COHORT / 8)
+        return algorithm.deploy(key, as_traced(case.hyper), state, federation.train)
+
+    with jax.numpy_dtype_promotion("standard"):  # a user's: our tests let no float32 number meet a bfloat16 array
+        leaves = tree.named_leaves(jax.eval_shape(whole, key, padded).params)
+    layers = {*(case.model or model).layers}  # a method's own small networks beside them stay float32
+    trained = {path: leaf for path, leaf in leaves.items() if layers & {*path} and "batch_stats" not in path}
+    assert trained
+    assert {leaf.dtype for leaf in trained.values()} == {jnp.dtype("bfloat16")}
 
 
 @EACH

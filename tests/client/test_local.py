@@ -81,6 +81,21 @@ def test_equals_numpy(key, model, ragged, momentum):
     assert trained.ok.all()
 
 
+def test_bfloat16_parameters_are_trained_with_momentum(key, model, ragged):
+    work, start = Work(epochs=2, batch_size=4), started(model, key)
+
+    @jax.jit
+    def train(params, momentum):  # traced, as every number of a method is
+        optimizer = optax.sgd(0.1, momentum)
+        return train_clients(keys_of(key), tree.everyone(params, 5), ragged, training_loss(model), optimizer, work)
+
+    with jax.numpy_dtype_promotion("standard"):
+        trained = train(jax.tree.map(lambda leaf: leaf.astype(jnp.bfloat16), start), jnp.float32(0.9))
+    assert {leaf.dtype for leaf in jax.tree.leaves(trained.params)} == {jnp.dtype("bfloat16")}
+    exact = trainer(model, work, momentum=0.9)(keys_of(key), start, ragged)
+    chex.assert_trees_all_close(as_float64(trained.params), as_float64(exact.params), atol=0.05)
+
+
 def test_proximal_equals_numpy(key, model, ragged):
     work, keys = Work(epochs=2, batch_size=4), keys_of(key)
     trained = trainer(model, work, mu=0.7)(keys, started(model, key), ragged)

@@ -148,3 +148,13 @@ def test_low_precision_leaves_keep_their_dtype():
     got = weighted_mean(x, jnp.ones(3))
     assert got["w"].dtype == jnp.bfloat16
     assert tree.n_rows(mix(jnp.ones((5, 3)), x)) == 5
+
+
+@pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float16])
+def test_low_precision_means_are_rounded_once(dtype):
+    """Sums of many examples are beyond float16, and in bfloat16 they have two digits."""
+    rng = np.random.default_rng(0)
+    x, weight = rng.normal(3, 1, (40, 500)).astype(dtype), rng.integers(1, 6000, 40).astype(np.float32)
+    exact = np.average(x.astype(np.float64), axis=0, weights=weight)
+    mean = np.asarray(weighted_mean(x, weight)).astype(np.float64)
+    np.testing.assert_allclose(mean, exact, rtol=0.51 * float(jnp.finfo(dtype).eps))
