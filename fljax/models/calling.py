@@ -6,8 +6,9 @@ from functools import cache
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 
-from fljax.tree import split_statistics
+from fljax.tree import named_leaves, split_statistics
 from fljax.types import Key, Model, Params
 
 Mode = Callable[[bool], dict[str, Any]]
@@ -17,6 +18,8 @@ TRAINING = ("train", "training", "is_training")
 """Arguments that are True in training."""
 EVALUATION = ("deterministic", "inference", "use_running_average")
 """Arguments that are False in training."""
+FLOATS = tuple(map(jnp.dtype, ("float32", "bfloat16", "float16", "float64")))
+"""What parameters may be."""
 
 
 def calling_mode(call: Callable[..., Any], name: str) -> Mode:
@@ -60,17 +63,28 @@ def check_layers(found: Sequence[str], given: Sequence[str] | None) -> tuple[str
 
 
 def check_model(model: Model) -> None:
-    """Checks that a model's layers are the top-level parts of its parameters; nothing is computed.
+    """Checks that a model's layers are the top-level parts of its parameters, nested dicts of floats; nothing is
+    computed.
 
     Raises:
-        ValueError: they are not, or the parameters are no dict.
+        ValueError: they are not, or a part of the parameters is no dict and no array (files could not name it), or an
+            array of numbers that no gradient moves, as integers.
     """
     _check(model.init, model.layers)
 
 
 @cache
 def _check(init: Callable[[Key], Params], layers: tuple[str, ...]) -> None:
-    params = split_statistics(jax.eval_shape(init, jax.random.key(0)))[0]
+    whole = jax.eval_shape(init, jax.random.key(0))
+    params = split_statistics(whole)[0]
     if not isinstance(params, Mapping):
         raise ValueError(f"the model's parameters are a {type(params).__name__}; give a dict {{layer: parameters}}")
+    named_leaves(whole)
+    for path, leaf in named_leaves(params).items():
+        if leaf.dtype not in FLOATS:
+            where = "".join(f"[{name!r}]" for name in path)
+            raise ValueError(
+                f"the model's params{where} is {leaf.dtype}, and parameters are trained; give one of "
+                f"{', '.join(map(str, FLOATS))}, or hold it in the network beside its parameters"
+            )
     check_layers([name for name, part in params.items() if jax.tree.leaves(part)], layers)

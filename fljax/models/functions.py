@@ -22,7 +22,7 @@ def from_functions(
         model = fljax.from_functions(init, lambda params, x: jnp.tanh(x @ params["first"]) @ params["last"])
 
     Args:
-        init: ``(key) -> {layer: parameters}``.
+        init: ``(key) -> {layer: parameters}``, nested dicts of floating-point arrays with names for keys.
         apply: ``(params, x) -> outputs (batch, outputs)``; or ``(params, x, key)``, with key None in evaluation.
             One that returns ``(outputs, params)`` updates running statistics, which stand under ``"batch_stats"``.
         layers: names of the layers in forward order; None: in the order in which ``init`` makes them.

@@ -100,6 +100,33 @@ def test_parameters_that_are_no_dict_are_refused():
         fljax.fedavg(model, fljax.Work(1, 8))
 
 
+ONES = jnp.ones((8, 3))
+
+
+@pytest.mark.parametrize(
+    ("part", "message"),
+    [
+        ((ONES, ONES[0]), r"params\['fc'\] is a tuple; give an array, or a dict \{name: array\}"),
+        ({"w": [ONES, ONES]}, r"params\['fc'\]\['w'\] is a list; give"),
+        ({"w": ONES, "b": None}, r"params\['fc'\]\['b'\] is a NoneType; give"),
+        ({0: ONES}, r"params\['fc'\] has the key 0, a int; give names"),
+        ({"w": ONES, "n": jnp.int32(1)}, r"params\['fc'\]\['n'\] is int32, .* give one of float32, bfloat16"),
+        ({"w": ONES > 0}, r"params\['fc'\]\['w'\] is bool"),
+    ],
+)
+def test_parameters_that_cannot_be_trained_or_saved_are_refused_at_once(part, message):
+    model = fljax.Model(lambda key: {"fc": part}, lambda params, x, key: (x, params), ("fc",))
+    with pytest.raises(ValueError, match=message):
+        fljax.fedavg(model, fljax.Work(1, 8))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+def test_parameters_of_any_precision_are_taken(dtype):
+    params = {"fc": {"w": ONES.astype(dtype)}, "batch_stats": {"fc": {"count": jnp.int32(0)}}}  # of these not all float
+    model = fljax.Model(lambda key: params, lambda params, x, key: (x, params), ("fc",))
+    assert fljax.fedavg(model, fljax.Work(1, 8)).about.name == "fedavg"
+
+
 def test_a_clients_model_is_taken_from_restored_arrays(key):
     stacked = jax.device_get(jax.jit(jax.vmap(mlp((4,), (3,), 2).init))(jax.random.split(key, 3)))
     models = fljax.ModelTable(stacked, np.array([2, 0]))
