@@ -104,6 +104,12 @@ DRAWS = {
 }
 
 
+def test_the_largest_of_bfloat16_are_those_of_the_same_numbers_in_float32():
+    rows = np.random.default_rng(0).normal(size=(3, 40)).astype(jnp.bfloat16)
+    for narrow, wide in zip(_largest(rows, np.int32(9)), _largest(rows.astype(np.float32), np.int32(9)), strict=True):
+        np.testing.assert_array_equal(narrow, wide)
+
+
 @pytest.mark.parametrize("draw", DRAWS)
 @pytest.mark.parametrize("d", [1, 7, 9000])
 def test_the_largest_are_those_of_a_sort(d, draw):

@@ -24,13 +24,14 @@ def largest(values: Array, k: Array) -> tuple[Array, Array]:
     """The k largest of each row by absolute value, and what equals the smallest of them.
 
     Args:
-        values: (rows, d) float32.
+        values: (rows, d) float32 or narrower.
         k: () int32 from 1 to d.
 
     Returns:
         (rows, d) bool, which are among them; (rows,) int32, how many of these are not zero where k < d.
     """
-    size = lax.bitcast_convert_type(jnp.abs(values), jnp.uint32)  # in the order of the absolute values
+    magnitude = jnp.abs(values).astype(jnp.float32)  # of bfloat16 too, whose values all are float32's
+    size = lax.bitcast_convert_type(magnitude, jnp.uint32)  # in the order of the absolute values
     rows, d = size.shape
     begin = _Bracket(*(jnp.full(rows, end, jnp.uint32) for end in (0, 2**32 - 1)), *(jnp.full(rows, n) for n in (d, 0)))
 
