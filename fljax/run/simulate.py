@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from fljax import tree
+from fljax.client.map import whole
 from fljax.drift.stages import at
 from fljax.numbers import check_numbers
 from fljax.rounds.sampling import Draw, Sampling, sample_cohort, sampling_of
@@ -164,8 +165,8 @@ def split_key(key: Key) -> Keys:
 
 @partial(jax.jit, static_argnums=0)
 def first_state(init: Callable[..., State], key: Key, hyper: Any, data: ClientData) -> State:
-    """What a method begins with, of the run's key."""
-    return init(split_key(key).init, hyper, data)
+    """What a method begins with, of the run's key; whole on every device, as rounds take it and give it back."""
+    return whole(init(split_key(key).init, hyper, data))
 
 
 @partial(jax.jit, static_argnums=0)
