@@ -96,7 +96,7 @@ def fedsoft(
         member = selected(key, share, cohort)
         takes_part = member.any(axis=0)
         trained = held(hyper, centers, own, share, cohort, takes_part)
-        counts = client_weight("uniform", cohort, trained.ok & takes_part)
+        counts = client_weight("size" if n_selected is None else "uniform", cohort, trained.ok & takes_part)
         begun = own if start == "own" else mix(share, centers)
         return Upload(tree.own(begun), trained.params, counts, (trained, share, member, due))
 
@@ -105,8 +105,9 @@ def fedsoft(
         takes_part = member.any(axis=0)
         models = tree.where(takes_part, upload.params, own)
         own = tree.where(takes_part, trained.params, own)
-        # c_s = mean of its clients' models.
-        weight = center_weight(member & (cohort.active & trained.ok)[None], share, cohort.data.size)
+        # c_s = mean of its clients' models, of all by importance and size or of those that it drew.
+        belongs = share if n_selected is None else member.T.astype(share.dtype)
+        weight = soft_weights(belongs, upload.weight)
         centers = tree.where(weight.sum(axis=1) > 0, mix(weight, models), centers)
         metrics = {"loss": trained.loss, "ok": trained.ok, **memberships(share)}
         return State(centers, FedSoftClients(own, share)), metrics | sent(centers, due, takes_part)
@@ -133,12 +134,6 @@ def fedsoft(
         score = jnp.where(chance > 0, jnp.log(jnp.where(chance > 0, chance, 1.0)) + noise.T, -jnp.inf)
         place = jnp.argsort(jnp.argsort(-score, axis=1), axis=1)
         return (place < n_selected) & (chance > 0)
-
-    def center_weight(member: Array, share: Array, size: Array) -> Array:
-        if n_selected is not None:
-            count = member.astype(jnp.float32)
-            return count / jnp.maximum(count.sum(axis=1, keepdims=True), 1.0)
-        return soft_weights(share, jnp.where(member.any(axis=0), size, 0))
 
     def sent(centers: Stacked, due: Array, takes_part: Array) -> Metrics:
         """The model up and all centers down; importances up when measured, for which all centers are needed too."""
