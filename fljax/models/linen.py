@@ -78,7 +78,7 @@ def from_linen(
 def _check_dtype(dtype: DTypeLike | None) -> None:
     try:
         known = dtype is None or jnp.issubdtype(dtype, jnp.floating)
-    except TypeError:  # a word that names no type
+    except (TypeError, SyntaxError):  # a word that names no type, or a number of more digits than Python reads
         known = False
     if dtype is None or (known and jax.dtypes.canonicalize_dtype(dtype) == dtype):
         return

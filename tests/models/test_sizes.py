@@ -109,7 +109,7 @@ def test_a_variational_network_leaves_out_convolutions_only_where_images_are_too
         variational_cnn((8, 8, 1), channels=(4, 12))
 
 
-@pytest.mark.parametrize("dtype", ["int32", "no type", jnp.int8, "float64"])
+@pytest.mark.parametrize("dtype", ["int32", "no type", jnp.int8, "float64", "9" * 5000], ids=range(5))
 @pytest.mark.parametrize("name", sorted(MODELS))
 def test_a_dtype_that_no_network_computes_in_is_named(name, dtype):
     with pytest.raises(ValueError, match="dtype="):

@@ -23,7 +23,7 @@ class Tally:
             else:
                 self.refused += 1
         except Exception as error:
-            self.faults.append(f"{what}: {type(error).__name__}: {error}"[:500])
+            self.faults.append(f"{what}: {type(error).__name__}: {str(error)[:500]}")
         else:
             if right(result):
                 self.clean += 1
