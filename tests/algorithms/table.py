@@ -119,7 +119,7 @@ CASES = {
     # A client's place in the graph follows its id.
     "dpsgd": _case("dpsgd", by_order=True),
     "dpsgd-beside": _case("dpsgd", choices={"graph": "pairs", "time_varying": True, "mixing": "beside"}, by_order=True),
-    "pgossip": _case("pgossip", choices={"graph": "regular", "degree": 3}, by_order=True),
+    "pgossip": _case("pgossip", choices={"graph": "regular", "degree": 4}, by_order=True),
     "feddist": _case("feddist", P),
     "feddws": _case("feddws", P),
     "feddane": _case("feddane", 2 * P, numbers={"mu": 0.5}),
