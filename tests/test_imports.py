@@ -2,8 +2,8 @@
 
 ::
 
-    sealed <- {ranges, choices, files} <- {types, numbers} <- tree <- {data, models, server} <- client <- rounds
-    rounds <- {algorithms, run}; catalogue knows what can be named; jobs <- cli are above all
+    sealed <- {ranges, choices, files} <- {types, numbers} <- {tree, placement} <- {data, models, server} <- client
+    client <- rounds <- {algorithms, run}; catalogue knows what can be named; jobs <- cli are above all
 """
 
 import ast
@@ -26,6 +26,7 @@ LAYER = {
     "types": 1,
     "numbers": 1,
     "tree": 2,
+    "placement": 2,
     "data": 3,
     "models": 3,
     "server": 3,

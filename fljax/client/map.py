@@ -5,6 +5,7 @@ and each chunk loops for its own longest client; on a CPU a chunk is one client,
 cache beat wide operations there. Neither choice changes a result.
 """
 
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -14,13 +15,15 @@ from jax import Array, lax
 from jax.sharding import PartitionSpec
 
 from fljax import tree
+from fljax.placement import CLIENTS, in_a_device, n_client_devices, whole
 from fljax.types import ClientData, Examples, ModelTable, Stacked
-
-CLIENTS = "clients"
-"""Name of the mesh axis that clients are spread over (see `fljax.run.mesh`)."""
 
 ACCELERATOR_AT_ONCE = 64
 """Clients trained at once on an accelerator when `Work.at_once` is None."""
+
+
+FEW = 64
+"""Numbers of a client that every device is given of all clients; models stay where they were trained."""
 
 
 class AtHome(NamedTuple):
@@ -88,7 +91,7 @@ def over_devices(fn: Callable[..., Any], whole: tuple, per_row: tuple, multiple:
 def _each_its_share(fn: Callable[..., Any], n_whole: int, at_home: bool, share: int) -> Callable[..., Any]:
     """``fn`` on each device with its ``share`` clients; the results of all of them."""
     fn = _brought(fn, n_whole) if at_home else fn
-    if _in_a_device():
+    if in_a_device():
 
         def call(*arguments: Any) -> Any:
             begin = lax.axis_index(CLIENTS) * share
@@ -99,7 +102,13 @@ def _each_its_share(fn: Callable[..., Any], n_whole: int, at_home: bool, share: 
         return call
 
     def mapped(*arguments: Any) -> Any:
+        arguments = (
+            *arguments[:n_whole],
+            *jax.tree.map(lambda leaf: whole(leaf) if math.prod(leaf.shape[1:]) <= FEW else leaf, arguments[n_whole:]),
+        )
         specs = (*pool_specs(arguments[:n_whole]), *[PartitionSpec(CLIENTS)] * (len(arguments) - n_whole))
+        # Else XLA would spread what the server computes of labels too, since a device needs its own clients' alone, and
+        # have the devices exchange the results of every operation.
         return jax.shard_map(fn, in_specs=specs, out_specs=PartitionSpec(CLIENTS), check_vma=False)(*arguments)
 
     return mapped
@@ -115,11 +124,6 @@ def pool_specs(value: Any) -> Any:
         return spread if isinstance(leaf, AtHome) else PartitionSpec()
 
     return jax.tree.map(spec, value, is_leaf=lambda leaf: isinstance(leaf, AtHome))
-
-
-def _in_a_device() -> bool:
-    """Whether the code that is traced is already that of one device, as in a sweep over groups of devices."""
-    return CLIENTS in jax.sharding.get_abstract_mesh().manual_axes
 
 
 def _brought(fn: Callable[..., Any], n_whole: int) -> Callable[..., Any]:
@@ -145,19 +149,6 @@ def _brought(fn: Callable[..., Any], n_whole: int) -> Callable[..., Any]:
         return fn(own, *rest[: n_whole - 1], place, *rest[n_whole:])
 
     return call
-
-
-def n_client_devices() -> int:
-    """Devices that the current mesh spreads clients over; 1 outside any mesh."""
-    mesh = jax.sharding.get_abstract_mesh()
-    return mesh.shape.get(CLIENTS, 1)
-
-
-def whole(value: Any) -> Any:
-    """``value`` computed in full on every device of the mesh: for small things that are not worth a collective."""
-    if n_client_devices() == 1 or _in_a_device():
-        return value
-    return jax.lax.with_sharding_constraint(value, PartitionSpec())
 
 
 def _row(table: Stacked | None, row: Any) -> Any:

@@ -15,8 +15,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 
-from fljax.client.map import AtHome, n_client_devices, whole
+from fljax.client.map import AtHome
 from fljax.data.federation import select
+from fljax.placement import n_client_devices, whole
 from fljax.rounds.timing import Timing
 from fljax.types import Cohort, Description, Federation, Key
 

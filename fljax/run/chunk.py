@@ -11,7 +11,7 @@ import numpy as np
 from jax import Array, lax
 from jax.sharding import Mesh
 
-from fljax.client.map import whole
+from fljax.placement import whole
 from fljax.rounds.sampling import Draw
 from fljax.run.checkpoint import level_of
 from fljax.run.memory import check_fits, check_traced, n_bytes, n_host_devices

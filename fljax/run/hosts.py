@@ -15,7 +15,8 @@ from jax.errors import JaxRuntimeError
 from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from fljax.client.map import CLIENTS, AtHome
+from fljax.client.map import AtHome
+from fljax.placement import CLIENTS
 from fljax.types import ClientData, Federation
 
 

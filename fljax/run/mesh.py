@@ -9,7 +9,8 @@ import jax
 import jaxlib
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
-from fljax.client.map import CLIENTS, AtHome, pool_specs
+from fljax.client.map import AtHome, pool_specs
+from fljax.placement import CLIENTS
 from fljax.run.hosts import on_all_devices
 
 SWEEP = "sweep"

@@ -16,7 +16,7 @@ import numpy as np
 from jax import Array, lax
 
 from fljax import tree
-from fljax.client.map import whole
+from fljax.placement import whole
 from fljax.rounds.sampling import Draw
 from fljax.run.chunk import MOST_ROUNDS, run_chunk
 from fljax.run.simulate import split_key

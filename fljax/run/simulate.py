@@ -9,9 +9,9 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from fljax import tree
-from fljax.client.map import whole
 from fljax.drift.stages import at
 from fljax.numbers import check_numbers
+from fljax.placement import whole
 from fljax.rounds.sampling import Draw, Sampling, sample_cohort, sampling_of
 from fljax.run.check import check_labels, check_run, fields_of
 from fljax.run.churn import churn_of_rounds

@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from fljax.placement import whole
 from fljax.server.labels import canonical, check_square, check_vector, everyone
 
 
@@ -53,9 +54,8 @@ def dbscan(
     if within is not None:
         check_vector("within", within, n, "distance")
         near &= (within[:, None] == within[None, :]) & (within >= 0)[:, None]
-    near |= jnp.eye(n, dtype=bool) & mask[:, None]
-    core = near.sum(axis=0, dtype=jnp.int32) >= min_samples
-    core &= mask
+    near = whole(near | (jnp.eye(n, dtype=bool) & mask[:, None]))
+    core = whole((near.sum(axis=0, dtype=jnp.int32) >= min_samples) & mask)
     first = _first_connected(near, core)
     joined = _lowest_neighbour(near, jnp.where(core, first, n))
     return canonical(jnp.where(joined < n, joined, -1))

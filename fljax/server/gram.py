@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from fljax import tree
+from fljax.placement import whole
 from fljax.server import blocks
 from fljax.types import Stacked
 
@@ -24,9 +25,12 @@ def gram(x: Stacked, where: Array | None = None, layers: tuple[str, ...] | None 
 
 
 def mirror(matrix: Array) -> Array:
-    """The strict upper triangle on both sides of a zero diagonal: exactly symmetric, NaN below never matters."""
-    upper = jnp.triu(matrix, 1)
-    return upper + upper.T
+    """The strict upper triangle on both sides of a zero diagonal: exactly symmetric, NaN below never matters.
+
+    Whole on every device: it is small, and what follows looks at it from all sides.
+    """
+    upper = jnp.triu(whole(matrix), 1)
+    return whole(upper + upper.T)
 
 
 def trainable_matrices(x: Stacked, layers: tuple[str, ...] | None) -> tuple[Array, ...]:
@@ -105,7 +109,7 @@ def sum_pairs(
     for mat in mats:
         total = blocks.fold(step, total, mat, columns=columns)
     upper = jnp.concatenate([jnp.pad(part, ((0, 0), (a, 0))) for part, (a, _) in zip(total, strips, strict=True)])
-    return mirror(upper) + jnp.diag(jnp.diagonal(upper))
+    return mirror(upper) + jnp.diag(jnp.diagonal(whole(upper)))
 
 
 def _from_gram(product: Array) -> tuple[Array, Array]:

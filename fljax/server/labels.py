@@ -4,6 +4,8 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from fljax.placement import whole
+
 
 def check_vector(name: str, value: Array, n: int, against: str) -> None:
     """Raise ValueError unless ``value`` has shape ``(n,)``, the length of ``against``."""
@@ -19,11 +21,11 @@ def check_square(name: str, value: Array) -> int:
 
 
 def everyone(n: int, where: Array | None, against: str) -> Array:
-    """``where`` as a checked (n,) bool mask; None means all True."""
+    """``where`` as a checked (n,) bool mask, whole on every device; None means all True."""
     if where is None:
         return jnp.ones(n, bool)
     check_vector("where", where, n, against)
-    return where.astype(bool)
+    return whole(where.astype(bool))
 
 
 def rank(label: Array, where: Array) -> Array:
@@ -36,15 +38,15 @@ def rank(label: Array, where: Array) -> Array:
     Returns:
         (n,) int32 in 0..n-1, or n where ``where`` is False: an index that scatters and segment sums drop.
     """
-    n = label.shape[0]
+    n, label, where = label.shape[0], whole(label), whole(where)
     position = jnp.arange(n, dtype=jnp.int32)
     order = jnp.lexsort((label, ~where)).astype(jnp.int32)  # stable: equal labels stay in the order of their index
     ordered = label[order]
     starts = jnp.concatenate([jnp.ones(1, bool), ordered[1:] != ordered[:-1]])
     start = jax.lax.cummax(jnp.where(starts, position, 0))
     first = jnp.zeros(n, jnp.int32).at[order].set(order[start])  # the lowest-index entry with the same label
-    number = jnp.cumsum((first == position) & where, dtype=jnp.int32) - 1
-    return jnp.where(where, number[first], n)
+    number = jnp.cumsum(whole((first == position) & where), dtype=jnp.int32) - 1
+    return whole(jnp.where(where, number[first], n))
 
 
 @jax.jit

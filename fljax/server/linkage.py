@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from fljax.placement import whole
 from fljax.server.labels import canonical, check_square, check_vector, everyone, rank
 
 METHODS = ("single", "complete", "average")
@@ -69,7 +70,7 @@ def linkage(distance: Array, method: str, where: Array | None = None, within: Ar
         pair &= (within[:, None] == within[None, :]) & (within >= 0)[:, None]
     if n == 1:
         return jnp.zeros((0, 4), distance.dtype)
-    apart = jax.lax.stop_gradient(jnp.where(pair, distance, jnp.inf))
+    apart = whole(jax.lax.stop_gradient(jnp.where(pair, distance, jnp.inf)))
     start = _Chain(
         distance=apart,
         row=apart[0],

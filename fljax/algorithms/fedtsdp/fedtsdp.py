@@ -26,9 +26,9 @@ from fljax import tree
 from fljax.algorithms.fedtsdp.partition import Stages, everyones_cluster, tendency, two_stages
 from fljax.algorithms.fedtsdp.public_batch import Growth, draw_batch, known_images, likelier
 from fljax.choices import Positive
-from fljax.client.map import whole
 from fljax.client.objectives import predictor, training_loss
 from fljax.client.outputs import client_outputs
+from fljax.placement import whole
 from fljax.rounds import Combine, LocalHyper, Scalar, Server, client_weight, hyper, mean, method, number, traffic, train
 from fljax.rounds.combine import as_combine, members_of, memory_of
 from fljax.rounds.joining import held_with_least_loss, rounds_alone

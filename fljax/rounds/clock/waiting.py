@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from fljax.client.map import whole
+from fljax.placement import whole
 from fljax.rounds.sampling import Sampling
 from fljax.rounds.timing import Timing
 from fljax.types import Key
