@@ -12,13 +12,16 @@ from functools import cache
 from typing import Any
 
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
+from jax.core import Tracer
 
 from fljax.types import Halves, Key, Model, Params
 
 Channels = float | tuple[float, ...]
 """One number for all channels of an image, or one for each."""
-Normalize = str | tuple[Channels, Channels] | tuple[Array, Array]
+_PerChannel = Channels | Array | np.ndarray
+Normalize = str | tuple[_PerChannel, _PerChannel]
 """``"unit"``, ``"centred"`` or (mean, deviation)."""
 
 NORMALIZATIONS: dict[str, tuple[Channels, Channels]] = {"unit": (0.0, 1.0), "centred": (0.5, 0.5)}
@@ -32,17 +35,17 @@ def normalized(model: Model, normalize: Normalize) -> Model:
         model: the network; also one with a Gaussian representation.
         normalize: "unit" gives ``model`` itself, whose inputs lie in [0, 1]; "centred" is mean 0.5 and deviation 0.5,
             that is [-1, 1]; or the two numbers, each for all channels or a tuple with one for each channel, such as
-            ``(0.1307, 0.3081)`` for MNIST. They count in units of the full scale, as is usual. Two arrays () or
-            (channels,) may be traced, so that one program serves several normalisations.
+            ``(0.1307, 0.3081)`` for MNIST, or an array () or (channels,). They count in units of the full scale, as is
+            usual. Arrays may be traced, so that one program serves several normalisations.
 
     Returns:
         A model with the same parameters and layers. Equal numbers give the same object, so nothing compiles twice; of
-        arrays the model's description says nothing.
+        traced arrays the model's description says nothing.
 
     Raises:
         ValueError: an unknown name, a number that is not finite, or a deviation that is not positive.
     """
-    if isinstance(normalize, tuple) and all(isinstance(part, Array) for part in normalize):
+    if isinstance(normalize, tuple) and any(isinstance(part, Tracer) for part in normalize):
         return _scaling(model, *normalize)
     mean, deviation = _numbers(normalize)
     return model if (mean, deviation) == NORMALIZATIONS["unit"] else _wrap(model, mean, deviation)
@@ -54,7 +57,7 @@ def _wrap(model: Model, mean: Channels, deviation: Channels) -> Model:
     return _scaling(model, mean, deviation)._replace(about=(*model.about, *known))
 
 
-def _scaling(model: Model, mean: Channels | Array, deviation: Channels | Array) -> Model:
+def _scaling(model: Model, mean: _PerChannel, deviation: _PerChannel) -> Model:
     def scaled(x: Array) -> Array:
         return (x - _by_channel("mean", mean, x)) / _by_channel("deviation", deviation, x)
 
@@ -72,7 +75,7 @@ def _halves(halves: Halves, scaled: Callable[[Array], Array]) -> Halves:
     return halves._replace(encode=encode)
 
 
-def _by_channel(name: str, given: Channels | Array, x: Array) -> Array:
+def _by_channel(name: str, given: _PerChannel, x: Array) -> Array:
     """The numbers as an array that goes with (batch, ..., channels)."""
     if isinstance(given, tuple) and len(given) != x.shape[-1]:
         text = f"normalize has a {name} of {len(given)} channels and the examples have {x.shape[-1]}"
@@ -101,6 +104,8 @@ def _numbers(normalize: Any) -> tuple[Channels, Channels]:
 
 
 def _channels(given: object) -> Channels:
+    if isinstance(given, np.ndarray | Array):
+        given = given.tolist()
     if isinstance(given, tuple | list):
         if not given:
             raise ValueError("no channel")

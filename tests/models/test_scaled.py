@@ -62,6 +62,18 @@ def test_unit_is_the_model_itself_and_equal_arguments_one_object():
     assert hash(normalized(model, MNIST)) == hash(normalized(model, list(MNIST)))
 
 
+@pytest.mark.parametrize("array", [np.array, jnp.array])
+def test_arrays_are_numbers_of_the_models_description(array):
+    model = mlp((4, 4, 3), (6,))
+    exact = tuple(tuple(float(np.float32(value)) for value in part) for part in COLOUR)
+    assert normalized(model, tuple(array(part, np.float32) for part in COLOUR)) is normalized(model, exact)
+    other = normalized(model, (array(0.25), array(0.5)))
+    assert dict(other.about)["mean"] == 0.25
+    assert other.about != normalized(model, (array(0.5), array(0.5))).about
+    with pytest.raises(ValueError, match="deviation must be above 0"):
+        normalized(model, (array(0.5), array(0.0)))
+
+
 def test_a_gaussian_body_sees_the_same(key):
     net = variational((4, 4, 1), latent=3, hidden=(5,), channels=())
     scaled, x = normalized(net, "centred"), pixels((4, 4, 1))
