@@ -1,19 +1,21 @@
 """FedCPS, Table 2: what accuracies hang on that the paper does not say: local epochs, a decay, the last round.
 
-    python experiments/fedcps_settings.py [--scale smoke|paper] [--only FedCPS "10 epochs"]
+    python experiments/fedcps_settings.py [settings] [mnist] [--scale smoke|paper] [--only FedCPS "10 epochs"]
 
-FLJAX_DATA names the folder with fashion_mnist. Clients, network, batches and learning rate are those of fedcps.py; 10
-epochs and no decay are those of the commands of FedCR's code, 2 epochs and 0.997 a round the defaults of its options;
-the others stand beside these, to see which way accuracy goes.
+FLJAX_DATA names the folder with fashion_mnist and mnist. Clients, network, batches and learning rate are those of
+fedcps.py; 10 epochs and no decay are those of the commands of FedCR's code, 2 epochs and 0.997 a round the defaults of
+its options; the others stand beside these, to see which way accuracy goes. MNIST, of which the code has no command, is
+run by name only, with smaller learning rates too.
 
 ``acc_pct`` is the mean of the last ten rounds' tests of what the rounds leave, the model of the server or of a client's
 cluster (Ditto: the client's). The other lines are of the last round's models after a last round that every client
 takes part in, of which there are several that the paper could mean (FedCR's code has the layers that a client does not
 share trained for ten epochs while the shared ones stand still): ``acc_pct_head`` trains the last layer,
 ``acc_pct_top`` the layers that FedCPS keeps apart, ``acc_pct_all`` all, for ten epochs; ``acc_pct_once_more`` is the
-method's own round once more.
+method's own round once more. ``rounds_to_published`` is the first tested round whose accuracy is the published one.
 """
 
+from functools import partial
 from typing import Any, NamedTuple
 
 import fedcps_methods as fedcps
@@ -24,7 +26,7 @@ from jax import Array
 from lines import keep_numbers
 from long_runs import resumed
 from reporting import CONSOLE, Scale, folder_name, main
-from tables import show, spread
+from tables import published, show, spread
 
 from fljax.algorithms.ditto import ditto
 from fljax.algorithms.fedavg import fedavg
@@ -33,7 +35,7 @@ from fljax.run.mesh import over_devices, replicated
 from fljax.run.progress import BarProgress
 from fljax.types import Algorithm, Federation, State
 
-DATASET, SETTING = "fashion_mnist", "non-iid_1"
+SETTING = "non-iid_1"
 
 
 class Effort(NamedTuple):
@@ -41,19 +43,27 @@ class Effort(NamedTuple):
 
     epochs: int
     lr_decay: float | None = None  # factor of the learning rate from round to round
+    lr: float = fedcps.LR
 
-    def lr(self, n_rounds: int) -> float:
+    def last_lr(self, n_rounds: int) -> float:
         """The learning rate after so many rounds."""
-        return fedcps.LR * (self.lr_decay or 1.0) ** n_rounds
+        return self.lr * (self.lr_decay or 1.0) ** n_rounds
 
 
-EFFORTS = {
-    "10 epochs": Effort(10),
-    "10 epochs, decay 0.997": Effort(10, 0.997),
-    "2 epochs, decay 0.997": Effort(2, 0.997),
-    "2 epochs": Effort(2),
-    "2 epochs, decay 0.99": Effort(2, 0.99),
-    "1 epoch, decay 0.997": Effort(1, 0.997),
+EFFORTS: dict[str, dict[str, Effort]] = {
+    "fashion_mnist": {
+        "10 epochs": Effort(10),
+        "10 epochs, decay 0.997": Effort(10, 0.997),
+        "2 epochs, decay 0.997": Effort(2, 0.997),
+        "2 epochs": Effort(2),
+        "2 epochs, decay 0.99": Effort(2, 0.99),
+        "1 epoch, decay 0.997": Effort(1, 0.997),
+    },
+    "mnist": {
+        "2 epochs": Effort(2),
+        "1 epoch, learning rate 0.01": Effort(1, lr=0.01),
+        "1 epoch, learning rate 0.003": Effort(1, lr=0.003),
+    },
 }
 
 
@@ -65,10 +75,10 @@ class Contender(NamedTuple):
     after: dict[str, Algorithm]  # metric -> the method with that last round
 
 
-def methods(scale: Scale, effort: Effort, n_rounds: int) -> dict[str, Contender]:
+def methods(dataset: str, scale: Scale, effort: Effort, n_rounds: int) -> dict[str, Contender]:
     """FedAvg, Ditto and FedCPS with their last rounds, at the learning rate that the rounds end with."""
-    (model, _), work = fedcps.networks(DATASET, scale), fedcps.effort(scale, effort.epochs)
-    lr = effort.lr(n_rounds)
+    (model, _), work = fedcps.networks(dataset, scale), fedcps.effort(scale, effort.epochs)
+    lr = effort.last_lr(n_rounds)
     trained = {
         "acc_pct_head": model.layers[-1:],
         "acc_pct_top": model.layers[-2:],
@@ -81,7 +91,7 @@ def methods(scale: Scale, effort: Effort, n_rounds: int) -> dict[str, Contender]
     clusters, hyper = fedcps.cps(model, scale, epochs=effort.epochs, deployed="cluster")
     fresh, _ = fedcps.cps(model, scale, epochs=effort.epochs, deployed="fresh")
     average, personal = fedavg(model, work), ditto(model, work)
-    lam, given = fedcps.DITTO_LAMBDA, {"lr": fedcps.LR, "lr_decay": effort.lr_decay}
+    lam, given = fedcps.DITTO_LAMBDA, {"lr": effort.lr, "lr_decay": effort.lr_decay}
     return {
         "FedAVG": Contender(average, fedavg.Hyper(**given), last_rounds(average)),
         "Ditto": Contender(
@@ -89,35 +99,56 @@ def methods(scale: Scale, effort: Effort, n_rounds: int) -> dict[str, Contender]
             ditto.Hyper(**given, lam=lam),
             {"acc_pct_once_more": with_everyone_once_more(personal, model, work, lr, lam)},
         ),
-        "FedCPS": Contender(
-            clusters, hyper.replace(lr_decay=effort.lr_decay), {"acc_pct_once_more": fresh} | last_rounds(clusters)
-        ),
+        "FedCPS": Contender(clusters, hyper.replace(**given), {"acc_pct_once_more": fresh} | last_rounds(clusters)),
     }
 
 
 def settings(scale: Scale) -> None:
-    """Accuracy after the rounds and after each last round, for every way to train."""
-    planned = scale.pick(16, fedcps.PUBLISHED_ROUNDS[DATASET])
-    n_rounds, federations, rows = scale.rounds or planned, fedcps.federations(DATASET, scale, "few_shot"), []
-    for name, effort in scale.chosen(EFFORTS).items():
-        for method, tested in scale.chosen(methods(scale, effort, n_rounds)).items():
-            found = [measured(scale, f"{name}, {method}", tested, *given, n_rounds) for given in enumerate(federations)]
+    """Accuracy after the rounds and after each last round, for every way to train on Fashion-MNIST."""
+    accuracies(scale, "settings", "fashion_mnist", 50)
+
+
+def mnist(scale: Scale) -> None:
+    """The same on MNIST."""
+    accuracies(scale, "settings_mnist", "mnist", 10)
+
+
+def accuracies(scale: Scale, table: str, dataset: str, every: int) -> None:
+    """A table of one data set, tested after so many rounds."""
+    word, planned = fedcps.PUBLISHED_NAME[dataset], scale.pick(16, fedcps.PUBLISHED_ROUNDS[dataset])
+    n_rounds, federations, rows = scale.rounds or planned, fedcps.federations(dataset, scale, "few_shot"), []
+    for name, effort in scale.chosen(EFFORTS[dataset]).items():
+        for method, tested in scale.chosen(methods(dataset, scale, effort, n_rounds)).items():
+            stated = published("FedCPS", word, SETTING, method, "acc_pct")
+            run = partial(measured, scale, table, f"{name}, {method}", tested, n_rounds, every, stated)
+            found = [run(*given) for given in enumerate(federations)]
             numbers = {(method, name, seed, metric): v for seed, of in enumerate(found) for metric, v in of.items()}
-            keep_numbers(scale, ("FedCPS", "settings", "FMNIST"), numbers, (n_rounds, planned), **effort._asdict())
+            keep_numbers(scale, ("FedCPS", "settings", word), numbers, (n_rounds, planned), **effort._asdict())
             rows.append({"setting": name, "method": method} | {m: spread(of[m] for of in found) for m in found[0]})
-            show(scale, "settings", "accuracy, %, after the rounds and after several last rounds", rows)
+            show(scale, table, "accuracy, %, after the rounds and after several last rounds", rows)
 
 
 def measured(
-    scale: Scale, label: str, tested: Contender, seed: int, federation: Federation, n_rounds: int
+    scale: Scale,
+    table: str,
+    label: str,
+    tested: Contender,
+    n_rounds: int,
+    every: int,
+    stated: float,
+    seed: int,
+    federation: Federation,
 ) -> dict[str, float]:
-    """Metric -> accuracy in per cent of one run, which goes on where it was stopped."""
+    """Metric -> accuracy in per cent of one run, which goes on where it was stopped; and rounds to ``stated``."""
     label = f"{label}, seed {seed}"
-    folder, key = scale.folder / "runs" / folder_name(label), jax.random.key(seed)
-    options = {"participation": scale.pick(0.5, 0.1), "evaluate_every": scale.pick(2, 50), "tested_last": 10}
+    folder, key = scale.folder / "runs" / table / folder_name(label), jax.random.key(seed)
+    options = {"participation": scale.pick(0.5, 0.1), "evaluate_every": scale.pick(2, every), "tested_last": 10}
     given, progress = (tested.algorithm, tested.hyper, federation, key, n_rounds), BarProgress(label, CONSOLE)
     run, _ = resumed(*given, folder=folder, progress=progress, **options)
-    numbers = {"acc_pct": 100 * float(np.mean(run.metrics["accuracy_macro"][-10:]))}
+    accuracies = 100 * np.asarray(run.metrics["accuracy_macro"])
+    numbers = {"acc_pct": float(np.mean(accuracies[-10:]))}
+    reached = np.flatnonzero(accuracies >= stated)  # NaN, an untested round, is not
+    numbers["rounds_to_published"] = float(reached[0] + 1) if len(reached) else float("nan")
     for metric, algorithm in tested.after.items():
         numbers[metric] = 100 * accuracy(algorithm, tested.hyper, run.state, federation, key)
         CONSOLE.print(f"[dim]{label}, {metric}: {numbers[metric]:.2f}[/]")
@@ -137,4 +168,4 @@ def accuracy(algorithm: Algorithm, hyper: Any, state: State, federation: Federat
 
 
 if __name__ == "__main__":
-    main(__doc__ or "", {"settings": settings}, n_seeds=(2, 1))
+    main(__doc__ or "", {"settings": settings, "mnist": mnist}, n_seeds=(2, 1), if_named=["mnist"])

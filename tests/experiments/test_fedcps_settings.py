@@ -19,8 +19,10 @@ MODEL, WORK, LR, N_ROUNDS = mlp((4, 4, 1), (6,), 3), Work(1, 8), 0.05, 3
 
 
 def test_the_learning_rate_after_250_rounds_of_the_codes_defaults():
-    assert Effort(10).lr(250) == 0.05
-    assert EFFORTS["2 epochs, decay 0.997"].lr(250) == pytest.approx(0.05 * np.exp(250 * np.log1p(-0.003)))
+    assert Effort(10).last_lr(250) == 0.05
+    assert EFFORTS["fashion_mnist"]["2 epochs, decay 0.997"].last_lr(250) == pytest.approx(
+        0.05 * np.exp(250 * np.log1p(-0.003))
+    )
 
 
 @pytest.mark.slow
@@ -32,9 +34,11 @@ def test_accuracies_are_of_the_rounds_and_of_the_models_after_a_last_round(tmp_p
     plain, hyper = fedavg(MODEL, WORK), fljax.fedavg.Hyper(lr=LR)
     ended = with_own_layers_trained(plain, MODEL, WORK, 0.5, MODEL.layers)
     scale = Scale(paper=False, n_seeds=1, folder=tmp_path)
-    found = measured(scale, "fedavg", Contender(plain, hyper, {"acc_pct_all": ended}), 0, federation, N_ROUNDS)
+    tested = Contender(plain, hyper, {"acc_pct_all": ended})
+    found = measured(scale, "settings", "fedavg", tested, N_ROUNDS, 50, 0.0, 0, federation)
     run = train(plain, hyper, federation, jax.random.key(0), N_ROUNDS, participation=0.5)
     assert found["acc_pct"] == pytest.approx(100 * run.metrics["accuracy_macro"].mean(), rel=1e-5)
+    assert found["rounds_to_published"] == 1
     models = ended.deploy(jax.random.key(0), hyper, run.state, federation.train)
     rightly = []
     for client, row in enumerate(np.asarray(models.row)):
