@@ -7,7 +7,6 @@ import subprocess
 import sys
 import time
 import tomllib
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -181,12 +180,15 @@ def test_help_shows_the_defaults_of_what_is_named(fljax):
     assert "--ifca.epochs" not in out
 
 
+HEARS = "import os, signal, sys; signal.signal(signal.SIGINT, signal.SIG_DFL); os.execv(sys.executable, sys.argv[1:])"
+"""A shell has the jobs that it starts in the background ignore Ctrl-C, and their children with them."""
+
+
 @pytest.mark.slow
 def test_an_interrupted_run_goes_on(tmp_path):
-    command = [sys.executable, "-m", "fljax", "run", *SMALL, "--rounds", "100000", "--folder", "x"]
-    # A shell has the jobs that it starts in the background ignore Ctrl-C, and their children with them.
-    heard = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
-    process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True, preexec_fn=heard)
+    run = [sys.executable, "-m", "fljax", "run", *SMALL, "--rounds", "100000", "--folder", "x"]
+    command = [sys.executable, "-c", HEARS, *run]
+    process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True)
     while not list(tmp_path.glob("x/fedavg/rounds/*.npz")) and process.poll() is None:
         time.sleep(0.1)
     process.send_signal(signal.SIGINT)
