@@ -152,10 +152,13 @@ def _refused(folder: Path, holder: str, error: OSError) -> ValueError:
 
 
 def _holder(handle: int) -> str:
-    """Who wrote into the lock file, in words."""
-    text = os.pread(handle, 300, 0).decode(errors="replace")
-    found = re.fullmatch(r"(\d+) (\S+) (\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)\n", text)
-    return f"process {found[1]} on {found[2]} since {found[3]}" if found else "another process"
+    """Who wrote into the lock file, in words; one that has it only just now is given a moment to write."""
+    for _ in range(50):
+        text = os.pread(handle, 300, 0).decode(errors="replace")
+        if found := re.fullmatch(r"(\d+) (\S+) (\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)\n", text):
+            return f"process {found[1]} on {found[2]} since {found[3]}"
+        time.sleep(0.01)
+    return "another process"  # on a full disk
 
 
 def _keeps_to_itself(folder: Path) -> str | None:

@@ -55,6 +55,17 @@ def test_the_second_writer_is_told_who_holds_it(holder, key, averaging, federati
     assert files(tmp_path) == before
 
 
+def test_a_holder_that_has_not_written_its_name_yet_is_waited_for(tmp_path):
+    with only_writer(tmp_path):
+        (tmp_path / writer.LOCK).write_bytes(b"")
+        name = f"{os.getpid()} here 2026-11-23 12:00:00\n"
+        late = threading.Timer(0.1, (tmp_path / writer.LOCK).write_text, [name])
+        late.start()
+        with open(tmp_path / writer.LOCK) as lock:
+            assert writer._holder(lock.fileno()) == f"process {os.getpid()} on here since 2026-11-23 12:00:00"
+        late.join()
+
+
 def test_the_lock_dies_with_its_process(holder, tmp_path):
     holder.send_signal(signal.SIGKILL)
     holder.wait()
