@@ -145,9 +145,9 @@ def measured(
     options = {"participation": scale.pick(0.5, 0.1), "evaluate_every": scale.pick(2, every), "tested_last": 10}
     given, progress = (tested.algorithm, tested.hyper, federation, key, n_rounds), BarProgress(label, CONSOLE)
     run, _ = resumed(*given, folder=folder, progress=progress, **options)
-    accuracies = 100 * np.asarray(run.metrics["accuracy_macro"])
-    numbers = {"acc_pct": float(np.mean(accuracies[-10:]))}
-    reached = np.flatnonzero(accuracies >= stated)  # NaN, an untested round, is not
+    curve = 100 * np.asarray(run.metrics["accuracy_macro"])
+    numbers = {"acc_pct": float(np.mean(curve[-10:]))}
+    reached = np.flatnonzero(curve >= stated)  # NaN, an untested round, is not
     numbers["rounds_to_published"] = float(reached[0] + 1) if len(reached) else float("nan")
     for metric, algorithm in tested.after.items():
         numbers[metric] = 100 * accuracy(algorithm, tested.hyper, run.state, federation, key)

@@ -70,4 +70,4 @@ def seconds_taken(folder: Path) -> float:
 def _add_seconds(folder: Path, seconds: float) -> None:
     file = folder / "seconds.json"
     past = json.loads(file.read_text()) if file.exists() else []
-    file.write_text(json.dumps([*past, round(seconds, 1)]))
+    file.write_text(json.dumps([*past, round(seconds, 3)]))
