@@ -21,9 +21,8 @@ from fljax.types import ClientData, Examples, ModelTable, Stacked
 ACCELERATOR_AT_ONCE = 64
 """Clients trained at once on an accelerator when `Work.at_once` is None."""
 
-
 FEW = 64
-"""Numbers of a client that every device is given of all clients; models stay where they were trained."""
+"""Numbers a client, such as a label, of which every device has those of all clients before they are mapped over."""
 
 
 class AtHome(NamedTuple):
@@ -102,14 +101,12 @@ def _each_its_share(fn: Callable[..., Any], n_whole: int, at_home: bool, share: 
         return call
 
     def mapped(*arguments: Any) -> Any:
-        arguments = (
-            *arguments[:n_whole],
-            *jax.tree.map(lambda leaf: whole(leaf) if math.prod(leaf.shape[1:]) <= FEW else leaf, arguments[n_whole:]),
-        )
-        specs = (*pool_specs(arguments[:n_whole]), *[PartitionSpec(CLIENTS)] * (len(arguments) - n_whole))
+        pool, rows = arguments[:n_whole], arguments[n_whole:]
         # Else XLA would spread what the server computes of labels too, since a device needs its own clients' alone, and
         # have the devices exchange the results of every operation.
-        return jax.shard_map(fn, in_specs=specs, out_specs=PartitionSpec(CLIENTS), check_vma=False)(*arguments)
+        rows = jax.tree.map(lambda leaf: whole(leaf) if math.prod(leaf.shape[1:]) <= FEW else leaf, rows)
+        specs = (*pool_specs(pool), *[PartitionSpec(CLIENTS)] * len(rows))
+        return jax.shard_map(fn, in_specs=specs, out_specs=PartitionSpec(CLIENTS), check_vma=False)(*pool, *rows)
 
     return mapped
 

@@ -7,8 +7,9 @@ import pytest
 
 from fljax import tree
 from fljax.client.map import map_clients
-from fljax.run.mesh import over_devices
-from fljax.types import ModelTable
+from fljax.run.collectives import collectives
+from fljax.run.mesh import over_devices, replicated
+from fljax.types import ClientData, Examples, ModelTable
 
 
 def describe(pool, index, size, key, row):
@@ -59,3 +60,21 @@ def test_one_shared_model_stays_unbatched(key, ragged):
     jaxpr = jax.make_jaxpr(lambda d: map_clients(look, d, tree.everyone(params, 5), at_once=5))(ragged)
     assert shapes == [(4, 2)]
     assert "f32[5,4,2]" not in str(jaxpr)  # five copies of the model would be
+
+
+def test_labels_that_the_server_computes_are_no_exchange_between_devices():
+    """Two gathers otherwise: XLA spreads the computation of what each device needs but its own clients' part of."""
+    pool = Examples(np.ones((24, 3), np.float32), np.zeros(24, np.int32))
+    data = ClientData(pool, np.arange(24, dtype=np.int32).reshape(12, 2), np.full(12, 2, np.int32))
+
+    def labelled(data, score):
+        order = jnp.argsort(score)
+        label = jnp.cumsum(order)[order] % 3
+        return map_clients(lambda pool, index, size, label: label, data, label), label
+
+    with over_devices() as mesh:
+        assert mesh is not None
+        given = replicated((data, np.arange(12, dtype=np.float32)[::-1].copy()), mesh)
+        program = jax.jit(labelled).lower(*given).compile()
+        np.testing.assert_array_equal(*program(*given))
+    assert collectives(program, mesh.size) == []
