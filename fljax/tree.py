@@ -124,6 +124,11 @@ def subtract(a: Params, b: Params) -> Params:
     return jax.tree.map(jnp.subtract, a, b)
 
 
+def at_least_float32(x: Array) -> Array:
+    """``x`` in float32, or wider where it is: for what is summed over many, or compared by its last digits."""
+    return x.astype(jnp.promote_types(x.dtype, jnp.float32))
+
+
 def as_before(new: Any, old: Any) -> Any:
     """``new`` with its floating-point leaves in the dtypes of ``old``: what goes around a loop keeps its dtype.
 

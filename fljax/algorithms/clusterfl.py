@@ -109,10 +109,12 @@ def clusterfl(
         since = cohort.round.astype(jnp.float32) + 1 - hyper.warmup
         due = (since >= 0) & (jnp.mod(since, hyper.every) == 0)
         label = lax.cond(due, lambda: kmeans(key, models, n_clusters, n_init).label, lambda: label)
-        means, memory = members_of(combining, hyper, memory, means, models, jnp.ones(label.shape[0]), label)
+        means, memory = members_of(
+            combining, hyper, memory, means, models, jnp.ones(label.shape[0], jnp.float32), label
+        )
         n_parameters, n_members = tree.size(tree.take(means, jnp.int32(0))), jnp.bincount(label, length=n_clusters)
         metrics = {"loss": loss, "ok": ok, "label": label[cohort.ids]}
-        metrics |= {"n_clusters": (n_members > 0).sum(), **traffic(n_parameters, n_parameters)}
+        metrics |= {"n_clusters": (n_members > 0).sum(dtype=jnp.int32), **traffic(n_parameters, n_parameters)}
         return State(ClusterFLServer(models, means, label, memory), ()), metrics
 
     def held(hyper: ClusterFLHyper, known: Array, own: Any, mean: ModelTable, cohort: Cohort) -> Trained:

@@ -54,8 +54,13 @@ def fedcp(model: Model, work: Work, *, weighting: Weighting = "size", combine: C
         key_model, key_policy = jax.random.split(key)
         params = model.init(key_model)
         d, _ = head_shape(model, params)
-        drawn = jax.random.uniform(key_policy, (d + 1, 2 * d), minval=-(d**-0.5), maxval=d**-0.5)
-        policy = {"kernel": drawn[:d], "bias": drawn[d], "scale": jnp.ones(2 * d), "shift": jnp.zeros(2 * d)}
+        drawn = jax.random.uniform(key_policy, (d + 1, 2 * d), jnp.float32, minval=-(d**-0.5), maxval=d**-0.5)
+        policy = {
+            "kernel": drawn[:d],
+            "bias": drawn[d],
+            "scale": jnp.ones_like(drawn[d]),
+            "shift": jnp.zeros_like(drawn[d]),
+        }
         return params | {GLOBAL: params[head], POLICY: policy}
 
     def local(hyper: FedCPHyper, start: ModelTable, cohort: Cohort) -> Trained:
@@ -81,7 +86,7 @@ def gated(model: Model, hyper: FedCPHyper) -> Loss:
         key_net, key_gate = jax.random.split(key)
         seen, h_received = see(model, params, batch.x, key_net), see(model, received, batch.x, None).features
         scores = policy_scores(params[POLICY], seen.features * context[None])
-        personal = jax.nn.softmax(scores + jax.random.gumbel(key_gate, scores.shape), axis=1)[:, 0]
+        personal = jax.nn.softmax(scores + jax.random.gumbel(key_gate, scores.shape, jnp.float32), axis=1)[:, 0]
         held = params | {GLOBAL: jax.lax.stop_gradient(params[GLOBAL])}
         value = batch_mean(model.loss(both_heads(held, head, seen.features, personal), batch.y), batch.weight)
         return value + hyper.lam * discrepancy(

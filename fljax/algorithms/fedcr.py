@@ -104,7 +104,7 @@ def fedcr(
 
     def init(key: Key, hyper: FedCRHyper, data: ClientData) -> State:
         base, own = sharing.split(model.init(key))
-        unit = Gaussian(jnp.zeros((n_classes, latent)), jnp.ones((n_classes, latent)))
+        unit = Gaussian(jnp.zeros((n_classes, latent), jnp.float32), jnp.ones((n_classes, latent), jnp.float32))
         return State(FedCRServer(base, unit, combining.init(hyper, base)), own_rows(own, data.size.shape[0]))
 
     def send(key: Key, hyper: FedCRHyper, state: State, cohort: Cohort) -> Upload:

@@ -63,7 +63,7 @@ def feddbe(model: Model, work: Work, *, weighting: Weighting = "size", combine: 
 
     def begin(key: Key) -> dict[str, Any]:
         params = model.init(key)
-        nothing = jnp.zeros(head_shape(model, params)[0])
+        nothing = jnp.zeros(head_shape(model, params)[0], jnp.float32)
         return {"model": params, "consensus": nothing, BIAS: nothing}
 
     def local(hyper: FedDBEHyper, start: ModelTable, cohort: Cohort) -> Trained:

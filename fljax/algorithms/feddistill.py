@@ -45,7 +45,7 @@ def feddistill(model: Model, work: Work) -> Algorithm:
     def init(key: Key, hyper: FedDistillHyper, data: ClientData) -> State:
         params, n_clients = model.init(key), data.size.shape[0]
         n_classes = head_shape(model, params)[1]
-        taught = {"total": jnp.zeros((n_classes, n_classes)), "count": jnp.zeros(n_classes)}
+        taught = {"total": jnp.zeros((n_classes, n_classes), jnp.float32), "count": jnp.zeros(n_classes, jnp.float32)}
         return State(taught, own_rows({"w": params, "taught": taught}, n_clients))
 
     def round(key: Key, hyper: FedDistillHyper, state: State, cohort: Cohort) -> tuple[State, Metrics]:

@@ -63,7 +63,7 @@ def feddrift(
 
     def begin(key: Key, hyper: FedDriftHyper, data: ClientData) -> Clusters:
         theta, n_clients = model.init(key), data.size.shape[0]
-        known = Known(jnp.full(n_clients, jnp.finfo(jnp.float32).max), theta, jnp.float32(0))
+        known = Known(jnp.full(n_clients, jnp.finfo(jnp.float32).max, jnp.float32), theta, jnp.float32(0))
         return Clusters(tree.broadcast(theta, n_models), jnp.zeros(n_clients, jnp.int32), known)
 
     def before(hyper: FedDriftHyper, clusters: Clusters, cohort: Cohort) -> Clusters:

@@ -72,7 +72,7 @@ def fedem(
 
     def init(key: Key, hyper: LocalHyper, data: ClientData) -> State:
         learners = jax.vmap(model.init)(jax.random.split(key, n_learners))
-        pi = jnp.full((data.size.shape[0], n_learners), 1 / n_learners)
+        pi = jnp.full((data.size.shape[0], n_learners), 1 / n_learners, jnp.float32)
         return State(remembering(learners, memory_of(combining, hyper, learners)), pi)
 
     def send(key: Key, hyper: LocalHyper, state: State, cohort: Cohort) -> Upload:

@@ -53,7 +53,7 @@ def fedfomo(model: Model, work: Work, *, n_received: Positive = 5) -> Algorithm:
 
     def init(key: Key, hyper: FedFomoHyper, data: ClientData) -> State:
         n_clients = data.size.shape[0]
-        return State(jnp.eye(n_clients), own_rows(model.init(key), n_clients))
+        return State(jnp.eye(n_clients, dtype=jnp.float32), own_rows(model.init(key), n_clients))
 
     def round(key: Key, hyper: FedFomoHyper, state: State, cohort: Cohort) -> tuple[State, Metrics]:
         data, val = (cohort.data, cohort.val) if cohort.val is not None else held_out(cohort.data)
@@ -98,7 +98,8 @@ def most_helpful(key: Key, hyper: FedFomoHyper, affinity: Array, ids: Array, act
 def drawn(key: Key, hyper: FedFomoHyper, affinity: Array) -> tuple[Array, Array]:
     """Whether a client is sent models at random, and a random number for each client."""
     key_row, key_place = jax.random.split(key)
-    return jax.random.uniform(key_row) < hyper.explore, jax.random.uniform(key_place, affinity.shape)
+    is_random = jax.random.uniform(key_row, (), jnp.float32) < hyper.explore
+    return is_random, jax.random.uniform(key_place, affinity.shape, jnp.float32)
 
 
 def helpfulness(model: Model, w: Stacked, val: ClientData, chosen: Array) -> Array:
@@ -108,12 +109,12 @@ def helpfulness(model: Model, w: Stacked, val: ClientData, chosen: Array) -> Arr
     theirs = lax.map(lambda sent: client_loss(model, ModelTable(w, sent), val), chosen.T).T
     distance = jnp.take_along_axis(pairwise_l2(w), chosen, axis=1)
     value = jnp.where(distance > 0, (own[:, None] - theirs) / jnp.maximum(distance, 1e-12), 0.0)
-    value = jnp.where(jnp.isfinite(value), value, 0.0)
-    return jnp.zeros((n, n)).at[jnp.arange(n)[:, None], chosen].set(value)
+    value = jnp.where(jnp.isfinite(value), value, 0.0).astype(jnp.float32)
+    return jnp.zeros((n, n), jnp.float32).at[jnp.arange(n)[:, None], chosen].set(value)
 
 
 def mixing(value: Array) -> Array:
     """(cohort, cohort) p_ij, whose rows sum to 1; a client that nobody helps keeps its own model."""
-    positive = jnp.maximum(value, 0.0)
-    total = positive.sum(1)
-    return jnp.where(total[:, None] > 0, positive / jnp.maximum(total, 1e-30)[:, None], jnp.eye(value.shape[0]))
+    positive, alone = jnp.maximum(value, 0.0), jnp.eye(value.shape[0], dtype=value.dtype)
+    total = positive.sum(1)[:, None]
+    return jnp.where(total > 0, positive / jnp.maximum(total, 1e-30), alone)

@@ -85,8 +85,10 @@ def fedgwc(
 
     def begin(key: Key, hyper: FedGWCHyper, data: ClientData) -> Clusters:
         n = data.size.shape[0]
-        centers = tree.broadcast({"theta": model.init(key), "losses": jnp.zeros(n_losses)}, n)
-        return Clusters(centers, jnp.zeros(n, jnp.int32), Company(jnp.zeros((n, n)), jnp.ones(n)))
+        centers = tree.broadcast({"theta": model.init(key), "losses": jnp.zeros(n_losses, jnp.float32)}, n)
+        return Clusters(
+            centers, jnp.zeros(n, jnp.int32), Company(jnp.zeros((n, n), jnp.float32), jnp.ones(n, jnp.float32))
+        )
 
     def before(hyper: FedGWCHyper, clusters: Clusters, cohort: Cohort) -> Clusters:
         settled = clusters.kept.change < hyper.eps
@@ -124,7 +126,7 @@ def remembered(kept: Company, reward: Array, together: Array, sent: Sent, cohort
     old = kept.reward[rows, columns]
     new = jnp.where(pair, (1 - alpha) * old + alpha * reward[:, None], old)
     count, n = pair.sum(1).astype(jnp.float32), kept.change.shape[0]
-    own = jnp.zeros((2, n)).at[:, sent.label].add(jnp.stack([jnp.square(new - old).sum(1), count]))
+    own = jnp.zeros((2, n), jnp.float32).at[:, sent.label].add(jnp.stack([jnp.square(new - old).sum(1), count]))
     change = (1 - alpha) * kept.change + alpha * own[0] / jnp.maximum(own[1], 1.0)
     return Company(kept.reward.at[rows, columns].set(new), jnp.where(own[1] > 0, change, kept.change))
 

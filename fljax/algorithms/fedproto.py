@@ -47,7 +47,7 @@ def fedproto(model: Model, work: Work, *, weighting: Weighting = "size") -> Algo
     def init(key: Key, hyper: FedProtoHyper, data: ClientData) -> State:
         params = model.init(key)
         d, n_classes = head_shape(model, params)
-        prototypes = {"mean": jnp.zeros((n_classes, d)), "known": jnp.zeros(n_classes)}
+        prototypes = {"mean": jnp.zeros((n_classes, d), jnp.float32), "known": jnp.zeros(n_classes, jnp.float32)}
         return State(prototypes, own_rows(params, data.size.shape[0]))
 
     def round(key: Key, hyper: FedProtoHyper, state: State, cohort: Cohort) -> tuple[State, Metrics]:

@@ -88,7 +88,8 @@ def fedrc(
         learners, n_clients = jax.vmap(model.init)(jax.random.split(key, n_clusters)), data.size.shape[0]
         n_classes = head_shape(model, tree.take(learners, jnp.int32(0)))[1]
         own = Memberships(
-            jnp.full((n_clients, n_clusters), 1 / n_clusters), jnp.zeros((n_clients, n_clusters, n_classes))
+            jnp.full((n_clients, n_clusters), 1 / n_clusters, jnp.float32),
+            jnp.zeros((n_clients, n_clusters, n_classes), jnp.float32),
         )
         return State(Concepts(learners, own.mass.sum(0), memory_of(combining, hyper, learners)), own)
 
@@ -125,7 +126,7 @@ def fedrc(
 
 def counted(gamma: Array, y: Array, real: Array, own: Memberships) -> Memberships:
     """The mean of gamma (clients, capacity, clusters) over each client's ``real`` examples, and its sum by label y."""
-    by_label = jax.nn.one_hot(y, own.mass.shape[-1])
+    by_label = jax.nn.one_hot(y, own.mass.shape[-1], dtype=jnp.float32)
     mass = jnp.einsum("nek,nec->nkc", jnp.where(real[..., None], gamma, 0.0), by_label)
     return Memberships(mixture_weights(gamma, real, empty=own.omega), mass)
 

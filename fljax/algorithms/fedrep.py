@@ -57,7 +57,7 @@ def fedrep(
         head_keys = jax.vmap(lambda key: jax.random.fold_in(key, HEAD_PHASE))(cohort.key)
         phases = [(head_keys, body, work.epochs - body_epochs), (cohort.key, head, body_epochs)]
         begun = tree.stacked(start)
-        trained = Trained(begun, jnp.zeros(cohort.ids.shape), jnp.ones(cohort.ids.shape, bool))
+        trained = Trained(begun, jnp.zeros(cohort.ids.shape, jnp.float32), jnp.ones(cohort.ids.shape, bool))
         for keys, held, epochs in phases:
             if epochs:
                 phase = work._replace(epochs=epochs)

@@ -86,7 +86,7 @@ def fedsoft(
     def init(key: Key, hyper: FedSoftHyper, data: ClientData) -> State:
         centers, n_clients = balanced_draw(key, model, n_clusters, hyper.min_share, data), data.size.shape[0]
         own = tree.broadcast(tree.take(centers, jnp.int32(0)), n_clients)
-        return State(centers, FedSoftClients(own, jnp.full((n_clients, n_clusters), 1 / n_clusters)))
+        return State(centers, FedSoftClients(own, jnp.full((n_clients, n_clusters), 1 / n_clusters, jnp.float32)))
 
     def send(key: Key, hyper: FedSoftHyper, state: State, cohort: Cohort) -> Upload:
         centers, (own, share) = state
@@ -130,7 +130,9 @@ def fedsoft(
         if n_selected is None:
             return jnp.ones(chance.shape, bool)
         # The m largest of log-probability plus Gumbel noise are m draws without replacement.
-        noise = jax.vmap(lambda i: jax.random.gumbel(jax.random.fold_in(key, i), (n_clusters,)))(cohort.ids)
+        noise = jax.vmap(lambda i: jax.random.gumbel(jax.random.fold_in(key, i), (n_clusters,), jnp.float32))(
+            cohort.ids
+        )
         score = jnp.where(chance > 0, jnp.log(jnp.where(chance > 0, chance, 1.0)) + noise.T, -jnp.inf)
         place = jnp.argsort(jnp.argsort(-score, axis=1), axis=1)
         return (place < n_selected) & (chance > 0)

@@ -70,7 +70,7 @@ def first_references(model: Model) -> Params:
     """The references before training: mean 0, sigma = softplus(1) for each class; scale 1."""
     head = jax.eval_shape(model.init, jax.random.key(0))[model.layers[-1]]
     shape = (head["bias"].shape[0], halves_of(model, "fedsr").latent)
-    return {"mu": jnp.zeros(shape), "rho": jnp.ones(shape), "scale": jnp.ones(())}
+    return {"mu": jnp.zeros(shape, jnp.float32), "rho": jnp.ones(shape, jnp.float32), "scale": jnp.float32(1)}
 
 
 def simple(model: Model, hyper: FedSRHyper) -> Loss:

@@ -158,7 +158,7 @@ def expectation_maximisation(
         models = train(hyper, start, cohort, training_loss(model), work).params
         label = kmeans(key_kmeans, points(models), n_clusters, n_init=20).label
         first = tree.broadcast(tree.take(models, jnp.int32(0)), n_clusters)
-        centers = cluster_mean(aligned(models, label, first), jnp.ones(n_clients), label, first)
+        centers = cluster_mean(aligned(models, label, first), jnp.ones(n_clients, jnp.float32), label, first)
         size = data.size.astype(jnp.float32)
         risk = Risk(size / size.sum(), client_loss(model, models, data)) if objective else ()
         return Clusters(centers, label, Uploads(models, size.mean(), risk))
@@ -176,7 +176,7 @@ def expectation_maximisation(
             own = jnp.take_along_axis(distances, label[:, None], axis=1)[:, 0]
             centers = reseeded(centers, uploads.models, label, own)
         # M step: Theta_k = mean of W_i over a_i = k.
-        members = Sent(aligned(uploads.models, label, centers), jnp.ones(label.shape[0]), label)
+        members = Sent(aligned(uploads.models, label, centers), jnp.ones(label.shape[0], jnp.float32), label)
         moved = clusters._replace(centers=centers, label=label, kept=uploads)
         return moved, members, metrics | {"distance": distances.min(axis=1).sum()}
 

@@ -54,7 +54,7 @@ def fesem_ma(
         return matched_squared_l2(models, centers, model.layers)
 
     def aligned(models: Stacked, label: Array, centers: Stacked) -> Stacked:
-        return matched_members(models, jnp.ones(label.shape[0]), label, centers, model.layers, n_sweeps)
+        return matched_members(models, jnp.ones(label.shape[0], jnp.float32), label, centers, model.layers, n_sweeps)
 
     geometry = Geometry(points, squared, aligned)
     rule = expectation_maximisation(model, work, n_clusters, geometry, reseed=empty == "reseed", objective=objective)

@@ -84,7 +84,7 @@ def flexcfl(
         theta, n_clients = model.init(key_model), data.size.shape[0]
         cohort, pretraining = everyone(key_train, jnp.int32(0), data), work._replace(epochs=pretrain_epochs)
         sent = train(hyper, tree.everyone(theta, n_clients), cohort, training_loss(model), pretraining)
-        luck = jnp.where(sent.ok, jax.random.uniform(key_sample, (n_clients,)), jnp.inf)
+        luck = jnp.where(sent.ok, jax.random.uniform(key_sample, (n_clients,), jnp.float32), jnp.inf)
         formed = (jnp.argsort(jnp.argsort(luck)) < sample_factor * n_clusters) & sent.ok
         inner = gram(tree.subtract(sent.params, tree.broadcast(theta, n_clients)), sent.ok)
         label = groups(key_group, inner, formed, n_clusters)
@@ -127,7 +127,7 @@ def groups(key: Key, inner: Array, formed: Array, n_clusters: int) -> Array:
     length = jnp.sqrt(jnp.maximum(jnp.diagonal(inner), 1e-30))
     cosine = inner @ vectors / jnp.sqrt(jnp.maximum(squared, 1e-30))[None] / length[:, None]
     label = kmeans(key, jnp.where(formed[:, None], cosine, 0.0), n_clusters, n_init=20, where=formed).label
-    member = jax.nn.one_hot(label, n_clusters) * formed.astype(jnp.float32)[:, None]
+    member = jax.nn.one_hot(label, n_clusters, dtype=jnp.float32) * formed.astype(jnp.float32)[:, None]
     mean_of = member / jnp.maximum(member.sum(0), 1.0)[None]
     mean_length = jnp.sqrt(jnp.maximum(jnp.einsum("ik,ij,jk->k", mean_of, inner, mean_of), 1e-30))
     like = jnp.where(member.sum(0)[None] > 0, inner @ mean_of / mean_length[None], -jnp.inf)
@@ -138,6 +138,6 @@ def drawn_together(centers: Stacked, eta_g: Scalar) -> Stacked:
     """``theta_k + eta_g sum_{l != k} theta_l / |theta_l|``; running statistics stay."""
     trainable, statistics = tree.split_statistics(centers)
     length = jnp.sqrt(jnp.maximum(jax.vmap(tree.squared_norm)(trainable), 1e-30))
-    n = length.shape[0]
-    others = eta_g * (1 - jnp.eye(n)) / length[None] + jnp.eye(n)
+    own = jnp.eye(length.shape[0], dtype=jnp.float32)
+    others = eta_g * (1 - own) / length[None] + own
     return tree.join_statistics(mix(others, trainable), statistics)

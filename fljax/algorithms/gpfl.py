@@ -59,7 +59,10 @@ def gpfl(model: Model, work: Work, *, weighting: Weighting = "size", combine: Co
         params = model.init(key_model)
         d, n_classes = head_shape(model, params)
         valve = {name: affine(key, d) for name, key in zip(("gamma", "beta"), keys, strict=True)}
-        return params | {EMBEDDING: {"rows": jax.random.normal(key_embedding, (n_classes, d))}, VALVE: valve}
+        return params | {
+            EMBEDDING: {"rows": jax.random.normal(key_embedding, (n_classes, d), jnp.float32)},
+            VALVE: valve,
+        }
 
     def local(hyper: GPFLHyper, start: ModelTable, cohort: Cohort) -> Trained:
         received = ModelTable(start.params[EMBEDDING]["rows"], start.row)
@@ -112,8 +115,8 @@ def normed(part: Params, condition: Array) -> Array:
 
 def affine(key: Key, d: int) -> dict[str, Any]:
     """What `normed` takes, drawn as PyTorch draws it."""
-    drawn = jax.random.uniform(key, (d + 1, d), minval=-(d**-0.5), maxval=d**-0.5)
-    return {"kernel": drawn[:d], "bias": drawn[d], "scale": jnp.ones(d), "shift": jnp.zeros(d)}
+    drawn = jax.random.uniform(key, (d + 1, d), jnp.float32, minval=-(d**-0.5), maxval=d**-0.5)
+    return {"kernel": drawn[:d], "bias": drawn[d], "scale": jnp.ones_like(drawn[d]), "shift": jnp.zeros_like(drawn[d])}
 
 
 def length(x: Array) -> Array:

@@ -111,7 +111,8 @@ def _gradient_step(model: Model, work: Work, n_clusters: int) -> Local:
         if hyper.momentum is not None or hyper.weight_decay is not None:
             raise ValueError("averaging='gradient' takes a plain step; use momentum=None and weight_decay=None")
         sent = client_gradients(cohort.key, start, cohort.data, training_loss(model), work.batch_size)
-        member = jax.nn.one_hot(start.row, n_clusters) * (cohort.active & sent.ok)[:, None].astype("float32")
+        counts = (cohort.active & sent.ok).astype(jnp.float32)
+        member = jax.nn.one_hot(start.row, n_clusters, dtype=jnp.float32) * counts[:, None]
         share = (member.sum(axis=0) / jnp.maximum(member.sum(), 1.0))[start.row]
         trainable, statistics = tree.split_statistics(tree.take(start.params, start.row))
         lr = hyper.lr_of(cohort.round)

@@ -62,7 +62,7 @@ def knnper(
         near, place = lax.top_k(score, min(n_neighbours, score.shape[1]))
         nearest = jnp.where(jnp.isfinite(near), near, 0.0)[:, :1]
         weight = jnp.where(jnp.isfinite(near), jnp.exp(near - nearest), 0.0)
-        found = (weight[..., None] * jax.nn.one_hot(memory["y"][place], seen.logits.shape[1])).sum(1)
+        found = (weight[..., None] * jax.nn.one_hot(memory["y"][place], seen.logits.shape[1], dtype=jnp.float32)).sum(1)
         lam = memory["lam"] * memory["real"].any().astype(jnp.float32)
         mixed = lam * found / jnp.maximum(weight.sum(1, keepdims=True), 1e-30) + (1 - lam) * jax.nn.softmax(seen.logits)
         return jnp.log(jnp.maximum(mixed, 1e-30))

@@ -77,7 +77,7 @@ def free_rider(noise: float) -> Craft:
         d = seen.own.shape[1]
         length = jnp.sqrt(jnp.square(seen.own).sum(axis=1, keepdims=True))
         size = noise * seen.over_honest(length)[0] / jnp.sqrt(float(d))
-        return size * jax.vmap(lambda key: jax.random.normal(key, (d,)))(seen.key)
+        return size * jax.vmap(lambda key: jax.random.normal(key, (d,), jnp.float32))(seen.key)
 
     return craft
 
@@ -116,7 +116,7 @@ def fang(b: float) -> Craft:
         most = jnp.where(seen.honest[:, None], seen.own, -jnp.inf).max(axis=0)
         low = jnp.where(least > 0, least / b, least * b)
         high = jnp.where(most > 0, most * b, most / b)
-        share = jax.vmap(lambda key: jax.random.uniform(key, least.shape))(seen.key)
+        share = jax.vmap(lambda key: jax.random.uniform(key, least.shape, jnp.float32))(seen.key)
         below = low[None, :] + share * (least - low)[None, :]
         above = most[None, :] + share * (high - most)[None, :]
         return jnp.where(seen.mean[None, :] > 0, below, above)

@@ -32,7 +32,9 @@ def class_sums(of: Of, models: Stacked | ModelTable, data: ClientData, n_classes
     def score(params: Params, batch: Batch) -> Array:
         value = of(params, batch.x)
         with_count = jnp.concatenate([value, jnp.ones_like(value[:, :1])], axis=1)
-        return (jax.nn.one_hot(batch.y, n_classes)[:, :, None] * with_count[:, None]).reshape(value.shape[0], -1)
+        return (jax.nn.one_hot(batch.y, n_classes, dtype=jnp.float32)[:, :, None] * with_count[:, None]).reshape(
+            value.shape[0], -1
+        )
 
     sums = client_sums(score, models, data).reshape(data.size.shape[0], n_classes, -1)
     return ClassSums(sums[..., :-1], sums[..., -1])

@@ -42,7 +42,7 @@ def see(
     def listen(call: Callable[..., Any], args: tuple, kwargs: dict, context: nn.module.InterceptorContext) -> Any:
         if context.module.name != model.layers[-1] or context.method_name != "__call__":
             return call(*args, **kwargs)
-        caught.append(args[0].astype(jnp.float32))
+        caught.append(tree.at_least_float32(args[0]))
         return call(change(args[0]), *args[1:], **kwargs)
 
     own = {name: leaf for name, leaf in params.items() if name in (*model.layers, tree.STATISTICS)}
@@ -63,7 +63,7 @@ def client_features(model: Model, models: ModelTable, data: ClientData) -> Array
         place = jnp.minimum(jnp.arange(n_batches * batch), jnp.maximum(size - 1, 0)).reshape(n_batches, batch)
 
         def of(place: Array) -> Array:
-            return see(model, params, minibatch(pool, index[place], jnp.ones(batch)).x, None).features
+            return see(model, params, minibatch(pool, index[place], jnp.ones(batch, jnp.float32)).x, None).features
 
         h = lax.map(of, place).reshape(-1, d)[:capacity]
         return jnp.where((jnp.arange(capacity) < size)[:, None], h, 0.0)

@@ -41,7 +41,7 @@ def divergence(p: Gaussian, q: Gaussian) -> Array:
 
 def draws(key: Key, z: Gaussian, n_draws: int) -> Array:
     """``mu + sigma * eps`` of independent standard normal eps: (draws, ..., latent)."""
-    eps = jax.random.normal(key, (n_draws, *z.mu.shape))
+    eps = jax.random.normal(key, (n_draws, *z.mu.shape), jnp.float32)
     return z.mu[None] + z.sigma[None] * eps
 
 
@@ -67,7 +67,7 @@ def class_evidence(model: Model, models: Stacked | ModelTable, data: ClientData,
         mu, sigma = halves.encode(tree.select(params, model.layers), batch.x)
         precision = 1 / jnp.square(jnp.maximum(sigma, LEAST_SIGMA))
         experts = jnp.stack([precision, mu * precision], axis=1)
-        of_class = jax.nn.one_hot(batch.y, n_classes)
+        of_class = jax.nn.one_hot(batch.y, n_classes, dtype=jnp.float32)
         return jnp.einsum("bc,bkd->bkcd", of_class, experts).reshape(batch.y.shape[0], -1)
 
     sums = client_sums(score, models, data).reshape(-1, 2, n_classes, halves.latent)

@@ -126,7 +126,7 @@ def _train_client(
             value, params, optimizer_state = sgd_step(
                 turned_loss, optimizer, params, optimizer_state, batch, jax.random.fold_in(key_step, i), own
             )
-            return params, optimizer_state, total + value * weight.sum()
+            return params, optimizer_state, total + (value * weight.sum()).astype(jnp.float32)
 
         return lax.fori_loop(0, -(-size // work.batch_size), step, carry), None
 

@@ -33,7 +33,7 @@ def client_sums(score: Score, models: Stacked | ModelTable, data: ClientData, ba
 
         def step(i: Array, sums: Array) -> Array:
             rows, weight = batch_rows(index, size, i, batch)
-            return sums + weight @ score(params, minibatch(pool, rows, weight))
+            return sums + weight @ score(params, minibatch(pool, rows, weight)).astype(jnp.float32)
 
         return lax.fori_loop(0, -(-size // batch), step, sums)
 
@@ -97,7 +97,8 @@ def _dense_sums(score: Score, params: Params, data: ClientData, batch_size: int)
         # Past the end the batch repeats its first example: nothing that is not the clients' own is ever read.
         rows = data.index[client, place - begin[client]]
         batch = minibatch(data.pool, jnp.where(counts, rows, rows[0]), counts.astype(jnp.float32))
-        return sums.at[client].add(jnp.where(counts[:, None], score(params, batch), 0.0))
+        scored = score(params, batch).astype(jnp.float32)
+        return sums.at[client].add(jnp.where(counts[:, None], scored, 0.0))
 
     n_scores = _n_scores(score, params, data.pool)
     zeros = jnp.zeros((n_clients, n_scores), jnp.float32)

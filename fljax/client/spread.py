@@ -38,7 +38,8 @@ def gradient_variance(key: Array, models: Stacked | ModelTable, data: ClientData
             before = tree.subtract(gradient, mean)
             mean = jax.tree.map(lambda m, d: m + d / (i + 1).astype(d.dtype), mean, before)
             after = tree.subtract(gradient, mean)
-            return mean, total + sum(map(jnp.vdot, jax.tree.leaves(before), jax.tree.leaves(after)))
+            product = sum(map(jnp.vdot, jax.tree.leaves(before), jax.tree.leaves(after)))
+            return mean, total + jnp.asarray(product, jnp.float32)
 
         n_batches = -(-size // batch_size)
         start = (jax.tree.map(jnp.zeros_like, trainable), jnp.float32(0))

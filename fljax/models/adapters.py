@@ -90,8 +90,8 @@ def lora(
         adapters = {}
         for i, (path, leaf) in enumerate(kernels.items()):
             n_inputs, n_outputs = leaf.shape[0], math.prod(leaf.shape[1:])
-            a = jax.random.normal(jax.random.fold_in(key, i), (n_inputs, rank)) / math.sqrt(n_inputs)
-            adapters[path] = {"a": a, "b": jnp.zeros((rank, n_outputs))}
+            a = jax.random.normal(jax.random.fold_in(key, i), (n_inputs, rank), jnp.float32) / math.sqrt(n_inputs)
+            adapters[path] = {"a": a, "b": jnp.zeros((rank, n_outputs), jnp.float32)}
         return unflatten_dict({(*path, name): leaf for path, pair in adapters.items() for name, leaf in pair.items()})
 
     def apply(params: Params, x: Array, key: Key | None) -> tuple[Array, Params]:

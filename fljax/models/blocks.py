@@ -31,11 +31,11 @@ class Conv(nn.Module):
     def __call__(self, x: Array) -> Array:
         """(batch, height, width, channels) -> (batch, out height, out width, features)."""
         shape = (*self.kernel_size, x.shape[-1], self.features)
-        kernel = self.param("kernel", nn.initializers.lecun_normal(), shape)
+        kernel = self.param("kernel", nn.initializers.lecun_normal(), shape, jnp.float32)
         y = conv(x.astype(self.dtype), kernel.astype(self.dtype), self.strides, self.padding)
         if not self.use_bias:
             return y
-        bias = self.param("bias", nn.initializers.zeros, (self.features,))
+        bias = self.param("bias", nn.initializers.zeros, (self.features,), jnp.float32)
         return y + bias.astype(self.dtype).reshape(1, 1, 1, -1)
 
 
@@ -51,8 +51,8 @@ class ConvReluPool(nn.Module):
     def __call__(self, x: Array) -> Array:
         """(batch, height, width, channels) -> (batch, out height / 2, out width / 2, features)."""
         shape = (*self.kernel_size, x.shape[-1], self.features)
-        kernel = self.param("kernel", nn.initializers.lecun_normal(), shape).astype(self.dtype)
-        bias = self.param("bias", nn.initializers.zeros, (self.features,)).astype(self.dtype)
+        kernel = self.param("kernel", nn.initializers.lecun_normal(), shape, jnp.float32).astype(self.dtype)
+        bias = self.param("bias", nn.initializers.zeros, (self.features,), jnp.float32).astype(self.dtype)
         window = Window.of(x.shape, shape, 1, self.padding)
         if x.shape[-1] <= _FEW_CHANNELS:
             return conv_relu_pool(window, x.astype(self.dtype), kernel, bias)

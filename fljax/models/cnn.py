@@ -7,6 +7,7 @@ from jax.typing import DTypeLike
 from fljax.models.blocks import Conv, ConvReluPool, Padding
 from fljax.models.linen import Init, from_linen
 from fljax.models.sizes import check_images, check_widths, smallest_images
+from fljax.tree import at_least_float32
 from fljax.types import Model
 
 
@@ -36,7 +37,7 @@ class ConvNet(nn.Module):
         for i, width in enumerate(self.hidden, start=1):
             x = nn.relu(nn.Dense(width, dtype=self.dtype, name=f"fc{i}")(x))
             x = nn.Dropout(self.dropout[1], deterministic=not train)(x)
-        return nn.Dense(self.n_classes, dtype=self.dtype, name=f"fc{len(self.hidden) + 1}")(x).astype(jnp.float32)
+        return at_least_float32(nn.Dense(self.n_classes, dtype=self.dtype, name=f"fc{len(self.hidden) + 1}")(x))
 
 
 def cnn(
@@ -67,7 +68,7 @@ def cnn(
         pool: "once": a 2x2 max pool after the last convolution; "each": after every one.
         hidden: widths of the dense layers before the last.
         dropout: rates before the dense part and after each of its hidden layers.
-        dtype: of the computation, float32 or bfloat16.
+        dtype: of the computation, float32 or bfloat16; float64, with ``jax_enable_x64``, of parameters and logits too.
         init: how kernels and biases are drawn, "lecun" or "pytorch" (`from_linen`).
 
     Raises:

@@ -48,7 +48,7 @@ def from_linen(
             called "kernel" anew, all from a single draw, which compiles in a fraction of the time; the others are as
             the module makes them. "lecun": LeCun normal (truncated, variance 1 / fan in). "pytorch": kernels and the
             biases beside them are uniform in +-1 / sqrt(fan in), PyTorch's default of ``Linear`` and ``Conv2d``: a
-            third of LeCun's variance.
+            third of LeCun's variance. With either, parameters of a module whose ``dtype`` is float64 are too.
         halves: of a probabilistic network.
         input_dtype: of the examples that the module sees: float32, or int32 for tokens.
 
@@ -99,7 +99,9 @@ def _adapt(
 
     def init(key: Key) -> Params:
         variables = module.init(key, jnp.zeros(empty.shape, empty.dtype), **mode(False))
-        trainable = variables["params"] if initial == "own" else _drawn(key, variables["params"], initial)
+        trainable = variables["params"]
+        if initial != "own":
+            trainable = _drawn(key, _as_wide(trainable, getattr(module, "dtype", None)), initial)
         return join_statistics(trainable, {k: v for k, v in variables.items() if k == STATISTICS})
 
     def apply(params: Params, x: Array, key: Key | None) -> tuple[Array, Params]:
@@ -167,6 +169,11 @@ def _hashes(value: Any) -> bool:
     return True
 
 
+def _as_wide(params: Params, dtype: DTypeLike | None) -> Params:
+    """Parameters no narrower than what is computed from them: float64's are float64."""
+    return params if dtype is None else jax.tree.map(lambda p: p.astype(jnp.promote_types(p.dtype, dtype)), params)
+
+
 def _drawn(key: Key, params: Params, initial: str) -> Params:
     """`params` with its kernels (..., fan in, fan out) drawn anew, "pytorch" the biases beside them as well.
 
@@ -183,7 +190,7 @@ def _drawn(key: Key, params: Params, initial: str) -> Params:
     for (path, leaf), new in zip(leaves, anew, strict=True):
         if new:
             scale = math.sqrt(1 / math.prod(kernel_of[path[:-1]].shape[:-1]))
-            drawn.append(scale * numbers[start : start + leaf.size].reshape(leaf.shape))
+            drawn.append((scale * numbers[start : start + leaf.size].reshape(leaf.shape)).astype(leaf.dtype))
             start += leaf.size
         else:
             drawn.append(leaf)
@@ -193,8 +200,8 @@ def _drawn(key: Key, params: Params, initial: str) -> Params:
 def _unscaled(key: Key, n: int, initial: str) -> Array:
     """(n,) numbers that are multiplied by 1 / sqrt(fan in)."""
     if initial == "pytorch":
-        return jax.random.uniform(key, (n,), minval=-1, maxval=1)
-    return jax.random.truncated_normal(key, -2, 2, (n,)) / _STD_OF_TRUNCATED_NORMAL
+        return jax.random.uniform(key, (n,), jnp.float32, minval=-1, maxval=1)
+    return jax.random.truncated_normal(key, -2, 2, (n,), jnp.float32) / _STD_OF_TRUNCATED_NORMAL
 
 
 def _is(path: tuple[Any, ...], name: str) -> bool:

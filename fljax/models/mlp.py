@@ -6,6 +6,7 @@ from jax.typing import DTypeLike
 
 from fljax.models.linen import Init, from_linen
 from fljax.models.sizes import check_widths
+from fljax.tree import at_least_float32
 from fljax.types import Model
 
 
@@ -19,7 +20,7 @@ class _MLP(nn.Module):
         x = x.reshape(x.shape[0], -1)
         for i, width in enumerate(self.hidden):
             x = nn.relu(nn.Dense(width, dtype=self.dtype, name=f"fc{i + 1}")(x))
-        return nn.Dense(self.n_classes, dtype=self.dtype, name=f"fc{len(self.hidden) + 1}")(x).astype(jnp.float32)
+        return at_least_float32(nn.Dense(self.n_classes, dtype=self.dtype, name=f"fc{len(self.hidden) + 1}")(x))
 
 
 def mlp(
@@ -38,7 +39,7 @@ def mlp(
         input_shape: of an example.
         hidden: widths of the dense layers before the last.
         n_classes: width of the output.
-        dtype: of the computation, float32 or bfloat16.
+        dtype: of the computation, float32 or bfloat16; float64, with ``jax_enable_x64``, of parameters and logits too.
         init: how kernels and biases are drawn, "lecun" or "pytorch" (`from_linen`).
 
     Raises:

@@ -9,6 +9,7 @@ from jax.typing import DTypeLike
 
 from fljax.models.conv import conv
 from fljax.models.pooling import relu_pool
+from fljax.tree import at_least_float32
 
 NORMS = ("none", "group", "batch", "untracked")
 """No normalisation; GroupNorm of up to 32 groups; BatchNorm with running statistics; BatchNorm that has none and uses
@@ -33,9 +34,9 @@ class Norm(nn.Module):
     @nn.compact
     def __call__(self, y: Array, train: bool) -> Array:
         """(batch, height, width, channels) -> the same shape and dtype; moments are taken in float32 at least."""
-        scale = self.param("scale", nn.initializers.ones, y.shape[-1:])
-        bias = self.param("bias", nn.initializers.zeros, y.shape[-1:])
-        exact = y.astype(jnp.float32) if y.dtype.itemsize < 4 else y
+        scale = self.param("scale", nn.initializers.ones, y.shape[-1:], jnp.float32)
+        bias = self.param("bias", nn.initializers.zeros, y.shape[-1:], jnp.float32)
+        exact = at_least_float32(y)
         mean, var = _group_moments(exact) if self.norm == "group" else self._batch_moments(exact, train)
         factor = _by_channel(scale) * lax.rsqrt(var + 1e-5)
         return (exact * factor + (_by_channel(bias) - mean * factor)).astype(y.dtype)
@@ -44,14 +45,14 @@ class Norm(nn.Module):
         """Mean and variance of each channel, (1, 1, 1, channels)."""
         if self.norm == "untracked":
             return _moments(y, (0, 1, 2))
-        running_mean = self.variable("batch_stats", "mean", jnp.zeros, y.shape[-1:])
-        running_var = self.variable("batch_stats", "var", jnp.ones, y.shape[-1:])
+        running_mean = self.variable("batch_stats", "mean", jnp.zeros, y.shape[-1:], jnp.float32)
+        running_var = self.variable("batch_stats", "var", jnp.ones, y.shape[-1:], jnp.float32)
         if not train:
             return _by_channel(running_mean.value), _by_channel(running_var.value)
         mean, var = _moments(y, (0, 1, 2))
         if not self.is_initializing():
-            running_mean.value = 0.9 * running_mean.value + 0.1 * mean.reshape(-1)
-            running_var.value = 0.9 * running_var.value + 0.1 * var.reshape(-1)
+            running_mean.value = 0.9 * running_mean.value + 0.1 * mean.reshape(-1).astype(running_mean.value.dtype)
+            running_var.value = 0.9 * running_var.value + 0.1 * var.reshape(-1).astype(running_var.value.dtype)
         return mean, var
 
 
@@ -90,11 +91,11 @@ class ConvNorm(nn.Module):
     def __call__(self, x: Array, train: bool) -> Array:
         """(batch, height, width, channels) -> (batch, out height, out width, features)."""
         shape = (self.kernel, self.kernel, x.shape[-1], self.features)
-        kernel = self.param("kernel", nn.initializers.lecun_normal(), shape).astype(self.dtype)
+        kernel = self.param("kernel", nn.initializers.lecun_normal(), shape, jnp.float32).astype(self.dtype)
         y = conv(x.astype(self.dtype), kernel, self.strides)
         shift = jnp.zeros(self.features, self.dtype)
         if self.use_bias:
-            shift = self.param("bias", nn.initializers.zeros, (self.features,)).astype(self.dtype)
+            shift = self.param("bias", nn.initializers.zeros, (self.features,), jnp.float32).astype(self.dtype)
         if self.norm != "none":
             y = Norm(self.norm, name="norm")(y + _by_channel(shift) if self.use_bias else y, train)
             shift = jnp.zeros_like(shift)

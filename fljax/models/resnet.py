@@ -8,6 +8,7 @@ from jax.typing import DTypeLike
 from fljax.models.linen import Init, from_linen
 from fljax.models.norm import ConvNorm, check_norm
 from fljax.models.sizes import check_images, check_widths
+from fljax.tree import at_least_float32
 from fljax.types import Model
 
 _WIDTHS = (64, 64, 128, 128, 256, 256, 512, 512)
@@ -41,7 +42,7 @@ class _ResNet18(nn.Module):
         for i, features in enumerate(_WIDTHS):
             strides = 2 if features > x.shape[-1] else 1
             x = _BasicBlock(features, strides, self.norm, self.dtype, name=f"block{i + 1}")(x, train)
-        return nn.Dense(self.n_classes, dtype=self.dtype, name="fc")(x.mean((1, 2))).astype(jnp.float32)
+        return at_least_float32(nn.Dense(self.n_classes, dtype=self.dtype, name="fc")(x.mean((1, 2))))
 
 
 def resnet18(
@@ -60,7 +61,7 @@ def resnet18(
         n_classes: width of the output.
         norm: "group" (up to 32 groups, no state), "batch" (running statistics in the parameters, under "batch_stats")
             or "untracked" (the statistics of the batch at hand, in evaluation too). The count is the same.
-        dtype: of the computation, float32 or bfloat16.
+        dtype: of the computation, float32 or bfloat16; float64, with ``jax_enable_x64``, of parameters and logits too.
         init: how kernels and biases are drawn, "lecun" or "pytorch" (`from_linen`).
 
     Raises:

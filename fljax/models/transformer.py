@@ -34,9 +34,9 @@ class _Transformer(nn.Module):
 
     @nn.compact
     def __call__(self, x: Array, train: bool) -> Array:
-        place = self.param("place", nn.initializers.normal(0.02), (x.shape[1], self.width))
+        place = self.param("place", nn.initializers.normal(0.02), (x.shape[1], self.width), jnp.float32)
         y = nn.Embed(self.n_classes, self.width, name="embed")(x) + place[None]
-        mask = nn.make_causal_mask(jnp.ones(x.shape))
+        mask = nn.make_causal_mask(jnp.ones(x.shape, jnp.float32))
         for i in range(self.n_layers):
             y = _Block(self.width, self.n_heads, self.dropout, name=f"block{i + 1}")(y, mask, train)
         return nn.Dense(self.n_classes, name="head")(nn.LayerNorm(name="norm")(y[:, -1]))

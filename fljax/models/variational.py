@@ -13,6 +13,7 @@ from jax.typing import DTypeLike
 from fljax.models.blocks import ConvReluPool
 from fljax.models.linen import Init, from_linen
 from fljax.models.sizes import check_images, check_widths, fits, smallest_images
+from fljax.tree import at_least_float32
 from fljax.types import Halves, Model, Params
 
 _KERNEL = 5
@@ -38,16 +39,16 @@ class _VariationalNet(nn.Module):
         x = x.reshape(x.shape[0], -1)
         for i in range(len(self.hidden)):
             x = nn.relu(getattr(self, f"fc{i + 1}")(x))
-        mu, rho = jnp.split(getattr(self, f"fc{len(self.hidden) + 1}")(x).astype(jnp.float32), 2, axis=-1)
+        mu, rho = jnp.split(at_least_float32(getattr(self, f"fc{len(self.hidden) + 1}")(x)), 2, axis=-1)
         return mu, jax.nn.softplus(rho - self.shift)
 
     def classify(self, z: Array) -> Array:
-        return getattr(self, f"fc{len(self.hidden) + 2}")(z).astype(jnp.float32)
+        return at_least_float32(getattr(self, f"fc{len(self.hidden) + 2}")(z))
 
     def __call__(self, x: Array, train: bool) -> Array:
         mu, sigma = self.encode(x)
         if train:
-            mu = mu + sigma * jax.random.normal(self.make_rng("dropout"), mu.shape)
+            mu = mu + sigma * jax.random.normal(self.make_rng("dropout"), mu.shape, jnp.float32)
         return self.classify(mu)
 
 
@@ -79,7 +80,7 @@ def variational(
         channels: output channels of each convolution; () makes a dense network. None: FedCR's two, and () where images
             have a side below 16, too small for them.
         shift: of rho.
-        dtype: of the computation, float32 or bfloat16.
+        dtype: of the computation, float32 or bfloat16; float64, with ``jax_enable_x64``, of parameters and logits too.
         init: how kernels and biases are drawn, "lecun" or "pytorch" (`from_linen`).
 
     Raises:
@@ -116,7 +117,7 @@ def variational_cnn(
         hidden: widths of the dense layers before the Gaussian.
         channels: output channels of each 5x5 convolution; none at all make a dense network. None: FedCR's two, (64, 64)
             on colour images and (4, 12) on grey ones, and none where images have a side below 16, too small for them.
-        dtype: of the computation, float32 or bfloat16.
+        dtype: of the computation, float32 or bfloat16; float64, with ``jax_enable_x64``, of parameters and logits too.
         init: how kernels and biases are drawn, "lecun" or "pytorch" (`from_linen`).
 
     Raises:

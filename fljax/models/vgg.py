@@ -8,6 +8,7 @@ from jax.typing import DTypeLike
 from fljax.models.linen import Init, from_linen
 from fljax.models.norm import ConvNorm, check_norm
 from fljax.models.sizes import check_images, check_widths, smallest_images
+from fljax.tree import at_least_float32
 from fljax.types import Model
 
 _VGG16 = ((64, "none"), (64, "each"), (128, "none"), (128, "each"), *((256, "none"),) * 2, (256, "each")) + (
@@ -33,7 +34,7 @@ class _Stack(nn.Module):
         x = x.reshape(x.shape[0], -1)
         for i, width in enumerate(self.hidden, start=1):
             x = nn.relu(nn.Dense(width, dtype=self.dtype, name=f"fc{i}")(x))
-        return nn.Dense(self.n_classes, dtype=self.dtype, name=f"fc{len(self.hidden) + 1}")(x).astype(jnp.float32)
+        return at_least_float32(nn.Dense(self.n_classes, dtype=self.dtype, name=f"fc{len(self.hidden) + 1}")(x))
 
 
 def _stack(input_shape, convolutions, norm, hidden, n_classes, dtype, init) -> Model:
@@ -65,7 +66,7 @@ def vgg16(
         n_classes: width of the output.
         head: "512", "4096" or "linear".
         norm: after each convolution: "none", "group", "batch" or "untracked" (see `fljax.models.norm.NORMS`).
-        dtype: of the computation, float32 or bfloat16.
+        dtype: of the computation, float32 or bfloat16; float64, with ``jax_enable_x64``, of parameters and logits too.
         init: how kernels and biases are drawn, "lecun" or "pytorch" (`from_linen`).
 
     Raises:

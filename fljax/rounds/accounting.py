@@ -41,4 +41,4 @@ def not_alone(algorithm: Algorithm) -> Algorithm:
 def memberships(share: Array) -> Metrics:
     """Each participant's foremost cluster, and how many clusters are someone's: of shares (cohort, clusters)."""
     label = jnp.argmax(share, axis=1).astype(jnp.int32)
-    return {"label": label, "n_clusters": (jnp.bincount(label, length=share.shape[1]) > 0).sum()}
+    return {"label": label, "n_clusters": (jnp.bincount(label, length=share.shape[1]) > 0).sum(dtype=jnp.int32)}

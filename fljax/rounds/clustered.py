@@ -154,7 +154,7 @@ def clustered(
         n_slots = tree.n_rows(centers)
         occupied = jnp.bincount(jnp.where(clusters.label < 0, n_slots, clusters.label), length=n_slots) > 0
         common = {"loss": loss, "ok": ok, "label": clusters.label[cohort.ids]}
-        common |= {"n_clusters": occupied.sum(), **sends(tree.take(centers, jnp.int32(0)), cohort)}
+        common |= {"n_clusters": occupied.sum(dtype=jnp.int32), **sends(tree.take(centers, jnp.int32(0)), cohort)}
         return State(clusters._replace(centers=centers, memory=memory), ()), common | metrics
 
     def held(key: Key, hyper: Any, state: State, data: ClientData) -> ModelTable:

@@ -34,7 +34,7 @@ def balanced_draw(key: Key, model: Model, n_clusters: int, min_share: Array | fl
     def draw(key: Key) -> tuple[Stacked, Array]:
         centers = jax.vmap(model.init)(jax.random.split(key, n_clusters))
         n_won = jnp.bincount(lowest_loss(cross_loss(model, centers, data)), length=n_clusters)
-        return centers, n_won.min() / data.size.shape[0]
+        return centers, n_won.min().astype(jnp.float32) / data.size.shape[0]
 
     def too_uneven(carry: tuple) -> Array:
         n_drawn, _, share = carry

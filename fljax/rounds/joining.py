@@ -37,7 +37,7 @@ def held_with_least_loss(model: Model, models: ModelTable, data: ClientData) -> 
         return client_loss(model, tree.everyone(tree.row(models.params, row), n_clients), data)
 
     def loss_if_held(row: Array) -> Array:
-        return lax.cond(is_held[row], loss, lambda _: jnp.full(n_clients, jnp.inf), row)
+        return lax.cond(is_held[row], loss, lambda _: jnp.full(n_clients, jnp.inf, jnp.float32), row)
 
     return ModelTable(models.params, lowest_loss(lax.map(loss_if_held, jnp.arange(n_rows)).T))
 
@@ -87,7 +87,7 @@ def join_mean(model: Model, work: Work) -> Callable[..., ModelTable]:
 
     def join(key: Key, hyper: Any, state: State, data: ClientData, n_rounds: Array) -> ModelTable:
         n_trained, n_clients = tree.n_rows(state.clients), data.size.shape[0]
-        begun = tree.broadcast(weighted_mean(state.clients, jnp.ones(n_trained)), n_clients)
+        begun = tree.broadcast(weighted_mean(state.clients, jnp.ones(n_trained, jnp.float32)), n_clients)
         return tree.own(rounds_alone(one_round, key, hyper, State((), begun), data, n_rounds).clients)
 
     return join

@@ -71,7 +71,7 @@ def uniform(participation: float = 1.0) -> Sampling:
         ids = jnp.arange(size.shape[0], dtype=jnp.int32)
         if n < size.shape[0]:
             # The least of n uniform numbers, found without sorting them all: a round must not grow with the federation.
-            ids = jnp.sort(lax.top_k(-whole(jax.random.uniform(key, ids.shape)), n)[1]).astype(jnp.int32)
+            ids = jnp.sort(lax.top_k(-whole(jax.random.uniform(key, ids.shape, jnp.float32)), n)[1]).astype(jnp.int32)
         return ids, jnp.ones(n, bool)
 
     return Sampling(draw, lambda n: cohort_size(participation, n), _about("uniform", participation))
@@ -87,7 +87,7 @@ def by_size(participation: float = 1.0) -> Sampling:
 
     def draw(key: Key, round: Array, size: Array, n: int) -> tuple[Array, Array]:
         # The largest of log n_i + Gumbel noise are such a sample (Yellott 1977).
-        ticket = jnp.log(size.astype(jnp.float32)) + jax.random.gumbel(key, size.shape)
+        ticket = jnp.log(size.astype(jnp.float32)) + jax.random.gumbel(key, size.shape, jnp.float32)
         return jnp.sort(lax.top_k(whole(ticket), n)[1]).astype(jnp.int32), jnp.ones(n, bool)
 
     return Sampling(draw, lambda n: cohort_size(participation, n), _about("by_size", participation))
@@ -107,7 +107,7 @@ def poisson(participation: float = 1.0) -> Sampling:
         return min(n_clients, math.ceil(mean + 6 * math.sqrt(mean * (1 - participation))) + 1)
 
     def draw(key: Key, round: Array, size: Array, n: int) -> tuple[Array, Array]:
-        number = whole(jax.random.uniform(key, size.shape))
+        number = whole(jax.random.uniform(key, size.shape, jnp.float32))
         ids = jnp.sort(lax.top_k(-number, n)[1]).astype(jnp.int32)
         return ids, number[ids] < participation
 
@@ -228,7 +228,9 @@ def sample_cohort(
         ids, active = whole(ids[order]), whole(active[order])
     keys = jax.vmap(lambda i: jax.random.fold_in(key_clients, i))(ids)
     if dropout is not None:
-        stays = jax.vmap(lambda i: jax.random.uniform(jax.random.fold_in(key_dropout, i)))(ids) >= dropout
+        stays = (
+            jax.vmap(lambda i: jax.random.uniform(jax.random.fold_in(key_dropout, i), (), jnp.float32))(ids) >= dropout
+        )
         first = ids == jnp.where(active, ids, n_clients).min()
         active &= stays | (~(stays & active).any() & first)
     val = None if federation.val is None else select(federation.val, ids)

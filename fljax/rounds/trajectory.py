@@ -31,7 +31,11 @@ def train_and_record(
     # The losses ride with the running statistics: no gradient, no optimiser and no term sees them.
     n_rows = tree.n_rows(start.params)
     theta, statistics = tree.split_statistics(start.params)
-    kept = {"model": statistics, "losses": jnp.zeros((n_rows, n_losses)), "step": jnp.zeros(n_rows, jnp.int32)}
+    kept = {
+        "model": statistics,
+        "losses": jnp.zeros((n_rows, n_losses), jnp.float32),
+        "step": jnp.zeros(n_rows, jnp.int32),
+    }
     begun = tree.join_statistics(theta, {tree.STATISTICS: kept})
     trained = train(hyper, start._replace(params=begun), cohort, _recorded(loss), work)
     theta, after = tree.split_statistics(trained.params)

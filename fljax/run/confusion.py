@@ -26,7 +26,7 @@ def confusion_matrices(
 
     def score(params: Params, batch: Batch) -> Array:
         told = jnp.argmax(predict(params, batch.x)[:, :n_classes], axis=-1)
-        return jax.nn.one_hot(batch.y * n_classes + told, n_classes**2)
+        return jax.nn.one_hot(batch.y * n_classes + told, n_classes**2, dtype=jnp.float32)
 
     sums = client_sums(score, models, data)
     return sums.astype(jnp.int32).reshape(-1, n_classes, n_classes)

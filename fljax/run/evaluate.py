@@ -64,7 +64,7 @@ def _score(predict: Predict, loss: ExampleLoss) -> Score:
         logits = predict(params, batch.x)
         label, n_classes = jnp.argmax(logits, axis=-1), logits.shape[-1]
         hit = (label == batch.y).astype(jnp.float32)
-        predicted, true = jax.nn.one_hot(label, n_classes), jax.nn.one_hot(batch.y, n_classes)
+        predicted, true = (jax.nn.one_hot(of, n_classes, dtype=jnp.float32) for of in (label, batch.y))
         columns = [hit[:, None], loss(logits, batch.y)[:, None], true * hit[:, None], predicted, true]
         return jnp.concatenate(columns, axis=1)
 

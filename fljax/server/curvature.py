@@ -38,7 +38,7 @@ def new_curve(window: int = 5, n_after: int = 3) -> LossCurve:
     """
     if window < 1 or n_after < 1:
         raise ValueError(f"window={window} and n_after={n_after}: give at least 1 of each")
-    return LossCurve(jnp.zeros(window + 2), jnp.zeros(n_after + 2), jnp.int32(0))
+    return LossCurve(jnp.zeros(window + 2, jnp.float32), jnp.zeros(n_after + 2, jnp.float32), jnp.int32(0))
 
 
 @jax.jit

@@ -53,12 +53,15 @@ def hopkins(key: Key, x: Stacked, n_probes: int, n_draws: int = 20, where: Array
 
     def draw(key: Key) -> Array:
         key_point, key_place = jax.random.split(key)
-        ticket = jnp.where(where, jax.random.uniform(key_point, where.shape), jnp.inf)
+        ticket = jnp.where(where, jax.random.uniform(key_point, where.shape, jnp.float32), jnp.inf)
         probe = jnp.argsort(ticket)[: min(n_probes, where.shape[0])]
         used = where[probe]
         others = where[None, :] & (probe[:, None] != jnp.arange(where.shape[0])[None, :])
         v = nearest(points[probe], others)
-        places = low[None, :] + jax.random.uniform(key_place, (probe.shape[0], points.shape[1])) * (high - low)[None, :]
+        places = (
+            low[None, :]
+            + jax.random.uniform(key_place, (probe.shape[0], points.shape[1]), jnp.float32) * (high - low)[None, :]
+        )
         z = nearest(places, jnp.broadcast_to(where[None, :], others.shape))
         sum_v, sum_z = jnp.where(used, v, 0).sum(), jnp.where(used, z, 0).sum()
         total = sum_v + sum_z

@@ -87,7 +87,7 @@ def _best_restart(key: Key, geometry: Geometry, where: Array, n_clusters: int, n
         return label, _own(geometry.to_means(label), label).sum()
 
     # All random numbers at once: each further draw would cost more seconds of compilation than the rest of k-means.
-    luck = 1 - jax.random.uniform(key, (n_init, n_clusters, 2 + int(math.log(n_clusters))))
+    luck = 1 - jax.random.uniform(key, (n_init, n_clusters, 2 + int(math.log(n_clusters))), jnp.float32)
     label, inertia = jax.vmap(restart)(luck)
     return canonical(label[jnp.argmin(inertia)])
 

@@ -171,7 +171,7 @@ def geometric_median(
     """
     n = tree.n_rows(stacked)
     where = everyone(n, where, "stacked")
-    weight = jnp.where(where, jnp.ones(n) if weight is None else weight.astype(jnp.float32), 0)
+    weight = jnp.where(where, jnp.ones(n, jnp.float32) if weight is None else weight.astype(jnp.float32), 0)
 
     def distance(center: Params) -> Array:
         square = cross_squared_l2(stacked, tree.broadcast(center, 1))[:, 0]
@@ -191,7 +191,7 @@ def geometric_median(
     start = weighted_mean(stacked, weight, empty)
     apart = distance(start)
     meets = 1e-6 * (weight * apart).sum() / jnp.maximum(weight.sum(), 1e-30)
-    center, apart, *_ = lax.while_loop(cond, body, (start, apart, jnp.int32(0), jnp.float32(jnp.inf)))
+    center, apart, *_ = lax.while_loop(cond, body, (start, apart, jnp.int32(0), jnp.full_like(meets, jnp.inf)))
     nearest = tree.take(stacked, jnp.where(weight > 0, apart, jnp.inf).argmin())
     is_cheaper = (weight * distance(nearest)).sum() < (weight * apart).sum()
     return jax.tree.map(lambda a, b: jnp.where(is_cheaper, a, b), nearest, center)

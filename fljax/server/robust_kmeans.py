@@ -103,7 +103,7 @@ def robust_cluster_mean(
 
 def _draw(key: Key, x: Stacked, n_clusters: int, where: Array) -> Stacked:
     """Random distinct points that count, the same ones again where they are too few; zeros where there are none."""
-    ticket = jnp.where(where, jax.random.uniform(key, where.shape), jnp.inf)
+    ticket = jnp.where(where, jax.random.uniform(key, where.shape, jnp.float32), jnp.inf)
     seeds = jnp.argsort(ticket)[jnp.arange(n_clusters) % jnp.maximum(where.sum(), 1)]
     start = tree.take(x, seeds)
     return tree.where(where[seeds], start, jax.tree.map(jnp.zeros_like, start))

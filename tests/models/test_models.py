@@ -139,6 +139,19 @@ def test_bfloat16_computation_keeps_float32_parameters(key, name):
     assert 1e-4 < error < 0.04
 
 
+@pytest.mark.parametrize("name", MODELS)
+def test_with_64_bit_types_parameters_and_logits_are_as_wide_as_the_computation(key, name):
+    shape, arguments = SMALL[name]
+    for dtype in ("float32", "float64"):
+        with jax.enable_x64(True), jax.numpy_dtype_promotion("standard"):
+            model = MODELS[name](input_shape=shape, dtype=dtype, **arguments)
+            x = jax.ShapeDtypeStruct((2, *shape), jnp.float32)
+            params = jax.eval_shape(model.init, key)
+            logits, _ = jax.eval_shape(model.apply, params, x, key)
+        trainable, _ = tree.split_statistics(params)
+        assert {leaf.dtype for leaf in (*jax.tree.leaves(trainable), logits)} == {jnp.dtype(dtype)}
+
+
 def test_kernels_are_lecun_normal_and_the_rest_as_the_module_makes_it(key):
     params = jax.device_get(jax.jit(mnist_cnn().init)(key))
     for layer in params.values():

@@ -180,7 +180,7 @@ def dcpfl(
     def in_present_groups(hyper: DCPFLHyper, server: DCPFLServer, clients: DCPFLClient, cohort: Cohort) -> Local:
         start = downloaded(server, clients, cohort.ids)
         losses = client_loss(model, start, cohort.data)  # l_i(t), before local training
-        return Local(train(hyper, start, cohort, loss, work), losses, jnp.zeros(2), jnp.bool_(False))
+        return Local(train(hyper, start, cohort, loss, work), losses, jnp.zeros(2, jnp.float32), jnp.bool_(False))
 
     def in_both_structures(hyper: DCPFLHyper, server: DCPFLServer, clients: DCPFLClient, cohort: Cohort) -> Local:
         # a. M0 and M1 from the same uploaded models, those of the last round.
@@ -199,7 +199,7 @@ def dcpfl(
         means = jax.vmap(_mean, in_axes=(0, None))(losses, client_weight("uniform", cohort, both.ok.all(axis=0)))
         adopted = means[1] < means[0]
         trained = jax.tree.map(lambda leaf: jnp.where(adopted, leaf[1], leaf[0]), both)
-        return Local(trained, jnp.zeros(cohort.ids.shape), means, adopted)
+        return Local(trained, jnp.zeros(cohort.ids.shape, jnp.float32), means, adopted)
 
     def downloaded(server: DCPFLServer, clients: DCPFLClient, ids: Array) -> Stacked:
         label = server.groups.label[ids]
@@ -211,7 +211,9 @@ def dcpfl(
         if deployed == "own":
             return tree.own(mixed)
         label = server.groups.label
-        return ModelTable(cluster_mean(mixed, jnp.ones(label.shape[0]), label, empty=server.table.theta), label)
+        return ModelTable(
+            cluster_mean(mixed, jnp.ones(label.shape[0], jnp.float32), label, empty=server.table.theta), label
+        )
 
     def groups_deployed(key: Key, hyper: DCPFLHyper, state: State, data: ClientData) -> ModelTable:
         return ModelTable(state.server.table.theta, state.server.groups.label)

@@ -35,8 +35,8 @@ class Watch(NamedTuple):
 
 def one_group(n_clients: int) -> Structure:
     """The start: everyone together."""
-    together, pairs = jnp.zeros(n_clients, jnp.int32), jnp.zeros((n_clients, n_clients))
-    tables = (jnp.zeros((n_clients - 1, 4)), pairs, pairs)
+    together, pairs = jnp.zeros(n_clients, jnp.int32), jnp.zeros((n_clients, n_clients), jnp.float32)
+    tables = (jnp.zeros((n_clients - 1, 4), jnp.float32), pairs, pairs)
     return Structure(together, jnp.int32(0), jnp.bool_(False), together, jnp.int32(0), *tables)
 
 
@@ -56,7 +56,7 @@ def measure(hyper: Any, groups: Structure, uploaded: Stacked, weight: Array, coh
     def add(groups: Structure) -> Structure:
         counts, pair = weight > 0, jnp.ix_(cohort.ids, cohort.ids)
         met = (counts[:, None] & counts[None, :]).astype(jnp.float32)
-        total = groups.discrepancy.at[pair].add(model_discrepancy(uploaded, where=counts))
+        total = groups.discrepancy.at[pair].add(model_discrepancy(uploaded, where=counts).astype(jnp.float32))
         return groups._replace(discrepancy=total, n_met=groups.n_met.at[pair].add(met))
 
     def build(groups: Structure) -> Structure:

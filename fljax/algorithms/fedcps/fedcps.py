@@ -170,7 +170,9 @@ def fedcps(
         memory = beginning(combining, hyper, theta, roles, shared_mean)
         server = FedCPSServer(theta, spread, jnp.int32(0), jnp.int32(0), mean_size, memory)
         own, label = tree.broadcast(tree.take(theta, jnp.int32(0)), n_clients), jnp.full(n_clients, -1, jnp.int32)
-        return State(server, FedCPSClient(own, label, jnp.zeros(n_clients) if lambda_mode == "per_client" else ()))
+        return State(
+            server, FedCPSClient(own, label, jnp.zeros(n_clients, jnp.float32) if lambda_mode == "per_client" else ())
+        )
 
     def send(key: Key, hyper: FedCPSHyper, state: State, cohort: Cohort) -> Upload:
         server, clients = state
@@ -199,7 +201,8 @@ def fedcps(
             spread = update_spread(spread, drift, weight, new.label, hyper.memory, new.distance, floor)
         quiet = jnp.where(changed.any(), 0, server.quiet + 1)
         metrics = {"loss": trained.loss, "ok": trained.ok, "label": new.label, "lambda": pull}
-        metrics |= {"n_clusters": (jnp.bincount(new.label, length=n_clusters) > 0).sum(), "n_changed": changed.sum()}
+        occupied = jnp.bincount(new.label, length=n_clusters) > 0
+        metrics |= {"n_clusters": occupied.sum(dtype=jnp.int32), "n_changed": changed.sum(dtype=jnp.int32)}
         metrics |= sends(theta, roles, asked, lambda_mode)
         return State(FedCPSServer(theta, spread, quiet, cohort.round + 1, server.mean_size, memory), new), metrics
 

@@ -35,7 +35,7 @@ class Spread(NamedTuple):
 
 def no_spread(n_clusters: int, per_client: bool = False) -> Spread:
     """Before the first measurement."""
-    zeros = jnp.zeros(n_clusters)
+    zeros = jnp.zeros(n_clusters, jnp.float32)
     return Spread(zeros, zeros, zeros if per_client else ())
 
 
@@ -98,7 +98,8 @@ def spread_of(spread: Spread, label: Array, own: Any) -> Array:
 def distance(models: Stacked, theta: ModelTable, layers: tuple[str, ...]) -> Array:
     """``|w_i - theta_{a_i}|^2`` (clients,) over the named layers, per parameter."""
     moved = tree.subtract(tree.select(models, layers), tree.select(tree.stacked(theta), layers))
-    return jax.vmap(tree.squared_norm)(moved) / n_floats(tree.row(theta.params, jnp.int32(0)), layers)
+    squared = jax.vmap(tree.squared_norm)(moved).astype(jnp.float32)
+    return squared / n_floats(tree.row(theta.params, jnp.int32(0)), layers)
 
 
 def adaptive_pull(sigma2: Array, tau2: Array, relative_size: Array) -> Array:
@@ -150,7 +151,7 @@ def strength_of(
         hyper: Any, server: Any, own: Any, start: Any, theta: ModelTable, cohort: Cohort
     ) -> tuple[Array, Array]:
         size = jnp.maximum(cohort.data.size, 1).astype(jnp.float32) / server.mean_size
-        drift = pull = jnp.zeros(size.shape)
+        drift = pull = jnp.zeros(size.shape, jnp.float32)
         if mode == "fixed":
             pull = pull + hyper.strength
         elif mode == "n_only":

@@ -118,7 +118,7 @@ def fedtsdp(
         clients = tree.broadcast(model.init(key), n_clients)
         label, depth = jnp.zeros(n_clients, jnp.int32), jnp.float32(len(model.layers))
         memory = memory_of(combining, hyper, clients)
-        return State(FedTSDPServer(clients, label, depth, jnp.ones(n_public), memory), clients)
+        return State(FedTSDPServer(clients, label, depth, jnp.ones(n_public, jnp.float32), memory), clients)
 
     def send(key: Key, hyper: FedTSDPHyper, state: State, cohort: Cohort) -> Upload:
         start, trained = trained_locally(hyper, state, cohort)

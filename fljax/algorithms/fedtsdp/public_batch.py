@@ -29,7 +29,7 @@ def known_images(public: Examples | None, n_public: int, batch: int) -> Examples
 def draw_batch(key: Key, q: Array, n_images: int, batch: int) -> Array:
     """(batch,) distinct rows below ``n_images``, drawn one after another with probabilities ``q / sum(q)``."""
     # The largest of log q + Gumbel noise are such a sample (Yellott 1977).
-    ticket = jnp.log(q) + jax.random.gumbel(key, q.shape)
+    ticket = jnp.log(q) + jax.random.gumbel(key, q.shape, jnp.float32)
     return lax.top_k(ticket[:n_images], batch)[1]
 
 

@@ -82,7 +82,7 @@ def layercfl(
         # A slot for each client; those past the last cluster are not used. Kept is the peak (clusters,): the largest
         # norm of the mean update that the cluster or its ancestors have shown.
         centers = tree.broadcast(model.init(key), n_clients)
-        return Clusters(centers, jnp.zeros(n_clients, jnp.int32), kept=jnp.zeros(n_clients))
+        return Clusters(centers, jnp.zeros(n_clients, jnp.int32), kept=jnp.zeros(n_clients, jnp.float32))
 
     def after(
         key: Key, hyper: LayerCFLHyper, clusters: Clusters, sent: Sent, cohort: Cohort
@@ -93,7 +93,7 @@ def layercfl(
         # Is the cluster stationary while a member is not?
         member = (own[None, :] == jnp.arange(label.shape[0], dtype=own.dtype)[:, None]) & counts[None, :]
         norms = update_norms(updates, sent.weight, own, member, centers)
-        peak = jnp.maximum(clusters.kept, norms.mean)
+        peak = jnp.maximum(clusters.kept, norms.mean.astype(jnp.float32))
         ripe = is_ripe(hyper, norms, peak, cohort.round)
         # Bipartition by the similarity of the selected layers, where the halves are far enough apart.
         alpha = similarity(measure, sent.params, updates, selected, counts)

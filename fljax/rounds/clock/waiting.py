@@ -75,7 +75,7 @@ def answering(sampling: Sampling, available: Sequence[float]) -> Sampling:
 def _answering(sampling: Sampling, available: tuple[float, ...]) -> Sampling:
     def draw(key: Key, round: Array, size: Array, n: int) -> tuple[Array, Array]:
         ids, there = sampling.draw(key, round, size, n)
-        tickets = jax.random.uniform(jax.random.fold_in(key, _ANSWER), (len(available),))
+        tickets = jax.random.uniform(jax.random.fold_in(key, _ANSWER), (len(available),), jnp.float32)
         return ids, there & (tickets < jnp.asarray(available, jnp.float32))[ids]
 
     return Sampling(draw, sampling.n_places, (*sampling.about, ("available", available)), sampling.timing)
@@ -131,8 +131,10 @@ def _tiers(seconds: tuple[float, ...], n_tiers: int, n_participants: int) -> Sam
 
     def draw(key: Key, round: Array, size: Array, n: int) -> tuple[Array, Array]:
         key_tier, key_clients = jax.random.split(key)
-        chosen = jax.random.randint(key_tier, (), 0, n_tiers)
-        ticket = jnp.where(jnp.asarray(tier) == chosen, jax.random.uniform(key_clients, (len(seconds),)), -1.0)
+        chosen = jax.random.randint(key_tier, (), 0, n_tiers, jnp.int32)
+        ticket = jnp.where(
+            jnp.asarray(tier) == chosen, jax.random.uniform(key_clients, (len(seconds),), jnp.float32), -1.0
+        )
         return jnp.sort(jax.lax.top_k(whole(ticket), n)[1]).astype(jnp.int32), jnp.ones(n, bool)
 
     about = (("sampling", "tiers"), ("tiers", n_tiers), ("participants", n_participants), ("seconds", seconds))

@@ -59,7 +59,7 @@ def _random_k(hyper: Any, memory: Memory, message: Message, trip: Trip) -> tuple
     share = jnp.asarray(hyper.random_share, jnp.float32)
 
     def masked(key: Array, values: Array) -> Array:
-        return jnp.where(jax.random.uniform(key, (d,)) < share, values / share, 0.0)
+        return jnp.where(jax.random.uniform(key, (d,), jnp.float32) < share, values / share, 0.0)
 
     kept = jax.vmap(masked)(trip.key, message.values)
     n_values = jnp.minimum(message.n_values, (kept != 0).sum(axis=1).astype(jnp.float32))
@@ -163,7 +163,7 @@ def _low_rank(hyper: Any, memory: Memory, message: Message, trip: Trip) -> tuple
 def _of_rank(key: Array, matrix: Array, rank: Array) -> Array:
     """A matrix of rank ``rank`` near ``matrix``: the best one in the space that two steps of iteration find."""
     room = min(MOST_RANK, *matrix.shape)
-    drawn = jax.random.normal(key, (matrix.shape[1], room))
+    drawn = jax.random.normal(key, (matrix.shape[1], room), jnp.float32)
     p = jnp.linalg.qr(matrix @ drawn)[0]
     p = jnp.linalg.qr(matrix @ (matrix.T @ p))[0]
     q = matrix.T @ p
@@ -190,7 +190,7 @@ def error_feedback(rest: Transform) -> Transform:
 
     def init(hyper: Any, n_clients: int, shapes: tuple) -> Memory:
         inner = rest.init(hyper, n_clients, shapes)
-        return Memory(inner.server, (jnp.zeros((n_clients, n_numbers(shapes))), inner.clients))
+        return Memory(inner.server, (jnp.zeros((n_clients, n_numbers(shapes)), jnp.float32), inner.clients))
 
     def apply(hyper: Any, memory: Memory, message: Message, trip: Trip) -> tuple[Memory, Message]:
         lost, inner = memory.clients

@@ -33,7 +33,9 @@ def largest(values: Array, k: Array) -> tuple[Array, Array]:
     magnitude = jnp.abs(values).astype(jnp.float32)  # of bfloat16 too, whose values all are float32's
     size = lax.bitcast_convert_type(magnitude, jnp.uint32)  # in the order of the absolute values
     rows, d = size.shape
-    begin = _Bracket(*(jnp.full(rows, end, jnp.uint32) for end in (0, 2**32 - 1)), *(jnp.full(rows, n) for n in (d, 0)))
+    begin = _Bracket(
+        *(jnp.full(rows, end, jnp.uint32) for end in (0, 2**32 - 1)), *(jnp.full(rows, n, jnp.int32) for n in (d, 0))
+    )
 
     def is_open(bracket: _Bracket) -> Array:
         return jnp.any((bracket.n_low > k) & (bracket.high - bracket.low > 1))

@@ -71,7 +71,7 @@ laplace_noise = Transform(_laplace, not_fed_back=_RETURNS, name="laplace_noise")
 def _noisy(message: Message, trip: Trip, draw: Any, size: Any) -> Message:
     n, d = message.values.shape
     noise = jax.vmap(lambda key: draw(key, (d,)))(trip.key)
-    sent = jnp.where(size > 0, jnp.full(n, float(d)), message.n_values)
+    sent = jnp.where(size > 0, jnp.full(n, d, jnp.float32), message.n_values)
     return message._replace(values=message.values + size * noise, n_values=sent, drawn=False)
 
 
@@ -87,7 +87,9 @@ def _secure_sum(hyper: Any, memory: Memory, message: Message, trip: Trip) -> tup
     unit = jnp.exp2(-jnp.asarray(hyper.fraction_bits, jnp.float32))
     most = 2.0**31 * unit / n  # so that the sum of n fits the ring of 2^32
     values = jnp.clip(jnp.round(message.values / unit) * unit, -most, most)
-    return memory, message._replace(values=values, n_values=jnp.full(n, float(d)), bits=jnp.float32(32), drawn=False)
+    return memory, message._replace(
+        values=values, n_values=jnp.full(n, d, jnp.float32), bits=jnp.float32(32), drawn=False
+    )
 
 
 secure_sum = Transform(_secure_sum, needs="sum", name="secure_sum")

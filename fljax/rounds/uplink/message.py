@@ -65,7 +65,7 @@ def plain_message(start: ModelTable, params: Stacked, weight: Array) -> Message:
     """The updates as they are: d floats each."""
     values = tree.flatten(tree.subtract(params, tree.stacked(start)))
     n, d = values.shape
-    return Message(values, weight, jnp.full(n, float(d)), jnp.float32(FLOAT_BITS), jnp.zeros(n))
+    return Message(values, weight, jnp.full(n, d, jnp.float32), jnp.float32(FLOAT_BITS), jnp.zeros(n, jnp.float32))
 
 
 def received(start: ModelTable, params: Stacked, sent: Array, arrived: Array) -> Stacked:

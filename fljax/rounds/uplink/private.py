@@ -82,7 +82,7 @@ def _adaptive_client_dp(hyper: Any, memory: Memory, message: Message, trip: Trip
     noise = total / jnp.sqrt(1 - jnp.square(total / (2 * hyper.count_noise)))
     released = _released(message, trip, clip, noise)
     within = ((norms(message.values) <= clip) & (message.weight > 0)).sum().astype(jnp.float32)
-    count = within + hyper.count_noise * jax.random.normal(jax.random.fold_in(trip.server_key, 1))
+    count = within + hyper.count_noise * jax.random.normal(jax.random.fold_in(trip.server_key, 1), (), jnp.float32)
     # C <- C exp(-eta (b - gamma))
     clip = clip * jnp.exp(-hyper.clip_lr * (count / trip.expected - hyper.clip_quantile))
     return Memory(clip, memory.clients), released
@@ -105,7 +105,7 @@ def _released(message: Message, trip: Trip, clip: Any, noise: Any) -> Message:
     came = (message.weight > 0)[:, None]
     values = jnp.where(came, clipped(message.values, clip), 0.0)
     drawn = jnp.where(noise > 0, noise * jnp.where(noise > 0, clip, 0.0), 0.0) * jax.random.normal(
-        trip.server_key, (d,)
+        trip.server_key, (d,), jnp.float32
     )
     first = (jnp.arange(n) == 0)[:, None]
     values = (values + jnp.where(first, drawn[None, :], 0.0)) * (n / trip.expected)
@@ -138,13 +138,15 @@ def private_gradients(loss: Loss, hyper: Any) -> Loss:
 
         def of_one(x: Array, y: Array, key: Key) -> tuple[Array, Params]:
             def alone(trainable: Params) -> Array:
-                return loss(trainable, Batch(x[None], y[None], jnp.ones(1)), key, *own)[0]
+                return loss(trainable, Batch(x[None], y[None], jnp.ones(1, jnp.float32)), key, *own)[0]
 
             return jax.value_and_grad(alone)(jax.lax.stop_gradient(trainable))
 
         values, gradients = jax.vmap(of_one)(batch.x, batch.y, jax.random.split(key_loss, n))
         flat = jnp.where(batch.weight[:, None] > 0, clipped(tree.flatten(gradients), clip), 0.0)
-        gradient = (flat.sum(axis=0) + _size(noise, clip) * jax.random.normal(key_noise, flat.shape[1:])) / n
+        gradient = (
+            flat.sum(axis=0) + _size(noise, clip) * jax.random.normal(key_noise, flat.shape[1:], jnp.float32)
+        ) / n
         value = jnp.vdot(values, batch.weight) / jnp.maximum(batch.weight.sum(), 1e-12)
         return _with_gradient(value, trainable, gradient), params
 

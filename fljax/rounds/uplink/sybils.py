@@ -48,7 +48,7 @@ def weights(history: Array, came: Array, confidence: Any) -> Array:
 
 
 def _init(hyper: Any, n_clients: int, shapes: tuple) -> Memory:
-    return Memory(clients=jnp.zeros((n_clients, n_numbers(shapes))))
+    return Memory(clients=jnp.zeros((n_clients, n_numbers(shapes)), jnp.float32))
 
 
 def _apply(hyper: Any, memory: Memory, message: Message, trip: Trip) -> tuple[Memory, Message]:
