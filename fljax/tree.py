@@ -126,7 +126,7 @@ def subtract(a: Params, b: Params) -> Params:
 
 def at_least_float32(x: Array) -> Array:
     """``x`` in float32, or wider where it is: for what is summed over many, or compared by its last digits."""
-    return x.astype(jnp.promote_types(x.dtype, jnp.float32))
+    return x if x.dtype.itemsize > 4 else x.astype(jnp.float32)
 
 
 def as_before(new: Any, old: Any) -> Any:

@@ -171,7 +171,8 @@ def _hashes(value: Any) -> bool:
 
 def _as_wide(params: Params, dtype: DTypeLike | None) -> Params:
     """Parameters no narrower than what is computed from them: float64's are float64."""
-    return params if dtype is None else jax.tree.map(lambda p: p.astype(jnp.promote_types(p.dtype, dtype)), params)
+    is_wide = dtype is not None and jnp.dtype(dtype).itemsize > 4
+    return jax.tree.map(lambda leaf: leaf.astype(dtype), params) if is_wide else params
 
 
 def _drawn(key: Key, params: Params, initial: str) -> Params:

@@ -33,9 +33,8 @@ def parted_once(
     def begin(key: Key, hyper: Any, data: ClientData) -> Clusters:
         theta, n_clients = model.init(key), data.size.shape[0]
         # Kept are the updates last uploaded, (clients, ...); 0: none yet.
-        none = jax.tree.map(
-            lambda leaf: jnp.zeros((n_clients, *leaf.shape), leaf.dtype), tree.split_statistics(theta)[0]
-        )
+        one = jax.tree.map(tree.at_least_float32, tree.split_statistics(theta)[0])
+        none = jax.tree.map(lambda leaf: jnp.zeros((n_clients, *leaf.shape), leaf.dtype), one)
         centers = tree.broadcast(theta, n_clusters or n_clients)
         return Clusters(centers, jnp.zeros(n_clients, jnp.int32), kept=none)
 
