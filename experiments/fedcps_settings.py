@@ -62,6 +62,7 @@ EFFORTS: dict[str, dict[str, Effort]] = {
     "mnist": {
         "2 epochs": Effort(2),
         "1 epoch, learning rate 0.01": Effort(1, lr=0.01),
+        "1 epoch, learning rate 0.005": Effort(1, lr=0.005),
         "1 epoch, learning rate 0.003": Effort(1, lr=0.003),
     },
 }
