@@ -36,7 +36,8 @@ def fine_tune(
     Returns:
         A row per client; a client whose result is not finite keeps its start.
     """
-    return tree.own(train_clients(client_keys(key, data), start, data, loss, optimizer, work).params)
+    alone = work._replace(terms=())
+    return tree.own(train_clients(client_keys(key, data), start, data, loss, optimizer, alone).params)
 
 
 def adapt(

@@ -43,9 +43,14 @@ def train_clients(
         started with ``ok`` False.
 
     Raises:
-        ValueError: a field of ``work`` is out of its range.
+        ValueError: a field of ``work`` is out of its range, or ``work`` has terms, which `fljax.rounds.train` adds.
     """
     check_work(work)
+    if work.terms:  # those of dp_sgd among them, without which nothing would be private
+        raise ValueError(
+            f"work.terms={work.terms}: train_clients adds no terms of bricks to the loss; call fljax.rounds.train, or "
+            "give work._replace(terms=())"
+        )
 
     def train(pool: Examples, index: Array, size: Array, key: Key, start: Params, *own: Any) -> Trained:
         return _train_client(pool, index, size, key, start, loss, optimizer, work, own)

@@ -38,7 +38,7 @@ def train_parts(
     optimizer = optax.multi_transform({name: steps.get(name, usual) for name in begun}, {name: name for name in begun})
     anchors = (start._replace(params=start.params[first]),) * len(work.terms)
     table = start._replace(params=tree.join_statistics(begun, statistics))
-    trained = train_clients(cohort.key, table, cohort.data, loss, optimizer, work, *anchors)
+    trained = train_clients(cohort.key, table, cohort.data, loss, optimizer, work._replace(terms=()), *anchors)
     parts, statistics = tree.split_statistics(trained.params)
     whole = {
         name: tree.join_statistics(part, statistics if name in _models(start.params) else {})

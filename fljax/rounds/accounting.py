@@ -5,6 +5,7 @@ from typing import Literal
 import jax.numpy as jnp
 from jax import Array
 
+from fljax.choices import check_choices
 from fljax.types import Algorithm, Cohort, Metrics
 
 Weighting = Literal["size", "uniform"]
@@ -22,7 +23,12 @@ def in_first_round(cohort: Cohort, floats: Array | float) -> Array:
 
 
 def client_weight(weighting: Weighting, cohort: Cohort, ok: Array) -> Array:
-    """omega_i of the participants ``(cohort,)``: n_i or 1, and 0 for those that dropped out or did not stay finite."""
+    """omega_i of the participants ``(cohort,)``: n_i or 1, and 0 for those that dropped out or did not stay finite.
+
+    Raises:
+        ValueError: no such weighting.
+    """
+    check_choices(client_weight, {"weighting": weighting})
     counts = (cohort.active & ok).astype("float32")
     return counts * cohort.data.size.astype("float32") if weighting == "size" else counts
 

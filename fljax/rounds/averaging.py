@@ -14,6 +14,7 @@ from operator import itemgetter
 from typing import Any, Literal, NamedTuple
 
 from fljax import tree
+from fljax.choices import check_choices
 from fljax.client.objectives import predictor
 from fljax.rounds.accounting import Weighting, client_weight, traffic
 from fljax.rounds.combine import Combining, as_combine, mean
@@ -137,7 +138,11 @@ def two_models(
         deployed: which of them a client is tested with.
         combine: what the server makes of the first.
         weighting: "size" (omega_i = n_i) or "uniform" (omega_i = 1).
+
+    Raises:
+        ValueError: no such model is ``deployed``.
     """
+    check_choices(two_models, {"deployed": deployed})
 
     def begin(key: Key) -> dict[str, Params]:
         theta = model.init(key)

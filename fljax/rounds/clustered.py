@@ -44,7 +44,7 @@ class Clusters(NamedTuple):
     """The server's clusters: their models, and who is in which."""
 
     centers: Stacked  # (clusters, ...) Theta
-    label: Array  # (clients,) int32 a, of all clients of the federation; -1: in none that the server knows of
+    label: Array  # (clients,) int32 a, of all clients of the federation; -1: in none
     kept: Any = ()  # what a rule remembers
     memory: Any = ()  # (clusters, ...) what `combine` remembers
 
@@ -130,8 +130,9 @@ def clustered(
         deploy: the models that clients are tested with; None: each holds its cluster's.
 
     Returns:
-        The algorithm. A client that never took part holds the cluster model of least loss on its training data, among
-        those that somebody holds; where ``deploy`` is given, it is deployed to like the others.
+        The algorithm. A new client holds the cluster model of least loss on its training data, among those that
+        somebody holds; where ``deploy`` is given, it is deployed to like the others. A client of label -1 counts for no
+        cluster and, without ``deploy``, is not tested: its metrics are NaN. `least_loss_model` is a ``deploy``.
     """
     train, combining = local_of(local, model), as_combine(combine)
 

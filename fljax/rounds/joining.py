@@ -24,14 +24,16 @@ def held_with_least_loss(model: Model, models: ModelTable, data: ClientData) -> 
 
     Args:
         model: the network.
-        models: (rows, ...) the server's, and who of its own clients holds which; a row that nobody holds is no choice.
+        models: (rows, ...) the server's, and who of its own clients holds which; a row that nobody holds is no
+            choice, unless none is held.
         data: training rows of the clients that choose.
 
     Returns:
         The same rows, with a label for each client of ``data``.
     """
     n_clients, n_rows = data.size.shape[0], tree.n_rows(models.params)
-    is_held = jnp.bincount(models.row, length=n_rows) > 0
+    is_held = jnp.bincount(jnp.where(models.row < 0, n_rows, models.row), length=n_rows) > 0
+    is_held |= ~is_held.any()
 
     def loss(row: Array) -> Array:
         return client_loss(model, tree.everyone(tree.row(models.params, row), n_clients), data)

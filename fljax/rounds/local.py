@@ -37,7 +37,8 @@ def train(
         loss = term(loss, hyper)
     anchors = (start,) * len(work.terms)
     optimizer = local_optimizer(hyper, work, cohort.round)
-    return train_clients(cohort.key, start, cohort.data, loss, optimizer, work, *anchors, *per_client)
+    plain = work._replace(terms=())
+    return train_clients(cohort.key, start, cohort.data, loss, optimizer, plain, *anchors, *per_client)
 
 
 def trained_on(loss: Loss, work: Work) -> Local:

@@ -74,8 +74,16 @@ def last_layers(model: Model, n_layers: int, field: str) -> tuple[str, ...]:
 
 
 def split(params: Params, layers: tuple[str, ...]) -> tuple[Params, Params]:
-    """``params`` as (all other layers, the named layers); works on one model and on stacked ones."""
+    """``params`` as (all other layers, the named layers); works on one model and on stacked ones.
+
+    Raises:
+        ValueError: a name that is no layer's, or one text in place of several names.
+    """
     trainable, statistics = tree.split_statistics(params)
+    if isinstance(layers, str):
+        raise ValueError(f"layers={layers!r} is one text; give a tuple of {tuple(trainable)}")
+    if unknown := [name for name in layers if name not in trainable]:
+        raise ValueError(f"layers={tuple(layers)}: no layer {', '.join(map(repr, unknown))}, only {tuple(trainable)}")
 
     def part(named: bool) -> Params:
         own = {name: leaf for name, leaf in trainable.items() if (name in layers) == named}

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import optax
 from jax import Array
 
+from fljax import tree
 from fljax.client.measure import Score, client_sums
 from fljax.models.task import as_targets, task_of
 from fljax.run.regression import Predict, evaluate_regression
@@ -31,12 +32,13 @@ def evaluate(
         ``accuracy_macro``, ``accuracy_micro``, ``accuracy_p10`` (tenth percentile over clients), ``f1_macro``,
         ``f1_micro`` (mean, and mean weighted by test size, of a client's F1 averaged over the classes that it has or is
         told to have), ``test_loss`` (macro), all ``()``; and per client ``client_accuracy``, ``client_f1``,
-        ``client_loss``, ``(clients,)``. A client without test examples is NaN there and counts in no average.
+        ``client_loss``, ``(clients,)``. A client without test examples is NaN there and counts in no average, and so is
+        one whose row is none of the table, such as a label of -1.
 
         Of several labels at once (`fljax.models.task`) an accuracy is the share of labels told rightly, and F1 is
         averaged over labels; of a regression the metrics are those of `fljax.run.regression`.
     """
-    task = task_of(loss)
+    task, data = task_of(loss), _of_those_with_a_model(models, data)
     if task == "regression":
         return evaluate_regression(predict, models, data, loss)
     sums = client_sums((_label_score if task == "labels" else _score)(predict, loss), models, data)
@@ -55,6 +57,14 @@ def evaluate(
         "client_f1": f1,
         "client_loss": mean_loss,
     }
+
+
+def _of_those_with_a_model(models: ModelTable, data: ClientData) -> ClientData:
+    """``data`` without the examples of clients whose row the table does not have; a single row belongs to all."""
+    n_rows = tree.n_rows(models.params)
+    if n_rows == 1:
+        return data
+    return data._replace(size=jnp.where((models.row >= 0) & (models.row < n_rows), data.size, 0))
 
 
 def _score(predict: Predict, loss: ExampleLoss) -> Score:

@@ -1,0 +1,87 @@
+"""What own methods get wrong without a sound: names of layers, choices, terms of bricks, labels of no cluster."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+import fljax
+from fljax.data.synthetic import linear_groups
+from fljax.models import mlp
+from fljax.rounds import Clusters, Rule, all_but, averaging, clustered, only, two_models
+from fljax.rounds.bricks import BRICKS
+from fljax.rounds.combine import median, on_layers
+from fljax.rounds.joining import held_with_least_loss
+from fljax.types import ModelTable, Work
+from tests.algorithms.round_by_round import jitted
+
+WORK = Work(epochs=1, batch_size=8)
+HYPER = fljax.fedavg.Hyper(lr=0.1)
+
+
+@pytest.fixture(scope="module")
+def model():
+    return mlp(input_shape=(4, 4, 1), hidden=(3,), n_classes=4)
+
+
+@pytest.fixture(scope="module")
+def federation():
+    return linear_groups(6, 2, examples=10, ragged=0.4)
+
+
+def shapes(algorithm, federation, key, hyper=HYPER):
+    return jax.eval_shape(lambda key: fljax.simulate(algorithm, hyper, federation, key, 1), key)
+
+
+@pytest.mark.parametrize("cut", [all_but, only, lambda layers: on_layers(median, layers)])
+@pytest.mark.parametrize("layers", [("fc2", "conv"), "fc2"])
+def test_layers_that_the_model_does_not_have(key, model, federation, cut, layers):
+    slot = {"sharing": cut(layers)} if cut in (all_but, only) else {"combine": cut(layers)}
+    with pytest.raises(
+        ValueError, match=r"^layers=.*(no layer 'conv', only|one text; give a tuple of) \('fc1', 'fc2'\)"
+    ):
+        shapes(averaging(model, WORK, **slot), federation, key)
+
+
+def test_choices_that_there_are_not(key, model, federation):
+    with pytest.raises(ValueError, match=r"^weighting='sizes' is unknown; choose one of 'size', 'uniform'"):
+        shapes(averaging(model, WORK, weighting="sizes"), federation, key)
+    with pytest.raises(ValueError, match=r"^deployed='personal' is unknown; choose one of 'global', 'own'$"):
+        two_models(model, lambda *given: None, "personal")
+
+
+def test_a_term_that_the_clients_training_would_leave_out(key, model, federation):
+    @fljax.method()
+    def direct(model, work):
+        def local(hyper, start, cohort):
+            loss = fljax.training_loss(model)
+            return fljax.train_clients(cohort.key, start, cohort.data, loss, optax.sgd(hyper.lr), work)
+
+        return averaging(model, local)
+
+    shapes(direct(model, WORK), federation, key)
+    private = direct + BRICKS["dp_sgd"]
+    with pytest.raises(ValueError, match=r"^work.terms=.*call fljax.rounds.train"):
+        shapes(private(model, WORK), federation, key, private.Hyper(lr=0.1))
+
+
+def test_a_client_of_no_cluster_is_not_tested(key, model, federation):
+    def begin(key, hyper, data):
+        centers = jax.vmap(model.init)(jax.random.split(key, 2))
+        return Clusters(centers, jnp.array([0, 1, 0, -1, 2, 1], jnp.int32))
+
+    algorithm = clustered(model, WORK, Rule(begin))
+    state, metrics = fljax.simulate(algorithm, HYPER, federation, key, 1)
+    accuracy = np.asarray(metrics["client_accuracy"][0])
+    np.testing.assert_array_equal(np.isnan(accuracy), [False, False, False, True, True, False])
+    assert metrics["accuracy_macro"][0] == pytest.approx(np.nanmean(accuracy))
+    assert np.isnan(metrics["client_loss"][0, 3:5]).all()
+    # New clients choose among the models that somebody holds: of a label of -1 that is none, not the first.
+    models = ModelTable(state.server.centers, jnp.array([-1, 1, 1, -1, 1, -1], jnp.int32))
+    found = jax.jit(lambda models: held_with_least_loss(model, models, federation.train).row)(models)
+    np.testing.assert_array_equal(found, np.ones(6))
+    free = jitted(algorithm.join)(key, HYPER, state, federation.train, np.int32(0)).row
+    nobody = models._replace(row=jnp.full(6, -1, jnp.int32))
+    chosen = jax.jit(lambda models: held_with_least_loss(model, models, federation.train).row)(nobody)
+    np.testing.assert_array_equal(chosen, free)
