@@ -130,10 +130,25 @@ def _module(path: Path, changed: int) -> ModuleType:
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
-    if str(path.parent) not in sys.path:
-        sys.path.append(str(path.parent))
+    _find_neighbours_in(str(path.parent))
     _guarded(str(path), lambda: spec.loader.exec_module(module))  # pyright: ignore[reportOptionalMemberAccess]
     return module
+
+
+_folders: list[str] = []
+"""Of users' files, as they stand at the end of the path."""
+
+
+def _find_neighbours_in(folder: str) -> None:
+    """A file imports its own folder's neighbours, also where another file's folder has some of the same name."""
+    others = [other for other in _folders if other != folder]
+    for name, module in list(sys.modules.items()):
+        home = getattr(module, "__file__", None)
+        if home and str(Path(home).parent) in others and Path(folder, Path(home).name).exists():
+            del sys.modules[name]  # who has imported it keeps it
+    if folder not in sys.path or folder in _folders:
+        _folders[:] = [folder, *others]
+        sys.path[:] = [entry for entry in sys.path if entry not in _folders] + _folders
 
 
 def _guarded(what: str, run: Any) -> Any:
@@ -144,6 +159,6 @@ def _guarded(what: str, run: Any) -> Any:
     """
     try:
         return run()
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # a script's sys.exit or argparse among them
         line = error.lineno if isinstance(error, SyntaxError) else traceback.extract_tb(error.__traceback__)[-1].lineno
         raise ValueError(f"{what}, line {line}: {type(error).__name__}: {error}") from error

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from fljax.catalogue.own import find
 from fljax.cli.axes import read_sweep
 from fljax.jobs.job import read_job
 from fljax.run.checkpoint import read_rounds
@@ -181,3 +182,22 @@ def test_installed_packages_offer_them_by_entry_points(fljax, refused, mine, mon
     read_job(["--algorithm", "fedavg"])
     assert not asked  # only of names that are not ours
     assert "no algorithm 'nobodys'" in refused("run", "--algorithm", "nobodys")
+
+
+def test_two_files_find_each_its_own_neighbour(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    for name in ("a", "b"):
+        folder = tmp_path / name
+        folder.mkdir()
+        (folder / "neighbour_of_both.py").write_text(f"NAME = {name!r}")
+        (folder / f"{name}_own.py").write_text(
+            "import neighbour_of_both\ndef part(train, test): return neighbour_of_both.NAME"
+        )
+    found = [find("partition", f"{tmp_path}/{name}/{name}_own.py:part") for name in ("a", "b")]
+    assert [part(None, None) for part in found] == ["a", "b"]
+
+
+def test_a_file_that_ends_the_program_is_refused(tmp_path):
+    (tmp_path / "script.py").write_text("import sys\nsys.exit(3)")
+    with pytest.raises(ValueError, match=r"script.py, line 2: SystemExit: 3$"):
+        find("partition", f"{tmp_path}/script.py:part")
