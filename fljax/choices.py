@@ -5,9 +5,11 @@ Importing this starts no JAX.
 
 import inspect
 import re
+import sys
 from collections.abc import Callable, Mapping
 from functools import cache, partial
 from numbers import Integral
+from types import CellType, FunctionType, MethodType, ModuleType
 from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
 
 
@@ -100,9 +102,61 @@ def is_told(value: Any) -> bool:
         return all(map(is_told, (value.func, *value.args, *value.keywords.values())))
     if isinstance(value, tuple | list) and not hasattr(value, "name"):
         return all(map(is_told, value))
+    if isinstance(value, MethodType) and not isinstance(value.__self__, type):
+        return False  # its name does not say of which object it is
     if callable(value) and hasattr(value, "__qualname__"):
         home = getattr(value, "__globals__", {}).get("__name__", value.__module__) or ""  # a wrapper may borrow a name
         holds = getattr(value, "__closure__", None)
         return home.partition(".")[0] in _LIBRARIES and not holds and is_told(value.__qualname__)
+    if not _is_library(_home(value)):  # whose fields tell nothing of its code
+        return False
     told = plain(value)
     return not isinstance(told, str) or told == value or (" at 0x" not in repr(value) and is_told(told))
+
+
+def is_of_libraries(value: Any) -> bool:
+    """Whether a value, all that its functions hold and all that its fields are is code of libraries, none of a user's.
+
+    A user's code may change under its name from one process to the next.
+    """
+    seen: dict[int, Any] = {}  # holds what it has seen, whose addresses would else be given to others
+    waiting = [value]
+    while waiting:
+        one = waiting.pop()
+        if id(one) in seen:
+            continue
+        seen[id(one)] = one
+        if not _is_library(_home(one)):
+            return False
+        waiting += _held(one)
+    return True
+
+
+def _home(value: Any) -> str:
+    """The module of a function or a class; of anything else, its class's."""
+    if isinstance(value, FunctionType):
+        return value.__globals__.get("__name__", value.__module__)  # a wrapper may borrow a name
+    return (value if isinstance(value, type) else type(value)).__module__
+
+
+def _is_library(module: str) -> bool:
+    root = module.partition(".")[0]
+    return root in _LIBRARIES or root in ("chex", "jaxlib", "scipy") or root in sys.stdlib_module_names
+
+
+def _held(value: Any) -> list[Any]:
+    """What a value consists of."""
+    if isinstance(value, FunctionType):
+        cells = [cell.cell_contents for cell in value.__closure__ or () if cell != CellType()]
+        return [*cells, *(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values()]
+    if isinstance(value, MethodType):
+        return [value.__self__, value.__func__]
+    if isinstance(value, partial):
+        return [value.func, *value.args, *value.keywords.values()]
+    if isinstance(value, dict):
+        return [*value, *value.values()]
+    if isinstance(value, tuple | list | set | frozenset):
+        return [*value]
+    if isinstance(value, type | ModuleType):
+        return []
+    return [*getattr(value, "__dict__", {}).values()]  # a jitted function's has what it wraps

@@ -1,6 +1,7 @@
 """Static choices are checked by their annotations, and are plain data."""
 
 import json
+from dataclasses import dataclass
 from functools import partial, wraps
 from typing import Literal
 
@@ -83,6 +84,14 @@ def test_no_choice_holds_an_address():
     assert "0x" not in plain(partial(Ours(), Ours()))
 
 
+@dataclass(frozen=True)
+class OfAUser:
+    factor: float
+
+    def scaled(self, x):
+        return self.factor * x
+
+
 def test_what_is_told_by_a_name():
     def of_ours(): ...
 
@@ -96,6 +105,8 @@ def test_what_is_told_by_a_name():
         optax.linear_schedule(1.0, 0.1, 9),
         optax.inject_hyperparams(optax.sgd),
         borrowed,
+        OfAUser(1.0).scaled,
+        OfAUser(1.0),
     )
     for value in (*hidden, partial(of_ours), partial(optax.sgd, hidden[3]), (1, (of_ours,)), UNTOLD, object()):
         assert not is_told(value), value

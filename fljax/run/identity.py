@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
 
-from fljax.choices import is_told, plain
+from fljax.choices import is_of_libraries, is_told, plain
 from fljax.client.map import AtHome
 from fljax.files import checksum
 from fljax.models.task import Task
@@ -82,7 +82,10 @@ def tells_all(algorithm: Algorithm, draw: Draw) -> bool:
     if about.work is None or not (about.name and about.model and named):
         return False
     values = [value for _, value in (*about.choices, *about.model, *sampling)]
-    return _tells_loss(algorithm) and is_told([*values, about.work.optimizer, about.work.terms])
+    if not (_tells_loss(algorithm) and is_told([*values, about.work.optimizer, about.work.terms])):
+        return False
+    parts = [part for name, part in algorithm._asdict().items() if name not in ("about", "loss")]
+    return is_of_libraries([*parts, draw.sampling])
 
 
 def _tells_loss(algorithm: Algorithm) -> bool:

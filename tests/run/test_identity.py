@@ -170,6 +170,71 @@ def test_functions_that_a_name_does_not_tell_are_known_by_what_they_compute(iden
     assert differing(of(one), of(one)) == differing(of(other), of(other)) == set()
 
 
+OWN = """
+import dataclasses
+import jax
+import fljax
+from fljax.rounds import Brick, Combine, averaging, mean, part_way
+from fljax.rounds.sampling import uniform
+
+@dataclasses.dataclass(frozen=True)
+class Scaled:
+    def __call__(self, hyper, memory, shared, received, weight):
+        return jax.tree.map(lambda leaf: FACTOR * leaf, shared), memory
+
+class Started:
+    def __call__(self, hyper, shared):
+        return ()
+
+@fljax.method()
+def mine(model, work):
+    return averaging(model, work, combine=part_way(mean, lambda hyper, weight: FACTOR))
+
+def scaled(model):
+    return model._replace(apply=lambda params, x, key: model.apply(params, FACTOR * x, key))
+
+def drawn(sampling):
+    draw = sampling.draw
+    return sampling._replace(draw=lambda *given: jax.tree.map(lambda part: part[::ORDER], draw(*given)))
+
+def stopped(algorithm):
+    def round(key, hyper, state, cohort):
+        new, metrics = algorithm.round(key, hyper, state, cohort)
+        return jax.tree.map(lambda leaf: FACTOR * leaf, new), metrics
+    return algorithm._replace(round=round, exchange=None)
+
+way = part_way(mean, lambda hyper, weight: FACTOR)
+METHODS = {
+    "method": mine,
+    "brick": fljax.fedavg + Brick("mine", "combine", way, ""),
+    "dataclass": fljax.fedavg + Brick("mine", "combine", Combine(Scaled(), Started(), name="mine"), ""),
+}
+"""
+
+
+def edited(**values):
+    """A user's file, of which an edit has changed a number."""
+    module = {"__name__": "mine", **values}
+    exec(OWN, module)
+    return module
+
+
+@pytest.mark.parametrize("changed", ["method", "brick", "dataclass", "round", "apply", "draw"])
+def test_a_users_code_that_was_edited_is_another_run(key, federation, model, changed):
+    def of(file):
+        network = file["scaled"](model) if changed == "apply" else model
+        sampling = file["drawn"](uniform()) if changed == "draw" else uniform()
+        algorithm = file["METHODS"].get(changed, fljax.fedavg)(network, WORK)
+        algorithm = file["stopped"](algorithm) if changed == "round" else algorithm
+        hyper = fljax.fedavg.Hyper()
+        state = jax.eval_shape(algorithm.init, key, hyper, federation.train)
+        return run_identity(algorithm, state, hyper, federation, key, sampling.of(9), 1, None)
+
+    before = of(edited(FACTOR=0.5, ORDER=1))
+    assert before == of(edited(FACTOR=0.5, ORDER=1))  # the file is read again when a run goes on
+    assert "program" in differing(before, of(edited(FACTOR=0.05, ORDER=-1)))
+
+
 def test_what_is_told_in_full_is_not_traced(model):
     told = Work(1, 8, optimizer=partial(optax.sgd, momentum=0.9), terms=(pull_to_start,))
     numbers = fljax.regression(model, mean=0.5, deviation=2.0)
