@@ -7,6 +7,7 @@ bits, changes it for certain; any other damage passes with a probability of 2**-
 import contextlib
 import io
 import os
+import zipfile
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -80,7 +81,11 @@ def checksums(path: Path, block: int = 1 << 20) -> list[int]:
 def save_arrays(path: Path, arrays: dict[str, np.ndarray], durable: bool = True) -> int:
     """Writes an .npz aside and renames it; its checksum, which is also the zip archive's comment."""
     buffer = io.BytesIO()
-    np.savez(buffer, allow_pickle=False, **arrays)
+    # As np.savez writes it, byte for byte, which takes no array with the name of one of its own arguments, as "file".
+    with zipfile.ZipFile(buffer, "w") as archive:
+        for name, value in arrays.items():
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
+                np.lib.format.write_array(file, np.asanyarray(value), allow_pickle=False)
     # The last two bytes of an archive without a comment are the comment's length.
     body = buffer.getvalue()[:-2] + (len(_SEAL) + _DIGITS).to_bytes(2, "little") + _SEAL
     found = checksum(body)

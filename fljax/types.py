@@ -199,6 +199,13 @@ class Algorithm(NamedTuple):
     ``loss(logits, labels) -> (batch,)``, what clients are tested by;
     ``about``: name and static choices, set by `fljax.rounds.method`;
     ``exchange``: the round in two halves, where the method is written so; see `fljax.rounds.uplink`.
+
+    A round's metrics are numbers or arrays, each () or (cohort,) in the cohort's order, of bool, whole or
+    floating-point numbers. It must give ``uplink`` and ``downlink``, the floats that a participant sends and receives,
+    and ``loss``, its training loss. It may give ``ok``, bool, False where a participant's result was not finite and
+    was left out (absent: all True), ``label``, the participants' clusters, and any others. One value () of these five
+    stands for every participant. What is missing or of another shape is refused by name before anything runs. ``ids``,
+    ``active`` and the test's metrics are fljax's own and replace a method's of these names.
     """
 
     init: Callable[[Key, Any, ClientData], State]

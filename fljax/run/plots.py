@@ -35,6 +35,8 @@ def learning_curves(
 ) -> Figure:
     """One line per method: ``{name: (rounds, values)}``, named at its end, in the order of the ends.
 
+    A method without values, as of losses that are all NaN, has no line; the others keep their colours.
+
     Args:
         curves: what is drawn.
         ylabel: what the values are.
@@ -44,12 +46,14 @@ def learning_curves(
     """
     figure, axes = new_figure(6.4, max(4.0, 0.27 * len(curves) + 1.0))
     for i, (name, (rounds, values)) in enumerate(curves.items()):
+        if not len(values):
+            continue
         marker = "o" if len(rounds) == 1 else None
         style: dict[str, Any] = {"color": COLORS[i % len(COLORS)], "linestyle": STYLES[i // len(COLORS) % len(STYLES)]}
         axes.plot(rounds, values, linewidth=2 if len(curves) < 6 else 1.5, marker=marker, label=name, **style)
         if spread is not None and name in spread:
             axes.fill_between(rounds, *spread[name], color=style["color"], alpha=0.15, linewidth=0)
-    _name_ends(axes, {name: values[-1] for name, (_, values) in curves.items()})
+    _name_ends(axes, {name: values[-1] if len(values) else None for name, (_, values) in curves.items()})
     axes.set(xlabel=xlabel, ylabel=ylabel)
     axes.set_title(title, fontsize=11)
     axes.grid(axis="y", color="#E6E6E6")
@@ -58,16 +62,16 @@ def learning_curves(
     return figure
 
 
-def _name_ends(axes: Axes, ends: Mapping[str, float]) -> None:
+def _name_ends(axes: Axes, ends: Mapping[str, float | None]) -> None:
     """Writes each curve's name and last value beside its end, inside the axes' height, with a line where it moved."""
+    drawn = [(COLORS[i % len(COLORS)], name, end) for i, (name, end) in enumerate(ends.items()) if end is not None]
     low, high = axes.get_ylim()
     axes.set_ylim(low, high)
     inches = cast(Figure, axes.figure).get_size_inches()[1] - 0.8
     gap = 0.19 / inches * (high - low)
-    heights = _apart(np.nan_to_num(np.array(list(ends.values()), float), nan=low), gap, low, high)
+    heights = _apart(np.nan_to_num(np.array([end for *_, end in drawn], float), nan=low), gap, low, high)
     across = axes.get_yaxis_transform()
-    for i, ((name, end), height) in enumerate(zip(ends.items(), heights, strict=True)):
-        color = COLORS[i % len(COLORS)]
+    for (color, name, end), height in zip(drawn, heights, strict=True):
         where: dict[str, Any] = {"xycoords": across, "textcoords": across, "annotation_clip": False}
         line: dict[str, Any] = {"arrowstyle": "-", "color": color, "linewidth": 0.6, "shrinkA": 0, "shrinkB": 0}
         line["relpos"] = (0, 0.5)  # to the name's left edge, and not through it

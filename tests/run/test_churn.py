@@ -108,7 +108,7 @@ def test_agreement_with_the_true_groups_is_of_those_who_take_part(federation):
     """A place that nobody takes, or a client that drops out, changes nothing, whatever it is labelled."""
     ids, active = jnp.arange(9), jnp.arange(9) != 4
     cohort = Cohort(jnp.int32(0), ids, federation.train, active, None, ids)
-    sent = {"uplink": jnp.float32(1), "downlink": jnp.float32(1)}
+    sent = {"uplink": jnp.float32(1), "downlink": jnp.float32(1), "loss": jnp.float32(1)}
     for stray in range(3):
         label = federation.group.at[4].set(stray)
         assert float(round_metrics(sent | {"label": label}, cohort, federation)["ari"]) == 1

@@ -161,3 +161,12 @@ def test_model_map_merges_equal_models_of_a_group():
     assert len(marks["cluster 0, group 0"].get_offsets()) == 1
     assert to_hex(marks["cluster 1, group 1"].get_facecolor()[0]) == plots.COLORS[1].lower()
     assert [text.get_text() for text in figure.axes[0].texts] == ["2 clients"]
+
+
+def test_a_curve_without_values_is_left_out(tmp_path):
+    nothing = np.zeros(0, int), np.zeros(0)
+    figure = plots.learning_curves({"a": nothing, "b": (np.arange(1, 3), np.ones(2))})
+    (text,) = figure.axes[0].texts
+    assert text.get_text() == "b  1.000"
+    assert text.get_color() == figure.axes[0].lines[0].get_color() == plots.COLORS[1]
+    plots.save(plots.learning_curves({"a": nothing}), tmp_path / "empty.png", pdf=True)
