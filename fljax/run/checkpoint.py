@@ -260,6 +260,11 @@ def check_same_run(folder: Path, stored: dict[str, Any], given: dict[str, Any]) 
         given = {name: value for name, value in given.items() if name in stored or name not in LATER}
     for name, old in stored.items():
         if name in given and old != given[name]:
+            if name.startswith("program"):
+                raise ValueError(
+                    f"{folder} holds a run of the same names and other code: what a round, a test or the first models "
+                    "compute has changed; use another folder, or the code as it was"
+                )
             text = f"{name}={old!r}, not {given[name]!r}; use another folder or {old!r}"
             raise ValueError(f"{folder} holds a run with {text}")
     if different := stored.keys() ^ given.keys():
