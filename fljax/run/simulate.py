@@ -6,13 +6,13 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import Array, lax
 
 from fljax import tree
 from fljax.drift.stages import at
 from fljax.numbers import check_numbers
 from fljax.placement import whole
+from fljax.rounds.reported import as_due
 from fljax.rounds.sampling import Draw, Sampling, sample_cohort, sampling_of
 from fljax.run.check import check_labels, check_run, fields_of
 from fljax.run.churn import churn_of_rounds
@@ -189,7 +189,7 @@ def round_metrics(metrics: Metrics, cohort: Cohort, federation: Federation) -> M
     Raises:
         ValueError: a metric that a round must give is missing, or one is no number, or none for each participant.
     """
-    metrics = _as_due(metrics, cohort) | {"ids": cohort.ids, "active": cohort.active}
+    metrics = as_due(metrics, cohort) | {"ids": cohort.ids, "active": cohort.active}
     for name in ("uplink", "downlink"):  # of each participant, though most methods send everyone the same
         metrics[name] = jnp.broadcast_to(metrics[name], cohort.ids.shape)
     if federation.group is not None and "label" in metrics:
@@ -197,46 +197,3 @@ def round_metrics(metrics: Metrics, cohort: Cohort, federation: Federation) -> M
         metrics["ari"] = adjusted_rand(metrics["label"], federation.group[cohort.ids], counts)
     order = jnp.argsort(cohort.ids)
     return {name: value if value.ndim == 0 else value[order] for name, value in metrics.items()}
-
-
-def _as_due(metrics: Any, cohort: Cohort) -> Metrics:
-    """What a round gave, as arrays () or (cohort,); those of fljax's own methods are so and pass as they are."""
-    if not isinstance(metrics, dict):
-        raise ValueError(f"a round gave {type(metrics).__name__} for its metrics; give a dict of names and arrays")
-    # Not filled in: no traffic would make costs wrong, and a sweep takes a loss of NaN for a run that diverged.
-    missing = [name for name in ("uplink", "downlink", "loss") if name not in metrics]
-    if missing:
-        given = ", ".join(map(repr, metrics)) or "none"
-        raise ValueError(f"a round gave no metric {missing[0]!r} (its metrics: {given}); give it, () or (cohort,)")
-    n = cohort.ids.shape[0]
-    found = {name: _as_metric(name, value, n) for name, value in metrics.items()}
-    if "ok" not in found:
-        found["ok"] = jnp.ones(n, bool)  # who says nothing of it leaves nobody out
-    if found["ok"].dtype != bool:
-        raise ValueError(f"metric 'ok' has dtype {found['ok'].dtype}; give bool, False where a result does not count")
-    for name in ("loss", "ok", "label"):  # one value stands for every participant, as of the traffic
-        if name in found and found[name].ndim == 0:
-            found[name] = jnp.broadcast_to(found[name], n)
-    return found
-
-
-def _as_metric(name: Any, value: Any, n: int) -> Array:
-    """One metric as an array () or (n,) of a dtype that files know."""
-    if not isinstance(name, str):
-        raise ValueError(f"a round gave a metric with the name {name!r}; give a str")
-    of, on_host = f"metric {name!r}", isinstance(value, bool | int | float | np.ndarray | np.generic)
-    if not (on_host or isinstance(value, jax.Array)):
-        raise ValueError(f"{of} is {value!r}; give a number or an array, () or (cohort,) = ({n},)")
-    value = np.asarray(value) if on_host else value
-    if value.shape not in ((), (n,)):
-        raise ValueError(f"{of} has shape {value.shape}; give () or (cohort,) = ({n},), a value for each participant")
-    whole = value.dtype == bool or jnp.issubdtype(value.dtype, jnp.integer)
-    if not whole and not jnp.issubdtype(value.dtype, jnp.floating):
-        raise ValueError(f"{of} has dtype {value.dtype}; give bool, whole or floating-point numbers")
-    if on_host:
-        kept = jax.dtypes.canonicalize_dtype(value.dtype)
-        if whole and (value.astype(kept) != value).any():  # JAX would keep the last bits without a word
-            raise ValueError(f"{of} is {value}, which {kept} does not hold; give floating-point numbers")
-        value = jnp.asarray(value)
-    # bfloat16, float8 and int4 are no types of NumPy's: its files have them as bytes without a meaning.
-    return value if value.dtype.isbuiltin == 1 else value.astype(jnp.int32 if whole else jnp.float32)

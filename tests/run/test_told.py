@@ -12,6 +12,8 @@ import fljax
 from fljax.files import read_arrays, save_arrays
 from fljax.rounds import clustered
 from fljax.rounds.clustered import Clusters, Rule
+from fljax.rounds.uplink.chain import NOTHING, with_uplink
+from fljax.rounds.uplink.downlink import with_downlink
 from fljax.run.progress import BarProgress
 from fljax.run.rounds import read_rounds
 from fljax.run.simulate import round_metrics
@@ -105,6 +107,18 @@ def test_a_rule_may_give_one_loss_and_not_one_value_a_cluster(key, model, federa
     assert giving({"loss": 0.25})()[1]["loss"].shape == (1, N)
     with pytest.raises(ValueError, match=r"'members' has shape \(2,\)"):
         giving({"members": np.ones(2)})()
+
+
+@pytest.mark.parametrize(("put", "name"), [(with_uplink, "uplink"), (with_downlink, "downlink")])
+def test_bricks_on_the_way_refuse_and_take_the_same(key, averaging, federation, put, name):
+    def traced(metrics):
+        halves = averaging.exchange._replace(receive=lambda *given: (averaging.exchange.receive(*given)[0], metrics))
+        algorithm = put(averaging._replace(round=halves.round, exchange=halves), NOTHING)
+        return jax.eval_shape(lambda key: fljax.simulate(algorithm, HYPER, federation, key, 1), key)[1]
+
+    assert traced(DUE)[name].shape == (1, N)
+    with pytest.raises(ValueError, match=f"no metric '{name}'"):
+        traced({other: value for other, value in DUE.items() if other != name})
 
 
 def test_arrays_of_any_name_are_written(tmp_path):

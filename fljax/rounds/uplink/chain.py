@@ -10,6 +10,7 @@ from jax import Array
 from fljax import tree
 from fljax.rounds.averaging import Each
 from fljax.rounds.inside import inside
+from fljax.rounds.reported import as_due
 from fljax.rounds.uplink.message import FLOAT_BITS, Message, Trip, plain_message, received, shapes_of
 from fljax.types import Algorithm, ClientData, Cohort, Key, Metrics, State, Upload
 
@@ -138,6 +139,7 @@ def with_uplink(algorithm: Algorithm, transform: Transform) -> Algorithm:
         params = received(upload.start, upload.params, message.values, arrived.values)
         upload = upload._replace(params=params, weight=arrived.weight)
         new, metrics = exchange.receive(key, hyper, _own(state), cohort, upload)
+        metrics = as_due(metrics, cohort)
         metrics |= {"uplink": travelled(metrics["uplink"], message.values.shape[1], arrived.n_bits())}
         return State(Linked(new.server, memory.server), Linked(new.clients, memory.clients)), metrics
 

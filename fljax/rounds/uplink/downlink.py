@@ -17,6 +17,7 @@ from jax import Array
 from fljax import tree
 from fljax.rounds.averaging import Each
 from fljax.rounds.inside import inside, within_server
+from fljax.rounds.reported import as_due
 from fljax.rounds.uplink.chain import Memory, Transform, travelled, trip_of
 from fljax.rounds.uplink.message import n_numbers, plain_message, received, shapes_of
 from fljax.types import Algorithm, ClientData, Cohort, Key, Metrics, Params, Stacked, State, Upload
@@ -61,6 +62,7 @@ def with_downlink(algorithm: Algorithm, transform: Transform) -> Algorithm:
     def receive(key: Key, hyper: Any, state: State, cohort: Cohort, upload: Upload) -> tuple[State, Metrics]:
         rest, news = upload.rest
         new, metrics = exchange.receive(key, hyper, within_server(state), cohort, upload._replace(rest=rest))
+        metrics = as_due(metrics, cohort)
         metrics |= {"downlink": travelled(metrics["downlink"], n_numbers(shapes_of(news.image)), news.bits)}
         return State(Broadcast(new.server, news.image, news.link), new.clients), metrics
 
