@@ -282,7 +282,7 @@ def test_a_run_with_a_loss_of_its_own_goes_on_bit_for_bit_and_not_with_another(k
     go(1.0, 1, "stopped")
     resumed, whole = go(1.0, 2, "stopped"), go(1.0, 2, "whole")
     chex.assert_trees_all_equal((resumed.state, resumed.metrics), (whole.state, whole.metrics))
-    with pytest.raises(ValueError, match=r"holds a run with program=\d+, not \d+; use another folder"):
+    with pytest.raises(ValueError, match=r"holds a run of the same names and other code: .*; use another folder"):
         go(2.0, 3, "stopped")
 
 
