@@ -48,6 +48,16 @@ def check_choices(function: Callable[..., Any], given: Mapping[str, Any]) -> Non
                 raise ValueError(refusal(name, value, options, least))
 
 
+def check_kind(name: str, value: Any, kind: type, remedy: str) -> None:
+    """Raises ValueError where ``value`` is not of ``kind``, with what to do instead."""
+    if not isinstance(value, kind):
+        text = re.sub(r" at 0x[0-9a-f]+", "", repr(value))
+        shown = text if len(text) < 60 else f"of type {type(value).__name__}"
+        raise ValueError(
+            f"{name} is {shown}, not {'an' if kind.__name__[0] in 'AEIO' else 'a'} {kind.__name__}; {remedy}"
+        )
+
+
 @cache
 def _allowed(function: Callable[..., Any]) -> dict[str, tuple[tuple[Any, ...], int | None]]:
     """Argument -> (values that are allowed as such, the least of the whole numbers that are allowed too)."""

@@ -51,7 +51,14 @@ def number(
 def hyper(cls: type[T]) -> type[T]:
     """Makes a class of `number` fields a frozen, keyword-only dataclass and a pytree whose leaves are the numbers."""
     stated_doc = cls.__doc__ or ""
+    if not isinstance(cls, type):
+        raise ValueError(f"@hyper stands above {cls!r}; it makes a class with fields by fljax.number one of numbers")
     made: Any = dataclasses.dataclass(frozen=True, kw_only=True)(cls)
+    if unsaid := [field.name for field in dataclasses.fields(made) if _METADATA not in field.metadata]:
+        raise ValueError(
+            f"{cls.__name__}.{unsaid[0]} says neither meaning nor range; write {unsaid[0]}: fljax.Scalar = "
+            "fljax.number(default, meaning)"
+        )
     jax.tree_util.register_dataclass(made, [field.name for field in dataclasses.fields(made)], [])
     lines = [f"    {name}: {given.help}." for name, given in numbers_of(made).items()]
     made.__doc__ = "\n".join([stated_doc.rstrip(), "", "Fields:", *lines])

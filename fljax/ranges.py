@@ -48,6 +48,17 @@ class Number(NamedTuple):
         )
 
 
+def real(name: str, value: Any) -> Any:
+    """``value``, which can be compared with numbers.
+
+    Raises:
+        ValueError: it cannot.
+    """
+    if isinstance(value, str) or not hasattr(value, "__float__"):
+        raise ValueError(f"{name}={value!r} is not a number; give one")
+    return value
+
+
 def check_number(name: str, value: Any, stated: Number, *, stacked: bool = False) -> None:
     """Checks one number against what its field allows; tracers and shapes without values pass.
 

@@ -126,3 +126,16 @@ def test_every_way_into_a_run_says_the_same_sentence(key, tmp_path):
     for way in ways:
         with pytest.raises(ValueError, match=sentence):
             way()
+
+
+def test_what_cannot_be_a_class_of_numbers():
+    with pytest.raises(
+        ValueError, match=r"^Vague.a says neither meaning nor range; write a: fljax.Scalar = fljax.number"
+    ):
+
+        @hyper
+        class Vague:
+            a: float = 1.0
+
+    with pytest.raises(ValueError, match=r"^@hyper stands above <function .*; it makes a class with fields by"):
+        hyper(lambda: None)

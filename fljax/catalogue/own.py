@@ -26,6 +26,8 @@ TABLES = {
     "dataset": ("fljax.data.datasets", "NAMES"),
 }
 """Where our own things are, by kind."""
+READY = {"model": "apply", "sampling": "draw"}
+"""Kinds of which a file may also have a finished one, and what tells it from the function that makes one."""
 OPEN = ("algorithm", "partition", "model", "sampling")
 """Kinds that users add things to; also the settings that name them."""
 
@@ -37,8 +39,8 @@ def table(kind: str) -> Any:
 
 
 def is_file(word: str) -> bool:
-    """Whether ``word`` names an object of a user's file."""
-    return ".py:" in word
+    """Whether ``word`` names an object of a user's file, or the file alone, which `find` refuses."""
+    return ".py:" in word or word.endswith(".py")
 
 
 def short_name(word: str) -> str:
@@ -48,7 +50,7 @@ def short_name(word: str) -> str:
 
 def absolute(word: str, folder: Path) -> str:
     """``word`` with the path of a file as it is found from everywhere; relative ones start at ``folder``."""
-    path, _, name = word.rpartition(":")
+    path, _, name = word.rpartition(":") if ".py:" in word else (word, "", "")
     return f"{folder.joinpath(Path(path).expanduser()).resolve()}:{name}" if is_file(word) else word
 
 
@@ -63,6 +65,9 @@ def find(kind: str, word: str) -> Any:
     Raises:
         ValueError: in one line: there is none, its file cannot be read or run, or it is something else.
     """
+    if word.endswith((".py", ".py:")):
+        names = " ".join(_own_names(_module_of(Path(word.rstrip(":")))))
+        raise ValueError(f"{word.rstrip(':')} is a file; write {word.rstrip(':')}:name, of what it has: {names}")
     path, (name, *bricks) = word.rpartition(":")[0] if is_file(word) else "", short_name(word).split("+")
     if kind != "algorithm":
         name, bricks = short_name(word), []
@@ -84,11 +89,16 @@ def find(kind: str, word: str) -> Any:
 
 def kind_of_file(word: str) -> str:
     """The kind of an object of a file: a method, or what a function's parameters say it is."""
-    thing = None if "+" in short_name(word) else find("model", word)
-    if thing is None or hasattr(thing, "Hyper"):
+    if "+" in short_name(word) or not short_name(word).isidentifier():
+        return "algorithm"
+    thing = _of_file(Path(word.rpartition(":")[0]), short_name(word))
+    if hasattr(thing, "Hyper"):
         return "algorithm"
     if hasattr(thing, "init") and hasattr(thing, "apply"):  # a Model, or a network of linen or its class
         return "model"
+    if hasattr(thing, READY["sampling"]):
+        return "sampling"
+    _check("model", word, thing)
     from fljax.models.own import maker
 
     takes = inspect.signature(maker(thing)).parameters
@@ -105,32 +115,41 @@ def _check(kind: str, word: str, found: Any) -> None:
                 f"--algorithm {word}: this is a {type(found).__name__}, not a method; a method is a function "
                 "(model, work, ...) -> Algorithm under @fljax.rounds.method"
             )
-    elif kind in OPEN and not callable(found) and not (kind == "model" and hasattr(found, "apply")):
+    elif kind in OPEN and not callable(found) and not hasattr(found, READY.get(kind, "")):
         raise ValueError(f"--{kind} {word}: this is a {type(found).__name__}, not a function")
 
 
 def _of_file(path: Path, name: str) -> Any:
+    module = _module_of(path)
+    if not hasattr(module, name):
+        raise ValueError(f"{path} has no {name!r}; it has {', '.join(_own_names(module)) or 'nothing'}")
+    return getattr(module, name)
+
+
+def _own_names(module: ModuleType) -> list[str]:
+    """What a file defines itself."""
+    defined = {key: getattr(value, "__module__", None) for key, value in vars(module).items() if key[0] != "_"}
+    return [key for key, home in defined.items() if home == module.__name__]
+
+
+def _module_of(path: Path) -> ModuleType:
     try:
-        changed = path.stat().st_mtime_ns
+        return _module(path, path.stat().st_mtime_ns)
     except OSError as error:
         raise ValueError(f"cannot read {path}: {error.strerror}") from None
-    module = _module(path, changed)
-    if not hasattr(module, name):
-        defined = {key: getattr(value, "__module__", None) for key, value in vars(module).items() if key[0] != "_"}
-        own = [key for key, home in defined.items() if home == module.__name__]
-        raise ValueError(f"{path} has no {name!r}; it has {', '.join(own) or 'nothing'}")
-    return getattr(module, name)
 
 
 @cache
 def _module(path: Path, changed: int) -> ModuleType:
     """The file, run once; its folder is where it finds its neighbours, after everything that is installed."""
-    spec = importlib.util.spec_from_file_location(f"{path.parent}.{path.stem}", path)
+    # Without dots, which would make it part of a package.
+    spec = importlib.util.spec_from_file_location(f"{path.parent / path.stem}".replace(".", "_"), path)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
     _find_neighbours_in(str(path.parent))
+    _modules.append(module)
     _guarded(str(path), lambda: spec.loader.exec_module(module))  # pyright: ignore[reportOptionalMemberAccess]
     return module
 
@@ -160,5 +179,20 @@ def _guarded(what: str, run: Any) -> Any:
     try:
         return run()
     except (Exception, SystemExit) as error:  # a script's sys.exit or argparse among them
-        line = error.lineno if isinstance(error, SyntaxError) else traceback.extract_tb(error.__traceback__)[-1].lineno
-        raise ValueError(f"{what}, line {line}: {type(error).__name__}: {error}") from error
+        frames = traceback.extract_tb(error.__traceback__)
+        frames = [frame for frame in frames if frame.filename == str(Path(what).absolute())] or frames
+        line = error.lineno if isinstance(error, SyntaxError) else frames[-1].lineno
+        where = what if line is None else f"{what}, line {line}"
+        remedy = "; its neighbours are imported by their names alone" if "relative import" in str(error) else ""
+        raise ValueError(f"{where}: {type(error).__name__}: {error}{remedy}") from error
+
+
+def place_of(error: BaseException) -> str:
+    """Where in a user's file an error was raised, "./mine.py, line 7"; "" for one of another place."""
+    last = traceback.extract_tb(error.__traceback__)[-1:]
+    files = {getattr(module, "__file__", None) for module in _modules}
+    return "".join(f"{frame.filename}, line {frame.lineno}" for frame in last if frame.filename in files)
+
+
+_modules: list[ModuleType] = []
+"""Users' files that have been run."""

@@ -44,6 +44,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (ValueError, OSError, OverflowError, MemoryError, RuntimeError) as error:
         if (message := correctable(error)) is None:
             raise
+        own = sys.modules.get("fljax.catalogue.own")
+        if place := own.place_of(error) if own else "":
+            message = f"{place}: {type(error).__name__}: {message}"
         print(f"fljax: {' '.join(map(_cut, message.split()))}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:

@@ -175,6 +175,8 @@ def sgd_step(
 
     def objective(trainable: Params) -> tuple[Array, Params]:
         value, updated = loss(tree.join_statistics(trainable, statistics), batch, key, *own)
+        if jnp.shape(value):
+            raise ValueError(f"a loss gave an array of shape {jnp.shape(value)}; give one number, the batch's mean")
         return value, tree.split_statistics(updated)[1]
 
     (value, statistics), gradient = jax.value_and_grad(objective, has_aux=True)(trainable)

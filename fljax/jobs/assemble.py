@@ -22,7 +22,7 @@ from fljax.jobs.job import Job
 from fljax.jobs.own_data import halves, own_federation, scaled, scaling
 from fljax.models.own import as_model
 from fljax.numbers import numbers_of
-from fljax.rounds.sampling import Sampling
+from fljax.rounds.sampling import Sampling, sampling_of
 from fljax.run.clocked import clocked
 from fljax.run.memory import check_fits, n_bytes
 from fljax.run.privacy import with_target
@@ -108,6 +108,8 @@ def make_sampling(job: Job) -> Sampling:
         ValueError: it cannot be made so.
     """
     make, given = find("sampling", job.run.sampling), dict(job.settings["sampling"])
+    if isinstance(make, Sampling):
+        return sampling_of(make, job.run.participation)
     if "participation" in parameters(make):
         given["participation"] = job.run.participation
     elif job.run.participation != 1:

@@ -185,9 +185,12 @@ def schema_of(layers: Sequence[Layer], own: Section) -> Schema:
     if "algorithm" in own and not methods:
         raise ValueError("--algorithm: give at least one; fljax list has their names")
     for word in methods:
+        section = WORK | entry("algorithm", word).section
         if short_name(word) in schema:
-            raise ValueError(f"--algorithm {' '.join(methods)}: {short_name(word)} stands there twice")
-        schema[short_name(word)] = WORK | entry("algorithm", word).section
+            same = [one for one in methods if short_name(one) == short_name(word)]
+            fault = "stands there twice" if len(set(same)) == 1 else "are two of one name, which names their results"
+            raise ValueError(f"--algorithm {' '.join(same)}: {short_name(word)} {fault}; leave one out, or rename it")
+        schema[short_name(word)] = section
     return schema
 
 

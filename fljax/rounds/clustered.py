@@ -13,9 +13,11 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 
 from fljax import tree
+from fljax.choices import check_kind
 from fljax.client.objectives import predictor
 from fljax.rounds.accounting import Weighting, client_weight, in_first_round, traffic
 from fljax.rounds.averaging import Deploy
@@ -104,6 +106,22 @@ class Rule(NamedTuple):
     after: Callable[[Key, Any, Clusters, Sent, Cohort], tuple[Clusters, Sent, Metrics]] = as_sent
 
 
+def as_clusters(name: str, given: Any, n_clients: int) -> Clusters:
+    """What a rule's function of that name gave, with int32 labels.
+
+    Raises:
+        ValueError: it gave no `Clusters`, or its labels are not a whole number for each client of the federation.
+    """
+    check_kind(f"what a rule's {name} gave", given, Clusters, "give the centers and everybody's label")
+    label = given.label if isinstance(given.label, Array) else np.asarray(given.label)
+    if label.shape != (n_clients,) or not jnp.issubdtype(label.dtype, jnp.integer):
+        raise ValueError(
+            f"a rule's {name} gave labels of shape {label.shape} and dtype {label.dtype}; give whole numbers of shape "
+            f"(clients,) = ({n_clients},)"
+        )
+    return given._replace(label=jnp.asarray(label, jnp.int32))
+
+
 def clustered(
     model: Model,
     local: Local | Work,
@@ -137,20 +155,27 @@ def clustered(
     train, combining = local_of(local, model), as_combine(combine)
 
     def init(key: Key, hyper: Any, data: ClientData) -> State:
-        clusters = rule.begin(key, hyper, data)
+        clusters = as_clusters("begin", rule.begin(key, hyper, data), data.size.shape[0])
         return State(clusters._replace(memory=memory_of(combining, hyper, clusters.centers)), ())
 
     def send(key: Key, hyper: Any, state: State, cohort: Cohort) -> Upload:
-        clusters = rule.before(hyper, state.server, cohort)
+        clusters = as_clusters("before", rule.before(hyper, state.server, cohort), state.server.label.shape[0])
         start = ModelTable(clusters.centers, clusters.label[cohort.ids])
         trained = train(hyper, start, cohort, *rows(hyper, clusters, cohort))
         weight = client_weight(weighting, cohort, trained.ok)
         return Upload(start, trained.params, weight, (clusters, trained.loss, trained.ok))
 
+    def after(key: Key, hyper: Any, clusters: Clusters, sent: Sent, cohort: Cohort) -> tuple[Clusters, Sent, Metrics]:
+        given = rule.after(key, hyper, clusters, sent, cohort)
+        if not (isinstance(given, tuple) and [*map(type, given)] == [Clusters, Sent, dict]):
+            kinds = [type(one).__name__ for one in given] if isinstance(given, tuple) else type(given).__name__
+            raise ValueError(f"a rule's after gave {kinds}; give Clusters, Sent and a dict of metrics")
+        return (as_clusters("after", given[0], clusters.label.shape[0]), *given[1:])
+
     def receive(key: Key, hyper: Any, state: State, cohort: Cohort, upload: Upload) -> tuple[State, Metrics]:
         clusters, loss, ok = upload.rest
         sent = Sent(upload.params, upload.weight, upload.start.row)
-        clusters, sent, metrics = rule.after(key, hyper, clusters, sent, cohort)
+        clusters, sent, metrics = after(key, hyper, clusters, sent, cohort)
         centers, memory = members_of(combining, hyper, clusters.memory, clusters.centers, *sent)
         n_slots = tree.n_rows(centers)
         occupied = jnp.bincount(jnp.where(clusters.label < 0, n_slots, clusters.label), length=n_slots) > 0

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from fljax import tree
+from fljax.rounds.returned import check_like
 from fljax.rounds.sharing import compose, split
 from fljax.server import robust
 from fljax.server.aggregate import cluster_mean, weighted_mean
@@ -54,10 +55,14 @@ def as_combine(combine: Combining) -> Combine:
             return function(hyper, shared, received, weight), memory
 
         combine = Combine(apply, name=getattr(function, "__name__", ""))
-    inner = combine.apply
+    inner, name = combine.apply, f" {combine.name}" if combine.name else ""
 
     def unless_empty(hyper: Any, memory: Any, shared: Params, received: Stacked, weight: Array) -> tuple[Params, Any]:
-        return inner(hyper, memory, shared, received, weight) if jax.tree.leaves(shared) else (shared, memory)
+        if not jax.tree.leaves(shared):
+            return shared, memory
+        new, memory = inner(hyper, memory, shared, received, weight)
+        check_like(f"combine{name} gave a model", new, shared)
+        return new, memory
 
     return combine._replace(apply=unless_empty)
 

@@ -1,12 +1,13 @@
 """What clients do in a round: local training with the numbers of the round, and terms that bricks add to the loss."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextvars import ContextVar
 from typing import Any
 
 from fljax.client.local import train_clients
 from fljax.client.objectives import Loss, proximal, training_loss
 from fljax.client.optimizer import local_optimizer
-from fljax.types import Cohort, Model, ModelTable, Stacked, Trained, Work
+from fljax.types import Algorithm, Cohort, Model, ModelTable, Stacked, Trained, Work
 
 Local = Callable[..., Trained]
 """``local(hyper, start, cohort, *per_client) -> Trained``: the clients' part of a round, from the ``start`` models."""
@@ -35,10 +36,44 @@ def train(
     """
     for term in work.terms:
         loss = term(loss, hyper)
+    _added.get().update(work.terms)
     anchors = (start,) * len(work.terms)
     optimizer = local_optimizer(hyper, work, cohort.round)
     plain = work._replace(terms=())
     return train_clients(cohort.key, start, cohort.data, loss, optimizer, plain, *anchors, *per_client)
+
+
+_added: ContextVar[set[Term]] = ContextVar("added", default=set())  # noqa: B039 - what nobody asks for
+"""The terms that `train` has added to a loss."""
+
+
+def heeding(algorithm: Algorithm, terms: Mapping[str, Term]) -> Algorithm:
+    """``algorithm``, whose rounds raise ValueError where its clients' training leaves out one of the ``terms``.
+
+    A guarantee of privacy would else be told of a training that nothing was done to.
+    """
+    added: set[Term] = set()  # in any tracing of the round, for what the method has jitted may be traced once only
+
+    def watched(part: Callable[..., Any]) -> Callable[..., Any]:
+        def run(*args: Any) -> Any:
+            before = _added.set(added)
+            try:
+                found = part(*args)
+            finally:
+                _added.reset(before)
+            if missing := [name for name, term in terms.items() if term not in added]:
+                raise ValueError(
+                    f"{algorithm.about.name or 'the method'}: its clients train without {missing[0]}; let them train "
+                    "by fljax.rounds.train with the `work` that the method is given"
+                )
+            return found
+
+        return run
+
+    if algorithm.exchange is None:
+        return algorithm._replace(round=watched(algorithm.round))
+    exchange = algorithm.exchange._replace(send=watched(algorithm.exchange.send))
+    return algorithm._replace(round=exchange.round, exchange=exchange)
 
 
 def trained_on(loss: Loss, work: Work) -> Local:

@@ -4,11 +4,13 @@ import inspect
 import sys
 from collections.abc import Callable
 from functools import cached_property, update_wrapper
-from typing import Any, Literal, NamedTuple
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, overload
 
-from fljax.choices import check_choices, plain
+from fljax.choices import check_choices, check_kind, plain
 from fljax.models.calling import check_model
-from fljax.numbers import LocalHyper, hyper, joined
+from fljax.numbers import LocalHyper, hyper, is_hyper, joined, numbers_of
+from fljax.rounds.local import heeding
 from fljax.rounds.uplink.chain import chained, with_uplink
 from fljax.rounds.uplink.downlink import with_downlink
 from fljax.types import About, Algorithm, Model, Work
@@ -76,18 +78,18 @@ class Method:
         if unknown := [name for name in choices if name not in signature.parameters]:
             known = ", ".join(name for name in signature.parameters if name not in ("model", "work")) or "none"
             raise ValueError(f"{self.name} has no choice {unknown[0]!r}; its choices: {known}; numbers are its Hyper's")
+        check_kind("model", model, Model, "make one by fljax.MODELS, fljax.from_linen, from_nnx or from_functions")
+        check_kind("work", work, Work, "give fljax.Work(epochs, batch_size)")
         bound = signature.bind(model, work, *args, **choices)
         bound.apply_defaults()
         check_choices(self.factory, bound.arguments)
-        made = (model, work, *bound.arguments.values())
-        try:
-            if made not in self._made:
-                self._made[made] = self._make(model, work, dict(bound.arguments))
-        except TypeError as error:
-            if "unhashable" not in str(error):
-                raise
-            lists = [name for name, value in bound.arguments.items() if isinstance(value, list | dict | set)]
-            raise ValueError(f"{self.name}: {', '.join(lists)} may not change; give a tuple") from None
+        for name, value in bound.arguments.items():
+            if not _is_hashable(value):
+                kind = type(value).__name__
+                raise ValueError(f"{self.name}: {name} is of type {kind} and may not change; give a tuple")
+        made = tuple((_kinds(value), value) for value in bound.arguments.values())
+        if made not in self._made:
+            self._made[made] = self._make(model, work, dict(bound.arguments))
         return self._made[made]
 
     def _make(self, model: Model, work: Work, arguments: dict[str, Any]) -> Algorithm:
@@ -104,8 +106,13 @@ class Method:
             else:
                 filled["combine"] = brick.value if brick.slot == "combine" else brick.value(filled["combine"])
         algorithm = self.factory(model, work._replace(terms=terms), **filled)
+        check_kind(
+            f"what the function of {self.name} returns", algorithm, Algorithm, "return one, as fljax.averaging does"
+        )
         choices = tuple((name, _hashable(plain(value))) for name, value in own.items() if _is_told(name, value, self))
         algorithm = algorithm._replace(about=About(self.name, choices, work, model.about))
+        if added := {brick.name: brick.value for brick in self.bricks if brick.slot == "loss"}:
+            algorithm = heeding(algorithm, added)
         algorithm = with_uplink(algorithm, chained(links)) if links else algorithm
         return with_downlink(algorithm, chained(down)) if down else algorithm
 
@@ -113,8 +120,9 @@ class Method:
         """The method with a brick put in.
 
         Raises:
-            ValueError: the method has no such slot, or already has a number of that name.
+            ValueError: the method has no such slot, or already has a number of that name; or it is no brick.
         """
+        check_kind("brick", brick, Brick, f"give one, or write fljax.compose({f'{self.name}+{brick}'!r})")
         self._check_fits(brick)
         Hyper = self.Hyper if brick.Hyper is None else joined(self.Hyper, brick.Hyper)
         return Method(self.factory, Hyper, self.paper, self.link, self.kind, (*self.bricks, brick), self.sends)
@@ -166,16 +174,22 @@ class Method:
     def _first_line(self) -> str:
         """Of the file where the method has one of its own name, else of the function."""
         module = sys.modules.get(self.factory.__module__)
-        of_file = module is not None and module.__name__.rpartition(".")[2] == self.factory.__name__
+        of_file = module is not None and Path(module.__name__).name.rpartition(".")[2] == self.factory.__name__
         return (inspect.getdoc(module if of_file else self.factory) or self.factory.__name__).partition("\n")[0]
 
     def __repr__(self) -> str:
         return f"<method {self.name}>"
 
 
+@overload
+def method(Hyper: Callable[..., Algorithm], /) -> Method: ...
+@overload
 def method(
     Hyper: type = LocalHyper, paper: str = "", link: str = "", *, kind: Kind = "one model", sends: bool | None = None
-) -> Callable[[Callable[..., Algorithm]], Method]:
+) -> Callable[[Callable[..., Algorithm]], Method]: ...
+def method(
+    Hyper: Any = LocalHyper, paper: str = "", link: str = "", *, kind: Kind = "one model", sends: bool | None = None
+) -> Any:
     """Makes a factory ``(model, work, **static choices) -> Algorithm`` a `Method`; used as a decorator.
 
     The name is the function's; title and summary are the first line of its file's docstring, "FedProx: FedAvg whose
@@ -190,13 +204,44 @@ def method(
         kind: what it gives its clients.
         sends: whether its updates can be changed on their way, which asks for `Algorithm.exchange`; None: where it has
             a slot ``combine``.
+
+    Raises:
+        ValueError: ``Hyper`` is no class of numbers, or two of its static choices, its numbers and the fields of `Work`
+            have one name.
     """
-    return lambda factory: Method(factory, Hyper, paper, link, kind, (), sends)
+    if inspect.isfunction(Hyper):  # "@method" without parentheses
+        return method()(Hyper)
+    if not (isinstance(Hyper, type) and is_hyper(Hyper)):
+        raise ValueError(f"Hyper={Hyper!r} is not a class of numbers; write @fljax.hyper above it")
+
+    def made(factory: Callable[..., Algorithm]) -> Method:
+        found = Method(factory, Hyper, paper, link, kind, (), sends)
+        choices, numbers, efforts = found.static, numbers_of(Hyper), Work._fields
+        for name in (*choices, *numbers):
+            kinds = {"a choice": choices, "a number": numbers, "a field of Work": efforts}
+            if len(kinds := [kind for kind, names in kinds.items() if name in names]) > 1:
+                raise ValueError(f"{found.name}: {name!r} is both {' and '.join(kinds)}; give one another name")
+        return found
+
+    return made
 
 
 def _is_told(name: str, value: Any, of: Method) -> bool:
     """Whether a choice is part of what the algorithm says of itself: not a slot that stands at its default."""
     return name != "combine" or value != of.static[name].default
+
+
+def _is_hashable(value: Any) -> bool:
+    try:
+        hash(value)
+    except TypeError:
+        return False
+    return True
+
+
+def _kinds(value: Any) -> Any:
+    """The type of a choice and of its parts: True, 1 and 1.0 are equal, and not the same choice."""
+    return type(value), tuple(map(_kinds, value)) if type(value) is tuple else ()
 
 
 def _hashable(value: Any) -> Any:

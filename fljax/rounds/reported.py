@@ -9,6 +9,9 @@ from jax import Array
 
 from fljax.types import Cohort, Metrics
 
+TAKEN = ("round", "ids", "active", "ari", "churn", "epsilon", "simulated_seconds", "diverged")
+"""Names that a run adds to a round's metrics itself; so has every test of the models its own."""
+
 
 def as_due(metrics: Any, cohort: Cohort) -> Metrics:
     """What a round gave, as arrays () or (cohort,); those of fljax's own methods are so and pass as they are.
@@ -24,6 +27,8 @@ def as_due(metrics: Any, cohort: Cohort) -> Metrics:
         given = ", ".join(map(repr, metrics)) or "none"
         raise ValueError(f"a round gave no metric {missing[0]!r} (its metrics: {given}); give it, () or (cohort,)")
     n = cohort.ids.shape[0]
+    if taken := [name for name in metrics if name in TAKEN]:
+        raise ValueError(f"a round gave a metric {taken[0]!r}, which a run adds itself; give it another name")
     found = {name: _as_metric(name, value, n) for name, value in metrics.items()}
     for name in ("uplink", "downlink", "loss"):
         if not jnp.issubdtype(found[name].dtype, jnp.floating):  # counts and sums go on in fractions

@@ -15,9 +15,11 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 
+from fljax.choices import check_kind
 from fljax.client.map import AtHome
 from fljax.data.federation import select
 from fljax.placement import n_client_devices, whole
+from fljax.ranges import real
 from fljax.rounds.timing import Timing
 from fljax.types import Cohort, Description, Federation, Key
 
@@ -58,7 +60,7 @@ def cohort_size(participation: float, n_clients: int) -> int:
     Raises:
         ValueError: ``participation`` is not in (0, 1].
     """
-    if not 0 < participation <= 1:
+    if not 0 < real("participation", participation) <= 1:
         raise ValueError(f"participation={participation} is not a share of the clients; choose 0 < participation <= 1")
     return max(1, round(participation * n_clients))
 
@@ -138,6 +140,8 @@ def table(rows: Sequence[Sequence[int]]) -> Sampling:
     Raises:
         ValueError: there is no row, nobody is named, a client stands twice in a row, or an id is below -1.
     """
+    if unlike := [row for row in rows if not np.iterable(row)]:
+        raise ValueError(f"rows: {unlike[0]!r} is no row; give a sequence of ids for each round, as [[0, 1], [2]]")
     return _table(tuple(tuple(_id(f"rows[{r}]", i) for i in row if i != -1) for r, row in enumerate(rows)))
 
 
@@ -191,6 +195,10 @@ def sampling_of(sampling: Sampling | None, participation: float) -> Sampling:
     Raises:
         ValueError: both are given, or ``participation`` is not in (0, 1].
     """
+    if sampling is not None:
+        check_kind(
+            "sampling", sampling, Sampling, "make one by fljax.rounds: uniform(0.5), by_size, poisson, fixed, table"
+        )
     if sampling is None:
         cohort_size(participation, 1)
         return uniform(participation)

@@ -6,12 +6,16 @@ from collections.abc import Iterator
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
+from fljax.choices import check_kind
 from fljax.data.labels import are_classes
 from fljax.models.task import task_of
-from fljax.numbers import as_dict
-from fljax.types import Algorithm, Federation
+from fljax.numbers import LocalHyper, as_dict, numbers_of
+from fljax.ranges import real
+from fljax.rounds.method import Method
+from fljax.types import Algorithm, Federation, Key
 
 
 def whole(name: str, value: Any) -> int:
@@ -36,8 +40,30 @@ def check_run(n_rounds: int, evaluate_every: int, dropout: float | None) -> None
     """Raises ValueError where a run's number is out of its range."""
     check_count("n_rounds", n_rounds)
     check_count("evaluate_every", evaluate_every)
-    if dropout is not None and not 0 <= dropout < 1:
+    if dropout is not None and not 0 <= real("dropout", dropout) < 1:
         raise ValueError(f"dropout={dropout} is not a probability below 1; choose 0 <= dropout < 1")
+
+
+def check_subjects(algorithm: Algorithm, federation: Federation, key: Key) -> None:
+    """Checks that a run's method, clients and key are what they are to be, and that its labels suit its loss.
+
+    Raises:
+        ValueError: they are not; saying what they are, and what to give.
+    """
+    call = f"call it: fljax.{algorithm.name}(model, work)" if isinstance(algorithm, Method) else "make one by a method"
+    check_kind("algorithm", algorithm, Algorithm, call)
+    check_kind("federation", federation, Federation, "make one by fljax.PARTITIONS or fljax.own_data")
+    check_key(key)
+    check_labels(algorithm, federation)
+
+
+def check_key(key: Any) -> None:
+    """Raises ValueError where ``key`` is not one random key, nor, in the older form of JAX, its data."""
+    kind = getattr(key, "dtype", None)
+    if kind is not None and jnp.issubdtype(kind, jax.dtypes.prng_key) and key.shape == ():
+        return
+    if kind is None or kind != "uint32" or len(key.shape) != 1:
+        raise ValueError(f"key={key!r} is not a random key; give jax.random.key(0)")
 
 
 def check_labels(algorithm: Algorithm, federation: Federation) -> None:
@@ -77,7 +103,8 @@ def fields_of(hyper: Any) -> Iterator[None]:
         if not isinstance(error.obj, type(hyper)):
             raise
         kind, fields = type(hyper).__name__, ", ".join(as_dict(hyper))
-        text = (
-            f"hyper={kind}({fields}) has no field {error.name!r}, which the method reads; give the method's own Hyper"
-        )
+        remedy = "give the method's own Hyper"
+        if error.name == LocalHyper.lr_of.__name__ or error.name in numbers_of(LocalHyper):
+            remedy += ", and let that inherit fljax.LocalHyper, which has the numbers of the clients' optimiser"
+        text = f"hyper={kind}({fields}) has no field {error.name!r}, which the method reads; {remedy}"
         raise ValueError(text) from None

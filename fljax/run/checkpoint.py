@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from flax import serialization
 from msgpack.exceptions import UnpackException
@@ -105,7 +106,7 @@ def pack(checkpoint: Checkpoint) -> bytes:
         **checkpoint.written._asdict(),
         "identity": json.dumps(checkpoint.identity),
         "history": json.dumps(checkpoint.history),
-        "state": serialization.to_state_dict(jax.device_get(checkpoint.state)),
+        "state": serialization.to_state_dict(jax.device_get(jax.tree.map(_as_numbers, checkpoint.state))),
         "sum": bytes(_CRC_BYTES),  # last of the names, which are written in alphabetical order
     }
     packed = serialization.msgpack_serialize(content)
@@ -215,7 +216,8 @@ def read(path: Path, like: State) -> Checkpoint:
     """
     content = _content(path)
     try:
-        state: Any = serialization.from_state_dict(like, content["state"])
+        state: Any = serialization.from_state_dict(jax.tree.map(_as_numbers, like), content["state"])
+        state = jax.tree.map(lambda leaf, new: _as_key(leaf, new) if _is_key(new) else leaf, state, like)
         written = Written(*(int(content[name]) for name in Written._fields))
         identity, history = (_json(content[name], kind) for name, kind in (("identity", dict), ("history", list)))
         found = Checkpoint(int(content["round"]), written, identity, history, state)
@@ -229,6 +231,19 @@ def read(path: Path, like: State) -> Checkpoint:
     if different:
         raise ValueError(f"{path} is of another model or federation: state{different[0]}; use another folder")
     return found
+
+
+def _is_key(leaf: Any) -> bool:
+    return isinstance(leaf, jax.Array | jax.ShapeDtypeStruct) and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+
+
+def _as_numbers(leaf: Any) -> Any:
+    """Random keys as their data, which files know."""
+    return jax.random.key_data(leaf) if _is_key(leaf) else leaf
+
+
+def _as_key(data: Any, like: Any) -> Any:
+    return jax.random.wrap_key_data(jnp.asarray(data), impl=jax.random.key_impl(like))
 
 
 def _content(path: Path) -> dict[str, Any]:

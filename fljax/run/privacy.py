@@ -18,6 +18,7 @@ import numpy as np
 
 from fljax.numbers import as_dict, replace
 from fljax.rounds.sampling import Sampling
+from fljax.rounds.uplink.private import PrivacyHyper
 from fljax.types import Work
 
 ORDERS = (*range(2, 64), 72, 80, 96, 128, 192, 256, 512, 1024)
@@ -43,6 +44,8 @@ def mechanism(hyper: Any, sampling: Sampling, work: Work | None) -> Mechanism | 
         sampling: who takes part.
         work: local effort in a round.
     """
+    if not isinstance(hyper, PrivacyHyper):
+        return None
     given = as_dict(hyper)
     if "noise_multiplier" in given:
         about = dict(sampling.about)

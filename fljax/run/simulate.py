@@ -13,8 +13,9 @@ from fljax.drift.stages import at
 from fljax.numbers import check_numbers
 from fljax.placement import whole
 from fljax.rounds.reported import as_due
+from fljax.rounds.returned import check_like
 from fljax.rounds.sampling import Draw, Sampling, sample_cohort, sampling_of
-from fljax.run.check import check_labels, check_run, fields_of
+from fljax.run.check import check_run, check_subjects, fields_of
 from fljax.run.churn import churn_of_rounds
 from fljax.run.evaluate import evaluate
 from fljax.run.hosts import gathered
@@ -70,7 +71,7 @@ def simulate(
     """
     check_run(n_rounds, evaluate_every, dropout)
     check_numbers(hyper)
-    check_labels(algorithm, federation)
+    check_subjects(algorithm, federation, key)
     n_clients = federation.train.size.shape[0]
     draw = sampling_of(sampling, participation).of(n_clients)
     hyper = with_target(hyper, draw.sampling, algorithm.about.work, n_rounds)
@@ -101,12 +102,8 @@ def _simulate(
     keys = split_key(key)
     state = algorithm.init(keys.init, hyper, federation.train)
 
-    def one_round(state: State, round: Array) -> tuple[State, Metrics]:
-        return run_round(algorithm, draw, hyper, federation, keys, dropout, state, round)
-
     def tested(state: State, round: Array) -> tuple[State, Metrics]:
-        state, metrics = one_round(state, round)
-        return state, metrics | test_round(algorithm, hyper, federation, keys, state, round, due[round])
+        return tested_round(algorithm, draw, hyper, federation, keys, dropout, state, round, due[round])
 
     due = is_due(jnp.arange(n_rounds), evaluate_every, n_rounds)
     return lax.scan(tested, state, jnp.arange(n_rounds, dtype=jnp.int32))
@@ -128,6 +125,7 @@ def run_round(
     rows = tree.take(state.clients, cohort.ids)
     key = jax.random.fold_in(keys.server, round)
     new, metrics = algorithm.round(key, hyper, State(state.server, rows), cohort)
+    check_like("a round gave a state", new, State(state.server, rows))
     rows = tree.where(cohort.active, tree.as_before(new.clients, rows), rows)
     clients = tree.put(state.clients, cohort.ids, rows)
     return State(tree.as_before(new.server, state.server), clients), round_metrics(metrics, cohort, federation)
@@ -152,6 +150,29 @@ def test_round(
         return jax.tree.map(lambda leaf: jnp.full(leaf.shape, jnp.nan, leaf.dtype), jax.eval_shape(test, state))
 
     return lax.cond(due, test, skip, state)
+
+
+def tested_round(
+    algorithm: Algorithm,
+    draw: Draw | int,
+    hyper: Any,
+    federation: Federation,
+    keys: Keys,
+    dropout: Array | None,
+    state: State,
+    round: Array,
+    due: Array,
+) -> tuple[State, Metrics]:
+    """`run_round`, with the metrics of `test_round` after it.
+
+    Raises:
+        ValueError: both have a metric of the same name.
+    """
+    state, metrics = run_round(algorithm, draw, hyper, federation, keys, dropout, state, round)
+    test = test_round(algorithm, hyper, federation, keys, state, round, due)
+    if both := [name for name in metrics if name in test]:
+        raise ValueError(f"a round gave a metric {both[0]!r}, which its test has too; give it another name")
+    return state, metrics | test
 
 
 def is_due(round: Array, evaluate_every: int | Array, n_rounds: int | Array) -> Array:

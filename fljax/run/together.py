@@ -13,7 +13,7 @@ from jax.sharding import Mesh
 from fljax import tree
 from fljax.numbers import check_numbers
 from fljax.rounds.sampling import Sampling, sampling_of
-from fljax.run.check import check_labels, check_run, fields_of
+from fljax.run.check import check_run, check_subjects, fields_of
 from fljax.run.checkpoint import level_of, rounds_done
 from fljax.run.chunk import MOST_ROUNDS, round_cost, run_chunk
 from fljax.run.identity import run_identity
@@ -98,7 +98,7 @@ def train_together(runs: Runs, progress: Progress | None = None, force_resume: b
     """
     check_run(runs.n_rounds, runs.evaluate_every, runs.dropout)
     check_numbers(runs.hyper)
-    check_labels(runs.algorithm, runs.federations[0])
+    check_subjects(runs.algorithm, runs.federations[0], runs.keys[0])
     progress = progress or SilentProgress()
     with put_off(True) as asked, ExitStack() as locks, over_devices() as mesh, fields_of(runs.hyper):
         writable = [locks.enter_context(only_run(folder)) for folder in runs.folders]

@@ -11,7 +11,7 @@ from fljax.numbers import check_numbers
 from fljax.rounds.sampling import Sampling, sampling_of
 from fljax.run import checkpoint as files
 from fljax.run import hosts
-from fljax.run.check import check_labels, check_run, fields_of
+from fljax.run.check import check_run, check_subjects, fields_of
 from fljax.run.chunk import check_traceable, on_devices, prepared, shapes_of_metrics
 from fljax.run.chunk import run_chunk as run_chunk
 from fljax.run.identity import run_identity
@@ -89,7 +89,7 @@ def train(
     """
     check_run(n_rounds, evaluate_every, dropout)
     check_numbers(hyper)
-    check_labels(algorithm, federation)
+    check_subjects(algorithm, federation, key)
     n_rounds, evaluate_every = int(n_rounds), int(evaluate_every)
     folder, progress = None if folder is None else Path(folder), progress or SilentProgress()
     n_clients = federation.train.size.shape[0]
@@ -161,7 +161,7 @@ def check_ahead(
         ValueError: as `train`, of everything but the folder.
         MemoryError: it needs more than there is.
     """
-    check_labels(algorithm, federation)
+    check_subjects(algorithm, federation, key)
     draw = sampling_of(sampling, 1.0).of(federation.train.size.shape[0])
     hyper = with_target(hyper, draw.sampling, algorithm.about.work, n_rounds)
     with over_devices() as mesh, fields_of(hyper):

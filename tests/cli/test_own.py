@@ -201,3 +201,56 @@ def test_a_file_that_ends_the_program_is_refused(tmp_path):
     (tmp_path / "script.py").write_text("import sys\nsys.exit(3)")
     with pytest.raises(ValueError, match=r"script.py, line 2: SystemExit: 3$"):
         find("partition", f"{tmp_path}/script.py:part")
+
+
+def test_a_file_without_a_name_says_what_it_has(fljax, mine, refused, tmp_path):
+    has = "MineHyper mymethod net split no_model"
+    for word in ("./mine.py", "./mine.py:"):
+        for setting in ("--algorithm", "--model", "--partition"):
+            said = refused("run", *SMALL, setting, word)
+            assert f"{tmp_path}/mine.py is a file; write {tmp_path}/mine.py:name, of what it has: {has}" in said
+        assert f"./mine.py:name, of what it has: {has}" in refused("list", word).replace(f"{tmp_path}/", "./")
+    assert "cannot read no.py: No such file" in refused("list", "./no.py")
+
+
+def test_two_methods_of_one_name(fljax, mine, refused, tmp_path):
+    Path("other").mkdir()
+    Path("other/mine.py").write_text(FILE.replace("half", "a third"))
+    said = refused("run", *SMALL, "--algorithm", "./mine.py:mymethod", "./other/mine.py:mymethod")
+    assert "mymethod are two of one name, which names their results; leave one out, or rename it" in said
+    assert "fedavg stands there twice; leave one out" in refused("run", *SMALL, "--algorithm", "fedavg", "fedavg")
+
+
+def test_files_that_cannot_be_run_say_where_and_why(fljax, refused, tmp_path):
+    Path("nul.py").write_text("a\0b")
+    assert refused("list", "./nul.py:a").startswith(
+        "fljax: nul.py: SyntaxError: source code string cannot contain null"
+    )
+    (tmp_path / "a.b").mkdir()
+    Path("a.b/rel.py").write_text("\nfrom . import mine")
+    said = refused("list", "./a.b/rel.py:a")
+    assert "a.b/rel.py, line 2: ImportError: attempted relative import" in said
+    assert "its neighbours are imported by their names alone" in said
+    Path("h.py").write_text("import fljax\n\n@fljax.hyper\ndef f(): ...\n")
+    assert "h.py, line 3: ValueError: @hyper stands above <function f" in refused("list", "./h.py:a")
+
+
+def test_an_error_of_ones_own_in_a_round_says_where(fljax, refused, tmp_path):
+    Path("mine.py").write_text(
+        "from fljax.rounds import averaging, method\n\n\ndef broken(hyper, shared, received, weight):\n"
+        "    raise ValueError('what a pity')\n\n\n@method\ndef mine(model, work):\n"
+        "    return averaging(model, work, combine=broken)\n"
+    )
+    said = refused("run", *SMALL, "--partition", "iid", "--algorithm", "./mine.py:mine", "--folder", "x")
+    assert said == f"fljax: {tmp_path}/mine.py, line 5: ValueError: what a pity\n"
+
+
+def test_a_sampling_that_is_ready(fljax, refused):
+    Path("mine.py").write_text("from fljax.rounds import table\n\nweekly = table([[0, 1], [2]])\n")
+    own = ("--partition", "iid", "--algorithm", "fedavg", "--sampling", "./mine.py:weekly")
+    status, _, err = fljax("run", *SMALL, *own, "--folder", "x")
+    assert (status, err) == (0, "")
+    rounds = read_rounds(Path("x/fedavg"))
+    np.testing.assert_array_equal(rounds["ids"], [[0, 1]])
+    assert "participation=0.5 beside sampling=table" in refused("run", *SMALL, *own, "--participation", "0.5")
+    assert fljax("list", "./mine.py:weekly")[0] == 0

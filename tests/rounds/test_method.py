@@ -117,3 +117,75 @@ def test_a_users_function_becomes_a_method_with_its_first_line_as_title():
     ours = simulate(made, mine.Hyper(lr=0.1), federation, jax.random.key(0), 2)[1]
     theirs = simulate(fljax.fedavg(MODEL, WORK), fljax.fedavg.Hyper(lr=0.1), federation, jax.random.key(0), 2)[1]
     np.testing.assert_array_equal(ours["client_loss"], theirs["client_loss"])
+
+
+def test_a_decorator_without_parentheses():
+    @fljax.method
+    def mine(model, work):
+        """Mine: what I think."""
+        return fljax.averaging(model, work)
+
+    assert (mine.name, mine.Hyper, mine.kind, mine.summary) == ("mine", fljax.LocalHyper, "one model", "what I think")
+
+
+def test_numbers_that_are_no_class_of_numbers():
+    for Hyper in (dict, 3, fljax.LocalHyper()):
+        with pytest.raises(ValueError, match=r"is not a class of numbers; write @fljax.hyper above it$"):
+            fljax.method(Hyper)
+
+
+def test_one_name_for_two_things():
+    @fljax.hyper
+    class KHyper(fljax.LocalHyper):
+        """Numbers."""
+
+        k: fljax.Scalar = fljax.number(1.0, "k")
+
+    @fljax.hyper
+    class EpochsHyper(fljax.LocalHyper):
+        """Numbers."""
+
+        epochs: fljax.Scalar = fljax.number(1.0, "epochs")
+
+    def of_k(model, work, *, k: int = 1): ...
+
+    def of_epochs(model, work, *, epochs: int = 1): ...
+
+    def plain(model, work): ...
+
+    for Hyper, factory, message in (
+        (KHyper, of_k, "^of_k: 'k' is both a choice and a number; give one another name$"),
+        (fljax.LocalHyper, of_epochs, "^of_epochs: 'epochs' is both a choice and a field of Work"),
+        (EpochsHyper, plain, "^plain: 'epochs' is both a number and a field of Work"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            fljax.method(Hyper)(factory)
+
+
+def test_choices_that_are_equal_and_not_the_same():
+    @fljax.method
+    def mine(model, work, *, k=1):
+        return fljax.averaging(model, work)
+
+    made = [mine(MODEL, WORK, k=k) for k in (1, True, 1.0, (1, 0), (True, False), 1)]
+    assert [one is made[0] for one in made] == [True, False, False, False, False, True]
+    assert [one.about.choices for one in made[:3]] == [(("k", 1),), (("k", True),), (("k", 1.0),)]
+    assert [str(one) for one in made[3:5]] == ["mine(k=(1, 0))", "mine(k=(True, False))"]
+    for value in (np.ones(2), {}, jax.numpy.ones(2)):
+        with pytest.raises(ValueError, match=rf"^mine: k is of type {type(value).__name__} and may not change; give a"):
+            mine(MODEL, WORK, k=value)
+
+
+def test_other_things_in_the_place_of_a_model_work_algorithm_or_brick():
+    @fljax.method
+    def forgetful(model, work):
+        fljax.averaging(model, work)
+
+    for make, message in (
+        (lambda: fljax.fedavg("mlp", WORK), "^model is 'mlp', not a Model; make one by fljax.MODELS"),
+        (lambda: fljax.fedavg(MODEL, 3), r"^work is 3, not a Work; give fljax.Work\(epochs, batch_size\)$"),
+        (lambda: forgetful(MODEL, WORK), "^what the function of forgetful returns is None, not an Algorithm; return"),
+        (lambda: fljax.fedavg + "prox", r"^brick is 'prox', not a Brick; give one, or write fljax.compose\('fedavg"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            make()

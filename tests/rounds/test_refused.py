@@ -1,5 +1,7 @@
 """What own methods get wrong without a sound: names of layers, choices, terms of bricks, labels of no cluster."""
 
+import re
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -11,9 +13,9 @@ from fljax.data.synthetic import linear_groups
 from fljax.models import mlp
 from fljax.rounds import Clusters, Rule, all_but, averaging, clustered, only, two_models
 from fljax.rounds.bricks import BRICKS
-from fljax.rounds.combine import median, on_layers
+from fljax.rounds.combine import mean, median, on_layers
 from fljax.rounds.joining import held_with_least_loss
-from fljax.types import ModelTable, Work
+from fljax.types import ModelTable, Trained, Work
 from tests.algorithms.round_by_round import jitted
 
 WORK = Work(epochs=1, batch_size=8)
@@ -64,6 +66,30 @@ def test_a_term_that_the_clients_training_would_leave_out(key, model, federation
     private = direct + BRICKS["dp_sgd"]
     with pytest.raises(ValueError, match=r"^work.terms=.*call fljax.rounds.train"):
         shapes(private(model, WORK), federation, key, private.Hyper(lr=0.1))
+
+
+def test_a_term_that_clients_who_train_in_their_own_way_never_see(key, model, federation):
+    @fljax.method()
+    def still(model, work):
+        def local(hyper, start, cohort):
+            n = cohort.ids.shape[0]
+            return Trained(fljax.tree.stacked(start), jnp.zeros(n), jnp.ones(n, bool))
+
+        return averaging(model, local)
+
+    @fljax.method()
+    def still_mean(model, work, *, combine=mean):
+        return still(model, work)
+
+    shapes(still(model, WORK), federation, key)
+    for private in (still + BRICKS["dp_sgd"], still_mean + BRICKS["dp_sgd"] + BRICKS["sign"]):
+        with pytest.raises(
+            ValueError, match=rf"^{re.escape(private.name)}: its clients train without dp_sgd; let them"
+        ):
+            shapes(private(model, WORK), federation, key, private.Hyper(lr=0.1))
+    heard = fljax.compose("fedavg+prox+sam")
+    for _ in range(2):  # the second time its training is not traced again
+        shapes(heard(model, WORK), federation, key, heard.Hyper(lr=0.1))
 
 
 def test_a_client_of_no_cluster_is_not_tested(key, model, federation):

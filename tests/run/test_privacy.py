@@ -144,3 +144,15 @@ def test_private_gradients_train(federation):
     _, metrics = fljax.simulate(method(model, WORK), hyper, federation, jax.random.key(0), 6)
     assert metrics["test_loss"][-1] < metrics["test_loss"][0]
     assert (np.diff(metrics["epsilon"]) > 0).all()
+
+
+def test_a_field_of_the_name_of_noise_alone_promises_nothing():
+    @fljax.hyper
+    class NoisyHyper(fljax.LocalHyper):
+        """Numbers."""
+
+        noise_multiplier: fljax.Scalar = fljax.number(1.0, "of something else")
+
+    assert epsilons(NoisyHyper(), uniform(), WORK, 3) is None
+    given = NoisyHyper()
+    assert with_target(given, uniform(), WORK, 3) is given

@@ -48,6 +48,8 @@ def told(federation):
         ({"loss": 0.5, "downlink": 2}, r"no metric 'uplink' \(its metrics: 'loss', 'downlink'\)"),
         ({"uplink": 1.0, "loss": 2}, "no metric 'downlink'"),
         ({"uplink": 1.0, "downlink": 2}, "no metric 'loss'"),
+        (DUE | {"round": 1}, "a metric 'round', which a run adds itself; give it another name"),
+        (DUE | {"ids": 1}, "a metric 'ids'"),
         (None, "a round gave NoneType for its metrics; give a dict"),
     ],
 )
@@ -126,3 +128,14 @@ def test_arrays_of_any_name_are_written(tmp_path):
     save_arrays(tmp_path / "a.npz", arrays)
     found, _ = read_arrays(tmp_path / "a.npz", "")
     np.testing.assert_equal(found, arrays)
+
+
+def test_a_metric_of_the_name_of_a_tests(key, averaging, federation):
+    def round(key, hyper, state, cohort):
+        state, metrics = averaging.round(key, hyper, state, cohort)
+        return state, metrics | {"accuracy_macro": metrics["loss"]}
+
+    mine = averaging._replace(round=round, exchange=None)
+    for run in (fljax.simulate, fljax.train, lambda *of, n_rounds: fljax.sweep(*of, 1, n_rounds)):
+        with pytest.raises(ValueError, match=r"^a round gave a metric 'accuracy_macro', which its test has too; give"):
+            run(mine, HYPER, federation, key, n_rounds=2)

@@ -8,13 +8,13 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from fljax.rounds.sampling import Draw, Sampling, sampling_of
-from fljax.run.check import check_count, check_labels, check_run, fields_of
+from fljax.run.check import check_count, check_run, check_subjects, fields_of
 from fljax.run.chunk import put_row, round_cost
 from fljax.run.memory import check_traced
 from fljax.run.mesh import n_sweep_devices, over_sweep
 from fljax.run.program_cost import Cost
 from fljax.run.programs import Compile, Level, compiler_for, options_of
-from fljax.run.simulate import as_traced, is_due, run_round, split_key, test_round
+from fljax.run.simulate import as_traced, is_due, split_key, tested_round
 from fljax.run.sweep import memory as memory_of
 from fljax.run.sweep.points import count_points, vectors, with_targets
 from fljax.types import Algorithm, Federation, Key, Metrics, State
@@ -87,7 +87,7 @@ def sweep(
         MemoryError: a run needs more memory than there is.
     """
     check_run(n_rounds, evaluate_every, dropout)
-    check_labels(algorithm, federation)
+    check_subjects(algorithm, federation, key)
     draw = sampling_of(sampling, participation).of(federation.train.size.shape[0])
     hypers = with_targets(hypers, draw.sampling, algorithm.about.work, int(n_rounds))
     setting, dropout_rate = Setting(algorithm, draw, int(n_rounds), 1), as_traced(dropout)
@@ -212,8 +212,7 @@ def _run(
 
     def going_on(state: State, round: Array) -> tuple[State, Metrics]:
         run = (setting.algorithm, setting.draw, cell.hyper, federation, keys, dropout)
-        state, row = run_round(*run, state, round)
-        row |= test_round(setting.algorithm, cell.hyper, federation, keys, state, round, due[round])
+        state, row = tested_round(*run, state, round, due[round])
         return state, row | {"diverged": ~_is_finite(row, due[round])}
 
     shapes = jax.eval_shape(going_on, cell.state, first)[1]

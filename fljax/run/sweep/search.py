@@ -11,7 +11,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 from fljax.drift.stages import at
 from fljax.numbers import as_dict
 from fljax.rounds.sampling import Draw, Sampling, sampling_of
-from fljax.run.check import check_labels, check_run, fields_of
+from fljax.run.check import check_run, check_subjects, fields_of
 from fljax.run.identity import run_identity
 from fljax.run.mesh import Device, over_devices, replicated
 from fljax.run.programs import Compile
@@ -85,7 +85,7 @@ def search(
     """
     check_run(n_rounds, evaluate_every, dropout)
     metric = metric_of(metric, algorithm)
-    check_labels(algorithm, federation)
+    check_subjects(algorithm, federation, key)
     hypers, n_rounds, evaluate_every = vectors(hypers), int(n_rounds), int(evaluate_every)
     given, draw = federation, sampling_of(sampling, participation).of(federation.train.size.shape[0])
     hypers = with_targets(hypers, draw.sampling, algorithm.about.work, n_rounds)

@@ -1,0 +1,42 @@
+"""What a user's functions give back: of the structure, shapes and dtypes that the engine goes on with, or refused."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.tree_util import keystr, tree_flatten_with_path
+
+
+def check_like(what: str, given: Any, like: Any) -> None:
+    """Checks that a value can take the place of another.
+
+    Args:
+        what: who gave it, and what it is, as "combine gave a model".
+        given: the value.
+        like: what it is to be like: the same structure and shapes; dtypes too, but for the precision of floating-point
+            numbers, which the engine sees to.
+
+    Raises:
+        ValueError: it is not; naming the first part that differs.
+    """
+    (found, made), (stated, structure) = tree_flatten_with_path(given), tree_flatten_with_path(like)
+    if made != structure:
+        has, needs = [keystr(path) for path, _ in found], [keystr(path) for path, _ in stated]
+        for these, those, fault in ((needs, has, "without"), (has, needs, "with")):
+            if others := [path for path in these if path not in those]:
+                text = f"{what} {fault} {others[0] or 'a structure'}"
+                raise ValueError(f"{text}; give what it was given: {', '.join(needs) or 'one array'}")
+        raise ValueError(f"{what} of the structure {made}; give what it was given: {structure}")
+    for (path, one), (_, before) in zip(found, stated, strict=True):
+        shape, kind, kind_before = jnp.shape(one), _dtype(one), _dtype(before)
+        if shape != jnp.shape(before):
+            text = f"{what} whose {keystr(path)} has shape {shape}; give {jnp.shape(before)}, as it was given"
+            raise ValueError(text.replace("whose  has", "that has"))
+        floats = all(jnp.issubdtype(each, jnp.floating) for each in (kind, kind_before))
+        if kind != kind_before and not floats and not getattr(before, "weak_type", False):
+            text = f"{what} whose {keystr(path)} is {kind}; give {kind_before}, as it was given"
+            raise ValueError(text.replace("whose  is", "that is"))
+
+
+def _dtype(leaf: Any) -> Any:
+    return leaf.dtype if hasattr(leaf, "dtype") else jax.dtypes.result_type(leaf)

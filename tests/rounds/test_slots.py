@@ -1,0 +1,156 @@
+"""What a user's functions in a skeleton's slots give back: taken as the engine goes on with it, or refused by name."""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import fljax
+from fljax.data.synthetic import linear_groups
+from fljax.models import mlp
+from fljax.rounds import Clusters, Rule, averaging, clustered, train
+from fljax.rounds.returned import check_like
+from fljax.types import Work
+
+WORK = Work(epochs=1, batch_size=8)
+HYPER = fljax.fedavg.Hyper(lr=0.1)
+N = 4
+
+
+@pytest.fixture(scope="module")
+def model():
+    return mlp(input_shape=(4, 4, 1), hidden=(3,), n_classes=4)
+
+
+@pytest.fixture(scope="module")
+def federation():
+    return linear_groups(N, 2, examples=10)
+
+
+@pytest.fixture
+def shapes(key, federation):
+    return lambda made: jax.eval_shape(lambda key: fljax.simulate(made, HYPER, federation, key, 2), key)
+
+
+class Pair(NamedTuple):
+    a: object
+    b: object
+
+
+def test_what_takes_the_place_of_another_is_like_it():
+    like = {"a": jnp.zeros((2, 3)), "b": Pair(jnp.int32(1), ())}
+    check_like("it is a state", like, like)
+    check_like("it is a state", like | {"a": jnp.zeros((2, 3), jnp.bfloat16)}, like)  # a matter of precision
+    check_like("it is a state", {"n": jnp.float32(0)}, {"n": jnp.asarray(0)})  # whole by accident, JAX raises it
+    for given, message in (
+        ({"a": like["a"]}, r"^it is a state without \['b'\].a; give what it was given: \['a'\], \['b'\].a$"),
+        (like | {"c": 1.0}, r"state with \['c'\]; give"),
+        (like | {"b": (jnp.int32(1), ())}, r"state without \['b'\].a; give"),
+        (like | {"a": jnp.zeros((3, 2))}, r"state whose \['a'\] has shape \(3, 2\); give \(2, 3\), as it was given$"),
+        (like | {"b": Pair(jnp.float32(1), ())}, r"state whose \['b'\].a is float32; give int32"),
+        (like | {"b": Pair(jnp.bool_(1), ())}, r"\['b'\].a is bool; give int32"),
+        (3.0, r"state without \['a'\]; give"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            check_like("it is a state", given, like)
+    with pytest.raises(ValueError, match=r"^a model that has shape \(2,\); give \(\), as it was given$"):
+        check_like("a model", np.zeros(2), 1.0)
+    with pytest.raises(
+        ValueError, match=r"^a model of the structure PyTreeDef\(\[\*\]\); give what it was given: .*\(\*,"
+    ):
+        check_like("a model", [1.0], (1.0,))
+
+
+@pytest.mark.parametrize(
+    ("combine", "message"),
+    [
+        (lambda hyper, shared, received, weight: 0.0, r"a model without \['fc1'\]\['bias'\]"),
+        (lambda hyper, shared, received, weight: received, r"\['fc1'\]\['bias'\] has shape \(4, 3\); give \(3,\)"),
+        (lambda hyper, shared, received, weight: jax.tree.map(jnp.int32, shared), "is int32; give float32"),
+    ],
+)
+@pytest.mark.parametrize("skeleton", ["averaging", "clustered"])
+def test_a_model_that_the_server_cannot_go_on_with(shapes, model, skeleton, combine, message):
+    def begin(key, hyper, data):
+        return Clusters(jax.vmap(model.init)(jax.random.split(key, 2)), jnp.arange(N) % 2)
+
+    made = {"averaging": averaging, "clustered": lambda *of, **slots: clustered(*of, Rule(begin), **slots)}[skeleton]
+    with pytest.raises(ValueError, match=f"^combine <lambda> gave .*{message}"):
+        shapes(made(model, WORK, combine=combine))
+
+
+def test_a_state_that_the_next_round_cannot_go_on_with(shapes, model):
+    algorithm = averaging(model, WORK)
+
+    def round(key, hyper, state, cohort):
+        state, metrics = algorithm.round(key, hyper, state, cohort)
+        return state._replace(server=state.server | {"round": cohort.round}), metrics
+
+    with pytest.raises(ValueError, match=r"^a round gave a state with \.server\['round'\]; give what it was given"):
+        shapes(algorithm._replace(round=round))
+
+
+@pytest.mark.parametrize(
+    ("label", "message"),
+    [
+        (jnp.array([True, False, True, False]), r"shape \(4,\) and dtype bool; give whole numbers of shape"),
+        (jnp.array([1.0, 0, 1, 0]), "dtype float32"),
+        (jnp.array([1, 0]), r"shape \(2,\) and dtype int32; give whole numbers of shape \(clients,\) = \(4,\)"),
+        (jnp.zeros((4, 1), jnp.int32), r"shape \(4, 1\)"),
+    ],
+)
+def test_labels_that_say_of_no_client_where_it_is(shapes, model, label, message):
+    def begin(key, hyper, data):
+        return Clusters(jax.vmap(model.init)(jax.random.split(key, 2)), label)
+
+    with pytest.raises(ValueError, match=f"^a rule's begin gave labels of .*{message}"):
+        shapes(clustered(model, WORK, Rule(begin)))
+
+
+def test_labels_of_any_whole_type_are_taken(key, model, federation):
+    def begin_with(label):
+        return lambda key, hyper, data: Clusters(jax.vmap(model.init)(jax.random.split(key, 2)), label)
+
+    given = ([1, 0, 1, 0], np.array([1, 0, 1, 0]), jnp.array([1, 0, 1, 0], jnp.uint8))
+    for label in given:
+        state, metrics = jax.eval_shape(
+            lambda key, label=label: fljax.simulate(
+                clustered(model, WORK, Rule(begin_with(label))), HYPER, federation, key, 2
+            ),
+            key,
+        )
+        assert (state.server.label.dtype, metrics["label"].dtype) == (jnp.int32, jnp.int32)
+
+
+def test_a_rule_that_gives_something_else(shapes, model):
+    def begin(key, hyper, data):
+        return Clusters(jax.vmap(model.init)(jax.random.split(key, 2)), jnp.arange(N) % 2)
+
+    for rule, message in (
+        (Rule(lambda *of: begin(*of)[0]), "what a rule's begin gave is of type dict, not a Clusters"),
+        (Rule(begin, before=lambda *of: None), "what a rule's before gave is None, not a Clusters"),
+        (
+            Rule(begin, after=lambda *of: of[2:4]),
+            r"a rule's after gave \['Clusters', 'Sent'\]; give Clusters, Sent and",
+        ),
+        (Rule(begin, after=lambda *of: None), "a rule's after gave NoneType; give"),
+        (
+            Rule(begin, after=lambda *of: (of[2]._replace(label=of[2].label[:2]), of[3], {})),
+            "after gave labels of shape",
+        ),
+    ):
+        with pytest.raises(ValueError, match=message):
+            shapes(clustered(model, WORK, rule))
+
+
+def test_a_loss_of_every_example(shapes, model):
+    def local(hyper, start, cohort):
+        def each(params, batch, key):
+            return model.loss(model.apply(params, batch.x, key)[0], batch.y), params
+
+        return train(hyper, start, cohort, each, WORK)
+
+    with pytest.raises(ValueError, match=r"^a loss gave an array of shape \(8,\); give one number, the batch's mean"):
+        shapes(averaging(model, local))

@@ -1,0 +1,89 @@
+"""What a run is given: a method, clients, a key, who takes part; something else is refused by its name."""
+
+import jax
+import numpy as np
+import pytest
+
+import fljax
+from fljax.data.synthetic import linear_groups
+from fljax.rounds import table
+
+HYPER = fljax.fedavg.Hyper(lr=0.1)
+
+
+@pytest.mark.parametrize("run", [fljax.simulate, fljax.train, fljax.sweep])
+def test_it_is_refused_by_name(run, averaging, federation, key):
+    good = {"algorithm": averaging, "hyper": HYPER, "federation": federation, "key": key, "n_rounds": 1}
+    bad = [
+        (
+            {"algorithm": fljax.fedavg},
+            r"algorithm is <method fedavg>, not an Algorithm; call it: fljax.fedavg\(model, ",
+        ),
+        ({"algorithm": "fedavg"}, "algorithm is 'fedavg', not an Algorithm; make one by a method"),
+        (
+            {"federation": (1, 2)},
+            r"federation is \(1, 2\), not a Federation; make one by fljax.PARTITIONS or fljax.own",
+        ),
+        ({"key": 0}, r"key=0 is not a random key; give jax.random.key\(0\)"),
+        ({"key": jax.random.split(key, 2)}, r"is not a random key; give"),
+        ({"participation": "0.5"}, "participation='0.5' is not a number; give one"),
+        ({"participation": None}, "participation=None is not a number"),
+        ({"dropout": "0.5"}, "dropout='0.5' is not a number; give one"),
+        ({"sampling": "uniform"}, r"sampling is 'uniform', not a Sampling; make one by fljax.rounds: uniform\(0.5\)"),
+    ]
+    for change, message in bad:
+        given = good | change
+        if run is fljax.sweep:
+            given |= {"hypers": given.pop("hyper"), "n_seeds": 1}
+        with pytest.raises(ValueError, match=message):
+            run(**given)
+
+
+def test_keys_of_both_forms_are_one(averaging, federation):
+    ours = [fljax.simulate(averaging, HYPER, federation, of(3), 1)[1] for of in (jax.random.key, jax.random.PRNGKey)]
+    np.testing.assert_array_equal(ours[0]["client_loss"], ours[1]["client_loss"])
+
+
+def test_a_row_of_a_table_that_is_none():
+    with pytest.raises(
+        ValueError, match=r"^rows: 0 is no row; give a sequence of ids for each round, as \[\[0, 1\], \[2"
+    ):
+        table([0, 1])
+
+
+def test_numbers_that_the_methods_own_class_should_have(averaging, key):
+    @fljax.hyper
+    class Bare:
+        """Numbers."""
+
+        a: fljax.Scalar = fljax.number(1.0, "a")
+
+    with pytest.raises(ValueError, match=r"^hyper=Bare\(a\) has no field 'lr_of'.* let that inherit fljax.LocalHyper"):
+        fljax.simulate(averaging, Bare(), linear_groups(2, 1, examples=8), key, 1)
+
+
+def test_random_keys_in_a_state_are_kept_on_disk(averaging, federation, key, tmp_path):
+    def init(key, hyper, data):
+        state = averaging.init(key, hyper, data)
+        return fljax.State((state.server, key), jax.random.split(key, data.size.shape[0]))
+
+    def round(key, hyper, state, cohort):
+        (server, own), each = state.server, state.clients
+        new, metrics = averaging.round(key, hyper, fljax.State(server, ()), cohort)
+        own, each = jax.random.fold_in(own, 1), jax.vmap(lambda one: jax.random.fold_in(one, 2))(each)
+        drawn = jax.random.uniform(own) + jax.vmap(jax.random.uniform)(each)
+        return fljax.State((new.server, own), each), metrics | {"drawn": drawn}
+
+    def deploy(key, hyper, state, data):
+        return averaging.deploy(key, hyper, fljax.State(state.server[0], ()), data)
+
+    random = averaging._replace(init=init, round=round, deploy=deploy, exchange=None, join=None)
+    of = (random, HYPER, federation, key)
+    whole = fljax.train(*of, 4, participation=0.5)
+    fljax.train(*of, 2, participation=0.5, folder=tmp_path)
+    resumed = fljax.train(*of, 4, participation=0.5, folder=tmp_path)
+    np.testing.assert_array_equal(resumed.metrics["drawn"], whole.metrics["drawn"])
+    assert len(np.unique(whole.metrics["drawn"])) == whole.metrics["drawn"].size
+    for ours, theirs in zip(jax.tree.leaves(resumed.state), jax.tree.leaves(whole.state), strict=True):
+        assert ours.dtype == theirs.dtype
+        assert bool((ours == theirs).all())
