@@ -15,6 +15,7 @@ from fljax import tree
 from fljax.server import blocks, order
 from fljax.server.aggregate import weighted_mean
 from fljax.server.distance import cross_squared_l2, pairwise_squared_l2
+from fljax.server.gram import trainable_matrices
 from fljax.server.labels import everyone
 from fljax.types import Params, Stacked
 
@@ -83,7 +84,8 @@ def krum_scores(stacked: Stacked, n_byzantine: ArrayLike, where: Array | None = 
         where: (clients,) bool participants; None: all.
 
     Returns:
-        (clients,) float32; +inf outside of ``where`` and for a client with NaN.
+        (clients,) float32; +inf outside of ``where`` and for a client with NaN, or of entries so large (a norm of 3e18)
+        that their squares leave float32.
     """
     return _scores_and_reach(stacked, n_byzantine, where)[0]
 
@@ -91,7 +93,7 @@ def krum_scores(stacked: Stacked, n_byzantine: ArrayLike, where: Array | None = 
 def _scores_and_reach(stacked: Stacked, n_byzantine: ArrayLike, where: Array | None) -> tuple[Array, Array]:
     """`krum_scores`, and each client's sum of squared distances to all other participants."""
     n = tree.n_rows(stacked)
-    where = everyone(n, where, "stacked") & tree.all_finite(stacked)
+    where = everyone(n, where, "stacked") & _is_within_reach(stacked)
     square = pairwise_squared_l2(stacked, where)
     square = jnp.maximum(square, square.T)  # or the scores of two that are each other's nearest might differ
     pairs = where[:, None] & where[None, :] & ~jnp.eye(n, dtype=bool)
@@ -102,6 +104,12 @@ def _scores_and_reach(stacked: Stacked, n_byzantine: ArrayLike, where: Array | N
     score = jnp.where(near[None, :] & (ranked < jnp.inf), ranked, 0).sum(axis=1)
     reach = jnp.where(pairs, square, 0).sum(axis=1)
     return jnp.where(where, score, jnp.inf), jnp.where(where, reach, jnp.inf)
+
+
+def _is_within_reach(stacked: Stacked) -> Array:
+    """(clients,) bool: squared distances of these fit into float32; one that does not would make all of them NaN."""
+    leaves = [tree.at_least_float32(leaf.reshape(leaf.shape[0], -1)) for leaf in jax.tree.leaves(stacked)]
+    return sum(jnp.square(leaf).sum(axis=1) for leaf in leaves) < 1e37  # of NaN False too
 
 
 def krum(stacked: Stacked, n_byzantine: ArrayLike, where: Array | None = None, empty: Params | None = None) -> Params:
@@ -153,10 +161,10 @@ def geometric_median(
     """``argmin_z sum_i w_i |x_i - z|_2`` by Weiszfeld steps from the mean (Pillutla et al. 2022, RFA).
 
     ``z <- sum_i b_i x_i / sum_i b_i`` with ``b_i = w_i / |x_i - z|``. Where z meets a client (nearer than a millionth
-    of the mean distance at the start) the step is Vardi and Zhang's (2000), which leaves that client unless it is the
-    median; in the end the nearest client is tried too, because steps towards one shrink. The objective falls at every
-    step; its relative error at the end is about 1e-5. Two passes over the models a step. Forward differentiation only
-    (a loop of traced length).
+    of the median distance) the step is Vardi and Zhang's (2000), which leaves that client unless it is the median; in
+    the end the nearest client is tried too, because steps towards one shrink. The objective falls at every step; its
+    relative error at the end is about 1e-5. Two passes over the models a step. Forward differentiation only (a loop of
+    traced length). A client with NaN, or of a norm above 3e18, whose squares leave float32, does not count.
 
     Args:
         stacked: (clients, d) array or leaves (clients, ...); running statistics are averaged by the same b.
@@ -164,37 +172,59 @@ def geometric_median(
         where: (clients,) bool participants; None: all.
         empty: one model, the result without participants; None: zeros.
         n_steps: most steps.
-        tolerance: stops before, when the objective falls by less than this share of itself.
+        tolerance: stops before, when the objective falls by less than this share of itself; where a few clients are so
+            far out that they are nearly all of it, the step must be short too.
 
     Returns:
         One model.
     """
     n = tree.n_rows(stacked)
     where = everyone(n, where, "stacked")
+    where &= _is_within_reach(stacked)
     weight = jnp.where(where, jnp.ones(n, jnp.float32) if weight is None else weight.astype(jnp.float32), 0)
 
     def distance(center: Params) -> Array:
         square = cross_squared_l2(stacked, tree.broadcast(center, 1))[:, 0]
         return jnp.where(weight > 0, jnp.sqrt(jnp.where(weight > 0, square, 0)), 0)
 
+    def middle(apart: Array) -> Array:
+        order = jnp.where(weight > 0, apart, jnp.inf).argsort()
+        return apart[order[(jnp.cumsum(weight[order]) >= weight.sum() / 2).argmax()]]
+
     def cond(carry: tuple[Params, Array, Array, Array]) -> Array:
-        _, _, step, gain = carry
-        return (step < jnp.asarray(n_steps, jnp.int32)) & (gain > tolerance)
+        _, _, step, goes_on = carry
+        return (step < jnp.asarray(n_steps, jnp.int32)) & goes_on
 
     def body(carry: tuple[Params, Array, Array, Array]) -> tuple[Params, Array, Array, Array]:
-        center, apart, step, _ = carry
-        center = _weiszfeld(stacked, weight, center, apart, meets)
+        begun, apart, step, _ = carry
+        center = _weiszfeld(stacked, weight, begun, apart, 1e-6 * middle(apart))
         nearer = distance(center)
-        before, after = (weight * apart).sum(), (weight * nearer).sum()
-        return center, nearer, step + 1, (before - after) / jnp.maximum(before, 1e-30)
+        before, after, typical = (weight * apart).sum(), (weight * nearer).sum(), middle(nearer)
+        gains = before - after > tolerance * jnp.maximum(before, 1e-30)
+        # The others' share of such an objective is below its rounding: how far the step went says more.
+        is_of_few = after > 100 * weight.sum() * typical
+        went, is_at = (jnp.sqrt(tree.squared_norm(x)) for x in (tree.subtract(center, begun), center))
+        return center, nearer, step + 1, gains | (is_of_few & (went > jnp.maximum(1e-3 * typical, 1e-6 * is_at)))
 
     start = weighted_mean(stacked, weight, empty)
-    apart = distance(start)
-    meets = 1e-6 * (weight * apart).sum() / jnp.maximum(weight.sum(), 1e-30)
-    center, apart, *_ = lax.while_loop(cond, body, (start, apart, jnp.int32(0), jnp.full_like(meets, jnp.inf)))
+    center, apart, *_ = lax.while_loop(cond, body, (start, distance(start), jnp.int32(0), jnp.bool_(True)))
     nearest = tree.take(stacked, jnp.where(weight > 0, apart, jnp.inf).argmin())
-    is_cheaper = (weight * distance(nearest)).sum() < (weight * apart).sum()
+    is_cheaper = (weight * _less_far(stacked, nearest, center, distance(nearest), apart)).sum() > 0
     return jax.tree.map(lambda a, b: jnp.where(is_cheaper, a, b), nearest, center)
+
+
+def _less_far(stacked: Stacked, a: Params, b: Params, from_a: Array, from_b: Array) -> Array:
+    """``|x_i - b| - |x_i - a|`` of these distances, which is ``(a - b)(2 x_i - a - b)`` over their sum: of a client far
+    out their difference has no digit left."""
+
+    def step(total: Array, x: Array, a: Array, b: Array) -> Array:
+        return total + ((a - b) * ((x - a) + (x - b))).sum(axis=1)
+
+    total = jnp.zeros_like(from_a)
+    parts = [trainable_matrices(each, None) for each in (stacked, tree.broadcast(a, 1), tree.broadcast(b, 1))]
+    for x, *others in zip(*parts, strict=True):
+        total = blocks.fold(step, total, x, *others, columns=blocks.width(x.shape[0]))
+    return jnp.where(from_a + from_b > 0, total / jnp.where(from_a + from_b > 0, from_a + from_b, 1), 0)
 
 
 def _weiszfeld(stacked: Stacked, weight: Array, center: Params, apart: Array, meets: Array) -> Params:
@@ -212,8 +242,8 @@ def _weiszfeld(stacked: Stacked, weight: Array, center: Params, apart: Array, me
 def clip_norm(stacked: Stacked, max_norm: ArrayLike) -> Stacked:
     """``x_i min(1, max_norm / |x_i|_2)``: every client's update at most ``max_norm`` long.
 
-    The norm is over all trainable leaves of a client; running statistics are neither counted nor scaled. Rows do not
-    affect each other. Differentiable except where the norm equals ``max_norm``; at a zero row the gradient is 1.
+    The norm is over all trainable leaves of a client; running statistics are neither counted nor scaled. A row whose
+    squares leave float32 (a norm above 1e19) becomes 0. Rows do not affect each other. Differentiable except where the norm equals ``max_norm``; at a zero row the gradient is 1.
 
     Args:
         stacked: (clients, d) array or leaves (clients, ...), usually updates rather than models.
@@ -223,7 +253,7 @@ def clip_norm(stacked: Stacked, max_norm: ArrayLike) -> Stacked:
         Leaves (clients, ...).
     """
     trainable, statistics = tree.split_statistics(stacked)
-    square = sum(jnp.square(mat).sum(axis=1) for mat in blocks.matrices(trainable))
+    square = sum(jnp.square(tree.at_least_float32(mat)).sum(axis=1) for mat in blocks.matrices(trainable))
     limit = jnp.broadcast_to(jnp.asarray(max_norm, square.dtype), square.shape)
     over = square > jnp.square(limit)
     scale = jnp.where(over, limit / jnp.sqrt(jnp.where(over, square, 1)), 1)

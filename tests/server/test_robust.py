@@ -153,13 +153,19 @@ def test_geometric_median_on_a_line_is_a_median(n):
         )  # slow where it is a client itself
 
 
-def exact_geometric_median_cost(x, weight):
-    """(cases,) least cost by float64 Weiszfeld steps; a point itself where no interior point is cheaper."""
-    cost = lambda z: (weight * np.linalg.norm(x - z[:, None], axis=2)).sum(axis=1)  # noqa: E731
+def exact_geometric_median(x, weight):
+    """(cases, d) by float64 Weiszfeld steps, where no point is the median itself."""
     z = (weight[..., None] * x).sum(axis=1) / weight.sum(axis=1, keepdims=True)
     for _ in range(3000):
         pull = weight / np.maximum(np.linalg.norm(x - z[:, None], axis=2), 1e-12)
         z = (pull[..., None] * x).sum(axis=1) / pull.sum(axis=1, keepdims=True)
+    return z
+
+
+def exact_geometric_median_cost(x, weight):
+    """(cases,) least cost by float64 Weiszfeld steps; a point itself where no interior point is cheaper."""
+    cost = lambda z: (weight * np.linalg.norm(x - z[:, None], axis=2)).sum(axis=1)  # noqa: E731
+    z = exact_geometric_median(x, weight)
     return np.minimum(cost(z), np.min([cost(x[:, i]) for i in range(x.shape[1])], axis=0)), cost
 
 
@@ -182,6 +188,28 @@ def test_geometric_median_equals_scipy():
         cost = lambda z, c=case: (weight[c] * np.linalg.norm(x[c].astype(float) - z, axis=1)).sum()  # noqa: E731
         best = minimize(cost, x[case].mean(axis=0), method="Nelder-Mead", options={"xatol": 1e-8, "fatol": 1e-10}).fun
         assert cost(np.asarray(got[case], float)) <= best * (1 + 1e-4)  # the stopping rule's and smoothing's error
+
+
+@pytest.mark.parametrize("far", [1e4, 1e6, 1e8, 1e12, 1e18, 1e20, 1e38, np.nan])
+def test_nobody_is_so_far_out_that_the_others_are_forgotten(far):
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(11, 5)).astype(np.float32)
+    x[[2, 7]] = far * np.array([[1, 0.3, 0, -0.5, 0.2], [0.1, -1, 0.4, 0, 0]])
+    weight = rng.random(11).astype(np.float32) + 0.2
+    honest = np.delete(np.arange(11), [2, 7])
+    counts = np.isfinite(far) and far < 1e19  # beyond, squares leave float32
+    exact, weights = (x, weight) if counts else (x[honest], weight[honest])
+    z = exact_geometric_median(exact[None].astype(float), weights[None].astype(float))[0]
+    np.testing.assert_allclose(geometric_median(x, weight), z, atol=3e-2)
+    chosen = np.asarray(krum(x, 2))
+    assert any((chosen == x[i]).all() for i in honest)
+    expected = krum(x[honest], 0 if counts else 2)  # of nine at hand the same seven are counted
+    assert counts or (chosen == expected).all()
+    scores = np.asarray(krum_scores(x, 2))
+    assert np.isfinite(scores[honest]).all()
+    assert (scores[[2, 7]] > scores[honest].max()).all()
+    several = np.asarray(multi_krum(x, 2, 5))
+    assert np.abs(several).max() < 10
 
 
 def test_geometric_median_ignores_far_outliers():
@@ -207,6 +235,8 @@ def test_clip_norm_edges():
     np.testing.assert_allclose(got["w"][:2], [[0.6, 0.8], [0, 0]], rtol=1e-6)
     np.testing.assert_array_equal(got["batch_stats"]["w"], 9)
     assert np.isfinite(jax.jit(jax.grad(lambda u: clip_norm(u, 1.0).sum()))(x["w"][:2])).all()
+    half = np.float16([[300, 400], [3, 4]])  # whose squares float16 does not hold
+    np.testing.assert_allclose(clip_norm(half, 5.0), [[3, 4], [3, 4]], rtol=2e-3)
 
 
 def test_permutation_scaling_and_range():
