@@ -28,6 +28,7 @@ def main_directions(data: ClientData, n: int) -> Array:
         squared, vectors = jnp.linalg.eigh(x @ x.T)
         squared, vectors = squared[::-1][:n], vectors[:, ::-1][:, :n]
         real = squared > 1e-6 * squared[0]
-        return jnp.where(real[None], x.T @ vectors / jnp.sqrt(jnp.where(real, squared, 1.0))[None], 0.0)
+        found = jnp.where(real[None], x.T @ vectors / jnp.sqrt(jnp.where(real, squared, 1.0))[None], 0.0)
+        return jnp.pad(found, ((0, 0), (0, n - found.shape[1])))
 
     return map_clients(one, data)

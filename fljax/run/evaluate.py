@@ -14,7 +14,7 @@ from jax import Array
 from fljax import tree
 from fljax.client.measure import Score, client_sums
 from fljax.models.task import as_targets, task_of
-from fljax.run.regression import Predict, evaluate_regression
+from fljax.run.regression import Predict, evaluate_regression, mean_over
 from fljax.types import Batch, ClientData, ExampleLoss, Metrics, ModelTable, Params
 
 
@@ -33,7 +33,7 @@ def evaluate(
         ``f1_micro`` (mean, and mean weighted by test size, of a client's F1 averaged over the classes that it has or is
         told to have), ``test_loss`` (macro), all ``()``; and per client ``client_accuracy``, ``client_f1``,
         ``client_loss``, ``(clients,)``. A client without test examples is NaN there and counts in no average, and so is
-        one whose row is none of the table, such as a label of -1.
+        one whose row is none of the table, such as a label of -1. Where a model gives NaN, ``test_loss`` is NaN.
 
         Of several labels at once (`fljax.models.task`) an accuracy is the share of labels told rightly, and F1 is
         averaged over labels; of a regression the metrics are those of `fljax.run.regression`.
@@ -52,7 +52,7 @@ def evaluate(
         "accuracy_p10": jnp.nanpercentile(accuracy, 10.0),
         "f1_macro": jnp.nanmean(f1),
         "f1_micro": _micro(f1, size),
-        "test_loss": jnp.nanmean(mean_loss),
+        "test_loss": mean_over(data, mean_loss),
         "client_accuracy": accuracy,
         "client_f1": f1,
         "client_loss": mean_loss,

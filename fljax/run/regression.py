@@ -22,27 +22,35 @@ def evaluate_regression(predict: Predict, models: ModelTable, data: ClientData, 
         mean squared and mean absolute error), ``r2_macro`` and ``r2_p10`` (mean and tenth percentile over clients of
         ``1 - squared error / squared distance to the client's own mean``, NaN for a client whose targets are all
         equal), ``r2_micro`` (the same of all test examples together), ``test_loss`` (macro), all ``()``; and per client
-        ``client_mse``, ``client_mae``, ``client_r2``, ``client_loss``, ``(clients,)``.
+        ``client_mse``, ``client_mae``, ``client_r2``, ``client_loss``, ``(clients,)``. Where a model gives NaN, means
+        of errors are NaN, and of R2 -inf.
     """
     sums = client_sums(_score(predict, loss), models, data)
     size = data.size.astype(jnp.float32)
     n = jnp.where(size > 0, size, jnp.nan)
     mse, mae, mean_loss = (sums[:, i] / n for i in range(3))
     r2, pooled = _explained(sums[:, 3:], data)
+    worst = jnp.where(jnp.isnan(mse) & (size > 0), -jnp.inf, r2)  # a model that gives NaN is as bad as can be
     return {
-        "mse_macro": jnp.nanmean(mse),
+        "mse_macro": mean_over(data, mse),
         "mse_micro": sums[:, 0].sum() / size.sum(),
-        "mae_macro": jnp.nanmean(mae),
+        "mae_macro": mean_over(data, mae),
         "mae_micro": sums[:, 1].sum() / size.sum(),
-        "r2_macro": jnp.nanmean(r2),
+        "r2_macro": jnp.nanmean(worst),
         "r2_micro": pooled,
-        "r2_p10": jnp.nanpercentile(r2, 10.0),
-        "test_loss": jnp.nanmean(mean_loss),
+        "r2_p10": jnp.nanpercentile(worst, 10.0),
+        "test_loss": mean_over(data, mean_loss),
         "client_mse": mse,
         "client_mae": mae,
         "client_r2": r2,
         "client_loss": mean_loss,
     }
+
+
+def mean_over(data: ClientData, value: Array) -> Array:
+    """The mean over the clients that have examples, (); one whose value is NaN is not passed over."""
+    counts = data.size > 0
+    return jnp.where(counts, value, 0).sum() / counts.sum(dtype=jnp.float32)
 
 
 def _score(predict: Predict, loss: ExampleLoss) -> Score:
@@ -70,8 +78,10 @@ def _explained(squared: Array, data: ClientData) -> tuple[Array, Array]:
     own = (jnp.square(y - mean[:, None]) * real).sum(axis=1)
     overall = (mean * n).sum(axis=0) / jnp.maximum(n.sum(), 1)
     everyones = (jnp.square(y - overall[None, None]) * real).sum(axis=(0, 1))
-    return _r2(squared, own), _r2(squared.sum(axis=0), everyones)
+    rounded = n * jnp.square(1e-6 * mean), n.sum() * jnp.square(1e-6 * overall)
+    return _r2(squared, own, rounded[0]), _r2(squared.sum(axis=0), everyones, rounded[1])
 
 
-def _r2(squared: Array, variation: Array) -> Array:
-    return (1 - squared / jnp.where(variation > 0, variation, jnp.nan)).mean(axis=-1)
+def _r2(squared: Array, variation: Array, rounded: Array) -> Array:
+    """``rounded``: the variation that ten times 0.1 have, whose mean in float32 is not 0.1."""
+    return (1 - squared / jnp.where(variation > rounded, variation, jnp.nan)).mean(axis=-1)

@@ -9,6 +9,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from fljax.ranges import real
+
 
 class Interval(NamedTuple):
     """A mean and Student's confidence interval of it; its ends are NaN with fewer than two values."""
@@ -40,11 +42,13 @@ def compare_scores(
     Args:
         scores: method -> (seeds,) scores, in the same order of seeds; NaN where a run has none.
         baseline: the method that the others are compared with; None: the first.
-        confidence: of the intervals.
+        confidence: of the intervals, in (0, 1).
 
     Raises:
-        ValueError: no method, scores of different lengths, or no such baseline.
+        ValueError: no method, scores of different lengths, no such baseline, or a confidence out of its range.
     """
+    if not 0 < real("confidence", confidence) < 1:
+        raise ValueError(f"confidence={confidence} is out of its range; choose 0 < confidence < 1, as 0.95")
     table = {name: np.asarray(values, np.float64) for name, values in scores.items()}
     if not table:
         raise ValueError("scores are empty; give those of a method at least")

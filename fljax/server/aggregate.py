@@ -48,14 +48,17 @@ def cluster_mean(stacked: Stacked, weight: Array, label: Array, empty: Stacked) 
     """
     _check_clients(stacked, weight, "weight")
     _check_clients(stacked, label, "label")
-    member = label[None, :] == jnp.arange(tree.n_rows(empty), dtype=label.dtype)[:, None]
-    matrix = jnp.where(member, weight.astype(jnp.float32)[None, :], 0)
+    # As int32: a uint8 has no 256th cluster.
+    member = label.astype(jnp.int32)[None, :] == jnp.arange(tree.n_rows(empty), dtype=jnp.int32)[:, None]
+    exact = weight if weight.dtype == "float64" else weight.astype(jnp.float32)
+    matrix = jnp.where(member, exact[None, :], 0)
     mass = matrix.sum(axis=1)
     total = mix(matrix, stacked)
     divisor = jnp.where(mass > 0, mass, 1)
 
     def leaf_mean(leaf: Array, total: Array) -> Array:
-        if leaf.dtype.itemsize < 4:  # the total of all examples has two digits in bfloat16, and is inf in float16
+        # The total of all examples has two digits in bfloat16, is inf in float16, and no fraction in whole numbers.
+        if leaf.dtype.itemsize < 4 or not jnp.issubdtype(leaf.dtype, jnp.floating):
             return mix(matrix / divisor[:, None], leaf)
         return total / tree.along(divisor, total).astype(total.dtype)
 
@@ -73,7 +76,7 @@ def mix(matrix: Array, stacked: Stacked) -> Stacked:
 
     Args:
         matrix: (rows, clients).
-        stacked: leaves (clients, ...).
+        stacked: leaves (clients, ...). Means of whole numbers, as counters are, are rounded.
 
     Returns:
         Leaves (rows, ...).
@@ -86,6 +89,8 @@ def mix(matrix: Array, stacked: Stacked) -> Stacked:
     counts = jnp.any(matrix != 0, axis=0)
 
     def leaf_mix(leaf: Array) -> Array:
+        if not jnp.issubdtype(leaf.dtype, jnp.floating):
+            return jnp.round(leaf_mix(leaf.astype(jnp.float32))).astype(leaf.dtype)
         exact = matrix.astype(leaf.dtype if leaf.dtype.itemsize > 4 else jnp.float32)
         flat = blocks.multiply(exact, leaf.reshape(leaf.shape[0], -1), counts)
         return flat.reshape(matrix.shape[0], *leaf.shape[1:])

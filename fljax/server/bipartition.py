@@ -80,7 +80,8 @@ def best_bipartition(
     across = (cluster[:, None] == cluster[None, :]) & (side[:, None] != side[None, :]) & member[:, None]
     nearest = jnp.where(across, similarity, -jnp.inf).max(axis=1)
     cross = segment_max(nearest, cluster, n)[cluster]
-    return Bipartition(side, jnp.where(member & jnp.isfinite(cross), cross, jnp.inf))
+    has_two = segment_max(across.any(axis=1).astype(jnp.int32), cluster, n)[cluster] > 0
+    return Bipartition(side, jnp.where(member & has_two, cross, jnp.inf))
 
 
 @jax.jit

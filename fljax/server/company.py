@@ -24,6 +24,7 @@ def gaussian_rewards(losses: Array, taken: Array, together: Array) -> Array:
         >>> [round(r, 2) for r in gaussian_rewards(losses, jnp.ones((3, 1), bool), everyone).tolist()]
         [0.47, 1.0, 0.47]
     """
+    taken &= together.any(axis=0)[:, None]  # the losses of others may be NaN
     losses, real, among = jnp.where(taken, losses, 0.0), taken.astype(jnp.float32), together.astype(jnp.float32)
     count = jnp.maximum(among @ real, 1.0)
     off = jnp.square(losses - among @ losses / count) * real
@@ -49,6 +50,6 @@ def row_affinity(reward: Array, member: Array, beta: Scalar) -> Array:
         >>> [round(a, 2) for a in row_affinity(reward, jnp.ones(3, bool), 1.0)[0].tolist()]
         [1.0, 1.0, 0.0]
     """
-    reward = jnp.where(member[None], reward, 0.0)
+    reward = jnp.where(member[None] & member[:, None], reward, 0.0)
     between = jnp.square(jnp.diagonal(reward)[:, None] - reward.T)  # column k of the rows k and j
     return jnp.exp(-beta * jnp.maximum(pairwise_squared_l2(reward) - between - between.T, 0.0))

@@ -44,7 +44,8 @@ def trainable_matrices(x: Stacked, layers: tuple[str, ...] | None) -> tuple[Arra
         if missing := [name for name in layers if name not in trainable]:
             raise ValueError(f"layers {missing} are not in the models, which have {sorted(trainable)}")
         trainable = tree.select(trainable, layers)
-    mats = tuple(blocks.matrices(trainable))
+    # Squares leave narrower types: those of a float16 from 256 on, of a uint8 from 16 on.
+    mats = tuple(mat if mat.dtype == "float64" else mat.astype(jnp.float32) for mat in blocks.matrices(trainable))
     if not mats:
         raise ValueError("nothing to compare: x has no trainable leaves, or layers is empty")
     return mats

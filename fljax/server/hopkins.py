@@ -65,7 +65,7 @@ def hopkins(key: Key, x: Stacked, n_probes: int, n_draws: int = 20, where: Array
         z = nearest(places, jnp.broadcast_to(where[None, :], others.shape))
         sum_v, sum_z = jnp.where(used, v, 0).sum(), jnp.where(used, z, 0).sum()
         total = sum_v + sum_z
-        return jnp.where(total > 1e-12, sum_z / jnp.where(total > 1e-12, total, 1), 0.5)
+        return jnp.where(total > 0, sum_z / jnp.where(total > 0, total, 1), 0.5)
 
     value = jax.lax.map(draw, jax.random.split(key, n_draws)).mean()
     return jnp.where(where.sum() >= 2, value, 0.5)

@@ -44,8 +44,8 @@ def linkage(distance: Array, method: str, where: Array | None = None, within: Ar
             from those with a negative label. None: one cluster.
 
     Returns:
-        (n-1, 4) of the matrix's dtype. No merge at height inf is ever made by `cut` or `cut_k`. No
-        gradient flows.
+        (n-1, 4) float32, or float64 as the matrix. No merge at height inf is ever made by `cut` or `cut_k`. No gradient
+        flows.
 
     Raises:
         ValueError: unknown method, the matrix is not square, or lengths differ.
@@ -64,6 +64,8 @@ def linkage(distance: Array, method: str, where: Array | None = None, within: Ar
         raise ValueError(f"method is {method!r}; expected one of {METHODS}")
     n = check_square("distance", distance)
     mask = everyone(n, where, "distance")
+    if distance.dtype not in ("float32", "float64"):  # which hold every node's number and the mean of any two heights
+        distance = distance.astype(jnp.float32)
     pair = mask[:, None] & mask[None, :]
     if within is not None:
         check_vector("within", within, n, "distance")

@@ -36,7 +36,7 @@ def coordinate_median(stacked: Stacked, where: Array | None = None, empty: Param
         One model.
     """
     where = everyone(tree.n_rows(stacked), where, "stacked")
-    return _by_coordinate(lambda column: order.median(column, where), stacked, where, empty)
+    return _by_coordinate(lambda column: order.median(tree.at_least_float32(column), where), stacked, where, empty)
 
 
 @jax.jit
@@ -60,7 +60,9 @@ def trimmed_mean(
     """
     where = everyone(tree.n_rows(stacked), where, "stacked")
     trim = n_trimmed(fraction, where.sum())
-    return _by_coordinate(lambda column: order.trimmed_mean(column, where, trim), stacked, where, empty)
+    return _by_coordinate(
+        lambda column: order.trimmed_mean(tree.at_least_float32(column), where, trim), stacked, where, empty
+    )
 
 
 def n_trimmed(fraction: ArrayLike, n: Array) -> Array:
@@ -93,7 +95,7 @@ def krum_scores(stacked: Stacked, n_byzantine: ArrayLike, where: Array | None = 
 def _scores_and_reach(stacked: Stacked, n_byzantine: ArrayLike, where: Array | None) -> tuple[Array, Array]:
     """`krum_scores`, and each client's sum of squared distances to all other participants."""
     n = tree.n_rows(stacked)
-    where = everyone(n, where, "stacked") & _is_within_reach(stacked)
+    where = everyone(n, where, "stacked") & is_within_reach(stacked)
     square = pairwise_squared_l2(stacked, where)
     square = jnp.maximum(square, square.T)  # or the scores of two that are each other's nearest might differ
     pairs = where[:, None] & where[None, :] & ~jnp.eye(n, dtype=bool)
@@ -106,10 +108,10 @@ def _scores_and_reach(stacked: Stacked, n_byzantine: ArrayLike, where: Array | N
     return jnp.where(where, score, jnp.inf), jnp.where(where, reach, jnp.inf)
 
 
-def _is_within_reach(stacked: Stacked) -> Array:
+def is_within_reach(stacked: Stacked) -> Array:
     """(clients,) bool: squared distances of these fit into float32; one that does not would make all of them NaN."""
     leaves = [tree.at_least_float32(leaf.reshape(leaf.shape[0], -1)) for leaf in jax.tree.leaves(stacked)]
-    return sum(jnp.square(leaf).sum(axis=1) for leaf in leaves) < 1e37  # of NaN False too
+    return jnp.asarray(sum(jnp.square(leaf).sum(axis=1) for leaf in leaves)) < 1e37  # of NaN False too
 
 
 def krum(stacked: Stacked, n_byzantine: ArrayLike, where: Array | None = None, empty: Params | None = None) -> Params:
@@ -180,7 +182,7 @@ def geometric_median(
     """
     n = tree.n_rows(stacked)
     where = everyone(n, where, "stacked")
-    where &= _is_within_reach(stacked)
+    where &= is_within_reach(stacked)
     weight = jnp.where(where, jnp.ones(n, jnp.float32) if weight is None else weight.astype(jnp.float32), 0)
 
     def distance(center: Params) -> Array:
@@ -243,7 +245,8 @@ def clip_norm(stacked: Stacked, max_norm: ArrayLike) -> Stacked:
     """``x_i min(1, max_norm / |x_i|_2)``: every client's update at most ``max_norm`` long.
 
     The norm is over all trainable leaves of a client; running statistics are neither counted nor scaled. A row whose
-    squares leave float32 (a norm above 1e19) becomes 0. Rows do not affect each other. Differentiable except where the norm equals ``max_norm``; at a zero row the gradient is 1.
+    squares leave float32 (a norm above 1e19) becomes 0. Rows do not affect each other. Differentiable except where the
+    norm equals ``max_norm``; at a zero row the gradient is 1.
 
     Args:
         stacked: (clients, d) array or leaves (clients, ...), usually updates rather than models.

@@ -13,7 +13,7 @@ from fljax.server.assign import nearest_center
 from fljax.server.distance import cross_squared_l2
 from fljax.server.kmeans import KMeans
 from fljax.server.labels import canonical, everyone
-from fljax.server.robust import coordinate_median, trimmed_mean
+from fljax.server.robust import coordinate_median, is_within_reach, trimmed_mean
 from fljax.types import Key, Params, Stacked
 
 Center = Literal["median", "trimmed"]
@@ -46,10 +46,11 @@ def robust_kmeans(
         fraction: trimmed on each side (`trimmed_mean`: at least one entry each side of three or more).
         n_steps: Lloyd steps; may be traced.
         n_init: restarts, static, at least 1.
-        where: (n,) bool, points that count; None: all.
+        where: (n,) bool, points that count; None: all. One with NaN, or of a norm above 3e18, whose squares leave
+            float32, does not count either.
 
     Returns:
-        KMeans(centers, label, inertia): label canonical, -1 where ``where`` is False, centers in the same order with
+        KMeans(centers, label, inertia): label canonical, -1 of points that do not count, centers in the same order with
         unused ones last; inertia the sum of squared distances to the centers.
 
     Raises:
@@ -60,7 +61,7 @@ def robust_kmeans(
     for name, value in (("n_clusters", n_clusters), ("n_init", n_init)):
         if value < 1:
             raise ValueError(f"{name} is {value}; choose 1 or more")
-    where = everyone(tree.n_rows(x), where, "x")
+    where = everyone(tree.n_rows(x), where, "x") & is_within_reach(x)
 
     def step(_: Array, centers: Stacked) -> Stacked:
         return robust_cluster_mean(x, _assign(x, centers, where), centers, center, fraction)

@@ -3,6 +3,7 @@
 from typing import get_args
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from sklearn import metrics as oracle
@@ -13,10 +14,11 @@ from sklearn.neural_network import MLPRegressor
 import fljax
 from fljax.catalogue.job import SweepSettings
 from fljax.data.federation import build, on_host
-from fljax.models.task import task_of
+from fljax.models.task import squared_error, task_of
 from fljax.run import evaluate as evaluation
 from fljax.run.sweep.points import grid
 from fljax.run.sweep.table import HEADLINES, best, metric_of, tidy
+from fljax.types import ClientData, Examples, ModelTable
 from tests.slow import slow
 
 
@@ -191,3 +193,23 @@ def test_as_many_outputs_as_targets(key, diabetes):
     model = fljax.regression(fljax.MODELS["logistic_regression"]((10,), 3))
     with pytest.raises(ValueError, match="3 outputs and the labels 1 columns; give it 1"):
         fljax.simulate(fljax.fedavg(model, fljax.Work(1, 32)), fljax.fedavg.Hyper(), diabetes, key, 1)
+
+
+def test_targets_that_are_equal_and_a_model_that_gives_nan():
+    size, y = 10, np.repeat(np.float32([0.1, 0.2, 0.3]), 10)
+    y[10:20] += np.linspace(0, 1, 10, dtype=np.float32)
+    x = np.zeros((30, 1), np.float32)
+    data = ClientData(Examples(jnp.asarray(x), jnp.asarray(y)), jnp.arange(30).reshape(3, size), jnp.full(3, size))
+
+    def found(outputs):
+        models = ModelTable(jnp.asarray(outputs, jnp.float32), jnp.arange(3))
+        predict = lambda params, x: jnp.broadcast_to(params, (x.shape[0], 1))  # noqa: E731
+        return evaluation.evaluate(predict, models, data, squared_error)
+
+    finite = found([0.5, 0.5, 0.5])
+    assert np.isnan(np.asarray(finite["client_r2"])[[0, 2]]).all()  # ten times 0.1, whose mean is not 0.1 in float32
+    np.testing.assert_allclose(finite["r2_macro"], oracle.r2_score(y[10:20], np.full(10, 0.5)), rtol=1e-4)
+    broken = found([0.5, np.nan, 0.5])  # was left out of all means, which looked the better for it
+    for name in ("test_loss", "mse_macro", "mse_micro", "mae_macro"):
+        assert np.isnan(broken[name]), name
+    assert broken["r2_macro"] == -np.inf

@@ -146,3 +146,9 @@ def test_a_browser_shows_the_page(tmp_path, width, height):
     pixels = np.asarray(Image.open(shot).convert("L"))
     assert pixels.shape[1] == width
     assert (pixels < 128).mean() > 0.005  # text and a curve
+
+
+@pytest.mark.parametrize("confidence", [95, 1, 0, "0.9"])
+def test_a_confidence_that_is_none(confidence):
+    with pytest.raises(ValueError, match="^confidence="):
+        compare_scores({"a": [1.0, 2.0], "b": [2.0, 2.5]}, confidence=confidence)

@@ -1,0 +1,129 @@
+"""Primitives on types narrower than float32, on whole numbers, beside NaN that does not count and far outliers."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.cluster.hierarchy as scipy_tree
+from scipy.spatial.distance import squareform
+from sklearn.metrics import adjusted_rand_score
+from sklearn.metrics.pairwise import cosine_similarity, euclidean_distances
+
+from fljax.server import (
+    best_bipartition,
+    cluster_mean,
+    cross_squared_l2,
+    gaussian_rewards,
+    hopkins,
+    krum,
+    linkage,
+    pairwise_cosine,
+    pairwise_l2,
+    robust_kmeans,
+    row_affinity,
+    trimmed_mean,
+    weighted_mean,
+)
+
+
+@pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float16, jnp.int32])
+def test_a_linkage_of_more_nodes_than_the_type_counts(dtype):
+    # In bfloat16 whole numbers end at 256, and three clients at mean height 3.5 are none of int32's.
+    place = np.random.default_rng(0).permutation(300).astype(np.float32) * 2
+    place[150:] += 900
+    distance = np.abs(place[:, None] - place[None])
+    rounded = np.asarray(jnp.asarray(distance, dtype).astype(jnp.float32))
+    ours = np.asarray(linkage(jnp.asarray(distance, dtype), "complete"))
+    theirs = scipy_tree.linkage(squareform(rounded, checks=False), "complete")
+    np.testing.assert_allclose(ours[:, 2], theirs[:, 2], rtol=1e-5)
+    assert ours.dtype == np.float32
+    assert ours[-1, 3] == 300
+    assert linkage(jnp.array([[0, 1, 4], [1, 0, 3], [4, 3, 0]]), "average").tolist()[1][2] == 3.5
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.int32, np.float16])
+def test_distances_of_numbers_whose_squares_leave_their_type(dtype):
+    x = np.random.default_rng(1).integers(0, 200, (5, 7)).astype(dtype)
+    x = x * np.array(300, dtype) if dtype != np.uint8 else x
+    x = np.where(np.isfinite(x), x, 0).astype(dtype)
+    exact = x.astype(np.float64)
+    np.testing.assert_allclose(pairwise_cosine(x), cosine_similarity(exact), atol=1e-5)
+    np.testing.assert_allclose(pairwise_l2(x), euclidean_distances(exact), rtol=1e-4, atol=1e-2)
+    np.testing.assert_allclose(
+        cross_squared_l2(x, x[:2]), np.square(exact[:, None] - exact[None, :2]).sum(-1), rtol=1e-5
+    )
+
+
+def test_models_of_several_types():
+    rng = np.random.default_rng(2)
+    a, b = rng.normal(size=(6, 3)).astype(np.float32), 1e3 * rng.normal(size=(6, 4)).astype(np.float32)
+    models = {"a": jnp.asarray(a, jnp.bfloat16), "b": jnp.asarray(b)}
+    exact = np.concatenate([np.asarray(models["a"].astype(jnp.float32)), b], axis=1).astype(np.float64)
+    np.testing.assert_allclose(pairwise_l2(models), euclidean_distances(exact), rtol=1e-4)
+    chosen = krum({"a": jnp.asarray(b[:, :2], jnp.float16)}, 1)["a"]
+    assert any((chosen == row).all() for row in jnp.asarray(b[:, :2], jnp.float16))  # one of them, and not their mean
+
+
+def test_labels_and_leaves_of_other_whole_types():
+    x = np.arange(6, dtype=np.float32)[:, None]
+    label = np.array([0, 1, 255, 255, 0, 1])
+    empty = jnp.full((300, 1), 9.0)
+    for kind in (np.uint8, np.int16, np.int32):
+        means = np.asarray(cluster_mean(x, jnp.ones(6), jnp.asarray(label.astype(kind)), empty))
+        np.testing.assert_array_equal(means[[0, 1, 255], 0], [2, 3, 2.5])
+        assert (np.delete(means, [0, 1, 255]) == 9).all()
+    noise = np.asarray(cluster_mean(x, jnp.ones(6), jnp.asarray(np.int8([-1] * 6)), empty))
+    assert (noise == 9).all()
+    counters = {"seen": jnp.array([3, 4, 10], jnp.int32)}
+    np.testing.assert_array_equal(weighted_mean(counters, jnp.array([0.5, 0.5, 0.25]))["seen"], round(6 / 1.25))
+
+
+def test_a_trimmed_mean_whose_sum_leaves_float16():
+    x = np.full((9, 1), 60000, np.float16)
+    np.testing.assert_array_equal(trimmed_mean(x, 0.1), x[0])
+
+
+@pytest.mark.parametrize("bad", [np.nan, 1e20, 1e38])
+@pytest.mark.parametrize("center", ["median", "trimmed"])
+def test_one_client_far_out_does_not_mix_the_clusters(key, bad, center):
+    rng = np.random.default_rng(3)
+    group = np.arange(40) % 4
+    x = (10 * np.eye(4)[group] + rng.normal(size=(40, 4))).astype(np.float32)
+    x[5] = bad
+    found = robust_kmeans(key, x, 4, center)
+    assert found.label[5] == -1
+    assert adjusted_rand_score(np.delete(group, 5), np.delete(np.asarray(found.label), 5)) == 1
+    assert np.isfinite(found.inertia)
+
+
+def test_nan_of_those_that_do_not_count():
+    losses = jnp.array([[1.0], [2.0], [3.0], [jnp.nan]])
+    member = jnp.array([True, True, True, False])
+    together = member[:, None] & member[None, :]
+    clean = gaussian_rewards(losses[:3], jnp.ones((3, 1), bool), jnp.ones((3, 3), bool))
+    np.testing.assert_array_equal(gaussian_rewards(losses, jnp.ones((4, 1), bool), together)[:3], clean)
+    reward = np.random.default_rng(4).random((4, 4)).astype(np.float32)
+    expected = row_affinity(reward[:3, :3], member[:3], 1.0)
+    for row, column in ((3, slice(None)), (slice(None), 3)):
+        spoilt = reward.copy()
+        spoilt[row, column] = np.nan
+        np.testing.assert_allclose(row_affinity(spoilt, member, 1.0)[:3, :3], expected, rtol=1e-6)
+
+
+def test_halves_that_have_nothing_in_common():
+    similarity = jnp.array([[1.0, 0.5, -jnp.inf], [0.5, 1.0, -jnp.inf], [-jnp.inf, -jnp.inf, 1.0]])
+    found = best_bipartition(similarity, jnp.array([0, 0, 0]))
+    assert found.side.tolist() == [False, False, True]
+    np.testing.assert_array_equal(found.cross, [-jnp.inf] * 3)
+    np.testing.assert_array_equal(best_bipartition(similarity, jnp.array([0, 1, 2])).cross, [jnp.inf] * 3)
+
+
+def test_hopkins_of_points_close_together(key):
+    x = np.random.default_rng(5).normal(size=(30, 2)).astype(np.float32)
+    np.testing.assert_allclose(hopkins(key, 1e-14 * x, 5), hopkins(key, x, 5), rtol=1e-4)
+
+
+def test_weights_of_float64_keep_their_digits():
+    with jax.enable_x64(True):
+        x, weight = np.array([1.0, 2.0, 40.0])[:, None], np.array([0.1, 0.2, 0.4])
+        np.testing.assert_allclose(weighted_mean(jnp.asarray(x), jnp.asarray(weight)), [16.5 / 0.7], rtol=1e-14)
