@@ -31,7 +31,7 @@ def build(
     """A federation in which client i owns rows ``owned[i]`` of ``pool``, cut into train, validation and test.
 
     Every split of every client has at least one example where its fraction is above 0, and with ``stratify`` the count
-    of each class in each split is within one of its share. The splits share one pool: the same object, stored once.
+    of each class in each split is about its share, within two. The splits share one pool: the same object, stored once.
 
     Args:
         pool: all examples, ``x`` (examples, ...) uint8, floating or int32, ``y`` as `as_labels` reads it.

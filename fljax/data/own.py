@@ -135,8 +135,8 @@ def federation_from_arrays(
     """A federation of examples that each belong to a client: `own_data` and `OwnData.federation` in one.
 
     ``client_ids`` (examples,) are numbers or names; client i of the federation is the i-th of them in their order,
-    ``numpy.unique(client_ids)[i]``. ``part`` (examples,) says which example is for "train", "val" and "test"; without
-    it each client's examples are drawn by the shares of ``split``.
+    which is the numbers' where all are numbers, "2" before "10" too. ``part`` (examples,) says which example is for
+    "train", "val" and "test"; without it each client's examples are drawn by the shares of ``split``.
 
     Raises:
         ValueError: as `own_data` and `OwnData.federation`.

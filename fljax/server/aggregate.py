@@ -2,7 +2,8 @@
 
 A client that does not count (weight 0, a label outside the range, an all-zero column) never matters, even when its
 parameters are NaN. Running statistics (the ``batch_stats`` subtree) are averaged like parameters. Everything here is
-linear in the models and differentiable with respect to them and to the weights.
+linear in the models and differentiable with respect to them and to the weights; the gradient to a weight of 0 is that
+of a client of zeros, for its parameters are not looked at.
 """
 
 import jax

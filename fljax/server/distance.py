@@ -23,7 +23,8 @@ def pairwise_cosine(x: Stacked, where: Array | None = None, layers: tuple[str, .
     """Cosine similarity ``<x_i, x_j> / (|x_i| |x_j|)`` of all pairs: CFL's and LayerCFL's measure on updates.
 
     A zero row has similarity 0 to everything, itself included; other rows have 1 on the diagonal. Scaling a row by a
-    positive number changes nothing (no constant is added to the norms). Absolute error about 1e-6. Differentiable
+    positive number changes nothing (no constant is added to the norms) while its norm is between 1e-18 and 1e18, whose
+    squares float32 holds. Absolute error about 1e-6. Differentiable
     where both rows are not zero.
 
     Args:
@@ -50,7 +51,8 @@ def pairwise_squared_l2(x: Stacked, where: Array | None = None, layers: tuple[st
     therefore centred on their mean first; pairs that are still much closer than their norms are computed again from
     one of their own neighbours as the origin, until none is left. Equal rows get exactly 0, other pairs a relative
     error of about 1e-5 in the worst case. The cost is one matrix product of half size, and one more for each level of
-    tight groups within tight groups (usually none or one).
+    tight groups within tight groups (usually none or one). Rows that count must be finite and of norms below 1e18: the
+    mean of all is taken off, so that one other row would spoil all pairs.
 
     The gradient ``2 (x_i - x_j)`` is defined everywhere.
 
@@ -172,6 +174,7 @@ def js_divergence(probabilities: Array, where: Array | None = None) -> Array:
     Returns:
         (n, n) in [0, ln 2], absolute error about 1e-7; 0 for equal outputs.
     """
+    probabilities = tree.at_least_float32(probabilities)  # float16 has no 1e-12
     p = jnp.maximum(probabilities.reshape(probabilities.shape[0], -1), 1e-12)
     batch = max(probabilities[0, ..., 0].size, 1)
 

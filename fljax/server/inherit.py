@@ -32,7 +32,8 @@ def inherit(rows: Any, old: Array, new: Array) -> Any:
         [10.0, 20.0, 20.0]
     """
     n_clients, n_clusters = old.shape[0], tree.n_rows(rows)
+    old, new = old.astype(jnp.int32), new.astype(jnp.int32)  # a uint8 has no 256th cluster
     client = jnp.arange(n_clients, dtype=jnp.int32)
     first = segment_min(client, jnp.where(new < 0, n_clusters, new), n_clusters)
     inherited = old[jnp.minimum(first, n_clients - 1)]
-    return tree.take(rows, jnp.where(first < n_clients, inherited, jnp.arange(n_clusters, dtype=old.dtype)))
+    return tree.take(rows, jnp.where(first < n_clients, inherited, jnp.arange(n_clusters, dtype=jnp.int32)))

@@ -127,7 +127,8 @@ def shared_mask(
         The structure of ``params``, leaves () bool, or (channels,) bool for ``"unit-fraction"``.
 
     Raises:
-        ValueError: the names are not those of the models, or an unknown boundary.
+        ValueError: the names are not those of the models, an unknown boundary, or ``"unit-fraction"`` of a tensor
+            without channels.
     """
     if boundary not in BOUNDARIES:
         raise ValueError(f"boundary is {boundary!r}; choose one of {', '.join(BOUNDARIES)}")
@@ -140,6 +141,10 @@ def shared_mask(
         full, partial = depth[name] < whole, whole == depth[name]
         leaves, structure = jax.tree.flatten(layer)
         if boundary == "unit-fraction":
+            if scalars := [
+                jax.tree_util.keystr(path) for path, leaf in jax.tree.leaves_with_path(layer) if not leaf.ndim
+            ]:
+                raise ValueError(f"{name}{scalars[0]} is one number, without channels; choose another boundary")
             return structure.unflatten([full | (partial & _first(fraction, leaf.shape[-1])) for leaf in leaves])
         taken = _first(fraction, len(leaves))
         return structure.unflatten([full | (partial & taken[place]) for place in _places(layer)])

@@ -98,7 +98,7 @@ def robust_cluster_mean(
             return coordinate_median(stacked, member, old)
         return trimmed_mean(stacked, fraction, member, old)
 
-    member = jax.nn.one_hot(label, tree.n_rows(empty), dtype=bool, axis=0)
+    member = jax.nn.one_hot(label.astype(jnp.int32), tree.n_rows(empty), dtype=bool, axis=0)
     return lax.map(lambda args: mean(*args), (member, empty))
 
 

@@ -117,6 +117,7 @@ def davies_bouldin(x: Array, label: Array, n_clusters: int) -> Array:
         0.25
     """
     check_vector("label", label, x.shape[0], "x")
+    x = jnp.where((label >= 0)[:, None], x, 0)  # who does not count may hold NaN
     member = jax.nn.one_hot(label, n_clusters, axis=0, dtype=jnp.float32)  # a negative label is of none
     size = member.sum(1)
     share = member / jnp.maximum(size, 1)[:, None]

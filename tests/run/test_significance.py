@@ -150,5 +150,5 @@ def test_a_browser_shows_the_page(tmp_path, width, height):
 
 @pytest.mark.parametrize("confidence", [95, 1, 0, "0.9"])
 def test_a_confidence_that_is_none(confidence):
-    with pytest.raises(ValueError, match="^confidence="):
+    with pytest.raises(ValueError, match=r"^confidence="):
         compare_scores({"a": [1.0, 2.0], "b": [2.0, 2.5]}, confidence=confidence)

@@ -13,14 +13,18 @@ from fljax.server import (
     best_bipartition,
     cluster_mean,
     cross_squared_l2,
+    davies_bouldin,
     gaussian_rewards,
     hopkins,
+    inherit,
+    js_divergence,
     krum,
     linkage,
     pairwise_cosine,
     pairwise_l2,
     robust_kmeans,
     row_affinity,
+    shared_mask,
     trimmed_mean,
     weighted_mean,
 )
@@ -127,3 +131,24 @@ def test_weights_of_float64_keep_their_digits():
     with jax.enable_x64(True):
         x, weight = np.array([1.0, 2.0, 40.0])[:, None], np.array([0.1, 0.2, 0.4])
         np.testing.assert_allclose(weighted_mean(jnp.asarray(x), jnp.asarray(weight)), [16.5 / 0.7], rtol=1e-14)
+
+
+def test_a_point_that_does_not_count_may_be_nan():
+    x = jnp.array([[0.0], [1.0], [4.0], [5.0], [jnp.nan]])
+    assert davies_bouldin(x, jnp.array([0, 0, 1, 1, -1]), 2) == 0.25
+
+
+def test_more_clusters_than_a_uint8_counts():
+    new = np.arange(300) % 256
+    kept = inherit(jnp.arange(300.0), jnp.asarray(np.zeros(300, np.uint8)), jnp.asarray(new.astype(np.uint8)))
+    np.testing.assert_array_equal(kept, [0.0] * 256 + [*range(256, 300)])
+
+
+def test_divergence_of_certain_outputs_in_float16():
+    outputs = jnp.array([[1, 0], [0, 1]], jnp.float16)
+    np.testing.assert_allclose(js_divergence(outputs), np.log(2) * np.array([[0, 1], [1, 0]]), rtol=1e-5)
+
+
+def test_a_tensor_without_channels():
+    with pytest.raises(ValueError, match=r"^fc\['scale'\] is one number, without channels; choose another boundary"):
+        shared_mask(("fc",), 0.5, {"fc": {"scale": jnp.float32(1), "kernel": jnp.ones((2, 2))}}, "unit-fraction")

@@ -70,8 +70,8 @@ def classes_per_client(
 ) -> Federation:
     """Pathological label skew: each client holds equal shards of exactly ``classes`` random classes.
 
-    Every class is cut into as many equal shards as it has clients, ``classes * n_clients / n_classes`` (within one).
-    All training images are dealt.
+    Every class is cut into as many equal shards as it has clients, ``classes * n_clients / n_classes`` (within one); of
+    a class with fewer examples than that some of its clients get none. All training images are dealt.
 
     Args:
         train: what is dealt.
