@@ -161,7 +161,7 @@ def _runs(folders: Sequence[Path]) -> list[Path]:
     for folder in folders:
         seeds = [path for path in folder.glob("seed_*") if path.is_dir()] if folder.is_dir() else []
         found += sorted(seeds, key=lambda path: (len(path.name), path.name)) or [folder]
-    return found
+    return list({path.resolve(): path for path in found}.values())
 
 
 def _by_method(runs: Sequence[Any]) -> dict[str, list[Any]]:
@@ -170,11 +170,19 @@ def _by_method(runs: Sequence[Any]) -> dict[str, list[Any]]:
     seeds = [run.config.get("seed") for run in runs]
     alike = all(kind == kinds[0] for kind in kinds) and len(set(map(repr, seeds))) == len(seeds) and bool(kinds[0])
     found: dict[str, list[Any]] = {}
-    for run in runs:
+    for run, name in zip(runs, _told_apart([run.folder for run in runs]), strict=True):
         for method in run:
-            label = method if alike or len(runs) == 1 else f"{run.folder.name}/{method}"
+            label = method if alike or len(runs) == 1 else f"{name}/{method}"
             found.setdefault(label, []).append(run[method])
     return found
+
+
+def _told_apart(folders: Sequence[Path]) -> list[str]:
+    """The last parts of different folders' paths, as many as tell them apart."""
+    parts = [folder.resolve().parts for folder in folders]
+    depths = range(1, max(map(len, parts), default=0) + 1)
+    names = (["/".join(one[-depth:]) for one in parts] for depth in depths)
+    return next((found for found in names if len(set(found)) == len(found)), [str(folder) for folder in folders])
 
 
 _PLACE = ("versions", "machine", "data_folder")

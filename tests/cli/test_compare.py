@@ -217,3 +217,20 @@ def test_a_comparison_goes_on_with_its_own_settings(refused):
     job = read_job(["--folder", "c", "--seeds", "4", "--batch-size", "16"], OWN, "compare")
     assert list(job.methods) == ["fedavg", "standalone"]
     assert job.run.model == "logistic_regression"
+
+
+def test_folders_of_one_name_are_two_runs(compared, tmp_path, capsys):
+    folder, *_ = compared
+    for name in ("a", "b"):  # with different settings
+        shutil.copytree(folder / "seed_0", tmp_path / name / "run")
+    settings = tmp_path / "b" / "run" / "config.toml"
+    text = settings.read_text().rstrip("\n").rpartition("\n")[0] + "\n"
+    assert "lr = 0.1\n" in text
+    settings.write_bytes(with_checksum(text.replace("lr = 0.1\n", "lr = 0.2\n")))
+    assert main(["show", str(tmp_path / "a" / "run"), str(tmp_path / "b" / "run"), "--out", str(tmp_path / "o")]) == 0
+    named = [row["algorithm"] for row in rows_of(tmp_path / "o" / "comparison.csv")]
+    assert named == ["a/run/fedavg", "a/run/standalone", "b/run/fedavg", "b/run/standalone"]
+    given = [str(folder / "seed_0"), f"{folder}/../out/seed_0", str(folder / "seed_1")]  # one of them twice
+    capsys.readouterr()
+    assert main(["show", *given, "--out", str(tmp_path / "p")]) == 0
+    assert {row["seeds"] for row in rows_of(tmp_path / "p" / "comparison.csv")} == {"2"}
