@@ -103,7 +103,7 @@ def _simulate(
     state = algorithm.init(keys.init, hyper, federation.train)
 
     def tested(state: State, round: Array) -> tuple[State, Metrics]:
-        return tested_round(algorithm, draw, hyper, federation, keys, dropout, state, round, due[round])
+        return run_round(algorithm, draw, hyper, federation, keys, dropout, state, round, due[round])
 
     due = is_due(jnp.arange(n_rounds), evaluate_every, n_rounds)
     return lax.scan(tested, state, jnp.arange(n_rounds, dtype=jnp.int32))
@@ -118,17 +118,28 @@ def run_round(
     dropout: Array | None,
     state: State,
     round: Array,
+    due: Array | None = None,
 ) -> tuple[State, Metrics]:
-    """One round: sample the cohort, gather its rows of the client state, run, put the rows of active clients back."""
-    federation = at(federation, round)
-    cohort = sample_cohort(keys.cohort, round, federation, draw, dropout)
+    """One round: sample the cohort, gather its rows of the client state, run, put the rows of active clients back.
+
+    The metrics are the round's own and, unless ``due`` is None, those of `test_round`.
+
+    Raises:
+        ValueError: a round's state is not like the one before, or its metrics are not as `Algorithm` says.
+    """
+    now = at(federation, round)
+    cohort = sample_cohort(keys.cohort, round, now, draw, dropout)
     rows = tree.take(state.clients, cohort.ids)
     key = jax.random.fold_in(keys.server, round)
     new, metrics = algorithm.round(key, hyper, State(state.server, rows), cohort)
     check_like("a round gave a state", new, State(state.server, rows))
     rows = tree.where(cohort.active, tree.as_before(new.clients, rows), rows)
     clients = tree.put(state.clients, cohort.ids, rows)
-    return State(tree.as_before(new.server, state.server), clients), round_metrics(metrics, cohort, federation)
+    after, metrics = State(tree.as_before(new.server, state.server), clients), round_metrics(metrics, cohort, now)
+    test = {} if due is None else test_round(algorithm, hyper, federation, keys, after, round, due)
+    if both := [name for name in metrics if name in test]:
+        raise ValueError(f"a round gave a metric {both[0]!r}, which its test has too; give it another name")
+    return after, metrics | test
 
 
 def test_round(
@@ -150,29 +161,6 @@ def test_round(
         return jax.tree.map(lambda leaf: jnp.full(leaf.shape, jnp.nan, leaf.dtype), jax.eval_shape(test, state))
 
     return lax.cond(due, test, skip, state)
-
-
-def tested_round(
-    algorithm: Algorithm,
-    draw: Draw | int,
-    hyper: Any,
-    federation: Federation,
-    keys: Keys,
-    dropout: Array | None,
-    state: State,
-    round: Array,
-    due: Array,
-) -> tuple[State, Metrics]:
-    """`run_round`, with the metrics of `test_round` after it.
-
-    Raises:
-        ValueError: both have a metric of the same name.
-    """
-    state, metrics = run_round(algorithm, draw, hyper, federation, keys, dropout, state, round)
-    test = test_round(algorithm, hyper, federation, keys, state, round, due)
-    if both := [name for name in metrics if name in test]:
-        raise ValueError(f"a round gave a metric {both[0]!r}, which its test has too; give it another name")
-    return state, metrics | test
 
 
 def is_due(round: Array, evaluate_every: int | Array, n_rounds: int | Array) -> Array:

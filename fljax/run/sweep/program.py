@@ -14,7 +14,7 @@ from fljax.run.memory import check_traced
 from fljax.run.mesh import n_sweep_devices, over_sweep
 from fljax.run.program_cost import Cost
 from fljax.run.programs import Compile, Level, compiler_for, options_of
-from fljax.run.simulate import as_traced, is_due, split_key, tested_round
+from fljax.run.simulate import as_traced, is_due, run_round, split_key
 from fljax.run.sweep import memory as memory_of
 from fljax.run.sweep.points import count_points, vectors, with_targets
 from fljax.types import Algorithm, Federation, Key, Metrics, State
@@ -212,7 +212,7 @@ def _run(
 
     def going_on(state: State, round: Array) -> tuple[State, Metrics]:
         run = (setting.algorithm, setting.draw, cell.hyper, federation, keys, dropout)
-        state, row = tested_round(*run, state, round, due[round])
+        state, row = run_round(*run, state, round, due[round])
         return state, row | {"diverged": ~_is_finite(row, due[round])}
 
     shapes = jax.eval_shape(going_on, cell.state, first)[1]
