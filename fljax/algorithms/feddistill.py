@@ -18,6 +18,7 @@ from fljax import tree
 from fljax.client.class_means import class_sums
 from fljax.client.features import head_shape
 from fljax.client.objectives import Loss, batch_mean, predictor
+from fljax.data.labels import check_classes
 from fljax.numbers import LocalHyper, Scalar, hyper, number
 from fljax.rounds import client_weight, method, traffic, train
 from fljax.rounds.sharing import own_rows
@@ -43,6 +44,7 @@ def feddistill(model: Model, work: Work) -> Algorithm:
     """
 
     def init(key: Key, hyper: FedDistillHyper, data: ClientData) -> State:
+        check_classes(data.pool.y)
         params, n_clients = model.init(key), data.size.shape[0]
         n_classes = head_shape(model, params)[1]
         taught = {"total": jnp.zeros((n_classes, n_classes), jnp.float32), "count": jnp.zeros(n_classes, jnp.float32)}

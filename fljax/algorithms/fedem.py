@@ -21,6 +21,7 @@ from fljax.choices import Positive
 from fljax.client.example_loss import batch_losses, example_loss
 from fljax.client.objectives import Loss, training_loss
 from fljax.data.federation import present
+from fljax.data.labels import check_classes
 from fljax.rounds import Combine, LocalHyper, Server, Weighting, client_weight, mean, method, traffic, train
 from fljax.rounds.accounting import memberships
 from fljax.rounds.averaging import remembering, shared_and_memory, shared_part
@@ -71,6 +72,7 @@ def fedem(
     combining, objective = as_combine(combine), shared_out(model, normalise)
 
     def init(key: Key, hyper: LocalHyper, data: ClientData) -> State:
+        check_classes(data.pool.y)
         learners = jax.vmap(model.init)(jax.random.split(key, n_learners))
         pi = jnp.full((data.size.shape[0], n_learners), 1 / n_learners, jnp.float32)
         return State(remembering(learners, memory_of(combining, hyper, learners)), pi)

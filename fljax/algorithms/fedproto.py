@@ -18,6 +18,7 @@ from fljax import tree
 from fljax.client.class_means import class_sums
 from fljax.client.features import head_shape, see
 from fljax.client.objectives import Loss, batch_mean
+from fljax.data.labels import check_classes
 from fljax.numbers import LocalHyper, Scalar, hyper, number
 from fljax.rounds import Weighting, client_weight, method, traffic, train
 from fljax.rounds.sharing import own_rows
@@ -45,6 +46,7 @@ def fedproto(model: Model, work: Work, *, weighting: Weighting = "size") -> Algo
     """
 
     def init(key: Key, hyper: FedProtoHyper, data: ClientData) -> State:
+        check_classes(data.pool.y)
         params = model.init(key)
         d, n_classes = head_shape(model, params)
         prototypes = {"mean": jnp.zeros((n_classes, d), jnp.float32), "known": jnp.zeros(n_classes, jnp.float32)}

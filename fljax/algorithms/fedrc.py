@@ -21,6 +21,7 @@ from fljax.client.example_loss import batch_losses, example_loss
 from fljax.client.features import head_shape
 from fljax.client.objectives import Loss, training_loss
 from fljax.data.federation import present
+from fljax.data.labels import check_classes
 from fljax.rounds import Combine, LocalHyper, Server, Weighting, client_weight, mean, method, traffic, train
 from fljax.rounds.accounting import memberships
 from fljax.rounds.combine import as_combine, memory_of
@@ -85,6 +86,7 @@ def fedrc(
     combining, loss = as_combine(combine), balanced_mixture(model)
 
     def init(key: Key, hyper: LocalHyper, data: ClientData) -> State:
+        check_classes(data.pool.y)
         learners, n_clients = jax.vmap(model.init)(jax.random.split(key, n_clusters)), data.size.shape[0]
         n_classes = head_shape(model, tree.take(learners, jnp.int32(0)))[1]
         own = Memberships(

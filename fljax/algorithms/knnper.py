@@ -16,6 +16,7 @@ from jax import Array, lax
 from fljax.choices import Positive
 from fljax.client.features import client_features, see
 from fljax.data.federation import present
+from fljax.data.labels import check_classes
 from fljax.numbers import LocalHyper, Scalar, hyper, number
 from fljax.rounds import Combining, Weighting, averaging, mean, method
 from fljax.types import Algorithm, ClientData, Key, Model, ModelTable, Params, State, Work
@@ -48,6 +49,7 @@ def knnper(
     rounds = averaging(model, work, weighting=weighting, combine=combine)
 
     def deploy(key: Key, hyper: KNNPerHyper, state: State, data: ClientData) -> ModelTable:
+        check_classes(data.pool.y)
         held = rounds.deploy(key, hyper, state, data)
         each = lambda value: jnp.full(data.size.shape, value, jnp.float32)  # noqa: E731
         memory = {"h": client_features(model, held, data), "y": data.pool.y[data.index], "real": present(data)}

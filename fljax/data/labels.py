@@ -43,6 +43,6 @@ def check_classes(y: np.ndarray | Array) -> None:
     """Raises ValueError where labels are not classes, for what needs classes."""
     if not are_classes(y):
         raise ValueError(
-            f"labels are {y.dtype} of shape {y.shape}, not classes: this method or partition tells clients apart by "
-            "classes; choose another, or give whole numbers"
+            f"labels are {y.dtype} of shape {y.shape}, not classes, which this method or partition works with; "
+            "choose another, or give whole numbers"
         )

@@ -19,7 +19,7 @@ from fljax.run import evaluate as evaluation
 from fljax.run.regression import evaluate_regression
 from fljax.run.sweep.points import grid
 from fljax.run.sweep.table import HEADLINES, best, metric_of, tidy
-from fljax.types import ClientData, Examples, ModelTable
+from fljax.types import ClientData, Examples, ModelTable, Work
 from tests.slow import slow
 
 
@@ -214,3 +214,13 @@ def test_targets_that_are_equal_and_a_model_that_gives_nan():
     for name in ("test_loss", "mse_macro", "mse_micro", "mae_macro"):
         assert np.isnan(broken[name]), name
     assert broken["r2_macro"] == -np.inf
+
+
+@pytest.mark.parametrize("name", ["fedem", "fedrc", "knnper", "fedproto", "feddistill", "fedlc", "gpfl", "fedrod"])
+def test_methods_of_classes_refuse_numbers(name, key):
+    x = np.random.default_rng(0).normal(size=(12, 3)).astype(np.float32)
+    federation = fljax.federation_from_arrays(x, x[:, 0], np.arange(12) % 2)
+    method = fljax.ALGORITHMS[name]
+    algorithm = method(fljax.regression(fljax.MODELS["mlp"](input_shape=(3,), hidden=(2,), n_classes=1)), Work(1, 4))
+    with pytest.raises(ValueError, match=r"not classes, which this method or partition works with; choose another"):
+        jax.eval_shape(lambda key: fljax.simulate(algorithm, method.Hyper(), federation, key, 1), key)
