@@ -3,6 +3,7 @@
 import os
 import re
 import sys
+import threading
 from collections.abc import Callable, Sequence
 from importlib import import_module
 
@@ -32,7 +33,7 @@ COMMANDS = {
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The entry point: the exit status, 2 for what a user can correct, said in one line on stderr."""
-    arguments = sys.argv[1:] if arguments is None else arguments
+    from_shell, arguments = arguments is None, sys.argv[1:] if arguments is None else arguments
     if not arguments or arguments[0] in ("--help", "-h", "help"):
         print(USAGE, end="")
         return 0
@@ -50,6 +51,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"fljax: {' '.join(map(_cut, message.split()))}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
+        if from_shell and threading.active_count() > 1:  # one that compiles would abort when the interpreter ends
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(130)
         return 130
     finally:
         if catalogue := sys.modules.get("fljax.catalogue.entries"):

@@ -83,7 +83,7 @@ def compare_folders(folders: Sequence[Path], baseline: str | None = None, measur
     for results in found.values():
         for one in results:
             if name not in one.metrics or one.metrics[name].ndim != 1:
-                numbers = [key for key, value in first.metrics.items() if value.ndim == 1 and value.dtype.kind == "f"]
+                numbers = [key for key, value in one.metrics.items() if value.ndim == 1 and value.dtype.kind == "f"]
                 raise ValueError(f"--measure {name}: {one.folder} has no such number; it has {', '.join(numbers)}")
     curves = {method: _curves([one.metrics[name] for one in results]) for method, results in found.items()}
     most = max(len(results) for results in found.values())

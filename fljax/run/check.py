@@ -1,6 +1,7 @@
 """What a run is told, checked before anything is traced: a refusal names the field, what it was and what it may be."""
 
 import contextlib
+import math
 import operator
 from collections.abc import Iterator
 from typing import Any
@@ -54,6 +55,11 @@ def check_subjects(algorithm: Algorithm, federation: Federation, key: Key) -> No
     check_kind("algorithm", algorithm, Algorithm, call)
     check_kind("federation", federation, Federation, "make one by fljax.PARTITIONS or fljax.own_data")
     check_key(key)
+    made_for, given = dict(algorithm.about.model).get("input_shape"), federation.train.pool.x.shape[1:]
+    if made_for is not None and math.prod(made_for) != math.prod(given):
+        raise ValueError(
+            f"the network takes examples of shape {made_for}, and the clients' are {given}; make it for these"
+        )
     check_labels(algorithm, federation)
 
 

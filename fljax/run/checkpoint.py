@@ -280,6 +280,8 @@ def check_same_run(folder: Path, stored: dict[str, Any], given: dict[str, Any]) 
                     f"{folder} holds a run of the same names and other code: what a round, a test or the first models "
                     "compute has changed; use another folder, or the code as it was"
                 )
+            if name == "pixels":
+                raise ValueError(f"{folder} holds a run on other examples; use another folder, or the data as it was")
             text = f"{name}={old!r}, not {given[name]!r}; use another folder or {old!r}"
             raise ValueError(f"{folder} holds a run with {text}")
     if different := stored.keys() ^ given.keys():

@@ -5,13 +5,13 @@ from functools import partial
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 
 from fljax.client.measure import client_sums
 from fljax.types import Batch, ClientData, ModelTable, Params
 
 
-@partial(jax.jit, static_argnames=("predict", "n_classes"), inline=True)
 def confusion_matrices(
     predict: Callable[[Params, Array], Array], models: ModelTable, data: ClientData, n_classes: int
 ) -> Array:
@@ -22,7 +22,20 @@ def confusion_matrices(
         models: the deployed ones.
         data: a split.
         n_classes: number of classes; outputs beyond are never told.
+
+    Raises:
+        ValueError: there is an example of a class beyond.
     """
+    largest = 0 if isinstance(data.pool.y, jax.core.Tracer) else int(np.asarray(data.pool.y).max(initial=0))
+    if largest >= n_classes:
+        raise ValueError(f"n_classes={n_classes} and a label {largest}; give {largest + 1} or more")
+    return _confusion_matrices(predict, models, data, n_classes)
+
+
+@partial(jax.jit, static_argnames=("predict", "n_classes"), inline=True)
+def _confusion_matrices(
+    predict: Callable[[Params, Array], Array], models: ModelTable, data: ClientData, n_classes: int
+) -> Array:
 
     def score(params: Params, batch: Batch) -> Array:
         told = jnp.argmax(predict(params, batch.x)[:, :n_classes], axis=-1)

@@ -7,6 +7,7 @@ import pytest
 import scipy.special
 from sklearn.metrics import accuracy_score, f1_score, log_loss
 
+import fljax
 from fljax.client import predictor
 from fljax.run.evaluate import evaluate as evaluate_eagerly
 from fljax.types import ModelTable
@@ -71,3 +72,12 @@ def test_one_model_that_is_nan_spoils_only_its_own_client(key, model, federation
     metrics = evaluate(predictor(model), ModelTable(centers, label), federation.test)
     finite = np.isfinite(np.asarray(metrics["client_loss"]))
     np.testing.assert_array_equal(finite, np.arange(9) != 3)
+
+
+def test_a_confusion_of_too_few_classes_would_lose_examples(averaging, federation, key):
+    state, _ = fljax.simulate(averaging, fljax.fedavg.Hyper(), federation, key, 1)
+    models = averaging.deploy(key, fljax.fedavg.Hyper(), state, federation.train)
+    counts = fljax.confusion_matrices(averaging.predict, models, federation.test, 4)
+    assert int(counts.sum()) == int(federation.test.size.sum())
+    with pytest.raises(ValueError, match=r"^n_classes=3 and a label 3; give 4 or more$"):
+        fljax.confusion_matrices(averaging.predict, models, federation.test, 3)

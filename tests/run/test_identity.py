@@ -389,10 +389,10 @@ def test_another_model_or_other_pixels_in_the_folder_are_refused(key, federation
     searched(6)
     with pytest.raises(ValueError, match=r"holds a run with model.hidden=\[6\], not \[32\]; use another folder"):
         searched(32)
-    with pytest.raises(ValueError, match=r"holds a run with pixels="):
+    with pytest.raises(ValueError, match=r"holds a run on other examples; use another folder, or the data"):
         searched(6, other_images)
     trained(mlp((4, 4, 1), (6,), 4))
-    with pytest.raises(ValueError, match=r"holds a run with pixels="):
+    with pytest.raises(ValueError, match=r"holds a run on other examples; use another folder, or the data"):
         trained(mlp((4, 4, 1), (6,), 4), other_images)
     with pytest.raises(ValueError, match=r"holds a run with model.dtype='float32', not 'bfloat16'"):
         trained(mlp((4, 4, 1), (6,), 4, "bfloat16"))

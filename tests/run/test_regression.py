@@ -224,3 +224,9 @@ def test_methods_of_classes_refuse_numbers(name, key):
     algorithm = method(fljax.regression(fljax.MODELS["mlp"](input_shape=(3,), hidden=(2,), n_classes=1)), Work(1, 4))
     with pytest.raises(ValueError, match=r"not classes, which this method or partition works with; choose another"):
         jax.eval_shape(lambda key: fljax.simulate(algorithm, method.Hyper(), federation, key, 1), key)
+
+
+def test_a_method_with_outputs_of_its_own_refuses_to_regress():
+    model = fljax.regression(fljax.MODELS["mlp"](input_shape=(3,), hidden=(2,), n_classes=1), mean=5.0, deviation=2.0)
+    with pytest.raises(ValueError, match=r"^fedcp: its outputs are those of two last layers; a regression scales them"):
+        fljax.fedcp(model, Work(1, 4))

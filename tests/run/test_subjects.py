@@ -24,6 +24,10 @@ def test_it_is_refused_by_name(run, averaging, federation, key):
             {"federation": (1, 2)},
             r"federation is \(1, 2\), not a Federation; make one by fljax.PARTITIONS or fljax.own",
         ),
+        (
+            {"algorithm": fljax.fedavg(fljax.MODELS["logistic_regression"]((28, 28, 1), 10), fljax.Work(1, 8))},
+            r"the network takes examples of shape \(28, 28, 1\), and the clients' are \(4, 4, 1\); make it for these",
+        ),
         ({"key": 0}, r"key=0 is not a random key; give jax.random.key\(0\)"),
         ({"key": jax.random.split(key, 2)}, r"is not a random key; give"),
         ({"participation": "0.5"}, "participation='0.5' is not a number; give one"),

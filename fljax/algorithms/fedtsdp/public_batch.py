@@ -19,7 +19,10 @@ def known_images(public: Examples | None, n_public: int, batch: int) -> Examples
         ValueError: the federation has no public images, or fewer than a batch.
     """
     if public is None:
-        raise ValueError("public is None but fedtsdp compares clients on public data; give the federation some")
+        raise ValueError(
+            "public is None but fedtsdp compares clients on public data; give the federation some, or choose other "
+            "methods"
+        )
     known = Examples(public.x[:n_public], public.y[:n_public])
     if known.y.shape[0] < batch:
         raise ValueError(f"public has {known.y.shape[0]} images; choose public_batch at most that, not {batch}")
