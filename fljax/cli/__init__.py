@@ -3,7 +3,6 @@
 import os
 import re
 import sys
-import threading
 from collections.abc import Callable, Sequence
 from importlib import import_module
 
@@ -51,7 +50,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"fljax: {' '.join(map(_cut, message.split()))}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        if from_shell and threading.active_count() > 1:  # one that compiles would abort when the interpreter ends
+        ahead = sys.modules.get("fljax.run.ahead")
+        if from_shell and ahead is not None and ahead.still_compiles():
             sys.stdout.flush()
             sys.stderr.flush()
             os._exit(130)

@@ -36,15 +36,16 @@ def train(
     """
     for term in work.terms:
         loss = term(loss, hyper)
-    _added.get().update(work.terms)
+    if (added := _added.get()) is not None:
+        added.update(work.terms)
     anchors = (start,) * len(work.terms)
     optimizer = local_optimizer(hyper, work, cohort.round)
     plain = work._replace(terms=())
     return train_clients(cohort.key, start, cohort.data, loss, optimizer, plain, *anchors, *per_client)
 
 
-_added: ContextVar[set[Term]] = ContextVar("added", default=set())  # noqa: B039 - what nobody asks for
-"""The terms that `train` has added to a loss."""
+_added: ContextVar[set[Term] | None] = ContextVar("added", default=None)
+"""The terms that `train` has added to a loss, where somebody asks."""
 
 
 def heeding(algorithm: Algorithm, terms: Mapping[str, Term]) -> Algorithm:

@@ -8,6 +8,14 @@ from typing import Any
 
 from fljax.run.train import compile_ahead
 
+NAME = "fljax compiles ahead"
+"""Of the threads."""
+
+
+def still_compiles() -> bool:
+    """Whether such a thread is at work: one that is in the compiler aborts the process when the interpreter ends."""
+    return any(thread.name == NAME for thread in threading.enumerate())
+
 
 class Ahead:
     """Threads, one a core, that compile the runs' programs in order; `wait` for one's before it is run.
@@ -21,7 +29,7 @@ class Ahead:
         self.seconds = dict.fromkeys(runs, 0.0)
         for _ in range(min(os.cpu_count() or 1, len(runs)) if len(runs) > 1 else 0):
             # A daemon: a job that is stopped does not wait for the compiler.
-            threading.Thread(target=self._compile, daemon=True).start()
+            threading.Thread(target=self._compile, daemon=True, name=NAME).start()
 
     def _compile(self) -> None:
         while (name := self._next()) is not None:

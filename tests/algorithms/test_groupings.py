@@ -63,6 +63,8 @@ def test_pacfls_angles_are_scipys():
             by_scipy = np.sort(np.degrees(scipy.linalg.subspace_angles(expected[i], expected[j])))
             np.testing.assert_allclose(angles[i, j], by_scipy, atol=0.1)  # arccos near 0 loses digits
     np.testing.assert_array_equal(np.asarray(found)[3][:, 2], 0)  # two examples span two directions
+    pairs = data._replace(index=data.index[:, :2], size=jnp.full(4, 2))  # tables of fewer columns than directions
+    assert main_directions(pairs, 3).shape == (4, 9, 3)
 
 
 def test_flexcfls_groups_are_those_of_k_means_on_cosines_with_the_main_directions(key):
