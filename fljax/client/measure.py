@@ -9,6 +9,7 @@ from jax import Array, lax
 from fljax import tree
 from fljax.client.local import batch_rows
 from fljax.client.map import map_clients, over_devices
+from fljax.client.objectives import of_each
 from fljax.data.federation import minibatch
 from fljax.types import Batch, ClientData, Examples, Model, ModelTable, Params, Stacked
 
@@ -64,7 +65,7 @@ def loss_score(model: Model) -> Score:
 
     def score(params: Params, batch: Batch) -> Array:
         logits, _ = model.apply(params, batch.x, None)
-        return model.loss(logits, batch.y)[:, None]
+        return of_each(model.loss(logits, batch.y), batch.weight)[:, None]
 
     return score
 

@@ -19,8 +19,24 @@ statistics updated, where the model keeps any.
 
 
 def batch_mean(value: Array, weight: Array) -> Array:
-    """Mean of ``value`` (batch,) over the examples that count; 0 where none does."""
-    return jnp.vdot(value, weight) / jnp.maximum(weight.sum(), 1e-12)
+    """Mean of ``value`` (batch,) over the examples that count; 0 where none does.
+
+    Raises:
+        ValueError: as `of_each`.
+    """
+    return jnp.vdot(of_each(value, weight), weight) / jnp.maximum(weight.sum(), 1e-12)
+
+
+def of_each(losses: Array, weight: Array) -> Array:
+    """``losses``, which are (batch,) as ``weight`` is.
+
+    Raises:
+        ValueError: they are not, as of a loss that is a mean already.
+    """
+    if jnp.shape(losses) != weight.shape:
+        shape, wanted = jnp.shape(losses), weight.shape
+        raise ValueError(f"a loss of shape {shape} of {wanted[0]} examples; give the loss of each, {wanted}, no mean")
+    return losses
 
 
 def training_loss(model: Model) -> Loss:

@@ -1,7 +1,8 @@
 """What a network's outputs are for: classes, numbers to regress on, or several labels of an example at once.
 
 A model's ``loss`` is what clients minimise and are tested by. One made here also says which measures are meant
-(`fljax.run.evaluate`); any other function of outputs and labels is a loss of a classification.
+(`fljax.run.evaluate`); any other function of outputs and labels is a loss of a classification. A loss of one's own for
+numbers or several labels is an argument of `regression` or `multi_label`.
 """
 
 import math
@@ -19,26 +20,31 @@ from fljax.types import Key, Model, Params
 TaskName = Literal["classification", "regression", "labels"]
 """Classes; numbers; several labels of an example at once."""
 
+Losses = Callable[[Array, Array], Array]
+"""``loss(outputs, y) -> losses (batch,)``."""
+
+_KINDS = {"squared": jnp.square, "absolute": jnp.abs}
+
 
 class Task(NamedTuple):
     """A loss that says what it is a loss of; called as ``task(outputs, y) -> losses (batch,)``."""
 
     name: TaskName
-    loss: Callable[[Array, Array], Array]
+    loss: Losses
 
     def __call__(self, outputs: Array, y: Array) -> Array:
         """The loss of each example."""
         return self.loss(outputs, y)
 
 
-def task_of(loss: Callable[[Array, Array], Array]) -> TaskName:
+def task_of(loss: Losses) -> TaskName:
     """What a loss is a loss of."""
     return loss.name if isinstance(loss, Task) else "classification"
 
 
 def regression(
     model: Model,
-    loss: Literal["squared", "absolute"] = "squared",
+    loss: Literal["squared", "absolute"] | Losses = "squared",
     *,
     mean: float | Sequence[float] | np.ndarray | Array = 0.0,
     deviation: float | Sequence[float] | np.ndarray | Array = 1.0,
@@ -51,7 +57,8 @@ def regression(
 
     Args:
         model: the network; its last layer has as many outputs as there are targets (``n_classes`` of our networks).
-        loss: "squared" or "absolute".
+        loss: "squared", "absolute", or a function ``(outputs, targets) -> (batch,)`` of two arrays (batch, targets),
+            both less the mean and divided by the deviation: ``lambda o, y: optax.huber_loss(o, y).mean(axis=1)``.
         mean: of the targets, one number or one for each; a JAX array may be traced.
         deviation: of the targets, above 0; a JAX array where ``mean`` is one.
 
@@ -62,8 +69,9 @@ def regression(
     Raises:
         ValueError: an unknown loss, a number that is not finite, or a deviation that is not positive.
     """
-    if loss not in ("squared", "absolute"):
-        raise ValueError(f"loss={loss!r} is unknown; choose 'squared' or 'absolute'")
+    if not callable(loss) and loss not in _KINDS:
+        text = "choose 'squared', 'absolute' or a function (outputs, targets) -> (batch,)"
+        raise ValueError(f"loss={loss!r} is unknown; {text}")
     if isinstance(mean, Array) and isinstance(deviation, Array):
         return _regressing(model, loss, mean, deviation)
     shift, scale = _plain(mean), _plain(deviation)
@@ -81,33 +89,40 @@ def _plain(given: float | Sequence[float] | np.ndarray | Array) -> float | tuple
 
 
 @cache
-def _regression(model: Model, kind: str, mean: float | tuple, deviation: float | tuple) -> Model:
+def _regression(model: Model, kind: str | Losses, mean: float | tuple, deviation: float | tuple) -> Model:
     known = (("target_mean", mean), ("target_deviation", deviation)) if model.about else ()
     made = _regressing(model, kind, mean, deviation)
     return made._replace(about=(*made.about, *known))
 
 
-def _regressing(model: Model, kind: str, mean: float | tuple | Array, deviation: float | tuple | Array) -> Model:
+def _regressing(
+    model: Model, kind: str | Losses, mean: float | tuple | Array, deviation: float | tuple | Array
+) -> Model:
     def apply(params: Params, x: Array, key: Key | None) -> tuple[Array, Params]:
         outputs, params = model.apply(params, x, key)
         return outputs * _row(deviation) + _row(mean), params
 
     def loss(prediction: Array, y: Array) -> Array:
-        error = difference(prediction, y) / _row(deviation)
-        return (jnp.square(error) if kind == "squared" else jnp.abs(error)).mean(axis=1)
+        if isinstance(kind, str):
+            return _KINDS[kind](difference(prediction, y) / _row(deviation)).mean(axis=1)
+        check_width(prediction, y)
+        return kind(*((part - _row(mean)) / _row(deviation) for part in (prediction, as_targets(y))))
 
     known = (("task", "regression"), ("loss", kind)) if model.about else ()
     return model._replace(apply=apply, loss=Task("regression", loss), halves=None, about=(*model.about, *known))
 
 
 @cache
-def multi_label(model: Model) -> Model:
+def multi_label(model: Model, loss: Losses | None = None) -> Model:
     """The model whose outputs are the logits of several labels, each of which an example has or has not.
 
-    The loss is the logistic one, averaged over the labels; ``y`` (examples, labels) holds 0s and 1s.
+    Args:
+        model: the network, with an output for each label.
+        loss: a function ``(outputs, y) -> (batch,)`` of two arrays (batch, labels), ``y`` of 0s and 1s; None: the
+            logistic one, averaged over the labels.
     """
-    known = (("task", "labels"),) if model.about else ()
-    return model._replace(loss=_LABELS, about=(*model.about, *known))
+    known = (("task", "labels"), *(() if loss is None else (("loss", loss),))) if model.about else ()
+    return model._replace(loss=_LABELS if loss is None else Task("labels", loss), about=(*model.about, *known))
 
 
 def _logistic(outputs: Array, y: Array) -> Array:

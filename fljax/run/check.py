@@ -87,7 +87,7 @@ def check_labels(algorithm: Algorithm, federation: Federation) -> None:
     if not are_classes(y):
         raise ValueError(
             f"{shape}, and the model's loss is of classes 0, 1, 2, ...; give whole numbers, or make the model "
-            "fljax.regression(model) or fljax.multi_label(model)"
+            "fljax.regression(model) or fljax.multi_label(model), which take a loss of your own as loss="
         )
     n_outputs = dict(algorithm.about.model).get("n_outputs")
     if n_outputs is not None and not isinstance(y, jax.core.Tracer) and getattr(y, "is_fully_addressable", True):

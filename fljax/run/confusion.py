@@ -9,6 +9,7 @@ import numpy as np
 from jax import Array
 
 from fljax.client.measure import client_sums
+from fljax.run.evaluate import matched
 from fljax.types import Batch, ClientData, ModelTable, Params
 
 
@@ -24,12 +25,12 @@ def confusion_matrices(
         n_classes: number of classes; outputs beyond are never told.
 
     Raises:
-        ValueError: there is an example of a class beyond.
+        ValueError: there is an example of a class beyond, or the models are those of other clients.
     """
     largest = 0 if isinstance(data.pool.y, jax.core.Tracer) else int(np.asarray(data.pool.y).max(initial=0))
     if largest >= n_classes:
         raise ValueError(f"n_classes={n_classes} and a label {largest}; give {largest + 1} or more")
-    return _confusion_matrices(predict, models, data, n_classes)
+    return _confusion_matrices(predict, *matched(models, data), n_classes)
 
 
 @partial(jax.jit, static_argnames=("predict", "n_classes"), inline=True)

@@ -13,6 +13,7 @@ from jax import Array
 
 from fljax import tree
 from fljax.client.measure import Score, client_sums
+from fljax.client.objectives import of_each
 from fljax.models.task import as_targets, task_of
 from fljax.run.regression import Predict, evaluate_regression, mean_over
 from fljax.types import Batch, ClientData, ExampleLoss, Metrics, ModelTable, Params
@@ -33,12 +34,16 @@ def evaluate(
         ``f1_micro`` (mean, and mean weighted by test size, of a client's F1 averaged over the classes that it has or is
         told to have), ``test_loss`` (macro), all ``()``; and per client ``client_accuracy``, ``client_f1``,
         ``client_loss``, ``(clients,)``. A client without test examples is NaN there and counts in no average, and so is
-        one whose row is none of the table, such as a label of -1. Where a model gives NaN, ``test_loss`` is NaN.
+        one whose row is none of the table, such as a label of -1. Where a model's loss is NaN, it tells no class, and
+        ``test_loss`` is NaN.
 
         Of several labels at once (`fljax.models.task`) an accuracy is the share of labels told rightly, and F1 is
         averaged over labels; of a regression the metrics are those of `fljax.run.regression`.
+
+    Raises:
+        ValueError: the models are those of more or fewer clients than ``data`` has.
     """
-    task, data = task_of(loss), _of_those_with_a_model(models, data)
+    task, (models, data) = task_of(loss), matched(models, data)
     if task == "regression":
         return evaluate_regression(predict, models, data, loss)
     sums = client_sums((_label_score if task == "labels" else _score)(predict, loss), models, data)
@@ -59,12 +64,19 @@ def evaluate(
     }
 
 
-def _of_those_with_a_model(models: ModelTable, data: ClientData) -> ClientData:
-    """``data`` without the examples of clients whose row the table does not have; a single row belongs to all."""
+def matched(models: ModelTable, data: ClientData) -> tuple[ModelTable, ClientData]:
+    """A model of everyone for the clients of ``data``, or ``data`` without those whose row the table does not have.
+
+    Raises:
+        ValueError: as `evaluate`.
+    """
     n_rows = tree.n_rows(models.params)
     if n_rows == 1:
-        return data
-    return data._replace(size=jnp.where((models.row >= 0) & (models.row < n_rows), data.size, 0))
+        return models._replace(row=jnp.zeros_like(data.size)), data
+    if (of_models := models.row.shape[0]) != (of_data := data.size.shape[0]):
+        remedy = "give those of the same clients; fljax.evaluate_new_clients makes models of clients that took no part"
+        raise ValueError(f"models of {of_models} clients, and data of {of_data}; {remedy}")
+    return models, data._replace(size=jnp.where((models.row >= 0) & (models.row < n_rows), data.size, 0))
 
 
 def _score(predict: Predict, loss: ExampleLoss) -> Score:
@@ -72,10 +84,12 @@ def _score(predict: Predict, loss: ExampleLoss) -> Score:
 
     def score(params: Params, batch: Batch) -> Array:
         logits = predict(params, batch.x)
+        losses = of_each(loss(logits, batch.y), batch.weight)
         label, n_classes = jnp.argmax(logits, axis=-1), logits.shape[-1]
+        label = jnp.where(jnp.isnan(losses), -1, label)  # argmax would tell the first class that is NaN
         hit = (label == batch.y).astype(jnp.float32)
         predicted, true = (jax.nn.one_hot(of, n_classes, dtype=jnp.float32) for of in (label, batch.y))
-        columns = [hit[:, None], loss(logits, batch.y)[:, None], true * hit[:, None], predicted, true]
+        columns = [hit[:, None], losses[:, None], true * hit[:, None], predicted, true]
         return jnp.concatenate(columns, axis=1)
 
     return score
@@ -86,9 +100,10 @@ def _label_score(predict: Predict, loss: ExampleLoss) -> Score:
 
     def score(params: Params, batch: Batch) -> Array:
         outputs = predict(params, batch.x)
+        losses = of_each(loss(outputs, batch.y), batch.weight)
         predicted, true = (outputs > 0).astype(jnp.float32), as_targets(batch.y)
         hit = (predicted == true).astype(jnp.float32).mean(axis=1)
-        columns = [hit[:, None], loss(outputs, batch.y)[:, None], true * predicted, predicted, true]
+        columns = [hit[:, None], losses[:, None], true * predicted, predicted, true]
         return jnp.concatenate(columns, axis=1)
 
     return score

@@ -81,3 +81,36 @@ def test_a_confusion_of_too_few_classes_would_lose_examples(averaging, federatio
     assert int(counts.sum()) == int(federation.test.size.sum())
     with pytest.raises(ValueError, match=r"^n_classes=3 and a label 3; give 4 or more$"):
         fljax.confusion_matrices(averaging.predict, models, federation.test, 3)
+
+
+def test_models_of_other_clients_are_refused_and_one_for_all_is_everybodys(federation, predict, personal):
+    data, models = federation.test, ModelTable(personal(0), np.arange(9, dtype=np.int32))
+    few = data._replace(index=data.index[:7], size=data.size[:7])
+    for ask in (fljax.evaluate, lambda *given: fljax.confusion_matrices(*given, 4)):
+        with pytest.raises(ValueError, match="models of 9 clients, and data of 7; give those of the same clients"):
+            ask(predict, models, few)
+        shared = ModelTable(jax.tree.map(lambda leaf: leaf[:1], models.params), np.zeros(9, np.int32))
+        found, whole = (ask(predict, shared, one) for one in (few, data))
+        rows = (found, whole) if isinstance(found, jax.Array) else (found["client_loss"], whole["client_loss"])
+        np.testing.assert_allclose(rows[0], rows[1][:7], rtol=1e-6)
+
+
+def test_a_model_that_gives_nan_tells_no_class(federation, predict, personal):
+    lost = personal(0)
+    lost = jax.tree.map(lambda leaf: leaf.at[2].set(jnp.nan), lost)
+    metrics = evaluate(predict, ModelTable(lost, np.arange(9, dtype=np.int32)), federation.test)
+    assert metrics["client_accuracy"][2] == metrics["client_f1"][2] == 0
+    assert np.isnan(metrics["client_loss"][2])
+    assert np.isfinite(np.delete(metrics["client_loss"], 2)).all()
+    assert (np.delete(metrics["client_f1"], 2) > 0).any()
+
+
+@pytest.mark.parametrize("name", ["fedavg", "fedem", "fedproto"])
+def test_a_loss_that_is_a_mean_already_is_refused(federation, model, key, name):
+    crossed = model.loss
+    averaged = model._replace(loss=lambda logits, y: crossed(logits, y).mean())
+    method = fljax.ALGORITHMS[name]
+    with pytest.raises(
+        ValueError, match=r"a loss of shape \(\) of \d+ examples; give the loss of each, \(\d+,\), no mean"
+    ):
+        fljax.simulate(method(averaged, fljax.Work(1, 8)), method.Hyper(), federation, key, n_rounds=1)

@@ -5,6 +5,7 @@ from typing import get_args
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 from sklearn import metrics as oracle
 from sklearn.datasets import load_diabetes
@@ -230,3 +231,50 @@ def test_a_method_with_outputs_of_its_own_refuses_to_regress():
     model = fljax.regression(fljax.MODELS["mlp"](input_shape=(3,), hidden=(2,), n_classes=1), mean=5.0, deviation=2.0)
     with pytest.raises(ValueError, match=r"^fedcp: its outputs are those of two last layers; a regression scales them"):
         fljax.fedcp(model, Work(1, 4))
+
+
+def test_a_loss_of_ones_own_sees_outputs_and_targets_without_their_unit(key):
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(60, 5)).astype(np.float32), (30 + 4 * rng.normal(size=(60, 2))).astype(np.float32)
+    net, models = linear(5, 2, key)
+    told, _ = net.apply(jax.tree.map(lambda leaf: leaf[0], models.params), x, None)
+    huber = fljax.regression(net, lambda o, t: optax.huber_loss(o, t).mean(axis=1), mean=(30.0, 29.0), deviation=4.0)
+    assert task_of(huber.loss) == "regression"
+    outputs = huber.apply(jax.tree.map(lambda leaf: leaf[0], models.params), x, None)[0]
+    error = np.abs(np.asarray(told) - (y - np.array([30.0, 29.0])) / 4)
+    expected = np.where(error < 1, error**2 / 2, error - 0.5).mean(axis=1)
+    np.testing.assert_allclose(huber.loss(outputs, y), expected, rtol=1e-4)
+    ours = fljax.regression(net, lambda o, t: jnp.square(o - t).mean(axis=1), mean=30.0, deviation=4.0)
+    theirs = fljax.regression(net, mean=30.0, deviation=4.0)
+    np.testing.assert_allclose(ours.loss(outputs, y), theirs.loss(outputs, y), rtol=1e-4)
+    with pytest.raises(ValueError, match=r"loss=3 is unknown; choose 'squared', 'absolute' or a function \(outputs"):
+        fljax.regression(net, 3)
+    with pytest.raises(ValueError, match="the network has 2 outputs and the labels 3 columns"):
+        huber.loss(outputs, np.ones((60, 3), np.float32))
+
+
+def test_clients_learn_by_a_loss_of_ones_own(key):
+    """The pinball loss at 0.9 finds what nine of ten targets are below: SciPy's quantile, of equal inputs."""
+    rng = np.random.default_rng(0)
+    y = rng.exponential(size=(400,)).astype(np.float32)
+    federation = build(on_host(np.zeros((400, 1), np.float32), y), np.split(np.arange(400), 4), (0.9, 0.0, 0.1))
+
+    def pinball(outputs, targets):
+        return jnp.maximum(0.9 * (targets - outputs), 0.1 * (outputs - targets)).mean(axis=1)
+
+    model = fljax.regression(fljax.MODELS["logistic_regression"]((1,), 1), pinball)
+    algorithm, hyper = fljax.fedavg(model, Work(1, 90)), fljax.fedavg.Hyper(lr=0.1)
+    state, metrics = fljax.simulate(algorithm, hyper, federation, key, n_rounds=200)
+    models = fljax.deployed(algorithm, hyper, state, federation, key)
+    told = algorithm.predict(fljax.client_model(models, 0), np.zeros((1, 1), np.float32))
+    seen = y[np.concatenate([federation.train.index[i, : federation.train.size[i]] for i in range(4)])]
+    np.testing.assert_allclose(told[0, 0], np.quantile(seen, 0.9), rtol=0.05)
+    assert "mse_macro" in metrics
+
+
+def test_several_labels_by_a_loss_of_ones_own(key):
+    net, _ = linear(5, 3, key)
+    model = fljax.multi_label(net, lambda o, y: optax.sigmoid_focal_loss(o, y, gamma=0.0).sum(axis=1))
+    assert task_of(model.loss) == "labels"
+    outputs, y = np.ones((4, 3), np.float32), np.eye(4, 3, dtype=np.float32)
+    np.testing.assert_allclose(model.loss(outputs, y), 3 * fljax.multi_label(net).loss(outputs, y), rtol=1e-5)
