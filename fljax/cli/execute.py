@@ -13,16 +13,7 @@ import numpy as np
 from fljax import tree
 from fljax.drift.stages import at, changes
 from fljax.jobs import config
-from fljax.jobs.assemble import (
-    Made,
-    as_clients_are,
-    data_name,
-    make_algorithm,
-    make_model,
-    make_parts,
-    make_sampling,
-    program_text,
-)
+from fljax.jobs.assemble import data_name, make_methods, make_model, make_parts, make_sampling, planned
 from fljax.jobs.job import MAY_CHANGE, Job
 from fljax.jobs.own_data import client_names, save_names, scaling
 from fljax.jobs.settings import last, of_toml
@@ -48,9 +39,8 @@ def execute(job: Job) -> list[report.Row]:
     federation, newcomers = make_parts(job)
     model = make_model(job, federation)
     make_sampling(job).of(len(federation.train.size))
-    methods = {name: make_algorithm(name, job, model) for name in job.methods}
     scales = scaling(federation, job.run.task, job.run.normalize)
-    methods, federation = as_clients_are(job, methods, federation)
+    methods, federation = make_methods(job, model, federation)
     with over_devices() as mesh:
         federation = spread(federation, mesh)
     runs = {name: planned(job, made, federation, name) for name, made in methods.items()}
@@ -166,26 +156,6 @@ def check_rounds(job: Job, folder: Path) -> None:
 def say_stopped(command: str) -> None:
     """Says how to go on, in a line that can be copied."""
     print(f"stopped; fljax {command} goes on", flush=True)
-
-
-def planned(job: Job, made: Made, federation: Federation, name: str) -> dict[str, Any]:
-    """What `train` is called with for one method, but for where and how."""
-    return {
-        "algorithm": made.algorithm,
-        "hyper": made.hyper,
-        "federation": federation,
-        "key": jax.random.key(job.run.seed),
-        "n_rounds": job.run.rounds,
-        "sampling": made.sampling,
-        "evaluate_every": job.run.evaluate_every,
-        "dropout": job.run.dropout,
-        "program": kept_as(program_text(name, job, federation), made.algorithm),
-    }
-
-
-def kept_as(text: str | None, algorithm: Algorithm) -> str | None:
-    """What a method's programs are made of: with the numbers that its network has from the data."""
-    return None if text is None else f"{text} {algorithm.about.model}"
 
 
 def run_one(name: str, planned: dict[str, Any], ahead: Ahead) -> tuple[report.Outcome, State]:

@@ -34,16 +34,15 @@ def main(arguments: Sequence[str]) -> None:
 
 def execute(job: Job) -> None:
     """Plans every method and shows the table."""
-    from fljax.cli.execute import headline, planned
-    from fljax.jobs.assemble import as_clients_are, make_algorithm, make_model, make_parts, make_sampling
+    from fljax.cli.execute import headline
+    from fljax.jobs.assemble import make_methods, make_model, make_parts, make_sampling, planned
     from fljax.run.forecast import common, head, line
     from fljax.run.train import check_ahead
 
     federation, newcomers = make_parts(job)
     model = make_model(job, federation)
     make_sampling(job).of(len(federation.train.size))
-    methods = {name: make_algorithm(name, job, model) for name in job.methods}
-    methods, changed = as_clients_are(job, methods, federation)
+    methods, changed = make_methods(job, model, federation)
     for name, made in methods.items():
         with contextlib.suppress(MemoryError):  # what does not fit is said in the table
             check_ahead(**planned(job, made, changed, name))

@@ -7,10 +7,18 @@ from typing import Any, NamedTuple
 import jax
 
 from fljax.catalogue.job import RUN
-from fljax.cli.execute import check_rounds, check_runs, kept_as, planned
+from fljax.cli.execute import check_rounds, check_runs
 from fljax.drift.stages import at
 from fljax.jobs import config
-from fljax.jobs.assemble import as_clients_are, make_algorithm, make_model, plain_model, program_text
+from fljax.jobs.assemble import (
+    kept_as,
+    make_algorithm,
+    make_methods,
+    make_model,
+    plain_model,
+    planned,
+    program_text,
+)
 from fljax.jobs.job import MAY_CHANGE, Job
 from fljax.jobs.own_data import Scaling, save_names, scaled, scaling
 from fljax.run.ahead import Ahead
@@ -65,9 +73,8 @@ def plans(seed: Seed) -> tuple[dict[str, dict[str, Any]], Federation]:
     Raises:
         ValueError: a method, an attack, a drift or a clock cannot be so.
     """
-    job, model = seed.job, make_model(seed.job, seed.federation)
-    methods = {name: make_algorithm(name, job, model) for name in job.methods}
-    methods, federation = as_clients_are(job, methods, seed.federation)
+    job = seed.job
+    methods, federation = make_methods(job, make_model(job, seed.federation), seed.federation)
     federation = on_devices([federation])[0]
     return {name: planned(job, made, federation, name) for name, made in methods.items()}, federation
 

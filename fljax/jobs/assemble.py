@@ -175,6 +175,35 @@ def as_clients_are(job: Job, methods: Methods, federation: Federation) -> tuple[
     return found, federation
 
 
+def make_methods(job: Job, model: Model, federation: Federation) -> tuple[Methods, Federation]:
+    """All methods of a job, and the federation, as `as_clients_are` has them.
+
+    Raises:
+        ValueError: as `make_algorithm` and `as_clients_are`.
+    """
+    return as_clients_are(job, {name: make_algorithm(name, job, model) for name in job.methods}, federation)
+
+
+def planned(job: Job, made: Made, federation: Federation, name: str) -> dict[str, Any]:
+    """What `train` is called with for one method, but for where and how."""
+    return {
+        "algorithm": made.algorithm,
+        "hyper": made.hyper,
+        "federation": federation,
+        "key": jax.random.key(job.run.seed),
+        "n_rounds": job.run.rounds,
+        "sampling": made.sampling,
+        "evaluate_every": job.run.evaluate_every,
+        "dropout": job.run.dropout,
+        "program": kept_as(program_text(name, job, federation), made.algorithm),
+    }
+
+
+def kept_as(text: str | None, algorithm: Algorithm) -> str | None:
+    """What a method's programs are made of: with the numbers that its network has from the data."""
+    return None if text is None else f"{text} {algorithm.about.model}"
+
+
 def split_section(name: str, job: Job) -> tuple[Work, Any, dict[str, Any]]:
     """A method's section as its local work, its Hyper and its static choices."""
     Hyper, section = find("algorithm", job.methods[name]).Hyper, dict(job.settings[name])

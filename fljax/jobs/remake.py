@@ -1,0 +1,38 @@
+"""What a results folder's runs were made of, as objects: to predict, to test on other data, or to go on in Python."""
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from fljax.jobs.assemble import make_methods, make_model, make_parts, planned
+from fljax.jobs.job import read_job
+from fljax.types import Federation
+
+
+class Remade(NamedTuple):
+    """What the runs of a folder are made of."""
+
+    federation: Federation  # with the job's attackers and drift
+    newcomers: Federation | None  # the clients that it held out for the end
+    runs: dict[str, dict[str, Any]]  # method -> what `fljax.train` is called with: "algorithm", "hyper", "key", ...
+
+
+def remake(folder: str | Path) -> Remade:
+    """Reads the settings of a folder of ``fljax run``, or of a seed of ``fljax compare``, and makes all that they name.
+
+    The data is read again, from where it was. The network of ``runs["ditto"]["algorithm"].predict`` scales its inputs
+    as it did in training: it takes a table's numbers as they are in the file, and pixels divided by 255.
+    ``fljax.train(**runs["ditto"], folder=folder / "ditto")`` gives the final state of a finished run at once, and goes
+    on with one that was stopped.
+
+    Raises:
+        ValueError: the folder has no settings of a run, or they name what is no longer there.
+    """
+    folder = Path(folder)
+    if seeds := sorted(path.parent.name for path in folder.glob("seed_*/config.toml")):
+        raise ValueError(f"{folder} holds a comparison; choose one of its seeds: {', '.join(seeds)}")
+    if not (folder / "config.toml").is_file():
+        raise ValueError(f"there is no {folder / 'config.toml'}; fljax run writes one, and fljax compare for each seed")
+    job = read_job(["--folder", str(folder)])
+    federation, newcomers = make_parts(job)
+    methods, federation = make_methods(job, make_model(job, federation), federation)
+    return Remade(federation, newcomers, {name: planned(job, made, federation, name) for name, made in methods.items()})
