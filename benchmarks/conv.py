@@ -35,6 +35,7 @@ class Layer(NamedTuple):
     kernel: int
     strides: int = 1
     first: bool = False  # nothing before it needs a gradient
+    padding: str = "SAME"
     bar: float = 2.0  # least ratio of native's time to fljax's
 
 
@@ -44,14 +45,16 @@ LAYERS = {
     "5x5-wide": Layer(20, 14, 32, 64, 5),
     "3x3-first": Layer(50, 32, 3, 32, 3, first=True),
     "5x5-first": Layer(32, 28, 1, 16, 5, first=True, bar=1.0),
+    "lenet": Layer(32, 14, 6, 16, 5, padding="VALID"),
+    "pfllib": Layer(10, 12, 32, 64, 5, padding="VALID"),
     "resnet": Layer(20, 16, 128, 128, 3),
     "strided": Layer(20, 32, 64, 128, 3, strides=2),
     "1x1": Layer(20, 16, 64, 128, 1, strides=2, bar=1.0),
 }
 
 
-def native(x: Array, w: Array, strides: int) -> Array:
-    return lax.conv_general_dilated(x, w, (strides, strides), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"))
+def native(x: Array, w: Array, strides: int, padding: str) -> Array:
+    return lax.conv_general_dilated(x, w, (strides, strides), padding, dimension_numbers=("NHWC", "HWIO", "NHWC"))
 
 
 def train(layer: Layer, convolve, n_steps: int, x: Array, w: Array) -> tuple[Array, Array]:
@@ -59,7 +62,7 @@ def train(layer: Layer, convolve, n_steps: int, x: Array, w: Array) -> tuple[Arr
 
     def client(x: Array, w: Array) -> tuple[Array, Array]:
         def loss(x: Array, w: Array) -> Array:
-            return jnp.tanh(convolve(x, w, layer.strides)).sum()
+            return jnp.tanh(convolve(x, w, layer.strides, layer.padding)).sum()
 
         def step(carry: tuple[Array, Array], _: None) -> tuple[tuple[Array, Array], None]:
             x, w = carry
@@ -82,7 +85,7 @@ def torch_train(layer: Layer, x: np.ndarray, w: np.ndarray):
     clients = [(images(a), torch.from_numpy(b.transpose(3, 2, 0, 1).copy())) for a, b in zip(x, w, strict=True)]
     # "SAME" of XLA: where strides leave an odd rest, the larger half of the padding is at the end.
     total = max((-(-layer.side // layer.strides) - 1) * layer.strides + layer.kernel - layer.side, 0)
-    pads = (total // 2, total - total // 2) * 2
+    pads = (total // 2, total - total // 2) * 2 if layer.padding == "SAME" else (0,) * 4
 
     def run() -> None:
         for image, kernel in clients:

@@ -12,8 +12,8 @@ import os
 import statistics
 import sys
 import time
-from functools import partial
 from pathlib import Path
+from typing import Any
 
 import jax
 import numpy as np
@@ -23,7 +23,7 @@ from torch import nn
 from torch_models import images
 
 import fljax
-from fljax.run.mesh import use_all_cores
+from fljax.run.mesh import over_devices, replicated, use_all_cores
 from fljax.types import ClientData, Federation, Work
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "experiments"))
@@ -90,9 +90,15 @@ def main() -> int:
         factory = fljax.ALGORITHMS[chosen.name]
         algorithm = factory(pfllib.network(), Work(1, pfllib.BATCH_SIZE), **chosen.choices)
         hyper = factory.Hyper(lr=pfllib.LR, **chosen.numbers)
-        ours = partial(fljax.simulate, algorithm, hyper, federation, jax.random.key(0), 1)
+        with over_devices() as mesh:
+            placed = replicated((hyper, federation, jax.random.key(0)), mesh)
+
+        def ours(algorithm: fljax.Algorithm = algorithm, placed: Any = placed) -> None:
+            with over_devices():
+                jax.block_until_ready(fljax.simulate(algorithm, *placed, 1))
+
         began = time.perf_counter()
-        jax.block_until_ready(ours())
+        ours()
         first = time.perf_counter() - began
         sides = {"fljax": ours} | {f"torch {n}": with_threads(n, loop.run) for n in {1, cores}}
         seconds = alternate(sides, given.repeats)

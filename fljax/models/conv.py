@@ -109,4 +109,4 @@ def _over_clients(direct: Callable, stacked: Callable, images: int | None) -> Ca
 
 def _row(op: Callable, in_batched: Sequence[bool], operands: Sequence[Array], i: Array) -> Array:
     """`op` of row i of the operands that have rows."""
-    return op(*(a[i] if batched else a for batched, a in zip(in_batched, operands, strict=True)))
+    return op(*(jnp.asarray(a)[i] if batched else a for batched, a in zip(in_batched, operands, strict=True)))
