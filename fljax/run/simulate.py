@@ -45,7 +45,8 @@ def simulate(
     evaluate_every: int = 1,
     dropout: float | None = None,
 ) -> tuple[State, Metrics]:
-    """Runs ``algorithm`` for ``n_rounds`` rounds, compiled as one program.
+    """Runs ``algorithm`` for ``n_rounds`` rounds, compiled as one program; on one device, or on those of
+    `fljax.run.mesh.over_devices` around the call.
 
     Args:
         algorithm: from `fljax.algorithms`.
