@@ -4,12 +4,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from fljax.jobs.job import made_by
 from fljax.jobs.settings import of_arguments
 
 USAGE = """usage: fljax show FOLDER [FOLDER ...] [--measure NAME] [--baseline METHOD] [--out FOLDER] [--html FILE]
 
 Shows finished runs again, or several beside each other. FOLDER is a results folder of fljax run or fljax compare. Runs
-of the same methods with other seeds are compared seed by seed: mean, deviation, paired differences and p-values.
+that differ in their seeds, and comparisons with other settings, are compared seed by seed: mean, deviation, paired
+differences and p-values.
 
   --measure   what is compared; accuracy_macro by default, of a regression r2_micro
   --baseline  the method that the others are compared with; the first by default
@@ -66,6 +68,8 @@ def main(arguments: Sequence[str]) -> None:
 def compare_folders(folders: Sequence[Path], baseline: str | None = None, measure: str | None = None) -> Comparison:
     """The methods of results folders, over the seeds where the folders are runs with different ones.
 
+    Runs that differ in more are told apart by their folders, the seeds of a comparison by the comparison's.
+
     Raises:
         ValueError: a folder holds no run, the runs have no such measure, or no such baseline is among the methods.
     """
@@ -78,16 +82,26 @@ def compare_folders(folders: Sequence[Path], baseline: str | None = None, measur
 
     runs = [load_run(folder) for folder in folders]
     found = _by_method(runs)
-    first = next(iter(found.values()))[0]
+    first = next(iter(next(iter(found.values())).values()))
     name = measures_of(first.metrics).scores[0] if measure is None else measure
     for results in found.values():
-        for one in results:
+        for one in results.values():
             if name not in one.metrics or one.metrics[name].ndim != 1:
+                if measure is None:
+                    common = [key for key in ("test_loss", "loss") if key in one.metrics and key in first.metrics]
+                    raise ValueError(
+                        f"{first.folder} is compared by {name}, which {one.folder} does not have: classes and numbers; "
+                        f"show them apart, or choose what both have: --measure {' or '.join(common)}"
+                    )
                 numbers = [key for key, value in one.metrics.items() if value.ndim == 1 and value.dtype.kind == "f"]
                 raise ValueError(f"--measure {name}: {one.folder} has no such number; it has {', '.join(numbers)}")
-    curves = {method: _curves([one.metrics[name] for one in results]) for method, results in found.items()}
-    most = max(len(results) for results in found.values())
-    scores = {method: np.append(own[:, -1], [np.nan] * (most - len(own))) for method, own in curves.items()}
+    curves = {method: _curves([one.metrics[name] for one in own.values()]) for method, own in found.items()}
+    ends = {method: dict(zip(own, curves[method][:, -1], strict=True)) for method, own in found.items()}
+    if max(map(len, ends.values())) == 1:  # a run each, of whatever seed
+        scores = {method: np.array([*own.values()]) for method, own in ends.items()}
+    else:  # what is compared has one seed
+        seeds = dict.fromkeys(seed for own in ends.values() for seed in own)
+        scores = {method: np.array([own.get(seed, np.nan) for seed in seeds]) for method, own in ends.items()}
     compared = compare_scores(scores, baseline)
     header = formats.header_of(name, next(iter(scores)) if baseline is None else baseline)
     of_clients = f"client_{measures_of(first.metrics).scores[0].partition('_')[0]}"
@@ -99,7 +113,10 @@ def compare_folders(folders: Sequence[Path], baseline: str | None = None, measur
         [cell.replace("\n", " ") for cell in header],
         formats.cells(compared),
         curves,
-        {method: np.concatenate([one.metrics[of_clients][-1] for one in own]) for method, own in found.items()},
+        {
+            method: np.concatenate([one.metrics[of_clients][-1] for one in own.values()])
+            for method, own in found.items()
+        },
         name,
         _settings(folders[0]),
     )
@@ -164,17 +181,35 @@ def _runs(folders: Sequence[Path]) -> list[Path]:
     return list({path.resolve(): path for path in found}.values())
 
 
-def _by_method(runs: Sequence[Any]) -> dict[str, list[Any]]:
-    """Method -> its results, one for each seed; runs that differ in more than the seed have the folder in the name."""
-    kinds = [{name: value for name, value in run.config.items() if name not in ("seed", *_PLACE)} for run in runs]
-    seeds = [run.config.get("seed") for run in runs]
-    alike = all(kind == kinds[0] for kind in kinds) and len(set(map(repr, seeds))) == len(seeds) and bool(kinds[0])
-    found: dict[str, list[Any]] = {}
-    for run, name in zip(runs, _told_apart([run.folder for run in runs]), strict=True):
-        for method in run:
-            label = method if alike or len(runs) == 1 else f"{name}/{method}"
-            found.setdefault(label, []).append(run[method])
+def _by_method(runs: Sequence[Any]) -> dict[str, dict[Any, Any]]:
+    """Method -> seed -> its results; with several groups of runs, a method has its group's folder in the name."""
+    groups = [runs] if _alike(runs) else _groups(runs)
+    folders = [group[0].folder if len(group) == 1 else group[0].folder.parent for group in groups]
+    found: dict[str, dict[Any, Any]] = {}
+    for group, name in zip(groups, _told_apart(folders), strict=True):
+        for run in group:
+            for method in run:
+                label = method if len(groups) == 1 else f"{name}/{method}"
+                found.setdefault(label, {})[run.config.get("seed")] = run[method]
     return found
+
+
+def _alike(runs: Sequence[Any]) -> bool:
+    """Whether runs differ in the seed only."""
+    kinds = [{name: value for name, value in run.config.items() if name not in ("seed", *_PLACE)} for run in runs]
+    seeds = {repr(run.config.get("seed")) for run in runs}
+    return len(runs) == 1 or (all(kind == kinds[0] for kind in kinds) and len(seeds) == len(runs) and bool(kinds[0]))
+
+
+def _groups(runs: Sequence[Any]) -> list[list[Any]]:
+    """The seeds of a comparison together, any other run alone."""
+    by_folder: dict[Path, list[Any]] = {}
+    for run in runs:
+        folder = run.folder.resolve()
+        above = folder.parent / "config.toml"
+        is_seed = folder.name.startswith("seed_") and above.exists() and made_by(above) == "compare"
+        by_folder.setdefault(folder.parent if is_seed else folder, []).append(run)
+    return [part for own in by_folder.values() for part in ([own] if _alike(own) else [[run] for run in own])]
 
 
 def _told_apart(folders: Sequence[Path]) -> list[str]:

@@ -234,3 +234,37 @@ def test_folders_of_one_name_are_two_runs(compared, tmp_path, capsys):
     capsys.readouterr()
     assert main(["show", *given, "--out", str(tmp_path / "p")]) == 0
     assert {row["seeds"] for row in rows_of(tmp_path / "p" / "comparison.csv")} == {"2"}
+
+
+def test_comparisons_of_other_settings_are_compared_seed_by_seed(compared, tmp_path, capsys):
+    first, second, shown = compared[0], tmp_path / "quick", tmp_path / "o"
+    given = ["--algorithm", "fedavg", *FEW[:-1], "0.3", "--seed", "1", "--seeds", "2", "--folder", str(second)]
+    assert main(["compare", *given]) == 0
+    assert main(["show", str(first), str(second), "--out", str(shown)]) == 0
+    rows = {row["algorithm"]: row for row in rows_of(shown / "comparison.csv")}
+    assert {name: row["seeds"] for name, row in rows.items()} == {
+        "out/fedavg": "3", "out/standalone": "3", "quick/fedavg": "2",
+    }  # fmt: skip
+    slow, quick = (
+        [fljax.load_run(folder / f"seed_{seed}")["fedavg"].metrics["accuracy_macro"][-1] for seed in (1, 2)]
+        for folder in (first, second)
+    )
+    expected = stats.ttest_rel(np.float64(quick), np.float64(slow))  # of the seeds that both have
+    assert float(rows["quick/fedavg"]["p_value"]) == pytest.approx(expected.pvalue, rel=1e-6)
+    assert float(rows["quick/fedavg"]["difference"]) == pytest.approx(np.mean(quick) - np.mean(slow), abs=1e-6)
+    assert main(["show", str(first / "seed_0"), str(second), "--out", str(shown)]) == 0  # no seed in common
+    rows = {row["algorithm"]: row for row in rows_of(shown / "comparison.csv")}
+    assert rows["quick/fedavg"]["difference"] in ("", "nan")
+
+
+def test_a_regression_beside_classes_is_refused(compared, tmp_path, refused):
+    y = np.linspace(0, 1, 40, dtype=np.float32)
+    federation = fljax.federation_from_arrays(y[:, None], y, np.repeat(range(4), 10))
+    model = fljax.regression(fljax.MODELS["logistic_regression"]((1,), 1))
+    algorithm, numbers = fljax.fedavg(model, fljax.Work(1, 8)), tmp_path / "numbers"
+    fljax.train(algorithm, fljax.fedavg.Hyper(), federation, jax.random.key(0), n_rounds=1, folder=numbers)
+    folders = str(compared[0] / "seed_0"), str(numbers)
+    message = refused("show", *folders)
+    assert "seed_0/fedavg is compared by accuracy_macro, which " in message
+    assert "classes and numbers; show them apart, or choose what both have: --measure test_loss or loss" in message
+    assert main(["show", *folders, "--measure", "test_loss"]) == 0
