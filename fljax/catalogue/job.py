@@ -103,7 +103,7 @@ class SweepSettings(NamedTuple):
     halving: keep one point in so many at each stage; None: the full sweep.
     draws: random points to draw from the ranges without a count.
     metric: what the best point has most of (losses and errors: least); None: accuracy_macro, of a regression r2_micro.
-    judge: the split that tests are made on.
+    judge: the split that tests are made on; of val the columns are val_accuracy_macro and so on.
     runs_at_once: runs side by side on a device; None: as many as are best.
     resume: go on with the sweep in --folder.
     """

@@ -31,6 +31,7 @@ class Comparison(NamedTuple):
     cells: list[list[str]]
     curves: dict[str, Any]  # method -> (seeds, rounds) of the measure
     clients: dict[str, Any]  # method -> (clients,) last test, over all seeds
+    of_clients: str  # what those are: "accuracy", "R2" or "loss"
     measure: str
     settings: str
 
@@ -104,7 +105,10 @@ def compare_folders(folders: Sequence[Path], baseline: str | None = None, measur
         scores = {method: np.array([own.get(seed, np.nan) for seed in seeds]) for method, own in ends.items()}
     compared = compare_scores(scores, baseline)
     header = formats.header_of(name, next(iter(scores)) if baseline is None else baseline)
-    of_clients = f"client_{measures_of(first.metrics).scores[0].partition('_')[0]}"
+    alike = all(
+        measures_of(one.metrics) == measures_of(first.metrics) for own in found.values() for one in own.values()
+    )
+    shown = measures_of(first.metrics).scores[0].partition("_")[0] if alike else "loss"
     return Comparison(
         formats.as_rows(compared, name),
         formats.as_text(compared, header),
@@ -114,9 +118,10 @@ def compare_folders(folders: Sequence[Path], baseline: str | None = None, measur
         formats.cells(compared),
         curves,
         {
-            method: np.concatenate([one.metrics[of_clients][-1] for one in own.values()])
+            method: np.concatenate([one.metrics[f"client_{shown}"][-1] for one in own.values()])
             for method, own in found.items()
         },
+        measures_of(first.metrics).word if alike else shown,
         name,
         _settings(folders[0]),
     )
@@ -147,7 +152,9 @@ def save_plots(compared: Comparison, folder: Path) -> None:
     word = compared.measure.replace("_", " ")
     few = ranges if len(lines) <= 5 else None  # more bands hide each other
     plots.save(plots.learning_curves(lines, word, spread=few), folder / "learning_curves.png", pdf=True)
-    plots.save(plots.over_clients(compared.clients), folder / "clients.png", pdf=True)
+    plots.save(
+        plots.over_clients(compared.clients, f"client's test {compared.of_clients}"), folder / "clients.png", pdf=True
+    )
 
 
 def save_report(compared: Comparison, path: Path, title: str, figures: Path | None = None) -> None:

@@ -18,7 +18,7 @@ from fljax.run.report import Row
 from fljax.run.sweep.halving import rungs
 from fljax.run.sweep.points import count_points
 from fljax.run.sweep.search import Found, check_ahead, on_validation, over_settings, search
-from fljax.run.sweep.table import as_table, by_point, metric_of, tidy, verdict
+from fljax.run.sweep.table import HEADLINES, as_table, by_point, metric_of, named, tidy, verdict
 from fljax.run.writer import only_run
 from fljax.types import Federation, Model
 
@@ -58,12 +58,15 @@ def _results(
         for setting, result in found
         for row in tidy(hypers, result.metrics, result.rounds, **{name: str(v) for name, v in setting.items()})
     ]
-    print(as_table(by_point(rows, metric), metric))
-    print(verdict(rows, metric))
+    print(as_table(by_point(rows, metric), metric, own.judge))
+    print(verdict(rows, metric, own.judge))
+    if own.judge != "test":
+        print("fljax compare with the numbers of the best point gives its test accuracy, over seeds")
     if not writable:
         print(f"{folder} cannot be written: its table.csv and plots/ are as they were")
         return rows
-    report.save_table(folder / "table.csv", rows)
+    measured = {name: named(name, own.judge) for name in (*HEADLINES, "best_accuracy", "best_r2")}
+    report.save_table(folder / "table.csv", [{measured.get(n, n): value for n, value in row.items()} for row in rows])
     from fljax.run.sweep.figures import save_all  # with matplotlib, which nothing before it needs
 
     save_all(hypers, metric, found, rows, folder / "plots")

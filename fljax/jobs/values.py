@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from fljax.catalogue.job import SWEEP
 from fljax.catalogue.parameters import Parameter
 from fljax.catalogue.words import shown, takes_several
-from fljax.jobs.settings import OUTER
+from fljax.jobs.settings import OUTER, PARTS
 from fljax.ranges import check_number
 
 MOST_RUNS = 1_000_000
@@ -41,8 +41,9 @@ def value_or_axis(name: str, parameter: Parameter, words: list[str]) -> Any:
     Raises:
         ValueError: a static setting has several values, or a number one that is not allowed or stands twice.
     """
-    short, several = name.rpartition(".")[2], len(words) > 1 or is_range(words)
-    if parameter.number is not None and "." in name and (several or not words):
+    section, _, short = name.rpartition(".")
+    several = len(words) > 1 or is_range(words)
+    if parameter.number is not None and section not in ("", *PARTS) and (several or not words):
         given = shown(short, words)
         if not words:
             raise ValueError(f"{given}: an empty grid; give at least one value")
@@ -50,12 +51,16 @@ def value_or_axis(name: str, parameter: Parameter, words: list[str]) -> Any:
         values = _range(given, short, words, parameter) if ranged else [parameter.read(short, [w]) for w in words]
         if not callable(values):
             check_different(given, values)
+            if None in values and len(values) > 1:
+                text = "None beside numbers is a program of its own; give them to the outer loop"
+                raise ValueError(f"{given}: {text}: {shown(f'{OUTER}.{short}', words)}")
         return Axis(words, values)
     if several and not takes_several(parameter.kind) and name not in SWEEP:
         if name in NOT_OUTER:
             raise ValueError(f"{shown(name, words)}: another {name} is a sweep of its own")
         text = f"{short} is static, each value is a program of its own; give them to the outer loop"
-        raise ValueError(f"{shown(name, words)}: {text}: {shown(f'{OUTER}.{short}', words)}")
+        full, each = f"{OUTER}.{name if section in PARTS else short}", ["VALUE", "VALUE"] if is_range(words) else words
+        raise ValueError(f"{shown(name, words)}: {text}: {shown(full, each)}")
     return parameter.read(name, words)
 
 

@@ -133,10 +133,29 @@ def test_a_sweep_leaves_its_results_and_goes_on(fljax, refused):
         (("--lr", "0.1", "0.2", "--judge", "val", "--partition", "dirichlet"), "no validation split"),
         (("--lr", "0.1", "0.2", "--metric", "speed"), "metric='speed' is unknown; choose one of"),
         (("--resume",), "--resume: say which sweep, with --folder"),
+        (
+            ("--lr", "0.1", "0.2", "--attack", "sign_flip", "--attack.share", "0.2", "0.4"),
+            "--attack.share 0.2 0.4: share is static, each value is a program of its own; give them to the outer loop: "
+            "--outer.attack.share 0.2 0.4",
+        ),
+        (("--partition.beta", "log:0.1:1:3", "--partition", "dirichlet"), "--outer.partition.beta VALUE VALUE"),
+        (("--momentum", "None", "0.9"), "give them to the outer loop: --outer.momentum None 0.9"),
     ],
 )
 def test_what_cannot_be_swept_is_refused_in_one_line(refused, arguments, message):
     assert message in refused("sweep", *arguments)
+
+
+def test_what_is_judged_by_validation_examples_says_so(fljax):
+    status, out, err = fljax("sweep", *SMALL, "--lr", "0.01", "0.3", "--seeds", "2", "--judge", "val", "--folder", "v")
+    assert (status, err) == (0, "")
+    assert "val_accuracy_macro" in out.split("best: ")[0]
+    assert re.search(r"best: lr=0\.\d+: val_accuracy_macro 0\.\d+", out)
+    assert "fljax compare with the numbers of the best point gives its test accuracy" in out
+    with Path("v/table.csv").open() as file:
+        columns = next(csv.reader(file))
+    assert {"val_accuracy_macro", "val_loss", "val_best_accuracy", "best_round", "lr"} <= set(columns)
+    assert not {"accuracy_macro", "test_loss", "best_accuracy"} & set(columns)
 
 
 def test_settings_of_one_name_have_columns_of_their_own():

@@ -138,8 +138,8 @@ def best(rows: Sequence[Row], metric: str = "accuracy_macro", confidence: float 
     return max(whole, key=lambda spread: sign * spread.mean)
 
 
-def as_table(spreads: Sequence[Spread], metric: str) -> str:
-    """The best points, best first, with their intervals."""
+def as_table(spreads: Sequence[Spread], metric: str, split: str = "test") -> str:
+    """The best points, best first, with their intervals; ``split``: whose examples they were tested on."""
     low = metric in LOWER_IS_BETTER
     order = sorted(spreads, key=lambda s: (s.rounds, -np.inf if np.isnan(s.mean) else -s.mean if low else s.mean))
     rows = []
@@ -148,15 +148,21 @@ def as_table(spreads: Sequence[Spread], metric: str) -> str:
         interval = "-" if np.isnan(spread.low) else _interval(spread, metric)
         mean = "-" if np.isnan(spread.mean) else f"{spread.mean:.4f}"
         rows.append([*numbers, str(spread.rounds), mean, interval, f"{spread.n_diverged} of {spread.n_seeds}"])
-    return table([*spreads[0].point, "rounds", metric, "95 % interval", "diverged"], rows)
+    return table([*spreads[0].point, "rounds", named(metric, split), "95 % interval", "diverged"], rows)
 
 
-def verdict(rows: Sequence[Row], metric: str) -> str:
-    """The best point in a line."""
+def named(metric: str, split: str) -> str:
+    """A metric's name where tests are made on ``split``."""
+    return metric if split == "test" else f"{split}_{metric.removeprefix('test_')}"
+
+
+def verdict(rows: Sequence[Row], metric: str, split: str = "test") -> str:
+    """The best point in a line; ``split``: whose examples it was tested on."""
     chosen = best(rows, metric)
     point = ", ".join(f"{n}={v:.4g}" if isinstance(v, float) else f"{n}={v}" for n, v in chosen.point.items())
     seeds = f" (95 % of {chosen.n_seeds} seeds of one partition: {_interval(chosen, metric)})"
-    return f"best: {point or 'the only point'}: {metric} {chosen.mean:.4f}{'' if np.isnan(chosen.low) else seeds}"
+    mean = f"{named(metric, split)} {chosen.mean:.4f}{'' if np.isnan(chosen.low) else seeds}"
+    return f"best: {point or 'the only point'}: {mean}"
 
 
 def _interval(spread: Spread, metric: str) -> str:
