@@ -72,6 +72,9 @@ def find(kind: str, word: str) -> Any:
     if kind != "algorithm":
         name, bricks = short_name(word), []
     if path:
+        if not Path(path).exists():
+            now = f"--{kind} PATH:{name}"
+            raise ValueError(f"cannot read {path}: No such file; if it has moved, say where it is now: {now}")
         found = _of_file(Path(path), name)
     elif name in table(kind):
         found = table(kind)[name]

@@ -49,19 +49,18 @@ def main(arguments: Sequence[str]) -> None:
 
 def execute(job: Job) -> list[Any]:
     """Makes every run, shows the table and writes the results folder."""
+    from fljax.cli.execute import check_each
     from fljax.cli.seeds import Seed, check_going_on, on_devices, plans
     from fljax.data.padding import same_shapes
     from fljax.jobs import config
     from fljax.jobs.assemble import make_federation
-    from fljax.run.train import check_ahead
     from fljax.run.writer import only_run
 
     _check(job)
     jobs = [job.with_setting("seed", job.own["seed"] + i) for i in range(job.own["seeds"])]
     federations = on_devices(same_shapes([make_federation(one) for one in jobs]))
     planned, _ = plans(Seed(jobs[0], federations[0], Path()))
-    for plan in planned.values():
-        check_ahead(**plan)
+    check_each(planned)
     if job.own["measure"] is not None:
         _check_measure(job.own["measure"], planned)
     folder = job.folder or config.new_folder()

@@ -44,8 +44,7 @@ def execute(job: Job) -> list[report.Row]:
     with over_devices() as mesh:
         federation = spread(federation, mesh)
     runs = {name: planned(job, made, federation, name) for name, made in methods.items()}
-    for run in runs.values():
-        check_ahead(**run)
+    check_each(runs)
     folder = job.folder or config.new_folder()
     with only_run(folder) as writable:
         check_going_on(job, runs, folder)
@@ -55,6 +54,17 @@ def execute(job: Job) -> list[report.Row]:
         print(headline(job, federation, model, newcomers))
         outcomes = run_all(job, runs, newcomers, folder, writable)
         return show_results(job, outcomes, federation, folder, writable)
+
+
+def check_each(runs: dict[str, dict[str, Any]]) -> None:
+    """Raises ValueError or MemoryError where a method cannot run as planned; of several it is named."""
+    for name, run in runs.items():
+        try:
+            check_ahead(**run)
+        except ValueError as error:
+            if len(runs) > 1:
+                error.args = (f"--algorithm {name}: {error}",)
+            raise  # the same, whose place in a user's file is told
 
 
 def run_all(

@@ -30,11 +30,12 @@ def read_data(job: Job) -> OwnData:
     """
     own = job.own
     columns = Columns(own["label_column"], own["client_column"], own["split_column"], own["feature_column"])
-    return _read(own["data"], columns, own["task"])
+    path = Path(own["data"])
+    return _read(own["data"], columns, own["task"], path.stat().st_mtime_ns if path.exists() else 0)
 
 
 @cache
-def _read(path: str, columns: Columns, task: TaskChoice) -> OwnData:
+def _read(path: str, columns: Columns, task: TaskChoice, changed: int) -> OwnData:
     check_fits(f"the content of {path} needs at least", n_bytes_unpacked(Path(path)))
     return read_own(path, columns, task)
 

@@ -35,11 +35,6 @@ from fljax.types import State
 FOLDER = "checkpoints"
 NAMES = ("last.msgpack", "last-1.msgpack")
 """The checkpoints that are kept, the newest first."""
-LATER = (
-    *("key.impl", "group", "triggered", "loss", "work.terms", "model.arguments", "program", "program.rest"),
-    "sampling.timing",
-)
-"""What an identity has not always said; one without the first of them says none of them, and is believed without."""
 _CRC_BYTES, _MUCH = 4, 1 << 22
 
 T = TypeVar("T")
@@ -267,25 +262,3 @@ def _json(text: str, kind: type) -> Any:
     if not isinstance(value, kind):
         raise ValueError(f"{value!r} is not a {kind.__name__}")
     return value
-
-
-def check_same_run(folder: Path, stored: dict[str, Any], given: dict[str, Any]) -> None:
-    """Raises ValueError where the folder's run differs from the one to be resumed."""
-    if LATER[0] not in stored:
-        given = {name: value for name, value in given.items() if name in stored or name not in LATER}
-    for name, old in stored.items():
-        if name in given and old != given[name]:
-            if name.startswith("program"):
-                raise ValueError(
-                    f"{folder} holds a run of the same names and other code: what a round, a test or the first models "
-                    "compute has changed; use another folder, or the code as it was"
-                )
-            if name == "pixels":
-                raise ValueError(f"{folder} holds a run on other examples; use another folder, or the data as it was")
-            text = f"{name}={old!r}, not {given[name]!r}; use another folder or {old!r}"
-            raise ValueError(f"{folder} holds a run with {text}")
-    if different := stored.keys() ^ given.keys():
-        raise ValueError(
-            f"{folder} holds a run of another method, or of another version of fljax: {min(different)!r} is known of "
-            "one of the two only; use another folder"
-        )

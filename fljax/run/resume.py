@@ -11,6 +11,7 @@ from fljax.run import checkpoint as files
 from fljax.run import hosts
 from fljax.run.churn import churn_of_rounds
 from fljax.run.rounds import Written, cut_back, read_whole
+from fljax.run.same import check_same_run
 from fljax.run.surroundings import continued
 from fljax.types import State
 
@@ -47,7 +48,7 @@ def begin(
         return start
 
     def look(stored: files.Checkpoint) -> dict[str, np.ndarray]:
-        files.check_same_run(folder, stored.identity, identity)
+        check_same_run(folder, stored.identity, identity)
         if stored.round > n_rounds:
             text = f"n_rounds={n_rounds} is below the {stored.round} rounds in {folder}"
             raise ValueError(f"{text}; choose n_rounds >= {stored.round}, or another folder")

@@ -24,6 +24,7 @@ from fljax.run.progress import Progress, SilentProgress
 from fljax.run.record import Record
 from fljax.run.record import Run as Run
 from fljax.run.resume import begin
+from fljax.run.same import check_same_run
 from fljax.run.simulate import as_traced, first_state
 from fljax.run.surroundings import continued, surroundings
 from fljax.run.termination import put_off
@@ -224,7 +225,7 @@ def check_folder(
         begins = key, as_traced(hyper), federation.train
         state: Any = jax.eval_shape(partial(first_state, algorithm.init), *begins)
         given = hyper, federation, key, draw, evaluate_every, dropout
-        files.check_same_run(folder, stored, run_identity(algorithm, state, *given))
+        check_same_run(folder, stored, run_identity(algorithm, state, *given))
         done, history = files.rounds_done(folder), files.history_of(folder)
         if history and done < n_rounds:
             level = history[-1].get("compile", "full") if compile == "auto" else compile

@@ -213,6 +213,19 @@ def test_a_file_without_a_name_says_what_it_has(fljax, mine, refused, tmp_path):
     assert "cannot read no.py: No such file" in refused("list", "./no.py")
 
 
+def test_a_file_that_has_moved_is_named_where_it_is_now(fljax, mine, refused):
+    given = (*SMALL, "--partition", "iid", "--algorithm", "./mine.py:mymethod", "--folder", "x")
+    status, _, err = fljax("run", *given)
+    assert (status, err) == (0, "")
+    Path("other").mkdir()
+    Path("mine.py").rename("other/mine.py")
+    said = refused("run", "--folder", "x", "--rounds", "3")
+    assert "mine.py: No such file; if it has moved, say where it is now: --algorithm PATH:mymethod" in said
+    status, out, err = fljax("run", "--folder", "x", "--rounds", "3", "--algorithm", "./other/mine.py:mymethod")
+    assert (status, err) == (0, "")
+    assert "3/3" in out
+
+
 def test_two_methods_of_one_name(fljax, mine, refused, tmp_path):
     Path("other").mkdir()
     Path("other/mine.py").write_text(FILE.replace("half", "a third"))

@@ -82,3 +82,23 @@ def test_a_folder_without_settings_is_refused(tmp_path):
         ValueError, match=r"there is no .*config.toml; fljax run writes one, and fljax compare for each"
     ):
         fljax.remake(tmp_path)
+
+
+def test_changed_data_is_told_as_that(ran, tmp_path, monkeypatch, capsys):
+    folder, *_ = ran
+    shutil.copytree(folder, tmp_path / "out")
+    table = folder.parent / "d.csv"
+    whole = table.read_text()
+    try:
+        table.write_text(whole.replace("h0,", "h0,1", 1))  # an age
+        assert main(["run", "--folder", str(tmp_path / "out"), "--rounds", "3"]) == 2
+    finally:
+        table.write_text(whole)
+    assert "fedavg holds a run on other examples; use another folder, or the data as it was" in capsys.readouterr().err
+
+
+def test_of_several_methods_the_one_that_cannot_run_is_named(ran, tmp_path, capsys):
+    given = ["--data", str(ran[0].parent / "d.csv"), "--client-column", "hospital", "--label-column", "cost", *FEW]
+    for command in ("run", "compare"):
+        assert main([command, *given, "--algorithm", "fedavg", "fedem", "--folder", str(tmp_path / "x")]) == 2
+        assert "fljax: --algorithm fedem: labels are float32 of shape (160,), not classes" in capsys.readouterr().err

@@ -23,9 +23,10 @@ from fljax.rounds.clock.waiting import for_all, tiers, until
 from fljax.rounds.local import pull_to_start
 from fljax.rounds.sampling import Sampling, uniform
 from fljax.rounds.timing import Timing
-from fljax.run.checkpoint import LATER, check_same_run, seal
+from fljax.run.checkpoint import seal
 from fljax.run.identity import run_identity, static_choices, tells_all
 from fljax.run.mesh import over_devices
+from fljax.run.same import LATER, check_same_run
 from fljax.run.sweep import search
 from fljax.run.train import train
 from fljax.types import Model, Work

@@ -10,7 +10,7 @@ import numpy as np
 
 from fljax.files import read_arrays, save_arrays, write_atomically
 from fljax.run import hosts
-from fljax.run.checkpoint import check_same_run
+from fljax.run.same import check_same_run
 from fljax.run.surroundings import continued
 from fljax.run.sweep.program import Cell
 
