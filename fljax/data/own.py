@@ -80,12 +80,15 @@ class OwnData(NamedTuple):
 
     def _by_part(self, owned: Rows, names: Sequence[str]) -> Federation:
         assert self.part is not None
+        somebody = np.unique(self.part[np.concatenate(owned)])
+        wanted = [one for one in PARTS if one != "val" or one in somebody]
         for name, rows in zip(names, owned, strict=True):
-            if missing := [one for one in ("train", "test") if not (self.part[rows] == one).any()]:
-                raise ValueError(f"client {name!r} has no {missing[0]} examples; give it some, or leave it out")
+            if missing := [one for one in wanted if not (self.part[rows] == one).any()]:
+                nobody = "; or mark nobody's as val" if missing[0] == "val" else ""
+                raise ValueError(f"client {name!r} has no {missing[0]} examples; give it some, or leave it out{nobody}")
         pool = as_arrays(self.examples)
         train, val, test = (client_data(pool, [rows[self.part[rows] == one] for rows in owned]) for one in PARTS)
-        federation = Federation(train, val if (self.part == "val").any() else None, test, None, None)
+        federation = Federation(train, val if "val" in wanted else None, test, None, None)
         validate(federation)
         return federation
 

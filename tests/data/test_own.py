@@ -55,6 +55,19 @@ def test_given_parts_are_kept(arrays):
             np.testing.assert_array_equal(own, x[(client == i) & (part == name)])
 
 
+def test_clients_without_validation_examples_are_named_by_their_names(arrays):
+    x, y, client = arrays
+    names, nth = np.array(["a", "b", "c"])[client], np.zeros(60, int)
+    for i in range(3):
+        nth[client == i] = np.arange((client == i).sum())
+    part = np.array(["train", "test", "val"])[nth % 3]
+    part[(client == 1) & (part == "val")] = "train"
+    with pytest.raises(ValueError, match=r"client 'b' has no val examples; .*leave it out; or mark nobody's as val"):
+        fljax.federation_from_arrays(x, y, names, part=part)
+    only_small = np.where((part == "val") & (client != 0), "train", part)  # the client of 10 examples alone has some
+    assert own_data(x, y, names, part=only_small).federation(min_size=11).val is None
+
+
 def test_per_client_arrays_are_the_same_as_ids(arrays):
     x, y, client = arrays
     order = np.argsort(client, kind="stable")
