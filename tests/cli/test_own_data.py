@@ -210,6 +210,17 @@ def test_what_is_wrong_is_one_line(table, capsys, more, message):
     assert message in capsys.readouterr().err
 
 
+def test_an_archive_whose_clients_have_a_name_of_their_own(tmp_path, capsys):
+    rng = np.random.default_rng(0)
+    np.savez(tmp_path / "a.npz", images=rng.normal(size=(40, 3)), labels=np.arange(40) % 2, user=np.arange(40) % 4)
+    given = ["--data", str(tmp_path / "a.npz"), *FEW]
+    assert main(["run", *given]) == 2
+    said = capsys.readouterr().err
+    assert "give --client-column NAME, one of its arrays images, labels, user, or --partition iid" in said
+    federation, _ = make_parts(read_job([*given, "--client-column", "user"]))  # what is advised is right
+    assert federation.train.size.tolist() == [8] * 4
+
+
 @pytest.mark.parametrize(
     ("more", "message"),
     [

@@ -293,7 +293,9 @@ def test_labels_of_an_archive_are_those_of_the_task(tmp_path, y, task, kind):
         (np.arange(6) / 2, None, "classification", "float32 of shape .6,., for regression and not for classification"),
         (np.arange(6) % 2, None, "labels", "for classification and not for labels"),
         (np.array(list("ababab")), None, "regression", "for classification and not for regression"),
-        (np.arange(6) % 2, COLUMNS, "auto", "no table, and a column is given for label, client; leave it out"),
+        (np.arange(6) % 2, COLUMNS, "auto", "a.npz: has no array sick; it has x, y"),
+        (np.arange(6) % 2, Columns(("y",), "whose"), "auto", "a.npz: has no array whose; it has x, y"),
+        (np.arange(6) % 2, Columns(("y", "x")), "auto", "a.npz: y, x are several arrays for one thing; name one"),
     ],
 )
 def test_what_an_archive_has_not_is_refused(tmp_path, y, columns, task, message):
@@ -316,6 +318,16 @@ def test_npz(tmp_path, arrays):
         read_own(tmp_path / "gone.npz")
 
 
+def test_arrays_of_an_archive_may_have_any_name(tmp_path, arrays):
+    x, y, client = arrays
+    part = np.array(["train", "test"])[np.arange(60) % 2]
+    np.savez(tmp_path / "a.npz", scans=x, sick=y, hospital=client, fold=part, x=-x, y=1 - y)
+    data = read_own(tmp_path / "a.npz", Columns(("sick",), "hospital", "fold", ("scans",)))
+    for found, wanted in ((data.examples.x, x), (data.examples.y, y), (data.client, client), (data.part, part)):
+        np.testing.assert_array_equal(found, wanted)
+    np.testing.assert_array_equal(read_own(tmp_path / "a.npz").examples.x, -x)
+
+
 def test_a_folder_of_images_for_each_client(tmp_path):
     rng = np.random.default_rng(0)
     for client in ("anna", "bert"):
@@ -330,6 +342,8 @@ def test_a_folder_of_images_for_each_client(tmp_path):
     Image.fromarray(np.zeros((3, 5, 3), np.uint8)).save(tmp_path / "pets" / "bert" / "dog" / "x.png")
     with pytest.raises(ValueError, match="one size"):
         read_own(tmp_path / "pets")
+    with pytest.raises(ValueError, match="pets is a folder, and a column is given for label, client; leave it out"):
+        read_own(tmp_path / "pets", COLUMNS)
 
 
 def test_halves_for_a_partition(arrays):
