@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fljax.data.federation import Rows, as_arrays, build, client_data, on_host
+from fljax.data.items import arrays_of
 from fljax.data.labels import are_classes
 from fljax.data.validation import validate
 from fljax.types import Examples, Federation
@@ -148,29 +149,33 @@ def federation_from_arrays(
 
 
 def federation_from_clients(
-    clients: Mapping[Any, tuple[Any, Any]] | Sequence[tuple[Any, Any]],
+    clients: Mapping[Any, Any] | Sequence[Any],
     *,
     split: tuple[float, float, float] = SPLIT,
     seed: int = 0,
 ) -> Federation:
-    """A federation of per-client arrays: ``{name: (x, y)}`` or ``[(x, y), ...]``, clients in that order.
+    """A federation of what each client has: ``{name: (x, y)}`` or ``[(x, y), ...]``, clients in that order.
+
+    In place of a pair of arrays a client may have a data set as PyTorch's: an object with a length whose items
+    ``data[i]`` are examples ``(x_i, y_i)``.
 
     Raises:
-        ValueError: no client, one whose arrays are of another shape or kind than the first's, or as `own_data`.
+        ValueError: no client, one whose examples are neither, or are of another shape or kind than the first's, or as
+            `own_data`.
     """
-    named = dict(clients) if isinstance(clients, Mapping) else dict(enumerate(clients))
-    if not named:
+    given = dict(clients) if isinstance(clients, Mapping) else dict(enumerate(clients))
+    if not given:
         raise ValueError("no clients; give a pair of arrays (x, y) for each")
-    xs, ys = ([np.asarray(pair[i]) for pair in named.values()] for i in range(2))
-    for name, x, y in zip(named, xs, ys, strict=True):
-        if not len(x):
-            raise ValueError(f"client {name!r} has no examples; leave it out")
+    named = {name: arrays_of(one, f"client {name!r}") for name, one in given.items()}
+    first = next(iter(named.values()))[0]
+    for name, (x, y) in named.items():
         if len(x) != len(y):
             raise ValueError(f"client {name!r} has {len(x)} examples and {len(y)} labels; give a label for each")
-        if x.shape[1:] != xs[0].shape[1:] or x.dtype != xs[0].dtype:
-            raise ValueError(f"client {name!r} has examples {_kind(x)} and the first client {_kind(xs[0])}")
-    size = [len(x) for x in xs]
-    data = own_data(np.concatenate(xs), np.concatenate(ys), np.repeat(np.arange(len(size)), size))
+        if x.shape[1:] != first.shape[1:] or x.dtype != first.dtype:
+            raise ValueError(f"client {name!r} has examples {_kind(x)} and the first client {_kind(first)}")
+    xs, ys = zip(*named.values(), strict=True)
+    client = np.repeat(np.arange(len(xs)), [len(x) for x in xs])
+    data = own_data(np.concatenate(xs), np.concatenate(ys), client)
     named_data = data._replace(clients=tuple(str(name) for name in named))
     return named_data.federation(split, seed=seed)
 

@@ -77,6 +77,62 @@ def test_per_client_arrays_are_the_same_as_ids(arrays):
         np.testing.assert_array_equal(a[0], b[0])
 
 
+class Items:
+    """What data sets of PyTorch have in common: a length and items, and no end of an iteration."""
+
+    def __init__(self, items):
+        self.items = items
+
+    def __len__(self):
+        return len(self.items)
+
+    def __getitem__(self, i):
+        return self.items[i % len(self.items)]
+
+
+def test_data_sets_of_items_are_the_same_as_pairs_of_arrays(arrays):
+    x, y, client = arrays
+    pairs = [(x[client == i], y[client == i]) for i in range(3)]
+    items = [Items([(one, int(label)) for one, label in zip(*pair, strict=True)]) for pair in pairs]
+    wanted = federation_from_clients(pairs)
+    for given in (items, {"a": items[0], "b": pairs[1], "c": items[2]}, [list(pair) for pair in pairs]):
+        found = federation_from_clients(given)
+        for split in ("train", "test"):
+            for one, other in zip(rows_of(getattr(found, split)), rows_of(getattr(wanted, split)), strict=True):
+                np.testing.assert_array_equal(one[0], other[0])
+                np.testing.assert_array_equal(one[1], other[1])
+
+
+def test_two_examples_of_two_features_are_a_pair():
+    """Not a data set of two items."""
+    x, y = np.float32([[1, 2], [3, 4]]), np.array([0, 1])
+    found = federation_from_clients([(x, y)], split=(0.5, 0.0, 0.5)).train.pool
+    np.testing.assert_array_equal(found.x, x)
+    np.testing.assert_array_equal(found.y, y)
+
+
+ONE = (np.zeros(2), 0)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ([ONE, ONE, ONE], "client 'a' has a list of length 3; give a pair of arrays .x, y., or a data set"),
+        ({"x": np.zeros((4, 2)), "y": np.zeros(4)}, "client 'a' has a dict; give a pair of arrays"),
+        (3, "client 'a' has a int; give a pair of arrays"),
+        ((1.5, 0), r"client 'a' has x of shape \(\) and y of shape \(\); give a pair of arrays"),
+        (Items([]), "client 'a' has no examples; leave it out"),
+        (Items([ONE, (*ONE, 1)]), "client 'a': item 1 is a tuple, not .x, y.; give"),
+        (Items([{"x": 1}]), "client 'a': item 0 is a dict, not .x, y.; give"),
+        (Items([ONE, (np.zeros(3), 0)]), r"the x of item 1 has shape \(3,\) and that of item 0 \(2,\)"),
+    ],
+)
+def test_a_client_that_is_neither_pair_nor_data_set_is_refused(given, message):
+    with pytest.raises(ValueError, match=message) as error:
+        federation_from_clients({"a": given})
+    assert "\n" not in str(error.value)
+
+
 def test_names_of_classes_and_clients_are_kept(arrays):
     x, y, client = arrays
     data = own_data(x, np.array(["well", "ill"])[y], client.astype(str))
