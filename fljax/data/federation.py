@@ -9,6 +9,7 @@ import numpy as np
 from jax import Array
 
 from fljax.data.labels import are_classes, as_labels, check_classes
+from fljax.data.scale import warn_of_scale
 from fljax.data.validation import check_rows, rows_of, validate
 from fljax.types import Batch, ClientData, Examples, Federation
 
@@ -49,6 +50,7 @@ def build(
             be split.
     """
     _check_split(split, test_owned)
+    warn_of_scale(pool.x)
     pool = as_arrays(pool)
     rng = np.random.default_rng(seed)
     labels = np.asarray(pool.y)

@@ -8,6 +8,7 @@ import numpy as np
 from fljax.data.federation import Rows, as_arrays, build, client_data, on_host
 from fljax.data.items import arrays_of
 from fljax.data.labels import are_classes
+from fljax.data.scale import warn_of_scale
 from fljax.data.validation import validate
 from fljax.types import Examples, Federation
 
@@ -87,6 +88,7 @@ class OwnData(NamedTuple):
             if missing := [one for one in wanted if not (self.part[rows] == one).any()]:
                 nobody = "; or mark nobody's as val" if missing[0] == "val" else ""
                 raise ValueError(f"client {name!r} has no {missing[0]} examples; give it some, or leave it out{nobody}")
+        warn_of_scale(self.examples.x)
         pool = as_arrays(self.examples)
         train, val, test = (client_data(pool, [rows[self.part[rows] == one] for rows in owned]) for one in PARTS)
         federation = Federation(train, val if "val" in wanted else None, test, None, None)

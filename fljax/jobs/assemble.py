@@ -1,5 +1,6 @@
 """From settings to what runs: the federation, the model, the sampling, and each method with its numbers."""
 
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,6 +18,7 @@ from fljax.client.optimizer import local_optimizer
 from fljax.data.datasets import load
 from fljax.data.federation import n_classes
 from fljax.data.holdout import hold_out_clients
+from fljax.data.scale import ScaleWarning
 from fljax.drift.drifting import drifting
 from fljax.jobs.job import Job
 from fljax.jobs.own_data import halves, own_federation, scaled, scaling
@@ -47,6 +49,13 @@ def make_federation(job: Job) -> Federation:
     Raises:
         ValueError: the partition cannot be made so, or a function of a user's that is named as one makes none.
     """
+    if job.own.get("normalize") != "standard":
+        return _federation(job)
+    with warnings.catch_warnings(action="ignore", category=ScaleWarning):  # whatever it is, the network sees another
+        return _federation(job)
+
+
+def _federation(job: Job) -> Federation:
     if job.own.get("data") is not None:
         if (federation := own_federation(job)) is not None:
             return federation

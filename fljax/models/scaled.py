@@ -59,6 +59,8 @@ def _wrap(model: Model, mean: Channels, deviation: Channels) -> Model:
 
 def _scaling(model: Model, mean: _PerChannel, deviation: _PerChannel) -> Model:
     def scaled(x: Array) -> Array:
+        if not jnp.issubdtype(x.dtype, jnp.floating):
+            x = x.astype(jnp.float32)  # or the two numbers would lose their fractions
         return (x - _by_channel("mean", mean, x)) / _by_channel("deviation", deviation, x)
 
     def apply(params: Params, x: Array, key: Key | None) -> tuple[Array, Params]:
