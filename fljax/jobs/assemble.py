@@ -101,7 +101,8 @@ def plain_model(job: Job, federation: Federation) -> Model:
     name, shape = job.run.model, federation.train.pool.x.shape[1:]
     make = find("model", name)
     try:
-        seen = jnp.int32 if federation.train.pool.x.dtype == jnp.int32 else jnp.float32
+        as_it_is = federation.train.pool.x.dtype == jnp.int32 and job.run.normalize == "unit"
+        seen = jnp.int32 if as_it_is else jnp.float32
         made = as_model(make, shape, n_classes(federation), job.settings["model"], seen)
     except (ValueError, TypeError) as error:
         raise ValueError(f"--model {name}: {error}") from None

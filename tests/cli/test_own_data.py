@@ -233,6 +233,32 @@ def test_pixels_that_are_not_scaled_are_spoken_of_unless_the_network_scales_them
     assert warnings.formatwarning(UserWarning("x"), UserWarning, scale.__file__, 3) != "fljax: x\n"  # outside it
 
 
+def test_whole_numbers_reach_a_network_as_they_are_or_normalized(tmp_path):
+    """A network of one's own: as tokens for an embedding, and as what a normalised image is for a convolution."""
+    (tmp_path / "net.py").write_text(
+        "from flax import linen as nn\n\n\nclass Words(nn.Module):\n    n_classes: int\n\n    @nn.compact\n"
+        "    def __call__(self, x):\n        return nn.Dense(self.n_classes)(nn.Embed(9, 4)(x).mean(axis=1))\n\n\n"
+        "class Image(nn.Module):\n    n_classes: int\n\n    @nn.compact\n    def __call__(self, x):\n"
+        "        return nn.Dense(self.n_classes)(nn.Conv(2, (2, 2))(x).reshape(x.shape[0], -1))\n"
+    )
+    x = np.random.default_rng(0).integers(9, size=(40, 4))
+    for name, examples in (("words", x), ("image", 30 * x.reshape(40, 2, 2, 1)), ("uint8", x.astype(np.uint8))):
+        np.savez(tmp_path / f"{name}.npz", x=examples, y=np.arange(40) % 2, client_ids=np.arange(40) % 4)
+
+    def made(data, net, *more):
+        given = ["--data", str(tmp_path / f"{data}.npz"), "--model", f"{tmp_path}/net.py:{net}", *more]
+        job = read_job([*given, "--algorithm", "fedavg"])
+        return make_model(job, make_parts(job)[0])
+
+    assert dict(made("words", "Words").about)["input_dtype"] == "int32"
+    assert "mean" in dict(made("image", "Image", "--normalize", "standard").about)
+    for data, more in (("uint8", ()), ("words", ("--normalize", "standard"))):
+        with pytest.raises(
+            ValueError, match=r"Words takes whole numbers.*examples as int32, not normalized .uint8 are p"
+        ):
+            made(data, "Words", *more)
+
+
 def test_an_archive_whose_clients_have_a_name_of_their_own(tmp_path, capsys):
     rng = np.random.default_rng(0)
     np.savez(tmp_path / "a.npz", images=rng.normal(size=(40, 3)), labels=np.arange(40) % 2, user=np.arange(40) % 4)
