@@ -111,10 +111,12 @@ def own_data(x: Any, y: Any, client_ids: Any = None, *, part: Any = None) -> Own
         ValueError: arrays of different lengths, an example that is not finite, or ids, labels or parts that cannot be.
     """
     features, labels = np.asarray(x), np.asarray(y)
+    if not (features.ndim and features.size):
+        raise ValueError(f"x has shape {features.shape}; give (examples, ...), of at least one example")
     if features.dtype == bool:
         features = features.astype(np.float32)
     elif np.issubdtype(features.dtype, np.integer) and features.dtype not in (np.uint8, np.int32, np.int64):
-        if features.size and features.max() > np.iinfo(np.int32).max:
+        if features.max() > np.iinfo(np.int32).max:
             raise ValueError(f"x has {features.dtype} values up to {features.max()}; give tokens that int32 holds")
         features = features.astype(np.int32)
     classes: tuple[str, ...] = ()

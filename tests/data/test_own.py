@@ -150,6 +150,12 @@ def wrong(arrays, **changed):
     ("changed", "message"),
     [
         (lambda x, y, c: {"y": y[:-1]}, "x has 60 examples and y 59"),
+        (
+            lambda x, y, c: {"x": x[:0], "y": y[:0], "client_ids": c[:0]},
+            r"x has shape \(0, 3\); give .examples, ...., of",
+        ),
+        (lambda x, y, c: {"x": x[:, :0]}, r"x has shape \(60, 0\)"),
+        (lambda x, y, c: {"x": 3}, r"x has shape \(\)"),
         (lambda x, y, c: {"client_ids": c[:5]}, "client_ids 5"),
         (lambda x, y, c: {"client_ids": c[:, None]}, r"client ids have shape \(60, 1\)"),
         (lambda x, y, c: {"x": np.where(np.arange(60)[:, None] == 7, np.nan, x)}, "example 7, column 0, of client"),
