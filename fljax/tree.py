@@ -94,7 +94,18 @@ def named_leaves(params: Params, path: tuple[str, ...] = ()) -> dict[tuple[str, 
 def flatten(stacked: Stacked) -> Array:
     """Trainable leaves of every row, raveled and joined: ``(rows, ...) -> (rows, parameters)``."""
     leaves = jax.tree.leaves(split_statistics(stacked)[0])
-    return jnp.concatenate([leaf.reshape(leaf.shape[0], -1) for leaf in leaves], axis=1)
+    return jnp.concatenate([as_matrix(leaf) for leaf in leaves], axis=1)
+
+
+def as_matrix(leaf: Array) -> Array:
+    """A leaf (rows, ...) as (rows, scalars), no copy.
+
+    Raises:
+        ValueError: it has no rows, of which nothing could be made.
+    """
+    if leaf.shape[0] == 0:
+        raise ValueError(f"an array of shape {leaf.shape} has no rows, one for each client; give at least one")
+    return leaf.reshape(leaf.shape[0], -1)
 
 
 def select(params: Params, layers: tuple[str, ...]) -> Params:
@@ -152,7 +163,7 @@ def moves(stacked: Stacked, params: Params) -> Stacked:
 
 def all_finite(stacked: Stacked) -> Array:
     """(rows,) bool: True where every entry of the row is finite."""
-    flags = [jnp.isfinite(leaf).reshape(leaf.shape[0], -1).all(axis=1) for leaf in jax.tree.leaves(stacked)]
+    flags = [jnp.isfinite(as_matrix(leaf)).all(axis=1) for leaf in jax.tree.leaves(stacked)]
     return jnp.stack(flags).all(axis=0)
 
 

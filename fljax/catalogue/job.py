@@ -22,10 +22,10 @@ class RunSettings(NamedTuple):
     dataset: name of a data set; see fljax data list.
     data_folder: where its files are; None: found by itself.
     data: data of your own in place of a data set: a .csv, .tsv, .parquet or .npz file, or a folder of images.
-    client_column: column of a table that says whose an example is.
-    label_column: column of a table with the labels; several: several targets, or labels of 0 and 1.
-    feature_column: columns of a table that the network sees; None: all others.
-    split_column: column of a table with "train", "val" or "test"; None: examples are drawn.
+    client_column: column of a table, or array of an .npz, that says whose an example is.
+    label_column: column of a table, or array, with the labels; several: several targets, or labels of 0 and 1.
+    feature_column: columns of a table, or array, that the network sees; None: all others.
+    split_column: column of a table, or array, with "train", "val" or "test"; None: examples are drawn.
     task: what labels of data of your own are; auto: whole numbers and text are classes, other numbers regressed on.
     partition: who owns which example; see fljax list, or ./mine.py:split.
     model: network; see fljax list, or ./mine.py:net.

@@ -3,8 +3,10 @@
 import os
 import re
 import sys
+import warnings
 from collections.abc import Callable, Sequence
 from importlib import import_module
+from pathlib import Path
 
 USAGE = """usage: fljax COMMAND [--help] [SETTINGS]
 
@@ -36,6 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not arguments or arguments[0] in ("--help", "-h", "help"):
         print(USAGE, end="")
         return 0
+    usual, warnings.formatwarning = warnings.formatwarning, in_one_line
     try:
         command(arguments[0])(arguments[1:])
     except BrokenPipeError:  # whoever read the output has enough
@@ -57,9 +60,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
             os._exit(130)
         return 130
     finally:
+        warnings.formatwarning = usual
         if catalogue := sys.modules.get("fljax.catalogue.entries"):
             catalogue.save()
     return 0
+
+
+def in_one_line(
+    message: Warning | str, category: type[Warning], file: str, number: int, line: str | None = None
+) -> str:
+    """A warning as it is shown: of fljax in one line like a refusal, without the place in the program."""
+    if Path(file).is_relative_to(Path(__file__).parents[1]):
+        return f"fljax: {message}\n"
+    return f"{file}:{number}: {category.__name__}: {message}\n"
 
 
 def _cut(word: str) -> str:

@@ -9,7 +9,8 @@ import numpy as np
 from jax import Array
 
 from fljax.data.labels import are_classes, as_labels, check_classes
-from fljax.data.validation import check_rows, rows_of, validate
+from fljax.data.scale import warn_of_scale
+from fljax.data.validation import check_once, check_rows, rows_of, validate
 from fljax.types import Batch, ClientData, Examples, Federation
 
 Rows = Sequence[np.ndarray]
@@ -35,7 +36,7 @@ def build(
 
     Args:
         pool: all examples, ``x`` (examples, ...) uint8, floating or int32, ``y`` as `as_labels` reads it.
-        owned: rows of each client; they may overlap between clients.
+        owned: rows of each client, each once; they may overlap between clients.
         split: fractions of train, validation and test; they sum to 1. Validation 0 gives ``val=None``.
         seed: decides which rows go to which split.
         group: true group of each client, where there is one.
@@ -45,17 +46,22 @@ def build(
         stratify: False splits at random instead, as it is always done where labels are no classes.
 
     Raises:
-        ValueError: in one line, for what `validate` refuses, fractions that do not sum to 1 and clients too small to
-            be split.
+        ValueError: in one line, for what `validate` refuses, no clients, a row that a client owns twice, fractions that
+            do not sum to 1 and clients too small to be split.
     """
     _check_split(split, test_owned)
+    warn_of_scale(pool.x)
     pool = as_arrays(pool)
     rng = np.random.default_rng(seed)
     labels = np.asarray(pool.y)
     stratify = stratify and are_classes(labels)
     pieces = [_split_rows(rng, labels, rows_of(rows, i), split, stratify, i) for i, rows in enumerate(owned)]
+    if not pieces:
+        raise ValueError("owned has 0 clients; give the rows of at least one")
     train, val, test = (client_data(pool, [piece[part] for piece in pieces]) for part in range(3))
     if test_owned is not None:
+        for i, rows in enumerate(test_owned):
+            check_once(f"test_owned[{i}]", rows_of(rows, i))
         test = client_data(pool if test_pool is None else as_arrays(test_pool), test_owned)
     federation = Federation(
         train=train,
@@ -160,6 +166,7 @@ def _split_rows(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Rows of client i as (train, validation, test)."""
     check_rows(rows, len(labels))
+    check_once(f"owned[{i}]", rows)
     n, wanted = len(rows), sum(fraction > 0 for fraction in split)
     if n < wanted:
         raise ValueError(

@@ -20,7 +20,7 @@ ARRAYS = {
     "client": ("client_ids", "client", "clients"),
     "part": ("part", "split"),
 }
-"""What the arrays of an ``.npz`` may be called."""
+"""What the arrays of an ``.npz`` may be called where nobody says which they are."""
 
 
 def read_own(path: str | Path, columns: Columns | None = None, task: TaskChoice = "auto") -> OwnData:
@@ -28,7 +28,8 @@ def read_own(path: str | Path, columns: Columns | None = None, task: TaskChoice 
 
     Args:
         path: the file, or a folder ``client/class/image.png`` or ``train/client/class/image.png``.
-        columns: what the columns of a table are; None for arrays and images, which say it themselves.
+        columns: what the columns of a table are, or which arrays of an ``.npz`` are used; None for images, which say it
+            themselves, and for arrays of known names.
         task: what labels are, see `fljax.data.tables.from_frame`.
 
     Raises:
@@ -37,10 +38,12 @@ def read_own(path: str | Path, columns: Columns | None = None, task: TaskChoice 
     path = Path(path)
     if not path.exists():
         raise ValueError(f"there is no {path}; give a .csv, .tsv, .parquet or .npz file, or a folder of images")
-    if path.is_dir() or path.suffix == ".npz":
+    if path.is_dir():
         if columns is not None and (given := [name for name, value in columns._asdict().items() if value]):
-            raise ValueError(f"{path} is no table, and a column is given for {', '.join(given)}; leave it out")
-        return _of_task(read_images(path) if path.is_dir() else read_npz(path), task, path)
+            raise ValueError(f"{path} is a folder, and a column is given for {', '.join(given)}; leave it out")
+        return _of_task(read_images(path), task, path)
+    if path.suffix == ".npz":
+        return _of_task(read_npz(path, columns), task, path)
     if path.suffix not in (*TABLES, ".parquet"):
         raise ValueError(f"{path} is a {path.suffix or 'nameless'} file; give .csv, .tsv, .parquet, .npz or a folder")
     if columns is None or not columns.label:
@@ -53,30 +56,52 @@ def read_own(path: str | Path, columns: Columns | None = None, task: TaskChoice 
         raise ValueError(f"{path}: {error}") from None
 
 
-def read_npz(path: Path) -> OwnData:
+def read_npz(path: Path, columns: Columns | None = None) -> OwnData:
     """Arrays ``x``, ``y`` and, where the file says whose examples are, ``client_ids``; perhaps ``part``.
+
+    Args:
+        path: the file.
+        columns: arrays that are called otherwise than `ARRAYS` has it.
 
     Raises:
         ValueError: an array is missing or is a pickled object, or as `fljax.data.own.own_data`.
     """
+    named = {} if columns is None else _as_arrays(path, columns)
+    wanted = {what: (named[what],) if what in named else usual for what, usual in ARRAYS.items()}
     try:
         with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
-            found = {what: next((file[name] for name in names if name in file), None) for what, names in ARRAYS.items()}
-            there = ", ".join(file.files)
+            there = file.files
+            found = {
+                what: next((file[name] for name in names if name in there), None) for what, names in wanted.items()
+            }
     except MemoryError:
         raise
     except Exception as error:  # a damaged archive fails wherever zip, zlib or NumPy notices it
         raise ValueError(f"{path} cannot be read as arrays: {' '.join(str(error).split())[:200]}") from None
     try:
-        for what in ("x", "y"):
-            array = found[what]
-            if array is None:
-                raise ValueError(f"has no array {what}; it has {there}")
-            if array.ndim == 0:
-                raise ValueError(f"the array {what} is one number; give one row an example")
+        for what, array in found.items():
+            if array is None and (what in named or what in ("x", "y")):
+                raise ValueError(f"has no array {wanted[what][0]}; it has {', '.join(there)}")
+            if array is not None and array.ndim == 0:
+                raise ValueError(f"the array {named.get(what, what)} is one number; give one row an example")
         return own_data(found["x"], found["y"], found["client"], part=found["part"])
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from None
+
+
+def _as_arrays(path: Path, columns: Columns) -> dict[str, str]:
+    """Which arrays the columns name: key of `ARRAYS` -> name."""
+    given = {"x": columns.features, "y": columns.label, "client": columns.client, "part": columns.part}
+    lists = {what: (names,) if isinstance(names, str) else names for what, names in given.items() if names}
+    if several := [names for names in lists.values() if len(names) > 1]:
+        raise ValueError(f"{path}: {', '.join(several[0])} are several arrays for one thing; name one array")
+    return {what: name for what, (name,) in lists.items()}
+
+
+def array_names(path: Path) -> list[str]:
+    """Names of the arrays in an ``.npz`` that can be read."""
+    with np.load(path, allow_pickle=False) as file:
+        return file.files
 
 
 def _of_task(data: OwnData, task: TaskChoice, path: Path) -> OwnData:

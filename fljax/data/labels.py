@@ -23,7 +23,11 @@ def as_labels(y: Any) -> np.ndarray:
         if labels.ndim == 2:
             if labels.size and (labels.min() < 0 or labels.max() > 1):
                 allowed = "several labels of an example are 0 or 1 each, and targets of a regression floating-point"
-                raise ValueError(f"labels of shape {labels.shape} go from {labels.min()} to {labels.max()}; {allowed}")
+                raise ValueError(
+                    f"labels of shape {labels.shape} go from {labels.min()} to {labels.max()}; {allowed}. A class for "
+                    "each position of a sequence is not supported: cut windows and give each the one class that "
+                    "follows it, as fljax.data.text.next_characters does"
+                )
             return labels.astype(np.float32)
         if labels.size and labels.max() > np.iinfo(np.int32).max:
             raise ValueError(f"label {labels.max()} is too large; number the classes 0, 1, 2, ...")

@@ -6,7 +6,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fljax.data.federation import Rows, as_arrays, build, client_data, on_host
+from fljax.data.items import arrays_of
 from fljax.data.labels import are_classes
+from fljax.data.scale import warn_of_scale
 from fljax.data.validation import validate
 from fljax.types import Examples, Federation
 
@@ -80,12 +82,16 @@ class OwnData(NamedTuple):
 
     def _by_part(self, owned: Rows, names: Sequence[str]) -> Federation:
         assert self.part is not None
+        somebody = np.unique(self.part[np.concatenate(owned)])
+        wanted = [one for one in PARTS if one != "val" or one in somebody]
         for name, rows in zip(names, owned, strict=True):
-            if missing := [one for one in ("train", "test") if not (self.part[rows] == one).any()]:
-                raise ValueError(f"client {name!r} has no {missing[0]} examples; give it some, or leave it out")
+            if missing := [one for one in wanted if not (self.part[rows] == one).any()]:
+                nobody = "; or mark nobody's as val" if missing[0] == "val" else ""
+                raise ValueError(f"client {name!r} has no {missing[0]} examples; give it some, or leave it out{nobody}")
+        warn_of_scale(self.examples.x)
         pool = as_arrays(self.examples)
         train, val, test = (client_data(pool, [rows[self.part[rows] == one] for rows in owned]) for one in PARTS)
-        federation = Federation(train, val if (self.part == "val").any() else None, test, None, None)
+        federation = Federation(train, val if "val" in wanted else None, test, None, None)
         validate(federation)
         return federation
 
@@ -105,10 +111,12 @@ def own_data(x: Any, y: Any, client_ids: Any = None, *, part: Any = None) -> Own
         ValueError: arrays of different lengths, an example that is not finite, or ids, labels or parts that cannot be.
     """
     features, labels = np.asarray(x), np.asarray(y)
+    if not (features.ndim and features.size):
+        raise ValueError(f"x has shape {features.shape}; give (examples, ...), of at least one example")
     if features.dtype == bool:
         features = features.astype(np.float32)
     elif np.issubdtype(features.dtype, np.integer) and features.dtype not in (np.uint8, np.int32, np.int64):
-        if features.size and features.max() > np.iinfo(np.int32).max:
+        if features.max() > np.iinfo(np.int32).max:
             raise ValueError(f"x has {features.dtype} values up to {features.max()}; give tokens that int32 holds")
         features = features.astype(np.int32)
     classes: tuple[str, ...] = ()
@@ -145,29 +153,33 @@ def federation_from_arrays(
 
 
 def federation_from_clients(
-    clients: Mapping[Any, tuple[Any, Any]] | Sequence[tuple[Any, Any]],
+    clients: Mapping[Any, Any] | Sequence[Any],
     *,
     split: tuple[float, float, float] = SPLIT,
     seed: int = 0,
 ) -> Federation:
-    """A federation of per-client arrays: ``{name: (x, y)}`` or ``[(x, y), ...]``, clients in that order.
+    """A federation of what each client has: ``{name: (x, y)}`` or ``[(x, y), ...]``, clients in that order.
+
+    In place of a pair of arrays a client may have a data set as PyTorch's: an object with a length whose items
+    ``data[i]`` are examples ``(x_i, y_i)``.
 
     Raises:
-        ValueError: no client, one whose arrays are of another shape or kind than the first's, or as `own_data`.
+        ValueError: no client, one whose examples are neither, or are of another shape or kind than the first's, or as
+            `own_data`.
     """
-    named = dict(clients) if isinstance(clients, Mapping) else dict(enumerate(clients))
-    if not named:
+    given = dict(clients) if isinstance(clients, Mapping) else dict(enumerate(clients))
+    if not given:
         raise ValueError("no clients; give a pair of arrays (x, y) for each")
-    xs, ys = ([np.asarray(pair[i]) for pair in named.values()] for i in range(2))
-    for name, x, y in zip(named, xs, ys, strict=True):
-        if not len(x):
-            raise ValueError(f"client {name!r} has no examples; leave it out")
+    named = {name: arrays_of(one, f"client {name!r}") for name, one in given.items()}
+    first = next(iter(named.values()))[0]
+    for name, (x, y) in named.items():
         if len(x) != len(y):
             raise ValueError(f"client {name!r} has {len(x)} examples and {len(y)} labels; give a label for each")
-        if x.shape[1:] != xs[0].shape[1:] or x.dtype != xs[0].dtype:
-            raise ValueError(f"client {name!r} has examples {_kind(x)} and the first client {_kind(xs[0])}")
-    size = [len(x) for x in xs]
-    data = own_data(np.concatenate(xs), np.concatenate(ys), np.repeat(np.arange(len(size)), size))
+        if x.shape[1:] != first.shape[1:] or x.dtype != first.dtype:
+            raise ValueError(f"client {name!r} has examples {_kind(x)} and the first client {_kind(first)}")
+    xs, ys = zip(*named.values(), strict=True)
+    client = np.repeat(np.arange(len(xs)), [len(x) for x in xs])
+    data = own_data(np.concatenate(xs), np.concatenate(ys), client)
     named_data = data._replace(clients=tuple(str(name) for name in named))
     return named_data.federation(split, seed=seed)
 

@@ -5,6 +5,7 @@ from typing import Literal
 import numpy as np
 
 from fljax.data.federation import build, on_host
+from fljax.data.partition.check import check_whole
 from fljax.types import Federation
 
 
@@ -43,8 +44,12 @@ def linear_groups(
         test_fraction: share of each client's examples for test.
 
     Raises:
-        ValueError: more groups than clients or than the classes or features can tell apart.
+        ValueError: more groups than clients or than the classes or features can tell apart, or a size that is none.
     """
+    check_whole("n_clients", n_clients, 1)
+    check_whole("n_classes", n_classes, 2)
+    check_whole("side", side, 1)
+    check_whole("examples", examples, 1)
     limit = n_classes if differ == "labels" else side * side
     if not 1 <= n_groups <= min(n_clients, limit):
         raise ValueError(f"n_groups={n_groups}: give 1 to {min(n_clients, limit)} for {n_clients} clients and {differ}")

@@ -60,6 +60,15 @@ def check_rows(rows: np.ndarray, n_examples: int) -> None:
         raise ValueError(f"a client owns rows {rows.min()} to {rows.max()}; the pool has 0 to {n_examples - 1}")
 
 
+def check_once(name: str, rows: np.ndarray) -> None:
+    """Raises ValueError where a client, of whom ``name`` are the rows, owns one of them twice: it would be trained on
+    and tested on."""
+    values, counts = np.unique(rows, return_counts=True)
+    if (counts > 1).any():
+        twice = int(np.argmax(counts > 1))
+        raise ValueError(f"{name} has row {values[twice]} {counts[twice]} times; give each row of a client once")
+
+
 def rows_of(rows: Any, i: int) -> np.ndarray:
     """Rows of client i.
 

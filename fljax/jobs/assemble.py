@@ -1,5 +1,6 @@
 """From settings to what runs: the federation, the model, the sampling, and each method with its numbers."""
 
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,6 +18,7 @@ from fljax.client.optimizer import local_optimizer
 from fljax.data.datasets import load
 from fljax.data.federation import n_classes
 from fljax.data.holdout import hold_out_clients
+from fljax.data.scale import ScaleWarning
 from fljax.drift.drifting import drifting
 from fljax.jobs.job import Job
 from fljax.jobs.own_data import halves, own_federation, scaled, scaling
@@ -47,6 +49,13 @@ def make_federation(job: Job) -> Federation:
     Raises:
         ValueError: the partition cannot be made so, or a function of a user's that is named as one makes none.
     """
+    if job.own.get("normalize") != "standard":
+        return _federation(job)
+    with warnings.catch_warnings(action="ignore", category=ScaleWarning):  # whatever it is, the network sees another
+        return _federation(job)
+
+
+def _federation(job: Job) -> Federation:
     if job.own.get("data") is not None:
         if (federation := own_federation(job)) is not None:
             return federation
@@ -92,7 +101,8 @@ def plain_model(job: Job, federation: Federation) -> Model:
     name, shape = job.run.model, federation.train.pool.x.shape[1:]
     make = find("model", name)
     try:
-        seen = jnp.int32 if federation.train.pool.x.dtype == jnp.int32 else jnp.float32
+        as_it_is = federation.train.pool.x.dtype == jnp.int32 and job.run.normalize == "unit"
+        seen = jnp.int32 if as_it_is else jnp.float32
         made = as_model(make, shape, n_classes(federation), job.settings["model"], seen)
     except (ValueError, TypeError) as error:
         raise ValueError(f"--model {name}: {error}") from None

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fljax.data.files import n_bytes_unpacked, read_own
+from fljax.data.files import array_names, n_bytes_unpacked, read_own
 from fljax.data.labels import are_classes
 from fljax.data.own import OwnData
 from fljax.data.partition.check import split_of
@@ -50,9 +50,11 @@ def own_federation(job: Job) -> Federation | None:
         return None
     data, settings = read_data(job), job.settings["partition"]
     if data.client is None:
+        path = Path(job.own["data"])
+        there = f", one of its arrays {', '.join(array_names(path))}" if path.suffix == ".npz" else ""
         raise ValueError(
-            f"--data {job.own['data']} does not say whose its examples are; give --client-column NAME, an array "
-            "client_ids, or --partition iid --partition.n-clients 10"
+            f"--data {path} does not say whose its examples are; give --client-column NAME{there}, or "
+            "--partition iid --partition.n-clients 10"
         )
     split = split_of(settings["val_fraction"], settings["test_fraction"])
     federation = data.federation(split, seed=job.own["seed"], min_size=settings["min_size"])

@@ -7,9 +7,11 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from flax.errors import FlaxError
+from jax.typing import DTypeLike
 
 from fljax.tree import named_leaves, split_statistics
-from fljax.types import Key, Model, Params
+from fljax.types import Description, Key, Model, Params
 
 Mode = Callable[[bool], dict[str, Any]]
 """Whether the network trains -> the keyword arguments that tell it."""
@@ -18,6 +20,10 @@ TRAINING = ("train", "training", "is_training")
 """Arguments that are True in training."""
 EVALUATION = ("deterministic", "inference", "use_running_average")
 """Arguments that are False in training."""
+ERRORS = (TypeError, ValueError, FlaxError)
+"""What a network may raise that cannot be called with a batch."""
+TOKENS = "give it input_dtype=jnp.int32, and examples as int32, not normalized (uint8 are pixels, which are scaled)"
+"""What to do about a network of whole numbers."""
 FLOATS = tuple(map(jnp.dtype, ("float32", "bfloat16", "float16", "float64")))
 """What parameters may be."""
 
@@ -43,6 +49,35 @@ def calling_mode(call: Callable[..., Any], name: str) -> Mode:
         known = ", ".join((*TRAINING, *EVALUATION))
         raise ValueError(f"{name} must be given {unknown}; a network takes a batch and one of {known}")
     return lambda train: {arg: train == on_when for arg, on_when in switches.items()}
+
+
+def outputs_of(call: Callable[[Any], Any], empty: jax.ShapeDtypeStruct, name: str) -> Any:
+    """What a network's call makes of a batch like ``empty``: shapes and types, nothing is computed.
+
+    Raises:
+        ValueError: it cannot be called so; where whole numbers are what it wants, that is said.
+    """
+    try:
+        return jax.eval_shape(call, empty)
+    except ERRORS as error:
+        text = f"{name} cannot be called with a batch of examples of shape {empty.shape[1:]}: {error}"
+        if jnp.issubdtype(empty.dtype, jnp.floating) and _takes_tokens(call, empty):
+            text = f"{name} takes whole numbers, such as tokens, and not {empty.dtype}: {TOKENS} ({error})"
+        raise ValueError(text) from error
+
+
+def _takes_tokens(call: Callable[[Any], Any], empty: jax.ShapeDtypeStruct) -> bool:
+    try:
+        jax.eval_shape(call, jax.ShapeDtypeStruct(empty.shape, jnp.int32))
+    except ERRORS:
+        return False
+    return True
+
+
+def about_inputs(input_shape: Sequence[int], input_dtype: DTypeLike) -> Description:
+    """What a description says of the examples that a network sees; that they are no tokens goes without saying."""
+    shape, dtype = ("input_shape", tuple(input_shape)), jnp.dtype(input_dtype)
+    return (shape, ("input_dtype", str(dtype))) if jnp.issubdtype(dtype, jnp.signedinteger) else (shape,)
 
 
 def check_layers(found: Sequence[str], given: Sequence[str] | None) -> tuple[str, ...]:

@@ -10,11 +10,10 @@ from typing import Any, Literal, cast
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
-from flax.errors import FlaxError
 from jax import Array
 from jax.typing import DTypeLike
 
-from fljax.models.calling import Mode, calling_mode, check_layers
+from fljax.models.calling import Mode, about_inputs, calling_mode, check_layers, outputs_of
 from fljax.tree import STATISTICS, join_statistics, split_statistics
 from fljax.types import Description, Halves, Key, Model, Params
 
@@ -113,7 +112,7 @@ def _adapt(
         return cast(Array, logits), join_statistics(trainable, updated)
 
     found, n_outputs = _parts(module, empty, mode)
-    about = (*_about(module, input_shape), ("n_outputs", n_outputs), ("initial", initial))
+    about = (*_about(module, about_inputs(input_shape, input_dtype)), ("n_outputs", n_outputs), ("initial", initial))
     return Model(init, apply, check_layers(found, layers), halves, about=about)
 
 
@@ -138,22 +137,18 @@ def _parts(module: nn.Module, empty: jax.ShapeDtypeStruct, mode: Mode) -> tuple[
         return outputs
 
     network = type(module).__name__
-    try:
-        outputs = jax.eval_shape(note, empty)
-    except (TypeError, ValueError, FlaxError) as error:
-        shape = f"a batch of examples of shape {empty.shape[1:]}"
-        raise ValueError(f"{network} cannot be called with {shape}: {error}") from error
+    outputs = outputs_of(note, empty, network)
     if others:
         kept = f"parameters and {STATISTICS!r} alone go from round to round"
         raise ValueError(f"{network} keeps {', '.join(others)}; {kept}")
     return tuple(names), outputs.shape[-1]
 
 
-def _about(module: nn.Module, input_shape: tuple[int, ...]) -> Description:
+def _about(module: nn.Module, inputs: Description) -> Description:
     """The network's name and sizes: the fields of its module."""
     fields = [field.name for field in dataclasses.fields(module) if field.name not in ("parent", "name")]
     own = ((name, _hashable(getattr(module, name, None))) for name in fields)
-    return (("network", type(module).__name__.lstrip("_")), ("input_shape", input_shape), *own)
+    return (("network", type(module).__name__.lstrip("_")), *inputs, *own)
 
 
 def _hashable(value: Any) -> Any:

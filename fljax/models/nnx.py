@@ -10,7 +10,7 @@ from jax import Array
 from jax.typing import DTypeLike
 
 from fljax.choices import UNTOLD
-from fljax.models.calling import calling_mode, check_layers
+from fljax.models.calling import about_inputs, calling_mode, check_layers, outputs_of
 from fljax.tree import STATISTICS, join_statistics, split_statistics
 from fljax.types import Key, Model, Params
 
@@ -79,11 +79,8 @@ def from_nnx(
 
     model = Model(init, apply, check_layers(found, layers))
     empty = jax.ShapeDtypeStruct((1, *input_shape), input_dtype)
-    try:
-        outputs, _ = jax.eval_shape(lambda x: apply(init(jax.random.key(0)), x, None), empty)
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"{name} cannot be called with a batch of examples of shape {input_shape}: {error}") from error
-    sizes = (("input_shape", tuple(input_shape)), ("n_outputs", outputs.shape[-1]))
+    outputs, _ = outputs_of(lambda x: apply(init(jax.random.key(0)), x, None), empty, name)
+    sizes = (*about_inputs(input_shape, input_dtype), ("n_outputs", outputs.shape[-1]))
     return model._replace(about=(("network", name), *sizes, ("arguments", UNTOLD)))  # which are known to ``make``
 
 

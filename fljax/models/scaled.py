@@ -43,8 +43,11 @@ def normalized(model: Model, normalize: Normalize) -> Model:
         traced arrays the model's description says nothing.
 
     Raises:
-        ValueError: an unknown name, a number that is not finite, or a deviation that is not positive.
+        ValueError: an unknown name, a number that is not finite, a deviation that is not positive, or a network of
+            whole numbers, which have no scale.
     """
+    if normalize != "unit" and (kind := dict(model.about).get("input_dtype")):
+        raise ValueError(f"the network takes {kind} tokens, which have no scale; leave normalize at 'unit'")
     if isinstance(normalize, tuple) and any(isinstance(part, Tracer) for part in normalize):
         return _scaling(model, *normalize)
     mean, deviation = _numbers(normalize)
@@ -59,6 +62,8 @@ def _wrap(model: Model, mean: Channels, deviation: Channels) -> Model:
 
 def _scaling(model: Model, mean: _PerChannel, deviation: _PerChannel) -> Model:
     def scaled(x: Array) -> Array:
+        if not jnp.issubdtype(x.dtype, jnp.floating):
+            x = x.astype(jnp.float32)  # or the two numbers would lose their fractions
         return (x - _by_channel("mean", mean, x)) / _by_channel("deviation", deviation, x)
 
     def apply(params: Params, x: Array, key: Key | None) -> tuple[Array, Params]:

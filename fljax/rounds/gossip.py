@@ -118,7 +118,7 @@ def consensus_distance(models: Stacked, active: Array) -> Array:
     weight = active.astype(jnp.float32) / jnp.maximum(active.sum(), 1).astype(jnp.float32)
 
     def squared(leaf: Array) -> Array:
-        flat = jnp.where(active[:, None], leaf.reshape(leaf.shape[0], -1), 0)
+        flat = jnp.where(active[:, None], tree.as_matrix(leaf), 0)
         away = flat - (weight[:, None] * flat).sum(axis=0)[None, :]
         return (weight * jnp.square(away).sum(axis=1)).sum()
 

@@ -55,7 +55,11 @@ def check_subjects(algorithm: Algorithm, federation: Federation, key: Key) -> No
     check_kind("algorithm", algorithm, Algorithm, call)
     check_kind("federation", federation, Federation, "make one by fljax.PARTITIONS or fljax.own_data")
     check_key(key)
-    made_for, given = dict(algorithm.about.model).get("input_shape"), federation.train.pool.x.shape[1:]
+    about, x = dict(algorithm.about.model), federation.train.pool.x
+    made_for, given = about.get("input_shape"), x.shape[1:]
+    if (kind := about.get("input_dtype")) is not None and x.dtype != jnp.int32:
+        pixels = ", which are pixels and are scaled" if x.dtype == jnp.uint8 else ""
+        raise ValueError(f"the network takes {kind} tokens, and the examples are {x.dtype}{pixels}; give int32")
     if made_for is not None and math.prod(made_for) != math.prod(given):
         raise ValueError(
             f"the network takes examples of shape {made_for}, and the clients' are {given}; make it for these"

@@ -93,7 +93,7 @@ def mix(matrix: Array, stacked: Stacked) -> Stacked:
         if not jnp.issubdtype(leaf.dtype, jnp.floating):
             return jnp.round(leaf_mix(leaf.astype(jnp.float32))).astype(leaf.dtype)
         exact = matrix.astype(leaf.dtype if leaf.dtype.itemsize > 4 else jnp.float32)
-        flat = blocks.multiply(exact, leaf.reshape(leaf.shape[0], -1), counts)
+        flat = blocks.multiply(exact, tree.as_matrix(leaf), counts)
         return flat.reshape(matrix.shape[0], *leaf.shape[1:])
 
     return jax.tree.map(leaf_mix, stacked)

@@ -7,6 +7,8 @@ import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
+from fljax import tree
+
 ENTRIES = 2**20
 """Scalars in one block of the tallest matrix: 4 MB in float32, which stays in cache."""
 
@@ -93,4 +95,4 @@ def multiply(matrix: Array, x: Array, counts: Array) -> Array:
 
 def matrices(stacked: Any) -> list[Array]:
     """Every leaf of a stacked pytree (or one array) as (rows, scalars); reshapes only, no copy."""
-    return [leaf.reshape(leaf.shape[0], -1) for leaf in jax.tree.leaves(stacked)]
+    return [tree.as_matrix(leaf) for leaf in jax.tree.leaves(stacked)]

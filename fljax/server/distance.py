@@ -175,7 +175,7 @@ def js_divergence(probabilities: Array, where: Array | None = None) -> Array:
         (n, n) in [0, ln 2], absolute error about 1e-7; 0 for equal outputs.
     """
     probabilities = tree.at_least_float32(probabilities)  # float16 has no 1e-12
-    p = jnp.maximum(probabilities.reshape(probabilities.shape[0], -1), 1e-12)
+    p = jnp.maximum(tree.as_matrix(probabilities), 1e-12)
     batch = max(probabilities[0, ..., 0].size, 1)
 
     def to_all(row: Array) -> Array:

@@ -110,7 +110,7 @@ def _scores_and_reach(stacked: Stacked, n_byzantine: ArrayLike, where: Array | N
 
 def is_within_reach(stacked: Stacked) -> Array:
     """(clients,) bool: squared distances of these fit into float32; one that does not would make all of them NaN."""
-    leaves = [tree.at_least_float32(leaf.reshape(leaf.shape[0], -1)) for leaf in jax.tree.leaves(stacked)]
+    leaves = [tree.at_least_float32(tree.as_matrix(leaf)) for leaf in jax.tree.leaves(stacked)]
     return jnp.asarray(sum(jnp.square(leaf).sum(axis=1) for leaf in leaves)) < 1e37  # of NaN False too
 
 
@@ -267,7 +267,7 @@ def clip_norm(stacked: Stacked, max_norm: ArrayLike) -> Stacked:
 def _by_coordinate(f, stacked: Stacked, where: Array, empty: Params | None) -> Params:
     leaves, structure = jax.tree.flatten(stacked)
     columns = blocks.width(leaves[0].shape[0], 2**18)
-    flat = [leaf.reshape(leaf.shape[0], -1) for leaf in leaves]
+    flat = [tree.as_matrix(leaf) for leaf in leaves]
 
     def walk(matrix: Array) -> Array:
         return blocks.map_columns(lambda block: f(block)[None], matrix, 1, columns)[0]

@@ -1,6 +1,7 @@
 """`--data mine.csv --client-column hospital --label-column sick`: one's own data on the command line."""
 
 import csv
+import warnings
 
 import jax
 import jax.numpy as jnp
@@ -11,7 +12,9 @@ import fljax
 from fljax.cli import main
 from fljax.cli.compare import OWN
 from fljax.cli.seeds import Seed, plans, scaling_of, together
+from fljax.data import scale
 from fljax.data.padding import same_shapes
+from fljax.data.scale import ScaleWarning
 from fljax.jobs.assemble import make_federation, make_model, make_parts
 from fljax.jobs.job import read_job
 from fljax.jobs.own_data import client_names
@@ -208,6 +211,63 @@ def test_what_is_wrong_is_one_line(table, capsys, more, message):
         table.write_text(table.read_text().replace(table.read_text().split("\n")[1].split(",")[4], "dear"))
     assert main(["run", *arguments(table, *more)]) == 2
     assert message in capsys.readouterr().err
+
+
+def test_pixels_that_are_not_scaled_are_spoken_of_unless_the_network_scales_them(tmp_path, monkeypatch):
+    x = np.random.default_rng(0).integers(256, size=(40, 3, 3, 1)).astype(np.float32)
+    np.savez(tmp_path / "a.npz", x=x, y=np.arange(40) % 2, client_ids=np.arange(40) % 4)
+    given = ["--data", str(tmp_path / "a.npz"), *FEW]
+    for more in ((), ("--normalize", "centred"), ("--partition", "iid", "--partition.n-clients", "4")):
+        with pytest.warns(ScaleWarning, match="is not scaled.*--normalize standard"):
+            make_parts(read_job([*given, *more]))
+    make_parts(read_job([*given, "--normalize", "standard"]))  # a warning would be an error
+    shown = []
+
+    def warned(arguments):
+        for file in (scale.__file__, "/other/file.py"):
+            shown.append(warnings.formatwarning(UserWarning("x goes"), UserWarning, file, 3))
+
+    monkeypatch.setattr("fljax.cli.command", lambda name: warned)
+    main(["run"])
+    assert shown == ["fljax: x goes\n", "/other/file.py:3: UserWarning: x goes\n"]
+    assert warnings.formatwarning(UserWarning("x"), UserWarning, scale.__file__, 3) != "fljax: x\n"  # outside it
+
+
+def test_whole_numbers_reach_a_network_as_they_are_or_normalized(tmp_path):
+    """A network of one's own: as tokens for an embedding, and as what a normalised image is for a convolution."""
+    (tmp_path / "net.py").write_text(
+        "from flax import linen as nn\n\n\nclass Words(nn.Module):\n    n_classes: int\n\n    @nn.compact\n"
+        "    def __call__(self, x):\n        return nn.Dense(self.n_classes)(nn.Embed(9, 4)(x).mean(axis=1))\n\n\n"
+        "class Image(nn.Module):\n    n_classes: int\n\n    @nn.compact\n    def __call__(self, x):\n"
+        "        return nn.Dense(self.n_classes)(nn.Conv(2, (2, 2))(x).reshape(x.shape[0], -1))\n"
+    )
+    x = np.random.default_rng(0).integers(9, size=(40, 4))
+    for name, examples in (("words", x), ("image", 30 * x.reshape(40, 2, 2, 1)), ("uint8", x.astype(np.uint8))):
+        np.savez(tmp_path / f"{name}.npz", x=examples, y=np.arange(40) % 2, client_ids=np.arange(40) % 4)
+
+    def made(data, net, *more):
+        given = ["--data", str(tmp_path / f"{data}.npz"), "--model", f"{tmp_path}/net.py:{net}", *more]
+        job = read_job([*given, "--algorithm", "fedavg"])
+        return make_model(job, make_parts(job)[0])
+
+    assert dict(made("words", "Words").about)["input_dtype"] == "int32"
+    assert "mean" in dict(made("image", "Image", "--normalize", "standard").about)
+    for data, more in (("uint8", ()), ("words", ("--normalize", "standard"))):
+        with pytest.raises(
+            ValueError, match=r"Words takes whole numbers.*examples as int32, not normalized .uint8 are p"
+        ):
+            made(data, "Words", *more)
+
+
+def test_an_archive_whose_clients_have_a_name_of_their_own(tmp_path, capsys):
+    rng = np.random.default_rng(0)
+    np.savez(tmp_path / "a.npz", images=rng.normal(size=(40, 3)), labels=np.arange(40) % 2, user=np.arange(40) % 4)
+    given = ["--data", str(tmp_path / "a.npz"), *FEW]
+    assert main(["run", *given]) == 2
+    said = capsys.readouterr().err
+    assert "give --client-column NAME, one of its arrays images, labels, user, or --partition iid" in said
+    federation, _ = make_parts(read_job([*given, "--client-column", "user"]))  # what is advised is right
+    assert federation.train.size.tolist() == [8] * 4
 
 
 @pytest.mark.parametrize(

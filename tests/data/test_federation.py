@@ -103,7 +103,11 @@ NAN = on_host(np.full((10, 1, 1, 1), np.nan, np.float32), np.arange(10) % 2)
     [
         ((POOL, [np.arange(5), np.array([], int)]), "client 1 has 0 examples"),
         ((POOL, [np.arange(5), np.array([7])]), "client 1 has 1 examples"),
-        ((POOL, []), "0 clients"),
+        ((POOL, []), "owned has 0 clients; give the rows of at least one"),
+        (
+            (POOL, [np.arange(5), np.array([7, 9, 8, 9])]),
+            r"owned\[1\] has row 9 2 times; give each row of a client once",
+        ),
         ((POOL, [np.arange(5, 12)]), "rows"),
         ((POOL, [np.arange(5)], (0.5, 0.0, 0.2)), "sum to 1"),
         ((POOL, [np.arange(5)], (1.0, 0.0, 0.0)), "test fraction"),
@@ -122,6 +126,11 @@ def test_bad_input_is_one_clear_line(arguments, message):
 def test_group_of_another_length_is_refused():
     with pytest.raises(ValueError, match="group"):
         build(POOL, [np.arange(10)], group=np.array([0, 1]))
+
+
+def test_a_test_row_given_twice_is_refused():
+    with pytest.raises(ValueError, match=r"test_owned\[0\] has row 3 3 times"):
+        build(POOL, [np.arange(10)], (1.0, 0.0, 0.0), test_owned=[[3, 1, 3, 3]])
 
 
 def test_an_empty_test_split_is_refused():

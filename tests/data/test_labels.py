@@ -34,6 +34,7 @@ def test_labels_become_what_they_are(given, expected):
     [
         (np.array(["cat", "dog"]), "dtype <U3.*federation_from_arrays"),
         (np.array([[0, 2], [1, 1]]), "go from 0 to 2"),
+        (np.arange(24).reshape(2, 12), "each position of a sequence is not supported: cut windows.*next_characters"),
         (np.zeros((2, 2, 2)), "shape"),
         (np.array([2**40, 1]), "too large"),
         (np.array([1j]), "dtype complex128"),

@@ -55,6 +55,19 @@ def test_given_parts_are_kept(arrays):
             np.testing.assert_array_equal(own, x[(client == i) & (part == name)])
 
 
+def test_clients_without_validation_examples_are_named_by_their_names(arrays):
+    x, y, client = arrays
+    names, nth = np.array(["a", "b", "c"])[client], np.zeros(60, int)
+    for i in range(3):
+        nth[client == i] = np.arange((client == i).sum())
+    part = np.array(["train", "test", "val"])[nth % 3]
+    part[(client == 1) & (part == "val")] = "train"
+    with pytest.raises(ValueError, match=r"client 'b' has no val examples; .*leave it out; or mark nobody's as val"):
+        fljax.federation_from_arrays(x, y, names, part=part)
+    only_small = np.where((part == "val") & (client != 0), "train", part)  # the client of 10 examples alone has some
+    assert own_data(x, y, names, part=only_small).federation(min_size=11).val is None
+
+
 def test_per_client_arrays_are_the_same_as_ids(arrays):
     x, y, client = arrays
     order = np.argsort(client, kind="stable")
@@ -62,6 +75,62 @@ def test_per_client_arrays_are_the_same_as_ids(arrays):
     one, other = federation_from_clients(given), fljax.federation_from_arrays(x[order], y[order], client[order])
     for a, b in zip(rows_of(one.train), rows_of(other.train), strict=True):
         np.testing.assert_array_equal(a[0], b[0])
+
+
+class Items:
+    """What data sets of PyTorch have in common: a length and items, and no end of an iteration."""
+
+    def __init__(self, items):
+        self.items = items
+
+    def __len__(self):
+        return len(self.items)
+
+    def __getitem__(self, i):
+        return self.items[i % len(self.items)]
+
+
+def test_data_sets_of_items_are_the_same_as_pairs_of_arrays(arrays):
+    x, y, client = arrays
+    pairs = [(x[client == i], y[client == i]) for i in range(3)]
+    items = [Items([(one, int(label)) for one, label in zip(*pair, strict=True)]) for pair in pairs]
+    wanted = federation_from_clients(pairs)
+    for given in (items, {"a": items[0], "b": pairs[1], "c": items[2]}, [list(pair) for pair in pairs]):
+        found = federation_from_clients(given)
+        for split in ("train", "test"):
+            for one, other in zip(rows_of(getattr(found, split)), rows_of(getattr(wanted, split)), strict=True):
+                np.testing.assert_array_equal(one[0], other[0])
+                np.testing.assert_array_equal(one[1], other[1])
+
+
+def test_two_examples_of_two_features_are_a_pair():
+    """Not a data set of two items."""
+    x, y = np.float32([[1, 2], [3, 4]]), np.array([0, 1])
+    found = federation_from_clients([(x, y)], split=(0.5, 0.0, 0.5)).train.pool
+    np.testing.assert_array_equal(found.x, x)
+    np.testing.assert_array_equal(found.y, y)
+
+
+ONE = (np.zeros(2), 0)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ([ONE, ONE, ONE], "client 'a' has a list of length 3; give a pair of arrays .x, y., or a data set"),
+        ({"x": np.zeros((4, 2)), "y": np.zeros(4)}, "client 'a' has a dict; give a pair of arrays"),
+        (3, "client 'a' has a int; give a pair of arrays"),
+        ((1.5, 0), r"client 'a' has x of shape \(\) and y of shape \(\); give a pair of arrays"),
+        (Items([]), "client 'a' has no examples; leave it out"),
+        (Items([ONE, (*ONE, 1)]), "client 'a': item 1 is a tuple, not .x, y.; give"),
+        (Items([{"x": 1}]), "client 'a': item 0 is a dict, not .x, y.; give"),
+        (Items([ONE, (np.zeros(3), 0)]), r"the x of item 1 has shape \(3,\) and that of item 0 \(2,\)"),
+    ],
+)
+def test_a_client_that_is_neither_pair_nor_data_set_is_refused(given, message):
+    with pytest.raises(ValueError, match=message) as error:
+        federation_from_clients({"a": given})
+    assert "\n" not in str(error.value)
 
 
 def test_names_of_classes_and_clients_are_kept(arrays):
@@ -81,6 +150,12 @@ def wrong(arrays, **changed):
     ("changed", "message"),
     [
         (lambda x, y, c: {"y": y[:-1]}, "x has 60 examples and y 59"),
+        (
+            lambda x, y, c: {"x": x[:0], "y": y[:0], "client_ids": c[:0]},
+            r"x has shape \(0, 3\); give .examples, ...., of",
+        ),
+        (lambda x, y, c: {"x": x[:, :0]}, r"x has shape \(60, 0\)"),
+        (lambda x, y, c: {"x": 3}, r"x has shape \(\)"),
         (lambda x, y, c: {"client_ids": c[:5]}, "client_ids 5"),
         (lambda x, y, c: {"client_ids": c[:, None]}, r"client ids have shape \(60, 1\)"),
         (lambda x, y, c: {"x": np.where(np.arange(60)[:, None] == 7, np.nan, x)}, "example 7, column 0, of client"),
@@ -280,7 +355,9 @@ def test_labels_of_an_archive_are_those_of_the_task(tmp_path, y, task, kind):
         (np.arange(6) / 2, None, "classification", "float32 of shape .6,., for regression and not for classification"),
         (np.arange(6) % 2, None, "labels", "for classification and not for labels"),
         (np.array(list("ababab")), None, "regression", "for classification and not for regression"),
-        (np.arange(6) % 2, COLUMNS, "auto", "no table, and a column is given for label, client; leave it out"),
+        (np.arange(6) % 2, COLUMNS, "auto", "a.npz: has no array sick; it has x, y"),
+        (np.arange(6) % 2, Columns(("y",), "whose"), "auto", "a.npz: has no array whose; it has x, y"),
+        (np.arange(6) % 2, Columns(("y", "x")), "auto", "a.npz: y, x are several arrays for one thing; name one"),
     ],
 )
 def test_what_an_archive_has_not_is_refused(tmp_path, y, columns, task, message):
@@ -303,6 +380,16 @@ def test_npz(tmp_path, arrays):
         read_own(tmp_path / "gone.npz")
 
 
+def test_arrays_of_an_archive_may_have_any_name(tmp_path, arrays):
+    x, y, client = arrays
+    part = np.array(["train", "test"])[np.arange(60) % 2]
+    np.savez(tmp_path / "a.npz", scans=x, sick=y, hospital=client, fold=part, x=-x, y=1 - y)
+    data = read_own(tmp_path / "a.npz", Columns(("sick",), "hospital", "fold", ("scans",)))
+    for found, wanted in ((data.examples.x, x), (data.examples.y, y), (data.client, client), (data.part, part)):
+        np.testing.assert_array_equal(found, wanted)
+    np.testing.assert_array_equal(read_own(tmp_path / "a.npz").examples.x, -x)
+
+
 def test_a_folder_of_images_for_each_client(tmp_path):
     rng = np.random.default_rng(0)
     for client in ("anna", "bert"):
@@ -317,6 +404,8 @@ def test_a_folder_of_images_for_each_client(tmp_path):
     Image.fromarray(np.zeros((3, 5, 3), np.uint8)).save(tmp_path / "pets" / "bert" / "dog" / "x.png")
     with pytest.raises(ValueError, match="one size"):
         read_own(tmp_path / "pets")
+    with pytest.raises(ValueError, match="pets is a folder, and a column is given for label, client; leave it out"):
+        read_own(tmp_path / "pets", COLUMNS)
 
 
 def test_halves_for_a_partition(arrays):

@@ -48,3 +48,10 @@ def test_deterministic_in_the_seed():
 def test_too_many_groups_are_refused(options):
     with pytest.raises(ValueError, match="n_groups"):
         linear_groups(**options)
+
+
+@pytest.mark.parametrize("change", [{"n_clients": 0}, {"n_classes": 0}, {"side": 0}, {"examples": 0}])
+def test_sizes_that_are_none_are_named(change):
+    ((name, value),) = change.items()
+    with pytest.raises(ValueError, match=f"^{name}={value}: give a whole number of at least"):
+        linear_groups(**{"n_groups": 1, "differ": "features"} | change)

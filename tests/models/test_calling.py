@@ -5,10 +5,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import linen as nn
+from flax import nnx
 
 import fljax
 from fljax import tree
-from fljax.models import from_linen, mlp
+from fljax.data.federation import minibatch
+from fljax.models import from_linen, from_nnx, mlp
+from fljax.run.check import check_subjects
 
 
 def network(call, **fields):
@@ -83,6 +86,50 @@ def images(self, x):
 def test_what_would_go_wrong_later_is_refused_at_once(call, layers, message):
     with pytest.raises(ValueError, match=message):
         from_linen(network(call), (8,), layers)
+
+
+def reads(self, x):
+    return nn.Dense(3)(nn.Embed(7, 4)(x).mean(axis=1))
+
+
+def reads_two(self, x):
+    return nn.Dense(3)(nn.Embed(7, 4)(x).reshape(x.shape[0], 2, 4))
+
+
+class Reads(nnx.Module):
+    def __init__(self, rngs):
+        self.words, self.last = nnx.Embed(7, 4, rngs=rngs), nnx.Linear(4, 3, rngs=rngs)
+
+    def __call__(self, x):
+        return self.last(self.words(x).mean(axis=1))
+
+
+def test_a_network_of_tokens_says_so():
+    cure = "takes whole numbers, such as tokens, and not float32: give it input_dtype=jnp.int32, .*uint8 are pixels"
+    with pytest.raises(ValueError, match=f"Net {cure}"):
+        from_linen(network(reads), (8,))
+    with pytest.raises(ValueError, match=f"Reads {cure}"):
+        from_nnx(Reads, (8,))
+    with pytest.raises(ValueError, match="Net cannot be called with a batch"):  # with no kind of number
+        from_linen(network(reads_two), (8,))
+
+
+@pytest.mark.parametrize(
+    "model", [from_linen(network(reads), (8,), input_dtype=jnp.int32), from_nnx(Reads, (8,), input_dtype=jnp.int32)]
+)
+def test_a_network_of_tokens_is_given_int32_alone(model, key):
+    tokens, y, client = np.arange(160).reshape(20, 8) % 7, np.arange(20) % 3, np.arange(20) % 2
+    federation = fljax.federation_from_arrays(tokens, y, client)
+    algorithm = fljax.fedavg(model, fljax.Work(1, 8))
+    check_subjects(algorithm, federation, key)
+    outputs, _ = model.apply(model.init(key), minibatch(federation.train.pool, jnp.arange(3), jnp.ones(3)).x, None)
+    assert outputs.shape == (3, 3)
+    for given, said in ((tokens.astype(np.uint8), "uint8, which are pixels and are scaled"), (tokens / 7, "float32")):
+        with pytest.raises(ValueError, match=f"network takes int32 tokens, and the examples are {said}; give int32"):
+            check_subjects(algorithm, fljax.federation_from_arrays(given, y, client), key)
+    with pytest.raises(ValueError, match="tokens, which have no scale; leave normalize at 'unit'"):
+        fljax.normalized(model, "centred")
+    assert fljax.normalized(model, "unit") is model
 
 
 @pytest.mark.parametrize("layers", [("nothing",), ("fc1",), ("fc1", "fc2", "fc3")])

@@ -47,6 +47,14 @@ def test_the_network_sees_scaled_pixels(key, normalize, mean, std, train):
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
 
 
+def test_whole_numbers_are_scaled_as_the_same_with_a_fraction(key):
+    """A deviation of 0.5 is none of a whole type: it was 0, and the output NaN."""
+    model = normalized(MODELS["logistic_regression"]((2,), 2), ((0.5, 1.5), (0.5, 0.25)))
+    params, x = model.init(key), jnp.array([[0, 1], [1, 3]], jnp.int32)
+    np.testing.assert_array_equal(model.apply(params, x, None)[0], model.apply(params, x.astype(jnp.float32), None)[0])
+    assert np.isfinite(model.apply(params, x, None)[0]).all()
+
+
 def test_centred_is_minus_one_to_one(key):
     model = mlp((1, 1, 1), (), 1)
     params = {"fc1": {"kernel": jnp.ones((1, 1)), "bias": jnp.zeros(1)}}

@@ -18,6 +18,7 @@ from fljax.server import (
     hopkins,
     inherit,
     js_divergence,
+    kmeans,
     krum,
     linkage,
     pairwise_cosine,
@@ -28,6 +29,25 @@ from fljax.server import (
     trimmed_mean,
     weighted_mean,
 )
+
+NOBODY = {"fc": jnp.zeros((0, 3, 2))}
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: weighted_mean(NOBODY, jnp.zeros(0)),
+        lambda: trimmed_mean(NOBODY, 0.1, jnp.zeros(0, bool)),
+        lambda: krum(NOBODY, 0, jnp.zeros(0, bool)),
+        lambda: pairwise_l2(NOBODY),
+        lambda: kmeans(jax.random.key(0), NOBODY, 2),
+        lambda: js_divergence(jnp.zeros((0, 4, 2))),
+    ],
+    ids=["weighted_mean", "trimmed_mean", "krum", "pairwise_l2", "kmeans", "js_divergence"],
+)
+def test_nobody_is_refused(call):
+    with pytest.raises(ValueError, match="has no rows, one for each client; give at least one"):
+        call()
 
 
 @pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float16, jnp.int32])

@@ -1,0 +1,50 @@
+"""Examples one by one, as the data sets of PyTorch give them, brought together to arrays."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from jax import Array
+
+_ALLOWED = "give a pair of arrays (x, y), or a data set: an object with a length and items data[i] = (x_i, y_i)"
+
+
+def arrays_of(data: Any, whose: str) -> tuple[np.ndarray, np.ndarray]:
+    """A pair of arrays ``(x, y)``, or a data set whose items are ``(x_i, y_i)``, as arrays (examples, ...).
+
+    Args:
+        data: the pair, or an object with ``__len__`` and ``__getitem__``, such as a ``torch.utils.data.Dataset``.
+        whose: what a refusal calls its owner.
+
+    Raises:
+        ValueError: it is neither, has no examples, or its items are no pairs or of different shapes.
+    """
+    if isinstance(data, tuple | list | np.ndarray | Array):
+        if len(data) != 2:
+            raise ValueError(f"{whose} has a {type(data).__name__} of length {len(data)}; {_ALLOWED}")
+        x, y = np.asarray(data[0]), np.asarray(data[1])
+    elif isinstance(data, Mapping | str) or not (hasattr(data, "__len__") and hasattr(data, "__getitem__")):
+        raise ValueError(f"{whose} has a {type(data).__name__}; {_ALLOWED}")
+    else:
+        items = [data[i] for i in range(len(data))]  # by place: a data set of PyTorch need not end an iteration
+        x, y = (_together(items, part, whose) for part in range(2))
+    if not (x.ndim and y.ndim):
+        raise ValueError(f"{whose} has x of shape {x.shape} and y of shape {y.shape}; {_ALLOWED}")
+    if not len(x):
+        raise ValueError(f"{whose} has no examples; leave it out")
+    return x, y
+
+
+def _together(items: Sequence[Any], part: int, whose: str) -> np.ndarray:
+    """The x (0) or the y (1) of all items, (examples, ...)."""
+    parts = []
+    for i, item in enumerate(items):
+        if not isinstance(item, tuple | list) or len(item) != 2:
+            raise ValueError(f"{whose}: item {i} is a {type(item).__name__}, not (x, y); {_ALLOWED}")
+        parts.append(np.asarray(item[part]))
+        if (shape := parts[i].shape) != (first := parts[0].shape):
+            what = "xy"[part]
+            raise ValueError(
+                f"{whose}: the {what} of item {i} has shape {shape} and that of item 0 {first}; make them one"
+            )
+    return np.stack(parts) if parts else np.zeros(0)
