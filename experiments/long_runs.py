@@ -5,9 +5,10 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from jax import Array
 
-from fljax.run.progress import Progress
+from fljax.run.progress import Progress, SilentProgress
 from fljax.run.record import Run
 from fljax.run.train import train
 from fljax.types import Algorithm, Federation
@@ -42,13 +43,10 @@ def resumed(
     # longer runs, each of which goes on with the one before.
     first = min(max(n_rounds - tested_last + 1, rounds_done(folder), 1), n_rounds)
     given: dict[str, Any] = {"seconds_per_checkpoint": 120.0, "seconds_per_chunk": 30.0} | options
+    shown = SilentProgress() if progress is None else progress
 
     def until(stop: int) -> Run:
-        begin, new = time.perf_counter(), rounds_done(folder) < stop
-        run = train(algorithm, hyper, federation, key, stop, folder=folder, progress=progress, **given)
-        if new:
-            _add_seconds(folder, time.perf_counter() - begin)
-        return run
+        return train(algorithm, hyper, federation, key, stop, folder=folder, progress=_Timed(folder, shown), **given)
 
     for stop in range(first, n_rounds):
         until(stop)
@@ -62,12 +60,19 @@ def rounds_done(folder: Path) -> int:
 
 
 def seconds_taken(folder: Path) -> float:
-    """Seconds of all finished calls, compilation included; those of a call that was killed are not in it."""
+    """Seconds of all calls, compilation included, each until its last chunk of rounds ended."""
     file = folder / "seconds.json"
     return float(sum(json.loads(file.read_text()))) if file.exists() else 0.0
 
 
-def _add_seconds(folder: Path, seconds: float) -> None:
-    file = folder / "seconds.json"
-    past = json.loads(file.read_text()) if file.exists() else []
-    file.write_text(json.dumps([*past, round(seconds, 3)]))
+class _Timed:
+    """A progress that also writes after every chunk how long the call has taken, for a call may be killed."""
+
+    def __init__(self, folder: Path, shown: Progress) -> None:
+        self.file, self.shown, self.begin = folder / "seconds.json", shown, time.perf_counter()
+        self.past = json.loads(self.file.read_text()) if self.file.exists() else []
+        self.prepare, self.start, self.stop = shown.prepare, shown.start, shown.stop
+
+    def chunk(self, done: int, metrics: dict[str, np.ndarray], rounds_per_second: float) -> None:
+        self.file.write_text(json.dumps([*self.past, round(time.perf_counter() - self.begin, 3)]))
+        self.shown.chunk(done, metrics, rounds_per_second)

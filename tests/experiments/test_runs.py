@@ -18,6 +18,7 @@ from fljax.data import partition
 from fljax.data.datasets import load
 from fljax.data.federation import on_host
 from fljax.models import mlp
+from fljax.run.progress import SilentProgress
 from fljax.run.train import train
 from fljax.types import Work
 
@@ -133,3 +134,19 @@ def test_a_run_is_tested_in_its_last_rounds_and_goes_on(federation, tmp_path):
     again, same = resumed(*given, 7, folder=tmp_path / "run", tested_last=2, evaluate_every=100)
     np.testing.assert_array_equal(again.metrics["loss"], metrics["loss"])
     assert same == taken
+
+
+class Stopped(SilentProgress):
+    """Ends the run after its first chunk, as a signal would."""
+
+    def chunk(self, done, metrics, rounds_per_second):
+        raise KeyboardInterrupt
+
+
+def test_the_seconds_of_a_call_that_was_stopped_count(federation, tmp_path):
+    given = fedavg(MODEL, WORK), fljax.fedavg.Hyper(lr=LR), federation, jax.random.key(0)
+    with pytest.raises(KeyboardInterrupt):
+        resumed(*given, 4, folder=tmp_path / "run", progress=Stopped())
+    seconds = seconds_taken(tmp_path / "run")
+    assert seconds > 0
+    assert resumed(*given, 4, folder=tmp_path / "run")[1] > seconds
