@@ -15,9 +15,9 @@ import pytest
 
 import fljax
 from fljax.catalogue.job import RUN
-from fljax.cli.axes import read_sweep
 from fljax.cli.compare import OWN as COMPARE_OWN
 from fljax.jobs.job import read_job
+from fljax.jobs.sweep import read_sweep
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -162,8 +162,10 @@ def test_leaderboards_say_what_is_run_and_what_is_not(module, tmp_path):
         lines.append(outcomes.Outcome("IFCA", "rotation", seed, "accuracy", accuracy, None, 40, 1.0, told))
     outcomes.keep(tmp_path, "leaderboard", "table", "MNIST", lines)
     told = outcomes.described(True, 30, 2000)
+    cells = {("FedPer", "2 labels"): 99.0, ("FedPer", "Dirichlet 0.1"): 97.0, ("FedRoD", "2 labels"): 99.5}
     part = [
-        outcomes.Outcome("FedPer", "2 labels", 0, metric, 99.0, 99.47, 30, 1.0, told)
+        outcomes.Outcome(method, setting, 0, metric, accuracy, None, 30, 1.0, told)
+        for (method, setting), accuracy in (cells | {("FedDistill", "2 labels"): 90.0}).items()
         for metric in ("best accuracy", "last accuracy", "seconds per round")
     ]
     outcomes.keep(tmp_path, "PFLlib", "table", "FMNIST", part)
@@ -172,7 +174,10 @@ def test_leaderboards_say_what_is_run_and_what_is_not(module, tmp_path):
     assert "**1 of " in clustered
     assert "| IFCA | 85.00 ± 63.53 | none |" in clustered  # Student's t of one degree: 12.706 * 7.071 / sqrt(2)
     assert "| FedGWC | not run |" in clustered
-    assert "| FedPer | 99.47 | 99.00 | 99.00 | 30 of 2000 | 1 |" in pfllib
+    assert "| FedPer | 99.47 | 99.00 | 99.00 | -0.47 | 30 of 2000 | 1 |" in pfllib
+    assert "Of 1 methods that have run in both settings 1 end within 1.0 points" in pfllib
+    assert "First in 2 labels: FedRoD, FedPer, FedDistill here, GPFL, FedDBE, FedCP, FedALA, FedRep as pub" in pfllib
+    assert pfllib.endswith("| FedDistill | 2 labels | -9.51 | not looked into |\n:::\n")
     assert "| FedAvg | 80.41 | not run |" in pfllib
     assert all(f"| {method} |" in pfllib for method in ("FedGen", "GPFL", "FedProto"))
 

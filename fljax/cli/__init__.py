@@ -25,7 +25,7 @@ COMMANDS = {
     "run": "fljax.cli.run",
     "compare": "fljax.cli.compare",
     "show": "fljax.cli.show",
-    "sweep": "fljax.cli.axes",
+    "sweep": "fljax.cli.sweep",
     "plan": "fljax.cli.plan",
     "list": "fljax.cli.listing",
     "data": "fljax.cli.data",

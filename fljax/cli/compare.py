@@ -78,8 +78,8 @@ def execute(job: Job) -> list[Any]:
 def _results(seeds: Sequence[Any], folder: Path) -> list[Any]:
     from fljax.cli.execute import headline, say_stopped
     from fljax.cli.seeds import alike, run_seeds
-    from fljax.cli.show import compare_folders, save_comparison
     from fljax.jobs.assemble import make_model
+    from fljax.jobs.finished import compare_folders, save_comparison
 
     job, federation, _ = seeds[0]
     print(f"{headline(job, federation, make_model(job, federation))}\n{len(seeds)} seeds of {', '.join(job.methods)}")

@@ -1,131 +1,31 @@
-"""What `fljax sweep` does once it is read: every run, the table, the best point and the figures."""
+"""`fljax sweep`: one method under many numbers, static settings and seeds."""
 
-import shlex
-from pathlib import Path
-from typing import Any
+from collections.abc import Sequence
+from importlib import import_module
 
-import jax
-from rich.progress import Progress
+from fljax.cli.run import asks_help, start
+from fljax.cli.text import show_help
+from fljax.jobs.sweep import NOT_SWEPT, read_sweep
 
-from fljax.catalogue.words import words_of
-from fljax.cli.axes import SweepJob
-from fljax.cli.execute import headline, say_stopped
-from fljax.jobs import config
-from fljax.jobs.assemble import Made, as_clients_are, make_algorithm, make_model, make_parts
-from fljax.jobs.job import Job
-from fljax.run import report
-from fljax.run.report import Row
-from fljax.run.sweep.halving import rungs
-from fljax.run.sweep.points import count_points
-from fljax.run.sweep.search import Found, check_ahead, on_validation, over_settings, search
-from fljax.run.sweep.table import HEADLINES, as_table, by_point, metric_of, named, tidy, verdict
-from fljax.run.writer import only_run
-from fljax.types import Federation, Model
+HELP = """Runs one method under many numbers and seeds, as one compiled program, and finds the best.
 
-MAY_CHANGE = ("data_folder", "new_client_rounds", "runs_at_once", "force_resume")
-"""Settings with which a sweep may be gone on with: its rounds are laid out from the start."""
+Several values of a number are a grid: --lr 0.01 0.1. A range is lin:LOW:HIGH:N or log:LOW:HIGH:N; with --draws N,
+lin:LOW:HIGH or log:LOW:HIGH is drawn from. Static settings (what changes the program: epochs, n-clusters, the
+model's layers) go to the outer loop, one compilation each: --outer.epochs 1 5, --outer.model.hidden "64" "128 64".
+All seeds see one partition, whose share of the variance intervals leave out; fljax compare draws one a seed."""
 
 
-def execute(sweep: SweepJob) -> list[Row]:
-    """Makes every run, shows the table and writes the results folder."""
-    job, own = sweep.job, sweep.own
-    values = {label: sweep.outer[full] for label, full in sweep.labels.items()}
-    # What cannot be made is refused before a folder is; the first of the settings is kept, as it comes first.
-    ready: list = []
-    over_settings(lambda **setting: _check(sweep, setting, ready), lambda text: None, **values)
-    folder = job.folder or config.new_folder()
-    if config.begun_by(folder) and not own.resume:
-        raise ValueError(f"{folder} holds results; add --resume to go on with them, or choose another --folder")
-    metric = metric_of(own.metric, ready[0][3].algorithm)
-    with only_run(folder) as writable:
-        config.write("sweep", as_toml(sweep), job, folder, MAY_CHANGE, writable)
-        return _results(sweep, values, folder, ready, writable, metric)
+def main(arguments: Sequence[str]) -> None:
+    """Runs the sweep that ``arguments`` describe, on all cores.
 
-
-def _results(
-    sweep: SweepJob, values: dict[str, Any], folder: Path, ready: list, writable: bool, metric: str
-) -> list[Row]:
-    own, hypers = sweep.own, sweep.hypers(sweep.job)
-    print(f"{count_points(hypers)} points x {own.seeds} seeds of {sweep.name}")
-    try:
-        say = print if values else lambda text: None
-        found = over_settings(lambda **setting: _one_setting(sweep, setting, folder, ready), say, **values)
-    except KeyboardInterrupt:
-        say_stopped(f"sweep --folder {shlex.quote(str(folder))} --resume")
-        raise
-    rows = [
-        row
-        for setting, result in found
-        for row in tidy(hypers, result.metrics, result.rounds, **{name: str(v) for name, v in setting.items()})
-    ]
-    print(as_table(by_point(rows, metric), metric, own.judge))
-    print(verdict(rows, metric, own.judge))
-    if own.judge != "test":
-        print("fljax compare with the numbers of the best point gives its test accuracy, over seeds")
-    if not writable:
-        print(f"{folder} cannot be written: its table.csv and plots/ are as they were")
-        return rows
-    measured = {name: named(name, own.judge) for name in (*HEADLINES, "best_accuracy", "best_r2")}
-    report.save_table(folder / "table.csv", [{measured.get(n, n): value for n, value in row.items()} for row in rows])
-    from fljax.run.sweep.figures import save_all  # with matplotlib, which nothing before it needs
-
-    save_all(hypers, metric, found, rows, folder / "plots")
-    print(f"results in {folder}: config.toml, table.csv, plots/")
-    return rows
-
-
-def as_toml(sweep: SweepJob) -> dict[str, Any]:
-    """The sweep's settings as a TOML document: words of what is varied."""
-    document = config.as_toml(sweep.job)
-    document[sweep.name] |= {name: axis.words for name, axis in sweep.axes.items()}
-    outer = {full: [" ".join(words_of(value)) for value in values] for full, values in sweep.outer.items()}
-    return document | ({"outer": outer} if outer else {})
-
-
-def _made(sweep: SweepJob, setting: dict[str, Any]) -> tuple[Job, Federation, Model, Made]:
-    """What runs under one static setting."""
-    job = sweep.job_with(setting)
-    federation, _ = make_parts(job)
-    model = make_model(job, federation)
-    federation = on_validation(federation) if sweep.own.judge == "val" else federation
-    made, federation = as_clients_are(job, {sweep.name: make_algorithm(sweep.name, job, model)}, federation)
-    return job, federation, model, made[sweep.name]
-
-
-def _check(sweep: SweepJob, setting: dict[str, Any], ready: list) -> None:
-    """Raises ValueError or MemoryError where the search under one static setting cannot be made."""
-    made = job, federation, _, (algorithm, _, sampling) = _made(sweep, setting)
-    key, draw = jax.random.key(job.run.seed), sampling.of(len(federation.train.size))
-    hypers, own = sweep.hypers(job), sweep.own
-    metric_of(own.metric, algorithm)
-    rungs(count_points(hypers), job.run.rounds, own.halving, job.run.evaluate_every)
-    check_ahead(algorithm, hypers, federation, key, own.seeds, job.run.rounds, draw, own.runs_at_once)
-    if not ready:
-        ready.append(made)
-
-
-def _one_setting(sweep: SweepJob, setting: dict[str, Any], folder: Path, ready: list) -> Found:
-    """The search under one static setting, into its own part of the folder; what runs may be ``ready``."""
-    own, (job, federation, model, (algorithm, _, sampling)) = sweep.own, ready.pop() if ready else _made(sweep, setting)
-    print(headline(job, federation, model))
-    named = "-".join(f"{name}={value}".replace(" ", "_").replace("/", "_") for name, value in setting.items())
-    with Progress() as progress:
-        task = progress.add_task("runs", total=None)
-        return search(
-            algorithm,
-            sweep.hypers(job),
-            federation,
-            jax.random.key(job.run.seed),
-            own.seeds,
-            job.run.rounds,
-            halving=own.halving,
-            metric=own.metric,
-            folder=folder / (named or "runs"),
-            sampling=sampling,
-            evaluate_every=job.run.evaluate_every,
-            dropout=job.run.dropout,
-            at_once=own.runs_at_once,
-            compile=job.run.compile,
-            tell=lambda done, n: progress.update(task, completed=done, total=n),
-            force_resume=job.run.force_resume,
-        )
+    Raises:
+        ValueError: in one line, for everything that a user can correct.
+    """
+    arguments, help_asked = asks_help(arguments)
+    sweep = read_sweep(arguments, check=not help_asked)
+    if help_asked:
+        own = {name: one for name, one in sweep.job.schema[""].items() if name not in NOT_SWEPT}
+        show_help("fljax sweep", HELP, sweep.job.schema | {"": own}, sweep.job.settings)
+        return
+    start()
+    import_module("fljax.cli.search").execute(sweep)

@@ -3,9 +3,9 @@
 import pytest
 import tomli_w
 
-from fljax.cli.axes import read_sweep
 from fljax.jobs.config import as_toml
 from fljax.jobs.job import read_job
+from fljax.jobs.sweep import read_sweep
 
 
 def test_bricks_and_their_numbers_go_into_every_method():

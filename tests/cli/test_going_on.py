@@ -14,9 +14,9 @@ import tomli_w
 
 from fljax.algorithms import ALGORITHMS
 from fljax.cli import execute, main
-from fljax.cli.axes import read_sweep
 from fljax.jobs import config
 from fljax.jobs.job import MAY_CHANGE, read_job
+from fljax.jobs.sweep import read_sweep
 from fljax.rounds.sampling import uniform
 from fljax.run import surroundings, writer
 from fljax.run.checkpoint import read_rounds
@@ -71,7 +71,7 @@ def test_a_run_stopped_before_its_first_result_goes_on(fljax, monkeypatch):
 
 
 def test_a_sweep_stopped_before_its_first_result_goes_on(fljax, monkeypatch):
-    monkeypatch.setattr("fljax.cli.sweep.search", interrupted)
+    monkeypatch.setattr("fljax.cli.search.search", interrupted)
     varied = ("--mu", "0.1", "1", "--seeds", "2", "--outer.epochs", "1", "2")
     status, out, _ = fljax("sweep", *BEGUN[:-2], *varied, "--folder", "x")
     assert status == 130

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from fljax.catalogue.own import find
-from fljax.cli.axes import read_sweep
 from fljax.jobs.job import read_job
+from fljax.jobs.sweep import read_sweep
 from fljax.run.checkpoint import read_rounds
 from tests.slow import slow
 

@@ -9,7 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fljax.cli.axes import HELP, read_sweep
+from fljax.cli.sweep import HELP
+from fljax.jobs.sweep import read_sweep
 
 SMALL = ("--rounds", "2", "--model", "logistic_regression", "--partition.n-clients", "4", "--epochs", "1")
 

@@ -6,9 +6,9 @@ import pytest
 from PIL import Image
 
 import fljax
-from fljax.cli.show import compare_folders
 from fljax.data.files import read_own
 from fljax.data.tables import Columns
+from fljax.jobs.finished import compare_folders
 from fljax.jobs.job import read_job
 from fljax.rounds.clock.devices import devices_of_file
 from fljax.run.load import names_as_json

@@ -1,45 +1,19 @@
-"""What `fljax sweep` varies: the numbers that make its points, and the static settings of its outer loop."""
+"""What a sweep varies: the numbers that make its points, and the static settings of its outer loop."""
 
 import math
 import shlex
 from collections.abc import Sequence
-from importlib import import_module
 from typing import Any, NamedTuple
 
 from fljax.catalogue.job import RUN, SWEEP, SweepSettings
 from fljax.catalogue.words import shown, written
-from fljax.cli.run import asks_help, start
-from fljax.cli.text import show_help
 from fljax.jobs.job import Job, job_of, read_layers
 from fljax.jobs.settings import OUTER, Layer, full_names, last
 from fljax.jobs.values import MOST_RUNS, NOT_OUTER, Axis, check_different, how_to_draw, value_or_axis
 
-HELP = """Runs one method under many numbers and seeds, as one compiled program, and finds the best.
-
-Several values of a number are a grid: --lr 0.01 0.1. A range is lin:LOW:HIGH:N or log:LOW:HIGH:N; with --draws N,
-lin:LOW:HIGH or log:LOW:HIGH is drawn from. Static settings (what changes the program: epochs, n-clusters, the
-model's layers) go to the outer loop, one compilation each: --outer.epochs 1 5, --outer.model.hidden "64" "128 64".
-All seeds see one partition, whose share of the variance intervals leave out; fljax compare draws one a seed."""
-
 NOT_SWEPT = ("new_clients", "new_client_rounds")
 """Settings of what a sweep does not do: its runs keep no model that new clients could meet."""
 NO_NEW_CLIENTS = "a sweep tests no new clients; fljax run does"
-
-
-def main(arguments: Sequence[str]) -> None:
-    """Runs the sweep that ``arguments`` describe, on all cores.
-
-    Raises:
-        ValueError: in one line, for everything that a user can correct.
-    """
-    arguments, help_asked = asks_help(arguments)
-    sweep = read_sweep(arguments, check=not help_asked)
-    if help_asked:
-        own = {name: one for name, one in sweep.job.schema[""].items() if name not in NOT_SWEPT}
-        show_help("fljax sweep", HELP, sweep.job.schema | {"": own}, sweep.job.settings)
-        return
-    start()
-    import_module("fljax.cli.sweep").execute(sweep)
 
 
 class SweepJob(NamedTuple):

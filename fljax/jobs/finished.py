@@ -1,0 +1,194 @@
+"""Finished runs beside each other: seed by seed where they differ in more than that, as a table, files and a report."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from fljax.jobs.job import made_by
+
+
+class Comparison(NamedTuple):
+    """Finished runs beside each other."""
+
+    rows: list[dict[str, Any]]  # of the table, plain numbers
+    text: str  # for a terminal
+    markdown: str
+    latex: str
+    header: list[str]
+    cells: list[list[str]]
+    curves: dict[str, Any]  # method -> (seeds, rounds) of the measure
+    clients: dict[str, Any]  # method -> (clients,) last test, over all seeds
+    of_clients: str  # what those are: "accuracy", "R2" or "loss"
+    measure: str
+    settings: str
+
+
+def compare_folders(folders: Sequence[Path], baseline: str | None = None, measure: str | None = None) -> Comparison:
+    """The methods of results folders, over the seeds where the folders are runs with different ones.
+
+    Runs that differ in more are told apart by their folders, the seeds of a comparison by the comparison's.
+
+    Raises:
+        ValueError: a folder holds no run, the runs have no such measure, or no such baseline is among the methods.
+    """
+    import numpy as np
+
+    from fljax.run import formats
+    from fljax.run.headline import measures_of
+    from fljax.run.load import load_run
+    from fljax.run.significance import compare_scores
+
+    runs = [load_run(folder) for folder in folders]
+    found = _by_method(runs)
+    first = next(iter(next(iter(found.values())).values()))
+    name = measures_of(first.metrics).scores[0] if measure is None else measure
+    for results in found.values():
+        for one in results.values():
+            if name not in one.metrics or one.metrics[name].ndim != 1:
+                if measure is None:
+                    common = [key for key in ("test_loss", "loss") if key in one.metrics and key in first.metrics]
+                    raise ValueError(
+                        f"{first.folder} is compared by {name}, which {one.folder} does not have: classes and numbers; "
+                        f"show them apart, or choose what both have: --measure {' or '.join(common)}"
+                    )
+                numbers = [key for key, value in one.metrics.items() if value.ndim == 1 and value.dtype.kind == "f"]
+                raise ValueError(f"--measure {name}: {one.folder} has no such number; it has {', '.join(numbers)}")
+    curves = {method: _curves([one.metrics[name] for one in own.values()]) for method, own in found.items()}
+    ends = {method: dict(zip(own, curves[method][:, -1], strict=True)) for method, own in found.items()}
+    if max(map(len, ends.values())) == 1:  # a run each, of whatever seed
+        scores = {method: np.array([*own.values()]) for method, own in ends.items()}
+    else:  # what is compared has one seed
+        seeds = dict.fromkeys(seed for own in ends.values() for seed in own)
+        scores = {method: np.array([own.get(seed, np.nan) for seed in seeds]) for method, own in ends.items()}
+    compared = compare_scores(scores, baseline)
+    header = formats.header_of(name, next(iter(scores)) if baseline is None else baseline)
+    alike = all(
+        measures_of(one.metrics) == measures_of(first.metrics) for own in found.values() for one in own.values()
+    )
+    shown = measures_of(first.metrics).scores[0].partition("_")[0] if alike else "loss"
+    return Comparison(
+        formats.as_rows(compared, name),
+        formats.as_text(compared, header),
+        formats.as_markdown(compared, header),
+        formats.as_latex(compared, header),
+        [cell.replace("\n", " ") for cell in header],
+        formats.cells(compared),
+        curves,
+        {
+            method: np.concatenate([one.metrics[f"client_{shown}"][-1] for one in own.values()])
+            for method, own in found.items()
+        },
+        measures_of(first.metrics).word if alike else shown,
+        name,
+        _settings(folders[0]),
+    )
+
+
+def save_comparison(compared: Comparison, folder: Path, title: str) -> None:
+    """Writes comparison.csv, comparison.md, comparison.tex, plots/ and report.html."""
+    from fljax.run.report import save_table
+
+    folder.mkdir(parents=True, exist_ok=True)
+    save_table(folder / "comparison.csv", compared.rows)
+    folder.joinpath("comparison.md").write_text(compared.markdown)
+    folder.joinpath("comparison.tex").write_text(compared.latex)
+    save_plots(compared, folder / "plots")
+    save_report(compared, folder / "report.html", title, folder / "plots")
+
+
+def save_plots(compared: Comparison, folder: Path) -> None:
+    """Draws mean learning curves with the range of the seeds, and the spread over the clients."""
+    import numpy as np
+
+    from fljax.run import plots
+
+    folder.mkdir(parents=True, exist_ok=True)
+    tested = {method: np.isfinite(own).any(axis=0) for method, own in compared.curves.items()}
+    lines = {m: (np.flatnonzero(tested[m]) + 1, own[:, tested[m]].mean(axis=0)) for m, own in compared.curves.items()}
+    ranges = {m: (own[:, tested[m]].min(axis=0), own[:, tested[m]].max(axis=0)) for m, own in compared.curves.items()}
+    word = compared.measure.replace("_", " ")
+    few = ranges if len(lines) <= 5 else None  # more bands hide each other
+    plots.save(plots.learning_curves(lines, word, spread=few), folder / "learning_curves.png", pdf=True)
+    plots.save(
+        plots.over_clients(compared.clients, f"client's test {compared.of_clients}"), folder / "clients.png", pdf=True
+    )
+
+
+def save_report(compared: Comparison, path: Path, title: str, figures: Path | None = None) -> None:
+    """Writes the report in one HTML file; figures are drawn where no folder has them."""
+    from tempfile import TemporaryDirectory
+
+    from fljax.run.page import figures_of, page, save_page
+
+    with TemporaryDirectory() as spare:
+        if figures is None:
+            save_plots(compared, figures := Path(spare))
+        tables = {f"{compared.measure} at the end": (compared.header, compared.cells)}
+        save_page(path, page(title, tables, figures_of(figures), compared.settings))
+
+
+def run_folders(folders: Sequence[Path]) -> list[Path]:
+    """The run folders: a comparison's are those of its seeds."""
+    found = []
+    for folder in folders:
+        seeds = [path for path in folder.glob("seed_*") if path.is_dir()] if folder.is_dir() else []
+        found += sorted(seeds, key=lambda path: (len(path.name), path.name)) or [folder]
+    return list({path.resolve(): path for path in found}.values())
+
+
+def _by_method(runs: Sequence[Any]) -> dict[str, dict[Any, Any]]:
+    """Method -> seed -> its results; with several groups of runs, a method has its group's folder in the name."""
+    groups = [runs] if _alike(runs) else _groups(runs)
+    folders = [group[0].folder if len(group) == 1 else group[0].folder.parent for group in groups]
+    found: dict[str, dict[Any, Any]] = {}
+    for group, name in zip(groups, _told_apart(folders), strict=True):
+        for run in group:
+            for method in run:
+                label = method if len(groups) == 1 else f"{name}/{method}"
+                found.setdefault(label, {})[run.config.get("seed")] = run[method]
+    return found
+
+
+def _alike(runs: Sequence[Any]) -> bool:
+    """Whether runs differ in the seed only."""
+    kinds = [{name: value for name, value in run.config.items() if name not in ("seed", *_PLACE)} for run in runs]
+    seeds = {repr(run.config.get("seed")) for run in runs}
+    return len(runs) == 1 or (all(kind == kinds[0] for kind in kinds) and len(seeds) == len(runs) and bool(kinds[0]))
+
+
+def _groups(runs: Sequence[Any]) -> list[list[Any]]:
+    """The seeds of a comparison together, any other run alone."""
+    by_folder: dict[Path, list[Any]] = {}
+    for run in runs:
+        folder = run.folder.resolve()
+        above = folder.parent / "config.toml"
+        is_seed = folder.name.startswith("seed_") and above.exists() and made_by(above) == "compare"
+        by_folder.setdefault(folder.parent if is_seed else folder, []).append(run)
+    return [part for own in by_folder.values() for part in ([own] if _alike(own) else [[run] for run in own])]
+
+
+def _told_apart(folders: Sequence[Path]) -> list[str]:
+    """The last parts of different folders' paths, as many as tell them apart."""
+    parts = [folder.resolve().parts for folder in folders]
+    depths = range(1, max(map(len, parts), default=0) + 1)
+    names = (["/".join(one[-depth:]) for one in parts] for depth in depths)
+    return next((found for found in names if len(set(found)) == len(found)), [str(folder) for folder in folders])
+
+
+_PLACE = ("versions", "machine", "data_folder")
+"""Parts of a config.toml that say where a run was made."""
+
+
+def _curves(runs: Sequence[Any]) -> Any:
+    """(seeds, rounds); runs of fewer rounds keep their last value."""
+    import numpy as np
+
+    longest = max(len(run) for run in runs)
+    return np.stack([np.append(run, [run[-1]] * (longest - len(run))) for run in runs]).astype(float)
+
+
+def _settings(folder: Path) -> str:
+    """What made a run: the comparison that it is a seed of, or itself."""
+    paths = (folder.parent / "config.toml", folder / "config.toml")
+    above, own = (path.read_text(encoding="utf-8", errors="replace") if path.exists() else "" for path in paths)
+    return above if above.startswith("# fljax compare") else own
