@@ -41,6 +41,7 @@ class Layer(NamedTuple):
 
 LAYERS = {
     "3x3": Layer(50, 16, 32, 64, 3),
+    "3x3-large": Layer(50, 30, 32, 64, 3, padding="VALID"),
     "5x5": Layer(32, 14, 16, 32, 5),
     "5x5-wide": Layer(20, 14, 32, 64, 5),
     "3x3-first": Layer(50, 32, 3, 32, 3, first=True),

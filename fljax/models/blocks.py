@@ -8,9 +8,9 @@ from jax import Array
 from jax.typing import DTypeLike
 
 from fljax.models.conv import conv
-from fljax.models.conv_forms import Window
 from fljax.models.first_layer import conv_relu_pool
 from fljax.models.pooling import relu_pool
+from fljax.models.window import Window
 
 _FEW_CHANNELS = 4  # up to here the matrix form of the input layer is the faster one
 

@@ -16,7 +16,8 @@ import jax.numpy as jnp
 from jax import Array, lax
 from jax.custom_batching import custom_vmap
 
-from fljax.models.conv_forms import Window, forms
+from fljax.models.conv_forms import forms
+from fljax.models.window import Window
 
 CLIENT_FORMS = ("loop", "matrices", "grouped")
 """How clients with kernels of their own can be convolved: one after another, by image patches and matrix products, or

@@ -10,8 +10,9 @@ import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
-from fljax.models.conv_forms import Window, forms
+from fljax.models.conv_forms import forms
 from fljax.models.pooling import check_poolable, first_winner, pool_gradient
+from fljax.models.window import Window
 
 _CORNERS = ((0, 0), (0, 1), (1, 0), (1, 1))
 

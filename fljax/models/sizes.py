@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from fljax.models.conv_forms import Window
+from fljax.models.window import Window
 
 
 def check_widths(**widths: int | tuple[int, ...]) -> None:

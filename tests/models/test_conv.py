@@ -11,8 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jax import lax
 
+from fljax.models import conv_forms
 from fljax.models.blocks import Conv, ConvReluPool
 from fljax.models.conv import CLIENT_FORMS, conv
+from fljax.models.window import Window
 
 KERNELS = [(1, 1), (3, 3), (5, 5), (2, 4)]
 PADDINGS = ["SAME", "VALID", ((4, 0), (1, 2))]
@@ -135,6 +137,38 @@ def test_matrix_form_of_other_devices(monkeypatch, strides, padding):
         x,
         w,
     )
+
+
+@pytest.mark.parametrize(
+    ("n_images", "side", "pairs", "part"),
+    [
+        (20, 16, (32, 64), 5),  # 5 images have 1,280 pixels
+        (50, 30, (32, 64), 1),
+        (20, 7, (128, 128), 20),  # 980 pixels in all
+        (23, 16, (32, 64), 23),  # a prime number: parts of one image would be too small
+        (20, 16, (4, 8), 20),  # a small kernel
+    ],
+)
+def test_a_large_kernels_gradient_is_taken_over_parts_of_few_pixels(n_images, side, pairs, part):
+    window = Window.of((n_images, side, side, pairs[0]), (3, 3, *pairs), 1, "SAME")
+    assert conv_forms._part(window, n_images, pairs[0] * pairs[1]) == part
+
+
+def test_the_sum_over_parts_is_the_weight_gradient(monkeypatch):
+    rng = np.random.default_rng(0)
+    x, w = rng.normal(size=(6, 20, 19, 16)).astype(np.float32), rng.normal(size=(3, 3, 16, 32)).astype(np.float32)
+    g = rng.normal(size=(6, 10, 10, 32)).astype(np.float32)
+    window = Window.of(x.shape, w.shape, 2, "SAME")
+    monkeypatch.setattr(conv_forms, "_MOST_PIXELS", 250)
+    monkeypatch.setattr(conv_forms, "_FEWEST_PIXELS", 100)
+    assert conv_forms._part(window, 6, 16 * 32) == 2
+    found = jax.jit(lambda g, x: conv_forms._weight_gradient(window, g, x))(g, x)
+    by_tap = np.zeros(w.shape)
+    (top, bottom), (left, right) = window.padding
+    padded = np.pad(x.astype(float), ((0, 0), (top, bottom), (left, right), (0, 0)))
+    for i, j in itertools.product(range(3), range(3)):
+        by_tap[i, j] = np.einsum("bhwc,bhwo->co", padded[:, i : i + 19 : 2, j : j + 19 : 2], g)
+    close(found, by_tap)
 
 
 def test_second_derivative():
