@@ -42,6 +42,8 @@ from fljax.run.progress import BarProgress
 from fljax.types import Examples, Federation, Model, Work
 
 N_CLIENTS, N_CLASSES, TRAIN_SHARE, BATCH_SIZE, LR, ROUNDS = 20, 10, 0.75, 10, 0.005, 2000
+AFTER = (10, 20, 40, 100, 400, 1000)
+"""Iterations after which an accuracy is kept of its own."""
 SETTINGS = ("2 labels", "Dirichlet 0.1")
 PUBLISHED: Mapping[str, tuple[float, float]] = {
     "FedAvg": (80.41, 85.85),
@@ -182,6 +184,10 @@ def run(method: str, setting: str, seed: int, clients: Federation, options: argp
         "last accuracy": (float(accuracy[-1]), stated),
         "best round": (float(np.nanargmax(accuracy) + 1), None),
         "seconds per round": (seconds / n_rounds, None),
+    } | {
+        f"accuracy after {n}": (float(accuracy[n - 1]), None)
+        for n in AFTER
+        if n <= n_rounds and np.isfinite(accuracy[n - 1])
     }
     return [
         Outcome(method, setting, seed, name, value, published, n_rounds, seconds, told)
