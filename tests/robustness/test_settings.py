@@ -82,7 +82,7 @@ def checked():
 @pytest.fixture
 def place(tmp_path, monkeypatch, checked):
     """A folder to run in, whose file ``victim`` nobody may change; few cases are trained."""
-    from fljax.cli import execute, plan, sweep
+    from fljax.cli import execute, plan, search
     from fljax.run import train
 
     monkeypatch.chdir(tmp_path)
@@ -91,7 +91,7 @@ def place(tmp_path, monkeypatch, checked):
     Path("victim").write_text("unchanged")
     count, check = [], once(train.check_ahead, checked)
     monkeypatch.setattr(execute, "train", some(execute.train, count))
-    monkeypatch.setattr(sweep, "search", some(sweep.search, count))
+    monkeypatch.setattr(search, "search", some(search.search, count))
     monkeypatch.setattr(execute, "check_ahead", check)
     monkeypatch.setattr(train, "check_ahead", check)
     monkeypatch.setattr(plan, "plan_one", lambda *_: (_ for _ in ()).throw(GotThrough()))
