@@ -75,7 +75,7 @@ def _weight_gradient(window: Window, g: Array, x: Array) -> Array:
         return total + _weight_gradient_at_once(window, *part).astype(total.dtype), None
 
     nothing = jnp.zeros((*window.kernel, x.shape[3], g.shape[3]), at_least_float32(x).dtype)
-    parts = tuple(a.reshape(n_images // n, n, *a.shape[1:]) for a in (g, x))
+    parts = g.reshape(n_images // n, n, *g.shape[1:]), x.reshape(n_images // n, n, *x.shape[1:])
     return lax.scan(add, nothing, parts)[0].astype(x.dtype)
 
 
