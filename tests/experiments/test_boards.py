@@ -15,7 +15,7 @@ LABELS = np.random.default_rng(0).permutation(np.repeat(np.arange(10), 700))
 
 @pytest.mark.parametrize("deal", [pfllib.two_labels, pfllib.dirichlet])
 def test_every_example_has_one_owner(deal):
-    owned = deal(np.random.default_rng(1), LABELS)
+    owned = deal(np.random.RandomState(1), LABELS)
     assert len(owned) == 20
     np.testing.assert_array_equal(np.sort(np.concatenate(owned)), np.arange(len(LABELS)))
     assert min(map(len, owned)) >= 40
@@ -26,6 +26,18 @@ def test_every_example_has_one_owner(deal):
         assert max(shares) > 1.2 * min(shares)
     else:
         assert min(map(len, labels)) < max(map(len, labels))
+
+
+def test_dirichlet_clients_are_those_that_pfllib_gives_out():
+    # Images of each digit by client, as its dataset/MNIST/config.json has them: made with its seed 1.
+    zeros = [140, 5, 3, 155, 71, 0, 0, 0, 1, 633, 920, 0, 8, 0, 0, 31, 3628, 0, 998, 310]
+    ones = [890, 0, 0, 0, 13, 38, 873, 21, 3599, 1997, 2, 0, 180, 237, 0, 0, 0, 26, 0, 1]
+    nines = [184, 107, 23, 0, 451, 6086, 106, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1]
+    images = np.repeat(np.arange(10), [6903, 7877, 6990, 7141, 6824, 6313, 6876, 7293, 6825, 6958])
+    owned = pfllib.dirichlet(np.random.RandomState(pfllib.DRAW), images)
+    counts = np.array([np.bincount(images[rows], minlength=10) for rows in owned])
+    np.testing.assert_array_equal(counts[:, [0, 1, 9]].T, [zeros, ones, nines])
+    np.testing.assert_array_equal(counts.sum(1)[:5], [2630, 499, 1630, 2541, 1917])
 
 
 def test_every_method_of_the_tables_is_made_with_numbers_that_it_takes():
