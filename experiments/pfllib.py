@@ -17,10 +17,11 @@ class as there, and seeds differ in initial weights and batches alone, as its tr
 does: with Dirichlet shares the largest classes of the clients hold 0.77 of all examples there, and 0.60 to 0.81 in
 forty draws.
 
-Differences: the last batch of an epoch is kept, PFLlib drops it; which images of a class a client has is another choice
-(the images are in another order here). Numbers of FedProx, pFedMe, FedFomo and FedAMP are those of PFLlib's commands for Fashion-MNIST and
-a convolutional network (its system/examples.sh, removed in April 2024); of the others, its defaults. Its table may have
-been made with others. Where a method's own file says how it differs, so does its line here.
+Differences: the last batch of an epoch is kept, PFLlib drops it; which images of a class a client has is another
+choice (the images are in another order here). Numbers of FedProx, pFedMe, FedFomo and FedAMP are those of PFLlib's
+commands for Fashion-MNIST and a convolutional network (its system/examples.sh, removed in April 2024); of the others,
+its defaults. Its table may have been made with others. Where a method's own file says how it differs, so does its line
+here.
 """
 
 import argparse
