@@ -225,7 +225,9 @@ def main() -> None:
     # Of one shape, whatever is asked for: a method is compiled once and its folders can be gone on with.
     made = same_shapes([federation(setting, options.part) for setting in SETTINGS])
     clients = dict(zip(SETTINGS, made, strict=True))
-    for seed, setting, method in itertools.product(range(options.seeds), options.settings, options.only):
+    for seed, (setting, method) in itertools.product(
+        range(options.seeds), itertools.product(options.settings, options.only)
+    ):
         lines = run(method, setting, seed, clients[setting], options)
         keep(options.results, "PFLlib", "table", "FMNIST", lines)
         best, last = (line.value for line in lines[:2])

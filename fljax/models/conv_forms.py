@@ -2,9 +2,10 @@
 
 Every map is of one `Window`. Canonical forms are convolutions NHWC x HWIO -> NHWC (fast on a CPU, in loops too);
 matrix forms are columns times a matrix (fast on a GPU under a client axis, because they become batched products).
-On a CPU two canonical forms are products as well: that of images with few channels, whose inner loops would be short,
-and the gradient of images that the convolution shrinks, which would be of padding for the most part. The gradient of a
-large kernel is taken there over a few images at a time, which the caches hold.
+On a CPU there are faster ones for some shapes: `fljax.models.winograd` where there are many channels on both sides;
+products as well, for images with few channels, whose inner loops would be short, and for the gradient of images that
+the convolution shrinks, which would be of padding for the most part. The gradient of a large kernel is taken there over
+a few images at a time, which the caches hold.
 """
 
 from collections.abc import Callable
@@ -14,6 +15,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
+from fljax.models import winograd
 from fljax.models.window import Window
 from fljax.tree import at_least_float32
 
@@ -51,6 +53,8 @@ def _is_shrunk(window: Window) -> bool:
 
 
 def _forward(window: Window, x: Array, w: Array) -> Array:
+    if winograd.pays(window, w.shape[2], w.shape[3], x.dtype):
+        return winograd.forward(window, x, w)
     if x.shape[3] < _FEW and jax.default_backend() == "cpu":
         return _forward_matrix(window, x, w)
     return _convolve(x, w, window.padding, strides=window.strides)
@@ -58,6 +62,8 @@ def _forward(window: Window, x: Array, w: Array) -> Array:
 
 def _input_gradient(window: Window, w: Array, g: Array) -> Array:
     """The output gradient, dilated by the strides, convolved with the kernel turned by half a turn."""
+    if winograd.pays(window, w.shape[2], w.shape[3], g.dtype):
+        return winograd.input_gradient(window, w, g)
     if _is_shrunk(window):
         return _input_gradient_of_few(window, w, g)
     if min(map(min, window.back)) >= 0:
@@ -67,6 +73,8 @@ def _input_gradient(window: Window, w: Array, g: Array) -> Array:
 
 def _weight_gradient(window: Window, g: Array, x: Array) -> Array:
     """The sum over the batch, on a CPU of the parts that `_part` says."""
+    if winograd.pays(window, x.shape[3], g.shape[3], x.dtype):
+        return winograd.weight_gradient(window, g, x)
     n_images, n = x.shape[0], _part(window, x.shape[0], x.shape[3] * g.shape[3])
     if n == n_images:
         return _weight_gradient_at_once(window, g, x)

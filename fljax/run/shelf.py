@@ -156,7 +156,8 @@ def _surroundings() -> tuple[Any, ...]:
     """All else that a program depends on: sources, versions, flags, JAX's settings, devices."""
     settings = sorted((name, repr(value)) for name, value in jax.config.values.items() if _counts(name))
     devices = [(device.id, device.device_kind) for device in jax.devices()]
-    return _sources(), _versions(), _cpu(), os.environ.get("XLA_FLAGS", ""), settings, devices
+    variables = tuple(os.environ.get(name, "") for name in ("XLA_FLAGS", "FLJAX_CONV", "FLJAX_WINOGRAD"))
+    return _sources(), _versions(), _cpu(), variables, settings, devices
 
 
 def _counts(setting: str) -> bool:
