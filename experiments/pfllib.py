@@ -12,16 +12,17 @@ images, three quarters of each client's for training; all clients take part; one
 learning rate 0.005, no decay; conv5x5(32) - pool - conv5x5(64) - pool - fc512 - fc on inputs in [-1, 1], PyTorch's
 initial weights; accuracy over all test examples. Best is a maximum over iterations of test accuracy, as published.
 
-The federations are PFLlib's own draw (its seed 1, NumPy's former generator): every client has as many examples of every
-class as there, and seeds differ in initial weights and batches alone, as its trials do. This matters more than a method
-does: with Dirichlet shares the largest classes of the clients hold 0.77 of all examples there, and 0.60 to 0.81 in
-forty draws.
+The federations are PFLlib's own draw (its seed 1, NumPy's former generator): every client has as many examples of
+every class as there (and in dataset/fmnist-0.1/config.json of github.com/TsingZ0/DBE), and seeds differ in initial
+weights and batches alone, as its trials do. This matters more than a method does: with Dirichlet shares the largest
+classes of the clients hold 0.77 of all examples there, and 0.60 to 0.81 in forty draws.
 
 Differences: the last batch of an epoch is kept, PFLlib drops it; which images of a class a client has is another
 choice (the images are in another order here). Numbers of FedProx, pFedMe, FedFomo and FedAMP are those of PFLlib's
-commands for Fashion-MNIST and a convolutional network (its system/examples.sh, removed in April 2024); of the others,
-its defaults. Its table may have been made with others. Where a method's own file says how it differs, so does its line
-here.
+commands for Fashion-MNIST and a convolutional network (its system/examples.sh, removed in April 2024); of FedALA,
+FedCP, GPFL and FedDBE those of their authors' (system/run_me.sh of github.com/TsingZ0/FedALA and so on), who are
+PFLlib's; of the others, its defaults. Its table may have been made with others. Where a method's own file says how it
+differs, so does its line here.
 """
 
 import argparse
@@ -102,9 +103,9 @@ METHODS: Mapping[str, Chosen] = {
     "FedRoD": Chosen("fedrod"),
     # Each client is tuned for ten epochs before a test, so there is one, after the last iteration, as in PFLlib.
     "FedBABU": Chosen("fedbabu", {"ft_epochs": 10, "weighting": "size"}, tested_every=ROUNDS),
-    "FedCP": Chosen("fedcp", numbers={"lam": 1.0}),
-    "GPFL": Chosen("gpfl", numbers={"lam": 1.0, "mu": 0.0}),
-    "FedDBE": Chosen("feddbe", numbers={"kappa": 0.0}),
+    "FedCP": Chosen("fedcp", numbers={"lam": 5.0}),
+    "GPFL": Chosen("gpfl", numbers={"lam": 0.01, "mu": 0.1}),
+    "FedDBE": Chosen("feddbe", numbers={"kappa": 50.0, "rate": 1.0}),
     "FedDistill": Chosen("feddistill", numbers={"gamma": 1.0}),
     "FedProto": Chosen("fedproto", {"weighting": "uniform"}, {"lam": 1.0}),
 }

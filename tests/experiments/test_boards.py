@@ -40,6 +40,15 @@ def test_dirichlet_clients_are_those_that_pfllib_gives_out():
     np.testing.assert_array_equal(counts.sum(1)[:5], [2630, 499, 1630, 2541, 1917])
 
 
+def test_dirichlet_clients_of_fashion_mnist_are_those_of_its_authors():
+    # dataset/fmnist-0.1/config.json of github.com/TsingZ0/DBE: images of each class of the first and the last but one.
+    images = np.repeat(np.arange(10), 7000)
+    owned = pfllib.dirichlet(np.random.RandomState(pfllib.DRAW), images)
+    counts = np.array([np.bincount(images[rows], minlength=10) for rows in owned])
+    np.testing.assert_array_equal(counts[0], [67, 1, 0, 0, 0, 0, 2, 0, 5, 7])
+    np.testing.assert_array_equal(counts[18], [403, 0, 0, 7, 477, 2, 38, 4163, 0, 0])
+
+
 def test_every_method_of_the_tables_is_made_with_numbers_that_it_takes():
     for method, chosen in pfllib.METHODS.items():
         factory = fljax.ALGORITHMS[chosen.name]
