@@ -4,15 +4,18 @@
 
 10 clients one after another, each with its own weights, two SGD steps each on ``sum(tanh(conv(x, w)))`` in one compiled
 program (``lax.map`` over clients, ``lax.scan`` over steps), on one core; a first layer needs no gradient for its input,
-the others pass one on. PyTorch: a loop over clients, autograd, channels_last, one thread. "native" is
-``lax.conv_general_dilated`` with JAX's own gradients in the same program (one client, one step: it is that slow). The
-bar: at least twice as fast as native where it is slow, never slower elsewhere; PyTorch's column is to read.
+the others pass one on. PyTorch: a loop over clients, autograd, channels_last, one thread. "sums" is
+fljax with FLJAX_WINOGRAD=0. "native" is ``lax.conv_general_dilated`` with JAX's own gradients in the same program (one
+client, one step: it is that slow). The bar: at least twice as fast as native where it is slow, never slower elsewhere;
+the columns of PyTorch and sums are to read.
 """
 
+import os
 import sys
 from functools import partial
 from statistics import median
 from typing import NamedTuple
+from unittest import mock
 
 import jax
 import jax.numpy as jnp
@@ -110,17 +113,20 @@ def measure(name: str, layer: Layer, repeats: int) -> float:
     w = 0.1 * rng.standard_normal(shape, np.float32)
     ours = partial(jax.jit(partial(train, layer, conv, STEPS)), x, w)
     one = partial(jax.jit(partial(train, layer, native, 1)), x[:1], w[:1])
+    sums = partial(jax.jit(partial(train, layer, partial(conv), STEPS)), x, w)
     first = seconds_of(ours)[0]
+    with mock.patch.dict(os.environ, FLJAX_WINOGRAD="0"):
+        seconds_of(sums)
     seconds_of(one)
-    seconds = alternate({"fljax": ours, "torch": torch_train(layer, x, w), "native": one}, repeats)
-    steps = {"fljax": N_CLIENTS * STEPS, "torch": N_CLIENTS * STEPS, "native": 1}
+    seconds = alternate({"fljax": ours, "sums": sums, "torch": torch_train(layer, x, w), "native": one}, repeats)
+    steps = {side: 1 if side == "native" else N_CLIENTS * STEPS for side in seconds}
     each = {side: [value / steps[side] for value in values] for side, values in seconds.items()}
-    of_torch, of_native = ratio(each["torch"], each["fljax"]), ratio(each["native"], each["fljax"])
+    of_sums, of_torch, of_native = (ratio(each[side], each["fljax"]) for side in ("sums", "torch", "native"))
     shape = f"{layer.batch}x{layer.side}x{layer.side}x{layer.channels}->{layer.features}"
     print(
         f"{name:<10}{shape:<19}"
         + "".join(f"{1e3 * median(each[side]):9.2f}" for side in each)
-        + f"{of_torch:12.2f}{of_native:12.2f}{layer.bar:6.1f}{first:9.1f} s",
+        + f"{of_sums:11.2f}{of_torch:12.2f}{of_native:12.2f}{layer.bar:6.1f}{first:9.1f} s",
         flush=True,
     )
     return of_native
@@ -132,7 +138,9 @@ def main() -> int:
     options = arguments.parse_args()
     jax.config.update("jax_num_cpu_devices", 1)
     print(machine(), "(ms per client and step)")
-    print(f"{'':<29}{'fljax':>9}{'torch':>9}{'native':>9}{'torch/fljax':>12}{'native/..':>12}{'bar':>6}{'first':>11}")
+    print(
+        f"{'':<29}{'fljax':>9}{'sums':>9}{'torch':>9}{'native':>9}{'sums/..':>11}{'torch/..':>12}{'native/..':>12}{'bar':>6}{'first':>11}"
+    )
     below = [name for name in options.only if measure(name, LAYERS[name], options.repeats) < LAYERS[name].bar]
     if below:
         print("below the bar:", ", ".join(below))
