@@ -38,34 +38,16 @@ def compare_folders(folders: Sequence[Path], baseline: str | None = None, measur
     from fljax.run.load import load_run
     from fljax.run.significance import compare_scores
 
-    runs = [load_run(folder) for folder in folders]
-    found = _by_method(runs)
-    first = next(iter(next(iter(found.values())).values()))
-    name = measures_of(first.metrics).scores[0] if measure is None else measure
-    for results in found.values():
-        for one in results.values():
-            if name not in one.metrics or one.metrics[name].ndim != 1:
-                if measure is None:
-                    common = [key for key in ("test_loss", "loss") if key in one.metrics and key in first.metrics]
-                    raise ValueError(
-                        f"{first.folder} is compared by {name}, which {one.folder} does not have: classes and numbers; "
-                        f"show them apart, or choose what both have: --measure {' or '.join(common)}"
-                    )
-                numbers = [key for key, value in one.metrics.items() if value.ndim == 1 and value.dtype.kind == "f"]
-                raise ValueError(f"--measure {name}: {one.folder} has no such number; it has {', '.join(numbers)}")
+    found = _by_method([load_run(folder) for folder in folders])
+    everything = [one for own in found.values() for one in own.values()]
+    first = measures_of(everything[0].metrics)
+    name = _measure(everything, measure)
     curves = {method: _curves([one.metrics[name] for one in own.values()]) for method, own in found.items()}
-    ends = {method: dict(zip(own, curves[method][:, -1], strict=True)) for method, own in found.items()}
-    if max(map(len, ends.values())) == 1:  # a run each, of whatever seed
-        scores = {method: np.array([*own.values()]) for method, own in ends.items()}
-    else:  # what is compared has one seed
-        seeds = dict.fromkeys(seed for own in ends.values() for seed in own)
-        scores = {method: np.array([own.get(seed, np.nan) for seed in seeds]) for method, own in ends.items()}
+    scores = _scores({method: dict(zip(own, curves[method][:, -1], strict=True)) for method, own in found.items()})
     compared = compare_scores(scores, baseline)
     header = formats.header_of(name, next(iter(scores)) if baseline is None else baseline)
-    alike = all(
-        measures_of(one.metrics) == measures_of(first.metrics) for own in found.values() for one in own.values()
-    )
-    shown = measures_of(first.metrics).scores[0].partition("_")[0] if alike else "loss"
+    alike = all(measures_of(one.metrics) == first for one in everything)
+    shown = first.scores[0].partition("_")[0] if alike else "loss"
     return Comparison(
         formats.as_rows(compared, name),
         formats.as_text(compared, header),
@@ -78,10 +60,40 @@ def compare_folders(folders: Sequence[Path], baseline: str | None = None, measur
             method: np.concatenate([one.metrics[f"client_{shown}"][-1] for one in own.values()])
             for method, own in found.items()
         },
-        measures_of(first.metrics).word if alike else shown,
+        first.word if alike else shown,
         name,
         _settings(folders[0]),
     )
+
+
+def _measure(runs: Sequence[Any], asked: str | None) -> str:
+    """The measure that is asked for, or the first run's own; ValueError where a run has no such number a round."""
+    from fljax.run.headline import measures_of
+
+    first = runs[0]
+    name = measures_of(first.metrics).scores[0] if asked is None else asked
+    for one in runs:
+        if name in one.metrics and one.metrics[name].ndim == 1:
+            continue
+        if asked is None:
+            common = [key for key in ("test_loss", "loss") if key in one.metrics and key in first.metrics]
+            raise ValueError(
+                f"{first.folder} is compared by {name}, which {one.folder} does not have: classes and numbers; "
+                f"show them apart, or choose what both have: --measure {' or '.join(common)}"
+            )
+        numbers = [key for key, value in one.metrics.items() if value.ndim == 1 and value.dtype.kind == "f"]
+        raise ValueError(f"--measure {name}: {one.folder} has no such number; it has {', '.join(numbers)}")
+    return name
+
+
+def _scores(ends: dict[str, dict[Any, Any]]) -> dict[str, Any]:
+    """Method -> a number for each seed that any method has, NaN where it lacks one; alone, of whatever seed."""
+    import numpy as np
+
+    if max(map(len, ends.values())) == 1:
+        return {method: np.array([*own.values()]) for method, own in ends.items()}
+    seeds = dict.fromkeys(seed for own in ends.values() for seed in own)
+    return {method: np.array([own.get(seed, np.nan) for seed in seeds]) for method, own in ends.items()}
 
 
 def save_comparison(compared: Comparison, folder: Path, title: str) -> None:
