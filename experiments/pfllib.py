@@ -50,7 +50,7 @@ from fljax.run.progress import BarProgress
 from fljax.types import Examples, Federation, Model, Work
 
 N_CLIENTS, N_CLASSES, TRAIN_SHARE, BATCH_SIZE, LR, ROUNDS = 20, 10, 0.75, 10, 0.005, 2000
-AFTER = (10, 20, 40, 100, 400, 1000)
+AFTER = (10, 20, 40, 100, 200, 400, 1000)
 """Iterations after which an accuracy is kept of its own."""
 DRAW = 1
 """Seed of the federations in PFLlib's generate_FashionMNIST.py."""
@@ -200,8 +200,9 @@ def run(method: str, setting: str, seed: int, clients: Federation, options: argp
         for n in AFTER
         if n <= n_rounds and np.isfinite(accuracy[n - 1])
     }
+    named = setting if part == 1 else f"{setting}, 1 in {part}"
     return [
-        Outcome(method, setting, seed, name, value, published, n_rounds, seconds, told)
+        Outcome(method, named, seed, name, value, published, n_rounds, seconds, told)
         for name, (value, published) in values.items()
     ]
 
@@ -212,7 +213,7 @@ def main() -> None:
     parser.add_argument("--smoke", action="store_true", help="2 iterations of one seed on one image in 128")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--rounds", type=int, default=ROUNDS, help="iterations; those done before are in them")
-    parser.add_argument("--part", type=int, default=1, help="one image in so many")
+    parser.add_argument("--part", type=int, default=1, help="one image in so many; lines in table-FMNIST-smoke.csv")
     parser.add_argument("--only", nargs="+", choices=METHODS, default=list(METHODS), metavar="METHOD")
     parser.add_argument("--settings", nargs="+", choices=SETTINGS, default=list(SETTINGS))
     parser.add_argument("--folder", type=Path, default=Path("results/pfllib"), help="of the runs")
