@@ -71,7 +71,8 @@ def pfllib_page(results: Path = RESULTS) -> str:
             rows.append([method, f"{published[k]:.2f}", *_pfllib_cells(own, published[k]), command])
         rows += [[one, "", NOT_RUN, *[""] * 5, "not in fljax"] for one in ("APPLE", "FedGen")]
         parts.append(f"### {setting}\n\n{table(head, rows)}")
-    return "\n\n".join([*parts, *_why_off(lines)]) + "\n"
+    few_images = read(file_of(results, "PFLlib", "table", "FMNIST", small=True))
+    return "\n\n".join([*parts, *_growth([*lines, *few_images]), *_why_off(lines)]) + "\n"
 
 
 def _pfllib_cells(own: Sequence[Line], published: float) -> list[str]:
@@ -111,6 +112,20 @@ def _nearness(lines: Sequence[Line]) -> str:
         ours, theirs = (", ".join(sorted(of, key=lambda one: -of[one])[:FIRST]) for of in (last[k], published))
         said.append(f"In {setting} {len(near[k])} of {len(last[k])} do. First: {ours} here, {theirs} as published.")
     return "\n".join(said)
+
+
+def _growth(lines: Sequence[Line]) -> list[str]:
+    """Accuracy after some numbers of iterations, as a part of the page; none where no run is so long."""
+    marks = [n for n in pfllib.AFTER if any(line["metric"] == f"accuracy after {n}" for line in lines)]
+    cells = dict.fromkeys((line["method"], line["setting"]) for line in lines)
+    rows = []
+    for method, setting in cells:
+        own = [line for line in lines if (line["method"], line["setting"]) == (method, setting)]
+        after = [_values(own, f"accuracy after {n}") for n in marks]
+        if sum(map(bool, after)) > 1:
+            rows.append([method, setting, *(f"{np.mean(values):.2f}" if values else "" for values in after)])
+    head = ("method", "setting", *(f"after {n}" for n in marks))
+    return [f"### How it grows\n\n{table(head, rows)}"] if rows else []
 
 
 def _why_off(lines: Sequence[Line]) -> list[str]:

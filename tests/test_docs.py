@@ -168,6 +168,15 @@ def test_leaderboards_say_what_is_run_and_what_is_not(module, tmp_path):
         for (method, setting), accuracy in (cells | {("FedDistill", "2 labels"): 90.0}).items()
         for metric in ("best accuracy", "last accuracy", "seconds per round")
     ]
+    part += [
+        outcomes.Outcome("FedPer", "2 labels", 0, f"accuracy after {n}", accuracy, None, 30, 1.0, told)
+        for n, accuracy in ((10, 98.0), (20, 98.5))
+    ]
+    of_few = outcomes.described(False, 40, 2000)
+    part += [
+        outcomes.Outcome("FedDBE", "2 labels, 1 in 16", 0, f"accuracy after {n}", accuracy, None, 40, 1.0, of_few)
+        for n, accuracy in ((20, 60.0), (40, 90.0))
+    ]
     outcomes.keep(tmp_path, "PFLlib", "table", "FMNIST", part)
     boards.write_boards(tmp_path / "pages", tmp_path)
     clustered, pfllib = ((tmp_path / "pages" / f"{name}.md").read_text() for name in ("clustered", "pfllib"))
@@ -179,6 +188,9 @@ def test_leaderboards_say_what_is_run_and_what_is_not(module, tmp_path):
     assert "In 2 labels 2 of 3 do. First: FedRoD, FedPer, FedDistill here, GPFL, FedDBE, FedCP, FedALA," in pfllib
     assert pfllib.endswith("| FedDistill | 2 labels | -9.51 | not looked into |\n:::\n")
     assert "| FedAvg | 80.41 | not run |" in pfllib
+    assert "| method | setting | after 10 | after 20 | after 40 |" in pfllib
+    assert "| FedPer | 2 labels | 98.00 | 98.50 |  |" in pfllib
+    assert "| FedDBE | 2 labels, 1 in 16 |  | 60.00 | 90.00 |" in pfllib
     assert all(f"| {method} |" in pfllib for method in ("FedGen", "GPFL", "FedProto"))
 
 
