@@ -37,7 +37,16 @@ def forms(window: Window) -> list[tuple[Callable, Callable]]:
     canonical = [partial(f, window) for f in (_forward, _input_gradient, _weight_gradient)]
     if window.kernel == (1, 1) or _is_small(window):  # few columns or none
         canonical = [matrix[0], canonical[1] if _is_shrunk(window) else matrix[1], matrix[2]]
-    return list(zip(canonical, matrix, strict=True))
+    fastest = [partial(_filtered_or, window, turn, direct) for turn, direct in enumerate(canonical)]
+    return list(zip(fastest, matrix, strict=True))
+
+
+def _filtered_or(window: Window, turn: int, direct: Callable, a: Array, b: Array) -> Array:
+    """The map number ``turn`` of `forms`: Winograd's form of it where that pays, else `direct`."""
+    channels, features = (b.shape[2:], a.shape[2:], (b.shape[3], a.shape[3]))[turn]
+    if winograd.pays(window, channels, features, a.dtype):
+        return (winograd.forward, winograd.input_gradient, winograd.weight_gradient)[turn](window, a, b)
+    return direct(a, b)
 
 
 def _is_small(window: Window) -> bool:
@@ -53,8 +62,6 @@ def _is_shrunk(window: Window) -> bool:
 
 
 def _forward(window: Window, x: Array, w: Array) -> Array:
-    if winograd.pays(window, w.shape[2], w.shape[3], x.dtype):
-        return winograd.forward(window, x, w)
     if x.shape[3] < _FEW and jax.default_backend() == "cpu":
         return _forward_matrix(window, x, w)
     return _convolve(x, w, window.padding, strides=window.strides)
@@ -62,8 +69,6 @@ def _forward(window: Window, x: Array, w: Array) -> Array:
 
 def _input_gradient(window: Window, w: Array, g: Array) -> Array:
     """The output gradient, dilated by the strides, convolved with the kernel turned by half a turn."""
-    if winograd.pays(window, w.shape[2], w.shape[3], g.dtype):
-        return winograd.input_gradient(window, w, g)
     if _is_shrunk(window):
         return _input_gradient_of_few(window, w, g)
     if min(map(min, window.back)) >= 0:
@@ -73,8 +78,6 @@ def _input_gradient(window: Window, w: Array, g: Array) -> Array:
 
 def _weight_gradient(window: Window, g: Array, x: Array) -> Array:
     """The sum over the batch, on a CPU of the parts that `_part` says."""
-    if winograd.pays(window, x.shape[3], g.shape[3], x.dtype):
-        return winograd.weight_gradient(window, g, x)
     n_images, n = x.shape[0], _part(window, x.shape[0], x.shape[3] * g.shape[3])
     if n == n_images:
         return _weight_gradient_at_once(window, g, x)

@@ -47,6 +47,7 @@ SHAPES = [
     ((10, 15), (3, 3), "VALID"),
     ((12, 13), (3, 5), ((2, 0), (1, 4))),  # uneven, more than the kernel reaches
     ((8, 8), (5, 3), ((7, 3), (0, 0))),
+    ((4, 4), (3, 3), "SAME"),  # one tile
 ]
 
 
