@@ -49,6 +49,14 @@ def test_dirichlet_clients_of_fashion_mnist_are_those_of_its_authors():
     np.testing.assert_array_equal(counts[18], [403, 0, 0, 7, 477, 2, 38, 4163, 0, 0])
 
 
+def test_how_much_the_draws_of_dirichlet_clients_differ():
+    # The numbers that pfllib.py and the leaderboards' page give: what share of all images is of their clients' classes.
+    images = np.repeat(np.arange(10), 7000)
+    draws = [pfllib.dirichlet(np.random.RandomState(draw), images) for draw in range(40)]
+    largest = [sum(np.bincount(images[rows]).max() for rows in owned) / len(images) for owned in draws]
+    assert [f"{share:.2f}" for share in (largest[pfllib.DRAW], min(largest), max(largest))] == ["0.77", "0.60", "0.81"]
+
+
 def test_every_method_of_the_tables_is_made_with_numbers_that_it_takes():
     for method, chosen in pfllib.METHODS.items():
         factory = fljax.ALGORITHMS[chosen.name]
