@@ -83,7 +83,7 @@ def main() -> int:
     given = asked.parse_args()
     use_all_cores()
     print(f"{machine()}, torch {torch.__version__}, one image in {given.part}")
-    federation = pfllib.federation(pfllib.SETTINGS[0], 0, given.part)
+    federation = pfllib.federation(pfllib.SETTINGS[0], given.part)
     loop, cores = Loop(federation), len(os.sched_getaffinity(0))
     for method in given.only:
         chosen = pfllib.METHODS[method]
