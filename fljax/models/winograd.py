@@ -76,7 +76,8 @@ def pays(window: Window, channels: int, features: int, dtype: jnp.dtype) -> bool
     """
     if (wanted := os.environ.get("FLJAX_WINOGRAD") or "1") not in ("0", "1"):
         raise ValueError(f"FLJAX_WINOGRAD={wanted!r}: want 0 or 1, or leave it unset")
-    if wanted == "0" or jax.default_backend() != "cpu" or jnp.finfo(dtype).bits < 32:
+    precise = jnp.issubdtype(dtype, jnp.floating) and jnp.finfo(dtype).bits >= 32
+    if wanted == "0" or jax.default_backend() != "cpu" or not precise:
         return False
     if window.strides != (1, 1) or not set(window.kernel) <= set(_POINTS) or min(channels, features) < _MANY:
         return False

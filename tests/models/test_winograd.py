@@ -107,6 +107,7 @@ def test_where_it_does_not_pay_nothing_changes(monkeypatch):
     assert products(images[..., :15], kernel[:, :, :15]) == 0
     assert products(images, kernel[..., :15]) == 0
     assert products(images.astype(jnp.bfloat16), kernel.astype(jnp.bfloat16)) == 0
+    assert products(images.astype(jnp.int32), kernel.astype(jnp.int32)) == 0
     assert products(images, jnp.ones((4, 4, 16, 16))) == 0
     assert products(images[:, :7, :7], kernel) == 1
     assert products(images[:, :5, :5], kernel) == 0  # four tiles of 16 pixels for 25
