@@ -18,11 +18,12 @@ weights and batches alone, as its trials do. This matters more than a method doe
 classes of the clients hold 0.77 of all examples there, and 0.60 to 0.81 in forty draws.
 
 Differences: the last batch of an epoch is kept, PFLlib drops it; which images of a class a client has is another
-choice (the images are in another order here). Numbers of FedProx, pFedMe, FedFomo and FedAMP are those of PFLlib's
-commands for Fashion-MNIST and a convolutional network (its system/examples.sh, removed in April 2024); of FedALA,
-FedCP, GPFL and FedDBE those of their authors' (system/run_me.sh of github.com/TsingZ0/FedALA and so on), who are
-PFLlib's; of the others, its defaults. Its table may have been made with others. Where a method's own file says how it
-differs, so does its line here.
+choice (the images are in another order here). Numbers of FedProx, FedFomo and FedAMP are those of PFLlib's commands
+for Fashion-MNIST and a convolutional network (its system/examples.sh, removed in April 2024); of FedALA, FedCP, GPFL
+and FedDBE those of their authors' (system/run_me.sh of github.com/TsingZ0/FedALA and so on), who are PFLlib's; of the
+others, its defaults; pFedMe's command, for batches of 16, has a personal learning rate of 0.1, with which all clients'
+models become NaN in the first iteration here, of 0.05 none do. Its table may have been made with others. Where a
+method's own file says how it differs, so does its line here.
 """
 
 import argparse
@@ -92,7 +93,7 @@ METHODS: Mapping[str, Chosen] = {
     "FedAvg": Chosen("fedavg"),
     "FedProx": Chosen("fedprox", numbers={"mu": 0.001}),
     "Per-FedAvg": Chosen("perfedavg", numbers={"inner_lr": LR}, epochs=2),  # PFLlib's clients train twice a round
-    "pFedMe": Chosen("pfedme", numbers={"lam": 15.0, "personal_lr": 0.1}),
+    "pFedMe": Chosen("pfedme", numbers={"lam": 15.0, "personal_lr": 0.01}),
     "Ditto": Chosen("ditto", {"personal_epochs": 1}, {"lam": 0.0}),
     "APFL": Chosen("apfl", numbers={"alpha": 1.0}),
     "FedFomo": Chosen("fedfomo", {"n_received": 5}, {"explore": 0.0}),
