@@ -14,6 +14,8 @@ os.environ["XLA_FLAGS"] = (
 )
 if version("jaxlib").startswith("0.10."):  # later ones end the process, for they do not have it
     os.environ["XLA_FLAGS"] += " --xla_cpu_use_fusion_emitters=false"
+# Without optimisation Winograd's sums cost more than they save; `models/test_winograd.py` has it on.
+os.environ.setdefault("FLJAX_WINOGRAD", "0")
 
 import jax
 import pytest

@@ -8,9 +8,23 @@ import numpy as np
 import pytest
 from jax import lax
 
-from fljax.models import winograd
+from fljax.models import cnn, winograd
+from fljax.models.conv import _ops as of_windows
 from fljax.models.conv import conv
 from fljax.models.window import Window
+
+
+@pytest.fixture(autouse=True)
+def switch(monkeypatch):
+    """Turns it on, and on or off again: JAX keeps what a function was traced to."""
+
+    def to(wanted):
+        monkeypatch.setenv("FLJAX_WINOGRAD", wanted)
+        of_windows.cache_clear()
+
+    to("1")
+    yield to
+    of_windows.cache_clear()
 
 
 @pytest.mark.parametrize("k", [3, 5])
@@ -94,13 +108,30 @@ def test_clients_with_one_kernel_are_one_batch():
     close(np.asarray(together), np.stack([jax.jit(conv)(one, w) for one in x]), 1e-6)
 
 
+def test_a_networks_gradient_is_the_same_with_it_and_without(switch):
+    rng = np.random.default_rng(4)
+    x, y = rng.integers(256, size=(10, 16, 16, 1), dtype=np.uint8), rng.integers(3, size=10)
+    model = cnn((16, 16, 1), 3, (16, 16), 5, "SAME", "each", (8,), (0.0, 0.0))
+    start = model.init(jax.random.key(0))
+
+    def gradient(wanted):
+        switch(wanted)
+        loss = jax.jit(jax.grad(lambda params: model.loss(model.apply(params, x, None)[0], jnp.asarray(y)).mean()))
+        return jax.tree.leaves(jax.device_get(loss(start)))
+
+    pairs = list(zip(gradient("1"), gradient("0"), strict=True))
+    assert any((ours != theirs).any() for ours, theirs in pairs)  # it was used
+    for ours, theirs in pairs:
+        close(ours, theirs)
+
+
 def products(x, w, **options):
     return str(jax.make_jaxpr(lambda x, w: conv(x, w, **options))(x, w)).count(
         "([0], [0]))"
     )  # one for each value of a tile
 
 
-def test_where_it_does_not_pay_nothing_changes(monkeypatch):
+def test_where_it_does_not_pay_nothing_changes(switch):
     images, kernel = jnp.ones((2, 8, 8, 16)), jnp.ones((3, 3, 16, 16))
     assert products(images, kernel) == 1
     assert products(images, kernel, strides=2) == 0
@@ -111,8 +142,8 @@ def test_where_it_does_not_pay_nothing_changes(monkeypatch):
     assert products(images, jnp.ones((4, 4, 16, 16))) == 0
     assert products(images[:, :7, :7], kernel) == 1
     assert products(images[:, :5, :5], kernel) == 0  # four tiles of 16 pixels for 25
-    monkeypatch.setenv("FLJAX_WINOGRAD", "0")
+    switch("0")
     assert products(images, kernel) == 0
-    monkeypatch.setenv("FLJAX_WINOGRAD", "no")
+    switch("no")
     with pytest.raises(ValueError, match="FLJAX_WINOGRAD='no': want 0 or 1, or leave it unset"):
         products(images, kernel)
