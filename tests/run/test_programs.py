@@ -14,7 +14,7 @@ import pytest
 from jax.experimental.compilation_cache import compilation_cache
 
 import fljax
-from fljax.run import programs
+from fljax.run import programs, shelf
 from fljax.run.program_cost import Cost, cost_of
 from fljax.run.programs import Compiler, compiler_for, level_for, seconds_of
 from fljax.run.shelf import Shelf, kept_here_alone, shelf_for
@@ -219,3 +219,11 @@ def test_a_second_process_hits(tmp_path):
     ]
     assert said[0].startswith("[('init', False), ('chunk', False)]")
     assert said[1] == said[0].replace("False", "True")
+
+
+@pytest.mark.parametrize(("variable", "value"), [("FLJAX_CONV", "matrices"), ("FLJAX_WINOGRAD", "1")])
+def test_what_is_kept_knows_how_convolutions_are_computed(monkeypatch, variable, value):
+    before = shelf._surroundings()
+    assert shelf._surroundings() == before
+    monkeypatch.setenv(variable, value)
+    assert shelf._surroundings() != before
