@@ -2,10 +2,10 @@
 
     python benchmarks/conv.py [--check] [--only 3x3 resnet] [--repeats 5]
 
-10 clients one after another, each with its own weights, two SGD steps each on ``sum(tanh(conv(x, w)))`` in one compiled
-program (``lax.map`` over clients, ``lax.scan`` over steps), on one core; a first layer needs no gradient for its input,
-the others pass one on. PyTorch: a loop over clients, autograd, channels_last, one thread. "sums" is
-fljax with FLJAX_WINOGRAD=0. "native" is ``lax.conv_general_dilated`` with JAX's own gradients in the same program (one
+10 clients one after another, each with its own weights, two SGD steps each on ``sum(tanh(conv(x, w)))`` in one
+compiled program (``lax.map`` over clients, ``lax.scan`` over steps), on one core; a first layer needs no gradient for
+its input, the others pass one on. PyTorch: a loop over clients, autograd, channels_last, one thread. "sums" is fljax
+with FLJAX_WINOGRAD=0. "native" is ``lax.conv_general_dilated`` with JAX's own gradients in the same program (one
 client, one step: it is that slow). The bar: at least twice as fast as native where it is slow, never slower elsewhere;
 the columns of PyTorch and sums are to read.
 """

@@ -149,12 +149,12 @@ def dirichlet(rng: np.random.RandomState, labels: np.ndarray, beta: float = 0.1)
             return [np.array(own) for own in owned]
 
 
-def federation(setting: str, part: int = 1, draw: int = DRAW) -> Federation:
-    """PFLlib's federation of a setting, of one image in ``part``; another ``draw`` gives another of the same rule."""
+def federation(setting: str, part: int = 1) -> Federation:
+    """PFLlib's federation of a setting, of one image in ``part``."""
     pool = everything(part)
-    rng = np.random.RandomState(draw)
+    rng = np.random.RandomState(DRAW)
     owned = (two_labels if setting == SETTINGS[0] else dirichlet)(rng, np.asarray(pool.y))
-    return build(pool, owned, (TRAIN_SHARE, 0.0, 1 - TRAIN_SHARE), draw, stratify=False)
+    return build(pool, owned, (TRAIN_SHARE, 0.0, 1 - TRAIN_SHARE), DRAW, stratify=False)
 
 
 @cache

@@ -104,7 +104,10 @@ def test_clients_with_kernels_of_their_own_and_second_derivatives():
 def test_clients_with_one_kernel_are_one_batch():
     rng = np.random.default_rng(3)
     x, w = rng.normal(size=(2, 3, 8, 8, 16)).astype(np.float32), rng.normal(size=(3, 3, 16, 16)).astype(np.float32)
-    together = jax.jit(jax.vmap(conv, (0, None)))(x, w)
+    both = jax.vmap(conv, (0, None))
+    program = str(jax.make_jaxpr(both)(x, w))
+    assert (program.count("([0], [0]))"), "scan" in program) == (1, False)  # no loop over clients
+    together = jax.jit(both)(x, w)
     close(np.asarray(together), np.stack([jax.jit(conv)(one, w) for one in x]), 1e-6)
 
 
