@@ -32,7 +32,8 @@ THRESHOLDS = (1.0, 0.9, 0.8, 0.7, 0.6, 0.4)
 def period(scale: Scale) -> None:
     """Training loss over the rounds, and when trials were made and adopted."""
     algorithm = dcpfl(network(DATASET, scale), effort(scale), trial_loss="train")
-    method, n_rounds = {"DC-PFL": (algorithm, fljax.dcpfl.Hyper(lr=LR, momentum=MOMENTUM))}, scale.pick(N_ROUNDS, 100)
+    method, planned = {"DC-PFL": (algorithm, fljax.dcpfl.Hyper(lr=LR, momentum=MOMENTUM))}, scale.pick(N_ROUNDS, 100)
+    n_rounds = scale.rounds or planned
     results = compare(method, paper_bands(DATASET, scale), n_rounds, evaluate_every=1)
     rows, curves, numbers = [], {}, {}
     for result in results:
@@ -46,7 +47,7 @@ def period(scale: Scale) -> None:
         if result.seed == 0:
             loss = np.asarray(result.metrics["loss"])
             curves[result.setting] = (np.arange(len(loss)) + 1, loss)
-    keep_numbers(scale, ("DC-PFL", "period", "FMNIST"), numbers, (n_rounds,), clients=scale.pick(12, 50))
+    keep_numbers(scale, ("DC-PFL", "period", "FMNIST"), numbers, (n_rounds, planned), clients=scale.pick(12, 50))
     show(scale, "period", "Trials and adopted splits", rows, learning_curves(curves, "training loss"))
 
 
@@ -80,13 +81,13 @@ def maps(shown: dict[str, np.ndarray]) -> Figure:
 
 def thresholds(scale: Scale) -> None:
     """NoDC, whose groups are cut once, by where they are cut; and the method itself."""
-    model, work, n_rounds = network(DATASET, scale), effort(scale), scale.pick(N_ROUNDS, 100)
+    model, work, planned = network(DATASET, scale), effort(scale), scale.pick(N_ROUNDS, 100)
     fixed, given = dcpfl(model, work, dynamic=False), {"lr": LR, "momentum": MOMENTUM}
     methods = {f"NoDC {cut:g}": (fixed, fljax.dcpfl.Hyper(**given, fixed=cut)) for cut in THRESHOLDS}
     methods["DC-PFL"] = (dcpfl(model, work, trial_loss="train"), fljax.dcpfl.Hyper(**given))
-    results = compare(scale.chosen(methods), paper_bands(DATASET, scale), n_rounds)
+    results = compare(scale.chosen(methods), paper_bands(DATASET, scale), scale.rounds or planned)
     columns = {"final_acc": last("accuracy_macro"), "groups": last("n_clusters")}
-    keep_runs(scale, ("DC-PFL", "thresholds", "FMNIST"), results, columns, n_rounds, clients=scale.pick(12, 50))
+    keep_runs(scale, ("DC-PFL", "thresholds", "FMNIST"), results, columns, planned, clients=scale.pick(12, 50))
     show(scale, "thresholds", "Fixed groups by their threshold", table(results, columns))
 
 

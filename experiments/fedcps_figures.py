@@ -46,21 +46,21 @@ def with_wrong_labels(federation: Federation, share: float, seed: int) -> tuple[
 
 def hostile(scale: Scale) -> None:
     """Accuracy of honest clients when some train on wrong labels: FedCPS against FedAvg, FedPer and Ditto."""
-    methods, n_rounds = contenders(DATASET, scale, "FedAVG", "FedPer", "Ditto", "FedCPS"), scale.pick(16, 250)
+    methods, planned = contenders(DATASET, scale, "FedAVG", "FedPer", "Ditto", "FedCPS"), scale.pick(16, 250)
     clean, settings, who = federations(DATASET, scale, "few_shot"), {}, {}
     for share in SHARES:
         name = f"{round(100 * share)}% wrong"
         made = [with_wrong_labels(federation, share, seed) for seed, federation in enumerate(clean)]
         settings[name] = same_shapes([federation for federation, _ in made])
         who |= {(name, seed): hostile for seed, (_, hostile) in enumerate(made)}
-    results = run(scale, "hostile", methods, settings, n_rounds, scale.pick(2, 50))
+    results = run(scale, "hostile", methods, settings, planned, scale.pick(2, 50))
     numbers, rows = {}, []
     for result in results:
         numbers[result.method, result.setting, result.seed, "honest_acc_pct"] = of_honest(result, who)
     for method, setting in dict.fromkeys((r.method, r.setting) for r in results):
         values = [v for (m, s, _, _), v in numbers.items() if (m, s) == (method, setting)]
         rows.append({"method": method, "setting": setting, "accuracy of the honest, %": spread(values)})
-    keep_numbers(scale, ("FedCPS", "hostile", "FMNIST"), numbers, (n_rounds,), labels="9 - c")
+    keep_numbers(scale, ("FedCPS", "hostile", "FMNIST"), numbers, (scale.rounds or planned, planned), labels="9 - c")
     show(scale, "hostile", "Clients with wrong labels", rows)
 
 
@@ -73,8 +73,8 @@ def of_honest(result: Result, who: dict[tuple[str, int], np.ndarray]) -> float:
 
 def outputs(scale: Scale) -> None:
     """t-SNE of the outputs of clients' models on their test images, FedAVG and FedCPS; how well classes part."""
-    federation, n_rounds = federations(DATASET, scale, "few_shot")[0], scale.pick(16, 250)
-    key, rows, numbers = jax.random.key(0), [], {}
+    federation, planned = federations(DATASET, scale, "few_shot")[0], scale.pick(16, 250)
+    n_rounds, key, rows, numbers = scale.rounds or planned, jax.random.key(0), [], {}
     figure = Figure(figsize=(8.4, 3.8), layout="constrained")
     for i, (name, (algorithm, hyper)) in enumerate(contenders(DATASET, scale, "FedAVG", "FedCPS").items()):
         state, _ = simulate(
@@ -89,7 +89,7 @@ def outputs(scale: Scale) -> None:
         axes = figure.add_subplot(1, 2, i + 1)
         axes.scatter(*place.T, s=8, c=[COLORS[int(c) % len(COLORS)] for c in label])
         axes.set(title=name, xticks=[], yticks=[])
-    keep_numbers(scale, ("FedCPS", "outputs", "FMNIST"), numbers, (n_rounds,))
+    keep_numbers(scale, ("FedCPS", "outputs", "FMNIST"), numbers, (n_rounds, planned))
     show(scale, "outputs", "Outputs on clients' test images", rows, figure)
 
 

@@ -53,12 +53,13 @@ def strength(scale: Scale) -> None:
     """lambda of few-shot clients against the others over the rounds (the paper: rises, falls)."""
     dataset = scale.pick("fashion_mnist", "cifar10")
     given, (model, _) = federations(dataset, scale, "few_shot", gamma=0.3), networks(dataset, scale)
-    n_rounds = scale.pick(160, 500)
+    planned = scale.pick(160, 500)
+    n_rounds = scale.rounds or planned
     methods = {}
     for name, (mode, factor) in scale.chosen(SPREADS).items():
         algorithm, hyper = cps(model, scale, deployed="own", lambda_mode=mode)
         methods[name] = algorithm, hyper.replace(strength=factor)
-    results = run(scale, "strength", methods, {"gamma=30%": given}, n_rounds)
+    results = run(scale, "strength", methods, {"gamma=30%": given}, planned)
     rows, drawn, numbers = [], {}, {}
     for result in results:
         size = np.asarray(given[result.seed].train.size)
@@ -74,7 +75,7 @@ def strength(scale: Scale) -> None:
         for kind, curve in (("few-shot", few), ("regular", regular)):
             drawn.setdefault(f"{kind}, {result.method}", []).append(smooth(curve))
     place = ("FedCPS", "lambda", scale.pick("FMNIST", "CIFAR10"))
-    keep_numbers(scale, place, numbers, (n_rounds,), few_shot="30% of the clients")
+    keep_numbers(scale, place, numbers, (n_rounds, planned), few_shot="30% of the clients")
     # The first round has no pull, for nothing has been measured.
     curves = {name: (np.arange(2, n_rounds + 1), np.nanmean(of, axis=0)[1:]) for name, of in drawn.items()}
     figure = learning_curves(curves, f"lambda, median of {SMOOTHED} rounds")

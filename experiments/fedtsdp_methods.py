@@ -3,7 +3,7 @@
 Ditto's lambda, FedProx's mu and CFL's thresholds are not in the paper; here they are the library's defaults.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache
 from typing import Any
 
@@ -91,8 +91,17 @@ def runs(scale: Scale, setting: str) -> list[Result]:
         "CFL": (cfl(model, local), fljax.cfl.Hyper(**numbers)),
         "Standalone": (standalone(model, local), fljax.standalone.Hyper(**numbers)),
     }
-    made = federations(scale, setting.removesuffix(" ResNet18"))
-    folder = scale.pick(None, scale.folder / "runs")
-    planned = scale.rounds or n_rounds(scale)
-    options = {"evaluate_every": scale.pick(1, 5), "folder": folder}
-    return compare(scale.chosen(methods), {setting: made}, planned, **options)
+    return compared(scale, "", methods, (setting,), every=scale.pick(1, 5))
+
+
+def compared(
+    scale: Scale, name: str, methods: Methods, settings: Iterable[str], every: int | None = None
+) -> list[Result]:
+    """The methods that were asked for on the settings, tested after every so many rounds (None: after the last).
+
+    At the paper's scale runs are in folders of the experiment's ``name``, and go on where they were stopped.
+    """
+    made = {setting: federations(scale, setting.removesuffix(" ResNet18")) for setting in settings}
+    # A run in a folder is the same however short a part of it is asked for.
+    every, folder = every or scale.pick(None, n_rounds(scale)), scale.pick(None, scale.folder / "runs" / name)
+    return compare(scale.chosen(methods), made, scale.rounds or n_rounds(scale), evaluate_every=every, folder=folder)

@@ -20,7 +20,7 @@ from collections.abc import Callable
 from functools import cache
 
 import numpy as np
-from fesem_methods import DATA, SIZES, by_writer, everything, n_rounds, of_writers, systems
+from fesem_methods import DATA, SIZES, by_writer, everything, n_rounds, of_writers, planned, systems
 from lines import keep_numbers, keep_runs
 from reporting import Result, Scale, compare, main, same_shapes
 from tables import last, mean_curve, published, show, table
@@ -54,7 +54,7 @@ def tables(scale: Scale) -> None:
     columns["ARI"] = lambda r: r.metrics["ari"][-1] if "ari" in r.metrics else np.nan
     columns["objective"] = lambda r: r.metrics["objective"][-1] if "objective" in r.metrics else np.nan
     columns["settled"] = settled
-    keep_runs(scale, ("FeSEM", "T2", DATA[scale.paper]), runs(scale), columns, n_rounds(scale), epochs=5)
+    keep_runs(scale, ("FeSEM", "T2", DATA[scale.paper]), runs(scale), columns, planned(scale), epochs=5)
     keep_settled(scale)
     rows = table(runs(scale), columns | {"seconds": lambda r: r.seconds})
     stated = published("FeSEM", "FEMNIST+FedCelebA", "-", "FeSEM", "clustering_iterations_to_converge_max")
@@ -72,7 +72,7 @@ def keep_settled(scale: Scale) -> None:
             numbers[cell] = max(numbers.get(cell, 0.0), settled(result))
     stated = {("-", "FeSEM", metric): published("FeSEM", "FEMNIST+FedCelebA", "-", "FeSEM", metric)}
     place = ("FeSEM", "text", "FEMNIST+FedCelebA")
-    keep_numbers(scale, place, numbers, (n_rounds(scale),), stated, data=DATA[scale.paper])
+    keep_numbers(scale, place, numbers, (n_rounds(scale), planned(scale)), stated, data=DATA[scale.paper])
 
 
 def figure3(scale: Scale) -> None:
@@ -90,7 +90,7 @@ def figure3(scale: Scale) -> None:
             of_seed = {r.method: r.metrics["accuracy_micro"][-1] for r in results if r.seed == seed}
             numbers["FeSEM", "K=2..4", seed, metric] = float(max(SIZES, key=lambda k: of_seed[f"FeSEM({k})"]))
         stated = {("K=2..4", "FeSEM", metric): published("FeSEM", "both", "K=2..4", "FeSEM", metric)}
-        done = (n_rounds(scale),)
+        done = n_rounds(scale), planned(scale)
         keep_numbers(scale, ("FeSEM", "Fig3", "both"), numbers, done, stated, data=DATA[scale.paper])
     best |= {"best K": best["method"], "published": published("FeSEM", "both", "K=2..4", "FeSEM", "best_K")}
     show(scale, "figure3", "K centers", [dict.fromkeys(best) | row for row in rows], plots.learning_curves(curves))
@@ -120,7 +120,7 @@ def celeba(scale: Scale) -> None:
     methods = scale.chosen(systems(scale, model, Work(10, 10), 0.03))
     results = compare(methods, {"persons": same_shapes(federations)}, n_rounds(scale), evaluate_every=1)
     columns = {name: last(name) for name in ("accuracy_micro", "accuracy_macro", "f1_micro", "f1_macro")}
-    keep_runs(scale, ("FeSEM", "T3", "FedCelebA"), results, columns, n_rounds(scale), epochs=10, lr=0.03)
+    keep_runs(scale, ("FeSEM", "T3", "FedCelebA"), results, columns, planned(scale), epochs=10, lr=0.03)
     show(scale, "celeba", "CelebA by person", table(results, columns))
 
 

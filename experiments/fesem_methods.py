@@ -101,4 +101,9 @@ def of_writers(scale: Scale) -> tuple[Model, Work, float]:
 
 def n_rounds(scale: Scale) -> int:
     """Rounds of a run."""
-    return scale.rounds or scale.pick(15, 100)
+    return scale.rounds or planned(scale)
+
+
+def planned(scale: Scale) -> int:
+    """Rounds of a whole run."""
+    return scale.pick(15, 100)

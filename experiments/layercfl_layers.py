@@ -17,9 +17,12 @@ from layercfl_methods import (
     DATA,
     KINDS,
     letters,
+    n_unsplit,
     network,
     pilot_layers,
+    planned_unsplit,
     rule_layers,
+    seen_in_round,
     unsplit,
     unsplit_with,
 )
@@ -38,7 +41,7 @@ VERSUS = "LayerCFL vs FMTL"
 
 def layers(scale: Scale) -> None:
     """The separation gap of each layer, by kind of skew: convolutions under rotation, dense layers under label skew."""
-    at, rows, model = scale.pick(10, 30), [], network(scale)
+    at, rows, model = seen_in_round(scale), [], network(scale)
     for kind in scale.chosen(KINDS):
         results = unsplit(scale, kind)
         by_pilot = [pilot_layers(scale, kind, seed) for seed in range(len(results))]
@@ -79,10 +82,11 @@ def amount(scale: Scale) -> None:
 
     A run that never separates counts as one round more than it has.
     """
-    name, n_rounds, rows, saved, numbers = letters(scale), scale.pick(15, 50), [], [], {}
+    name, n_rounds, rows, saved, numbers = letters(scale), n_unsplit(scale), [], [], {}
+    done = n_rounds, planned_unsplit(scale)
     sizes = scale.pick((30, 100, 300), tuple(range(100, 1501, 100)))
     gained: dict[str, np.ndarray] = {}
-    at = scale.pick(10, 10 if name == "emnist/letters" else 5)
+    at = min(scale.pick(10, 10 if name == "emnist/letters" else 5), n_rounds)
     for kind in scale.chosen(KINDS):
         curves: dict[str, list[float]] = {measure: [] for measure in MEASURES}
         first: dict[str, list[np.ndarray]] = {measure: [] for measure in MEASURES}
@@ -111,13 +115,13 @@ def amount(scale: Scale) -> None:
         figure.axes[0].set_xlabel("training images a client")
         title = f"Gap against images a client, {kind}, {name}"
         show(scale, f"amount-{kind.replace(' ', '-')}", title, [row for row in rows if row["setting"] == kind], figure)
-    keep_numbers(scale, ("LayerCFL", "amount", DATA[scale.paper]), numbers, (n_rounds,), images=sizes[-1])
-    keep_average(scale, "comm_rounds_reduction_pct", dict(enumerate(np.mean(list(gained.values()), axis=0))), n_rounds)
+    keep_numbers(scale, ("LayerCFL", "amount", DATA[scale.paper]), numbers, done, images=sizes[-1])
+    keep_average(scale, "comm_rounds_reduction_pct", dict(enumerate(np.mean(list(gained.values()), axis=0))), done)
     stated = stated_for("comm_rounds_reduction_pct")
     show(scale, "rounds", "Rounds to separate that LayerCFL saves", beside(saved, "fewer rounds, %", stated))
 
 
-def keep_average(scale: Scale, metric: str, of_seeds: dict[int, float], n_rounds: int) -> None:
+def keep_average(scale: Scale, metric: str, of_seeds: dict[int, float], done: tuple[int, ...]) -> None:
     """A number of the text, which is an average over settings and data sets; ours is over the settings of one."""
     if scale.only:
         return
@@ -125,7 +129,7 @@ def keep_average(scale: Scale, metric: str, of_seeds: dict[int, float], n_rounds
     stated = {("average", VERSUS, metric): published("LayerCFL", "EMNIST+CIFAR10", "average", VERSUS, metric)}
     numbers = {(*cell, seed, metric): float(value) for seed, value in of_seeds.items()}
     place = ("LayerCFL", "text", "EMNIST+CIFAR10")
-    keep_numbers(scale, place, numbers, (n_rounds,), stated, data=DATA[scale.paper], kinds=len(KINDS))
+    keep_numbers(scale, place, numbers, done, stated, data=DATA[scale.paper], kinds=len(KINDS))
 
 
 def stated_for(metric: str) -> dict[tuple[str, str], float]:
@@ -143,7 +147,7 @@ def computation(scale: Scale) -> None:
         part = tree.size(tree.select(one, selected))
         row: Row = {"setting": kind, "method": VERSUS, "layers": " ".join(selected), "parameters": part, "of": whole}
         rows.append(row | {fewer_adds: spread([whole / part])})
-    keep_average(scale, "compute_reduction_x", {0: float(np.mean([row[fewer_adds].mean for row in rows]))}, 0)
+    keep_average(scale, "compute_reduction_x", {0: float(np.mean([row[fewer_adds].mean for row in rows]))}, (0,))
     rng = np.random.default_rng(0)
     updates = jax.tree.map(lambda leaf: jnp.asarray(rng.random((n_clients, *leaf.shape), np.float32)), one)
     for row, selected in zip(rows, chosen.values(), strict=True):

@@ -153,9 +153,24 @@ def rule_layers(model: Model, kind: str) -> tuple[str, ...]:
 
 def pilot_layers(scale: Scale, kind: str, seed: int = 0) -> tuple[str, ...]:
     """The layers that a pilot on one seed's clients chooses, see `unsplit`."""
-    at, metrics = scale.pick(10, 30) - 1, unsplit(scale, kind)[seed].metrics
+    at, metrics = seen_in_round(scale) - 1, unsplit(scale, kind)[seed].metrics
     gap = {name.removeprefix("gap_"): float(value[at]) for name, value in metrics.items() if name.startswith("gap_")}
     return layers_by_pilot(network(scale), gap)
+
+
+def n_unsplit(scale: Scale) -> int:
+    """Rounds of the runs without splits."""
+    return scale.rounds or planned_unsplit(scale)
+
+
+def planned_unsplit(scale: Scale) -> int:
+    """The same, of whole runs."""
+    return scale.pick(15, 50)
+
+
+def seen_in_round(scale: Scale) -> int:
+    """The round whose gaps a pilot compares."""
+    return min(scale.pick(10, 30), n_unsplit(scale))
 
 
 def unsplit(scale: Scale, kind: str) -> list[Result]:
@@ -176,4 +191,4 @@ def unsplit_with(scale: Scale, kind: str, name: str, largest: int, examples: int
         group=tuple(np.asarray(made[0].group).tolist()),
     )
     hyper = fljax.layercfl.Hyper(**numbers(scale, kind)).replace(eps_2=float("inf"))
-    return compare({"unsplit": (algorithm, hyper)}, {f"{kind}, {examples} images": made}, scale.pick(15, 50))
+    return compare({"unsplit": (algorithm, hyper)}, {f"{kind}, {examples} images": made}, n_unsplit(scale))

@@ -49,18 +49,23 @@ def scales(scale: Scale) -> None:
             rows.append({"data": name, "inputs": label, "best lr": best, "test accuracy": spread(tested)})
             found |= {(label, "Dirichlet 0.5", seed, "accuracy_macro"): value for seed, value in enumerate(tested)}
             found[label, "Dirichlet 0.5", 0, "lr"] = best
-        place, done = ("normalisation", "scales", published_name), (scale.pick(15, 100),)
+        place, done = ("normalisation", "scales", published_name), (scale.rounds or planned(scale), planned(scale))
         keep_numbers(scale, place, found, done, clients=20, method="FedAvg", lr="best of four by validation")
     show(scale, "scales", "Input scales, FedAvg", rows)
 
 
+def planned(scale: Scale) -> int:
+    """Rounds of a whole run."""
+    return scale.pick(15, 100)
+
+
 def judged(scale: Scale, model, made: Federation) -> tuple[float, list[float]]:
     """The learning rate of the best validation accuracy, and the test accuracy there of every seed."""
-    algorithm, n_rounds = fedavg(model, Work(2, 32)), scale.pick(15, 100)
-    hypers, options = grid(fljax.fedavg.Hyper(), lr=RATES), {"evaluate_every": n_rounds}
+    algorithm, n_rounds = fedavg(model, Work(2, 32)), scale.rounds or planned(scale)
+    hypers = grid(fljax.fedavg.Hyper(), lr=RATES)
     of: dict[str, list[dict]] = {}
     for split, given in (("val", on_validation(made)), ("test", made)):
-        metrics = search(algorithm, hypers, given, jax.random.key(0), scale.n_seeds, n_rounds, **options)
+        metrics = search(algorithm, hypers, given, jax.random.key(0), scale.n_seeds, n_rounds, evaluate_every=n_rounds)
         of[split] = tidy(hypers, metrics.metrics, metrics.rounds)
     mean = {lr: np.mean([row["accuracy_macro"] for row in of["val"] if np.isclose(row["lr"], lr)]) for lr in RATES}
     best = max(RATES, key=lambda lr: mean[lr])

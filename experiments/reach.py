@@ -45,15 +45,15 @@ HOURS: Mapping[str, float] = {
     "fedcps_costs.py table4": 0.3,
     "layercfl_layers.py computation": 0.1,
     "dcpfl.py ablation": 1.5,
-    "dcpfl.py ablation_cifar10": 5,
+    "dcpfl.py ablation_cifar10": 8,
     "fedcps.py table2": 3.5,
-    "dcpfl.py table2": 10,
+    "dcpfl.py table2": 29,
     "fedcps.py table2_mnist": 7,
     "fedtsdp.py table3": 8,
     "fedtsdp.py table5": 8,
     "fedtsdp.py table4": 16,
-    "fedtsdp_parts.py figure9": 8,
-    "dcpfl.py table1": 22,
+    "fedtsdp_parts.py figure9": 20,
+    "dcpfl.py table1": 58,
     "fedtsdp.py table5_resnet18": 150,
     "layercfl_layers.py amount": 60,
     "fedcps.py table2_cifar10": 60,
@@ -63,7 +63,8 @@ HOURS: Mapping[str, float] = {
     "fedcps_lambda.py personal": 15,
     "fesem.py": 100,
 }
-"""Estimates, two calm cores and one seed, from a few rounds of each kind of run. Those above 40 are a GPU's."""
+"""Estimates, two cores and one seed, from a few rounds of each kind of run; of another day's machine half or twice as
+much. Those above 40 are a GPU's."""
 
 NOT_SAID: tuple[Pattern, ...] = (
     {"paper": ["DC-PFL"], "setting": ["6 clients"]},  # their labels are not given

@@ -67,11 +67,16 @@ def federation(scale: Scale) -> Federation:
     )
 
 
+def planned(scale: Scale) -> int:
+    """Rounds of a whole run."""
+    return scale.pick(10, 200)
+
+
 def runs(scale: Scale, task: Task, data: Federation, hypers: Any, judged: bool = True) -> list[report.Row]:
     """A row a point and seed, on the validation split or, once all is decided, on the test split."""
     options: dict = {"evaluate_every": scale.pick(5, 10), "participation": scale.pick(0.5, 0.2)}
     split = on_validation(data) if judged else data
-    n_rounds = scale.pick(10, 200)
+    n_rounds = scale.rounds or planned(scale)
     found = search(task.algorithm, hypers, split, jax.random.key(0), scale.n_seeds, n_rounds, **options)
     return tidy(hypers, found.metrics, found.rounds)
 
@@ -88,7 +93,7 @@ def conclusion(scale: Scale, way: str, name: str, task: Task, data: Federation, 
     numbers |= {(name, way, 0, task.weight): point[task.weight][0], (name, way, 0, "lr"): point["lr"][0]}
     numbers |= {(name, way, 0, "validation"): chosen.mean}
     how = {"points": len(rows) // scale.n_seeds, "data": "Dirichlet 0.2"}
-    keep_numbers(scale, ("tuning", way, "FMNIST"), numbers, (scale.pick(10, 200),), **how)
+    keep_numbers(scale, ("tuning", way, "FMNIST"), numbers, (scale.rounds or planned(scale), planned(scale)), **how)
     return {
         "looked for": name,
         "found": round(point[task.weight][0], 5),

@@ -2,10 +2,13 @@
 
 from pathlib import Path
 
+import fedtsdp_methods
+import fedtsdp_parts
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from fedtsdp_parts import figure9, groups, hopkins, sampling
 from final_round import with_everyone_once_more, with_own_layers_trained
 from long_runs import resumed, rounds_done, seconds_taken
 from reporting import Scale, data_here
@@ -39,6 +42,31 @@ def test_data_that_is_not_here_is_one_line(capsys):
         load("fashion_mnist", "nowhere")
     assert ended.value.code == 2
     assert "fashion_mnist is not in " in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("experiment", [figure9, sampling, hopkins, groups])
+def test_a_part_of_the_rounds_is_asked_of_every_run(experiment, monkeypatch):
+    asked = []
+
+    def noted(methods, settings, n_rounds, **options):
+        asked.append(n_rounds)
+        raise InterruptedError
+
+    for module in (fedtsdp_methods, fedtsdp_parts):
+        monkeypatch.setattr(module, "compare", noted)
+    with pytest.raises(InterruptedError):
+        experiment(Scale(False, 1, Path("results"), rounds=3))
+    assert asked == [3]
+
+
+def test_a_part_of_figure_9_is_told_as_one(tmp_path, monkeypatch):
+    monkeypatch.setattr(fedtsdp_methods, "network", lambda paper, setting="": mlp((8, 8, 1), (4,), 10))
+    monkeypatch.setattr(fedtsdp_parts, "network", fedtsdp_methods.network)
+    scale = Scale(False, 1, tmp_path, rounds=2, results=tmp_path)
+    figure9(scale._replace(only=("both",)))
+    runs = (tmp_path / "fedtsdp" / "Fig9-runs-smoke.csv").read_text()
+    assert "rounds=2 of 30" in runs
+    assert not (tmp_path / "fedtsdp" / "Fig9-CIFAR10-smoke.csv").exists()  # one run alone is behind nothing
 
 
 @pytest.fixture(scope="module")
