@@ -6,8 +6,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax import Array, lax
+from jax.sharding import PartitionSpec
 
 from fljax import tree
+from fljax.placement import CLIENTS, in_a_device, n_client_devices
 
 ENTRIES = 2**20
 """Scalars in one block of the tallest matrix: 4 MB in float32, which stays in cache."""
@@ -45,7 +47,9 @@ def fold(step: Callable[..., Any], carry: Any, *matrices: Array, columns: int) -
     return carry
 
 
-def map_columns(f: Callable[[Array], Array], x: Array, rows: int, columns: int) -> Array:
+def map_columns(
+    f: Callable[[Array], Array], x: Array, rows: int, columns: int, dtype: jnp.dtype | None = None
+) -> Array:
     """``f`` of every column block, side by side: for maps that treat the columns of ``x`` independently.
 
     Args:
@@ -53,19 +57,20 @@ def map_columns(f: Callable[[Array], Array], x: Array, rows: int, columns: int) 
         x: (n, p).
         rows: rows of the result, static.
         columns: width of a block, static.
+        dtype: of the result; None: that of ``x``.
 
     Returns:
-        (rows, p), in the dtype of ``x``.
+        (rows, p).
     """
-    whole = x.shape[1] // columns
+    whole, dtype = x.shape[1] // columns, x.dtype if dtype is None else dtype
     if whole < 2:
-        return f(x).astype(x.dtype)
+        return f(x).astype(dtype)
 
     def body(i: Array, out: Array) -> Array:
         part = f(lax.dynamic_slice_in_dim(x, i * columns, columns, axis=1))
         return lax.dynamic_update_slice_in_dim(out, part.astype(out.dtype), i * columns, axis=1)
 
-    out = lax.fori_loop(0, whole, body, jnp.zeros((rows, x.shape[1]), x.dtype))
+    out = lax.fori_loop(0, whole, body, jnp.zeros((rows, x.shape[1]), dtype))
     if x.shape[1] % columns:
         out = out.at[:, whole * columns :].set(f(x[:, whole * columns :]).astype(out.dtype))
     return out
@@ -85,12 +90,28 @@ def multiply(matrix: Array, x: Array, counts: Array) -> Array:
     Returns:
         (rows, p), in the dtype of ``x``.
     """
+    share, rest = divmod(x.shape[0], n_client_devices())
+    if in_a_device() or n_client_devices() == 1 or rest or matrix.shape[0] > share:
+        return _multiply(matrix, x, counts, x.dtype)
+
+    def partial_sums(matrix: Array, x: Array, counts: Array) -> Array:
+        return lax.psum(_multiply(matrix, x, counts, matrix.dtype), CLIENTS)
+
+    # One sum over the devices after the loop, not one in each of its steps: two sums of which one is in a loop can make
+    # the devices of a CPU wait for each other for ever (docs/devices.md).
+    specs = (PartitionSpec(None, CLIENTS), PartitionSpec(CLIENTS), PartitionSpec(CLIENTS))
+    spread = jax.shard_map(partial_sums, in_specs=specs, out_specs=PartitionSpec(), check_vma=False)
+    return spread(matrix, x, counts).astype(x.dtype)
+
+
+def _multiply(matrix: Array, x: Array, counts: Array, dtype: jnp.dtype) -> Array:
+    """`multiply` of the rows of one device, in ``dtype``."""
 
     def block(part: Array) -> Array:
         part = jnp.where(counts[:, None], part, 0).astype(matrix.dtype)
         return jnp.matmul(matrix, part, precision=lax.Precision.HIGHEST)
 
-    return map_columns(block, x, matrix.shape[0], width(max(x.shape[0], matrix.shape[0])))
+    return map_columns(block, x, matrix.shape[0], width(max(x.shape[0], matrix.shape[0])), dtype)
 
 
 def matrices(stacked: Any) -> list[Array]:

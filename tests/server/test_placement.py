@@ -8,7 +8,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from fljax.run.collectives import collectives
 from fljax.run.mesh import over_devices
-from fljax.server import best_bipartition, dbscan, linkage, pairwise_cosine, pairwise_l2
+from fljax.server import best_bipartition, blocks, cluster_mean, dbscan, linkage, pairwise_cosine, pairwise_l2
 
 N = 12
 
@@ -38,3 +38,30 @@ def test_clusters_of_spread_models_are_found_without_an_exchange_a_step(made, mo
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6), alone, found)
     exchanges = collectives(program, mesh.size)
     assert 0 < sum(one.times for one in exchanges) <= most  # the models themselves are spread
+
+
+@pytest.mark.parametrize(("n_clusters", "dtype"), [(1, "float32"), (3, "float32"), (1, "bfloat16")])
+def test_a_mean_of_spread_models_is_one_exchange(n_clusters, dtype):
+    """Left to XLA it is one in each step of the loop over columns."""
+    rng = np.random.default_rng(0)
+    models = jnp.asarray(rng.normal(size=(N, 2 * blocks.width(N // 2) + 5)), dtype).at[3].set(jnp.nan)
+    weight = jnp.asarray(rng.integers(1, 9, N).astype(np.float32)).at[3].set(0)
+    label, empty = jnp.arange(N, dtype=jnp.int32) % n_clusters, jnp.zeros((n_clusters, models.shape[1]), dtype)
+
+    def means(models):
+        return cluster_mean.__wrapped__(models, weight, label, empty)
+
+    alone = jax.jit(means)(models)
+    with over_devices() as mesh:
+        assert mesh is not None
+        spread = jax.device_put(models, NamedSharding(mesh, PartitionSpec("clients")))
+        program = jax.jit(means).lower(spread).compile()
+        found = program(spread)
+    exact, close = np.asarray(models, np.float64), 1e-2 if dtype == "bfloat16" else 1e-5
+    weight = np.asarray(weight, np.float64)
+    for cluster in range(n_clusters):
+        rows = (np.asarray(label) == cluster) & (weight > 0)
+        expected = np.average(exact[rows], axis=0, weights=weight[rows])
+        for ours in (alone, found):
+            np.testing.assert_allclose(ours[cluster].astype(float), expected, rtol=close, atol=close)
+    assert sum(one.times for one in collectives(program, mesh.size)) <= (2 if dtype == "bfloat16" else 1)
