@@ -147,7 +147,7 @@ def hopkins(scale: Scale) -> None:
         "fires, % of rounds": lambda r: 100 * r.metrics["fired"].mean(),
     }
     rows = table(results, columns)
-    curves = {name: mean_curve(results, "hopkins", name, "mean of 20 draws") for name in SETTINGS}
+    curves = {name: mean_curve(results, "hopkins", name, results[0].method) for name in SETTINGS}
     show(scale, "hopkins", "Hopkins statistic (threshold 0.65)", rows, learning_curves(curves, "Hopkins statistic"))
 
 

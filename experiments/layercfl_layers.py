@@ -60,7 +60,7 @@ def layers(scale: Scale) -> None:
             for seed, result in enumerate(results)
             for metric, place in (("gap_first", 0), (f"gap_{at}", at - 1))
         }
-        keep_numbers(scale, ("LayerCFL", "layers", DATA[scale.paper]), found, (at,))
+        keep_numbers(scale, ("LayerCFL", "layers", DATA[scale.paper]), found, (at, scale.pick(10, 30)))
         show(scale, f"layers-{kind.replace(' ', '-')}", f"Gap of cosine by layer, {kind}", given, figure)
 
 

@@ -178,7 +178,7 @@ def main(
     parser.add_argument(
         "--seeds", type=int, help=f"seeds of each cell; by default {n_seeds[0]} or, paper, {n_seeds[1]}"
     )
-    parser.add_argument("--rounds", type=int, help="stop the paper's tables after so many rounds")
+    parser.add_argument("--rounds", type=int, help="of every run, instead of its own number: a beginning")
     parser.add_argument("--only", nargs="+", default=(), help="methods and settings of the paper's tables; none: all")
     parser.add_argument("--folder", type=Path, default=Path("results"), help="of runs, tables and figures")
     parser.add_argument(

@@ -98,7 +98,8 @@ def multiply(matrix: Array, x: Array, counts: Array) -> Array:
         return lax.psum(_multiply(matrix, x, counts, matrix.dtype), CLIENTS)
 
     # One sum over the devices after the loop, not one in each of its steps: two sums of which one is in a loop can make
-    # the devices of a CPU wait for each other for ever (docs/devices.md).
+    # the devices of a CPU wait for each other for ever (docs/devices.md). More rows than a device has clients are left
+    # to XLA, for each device would hold them all.
     specs = (PartitionSpec(None, CLIENTS), PartitionSpec(CLIENTS), PartitionSpec(CLIENTS))
     spread = jax.shard_map(partial_sums, in_specs=specs, out_specs=PartitionSpec(), check_vma=False)
     return spread(matrix, x, counts).astype(x.dtype)

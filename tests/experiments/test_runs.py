@@ -2,12 +2,14 @@
 
 from pathlib import Path
 
+import dcpfl_figures
 import fedtsdp_methods
 import fedtsdp_parts
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from dcpfl_figures import period, thresholds
 from fedtsdp_parts import figure9, groups, hopkins, sampling
 from final_round import with_everyone_once_more, with_own_layers_trained
 from long_runs import resumed, rounds_done, seconds_taken
@@ -44,7 +46,7 @@ def test_data_that_is_not_here_is_one_line(capsys):
     assert "fashion_mnist is not in " in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("experiment", [figure9, sampling, hopkins, groups])
+@pytest.mark.parametrize("experiment", [figure9, sampling, hopkins, groups, period, thresholds])
 def test_a_part_of_the_rounds_is_asked_of_every_run(experiment, monkeypatch):
     asked = []
 
@@ -52,8 +54,9 @@ def test_a_part_of_the_rounds_is_asked_of_every_run(experiment, monkeypatch):
         asked.append(n_rounds)
         raise InterruptedError
 
-    for module in (fedtsdp_methods, fedtsdp_parts):
+    for module in (fedtsdp_methods, fedtsdp_parts, dcpfl_figures):
         monkeypatch.setattr(module, "compare", noted)
+    monkeypatch.setattr(dcpfl_figures, "paper_bands", lambda *_: {})
     with pytest.raises(InterruptedError):
         experiment(Scale(False, 1, Path("results"), rounds=3))
     assert asked == [3]

@@ -8,7 +8,16 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from fljax.run.collectives import collectives
 from fljax.run.mesh import over_devices
-from fljax.server import best_bipartition, blocks, cluster_mean, dbscan, linkage, pairwise_cosine, pairwise_l2
+from fljax.server import (
+    best_bipartition,
+    blocks,
+    cluster_mean,
+    dbscan,
+    linkage,
+    pairwise_cosine,
+    pairwise_l2,
+    weighted_mean,
+)
 
 N = 12
 
@@ -63,3 +72,14 @@ def test_a_mean_of_spread_models_is_one_exchange(n_clusters, dtype):
         for ours in (jax.jit(means)(models), found):
             np.testing.assert_allclose(ours[cluster].astype(float), expected, rtol=close, atol=close)
     assert exchanges <= (2 if dtype == "bfloat16" else 1)
+
+
+def test_gradients_of_a_mean_of_spread_models_are_those_of_one_device():
+    """A sum over devices has a transpose of its own, which must not count a device's part twice."""
+    models = np.random.default_rng(0).normal(size=(N, 40)).astype(np.float32)
+    weight = jnp.arange(N, dtype=jnp.float32)
+    of_both = jax.grad(lambda models, weight: jnp.square(weighted_mean(models, weight)).sum(), (0, 1))
+    made = lambda models: of_both(models, weight)  # noqa: E731
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-7), made(models), on_spread(made, models)[0]
+    )
