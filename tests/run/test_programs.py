@@ -156,6 +156,34 @@ def test_a_program_that_jax_holds_already_is_not_kept(cached, power):
     assert shelf.program("power-fast") is None
 
 
+def test_a_program_is_kept_though_its_options_and_trace_are_in_jax_s_cache(cached):
+    name = "jax_persistent_cache_min_compile_time_secs"
+    before, hits = getattr(jax.config, name), []
+
+    def hear(event, **_):
+        hits.extend([event] if event.endswith("/cache_hits") else [])
+
+    def power(x):
+        with jax.ensure_compile_time_eval():
+            exponent = jnp.sin(jnp.arange(7.0)).sum()  # small programs that a trace runs
+        return x**exponent
+
+    jax.config.update(name, 0.0)
+    jax.monitoring.register_event_listener(hear)
+    try:
+        jax.jit(power).trace(jnp.ones(3))
+        programs.options_of("fast")
+        jax.clear_caches()
+        programs._known.cache_clear()
+        shelf = shelf_for("small ones", jnp.ones(3))
+        Compiler("fast", shelf).program("power", jax.jit(power), (), jnp.ones(3))
+        assert hits
+        assert shelf.program("power-fast") is not None
+    finally:
+        jax.config.update(name, before)
+        jax.monitoring.unregister_event_listener(hear)
+
+
 def test_a_run_with_kept_programs_is_the_same_run(cached, model, federation):
     algorithm, hyper = fljax.fedavg(model, fljax.Work(1, 7)), fljax.fedavg.Hyper(lr=0.1)
     key = jax.random.key(0)
