@@ -1,4 +1,9 @@
-"""Walks over the parameter axis in column blocks: what needs every client at once, without a copy of every client."""
+"""Walks over the parameter axis in column blocks: what needs every client at once, without a copy of every client.
+
+Where clients are spread over devices, a walk spreads the columns instead: one exchange before it and one after it, and
+each device walks a share of the columns of all clients. Left to XLA there is an exchange in each step, and two of
+which one is in a loop can make the devices of a CPU wait for each other for ever (docs/devices.md).
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -9,10 +14,14 @@ from jax import Array, lax
 from jax.sharding import PartitionSpec
 
 from fljax import tree
-from fljax.placement import CLIENTS, in_a_device, n_client_devices
+from fljax.placement import CLIENTS, in_a_device, n_client_devices, whole
 
 ENTRIES = 2**20
 """Scalars in one block of the tallest matrix: 4 MB in float32, which stays in cache."""
+
+
+Blocks = Callable[[Array | int, int], Array]
+"""``(begin, width) -> (rows, width)``: columns of a matrix, wherever they lie."""
 
 
 def width(rows: int, entries: int = ENTRIES) -> int:
@@ -20,31 +29,77 @@ def width(rows: int, entries: int = ENTRIES) -> int:
     return max(64, entries // max(rows, 1) // 64 * 64)
 
 
-def fold(step: Callable[..., Any], carry: Any, *matrices: Array, columns: int) -> Any:
-    """``carry = step(carry, *blocks)`` over consecutive column blocks of matrices with the same number of columns.
+def add_blocks(part: Callable[..., Any], total: Any, x: Array, *given: Array, columns: int) -> Any:
+    """``total`` plus ``part(block, *given)`` of all consecutive column blocks of ``x``.
 
     The loop has a static length, so it works under jit and vmap and can be differentiated in both modes. The last,
     narrower block is handled outside of the loop; nothing is padded.
 
     Args:
-        step: takes the carry and one (rows, width) block of each matrix, returns the new carry (same shapes).
-        carry: any pytree.
-        *matrices: arrays (rows_i, p) with a common p.
+        part: takes a block (n, width) and ``given``, returns what is added, in the shapes of ``total``.
+        total: any pytree.
+        x: (n, p), a row a client.
+        *given: what else ``part`` needs and has a gradient: whole on every device.
         columns: width of a block, static.
     """
-    total = matrices[0].shape[1]
-    whole = total // columns
-    if whole > 1:
+    n_devices, (n, p) = _n_devices(), x.shape
+    if n_devices == 1 or p < 2 * columns:  # without a loop XLA does as well
+        return _add_blocks(lambda block: part(block, *given), total, (_blocks_of(x),), p, columns)
+    share = p // n_devices
 
-        def body(i: Array, carry: Any) -> Any:
-            return step(carry, *(lax.dynamic_slice_in_dim(matrix, i * columns, columns, axis=1) for matrix in matrices))
+    def of_a_device(x: Array, *given: Array) -> Any:
+        nothing = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), total)
+        blocks = (_blocks_of_all(x, n, share),)
+        return lax.psum(_add_blocks(lambda block: part(block, *given), nothing, blocks, share, columns), CLIENTS)
 
-        carry = lax.fori_loop(0, whole, body, carry)
-    elif whole == 1:
-        carry = step(carry, *(matrix[:, :columns] for matrix in matrices))
-    if total % columns:
-        carry = step(carry, *(matrix[:, whole * columns :] for matrix in matrices))
-    return carry
+    specs = (PartitionSpec(CLIENTS), *[PartitionSpec()] * len(given))
+    spread = jax.shard_map(of_a_device, in_specs=specs, out_specs=PartitionSpec(), check_vma=False)
+    found = _plus(total, spread(_padded(x, n_devices), *given))
+    return _plus(found, part(whole(x[:, share * n_devices :]), *given)) if p % n_devices else found
+
+
+def add_blocks_by_row(part: Callable[..., Array], total: Array, x: Array, *beside: Array, columns: int) -> Array:
+    """`add_blocks` where the rows of ``x`` do not affect each other: each device walks its own, without an exchange.
+
+    Args:
+        part: takes a block (n, width) of ``x`` and one (rows_i, width) of each other matrix, returns (n, ...).
+        total: (n, ...).
+        x: (n, p), a row a client.
+        *beside: (rows_i, p), whole on every device.
+        columns: width of a block, static.
+
+    Returns:
+        (n, ...).
+    """
+    n_devices, (n, p) = _n_devices(), x.shape
+
+    def of_a_device(total: Array, x: Array, *beside: Array) -> Array:
+        return _add_blocks(part, total, tuple(map(_blocks_of, (x, *beside))), p, columns)
+
+    if n_devices == 1 or p < 2 * columns:
+        return of_a_device(total, x, *beside)
+    own, all_of_it = PartitionSpec(CLIENTS), PartitionSpec()
+    specs = (own, own, *[all_of_it] * len(beside))
+    spread = jax.shard_map(of_a_device, in_specs=specs, out_specs=own, check_vma=False)
+    return spread(_padded(total, n_devices), _padded(x, n_devices), *beside)[:n]
+
+
+def _add_blocks(part: Callable[..., Any], total: Any, matrices: tuple[Blocks, ...], p: int, columns: int) -> Any:
+    """`add_blocks` of one device, over ``p`` columns."""
+
+    def add(begin: Array | int, width: int, total: Any) -> Any:
+        return _plus(total, part(*(blocks(begin, width) for blocks in matrices)))
+
+    n_blocks, rest = divmod(p, columns)
+    if n_blocks > 1:
+        total = lax.fori_loop(0, n_blocks, lambda i, total: add(i * columns, columns, total), total)
+    elif n_blocks == 1:
+        total = add(0, columns, total)
+    return add(n_blocks * columns, rest, total) if rest else total
+
+
+def _plus(total: Any, more: Any) -> Any:
+    return jax.tree.map(jnp.add, total, more)
 
 
 def map_columns(
@@ -54,7 +109,7 @@ def map_columns(
 
     Args:
         f: (n, width) -> (rows, width).
-        x: (n, p).
+        x: (n, p), a row a client.
         rows: rows of the result, static.
         columns: width of a block, static.
         dtype: of the result; None: that of ``x``.
@@ -62,18 +117,69 @@ def map_columns(
     Returns:
         (rows, p).
     """
-    whole, dtype = x.shape[1] // columns, x.dtype if dtype is None else dtype
-    if whole < 2:
-        return f(x).astype(dtype)
+    n_devices, (n, p), dtype = _n_devices(), x.shape, x.dtype if dtype is None else dtype
+    if n_devices == 1:
+        return _map_columns(f, _blocks_of(x), p, rows, columns, dtype)
+    share = -(-p // n_devices)
+
+    def of_a_device(x: Array) -> Array:
+        return _map_columns(f, _blocks_of_all(x, n, share), share, rows, columns, dtype)
+
+    over_columns = PartitionSpec(None, CLIENTS)
+    spread = jax.shard_map(of_a_device, in_specs=PartitionSpec(CLIENTS), out_specs=over_columns, check_vma=False)
+    return spread(_padded(x, n_devices, n_devices))[:, :p]
+
+
+def _map_columns(
+    f: Callable[[Array], Array], blocks: Blocks, p: int, rows: int, columns: int, dtype: jnp.dtype
+) -> Array:
+    """`map_columns` of one device, over ``p`` columns."""
+    if p < 2 * columns:
+        return f(blocks(0, p)).astype(dtype)
+    # Blocks of one width, of which the last begins earlier than its place where p is no multiple: to compute a few
+    # columns twice costs less than to compile ``f`` for what is left over.
+    n_blocks = -(-p // columns)
+    columns = -(-p // n_blocks // 64) * 64
 
     def body(i: Array, out: Array) -> Array:
-        part = f(lax.dynamic_slice_in_dim(x, i * columns, columns, axis=1))
-        return lax.dynamic_update_slice_in_dim(out, part.astype(out.dtype), i * columns, axis=1)
+        begin = jnp.minimum(i * columns, p - columns)
+        return lax.dynamic_update_slice_in_dim(out, f(blocks(begin, columns)).astype(dtype), begin, axis=1)
 
-    out = lax.fori_loop(0, whole, body, jnp.zeros((rows, x.shape[1]), dtype))
-    if x.shape[1] % columns:
-        out = out.at[:, whole * columns :].set(f(x[:, whole * columns :]).astype(out.dtype))
-    return out
+    return lax.fori_loop(0, n_blocks, body, jnp.zeros((rows, p), dtype))
+
+
+def _blocks_of(matrix: Array) -> Blocks:
+    return lambda begin, width: lax.dynamic_slice_in_dim(matrix, begin, width, axis=1)
+
+
+def _blocks_of_all(x: Array, n: int, share: int) -> Blocks:
+    """A device's ``share`` of the columns of all ``n`` clients, of which ``x`` has its own rows and all columns.
+
+    What the other devices send stays as it came, and a block is put together when it is asked for: a copy in cache.
+    An all-to-all of XLA's, which would put all of it together, took twice as long on two devices of a CPU.
+    """
+    n_devices, me, own = n_client_devices(), lax.axis_index(CLIENTS), x.shape[0]
+    parts = [(me, x, me * share)]
+    for step in range(1, n_devices):
+        there, giver = (me + step) % n_devices, (me - step) % n_devices
+        given = lax.dynamic_slice_in_dim(x, there * share, share, axis=1)
+        pairs = [(device, (device + step) % n_devices) for device in range(n_devices)]
+        parts.append((giver, lax.ppermute(given, CLIENTS, pairs), jnp.zeros_like(me)))
+
+    def blocks(begin: Array | int, width: int) -> Array:
+        block = jnp.zeros((own * n_devices, width), x.dtype)
+        for device, rows, offset in parts:
+            piece = lax.dynamic_slice_in_dim(rows, offset + begin, width, axis=1)
+            block = lax.dynamic_update_slice_in_dim(block, piece, device * own, axis=0)
+        return lax.optimization_barrier(block)[:n]
+
+    return blocks
+
+
+def _padded(x: Array, *multiples: int) -> Array:
+    """``x`` with zeros behind, to multiples of so many in its first axes."""
+    more = [(0, -size % multiple) for size, multiple in zip(x.shape, multiples, strict=False)]
+    return jnp.pad(x, more + [(0, 0)] * (x.ndim - len(more))) if any(after for _, after in more) else x
 
 
 def multiply(matrix: Array, x: Array, counts: Array) -> Array:
@@ -90,29 +196,31 @@ def multiply(matrix: Array, x: Array, counts: Array) -> Array:
     Returns:
         (rows, p), in the dtype of ``x``.
     """
-    share, rest = divmod(x.shape[0], n_client_devices())
-    if in_a_device() or n_client_devices() == 1 or rest or matrix.shape[0] > share:
-        return _multiply(matrix, x, counts, x.dtype)
 
-    def partial_sums(matrix: Array, x: Array, counts: Array) -> Array:
-        return lax.psum(_multiply(matrix, x, counts, matrix.dtype), CLIENTS)
-
-    # One sum over the devices after the loop, not one in each of its steps: two sums of which one is in a loop can make
-    # the devices of a CPU wait for each other for ever (docs/devices.md). More rows than a device has clients are left
-    # to XLA, for each device would hold them all.
-    specs = (PartitionSpec(None, CLIENTS), PartitionSpec(CLIENTS), PartitionSpec(CLIENTS))
-    spread = jax.shard_map(partial_sums, in_specs=specs, out_specs=PartitionSpec(), check_vma=False)
-    return spread(matrix, x, counts).astype(x.dtype)
-
-
-def _multiply(matrix: Array, x: Array, counts: Array, dtype: jnp.dtype) -> Array:
-    """`multiply` of the rows of one device, in ``dtype``."""
-
-    def block(part: Array) -> Array:
-        part = jnp.where(counts[:, None], part, 0).astype(matrix.dtype)
+    def block(x: Array, matrix: Array = matrix, counts: Array = counts) -> Array:
+        part = jnp.where(counts[:, None], x, 0).astype(matrix.dtype)
         return jnp.matmul(matrix, part, precision=lax.Precision.HIGHEST)
 
-    return map_columns(block, x, matrix.shape[0], width(max(x.shape[0], matrix.shape[0])), dtype)
+    rows, (n, p) = matrix.shape[0], x.shape
+    n_devices, columns = _n_devices(), width(max(n, rows))
+    if n_devices > 1 and n % n_devices == 0 and rows <= n // n_devices:
+        # Few rows: to add up what each device has of them moves less than to bring it the columns of all clients.
+
+        def of_a_device(matrix: Array, x: Array, counts: Array) -> Array:
+            own = _map_columns(lambda x: block(x, matrix, counts), _blocks_of(x), p, rows, columns, matrix.dtype)
+            return lax.psum(own, CLIENTS)
+
+        specs = (PartitionSpec(None, CLIENTS), PartitionSpec(CLIENTS), PartitionSpec(CLIENTS))
+        spread = jax.shard_map(of_a_device, in_specs=specs, out_specs=PartitionSpec(), check_vma=False)
+        return spread(matrix, x, counts).astype(x.dtype)
+    if n_devices > 1 and p < 2 * columns:
+        return block(x).astype(x.dtype)  # without a loop XLA does as well
+    return map_columns(block, x, rows, columns)
+
+
+def _n_devices() -> int:
+    """Devices that clients are spread over, seen from the program of all of them."""
+    return 1 if in_a_device() else n_client_devices()
 
 
 def matrices(stacked: Any) -> list[Array]:

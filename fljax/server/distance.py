@@ -92,13 +92,13 @@ def cross_squared_l2(x: Stacked, centers: Stacked, layers: tuple[str, ...] | Non
     points, middles = trainable_matrices(x, layers), trainable_matrices(centers, layers)
     total = jnp.zeros((points[0].shape[0], middles[0].shape[0]), points[0].dtype)
 
-    def step(total: Array, point: Array, middle: Array) -> Array:
-        return total + jnp.square(point[:, None] - middle[None, :]).sum(axis=-1)
+    def part(point: Array, middle: Array) -> Array:
+        return jnp.square(point[:, None] - middle[None, :]).sum(axis=-1)
 
     for point, middle in zip(points, middles, strict=True):
         if point.shape[1] != middle.shape[1]:
             raise ValueError(f"centers have {middle.shape[1]} scalars where x has {point.shape[1]}")
-        total = blocks.fold(step, total, point, middle, columns=blocks.width(point.shape[0]))
+        total = blocks.add_blocks_by_row(part, total, point, middle, columns=blocks.width(point.shape[0]))
     return total
 
 
@@ -121,13 +121,13 @@ def model_discrepancy(x: Stacked, where: Array | None = None, layers: tuple[str,
     mats, where = rows(x, where, layers)
     low, span = _range(mats)
 
-    def scaled(block: Array) -> Array:
+    def scaled(block: Array, low: Array, span: Array) -> Array:
         return jnp.where(where[:, None], (block - low) / span, 0)
 
     def pair(a: Array, b: Array) -> Array:
         return jnp.abs(a[:, None] - b[None, :]).sum(axis=-1)
 
-    total = sum_pairs(pair, scaled, mats, columns=blocks.width(where.shape[0], 2**18))
+    total = sum_pairs(pair, scaled, mats, low, span, columns=blocks.width(where.shape[0], 2**18))
     mean = jnp.minimum(total / sum(mat.shape[1] for mat in mats), 1)
     return _among(mean, where)
 

@@ -85,14 +85,20 @@ def _gram(mats: tuple[Array, ...], where: Array, origin: Array | None, centre: b
 
 
 def sum_pairs(
-    pair: Callable[[Array, Array], Array], prepare: Callable[[Array], Array], mats: tuple[Array, ...], columns: int
+    pair: Callable[[Array, Array], Array],
+    prepare: Callable[..., Array],
+    mats: tuple[Array, ...],
+    *given: Array,
+    columns: int,
 ) -> Array:
     """``sum over column blocks of pair(block, block)`` for a symmetric ``pair``, computing the upper triangle only.
 
     Args:
         pair: (a, w) and (b, w) blocks -> (a, b), symmetric in its arguments.
-        prepare: (n, w) -> (n, w), applied to each block once, so that no changed copy of the models is kept.
+        prepare: (n, w) and ``given`` -> (n, w), applied to each block once, so that no changed copy of the models is
+            kept.
         mats: (n, p_l) matrices.
+        *given: what else ``prepare`` needs and has a gradient.
         columns: width of a block, static.
 
     Returns:
@@ -102,13 +108,13 @@ def sum_pairs(
     edges = [0, n] if n < 128 else [0, n // 4, n // 2, n - n // 4, n]
     strips = list(itertools.pairwise(edges))
 
-    def step(total: tuple[Array, ...], block: Array) -> tuple[Array, ...]:
-        block = prepare(block)
-        return tuple(old + pair(block[a:b], block[a:]) for old, (a, b) in zip(total, strips, strict=True))
+    def part(block: Array, *given: Array) -> tuple[Array, ...]:
+        block = prepare(block, *given)
+        return tuple(pair(block[a:b], block[a:]) for a, b in strips)
 
     total = tuple(jnp.zeros((b - a, n - a), mats[0].dtype) for a, b in strips)
     for mat in mats:
-        total = blocks.fold(step, total, mat, columns=columns)
+        total = blocks.add_blocks(part, total, mat, *given, columns=columns)
     upper = jnp.concatenate([jnp.pad(part, ((0, 0), (a, 0))) for part, (a, _) in zip(total, strips, strict=True)])
     return mirror(upper) + jnp.diag(jnp.diagonal(whole(upper)))
 

@@ -219,13 +219,13 @@ def _less_far(stacked: Stacked, a: Params, b: Params, from_a: Array, from_b: Arr
     """``|x_i - b| - |x_i - a|`` of these distances, which is ``(a - b)(2 x_i - a - b)`` over their sum: of a client far
     out their difference has no digit left."""
 
-    def step(total: Array, x: Array, a: Array, b: Array) -> Array:
-        return total + ((a - b) * ((x - a) + (x - b))).sum(axis=1)
+    def part(x: Array, a: Array, b: Array) -> Array:
+        return ((a - b) * ((x - a) + (x - b))).sum(axis=1)
 
     total = jnp.zeros_like(from_a)
     parts = [trainable_matrices(each, None) for each in (stacked, tree.broadcast(a, 1), tree.broadcast(b, 1))]
     for x, *others in zip(*parts, strict=True):
-        total = blocks.fold(step, total, x, *others, columns=blocks.width(x.shape[0]))
+        total = blocks.add_blocks_by_row(part, total, x, *others, columns=blocks.width(x.shape[0]))
     return jnp.where(from_a + from_b > 0, total / jnp.where(from_a + from_b > 0, from_a + from_b, 1), 0)
 
 
