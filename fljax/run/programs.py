@@ -77,8 +77,8 @@ class Compiler(NamedTuple):
     def _from_shelf(self, shelf: Shelf, label: str, trace: Callable[[], Any]) -> tuple[Any, bool]:
         key = shelf.key, label
         if (call := _remembered(key)) is None and (call := shelf.program(label)) is None:
-            # What is compiled before, for constants of the trace or to ask for options, may be in JAX's cache and counts
-            # as found there: only this compilation tells whether the program itself is new.
+            # What is compiled before, for constants of the trace or to ask for options, may be in JAX's cache and would
+            # count as found there: this compilation alone tells whether the program is new.
             lowered, options = trace().lower(), options_of(self.level)
             with kept_here_alone() as is_new:
                 call = lowered.compile(compiler_options=options)

@@ -98,7 +98,7 @@ WALKS = {
 @pytest.mark.parametrize("n", [N, N + 1])
 @pytest.mark.parametrize("name", WALKS)
 def test_a_walk_over_columns_of_spread_models_has_no_exchange_a_step(name, n):
-    """Left to XLA they are up to 400 and more: one in each step of a median's loop over bits within that over columns."""
+    """Left to XLA they are hundreds: a median has one in each step of a loop over bits within that over columns."""
     models = np.random.default_rng(0).normal(size=(n, WIDE)).astype(np.float32)
     found, exchanges = on_spread(WALKS[name], models)
     np.testing.assert_allclose(found, jax.jit(WALKS[name])(models), rtol=2e-5, atol=1e-5)
