@@ -1,11 +1,12 @@
 """What telling clients apart costs: distances and clusterings against NumPy, SciPy and scikit-learn on the same input.
 
-    python benchmarks/server.py [--check] [--only distances dbscan linkage kmeans round] [--repeats 5]
+    python benchmarks/server.py [--check] [--only distances dbscan linkage kmeans round spread] [--repeats 5]
 
 Both sides of a row are alternated in one process after a first call of each (compilation is timed apart); the ratio is
 the median of the pairs' ratios. Peak memory is what a call adds to the process's resident memory (Linux only). The
 `round` rows compare the clustering of 1,000 clients with the round it follows: each trains LeNet (212,542 parameters)
 for one epoch of 100 examples; 200 clients are trained and count five times, since a CPU trains one after another.
+The `spread` rows compare what the server computes of models spread over two devices with the same on one device.
 
 The row with the cosines of whole models misses its bar on a CPU whatever is done: all pairs of them are 1e11
 multiply-adds, an eighth of the training's 9e11, and run at the speed of NumPy's product (the row "half the work").
@@ -20,12 +21,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from jax.sharding import NamedSharding, PartitionSpec
 from timing import alternate, machine, parser, peak_mib, ratio, seconds_of
 
 from fljax import server
 from fljax.client.local import train_clients
 from fljax.client.objectives import training_loss
 from fljax.models import lenet
+from fljax.placement import CLIENTS
+from fljax.run.collectives import collectives
 from fljax.run.mesh import over_devices, replicated, use_all_cores
 from fljax.tree import size
 from fljax.types import ClientData, Examples, Trained, Work
@@ -162,6 +166,38 @@ def round() -> Iterator[Row]:
     yield Row(f"cosine of {size(start) // N_TRAINED:,} + linkage", lambda: whole(models), train, bar, TIMES)
 
 
+def spread() -> Iterator[Row]:
+    """20 models of a million parameters over all devices, against the same on one device."""
+    models = jnp.asarray(np.random.default_rng(0).standard_normal((20, 1_000_000), np.float32))
+    matrix = jnp.asarray(np.random.default_rng(1).random((20, 20), np.float32))
+    center = jnp.zeros((1, models.shape[1]))
+
+    def row(name: str, function: Callable[[jax.Array], jax.Array], bar: float) -> Row:
+        with over_devices() as mesh:
+            if mesh is None:
+                raise SystemExit("the rows `spread` need two devices or more")
+            own = jax.device_put(models, NamedSharding(mesh, PartitionSpec(CLIENTS)))
+            program = jax.jit(function).lower(own).compile()
+            exchanges = sum(one.times for one in collectives(program, mesh.size))
+        alone = jax.jit(function)
+        return Row(
+            f"{name} / of one device",
+            lambda: program(own),
+            lambda: alone(models),
+            bar,
+            same=lambda a, b: f"{exchanges} exchanges, difference {np.abs(np.asarray(a) - np.asarray(b)).max():.0e}",
+        )
+
+    yield row("weighted mean", lambda x: server.weighted_mean(x, matrix[0]), 2.0)
+    yield row("mixture of all", lambda x: server.mix(matrix, x), 2.0)
+    yield row("median", server.coordinate_median, 2.0)
+    yield row("trimmed mean", lambda x: server.trimmed_mean(x, 0.2), 2.0)
+    yield row("distances to a centre", lambda x: server.cross_squared_l2(x, center), 2.0)
+    yield row("cosines", server.pairwise_cosine, 2.0)
+    yield row("Euclidean distances", server.pairwise_l2, 2.0)
+    yield row("model discrepancies", server.model_discrepancy, 2.0)
+
+
 def _distance(n: int, d: int) -> np.ndarray:
     x = np.random.default_rng(0).standard_normal((n, d))
     square = (x * x).sum(1)
@@ -190,7 +226,7 @@ def measure(row: Row, repeats: int) -> float:
 
 def main() -> int:
     """Prints the table; 1 if ``--check`` and a ratio is above its bar."""
-    parts = {f.__name__: f for f in (distances, dbscan, linkage, kmeans, round)}
+    parts = {f.__name__: f for f in (distances, dbscan, linkage, kmeans, round, spread)}
     arguments = parser(__doc__, parts)
     options = arguments.parse_args()
     use_all_cores()
