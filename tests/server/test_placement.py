@@ -112,10 +112,11 @@ def test_gradients_of_a_walk_over_spread_models_are_those_of_one_device(name):
     np.testing.assert_allclose(on_spread(gradient, models)[0], jax.jit(gradient)(models), rtol=1e-4, atol=1e-5)
 
 
-def test_gradients_of_a_mean_of_spread_models_are_those_of_one_device():
+@pytest.mark.parametrize(("n", "width"), [(N, 40), (N + 1, WIDE)])
+def test_gradients_of_a_mean_of_spread_models_are_those_of_one_device(n, width):
     """A sum over devices has a transpose of its own, which must not count a device's part twice."""
-    models = np.random.default_rng(0).normal(size=(N, 40)).astype(np.float32)
-    weight = jnp.arange(N, dtype=jnp.float32)
+    models = np.random.default_rng(0).normal(size=(n, width)).astype(np.float32)
+    weight = jnp.arange(n, dtype=jnp.float32)
     of_both = jax.grad(lambda models, weight: jnp.square(weighted_mean(models, weight)).sum(), (0, 1))
     made = lambda models: of_both(models, weight)  # noqa: E731
     jax.tree.map(
