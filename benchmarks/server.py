@@ -6,7 +6,7 @@ Both sides of a row are alternated in one process after a first call of each (co
 the median of the pairs' ratios. Peak memory is what a call adds to the process's resident memory (Linux only). The
 `round` rows compare the clustering of 1,000 clients with the round it follows: each trains LeNet (212,542 parameters)
 for one epoch of 100 examples; 200 clients are trained and count five times, since a CPU trains one after another.
-The `spread` rows compare what the server computes of models spread over two devices with the same on one device.
+The `spread` rows compare what the server computes of models spread over all devices with the same on one.
 
 The row with the cosines of whole models misses its bar on a CPU whatever is done: all pairs of them are 1e11
 multiply-adds, an eighth of the training's 9e11, and run at the speed of NumPy's product (the row "half the work").
@@ -172,7 +172,7 @@ def spread() -> Iterator[Row]:
     matrix = jnp.asarray(np.random.default_rng(1).random((20, 20), np.float32))
     center = jnp.zeros((1, models.shape[1]))
 
-    def row(name: str, function: Callable[[jax.Array], jax.Array], bar: float) -> Row:
+    def row(name: str, function: Callable[[jax.Array], jax.Array]) -> Row:
         with over_devices() as mesh:
             if mesh is None:
                 raise SystemExit("the rows `spread` need two devices or more")
@@ -184,18 +184,18 @@ def spread() -> Iterator[Row]:
             f"{name} / of one device",
             lambda: program(own),
             lambda: alone(models),
-            bar,
+            2.0,
             same=lambda a, b: f"{exchanges} exchanges, difference {np.abs(np.asarray(a) - np.asarray(b)).max():.0e}",
         )
 
-    yield row("weighted mean", lambda x: server.weighted_mean(x, matrix[0]), 2.0)
-    yield row("mixture of all", lambda x: server.mix(matrix, x), 2.0)
-    yield row("median", server.coordinate_median, 2.0)
-    yield row("trimmed mean", lambda x: server.trimmed_mean(x, 0.2), 2.0)
-    yield row("distances to a centre", lambda x: server.cross_squared_l2(x, center), 2.0)
-    yield row("cosines", server.pairwise_cosine, 2.0)
-    yield row("Euclidean distances", server.pairwise_l2, 2.0)
-    yield row("model discrepancies", server.model_discrepancy, 2.0)
+    yield row("weighted mean", lambda x: server.weighted_mean(x, matrix[0]))
+    yield row("mixture of all", lambda x: server.mix(matrix, x))
+    yield row("median", server.coordinate_median)
+    yield row("trimmed mean", lambda x: server.trimmed_mean(x, 0.2))
+    yield row("distances to a centre", lambda x: server.cross_squared_l2(x, center))
+    yield row("cosines", server.pairwise_cosine)
+    yield row("Euclidean distances", server.pairwise_l2)
+    yield row("model discrepancies", server.model_discrepancy)
 
 
 def _distance(n: int, d: int) -> np.ndarray:

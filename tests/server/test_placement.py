@@ -40,13 +40,13 @@ def density(models):
 
 
 def on_spread(made, models):
-    """What ``made`` is of models spread over all devices, and how often these exchange something for it."""
+    """What ``made`` is of models spread over all devices, and how often each of its exchanges is carried out."""
     with over_devices() as mesh:
         assert mesh is not None
         place = NamedSharding(mesh, PartitionSpec("clients"))
         # A constraint, for arguments cannot be spread unevenly.
         program = jax.jit(lambda models: made(jax.lax.with_sharding_constraint(models, place))).lower(models).compile()
-        return program(models), sum(one.times for one in collectives(program, mesh.size))
+        return program(models), [one.times for one in collectives(program, mesh.size)]
 
 
 @pytest.mark.parametrize(("made", "most"), [(tree, 20), (halves, 4), (density, 4)])
@@ -55,7 +55,7 @@ def test_clusters_of_spread_models_are_found_without_an_exchange_a_step(made, mo
     models = np.random.default_rng(0).normal(size=(N, 40)).astype(np.float32)
     found, exchanges = on_spread(made, models)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6), jax.jit(made)(models), found)
-    assert 0 < exchanges <= most  # the models themselves are spread
+    assert 0 < sum(exchanges) <= most  # the models themselves are spread
 
 
 @pytest.mark.parametrize(("n_clusters", "dtype"), [(1, "float32"), (3, "float32"), (1, "bfloat16")])
@@ -77,11 +77,11 @@ def test_a_mean_of_spread_models_is_one_exchange(n_clusters, dtype):
         expected = np.average(exact[rows], axis=0, weights=weight[rows])
         for ours in (jax.jit(means)(models), found):
             np.testing.assert_allclose(ours[cluster].astype(float), expected, rtol=close, atol=close)
-    assert exchanges <= (2 if dtype == "bfloat16" else 1)
+    assert sum(exchanges) <= (2 if dtype == "bfloat16" else 1)
 
 
-WIDE = 2 * blocks.width(N, 2**19) + 5
-"""Columns of more than one block of each walk."""
+WIDE = 2 * blocks.width(N) + 5
+"""Columns of more than one block of each walk, no multiple of the devices."""
 
 WALKS = {
     "pairwise_cosine": pairwise_cosine,
@@ -103,7 +103,7 @@ def test_a_walk_over_columns_of_spread_models_has_no_exchange_a_step(name, n):
     models = np.random.default_rng(0).normal(size=(n, WIDE)).astype(np.float32)
     found, exchanges = on_spread(WALKS[name], models)
     np.testing.assert_allclose(found, jax.jit(WALKS[name])(models), rtol=2e-5, atol=1e-5)
-    assert exchanges <= 7
+    assert set(exchanges) <= {1}
 
 
 @pytest.mark.parametrize("name", ["pairwise_cosine", "model_discrepancy", "coordinate_median", "mix"])
