@@ -20,6 +20,7 @@ from fljax.choices import Positive
 from fljax.client.measure import client_loss
 from fljax.client.objectives import predictor, training_loss
 from fljax.numbers import LocalHyper, Scalar, hyper, number
+from fljax.placement import whole
 from fljax.rounds import method, traffic, train
 from fljax.rounds.joining import join_mean
 from fljax.rounds.sharing import own_rows
@@ -106,7 +107,7 @@ def helpfulness(model: Model, w: Stacked, val: ClientData, chosen: Array) -> Arr
     """(cohort, cohort) v_ij of the models that client i was sent; 0 of the others, and where it is not finite."""
     n = chosen.shape[0]
     own = client_loss(model, w, val)
-    theirs = lax.map(lambda sent: client_loss(model, ModelTable(w, sent), val), chosen.T).T
+    theirs = lax.map(lambda sent: client_loss(model, ModelTable(w, sent), val), whole(chosen.T)).T
     distance = jnp.take_along_axis(pairwise_l2(w), chosen, axis=1)
     value = jnp.where(distance > 0, (own[:, None] - theirs) / jnp.maximum(distance, 1e-12), 0.0)
     value = jnp.where(jnp.isfinite(value), value, 0.0).astype(jnp.float32)

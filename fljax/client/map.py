@@ -104,11 +104,17 @@ def _each_its_share(fn: Callable[..., Any], n_whole: int, at_home: bool, share: 
         pool, rows = arguments[:n_whole], arguments[n_whole:]
         # Else XLA would spread what the server computes of labels too, since a device needs its own clients' alone, and
         # have the devices exchange the results of every operation.
-        rows = jax.tree.map(lambda leaf: whole(leaf) if math.prod(leaf.shape[1:]) <= FEW else leaf, rows)
+        rows = jax.tree.map(lambda leaf: whole(leaf) if _is_of_the_server(leaf) else leaf, rows)
         specs = (*pool_specs(pool), *[PartitionSpec(CLIENTS)] * len(rows))
         return jax.shard_map(fn, in_specs=specs, out_specs=PartitionSpec(CLIENTS), check_vma=False)(*pool, *rows)
 
     return mapped
+
+
+def _is_of_the_server(leaf: Array) -> bool:
+    """Whether it is labels, places, keys or numbers: not so the bias of a layer, which lies where it was trained."""
+    of_a_model = leaf.ndim > 1 and jnp.issubdtype(leaf.dtype, jnp.floating)
+    return not of_a_model and math.prod(leaf.shape[1:]) <= FEW
 
 
 def pool_specs(value: Any) -> Any:

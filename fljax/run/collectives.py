@@ -9,7 +9,7 @@ KINDS = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective
 
 _ITEM = {"pred": 1, "s8": 1, "u8": 1, "bf16": 2, "f16": 2, "s16": 2, "u16": 2, "f64": 8, "s64": 8, "u64": 8, "c64": 8}
 _OPERATION = re.compile(rf"= (.+?) ({'|'.join(KINDS)})(-start)?\(")
-_CALLED = re.compile(r"(?:body|to_apply|calls|true_computation|false_computation)=%?([\w.\-]+)")
+_CALLED = re.compile(r"(?:body|condition|to_apply|calls|true_computation|false_computation)=%?([\w.\-]+)")
 _BRANCHES = re.compile(r"branch_computations=\{([^}]*)\}")
 _TRIPS = re.compile(r'"known_trip_count":\{"n":"(\d+)"\}')
 
@@ -21,6 +21,7 @@ class Collective(NamedTuple):
     n_bytes: int  # of its result on one device
     group: int  # devices that take part together
     times: int  # it is carried out in a call of the program; loops of unknown length count once
+    in_loop: bool
 
     @property
     def sent(self) -> float:
@@ -39,7 +40,7 @@ def collectives(compiled: Any, n_devices: int) -> list[Collective]:
     Of the branches of a conditional, those of all count: an upper bound.
     """
     bodies, entry = _computations(compiled.as_text())
-    return list(_walk(bodies, entry, 1, n_devices))
+    return list(_walk(bodies, entry, 1, False, n_devices))
 
 
 def sent(compiled: Any, n_devices: int) -> float:
@@ -61,16 +62,17 @@ def _computations(text: str) -> tuple[dict[str, list[str]], str]:
     return bodies, entry
 
 
-def _walk(bodies: dict[str, list[str]], name: str, times: int, n_devices: int) -> Iterator[Collective]:
+def _walk(bodies: dict[str, list[str]], name: str, times: int, in_loop: bool, n_devices: int) -> Iterator[Collective]:
     for line in bodies.get(name, ()):
         found = _OPERATION.search(line)
         if found:
-            yield Collective(found[2], _bytes(found[1], bool(found[3])), _group(line, n_devices), times)
+            yield Collective(found[2], _bytes(found[1], bool(found[3])), _group(line, n_devices), times, in_loop)
             continue  # what an all-reduce applies exchanges nothing
         trips = int(match[1]) if (match := _TRIPS.search(line)) else 1
         branches = [branch for match in _BRANCHES.finditer(line) for branch in match[1].split(",")]
+        inside = in_loop or " while(" in line
         for called in (*_CALLED.findall(line), *branches):
-            yield from _walk(bodies, called.strip().lstrip("%"), times * trips, n_devices)
+            yield from _walk(bodies, called.strip().lstrip("%"), times * trips, inside, n_devices)
 
 
 def _bytes(shape: str, started: bool) -> int:

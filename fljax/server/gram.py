@@ -59,7 +59,7 @@ def rows(x: Stacked, where: Array | None, layers: tuple[str, ...] | None) -> tup
         return mats, jnp.ones(n, bool)
     if where.shape != (n,):
         raise ValueError(f"where has shape {where.shape}; expected ({n},), an entry a row of x")
-    return mats, where.astype(bool)
+    return mats, whole(where.astype(bool))
 
 
 def _shift(block: Array, where: Array, origin: Array | None) -> Array:
@@ -81,7 +81,12 @@ def _gram(mats: tuple[Array, ...], where: Array, origin: Array | None, centre: b
     def product(a: Array, b: Array) -> Array:
         return jnp.matmul(a, b.T, precision=lax.Precision.HIGHEST)
 
-    return sum_pairs(product, shift, mats, columns=blocks.width(where.shape[0], 2**19))
+    return sum_pairs(product, shift, mats, columns=_columns(where.shape[0]))
+
+
+def _columns(n: int) -> int:
+    """Columns of a block of ``n`` models."""
+    return blocks.width(n, 2**19)
 
 
 def sum_pairs(
@@ -120,7 +125,7 @@ def sum_pairs(
 
 
 def _from_gram(product: Array) -> tuple[Array, Array]:
-    square = jnp.diagonal(product)
+    square = jnp.diagonal(whole(product))
     scale = square[:, None] + square[None, :]
     return mirror(jnp.maximum(scale - 2 * product, 0)), scale
 
@@ -129,7 +134,7 @@ def _from_gram(product: Array) -> tuple[Array, Array]:
 def squared(mats: tuple[Array, ...], where: Array) -> Array:
     """``|x_i - x_j|^2`` (n, n), refined until no pair suffers from cancellation; see `pairwise_squared_l2`."""
     n = where.shape[0]
-    pairs = where[:, None] & where[None, :] & ~jnp.eye(n, dtype=bool)
+    pairs = whole(where[:, None] & where[None, :] & ~jnp.eye(n, dtype=bool))
 
     def close(square: Array, scale: Array) -> Array:
         return pairs & (square < CLOSE * scale)
@@ -144,10 +149,12 @@ def squared(mats: tuple[Array, ...], where: Array) -> Array:
         origin = jnp.argmax(near | jnp.eye(n, dtype=bool), axis=1)
         again = near & (origin[:, None] == origin[None, :])
         square, scale = _from_gram(_gram(mats, where, origin))
-        return jnp.where(again, square, carry[0]), jnp.where(again, scale, carry[1])
+        return whole((jnp.where(again, square, carry[0]), jnp.where(again, scale, carry[1])))
 
-    start = _from_gram(_gram(mats, where, None, centre=True))
-    return jnp.where(pairs, lax.while_loop(cond, body, start)[0], 0)
+    start = whole(_from_gram(_gram(mats, where, None, centre=True)))
+    # Narrow leaves reach every device once, before the loop.
+    mats = tuple(mat if mat.shape[1] >= 2 * _columns(n) else whole(mat) for mat in mats)
+    return whole(jnp.where(pairs, lax.while_loop(cond, body, start)[0], 0))
 
 
 @squared.defjvp

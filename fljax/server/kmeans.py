@@ -11,6 +11,7 @@ from jax import Array, lax
 from jax.typing import ArrayLike
 
 from fljax import tree
+from fljax.placement import whole
 from fljax.server.aggregate import cluster_mean, weighted_mean
 from fljax.server.gram import rows, squared
 from fljax.server.labels import canonical
@@ -66,7 +67,7 @@ def kmeans(
             raise ValueError(f"{name} is {value}; choose 1 or more")
     mats, where = rows(x, where, None)
     compact = sum(mat.shape[1] for mat in mats) > where.shape[0]
-    known = squared(mats, where) if compact else _points(mats, where)
+    known = whole(squared(mats, where) if compact else _points(mats, where))
     geometry = partial(_pairwise if compact else _direct, where=where, n_clusters=n_clusters)
 
     still = geometry(lax.stop_gradient(known))

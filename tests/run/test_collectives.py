@@ -31,9 +31,9 @@ def compiled():
 
 def test_every_exchange_is_counted_as_often_as_it_is_made(compiled):
     found = {collective.kind: collective for collective in collectives(compiled, 2)}
-    assert found["all-reduce"] == Collective("all-reduce", 160, 2, 3)
-    assert found["all-gather"] == Collective("all-gather", 320, 2, 1)
-    assert found["reduce-scatter"] == Collective("reduce-scatter", 80, 2, 1)
+    assert found["all-reduce"] == Collective("all-reduce", 160, 2, 3, in_loop=True)
+    assert found["all-gather"] == Collective("all-gather", 320, 2, 1, in_loop=False)
+    assert found["reduce-scatter"] == Collective("reduce-scatter", 80, 2, 1, in_loop=False)
     # A ring of two sends half twice (three times over), half of the whole, and the half that is not its own.
     assert sent(compiled, 2) == 3 * 160 + 160 + 80
 
@@ -53,7 +53,7 @@ ENTRY %main (p: f32[8]) -> f32[8] {
 
     found = collectives(Program(), 8)
     assert found == [
-        Collective("all-reduce", 40, 4, 1),
-        Collective("all-gather", 16, 4, 1),
-        Collective("all-gather", 32, 8, 1),
+        Collective("all-reduce", 40, 4, 1, in_loop=False),
+        Collective("all-gather", 16, 4, 1, in_loop=False),
+        Collective("all-gather", 32, 8, 1, in_loop=False),
     ]

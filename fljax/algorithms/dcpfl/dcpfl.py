@@ -38,6 +38,7 @@ from fljax.algorithms.dcpfl.units import LayerUnit, units_of
 from fljax.choices import Positive
 from fljax.client.measure import client_loss
 from fljax.client.objectives import predictor, training_loss
+from fljax.placement import whole
 from fljax.rounds import LocalHyper, Scalar, Sent, client_weight, hyper, join_cluster, method, number, train
 from fljax.server.aggregate import cluster_mean
 from fljax.server.curvature import PeriodEnd, new_curve
@@ -187,14 +188,18 @@ def dcpfl(
         groups, uploaded = server.groups, clients.seen == cohort.round
         held = cohort.val if trial_loss == "val" and cohort.val is not None else cohort.data
 
-        def in_structure(label: Array) -> tuple[Trained, Array]:
+        def merged(label: Array) -> ModelTable:
             present = inherit(server.table.theta, groups.label, label)
-            models = cluster_mean(clients.model, uploaded, label[cohort.ids], empty=present)
-            # b. Both train on the same batches, or noise would decide.
-            trained = train(hyper, ModelTable(models, label[cohort.ids]), cohort, loss, work)
+            own = label[cohort.ids]
+            return ModelTable(cluster_mean(clients.model, uploaded, own, empty=present), own)
+
+        def trial(start: ModelTable) -> tuple[Trained, Array]:
+            trained = train(hyper, start, cohort, loss, work)
             return trained, client_loss(model, trained.params, held)
 
-        both, losses = lax.map(in_structure, jnp.stack([groups.label, groups.next_label]))
+        structures = whole(jax.vmap(merged)(jnp.stack([groups.label, groups.next_label])))
+        # b. Both train on the same batches, or noise would decide.
+        both, losses = lax.map(trial, structures)
         # c. Adopt the split if the mean loss is strictly lower.
         means = jax.vmap(_mean, in_axes=(0, None))(losses, client_weight("uniform", cohort, both.ok.all(axis=0)))
         adopted = means[1] < means[0]
