@@ -145,8 +145,8 @@ def is_of_libraries(value: Any) -> bool:
 def _home(value: Any) -> str:
     """The module of a function or a class; of anything else, its class's."""
     if isinstance(value, FunctionType):
-        return value.__globals__.get("__name__", value.__module__)  # a wrapper may borrow a name
-    return (value if isinstance(value, type) else type(value)).__module__
+        return value.__globals__.get("__name__", value.__module__) or ""  # a wrapper may borrow a name
+    return (value if isinstance(value, type) else type(value)).__module__ or ""
 
 
 def _is_library(module: str) -> bool:

@@ -11,7 +11,6 @@ from typing import Literal
 
 from fljax.algorithms.fedavg import fedavg
 from fljax.choices import Natural
-from fljax.client.freeze import frozen
 from fljax.client.objectives import training_loss
 from fljax.rounds import Combining, TunedHyper, Weighting, mean, method, tuned
 from fljax.types import Algorithm, Model, Work
@@ -39,4 +38,4 @@ def fedavg_ft(
     """
     rounds = fedavg(model, work, weighting=weighting, combine=combine)
     held = model.layers[:-1] if ft_layers == "head" else ()
-    return rounds._replace(deploy=tuned(rounds.deploy, frozen(training_loss(model), held), work, ft_epochs))
+    return rounds._replace(deploy=tuned(rounds.deploy, training_loss(model), work, ft_epochs, held))

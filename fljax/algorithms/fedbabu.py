@@ -12,7 +12,6 @@ the head in the rounds, which makes its "FedBABU" FedPer; this is the original.
 
 from fljax import tree
 from fljax.choices import Natural
-from fljax.client.freeze import frozen
 from fljax.client.objectives import training_loss
 from fljax.rounds import (
     Combining,
@@ -55,7 +54,7 @@ def fedbabu(
     body = tuple(name for name in model.layers if name not in head)
     rounds = averaging(
         model,
-        trained_on(frozen(training_loss(model), head), work),
+        trained_on(training_loss(model), work, head),
         combine=on_layers(combine, body),
         weighting=weighting,
         n_sent=lambda theta: tree.size(tree.select(theta, body)),

@@ -70,7 +70,7 @@ def fedcp(model: Model, work: Work, *, weighting: Weighting = "size", combine: C
 
     def local(hyper: FedCPHyper, start: ModelTable, cohort: Cohort) -> Trained:
         context = jax.vmap(context_of)(tree.stacked(start)[head])
-        trained = train(hyper, start, cohort, gated(model, hyper), work, start, context)
+        trained = train(hyper, start, cohort, gated(model, hyper), work, start, context, held=(GLOBAL,))
         mixed = jax.tree.map(lambda own, g: (own + g) / 2, trained.params[head], trained.params[GLOBAL])
         return trained._replace(params=trained.params | {GLOBAL: mixed})
 
@@ -92,8 +92,7 @@ def gated(model: Model, hyper: FedCPHyper) -> Loss:
         seen, h_received = see(model, params, batch.x, key_net), see(model, received, batch.x, None).features
         scores = policy_scores(params[POLICY], seen.features * context[None])
         personal = jax.nn.softmax(scores + jax.random.gumbel(key_gate, scores.shape, jnp.float32), axis=1)[:, 0]
-        held = params | {GLOBAL: jax.lax.stop_gradient(params[GLOBAL])}
-        value = batch_mean(model.loss(both_heads(held, head, seen.features, personal), batch.y), batch.weight)
+        value = batch_mean(model.loss(both_heads(params, head, seen.features, personal), batch.y), batch.weight)
         return value + hyper.lam * discrepancy(
             seen.features, jax.lax.stop_gradient(h_received), batch.weight
         ), seen.params

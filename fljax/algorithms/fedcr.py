@@ -19,7 +19,6 @@ from jax import Array
 
 from fljax import tree
 from fljax.choices import Natural, Positive
-from fljax.client.freeze import frozen
 from fljax.client.gaussian import Evidence, Gaussian, class_evidence, divergence, draws, halves_of
 from fljax.client.objectives import Loss, batch_mean, predictor, training_loss
 from fljax.rounds import (
@@ -132,7 +131,7 @@ def fedcr(
         return sharing.held(state.server.base, state.clients, data.size.shape[0])
 
     body = tuple(name for name in model.layers if name not in head)
-    deploy = tuned(deploy_own_heads, frozen(training_loss(model), body), work, ft_epochs)
+    deploy = tuned(deploy_own_heads, training_loss(model), work, ft_epochs, body)
     exchange = Exchange(send, receive, lambda server: server.base)
     return Algorithm(init, exchange.round, deploy, predictor(model), loss=model.loss, exchange=exchange)
 

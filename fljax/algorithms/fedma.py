@@ -19,7 +19,6 @@ from jax import Array, lax
 
 from fljax import tree
 from fljax.choices import Natural, Positive
-from fljax.client.freeze import frozen
 from fljax.client.objectives import predictor, training_loss
 from fljax.data.federation import class_histogram
 from fljax.rounds import Combine, LocalHyper, Server, Weighting, client_weight, mean, method, traffic, train
@@ -134,7 +133,7 @@ def fedma(
         begun = before.params | {layer: tree.broadcast(common, cohort.ids.shape[0])}
         keys = jax.vmap(lambda key: jax.random.fold_in(key, RETRAIN + n_held))(cohort.key)
         phase = work._replace(epochs=retrain_epochs)
-        after = train(hyper, begun, cohort._replace(key=keys), frozen(loss, held), phase)
+        after = train(hyper, begun, cohort._replace(key=keys), loss, phase, held=held)
         return Trained(after.params, before.loss, before.ok & after.ok)
 
     def outputs_by_class(models: Stacked, weight: Array, theta: Params, cohort: Cohort) -> Params:

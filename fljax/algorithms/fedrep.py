@@ -14,7 +14,6 @@ import jax.numpy as jnp
 
 from fljax import tree
 from fljax.choices import Natural
-from fljax.client.freeze import frozen
 from fljax.client.objectives import training_loss
 from fljax.rounds import Combining, TunedHyper, Weighting, all_but, averaging, last_layers, mean, method, train, tuned
 from fljax.types import Algorithm, Cohort, Model, ModelTable, Trained, Work
@@ -61,10 +60,10 @@ def fedrep(
         for keys, held, epochs in phases:
             if epochs:
                 phase = work._replace(epochs=epochs)
-                after = train(hyper, trained.params, cohort._replace(key=keys), frozen(loss, held), phase)
+                after = train(hyper, trained.params, cohort._replace(key=keys), loss, phase, held=held)
                 mean_loss = trained.loss + epochs / work.epochs * after.loss
                 trained = Trained(after.params, mean_loss, trained.ok & after.ok)
         return trained._replace(params=tree.where(trained.ok, trained.params, begun))
 
     rounds = averaging(model, local, sharing=all_but(head), weighting=weighting, combine=combine)
-    return rounds._replace(deploy=tuned(rounds.deploy, frozen(loss, body), work, ft_epochs))
+    return rounds._replace(deploy=tuned(rounds.deploy, loss, work, ft_epochs, body))

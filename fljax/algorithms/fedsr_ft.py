@@ -10,7 +10,6 @@ Differences from the code: none; ten epochs on the head.
 
 from fljax.algorithms.fedsr import LINK, FedSRHyper, fedsr
 from fljax.choices import Natural
-from fljax.client.freeze import frozen
 from fljax.client.objectives import training_loss
 from fljax.numbers import hyper
 from fljax.rounds import Combining, TunedHyper, Weighting, last_layers, mean, method, tuned
@@ -45,4 +44,4 @@ def fedsr_ft(
     moving = last_layers(model, n_tuned, "n_tuned")
     held = tuple(name for name in model.layers if name not in moving)
     rounds = fedsr(model, work, weighting=weighting, combine=combine)
-    return rounds._replace(deploy=tuned(rounds.deploy, frozen(training_loss(model), held), work, ft_epochs))
+    return rounds._replace(deploy=tuned(rounds.deploy, training_loss(model), work, ft_epochs, held))

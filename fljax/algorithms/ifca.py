@@ -28,6 +28,7 @@ from fljax.rounds import (
     Scalar,
     Server,
     Weighting,
+    client_weight,
     clustered,
     hyper,
     least_loss_model,
@@ -95,7 +96,7 @@ def ifca(
 
     return clustered(
         model,
-        work if averaging == "model" else _gradient_step(model, work, n_clusters),
+        work if averaging == "model" else _gradient_step(model, work, n_clusters, weighting),
         _begun_in_common(least_loss_rule(model, n_clusters), common),
         combine=over_everybody(combine, common) if common else combine,
         weighting=weighting,
@@ -104,15 +105,18 @@ def ifca(
     )
 
 
-def _gradient_step(model: Model, work: Work, n_clusters: int) -> Local:
-    """``theta_j - eta sum_{i in j} g_i / m`` is the mean of ``theta_j - eta |S_j|/m g_i`` over the members of j."""
+def _gradient_step(model: Model, work: Work, n_clusters: int, weighting: Weighting) -> Local:
+    """``theta_j - eta sum_{i in j} g_i / m`` is the mean of ``theta_j - eta |S_j|/m g_i`` over the members of j.
+
+    Weighted by size, ``|S_j|`` and ``m`` are the examples of the cluster and of all.
+    """
 
     def local(hyper: IFCAHyper, start: ModelTable, cohort: Cohort) -> Trained:
         if hyper.momentum is not None or hyper.weight_decay is not None:
             raise ValueError("averaging='gradient' takes a plain step; use momentum=None and weight_decay=None")
         sent = client_gradients(cohort.key, start, cohort.data, training_loss(model), work.batch_size)
-        counts = (cohort.active & sent.ok).astype(jnp.float32)
-        member = jax.nn.one_hot(start.row, n_clusters, dtype=jnp.float32) * counts[:, None]
+        weight = client_weight(weighting, cohort, sent.ok)
+        member = jax.nn.one_hot(start.row, n_clusters, dtype=jnp.float32) * weight[:, None]
         share = (member.sum(axis=0) / jnp.maximum(member.sum(), 1.0))[start.row]
         trainable, statistics = tree.split_statistics(tree.take(start.params, start.row))
         lr = hyper.lr_of(cohort.round)

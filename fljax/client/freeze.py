@@ -1,8 +1,10 @@
-"""Losses that leave some layers alone: for the methods that train one part of a model while another stands still."""
+"""Losses and optimisers that leave some layers alone: for methods that train one part while another stands still."""
 
 from typing import Any
 
 import jax
+import jax.numpy as jnp
+import optax
 from jax import Array
 
 from fljax.client.objectives import Loss
@@ -12,8 +14,8 @@ from fljax.types import Batch, Key, Params
 def frozen(loss: Loss, layers: tuple[str, ...]) -> Loss:
     """``loss`` whose gradient is exactly 0 in the named layers, whatever terms it has.
 
-    An optimiser that starts afresh then leaves those parameters bit for bit as they are, and no backward pass is made
-    below the lowest layer that moves. Running statistics of a frozen layer are still updated.
+    No backward pass is made below the lowest layer that moves. Running statistics of a frozen layer are still updated.
+    An optimiser without weight decay that starts afresh leaves those parameters as they are; for others see `still`.
 
     Args:
         loss: see `fljax.client.objectives`.
@@ -27,3 +29,22 @@ def frozen(loss: Loss, layers: tuple[str, ...]) -> Loss:
         return loss(held, batch, key, *own)
 
     return partly
+
+
+def still(optimizer: optax.GradientTransformation, layers: tuple[str, ...]) -> optax.GradientTransformation:
+    """``optimizer`` that leaves the named layers bit for bit as they are; weight decay alone would move them.
+
+    Args:
+        optimizer: an optax transformation.
+        layers: top-level names of the parameters; () gives ``optimizer`` itself.
+    """
+    if not layers:
+        return optimizer
+
+    def update(updates: Any, state: optax.OptState, params: Any = None) -> tuple[Any, optax.OptState]:
+        moves, state = optimizer.update(updates, state, params)
+        moved: Any = moves
+        held = {name: jax.tree.map(jnp.zeros_like, moved[name]) for name in layers if name in moved}
+        return moved | held, state
+
+    return optax.GradientTransformation(optimizer.init, update)

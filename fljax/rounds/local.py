@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from typing import Any
 
+from fljax.client.freeze import frozen, still
 from fljax.client.local import train_clients
 from fljax.client.objectives import Loss, proximal, training_loss
 from fljax.client.optimizer import local_optimizer
@@ -23,6 +24,7 @@ def train(
     loss: Loss,
     work: Work,
     *per_client: Stacked | ModelTable,
+    held: tuple[str, ...] = (),
 ) -> Trained:
     """The participants' local training in this round.
 
@@ -33,15 +35,16 @@ def train(
         loss: what each minimises; ``work.terms`` are added to it.
         work: local effort.
         *per_client: what the loss needs beside the batch (an anchor, a weight), a row a participant.
+        held: layers that stay as they are, whatever terms and weight decay there are.
     """
     for term in work.terms:
         loss = term(loss, hyper)
     if (added := _added.get()) is not None:
         added.update(work.terms)
     anchors = (start,) * len(work.terms)
-    optimizer = local_optimizer(hyper, work, cohort.round)
+    optimizer = still(local_optimizer(hyper, work, cohort.round), held)
     plain = work._replace(terms=())
-    return train_clients(cohort.key, start, cohort.data, loss, optimizer, plain, *anchors, *per_client)
+    return train_clients(cohort.key, start, cohort.data, frozen(loss, held), optimizer, plain, *anchors, *per_client)
 
 
 _added: ContextVar[set[Term] | None] = ContextVar("added", default=None)
@@ -77,11 +80,11 @@ def heeding(algorithm: Algorithm, terms: Mapping[str, Term]) -> Algorithm:
     return algorithm._replace(round=exchange.round, exchange=exchange)
 
 
-def trained_on(loss: Loss, work: Work) -> Local:
-    """The usual clients' part of a round: `train` on ``loss``."""
+def trained_on(loss: Loss, work: Work, held: tuple[str, ...] = ()) -> Local:
+    """The usual clients' part of a round: `train` on ``loss``, which leaves the layers ``held`` as they are."""
 
     def local(hyper: Any, start: Stacked | ModelTable, cohort: Cohort, *per_client: Stacked | ModelTable) -> Trained:
-        return train(hyper, start, cohort, loss, work, *per_client)
+        return train(hyper, start, cohort, loss, work, *per_client, held=held)
 
     return local
 

@@ -3,6 +3,7 @@
 import jax.numpy as jnp
 
 from fljax.client.finetune import fine_tune
+from fljax.client.freeze import frozen, still
 from fljax.client.objectives import Loss
 from fljax.client.optimizer import local_optimizer
 from fljax.numbers import LocalHyper, Scalar, hyper, number
@@ -17,16 +18,17 @@ class TunedHyper(LocalHyper):
     ft_lr: Scalar | None = number(None, "learning rate of fine-tuning; None: lr, not decayed", above=0)
 
 
-def tuned(deploy: Deploy, loss: Loss, work: Work, ft_epochs: int) -> Deploy:
+def tuned(deploy: Deploy, loss: Loss, work: Work, ft_epochs: int, held: tuple[str, ...] = ()) -> Deploy:
     """``deploy``, whose models each client then trains for ``ft_epochs`` epochs; 0 gives ``deploy`` itself.
 
     The rounds are not touched, so a run without fine-tuning goes through the same states.
 
     Args:
         deploy: gives the models to start from.
-        loss: what clients minimise; `fljax.client.freeze.frozen` leaves layers alone.
+        loss: what clients minimise.
         work: batch size and optimiser.
         ft_epochs: at least 0.
+        held: layers that stay as they are.
 
     Raises:
         ValueError: ``ft_epochs`` is negative.
@@ -38,7 +40,8 @@ def tuned(deploy: Deploy, loss: Loss, work: Work, ft_epochs: int) -> Deploy:
 
     def deploy_tuned(key: Key, hyper: TunedHyper, state: State, data: ClientData) -> ModelTable:
         lr = hyper.lr if hyper.ft_lr is None else hyper.ft_lr
-        optimizer = local_optimizer(hyper.replace(lr=lr, lr_decay=None), work, jnp.int32(0))
-        return fine_tune(key, deploy(key, hyper, state, data), data, loss, optimizer, work._replace(epochs=ft_epochs))
+        optimizer = still(local_optimizer(hyper.replace(lr=lr, lr_decay=None), work, jnp.int32(0)), held)
+        begun, effort = deploy(key, hyper, state, data), work._replace(epochs=ft_epochs)
+        return fine_tune(key, begun, data, frozen(loss, held), optimizer, effort)
 
     return deploy_tuned

@@ -11,7 +11,7 @@ from sklearn.neighbors import KNeighborsClassifier
 
 import fljax
 from fljax import tree
-from fljax.algorithms.fedcp import discrepancy, fedcp
+from fljax.algorithms.fedcp import GLOBAL, discrepancy, fedcp
 from fljax.algorithms.feddbe import BIAS, feddbe
 from fljax.algorithms.fedproto import fedproto
 from fljax.algorithms.fedrod import PERSONAL, fedrod
@@ -222,6 +222,15 @@ def test_fedcps_heads_predict_alike_where_they_are_equal(key, model, federation)
         return algorithm.predict(params, x), see(model, params, x, None).logits + params["fc2"]["bias"][None]
 
     np.testing.assert_allclose(*both(params, x), rtol=1e-5, atol=1e-5)
+
+
+def test_fedcps_received_head_stands_still_under_weight_decay(key, model, federation):
+    """The server's head is the mean of (own + received) / 2, whatever the optimiser does to what clients train."""
+    algorithm, hyper = fedcp(model, Work(1, 8), weighting="uniform"), fedcp.Hyper(lr=0.1, weight_decay=0.3)
+    before = jitted(algorithm.init)(split_key(key).init, hyper, federation.train).server[GLOBAL]
+    after = simulate(algorithm, hyper, federation, key, 1)[0]
+    expected = jax.tree.map(lambda own, received: (own.mean(axis=0) + received) / 2, after.clients["fc2"], before)
+    chex.assert_trees_all_close(after.server[GLOBAL], expected, rtol=1e-5, atol=1e-6)
 
 
 def test_knnpers_memory_votes_as_scikit_learns(key, model, work, federation):

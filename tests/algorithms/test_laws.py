@@ -131,6 +131,26 @@ def test_ifca_of_gradients_with_one_cluster_and_equal_sizes_is_fedsgd(key, model
     )
 
 
+@pytest.mark.parametrize("weighting", ["uniform", "size"])
+def test_ifca_of_gradients_steps_by_what_members_send_over_all_participants(key, model, federation, weighting):
+    """theta_j - eta sum_{i in j} omega_i g_i / sum_i omega_i, by float64 gradients of each client's mean loss."""
+    algorithm, hyper = ifca(model, Work(1, 8), 2, averaging="gradient", weighting=weighting), ifca.Hyper(lr=0.3)
+    state = jitted(algorithm.init)(split_key(key).init, hyper, federation.train)
+    after, metrics = simulate(algorithm, hyper, federation, key, 1)
+    label, size = np.asarray(metrics["label"][0]), np.asarray(federation.train.size, np.float64)
+    weight = size if weighting == "size" else np.ones(8)
+    assert set(label) == {0, 1}
+    for j in range(2):
+        theta = as_float64(tree.take(state.server.centers, j))
+        expected = theta
+        for i in np.flatnonzero(label == j):
+            rows = np.asarray(federation.train.index)[i, : int(size[i])]
+            x, y = np.asarray(federation.train.pool.x, np.float64)[rows], np.asarray(federation.train.pool.y)[rows]
+            share = 0.3 * weight[i] / weight.sum()
+            expected = jax.tree.map(lambda w, g, s=share: w - s * g, expected, oracle.gradient(theta, x, y))
+        chex.assert_trees_all_close(tree.take(after.server.centers, j), expected, rtol=1e-4, atol=1e-5)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("mu", [0.4, *slow(0.0)])
 def test_fesem_with_one_center_is_uniform_fedprox_from_its_first_center(key, model, work, federation, mu):

@@ -16,7 +16,7 @@ from fljax.algorithms.fedrep import fedrep
 from fljax.algorithms.lg_fedavg import lg_fedavg
 from fljax.algorithms.standalone import standalone
 from fljax.client import train_clients, training_loss
-from fljax.client.freeze import frozen
+from fljax.client.freeze import frozen, still
 from fljax.client.optimizer import local_optimizer
 from fljax.data.synthetic import linear_groups
 from fljax.models import mlp
@@ -102,22 +102,33 @@ def test_heads_of_clients_that_sit_out_stay(key, model, work, federation):
     np.testing.assert_array_equal(moved, seen)
 
 
-@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
+@pytest.mark.parametrize("optimizer", ["sgd", "adam", "adamw"])
 def test_frozen_layers_stay_bit_for_bit(key, model, federation, optimizer):
     work = Work(2, 8, optimizer=optimizer)
-    hyper = fljax.fedavg.Hyper(lr=0.1, momentum=0.5 if optimizer == "sgd" else None)
+    hyper = fljax.fedavg.Hyper(lr=0.1, momentum=0.5 if optimizer == "sgd" else None, weight_decay=0.1)
     keys, start = jax.random.split(key, 8), model.init(key)
-    loss, tuner = frozen(training_loss(model), ("fc1",)), local_optimizer(hyper, work, jnp.int32(0))
+    loss, tuner = frozen(training_loss(model), ("fc1",)), still(local_optimizer(hyper, work, jnp.int32(0)), ("fc1",))
     with jax.numpy_dtype_promotion("standard"):  # optax's Adam raises a float to an int
         trained = train_clients(keys, tree.everyone(start, 8), federation.train, loss, tuner, work)
     chex.assert_trees_all_equal(trained.params["fc1"], tree.broadcast(start["fc1"], 8))
     assert (np.asarray(trained.params["fc2"]["kernel"]) != np.asarray(start["fc2"]["kernel"])).any(axis=(1, 2)).all()
 
 
+def test_noise_for_privacy_leaves_the_head_alone_where_fedrep_trains_the_body_only(key, model, work, federation):
+    private = fljax.compose("fedrep+dp_sgd")
+    algorithm = private(model, work, body_epochs=work.epochs, ft_epochs=0)
+    state = final(algorithm, private.Hyper(lr=0.1), federation, key)
+    head = model.init(split_key(key).init)["fc2"]
+    chex.assert_trees_all_equal(state.clients, {"fc2": tree.broadcast(head, 8)})
+
+
 @pytest.mark.parametrize(("body_epochs", "still"), [(0, "fc1"), (2, "fc2")])
 def test_fedrep_moves_only_what_its_phases_train(key, model, work, federation, body_epochs, still):
     state = final(
-        fedrep(model, work, body_epochs=body_epochs, ft_epochs=0), fljax.fedrep.Hyper(lr=0.1), federation, key
+        fedrep(model, work, body_epochs=body_epochs, ft_epochs=0),
+        fljax.fedrep.Hyper(lr=0.1, weight_decay=0.1),
+        federation,
+        key,
     )
     start = model.init(split_key(key).init)
     own = compose(tree.broadcast(state.server, 8), state.clients)
