@@ -174,12 +174,12 @@ def run_one(name: str, planned: dict[str, Any], ahead: Ahead) -> tuple[report.Ou
     try:
         bar.prepare()
         waited = ahead.wait(name)
-        run = train(**planned, progress=bar)
+        run = train(**planned, progress=bar, compiled_ahead=waited)
     except BaseException:
         bar.stop()  # gives the terminal its cursor back
         raise
     models = deployed_models(planned, run)
-    return report.Outcome(run.metrics, models, run.seconds, max(waited, run.compile_seconds)), run.state
+    return report.Outcome(run.metrics, models, run.seconds, run.compile_seconds), run.state
 
 
 def deployed_models(planned: dict[str, Any], run: Run) -> ModelTable:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from fljax.catalogue.datasets import ABOUT
 from fljax.catalogue.entries import Entry, by_kind, entry, methods_table, names
 from fljax.catalogue.own import is_file, kind_of_file, short_name
 from fljax.catalogue.parameters import defaults
@@ -50,6 +51,9 @@ def show_kind(kind: str) -> None:
 def show_one(word: str) -> None:
     """Prints what can be set in one thing, and what it means."""
     kind = kind_of(word)
+    if kind == "dataset":
+        show_dataset(word)
+        return
     own = entry(kind, word)
     title = f"{own.title}: {own.summary}. {own.paper} {own.link}".rstrip()
     print(title if kind == "algorithm" else f"{word}: {own.summary} {own.paper} {own.link}".rstrip())
@@ -60,6 +64,14 @@ def show_one(word: str) -> None:
     show_section(prefix, own.section, {name: one.default for name, one in own.section.items()})
 
 
+def show_dataset(name: str) -> None:
+    """Prints what a data set is, and where it was found or how to get it."""
+    from fljax.data.datasets import available
+
+    print(f"{name}: {ABOUT[name]}")
+    show([(f"--dataset {name}", dict(available())[name])])
+
+
 def kind_of(word: str) -> str:
     """The kind of thing that has a name.
 
@@ -68,7 +80,7 @@ def kind_of(word: str) -> str:
     """
     if is_file(word):
         return kind_of_file(word)
-    kinds = ("brick", "attack", "drift", "clock", "sampling", "model", "partition", "algorithm")
+    kinds = ("brick", "attack", "drift", "clock", "sampling", "model", "partition", "dataset", "algorithm")
     everything = {name: kind for kind in kinds for name in names(kind)}
     base = word.partition("+")[0]
     return everything[nearest(base, [*everything, *KINDS], "kind or name")]

@@ -59,18 +59,18 @@ def _results(
         for row in tidy(hypers, result.metrics, result.rounds, **{name: str(v) for name, v in setting.items()})
     ]
     print(as_table(by_point(rows, metric), metric, own.judge))
-    print(verdict(rows, metric, own.judge))
+    if writable:
+        measured = {name: named(name, own.judge) for name in (*HEADLINES, "best_accuracy", "best_r2")}
+        report.save_table(folder / "table.csv", [{measured.get(n, n): v for n, v in row.items()} for row in rows])
+        from fljax.run.sweep.figures import save_all  # with matplotlib, which nothing before it needs
+
+        save_all(hypers, metric, found, rows, folder / "plots")
+        print(f"results in {folder}: config.toml, table.csv, plots/")
+    else:
+        print(f"{folder} cannot be written: its table.csv and plots/ are as they were")
+    print(verdict(rows, metric, own.judge))  # last: it may refuse, and what was found is kept by then
     if own.judge != "test":
         print("fljax compare with the numbers of the best point gives its test accuracy, over seeds")
-    if not writable:
-        print(f"{folder} cannot be written: its table.csv and plots/ are as they were")
-        return rows
-    measured = {name: named(name, own.judge) for name in (*HEADLINES, "best_accuracy", "best_r2")}
-    report.save_table(folder / "table.csv", [{measured.get(n, n): value for n, value in row.items()} for row in rows])
-    from fljax.run.sweep.figures import save_all  # with matplotlib, which nothing before it needs
-
-    save_all(hypers, metric, found, rows, folder / "plots")
-    print(f"results in {folder}: config.toml, table.csv, plots/")
     return rows
 
 

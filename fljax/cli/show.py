@@ -38,6 +38,10 @@ def main(arguments: Sequence[str]) -> None:
         given[name] = words[0]
     if not folders:
         raise ValueError("say which: fljax show FOLDER; results are in results/")
+    if "html" in given and Path(given["html"]).is_dir():
+        raise ValueError(f"--html {given['html']}: it is a folder; give the name of a file, such as report.html")
+    if "out" in given and Path(given["out"]).is_file():
+        raise ValueError(f"--out {given['out']}: it is a file; give the name of a folder")
     compared = compare_folders(run_folders(folders), given.get("baseline"), given.get("measure"))
     print(compared.text)
     title = ", ".join(folder.name for folder in folders)

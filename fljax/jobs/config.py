@@ -12,13 +12,10 @@ from fljax.catalogue.own import short_name
 from fljax.catalogue.words import words_of, written
 from fljax.files import write_atomically
 from fljax.jobs.job import RESULTS, Job, begun_by, is_method
-from fljax.jobs.settings import OUTER, PARTS, RECORD, UNSET, Layer, last, of_text, of_toml, path
+from fljax.jobs.settings import NOT_KEPT, OUTER, PARTS, RECORD, UNSET, Layer, last, of_text, of_toml, path
 from fljax.run import writer
 from fljax.run.surroundings import machine, versions
 from fljax.sealed import DamagedError, check_text, with_checksum
-
-NOT_KEPT = ("folder", "config", "resume", "force_resume")
-"""Settings that say where a run goes, not what it is."""
 
 
 def write(

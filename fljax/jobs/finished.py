@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fljax.jobs.job import made_by
+from fljax.jobs.settings import RECORD
 
 
 class Comparison(NamedTuple):
@@ -50,9 +51,9 @@ def compare_folders(folders: Sequence[Path], baseline: str | None = None, measur
     shown = first.scores[0].partition("_")[0] if alike else "loss"
     return Comparison(
         formats.as_rows(compared, name),
-        formats.as_text(compared, header),
-        formats.as_markdown(compared, header),
-        formats.as_latex(compared, header),
+        formats.as_text(compared, header, name),
+        formats.as_markdown(compared, header, name),
+        formats.as_latex(compared, header, name),
         [cell.replace("\n", " ") for cell in header],
         formats.cells(compared),
         curves,
@@ -187,7 +188,7 @@ def _told_apart(folders: Sequence[Path]) -> list[str]:
     return next((found for found in names if len(set(found)) == len(found)), [str(folder) for folder in folders])
 
 
-_PLACE = ("versions", "machine", "data_folder")
+_PLACE = (*RECORD, "data_folder")
 """Parts of a config.toml that say where a run was made."""
 
 

@@ -19,6 +19,7 @@ from fljax.jobs.settings import (
     Values,
     last,
     of_arguments,
+    of_file,
     of_toml,
     read_layer,
     values_of,
@@ -103,7 +104,7 @@ def read_layers(arguments: Sequence[str], command: str = "run", methods: Sequenc
     if config is not None:
         if Path(config).is_file() and (maker := made_by(Path(config))) in ("sweep", "compare"):
             check_made(config, maker, command)
-        layers.insert(1, of_toml(Path(config)))
+        layers.insert(1, of_file(Path(config)))
     elif folder is not None:
         stored = Path(folder, "config.toml")
         # Anything else that is set makes a new start of a folder without results.
@@ -114,7 +115,7 @@ def read_layers(arguments: Sequence[str], command: str = "run", methods: Sequenc
             )
             if begun is None and (maker := made_by(stored)) in ("sweep", "compare"):
                 check_kind(folder, f"the settings of {KINDS[maker]}", maker, command)
-            layers.insert(1, of_toml(stored))
+            layers.insert(1, of_file(stored))
     if methods:
         layers[0] = [*layers[0], ("algorithm", list(methods))]
     return spelled_out([layers[0], *own_defaults(layers), *layers[1:]])

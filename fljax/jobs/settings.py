@@ -21,6 +21,8 @@ PARTS = ("partition", "model", "sampling", "attack", "drift", "clock")
 """Sections of which a job has one each; the others are methods, and a short name sets it in all of them."""
 RECORD = ("versions", "machine", "history")
 """Sections of a config.toml that say where it was made; a new run does not read them."""
+NOT_KEPT = ("folder", "config", "resume", "force_resume")
+"""Settings that say where a run goes, not what it is: of a command line alone."""
 OUTER = "outer"
 UNSET = "unset"
 """Of a section in TOML, which knows no None: the names of the settings that are None."""
@@ -62,6 +64,22 @@ def of_toml(path: Path) -> Layer:
         raise ValueError(f"{path} is nested too deeply; settings are written name = value in a [section]") from None
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from None
+
+
+def of_file(path: Path) -> Layer:
+    """`of_toml` of a file that a user names.
+
+    Raises:
+        ValueError: as `of_toml`, or it has a setting of the command line alone.
+    """
+    layer = of_toml(path)
+    for name, words in layer:
+        if name in NOT_KEPT:
+            raise ValueError(
+                f"{path}: {name} = {' '.join(words)[:100]!r} says where a run goes, not what it is; leave it out, and "
+                f"give --{written(name)} on the command line"
+            )
+    return layer
 
 
 def of_text(text: str, folder: Path) -> Layer:

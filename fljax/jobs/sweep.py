@@ -9,7 +9,7 @@ from fljax.catalogue.job import RUN, SWEEP, SweepSettings
 from fljax.catalogue.words import shown, written
 from fljax.jobs.job import Job, job_of, read_layers
 from fljax.jobs.settings import OUTER, Layer, full_names, last
-from fljax.jobs.values import MOST_RUNS, NOT_OUTER, Axis, check_different, how_to_draw, value_or_axis
+from fljax.jobs.values import MOST_RUNS, Axis, check_different, check_outer, how_to_draw, value_or_axis
 
 NOT_SWEPT = ("new_clients", "new_client_rounds")
 """Settings of what a sweep does not do: its runs keep no model that new clients could meet."""
@@ -103,8 +103,7 @@ def outer_values(layer: Layer, job: Job) -> dict[str, list[Any]]:
     found = {}
     for name, words in layer:
         (full,) = full_names(name.partition(".")[2], job.schema)
-        if full in NOT_OUTER:
-            raise ValueError(f"--{written(name)}: another {full} is a sweep of its own; run one for each")
+        check_outer(full, name, job.run.algorithm[0])
         if full in NOT_SWEPT:
             raise ValueError(f"--{written(name)}: {NO_NEW_CLIENTS}")
         if names.setdefault(full, name) != name:

@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 
 from fljax.catalogue.job import SWEEP
 from fljax.catalogue.parameters import Parameter
-from fljax.catalogue.words import shown, takes_several
-from fljax.jobs.settings import OUTER, PARTS
+from fljax.catalogue.words import shown, takes_several, written
+from fljax.jobs.settings import NOT_KEPT, OUTER, PARTS
 from fljax.ranges import check_number
 
 MOST_RUNS = 1_000_000
@@ -15,6 +15,7 @@ MOST_RUNS = 1_000_000
 NOT_OUTER = (
     "algorithm",
     "dataset",
+    "data",
     "data_folder",
     "partition",
     "model",
@@ -22,10 +23,21 @@ NOT_OUTER = (
     "attack",
     "drift",
     "clock",
+    "uplink",
+    "downlink",
     "rounds",
     "seed",
+    "seeds",
+    "draws",
+    "halving",
+    "metric",
+    "judge",
 )
 """Settings that make another sweep, with a table of its own."""
+OF_THE_WHOLE = (*NOT_KEPT, "runs_at_once")
+"""Settings that say how a sweep is made, not what runs in it."""
+BRICKS = {"uplink": ("clip_update", "clip"), "downlink": ("down_top_k", "down_top_share")}
+"""Slot -> a brick of it and its number, for an example."""
 
 
 class Axis(NamedTuple):
@@ -56,12 +68,28 @@ def value_or_axis(name: str, parameter: Parameter, words: list[str]) -> Any:
                 raise ValueError(f"{given}: {text}: {shown(f'{OUTER}.{short}', words)}")
         return Axis(words, values)
     if several and not takes_several(parameter.kind) and name not in SWEEP:
-        if name in NOT_OUTER:
+        if name in (*NOT_OUTER, *OF_THE_WHOLE):
             raise ValueError(f"{shown(name, words)}: another {name} is a sweep of its own")
         text = f"{short} is static, each value is a program of its own; give them to the outer loop"
         full, each = f"{OUTER}.{name if section in PARTS else short}", ["VALUE", "VALUE"] if is_range(words) else words
         raise ValueError(f"{shown(name, words)}: {text}: {shown(full, each)}")
     return parameter.read(name, words)
+
+
+def check_outer(full: str, name: str, method: str) -> None:
+    """Raises ValueError where the outer loop does not take the setting ``full``, written ``name``, of a sweep of
+    ``method``."""
+    given = f"--{written(name)}"
+    if full in OF_THE_WHOLE:
+        raise ValueError(f"{given}: {full} is one for the whole sweep; give it as --{written(full)}")
+    if full in BRICKS:
+        brick, number = BRICKS[full]
+        raise ValueError(
+            f"{given}: bricks are part of the method; put one there and vary its number, as in --algorithm "
+            f"{method.partition('+')[0]}+{brick} --{written(number)} VALUE VALUE; see fljax list bricks"
+        )
+    if full in NOT_OUTER:
+        raise ValueError(f"{given}: another {full} is a sweep of its own; run one for each")
 
 
 def _range(given: str, name: str, words: list[str], parameter: Parameter) -> Any:

@@ -30,6 +30,7 @@ from fljax.files import save_arrays as save_arrays
 from fljax.files import write_atomically as write_atomically
 from fljax.run.rounds import ROUNDS, Written, remedy
 from fljax.run.rounds import read_rounds as read_rounds
+from fljax.run.spent import Spent, keep
 from fljax.types import State
 
 FOLDER = "checkpoints"
@@ -60,14 +61,16 @@ class Saver:
     def __init__(self, folder: Path) -> None:
         self._folder, self._pool, self._settling = folder, ThreadPoolExecutor(1), None
 
-    def save(self, checkpoint: Checkpoint) -> None:
+    def save(self, checkpoint: Checkpoint, spent: Spent | None = None) -> None:
         """Begins to write a checkpoint, and keeps the one before; what it holds may change from here on.
+
+        What its rounds ``spent`` lies beside it; None: nothing is said of it.
 
         Raises:
             OSError: the one before could not be written.
         """
         self.settle()
-        self._settling = self._pool.submit(self._write, pack(checkpoint))
+        self._settling = self._pool.submit(self._write, pack(checkpoint), checkpoint.round, spent)
 
     def settle(self) -> None:
         """Waits until all of the last checkpoint is on the disk.
@@ -79,7 +82,9 @@ class Saver:
             settling, self._settling = self._settling, None
             settling.result()
 
-    def _write(self, content: bytes) -> None:
+    def _write(self, content: bytes, round: int, spent: Spent | None) -> None:
+        if spent is not None:
+            keep(self._folder, round, spent)
         place = self._folder / FOLDER
         place.mkdir(exist_ok=True)
         write_atomically(place / NAMES[0], _with_checksum(content), keep=place / NAMES[1], durable=False)

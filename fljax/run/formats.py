@@ -4,6 +4,7 @@ import math
 from collections.abc import Sequence
 
 from fljax.run.columns import table
+from fljax.run.headline import direction
 from fljax.run.report import Row
 from fljax.run.significance import Compared, Interval
 
@@ -32,23 +33,25 @@ def as_rows(compared: Sequence[Compared], measure: str) -> list[Row]:
     ]
 
 
-def as_text(compared: Sequence[Compared], header: Sequence[str]) -> str:
+def as_text(compared: Sequence[Compared], header: Sequence[str], measure: str) -> str:
     """For a terminal; the best mean is bold."""
-    return table(header, cells(compared), {(_best(compared), 1)})
+    return table(header, cells(compared), {(row, 1) for row in _best(compared, measure)})
 
 
-def as_markdown(compared: Sequence[Compared], header: Sequence[str]) -> str:
+def as_markdown(compared: Sequence[Compared], header: Sequence[str], measure: str) -> str:
     """A Markdown table; the best mean is bold."""
-    rows, best = cells(compared), _best(compared)
-    rows[best][1] = f"**{rows[best][1]}**"
+    rows = cells(compared)
+    for best in _best(compared, measure):
+        rows[best][1] = f"**{rows[best][1]}**"
     lines = [_flat(header), ["---", *["---:"] * (len(header) - 1)], *rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
 
 
-def as_latex(compared: Sequence[Compared], header: Sequence[str]) -> str:
+def as_latex(compared: Sequence[Compared], header: Sequence[str], measure: str) -> str:
     """A LaTeX table in the lines of the package booktabs; the best mean is bold."""
-    rows, best = [[_latex(cell) for cell in row] for row in cells(compared)], _best(compared)
-    rows[best][1] = rf"\textbf{{{rows[best][1]}}}"
+    rows = [[_latex(cell) for cell in row] for row in cells(compared)]
+    for best in _best(compared, measure):
+        rows[best][1] = rf"\textbf{{{rows[best][1]}}}"
     columns = "l" + "r" * (len(header) - 1)
     lines = [" & ".join(_latex(cell) for cell in _flat(header)), *(" & ".join(row) for row in rows)]
     inside = "\n".join([rf"{lines[0]} \\", r"\midrule", *(rf"{line} \\" for line in lines[1:])])
@@ -84,8 +87,10 @@ def _p(value: float | None) -> str:
     return "-" if value is None else "< 0.0001" if value < 1e-4 else f"{value:.4f}"
 
 
-def _best(compared: Sequence[Compared]) -> int:
-    return max(range(len(compared)), key=lambda i: -math.inf if math.isnan(compared[i].mean) else compared[i].mean)
+def _best(compared: Sequence[Compared], measure: str) -> list[int]:
+    """The row of the best mean; none where neither more nor less of the measure is better, or no mean is a number."""
+    sign, known = direction(measure), [i for i, one in enumerate(compared) if not math.isnan(one.mean)]
+    return [max(known, key=lambda i: sign * compared[i].mean)] if sign and known else []
 
 
 def _flat(header: Sequence[str]) -> list[str]:

@@ -16,6 +16,15 @@ class Measures(NamedTuple):
 CLASSES = Measures(("accuracy_macro", "accuracy_micro", "accuracy_p10"), "f1_macro", "best_accuracy", "accuracy")
 NUMBERS = Measures(("r2_micro", "r2_macro", "r2_p10"), "mae_macro", "best_r2", "R2")
 
+HIGHER_IS_BETTER = (*CLASSES.scores, "f1_macro", "f1_micro", *NUMBERS.scores, "ari")
+LOWER_IS_BETTER = ("test_loss", "mae_macro", "mae_micro", "mse_macro", "mse_micro", "attack_success")
+"""Of neither are numbers that tell how a run went, such as ``churn``."""
+
+
+def direction(measure: str) -> int:
+    """1 where more of a measure is better, -1 where less is; 0 where neither is meant."""
+    return (measure in HIGHER_IS_BETTER) - (measure in LOWER_IS_BETTER)
+
 
 def measures_of(metrics: Collection[str]) -> Measures:
     """The measures that a run with these metrics has."""

@@ -25,17 +25,18 @@ class Loop(NamedTuple):
 
     def run(self, chunk: Any, state: State, n_rounds: int) -> Any:
         """The rounds from where the record is to ``n_rounds``, by ``chunk``; a `Run`, or one of each of `Records`."""
-        began, pace = time.perf_counter(), Pace(self.seconds_per_chunk)
+        pace = Pace(self.seconds_per_chunk)
         self.progress.start(self.record.round, n_rounds)
         try:
             state = self._chunks(chunk, state, n_rounds, pace)
             self.record.settle()
         finally:
             self.progress.stop()
-        return self.record.finished(state, time.perf_counter() - began, pace.rounds_per_second())
+        return self.record.finished(state, pace.rounds_per_second())
 
     def _chunks(self, chunk: Any, state: State, n_rounds: int, pace: "Pace") -> State:
-        record, saved, files_wanted = self.record, time.perf_counter(), self.record.folder is not None
+        record, files_wanted = self.record, self.record.folder is not None
+        saved = counted = time.perf_counter()
         while record.round < n_rounds:
             count = min(pace.rounds(), n_rounds - record.round)
             began = time.perf_counter()
@@ -51,6 +52,9 @@ class Loop(NamedTuple):
                 whole = hosts.gathered(state) if save else None
             self.progress.chunk(record.round, metrics, pace.rounds_per_second())
             record.write()
+            now = time.perf_counter()
+            record.spend(now - counted)
+            counted = now
             if whole is not None:
                 record.save(whole)
             saved = time.perf_counter() if save else saved

@@ -15,6 +15,7 @@ from fljax.run.churn import churn_of_rounds
 from fljax.run.programs import Compiler
 from fljax.run.resume import Begun
 from fljax.run.rounds import append_rows, read_rounds
+from fljax.run.spent import Spent
 from fljax.types import State
 
 
@@ -23,8 +24,8 @@ class Run(NamedTuple):
 
     state: State
     metrics: dict[str, np.ndarray]  # as `simulate`'s, NumPy
-    seconds: float  # of this call's rounds
-    rounds_per_second: float  # steady: without the first chunk; NaN where there was no other
+    seconds: float  # of all rounds, those before a resume too; NaN where an older folder does not say
+    rounds_per_second: float  # steady: without the first chunk of this call; NaN where there was no other
     compile_seconds: float = float("nan")  # of tracing and compiling, or of reading kept programs; not in ``seconds``
     compiler: Compiler | None = None  # of the level that the run was compiled at
 
@@ -39,11 +40,13 @@ class Record:
         begun: Begun,
         epsilon: np.ndarray | None,
         timing: Timing | None,
+        compiling: float = 0.0,
     ) -> None:
         self.folder, self.identity, self.epsilon = folder, identity, epsilon  # (rounds,) of a private method, or None
         self.timing = timing
         self.round, self.labels, self.n_clients = begun.round, begun.labels, begun.n_clients
         self.written, self.history = begun.written, begun.history
+        self.spent, self.compiling = begun.spent, compiling  # what has been counted, and what will be with a round
         self.parts: list[dict[str, np.ndarray]] = []
         self.saver = None if folder is None else files.Saver(folder)
 
@@ -59,6 +62,11 @@ class Record:
         self.parts.append(metrics)
         return metrics
 
+    def spend(self, seconds: float) -> None:
+        """Counts the seconds of a chunk, with the first those of compiling: a run that is only shown has none."""
+        self.spent = Spent(self.spent.seconds + seconds, self.spent.compile_seconds + self.compiling)
+        self.compiling = 0.0
+
     def write(self) -> None:
         """Appends the last chunk's rounds to the folder."""
         if self.folder is not None and hosts.writes():
@@ -68,15 +76,15 @@ class Record:
     def save(self, state: State) -> None:
         """Begins to write a checkpoint with this state."""
         if self.saver is not None and hosts.writes():
-            self.saver.save(files.Checkpoint(self.round, self.written, self.identity, self.history, state))
+            self.saver.save(files.Checkpoint(self.round, self.written, self.identity, self.history, state), self.spent)
 
     def settle(self) -> None:
         """Waits until the last checkpoint is on the disk."""
         if self.saver is not None:
             self.saver.settle()
 
-    def finished(self, state: State, seconds: float, rate: float) -> Run:
-        """The run, whose rounds of this call took ``seconds``; writes the clients' last results."""
+    def finished(self, state: State, rate: float) -> Run:
+        """The run; writes the clients' last results."""
         if self.folder is None:
             metrics = {name: np.concatenate([part[name] for part in self.parts]) for name in self.parts[0]}
         else:
@@ -85,7 +93,7 @@ class Record:
             path = self.folder / "clients.npz"
             if hosts.writes() and (self.parts or not path.exists()):  # a finished run may lie on a read-only disk
                 save_arrays(path, last_of_each_client(metrics))
-        return Run(state, metrics, seconds, rate)
+        return Run(state, metrics, self.spent.seconds, rate, self.spent.compile_seconds)
 
 
 class Records:
@@ -106,6 +114,11 @@ class Records:
         means = {name: np.mean([one[name] for one in own], axis=0) for name, value in own[0].items() if value.ndim == 1}
         return means | {"ok": np.concatenate([one["ok"] for one in own], axis=1)}
 
+    def spend(self, seconds: float) -> None:
+        """As `Record.spend`, of every run, which has its share of the ``seconds``."""
+        for record in self.records:
+            record.spend(seconds / len(self.records))
+
     def write(self) -> None:
         """As `Record.write`, of every run."""
         for record in self.records:
@@ -121,10 +134,10 @@ class Records:
         for record in self.records:
             record.settle()
 
-    def finished(self, states: State, seconds: float, rate: float) -> list[Run]:
-        """As `Record.finished`, of every run, which has its share of the ``seconds``."""
+    def finished(self, states: State, rate: float) -> list[Run]:
+        """As `Record.finished`, of every run."""
         n = len(self.records)
-        return [one.finished(tree.take(states, i), seconds / n, rate * n) for i, one in enumerate(self.records)]
+        return [one.finished(tree.take(states, i), rate * n) for i, one in enumerate(self.records)]
 
 
 def last_of_each_client(metrics: dict[str, np.ndarray]) -> dict[str, np.ndarray]:

@@ -32,7 +32,7 @@ class Outcome(NamedTuple):
 
     metrics: Mapping[str, np.ndarray]  # of all rounds
     deployed: ModelTable  # the models that clients were last tested with
-    seconds: float  # of the run's rounds
+    seconds: float  # of the run's rounds; NaN where it is not known
     compile_seconds: float = float("nan")  # of tracing and compiling before them, or of reading kept programs
     newcomers: Mapping[str, np.ndarray] | None = None  # test metrics of clients that never took part
 
@@ -47,7 +47,7 @@ def final_table(outcomes: Mapping[str, Outcome], group: np.ndarray | None = None
     participants that changed cluster), ``megabytes_up`` and ``megabytes_down`` (10^6 bytes, mean over all clients,
     whole run), ``epsilon`` spent by a private method, ``attack_success`` of a trigger,
     ``simulated_seconds`` of the whole run where clients have a clock, ``seconds`` of the rounds and
-    ``compile_seconds`` before them, and ``new_accuracy_macro``,
+    ``compile_seconds`` before them (of all calls that made rounds), and ``new_accuracy_macro``,
     ``new_accuracy_micro``, ``new_accuracy_p10`` of clients that never took part. Of a regression ``r2_micro``,
     ``r2_macro``, ``r2_p10``, ``mae_macro`` and ``best_r2`` take the places of accuracies, F1 and ``best_accuracy``.
     """
@@ -73,10 +73,14 @@ def _row(outcome: Outcome, group: np.ndarray | None) -> Row:
         "epsilon": float(metrics["epsilon"][-1]) if "epsilon" in metrics else None,
         "attack_success": float(metrics["attack_success"][-1]) if "attack_success" in metrics else None,
         "simulated_seconds": float(np.sum(metrics["simulated_seconds"])) if "simulated_seconds" in metrics else None,
-        "seconds": outcome.seconds,
-        "compile_seconds": outcome.compile_seconds,
+        "seconds": _known(outcome.seconds),
+        "compile_seconds": _known(outcome.compile_seconds),
         **{f"new_{name}": None if new is None else float(new[name]) for name in measures.scores},
     }
+
+
+def _known(seconds: float) -> float | None:
+    return None if np.isnan(seconds) else seconds
 
 
 def _of_clients(metrics: Mapping[str, np.ndarray], measures: Measures) -> Row:

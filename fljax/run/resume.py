@@ -12,6 +12,7 @@ from fljax.run import hosts
 from fljax.run.churn import churn_of_rounds
 from fljax.run.rounds import Written, cut_back, read_whole
 from fljax.run.same import check_same_run
+from fljax.run.spent import Spent, spent_of
 from fljax.run.surroundings import continued
 from fljax.types import State
 
@@ -25,6 +26,7 @@ class Begun(NamedTuple):
     n_clients: int
     written: Written = Written()
     history: list[dict[str, Any]] = []  # noqa: RUF012 - a NamedTuple's default, never changed
+    spent: Spent = Spent()
 
 
 def begin(
@@ -60,7 +62,7 @@ def begin(
         done = stored.round == n_rounds
         history = stored.history if done else continued(folder, stored.history, now, {"round": stored.round}, force)
         resumed = jax.tree.map(jnp.asarray, stored.state)
-        start = Begun(resumed, stored.round, labels, n_clients, stored.written, history)
+        start = Begun(resumed, stored.round, labels, n_clients, stored.written, history, spent_of(folder, stored.round))
     if not writable and start.round < n_rounds:
         raise ValueError(f"{folder} cannot be written; copy it to where it can be, or choose another folder")
     if hosts.writes() and writable:

@@ -108,15 +108,13 @@ def train_together(runs: Runs, progress: Progress | None = None, force_resume: b
         done: dict[int, Run] = {}
         for round in sorted({record.round for record in records}):
             rows = [i for i, record in enumerate(records) if record.round == round]
-            loop = Loop(Records([records[i] for i in rows]), 1.0, 10.0, progress, asked)
             state = replicated(tree.stack([states[i] for i in rows]), mesh)
             call, seconds = _rounds(ready, rows) if round < runs.n_rounds else (None, 0.0)
+            for i in rows:
+                records[i].compiling = (ready.init.seconds + seconds) / len(rows)
+            loop = Loop(Records([records[i] for i in rows]), 1.0, 10.0, progress, asked)
             ended = loop.run(call, state, runs.n_rounds)
-            seconds = (ready.init.seconds + seconds) / len(rows)
-            done |= {
-                i: run._replace(compiler=ready.compiler, compile_seconds=seconds)
-                for i, run in zip(rows, ended, strict=True)
-            }
+            done |= {i: run._replace(compiler=ready.compiler) for i, run in zip(rows, ended, strict=True)}
     return [done[i] for i in range(len(records))]
 
 

@@ -51,6 +51,7 @@ def train(
     force_resume: bool = False,
     compile: Compile = "auto",
     program: str | None = None,
+    compiled_ahead: float = 0.0,
 ) -> Run:
     """`simulate` in chunks, with results on disk and resume: the same run again goes on where it was killed.
 
@@ -80,6 +81,7 @@ def train(
             differ in the last bits.
         program: a text that names all that ``algorithm`` and ``sampling`` are made of, so that equal texts promise
             equal programs: they are then kept beside JAX's own cache, and found without tracing. None: not kept.
+        compiled_ahead: seconds that compiling took before this call, where `compile_ahead` did it.
 
     Raises:
         ValueError: a number is out of its range, ``hyper`` is not the method's, or the folder holds another run or a
@@ -114,12 +116,13 @@ def train(
         now = surroundings(1 if mesh is None else mesh.size) | {"compile": programs.compiler.level}
         begun = begin(folder, state, identity, n_clients, n_rounds, open_, now, force_resume)
         hosts.all_there("folder read")
-        record = Record(folder, identity, begun, spent, draw.sampling.timing)
+        compiling = max(compiled_ahead, programs.seconds)
+        record = Record(folder, identity, begun, spent, draw.sampling.timing, compiling)
         loop = Loop(record, seconds_per_chunk, seconds_per_checkpoint, progress, asked)
         if begun.round < n_rounds:
             check_compiled("a round needs", programs.chunk)
         done = loop.run(partial(programs.chunk, *numbers), replicated(begun.state, mesh), n_rounds)
-        return done._replace(compiler=programs.compiler, compile_seconds=programs.seconds)
+        return done._replace(compiler=programs.compiler)
 
 
 def compile_ahead(

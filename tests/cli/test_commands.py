@@ -11,7 +11,8 @@ import pytest
 
 from fljax.algorithms import ALGORITHMS
 from fljax.catalogue import entries
-from fljax.data.datasets import available
+from fljax.catalogue.datasets import ABOUT
+from fljax.data.datasets import NAMES, available
 from fljax.data.partition import PARTITIONS
 from fljax.models import MODELS
 from fljax.rounds.bricks import BRICKS
@@ -153,6 +154,15 @@ def test_list_one_kind_or_one_thing(fljax, refused):
     assert fljax("list", "--help")[1].startswith("usage: fljax list")
     assert fljax("list", "--markdown")[1].startswith("| `--algorithm` |")
     assert "the nearest is 'fesem'" in refused("list", "fesm")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_list_one_data_set(fljax, name):
+    """What it is, and where it is or how to get it."""
+    status, out, err = fljax("list", name)
+    assert (status, err) == (0, "")
+    assert out.startswith(f"{name}: {ABOUT[name]}\n  --dataset {name} ")
+    assert dict(available())[name].split()[-1] in out
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)

@@ -125,6 +125,8 @@ def test_finished_runs_are_shown_again(compared, tmp_path, capsys):
         (("compare", "--baseline", "ifca"), "--baseline ifca: choose one of standalone"),
         (("show",), "usage"),
         (("show", "nowhere"), "no folder nowhere"),
+        (("show", "nowhere", "--html", "."), "--html .: it is a folder; give the name of a file, such as report.html"),
+        (("show", "nowhere", "--out", __file__), "test_compare.py: it is a file; give the name of a folder"),
         (("show", ".", "--metric", "x"), "--metric x: fljax show takes"),
         (("sweep", "--algorithm", "fedavg", "ifca", "--lr", "0.1", "1"), "fljax compare runs several"),
     ],
@@ -234,6 +236,17 @@ def test_folders_of_one_name_are_two_runs(compared, tmp_path, capsys):
     capsys.readouterr()
     assert main(["show", *given, "--out", str(tmp_path / "p")]) == 0
     assert {row["seeds"] for row in rows_of(tmp_path / "p" / "comparison.csv")} == {"2"}
+
+
+def test_a_seed_that_another_machine_went_on_with_is_no_run_of_its_own(compared, tmp_path, capsys):
+    """As `--force-resume` leaves it."""
+    folder = tmp_path / "c"
+    shutil.copytree(compared[0], folder)
+    settings = folder / "seed_1" / "config.toml"
+    text = settings.read_text().rstrip("\n").rpartition("\n")[0]
+    settings.write_bytes(with_checksum(f"{text}\n[[history]]\nmachine.cores = 1\n"))
+    assert main(["show", str(folder), "--out", str(tmp_path / "o")]) == 0
+    assert [row["seeds"] for row in rows_of(tmp_path / "o" / "comparison.csv")] == ["3", "3"]
 
 
 def test_comparisons_of_other_settings_are_compared_seed_by_seed(compared, tmp_path, capsys):

@@ -17,7 +17,7 @@ from fljax.data.padding import same_shapes
 from fljax.data.scale import ScaleWarning
 from fljax.jobs.assemble import make_federation, make_model, make_parts
 from fljax.jobs.job import read_job
-from fljax.jobs.own_data import client_names
+from fljax.jobs.own_data import client_names, moments
 from fljax.run.seeds import advance_all, begin_all
 from fljax.run.together import as_program
 
@@ -289,3 +289,26 @@ def test_folders_of_data_and_files_of_devices_are_found_from_everywhere(tmp_path
     assert read_job(["--data-folder", "None"]).run.data_folder is None
     job = read_job(["--clock", "wait", "--clock.devices", "~/phones.csv"])
     assert job.settings["clock"]["devices"] == str(tmp_path / "home" / "phones.csv")
+
+
+@pytest.mark.parametrize("value", [np.uint8(11), np.float32(0.1), np.int32(7), np.float32(0)])
+def test_a_column_of_one_value_has_a_deviation_of_1(value):
+    mean, deviation = moments(np.full((3, 1), value))
+    assert deviation == (1.0,)
+    assert mean == (pytest.approx(float(value) / (255 if isinstance(value, np.uint8) else 1)),)
+
+
+def test_moments_are_those_of_what_a_batch_has():
+    x = np.random.default_rng(0).integers(256, size=(50, 2)).astype(np.uint8)
+    mean, deviation = moments(x)
+    np.testing.assert_allclose(mean, (x / 255).mean(axis=0), rtol=1e-6)
+    np.testing.assert_allclose(deviation, (x / 255).std(axis=0), rtol=1e-6)
+
+
+def test_validation_rows_of_a_table_are_refused_with_a_partition(tmp_path):
+    with (tmp_path / "parts.csv").open("w") as file:
+        file.write("age,fold,sick\n")
+        file.writelines(f"{i},{'train val test'.split()[i % 3]},{i % 2}\n" for i in range(30))
+    given = ["--data", str(tmp_path / "parts.csv"), "--label-column", "sick", "--partition", "iid", *FEW]
+    with pytest.raises(ValueError, match="--split-column fold with --partition iid: 10 examples are marked as val"):
+        make_parts(read_job([*given, "--split-column", "fold", "--partition.n-clients", "2"]))

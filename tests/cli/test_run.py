@@ -99,7 +99,12 @@ def test_config_repeats_the_run_exactly(fljax):
 
 def test_a_folder_is_gone_on_with(fljax, refused):
     assert fljax("run", *SMALL, "--folder", "x")[0] == 0
+    (first,) = table(Path("x"))
+    assert fljax("run", "--folder", "x")[0] == 0  # finished: only shown
+    assert table(Path("x")) == [first]
     assert fljax("run", "--folder", "x", "--rounds", "4")[0] == 0
+    (longer,) = table(Path("x"))
+    assert all(float(longer[name]) > float(first[name]) > 0 for name in ("seconds", "compile_seconds"))
     assert len(Path("x/fedavg/metrics.jsonl").read_text().splitlines()) == 4
     assert "--fedavg.lr 0.1, not 0.2; choose another --folder" in refused("run", "--folder", "x", "--lr", "0.2")
     assert tomllib.loads(Path("x/config.toml").read_text())["fedavg"]["lr"] == 0.1

@@ -147,3 +147,12 @@ def test_toml_sets_what_the_command_line_can(tmp_path):
     path.write_text('algorithm = "fedavg"\nrounds = true\n')
     with pytest.raises(ValueError, match="--rounds true: give a whole number"):
         read_job(["--config", str(path)])
+
+
+@pytest.mark.parametrize("name", ["folder", "config", "force_resume", "resume"])
+def test_where_a_run_goes_is_said_on_the_command_line_alone(tmp_path, name):
+    path = tmp_path / "x.toml"
+    path.write_text(f'rounds = 2\n{name} = "true"\n')
+    short = name.replace("_", "-")
+    with pytest.raises(ValueError, match=rf"x.toml: {name} = 'true' says .* give --{short} on the command line"):
+        read_job(["--config", str(path)])

@@ -11,6 +11,7 @@ import pytest
 
 from fljax.cli.sweep import HELP
 from fljax.jobs.sweep import read_sweep
+from fljax.jobs.values import BRICKS, OF_THE_WHOLE
 
 SMALL = ("--rounds", "2", "--model", "logistic_regression", "--partition.n-clients", "4", "--epochs", "1")
 
@@ -126,6 +127,14 @@ def test_a_sweep_leaves_its_results_and_goes_on(fljax, refused):
         (("--outer.epochs",), "--outer.epochs: an empty grid"),
         (("--outer.epoch", "1"), "the nearest is --epochs"),
         (("--outer.rounds", "1", "2"), "another rounds is a sweep of its own"),
+        (("--outer.data", "a.csv", "b.csv"), "--outer.data: another data is a sweep of its own"),
+        (
+            ("--outer.uplink", "clip:1", "clip:0.001"),
+            "--outer.uplink: bricks are part of the method; put one there and vary its number, as in --algorithm "
+            "fedavg+clip_update --clip VALUE VALUE",
+        ),
+        (("--algorithm", "fedprox+sam", "--outer.downlink", "top-k:0.1"), "--algorithm fedprox+down_top_k --down-top"),
+        (("--force-resume", "true", "false"), "--force-resume true false: another force_resume is a sweep of its own"),
         (("--outer.epochs", "1", "x"), "--outer.epochs x: give a whole number"),
         (("--algorithm", "fedavg", "ifca"), "a sweep is of one method"),
         (("--seeds", "0"), "seeds=0"),
@@ -145,6 +154,37 @@ def test_a_sweep_leaves_its_results_and_goes_on(fljax, refused):
 )
 def test_what_cannot_be_swept_is_refused_in_one_line(refused, arguments, message):
     assert message in refused("sweep", *arguments)
+
+
+@pytest.mark.parametrize("varied", [("--lr", "1e37", "1e38"), ("--outer.lr", "1e38", "--seeds", "2")])
+def test_a_sweep_whose_points_all_diverged_is_written_too(fljax, drawn, varied):
+    status, out, err = fljax("sweep", *SMALL, *varied, "--folder", "x")
+    assert (status, err) == (2, "fljax: every point diverged on some seed; try lower learning rates\n")
+    assert "results in x" in out
+    with Path("x/table.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert [(row["diverged"], row["accuracy_macro"]) for row in rows] == [("1", "")] * 2
+    assert Path("x/plots/curves.png").stat().st_size > 100
+
+
+@pytest.mark.parametrize("name", OF_THE_WHOLE)
+def test_what_is_one_for_the_whole_sweep_is_not_for_the_outer_loop(refused, name):
+    short = name.replace("_", "-")
+    message = refused("sweep", f"--outer.{short}", "1", "2", "--lr", "0.1", "0.2")
+    assert f"--outer.{short}: {name} is one for the whole sweep; give it as --{short}" in message
+
+
+@pytest.mark.parametrize("name", ["judge", "metric", "draws", "seeds", "halving"])
+def test_what_makes_another_table_is_not_for_the_outer_loop(refused, name):
+    assert f"--outer.{name}: another {name} is a sweep of its own" in refused("sweep", f"--outer.{name}", "2", "3")
+
+
+@pytest.mark.parametrize("name", BRICKS)
+def test_the_number_of_a_brick_is_varied_as_the_refusal_says(name):
+    brick, number = BRICKS[name]
+    assert list(read_sweep(["--algorithm", f"fedavg+{brick}", f"--{number.replace('_', '-')}", "0.5", "1"]).axes) == [
+        number
+    ]
 
 
 def test_what_is_judged_by_validation_examples_says_so(fljax):

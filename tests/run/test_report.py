@@ -65,6 +65,13 @@ def test_what_privacy_attackers_and_a_clock_cost_stands_beside_accuracy():
     np.testing.assert_array_equal(values, [0.5, 0.25])
 
 
+def test_a_time_that_is_not_known_is_an_empty_cell():
+    """Of a folder that an older version began."""
+    row = final_table({"old": outcome(clustered=False)._replace(seconds=float("nan"))})[0]
+    assert row["seconds"] is row["compile_seconds"] is None
+    assert "compile s" not in as_table([row], 200)
+
+
 def test_labels_of_personal_models_are_those_last_reported():
     personal = outcome(clustered=True, label=(0, 1, 2, 3))
     np.testing.assert_array_equal(final_label(personal), [0, 1, 1, -1])

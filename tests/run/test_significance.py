@@ -70,10 +70,10 @@ def test_what_cannot_be_tested_is_left_out():
 def test_tables_say_the_same_in_every_form(tmp_path):
     compared = compare_scores(SCORES)
     header = formats.header_of("accuracy_macro", "fedavg")
-    markdown = formats.as_markdown(compared, header).splitlines()
+    markdown = formats.as_markdown(compared, header, "accuracy_macro").splitlines()
     assert markdown[0].count("|") == markdown[1].count("|") == markdown[2].count("|") == 7
     assert [line.startswith("| ditto | **") for line in markdown] == [False, False, False, True, False]
-    latex = formats.as_latex(compared, header)
+    latex = formats.as_latex(compared, header, "accuracy_macro")
     assert r"ifca\_2" in latex
     assert r"95 \%" in latex
     assert latex.count(r"\\") == 4
@@ -83,7 +83,21 @@ def test_tables_say_the_same_in_every_form(tmp_path):
         rows = list(csv.DictReader(file))
     assert float(rows[1]["p_value"]) == compared[1].p_value
     assert rows[0]["difference"] == ""
-    assert formats.as_text(compared, header).splitlines()[-1].startswith("ifca_2")
+    assert formats.as_text(compared, header, "accuracy_macro").splitlines()[-1].startswith("ifca_2")
+
+
+@pytest.mark.parametrize(
+    ("measure", "best"),
+    [("accuracy_macro", ["more"]), ("r2_p10", ["more"]), ("test_loss", ["less"]), ("churn", [])],
+)
+def test_the_best_mean_is_bold_whichever_way_is_better(measure, best, monkeypatch):
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    compared = compare_scores({"lost": [np.nan] * 2, "less": [1.0, 2.0], "more": [2.0, 3.0]})
+    for form, mark in ((formats.as_text, "\x1b[1m"), (formats.as_markdown, "**"), (formats.as_latex, r"\textbf")):
+        lines = form(compared, formats.header_of(measure, "lost"), measure).splitlines()
+        assert [line.strip("| ").split()[0] for line in lines if mark in line] == best
+    nowhere = compare_scores({"lost": [np.nan] * 2})
+    assert "**" not in formats.as_markdown(nowhere, formats.header_of(measure, "lost"), measure)
 
 
 class Closed(html.parser.HTMLParser):

@@ -12,6 +12,7 @@ from fljax.algorithms.fedavg import fedavg
 from fljax.models import logistic_regression
 from fljax.run.checkpoint import read_rounds
 from fljax.run.simulate import simulate
+from fljax.run.spent import spent_of
 from fljax.run.train import train
 from fljax.types import Work
 
@@ -79,6 +80,36 @@ def test_a_finished_run_is_returned_as_it_is(key, averaging, federation, tmp_pat
     again = train(averaging, fljax.fedavg.Hyper(), federation, key, 3, folder=tmp_path)
     chex.assert_trees_all_equal(first.state, again.state)
     chex.assert_trees_all_equal(first.metrics, again.metrics)
+
+
+def test_the_time_of_a_run_is_that_of_all_calls_that_made_rounds(key, averaging, federation, tmp_path):
+    def run(n_rounds):
+        return train(averaging, fljax.fedavg.Hyper(), federation, key, n_rounds, folder=tmp_path, compiled_ahead=5.0)
+
+    first, shown, longer = run(3), run(3), run(4)
+    assert first.seconds > 0
+    assert first.compile_seconds >= 5
+    assert (shown.seconds, shown.compile_seconds) == (first.seconds, first.compile_seconds)
+    assert longer.seconds > first.seconds
+    assert longer.compile_seconds >= first.compile_seconds + 5
+    file = tmp_path / "seconds.json"
+    whole = file.read_text()
+    for changed in (whole.replace("5.", "6.", 1), "[", "{}", '{"rounds": 1}'):
+        file.write_text(changed)
+        assert np.isnan(run(4).seconds)
+    file.unlink()  # of a folder that an older version began
+    assert all(np.isnan((one.seconds, one.compile_seconds)).all() for one in (run(4), run(5), run(5)))
+
+
+def test_a_run_that_was_stopped_knows_the_time_of_its_rounds(averaging, federation, key, tmp_path):
+    hyper, every = fljax.fedavg.Hyper(), {"seconds_per_chunk": 1e-9, "seconds_per_checkpoint": 0.0}
+    first = train(averaging, hyper, federation, key, 4, folder=tmp_path, **every)
+    assert [round for round, *_ in json.loads((tmp_path / "seconds.json").read_text())["rounds"]] == [2, 3, 4]
+    (tmp_path / "checkpoints" / "last.msgpack").unlink()
+    stood = spent_of(tmp_path, 3)
+    again = train(averaging, hyper, federation, key, 4, folder=tmp_path)
+    assert 0 < stood.seconds < min(first.seconds, again.seconds)
+    assert 0 < stood.compile_seconds < again.compile_seconds
 
 
 def test_another_run_in_the_folder_is_refused(key, averaging, federation, tmp_path):

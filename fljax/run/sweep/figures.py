@@ -6,11 +6,12 @@ from typing import Any
 
 import numpy as np
 
+from fljax.run.headline import LOWER_IS_BETTER
 from fljax.run.plots import COLORS, Figure, learning_curves, new_figure, save
 from fljax.run.report import Row, curve
 from fljax.run.sweep.points import rows as point_rows
 from fljax.run.sweep.points import varied
-from fljax.run.sweep.table import LOWER_IS_BETTER, by_point
+from fljax.run.sweep.table import by_point
 
 N_CURVES = 6
 """Points whose learning curves are drawn."""

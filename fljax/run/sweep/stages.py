@@ -8,11 +8,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from fljax.run import hosts
+from fljax.run.headline import LOWER_IS_BETTER
 from fljax.run.mesh import n_sweep_devices
 from fljax.run.sweep import parts
 from fljax.run.sweep.halving import Rung, survivors
 from fljax.run.sweep.program import Cell, Setting, advance
-from fljax.run.sweep.table import LOWER_IS_BETTER
 from fljax.types import Federation
 
 RUNS_PER_CALL = 4

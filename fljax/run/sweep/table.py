@@ -8,7 +8,7 @@ import numpy as np
 
 from fljax.models.task import task_of
 from fljax.run.columns import table
-from fljax.run.headline import measures_of
+from fljax.run.headline import LOWER_IS_BETTER, measures_of
 from fljax.run.report import Row
 from fljax.run.sweep.points import rows as point_rows
 from fljax.types import Algorithm
@@ -16,7 +16,6 @@ from fljax.types import Algorithm
 OF_NUMBERS = ("r2_micro", "r2_macro", "r2_p10", "mae_macro", "mse_macro")
 """Of a regression."""
 HEADLINES = ("accuracy_macro", "accuracy_micro", "accuracy_p10", "f1_macro", "f1_micro", *OF_NUMBERS, "test_loss")
-LOWER_IS_BETTER = ("test_loss", "mae_macro", "mse_macro")
 OF_A_RUN = ("seed", "rounds", "diverged", "best_accuracy", "best_r2", "best_round", *HEADLINES)
 """Columns that are not part of a point."""
 SHOWN = 10

@@ -1,0 +1,14 @@
+"""What the data sets are that a job can name, in a line each; where they lie is `fljax.data.datasets`'s to say."""
+
+ABOUT = {
+    "digits": "handwritten digits, 1,797 grey images of 8 x 8 pixels, 10 classes",
+    "mnist": "handwritten digits, 70,000 grey images of 28 x 28 pixels, 10 classes",
+    "fashion_mnist": "clothes, 70,000 grey images of 28 x 28 pixels, 10 classes",
+    "cifar10": "animals and vehicles, 60,000 colour images of 32 x 32 pixels, 10 classes",
+    "cifar100": "things of many kinds, 60,000 colour images of 32 x 32 pixels, 100 classes",
+    "svhn_cropped": "digits of house numbers, 99,289 colour images of 32 x 32 pixels, 10 classes",
+    "emnist/letters": "handwritten letters, grey images of 28 x 28 pixels, 26 classes",
+    "femnist": "handwritten digits and letters with their writers, grey images of 28 x 28 pixels, 62 classes",
+    "celeb_a": "faces of celebrities with whose they are, colour images of 84 x 84 pixels, smiling or not",
+    "mnist_fashion": "mnist (classes 0 to 9) and fashion_mnist (10 to 19) as one task",
+}

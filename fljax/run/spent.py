@@ -1,0 +1,52 @@
+"""How long a run's rounds took: in a file of its own, as checkpoints are the same whenever a run is made."""
+
+import json
+import math
+import zlib
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from fljax.files import write_atomically
+
+FILE = "seconds.json"
+_KEPT = 3
+"""Entries: of the checkpoint that is to come, and of the two that there may be before it."""
+
+
+class Spent(NamedTuple):
+    """The time that a run's rounds took, in all the calls that made them; NaN where the folder does not say."""
+
+    seconds: float = 0.0
+    compile_seconds: float = 0.0  # of tracing and compiling before them, or of reading kept programs
+
+
+def keep(folder: Path, round: int, spent: Spent) -> None:
+    """Writes what the rounds before ``round`` took, beside the same of the checkpoints before.
+
+    Raises:
+        OSError: it cannot be written; the file is as it was.
+    """
+    before = [entry for entry in _entries(folder) if entry[0] < round]
+    entries = [*before, (round, *spent)][-_KEPT:]
+    content = json.dumps({"rounds": entries, "checksum": _crc(entries)})
+    write_atomically(folder / FILE, content.encode(), durable=False)
+
+
+def spent_of(folder: Path, round: int) -> Spent:
+    """What the folder says of the rounds before ``round``; NaN where it says nothing, or is not as it was written."""
+    found = next((entry for entry in _entries(folder) if entry[0] == round), (round, math.nan, math.nan))
+    return Spent(*found[1:])
+
+
+def _entries(folder: Path) -> list[tuple[int, float, float]]:
+    try:
+        content = json.loads((folder / FILE).read_bytes())
+        if content["checksum"] != _crc(content["rounds"]):
+            return []
+        return [(int(round), float(seconds), float(compiling)) for round, seconds, compiling in content["rounds"]]
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return []
+
+
+def _crc(entries: Any) -> int:
+    return zlib.crc32(json.dumps(entries).encode())
