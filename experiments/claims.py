@@ -20,7 +20,7 @@ from typing import NamedTuple
 import numpy as np
 import readme
 from causes import cause
-from claims_list import Claim, claims
+from claims_list import AT_PAPER_SIZE, Claim, claims
 from outcomes import RESULTS, file_of, is_complete, read
 from scipy.stats import t as student
 
@@ -63,9 +63,11 @@ class Found(NamedTuple):
 def found(claim: Claim, results: Path = RESULTS) -> Found:
     """The claim's differences, of runs of the paper's size where there are pairs of them, else of small ones."""
     for small in (False, True):
+        usual = claim.dataset
+        dataset = usual if small else AT_PAPER_SIZE.get((claim.paper, usual), usual)
         lines = [
             line
-            for line in read(file_of(results, claim.paper, claim.table, claim.dataset, small))
+            for line in read(file_of(results, claim.paper, claim.table, dataset, small))
             if (line["setting"], line["metric"]) == (claim.setting, claim.metric)
             and (small or is_complete(line["settings"]))
         ]

@@ -71,6 +71,9 @@ FESEM_RIVALS = (
 )
 KINDS = ("rotation", "dominant label")
 
+AT_PAPER_SIZE = {("LayerCFL", "FMNIST"): "CIFAR10"}
+"""(paper, data set of small runs) -> that of runs of the paper's size, where it is another."""
+
 
 def _fedtsdp() -> Iterator[Claim]:
     micro = ("accuracy_micro",)

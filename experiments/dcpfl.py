@@ -55,7 +55,7 @@ def contenders(model: Model, scale: Scale) -> tuple[Methods, Methods]:
     methods = {
         "Standalone": (standalone(model, work), fljax.standalone.Hyper(**sgd)),
         "FedAvg": (fedavg(model, work), fljax.fedavg.Hyper(**sgd)),
-        "Per-FedAvg": (perfedavg(model, work), fljax.perfedavg.Hyper(lr=LR, inner_lr=LR)),
+        "Per-FedAvg": (perfedavg(model, work), fljax.perfedavg.Hyper(**sgd, inner_lr=LR)),
         "ClusterFL": (clusterfl(model, work, scale.pick(4, 5)), fljax.clusterfl.Hyper(**sgd)),
         "DC-PFL": (dcpfl(model, work, trial_loss="train"), fljax.dcpfl.Hyper(**sgd)),
     }
@@ -162,6 +162,9 @@ def without_parts(scale: Scale, name: str, dataset: str) -> None:
     folder, planned = scale.pick(None, scale.folder / "runs" / name), scale.pick(SMOKE_ROUNDS, N_ROUNDS[dataset])
     n_rounds = scale.rounds or planned
     results = compare(scale.chosen(methods), settings, n_rounds, evaluate_every=1, folder=folder)
+    each = {"final_acc": last("accuracy_macro"), "total_time_s": lambda r: total_time(r, dataset, work.epochs)}
+    told = lambda r: how(scale, settings["Mid"][r.seed], planned, r)  # noqa: E731
+    keep(scale.results, "DC-PFL", "ablation", PUBLISHED_NAME[dataset], outcomes(results, each, {}, told))
     if len({result.method for result in results}) == len(methods):
         keep_ablation(scale, dataset, results, settings["Mid"], planned)
     of = {"accuracy": last("accuracy_macro"), "groups": groups, "uplink s": communication, "uplink share": uplink_share}

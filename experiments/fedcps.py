@@ -144,8 +144,18 @@ def table6(scale: Scale) -> None:
         methods, settings = {"FedCPS": cps_once_more(model, scale, k)}, {names[k]: made}
         results = compared(scale, f"table6_{k}", "T6", "cifar10", methods, settings, n_rounds)
         keep_spread(scale, names[k], results, n_rounds)
+        if k == 4:
+            keep_in_use(scale, results, n_rounds)
         used = table(results, {"clusters in use": last("n_clusters")})
         show(scale, f"table6_{k}_clusters", f"k = {k}: clusters in use at the end", used)
+
+
+def keep_in_use(scale: Scale, results: list[Result], planned: int) -> None:
+    """Clusters that have a client at the end, of the four that there may be."""
+    done, metric = min(len(result.metrics["ids"]) for result in results), "nonempty_clusters"
+    stated = {("k=4", "FedCPS", metric): published("FedCPS", "CIFAR10", "k=4", "FedCPS", metric)}
+    found = {("FedCPS", "k=4", r.seed, metric): float(r.metrics["n_clusters"][-1]) for r in results}
+    keep_numbers(scale, ("FedCPS", "text", "CIFAR10"), found, (done, planned), stated)
 
 
 def keep_spread(scale: Scale, setting: str, results: list[Result], planned: int) -> None:

@@ -3,6 +3,7 @@
 from functools import cache
 from typing import Any
 
+from comparison import SHORT_RUN
 from reporting import Methods, Scale, same_shapes, some
 
 import fljax
@@ -12,7 +13,6 @@ from fljax.algorithms.feddane import feddane
 from fljax.algorithms.feddist import feddist
 from fljax.algorithms.feddws import feddws
 from fljax.algorithms.fedprox import fedprox
-from fljax.algorithms.fedsgd import fedsgd
 from fljax.algorithms.fesem import fesem
 from fljax.algorithms.fesem_ma import fesem_ma
 from fljax.algorithms.hypcluster import hypcluster
@@ -72,15 +72,15 @@ def work(scale: Scale) -> Work:
 
 def systems(scale: Scale, model: Model, local: Work, lr: float) -> Methods:
     """FeSEM with each K, with matched averaging, and the paper's ten baselines, by its names."""
-    one_epoch = local._replace(epochs=1)
+    one_epoch = local._replace(epochs=1)  # of mini-batches, as in the official code
     methods: Methods = {
         "NonFed": (standalone(model, local), fljax.standalone.Hyper(lr=lr)),
-        "FedSGD": (fedsgd(model, one_epoch), fljax.fedsgd.Hyper(lr=lr)),
+        "FedSGD": (fedavg(model, one_epoch), fljax.fedavg.Hyper(lr=lr)),
         "FedAvg": (fedavg(model, local), fljax.fedavg.Hyper(lr=lr)),
         "FedDist": (feddist(model, local), fljax.feddist.Hyper(lr=lr)),
         "FedDWS": (feddws(model, local), fljax.feddws.Hyper(lr=lr)),
         "Robust (TKM)": (robust_cfl(model, local, 4), fljax.robust_cfl.Hyper(lr=lr)),
-        "FedCluster": (cfl(model, local), fljax.cfl.Hyper(lr=lr)),
+        "FedCluster": (cfl(model, local), fljax.cfl.Hyper(lr=lr, **scale.pick(SHORT_RUN["cfl"], {}))),
         "HypoCluster(3)": (hypcluster(model, local, 3), fljax.hypcluster.Hyper(lr=lr)),
         "FedDane": (feddane(model, local), fljax.feddane.Hyper(lr=lr, mu=0.0)),
         "FedProx": (fedprox(model, local), fljax.fedprox.Hyper(lr=lr)),

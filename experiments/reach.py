@@ -66,6 +66,9 @@ HOURS: Mapping[str, float] = {
 """Estimates, two cores and one seed, from a few rounds of each kind of run; of another day's machine half or twice as
 much. Those above 40 are a GPU's."""
 
+SEEDS: Mapping[str, int] = {"fedcps.py table6": 3}
+"""Seeds of a command whose rows one seed does not give: deviations over seeds."""
+
 NOT_SAID: tuple[Pattern, ...] = (
     {"paper": ["DC-PFL"], "setting": ["6 clients"]},  # their labels are not given
     {"paper": ["DC-PFL"], "metric": ["best_gamma"]},  # a height in a tree of smoothed label divergences not given

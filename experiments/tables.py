@@ -39,9 +39,10 @@ def table(results: Sequence[Result], columns: Mapping[str, Callable[[Result], fl
 
 
 def spread(values: Any) -> Spread:
-    """Mean and standard deviation; NaN where a value is missing, as for a round that never came."""
+    """Mean and standard deviation of a sample; NaN where a value is missing, as for a round that never came."""
     values = tuple(float(value) for value in values)
-    return Spread(float(np.mean(values)), float(np.std(values)), values)
+    deviation = float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
+    return Spread(float(np.mean(values)), deviation, values)
 
 
 def mean_of_last(name: str, n: int = 10, unit: float = 1.0) -> Callable[[Result], float]:

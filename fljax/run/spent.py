@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from fljax.files import write_atomically
 
-FILE = "seconds.json"
+FILE = "spent.json"
 _KEPT = 3
 """Entries: of the checkpoint that is to come, and of the two that there may be before it."""
 

@@ -92,7 +92,7 @@ def test_the_time_of_a_run_is_that_of_all_calls_that_made_rounds(key, averaging,
     assert (shown.seconds, shown.compile_seconds) == (first.seconds, first.compile_seconds)
     assert longer.seconds > first.seconds
     assert longer.compile_seconds >= first.compile_seconds + 5
-    file = tmp_path / "seconds.json"
+    file = tmp_path / "spent.json"
     whole = file.read_text()
     for changed in (whole.replace("5.", "6.", 1), "[", "{}", '{"rounds": 1}'):
         file.write_text(changed)
@@ -104,7 +104,7 @@ def test_the_time_of_a_run_is_that_of_all_calls_that_made_rounds(key, averaging,
 def test_a_run_that_was_stopped_knows_the_time_of_its_rounds(averaging, federation, key, tmp_path):
     hyper, every = fljax.fedavg.Hyper(), {"seconds_per_chunk": 1e-9, "seconds_per_checkpoint": 0.0}
     first = train(averaging, hyper, federation, key, 4, folder=tmp_path, **every)
-    assert [round for round, *_ in json.loads((tmp_path / "seconds.json").read_text())["rounds"]] == [2, 3, 4]
+    assert [round for round, *_ in json.loads((tmp_path / "spent.json").read_text())["rounds"]] == [2, 3, 4]
     (tmp_path / "checkpoints" / "last.msgpack").unlink()
     stood = spent_of(tmp_path, 3)
     again = train(averaging, hyper, federation, key, 4, folder=tmp_path)
