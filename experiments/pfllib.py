@@ -21,11 +21,11 @@ Differences: the last batch of an epoch is kept, PFLlib drops it; which images o
 choice (the images are in another order here). Numbers of FedProx, FedFomo and FedAMP are those of PFLlib's commands
 for Fashion-MNIST and a convolutional network (its system/examples.sh, removed in April 2024); of FedALA, FedCP, GPFL
 and FedDBE those of their authors' (system/run_me.sh of github.com/TsingZ0/FedALA and so on), who are PFLlib's; of the
-others, its defaults; pFedMe's command, for batches of 16, has a personal learning rate of 0.1, with which all clients'
-models become NaN in the first iteration here. pFedMe's published row cannot come from PFLlib's present code, which tests
-the server's model as every client's own (its optimizer's step returns the model's parameters, not the personal ones,
-and its default beta of 0 never moves that model). Its table may have been made with others. Where a method's own file says
-how it differs, so does its line here.
+others, its defaults; pFedMe's command, for batches of 16, has a personal learning rate of 0.1, with which all
+clients' models become NaN in the first iteration here. pFedMe's published row cannot come from PFLlib's present code,
+which tests the server's model as every client's own (its optimizer's step returns the model's parameters, not the
+personal ones, and its default beta of 0 never moves that model). Its table may have been made with others. Where a
+method's own file says how it differs, so does its line here.
 """
 
 import argparse

@@ -7,11 +7,12 @@ clusters that are present are merged where the cosine of their mean moves is at 
 a global one learns from everybody, and holds them.
 
 Differences from the paper: every client trains the anchor before the first round, not when it is first drawn; it is
-counted as an upload of the first round's participants. A merged cluster keeps the model of its client of lowest id; the
-code keeps that of the larger cluster. A client that never took part joins the cluster of least training loss.
+counted as an upload of the first round's participants. As in the code, a merged cluster keeps the model of its largest
+part (here: of most clients that have taken part), and a cluster of clients that are new begins with the global one. A
+client that never took part joins the cluster of least training loss.
 """
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -56,6 +57,13 @@ class StoCFLHyper(LocalHyper):
     lam: Scalar = number(0.1, "lambda: pull of the clusters' models to the global one; the code has 0.1", least=0)
 
 
+class Known(NamedTuple):
+    """What StoCFL remembers of the clients."""
+
+    psi: Params  # (clients, ...) how each moves the anchor
+    seen: Array  # (clients,) bool, who has taken part
+
+
 @method(StoCFLHyper, "Zeng et al., 2023", "https://arxiv.org/abs/2303.00897", kind="clustered")
 def stocfl(
     model: Model,
@@ -86,11 +94,16 @@ def stocfl(
         moved = train(hyper, tree.everyone(theta, n_clients), cohort, loss, training)
         psi = tree.split_statistics(tree.subtract(moved.params, tree.broadcast(theta, n_clients)))[0]
         centers = tree.broadcast({"theta": theta, "omega": theta}, n_clients)
-        return Clusters(centers, jnp.arange(n_clients, dtype=jnp.int32), kept=psi)
+        return Clusters(centers, jnp.arange(n_clients, dtype=jnp.int32), Known(psi, jnp.zeros(n_clients, bool)))
 
     def before(hyper: StoCFLHyper, clusters: Clusters, cohort: Cohort) -> Clusters:
-        label = merged(clusters.kept, clusters.label, cohort, hyper.tau)
-        return regrouped(clusters, label)
+        psi, seen = clusters.kept
+        label = merged(psi, clusters.label, cohort, hyper.tau)
+        new = regrouped(clusters._replace(label=largest_part(clusters.label, label, seen)), label)
+        is_trained = jnp.bincount(label, seen.astype(jnp.int32), length=label.shape[0]) > 0
+        theta = tree.where(is_trained, new.centers["theta"], new.centers["omega"])
+        known = Known(psi, seen.at[cohort.ids].max(cohort.active))
+        return new._replace(centers=new.centers | {"theta": theta}, kept=known)
 
     def local(hyper: StoCFLHyper, start: ModelTable, cohort: Cohort) -> Trained:
         omega = ModelTable(start.params["omega"], start.row)
@@ -136,3 +149,14 @@ def merged(psi: Any, label: Array, cohort: Cohort, tau: Scalar) -> Array:
     # A cluster that is absent stays apart: it keeps a number that no merged one has.
     group = jnp.where(present, found, n + jnp.arange(n, dtype=found.dtype))
     return canonical(group[label])
+
+
+def largest_part(old: Array, new: Array, seen: Array) -> Array:
+    """(clients,) the cluster of ``old`` whose model a client's cluster of ``new`` takes over: most clients seen.
+
+    Of equal ones that of the client of lowest id.
+    """
+    n = old.shape[0]
+    n_seen = jnp.bincount(old, seen.astype(jnp.int32), length=n)[old]
+    member = new[None, :] == jnp.arange(n, dtype=new.dtype)[:, None]
+    return old[jnp.argmax(jnp.where(member, n_seen[None, :], -1), axis=1)][new]

@@ -18,11 +18,13 @@ from fljax.algorithms.flexcfl import drawn_together, groups
 from fljax.algorithms.flhc import flhc
 from fljax.algorithms.stocfl import merged, stocfl
 from fljax.client.directions import main_directions
+from fljax.data.synthetic import linear_groups
 from fljax.rounds.joining import everyone
-from fljax.run.simulate import simulate
+from fljax.run.simulate import as_traced, simulate
 from fljax.server.angles import principal_angles
 from fljax.server.gram import gram
-from fljax.types import ClientData, Examples, State
+from fljax.types import ClientData, Examples, State, Work
+from tests.algorithms.round_by_round import jitted
 
 
 @pytest.mark.slow
@@ -105,6 +107,26 @@ def test_stocfl_merges_the_clusters_that_are_present_and_alike(key, federation):
     expected = [root[k] for k in label]
     assert adjusted_rand_score(expected, ours) == 1
     assert 1 < len({expected[i] for i in ids}) < len(mean)  # some merge, some do not
+
+
+def test_stocfl_keeps_what_a_cluster_has_learnt_when_a_new_client_of_a_lower_id_joins_it(key, model):
+    """Left to the client of lowest id, a merged cluster would begin anew with the first model."""
+    federation = linear_groups(6, 1, examples=24)
+    algorithm, hyper = stocfl(model, Work(1, 8)), as_traced(stocfl.Hyper(lr=0.1, tau=-1.0))  # all are alike
+    state = jitted(algorithm.init)(key, hyper, federation.train)
+    begun = tree.take(state.server.centers["theta"], jnp.int32(0))
+    cohort = everyone(key, jnp.int32(0), federation.train)
+    late = cohort._replace(active=jnp.arange(6) >= 2)  # clients 0 and 1 are away
+    for _ in range(3):
+        state, _ = jitted(algorithm.round)(key, hyper, state, late)
+    learnt = tree.take(state.server.centers["theta"], state.server.label[2])
+    np.testing.assert_array_equal(state.server.kept.seen, np.arange(6) >= 2)
+    merged_again, _ = jitted(algorithm.round)(key, hyper.replace(lr=jnp.float32(0)), state, cohort)
+    assert len(set(np.asarray(merged_again.server.label))) == 1
+    after = tree.take(merged_again.server.centers["theta"], merged_again.server.label[0])
+    chex.assert_trees_all_close(after, learnt, rtol=1e-6, atol=1e-6)
+    away = np.abs(np.asarray(after["fc1"]["kernel"]) - np.asarray(begun["fc1"]["kernel"])).max()
+    assert away > 1e-2
 
 
 @pytest.mark.slow
