@@ -65,8 +65,9 @@ def attacked(algorithm: Algorithm, federation: Federation, attack: Attack) -> At
         raise ValueError(f"{attack.name}: the labels are no classes")
     first, classes = 0, n_classes(federation)
     if attack.target is not None and attack.width:
+        bright = poison.brightness(np.asarray(federation.train.pool.x))
         federation = federation._replace(
-            triggered=poison.with_trigger(federation.test, ids, attack.target, attack.width)
+            triggered=poison.with_trigger(federation.test, ids, attack.target, attack.width, bright)
         )
     if attack.poison is not None:
         federation, first = poison.poisoned(federation, ids, attack.poison, classes, attack.seed)

@@ -170,7 +170,7 @@ def backdoor(*, target: Natural = 0, part: PartOf = 0.5, width: Positive = 3) ->
         part: share of an attacker's images that get it.
         width: of the square, in pixels.
     """
-    return {"poison": poison.backdoor(target, part, width), "target": target, "width": width}
+    return {"poison": poison.Backdoor(target, part, width), "target": target, "width": width}
 
 
 @_attack
@@ -185,7 +185,7 @@ def model_replacement(
         width: of the square, in pixels.
         scale: length of what is sent, over that of the attacker's own update.
     """
-    trigger = {"poison": poison.backdoor(target, part, width), "target": target, "width": width}
+    trigger = {"poison": poison.Backdoor(target, part, width), "target": target, "width": width}
     return trigger | {"craft": updates.scaled(scale)}
 
 

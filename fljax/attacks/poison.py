@@ -24,6 +24,8 @@ def poisoned(federation: Federation, ids: tuple[int, ...], poison: Poison, n_cla
     data = federation.train
     pool, index, size = (np.asarray(leaf) for leaf in data.pool), np.asarray(data.index), np.asarray(data.size)
     (x, y), capacity = pool, index.shape[1]
+    if isinstance(poison, Backdoor):
+        poison = poison._replace(bright=brightness(x))
     copies_x, copies_y = [x], [y]
     for one in ids:
         rows = index[one].copy()
@@ -65,21 +67,37 @@ def feature_noise(std: float) -> Poison:
     return poison
 
 
-def backdoor(target: int, share: float, width: int) -> Poison:
+class Backdoor(NamedTuple):
     """A share of the examples gets the trigger and the label ``target`` (Gu et al., BadNets, 2017)."""
 
-    def poison(rng: np.random.Generator, x: np.ndarray, y: np.ndarray, n_classes: int) -> tuple[np.ndarray, np.ndarray]:
-        _check_target(target, n_classes)
-        chosen = rng.random(len(y)) < share
+    target: int
+    share: float
+    width: int
+    bright: float | None = None  # of the trigger's pixels; `poisoned` takes the pool's `brightness`
+
+    def __call__(
+        self, rng: np.random.Generator, x: np.ndarray, y: np.ndarray, n_classes: int
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """As `Poison`."""
+        _check_target(self.target, n_classes)
+        chosen = rng.random(len(y)) < self.share
         x, y = x.copy(), y.copy()
-        x[chosen], y[chosen] = triggered(x[chosen], width), target
+        x[chosen], y[chosen] = triggered(x[chosen], self.width, self.bright), self.target
         return x, y
 
-    return poison
+
+def brightness(x: np.ndarray) -> float:
+    """The value of a bright pixel among images: 255 of uint8, otherwise the largest there is, at least 1."""
+    return 255.0 if x.dtype == np.uint8 else max(1.0, float(x.max(initial=1.0)))
 
 
-def triggered(x: np.ndarray, width: int) -> np.ndarray:
+def triggered(x: np.ndarray, width: int, bright: float | None = None) -> np.ndarray:
     """Images (n, height, width, channels) with a bright square of ``width`` pixels in the lower right corner.
+
+    Args:
+        x: the images.
+        width: of the square.
+        bright: value of its pixels; None: the `brightness` of these images.
 
     Raises:
         ValueError: they are no images, or smaller than the square.
@@ -89,12 +107,17 @@ def triggered(x: np.ndarray, width: int) -> np.ndarray:
             f"width={width}: the trigger is a square within an image; examples have the shape {x.shape[1:]}"
         )
     x = x.copy()
-    x[:, -width:, -width:] = 255 if x.dtype == np.uint8 else max(1.0, float(x.max(initial=1.0)))
+    x[:, -width:, -width:] = brightness(x) if bright is None else bright
     return x
 
 
-def with_trigger(test: ClientData, ids: tuple[int, ...], target: int, width: int) -> ClientData:
-    """The honest clients' test examples of other classes than ``target``, with the trigger, all labelled ``target``."""
+def with_trigger(
+    test: ClientData, ids: tuple[int, ...], target: int, width: int, bright: float | None = None
+) -> ClientData:
+    """The honest clients' test examples of other classes than ``target``, with the trigger, all labelled ``target``.
+
+    ``bright`` is that of `triggered`; the attackers' is the training pool's.
+    """
     x, y = (np.asarray(leaf) for leaf in test.pool)
     index, size = np.asarray(test.index), np.asarray(test.size)
     rows = [
@@ -102,7 +125,7 @@ def with_trigger(test: ClientData, ids: tuple[int, ...], target: int, width: int
     ]
     capacity = max(1, *(len(own) for own in rows))
     table = np.stack([np.pad(own, (0, capacity - len(own))) for own in rows]).astype(np.int32)
-    pool = Examples(jnp.asarray(triggered(x, width)), jnp.full(len(y), target, jnp.int32))
+    pool = Examples(jnp.asarray(triggered(x, width, bright)), jnp.full(len(y), target, jnp.int32))
     return ClientData(pool, jnp.asarray(table), jnp.asarray([len(own) for own in rows], jnp.int32))
 
 

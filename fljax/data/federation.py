@@ -198,5 +198,6 @@ def client_data(pool: Examples, owned: Rows) -> ClientData:
     size = np.array([len(rows) for rows in owned], np.int32)
     index = np.zeros((len(owned), max(int(size.max(initial=0)), 1)), np.int32)
     for i, rows in enumerate(owned):
+        check_rows(rows, len(pool.y))  # before int32 cuts them off
         index[i, : len(rows)] = rows
     return ClientData(pool, _on_device(index, index.dtype), _on_device(size, size.dtype))

@@ -7,7 +7,7 @@ import numpy as np
 
 from fljax.data.federation import on_host
 from fljax.data.labels import are_classes
-from fljax.data.own import OwnData, own_data
+from fljax.data.own import VALIDATION, OwnData, own_data
 from fljax.data.readers.limits import opened_image
 from fljax.data.tables import Columns, TaskChoice, from_frame, read_csv
 
@@ -135,13 +135,14 @@ def n_bytes_unpacked(path: Path) -> int:
 def read_images(folder: Path) -> OwnData:
     """A folder for each client, in it a folder for each class, in it images of one size.
 
-    With folders ``train`` and ``test`` (and perhaps ``val``) above the clients' the splits are those.
+    With folders ``train`` and ``test`` (and perhaps ``val``) above the clients' the splits are those. Grey images
+    of 16 bits keep their upper 8.
 
     Raises:
-        ValueError: no images, images of different sizes (both are named), or one that cannot be read.
+        ValueError: no images, images of different sizes (both are named), one that cannot be read, or a folder beside
+            ``train`` that is no split.
     """
-    parts = [name for name in ("train", "val", "test") if (folder / name).is_dir()]
-    roots = {name: folder / name for name in parts} if "train" in parts else {"": folder}
+    roots = _roots(folder)
     files = [
         (part, client.name, label.name, file)
         for part, root in roots.items()
@@ -161,14 +162,38 @@ def read_images(folder: Path) -> OwnData:
     return own_data(np.stack(images), label, client, part=part if "" not in roots else None)
 
 
+def _roots(folder: Path) -> dict[str, Path]:
+    """Part -> the folder of its clients; the part is "" where the clients' folders are not in parts."""
+    if not (folder / "train").is_dir():
+        return {"": folder}
+    there = [found.name for found in _folders(folder)]
+    known = ("train", "val", *VALIDATION, "test")
+    if other := [name for name in there if name not in known]:
+        raise ValueError(
+            f"{folder} has the folder {other[0]} beside train; name it train, val or test, or move it away"
+        )
+    return {name: folder / name for name in known if name in there}
+
+
 def _folders(folder: Path) -> list[Path]:
     return sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
 
 
 def _image(file: Path) -> np.ndarray:
-    """(height, width, channels) uint8."""
+    """(height, width, channels) uint8.
+
+    Raises:
+        ValueError: it cannot be read, or has numbers of more than 16 bits, whose range nobody knows.
+    """
     with opened_image(file, FORMATS) as opened:
-        image = np.asarray(opened if opened.mode in ("L", "RGB") else opened.convert("RGB"))
+        kind, mode = opened.format, opened.mode
+        wide = mode in ("I", "F") or mode.startswith("I;")
+        image = np.asarray(opened if wide or mode in ("L", "RGB") else opened.convert("RGB"))
+    if mode == "F" or (mode == "I" and kind != "PNG"):  # Pillow has a PNG of 16 bits as I or as I;16
+        what = "floating-point numbers" if mode == "F" else "whole numbers of 32 bits"
+        raise ValueError(f"{file} has {what}; give images of 8 or 16 bits, or the numbers as an .npz")
+    if wide:
+        image = (image >> 8).astype(np.uint8)
     return image[..., None] if image.ndim == 2 else image
 
 

@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from fljax.data.cells import as_text, missing
 from fljax.data.federation import Rows, as_arrays, build, client_data, on_host
 from fljax.data.items import arrays_of
 from fljax.data.labels import are_classes
@@ -14,6 +15,8 @@ from fljax.types import Examples, Federation
 
 PARTS = ("train", "val", "test")
 """The splits, as a column of the data may name them."""
+VALIDATION = ("validation", "valid", "dev")
+"""What else "val" may be called."""
 SPLIT = (0.8, 0.0, 0.2)
 """Shares of train, validation and test where the data does not say which example goes where."""
 
@@ -50,9 +53,17 @@ class OwnData(NamedTuple):
         return self._by_part(owned, kept)
 
     def halves(self, test_fraction: float = 0.2, seed: int = 0) -> tuple[Examples, Examples]:
-        """Training and test examples for a partition of `fljax.PARTITIONS`: as the data says, or a random share."""
+        """Training and test examples for a partition of `fljax.PARTITIONS`: as the data says, or a random share.
+
+        What becomes of the test examples is the partition's: the clients' tests, or the server's public data.
+
+        Raises:
+            ValueError: `part` has examples for validation, which a partition takes from each client's, or has none
+                for training or for test.
+        """
         x, y = np.asarray(self.examples.x), np.asarray(self.examples.y)
         if self.part is not None:
+            _check_halves(self.part)
             chosen = self.part == "test"
         else:
             chosen = np.zeros(len(y), bool)
@@ -171,15 +182,17 @@ def federation_from_clients(
     if not given:
         raise ValueError("no clients; give a pair of arrays (x, y) for each")
     named = {name: arrays_of(one, f"client {name!r}") for name, one in given.items()}
-    first = next(iter(named.values()))[0]
+    first, labels = next(iter(named.values()))
     for name, (x, y) in named.items():
         if len(x) != len(y):
             raise ValueError(f"client {name!r} has {len(x)} examples and {len(y)} labels; give a label for each")
         if x.shape[1:] != first.shape[1:] or x.dtype != first.dtype:
             raise ValueError(f"client {name!r} has examples {_kind(x)} and the first client {_kind(first)}")
+        if (kind := _kind_of_labels(y)) != (wanted := _kind_of_labels(labels)):
+            raise ValueError(f"client {name!r} has labels {kind} and the first client {wanted}; give all the same")
     xs, ys = zip(*named.values(), strict=True)
     client = np.repeat(np.arange(len(xs)), [len(x) for x in xs])
-    data = own_data(np.concatenate(xs), np.concatenate(ys), client)
+    data = own_data(np.concatenate(xs), np.concatenate([_joinable(y) for y in ys]), client)
     named_data = data._replace(clients=tuple(str(name) for name in named))
     return named_data.federation(split, seed=seed)
 
@@ -197,11 +210,10 @@ def numbered(values: Any, what: str) -> tuple[np.ndarray, tuple[str, ...]]:
         if not np.isfinite(array).all():
             raise ValueError(f"{what} of example {int(np.argmin(np.isfinite(array)))} is missing")
         array = array.astype(np.int64) if are_whole(array) else array
-    if array.dtype == object:
-        for i, value in enumerate(array):
-            if value is None or value != value:
-                raise ValueError(f"{what} of example {i} is missing")
-        array = array.astype(str)
+    if (gaps := missing(array)).any():
+        raise ValueError(f"{what} of example {int(np.argmax(gaps))} is missing")
+    if array.dtype.kind in "OS":
+        array = np.array([as_text(value) for value in array], str)
     names, place = np.unique(array, return_inverse=True)
     if array.dtype.kind == "U" and all(name.removeprefix("-").isdecimal() for name in names):
         order = np.argsort(np.array([int(name) for name in names], object), kind="stable")  # 2 before 10
@@ -216,17 +228,34 @@ def are_whole(values: np.ndarray) -> bool:
 
 def _parts(part: Any) -> np.ndarray:
     array = np.asarray(part).astype(str)
-    array = np.where(np.isin(array, ("validation", "valid", "dev")), "val", array)
+    array = np.where(np.isin(array, VALIDATION), "val", array)
     if (bad := ~np.isin(array, PARTS)).any():
         i = int(np.argmax(bad))
         raise ValueError(f"part of example {i} is {str(array[i])!r}; choose one of {', '.join(PARTS)}")
     return array
 
 
+def _check_halves(part: np.ndarray) -> None:
+    if n_val := int((part == "val").sum()):
+        raise ValueError(
+            f"{n_val} examples are marked as val, and a partition takes validation examples from those that it deals "
+            "(val_fraction); mark them as train or test"
+        )
+    for name in ("train", "test"):
+        if not (part == name).any():
+            raise ValueError(
+                f"no example is marked as {name}, and a partition needs some; mark some, or mark none at all"
+            )
+
+
 def _check_lengths(n: int, **columns: Any) -> None:
     for name, column in columns.items():
-        if column is not None and len(np.asarray(column)) != n:
-            raise ValueError(f"x has {n} examples and {name} {len(np.asarray(column))}; give one for each example")
+        if column is None:
+            continue
+        if not (shape := np.shape(column)):
+            raise ValueError(f"{name} is one value, {column!r}; give one for each of {n} examples")
+        if shape[0] != n:
+            raise ValueError(f"x has {n} examples and {name} {shape[0]}; give one for each example")
 
 
 def _check_finite(x: np.ndarray, client: np.ndarray, clients: Sequence[str]) -> None:
@@ -243,3 +272,15 @@ def _check_finite(x: np.ndarray, client: np.ndarray, clients: Sequence[str]) -> 
 
 def _kind(x: np.ndarray) -> str:
     return f"of shape {x.shape[1:]} and dtype {x.dtype}"
+
+
+def _kind_of_labels(y: np.ndarray) -> str:
+    """What may stand beside each other: labels of any whole type or bool, of any floating-point one, or names."""
+    what = {"b": "whole numbers", "i": "whole numbers", "u": "whole numbers", "f": "floating-point numbers"}
+    return f"of shape {y.shape[1:]} that are {what.get(y.dtype.kind, 'names')}"
+
+
+def _joinable(y: np.ndarray) -> np.ndarray:
+    """Whole numbers as int64, whose join with uint64 would be floating-point; one that it does not hold stays."""
+    fits = y.dtype.kind in "biu" and int(y.max()) <= np.iinfo(np.int64).max
+    return y.astype(np.int64) if fits else y

@@ -16,7 +16,8 @@ def same_shapes(federations: Sequence[Federation]) -> list[Federation]:
     their tables of rows. Results of a run do not depend on that width. Pools that are equal are stored once.
 
     Raises:
-        ValueError: they have different numbers of clients, splits, or kinds of examples, which no padding makes equal.
+        ValueError: they have different numbers of clients, splits, kinds of examples or sizes of the public data, all
+            of which a server reads; no padding makes these equal.
     """
     if not federations:
         return []
@@ -49,7 +50,7 @@ def _kind(federation: Federation) -> tuple[Any, ...]:
         f"{len(federation.train.size)} clients",
         f"examples {pool.x.shape[1:]} {pool.x.dtype}",
         "with validation" if federation.val is not None else "without validation",
-        "public data" if federation.public is not None else "no public data",
+        "no public data" if federation.public is None else f"{len(federation.public.y)} public examples",
         "known groups" if federation.group is not None else "no groups",
         "the same in every round" if federation.stages is None else "changing over the rounds",
     )

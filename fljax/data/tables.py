@@ -8,6 +8,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
+from fljax.data.cells import as_text, is_missing
 from fljax.data.own import OwnData, are_whole, own_data
 from fljax.data.users import short
 
@@ -143,9 +144,14 @@ def _numbers(column: np.ndarray, name: str, where: _Where) -> np.ndarray:
     """A column as float32.
 
     Raises:
-        ValueError: naming the first value that is no finite number.
+        ValueError: it has dates, durations or complex numbers, or naming the first value that is no finite number.
     """
+    if column.dtype.kind in "mMc":
+        what = "complex numbers" if column.dtype.kind == "c" else "dates or durations"
+        raise ValueError(f"column {name!r} has {what} ({column.dtype}); make them numbers, or leave the column out")
     try:
+        if column.dtype == object and any(isinstance(value, _NO_NUMBERS) for value in column):
+            raise TypeError
         numbers = column.astype(np.float64)
     except (TypeError, ValueError):
         numbers = np.array([_number(value) for value in column])
@@ -153,12 +159,18 @@ def _numbers(column: np.ndarray, name: str, where: _Where) -> np.ndarray:
     if bad.any():
         i = int(np.argmax(bad))
         value = column[i]
-        what = "empty" if value is None or value == "" else f"{short(str(value))}, no finite number"
+        what = "empty" if is_missing(value) or value == "" else f"{short(str(value))}, no finite number"
         raise ValueError(f"{where.row(i)}, column {name!r} is {what}; mend it, or leave the column or the row out")
     return numbers.astype(np.float32)
 
 
+_NO_NUMBERS = (np.datetime64, np.timedelta64, complex)
+"""What NumPy makes a number of, and should not."""
+
+
 def _number(value: Any) -> float:
+    if isinstance(value, _NO_NUMBERS):
+        return float("nan")
     try:
         return float(value)
     except (TypeError, ValueError):
@@ -202,4 +214,4 @@ def _classes_or_targets(column: np.ndarray, name: str, task: TaskChoice, where: 
 def _text(column: np.ndarray) -> np.ndarray:
     if column.dtype.kind == "f" and are_whole(column):
         column = column.astype(np.int64)  # as pandas has whole numbers beside missing ones
-    return np.array(["" if value is None or value != value else str(value).strip() for value in column])
+    return np.array(["" if is_missing(value) else as_text(value).strip() for value in column])

@@ -70,7 +70,7 @@ def check_once(name: str, rows: np.ndarray) -> None:
 
 
 def rows_of(rows: Any, i: int) -> np.ndarray:
-    """Rows of client i.
+    """(rows,) int64 rows of client i.
 
     Raises:
         ValueError: they are no list of whole numbers, as where the clients' ids are given in their place.
@@ -82,4 +82,4 @@ def rows_of(rows: Any, i: int) -> np.ndarray:
             f"owned[{i}] is {what}; give for each client the whole numbers of its rows. If each example has a client's "
             "id, use fljax.federation_from_arrays(x, y, client_ids)"
         )
-    return array.astype(np.int32)
+    return array.astype(np.int64)

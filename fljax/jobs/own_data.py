@@ -66,8 +66,17 @@ def own_federation(job: Job) -> Federation | None:
 
 
 def halves(job: Job) -> tuple[Examples, Examples]:
-    """Training and test examples of the data, for a partition."""
-    return read_data(job).halves(seed=job.own["seed"])
+    """Training and test examples of the data, for a partition.
+
+    Raises:
+        ValueError: the data says of its examples what a partition decides, or as `read_data`.
+    """
+    data, column = read_data(job), job.own["split_column"]
+    try:
+        return data.halves(seed=job.own["seed"])
+    except ValueError as error:
+        said = f"--split-column {column}" if column else f"--data {job.own['data']}"
+        raise ValueError(f"{said} with --partition {job.own['partition']}: {error}") from None
 
 
 class ClientNames(NamedTuple):
@@ -143,12 +152,17 @@ def used_rows(federation: Federation) -> np.ndarray:
     return np.unique(index[np.arange(index.shape[1]) < size[:, None]])
 
 
+_ROUNDING = 1e-6
+"""Deviation of a column, over its largest value, that float32 numbers of one value may have."""
+
+
 def moments(values: np.ndarray) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Mean and deviation of each entry of the last axis; a deviation of 0 counts as 1."""
+    """Mean and deviation of each entry of the last axis; a deviation of 0, up to rounding, counts as 1."""
     scale = 255.0 if values.dtype == np.uint8 else 1.0  # a batch has pixels / 255
-    flat = values.reshape(-1, values.shape[-1]).astype(np.float64) / scale
-    deviation = flat.std(axis=0)
-    return _plain(flat.mean(axis=0)), _plain(np.where(deviation > 0, deviation, 1.0))
+    flat = values.reshape(-1, values.shape[-1]).astype(np.float64)
+    deviation, magnitude = flat.std(axis=0), np.abs(flat).max(axis=0)
+    varies = deviation > _ROUNDING * magnitude
+    return _plain(flat.mean(axis=0) / scale), _plain(np.where(varies, deviation / scale, 1.0))
 
 
 def _plain(values: np.ndarray) -> tuple[float, ...]:

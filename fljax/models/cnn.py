@@ -72,13 +72,13 @@ def cnn(
         init: how kernels and biases are drawn, "lecun" or "pytorch" (`from_linen`).
 
     Raises:
-        ValueError: `pool` is neither "once" nor "each", a dropout rate lies outside [0, 1), a width is below 1, or the
-            images are too small.
+        ValueError: `pool` is neither "once" nor "each", there are not two dropout rates in [0, 1), a width is below
+            1, or the images are too small.
     """
     if pool not in ("once", "each"):
         raise ValueError(f"pool={pool!r}: choose 'once' or 'each'")
-    if not all(0 <= rate < 1 for rate in dropout):
-        raise ValueError(f"dropout={dropout}: each rate must lie in [0, 1)")
+    if not isinstance(dropout, tuple | list) or len(dropout) != 2 or not all(0 <= rate < 1 for rate in dropout):
+        raise ValueError(f"dropout={dropout}: give two rates, each in [0, 1)")
     check_widths(channels=channels, kernel=kernel, hidden=hidden, n_classes=n_classes)
     pools = [pool == "each" or i == len(channels) for i in range(1, len(channels) + 1)]
     remedy = "cnn with other channels, kernel, padding or pool"

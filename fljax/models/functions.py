@@ -25,20 +25,21 @@ def from_functions(
         init: ``(key) -> {layer: parameters}``, nested dicts of floating-point arrays with names for keys.
         apply: ``(params, x) -> outputs (batch, outputs)``; or ``(params, x, key)``, with key None in evaluation.
             One that returns ``(outputs, params)`` updates running statistics, which stand under ``"batch_stats"``.
+            Parameters with a default keep it, but for one that is called ``key``.
         layers: names of the layers in forward order; None: in the order in which ``init`` makes them.
 
     Returns:
         The model; equal arguments give the same object.
 
     Raises:
-        ValueError: ``layers`` are not the layers, or the parameters are no dict.
+        ValueError: ``layers`` are not the layers, the parameters are no dict, or ``apply`` needs something else.
     """
     return _from_functions(init, apply, None if layers is None else tuple(layers))
 
 
 @cache
 def _from_functions(init: Callable[[Key], Params], apply: Callable[..., Any], layers: tuple[str, ...] | None) -> Model:
-    takes_key = len(inspect.signature(apply).parameters) > 2
+    with_key = _with_key(apply)
     found: list[str] = []
 
     def note(key: Key) -> None:
@@ -50,8 +51,31 @@ def _from_functions(init: Callable[[Key], Params], apply: Callable[..., Any], la
     jax.eval_shape(note, jax.random.key(0))
 
     def applied(params: Params, x: Array, key: Key | None) -> tuple[Array, Params]:
-        outputs = apply(params, x, key) if takes_key else apply(params, x)
+        outputs = with_key(params, x, key)
         outputs, updated = outputs if isinstance(outputs, tuple) else (outputs, params)
         return outputs, params if key is None else updated
 
     return Model(init, applied, check_layers(found, layers))
+
+
+def _with_key(apply: Callable[..., Any]) -> Callable[[Params, Array, Key | None], Any]:
+    """``apply`` with a third argument, the key, which is handed on where it takes one.
+
+    Raises:
+        ValueError: it needs more, which is named.
+    """
+    parameters = inspect.signature(apply).parameters
+    needed = {name: one.kind for name, one in parameters.items() if name == "key" or _is_needed(one)}
+    by_place = [name for name, kind in needed.items() if kind != inspect.Parameter.KEYWORD_ONLY]
+    key = "key" if "key" in needed and "key" not in by_place[:2] else (*by_place, None, None, None)[2]
+    if more := [name for name in needed if name not in (*by_place[:2], key)]:
+        raise ValueError(f"apply needs {', '.join(more)} besides params, x and key; give each a value in a lambda")
+    if key is None:
+        return lambda params, x, _: apply(params, x)
+    if needed[key] == inspect.Parameter.POSITIONAL_ONLY:
+        return apply
+    return lambda params, x, value: apply(params, x, **{key: value})
+
+
+def _is_needed(one: inspect.Parameter) -> bool:
+    return one.default is one.empty and one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD)

@@ -164,3 +164,21 @@ def test_every_attack_goes_round_every_kind_of_method(model, key, name, attack):
     _, metrics = fljax.simulate(made.algorithm, hyper, made.federation, key, 2)
     assert np.isfinite(metrics["accuracy_macro"]).all()
     assert jax.tree.leaves(metrics)
+
+
+def test_every_trigger_is_as_bright_in_training_as_in_tests(federation, model):
+    """On floating-point images, whose brightest pixel differs from client to client."""
+    attack = backdoor(ids=(1, 2), target=2, part=1.0, width=2)
+    made = attacked(fljax.fedavg(model, WORK), federation, attack).federation
+    x, top = np.asarray(federation.train.pool.x), np.asarray(federation.train.pool.x).max()
+    index, size = federation.train.index, federation.train.size
+    brightest = [max(1, x[index[i, : size[i]]].max()) for i in (1, 2)]
+    assert brightest[0] != brightest[1]  # the premise
+    for i in (1, 2):
+        rows = np.asarray(made.train.index)[i, : int(made.train.size[i])]
+        assert (np.asarray(made.train.pool.x)[rows][:, -2:, -2:] == top).all()
+    assert (np.asarray(made.triggered.pool.x)[:, -2:, -2:] == top).all()
+
+
+def test_a_trigger_on_pixels_of_bytes_is_white():
+    assert triggered(np.zeros((2, 4, 4, 1), np.uint8), 2)[:, 2:, 2:].tolist() == [[[[255]] * 2] * 2] * 2

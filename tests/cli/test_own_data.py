@@ -308,7 +308,7 @@ def test_moments_are_those_of_what_a_batch_has():
 def test_validation_rows_of_a_table_are_refused_with_a_partition(tmp_path):
     with (tmp_path / "parts.csv").open("w") as file:
         file.write("age,fold,sick\n")
-        file.writelines(f"{i},{'train val test'.split()[i % 3]},{i % 2}\n" for i in range(30))
+        file.writelines(f"{i},{['train', 'val', 'test'][i % 3]},{i % 2}\n" for i in range(30))
     given = ["--data", str(tmp_path / "parts.csv"), "--label-column", "sick", "--partition", "iid", *FEW]
     with pytest.raises(ValueError, match="--split-column fold with --partition iid: 10 examples are marked as val"):
         make_parts(read_job([*given, "--split-column", "fold", "--partition.n-clients", "2"]))

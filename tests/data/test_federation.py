@@ -109,6 +109,7 @@ NAN = on_host(np.full((10, 1, 1, 1), np.nan, np.float32), np.arange(10) % 2)
             r"owned\[1\] has row 9 2 times; give each row of a client once",
         ),
         ((POOL, [np.arange(5, 12)]), "rows"),
+        ((POOL, [np.arange(5), np.array([1, 2**32])]), "rows 1 to 4294967296; the pool has 0 to 9"),
         ((POOL, [np.arange(5)], (0.5, 0.0, 0.2)), "sum to 1"),
         ((POOL, [np.arange(5)], (1.0, 0.0, 0.0)), "test fraction"),
         ((NAN, [np.arange(5)]), "not finite"),
@@ -131,6 +132,11 @@ def test_group_of_another_length_is_refused():
 def test_a_test_row_given_twice_is_refused():
     with pytest.raises(ValueError, match=r"test_owned\[0\] has row 3 3 times"):
         build(POOL, [np.arange(10)], (1.0, 0.0, 0.0), test_owned=[[3, 1, 3, 3]])
+
+
+def test_a_test_row_that_int32_does_not_hold_is_refused():
+    with pytest.raises(ValueError, match="rows 1 to 4294967296; the pool has 0 to 9"):
+        build(POOL, [np.arange(10)], (1.0, 0.0, 0.0), test_owned=[np.array([1, 2**32])])
 
 
 def test_an_empty_test_split_is_refused():

@@ -157,6 +157,8 @@ def wrong(arrays, **changed):
         (lambda x, y, c: {"x": x[:, :0]}, r"x has shape \(60, 0\)"),
         (lambda x, y, c: {"x": 3}, r"x has shape \(\)"),
         (lambda x, y, c: {"client_ids": c[:5]}, "client_ids 5"),
+        (lambda x, y, c: {"client_ids": 3}, "client_ids is one value, 3; give one for each of 60 examples"),
+        (lambda x, y, c: {"part": "train"}, "part is one value, 'train'; give one for each"),
         (lambda x, y, c: {"client_ids": c[:, None]}, r"client ids have shape \(60, 1\)"),
         (lambda x, y, c: {"x": np.where(np.arange(60)[:, None] == 7, np.nan, x)}, "example 7, column 0, of client"),
         (
@@ -263,7 +265,7 @@ def test_frames_and_hugging_face_data_sets(tmp_path):
         "sick": np.array([0, 1, 1, 0]),
         "age": np.array([1.0, 2.0, 3.0, np.nan]),
     }
-    with pytest.raises(ValueError, match=r"row 3 .client 's'., column 'age' is 'nan'"):
+    with pytest.raises(ValueError, match=r"row 3 .client 's'., column 'age' is empty"):
         from_frame(Frame(table), COLUMNS)
     table["age"][3] = 4
     data = from_frame(Frame(table), COLUMNS)
@@ -416,3 +418,129 @@ def test_halves_for_a_partition(arrays):
     np.testing.assert_array_equal(np.sort(both[:, 2]), np.sort(x[:, 2]))
     with pytest.raises(ValueError, match="whose its examples are"):
         own_data(x, y).federation()
+
+
+@pytest.mark.parametrize(
+    ("part", "message"),
+    [
+        (["train", "val", "test"], "20 examples are marked as val, and a partition takes"),
+        (["train", "train", "train"], "no example is marked as test, and a partition needs some"),
+        (["test", "test", "test"], "no example is marked as train"),
+    ],
+)
+def test_parts_that_a_partition_cannot_mean_are_refused(arrays, part, message):
+    x, y, _ = arrays
+    with pytest.raises(ValueError, match=message):
+        own_data(x, y, part=np.array(part)[np.arange(60) % 3]).halves()
+    train, test = own_data(x, y, part=np.where(np.arange(60) < 40, "train", "test")).halves()
+    assert (len(train.y), len(test.y)) == (40, 20)
+
+
+def images(folder, mode="L", value=7, suffix="png"):
+    """One image of each of two classes of a client."""
+    for label in ("cat", "dog"):
+        (folder / "anna" / label).mkdir(parents=True)
+        Image.fromarray(
+            np.full((2, 3), value, {"L": np.uint8, "I;16": np.uint16, "I": np.int32, "F": "f4"}[mode])
+        ).save(folder / "anna" / label / f"a.{suffix}")
+
+
+@pytest.mark.parametrize("suffix", ["png", "tif"])
+def test_grey_images_of_16_bits_keep_the_upper_8(tmp_path, suffix):
+    images(tmp_path, "I;16", 200 * 256 + 17, suffix)
+    x = read_own(tmp_path).examples.x
+    assert (x.shape, x.dtype) == ((2, 2, 3, 1), np.uint8)
+    assert (x == 200).all()
+
+
+@pytest.mark.parametrize(("mode", "what"), [("F", "floating-point numbers"), ("I", "whole numbers of 32 bits")])
+def test_images_of_an_unknown_range_are_refused(tmp_path, mode, what):
+    images(tmp_path, mode, 7, "tif")
+    with pytest.raises(ValueError, match=f"a.tif has {what}; give images of 8 or 16 bits"):
+        read_own(tmp_path)
+
+
+def test_folders_beside_train_are_splits_or_refused(tmp_path):
+    for name in ("train", "valid", "test"):
+        images(tmp_path / name)
+    assert read_own(tmp_path).part.tolist() == ["train"] * 2 + ["val"] * 2 + ["test"] * 2
+    images(tmp_path / "extra")
+    with pytest.raises(ValueError, match="has the folder extra beside train; name it train, val or test"):
+        read_own(tmp_path)
+
+
+class Unsaid:
+    """The NA of pandas: what a comparison with it gives has no truth."""
+
+    def __eq__(self, other):
+        return self
+
+    def __ne__(self, other):
+        return self
+
+    __hash__ = None
+
+    def __bool__(self):
+        raise TypeError("boolean value of NA is ambiguous")
+
+
+@pytest.mark.parametrize("gap", [None, float("nan"), np.datetime64("NaT"), Unsaid()])
+def test_missing_values_of_every_kind_are_named(gap):
+    table = {"hospital": ["n", "n", "s"], "sick": ["no", "yes", "no"], "age": [1.0, 2.0, 3.0]}
+    for name, message in (
+        ("hospital", "row 1 .client ''., column 'hospital' is empty"),
+        ("sick", "row 1 .client 'n'., column 'sick' is empty"),
+        ("age", "row 1 .client 'n'., column 'age' is empty"),
+    ):
+        column = [table[name][0], gap, table[name][2]]
+        frame = Frame({key: np.array(values, object) for key, values in (table | {name: column}).items()})
+        with pytest.raises(ValueError, match=message):
+            from_frame(frame, COLUMNS)
+    with pytest.raises(ValueError, match="client id of example 1 is missing"):
+        own_data(np.zeros((2, 1)), [0, 1], np.array(["n", gap], object))
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        (np.array(["2020-01-01", "NaT"], "M8[D]"), "column 'age' has dates or durations .datetime64.D..; make"),
+        (np.array([1, 2], "m8[h]"), "column 'age' has dates or durations"),
+        (np.array([1, 2j]), "column 'age' has complex numbers .complex128."),
+        (np.array([1.0, np.datetime64("2020-01-01")], object), "row 1 .*column 'age' is '2020-01-01', no finite"),
+        (np.array([1.0, np.complex128(2j)], object), "row 1 .*column 'age' is '2j', no finite"),
+    ],
+)
+def test_columns_that_are_no_numbers_are_refused(values, message):
+    table = Frame({"hospital": np.array(["n", "s"]), "sick": np.array([0, 1]), "age": values})
+    with pytest.raises(ValueError, match=message):
+        from_frame(table, COLUMNS)
+
+
+@pytest.mark.parametrize(
+    ("other", "message"),
+    [
+        (np.zeros(4), "client 'b' has labels of shape .. that are floating-point numbers and the first client of"),
+        (np.array(list("abab")), "client 'b' has labels of shape .. that are names"),
+        (np.zeros((4, 2), int), "client 'b' has labels of shape .2,. that are whole"),
+    ],
+)
+def test_labels_of_clients_are_of_one_kind(other, message):
+    x = np.zeros((4, 2), np.float32)
+    with pytest.raises(ValueError, match=message):
+        federation_from_clients({"a": (x, np.arange(4) % 2), "b": (x, other)})
+
+
+def test_whole_labels_of_any_types_are_classes():
+    x, y = np.zeros((4, 2), np.float32), np.arange(4) % 2
+    for one, other in ((np.int64, np.uint64), (np.uint64, np.int8), (bool, np.int32)):
+        pool = federation_from_clients([(x, y.astype(one)), (x, y.astype(other))]).train.pool
+        assert pool.y.dtype == np.int32
+        np.testing.assert_array_equal(pool.y, np.tile(y, 2))
+
+
+@pytest.mark.parametrize("dtype", ["S2", object])
+def test_names_in_bytes_are_text(dtype):
+    data = own_data(np.zeros((3, 1)), np.array([b"ill", b"ok", b"ill"], dtype), np.array([b"10", b"9", b"10"], dtype))
+    assert data.clients == ("9", "10")
+    assert data.client.tolist() == [1, 0, 1]
+    assert data.classes == (("il", "ok") if dtype == "S2" else ("ill", "ok"))

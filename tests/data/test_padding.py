@@ -64,3 +64,11 @@ def test_results_do_not_depend_on_the_padding_and_another_seed_compiles_nothing(
         jax.monitoring.unregister_event_duration_listener(heard)
     assert compiled == []
     assert not np.array_equal(other["client_loss"], runs[1][1]["client_loss"])
+
+
+def test_public_data_of_other_sizes_are_refused(seeds):
+    """A server reads all of them: it would read what fills them up."""
+    public = seeds[0].public
+    fewer = seeds[1]._replace(public=public._replace(x=public.x[:-1], y=public.y[:-1]))
+    with pytest.raises(ValueError, match=r"federation 1 is .*'\d+ public examples'.* and federation 0 "):
+        same_shapes([seeds[0], fewer])

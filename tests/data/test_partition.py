@@ -155,3 +155,36 @@ def test_partitions_take_jax_arrays_too(labelled):
     train, test = labelled(100, 20)
     f = partition.iid(on_host(jnp.asarray(train.x), jnp.asarray(train.y)), test, 4)
     assert f.train.size.shape == (4,)
+
+
+@pytest.mark.parametrize("first", [1, 3])
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("dominant_label_groups", {"n_groups": 2}),
+        ("dominant_label_groups", {"n_groups": 4, "examples": 20}),
+        ("classes_per_client", {"classes": 3}),
+        ("few_shot", {"classes": 3}),
+        ("few_shot", {"classes": 2, "consecutive": True}),
+        ("primary_secondary", {}),
+    ],
+)
+def test_classes_without_examples_change_nothing(name, options, first):
+    """Labels that begin at 1, or leave every second class out, are dealt as those from 0 are."""
+    rng = np.random.default_rng(0)
+    labels = [rng.permutation(np.arange(n) % 5) for n in (400, 100)]
+    plain, other = (
+        make(name, [on_host(np.zeros((len(y), 1, 1, 1), np.uint8), begin + step * y) for y in labels], **options)
+        for begin, step in ((0, 1), (first, 2))
+    )
+    for split in ("train", "test"):
+        np.testing.assert_array_equal(getattr(plain, split).index, getattr(other, split).index)
+        np.testing.assert_array_equal(getattr(plain, split).size, getattr(other, split).size)
+
+
+def test_a_class_without_test_examples_is_named():
+    train, test = (
+        on_host(np.zeros((len(y), 1, 1, 1), np.uint8), y) for y in (1 + np.arange(40) % 4, np.arange(40) % 4)
+    )
+    with pytest.raises(ValueError, match="class 4 has 10 training examples and no test examples"):
+        partition.dominant_label_groups(train, test, 4)

@@ -250,7 +250,9 @@ def test_bad_choices(factory, arguments, message):
         factory(**arguments)
 
 
-@pytest.mark.parametrize(("field", "value"), [("pool", "twice"), ("dropout", (0.5, 1.0))])
+@pytest.mark.parametrize(
+    ("field", "value"), [("pool", "twice"), ("dropout", (0.5, 1.0)), ("dropout", (0.1,)), ("dropout", 0.1)]
+)
 def test_bad_input(field, value):
     with pytest.raises(ValueError, match=field):
         cnn(**{field: value})

@@ -1,5 +1,6 @@
 """A user's networks in linen, nnx and plain functions: dropout, running statistics, adapters."""
 
+import functools
 import re
 import textwrap
 
@@ -183,6 +184,48 @@ def test_plain_functions(key):
     np.testing.assert_array_equal(outputs, np.full((2, 4), 45.0, np.float32))
     with pytest.raises(ValueError, match="init makes a"):
         from_functions(lambda key: jnp.zeros(3), lambda params, x: x)
+
+
+def by_keyword(params, x, *, scale=1.0):
+    return scale * x @ params["fc"]
+
+
+def by_default(params, x, scale=1.0):
+    return scale * x @ params["fc"]
+
+
+def with_key(params, x, scale, key):
+    return by_default(params, x, scale) + (0.0 if key is None else 100.0)
+
+
+def with_own_word_for_key(params, x, rng):
+    return with_key(params, x, 2.0, rng)
+
+
+@pytest.mark.parametrize(
+    ("apply", "expected", "keyed"),
+    [
+        (by_keyword, 3.0, 3.0),
+        (by_default, 3.0, 3.0),
+        (functools.partial(by_default, scale=2.0), 6.0, 6.0),
+        (functools.partial(with_key, scale=2.0), 6.0, 106.0),
+        (with_own_word_for_key, 6.0, 106.0),
+        (lambda params, x, key=None: with_key(params, x, 1.0, key), 3.0, 103.0),
+    ],
+)
+def test_only_what_asks_for_the_key_gets_it(apply, expected, keyed, key):
+    model = from_functions(lambda key: {"fc": jnp.ones((3, 1))}, apply)
+    for given, wanted in ((None, expected), (key, keyed)):
+        np.testing.assert_array_equal(model.apply(model.init(key), jnp.ones((1, 3)), given)[0], [[wanted]])
+
+
+def test_what_a_function_needs_besides_is_named():
+    def bent(params, x, key, *, bend, width=3):
+        return x
+
+    for apply, name in ((with_key, "scale"), (bent, "bend"), (lambda params, x, rng, more: x, "more")):
+        with pytest.raises(ValueError, match=f"apply needs {name} besides params, x and key"):
+            from_functions(lambda key: {"fc": jnp.ones((3, 1))}, apply)
 
 
 def test_only_a_named_subtree_is_trained_and_sent(key, federation):

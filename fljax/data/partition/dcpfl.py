@@ -7,7 +7,7 @@ import numpy as np
 from fljax.data.divergence import mean_kld
 from fljax.data.federation import build
 from fljax.data.partition.check import check_clients, check_whole, generator, split_of
-from fljax.data.partition.deal import merge, take
+from fljax.data.partition.deal import merge, over_all, stock, take
 from fljax.types import Examples, Federation
 
 BANDS = ("low", "mid", "high")
@@ -48,7 +48,8 @@ def primary_secondary(
         shares: "generation": all clients of a table have the same two shares; "client": each draws its own.
     """
     check_clients(n_clients, len(train.y))
-    n_classes = 1 + int(np.max(train.y))
+    have = stock(np.asarray(train.y))
+    n_classes = int((have > 0).sum())
     if n_classes < 3:
         raise ValueError(f"the data has {n_classes} classes; a primary, a secondary and the rest need at least 3")
     if band not in (*BANDS, "any"):
@@ -59,8 +60,9 @@ def primary_secondary(
     check_whole("examples", examples, 5, len(train.y), ", the training images")
     rng, split = generator(seed), split_of(val_fraction)
     share = _choose(rng, n_clients, n_classes, band, shares)
-    owned = take(rng, np.asarray(train.y), _counts(share, examples), overlap="freely")
-    test_rows = take(rng, np.asarray(test.y), _counts(share, round(examples / 5)), overlap="freely")
+    counts, test_counts = (over_all(_counts(share, n), have) for n in (examples, round(examples / 5)))
+    owned = take(rng, np.asarray(train.y), counts, overlap="freely")
+    test_rows = take(rng, np.asarray(test.y), test_counts, overlap="freely")
     test_owned = [rows + len(train.y) for rows in test_rows]
     return build(merge(train, test), owned, split, seed, test_owned=test_owned)
 

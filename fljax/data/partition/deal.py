@@ -42,6 +42,20 @@ def stock(labels: np.ndarray) -> np.ndarray:
     return np.bincount(np.asarray(labels))
 
 
+def over_all(counts: np.ndarray, have: np.ndarray) -> np.ndarray:
+    """(clients, classes) ``counts`` of the classes that have examples, with zeros for the others between them.
+
+    Partitions draw and spread over the classes that are there: labels of one's own may begin at 1, or leave some out.
+
+    Args:
+        counts: (clients, classes that have examples).
+        have: (classes,) as `stock` gives it.
+    """
+    whole = np.zeros((len(counts), len(have)), counts.dtype)
+    whole[:, have > 0] = counts
+    return whole
+
+
 def take(
     rng: np.random.Generator, labels: np.ndarray, counts: np.ndarray, overlap: Overlap = "never"
 ) -> list[np.ndarray]:

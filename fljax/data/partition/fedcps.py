@@ -6,7 +6,7 @@ import numpy as np
 
 from fljax.data.federation import build
 from fljax.data.partition.check import check_clients, check_range, check_whole, generator, split_of
-from fljax.data.partition.deal import deal_classes, merge, stock, take
+from fljax.data.partition.deal import deal_classes, merge, over_all, stock, take
 from fljax.types import Examples, Federation
 
 
@@ -46,7 +46,8 @@ def few_shot(
     check_range("gamma", gamma, 0, 1)
     rng, split = generator(seed), split_of(val_fraction, test_fraction)
     labels = np.asarray(pool.y)
-    have = stock(labels)
+    every = stock(labels)
+    have = every[every > 0]
     check_whole("classes", classes, 1, len(have), ", the number of classes")
     check_whole("few_classes", few_classes, 1, len(have), ", the number of classes")
     wants = np.full(n_clients, classes)
@@ -59,7 +60,7 @@ def few_shot(
     quota = min(len(labels) // (n_clients * classes), int((have // clients_of_class).min()))
     if quota < 1:
         raise ValueError(f"too few images for {n_clients} clients with {classes} classes each; use fewer of either")
-    owned = take(rng, labels, holds * quota)
+    owned = take(rng, labels, over_all(holds * quota, every))
     return build(pool, owned, split, seed, stratify=False)
 
 

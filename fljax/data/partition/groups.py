@@ -5,7 +5,7 @@ import numpy as np
 from fljax.data.federation import build, on_host
 from fljax.data.images import resize, rotate
 from fljax.data.partition.check import check_clients, check_groups, check_range, check_whole, generator, split_of
-from fljax.data.partition.deal import deal_evenly, merge, own_pool, set_aside, stock, take
+from fljax.data.partition.deal import deal_evenly, merge, over_all, own_pool, set_aside, stock, take
 from fljax.types import Examples, Federation
 
 
@@ -98,7 +98,8 @@ def dominant_label_groups(
     test, public = set_aside(test, n_public, seed)
     check_range("beta", beta, 0, 1)
     labels, test_labels = np.asarray(train.y), np.asarray(test.y)
-    have, test_have = stock(labels), stock(test_labels)
+    every, test_every = stock(labels), stock(test_labels)
+    have = every[every > 0]
     check_clients(n_clients, min(len(train.y), len(test.y)))
     limit = f", for {n_clients} clients and {len(have)} classes"
     check_whole("n_groups", n_groups, 1, min(n_clients, len(have)), limit)
@@ -110,10 +111,21 @@ def dominant_label_groups(
         owners = 1 if overlap else n_clients
         check_whole("examples", examples, 1, len(labels) // owners, f", of {len(labels)} training images")
         counts = _counts(rng, have, dominant, beta, examples)
-    owned = take(rng, labels, counts, "if short" if overlap else "never")
-    test_rows = take(rng, test_labels, _largest(rng, test_have, dominant, beta))
+    owned = take(rng, labels, over_all(counts, every), "if short" if overlap else "never")
+    test_counts = _largest(rng, _of_the_same(every, test_every), dominant, beta)
+    test_rows = take(rng, test_labels, over_all(test_counts, every))
     test_owned = [rows + len(labels) for rows in test_rows]
     return build(merge(train, test), owned, split, seed, group=group, public=public, test_owned=test_owned)
+
+
+def _of_the_same(train: np.ndarray, test: np.ndarray) -> np.ndarray:
+    """Of the test examples of each class as `stock` gives them, those of the classes that can be trained on."""
+    labels = np.flatnonzero(train)
+    test = np.pad(test, (0, max(0, len(train) - len(test))))[labels]
+    if not test.all():
+        label = labels[np.argmin(test)]
+        raise ValueError(f"class {label} has {train[label]} training examples and no test examples; give some")
+    return test
 
 
 def _counts(rng: np.random.Generator, have: np.ndarray, dominant: np.ndarray, beta: float, n: int) -> np.ndarray:

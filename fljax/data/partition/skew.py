@@ -4,7 +4,7 @@ import numpy as np
 
 from fljax.data.federation import build
 from fljax.data.partition.check import check_clients, check_range, check_whole, generator, split_of
-from fljax.data.partition.deal import deal_classes, stock, take
+from fljax.data.partition.deal import deal_classes, over_all, stock, take
 from fljax.types import Examples, Federation
 
 _DRAWS = 10_000
@@ -86,11 +86,12 @@ def classes_per_client(
     check_clients(n_clients, len(train.y))
     rng, split = generator(seed), split_of(val_fraction, test_fraction)
     labels = np.asarray(train.y)
-    have = stock(labels)
+    every = stock(labels)
+    have = every[every > 0]
     check_whole("classes", classes, 1, len(have), ", the number of classes")
     holds = deal_classes(rng, np.full(n_clients, classes), len(have))
     counts = holds * (have // holds.sum(axis=0))
     for label, left in enumerate(have - counts.sum(axis=0)):
         counts[rng.choice(np.flatnonzero(holds[:, label]), left, replace=False), label] += 1
-    owned = take(rng, labels, counts)
+    owned = take(rng, labels, over_all(counts, every))
     return build(train, owned, split, seed, public=test if public else None)

@@ -1,0 +1,29 @@
+"""Values of a column of a table: which are missing, and what they are as text."""
+
+from typing import Any
+
+import numpy as np
+
+
+def is_missing(value: Any) -> bool:
+    """Whether a value is None, a NaN, or the NaT or NA of NumPy and pandas."""
+    if value is None:
+        return True
+    try:
+        return bool(value != value)
+    except TypeError:  # the NA of pandas does not say whether it equals itself
+        return True
+    except ValueError:  # an array in a cell
+        return False
+
+
+def missing(column: np.ndarray) -> np.ndarray:
+    """(rows,) bool: which values of a column are missing."""
+    if column.dtype.kind in "biuSU":
+        return np.zeros(len(column), bool)
+    return np.array([is_missing(value) for value in column], bool)
+
+
+def as_text(value: Any) -> str:
+    """A value as text; bytes are decoded, and those that are no UTF-8 stand as their numbers."""
+    return value.decode(errors="backslashreplace") if isinstance(value, bytes) else str(value)
