@@ -5,10 +5,12 @@ https://arxiv.org/abs/2012.08565.
 The server sends a client the models of those that have helped it most so far; the client weighs each by how much it
 lowers its validation loss per distance, starts from that mixture, and trains.
 
-Differences from the paper: models are those of the round's participants, as they were when it began. Validation data is
-the federation's validation split; where it has none, the last fifth of each client's training examples, which are then
-not trained on, as in PFLlib. ``explore`` does not decay. A client that never took part starts from the mean of all
-models and trains alone.
+Differences from the paper: models are those of the round's participants, as they were when it began. Losses and
+distances are taken from a client's model as it trained it last, so that its own model has no weight beside better
+ones; the authors' code takes them from the model that this training began with, and has the trained one among the
+candidates. Validation data is the federation's validation split; where it has none, the last fifth of each client's
+training examples, which are then not trained on, as in PFLlib. ``explore`` does not decay. A client that never took
+part starts from the mean of all models and trains alone.
 """
 
 import jax
