@@ -84,6 +84,8 @@ def after_step(loss: Loss, inner_lr: Array | float, n_parts: int) -> Loss:
     """
 
     def meta(params: Params, batch: Batch, key: Key, *own: Any) -> tuple[Array, Params]:
+        if (size := batch.y.shape[0]) < n_parts:  # dp_sgd takes examples one at a time
+            raise ValueError(f"Per-FedAvg deals a batch out to {n_parts} parts; one of {size} has too few examples")
         parts = [jax.tree.map(lambda leaf, k=k: leaf[k::n_parts], batch) for k in range(n_parts)]
         trainable, statistics = tree.split_statistics(params)
         at = jax.lax.stop_gradient(trainable)

@@ -112,6 +112,7 @@ BRICKS: dict[str, Brick] = {
             SharpnessHyper,
             "Qu et al., ICML 2022",
             "https://arxiv.org/abs/2206.02618",
+            before=("dp_sgd",),  # whose noise is worth its epsilon for one gradient a batch
         ),
         Brick(
             "exp",

@@ -202,8 +202,10 @@ def stepped(combine: Combining, optimizer: str) -> Combine:
 
     def apply(hyper: Any, memory: Moments, shared: Params, received: Stacked, weight: Array) -> tuple[Params, Any]:
         goal, remembered = inner.apply(hyper, memory.inner, shared, received, weight)
-        shared, moments = step(hyper, memory.moments, shared, goal)
-        return shared, Moments(moments, remembered)
+        moved, anybody = step(hyper, memory.moments, shared, goal), (weight > 0).any()
+        # A round without anybody leaves the model and its moments.
+        after = jax.tree.map(partial(jnp.where, anybody), moved, (shared, memory.moments))
+        return after[0], Moments(after[1], remembered)
 
     def members(
         hyper: Any, memory: Moments, centers: Stacked, received: Stacked, weight: Array, label: Array

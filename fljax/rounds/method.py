@@ -38,6 +38,7 @@ class Brick(NamedTuple):
     Hyper: type | None = None
     paper: str = ""
     link: str = ""
+    before: tuple[str, ...] = ()  # bricks that must be written after it
 
     def __repr__(self) -> str:
         return self.name
@@ -104,6 +105,8 @@ class Method:
             elif brick.slot == "downlink":
                 down.append(brick.value)
             else:
+                if brick.slot == "combine" and own["combine"] != self.static["combine"].default:
+                    raise ValueError(f"{self.name}: {brick.name} would put out combine={own['combine']}; leave one out")
                 filled["combine"] = brick.value if brick.slot == "combine" else brick.value(filled["combine"])
         algorithm = self.factory(model, work._replace(terms=terms), **filled)
         check_kind(
@@ -132,6 +135,8 @@ class Method:
         if brick.slot not in self.slots:
             slots = ", ".join(self.slots) or "none"
             raise ValueError(f"{name}: {self.title} has no slot {brick.slot!r} for {brick.name}; its slots: {slots}")
+        if late := [one.name for one in self.bricks if one.name in brick.before]:
+            raise ValueError(f"{name}: write {brick.name} before {late[0]}")
         filled = ("combine", "server")
         if brick.slot == "combine" and (before := [one.name for one in self.bricks if one.slot in filled]):
             raise ValueError(

@@ -4,10 +4,14 @@ Counted by Renyi differential privacy with Google's ``dp-accounting`` (``pip ins
 one client (the bricks client_dp and adaptive_client_dp) or one example (dp_sgd) is added to or taken from.
 
 - Clients: with Poisson sampling a round is a Gaussian mechanism on a random share of the clients; with any other
-  sampling the guarantee is that of taking part in every round.
+  sampling the guarantee is that of taking part in every round, for a client whose updates are there or are zeros: where
+  the number of participants is fixed, a client more would take the place of another.
 - Examples: an epoch meets every example once, so it is one Gaussian mechanism, and a client's guarantee is that of
   training in every round. Batches are consecutive shares of a shuffled epoch, which is no Poisson sampling, so nothing
   is gained by their size.
+
+Epsilon is of updates or gradients. What a method sends beside them (losses, choices of a cluster, counts or means of
+labels) is not in it.
 """
 
 import math
@@ -64,7 +68,7 @@ def epsilons(hyper: Any, sampling: Sampling, work: Work | None, n_rounds: int) -
     if found is None or any(isinstance(value, jax.core.Tracer) for value in as_dict(hyper).values()):
         return None
     noise, delta = float(getattr(hyper, found.noise)), float(hyper.delta)
-    _check_counts(hyper, noise)
+    _check_noise(hyper, noise)
     if noise == 0:
         return np.full(n_rounds, np.inf, np.float32)
     _accounting()
@@ -104,12 +108,16 @@ def with_target(hyper: Any, sampling: Sampling, work: Work | None, n_rounds: int
     if epsilon(_LEAST) > target:
         bracket = accounting.ExplicitBracketInterval(_LEAST, _MOST)
         noise = accounting.calibrate_dp_mechanism(_accountant, event, target, delta, bracket)
-    _check_counts(hyper, noise)
+    _check_noise(hyper, noise)
     return replace(hyper, target_epsilon=None, **{found.noise: noise})
 
 
-def _check_counts(hyper: Any, noise: float) -> None:
-    counts = as_dict(hyper).get("count_noise")
+def _check_noise(hyper: Any, noise: float) -> None:
+    numbers = as_dict(hyper)
+    for name in ("dp_clip", "example_clip"):
+        if name in numbers and math.isinf(float(numbers[name])) and noise > 0:
+            raise ValueError(f"{name}=inf with noise of {noise:g} times it; choose a finite {name}, or no noise")
+    counts = numbers.get("count_noise")
     if counts is not None and 2 * float(counts) <= noise:
         raise ValueError(
             f"count_noise={float(counts):g} is too little; choose more than half of noise_multiplier={noise:g}"

@@ -104,6 +104,9 @@ def test_clusters_step_each_by_its_own_optimiser_and_empty_ones_rest(name, recei
         )
     still = jax.tree.map(lambda leaf: leaf[1], (centers, memory))
     chex.assert_trees_all_equal(jax.tree.map(lambda leaf: leaf[1], (ours, after)), still)
+    model, moments = jax.tree.map(lambda leaf: leaf[0], (ours, after))
+    nobody = applied(stepped)(moments, model, received, np.zeros(ROWS, np.float32))
+    chex.assert_trees_all_equal(nobody, (model, moments))
 
 
 def test_part_of_the_way_and_some_layers_only(received):

@@ -68,6 +68,14 @@ def test_an_adaptive_clip_steps_as_the_paper_says_and_finds_the_quantile():
     assert abs(np.log(np.mean(seen[40:])) - stats.norm.ppf(0.75)) < 0.35
 
 
+def test_one_client_more_moves_the_noisy_count_by_half():
+    """Which is what the share of the noise that counting takes is worked out for."""
+    numbers = GIVEN | dict(noise_multiplier=0.0, first_clip=1.0, clip_quantile=0.5, clip_lr=1.0, count_noise=1e-6)
+    updates, one_less = np.zeros((N, D), np.float32), np.ones(N) - np.eye(N)[0]
+    clips = [sent(adaptive_client_dp, updates, 0, None, w, N, **numbers).memory.server for w in (np.ones(N), one_less)]
+    np.testing.assert_allclose(N * -np.diff(np.log(clips)[::-1]), 0.5, rtol=1e-4)
+
+
 def test_adaptive_noise_is_larger_by_what_counting_takes():
     numbers = GIVEN | dict(noise_multiplier=1.0, first_clip=0.5, clip_quantile=0.5, clip_lr=0.2, count_noise=0.625)
     drawn = [sent(adaptive_client_dp, np.zeros((N, D)), s, **numbers).values.mean(axis=0) for s in range(8)]

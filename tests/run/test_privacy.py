@@ -118,6 +118,8 @@ def test_targets_that_cannot_be_met_and_counts_that_take_too_much_are_one_line()
         with_target(ClientDPHyper(target_epsilon=1e-3, delta=1e-12), poisson(0.25), WORK, 20)
     with pytest.raises(ValueError, match=r"count_noise=0\.5 is too little"):
         epsilons(AdaptiveClientDPHyper(count_noise=0.5), poisson(0.25), WORK, 20)
+    with pytest.raises(ValueError, match="dp_clip=inf with noise of 1"):
+        epsilons(ClientDPHyper(dp_clip=np.inf), poisson(0.25), WORK, 20)
 
 
 @pytest.mark.slow

@@ -199,7 +199,8 @@ def error_feedback(rest: Transform) -> Transform:
         came = (message.weight > 0)[:, None]
         return Memory(inner.server, (jnp.where(came, wanted - sent.values, lost), inner.clients)), sent
 
-    return Transform(apply, init, rest.needs, rest.is_last, name="error_feedback", looks=rest.looks)
+    twice = "what an error_feedback after it keeps would be added twice; leave one out"
+    return Transform(apply, init, rest.needs, rest.is_last, twice, "error_feedback", rest.looks)
 
 
 def _count(share: Any, d: int) -> Array:

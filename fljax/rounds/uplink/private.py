@@ -81,10 +81,11 @@ def _adaptive_client_dp(hyper: Any, memory: Memory, message: Message, trip: Trip
     # z_Delta = (z^-2 - (2 sigma_b)^-2)^-1/2
     noise = total / jnp.sqrt(1 - jnp.square(total / (2 * hyper.count_noise)))
     released = _released(message, trip, clip, noise)
-    within = ((norms(message.values) <= clip) & (message.weight > 0)).sum().astype(jnp.float32)
+    # b_i - 1/2, or one client more would move the count by 1, and not by the 1/2 that z_Delta is for.
+    within = jnp.where(message.weight > 0, (norms(message.values) <= clip).astype(jnp.float32) - 0.5, 0.0).sum()
     count = within + hyper.count_noise * jax.random.normal(jax.random.fold_in(trip.server_key, 1), (), jnp.float32)
     # C <- C exp(-eta (b - gamma))
-    clip = clip * jnp.exp(-hyper.clip_lr * (count / trip.expected - hyper.clip_quantile))
+    clip = clip * jnp.exp(-hyper.clip_lr * (count / trip.expected + 0.5 - hyper.clip_quantile))
     return Memory(clip, memory.clients), released
 
 
