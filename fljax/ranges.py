@@ -1,11 +1,12 @@
 """Ranges of numbers: what a number may be, as data, and the one check of it. Importing this starts no JAX."""
 
 import math
+import struct
 import sys
 from typing import Any, NamedTuple
 
-_LARGEST = 3.4028234663852886e38
-"""The largest finite float32."""
+_LARGEST, _SMALLEST = 3.4028234663852886e38, 1.1754943508222875e-38
+"""The largest finite float32, and the smallest that a processor does not take for 0."""
 
 
 class Number(NamedTuple):
@@ -54,8 +55,12 @@ def real(name: str, value: Any) -> Any:
     Raises:
         ValueError: it cannot.
     """
-    if isinstance(value, str) or not hasattr(value, "__float__"):
-        raise ValueError(f"{name}={value!r} is not a number; give one")
+    try:
+        if isinstance(value, bool | str | bytes):
+            raise TypeError
+        float(value)
+    except (TypeError, ValueError, OverflowError):
+        raise ValueError(f"{name}={value!r} is not a number; give one") from None
     return value
 
 
@@ -86,19 +91,31 @@ def check_number(name: str, value: Any, stated: Number, *, stacked: bool = False
             raise ValueError(f"{name}={one:g} is out of its range; choose {finite}{_choice(name, stated)}")
         if _LARGEST < abs(one) < math.inf:
             raise ValueError(f"{name}={one:g} is too large for float32; choose at most {_LARGEST:.3g}")
+        if not stated.holds(kept := _in_float32(one)):
+            raise ValueError(f"{name}={one!r} is {kept:g} in float32; choose {_choice(name, stated)}")
+
+
+def _in_float32(value: float) -> float:
+    """``value`` as programs have it."""
+    if math.isinf(value) or abs(value) > _LARGEST:
+        return value
+    return struct.unpack("f", struct.pack("f", value))[0] if abs(value) >= _SMALLEST else 0.0
 
 
 def _values(name: str, value: Any, stacked: bool) -> list[float]:
-    if isinstance(value, float | int):
-        return [float(value)]
+    if isinstance(value, float | int | str | bytes):
+        return [float(real(name, value))]
     if isinstance(value, list | tuple) and not stacked:
         raise ValueError(f"{name}={value} is not one number; give one, or try several with fljax.sweep")
     import numpy as np  # a plain number needs no arrays
 
     try:
-        array = np.asarray(value, np.float64)
-    except (TypeError, ValueError):
+        given = np.asarray(value)
+        array = given.astype(np.float64)
+    except (TypeError, ValueError, OverflowError):
         raise ValueError(f"{name}={value!r} is not a number; give one") from None
+    if given.dtype.kind in "bSUMmc":  # NumPy makes numbers of texts, truth values and dates
+        raise ValueError(f"{name}={value!r} is not a number; give one")
     if array.ndim and not stacked:
         raise ValueError(f"{name}={value} is not one number; give one, or try several with fljax.sweep")
     return array.ravel().tolist()

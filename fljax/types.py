@@ -129,6 +129,7 @@ class Cohort(NamedTuple):
     key: Array  # (cohort,) keys from (run key, round, id): nothing depends on cohort order, chunks or devices
     val: ClientData | None = None  # their validation rows, where the federation has such a split
     expected: Array | float | None = None  # participants of a round on average; None: as many as there are places
+    n_missing: Array | None = None  # () int32, who was asked and is not there; None: nobody waits for them
 
 
 class State(NamedTuple):

@@ -53,10 +53,19 @@ def test_fields_are_inherited_named_and_documented():
         ({"mu": float("inf")}, "mu=inf is out of its range; choose a finite number, mu >= 0"),
         ({"mu": None}, "mu=None is not a number"),
         ({"mu": "much"}, "mu='much' is not a number"),
+        ({"mu": "0.5"}, "mu='0.5' is not a number; give one"),
+        ({"mu": b"1"}, "mu=b'1' is not a number"),
+        ({"mu": np.array("1")}, "mu=.* is not a number"),
+        ({"mu": True}, "mu=True is not a number"),
+        ({"mu": np.array(True)}, "mu=.* is not a number"),
+        ({"mu": np.datetime64("2020-01-01")}, "mu=.* is not a number"),
+        ({"mu": 10**400}, "mu=1000.* is not a number"),
         ({"mu": [1, 2]}, r"mu=\[1, 2\] is not one number; give one, or try several with fljax.sweep"),
         ({"mu": np.ones(2)}, "is not one number"),
         ({"lr": 0}, "lr=0 is out of its range; choose lr > 0"),
         ({"lr": 1e39}, "lr=1e[+]39 is too large for float32"),
+        ({"lr": 1e-50}, "lr=1e-50 is 0 in float32; choose lr > 0"),
+        ({"momentum": 1 - 1e-12}, r"momentum=0\.999999999999 is 1 in float32; choose momentum in \[0, 1\)"),
         ({"momentum": 1}, r"momentum=1 is out of its range; choose momentum in \[0, 1\), or None"),
         ({"lr_decay": 0}, r"lr_decay=0 is out of its range; choose lr_decay in \(0, 1\], or None"),
         ({"cap": 10}, r"cap=10 is out of its range; choose cap in \(0, 10\), or None"),
@@ -69,7 +78,17 @@ def test_a_number_out_of_its_range_is_named(given, message):
 
 
 @pytest.mark.parametrize(
-    "given", [{}, {"cap": None}, {"warmup": float("inf")}, {"mu": np.float64(3)}, {"mu": jnp.float32(0)}, {"lr": 1}]
+    "given",
+    [
+        {},
+        {"cap": None},
+        {"warmup": float("inf")},
+        {"mu": np.float64(3)},
+        {"mu": jnp.float32(0)},
+        {"lr": 1},
+        {"mu": 1e-50},
+        {"lr": jnp.bfloat16(1)},
+    ],
 )
 def test_numbers_in_their_range_pass(given):
     check_numbers(Numbers(**given))

@@ -9,7 +9,7 @@ from jax import Array
 
 from fljax.types import Cohort, Metrics
 
-TAKEN = ("round", "ids", "active", "ari", "churn", "epsilon", "simulated_seconds", "diverged")
+TAKEN = ("round", "ids", "active", "ari", "churn", "epsilon", "n_missing", "simulated_seconds", "diverged")
 """Names that a run adds to a round's metrics itself; so has every test of the models its own."""
 
 

@@ -32,6 +32,13 @@ class Sampling(NamedTuple):
     n_places: Callable[[int], int]  # clients -> places in a cohort, which are the shape of a round
     about: Description = ()  # name and choices
     timing: Timing | None = None  # how long rounds last; None: nobody says
+    ask: Callable[[Key, Array, Array, int], tuple[Array, Array]] | None = None
+    """As ``draw``, with all that are asked, those who do not come too; None: all that are asked come."""
+
+    @property
+    def asks(self) -> Callable[[Key, Array, Array, int], tuple[Array, Array]]:
+        """``ask``, of every sampling."""
+        return self.ask or self.draw
 
     def of(self, n_clients: int) -> "Draw":
         """For a federation of so many clients.
@@ -60,15 +67,31 @@ def cohort_size(participation: float, n_clients: int) -> int:
     Raises:
         ValueError: ``participation`` is not in (0, 1].
     """
+    return max(1, round(share_of_clients(participation) * n_clients))
+
+
+def share_of_clients(participation: float) -> float:
+    """``participation``, as it is.
+
+    Raises:
+        ValueError: it is not in (0, 1].
+    """
     if not 0 < real("participation", participation) <= 1:
         raise ValueError(f"participation={participation} is not a share of the clients; choose 0 < participation <= 1")
-    return max(1, round(participation * n_clients))
+    return participation
+
+
+def uniform(participation: float = 1.0) -> Sampling:
+    """A share ``participation`` of the clients, in (0, 1], uniformly without replacement.
+
+    Raises:
+        ValueError: ``participation`` is no number in (0, 1].
+    """
+    return _uniform(float(share_of_clients(participation)))
 
 
 @cache
-def uniform(participation: float = 1.0) -> Sampling:
-    """A share ``participation`` of the clients, in (0, 1], uniformly without replacement."""
-
+def _uniform(participation: float) -> Sampling:
     def draw(key: Key, round: Array, size: Array, n: int) -> tuple[Array, Array]:
         ids = jnp.arange(size.shape[0], dtype=jnp.int32)
         if n < size.shape[0]:
@@ -79,14 +102,20 @@ def uniform(participation: float = 1.0) -> Sampling:
     return Sampling(draw, lambda n: cohort_size(participation, n), _about("uniform", participation))
 
 
-@cache
 def by_size(participation: float = 1.0) -> Sampling:
     """A share ``participation`` of the clients, one after another without replacement, each with probability ~ n_i.
 
     A client without examples is drawn only when no other is left. Averages are then usually taken with equal weights
     (``weighting="uniform"``), because the sizes have counted in the draw (Li et al., ICLR 2020).
-    """
 
+    Raises:
+        ValueError: ``participation`` is no number in (0, 1].
+    """
+    return _by_size(float(share_of_clients(participation)))
+
+
+@cache
+def _by_size(participation: float) -> Sampling:
     def draw(key: Key, round: Array, size: Array, n: int) -> tuple[Array, Array]:
         # The largest of log n_i + Gumbel noise are such a sample (Yellott 1977).
         ticket = jnp.log(size.astype(jnp.float32)) + jax.random.gumbel(key, size.shape, jnp.float32)
@@ -95,16 +124,21 @@ def by_size(participation: float = 1.0) -> Sampling:
     return Sampling(draw, lambda n: cohort_size(participation, n), _about("by_size", participation))
 
 
-@cache
 def poisson(participation: float = 1.0) -> Sampling:
     """Each client takes part with probability ``participation``, independently of the others; sometimes nobody does.
 
     A cohort has places for 6 standard deviations more than the mean; if more are drawn, which is rarer than one round
     in a hundred million, those with the largest random numbers stay out. Empty places are computed and do not count.
-    """
 
+    Raises:
+        ValueError: ``participation`` is no number in (0, 1].
+    """
+    return _poisson(float(share_of_clients(participation)))
+
+
+@cache
+def _poisson(participation: float) -> Sampling:
     def n_places(n_clients: int) -> int:
-        cohort_size(participation, n_clients)  # refuses what is no share
         mean = participation * n_clients
         return min(n_clients, math.ceil(mean + 6 * math.sqrt(mean * (1 - participation))) + 1)
 
@@ -122,6 +156,8 @@ def fixed(ids: Sequence[int]) -> Sampling:
     Raises:
         ValueError: nobody is named, or a client twice.
     """
+    if not np.iterable(ids):
+        raise ValueError(f"ids={ids!r} is no sequence; give the ids of the participants, as [0, 3]")
     return _fixed(tuple(_id("ids", i) for i in ids))
 
 
@@ -140,7 +176,7 @@ def table(rows: Sequence[Sequence[int]]) -> Sampling:
     Raises:
         ValueError: there is no row, nobody is named, a client stands twice in a row, or an id is below -1.
     """
-    if unlike := [row for row in rows if not np.iterable(row)]:
+    if unlike := [row for row in (rows if np.iterable(rows) else [rows]) if not np.iterable(row)]:
         raise ValueError(f"rows: {unlike[0]!r} is no row; give a sequence of ids for each round, as [[0, 1], [2]]")
     return _table(tuple(tuple(_id(f"rows[{r}]", i) for i in row if i != -1) for r, row in enumerate(rows)))
 
@@ -242,7 +278,13 @@ def sample_cohort(
         first = ids == jnp.where(active, ids, n_clients).min()
         active &= stays | (~(stays & active).any() & first)
     val = None if federation.val is None else select(federation.val, ids)
-    return Cohort(round, ids, select(data, ids), active, federation.public, keys, val, sampling.expected(n_clients))
+    n_missing = None
+    if sampling.timing is not None and sampling.timing.deadline is not None:
+        ids_asked, asked = sampling.asks(key_ids, round, data.size, size)
+        asked = asked if federation.there is None else asked & federation.there[ids_asked]
+        n_missing = asked.sum(dtype=jnp.int32) - active.sum(dtype=jnp.int32)
+    mine, expected = select(data, ids), sampling.expected(n_clients)
+    return Cohort(round, ids, mine, active, federation.public, keys, val, expected, n_missing)
 
 
 def dealt(ids: Array, size: Array, n_devices: int) -> Array:

@@ -15,11 +15,18 @@ class Timing(NamedTuple):
     ends: tuple[float, ...] = ()  # (rounds,) at which rounds end whoever takes part; (): it follows from ``seconds``
 
     def of_rounds(self, first: int, metrics: Mapping[str, Any]) -> np.ndarray:
-        """(rounds,) seconds of the round ``first`` and those after it, whose ``ids`` and ``active`` are given."""
+        """(rounds,) seconds of the round ``first`` and those after it, of their ``ids``, ``active`` and ``n_missing``.
+
+        Without ``n_missing`` whoever is not active is missing.
+        """
         ids, active = np.asarray(metrics["ids"]), np.asarray(metrics["active"])
         if self.ends:
             lengths = np.diff(self.ends, prepend=0.0)
             return lengths[(first + np.arange(len(ids))) % len(lengths)]
         taken = np.where(active, np.asarray(self.seconds)[ids], 0.0).max(axis=1)
-        enough = active.sum(axis=1) >= (ids.shape[1] if self.count is None else self.count)
-        return taken if self.deadline is None else np.where(enough, taken, self.deadline)
+        if self.deadline is None:
+            return taken
+        n_there = active.sum(axis=1)
+        complete = np.asarray(metrics.get("n_missing", ids.shape[1] - n_there)) == 0
+        enough = complete if self.count is None else complete | (n_there >= self.count)
+        return np.where(enough, taken, self.deadline)

@@ -65,7 +65,7 @@ def simulate(
         `fljax.run.evaluate.evaluate`, NaN in rounds that were not evaluated. Of a clustered method also ``churn``, the
         share of participants that changed cluster (`fljax.run.churn`), of a private one ``epsilon`` so far
         (`fljax.run.privacy`), with clients that have a clock ``simulated_seconds`` of each round
-        (`fljax.rounds.clock`), except under a trace.
+        (`fljax.rounds.clock`), except under a trace; with a deadline ``n_missing``, who was asked and not there.
 
     Raises:
         ValueError: a number is out of its range, or ``hyper`` is not the method's.
@@ -84,7 +84,8 @@ def simulate(
         metrics["churn"] = jnp.asarray(churn_of_rounds(labelled, n_clients)[0])
     spent = epsilons(hyper, draw.sampling, algorithm.about.work, n_rounds)
     if draw.sampling.timing is not None and not isinstance(metrics["ids"], jax.core.Tracer):
-        lasted = draw.sampling.timing.of_rounds(0, gathered({name: metrics[name] for name in ("ids", "active")}))
+        known = [name for name in ("ids", "active", "n_missing") if name in metrics]
+        lasted = draw.sampling.timing.of_rounds(0, gathered({name: metrics[name] for name in known}))
         metrics["simulated_seconds"] = jnp.asarray(lasted, jnp.float32)
     return state, metrics if spent is None else metrics | {"epsilon": jnp.asarray(spent)}
 
@@ -205,5 +206,7 @@ def round_metrics(metrics: Metrics, cohort: Cohort, federation: Federation) -> M
     if federation.group is not None and "label" in metrics:
         counts = cohort.active if federation.there is None else cohort.active & federation.there[cohort.ids]
         metrics["ari"] = adjusted_rand(metrics["label"], federation.group[cohort.ids], counts)
+    if cohort.n_missing is not None:
+        metrics["n_missing"] = cohort.n_missing
     order = jnp.argsort(cohort.ids)
     return {name: value if value.ndim == 0 else value[order] for name, value in metrics.items()}

@@ -92,7 +92,9 @@ class Rounds(dict):
         some = next(iter(tested.values()))
         empty = jax.tree.map(lambda value: np.full(np.shape(value), np.nan, np.asarray(value).dtype), some)
         self.update(_stacked([tested.get(round, empty) for round in range(len(self._due))]))
-        return dict.__getitem__(self, name)
+        if name not in self:
+            raise KeyError(name)
+        return self[name]
 
 
 def _stacked(rows: list[dict]) -> dict[str, np.ndarray]:

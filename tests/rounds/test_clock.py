@@ -8,7 +8,7 @@ import pytest
 
 import fljax
 from fljax.numbers import joined
-from fljax.rounds import table, uniform
+from fljax.rounds import poisson, table, uniform
 from fljax.rounds.averaging import Each
 from fljax.rounds.clock import (
     BufferHyper,
@@ -19,6 +19,7 @@ from fljax.rounds.clock import (
     devices_of_file,
     drawn_devices,
     first_of,
+    for_all,
     round_seconds,
     tiers,
     until,
@@ -75,6 +76,64 @@ def test_rounds_wait_until_a_deadline_or_for_the_first_few():
         until(uniform(), SECONDS, 0.5)
     with pytest.raises(ValueError, match="count=0"):
         first_of(uniform(), SECONDS, 0)
+
+
+@pytest.mark.parametrize("sampling", [poisson(0.4), table([[1], [0, 1, 2], [5]])], ids=["poisson", "table"])
+@pytest.mark.parametrize("dropout", [None, 0.3])
+def test_a_round_waits_for_those_who_were_asked_alone(averaging, federation, key, sampling, dropout):
+    """Empty places of a cohort, which nobody was asked to fill, keep nobody waiting."""
+    seconds = tuple(float(i + 1) for i in range(9))
+    plain = simulate(averaging, fljax.fedavg.Hyper(lr=0.2), federation, key, 6, sampling=sampling)[1]
+    late = until(sampling, seconds, 5.5)
+    found = fljax.simulate(averaging, fljax.fedavg.Hyper(lr=0.2), federation, key, 6, sampling=late, dropout=dropout)[1]
+    asked, there = (
+        [set(np.asarray(ids[on]).tolist()) for ids, on in zip(m["ids"], m["active"], strict=True)]
+        for m in (plain, found)
+    )
+    missing = [len(who - came) for who, came in zip(asked, there, strict=True)]
+    np.testing.assert_array_equal(found["n_missing"], missing)
+    slowest = [max((seconds[i] for i in came), default=0) for came in there]
+    np.testing.assert_allclose(found["simulated_seconds"], np.where(missing, 5.5, slowest))
+    assert dropout or 0 in missing
+    assert any(missing)
+
+
+def test_a_clock_of_other_clients_is_refused(averaging, federation, key):
+    for sampling, name in (
+        (for_all(uniform(), SECONDS), "seconds"),
+        (until(uniform(), SECONDS, 3.0), "seconds"),
+        (first_of(uniform(), SECONDS, 2), "seconds"),
+        (tiers(SECONDS, 3, 2), "seconds"),
+        (answering(uniform(), 6 * (0.5,)), "available"),
+    ):
+        with pytest.raises(ValueError, match=f"{name}: 6 numbers for 9 clients; give one a client"):
+            fljax.simulate(averaging, fljax.fedavg.Hyper(), federation, key, 1, sampling=sampling)
+
+
+@pytest.mark.parametrize(
+    ("make", "why"),
+    [
+        (lambda: for_all(uniform(), "fast"), "seconds='fast': give a number for each client"),
+        (lambda: for_all(uniform(), 3.0), "give a number for each client"),
+        (lambda: for_all(uniform(), [1, None]), "give a number for each client"),
+        (lambda: until(uniform(), [1.0, -2.0], 3), "seconds=-2 of client 1: choose finite seconds >= 0"),
+        (lambda: until(uniform(), [1.0, np.inf], 3), "seconds=inf of client 1"),
+        (lambda: until(uniform(), SECONDS, "soon"), "deadline='soon' is not a number"),
+        (lambda: answering(uniform(), [0.5, "often"]), "available=.* give a number for each client"),
+        (lambda: first_of(uniform(), SECONDS, 1.5), r"count=1\.5 .*choose .*count"),
+        (lambda: tiers(SECONDS, 0, 1), "n_tiers=0"),
+        (lambda: asynchronous(SECONDS, concurrency=2, buffer=0, n_rounds=1), "buffer=0"),
+        (lambda: asynchronous([], concurrency=2, buffer=1, n_rounds=1), "give a number for each client"),
+    ],
+)
+def test_seconds_and_counts_that_make_no_sense_are_refused(make, why):
+    with pytest.raises(ValueError, match=why):
+        make()
+
+
+def test_seconds_may_be_an_array_of_any_kind():
+    row = np.asarray(SECONDS, np.float32)
+    assert until(uniform(), jnp.asarray(row), jnp.float32(3)) is until(uniform(jnp.float32(1)), row.tolist(), 3)
 
 
 def test_clients_answer_as_often_as_their_devices_say(tmp_path):

@@ -179,3 +179,18 @@ def test_equal_samplings_are_the_same_so_that_nothing_compiles_twice():
     assert table([[1, 2]]) is table(np.array([[1, 2]]))
     assert fixed([1, 2]) is fixed(np.array([1, 2])) is fixed((1, 2))
     assert set(SAMPLINGS) == {"uniform", "by_size", "poisson", "fixed", "table"}
+
+
+@pytest.mark.parametrize("make", [uniform, by_size, poisson])
+def test_a_share_is_a_number_of_any_kind_and_nothing_else(make):
+    assert make(jnp.float32(0.5)) is make(0.5) is make(np.float64(0.5))
+    for given, why in ((0, "participation=0 is not a share"), ([0.5], "is not a number"), ("half", "is not a number")):
+        with pytest.raises(ValueError, match=why):
+            make(given)
+
+
+def test_ids_are_sequences():
+    with pytest.raises(ValueError, match="ids=3 is no sequence"):
+        fixed(3)
+    with pytest.raises(ValueError, match="3 is no row"):
+        table(3)

@@ -43,8 +43,8 @@ def values():
 def message(values, weight=None):
     n, d = values.shape
     weight = np.ones(n, np.float32) if weight is None else jnp.asarray(weight, jnp.float32)
-    n_values, extra = np.full(n, float(d), np.float32), np.zeros(n, np.float32)
-    return Message(jnp.asarray(values), weight, n_values, np.float32(32), extra)
+    all_of_them, extra = np.full(n, float(d), np.float32), np.zeros(n, np.float32)
+    return Message(jnp.asarray(values), weight, all_of_them, all_of_them, np.float32(32), extra)
 
 
 def trip(seed=0, n=N):
@@ -212,6 +212,51 @@ def test_low_rank_recovers_matrices_of_that_rank_and_is_near_the_best_for_others
         assert best * 0.999 <= np.linalg.norm(matrix - near) <= best * 1.05
     np.testing.assert_array_equal(ours.n_bits, np.full(N, 32 * (2 * 45 + 2 * 50 + 20)))
     np.testing.assert_array_equal(sent(low_rank, flat, rank=8.0).values, flat)  # the matrices themselves are smaller
+
+
+def test_a_chain_of_compressions_counts_what_its_last_message_takes(values):
+    bits = lambda *links, of=values, **numbers: sent(chained(links), of, **numbers).n_bits  # noqa: E731
+    kept = lambda *links, **numbers: (sent(chained(links), values, **numbers).values != 0).sum(axis=1)  # noqa: E731
+    numbers = {"top_share": 0.1, "random_share": 0.25, "bits": 8.0, "rank": 1.0}
+    scales = 2 * 32  # 620 numbers are two buckets
+    drawn = kept(random_k, gaussian_noise, noise_std=0.0, **numbers)  # as the first of two
+    # The seed tells which are drawn, and 62 places among them (129 to 256 of them: 8 bits each) or a bit map the rest.
+    assert np.all((drawn > 128) & (drawn <= 256))
+    np.testing.assert_array_equal(bits(random_k, top_k, **numbers), 62 * 32 + np.minimum(drawn, 62 * 8) + 32)
+    after = kept(top_k, random_k, **numbers)
+    few = (after < 62) & (after > 0)
+    assert few.all()
+    assert np.all(bits(top_k, random_k, **numbers) <= after * 32 + after * 8 + 32)
+    assert np.all(bits(top_k, random_k, **numbers) > after * 32 + 32)
+    np.testing.assert_array_equal(bits(top_k, quantize, **numbers), np.full(N, 62 * 8 + min(D, 62 * 10) + scales))
+    np.testing.assert_array_equal(bits(random_k, quantize, **numbers), drawn * 8 + 32 + scales)
+    # Numbers that are zero are drawn and sent as any other, because the server does not know that they are.
+    half = np.where(np.arange(D) % 2, values, 0).astype(np.float32)
+    alone = kept(random_k, **numbers)
+    np.testing.assert_array_equal(bits(random_k, of=half, **numbers), alone * 32 + 32)
+    # What a client kept back fills the places that top_k left empty: all are sent.
+    lost = Memory((), ((), (np.ones((N, D), np.float32), ())))
+    both = sent(chained([top_k, error_feedback, quantize]), values, memory=Memory(((), ()), lost.clients), **numbers)
+    np.testing.assert_array_equal(both.n_bits, np.full(N, D * 8 + scales))
+
+
+def test_factors_that_are_changed_afterwards_save_nothing(values):
+    numbers = {"top_share": 0.1, "bits": 8.0, "rank": 1.0, "clip": 0.5, "noise_std": 0.0}
+    bits = lambda *links: sent(chained(links), values, **numbers).n_bits  # noqa: E731
+    factors = 32 * (45 + 50 + 20)
+    for links in ((low_rank,), (low_rank, clip_update), (low_rank, gaussian_noise), (top_k, low_rank)):
+        np.testing.assert_array_equal(bits(*links), np.full(N, factors))
+    np.testing.assert_array_equal(bits(quantize, low_rank), np.full(N, factors))  # factors of whole numbers are none
+    np.testing.assert_array_equal(bits(low_rank, quantize), np.full(N, D * 8 + 64))
+    np.testing.assert_array_equal(bits(low_rank, sign), np.full(N, D + 32))
+    np.testing.assert_array_equal(bits(low_rank, top_k), np.full(N, 62 * 32 + 62 * 10))
+
+
+@pytest.mark.parametrize("d", [2, 3, 4, 5, 1024, 1025])
+def test_a_place_takes_as_many_bits_as_count_the_places(d):
+    one = message(np.ones((1, d)))._replace(n_values=np.ones(1, np.float32))
+    index = int(np.ceil(np.log2(d)))
+    np.testing.assert_array_equal(one.n_bits(), [min(32 * d, 32 + min(d, index))])
 
 
 @pytest.mark.parametrize("transform", [gaussian_noise, laplace_noise])

@@ -32,6 +32,8 @@ def test_it_is_refused_by_name(run, averaging, federation, key):
         ({"key": jax.random.split(key, 2)}, r"is not a random key; give"),
         ({"participation": "0.5"}, "participation='0.5' is not a number; give one"),
         ({"participation": None}, "participation=None is not a number"),
+        ({"participation": True}, "participation=True is not a number"),
+        ({"participation": [0.5]}, "participation=.* is not a number"),
         ({"dropout": "0.5"}, "dropout='0.5' is not a number; give one"),
         ({"sampling": "uniform"}, r"sampling is 'uniform', not a Sampling; make one by fljax.rounds: uniform\(0.5\)"),
     ]

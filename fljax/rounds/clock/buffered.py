@@ -18,8 +18,11 @@ import numpy as np
 from jax import Array
 
 from fljax import tree
+from fljax.choices import Natural, Positive, check_choices
 from fljax.numbers import Scalar, hyper, number
+from fljax.ranges import real
 from fljax.rounds.averaging import Each
+from fljax.rounds.clock.devices import seconds_of_clients
 from fljax.rounds.inside import inside, within_server
 from fljax.rounds.sampling import Sampling, table
 from fljax.rounds.timing import Timing
@@ -44,7 +47,9 @@ class Schedule(NamedTuple):
         return max(map(max, self.staleness))
 
 
-def asynchronous(seconds: Sequence[float], *, concurrency: int, buffer: int, n_rounds: int, seed: int = 0) -> Schedule:
+def asynchronous(
+    seconds: Sequence[float], *, concurrency: Positive, buffer: Positive, n_rounds: Positive, seed: Natural = 0
+) -> Schedule:
     """The order in which clients finish, where another starts as soon as one is done.
 
     Clients that finish at the same instant are received together before others start, so that with equal speeds and a
@@ -60,12 +65,12 @@ def asynchronous(seconds: Sequence[float], *, concurrency: int, buffer: int, n_r
     Raises:
         ValueError: a number is out of its range.
     """
+    seconds = seconds_of_clients(seconds)
     n = len(seconds)
+    check_choices(asynchronous, {"concurrency": concurrency, "buffer": buffer, "n_rounds": n_rounds, "seed": seed})
     for name, value in (("concurrency", concurrency), ("buffer", buffer)):
-        if not 1 <= value <= n:
+        if value > n:
             raise ValueError(f"{name}={value}: there are {n} clients; choose 1 to {n}")
-    if n_rounds < 1:
-        raise ValueError(f"n_rounds={n_rounds} is not positive; choose n_rounds >= 1")
     rng, flying, filled, rows = np.random.default_rng(seed), [], [], []
     idle, version, now = set(range(n)), 0, 0.0
     while True:
@@ -73,7 +78,7 @@ def asynchronous(seconds: Sequence[float], *, concurrency: int, buffer: int, n_r
         free = min(concurrency - len(flying), len(waiting))
         for i in rng.permutation(waiting)[:free]:
             idle.remove(int(i))
-            heapq.heappush(flying, (now + float(seconds[i]), int(i), version))
+            heapq.heappush(flying, (now + seconds[i], int(i), version))
         now = flying[0][0]
         while flying and flying[0][0] == now:
             _, i, started = heapq.heappop(flying)
@@ -137,7 +142,9 @@ def buffered(
     exchange = algorithm.exchange
     if exchange is None or not exchange.starts_anywhere:
         raise ValueError(f"{algorithm.about.name}: its clients cannot start from a past model; it has more than one")
-    if (share is not None and not 0 < share <= 1) or (damping is not None and damping < 0):
+    if (share is not None and not 0 < real("share", share) <= 1) or (
+        damping is not None and not real("damping", damping) >= 0
+    ):
         raise ValueError(f"share={share}, damping={damping}: choose 0 < share <= 1 and damping >= 0")
     part, count = exchange.part, partial(counts, share=share, damping=damping)
 

@@ -1,14 +1,43 @@
 """How fast clients are: steps and bytes a second of each, and what a round costs it in simulated seconds."""
 
 import csv
+import math
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from fljax.types import ClientData, Work
 
 BYTES_A_FLOAT = 4
+
+
+def numbers_of_clients(name: str, given: Any) -> tuple[float, ...]:
+    """(clients,) numbers, one a client, as floats.
+
+    Raises:
+        ValueError: they are no numbers, or not in one row.
+    """
+    try:
+        row = np.asarray(given, np.float64)
+    except (TypeError, ValueError):
+        row = np.full((), np.nan)
+    if row.ndim != 1 or not row.size or np.isnan(row).any():
+        raise ValueError(f"{name}={given!r}: give a number for each client, (clients,)")
+    return tuple(row.tolist())
+
+
+def seconds_of_clients(given: Any) -> tuple[float, ...]:
+    """(clients,) seconds of each client's round, as floats.
+
+    Raises:
+        ValueError: they are no numbers, not in one row, or one is no length of time.
+    """
+    row = numbers_of_clients("seconds", given)
+    for i, seconds in enumerate(row):
+        if not 0 <= seconds < math.inf:
+            raise ValueError(f"seconds={seconds:g} of client {i}: choose finite seconds >= 0")
+    return row
 
 
 class Devices(NamedTuple):

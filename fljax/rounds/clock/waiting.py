@@ -9,7 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from fljax.choices import Positive, check_choices
 from fljax.placement import whole
+from fljax.ranges import real
+from fljax.rounds.clock.devices import numbers_of_clients, seconds_of_clients
 from fljax.rounds.sampling import Sampling
 from fljax.rounds.timing import Timing
 from fljax.types import Key
@@ -21,13 +24,27 @@ def for_all(sampling: Sampling, seconds: Sequence[float]) -> Sampling:
     Args:
         sampling: who is asked.
         seconds: (clients,) of each client's round, as `Devices.seconds`.
+
+    Raises:
+        ValueError: a run has more or fewer clients.
     """
-    return _for_all(sampling, tuple(map(float, seconds)))
+    return _for_all(sampling, seconds_of_clients(seconds))
+
+
+def _each(name: str, row: tuple[float, ...], sampling: Sampling) -> Sampling:
+    """``sampling`` of a federation with as many clients as ``row`` has numbers, which its description names."""
+
+    def n_places(n_clients: int) -> int:
+        if n_clients != len(row):
+            raise ValueError(f"{name}: {len(row)} numbers for {n_clients} clients; give one a client")
+        return sampling.n_places(n_clients)
+
+    return sampling._replace(n_places=n_places, about=(*sampling.about, (name, row)))
 
 
 @cache
 def _for_all(sampling: Sampling, seconds: tuple[float, ...]) -> Sampling:
-    return sampling._replace(about=(*sampling.about, ("seconds", seconds)), timing=Timing(seconds))
+    return _each("seconds", seconds, sampling)._replace(timing=Timing(seconds))
 
 
 def until(sampling: Sampling, seconds: Sequence[float], deadline: float) -> Sampling:
@@ -39,11 +56,12 @@ def until(sampling: Sampling, seconds: Sequence[float], deadline: float) -> Samp
         deadline: seconds; at least those of the quickest client.
 
     Raises:
-        ValueError: nobody can be done by then.
+        ValueError: nobody can be done by then, or a run has more or fewer clients.
     """
+    seconds, deadline = seconds_of_clients(seconds), float(real("deadline", deadline))
     if not min(seconds) <= deadline:
         raise ValueError(f"deadline={deadline:g}: the quickest client takes {min(seconds):g} seconds; choose more")
-    return _until(sampling, tuple(map(float, seconds)), float(deadline))
+    return _until(sampling, seconds, deadline)
 
 
 @cache
@@ -53,7 +71,9 @@ def _until(sampling: Sampling, seconds: tuple[float, ...], deadline: float) -> S
         return ids, there & (jnp.asarray(seconds, jnp.float32)[ids] <= deadline)
 
     timing = (sampling.timing or Timing())._replace(seconds=seconds, deadline=deadline)
-    return Sampling(draw, sampling.n_places, (*sampling.about, ("deadline", deadline), ("seconds", seconds)), timing)
+    about = (*sampling.about, ("deadline", deadline))
+    told = sampling._replace(draw=draw, about=about, timing=timing, ask=sampling.asks)
+    return _each("seconds", seconds, told)
 
 
 def answering(sampling: Sampling, available: Sequence[float]) -> Sampling:
@@ -64,11 +84,12 @@ def answering(sampling: Sampling, available: Sequence[float]) -> Sampling:
         available: (clients,) probabilities in (0, 1], as `Devices.available`.
 
     Raises:
-        ValueError: a client that never answers.
+        ValueError: a client that never answers, or a run has more or fewer clients.
     """
-    if not all(0 < chance <= 1 for chance in available):
-        raise ValueError(f"available={tuple(available)}: choose 0 < available <= 1 for each client")
-    return _answering(sampling, tuple(map(float, available)))
+    chances = numbers_of_clients("available", available)
+    if not all(0 < chance <= 1 for chance in chances):
+        raise ValueError(f"available={chances}: choose 0 < available <= 1 for each client")
+    return _answering(sampling, chances)
 
 
 @cache
@@ -78,21 +99,20 @@ def _answering(sampling: Sampling, available: tuple[float, ...]) -> Sampling:
         tickets = jax.random.uniform(jax.random.fold_in(key, _ANSWER), (len(available),), jnp.float32)
         return ids, there & (tickets < jnp.asarray(available, jnp.float32))[ids]
 
-    return Sampling(draw, sampling.n_places, (*sampling.about, ("available", available)), sampling.timing)
+    return _each("available", available, sampling._replace(draw=draw, ask=sampling.asks))
 
 
 _ANSWER = 0x616E7377
 
 
-def first_of(sampling: Sampling, seconds: Sequence[float], count: int) -> Sampling:
+def first_of(sampling: Sampling, seconds: Sequence[float], count: Positive) -> Sampling:
     """``sampling`` asks more clients than are needed, and the ``count`` that are done first count (over-selection).
 
     Raises:
-        ValueError: ``count`` is below 1.
+        ValueError: ``count`` is below 1, or a run has more or fewer clients.
     """
-    if count < 1:
-        raise ValueError(f"count={count} is not positive; choose count >= 1")
-    return _first_of(sampling, tuple(map(float, seconds)), int(count))
+    check_choices(first_of, {"count": count})
+    return _first_of(sampling, seconds_of_clients(seconds), int(count))
 
 
 @cache
@@ -104,23 +124,27 @@ def _first_of(sampling: Sampling, seconds: tuple[float, ...], count: int) -> Sam
         return ids, there & (place < count)
 
     timing = (sampling.timing or Timing())._replace(seconds=seconds, count=count)
-    return Sampling(draw, sampling.n_places, (*sampling.about, ("first", count), ("seconds", seconds)), timing)
+    about = (*sampling.about, ("first", count))
+    told = sampling._replace(draw=draw, about=about, timing=timing, ask=sampling.asks)
+    return _each("seconds", seconds, told)
 
 
-def tiers(seconds: Sequence[float], n_tiers: int, n_participants: int) -> Sampling:
+def tiers(seconds: Sequence[float], n_tiers: Positive, n_participants: Positive) -> Sampling:
     """Clients of like speed take part together: a tier is drawn in each round, and participants in it (TiFL).
 
     Chai et al., HPDC 2020, https://arxiv.org/abs/2001.09249, with tiers equally likely.
 
     Raises:
-        ValueError: a tier has fewer clients than take part.
+        ValueError: a tier has fewer clients than take part, or a run has more or fewer clients.
     """
-    least = len(seconds) // n_tiers if n_tiers > 0 else 0
+    check_choices(tiers, {"n_tiers": n_tiers, "n_participants": n_participants})
+    seconds = seconds_of_clients(seconds)
+    least = len(seconds) // n_tiers
     if not 1 <= n_participants <= least:
         raise ValueError(
             f"n_participants={n_participants} of {len(seconds)} clients in {n_tiers} tiers; choose 1 to {least}"
         )
-    return _tiers(tuple(map(float, seconds)), int(n_tiers), int(n_participants))
+    return _tiers(seconds, int(n_tiers), int(n_participants))
 
 
 @cache
@@ -137,16 +161,16 @@ def _tiers(seconds: tuple[float, ...], n_tiers: int, n_participants: int) -> Sam
         )
         return jnp.sort(jax.lax.top_k(whole(ticket), n)[1]).astype(jnp.int32), jnp.ones(n, bool)
 
-    about = (("sampling", "tiers"), ("tiers", n_tiers), ("participants", n_participants), ("seconds", seconds))
-    return Sampling(draw, lambda n_clients: n_participants, about, Timing(seconds))
+    about = (("sampling", "tiers"), ("tiers", n_tiers), ("participants", n_participants))
+    return _each("seconds", seconds, Sampling(draw, lambda n_clients: n_participants, about, Timing(seconds)))
 
 
 def round_seconds(metrics: Mapping[str, Any], seconds: Sequence[float], deadline: float | None = None) -> np.ndarray:
     """Simulated seconds of each round of a run, (rounds,): of the slowest client that counted.
 
     Args:
-        metrics: of the run, with ``ids`` and ``active``.
+        metrics: of the run, with ``ids`` and ``active``, and ``n_missing`` where not all places were asked.
         seconds: (clients,) of each client's round.
         deadline: a round in which somebody was not done lasts until then; None: there is none.
     """
-    return Timing(tuple(map(float, seconds)), deadline).of_rounds(0, metrics)
+    return Timing(seconds_of_clients(seconds), deadline).of_rounds(0, metrics)

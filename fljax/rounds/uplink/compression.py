@@ -17,7 +17,7 @@ from jax import Array, lax
 from fljax.numbers import Scalar, hyper, number
 from fljax.rounds.uplink.chain import NOTHING, Memory, Transform
 from fljax.rounds.uplink.largest import largest
-from fljax.rounds.uplink.message import FLOAT_BITS, Message, Trip, n_numbers
+from fljax.rounds.uplink.message import FLOAT_BITS, Message, Trip, dense, n_numbers
 from fljax.types import Key
 
 BUCKET = 512
@@ -34,7 +34,7 @@ class TopKHyper:
 
 
 def _top_k(hyper: Any, memory: Memory, message: Message, trip: Trip) -> tuple[Memory, Message]:
-    d = message.values.shape[1]
+    message, d = message.multiplied_out(), message.values.shape[1]
     k = _count(hyper.top_share, d)
     which, n_kept = largest(message.values, k)
     n_values = jnp.minimum(message.n_values, jnp.where(k < d, n_kept.astype(jnp.float32), float(d)))
@@ -55,15 +55,16 @@ class RandomKHyper:
 
 
 def _random_k(hyper: Any, memory: Memory, message: Message, trip: Trip) -> tuple[Memory, Message]:
-    d = message.values.shape[1]
+    message, d = message.multiplied_out(), message.values.shape[1]
     share = jnp.asarray(hyper.random_share, jnp.float32)
-
-    def masked(key: Array, values: Array) -> Array:
-        return jnp.where(jax.random.uniform(key, (d,), jnp.float32) < share, values / share, 0.0)
-
-    kept = jax.vmap(masked)(trip.key, message.values)
-    n_values = jnp.minimum(message.n_values, (kept != 0).sum(axis=1).astype(jnp.float32))
-    return memory, message._replace(values=kept, n_values=n_values, extra=message.extra + FLOAT_BITS, drawn=True)
+    chosen = jax.vmap(lambda key: jax.random.uniform(key, (d,), jnp.float32))(trip.key) < share
+    kept = jnp.where(chosen, message.values / share, 0.0)
+    # Of what is sent of all numbers, zeros too; of what was some of them already, those that are left.
+    n_places = chosen.sum(axis=1).astype(jnp.float32) * (message.n_places / d)
+    n_left = jnp.minimum(n_places, (kept != 0).sum(axis=1).astype(jnp.float32))
+    n_values = jnp.where(message.n_values < message.n_places, n_left, n_places)
+    extra = message.extra + FLOAT_BITS
+    return memory, message._replace(values=kept, n_values=n_values, n_places=n_places, extra=extra)
 
 
 _DIVIDES = "random_k divides what it sends by its share, so that what it loses would grow; use top_k"
@@ -82,7 +83,7 @@ class QuantizeHyper:
 
 
 def _quantize(hyper: Any, memory: Memory, message: Message, trip: Trip) -> tuple[Memory, Message]:
-    bits = jnp.asarray(hyper.bits, jnp.float32)
+    message, bits = message.multiplied_out(), jnp.asarray(hyper.bits, jnp.float32)
     levels = jnp.exp2(jnp.minimum(bits, 24.0) - 1) - 1
 
     def coarse(key: Array, values: Array) -> tuple[Array, Array]:
@@ -120,6 +121,7 @@ quantize = Transform(_quantize, name="quantize")
 
 
 def _sign(hyper: Any, memory: Memory, message: Message, trip: Trip) -> tuple[Memory, Message]:
+    message = message.multiplied_out()
     values = message.values
     n_sent = jnp.maximum((values != 0).sum(axis=1, keepdims=True), 1).astype(jnp.float32)
     scale = jnp.abs(values).sum(axis=1, keepdims=True) / n_sent
@@ -142,22 +144,23 @@ class LowRankHyper:
 def _low_rank(hyper: Any, memory: Memory, message: Message, trip: Trip) -> tuple[Memory, Message]:
     rank = jnp.round(jnp.asarray(hyper.rank, jnp.float32))
     ends = np.cumsum([int(np.prod(shape)) for shape in trip.shapes])[:-1]
-    parts, n_values = [], jnp.float32(0)
+    parts, n_sent = [], jnp.zeros_like(message.n_values)
     for i, (flat, shape) in enumerate(zip(jnp.split(message.values, ends, axis=1), trip.shapes, strict=True)):
         rows, columns = int(np.prod(shape[:-1])), (shape or (1,))[-1]
         numbers = rank * (rows + columns)
         if len(shape) < 2:
             parts.append(flat)
-            n_values += float(rows * columns)
+            n_sent += float(rows * columns)
             continue
         near = jax.vmap(lambda key, matrix: _of_rank(key, matrix, rank))(
             trip.part(i).key, flat.reshape(-1, rows, columns)
         )
         smaller = numbers < rows * columns  # else the matrix is sent as it is
         parts.append(jnp.where(smaller, near.reshape(flat.shape), flat))
-        n_values += jnp.where(smaller, numbers, float(rows * columns))
-    sent = jnp.minimum(message.n_values, n_values)
-    return memory, message._replace(values=jnp.concatenate(parts, axis=1), n_values=sent, drawn=True)
+        n_sent += jnp.where(smaller, numbers, float(rows * columns))
+    values, bits, none = jnp.concatenate(parts, axis=1), jnp.float32(FLOAT_BITS), jnp.zeros_like(message.extra)
+    # Whatever was done to the numbers before: their factors are new ones, all of them, as they are.
+    return memory, Message(values, message.weight, n_sent, n_sent, bits, none, factored=True)
 
 
 def _of_rank(key: Array, matrix: Array, rank: Array) -> Array:
@@ -174,7 +177,11 @@ def _of_rank(key: Array, matrix: Array, rank: Array) -> Array:
 
 
 low_rank = Transform(_low_rank, name="low_rank")
-"""Of every matrix two factors are sent, (rows, rank) and (columns, rank), where these are fewer numbers (PowerSGD)."""
+"""Of every matrix two factors are sent, (rows, rank) and (columns, rank), where these are fewer numbers (PowerSGD).
+
+It comes last of what makes messages shorter: top_k, random_k, quantize or sign after it change numbers of the matrix,
+whose factors then are of no use, and traffic is counted so.
+"""
 
 
 def error_feedback(rest: Transform) -> Transform:
@@ -195,7 +202,7 @@ def error_feedback(rest: Transform) -> Transform:
     def apply(hyper: Any, memory: Memory, message: Message, trip: Trip) -> tuple[Memory, Message]:
         lost, inner = memory.clients
         wanted = message.values + lost
-        inner, sent = rest.apply(hyper, Memory(memory.server, inner), message._replace(values=wanted), trip)
+        inner, sent = rest.apply(hyper, Memory(memory.server, inner), dense(message, wanted), trip)
         came = (message.weight > 0)[:, None]
         return Memory(inner.server, (jnp.where(came, wanted - sent.values, lost), inner.clients)), sent
 

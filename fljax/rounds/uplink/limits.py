@@ -8,7 +8,7 @@ from jax import Array
 
 from fljax.numbers import Scalar, hyper, number
 from fljax.rounds.uplink.chain import Memory, Transform
-from fljax.rounds.uplink.message import Message, Trip
+from fljax.rounds.uplink.message import FLOAT_BITS, Message, Trip, dense
 
 
 @hyper
@@ -69,10 +69,12 @@ laplace_noise = Transform(_laplace, not_fed_back=_RETURNS, name="laplace_noise")
 
 
 def _noisy(message: Message, trip: Trip, draw: Any, size: Any) -> Message:
-    n, d = message.values.shape
+    d = message.values.shape[1]
     noise = jax.vmap(lambda key: draw(key, (d,)))(trip.key)
-    sent = jnp.where(size > 0, jnp.full(n, d, jnp.float32), message.n_values)
-    return message._replace(values=message.values + size * noise, n_values=sent, drawn=False)
+    values = message.values + size * noise
+    full = dense(message, values)
+    sent = {name: jnp.where(size > 0, getattr(full, name), getattr(message, name)) for name in ("n_values", "n_places")}
+    return message._replace(values=values, **sent)
 
 
 @hyper
@@ -83,13 +85,11 @@ class SecureSumHyper:
 
 
 def _secure_sum(hyper: Any, memory: Memory, message: Message, trip: Trip) -> tuple[Memory, Message]:
-    n, d = message.values.shape
+    n = message.values.shape[0]
     unit = jnp.exp2(-jnp.asarray(hyper.fraction_bits, jnp.float32))
     most = 2.0**31 * unit / n  # so that the sum of n fits the ring of 2^32
     values = jnp.clip(jnp.round(message.values / unit) * unit, -most, most)
-    return memory, message._replace(
-        values=values, n_values=jnp.full(n, d, jnp.float32), bits=jnp.float32(32), drawn=False
-    )
+    return memory, dense(message, values)._replace(bits=jnp.float32(FLOAT_BITS))
 
 
 secure_sum = Transform(_secure_sum, needs="sum", name="secure_sum")

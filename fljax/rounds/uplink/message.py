@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import Array
+from jax import Array, lax
 
 from fljax import tree
 from fljax.types import Key, ModelTable, Stacked
@@ -20,19 +20,20 @@ class Message(NamedTuple):
     values: Array  # (cohort, d) float32, what the server adds to the start
     weight: Array  # (cohort,) omega_i; 0: does not count
     n_values: Array  # (cohort,) float32, numbers that are sent
+    n_places: Array  # (cohort,) float32, numbers that they are some of; the server knows which these are
     bits: Array  # () float32, bits of each number
     extra: Array  # (cohort,) float32, bits besides: norms, seeds
-    drawn: bool = False  # whether the server knows the places of the numbers, because a shared seed draws them
+    factored: bool = False  # whether what is sent are factors of the update's matrices
 
     def n_bits(self) -> Array:
         """Bits of each message, (cohort,): the least of a dense vector, one with a bit map, one with indices."""
-        d = float(self.values.shape[1])
-        numbers = self.n_values * self.bits
-        if self.drawn:
-            return numbers + self.extra
-        index = float(np.ceil(np.log2(max(d, 2.0))))
-        sparse = jnp.minimum(numbers + d, numbers + self.n_values * index)
-        return jnp.minimum(d * self.bits, sparse) + self.extra
+        index = 32 - lax.clz(jnp.maximum(self.n_places, 2.0).astype(jnp.int32) - 1)  # bits of a place
+        places = jnp.minimum(self.n_places, self.n_values * index.astype(jnp.float32))
+        return jnp.minimum(self.n_places * self.bits, self.n_values * self.bits + places) + self.extra
+
+    def multiplied_out(self) -> "Message":
+        """Where factors would be sent, all numbers of the update are: for what is done to single numbers."""
+        return dense(self, self.values) if self.factored else self
 
 
 class Trip(NamedTuple):
@@ -64,8 +65,15 @@ def n_numbers(shapes: tuple[tuple[int, ...], ...]) -> int:
 def plain_message(start: ModelTable, params: Stacked, weight: Array) -> Message:
     """The updates as they are: d floats each."""
     values = tree.flatten(tree.subtract(params, tree.stacked(start)))
+    none = jnp.zeros(values.shape[0], jnp.float32)
+    return dense(Message(values, weight, none, none, jnp.float32(FLOAT_BITS), none), values)
+
+
+def dense(message: Message, values: Array) -> Message:
+    """``message`` with ``values``, all of which are sent."""
     n, d = values.shape
-    return Message(values, weight, jnp.full(n, d, jnp.float32), jnp.float32(FLOAT_BITS), jnp.zeros(n, jnp.float32))
+    all_of_them = jnp.full(n, d, jnp.float32)
+    return message._replace(values=values, n_values=all_of_them, n_places=all_of_them, factored=False)
 
 
 def received(start: ModelTable, params: Stacked, sent: Array, arrived: Array) -> Stacked:

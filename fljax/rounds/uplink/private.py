@@ -105,9 +105,7 @@ def _released(message: Message, trip: Trip, clip: Any, noise: Any) -> Message:
     n, d = message.values.shape
     came = (message.weight > 0)[:, None]
     values = jnp.where(came, clipped(message.values, clip), 0.0)
-    drawn = jnp.where(noise > 0, noise * jnp.where(noise > 0, clip, 0.0), 0.0) * jax.random.normal(
-        trip.server_key, (d,), jnp.float32
-    )
+    drawn = _size(noise, clip) * jax.random.normal(trip.server_key, (d,), jnp.float32)
     first = (jnp.arange(n) == 0)[:, None]
     values = (values + jnp.where(first, drawn[None, :], 0.0)) * (n / trip.expected)
     return message._replace(values=values, weight=jnp.ones_like(message.weight))
