@@ -80,7 +80,8 @@ def measures(scale: Scale) -> None:
 def amount(scale: Scale) -> None:
     """Gap, rounds to separate and steadiness against images a client, and the rounds that LayerCFL saves.
 
-    A run that never separates counts as one round more than it has.
+    A run that never separates counts as one round more than it has. Lines are kept of every size, and of their mean: with
+    the most images all measures may separate in the first round.
     """
     name, n_rounds, rows, saved, numbers = letters(scale), n_unsplit(scale), [], [], {}
     done = n_rounds, planned_unsplit(scale)
@@ -90,6 +91,7 @@ def amount(scale: Scale) -> None:
     for kind in scale.chosen(KINDS):
         curves: dict[str, list[float]] = {measure: [] for measure in MEASURES}
         first: dict[str, list[np.ndarray]] = {measure: [] for measure in MEASURES}
+        steady: dict[str, list[np.ndarray]] = {measure: [] for measure in MEASURES}
         for size in sizes:
             results = unsplit_with(scale, kind, name, sizes[-1], size)
             for measure in MEASURES:
@@ -99,12 +101,14 @@ def amount(scale: Scale) -> None:
                 row[f"gap in round {at}"] = spread(gaps[at - 1])
                 row["first round of gap > 0"] = spread(np.where(found, found, np.nan))
                 rows.append(row | {"share of rounds": spread((gaps > 0).mean(axis=0))})
-                last_size = size == sizes[-1]
-                for seed, gap in enumerate(gaps.T if last_size else ()):
-                    numbers[measure, kind, seed, "share_of_rounds"] = float((gap > 0).mean())
-                    numbers[measure, kind, seed, "first_round"] = float(found[seed] or n_rounds + 1)
                 curves[measure].append(float(gaps[at - 1].mean()))
                 first[measure].append(np.where(found, found, n_rounds + 1))
+                steady[measure].append((gaps > 0).mean(axis=0))
+        for metric, of in (("first_round", first), ("share_of_rounds", steady)):
+            for measure, by_size in of.items():
+                each = dict(zip((f"{metric}_of_{size}" for size in sizes), by_size, strict=True))
+                for told, values in (each | {metric: np.mean(by_size, axis=0)}).items():
+                    numbers |= {(measure, kind, seed, told): float(value) for seed, value in enumerate(values)}
         ours, theirs = (np.stack(first[measure]) for measure in ("cos_update_part", "cos_update_full"))
         gained[kind] = 100 * (1 - ours / theirs).mean(0)
         saved.append({"setting": kind, "method": VERSUS, "fewer rounds, %": spread(gained[kind])})
@@ -115,7 +119,7 @@ def amount(scale: Scale) -> None:
         figure.axes[0].set_xlabel("training images a client")
         title = f"Gap against images a client, {kind}, {name}"
         show(scale, f"amount-{kind.replace(' ', '-')}", title, [row for row in rows if row["setting"] == kind], figure)
-    keep_numbers(scale, ("LayerCFL", "amount", DATA[scale.paper]), numbers, done, images=sizes[-1])
+    keep_numbers(scale, ("LayerCFL", "amount", DATA[scale.paper]), numbers, done, images=" ".join(map(str, sizes)))
     keep_average(scale, "comm_rounds_reduction_pct", dict(enumerate(np.mean(list(gained.values()), axis=0))), done)
     stated = stated_for("comm_rounds_reduction_pct")
     show(scale, "rounds", "Rounds to separate that LayerCFL saves", beside(saved, "fewer rounds, %", stated))
