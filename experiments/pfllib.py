@@ -215,6 +215,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--smoke", action="store_true", help="2 iterations of one seed on one image in 128")
     parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument(
+        "--first-seed", type=int, default=0, help="where seeds begin: another machine may have those before"
+    )
     parser.add_argument("--rounds", type=int, default=ROUNDS, help="iterations; those done before are in them")
     parser.add_argument("--part", type=int, default=1, help="one image in so many; lines in table-FMNIST-smoke.csv")
     parser.add_argument("--only", nargs="+", choices=METHODS, default=list(METHODS), metavar="METHOD")
@@ -222,16 +225,18 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, default=Path("results/pfllib"), help="of the runs")
     parser.add_argument("--results", type=Path, default=RESULTS, help="of the lines")
     options = parser.parse_args()
+    if not 0 <= options.first_seed < options.seeds:
+        parser.error(f"--first-seed {options.first_seed} of --seeds {options.seeds}: choose 0 to {options.seeds - 1}")
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     use_all_cores()
     cache_compilations()
     if options.smoke:
-        options.seeds, options.rounds, options.part = 1, 2, 128
+        options.first_seed, options.seeds, options.rounds, options.part = 0, 1, 2, 128
     # Of one shape, whatever is asked for: a method is compiled once and its folders can be gone on with.
     made = same_shapes([federation(setting, options.part) for setting in SETTINGS])
     clients = dict(zip(SETTINGS, made, strict=True))
     for seed, (setting, method) in itertools.product(
-        range(options.seeds), itertools.product(options.settings, options.only)
+        range(options.first_seed, options.seeds), itertools.product(options.settings, options.only)
     ):
         lines = run(method, setting, seed, clients[setting], options)
         keep(options.results, "PFLlib", "table", "FMNIST", lines)
