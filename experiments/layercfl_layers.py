@@ -80,8 +80,8 @@ def measures(scale: Scale) -> None:
 def amount(scale: Scale) -> None:
     """Gap, rounds to separate and steadiness against images a client, and the rounds that LayerCFL saves.
 
-    A run that never separates counts as one round more than it has. Lines are kept of every size, and of their mean: with
-    the most images all measures may separate in the first round.
+    A run that never separates counts as one round more than it has. Lines are kept of every size, and of their mean:
+    with the most images all measures may separate in the first round.
     """
     name, n_rounds, rows, saved, numbers = letters(scale), n_unsplit(scale), [], [], {}
     done = n_rounds, planned_unsplit(scale)
