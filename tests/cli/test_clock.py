@@ -19,6 +19,7 @@ def seconds_of(folder, name="fedavg"):
 
 def test_seconds_are_shown_written_and_gone_on_with(fljax):
     clock = ("--clock", "deadline", "--clock.spread", "1", "--clock.in-time", "0.5", "--uplink", "top-k:0.1")
+    clock += ("--sampling", "poisson")
     status, out, err = fljax("run", *TINY, "--algorithm", "fedavg", *clock, "--rounds", "2", "--folder", "a")
     assert (status, err) == (0, "")
     assert "simulated" in out
@@ -27,6 +28,9 @@ def test_seconds_are_shown_written_and_gone_on_with(fljax):
     assert fljax("run", "--folder", "a", "--rounds", "3")[0] == 0  # goes on with its clock
     found = seconds_of("a", "fedavg+top_k")
     assert found.shape == (3,)
+    missing = library.load_run("a")["fedavg+top_k"].metrics["n_missing"]
+    assert missing.min() == 0 < missing.max()  # so that not every round lasts until the deadline
+    np.testing.assert_array_equal(found == found.max(), missing > 0)
     with Path("a/summary.csv").open() as file:
         (row,) = csv.DictReader(file)
     np.testing.assert_allclose(float(row["simulated_seconds"]), found.sum(), rtol=1e-5)

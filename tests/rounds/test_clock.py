@@ -85,7 +85,7 @@ def test_a_round_waits_for_those_who_were_asked_alone(averaging, federation, key
     seconds = tuple(float(i + 1) for i in range(9))
     plain = simulate(averaging, fljax.fedavg.Hyper(lr=0.2), federation, key, 6, sampling=sampling)[1]
     late = until(sampling, seconds, 5.5)
-    found = fljax.simulate(averaging, fljax.fedavg.Hyper(lr=0.2), federation, key, 6, sampling=late, dropout=dropout)[1]
+    found = simulate(averaging, fljax.fedavg.Hyper(lr=0.2), federation, key, 6, sampling=late, dropout=dropout)[1]
     asked, there = (
         [set(np.asarray(ids[on]).tolist()) for ids, on in zip(m["ids"], m["active"], strict=True)]
         for m in (plain, found)
@@ -93,7 +93,7 @@ def test_a_round_waits_for_those_who_were_asked_alone(averaging, federation, key
     missing = [len(who - came) for who, came in zip(asked, there, strict=True)]
     np.testing.assert_array_equal(found["n_missing"], missing)
     slowest = [max((seconds[i] for i in came), default=0) for came in there]
-    np.testing.assert_allclose(found["simulated_seconds"], np.where(missing, 5.5, slowest))
+    np.testing.assert_allclose(late.timing.of_rounds(0, found), np.where(missing, 5.5, slowest))
     assert dropout or 0 in missing
     assert any(missing)
 
