@@ -120,14 +120,14 @@ def size(params: Params) -> int:
 
 def squared_norm(params: Params) -> Array:
     """Sum of squares over all trainable leaves, () float32."""
-    leaves = jax.tree.leaves(split_statistics(params)[0])
+    leaves = map(at_least_float32, jax.tree.leaves(split_statistics(params)[0]))
     return sum((jnp.vdot(leaf, leaf) for leaf in leaves), start=jnp.float32(0))
 
 
 def dot(a: Params, b: Params) -> Array:
     """Sum of products over all trainable leaves, () float32."""
     pairs = zip(jax.tree.leaves(split_statistics(a)[0]), jax.tree.leaves(split_statistics(b)[0]), strict=True)
-    return sum((jnp.vdot(x, y) for x, y in pairs), start=jnp.float32(0))
+    return sum((jnp.vdot(at_least_float32(x), at_least_float32(y)) for x, y in pairs), start=jnp.float32(0))
 
 
 def subtract(a: Params, b: Params) -> Params:

@@ -4,9 +4,10 @@ from fljax.client.local import train_clients
 from fljax.client.map import map_clients
 from fljax.client.measure import client_loss, client_sums, cross_loss
 from fljax.client.objectives import predictor, proximal, training_loss
-from fljax.client.optimizer import local_optimizer
+from fljax.client.optimizer import Elementwise, local_optimizer
 
 __all__ = [
+    "Elementwise",
     "client_loss",
     "client_sums",
     "cross_loss",

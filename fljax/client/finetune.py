@@ -8,9 +8,10 @@ import optax
 from jax import Array, lax
 
 from fljax import tree
+from fljax.choices import Natural, Positive, check_choices
 from fljax.client.local import batch_rows, sgd_step, shuffled, train_clients
 from fljax.client.map import map_clients
-from fljax.client.objectives import Loss
+from fljax.client.objectives import Loss, check_loss
 from fljax.data.federation import minibatch
 from fljax.types import ClientData, Examples, Key, ModelTable, Params, Stacked, Work
 
@@ -46,15 +47,20 @@ def adapt(
     data: ClientData,
     loss: Loss,
     optimizer: optax.GradientTransformation,
-    n_steps: int,
-    batch_size: int,
+    n_steps: Natural,
+    batch_size: Positive,
 ) -> ModelTable:
     """Every client's model after exactly ``n_steps`` minibatch steps on its own data, however much it has.
 
     The batches are those of successive epochs: no example is met twice before all have been met. A client without
     examples keeps its start, and so does one whose result, or its loss on the first batch, is not finite. Arguments as
     in `fine_tune`.
+
+    Raises:
+        ValueError: ``n_steps`` is negative, or ``batch_size`` is not positive.
     """
+    check_choices(adapt, {"n_steps": n_steps, "batch_size": batch_size})
+    check_loss(loss)
 
     def train(pool: Examples, index: Array, size: Array, key: Key, start: Params) -> Params:
         n_batches = jnp.maximum(-(-size // batch_size), 1)

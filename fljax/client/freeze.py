@@ -8,6 +8,7 @@ import optax
 from jax import Array
 
 from fljax.client.objectives import Loss
+from fljax.client.optimizer import Elementwise
 from fljax.types import Batch, Key, Params
 
 
@@ -20,11 +21,16 @@ def frozen(loss: Loss, layers: tuple[str, ...]) -> Loss:
     Args:
         loss: see `fljax.client.objectives`.
         layers: top-level names of the parameters; () gives ``loss`` itself.
+
+    Raises:
+        ValueError: in the loss, of a model that has no such layer.
     """
     if not layers:
         return loss
 
     def partly(params: Params, batch: Batch, key: Key, *own: Any) -> tuple[Array, Params]:
+        if unknown := [name for name in layers if name not in params]:
+            raise ValueError(f"layers {unknown} are not in the model, which has {', '.join(params)}")
         held = {name: jax.lax.stop_gradient(leaf) if name in layers else leaf for name, leaf in params.items()}
         return loss(held, batch, key, *own)
 
@@ -47,4 +53,5 @@ def still(optimizer: optax.GradientTransformation, layers: tuple[str, ...]) -> o
         held = {name: jax.tree.map(jnp.zeros_like, moved[name]) for name in layers if name in moved}
         return moved | held, state
 
-    return optax.GradientTransformation(optimizer.init, update)
+    kind = Elementwise if isinstance(optimizer, Elementwise) else optax.GradientTransformation
+    return kind(optimizer.init, update)

@@ -7,25 +7,34 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from fljax import tree
+from fljax.choices import Positive, check_choices
 from fljax.client.local import batch_rows
 from fljax.client.map import map_clients
-from fljax.client.objectives import Loss
+from fljax.client.objectives import Loss, check_loss
 from fljax.data.federation import minibatch
 from fljax.types import ClientData, Examples, Key, ModelTable, Params, Stacked, Trained
 
 
 def client_gradients(
-    key: Array, models: Stacked | ModelTable, data: ClientData, loss: Loss, batch_size: int
+    key: Array, models: Stacked | ModelTable, data: ClientData, loss: Loss, batch_size: Positive
 ) -> Trained:
     """Gradient of each client's mean loss over all its examples, at the model it holds.
 
-    Summed over batches of ``batch_size`` weighted by their examples, so it equals the full-batch gradient without its
-    memory. Returns `Trained` whose ``params`` are the gradients of the trainable parameters; a gradient that is not
-    finite comes back as zero with ``ok`` False.
+    Summed over batches of ``batch_size`` weighted by their examples, in float32 or wider, so it equals the full-batch
+    gradient without its memory. Returns `Trained` whose ``params`` are the gradients of the trainable parameters; a
+    gradient that is not finite comes back as zero with ``ok`` False.
+
+    Raises:
+        ValueError: ``batch_size`` is not positive, or a table has not a row for each client.
     """
+    check_choices(client_gradients, {"batch_size": batch_size})
+    check_loss(loss)
 
     def one(pool: Examples, index: Array, size: Array, key: Key, params: Params) -> Trained:
         trainable, statistics = tree.split_statistics(params)
+        wide: Any = jax.tree.map(tree.at_least_float32, trainable)
+        # A narrow gradient of the sum over a batch may overflow where that of the mean does not.
+        of_mean = any(leaf.dtype.itemsize < 4 for leaf in jax.tree.leaves(trainable))
 
         def step(i: Array, carry: tuple[Array, Params]) -> tuple[Array, Params]:
             rows, weight = batch_rows(index, size, i, batch_size)
@@ -33,14 +42,18 @@ def client_gradients(
 
             def total(trainable: Params) -> Array:
                 value, _ = loss(tree.join_statistics(trainable, statistics), batch, jax.random.fold_in(key, i))
-                return value * weight.sum()
+                return value if of_mean else value * weight.sum()
 
-            return jax.tree.map(jnp.add, carry, jax.value_and_grad(total)(trainable))
+            found = jax.tree.map(tree.at_least_float32, jax.value_and_grad(total)(trainable))
+            if of_mean:
+                found = jax.tree.map(lambda leaf: leaf * weight.sum(), found)
+            return jax.tree.map(jnp.add, carry, found)
 
-        zero: Any = (jnp.float32(0), jax.tree.map(jnp.zeros_like, trainable))
+        zero: Any = (jnp.float32(0), jax.tree.map(jnp.zeros_like, wide))
         value, gradient = lax.fori_loop(0, -(-size // batch_size), step, zero)
         n_examples = jnp.maximum(size, 1).astype(jnp.float32)
         ok = jnp.stack([jnp.isfinite(leaf).all() for leaf in jax.tree.leaves((value, gradient))]).all()
-        return Trained(jax.tree.map(lambda g: jnp.where(ok, g / n_examples, 0.0), gradient), value / n_examples, ok)
+        mean = jax.tree.map(lambda g: jnp.where(ok, g / n_examples, 0.0), gradient)
+        return Trained(tree.as_before(mean, trainable), value / n_examples, ok)
 
     return map_clients(one, data, key, models)

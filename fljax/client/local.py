@@ -9,8 +9,10 @@ import optax
 from jax import Array, lax
 
 from fljax import tree
+from fljax.choices import check_kind
 from fljax.client.map import longest_beside, map_clients
-from fljax.client.objectives import Loss
+from fljax.client.objectives import Loss, check_loss
+from fljax.client.optimizer import Elementwise
 from fljax.data.federation import minibatch
 from fljax.types import ClientData, Examples, Key, ModelTable, Params, Stacked, Trained, Work
 
@@ -34,7 +36,7 @@ def train_clients(
         start: (clients, ...) models to start from, or `ModelTable`.
         data: the clients' training rows.
         loss: ``loss(params, batch, key, *own)``, see `fljax.client.objectives`.
-        optimizer: an optax transformation; its state starts afresh for each call.
+        optimizer: an optax transformation; its state starts afresh for each call. See `Elementwise`.
         work: epochs, batch size and how many clients to train at once.
         *per_client: what the loss needs beside the batch (an anchor, a teacher), a row a client.
 
@@ -43,9 +45,13 @@ def train_clients(
         started with ``ok`` False.
 
     Raises:
-        ValueError: a field of ``work`` is out of its range, or ``work`` has terms, which `fljax.rounds.train` adds.
+        ValueError: a field of ``work`` is out of its range, ``start``, ``key`` or a table has not a row for each
+            client, or ``work`` has terms, which `fljax.rounds.train` adds.
     """
     check_work(work)
+    check_loss(loss)
+    made = "make one by fljax.client.local_optimizer, or take one of optax, such as optax.sgd(0.1)"
+    check_kind("optimizer", optimizer, optax.GradientTransformation, made)
     if work.terms:  # those of dp_sgd among them, without which nothing would be private
         raise ValueError(
             f"work.terms={work.terms}: train_clients adds no terms of bricks to the loss; call fljax.rounds.train, or "
@@ -138,7 +144,8 @@ def _train_client(
     def turned_loss(params: Params, *arguments: Any) -> tuple[Array, Params]:
         return loss(_turned(params, is_turned), *arguments)
 
-    is_turned = jax.tree.map(_is_narrow, start)
+    alike = isinstance(optimizer, Elementwise)  # others may tell rows from columns
+    is_turned = jax.tree.map(lambda leaf: alike and _is_narrow(leaf), start)
     begin = _turned(start, is_turned)
     carry = (begin, optimizer.init(tree.split_statistics(begin)[0]), jnp.float32(0))
     (params, _, total), _ = lax.scan(epoch, carry, jax.random.split(key, work.epochs))
@@ -152,7 +159,7 @@ def _is_narrow(leaf: Array) -> bool:
     """Whether a dense kernel trains faster transposed: on a CPU, where it has many more inputs than outputs.
 
     The gradient of a (784, 10) kernel is then a product with long rows: a step of logistic regression takes half the
-    time. The kernel is turned once a client, not once a step; optax's transformations see it turned.
+    time. The kernel is turned once a client, not once a step, so that the optimiser sees it turned.
     """
     return jax.default_backend() == "cpu" and leaf.ndim == 2 and leaf.shape[0] >= 8 * leaf.shape[1]
 

@@ -43,7 +43,13 @@ def map_clients(
     chunk.
 
     ``at_once`` is how many clients run side by side; None takes the backend's best.
+
+    Raises:
+        ValueError: a table has not a row for each client, or ``at_once`` is not positive.
     """
+    if at_once is not None and at_once < 1:
+        raise ValueError(f"at_once={at_once!r} is not a positive whole number; choose at_once >= 1, or None")
+    check_rows(data.size.shape[0], per_client)
     tables = tuple(arg.params if isinstance(arg, ModelTable) else None for arg in per_client)
     rows = tuple(arg.row if isinstance(arg, ModelTable) else arg for arg in per_client)
 
@@ -52,6 +58,19 @@ def map_clients(
 
     chunk = _chunk(data, at_once)
     return over_devices(_chunked(one, chunk), (data.pool, tables), (data.index, data.size, *rows), chunk)
+
+
+def check_rows(n_clients: int, per_client: tuple[Stacked | ModelTable, ...]) -> None:
+    """Raises ValueError where a leaf has not a row for each client; a gather would repeat or drop some."""
+    for table in per_client:
+        rows = table.row if isinstance(table, ModelTable) else table
+        for path, leaf in jax.tree_util.tree_flatten_with_path(rows)[0]:
+            if (shape := jnp.shape(leaf))[:1] != (n_clients,):
+                named = jax.tree_util.keystr(path) or ("the row of a ModelTable" if rows is not table else "an array")
+                raise ValueError(
+                    f"{named} has shape {shape} for {n_clients} clients; give a row for each, as models or keys "
+                    f"(clients, ...); one model for all is fljax.tree.everyone(params, {n_clients})"
+                )
 
 
 def longest_beside(data: ClientData, at_once: int | None = None) -> Array:

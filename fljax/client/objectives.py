@@ -18,6 +18,13 @@ statistics updated, where the model keeps any.
 """
 
 
+def check_loss(loss: Any) -> None:
+    """Raises ValueError where ``loss`` is no function."""
+    if not callable(loss):
+        kind = type(loss).__name__
+        raise ValueError(f"loss is of type {kind}, not a function; give fljax.client.training_loss(model), or your own")
+
+
 def batch_mean(value: Array, weight: Array) -> Array:
     """Mean of ``value`` (batch,) over the examples that count; 0 where none does.
 

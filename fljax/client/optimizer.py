@@ -14,6 +14,14 @@ OPTIMIZERS = ("sgd", "adam", "adamw")
 """Names of local optimisers; `Work.optimizer` also takes any function from a learning rate to a transformation."""
 
 
+class Elementwise(optax.GradientTransformation):
+    """An optax transformation that treats every number of a kernel alike, whatever its row and column.
+
+    What `local_optimizer` makes of a name is one. `train_clients` may hold kernels transposed for such an optimiser,
+    which is faster on a CPU: ``Elementwise(*optax.sgd(0.1))`` says so of one's own.
+    """
+
+
 def local_optimizer(hyper: Any, work: Work, round: Array) -> optax.GradientTransformation:
     """``work.optimizer`` with the learning rate of this round.
 
@@ -28,9 +36,11 @@ def local_optimizer(hyper: Any, work: Work, round: Array) -> optax.GradientTrans
         ValueError: an unknown name, or a number that the optimiser does not read.
     """
     lr, momentum, decay = hyper.lr_of(round), hyper.momentum, hyper.weight_decay
+    max_norm = getattr(hyper, "max_norm", None)
     if callable(work.optimizer):
         optimizer = _own(work.optimizer, lr, momentum, decay)
-    elif work.optimizer == "sgd":
+        return optimizer if max_norm is None else optax.chain(_clipped(max_norm), optimizer)
+    if work.optimizer == "sgd":
         optimizer = _after_decay(decay, optax.sgd(lr, momentum=momentum))
     elif work.optimizer in ("adam", "adamw"):
         if momentum is not None:
@@ -41,8 +51,7 @@ def local_optimizer(hyper: Any, work: Work, round: Array) -> optax.GradientTrans
             optimizer = optax.adamw(lr, weight_decay=0.0 if decay is None else decay)  # pyright: ignore[reportArgumentType]
     else:
         raise ValueError(f"optimizer={work.optimizer!r} is unknown; choose one of {OPTIMIZERS} or give a function")
-    max_norm = getattr(hyper, "max_norm", None)
-    return optimizer if max_norm is None else optax.chain(_clipped(max_norm), optimizer)
+    return Elementwise(*(optimizer if max_norm is None else optax.chain(_clipped(max_norm), optimizer)))
 
 
 def _clipped(max_norm: Any) -> optax.GradientTransformation:

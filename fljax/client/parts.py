@@ -7,7 +7,7 @@ import optax
 from fljax import tree
 from fljax.client.local import train_clients
 from fljax.client.objectives import Loss
-from fljax.client.optimizer import local_optimizer
+from fljax.client.optimizer import Elementwise, local_optimizer
 from fljax.types import Cohort, ModelTable, Params, Trained, Work
 
 
@@ -30,12 +30,14 @@ def train_parts(
             finds them, and those that it returns are every part's. Bricks' terms are not added to it: see `termed`.
         work: local effort.
         first: the part whose statistics are every part's at the start, and whose start bricks' terms pull to.
-        **steps: optimisers of parts by name; the others take those of ``work`` and ``hyper``.
+        **steps: optimisers of parts by name, that treat all numbers of a kernel alike; the others take those of
+            ``work`` and ``hyper``.
     """
     statistics = tree.split_statistics(start.params[first])[1]
     begun = {name: tree.split_statistics(part)[0] for name, part in start.params.items()}
     usual = local_optimizer(hyper, work, cohort.round)
     optimizer = optax.multi_transform({name: steps.get(name, usual) for name in begun}, {name: name for name in begun})
+    optimizer = Elementwise(*optimizer) if isinstance(usual, Elementwise) else optimizer
     anchors = (start._replace(params=start.params[first]),) * len(work.terms)
     table = start._replace(params=tree.join_statistics(begun, statistics))
     trained = train_clients(cohort.key, table, cohort.data, loss, optimizer, work._replace(terms=()), *anchors)

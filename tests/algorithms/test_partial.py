@@ -4,6 +4,7 @@ import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 
 import fljax
@@ -112,6 +113,19 @@ def test_frozen_layers_stay_bit_for_bit(key, model, federation, optimizer):
         trained = train_clients(keys, tree.everyone(start, 8), federation.train, loss, tuner, work)
     chex.assert_trees_all_equal(trained.params["fc1"], tree.broadcast(start["fc1"], 8))
     assert (np.asarray(trained.params["fc2"]["kernel"]) != np.asarray(start["fc2"]["kernel"])).any(axis=(1, 2)).all()
+
+
+def test_layers_that_a_model_does_not_have_are_not_frozen_in_silence(key, model, federation):
+    loss = frozen(training_loss(model), ("fc1", "fc9"))
+    with pytest.raises(ValueError, match=r"layers \['fc9'\] are not in the model, which has fc1, fc2"):
+        train_clients(
+            jax.random.split(key, 8),
+            tree.everyone(model.init(key), 8),
+            federation.train,
+            loss,
+            optax.sgd(0.1),
+            Work(1, 8),
+        )
 
 
 def test_noise_for_privacy_leaves_the_head_alone_where_fedrep_trains_the_body_only(key, model, work, federation):

@@ -4,12 +4,17 @@ from functools import cache
 
 import chex
 import jax
+import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 
 from fljax import tree
 from fljax.client import training_loss
+from fljax.client.finetune import adapt
 from fljax.client.gradient import client_gradients
+from fljax.client.sample import fresh_examples
+from fljax.types import ClientData, Examples
 from tests import oracle
 from tests.slow import slow
 
@@ -43,3 +48,39 @@ def test_a_non_finite_gradient_is_zero_and_not_ok(key, model, ragged):
     sent = jax.device_get(gradients(model, 3)(key, jax.jit(model.init)(key), ragged._replace(index=index)))
     np.testing.assert_array_equal(sent.ok, [True, False, True, True, True])
     assert all(np.all(leaf[1] == 0) for leaf in jax.tree.leaves(sent.params))
+
+
+@pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float16])
+def test_gradients_of_narrow_parameters_are_summed_in_float32(key, dtype):
+    """2000 batches: a sum in bfloat16 stands still at 256 of them, and one in float16 overflows."""
+    n, slope = 20_000, np.array([10.0, 0.1, -3.0], np.float32)
+    data = ClientData(Examples(jnp.ones((n, 1)), jnp.zeros(n)), jnp.arange(n)[None], jnp.full(1, n))
+
+    def loss(params, batch, key):
+        return (params.astype(jnp.float32) * slope).sum(), params
+
+    sent = client_gradients(jax.random.split(key, 1), jnp.ones((1, 3), dtype), data, loss, 10)
+    assert bool(sent.ok[0])
+    assert sent.params.dtype == dtype
+    np.testing.assert_allclose(sent.params[0].astype(np.float32), slope, rtol=4e-3)
+
+
+def test_a_batch_size_that_is_none_is_refused(key, model, ragged):
+    params = tree.everyone(jax.jit(model.init)(key), 5)
+    with pytest.raises(ValueError, match="batch_size=0"):
+        client_gradients(jax.random.split(key, 5), params, ragged, training_loss(model), 0)
+    with pytest.raises(ValueError, match="batch_size=0"):
+        adapt(key, params, ragged, training_loss(model), optax.sgd(0.1), 3, 0)
+    with pytest.raises(ValueError, match="n_steps=-3"):
+        adapt(key, params, ragged, training_loss(model), optax.sgd(0.1), -3, 4)
+    with pytest.raises(ValueError, match="n_examples=-1"):
+        fresh_examples(jax.random.split(key, 5), ragged, -1)
+
+
+def test_squares_of_narrow_parameters_are_summed_in_float32():
+    wide = np.random.default_rng(0).normal(size=500) * 50
+    params = {"fc": {"w": jnp.asarray(wide, jnp.float16)}}
+    kept = np.asarray(params["fc"]["w"], np.float64)
+    np.testing.assert_allclose(tree.squared_norm(params), (kept**2).sum(), rtol=1e-5)  # beyond float16
+    np.testing.assert_allclose(tree.dot(params, params), (kept**2).sum(), rtol=1e-5)
+    assert tree.squared_norm(params).dtype == jnp.float32

@@ -10,12 +10,12 @@ import optax
 import pytest
 
 from fljax import tree
-from fljax.client import proximal, train_clients, training_loss
+from fljax.client import Elementwise, proximal, train_clients, training_loss
 from fljax.client.local import batch_rows, n_steps, shuffled, useful_steps
 from fljax.data.datasets import load
 from fljax.data.partition import PARTITIONS
 from fljax.run.mesh import over_devices
-from fljax.types import Work
+from fljax.types import ClientData, Examples, Work
 from tests import oracle
 from tests.slow import slow, slow_rows
 
@@ -250,3 +250,67 @@ def test_work_out_of_range_is_refused(key, model, ragged, field, value):
         train_clients(
             keys_of(key), tree.everyone(started(model, key), 5), ragged, training_loss(model), optax.sgd(0.1), work
         )
+
+
+def _by_hand(optimizer, kernel, x, y):
+    """One step of ``optimizer`` on the mean squared error of a linear model, the kernel as it is."""
+    gradient = jax.grad(lambda w: jnp.square(x @ w - y).mean())(kernel)
+    with jax.numpy_dtype_promotion("standard"):
+        updates, _ = optimizer.update(gradient, optimizer.init(kernel), kernel)
+    return optax.apply_updates(kernel, updates)
+
+
+@pytest.mark.parametrize(
+    "optimizer",
+    [
+        optax.chain(optax.adaptive_grad_clip(0.01), optax.sgd(0.1)),
+        optax.contrib.muon(0.1),
+        optax.chain(optax.stateless(lambda g, w: g * (jnp.arange(24.0)[:, None] > 3)), optax.sgd(0.1)),
+        Elementwise(*optax.sgd(0.1)),
+        Elementwise(*optax.adam(0.1)),
+    ],
+    ids=["clipped by unit", "muon", "masked rows", "sgd", "adam"],
+)
+def test_an_optimizer_sees_the_rows_and_columns_of_narrow_kernels(optimizer):
+    rng = np.random.default_rng(0)
+    x, y, kernel = (rng.normal(size=shape).astype(np.float32) for shape in ((6, 24), (6, 2), (24, 2)))
+    data = ClientData(Examples(jnp.asarray(x), jnp.asarray(y)), jnp.arange(6)[None], jnp.full(1, 6))
+
+    def loss(params, batch, key):
+        return jnp.square(batch.x @ params - batch.y).mean(), params
+
+    with jax.numpy_dtype_promotion("standard"):
+        trained = train_clients(jax.random.split(jax.random.key(0), 1), kernel[None], data, loss, optimizer, Work(1, 6))
+    np.testing.assert_allclose(trained.params[0], _by_hand(optimizer, kernel, x, y), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"start": "one"}, r"\['fc1'\]\['bias'\] has shape \(6,\) for 5 clients; .* fljax.tree.everyone\(params, 5\)"),
+        ({"key": "one"}, r"an array has shape \(\) for 5 clients"),
+        ({"key": "three"}, r"an array has shape \(3,\) for 5 clients"),
+        ({"optimizer": "sgd"}, "optimizer is 'sgd', not a GradientTransformation; make one by fljax.client"),
+        ({"loss": "model"}, "loss is of type Model, not a function; give fljax.client.training_loss"),
+        ({"own": "one"}, r"\['fc1'\]\['bias'\] has shape \(6,\) for 5 clients"),
+        ({"own": "four"}, r"the row of a ModelTable has shape \(4,\) for 5 clients"),
+    ],
+)
+def test_arguments_that_are_not_for_every_client_are_refused(key, model, ragged, change, why):
+    params = started(model, key)
+    words = {
+        "start": {"one": params},
+        "key": {"one": key, "three": jax.random.split(key, 3)},
+        "optimizer": {"sgd": "sgd"},
+        "loss": {"model": model},
+        "own": {"one": params, "four": tree.everyone(params, 4)},
+    }
+    usual = {"start": tree.everyone(params, 5), "key": keys_of(key), "optimizer": optax.sgd(0.1), "own": ()}
+    usual |= {"loss": training_loss(model)}
+    given = usual | {name: words[name][word] for name, word in change.items()}
+    own = given["own"] if given["own"] == () else (given["own"],)
+    for at_once in (1, 3):
+        with pytest.raises(ValueError, match=why):
+            train_clients(
+                given["key"], given["start"], ragged, given["loss"], given["optimizer"], Work(1, 4, at_once), *own
+            )
