@@ -97,6 +97,31 @@ def describe(kind: str, thing: Any) -> Entry:
     return Entry(name, summary, parameters(thing, LEFT_OUT[kind]) if made else {})
 
 
+def fitting(word: str) -> tuple[str, ...]:
+    """The bricks that can be put into a method: those of its slots, but for what it refuses when it is made."""
+
+    def found() -> list[str]:
+        from fljax.algorithms import with_bricks
+        from fljax.models import mlp
+        from fljax.rounds.bricks import BRICKS
+        from fljax.types import Work
+
+        method, model, work = own.find("algorithm", word), mlp(input_shape=(2, 2, 1), hidden=(2, 2), n_classes=2), Work(1, 1)
+
+        def is_made(*bricks: str) -> bool:
+            try:
+                with_bricks(method, bricks)(model, work)
+            except (TypeError, ValueError):
+                return False
+            return True
+
+        # One that needs another network, or a choice without a default, cannot be tried.
+        tried = is_made()
+        return [name for name, brick in BRICKS.items() if brick.slot in method.slots and (is_made(name) or not tried)]
+
+    return tuple(found() if own.is_file(word) else _kept(f"fitting {word}", found))
+
+
 def methods_table() -> str:
     """The methods as a Markdown table, which `docs/methods.md` shows."""
     lines = ["| `--algorithm` | method | paper |", "| --- | --- | --- |"]

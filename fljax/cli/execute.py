@@ -4,6 +4,7 @@ import importlib
 import shlex
 import shutil
 import threading
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import jax
 import numpy as np
 
 from fljax import tree
+from fljax.catalogue.words import written
 from fljax.drift.stages import at, changes
 from fljax.jobs import config
 from fljax.jobs.assemble import data_name, make_methods, make_model, make_parts, make_sampling, planned
@@ -203,7 +205,7 @@ def evaluate_newcomers(
 
 
 def headline(job: Job, federation: Federation, model: Model, newcomers: Federation | None = None) -> str:
-    """The job in two lines."""
+    """The job in two lines, and in a third what its methods do not have alike."""
     run, size = job.run, np.asarray(federation.train.size)
     n_parameters = tree.size(jax.eval_shape(model.init, jax.random.key(0)))
     groups = "" if federation.group is None else f" in {len(np.unique(federation.group))} groups"
@@ -212,5 +214,16 @@ def headline(job: Job, federation: Federation, model: Model, newcomers: Federati
     devices = f"{jax.device_count()} {jax.default_backend()} device" + "s" * (jax.device_count() > 1)
     return (
         f"{data_name(job.own)}, {run.partition}: {len(size)} clients{groups}, {sizes} training examples each{new}\n"
-        f"{run.model} of {n_parameters:,} parameters, {run.rounds} rounds on {devices}"
+        f"{run.model} of {n_parameters:,} parameters, {run.rounds} rounds on {devices}{not_alike(job)}"
     )
+
+
+def not_alike(job: Job) -> str:
+    """A line with the numbers of local training, and of clusters, in which the methods differ; "" where they do not."""
+    found = []
+    for name in ("lr", "lr_decay", "momentum", "weight_decay", "epochs", "batch_size", "optimizer", "n_clusters"):
+        values = {method: job.settings[method][name] for method in job.methods if name in job.settings[method]}
+        usual = Counter(values.values()).most_common(1)[0][0] if values else None
+        if others := [f"{method} {value}" for method, value in values.items() if value != usual]:
+            found.append(f"{written(name)} {usual}, {', '.join(others)}")
+    return f"\nnot alike: {'; '.join(found)}" if found else ""

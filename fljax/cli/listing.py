@@ -3,11 +3,12 @@
 from collections.abc import Sequence
 
 from fljax.catalogue.datasets import ABOUT
-from fljax.catalogue.entries import Entry, by_kind, entry, methods_table, names
+from fljax.catalogue.entries import Entry, by_kind, entry, fitting, methods_table, names
 from fljax.catalogue.own import is_file, kind_of_file, short_name
 from fljax.catalogue.parameters import defaults
-from fljax.catalogue.words import nearest
+from fljax.catalogue.words import nearest, written
 from fljax.cli.text import show, show_section
+from fljax.jobs.job import read_job
 
 USAGE = """usage: fljax list [KIND | NAME ...] [--markdown]
 
@@ -58,10 +59,17 @@ def show_one(word: str) -> None:
     title = f"{own.title}: {own.summary}. {own.paper} {own.link}".rstrip()
     print(title if kind == "algorithm" else f"{word}: {own.summary} {own.paper} {own.link}".rstrip())
     if kind == "algorithm":
-        fitting = [name for name in names("brick") if entry("brick", name).group in own.slots]
-        print(f"bricks that fit: {' '.join(fitting) or 'none'}")
+        print(f"bricks that fit: {' '.join(fitting(word)) or 'none'}")
+        if in_main_job := in_a_run(word, own):
+            print(f"in fljax run, where nothing else is said: {in_main_job}")
     prefix = short_name(word) if kind == "algorithm" else "" if kind == "brick" else kind
     show_section(prefix, own.section, {name: one.default for name, one in own.section.items()})
+
+
+def in_a_run(word: str, own: Entry) -> str:
+    """The settings of a method that `fljax run` begins with in place of the defaults, in one line."""
+    found = read_job(["--algorithm", word]).settings[short_name(word)]
+    return " ".join(f"{written(name)}={found[name]}" for name, one in own.section.items() if found[name] != one.default)
 
 
 def show_dataset(name: str) -> None:

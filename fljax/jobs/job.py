@@ -26,13 +26,15 @@ from fljax.jobs.settings import (
 )
 from fljax.sealed import check_text
 
-MAIN_JOB = Path(__file__).with_name("main_job.toml")
+MAIN_JOB, MAIN_NUMBERS = (Path(__file__).with_name(name) for name in ("main_job.toml", "main_job_numbers.toml"))
 MAY_CHANGE = ("rounds", "algorithm", "data_folder", "new_client_rounds", "folder", "config", "force_resume")
 """Settings with which a results folder may be gone on with."""
 MAY_BE_MORE = ("seeds", "baseline", "measure")
 """Those of a comparison."""
 OF_OWN_DATA = ("client_column", "label_column", "feature_column", "split_column", "task")
 """Settings that say what data of one's own is like."""
+OF_PUBLIC_DATA = ("fedtsdp",)
+"""Methods of the main job that need examples of the server's, which data of one's own does not come with."""
 RESULTS = {"run": "*/rounds/*", "sweep": "*/parts/*.npz", "compare": "seed_*/*/rounds/*"}
 """Command -> where its first results lie in a folder."""
 KINDS = {"run": "a run", "plan": "a run", "sweep": "a sweep", "compare": "a comparison"}
@@ -116,9 +118,17 @@ def read_layers(arguments: Sequence[str], command: str = "run", methods: Sequenc
             if begun is None and (maker := made_by(stored)) in ("sweep", "compare"):
                 check_kind(folder, f"the settings of {KINDS[maker]}", maker, command)
             layers.insert(1, of_file(stored))
+    layers[0] += numbers_of_main_job(layers)
     if methods:
         layers[0] = [*layers[0], ("algorithm", list(methods))]
     return spelled_out([layers[0], *own_defaults(layers), *layers[1:]])
+
+
+def numbers_of_main_job(layers: Sequence[Layer]) -> Layer:
+    """The methods' numbers that fit the main job: those of all methods its groups, those of one method its network."""
+    same_data = (last(layers, "data") or ["None"]) == ["None"]
+    same_network = last(layers, "model") == last(layers[:1], "model")
+    return [entry for entry in of_toml(MAIN_NUMBERS) if (same_network if "." in entry[0] else same_data)]
 
 
 def own_defaults(layers: Sequence[Layer]) -> list[Layer]:
@@ -135,8 +145,10 @@ def own_defaults(layers: Sequence[Layer]) -> list[Layer]:
         raise ValueError(
             f"--partition {partition[0]}: --client-column says whose the examples are; give one of the two"
         )
+    main = last(layers[:1], "algorithm") or []
     is_table = Path((last(layers, "data") or [""])[0]).suffix in (".csv", ".tsv", ".parquet")
     own: Layer = [("partition", ["natural"]), ("normalize", ["standard" if is_table else "unit"])]
+    own.append(("algorithm", [name for name in main if name not in OF_PUBLIC_DATA]))
     if partition == ["natural"]:
         own += [("partition.n_clients", ["0"]), ("partition.min_size", ["1"])]
     return [own]
@@ -161,6 +173,9 @@ def job_of(layers: Sequence[Layer], own: Section = RUN, reader: Reader | None = 
         if is_method(section := name.partition(".")[0]) and "." in name and section not in schema:
             raise ValueError(f"--{written(name)}: {section} is not run; add it to --algorithm")
     found: dict[str, Any] = {}
+    known = {field for section in schema.values() for field in section}
+    # The main job says of every method what not all of them have.
+    layers = [[entry for entry in layers[0] if "." in entry[0] or entry[0] in known], *layers[1:]]
     for layer in relevant(layers, own):
         found |= read_layer(layer, schema, reader) if reader else read_layer(layer, schema)
     return Job(schema, values_of(schema, found))

@@ -149,8 +149,13 @@ def test_list_one_kind_or_one_thing(fljax, refused):
     assert "--model.hidden" in fljax("list", "mlp")[1]
     assert "--sampling.ids INT ..." in fljax("list", "fixed")[1]
     assert "--n-attackers FLOAT" in fljax("list", "krum")[1]
-    bricks = fljax("list", "fedavg+krum")[1].partition("bricks that fit: ")[2].splitlines()[0].split()
-    assert {"prox", "top_k", "median"} <= set(bricks)
+    shown = {word: fljax("list", word)[1] for word in ("fedavg", "fedavg+krum", "ifca", "cfl")}
+    bricks = {word: set(text.partition("bricks that fit: ")[2].splitlines()[0].split()) for word, text in shown.items()}
+    assert {"prox", "top_k", "median", "client_dp", "secure_sum"} <= bricks["fedavg"]
+    assert "median" not in bricks["fedavg+krum"]  # it would put out krum
+    assert {"dp_sgd", "secure_sum"} <= bricks["ifca"] - {"client_dp"} == bricks["ifca"]
+    assert not {"client_dp", "secure_sum"} & bricks["cfl"]
+    assert "in fljax run, where nothing else is said: n-clusters=4 lr=0.1\n" in shown["ifca"]
     assert fljax("list", "--help")[1].startswith("usage: fljax list")
     assert fljax("list", "--markdown")[1].startswith("| `--algorithm` |")
     assert "the nearest is 'fesem'" in refused("list", "fesm")

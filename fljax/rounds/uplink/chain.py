@@ -108,12 +108,15 @@ def with_uplink(algorithm: Algorithm, transform: Transform) -> Algorithm:
     name, exchange = algorithm.about.name or "this method", algorithm.exchange
     if exchange is None:
         raise ValueError(f"{name}: its round is not in two halves, so nothing can be put between clients and server")
+    instead = "; dp_sgd protects the examples of each client instead" if transform.needs == "mean" else ""
     if transform.needs and exchange.sees == "each":
-        raise ValueError(f"{name}: its server looks at single updates, and may only see their {transform.needs} here")
+        raise ValueError(
+            f"{name}: its server looks at single updates, and may see their {transform.needs} alone here{instead}"
+        )
     if transform.needs == "mean" and exchange.sees != "mean":
         raise ValueError(
-            f"{name}: what its server makes is not one mean of all clients, or not of messages that each follow from "
-            "one client's data"
+            f"{name}: its server makes not one mean of all updates, or they do not each follow from one client's data, "
+            f"so that no noise on a mean hides a client{instead}"
         )
 
     def init(key: Key, hyper: Any, data: ClientData) -> State:
