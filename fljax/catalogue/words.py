@@ -189,4 +189,7 @@ def nearest(name: str, known: Iterable[str], kind: str) -> str:
     if name in known:
         return name
     near = difflib.get_close_matches(name[:100], known, n=1, cutoff=0)
+    several = name.split(",")
+    if len(several) > 1 and set(several) <= set(known):
+        raise ValueError(f"no {kind} {name[:100]!r}; several are written with spaces: {' '.join(several)}")
     raise ValueError(f"no {kind} {name[:100]!r}; the nearest is {near[0]!r}" if near else f"no {kind} {name[:100]!r}")

@@ -136,9 +136,17 @@ def full_names(name: str, schema: Schema) -> list[str]:
         raise ValueError(f"--{written(name)} could be {' or '.join('--' + written(full) for full in found)}")
     if not found:
         short = [full.partition(".")[2] for full in known if "." in full]
-        near = difflib.get_close_matches(name[:100], [*known, *short], n=1, cutoff=0)
+        near = _meant(name, schema) or difflib.get_close_matches(name[:100], [*known, *short], n=1, cutoff=0)
         raise ValueError(f"no setting --{written(name[:100])}; the nearest is --{written(near[0])}")
     return found
+
+
+def _meant(name: str, schema: Schema) -> list[str]:
+    """The setting whose meaning begins with the words of ``name``: learning_rate is lr."""
+    words = name.replace("_", " ").lower()
+    return [
+        field for own in schema.values() for field, one in own.items() if len(words) > 3 and one.help.startswith(words)
+    ]
 
 
 def read_layer(layer: Layer, schema: Schema, reader: Reader = lambda name, own, words: own.read(name, words)) -> dict:

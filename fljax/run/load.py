@@ -12,7 +12,7 @@ import numpy as np
 
 from fljax.run.headline import measures_of
 from fljax.run.models_on_disk import FILE, client_model, read_models
-from fljax.run.rounds import METRICS, ROUNDS, read_rounds
+from fljax.run.rounds import METRICS, ROUNDS, means_of_participants, read_rounds
 from fljax.sealed import check_listed, check_text
 from fljax.types import ModelTable, Params
 
@@ -47,9 +47,14 @@ class Result(NamedTuple):
         return client_model(self.models, client)
 
     def rounds(self) -> dict[str, np.ndarray]:
-        """Columns (rounds,): the round, from 1, and each number that a round has."""
+        """Columns (rounds,): the round, from 1, each number that a round has, and its participants' means.
+
+        Those are ``loss``, ``uplink`` and ``downlink`` (floats of 32 bits that one sends and receives), and
+        ``n_not_finite``, as in metrics.jsonl.
+        """
         scalars = {name: value for name, value in self.metrics.items() if value.ndim == 1}
-        return {"round": np.arange(1, len(self.metrics["ids"]) + 1)} | scalars
+        numbers = np.arange(1, len(self.metrics["ids"]) + 1)
+        return {"round": numbers} | scalars | means_of_participants(self.metrics)
 
     def tests(self) -> dict[str, np.ndarray]:
         """Columns (clients,): the client, and each measure of its last test."""
@@ -116,10 +121,19 @@ def load_run(folder: str | Path) -> LoadedRun:
     found = (path for path in folder.iterdir() if _is_run(path))
     below = sorted(found, key=lambda path: (_place(path.name, order), path))
     if not own and not below:
-        raise ValueError(f"{folder} holds no results: no {METRICS} in it or in a folder of it")
+        raise ValueError(f"{folder} holds no results: {_what_it_is(folder)}")
     names, scales = _names(folder)
     results = {path.name: Result(path.name, path, read_rounds(path), names) for path in own or below}
     return LoadedRun(folder, config, results, _rows(folder / "summary.csv"), scales)
+
+
+def _what_it_is(folder: Path) -> str:
+    """Why a folder is no run's."""
+    if seeds := sorted(path.name for path in folder.glob("seed_*") if path.is_dir()):
+        return f"it is a comparison; read one of its runs, {', '.join(seeds)}, or comparison.csv"
+    if (folder / "table.csv").is_file():
+        return "it is a sweep; read table.csv, a row a point and seed"
+    return f"no {METRICS} in it or in a folder of it"
 
 
 def as_frame(columns: Mapping[str, np.ndarray]) -> Any:

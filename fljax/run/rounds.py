@@ -36,12 +36,9 @@ def append_rows(folder: Path, first: int, metrics: dict[str, np.ndarray], before
         {"round": first + i} | {name: value[i].item() for name, value in scalars.items() if np.isfinite(value[i])}
         for i in range(len(metrics["ids"]))
     ]
+    means = means_of_participants(metrics)
     for i, row in enumerate(rows):
-        active = metrics["active"][i] & metrics["ok"][i]
-        row["loss"] = float(metrics["loss"][i][active].mean()) if active.any() else None
-        for name in ("uplink", "downlink"):  # what a participant sends and receives on average
-            row[name] = float(metrics[name][i][metrics["active"][i]].mean()) if metrics["active"][i].any() else 0.0
-        row["n_not_finite"] = int((~metrics["ok"][i]).sum())
+        row |= {name: None if np.isnan(values[i]) else values[i].item() for name, values in means.items()}
     folder.joinpath(ROUNDS).mkdir(exist_ok=True)
     crc = save_arrays(folder / ROUNDS / f"{first:08d}.npz", metrics, durable=False)
     text = "".join(json.dumps(row) + "\n" for row in rows).encode()
@@ -49,6 +46,20 @@ def append_rows(folder: Path, first: int, metrics: dict[str, np.ndarray], before
     return Written(
         before.metrics_bytes + len(text), checksum(text, before.metrics_crc), _chained(crc, before.rounds_crc)
     )
+
+
+def means_of_participants(metrics: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """What a round has of its participants, as columns (rounds,).
+
+    ``loss``: mean of those whose training counts, NaN where nobody's does; ``uplink``, ``downlink``: floats that one
+    sends and receives on average; ``n_not_finite``: those whose training came to nothing.
+    """
+    means = {"loss": [], "uplink": [], "downlink": []}
+    for i, (active, ok) in enumerate(zip(metrics["active"], metrics["ok"], strict=True)):
+        for name, counts, empty in (("loss", active & ok, np.nan), ("uplink", active, 0.0), ("downlink", active, 0.0)):
+            means[name].append(metrics[name][i][counts].mean() if counts.any() else empty)
+    found = {name: np.array(values, np.float64) for name, values in means.items()}
+    return found | {"n_not_finite": (~np.asarray(metrics["ok"])).sum(axis=1)}
 
 
 def _append(path: Path, text: bytes) -> None:

@@ -72,6 +72,9 @@ def test_a_folder_is_arrays_and_frames_and_models(trained):
         np.testing.assert_array_equal(result.metrics[name], value)
     assert "fedbn: 3 rounds, accuracy_macro" in repr(loaded)
     assert list(result.rounds()["round"]) == [1, 2, 3]
+    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    for name in ("loss", "uplink", "downlink", "n_not_finite", "accuracy_macro"):
+        np.testing.assert_allclose(result.rounds()[name], [line[name] for line in lines], rtol=1e-6)
     np.testing.assert_array_equal(result.tests()["client_accuracy"], run.metrics["client_accuracy"][-1])
     jax.tree.map(np.testing.assert_array_equal, result.client_model(2), fljax.client_model(models, 2))
     with pytest.raises(ValueError, match="clients 0 to 3"):
@@ -282,3 +285,13 @@ def test_figures_are_png_and_pdf(tmp_path):
         plots.save(figure, tmp_path / f"{name}.png", pdf=True)
         assert (tmp_path / f"{name}.png").read_bytes()[:4] == b"\x89PNG"
         assert (tmp_path / f"{name}.pdf").read_bytes()[:4] == b"%PDF"
+
+
+def test_a_comparison_and_a_sweep_are_told_from_a_run(tmp_path):
+    (tmp_path / "compared" / "seed_3").mkdir(parents=True)
+    (tmp_path / "swept").mkdir()
+    (tmp_path / "swept" / "table.csv").touch()
+    with pytest.raises(ValueError, match="compared holds no results: it is a comparison; read one of its runs, seed_3"):
+        fljax.load_run(tmp_path / "compared")
+    with pytest.raises(ValueError, match=r"swept holds no results: it is a sweep; read table\.csv"):
+        fljax.load_run(tmp_path / "swept")

@@ -198,3 +198,13 @@ def test_choosing_by_validation_data(federation):
     assert on_validation(with_val).test is federation.train
     with pytest.raises(ValueError, match="no validation split"):
         on_validation(federation._replace(val=None))
+
+
+@pytest.mark.parametrize(("metric", "best_first"), [("accuracy_macro", [2, 3, 1]), ("test_loss", [1, 2, 3])])
+def test_the_first_row_of_the_table_is_the_best_point_of_equals(metric, best_first):
+    values = {1: 0.5, 2: 0.75, 3: 0.75}
+    rows = [{"lr": lr, "seed": 0, "rounds": 4, "diverged": False, metric: value} for lr, value in values.items()]
+    lines = as_table(by_point(rows, metric), metric).splitlines()
+    assert [int(line.split()[0]) for line in lines if line.split()[0].isdigit()] == best_first
+    assert best(rows, metric).point == {"lr": best_first[0]}
+    assert verdict(rows, metric).endswith("1 other is as good") == (metric == "accuracy_macro")

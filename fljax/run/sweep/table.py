@@ -138,11 +138,14 @@ def best(rows: Sequence[Row], metric: str = "accuracy_macro", confidence: float 
 
 
 def as_table(spreads: Sequence[Spread], metric: str, split: str = "test") -> str:
-    """The best points, best first, with their intervals; ``split``: whose examples they were tested on."""
+    """The best points, best first, with their intervals; ``split``: whose examples they were tested on.
+
+    Of points with equal means those that come first stand first, as in `best`.
+    """
     low = metric in LOWER_IS_BETTER
-    order = sorted(spreads, key=lambda s: (s.rounds, -np.inf if np.isnan(s.mean) else -s.mean if low else s.mean))
+    order = sorted(spreads, key=lambda s: (-s.rounds, np.inf if np.isnan(s.mean) else s.mean if low else -s.mean))
     rows = []
-    for spread in order[::-1][:SHOWN]:
+    for spread in order[:SHOWN]:
         numbers = [f"{value:.4g}" if isinstance(value, float) else str(value) for value in spread.point.values()]
         interval = "-" if np.isnan(spread.low) else _interval(spread, metric)
         mean = "-" if np.isnan(spread.mean) else f"{spread.mean:.4f}"
@@ -161,7 +164,10 @@ def verdict(rows: Sequence[Row], metric: str, split: str = "test") -> str:
     point = ", ".join(f"{n}={v:.4g}" if isinstance(v, float) else f"{n}={v}" for n, v in chosen.point.items())
     seeds = f" (95 % of {chosen.n_seeds} seeds of one partition: {_interval(chosen, metric)})"
     mean = f"{named(metric, split)} {chosen.mean:.4f}{'' if np.isnan(chosen.low) else seeds}"
-    return f"best: {point or 'the only point'}: {mean}"
+    equal = [own for own in by_point(rows, metric) if own.mean == chosen.mean and own.rounds == chosen.rounds]
+    others = len([own for own in equal if not own.n_diverged]) - 1
+    as_good = f"; {others} other{'s are' if others > 1 else ' is'} as good" if others else ""
+    return f"best: {point or 'the only point'}: {mean}{as_good}"
 
 
 def _interval(spread: Spread, metric: str) -> str:
