@@ -205,25 +205,43 @@ def evaluate_newcomers(
 
 
 def headline(job: Job, federation: Federation, model: Model, newcomers: Federation | None = None) -> str:
-    """The job in two lines, and in a third what its methods do not have alike."""
+    """The job in two lines, and in further ones what its methods do not have alike, and what may be a slip."""
     run, size = job.run, np.asarray(federation.train.size)
     n_parameters = tree.size(jax.eval_shape(model.init, jax.random.key(0)))
     groups = "" if federation.group is None else f" in {len(np.unique(federation.group))} groups"
     sizes = f"{size.min()}" if size.min() == size.max() else f"{size.min()} to {size.max()}"
     new = "" if newcomers is None else f"; {len(newcomers.train.size)} new clients at the end"
+    draw = make_sampling(job).of(len(size))
+    expected = draw.sampling.expected(len(size))
+    asked = f"; {draw.size} a round" if draw.size < len(size) else ""
+    asked = asked if expected is None else f"; about {expected:g} a round"
     devices = f"{jax.device_count()} {jax.default_backend()} device" + "s" * (jax.device_count() > 1)
-    return (
-        f"{data_name(job.own)}, {run.partition}: {len(size)} clients{groups}, {sizes} training examples each{new}\n"
-        f"{run.model} of {n_parameters:,} parameters, {run.rounds} rounds on {devices}{not_alike(job)}"
+    clients = f"{len(size)} clients{groups}, {sizes} training examples each{asked}{new}"
+    lines = (
+        f"{data_name(job.own)}, {run.partition}: {clients}",
+        f"{run.model} of {n_parameters:,} parameters, {run.rounds} rounds on {devices}",
+        *not_alike(job),
+        *slips(job, size),
     )
+    return "\n".join(lines)
 
 
-def not_alike(job: Job) -> str:
-    """A line with the numbers of local training, and of clusters, in which the methods differ; "" where they do not."""
+def slips(job: Job, size: np.ndarray) -> list[str]:
+    """Lines with choices that run and are seldom meant: batches larger than any client, more clusters than clients."""
+    of_methods = {method: job.settings[method] for method in job.methods}
+    large = [method for method, own in of_methods.items() if own.get("batch_size", 0) > size.max()]
+    many = [method for method, own in of_methods.items() if (own.get("n_clusters") or 0) > len(size)]
+    lines = [f"batches of {', '.join(large)} are larger than any client: a step is an epoch"] if large else []
+    lines += [f"{', '.join(many)}: more clusters than the {len(size)} clients"] if many else []
+    return lines
+
+
+def not_alike(job: Job) -> list[str]:
+    """A line with the numbers of local training and of clusters in which methods differ; none where they do not."""
     found = []
     for name in ("lr", "lr_decay", "momentum", "weight_decay", "epochs", "batch_size", "optimizer", "n_clusters"):
         values = {method: job.settings[method][name] for method in job.methods if name in job.settings[method]}
         usual = Counter(values.values()).most_common(1)[0][0] if values else None
         if others := [f"{method} {value}" for method, value in values.items() if value != usual]:
             found.append(f"{written(name)} {usual}, {', '.join(others)}")
-    return f"\nnot alike: {'; '.join(found)}" if found else ""
+    return [f"not alike: {'; '.join(found)}"] if found else []

@@ -3,12 +3,14 @@
 import warnings
 
 import jax
+import numpy as np
 import pytest
 from jax.errors import JaxRuntimeError
 
 from fljax.algorithms import ALGORITHMS, compose
 from fljax.catalogue.entries import entry, names
 from fljax.cli import correctable
+from fljax.cli.execute import not_alike, slips
 from fljax.jobs.assemble import make_algorithm, make_model, make_parts, make_sampling, split_section
 from fljax.jobs.job import read_job
 from fljax.models import lenet, resnet18, variational_cnn
@@ -208,3 +210,49 @@ def test_a_fault_of_the_program_keeps_its_traceback(fljax, monkeypatch):
     monkeypatch.setattr("fljax.cli.command", lambda name: fail)
     with pytest.raises(JaxRuntimeError, match="INTERNAL"):
         fljax("run")
+
+
+ALL_FOUR = ("fedavg", "ditto", "ifca", "fedem")
+
+
+def test_what_methods_do_not_have_alike_is_said():
+    alike = read_job(["--algorithm", "fedavg", "ditto", "ifca", "hypcluster", "scaffold"])
+    assert not_alike(alike) == []  # one learning rate and one number of clusters for all of them
+    assert not_alike(read_job([])) == ["not alike: momentum None, fedtsdp 0.5; epochs 5, fedcps 1"]
+    told = read_job(
+        [
+            "--algorithm",
+            "fedavg",
+            "ditto",
+            "ifca",
+            "fedem",
+            "--ditto.lr",
+            "0.2",
+            "--ifca.n-clusters",
+            "3",
+            "--batch-size",
+            "8",
+        ]
+    )
+    assert "lr 0.1, ditto 0.2" in not_alike(told)[0]
+
+
+def test_choices_that_are_seldom_meant_are_said():
+    job = read_job(["--algorithm", "fedavg", "ifca", "fesem", "--ifca.batch-size", "65", "--fesem.n-clusters", "5"])
+    assert slips(job, np.array([64, 32, 64, 7])) == [
+        "batches of ifca are larger than any client: a step is an epoch",
+        "fesem: more clusters than the 4 clients",
+    ]
+    assert slips(job, np.full(5, 65)) == []
+
+
+def test_numbers_of_the_main_jobs_network_do_not_go_with_another(tmp_path):
+    table = tmp_path / "mine.csv"
+    own = read_job(["--data", str(table), "--client-column", "who", "--label-column", "sick"])
+    assert "fedtsdp" not in own.methods  # it needs public data
+    assert own.settings["layercfl"]["layers"] == "fc1"  # the network is the main job's
+    assert own.settings["fesem"]["n_clusters"] == 2  # its groups are not
+    assert {settings["lr"] for name, settings in own.settings.items() if name in own.methods} == {0.1}
+    wide = read_job(["--model", "cnn", "--algorithm", "layercfl", "ifca", "fedtsdp"]).settings
+    assert (wide["layercfl"]["layers"], wide["fedtsdp"]["psi"]) != ("fc1", 0.995)
+    assert wide["ifca"]["n_clusters"] == 4
