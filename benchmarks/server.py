@@ -108,7 +108,7 @@ def kmeans() -> Iterator[Row]:
         points, key = jnp.asarray(x), jax.random.key(0)
         yield Row(
             f"k-means, {name}",
-            lambda points=points, key=key: server.kmeans(key, points, 10, 20),
+            lambda points=points, key=key: server.kmeans(key, points, 10, n_init=20),
             lambda x=x: KMeans(10, n_init=cast(Any, 20), random_state=0).fit(x),
             1.0,
             same=lambda a, b: f"inertia / theirs {float(a.inertia) / b.inertia_:.6f}",

@@ -108,7 +108,7 @@ def clusterfl(
         # F: k-means on W, every few rounds; the means in every round.
         since = cohort.round.astype(jnp.float32) + 1 - hyper.warmup
         due = (since >= 0) & (jnp.mod(since, hyper.every) == 0)
-        label = lax.cond(due, lambda: kmeans(key, models, n_clusters, n_init).label, lambda: label)
+        label = lax.cond(due, lambda: kmeans(key, models, n_clusters, n_init=n_init).label, lambda: label)
         means, memory = members_of(
             combining, hyper, memory, means, models, jnp.ones(label.shape[0], jnp.float32), label
         )

@@ -106,11 +106,11 @@ def fitting(word: str) -> tuple[str, ...]:
         from fljax.rounds.bricks import BRICKS
         from fljax.types import Work
 
-        method, model, work = own.find("algorithm", word), mlp(input_shape=(2, 2, 1), hidden=(2, 2), n_classes=2), Work(1, 1)
+        method, model = own.find("algorithm", word), mlp(input_shape=(2, 2, 1), hidden=(2, 2), n_classes=2)
 
         def is_made(*bricks: str) -> bool:
             try:
-                with_bricks(method, bricks)(model, work)
+                with_bricks(method, bricks)(model, Work(1, 1))
             except (TypeError, ValueError):
                 return False
             return True

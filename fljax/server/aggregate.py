@@ -3,7 +3,8 @@
 A client that does not count (weight 0, a label outside the range, an all-zero column) never matters, even when its
 parameters are NaN. Running statistics (the ``batch_stats`` subtree) are averaged like parameters. Everything here is
 linear in the models and differentiable with respect to them and to the weights; the gradient to a weight of 0 is that
-of a client of zeros, for its parameters are not looked at.
+of a client of zeros, for its parameters are not looked at. Means go by way of the sums ``sum_i w_i x_i`` and
+``sum_i w_i``, which float32 must hold: entries times weights stay between 1e-37 and 1e38.
 """
 
 import jax
@@ -12,6 +13,7 @@ from jax import Array
 
 from fljax import tree
 from fljax.server import blocks
+from fljax.server.checks import check_shape, check_vector, fallback, n_rows, shape_of
 from fljax.types import Params, Stacked
 
 
@@ -25,13 +27,18 @@ def weighted_mean(stacked: Stacked, weight: Array, empty: Params | None = None) 
         empty: one model, returned when all weights are 0; None: zeros are returned then, never NaN.
 
     Returns:
-        One model: leaves without the leading axis.
+        One model: leaves without the leading axis, in the dtypes of ``stacked``.
+
+    Raises:
+        ValueError: lengths differ, or ``empty`` is not one model of these shapes.
     """
-    fallback = jax.tree.map(lambda leaf: jnp.zeros((1, *leaf.shape[1:]), leaf.dtype), stacked)
+    n = n_rows("stacked", stacked)
+    check_vector("weight", weight, n, "stacked")
+    kept = jax.tree.map(lambda leaf: jnp.zeros((1, *leaf.shape[1:]), leaf.dtype), stacked)
     if empty is not None:
-        fallback = tree.broadcast(empty, 1)
-    everyone = jnp.zeros(weight.shape[:1], jnp.int32)
-    return tree.take(cluster_mean(stacked, weight, everyone, fallback), jnp.int32(0))
+        kept = tree.broadcast(fallback("empty", empty, stacked), 1)
+    everyone = jnp.zeros(n, jnp.int32)
+    return tree.take(cluster_mean(stacked, weight, everyone, kept), jnp.int32(0))
 
 
 @jax.jit
@@ -45,12 +52,18 @@ def cluster_mean(stacked: Stacked, weight: Array, label: Array, empty: Stacked) 
         empty: leaves (clusters, ...): its rows fix the number of clusters, and are kept where a cluster has no weight.
 
     Returns:
-        Leaves (clusters, ...); finite wherever the clients that count are.
+        Leaves (clusters, ...), in the dtypes of ``stacked``. As in `mix`, a client that counts must be finite, or it
+        spoils the other clusters too: give it weight 0, as by ``jnp.where(tree.all_finite(stacked), weight, 0)``.
+
+    Raises:
+        ValueError: lengths differ, or ``empty`` has other leaves than ``stacked``, or rows of other shapes.
     """
-    _check_clients(stacked, weight, "weight")
-    _check_clients(stacked, label, "label")
+    n, n_clusters = n_rows("stacked", stacked), n_rows("empty", empty)
+    check_vector("weight", weight, n, "stacked")
+    check_vector("label", label, n, "stacked")
+    empty = fallback("empty", empty, stacked, n_clusters)
     # As int32: a uint8 has no 256th cluster.
-    member = label.astype(jnp.int32)[None, :] == jnp.arange(tree.n_rows(empty), dtype=jnp.int32)[:, None]
+    member = label.astype(jnp.int32)[None, :] == jnp.arange(n_clusters, dtype=jnp.int32)[:, None]
     exact = weight if weight.dtype == "float64" else weight.astype(jnp.float32)
     matrix = jnp.where(member, exact[None, :], 0)
     mass = matrix.sum(axis=1)
@@ -85,8 +98,9 @@ def mix(matrix: Array, stacked: Stacked) -> Stacked:
     Raises:
         ValueError: the matrix does not have one column per client.
     """
-    if matrix.ndim != 2 or matrix.shape[1] != tree.n_rows(stacked):
-        raise ValueError(f"matrix has shape {matrix.shape}; expected (rows, {tree.n_rows(stacked)}), a column a client")
+    n = n_rows("stacked", stacked)
+    if len(shape_of("matrix", matrix)) != 2 or matrix.shape[1] != n:
+        raise ValueError(f"matrix has shape {matrix.shape}; expected (rows, {n}), a column a client")
     counts = jnp.any(matrix != 0, axis=0)
 
     def leaf_mix(leaf: Array) -> Array:
@@ -112,19 +126,17 @@ def mix_layers(matrices: dict[str, Array], stacked: Stacked) -> Stacked:
         ``{layer: leaves (rows, ...)}``.
 
     Raises:
-        ValueError: a layer without a matrix, or a matrix without a layer.
+        ValueError: a layer without a matrix, a matrix without a layer, or one that does not fit.
     """
     trainable, statistics = tree.split_statistics(stacked)
     if set(matrices) != set(trainable):
         raise ValueError(f"matrices are given for {sorted(matrices)}; the layers are {sorted(trainable)}")
+    (first, matrix), *others = matrices.items()
+    for name, other in others:
+        check_shape(f"matrices[{name!r}]", other, matrix.shape, f"that of matrices[{first!r}]")
     mixed = {name: mix(matrices[name], layer) for name, layer in trainable.items()}
     moved = {
         collection: {name: mix(matrices[name], layer) for name, layer in layers.items()}
         for collection, layers in statistics.items()
     }
     return tree.join_statistics(mixed, moved)
-
-
-def _check_clients(stacked: Stacked, row: Array, name: str) -> None:
-    if row.shape != (tree.n_rows(stacked),):
-        raise ValueError(f"{name} has shape {row.shape}; expected ({tree.n_rows(stacked)},), an entry a client")

@@ -8,7 +8,9 @@ import optax
 from jax import Array
 from jax.ops import segment_max, segment_sum
 
-from fljax.server.labels import check_vector, everyone, rank
+from fljax.choices import Positive, check_choices
+from fljax.server.checks import check_axes, check_vector, everyone
+from fljax.server.labels import rank
 
 MOST_CLIENTS = 46_340
 """The largest n whose n² fits the int32 in which pairs are counted exactly."""
@@ -16,7 +18,7 @@ MOST_CLIENTS = 46_340
 
 def _ranked(a: Array, b: Array, where: Array | None) -> tuple[Array, Array, Array]:
     """Both labellings as values 0..n-1 (n where masked), and the mask."""
-    n = a.shape[0]
+    (n,) = check_axes("the first labelling", a, "n")
     check_vector("the second labelling", b, n, "the first")
     if n > MOST_CLIENTS:
         raise ValueError(f"{n} clients; the counts of pairs are exact in int32 up to {MOST_CLIENTS}")
@@ -182,7 +184,8 @@ def n_clusters(label: Array, where: Array | None = None) -> Array:
         >>> int(n_clusters(label))
         2
     """
-    member = everyone(label.shape[0], where, "label") & (label >= 0)
+    (n,) = check_axes("label", label, "n")
+    member = everyone(n, where, "label") & (label >= 0)
     return _slots(rank(label, member), member)
 
 
@@ -208,13 +211,14 @@ def raw_churn(before: Array, after: Array, where: Array | None = None) -> Array:
         >>> float(raw_churn(before, after))
         0.75
     """
-    check_vector("after", after, before.shape[0], "before")
-    mask = everyone(before.shape[0], where, "before")
+    (n,) = check_axes("before", before, "n")
+    check_vector("after", after, n, "before")
+    mask = everyone(n, where, "before")
     return ((before != after) & mask).sum(dtype=jnp.int32) / jnp.maximum(mask.sum(dtype=jnp.int32), 1)
 
 
 @partial(jax.jit, static_argnames="most_clusters")
-def churn(before: Array, after: Array, where: Array | None = None, *, most_clusters: int | None = None) -> Array:
+def churn(before: Array, after: Array, where: Array | None = None, *, most_clusters: Positive | None = None) -> Array:
     """Share of clients that changed cluster under the kindest renaming of the clusters.
 
     ``1 - (most clients that a one-to-one renaming of before's clusters leaves in place) / n``, the best renaming found
@@ -240,10 +244,9 @@ def churn(before: Array, after: Array, where: Array | None = None, *, most_clust
         >>> float(churn(before, after))
         0.25
     """
-    size = before.shape[0] if most_clusters is None else most_clusters
-    if size < 1:
-        raise ValueError(f"most_clusters is {size}; expected at least 1")
+    check_choices(churn, {"most_clusters": most_clusters})
     a, b, mask = _ranked(before, after, where)
+    size = a.shape[0] if most_clusters is None else most_clusters
     table = jnp.zeros((size, size), jnp.float32).at[a, b].add(mask.astype(jnp.float32), mode="drop")
     # Slots empty on both sides are paired off for free; the Hungarian search would wander through their ties.
     spare = jnp.arange(size) >= jnp.maximum(_slots(a, mask), _slots(b, mask))

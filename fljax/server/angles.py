@@ -3,6 +3,8 @@
 import jax.numpy as jnp
 from jax import Array
 
+from fljax.server.checks import check_axes
+
 
 def principal_angles(basis: Array) -> Array:
     """Angles between subspaces (PACFL): ``arccos`` of the singular values of ``U_i' U_j``.
@@ -12,6 +14,10 @@ def principal_angles(basis: Array) -> Array:
 
     Returns:
         (n, n, p) degrees, smallest first; of angles near 0 within about 0.05, as far as a cosine in float32 tells.
+
+    Raises:
+        ValueError: the bases are not of shape (n, d, p).
     """
+    check_axes("basis", basis, "n", "d", "p")
     cosine = jnp.linalg.svd(jnp.einsum("idp,jdq->ijpq", basis, basis), compute_uv=False)
     return jnp.degrees(jnp.arccos(jnp.clip(cosine, 0.0, 1.0)))

@@ -5,6 +5,7 @@ import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
+from fljax.server.checks import check_axes, check_shape, check_vector, shape_of
 from fljax.server.distance import cross_squared_l2
 from fljax.types import Stacked
 
@@ -51,7 +52,11 @@ def example_shares(loss: Array, weight: Array, floor: ArrayLike = 1e-4) -> Array
 
     Returns:
         (clients, clusters) float32; a client without examples gets equal shares.
+
+    Raises:
+        ValueError: shapes that do not fit.
     """
+    check_shape("weight", weight, shape_of("loss", loss)[:-1], "a weight per example of loss")
     vote = jax.nn.one_hot(lowest_loss(loss), loss.shape[-1], dtype=bool)
     count = jnp.sum(jnp.where(vote, weight.astype(jnp.float32)[..., None], 0), axis=-2)
     total = count.sum(axis=-1, keepdims=True)
@@ -69,7 +74,12 @@ def soft_weights(share: Array, size: Array) -> Array:
     Returns:
         (clusters, clients), each row sums to 1 (to 0 where no client has examples): a matrix for `mix`, and the
         probabilities with which cluster s samples clients.
+
+    Raises:
+        ValueError: ``share`` is not (clients, clusters), or lengths differ.
     """
+    n, _ = check_axes("share", share, "clients", "clusters")
+    check_vector("size", size, n, "share")
     held = jnp.where(size > 0, size, 0).astype(share.dtype)
     mass = jnp.where(held[None, :] > 0, share.T * held[None, :], 0)
     total = mass.sum(axis=1, keepdims=True)
@@ -88,7 +98,12 @@ def responsibilities(loss: Array, mixture: Array) -> Array:
 
     Returns:
         (clients, examples, learners), the last axis sums to 1.
+
+    Raises:
+        ValueError: shapes that do not fit.
     """
+    shape = shape_of("loss", loss)
+    check_shape("mixture", mixture, (*shape[:-2], shape[-1]), "a weight per client and learner of loss")
     prior = mixture[..., None, :]
     finite = jnp.isfinite(loss)
     log_prior = jnp.log(jnp.where(prior > 0, prior, 1))
@@ -107,7 +122,13 @@ def mixture_weights(responsibility: Array, weight: Array, empty: Array) -> Array
 
     Returns:
         (clients, learners), each row sums to 1.
+
+    Raises:
+        ValueError: shapes that do not fit.
     """
+    shape = shape_of("responsibility", responsibility)
+    check_shape("weight", weight, shape[:-1], "a weight per example of responsibility")
+    check_shape("empty", empty, (*shape[:-2], shape[-1]), "an entry per client and learner of responsibility")
     counted = weight.astype(responsibility.dtype)[..., None]
     total = jnp.where(counted > 0, counted * responsibility, 0).sum(axis=-2)
     mass = counted.sum(axis=-2)

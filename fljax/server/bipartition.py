@@ -18,7 +18,9 @@ import jax.numpy as jnp
 from jax import Array
 from jax.ops import segment_max, segment_min
 
-from fljax.server.labels import canonical, check_square, check_vector, everyone, rank
+from fljax import tree
+from fljax.server.checks import check_axes, check_square, check_vector, everyone
+from fljax.server.labels import canonical, rank
 from fljax.server.linkage import cut_k
 from fljax.server.linkage import linkage as agglomerate
 
@@ -72,6 +74,7 @@ def best_bipartition(
         raise ValueError(f"linkage is {linkage!r}; expected one of {LINKAGES}")
     n = check_square("similarity", similarity)
     check_vector("label", label, n, "similarity")
+    similarity = tree.at_least_float32(similarity)  # of a uint8 the negative wraps
     member = everyone(n, where, "similarity") & (label >= 0)
     # Linkage reads only the order of the similarities, so that a negative "distance" is none the worse.
     halves = cut_k(agglomerate(-similarity, linkage, member, label), 2, member, label)
@@ -107,7 +110,7 @@ def split(label: Array, side: Array, accept: Array | bool, where: Array | None =
         >>> split(label, side, label == 1).tolist()
         [0, 0, 1, 2]
     """
-    n = label.shape[0]
+    (n,) = check_axes("label", label, "n")
     check_vector("side", side, n, "label")
     accept = jnp.asarray(accept)
     if accept.shape not in ((), (n,)):

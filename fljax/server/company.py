@@ -4,6 +4,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from fljax.numbers import Scalar
+from fljax.server.checks import check_axes, check_shape, check_square, check_vector
 from fljax.server.distance import pairwise_squared_l2
 
 
@@ -15,6 +16,9 @@ def gaussian_rewards(losses: Array, taken: Array, together: Array) -> Array:
         taken: (cohort, steps) bool, the steps that count.
         together: (cohort, cohort) bool, who is in the row's client's cluster and counts.
 
+    Raises:
+        ValueError: shapes that do not fit.
+
     Source: Licciardi et al., FedGWC, ICML 2025.
 
     Example:
@@ -24,7 +28,10 @@ def gaussian_rewards(losses: Array, taken: Array, together: Array) -> Array:
         >>> [round(r, 2) for r in gaussian_rewards(losses, jnp.ones((3, 1), bool), everyone).tolist()]
         [0.47, 1.0, 0.47]
     """
-    taken &= together.any(axis=0)[:, None]  # the losses of others may be NaN
+    shape = check_axes("losses", losses, "cohort", "steps")
+    check_shape("taken", taken, shape, "an entry per loss")
+    check_shape("together", together, (shape[0], shape[0]), "who is with whom in losses")
+    taken = taken & together.any(axis=0)[:, None]  # the losses of others may be NaN
     losses, real, among = jnp.where(taken, losses, 0.0), taken.astype(jnp.float32), together.astype(jnp.float32)
     count = jnp.maximum(among @ real, 1.0)
     off = jnp.square(losses - among @ losses / count) * real
@@ -41,6 +48,9 @@ def row_affinity(reward: Array, member: Array, beta: Scalar) -> Array:
         member: (clients,) bool; entries of others mean nothing.
         beta: () width.
 
+    Raises:
+        ValueError: shapes that do not fit.
+
     Source: Licciardi et al., FedGWC, ICML 2025.
 
     Example:
@@ -50,6 +60,7 @@ def row_affinity(reward: Array, member: Array, beta: Scalar) -> Array:
         >>> [round(a, 2) for a in row_affinity(reward, jnp.ones(3, bool), 1.0)[0].tolist()]
         [1.0, 1.0, 0.0]
     """
+    check_vector("member", member, check_square("reward", reward), "reward")
     reward = jnp.where(member[None] & member[:, None], reward, 0.0)
     between = jnp.square(jnp.diagonal(reward)[:, None] - reward.T)  # column k of the rows k and j
     return jnp.exp(-beta * jnp.maximum(pairwise_squared_l2(reward) - between - between.T, 0.0))

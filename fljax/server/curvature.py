@@ -9,6 +9,8 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from fljax.choices import Positive, check_choices
+
 STRAIGHT = float(jnp.finfo(jnp.float32).max)
 """The radius of a curve that is straight or bends downwards; finite, so that what is kept is always finite."""
 
@@ -26,7 +28,7 @@ class LossCurve(NamedTuple):
     count: Array  # () int32 losses seen
 
 
-def new_curve(window: int = 5, n_after: int = 3) -> LossCurve:
+def new_curve(window: Positive = 5, n_after: Positive = 3) -> LossCurve:
     """A curve without values.
 
     Args:
@@ -34,10 +36,9 @@ def new_curve(window: int = 5, n_after: int = 3) -> LossCurve:
         n_after: t_obv, later rounds whose radius must be larger; >= 1.
 
     Raises:
-        ValueError: a number below 1.
+        ValueError: one is not a whole number, or below 1.
     """
-    if window < 1 or n_after < 1:
-        raise ValueError(f"window={window} and n_after={n_after}: give at least 1 of each")
+    check_choices(new_curve, {"window": window, "n_after": n_after})
     return LossCurve(jnp.zeros(window + 2, jnp.float32), jnp.zeros(n_after + 2, jnp.float32), jnp.int32(0))
 
 

@@ -5,7 +5,8 @@ import jax.numpy as jnp
 from jax import Array
 
 from fljax.placement import whole
-from fljax.server.labels import canonical, check_square, check_vector, everyone
+from fljax.server.checks import check_square, check_vector, everyone
+from fljax.server.labels import canonical
 
 
 @jax.jit

@@ -14,10 +14,13 @@ from jax.typing import ArrayLike
 
 from fljax import tree
 from fljax.server import blocks
-from fljax.server.gram import gram, mirror, rows, squared, sum_pairs, trainable_matrices
+from fljax.server.checks import check_alike, check_axes, check_vector, everyone, n_rows, shape_of
+from fljax.server.entry import POSITIVE, checked
+from fljax.server.gram import compared, gram, mirror, rows, squared, sum_pairs, trainable_matrices
 from fljax.types import Stacked
 
 
+@checked()
 @partial(jax.jit, static_argnames="layers")
 def pairwise_cosine(x: Stacked, where: Array | None = None, layers: tuple[str, ...] | None = None) -> Array:
     """Cosine similarity ``<x_i, x_j> / (|x_i| |x_j|)`` of all pairs: CFL's and LayerCFL's measure on updates.
@@ -43,6 +46,7 @@ def pairwise_cosine(x: Stacked, where: Array | None = None, layers: tuple[str, .
     return jnp.where(jnp.eye(norm.shape[0], dtype=bool), jnp.where(square > 0, 1, square)[:, None], cosine)
 
 
+@checked()
 @partial(jax.jit, static_argnames="layers")
 def pairwise_squared_l2(x: Stacked, where: Array | None = None, layers: tuple[str, ...] | None = None) -> Array:
     """``|x_i - x_j|^2`` of all pairs, by matrix products, safe against cancellation.
@@ -54,7 +58,9 @@ def pairwise_squared_l2(x: Stacked, where: Array | None = None, layers: tuple[st
     tight groups within tight groups (usually none or one). Rows that count must be finite and of norms below 1e18: the
     mean of all is taken off, so that one other row would spoil all pairs.
 
-    The gradient ``2 (x_i - x_j)`` is defined everywhere.
+    The gradient ``2 (x_i - x_j)`` is defined everywhere. Unlike the value it is not refined: its error is about 1e-7
+    times the largest distance of a row to the mean of all, whatever the distance of the pair. For tight groups that are
+    far apart take that of `cross_squared_l2`, which subtracts first.
 
     Args:
         x: (n, d) array or stacked pytree.
@@ -67,16 +73,18 @@ def pairwise_squared_l2(x: Stacked, where: Array | None = None, layers: tuple[st
     return squared(*rows(x, where, layers))
 
 
+@checked()
 @partial(jax.jit, static_argnames="layers")
 def pairwise_l2(x: Stacked, where: Array | None = None, layers: tuple[str, ...] | None = None) -> Array:
     """``|x_i - x_j|`` of all pairs: the square root of `pairwise_squared_l2`, with its arguments.
 
-    The gradient is defined everywhere; between equal rows it is 0.
+    The gradient is defined everywhere, with the error that `pairwise_squared_l2` states; between equal rows it is 0.
     """
     square = pairwise_squared_l2(x, where, layers)
     return jnp.where(square > 0, jnp.sqrt(jnp.where(square > 0, square, 1)), square)
 
 
+@checked()
 @partial(jax.jit, static_argnames="layers")
 def cross_squared_l2(x: Stacked, centers: Stacked, layers: tuple[str, ...] | None = None) -> Array:
     """``|x_i - c_k|^2`` of points and centers, from differences: equal centers give equal distances.
@@ -88,20 +96,24 @@ def cross_squared_l2(x: Stacked, centers: Stacked, layers: tuple[str, ...] | Non
 
     Returns:
         (n, k), 0 or more; differentiable everywhere.
+
+    Raises:
+        ValueError: an unknown layer, or ``centers`` with other leaves or other shapes.
     """
+    check_alike("centers", compared(centers, layers), "x", compared(x, layers))
     points, middles = trainable_matrices(x, layers), trainable_matrices(centers, layers)
-    total = jnp.zeros((points[0].shape[0], middles[0].shape[0]), points[0].dtype)
+    kind = jnp.promote_types(points[0].dtype, middles[0].dtype)
+    total = jnp.zeros((points[0].shape[0], middles[0].shape[0]), kind)
 
     def part(point: Array, middle: Array) -> Array:
-        return jnp.square(point[:, None] - middle[None, :]).sum(axis=-1)
+        return jnp.square(point.astype(kind)[:, None] - middle.astype(kind)[None, :]).sum(axis=-1)
 
     for point, middle in zip(points, middles, strict=True):
-        if point.shape[1] != middle.shape[1]:
-            raise ValueError(f"centers have {middle.shape[1]} scalars where x has {point.shape[1]}")
         total = blocks.add_blocks_by_row(part, total, point, middle, columns=blocks.width(point.shape[0]))
     return total
 
 
+@checked()
 @partial(jax.jit, static_argnames="layers")
 def model_discrepancy(x: Stacked, where: Array | None = None, layers: tuple[str, ...] | None = None) -> Array:
     """DC-PFL's ``|S(w_i) - S(w_j)|_1 / P`` with ``S(w) = (w - min w) / (max w - min w)`` over the whole flat model.
@@ -119,6 +131,7 @@ def model_discrepancy(x: Stacked, where: Array | None = None, layers: tuple[str,
         (n, n) in [0, 1].
     """
     mats, where = rows(x, where, layers)
+    mats = tuple(_learning(mat, where) for mat in mats)
     low, span = _range(mats)
 
     def scaled(block: Array, low: Array, span: Array) -> Array:
@@ -132,6 +145,7 @@ def model_discrepancy(x: Stacked, where: Array | None = None, layers: tuple[str,
     return _among(mean, where)
 
 
+@checked()
 @partial(jax.jit, static_argnames="layers")
 def layer_discrepancy(stacked: Stacked, centers: Stacked, label: Array, layers: tuple[str, ...]) -> Array:
     """DC-PFL's ``D_kl = mean_{i: a_i = k} |S(w_il) - S(Theta_kl)|_1 / P_l``, S over each layer by itself.
@@ -144,16 +158,24 @@ def layer_discrepancy(stacked: Stacked, centers: Stacked, label: Array, layers: 
 
     Returns:
         (clusters, layers) in [0, 1]; 0 for an empty cluster.
+
+    Raises:
+        ValueError: an unknown layer, ``centers`` with other leaves or other shapes, or lengths differ.
     """
-    member = jax.nn.one_hot(label, tree.n_rows(centers), dtype=bool)
-    mine = jnp.clip(label, 0, tree.n_rows(centers) - 1)
+    check_alike("centers", compared(centers, layers), "stacked", compared(stacked, layers))
+    check_vector("label", label, n_rows("stacked", stacked), "stacked")
+    n_clusters = n_rows("centers", centers)
+    member = jax.nn.one_hot(label, n_clusters, dtype=bool)
+    counts, mine = member.any(axis=1), jnp.clip(label, 0, n_clusters - 1)
 
     def layer(name: str) -> Array:
         own, shared = trainable_matrices(stacked, (name,)), trainable_matrices(centers, (name,))
+        own = tuple(_learning(mat, counts) for mat in own)
         (low, span), (low_center, span_center) = _range(own), _range(shared)
-        total = jnp.zeros(label.shape[0], own[0].dtype)
+        total = jnp.zeros(label.shape[0], jnp.promote_types(own[0].dtype, shared[0].dtype))
         for mat, center in zip(own, shared, strict=True):
-            total += jnp.abs((mat - low) / span - ((center - low_center) / span_center)[mine]).sum(axis=1)
+            apart = (mat - low) / span - ((center - low_center) / span_center)[mine]
+            total += jnp.abs(_learning(apart, counts)).sum(axis=1)
         mean = total / sum(mat.shape[1] for mat in own)
         return jnp.where(member, mean[:, None], 0).sum(axis=0) / jnp.maximum(member.sum(axis=0), 1).astype(mean.dtype)
 
@@ -173,8 +195,13 @@ def js_divergence(probabilities: Array, where: Array | None = None) -> Array:
 
     Returns:
         (n, n) in [0, ln 2], absolute error about 1e-7; 0 for equal outputs.
+
+    Raises:
+        ValueError: there are no two axes, or lengths differ.
     """
-    probabilities = tree.at_least_float32(probabilities)  # float16 has no 1e-12
+    if len(shape_of("probabilities", probabilities)) < 2:
+        raise ValueError(f"probabilities has shape {probabilities.shape}; expected (n, batch, classes) or (n, classes)")
+    probabilities = _counted(tree.at_least_float32(probabilities), where)  # float16 has no 1e-12
     p = jnp.maximum(tree.as_matrix(probabilities), 1e-12)
     batch = max(probabilities[0, ..., 0].size, 1)
 
@@ -186,6 +213,7 @@ def js_divergence(probabilities: Array, where: Array | None = None) -> Array:
     return _among(jnp.clip(mean, 0, jnp.log(2.0)), where)
 
 
+@checked(smoothing=POSITIVE)
 @jax.jit
 def label_kld(histogram: Array, smoothing: ArrayLike = 1e-4, where: Array | None = None) -> Array:
     """Symmetric divergence ``(KL(p_i | p_j) + KL(p_j | p_i)) / 2`` of the clients' label distributions, natural log.
@@ -199,8 +227,12 @@ def label_kld(histogram: Array, smoothing: ArrayLike = 1e-4, where: Array | None
 
     Returns:
         (n, n), 0 or more.
+
+    Raises:
+        ValueError: the histogram is not (n, classes), lengths differ, or ``smoothing`` is not positive.
     """
-    count = histogram.astype(jnp.float32)
+    check_axes("histogram", histogram, "n", "classes")
+    count = _counted(histogram.astype(jnp.float32), where)
     total = count.sum(axis=1, keepdims=True)
     share = count / jnp.where(total > 0, total, 1) + jnp.asarray(smoothing, jnp.float32)
     p = share / share.sum(axis=1, keepdims=True)
@@ -219,10 +251,28 @@ def _range(mats: tuple[Array, ...]) -> tuple[Array, Array]:
     return low[:, None], jnp.where(span > 0, span, 1)[:, None]
 
 
+@jax.custom_jvp
+def _learning(x: Array, where: Array) -> Array:
+    """``x`` (n, p), whose gradient is 0 in the rows that do not count: of a NaN it is NaN though it is not chosen."""
+    return x
+
+
+@_learning.defjvp
+def _learning_jvp(primals: tuple, tangents: tuple) -> tuple[Array, Array]:
+    x, where = primals
+    return x, jnp.where(where[:, None], tangents[0], 0)
+
+
 def _among(matrix: Array, where: Array | None) -> Array:
     """``matrix`` exactly symmetric with a zero diagonal, 0 outside of the rows and columns that count."""
     if where is None:
         return mirror(matrix)
-    if where.shape != matrix.shape[:1]:
-        raise ValueError(f"where has shape {where.shape}; expected {matrix.shape[:1]}, an entry a client")
+    where = everyone(matrix.shape[0], where, "the clients")
     return mirror(jnp.where(where[:, None] & where[None, :], matrix, 0))
+
+
+def _counted(x: Array, where: Array | None) -> Array:
+    """``x`` (n, ...) with ones in the rows that do not count: of a NaN the gradient is NaN though it is not chosen."""
+    if where is None:
+        return x
+    return jnp.where(tree.along(everyone(x.shape[0], where, "the clients"), x), x, 1)

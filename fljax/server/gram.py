@@ -11,6 +11,7 @@ from jax import Array, lax
 from fljax import tree
 from fljax.placement import whole
 from fljax.server import blocks
+from fljax.server.checks import everyone, n_rows
 from fljax.types import Stacked
 
 CLOSE = 2.0**-6
@@ -34,32 +35,38 @@ def mirror(matrix: Array) -> Array:
 
 
 def trainable_matrices(x: Stacked, layers: tuple[str, ...] | None) -> tuple[Array, ...]:
-    """Trainable leaves, of the named layers only where ``layers`` is given, each as (n, scalars).
+    """Trainable leaves, of the named layers only where ``layers`` is given, each as (n, scalars), of one dtype.
+
+    Leaves narrower than float32 are copied whole in float32, as are all in float64 where one is.
 
     Raises:
-        ValueError: an unknown layer, or nothing left.
+        ValueError: an unknown layer, nothing left, or leaves of different numbers of rows.
     """
-    trainable = tree.split_statistics(x)[0]
-    if layers is not None:
-        if missing := [name for name in layers if name not in trainable]:
-            raise ValueError(f"layers {missing} are not in the models, which have {sorted(trainable)}")
-        trainable = tree.select(trainable, layers)
-    # Squares leave narrower types: those of a float16 from 256 on, of a uint8 from 16 on.
-    mats = tuple(mat if mat.dtype == "float64" else mat.astype(jnp.float32) for mat in blocks.matrices(trainable))
-    if not mats:
+    selected = compared(x, layers)
+    if not jax.tree.leaves(selected):
         raise ValueError("nothing to compare: x has no trainable leaves, or layers is empty")
-    return mats
+    n_rows("x", selected)
+    mats = blocks.matrices(selected)
+    # Squares leave narrower types: those of a float16 from 256 on, of a uint8 from 16 on.
+    kind = jnp.float64 if any(mat.dtype == "float64" for mat in mats) else jnp.float32
+    return tuple(mat.astype(kind) for mat in mats)
+
+
+def compared(x: Stacked, layers: tuple[str, ...] | None) -> Stacked:
+    """The trainable leaves of the named layers; of all for None. ValueError: an unknown layer."""
+    trainable = tree.split_statistics(x)[0]
+    if layers is None:
+        return trainable
+    known = sorted(trainable) if isinstance(trainable, dict) else []
+    if missing := [name for name in layers if name not in known]:
+        raise ValueError(f"layers {missing} are not in the models, which have {known}")
+    return tree.select(trainable, layers)
 
 
 def rows(x: Stacked, where: Array | None, layers: tuple[str, ...] | None) -> tuple[tuple[Array, ...], Array]:
     """`trainable_matrices` and ``where`` as a checked (n,) bool mask, all True for None."""
     mats = trainable_matrices(x, layers)
-    n = mats[0].shape[0]
-    if where is None:
-        return mats, jnp.ones(n, bool)
-    if where.shape != (n,):
-        raise ValueError(f"where has shape {where.shape}; expected ({n},), an entry a row of x")
-    return mats, whole(where.astype(bool))
+    return mats, everyone(mats[0].shape[0], where, "x")
 
 
 def _shift(block: Array, where: Array, origin: Array | None) -> Array:
@@ -100,9 +107,9 @@ def sum_pairs(
 
     Args:
         pair: (a, w) and (b, w) blocks -> (a, b), symmetric in its arguments.
-        prepare: (n, w) and ``given`` -> (n, w), applied to each block once, so that no changed copy of the models is
+        prepare: (n, w) and ``given`` -> (n, w), applied to each block once, so that no prepared copy of ``mats`` is
             kept.
-        mats: (n, p_l) matrices.
+        mats: (n, p_l) matrices of one dtype.
         *given: what else ``prepare`` needs and has a gradient.
         columns: width of a block, static.
 

@@ -4,7 +4,8 @@ import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
-from fljax.server.linkage import cut
+from fljax.server.checks import check_vector
+from fljax.server.linkage import cut, n_clients
 
 
 def threshold(steps: Array, step: Array | float) -> Array:
@@ -13,27 +14,49 @@ def threshold(steps: Array, step: Array | float) -> Array:
     return jnp.where(level < step / 2, 0.0, level)
 
 
-def cut_at(dendrogram: Array, level: Array | float) -> Array:
-    """The groups (n,) at a normalised threshold: merges of at most ``level`` times the height of the last are made.
+def cut_at(dendrogram: Array, level: Array | float, where: Array | None = None) -> Array:
+    """The groups (n,) at a normalised threshold: merges of at most ``level`` times the largest height are made.
 
-    1 gives one group, 0 everyone alone but for clients at distance zero.
+    1 gives one group, 0 everyone alone but for clients at distance zero. Heights of inf, which merge those that
+    `fljax.server.linkage` was told to keep apart, do not count.
+
+    Args:
+        dendrogram: (n-1, 4) of `fljax.server.linkage`.
+        level: () in [0, 1]; may be traced.
+        where: (n,) bool, the mask that `fljax.server.linkage` was given; None: all.
+
+    Returns:
+        (n,) int32, canonical; -1 where ``where`` is False.
+
+    Raises:
+        ValueError: the dendrogram is not of shape (n-1, 4), or lengths differ.
     """
-    return cut(dendrogram, level * dendrogram[:, 2].max(initial=0.0))
+    n_clients("dendrogram", dendrogram)
+    height = dendrogram[:, 2]
+    return cut(dendrogram, level * jnp.where(height < jnp.inf, height, 0).max(initial=0.0), where)
 
 
 @jax.jit
-def next_split(dendrogram: Array, label: Array, steps: Array, step: Array | float) -> tuple[Array, Array, Array]:
+def next_split(
+    dendrogram: Array, label: Array, steps: Array, step: Array | float, where: Array | None = None
+) -> tuple[Array, Array, Array]:
     """The first lower threshold at which the groups differ from ``label``.
 
     Args:
         dendrogram: (n-1, 4) of `fljax.server.linkage`.
         label: (n,) canonical, the present groups.
-        steps: () int32 steps already taken from 1.
+        steps: () steps already taken from 1.
         step: lambda, how much a step lowers the threshold; 0 never does.
+        where: (n,) bool, the mask that `fljax.server.linkage` was given; None: all.
 
     Returns:
-        The groups (n,), the steps () taken to them, and whether there are such: False at threshold 0.
+        The groups (n,) int32, the steps () int32 taken to them, and whether there are such: False at threshold 0.
+
+    Raises:
+        ValueError: the dendrogram is not of shape (n-1, 4), or lengths differ.
     """
+    check_vector("label", label, n_clients("dendrogram", dendrogram), "clients")
+    label, steps = label.astype(jnp.int32), steps.astype(jnp.int32)
 
     def same(carry: tuple[Array, Array]) -> Array:
         groups, steps = carry
@@ -41,7 +64,7 @@ def next_split(dendrogram: Array, label: Array, steps: Array, step: Array | floa
 
     def lower(carry: tuple[Array, Array]) -> tuple[Array, Array]:
         steps = carry[1] + 1
-        return cut_at(dendrogram, threshold(steps, step)), steps
+        return cut_at(dendrogram, threshold(steps, step), where), steps
 
     groups, steps = lax.while_loop(same, lower, (label, steps))
     return groups, steps, (groups != label).any()

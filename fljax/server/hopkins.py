@@ -6,12 +6,13 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from fljax.choices import Positive, check_choices
 from fljax.server.gram import rows
 from fljax.types import Key, Stacked
 
 
 @partial(jax.jit, static_argnames=("n_probes", "n_draws"))
-def hopkins(key: Key, x: Stacked, n_probes: int, n_draws: int = 20, where: Array | None = None) -> Array:
+def hopkins(key: Key, x: Stacked, n_probes: Positive, n_draws: Positive = 20, where: Array | None = None) -> Array:
     """``H = sum z / (sum z + sum v)``: about 0.5 for uniform points, near 1 for tight clusters (Hopkins, Skellam 1954).
 
     ``v_j`` is the distance of a point, drawn without replacement, to its nearest other point; ``z_j`` the distance of a
@@ -33,9 +34,7 @@ def hopkins(key: Key, x: Stacked, n_probes: int, n_draws: int = 20, where: Array
     Raises:
         ValueError: n_probes or n_draws below 1.
     """
-    for name, value in (("n_probes", n_probes), ("n_draws", n_draws)):
-        if value < 1:
-            raise ValueError(f"{name} is {value}; choose 1 or more")
+    check_choices(hopkins, {"n_probes": n_probes, "n_draws": n_draws})
     mats, where = rows(x, where, None)
     points = jnp.concatenate(mats, axis=1)
     low = jnp.where(where[:, None], points, jnp.inf).min(axis=0)

@@ -8,6 +8,7 @@ from jax import Array
 from jax.ops import segment_min
 
 from fljax import tree
+from fljax.server.checks import check_axes, check_vector, n_rows
 
 
 @jax.jit
@@ -24,6 +25,9 @@ def inherit(rows: Any, old: Array, new: Array) -> Any:
     Returns:
         The same shapes as ``rows``.
 
+    Raises:
+        ValueError: lengths differ.
+
     Example:
         >>> import jax.numpy as jnp
         >>> from fljax.server import inherit
@@ -31,7 +35,8 @@ def inherit(rows: Any, old: Array, new: Array) -> Any:
         >>> inherit(centers, jnp.array([0, 1, 1]), jnp.array([0, 1, 2])).tolist()
         [10.0, 20.0, 20.0]
     """
-    n_clients, n_clusters = old.shape[0], tree.n_rows(rows)
+    (n_clients,), n_clusters = check_axes("old", old, "clients"), n_rows("rows", rows)
+    check_vector("new", new, n_clients, "old")
     old, new = old.astype(jnp.int32), new.astype(jnp.int32)  # a uint8 has no 256th cluster
     client = jnp.arange(n_clients, dtype=jnp.int32)
     first = segment_min(client, jnp.where(new < 0, n_clusters, new), n_clusters)

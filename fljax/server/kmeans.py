@@ -11,6 +11,7 @@ from jax import Array, lax
 from jax.typing import ArrayLike
 
 from fljax import tree
+from fljax.choices import Positive, check_choices
 from fljax.placement import whole
 from fljax.server.aggregate import cluster_mean, weighted_mean
 from fljax.server.gram import rows, squared
@@ -35,7 +36,13 @@ class Geometry(NamedTuple):
 
 @partial(jax.jit, static_argnames=("n_clusters", "n_init"))
 def kmeans(
-    key: Key, x: Stacked, n_clusters: int, n_init: int = 20, n_steps: ArrayLike = 100, where: Array | None = None
+    key: Key,
+    x: Stacked,
+    n_clusters: Positive,
+    *,
+    n_init: Positive = 20,
+    n_steps: ArrayLike = 100,
+    where: Array | None = None,
 ) -> KMeans:
     """Lloyd's algorithm from ``n_init`` greedy k-means++ seedings; the lowest inertia wins, ties the first.
 
@@ -46,7 +53,12 @@ def kmeans(
 
     A cluster that runs empty takes the point farthest from its center, as in scikit-learn. With fewer distinct points
     than clusters the surplus clusters stay empty, come last and hold the overall mean. Labels have no gradient; centers
-    and inertia are differentiable with the labels held fixed.
+    and inertia are differentiable with the labels held fixed; the gradient of inertia has the error that
+    `pairwise_squared_l2` states.
+
+    Points that count must be finite, as all are measured from their mean: with one NaN all clients are in cluster 0 and
+    the centers NaN. Leave such out by ``where=tree.all_finite(x)``. Distances are held as squares in float32: points
+    nearer than 1e-19 are one point, norms stay below 1e18.
 
     Args:
         key: random key.
@@ -60,11 +72,9 @@ def kmeans(
         KMeans(centers, label, inertia).
 
     Raises:
-        ValueError: n_clusters or n_init below 1, or ``where`` of the wrong shape.
+        ValueError: n_clusters or n_init below 1, or lengths that differ.
     """
-    for name, value in (("n_clusters", n_clusters), ("n_init", n_init)):
-        if value < 1:
-            raise ValueError(f"{name} is {value}; choose 1 or more")
+    check_choices(kmeans, {"n_clusters": n_clusters, "n_init": n_init})
     mats, where = rows(x, where, None)
     compact = sum(mat.shape[1] for mat in mats) > where.shape[0]
     known = whole(squared(mats, where) if compact else _points(mats, where))

@@ -5,27 +5,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from fljax.placement import whole
-
-
-def check_vector(name: str, value: Array, n: int, against: str) -> None:
-    """Raise ValueError unless ``value`` has shape ``(n,)``, the length of ``against``."""
-    if value.shape != (n,):
-        raise ValueError(f"{name} has shape {value.shape}; expected ({n},), one entry per row of {against}")
-
-
-def check_square(name: str, value: Array) -> int:
-    """The n of an ``(n, n)`` matrix with n >= 1; ValueError for any other shape."""
-    if value.ndim != 2 or value.shape[0] != value.shape[1] or value.shape[0] == 0:
-        raise ValueError(f"{name} has shape {value.shape}; expected (n, n) with n >= 1")
-    return value.shape[0]
-
-
-def everyone(n: int, where: Array | None, against: str) -> Array:
-    """``where`` as a checked (n,) bool mask, whole on every device; None means all True."""
-    if where is None:
-        return jnp.ones(n, bool)
-    check_vector("where", where, n, against)
-    return whole(where.astype(bool))
+from fljax.server.checks import check_axes, everyone
 
 
 def rank(label: Array, where: Array) -> Array:
@@ -70,7 +50,8 @@ def canonical(label: Array, where: Array | None = None) -> Array:
         >>> canonical(label).tolist()
         [0, 1, -1, 0, 2]
     """
-    member = everyone(label.shape[0], where, "label") & (label >= 0)
+    (n,) = check_axes("label", label, "n")
+    member = everyone(n, where, "label") & (label >= 0)
     return jnp.where(member, rank(label, member), -1)
 
 
@@ -92,7 +73,7 @@ def noise_to_singletons(label: Array, where: Array | None = None) -> Array:
         >>> noise_to_singletons(label).tolist()
         [0, 1, 1, 2]
     """
-    n = label.shape[0]
+    (n,) = check_axes("label", label, "n")
     member = everyone(n, where, "label")
     grouped = rank(label, member & (label >= 0))
     return canonical(jnp.where(label >= 0, grouped, n + jnp.arange(n, dtype=jnp.int32)), member)

@@ -12,6 +12,7 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from fljax import tree
+from fljax.server.checks import check_alike, check_shape, n_rows
 from fljax.types import Params, Stacked
 
 Boundary = Literal["tensors", "floor", "unit-fraction", "nearest-half"]
@@ -45,12 +46,12 @@ def where_layers(model_layers: tuple[str, ...], mask: Array, on_true: Stacked, o
         on_false: the same shapes.
 
     Raises:
-        ValueError: the mask does not have a column per layer, or the names are not those of the models.
+        ValueError: the mask is not (rows, layers), the names are not those of the models, or these differ in shape.
     """
     trainable, statistics = tree.split_statistics(on_false)
     _check_names(model_layers, trainable)
-    if mask.shape[-1] != len(model_layers):
-        raise ValueError(f"mask has shape {mask.shape}; expected (rows, {len(model_layers)}), a column a layer")
+    check_shape("mask", mask, (n_rows("on_false", on_false), len(model_layers)), "a row per row and a column per layer")
+    check_alike("on_true", on_true, "on_false", on_false)
     column = {name: mask[:, index] for index, name in enumerate(model_layers)}
     chosen = {name: tree.where(column[name], on_true[name], on_false[name]) for name in trainable}
     moved = {

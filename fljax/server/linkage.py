@@ -8,7 +8,9 @@ import jax.numpy as jnp
 from jax import Array
 
 from fljax.placement import whole
-from fljax.server.labels import canonical, check_square, check_vector, everyone, rank
+from fljax.server.checks import check_square, check_vector, everyone, shape_of
+from fljax.server.entry import at_least, checked
+from fljax.server.labels import canonical, rank
 
 METHODS = ("single", "complete", "average")
 
@@ -171,11 +173,12 @@ def cut(tree: Array, height: Array | float, where: Array | None = None) -> Array
         >>> cut(tree, 1.0).tolist()
         [0, 1, 0, 1]
     """
-    _check_tree(tree)
+    n_clients("tree", tree)
     made = (tree[:, 2] <= jnp.asarray(height, tree.dtype)) & jnp.isfinite(tree[:, 2])
     return _label(tree, made, where)
 
 
+@checked(k=at_least(1, "number of clusters"))
 @jax.jit
 def cut_k(tree: Array, k: Array | int, where: Array | None = None, within: Array | None = None) -> Array:
     """The clusters of a tree that is cut so that k remain; of equal heights the later merge is undone first.
@@ -191,7 +194,7 @@ def cut_k(tree: Array, k: Array | int, where: Array | None = None, within: Array
         (n,) int32, canonical; -1 where ``where`` is False.
 
     Raises:
-        ValueError: ``tree`` is not of shape (n-1, 4), or lengths differ.
+        ValueError: ``tree`` is not of shape (n-1, 4), lengths differ, or k is below 1 and not traced.
 
     Example:
         >>> import jax.numpy as jnp
@@ -201,7 +204,7 @@ def cut_k(tree: Array, k: Array | int, where: Array | None = None, within: Array
         >>> cut_k(tree, 3).tolist()
         [0, 1, 2, 1]
     """
-    n = _check_tree(tree)
+    n = n_clients("tree", tree)
     mask = everyone(n, where, "clients")
     finite = jnp.isfinite(tree[:, 2])
     if within is None:
@@ -224,10 +227,12 @@ def cut_at_or_k(tree: Array, height: Array | float, k: int | None, where: Array 
     return cut(tree, height, where) if k is None else cut_k(tree, k, where)
 
 
-def _check_tree(tree: Array) -> int:
-    if tree.ndim != 2 or tree.shape[1] != 4:
-        raise ValueError(f"tree has shape {tree.shape}; expected (n-1, 4), as linkage returns")
-    return tree.shape[0] + 1
+def n_clients(name: str, tree: Array) -> int:
+    """The n of a tree of `linkage`; ValueError for another shape than (n-1, 4)."""
+    shape = shape_of(name, tree)
+    if len(shape) != 2 or shape[1] != 4:
+        raise ValueError(f"{name} has shape {shape}; expected (n-1, 4), as linkage returns")
+    return shape[0] + 1
 
 
 def _end(pointer: Array, n: int) -> Array:
@@ -239,7 +244,7 @@ def _end(pointer: Array, n: int) -> Array:
 
 def _label(tree: Array, made: Array, where: Array | None) -> Array:
     """The clusters when just the merges ``made`` are made."""
-    n = _check_tree(tree)
+    n = n_clients("tree", tree)
     part = tree[:, :2].astype(jnp.int32)
     into = n + jnp.arange(n - 1, dtype=jnp.int32)[:, None]
     above = jnp.arange(2 * n - 1, dtype=jnp.int32).at[part].set(jnp.where(made[:, None], into, part))

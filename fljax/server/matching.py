@@ -17,10 +17,14 @@ import optax.assignment
 from jax import Array, lax
 
 from fljax import tree
+from fljax.choices import Positive, check_choices
 from fljax.server.aggregate import cluster_mean
+from fljax.server.checks import check_alike, check_vector, fallback, n_rows
+from fljax.server.entry import checked
 from fljax.types import Params, Stacked
 
 
+@checked()
 @partial(jax.jit, static_argnames="layers")
 def match_units(params: Params, reference: Params, layers: tuple[str, ...]) -> tuple[Array, ...]:
     """The order of the hidden units of ``params`` that brings each layer nearest to ``reference``, input to output.
@@ -49,6 +53,7 @@ def match_units(params: Params, reference: Params, layers: tuple[str, ...]) -> t
     return tuple(orders)
 
 
+@checked()
 @partial(jax.jit, static_argnames="layers")
 def permute_units(params: Params, orders: tuple[Array, ...], layers: tuple[str, ...]) -> Params:
     """The same network function with its hidden units in another order.
@@ -88,6 +93,7 @@ def match(params: Params, reference: Params, layers: tuple[str, ...]) -> Params:
     return permute_units(params, match_units(params, reference, layers), layers)
 
 
+@checked()
 @partial(jax.jit, static_argnames="layers")
 def matched_squared_l2(stacked: Stacked, centers: Stacked, layers: tuple[str, ...]) -> Array:
     """Squared L2 distance of every client to every center, after matching the client to that center.
@@ -99,7 +105,11 @@ def matched_squared_l2(stacked: Stacked, centers: Stacked, layers: tuple[str, ..
 
     Returns:
         (clients, clusters), for `lowest_loss`.
+
+    Raises:
+        ValueError: layers that do not fit, or ``centers`` with other leaves or other shapes.
     """
+    check_alike("centers", centers, "stacked", stacked)
 
     def one(model: Params, center: Params) -> Array:
         return tree.squared_norm(tree.subtract(match(model, center, layers), center))
@@ -107,9 +117,10 @@ def matched_squared_l2(stacked: Stacked, centers: Stacked, layers: tuple[str, ..
     return lax.map(lambda model: lax.map(lambda center: one(model, center), centers), stacked)
 
 
+@checked()
 @partial(jax.jit, static_argnames=("layers", "n_sweeps"))
 def matched_members(
-    stacked: Stacked, weight: Array, label: Array, empty: Stacked, layers: tuple[str, ...], n_sweeps: int = 3
+    stacked: Stacked, weight: Array, label: Array, empty: Stacked, layers: tuple[str, ...], n_sweeps: Positive = 3
 ) -> Stacked:
     """Every client's model with its hidden units in an order that is common to the members of its cluster.
 
@@ -128,11 +139,13 @@ def matched_members(
         Leaves (clients, ...): the same functions. The order of a client that does not count means nothing.
 
     Raises:
-        ValueError: n_sweeps below 1, or layers that do not fit.
+        ValueError: n_sweeps below 1, layers that do not fit, lengths that differ, or ``empty`` of other shapes.
     """
-    if n_sweeps < 1:
-        raise ValueError(f"n_sweeps is {n_sweeps}; choose 1 or more")
-    n_clusters = tree.n_rows(empty)
+    check_choices(matched_members, {"n_sweeps": n_sweeps})
+    n, n_clusters = n_rows("stacked", stacked), n_rows("empty", empty)
+    check_vector("weight", weight, n, "stacked")
+    check_vector("label", label, n, "stacked")
+    empty = fallback("empty", empty, stacked, n_clusters)
     counts = (weight > 0) & (label >= 0) & (label < n_clusters)
     mine = jnp.clip(label, 0, n_clusters - 1)
     still = lax.stop_gradient(tree.where(counts, stacked, tree.take(empty, mine)))
@@ -154,7 +167,7 @@ def matched_members(
 
 
 def matched_mean(
-    stacked: Stacked, weight: Array, label: Array, empty: Stacked, layers: tuple[str, ...], n_sweeps: int = 3
+    stacked: Stacked, weight: Array, label: Array, empty: Stacked, layers: tuple[str, ...], n_sweeps: Positive = 3
 ) -> Stacked:
     """`cluster_mean` of `matched_members`, whose arguments it takes: ``empty`` is kept where a cluster has no weight.
 

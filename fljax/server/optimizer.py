@@ -37,6 +37,9 @@ def server_numbers(hyper: Any) -> ServerNumbers:
 def server_optimizer(name: str, numbers: ServerNumbers) -> optax.GradientTransformation:
     """The optax transformation of that name.
 
+    "adam" and "yogi" are optax's, which differ from the paper of `server_step`: they correct the moments' bias, and the
+    second moment starts at 0 ("adam") and 1e-6 ("yogi"), not at tau^2.
+
     Raises:
         ValueError: ``name`` is not one of `SERVER_OPTIMIZERS`.
     """
@@ -62,7 +65,8 @@ def server_step(
 ) -> tuple[Params, optax.OptState]:
     """One step from ``theta`` along the pseudo-gradient ``theta - mean``: (new model, optimiser state).
 
-    Running statistics become the mean's. The state is ``optimizer.init`` of the trainable parameters.
+    Running statistics become the mean's. The state is ``optimizer.init`` of the trainable parameters. Of the paper's
+    optimisers `server_optimizer` says how it differs.
 
     Source: Reddi, Charles, Zaheer, Garrett, Rush, Konecny, Kumar, McMahan: Adaptive Federated Optimization, ICLR 2021.
     """

@@ -1,7 +1,8 @@
 """Aggregation that survives a few bad clients: median, trimmed mean, Krum, geometric median, norm clipping.
 
 ``where`` marks the participants; the others may hold anything, NaN included. With no participant at all a function
-returns ``empty`` (one model) where it is given, else zeros.
+returns ``empty`` (one model) where it is given, else zeros. Bad input is a ValueError: leaves or masks of different
+lengths, an ``empty`` that is not one model of these shapes, and numbers out of their range where they are not traced.
 """
 
 import itertools
@@ -14,10 +15,13 @@ from jax.typing import ArrayLike
 from fljax import tree
 from fljax.server import blocks, order
 from fljax.server.aggregate import weighted_mean
+from fljax.server.checks import check_vector, everyone, fallback, n_rows
 from fljax.server.distance import cross_squared_l2, pairwise_squared_l2
+from fljax.server.entry import POSITIVE, SHARE, at_least, checked
 from fljax.server.gram import trainable_matrices
-from fljax.server.labels import everyone
 from fljax.types import Params, Stacked
+
+BAD_CLIENTS = at_least(0, "bad clients to survive")
 
 
 @jax.jit
@@ -28,17 +32,18 @@ def coordinate_median(stacked: Stacked, where: Array | None = None, empty: Param
     half of NaNs cannot make the result NaN. The gradient goes to the middle entries, shared among ties.
 
     Args:
-        stacked: leaves (clients, ...), float.
+        stacked: leaves (clients, ...). Medians of whole numbers are rounded, as in `mix`.
         where: (clients,) bool participants; None: all.
         empty: one model, the result without participants; None: zeros.
 
     Returns:
         One model.
     """
-    where = everyone(tree.n_rows(stacked), where, "stacked")
+    where = everyone(n_rows("stacked", stacked), where, "stacked")
     return _by_coordinate(lambda column: order.median(tree.at_least_float32(column), where), stacked, where, empty)
 
 
+@checked(fraction=SHARE)
 @jax.jit
 def trimmed_mean(
     stacked: Stacked, fraction: ArrayLike, where: Array | None = None, empty: Params | None = None
@@ -50,7 +55,7 @@ def trimmed_mean(
     entries kept.
 
     Args:
-        stacked: leaves (clients, ...), float.
+        stacked: leaves (clients, ...). Means of whole numbers are rounded, as in `mix`.
         fraction: trimmed on each side, 0 (the mean) to 0.5 (the median); may be traced.
         where: (clients,) bool participants; None: all.
         empty: one model, the result without participants; None: zeros.
@@ -58,7 +63,7 @@ def trimmed_mean(
     Returns:
         One model.
     """
-    where = everyone(tree.n_rows(stacked), where, "stacked")
+    where = everyone(n_rows("stacked", stacked), where, "stacked")
     trim = n_trimmed(fraction, where.sum())
     return _by_coordinate(
         lambda column: order.trimmed_mean(tree.at_least_float32(column), where, trim), stacked, where, empty
@@ -73,6 +78,7 @@ def n_trimmed(fraction: ArrayLike, n: Array) -> Array:
     return jnp.clip(trim, least, jnp.maximum(n - 1, 0) // 2).astype(jnp.int32)
 
 
+@checked(n_byzantine=BAD_CLIENTS)
 @jax.jit
 def krum_scores(stacked: Stacked, n_byzantine: ArrayLike, where: Array | None = None) -> Array:
     """Krum's score: the sum of a client's squared distances to its ``m - f - 2`` nearest other participants.
@@ -94,7 +100,7 @@ def krum_scores(stacked: Stacked, n_byzantine: ArrayLike, where: Array | None = 
 
 def _scores_and_reach(stacked: Stacked, n_byzantine: ArrayLike, where: Array | None) -> tuple[Array, Array]:
     """`krum_scores`, and each client's sum of squared distances to all other participants."""
-    n = tree.n_rows(stacked)
+    n = n_rows("stacked", stacked)
     where = everyone(n, where, "stacked") & is_within_reach(stacked)
     square = pairwise_squared_l2(stacked, where)
     square = jnp.maximum(square, square.T)  # or the scores of two that are each other's nearest might differ
@@ -119,6 +125,7 @@ def krum(stacked: Stacked, n_byzantine: ArrayLike, where: Array | None = None, e
     return multi_krum(stacked, n_byzantine, 1, where, empty)
 
 
+@checked(n_byzantine=BAD_CLIENTS, n_selected=at_least(1, "models averaged"))
 @jax.jit
 def multi_krum(
     stacked: Stacked,
@@ -151,6 +158,7 @@ def multi_krum(
     return weighted_mean(stacked, weight, empty)
 
 
+@checked(weight=at_least(0, "the clients' weights"))
 @jax.jit
 def geometric_median(
     stacked: Stacked,
@@ -180,9 +188,11 @@ def geometric_median(
     Returns:
         One model.
     """
-    n = tree.n_rows(stacked)
+    n = n_rows("stacked", stacked)
     where = everyone(n, where, "stacked")
     where &= is_within_reach(stacked)
+    if weight is not None:
+        check_vector("weight", weight, n, "stacked")
     weight = jnp.where(where, jnp.ones(n, jnp.float32) if weight is None else weight.astype(jnp.float32), 0)
 
     def distance(center: Params) -> Array:
@@ -240,12 +250,15 @@ def _weiszfeld(stacked: Stacked, weight: Array, center: Params, apart: Array, me
     return jax.tree.map(lambda a, b: (1 - stay).astype(a.dtype) * a + stay.astype(a.dtype) * b, target, center)
 
 
+@checked(max_norm=POSITIVE)
 @jax.jit
 def clip_norm(stacked: Stacked, max_norm: ArrayLike) -> Stacked:
     """``x_i min(1, max_norm / |x_i|_2)``: every client's update at most ``max_norm`` long.
 
     The norm is over all trainable leaves of a client; running statistics are neither counted nor scaled. A row whose
-    squares leave float32 (a norm above 1e19) becomes 0. Rows do not affect each other. Differentiable except where the
+    squares leave float32 (a norm above 1e19, or an entry inf) becomes 0; one with NaN stays NaN. In leaves narrower
+    than float32 entries are rounded to their dtype, by which a norm may exceed the limit (in bfloat16 by 0.4 %). Rows
+    do not affect each other. Differentiable except where the
     norm equals ``max_norm``; at a zero row the gradient is 1.
 
     Args:
@@ -255,22 +268,33 @@ def clip_norm(stacked: Stacked, max_norm: ArrayLike) -> Stacked:
     Returns:
         Leaves (clients, ...).
     """
+    n = n_rows("stacked", stacked)
+    if jnp.ndim(max_norm):
+        check_vector("max_norm", jnp.asarray(max_norm), n, "stacked")
     trainable, statistics = tree.split_statistics(stacked)
     square = sum(jnp.square(tree.at_least_float32(mat)).sum(axis=1) for mat in blocks.matrices(trainable))
     limit = jnp.broadcast_to(jnp.asarray(max_norm, square.dtype), square.shape)
     over = square > jnp.square(limit)
     scale = jnp.where(over, limit / jnp.sqrt(jnp.where(over, square, 1)), 1)
-    clipped = jax.tree.map(lambda leaf: leaf * tree.along(scale, leaf).astype(leaf.dtype), trainable)
-    return tree.join_statistics(clipped, statistics)
+    fits = jnp.not_equal(square, jnp.inf)  # inf times 0 would be NaN
+
+    def clip(leaf: Array) -> Array:
+        return jnp.where(tree.along(fits, leaf), leaf * tree.along(scale, leaf).astype(leaf.dtype), 0)
+
+    return tree.join_statistics(jax.tree.map(clip, trainable), statistics)
 
 
 def _by_coordinate(f, stacked: Stacked, where: Array, empty: Params | None) -> Params:
+    if empty is not None:
+        empty = fallback("empty", empty, stacked)
     leaves, structure = jax.tree.flatten(stacked)
     columns = blocks.width(leaves[0].shape[0], 2**18)
     flat = [tree.as_matrix(leaf) for leaf in leaves]
 
     def walk(matrix: Array) -> Array:
-        return blocks.map_columns(lambda block: f(block)[None], matrix, 1, columns)[0]
+        is_float = jnp.issubdtype(matrix.dtype, jnp.floating)
+        by_block = f if is_float else lambda block: jnp.round(f(block))
+        return blocks.map_columns(lambda block: by_block(block)[None], matrix, 1, columns)[0]
 
     # Small leaves side by side: one program for all of them, where one each would take most of the compilation.
     small = [i for i, matrix in enumerate(flat) if matrix.shape[1] < columns and matrix.dtype == flat[0].dtype]
@@ -279,5 +303,5 @@ def _by_coordinate(f, stacked: Stacked, where: Array, empty: Params | None) -> P
     rows = dict(zip(small, together, strict=True))
     out = [(rows[i] if i in rows else walk(flat[i])).reshape(leaf.shape[1:]) for i, leaf in enumerate(leaves)]
     found = jax.tree.unflatten(structure, out)
-    fallback = jax.tree.map(jnp.zeros_like, found) if empty is None else empty
-    return jax.tree.map(lambda a, b: jnp.where(where.any(), a, b), found, fallback)
+    kept = jax.tree.map(jnp.zeros_like, found) if empty is None else empty
+    return jax.tree.map(lambda a, b: jnp.where(where.any(), a, b), found, kept)

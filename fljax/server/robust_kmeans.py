@@ -9,25 +9,30 @@ from jax import Array, lax
 from jax.typing import ArrayLike
 
 from fljax import tree
+from fljax.choices import Positive, check_choices
 from fljax.server.assign import nearest_center
+from fljax.server.checks import check_vector, everyone, n_rows
 from fljax.server.distance import cross_squared_l2
+from fljax.server.entry import SHARE, checked
 from fljax.server.kmeans import KMeans
-from fljax.server.labels import canonical, everyone
+from fljax.server.labels import canonical
 from fljax.server.robust import coordinate_median, is_within_reach, trimmed_mean
 from fljax.types import Key, Params, Stacked
 
 Center = Literal["median", "trimmed"]
 
 
+@checked(fraction=SHARE)
 @partial(jax.jit, static_argnames=("n_clusters", "center", "n_init"))
 def robust_kmeans(
     key: Key,
     x: Stacked,
-    n_clusters: int,
+    n_clusters: Positive,
     center: Center = "trimmed",
     fraction: ArrayLike = 0.05,
+    *,
+    n_init: Positive = 20,
     n_steps: ArrayLike = 8,
-    n_init: int = 20,
     where: Array | None = None,
 ) -> KMeans:
     """Lloyd's algorithm with a robust center: the server's clustering in robust clustered federated learning.
@@ -44,8 +49,8 @@ def robust_kmeans(
         n_clusters: static, at least 1; clusters beyond the number of points start on a point twice and stay empty.
         center: "median" or "trimmed"; static.
         fraction: trimmed on each side (`trimmed_mean`: at least one entry each side of three or more).
-        n_steps: Lloyd steps; may be traced.
         n_init: restarts, static, at least 1.
+        n_steps: Lloyd steps; may be traced.
         where: (n,) bool, points that count; None: all. One with NaN, or of a norm above 3e18, whose squares leave
             float32, does not count either.
 
@@ -54,14 +59,10 @@ def robust_kmeans(
         unused ones last; inertia the sum of squared distances to the centers.
 
     Raises:
-        ValueError: an unknown center, n_clusters or n_init below 1.
+        ValueError: an unknown center, n_clusters or n_init below 1, lengths that differ, or a fraction out of range.
     """
-    if center not in ("median", "trimmed"):
-        raise ValueError(f"center is {center!r}; choose 'median' or 'trimmed'")
-    for name, value in (("n_clusters", n_clusters), ("n_init", n_init)):
-        if value < 1:
-            raise ValueError(f"{name} is {value}; choose 1 or more")
-    where = everyone(tree.n_rows(x), where, "x") & is_within_reach(x)
+    check_choices(robust_kmeans, {"center": center, "n_clusters": n_clusters, "n_init": n_init})
+    where = everyone(n_rows("x", x), where, "x") & is_within_reach(x)
 
     def step(_: Array, centers: Stacked) -> Stacked:
         return robust_cluster_mean(x, _assign(x, centers, where), centers, center, fraction)
@@ -91,14 +92,20 @@ def robust_cluster_mean(
 
     Returns:
         Leaves (clusters, ...).
+
+    Raises:
+        ValueError: an unknown center, lengths that differ, ``empty`` of other shapes, or a fraction out of its range.
     """
+    check_choices(robust_cluster_mean, {"center": center})
+    check_vector("label", label, n_rows("stacked", stacked), "stacked")
+    n_clusters = n_rows("empty", empty)
 
     def mean(member: Array, old: Params) -> Params:
         if center == "median":
             return coordinate_median(stacked, member, old)
         return trimmed_mean(stacked, fraction, member, old)
 
-    member = jax.nn.one_hot(label.astype(jnp.int32), tree.n_rows(empty), dtype=bool, axis=0)
+    member = jax.nn.one_hot(label.astype(jnp.int32), n_clusters, dtype=bool, axis=0)
     return lax.map(lambda args: mean(*args), (member, empty))
 
 

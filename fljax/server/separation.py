@@ -8,7 +8,9 @@ import jax.numpy as jnp
 from jax import Array
 from jax.ops import segment_sum
 
-from fljax.server.labels import check_square, check_vector, everyone, rank
+from fljax import tree
+from fljax.server.checks import check_shape, check_square, check_vector, everyone, shape_of
+from fljax.server.labels import rank
 
 
 @jax.jit
@@ -24,8 +26,8 @@ def separation_gap(similarity: Array, group: Array, where: Array | None = None) 
         where: (n,) bool, the clients that count; None: all.
 
     Returns:
-        () of the matrix's dtype; +inf where a kind of pair is missing (one group, or all groups of one client).
-        Differentiable in ``similarity``.
+        () of the matrix's dtype, at least float32; +inf where a kind of pair is missing (one group, or all groups of
+        one client). Differentiable in ``similarity``.
 
     Raises:
         ValueError: the matrix is not square, or lengths differ.
@@ -41,6 +43,7 @@ def separation_gap(similarity: Array, group: Array, where: Array | None = None) 
     """
     n = check_square("similarity", similarity)
     check_vector("group", group, n, "similarity")
+    similarity = tree.at_least_float32(similarity)  # in narrower types differences wrap or leave the range
     mask = everyone(n, where, "similarity")
     pair = mask[:, None] & mask[None, :] & ~jnp.eye(n, dtype=bool)
     same = group[:, None] == group[None, :]
@@ -59,8 +62,8 @@ def distance_gap(distance: Array, group: Array, where: Array | None = None) -> A
         where: (n,) bool, the clients that count; None: all.
 
     Returns:
-        () of the matrix's dtype; positive exactly when a threshold separates all groups, +inf where a kind of pair is
-        missing. Differentiable in ``distance``.
+        () of the matrix's dtype, at least float32; positive exactly when a threshold separates all groups, +inf where a
+        kind of pair is missing. Differentiable in ``distance``.
 
     Raises:
         ValueError: the matrix is not square, or lengths differ.
@@ -74,7 +77,8 @@ def distance_gap(distance: Array, group: Array, where: Array | None = None) -> A
         >>> float(distance_gap(distance, jnp.array([0, 0, 1])))
         2.0
     """
-    return separation_gap(-distance, group, where)
+    check_square("distance", distance)
+    return separation_gap(-tree.at_least_float32(distance), group, where)  # of a uint8 the negative wraps
 
 
 @jax.jit
@@ -99,7 +103,7 @@ def first_separation(gap: Array) -> Array:
         >>> int(first_separation(jnp.array([-0.5, jnp.inf, 0.25, -0.125])))
         3
     """
-    if gap.ndim == 0 or gap.shape[0] == 0:
+    if not shape_of("gap", gap) or gap.shape[0] == 0:
         raise ValueError(f"gap has shape {gap.shape}; expected (rounds, ...) with one round or more")
     apart = (gap > 0) & jnp.isfinite(gap)
     return jnp.where(apart.any(axis=0), apart.argmax(axis=0) + 1, 0).astype(jnp.int32)
@@ -227,6 +231,7 @@ def silhouette(distance: Array, label: Array, where: Array | None = None) -> Arr
     """
     n = check_square("distance", distance)
     check_vector("label", label, n, "distance")
+    distance = tree.at_least_float32(distance)  # the sums of narrower types wrap or leave the range
     mask = everyone(n, where, "distance")
     own = rank(label, mask)
     size = segment_sum(mask.astype(distance.dtype), own, n)
@@ -267,8 +272,8 @@ def pairwise_correlation(a: Array, b: Array, where: Array | None = None) -> Arra
         -1.0
     """
     n = check_square("a", a)
-    if b.shape != a.shape:
-        raise ValueError(f"b has shape {b.shape}; expected {a.shape}, the shape of a")
+    check_shape("b", b, (n, n), "the shape of a")
+    a, b = tree.at_least_float32(a), tree.at_least_float32(b)
     mask = everyone(n, where, "a")
     pair = jnp.triu(mask[:, None] & mask[None, :], k=1)
     count = jnp.maximum(pair.sum(), 1)

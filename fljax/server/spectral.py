@@ -6,11 +6,12 @@ import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
-from fljax.server.labels import check_square, check_vector, everyone
+from fljax.choices import Positive, check_choices
+from fljax.server.checks import check_axes, check_square, check_vector, everyone
 
 
 @partial(jax.jit, static_argnames="n_components")
-def spectral_embedding(affinity: Array, n_components: int, where: Array | None = None) -> Array:
+def spectral_embedding(affinity: Array, n_components: Positive, where: Array | None = None) -> Array:
     r"""The first eigenvectors of the normalised Laplacian, divided by the roots of the degrees.
 
     With :math:`L = I - D^{-1/2} A D^{-1/2}` these are the eigenvectors of the smallest eigenvalues, the first of which
@@ -38,8 +39,7 @@ def spectral_embedding(affinity: Array, n_components: int, where: Array | None =
         (True, True, False)
     """
     n = check_square("affinity", affinity)
-    if n_components < 1:
-        raise ValueError(f"n_components is {n_components}; choose 1 or more")
+    check_choices(spectral_embedding, {"n_components": n_components})
     mask = everyone(n, where, "affinity")
     among = jnp.where(mask[:, None] & mask[None] & ~jnp.eye(n, dtype=bool), affinity, 0)
     degree = among.sum(1)
@@ -52,7 +52,7 @@ def spectral_embedding(affinity: Array, n_components: int, where: Array | None =
 
 
 @partial(jax.jit, static_argnames="n_clusters")
-def spectral_labels(affinity: Array, n_clusters: int, where: Array | None = None) -> Array:
+def spectral_labels(affinity: Array, n_clusters: Positive, where: Array | None = None) -> Array:
     """Spectral clustering: labels read off the eigenvectors by a QR decomposition with pivots, without a random draw.
 
     Args:
@@ -64,7 +64,7 @@ def spectral_labels(affinity: Array, n_clusters: int, where: Array | None = None
         (n,) int32 below ``n_clusters``; -1 where ``where`` is False.
 
     Raises:
-        ValueError: as `spectral_embedding`.
+        ValueError: the matrix is not square, lengths differ, or n_clusters is below 1.
 
     Source: Damle, Minden, Ying: Simple, direct and efficient multi-way spectral clustering, Information and Inference
     2019; ``assign_labels="cluster_qr"`` of scikit-learn.
@@ -77,6 +77,7 @@ def spectral_labels(affinity: Array, n_clusters: int, where: Array | None = None
         >>> a == b, c == d, a == c
         (True, True, False)
     """
+    check_choices(spectral_labels, {"n_clusters": n_clusters})
     mask = everyone(check_square("affinity", affinity), where, "affinity")
     rows = spectral_embedding(affinity, n_clusters, mask)
 
@@ -92,21 +93,22 @@ def spectral_labels(affinity: Array, n_clusters: int, where: Array | None = None
 
 
 @partial(jax.jit, static_argnames="n_clusters")
-def davies_bouldin(x: Array, label: Array, n_clusters: int) -> Array:
+def davies_bouldin(x: Array, label: Array, n_clusters: Positive) -> Array:
     r"""Davies-Bouldin score, :math:`\frac1k \sum_i \max_{j \ne i} (s_i + s_j) / |c_i - c_j|`; smaller is better.
 
     :math:`s_i` is the mean distance of the members of cluster i to their mean :math:`c_i`.
 
     Args:
-        x: (n, d) points.
-        label: (n,) integers below ``n_clusters``; a point of a negative one does not count.
-        n_clusters: static.
+        x: (n, d) points around 0, as those of `spectral_embedding`: what they have in common costs digits, so that
+            from 1e6 times their spread on it should be subtracted first.
+        label: (n,) integers; a point whose label is outside 0..n_clusters-1 does not count.
+        n_clusters: static, at least 1.
 
     Returns:
         () 0 or more; inf where a cluster is empty or two have one mean.
 
     Raises:
-        ValueError: lengths differ.
+        ValueError: ``x`` is not (n, d), lengths differ, or n_clusters is below 1.
 
     Source: Davies and Bouldin, IEEE TPAMI 1979.
 
@@ -116,9 +118,11 @@ def davies_bouldin(x: Array, label: Array, n_clusters: int) -> Array:
         >>> float(davies_bouldin(jnp.array([[0.0], [1.0], [4.0], [5.0]]), jnp.array([0, 0, 1, 1]), 2))
         0.25
     """
-    check_vector("label", label, x.shape[0], "x")
-    x = jnp.where((label >= 0)[:, None], x, 0)  # who does not count may hold NaN
-    member = jax.nn.one_hot(label, n_clusters, axis=0, dtype=jnp.float32)  # a negative label is of none
+    check_choices(davies_bouldin, {"n_clusters": n_clusters})
+    n, _ = check_axes("x", x, "n", "d")
+    check_vector("label", label, n, "x")
+    x = jnp.where(((label >= 0) & (label < n_clusters))[:, None], x, 0)  # who does not count may hold NaN
+    member = jax.nn.one_hot(label, n_clusters, axis=0, dtype=jnp.float32)  # other labels are of none
     size = member.sum(1)
     share = member / jnp.maximum(size, 1)[:, None]
     center = share @ x

@@ -158,3 +158,35 @@ def test_low_precision_means_are_rounded_once(dtype):
     exact = np.average(x.astype(np.float64), axis=0, weights=weight)
     mean = np.asarray(weighted_mean(x, weight)).astype(np.float64)
     np.testing.assert_allclose(mean, exact, rtol=0.51 * float(jnp.finfo(dtype).eps))
+
+
+def test_a_client_that_is_not_finite_leaves_other_clusters_alone_once_it_has_no_weight():
+    x = np.array([[1, 2], [3, 4], [np.nan, 6], [7, np.inf], [9, 10]], np.float32)
+    weight, label, empty = jnp.array([1.0, 3, 1, 1, 1]), jnp.array([0, 0, 0, 1, 1]), jnp.zeros((2, 2))
+    got = cluster_mean(x, jnp.where(tree.all_finite(x), weight, 0), label, empty)
+    np.testing.assert_array_equal(got, [np.average(x[:2], axis=0, weights=[1, 3]), x[4]])
+
+
+def test_a_fallback_of_other_shapes_or_leaves_is_refused():
+    x, weight, label = jnp.ones((3, 2)), jnp.zeros(3), jnp.zeros(3, jnp.int32)
+    with pytest.raises(ValueError, match=r"empty has shape \(3, 2\); expected \(2,\), to go with stacked"):
+        weighted_mean(x, weight, empty=x)
+    with pytest.raises(ValueError, match=r"empty has the leaves \['b'\]; expected \['a'\], those of stacked"):
+        weighted_mean({"a": x}, weight, empty={"b": x[0]})
+    with pytest.raises(ValueError, match=r"empty has shape \(2, 1\); expected \(2, 2\)"):
+        cluster_mean(x, weight, label, jnp.zeros((2, 1)))
+    with pytest.raises(ValueError, match=r"empty\['b'\] has shape \(1, 2\); expected 2 rows, as many as empty\['a'\]"):
+        cluster_mean({"a": x, "b": x}, weight, label, {"a": x[:2], "b": x[:1]})
+
+
+def test_a_fallback_takes_the_dtype_of_the_models():
+    x = jnp.ones((3, 2), jnp.bfloat16)
+    kept = weighted_mean(x, jnp.zeros(3), empty=jnp.array([1.5, 2.5]))
+    assert kept.dtype == jnp.bfloat16
+    assert kept.tolist() == [1.5, 2.5]
+
+
+def test_matrices_of_layers_with_different_rows_are_refused():
+    x = jnp.ones((3, 2))
+    with pytest.raises(ValueError, match=r"matrices\['b'\] has shape \(2, 3\); expected \(1, 3\)"):
+        mix_layers({"a": jnp.ones((1, 3)), "b": jnp.ones((2, 3))}, {"a": x, "b": x})

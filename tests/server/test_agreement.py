@@ -139,5 +139,5 @@ def test_errors_name_the_field():
         adjusted_rand(jnp.array([0, 1]), jnp.array([0, 1, 2]))
     with pytest.raises(ValueError, match="50000 clients; the counts of pairs are exact in int32 up to 46340"):
         purity(*jnp.zeros((2, 50_000), jnp.int32))
-    with pytest.raises(ValueError, match="most_clusters is 0"):
+    with pytest.raises(ValueError, match="most_clusters=0 is not positive"):
         churn(jnp.array([0]), jnp.array([0]), most_clusters=0)

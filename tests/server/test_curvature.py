@@ -75,7 +75,7 @@ def test_a_straight_loss_never_bends():
 
 
 def test_too_small_windows_and_unknown_rules_are_refused():
-    with pytest.raises(ValueError, match="window=0"):
+    with pytest.raises(ValueError, match="window=0 is not positive"):
         new_curve(0)
     with pytest.raises(ValueError, match="formula"):
         period_ended(new_curve(), "words")

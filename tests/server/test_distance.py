@@ -232,3 +232,64 @@ def test_inside_scan_with_traced_smoothing():
     kld, l2 = np.asarray(kld), np.asarray(l2)
     assert kld[0] > kld[1]
     np.testing.assert_allclose(l2[1], 2 * l2[0], rtol=1e-6)
+
+
+def slopes(measure, x):
+    """Of a sum in which entries have different weights, so that no slope is 0 by symmetry."""
+    return np.asarray(jax.grad(lambda x: (measure(x) * jnp.arange(1.0, 1.0 + measure(x).size).reshape(-1, 3)).sum())(x))
+
+
+@pytest.mark.parametrize("measure", [model_discrepancy, js_divergence, label_kld])
+def test_gradients_beside_a_client_that_does_not_count_and_holds_nan(measure):
+    x = np.random.default_rng(5).random((3, 6)).astype(np.float32)
+    alone = slopes(measure, x)
+    beside = jnp.asarray(np.insert(x, 1, np.nan, axis=0))
+    kept = np.array([0, 2, 3])
+    where = jnp.asarray(np.arange(4) != 1)
+    found = slopes(lambda x: measure(x, where=where)[kept][:, kept], beside)
+    np.testing.assert_allclose(found[kept], alone, rtol=1e-5, atol=1e-7)
+    np.testing.assert_array_equal(found[1], 0)
+
+
+def test_gradients_of_layers_beside_a_client_in_no_cluster_that_holds_nan():
+    rng = np.random.default_rng(6)
+    x, centers = (rng.random((n, 6)).astype(np.float32) for n in (3, 2))
+    label, weight = np.array([1, 0, 1]), jnp.array([[1.0], [2.0]])
+
+    def far(x, centers, label):
+        return (weight * layer_discrepancy({"a": x}, {"a": centers}, label, ("a",))).sum()
+
+    alone = jax.grad(far, (0, 1))(x, centers, label)
+    for noise in (-1, 2):
+        beside = np.insert(x, 1, np.nan, axis=0), centers, np.insert(label, 1, noise)
+        own, of_centers = jax.grad(far, (0, 1))(*beside)
+        np.testing.assert_allclose(np.delete(own, 1, axis=0), alone[0], rtol=1e-5, atol=1e-7)
+        np.testing.assert_array_equal(own[1], 0)
+        np.testing.assert_allclose(of_centers, alone[1], rtol=1e-5, atol=1e-7)
+
+
+def test_a_mask_of_numbers():
+    x = np.random.default_rng(7).dirichlet(np.ones(3), 4).astype(np.float32)
+    numbers = jnp.array([1.0, 0.0, 1.0, 1.0])
+    for measure in (pairwise_l2, js_divergence, label_kld):
+        apart = np.asarray(measure(x, where=numbers))
+        np.testing.assert_array_equal(apart, measure(x, where=numbers > 0))
+        assert (apart[1] == 0).all()
+        assert (apart[0, 2:] > 0).all()
+
+
+def test_centers_of_other_leaves_or_shapes_are_refused():
+    x = jnp.ones((3, 4))
+    with pytest.raises(ValueError, match=r"centers has the leaves \['c'\]; expected \['a'\], those of x"):
+        cross_squared_l2({"a": x}, {"c": x})
+    with pytest.raises(ValueError, match=r"centers\['a'\] has shape \(2, 2, 2\); expected \(rows, 4\)"):
+        cross_squared_l2({"a": x}, {"a": jnp.ones((2, 2, 2))})
+    with pytest.raises(ValueError, match=r"label has shape \(2,\); expected \(3,\)"):
+        layer_discrepancy({"a": x}, {"a": x}, jnp.zeros(2, jnp.int32), ("a",))
+    with pytest.raises(ValueError, match=r"layers \['b'\] are not in the models"):
+        layer_discrepancy({"a": x, "b": x}, {"a": x}, jnp.zeros(3, jnp.int32), ("a", "b"))
+
+
+def test_layers_in_a_list():
+    x = {"a": jnp.array([[0.0], [1.0]]), "b": jnp.array([[0.0], [2.0]])}
+    assert pairwise_l2(x, layers=["b"])[0, 1] == 2  # pyright: ignore[reportArgumentType]

@@ -6,29 +6,40 @@ import numpy as np
 import pytest
 import scipy.cluster.hierarchy as scipy_tree
 from scipy.spatial.distance import squareform
-from sklearn.metrics import adjusted_rand_score
+from sklearn.metrics import adjusted_rand_score, silhouette_score
 from sklearn.metrics.pairwise import cosine_similarity, euclidean_distances
+from sklearn.preprocessing import MinMaxScaler
 
 from fljax.server import (
     best_bipartition,
+    bipartition,
+    clip_norm,
     cluster_mean,
+    coordinate_median,
     cross_squared_l2,
     davies_bouldin,
+    distance_gap,
     gaussian_rewards,
+    geometric_median,
     hopkins,
     inherit,
     js_divergence,
     kmeans,
     krum,
     linkage,
+    model_discrepancy,
+    pairwise_correlation,
     pairwise_cosine,
     pairwise_l2,
     robust_kmeans,
     row_affinity,
+    separation_gap,
     shared_mask,
+    silhouette,
     trimmed_mean,
     weighted_mean,
 )
+from fljax.tree import all_finite
 
 NOBODY = {"fc": jnp.zeros((0, 3, 2))}
 
@@ -172,3 +183,88 @@ def test_divergence_of_certain_outputs_in_float16():
 def test_a_tensor_without_channels():
     with pytest.raises(ValueError, match=r"^fc\['scale'\] is one number, without channels; choose another boundary"):
         shared_mask(("fc",), 0.5, {"fc": {"scale": jnp.float32(1), "kernel": jnp.ones((2, 2))}}, "unit-fraction")
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.int32, np.float16])
+def test_a_matrix_of_numbers_whose_differences_or_sums_leave_their_type(dtype):
+    place = np.concatenate([np.arange(20) % 5, 100 + np.arange(20) % 7])
+    distance, group = np.abs(place[:, None] - place[None]), np.repeat([0, 1], 20)
+    if dtype == np.float16:
+        distance = distance * 300  # of which two hundred leave float16
+    given, label = jnp.asarray(distance.astype(dtype)), jnp.asarray(group)
+    np.testing.assert_allclose(
+        silhouette(given, label), silhouette_score(distance, group, metric="precomputed"), rtol=1e-5
+    )
+    across = distance[group[:, None] != group[None]].min() - distance[:20, :20].max(initial=distance[20:, 20:].max())
+    assert float(distance_gap(given, label)) == across
+    squares = np.square(distance[:15, :15] % 16)
+    theirs = np.corrcoef(distance[:15, :15][np.triu_indices(15, 1)], squares[np.triu_indices(15, 1)])[0, 1]
+    np.testing.assert_allclose(
+        pairwise_correlation(given[:15, :15], jnp.asarray(squares.astype(dtype))), theirs, rtol=1e-4
+    )
+    similar = (distance.max() - distance).astype(dtype)
+    exact, alike = similar.astype(float), group[:, None] == group[None]
+    assert float(separation_gap(jnp.asarray(similar), label)) == exact[alike].min() - exact[~alike].max()
+    assert adjusted_rand_score(group, bipartition(jnp.asarray(similar), jnp.zeros(40, jnp.int32))) == 1
+
+
+@pytest.mark.parametrize("first", ["float32", "float64"])
+def test_wide_models_of_several_types_in_64_bits(key, first):
+    rng = np.random.default_rng(8)
+    a, b = rng.normal(size=(2, 6, 400_000))
+    a[:3], b[:3] = a[:3] + 1, b[:3] + 1
+    with jax.enable_x64(True), jax.numpy_dtype_promotion("standard"):
+        second = "float64" if first == "float32" else "float32"
+        models = {"a": jnp.asarray(a, first), "b": jnp.asarray(b, second)}
+        exact = np.concatenate([np.asarray(models["a"], np.float64), np.asarray(models["b"], np.float64)], axis=1)
+        two = jax.tree.map(lambda leaf: leaf[:2], models)
+        np.testing.assert_allclose(pairwise_l2(models), euclidean_distances(exact), rtol=1e-9, atol=1e-6)
+        np.testing.assert_allclose(pairwise_cosine(models), cosine_similarity(exact), atol=1e-9)
+        squares = euclidean_distances(exact, exact[:2]) ** 2
+        np.testing.assert_allclose(cross_squared_l2(models, two), squares, rtol=1e-9, atol=1e-6)
+        alone = exact[:, :400_000].astype(np.float32)
+        np.testing.assert_allclose(
+            cross_squared_l2(alone, exact[:2, :400_000]),
+            euclidean_distances(alone, exact[:2, :400_000]) ** 2,
+            atol=1e-2,
+        )
+        scaled = MinMaxScaler().fit_transform(exact.T).T
+        expected = np.abs(scaled[:, None] - scaled[None]).mean(axis=-1)
+        np.testing.assert_allclose(model_discrepancy(models), expected, atol=1e-6)
+        assert kmeans(key, models, 2, n_init=3).label.tolist() == [0, 0, 0, 1, 1, 1]
+        found = robust_kmeans(key, models, 2, n_init=1, n_steps=0)
+        own = np.concatenate([found.centers["a"], found.centers["b"]], axis=1)[found.label]
+        np.testing.assert_allclose(found.inertia, np.square(exact - own).sum(), rtol=1e-9)
+        assert krum(models, 1)["a"].dtype == first
+        assert np.isfinite(geometric_median(models, n_steps=2)["b"]).all()
+
+
+def test_medians_and_trimmed_means_of_whole_numbers_are_rounded_as_means_are():
+    x = jnp.array([[1, -3], [2, -2], [2, -2]])
+    np.testing.assert_array_equal(trimmed_mean(x, 0.0), np.round(np.mean(x, axis=0)))
+    np.testing.assert_array_equal(weighted_mean(x, jnp.ones(3)), np.round(np.mean(x, axis=0)))
+    of_two = jnp.array([[3, -3], [4, -4]])
+    np.testing.assert_array_equal(coordinate_median(of_two), np.round(np.median(of_two, axis=0)))
+
+
+def test_an_update_with_inf_is_clipped_to_nothing_and_one_with_nan_stays_nan():
+    x = jnp.array([[jnp.inf, 1.0], [1e20, 1.0], [jnp.nan, 1.0], [3.0, 4.0]])
+    np.testing.assert_allclose(clip_norm(x, 1.0), [[0, 0], [0, 0], [np.nan, 1], [0.6, 0.8]], rtol=1e-6)
+
+
+def test_a_point_with_a_label_past_the_clusters_may_be_nan():
+    x = jnp.array([[0.0], [1.0], [4.0], [5.0], [jnp.nan]])
+    assert davies_bouldin(x, jnp.array([0, 0, 1, 1, 2]), 2) == 0.25
+
+
+def test_points_with_nan_are_left_out_of_kmeans_by_a_mask(key):
+    x = jnp.array([[0.0], [0.5], [5.0], [5.5], [jnp.nan]])
+    found = kmeans(key, x, 2, where=all_finite(x))
+    assert found.label.tolist() == [0, 0, 1, 1, -1]
+    np.testing.assert_array_equal(found.centers, [[0.25], [5.25]])
+
+
+def test_rewards_leave_the_callers_arrays_alone():
+    taken, together = np.ones((3, 1), bool), np.array([[True, True, False]] * 3)
+    gaussian_rewards(jnp.array([[1.0], [2.0], [3.0]]), taken, together)  # pyright: ignore[reportArgumentType]
+    assert taken.all()

@@ -5,6 +5,7 @@ import pytest
 from scipy.cluster.hierarchy import fcluster
 from scipy.cluster.hierarchy import linkage as scipy_linkage
 from scipy.spatial.distance import pdist, squareform
+from sklearn.metrics import adjusted_rand_score
 
 from fljax.server import adjusted_rand, cut_k, linkage
 from fljax.server.hierarchy import cut_at, next_split, threshold
@@ -68,3 +69,42 @@ def test_a_lone_client_has_nothing_to_split():
     label, _, differs = next_split(jnp.zeros((0, 4)), jnp.zeros(1, jnp.int32), jnp.int32(0), jnp.float32(0.2))
     assert label.tolist() == [0]
     assert not differs
+
+
+def test_levels_beside_clients_that_do_not_count(points):
+    """A merge at height inf is none of the hierarchy: levels are shares of the largest finite height."""
+    there, step = np.arange(16) < 14, jnp.float32(0.2)
+    apart = jnp.asarray(np.pad(squareform(pdist(points)), (0, 2), constant_values=np.nan), jnp.float32)
+    dendrogram, tree = linkage(apart, "average", jnp.asarray(there)), scipy_linkage(pdist(points), "average")
+    for level in (1.0, 0.7, 0.5, 0.31, 0.0):
+        found = np.asarray(cut_at(dendrogram, level, jnp.asarray(there)))
+        assert adjusted_rand_score(fcluster(tree, level * tree[-1, 2], "distance"), found[there]) == 1
+        np.testing.assert_array_equal(found[~there], -1)
+    together = jnp.where(jnp.asarray(there), 0, -1)
+    label, steps, differs = next_split(dendrogram, together, jnp.int32(0), step, jnp.asarray(there))
+    theirs = fcluster(tree, (1 - 0.2 * int(steps)) * tree[-1, 2], "distance")
+    assert differs
+    assert adjusted_rand_score(theirs, np.asarray(label)[there]) == 1
+    assert max(theirs) > 1
+
+
+def test_levels_of_clusters_that_are_kept_apart():
+    place = jnp.array([0.0, 1.0, 5.0, 6.0])
+    dendrogram = linkage(jnp.abs(place[:, None] - place[None]), "average", within=jnp.array([0, 0, 1, 1]))
+    assert cut_at(dendrogram, 1.0).tolist() == [0, 0, 1, 1]
+    assert cut_at(dendrogram, 0.5).tolist() == [0, 1, 2, 3]
+
+
+def test_labels_and_steps_of_64_bits(points):
+    with jax.enable_x64(True), jax.numpy_dtype_promotion("standard"):
+        dendrogram = linkage(jnp.asarray(squareform(pdist(points))), "average")
+        label, steps, _ = next_split(dendrogram, jnp.zeros(14, jnp.int64), jnp.int64(0), 0.2)
+    assert int(label.max()) > 0
+    assert label.dtype == steps.dtype == jnp.int32
+
+
+def test_wrong_shapes_are_named(dendrogram):
+    with pytest.raises(ValueError, match=r"dendrogram has shape \(13,\); expected \(n-1, 4\)"):
+        cut_at(dendrogram[:, 2], 0.5)
+    with pytest.raises(ValueError, match=r"label has shape \(13,\); expected \(14,\)"):
+        next_split(dendrogram, jnp.zeros(13, jnp.int32), jnp.int32(0), 0.2)

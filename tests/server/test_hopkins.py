@@ -69,7 +69,7 @@ def test_edges(n):
     assert float(hopkins(key, x, 2, where=np.zeros(n, bool))) == 0.5
     assert float(hopkins(key, x, 2, where=np.arange(n) == 0)) == 0.5
     assert 0 <= float(hopkins(key, x, 10 * n)) <= 1
-    with pytest.raises(ValueError, match="n_probes is 0"):
+    with pytest.raises(ValueError, match="n_probes=0 is not positive"):
         hopkins(key, x, 0)
 
 

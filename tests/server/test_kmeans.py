@@ -36,7 +36,7 @@ def inertia_of(x, label):
 @partial(jax.jit, static_argnums=(1, 2))
 def _solved(x, k, n_init, more):
     keys = jax.random.split(jax.random.key(0), len(x))
-    return jax.vmap(lambda key, x, m: kmeans(key, x, k, n_init, **m))(keys, x, more)
+    return jax.vmap(lambda key, x, m: kmeans(key, x, k, n_init=n_init, **m))(keys, x, more)
 
 
 def solve(x, k, n_init=20, **more):
@@ -162,7 +162,7 @@ def test_models_cluster_as_their_flat_parameters():
 def test_symmetries_and_local_optimality(seed):
     rng = np.random.default_rng(seed)
     x, order, key = rng.normal(size=(15, 3)).astype(np.float32), rng.permutation(15), jax.random.key(seed)
-    solve = lambda x: kmeans(key, x, 3, 200)  # noqa: E731  # restarts enough to reach the optimum
+    solve = lambda x: kmeans(key, x, 3, n_init=200)  # noqa: E731  # restarts enough to reach the optimum
     got = solve(x)
     distance = ((x[:, None] - np.asarray(got.centers)) ** 2).sum(axis=-1)
     np.testing.assert_allclose(distance[np.arange(15), got.label], distance.min(axis=1), rtol=1e-5, atol=1e-6)
@@ -173,7 +173,7 @@ def test_symmetries_and_local_optimality(seed):
 
 def test_zero_steps_return_the_seeding():
     x = blobs(1, 200, 2, 6, spread=1)[0]
-    ours = np.mean([kmeans(jax.random.key(i), x, 6, 1, n_steps=0).inertia for i in range(40)])
+    ours = np.mean([kmeans(jax.random.key(i), x, 6, n_init=1, n_steps=0).inertia for i in range(40)])
     theirs = []
     for i in range(40):
         seeds, _ = kmeans_plusplus(x, 6, random_state=i)
@@ -193,18 +193,20 @@ def test_one_program_and_inside_scan(traced_once):
     x, where = blobs(3, 10, 4, 2), np.arange(10) > np.int32([-1, 2, 3])[:, None]
     keys, steps = jax.random.split(jax.random.key(0), 3), np.int32([5, 50, 100])
     once = traced_once(
-        lambda *given: jax.lax.scan(lambda c, one: (c, kmeans(*one[:2], 2, 3, *one[2:]).label), 0, given)
+        lambda *given: jax.lax.scan(
+            lambda c, one: (c, kmeans(*one[:2], 2, n_init=3, n_steps=one[2], where=one[3]).label), 0, given
+        )
     )
     for moved in (np.arange(3), np.array([1, 2, 0])):
         _, label = once(keys[moved], x[moved], steps[moved], where[moved])
-        alone = [kmeans(keys[i], x[i], 2, 3, steps[i], where[i]).label for i in moved]
+        alone = [kmeans(keys[i], x[i], 2, n_init=3, n_steps=steps[i], where=where[i]).label for i in moved]
         np.testing.assert_array_equal(label, alone)
 
 
 def test_bad_arguments_are_named():
-    with pytest.raises(ValueError, match="n_clusters is 0"):
+    with pytest.raises(ValueError, match="n_clusters=0 is not positive; choose n_clusters >= 1"):
         kmeans(jax.random.key(0), jnp.ones((3, 2)), 0)
-    with pytest.raises(ValueError, match="n_init is 0"):
-        kmeans(jax.random.key(0), jnp.ones((3, 2)), 2, 0)
+    with pytest.raises(ValueError, match="n_init=0 is not positive; choose n_init >= 1"):
+        kmeans(jax.random.key(0), jnp.ones((3, 2)), 2, n_init=0)
     with pytest.raises(ValueError, match="where has shape"):
         kmeans(jax.random.key(0), jnp.ones((3, 2)), 2, where=jnp.ones(2, bool))

@@ -186,4 +186,4 @@ def test_bad_names_are_refused():
     with pytest.raises(ValueError, match="choose one of"):
         shared_mask(LAYERS, 1.0, ONE, "half")  # pyright: ignore[reportArgumentType]
     with pytest.raises(ValueError, match="mask has shape"):
-        where_layers(LAYERS, jnp.ones((2, 2), bool), ONE, ONE)
+        where_layers(LAYERS, jnp.ones((1, 2), bool), *2 * [jax.tree.map(lambda leaf: leaf[None], ONE)])

@@ -159,7 +159,7 @@ def test_unfit_models_are_refused():
     params["b"] = {"kernel": jnp.zeros((7, 4)), "bias": jnp.zeros(4)}
     with pytest.raises(ValueError, match="layer b has 7 inputs; the layer before has 5 units"):
         match_units(params, params, DENSE)
-    with pytest.raises(ValueError, match="n_sweeps is 0"):
+    with pytest.raises(ValueError, match="n_sweeps=0 is not positive"):
         matched_mean(dense(rng, 2), jnp.ones(2), jnp.zeros(2, jnp.int32), dense(rng, 1), DENSE, n_sweeps=0)
 
 

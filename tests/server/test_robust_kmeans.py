@@ -67,7 +67,9 @@ def test_one_bad_client_moves_a_center_within_the_honest_range(center):
 @pytest.mark.parametrize("center", ["median", "trimmed"])
 def test_edges(center, traced_once):
     key = jax.random.key(0)
-    once = traced_once(lambda x, where, fraction: robust_kmeans(key, x, 3, center, fraction, 4, 5, where))
+    once = traced_once(
+        lambda x, where, fraction: robust_kmeans(key, x, 3, center, fraction, n_steps=4, n_init=5, where=where)
+    )
     equal = once(np.ones((4, 2), np.float32), np.ones(4, bool), 0.1)
     assert (equal.label.tolist(), float(equal.inertia)) == ([0, 0, 0, 0], 0)
     x = np.float32([[0, 0], [9, 9], [np.nan, 1], [9, 9]])
@@ -77,7 +79,7 @@ def test_edges(center, traced_once):
     nobody = once(x * np.float32(np.nan), np.zeros(4, bool), 0.3)
     assert nobody.label.tolist() == [-1] * 4
     assert np.isfinite(nobody.centers).all()
-    with pytest.raises(ValueError, match="choose 'median' or 'trimmed'"):
+    with pytest.raises(ValueError, match="center='mean' is unknown; choose one of 'median', 'trimmed'"):
         robust_kmeans(key, x, 2, "mean")  # pyright: ignore[reportArgumentType]
 
 

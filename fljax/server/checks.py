@@ -1,0 +1,118 @@
+"""Shapes of arguments, checked while a program is traced: a mistake is one line with the argument's name."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from fljax.placement import whole
+from fljax.types import Params, Stacked
+
+
+def shape_of(name: str, value: Any) -> tuple[int, ...]:
+    """The shape of an array; ValueError for a list or anything else that has none."""
+    if not hasattr(value, "shape"):
+        raise ValueError(f"{name} is of type {type(value).__name__}, not an array; give one, as by jnp.asarray")
+    return value.shape
+
+
+def check_shape(name: str, value: Array, shape: tuple[int, ...], meaning: str) -> None:
+    """Raise ValueError unless ``value`` has this shape, of which ``meaning`` tells why."""
+    if shape_of(name, value) != shape:
+        raise ValueError(f"{name} has shape {value.shape}; expected {shape}, {meaning}")
+
+
+def check_axes(name: str, value: Array, *axes: str) -> tuple[int, ...]:
+    """The shape of an array whose axes have these names; ValueError where it has more axes or fewer."""
+    if len(shape_of(name, value)) != len(axes):
+        raise ValueError(f"{name} has shape {value.shape}; expected ({', '.join(axes)}{',' * (len(axes) == 1)})")
+    return value.shape
+
+
+def check_vector(name: str, value: Array, n: int, against: str) -> None:
+    """Raise ValueError unless ``value`` has shape ``(n,)``, the length of ``against``."""
+    check_shape(name, value, (n,), f"one entry per row of {against}")
+
+
+def check_square(name: str, value: Array) -> int:
+    """The n of an ``(n, n)`` matrix with n >= 1; ValueError for any other shape."""
+    shape = shape_of(name, value)
+    if len(shape) != 2 or shape[0] != shape[1] or shape[0] == 0:
+        raise ValueError(f"{name} has shape {shape}; expected (n, n) with n >= 1")
+    return shape[0]
+
+
+def everyone(n: int, where: Array | None, against: str) -> Array:
+    """``where`` as a checked (n,) bool mask, whole on every device; None means all True."""
+    if where is None:
+        return jnp.ones(n, bool)
+    check_vector("where", where, n, against)
+    return whole(where.astype(bool))
+
+
+def n_rows(name: str, stacked: Stacked) -> int:
+    """Length of the leading axis that all leaves share.
+
+    Raises:
+        ValueError: there are no leaves, one has no axis of rows, or two have different numbers of rows.
+    """
+    shapes = _shapes(name, stacked)
+    if not shapes:
+        raise ValueError(f"{name} has no leaves; give at least one array")
+    (first, shape), *_ = shapes.items()
+    for leaf, other in shapes.items():
+        if not other:
+            raise ValueError(f"{leaf} is one number, without an axis of rows; expected (rows, ...)")
+        if other[0] != shape[0]:
+            raise ValueError(f"{leaf} has shape {other}; expected {shape[0]} rows, as many as {first}")
+    return shape[0]
+
+
+def check_alike(name: str, given: Stacked, other: str, known: Stacked) -> None:
+    """Raise ValueError unless ``given`` has the leaves of ``known``, with rows of the same shapes."""
+    check_leaves(name, given, {leaf: ("rows", *shape[1:]) for leaf, shape in _shapes("", known).items()}, other)
+
+
+def check_leaves(name: str, given: Params, expected: dict[str, tuple[Any, ...]], other: str) -> None:
+    """Raise ValueError unless ``given`` has the leaves of ``expected``, of these shapes; "rows" stands for any length.
+
+    Args:
+        name: of ``given``.
+        given: a pytree.
+        expected: where in the pytree -> shape.
+        other: of the argument from which ``expected`` follows.
+    """
+    shapes = _shapes("", given)
+    if shapes.keys() != expected.keys():
+        raise ValueError(f"{name} has the leaves {_list(shapes)}; expected {_list(expected)}, those of {other}")
+    for leaf, shape in expected.items():
+        found = shapes[leaf]
+        if len(found) != len(shape) or any(b not in (a, "rows") for a, b in zip(found, shape, strict=True)):
+            wanted = f"({', '.join(map(str, shape))}{',' * (len(shape) == 1)})"
+            raise ValueError(f"{name}{leaf} has shape {found}; expected {wanted}, to go with {other}{leaf}")
+
+
+def fallback(name: str, empty: Params, stacked: Stacked, *lead: int) -> Params:
+    """``empty`` as it can stand in for means of ``stacked``: checked, and in the dtypes of ``stacked``.
+
+    Args:
+        name: of the argument.
+        empty: one model, or several with the leading axes ``lead``.
+        stacked: leaves (clients, ...).
+        *lead: leading axes of ``empty``.
+
+    Raises:
+        ValueError: other leaves than those of ``stacked``, or other shapes than ``lead`` and those of its rows.
+    """
+    expected = {leaf: (*lead, *shape[1:]) for leaf, shape in _shapes("", stacked).items()}
+    check_leaves(name, empty, expected, "stacked")
+    return jax.tree.map(lambda leaf, old: jnp.asarray(old).astype(leaf.dtype), stacked, empty)
+
+
+def _shapes(name: str, params: Params) -> dict[str, tuple[int, ...]]:
+    return {name + jax.tree_util.keystr(path): jnp.shape(leaf) for path, leaf in jax.tree.leaves_with_path(params)}
+
+
+def _list(leaves: dict[str, Any]) -> str:
+    return ", ".join(leaf or "(an array)" for leaf in leaves) or "(none)"

@@ -1,0 +1,49 @@
+"""What is looked at before a jitted function is called: inside of it every number is traced."""
+
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from fljax.ranges import Number, check_number
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def at_least(least: float, meaning: str) -> Number:
+    """The range of numbers from ``least`` on."""
+    return Number(None, meaning, above=None, least=least, below=None, most=None, infinite=False)
+
+
+SHARE = at_least(0, "the share trimmed on each side")._replace(most=0.5)
+"""A fraction to trim."""
+POSITIVE = Number(None, "a positive number", above=0, least=None, below=None, most=None, infinite=True)
+
+
+def checked(**stated: Number) -> Callable[[F], F]:
+    """Decorator of a jitted function that refuses numbers out of their range, and takes a list of ``layers``.
+
+    Traced numbers pass. A list cannot be static, so it becomes a tuple.
+
+    Args:
+        **stated: argument -> its range, of one number or of each in an array.
+    """
+
+    def wrap(function: F) -> F:
+        signature = inspect.signature(function)
+
+        @functools.wraps(function)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            given = signature.bind(*args, **kwargs)
+            for name, number in stated.items():
+                value = given.arguments.get(name)
+                is_mask = str(getattr(value, "dtype", "")) == "bool"  # whose numbers are 0 and 1
+                if value is not None and not is_mask:
+                    check_number(name, value, number, stacked=True)
+            if isinstance(given.arguments.get("layers"), list):
+                given.arguments["layers"] = tuple(given.arguments["layers"])
+            return function(*given.args, **given.kwargs)
+
+        return call  # pyright: ignore[reportReturnType]
+
+    return wrap

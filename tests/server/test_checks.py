@@ -1,0 +1,111 @@
+"""Bad input of every kind is one line with the argument's name, wherever it is given."""
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from fljax import server
+
+X, KEY = jnp.arange(6.0).reshape(3, 2), jax.random.key(0)
+W, LABEL, DISTANCE = jnp.ones(3), jnp.zeros(3, jnp.int32), jnp.ones((3, 3))
+TREE = server.linkage(DISTANCE, "average")
+
+OF_MODELS = {
+    "weighted_mean": lambda x: server.weighted_mean(x, W),
+    "cluster_mean": lambda x: server.cluster_mean(x, W, LABEL, x),
+    "mix": lambda x: server.mix(jnp.ones((1, 3)), x),
+    "coordinate_median": server.coordinate_median,
+    "trimmed_mean": lambda x: server.trimmed_mean(x, 0.1),
+    "krum": lambda x: server.krum(x, 1),
+    "geometric_median": server.geometric_median,
+    "clip_norm": lambda x: server.clip_norm(x, 1.0),
+    "robust_cluster_mean": lambda x: server.robust_cluster_mean(x, LABEL, x),
+    "pairwise_l2": server.pairwise_l2,
+    "kmeans": lambda x: server.kmeans(KEY, x, 2),
+    "robust_kmeans": lambda x: server.robust_kmeans(KEY, x, 2),
+    "hopkins": lambda x: server.hopkins(KEY, x, 2),
+}
+
+
+@pytest.mark.parametrize("name", OF_MODELS)
+def test_models_of_no_common_axis_are_refused(name):
+    with pytest.raises(ValueError, match=r"\['b'\] has shape \(2, 2\); expected 3 rows, as many as (stacked|x)\['a'\]"):
+        OF_MODELS[name]({"a": X, "b": X[:2]})
+    with pytest.raises(ValueError, match=r"\['b'\] is one number, without an axis of rows; expected \(rows, ...\)"):
+        OF_MODELS[name]({"a": X, "b": jnp.float32(1)})
+    with pytest.raises(ValueError, match=r"has no leaves; give at least one array|nothing to compare"):
+        OF_MODELS[name]({})
+
+
+@pytest.mark.parametrize("where", [jnp.ones(2, bool), jnp.ones((3, 1), bool)])
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda where: server.js_divergence(X, where),
+        lambda where: server.label_kld(X, where=where),
+        lambda where: server.pairwise_l2(X, where),
+        lambda where: server.coordinate_median(X, where),
+        lambda where: server.kmeans(KEY, X, 2, where=where),
+        lambda where: server.cut_at(TREE, 0.5, where),
+    ],
+)
+def test_a_mask_of_another_shape_is_refused(call, where):
+    with pytest.raises(ValueError, match=r"where has shape .*; expected \(3,\), one entry per row of"):
+        call(where)
+
+
+SHAPES = {
+    "weight has shape (2,); expected (3,)": lambda: server.geometric_median(X, jnp.ones(2)),
+    "max_norm has shape (2,); expected (3,)": lambda: server.clip_norm(X, jnp.ones(2)),
+    "size has shape (2,); expected (3,)": lambda: server.soft_weights(X, jnp.ones(2)),
+    "mixture has shape (2, 3); expected (2, 2)": lambda: server.responsibilities(jnp.ones((2, 3, 2)), jnp.ones((2, 3))),
+    "empty has shape (3,); expected (2, 2)": lambda: server.mixture_weights(jnp.ones((2, 3, 2)), jnp.ones((2, 3)), W),
+    "new has shape (3,); expected (2,)": lambda: server.inherit(X, LABEL[:2], LABEL),
+    "basis has shape (3, 2); expected (n, d, p)": lambda: server.principal_angles(X),
+    "probabilities has shape (3,); expected (n, batch, classes)": lambda: server.js_divergence(W),
+    "histogram has shape (3,); expected (n, classes)": lambda: server.label_kld(W),
+    "mask has shape (2,); expected (3, 1)": lambda: server.where_layers(("a",), W[:2] > 0, {"a": X}, {"a": X}),
+    "taken has shape (3,); expected (3, 2)": lambda: server.gaussian_rewards(X, W > 0, DISTANCE > 0),
+    "label has shape (3, 2); expected (n,)": lambda: server.canonical(X),
+    "the first labelling is of type list": lambda: server.adjusted_rand([0, 0, 1], [0, 0, 1]),
+    "distance is of type list": lambda: server.dbscan([[0.0, 1.0], [1.0, 0.0]], 1.0, 2),
+    "weight is of type list": lambda: server.weighted_mean(X, [1.0, 1.0, 1.0]),
+    "empty has shape (3, 2); expected (2,)": lambda: server.coordinate_median(X, empty=X),
+}
+
+
+@pytest.mark.parametrize("message", SHAPES)
+def test_shapes_that_do_not_fit_are_refused(message):
+    with pytest.raises(ValueError) as caught:  # noqa: PT011  # the message is looked at below
+        SHAPES[message]()
+    assert str(caught.value).startswith(message)
+    assert "\n" not in str(caught.value).partition("\n---")[0]  # what JAX adds about its frames is not of the message
+
+
+NUMBERS = {
+    "n_clusters=2.0 is not a whole number": lambda: server.kmeans(KEY, X, 2.0),
+    "n_probes=2.0 is not a whole number": lambda: server.hopkins(KEY, X, 2.0),
+    "window=2.5 is not a whole number": lambda: server.new_curve(2.5, 1),  # pyright: ignore[reportArgumentType]
+    "n_clusters=0 is not positive": lambda: server.davies_bouldin(X, LABEL, 0),
+    "center='mean' is unknown": lambda: server.robust_cluster_mean(X, LABEL, X[:1], "mean"),  # pyright: ignore[reportArgumentType]
+    "fraction=-1 is out of its range": lambda: server.trimmed_mean(X, -1),
+    "fraction=5 is out of its range": lambda: server.robust_kmeans(KEY, X, 2, fraction=5),
+    "n_byzantine=-1 is out of its range": lambda: server.krum(X, -1),
+    "n_selected=0 is out of its range": lambda: server.multi_krum(X, 0, 0),
+    "weight=-1 is out of its range": lambda: server.geometric_median(X, jnp.array([1.0, -1.0, 1.0])),
+    "max_norm=-1 is out of its range": lambda: server.clip_norm(X, -1.0),
+    "smoothing=0 is out of its range": lambda: server.label_kld(X, 0.0),
+    "k=0 is out of its range": lambda: server.cut_k(TREE, 0),
+}
+
+
+@pytest.mark.parametrize("message", NUMBERS)
+def test_numbers_out_of_their_range_are_refused(message):
+    with pytest.raises(ValueError) as caught:  # noqa: PT011  # the message is looked at below
+        NUMBERS[message]()
+    assert str(caught.value).startswith(message)
+
+
+def test_traced_numbers_and_masks_for_weights_pass():
+    assert jax.jit(lambda most: server.clip_norm(X, most))(-1.0).shape == X.shape
+    assert server.geometric_median(X, jnp.array([True, False, False])).tolist() == X[0].tolist()
