@@ -26,7 +26,8 @@ from fljax.data.partition import PARTITIONS
 from fljax.data.partition.deal import merge
 from fljax.rounds.sampling import sample_cohort
 from fljax.run.plots import learning_curves
-from fljax.server.distance import js_divergence, pairwise_l2
+from fljax.server.distance import pairwise_l2
+from fljax.server.divergence import js_divergence
 from fljax.types import Examples, Federation, Work
 
 

@@ -76,11 +76,11 @@ from .server.assign import lowest_loss as lowest_loss
 from .server.assign import nearest_center as nearest_center
 from .server.bipartition import bipartition as bipartition
 from .server.dbscan import dbscan as dbscan
-from .server.distance import js_divergence as js_divergence
-from .server.distance import label_kld as label_kld
-from .server.distance import model_discrepancy as model_discrepancy
+from .server.discrepancy import model_discrepancy as model_discrepancy
 from .server.distance import pairwise_cosine as pairwise_cosine
 from .server.distance import pairwise_l2 as pairwise_l2
+from .server.divergence import js_divergence as js_divergence
+from .server.divergence import label_kld as label_kld
 from .server.hopkins import hopkins as hopkins
 from .server.kmeans import kmeans as kmeans
 from .server.layers import select_layers as select_layers

@@ -31,7 +31,7 @@ from fljax.rounds import (
     regrouped,
     with_first_upload,
 )
-from fljax.server.distance import label_kld
+from fljax.server.divergence import label_kld
 from fljax.server.linkage import cut, cut_k, linkage
 from fljax.types import Algorithm, ClientData, Cohort, Key, Model, Params, Work
 

@@ -8,10 +8,9 @@ import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
-from fljax import tree
+from fljax import server, tree
 from fljax.rounds.returned import check_like
 from fljax.rounds.sharing import compose, split
-from fljax.server import robust
 from fljax.server.aggregate import cluster_mean, weighted_mean
 from fljax.server.optimizer import server_numbers, server_optimizer, server_step
 from fljax.types import Params, Stacked
@@ -115,27 +114,27 @@ mean = Combine(_mean, members=_mean_of_members, name="mean", sums=True)
 
 def median(hyper: Any, shared: Params, received: Stacked, weight: Array) -> Params:
     """The median of every coordinate; weights say only who counts."""
-    return robust.coordinate_median(received, weight > 0, shared)
+    return server.coordinate_median(received, weight > 0, shared)
 
 
 def trimmed_mean(hyper: Any, shared: Params, received: Stacked, weight: Array) -> Params:
     """The mean of every coordinate without a share ``hyper.trim`` of its smallest and of its largest entries."""
-    return robust.trimmed_mean(received, hyper.trim, weight > 0, shared)
+    return server.trimmed_mean(received, hyper.trim, weight > 0, shared)
 
 
 def krum(hyper: Any, shared: Params, received: Stacked, weight: Array) -> Params:
     """The one model that is nearest to its ``m - n_attackers - 2`` nearest others."""
-    return robust.krum(received, _whole(hyper.n_attackers), weight > 0, shared)
+    return server.krum(received, _whole(hyper.n_attackers), weight > 0, shared)
 
 
 def multi_krum(hyper: Any, shared: Params, received: Stacked, weight: Array) -> Params:
     """The mean of the ``n_selected`` models of least Krum score."""
-    return robust.multi_krum(received, _whole(hyper.n_attackers), _whole(hyper.n_selected), weight > 0, shared)
+    return server.multi_krum(received, _whole(hyper.n_attackers), _whole(hyper.n_selected), weight > 0, shared)
 
 
 def geometric_median(hyper: Any, shared: Params, received: Stacked, weight: Array) -> Params:
     """The model of least weighted sum of distances to the received ones (RFA)."""
-    return robust.geometric_median(received, weight, weight > 0, shared)
+    return server.geometric_median(received, weight, weight > 0, shared)
 
 
 def _whole(value: Any) -> Array:

@@ -171,34 +171,20 @@ from fljax.server.bipartition import Bipartition, best_bipartition, bipartition,
 from fljax.server.company import gaussian_rewards, row_affinity
 from fljax.server.curvature import new_curve, observe, period_ended
 from fljax.server.dbscan import dbscan
-from fljax.server.distance import (
-    cross_squared_l2,
-    js_divergence,
-    label_kld,
-    layer_discrepancy,
-    model_discrepancy,
-    pairwise_cosine,
-    pairwise_l2,
-    pairwise_squared_l2,
-)
+from fljax.server.discrepancy import layer_discrepancy, model_discrepancy
+from fljax.server.distance import cross_squared_l2, pairwise_cosine, pairwise_l2, pairwise_squared_l2
+from fljax.server.divergence import js_divergence, label_kld
 from fljax.server.hierarchy import cut_at, next_split, threshold
 from fljax.server.hopkins import hopkins
 from fljax.server.inherit import inherit
 from fljax.server.kmeans import KMeans, kmeans
+from fljax.server.krum import krum, krum_scores, multi_krum
 from fljax.server.labels import canonical, noise_to_singletons
 from fljax.server.layers import due_layers, select_layers, shared_mask, shared_size, where_layers
 from fljax.server.linkage import cut, cut_k, linkage
 from fljax.server.matching import match, match_units, matched_mean, matched_members, matched_squared_l2, permute_units
 from fljax.server.optimizer import ServerNumbers, server_optimizer, server_step
-from fljax.server.robust import (
-    clip_norm,
-    coordinate_median,
-    geometric_median,
-    krum,
-    krum_scores,
-    multi_krum,
-    trimmed_mean,
-)
+from fljax.server.robust import clip_norm, coordinate_median, geometric_median, trimmed_mean
 from fljax.server.robust_kmeans import robust_cluster_mean, robust_kmeans
 from fljax.server.separation import (
     cross_bound,

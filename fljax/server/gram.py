@@ -34,6 +34,14 @@ def mirror(matrix: Array) -> Array:
     return whole(upper + upper.T)
 
 
+def among(matrix: Array, where: Array | None) -> Array:
+    """``matrix`` exactly symmetric with a zero diagonal, 0 outside of the rows and columns that count."""
+    if where is None:
+        return mirror(matrix)
+    where = everyone(matrix.shape[0], where, "the clients")
+    return mirror(jnp.where(where[:, None] & where[None, :], matrix, 0))
+
+
 def trainable_matrices(x: Stacked, layers: tuple[str, ...] | None) -> tuple[Array, ...]:
     """Trainable leaves, of the named layers only where ``layers`` is given, each as (n, scalars), of one dtype.
 

@@ -17,7 +17,7 @@ from fljax.models import lenet, mlp
 from fljax.rounds.sampling import sample_cohort
 from fljax.run.simulate import as_traced, split_key
 from fljax.server.curvature import new_curve, observe
-from fljax.server.distance import model_discrepancy
+from fljax.server.discrepancy import model_discrepancy
 from fljax.types import State, Work
 from tests.algorithms.round_by_round import jitted, one_round, simulate
 from tests.slow import slow

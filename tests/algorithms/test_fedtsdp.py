@@ -16,7 +16,7 @@ from fljax.algorithms.standalone import standalone
 from fljax.client.outputs import client_outputs
 from fljax.data.synthetic import linear_groups
 from fljax.run.simulate import split_key
-from fljax.server.distance import js_divergence
+from fljax.server.divergence import js_divergence
 from fljax.types import Examples, Federation, ModelTable, State, Work
 from tests.algorithms.round_by_round import jitted, one_round, simulate
 from tests.slow import slow

@@ -10,7 +10,7 @@ from scipy import stats
 
 from fljax.attacks import updates
 from fljax.rounds.uplink import Memory
-from fljax.server import robust
+from fljax.server.krum import krum
 from tests.rounds.test_uplink import message, trip
 
 N, D, IDS = 11, 40, (2, 5, 9)
@@ -108,7 +108,7 @@ def test_krum_is_not_moved_by_a_flip_and_a_mean_is(values):
     made = values.copy()
     made[list(IDS)] = sent(updates.scaled(50.0), values)
     present = np.arange(N) != ABSENT
-    chosen = np.asarray(jax.jit(robust.krum, static_argnums=1)(made, 3, present))
+    chosen = np.asarray(jax.jit(krum, static_argnums=1)(made, 3, present))
     square = ((made[present][:, None].astype(np.float64) - made[present][None]) ** 2).sum(-1)
     near = len(square) - 3 - 2
     score = [np.sort(np.delete(row, i))[:near].sum() for i, row in enumerate(square)]

@@ -6,16 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.spatial.distance import cdist, jensenshannon
 
-from fljax.server.distance import (
-    cross_squared_l2,
-    js_divergence,
-    label_kld,
-    layer_discrepancy,
-    model_discrepancy,
-    pairwise_cosine,
-    pairwise_l2,
-    pairwise_squared_l2,
-)
+from fljax.server.discrepancy import layer_discrepancy, model_discrepancy
+from fljax.server.distance import cross_squared_l2, pairwise_cosine, pairwise_l2, pairwise_squared_l2
+from fljax.server.divergence import js_divergence, label_kld
 from tests.slow import slow, slow_rows
 
 SHAPES = [(1, 3), (20, 12), *slow_rows((2, 1), (7, 3))]

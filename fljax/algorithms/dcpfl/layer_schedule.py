@@ -12,7 +12,7 @@ from fljax.algorithms.dcpfl.units import Units
 from fljax.numbers import Scalar
 from fljax.rounds import Sent, traffic
 from fljax.server.aggregate import cluster_mean
-from fljax.server.distance import layer_discrepancy
+from fljax.server.discrepancy import layer_discrepancy
 from fljax.server.inherit import inherit
 from fljax.server.layers import due_layers
 from fljax.types import Metrics, Stacked

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from fljax.server.curvature import LossCurve, PeriodEnd, new_curve, observe, period_ended
-from fljax.server.distance import model_discrepancy
+from fljax.server.discrepancy import model_discrepancy
 from fljax.server.hierarchy import cut_at, next_split
 from fljax.server.linkage import linkage
 from fljax.types import Cohort, Stacked

@@ -7,7 +7,8 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from fljax.server.dbscan import dbscan
-from fljax.server.distance import js_divergence, pairwise_l2
+from fljax.server.distance import pairwise_l2
+from fljax.server.divergence import js_divergence
 from fljax.server.hopkins import hopkins
 from fljax.server.labels import canonical, noise_to_singletons
 from fljax.types import Key, Stacked

@@ -1,0 +1,80 @@
+"""How far clients' outputs and labels are from each other; ``where`` is that of `fljax.server.distance`."""
+
+import jax
+import jax.numpy as jnp
+from jax import Array, lax
+from jax.typing import ArrayLike
+
+from fljax import tree
+from fljax.server.checks import check_axes, everyone, shape_of
+from fljax.server.entry import POSITIVE, checked
+from fljax.server.gram import among
+
+
+@jax.jit
+def js_divergence(probabilities: Array, where: Array | None = None) -> Array:
+    """Jensen-Shannon divergence of two clients' outputs, averaged over a common batch (FedTSDP's stage 1).
+
+    ``JS(p, q) = KL(p | u) / 2 + KL(q | u) / 2`` with ``u = (p + q) / 2`` and the natural logarithm; probabilities are
+    clipped at 1e-12. This is the divergence: SciPy's ``jensenshannon`` is its square root. Differentiable.
+
+    Args:
+        probabilities: (n, batch, classes), or (n, classes) for one distribution each; the last axis sums to 1.
+        where: (n,) bool, clients that count; None: all.
+
+    Returns:
+        (n, n) in [0, ln 2], absolute error about 1e-7; 0 for equal outputs.
+
+    Raises:
+        ValueError: there are no two axes, or lengths differ.
+    """
+    if len(shape_of("probabilities", probabilities)) < 2:
+        raise ValueError(f"probabilities has shape {probabilities.shape}; expected (n, batch, classes) or (n, classes)")
+    probabilities = _counted(tree.at_least_float32(probabilities), where)  # float16 has no 1e-12
+    p = jnp.maximum(tree.as_matrix(probabilities), 1e-12)
+    batch = max(probabilities[0, ..., 0].size, 1)
+
+    def to_all(row: Array) -> Array:
+        middle = (row[None, :] + p) / 2
+        return (row[None, :] * jnp.log(row[None, :] / middle) + p * jnp.log(p / middle)).sum(axis=1) / 2
+
+    mean = lax.map(to_all, p) / batch
+    return among(jnp.clip(mean, 0, jnp.log(2.0)), where)
+
+
+@checked(smoothing=POSITIVE)
+@jax.jit
+def label_kld(histogram: Array, smoothing: ArrayLike = 1e-4, where: Array | None = None) -> Array:
+    """Symmetric divergence ``(KL(p_i | p_j) + KL(p_j | p_i)) / 2`` of the clients' label distributions, natural log.
+
+    Equal to ``sum_c (p_ic - p_jc) (ln p_ic - ln p_jc) / 2``, which is never negative. Differentiable.
+
+    Args:
+        histogram: (n, classes) example counts or shares, 0 or more; a client without examples counts as uniform.
+        smoothing: added to every probability before the row is normalised again, positive (DC-PFL: 1e-4).
+        where: (n,) bool, clients that count; None: all.
+
+    Returns:
+        (n, n), 0 or more.
+
+    Raises:
+        ValueError: the histogram is not (n, classes), lengths differ, or ``smoothing`` is not positive.
+    """
+    check_axes("histogram", histogram, "n", "classes")
+    count = _counted(histogram.astype(jnp.float32), where)
+    total = count.sum(axis=1, keepdims=True)
+    share = count / jnp.where(total > 0, total, 1) + jnp.asarray(smoothing, jnp.float32)
+    p = share / share.sum(axis=1, keepdims=True)
+    log_p = jnp.log(p)
+
+    def to_all(row: tuple[Array, Array]) -> Array:
+        return ((row[0][None, :] - p) * (row[1][None, :] - log_p)).sum(axis=1) / 2
+
+    return among(lax.map(to_all, (p, log_p)), where)
+
+
+def _counted(x: Array, where: Array | None) -> Array:
+    """``x`` (n, ...) with ones in the rows that do not count: of a NaN the gradient is NaN though it is not chosen."""
+    if where is None:
+        return x
+    return jnp.where(tree.along(everyone(x.shape[0], where, "the clients"), x), x, 1)

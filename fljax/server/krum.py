@@ -1,0 +1,89 @@
+"""Krum and Multi-Krum: the models whose nearest others are nearest (Blanchard et al. 2017)."""
+
+import jax
+import jax.numpy as jnp
+from jax import Array, lax
+from jax.typing import ArrayLike
+
+from fljax.server.aggregate import weighted_mean
+from fljax.server.checks import everyone, n_rows
+from fljax.server.distance import pairwise_squared_l2
+from fljax.server.entry import at_least, checked
+from fljax.server.robust import is_within_reach
+from fljax.types import Params, Stacked
+
+BAD_CLIENTS = at_least(0, "bad clients to survive")
+
+
+@checked(n_byzantine=BAD_CLIENTS)
+@jax.jit
+def krum_scores(stacked: Stacked, n_byzantine: ArrayLike, where: Array | None = None) -> Array:
+    """Krum's score: the sum of a client's squared distances to its ``m - f - 2`` nearest other participants.
+
+    Blanchard et al., "Machine Learning with Adversaries: Byzantine Tolerant Gradient Descent", NeurIPS 2017, which
+    asks for ``m >= 2 f + 3``; with fewer participants at least one neighbour counts.
+
+    Args:
+        stacked: (clients, d) array or leaves (clients, ...).
+        n_byzantine: f, the bad clients to survive; 0 or more, may be traced.
+        where: (clients,) bool participants; None: all.
+
+    Returns:
+        (clients,) float32; +inf outside of ``where`` and for a client with NaN, or of entries so large (a norm of 3e18)
+        that their squares leave float32.
+    """
+    return _scores_and_reach(stacked, n_byzantine, where)[0]
+
+
+def _scores_and_reach(stacked: Stacked, n_byzantine: ArrayLike, where: Array | None) -> tuple[Array, Array]:
+    """`krum_scores`, and each client's sum of squared distances to all other participants."""
+    n = n_rows("stacked", stacked)
+    where = everyone(n, where, "stacked") & is_within_reach(stacked)
+    square = pairwise_squared_l2(stacked, where)
+    square = jnp.maximum(square, square.T)  # or the scores of two that are each other's nearest might differ
+    pairs = where[:, None] & where[None, :] & ~jnp.eye(n, dtype=bool)
+    ranked = jnp.sort(jnp.where(pairs, square, jnp.inf), axis=1)
+    m = where.sum()
+    n_near = jnp.clip(m - jnp.asarray(n_byzantine, jnp.int32) - 2, 1, jnp.maximum(m - 1, 1))
+    near = jnp.arange(n, dtype=n_near.dtype) < n_near
+    score = jnp.where(near[None, :] & (ranked < jnp.inf), ranked, 0).sum(axis=1)
+    reach = jnp.where(pairs, square, 0).sum(axis=1)
+    return jnp.where(where, score, jnp.inf), jnp.where(where, reach, jnp.inf)
+
+
+def krum(stacked: Stacked, n_byzantine: ArrayLike, where: Array | None = None, empty: Params | None = None) -> Params:
+    """The one client model with the lowest `krum_scores`. Ties and arguments as `multi_krum`."""
+    return multi_krum(stacked, n_byzantine, 1, where, empty)
+
+
+@checked(n_byzantine=BAD_CLIENTS, n_selected=at_least(1, "models averaged"))
+@jax.jit
+def multi_krum(
+    stacked: Stacked,
+    n_byzantine: ArrayLike,
+    n_selected: ArrayLike,
+    where: Array | None = None,
+    empty: Params | None = None,
+) -> Params:
+    """The mean of the ``n_selected`` client models with the lowest `krum_scores`.
+
+    Of clients with the same score, as two that are each other's nearest have, the one with the least sum of squared
+    distances to all comes first, so that the order of clients does not matter; then the lowest index. Differentiable
+    with respect to the models, with the selection held fixed.
+
+    Args:
+        stacked: (clients, d) array or leaves (clients, ...).
+        n_byzantine: f, the bad clients to survive; may be traced.
+        n_selected: models averaged, at least 1; may be traced. More than there are participants: all of them.
+        where: (clients,) bool participants; None: all.
+        empty: one model, the result without participants; None: zeros.
+
+    Returns:
+        One model.
+    """
+    score, reach = _scores_and_reach(lax.stop_gradient(stacked), n_byzantine, where)
+    index = jnp.arange(score.shape[0])
+    nearer = (reach[None] < reach[:, None]) | ((reach[None] == reach[:, None]) & (index[None] < index[:, None]))
+    before = (score[None] < score[:, None]) | ((score[None] == score[:, None]) & nearer)
+    weight = (before.sum(axis=1) < jnp.asarray(n_selected, index.dtype)) & (score < jnp.inf)
+    return weighted_mean(stacked, weight, empty)
