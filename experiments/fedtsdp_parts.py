@@ -24,7 +24,7 @@ from fljax.data.datasets import load
 from fljax.data.federation import build
 from fljax.data.partition import PARTITIONS
 from fljax.data.partition.deal import merge
-from fljax.rounds.sampling import sample_cohort
+from fljax.rounds.cohort import sample_cohort
 from fljax.run.plots import learning_curves
 from fljax.server.distance import pairwise_l2
 from fljax.server.divergence import js_divergence

@@ -20,7 +20,7 @@ import fljax
 from fljax import tree
 from fljax.algorithms.layercfl.similarity import MEASURES, similarity
 from fljax.client import local_optimizer, train_clients, training_loss
-from fljax.rounds.sampling import sample_cohort
+from fljax.rounds.cohort import sample_cohort
 from fljax.server import separation_gap, weighted_mean
 from fljax.types import Federation, Model, Params, Stacked, Work
 

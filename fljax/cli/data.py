@@ -8,7 +8,8 @@ from fljax.catalogue.parameters import Parameter
 from fljax.catalogue.words import nearest
 from fljax.cli.run import carry_out
 from fljax.cli.text import show
-from fljax.jobs.job import OF_OWN_DATA, Job
+from fljax.jobs.job import Job
+from fljax.jobs.main_job import OF_OWN_DATA
 from fljax.jobs.settings import of_arguments
 
 USAGE = """usage: fljax data list

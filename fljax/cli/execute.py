@@ -231,7 +231,7 @@ def slips(job: Job, size: np.ndarray) -> list[str]:
     of_methods = {method: job.settings[method] for method in job.methods}
     large = [method for method, own in of_methods.items() if own.get("batch_size", 0) > size.max()]
     many = [method for method, own in of_methods.items() if (own.get("n_clusters") or 0) > len(size)]
-    lines = [f"batches of {', '.join(large)} are larger than any client: a step is an epoch"] if large else []
+    lines = [f"batches of {', '.join(large)} are larger than any client: an epoch is one step"] if large else []
     lines += [f"{', '.join(many)}: more clusters than the {len(size)} clients"] if many else []
     return lines
 

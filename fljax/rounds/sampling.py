@@ -1,4 +1,4 @@
-"""Who takes part in a round, and who drops out of it.
+"""Who takes part in a round.
 
 A `Sampling` is a value: `uniform`, `by_size`, `poisson`, `fixed` or `table`. The draw depends on the run's key and the
 round alone, so every method sees the same cohorts.
@@ -16,12 +16,10 @@ import numpy as np
 from jax import Array, lax
 
 from fljax.choices import check_kind
-from fljax.client.map import AtHome
-from fljax.data.federation import select
-from fljax.placement import n_client_devices, whole
+from fljax.placement import whole
 from fljax.ranges import real
 from fljax.rounds.timing import Timing
-from fljax.types import Cohort, Description, Federation, Key
+from fljax.types import Description, Key
 
 
 class Sampling(NamedTuple):
@@ -242,59 +240,6 @@ def sampling_of(sampling: Sampling | None, participation: float) -> Sampling:
         name = dict(sampling.about).get("sampling", "one of your own")
         raise ValueError(f"participation={participation} beside sampling={name}; give it to the sampling instead")
     return sampling
-
-
-def sample_cohort(
-    key: Key, round: Array, federation: Federation, draw: Draw | int, dropout: Array | float | None
-) -> Cohort:
-    """The participants of a round; each of them drops out with probability ``dropout``.
-
-    Of those that are drawn and there at least one stays active: if all drop out, the first stays. Over several devices
-    the participants are dealt so that each device's share is of like size; the order changes no result.
-
-    Args:
-        key: the run's, for cohorts.
-        round: () int32.
-        federation: the clients and their data.
-        draw: how they are drawn; a number: so many, uniformly.
-        dropout: () in [0, 1); None: nobody drops out.
-    """
-    data = federation.train
-    n_clients = data.size.shape[0]
-    sampling, size = (uniform(), draw) if isinstance(draw, int) else draw
-    key_ids, key_dropout, key_clients = jax.random.split(jax.random.fold_in(key, round), 3)
-    ids, active = sampling.draw(key_ids, round, data.size, size)
-    if federation.there is not None:
-        active &= federation.there[ids]
-    own_home = size == n_clients and isinstance(data.pool, AtHome)  # each trains where its examples are
-    if n_client_devices() > 1 and not own_home:
-        order = dealt(jnp.arange(size), data.size[ids], n_client_devices())
-        ids, active = whole(ids[order]), whole(active[order])
-    keys = jax.vmap(lambda i: jax.random.fold_in(key_clients, i))(ids)
-    if dropout is not None:
-        stays = (
-            jax.vmap(lambda i: jax.random.uniform(jax.random.fold_in(key_dropout, i), (), jnp.float32))(ids) >= dropout
-        )
-        first = ids == jnp.where(active, ids, n_clients).min()
-        active &= stays | (~(stays & active).any() & first)
-    val = None if federation.val is None else select(federation.val, ids)
-    n_missing = None
-    if sampling.timing is not None and sampling.timing.deadline is not None:
-        ids_asked, asked = sampling.asks(key_ids, round, data.size, size)
-        asked = asked if federation.there is None else asked & federation.there[ids_asked]
-        n_missing = asked.sum(dtype=jnp.int32) - active.sum(dtype=jnp.int32)
-    mine, expected = select(data, ids), sampling.expected(n_clients)
-    return Cohort(round, ids, mine, active, federation.public, keys, val, expected, n_missing)
-
-
-def dealt(ids: Array, size: Array, n_devices: int) -> Array:
-    """``ids`` reordered so that ``n_devices`` equal consecutive shares hold about as many examples each.
-
-    The clients are dealt out by decreasing size, as cards are; the order within a share does not matter.
-    """
-    if n_devices == 1 or ids.shape[0] % n_devices:
-        return ids
-    return ids[jnp.argsort(-size, stable=True)].reshape(-1, n_devices).T.reshape(-1)
 
 
 def _about(name: str, participation: float) -> Description:

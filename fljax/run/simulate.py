@@ -12,9 +12,10 @@ from fljax import tree
 from fljax.drift.stages import at
 from fljax.numbers import check_numbers
 from fljax.placement import whole
+from fljax.rounds.cohort import sample_cohort
 from fljax.rounds.reported import as_due
 from fljax.rounds.returned import check_like
-from fljax.rounds.sampling import Draw, Sampling, sample_cohort, sampling_of
+from fljax.rounds.sampling import Draw, Sampling, sampling_of
 from fljax.run.check import check_run, check_subjects, fields_of
 from fljax.run.churn import churn_of_rounds
 from fljax.run.evaluate import evaluate

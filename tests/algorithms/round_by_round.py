@@ -14,7 +14,8 @@ import numpy as np
 
 from fljax import tree
 from fljax.numbers import check_numbers
-from fljax.rounds.sampling import Sampling, sample_cohort, sampling_of
+from fljax.rounds.cohort import sample_cohort
+from fljax.rounds.sampling import Sampling, sampling_of
 from fljax.run.check import fields_of
 from fljax.run.evaluate import evaluate
 from fljax.run.simulate import as_traced, is_due, run_round, split_key

@@ -28,7 +28,7 @@ from fljax.data.synthetic import linear_groups
 from fljax.models import cnn
 from fljax.numbers import numbers_of
 from fljax.rounds.averaging import shared_part
-from fljax.rounds.sampling import sample_cohort
+from fljax.rounds.cohort import sample_cohort
 from fljax.run.simulate import split_key
 from fljax.types import Batch, State, Work
 from tests import oracle

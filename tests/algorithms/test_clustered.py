@@ -12,8 +12,8 @@ from fljax.numbers import LocalHyper, hyper, number, numbers_of
 from fljax.rounds import mean, median, regrouped, stepped
 from fljax.rounds.bricks import BRICKS
 from fljax.rounds.clustered import Clusters
+from fljax.rounds.cohort import sample_cohort
 from fljax.rounds.everybody import over_everybody
-from fljax.rounds.sampling import sample_cohort
 from fljax.run.simulate import as_traced
 from fljax.types import Work
 from tests.slow import slow_rows

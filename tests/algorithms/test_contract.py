@@ -22,7 +22,7 @@ from jax.interpreters.partial_eval import dce_jaxpr
 from fljax import tree
 from fljax.data.synthetic import linear_groups
 from fljax.numbers import as_dict
-from fljax.rounds.sampling import sample_cohort
+from fljax.rounds.cohort import sample_cohort
 from fljax.run.mesh import over_devices, replicated
 from fljax.run.newcomers import evaluate_new_clients
 from fljax.run.simulate import as_traced, round_metrics, simulate, split_key

@@ -14,7 +14,7 @@ from fljax.algorithms.dcpfl.units import units_of
 from fljax.algorithms.fedavg import fedavg
 from fljax.data.synthetic import linear_groups
 from fljax.models import lenet, mlp
-from fljax.rounds.sampling import sample_cohort
+from fljax.rounds.cohort import sample_cohort
 from fljax.run.simulate import as_traced, split_key
 from fljax.server.curvature import new_curve, observe
 from fljax.server.discrepancy import model_discrepancy

@@ -15,7 +15,7 @@ from fljax.algorithms.fednova import fednova, step_mass
 from fljax.algorithms.scaffold import scaffold
 from fljax.client.local import n_steps
 from fljax.data.synthetic import linear_groups
-from fljax.rounds.sampling import sample_cohort
+from fljax.rounds.cohort import sample_cohort
 from fljax.run.simulate import as_traced
 from fljax.types import ClientData, Examples, Federation, Model, Work
 from tests import oracle

@@ -30,7 +30,7 @@ from fljax.client.sample import fresh_examples
 from fljax.client.spread import gradient_variance
 from fljax.data.synthetic import linear_groups
 from fljax.models import mlp
-from fljax.rounds.sampling import sample_cohort
+from fljax.rounds.cohort import sample_cohort
 from fljax.rounds.sharing import n_floats, replace_layers
 from fljax.run.simulate import as_traced, split_key
 from fljax.server.assign import lowest_loss

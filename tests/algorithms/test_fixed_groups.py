@@ -24,7 +24,7 @@ from fljax.data.federation import class_histogram
 from fljax.data.synthetic import linear_groups
 from fljax.rounds import median, trimmed_mean
 from fljax.rounds.bricks import BRICKS
-from fljax.rounds.sampling import sample_cohort
+from fljax.rounds.cohort import sample_cohort
 from fljax.run.simulate import as_traced, split_key
 from fljax.types import Work
 from tests import oracle

@@ -19,7 +19,7 @@ from fljax.algorithms.layercfl.stopping import Norms, everyones_side, is_apart, 
 from fljax.data.synthetic import linear_groups
 from fljax.models import cnn, mlp
 from fljax.rounds.bricks import BRICKS
-from fljax.rounds.sampling import sample_cohort
+from fljax.rounds.cohort import sample_cohort
 from fljax.run.pilot import layer_gaps
 from fljax.run.simulate import as_traced, split_key
 from fljax.server.bipartition import best_bipartition

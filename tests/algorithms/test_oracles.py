@@ -20,7 +20,7 @@ from fljax.algorithms.fedprox import fedprox
 from fljax.algorithms.fedrep import HEAD_PHASE, fedrep
 from fljax.algorithms.lg_fedavg import lg_fedavg
 from fljax.client.local import shuffled
-from fljax.rounds.sampling import sample_cohort
+from fljax.rounds.cohort import sample_cohort
 from fljax.run.simulate import split_key
 from fljax.types import Work
 from tests import oracle

@@ -9,7 +9,7 @@ import pytest
 from fljax import tree
 from fljax.algorithms import ALGORITHMS, compose
 from fljax.rounds.bricks import BRICKS
-from fljax.rounds.sampling import sample_cohort
+from fljax.rounds.cohort import sample_cohort
 from fljax.rounds.uplink import Linked, chained
 from fljax.rounds.uplink.message import shapes_of
 from fljax.run.mesh import over_devices, replicated
@@ -185,7 +185,7 @@ def test_every_brick_goes_into_every_method_that_allows_it(key, model, work, fed
 UNTOUCHED = [("fedma", "fools_gold"), ("feddane", "fools_gold")]
 """FoolsGold finds nobody more alike than others: FedMA's clients start from networks of their own, FedDANE's all go
 along everybody's gradient."""
-REFUSALS = {"single updates": ("sum", "mean"), "not one mean": ("mean",), "running statistics": ("mean",)}
+REFUSALS = {"single updates": ("sum", "mean"), "not make one mean": ("mean",), "running statistics": ("mean",)}
 """Messages of methods that do not go with a brick -> what such a brick needs."""
 
 

@@ -240,10 +240,15 @@ def test_what_methods_do_not_have_alike_is_said():
 def test_choices_that_are_seldom_meant_are_said():
     job = read_job(["--algorithm", "fedavg", "ifca", "fesem", "--ifca.batch-size", "65", "--fesem.n-clusters", "5"])
     assert slips(job, np.array([64, 32, 64, 7])) == [
-        "batches of ifca are larger than any client: a step is an epoch",
+        "batches of ifca are larger than any client: an epoch is one step",
         "fesem: more clusters than the 4 clients",
     ]
     assert slips(job, np.full(5, 65)) == []
+
+
+def numbers_of_its_own(method, name):
+    """The default of a method's setting."""
+    return entry("algorithm", method).section[name].default
 
 
 def test_numbers_of_the_main_jobs_network_do_not_go_with_another(tmp_path):
@@ -254,5 +259,6 @@ def test_numbers_of_the_main_jobs_network_do_not_go_with_another(tmp_path):
     assert own.settings["fesem"]["n_clusters"] == 2  # its groups are not
     assert {settings["lr"] for name, settings in own.settings.items() if name in own.methods} == {0.1}
     wide = read_job(["--model", "cnn", "--algorithm", "layercfl", "ifca", "fedtsdp"]).settings
-    assert (wide["layercfl"]["layers"], wide["fedtsdp"]["psi"]) != ("fc1", 0.995)
+    assert wide["layercfl"]["layers"] == numbers_of_its_own("layercfl", "layers") != "fc1"
+    assert wide["fedtsdp"]["psi"] == numbers_of_its_own("fedtsdp", "psi") != 0.995
     assert wide["ifca"]["n_clusters"] == 4

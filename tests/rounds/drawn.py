@@ -2,6 +2,6 @@
 
 import jax
 
-from fljax.rounds.sampling import sample_cohort
+from fljax.rounds.cohort import sample_cohort
 
 draw_cohort = jax.jit(sample_cohort, static_argnums=3)

@@ -138,7 +138,7 @@ def test_private_gradients_without_limits_are_plain_and_their_noise_is_as_stated
 @pytest.mark.parametrize(
     ("name", "why"),
     [
-        ("ifca+client_dp", "not one mean"),
+        ("ifca+client_dp", "not make one mean of all updates"),
         ("feddane+client_dp", "each follow from"),
         ("fedavg+client_dp+krum", "single updates"),
         ("fedavg+client_dp+top_k", "put it last"),

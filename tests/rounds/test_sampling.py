@@ -7,14 +7,13 @@ import numpy as np
 import pytest
 
 import fljax
+from fljax.rounds.cohort import dealt, sample_cohort
 from fljax.rounds.sampling import (
     SAMPLINGS,
     by_size,
     cohort_size,
-    dealt,
     fixed,
     poisson,
-    sample_cohort,
     sampling_of,
     table,
     uniform,

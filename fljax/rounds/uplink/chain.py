@@ -108,16 +108,7 @@ def with_uplink(algorithm: Algorithm, transform: Transform) -> Algorithm:
     name, exchange = algorithm.about.name or "this method", algorithm.exchange
     if exchange is None:
         raise ValueError(f"{name}: its round is not in two halves, so nothing can be put between clients and server")
-    instead = "; dp_sgd protects the examples of each client instead" if transform.needs == "mean" else ""
-    if transform.needs and exchange.sees == "each":
-        raise ValueError(
-            f"{name}: its server looks at single updates, and may see their {transform.needs} alone here{instead}"
-        )
-    if transform.needs == "mean" and exchange.sees != "mean":
-        raise ValueError(
-            f"{name}: its server makes not one mean of all updates, or they do not each follow from one client's data, "
-            f"so that no noise on a mean hides a client{instead}"
-        )
+    _check_seen(name, exchange.sees, transform.needs)
 
     def init(key: Key, hyper: Any, data: ClientData) -> State:
         state = algorithm.init(key, hyper, data)
@@ -148,6 +139,18 @@ def with_uplink(algorithm: Algorithm, transform: Transform) -> Algorithm:
 
     halves = exchange._replace(send=send, receive=receive, part=lambda server: exchange.part(server.own))
     return inside(algorithm, init, halves, _own)
+
+
+def _check_seen(name: str, sees: str, needs: str) -> None:
+    """Raises ValueError where a method's server ``sees`` more than the ``needs`` of a transform leave it."""
+    instead = "; dp_sgd protects the examples of each client instead" if needs == "mean" else ""
+    if needs and sees == "each":
+        raise ValueError(f"{name}: its server looks at single updates, and may see their {needs} alone here{instead}")
+    if needs == "mean" and sees != "mean":
+        raise ValueError(
+            f"{name}: its server does not make one mean of all updates, or they do not each follow from one client's "
+            f"data, so that no noise on a mean hides a client{instead}"
+        )
 
 
 def travelled(floats: Array, d: int, bits: Array) -> Array:

@@ -1,0 +1,54 @@
+"""What a job begins with: the main job, as far as it fits the network and the data that are asked for."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from fljax.catalogue.job import RUN
+from fljax.catalogue.words import shown
+from fljax.jobs.settings import Layer, last, of_toml
+
+MAIN_JOB, MAIN_NUMBERS = (Path(__file__).with_name(name) for name in ("main_job.toml", "main_job_numbers.toml"))
+OF_OWN_DATA = ("client_column", "label_column", "feature_column", "split_column", "task")
+"""Settings that say what data of one's own is like."""
+OF_PUBLIC_DATA = ("fedtsdp",)
+"""Methods of the main job that need examples of the server's, which data of one's own does not come with."""
+
+
+def numbers_of_main_job(layers: Sequence[Layer]) -> Layer:
+    """The methods' numbers that fit the main job: those of all methods its groups, those of one method its network."""
+    same_data = (last(layers, "data") or ["None"]) == ["None"]
+    same_network = last(layers, "model") == last(layers[:1], "model")
+    return [entry for entry in of_toml(MAIN_NUMBERS) if (same_network if "." in entry[0] else same_data)]
+
+
+def own_defaults(layers: Sequence[Layer]) -> list[Layer]:
+    """What changes in the main job where the data is the user's: its clients are those that the data names.
+
+    Raises:
+        ValueError: the data says whose an example is, and a partition too; or columns are named, and no data.
+    """
+    if (last(layers, "data") or ["None"]) == ["None"]:
+        _check_nothing_of_own(layers)
+        return []
+    partition = last(layers[1:], "partition") or ["natural"]
+    if partition != ["natural"] and (last(layers, "client_column") or ["None"]) != ["None"]:
+        raise ValueError(
+            f"--partition {partition[0]}: --client-column says whose the examples are; give one of the two"
+        )
+    main = last(layers[:1], "algorithm") or []
+    is_table = Path((last(layers, "data") or [""])[0]).suffix in (".csv", ".tsv", ".parquet")
+    own: Layer = [("partition", ["natural"]), ("normalize", ["standard" if is_table else "unit"])]
+    own.append(("algorithm", [name for name in main if name not in OF_PUBLIC_DATA]))
+    if partition == ["natural"]:
+        own += [("partition.n_clients", ["0"]), ("partition.min_size", ["1"])]
+    return [own]
+
+
+def _check_nothing_of_own(layers: Sequence[Layer]) -> None:
+    """Raises ValueError where a layer says what data of the user's is like, which neither it nor another names."""
+    for layer in layers:
+        if last([layer], "data") is not None:
+            continue  # it takes its own data back
+        for name, words in layer:
+            if name in OF_OWN_DATA and RUN[name].read(name, words) != RUN[name].default:
+                raise ValueError(f"{shown(name, words)} is said of data of your own; give --data FILE")
