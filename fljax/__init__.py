@@ -32,6 +32,11 @@ def __getattr__(name: str) -> Any:
         from fljax.algorithms import ALGORITHMS
 
         return ALGORITHMS[name]
+    if name not in _names:
+        from fljax.choices import unknown
+
+        public = [*_names, *_methods()]
+        raise AttributeError(f"fljax has {unknown('attribute', name, public)}")
     return _find(name)
 
 

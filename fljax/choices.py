@@ -3,10 +3,11 @@
 Importing this starts no JAX.
 """
 
+import difflib
 import inspect
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache, partial
 from numbers import Integral
 from types import CellType, FunctionType, MethodType, ModuleType
@@ -84,6 +85,12 @@ def refusal(name: str, value: Any, options: tuple[Any, ...], least: int | None) 
             fault = {0: "is negative", 1: "is not positive"}.get(least, f"is below {least}")
         return f"{name}={value!r} {fault}; choose {name} >= {least}{or_none}"
     return f"{name}={value!r} is unknown; choose one of {', '.join(map(repr, options))}"
+
+
+def unknown(kind: str, name: str, known: Iterable[str]) -> str:
+    """``no <kind> '<name>'; the nearest is '<known name>'``."""
+    near = difflib.get_close_matches(name[:100], known, n=1, cutoff=0)
+    return f"no {kind} {name[:100]!r}" + (f"; the nearest is {near[0]!r}" if near else "")
 
 
 def plain(value: Any) -> Any:

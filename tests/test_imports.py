@@ -120,3 +120,12 @@ def test_importing_starts_nothing():
 def test_unknown_names_are_refused():
     with pytest.raises(AttributeError, match="fedarg"):
         fljax.fedarg  # noqa: B018
+
+
+def test_a_name_that_is_not_there_is_told_the_nearest():
+    with pytest.raises(AttributeError, match=r"^fljax has no attribute 'fedagv'; the nearest is 'fedavg'$"):
+        fljax.fedagv  # noqa: B018
+    with pytest.raises(KeyError, match=r"no algorithm 'fedagv'; the nearest is 'fedavg'"):
+        ALGORITHMS["fedagv"]
+    assert not hasattr(fljax, "fedagv")
+    assert "fedagv" not in ALGORITHMS

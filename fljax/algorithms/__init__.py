@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from importlib import import_module
 
+from fljax.choices import unknown
 from fljax.rounds.bricks import BRICKS
 from fljax.rounds.method import KINDS, Method
 
@@ -14,7 +15,7 @@ class _Methods(Mapping[str, Method]):
 
     def __getitem__(self, name: str) -> Method:
         if name not in self._names():
-            raise KeyError(name)
+            raise KeyError(unknown("algorithm", name, self._names()))
         return getattr(import_module(f"{__name__}.{name}"), name)
 
     def __contains__(self, name: object) -> bool:
@@ -50,7 +51,7 @@ def compose(name: str) -> Method:
     """
     base, *bricks = name.split("+")
     if base not in ALGORITHMS:
-        raise ValueError(f"no algorithm {base!r}; choose one of {', '.join(ALGORITHMS)}")
+        raise ValueError(f"{unknown('algorithm', base, ALGORITHMS)}; choose one of {', '.join(ALGORITHMS)}")
     return with_bricks(ALGORITHMS[base], bricks)
 
 
@@ -63,9 +64,8 @@ def with_bricks(method: Method, bricks: Sequence[str]) -> Method:
     for brick in bricks:
         if brick not in BRICKS:
             fitting = [one.name for one in BRICKS.values() if one.slot in method.slots]
-            raise ValueError(
-                f"{method.name}: no brick {brick!r}; those that fit {method.name}: {', '.join(fitting) or 'none'}"
-            )
+            meant = unknown("brick", brick, BRICKS)
+            raise ValueError(f"{method.name}: {meant}; those that fit {method.name}: {', '.join(fitting) or 'none'}")
         method += BRICKS[brick]
     return method
 

@@ -7,12 +7,10 @@ Trainable embeddings of all classes and a conditional affine valve are shared be
 embedding gives global features, which are drawn to their class's embedding; under the client's own mixture of
 embeddings it gives personal ones, on which the client's own head predicts.
 
-Differences from the paper: both conditions are made of the embeddings as received; the code has those that the client
-trained, and zeros in the first round. The distance to an embedding is averaged over examples, where the code takes the
-norm of a whole batch.
+Differences: the distance to an embedding is averaged over examples, where the code takes the norm of a whole batch.
 """
 
-from typing import Any
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -27,8 +25,11 @@ from fljax.numbers import LocalHyper, Scalar, hyper, number
 from fljax.rounds import Combining, Weighting, all_but, averaging, mean, method, train
 from fljax.types import Algorithm, Batch, ClientData, Cohort, Key, Model, ModelTable, Params, State, Trained, Work
 
-EMBEDDING, VALVE, SHARE = "embedding", "valve", "share"
-"""Beside the layers: the classes' embeddings, the conditional valve, and at a test the client's share of each class."""
+Condition = Literal["received", "trained"]
+
+EMBEDDING, VALVE, TRAINED, SHARE = "embedding", "valve", "trained", "share"
+"""Beside the layers: the classes' embeddings, the conditional valve, the embeddings that the client trained last, where
+they are the condition, and at a test the client's share of each class."""
 
 
 @hyper
@@ -40,7 +41,14 @@ class GPFLHyper(LocalHyper):
 
 
 @method(GPFLHyper, "Zhang et al., ICCV 2023", "https://arxiv.org/abs/2308.10279", kind="personalised")
-def gpfl(model: Model, work: Work, *, weighting: Weighting = "size", combine: Combining = mean) -> Algorithm:
+def gpfl(
+    model: Model,
+    work: Work,
+    *,
+    condition: Condition = "received",
+    weighting: Weighting = "size",
+    combine: Combining = mean,
+) -> Algorithm:
     """GPFL: ``F_i = l(own_i(valve(h, p_i)), y) - log softmax(cos(valve(h, g), G))_y + lambda |valve(h, g) - G_y|``.
 
     ``g = mean_c G_c`` and ``p_i = sum_c (n_ic / n_i) G_c`` of the embeddings G; ``valve(h, c) = ReLU((gamma(c) + 1) h +
@@ -49,27 +57,30 @@ def gpfl(model: Model, work: Work, *, weighting: Weighting = "size", combine: Co
     Args:
         model: the network, whose last layer is dense.
         work: local effort.
+        condition: g and p_i are of the embeddings that the server sends ("received", the paper's), or of those that the
+            client itself trained last, zeros before it has ("trained", the authors' code).
         weighting: "size" (omega_i = n_i) or "uniform".
         combine: what the server makes of what is shared.
     """
-    head = model.layers[-1]
+    of, own = (TRAINED, (TRAINED,)) if condition == "trained" else (EMBEDDING, ())
 
     def begin(key: Key) -> Params:
         key_model, key_embedding, *keys = jax.random.split(key, 4)
         params = model.init(key_model)
         d, n_classes = head_shape(model, params)
         valve = {name: affine(key, d) for name, key in zip(("gamma", "beta"), keys, strict=True)}
-        return params | {
-            EMBEDDING: {"rows": jax.random.normal(key_embedding, (n_classes, d), jnp.float32)},
-            VALVE: valve,
-        }
+        embedding = {"rows": jax.random.normal(key_embedding, (n_classes, d), jnp.float32)}
+        untrained = {name: jax.tree.map(jnp.zeros_like, embedding) for name in own}
+        return params | {EMBEDDING: embedding, VALVE: valve} | untrained
 
     def local(hyper: GPFLHyper, start: ModelTable, cohort: Cohort) -> Trained:
-        received = ModelTable(start.params[EMBEDDING]["rows"], start.row)
+        received, rows = (ModelTable(start.params[name]["rows"], start.row) for name in (EMBEDDING, of))
         share = shares(cohort.data, received.params.shape[1])
-        return train(hyper, start, cohort, two_ways(model, hyper), work, received, share)
+        trained = train(hyper, start, cohort, two_ways(model, hyper), work, received, rows, share, held=own)
+        return trained._replace(params=trained.params | {name: trained.params[EMBEDDING] for name in own})
 
-    rounds = averaging(model, local, sharing=all_but((head,)), combine=combine, weighting=weighting, begin=begin)
+    stay = (model.layers[-1], *own)
+    rounds = averaging(model, local, sharing=all_but(stay), combine=combine, weighting=weighting, begin=begin)
 
     def deploy(key: Key, hyper: GPFLHyper, state: State, data: ClientData) -> ModelTable:
         held = rounds.deploy(key, hyper, state, data)
@@ -77,19 +88,19 @@ def gpfl(model: Model, work: Work, *, weighting: Weighting = "size", combine: Co
         return held._replace(params=held.params | {SHARE: share})
 
     def predict(params: Params, x: Array) -> Array:
-        condition = params[SHARE] @ params[EMBEDDING]["rows"]
-        return see(model, params, x, None, lambda h: opened(params[VALVE], h, condition)).logits
+        own_mixture = params[SHARE] @ params[of]["rows"]
+        return see(model, params, x, None, lambda h: opened(params[VALVE], h, own_mixture)).logits
 
     return rounds._replace(deploy=deploy, predict=predict)
 
 
 def two_ways(model: Model, hyper: GPFLHyper) -> Loss:
-    """GPFL's loss; the client's own rows are the embeddings it received (classes, d), and its share of each class."""
+    """GPFL's loss; a client's own rows are the embeddings it received (classes, d), those that the conditions are made
+    of (classes, d), and its share of each class."""
 
-    def loss(params: Params, batch: Batch, key: Key, received: Array, share: Array) -> tuple[Array, Params]:
-        condition = share @ received
-        seen = see(model, params, batch.x, key, lambda h: opened(params[VALVE], h, condition))
-        common, rows = opened(params[VALVE], seen.features, received.mean(0)), params[EMBEDDING]["rows"]
+    def loss(params: Params, batch: Batch, key: Key, received: Array, of: Array, share: Array) -> tuple[Array, Params]:
+        seen = see(model, params, batch.x, key, lambda h: opened(params[VALVE], h, share @ of))
+        common, rows = opened(params[VALVE], seen.features, of.mean(0)), params[EMBEDDING]["rows"]
         cosine = unit(common) @ unit(rows).T
         near = optax.softmax_cross_entropy_with_integer_labels(cosine, batch.y)
         away = length(common - received[batch.y])[:, 0]

@@ -14,6 +14,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from fljax.choices import unknown
+
 TABLES = {
     "algorithm": ("fljax.algorithms", "ALGORITHMS"),
     "partition": ("fljax.data.partition", "PARTITIONS"),
@@ -81,7 +83,7 @@ def find(kind: str, word: str) -> Any:
     elif (point := entry_point(kind, name)) is not None:
         found = _guarded(f"{kind} {name} of the package {point.dist and point.dist.name}", point.load)
     else:
-        raise ValueError(f"no {kind} {name!r}; fljax list has those that are there")
+        raise ValueError(f"{unknown(kind, name, table(kind))}; fljax list has those that are there")
     _check(kind, word, found)
     if not bricks:
         return found

@@ -1,11 +1,10 @@
 """Words of a command line or a TOML file as values of a type; nothing here knows what the words are for."""
 
-import difflib
 import types
 from collections.abc import Callable, Iterable, Sequence
 from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin
 
-from fljax.choices import Least, refusal
+from fljax.choices import Least, refusal, unknown
 
 Kind = tuple[tuple, ...]
 """A type that can be written down, as plain data: alternatives in order, () where there is none.
@@ -188,8 +187,7 @@ def nearest(name: str, known: Iterable[str], kind: str) -> str:
     known = list(known)
     if name in known:
         return name
-    near = difflib.get_close_matches(name[:100], known, n=1, cutoff=0)
     several = name.split(",")
     if len(several) > 1 and set(several) <= set(known):
         raise ValueError(f"no {kind} {name[:100]!r}; several are written with spaces: {' '.join(several)}")
-    raise ValueError(f"no {kind} {name[:100]!r}; the nearest is {near[0]!r}" if near else f"no {kind} {name[:100]!r}")
+    raise ValueError(unknown(kind, name, known))

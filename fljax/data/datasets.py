@@ -1,6 +1,5 @@
 """Names of data sets: what is found on this machine, where, and how to get the rest."""
 
-import difflib
 import os
 from collections.abc import Callable
 from functools import partial
@@ -9,6 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from fljax.choices import unknown
 from fljax.data.federation import on_host
 from fljax.data.readers import celeba, digits, idx, leaf, tfds
 from fljax.data.readers.foreign import first_pickle
@@ -147,8 +147,7 @@ def prepare(name: str, folder: str | Path | None = None) -> Path:
 
 def _check_name(name: str) -> None:
     if name not in NAMES:
-        near = difflib.get_close_matches(name, NAMES, n=1, cutoff=0)[0]
-        raise ValueError(f"no data set {name!r}, did you mean {near!r}? There are {', '.join(NAMES)}")
+        raise ValueError(f"{unknown('data set', name, NAMES)}; there are {', '.join(NAMES)}")
 
 
 def _roots(folder: str | Path | None) -> list[Path]:

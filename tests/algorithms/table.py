@@ -112,6 +112,7 @@ CASES = {
     "moon": _case("moon", P, numbers={"mu": 0.2}),
     "feddbe": _case("feddbe", P, numbers={"kappa": 1.0}),
     "gpfl": _case("gpfl", P - LAST + 4 * 6 + 2 * (36 + 3 * 6), numbers={"mu": 0.1}),
+    "gpfl-trained": _case("gpfl", P - LAST + 4 * 6 + 2 * (36 + 3 * 6), choices={"condition": "trained"}),
     "fedcp": _case("fedcp", P + 72 + 3 * 12, by_order=True),
     "knnper": _case("knnper", P, choices={"n_neighbours": 3}),
     "fedamp": _case("fedamp", P),

@@ -15,7 +15,7 @@ from fljax.algorithms.fedcp import GLOBAL, discrepancy, fedcp
 from fljax.algorithms.feddbe import BIAS, feddbe
 from fljax.algorithms.fedproto import fedproto
 from fljax.algorithms.fedrod import PERSONAL, fedrod
-from fljax.algorithms.gpfl import EMBEDDING, SHARE, VALVE, gpfl, two_ways
+from fljax.algorithms.gpfl import EMBEDDING, SHARE, TRAINED, VALVE, gpfl, two_ways
 from fljax.algorithms.moon import contrasted, moon
 from fljax.client.features import linear, see
 from fljax.models import cnn, lenet, mlp, resnet18
@@ -194,8 +194,28 @@ def test_gpfls_loss_in_numpy(key, model, federation):
     expected = (expected + 0.7 * np.linalg.norm(common - rows[y], axis=1)).mean()
     lengths = sum(np.square(leaf).sum() for leaf in (rows, *jax.tree.leaves(valve)))
     batch = Batch(jnp.asarray(x, jnp.float32), jnp.asarray(y), jnp.ones(9))
-    value, _ = jax.jit(two_ways(model, hyper))(params, batch, key, params[EMBEDDING]["rows"], params[SHARE])
+    value, _ = jax.jit(two_ways(model, hyper))(
+        params, batch, key, rows_32 := params[EMBEDDING]["rows"], rows_32, params[SHARE]
+    )
     np.testing.assert_allclose(value, expected + 0.15 * lengths, rtol=1e-4)
+
+
+def test_gpfls_conditions_of_what_clients_trained(key, model, federation):
+    """Zeros before the first round; then a client's own embeddings, whose mean by size is what the server has."""
+    algorithm, hyper = gpfl(model, Work(1, 8), condition="trained"), gpfl.Hyper(lr=0.1, mu=0.1, weight_decay=0.1)
+    params, x = third_at_first(algorithm, hyper)(key, federation.train), np.asarray(federation.train.pool.x)[:9]
+    assert not np.asarray(params[TRAINED]["rows"]).any()
+    moved = params | {EMBEDDING: jax.tree.map(lambda rows: rows + 1, params[EMBEDDING])}
+    predict = jax.jit(algorithm.predict)
+    np.testing.assert_array_equal(predict(params, x), predict(moved, x))
+    moved = params | {TRAINED: params[EMBEDDING]}
+    expected = jax.jit(gpfl(model, Work(1, 8)).predict)(
+        {name: leaf for name, leaf in params.items() if name != TRAINED}, x
+    )
+    np.testing.assert_allclose(predict(moved, x), expected, rtol=1e-6)
+    state = simulate(algorithm, hyper, federation, key, 2)[0]
+    own, size = np.asarray(state.clients[TRAINED]["rows"], np.float64), np.asarray(federation.train.size)
+    np.testing.assert_allclose(state.server[EMBEDDING]["rows"], np.average(own, 0, size), rtol=1e-4, atol=1e-6)
 
 
 def test_fedcps_discrepancy_in_numpy():

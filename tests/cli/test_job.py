@@ -45,7 +45,7 @@ def test_another_partition_or_model_starts_from_its_own_defaults():
         ("--algorithm fedavg,ditto", "no algorithm 'fedavg,ditto'; several are written with spaces: fedavg ditto"),
         ("--learning-rate 0.1", "no setting --learning-rate; the nearest is --lr"),
         ("--algorithm fedavg fedprox fedavg", "fedavg stands there twice"),
-        ("--algorithm fedavg+adm", "no brick 'adm'; those that fit fedavg: prox, dp_sgd,"),
+        ("--algorithm fedavg+adm", "no brick 'adm'; the nearest is 'adam'; those that fit fedavg: prox, dp_sgd,"),
         ("--algorithm fedavg+", "no brick ''"),
         ("--algorithm fedprx+adam", "no algorithm 'fedprx'; the nearest is 'fedprox'"),
         ("--algorithm standalone+krum", "has no slot 'combine' for krum"),

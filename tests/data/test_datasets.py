@@ -27,7 +27,7 @@ def test_digits_are_scikit_learns(monkeypatch):
 
 
 def test_unknown_name_gets_the_nearest():
-    with pytest.raises(ValueError, match="did you mean 'fashion_mnist'"):
+    with pytest.raises(ValueError, match="the nearest is 'fashion_mnist'"):
         load("fashion-mnist")
 
 

@@ -66,8 +66,8 @@ def test_bricks_compose_by_name_and_by_plus():
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("fedprx", "no algorithm 'fedprx'; choose one of adacfl"),
-        ("fedprox+adm", "no brick 'adm'; those that fit fedprox: prox, dp_sgd"),
+        ("fedprx", "no algorithm 'fedprx'; the nearest is 'fedprox'; choose one of adacfl"),
+        ("fedprox+adm", "no brick 'adm'; the nearest is 'adam'; those that fit fedprox: prox, dp_sgd"),
         ("fedprox+", "no brick ''"),
         ("fedprox+prox", "both have a number 'mu'"),
         ("fedavg+adam+median", "median would put out adam; write median first"),

@@ -56,7 +56,7 @@ def test_ranges_have_both_ends():
     ("make", "message"),
     [
         (lambda: grid(fljax.fedprox.Hyper(), lr=[]), "lr: an empty grid; give at least one value"),
-        (lambda: grid(fljax.fedprox.Hyper(), mome=[1]), "no field 'mome' of FedProxHyper; the nearest is 'momentum'"),
+        (lambda: grid(fljax.fedprox.Hyper(), mome=[1]), "FedProxHyper: no field 'mome'; the nearest is 'momentum'"),
         (lambda: grid(fljax.fedprox.Hyper(), epochs=[1, 5]), "epochs is static.*outer loop"),
         (lambda: grid(fljax.fedprox.Hyper(), momentum=[None, 0.5]), "momentum: None beside numbers.*outer loop"),
         (lambda: grid(fljax.fedprox.Hyper(), lr=["fast"]), "lr=.'fast'.: give numbers"),

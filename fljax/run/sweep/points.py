@@ -4,7 +4,6 @@ Each of them combines every point that its argument has with every new one, so t
 ``grid(draw(key, FedProxHyper(), 8, lr=log_uniform(1e-3, 1)), mu=(0, 0.1))`` has 16 points.
 """
 
-import difflib
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
@@ -12,6 +11,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from fljax.choices import unknown
 from fljax.numbers import as_dict, check_numbers, is_hyper, replace
 from fljax.rounds.sampling import Sampling
 from fljax.run.check import check_count, whole
@@ -174,9 +174,8 @@ def check_field(hyper: Any, name: str) -> None:
         return
     if name in Work._fields:
         raise ValueError(f"{name} is static: it changes the program; sweep it in an outer loop, see over_settings")
-    near = difflib.get_close_matches(name, as_dict(hyper), n=1, cutoff=0)
     raise ValueError(
-        f"no field {name!r} of {type(hyper).__name__}; the nearest is {near[0]!r} "
+        f"{type(hyper).__name__}: {unknown('field', name, as_dict(hyper))} "
         "(an argument of the method's factory is static: sweep it in an outer loop, see over_settings)"
     )
 
