@@ -72,7 +72,9 @@ def pfllib_page(results: Path = RESULTS) -> str:
         rows += [[one, "", NOT_RUN, *[""] * 5, "not in fljax"] for one in ("APPLE", "FedGen")]
         parts.append(f"### {setting}\n\n{table(head, rows)}")
     few_images = read(file_of(results, "PFLlib", "table", "FMNIST", small=True))
-    return "\n\n".join([*parts, *_growth([*lines, *few_images]), *_why_off(lines)]) + "\n"
+    authors = read(file_of(results, "PFLlib", "authors", "FMNIST", small=False))
+    authors = [line | {"method": f"{line['method']}, its authors' code"} for line in authors]
+    return "\n\n".join([*parts, *_growth([*lines, *few_images, *authors]), *_why_off(lines)]) + "\n"
 
 
 def _pfllib_cells(own: Sequence[Line], published: float) -> list[str]:
