@@ -182,6 +182,7 @@ class About(NamedTuple):
     choices: Description = ()  # the static choices that it was made with, defaults included
     work: Work | None = None
     model: Description = ()
+    numbers: tuple[str, ...] = ()  # the names of its Hyper's fields; empty: not known
 
     def __repr__(self) -> str:
         return f"{self.name}({', '.join(f'{name}={value!r}' for name, value in self.choices)})"

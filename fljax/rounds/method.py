@@ -113,7 +113,8 @@ class Method:
             f"what the function of {self.name} returns", algorithm, Algorithm, "return one, as fljax.averaging does"
         )
         choices = tuple((name, _hashable(plain(value))) for name, value in own.items() if _is_told(name, value, self))
-        algorithm = algorithm._replace(about=About(self.name, choices, work, model.about))
+        about = About(self.name, choices, work, model.about, tuple(numbers_of(self.Hyper)))
+        algorithm = algorithm._replace(about=about)
         if added := {brick.name: brick.value for brick in self.bricks if brick.slot == "loss"}:
             algorithm = heeding(algorithm, added)
         algorithm = with_uplink(algorithm, chained(links)) if links else algorithm

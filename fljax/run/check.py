@@ -101,12 +101,18 @@ def check_labels(algorithm: Algorithm, federation: Federation) -> None:
 
 
 @contextlib.contextmanager
-def fields_of(hyper: Any) -> Iterator[None]:
+def fields_of(hyper: Any, algorithm: Algorithm) -> Iterator[None]:
     """Inside it, a method that reads a field which ``hyper`` does not have is one clear error.
 
     Raises:
-        ValueError: ``hyper`` is that of another method.
+        ValueError: ``hyper`` is that of another method: it lacks a number that ``algorithm`` reads, or has one that it
+            does not read and that would change nothing.
     """
+    known, kind = algorithm.about.numbers, type(hyper)
+    is_library = kind.__module__.partition(".")[0] == "fljax"  # a user's own may hold what a function of theirs reads
+    if known and is_library and (unread := [name for name in as_dict(hyper) if name not in known]):
+        text = f"hyper={kind.__name__}(...) has {unread[0]!r}, which {algorithm.about.name} does not read; it reads"
+        raise ValueError(f"{text} {', '.join(known)}")
     try:
         yield
     except AttributeError as error:

@@ -1,7 +1,7 @@
 """What a method is worth to clients that never took part in its training."""
 
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -16,7 +16,7 @@ from fljax.types import Algorithm, ClientData, Federation, Key, Metrics, ModelTa
 
 
 def evaluate_new_clients(
-    algorithm: Algorithm, hyper: NamedTuple, state: State, newcomers: Federation, key: Key, *, n_rounds: int = 5
+    algorithm: Algorithm, hyper: Any, state: State, newcomers: Federation, key: Key, *, n_rounds: int = 5
 ) -> Metrics:
     """Test metrics of clients that meet the trained server for the first time.
 
@@ -40,7 +40,7 @@ def evaluate_new_clients(
     """
     check_count("n_rounds", n_rounds, least=0)
     check_numbers(hyper)
-    with fields_of(hyper):
+    with fields_of(hyper, algorithm):
         return _evaluate(algorithm, as_traced(hyper), state, newcomers, key, jnp.int32(n_rounds))
 
 

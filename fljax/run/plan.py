@@ -61,7 +61,7 @@ def plan(
     make: Callable[[Work], Algorithm],
     work: Work,
     model: Model,
-    hyper: NamedTuple,
+    hyper: Any,
     federation: Federation,
     key: Key,
     *,
@@ -104,16 +104,17 @@ def plan(
         raise ValueError(f"memory={memory} bytes is not positive; give the bytes of the device")
     check_numbers(hyper)
     candidates = _candidates(work, cohort, candidates)
-    hyper = with_target(hyper, draw.sampling, make(work).about.work, n_rounds)
+    algorithm = make(work)
+    hyper = with_target(hyper, draw.sampling, algorithm.about.work, n_rounds)
     n_devices, model_bytes = (
         len(jax.devices() if devices is None else devices),
         n_bytes(jax.eval_shape(model.init, key)),
     )
-    with over_devices(devices) as mesh, fields_of(hyper):
+    with over_devices(devices) as mesh, fields_of(hyper, algorithm):
         limit = int((1 - RESERVE) * (device_memory() if memory is None else memory))
         probe = partial(Probe, hyper=hyper, federation=federation, key=key, mesh=mesh)
         alone = len(candidates) == 1  # then its programs are compiled once; else one copy of the data at a time
-        first = probe(make(work._replace(at_once=candidates[0]) if alone else work))
+        first = probe(make(work._replace(at_once=candidates[0])) if alone else algorithm)
         fixed, per_client, fits = _fit(lambda n: peak(first.compiled(n)), n_clients, n_devices, model_bytes, limit)
         tried = {
             at_once: (first if alone else probe(make(work._replace(at_once=at_once)))).speed(cohort, n_rounds, compile)
@@ -175,9 +176,7 @@ def step_flops(model: Model, federation: Federation, work: Work) -> float:
 class Probe:
     """A method on a federation, ready to be compiled for any cohort and run for a few rounds."""
 
-    def __init__(
-        self, algorithm: Algorithm, hyper: NamedTuple, federation: Federation, key: Key, mesh: Mesh | None
-    ) -> None:
+    def __init__(self, algorithm: Algorithm, hyper: Any, federation: Federation, key: Key, mesh: Mesh | None) -> None:
         self.algorithm, self.mesh = algorithm, mesh
         self.programs: dict[tuple[int, str], Program] = {}  # by participants and level
         self.hyper, self.federation, self.key = replicated((as_traced(hyper), federation, key), mesh)

@@ -78,7 +78,7 @@ def simulate(
     draw = sampling_of(sampling, participation).of(n_clients)
     hyper = with_target(hyper, draw.sampling, algorithm.about.work, n_rounds)
     numbers = as_traced(hyper), federation, key, as_traced(dropout)
-    with fields_of(hyper):
+    with fields_of(hyper, algorithm):
         state, metrics = _simulate(algorithm, draw, int(n_rounds), int(evaluate_every), *numbers)
     if "label" in metrics and not isinstance(metrics["label"], jax.core.Tracer):
         labelled = gathered({name: metrics[name] for name in ("ids", "active", "label")})

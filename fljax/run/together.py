@@ -100,7 +100,7 @@ def train_together(runs: Runs, progress: Progress | None = None, force_resume: b
     check_numbers(runs.hyper)
     check_subjects(runs.algorithm, runs.federations[0], runs.keys[0])
     progress = progress or SilentProgress()
-    with put_off(True) as asked, ExitStack() as locks, over_devices() as mesh, fields_of(runs.hyper):
+    with put_off(True) as asked, ExitStack() as locks, over_devices() as mesh, fields_of(runs.hyper, runs.algorithm):
         writable = [locks.enter_context(only_run(folder)) for folder in runs.folders]
         progress.prepare()
         ready = prepared(runs, mesh)
@@ -120,7 +120,7 @@ def train_together(runs: Runs, progress: Progress | None = None, force_resume: b
 
 def compile_together(runs: Runs) -> None:
     """Compiles what `train_together` needs, and finds then: for another thread, while something runs."""
-    with over_devices() as mesh, fields_of(runs.hyper):
+    with over_devices() as mesh, fields_of(runs.hyper, runs.algorithm):
         ready, standing = prepared(runs, mesh), [rounds_done(folder) for folder in runs.folders]
         for round in {round for round in standing if round < runs.n_rounds}:
             ready.chunk([i for i, one in enumerate(standing) if one == round])

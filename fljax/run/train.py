@@ -103,7 +103,7 @@ def train(
         put_off(folder is not None) as asked,
         only_run(folder) as open_,
         over_devices(devices) as mesh,
-        fields_of(hyper),
+        fields_of(hyper, algorithm),
     ):
         progress.prepare()
         numbers = on_devices(mesh, hyper, federation, key, dropout, evaluate_every, n_rounds)
@@ -142,7 +142,7 @@ def compile_ahead(
     """Compiles what `train` with the same arguments needs, and finds then: for another thread, while something runs."""
     draw = sampling_of(sampling, 1.0).of(federation.train.size.shape[0])
     hyper = with_target(hyper, draw.sampling, algorithm.about.work, n_rounds)
-    with over_devices() as mesh, fields_of(hyper):
+    with over_devices() as mesh, fields_of(hyper, algorithm):
         numbers = on_devices(mesh, hyper, federation, key, dropout, evaluate_every, n_rounds)
         prepared(algorithm, draw, numbers, compile, program, None if folder is None else Path(folder))
 
@@ -168,7 +168,7 @@ def check_ahead(
     check_subjects(algorithm, federation, key)
     draw = sampling_of(sampling, 1.0).of(federation.train.size.shape[0])
     hyper = with_target(hyper, draw.sampling, algorithm.about.work, n_rounds)
-    with over_devices() as mesh, fields_of(hyper):
+    with over_devices() as mesh, fields_of(hyper, algorithm):
         numbers = on_devices(mesh, hyper, federation, key, dropout, evaluate_every, n_rounds)
         check_traceable(algorithm, draw, numbers, program)
 
@@ -188,7 +188,7 @@ def numbers_of_rounds(
     """The names of the metrics of `train` with the same arguments that are one number a round, from its trace."""
     draw = sampling_of(sampling, 1.0).of(federation.train.size.shape[0])
     hyper = with_target(hyper, draw.sampling, algorithm.about.work, n_rounds)
-    with over_devices() as mesh, fields_of(hyper):
+    with over_devices() as mesh, fields_of(hyper, algorithm):
         numbers = on_devices(mesh, hyper, federation, key, dropout, evaluate_every, n_rounds)
         metrics = shapes_of_metrics(algorithm, draw, numbers)
     names = sorted(name for name, leaf in metrics.items() if leaf.ndim == 1)
@@ -224,7 +224,7 @@ def check_folder(
         return
     draw = sampling_of(sampling, 1.0).of(federation.train.size.shape[0])
     hyper = with_target(hyper, draw.sampling, algorithm.about.work, n_rounds)
-    with over_devices() as mesh, fields_of(hyper):
+    with over_devices() as mesh, fields_of(hyper, algorithm):
         begins = key, as_traced(hyper), federation.train
         state: Any = jax.eval_shape(partial(first_state, algorithm.init), *begins)
         given = hyper, federation, key, draw, evaluate_every, dropout

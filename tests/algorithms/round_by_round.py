@@ -117,7 +117,7 @@ def simulate(
     """What `fljax.simulate` returns, as NumPy's arrays and without ``churn``."""
     check_numbers(hyper)
     hyper, draw = as_traced(hyper), sampling_of(sampling, participation).of(federation.train.size.shape[0])
-    with fields_of(hyper):
+    with fields_of(hyper, algorithm):
         state = jitted(algorithm.init)(split_key(key).init, hyper, federation.train)
         states, rows = [], []
         for round in range(n_rounds):

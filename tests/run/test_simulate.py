@@ -129,15 +129,33 @@ def test_a_hyper_that_is_none_is_refused(key, averaging, federation, hyper, mess
         train(averaging, hyper, federation, key, 1)
 
 
-def test_another_methods_hyper_is_refused(key, model, federation, tmp_path):
+@pytest.mark.parametrize(
+    ("other", "message"),
+    [
+        (fljax.fedavg, r"hyper=LocalHyper\(lr, lr_decay, momentum, weight_decay\) has no field .min_share., which the"),
+        (fljax.fedprox, r"hyper=FedProxHyper\(\.\.\.\) has .mu., which ifca does not read; it reads .* min_share$"),
+    ],
+)
+def test_another_methods_hyper_is_refused(key, model, federation, tmp_path, other, message):
     algorithm = ifca(model, Work(1, 8))
-    message = r"hyper=LocalHyper\(lr, lr_decay, momentum, weight_decay\) has no field .min_share., which the method"
     for run in (
-        lambda: simulate(algorithm, fljax.fedavg.Hyper(), federation, key, 1),
-        lambda: train(algorithm, fljax.fedavg.Hyper(), federation, key, 1),
-        lambda: sweep(algorithm, fljax.fedavg.Hyper(lr=[0.1, 0.2]), federation, key, 1, 1),
-        lambda: search(algorithm, fljax.fedavg.Hyper(lr=[0.1, 0.2]), federation, key, 1, 1, folder=tmp_path),
+        lambda: simulate(algorithm, other.Hyper(), federation, key, 1),
+        lambda: train(algorithm, other.Hyper(), federation, key, 1),
+        lambda: sweep(algorithm, other.Hyper(lr=[0.1, 0.2]), federation, key, 1, 1),
+        lambda: search(algorithm, other.Hyper(lr=[0.1, 0.2]), federation, key, 1, 1, folder=tmp_path),
     ):
         with pytest.raises(ValueError, match=message):
             run()
     assert {path.name for path in tmp_path.iterdir()} <= {".lock"}  # another search may begin there
+
+
+def test_a_hyper_of_ones_own_may_hold_more_than_the_method_reads(key, federation, model):
+    @fljax.hyper
+    class Mine(fljax.fedavg.Hyper):
+        """Numbers."""
+
+        share: fljax.Scalar = fljax.number(0.5, "what a function of mine reads")
+
+    algorithm, bricked = fljax.fedavg(model, Work(1, 8)), fljax.compose("fedavg+prox")
+    simulate(algorithm, Mine(), federation, key, 1)
+    simulate(bricked(model, Work(1, 8)), fljax.fedprox.Hyper(), federation, key, 1)  # has the same numbers

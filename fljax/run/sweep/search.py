@@ -93,7 +93,7 @@ def search(
     cells = all_cells(hypers, key, n_seeds)
     n_devices = len(jax.devices() if devices is None else devices)
     folder = None if folder is None else Path(folder)
-    with only_run(folder) as writable, over_devices(devices, n_devices) as mesh, fields_of(hypers):
+    with only_run(folder) as writable, over_devices(devices, n_devices) as mesh, fields_of(hypers, algorithm):
         federation, dropout_rate = replicated((federation, as_traced(dropout)), mesh)
         setting = Setting(algorithm, draw, n_rounds, 1)
         setting = setting._replace(at_once=plan(setting, cells, federation, dropout_rate, at_once, memory).at_once)
@@ -134,7 +134,7 @@ def check_ahead(
         MemoryError: a run needs more than there is.
     """
     hypers = with_targets(hypers, draw.sampling, algorithm.about.work, n_rounds)
-    with over_devices(None, len(jax.devices())) as mesh, fields_of(hypers):
+    with over_devices(None, len(jax.devices())) as mesh, fields_of(hypers, algorithm):
         where = None if mesh is None else NamedSharding(mesh, PartitionSpec())
         data = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=where), federation)
         plan(Setting(algorithm, draw, n_rounds, 1), all_cells(hypers, key, n_seeds), data, None, at_once, None)
