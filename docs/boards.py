@@ -69,7 +69,6 @@ def pfllib_page(results: Path = RESULTS) -> str:
             own = [line for line in lines if line["method"] == method and line["setting"] == setting]
             command = f"`python experiments/pfllib.py --only {method} --settings '{setting}'`"
             rows.append([method, f"{published[k]:.2f}", *_pfllib_cells(own, published[k]), command])
-        rows += [[one, "", NOT_RUN, *[""] * 5, "not in fljax"] for one in ("APPLE", "FedGen")]
         parts.append(f"### {setting}\n\n{table(head, rows)}")
     few_images = read(file_of(results, "PFLlib", "table", "FMNIST", small=True))
     authors = read(file_of(results, "PFLlib", "authors", "FMNIST", small=False))

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from fljax import tree
-from fljax.client.features import head_shape, linear, see
+from fljax.client.features import dense, head_shape, linear, see
 from fljax.client.objectives import Loss, batch_mean
 from fljax.models.task import task_of
 from fljax.numbers import LocalHyper, Scalar, hyper, number
@@ -59,13 +59,8 @@ def fedcp(model: Model, work: Work, *, weighting: Weighting = "size", combine: C
         key_model, key_policy = jax.random.split(key)
         params = model.init(key_model)
         d, _ = head_shape(model, params)
-        drawn = jax.random.uniform(key_policy, (d + 1, 2 * d), jnp.float32, minval=-(d**-0.5), maxval=d**-0.5)
-        policy = {
-            "kernel": drawn[:d],
-            "bias": drawn[d],
-            "scale": jnp.ones_like(drawn[d]),
-            "shift": jnp.zeros_like(drawn[d]),
-        }
+        policy = dense(key_policy, d, 2 * d)
+        policy |= {"scale": jnp.ones_like(policy["bias"]), "shift": jnp.zeros_like(policy["bias"])}
         return params | {GLOBAL: params[head], POLICY: policy}
 
     def local(hyper: FedCPHyper, start: ModelTable, cohort: Cohort) -> Trained:

@@ -18,7 +18,7 @@ import optax
 from jax import Array
 
 from fljax import tree
-from fljax.client.features import head_shape, linear, see
+from fljax.client.features import dense, head_shape, linear, see
 from fljax.client.objectives import Loss, batch_mean
 from fljax.data.federation import class_histogram
 from fljax.numbers import LocalHyper, Scalar, hyper, number
@@ -125,9 +125,9 @@ def normed(part: Params, condition: Array) -> Array:
 
 
 def affine(key: Key, d: int) -> dict[str, Any]:
-    """What `normed` takes, drawn as PyTorch draws it."""
-    drawn = jax.random.uniform(key, (d + 1, d), jnp.float32, minval=-(d**-0.5), maxval=d**-0.5)
-    return {"kernel": drawn[:d], "bias": drawn[d], "scale": jnp.ones_like(drawn[d]), "shift": jnp.zeros_like(drawn[d])}
+    """What `normed` takes."""
+    layer = dense(key, d, d)
+    return layer | {"scale": jnp.ones_like(layer["bias"]), "shift": jnp.zeros_like(layer["bias"])}
 
 
 def length(x: Array) -> Array:

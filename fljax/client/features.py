@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 from flax import linen as nn
 from jax import Array, lax
@@ -74,6 +75,12 @@ def client_features(model: Model, models: ModelTable, data: ClientData) -> Array
 def linear(layer: Params, features: Array) -> Array:
     """Logits (batch, n_classes) of a dense layer {"kernel": (d, n_classes), "bias": (n_classes,)}."""
     return features @ layer["kernel"] + layer["bias"][None]
+
+
+def dense(key: Key, d_in: int, d_out: int) -> dict[str, Array]:
+    """A dense layer drawn as PyTorch draws it, uniform within ``d_in ** -0.5`` of 0."""
+    drawn = jax.random.uniform(key, (d_in + 1, d_out), jnp.float32, minval=-(d_in**-0.5), maxval=d_in**-0.5)
+    return {"kernel": drawn[:d_in], "bias": drawn[d_in]}
 
 
 def head_shape(model: Model, params: Params) -> tuple[int, int]:

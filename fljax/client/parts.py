@@ -18,6 +18,7 @@ def train_parts(
     loss: Loss,
     work: Work,
     first: str,
+    *own: Any,
     **steps: optax.GradientTransformation,
 ) -> Trained:
     """The participants' local training of several parts at once.
@@ -30,6 +31,7 @@ def train_parts(
             finds them, and those that it returns are every part's. Bricks' terms are not added to it: see `termed`.
         work: local effort.
         first: the part whose statistics are every part's at the start, and whose start bricks' terms pull to.
+        *own: rows a participant, which ``loss`` takes after those of the bricks' terms.
         **steps: optimisers of parts by name, that treat all numbers of a kernel alike; the others take those of
             ``work`` and ``hyper``.
     """
@@ -40,7 +42,7 @@ def train_parts(
     optimizer = Elementwise(*optimizer) if isinstance(usual, Elementwise) else optimizer
     anchors = (start._replace(params=start.params[first]),) * len(work.terms)
     table = start._replace(params=tree.join_statistics(begun, statistics))
-    trained = train_clients(cohort.key, table, cohort.data, loss, optimizer, work._replace(terms=()), *anchors)
+    trained = train_clients(cohort.key, table, cohort.data, loss, optimizer, work._replace(terms=()), *anchors, *own)
     parts, statistics = tree.split_statistics(trained.params)
     whole = {
         name: tree.join_statistics(part, statistics if name in _models(start.params) else {})

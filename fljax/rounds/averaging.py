@@ -51,6 +51,7 @@ class Each(NamedTuple):
     """In place of the server's state in `Exchange.send`: what each participant has received, where they differ."""
 
     models: Stacked  # (cohort, ...) of the shared part
+    server: Any = None  # the server's state
 
 
 def shared_part(server: Any) -> Params:

@@ -13,7 +13,7 @@ from fljax.client.measure import client_loss
 from fljax.rounds.local import local_of
 from fljax.server.aggregate import weighted_mean
 from fljax.server.assign import lowest_loss
-from fljax.types import ClientData, Cohort, Key, Metrics, Model, ModelTable, State, Work
+from fljax.types import ClientData, Cohort, Key, Metrics, Model, ModelTable, Params, State, Work
 
 Round = Callable[[Key, Any, State, Cohort], tuple[State, Metrics]]
 """The `Algorithm.round` of a method, or the clients' part of it."""
@@ -78,21 +78,27 @@ def rounds_alone(round: Round, key: Key, hyper: Any, begun: State, data: ClientD
     return State(begun.server, lax.fori_loop(0, n_rounds, one, begun.clients))
 
 
-def join_mean(model: Model, work: Work) -> Callable[..., ModelTable]:
-    """The `Algorithm.join` of a method whose ``State.clients`` are models and whose server has none of its own.
+def join_from(model: Model, work: Work, begin: Callable[[State], Params]) -> Callable[..., ModelTable]:
+    """The `Algorithm.join` of a method whose newcomers start from a model ``begin(state)`` and train alone.
 
-    A newcomer starts from the mean of all clients' models and trains alone, on ``model.loss``, for the rounds it has.
+    They train on ``model.loss``, for the rounds they have.
     """
 
     def one_round(key: Key, hyper: Any, state: State, cohort: Cohort) -> tuple[State, Metrics]:
         return State((), local_of(work, model)(hyper, state.clients, cohort).params), {}
 
     def join(key: Key, hyper: Any, state: State, data: ClientData, n_rounds: Array) -> ModelTable:
-        n_trained, n_clients = tree.n_rows(state.clients), data.size.shape[0]
-        begun = tree.broadcast(weighted_mean(state.clients, jnp.ones(n_trained, jnp.float32)), n_clients)
+        begun = tree.broadcast(begin(state), data.size.shape[0])
         return tree.own(rounds_alone(one_round, key, hyper, State((), begun), data, n_rounds).clients)
 
     return join
+
+
+def join_mean(model: Model, work: Work) -> Callable[..., ModelTable]:
+    """`join_from` the mean of all clients' models, of a method whose ``State.clients`` are models."""
+    return join_from(
+        model, work, lambda state: weighted_mean(state.clients, jnp.ones(tree.n_rows(state.clients), jnp.float32))
+    )
 
 
 def everyone(key: Key, round: Array, data: ClientData) -> Cohort:

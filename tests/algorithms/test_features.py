@@ -13,6 +13,7 @@ import fljax
 from fljax import tree
 from fljax.algorithms.fedcp import GLOBAL, discrepancy, fedcp
 from fljax.algorithms.feddbe import BIAS, feddbe
+from fljax.algorithms.fedgen import fedgen, generated, generator_of, on_generated
 from fljax.algorithms.fedproto import fedproto
 from fljax.algorithms.fedrod import PERSONAL, fedrod
 from fljax.algorithms.gpfl import EMBEDDING, SHARE, TRAINED, VALVE, gpfl, two_ways
@@ -216,6 +217,49 @@ def test_gpfls_conditions_of_what_clients_trained(key, model, federation):
     state = simulate(algorithm, hyper, federation, key, 2)[0]
     own, size = np.asarray(state.clients[TRAINED]["rows"], np.float64), np.asarray(federation.train.size)
     np.testing.assert_allclose(state.server[EMBEDDING]["rows"], np.average(own, 0, size), rtol=1e-4, atol=1e-6)
+
+
+def test_fedgen_that_teaches_nothing_is_fedavg(key, model, work, federation):
+    algorithm = fedgen(model, work, noise=3, hidden=5, server_steps=2)
+    state = final(algorithm, fedgen.Hyper(lr=0.1, alpha=0.0), federation, key)
+    chex.assert_trees_all_close(state.server.averaged, averaged(model, work, federation, key), rtol=1e-5, atol=1e-6)
+    _, counts = np.unique(taught_labels(federation), return_counts=True)
+    np.testing.assert_array_equal(state.server.prior, counts)
+
+
+def taught_labels(federation):
+    """The classes of all clients' training examples."""
+    data = jax.device_get(federation.train)
+    return np.concatenate([data.pool.y[data.index[i, : data.size[i]]] for i in range(len(data.size))])
+
+
+def test_fedgens_loss_on_generated_features_in_numpy(key, model):
+    generator = jax.device_get(jax.jit(lambda key: generator_of(key, 3, 5, 6, 4))(key))
+    generator = generator | {"scale": np.linspace(0.5, 2, 5, dtype=np.float32), "shift": np.full(5, 0.1, np.float32)}
+    head, prior = jax.device_get(jax.jit(model.init)(key))["fc2"], jnp.array([0.0, 0.0, 7.0, 0.0])
+    value = jax.jit(partial(on_generated, model=model, n=9))(generator, key, head=head, prior=prior)
+    key_noise, made = jax.random.split(key)[1], as_float64(generator)
+    eps, y = np.asarray(jax.random.uniform(key_noise, (9, 3), jnp.float32)), np.eye(4)[np.full(9, 2)]
+    hidden = np.concatenate([eps, y], 1) @ made["first"]
+    hidden = (hidden - hidden.mean(0)) / np.sqrt(hidden.var(0) + 1e-5)
+    z = np.maximum(hidden * made["scale"] + made["shift"], 0) @ made["last"]["kernel"] + made["last"]["bias"]
+    np.testing.assert_allclose(jax.jit(generated)(generator, key_noise, jnp.asarray(y, jnp.float32)), z, rtol=1e-4)
+    logits = z @ as_float64(head)["kernel"] + head["bias"]
+    np.testing.assert_allclose(value, (np.log(np.exp(logits).sum(1)) - logits[:, 2]).mean(), rtol=1e-5)
+
+
+def test_fedgens_generator_learns_features_of_each_class(key, model, work, federation):
+    """They begin as chance; after three rounds the averaged head tells their class."""
+    algorithm = fedgen(model, work, noise=3, hidden=16, server_steps=150)
+    hyper, right = fedgen.Hyper(lr=0.1, generator_lr=0.02), []
+    for n_rounds in (1, 3):
+        untaught = fedgen.Hyper(lr=0.1, generator_lr=0.0)
+        server = final(algorithm, hyper if n_rounds > 1 else untaught, federation, key, n_rounds).server
+        y = jnp.tile(jnp.arange(4), 25)
+        features = jax.jit(generated)(server.generator, key, jax.nn.one_hot(y, 4, dtype=jnp.float32))
+        right.append(float((jax.jit(linear)(server.averaged["fc2"], features).argmax(1) == y).mean()))
+    assert right[0] < 0.6
+    assert right[1] > 0.95
 
 
 def test_fedcps_discrepancy_in_numpy():

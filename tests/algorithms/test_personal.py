@@ -8,6 +8,7 @@ import numpy as np
 import fljax
 from fljax import tree
 from fljax.algorithms.apfl import apfl
+from fljax.algorithms.apple import apple
 from fljax.algorithms.fedala import fedala, mixture_fit
 from fljax.algorithms.pfedme import pfedme
 from fljax.run.simulate import as_traced
@@ -80,6 +81,31 @@ def test_apfl_in_numpy(key, model, federation, reference):  # noqa: F811
     deployed, state = run(apfl(model, WORK), apfl.Hyper(lr=LR, alpha=0.3, alpha_lr=rate), federation, key)
     np.testing.assert_allclose(state.clients["alpha"], alpha, rtol=1e-4)
     assert_models(deployed, [mixed(a, v, w) for a, v in zip(alpha, own, strict=True)])
+
+
+def test_apple_in_numpy(key, model, federation, reference):  # noqa: F811
+    size = np.asarray(federation.train.size, np.float64)
+    cores, p0, rate, mu, fades = reference.everyone(), size / size.sum(), 0.05, 0.3, 1.5
+    weights = [p0] * 8
+
+    def mixture(p, cores):
+        return oracle.combine(lambda *leaves: sum(w * leaf for w, leaf in zip(p, leaves, strict=True)), *cores)
+
+    for r, cohort in enumerate(reference.rounds()):
+        pull, sent = mu * (1 + np.cos(np.pi * min(r / fades, 1))) / 2, list(cores)
+        for i, k, _ in cohort:
+            held, p = list(cores), weights[i]
+            for x, y in reference.batches(i, k):
+                g = oracle.gradient(mixture(p, held), x, y)
+                slope = [sum(jax.tree.leaves(oracle.combine(lambda c, g: (c * g).sum(), core, g))) for core in held]
+                held[i] = oracle.combine(lambda c, g, own=p[i]: c - LR * own * g, held[i], g)
+                p = p - rate * (np.array(slope) + pull * (p - p0))
+            sent[i], weights[i] = held[i], p
+        cores = sent
+    deployed, state = run(apple(model, WORK), apple.Hyper(lr=LR, p_lr=rate, mu=mu, fades=fades), federation, key)
+    np.testing.assert_allclose(state.clients, weights, rtol=1e-4, atol=1e-6)
+    assert np.abs(np.array(weights) - p0).max() > 0.01  # they moved
+    assert_models(deployed, [mixture(p, cores) for p in weights])
 
 
 def test_fedala_without_a_learning_rate_is_fedavg(key, model, work, federation):

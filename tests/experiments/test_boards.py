@@ -61,7 +61,7 @@ def test_every_method_of_the_tables_is_made_with_numbers_that_it_takes():
     for method, chosen in pfllib.METHODS.items():
         factory = fljax.ALGORITHMS[chosen.name]
         assert set(chosen.choices) <= set(factory.static), method
-        factory.Hyper(lr=pfllib.LR, **chosen.numbers)
+        factory.Hyper(**{"lr": pfllib.LR, **chosen.numbers})
     assert set(pfllib.METHODS) == set(pfllib.PUBLISHED)
     for entry in leaderboard.ENTRIES.values():
         for value in entry.candidates:

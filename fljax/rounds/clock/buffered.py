@@ -155,7 +155,7 @@ def buffered(
     def send(key: Key, hyper: Any, state: State, cohort: Cohort) -> Upload:
         stale, now = staleness(schedule, cohort.round, cohort.ids), part(state.server.own)
         begun = tree.take(state.server.past, stale)
-        upload = exchange.send(key, hyper, State(Each(begun), state.clients), cohort)
+        upload = exchange.send(key, hyper, State(Each(begun, state.server.own), state.clients), cohort)
         models = arrived(upload, now, stale, count(hyper, stale), mixing)
         return upload._replace(start=tree.everyone(now, cohort.ids.shape[0]), params=models)
 

@@ -55,7 +55,7 @@ def with_downlink(algorithm: Algorithm, transform: Transform) -> Algorithm:
         now = part(state.server.own)
         news = heard(transform, key, hyper, state.server, now, cohort)
         begun = tree.broadcast(news.image, cohort.ids.shape[0])
-        upload = exchange.send(key, hyper, State(Each(begun), state.clients), cohort)
+        upload = exchange.send(key, hyper, State(Each(begun, state.server.own), state.clients), cohort)
         start, models = tree.everyone(now, cohort.ids.shape[0]), moved(upload.params, begun, now)
         return upload._replace(start=start, params=models, rest=(upload.rest, news))
 

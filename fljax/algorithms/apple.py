@@ -1,0 +1,138 @@
+"""APPLE: each client mixes all clients' core models by weights that it learns, and trains its own core in the mixture.
+
+Luo, Wu: Adapt to Adaptation: Learning Personalization for Cross-Silo Federated Learning, IJCAI 2022,
+https://arxiv.org/abs/2110.08394. Official code: https://github.com/ljaiverson/pFL-APPLE.
+The server keeps a core model of every client. A client downloads them all, steps its own core and its directed
+relationship vector p_i along the gradient of one loss, that of the mixture, and uploads its core; a pull of p_i to the
+clients' shares of the data fades over the rounds.
+
+Differences from the paper: there is no limit on the cores that are downloaded. All cores start alike, as in PFLlib; the
+authors' code draws one each. A client that never took part trains alone, from the mixture by shares. PFLlib multiplies
+the learning rate by the number of clients, starts p_i at equal weights, averages its gradient over the parameters of
+each array, and uploads the mixture in place of the core.
+"""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import optax
+from jax import Array, lax
+
+from fljax import tree
+from fljax.client.objectives import Loss, predictor, training_loss
+from fljax.client.parts import termed, train_parts
+from fljax.numbers import LocalHyper, Scalar, hyper, number
+from fljax.rounds import Weighting, method, traffic
+from fljax.rounds.joining import join_from
+from fljax.rounds.sharing import own_rows
+from fljax.server.aggregate import mix, weighted_mean
+from fljax.types import (
+    Algorithm,
+    Batch,
+    ClientData,
+    Cohort,
+    Key,
+    Metrics,
+    Model,
+    ModelTable,
+    Params,
+    Stacked,
+    State,
+    Work,
+)
+
+
+@hyper
+class APPLEHyper(LocalHyper):
+    """Numbers of APPLE."""
+
+    p_lr: Scalar = number(0.001, "eta_2: learning rate of the weights of the mixture; 0 keeps them", least=0)
+    mu: Scalar = number(0.1, "mu: pull of the weights to the shares of the data", least=0)
+    fades: Scalar = number(20.0, "L: rounds over which that pull falls to 0, as half a cosine", above=0)
+
+
+@method(APPLEHyper, "Luo and Wu, IJCAI 2022", "https://arxiv.org/abs/2110.08394", kind="personalised")
+def apple(model: Model, work: Work, *, weighting: Weighting = "size") -> Algorithm:
+    """APPLE: with ``m_i = sum_j p_ij c_j``: ``c_i <- c_i - eta p_ii g_i(m_i)``; ``p_ij <- p_ij - eta_2 (<c_j, g_i(m_i)>
+    + lambda(t) mu (p_ij - p0_j))``.
+
+    ``lambda(t) = (1 + cos(pi t / L)) / 2`` before round L, and 0 from then on. The c_j of others are those that the
+    server sent. Clients are tested with their mixtures.
+
+    Args:
+        model: the network.
+        work: local effort. A step along a core is p_ii times as long as a step alone.
+        weighting: of p0, where p_i begins: "size" (n_j / n) or "uniform".
+    """
+
+    def init(key: Key, hyper: APPLEHyper, data: ClientData) -> State:
+        n_clients = data.size.shape[0]
+        counts = data.size.astype(jnp.float32) if weighting == "size" else jnp.ones(n_clients, jnp.float32)
+        p0 = counts / jnp.maximum(counts.sum(), 1.0)
+        return State({"core": own_rows(model.init(key), n_clients), "p0": p0}, tree.broadcast(p0, n_clients))
+
+    def round(key: Key, hyper: APPLEHyper, state: State, cohort: Cohort) -> tuple[State, Metrics]:
+        cores, p0 = state.server["core"], state.server["p0"]
+        begun = tree.take(cores, cohort.ids)
+        start, pull = tree.own({"core": begun, "p": state.clients}), hyper.mu * faded(hyper, cohort.round)
+        loss = mixed(model, hyper, work, cores, p0, pull)
+        trained = train_parts(hyper, start, cohort, loss, work, "core", cohort.ids, p=optax.sgd(hyper.p_lr))
+        counts = cohort.active & trained.ok
+        cores = tree.put(cores, cohort.ids, tree.where(counts, trained.params["core"], begun))
+        n_parameters = tree.size(tree.take(cores, jnp.int32(0)))
+        sent = traffic(n_parameters, (p0.shape[0] - 1) * n_parameters)
+        return State({"core": cores, "p0": p0}, trained.params["p"]), {"loss": trained.loss, "ok": trained.ok, **sent}
+
+    def deploy(key: Key, hyper: APPLEHyper, state: State, data: ClientData) -> ModelTable:
+        cores, statistics = tree.split_statistics(state.server["core"])
+        return tree.own(tree.join_statistics(mix(state.clients, cores), statistics))
+
+    join = join_from(model, work, lambda state: weighted_mean(state.server["core"], state.server["p0"]))
+    return Algorithm(init, round, deploy, predictor(model), join, model.loss)
+
+
+def faded(hyper: APPLEHyper, round: Array) -> Array:
+    """lambda(t): from 1 in round 0 to 0 in round L."""
+    return (1 + jnp.cos(jnp.pi * jnp.minimum(round.astype(jnp.float32) / hyper.fades, 1.0))) / 2
+
+
+def mixed(model: Model, hyper: APPLEHyper, work: Work, cores: Stacked, p0: Array, pull: Array) -> Loss:
+    """The loss of a client's parts, its core and its weights; its own row is its id.
+
+    Args:
+        model: the network.
+        hyper: of the bricks' terms.
+        work: whose bricks' terms are added, for the core.
+        cores: (clients, ...) of all clients, as the server sent them.
+        p0: (clients,) what the weights are pulled to.
+        pull: how strongly, ``pull / 2 |p - p0|^2``.
+    """
+    others = tree.split_statistics(cores)[0]
+
+    def loss(held: Params, batch: Batch, key: Key, *rest: Any) -> tuple[Array, Params]:
+        held, statistics = tree.split_statistics(held)
+        p = held["p"]
+
+        def of_core(core: Params, batch: Batch, key: Key, i: Array) -> tuple[Array, Params]:
+            core, statistics = tree.split_statistics(core)
+            return training_loss(model)(tree.join_statistics(mixture(p, i, core, others), statistics), batch, key)
+
+        core = tree.join_statistics(held["core"], statistics)
+        value, updated = termed(of_core, hyper, work)(core, batch, key, *rest)
+        value = value + pull / 2 * jnp.square(p - p0).sum()
+        return value, tree.join_statistics(held, tree.split_statistics(updated)[1])
+
+    return loss
+
+
+def mixture(p: Array, i: Array, core: Params, cores: Stacked) -> Params:
+    """``p_i core + sum_{j != i} p_j cores_j`` of client i, for p (clients,)."""
+    is_own = jnp.arange(p.shape[0]) == i
+    own, others = jnp.where(is_own, p, 0.0).sum(), jnp.where(is_own, 0.0, p)
+
+    def of(core: Array, leaf: Array) -> Array:
+        leaf = tree.at_least_float32(leaf)
+        return jnp.tensordot(others.astype(leaf.dtype), leaf, 1, precision=lax.Precision.HIGHEST) + own * core
+
+    return tree.as_before(jax.tree.map(of, core, cores), core)

@@ -1,0 +1,184 @@
+"""FedGen: the server learns to draw features that the clients' heads agree on, and clients train on them too.
+
+Zhu, Hong, Zhou: Data-Free Knowledge Distillation for Heterogeneous Federated Learning, ICML 2021,
+https://arxiv.org/abs/2105.10056. Official code: https://github.com/zhuangdizhu/FedGen.
+Beside FedAvg the server trains a generator of features, a class and noise given, so that the mean of the participants'
+logits on them is right; each client adds to its loss that of its head on such features, of classes that all clients
+have.
+
+Differences from the paper: noise is uniform in [0, 1), as in the authors' code and PFLlib; the generator normalises by
+the batch that it draws, in training mode always. The mean of the logits is taken as the averaged head's, which it is
+where heads are averaged. The authors' code adds a term for diverse features, a second term in the clients' loss, and
+weights that fall over the rounds; none of these is in the paper's algorithm.
+"""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from jax import Array, lax
+
+from fljax import tree
+from fljax.choices import Positive
+from fljax.client.features import dense, head_shape, linear
+from fljax.client.objectives import Loss, training_loss
+from fljax.data.federation import class_histogram
+from fljax.data.labels import check_classes
+from fljax.numbers import LocalHyper, Scalar, hyper, number
+from fljax.rounds import Combining, Weighting, averaging, mean, method, traffic, train
+from fljax.rounds.averaging import Each, shared_part
+from fljax.types import (
+    Algorithm,
+    Batch,
+    ClientData,
+    Cohort,
+    Exchange,
+    Key,
+    Metrics,
+    Model,
+    ModelTable,
+    Params,
+    State,
+    Trained,
+    Upload,
+    Work,
+)
+
+
+@hyper
+class FedGenHyper(LocalHyper):
+    """Numbers of FedGen."""
+
+    alpha: Scalar = number(1.0, "weight of the loss on generated features; 0 is FedAvg", least=0)
+    generator_lr: Scalar = number(0.005, "learning rate of the generator's Adam; 0 keeps the generator", least=0)
+
+
+class Generating(NamedTuple):
+    """The server's state."""
+
+    averaged: Any  # FedAvg's
+    generator: Params
+    moments: Any  # of the generator's optimiser
+    prior: Array  # (classes,) how many training examples all clients have of each
+
+
+@method(FedGenHyper, "Zhu et al., ICML 2021", "https://arxiv.org/abs/2105.10056", kind="one model")
+def fedgen(
+    model: Model,
+    work: Work,
+    *,
+    noise: Positive = 32,
+    hidden: Positive = 256,
+    server_steps: Positive = 50,
+    weighting: Weighting = "size",
+    combine: Combining = mean,
+) -> Algorithm:
+    """FedGen: ``F_i = mean_x l(w(x), y) + alpha mean_y' l(head(G(y', eps)), y')``; ``w <- mean of w_i``; then G's steps
+    along ``mean_y' l(head(G(y', eps)), y')`` with the new head.
+
+    y' are drawn by how often all clients' examples have a class, as many as a batch has examples.
+
+    Args:
+        model: the network, whose last layer is dense.
+        work: local effort.
+        noise: length of eps.
+        hidden: width of the generator's hidden layer.
+        server_steps: steps of the generator in a round, each on ``work.batch_size`` features.
+        weighting: "size" (omega_i = n_i) or "uniform".
+        combine: what the server makes of the w_i.
+    """
+    head = model.layers[-1]
+
+    def fedavg(server: Generating | None = None) -> Algorithm:
+        def local(hyper: FedGenHyper, start: ModelTable, cohort: Cohort) -> Trained:
+            assert server is not None  # in a round
+            return train(hyper, start, cohort, taught(model, hyper, server), work)
+
+        return averaging(model, local, combine=combine, weighting=weighting)
+
+    def exchange_of(server: Generating | None = None) -> Exchange:
+        exchange = fedavg(server).exchange
+        assert exchange is not None  # of the skeleton
+        return exchange
+
+    def init(key: Key, hyper: FedGenHyper, data: ClientData) -> State:
+        check_classes(data.pool.y)
+        averaged = fedavg().init(key, hyper, data).server
+        d, n_classes = head_shape(model, shared_part(averaged))
+        generator = generator_of(jax.random.fold_in(key, 1), noise, hidden, d, n_classes)
+        prior = class_histogram(data, n_classes).sum(0).astype(jnp.float32)
+        return State(Generating(averaged, generator, optax.adam(0.0).init(generator), prior), ())
+
+    def send(key: Key, hyper: FedGenHyper, state: State, cohort: Cohort) -> Upload:
+        given, server = state.server, state.server.server if isinstance(state.server, Each) else state.server
+        averaged = given if isinstance(given, Each) else server.averaged
+        return exchange_of(server).send(key, hyper, State(averaged, ()), cohort)
+
+    def receive(key: Key, hyper: FedGenHyper, state: State, cohort: Cohort, upload: Upload) -> tuple[State, Metrics]:
+        server = state.server
+        after, metrics = exchange_of().receive(key, hyper, State(server.averaged, ()), cohort, upload)
+        server = server._replace(averaged=after.server)
+        n_parameters = tree.size(shared_part(after.server))
+        metrics |= traffic(n_parameters, n_parameters + tree.size(server.generator))
+        return State(agreed(jax.random.fold_in(key, 1), hyper, server), ()), metrics
+
+    def agreed(key: Key, hyper: FedGenHyper, server: Generating) -> Generating:
+        """The generator after its steps of a round."""
+        adam, last = optax.adam(hyper.generator_lr), shared_part(server.averaged)[head]
+
+        def step(carry: tuple[Params, Any], key: Key) -> tuple[tuple[Params, Any], None]:
+            generator, moments = carry
+            slope = jax.grad(on_generated)(generator, key, model, last, server.prior, work.batch_size)
+            with jax.numpy_dtype_promotion("standard"):  # optax raises float betas to an int count
+                moves, moments = adam.update(slope, moments)
+            return (tree.as_before(optax.apply_updates(generator, moves), generator), moments), None
+
+        begun = server.generator, server.moments
+        (generator, moments), _ = lax.scan(step, begun, jax.random.split(key, server_steps))
+        return server._replace(generator=generator, moments=moments)
+
+    def deploy(key: Key, hyper: FedGenHyper, state: State, data: ClientData) -> ModelTable:
+        return fedavg().deploy(key, hyper, State(state.server.averaged, ()), data)
+
+    halves = exchange_of()
+    exchange = halves._replace(send=send, receive=receive, part=lambda server: halves.part(server.averaged))
+    return Algorithm(init, exchange.round, deploy, fedavg().predict, loss=model.loss, exchange=exchange)
+
+
+def taught(model: Model, hyper: FedGenHyper, server: Generating) -> Loss:
+    """A client's loss: the training loss plus alpha times the head's on generated features."""
+
+    def loss(params: Params, batch: Batch, key: Key, *own: Any) -> tuple[Array, Params]:
+        key_net, key_drawn = jax.random.split(key)
+        value, updated = training_loss(model)(params, batch, key_net)
+        n, last = batch.weight.shape[0], params[model.layers[-1]]
+        return value + hyper.alpha * on_generated(server.generator, key_drawn, model, last, server.prior, n), updated
+
+    return loss
+
+
+def on_generated(generator: Params, key: Key, model: Model, head: Params, prior: Array, n: int) -> Array:
+    """Mean loss of a head on ``n`` generated features, of classes drawn by their counts in ``prior``."""
+    key_class, key_noise = jax.random.split(key)
+    y = jax.random.categorical(key_class, jnp.log(prior), shape=(n,)).astype(jnp.int32)
+    head = jax.tree.map(tree.at_least_float32, head)
+    features = generated(generator, key_noise, jax.nn.one_hot(y, prior.shape[0], dtype=jnp.float32))
+    return model.loss(linear(head, features.astype(head["kernel"].dtype)), y).mean()
+
+
+def generated(generator: Params, key: Key, y: Array) -> Array:
+    """(batch, d) features of the classes y (batch, classes), one-hot: dense, normalised over the batch, ReLU, dense."""
+    noise = generator["first"].shape[0] - y.shape[1]
+    eps = jax.random.uniform(key, (y.shape[0], noise), jnp.float32)
+    value = jnp.concatenate([eps, y], axis=1) @ generator["first"]
+    value = (value - value.mean(0, keepdims=True)) * lax.rsqrt(value.var(0, keepdims=True) + 1e-5)
+    return linear(generator["last"], jax.nn.relu(value * generator["scale"][None] + generator["shift"][None]))
+
+
+def generator_of(key: Key, noise: int, hidden: int, d: int, n_classes: int) -> dict[str, Any]:
+    """What `generated` takes."""
+    key_first, key_last = jax.random.split(key)
+    one = jnp.ones(hidden, jnp.float32)
+    first = dense(key_first, noise + n_classes, hidden)["kernel"]  # no bias, which the normalisation would take away
+    return {"first": first, "scale": one, "shift": jnp.zeros_like(one), "last": dense(key_last, hidden, d)}
