@@ -11,7 +11,9 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import cache, partial
 from numbers import Integral
 from types import CellType, FunctionType, MethodType, ModuleType
-from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Generic, Literal, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
+
+T = TypeVar("T")
 
 
 class Least(NamedTuple):
@@ -91,6 +93,17 @@ def unknown(kind: str, name: str, known: Iterable[str]) -> str:
     """``no <kind> '<name>'; the nearest is '<known name>'``."""
     near = difflib.get_close_matches(name[:100], known, n=1, cutoff=0)
     return f"no {kind} {name[:100]!r}" + (f"; the nearest is {near[0]!r}" if near else "")
+
+
+class Named(dict[str, T], Generic[T]):
+    """A table of what is found by name; an unknown name is answered with the nearest."""
+
+    def __init__(self, kind: str, entries: Mapping[str, T]) -> None:
+        super().__init__(entries)
+        self.kind = kind
+
+    def __missing__(self, name: str) -> T:
+        raise KeyError(unknown(self.kind, name, self))
 
 
 def plain(value: Any) -> Any:

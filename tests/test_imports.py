@@ -16,6 +16,7 @@ import pytest
 
 import fljax
 from fljax.algorithms import ALGORITHMS
+from fljax.rounds.bricks import BRICKS
 
 ROOT = Path(fljax.__file__).parent
 LAYER = {
@@ -125,6 +126,10 @@ def test_unknown_names_are_refused():
 def test_a_name_that_is_not_there_is_told_the_nearest():
     with pytest.raises(AttributeError, match=r"^fljax has no attribute 'fedagv'; the nearest is 'fedavg'$"):
         fljax.fedagv  # noqa: B018
+    for table, near in ((fljax.MODELS, "lenet"), (fljax.PARTITIONS, "iid"), (BRICKS, "krum")):
+        with pytest.raises(KeyError, match=rf"no \w+ '{near}s'; the nearest is '{near}'"):
+            table[f"{near}s"]
+        assert f"{near}s" not in table
     with pytest.raises(KeyError, match=r"no algorithm 'fedagv'; the nearest is 'fedavg'"):
         ALGORITHMS["fedagv"]
     assert not hasattr(fljax, "fedagv")

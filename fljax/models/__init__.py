@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+from fljax.choices import Named
 from fljax.models.adapters import lora, only_trained
 from fljax.models.cnn import cnn, fedcr_cnn, femnist_cnn, mnist_cnn
 from fljax.models.functions import from_functions
@@ -16,20 +17,23 @@ from fljax.models.variational import variational, variational_cnn
 from fljax.models.vgg import celeba_cnn, fedbabu_cnn, vgg16
 from fljax.types import Model
 
-MODELS: dict[str, Callable[..., Model]] = {
-    "celeba_cnn": celeba_cnn,
-    "cnn": cnn,
-    "fedbabu_cnn": fedbabu_cnn,
-    "fedcr_cnn": fedcr_cnn,
-    "femnist_cnn": femnist_cnn,
-    "lenet": lenet,
-    "logistic_regression": logistic_regression,
-    "mlp": mlp,
-    "mnist_cnn": mnist_cnn,
-    "resnet18": resnet18,
-    "variational_cnn": variational_cnn,
-    "vgg16": vgg16,
-}
+MODELS: dict[str, Callable[..., Model]] = Named(
+    "model",
+    {
+        "celeba_cnn": celeba_cnn,
+        "cnn": cnn,
+        "fedbabu_cnn": fedbabu_cnn,
+        "fedcr_cnn": fedcr_cnn,
+        "femnist_cnn": femnist_cnn,
+        "lenet": lenet,
+        "logistic_regression": logistic_regression,
+        "mlp": mlp,
+        "mnist_cnn": mnist_cnn,
+        "resnet18": resnet18,
+        "variational_cnn": variational_cnn,
+        "vgg16": vgg16,
+    },
+)
 """Models by name. Each takes ``input_shape``, ``n_classes``, ``dtype`` and ``init`` among its keyword arguments."""
 
 __all__ = [

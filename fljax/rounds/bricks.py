@@ -2,6 +2,7 @@
 
 from functools import partial
 
+from fljax.choices import Named
 from fljax.client.sharpness import sharpness_aware
 from fljax.numbers import Scalar, hyper, number
 from fljax.rounds import combine
@@ -81,72 +82,62 @@ def _step(name: str):
     return partial(combine.stepped, optimizer=name)
 
 
-BRICKS: dict[str, Brick] = {
-    brick.name: brick
-    for brick in (
-        Brick(
-            "prox",
-            "loss",
-            pull_to_start,
-            "clients are held near the model that they start a round from",
-            ProximalHyper,
-            "Li et al., MLSys 2020",
-            "https://arxiv.org/abs/1812.06127",
-        ),
-        Brick(
-            "dp_sgd",
-            "loss",
-            private.private_gradients,
-            "clipped gradients of single examples, and noise on their sum: differential privacy of examples (DP-SGD)",
-            private.DPSGDHyper,
-            "Abadi et al., CCS 2016",
-            "https://arxiv.org/abs/1607.00133",
-        ),
-        *UPLINK,
-        *DOWNLINK,
-        Brick(
-            "sam",
-            "loss",
-            sharpness_aware,
-            "clients take their gradients a little uphill, towards flat minima (FedSAM)",
-            SharpnessHyper,
-            "Qu et al., ICML 2022",
-            "https://arxiv.org/abs/2206.02618",
-            before=("dp_sgd",),  # whose noise is worth its epsilon for one gradient a batch
-        ),
-        Brick(
-            "exp",
-            "server",
-            extrapolated,
-            "a server that goes beyond the mean where clients' updates point apart (FedExP)",
-            ExtrapolationHyper,
-            "Jhunjhunwala et al., ICLR 2023",
-            "https://arxiv.org/abs/2301.09604",
-        ),
-        Brick("median", "combine", combine.median, "the median of every coordinate", None, *_YIN),
-        Brick("trimmed_mean", "combine", combine.trimmed_mean, "a trimmed mean of every coordinate", TrimHyper, *_YIN),
-        Brick("krum", "combine", combine.krum, "the one model that is nearest to the others", KrumHyper, *_KRUM),
-        Brick(
-            "multi_krum", "combine", combine.multi_krum, "the mean of models near the others", MultiKrumHyper, *_KRUM
-        ),
-        Brick(
-            "geometric_median",
-            "combine",
-            combine.geometric_median,
-            "the model of least summed distance to all (RFA)",
-            None,
-            "Pillutla et al., IEEE TSP 2022",
-            "https://arxiv.org/abs/1912.13445",
-        ),
-        Brick(
-            "momentum", "server", _step("momentum"), "a server with momentum (FedAvgM)", ServerMomentumHyper, *_FEDOPT
-        ),
-        Brick(
-            "adam", "server", _step("adam"), "a server that takes Adam's step (FedAdam)", ServerAdaptiveHyper, *_FEDOPT
-        ),
-        Brick(
-            "yogi", "server", _step("yogi"), "a server that takes Yogi's step (FedYogi)", ServerAdaptiveHyper, *_FEDOPT
-        ),
-    )
-}
+_BRICKS = (
+    Brick(
+        "prox",
+        "loss",
+        pull_to_start,
+        "clients are held near the model that they start a round from",
+        ProximalHyper,
+        "Li et al., MLSys 2020",
+        "https://arxiv.org/abs/1812.06127",
+    ),
+    Brick(
+        "dp_sgd",
+        "loss",
+        private.private_gradients,
+        "clipped gradients of single examples, and noise on their sum: differential privacy of examples (DP-SGD)",
+        private.DPSGDHyper,
+        "Abadi et al., CCS 2016",
+        "https://arxiv.org/abs/1607.00133",
+    ),
+    *UPLINK,
+    *DOWNLINK,
+    Brick(
+        "sam",
+        "loss",
+        sharpness_aware,
+        "clients take their gradients a little uphill, towards flat minima (FedSAM)",
+        SharpnessHyper,
+        "Qu et al., ICML 2022",
+        "https://arxiv.org/abs/2206.02618",
+        before=("dp_sgd",),  # whose noise is worth its epsilon for one gradient a batch
+    ),
+    Brick(
+        "exp",
+        "server",
+        extrapolated,
+        "a server that goes beyond the mean where clients' updates point apart (FedExP)",
+        ExtrapolationHyper,
+        "Jhunjhunwala et al., ICLR 2023",
+        "https://arxiv.org/abs/2301.09604",
+    ),
+    Brick("median", "combine", combine.median, "the median of every coordinate", None, *_YIN),
+    Brick("trimmed_mean", "combine", combine.trimmed_mean, "a trimmed mean of every coordinate", TrimHyper, *_YIN),
+    Brick("krum", "combine", combine.krum, "the one model that is nearest to the others", KrumHyper, *_KRUM),
+    Brick("multi_krum", "combine", combine.multi_krum, "the mean of models near the others", MultiKrumHyper, *_KRUM),
+    Brick(
+        "geometric_median",
+        "combine",
+        combine.geometric_median,
+        "the model of least summed distance to all (RFA)",
+        None,
+        "Pillutla et al., IEEE TSP 2022",
+        "https://arxiv.org/abs/1912.13445",
+    ),
+    Brick("momentum", "server", _step("momentum"), "a server with momentum (FedAvgM)", ServerMomentumHyper, *_FEDOPT),
+    Brick("adam", "server", _step("adam"), "a server that takes Adam's step (FedAdam)", ServerAdaptiveHyper, *_FEDOPT),
+    Brick("yogi", "server", _step("yogi"), "a server that takes Yogi's step (FedYogi)", ServerAdaptiveHyper, *_FEDOPT),
+)
+BRICKS: dict[str, Brick] = Named("brick", {brick.name: brick for brick in _BRICKS})
 """Name -> brick."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+from fljax.choices import Named
 from fljax.data.partition.dcpfl import primary_secondary
 from fljax.data.partition.fedcps import dirichlet_prior, few_shot
 from fljax.data.partition.groups import dominant_label_groups, rotated_groups
@@ -10,22 +11,25 @@ from fljax.data.partition.skew import classes_per_client, dirichlet
 from fljax.data.partition.uniform import iid, log_normal
 from fljax.types import Federation
 
-PARTITIONS: dict[str, Callable[..., Federation]] = {
-    function.__name__: function
-    for function in (
-        iid,
-        dirichlet,
-        classes_per_client,
-        rotated_groups,
-        dominant_label_groups,
-        few_shot,
-        dirichlet_prior,
-        primary_secondary,
-        log_normal,
-        natural,
-        writers,
-    )
-}
+PARTITIONS: dict[str, Callable[..., Federation]] = Named(
+    "partition",
+    {
+        function.__name__: function
+        for function in (
+            iid,
+            dirichlet,
+            classes_per_client,
+            rotated_groups,
+            dominant_label_groups,
+            few_shot,
+            dirichlet_prior,
+            primary_secondary,
+            log_normal,
+            natural,
+            writers,
+        )
+    },
+)
 """Name -> partition, each ``f(train, test, n_clients, *, seed, ...) -> Federation``."""
 
 __all__ = ["PARTITIONS", *PARTITIONS]  # pyright: ignore[reportUnsupportedDunderAll]
