@@ -47,15 +47,6 @@ COLUMNS = (
 )
 
 
-def write_boards(folder: Path, results: Path = RESULTS) -> None:
-    """Writes ``pfllib.md`` and ``clustered.md`` into ``folder``, if they are not there as they should be."""
-    folder.mkdir(parents=True, exist_ok=True)
-    for name, text in (("pfllib", pfllib_page(results)), ("clustered", clustered_page(results))):
-        file = folder / f"{name}.md"
-        if not file.exists() or file.read_text() != text:
-            file.write_text(text)
-
-
 def pfllib_page(results: Path = RESULTS) -> str:
     """PFLlib's table: published accuracy beside ours, best and last, how far ours has run, and why it is off."""
     lines = read(file_of(results, "PFLlib", "table", "FMNIST", small=False))
@@ -202,6 +193,5 @@ def _with_interval(values: Sequence[float], decimals: int, is_run: bool) -> str:
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table whose columns are sorted by a click, see static/sort.js."""
-    body = [f"| {' | '.join(cells)} |" for cells in (head, ["---"] * len(head), *rows)]
-    return "\n".join([":::{container} sortable", *body, ":::"])
+    """A table in Markdown; on the site a click sorts it, see static/sort.js."""
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in (head, ["---"] * len(head), *rows))

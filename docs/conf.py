@@ -1,13 +1,12 @@
 """How the documentation is built: `.ci/docs`, or ``sphinx-build -W -b html docs docs/_build/html``."""
 
+import re
 import sys
 from pathlib import Path
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))
 
-import boards  # noqa: E402
-import pictures  # noqa: E402
 import written  # noqa: E402
 from docutils import nodes  # noqa: E402
 from sphinx.application import Sphinx  # noqa: E402
@@ -25,7 +24,7 @@ extensions = [
     "sphinx.ext.mathjax",
     "sphinx.ext.viewcode",
 ]
-exclude_patterns = ["_build", "generated/*.md"]  # what other pages include
+exclude_patterns = ["_build"]
 source_suffix = {".md": "markdown"}
 myst_enable_extensions = ["colon_fence", "deflist", "dollarmath"]
 myst_heading_anchors = 3
@@ -57,10 +56,14 @@ def _no_reference(app: Sphinx, env: object, node: nodes.Element, contnode: nodes
     return contnode if node.get("refdomain") == "py" else None
 
 
+def _linked(app: Sphinx, page: str, source: list[str]) -> None:
+    """Names of methods in tables lead to the methods' pages, which only the site has."""
+    if page in ("methods", "choosing"):
+        source[0] = re.sub(r"^(\| [^|`]*)`(\w+)`", written.link, source[0], flags=re.MULTILINE)
+
+
 def setup(app: Sphinx) -> None:
-    """Writes the pages and pictures that are made of the library itself, before any page is read."""
-    folder = HERE / "generated"
-    written.write_all(folder)
-    boards.write_boards(folder)
-    pictures.draw_all(folder / "pictures")
+    """Writes the pages that are made of the library itself, before any page is read."""
+    written.write_all(HERE / "generated")
+    app.connect("source-read", _linked)
     app.connect("missing-reference", _no_reference)

@@ -1,4 +1,4 @@
-"""Pictures of the primitives, drawn when the site is built from what `fljax.server` gives."""
+"""Pictures of the primitives, of what `fljax.server` gives: ``python docs/pictures.py`` draws them into pictures/."""
 
 from pathlib import Path
 
@@ -16,14 +16,12 @@ MODELS = jnp.asarray(CENTERS[GROUP] + 0.35 * np.random.default_rng(0).normal(siz
 
 
 def draw_all(folder: Path) -> None:
-    """Draws those that are not there yet."""
-    folder.mkdir(parents=True, exist_ok=True)
+    """Draws all of them."""
+    folder.mkdir(exist_ok=True)
     for draw in (distances, clusters, dendrogram_of_clients, robust):
-        path = folder / f"{draw.__name__.partition('_')[0]}.png"
-        if not path.exists():
-            figure = Figure(figsize=(5, 3.2), layout="constrained")
-            draw(figure.add_subplot())
-            figure.savefig(path, dpi=120)
+        figure = Figure(figsize=(5, 3.2), layout="constrained")
+        draw(figure.add_subplot())
+        figure.savefig(folder / f"{draw.__name__.partition('_')[0]}.png", dpi=120)
 
 
 def distances(axes) -> None:
@@ -66,3 +64,7 @@ def robust(axes) -> None:
         axes.scatter(*np.asarray(point), marker=mark, s=60, label=name)
     axes.set(xlabel="first weight", ylabel="second weight", title="what the server makes of twelve models")
     axes.legend(fontsize="small")
+
+
+if __name__ == "__main__":
+    draw_all(Path(__file__).with_name("pictures"))

@@ -1,6 +1,7 @@
 """Pages that are written from the library: a page a method, tables of what can be named, the reference."""
 
 import inspect
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -33,7 +34,7 @@ def write_all(folder: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         if not path.exists() or path.read_text() != text:
             path.write_text(text)
-    for path in (*folder.glob("methods/*.md"), *folder.glob("reference/*.md")):  # of names that are gone
+    for path in folder.rglob("*.md"):  # of names that are gone
         if str(path.relative_to(folder)) not in pages:
             path.unlink()
 
@@ -42,9 +43,6 @@ def _pages() -> Iterator[tuple[str, str]]:
     cost = costs.of_methods()
     for name in fljax.ALGORITHMS:
         yield f"methods/{name}.md", method_page(name, cost.get(name))
-    yield "choosing.md", choosing_table(cost)
-    for kind in ("brick", "partition", "model", "sampling"):
-        yield f"{kind}s.md", table_of(kind)
     for module, names in REFERENCE.items():
         yield f"reference/{module}.md", reference_page(module, names)
 
@@ -148,8 +146,13 @@ def _row(name: str, cost: "costs.Cost | None") -> str:
     count = next((one for one in K_NAMES if one in method.static), "")
     needs = f"`{count}`" if count else ("no" if method.kind == "clustered" else "")
     cells = cost.cells() if cost else ("?",) * 4
-    link = f"[{method.title}](generated/methods/{name}.md)"
-    return f"| {' | '.join([link, *cells, needs, LABELS.get(name, 'nothing')])} |"
+    return f"| {' | '.join([f'{method.title} `{name}`', *cells, needs, LABELS.get(name, 'nothing')])} |"
+
+
+def link(found: re.Match[str]) -> str:
+    """The first cell of a row, with a link from a method's name to its page."""
+    before, name = found.groups()
+    return f"{before}[`{name}`](generated/methods/{name}.md)" if name in fljax.ALGORITHMS else found.group()
 
 
 def table_of(kind: str) -> str:
@@ -158,8 +161,8 @@ def table_of(kind: str) -> str:
     for name in entries.names(kind):
         entry = entries.entry(kind, name)
         settings = ", ".join(f"`{one}`" for one in entry.section)
-        link = f" ({entry.paper})" if entry.paper else ""
-        lines.append(f"| `{name}` | {_cell(entry.summary)}{link} | {settings} |")
+        paper = f" ({entry.paper})" if entry.paper else ""
+        lines.append(f"| `{name}` | {_cell(entry.summary)}{paper} | {settings} |")
     return "\n".join(lines) + "\n"
 
 

@@ -17,8 +17,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+import marked
 import numpy as np
-import readme
 from causes import cause
 from claims_list import AT_PAPER_SIZE, Claim, claims
 from outcomes import RESULTS, file_of, is_complete, read
@@ -144,7 +144,7 @@ def main() -> None:
     if arguments.write:
         write(rows, arguments.results)
     if arguments.write and arguments.results == RESULTS:
-        readme.show("claims.py", counted(rows))
+        marked.show("experiments/claims.py", counted(rows))
 
 
 if __name__ == "__main__":

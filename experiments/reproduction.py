@@ -22,8 +22,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+import marked
 import numpy as np
-import readme
 from causes import cause
 from derived import Cell, rule
 from outcomes import BY_CONSTRUCTION, HERE, RESULTS, file_of, is_complete, read
@@ -217,7 +217,7 @@ def main() -> None:
     if arguments.write:
         write(rows, arguments.results)
     if arguments.write and arguments.results == RESULTS:
-        readme.show("reproduction.py", summary(rows, depth=1))
+        marked.show("experiments/reproduction.py", summary(rows, depth=1))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-// Tables inside `.sortable` are sorted by the column whose heading is clicked, and once more the other way.
+// Tables are sorted by the column whose heading is clicked, and once more the other way.
 document.addEventListener("DOMContentLoaded", () => {
   const number = (cell) => parseFloat(cell.textContent.replace("−", "-"));
   const order = (a, b) => {
@@ -6,7 +6,9 @@ document.addEventListener("DOMContentLoaded", () => {
     if (Number.isNaN(x) && Number.isNaN(y)) return a.textContent.localeCompare(b.textContent);
     return Number.isNaN(x) ? 1 : Number.isNaN(y) ? -1 : x - y; // what has no number comes last
   };
-  for (const table of document.querySelectorAll(".sortable table")) {
+  for (const table of document.querySelectorAll("article table")) {
+    if (table.tBodies.length !== 1 || table.tBodies[0].rows.length < 4) continue;
+    table.classList.toggle("wide", table.querySelectorAll("thead th").length > 7);
     table.querySelectorAll("thead th").forEach((heading, column) => {
       heading.style.cursor = "pointer";
       heading.tabIndex = 0;

@@ -8,8 +8,8 @@ from decimal import Decimal
 from functools import cache
 from statistics import fmean
 
+import marked
 import pytest
-import readme
 from claims import all_found, counted
 from outcomes import RESULTS, read
 from reproduction import PUBLISHED, all_rows, commands, published_rows, summary
@@ -20,8 +20,8 @@ DECIMAL = re.compile(r"(?<![\w.])\d+\.\d{2,}(?![\w.]|e-)")
 
 
 def test_readme_shows_what_the_scripts_write():
-    assert readme.shown("reproduction.py") == summary(all_rows(), depth=1)
-    assert readme.shown("claims.py") == counted(all_found())
+    assert marked.shown("experiments/reproduction.py") == summary(all_rows(), depth=1)
+    assert marked.shown("experiments/claims.py") == counted(all_found())
 
 
 def test_the_files_of_the_state_are_those_of_the_results():
@@ -107,12 +107,12 @@ def test_a_number_from_nowhere_or_of_another_paper_is_found():
 
 def test_readme_s_table_is_replaced_between_its_marks_only(tmp_path):
     file = tmp_path / "README.md"
-    file.write_text(f"before\n{readme.mark('x.py')}\nold\n{readme.END}\nafter\n")
-    readme.show("x.py", "| new |", file)
-    assert file.read_text() == f"before\n{readme.mark('x.py')}\n| new |\n{readme.END}\nafter\n"
-    assert readme.shown("x.py", file) == "| new |"
-    with pytest.raises(ValueError, match=r"has no <!-- from experiments/y\.py -->"):
-        readme.shown("y.py", file)
+    file.write_text(f"before\n{marked.mark('x.py')}\nold\n{marked.END}\nafter\n")
+    marked.show("x.py", "| new |", file)
+    assert file.read_text() == f"before\n{marked.mark('x.py')}\n\n| new |\n\n{marked.END}\nafter\n"
+    assert marked.shown("x.py", file) == "| new |"
+    with pytest.raises(ValueError, match=r"has no <!-- from y\.py -->"):
+        marked.shown("y.py", file)
 
 
 def test_published_file_is_read_whole():

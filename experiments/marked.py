@@ -1,0 +1,32 @@
+"""Tables in pages: what stands between two marks is what the script that the first one names writes."""
+
+from pathlib import Path
+
+README = Path(__file__).with_name("README.md")
+END = "<!-- end -->"
+
+
+def mark(origin: str) -> str:
+    """The comment before a table."""
+    return f"<!-- from {origin} -->"
+
+
+def shown(origin: str, page: Path = README) -> str:
+    """The table that a page has of a script.
+
+    Raises:
+        ValueError: it has no such mark.
+    """
+    _, begin, rest = page.read_text().partition(mark(origin) + "\n")
+    if not begin or END not in rest:
+        raise ValueError(f"{page} has no {mark(origin)} ... {END}")
+    return rest[: rest.index(END)].strip()
+
+
+def show(origin: str, text: str, page: Path = README) -> None:
+    """Puts the table there."""
+    old, whole = shown(origin, page), page.read_text()
+    begin = whole.index(mark(origin)) + len(mark(origin)) + 1
+    end = whole.index(END, begin)
+    if old != text.strip():
+        page.write_text(f"{whole[:begin]}\n{text.strip()}\n\n{whole[end:]}")
