@@ -133,6 +133,8 @@ def mixture(p: Array, i: Array, core: Params, cores: Stacked) -> Params:
 
     def of(core: Array, leaf: Array) -> Array:
         leaf = tree.at_least_float32(leaf)
-        return jnp.tensordot(others.astype(leaf.dtype), leaf, 1, precision=lax.Precision.HIGHEST) + own * core
+        # As a matrix: of more axes the gradient for p is five times as slow on a CPU.
+        mixed = jnp.matmul(others.astype(leaf.dtype), tree.as_matrix(leaf), precision=lax.Precision.HIGHEST)
+        return mixed.reshape(core.shape) + own * core
 
     return tree.as_before(jax.tree.map(of, core, cores), core)
