@@ -116,7 +116,9 @@ METHODS: Mapping[str, Chosen] = {
     "FedProto": Chosen("fedproto", {"weighting": "uniform"}, {"lam": 1.0}),
     "APPLE": Chosen("apple", {"weighting": "uniform"}, {"lr": N_CLIENTS * LR, "p_lr": 0.001, "mu": 0.0}),
     "FedGen": Chosen(
-        "fedgen", {"noise": 512, "hidden": 512, "server_steps": 1000}, {"alpha": 1.0, "generator_lr": 0.005}
+        "fedgen",
+        {"noise_width": 512, "generator_width": 512, "server_steps": 1000},
+        {"alpha": 1.0, "generator_lr": 0.005},
     ),
 }
 

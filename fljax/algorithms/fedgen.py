@@ -68,8 +68,8 @@ def fedgen(
     model: Model,
     work: Work,
     *,
-    noise: Positive = 32,
-    hidden: Positive = 256,
+    noise_width: Positive = 32,
+    generator_width: Positive = 256,
     server_steps: Positive = 50,
     weighting: Weighting = "size",
     combine: Combining = mean,
@@ -82,8 +82,8 @@ def fedgen(
     Args:
         model: the network, whose last layer is dense.
         work: local effort.
-        noise: length of eps.
-        hidden: width of the generator's hidden layer.
+        noise_width: length of eps.
+        generator_width: of the generator's hidden layer.
         server_steps: steps of the generator in a round, each on ``work.batch_size`` features.
         weighting: "size" (omega_i = n_i) or "uniform".
         combine: what the server makes of the w_i.
@@ -106,7 +106,7 @@ def fedgen(
         check_classes(data.pool.y)
         averaged = fedavg().init(key, hyper, data).server
         d, n_classes = head_shape(model, shared_part(averaged))
-        generator = generator_of(jax.random.fold_in(key, 1), noise, hidden, d, n_classes)
+        generator = generator_of(jax.random.fold_in(key, 1), noise_width, generator_width, d, n_classes)
         prior = class_histogram(data, n_classes).sum(0).astype(jnp.float32)
         return State(Generating(averaged, generator, optax.adam(0.0).init(generator), prior), ())
 

@@ -126,7 +126,7 @@ CASES = {
         "fedgen",
         P,
         P + (3 + 4) * 5 + 2 * 5 + (5 + 1) * 6,
-        choices={"noise": 3, "hidden": 5, "server_steps": 3},
+        choices={"noise_width": 3, "generator_width": 5, "server_steps": 3},
         by_order=True,
     ),
     "feddist": _case("feddist", P),

@@ -220,7 +220,7 @@ def test_gpfls_conditions_of_what_clients_trained(key, model, federation):
 
 
 def test_fedgen_that_teaches_nothing_is_fedavg(key, model, work, federation):
-    algorithm = fedgen(model, work, noise=3, hidden=5, server_steps=2)
+    algorithm = fedgen(model, work, noise_width=3, generator_width=5, server_steps=2)
     state = final(algorithm, fedgen.Hyper(lr=0.1, alpha=0.0), federation, key)
     chex.assert_trees_all_close(state.server.averaged, averaged(model, work, federation, key), rtol=1e-5, atol=1e-6)
     _, counts = np.unique(taught_labels(federation), return_counts=True)
@@ -250,7 +250,7 @@ def test_fedgens_loss_on_generated_features_in_numpy(key, model):
 
 def test_fedgens_generator_learns_features_of_each_class(key, model, work, federation):
     """They begin as chance; after three rounds the averaged head tells their class."""
-    algorithm = fedgen(model, work, noise=3, hidden=16, server_steps=150)
+    algorithm = fedgen(model, work, noise_width=3, generator_width=16, server_steps=150)
     hyper, right = fedgen.Hyper(lr=0.1, generator_lr=0.02), []
     for n_rounds in (1, 3):
         untaught = fedgen.Hyper(lr=0.1, generator_lr=0.0)
