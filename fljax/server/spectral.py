@@ -99,8 +99,7 @@ def davies_bouldin(x: Array, label: Array, n_clusters: Positive) -> Array:
     :math:`s_i` is the mean distance of the members of cluster i to their mean :math:`c_i`.
 
     Args:
-        x: (n, d) points around 0, as those of `spectral_embedding`: what they have in common costs digits, so that
-            from 1e6 times their spread on it should be subtracted first.
+        x: (n, d) points.
         label: (n,) integers; a point whose label is outside 0..n_clusters-1 does not count.
         n_clusters: static, at least 1.
 
@@ -121,7 +120,9 @@ def davies_bouldin(x: Array, label: Array, n_clusters: Positive) -> Array:
     check_choices(davies_bouldin, {"n_clusters": n_clusters})
     n, _ = check_axes("x", x, "n", "d")
     check_vector("label", label, n, "x")
-    x = jnp.where(((label >= 0) & (label < n_clusters))[:, None], x, 0)  # who does not count may hold NaN
+    counts = (label >= 0) & (label < n_clusters)
+    x = jnp.where(counts[:, None], x, 0)  # who does not count may hold NaN
+    x = x - x.sum(0, keepdims=True) / jnp.maximum(counts.sum(), 1).astype(x.dtype)  # what all share costs digits
     member = jax.nn.one_hot(label, n_clusters, axis=0, dtype=jnp.float32)  # other labels are of none
     size = member.sum(1)
     share = member / jnp.maximum(size, 1)[:, None]
