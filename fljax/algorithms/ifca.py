@@ -50,8 +50,8 @@ class IFCAHyper(LocalHyper):
 
     min_share: Scalar = number(
         0.1,
-        "least share of the clients that each initial model must win, at most 1/K; 0 takes the first draw; "
-        "the official code has 0.35 for K = 2 and 0.1 for K = 4",
+        "least share of the clients that each initial model must win, at most 1/K (more counts as half of that); 0 "
+        "takes the first draw; the official code has 0.35 for K = 2 and 0.1 for K = 4",
         least=0,
         most=1,
     )

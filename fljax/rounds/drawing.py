@@ -22,7 +22,7 @@ def balanced_draw(key: Key, model: Model, n_clusters: int, min_share: Array | fl
         model: the network.
         n_clusters: K.
         min_share: share of the clients in [0, 1/K]; 0 takes the first draw. After `MAX_REDRAWS` draws the most even one
-            is taken.
+            is taken. More than 1/K, which no draw could reach, counts as half of an equal share, 1/(2K).
         data: the clients' training rows.
 
     Returns:
@@ -31,6 +31,8 @@ def balanced_draw(key: Key, model: Model, n_clusters: int, min_share: Array | fl
     Source: Ghosh, Chung, Yin, Ramchandran: An Efficient Framework for Clustered Federated Learning, NeurIPS 2020, code.
     """
 
+    least = jnp.where(min_share * n_clusters > 1, 0.5 / n_clusters, min_share)
+
     def draw(key: Key) -> tuple[Stacked, Array]:
         centers = jax.vmap(model.init)(jax.random.split(key, n_clusters))
         n_won = jnp.bincount(lowest_loss(cross_loss(model, centers, data)), length=n_clusters)
@@ -38,7 +40,7 @@ def balanced_draw(key: Key, model: Model, n_clusters: int, min_share: Array | fl
 
     def too_uneven(carry: tuple) -> Array:
         n_drawn, _, share = carry
-        return (share < min_share) & (n_drawn < MAX_REDRAWS)
+        return (share < least) & (n_drawn < MAX_REDRAWS)
 
     def redraw(carry: tuple) -> tuple:
         n_drawn, centers, share = carry

@@ -30,6 +30,7 @@ from fljax.client.sample import fresh_examples
 from fljax.client.spread import gradient_variance
 from fljax.data.synthetic import linear_groups
 from fljax.models import mlp
+from fljax.rounds import balanced_draw
 from fljax.rounds.cohort import sample_cohort
 from fljax.rounds.sharing import n_floats, replace_layers
 from fljax.run.simulate import as_traced, split_key
@@ -154,6 +155,22 @@ def test_initial_models_are_redrawn_until_each_wins_its_share(deep, work, federa
             chex.assert_trees_all_equal(theta, first)
         n_won.append(int(n_least))
     assert min(n_won) < 4  # the premise: some first draws are uneven
+
+
+def test_a_share_that_no_draw_can_reach_counts_as_half_of_an_equal_one(deep, federation):
+    @jax.jit
+    def draw(key, min_share):
+        theta = balanced_draw(key, deep, 3, min_share, federation.train)
+        return theta, jnp.bincount(lowest_loss(cross_loss(deep, theta, federation.train)), length=3).min()
+
+    least = []
+    for seed in range(4):
+        key = jax.random.key(seed)
+        theta, n_least = draw(key, 0.6)
+        assert n_least >= 2  # of 8 clients
+        chex.assert_trees_all_equal(theta, draw(key, 0.5 / 3)[0])
+        least.append(int(draw(key, 0.0)[1]))
+    assert min(least) < 2  # the premise: some first draws are not even so even
 
 
 def test_replace_moves_running_statistics_with_their_layer():
