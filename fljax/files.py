@@ -93,6 +93,15 @@ def save_arrays(path: Path, arrays: dict[str, np.ndarray], durable: bool = True)
     return found
 
 
+def restored(leaf: np.ndarray) -> np.ndarray:
+    """An array of a file; bfloat16, which NumPy's files have as two plain bytes, as such."""
+    if leaf.dtype != np.dtype("V2"):
+        return leaf
+    from jax.numpy import bfloat16  # here: files are read before JAX is needed
+
+    return leaf.view(bfloat16)
+
+
 def read_arrays(path: Path, remedy: str) -> tuple[dict[str, np.ndarray], int]:
     """An .npz as `save_arrays` wrote it, and its checksum.
 

@@ -207,7 +207,7 @@ class Algorithm(NamedTuple):
     and ``loss``, its training loss. It may give ``ok``, bool, False where a participant's result was not finite and
     was left out (absent: all True), ``label``, the participants' clusters, and any others. One value () of these five
     stands for every participant. What is missing or of another shape is refused by name before anything runs. ``ids``,
-    ``active`` and the test's metrics are fljax's own and replace a method's of these names.
+    ``active`` and the test's metrics, ``client_`` and so on, are fljax's own; a method's of these names are refused.
     """
 
     init: Callable[[Key, Any, ClientData], State]

@@ -9,8 +9,21 @@ from jax import Array
 
 from fljax.types import Cohort, Metrics
 
-TAKEN = ("round", "ids", "active", "ari", "churn", "epsilon", "n_missing", "simulated_seconds", "diverged")
+TAKEN = (
+    "round",
+    "ids",
+    "active",
+    "ari",
+    "churn",
+    "epsilon",
+    "n_missing",
+    "simulated_seconds",
+    "diverged",
+    "n_not_finite",
+)
 """Names that a run adds to a round's metrics itself; so has every test of the models its own."""
+OF_CLIENT = "client_"
+"""How the names of a test's metrics of each client begin."""
 
 
 def as_due(metrics: Any, cohort: Cohort) -> Metrics:
@@ -27,8 +40,9 @@ def as_due(metrics: Any, cohort: Cohort) -> Metrics:
         given = ", ".join(map(repr, metrics)) or "none"
         raise ValueError(f"a round gave no metric {missing[0]!r} (its metrics: {given}); give it, () or (cohort,)")
     n = cohort.ids.shape[0]
-    if taken := [name for name in metrics if name in TAKEN]:
-        raise ValueError(f"a round gave a metric {taken[0]!r}, which a run adds itself; give it another name")
+    if taken := [name for name in metrics if name in TAKEN or str(name).startswith(OF_CLIENT)]:
+        of_test = ", as those of clients' tests are named" if str(taken[0]).startswith(OF_CLIENT) else ""
+        raise ValueError(f"a round gave a metric {taken[0]!r}, which a run adds itself{of_test}; give it another name")
     found = {name: _as_metric(name, value, n) for name, value in metrics.items()}
     for name in ("uplink", "downlink", "loss"):
         if not jnp.issubdtype(found[name].dtype, jnp.floating):  # counts and sums go on in fractions

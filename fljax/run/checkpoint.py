@@ -106,7 +106,7 @@ def pack(checkpoint: Checkpoint) -> bytes:
         **checkpoint.written._asdict(),
         "identity": json.dumps(checkpoint.identity),
         "history": json.dumps(checkpoint.history),
-        "state": serialization.to_state_dict(jax.device_get(jax.tree.map(_as_numbers, checkpoint.state))),
+        "state": serialization.to_state_dict(jax.device_get(jax.tree.map(as_numbers, checkpoint.state))),
         "sum": bytes(_CRC_BYTES),  # last of the names, which are written in alphabetical order
     }
     packed = serialization.msgpack_serialize(content)
@@ -216,8 +216,8 @@ def read(path: Path, like: State) -> Checkpoint:
     """
     content = _content(path)
     try:
-        state: Any = serialization.from_state_dict(jax.tree.map(_as_numbers, like), content["state"])
-        state = jax.tree.map(lambda leaf, new: _as_key(leaf, new) if _is_key(new) else leaf, state, like)
+        state: Any = serialization.from_state_dict(jax.tree.map(as_numbers, like), content["state"])
+        state = jax.tree.map(lambda leaf, new: _as_key(leaf, new) if is_key(new) else leaf, state, like)
         written = Written(*(int(content[name]) for name in Written._fields))
         identity, history = (_json(content[name], kind) for name, kind in (("identity", dict), ("history", list)))
         found = Checkpoint(int(content["round"]), written, identity, history, state)
@@ -233,13 +233,14 @@ def read(path: Path, like: State) -> Checkpoint:
     return found
 
 
-def _is_key(leaf: Any) -> bool:
+def is_key(leaf: Any) -> bool:
+    """Whether a leaf, or its shape, is of random keys."""
     return isinstance(leaf, jax.Array | jax.ShapeDtypeStruct) and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
 
 
-def _as_numbers(leaf: Any) -> Any:
+def as_numbers(leaf: Any) -> Any:
     """Random keys as their data, which files know."""
-    return jax.random.key_data(leaf) if _is_key(leaf) else leaf
+    return jax.random.key_data(leaf) if is_key(leaf) else leaf
 
 
 def _as_key(data: Any, like: Any) -> Any:

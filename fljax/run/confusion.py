@@ -18,6 +18,8 @@ def confusion_matrices(
 ) -> Array:
     """Counts (clients, true class, told class) of each client's examples under the model it holds.
 
+    An example whose outputs are not all numbers is told no class, and counted nowhere.
+
     Args:
         predict: ``(params, x) -> logits (batch, outputs)``, an algorithm's.
         models: the deployed ones.
@@ -39,8 +41,10 @@ def _confusion_matrices(
 ) -> Array:
 
     def score(params: Params, batch: Batch) -> Array:
-        told = jnp.argmax(predict(params, batch.x)[:, :n_classes], axis=-1)
-        return jax.nn.one_hot(batch.y * n_classes + told, n_classes**2, dtype=jnp.float32)
+        logits = predict(params, batch.x)
+        told = batch.y * n_classes + jnp.argmax(logits[:, :n_classes], axis=-1)
+        told = jnp.where(jnp.isnan(logits).any(axis=-1), -1, told)  # argmax would tell the first class that is NaN
+        return jax.nn.one_hot(told, n_classes**2, dtype=jnp.float32)
 
     sums = client_sums(score, models, data)
     return sums.astype(jnp.int32).reshape(-1, n_classes, n_classes)

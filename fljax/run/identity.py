@@ -183,8 +183,10 @@ def _pixels(federation: Federation) -> int:
     pools.append(None if federation.public is None else federation.public.x)
     known = {id(x): _of_pool(x) for x in pools}  # splits may share a pool, which is read once
     found = checksum(json.dumps([known[id(x)] for x in pools]).encode())
-    for array in () if federation.val is None else (federation.val.index, federation.val.size):
-        found = checksum(np.ascontiguousarray(array), found)
+    if (val := federation.val) is not None:
+        own = () if val.pool.y is federation.train.pool.y else (val.pool.y,)  # else `_checksum` has them
+        for array in (val.index, val.size, *own):
+            found = checksum(np.ascontiguousarray(array), found)
     return found
 
 

@@ -5,11 +5,13 @@ import json
 import tomllib
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from fljax.rounds.reported import OF_CLIENT
 from fljax.run.headline import measures_of
 from fljax.run.models_on_disk import FILE, client_model, read_models
 from fljax.run.rounds import METRICS, ROUNDS, means_of_participants, read_rounds
@@ -58,7 +60,7 @@ class Result(NamedTuple):
 
     def tests(self) -> dict[str, np.ndarray]:
         """Columns (clients,): the client, and each measure of its last test."""
-        last = {name: value[-1] for name, value in self.metrics.items() if name.startswith("client_")}
+        last = {name: value[-1] for name, value in self.metrics.items() if name.startswith(OF_CLIENT)}
         n_clients = len(next(iter(last.values())))
         return {"client": np.array(self.clients) if self.clients else np.arange(n_clients)} | last
 
@@ -78,17 +80,18 @@ class Result(NamedTuple):
         return f"<{self.name}: {len(self.metrics['ids'])} rounds, {headline} {last:.4f}>"
 
 
-class LoadedRun(NamedTuple):
+@dataclass(frozen=True, repr=False)
+class LoadedRun:
     """A results folder: ``run["fedavg"].metrics``."""
 
     folder: Path
     config: dict[str, Any]  # config.toml; {} where there is none
     results: dict[str, Result]  # by method, in the order in which they were run
     summary: list[dict[str, str]]  # summary.csv; [] where there is none
-    scales: dict[str, dict[str, np.ndarray]] = {}  # noqa: RUF012 - a NamedTuple's default, never changed
+    scales: dict[str, dict[str, np.ndarray]] = field(default_factory=dict)
     """Of a table's ``"inputs"``, of a regression's ``"targets"``: ``"mean"`` and ``"deviation"`` in training."""
 
-    def __getitem__(self, name: str) -> Result:  # pyright: ignore[reportIncompatibleMethodOverride]
+    def __getitem__(self, name: str) -> Result:
         """A method's results.
 
         Raises:
@@ -98,7 +101,7 @@ class LoadedRun(NamedTuple):
             raise ValueError(f"{self.folder} has no {name!r}; it has {', '.join(self.results)}")
         return self.results[name]
 
-    def __iter__(self) -> Iterator[str]:  # pyright: ignore[reportIncompatibleMethodOverride]
+    def __iter__(self) -> Iterator[str]:
         """The methods' names."""
         return iter(self.results)
 
@@ -123,7 +126,9 @@ def load_run(folder: str | Path) -> LoadedRun:
     if not own and not below:
         raise ValueError(f"{folder} holds no results: {_what_it_is(folder)}")
     names, scales = _names(folder)
-    results = {path.name: Result(path.name, path, read_rounds(path), names) for path in own or below}
+    results = {
+        path.resolve().name: Result(path.resolve().name, path, read_rounds(path), names) for path in own or below
+    }
     return LoadedRun(folder, config, results, _rows(folder / "summary.csv"), scales)
 
 

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from fljax.run.progress import Progress
+from fljax.run.rounds import means_of_participants
 
 
 class Logger(Protocol):
@@ -58,17 +59,12 @@ class LogProgress:
 
 
 def scalars(metrics: Mapping[str, np.ndarray], i: int) -> dict[str, float]:
-    """The numbers of round ``i`` of a chunk: its scalars that are finite, and means over its active participants."""
-    active = np.asarray(metrics["active"][i], bool)
-    found = {}
-    for name, value in metrics.items():
-        of_participants = name in ("loss", "uplink", "downlink") and value.ndim == 2
-        number = (
-            value[i] if value.ndim == 1 else value[i][active].mean() if of_participants and active.any() else np.nan
-        )
-        if np.isfinite(number):
-            found[name] = float(number)
-    return found
+    """The numbers of round ``i`` of a chunk that are finite: its scalars, and its participants' means."""
+    one = {name: value[i : i + 1] for name, value in metrics.items()}
+    numbers = {name: value[0] for name, value in one.items() if value.ndim == 1}
+    means = means_of_participants(one) if np.asarray(one["active"]).any() else {}
+    numbers |= {name: means[name][0] for name in ("loss", "uplink", "downlink") if name in means}
+    return {name: float(value) for name, value in numbers.items() if np.isfinite(value)}
 
 
 class _Calls:

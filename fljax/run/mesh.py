@@ -78,10 +78,14 @@ def replicated(value: Any, mesh: Mesh | None) -> Any:
         return value
     if jax.process_count() > 1:
         return on_all_devices(value, mesh)
-    whole = NamedSharding(mesh, PartitionSpec())
+    whole, copies = NamedSharding(mesh, PartitionSpec()), {}
 
     def put(leaf: Any) -> Any:
-        return leaf if isinstance(leaf, AtHome) else jax.device_put(leaf, whole)
+        if isinstance(leaf, AtHome):
+            return leaf
+        if id(leaf) not in copies:  # splits may share a pool
+            copies[id(leaf)] = jax.device_put(leaf, whole)
+        return copies[id(leaf)]
 
     return jax.tree.map(put, value, is_leaf=lambda leaf: isinstance(leaf, AtHome))
 

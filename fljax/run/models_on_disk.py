@@ -15,7 +15,7 @@ from jax import Array
 
 from fljax import tree
 from fljax.drift.stages import at
-from fljax.files import read_arrays, save_arrays
+from fljax.files import read_arrays, restored, save_arrays
 from fljax.run.simulate import as_traced, last_models
 from fljax.types import Algorithm, Federation, Key, ModelTable, Params, State
 
@@ -50,12 +50,20 @@ def client_model(models: ModelTable, client: int) -> Params:
     """The parameters that a client holds, as NumPy arrays.
 
     Raises:
-        ValueError: there is no such client.
+        ValueError: there is no such client, or it holds no model of the table.
     """
     n_clients = len(models.row)
     if not 0 <= client < n_clients:
         raise ValueError(f"client={client}: there are clients 0 to {n_clients - 1}")
+    if not _holds(models)[client]:
+        raise ValueError(f"client={client} holds no model: its row is {models.row[client]}")
     return jax.device_get(tree.row(models.params, jnp.asarray(models.row[client])))
+
+
+def _holds(models: ModelTable) -> np.ndarray:
+    """(clients,) whether a client's row is one of the table; a model of one row is everyone's."""
+    n_rows, row = tree.n_rows(models.params), np.asarray(models.row)
+    return (row >= 0) & (row < n_rows) | (n_rows == 1)
 
 
 def save_models(path: str | Path, models: ModelTable) -> None:
@@ -80,8 +88,10 @@ def read_models(path: str | Path) -> ModelTable:
     if not path.exists():
         raise ValueError(f"there is no {path}: fljax run writes it; after fljax.train, fljax.save_models does")
     arrays, _ = read_arrays(path, "run again into another folder")
+    if _ROW not in arrays:
+        raise ValueError(f"{path} has no models: it says not who holds which ({_ROW})")
     row = arrays.pop(_ROW)
-    params = unflatten_dict({_unquoted(name): _restored(leaf) for name, leaf in arrays.items()})
+    params = unflatten_dict({_unquoted(name): restored(leaf) for name, leaf in arrays.items()})
     return ModelTable(params, cast(Array, row))
 
 
@@ -96,11 +106,6 @@ def _unquoted(name: str) -> tuple[str, ...]:
     return tuple(unquote(part) for part in name.split("/"))
 
 
-def _restored(leaf: np.ndarray) -> np.ndarray:
-    """NumPy's files know no bfloat16: it comes back as plain two bytes, as no other dtype of parameters does."""
-    return leaf.view(jnp.bfloat16) if leaf.dtype == np.dtype("V2") else leaf
-
-
 def export_models(
     models: ModelTable,
     folder: str | Path,
@@ -112,7 +117,7 @@ def export_models(
     """Writes trained models for other programs: a file a client, or a file for each model that is somebody's.
 
     A safetensors file has a tensor a leaf, named by its path with dots between; running statistics stand under
-    ``batch_stats``. ``models.json`` says which client holds which file. To load one elsewhere::
+    ``batch_stats``. ``models.json`` says which client holds which file, null: no model. To load one elsewhere::
 
         from flax.traverse_util import unflatten_dict
         from safetensors.numpy import load_file
@@ -145,18 +150,22 @@ def export_models(
         raise ValueError(f"each={each!r} is unknown; choose 'client' or 'model'")
     if names and len(names) != len(models.row):
         raise ValueError(f"{len(names)} names for {len(models.row)} clients; give one for each")
+    if len(set(map(str, names))) < len(names):
+        raise ValueError("names of two clients are the same; give other names, or none")
     folder, table = Path(folder), ModelTable(jax.device_get(models.params), cast(Array, np.asarray(models.row)))
     folder.mkdir(parents=True, exist_ok=True)
     ending = ".safetensors" if format == "safetensors" else ".msgpack"
     holders = {}
-    for client, row in enumerate(table.row.tolist()):
+    for client in np.flatnonzero(_holds(models)).tolist():
+        row = 0 if tree.n_rows(table.params) == 1 else int(table.row[client])
         stem = f"client_{_safe(names[client]) if names else client}" if each == "client" else f"model_{row}"
         holders[client] = folder / f"{stem}{ending}"
     if each == "client" and len(set(holders.values())) < len(holders):
         raise ValueError("names of two clients are the same in a file name; give other names, or none")
     for path, client in {path: client for client, path in holders.items()}.items():
         _write(path, tree.row(table.params, table.row[client]), format)
-    index = {str(names[client] if names else client): path.name for client, path in holders.items()}
+    files = [holders[client].name if client in holders else None for client in range(len(table.row))]
+    index = dict(zip(map(str, names or range(len(files))), files, strict=True))
     folder.joinpath("models.json").write_text(json.dumps(index, indent=1) + "\n")
     return list(dict.fromkeys(holders.values()))
 

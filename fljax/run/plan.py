@@ -99,7 +99,8 @@ def plan(
     n_clients = federation.train.size.shape[0]
     draw = sampling_of(sampling, participation).of(n_clients)
     cohort = draw.size
-    share = participation if sampling is None else cohort / n_clients
+    expected = draw.sampling.expected(n_clients)
+    share = (cohort if expected is None else expected) / n_clients
     if memory is not None and memory < 1:
         raise ValueError(f"memory={memory} bytes is not positive; give the bytes of the device")
     check_numbers(hyper)

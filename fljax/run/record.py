@@ -1,13 +1,14 @@
 """What the host keeps of a run as its rounds come in, and what a finished one leaves."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from fljax import tree
-from fljax.files import save_arrays
+from fljax.files import read_arrays, save_arrays
+from fljax.rounds.reported import OF_CLIENT
 from fljax.rounds.timing import Timing
 from fljax.run import checkpoint as files
 from fljax.run import hosts
@@ -91,8 +92,9 @@ class Record:
             hosts.all_there("rounds written")
             metrics = read_rounds(self.folder)
             path = self.folder / "clients.npz"
-            if hosts.writes() and (self.parts or not path.exists()):  # a finished run may lie on a read-only disk
-                save_arrays(path, last_of_each_client(metrics))
+            last = last_of_each_client(metrics)
+            if hosts.writes() and (self.parts or not holds(path, last)):  # a finished run may lie on a read-only disk
+                save_arrays(path, last)
         return Run(state, metrics, self.spent.seconds, rate, self.spent.compile_seconds)
 
 
@@ -140,9 +142,20 @@ class Records:
         return [one.finished(tree.take(states, i), rate * n) for i, one in enumerate(self.records)]
 
 
+def holds(path: Path, arrays: Mapping[str, np.ndarray]) -> bool:
+    """Whether a file has these arrays and no others."""
+    try:
+        kept, _ = read_arrays(path, "")
+    except ValueError:  # it is not there, or damaged
+        return False
+    return kept.keys() == arrays.keys() and all(
+        np.array_equal(kept[name], value, equal_nan=value.dtype.kind == "f") for name, value in arrays.items()
+    )
+
+
 def last_of_each_client(metrics: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Per-client arrays of the last round: the test metrics, and the label where every client took part in it."""
-    arrays = {name: value[-1] for name, value in metrics.items() if name.startswith("client_")}
+    arrays = {name: value[-1] for name, value in metrics.items() if name.startswith(OF_CLIENT)}
     n_clients = len(arrays["client_loss"])
     if "label" in metrics and len(metrics["ids"][-1]) == n_clients:
         arrays["label"] = metrics["label"][-1]

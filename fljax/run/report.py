@@ -10,6 +10,7 @@ import jax
 import numpy as np
 
 from fljax import tree
+from fljax.rounds.reported import OF_CLIENT
 from fljax.run.cost import traffic_of_clients
 from fljax.run.headline import CLASSES, Measures, measures_of
 from fljax.sealed import write_listed
@@ -65,7 +66,7 @@ def _row(outcome: Outcome, group: np.ndarray | None) -> Row:
         **_of_clients(metrics, measures),
         measures.best: float(accuracy[best]),
         "best_round": best + 1,
-        "ari": None if label is None or group is None else agreement(label, group),
+        "ari": None if label is None or group is None or (label >= 0).sum() < 2 else agreement(label, group),
         "churn": float(np.mean(metrics["churn"])) if "churn" in metrics else None,
         "n_clusters": None if label is None else len(np.unique(label[label >= 0])),
         "megabytes_up": float(traffic.uplink.mean() / 1e6),
@@ -107,7 +108,7 @@ def client_table(outcomes: Mapping[str, Outcome], federation: Federation, names:
         f"{method} {name}": np.asarray(values[-1])
         for method, outcome in outcomes.items()
         for name, values in outcome.metrics.items()
-        if name.startswith("client_")
+        if name.startswith(OF_CLIENT)
     }
     groups = None if federation.group is None else np.asarray(federation.group)
     labels = {f"{name} cluster": label for name, one in outcomes.items() if (label := final_label(one)) is not None}
@@ -150,7 +151,7 @@ def labels_over_time(outcome: Outcome) -> np.ndarray:
 
 
 def agreement(label: np.ndarray, group: np.ndarray) -> float:
-    """Adjusted Rand index of the clients whose cluster is known.
+    """Adjusted Rand index of the clients whose cluster is known, two at least.
 
     It is scikit-learn's; to import that takes longer than a small run.
     """

@@ -81,9 +81,14 @@ def _tests(ours: np.ndarray, theirs: np.ndarray) -> tuple[float | None, None, fl
     """p-values of the t-test and of Wilcoxon's; None where the differences have no spread to judge them by."""
     from scipy import stats  # here, as its import takes as long as a small run
 
-    if len(ours) < 2 or not np.ptp(ours - theirs) > 0:
+    if len(ours) < 2:
         return None, None, None
-    return float(stats.ttest_rel(ours, theirs).pvalue), None, float(stats.wilcoxon(ours, theirs).pvalue)
+    # Scores are float32: differences are known to a few of its steps, and nearer to each other they are equal.
+    step = 4 * float(np.finfo(np.float32).eps) * max(np.abs(ours).max(), np.abs(theirs).max(), 1e-30)
+    differences = np.rint((ours - theirs) / step) * step
+    if not np.ptp(differences) > step:
+        return None, None, None
+    return float(stats.ttest_rel(ours, theirs).pvalue), None, float(stats.wilcoxon(differences).pvalue)
 
 
 def interval_of(values: np.ndarray, confidence: float = 0.95) -> Interval:

@@ -93,6 +93,9 @@ def test_pixels_count_and_so_do_validation_and_public_data(identity, federation)
         federation._replace(public=pool),
     ):
         assert differing(plain, identity(model, other)) == {"pixels"}
+    valued = federation._replace(val=train_split._replace(pool=pool._replace(y=pool.y + 0)))
+    told = valued._replace(val=valued.val._replace(pool=pool._replace(y=pool.y.at[3].add(1))))
+    assert differing(identity(model, valued), identity(model, told)) == {"pixels"}
 
 
 CE = optax.softmax_cross_entropy_with_integer_labels

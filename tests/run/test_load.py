@@ -1,6 +1,8 @@
 """Results in hand: folders read back, models taken elsewhere, numbers to loggers, figures that stay legible."""
 
+import copy
 import json
+import pickle
 
 import jax
 import jax.numpy as jnp
@@ -18,7 +20,7 @@ import fljax
 from fljax.files import save_arrays
 from fljax.run import plots
 from fljax.run.cost import Link
-from fljax.run.logging import LogProgress, to_mlflow, to_tensorboard, to_wandb
+from fljax.run.logging import LogProgress, scalars, to_mlflow, to_tensorboard, to_wandb
 from fljax.run.models_on_disk import FILE, read_models
 from fljax.run.report import worst
 
@@ -123,6 +125,46 @@ def test_a_model_that_several_hold_is_written_once(trained, tmp_path):
         fljax.export_models(models, tmp_path, names=["a", "b"])
     with pytest.raises(ValueError, match="the same in a file name"):
         fljax.export_models(models, tmp_path, names=["a/", "a:", "c", "d"])
+
+
+def test_a_client_without_a_model_has_none(trained, tmp_path):
+    models = fljax.ModelTable(trained[4].params, jnp.array([0, 0, 1, -1]))
+    with pytest.raises(ValueError, match="client=3 holds no model: its row is -1"):
+        fljax.client_model(models, 3)
+    for each, n_files in (("client", 3), ("model", 2)):
+        files = fljax.export_models(models, tmp_path / each, each=each, names=["a", "b", "c", "d"], format="flax")
+        assert {path.name for path in (tmp_path / each).glob("*.msgpack")} == {path.name for path in files}
+        assert len(files) == n_files
+        held = json.loads((tmp_path / each / "models.json").read_text())
+        assert held["d"] is None
+        assert held["c"] == files[-1].name
+    shared = fljax.ModelTable(jax.tree.map(lambda leaf: leaf[:1], models.params), models.row)
+    assert len(fljax.export_models(shared, tmp_path / "shared", each="model", format="flax")) == 1  # it is everybody's
+    with pytest.raises(ValueError, match="names of two clients are the same"):
+        fljax.export_models(models, tmp_path, each="model", names=["a", "a", "b", "c"])
+    np.savez(tmp_path / "other.npz", a=np.ones(2))
+    with pytest.raises(ValueError, match="cannot be read"):
+        read_models(tmp_path / "other.npz")
+    save_arrays(tmp_path / "sealed.npz", {"a": np.ones(2)})
+    with pytest.raises(ValueError, match="has no models"):
+        read_models(tmp_path / "sealed.npz")
+
+
+def test_a_loaded_run_can_be_copied_and_named_from_within(trained, monkeypatch):
+    run = fljax.load_run(trained[0])
+    again = pickle.loads(pickle.dumps(run))
+    assert list(again) == list(copy.deepcopy(run)) == list(run) == [trained[0].name]
+    monkeypatch.chdir(trained[0])
+    assert list(fljax.load_run(".")) == [trained[0].name]
+
+
+def test_loggers_are_told_the_mean_of_those_whose_training_counts():
+    ok, active = np.array([[True, False, True]]), np.array([[True, True, False]])
+    metrics = {"loss": np.array([[0.5, np.nan, 9.0]]), "ok": ok, "active": active, "more": np.array([2.0])}
+    metrics |= {"uplink": np.array([[4.0, 2.0, 0.0]]), "downlink": np.ones((1, 3)), "label": np.zeros((1, 3), int)}
+    assert scalars(metrics, 0) == {"loss": 0.5, "uplink": 3.0, "downlink": 1.0, "more": 2.0}
+    nobody = scalars(metrics | {"active": np.zeros((1, 3), bool)}, 0)
+    assert nobody == {"more": 2.0}
 
 
 def test_models_on_disk_are_what_was_saved(trained, tmp_path):

@@ -4,9 +4,11 @@ import os
 import subprocess
 import sys
 
+import jax
+import jax.numpy as jnp
 import pytest
 
-from fljax.run.mesh import over_devices
+from fljax.run.mesh import device_mesh, over_devices, replicated
 
 SUM_OF_TWO = """
 import os, sys, time
@@ -34,6 +36,15 @@ def sum_of_two(seconds: float, flags: str) -> subprocess.CompletedProcess:
     """Two devices add their numbers up, one of them so many seconds late."""
     given = os.environ | {"XLA_FLAGS": flags}
     return subprocess.run([sys.executable, "-c", SUM_OF_TWO, str(seconds)], env=given, capture_output=True, text=True)
+
+
+def test_a_pool_that_splits_share_is_copied_once():
+    mesh = device_mesh(jax.devices()[:2])
+    pool = jnp.arange(8.0)
+    first, second, other = replicated((pool, pool, jnp.arange(8.0)), mesh)
+    assert first is second
+    assert first is not other
+    assert len(first.devices()) == 2
 
 
 def test_a_device_that_is_late_is_waited_for_as_the_user_says():

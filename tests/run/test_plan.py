@@ -37,6 +37,8 @@ def test_what_is_held(key, planned, model, federation):
     assert got.parameters == n_parameters
     assert got.state == 4 * n_parameters  # FedAvg keeps one model and nothing per client
     assert got.data >= federation.train.pool.x.nbytes
+    arrays = jax.tree.leaves((federation.train, federation.test, federation.val))
+    assert got.data == sum({id(array): array.nbytes for array in arrays}.values())  # a pool of all splits counts once
     assert got.fixed >= federation.train.pool.x.nbytes + got.state
     # A participant has its trained model at least, and its row of metrics is small beside a few copies of it.
     assert 4 * n_parameters <= got.per_client <= 40 * n_parameters

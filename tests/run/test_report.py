@@ -118,6 +118,16 @@ def test_agreement_is_scikit_learns_adjusted_rand_index():
     assert agreement(np.array([3, 3, 1]), np.array([0, 0, 5])) == 1
 
 
+def test_clusters_of_one_known_client_agree_with_nothing():
+    metrics = {"label": np.full((1, 3), -1), "ids": np.arange(3)[None], "active": np.ones((1, 3), bool)}
+    metrics |= {"ok": metrics["active"], "uplink": np.ones((1, 3)), "downlink": np.ones((1, 3))}
+    metrics |= {name: np.zeros(1) for name in ("accuracy_macro", "accuracy_micro", "accuracy_p10", "f1_macro")}
+    metrics |= {"client_accuracy": np.zeros((1, 3)), "client_f1": np.zeros((1, 3)), "client_loss": np.zeros((1, 3))}
+    for row, expected in (([-1, -1, -1], None), ([0, -1, -1], None), ([0, 0, -1], 1.0)):
+        outcome = Outcome(metrics, ModelTable({"w": np.zeros((2, 1))}, np.array(row)), 1.0)
+        assert final_table({"x": outcome}, np.zeros(3, int))[0]["ari"] == expected
+
+
 def test_principal_components_are_scikit_learns_without_running_statistics():
     rng = np.random.default_rng(0)
     rows = rng.normal(size=(3, 5)).astype(np.float32)

@@ -1,5 +1,9 @@
 """The host loop of a sweep: equal to the sweep, halving that changes nothing for the survivors, resume, tables."""
 
+import importlib
+import json
+from functools import partial
+
 import chex
 import jax
 import jax.numpy as jnp
@@ -12,6 +16,9 @@ from fljax.run.sweep import best, by_point, on_validation, over_settings, search
 from fljax.run.sweep.figures import curves
 from fljax.run.sweep.halving import Rung, rungs, survivors
 from fljax.run.sweep.table import as_table, verdict
+from fljax.types import About, State
+
+search_module = importlib.import_module("fljax.run.sweep.search")
 
 N_SEEDS, ROUNDS = 2, 4
 LR = (0.01, 0.3, 1e38, 0.1, 0.001)
@@ -89,6 +96,45 @@ def test_a_search_takes_keys_of_any_implementation_and_numpys_numbers(averaging,
     np.testing.assert_allclose(found.metrics["test_loss"][:, :, 0], theirs["test_loss"][:, :, 0], rtol=1e-5)
 
 
+def test_random_keys_and_bfloat16_in_a_state_are_kept_between_stages(averaging, federation, key, tmp_path):
+    def init(key, hyper, data):
+        state = averaging.init(key, hyper, data)
+        own = {"key": jax.random.split(key, data.size.shape[0]), "half": jnp.full(data.size.shape, 0.1, jnp.bfloat16)}
+        return State((state.server, key), own)
+
+    def round(key, hyper, state, cohort):
+        theta, mine = state.server
+        after, metrics = averaging.round(key, hyper, State(theta, ()), cohort)
+        drawn = jax.vmap(lambda key: jax.random.uniform(key, (), jnp.float32))(state.clients["key"])
+        own = {"key": jax.vmap(lambda key: jax.random.fold_in(key, 1))(state.clients["key"])}
+        own["half"] = state.clients["half"] * drawn.astype(jnp.bfloat16)
+        metrics |= {"drawn": drawn, "half": own["half"].astype(jnp.float32)}
+        return State((after.server, jax.random.fold_in(mine, 1)), own), metrics
+
+    def deploy(key, hyper, state, data):
+        return averaging.deploy(key, hyper, State(state.server[0], ()), data)
+
+    algorithm = averaging._replace(init=init, round=round, deploy=deploy, exchange=None, about=About())
+    searched = partial(search, algorithm, fljax.fedavg.Hyper(lr=[0.1, 0.2]), federation, key, 1, 4)
+    whole, found = searched(), searched(halving=2, folder=tmp_path)
+    for path in sorted(tmp_path.glob("parts/01-*.npz")):
+        path.unlink()  # goes on from what the first stage kept
+    for one in (found, searched(halving=2, folder=tmp_path)):
+        (best,) = np.flatnonzero(one.rounds == 4)
+        for name in ("drawn", "half", "test_loss"):
+            np.testing.assert_allclose(one.metrics[name][best], whole.metrics[name][best], rtol=1e-5)
+
+
+def test_a_search_goes_on_at_the_level_it_was_begun_at(averaging, federation, key, tmp_path, monkeypatch):
+    searched = partial(search, averaging, fljax.fedavg.Hyper(lr=[0.1, 0.2]), federation, key, 1, 2, folder=tmp_path)
+    for now in ("medium", "fast"):  # as the forecast says on one device and on another number of them
+        monkeypatch.setattr(search_module, "level_of", lambda *_: now)  # noqa: B023
+        searched()
+    assert json.loads((tmp_path / "parts" / "search.json").read_text())["compile"] == "medium"
+    with pytest.raises(ValueError, match="compile='medium', not 'fast'"):
+        searched(compile="fast")
+
+
 def test_stages_of_halving():
     assert rungs(9, 20) == [Rung(9, 20)]
     assert rungs(9, 27, 3) == [Rung(9, 3), Rung(3, 9), Rung(1, 27)]
@@ -154,6 +200,15 @@ def test_curves_say_how_many_of_the_points_they_show():
     assert sorted(line.get_ydata()[-1] for line in axes.lines) == pytest.approx(list(ends[2:]))
     axes = curves(fljax.fedavg.Hyper(lr=hypers.lr[:3]), {"accuracy_macro": metrics["accuracy_macro"][:3]}).axes[0]
     assert "points" not in axes.get_title() + axes.get_title("left")
+
+
+def test_curves_leave_out_what_diverged_and_tell_near_points_apart():
+    hypers = fljax.fedavg.Hyper(lr=np.array([0.1, 0.10001, 0.2]))
+    accuracy = np.array([[[0.2, 0.5]], [[0.2, 0.4]], [[0.9, np.nan]]])
+    metrics = {"accuracy_macro": accuracy, "diverged": np.isnan(accuracy)}
+    axes = curves(hypers, metrics).axes[0]
+    assert sorted(line.get_ydata()[-1] for line in axes.lines) == [0.4, 0.5]
+    assert {line.get_label() for line in axes.lines} == {"lr 0.1", "lr 0.10001"}
 
 
 def test_a_point_that_was_run_twice_is_two(full, hypers):

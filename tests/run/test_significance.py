@@ -58,6 +58,18 @@ def test_what_cannot_be_tested_is_left_out():
     assert rows["c"].p_value is None  # the same difference on every seed: no spread to judge it by
     (one,) = compare_scores({"a": [0.5]})
     assert np.isnan(one.deviation)
+
+
+def test_what_float32_rounds_is_no_spread():
+    """Scores come as float32: 0.81 - 0.80 and 0.83 - 0.82 differ in their last digits there."""
+    base, above = (np.float32(scores) for scores in ([0.80, 0.82, 0.84], [0.81, 0.83, 0.85]))
+    assert np.ptp(above.astype(np.float64) - base) > 0  # the premise
+    (_, row) = compare_scores({"base": base, "above": above})
+    assert row.p_value is row.p_wilcoxon is None
+    above[0] += np.float32(0.002)
+    (_, row) = compare_scores({"base": base, "above": above})
+    assert row.p_value == pytest.approx(stats.ttest_rel(above.astype(np.float64), base.astype(np.float64)).pvalue)
+    assert row.p_wilcoxon == pytest.approx(stats.wilcoxon([0.012, 0.01, 0.01]).pvalue)  # ties are ties
     for scores, baseline, message in [
         ({}, None, "empty"),
         ({"a": [1.0], "b": [1.0, 2.0]}, None, "same"),

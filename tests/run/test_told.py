@@ -50,6 +50,11 @@ def told(federation):
         ({"uplink": 1.0, "downlink": 2}, "no metric 'loss'"),
         (DUE | {"round": 1}, "a metric 'round', which a run adds itself; give it another name"),
         (DUE | {"ids": 1}, "a metric 'ids'"),
+        (DUE | {"n_not_finite": 1}, "a metric 'n_not_finite'"),
+        (
+            DUE | {"client_drift": jnp.ones(N)},
+            "'client_drift', .*, as those of clients' tests are named",
+        ),
         (None, "a round gave NoneType for its metrics; give a dict"),
     ],
 )

@@ -11,6 +11,7 @@ import fljax
 from fljax.algorithms.fedavg import fedavg
 from fljax.models import logistic_regression
 from fljax.run.checkpoint import read_rounds
+from fljax.run.progress import SilentProgress
 from fljax.run.simulate import simulate
 from fljax.run.spent import spent_of
 from fljax.run.train import train
@@ -37,6 +38,19 @@ def test_files(key, averaging, federation, tmp_path):
     np.testing.assert_array_equal(clients["client_accuracy"], run.metrics["client_accuracy"][-1])
     chex.assert_trees_all_equal(read_rounds(tmp_path), run.metrics)
     assert not list(tmp_path.rglob("*.part"))
+
+
+def test_the_clients_last_results_are_those_of_the_last_round_after_any_end(key, averaging, federation, tmp_path):
+    class Fails(SilentProgress):
+        def stop(self):
+            raise KeyboardInterrupt  # after the last checkpoint, before the clients' results are written
+
+    arguments = averaging, fljax.fedavg.Hyper(lr=0.3), federation, key
+    train(*arguments, 1, folder=tmp_path)
+    with pytest.raises(KeyboardInterrupt):
+        train(*arguments, 4, folder=tmp_path, progress=Fails())
+    run = train(*arguments, 4, folder=tmp_path)
+    np.testing.assert_array_equal(np.load(tmp_path / "clients.npz")["client_loss"], run.metrics["client_loss"][-1])
 
 
 @pytest.mark.parametrize("stops", [(5,), (1, 2, 11)])

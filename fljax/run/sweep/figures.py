@@ -41,13 +41,25 @@ def curves(hypers: Any, metrics: Mapping[str, np.ndarray], metric: str = "accura
     Where not all points are drawn the title says how many are.
     """
     mean = np.asarray(metrics[metric]).mean(axis=1)
-    names = [" ".join(f"{name} {value:.3g}" for name, value in point.items()) or metric for point in point_rows(hypers)]
+    if "diverged" in metrics:
+        mean = np.where(np.any(metrics["diverged"], axis=(1, 2)).reshape(-1, 1), np.nan, mean)
+    names = named(list(point_rows(hypers)), metric)
     sign = 1 if metric in LOWER_IS_BETTER else -1
     last = np.array([row[np.isfinite(row)][-1] if np.isfinite(row).any() else sign * np.inf for row in mean])
     chosen = [i for i in np.argsort(sign * last, kind="stable")[:N_CURVES] if np.isfinite(mean[i]).any()]
     shown = {names[i]: curve({metric: mean[i]}, metric) for i in chosen}
     title = f"the best {len(chosen)} of {len(names)} points" if len(chosen) < len(names) else ""
     return learning_curves(shown, metric.replace("_", " "), title=title)
+
+
+def named(points: Sequence[Mapping[str, float]], metric: str) -> list[str]:
+    """What each point is called, in as few digits as tell them apart."""
+    names: list[str] = []
+    for digits in (3, 5, 9, 17):
+        names = [" ".join(f"{name} {value:.{digits}g}" for name, value in point.items()) or metric for point in points]
+        if len(set(names)) == len(names):
+            break
+    return names
 
 
 def response(rows: Sequence[Row], name: str, metric: str = "accuracy_macro", title: str = "") -> Figure:

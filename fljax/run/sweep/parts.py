@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fljax.files import read_arrays, save_arrays, write_atomically
+from fljax.files import read_arrays, restored, save_arrays, write_atomically
 from fljax.run import hosts
 from fljax.run.same import check_same_run
 from fljax.run.surroundings import continued
@@ -126,9 +126,15 @@ def _read_identity(path: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     raise ValueError(f"{path} does not say what was searched; put it back from a copy, or delete {path.parent}")
 
 
+def level_of(folder: Path) -> Any:
+    """The level at which the search in ``folder`` is compiled; None where there is none."""
+    path = folder / FOLDER / IDENTITY
+    return _read_identity(path)[0].get("compile") if path.exists() else None
+
+
 def _read(path: Path, left: set[int], n_rounds: int, keep: bool, names: Collection[str] | None) -> Part:
     arrays, _ = read_arrays(path, AGAIN)
-    state = [arrays[name] for name in sorted(arrays) if name.startswith("state.")]
+    state = [restored(arrays[name]) for name in sorted(arrays) if name.startswith("state.")]
     metrics = {name.removeprefix("metric."): value for name, value in arrays.items() if name.startswith("metric.")}
     cells, diverged = (arrays.get(name, np.zeros(0)) for name in ("cells", "diverged"))
     leading = {value.shape[:2] for value in metrics.values()} | {(*leaf.shape[:1], n_rounds) for leaf in state}

@@ -97,7 +97,9 @@ def search(
         federation, dropout_rate = replicated((federation, as_traced(dropout)), mesh)
         setting = Setting(algorithm, draw, n_rounds, 1)
         setting = setting._replace(at_once=plan(setting, cells, federation, dropout_rate, at_once, memory).at_once)
-        setting = setting._replace(level=level_of(setting, cells, federation, dropout_rate, compile))
+        kept = parts.level_of(folder) if compile == "auto" and folder is not None else None  # what was chosen there
+        level = kept or level_of(setting, cells, federation, dropout_rate, compile)
+        setting = setting._replace(level=level)
         due = is_due(jnp.arange(n_rounds), evaluate_every, n_rounds)
         store = parts.Store(folder, surroundings(n_devices), force_resume)
         stage = Stage(

@@ -1,6 +1,7 @@
 """The stages of a search: batches of runs, kept as they are done, and which points go on to the next stage."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -8,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fljax.run import hosts
+from fljax.run.checkpoint import as_numbers, is_key
 from fljax.run.headline import LOWER_IS_BETTER
 from fljax.run.mesh import n_sweep_devices
 from fljax.run.sweep import parts
@@ -63,7 +65,7 @@ class Stage(NamedTuple):
         filled = np.concatenate([chosen, np.repeat(chosen[:1], batch - len(chosen))])
         some: Cell = jax.tree.map(lambda leaf: leaf[filled], cells)
         diverged = np.where(np.arange(batch) < len(chosen), some.diverged, 0).astype(np.int32)
-        state = None if some.state is None else jax.tree.unflatten(jax.tree.structure(self.shapes(some)), some.state)
+        state = None if some.state is None else self._from_leaves(some)
         some = some._replace(
             key=jax.random.wrap_key_data(some.key, impl=self.implementation), diverged=diverged, state=state
         )
@@ -71,14 +73,20 @@ class Stage(NamedTuple):
         some, metrics = advance(
             self.setting, some, self.federation, self.dropout, self.due, jnp.int32(first), jnp.int32(n)
         )
-        state = jax.tree.leaves(some.state) if keep else None
+        state = jax.tree.leaves(jax.tree.map(as_numbers, some.state)) if keep else None
         rows = jax.tree.map(lambda leaf: leaf[: len(chosen)], hosts.gathered((some.diverged, state, metrics)))
         return parts.Part(chosen, rows[0], rows[1], {name: value[:, :n] for name, value in rows[2].items()})
+
+    def _from_leaves(self, some: Cell) -> Any:
+        like, structure = jax.tree.flatten(self.shapes(some))
+        pairs: Any = zip(some.state or (), like, strict=True)
+        keyed = partial(jax.random.wrap_key_data, impl=self.implementation)
+        return structure.unflatten(keyed(jnp.asarray(leaf)) if is_key(one) else leaf for leaf, one in pairs)
 
     def shapes(self, cells: Cell) -> Any:
         """The shapes of a run's state; files have its leaves alone."""
         init, hyper = self.setting.algorithm.init, jax.tree.map(lambda leaf: leaf[0], cells.hyper)
-        return jax.eval_shape(init, jax.random.key(0), hyper, self.federation.train)
+        return jax.eval_shape(init, jax.random.key(0, impl=self.implementation), hyper, self.federation.train)
 
 
 def run_stages(stage: Stage, stages: Sequence[Rung], cells: Cell, metric: str) -> Found:
