@@ -24,6 +24,7 @@ from fljax.client.objectives import training_loss
 from fljax.data.federation import minibatch
 from fljax.numbers import LocalHyper, Scalar, hyper, number
 from fljax.rounds import GLOBAL_AND_OWN, Combining, Weighting, averaging, last_layers, mean, method, train
+from fljax.rounds.uplink.private import check_not_private
 from fljax.types import Algorithm, ClientData, Cohort, Examples, Key, Model, ModelTable, Params, State, Trained, Work
 
 WINDOW = 10
@@ -61,6 +62,7 @@ def fedala(
         weighting: "size" (omega_i = n_i) or "uniform".
         combine: what the server makes of the w_i.
     """
+    check_not_private(work, "clients of FedALA fit what they begin from to their examples, without noise")
     layers = last_layers(model, n_mixed, "n_mixed")
     fit = mixture_fit(model, work, layers, max_epochs)
 

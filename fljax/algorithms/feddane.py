@@ -18,7 +18,7 @@ from fljax.client.objectives import proximal, shifted, training_loss
 from fljax.numbers import LocalHyper, Scalar, hyper, number
 from fljax.rounds import Combining, Weighting, averaging, client_weight, mean, method, train
 from fljax.rounds.accounting import not_alone
-from fljax.rounds.uplink.private import private_gradients
+from fljax.rounds.uplink.private import check_not_private
 from fljax.server.aggregate import weighted_mean
 from fljax.types import Algorithm, Cohort, Model, ModelTable, Params, Trained, Work
 
@@ -45,8 +45,7 @@ def feddane(model: Model, work: Work, *, weighting: Weighting = "size", combine:
     Raises:
         ValueError: private gradients, of which the first communication would tell.
     """
-    if private_gradients in work.terms:
-        raise ValueError("dp_sgd: clients of FedDANE send their whole gradients too, which get no noise; leave it out")
+    check_not_private(work, "clients of FedDANE send their whole gradients too, which get no noise")
     loss = training_loss(model)
 
     def local(hyper: FedDANEHyper, theta: ModelTable, cohort: Cohort) -> Trained:

@@ -24,6 +24,7 @@ from fljax.data.federation import class_histogram
 from fljax.rounds import Combine, LocalHyper, Server, Weighting, client_weight, mean, method, traffic, train
 from fljax.rounds.averaging import remembering, shared_and_memory, shared_part
 from fljax.rounds.combine import as_combine
+from fljax.rounds.uplink.private import check_not_private
 from fljax.server.aggregate import weighted_mean
 from fljax.server.matching import matched_members
 from fljax.types import (
@@ -80,6 +81,8 @@ def fedma(
     Raises:
         ValueError: the model is no chain of layers.
     """
+    if retrain_epochs:
+        check_not_private(work, "with retrain_epochs clients train after each layer, and epsilon counts one training")
     combining, loss = as_combine(combine), training_loss(model)
 
     def init(key: Key, hyper: LocalHyper, data: ClientData) -> State:

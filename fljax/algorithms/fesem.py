@@ -42,6 +42,7 @@ from fljax.rounds import (
     with_first_upload,
 )
 from fljax.rounds.joining import everyone
+from fljax.rounds.uplink.private import check_not_private
 from fljax.server.aggregate import cluster_mean
 from fljax.server.assign import lowest_loss
 from fljax.server.distance import cross_squared_l2
@@ -149,6 +150,7 @@ def expectation_maximisation(
     model: Model, work: Work, n_clusters: int, geometry: Geometry, *, reseed: bool, objective: bool
 ) -> Rule:
     """FeSEM's rule under any geometry of models: k-means on local models, then an E step a round."""
+    check_not_private(work, "clients of FeSEM train before the first round too, and epsilon counts rounds alone")
     points, squared, aligned = geometry
 
     def begin(key: Key, hyper: FeSEMHyper, data: ClientData) -> Clusters:

@@ -34,6 +34,7 @@ from fljax.rounds import (
     with_first_upload,
 )
 from fljax.rounds.joining import everyone
+from fljax.rounds.uplink.private import check_not_private
 from fljax.server.robust_kmeans import robust_kmeans
 from fljax.types import Algorithm, ClientData, Key, Model, Work
 
@@ -68,6 +69,7 @@ def robust_cfl(
         combine: the average inside a cluster; the paper has `trimmed_mean` and `median`. The clustering has medians for
             centers where this is `median` (``robust_cfl+median``), else trimmed means.
     """
+    check_not_private(work, "clients of robust CFL train before the first round too, and epsilon counts rounds alone")
     center = "median" if combine is median else "trimmed"
 
     def begin(key: Key, hyper: RobustCFLHyper, data: ClientData) -> Clusters:

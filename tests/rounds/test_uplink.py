@@ -297,6 +297,15 @@ def test_every_transform_of_a_chain_draws_for_itself(values):
         ("fedavg+error_feedback+top_k+error_feedback+quantize", "added twice"),
         ("fedavg+dp_sgd+sam", "write sam before dp_sgd"),
         ("feddane+dp_sgd", "whole gradients"),
+        ("fedala+dp_sgd", "FedALA fit what they begin from to their examples, without noise; leave it out"),
+        ("robust_cfl+dp_sgd", "before the first round too, and epsilon counts rounds alone"),
+        ("fesem+dp_sgd", "before the first round too"),
+        ("fesem_ma+dp_sgd", "before the first round too"),
+        ("dcpfl+dp_sgd", "train twice in a trial round"),
+        ("fedcps+dp_sgd", "lambda_mode='adaptive' the pull follows"),
+        ("fedavg+secure_sum+top_k", "would change what it has masked; put it last"),
+        ("fedavg+secure_sum+sign", "would change what it has masked"),
+        ("fedavg+secure_sum+top_k+client_dp", "would change what it has masked"),
         ("fedavg+secure_sum+krum", "single updates"),
         ("fesem+secure_sum", "single updates"),
     ],
@@ -304,7 +313,7 @@ def test_every_transform_of_a_chain_draws_for_itself(values):
 def test_chains_that_make_no_sense_are_refused(name, why):
     model = fljax.MODELS["logistic_regression"](input_shape=(4, 4, 1), n_classes=3)
     with pytest.raises(ValueError, match=why):
-        fljax.compose(name)(model, fljax.Work(1, 8), *([2] if name.startswith("fesem") else []))
+        fljax.compose(name)(model, fljax.Work(1, 8), *([2] if name.startswith(("fesem", "robust")) else []))
 
 
 def test_what_makes_the_last_message_is_last():

@@ -40,6 +40,7 @@ from fljax.client.measure import client_loss
 from fljax.client.objectives import predictor, training_loss
 from fljax.placement import whole
 from fljax.rounds import LocalHyper, Scalar, Sent, client_weight, hyper, join_cluster, method, number, train
+from fljax.rounds.uplink.private import check_not_private
 from fljax.server.aggregate import cluster_mean
 from fljax.server.curvature import PeriodEnd, new_curve
 from fljax.server.hierarchy import threshold
@@ -130,6 +131,8 @@ def dcpfl(
         window: s, rounds over which the loss is smoothed.
         n_after: t_obv, rounds for which the radius of curvature must have grown.
     """
+    if dynamic:
+        check_not_private(work, "clients of DC-PFL train twice in a trial round, and epsilon counts one training")
     loss, units = training_loss(model), units_of(model, layer_unit)
 
     def init(key: Key, hyper: DCPFLHyper, data: ClientData) -> State:

@@ -50,6 +50,7 @@ from fljax.rounds.combine import as_combine
 from fljax.rounds.drawing import balanced_draw
 from fljax.rounds.joining import everyone
 from fljax.rounds.sharing import compose, replace_layers, split
+from fljax.rounds.uplink.private import check_not_private
 from fljax.server.assign import lowest_loss
 from fljax.types import (
     Algorithm,
@@ -156,8 +157,10 @@ def fedcps(
         combine: what the server makes of the members' top layers of each cluster, and of everyone's base layers.
 
     Raises:
-        ValueError: numbers of layers that do not fit the network.
+        ValueError: numbers of layers that do not fit the network, or private gradients beside a pull that is not.
     """
+    if lambda_mode not in ("fixed", "n_only"):
+        check_not_private(work, f"with lambda_mode={lambda_mode!r} the pull follows clients' gradients, without noise")
     roles, combining = layer_roles(model.layers, sharing, n_middle, n_personal), as_combine(combine)
     sent = roles.base + roles.middle
     loss, strength = pulled(training_loss(model), sent), strength_of(model, work, sent, lambda_mode)

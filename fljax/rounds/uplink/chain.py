@@ -41,6 +41,8 @@ class Transform(NamedTuple):
     not_fed_back: str = ""  # why a client must not add what this changes to its next update
     name: str = ""
     looks: bool = False  # the server looks at single messages
+    masks: bool = False  # what it has made can be summed and nothing else
+    of_sum: bool = False  # a client does its part of it before it masks
 
 
 Link = Transform | Callable[[Transform], Transform]
@@ -67,6 +69,8 @@ def _then(first: Transform, rest: Transform) -> Transform:
         return first
     if first.is_last:
         raise ValueError(f"{first.name} comes before {rest.name}, which would change what it has made; put it last")
+    if first.masks and not rest.of_sum:
+        raise ValueError(f"{first.name} comes before {rest.name}, which would change what it has masked; put it last")
 
     hides, looks = first.needs or rest.needs, first.looks or rest.looks
     if hides and looks:
@@ -86,7 +90,8 @@ def _then(first: Transform, rest: Transform) -> Transform:
         return Memory(tuple(own.server for own in after), tuple(own.clients for own in after)), message
 
     not_fed_back = first.not_fed_back or rest.not_fed_back
-    return Transform(apply, init, rest.needs or first.needs, rest.is_last, not_fed_back, first.name, looks)
+    needs = rest.needs or first.needs
+    return Transform(apply, init, needs, rest.is_last, not_fed_back, first.name, looks, first.masks, first.of_sum)
 
 
 class Linked(NamedTuple):

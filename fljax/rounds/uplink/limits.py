@@ -92,10 +92,10 @@ def _secure_sum(hyper: Any, memory: Memory, message: Message, trip: Trip) -> tup
     return memory, dense(message, values)._replace(bits=jnp.float32(FLOAT_BITS))
 
 
-secure_sum = Transform(_secure_sum, needs="sum", name="secure_sum")
+secure_sum = Transform(_secure_sum, needs="sum", name="secure_sum", masks=True)
 """The server sees only sums of updates (Bonawitz et al., CCS 2017, https://eprint.iacr.org/2017/281).
 
 Clients send whole numbers of 32 bits, updates rounded to ``2^-fraction_bits``, under masks that cancel in the sum;
-every number is masked, so that nothing is saved by sending fewer. Methods whose server looks at single updates
-refuse it.
+every number is masked, so that nothing is saved by sending fewer. After it may come `client_dp` and its adaptive kind
+alone, whose clip is the client's own. Methods whose server looks at single updates refuse it.
 """

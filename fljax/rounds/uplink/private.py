@@ -21,7 +21,7 @@ from fljax.numbers import Scalar, hyper, number
 from fljax.rounds.uplink.chain import Memory, Transform
 from fljax.rounds.uplink.limits import clipped, norms
 from fljax.rounds.uplink.message import Message, Trip
-from fljax.types import Batch, Key, Params
+from fljax.types import Batch, Key, Params, Work
 
 
 @hyper
@@ -68,7 +68,7 @@ def _client_dp(hyper: Any, memory: Memory, message: Message, trip: Trip) -> tupl
 
 
 _SECRET = "the next update would tell of the noise of differential privacy, which stays at the server; leave one out"
-client_dp = Transform(_client_dp, needs="mean", is_last=True, not_fed_back=_SECRET, name="client_dp")
+client_dp = Transform(_client_dp, needs="mean", is_last=True, not_fed_back=_SECRET, name="client_dp", of_sum=True)
 """``theta <- theta + (sum_i clip(Delta_i) + N(0, (noise_multiplier dp_clip)^2)) / q n`` (DP-FedAvg).
 
 Clients count alike, whatever they have; ``q n`` is the number of participants that a round has on average, so that one
@@ -96,6 +96,7 @@ adaptive_client_dp = Transform(
     is_last=True,
     not_fed_back=_SECRET,
     name="adaptive_client_dp",
+    of_sum=True,
 )
 """`client_dp` whose clip follows a quantile of the updates' lengths, itself estimated with noise."""
 
@@ -114,6 +115,12 @@ def _released(message: Message, trip: Trip, clip: Any, noise: Any) -> Message:
 def _size(noise: Any, clip: Any) -> Array:
     """Standard deviation of the noise; 0 without any, whatever the clip."""
     return jnp.where(noise > 0, noise * jnp.where(noise > 0, clip, 0.0), 0.0)
+
+
+def check_not_private(work: Work, why: str) -> None:
+    """Raises ValueError where clients are to train on private gradients, which would not be all that tells of them."""
+    if private_gradients in work.terms:
+        raise ValueError(f"dp_sgd: {why}; leave it out")
 
 
 def private_gradients(loss: Loss, hyper: Any) -> Loss:
