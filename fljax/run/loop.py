@@ -1,5 +1,7 @@
 """What the host does between chunks of a run: pace, files, progress, checkpoints, and the end."""
 
+import contextlib
+import signal
 import time
 from typing import Any, NamedTuple
 
@@ -26,13 +28,15 @@ class Loop(NamedTuple):
     def run(self, chunk: Any, state: State, n_rounds: int) -> Any:
         """The rounds from where the record is to ``n_rounds``, by ``chunk``; a `Run`, or one of each of `Records`."""
         pace = Pace(self.seconds_per_chunk)
-        self.progress.start(self.record.round, n_rounds)
-        try:
-            state = self._chunks(chunk, state, n_rounds, pace)
-            self.record.settle()
-        finally:
-            self.progress.stop()
-        return self.record.finished(state, pace.rounds_per_second())
+        # Ctrl-C is put off from here: before the rounds, while they are compiled, nothing would be lost by it.
+        with contextlib.nullcontext() if self.asked is None else self.asked.held(signal.SIGINT):
+            self.progress.start(self.record.round, n_rounds)
+            try:
+                state = self._chunks(chunk, state, n_rounds, pace)
+                self.record.settle()
+            finally:
+                self.progress.stop()
+            return self.record.finished(state, pace.rounds_per_second())
 
     def _chunks(self, chunk: Any, state: State, n_rounds: int, pace: "Pace") -> State:
         record, files_wanted = self.record, self.record.folder is not None
@@ -66,13 +70,12 @@ class Loop(NamedTuple):
         return self.asked is not None and self.asked.asked
 
     def _end(self, first: int, n_rounds: int) -> None:
-        """Ends as SIGTERM asks where it came to this host; goes on where it comes back, or came to another."""
+        """Ends as a signal asks that came to this host; goes on where it comes back, or came to another."""
         self.record.settle()
         hosts.all_there("checkpoint written")
         if self.asked is not None and self.asked.asked:
             self.progress.stop()  # or a live bar would keep the terminal's cursor
             self.asked.end()
-            self.asked.hold()
             self.progress.start(first, n_rounds)
 
 

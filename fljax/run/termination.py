@@ -1,7 +1,8 @@
-"""Ending when asked to: a batch system's SIGTERM is put off until the checkpoint is written."""
+"""Ending when asked to: a batch system's SIGTERM, and a user's Ctrl-C, are put off until the checkpoint is written."""
 
 import contextlib
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from types import FrameType
@@ -11,47 +12,69 @@ Handler = Callable[[int, FrameType | None], Any] | int | None
 
 
 class Termination:
-    """Whether SIGTERM has come, and how to end as it asks."""
+    """Which signals have come, and how to end as they ask."""
 
     def __init__(self) -> None:
-        self.asked, self._former = False, signal.getsignal(signal.SIGTERM)
+        self._came: list[int] = []
+        self._former: dict[int, Handler] = {}
 
-    def hold(self) -> None:
-        """From here the signal is only noted; a second one does at once what it did before."""
-        self.asked = False
-        signal.signal(signal.SIGTERM, self._note)
+    @property
+    def asked(self) -> bool:
+        """Whether any has come."""
+        return bool(self._came)
+
+    @contextlib.contextmanager
+    def held(self, number: int) -> Iterator[None]:
+        """Inside it the signal is only noted, and a second one does at once what it did before.
+
+        Its handler is restored afterwards, and one that came late is passed on. Nothing changes where the signal is
+        ignored or handled by something that is not Python.
+        """
+        former = signal.getsignal(number)
+        if former in (signal.SIG_IGN, None):
+            yield
+            return
+        self._former[number] = former
+        signal.signal(number, self._note)
+        try:
+            yield
+        finally:
+            signal.signal(number, former)
+            if number in self._came:
+                self._came.remove(number)
+                signal.raise_signal(number)
 
     def end(self) -> None:
-        """Does what the signal did before; comes back where that lets the process live."""
-        self.release()
-        signal.raise_signal(signal.SIGTERM)
+        """Does what the signals did before; comes back where that lets the process live, and notes them again."""
+        while self._came:
+            self._pass_on(self._came[0])
 
-    def release(self) -> None:
-        """The signal does what it did before."""
-        signal.signal(signal.SIGTERM, self._former)
+    def _pass_on(self, number: int) -> None:
+        self._came.remove(number)
+        signal.signal(number, self._former[number])
+        signal.raise_signal(number)
+        signal.signal(number, self._note)
 
     def _note(self, number: int, frame: FrameType | None) -> None:
-        if self.asked:
-            self.end()
-        self.asked = True
+        if number in self._came:
+            self._pass_on(number)
+            return
+        self._came.append(number)
+        if number == signal.SIGINT:  # somebody waits
+            with contextlib.suppress(RuntimeError, OSError):  # it came amid another line, or nobody reads
+                print("fljax: saving after these rounds; Ctrl-C again stops at once", file=sys.stderr, flush=True)
 
 
 @contextlib.contextmanager
 def put_off(wanted: bool) -> Iterator[Termination | None]:
-    """Inside it SIGTERM is only noted; its handler is restored afterwards, and one that came late is passed on.
+    """Inside it SIGTERM is only noted (`Termination.held`); of Ctrl-C that is for the rounds to say.
 
-    None is yielded, and nothing changed, where it is not ``wanted``, off the main thread (Python handles signals in
-    that alone) and where SIGTERM is ignored or handled by something that is not Python.
+    None is yielded, and nothing changed, where it is not ``wanted`` and off the main thread (Python handles signals in
+    that alone).
     """
-    main = threading.current_thread() is threading.main_thread()
-    if not wanted or not main or signal.getsignal(signal.SIGTERM) in (signal.SIG_IGN, None):
+    if not wanted or threading.current_thread() is not threading.main_thread():
         yield None
         return
     termination = Termination()
-    termination.hold()
-    try:
+    with termination.held(signal.SIGTERM):
         yield termination
-    finally:
-        termination.release()
-        if termination.asked:
-            signal.raise_signal(signal.SIGTERM)

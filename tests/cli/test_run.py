@@ -18,7 +18,7 @@ from fljax.jobs.assemble import make_algorithm, make_model, make_parts
 from fljax.jobs.config import as_toml, new_folder
 from fljax.jobs.job import read_job
 from fljax.numbers import as_dict
-from fljax.run.checkpoint import read_rounds
+from fljax.run.checkpoint import read_rounds, rounds_done
 from fljax.run.comparison import COLUMNS, as_table
 
 SMALL = ("--algorithm", "fedavg", "--rounds", "2", "--partition.n-clients", "4", "--epochs", "1")
@@ -200,6 +200,8 @@ def test_an_interrupted_run_goes_on(tmp_path):
     out, _ = process.communicate(timeout=60)
     assert process.returncode == 130
     assert "fljax run --folder x goes on" in out
+    done = rounds_done(tmp_path / "x" / "fedavg")
+    assert done == (tmp_path / "x" / "fedavg" / "metrics.jsonl").read_text().count("\n") > 1  # nothing is lost
 
 
 def test_a_narrow_terminal_goes_without_columns_not_digits():

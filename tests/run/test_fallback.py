@@ -15,6 +15,7 @@ import pytest
 import fljax
 from fljax.run import checkpoint, rounds, surroundings
 from fljax.run.checkpoint import NAMES, history_of, read_rounds, rounds_done
+from fljax.run.progress import SilentProgress
 from fljax.run.train import train
 
 EVERY_ROUND = {"seconds_per_chunk": 1e-9, "seconds_per_checkpoint": 0.0}
@@ -186,6 +187,48 @@ def test_a_handler_that_comes_back_lets_the_run_go_on(go_on, folder, finished):
         signal.signal(signal.SIGTERM, former)
     assert came == [signal.SIGTERM] * 2
     chex.assert_trees_all_equal(run.state, finished[1].state)
+
+
+class Interrupt(SilentProgress):
+    """Presses Ctrl-C ``times`` after the second round."""
+
+    def __init__(self, times):
+        self.times, self.done = times, 0
+
+    def chunk(self, done, metrics, rounds_per_second):
+        self.done = done
+        if done == 2:
+            for _ in range(self.times):
+                signal.raise_signal(signal.SIGINT)
+
+
+@pytest.fixture
+def hears():
+    """Ctrl-C is heard, also where a shell started the tests in the background."""
+    former = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, former)
+
+
+@pytest.mark.parametrize(("times", "kept"), [(1, 3), (2, 0)])
+def test_ctrl_c_ends_after_the_checkpoint_and_again_at_once(
+    go_on, folder, finished, averaging, federation, key, hears, capsys, times, kept
+):
+    shutil.rmtree(folder)
+    rare = {"seconds_per_chunk": 1e-9, "seconds_per_checkpoint": 1e9}
+    with pytest.raises(KeyboardInterrupt):
+        train(averaging, fljax.fedavg.Hyper(), federation, key, 4, folder=folder, progress=Interrupt(times), **rare)
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert "Ctrl-C again stops at once" in capsys.readouterr().err
+    assert rounds_done(folder) == kept
+    chex.assert_trees_all_equal(go_on().state, finished[1].state)
+
+
+def test_without_a_folder_ctrl_c_stops_at_once(averaging, federation, key, hears):
+    progress = Interrupt(1)
+    with pytest.raises(KeyboardInterrupt):
+        train(averaging, fljax.fedavg.Hyper(), federation, key, 4, progress=progress, seconds_per_chunk=1e-9)
+    assert progress.done == 2
 
 
 def test_off_the_main_thread_signals_are_left_alone(go_on, finished):
