@@ -8,9 +8,10 @@ clustering of P's rows.
 
 Differences from the code: rows of P are compared, the code compares columns, of rewards divided by their sum, scaled to
 [0, 1]. P has settled when the running mean of its squared changes is below eps once, without patience; one cluster is
-parted a round. All members count alike in a cluster's mean loss. A client that never took part joins the cluster of
-least training loss. Where everybody takes part in every round, company says nothing, and rewards alone tell clients
-apart.
+parted a round. Parts have on average at least as many members as a round has participants, as in the code, or a share
+1 / max_parts of all clients where that is less, so that clients are parted where everybody takes part too; never fewer
+than two. All members count alike in a cluster's mean loss. A client that never took part joins the cluster of least
+training loss. Where everybody takes part in every round, company says nothing, and rewards alone tell clients apart.
 """
 
 from typing import NamedTuple
@@ -92,7 +93,11 @@ def fedgwc(
 
     def before(hyper: FedGWCHyper, clusters: Clusters, cohort: Cohort) -> Clusters:
         settled = clusters.kept.change < hyper.eps
-        return lax.cond(settled.any(), lambda: parted(clusters, settled, hyper.beta, max_parts), lambda: clusters)
+        # With as many parts as members every score would be 0: small clusters would go to pieces.
+        enough = max(min(cohort.ids.shape[0], clusters.label.shape[0] // max_parts), 2)
+        return lax.cond(
+            settled.any(), lambda: parted(clusters, settled, hyper.beta, max_parts, enough), lambda: clusters
+        )
 
     def local(hyper: FedGWCHyper, start: ModelTable, cohort: Cohort) -> Trained:
         models = start._replace(params=start.params["theta"])
@@ -131,8 +136,16 @@ def remembered(kept: Company, reward: Array, together: Array, sent: Sent, cohort
     return Company(kept.reward.at[rows, columns].set(new), jnp.where(own[1] > 0, change, kept.change))
 
 
-def parted(clusters: Clusters, settled: Array, beta: Scalar, max_parts: int) -> Clusters:
-    """The first settled cluster in its parts, of which the first keeps its number; it stays whole at a score of 1."""
+def parted(clusters: Clusters, settled: Array, beta: Scalar, max_parts: int, enough: int) -> Clusters:
+    """The first settled cluster in its parts, of which the first keeps its number; it stays whole at a score of 1.
+
+    Args:
+        clusters: before.
+        settled: (clusters,) bool.
+        beta: of the affinity.
+        max_parts: most parts.
+        enough: members that a part has on average at least.
+    """
     label, (reward, change) = clusters.label, clusters.kept
     own, n = jnp.argmax(settled).astype(jnp.int32), label.shape[0]
     member, part, least = label == own, jnp.zeros(n, jnp.int32), jnp.float32(1)
@@ -140,7 +153,8 @@ def parted(clusters: Clusters, settled: Array, beta: Scalar, max_parts: int) -> 
     for n_parts in range(2, min(max_parts, n - 1) + 1):
         found = spectral_labels(alike, n_parts, member)
         score = davies_bouldin(spectral_embedding(alike, n_parts + 1, member)[:, 1:], found, n_parts)
-        part, least = jnp.where(score < least, found, part), jnp.minimum(score, least)
+        better = (score < least) & (member.sum() >= n_parts * enough)
+        part, least = jnp.where(better, found, part), jnp.where(better, score, least)
     label = jnp.where(member & (part > 0), label.max() + part, label)
     new = (jnp.arange(n) == own) | (jnp.arange(n) > clusters.label.max())
     return regrouped(clusters, label)._replace(kept=Company(reward, jnp.where(new, 1.0, change)))

@@ -1,15 +1,20 @@
 """FedGWC: its rewards and its matrix in NumPy, and how it parts a cluster by scikit-learn."""
 
 import jax
+import jax.numpy as jnp
 import numpy as np
+import pytest
 from sklearn.cluster import SpectralClustering
 from sklearn.manifold import SpectralEmbedding
 from sklearn.metrics import adjusted_rand_score, davies_bouldin_score
 
 from fljax.algorithms.fedgwc import Company, fedgwc, parted
+from fljax.data.synthetic import linear_groups
 from fljax.rounds import Clusters
 from fljax.server.company import gaussian_rewards, row_affinity
+from fljax.types import Work
 from tests import oracle
+from tests.algorithms.round_by_round import simulate
 from tests.algorithms.test_oracles import LR, WORK, assert_models, reference, run  # noqa: F401
 
 ALPHA, BETA = 0.3, 0.5
@@ -89,7 +94,7 @@ def test_a_settled_cluster_is_parted_as_scikit_learn_parts_it():
     assert min(scores) < 1
     label, centers = np.where(member, 1, 0).astype(np.int32), {"w": np.arange(n, dtype=np.float32)}
     clusters = Clusters(centers, label, Company(p.astype(np.float32), np.full(n, 0.5, np.float32)))
-    after = jax.device_get(jax.jit(parted, static_argnums=3)(clusters, np.arange(n) == 1, BETA, 4))
+    after = jax.device_get(jax.jit(parted, static_argnums=3)(clusters, np.arange(n) == 1, BETA, 4, 3))
     assert adjusted_rand_score(best, np.asarray(after.label)[who]) == 1
     np.testing.assert_array_equal(after.label[~member], 0)
     n_parts = len(set(best))
@@ -103,6 +108,28 @@ def test_a_cluster_without_parts_stays_whole():
     p = np.random.default_rng(2).uniform(size=(n, n))
     company = Company(p.astype(np.float32), np.zeros(n, np.float32))
     clusters = Clusters({"w": np.arange(n, dtype=np.float32)}, np.zeros(n, np.int32), company)
-    after = jax.jit(parted, static_argnums=3)(clusters, np.arange(n) == 0, 0.1, 2)
+    after = jax.jit(parted, static_argnums=3)(clusters, np.arange(n) == 0, 0.1, 2, 2)
     assert np.asarray(after.label).max() == 0
     assert float(after.kept.change[0]) == 1
+
+
+@pytest.mark.parametrize(("n_members", "enough", "most"), [(2, 2, 1), (3, 2, 1), (4, 2, 2), (7, 2, 3), (7, 4, 1)])
+def test_parts_have_enough_members_on_average(n_members, enough, most):
+    """Rewards of pure noise: with as many parts as members the score would be 0."""
+    rng, n = np.random.default_rng(3), 12
+    p = 0.6 + 0.02 * rng.normal(size=(10, n, n)).astype(np.float32)
+    label = np.where(np.arange(n) < n_members, 1, 0).astype(np.int32)
+
+    def after(p):
+        clusters = Clusters({"w": jnp.arange(n, dtype=jnp.float32)}, label, Company(p, jnp.full(n, 0.5, jnp.float32)))
+        return parted(clusters, jnp.arange(n) == 1, 0.1, 4, enough).label
+
+    found = np.asarray(jax.jit(jax.vmap(after))(p))[:, :n_members]
+    assert max(len(set(row.tolist())) for row in found) == most
+
+
+def test_with_two_groups_of_clients_clusters_do_not_go_to_pieces(key, model):
+    hyper = fedgwc.Hyper(lr=0.05, alpha=0.3, eps=2e-3)
+    federation = linear_groups(12, 2, examples=40)
+    metrics = simulate(fedgwc(model, Work(1, 8)), hyper, federation, key, 150, participation=0.5, evaluate_every=150)[1]
+    assert 1 < metrics["n_clusters"][-1] <= 6  # twelve, each alone, where nothing bars it
