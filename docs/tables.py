@@ -3,6 +3,7 @@
 They are kept in the pages, so that a page reads whole where it is not built; a test compares them.
 """
 
+import re
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
@@ -15,6 +16,14 @@ import written
 from fljax.catalogue.entries import methods_table
 
 HERE = Path(__file__).parent
+ROOT = HERE.parent
+
+
+def copied(file: str) -> str:
+    """A table that another script writes; its headings stand below the page's."""
+    return re.sub("^#", "##", (ROOT / file).read_text(), flags=re.MULTILINE)
+
+
 TABLES: Mapping[tuple[str, str], Callable[[], str]] = {
     ("methods", "methods"): methods_table,
     ("methods", "bricks"): partial(written.table_of, "brick"),
@@ -24,6 +33,10 @@ TABLES: Mapping[tuple[str, str], Callable[[], str]] = {
     ("own_data", "models"): partial(written.table_of, "model"),
     ("leaderboards", "pfllib"): boards.pfllib_page,
     ("leaderboards", "clustered"): boards.clustered_page,
+    ("results", "reproduction"): partial(copied, "experiments/results/reproduction.md"),
+    ("results", "claims"): partial(copied, "experiments/results/claims.md"),
+    ("results", "commands"): partial(copied, "experiments/results/commands.md"),
+    ("results", "peers"): partial(copied, "benchmarks/results/peers.md"),
 }
 """(page, table) -> what writes it."""
 

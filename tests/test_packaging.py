@@ -7,11 +7,15 @@ import tomllib
 from importlib import metadata
 from pathlib import Path
 
+import jax
+import numpy as np
 import pytest
 
 import fljax
 from fljax.catalogue.own import find
 from fljax.data.readers.foreign import installed
+from fljax.data.synthetic import linear_groups
+from fljax.run.simulate import split_key
 
 ROOT = Path(fljax.__file__).parents[1]
 IMPORTS = """
@@ -58,7 +62,15 @@ def test_the_method_of_the_contributors_guide_is_one(tmp_path):
     method = find("algorithm", f"{tmp_path / 'fedhalf.py'}:fedhalf")
     assert method.title == "FedHalf"
     assert method.summary == "FedAvg whose server goes half of the way to the clients' mean"
-    assert method(fljax.MODELS["logistic_regression"]((4,), 2), fljax.Work(1, 8)).about.name == "fedhalf"
+    algorithm = method(fljax.MODELS["logistic_regression"]((2, 2, 1), 2), fljax.Work(1, 8))
+    assert algorithm.about.name == "fedhalf"
+    federation, key = linear_groups(3, 1, side=2, n_classes=2, examples=12), jax.random.key(0)
+    half, whole = (
+        jax.device_get(fljax.simulate(one, fljax.fedavg.Hyper(lr=0.5), federation, key, 1)[0].server)
+        for one in (algorithm, fljax.fedavg(fljax.MODELS["logistic_regression"]((2, 2, 1), 2), fljax.Work(1, 8)))
+    )
+    first = jax.device_get(fljax.MODELS["logistic_regression"]((2, 2, 1), 2).init(split_key(key).init))
+    np.testing.assert_allclose(half["fc1"]["kernel"], (first["fc1"]["kernel"] + whole["fc1"]["kernel"]) / 2, rtol=1e-5)
 
 
 def test_the_citation_is_of_this_version():

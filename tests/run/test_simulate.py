@@ -149,6 +149,17 @@ def test_another_methods_hyper_is_refused(key, model, federation, tmp_path, othe
     assert {path.name for path in tmp_path.iterdir()} <= {".lock"}  # another search may begin there
 
 
+def test_a_run_has_forward_derivatives_and_no_reverse_ones(key, averaging, federation):
+    def loss(lr):
+        return simulate(averaging, fljax.fedavg.Hyper(lr=lr), federation, key, 2)[1]["test_loss"][-1]
+
+    at, step = jnp.float32(0.1), jnp.float32(0.01)
+    _, slope = jax.jit(lambda lr: jax.jvp(loss, (lr,), (jnp.float32(1),)))(at)
+    np.testing.assert_allclose(slope, (loss(at + step) - loss(at - step)) / (2 * step), rtol=0.02)
+    with pytest.raises(ValueError, match="Reverse-mode differentiation does not work"):
+        jax.grad(loss)(at)
+
+
 def test_a_hyper_of_ones_own_may_hold_more_than_the_method_reads(key, federation, model):
     @fljax.hyper
     class Mine(fljax.fedavg.Hyper):
