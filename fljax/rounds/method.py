@@ -138,6 +138,11 @@ class Method:
             raise ValueError(f"{name}: {self.title} has no slot {brick.slot!r} for {brick.name}; its slots: {slots}")
         if late := [one.name for one in self.bricks if one.name in brick.before]:
             raise ValueError(f"{name}: write {brick.name} before {late[0]}")
+        own = {} if brick.Hyper is None else numbers_of(brick.Hyper)
+        if shared := sorted(own.keys() & numbers_of(self.Hyper).keys()):
+            with_it = [one.name for one in self.bricks if one.Hyper is not None and shared[0] in numbers_of(one.Hyper)]
+            owner = [*with_it, self.factory.__name__][0]
+            raise ValueError(f"{name}: {owner} and {brick.name} both have a number {shared[0]!r}; use one of them")
         filled = ("combine", "server")
         if brick.slot == "combine" and (before := [one.name for one in self.bricks if one.slot in filled]):
             raise ValueError(
