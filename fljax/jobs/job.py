@@ -1,5 +1,6 @@
 """A job: which federation, model and methods, and every number; read from the main job, a TOML file and arguments."""
 
+import itertools
 import re
 import shlex
 from collections.abc import Iterator, Sequence
@@ -18,6 +19,7 @@ from fljax.jobs.settings import (
     Layer,
     Reader,
     Values,
+    full_names,
     last,
     of_arguments,
     of_file,
@@ -128,6 +130,8 @@ def job_of(layers: Sequence[Layer], own: Section = RUN, reader: Reader | None = 
     for name, _ in layers[-1]:
         if is_method(section := name.partition(".")[0]) and "." in name and section not in schema:
             raise ValueError(f"--{written(name)}: {section} is not run; add it to --algorithm")
+    if "algorithm" in own:
+        _check_not_run(layers, schema)
     found: dict[str, Any] = {}
     known = {field for section in schema.values() for field in section}
     # The main job says of every method what not all of them have.
@@ -135,6 +139,20 @@ def job_of(layers: Sequence[Layer], own: Section = RUN, reader: Reader | None = 
     for layer in relevant(layers, own):
         found |= read_layer(layer, schema, reader) if reader else read_layer(layer, schema)
     return Job(schema, values_of(schema, found))
+
+
+def _check_not_run(layers: Sequence[Layer], schema: Schema) -> None:
+    """Raises ValueError where a file sets what a method that is not run does not have.
+
+    What such a method has may stay, where the arguments choose among the methods that the file is for.
+    """
+    for name, _ in itertools.chain(*layers[1:-1]):
+        section, dot, _ = name.partition(".")
+        if not dot or section in schema or not is_method(section):
+            continue
+        full_names(name, {section: WORK | entry("algorithm", section).section})
+        if last(layers[-1:], "algorithm") is None:
+            raise ValueError(f"[{section}] in the file: {section} is not run; add it to algorithm, or leave it out")
 
 
 def schema_of(layers: Sequence[Layer], own: Section) -> Schema:

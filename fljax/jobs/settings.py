@@ -135,6 +135,10 @@ def full_names(name: str, schema: Schema) -> list[str]:
     if len(found) > 1 and any(full.partition(".")[0] in PARTS for full in found):
         raise ValueError(f"--{written(name)} could be {' or '.join('--' + written(full) for full in found)}")
     if not found:
+        from fljax.jobs.elsewhere import elsewhere  # reads the whole library, which only a refusal needs
+
+        if text := elsewhere(name, schema):
+            raise ValueError(f"no setting --{written(name[:100])}{text}")
         short = [full.partition(".")[2] for full in known if "." in full]
         near = _meant(name, schema) or difflib.get_close_matches(name[:100], [*known, *short], n=1, cutoff=0)
         raise ValueError(f"no setting --{written(name[:100])}; the nearest is --{written(near[0])}")

@@ -3,6 +3,7 @@
 import math
 import shlex
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from fljax.catalogue.job import RUN, SWEEP, SweepSettings
@@ -128,6 +129,9 @@ def _check(sweep: SweepJob) -> None:
     if run.new_clients is not None:
         raise ValueError(f"--new-clients {run.new_clients}: {NO_NEW_CLIENTS}")
     if not sweep.axes and not sweep.outer and own.seeds == 1:
+        if own.resume and not Path(str(run.folder), "config.toml").exists():
+            fault = "has no config.toml" if Path(str(run.folder)).is_dir() else "is not there"
+            raise ValueError(f"--folder {run.folder} {fault}: there is no sweep to go on with")
         raise ValueError(f"nothing to sweep: give a number of {sweep.name} several values, such as --lr 0.01 0.1")
     drawn = {name: axis.words for name, axis in sweep.axes.items() if callable(axis.values)}
     if own.draws is not None and not drawn:

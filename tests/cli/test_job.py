@@ -57,6 +57,15 @@ def test_another_partition_or_model_starts_from_its_own_defaults():
         ("--dataset digit", "no data set 'digit'; the nearest is 'digits'"),
         ("--algoritm ifca", "no setting --algoritm; the nearest is --algorithm"),
         ("--fedavg.l 3", "the nearest is --fedavg.lr"),
+        ("--beta 0.2", "the partitions dirichlet, dominant_label_groups: add --partition dirichlet, or of the methods"),
+        ("--partition.beta 1", "no setting --partition.beta; it is a setting of the partitions dirichlet"),
+        (
+            "--algorithm fedavg --mu 3",
+            "more: name one in --algorithm, or of the brick prox: write --algorithm fedavg+prox",
+        ),
+        ("--algorithm fedavg --fedavg.mu 3", "--fedavg.mu; it is a setting of the brick prox"),
+        ("--algorithm standalone --standalone.mu 3", "--standalone.mu; it is a setting of the brick prox"),
+        ("--kernel 3", "it is a setting of the model cnn: add --model cnn"),
         ("--ifca.lr 1", "ifca is not run; add it to --algorithm"),
         ("--fedavg+yogi.lr 1", "fedavg+yogi is not run; add it"),
         ("--server-lr 1", "no setting --server-lr"),
@@ -97,6 +106,20 @@ def test_what_cannot_be_run_is_refused_by_its_words(arguments, message):
             read_job(["--algorithm", "fedavg", *arguments.split()])
     assert message in str(error.value)
     assert not said
+
+
+def test_a_files_section_of_a_method_that_is_not_run_is_read(tmp_path):
+    path = tmp_path / "x.toml"
+    path.write_text('algorithm = ["fedavg"]\n[ditto]\nlrr = 0.1')
+    for chosen in ([], ["--algorithm", "fedavg"]):
+        with pytest.raises(ValueError, match=r"no setting --ditto\.lrr; the nearest is --ditto\.lr"):
+            read_job(["--config", str(path), *chosen])
+    path.write_text('algorithm = ["fedavg"]\n[ditto]\nlr = 0.1')
+    with pytest.raises(ValueError, match=r"\[ditto\] in the file: ditto is not run; add it"):
+        read_job(["--config", str(path)])
+    # The arguments choose among the methods that a file has numbers of.
+    assert read_job(["--config", str(path), "--algorithm", "ditto"]).settings["ditto"]["lr"] == 0.1
+    assert [*read_job(["--config", str(path), "--algorithm", "fedavg"]).methods] == ["fedavg"]
 
 
 @pytest.mark.parametrize(

@@ -81,7 +81,7 @@ def test_a_sweep_leaves_its_results_and_goes_on(fljax, refused):
         ((), "nothing to sweep: give a number of fedavg several values"),
         (("--lr",), "--lr: an empty grid"),
         (("--lr", "lin:0.1:1:0"), "--lr lin:0.1:1:0: n=0: an empty range"),
-        (("--mu", "0.1", "1"), "no setting --mu; the nearest is"),
+        (("--mu", "0.1", "1"), "no setting --mu; it is a setting of the methods"),
         (("--epochs", "1", "5"), "epochs is static, each value is a program of its own; give them to the outer loop"),
         (("--participation", "0.5", "1"), "outer loop: --outer.participation 0.5 1"),
         (("--rounds", "1", "5"), "another rounds is a sweep of its own"),
@@ -143,6 +143,7 @@ def test_a_sweep_leaves_its_results_and_goes_on(fljax, refused):
         (("--lr", "0.1", "0.2", "--judge", "val", "--partition", "dirichlet"), "no validation split"),
         (("--lr", "0.1", "0.2", "--metric", "speed"), "metric='speed' is unknown; choose one of"),
         (("--resume",), "--resume: say which sweep, with --folder"),
+        (("--resume", "--folder", "nowhere"), "--folder nowhere is not there: there is no sweep to go on with"),
         (
             ("--lr", "0.1", "0.2", "--attack", "sign_flip", "--attack.share", "0.2", "0.4"),
             "--attack.share 0.2 0.4: share is static, each value is a program of its own; give them to the outer loop: "

@@ -1,0 +1,51 @@
+"""A setting that the job does not have and other things have: which ones, and how to choose one of them."""
+
+from collections.abc import Iterator
+
+from fljax.catalogue.entries import entry, names
+from fljax.catalogue.parameters import Schema
+from fljax.jobs.settings import PARTS
+
+SHOWN = 5
+"""Names that are listed of those that have a setting."""
+
+
+def elsewhere(name: str, schema: Schema) -> str:
+    """What to say of a name that is no setting of the job, where something that it does not choose has it; else ""."""
+    section, _, field = name.rpartition(".")
+    found = [_part(kind, field) for kind in PARTS if kind in schema.get("", ()) and section in ("", kind)]
+    methods = [one for one in schema if one.partition("+")[0] in names("algorithm")]
+    if "algorithm" in schema.get("", ()):
+        found += [_method(field)] if not section else []
+        found += list(_bricks(field, [one for one in methods if section in ("", one)]))
+    found = [text for text in found if text]
+    return f"; it is a setting of {', or of '.join(found)}" if found else ""
+
+
+def _part(kind: str, field: str) -> str:
+    """The partitions, models and so on that have a setting, and the argument that chooses the first."""
+    owners = [name for name in names(kind) if field in entry(kind, name).section]
+    if not owners:
+        return ""
+    return f"{_listed(kind, owners)}: add --{kind} {owners[0]}"
+
+
+def _method(field: str) -> str:
+    """The methods that have a setting."""
+    owners = [name for name in names("algorithm") if field in entry("algorithm", name).section]
+    return f"{_listed('method', owners)}: name {'it' if len(owners) == 1 else 'one'} in --algorithm" if owners else ""
+
+
+def _bricks(field: str, methods: list[str]) -> Iterator[str]:
+    """The bricks that have a setting and fit into one of the job's ``methods``."""
+    owners = [name for name in names("brick") if field in entry("brick", name).section]
+    for method in methods:
+        fit = [name for name in owners if entry("brick", name).group in entry("algorithm", method).slots]
+        if fit:
+            yield f"{_listed('brick', fit)}: write --algorithm {method}+{fit[0]}"
+            return
+
+
+def _listed(word: str, owners: list[str]) -> str:
+    more = f" and {len(owners) - SHOWN} more" if len(owners) > SHOWN else ""
+    return f"the {word}{'s' * (len(owners) > 1)} {', '.join(owners[:SHOWN])}{more}"
