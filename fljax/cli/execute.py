@@ -4,7 +4,6 @@ import importlib
 import shlex
 import shutil
 import threading
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +11,13 @@ import jax
 import numpy as np
 
 from fljax import tree
-from fljax.catalogue.words import written
 from fljax.drift.stages import at, changes
 from fljax.jobs import config
 from fljax.jobs.assemble import data_name, make_methods, make_model, make_parts, make_sampling, planned
 from fljax.jobs.job import MAY_CHANGE, Job
 from fljax.jobs.own_data import client_names, save_names, scaling
 from fljax.jobs.settings import last, of_toml
+from fljax.jobs.unlike import not_alike
 from fljax.rounds.sampling import Sampling
 from fljax.run import report
 from fljax.run.ahead import Ahead
@@ -220,7 +219,7 @@ def headline(job: Job, federation: Federation, model: Model, newcomers: Federati
     lines = (
         f"{data_name(job.own)}, {run.partition}: {clients}",
         f"{run.model} of {n_parameters:,} parameters, {run.rounds} rounds on {devices}",
-        *not_alike(job),
+        *not_alike(job.of_methods),
         *slips(job, size),
     )
     return "\n".join(lines)
@@ -228,20 +227,8 @@ def headline(job: Job, federation: Federation, model: Model, newcomers: Federati
 
 def slips(job: Job, size: np.ndarray) -> list[str]:
     """Lines with choices that run and are seldom meant: batches larger than any client, more clusters than clients."""
-    of_methods = {method: job.settings[method] for method in job.methods}
-    large = [method for method, own in of_methods.items() if own.get("batch_size", 0) > size.max()]
-    many = [method for method, own in of_methods.items() if (own.get("n_clusters") or 0) > len(size)]
+    large = [method for method, own in job.of_methods.items() if own.get("batch_size", 0) > size.max()]
+    many = [method for method, own in job.of_methods.items() if (own.get("n_clusters") or 0) > len(size)]
     lines = [f"batches of {', '.join(large)} are larger than any client: an epoch is one step"] if large else []
     lines += [f"{', '.join(many)}: more clusters than the {len(size)} clients"] if many else []
     return lines
-
-
-def not_alike(job: Job) -> list[str]:
-    """A line with the numbers of local training and of clusters in which methods differ; none where they do not."""
-    found = []
-    for name in ("lr", "lr_decay", "momentum", "weight_decay", "epochs", "batch_size", "optimizer", "n_clusters"):
-        values = {method: job.settings[method][name] for method in job.methods if name in job.settings[method]}
-        usual = Counter(values.values()).most_common(1)[0][0] if values else None
-        if others := [f"{method} {value}" for method, value in values.items() if value != usual]:
-            found.append(f"{written(name)} {usual}, {', '.join(others)}")
-    return [f"not alike: {'; '.join(found)}"] if found else []

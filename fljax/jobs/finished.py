@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fljax.jobs.job import made_by
-from fljax.jobs.settings import RECORD
+from fljax.jobs.groups import by_method, config_of, configs_of, named_groups
+from fljax.jobs.unlike import in_words, not_alike, same_clients, these_differ
 
 
 class Comparison(NamedTuple):
@@ -39,20 +39,24 @@ def compare_folders(folders: Sequence[Path], baseline: str | None = None, measur
     from fljax.run.load import load_run
     from fljax.run.significance import compare_scores
 
-    found = _by_method([load_run(folder) for folder in folders])
+    groups = named_groups([load_run(folder) for folder in folders])
+    found, config = by_method(groups), configs_of(groups)
     everything = [one for own in found.values() for one in own.values()]
     first = measures_of(everything[0].metrics)
     name = _measure(everything, measure)
     curves = {method: _curves([one.metrics[name] for one in own.values()]) for method, own in found.items()}
     scores = _scores({method: dict(zip(own, curves[method][:, -1], strict=True)) for method, own in found.items()})
-    compared = compare_scores(scores, baseline)
-    header = formats.header_of(name, next(iter(scores)) if baseline is None else baseline)
+    other = next(iter(scores)) if baseline is None else baseline
+    alone = max(map(len, found.values())) == 1
+    apart = [method for method in scores if not same_clients(config[method], config.get(other, {}), seeds=alone)]
+    compared = compare_scores(scores, baseline, apart=apart)
+    header, notes = formats.header_of(name, other), _notes(groups, found, config, apart, compared, other)
     alike = all(measures_of(one.metrics) == first for one in everything)
     shown = first.scores[0].partition("_")[0] if alike else "loss"
     return Comparison(
         formats.as_rows(compared, name),
-        formats.as_text(compared, header, name),
-        formats.as_markdown(compared, header, name),
+        "\n".join([formats.as_text(compared, header, name), *notes]),
+        "".join([formats.as_markdown(compared, header, name), *(f"\n{note}\n" for note in notes)]),
         formats.as_latex(compared, header, name),
         [cell.replace("\n", " ") for cell in header],
         formats.cells(compared),
@@ -149,47 +153,28 @@ def run_folders(folders: Sequence[Path]) -> list[Path]:
     return list({path.resolve(): path for path in found}.values())
 
 
-def _by_method(runs: Sequence[Any]) -> dict[str, dict[Any, Any]]:
-    """Method -> seed -> its results; with several groups of runs, a method has its group's folder in the name."""
-    groups = [runs] if _alike(runs) else _groups(runs)
-    folders = [group[0].folder if len(group) == 1 else group[0].folder.parent for group in groups]
-    found: dict[str, dict[Any, Any]] = {}
-    for group, name in zip(groups, _told_apart(folders), strict=True):
-        for run in group:
-            for method in run:
-                label = method if len(groups) == 1 else f"{name}/{method}"
-                found.setdefault(label, {})[run.config.get("seed")] = run[method]
-    return found
+def _notes(
+    groups: dict[str, list[Any]],
+    found: dict[str, dict[Any, Any]],
+    config: dict[str, dict[str, Any]],
+    apart: Sequence[str],
+    compared: Sequence[Any],
+    other: str,
+) -> list[str]:
+    """Lines under a table: what its runs do not have alike, which have no pairs, and how many pairs the others have."""
+    lines = these_differ({name: config_of(group[0]) for name, group in groups.items()})
+    if len(groups) > 1:
+        methods = {label: next(iter(own.values())).name for label, own in found.items()}
+        lines += not_alike({label: _with_nones(config[label].get(name, {})) for label, name in methods.items()})
+    if apart:
+        lines.append(f"no difference to {other} of {in_words(apart)}: other clients, or another seed's, are no pairs")
+    few = [f"{one.n_pairs} of {one.algorithm}" for one in compared if one.difference and one.n_pairs != one.n_seeds]
+    return lines + ([f"seeds in common with {other}, which differences are over: {', '.join(few)}"] if few else [])
 
 
-def _alike(runs: Sequence[Any]) -> bool:
-    """Whether runs differ in the seed only."""
-    kinds = [{name: value for name, value in run.config.items() if name not in ("seed", *_PLACE)} for run in runs]
-    seeds = {repr(run.config.get("seed")) for run in runs}
-    return len(runs) == 1 or (all(kind == kinds[0] for kind in kinds) and len(seeds) == len(runs) and bool(kinds[0]))
-
-
-def _groups(runs: Sequence[Any]) -> list[list[Any]]:
-    """The seeds of a comparison together, any other run alone."""
-    by_folder: dict[Path, list[Any]] = {}
-    for run in runs:
-        folder = run.folder.resolve()
-        above = folder.parent / "config.toml"
-        is_seed = folder.name.startswith("seed_") and above.exists() and made_by(above) == "compare"
-        by_folder.setdefault(folder.parent if is_seed else folder, []).append(run)
-    return [part for own in by_folder.values() for part in ([own] if _alike(own) else [[run] for run in own])]
-
-
-def _told_apart(folders: Sequence[Path]) -> list[str]:
-    """The last parts of different folders' paths, as many as tell them apart."""
-    parts = [folder.resolve().parts for folder in folders]
-    depths = range(1, max(map(len, parts), default=0) + 1)
-    names = (["/".join(one[-depth:]) for one in parts] for depth in depths)
-    return next((found for found in names if len(set(found)) == len(found)), [str(folder) for folder in folders])
-
-
-_PLACE = (*RECORD, "data_folder")
-"""Parts of a config.toml that say where a run was made."""
+def _with_nones(section: dict[str, Any]) -> dict[str, Any]:
+    """A method's settings, with those of its optimiser that a config.toml leaves out where they are None."""
+    return dict.fromkeys(("lr_decay", "momentum", "weight_decay") if "lr" in section else ()) | section
 
 
 def _curves(runs: Sequence[Any]) -> Any:

@@ -61,6 +61,11 @@ class Job(NamedTuple):
         return {short_name(word): word for word in self.run.algorithm}
 
     @property
+    def of_methods(self) -> Values:
+        """The settings of the methods alone."""
+        return {section: self.settings[section] for section in self.methods}
+
+    @property
     def folder(self) -> Path | None:
         """Where the results go."""
         return None if self.run.folder is None else Path(self.run.folder)

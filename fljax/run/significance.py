@@ -4,7 +4,7 @@ All methods of a seed see the same federation, cohorts and first model, so a see
 between two methods varies far less than either of them.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -28,14 +28,18 @@ class Compared(NamedTuple):
     mean: float
     deviation: float  # of the scores, n - 1 in the denominator; NaN with one seed
     interval: Interval
-    difference: Interval | None  # paired, this method minus the other; None of the other itself
+    difference: Interval | None  # paired, this method minus the other; None of the other itself, and without pairs
     p_value: float | None  # of the paired t-test, two-sided; None where there is nothing to test
     p_holm: float | None  # the same, corrected for as many tests as there are (Holm)
     p_wilcoxon: float | None  # of Wilcoxon's signed-rank test, which needs six seeds to get below 0.05
+    n_pairs: int = 0  # seeds that the difference is over
 
 
 def compare_scores(
-    scores: Mapping[str, Sequence[float] | np.ndarray], baseline: str | None = None, confidence: float = 0.95
+    scores: Mapping[str, Sequence[float] | np.ndarray],
+    baseline: str | None = None,
+    confidence: float = 0.95,
+    apart: Collection[str] = (),
 ) -> list[Compared]:
     """Each method's scores, and its paired difference to the ``baseline``.
 
@@ -43,6 +47,7 @@ def compare_scores(
         scores: method -> (seeds,) scores, in the same order of seeds; NaN where a run has none.
         baseline: the method that the others are compared with; None: the first.
         confidence: of the intervals, in (0, 1).
+        apart: methods whose scores are no pairs with the ``baseline``'s, as of other clients: no difference is taken.
 
     Raises:
         ValueError: no method, scores of different lengths, no such baseline, or a confidence out of its range.
@@ -58,7 +63,8 @@ def compare_scores(
     if other not in table:
         raise ValueError(f"baseline={other!r} is none of the methods {', '.join(table)}")
     rows = [
-        _against(name, values, None if name == other else table[other], confidence) for name, values in table.items()
+        _against(name, values, None if name == other or name in apart else table[other], confidence)
+        for name, values in table.items()
     ]
     corrected = holm([row.p_value for row in rows])
     return [row._replace(p_holm=p) for row, p in zip(rows, corrected, strict=True)]
@@ -69,12 +75,12 @@ def _against(name: str, values: np.ndarray, other: np.ndarray | None, confidence
     mean = float(known.mean()) if len(known) else float("nan")
     deviation = float(known.std(ddof=1)) if len(known) > 1 else float("nan")
     interval = interval_of(known, confidence)
-    if other is None:
+    pairs = np.zeros(len(values), bool) if other is None else np.isfinite(values) & np.isfinite(other)
+    if other is None or not pairs.any():
         return Compared(name, len(known), mean, deviation, interval, None, None, None, None)
-    pairs = np.isfinite(values) & np.isfinite(other)
     ours, theirs = values[pairs], other[pairs]
     difference = interval_of(ours - theirs, confidence)
-    return Compared(name, len(known), mean, deviation, interval, difference, *_tests(ours, theirs))
+    return Compared(name, len(known), mean, deviation, interval, difference, *_tests(ours, theirs), len(ours))
 
 
 def _tests(ours: np.ndarray, theirs: np.ndarray) -> tuple[float | None, None, float | None]:

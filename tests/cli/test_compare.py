@@ -1,6 +1,7 @@
 """`fljax compare` and `fljax show`: methods over seeds, each with its own partition, compiled once."""
 
 import csv
+import re
 import shutil
 import tomllib
 
@@ -15,6 +16,7 @@ from fljax.cli import main, seeds
 from fljax.cli.compare import OWN
 from fljax.jobs.assemble import make_algorithm, make_federation, make_model
 from fljax.jobs.job import read_job
+from fljax.jobs.unlike import these_differ
 from fljax.sealed import with_checksum
 
 FEW = ("--partition", "dirichlet", "--partition.n-clients", "5", "--partition.beta", "0.5", "--rounds", "3")
@@ -263,11 +265,58 @@ def test_comparisons_of_other_settings_are_compared_seed_by_seed(compared, tmp_p
         for folder in (first, second)
     )
     expected = stats.ttest_rel(np.float64(quick), np.float64(slow))  # of the seeds that both have
+    assert "seeds in common" not in capsys.readouterr().out  # all that this one has
     assert float(rows["quick/fedavg"]["p_value"]) == pytest.approx(expected.pvalue, rel=1e-6)
     assert float(rows["quick/fedavg"]["difference"]) == pytest.approx(np.mean(quick) - np.mean(slow), abs=1e-6)
+    capsys.readouterr()
+    assert main(["show", str(second), str(first), "--out", str(shown)]) == 0
+    said = "seeds in common with quick/fedavg, which differences are over: 2 of out/fedavg, 2 of out/standalone\n"
+    assert said in capsys.readouterr().out
     assert main(["show", str(first / "seed_0"), str(second), "--out", str(shown)]) == 0  # no seed in common
     rows = {row["algorithm"]: row for row in rows_of(shown / "comparison.csv")}
-    assert rows["quick/fedavg"]["difference"] in ("", "nan")
+    assert rows["quick/fedavg"]["difference"] == ""
+
+
+def changed(folder, to, **by):
+    """A copy of a run's folder whose settings say something else."""
+    shutil.copytree(folder, to)
+    text = (to / "config.toml").read_text().rstrip("\n").rpartition("\n")[0] + "\n"
+    for old, new in by.items():
+        assert f"{old} = " in text
+        text = re.sub(f"^{old} = .*$", f"{old} = {new}", text, flags=re.MULTILINE)
+    (to / "config.toml").write_bytes(with_checksum(text))
+    return str(to)
+
+
+def test_runs_of_other_clients_are_no_pairs(compared, tmp_path, capsys):
+    first = str(compared[0] / "seed_0")
+    other = changed(first, tmp_path / "b", dataset='"mnist"', beta="0.25")
+    rate = changed(first, tmp_path / "c", lr="0.2")
+    assert main(["show", first, other, rate, "--out", str(tmp_path / "o")]) == 0
+    shown = capsys.readouterr().out
+    assert (
+        "these differ in dataset, partition.beta: dataset digits (seed_0, c), mnist (b); partition.beta 0.5 (" in shown
+    )
+    assert "not alike: lr 0.1, c/fedavg 0.2, c/standalone 0.2\n" in shown
+    assert "no difference to seed_0/fedavg of b/fedavg and b/standalone: other clients" in shown
+    rows = {row["algorithm"]: row for row in rows_of(tmp_path / "o" / "comparison.csv")}
+    assert [rows[name]["difference"] != "" for name in ("b/fedavg", "b/standalone", "c/fedavg")] == [False, False, True]
+    assert "these differ in dataset" in (tmp_path / "o" / "comparison.md").read_text()
+    assert main(["show", first, changed(first, tmp_path / "d", seed="1", lr="0.2"), "--baseline", "d/fedavg"]) == 0
+    shown = capsys.readouterr().out
+    assert "no difference to d/fedavg of seed_0/fedavg and seed_0/standalone" in shown
+    assert main(["show", first, str(compared[0] / "seed_0" / "fedavg")]) == 0
+    assert "differ" not in capsys.readouterr().out
+
+
+def test_a_partition_of_another_name_is_told_by_its_name():
+    one = {"partition": {"name": "iid", "n_clients": 5}, "model": {"name": "mlp", "hidden": [3, 4]}, "rounds": 2}
+    other = {"partition": {"name": "dirichlet", "n_clients": 6}, "model": {"name": "mlp", "hidden": [3]}}
+    assert these_differ({"a": one, "b": other, "c": {}}) == [
+        "these differ in rounds, partition, model.hidden: rounds 2 (a), None (b); partition iid (a), dirichlet (b); "
+        "model.hidden 3 4 (a), 3 (b)"
+    ]
+    assert these_differ({"a": one, "b": one | {"seed": 3, "fedavg": {"lr": 3}}}) == these_differ({"a": one}) == []
 
 
 def test_a_regression_beside_classes_is_refused(compared, tmp_path, refused):

@@ -10,9 +10,10 @@ from jax.errors import JaxRuntimeError
 from fljax.algorithms import ALGORITHMS, compose
 from fljax.catalogue.entries import entry, names
 from fljax.cli import correctable
-from fljax.cli.execute import not_alike, slips
+from fljax.cli.execute import slips
 from fljax.jobs.assemble import make_algorithm, make_model, make_parts, make_sampling, split_section
 from fljax.jobs.job import read_job
+from fljax.jobs.unlike import not_alike
 from fljax.models import lenet, resnet18, variational_cnn
 from fljax.numbers import check_numbers, numbers_of
 from fljax.types import Work
@@ -240,8 +241,8 @@ ALL_FOUR = ("fedavg", "ditto", "ifca", "fedem")
 
 def test_what_methods_do_not_have_alike_is_said():
     alike = read_job(["--algorithm", "fedavg", "ditto", "ifca", "hypcluster", "scaffold"])
-    assert not_alike(alike) == []  # one learning rate and one number of clusters for all of them
-    assert not_alike(read_job([])) == ["not alike: momentum None, fedtsdp 0.5; epochs 5, fedcps 1"]
+    assert not_alike(alike.of_methods) == []  # one learning rate and one number of clusters for all of them
+    assert not_alike(read_job([]).of_methods) == ["not alike: momentum None, fedtsdp 0.5; epochs 5, fedcps 1"]
     told = read_job(
         [
             "--algorithm",
@@ -257,7 +258,7 @@ def test_what_methods_do_not_have_alike_is_said():
             "8",
         ]
     )
-    assert "lr 0.1, ditto 0.2" in not_alike(told)[0]
+    assert "lr 0.1, ditto 0.2" in not_alike(told.of_methods)[0]
 
 
 def test_choices_that_are_seldom_meant_are_said():

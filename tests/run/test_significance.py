@@ -60,6 +60,15 @@ def test_what_cannot_be_tested_is_left_out():
     assert np.isnan(one.deviation)
 
 
+def test_scores_of_other_clients_are_no_pairs():
+    *_, b, c = compare_scores(SCORES | {"apart": SCORES[[*SCORES][1]]}, apart=("apart",))
+    assert (c.difference, c.p_value, c.p_holm, c.n_pairs) == (None, None, None, 0)
+    assert c.mean == next(row.mean for row in compare_scores(SCORES) if row.algorithm == [*SCORES][1])
+    assert b.p_holm == compare_scores(SCORES)[-1].p_holm  # corrected for the tests that were made
+    (_, none) = compare_scores({"a": [0.5, np.nan], "b": [np.nan, 0.5]})
+    assert (none.difference, none.n_seeds) == (None, 1)
+
+
 def test_what_float32_rounds_is_no_spread():
     """Scores come as float32: 0.81 - 0.80 and 0.83 - 0.82 differ in their last digits there."""
     base, above = (np.float32(scores) for scores in ([0.80, 0.82, 0.84], [0.81, 0.83, 0.85]))

@@ -1,0 +1,84 @@
+"""Finished runs in groups that differ in their seeds only, and their results and settings by method."""
+
+import tomllib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from fljax.catalogue.own import short_name
+from fljax.jobs.job import made_by
+from fljax.jobs.settings import RECORD
+
+Groups = dict[str, list[Any]]
+"""Name of a group -> its `fljax.run.load.LoadedRun`s."""
+_PLACE = (*RECORD, "data_folder")
+"""Parts of a config.toml that say where a run was made."""
+
+
+def named_groups(runs: Sequence[Any]) -> Groups:
+    """Runs that differ in their seeds together, by the folder that tells them apart."""
+    groups = [runs] if _alike(runs) else _groups(runs)
+    folders = [group[0].folder if len(group) == 1 else group[0].folder.parent for group in groups]
+    return dict(zip(_told_apart(folders), map(list, groups), strict=True))
+
+
+def by_method(groups: Groups) -> dict[str, dict[Any, Any]]:
+    """Method -> seed -> its results; with several groups of runs, a method has its group's folder in the name."""
+    found: dict[str, dict[Any, Any]] = {}
+    for name, group in groups.items():
+        for run in group:
+            for method in run:
+                found.setdefault(_label(groups, name, method), {})[run.config.get("seed")] = run[method]
+    return found
+
+
+def configs_of(groups: Groups) -> dict[str, dict[str, Any]]:
+    """Method, as `by_method` has it, -> the settings of its first run; {} where they are not known."""
+    return {
+        _label(groups, name, method): config_of(group[0])
+        for name, group in groups.items()
+        for run in group
+        for method in run
+    }
+
+
+def config_of(run: Any) -> dict[str, Any]:
+    """A run's settings; of a method's own folder those of the run that it lies in. {} where they are not known."""
+    above = run.folder.resolve().parent / "config.toml"
+    if run.config or not above.exists():
+        return run.config
+    try:
+        found = tomllib.loads(above.read_text(encoding="utf-8"))
+    except (OSError, ValueError):  # damaged, which takes nothing from the results
+        return {}
+    return found if set(run) <= {short_name(word) for word in found.get("algorithm", ())} else {}
+
+
+def _label(groups: Groups, name: str, method: str) -> str:
+    return method if len(groups) == 1 else f"{name}/{method}"
+
+
+def _alike(runs: Sequence[Any]) -> bool:
+    """Whether runs differ in the seed only."""
+    kinds = [{name: value for name, value in run.config.items() if name not in ("seed", *_PLACE)} for run in runs]
+    seeds = {repr(run.config.get("seed")) for run in runs}
+    return len(runs) == 1 or (all(kind == kinds[0] for kind in kinds) and len(seeds) == len(runs) and bool(kinds[0]))
+
+
+def _groups(runs: Sequence[Any]) -> list[list[Any]]:
+    """The seeds of a comparison together, any other run alone."""
+    by_folder: dict[Path, list[Any]] = {}
+    for run in runs:
+        folder = run.folder.resolve()
+        above = folder.parent / "config.toml"
+        is_seed = folder.name.startswith("seed_") and above.exists() and made_by(above) == "compare"
+        by_folder.setdefault(folder.parent if is_seed else folder, []).append(run)
+    return [part for own in by_folder.values() for part in ([own] if _alike(own) else [[run] for run in own])]
+
+
+def _told_apart(folders: Sequence[Path]) -> list[str]:
+    """The last parts of different folders' paths, as many as tell them apart."""
+    parts = [folder.resolve().parts for folder in folders]
+    depths = range(1, max(map(len, parts), default=0) + 1)
+    names = (["/".join(one[-depth:]) for one in parts] for depth in depths)
+    return next((found for found in names if len(set(found)) == len(found)), [str(folder) for folder in folders])

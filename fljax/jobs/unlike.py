@@ -1,0 +1,69 @@
+"""What runs beside each other do not have alike, from their settings, and which of them saw the same clients."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from fljax.catalogue.words import words_of, written
+from fljax.jobs.settings import PARTS, RECORD
+
+OF_METHODS = ("lr", "lr_decay", "momentum", "weight_decay", "epochs", "batch_size", "optimizer", "n_clusters")
+"""Settings of methods that differ without notice, and that a comparison of methods is to have alike."""
+OF_CLIENTS = ("data", "client_column", "label_column", "feature_column", "split_column", "task", "new_clients")
+"""A run's own settings that say who the clients are, besides the data set and the partition."""
+_UNSAID = (*RECORD, "algorithm", "seed", "compile", "evaluate_every", "data_folder", "new_client_rounds")
+"""What a config.toml has and no result depends on, or that the table says."""
+
+Config = Mapping[str, Any]
+"""A run's config.toml; empty where it is not known."""
+
+
+def not_alike(settings: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """A line with the numbers of local training and of clusters in which methods differ; none where they do not."""
+    found = []
+    for name in OF_METHODS:
+        values = {method: own[name] for method, own in settings.items() if name in own}
+        usual = Counter(values.values()).most_common(1)[0][0] if values else None
+        if others := [f"{method} {value}" for method, value in values.items() if value != usual]:
+            found.append(f"{written(name)} {usual}, {', '.join(others)}")
+    return [f"not alike: {'; '.join(found)}"] if found else []
+
+
+def these_differ(configs: Mapping[str, Config]) -> list[str]:
+    """A line with what runs, by name, differ in besides their methods; none where they do not or nothing is known."""
+    known = {name: _flat(config) for name, config in configs.items() if config}
+    found = {}
+    for key in dict.fromkeys(key for own in known.values() for key in own):
+        part = key.partition(".")[0]
+        if part != key and part in found:  # another partition has other settings
+            continue
+        of_value: dict[str, list[str]] = {}
+        for name, own in known.items():
+            of_value.setdefault(" ".join(words_of(own.get(key))), []).append(name)
+        if len(of_value) > 1:
+            found[key] = ", ".join(f"{value} ({', '.join(names)})" for value, names in of_value.items())
+    told = "; ".join(f"{written(key)} {values}" for key, values in found.items())
+    return [f"these differ in {', '.join(map(written, found))}: {told}"] if found else []
+
+
+def same_clients(one: Config, other: Config, seeds: bool) -> bool:
+    """Whether runs of the same seed have the same clients, as far as is known; ``seeds``: of the seeds they have."""
+    names = (*OF_CLIENTS, "partition", *(["seed"] if seeds else []))
+    data = [config.get("data") or config.get("dataset") for config in (one, other)]
+    return not one or not other or (data[0] == data[1] and all(one.get(name) == other.get(name) for name in names))
+
+
+def _flat(config: Config) -> dict[str, Any]:
+    """A run's own settings and its parts', those by "part" and "part.name"."""
+    own = {name: value for name, value in config.items() if not isinstance(value, Mapping) and name not in _UNSAID}
+    for part in PARTS:
+        section = config.get(part)
+        if isinstance(section, Mapping):
+            own |= {part: section.get("name")}
+            own |= {f"{part}.{name}": value for name, value in section.items() if name not in ("name", "unset")}
+    return own
+
+
+def in_words(names: Sequence[str]) -> str:
+    """``a, b and c``."""
+    return " and ".join(part for part in (", ".join(names[:-1]), *names[-1:]) if part)
