@@ -3,6 +3,7 @@
 import importlib
 import shlex
 import shutil
+import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -99,7 +100,8 @@ def show_results(
     rounds, federation = changes(federation), at(federation, job.run.rounds - 1)
     group = None if federation.group is None else np.asarray(federation.group)
     rows = report.final_table(outcomes, group)
-    print(f"{TITLE}\n{as_table(rows, shutil.get_terminal_size().columns)}")
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None  # a file has room
+    print(f"{TITLE}\n{as_table(rows, width)}")
     costs = {name: after_changes(outcome.metrics, rounds) for name, outcome in outcomes.items()}
     if any(costs.values()):
         print(f"\nWhat the changes cost\n{changes_table(costs)}")

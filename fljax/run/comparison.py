@@ -1,5 +1,8 @@
 """Several methods on the same federation beside each other: the table."""
 
+import math
+import sys
+import textwrap
 from collections.abc import Sequence
 
 from fljax.run import report
@@ -42,13 +45,15 @@ SPARED = (
     "megabytes_up",
 )
 """Columns that a terminal too narrow for all goes without, the first of these first; summary.csv has them."""
+SMALL = ("megabytes_up", "megabytes_down", "epsilon")
+"""Columns whose numbers may be far below 1."""
 TITLE = "Accuracy (of a regression R2) on the clients' own test examples; megabytes a client"
 
 
-def as_table(rows: Sequence[report.Row], width: int) -> str:
-    """The final table for a terminal of ``width`` characters; the best of each accuracy is bold.
+def as_table(rows: Sequence[report.Row], width: int | None = None) -> str:
+    """The final table for a terminal of ``width`` characters, None: of any; the best of each accuracy is bold.
 
-    Columns that nobody fills are left out, and of `SPARED` as many as do not fit.
+    Columns that nobody fills are left out, and of `SPARED` as many as do not fit, which are named under the table.
     """
     shown = [name for name in COLUMNS if any(row.get(name) is not None for row in rows)]
     best = {
@@ -61,10 +66,13 @@ def as_table(rows: Sequence[report.Row], width: int) -> str:
         top = {(r, c) for r, row in enumerate(rows) for c, name in scales if row[name] == best[name]}
         return table([COLUMNS[name] for name in shown], cells, top)
 
+    room, spared = sys.maxsize if width is None else max(width, 20), []
     for name in SPARED:
-        if max(map(len, drawn(bold=False).split("\n"))) > width and name in shown:
+        if max(map(len, drawn(bold=False).split("\n"))) > room and name in shown:
             shown.remove(name)
-    return drawn(bold=True)
+            spared.append(COLUMNS[name].replace("\n", " "))
+    told = f"no room for {', '.join(spared)}: in summary.csv"
+    return "\n".join([drawn(bold=True), *(textwrap.wrap(told, room) if spared else [])])
 
 
 def cell(name: str, row: report.Row) -> str:
@@ -76,4 +84,6 @@ def cell(name: str, row: report.Row) -> str:
         return f"{value:.4f} ({row['best_round']})"
     if name in SCALE and name != "ari":
         return f"{value:.4f}"
+    if name in SMALL and isinstance(value, float) and 0 < value < 1:
+        return f"{value:.{2 - math.floor(math.log10(value))}f}"  # three digits that say something
     return f"{value:.2f}" if isinstance(value, float) else str(value)

@@ -19,7 +19,7 @@ from fljax.jobs.config import as_toml, new_folder
 from fljax.jobs.job import read_job
 from fljax.numbers import as_dict
 from fljax.run.checkpoint import read_rounds, rounds_done
-from fljax.run.comparison import COLUMNS, as_table
+from fljax.run.comparison import COLUMNS, as_table, cell
 
 SMALL = ("--algorithm", "fedavg", "--rounds", "2", "--partition.n-clients", "4", "--epochs", "1")
 SMALL += ("--model", "logistic_regression")
@@ -212,3 +212,22 @@ def test_a_narrow_terminal_goes_without_columns_not_digits():
         assert max(map(len, text.splitlines())) <= width
         assert "lg_fedavg" in text
         assert ("0.7500 (9)" in text) == (width > 40)
+        assert ("no room for best macro (round)" in text) == (width == 40)
+    assert text.replace("\n", " ").endswith(": in summary.csv")
+    assert "0.7500 (9)" in as_table([row])
+    assert "no room" not in as_table([row])
+
+
+def test_a_file_has_room_for_all_columns(fljax, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "40")
+    given = ("run", *SMALL, "--folder", "x")
+    assert all(name in fljax(*given)[1] for name in ("best macro", "MB down", "compile s"))
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    assert "no room for " in fljax(*given)[1]
+
+
+def test_traffic_of_a_small_model_is_a_number():
+    shown = {
+        value: cell("megabytes_up", {"megabytes_up": value}) for value in (0.0, 0.00002346, 0.0123, 0.5, 1.0, 123.456)
+    }
+    assert [*shown.values()] == ["0.00", "0.0000235", "0.0123", "0.500", "1.00", "123.46"]
