@@ -28,20 +28,30 @@ from fljax.rounds import (
     Clusters,
     Combining,
     Rule,
-    Sent,
     Weighting,
     clustered,
-    join_cluster,
     mean,
     method,
-    on_layers,
     regrouped,
     traffic,
 )
 from fljax.rounds.trajectory import train_and_record
 from fljax.server.company import gaussian_rewards, row_affinity
 from fljax.server.spectral import davies_bouldin, spectral_embedding, spectral_labels
-from fljax.types import Algorithm, ClientData, Cohort, Key, Metrics, Model, ModelTable, Params, State, Trained, Work
+from fljax.types import (
+    Algorithm,
+    ClientData,
+    Cohort,
+    Key,
+    Metrics,
+    Model,
+    ModelTable,
+    Params,
+    State,
+    Trained,
+    Upload,
+    Work,
+)
 
 
 @hyper
@@ -86,7 +96,7 @@ def fedgwc(
 
     def begin(key: Key, hyper: FedGWCHyper, data: ClientData) -> Clusters:
         n = data.size.shape[0]
-        centers = tree.broadcast({"theta": model.init(key), "losses": jnp.zeros(n_losses, jnp.float32)}, n)
+        centers = tree.broadcast(model.init(key), n)
         return Clusters(
             centers, jnp.zeros(n, jnp.int32), Company(jnp.zeros((n, n), jnp.float32), jnp.ones(n, jnp.float32))
         )
@@ -100,38 +110,43 @@ def fedgwc(
         )
 
     def local(hyper: FedGWCHyper, start: ModelTable, cohort: Cohort) -> Trained:
-        models = start._replace(params=start.params["theta"])
-        trained, losses = train_and_record(hyper, models, cohort, training_loss(model), work, n_losses)
+        trained, losses = train_and_record(hyper, start, cohort, training_loss(model), work, n_losses)
         return trained._replace(params={"theta": trained.params, "losses": losses})
 
-    def after(
-        key: Key, hyper: FedGWCHyper, clusters: Clusters, sent: Sent, cohort: Cohort
-    ) -> tuple[Clusters, Sent, Metrics]:
-        taken = jnp.arange(n_losses)[None] < n_steps(cohort.data.size, work)[:, None]
-        together = (sent.label[:, None] == sent.label[None]) & (sent.weight > 0)[None]
-        reward = gaussian_rewards(sent.params["losses"], taken & (sent.weight > 0)[:, None], together)
-        return clusters._replace(kept=remembered(clusters.kept, reward, together, sent, cohort, hyper.alpha)), sent, {}
-
     def sends(center: Params, cohort: Cohort) -> Metrics:
-        return traffic(tree.size(center["theta"]) + n_losses, tree.size(center["theta"]))
+        return traffic(tree.size(center) + n_losses, tree.size(center))
 
-    def deploy(key: Key, hyper: FedGWCHyper, state: State, data: ClientData) -> ModelTable:
-        return ModelTable(state.server.centers["theta"], state.server.label)
+    rounds = clustered(model, local, Rule(begin, before), combine=combine, weighting=weighting, sends=sends)
 
-    of_theta = on_layers(combine, ("theta",))
-    rule = Rule(begin, before, after)
-    rounds = clustered(model, local, rule, combine=of_theta, weighting=weighting, sends=sends, deploy=deploy)
-    return rounds._replace(join=join_cluster(model, deploy))
+    halves = rounds.exchange
+    assert halves is not None  # of the skeleton
+
+    def send(key: Key, hyper: FedGWCHyper, state: State, cohort: Cohort) -> Upload:
+        # Losses are no part of the update: what is clipped, compressed or made noisy on the way is the model.
+        upload = halves.send(key, hyper, state, cohort)
+        return upload._replace(params=upload.params["theta"], rest=(upload.rest, upload.params["losses"]))
+
+    def receive(key: Key, hyper: FedGWCHyper, state: State, cohort: Cohort, upload: Upload) -> tuple[State, Metrics]:
+        (clusters, loss, ok), losses = upload.rest
+        label, counts = upload.start.row, upload.weight > 0
+        taken = jnp.arange(n_losses)[None] < n_steps(cohort.data.size, work)[:, None]
+        together = (label[:, None] == label[None]) & counts[None]
+        reward = gaussian_rewards(losses, taken & counts[:, None], together)
+        pair = together & counts[:, None]
+        clusters = clusters._replace(kept=remembered(clusters.kept, reward, pair, label, cohort, hyper.alpha))
+        return halves.receive(key, hyper, state, cohort, upload._replace(rest=(clusters, loss, ok)))
+
+    exchange = halves._replace(send=send, receive=receive, sees="each")  # of each one's losses
+    return rounds._replace(round=exchange.round, exchange=exchange)
 
 
-def remembered(kept: Company, reward: Array, together: Array, sent: Sent, cohort: Cohort, alpha: Scalar) -> Company:
+def remembered(kept: Company, reward: Array, pair: Array, label: Array, cohort: Cohort, alpha: Scalar) -> Company:
     """P and its changes after a round; what concerns nobody who took part stays."""
     rows, columns = cohort.ids[:, None], cohort.ids[None]
-    pair = together & (sent.weight > 0)[:, None]
     old = kept.reward[rows, columns]
     new = jnp.where(pair, (1 - alpha) * old + alpha * reward[:, None], old)
     count, n = pair.sum(1).astype(jnp.float32), kept.change.shape[0]
-    own = jnp.zeros((2, n), jnp.float32).at[:, sent.label].add(jnp.stack([jnp.square(new - old).sum(1), count]))
+    own = jnp.zeros((2, n), jnp.float32).at[:, label].add(jnp.stack([jnp.square(new - old).sum(1), count]))
     change = (1 - alpha) * kept.change + alpha * own[0] / jnp.maximum(own[1], 1.0)
     return Company(kept.reward.at[rows, columns].set(new), jnp.where(own[1] > 0, change, kept.change))
 

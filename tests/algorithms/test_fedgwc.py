@@ -1,5 +1,6 @@
 """FedGWC: its rewards and its matrix in NumPy, and how it parts a cluster by scikit-learn."""
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -8,14 +9,18 @@ from sklearn.cluster import SpectralClustering
 from sklearn.manifold import SpectralEmbedding
 from sklearn.metrics import adjusted_rand_score, davies_bouldin_score
 
+from fljax import tree
+from fljax.algorithms import compose
 from fljax.algorithms.fedgwc import Company, fedgwc, parted
 from fljax.data.synthetic import linear_groups
 from fljax.rounds import Clusters
 from fljax.server.company import gaussian_rewards, row_affinity
 from fljax.types import Work
 from tests import oracle
+from tests.algorithms.normalised import batch_normalised
 from tests.algorithms.round_by_round import simulate
 from tests.algorithms.test_oracles import LR, WORK, assert_models, reference, run  # noqa: F401
+from tests.slow import slow_rows
 
 ALPHA, BETA = 0.3, 0.5
 
@@ -133,3 +138,25 @@ def test_with_two_groups_of_clients_clusters_do_not_go_to_pieces(key, model):
     federation = linear_groups(12, 2, examples=40)
     metrics = simulate(fedgwc(model, Work(1, 8)), hyper, federation, key, 150, participation=0.5, evaluate_every=150)[1]
     assert 1 < metrics["n_clusters"][-1] <= 6  # twelve, each alone, where nothing bars it
+
+
+@pytest.mark.parametrize(
+    ("brick", "numbers"),
+    [
+        ("clip_update", {"clip": 0.5}),
+        *slow_rows(("top_k", {}), ("median", {}), ("momentum", {"server_lr": 1.0}), ("exp", {})),
+    ],
+)
+def test_bricks_do_to_one_cluster_what_they_do_to_fedavg(key, brick, numbers):
+    """The losses that are sent too are no part of the update, and running statistics are found in it."""
+    network, federation = batch_normalised((4, 4, 1), 4, hidden=6), linear_groups(8, 2, examples=24, ragged=0.4)
+
+    def after(name, **own):
+        made = compose(f"{name}+{brick}")
+        algorithm, hyper = made(network, Work(1, 8)), made.Hyper(lr=0.1, **numbers, **own)
+        state, metrics = simulate(algorithm, hyper, federation, key, 2, evaluate_every=2)
+        return tree.stacked(algorithm.deploy(key, hyper, state, federation.train)), metrics["uplink"]
+
+    (ours, sent), (theirs, sent_by_fedavg) = after("fedgwc", eps=0.0), after("fedavg")
+    chex.assert_trees_all_close(ours, theirs, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(sent, sent_by_fedavg + 8, rtol=1e-6)
