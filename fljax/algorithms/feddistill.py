@@ -6,7 +6,8 @@ The server averages the mean logits class by class; a client's loss on an exampl
 others' mean output for that class.
 
 Differences from the paper: without its augmentation. Mean logits are those of the trained model, not of the batches it
-met. A class that no other client has shown teaches nothing.
+met. A class that no other client has shown teaches nothing. A client that never took part begins as all did, and is
+taught by all others as they stand.
 """
 
 import jax
@@ -20,7 +21,7 @@ from fljax.client.features import head_shape
 from fljax.client.objectives import Loss, batch_mean, predictor
 from fljax.data.labels import check_classes
 from fljax.numbers import LocalHyper, Scalar, hyper, number
-from fljax.rounds import client_weight, method, traffic, train
+from fljax.rounds import client_weight, method, rounds_alone, traffic, train
 from fljax.rounds.sharing import own_rows
 from fljax.types import Algorithm, Batch, ClientData, Cohort, Key, Metrics, Model, ModelTable, Params, State, Work
 
@@ -48,10 +49,11 @@ def feddistill(model: Model, work: Work) -> Algorithm:
         params, n_clients = model.init(key), data.size.shape[0]
         n_classes = head_shape(model, params)[1]
         taught = {"total": jnp.zeros((n_classes, n_classes), jnp.float32), "count": jnp.zeros(n_classes, jnp.float32)}
-        return State(taught, own_rows({"w": params, "taught": taught}, n_clients))
+        server = {"taught": taught, "start": params}  # what a newcomer begins with, too
+        return State(server, own_rows({"w": params, "taught": taught}, n_clients))
 
     def round(key: Key, hyper: FedDistillHyper, state: State, cohort: Cohort) -> tuple[State, Metrics]:
-        everyone, (w, own) = state.server, (state.clients["w"], state.clients["taught"])
+        everyone, (w, own) = state.server["taught"], (state.clients["w"], state.clients["taught"])
         teacher = jax.tree.map(lambda all_of, one: all_of[None] - one, everyone, own)
         trained = train(hyper, w, cohort, distilled(model, hyper), work, teacher)
         n_classes = everyone["count"].shape[0]
@@ -60,12 +62,24 @@ def feddistill(model: Model, work: Work) -> Algorithm:
         now = tree.where(client_weight("uniform", cohort, trained.ok) > 0, now, own)
         everyone = jax.tree.map(lambda all_of, new, old: all_of + (new - old).sum(0), everyone, now, own)
         sent = traffic(now["count"].sum(1) * n_classes, (teacher["count"] > 0.5).astype(jnp.float32).sum(1) * n_classes)
-        return State(everyone, {"w": trained.params, "taught": now}), {"loss": trained.loss, "ok": trained.ok, **sent}
+        clients, metrics = {"w": trained.params, "taught": now}, {"loss": trained.loss, "ok": trained.ok, **sent}
+        return State(state.server | {"taught": everyone}, clients), metrics
 
     def deploy(key: Key, hyper: FedDistillHyper, state: State, data: ClientData) -> ModelTable:
         return tree.own(state.clients["w"])
 
-    return Algorithm(init, round, deploy, predictor(model), loss=model.loss)
+    def join(key: Key, hyper: FedDistillHyper, state: State, data: ClientData, n_rounds: Array) -> ModelTable:
+        n_clients, (taught, start) = data.size.shape[0], (state.server["taught"], state.server["start"])
+
+        def alone(key: Key, hyper: FedDistillHyper, state: State, cohort: Cohort) -> tuple[State, Metrics]:
+            # The server's sums stand still without a newcomer's own logits, so none are taken out of them.
+            teacher = tree.everyone(taught, n_clients)
+            return State((), train(hyper, state.clients, cohort, distilled(model, hyper), work, teacher).params), {}
+
+        begun = State((), tree.broadcast(start, n_clients))
+        return tree.own(rounds_alone(alone, key, hyper, begun, data, n_rounds).clients)
+
+    return Algorithm(init, round, deploy, predictor(model), join, model.loss)
 
 
 def distilled(model: Model, hyper: FedDistillHyper) -> Loss:

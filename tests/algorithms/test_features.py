@@ -19,8 +19,10 @@ from fljax.algorithms.fedrod import PERSONAL, fedrod
 from fljax.algorithms.gpfl import EMBEDDING, SHARE, TRAINED, VALVE, gpfl, two_ways
 from fljax.algorithms.moon import contrasted, moon
 from fljax.client.features import linear, see
+from fljax.data.synthetic import linear_groups
 from fljax.models import cnn, lenet, mlp, resnet18
-from fljax.run.simulate import split_key
+from fljax.run.newcomers import new_models
+from fljax.run.simulate import as_traced, split_key
 from fljax.types import Batch, Work
 from tests import oracle
 from tests.algorithms.round_by_round import jitted, simulate
@@ -59,8 +61,29 @@ def test_feddistill_teaches_the_mean_of_the_others(key, model, federation):
         z = oracle.forward(start, np.asarray(data.pool.x, np.float64)[rows])[0]
         for c in np.unique(y):
             logits[i, c], count[i, c] = z[y == c].mean(0), 1
-    np.testing.assert_allclose(state.server["total"], logits.sum(0), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(state.server["taught"]["total"], logits.sum(0), rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(state.clients["taught"]["count"], count)
+
+
+def test_newcomers_to_feddistill_are_taught_by_all_others_in_every_round(key, model, federation):
+    method, newcomers = fljax.ALGORITHMS["feddistill"], linear_groups(3, 2, examples=24, seed=1)
+    algorithm, hyper = method(model, Work(1, 64)), method.Hyper(lr=0.5, gamma=1.0)
+    state = simulate(algorithm, hyper, federation, key, 2, evaluate_every=2)[0]
+    taught = jax.tree.map(np.asarray, state.server["taught"])
+    # Newcomers begin with the first model of all, here with one full batch a round.
+    start, data, n_rounds = as_float64(model.init(split_key(key).init)), newcomers.train, 3
+    models = jax.jit(new_models, static_argnums=0)(algorithm, as_traced(hyper), state, data, key, jnp.int32(n_rounds))
+    for i in range(3):
+        w, rows = start, np.asarray(data.index)[i, : np.asarray(data.size)[i]]
+        x, y = np.asarray(data.pool.x, np.float64)[rows], np.asarray(data.pool.y)[rows]
+        target = np.exp(taught["total"] / np.maximum(taught["count"], 1)[:, None])[y]
+        target = (target / target.sum(1, keepdims=True)).ravel()  # of each example for each class
+        for _ in range(n_rounds):
+            g, h = oracle.gradient(w, x, y), oracle.gradient(w, np.repeat(x, 4, 0), np.tile(range(4), len(x)), target)
+            w = oracle.combine(lambda w, g, h: w - 0.5 * (g + h), w, g, h)
+        mine = jax.tree.map(lambda leaf, i=i: leaf[i], models.params)
+        chex.assert_trees_all_close(mine, jax.tree.map(np.float32, w), rtol=1e-4, atol=1e-5)
+    assert (taught["count"] > 0).all()
 
 
 def test_fedrod_in_numpy(key, model, federation, reference):  # noqa: F811
