@@ -85,8 +85,32 @@ def _takes_none(field: dataclasses.Field) -> bool:
 
 
 def as_dict(hyper: Any) -> dict[str, Any]:
-    """The numbers by name, not copied."""
+    """The numbers by name, not copied.
+
+    Raises:
+        ValueError: it is no Hyper, nor another dataclass.
+    """
+    if not dataclasses.is_dataclass(hyper):
+        raise _no_hyper(hyper)
     return {field.name: getattr(hyper, field.name) for field in dataclasses.fields(hyper)}
+
+
+def said(name: str, value: Any) -> str:
+    """``name=value`` where that is short, else the name and the value's type: a federation's repr has hundreds of
+    lines."""
+    text = repr(value)
+    short = len(text) < 60 and "\n" not in text
+    return f"{name}={text}" if short else f"{name} of type {type(value).__name__}"
+
+
+def _no_hyper(given: Any) -> ValueError:
+    """What to say of what is no Hyper."""
+    if isinstance(given, list | tuple) and given and all(map(is_hyper, given)):
+        return ValueError(
+            f"hyper is a {type(given).__name__} of {len(given)} Hypers; give one, or to fljax.sweep "
+            "fljax.run.sweep.stack([...]) of them, or grid(hyper, lr=(0.01, 0.1))"
+        )
+    return ValueError(f"{said('hyper', given)} is not a Hyper; give the numbers of the method, as method.Hyper(lr=0.1)")
 
 
 def replace(hyper: T, **numbers: Any) -> T:
@@ -130,7 +154,7 @@ def check_numbers(given: Any, *, stacked: bool = False) -> None:
         ValueError: naming the first field that is not allowed, what it was and what it may be.
     """
     if not is_hyper(given) or isinstance(given, type):
-        raise ValueError(f"hyper={given!r} is not a Hyper; give the numbers of the method, as method.Hyper(lr=0.1)")
+        raise _no_hyper(given)
     stated = numbers_of(type(given))
     for name, value in as_dict(given).items():
         check_number(name, value, stated[name], stacked=stacked)

@@ -13,7 +13,7 @@ import numpy as np
 from fljax.choices import check_kind
 from fljax.data.labels import are_classes
 from fljax.models.task import task_of
-from fljax.numbers import LocalHyper, as_dict, numbers_of
+from fljax.numbers import LocalHyper, as_dict, numbers_of, said
 from fljax.ranges import real
 from fljax.rounds.method import Method
 from fljax.types import Algorithm, Federation, Key
@@ -28,7 +28,7 @@ def whole(name: str, value: Any) -> int:
     try:
         return operator.index(value)
     except TypeError:
-        raise ValueError(f"{name}={value!r} is not a whole number; give one") from None
+        raise ValueError(f"{said(name, value)} is not a whole number; give one") from None
 
 
 def check_count(name: str, value: Any, least: int = 1) -> None:
@@ -41,7 +41,11 @@ def check_run(n_rounds: int, evaluate_every: int, dropout: float | None) -> None
     """Raises ValueError where a run's number is out of its range."""
     check_count("n_rounds", n_rounds)
     check_count("evaluate_every", evaluate_every)
-    if dropout is not None and not 0 <= real("dropout", dropout) < 1:
+    try:
+        fits = dropout is None or 0 <= real("dropout", dropout) < 1
+    except ValueError:
+        raise ValueError(f"{said('dropout', dropout)} is not a number; give one") from None
+    if not fits:
         raise ValueError(f"dropout={dropout} is not a probability below 1; choose 0 <= dropout < 1")
 
 
@@ -73,7 +77,7 @@ def check_key(key: Any) -> None:
     if kind is not None and jnp.issubdtype(kind, jax.dtypes.prng_key) and key.shape == ():
         return
     if kind is None or kind != "uint32" or len(key.shape) != 1:
-        raise ValueError(f"key={key!r} is not a random key; give jax.random.key(0)")
+        raise ValueError(f"{said('key', key)} is not a random key; give jax.random.key(0)")
 
 
 def check_labels(algorithm: Algorithm, federation: Federation) -> None:

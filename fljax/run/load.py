@@ -4,7 +4,7 @@ import csv
 import json
 import tomllib
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, KeysView, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -104,6 +104,18 @@ class LoadedRun:
     def __iter__(self) -> Iterator[str]:
         """The methods' names."""
         return iter(self.results)
+
+    def __len__(self) -> int:
+        """How many methods there are."""
+        return len(self.results)
+
+    def __contains__(self, name: object) -> bool:
+        """Whether a method was run."""
+        return name in self.results
+
+    def keys(self) -> KeysView[str]:
+        """The methods' names."""
+        return self.results.keys()
 
     def __repr__(self) -> str:
         return f"<run {self.folder}: {', '.join(map(repr, self.results.values()))}>"

@@ -69,7 +69,11 @@ def test_a_folder_is_arrays_and_frames_and_models(trained):
     folder, _, _, run, models, _ = trained
     loaded = fljax.load_run(folder)
     result = loaded["fedbn"]
-    assert list(loaded) == ["fedbn"]
+    assert list(loaded) == list(loaded.keys()) == ["fedbn"]
+    assert len(loaded) == 1
+    assert "fedbn" in loaded
+    assert "ditto" not in loaded
+    assert dict(loaded)["fedbn"] is result
     for name, value in run.metrics.items():
         np.testing.assert_array_equal(result.metrics[name], value)
     assert "fedbn: 3 rounds, accuracy_macro" in repr(loaded)

@@ -45,6 +45,27 @@ def test_it_is_refused_by_name(run, averaging, federation, key):
             run(**given)
 
 
+def test_what_is_long_is_told_by_its_type(averaging, federation, key):
+    good = {"algorithm": averaging, "hyper": HYPER, "federation": federation, "key": key, "n_rounds": 1}
+    for change, message in (
+        ({"hyper": federation, "federation": HYPER}, "hyper of type Federation is not a Hyper; give the numbers"),
+        ({"n_rounds": federation}, "n_rounds of type Federation is not a whole number; give one"),
+        ({"key": federation}, "key of type Federation is not a random key; give"),
+        ({"dropout": federation}, "dropout of type Federation is not a number; give one"),
+    ):
+        with pytest.raises(ValueError, match=message) as error:
+            fljax.simulate(**good | change)
+        assert len(str(error.value)) < 150
+
+
+def test_several_hypers_are_stacked_first(averaging, federation, key):
+    for run in (fljax.simulate, lambda *given: fljax.sweep(*given, 1)):
+        with pytest.raises(
+            ValueError, match=r"hyper is a list of 2 Hypers; .* fljax.run.sweep.stack\(\[...\]\) of them"
+        ):
+            run(averaging, [HYPER, HYPER], federation, key, 1)
+
+
 def test_keys_of_both_forms_are_one(averaging, federation):
     ours = [fljax.simulate(averaging, HYPER, federation, of(3), 1)[1] for of in (jax.random.key, jax.random.PRNGKey)]
     np.testing.assert_array_equal(ours[0]["client_loss"], ours[1]["client_loss"])
