@@ -79,7 +79,7 @@ def fedsoft(
         n_clusters: K.
         measure_every: tau, rounds between two measurements of the importances.
         n_selected: m, clients that each cluster draws by importance and size, and averages equally; only these train.
-            None: all participants, weighted by importance and size.
+            None: all participants, weighted by importance and size. Who is not drawn reports the others' mean loss.
         start: clients train from their "own" last model, or from the "center" of their centers.
     """
 
@@ -109,7 +109,8 @@ def fedsoft(
         belongs = share if n_selected is None else member.T.astype(share.dtype)
         weight = soft_weights(belongs, upload.weight)
         centers = tree.where(weight.sum(axis=1) > 0, mix(weight, models), centers)
-        metrics = {"loss": trained.loss, "ok": trained.ok, **memberships(share)}
+        loss = told(trained, takes_part, cohort)
+        metrics = {"loss": loss, "ok": trained.ok, **memberships(share)}
         return State(centers, FedSoftClients(own, share)), metrics | sent(centers, due, takes_part)
 
     def held(
@@ -145,6 +146,14 @@ def fedsoft(
         return traffic(
             trains * n_parameters + measures * n_clusters, jnp.maximum(trains, measures) * n_clusters * n_parameters
         )
+
+    def told(trained: Trained, takes_part: Array, cohort: Cohort) -> Array:
+        """(cohort,) losses; who did not train has the mean of those who did, which leaves the round's mean as it is."""
+        drawn = takes_part & cohort.active
+        counts = drawn & trained.ok
+        mean = jnp.where(counts, trained.loss, 0.0).sum() / jnp.maximum(counts.sum(dtype=jnp.float32), 1.0)
+        others = jnp.where(counts.any() | ~drawn.any(), mean, jnp.nan)  # where all of them came to nothing
+        return jnp.where(takes_part, trained.loss, others)
 
     def deploy(key: Key, hyper: FedSoftHyper, state: State, data: ClientData) -> ModelTable:
         return tree.own(state.clients.model)

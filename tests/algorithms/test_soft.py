@@ -16,6 +16,7 @@ from fljax.algorithms.ifca import ifca
 from fljax.client.example_loss import example_loss
 from fljax.data.federation import present
 from fljax.data.synthetic import linear_groups
+from fljax.run.rounds import means_of_participants
 from fljax.run.simulate import split_key
 from fljax.types import Work
 from tests import oracle
@@ -139,6 +140,33 @@ def test_only_the_selected_clients_of_fedsoft_train_and_send(key, model, work, f
     if n_clusters == 1:
         mean = jax.tree.map(lambda leaf: np.asarray(leaf)[moved].mean(axis=0), state.clients.model)
         chex.assert_trees_all_close(first_of(state.server), mean, rtol=1e-5, atol=1e-6)
+
+
+def test_the_loss_of_a_round_of_fedsoft_is_that_of_the_clients_that_were_drawn(key, model, federation):
+    algorithm, hyper = fedsoft(model, Work(1, 64), 1, n_selected=2), fedsoft.Hyper(lr=1e-6)
+    start = as_float64(first_of(jitted(algorithm.init)(split_key(key).init, hyper, federation.train).server))
+    metrics = {name: np.asarray(value) for name, value in simulate(algorithm, hyper, federation, key, 2)[1].items()}
+    drawn, losses = metrics["uplink"] > 100, []
+    for round in range(2):
+        losses += [[oracle.training_loss(start, *examples_of(federation, i)) for i in metrics["ids"][round]]]
+    np.testing.assert_array_equal(drawn.sum(axis=1), 2)
+    np.testing.assert_allclose(metrics["loss"][drawn], np.array(losses)[drawn], rtol=1e-4)
+    mean = np.where(drawn, losses, 0).sum(axis=1) / 2
+    np.testing.assert_allclose(means_of_participants(metrics)["loss"], mean, rtol=1e-4)
+    assert metrics["ok"].all()
+
+
+@pytest.mark.parametrize("spoilt", ["some", "all"])
+def test_a_round_of_fedsoft_has_a_loss_while_a_client_that_was_drawn_comes_to_something(key, model, federation, spoilt):
+    rows = federation.train.index[2, :1] if spoilt == "some" else federation.train.index
+    pool = federation.train.pool
+    pool = pool._replace(x=pool.x.at[rows].set(jnp.nan))
+    federation = federation._replace(train=federation.train._replace(pool=pool))
+    algorithm, hyper = fedsoft(model, Work(1, 64), 1, n_selected=3), fedsoft.Hyper(lr=0.1)
+    metrics = {name: np.asarray(value) for name, value in simulate(algorithm, hyper, federation, key, 6)[1].items()}
+    loss = means_of_participants(metrics)["loss"]
+    assert not metrics["ok"].all()
+    assert np.isfinite(loss).all() if spoilt == "some" else np.isnan(loss).all()
 
 
 @pytest.mark.slow
