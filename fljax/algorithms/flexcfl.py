@@ -103,7 +103,8 @@ def flexcfl(
     def receive(key: Key, hyper: FlexCFLHyper, state: State, cohort: Cohort, upload: Upload) -> tuple[State, Metrics]:
         after, metrics = halves.receive(key, hyper, state, cohort, upload)
         clusters = after.server
-        drawn = clusters._replace(centers=drawn_together(clusters.centers, hyper.eta_g))
+        held = jnp.bincount(clusters.label, length=n_clusters) > 0
+        drawn = clusters._replace(centers=drawn_together(clusters.centers, hyper.eta_g, held))
         return after._replace(server=drawn), metrics
 
     exchange = halves._replace(receive=receive)
@@ -134,10 +135,16 @@ def groups(key: Key, inner: Array, formed: Array, n_clusters: int) -> Array:
     return jnp.where(formed, label, jnp.argmax(like, axis=1).astype(jnp.int32))
 
 
-def drawn_together(centers: Stacked, eta_g: Scalar) -> Stacked:
-    """``theta_k + eta_g sum_{l != k} theta_l / |theta_l|``; running statistics stay."""
+def drawn_together(centers: Stacked, eta_g: Scalar, held: Array) -> Stacked:
+    """``theta_k + eta_g sum_{l != k} theta_l / |theta_l|`` of the groups that have members; running statistics stay.
+
+    Args:
+        centers: (groups, ...) models.
+        eta_g: how far.
+        held: (groups,) bool, who has members; the others draw nobody and stay.
+    """
     trainable, statistics = tree.split_statistics(centers)
     length = jnp.sqrt(jnp.maximum(jax.vmap(tree.squared_norm)(trainable), 1e-30))
-    own = jnp.eye(length.shape[0], dtype=jnp.float32)
-    others = eta_g * (1 - own) / length[None] + own
+    own, pair = jnp.eye(length.shape[0], dtype=jnp.float32), held[:, None] & held[None]
+    others = jnp.where(pair, eta_g * (1 - own) / length[None], 0.0) + own
     return tree.join_statistics(mix(others, trainable), statistics)

@@ -14,7 +14,7 @@ from sklearn.metrics import adjusted_rand_score
 import fljax
 from fljax import tree
 from fljax.algorithms.fedrc import fedrc, label_shares
-from fljax.algorithms.flexcfl import drawn_together, groups
+from fljax.algorithms.flexcfl import drawn_together, flexcfl, groups
 from fljax.algorithms.flhc import flhc
 from fljax.algorithms.stocfl import merged, stocfl
 from fljax.client.directions import main_directions
@@ -82,9 +82,26 @@ def test_flexcfls_groups_are_those_of_k_means_on_cosines_with_the_main_direction
     means = np.stack([update[formed][label[formed] == k].mean(0) for k in range(3)])
     nearest = (update @ means.T / np.linalg.norm(means, axis=1)).argmax(1)
     np.testing.assert_array_equal(label[~formed], nearest[~formed])
-    drawn = jax.jit(drawn_together)({"fc": {"w": means.astype(np.float32)}}, 0.1)["fc"]["w"]
+    drawn = jax.jit(drawn_together)({"fc": {"w": means.astype(np.float32)}}, 0.1, np.ones(3, bool))["fc"]["w"]
     unit = means / np.linalg.norm(means, axis=1, keepdims=True)
     np.testing.assert_allclose(drawn, means + 0.1 * (unit.sum(0) - unit), rtol=1e-4, atol=1e-5)
+
+
+def test_a_group_of_flexcfl_without_members_draws_nobody(key, model):
+    federation = linear_groups(2, 2, examples=24)
+
+    def server(eta_g):
+        algorithm, hyper = flexcfl(model, Work(1, 64), 4), flexcfl.Hyper(lr=0.1, eta_g=eta_g)
+        return jax.device_get(simulate(algorithm, hyper, federation, key, 1)[0].server)
+
+    alone, drawn = server(0.0), server(0.1)
+    held = np.unique(alone.label)
+    assert len(held) == 2
+    before, after = (np.asarray(tree.flatten(one.centers)) for one in (alone, drawn))
+    unit = before / np.linalg.norm(before, axis=1, keepdims=True)
+    expected = before.copy()
+    expected[held] += 0.1 * unit[held[::-1]]
+    np.testing.assert_allclose(after, expected, rtol=1e-5, atol=1e-6)
 
 
 def test_stocfl_merges_the_clusters_that_are_present_and_alike(key, federation):
