@@ -60,8 +60,8 @@ class ClusterFLHyper(LocalHyper):
 
     alpha: Scalar = number(1e-3, "weight of the models' squared norms, at least beta", least=0)
     beta: Scalar = number(5e-4, "weight of the clusters' means", least=0)
-    warmup: Scalar = number(1.0, "rounds before the first clustering", least=1, infinite=True)
-    every: Scalar = number(3.0, "rounds between two clusterings; inf keeps the first", least=1, infinite=True)
+    warmup: Scalar = number(1.0, "rounds before the first clustering, rounded", least=1, infinite=True)
+    every: Scalar = number(3.0, "rounds between two clusterings, rounded; inf keeps the first", least=1, infinite=True)
 
 
 class ClusterFLServer(NamedTuple):
@@ -96,7 +96,7 @@ def clusterfl(
 
     def send(key: Key, hyper: ClusterFLHyper, state: State, cohort: Cohort) -> Upload:
         models, means, label, _ = state.server
-        is_known, own = cohort.round.astype(jnp.float32) >= hyper.warmup, ModelTable(models, cohort.ids)
+        is_known, own = cohort.round.astype(jnp.float32) >= jnp.round(hyper.warmup), ModelTable(models, cohort.ids)
         trained = held(hyper, is_known, own, ModelTable(means, label[cohort.ids]), cohort)
         weight = client_weight("uniform", cohort, trained.ok)
         return Upload(own, trained.params, weight, (trained.loss, trained.ok))
@@ -106,8 +106,8 @@ def clusterfl(
         uploaded = tree.where(upload.weight > 0, upload.params, tree.take(models, cohort.ids))
         models = tree.put(models, cohort.ids, uploaded)
         # F: k-means on W, every few rounds; the means in every round.
-        since = cohort.round.astype(jnp.float32) + 1 - hyper.warmup
-        due = (since >= 0) & (jnp.mod(since, hyper.every) == 0)
+        since = cohort.round.astype(jnp.float32) + 1 - jnp.round(hyper.warmup)
+        due = (since >= 0) & (jnp.mod(since, jnp.round(hyper.every)) == 0)
         label = lax.cond(due, lambda: kmeans(key, models, n_clusters, n_init=n_init).label, lambda: label)
         means, memory = members_of(
             combining, hyper, memory, means, models, jnp.ones(label.shape[0], jnp.float32), label

@@ -29,7 +29,7 @@ from fljax.run.simulate import as_traced, split_key
 from fljax.types import Work
 from tests import oracle
 from tests.algorithms.round_by_round import jitted, simulate
-from tests.slow import slow
+from tests.slow import slow, slow_rows
 
 ROUNDS = 3
 
@@ -115,6 +115,20 @@ def test_clusterfl_finds_the_groups_after_its_warm_up_and_can_keep_them(key, mod
     np.testing.assert_array_equal(metrics["n_clusters"], [1, 1, 2, 2, 2, 2])
     np.testing.assert_array_equal(metrics["ari"][2:], 1)
     np.testing.assert_array_equal(metrics["label"][3:], metrics["label"][2:3].repeat(3, axis=0))
+
+
+@pytest.mark.parametrize(("warmup", "every"), [(1.6, 3.0), *slow_rows((1.0, 1.6), (1.7, jnp.inf))])
+def test_clusterfl_clusters_after_whole_rounds(key, model, warmup, every):
+    """What a search over numbers proposes need not be whole."""
+    federation = linear_groups(8, 2, examples=24)
+
+    def run(warmup, every):
+        hyper = clusterfl.Hyper(lr=0.1, alpha=0.05, beta=0.05, warmup=warmup, every=every)
+        return simulate(clusterfl(model, Work(1, 8)), hyper, federation, key, 6, evaluate_every=6)
+
+    (ours, metrics), (whole, _) = run(warmup, every), run(np.round(warmup), np.round(every))
+    chex.assert_trees_all_equal(ours.server, whole.server)
+    assert metrics["n_clusters"][-1] == 2
 
 
 def test_robust_clusters_untrimmed_are_averaged_as_by_fedavg(key, model, work, federation):
