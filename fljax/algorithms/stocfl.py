@@ -46,7 +46,20 @@ from fljax.server.aggregate import cluster_mean
 from fljax.server.distance import pairwise_cosine
 from fljax.server.labels import canonical
 from fljax.server.linkage import cut, linkage
-from fljax.types import Algorithm, ClientData, Cohort, Key, Metrics, Model, ModelTable, Params, State, Trained, Work
+from fljax.types import (
+    Algorithm,
+    ClientData,
+    Cohort,
+    Key,
+    Metrics,
+    Model,
+    ModelTable,
+    Params,
+    Stacked,
+    State,
+    Trained,
+    Work,
+)
 
 
 @hyper
@@ -100,10 +113,8 @@ def stocfl(
         psi, seen = clusters.kept
         label = merged(psi, clusters.label, cohort, hyper.tau)
         new = regrouped(clusters._replace(label=largest_part(clusters.label, label, seen)), label)
-        is_trained = jnp.bincount(label, seen.astype(jnp.int32), length=label.shape[0]) > 0
-        theta = tree.where(is_trained, new.centers["theta"], new.centers["omega"])
         known = Known(psi, seen.at[cohort.ids].max(cohort.active))
-        return new._replace(centers=new.centers | {"theta": theta}, kept=known)
+        return new._replace(centers=new.centers | {"theta": begun(new)}, kept=known)
 
     def local(hyper: StoCFLHyper, start: ModelTable, cohort: Cohort) -> Trained:
         omega = ModelTable(start.params["omega"], start.row)
@@ -117,7 +128,7 @@ def stocfl(
         return traffic(2 * n_parameters + in_first_round(cohort, n_parameters), 2 * n_parameters)
 
     def deploy(key: Key, hyper: StoCFLHyper, state: State, data: ClientData) -> ModelTable:
-        return ModelTable(state.server.centers["theta"], state.server.label)
+        return ModelTable(begun(state.server), state.server.label)
 
     rounds = clustered(
         model,
@@ -149,6 +160,13 @@ def merged(psi: Any, label: Array, cohort: Cohort, tau: Scalar) -> Array:
     # A cluster that is absent stays apart: it keeps a number that no merged one has.
     group = jnp.where(present, found, n + jnp.arange(n, dtype=found.dtype))
     return canonical(group[label])
+
+
+def begun(clusters: Clusters) -> Stacked:
+    """(clusters, ...) their models; of those nobody of which has taken part the global one, as it is now."""
+    (_, seen), n = clusters.kept, clusters.label.shape[0]
+    is_trained = jnp.bincount(clusters.label, seen.astype(jnp.int32), length=n) > 0
+    return tree.where(is_trained, clusters.centers["theta"], clusters.centers["omega"])
 
 
 def largest_part(old: Array, new: Array, seen: Array) -> Array:

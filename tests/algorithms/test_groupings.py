@@ -146,6 +146,21 @@ def test_stocfl_keeps_what_a_cluster_has_learnt_when_a_new_client_of_a_lower_id_
     assert away > 1e-2
 
 
+def test_a_cluster_of_stocfl_nobody_of_which_took_part_is_tested_with_the_global_model_of_now(key, model):
+    federation = linear_groups(6, 2, examples=24)
+    algorithm, hyper = stocfl(model, Work(1, 8)), as_traced(stocfl.Hyper(lr=0.1, tau=0.99))
+    state = jitted(algorithm.init)(key, hyper, federation.train)
+    cohort = everyone(key, jnp.int32(0), federation.train)
+    for away in ([0, 1, 4], [0, 4, 5]):
+        state, _ = jitted(algorithm.round)(key, hyper, state, cohort._replace(active=~np.isin(np.arange(6), away)))
+    deployed = tree.stacked(algorithm.deploy(key, hyper, state, federation.train))
+    theta, omega = (tree.take(state.server.centers[name], state.server.label) for name in ("theta", "omega"))
+    is_new = np.isin(np.arange(6), [0, 4])
+    chex.assert_trees_all_equal(deployed, tree.where(is_new, omega, theta))
+    apart = np.abs(tree.flatten(theta) - tree.flatten(omega)).max(axis=1)
+    assert (apart > 1e-3).all()  # of the new ones by what the last round has moved the global model
+
+
 @pytest.mark.slow
 def test_stocfls_global_model_is_that_of_fedavg(key, model, work, federation):
     state, _ = simulate(stocfl(model, work), stocfl.Hyper(lr=0.1), federation, key, 2, evaluate_every=2)
