@@ -22,6 +22,7 @@ from fljax.choices import Positive
 from fljax.client.measure import cross_loss
 from fljax.numbers import LocalHyper, Scalar, hyper, number
 from fljax.rounds import Clusters, Combining, Rule, Sent, Weighting, clustered, mean, method, traffic
+from fljax.rounds.combine import as_combine, memory_of
 from fljax.server.aggregate import cluster_mean
 from fljax.server.linkage import cut, linkage
 from fljax.types import Algorithm, ClientData, Cohort, Key, Metrics, Model, Params, Work
@@ -60,6 +61,7 @@ def feddrift(
         weighting: "size" (omega_i = n_i) or "uniform".
         combine: what the server makes of a cluster's models.
     """
+    combining = as_combine(combine)
 
     def begin(key: Key, hyper: FedDriftHyper, data: ClientData) -> Clusters:
         theta, n_clients = model.init(key), data.size.shape[0]
@@ -68,7 +70,11 @@ def feddrift(
 
     def before(hyper: FedDriftHyper, clusters: Clusters, cohort: Cohort) -> Clusters:
         def choose() -> Clusters:
-            return chosen(hyper, clusters, cohort, cross_loss(model, clusters.centers, cohort.data))
+            after = chosen(hyper, clusters, cohort, cross_loss(model, clusters.centers, cohort.data))
+            # A model that was forgotten leaves no momentum to the one that begins in its place.
+            begun = memory_of(combining, hyper, tree.broadcast(clusters.kept.fresh, n_models))
+            held = jnp.bincount(clusters.label, length=n_models) > 0
+            return after._replace(memory=tree.where(held, clusters.memory, begun))
 
         due = jnp.mod(cohort.round.astype(jnp.float32), jnp.round(hyper.every)) == 0
         none = clusters._replace(kept=clusters.kept._replace(asked=jnp.float32(0)))

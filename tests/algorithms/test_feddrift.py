@@ -15,7 +15,7 @@ from fljax.data.synthetic import linear_groups
 from fljax.rounds import Clusters
 from fljax.rounds.joining import everyone
 from fljax.run.simulate import as_traced
-from tests.algorithms.round_by_round import simulate
+from tests.algorithms.round_by_round import jitted, simulate
 
 DELTA, HEIGHT = 0.3, 0.4
 LABEL = np.array([0, 0, 2, 2, 3, 3, 4, 4])
@@ -83,6 +83,23 @@ def test_feddrift_that_sees_no_drift_is_fedavg(key, model, work, federation):
     assert not np.asarray(state.server.label).any()
     asked = np.asarray(metrics["uplink"]).reshape(3, -1)[:, 0] - tree.size(model.init(key))
     np.testing.assert_array_equal(asked, [1, 0, 1])
+
+
+def test_a_new_model_has_no_momentum_of_the_forgotten_one_in_its_place(key, model, work, federation):
+    method = fljax.compose("feddrift+momentum")
+    algorithm, hyper = method(model, work, n_models=3), as_traced(method.Hyper(lr=0.1, rise=0.1, server_lr=1.0))
+    begun = jitted(algorithm.init)(key, hyper, federation.train)
+    known = begun.server.kept._replace(loss=begun.server.kept.loss.at[5].set(0.0))  # client 5 drifts
+    cohort = everyone(key, jnp.int32(0), federation.train)
+
+    def after(left):
+        memory = jax.tree.map(lambda leaf: leaf.at[1:].set(left), begun.server.memory)
+        state = begun._replace(server=begun.server._replace(kept=known, memory=memory))
+        return jax.device_get(jitted(algorithm.round)(key, hyper, state, cohort)[0].server)
+
+    server = after(0.0)
+    np.testing.assert_array_equal(server.label, np.where(np.arange(8) == 5, 1, 0))
+    chex.assert_trees_all_equal(after(1.0), server)
 
 
 @pytest.mark.slow
