@@ -24,6 +24,7 @@ from fljax.run.simulate import as_traced, simulate
 from fljax.server.angles import principal_angles
 from fljax.server.gram import gram
 from fljax.types import ClientData, Examples, State, Work
+from tests.algorithms.normalised import batch_normalised
 from tests.algorithms.round_by_round import jitted
 
 
@@ -192,3 +193,19 @@ def test_fedrcs_shares_of_labels(key, model, work, federation):
     np.testing.assert_allclose(state.clients.mass.sum((1, 2)), federation.train.size, rtol=1e-4)
     np.testing.assert_allclose(label_shares(state.server.mass).sum(1), 1, rtol=1e-5)
     np.testing.assert_allclose(label_shares(jnp.zeros((2, 4))), 0.25)
+
+
+def test_momentum_leaves_the_running_statistics_of_stocfls_models_alone(key):
+    """In one cluster that nothing pulls, its model and the global one are both FedAvg's."""
+    network, federation = batch_normalised((4, 4, 1), 4, hidden=6), linear_groups(6, 2, examples=24, ragged=0.4)
+    begun = network._replace(init=lambda key: network.init(jax.random.split(key)[0]))  # as StoCFL draws it
+
+    def after(name, network, numbers, **choices):
+        made = fljax.compose(f"{name}+momentum")
+        algorithm = made(network, Work(1, 8), weighting="uniform", **choices)
+        hyper = made.Hyper(lr=0.1, server_lr=1.0, **numbers)
+        state, _ = simulate(algorithm, hyper, federation, key, 3, evaluate_every=3)
+        return tree.stacked(algorithm.deploy(key, hyper, state, federation.train))
+
+    ours, theirs = after("stocfl", network, {"tau": -1.0, "lam": 0.0}), after("fedavg", begun, {})
+    chex.assert_trees_all_close(ours, theirs, rtol=1e-4, atol=1e-5)
