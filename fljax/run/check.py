@@ -16,6 +16,7 @@ from fljax.models.task import task_of
 from fljax.numbers import LocalHyper, as_dict, numbers_of, said
 from fljax.ranges import real
 from fljax.rounds.method import Method
+from fljax.server.checks import is_key
 from fljax.types import Algorithm, Federation, Key
 
 
@@ -73,10 +74,7 @@ def check_subjects(algorithm: Algorithm, federation: Federation, key: Key) -> No
 
 def check_key(key: Any) -> None:
     """Raises ValueError where ``key`` is not one random key, nor, in the older form of JAX, its data."""
-    kind = getattr(key, "dtype", None)
-    if kind is not None and jnp.issubdtype(kind, jax.dtypes.prng_key) and key.shape == ():
-        return
-    if kind is None or kind != "uint32" or len(key.shape) != 1:
+    if not is_key(key):
         raise ValueError(f"{said('key', key)} is not a random key; give jax.random.key(0)")
 
 

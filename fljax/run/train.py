@@ -57,8 +57,9 @@ def train(
 
     However often a run is killed and started again, its metrics and final state are bit-identical to those of an
     uninterrupted one with the same versions, devices and cores, whatever the chunks' lengths. Where files of the folder
-    were damaged since, the newest checkpoint before the damage is gone on from, with a warning. On SIGTERM the chunk is
-    finished and the checkpoint written first, if this is the main thread.
+    were damaged since, the newest checkpoint before the damage is gone on from, with a warning. On SIGTERM or Ctrl-C
+    the chunk is finished and the checkpoint written first, if this is the main thread and there is a folder; a second
+    Ctrl-C ends it at once.
 
     Args:
         algorithm: from `fljax.algorithms`.

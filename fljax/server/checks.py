@@ -23,6 +23,20 @@ def check_shape(name: str, value: Array, shape: tuple[int, ...], meaning: str) -
         raise ValueError(f"{name} has shape {value.shape}; expected {shape}, {meaning}")
 
 
+def is_key(key: Any) -> bool:
+    """Whether it is one random key or, in the older form of JAX, its data."""
+    kind, shape = getattr(key, "dtype", None), getattr(key, "shape", None)
+    if kind is None or shape is None:
+        return False
+    return shape == () if jnp.issubdtype(kind, jax.dtypes.prng_key) else kind == "uint32" and len(shape) == 1
+
+
+def check_key(key: Any) -> None:
+    """Raises ValueError where ``key``, inside a jitted function, is no random key."""
+    if not is_key(key):
+        raise ValueError(f"key has dtype {key.dtype} and shape {key.shape}; give one random key, as jax.random.key(0)")
+
+
 def check_axes(name: str, value: Array, *axes: str) -> tuple[int, ...]:
     """The shape of an array whose axes have these names; ValueError where it has more axes or fewer."""
     if len(shape_of(name, value)) != len(axes):

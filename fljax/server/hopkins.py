@@ -7,6 +7,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from fljax.choices import Positive, check_choices
+from fljax.server.checks import check_key
 from fljax.server.gram import rows
 from fljax.types import Key, Stacked
 
@@ -35,6 +36,7 @@ def hopkins(key: Key, x: Stacked, n_probes: Positive, n_draws: Positive = 20, wh
         ValueError: n_probes or n_draws below 1.
     """
     check_choices(hopkins, {"n_probes": n_probes, "n_draws": n_draws})
+    check_key(key)
     mats, where = rows(x, where, None)
     points = jnp.concatenate(mats, axis=1)
     low = jnp.where(where[:, None], points, jnp.inf).min(axis=0)

@@ -14,6 +14,7 @@ from fljax import tree
 from fljax.choices import Positive, check_choices
 from fljax.placement import whole
 from fljax.server.aggregate import cluster_mean, weighted_mean
+from fljax.server.checks import check_key
 from fljax.server.gram import rows, squared
 from fljax.server.labels import canonical
 from fljax.types import Key, Stacked
@@ -75,6 +76,7 @@ def kmeans(
         ValueError: n_clusters or n_init below 1, or lengths that differ.
     """
     check_choices(kmeans, {"n_clusters": n_clusters, "n_init": n_init})
+    check_key(key)
     mats, where = rows(x, where, None)
     compact = sum(mat.shape[1] for mat in mats) > where.shape[0]
     known = whole(squared(mats, where) if compact else _points(mats, where))

@@ -11,7 +11,7 @@ from jax.typing import ArrayLike
 from fljax import tree
 from fljax.choices import Positive, check_choices
 from fljax.server.assign import nearest_center
-from fljax.server.checks import check_vector, everyone, n_rows
+from fljax.server.checks import check_key, check_vector, everyone, n_rows
 from fljax.server.distance import cross_squared_l2
 from fljax.server.entry import SHARE, checked
 from fljax.server.kmeans import KMeans
@@ -62,6 +62,7 @@ def robust_kmeans(
         ValueError: an unknown center, n_clusters or n_init below 1, lengths that differ, or a fraction out of range.
     """
     check_choices(robust_kmeans, {"center": center, "n_clusters": n_clusters, "n_init": n_init})
+    check_key(key)
     where = everyone(n_rows("x", x), where, "x") & is_within_reach(x)
 
     def step(_: Array, centers: Stacked) -> Stacked:

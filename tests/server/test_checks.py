@@ -87,6 +87,9 @@ NUMBERS = {
     "n_probes=2.0 is not a whole number": lambda: server.hopkins(KEY, X, 2.0),
     "window=2.5 is not a whole number": lambda: server.new_curve(2.5, 1),  # pyright: ignore[reportArgumentType]
     "n_clusters=0 is not positive": lambda: server.davies_bouldin(X, LABEL, 0),
+    "key has dtype int32 and shape (); give one random key": lambda: server.kmeans(0, X, 2),
+    "key has dtype key<fry> and shape (3,)": lambda: server.robust_kmeans(jax.random.split(jax.random.key(0), 3), X, 2),
+    "key has dtype float32": lambda: server.hopkins(jnp.float32(1), X, 2),
     "center='mean' is unknown": lambda: server.robust_cluster_mean(X, LABEL, X[:1], "mean"),  # pyright: ignore[reportArgumentType]
     "fraction=-1 is out of its range": lambda: server.trimmed_mean(X, -1),
     "fraction=5 is out of its range": lambda: server.robust_kmeans(KEY, X, 2, fraction=5),
