@@ -67,7 +67,7 @@ class ClusterFLHyper(LocalHyper):
 class ClusterFLServer(NamedTuple):
     """The server's tables."""
 
-    models: Stacked  # (clients, ...) W, each client's own model
+    models: Stacked  # (clients, ...) W, each client's model as it was received
     means: Stacked  # (clusters, ...) of the members' models
     label: Array  # (clients,)
     memory: Any  # (clusters, ...) what `combine` remembers
@@ -92,17 +92,18 @@ def clusterfl(
         start, n_clients = model.init(key), data.size.shape[0]
         models, means = tree.broadcast(start, n_clients), tree.broadcast(start, n_clusters)
         memory = memory_of(combining, hyper, means)
-        return State(ClusterFLServer(models, means, jnp.zeros(n_clients, jnp.int32), memory), ())
+        # A client goes on from its own model as it is, whatever is done to what it sends.
+        return State(ClusterFLServer(models, means, jnp.zeros(n_clients, jnp.int32), memory), models)
 
     def send(key: Key, hyper: ClusterFLHyper, state: State, cohort: Cohort) -> Upload:
         models, means, label, _ = state.server
-        is_known, own = cohort.round.astype(jnp.float32) >= jnp.round(hyper.warmup), ModelTable(models, cohort.ids)
-        trained = held(hyper, is_known, own, ModelTable(means, label[cohort.ids]), cohort)
+        is_known = cohort.round.astype(jnp.float32) >= jnp.round(hyper.warmup)
+        trained = held(hyper, is_known, state.clients, ModelTable(means, label[cohort.ids]), cohort)
         weight = client_weight("uniform", cohort, trained.ok)
-        return Upload(own, trained.params, weight, (trained.loss, trained.ok))
+        return Upload(ModelTable(models, cohort.ids), trained.params, weight, trained)
 
     def receive(key: Key, hyper: ClusterFLHyper, state: State, cohort: Cohort, upload: Upload) -> tuple[State, Metrics]:
-        (models, means, label, memory), (loss, ok) = state.server, upload.rest
+        (models, means, label, memory), trained = state.server, upload.rest
         uploaded = tree.where(upload.weight > 0, upload.params, tree.take(models, cohort.ids))
         models = tree.put(models, cohort.ids, uploaded)
         # F: k-means on W, every few rounds; the means in every round.
@@ -113,9 +114,9 @@ def clusterfl(
             combining, hyper, memory, means, models, jnp.ones(label.shape[0], jnp.float32), label
         )
         n_parameters, n_members = tree.size(tree.take(means, jnp.int32(0))), jnp.bincount(label, length=n_clusters)
-        metrics = {"loss": loss, "ok": ok, "label": label[cohort.ids]}
+        metrics = {"loss": trained.loss, "ok": trained.ok, "label": label[cohort.ids]}
         metrics |= {"n_clusters": (n_members > 0).sum(dtype=jnp.int32), **traffic(n_parameters, n_parameters)}
-        return State(ClusterFLServer(models, means, label, memory), ()), metrics
+        return State(ClusterFLServer(models, means, label, memory), trained.params), metrics
 
     def held(hyper: ClusterFLHyper, known: Array, own: Any, mean: ModelTable, cohort: Cohort) -> Trained:
         # w_i <- w_i - eta (g(w_i) + 2 alpha w_i - 2 beta mean_{a_i}), from the client's own model.
@@ -123,7 +124,7 @@ def clusterfl(
         return train(hyper, own, cohort, attracted(training_loss(model), alpha, beta), work, mean)
 
     def deploy(key: Key, hyper: ClusterFLHyper, state: State, data: ClientData) -> ModelTable:
-        return tree.own(state.server.models)
+        return tree.own(state.clients)
 
     def join(key: Key, hyper: ClusterFLHyper, state: State, data: ClientData, n_rounds: Array) -> ModelTable:
         joined = held_with_least_loss(model, ModelTable(state.server.means, state.server.label), data)

@@ -11,6 +11,7 @@ from scipy.spatial.distance import squareform
 from sklearn.cluster import KMeans
 from sklearn.metrics import adjusted_rand_score
 
+import fljax
 from fljax import tree
 from fljax.algorithms.clusterfl import attracted, clusterfl
 from fljax.algorithms.fedavg import fedavg
@@ -115,6 +116,16 @@ def test_clusterfl_finds_the_groups_after_its_warm_up_and_can_keep_them(key, mod
     np.testing.assert_array_equal(metrics["n_clusters"], [1, 1, 2, 2, 2, 2])
     np.testing.assert_array_equal(metrics["ari"][2:], 1)
     np.testing.assert_array_equal(metrics["label"][3:], metrics["label"][2:3].repeat(3, axis=0))
+
+
+def test_what_is_lost_on_the_way_leaves_a_clients_own_model_of_clusterfl_alone(key, model, work, federation):
+    method = fljax.compose("clusterfl+gaussian_noise")
+    hyper = method.Hyper(lr=0.1, alpha=0.0, beta=0.0, noise_std=0.5)  # held by nothing
+    state = final(method(model, work), hyper, federation, key)
+    alone = final(standalone(model, work), standalone.Hyper(lr=0.1), federation, key).clients
+    chex.assert_trees_all_close(state.clients.own, alone, rtol=1e-6, atol=1e-7)
+    noise = np.asarray(tree.flatten(tree.subtract(state.server.own.models, alone)))
+    np.testing.assert_allclose(noise.std(axis=1), 0.5, rtol=0.25)  # of the last upload, not of one after another
 
 
 @pytest.mark.parametrize(("warmup", "every"), [(1.6, 3.0), *slow_rows((1.0, 1.6), (1.7, jnp.inf))])
