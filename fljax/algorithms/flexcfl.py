@@ -37,6 +37,7 @@ from fljax.rounds import (
     train,
 )
 from fljax.rounds.joining import everyone
+from fljax.rounds.uplink.private import check_not_private
 from fljax.server.aggregate import cluster_mean, mix
 from fljax.server.gram import gram
 from fljax.server.kmeans import kmeans
@@ -78,6 +79,7 @@ def flexcfl(
         weighting: "size" (omega_i = n_i) or "uniform".
         combine: what the server makes of a group's models.
     """
+    check_not_private(work, "clients of FlexCFL train before the first round too, and epsilon counts rounds alone")
 
     def begin(key: Key, hyper: FlexCFLHyper, data: ClientData) -> Clusters:
         key_model, key_train, key_sample, key_group = jax.random.split(key, 4)

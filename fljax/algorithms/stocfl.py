@@ -42,6 +42,7 @@ from fljax.rounds import (
 )
 from fljax.rounds.everybody import over_everybody
 from fljax.rounds.joining import everyone
+from fljax.rounds.uplink.private import check_not_private
 from fljax.server.aggregate import cluster_mean
 from fljax.server.distance import pairwise_cosine
 from fljax.server.labels import canonical
@@ -98,6 +99,7 @@ def stocfl(
         weighting: "uniform" (omega_i = 1) or "size" (omega_i = n_i).
         combine: what the server makes of a cluster's models, and of everybody's global ones.
     """
+    check_not_private(work, "clients of StoCFL train two models, and the anchor first, and epsilon counts one training")
     loss = training_loss(model)
 
     def begin(key: Key, hyper: StoCFLHyper, data: ClientData) -> Clusters:

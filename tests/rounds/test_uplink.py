@@ -301,6 +301,8 @@ def test_every_transform_of_a_chain_draws_for_itself(values):
         ("robust_cfl+dp_sgd", "before the first round too, and epsilon counts rounds alone"),
         ("fesem+dp_sgd", "before the first round too"),
         ("fesem_ma+dp_sgd", "before the first round too"),
+        ("flexcfl+dp_sgd", "before the first round too"),
+        ("stocfl+dp_sgd", "train two models"),
         ("dcpfl+dp_sgd", "train twice in a trial round"),
         ("fedcps+dp_sgd", "lambda_mode='adaptive' the pull follows"),
         ("fedavg+secure_sum+top_k", "would change what it has masked; put it last"),
