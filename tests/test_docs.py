@@ -47,7 +47,7 @@ def module(monkeypatch):
     """A file of docs/, imported."""
     monkeypatch.syspath_prepend(str(DOCS))
     yield importlib.import_module
-    for name in ("written", "costs", "pictures", "boards", "tables"):
+    for name in ("written", "costs", "pictures", "boards", "page_tables"):
         sys.modules.pop(name, None)
 
 
@@ -137,11 +137,11 @@ def test_links_lead_somewhere():
 
 
 def test_pages_have_the_tables_that_their_scripts_write(module):
-    tables, marked = module("tables"), importlib.import_module("marked")
+    tables, marked = module("page_tables"), importlib.import_module("marked")
     assert {name for _, name in tables.TABLES} >= {"methods", "bricks", "choosing", "pfllib", "clustered"}
     for (page, name), write in tables.TABLES.items():
         has = marked.shown(tables.origin(name), DOCS / f"{page}.md")
-        assert has == write().strip(), f"{page}.md, {name}: run `python docs/tables.py`"
+        assert has == write().strip(), f"{page}.md, {name}: run `python docs/page_tables.py`"
 
 
 def test_names_of_methods_lead_to_their_pages_on_the_site(module):

@@ -1,4 +1,4 @@
-"""The tables that pages have of the library and of results: ``python docs/tables.py`` puts them there.
+"""The tables that pages have of the library and of results: ``python docs/page_tables.py`` puts them there.
 
 They are kept in the pages, so that a page reads whole where it is not built; a test compares them.
 """
@@ -43,7 +43,7 @@ TABLES: Mapping[tuple[str, str], Callable[[], str]] = {
 
 def origin(name: str) -> str:
     """What the mark before a table says."""
-    return f"docs/tables.py, {name}"
+    return f"docs/page_tables.py, {name}"
 
 
 if __name__ == "__main__":
