@@ -8,7 +8,8 @@ Minimises ``sum_i L_i(w_i) + alpha tr(W W') - beta tr(F' W W' F)`` over the mode
 Differences from the paper: the clients take the gradient of the penalty with the means of the last round in place of
 the code's ADMM with multipliers, and F comes from k-means on the models instead of principal components of the
 divergence of softened outputs. Until the first clustering nobody is held. A client that never took part starts from the
-cluster mean of least training loss, and is held there.
+cluster mean of least training loss, and is held there. Updates are from what the server has of a client: what a lossy
+brick leaves out of one comes in the next by itself, and `error_feedback` would add it twice.
 """
 
 from typing import Any, NamedTuple

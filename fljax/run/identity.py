@@ -184,7 +184,7 @@ def _pixels(federation: Federation) -> int:
     known = {id(x): _of_pool(x) for x in pools}  # splits may share a pool, which is read once
     found = checksum(json.dumps([known[id(x)] for x in pools]).encode())
     if (val := federation.val) is not None:
-        own = () if val.pool.y is federation.train.pool.y else (val.pool.y,)  # else `_checksum` has them
+        own = () if np.array_equal(val.pool.y, federation.train.pool.y) else (val.pool.y,)  # `_checksum` has the others
         for array in (val.index, val.size, *own):
             found = checksum(np.ascontiguousarray(array), found)
     return found

@@ -171,8 +171,8 @@ def _peak(memory: Any) -> int:
 
 
 def n_bytes(shapes: Any) -> int:
-    """Bytes of a pytree of arrays or of their shapes; an array that stands in several places counts once."""
-    return sum(leaf.size * leaf.dtype.itemsize for leaf in {id(one): one for one in jax.tree.leaves(shapes)}.values())
+    """Bytes of a pytree of arrays or of their shapes."""
+    return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(shapes))
 
 
 def size(n: int) -> str:

@@ -121,10 +121,11 @@ def plan(
             at_once: (first if alone else probe(make(work._replace(at_once=at_once)))).speed(cohort, n_rounds, compile)
             for at_once in (candidates if cohort <= fits else ())
         }
+    splits = jax.tree.leaves((federation.train, federation.test, federation.val))
     best = max(tried, key=lambda at_once: tried[at_once].rounds_per_second, default=0)
     return Plan(
         tree.size(jax.eval_shape(model.init, key)),
-        n_bytes((federation.train, federation.test, federation.val)),
+        n_bytes({id(leaf): leaf for leaf in splits}),  # which may share a pool
         n_bytes(first.state),
         fixed,
         per_client,

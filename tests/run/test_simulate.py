@@ -168,5 +168,10 @@ def test_a_hyper_of_ones_own_may_hold_more_than_the_method_reads(key, federation
         share: fljax.Scalar = fljax.number(0.5, "what a function of mine reads")
 
     algorithm, bricked = fljax.fedavg(model, Work(1, 8)), fljax.compose("fedavg+prox")
-    simulate(algorithm, Mine(), federation, key, 1)
-    simulate(bricked(model, Work(1, 8)), fljax.fedprox.Hyper(), federation, key, 1)  # has the same numbers
+    plain, mine = (simulate(algorithm, one, federation, key, 1)[1] for one in (fljax.fedavg.Hyper(), Mine()))
+    np.testing.assert_array_equal(mine["test_loss"], plain["test_loss"])
+    prox, same = (  # has the same numbers
+        simulate(bricked(model, Work(1, 8)), one, federation, key, 1)[1]
+        for one in (bricked.Hyper(), fljax.fedprox.Hyper())
+    )
+    np.testing.assert_array_equal(same["test_loss"], prox["test_loss"])
