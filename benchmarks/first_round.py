@@ -174,7 +174,8 @@ def cache() -> Iterator[dict[str, str]]:
     """An environment with an empty cache, of JAX and of fljax."""
     with tempfile.TemporaryDirectory() as folder:
         paths = [str(Path(__file__).parent), str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
-        kept = {name: value for name, value in os.environ.items() if name != "FLJAX_CACHE"}
+        left_out = ("FLJAX_CACHE", "PYTHONDONTWRITEBYTECODE")  # an installed package is compiled to bytecode once
+        kept = {name: value for name, value in os.environ.items() if name not in left_out}
         yield kept | {
             "JAX_COMPILATION_CACHE_DIR": f"{folder}/compiled",
             "XDG_CACHE_HOME": folder,

@@ -36,12 +36,14 @@ OPTIONS: dict[str, dict[Level, dict[str, Any]]] = {
 }
 """Backend -> level -> options of XLA; other backends have none."""
 
-# Measured with `benchmarks/first_round.py` on two cores: seconds of compiling an equation, and of an element written.
-_SECONDS_PER_EQUATION: dict[Level, float] = {"fast": 1.3e-3, "medium": 3.2e-3, "full": 7e-3}
-_SECONDS_PER_ELEMENT: dict[Level, float] = {"fast": 5e-9, "medium": 0.45e-9, "full": 0.4e-9}
-_SECONDS_PER_KERNEL, _SECONDS_PER_FLOP = 1.5e-7, 5e-11
-_RUNS = 1.5
-"""How often a compiled program is run, on average: it is kept, so that its speed counts more than once."""
+# Fitted to whole runs of 16 jobs at the three levels on one core (`benchmarks/compile_levels.py`): seconds of compiling
+# an equation, and of an element written.
+_SECONDS_PER_EQUATION: dict[Level, float] = {"fast": 0.86e-3, "medium": 1.6e-3, "full": 2.2e-3}
+_SECONDS_PER_ELEMENT: dict[Level, float] = {"fast": 5.8e-10, "medium": 0.9e-10, "full": 0.4e-10}
+_SECONDS_PER_KERNEL, _SECONDS_PER_FLOP = 5e-8, 6e-12
+_RUNS = 4
+"""How often a compiled program is run, on average: it is kept, for other seeds and numbers, so that its speed counts
+more than once."""
 
 
 class Program(NamedTuple):
