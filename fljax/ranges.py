@@ -60,7 +60,7 @@ def real(name: str, value: Any) -> Any:
             raise TypeError
         float(value)
     except (TypeError, ValueError, OverflowError):
-        raise ValueError(f"{name}={value!r} is not a number; give one") from None
+        raise ValueError(f"{name}={_brief(repr(value))} is not a number; give one") from None
     return value
 
 
@@ -95,6 +95,12 @@ def check_number(name: str, value: Any, stated: Number, *, stacked: bool = False
             raise ValueError(f"{name}={one!r} is {kept:g} in float32; choose {_choice(name, stated)}")
 
 
+def _brief(text: str, most: int = 80) -> str:
+    """``text`` in one line, cut where it is long: an array is told by how it begins."""
+    line = " ".join(text.split())
+    return line if len(line) <= most else f"{line[: most - 3]}..."
+
+
 def _in_float32(value: float) -> float:
     """``value`` as programs have it."""
     if math.isinf(value) or abs(value) > _LARGEST:
@@ -106,18 +112,18 @@ def _values(name: str, value: Any, stacked: bool) -> list[float]:
     if isinstance(value, float | int | str | bytes):
         return [float(real(name, value))]
     if isinstance(value, list | tuple) and not stacked:
-        raise ValueError(f"{name}={value} is not one number; give one, or try several with fljax.sweep")
+        raise ValueError(f"{name}={_brief(str(value))} is not one number; give one, or try several with fljax.sweep")
     import numpy as np  # a plain number needs no arrays
 
     try:
         given = np.asarray(value)
         array = given.astype(np.float64)
     except (TypeError, ValueError, OverflowError):
-        raise ValueError(f"{name}={value!r} is not a number; give one") from None
+        raise ValueError(f"{name}={_brief(repr(value))} is not a number; give one") from None
     if given.dtype.kind in "bSUMmc":  # NumPy makes numbers of texts, truth values and dates
-        raise ValueError(f"{name}={value!r} is not a number; give one")
+        raise ValueError(f"{name}={_brief(repr(value))} is not a number; give one")
     if array.ndim and not stacked:
-        raise ValueError(f"{name}={value} is not one number; give one, or try several with fljax.sweep")
+        raise ValueError(f"{name}={_brief(str(value))} is not one number; give one, or try several with fljax.sweep")
     return array.ravel().tolist()
 
 

@@ -62,6 +62,7 @@ def test_fields_are_inherited_named_and_documented():
         ({"mu": 10**400}, "mu=1000.* is not a number"),
         ({"mu": [1, 2]}, r"mu=\[1, 2\] is not one number; give one, or try several with fljax.sweep"),
         ({"mu": np.ones(2)}, "is not one number"),
+        ({"mu": np.arange(900.0).reshape(30, 30)}, r"mu=\[\[ 0\. 1\. 2\.[^\n]{1,70}\.\.\. is not one number"),
         ({"lr": 0}, "lr=0 is out of its range; choose lr > 0"),
         ({"lr": 1e39}, "lr=1e[+]39 is too large for float32"),
         ({"lr": 1e-50}, "lr=1e-50 is 0 in float32; choose lr > 0"),
