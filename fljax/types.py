@@ -157,6 +157,8 @@ class Exchange(NamedTuple):
     sees: Literal["mean", "sum", "each"] = "each"
     """What the server needs to know of the updates: one mean of all, sums of groups of clients, or each of them."""
     starts_anywhere: bool = False  # whether `send` takes a model a participant, see `fljax.rounds.averaging.Each`
+    catches_up: bool = False
+    """Whether an update is from what the server has of its client, so that what one loses comes in the next."""
 
     def round(self, key: Key, hyper: Any, state: State, cohort: Cohort) -> tuple[State, Metrics]:
         """Both halves: an `Algorithm.round`."""

@@ -9,7 +9,7 @@ Differences from the paper: the clients take the gradient of the penalty with th
 the code's ADMM with multipliers, and F comes from k-means on the models instead of principal components of the
 divergence of softened outputs. Until the first clustering nobody is held. A client that never took part starts from the
 cluster mean of least training loss, and is held there. Updates are from what the server has of a client: what a lossy
-brick leaves out of one comes in the next by itself, and `error_feedback` would add it twice.
+brick leaves out of one comes in the next by itself, and `error_feedback`, which would add it twice, is refused.
 """
 
 from typing import Any, NamedTuple
@@ -139,7 +139,7 @@ def clusterfl(
     def part(server: ClusterFLServer) -> Params:
         return tree.take(server.means, jnp.int32(0))
 
-    exchange = Exchange(send, receive, part)
+    exchange = Exchange(send, receive, part, catches_up=True)
     return Algorithm(init, exchange.round, deploy, predictor(model), join, model.loss, exchange=exchange)
 
 

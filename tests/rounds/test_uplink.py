@@ -295,6 +295,7 @@ def test_every_transform_of_a_chain_draws_for_itself(values):
         ("fedavg+error_feedback+top_k+client_dp", "tell of the noise"),
         ("fedavg+error_feedback+adaptive_client_dp", "tell of the noise"),
         ("fedavg+error_feedback+top_k+error_feedback+quantize", "added twice"),
+        ("clusterfl+clip_update+error_feedback+top_k", "would add it twice"),
         ("fedavg+dp_sgd+sam", "write sam before dp_sgd"),
         ("feddane+dp_sgd", "whole gradients"),
         ("fedala+dp_sgd", "FedALA fit what they begin from to their examples, without noise; leave it out"),

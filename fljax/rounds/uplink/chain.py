@@ -43,6 +43,7 @@ class Transform(NamedTuple):
     looks: bool = False  # the server looks at single messages
     masks: bool = False  # what it has made can be summed and nothing else
     of_sum: bool = False  # a client does its part of it before it masks
+    feeds_back: bool = False  # a client adds what one update lost to its next one
 
 
 Link = Transform | Callable[[Transform], Transform]
@@ -90,8 +91,8 @@ def _then(first: Transform, rest: Transform) -> Transform:
         return Memory(tuple(own.server for own in after), tuple(own.clients for own in after)), message
 
     not_fed_back = first.not_fed_back or rest.not_fed_back
-    needs = rest.needs or first.needs
-    return Transform(apply, init, needs, rest.is_last, not_fed_back, first.name, looks, first.masks, first.of_sum)
+    needs, fed = rest.needs or first.needs, first.feeds_back or rest.feeds_back
+    return Transform(apply, init, needs, rest.is_last, not_fed_back, first.name, looks, first.masks, first.of_sum, fed)
 
 
 class Linked(NamedTuple):
@@ -108,12 +109,18 @@ def with_uplink(algorithm: Algorithm, transform: Transform) -> Algorithm:
     32 bits. What clients keep to themselves is not touched.
 
     Raises:
-        ValueError: the method's server needs what the transform hides, or nothing of a round travels.
+        ValueError: the method's server needs what the transform hides, nothing of a round travels, or what is lost on
+            the way would be added twice.
     """
     name, exchange = algorithm.about.name or "this method", algorithm.exchange
     if exchange is None:
         raise ValueError(f"{name}: its round is not in two halves, so nothing can be put between clients and server")
     _check_seen(name, exchange.sees, transform.needs)
+    if transform.feeds_back and exchange.catches_up:
+        raise ValueError(
+            f"{name}: a client's update is from what the server has of it, so that what one loses comes in the next by "
+            "itself, and error_feedback would add it twice; leave it out"
+        )
 
     def init(key: Key, hyper: Any, data: ClientData) -> State:
         state = algorithm.init(key, hyper, data)
