@@ -23,6 +23,7 @@ from rich.console import Console
 from fljax.cli.run import cache_compilations
 from fljax.data.federation import on_host
 from fljax.run.mesh import over_devices, replicated, use_all_cores
+from fljax.run.programs import make_room
 from fljax.run.progress import BarProgress
 from fljax.run.simulate import simulate
 from fljax.types import Algorithm, ClientData, Examples, Federation
@@ -104,6 +105,7 @@ def compare(
                     run, taken = resumed(*given, **options, folder=folder / folder_name(label), **more)
                     metrics, begin = run.metrics, time.perf_counter() - taken
                 results.append(Result(setting, name, seed, metrics, time.perf_counter() - begin))
+                make_room()
                 CONSOLE.print(f"[dim]{setting}, {name}, seed {seed}: {results[-1].seconds:.1f} s[/]")
     return results
 

@@ -20,6 +20,8 @@ os.environ.setdefault("FLJAX_WINOGRAD", "0")
 import jax
 import pytest
 
+from fljax.run import programs
+
 jax.config.update("jax_num_cpu_devices", 2)
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 jax.config.update("jax_numpy_rank_promotion", "raise")
@@ -67,7 +69,6 @@ def what_stays_is_not_searched_for_garbage() -> None:
 
 
 PAGE = os.sysconf("SC_PAGE_SIZE")
-MOST_MAPS = 45_000
 MOST_BYTES = os.sysconf("SC_PHYS_PAGES") * PAGE // (2 * int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")))
 """Half of the machine's memory for all workers: to let programs go takes seconds, and to compile them anew more."""
 
@@ -82,14 +83,12 @@ def n_bytes_held() -> int:
 
 @pytest.fixture(autouse=True)
 def compiled_programs_are_let_go() -> Iterator[None]:
-    """Drops compiled programs before their memory maps reach the kernel's limit of 65,530, or fill the memory.
-
-    Each program holds some; beyond the limit jaxlib ends the process with a segmentation fault.
-    """
+    """Drops compiled programs, JAX's and those that fljax holds, before they fill the memory or use up its maps."""
     yield
     if len(compiled) >= 50 and Path("/proc/self/maps").exists():
         compiled.clear()
-        if n_bytes_held() > most_bytes[0] or Path("/proc/self/maps").read_bytes().count(b"\n") > MOST_MAPS:
+        if n_bytes_held() > most_bytes[0] or programs.maps_are_short():
+            programs.forget()
             jax.clear_caches()
             gc.unfreeze()
             gc.collect()

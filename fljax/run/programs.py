@@ -6,10 +6,12 @@ number of rounds alone, so that the same run is compiled in the same way everywh
 program: a user's own JAX code is compiled as ever.
 """
 
+import gc
 import time
 from collections import OrderedDict
 from collections.abc import Callable
 from functools import cache
+from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
 
 import jax
@@ -118,6 +120,30 @@ def _remember(key: Any, call: Any) -> Any:
 def forget() -> None:
     """Lets go of the programs that were compiled in this process, as `jax.clear_caches` does of JAX's own."""
     _of_this_process.clear()
+
+
+def make_room() -> None:
+    """Lets go of the programs of this process, JAX's too, where `maps_are_short`."""
+    if maps_are_short():
+        forget()
+        jax.clear_caches()
+        gc.collect()
+
+
+def maps_are_short() -> bool:
+    """Whether the memory maps of this process come near what Linux allows.
+
+    XLA's CPU backend maps memory for each of a program's kernels. Beyond ``vm.max_map_count`` maps, usually 65,530, it
+    says "LLVM compilation error: Cannot allocate memory" and the process ends with a segmentation fault.
+    """
+    try:
+        most = int(Path("/proc/sys/vm/max_map_count").read_text())
+        return Path("/proc/self/maps").read_bytes().count(b"\n") > _SHARE_OF_MAPS * most
+    except (OSError, ValueError):  # another system
+        return False
+
+
+_SHARE_OF_MAPS = 0.6
 
 
 def compiler_for(

@@ -184,6 +184,19 @@ def test_a_program_is_kept_though_its_options_and_trace_are_in_jax_s_cache(cache
         jax.monitoring.unregister_event_listener(hear)
 
 
+@pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="Linux alone counts memory maps")
+def test_programs_are_let_go_before_their_memory_maps_run_out(cached, power, monkeypatch):
+    def program():
+        return Compiler("fast", shelf_for("maps", jnp.ones(3))).program("power", power, (2,), jnp.ones(3)).call
+
+    held = program()
+    for share, is_kept in ((1.0, True), (0.0, False)):
+        monkeypatch.setattr(programs, "_SHARE_OF_MAPS", share)
+        assert programs.maps_are_short() is not is_kept
+        programs.make_room()
+        assert (program() is held) is is_kept
+
+
 def test_a_run_with_kept_programs_is_the_same_run(cached, model, federation):
     algorithm, hyper = fljax.fedavg(model, fljax.Work(1, 7)), fljax.fedavg.Hyper(lr=0.1)
     key = jax.random.key(0)
