@@ -3,8 +3,9 @@
     python benchmarks/compile_levels.py [--only digits size images] [--repeats 1]
 
 Each job runs as a command of its own at "fast", "medium" and "full", with an empty cache, on one device. A line has the
-measured seconds (compile + run), the forecast's over the measured, and what "auto" takes over the best level's. The
-constants of `fljax.run.programs` were fitted to these lines, by the least squares of the logarithms.
+measured seconds (compile + run), the forecast's over the measured, and what "auto" takes over the best level's for a
+single run. The constants of `fljax.run.programs` are from an earlier run of most of these jobs, by least squares of the
+logarithms.
 """
 
 import json

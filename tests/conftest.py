@@ -88,8 +88,6 @@ def compiled_programs_are_let_go() -> Iterator[None]:
     if len(compiled) >= 50 and Path("/proc/self/maps").exists():
         compiled.clear()
         if n_bytes_held() > most_bytes[0] or programs.maps_are_short():
-            programs.forget()
-            jax.clear_caches()
             gc.unfreeze()
-            gc.collect()
+            programs.let_go()
             most_bytes[0] = max(MOST_BYTES, n_bytes_held() + MOST_BYTES // 2)

@@ -7,6 +7,7 @@ program: a user's own JAX code is compiled as ever.
 """
 
 import gc
+import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable
@@ -38,8 +39,8 @@ OPTIONS: dict[str, dict[Level, dict[str, Any]]] = {
 }
 """Backend -> level -> options of XLA; other backends have none."""
 
-# Fitted to whole runs of 16 jobs at the three levels on one core (`benchmarks/compile_levels.py`): seconds of compiling
-# an equation, and of an element written.
+# Fitted to whole runs at the three levels on one core: seconds of compiling an equation, and of an element written.
+# `benchmarks/compile_levels.py` shows how far off they are.
 _SECONDS_PER_EQUATION: dict[Level, float] = {"fast": 0.86e-3, "medium": 1.6e-3, "full": 2.2e-3}
 _SECONDS_PER_ELEMENT: dict[Level, float] = {"fast": 5.8e-10, "medium": 0.9e-10, "full": 0.4e-10}
 _SECONDS_PER_KERNEL, _SECONDS_PER_FLOP = 5e-8, 6e-12
@@ -94,6 +95,7 @@ class Compiler(NamedTuple):
 
 _MOST = 128
 _of_this_process: OrderedDict[Any, Any] = OrderedDict()
+_lock = threading.Lock()  # one thread compiles ahead while another lets go
 
 
 def _compiled(traced: Any, arguments: tuple, level: Level) -> Any:
@@ -110,24 +112,31 @@ def _remembered(key: Any) -> Any | None:
 
 
 def _remember(key: Any, call: Any) -> Any:
-    _of_this_process[key] = call
-    _of_this_process.move_to_end(key)
-    while len(_of_this_process) > _MOST:
-        _of_this_process.popitem(last=False)
+    with _lock:
+        _of_this_process[key] = call
+        _of_this_process.move_to_end(key)
+        while len(_of_this_process) > _MOST:
+            _of_this_process.popitem(last=False)
     return call
 
 
 def forget() -> None:
     """Lets go of the programs that were compiled in this process, as `jax.clear_caches` does of JAX's own."""
-    _of_this_process.clear()
+    with _lock:
+        _of_this_process.clear()
+
+
+def let_go() -> None:
+    """`forget` and `jax.clear_caches`; what nobody else holds is freed."""
+    forget()
+    jax.clear_caches()
+    gc.collect()
 
 
 def make_room() -> None:
-    """Lets go of the programs of this process, JAX's too, where `maps_are_short`."""
+    """Lets go of the programs of this process where `maps_are_short`."""
     if maps_are_short():
-        forget()
-        jax.clear_caches()
-        gc.collect()
+        let_go()
 
 
 def maps_are_short() -> bool:
