@@ -12,7 +12,7 @@ from typing import Any, TypeVar, dataclass_transform, get_args
 import jax
 from jax import Array
 
-from fljax.ranges import Number, check_number
+from fljax.ranges import Number, check_number, said
 
 Scalar = Array | float
 """A number that a program takes as an argument: a Python or NumPy number, or an array of shape ()."""
@@ -93,14 +93,6 @@ def as_dict(hyper: Any) -> dict[str, Any]:
     if not dataclasses.is_dataclass(hyper):
         raise _no_hyper(hyper)
     return {field.name: getattr(hyper, field.name) for field in dataclasses.fields(hyper)}
-
-
-def said(name: str, value: Any) -> str:
-    """``name=value`` where that is short, else the name and the value's type: a federation's repr has hundreds of
-    lines."""
-    text = repr(value)
-    short = len(text) < 60 and "\n" not in text
-    return f"{name}={text}" if short else f"{name} of type {type(value).__name__}"
 
 
 def _no_hyper(given: Any) -> ValueError:

@@ -59,8 +59,10 @@ def real(name: str, value: Any) -> Any:
         if isinstance(value, bool | str | bytes):
             raise TypeError
         float(value)
-    except (TypeError, ValueError, OverflowError):
-        raise ValueError(f"{name}={_brief(repr(value))} is not a number; give one") from None
+    except OverflowError:
+        raise ValueError(f"{name} is too large for float32; choose at most {_LARGEST:.3g}") from None
+    except (TypeError, ValueError):
+        raise ValueError(f"{said(name, value)} is not a number; give one") from None
     return value
 
 
@@ -95,10 +97,11 @@ def check_number(name: str, value: Any, stated: Number, *, stacked: bool = False
             raise ValueError(f"{name}={one!r} is {kept:g} in float32; choose {_choice(name, stated)}")
 
 
-def _brief(text: str, most: int = 80) -> str:
-    """``text`` in one line, cut where it is long: an array is told by how it begins."""
-    line = " ".join(text.split())
-    return line if len(line) <= most else f"{line[: most - 3]}..."
+def said(name: str, value: Any) -> str:
+    """``name=value`` in one line where that is short, else the name and the value's type: a federation's repr has
+    hundreds of lines, an array's many."""
+    line = " ".join(repr(value).split())
+    return f"{name}={line}" if len(line) < 60 else f"{name} of type {type(value).__name__}"
 
 
 def _in_float32(value: float) -> float:
@@ -112,18 +115,18 @@ def _values(name: str, value: Any, stacked: bool) -> list[float]:
     if isinstance(value, float | int | str | bytes):
         return [float(real(name, value))]
     if isinstance(value, list | tuple) and not stacked:
-        raise ValueError(f"{name}={_brief(str(value))} is not one number; give one, or try several with fljax.sweep")
+        raise ValueError(f"{said(name, value)} is not one number; give one, or try several with fljax.sweep")
     import numpy as np  # a plain number needs no arrays
 
     try:
         given = np.asarray(value)
         array = given.astype(np.float64)
     except (TypeError, ValueError, OverflowError):
-        raise ValueError(f"{name}={_brief(repr(value))} is not a number; give one") from None
+        raise ValueError(f"{said(name, value)} is not a number; give one") from None
     if given.dtype.kind in "bSUMmc":  # NumPy makes numbers of texts, truth values and dates
-        raise ValueError(f"{name}={_brief(repr(value))} is not a number; give one")
+        raise ValueError(f"{said(name, value)} is not a number; give one")
     if array.ndim and not stacked:
-        raise ValueError(f"{name}={_brief(str(value))} is not one number; give one, or try several with fljax.sweep")
+        raise ValueError(f"{said(name, value)} is not one number; give one, or try several with fljax.sweep")
     return array.ravel().tolist()
 
 

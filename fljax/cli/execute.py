@@ -29,7 +29,6 @@ from fljax.run.comparison import TITLE, as_table
 from fljax.run.mesh import over_devices, replicated
 from fljax.run.models_on_disk import FILE, save_models
 from fljax.run.newcomers import evaluate_new_clients
-from fljax.run.programs import make_room
 from fljax.run.progress import BarProgress
 from fljax.run.simulate import as_traced, last_models
 from fljax.run.train import Run, check_ahead, check_folder, train
@@ -88,7 +87,6 @@ def run_all(
                 if writable:
                     save_arrays(folder / name / "new_clients.npz", new)
                 outcomes[name] = outcomes[name]._replace(newcomers=new)
-            make_room()
     except KeyboardInterrupt:
         say_stopped(f"run --folder {shlex.quote(str(folder))}")
         raise

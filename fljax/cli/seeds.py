@@ -25,7 +25,6 @@ from fljax.run.ahead import Ahead
 from fljax.run.checkpoint import rounds_done
 from fljax.run.mesh import over_devices, replicated
 from fljax.run.models_on_disk import FILE, save_models
-from fljax.run.programs import make_room
 from fljax.run.progress import BarProgress
 from fljax.run.record import Run
 from fljax.run.seeds import Varied
@@ -116,7 +115,6 @@ def run_seeds(seeds: Sequence[Seed]) -> None:
     ahead = Ahead(runs, compile_together)
     for name, one in runs.items():
         _run_method(name, one["runs"], ahead, job.run.force_resume)
-        make_room()
 
 
 def together(name: str, plan: dict[str, Any], seeds: Sequence[Seed], scales: Sequence[Scaling]) -> Runs:

@@ -13,8 +13,8 @@ import numpy as np
 from fljax.choices import check_kind
 from fljax.data.labels import are_classes
 from fljax.models.task import task_of
-from fljax.numbers import LocalHyper, as_dict, numbers_of, said
-from fljax.ranges import real
+from fljax.numbers import LocalHyper, as_dict, numbers_of
+from fljax.ranges import real, said
 from fljax.rounds.method import Method
 from fljax.server.checks import is_key
 from fljax.types import Algorithm, Federation, Key

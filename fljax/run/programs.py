@@ -158,7 +158,7 @@ _SHARE_OF_MAPS = 0.6
 def compiler_for(
     wanted: Compile, n_rounds: int, round_cost: Callable[[], Cost], shelf: Shelf | None, before: str | None = None
 ) -> Compiler:
-    """The compiler of a run.
+    """The compiler of a run; programs of earlier runs are let go where their memory maps run short.
 
     Args:
         wanted: a level; "auto": the one that the run began with, or that of least forecast time.
@@ -170,6 +170,7 @@ def compiler_for(
     Raises:
         ValueError: ``wanted`` is unknown.
     """
+    make_room()
     if wanted != "auto":
         if wanted not in LEVELS:
             raise ValueError(f"compile={wanted!r} is unknown; choose one of 'auto', {', '.join(map(repr, LEVELS))}")

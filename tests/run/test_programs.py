@@ -187,13 +187,14 @@ def test_a_program_is_kept_though_its_options_and_trace_are_in_jax_s_cache(cache
 @pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="Linux alone counts memory maps")
 def test_programs_are_let_go_before_their_memory_maps_run_out(cached, power, monkeypatch):
     def program():
-        return Compiler("fast", shelf_for("maps", jnp.ones(3))).program("power", power, (2,), jnp.ones(3)).call
+        shelf = shelf_for("maps", jnp.ones(3))
+        compiler = compiler_for("fast", 1, lambda: pytest.fail("no forecast is asked for"), shelf)
+        return compiler.program("power", power, (2,), jnp.ones(3)).call
 
     held = program()
     for share, is_kept in ((1.0, True), (0.0, False)):
         monkeypatch.setattr(programs, "_SHARE_OF_MAPS", share)
         assert programs.maps_are_short() is not is_kept
-        programs.make_room()
         assert (program() is held) is is_kept
 
 
