@@ -1,22 +1,26 @@
 """How well `--compile auto` chooses: seconds of compiling and of running at every level, beside the forecast's.
 
-    python benchmarks/compile_levels.py [--only digits size images] [--repeats 1]
+    python benchmarks/compile_levels.py [--only digits size images] [--repeats 1] [--fit]
 
 Each job runs as a command of its own at "fast", "medium" and "full", with an empty cache, on one device. A line has the
 measured seconds (compile + run), the forecast's over the measured, and what "auto" takes over the best level's for a
-single run. The constants of `fljax.run.programs` are from an earlier run of most of these jobs, by least squares of the
-logarithms.
+single run. ``--fit`` ends with the constants that these measurements give to `fljax.run.programs`: least squares of the
+logarithm of forecast over measured.
 """
 
 import json
+import math
 import os
 import statistics
 import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
+from scipy.optimize import least_squares
 from timing import machine, parser
 
 from fljax.run.program_cost import Cost
@@ -45,36 +49,83 @@ class Measured(NamedTuple):
     cost: Cost | None  # of a round, where the level was left to the forecast
 
 
+class Timed(NamedTuple):
+    """A job at every level."""
+
+    cost: Cost  # of a round
+    n_rounds: int
+    compiling: Mapping[str, float]  # level -> seconds
+    running: Mapping[str, float]  # level -> seconds
+
+    @property
+    def loss(self) -> float:
+        """What "auto" takes over the best level."""
+        seconds = {level: self.compiling[level] + self.running[level] for level in LEVELS}
+        return seconds[level_for(self.cost, self.n_rounds)] / min(seconds.values())
+
+
 def main() -> None:
-    asked = parser(__doc__, tuple(JOBS), repeats=1).parse_args()
+    asking = parser(__doc__, tuple(JOBS), repeats=1)
+    asking.add_argument("--fit", action="store_true", help="print the constants that the measurements give")
+    asked = asking.parse_args()
     print(machine())
     print(f"{'measured':>30s}{'forecast / measured':>39s}{'auto / best':>17s}")
-    losses = [line(job, asked.repeats) for name in asked.only for job in JOBS[name]]
+    jobs = []
+    for name in asked.only:
+        for job in JOBS[name]:
+            jobs.append(timed(job, asked.repeats))
+            print(f"{job}\n  {line(jobs[-1])}", flush=True)
+    losses = [job.loss for job in jobs]
     usual, worst = statistics.median(losses), max(losses)
     print(f"auto takes {usual:.2f} times the best level's seconds (median), at worst {worst:.2f}")
+    if asked.fit:
+        show_fit(jobs)
 
 
-def line(job: str, repeats: int) -> float:
-    """Shows one job; what "auto" takes over the best level."""
-    n_rounds = int(job.partition("--rounds ")[2].split()[0])
+def timed(job: str, repeats: int) -> Timed:
+    """Runs a job at every level."""
     cost = measured(job, "auto").cost
     if cost is None:
         sys.exit(f"{job}: no forecast was kept")
-    seconds, parts = {}, []
-    for level in LEVELS:
-        took = [measured(job, level) for _ in range(repeats)]
-        compiling, running = (statistics.median(values) for values in list(zip(*took, strict=True))[:2])
-        seconds[level] = compiling + running
-        foreseen = seconds_of(level, cost)
-        ratio = foreseen[0] / compiling, n_rounds * foreseen[1] / max(running, 0.01)
-        parts.append((f"{level} {compiling:.2f} + {running:.2f}", f"{ratio[0]:.2f} {ratio[1]:.2f}"))
-    chosen = level_for(cost, n_rounds)
-    loss = seconds[chosen] / min(seconds.values())
-    print(
-        f"{job}\n  {' | '.join(a for a, _ in parts)} | {' | '.join(b for _, b in parts)} | {chosen} {loss:.2f}",
-        flush=True,
+    took = {level: [measured(job, level) for _ in range(repeats)] for level in LEVELS}
+    return Timed(
+        cost,
+        int(job.partition("--rounds ")[2].split()[0]),
+        {level: statistics.median(one.compiling for one in runs) for level, runs in took.items()},
+        {level: max(statistics.median(one.running for one in runs), 0.01) for level, runs in took.items()},
     )
-    return loss
+
+
+def line(job: Timed) -> str:
+    """Measured seconds by level, the forecast's over them, and what "auto" chooses."""
+    took, ratios = [], []
+    for level in LEVELS:
+        compiling, running = job.compiling[level], job.running[level]
+        foreseen = seconds_of(level, job.cost)
+        took.append(f"{level} {compiling:.2f} + {running:.2f}")
+        ratios.append(f"{foreseen[0] / compiling:.2f} {job.n_rounds * foreseen[1] / running:.2f}")
+    return f"{' | '.join([*took, *ratios])} | {level_for(job.cost, job.n_rounds)} {job.loss:.2f}"
+
+
+def show_fit(jobs: Sequence[Timed]) -> None:
+    """Prints the constants of `seconds_of` that come nearest to the measurements."""
+    for level in LEVELS:
+        of_one = [math.log(job.compiling[level] / job.cost.equations) for job in jobs]
+        print(f"seconds of an equation, {level}: {math.exp(statistics.mean(of_one)):.2g}")
+    names = [*(f"an element, {level}" for level in LEVELS), "a kernel", "a flop"]
+    passed = [
+        [
+            job.n_rounds * part
+            for part in (*(job.cost.elements * (own == level) for own in LEVELS), job.cost.executed, job.cost.flops)
+        ]
+        for job in jobs
+        for level in LEVELS
+    ]
+    uses, took = np.array(passed), np.log([job.running[level] for job in jobs for level in LEVELS])
+    begin = np.full(len(names), np.median(took - np.log(uses.sum(axis=1))))
+    found = least_squares(lambda logs: np.log(uses @ np.exp(logs)) - took, begin)
+    for name, value in zip(names, np.exp(found.x), strict=True):
+        print(f"seconds of {name}: {value:.2g}")
 
 
 def measured(job: str, level: Level | str) -> Measured:
