@@ -67,7 +67,7 @@ def real(name: str, value: Any) -> Any:
 
 
 def check_number(name: str, value: Any, stated: Number, *, stacked: bool = False) -> None:
-    """Checks one number against what its field allows; tracers and shapes without values pass.
+    """Checks one number against what its field allows; tracers, shapes without values and other hosts' arrays pass.
 
     Args:
         name: of the field.
@@ -84,6 +84,8 @@ def check_number(name: str, value: Any, stated: Number, *, stacked: bool = False
         return
     jax = sys.modules.get("jax")  # without it there are no tracers
     if jax is not None and isinstance(value, jax.core.Tracer | jax.ShapeDtypeStruct):
+        return
+    if not getattr(value, "is_fully_addressable", True):
         return
     for one in _values(name, value, stacked):
         if math.isnan(one):
@@ -112,6 +114,7 @@ def _in_float32(value: float) -> float:
 
 
 def _values(name: str, value: Any, stacked: bool) -> list[float]:
+    """The number; of several, NaN or the least and the largest: a range that holds these holds all."""
     if isinstance(value, float | int | str | bytes):
         return [float(real(name, value))]
     if isinstance(value, list | tuple) and not stacked:
@@ -127,7 +130,7 @@ def _values(name: str, value: Any, stacked: bool) -> list[float]:
         raise ValueError(f"{said(name, value)} is not a number; give one")
     if array.ndim and not stacked:
         raise ValueError(f"{said(name, value)} is not one number; give one, or try several with fljax.sweep")
-    return array.ravel().tolist()
+    return [float(array.min()), float(array.max())] if array.size else []
 
 
 def _choice(name: str, stated: Number) -> str:

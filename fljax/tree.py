@@ -5,7 +5,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax import Array
+from jax import Array, lax
 
 from fljax.types import ModelTable, Params, Stacked
 
@@ -126,8 +126,9 @@ def squared_norm(params: Params) -> Array:
 
 def dot(a: Params, b: Params) -> Array:
     """Sum of products over all trainable leaves, () float32."""
-    pairs = zip(jax.tree.leaves(split_statistics(a)[0]), jax.tree.leaves(split_statistics(b)[0]), strict=True)
-    return sum((jnp.vdot(at_least_float32(x), at_least_float32(y)) for x, y in pairs), start=jnp.float32(0))
+    first, second = (map(at_least_float32, jax.tree.leaves(split_statistics(own)[0])) for own in (a, b))
+    pairs = zip(first, second, strict=True)
+    return sum((jnp.vdot(x, y, precision=lax.Precision.HIGHEST) for x, y in pairs), start=jnp.float32(0))
 
 
 def subtract(a: Params, b: Params) -> Params:
@@ -137,7 +138,14 @@ def subtract(a: Params, b: Params) -> Params:
 
 def at_least_float32(x: Array) -> Array:
     """``x`` in float32, or wider where it is: for what is summed over many, or compared by its last digits."""
-    return x if x.dtype.itemsize > 4 else x.astype(jnp.float32)
+    if x.dtype.itemsize <= 4:
+        return x.astype(jnp.float32)
+    return x if jnp.issubdtype(x.dtype, jnp.inexact) else x.astype(jnp.float64)  # whole numbers of 64 bits
+
+
+def product(a: Array, b: Array) -> Array:
+    """``a @ b`` with all digits of float32, which an accelerator would leave out of a product of matrices (TF32)."""
+    return jnp.matmul(a, b, precision=lax.Precision.HIGHEST)
 
 
 def as_before(new: Any, old: Any) -> Any:

@@ -3,6 +3,7 @@
 import jax.numpy as jnp
 from jax import Array
 
+from fljax import tree
 from fljax.choices import Positive, check_choices
 from fljax.client.map import map_clients
 from fljax.data.federation import minibatch
@@ -32,11 +33,11 @@ def main_directions(data: ClientData, n: Positive) -> Array:
         x = minibatch(pool, index, counts).x.reshape(index.shape[0], -1)
         x = jnp.where(counts[:, None] > 0, x, 0.0)
         few_features = x.shape[1] < x.shape[0]
-        squared, vectors = jnp.linalg.eigh(x.T @ x if few_features else x @ x.T)
+        squared, vectors = jnp.linalg.eigh(tree.product(x.T, x) if few_features else tree.product(x, x.T))
         squared, vectors = squared[::-1][:n], vectors[:, ::-1][:, :n]
         real = squared > 1e-6 * squared[0]
         if not few_features:
-            vectors = x.T @ vectors / jnp.sqrt(jnp.where(real, squared, 1.0))[None]
+            vectors = tree.product(x.T, vectors) / jnp.sqrt(jnp.where(real, squared, 1.0))[None]
         found = jnp.where(real[None], vectors, 0.0)
         return jnp.pad(found, ((0, 0), (0, n - found.shape[1])))
 

@@ -34,7 +34,8 @@ def client_sums(score: Score, models: Stacked | ModelTable, data: ClientData, ba
 
         def step(i: Array, sums: Array) -> Array:
             rows, weight = batch_rows(index, size, i, batch)
-            return sums + weight @ score(params, minibatch(pool, rows, weight)).astype(jnp.float32)
+            scores = score(params, minibatch(pool, rows, weight)).astype(jnp.float32)
+            return sums + tree.product(weight, scores)
 
         return lax.fori_loop(0, -(-size // batch), step, sums)
 

@@ -39,7 +39,8 @@ def build(
         owned: rows of each client, each once; they may overlap between clients.
         split: fractions of train, validation and test; they sum to 1. Validation 0 gives ``val=None``.
         seed: decides which rows go to which split.
-        group: true group of each client, where there is one.
+        group: true group of each client, where there is one: whole numbers from 0, or names of any kind, which are
+            numbered in their order.
         public: the server's own data; its labels are replaced by -1.
         test_owned: test rows of each client, where the setting gives them; then the test fraction must be 0.
         test_pool: what ``test_owned`` points into; None: ``pool``.
@@ -68,7 +69,7 @@ def build(
         val=val if split[1] > 0 else None,
         test=test,
         public=None if public is None else as_arrays(on_host(public.x, np.full(len(public.y), -1))),
-        group=None if group is None else jnp.asarray(np.asarray(group, np.int32)),
+        group=None if group is None else jnp.asarray(_numbered(np.asarray(group))),
     )
     validate(federation)
     return federation
@@ -149,8 +150,15 @@ def n_classes(federation: Federation) -> int:
     return 1 + max(int(np.asarray(y).max()) for y in (labels, federation.test.pool.y))
 
 
+def _numbered(group: np.ndarray) -> np.ndarray:
+    """Groups as numbers from 0: those that are such already as they are."""
+    if group.dtype.kind in "iu" and (group < group.size).all():
+        return group.astype(np.int32)  # `validate` refuses those below 0
+    return np.unique(group, return_inverse=True)[1].reshape(group.shape).astype(np.int32)
+
+
 def _check_split(split: tuple[float, float, float], test_owned: Rows | None) -> None:
-    if len(split) != 3 or min(split) < 0 or split[0] <= 0 or abs(sum(split) - 1) > 1e-6:
+    if len(split) != 3 or min(split) < 0 or split[0] <= 0 or not abs(sum(split) - 1) <= 1e-6:  # NaN is neither
         raise ValueError(f"split={split}: give fractions of train (above 0), validation and test that sum to 1")
     if (test_owned is None) == (split[2] == 0):
         raise ValueError(f"split={split}: give either a test fraction above 0 or the test rows, not both")

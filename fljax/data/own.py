@@ -59,13 +59,15 @@ class OwnData(NamedTuple):
 
         Raises:
             ValueError: `part` has examples for validation, which a partition takes from each client's, or has none
-                for training or for test.
+                for training or for test; or the fraction is not between 0 and 1.
         """
         x, y = np.asarray(self.examples.x), np.asarray(self.examples.y)
         if self.part is not None:
             _check_halves(self.part)
             chosen = self.part == "test"
         else:
+            if not 0 < test_fraction < 1:
+                raise ValueError(f"test_fraction={test_fraction} is out of its range; choose 0 < test_fraction < 1")
             chosen = np.zeros(len(y), bool)
             chosen[np.random.default_rng(seed).permutation(len(y))[: max(1, round(test_fraction * len(y)))]] = True
         return on_host(x[~chosen], y[~chosen]), on_host(x[chosen], y[chosen])

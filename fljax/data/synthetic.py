@@ -4,6 +4,7 @@ from typing import Literal
 
 import numpy as np
 
+from fljax.choices import check_choices
 from fljax.data.federation import build, on_host
 from fljax.data.partition.check import check_whole
 from fljax.types import Federation
@@ -46,6 +47,7 @@ def linear_groups(
     Raises:
         ValueError: more groups than clients or than the classes or features can tell apart, or a size that is none.
     """
+    check_choices(linear_groups, {"differ": differ})
     check_whole("n_clients", n_clients, 1)
     check_whole("n_classes", n_classes, 2)
     check_whole("side", side, 1)

@@ -196,9 +196,12 @@ def _labels(columns: Sequence[np.ndarray], names: Sequence[str], task: TaskChoic
 def _classes_or_targets(column: np.ndarray, name: str, task: TaskChoice, where: _Where) -> np.ndarray:
     """(examples,) int or text: classes; float: targets."""
     text = _text(column)
-    if (missing := np.isin(text, ("", "nan", "None"))).any():
-        raise ValueError(f"{where.row(int(np.argmax(missing)))}, column {name!r} is empty; every example has a label")
     numbers = np.array([_number(value) for value in text])
+    missing, no_number = text == "", np.isin(text, ("nan", "None"))
+    if (np.isfinite(numbers) | missing | no_number).all():  # elsewhere they are names of classes
+        missing |= no_number
+    if missing.any():
+        raise ValueError(f"{where.row(int(np.argmax(missing)))}, column {name!r} is empty; every example has a label")
     if not np.isfinite(numbers).all():
         return text  # names
     if (numbers != np.round(numbers)).any():

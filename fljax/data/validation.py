@@ -23,10 +23,15 @@ def validate(federation: Federation) -> None:
             _check_split_of_clients(name, data, n_clients)
             if (kind := _kind_of(data)) != (wanted := _kind_of(federation.train)):
                 raise ValueError(f"{name} has labels {kind} and train {wanted}; give all splits the same")
-    if federation.group is not None and federation.group.shape != (n_clients,):
-        raise ValueError(
-            f"group has shape {federation.group.shape}; give one true group for each of {n_clients} clients"
-        )
+    if federation.group is not None:
+        _check_group(np.asarray(federation.group), n_clients)
+
+
+def _check_group(group: np.ndarray, n_clients: int) -> None:
+    if group.shape != (n_clients,):
+        raise ValueError(f"group has shape {group.shape}; give one true group for each of {n_clients} clients")
+    if group.dtype.kind not in "iu" or group.min() < 0 or group.max() >= n_clients:
+        raise ValueError(f"group has {group.min()} to {group.max()}; number the groups 0, 1, 2, ..., or leave it out")
 
 
 def _check_split_of_clients(name: str, data: ClientData, n_clients: int) -> None:

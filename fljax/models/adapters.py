@@ -10,7 +10,9 @@ import numpy as np
 from flax.traverse_util import flatten_dict, unflatten_dict
 from jax import Array
 
+from fljax.choices import Positive, check_choices
 from fljax.models.calling import check_layers
+from fljax.ranges import real
 from fljax.tree import split_statistics
 from fljax.types import Description, Key, Model, Params
 
@@ -54,7 +56,12 @@ def only_trained(model: Model, base: Params, layers: tuple[str, ...]) -> Model:
 
 
 def lora(
-    model: Model, base: Params, rank: int = 4, *, layers: tuple[str, ...] | None = None, alpha: float | None = None
+    model: Model,
+    base: Params,
+    rank: Positive = 4,
+    *,
+    layers: tuple[str, ...] | None = None,
+    alpha: float | None = None,
 ) -> Model:
     """Low-rank adapters (LoRA, Hu et al., ICLR 2022): each kernel W of ``base`` becomes ``W + alpha / rank * A B``.
 
@@ -75,8 +82,9 @@ def lora(
         ValueError: the network has no such layers, ``base`` is not of it, or nothing in them is a kernel.
     """
     trainable = _checked(model, base)
-    if rank < 1:
-        raise ValueError(f"rank={rank} is not positive; choose rank >= 1")
+    check_choices(lora, {"rank": rank})
+    if alpha is not None and not math.isfinite(real("alpha", alpha)):
+        raise ValueError(f"alpha={alpha} is out of its range; choose a finite number")
     chosen = model.layers if layers is None else layers
     if not set(chosen) <= set(model.layers):
         raise ValueError(f"layers={layers}: the network's layers are {model.layers}; name some of them")

@@ -52,13 +52,20 @@ def calling_mode(call: Callable[..., Any], name: str) -> Mode:
 
 
 def outputs_of(call: Callable[[Any], Any], empty: jax.ShapeDtypeStruct, name: str) -> Any:
-    """What a network's call makes of a batch like ``empty``: shapes and types, nothing is computed.
+    """What a network's call makes of a batch like ``empty``: shape and type, nothing is computed.
 
     Raises:
-        ValueError: it cannot be called so; where whole numbers are what it wants, that is said.
+        ValueError: it cannot be called so, or gives no row of outputs for each example; where whole numbers are what it
+            wants, that is said.
     """
+    empty = jax.ShapeDtypeStruct((2, *empty.shape[1:]), empty.dtype)  # of one example any shape could be a row
     try:
-        return jax.eval_shape(call, empty)
+        outputs = jax.eval_shape(call, empty)
+        shape, kind = getattr(outputs, "shape", ()), getattr(outputs, "dtype", jnp.dtype(bool))
+        if len(shape) < 2 or shape[0] != 2 or not jnp.issubdtype(kind, jnp.floating):
+            given = "no array" if not shape else f"an array {shape} of {kind}"
+            raise ValueError(f"of two it makes {given}; give outputs (examples, classes) of floats")
+        return outputs
     except ERRORS as error:
         text = f"{name} cannot be called with a batch of examples of shape {empty.shape[1:]}: {error}"
         if jnp.issubdtype(empty.dtype, jnp.floating) and _takes_tokens(call, empty):

@@ -45,6 +45,9 @@ def mlp(
     Raises:
         ValueError: a size below 1, or an unknown `init`.
     """
+    for name, given in (("input_shape", input_shape), ("hidden", hidden)):
+        if isinstance(given, int):
+            raise ValueError(f"{name}={given} is not a tuple; give one, as ({given},)")
     check_widths(input_shape=input_shape, hidden=hidden, n_classes=n_classes)
     layers = tuple(f"fc{i + 1}" for i in range(len(hidden) + 1))
     return from_linen(_MLP(hidden, n_classes, dtype), input_shape, layers, init=init)

@@ -79,7 +79,7 @@ def from_nnx(
 
     model = Model(init, apply, check_layers(found, layers))
     empty = jax.ShapeDtypeStruct((1, *input_shape), input_dtype)
-    outputs, _ = outputs_of(lambda x: apply(init(jax.random.key(0)), x, None), empty, name)
+    outputs = outputs_of(lambda x: apply(init(jax.random.key(0)), x, None)[0], empty, name)
     sizes = (*about_inputs(input_shape, input_dtype), ("n_outputs", outputs.shape[-1]))
     return model._replace(about=(("network", name), *sizes, ("arguments", UNTOLD)))  # which are known to ``make``
 

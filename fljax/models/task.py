@@ -100,6 +100,10 @@ def _regressing(
 ) -> Model:
     def apply(params: Params, x: Array, key: Key | None) -> tuple[Array, Params]:
         outputs, params = model.apply(params, x, key)
+        for name, part in (("mean", mean), ("deviation", deviation)):
+            if (width := _row(part).shape[1]) not in (1, outputs.shape[-1]):
+                given = f"{name} has {width} numbers and the network {outputs.shape[-1]} outputs"
+                raise ValueError(f"{given}; give a number for each, or one")
         return outputs * _row(deviation) + _row(mean), params
 
     def loss(prediction: Array, y: Array) -> Array:

@@ -6,11 +6,14 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import Array
+from jax import Array, lax
 
-from fljax.client.measure import client_sums
+from fljax.client.local import batch_rows
+from fljax.client.map import map_clients
+from fljax.client.measure import BATCH_SIZE
+from fljax.data.federation import minibatch
 from fljax.run.evaluate import matched
-from fljax.types import Batch, ClientData, ModelTable, Params
+from fljax.types import ClientData, Examples, ModelTable, Params
 
 
 def confusion_matrices(
@@ -40,11 +43,17 @@ def _confusion_matrices(
     predict: Callable[[Params, Array], Array], models: ModelTable, data: ClientData, n_classes: int
 ) -> Array:
 
-    def score(params: Params, batch: Batch) -> Array:
-        logits = predict(params, batch.x)
-        told = batch.y * n_classes + jnp.argmax(logits[:, :n_classes], axis=-1)
-        told = jnp.where(jnp.isnan(logits).any(axis=-1), -1, told)  # argmax would tell the first class that is NaN
-        return jax.nn.one_hot(told, n_classes**2, dtype=jnp.float32)
+    batch_size = min(BATCH_SIZE, data.index.shape[1])
 
-    sums = client_sums(score, models, data)
-    return sums.astype(jnp.int32).reshape(-1, n_classes, n_classes)
+    def of_client(pool: Examples, index: Array, size: Array, params: Params) -> Array:
+        def counted(i: Array, table: Array) -> Array:
+            rows, weight = batch_rows(index, size, i, batch_size)
+            batch = minibatch(pool, rows, weight)
+            logits = predict(params, batch.x)
+            told = jnp.argmax(logits[:, :n_classes], axis=-1)
+            is_told = (weight > 0) & ~jnp.isnan(logits).any(axis=-1)  # argmax would tell the first class that is NaN
+            return table.at[batch.y, told].add(is_told.astype(jnp.int32), mode="drop")
+
+        return lax.fori_loop(0, -(-size // batch_size), counted, jnp.zeros((n_classes, n_classes), jnp.int32))
+
+    return map_clients(of_client, data, models)

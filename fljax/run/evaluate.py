@@ -12,6 +12,7 @@ import optax
 from jax import Array
 
 from fljax import tree
+from fljax.choices import check_kind
 from fljax.client.measure import Score, client_sums
 from fljax.client.objectives import of_each
 from fljax.models.task import as_targets, task_of
@@ -34,8 +35,8 @@ def evaluate(
         ``f1_micro`` (mean, and mean weighted by test size, of a client's F1 averaged over the classes that it has or is
         told to have), ``test_loss`` (macro), all ``()``; and per client ``client_accuracy``, ``client_f1``,
         ``client_loss``, ``(clients,)``. A client without test examples is NaN there and counts in no average, and so is
-        one whose row is none of the table, such as a label of -1. Where a model's loss is NaN, it tells no class, and
-        ``test_loss`` is NaN.
+        one whose row is none of the table, such as a label of -1; a table of one row is everybody's model, whatever
+        their rows are. Where a model's loss is NaN, it tells nothing rightly, and ``test_loss`` is NaN.
 
         Of several labels at once (`fljax.models.task`) an accuracy is the share of labels told rightly, and F1 is
         averaged over labels; of a regression the metrics are those of `fljax.run.regression`.
@@ -70,6 +71,7 @@ def matched(models: ModelTable, data: ClientData) -> tuple[ModelTable, ClientDat
     Raises:
         ValueError: as `evaluate`.
     """
+    check_kind("models", models, ModelTable, "give fljax.ModelTable(params, row), as algorithm.deploy makes")
     n_rows = tree.n_rows(models.params)
     if n_rows == 1:
         return models._replace(row=jnp.zeros_like(data.size)), data
@@ -102,7 +104,9 @@ def _label_score(predict: Predict, loss: ExampleLoss) -> Score:
         outputs = predict(params, batch.x)
         losses = of_each(loss(outputs, batch.y), batch.weight)
         predicted, true = (outputs > 0).astype(jnp.float32), as_targets(batch.y)
-        hit = (predicted == true).astype(jnp.float32).mean(axis=1)
+        told = ~jnp.isnan(losses)  # of NaN every label would be told to be absent, which most are
+        predicted = jnp.where(told[:, None], predicted, 0.0)
+        hit = jnp.where(told, (predicted == true).astype(jnp.float32).mean(axis=1), 0.0)
         columns = [hit[:, None], losses[:, None], true * predicted, predicted, true]
         return jnp.concatenate(columns, axis=1)
 

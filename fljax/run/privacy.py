@@ -1,14 +1,15 @@
 """What a run's noise is worth: epsilon after each round, and the noise that a given epsilon asks for.
 
-Counted by Renyi differential privacy with Google's ``dp-accounting`` (``pip install 'fljax[privacy]'``), for data that
-one client (the bricks client_dp and adaptive_client_dp) or one example (dp_sgd) is added to or taken from.
+Counted by Renyi differential privacy with Google's ``dp-accounting`` (``pip install 'fljax[privacy]'``), for one client
+(the bricks client_dp and adaptive_client_dp) or one example (dp_sgd) more or less.
 
 - Clients: with Poisson sampling a round is a Gaussian mechanism on a random share of the clients; with any other
   sampling the guarantee is that of taking part in every round, for a client whose updates are there or are zeros: where
   the number of participants is fixed, a client more would take the place of another.
 - Examples: an epoch meets every example once, so it is one Gaussian mechanism, and a client's guarantee is that of
   training in every round. Batches are consecutive shares of a shuffled epoch, which is no Poisson sampling, so nothing
-  is gained by their size.
+  is gained by their size. The guarantee is for an example whose gradients are there or are zeros, with every client's
+  number of examples public: one more may begin another batch, and with it a step and its noise.
 
 Epsilon is of updates or gradients. What a method sends beside them (losses, choices of a cluster, counts or means of
 labels) is not in it.

@@ -57,6 +57,9 @@ def compare_scores(
     table = {name: np.asarray(values, np.float64) for name, values in scores.items()}
     if not table:
         raise ValueError("scores are empty; give those of a method at least")
+    for name, values in table.items():
+        if values.ndim != 1:
+            raise ValueError(f"scores of {name!r} have shape {values.shape}; expected (seeds,), a score a seed")
     if len({len(values) for values in table.values()}) > 1:
         raise ValueError(f"scores have {[len(values) for values in table.values()]} seeds; give each method the same")
     other = next(iter(table)) if baseline is None else baseline

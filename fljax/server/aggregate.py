@@ -14,9 +14,11 @@ from jax import Array
 from fljax import tree
 from fljax.server import blocks
 from fljax.server.checks import check_shape, check_vector, fallback, n_rows, shape_of
+from fljax.server.entry import WEIGHT, checked
 from fljax.types import Params, Stacked
 
 
+@checked(weight=WEIGHT)
 @jax.jit
 def weighted_mean(stacked: Stacked, weight: Array, empty: Params | None = None) -> Params:
     """``sum_i w_i x_i / sum_i w_i``: the server step of FedAvg (McMahan et al. 2017).
@@ -30,7 +32,7 @@ def weighted_mean(stacked: Stacked, weight: Array, empty: Params | None = None) 
         One model: leaves without the leading axis, in the dtypes of ``stacked``.
 
     Raises:
-        ValueError: lengths differ, or ``empty`` is not one model of these shapes.
+        ValueError: lengths differ, a weight is negative or no number, or ``empty`` is not one model of these shapes.
     """
     n = n_rows("stacked", stacked)
     check_vector("weight", weight, n, "stacked")
@@ -41,6 +43,7 @@ def weighted_mean(stacked: Stacked, weight: Array, empty: Params | None = None) 
     return tree.take(cluster_mean(stacked, weight, everyone, kept), jnp.int32(0))
 
 
+@checked(weight=WEIGHT)
 @jax.jit
 def cluster_mean(stacked: Stacked, weight: Array, label: Array, empty: Stacked) -> Stacked:
     """``sum_{i: a_i = k} w_i x_i / sum_{i: a_i = k} w_i`` for every cluster k.
@@ -56,7 +59,8 @@ def cluster_mean(stacked: Stacked, weight: Array, label: Array, empty: Stacked) 
         spoils the other clusters too: give it weight 0, as by ``jnp.where(tree.all_finite(stacked), weight, 0)``.
 
     Raises:
-        ValueError: lengths differ, or ``empty`` has other leaves than ``stacked``, or rows of other shapes.
+        ValueError: lengths differ, a weight is negative or no number, or ``empty`` has other leaves than
+            ``stacked``, or rows of other shapes.
     """
     n, n_clusters = n_rows("stacked", stacked), n_rows("empty", empty)
     check_vector("weight", weight, n, "stacked")

@@ -19,5 +19,5 @@ def principal_angles(basis: Array) -> Array:
         ValueError: the bases are not of shape (n, d, p).
     """
     check_axes("basis", basis, "n", "d", "p")
-    cosine = jnp.linalg.svd(jnp.einsum("idp,jdq->ijpq", basis, basis), compute_uv=False)
+    cosine = jnp.linalg.svd(jnp.einsum("idp,jdq->ijpq", basis, basis, precision="highest"), compute_uv=False)
     return jnp.degrees(jnp.arccos(jnp.clip(cosine, 0.0, 1.0)))

@@ -199,7 +199,7 @@ def multiply(matrix: Array, x: Array, counts: Array) -> Array:
 
     def block(x: Array, matrix: Array = matrix, counts: Array = counts) -> Array:
         part = jnp.where(counts[:, None], x, 0).astype(matrix.dtype)
-        return jnp.matmul(matrix, part, precision=lax.Precision.HIGHEST)
+        return tree.product(matrix, part)
 
     rows, (n, p) = matrix.shape[0], x.shape
     n_devices, columns = _n_devices(), width(max(n, rows))

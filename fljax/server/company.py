@@ -3,6 +3,7 @@
 import jax.numpy as jnp
 from jax import Array
 
+from fljax import tree
 from fljax.numbers import Scalar
 from fljax.server.checks import check_axes, check_shape, check_square, check_vector
 from fljax.server.distance import pairwise_squared_l2
@@ -33,9 +34,9 @@ def gaussian_rewards(losses: Array, taken: Array, together: Array) -> Array:
     check_shape("together", together, (shape[0], shape[0]), "who is with whom in losses")
     taken = taken & together.any(axis=0)[:, None]  # the losses of others may be NaN
     losses, real, among = jnp.where(taken, losses, 0.0), taken.astype(jnp.float32), together.astype(jnp.float32)
-    count = jnp.maximum(among @ real, 1.0)
-    off = jnp.square(losses - among @ losses / count) * real
-    variance = among @ off / count
+    count = jnp.maximum(tree.product(among, real), 1.0)
+    off = jnp.square(losses - tree.product(among, losses) / count) * real
+    variance = tree.product(among, off) / count
     found = jnp.exp(-off / (2 * jnp.maximum(variance, 1e-16)))
     return (found * real).sum(1) / jnp.maximum(real.sum(1), 1.0)
 

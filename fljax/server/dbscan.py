@@ -5,10 +5,14 @@ import jax.numpy as jnp
 from jax import Array
 
 from fljax.placement import whole
-from fljax.server.checks import check_square, check_vector, everyone
+from fljax.server.checks import check_shape, check_square, check_vector, everyone
+from fljax.server.entry import at_least, checked
 from fljax.server.labels import canonical
 
 
+@checked(
+    eps=at_least(0, "the radius of a neighbourhood")._replace(infinite=True), min_samples=at_least(1, "neighbours")
+)
 @jax.jit
 def dbscan(
     distance: Array,
@@ -37,7 +41,7 @@ def dbscan(
         clusters of their own.
 
     Raises:
-        ValueError: the matrix is not square, or lengths differ.
+        ValueError: the matrix is not square, lengths differ, or a number is out of its range or not one number.
 
     Source: Ester et al., A density-based algorithm for discovering clusters, KDD 1996.
 
@@ -50,6 +54,8 @@ def dbscan(
         [0, 1, 0, 1, -1]
     """
     n = check_square("distance", distance)
+    for name, number in (("eps", eps), ("min_samples", min_samples)):
+        check_shape(name, jnp.asarray(number), (), "one number for all")
     mask = everyone(n, where, "distance")
     near = (distance <= jnp.asarray(eps, distance.dtype)) & mask[:, None] & mask[None, :]
     if within is not None:

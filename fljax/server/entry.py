@@ -17,6 +17,8 @@ def at_least(least: float, meaning: str) -> Number:
 
 SHARE = at_least(0, "the share trimmed on each side")._replace(most=0.5)
 """A fraction to trim."""
+WEIGHT = at_least(0, "the clients' weights")
+"""Of one client or each."""
 POSITIVE = Number(None, "a positive number", above=0, least=None, below=None, most=None, infinite=True)
 
 

@@ -94,7 +94,7 @@ def _gram(mats: tuple[Array, ...], where: Array, origin: Array | None, centre: b
         return _centred(block, where) if centre else _shift(block, where, origin)
 
     def product(a: Array, b: Array) -> Array:
-        return jnp.matmul(a, b.T, precision=lax.Precision.HIGHEST)
+        return tree.product(a, b.T)
 
     return sum_pairs(product, shift, mats, columns=_columns(where.shape[0]))
 
@@ -177,7 +177,7 @@ def _squared_jvp(primals: tuple, tangents: tuple) -> tuple[Array, Array]:
     """``d |x_i - x_j|^2 = 2 <x_i - x_j, dx_i - dx_j>``, so that no gradient passes through the loop."""
     mats, where = primals
     moves = [jnp.where(where[:, None], move, 0) for move in tangents[0]]
-    product = sum(jnp.matmul(_centred(m, where), d.T, precision="highest") for m, d in zip(mats, moves, strict=True))
+    product = sum(tree.product(_centred(m, where), d.T) for m, d in zip(mats, moves, strict=True))
     own = jnp.diagonal(product)
     pairs = where[:, None] & where[None, :]
     return squared(mats, where), jnp.where(pairs, 2 * (own[:, None] + own[None, :] - product - product.T), 0)

@@ -179,7 +179,7 @@ def _pairwise(square: Array, where: Array, n_clusters: int) -> Geometry:
     def to_means(label: Array) -> Array:
         member = jax.nn.one_hot(label, n_clusters, dtype=square.dtype)
         size = member.sum(axis=0)[None, :]
-        mean = jnp.matmul(square, member, precision=lax.Precision.HIGHEST) / jnp.maximum(size, 1)
+        mean = tree.product(square, member) / jnp.maximum(size, 1)
         within = (member * mean).sum(axis=0)[None, :] / (2 * jnp.maximum(size, 1))
         return jnp.where(size > 0, jnp.maximum(mean - within, 0), jnp.inf)
 
@@ -202,7 +202,7 @@ def _direct(x: Array, where: Array, n_clusters: int) -> Geometry:
     def to_means(label: Array) -> Array:
         member = jax.nn.one_hot(label, n_clusters, dtype=x.dtype)
         size = member.sum(axis=0)
-        centers = jnp.matmul(member.T, x, precision=lax.Precision.HIGHEST) / jnp.maximum(size, 1)[:, None]
+        centers = tree.product(member.T, x) / jnp.maximum(size, 1)[:, None]
         return jnp.where(size[None, :] > 0, between(centers).T, jnp.inf)
 
     return Geometry(lambda index: between(x[index]), to_means)

@@ -204,7 +204,7 @@ def _assign(own: Array, reference: Array) -> Array:
     The squared norms are the same in every assignment, so the inner products decide; centring keeps them accurate.
     """
     mean = reference.mean(axis=0, keepdims=True)
-    cost = -jnp.matmul(reference - mean, (own - mean).T, precision=lax.Precision.HIGHEST)
+    cost = -tree.product(reference - mean, (own - mean).T)
     row, column = optax.assignment.hungarian_algorithm(cost)
     return jnp.zeros(cost.shape[0], jnp.int32).at[row].set(column.astype(jnp.int32))
 

@@ -17,7 +17,7 @@ from fljax.server import blocks, order
 from fljax.server.aggregate import weighted_mean
 from fljax.server.checks import check_vector, everyone, fallback, n_rows
 from fljax.server.distance import cross_squared_l2
-from fljax.server.entry import POSITIVE, SHARE, at_least, checked
+from fljax.server.entry import POSITIVE, SHARE, WEIGHT, checked
 from fljax.server.gram import trainable_matrices
 from fljax.types import Params, Stacked
 
@@ -30,7 +30,8 @@ def coordinate_median(stacked: Stacked, where: Array | None = None, empty: Param
     half of NaNs cannot make the result NaN. The gradient goes to the middle entries, shared among ties.
 
     Args:
-        stacked: leaves (clients, ...). Medians of whole numbers are rounded, as in `mix`.
+        stacked: leaves (clients, ...). Whole numbers are taken as float32, those of 64 bits as float64, and their
+            medians rounded, as in `mix`.
         where: (clients,) bool participants; None: all.
         empty: one model, the result without participants; None: zeros.
 
@@ -62,7 +63,7 @@ def trimmed_mean(
         One model.
     """
     where = everyone(n_rows("stacked", stacked), where, "stacked")
-    trim = n_trimmed(fraction, where.sum())
+    trim = n_trimmed(fraction, where.sum(dtype=jnp.int32))
     return _by_coordinate(
         lambda column: order.trimmed_mean(tree.at_least_float32(column), where, trim), stacked, where, empty
     )
@@ -82,7 +83,7 @@ def is_within_reach(stacked: Stacked) -> Array:
     return jnp.asarray(sum(jnp.square(leaf).sum(axis=1) for leaf in leaves)) < 1e37  # of NaN False too
 
 
-@checked(weight=at_least(0, "the clients' weights"))
+@checked(weight=WEIGHT)
 @jax.jit
 def geometric_median(
     stacked: Stacked,
@@ -190,11 +191,11 @@ def clip_norm(stacked: Stacked, max_norm: ArrayLike) -> Stacked:
         max_norm: positive; may be traced; a number or (clients,).
 
     Returns:
-        Leaves (clients, ...).
+        Leaves (clients, ...); whole numbers are rounded.
     """
-    n = n_rows("stacked", stacked)
-    if jnp.ndim(max_norm):
-        check_vector("max_norm", jnp.asarray(max_norm), n, "stacked")
+    n, max_norm = n_rows("stacked", stacked), jnp.asarray(max_norm)
+    if max_norm.ndim:
+        check_vector("max_norm", max_norm, n, "stacked")
     trainable, statistics = tree.split_statistics(stacked)
     square = sum(jnp.square(tree.at_least_float32(mat)).sum(axis=1) for mat in blocks.matrices(trainable))
     limit = jnp.broadcast_to(jnp.asarray(max_norm, square.dtype), square.shape)
@@ -203,6 +204,8 @@ def clip_norm(stacked: Stacked, max_norm: ArrayLike) -> Stacked:
     fits = jnp.not_equal(square, jnp.inf)  # inf times 0 would be NaN
 
     def clip(leaf: Array) -> Array:
+        if not jnp.issubdtype(leaf.dtype, jnp.inexact):
+            return jnp.round(clip(tree.at_least_float32(leaf))).astype(leaf.dtype)
         return jnp.where(tree.along(fits, leaf), leaf * tree.along(scale, leaf).astype(leaf.dtype), 0)
 
     return tree.join_statistics(jax.tree.map(clip, trainable), statistics)

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
+from fljax import tree
 from fljax.choices import Positive, check_choices
 from fljax.server.checks import check_axes, check_square, check_vector, everyone
 
@@ -42,6 +43,7 @@ def spectral_embedding(affinity: Array, n_components: Positive, where: Array | N
     check_choices(spectral_embedding, {"n_components": n_components})
     mask = everyone(n, where, "affinity")
     among = jnp.where(mask[:, None] & mask[None] & ~jnp.eye(n, dtype=bool), affinity, 0)
+    among = tree.at_least_float32(among)
     degree = among.sum(1)
     root = jnp.sqrt(jnp.where(degree > 0, degree, 1))
     # Eigenvalues of the clients that count are -1 or more: the others' come last.
@@ -85,11 +87,12 @@ def spectral_labels(affinity: Array, n_clusters: Positive, where: Array | None =
         """The longest row, which the others are made orthogonal to."""
         place = jnp.argmax(jnp.square(left).sum(1))
         along = left[place] / jnp.maximum(jnp.linalg.norm(left[place]), 1e-30)
-        return left - (left @ along)[:, None] * along[None], place
+        return left - tree.product(left, along)[:, None] * along[None], place
 
     places = lax.scan(pivot, rows, None, length=n_clusters)[1]
     u, _, v = jnp.linalg.svd(rows[places].T)
-    return jnp.where(mask, jnp.argmax(jnp.abs(rows @ (u @ v)), axis=1).astype(jnp.int32), -1)
+    turned = tree.product(rows, tree.product(u, v))
+    return jnp.where(mask, jnp.argmax(jnp.abs(turned), axis=1).astype(jnp.int32), -1)
 
 
 @partial(jax.jit, static_argnames="n_clusters")
@@ -126,7 +129,7 @@ def davies_bouldin(x: Array, label: Array, n_clusters: Positive) -> Array:
     member = jax.nn.one_hot(label, n_clusters, axis=0, dtype=jnp.float32)  # other labels are of none
     size = member.sum(1)
     share = member / jnp.maximum(size, 1)[:, None]
-    center = share @ x
+    center = tree.product(share, x)
     spread = (share * jnp.linalg.norm(x[None] - center[:, None], axis=-1)).sum(1)
     apart = jnp.linalg.norm(center[:, None] - center[None], axis=-1)
     ratio = (spread[:, None] + spread[None]) / jnp.where(apart > 0, apart, 1)

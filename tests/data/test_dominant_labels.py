@@ -120,3 +120,10 @@ def test_a_short_class_goes_round_and_the_others_do_not(n_classes, data):
         assert len(np.unique(rows)) == len(rows)
     owners = np.bincount(np.concatenate(owned), minlength=len(labels))
     assert all(np.ptp(owners[labels == label]) <= 1 for label in range(n_classes))
+
+
+def test_data_of_one_class_has_no_other_to_take_from():
+    x = np.zeros((40, 2, 2, 1), np.float32)
+    train, test = on_host(x, np.zeros(40, int)), on_host(x[:8], np.zeros(8, int))
+    made = partition.dominant_label_groups(train, test, 4, n_groups=1, beta=0.0)
+    assert np.asarray(made.train.size).tolist() == [10] * 4

@@ -245,6 +245,14 @@ def test_bad_tables_are_refused_with_line_column_and_client(tmp_path, old, new, 
         read_own(written(tmp_path, CSV.replace(old, new)), columns)
 
 
+def test_a_class_may_be_called_none(tmp_path):
+    words = written(tmp_path, "dose,sick,site\n1,None,u\n2,Light,u\n3,nan,v\n4,None,v\n")
+    assert read_own(words, Columns(("sick",), "site")).classes == ("Light", "None", "nan")
+    numbers = written(tmp_path, "dose,sick,site\n1,0,u\n2,1,u\n3,nan,v\n")
+    with pytest.raises(ValueError, match=r"line 4 .client 'v'., column 'sick' is empty"):
+        read_own(numbers, Columns(("sick",), "site"))
+
+
 def test_many_whole_numbers_are_not_taken_for_classes(tmp_path):
     text = "c,x,target\n" + "".join(f"{i % 2},{i},{3 * i}\n" for i in range(150))
     columns = Columns(("target",), "c")
@@ -412,6 +420,9 @@ def test_a_folder_of_images_for_each_client(tmp_path):
 
 def test_halves_for_a_partition(arrays):
     x, y, _ = arrays
+    for fraction in (0.0, 1.0, np.nan):
+        with pytest.raises(ValueError, match=f"test_fraction={fraction} is out of its range"):
+            own_data(x, y).halves(fraction)
     train, test = own_data(x, y).halves(0.25, seed=1)
     assert (len(train.y), len(test.y)) == (45, 15)
     both = np.concatenate([train.x, test.x])

@@ -50,6 +50,11 @@ def test_too_many_groups_are_refused(options):
         linear_groups(**options)
 
 
+def test_what_tells_groups_apart_is_named():
+    with pytest.raises(ValueError, match="differ='label' is unknown; choose one of 'labels', 'features'"):
+        linear_groups(4, 2, differ="label")
+
+
 @pytest.mark.parametrize("change", [{"n_clients": 0}, {"n_classes": 0}, {"side": 0}, {"examples": 0}])
 def test_sizes_that_are_none_are_named(change):
     ((name, value),) = change.items()

@@ -259,8 +259,13 @@ def test_lora_begins_as_the_base_and_changes_kernels_by_a_product(key):
     product = params["fc1"]["kernel"]["a"] @ np.full((2, 8), 0.5, np.float32)
     changed = base | {"fc1": base["fc1"] | {"kernel": base["fc1"]["kernel"] + np.float32(1.5) * product}}
     np.testing.assert_allclose(adapted(params), plain(changed), rtol=1e-5)
-    with pytest.raises(ValueError, match="rank=0"):
-        lora(network, base, 0)
+    for given, message in (
+        ({"rank": 0}, "rank=0 is not positive"),
+        ({"rank": 1.5}, "rank=1.5 is not a whole number"),
+        ({"alpha": np.nan}, "alpha=nan is out of its range; choose a finite number"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            lora(network, base, **given)
 
 
 FILE = """

@@ -136,3 +136,9 @@ def test_the_command_line_says_it_in_one_line(tmp_path, monkeypatch, capsys, set
     assert error.startswith(f"fljax: --model {settings[0]}: ")
     assert error.count("\n") == 1
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(("name", "given"), [("hidden", {"hidden": 8}), ("input_shape", {"input_shape": 784})])
+def test_one_number_in_place_of_a_tuple_is_named(name, given):
+    with pytest.raises(ValueError, match=rf"^{name}=(8|784) is not a tuple; give one, as \((8|784),\)"):
+        mlp(**given)

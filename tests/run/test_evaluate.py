@@ -116,3 +116,8 @@ def test_a_loss_that_is_a_mean_already_is_refused(federation, model, key, name):
         ValueError, match=r"a loss of shape \(\) of \d+ examples; give the loss of each, \(\d+,\), no mean"
     ):
         fljax.simulate(method(averaged, fljax.Work(1, 8)), method.Hyper(), federation, key, n_rounds=1)
+
+
+def test_parameters_in_place_of_models_are_named(federation, predict, model, key):
+    with pytest.raises(ValueError, match=r"^models is of type dict, not a ModelTable; give fljax.ModelTable\("):
+        evaluate(predict, model.init(key), federation.test)

@@ -1,5 +1,6 @@
 """Regression and several labels at once: what the measures mean, against scikit-learn."""
 
+from types import SimpleNamespace
 from typing import get_args
 
 import jax
@@ -195,6 +196,27 @@ def test_as_many_outputs_as_targets(key, diabetes):
     model = fljax.regression(fljax.MODELS["logistic_regression"]((10,), 3))
     with pytest.raises(ValueError, match="3 outputs and the labels 1 columns; give it 1"):
         fljax.simulate(fljax.fedavg(model, fljax.Work(1, 32)), fljax.fedavg.Hyper(), diabetes, key, 1)
+
+
+@pytest.mark.parametrize("name", ["mean", "deviation"])
+def test_as_many_scales_as_outputs(key, name):
+    """One output would be taken for both targets: each is scaled by its own mean and deviation."""
+    x = np.random.default_rng(0).normal(size=(24, 3)).astype(np.float32)
+    federation = fljax.federation_from_arrays(x, x[:, :2], np.arange(24) % 4)
+    model = fljax.regression(fljax.MODELS["logistic_regression"]((3,), 1), **{name: [1.0, 2.0]})
+    with pytest.raises(ValueError, match=f"{name} has 2 numbers and the network 1 outputs; give a number for each"):
+        fljax.simulate(fljax.fedavg(model, fljax.Work(1, 8)), fljax.fedavg.Hyper(), federation, key, 1)
+
+
+def test_labels_that_a_model_of_nan_leaves_out_are_not_told_rightly():
+    y = jnp.zeros((6, 5)).at[0, 0].set(1)
+    data = ClientData(Examples(jnp.ones((6, 3)), y), jnp.arange(6).reshape(2, 3), jnp.full(2, 3))
+    models = ModelTable(jnp.stack([jnp.full((3, 5), jnp.nan), -jnp.ones((3, 5))]), jnp.arange(2))
+    loss = fljax.multi_label(fljax.MODELS["logistic_regression"]((3,), 5)).loss
+    found = evaluate(SimpleNamespace(apply=lambda params, x, key: (x @ params, {}), loss=loss), models, data)
+    np.testing.assert_allclose(found["client_accuracy"], [0, 1])
+    assert found["client_f1"][0] == 0
+    assert np.isnan(found["client_loss"][0])
 
 
 def test_targets_that_are_equal_and_a_model_that_gives_nan():

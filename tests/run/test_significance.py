@@ -183,6 +183,12 @@ def test_a_browser_shows_the_page(tmp_path, width, height):
     assert (pixels < 128).mean() > 0.005  # text and a curve
 
 
+@pytest.mark.parametrize(("scores", "shape"), [(0.5, r"\(\)"), ([[0.5, 0.6]], r"\(1, 2\)")])
+def test_scores_that_are_no_row_of_seeds(scores, shape):
+    with pytest.raises(ValueError, match=f"scores of 'b' have shape {shape}; expected \\(seeds,\\)"):
+        compare_scores({"a": [1.0], "b": scores})
+
+
 @pytest.mark.parametrize("confidence", [95, 1, 0, "0.9"])
 def test_a_confidence_that_is_none(confidence):
     with pytest.raises(ValueError, match=r"^confidence="):

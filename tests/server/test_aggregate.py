@@ -1,3 +1,5 @@
+import inspect
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -132,7 +134,7 @@ def test_symmetries(seed):
 
 def test_compiles_once_in_scan_and_has_the_right_gradient(traced_once):
     x, empty = np.arange(12, dtype=np.float32).reshape(4, 3), np.zeros((2, 3), np.float32)
-    step = traced_once(cluster_mean.__wrapped__)
+    step = traced_once(inspect.unwrap(cluster_mean))
     for label in ([0, 0, 1, 1], [0, -1, 0, 0]):
         step(x, np.ones(4, np.float32), np.int32(label), empty)
     _, means = jax.lax.scan(

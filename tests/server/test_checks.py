@@ -99,6 +99,12 @@ NUMBERS = {
     "max_norm=-1 is out of its range": lambda: server.clip_norm(X, -1.0),
     "smoothing=0 is out of its range": lambda: server.label_kld(X, 0.0),
     "k=0 is out of its range": lambda: server.cut_k(TREE, 0),
+    "weight=nan is not a number": lambda: server.weighted_mean(X, jnp.array([1.0, jnp.nan, 1.0])),
+    "weight=-3 is out of its range": lambda: server.cluster_mean(X, jnp.array([1.0, 1.0, -3.0]), LABEL, X),
+    "eps=nan is not a number": lambda: server.dbscan(DISTANCE, jnp.nan, 2),
+    "eps=-1 is out of its range": lambda: server.dbscan(DISTANCE, -1.0, 2),
+    "eps has shape (3,); expected ()": lambda: server.dbscan(DISTANCE, W, 2),
+    "min_samples=0 is out of its range": lambda: server.dbscan(DISTANCE, 1.0, 0),
 }
 
 
@@ -107,6 +113,40 @@ def test_numbers_out_of_their_range_are_refused(message):
     with pytest.raises(ValueError) as caught:  # noqa: PT011  # the message is looked at below
         NUMBERS[message]()
     assert str(caught.value).startswith(message)
+
+
+OF_MATRICES = {
+    "davies_bouldin": lambda: server.davies_bouldin(X, LABEL, 2),
+    "gaussian_rewards": lambda: server.gaussian_rewards(X, X > 0, DISTANCE > 0),
+    "gram": lambda: server.pairwise_cosine(X),
+    "kmeans": lambda: server.kmeans(KEY, X, 2),
+    "mix": lambda: server.mix(DISTANCE, X),
+    "principal_angles": lambda: server.principal_angles(X[..., None]),
+    "spectral_labels": lambda: server.spectral_labels(DISTANCE, 2),
+}
+
+
+@pytest.mark.parametrize("name", OF_MATRICES)
+def test_products_of_matrices_keep_all_digits_on_an_accelerator(name):
+    """Which takes ten bits of each number (TF32) where a product does not say otherwise."""
+    text = jax.jit(OF_MATRICES[name]).lower().as_text()
+    products = [line for line in text.splitlines() if "stablehlo.dot_general" in line]
+    assert products
+    assert all("HIGHEST" in line for line in products), products
+
+
+def test_whole_numbers_and_short_floats_are_taken_as_they_are():
+    x = jnp.array([[30, 40], [3, 4]])
+    assert server.clip_norm(x, 49.0).tolist() == [[29, 39], [3, 4]]
+    assert server.clip_norm(x, [5.0, 5.0]).tolist() == [[3, 4], [3, 4]]
+    affinity = jnp.array([[1.0, 0.9, 0.0], [0.9, 1.0, 0.0], [0.0, 0.0, 1.0]], jnp.bfloat16)
+    a, b, c = server.spectral_labels(affinity, 2).tolist()
+    assert a == b != c
+    with jax.enable_x64(True):
+        long = jnp.array([[-3], [-1], [2]])
+        assert long.dtype == jnp.int64
+        assert server.coordinate_median(long).tolist() == [-1]
+        assert server.trimmed_mean(long, 0.34).tolist() == [-1]
 
 
 def test_traced_numbers_and_masks_for_weights_pass():

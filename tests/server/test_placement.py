@@ -1,5 +1,7 @@
 """What the server computes of spread clients: whole on every device, so that no loop of it is an exchange a step."""
 
+import inspect
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -72,7 +74,7 @@ def test_a_mean_of_spread_models_is_one_exchange(n_clusters, dtype):
     label, empty = jnp.arange(N, dtype=jnp.int32) % n_clusters, jnp.zeros((n_clusters, models.shape[1]), dtype)
 
     def means(models):
-        return cluster_mean.__wrapped__(models, weight, label, empty)
+        return inspect.unwrap(cluster_mean)(models, weight, label, empty)
 
     found, exchanges = on_spread(means, models)
     exact, close = np.asarray(models, np.float64), 1e-2 if dtype == "bfloat16" else 1e-5

@@ -146,6 +146,7 @@ def _counts(rng: np.random.Generator, have: np.ndarray, dominant: np.ndarray, be
 
 def _largest(rng: np.random.Generator, have: np.ndarray, dominant: np.ndarray, beta: float) -> np.ndarray:
     """The counts of the largest equal clients that the stock allows without overlap."""
+    beta = beta if len(have) > 1 else 1.0  # there is no other class to take the rest from
     share = np.full((len(dominant), len(have)), (1 - beta) / max(len(have) - 1, 1))
     share[np.arange(len(dominant)), dominant] = beta
     asked = share.sum(axis=0)

@@ -97,10 +97,13 @@ def stack(hypers: Sequence[Any]) -> Any:
     """Single Hypers as the points of one, in their order: what an optimiser asks for, a batch at a time.
 
     Raises:
-        ValueError: none are given, or a field is None in some only.
+        ValueError: none are given, they are of several methods, or a field is None in some only.
     """
     if not hypers:
         raise ValueError("no points to stack; give at least one Hyper")
+    if len(kinds := {type(hyper): None for hyper in hypers}) > 1:
+        names = " and ".join(kind.__name__ for kind in kinds)
+        raise ValueError(f"points are of {names}; give Hypers of one method")
     columns = {}
     for name in as_dict(hypers[0]):
         column = [getattr(hyper, name) for hyper in hypers]
