@@ -17,7 +17,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import optax
-from jax import Array, lax
+from jax import Array
 
 from fljax import tree
 from fljax.client.objectives import Loss, predictor, training_loss
@@ -134,7 +134,7 @@ def mixture(p: Array, i: Array, core: Params, cores: Stacked) -> Params:
     def of(core: Array, leaf: Array) -> Array:
         leaf = tree.at_least_float32(leaf)
         # As a matrix: of more axes the gradient for p is five times as slow on a CPU.
-        mixed = jnp.matmul(others.astype(leaf.dtype), tree.as_matrix(leaf), precision=lax.Precision.HIGHEST)
+        mixed = tree.product(others.astype(leaf.dtype), tree.as_matrix(leaf))
         return mixed.reshape(core.shape) + own * core
 
     return tree.as_before(jax.tree.map(of, core, cores), core)

@@ -64,7 +64,10 @@ def dpsgd(
         models = mix(W, trained.params if mixing == "after" else state.clients)
         if mixing == "beside":
             step = tree.subtract(trained.params, state.clients)
-            models = jax.tree.map(jnp.add, models, step)
+            # Running statistics are mixed after training: a variance and a difference of two may be below 0.
+            statistics = tree.split_statistics(mix(W, trained.params))[1]
+            trainable = tree.split_statistics(jax.tree.map(jnp.add, models, step))[0]
+            models = tree.join_statistics(trainable, statistics)
         metrics = {"loss": trained.loss, "ok": trained.ok, **between_neighbours(models, near, W, cohort.active)}
         return State(state.server, models), metrics
 

@@ -9,6 +9,7 @@ Differences from the paper: none known. As in the official code the mixture is f
 one epoch a round; here for at most ``max_epochs``. A client is tested with the mixture that it would start from.
 """
 
+from functools import partial
 from typing import Any
 
 import jax
@@ -102,15 +103,16 @@ def mixture_fit(model: Model, work: Work, layers: tuple[str, ...], max_epochs: i
             def mixed(mix: Params) -> Params:
                 return theta | jax.tree.map(lambda w, d, m: w + d * m, upper, away, mix)
 
-            def step(i: Array, carry: tuple[Params, Array]) -> tuple[Params, Array]:
+            def step(n_done: Array, i: Array, carry: tuple[Params, Array]) -> tuple[Params, Array]:
                 batch = minibatch(pool, *batch_rows(order, n_fitted, i, work.batch_size))
-                value, slope = jax.value_and_grad(lambda mix: loss(mixed(mix), batch, key)[0])(carry[0])
+                key_step = jax.random.fold_in(key, n_done * n_batches + i)
+                value, slope = jax.value_and_grad(lambda mix: loss(mixed(mix), batch, key_step)[0])(carry[0])
                 mix = jax.tree.map(lambda m, g: jnp.clip(m - hyper.eta * g, 0, 1), carry[0], slope)
                 return tree.as_before(mix, carry[0]), value
 
             def epoch(carry: tuple[Params, Array, Array]) -> tuple[Params, Array, Array]:
                 mix, losses, n_done = carry
-                mix, last = lax.fori_loop(0, n_batches, step, (mix, losses[0]))
+                mix, last = lax.fori_loop(0, n_batches, partial(step, n_done), (mix, losses[0]))
                 return mix, jnp.roll(losses, 1).at[0].set(last), n_done + 1
 
             def goes_on(carry: tuple[Params, Array, Array]) -> Array:

@@ -119,6 +119,7 @@ def discrepancy(a: Array, b: Array, weight: Array) -> Array:
 
     def kernel(x: Array, y: Array) -> Array:
         squared = jnp.square(x[:, None] - y[None]).sum(-1)
-        return share @ sum(jnp.exp(-squared / (2 * width)) for width in BANDWIDTHS) @ share
+        likeness = sum((jnp.exp(-squared / (2 * width)) for width in BANDWIDTHS), start=jnp.float32(0))
+        return tree.product(tree.product(share, likeness), share)
 
     return kernel(a, a) + kernel(b, b) - 2 * kernel(a, b)

@@ -42,10 +42,14 @@ class FedDBEHyper(LocalHyper):
 
 
 SHARED_AND_OWN = Sharing(
-    split=lambda held: ({name: held[name] for name in ("model", "consensus")}, held[BIAS]),
-    join=lambda shared, own: shared | {BIAS: own},
+    split=lambda held: (without(held, BIAS), held[BIAS]), join=lambda shared, own: shared | {BIAS: own}
 )
-"""A client holds the server's model and consensus, and its own vector."""
+"""A client holds the server's model with the consensus beside its layers, and its own vector."""
+
+
+def without(held: Params, *names: str) -> Params:
+    """What a client holds, but the parts of these names."""
+    return {name: part for name, part in held.items() if name not in names}
 
 
 @method(FedDBEHyper, "Zhang et al., NeurIPS 2023", "https://arxiv.org/abs/2311.14975", kind="personalised")
@@ -64,33 +68,34 @@ def feddbe(model: Model, work: Work, *, weighting: Weighting = "size", combine: 
     def begin(key: Key) -> dict[str, Any]:
         params = model.init(key)
         nothing = jnp.zeros(head_shape(model, params)[0], jnp.float32)
-        return {"model": params, "consensus": nothing, BIAS: nothing}
+        return params | {"consensus": nothing, BIAS: nothing}
 
     def local(hyper: FedDBEHyper, start: ModelTable, cohort: Cohort) -> Trained:
         consensus = start.params["consensus"][0]
         nothing = jnp.zeros_like(start.params[BIAS])
-        parts = {"model": start.params["model"], BIAS: start.params[BIAS], "running": nothing}
+        network = without(start.params, "consensus", BIAS)
+        parts = {"model": network, BIAS: start.params[BIAS], "running": nothing}
         loss = debiased(model, hyper, work, consensus)
         trained = train_parts(hyper, start._replace(params=parts), cohort, loss, work, "model", running=optax.sgd(1.0))
-        held = {"model": trained.params["model"], BIAS: trained.params[BIAS]}
+        held = trained.params["model"] | {BIAS: trained.params[BIAS]}
         return trained._replace(params=held | {"consensus": tree.broadcast(consensus, cohort.ids.shape[0])})
 
     rounds = averaging(
         model,
         local,
         sharing=SHARED_AND_OWN,
-        combine=on_layers(combine, ("model",)),
+        combine=on_layers(combine, model.layers),
         weighting=weighting,
         begin=begin,
-        n_sent=lambda shared: tree.size(shared["model"]),
-        deployed=lambda held: held["model"] | {BIAS: held[BIAS]},
+        n_sent=lambda shared: tree.size(without(shared, "consensus")),
+        deployed=lambda held: without(held, "consensus"),
     )
 
     def init(key: Key, hyper: FedDBEHyper, data: ClientData) -> State:
         server, own = rounds.init(key, hyper, data)
         shared, memory = shared_and_memory(server)
         cohort = everyone(jax.random.fold_in(key, 1), jnp.int32(0), data)
-        start = tree.everyone(shared["model"], data.size.shape[0])
+        start = tree.everyone(without(shared, "consensus"), data.size.shape[0])
         models = train(hyper, start, cohort, training_loss(model), work).params
         sums = client_sums(lambda w, batch: see(model, w, batch.x, None).features, models, data)
         ok = jnp.isfinite(sums).all(1)

@@ -99,6 +99,7 @@ def chosen(hyper: FedDriftHyper, clusters: Clusters, cohort: Cohort, loss: Array
         loss: (cohort, models) of every model on each participant's data.
     """
     (last, fresh, _), ids, n_models = clusters.kept, cohort.ids, loss.shape[1]
+    loss = jnp.where(jnp.isnan(loss), jnp.inf, loss)  # nobody chooses a model without a loss
     held = jnp.bincount(clusters.label, length=n_models) > 0
     least = jnp.where(held[None], loss, jnp.inf).min(1)
     best = jnp.where(held[None], loss, jnp.inf).argmin(1).astype(jnp.int32)
@@ -129,7 +130,8 @@ def merged(loss: Array, mass: Array, height: Scalar) -> Array:
     """
     total, n = mass.sum(0), loss.shape[1]
     present = total > 0
-    among = jnp.where(jnp.isfinite(loss), loss, jnp.finfo(jnp.float32).max / 4).T @ mass / jnp.maximum(total, 1)[None]
+    finite = jnp.where(jnp.isfinite(loss), loss, jnp.finfo(jnp.float32).max / 4)
+    among = tree.product(finite.T, mass) / jnp.maximum(total, 1)[None]
     rise = among - jnp.diagonal(among)[:, None]
     group = cut(linkage(jnp.maximum(jnp.maximum(rise, rise.T), 0.0), "complete", present), height, present)
     alike = (group[:, None] == group[None]) & present[None] & present[:, None] | jnp.eye(n, dtype=bool)

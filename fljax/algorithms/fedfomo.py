@@ -26,6 +26,7 @@ from fljax.placement import whole
 from fljax.rounds import method, traffic, train
 from fljax.rounds.joining import join_mean
 from fljax.rounds.sharing import own_rows
+from fljax.rounds.uplink.private import check_not_private
 from fljax.server.aggregate import mix
 from fljax.server.distance import pairwise_l2
 from fljax.types import Algorithm, ClientData, Cohort, Key, Metrics, Model, ModelTable, Stacked, State, Work
@@ -54,6 +55,8 @@ def fedfomo(model: Model, work: Work, *, n_received: Positive = 5) -> Algorithm:
         n_received: M, models that a client is sent in a round.
     """
 
+    check_not_private(work, "clients of FedFomo mix models by their losses on examples of their own, without noise")
+
     def init(key: Key, hyper: FedFomoHyper, data: ClientData) -> State:
         n_clients = data.size.shape[0]
         return State(jnp.eye(n_clients, dtype=jnp.float32), own_rows(model.init(key), n_clients))
@@ -63,12 +66,13 @@ def fedfomo(model: Model, work: Work, *, n_received: Positive = 5) -> Algorithm:
         affinity, w, ids = state.server, state.clients, cohort.ids
         n_sent = min(n_received, ids.shape[0])
         chosen = most_helpful(key, hyper, affinity, ids, cohort.active, n_sent)
-        value = helpfulness(model, w, val, chosen)
+        value = jnp.where(cohort.active[None], helpfulness(model, w, val, chosen), 0.0)
         start = mix(mixing(value), w)
         trained = train(hyper, start, cohort._replace(data=data), training_loss(model), work)
         affinity = affinity.at[ids[:, None], ids[None]].add(jnp.where(cohort.active[:, None], value, 0.0))
         n_parameters = tree.size(tree.take(w, jnp.int32(0)))
-        metrics = {"loss": trained.loss, "ok": trained.ok, **traffic(n_parameters, n_sent * n_parameters)}
+        n_models = jnp.minimum(n_sent, cohort.active.sum()).astype(jnp.float32)
+        metrics = {"loss": trained.loss, "ok": trained.ok, **traffic(n_parameters, n_models * n_parameters)}
         return State(affinity, trained.params), metrics
 
     def deploy(key: Key, hyper: FedFomoHyper, state: State, data: ClientData) -> ModelTable:

@@ -45,6 +45,9 @@ from fljax.types import (
     Work,
 )
 
+FEWEST = 8
+"""Generated features in place of a batch of one."""
+
 
 @hyper
 class FedGenHyper(LocalHyper):
@@ -159,8 +162,9 @@ def taught(model: Model, hyper: FedGenHyper, server: Generating) -> Loss:
 
 
 def on_generated(generator: Params, key: Key, model: Model, head: Params, prior: Array, n: int) -> Array:
-    """Mean loss of a head on ``n`` generated features, of classes drawn by their counts in ``prior``."""
+    """Mean loss of a head on ``n`` generated features, `FEWEST` for one, of classes drawn by ``prior`` counts."""
     key_class, key_noise = jax.random.split(key)
+    n = n if n > 1 else FEWEST  # normalised over one, every feature would be the same
     y = jax.random.categorical(key_class, jnp.log(prior), shape=(n,)).astype(jnp.int32)
     head = jax.tree.map(tree.at_least_float32, head)
     features = generated(generator, key_noise, jax.nn.one_hot(y, prior.shape[0], dtype=jnp.float32))

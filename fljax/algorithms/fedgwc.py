@@ -36,6 +36,7 @@ from fljax.rounds import (
     traffic,
 )
 from fljax.rounds.trajectory import train_and_record
+from fljax.rounds.uplink.private import check_not_private
 from fljax.server.company import gaussian_rewards, row_affinity
 from fljax.server.spectral import davies_bouldin, spectral_embedding, spectral_labels
 from fljax.types import (
@@ -93,6 +94,8 @@ def fedgwc(
         weighting: "size" (omega_i = n_i) or "uniform".
         combine: what the server makes of a cluster's models.
     """
+
+    check_not_private(work, "clients of FedGWC send losses of batches, which get no noise")
 
     def begin(key: Key, hyper: FedGWCHyper, data: ClientData) -> Clusters:
         n = data.size.shape[0]

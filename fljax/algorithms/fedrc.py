@@ -129,7 +129,7 @@ def fedrc(
 def counted(gamma: Array, y: Array, real: Array, own: Memberships) -> Memberships:
     """The mean of gamma (clients, capacity, clusters) over each client's ``real`` examples, and its sum by label y."""
     by_label = jax.nn.one_hot(y, own.mass.shape[-1], dtype=jnp.float32)
-    mass = jnp.einsum("nek,nec->nkc", jnp.where(real[..., None], gamma, 0.0), by_label)
+    mass = jnp.einsum("nek,nec->nkc", jnp.where(real[..., None], gamma, 0.0), by_label, precision="highest")
     return Memberships(mixture_weights(gamma, real, empty=own.omega), mass)
 
 

@@ -97,8 +97,8 @@ def fedsoft(
         takes_part = member.any(axis=0)
         trained = held(hyper, centers, own, share, cohort, takes_part)
         counts = client_weight("size" if n_selected is None else "uniform", cohort, trained.ok & takes_part)
-        begun = own if start == "own" else mix(share, centers)
-        return Upload(tree.own(begun), trained.params, counts, (trained, share, member, due))
+        # Updates travel as moves from what the server knows: with "own" they start elsewhere, which it has never had.
+        return Upload(tree.own(mix(share, centers)), trained.params, counts, (trained, share, member, due))
 
     def receive(key: Key, hyper: FedSoftHyper, state: State, cohort: Cohort, upload: Upload) -> tuple[State, Metrics]:
         (centers, (own, _)), (trained, share, member, due) = state, upload.rest

@@ -128,12 +128,12 @@ def groups(key: Key, inner: Array, formed: Array, n_clusters: int) -> Array:
     n_directions = min(n_clusters, squared.shape[0])
     squared, vectors = squared[::-1][:n_directions], vectors[:, ::-1][:, :n_directions]
     length = jnp.sqrt(jnp.maximum(jnp.diagonal(inner), 1e-30))
-    cosine = inner @ vectors / jnp.sqrt(jnp.maximum(squared, 1e-30))[None] / length[:, None]
+    cosine = tree.product(inner, vectors) / jnp.sqrt(jnp.maximum(squared, 1e-30))[None] / length[:, None]
     label = kmeans(key, jnp.where(formed[:, None], cosine, 0.0), n_clusters, n_init=20, where=formed).label
     member = jax.nn.one_hot(label, n_clusters, dtype=jnp.float32) * formed.astype(jnp.float32)[:, None]
     mean_of = member / jnp.maximum(member.sum(0), 1.0)[None]
-    mean_length = jnp.sqrt(jnp.maximum(jnp.einsum("ik,ij,jk->k", mean_of, inner, mean_of), 1e-30))
-    like = jnp.where(member.sum(0)[None] > 0, inner @ mean_of / mean_length[None], -jnp.inf)
+    mean_length = jnp.sqrt(jnp.maximum((mean_of * tree.product(inner, mean_of)).sum(0), 1e-30))
+    like = jnp.where(member.sum(0)[None] > 0, tree.product(inner, mean_of) / mean_length[None], -jnp.inf)
     return jnp.where(formed, label, jnp.argmax(like, axis=1).astype(jnp.int32))
 
 

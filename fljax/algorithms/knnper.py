@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
+from fljax import tree
 from fljax.choices import Positive
 from fljax.client.features import client_features, see
 from fljax.data.federation import present
@@ -59,7 +60,7 @@ def knnper(
     def predict(params: Params, x: Array) -> Array:
         seen, memory = see(model, params, x, None), params[MEMORY]
         lengths = jnp.square(seen.features).sum(1)[:, None] + jnp.square(memory["h"]).sum(1)[None]
-        squared = jnp.maximum(lengths - 2 * seen.features @ memory["h"].T, 0.0)
+        squared = jnp.maximum(lengths - 2 * tree.product(seen.features, memory["h"].T), 0.0)
         score = jnp.where(memory["real"][None], -jnp.sqrt(squared) / memory["scale"], -jnp.inf)
         near, place = lax.top_k(score, min(n_neighbours, score.shape[1]))
         nearest = jnp.where(jnp.isfinite(near), near, 0.0)[:, :1]

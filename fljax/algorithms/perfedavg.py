@@ -80,13 +80,15 @@ def after_step(loss: Loss, inner_lr: Array | float, n_parts: int) -> Loss:
     """The loss after one step of adaptation, ``F_2(w - a g_1(w))``, with the gradient that Per-FedAvg steps along.
 
     A batch is dealt out in turn to ``n_parts`` parts: with 2 the gradient is ``g_2(w')``, with 3 it is
-    ``(I - a H_3(w)) g_2(w')``. A part without examples gives no gradient.
+    ``(I - a H_3(w)) g_2(w')``. Of a batch of one example ``g_2`` is of the same; without a third H is 0.
     """
 
     def meta(params: Params, batch: Batch, key: Key, *own: Any) -> tuple[Array, Params]:
         if (size := batch.y.shape[0]) < n_parts:  # dp_sgd takes examples one at a time
             raise ValueError(f"Per-FedAvg deals a batch out to {n_parts} parts; one of {size} has too few examples")
         parts = [jax.tree.map(lambda leaf, k=k: leaf[k::n_parts], batch) for k in range(n_parts)]
+        alone = parts[1].weight.sum() == 0
+        second = jax.tree.map(lambda a, b: jnp.where(alone, a[: b.shape[0]], b), *parts[:2])
         trainable, statistics = tree.split_statistics(params)
         at = jax.lax.stop_gradient(trainable)
 
@@ -97,7 +99,7 @@ def after_step(loss: Loss, inner_lr: Array | float, n_parts: int) -> Loss:
             return jax.grad(value, has_aux=True)(w, part)[0]
 
         adapted = jax.tree.map(lambda w, g: w - inner_lr * g, at, gradient(at, parts[0]))
-        (after, updated), direction = jax.value_and_grad(value, has_aux=True)(adapted, parts[1])
+        (after, updated), direction = jax.value_and_grad(value, has_aux=True)(adapted, second)
         if n_parts == 3:
             # Reverse over reverse: the models' own gradients have no forward mode.
             curvature = jax.grad(lambda w: _dot(gradient(w, parts[2]), direction))(at)

@@ -26,6 +26,7 @@ from fljax.rounds import Combining, Weighting, client_weight, mean, method, part
 from fljax.rounds.averaging import held_by_all
 from fljax.rounds.combine import as_combine
 from fljax.rounds.sharing import own_rows
+from fljax.rounds.uplink.private import check_not_private
 from fljax.server.aggregate import weighted_mean
 from fljax.types import Algorithm, ClientData, Cohort, Key, Metrics, Model, Params, State, Work
 
@@ -68,6 +69,8 @@ def scaffold(
         weighting: "uniform" (omega_i = 1) or "size" (omega_i = n_i).
         combine: what the server makes of the w_i.
     """
+    if control == "gradient":
+        check_not_private(work, "with control='gradient' clients send whole gradients, which get no noise")
     combining, loss = as_combine(part_way(combine, lambda hyper, weight: hyper.step)), training_loss(model)
 
     def init(key: Key, hyper: ScaffoldHyper, data: ClientData) -> State:

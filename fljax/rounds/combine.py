@@ -145,14 +145,18 @@ def _whole(value: Any) -> Array:
 def part_way(combine: Combining, share: Callable[[Any, Array], Array | float]) -> Combine:
     """The server goes a share of the way to what ``combine`` says: ``theta + share (goal - theta)``.
 
-    ``share(hyper, weight)`` gives the share; running statistics go the same way.
+    ``share(hyper, weight)`` gives the share. Running statistics go as far, but not beyond the goal: a variance might
+    come out below 0.
     """
     inner = as_combine(combine)
 
     def apply(hyper: Any, memory: Any, shared: Params, received: Stacked, weight: Array) -> tuple[Params, Any]:
         goal, memory = inner.apply(hyper, memory, shared, received, weight)
         step = share(hyper, weight)
-        return jax.tree.map(lambda w, to: w + step * (to - w), shared, goal), memory
+        (shared, before), (goal, after) = tree.split_statistics(shared), tree.split_statistics(goal)
+        moved = jax.tree.map(lambda w, to: w + step * (to - w), shared, goal)
+        known = jax.tree.map(lambda w, to: w + jnp.minimum(step, 1.0) * (to - w), before, after)
+        return tree.join_statistics(moved, known), memory
 
     return Combine(apply, inner.init, name=inner.name, sums=inner.sums)
 

@@ -24,6 +24,7 @@ from fljax.client.finetune import adapt
 from fljax.client.gradient import client_gradients
 from fljax.client.local import shuffled
 from fljax.client.objectives import shifted
+from fljax.data.federation import minibatch
 from fljax.data.synthetic import linear_groups
 from fljax.models import cnn
 from fljax.numbers import numbers_of
@@ -142,6 +143,18 @@ def test_perfedavg_without_adaptation_is_fedavg_on_the_second_batches(key, model
     chex.assert_trees_all_close(state.server, oracle.average(sent, sizes), rtol=1e-5, atol=1e-6)
     deployed = jitted(algorithm.deploy)(key, hyper, state, federation.train).params
     chex.assert_trees_all_equal(deployed, tree.broadcast(state.server, 8))  # a step of length 0
+
+
+@pytest.mark.parametrize("variant", ["first_order", "hessian_free"])
+def test_perfedavg_on_one_example_adapts_and_steps_on_it(key, model, federation, variant):
+    theta, rows = as_float64(model.init(key)), np.array([3])
+    of_one = (np.asarray(federation.train.pool.x, np.float64)[rows], np.asarray(federation.train.pool.y)[rows])
+    batch = minibatch(federation.train.pool, jnp.array([3, 0, 0, 0, 0, 0]), jnp.array([1.0, 0, 0, 0, 0, 0]))
+    loss = after_step(training_loss(model), 0.1, 2 if variant == "first_order" else 3)
+    slope = jax.jit(jax.grad(lambda w: loss(w, batch, key)[0]))(jax.tree.map(jnp.float32, theta))
+    adapted = oracle.local_sgd(theta, [of_one], 0.1)
+    wanted = jax.tree.map(lambda w, after: w - after, adapted, oracle.local_sgd(adapted, [of_one], 1.0))
+    chex.assert_trees_all_close(slope, wanted, rtol=1e-4, atol=1e-6)
 
 
 def cohort_of(key, federation):

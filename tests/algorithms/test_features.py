@@ -271,6 +271,13 @@ def test_fedgens_loss_on_generated_features_in_numpy(key, model):
     np.testing.assert_allclose(value, (np.log(np.exp(logits).sum(1)) - logits[:, 2]).mean(), rtol=1e-5)
 
 
+def test_a_batch_of_one_is_taught_features_that_differ(key, model):
+    """Normalised over one alone every feature would be the same, whatever its class and noise."""
+    generator, head = generator_of(key, 3, 5, 6, 4), model.init(key)["fc2"]
+    slope = jax.jit(jax.grad(partial(on_generated, key=key, model=model, head=head, prior=jnp.ones(4), n=1)))(generator)
+    assert float(jnp.abs(slope["first"]).max()) > 1e-6
+
+
 def test_fedgens_generator_learns_features_of_each_class(key, model, work, federation):
     """They begin as chance; after three rounds the averaged head tells their class."""
     algorithm = fedgen(model, work, noise_width=3, generator_width=16, server_steps=150)

@@ -44,7 +44,10 @@ def choice(key, federation):
         clusters = Clusters({"w": jnp.arange(6, dtype=jnp.float32)}, label, known)
         return chosen(hyper, clusters, everyone(key, jnp.int32(0), federation.train), loss)
 
-    return lambda hyper, label: jax.device_get(after(as_traced(hyper), np.int32(label), LOSS.astype(np.float32)))
+    def choose(hyper, label, loss=LOSS):
+        return jax.device_get(after(as_traced(hyper), np.int32(label), loss.astype(np.float32)))
+
+    return choose
 
 
 def test_who_drifts_is_alone_and_who_is_alike_merges(choice, federation):
@@ -68,6 +71,15 @@ def test_who_drifts_is_alone_and_who_is_alike_merges(choice, federation):
     np.testing.assert_array_equal(after.centers["w"][[1, 5]], -1)  # new models
     np.testing.assert_allclose(after.kept.loss, LOSS[:, held].min(1), rtol=1e-6)
     assert float(after.kept.asked) == 4
+
+
+def test_a_model_without_a_loss_is_chosen_by_nobody(choice):
+    loss = LOSS.copy()
+    loss[:, 3] = np.nan  # held by clients 4 and 5
+    after = choice(feddrift.Hyper(rise=np.inf, merge=0.0), LABEL, loss)
+    held = [0, 2, 4]
+    np.testing.assert_array_equal(after.label, np.array(held)[LOSS[:, held].argmin(1)])
+    np.testing.assert_allclose(after.kept.loss, LOSS[:, held].min(1), rtol=1e-6)
 
 
 def test_without_a_free_model_a_client_keeps_the_best(choice):

@@ -1,5 +1,7 @@
 """Methods that mix the models of the others for each client: the weights in NumPy, and limit laws."""
 
+from functools import partial
+
 import chex
 import jax
 import jax.numpy as jnp
@@ -11,6 +13,7 @@ from fljax import tree
 from fljax.algorithms.fedamp import attention, fedamp
 from fljax.algorithms.fedfomo import fedfomo, held_out, helpfulness, mixing, most_helpful
 from fljax.client import cross_loss
+from fljax.rounds.joining import everyone
 from fljax.run.simulate import as_traced
 from fljax.types import State
 from tests.algorithms.test_oracles import LR, WORK, assert_models, reference, run  # noqa: F401
@@ -59,6 +62,24 @@ def test_fedfomo_takes_what_helps(key, model, federation):
             np.testing.assert_allclose(value[i, j], helps if j in np.asarray(chosen[i]) else 0.0, rtol=1e-4, atol=1e-6)
     p = np.asarray(mixing(jnp.array([[0.0, 2.0, -1.0], [0, -1, -1], [3, 1, 0]])))
     np.testing.assert_allclose(p, [[0, 1, 0], [0, 1, 0], [0.75, 0.25, 0]])
+
+
+def test_fedfomo_takes_nothing_of_those_who_dropped_out(key, model, work, federation):
+    """Whatever their models are, the others' are the same; nor are they sent."""
+    algorithm, hyper = fedfomo(model, work, n_received=5), fedfomo.Hyper(lr=0.1, explore=0.0)
+    models = jax.vmap(model.init)(jax.random.split(key, 8))
+    cohort = everyone(key, jnp.int32(0), federation.train)._replace(active=jnp.arange(8) < 3)
+    rounds = jax.jit(partial(algorithm.round, key, as_traced(hyper), cohort=cohort))
+    found = []
+    for scale in (1.0, 1.5):
+        away = jax.tree.map(lambda leaf, scale=scale: leaf.at[3:].multiply(scale), models)
+        found.append(rounds(state=State(jnp.eye(8), away)))
+    (first, metrics), (second, _) = found
+    for a, b in zip(jax.tree.leaves(first.clients), jax.tree.leaves(second.clients), strict=True):
+        np.testing.assert_array_equal(a[:3], b[:3])
+    np.testing.assert_array_equal(first.server[:, 3:], jnp.eye(8)[:, 3:])
+    n_parameters = tree.size(tree.take(models, jnp.int32(0)))
+    np.testing.assert_array_equal(metrics["downlink"], 3 * n_parameters)
 
 
 def test_fedfomo_of_ones_own_model_alone_is_standalone_training_on_what_is_not_held_out(key, model, work, federation):

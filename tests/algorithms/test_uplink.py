@@ -219,3 +219,19 @@ def test_every_brick_goes_on_the_way_down(key, model, work, federation, name, br
     _, plain = run(of(name, "", model, work), {}, federation, key, dropout=0.3)
     assert (metrics["downlink"] < plain["downlink"]).all()
     assert not np.array_equal(plain["client_loss"], metrics["client_loss"])
+
+
+def test_fedsofts_server_learns_of_its_clients_what_travels_alone(key, model, work, federation):
+    """One number of an update a round: the center changes in no more numbers than were sent."""
+    method = compose("fedsoft+top_k")
+    algorithm, numbers = method(model, work, n_clusters=1), {"lr": 0.1, "min_share": 0.0, "top_share": 1e-6}
+    begun = jax.jit(algorithm.init)(split_key(key).init, as_traced(method.Hyper(**numbers)), federation.train)
+    state, _ = run((algorithm, numbers, method.Hyper), {}, federation, key)
+    first, last = (np.asarray(tree.flatten(own)) for own in (begun.server.own, state.server.own))
+    assert 0 < (np.abs(first - last) > 1e-5).sum() <= ROUNDS * COHORT  # beyond the rounding of a mean
+
+
+@pytest.mark.parametrize("bricks", ["top_k+down_quantize", "error_feedback+top_k+down_sign"])
+def test_fedgens_clients_have_the_generator_whatever_else_is_on_the_way(key, model, work, federation, bricks):
+    _, metrics = run(*[of("fedgen", bricks, model, work)], {}, federation, key)
+    assert np.isfinite(metrics["loss"]).all()

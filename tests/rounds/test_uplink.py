@@ -298,6 +298,8 @@ def test_every_transform_of_a_chain_draws_for_itself(values):
         ("clusterfl+clip_update+error_feedback+top_k", "would add it twice"),
         ("fedavg+dp_sgd+sam", "write sam before dp_sgd"),
         ("feddane+dp_sgd", "whole gradients"),
+        ("fedfomo+dp_sgd", "mix models by their losses on examples of their own"),
+        ("fedgwc+dp_sgd", "send losses of batches, which get no noise"),
         ("fedala+dp_sgd", "FedALA fit what they begin from to their examples, without noise; leave it out"),
         ("robust_cfl+dp_sgd", "before the first round too, and epsilon counts rounds alone"),
         ("fesem+dp_sgd", "before the first round too"),
@@ -317,6 +319,12 @@ def test_chains_that_make_no_sense_are_refused(name, why):
     model = fljax.MODELS["logistic_regression"](input_shape=(4, 4, 1), n_classes=3)
     with pytest.raises(ValueError, match=why):
         fljax.compose(name)(model, fljax.Work(1, 8), *([2] if name.startswith(("fesem", "robust")) else []))
+
+
+def test_scaffold_that_sends_whole_gradients_is_not_private():
+    model = fljax.MODELS["logistic_regression"](input_shape=(4, 4, 1), n_classes=3)
+    with pytest.raises(ValueError, match="control='gradient' clients send whole gradients, which get no noise"):
+        fljax.compose("scaffold+dp_sgd")(model, fljax.Work(1, 8), control="gradient")
 
 
 def test_what_makes_the_last_message_is_last():

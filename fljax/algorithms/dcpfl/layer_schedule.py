@@ -122,6 +122,8 @@ def exchanged(n_floats: Array, sent: Array, fetched: Array, groups: Structure, i
     )
     # Groups only ever split, so a group of the same size is the same group.
     splits = (groups.on_trial & (n_next < n_members)).astype(jnp.float32)
-    up, down = ((layers | groups.on_trial).astype(jnp.float32) @ n_floats for layers in (sent, fetched))
+    up, down = (
+        jnp.where(layers | groups.on_trial, n_floats, 0).astype(jnp.float32).sum(-1) for layers in (sent, fetched)
+    )
     together = n_members > 1
     return traffic(jnp.where(together, up, 0.0) + 1 + splits, jnp.where(together, down * (1 + splits), 0.0))

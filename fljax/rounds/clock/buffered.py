@@ -182,14 +182,16 @@ def counts(hyper: Any, stale: Array, share: float | None, damping: float | None)
 
 
 def arrived(upload: Upload, now: Params, stale: Array, count: Array, mixing: Mixing) -> Stacked:
-    """Models whose mean is the next version; one that is not stale and counts fully stays as it is, bit for bit."""
+    """Models whose mean is the next version; one that is not stale and counts fully stays as it is, bit for bit.
 
-    def moved(trained: Array, start: Array, present: Array) -> Array:
-        goal = trained - (start if mixing == "updates" else present[None])
-        return present[None] + tree.along(count, goal) * goal
+    Running statistics are mixed as models: a variance and a difference of two others may be below 0.
+    """
 
-    whole = (stale == 0) & (count == 1)
-    return tree.where(whole, upload.params, jax.tree.map(moved, upload.params, tree.stacked(upload.start), now))
+    present = tree.broadcast(now, count.shape[0])
+    start = tree.stacked(upload.start) if mixing == "updates" else present
+    start = tree.join_statistics(tree.split_statistics(start)[0], tree.split_statistics(present)[1])
+    moved = jax.tree.map(lambda w, b, p: p + tree.along(count, w) * (w - b), upload.params, start, present)
+    return tree.where((stale == 0) & (count == 1), upload.params, moved)
 
 
 def staleness(schedule: Schedule, round: Array, ids: Array) -> Array:

@@ -134,7 +134,8 @@ def with_uplink(algorithm: Algorithm, transform: Transform) -> Algorithm:
         return State(Linked(state.server, memory.server), Linked(state.clients, memory.clients))
 
     def send(key: Key, hyper: Any, state: State, cohort: Cohort) -> Upload:
-        server = state.server if isinstance(state.server, Each) else state.server.own
+        given = state.server
+        server = given._replace(server=given.server.own) if isinstance(given, Each) else given.own
         return exchange.send(key, hyper, State(server, state.clients.own), cohort)
 
     def receive(key: Key, hyper: Any, state: State, cohort: Cohort, upload: Upload) -> tuple[State, Metrics]:

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 
+from fljax import tree
 from fljax.numbers import Scalar, hyper, number
 from fljax.rounds.uplink.chain import NOTHING, Memory, Transform
 from fljax.rounds.uplink.largest import largest
@@ -167,13 +168,13 @@ def _of_rank(key: Array, matrix: Array, rank: Array) -> Array:
     """A matrix of rank ``rank`` near ``matrix``: the best one in the space that two steps of iteration find."""
     room = min(MOST_RANK, *matrix.shape)
     drawn = jax.random.normal(key, (matrix.shape[1], room), jnp.float32)
-    p = jnp.linalg.qr(matrix @ drawn)[0]
-    p = jnp.linalg.qr(matrix @ (matrix.T @ p))[0]
-    q = matrix.T @ p
-    axes = jnp.linalg.eigh(q.T @ q)[1][:, ::-1]  # of descending weight
+    p = jnp.linalg.qr(tree.product(matrix, drawn))[0]
+    p = jnp.linalg.qr(tree.product(matrix, tree.product(matrix.T, p)))[0]
+    q = tree.product(matrix.T, p)
+    axes = jnp.linalg.eigh(tree.product(q.T, q))[1][:, ::-1]  # of descending weight
     used = (jnp.arange(room, dtype=jnp.float32) < rank).astype(jnp.float32)[None, :]
     axes = axes * used
-    return (p @ axes) @ (q @ axes).T
+    return tree.product(tree.product(p, axes), tree.product(q, axes).T)
 
 
 low_rank = Transform(_low_rank, name="low_rank")

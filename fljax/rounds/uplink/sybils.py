@@ -15,6 +15,7 @@ from typing import Any
 import jax.numpy as jnp
 from jax import Array
 
+from fljax import tree
 from fljax.numbers import Scalar, hyper, number
 from fljax.rounds.uplink.chain import Memory, Transform
 from fljax.rounds.uplink.message import Message, Trip, n_numbers
@@ -35,7 +36,7 @@ def weights(history: Array, came: Array, confidence: Any) -> Array:
     length = jnp.sqrt(jnp.square(history).sum(axis=1, keepdims=True))
     unit = history / jnp.where(length > 0, length, 1.0)
     pairs = came[:, None] & came[None, :] & ~jnp.eye(len(came), dtype=bool)
-    alike = jnp.where(pairs, jnp.matmul(unit, unit.T, precision="highest"), 0.0)
+    alike = jnp.where(pairs, tree.product(unit, unit.T), 0.0)
     most = alike.max(axis=1)
     # Pardoning: one whose double is more alike to somebody else than to it is less likely to be one.
     ratio = most[:, None] / jnp.where(most[None, :] != 0, most[None, :], 1.0)

@@ -1,0 +1,74 @@
+"""Running statistics where models are added and subtracted: a variance below 0 would make every test NaN."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import fljax
+from fljax import tree
+from fljax.data.federation import build, on_host
+from fljax.rounds.clock import asynchronous, buffered
+from tests.algorithms.normalised import batch_normalised
+
+N_CLIENTS = 6
+
+
+@pytest.fixture(scope="module")
+def federation():
+    """Clients whose inputs are alternately wide and narrow, and with them the running variances."""
+    rng, n = np.random.default_rng(0), 40
+    x = rng.standard_normal((N_CLIENTS * n, 4)).astype(np.float32)
+    y = (x @ rng.standard_normal((4, 3))).argmax(axis=1)
+    x *= np.repeat(np.tile([5, 0.1], N_CLIENTS // 2), n)[:, None].astype(np.float32)
+    return build(on_host(x, y), list(np.arange(len(x)).reshape(N_CLIENTS, n)), (0.8, 0.0, 0.2))
+
+
+@pytest.fixture(scope="module")
+def model():
+    return batch_normalised((4,), 3, hidden=4)
+
+
+def dpsgd(model, work):
+    return fljax.dpsgd(model, work, mixing="beside"), fljax.dpsgd.Hyper(lr=0.01), {}
+
+
+def late(model, work):
+    schedule = asynchronous([1, 1.3, 1.7, 1.1, 2.1, 1.9], concurrency=6, buffer=1, n_rounds=12)
+    algorithm = buffered(fljax.fedavg(model, work), schedule, mixing="updates")
+    return algorithm, fljax.fedavg.Hyper(lr=0.01), {"sampling": schedule.sampling}
+
+
+def beyond(model, work):
+    return fljax.scaffold(model, work), fljax.scaffold.Hyper(lr=0.01, step=1.5), {"participation": 0.2}
+
+
+@pytest.mark.parametrize("of", [dpsgd, late, beyond])
+def test_variances_stay_above_zero(model, federation, key, of):
+    algorithm, hyper, given = of(model, fljax.Work(12, 8))
+    state, metrics = fljax.simulate(algorithm, hyper, federation, key, 12, **given)
+    deployed = algorithm.deploy(key, hyper, state, federation.train).params
+    assert float(deployed[tree.STATISTICS]["norm"]["var"].min()) > 0
+    assert np.isfinite(metrics["client_loss"]).all()
+
+
+def test_feddbe_shares_statistics_as_such(model, federation, key):
+    """Bricks must know them: noise is refused, and a server's optimiser does not step along them."""
+    work = fljax.Work(1, 8)
+    private = fljax.compose("feddbe+client_dp")
+    with pytest.raises(ValueError, match="running statistics of a network travel as they are"):
+        fljax.simulate(private(model, work), private.Hyper(), federation, key, 1)
+    method = fljax.compose("feddbe+adam")
+    state, _ = fljax.simulate(method(model, work), method.Hyper(lr=0.1), federation, key, 1)
+    paths = [jax.tree_util.keystr(path) for path, _ in jax.tree_util.tree_leaves_with_path(state.server)]
+    assert not [path for path in paths if "moments" in path and tree.STATISTICS in path]
+    assert any("moments" in path for path in paths)
+
+
+def test_a_server_that_goes_beyond_the_mean_leaves_statistics_at_it():
+    far = fljax.rounds.part_way(fljax.rounds.mean, lambda hyper, weight: 2.0)
+    shared = {"layer": jnp.zeros(2), tree.STATISTICS: {"var": jnp.full(2, 4.0)}}
+    received = {"layer": jnp.ones((3, 2)), tree.STATISTICS: {"var": jnp.full((3, 2), 1.0)}}
+    moved, _ = far.apply(None, (), shared, received, jnp.ones(3))
+    np.testing.assert_allclose(moved["layer"], 2.0)
+    np.testing.assert_allclose(moved[tree.STATISTICS]["var"], 1.0)
