@@ -8,6 +8,7 @@ import importlib.util
 import inspect
 import sys
 import traceback
+from collections.abc import Sequence
 from functools import cache
 from importlib import import_module, metadata
 from pathlib import Path
@@ -194,9 +195,26 @@ def _guarded(what: str, run: Any) -> Any:
 
 def place_of(error: BaseException) -> str:
     """Where in a user's file an error was raised, "./mine.py, line 7"; "" for one of another place."""
-    last = traceback.extract_tb(error.__traceback__)[-1:]
+    return "".join(_places(traceback.extract_tb(error.__traceback__)[-1:]))
+
+
+def needs_a_value(error: TypeError) -> str | None:
+    """What to tell a user whose file asks for the value of an array that has none yet; None for another error."""
+    import jax
+
+    kinds = (jax.errors.ConcretizationTypeError, jax.errors.TracerArrayConversionError)
+    places = _places(traceback.extract_tb(error.__traceback__)) if isinstance(error, kinds) else []
+    if not places:
+        return None
+    fault = "the value of a number of the Hyper, or of an array, is asked for, which a compiled program has none of yet"
+    remedy = "use jnp.where or jax.lax.cond, or make it an argument of the method"
+    return f"{places[-1]}: {fault}; {remedy}"
+
+
+def _places(frames: Sequence[traceback.FrameSummary]) -> list[str]:
+    """Those of the frames that are in users' files."""
     files = {getattr(module, "__file__", None) for module in _modules}
-    return "".join(f"{frame.filename}, line {frame.lineno}" for frame in last if frame.filename in files)
+    return [f"{frame.filename}, line {frame.lineno}" for frame in frames if frame.filename in files]
 
 
 _modules: list[ModuleType] = []

@@ -52,6 +52,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
             message = f"{place}: {type(error).__name__}: {message}"
         print(f"fljax: {' '.join(map(_cut, message.split()))}", file=sys.stderr)
         return 2
+    except TypeError as error:
+        own = sys.modules.get("fljax.catalogue.own")
+        if own is None or (message := own.needs_a_value(error)) is None:
+            raise
+        print(f"fljax: {message}", file=sys.stderr)
+        return 2
     except KeyboardInterrupt:
         ahead = sys.modules.get("fljax.run.ahead")
         if from_shell and ahead is not None and ahead.still_compiles():

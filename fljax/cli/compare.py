@@ -70,9 +70,17 @@ def execute(job: Job) -> list[Any]:
         folders = [folder / f"seed_{one.own['seed']}" for one in jobs]
         seeds, may_change = list(map(Seed, jobs, federations, folders)), (*MAY_CHANGE, *COMPARE)
         config.check(own | document, job, folder, may_change)
+        _check_seeds(job.own["seeds"], folder)
         check_going_on(seeds, folder)
         config.write("compare", own | document, job, folder, may_change, writable)
         return _results(seeds, folder)
+
+
+def _check_seeds(n_seeds: int, folder: Path) -> None:
+    """Raises ValueError where the comparison has more seeds: its table would lose them."""
+    there = len([path for path in folder.glob("seed_*") if any(path.glob("*/rounds/*"))])
+    if there > n_seeds:
+        raise ValueError(f"--seeds {n_seeds}: {folder} holds {there} seeds; choose --seeds {there} or another --folder")
 
 
 def _results(seeds: Sequence[Any], folder: Path) -> list[Any]:

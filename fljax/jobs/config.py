@@ -131,15 +131,19 @@ def check_same(stored: Layer, given: Layer, job: Job, folder: Path, may_change: 
             continue
         default = ["unset"] if name.startswith(OUTER) else words_of(defaults[name]) if name in defaults else None
         old, new = was.get(name, default), now.get(name, default)
-        if old is not None and new is not None and not _same(old, new):  # None: a setting of another version
+        if old is not None and new is not None and not _same(name, old, new):  # None: a setting of another version
             raise ValueError(
                 f"{folder} holds results with --{written(name)} {' '.join(old)}, not {' '.join(new)}; "
                 "choose another --folder"
             )
 
 
-def _same(was: Sequence[str], now: Sequence[str]) -> bool:
-    """Whether words mean the same: 2 and 2.0 do."""
+def _same(name: str, was: Sequence[str], now: Sequence[str]) -> bool:
+    """Whether words mean the same: 2 and 2.0 do, and so do places of a file, whose content the runs remember."""
+    if name in PARTS:
+        was, now = [short_name(word) for word in was], [short_name(word) for word in now]
+    if name == "data" and ["None"] not in (list(was), list(now)):
+        return True
 
     def equal(one: str, other: str) -> bool:
         try:

@@ -15,7 +15,9 @@ from fljax.catalogue.words import nearest, written
 from fljax.jobs.chains import spelled_out
 from fljax.jobs.main_job import MAIN_JOB, numbers_of_main_job, own_defaults
 from fljax.jobs.settings import (
+    OUTER,
     PARTS,
+    RECORD,
     Layer,
     Reader,
     Values,
@@ -141,7 +143,7 @@ def job_of(layers: Sequence[Layer], own: Section = RUN, reader: Reader | None = 
     known = {field for section in schema.values() for field in section}
     # The main job says of every method what not all of them have.
     layers = [[entry for entry in layers[0] if "." in entry[0] or entry[0] in known], *layers[1:]]
-    for layer in relevant(layers, own):
+    for layer in relevant(layers, own, schema):
         found |= read_layer(layer, schema, reader) if reader else read_layer(layer, schema)
     return Job(schema, values_of(schema, found))
 
@@ -181,6 +183,9 @@ def schema_of(layers: Sequence[Layer], own: Section) -> Schema:
         raise ValueError("--algorithm: give at least one; fljax list has their names")
     for word in methods:
         section = WORK | entry("algorithm", word).section
+        if short_name(word) in {*RECORD, *own, *RUN, OUTER}:
+            taken = f"a setting or a section of config.toml is called {short_name(word)}"
+            raise ValueError(f"--algorithm {word}: {taken}; give the method another name")
         if short_name(word) in schema:
             same = [one for one in methods if short_name(one) == short_name(word)]
             fault = "stands there twice" if len(set(same)) == 1 else "are two of one name, which names their results"
@@ -189,7 +194,7 @@ def schema_of(layers: Sequence[Layer], own: Section) -> Schema:
     return schema
 
 
-def relevant(layers: Sequence[Layer], own: Section) -> Iterator[Layer]:
+def relevant(layers: Sequence[Layer], own: Section, schema: Schema) -> Iterator[Layer]:
     """The layers without what they say of methods and parts that the last ones do not choose, or the command has not.
 
     Another partition keeps the number of clients only. The last layer, the arguments, is kept whole.
@@ -205,7 +210,7 @@ def relevant(layers: Sequence[Layer], own: Section) -> Iterator[Layer]:
             if not dot:
                 return name in own or (with_methods and name not in RUN)
             if name == "partition.n_clients":
-                return "partition" in own
+                return "n_clients" in schema.get("partition", {})
             return section in chosen or not (section in idle or section in here or is_method(section))
 
         yield [entry for entry in layer if is_kept(entry[0])]

@@ -111,7 +111,8 @@ def fields_of(hyper: Any, algorithm: Algorithm) -> Iterator[None]:
             does not read and that would change nothing.
     """
     known, kind = algorithm.about.numbers, type(hyper)
-    is_library = kind.__module__.partition(".")[0] == "fljax"  # a user's own may hold what a function of theirs reads
+    # One of a user's own, or joined with one, may hold what a function of theirs reads.
+    is_library = all(one.__module__.partition(".")[0] == "fljax" for one in kind.__mro__ if one is not object)
     if known and is_library and (unread := [name for name in as_dict(hyper) if name not in known]):
         text = f"hyper={kind.__name__}(...) has {unread[0]!r}, which {algorithm.about.name} does not read; it reads"
         raise ValueError(f"{text} {', '.join(known)}")

@@ -127,13 +127,13 @@ def client_table(outcomes: Mapping[str, Outcome], federation: Federation, names:
 def final_label(outcome: Outcome) -> np.ndarray | None:
     """(clients,) each client's cluster at the end, -1 where it is not known; None for a method without clusters.
 
-    It is the deployed model's where clients share deployed models, else what the last round reported of its
-    participants.
+    It is the deployed model's where some clients share one and not all of them do, else what the last round reported
+    of its participants.
     """
     if "label" not in outcome.metrics:
         return None
     label = np.asarray(outcome.deployed.row)
-    if len(np.unique(label)) < len(label):
+    if tree.n_rows(outcome.deployed.params) > 1 and len(np.unique(label)) < len(label):
         return label
     label = np.full(len(label), -1)
     label[outcome.metrics["ids"][-1]] = outcome.metrics["label"][-1]
@@ -192,13 +192,19 @@ def principal_components(models: ModelTable) -> tuple[np.ndarray, np.ndarray]:
     """Two principal components of the clients' deployed models, trainable parameters only.
 
     Returns:
-        (clients, 2) coordinates and the share (2,) of the variance that each explains; zeros where all models are
-        equal.
+        (clients, 2) coordinates, NaN of a client whose row is none of the table, and the share (2,) of the variance
+        that each explains; zeros where all models are equal.
     """
-    n_rows = tree.n_rows(models.params)
+    n_rows, held = tree.n_rows(models.params), np.asarray(models.row)
+    is_there = (held >= 0) & (held < n_rows)
+    if not is_there.all():  # a label of a cluster that there is not
+        some, share = principal_components(models._replace(row=held[is_there]))
+        coordinates = np.full((len(held), 2), np.nan)
+        coordinates[is_there] = some
+        return coordinates, share
     varied = [leaf for leaf in jax.tree.leaves(tree.split_statistics(models.params)[0]) if leaf.shape[0] == n_rows]
     rows = np.concatenate([np.asarray(leaf).reshape(n_rows, -1) for leaf in varied], axis=1)
-    flat = rows[np.asarray(models.row)]  # what all share adds nothing to a variance
+    flat = rows[held]  # what all share adds nothing to a variance
     if len(flat) < 2 or not np.ptp(flat, axis=0).any():
         return np.zeros((len(flat), 2)), np.zeros(2)
     centred = flat - flat.mean(axis=0)

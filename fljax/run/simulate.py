@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from fljax import tree
+from fljax.choices import check_kind
 from fljax.drift.stages import at
 from fljax.numbers import check_numbers
 from fljax.placement import whole
@@ -103,7 +104,7 @@ def _simulate(
     dropout: Array | None,
 ) -> tuple[State, Metrics]:
     keys = split_key(key)
-    state = algorithm.init(keys.init, hyper, federation.train)
+    state = begun(algorithm.init, keys.init, hyper, federation.train)
 
     def tested(state: State, round: Array) -> tuple[State, Metrics]:
         return run_round(algorithm, draw, hyper, federation, keys, dropout, state, round, due[round])
@@ -134,7 +135,11 @@ def run_round(
     cohort = sample_cohort(keys.cohort, round, now, draw, dropout)
     rows = tree.take(state.clients, cohort.ids)
     key = jax.random.fold_in(keys.server, round)
-    new, metrics = algorithm.round(key, hyper, State(state.server, rows), cohort)
+    given = algorithm.round(key, hyper, State(state.server, rows), cohort)
+    if not isinstance(given, tuple) or len(given) != 2:
+        kind = f"{len(given)} things" if isinstance(given, tuple) else f"a {type(given).__name__}"
+        raise ValueError(f"a round gave {kind}; give a State and the metrics")
+    new, metrics = given
     check_like("a round gave a state", new, State(state.server, rows))
     rows = tree.where(cohort.active, tree.as_before(new.clients, rows), rows)
     clients = tree.put(state.clients, cohort.ids, rows)
@@ -153,7 +158,7 @@ def test_round(
 
     @partial(jax.jit, inline=True)  # so that it is traced once for its shapes and for its values
     def test(state: State) -> Metrics:
-        models = algorithm.deploy(keys.deploy, hyper, state, federation.train)
+        models = deployed(algorithm.deploy, keys.deploy, hyper, state, federation.train)
         found = evaluate(algorithm.predict, models, federation.test, algorithm.loss)
         if federation.triggered is None:
             return found
@@ -164,6 +169,21 @@ def test_round(
         return jax.tree.map(lambda leaf: jnp.full(leaf.shape, jnp.nan, leaf.dtype), jax.eval_shape(test, state))
 
     return lax.cond(due, test, skip, state)
+
+
+def deployed(deploy: Callable[..., ModelTable], key: Key, hyper: Any, state: State, data: ClientData) -> ModelTable:
+    """The models that a method deploys.
+
+    Raises:
+        ValueError: they are no table, or it does not say of every client which row it holds.
+    """
+    models = deploy(key, hyper, state, data)
+    check_kind("what deploy gave", models, ModelTable, "give fljax.ModelTable(params, row)")
+    shape, kind = jnp.shape(models.row), jnp.result_type(models.row)
+    if shape != data.size.shape or not jnp.issubdtype(kind, jnp.integer):
+        given = f"deploy gave a row of shape {shape} and type {kind}"
+        raise ValueError(f"{given}; give each of {data.size.shape[0]} clients the number of the row that it holds")
+    return models
 
 
 def is_due(round: Array, evaluate_every: int | Array, n_rounds: int | Array) -> Array:
@@ -179,13 +199,24 @@ def split_key(key: Key) -> Keys:
 @partial(jax.jit, static_argnums=0)
 def first_state(init: Callable[..., State], key: Key, hyper: Any, data: ClientData) -> State:
     """What a method begins with, of the run's key; whole on every device, as rounds take it and give it back."""
-    return whole(init(split_key(key).init, hyper, data))
+    return whole(begun(init, split_key(key).init, hyper, data))
+
+
+def begun(init: Callable[..., State], key: Key, hyper: Any, data: ClientData) -> State:
+    """What ``init`` gives.
+
+    Raises:
+        ValueError: it is no `State`.
+    """
+    state = init(key, hyper, data)
+    check_kind("what init gave", state, State, "give fljax.State(server, clients)")
+    return state
 
 
 @partial(jax.jit, static_argnums=0)
 def last_models(deploy: Callable[..., ModelTable], key: Key, hyper: Any, state: State, data: ClientData) -> ModelTable:
     """The models that the clients hold after a run, of its key."""
-    return deploy(split_key(key).deploy, hyper, state, data)
+    return deployed(deploy, split_key(key).deploy, hyper, state, data)
 
 
 def as_traced(numbers: Any) -> Any:

@@ -114,6 +114,7 @@ def test_finished_runs_are_shown_again(compared, tmp_path, capsys):
     assert "minus standalone" in shown
     rows = rows_of(tmp_path / "o" / "comparison.csv")
     assert rows[0]["seeds"] == "3"
+
     assert float(rows[0]["difference"]) == pytest.approx(-float(rows_of(folder / "comparison.csv")[1]["difference"]))
     assert page.read_text().startswith("<!doctype html>")
     assert "# fljax compare --config" in page.read_text()  # the comparison's settings, not a seed's
@@ -330,3 +331,11 @@ def test_a_regression_beside_classes_is_refused(compared, tmp_path, refused):
     assert "seed_0/fedavg is compared by accuracy_macro, which " in message
     assert "classes and numbers; show them apart, or choose what both have: --measure test_loss or loss" in message
     assert main(["show", *folders, "--measure", "test_loss"]) == 0
+
+
+def test_a_comparison_does_not_lose_seeds(compared, refused):
+    folder, *_ = compared
+    before = (folder / "comparison.csv").read_bytes()
+    message = refused("compare", "--folder", str(folder), "--seeds", "2")
+    assert f"--seeds 2: {folder} holds 3 seeds; choose --seeds 3 or another --folder" in message
+    assert (folder / "comparison.csv").read_bytes() == before

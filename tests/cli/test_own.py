@@ -267,3 +267,163 @@ def test_a_sampling_that_is_ready(fljax, refused):
     np.testing.assert_array_equal(rounds["ids"], [[0, 1]])
     assert "participation=0.5 beside sampling=table" in refused("run", *SMALL, *own, "--participation", "0.5")
     assert fljax("list", "./mine.py:weekly")[0] == 0
+
+
+WRONG = '''
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import fljax
+from flax import linen as nn
+from fljax.rounds import averaging, method
+
+
+def changed(model, work, **parts):
+    return averaging(model, work)._replace(exchange=None, **parts)
+
+
+@method
+def no_state(model, work):
+    return changed(model, work, init=lambda key, hyper, data: model.init(key))
+
+
+@method
+def nothing(model, work):
+    return changed(model, work, round=lambda key, hyper, state, cohort: None)
+
+
+@method
+def three(model, work):
+    return changed(model, work, round=lambda key, hyper, state, cohort: (state, {}, 1))
+
+
+@method
+def no_table(model, work):
+    return changed(model, work, deploy=lambda key, hyper, state, data: state.server)
+
+
+@method
+def one_row(model, work):
+    def deploy(key, hyper, state, data):
+        return fljax.ModelTable(jax.tree.map(lambda leaf: leaf[None], state.server), jnp.zeros(1, jnp.int32))
+
+    return changed(model, work, deploy=deploy)
+
+
+@method
+def asks(model, work):
+    def combine(hyper, shared, received, weight):
+        return shared if hyper.lr > 1 else fljax.server.weighted_mean(received, weight)
+
+    return averaging(model, work, combine=combine)
+
+
+@method
+def history(model, work):
+    return averaging(model, work)
+
+
+@method
+def by_id(model, work):
+    """One model for all, and a cluster that a client's id says."""
+    plain = averaging(model, work)
+
+    def round(key, hyper, state, cohort):
+        state, metrics = plain.round(key, hyper, state, cohort)
+        return state, metrics | {"label": cohort.ids % 2}
+
+    return plain._replace(exchange=None, round=round)
+
+
+class Unflattened(nn.Module):
+    n_classes: int
+
+    @nn.compact
+    def __call__(self, x):
+        return nn.Dense(self.n_classes)(x.reshape(-1))
+
+
+def pair(input_shape, n_classes):
+    class Net(nn.Module):
+        @nn.compact
+        def __call__(self, x):
+            x = nn.Dense(n_classes)(x.reshape(x.shape[0], -1))
+            return x, x
+
+    return fljax.from_linen(Net(), input_shape)
+
+
+def flat(input_shape, n_classes):
+    return fljax.from_linen(Unflattened(n_classes), input_shape)
+
+
+def parts(train, test, *, group):
+    return fljax.build(train, np.array_split(np.arange(90), 3), (0.5, 0.0, 0.5), group=group)
+
+
+def postal(train, test, *, seed: int = 0):
+    return parts(train, test, group=np.array([10115, 80331, 10115]))
+
+
+def named(train, test, *, seed: int = 0):
+    return parts(train, test, group=["b", "a", "b"])
+
+
+def unknown(train, test, *, seed: int = 0):
+    return parts(train, test, group=np.full(3, -1))
+'''
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (("--algorithm", "no_state"), "what init gave is of type dict, not a State; give fljax.State(server, clients)"),
+        (("--algorithm", "nothing"), "a round gave a NoneType; give a State and the metrics"),
+        (("--algorithm", "three"), "a round gave 3 things; give a State and the metrics"),
+        (("--algorithm", "no_table"), "what deploy gave is of type dict, not a ModelTable"),
+        (("--algorithm", "one_row"), "deploy gave a row of shape (1,) and type int32; give each of 3 clients"),
+        (
+            ("--algorithm", "asks"),
+            "wrong.py, line 46: the value of a number of the Hyper, or of an array, is asked for",
+        ),
+        (
+            ("--algorithm", "history"),
+            "a setting or a section of config.toml is called history; give the method another",
+        ),
+        (("--model", "pair"), "of two it makes no array; give outputs (examples, classes) of floats"),
+        (("--model", "flat"), "Unflattened cannot be called with a batch of examples of shape (8, 8, 1)"),
+        (("--partition", "unknown"), "group has -1 to -1; number the groups 0, 1, 2, ..., or leave it out"),
+    ],
+    ids=lambda given: given[1] if isinstance(given, tuple) else "",
+)
+def test_what_a_users_function_returns_is_looked_at(fljax, refused, given, message):
+    Path("wrong.py").write_text(WRONG)
+    setting, name = given
+    usual = {"--algorithm": ["fedavg"], "--partition": ["iid", "--n-clients", "3"]} | {setting: [f"./wrong.py:{name}"]}
+    words = [word for one, several in usual.items() for word in (one, *several)]
+    assert message in refused("run", *words, "--rounds", "1", "--epochs", "1", "--folder", "x")
+
+
+@pytest.mark.parametrize(("name", "groups"), [("postal", [0, 1, 0]), ("named", [1, 0, 1])])
+def test_groups_of_any_names_are_numbered(fljax, name, groups):
+    """The clusters that a method tells of are those of the table, also where all clients hold one model."""
+    Path("wrong.py").write_text(WRONG)
+    given = ("--algorithm", "./wrong.py:by_id", "--partition", f"./wrong.py:{name}", "--rounds", "1", "--epochs", "1")
+    status, _, err = fljax("run", *given, "--folder", "x")
+    assert (status, err) == (0, "")
+    with Path("x/clients.csv").open() as clients, Path("x/summary.csv").open() as summary:
+        rows, (line,) = list(csv.DictReader(clients)), csv.DictReader(summary)
+    assert [int(row["group"]) for row in rows] == groups
+    assert [int(row["by_id cluster"]) for row in rows] == [0, 1, 0]
+    assert float(line["ari"]) == 1
+
+
+def test_a_file_that_has_moved_goes_on(fljax, mine):
+    given = ("run", *ALL[:2], *ALL[2:], *SMALL, "--folder", "x")
+    assert fljax(*given)[0] == 0
+    Path("there").mkdir()
+    mine.rename("there/mine.py")
+    moved = [word.replace("./mine.py", "./there/mine.py") for word in ALL]
+    status, _, err = fljax("run", "--folder", "x", "--rounds", "2", *moved)
+    assert (status, err) == (0, "")

@@ -7,9 +7,11 @@ import numpy as np
 import pytest
 
 import fljax
+from fljax import tree
 from fljax.algorithms.fedavg import fedavg
 from fljax.algorithms.ifca import ifca
 from fljax.algorithms.standalone import standalone
+from fljax.numbers import Scalar, hyper, joined, number
 from fljax.run import simulate as simulate_module
 from fljax.run.simulate import simulate
 from fljax.run.sweep import search, sweep
@@ -118,7 +120,7 @@ def test_numbers_out_of_range_are_refused(key, averaging, federation, arguments,
             fljax.fedavg.Hyper(lr=[0.1, 0.2]),
             r"lr=\[0\.1, 0\.2\] is not one number; give one, or try several with fljax.sweep",
         ),
-        (fljax.fedavg.Hyper(lr=np.array([0.1])), r"lr=\[0\.1\] is not one number"),
+        (fljax.fedavg.Hyper(lr=np.array([0.1])), r"lr=array\(\[0\.1\]\) is not one number"),
         ({"lr": 0.1}, "hyper={'lr': 0.1} is not a Hyper; give the numbers of the method"),
     ],
 )
@@ -147,6 +149,22 @@ def test_another_methods_hyper_is_refused(key, model, federation, tmp_path, othe
         with pytest.raises(ValueError, match=message):
             run()
     assert {path.name for path in tmp_path.iterdir()} <= {".lock"}  # another search may begin there
+
+
+def test_a_hyper_joined_with_ones_own_may_hold_what_a_function_of_ones_own_reads(key, model, federation):
+    @hyper
+    class OwnHyper:
+        """Mine."""
+
+        share: Scalar = number(0.5, "share of the mean", least=0)
+
+    def combine(hyper, shared, received, weight):
+        return tree.take(jax.tree.map(lambda leaf: hyper.share * leaf, received), jnp.int32(0))
+
+    algorithm = fljax.fedavg(model, Work(1, 8), combine=combine)
+    numbers = joined(fljax.fedavg.Hyper, OwnHyper)(lr=0.1, share=0.0)
+    state, _ = simulate(algorithm, numbers, federation, key, 1)
+    assert float(tree.squared_norm(state.server)) == 0
 
 
 def test_a_run_has_forward_derivatives_and_no_reverse_ones(key, averaging, federation):
