@@ -19,7 +19,7 @@ from jax import Array
 
 from fljax import tree
 from fljax.client.objectives import Loss, training_loss
-from fljax.client.parts import termed, train_parts
+from fljax.client.parts import train_parts
 from fljax.numbers import LocalHyper, Scalar, hyper, number
 from fljax.rounds import Combining, Sharing, Weighting, averaging, mean, method
 from fljax.types import Algorithm, Batch, ClientData, Cohort, Key, Model, ModelTable, Params, State, Trained, Work
@@ -41,7 +41,7 @@ GLOBAL_AND_OWN = Sharing(
 """A client holds its copy w_i of the server's model, which travels, its own v_i, and their weight alpha_i."""
 
 
-@method(APFLHyper, "Deng et al., 2020", "https://arxiv.org/abs/2003.13461", kind="personalised")
+@method(APFLHyper, "Deng et al., 2020", "https://arxiv.org/abs/2003.13461", kind="personalised", trains=False)
 def apfl(model: Model, work: Work, *, weighting: Weighting = "size", combine: Combining = mean) -> Algorithm:
     """APFL: ``w`` by FedAvg; with ``m_i = alpha_i v_i + (1 - alpha_i) w_i``: ``v_i <- v_i - eta alpha_i g_i(m_i)``.
 
@@ -57,7 +57,7 @@ def apfl(model: Model, work: Work, *, weighting: Weighting = "size", combine: Co
     def local(hyper: APFLHyper, start: ModelTable, cohort: Cohort) -> Trained:
         lr = hyper.lr_of(cohort.round) if hyper.alpha_lr is None else hyper.alpha_lr
         stepped = optax.chain(optax.sgd(lr), optax.stateless(_within_unit))
-        loss = mixed(training_loss(model), termed(training_loss(model), hyper, work))
+        loss = mixed(training_loss(model))
         return train_parts(hyper, start, cohort, loss, work, "w", alpha=stepped)
 
     def begin(key: Key) -> dict[str, Any]:
@@ -86,8 +86,8 @@ def mixture(alpha: Array, own: Params, w: Params) -> Params:
     return tree.as_before(jax.tree.map(lambda v, w: w + tree.along(alpha, v) * (v - w), own, w), w)
 
 
-def mixed(loss: Loss, own_loss: Loss) -> Loss:
-    """``loss(w) + own_loss(mixture)``, the first with a gradient for w alone, the second for v and alpha alone.
+def mixed(loss: Loss) -> Loss:
+    """``loss(w) + loss(mixture)``, the first with a gradient for w alone, the second for v and alpha alone.
 
     The value is that of the mixture.
     """
@@ -96,7 +96,7 @@ def mixed(loss: Loss, own_loss: Loss) -> Loss:
         held, statistics = tree.split_statistics(held)
         still = jax.lax.stop_gradient(held["w"])
         here = mixture(held["alpha"], held["own"], still)
-        value, updated = own_loss(tree.join_statistics(here, statistics), batch, key, *own)
+        value, updated = loss(tree.join_statistics(here, statistics), batch, key, *own)
         shared, _ = loss(tree.join_statistics(held["w"], statistics), batch, key)
         value = value + shared - jax.lax.stop_gradient(shared)
         return value, tree.join_statistics(held, tree.split_statistics(updated)[1])

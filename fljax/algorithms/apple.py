@@ -12,8 +12,6 @@ the learning rate by the number of clients, starts p_i at equal weights, average
 each array, and uploads the mixture in place of the core.
 """
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 import optax
@@ -21,7 +19,7 @@ from jax import Array
 
 from fljax import tree
 from fljax.client.objectives import Loss, predictor, training_loss
-from fljax.client.parts import termed, train_parts
+from fljax.client.parts import train_parts
 from fljax.numbers import LocalHyper, Scalar, hyper, number
 from fljax.rounds import Weighting, method, traffic
 from fljax.rounds.joining import join_from
@@ -52,7 +50,7 @@ class APPLEHyper(LocalHyper):
     fades: Scalar = number(20.0, "L: rounds over which that pull falls to 0, as half a cosine", above=0)
 
 
-@method(APPLEHyper, "Luo and Wu, IJCAI 2022", "https://arxiv.org/abs/2110.08394", kind="personalised")
+@method(APPLEHyper, "Luo and Wu, IJCAI 2022", "https://arxiv.org/abs/2110.08394", kind="personalised", trains=False)
 def apple(model: Model, work: Work, *, weighting: Weighting = "size") -> Algorithm:
     """APPLE: with ``m_i = sum_j p_ij c_j``: ``c_i <- c_i - eta p_ii g_i(m_i)``; ``p_ij <- p_ij - eta_2 (<c_j, g_i(m_i)>
     + lambda(t) mu (p_ij - p0_j))``.
@@ -76,7 +74,7 @@ def apple(model: Model, work: Work, *, weighting: Weighting = "size") -> Algorit
         cores, p0 = state.server["core"], state.server["p0"]
         begun = tree.take(cores, cohort.ids)
         start, pull = tree.own({"core": begun, "p": state.clients}), hyper.mu * faded(hyper, cohort.round)
-        loss = mixed(model, hyper, work, cores, p0, pull)
+        loss = mixed(model, cores, p0, pull)
         trained = train_parts(hyper, start, cohort, loss, work, "core", cohort.ids, p=optax.sgd(hyper.p_lr))
         counts = cohort.active & trained.ok
         cores = tree.put(cores, cohort.ids, tree.where(counts, trained.params["core"], begun))
@@ -97,29 +95,22 @@ def faded(hyper: APPLEHyper, round: Array) -> Array:
     return (1 + jnp.cos(jnp.pi * jnp.minimum(round.astype(jnp.float32) / hyper.fades, 1.0))) / 2
 
 
-def mixed(model: Model, hyper: APPLEHyper, work: Work, cores: Stacked, p0: Array, pull: Array) -> Loss:
+def mixed(model: Model, cores: Stacked, p0: Array, pull: Array) -> Loss:
     """The loss of a client's parts, its core and its weights; its own row is its id.
 
     Args:
         model: the network.
-        hyper: of the bricks' terms.
-        work: whose bricks' terms are added, for the core.
         cores: (clients, ...) of all clients, as the server sent them.
         p0: (clients,) what the weights are pulled to.
         pull: how strongly, ``pull / 2 |p - p0|^2``.
     """
     others = tree.split_statistics(cores)[0]
 
-    def loss(held: Params, batch: Batch, key: Key, *rest: Any) -> tuple[Array, Params]:
+    def loss(held: Params, batch: Batch, key: Key, i: Array) -> tuple[Array, Params]:
         held, statistics = tree.split_statistics(held)
         p = held["p"]
-
-        def of_core(core: Params, batch: Batch, key: Key, i: Array) -> tuple[Array, Params]:
-            core, statistics = tree.split_statistics(core)
-            return training_loss(model)(tree.join_statistics(mixture(p, i, core, others), statistics), batch, key)
-
-        core = tree.join_statistics(held["core"], statistics)
-        value, updated = termed(of_core, hyper, work)(core, batch, key, *rest)
+        here = tree.join_statistics(mixture(p, i, held["core"], others), statistics)
+        value, updated = training_loss(model)(here, batch, key)
         value = value + pull / 2 * jnp.square(p - p0).sum()
         return value, tree.join_statistics(held, tree.split_statistics(updated)[1])
 

@@ -20,7 +20,7 @@ from fljax import tree
 from fljax.client.features import head_shape, see
 from fljax.client.measure import client_sums
 from fljax.client.objectives import Loss, batch_mean, training_loss
-from fljax.client.parts import termed, train_parts
+from fljax.client.parts import train_parts
 from fljax.numbers import LocalHyper, Scalar, hyper, number
 from fljax.rounds import Combining, Sharing, Weighting, averaging, mean, method, on_layers, train
 from fljax.rounds.averaging import remembering, shared_and_memory
@@ -52,7 +52,9 @@ def without(held: Params, *names: str) -> Params:
     return {name: part for name, part in held.items() if name not in names}
 
 
-@method(FedDBEHyper, "Zhang et al., NeurIPS 2023", "https://arxiv.org/abs/2311.14975", kind="personalised")
+@method(
+    FedDBEHyper, "Zhang et al., NeurIPS 2023", "https://arxiv.org/abs/2311.14975", kind="personalised", trains=False
+)
 def feddbe(model: Model, work: Work, *, weighting: Weighting = "size", combine: Combining = mean) -> Algorithm:
     """FedDBE: ``(w_i, z_i) = argmin mean_x l(head(h(x) + z_i)) + kappa mean_d (r_i - z)^2 / 2``; ``w <- mean of w_i``.
 
@@ -75,7 +77,7 @@ def feddbe(model: Model, work: Work, *, weighting: Weighting = "size", combine: 
         nothing = jnp.zeros_like(start.params[BIAS])
         network = without(start.params, "consensus", BIAS)
         parts = {"model": network, BIAS: start.params[BIAS], "running": nothing}
-        loss = debiased(model, hyper, work, consensus)
+        loss = debiased(model, hyper, consensus)
         trained = train_parts(hyper, start._replace(params=parts), cohort, loss, work, "model", running=optax.sgd(1.0))
         held = trained.params["model"] | {BIAS: trained.params[BIAS]}
         return trained._replace(params=held | {"consensus": tree.broadcast(consensus, cohort.ids.shape[0])})
@@ -109,32 +111,26 @@ def feddbe(model: Model, work: Work, *, weighting: Weighting = "size", combine: 
     return rounds._replace(init=init, predict=predict)
 
 
-def debiased(model: Model, hyper: FedDBEHyper, work: Work, consensus: Array) -> Loss:
+def debiased(model: Model, hyper: FedDBEHyper, consensus: Array) -> Loss:
     """The loss of a client's parts: the model, its own vector and the running mean of its features.
 
     Args:
         model: the network.
         hyper: kappa and the rate of the running mean.
-        work: whose bricks' terms are added, for the model.
         consensus: (features,) what the running mean is pulled to.
     """
 
-    def loss(held: Params, batch: Batch, key: Key, *anchors: Any) -> tuple[Array, Params]:
+    def loss(held: Params, batch: Batch, key: Key) -> tuple[Array, Params]:
         held, statistics = tree.split_statistics(held)
-
-        def of_model(params: Params, batch: Batch, key: Key, *own: Any) -> tuple[Array, Params]:
-            seen = see(model, params, batch.x, key, lambda h: h + held[BIAS][None].astype(h.dtype))
-            now = jax.vmap(batch_mean, (1, None))(seen.features, batch.weight)
-            before = jax.lax.stop_gradient(held["running"])
-            running = (1 - hyper.rate) * before + hyper.rate * now
-            value = batch_mean(model.loss(seen.logits, batch.y), batch.weight)
-            value = value + hyper.kappa * jnp.square(running - consensus).mean() / 2
-            # A step of length 1 along this gradient puts the running mean where it is now.
-            moved = jnp.vdot(jax.lax.stop_gradient(before - running), held["running"] - before)
-            return value + moved, seen.params
-
         params = tree.join_statistics(held["model"], statistics)
-        value, updated = termed(of_model, hyper, work)(params, batch, key, *anchors)
-        return value, tree.join_statistics(held, tree.split_statistics(updated)[1])
+        seen = see(model, params, batch.x, key, lambda h: h + held[BIAS][None].astype(h.dtype))
+        now = jax.vmap(batch_mean, (1, None))(seen.features, batch.weight)
+        before = jax.lax.stop_gradient(held["running"])
+        running = (1 - hyper.rate) * before + hyper.rate * now
+        value = batch_mean(model.loss(seen.logits, batch.y), batch.weight)
+        value = value + hyper.kappa * jnp.square(running - consensus).mean() / 2
+        # A step of length 1 along this gradient puts the running mean where it is now.
+        moved = jnp.vdot(jax.lax.stop_gradient(before - running), held["running"] - before)
+        return value + moved, tree.join_statistics(held, tree.split_statistics(seen.params)[1])
 
     return loss

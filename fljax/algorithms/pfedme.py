@@ -19,7 +19,7 @@ from jax import Array, lax
 from fljax import tree
 from fljax.choices import Positive
 from fljax.client.objectives import Loss, training_loss
-from fljax.client.parts import termed, train_parts
+from fljax.client.parts import train_parts
 from fljax.numbers import LocalHyper, Scalar, hyper, number
 from fljax.rounds import Combining, Weighting, mean, method, part_way, two_models
 from fljax.types import Algorithm, Batch, Cohort, Key, Model, ModelTable, Params, Trained, Work
@@ -34,7 +34,9 @@ class PFedMeHyper(LocalHyper):
     step: Scalar = number(1.0, "beta: share of the way that the server goes to the clients' mean", above=0)
 
 
-@method(PFedMeHyper, "T Dinh et al., NeurIPS 2020", "https://arxiv.org/abs/2006.08848", kind="personalised")
+@method(
+    PFedMeHyper, "T Dinh et al., NeurIPS 2020", "https://arxiv.org/abs/2006.08848", kind="personalised", trains=False
+)
 def pfedme(
     model: Model, work: Work, *, personal_steps: Positive = 5, weighting: Weighting = "size", combine: Combining = mean
 ) -> Algorithm:
@@ -53,7 +55,7 @@ def pfedme(
     def local(hyper: PFedMeHyper, start: ModelTable, cohort: Cohort) -> Trained:
         # A round's personal models start at w. Their moves come as gradients, so that steps of length 1 make them.
         begun = start._replace(params=start.params | {"own": start.params["global"]})
-        envelope = moreau(termed(training_loss(model), hyper, work), hyper, personal_steps)
+        envelope = moreau(training_loss(model), hyper, personal_steps)
         return train_parts(hyper, begun, cohort, envelope, work, "global", own=optax.sgd(1.0))
 
     combine = part_way(combine, lambda hyper, weight: hyper.step)

@@ -28,10 +28,10 @@ def train_parts(
         start: parts by name, ``{name: models or arrays}``, rows as in any `ModelTable`.
         cohort: who takes part.
         loss: ``loss(parts, batch, key, *own)``; running statistics stand beside the parts, as `tree.split_statistics`
-            finds them, and those that it returns are every part's. Bricks' terms are not added to it: see `termed`.
+            finds them, and those that it returns are every part's.
         work: local effort.
-        first: the part whose statistics are every part's at the start, and whose start bricks' terms pull to.
-        *own: rows a participant, which ``loss`` takes after those of the bricks' terms.
+        first: the part whose statistics are every part's at the start.
+        *own: rows a participant, which ``loss`` takes.
         **steps: optimisers of parts by name, that treat all numbers of a kernel alike; the others take those of
             ``work`` and ``hyper``.
     """
@@ -40,9 +40,8 @@ def train_parts(
     usual = local_optimizer(hyper, work, cohort.round)
     optimizer = optax.multi_transform({name: steps.get(name, usual) for name in begun}, {name: name for name in begun})
     optimizer = Elementwise(*optimizer) if isinstance(usual, Elementwise) else optimizer
-    anchors = (start._replace(params=start.params[first]),) * len(work.terms)
     table = start._replace(params=tree.join_statistics(begun, statistics))
-    trained = train_clients(cohort.key, table, cohort.data, loss, optimizer, work._replace(terms=()), *anchors, *own)
+    trained = train_clients(cohort.key, table, cohort.data, loss, optimizer, work, *own)
     parts, statistics = tree.split_statistics(trained.params)
     whole = {
         name: tree.join_statistics(part, statistics if name in _models(start.params) else {})
@@ -54,10 +53,3 @@ def train_parts(
 def _models(parts: dict[str, Params]) -> set[str]:
     """The parts that have running statistics, where the network has any."""
     return {name for name, part in parts.items() if tree.split_statistics(part)[1]}
-
-
-def termed(loss: Loss, hyper: Any, work: Work) -> Loss:
-    """``loss`` with the terms that bricks add to it; each takes the first of the client's own rows for its anchor."""
-    for term in work.terms:
-        loss = term(loss, hyper)
-    return loss

@@ -5,9 +5,10 @@ from zipfile import BadZipFile, ZipFile
 
 import numpy as np
 
+from fljax.choices import check_choices
 from fljax.data.federation import on_host
 from fljax.data.labels import are_classes
-from fljax.data.own import VALIDATION, OwnData, own_data
+from fljax.data.own import VALIDATION, OwnData, are_whole, own_data
 from fljax.data.readers.limits import opened_image
 from fljax.data.tables import Columns, TaskChoice, from_frame, read_csv
 
@@ -105,8 +106,13 @@ def array_names(path: Path) -> list[str]:
 
 
 def _of_task(data: OwnData, task: TaskChoice, path: Path) -> OwnData:
-    """The data with labels of the task: whole numbers may be targets, and so may several labels of 0 and 1."""
+    """The data with labels of the task: whole numbers may be targets or classes, whatever type of numbers they are,
+    and several labels of 0 and 1 may be targets."""
+    check_choices(_of_task, {"task": task})
     y = np.asarray(data.examples.y)
+    if task == "classification" and y.ndim == 1 and y.dtype.kind == "f" and are_whole(y):
+        y = y.astype(np.int64)
+        data = data._replace(examples=on_host(np.asarray(data.examples.x), y))
     several = y.ndim == 2 and np.isin(y, (0, 1)).all()
     kind = "classification" if are_classes(y) else "labels" if several else "regression"
     if task in ("auto", kind):

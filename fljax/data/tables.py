@@ -8,6 +8,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
+from fljax.choices import check_choices
 from fljax.data.cells import as_text, is_missing
 from fljax.data.own import OwnData, are_whole, own_data
 from fljax.data.users import short
@@ -91,6 +92,7 @@ def read_csv(path: Path, columns: Columns, task: TaskChoice = "auto") -> OwnData
 def _of_columns(
     table: dict[str, np.ndarray], columns: Columns, task: TaskChoice, lines: Sequence[int] | None = None
 ) -> OwnData:
+    check_choices(_of_columns, {"task": task})
     wanted = _wanted(list(table), columns)
     if not len(table[wanted[0]]):
         raise ValueError(NO_ROWS)

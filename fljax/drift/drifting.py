@@ -59,7 +59,8 @@ def _rows(data: ClientData, line: Timeline, pools: dict[int, Examples], if_there
         owners = np.unique(line.owner[line.version == v])
         first, table = len(pool.y), index.copy()
         pool = Examples(*map(jnp.asarray, _with_copies(pool, index, size, owners, version)))
-        table[owners] = first + np.arange(len(owners) * index.shape[1]).reshape(len(owners), -1)
+        begins = first + np.cumsum(size[owners]) - size[owners]
+        table[owners] = begins[:, None] + np.minimum(np.arange(index.shape[1]), np.maximum(size[owners, None] - 1, 0))
         tables.append(table)
     pools[id(data.pool.x)] = pool
     rows, counts = np.stack(tables)[line.version, line.owner], size[line.owner]
@@ -69,9 +70,8 @@ def _rows(data: ClientData, line: Timeline, pools: dict[int, Examples], if_there
 def _with_copies(
     pool: Examples, index: np.ndarray, size: np.ndarray, owners: np.ndarray, version: Version
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The pool, and behind it every owner's whole row of the table in that version, its filling included."""
+    """The pool, and behind it every owner's examples in that version."""
     x, y = (np.asarray(part) for part in pool)
-    real = np.arange(index.shape[1]) < size[owners, None]
-    rows = np.where(real, index[owners], index[owners, :1]).reshape(-1)
+    rows = index[owners][np.arange(index.shape[1]) < size[owners, None]]
     new_x, new_y = version(x[rows], y[rows])
     return np.concatenate([x, np.asarray(new_x, x.dtype)]), np.concatenate([y, np.asarray(new_y, y.dtype)])

@@ -48,6 +48,10 @@ Combining = Combine | Server
 def as_combine(combine: Combining) -> Combine:
     """A `Combine` of either form; a part without any leaf (nothing is shared) stays as it is."""
     if not isinstance(combine, Combine):
+        if not callable(combine):
+            raise ValueError(
+                f"combine={combine!r} is no function; give one of fljax.rounds, such as fljax.rounds.median"
+            )
         function = combine
 
         def apply(hyper: Any, memory: Any, shared: Params, received: Stacked, weight: Array) -> tuple[Params, Any]:

@@ -60,10 +60,11 @@ class Method:
         kind: Kind,
         bricks: tuple[Brick, ...],
         sends: bool | None,
+        trains: bool = True,
     ) -> None:
         update_wrapper(self, factory)
         self.factory, self.Hyper, self.bricks = factory, Hyper, bricks
-        self.paper, self.link, self.sends = paper, link, sends
+        self.paper, self.link, self.sends, self.trains = paper, link, sends, trains
         self.kind: Kind = kind
         self.name = "+".join([factory.__name__, *(brick.name for brick in bricks)])
         self._made: dict[Any, Algorithm] = {}
@@ -129,7 +130,9 @@ class Method:
         check_kind("brick", brick, Brick, f"give one, or write fljax.compose({f'{self.name}+{brick}'!r})")
         self._check_fits(brick)
         Hyper = self.Hyper if brick.Hyper is None else joined(self.Hyper, brick.Hyper)
-        return Method(self.factory, Hyper, self.paper, self.link, self.kind, (*self.bricks, brick), self.sends)
+        return Method(
+            self.factory, Hyper, self.paper, self.link, self.kind, (*self.bricks, brick), self.sends, self.trains
+        )
 
     def _check_fits(self, brick: Brick) -> None:
         name = f"{self.name}+{brick.name}"
@@ -153,7 +156,7 @@ class Method:
     def slots(self) -> tuple[Slot, ...]:
         """The slots that a brick can be put into."""
         # A method whose clients do not train by gradient steps on a loss cannot take a term on it.
-        trains, combines = issubclass(self.Hyper, LocalHyper), "combine" in self.static
+        trains, combines = self.trains and issubclass(self.Hyper, LocalHyper), "combine" in self.static
         sends = combines if self.sends is None else self.sends
         one = combines and self.kind in ("one model", "personalised")  # those of clusters start from many
         there: dict[Slot, bool] = {
@@ -196,10 +199,22 @@ class Method:
 def method(Hyper: Callable[..., Algorithm], /) -> Method: ...
 @overload
 def method(
-    Hyper: type = LocalHyper, paper: str = "", link: str = "", *, kind: Kind = "one model", sends: bool | None = None
+    Hyper: type = LocalHyper,
+    paper: str = "",
+    link: str = "",
+    *,
+    kind: Kind = "one model",
+    sends: bool | None = None,
+    trains: bool = True,
 ) -> Callable[[Callable[..., Algorithm]], Method]: ...
 def method(
-    Hyper: Any = LocalHyper, paper: str = "", link: str = "", *, kind: Kind = "one model", sends: bool | None = None
+    Hyper: Any = LocalHyper,
+    paper: str = "",
+    link: str = "",
+    *,
+    kind: Kind = "one model",
+    sends: bool | None = None,
+    trains: bool = True,
 ) -> Any:
     """Makes a factory ``(model, work, **static choices) -> Algorithm`` a `Method`; used as a decorator.
 
@@ -215,6 +230,8 @@ def method(
         kind: what it gives its clients.
         sends: whether its updates can be changed on their way, which asks for `Algorithm.exchange`; None: where it has
             a slot ``combine``.
+        trains: whether its clients' loss takes the terms of bricks, as `fljax.rounds.train` adds them; False: it trains
+            more at once than a model, which a term would know nothing of.
 
     Raises:
         ValueError: ``Hyper`` is no class of numbers, or two of its static choices, its numbers and the fields of `Work`
@@ -226,7 +243,7 @@ def method(
         raise ValueError(f"Hyper={Hyper!r} is not a class of numbers; write @fljax.hyper above it")
 
     def made(factory: Callable[..., Algorithm]) -> Method:
-        found = Method(factory, Hyper, paper, link, kind, (), sends)
+        found = Method(factory, Hyper, paper, link, kind, (), sends, trains)
         choices, numbers, efforts = found.static, numbers_of(Hyper), Work._fields
         for name in (*choices, *numbers):
             kinds = {"a choice": choices, "a number": numbers, "a field of Work": efforts}

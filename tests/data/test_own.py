@@ -245,6 +245,15 @@ def test_bad_tables_are_refused_with_line_column_and_client(tmp_path, old, new, 
         read_own(written(tmp_path, CSV.replace(old, new)), columns)
 
 
+def test_floats_of_an_npz_are_classes_where_the_task_says_so(tmp_path):
+    np.savez(tmp_path / "mine.npz", x=np.ones((4, 2)), y=np.array([0.0, 1.0, 1.0, 0.0]), client_ids=np.arange(4) // 2)
+    assert read_own(tmp_path / "mine.npz", task="classification").examples.y.tolist() == [0, 1, 1, 0]
+    assert read_own(tmp_path / "mine.npz").examples.y.dtype == np.float32
+    for path in (tmp_path / "mine.npz", written(tmp_path, CSV)):
+        with pytest.raises(ValueError, match="task='clasification' is unknown; choose one of"):
+            read_own(path, None if path.suffix == ".npz" else COLUMNS, task="clasification")
+
+
 def test_a_class_may_be_called_none(tmp_path):
     words = written(tmp_path, "dose,sick,site\n1,None,u\n2,Light,u\n3,nan,v\n4,None,v\n")
     assert read_own(words, Columns(("sick",), "site")).classes == ("Light", "None", "nan")

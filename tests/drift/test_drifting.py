@@ -93,6 +93,13 @@ def test_images_are_turned_further_at_each_change(federation):
     assert made.train.pool is made.test.pool or federation.train.pool is not federation.test.pool
 
 
+def test_examples_alone_are_copied(federation):
+    """Of ragged clients the tables are several times as wide as a client's examples are many."""
+    made = drifting(federation, turn(start=1, changes=2, every=1, share=1.0))
+    each = sum(int(getattr(federation, split).size.sum()) for split in SPLITS)
+    assert len(made.train.pool.y) == len(federation.train.pool.y) + 2 * each
+
+
 def test_clients_that_move_have_the_data_of_another_group(federation):
     made, group = drifting(federation, move(share=0.67, start=1, changes=2, every=1)), np.asarray(federation.group)
     before = at(made, 0)

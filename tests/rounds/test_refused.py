@@ -111,3 +111,15 @@ def test_a_client_of_no_cluster_is_not_tested(key, model, federation):
     nobody = models._replace(row=jnp.full(6, -1, jnp.int32))
     chosen = jax.jit(lambda models: held_with_least_loss(model, models, federation.train).row)(nobody)
     np.testing.assert_array_equal(chosen, free)
+
+
+def test_a_combine_that_is_no_function_is_named(model):
+    with pytest.raises(ValueError, match=r"^combine='median' is no function; give one of fljax.rounds, such as"):
+        fljax.fedavg(model, WORK, combine="median")
+
+
+@pytest.mark.parametrize("name", ["apfl", "apple", "feddbe", "pfedme"])
+def test_a_method_that_trains_more_than_a_model_has_no_place_for_a_term(name):
+    """A term would know nothing of the vector or the weights that are trained beside the model."""
+    with pytest.raises(ValueError, match=r"has no slot 'loss' for sam; its slots: "):
+        fljax.compose(f"{name}+sam")
