@@ -198,17 +198,20 @@ def place_of(error: BaseException) -> str:
     return "".join(_places(traceback.extract_tb(error.__traceback__)[-1:]))
 
 
-def needs_a_value(error: TypeError) -> str | None:
-    """What to tell a user whose file asks for the value of an array that has none yet; None for another error."""
+def fault_of_ones_own(error: Exception) -> str | None:
+    """What to tell a user whose file calls JAX or flax in a way that cannot be; None for another error."""
     import jax
 
-    kinds = (jax.errors.ConcretizationTypeError, jax.errors.TracerArrayConversionError)
-    places = _places(traceback.extract_tb(error.__traceback__)) if isinstance(error, kinds) else []
-    if not places:
+    places = _places(traceback.extract_tb(error.__traceback__))
+    if not places or not (isinstance(error, TypeError) or type(error).__module__.startswith("flax")):
         return None
-    fault = "the value of a number of the Hyper, or of an array, is asked for, which a compiled program has none of yet"
-    remedy = "use jnp.where or jax.lax.cond, or make it an argument of the method"
-    return f"{places[-1]}: {fault}; {remedy}"
+    text = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
+    if isinstance(error, jax.errors.ConcretizationTypeError | jax.errors.TracerArrayConversionError):
+        text = (
+            "the value of a number of the Hyper, or of an array, is asked for, which a compiled program has none of yet"
+        )
+        text = f"{text}; use jnp.where or jax.lax.cond, or make it an argument of the method"
+    return f"{places[-1]}: {text}"
 
 
 def _places(frames: Sequence[traceback.FrameSummary]) -> list[str]:

@@ -52,12 +52,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
             message = f"{place}: {type(error).__name__}: {message}"
         print(f"fljax: {' '.join(map(_cut, message.split()))}", file=sys.stderr)
         return 2
-    except TypeError as error:
-        own = sys.modules.get("fljax.catalogue.own")
-        if own is None or (message := own.needs_a_value(error)) is None:
-            raise
-        print(f"fljax: {message}", file=sys.stderr)
-        return 2
     except KeyboardInterrupt:
         ahead = sys.modules.get("fljax.run.ahead")
         if from_shell and ahead is not None and ahead.still_compiles():
@@ -65,6 +59,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
             sys.stderr.flush()
             os._exit(130)
         return 130
+    except Exception as error:
+        own = sys.modules.get("fljax.catalogue.own")
+        if own is None or (message := own.fault_of_ones_own(error)) is None:
+            raise
+        print(f"fljax: {' '.join(map(_cut, message.split()))}", file=sys.stderr)
+        return 2
     finally:
         warnings.formatwarning = usual
         if catalogue := sys.modules.get("fljax.catalogue.entries"):

@@ -61,8 +61,10 @@ def outputs_of(call: Callable[[Any], Any], empty: jax.ShapeDtypeStruct, name: st
     empty = jax.ShapeDtypeStruct((2, *empty.shape[1:]), empty.dtype)  # of one example any shape could be a row
     try:
         outputs = jax.eval_shape(call, empty)
-        shape, kind = getattr(outputs, "shape", ()), getattr(outputs, "dtype", jnp.dtype(bool))
-        if len(shape) < 2 or shape[0] != 2 or not jnp.issubdtype(kind, jnp.floating):
+        shape: tuple[int, ...] = getattr(outputs, "shape", ())
+        kind = getattr(outputs, "dtype", jnp.dtype(bool))
+        of_rows = len(shape) == 2 or (len(shape) > 2 and not jnp.issubdtype(empty.dtype, jnp.floating))  # of tokens
+        if not of_rows or shape[0] != 2 or not jnp.issubdtype(kind, jnp.floating):
             given = "no array" if not shape else f"an array {shape} of {kind}"
             raise ValueError(f"of two it makes {given}; give outputs (examples, classes) of floats")
         return outputs

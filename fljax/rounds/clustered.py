@@ -12,6 +12,7 @@
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
@@ -66,6 +67,22 @@ def regrouped(clusters: Clusters, label: Array) -> Clusters:
     """
     centers, memory = inherit((clusters.centers, clusters.memory), clusters.label, label)
     return clusters._replace(centers=centers, memory=memory, label=label)
+
+
+def check_labels(state: Any) -> None:
+    """Checks what a run begins with, whose labels are numbers by now.
+
+    Raises:
+        ValueError: a rule has put a client into a cluster that there is not.
+    """
+    for part in jax.tree.leaves(state, is_leaf=lambda part: isinstance(part, Clusters)):
+        if isinstance(part, Clusters) and getattr(part.label, "is_fully_addressable", True):
+            label, n_clusters = np.asarray(part.label), tree.n_rows(part.centers)
+            if label.min() < -1 or label.max() >= n_clusters:
+                raise ValueError(
+                    f"a rule begins with labels {label.min()} to {label.max()} and {n_clusters} models; give 0 to "
+                    f"{n_clusters - 1}, or -1 for a client of none"
+                )
 
 
 def as_they_are(hyper: Any, clusters: Clusters, cohort: Cohort) -> Clusters:

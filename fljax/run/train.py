@@ -8,6 +8,7 @@ from typing import Any
 import jax
 
 from fljax.numbers import check_numbers
+from fljax.rounds.clustered import check_labels
 from fljax.rounds.sampling import Sampling, sampling_of
 from fljax.run import checkpoint as files
 from fljax.run import hosts
@@ -113,6 +114,7 @@ def train(
         hyper, federation, key, *_ = numbers
         check_compiled("to begin with needs", programs.init)
         state = programs.init(key, hyper, federation.train)
+        check_labels(state)
         identity = {} if folder is None else run_identity(algorithm, state, *given, draw, evaluate_every, dropout)
         now = surroundings(1 if mesh is None else mesh.size) | {"compile": programs.compiler.level}
         begun = begin(folder, state, identity, n_clients, n_rounds, open_, now, force_resume)

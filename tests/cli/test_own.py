@@ -354,6 +354,26 @@ def pair(input_shape, n_classes):
     return fljax.from_linen(Net(), input_shape)
 
 
+def normed(input_shape, n_classes):
+    class Net(nn.Module):
+        @nn.compact
+        def __call__(self, x):
+            return nn.Dense(n_classes)(nn.BatchNorm(use_running_average=False)(x.reshape(x.shape[0], -1)))
+
+    return fljax.from_linen(Net(), input_shape)
+
+
+def functions(input_shape, n_classes):
+    def apply(params, x):
+        return x.reshape(x.shape[0], -1) @ params["w"]
+
+    return fljax.from_functions(lambda key: {"w": jnp.zeros((3, n_classes))}, apply)
+
+
+def images(input_shape, n_classes):
+    return fljax.from_linen(nn.Dense(n_classes), input_shape)
+
+
 def flat(input_shape, n_classes):
     return fljax.from_linen(Unflattened(n_classes), input_shape)
 
@@ -392,6 +412,9 @@ def unknown(train, test, *, seed: int = 0):
             "a setting or a section of config.toml is called history; give the method another",
         ),
         (("--model", "pair"), "of two it makes no array; give outputs (examples, classes) of floats"),
+        (("--model", "normed"), "wrong.py, line 90: ModifyScopeVariableError: Cannot update variable"),
+        (("--model", "functions"), "wrong.py, line 97: TypeError: dot_general requires contracting dimensions"),
+        (("--model", "images"), "of two it makes an array (2, 8, 8, 10) of float32; give outputs (examples, classes)"),
         (("--model", "flat"), "Unflattened cannot be called with a batch of examples of shape (8, 8, 1)"),
         (("--partition", "unknown"), "group has -1 to -1; number the groups 0, 1, 2, ..., or leave it out"),
     ],

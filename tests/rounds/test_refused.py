@@ -15,6 +15,7 @@ from fljax.rounds import Clusters, Rule, all_but, averaging, clustered, only, tw
 from fljax.rounds.bricks import BRICKS
 from fljax.rounds.combine import mean, median, on_layers
 from fljax.rounds.joining import held_with_least_loss
+from fljax.run.train import train
 from fljax.types import ModelTable, Trained, Work
 from tests.algorithms.round_by_round import jitted
 
@@ -111,6 +112,16 @@ def test_a_client_of_no_cluster_is_not_tested(key, model, federation):
     nobody = models._replace(row=jnp.full(6, -1, jnp.int32))
     chosen = jax.jit(lambda models: held_with_least_loss(model, models, federation.train).row)(nobody)
     np.testing.assert_array_equal(chosen, free)
+
+
+def test_a_rule_that_counts_clusters_from_1_is_told_so(key, model, federation, tmp_path):
+    def begin(key, hyper, data):
+        centers = jax.vmap(model.init)(jax.random.split(key, 2))
+        return Clusters(centers, jnp.array([1, 2, 1, 2, 1, 2], jnp.int32))
+
+    with pytest.raises(ValueError, match=r"^a rule begins with labels 1 to 2 and 2 models; give 0 to 1, or -1 for a"):
+        train(clustered(model, WORK, Rule(begin)), fljax.LocalHyper(lr=0.1), federation, key, 1, folder=tmp_path)
+    assert not list(tmp_path.glob("rounds/*"))
 
 
 def test_a_combine_that_is_no_function_is_named(model):
