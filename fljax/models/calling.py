@@ -64,7 +64,7 @@ def outputs_of(call: Callable[[Any], Any], empty: jax.ShapeDtypeStruct, name: st
         shape: tuple[int, ...] = getattr(outputs, "shape", ())
         kind = getattr(outputs, "dtype", jnp.dtype(bool))
         of_rows = len(shape) == 2 or (len(shape) > 2 and not jnp.issubdtype(empty.dtype, jnp.floating))  # of tokens
-        if not of_rows or shape[0] != 2 or not jnp.issubdtype(kind, jnp.floating):
+        if not of_rows or shape[:1] != (2,) or not jnp.issubdtype(kind, jnp.floating):
             given = "no array" if not shape else f"an array {shape} of {kind}"
             raise ValueError(f"of two it makes {given}; give outputs (examples, classes) of floats")
         return outputs
