@@ -139,6 +139,8 @@ def job_of(layers: Sequence[Layer], own: Section = RUN, reader: Reader | None = 
             raise ValueError(f"--{written(name)}: {section} is not run; add it to --algorithm")
     if "algorithm" in own:
         _check_not_run(layers, schema)
+    if (dataset := last(layers[-1:], "dataset")) and (given := last(layers[-1:], "data")) not in (None, ["None"]):
+        raise ValueError(f"--dataset {dataset[0]} and --data {given[0]} are two data sets; leave one out")
     found: dict[str, Any] = {}
     known = {field for section in schema.values() for field in section}
     # The main job says of every method what not all of them have.

@@ -11,6 +11,12 @@ LATER = (
 
 _OF_DATA = ("model.mean", "model.deviation", "model.target_mean", "model.target_deviation", "program", "program.rest")
 """Parts of a run's identity that may follow from the examples."""
+_SUMS = {
+    "data": "other labels, or on examples dealt out otherwise",
+    "group": "other true groups",
+    "triggered": "other examples with a trigger",
+}
+"""Parts that are checksums, which say nothing to a reader, and what a difference means."""
 
 
 def check_same_run(folder: Path, stored: dict[str, Any], given: dict[str, Any]) -> None:
@@ -22,6 +28,8 @@ def check_same_run(folder: Path, stored: dict[str, Any], given: dict[str, Any]) 
         if name in differ:
             if name == "pixels" or (name in _OF_DATA and "pixels" in differ):
                 raise ValueError(f"{folder} holds a run on other examples; use another folder, or the data as it was")
+            if name in _SUMS and None not in (old, given[name]):
+                raise ValueError(f"{folder} holds a run on {_SUMS[name]}; use another folder, or the data as it was")
             if name.startswith("program"):
                 raise ValueError(
                     f"{folder} holds a run of the same names and other code: what a round, a test or the first models "

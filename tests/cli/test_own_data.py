@@ -2,6 +2,7 @@
 
 import csv
 import warnings
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -312,3 +313,17 @@ def test_validation_rows_of_a_table_are_refused_with_a_partition(tmp_path):
     given = ["--data", str(tmp_path / "parts.csv"), "--label-column", "sick", "--partition", "iid", *FEW]
     with pytest.raises(ValueError, match="--split-column fold with --partition iid: 10 examples are marked as val"):
         make_parts(read_job([*given, "--split-column", "fold", "--partition.n-clients", "2"]))
+
+
+def test_relabelled_rows_and_a_second_data_set_are_told(fljax, refused):
+    rows = [f"{i},{i % 2},{'uv'[i // 4]}" for i in range(8)]
+    Path("mine.csv").write_text("\n".join(["cost,sick,site", *rows]))
+    given = ["--client-column", "site", "--label-column", "sick", "--algorithm", "fedavg", "--rounds", "1"]
+    given += ["--folder", "x"]
+    assert fljax("run", "--data", "mine.csv", *given)[0] == 0
+    Path("mine.csv").write_text("\n".join(["cost,sick,site", "0,1,u", *rows[1:]]))
+    said = refused("run", "--folder", "x", "--rounds", "2")
+    assert "x/fedavg holds a run on other labels, or on examples dealt out otherwise; use another folder" in said
+    said = refused("run", "--data", "mine.csv", "--dataset", "mnist", *given)
+    assert "--dataset mnist and --data" in said
+    assert "are two data sets; leave one out" in said
