@@ -195,7 +195,8 @@ def digest(value):
 
 
 CHANGED = {"fesem": {"uplink"}, "fesem-kernel": {"uplink"}, "fesem_ma": {"uplink"}}
-"""Metrics that were changed on purpose since: FeSEM counts what its initial training sends."""
+"""Metrics that were changed on purpose since: FeSEM counts what its initial training sends. Per-FedAvg's digests
+were made anew when a batch of one example began to train."""
 
 
 PER_PARTICIPANT = {("dcpfl", "uplink"), ("dcpfl", "downlink"), ("dcpfl-fixed", "uplink"), ("dcpfl-fixed", "downlink")}
