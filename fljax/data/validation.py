@@ -30,8 +30,9 @@ def validate(federation: Federation) -> None:
 def _check_group(group: np.ndarray, n_clients: int) -> None:
     if group.shape != (n_clients,):
         raise ValueError(f"group has shape {group.shape}; give one true group for each of {n_clients} clients")
-    if group.dtype.kind not in "iu" or group.min() < 0 or group.max() >= n_clients:
-        raise ValueError(f"group has {group.min()} to {group.max()}; number the groups 0, 1, 2, ..., or leave it out")
+    found = f"{group.min()} to {group.max()}" if group.dtype.kind in "iuf" else f"values of type {group.dtype}"
+    if group.dtype.kind not in "iu" or group.min() < 0:  # some of a federation's clients may be of its later groups
+        raise ValueError(f"group has {found}; number the groups 0, 1, 2, ..., or leave it out")
 
 
 def _check_split_of_clients(name: str, data: ClientData, n_clients: int) -> None:

@@ -195,7 +195,8 @@ def principal_components(models: ModelTable) -> tuple[np.ndarray, np.ndarray]:
         (clients, 2) coordinates, NaN of a client whose row is none of the table, and the share (2,) of the variance
         that each explains; zeros where all models are equal.
     """
-    n_rows, held = tree.n_rows(models.params), np.asarray(models.row)
+    n_rows = tree.n_rows(models.params)
+    held = np.asarray(models.row) * (n_rows > 1)  # one row is everybody's
     is_there = (held >= 0) & (held < n_rows)
     if not is_there.all():  # a label of a cluster that there is not
         some, share = principal_components(models._replace(row=held[is_there]))

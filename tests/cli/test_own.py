@@ -445,6 +445,8 @@ def test_groups_of_any_names_are_numbered(fljax, name, groups):
 def test_a_file_that_has_moved_goes_on(fljax, mine):
     given = ("run", *ALL[:2], *ALL[2:], *SMALL, "--folder", "x")
     assert fljax(*given)[0] == 0
+    said = fljax("run", "--folder", "x", "--rounds", "2", "--model", "mlp")[2]
+    assert "mine.py:net, not mlp; choose another --folder" in said
     Path("there").mkdir()
     mine.rename("there/mine.py")
     moved = [word.replace("./mine.py", "./there/mine.py") for word in ALL]

@@ -7,6 +7,8 @@ from hypothesis import strategies as st
 
 from fljax.data import federation as fed
 from fljax.data.federation import build, class_histogram, minibatch, n_classes, on_host, present, select
+from fljax.data.synthetic import linear_groups
+from fljax.data.validation import validate
 from fljax.types import Examples
 
 
@@ -151,3 +153,11 @@ def test_what_becomes_of_the_users_arrays_later_does_not_matter(dtype):
     x[:], y[:] = 7, 5
     assert (np.asarray(examples.x) == 1).all()
     assert (np.asarray(examples.y) == 0).all()
+
+
+def test_true_groups_of_some_of_the_clients_are_as_they_are():
+    made = linear_groups(4, 2, examples=12)
+    validate(made._replace(group=np.array([5, 5, 7, 7])))
+    for group, found in (([-1] * 4, "-1 to -1"), (["a"] * 4, "values of type <U1"), ([0.5] * 4, "0.5 to 0.5")):
+        with pytest.raises(ValueError, match=f"^group has {found}; number the groups 0, 1, 2, ..., or leave it out"):
+            validate(made._replace(group=np.array(group)))
