@@ -33,10 +33,12 @@ def balanced_draw(key: Key, model: Model, n_clusters: int, min_share: Array | fl
 
     least = jnp.where(min_share * n_clusters > 1, 0.5 / n_clusters, min_share)
 
-    def draw(key: Key) -> tuple[Stacked, Array]:
-        centers = jax.vmap(model.init)(jax.random.split(key, n_clusters))
+    def draw(key: Key) -> Stacked:
+        return jax.vmap(model.init)(jax.random.split(key, n_clusters))
+
+    def least_share(centers: Stacked) -> Array:
         n_won = jnp.bincount(lowest_loss(cross_loss(model, centers, data)), length=n_clusters)
-        return centers, n_won.min().astype(jnp.float32) / data.size.shape[0]
+        return n_won.min().astype(jnp.float32) / data.size.shape[0]
 
     def too_uneven(carry: tuple) -> Array:
         n_drawn, _, share = carry
@@ -44,9 +46,12 @@ def balanced_draw(key: Key, model: Model, n_clusters: int, min_share: Array | fl
 
     def redraw(carry: tuple) -> tuple:
         n_drawn, centers, share = carry
-        new_centers, new_share = draw(jax.random.fold_in(key, n_drawn))
+        new_centers = draw(jax.random.fold_in(key, n_drawn))
+        new_share = least_share(new_centers)
         better = new_share > share
         kept = jax.tree.map(lambda new, old: jnp.where(better, new, old), new_centers, centers)
         return n_drawn + 1, kept, jnp.maximum(new_share, share)
 
-    return lax.while_loop(too_uneven, redraw, (jnp.int32(1), *draw(jax.random.fold_in(key, 0))))[1]
+    none = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), jax.eval_shape(draw, key))
+    # The first draw is made in the loop too: before it, the whole of a draw would be compiled twice.
+    return lax.while_loop(too_uneven, redraw, (jnp.int32(0), none, jnp.float32(-1.0)))[1]

@@ -7,9 +7,12 @@ from jax import Array
 from fljax.placement import whole
 from fljax.server.checks import check_axes, everyone
 
+MOST_BY_PAIRS = 256
+"""Clients up to which labels are compared pair by pair: n² comparisons, in a third of a sort's kernels to compile."""
+
 
 def rank(label: Array, where: Array) -> Array:
-    """Distinct values of ``label`` numbered by first appearance, at the cost of a sort.
+    """Distinct values of ``label`` numbered by first appearance, at the cost of a sort or, of few, of all pairs.
 
     Args:
         label: (n,) integers, any values; negative ones are values like any other.
@@ -19,14 +22,26 @@ def rank(label: Array, where: Array) -> Array:
         (n,) int32 in 0..n-1, or n where ``where`` is False: an index that scatters and segment sums drop.
     """
     n, label, where = label.shape[0], whole(label), whole(where)
-    position = jnp.arange(n, dtype=jnp.int32)
+    return whole(jnp.where(where, (_by_pairs if n <= MOST_BY_PAIRS else _by_sort)(label, where), n))
+
+
+def _by_pairs(label: Array, where: Array) -> Array:
+    n, position = label.shape[0], jnp.arange(label.shape[0], dtype=jnp.int32)
+    alike = (label[:, None] == label[None, :]) & where[None, :]
+    first = jnp.where(alike, position[None, :], n).min(axis=1)
+    begins = where & (first == position)
+    earlier = begins[None, :] & (position[None, :] < first[:, None])  # groups that begin before mine
+    return earlier.sum(axis=1, dtype=jnp.int32)
+
+
+def _by_sort(label: Array, where: Array) -> Array:
+    n, position = label.shape[0], jnp.arange(label.shape[0], dtype=jnp.int32)
     order = jnp.lexsort((label, ~where)).astype(jnp.int32)  # stable: equal labels stay in the order of their index
     ordered = label[order]
     starts = jnp.concatenate([jnp.ones(1, bool), ordered[1:] != ordered[:-1]])
     start = jax.lax.cummax(jnp.where(starts, position, 0))
     first = jnp.zeros(n, jnp.int32).at[order].set(order[start])  # the lowest-index entry with the same label
-    number = jnp.cumsum(whole((first == position) & where), dtype=jnp.int32) - 1
-    return whole(jnp.where(where, number[first], n))
+    return (jnp.cumsum(whole((first == position) & where), dtype=jnp.int32) - 1)[first]
 
 
 @jax.jit

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from scipy.optimize import linear_sum_assignment
 
 from fljax.server.agreement import adjusted_rand, churn, n_clusters, normalized_mutual_info, purity, raw_churn
+from fljax.server.labels import MOST_BY_PAIRS
 from tests.slow import slow_rows
 
 N, CASES = 8, 200
@@ -65,6 +66,16 @@ def test_equals_its_oracle(measure, n, cases):
     got = many(measure)(a, b, np.ones((cases, n), bool))
     expected = [ORACLES[measure](x, y) for x, y in zip(a, b, strict=True)]
     np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-5)
+
+
+@parametrize
+def test_many_clients_are_sorted_and_not_compared_by_pairs(measure):
+    a, b = labellings(8, MOST_BY_PAIRS + 44)
+    where = np.random.default_rng(2).random(a.shape) < 0.8
+    bound = {"most_clusters": 6} if measure is churn else {}
+    for i in (1, 2, 7):  # unrelated, related, renamed
+        x, y, w = a[i], b[i], where[i]
+        np.testing.assert_allclose(measure(x, y, w, **bound), ORACLES[measure](x[w], y[w]), rtol=1e-5, atol=1e-5)
 
 
 @parametrize

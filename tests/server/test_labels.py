@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fljax.server.labels import canonical, noise_to_singletons
+from fljax.server.labels import MOST_BY_PAIRS, canonical, noise_to_singletons, rank
 
 LABELS = st.lists(st.integers(-3, 5), min_size=8, max_size=8)
 MASKS = st.lists(st.booleans(), min_size=8, max_size=8)
@@ -20,6 +20,16 @@ def test_canonical_numbers_by_first_appearance(n, renumber):
     label = np.random.default_rng(n).integers(-2, 6, (300, n))
     got = jax.vmap(canonical)(array(label))
     assert got.tolist() == [renumber(row) for row in label]
+
+
+@pytest.mark.parametrize("n", [7, MOST_BY_PAIRS, MOST_BY_PAIRS + 1, 2 * MOST_BY_PAIRS])
+@pytest.mark.parametrize("n_labels", [1, 6, 10_000])
+def test_rank_of_any_number_is_that_of_the_rest_by_plain_python(n, n_labels, renumber):
+    rng = np.random.default_rng(n + n_labels)
+    label, where = rng.integers(-n_labels, n_labels, n), rng.random(n) < 0.7
+    got = np.asarray(jax.jit(rank)(array(label), array(where, bool)))
+    assert got[where].tolist() == renumber(label[where] + n_labels)
+    assert (got[~where] == n).all()
 
 
 @given(LABELS, MASKS)

@@ -38,7 +38,6 @@ from fljax.algorithms.dcpfl.units import LayerUnit, units_of
 from fljax.choices import Positive
 from fljax.client.measure import client_loss
 from fljax.client.objectives import predictor, training_loss
-from fljax.placement import whole
 from fljax.rounds import LocalHyper, Scalar, Sent, client_weight, hyper, join_cluster, method, number, train
 from fljax.rounds.uplink.private import check_not_private
 from fljax.server.aggregate import cluster_mean
@@ -144,11 +143,14 @@ def dcpfl(
         return State(server, DCPFLClient(models, jnp.zeros(n_clients, jnp.int32)))
 
     def send(key: Key, hyper: DCPFLHyper, state: State, cohort: Cohort) -> Upload:
-        (_, before, _), clients = state
-        # 1.-3. Download, loss, tau local epochs; in a trial round in both structures.
-        local = lax.cond(before.on_trial, in_both_structures, in_present_groups, hyper, state.server, clients, cohort)
+        (table, groups, _), clients = state
+        # 1. Download; in a trial round the models of both structures.
+        arrived = downloaded(state.server, clients, cohort.ids)
+        starts = lax.cond(groups.on_trial, merged_in_both, in_present_groups, table, groups, clients, arrived, cohort)
+        # 2.-3. Loss, tau local epochs.
+        local = trained_from(hyper, starts, groups.on_trial, cohort)
         weight = client_weight("uniform", cohort, local.trained.ok)
-        return Upload(tree.own(downloaded(state.server, clients, cohort.ids)), local.trained.params, weight, local)
+        return Upload(tree.own(arrived), local.trained.params, weight, local)
 
     def receive(key: Key, hyper: DCPFLHyper, state: State, cohort: Cohort, upload: Upload) -> tuple[State, Metrics]:
         # Clients go on from their models as they arrived: the trial is made of them.
@@ -181,33 +183,49 @@ def dcpfl(
         due = jnp.ones(table.interval.shape, bool)
         return average_due(inherit(table, before.label, groups.label), units, due, sent, round), due
 
-    def in_present_groups(hyper: DCPFLHyper, server: DCPFLServer, clients: DCPFLClient, cohort: Cohort) -> Local:
-        start = downloaded(server, clients, cohort.ids)
-        losses = client_loss(model, start, cohort.data)  # l_i(t), before local training
-        return Local(train(hyper, start, cohort, loss, work), losses, jnp.zeros(2, jnp.float32), jnp.bool_(False))
+    def in_present_groups(
+        table: LayerTable, groups: Structure, clients: DCPFLClient, arrived: Stacked, cohort: Cohort
+    ) -> Stacked:
+        return tree.broadcast(arrived, 2)  # nobody starts from the second
 
-    def in_both_structures(hyper: DCPFLHyper, server: DCPFLServer, clients: DCPFLClient, cohort: Cohort) -> Local:
+    def merged_in_both(
+        table: LayerTable, groups: Structure, clients: DCPFLClient, arrived: Stacked, cohort: Cohort
+    ) -> Stacked:
         # a. M0 and M1 from the same uploaded models, those of the last round.
-        groups, uploaded = server.groups, clients.seen == cohort.round
-        held = cohort.val if trial_loss == "val" and cohort.val is not None else cohort.data
+        uploaded = clients.seen == cohort.round
 
-        def merged(label: Array) -> ModelTable:
-            present = inherit(server.table.theta, groups.label, label)
+        def merged(label: Array) -> Stacked:
+            present = inherit(table.theta, groups.label, label)
             own = label[cohort.ids]
-            return ModelTable(cluster_mean(clients.model, uploaded, own, empty=present), own)
+            return tree.take(cluster_mean(clients.model, uploaded, own, empty=present), own)
 
-        def trial(start: ModelTable) -> tuple[Trained, Array]:
-            trained = train(hyper, start, cohort, loss, work)
-            return trained, client_loss(model, trained.params, held)
+        return jax.vmap(merged)(jnp.stack([groups.label, groups.next_label]))
 
-        structures = whole(jax.vmap(merged)(jnp.stack([groups.label, groups.next_label])))
-        # b. Both train on the same batches, or noise would decide.
-        both, losses = lax.map(trial, structures)
+    def trained_from(hyper: DCPFLHyper, starts: Stacked, on_trial: Array, cohort: Cohort) -> Local:
+        held = cohort.val if trial_loss == "val" and cohort.val is not None else cohort.data
+        unknown = jnp.zeros(cohort.ids.shape, jnp.float32)
+
+        def losses_of(models: Stacked, data: ClientData, wanted: Array) -> Array:
+            return lax.cond(wanted, lambda: client_loss(model, models, data), lambda: unknown)
+
+        def in_structure(i: Array) -> tuple[Trained, Array]:
+            trained = train(hyper, tree.take(starts, i), cohort, loss, work)
+            return trained, losses_of(trained.params, held, on_trial)
+
+        def step(i: Array, both: tuple[Trained, Array]) -> tuple[Trained, Array]:
+            return jax.tree.map(lambda rows, row: rows.at[i].set(row), both, in_structure(i))
+
+        before = losses_of(tree.take(starts, jnp.int32(0)), cohort.data, ~on_trial)  # l_i(t), before local training
+        # b. Both train on the same batches, or noise would decide. One program trains in either kind of round.
+        shapes = jax.eval_shape(in_structure, jnp.int32(0))
+        empty = jax.tree.map(lambda leaf: jnp.zeros((2, *leaf.shape), leaf.dtype), shapes)
+        both, losses = lax.fori_loop(0, jnp.where(on_trial, 2, 1), step, empty)
         # c. Adopt the split if the mean loss is strictly lower.
-        means = jax.vmap(_mean, in_axes=(0, None))(losses, client_weight("uniform", cohort, both.ok.all(axis=0)))
+        counts = client_weight("uniform", cohort, both.ok.all(axis=0))
+        none = jnp.zeros(2, jnp.float32)
+        means = lax.cond(on_trial, lambda: jax.vmap(_mean, (0, None))(losses, counts), lambda: none)
         adopted = means[1] < means[0]
-        trained = jax.tree.map(lambda leaf: jnp.where(adopted, leaf[1], leaf[0]), both)
-        return Local(trained, jnp.zeros(cohort.ids.shape, jnp.float32), means, adopted)
+        return Local(tree.take(both, adopted.astype(jnp.int32)), before, means, adopted)
 
     def downloaded(server: DCPFLServer, clients: DCPFLClient, ids: Array) -> Stacked:
         label = server.groups.label[ids]
