@@ -3,6 +3,8 @@
 from typing import Any
 
 import jax
+import jax.numpy as jnp
+import numpy as np
 from jax.sharding import PartitionSpec
 
 CLIENTS = "clients"
@@ -29,3 +31,11 @@ def whole(value: Any) -> Any:
     if n_client_devices() == 1 or in_a_device():
         return value
     return jax.lax.with_sharding_constraint(value, PartitionSpec())
+
+
+def on_device(value: Any, dtype: Any) -> jax.Array:
+    """A copy of its own, for a CPU's arrays may share a NumPy array's memory, which its owner may write to later.
+
+    Moved as it is: `jnp.asarray` would compile a program for each shape of a NumPy array, and for a number.
+    """
+    return jnp.asarray(value, dtype) if isinstance(value, jax.Array) else jax.device_put(np.array(value, dtype))

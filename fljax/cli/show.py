@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from fljax.jobs.finished import compare_folders, run_folders, save_comparison, save_report
+from fljax.jobs.finished import compare_folders, run_folders, save_comparison, save_figures_of, save_report
 from fljax.jobs.settings import of_arguments
 
 USAGE = """usage: fljax show FOLDER [FOLDER ...] [--measure NAME] [--baseline METHOD] [--out FOLDER] [--html FILE]
@@ -14,7 +14,7 @@ differences and p-values.
 
   --measure   what is compared; accuracy_macro by default, of a regression r2_micro
   --baseline  the method that the others are compared with; the first by default
-  --out       writes comparison.csv, comparison.md, comparison.tex and plots/ into a folder
+  --out       writes comparison.csv, .md and .tex, and plots/ as PNG and PDF, into a folder: of one run all its figures
   --html      writes a report in one file, for a browser
 """
 
@@ -42,10 +42,13 @@ def main(arguments: Sequence[str]) -> None:
         raise ValueError(f"--html {given['html']}: it is a folder; give the name of a file, such as report.html")
     if "out" in given and Path(given["out"]).is_file():
         raise ValueError(f"--out {given['out']}: it is a file; give the name of a folder")
-    compared = compare_folders(run_folders(folders), given.get("baseline"), given.get("measure"))
+    runs = run_folders(folders)
+    compared = compare_folders(runs, given.get("baseline"), given.get("measure"))
     print(compared.text)
     title = ", ".join(folder.name for folder in folders)
     if "out" in given:
+        if len(runs) == 1:
+            save_figures_of(runs[0], Path(given["out"], "plots"))
         save_comparison(compared, Path(given["out"]), title)
         print(f"written to {given['out']}")
     if "html" in given:

@@ -1,9 +1,8 @@
 """Federations as arrays: every example stored once, index tables that say whose it is, and how a batch is gathered."""
 
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import cast
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
@@ -11,6 +10,7 @@ from jax import Array
 from fljax.data.labels import are_classes, as_labels, check_classes
 from fljax.data.scale import warn_of_scale
 from fljax.data.validation import check_once, check_rows, rows_of, validate
+from fljax.placement import on_device
 from fljax.types import Batch, ClientData, Examples, Federation
 
 Rows = Sequence[np.ndarray]
@@ -69,7 +69,7 @@ def build(
         val=val if split[1] > 0 else None,
         test=test,
         public=None if public is None else as_arrays(on_host(public.x, np.full(len(public.y), -1))),
-        group=None if group is None else jnp.asarray(_numbered(np.asarray(group))),
+        group=None if group is None else on_device(_numbered(np.asarray(group)), jnp.int32),
     )
     validate(federation)
     return federation
@@ -92,15 +92,7 @@ def as_arrays(examples: Examples) -> Examples:
         raise ValueError(f"x has tokens up to {np.abs(examples.x).max()}; give tokens that int32 holds")
     if len(examples.x) != len(y):
         raise ValueError(f"x has {len(examples.x)} examples and y {len(y)}; give a label for each example")
-    return Examples(_on_device(examples.x, dtype or jnp.float32), _on_device(y, y.dtype))
-
-
-def _on_device(value: Any, dtype: Any) -> Array:
-    """A copy of its own, for a CPU's arrays may share a NumPy array's memory, which its owner may write to later.
-
-    Moved as it is: `jnp.asarray` would compile a program for each shape of a NumPy array.
-    """
-    return jnp.asarray(value, dtype) if isinstance(value, jax.Array) else jax.device_put(np.array(value, dtype))
+    return Examples(on_device(examples.x, dtype or jnp.float32), on_device(y, y.dtype))
 
 
 def _in_int32(x: np.ndarray) -> bool:
@@ -208,4 +200,4 @@ def client_data(pool: Examples, owned: Rows) -> ClientData:
     for i, rows in enumerate(owned):
         check_rows(rows, len(pool.y))  # before int32 cuts them off
         index[i, : len(rows)] = rows
-    return ClientData(pool, _on_device(index, index.dtype), _on_device(size, size.dtype))
+    return ClientData(pool, on_device(index, index.dtype), on_device(size, size.dtype))

@@ -101,6 +101,24 @@ def _scores(ends: dict[str, dict[Any, Any]]) -> dict[str, Any]:
     return {method: np.array([own.get(seed, np.nan) for seed in seeds]) for method, own in ends.items()}
 
 
+def save_figures_of(folder: Path, figures: Path) -> None:
+    """Draws what `fljax run` draws of a finished run, as PNG and PDF; of methods without saved models nothing."""
+    import numpy as np
+
+    from fljax.run.figures import save_figures
+    from fljax.run.load import load_run
+    from fljax.run.report import Outcome
+
+    run = load_run(folder)
+    outcomes = {
+        name: Outcome(one.metrics, one.models, float("nan")) for name, one in run.results.items() if one.has_models
+    }
+    if outcomes:
+        groups = [row["group"] for row in run.clients()]
+        group = np.array(groups, int) if groups and all(groups) else None
+        save_figures(outcomes, group, figures, pdf=True)
+
+
 def save_comparison(compared: Comparison, folder: Path, title: str) -> None:
     """Writes comparison.csv, comparison.md, comparison.tex, plots/ and report.html."""
     from fljax.run.report import save_table

@@ -11,7 +11,7 @@ import numpy as np
 from jax import Array, lax
 from jax.sharding import Mesh
 
-from fljax.placement import whole
+from fljax.placement import on_device, whole
 from fljax.rounds.sampling import Draw
 from fljax.run.checkpoint import level_of
 from fljax.run.memory import check_fits, check_traced, n_bytes, n_host_devices
@@ -98,7 +98,7 @@ def check_traceable(algorithm: Algorithm, draw: Draw, numbers: Numbers, program:
         jax.eval_shape(partial(first_state, algorithm.init), key, hyper, federation.train), federation.train.size
     )
     check_fits("what is kept between rounds needs", n_host_devices() * n_bytes(state))
-    rest = *numbers, state, jnp.int32(0), jnp.int32(0)
+    rest = *numbers, state, *no_rounds()
     metrics = check_traced("a round needs at least", run_chunk, algorithm, draw, MOST_ROUNDS, *rest)[1]
     check_fits(f"the metrics of {int(n_rounds)} rounds need", n_bytes(metrics) * int(n_rounds) // MOST_ROUNDS)
 
@@ -108,7 +108,7 @@ def shapes_of_metrics(algorithm: Algorithm, draw: Draw, numbers: Numbers) -> dic
     hyper, federation, key, *_ = numbers
     state: Any = jax.eval_shape(partial(first_state, algorithm.init), key, hyper, federation.train)
     state = _laid_out(state, federation.train.size)
-    traced: Any = run_chunk.eval_shape(algorithm, draw, MOST_ROUNDS, *numbers, state, jnp.int32(0), jnp.int32(0))
+    traced: Any = run_chunk.eval_shape(algorithm, draw, MOST_ROUNDS, *numbers, state, *no_rounds())
     return traced[1]
 
 
@@ -151,10 +151,9 @@ def prepared(
     hyper, federation, key, _, _, n_rounds = numbers
     shelf = None if program is None else shelf_for(f"{program} {draw.size}", numbers)
     begins = first_state, (algorithm.init,), key, hyper, federation.train
-    counted = jnp.int32(0), jnp.int32(0)
 
     def chunk_of(state: State) -> tuple:
-        return run_chunk, (algorithm, draw, MOST_ROUNDS), *numbers, state, *counted
+        return run_chunk, (algorithm, draw, MOST_ROUNDS), *numbers, state, *no_rounds()
 
     def cost() -> Cost:
         state = _laid_out(jax.eval_shape(partial(first_state, algorithm.init), *begins[2:]), federation.train.size)
@@ -168,6 +167,11 @@ def prepared(
     state = _laid_out(begun.out_info, federation.train.size)
     chunk = compiler.program("chunk", *chunk_of(state))
     return Prepared(init.call, chunk.call, compiler, init.seconds + chunk.seconds)
+
+
+def no_rounds() -> tuple[Array, Array]:
+    """The numbers of a chunk's first round and of its rounds, where only their shapes matter."""
+    return on_device(0, jnp.int32), on_device(0, jnp.int32)
 
 
 def _laid_out(state: Any, like: Array) -> Any:

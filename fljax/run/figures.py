@@ -10,23 +10,26 @@ from fljax.run import plots, report
 from fljax.run.headline import measures_of
 
 
-def save_figures(outcomes: Mapping[str, report.Outcome], group: np.ndarray | None, folder: Path) -> None:
+def save_figures(
+    outcomes: Mapping[str, report.Outcome], group: np.ndarray | None, folder: Path, *, pdf: bool = False
+) -> None:
     """Learning curves and clients of all methods; clusters by group and the map of models of each that has them."""
-    folder.mkdir(exist_ok=True)
-    _save_curves(outcomes, folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    _save_curves(outcomes, folder, pdf)
     for name, outcome in outcomes.items():
         label = report.final_label(outcome)
         if label is not None:
             over_time = report.labels_over_time(outcome)
-            plots.save(plots.clusters_over_time(over_time, name), folder / f"clusters_over_time_{name}.png", pdf=True)
+            plots.save(plots.clusters_over_time(over_time, name), folder / f"clusters_over_time_{name}.png", pdf=pdf)
         if label is not None and group is not None:
-            plots.save(plots.cluster_table(report.cross_table(label, group), name), folder / f"clusters_{name}.png")
+            counts = report.cross_table(label, group)
+            plots.save(plots.cluster_table(counts, name), folder / f"clusters_{name}.png", pdf=pdf)
         if tree.n_rows(outcome.deployed.params) > 1 and report.finite(outcome.deployed):
             figure = model_map(name, outcome, label, group)
-            plots.save(figure, folder / f"models_{name}.png")
+            plots.save(figure, folder / f"models_{name}.png", pdf=pdf)
 
 
-def _save_curves(outcomes: Mapping[str, report.Outcome], folder: Path) -> None:
+def _save_curves(outcomes: Mapping[str, report.Outcome], folder: Path, pdf: bool) -> None:
     """What all methods share a figure for; over simulated time too, where clients have a clock."""
     metrics = {name: outcome.metrics for name, outcome in outcomes.items()}
     measures = measures_of(next(iter(metrics.values())))
@@ -35,15 +38,15 @@ def _save_curves(outcomes: Mapping[str, report.Outcome], folder: Path) -> None:
         ("test_loss", "test loss", "losses"),
     ):
         curves = {method: report.curve(own, name) for method, own in metrics.items()}
-        plots.save(plots.learning_curves(curves, ylabel), folder / f"{file}.png", pdf=True)
+        plots.save(plots.learning_curves(curves, ylabel), folder / f"{file}.png", pdf=pdf)
     timed = {name: own for name, own in metrics.items() if "simulated_seconds" in own}
     if timed:
         curves = {name: report.curve(own, seconds=True) for name, own in timed.items()}
         figure = plots.learning_curves(curves, f"test {measures.word}", xlabel="simulated seconds")
-        plots.save(figure, folder / "simulated_time.png", pdf=True)
+        plots.save(figure, folder / "simulated_time.png", pdf=pdf)
     of_clients = f"client_{measures.scores[0].partition('_')[0]}"
     spread = {name: np.asarray(own[of_clients][-1]) for name, own in metrics.items()}
-    plots.save(plots.over_clients(spread, f"client's test {measures.word}"), folder / "clients.png", pdf=True)
+    plots.save(plots.over_clients(spread, f"client's test {measures.word}"), folder / "clients.png", pdf=pdf)
 
 
 def model_map(name: str, outcome: report.Outcome, label: np.ndarray | None, group: np.ndarray | None) -> plots.Figure:

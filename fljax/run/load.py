@@ -28,6 +28,11 @@ class Result(NamedTuple):
     clients: tuple[str, ...] = ()  # names of the clients, where they have some
 
     @property
+    def has_models(self) -> bool:
+        """Whether the folder has the models that clients were last tested with."""
+        return (self.folder / FILE).is_file()
+
+    @property
     def models(self) -> ModelTable:
         """The models that clients were last tested with.
 
@@ -112,6 +117,10 @@ class LoadedRun:
     def __contains__(self, name: object) -> bool:
         """Whether a method was run."""
         return name in self.results
+
+    def clients(self) -> list[dict[str, str]]:
+        """Lines of clients.csv: a client, its true group, its sizes, its cluster and tests; [] where there is none."""
+        return _rows(self.folder / "clients.csv")
 
     def keys(self) -> KeysView[str]:
         """The methods' names."""

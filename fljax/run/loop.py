@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
+from fljax.placement import on_device
 from fljax.run import hosts
 from fljax.run.chunk import MOST_ROUNDS
 from fljax.run.progress import Progress
@@ -46,7 +47,7 @@ class Loop(NamedTuple):
             began = time.perf_counter()
             with hosts.others_alive(record.round, n_rounds):
                 (count,) = hosts.agreed(count)
-                state, metrics = chunk(state, jnp.int32(record.round), jnp.int32(count))
+                state, metrics = chunk(state, on_device(record.round, jnp.int32), on_device(count, jnp.int32))
                 metrics = {name: value[:count] for name, value in hosts.gathered(metrics).items()}
                 pace.took(count, time.perf_counter() - began)
                 metrics = record.took(metrics)

@@ -7,7 +7,6 @@ from typing import Any, cast
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.backends.backend_pdf import FigureCanvasPdf
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
@@ -196,6 +195,8 @@ def save(figure: Figure, path: str | Path, *, pdf: bool = False) -> None:
     path = Path(path)
     FigureCanvasAgg(figure).print_png(path)
     if pdf:
+        from matplotlib.backends.backend_pdf import FigureCanvasPdf  # imports fontTools, which takes as long as to draw
+
         figure.set_layout_engine("none")  # to place everything takes longer than to draw it: once for both files
         FigureCanvasPdf(figure).print_pdf(path.with_suffix(".pdf"), metadata={"CreationDate": None})
 

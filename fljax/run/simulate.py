@@ -12,7 +12,7 @@ from fljax import tree
 from fljax.choices import check_kind
 from fljax.drift.stages import at
 from fljax.numbers import check_numbers
-from fljax.placement import whole
+from fljax.placement import on_device, whole
 from fljax.rounds.cohort import sample_cohort
 from fljax.rounds.reported import as_due
 from fljax.rounds.returned import check_like
@@ -221,7 +221,7 @@ def last_models(deploy: Callable[..., ModelTable], key: Key, hyper: Any, state: 
 
 def as_traced(numbers: Any) -> Any:
     """Every number as a strong float32 array: `int`, `float` and NumPy scalars share one compilation."""
-    return jax.tree.map(lambda value: jnp.asarray(value, jnp.float32), numbers)
+    return jax.tree.map(lambda value: on_device(value, jnp.float32), numbers)
 
 
 def round_metrics(metrics: Metrics, cohort: Cohort, federation: Federation) -> Metrics:

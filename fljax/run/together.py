@@ -15,7 +15,7 @@ from fljax.numbers import check_numbers
 from fljax.rounds.sampling import Sampling, sampling_of
 from fljax.run.check import check_run, check_subjects, fields_of
 from fljax.run.checkpoint import level_of, rounds_done
-from fljax.run.chunk import MOST_ROUNDS, round_cost, run_chunk
+from fljax.run.chunk import MOST_ROUNDS, no_rounds, round_cost, run_chunk
 from fljax.run.identity import run_identity
 from fljax.run.loop import Loop
 from fljax.run.memory import check_compiled
@@ -71,7 +71,7 @@ class Ready(NamedTuple):
         """The rounds of the runs ``rows``, called with their `Inputs`, states, and first and number of rounds."""
         begun: Any = self.init.call  # which knows the shapes of what it returns
         shapes = jax.tree.map(lambda leaf: self._shape((len(rows), *leaf.shape[1:]), leaf), begun.out_info)
-        arguments = self.given(rows), shapes, jnp.int32(0), jnp.int32(0)
+        arguments = self.given(rows), shapes, *no_rounds()
         return self.compiler.program(f"chunk_of_{len(rows)}", advance_all, (self.setting,), *arguments)
 
     def given(self, rows: Sequence[int]) -> Inputs:
@@ -174,7 +174,7 @@ def _cost(setting: Setting, inputs: Inputs) -> Cost:
     """What a round of one run costs."""
     federation, key = joined(setting.structure, inputs.shared, tree.take(inputs.own, 0)), inputs.key[0]
     state = jax.eval_shape(partial(first_state, setting.algorithm.init), key, inputs.hyper, federation.train)
-    rest = inputs.dropout, inputs.evaluate_every, inputs.n_rounds, state, jnp.int32(0), jnp.int32(0)
+    rest = inputs.dropout, inputs.evaluate_every, inputs.n_rounds, state, *no_rounds()
     static = setting.algorithm, setting.draw, MOST_ROUNDS
     traced = run_chunk.trace(*static, inputs.hyper, federation, key, *rest)
     return round_cost(traced.jaxpr, setting.algorithm, federation.train.size)
