@@ -74,7 +74,7 @@ def methods(repeats: int) -> list[str]:
     print(f"{'method':<12}{'cache':<6}" + "".join(f"{name:>9}" for name in (*names, "programs")))
     missed = []
     for method in ("standalone", *SYSTEMS):
-        for state, took in phases_of(["run", "--algorithm", method]).items():
+        for state, took in phases_of(["run", "--algorithm", method], repeats).items():
             row = "".join(f"{took[name]:>9.2f}" for name in names)
             print(f"{method:<12}{state:<6}{row}{took['programs']:>9.0f}", flush=True)
             if state == "cold" and took["all"] > METHOD_BAR:
@@ -140,16 +140,17 @@ def cold_and_warm(command: list[str], repeats: int) -> dict[str, list[float]]:
     return seconds
 
 
-def phases_of(command: list[str]) -> dict[str, dict[str, float]]:
-    """The same, once, by phase."""
-    with cache() as environment:
-        found = {}
-        for state in ("cold", "warm"):
-            took, text = processor(command, environment, [sys.executable, __file__, "--phases"])
-            phases = json.loads(marked(text))
-            known = sum(phases[name] for name in ("import", "trace", "lower", "compile", "read"))
-            found[state] = phases | {"all": took, "rest": took - known}
-    return found
+def phases_of(command: list[str], repeats: int) -> dict[str, dict[str, float]]:
+    """The same by phase: the repeat whose seconds in all are the median."""
+    found: dict[str, list[dict[str, float]]] = {"cold": [], "warm": []}
+    for _ in range(repeats):
+        with cache() as environment:
+            for of_state in found.values():
+                took, text = processor(command, environment, [sys.executable, __file__, "--phases"])
+                phases = json.loads(marked(text))
+                known = sum(phases[name] for name in ("import", "trace", "lower", "compile", "read"))
+                of_state.append(phases | {"all": took, "rest": took - known})
+    return {state: sorted(own, key=lambda took: took["all"])[(repeats - 1) // 2] for state, own in found.items()}
 
 
 def processor(command: list[str], environment: dict[str, str], start: list[str] | None = None) -> tuple[float, str]:

@@ -25,8 +25,13 @@ def take(stacked: Stacked, index: Array | int) -> Stacked:
 
 def row(models: Stacked, index: Array) -> Params:
     """The model that row ``index`` () stands for in `ModelTable` models: a leaf of one row belongs to every model."""
-    # Taken by a constant, a leaf of one row stays unbatched under vmap; NumPy's arrays take no traced index.
-    return jax.tree.map(lambda leaf: leaf[0] if leaf.shape[0] == 1 else jnp.asarray(leaf)[index], models)
+
+    def taken(leaf: Array) -> Array:
+        if leaf.shape[0] == 1:  # taken by a constant, it stays unbatched under vmap
+            return leaf[0]
+        return lax.dynamic_index_in_dim(leaf, index, keepdims=False, allow_negative_indices=False)
+
+    return jax.tree.map(taken, models)
 
 
 def stacked(models: ModelTable) -> Stacked:

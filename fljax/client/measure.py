@@ -26,18 +26,17 @@ def client_sums(score: Score, models: Stacked | ModelTable, data: ClientData, ba
     A model that many clients hold passes over all their examples together, so no model is copied per client; personal
     models are mapped over. Either way each example is scored once.
     """
+    n_scores = _n_scores(score, models, data.pool)
     if isinstance(models, ModelTable) and tree.n_rows(models.params) < data.size.shape[0]:
-        return _sums_by_row(score, models, data, batch_size)
+        return _sums_by_row(score, n_scores, models, data, batch_size)
 
     def one(pool: Examples, index: Array, size: Array, params: Params) -> Array:
-        sums = jnp.zeros(_n_scores(score, params, pool), jnp.float32)
-
         def step(i: Array, sums: Array) -> Array:
             rows, weight = batch_rows(index, size, i, batch)
             scores = score(params, minibatch(pool, rows, weight)).astype(jnp.float32)
             return sums + tree.product(weight, scores)
 
-        return lax.fori_loop(0, -(-size // batch), step, sums)
+        return lax.fori_loop(0, -(-size // batch), step, jnp.zeros(n_scores, jnp.float32))
 
     batch = min(batch_size, data.index.shape[1])
     return map_clients(one, data, models)
@@ -71,15 +70,14 @@ def loss_score(model: Model) -> Score:
     return score
 
 
-def _sums_by_row(score: Score, models: ModelTable, data: ClientData, batch_size: int) -> Array:
+def _sums_by_row(score: Score, n_scores: int, models: ModelTable, data: ClientData, batch_size: int) -> Array:
     """Each row's model passes over the examples of the clients that hold it, laid end to end."""
 
     def own_clients(pool: Examples, params: Stacked, index: Array, size: Array, label: Array) -> Array:
         def one_row(sums: Array, row: Array) -> tuple[Array, None]:
-            held = jnp.where(label == row, size, 0)
-            return sums + _dense_sums(score, tree.row(params, row), ClientData(pool, index, held), batch_size), None
+            held = ClientData(pool, index, jnp.where(label == row, size, 0))
+            return sums + _dense_sums(score, n_scores, tree.row(params, row), held, batch_size), None
 
-        n_scores = _n_scores(score, tree.row(params, jnp.int32(0)), pool)
         rows = jnp.arange(tree.n_rows(params))
         return lax.scan(one_row, jnp.zeros((size.shape[0], n_scores), jnp.float32), rows)[0]
 
@@ -87,7 +85,7 @@ def _sums_by_row(score: Score, models: ModelTable, data: ClientData, batch_size:
     return over_devices(own_clients, (data.pool, models.params), (data.index, data.size, held))
 
 
-def _dense_sums(score: Score, params: Params, data: ClientData, batch_size: int) -> Array:
+def _dense_sums(score: Score, n_scores: int, params: Params, data: ClientData, batch_size: int) -> Array:
     """One model over all examples of ``data`` in full batches; example t belongs to the client whose run holds t."""
     n_clients, end = data.size.shape[0], jnp.cumsum(data.size)
     begin = end - data.size
@@ -102,11 +100,13 @@ def _dense_sums(score: Score, params: Params, data: ClientData, batch_size: int)
         scored = score(params, batch).astype(jnp.float32)
         return sums.at[client].add(jnp.where(counts[:, None], scored, 0.0))
 
-    n_scores = _n_scores(score, params, data.pool)
     zeros = jnp.zeros((n_clients, n_scores), jnp.float32)
     return lax.fori_loop(0, -(-end[-1] // batch_size), step, zeros)
 
 
-def _n_scores(score: Score, params: Params, pool: Examples) -> int:
-    first = minibatch(pool, jnp.zeros(1, jnp.int32), jnp.ones(1, jnp.float32))
-    return jax.eval_shape(score, params, first).shape[1]
+def _n_scores(score: Score, models: Stacked | ModelTable, pool: Examples) -> int:
+    def of_first(params: Stacked, pool: Examples) -> Array:
+        example = minibatch(pool, jnp.zeros(1, jnp.int32), jnp.ones(1, jnp.float32))
+        return score(jax.tree.map(lambda leaf: leaf[0], params), example)
+
+    return jax.eval_shape(of_first, models.params if isinstance(models, ModelTable) else models, pool).shape[1]

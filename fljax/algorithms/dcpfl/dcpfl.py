@@ -16,6 +16,7 @@ that never took part joins the group whose model has the least training loss. A 
 ``layer_unit="tensor"`` makes each tensor one, as in a PyTorch state dict.
 """
 
+from functools import partial
 from typing import Literal, NamedTuple
 
 import jax
@@ -208,18 +209,17 @@ def dcpfl(
         def losses_of(models: Stacked, data: ClientData, wanted: Array) -> Array:
             return lax.cond(wanted, lambda: client_loss(model, models, data), lambda: unknown)
 
+        @partial(jax.jit, inline=True)  # so that it is traced once for its shapes and for the loop
         def in_structure(i: Array) -> tuple[Trained, Array]:
             trained = train(hyper, tree.take(starts, i), cohort, loss, work)
             return trained, losses_of(trained.params, held, on_trial)
 
-        def step(i: Array, both: tuple[Trained, Array]) -> tuple[Trained, Array]:
-            return jax.tree.map(lambda rows, row: rows.at[i].set(row), both, in_structure(i))
+        def idle(i: Array) -> tuple[Trained, Array]:
+            return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), jax.eval_shape(in_structure, i))
 
         before = losses_of(tree.take(starts, jnp.int32(0)), cohort.data, ~on_trial)  # l_i(t), before local training
         # b. Both train on the same batches, or noise would decide. One program trains in either kind of round.
-        shapes = jax.eval_shape(in_structure, jnp.int32(0))
-        empty = jax.tree.map(lambda leaf: jnp.zeros((2, *leaf.shape), leaf.dtype), shapes)
-        both, losses = lax.fori_loop(0, jnp.where(on_trial, 2, 1), step, empty)
+        both, losses = lax.map(lambda i: lax.cond((i == 0) | on_trial, in_structure, idle, i), jnp.arange(2))
         # c. Adopt the split if the mean loss is strictly lower.
         counts = client_weight("uniform", cohort, both.ok.all(axis=0))
         none = jnp.zeros(2, jnp.float32)
