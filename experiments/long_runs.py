@@ -65,6 +65,16 @@ def seconds_taken(folder: Path) -> float:
     return float(sum(json.loads(file.read_text()))) if file.exists() else 0.0
 
 
+def seconds_a_round(folder: Path) -> float:
+    """Seconds a round, without compilation, of the last rounds that the folder tells apart.
+
+    A run that stood still earlier, as behind other work, is not told to be slow for it.
+    """
+    entries = json.loads((folder / "spent.json").read_text())["rounds"]  # (round, seconds until then, compiling)
+    (first, before, _), (last, after, _) = [(0, 0.0, 0.0), *entries][len(entries) > 1], entries[-1]
+    return (after - before) / (last - first)
+
+
 class _Timed:
     """A progress that also writes after every chunk how long the call has taken, for a call may be killed."""
 

@@ -39,7 +39,7 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
-from long_runs import resumed, rounds_done
+from long_runs import resumed, rounds_done, seconds_a_round
 from outcomes import RESULTS, Outcome, described, keep
 from reporting import data_here, same_shapes
 
@@ -206,7 +206,7 @@ def run(method: str, setting: str, seed: int, clients: Federation, options: argp
         "best accuracy": (float(np.nanmax(accuracy)), stated),
         "last accuracy": (float(accuracy[-1]), stated),
         "best round": (float(np.nanargmax(accuracy) + 1), None),
-        "seconds per round": (seconds / n_rounds, None),
+        "seconds per round": (seconds_a_round(own), None),
     } | {
         f"accuracy after {n}": (float(accuracy[n - 1]), None)
         for n in AFTER

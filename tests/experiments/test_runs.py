@@ -1,5 +1,6 @@
 """The last round before a test, and runs in folders that are tested in their last rounds."""
 
+import json
 from pathlib import Path
 
 import dcpfl_figures
@@ -12,7 +13,7 @@ import pytest
 from dcpfl_figures import period, thresholds
 from fedtsdp_parts import figure9, groups, hopkins, sampling
 from final_round import with_everyone_once_more, with_own_layers_trained
-from long_runs import resumed, rounds_done, seconds_taken
+from long_runs import resumed, rounds_done, seconds_a_round, seconds_taken
 from reporting import Scale, data_here
 
 import fljax
@@ -165,6 +166,15 @@ def test_a_run_is_tested_in_its_last_rounds_and_goes_on(federation, tmp_path):
     again, same = resumed(*given, 7, folder=tmp_path / "run", tested_last=2, evaluate_every=100)
     np.testing.assert_array_equal(again.metrics["loss"], metrics["loss"])
     assert same == taken
+
+
+def test_seconds_a_round_are_those_of_the_last_rounds(tmp_path):
+    def spent(*entries):
+        tmp_path.joinpath("spent.json").write_text(json.dumps({"rounds": entries, "checksum": 0}))
+        return seconds_a_round(tmp_path)
+
+    assert spent((10, 60.0, 5.0)) == 6
+    assert spent((13, 10_800.0, 80.0), (17, 10_940.0, 80.0), (20, 11_010.0, 80.0)) == 30
 
 
 class Stopped(SilentProgress):
