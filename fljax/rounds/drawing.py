@@ -42,7 +42,7 @@ def balanced_draw(key: Key, model: Model, n_clusters: int, min_share: Array | fl
 
     def too_uneven(carry: tuple) -> Array:
         n_drawn, _, share = carry
-        return (share < least) & (n_drawn < MAX_REDRAWS)
+        return (n_drawn == 0) | ((share < least) & (n_drawn < MAX_REDRAWS))
 
     def redraw(carry: tuple) -> tuple:
         n_drawn, centers, share = carry
@@ -54,4 +54,4 @@ def balanced_draw(key: Key, model: Model, n_clusters: int, min_share: Array | fl
 
     none = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), jax.eval_shape(draw, key))
     # The first draw is made in the loop too: before it, the whole of a draw would be compiled twice.
-    return lax.while_loop(too_uneven, redraw, (jnp.int32(0), none, jnp.float32(-1.0)))[1]
+    return lax.while_loop(too_uneven, redraw, (jnp.int32(0), none, jnp.float32(-1)))[1]

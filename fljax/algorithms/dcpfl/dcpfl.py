@@ -145,9 +145,10 @@ def dcpfl(
 
     def send(key: Key, hyper: DCPFLHyper, state: State, cohort: Cohort) -> Upload:
         (table, groups, _), clients = state
-        # 1. Download; in a trial round the models of both structures.
+        # 1. Download; in a trial round the models of both structures, in others nobody starts from the second.
         arrived = downloaded(state.server, clients, cohort.ids)
-        starts = lax.cond(groups.on_trial, merged_in_both, in_present_groups, table, groups, clients, arrived, cohort)
+        in_both, in_present = partial(merged, table, groups, clients, cohort), lambda: tree.broadcast(arrived, 2)
+        starts = lax.cond(groups.on_trial, in_both, in_present)
         # 2.-3. Loss, tau local epochs.
         local = trained_from(hyper, starts, groups.on_trial, cohort)
         weight = client_weight("uniform", cohort, local.trained.ok)
@@ -184,23 +185,16 @@ def dcpfl(
         due = jnp.ones(table.interval.shape, bool)
         return average_due(inherit(table, before.label, groups.label), units, due, sent, round), due
 
-    def in_present_groups(
-        table: LayerTable, groups: Structure, clients: DCPFLClient, arrived: Stacked, cohort: Cohort
-    ) -> Stacked:
-        return tree.broadcast(arrived, 2)  # nobody starts from the second
-
-    def merged_in_both(
-        table: LayerTable, groups: Structure, clients: DCPFLClient, arrived: Stacked, cohort: Cohort
-    ) -> Stacked:
+    def merged(table: LayerTable, groups: Structure, clients: DCPFLClient, cohort: Cohort) -> Stacked:
         # a. M0 and M1 from the same uploaded models, those of the last round.
         uploaded = clients.seen == cohort.round
 
-        def merged(label: Array) -> Stacked:
+        def of_structure(label: Array) -> Stacked:
             present = inherit(table.theta, groups.label, label)
             own = label[cohort.ids]
             return tree.take(cluster_mean(clients.model, uploaded, own, empty=present), own)
 
-        return jax.vmap(merged)(jnp.stack([groups.label, groups.next_label]))
+        return jax.vmap(of_structure)(jnp.stack([groups.label, groups.next_label]))
 
     def trained_from(hyper: DCPFLHyper, starts: Stacked, on_trial: Array, cohort: Cohort) -> Local:
         held = cohort.val if trial_loss == "val" and cohort.val is not None else cohort.data
