@@ -66,12 +66,12 @@ def seconds_taken(folder: Path) -> float:
 
 
 def seconds_a_round(folder: Path) -> float:
-    """Seconds a round, without compilation, of the last rounds that the folder tells apart.
+    """Seconds a round, without compilation, of the rounds between the last two checkpoints.
 
     A run that stood still earlier, as behind other work, is not told to be slow for it.
     """
     entries = json.loads((folder / "spent.json").read_text())["rounds"]  # (round, seconds until then, compiling)
-    (first, before, _), (last, after, _) = [(0, 0.0, 0.0), *entries][len(entries) > 1], entries[-1]
+    (first, before, _), (last, after, _) = [[0, 0.0, 0.0], *entries][-2:]
     return (after - before) / (last - first)
 
 

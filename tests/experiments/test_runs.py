@@ -174,7 +174,7 @@ def test_seconds_a_round_are_those_of_the_last_rounds(tmp_path):
         return seconds_a_round(tmp_path)
 
     assert spent((10, 60.0, 5.0)) == 6
-    assert spent((13, 10_800.0, 80.0), (17, 10_940.0, 80.0), (20, 11_010.0, 80.0)) == 30
+    assert spent((13, 10_800.0, 80.0), (17, 10_940.0, 80.0), (20, 11_030.0, 80.0)) == 30
 
 
 class Stopped(SilentProgress):
