@@ -29,7 +29,7 @@ def row(models: Stacked, index: Array) -> Params:
     def taken(leaf: Array) -> Array:
         if leaf.shape[0] == 1:  # taken by a constant, it stays unbatched under vmap
             return leaf[0]
-        return lax.dynamic_index_in_dim(leaf, index, keepdims=False, allow_negative_indices=False)
+        return lax.dynamic_index_in_dim(leaf, index, keepdims=False)
 
     return jax.tree.map(taken, models)
 

@@ -114,8 +114,11 @@ def save_figures_of(folder: Path, figures: Path) -> None:
         name: Outcome(one.metrics, one.models, float("nan")) for name, one in run.results.items() if one.has_models
     }
     if outcomes:
-        groups = [row["group"] for row in run.clients()]
+        groups = [row.get("group") for row in run.clients()]
         group = np.array(groups, int) if groups and all(groups) else None
+        n_clients = len(next(iter(outcomes.values())).deployed.row)
+        if group is not None and len(group) != n_clients:
+            raise ValueError(f"{folder / 'clients.csv'} has {len(group)} clients, the models {n_clients}; put it back")
         save_figures(outcomes, group, figures, pdf=True)
 
 

@@ -63,6 +63,11 @@ def test_a_run_leaves_its_results(fljax, drawn):
         assert drawn_again[f"{path.stem}.pdf"].startswith(b"%PDF")
         same = drawn_again[path.name] == path.read_bytes()
         assert same is (path.stem != "learning_curves"), path.name  # whose label is the measure that is compared
+    listed = folder.joinpath("clients.csv").read_text().splitlines(keepends=True)
+    folder.joinpath("clients.csv").write_text("".join(listed[:-1]))
+    status, _, err = fljax("show", "x", "--out", "paper")
+    assert (status, err.count("\n")) == (2, 1)
+    assert "clients.csv has 3 clients, the models 4; put it back" in err
     rows = (folder / "ifca" / "metrics.jsonl").read_text().splitlines()
     assert [json.loads(row)["round"] for row in rows] == [0, 1]
     accuracy = float(table(folder)[1]["accuracy_macro"])

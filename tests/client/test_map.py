@@ -78,3 +78,10 @@ def test_labels_that_the_server_computes_are_no_exchange_between_devices():
         program = jax.jit(labelled).lower(*given).compile()
         np.testing.assert_array_equal(*program(*given))
     assert collectives(program, mesh.size) == []
+
+
+def test_a_row_by_itself_is_that_of_all_clients_models():
+    params = {"own": jnp.arange(6.0).reshape(3, 2), "shared": jnp.ones((1, 2))}
+    rows = jnp.array([2, 0, -1, 1])  # -1, of a client of no cluster, stands for the same model in both
+    alone = [jax.jit(tree.row)(params, row) for row in rows]
+    jax.tree.map(np.testing.assert_array_equal, tree.stack(alone), tree.stacked(ModelTable(params, rows)))
