@@ -58,7 +58,7 @@ def count(method: str, n_devices: int, home: bool) -> Volume:
     from fljax.run.collectives import collectives
     from fljax.run.mesh import device_mesh
     from fljax.run.plan import step_flops
-    from fljax.run.simulate import as_traced, run_round, split_key
+    from fljax.run.simulate import as_traced, run_round
     from fljax.types import ClientData, Examples, Federation, Work
 
     mesh, model = device_mesh(), lenet()
@@ -82,7 +82,7 @@ def count(method: str, n_devices: int, home: bool) -> Volume:
         state = like(jax.eval_shape(algorithm.init, key, hyper, data))
 
         def one_round(key: Any, hyper: Any, federation: Any, state: Any, round: Any) -> Any:
-            return run_round(algorithm, COHORT, hyper, federation, split_key(key), None, state, round)
+            return run_round(algorithm, COHORT, hyper, federation, key, None, state, round)
 
         program = jax.jit(one_round, out_shardings=whole).lower(like(key), like(hyper), federation, state, shape())
         found = collectives(program.compile(), n_devices)

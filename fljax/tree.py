@@ -7,10 +7,15 @@ import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
+from fljax.placement import whole
 from fljax.types import ModelTable, Params, Stacked
 
 STATISTICS = "batch_stats"
 """The subtree of Params that holds running statistics: averaged or kept, but never counted, penalised or compared."""
+
+
+_SMALL = 1 << 16
+"""Numbers up to which it is quicker to look at all of them than to compile a scatter."""
 
 
 def n_rows(stacked: Stacked) -> int:
@@ -43,8 +48,30 @@ def stacked(models: ModelTable) -> Stacked:
 
 
 def put(stacked: Stacked, index: Array, rows: Stacked) -> Stacked:
-    """``stacked`` with its rows ``index`` (distinct) replaced by ``rows``."""
-    return jax.tree.map(lambda leaf, new: leaf.at[index].set(new), stacked, rows)
+    """``stacked`` with its rows ``index`` (distinct, of 0 to rows - 1) replaced by ``rows``.
+
+    Each row looks up what replaces it: one kernel a leaf, where a scatter is a loop of six. But of few rows of a large
+    leaf only those are written.
+    """
+    n_put = index.shape[0]
+
+    def replaced(leaf: Array, new: Array) -> Array:
+        n = leaf.shape[0]
+        if 2 * n_put < n and leaf.size > _SMALL:
+            return leaf.at[index].set(new)
+        place = _place_in(index, n)
+        found = whole(new if new.dtype == leaf.dtype else new.astype(leaf.dtype)).at[place].get(mode="clip")
+        return found if n_put == n else jnp.where(along(place < n_put, leaf), found, leaf)
+
+    return jax.tree.map(replaced, stacked, rows)
+
+
+def _place_in(index: Array, n: int) -> Array:
+    """(n,) int32: which entry of ``index`` (entries,), distinct, is row i; the number of entries where none is."""
+    entry, row = jnp.arange(index.shape[0], dtype=jnp.int32), jnp.arange(n, dtype=jnp.int32)
+    if entry.size * n > _SMALL:
+        return jnp.full(n, entry.size, jnp.int32).at[index].set(entry)
+    return jnp.where(index[None, :] == row[:, None], entry, entry.size).min(axis=1)
 
 
 def stack(trees: list[Params]) -> Stacked:

@@ -2,8 +2,9 @@
 
 ::
 
-    sealed <- {ranges, choices, files} <- {types, numbers} <- {tree, placement} <- {data, models, server} <- client
-    client <- rounds <- {algorithms, run}; catalogue knows what can be named; jobs <- cli are above all
+    sealed <- {ranges, choices, files} <- {types, numbers, placement} <- {tree, keys} <- {data, models, server}
+    {data, models, server} <- client <- rounds <- {algorithms, run}
+    catalogue knows what can be named; jobs <- cli are above all
 """
 
 import ast
@@ -27,7 +28,8 @@ LAYER = {
     "types": 1,
     "numbers": 1,
     "tree": 2,
-    "placement": 2,
+    "placement": 1,
+    "keys": 2,
     "data": 3,
     "models": 3,
     "server": 3,

@@ -1,18 +1,36 @@
 """The participants of a round, as a method gets them: drawn, dealt to devices, and some of them dropped out."""
 
+from typing import NamedTuple
+
 import jax
 import jax.numpy as jnp
 from jax import Array
 
 from fljax.client.map import AtHome
 from fljax.data.federation import select
+from fljax.keys import descend
 from fljax.placement import n_client_devices, whole
 from fljax.rounds.sampling import Draw, uniform
 from fljax.types import Cohort, Federation, Key
 
 
+class CohortKeys(NamedTuple):
+    """A round's keys for its participants."""
+
+    ids: Key  # who they are
+    dropout: Key  # who of them drops out
+    clients: Key  # what they draw themselves
+
+
 def sample_cohort(
     key: Key, round: Array, federation: Federation, draw: Draw | int, dropout: Array | float | None
+) -> Cohort:
+    """`cohort_of` the keys of the round, of the run's ``key`` for cohorts."""
+    return cohort_of(CohortKeys(*descend(key, round, jnp.arange(3))), round, federation, draw, dropout)
+
+
+def cohort_of(
+    keys: CohortKeys, round: Array, federation: Federation, draw: Draw | int, dropout: Array | float | None
 ) -> Cohort:
     """The participants of a round; each of them drops out with probability ``dropout``.
 
@@ -20,7 +38,7 @@ def sample_cohort(
     the participants are dealt so that each device's share is of like size; the order changes no result.
 
     Args:
-        key: the run's, for cohorts.
+        keys: of the round.
         round: () int32.
         federation: the clients and their data.
         draw: how they are drawn; a number: so many, uniformly.
@@ -29,30 +47,28 @@ def sample_cohort(
     data = federation.train
     n_clients = data.size.shape[0]
     sampling, size = (uniform(), draw) if isinstance(draw, int) else draw
-    key_ids, key_dropout, key_clients = jax.random.split(jax.random.fold_in(key, round), 3)
-    ids, active = sampling.draw(key_ids, round, data.size, size)
+    ids, active = sampling.draw(keys.ids, round, data.size, size)
     if federation.there is not None:
         active &= federation.there[ids]
     own_home = size == n_clients and isinstance(data.pool, AtHome)  # each trains where its examples are
     if n_client_devices() > 1 and not own_home:
         order = dealt(jnp.arange(size), data.size[ids], n_client_devices())
         ids, active = whole(ids[order]), whole(active[order])
-    keys = jax.vmap(lambda i: jax.random.fold_in(key_clients, i))(ids)
+    of_clients = descend(keys.clients, ids)
     if dropout is not None:
-        stays = (
-            jax.vmap(lambda i: jax.random.uniform(jax.random.fold_in(key_dropout, i), (), jnp.float32))(ids) >= dropout
-        )
+        drawn = jax.vmap(lambda key: jax.random.uniform(key, (), jnp.float32))(descend(keys.dropout, ids))
+        stays = drawn >= dropout
         first = ids == jnp.where(active, ids, n_clients).min()
         active &= stays | (~(stays & active).any() & first)
     val = None if federation.val is None else select(federation.val, ids)
     n_missing = None
     if sampling.timing is not None and sampling.timing.deadline is not None:
         # The draw of above, with those who do not come: the compiler makes one of the two.
-        ids_asked, asked = sampling.asks(key_ids, round, data.size, size)
+        ids_asked, asked = sampling.asks(keys.ids, round, data.size, size)
         asked = asked if federation.there is None else asked & federation.there[ids_asked]
         n_missing = asked.sum(dtype=jnp.int32) - active.sum(dtype=jnp.int32)
     mine, expected = select(data, ids), sampling.expected(n_clients)
-    return Cohort(round, ids, mine, active, federation.public, keys, val, expected, n_missing)
+    return Cohort(round, ids, mine, active, federation.public, of_clients, val, expected, n_missing)
 
 
 def dealt(ids: Array, size: Array, n_devices: int) -> Array:

@@ -19,7 +19,7 @@ from fljax.run.mesh import replicated, to_copy
 from fljax.run.program_cost import Cost, cost_of
 from fljax.run.programs import COST, Compile, Compiler, compiler_for
 from fljax.run.shelf import shelf_for
-from fljax.run.simulate import as_traced, first_state, is_due, run_round, split_key
+from fljax.run.simulate import as_traced, first_state, is_due, run_round
 from fljax.types import Algorithm, Federation, Key, Metrics, State
 
 MOST_ROUNDS = 64
@@ -45,12 +45,11 @@ def run_chunk(
     count: Array,
 ) -> tuple[State, Metrics]:
     """Rounds ``first`` to ``first + count``, both traced: one program for chunks of any length up to ``most``."""
-    keys = split_key(key)
 
     @partial(jax.jit, inline=True)  # so that it is traced once for its shapes and for the loop
     def one_round(state: State, round: Array) -> tuple[State, Metrics]:
         due = is_due(round, evaluate_every, n_rounds)
-        return run_round(algorithm, draw, hyper, federation, keys, dropout, state, round, due)
+        return run_round(algorithm, draw, hyper, federation, key, dropout, state, round, due)
 
     def step(i: Array, carry: tuple[State, Metrics]) -> tuple[State, Metrics]:
         state, metrics = one_round(carry[0], first + i)

@@ -51,11 +51,11 @@ def _traffic(
     algorithm: Algorithm, hyper: Any, federation: Federation, key: Key, sampling: Sampling
 ) -> tuple[float, float]:
     """Floats that a participant of the second round receives and sends, on average."""
-    draw, keys = sampling.of(federation.train.size.shape[0]), split_key(key)
+    draw = sampling.of(federation.train.size.shape[0])
 
     def sent(hyper: Any, federation: Federation) -> tuple[jax.Array, jax.Array]:
-        state = algorithm.init(keys.init, hyper, federation.train)
-        _, metrics = run_round(algorithm, draw, hyper, federation, keys, None, state, jnp.int32(1))
+        state = algorithm.init(split_key(key).init, hyper, federation.train)
+        _, metrics = run_round(algorithm, draw, hyper, federation, key, None, state, jnp.int32(1))
         return metrics["downlink"].mean(), metrics["uplink"].mean()
 
     # Only what the counts depend on is compiled, and for one run of it.

@@ -18,7 +18,7 @@ from fljax.models.task import Task
 from fljax.numbers import as_dict
 from fljax.rounds.sampling import Draw
 from fljax.run.hosts import from_all_hosts
-from fljax.run.simulate import Keys, as_traced, run_round, test_round
+from fljax.run.simulate import as_traced, run_round, test_round
 from fljax.types import Algorithm, Federation, Key, State
 
 
@@ -100,17 +100,15 @@ def program(algorithm: Algorithm, hyper: Any, federation: Federation, key: Key, 
     Traced for one device, so that they are the same on any number of them; nothing is compiled or computed.
     """
     numbers, federation = jax.eval_shape(as_traced, hyper), _shapes(federation)
-    bits, kind = jax.random.key_data(key), jax.random.key_impl(key)
-    keys = Keys(*(jax.random.wrap_key_data(bits, impl=kind) for _ in Keys._fields))  # to split it would be compiled
 
     def begin(numbers: Any, federation: Federation) -> State:
-        return algorithm.init(keys.init, numbers, federation.train)
+        return algorithm.init(key, numbers, federation.train)
 
     def one_round(numbers: Any, federation: Federation, state: State) -> Any:
-        return run_round(algorithm, draw, numbers, federation, keys, None, state, jnp.int32(0))
+        return run_round(algorithm, draw, numbers, federation, key, None, state, jnp.int32(0))
 
     def test(numbers: Any, federation: Federation, state: State, due: jax.Array) -> Any:
-        return test_round(algorithm, numbers, federation, keys, state, jnp.int32(0), due)
+        return test_round(algorithm, numbers, federation, key, state, jnp.int32(0), due)
 
     with _alone(federation):
         state = jax.eval_shape(begin, numbers, federation)

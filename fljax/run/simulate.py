@@ -11,9 +11,10 @@ from jax import Array, lax
 from fljax import tree
 from fljax.choices import check_kind
 from fljax.drift.stages import at
+from fljax.keys import descend
 from fljax.numbers import check_numbers
 from fljax.placement import on_device, whole
-from fljax.rounds.cohort import sample_cohort
+from fljax.rounds.cohort import CohortKeys, cohort_of
 from fljax.rounds.reported import as_due
 from fljax.rounds.returned import check_like
 from fljax.rounds.sampling import Draw, Sampling, sampling_of
@@ -31,6 +32,14 @@ class Keys(NamedTuple):
 
     init: Key
     cohort: Key  # who takes part, and what the participants draw
+    server: Key
+    deploy: Key
+
+
+class RoundKeys(NamedTuple):
+    """What a round draws with: `Keys.cohort` and `Keys.server` with its number folded in, and `Keys.deploy`."""
+
+    cohort: CohortKeys
     server: Key
     deploy: Key
 
@@ -103,11 +112,10 @@ def _simulate(
     key: Key,
     dropout: Array | None,
 ) -> tuple[State, Metrics]:
-    keys = split_key(key)
-    state = begun(algorithm.init, keys.init, hyper, federation.train)
+    state = begun(algorithm.init, split_key(key).init, hyper, federation.train)
 
     def tested(state: State, round: Array) -> tuple[State, Metrics]:
-        return run_round(algorithm, draw, hyper, federation, keys, dropout, state, round, due[round])
+        return run_round(algorithm, draw, hyper, federation, key, dropout, state, round, due[round])
 
     due = is_due(jnp.arange(n_rounds), evaluate_every, n_rounds)
     return lax.scan(tested, state, jnp.arange(n_rounds, dtype=jnp.int32))
@@ -118,24 +126,25 @@ def run_round(
     draw: Draw | int,
     hyper: Any,
     federation: Federation,
-    keys: Keys,
+    key: Key,
     dropout: Array | None,
     state: State,
     round: Array,
     due: Array | None = None,
 ) -> tuple[State, Metrics]:
-    """One round: sample the cohort, gather its rows of the client state, run, put the rows of active clients back.
+    """One round of a run with ``key``: sample the cohort, gather its rows of the client state, run, put them back.
 
-    The metrics are the round's own and, unless ``due`` is None, those of `test_round`.
+    Only rows of active clients change. The metrics are the round's own and, unless ``due`` is None, those of
+    `test_round`.
 
     Raises:
         ValueError: a round's state is not like the one before, or its metrics are not as `Algorithm` says.
     """
     now = at(federation, round)
-    cohort = sample_cohort(keys.cohort, round, now, draw, dropout)
+    keys = round_keys(key, round)
+    cohort = cohort_of(keys.cohort, round, now, draw, dropout)
     rows = tree.take(state.clients, cohort.ids)
-    key = jax.random.fold_in(keys.server, round)
-    given = algorithm.round(key, hyper, State(state.server, rows), cohort)
+    given = algorithm.round(keys.server, hyper, State(state.server, rows), cohort)
     if not isinstance(given, tuple) or len(given) != 2:
         kind = f"{len(given)} things" if isinstance(given, tuple) else f"a {type(given).__name__}"
         raise ValueError(f"a round gave {kind}; give a State and the metrics")
@@ -144,21 +153,21 @@ def run_round(
     rows = tree.where(cohort.active, tree.as_before(new.clients, rows), rows)
     clients = tree.put(state.clients, cohort.ids, rows)
     after, metrics = State(tree.as_before(new.server, state.server), clients), round_metrics(metrics, cohort, now)
-    test = {} if due is None else test_round(algorithm, hyper, federation, keys, after, round, due)
+    test = {} if due is None else test_round(algorithm, hyper, federation, keys.deploy, after, round, due)
     if both := [name for name in metrics if name in test]:
         raise ValueError(f"a round gave a metric {both[0]!r}, which its test has too; give it another name")
     return after, metrics | test
 
 
 def test_round(
-    algorithm: Algorithm, hyper: Any, federation: Federation, keys: Keys, state: State, round: Array, due: Array
+    algorithm: Algorithm, hyper: Any, federation: Federation, key: Key, state: State, round: Array, due: Array
 ) -> Metrics:
-    """The deployed models' test metrics in ``round`` where ``due``, else NaN."""
+    """The test metrics in ``round`` of the models deployed with ``key`` where ``due``, else NaN."""
     federation = at(federation, round)
 
     @partial(jax.jit, inline=True)  # so that it is traced once for its shapes and for its values
     def test(state: State) -> Metrics:
-        models = deployed(algorithm.deploy, keys.deploy, hyper, state, federation.train)
+        models = deployed(algorithm.deploy, key, hyper, state, federation.train)
         found = evaluate(algorithm.predict, models, federation.test, algorithm.loss)
         if federation.triggered is None:
             return found
@@ -193,7 +202,16 @@ def is_due(round: Array, evaluate_every: int | Array, n_rounds: int | Array) -> 
 
 def split_key(key: Key) -> Keys:
     """The run's key split by use. Round r folds r into a use's key, so a run in chunks equals a whole one."""
-    return Keys(*jax.random.split(key, 4))
+    return Keys(*descend(key, jnp.arange(len(Keys._fields))))
+
+
+def round_keys(key: Key, round: Array) -> RoundKeys:
+    """What round ``round`` of a run with ``key`` draws with, derived in one place."""
+    cohort, server, deploy = (Keys._fields.index(use) for use in ("cohort", "server", "deploy"))
+    n = len(CohortKeys._fields)
+    use = jnp.array([cohort] * n + [server, deploy])
+    keys = descend(key, use, round, jnp.array([*range(n), 0, 0]), depth=jnp.array([3] * n + [2, 1]))
+    return RoundKeys(CohortKeys(*keys[:n]), keys[n], keys[n + 1])
 
 
 @partial(jax.jit, static_argnums=0)

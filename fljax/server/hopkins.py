@@ -7,6 +7,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from fljax.choices import Positive, check_choices
+from fljax.keys import descend
 from fljax.server.checks import check_key
 from fljax.server.gram import rows
 from fljax.types import Key, Stacked
@@ -52,21 +53,21 @@ def hopkins(key: Key, x: Stacked, n_probes: Positive, n_draws: Positive = 20, wh
 
         return jax.lax.map(lambda args: one(*args), (places, allowed))
 
-    def draw(key: Key) -> Array:
-        key_point, key_place = jax.random.split(key)
-        ticket = jnp.where(where, jax.random.uniform(key_point, where.shape, jnp.float32), jnp.inf)
-        probe = jnp.argsort(ticket)[: min(n_probes, where.shape[0])]
+    (n, d), m = points.shape, min(n_probes, points.shape[0])
+
+    def draw(number: Array) -> Array:
+        # The generator and the search for the nearest are in the program once, though both are used twice.
+        uniform = partial(jax.random.uniform, shape=(max(n, m * d),), dtype=jnp.float32)
+        for_point, for_place = jax.vmap(uniform)(descend(key, number, jnp.arange(2)))
+        probe = jnp.argsort(jnp.where(where, for_point[:n], jnp.inf))[:m]
+        places = low[None, :] + for_place[: m * d].reshape(m, d) * (high - low)[None, :]
         used = where[probe]
-        others = where[None, :] & (probe[:, None] != jnp.arange(where.shape[0])[None, :])
-        v = nearest(points[probe], others)
-        places = (
-            low[None, :]
-            + jax.random.uniform(key_place, (probe.shape[0], points.shape[1]), jnp.float32) * (high - low)[None, :]
-        )
-        z = nearest(places, jnp.broadcast_to(where[None, :], others.shape))
+        others = where[None, :] & (probe[:, None] != jnp.arange(n)[None, :])
+        allowed = jnp.concatenate([others, jnp.broadcast_to(where[None, :], others.shape)])
+        v, z = jnp.split(nearest(jnp.concatenate([points[probe], places]), allowed), 2)
         sum_v, sum_z = jnp.where(used, v, 0).sum(), jnp.where(used, z, 0).sum()
         total = sum_v + sum_z
         return jnp.where(total > 0, sum_z / jnp.where(total > 0, total, 1), 0.5)
 
-    value = jax.lax.map(draw, jax.random.split(key, n_draws)).mean()
+    value = jax.lax.map(draw, jnp.arange(n_draws)).mean()
     return jnp.where(where.sum() >= 2, value, 0.5)

@@ -45,7 +45,7 @@ def jitted(function: Callable) -> Callable:
 
 @partial(jax.jit, static_argnums=(0, 1))
 def _one_round(method: _Round, draw: Any, hyper: Any, federation: Federation, key: Key, dropout, state: State, round):
-    return run_round(method, draw, hyper, federation, split_key(key), dropout, state, round)
+    return run_round(method, draw, hyper, federation, key, dropout, state, round)
 
 
 @partial(jax.jit, static_argnums=0)

@@ -18,13 +18,13 @@ from fljax.run.simulate import split_key
 from fljax.run.train import train
 
 MOST_EQUATIONS = {
-    "standalone": 830,
-    "fedavg": 890,
-    "fedtsdp": 2650,
-    "layercfl": 2260,
-    "dcpfl": 3030,
-    "fedcps": 2340,
-    "fesem": 1460,
+    "standalone": 820,
+    "fedavg": 860,
+    "fedtsdp": 2450,
+    "layercfl": 2060,
+    "dcpfl": 2860,
+    "fedcps": 2170,
+    "fesem": 1320,
 }
 """Of a chunk of rounds; the compiler's time grows with them. A method that needs more says so here."""
 

@@ -20,7 +20,6 @@ lambda rises for clients with few examples and falls for the others, as here wit
 (``experiments/fedcps_lambda.py``), for the pull brings the members closer to each other and tau^2 down.
 """
 
-from functools import partial
 from typing import Any, Literal, NamedTuple
 
 import jax
@@ -45,6 +44,7 @@ from fljax.choices import Positive
 from fljax.client.measure import client_loss
 from fljax.client.objectives import predictor, training_loss
 from fljax.client.sample import fresh_examples
+from fljax.keys import descend
 from fljax.rounds import Combine, LocalHyper, Scalar, Sent, Server, client_weight, hyper, mean, method, number, train
 from fljax.rounds.combine import as_combine
 from fljax.rounds.drawing import balanced_draw
@@ -213,7 +213,7 @@ def fedcps(
         hyper: FedCPSHyper, server: FedCPSServer, clients: FedCPSClient, cohort: Cohort, asked: Array
     ) -> Personal:
         # Identity: a_i = argmin_j F_i(theta_j) on fresh samples, among the models that the client was sent.
-        key_fresh, key_adapt = jax.vmap(partial(jax.random.split, num=2), out_axes=1)(jax.vmap(_beside)(cohort.key))
+        key_fresh, key_adapt = jax.vmap(_beside, out_axes=1)(cohort.key)
         data = cohort.data
         some = data if identity_examples is None else fresh_examples(key_fresh, data, identity_examples)
         label = jnp.where(asked, lowest_loss(losses(server.theta, clients.model, some)), clients.label)
@@ -260,5 +260,5 @@ def fedcps(
 
 
 def _beside(key: Key) -> Key:
-    """A key for what a client draws beside its training, which has ``key`` itself."""
-    return jax.random.fold_in(key, 1)
+    """Two keys for what a client draws beside its training, which has ``key`` itself."""
+    return descend(key, 1, jnp.arange(2))

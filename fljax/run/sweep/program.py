@@ -206,12 +206,11 @@ def _run(
     count: Array,
 ) -> tuple[Cell, Metrics]:
     """One cell's rounds; a diverged one's are blank."""
-    keys = split_key(cell.key)
     if cell.state is None:
-        cell = cell._replace(state=setting.algorithm.init(keys.init, cell.hyper, federation.train))
+        cell = cell._replace(state=setting.algorithm.init(split_key(cell.key).init, cell.hyper, federation.train))
 
     def going_on(state: State, round: Array) -> tuple[State, Metrics]:
-        run = (setting.algorithm, setting.draw, cell.hyper, federation, keys, dropout)
+        run = (setting.algorithm, setting.draw, cell.hyper, federation, cell.key, dropout)
         state, row = run_round(*run, state, round, due[round])
         return state, row | {"diverged": ~_is_finite(row, due[round])}
 

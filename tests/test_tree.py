@@ -1,0 +1,65 @@
+"""Rows put back into stacked models, against NumPy's assignment."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from fljax import tree
+from fljax.run.mesh import over_devices, replicated
+
+SIZES = [(12, 12), (12, 7), (12, 1), (400, 400), (400, 90), (400, 3)]
+"""Rows, and how many of them are put: all, most, few; compared in pairs and not; beside leaves small and large."""
+
+
+def leaves(key, n_rows):
+    """Of every kind and size that a state has; what is put holds NaN, infinity and -0."""
+    names = jax.random.split(key, 3)
+    large = (
+        jax.random.normal(names[0], (n_rows, 40, 60), jnp.float32).at[0, 0, :3].set(jnp.array([jnp.nan, -0.0, jnp.inf]))
+    )
+    return {
+        "large": large,
+        "half": large[:, 0].astype(jnp.bfloat16),
+        "label": jax.random.randint(names[1], (n_rows,), -1, 9, jnp.int32),
+        "seen": jax.random.bernoulli(names[2], 0.5, (n_rows, 2)),
+        "key": jax.random.split(names[2], n_rows),
+    }
+
+
+def bits(stacked):
+    """Each row as bytes, so that -0 is not 0 and NaN is NaN."""
+    data = {name: jax.random.key_data(leaf) if name == "key" else leaf for name, leaf in stacked.items()}
+    return {
+        name: np.frombuffer(leaf.tobytes(), np.uint8).reshape(len(leaf), -1)
+        for name, leaf in jax.device_get(data).items()
+    }
+
+
+@pytest.mark.parametrize(("n_rows", "n_put"), SIZES)
+def test_rows_are_put_as_numpy_assigns_them(key, n_rows, n_put):
+    stacked, new = (leaves(k, n) for k, n in zip(jax.random.split(key), (n_rows, n_put), strict=True))
+    index = jax.random.permutation(key, n_rows)[:n_put]
+    found, expected = bits(jax.jit(tree.put)(stacked, index, new)), bits(stacked)
+    for name, rows in bits(new).items():
+        expected[name] = expected[name].copy()
+        expected[name][np.asarray(index)] = rows
+        np.testing.assert_array_equal(found[name], expected[name], err_msg=name)
+
+
+def test_what_is_put_takes_the_dtype_of_what_was_there():
+    old = {"w": jnp.zeros((3, 2), jnp.bfloat16), "n": jnp.zeros(3, jnp.int8)}
+    found = tree.put(old, jnp.array([2, 0]), {"w": jnp.ones((2, 2), jnp.float32), "n": jnp.array([5, 6], jnp.int32)})
+    assert jax.tree.map(lambda leaf: leaf.dtype, found) == jax.tree.map(lambda leaf: leaf.dtype, old)
+    assert found["n"].tolist() == [6, 0, 5]
+
+
+@pytest.mark.parametrize(("n_rows", "n_put"), [(8, 8), (8, 4)])
+def test_rows_spread_over_devices_are_put_as_on_one(key, n_rows, n_put):
+    stacked, new = leaves(key, n_rows), leaves(jax.random.fold_in(key, 1), n_put)
+    index = jax.random.permutation(key, n_rows)[:n_put]
+    expected = bits(jax.jit(tree.put)(stacked, index, new))
+    with over_devices(jax.devices()[:2]) as mesh:
+        spread = jax.device_put(new, jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("clients")))
+        found = bits(jax.jit(tree.put)(*replicated((stacked, index), mesh), spread))
+    jax.tree.map(np.testing.assert_array_equal, found, expected)
