@@ -35,14 +35,19 @@ def two_stages(hyper: Any, outputs: Array, models: Stacked, counts: Array, stage
         counts: (cohort,) bool; the others are in no cluster, -1.
         stages: static.
     """
-    group, min_samples = jnp.where(counts, 0, -1), jnp.ceil(hyper.min_samples).astype(jnp.int32)
+    all_together, min_samples = jnp.where(counts, 0, -1), jnp.ceil(hyper.min_samples).astype(jnp.int32)
+    distance, eps = [], []
     if stages != "weights":
-        near = dbscan(js_divergence(outputs, counts), hyper.eps_outputs, min_samples, counts)
-        group = noise_to_singletons(near, counts)
+        distance, eps = [js_divergence(outputs, counts)], [hyper.eps_outputs]
     if stages != "outputs":
-        near = dbscan(pairwise_l2(models, counts), hyper.eps_weights, min_samples, counts, group)
-        group = noise_to_singletons(near, counts)
-    return group
+        distance, eps = [*distance, pairwise_l2(models, counts)], [*eps, hyper.eps_weights]
+
+    def stage(group: Array, of: tuple[Array, Array]) -> tuple[Array, None]:
+        near = dbscan(*of, min_samples, counts, group)
+        return noise_to_singletons(near, counts), None
+
+    # One after the other in a loop: DBSCAN is in the program once.
+    return lax.scan(stage, all_together, (jnp.stack(distance), jnp.stack(eps)))[0]
 
 
 def everyones_cluster(old: Array, found: Array, ids: Array) -> Array:
