@@ -13,6 +13,7 @@ from fljax.client.local import batch_rows, sgd_step, shuffled, train_clients
 from fljax.client.map import map_clients
 from fljax.client.objectives import Loss, check_loss
 from fljax.data.federation import minibatch
+from fljax.keys import descend
 from fljax.types import ClientData, Examples, Key, ModelTable, Params, Stacked, Work
 
 
@@ -84,4 +85,4 @@ def adapt(
 
 def client_keys(key: Key, data: ClientData) -> Array:
     """(clients,) keys ``fold_in(key, i)``: what client i draws depends on its id alone."""
-    return jax.vmap(lambda i: jax.random.fold_in(key, i))(jnp.arange(data.size.shape[0]))
+    return descend(key, jnp.arange(data.size.shape[0]))

@@ -3,13 +3,13 @@
 from collections.abc import Callable
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
 from fljax import tree
 from fljax.client.finetune import client_keys
 from fljax.client.measure import client_loss
+from fljax.keys import descend
 from fljax.rounds.local import local_of
 from fljax.server.aggregate import weighted_mean
 from fljax.server.assign import lowest_loss
@@ -71,7 +71,7 @@ def rounds_alone(round: Round, key: Key, hyper: Any, begun: State, data: ClientD
     """
 
     def one(number: Array, rows: Any) -> Any:
-        key_server, key_clients = jax.random.split(jax.random.fold_in(key, number))
+        key_server, key_clients = descend(key, number, jnp.arange(2))
         cohort = everyone(key_clients, number, data)
         return round(key_server, hyper, State(begun.server, rows), cohort)[0].clients
 
