@@ -61,7 +61,7 @@ def put(stacked: Stacked, index: Array, rows: Stacked) -> Stacked:
             return leaf.at[index].set(new)
         place = _place_in(index, n)
         found = whole(new if new.dtype == leaf.dtype else new.astype(leaf.dtype)).at[place].get(mode="clip")
-        return found if n_put == n else jnp.where(along(place < n_put, leaf), found, leaf)
+        return jnp.where(along(place < n_put, leaf), found, leaf)
 
     return jax.tree.map(replaced, stacked, rows)
 

@@ -39,6 +39,15 @@ def test_each_path_may_end_earlier(any_key):
     same(found, jnp.stack([any_key, one, jax.random.fold_in(jax.random.fold_in(one, 6), 2)]))
 
 
+def test_raw_keys_give_raw_ones(key):
+    raw = jax.random.PRNGKey(7)
+    found = jax.jit(lambda key: descend(key, 3, jnp.arange(4)))(raw)
+    np.testing.assert_array_equal(found, jax.random.key_data(descend(jax.random.key(7), 3, jnp.arange(4))))
+    np.testing.assert_array_equal(
+        round_keys(raw, jnp.int32(2)).server, jax.random.key_data(round_keys(jax.random.key(7), jnp.int32(2)).server)
+    )
+
+
 def test_it_maps_over_keys(key):
     keys = jax.random.split(key, 3)
     same(
@@ -57,4 +66,3 @@ def test_the_keys_of_a_round_are_the_runs_split_by_use(key):
     found = jax.jit(round_keys)(key, round)
     same(jnp.stack(found.cohort), jax.random.split(jax.random.fold_in(keys.cohort, round), 3))
     same(found.server, jax.random.fold_in(keys.server, round))
-    same(found.deploy, keys.deploy)

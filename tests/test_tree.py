@@ -54,6 +54,11 @@ def test_what_is_put_takes_the_dtype_of_what_was_there():
     assert found["n"].tolist() == [6, 0, 5]
 
 
+def test_a_row_that_is_none_is_put_nowhere():
+    found = tree.put({"w": jnp.arange(4.0)}, jnp.array([4, 1, 6, 0]), {"w": jnp.array([9.0, 8.0, 7.0, 6.0])})
+    assert found["w"].tolist() == [6, 8, 2, 3]
+
+
 @pytest.mark.parametrize(("n_rows", "n_put"), [(8, 8), (8, 4)])
 def test_rows_spread_over_devices_are_put_as_on_one(key, n_rows, n_put):
     stacked, new = leaves(key, n_rows), leaves(jax.random.fold_in(key, 1), n_put)

@@ -47,9 +47,11 @@ def main(arguments: Sequence[str]) -> None:
     print(compared.text)
     title = ", ".join(folder.name for folder in folders)
     if "out" in given:
-        if len(runs) == 1:
-            save_figures_of(runs[0], Path(given["out"], "plots"))
-        save_comparison(compared, Path(given["out"]), title)
+        try:
+            if len(runs) == 1:
+                save_figures_of(runs[0], Path(given["out"], "plots"))
+        finally:  # the table needs no models, and its curves are those of the measure that is compared
+            save_comparison(compared, Path(given["out"]), title)
         print(f"written to {given['out']}")
     if "html" in given:
         save_report(compared, Path(given["html"]), title)

@@ -103,7 +103,6 @@ def _scores(ends: dict[str, dict[Any, Any]]) -> dict[str, Any]:
 
 def save_figures_of(folder: Path, figures: Path) -> None:
     """Draws what `fljax run` draws of a finished run, as PNG and PDF; of methods without saved models nothing."""
-    import numpy as np
 
     from fljax.run.figures import save_figures
     from fljax.run.load import load_run
@@ -114,12 +113,30 @@ def save_figures_of(folder: Path, figures: Path) -> None:
         name: Outcome(one.metrics, one.models, float("nan")) for name, one in run.results.items() if one.has_models
     }
     if outcomes:
-        groups = [row.get("group") for row in run.clients()]
-        group = np.array(groups, int) if groups and all(groups) else None
-        n_clients = len(next(iter(outcomes.values())).deployed.row)
-        if group is not None and len(group) != n_clients:
-            raise ValueError(f"{folder / 'clients.csv'} has {len(group)} clients, the models {n_clients}; put it back")
+        group = _groups(folder / "clients.csv", run.clients(), len(next(iter(outcomes.values())).deployed.row))
         save_figures(outcomes, group, figures, pdf=True)
+
+
+def _groups(file: Path, lines: Sequence[dict[str, str]], n_clients: int) -> Any:
+    """The clients' true groups, (clients,) int, of the lines of clients.csv; None where it has none.
+
+    Raises:
+        ValueError: they are not as a run writes them.
+    """
+    import numpy as np
+
+    groups = [line.get("group") for line in lines]
+    known = [word for word in groups if word]
+    if not groups or len(known) < len(groups):
+        return None
+    if len(groups) != n_clients:
+        raise ValueError(f"{file} has {len(groups)} clients, the models {n_clients}; put it back")
+    for client, word in enumerate(known):
+        if not word.isdecimal() or int(word) >= n_clients:
+            raise ValueError(
+                f"{file}: client {client} has group {word!r}; groups are 0 to {n_clients - 1}; put it back"
+            )
+    return np.array(known, int)
 
 
 def save_comparison(compared: Comparison, folder: Path, title: str) -> None:

@@ -37,11 +37,10 @@ class Keys(NamedTuple):
 
 
 class RoundKeys(NamedTuple):
-    """What a round draws with: `Keys.cohort` and `Keys.server` with its number folded in, and `Keys.deploy`."""
+    """What a round draws with: `Keys.cohort` and `Keys.server` with its number folded in."""
 
     cohort: CohortKeys
     server: Key
-    deploy: Key
 
 
 def simulate(
@@ -153,7 +152,7 @@ def run_round(
     rows = tree.where(cohort.active, tree.as_before(new.clients, rows), rows)
     clients = tree.put(state.clients, cohort.ids, rows)
     after, metrics = State(tree.as_before(new.server, state.server), clients), round_metrics(metrics, cohort, now)
-    test = {} if due is None else test_round(algorithm, hyper, federation, keys.deploy, after, round, due)
+    test = {} if due is None else test_round(algorithm, hyper, federation, split_key(key).deploy, after, round, due)
     if both := [name for name in metrics if name in test]:
         raise ValueError(f"a round gave a metric {both[0]!r}, which its test has too; give it another name")
     return after, metrics | test
@@ -207,11 +206,11 @@ def split_key(key: Key) -> Keys:
 
 def round_keys(key: Key, round: Array) -> RoundKeys:
     """What round ``round`` of a run with ``key`` draws with, derived in one place."""
-    cohort, server, deploy = (Keys._fields.index(use) for use in ("cohort", "server", "deploy"))
+    cohort, server = (Keys._fields.index(use) for use in ("cohort", "server"))
     n = len(CohortKeys._fields)
-    use = jnp.array([cohort] * n + [server, deploy])
-    keys = descend(key, use, round, jnp.array([*range(n), 0, 0]), depth=jnp.array([3] * n + [2, 1]))
-    return RoundKeys(CohortKeys(*keys[:n]), keys[n], keys[n + 1])
+    use, depth = jnp.array([cohort] * n + [server]), jnp.array([3] * n + [2])
+    *of_cohort, of_server = descend(key, use, round, jnp.array([*range(n), 0]), depth=depth)
+    return RoundKeys(CohortKeys(*of_cohort), of_server)
 
 
 @partial(jax.jit, static_argnums=0)

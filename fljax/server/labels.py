@@ -28,7 +28,7 @@ def rank(label: Array, where: Array) -> Array:
 def _by_pairs(label: Array, where: Array) -> Array:
     n, position = label.shape[0], jnp.arange(label.shape[0], dtype=jnp.int32)
     alike = (label[:, None] == label[None, :]) & where[None, :]
-    first = jnp.where(alike, position[None, :], n).min(axis=1)
+    first = jnp.where(alike, position[None, :], n).min(axis=1, initial=n)
     begins = where & (first == position)
     earlier = begins[None, :] & (position[None, :] < first[:, None])  # groups that begin before mine
     return earlier.sum(axis=1, dtype=jnp.int32)

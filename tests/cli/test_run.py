@@ -2,6 +2,7 @@
 
 import csv
 import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -68,6 +69,16 @@ def test_a_run_leaves_its_results(fljax, drawn):
     status, _, err = fljax("show", "x", "--out", "paper")
     assert (status, err.count("\n")) == (2, 1)
     assert "clients.csv has 3 clients, the models 4; put it back" in err
+    shutil.rmtree("paper")
+    place = listed[0].split(",").index("group")
+    for word in ("-9", "a", "4", "900000000000"):
+        first = listed[1].split(",")
+        first[place] = word
+        folder.joinpath("clients.csv").write_text("".join([listed[0], ",".join(first), *listed[2:]]))
+        status, _, err = fljax("show", "x", "--out", "paper")
+        assert (status, err.count("\n")) == (2, 1)
+        assert f"clients.csv: client 0 has group '{word}'; groups are 0 to 3; put it back" in err
+        assert Path("paper", "comparison.md").exists()  # which needs no groups
     rows = (folder / "ifca" / "metrics.jsonl").read_text().splitlines()
     assert [json.loads(row)["round"] for row in rows] == [0, 1]
     accuracy = float(table(folder)[1]["accuracy_macro"])

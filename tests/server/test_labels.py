@@ -22,7 +22,7 @@ def test_canonical_numbers_by_first_appearance(n, renumber):
     assert got.tolist() == [renumber(row) for row in label]
 
 
-@pytest.mark.parametrize("n", [7, MOST_BY_PAIRS, MOST_BY_PAIRS + 1, 2 * MOST_BY_PAIRS])
+@pytest.mark.parametrize("n", [0, 1, 7, MOST_BY_PAIRS, MOST_BY_PAIRS + 1, 2 * MOST_BY_PAIRS])
 @pytest.mark.parametrize("n_labels", [1, 6, 10_000])
 def test_rank_of_any_number_is_that_of_the_rest_by_plain_python(n, n_labels, renumber):
     rng = np.random.default_rng(n + n_labels)
