@@ -1,5 +1,7 @@
 """Random keys derived from one key: one threefry in the program however deep, each of which costs 40 ms to compile."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 from jax import Array, lax
@@ -23,16 +25,18 @@ def descend(key: Key, *path: ArrayLike, depth: ArrayLike | None = None) -> Key:
     Returns:
         Keys of the path's shape, typed or raw as ``key`` is.
     """
-    if not jnp.issubdtype(key.dtype, jax.dtypes.prng_key):
-        return jax.random.key_data(descend(jax.random.wrap_key_data(key), *path, depth=depth))
+    is_raw = not jnp.issubdtype(key.dtype, jax.dtypes.prng_key)
+    typed = partial(jax.random.wrap_key_data, impl=None if is_raw else jax.random.key_impl(key))
     steps = jnp.stack(jnp.broadcast_arrays(*(jnp.asarray(step, jnp.uint32) for step in path)))
-    shape = steps.shape[1:]
-    flat = steps.reshape(len(path), -1)
-    last = None if depth is None else jnp.broadcast_to(jnp.asarray(depth), shape).reshape(-1)
+    shape, flat = steps.shape[1:], steps.reshape(len(path), -1)
+    last = len(path) if depth is None else jnp.broadcast_to(jnp.asarray(depth), shape).reshape(-1, 1)
 
-    def below(level: Array, keys: Key) -> Key:
-        folded = jax.vmap(jax.random.fold_in)(keys, flat[level])
-        return folded if last is None else jnp.where(level < last, folded, keys)
+    def below(level: Array, data: Array) -> Array:
+        folded = jax.random.key_data(jax.vmap(jax.random.fold_in)(typed(data), flat[level]))
+        # Of the keys' data and not of the keys, one of which would seem to be used twice (`jax.debug_key_reuse`).
+        return jnp.where(level < last, folded, data)
 
-    start = jnp.broadcast_to(key, flat.shape[1:])
-    return lax.fori_loop(0, len(path), below, start).reshape(shape)
+    data = key if is_raw else jax.random.key_data(key)
+    found = lax.fori_loop(0, len(path), below, jnp.broadcast_to(data, (*flat.shape[1:], *data.shape)))
+    found = found.reshape(*shape, *data.shape)
+    return found if is_raw else typed(found)

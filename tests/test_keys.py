@@ -5,8 +5,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import fljax
+from fljax.data.synthetic import linear_groups
 from fljax.keys import descend
-from fljax.run.simulate import Keys, round_keys, split_key
+from fljax.run.simulate import Keys, round_keys, simulate, split_key
 
 
 def same(keys: jax.Array, others: jax.Array) -> None:
@@ -66,3 +68,11 @@ def test_the_keys_of_a_round_are_the_runs_split_by_use(key):
     found = jax.jit(round_keys)(key, round)
     same(jnp.stack(found.cohort), jax.random.split(jax.random.fold_in(keys.cohort, round), 3))
     same(found.server, jax.random.fold_in(keys.server, round))
+
+
+def test_no_key_is_used_twice(key):
+    model, federation = fljax.MODELS["logistic_regression"]((4, 4, 1), 4), linear_groups(9, 3, examples=30)
+    fedavg = fljax.fedavg(model, fljax.Work(1, 6))
+    with jax.debug_key_reuse(True):
+        _, metrics = simulate(fedavg, fljax.fedavg.Hyper(lr=0.1), federation, key, 2, participation=0.5, dropout=0.2)
+    assert np.isfinite(metrics["loss"]).any()
