@@ -1,9 +1,11 @@
 """Random keys derived from one key: one threefry in the program however deep, each of which costs 40 ms to compile."""
 
 from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array, lax
 from jax.typing import ArrayLike
 
@@ -27,14 +29,19 @@ def descend(key: Key, *path: ArrayLike, depth: ArrayLike | None = None) -> Key:
     """
     is_raw = not jnp.issubdtype(key.dtype, jax.dtypes.prng_key)
     typed = partial(jax.random.wrap_key_data, impl=None if is_raw else jax.random.key_impl(key))
-    steps = jnp.stack(jnp.broadcast_arrays(*(jnp.asarray(step, jnp.uint32) for step in path)))
-    shape, flat = steps.shape[1:], steps.reshape(len(path), -1)
-    last = len(path) if depth is None else jnp.broadcast_to(jnp.asarray(depth), shape).reshape(-1, 1)
+    shape = np.broadcast_shapes(*map(np.shape, path))
+
+    def spread(step: ArrayLike, dtype: Any) -> Any:
+        xp = jnp if isinstance(step, Array) else np  # what is known is no equation of the program
+        return xp.broadcast_to(xp.asarray(step, dtype), shape).reshape(-1)
+
+    flat = jnp.stack([spread(step, np.uint32) for step in path])
+    last = None if depth is None else spread(depth, np.int32)[:, None]
 
     def below(level: Array, data: Array) -> Array:
         folded = jax.random.key_data(jax.vmap(jax.random.fold_in)(typed(data), flat[level]))
         # Of the keys' data and not of the keys, one of which would seem to be used twice (`jax.debug_key_reuse`).
-        return jnp.where(level < last, folded, data)
+        return folded if last is None else jnp.where(level < last, folded, data)
 
     data = key if is_raw else jax.random.key_data(key)
     found = lax.fori_loop(0, len(path), below, jnp.broadcast_to(data, (*flat.shape[1:], *data.shape)))

@@ -11,7 +11,7 @@ from fljax.keys import descend
 from fljax.run.simulate import Keys, round_keys, simulate, split_key
 
 
-def same(keys: jax.Array, others: jax.Array) -> None:
+def assert_same(keys: jax.Array, others: jax.Array) -> None:
     np.testing.assert_array_equal(jax.random.key_data(keys), jax.random.key_data(others))
 
 
@@ -26,19 +26,19 @@ def test_a_path_is_folded_in_step_by_step(any_key):
     assert found.shape == ids.shape
     below = jax.random.fold_in(jax.random.fold_in(any_key, 3), 4)
     for place, i in np.ndenumerate(np.asarray(ids)):
-        same(found[place], jax.random.fold_in(below, i))
+        assert_same(found[place], jax.random.fold_in(below, i))
 
 
 def test_a_path_without_an_axis_is_one_key(any_key):
     found = descend(any_key, 2, 2**32 - 1)
     assert found.shape == ()
-    same(found, jax.random.fold_in(jax.random.fold_in(any_key, 2), 2**32 - 1))
+    assert_same(found, jax.random.fold_in(jax.random.fold_in(any_key, 2), 2**32 - 1))
 
 
 def test_each_path_may_end_earlier(any_key):
     found = descend(any_key, jnp.array([1, 1, 1]), jnp.array([4, 5, 6]), 2, depth=jnp.array([0, 1, 3]))
     one = jax.random.fold_in(any_key, 1)
-    same(found, jnp.stack([any_key, one, jax.random.fold_in(jax.random.fold_in(one, 6), 2)]))
+    assert_same(found, jnp.stack([any_key, one, jax.random.fold_in(jax.random.fold_in(one, 6), 2)]))
 
 
 def test_raw_keys_give_raw_ones(key):
@@ -52,22 +52,22 @@ def test_raw_keys_give_raw_ones(key):
 
 def test_it_maps_over_keys(key):
     keys = jax.random.split(key, 3)
-    same(
+    assert_same(
         jax.vmap(lambda key: descend(key, 1, jnp.arange(2)))(keys),
         jnp.stack([descend(k, 1, jnp.arange(2)) for k in keys]),
     )
 
 
 def test_with_threefry_the_last_step_is_a_split(key):
-    same(descend(key, 6, jnp.arange(5)), jax.random.split(jax.random.fold_in(key, 6), 5))
+    assert_same(descend(key, 6, jnp.arange(5)), jax.random.split(jax.random.fold_in(key, 6), 5))
 
 
 def test_the_keys_of_a_round_are_the_runs_split_by_use(key):
     keys, round = split_key(key), jnp.int32(11)
-    same(jnp.stack(keys), jax.random.split(key, len(Keys._fields)))
+    assert_same(jnp.stack(keys), jax.random.split(key, len(Keys._fields)))
     found = jax.jit(round_keys)(key, round)
-    same(jnp.stack(found.cohort), jax.random.split(jax.random.fold_in(keys.cohort, round), 3))
-    same(found.server, jax.random.fold_in(keys.server, round))
+    assert_same(jnp.stack(found.cohort), jax.random.split(jax.random.fold_in(keys.cohort, round), 3))
+    assert_same(found.server, jax.random.fold_in(keys.server, round))
 
 
 def test_no_key_is_used_twice(key):

@@ -128,7 +128,7 @@ def _train_client(
     own: tuple[Any, ...],
 ) -> Trained:
     def epoch(carry: tuple, number: Array) -> tuple[tuple, None]:
-        key_order, key_step = descend(key, number, jnp.arange(2))
+        key_order, key_step = descend(key, number, np.arange(2))
         order = shuffled(key_order, index, size)
 
         def step(i: Array, carry: tuple) -> tuple:

@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 
 from fljax.client.map import AtHome
@@ -26,7 +27,7 @@ def sample_cohort(
     key: Key, round: Array, federation: Federation, draw: Draw | int, dropout: Array | float | None
 ) -> Cohort:
     """`cohort_of` the keys of the round, of the run's ``key`` for cohorts."""
-    return cohort_of(CohortKeys(*descend(key, round, jnp.arange(3))), round, federation, draw, dropout)
+    return cohort_of(CohortKeys(*descend(key, round, np.arange(3))), round, federation, draw, dropout)
 
 
 def cohort_of(

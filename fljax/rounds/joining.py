@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import jax.numpy as jnp
+import numpy as np
 from jax import Array, lax
 
 from fljax import tree
@@ -71,7 +72,7 @@ def rounds_alone(round: Round, key: Key, hyper: Any, begun: State, data: ClientD
     """
 
     def one(number: Array, rows: Any) -> Any:
-        key_server, key_clients = descend(key, number, jnp.arange(2))
+        key_server, key_clients = descend(key, number, np.arange(2))
         cohort = everyone(key_clients, number, data)
         return round(key_server, hyper, State(begun.server, rows), cohort)[0].clients
 

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array, lax
 
 from fljax import tree
@@ -152,7 +153,7 @@ def run_round(
     rows = tree.where(cohort.active, tree.as_before(new.clients, rows), rows)
     clients = tree.put(state.clients, cohort.ids, rows)
     after, metrics = State(tree.as_before(new.server, state.server), clients), round_metrics(metrics, cohort, now)
-    test = {} if due is None else test_round(algorithm, hyper, federation, split_key(key).deploy, after, round, due)
+    test = {} if due is None else test_round(algorithm, hyper, federation, key_for("deploy", key), after, round, due)
     if both := [name for name in metrics if name in test]:
         raise ValueError(f"a round gave a metric {both[0]!r}, which its test has too; give it another name")
     return after, metrics | test
@@ -201,15 +202,20 @@ def is_due(round: Array, evaluate_every: int | Array, n_rounds: int | Array) -> 
 
 def split_key(key: Key) -> Keys:
     """The run's key split by use. Round r folds r into a use's key, so a run in chunks equals a whole one."""
-    return Keys(*descend(key, jnp.arange(len(Keys._fields))))
+    return Keys(*(key_for(use, key) for use in Keys._fields))
+
+
+def key_for(use: str, key: Key) -> Key:
+    """The key of one field of `Keys`, by itself: the same for every kind of key, however many are derived beside it."""
+    return jax.random.fold_in(key, Keys._fields.index(use))
 
 
 def round_keys(key: Key, round: Array) -> RoundKeys:
     """What round ``round`` of a run with ``key`` draws with, derived in one place."""
     cohort, server = (Keys._fields.index(use) for use in ("cohort", "server"))
     n = len(CohortKeys._fields)
-    use, depth = jnp.array([cohort] * n + [server]), jnp.array([3] * n + [2])
-    *of_cohort, of_server = descend(key, use, round, jnp.array([*range(n), 0]), depth=depth)
+    use, depth = np.array([cohort] * n + [server]), np.array([3] * n + [2])
+    *of_cohort, of_server = descend(key, use, round, np.array([*range(n), 0]), depth=depth)
     return RoundKeys(CohortKeys(*of_cohort), of_server)
 
 

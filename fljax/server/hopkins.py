@@ -4,6 +4,7 @@ from functools import partial
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 
 from fljax.choices import Positive, check_choices
@@ -58,7 +59,7 @@ def hopkins(key: Key, x: Stacked, n_probes: Positive, n_draws: Positive = 20, wh
     def draw(number: Array) -> Array:
         # The generator and the search for the nearest are in the program once, though both are used twice.
         uniform = partial(jax.random.uniform, shape=(max(n, m * d),), dtype=jnp.float32)
-        for_point, for_place = jax.vmap(uniform)(descend(key, number, jnp.arange(2)))
+        for_point, for_place = jax.vmap(uniform)(descend(key, number, np.arange(2)))
         probe = jnp.argsort(jnp.where(where, for_point[:n], jnp.inf))[:m]
         places = low[None, :] + for_place[: m * d].reshape(m, d) * (high - low)[None, :]
         used = where[probe]

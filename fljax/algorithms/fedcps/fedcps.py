@@ -24,6 +24,7 @@ from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array, lax
 
 from fljax import tree
@@ -261,4 +262,4 @@ def fedcps(
 
 def _beside(key: Key) -> Key:
     """Two keys for what a client draws beside its training, which has ``key`` itself."""
-    return descend(key, 1, jnp.arange(2))
+    return descend(key, 1, np.arange(2))
