@@ -50,16 +50,19 @@ def main(arguments: Sequence[str]) -> None:
 def execute(job: Job) -> list[Any]:
     """Makes every run, shows the table and writes the results folder."""
     from fljax.cli.execute import check_each
-    from fljax.cli.seeds import Seed, check_going_on, on_devices, plans
     from fljax.data.padding import same_shapes
     from fljax.jobs import config
-    from fljax.jobs.assemble import make_federation
+    from fljax.jobs.assemble import devices_of, make_federation, make_model
+    from fljax.jobs.seeds import Seed, check_going_on, on_devices, plans
     from fljax.run.writer import only_run
 
     _check(job)
     jobs = [job.with_setting("seed", job.own["seed"] + i) for i in range(job.own["seeds"])]
-    federations = on_devices(same_shapes([make_federation(one) for one in jobs]))
-    planned, _ = plans(Seed(jobs[0], federations[0], Path()))
+    federations = same_shapes([make_federation(one) for one in jobs])
+    begun = job.folder and [job.folder / _name(one) for one in jobs]
+    devices = devices_of(jobs[0], make_model(jobs[0], federations[0]), federations[0], begun, len(jobs))
+    federations = on_devices(federations, devices)
+    planned, _ = plans(Seed(jobs[0], federations[0], Path(), devices))
     check_each(planned)
     if job.own["measure"] is not None:
         _check_measure(job.own["measure"], planned)
@@ -67,13 +70,18 @@ def execute(job: Job) -> list[Any]:
     with only_run(folder) as writable:
         document = {name: value for name, value in config.as_toml(job).items() if name not in COMPARE}
         own = {name: value for name, value in config.as_toml(job).items() if name in COMPARE}
-        folders = [folder / f"seed_{one.own['seed']}" for one in jobs]
-        seeds, may_change = list(map(Seed, jobs, federations, folders)), (*MAY_CHANGE, *COMPARE)
+        folders, may_change = [folder / _name(one) for one in jobs], (*MAY_CHANGE, *COMPARE)
+        seeds = [Seed(*parts, devices) for parts in zip(jobs, federations, folders, strict=True)]
         config.check(own | document, job, folder, may_change)
         _check_seeds(job.own["seeds"], folder)
         check_going_on(seeds, folder)
         config.write("compare", own | document, job, folder, may_change, writable)
         return _results(seeds, folder)
+
+
+def _name(job: Job) -> str:
+    """Of a seed's folder."""
+    return f"seed_{job.own['seed']}"
 
 
 def _check_seeds(n_seeds: int, folder: Path) -> None:
@@ -85,12 +93,13 @@ def _check_seeds(n_seeds: int, folder: Path) -> None:
 
 def _results(seeds: Sequence[Any], folder: Path) -> list[Any]:
     from fljax.cli.execute import headline, say_stopped
-    from fljax.cli.seeds import alike, run_seeds
     from fljax.jobs.assemble import make_model
     from fljax.jobs.finished import compare_folders, save_comparison
+    from fljax.jobs.seeds import alike, run_seeds
 
-    job, federation, _ = seeds[0]
-    print(f"{headline(job, federation, make_model(job, federation))}\n{len(seeds)} seeds of {', '.join(job.methods)}")
+    job, federation, _, devices = seeds[0]
+    print(headline(job, federation, make_model(job, federation), devices=devices))
+    print(f"{len(seeds)} seeds of {', '.join(job.methods)}")
     try:
         for group in alike(seeds):
             run_seeds(group)

@@ -5,6 +5,7 @@ import shlex
 import shutil
 import sys
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,26 +15,25 @@ import numpy as np
 from fljax import tree
 from fljax.drift.stages import at, changes
 from fljax.jobs import config
-from fljax.jobs.assemble import data_name, make_methods, make_model, make_parts, make_sampling, planned
+from fljax.jobs.assemble import data_name, devices_of, make_methods, make_model, make_parts, make_sampling, planned
+from fljax.jobs.going_on import check_going_on
 from fljax.jobs.job import MAY_CHANGE, Job
 from fljax.jobs.own_data import client_names, save_names, scaling
-from fljax.jobs.settings import last, of_toml
 from fljax.jobs.unlike import not_alike
-from fljax.rounds.sampling import Sampling
 from fljax.run import report
 from fljax.run.ahead import Ahead
 from fljax.run.changes import after_changes, change_rows, changes_table
-from fljax.run.checkpoint import rounds_done, save_arrays
+from fljax.run.checkpoint import save_arrays
 from fljax.run.chunk import spread
 from fljax.run.comparison import TITLE, as_table
-from fljax.run.mesh import over_devices, replicated
+from fljax.run.mesh import Device, over_devices, replicated
 from fljax.run.models_on_disk import FILE, save_models
 from fljax.run.newcomers import evaluate_new_clients
 from fljax.run.progress import BarProgress
 from fljax.run.simulate import as_traced, last_models
-from fljax.run.train import Run, check_ahead, check_folder, train
+from fljax.run.train import Run, check_ahead, train
 from fljax.run.writer import only_run
-from fljax.types import Algorithm, Federation, Model, ModelTable, State
+from fljax.types import Federation, Model, ModelTable, State
 
 
 def execute(job: Job) -> list[report.Row]:
@@ -43,9 +43,10 @@ def execute(job: Job) -> list[report.Row]:
     make_sampling(job).of(len(federation.train.size))
     scales = scaling(federation, job.run.task, job.run.normalize)
     methods, federation = make_methods(job, model, federation)
-    with over_devices() as mesh:
+    devices = devices_of(job, model, federation, job.folder and [job.folder])
+    with over_devices(devices) as mesh:
         federation = spread(federation, mesh)
-    runs = {name: planned(job, made, federation, name) for name, made in methods.items()}
+    runs = {name: planned(job, made, federation, name, devices) for name, made in methods.items()}
     check_each(runs)
     folder = job.folder or config.new_folder()
     with only_run(folder) as writable:
@@ -53,7 +54,7 @@ def execute(job: Job) -> list[report.Row]:
         config.write("run", config.as_toml(job), job, folder, MAY_CHANGE, writable)
         if writable:
             save_names(job, folder, scales)
-        print(headline(job, federation, model, newcomers))
+        print(headline(job, federation, model, newcomers, devices))
         outcomes = run_all(job, runs, newcomers, folder, writable)
         return show_results(job, outcomes, federation, folder, writable)
 
@@ -83,7 +84,7 @@ def run_all(
             if writable:
                 save_models(folder / name / FILE, outcomes[name].deployed)
             if newcomers is not None:
-                new = evaluate_newcomers(job, run["algorithm"], run["hyper"], state, newcomers)
+                new = evaluate_newcomers(job, run, state, newcomers)
                 if writable:
                     save_arrays(folder / name / "new_clients.npz", new)
                 outcomes[name] = outcomes[name]._replace(newcomers=new)
@@ -119,53 +120,6 @@ def show_results(
     return rows
 
 
-def check_going_on(job: Job, runs: dict[str, dict[str, Any]], folder: Path) -> None:
-    """Sees that the runs can go on with what ``folder`` holds of them, before anything in it is written.
-
-    Raises:
-        ValueError: it has results of other settings, of further methods or of more rounds.
-    """
-    config.check(config.as_toml(job), job, folder, MAY_CHANGE)
-    check_rounds(job, folder)
-    check_runs(job, runs, folder, folder)
-
-
-def check_runs(job: Job, runs: dict[str, dict[str, Any]], folder: Path, whole: Path) -> None:
-    """Raises ValueError where ``folder``, of the results ``whole``, holds another run than ``runs`` of a method."""
-    for name, run in runs.items():
-        try:
-            check_folder(folder / name, **run, compile=job.run.compile, force_resume=job.run.force_resume)
-        except ValueError as error:
-            raise refused_rounds(job, name, run["sampling"], whole) or error from None
-
-
-def refused_rounds(job: Job, name: str, sampling: Sampling, folder: Path) -> ValueError | None:
-    """What to say of a run that is made for its number of rounds, where that is not the folder's; else None."""
-    timing, wanted = sampling.timing, job.run.rounds
-    if timing is not None and timing.ends:
-        why = f"in which nobody waits (--clock {job.run.clock}): its order is drawn for as many"
-    elif (target := job.settings[name].get("target_epsilon")) is not None:
-        why = f"with --target-epsilon {target:g}: its noise is found for as many"
-    else:
-        return None
-    stored = last([of_toml(folder / "config.toml")], "rounds") if (folder / "config.toml").exists() else None
-    if stored is None or stored == [str(wanted)]:
-        return None
-    return ValueError(
-        f"--rounds {wanted}: {folder} holds a run of --rounds {stored[0]} {why}; choose --rounds {stored[0]} or "
-        "another --folder"
-    )
-
-
-def check_rounds(job: Job, folder: Path) -> None:
-    """Raises ValueError where a method has made more rounds than the job has: they cannot be taken back."""
-    for name in job.methods:
-        if (done := rounds_done(folder / name)) > (wanted := job.run.rounds):
-            raise ValueError(
-                f"--rounds {wanted}: {folder} holds {done} rounds of {name}; choose --rounds {done} or another --folder"
-            )
-
-
 def say_stopped(command: str) -> None:
     """Says how to go on, in a line that can be copied."""
     print(f"stopped; fljax {command} goes on", flush=True)
@@ -194,18 +148,22 @@ def deployed_models(planned: dict[str, Any], run: Run) -> ModelTable:
     return run.compiler.program("deploy", last_models, (deploy,), *arguments).call(*arguments)
 
 
-def evaluate_newcomers(
-    job: Job, algorithm: Algorithm, hyper: Any, state: State, newcomers: Federation
-) -> dict[str, np.ndarray]:
+def evaluate_newcomers(job: Job, planned: dict[str, Any], state: State, newcomers: Federation) -> dict[str, np.ndarray]:
     """Test metrics of clients that meet the trained server for the first time, with their true groups if known."""
-    with over_devices() as mesh:
+    with over_devices(planned["devices"]) as mesh:
         state, newcomers, key = replicated((state, newcomers, jax.random.key(job.run.seed)), mesh)
-        n_rounds = job.run.new_client_rounds
-        metrics = evaluate_new_clients(algorithm, hyper, state, newcomers, key, n_rounds=n_rounds)
+        method, n_rounds = (planned["algorithm"], planned["hyper"]), job.run.new_client_rounds
+        metrics = evaluate_new_clients(*method, state, newcomers, key, n_rounds=n_rounds)
     return jax.device_get(metrics if newcomers.group is None else metrics | {"group": newcomers.group})
 
 
-def headline(job: Job, federation: Federation, model: Model, newcomers: Federation | None = None) -> str:
+def headline(
+    job: Job,
+    federation: Federation,
+    model: Model,
+    newcomers: Federation | None = None,
+    devices: Sequence[Device] | None = None,
+) -> str:
     """The job in two lines, and in further ones what its methods do not have alike, and what may be a slip."""
     run, size = job.run, np.asarray(federation.train.size)
     n_parameters = tree.size(jax.eval_shape(model.init, jax.random.key(0)))
@@ -216,11 +174,12 @@ def headline(job: Job, federation: Federation, model: Model, newcomers: Federati
     expected = draw.sampling.expected(len(size))
     asked = f"; {draw.size} a round" if draw.size < len(size) else ""
     asked = asked if expected is None else f"; about {expected:g} a round"
-    devices = f"{jax.device_count()} {jax.default_backend()} device" + "s" * (jax.device_count() > 1)
+    there = f"{jax.device_count()} {jax.default_backend()} device" + "s" * (jax.device_count() > 1)
+    there = there if devices is None or len(devices) == jax.device_count() else f"{len(devices)} of {there}"
     clients = f"{len(size)} clients{groups}, {sizes} training examples each{asked}{new}"
     lines = (
         f"{data_name(job.own)}, {run.partition}: {clients}",
-        f"{run.model} of {n_parameters:,} parameters, {run.rounds} rounds on {devices}",
+        f"{run.model} of {n_parameters:,} parameters, {run.rounds} rounds on {there}",
         *not_alike(job.of_methods),
         *slips(job, size),
     )

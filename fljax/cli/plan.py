@@ -35,7 +35,7 @@ def main(arguments: Sequence[str]) -> None:
 def execute(job: Job) -> None:
     """Plans every method and shows the table."""
     from fljax.cli.execute import headline
-    from fljax.jobs.assemble import make_methods, make_model, make_parts, make_sampling, planned
+    from fljax.jobs.assemble import devices_of, make_methods, make_model, make_parts, make_sampling, planned
     from fljax.run.forecast import common, head, line
     from fljax.run.train import check_ahead
 
@@ -43,21 +43,22 @@ def execute(job: Job) -> None:
     model = make_model(job, federation)
     make_sampling(job).of(len(federation.train.size))
     methods, changed = make_methods(job, model, federation)
+    devices = devices_of(job, model, federation, job.folder and [job.folder])
     for name, made in methods.items():
         with contextlib.suppress(MemoryError):  # what does not fit is said in the table
-            check_ahead(**planned(job, made, changed, name))
-    print(headline(job, federation, model, newcomers))
+            check_ahead(**planned(job, made, changed, name, devices))
+    print(headline(job, federation, model, newcomers, devices))
     names, n_rounds = list(job.methods), job.run.rounds
     for i, name in enumerate(names):
         if sys.stderr.isatty():
             print(f"{name}: compiling", end="\r", file=sys.stderr, flush=True)
-        plan = plan_one(job, name, model, federation)
+        plan = plan_one(job, name, model, federation, devices)
         if i == 0:
             print(f"{common(plan)}\n{head(names, n_rounds)}")
         print(line(name, plan, n_rounds, names), flush=True)
 
 
-def plan_one(job: Job, name: str, model: Any, federation: Any) -> Any:
+def plan_one(job: Job, name: str, model: Any, federation: Any, devices: Any) -> Any:
     """The `fljax.run.plan.Plan` of one method of a job."""
     import jax
 
@@ -86,5 +87,6 @@ def plan_one(job: Job, name: str, model: Any, federation: Any) -> Any:
         n_rounds=job.run.rounds,
         sampling=made.sampling,
         memory=memory and int(memory),
+        devices=devices,
         compile=job.run.compile,
     )

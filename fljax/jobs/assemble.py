@@ -1,7 +1,7 @@
 """From settings to what runs: the federation, the model, the sampling, and each method with its numbers."""
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,7 +26,9 @@ from fljax.models.own import as_model
 from fljax.numbers import numbers_of
 from fljax.rounds.sampling import Sampling, sampling_of
 from fljax.run.clocked import clocked
+from fljax.run.enough import enough_devices
 from fljax.run.memory import check_fits, n_bytes
+from fljax.run.mesh import Device
 from fljax.run.privacy import with_target
 from fljax.types import Algorithm, Federation, Model, Work
 
@@ -194,7 +196,33 @@ def make_methods(job: Job, model: Model, federation: Federation) -> tuple[Method
     return as_clients_are(job, {name: make_algorithm(name, job, model) for name in job.methods}, federation)
 
 
-def planned(job: Job, made: Made, federation: Federation, name: str) -> dict[str, Any]:
+def devices_of(
+    job: Job, model: Model, federation: Federation, folders: Sequence[Path] | None, n_runs: int = 1
+) -> Sequence[Device] | None:
+    """The devices that all methods of a job run on, see `fljax.run.enough`; None: all.
+
+    Args:
+        job: its settings.
+        model: the clients'.
+        federation: the clients and their data.
+        folders: of the job's results, if it has any yet.
+        n_runs: runs of each method in one program.
+    """
+    n_clients, run = len(federation.train.size), job.run
+    return enough_devices(
+        model,
+        federation,
+        [split_section(name, job)[0] for name in job.methods],
+        run.rounds * n_runs,
+        participation=make_sampling(job).of(n_clients).size / n_clients,
+        evaluate_every=run.evaluate_every,
+        folders=[folder / name for folder in folders or () for name in job.methods],
+    )
+
+
+def planned(
+    job: Job, made: Made, federation: Federation, name: str, devices: Sequence[Device] | None = None
+) -> dict[str, Any]:
     """What `train` is called with for one method, but for where and how."""
     return {
         "algorithm": made.algorithm,
@@ -205,6 +233,7 @@ def planned(job: Job, made: Made, federation: Federation, name: str) -> dict[str
         "sampling": made.sampling,
         "evaluate_every": job.run.evaluate_every,
         "dropout": job.run.dropout,
+        "devices": devices,
         "program": kept_as(program_text(name, job, federation), made.algorithm),
     }
 

@@ -97,6 +97,9 @@ def to_copy(value: Any) -> list[Any]:
     return [leaf for leaf in one if not isinstance(leaf, jax.Array) or len(leaf.devices()) == 1]
 
 
+_divided = False  # whether `use_all_cores` did it, and not the user
+
+
 def use_all_cores() -> None:
     """Gives the CPU backend one device per core, so that clients train on every core.
 
@@ -109,5 +112,15 @@ def use_all_cores() -> None:
         os.environ["XLA_FLAGS"] = f"{flags} {_PATIENCE}".strip()  # a flag that XLA does not have would end the process
     if "xla_force_host_platform_device_count" in flags or jax.config.jax_num_cpu_devices > 0:
         return
+    global _divided
     with contextlib.suppress(RuntimeError):
         jax.config.update("jax_num_cpu_devices", len(os.sched_getaffinity(0)))
+        _divided = True
+
+
+def may_use_fewer() -> bool:
+    """Whether the devices are a CPU's that `use_all_cores` divided, of which a small job can leave some unused.
+
+    Accelerators, further hosts, and devices that the user asked for are all used.
+    """
+    return _divided and jax.default_backend() == "cpu" and jax.process_count() == 1

@@ -19,7 +19,7 @@ from fljax.run.chunk import MOST_ROUNDS, no_rounds, round_cost, run_chunk
 from fljax.run.identity import run_identity
 from fljax.run.loop import Loop
 from fljax.run.memory import check_compiled
-from fljax.run.mesh import over_devices, replicated
+from fljax.run.mesh import Device, over_devices, replicated
 from fljax.run.privacy import epsilons, with_target
 from fljax.run.program_cost import Cost
 from fljax.run.programs import Compile, Compiler, Program, compiler_for
@@ -48,6 +48,7 @@ class Runs(NamedTuple):
     sampling: Sampling | None = None  # this and what follows: as in `fljax.run.train.train`
     evaluate_every: int = 1
     dropout: float | None = None
+    devices: Sequence[Device] | None = None
     compile: Compile = "auto"
     program: str | None = None
     varied: Varied | None = None
@@ -100,7 +101,12 @@ def train_together(runs: Runs, progress: Progress | None = None, force_resume: b
     check_numbers(runs.hyper)
     check_subjects(runs.algorithm, runs.federations[0], runs.keys[0])
     progress = progress or SilentProgress()
-    with put_off(True) as asked, ExitStack() as locks, over_devices() as mesh, fields_of(runs.hyper, runs.algorithm):
+    with (
+        put_off(True) as asked,
+        ExitStack() as locks,
+        over_devices(runs.devices) as mesh,
+        fields_of(runs.hyper, runs.algorithm),
+    ):
         writable = [locks.enter_context(only_run(folder)) for folder in runs.folders]
         progress.prepare()
         ready = prepared(runs, mesh)
@@ -120,7 +126,7 @@ def train_together(runs: Runs, progress: Progress | None = None, force_resume: b
 
 def compile_together(runs: Runs) -> None:
     """Compiles what `train_together` needs, and finds then: for another thread, while something runs."""
-    with over_devices() as mesh, fields_of(runs.hyper, runs.algorithm):
+    with over_devices(runs.devices) as mesh, fields_of(runs.hyper, runs.algorithm):
         ready, standing = prepared(runs, mesh), [rounds_done(folder) for folder in runs.folders]
         for round in {round for round in standing if round < runs.n_rounds}:
             ready.chunk([i for i, one in enumerate(standing) if one == round])

@@ -139,13 +139,14 @@ def compile_ahead(
     sampling: Sampling | None = None,
     evaluate_every: int = 1,
     dropout: float | None = None,
+    devices: Sequence[Device] | None = None,
     compile: Compile = "auto",
     program: str | None = None,
 ) -> None:
     """Compiles what `train` with the same arguments needs, and finds then: for another thread, while something runs."""
     draw = sampling_of(sampling, 1.0).of(federation.train.size.shape[0])
     hyper = with_target(hyper, draw.sampling, algorithm.about.work, n_rounds)
-    with over_devices() as mesh, fields_of(hyper, algorithm):
+    with over_devices(devices) as mesh, fields_of(hyper, algorithm):
         numbers = on_devices(mesh, hyper, federation, key, dropout, evaluate_every, n_rounds)
         prepared(algorithm, draw, numbers, compile, program, None if folder is None else Path(folder))
 
@@ -160,6 +161,7 @@ def check_ahead(
     sampling: Sampling | None = None,
     evaluate_every: int = 1,
     dropout: float | None = None,
+    devices: Sequence[Device] | None = None,
     program: str | None = None,
 ) -> None:
     """Sees that `train` with the same arguments can run, before anything else does.
@@ -171,7 +173,7 @@ def check_ahead(
     check_subjects(algorithm, federation, key)
     draw = sampling_of(sampling, 1.0).of(federation.train.size.shape[0])
     hyper = with_target(hyper, draw.sampling, algorithm.about.work, n_rounds)
-    with over_devices() as mesh, fields_of(hyper, algorithm):
+    with over_devices(devices) as mesh, fields_of(hyper, algorithm):
         numbers = on_devices(mesh, hyper, federation, key, dropout, evaluate_every, n_rounds)
         check_traceable(algorithm, draw, numbers, program)
 
@@ -186,12 +188,13 @@ def numbers_of_rounds(
     sampling: Sampling | None = None,
     evaluate_every: int = 1,
     dropout: float | None = None,
+    devices: Sequence[Device] | None = None,
     program: str | None = None,
 ) -> list[str]:
     """The names of the metrics of `train` with the same arguments that are one number a round, from its trace."""
     draw = sampling_of(sampling, 1.0).of(federation.train.size.shape[0])
     hyper = with_target(hyper, draw.sampling, algorithm.about.work, n_rounds)
-    with over_devices() as mesh, fields_of(hyper, algorithm):
+    with over_devices(devices) as mesh, fields_of(hyper, algorithm):
         numbers = on_devices(mesh, hyper, federation, key, dropout, evaluate_every, n_rounds)
         metrics = shapes_of_metrics(algorithm, draw, numbers)
     names = sorted(name for name, leaf in metrics.items() if leaf.ndim == 1)
@@ -214,6 +217,7 @@ def check_folder(
     sampling: Sampling | None = None,
     evaluate_every: int = 1,
     dropout: float | None = None,
+    devices: Sequence[Device] | None = None,
     program: str | None = None,
     compile: Compile = "auto",
     force_resume: bool = False,
@@ -227,7 +231,7 @@ def check_folder(
         return
     draw = sampling_of(sampling, 1.0).of(federation.train.size.shape[0])
     hyper = with_target(hyper, draw.sampling, algorithm.about.work, n_rounds)
-    with over_devices() as mesh, fields_of(hyper, algorithm):
+    with over_devices(devices) as mesh, fields_of(hyper, algorithm):
         begins = key, as_traced(hyper), federation.train
         state: Any = jax.eval_shape(partial(first_state, algorithm.init), *begins)
         given = hyper, federation, key, draw, evaluate_every, dropout

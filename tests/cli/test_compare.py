@@ -12,8 +12,9 @@ from scipy import stats
 
 import fljax
 from fljax.catalogue.job import RUN
-from fljax.cli import main, seeds
+from fljax.cli import main
 from fljax.cli.compare import OWN
+from fljax.jobs import seeds
 from fljax.jobs.assemble import make_algorithm, make_federation, make_model
 from fljax.jobs.job import read_job
 from fljax.jobs.unlike import these_differ

@@ -13,8 +13,8 @@ import pytest
 import tomli_w
 
 from fljax.algorithms import ALGORITHMS
-from fljax.cli import execute, main
-from fljax.jobs import config
+from fljax.cli import main
+from fljax.jobs import config, going_on
 from fljax.jobs.job import MAY_CHANGE, read_job
 from fljax.jobs.sweep import read_sweep
 from fljax.rounds.sampling import uniform
@@ -257,8 +257,8 @@ def test_other_versions_are_refused_before_anything_is_written(refused, monkeypa
 def test_noise_that_is_found_for_the_rounds_is_no_other_runs(tmp_path):
     (tmp_path / "config.toml").write_text("rounds = 2\n")
     private = ["--algorithm", "fedavg+client_dp", "--target-epsilon", "8", "--rounds"]
-    message = execute.refused_rounds(read_job([*private, "3"]), "fedavg+client_dp", uniform(0.5), tmp_path)
+    message = going_on.refused_rounds(read_job([*private, "3"]), "fedavg+client_dp", uniform(0.5), tmp_path)
     assert "holds a run of --rounds 2 with --target-epsilon 8" in str(message)
-    assert execute.refused_rounds(read_job([*private, "2"]), "fedavg+client_dp", uniform(0.5), tmp_path) is None
+    assert going_on.refused_rounds(read_job([*private, "2"]), "fedavg+client_dp", uniform(0.5), tmp_path) is None
     plain = read_job(["--algorithm", "fedavg", "--rounds", "3"])
-    assert execute.refused_rounds(plain, "fedavg", uniform(0.5), tmp_path) is None
+    assert going_on.refused_rounds(plain, "fedavg", uniform(0.5), tmp_path) is None

@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 import jax
 
 from fljax.catalogue.job import RUN
-from fljax.cli.execute import check_rounds, check_runs
 from fljax.drift.stages import at
 from fljax.jobs import config
 from fljax.jobs.assemble import (
@@ -19,11 +18,12 @@ from fljax.jobs.assemble import (
     planned,
     program_text,
 )
+from fljax.jobs.going_on import check_rounds, check_runs
 from fljax.jobs.job import MAY_CHANGE, Job
 from fljax.jobs.own_data import Scaling, save_names, scaled, scaling
 from fljax.run.ahead import Ahead
 from fljax.run.checkpoint import rounds_done
-from fljax.run.mesh import over_devices, replicated
+from fljax.run.mesh import Device, over_devices, replicated
 from fljax.run.models_on_disk import FILE, save_models
 from fljax.run.progress import BarProgress
 from fljax.run.record import Run
@@ -39,11 +39,12 @@ class Seed(NamedTuple):
     job: Job
     federation: Federation
     folder: Path
+    devices: Sequence[Device] | None = None  # to spread the clients over; None: all
 
 
-def on_devices(federations: list[Federation]) -> list[Federation]:
-    """The federations whole on every device; an array that several have in common is still one."""
-    with over_devices() as mesh:
+def on_devices(federations: list[Federation], devices: Sequence[Device] | None) -> list[Federation]:
+    """The federations whole on each of ``devices``; an array that several have in common is still one."""
+    with over_devices(devices) as mesh:
         known = {id(leaf): replicated(leaf, mesh) for leaf in jax.tree.leaves(federations)}
     return jax.tree.map(lambda leaf: known[id(leaf)], federations)
 
@@ -75,8 +76,8 @@ def plans(seed: Seed) -> tuple[dict[str, dict[str, Any]], Federation]:
     """
     job = seed.job
     methods, federation = make_methods(job, make_model(job, seed.federation), seed.federation)
-    federation = on_devices([federation])[0]
-    return {name: planned(job, made, federation, name) for name, made in methods.items()}, federation
+    federation = on_devices([federation], seed.devices)[0]
+    return {name: planned(job, made, federation, name, seed.devices) for name, made in methods.items()}, federation
 
 
 def check_going_on(seeds: Sequence[Seed], folder: Path) -> None:
@@ -131,7 +132,7 @@ def together(name: str, plan: dict[str, Any], seeds: Sequence[Seed], scales: Seq
 
 def _varied(name: str, first: Seed, scales: Sequence[Scaling]) -> dict[str, Any]:
     """How the seeds' methods differ, whose networks have numbers from each seed's own training examples."""
-    job, federation, _ = first
+    job, federation = first.job, first.federation
     fields = [field for field in ("inputs", "targets") if isinstance(getattr(scales[0], field), tuple)]
     plain = plain_model(job, federation)
 

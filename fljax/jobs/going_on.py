@@ -1,0 +1,58 @@
+"""Whether a job can go on with what its folder holds, seen before anything in it is written."""
+
+from pathlib import Path
+from typing import Any
+
+from fljax.jobs import config
+from fljax.jobs.job import MAY_CHANGE, Job
+from fljax.jobs.settings import last, of_toml
+from fljax.rounds.sampling import Sampling
+from fljax.run.checkpoint import rounds_done
+from fljax.run.train import check_folder
+
+
+def check_going_on(job: Job, runs: dict[str, dict[str, Any]], folder: Path) -> None:
+    """Sees that the runs can go on with what ``folder`` holds of them, before anything in it is written.
+
+    Raises:
+        ValueError: it has results of other settings, of further methods or of more rounds.
+    """
+    config.check(config.as_toml(job), job, folder, MAY_CHANGE)
+    check_rounds(job, folder)
+    check_runs(job, runs, folder, folder)
+
+
+def check_runs(job: Job, runs: dict[str, dict[str, Any]], folder: Path, whole: Path) -> None:
+    """Raises ValueError where ``folder``, of the results ``whole``, holds another run than ``runs`` of a method."""
+    for name, run in runs.items():
+        try:
+            check_folder(folder / name, **run, compile=job.run.compile, force_resume=job.run.force_resume)
+        except ValueError as error:
+            raise refused_rounds(job, name, run["sampling"], whole) or error from None
+
+
+def refused_rounds(job: Job, name: str, sampling: Sampling, folder: Path) -> ValueError | None:
+    """What to say of a run that is made for its number of rounds, where that is not the folder's; else None."""
+    timing, wanted = sampling.timing, job.run.rounds
+    if timing is not None and timing.ends:
+        why = f"in which nobody waits (--clock {job.run.clock}): its order is drawn for as many"
+    elif (target := job.settings[name].get("target_epsilon")) is not None:
+        why = f"with --target-epsilon {target:g}: its noise is found for as many"
+    else:
+        return None
+    stored = last([of_toml(folder / "config.toml")], "rounds") if (folder / "config.toml").exists() else None
+    if stored is None or stored == [str(wanted)]:
+        return None
+    return ValueError(
+        f"--rounds {wanted}: {folder} holds a run of --rounds {stored[0]} {why}; choose --rounds {stored[0]} or "
+        "another --folder"
+    )
+
+
+def check_rounds(job: Job, folder: Path) -> None:
+    """Raises ValueError where a method has made more rounds than the job has: they cannot be taken back."""
+    for name in job.methods:
+        if (done := rounds_done(folder / name)) > (wanted := job.run.rounds):
+            raise ValueError(
+                f"--rounds {wanted}: {folder} holds {done} rounds of {name}; choose --rounds {done} or another --folder"
+            )

@@ -1,0 +1,107 @@
+"""A small job leaves devices of a CPU unused, a long one does not, and what has begun goes on with as many."""
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from fljax.cli import main
+from fljax.data.synthetic import linear_groups
+from fljax.models import logistic_regression
+from fljax.run import enough, mesh
+from fljax.run.checkpoint import history_of
+from fljax.run.enough import enough_devices, seconds_of_work
+from fljax.types import Work
+
+MODEL = logistic_regression((4, 4, 1), 4)
+ALL = 10**9  # rounds
+SMALL = ("--algorithm", "fedavg", "--partition.n-clients", "4", "--epochs", "1", "--model", "logistic_regression")
+
+
+@pytest.fixture(scope="module")
+def federation():
+    return linear_groups(9, 3, examples=30, ragged=0.5)
+
+
+@pytest.fixture
+def divided(monkeypatch):
+    monkeypatch.setattr(mesh, "_divided", True)
+
+
+def test_devices_that_the_user_asked_for_are_all_used(federation):
+    assert enough_devices(MODEL, federation, [Work(1, 8)], 1) is None
+
+
+@pytest.mark.usefixtures("divided")
+def test_more_work_takes_more_devices(federation):
+    of = partial(enough_devices, MODEL, federation)
+    assert of([Work(1, 8)], 1) == jax.devices()[:1]
+    assert of([Work(1, 8)], ALL) is None
+    # The number of rounds where one device turns to all grows as the work of a round shrinks.
+    turns = [
+        next(n for n in map(int, np.geomspace(1, ALL, 400)) if of([Work(epochs, 8)], n, **kept) is None)
+        for epochs, kept in ((20, {}), (5, {}), (1, {}), (1, {"participation": 0.1, "evaluate_every": 10}))
+    ]
+    assert turns == sorted(turns)
+    assert turns[1] / turns[0] == pytest.approx(4, rel=0.2)
+    assert of([Work(20, 8), Work(1, 8)], turns[0]) == jax.devices()[:1]  # by the methods' mean
+    assert of([None], turns[2]) is None  # one epoch
+
+
+@pytest.mark.usefixtures("divided")
+def test_further_hosts_and_accelerators_are_all_used(federation, monkeypatch):
+    monkeypatch.setattr(jax, "process_count", lambda: 2)
+    assert enough_devices(MODEL, federation, [Work(1, 8)], 1) is None
+    monkeypatch.undo()
+    monkeypatch.setattr(mesh, "_divided", True)
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    assert enough_devices(MODEL, federation, [Work(1, 8)], 1) is None
+
+
+def test_the_forecast_by_hand(federation, monkeypatch):
+    """Of a network that is one product, examples by 16 features by 4 classes."""
+    model = MODEL._replace(
+        init=lambda _: {"w": jnp.zeros((16, 4))},
+        apply=lambda params, x, _: (jax.lax.dot(x.reshape(-1, 16), params["w"]), params),
+    )
+    monkeypatch.setattr(enough, "seconds_of", lambda _, cost: (0.0, cost.flops))
+    n_train, n_test = (int(np.asarray(split.size).sum()) for split in (federation.train, federation.test))
+    assert seconds_of_work(model, federation, 1, 0) == 3 * n_train * 2 * 16 * 4
+    assert seconds_of_work(model, federation, 0, 0.5) == 0.5 * n_test * 2 * 16 * 4
+
+
+@pytest.mark.usefixtures("divided")
+def test_a_job_goes_on_with_as_many_devices_as_it_began_with(tmp_path, capsys, monkeypatch):
+    def run(folder: str, n_rounds: int, *more: str) -> int:
+        assert main(["run", *SMALL, "--rounds", str(n_rounds), "--folder", str(tmp_path / folder), *more]) == 0
+        assert ("1 of 2 cpu devices" in capsys.readouterr().out) is (
+            history_of(tmp_path / folder / "fedavg")[-1]["devices"] == 1
+        )
+        return history_of(tmp_path / folder / "fedavg")[-1]["devices"]
+
+    assert run("small", 1) == 1
+    monkeypatch.setattr(enough, "_SECONDS_OF_A_MESH", 0.0)
+    assert run("large", 1) == 2
+    assert run("small", 2) == 1  # though it would be worth two now
+    monkeypatch.undo()
+    monkeypatch.setattr(mesh, "_divided", True)
+    assert run("large", 2) == 2
+    # What the user asks for is not what it began with: refused in one line.
+    monkeypatch.undo()
+    assert main(["run", "--folder", str(tmp_path / "small"), "--rounds", "3"]) == 2
+    assert "devices 1 (now 2)" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("divided")
+def test_a_comparison_and_the_runs_in_it_have_the_same_devices(tmp_path, capsys):
+    folder = tmp_path / "both"
+    assert main(["compare", *SMALL, "--seeds", "2", "--rounds", "1", "--folder", str(folder)]) == 0
+    assert "1 of 2 cpu devices" in capsys.readouterr().out
+    seeds = sorted(path / "fedavg" for path in folder.glob("seed_*"))
+    assert [history_of(path)[-1]["devices"] for path in seeds] == [1, 1]
+    assert main(["run", "--folder", str(seeds[0].parent), "--rounds", "2"]) == 0
+    assert main(["compare", "--folder", str(folder), "--rounds", "2"]) == 0
+    assert main(["plan", *SMALL, "--rounds", "1"]) == 0
+    assert "1 of 2 cpu devices" in capsys.readouterr().out
