@@ -20,6 +20,7 @@ from fljax.algorithms.fedcps.pull import (
     no_spread,
     pulled,
     spread_of,
+    training_of,
     update_spread,
 )
 from fljax.algorithms.fedcps.roles import layer_roles
@@ -274,6 +275,44 @@ def test_less_data_means_a_larger_lambda(key, model, work, federation):
     sigma2, tau2 = jnp.full(8, 2e-4), jnp.full(8, 1e-3)
     pull = adaptive_pull(sigma2, tau2, jnp.asarray(size / size.mean(), jnp.float32))
     np.testing.assert_allclose(pull, 0.2 * (size.mean() / size) ** 2, rtol=1e-5)
+
+
+@pytest.mark.parametrize("epochs", [1, 2])
+def test_the_pulled_training_and_the_free_one_are_those_one_by_one(key, model, federation, epochs):
+    """One epoch and several are compiled differently. A client whose training overflows has no drift."""
+    n_clients, work = federation.train.size.shape[0], Work(epochs, 8)
+    theta = ModelTable(jax.vmap(model.init)(jax.random.split(key, 2)), jnp.arange(n_clients) % 2)
+    theta = theta._replace(params=jax.tree.map(lambda leaf: leaf.at[1].mul(1e30), theta.params))
+    cohort = sample_cohort(key, jnp.int32(0), federation, n_clients, None)
+    free, pull = jax.random.split(key, n_clients), jnp.linspace(0.1, 2.0, n_clients)
+    training, loss = training_of(model, work, model.layers), training_loss(model)
+    hyper = as_traced(fedcps.Hyper(lr=0.1, max_norm=None))
+
+    @partial(jax.jit, static_argnames="with_drift")
+    def found(with_drift):
+        return training(hyper, theta, theta, pull, free, cohort, with_drift)
+
+    @jax.jit
+    def one_by_one():
+        sgd, held = optax.sgd(0.1), pulled(loss, model.layers)
+        return (
+            train_clients(cohort.key, theta, cohort.data, held, sgd, work, theta, pull),
+            train_clients(free, theta, cohort.data, loss, sgd, Work(1, 8)),
+        )
+
+    held, alone = one_by_one()
+    assert np.array_equal(alone.ok, theta.row == 0)  # so that both kinds of clients are there
+    trained, away, drift = found(True)
+    chex.assert_trees_all_close(trained, held, rtol=1e-6, atol=1e-7)
+    ok = np.asarray(alone.ok)
+    np.testing.assert_allclose(drift[ok], distance(alone.params, theta, model.layers)[ok], rtol=1e-5)
+    np.testing.assert_allclose(away[ok], distance(held.params, theta, model.layers)[ok], rtol=1e-5)
+    assert np.isnan(drift[~ok]).all()
+    assert np.isnan(away[~ok]).all()
+
+    trained, _, drift = found(False)
+    chex.assert_trees_all_close(trained, held, rtol=1e-6, atol=1e-7)
+    assert not drift.any()
 
 
 def test_nobody_is_pulled_before_the_first_measurement():

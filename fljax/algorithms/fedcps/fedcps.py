@@ -34,19 +34,18 @@ from fljax.algorithms.fedcps.pull import (
     FLOORS,
     LambdaMode,
     Spread,
-    distance,
     no_spread,
-    pulled,
     strength_of,
+    training_of,
     update_spread,
 )
 from fljax.algorithms.fedcps.roles import LayerSharing, layer_roles
 from fljax.choices import Positive
 from fljax.client.measure import client_loss
-from fljax.client.objectives import predictor, training_loss
+from fljax.client.objectives import predictor
 from fljax.client.sample import fresh_examples
 from fljax.keys import descend
-from fljax.rounds import Combine, LocalHyper, Scalar, Sent, Server, client_weight, hyper, mean, method, number, train
+from fljax.rounds import Combine, LocalHyper, Scalar, Sent, Server, client_weight, hyper, mean, method, number
 from fljax.rounds.combine import as_combine
 from fljax.rounds.drawing import balanced_draw
 from fljax.rounds.joining import everyone
@@ -164,7 +163,7 @@ def fedcps(
         check_not_private(work, f"with lambda_mode={lambda_mode!r} the pull follows clients' gradients, without noise")
     roles, combining = layer_roles(model.layers, sharing, n_middle, n_personal), as_combine(combine)
     sent = roles.base + roles.middle
-    loss, strength = pulled(training_loss(model), sent), strength_of(model, work, sent, lambda_mode)
+    strength, training = strength_of(model, work, sent, lambda_mode), training_of(model, work, sent)
 
     def init(key: Key, hyper: FedCPSHyper, data: ClientData) -> State:
         common, n_clients = model.init(key), data.size.shape[0]
@@ -211,7 +210,12 @@ def fedcps(
         return State(FedCPSServer(theta, spread, quiet, cohort.round + 1, server.mean_size, memory), new), metrics
 
     def personalise(
-        hyper: FedCPSHyper, server: FedCPSServer, clients: FedCPSClient, cohort: Cohort, asked: Array
+        hyper: FedCPSHyper,
+        server: FedCPSServer,
+        clients: FedCPSClient,
+        cohort: Cohort,
+        asked: Array,
+        measured: bool = True,
     ) -> Personal:
         # Identity: a_i = argmin_j F_i(theta_j) on fresh samples, among the models that the client was sent.
         key_fresh, key_adapt = jax.vmap(_beside, out_axes=1)(cohort.key)
@@ -220,12 +224,12 @@ def fedcps(
         label = jnp.where(asked, lowest_loss(losses(server.theta, clients.model, some)), clients.label)
         theta = ModelTable(server.theta, label)
         start = with_personal(theta, clients.model)
-        pull, drift = strength(hyper, server, clients.distance, start, theta, cohort._replace(key=key_adapt))
+        pull, noise = strength(hyper, server, clients.distance, start, theta, cohort._replace(key=key_adapt))
         # PLU: w <- w - eta (grad F_i(w) + lambda_i (w - theta)).
-        trained = train(hyper, start, cohort, loss, work, theta, pull)
-        away = clients.distance
-        if lambda_mode == "per_client":
-            away = jnp.where(trained.ok, distance(trained.params, theta, sent), away)
+        with_drift = measured and lambda_mode in ("adaptive", "per_client")
+        trained, away, drift = training(hyper, start, theta, pull, key_adapt, cohort, with_drift)
+        drift = drift if with_drift else noise
+        away = jnp.where(trained.ok, away, clients.distance) if lambda_mode == "per_client" else clients.distance
         return Personal(FedCPSClient(trained.params, label, away), pull, drift, trained)
 
     def with_personal(theta: ModelTable, own: Stacked) -> Stacked | ModelTable:
@@ -248,7 +252,8 @@ def fedcps(
         if deployed == "fresh":
             all_asked = jnp.ones(data.size.shape[0], bool)
             cohort = everyone(key, server.round, data)
-            return tree.own(personalise(hyper, server, clients, cohort, all_asked).trained.params)
+            found = personalise(hyper, server, clients, cohort, all_asked, measured=False)
+            return tree.own(found.trained.params)
         label = lowest_loss(losses(server.theta, clients.model, data))
         held = with_personal(ModelTable(server.theta, label), clients.model)
         return held if isinstance(held, ModelTable) else tree.own(held)

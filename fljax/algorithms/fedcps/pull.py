@@ -5,7 +5,7 @@ from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax import Array
+from jax import Array, lax
 
 from fljax import tree
 from fljax.client.objectives import Loss, training_loss
@@ -13,7 +13,7 @@ from fljax.client.spread import gradient_variance
 from fljax.numbers import LearningRate, Scalar
 from fljax.rounds import train
 from fljax.rounds.sharing import n_floats
-from fljax.types import Batch, Cohort, Key, Model, ModelTable, Params, Stacked, Work
+from fljax.types import Batch, Cohort, Key, Model, ModelTable, Params, Stacked, Trained, Work
 
 LambdaMode = Literal["fixed", "n_only", "adaptive", "per_client", "relative"]
 
@@ -138,32 +138,64 @@ def pulled(loss: Loss, layers: tuple[str, ...]) -> Loss:
 def strength_of(
     model: Model, work: Work, layers: tuple[str, ...], mode: LambdaMode
 ) -> Callable[..., tuple[Array, Array]]:
-    """``(hyper, server, own, start, theta, cohort) -> (lambda_i, drift_i)``, (clients,) each, in that mode.
+    """``(hyper, server, own, start, theta, cohort) -> (lambda_i, noise_i)``, (clients,) each, in that mode.
 
     ``server`` has ``spread`` and ``mean_size``, ``own`` are the clients' distances where they are kept, ``start`` is
-    what they train from and ``theta`` the cluster model that they are held near on the named layers. The drift, whose
-    mean is tau^2, is the `distance` after one epoch without the pull, NaN where that did not stay finite and 0 where it
-    is not measured; "relative": the numerator of lambda.
+    what they train from and ``theta`` the cluster model that they are held near. The noise is the numerator of lambda,
+    0 where it has none.
     """
-    loss, one_epoch = training_loss(model), work._replace(epochs=1)
+    loss = training_loss(model)
 
     def strength(
         hyper: Any, server: Any, own: Any, start: Any, theta: ModelTable, cohort: Cohort
     ) -> tuple[Array, Array]:
         size = jnp.maximum(cohort.data.size, 1).astype(jnp.float32) / server.mean_size
-        drift = pull = jnp.zeros(size.shape, jnp.float32)
+        noise = pull = jnp.zeros(size.shape, jnp.float32)
         if mode == "fixed":
             pull = pull + hyper.strength
         elif mode == "n_only":
             pull = hyper.strength / size**2
         else:
             sigma2 = gradient_variance(cohort.key, start, cohort.data, loss, work.batch_size)
-            if mode == "relative":
-                drift = sigma2 / size**2
-            else:
-                free = train(hyper, start, cohort, loss, one_epoch)
-                drift = jnp.where(free.ok, distance(free.params, theta, layers), jnp.nan)
-            pull = hyper.strength * adaptive_pull(sigma2, spread_of(server.spread, theta.row, own), size)
-        return clip_pull(pull, hyper, cohort.round), drift
+            noise, tau2 = sigma2 / size**2, spread_of(server.spread, theta.row, own)
+            pull = hyper.strength * adaptive_pull(sigma2, tau2, size)
+        return clip_pull(pull, hyper, cohort.round), noise
 
     return strength
+
+
+def training_of(model: Model, work: Work, layers: tuple[str, ...]) -> Callable[..., tuple[Trained, Array, Array]]:
+    """``(hyper, start, theta, pull, key_free, cohort, with_drift) -> (trained, away_i, drift_i)``.
+
+    What clients come to from ``start``, held near ``theta`` on the named layers; how far it is from there, see
+    `distance`; and how far one epoch without the pull gets, NaN where that did not stay finite: 0 without
+    ``with_drift``.
+    """
+    loss = pulled(training_loss(model), layers)
+
+    def far(trained: Trained, theta: ModelTable) -> Array:
+        return jnp.where(trained.ok, distance(trained.params, theta, layers), jnp.nan)
+
+    def training(
+        hyper: Any, start: Any, theta: ModelTable, pull: Array, key_free: Array, cohort: Cohort, with_drift: bool
+    ) -> tuple[Trained, Array, Array]:
+        if with_drift and work.epochs == 1:  # two trainings alike but for the pull: compiled once
+
+            def one(_: Any, own: tuple[Array, Array]) -> tuple[Trained, Array]:
+                found = train(hyper, start, cohort._replace(key=own[0]), loss, work, theta, own[1])
+                return found, far(found, theta)
+
+            n_clients, models = pull.shape[0], start.params if isinstance(start, ModelTable) else start
+            zeros = jax.tree.map(lambda leaf: jnp.zeros((n_clients, *leaf.shape[1:]), leaf.dtype), models)
+            nothing = Trained(zeros, jnp.zeros(n_clients, jnp.float32), jnp.zeros(n_clients, bool))
+            both = jnp.stack([key_free, cohort.key]), jnp.stack([jnp.zeros_like(pull), pull])
+            trained, (drift, away) = lax.scan(one, nothing, both)
+            return trained, away, drift
+        drift = jnp.zeros_like(pull)
+        if with_drift:
+            free = train(hyper, start, cohort._replace(key=key_free), loss, work._replace(epochs=1), theta, drift)
+            drift = far(free, theta)
+        trained = train(hyper, start, cohort, loss, work, theta, pull)
+        return trained, far(trained, theta), drift
+
+    return training
