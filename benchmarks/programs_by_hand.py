@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import optax
 
 from fljax.catalogue.job import RUN
-from fljax.jobs.assemble import make_algorithm, make_model, make_parts, make_sampling
+from fljax.jobs.assemble import devices_of, make_algorithm, make_model, make_parts, make_sampling
 from fljax.jobs.job import read_job
 from fljax.run.chunk import MOST_ROUNDS, on_devices, round_cost, run_chunk
 from fljax.run.mesh import over_devices, use_all_cores
@@ -20,7 +20,7 @@ ROUNDS, CLIENTS, EXAMPLES, BATCH, EPOCHS = 80, 12, 108, 32, 5
 
 
 def of_the_main_job(methods: Sequence[str]) -> dict[str, Callable[[], Any]]:
-    """Method -> compiles its round of the main job, at the level at which `fljax run` does."""
+    """Method -> compiles its round of the main job, at the level and for the devices that `fljax run` takes."""
     use_all_cores()
     job = read_job(["--algorithm", *methods], RUN)
     federation, _ = make_parts(job)
@@ -28,7 +28,7 @@ def of_the_main_job(methods: Sequence[str]) -> dict[str, Callable[[], Any]]:
     found = {}
     for name in job.methods:
         algorithm, hyper, _ = make_algorithm(name, job, model)
-        with over_devices() as mesh:
+        with over_devices(devices_of(job, model, federation, None)) as mesh:
             numbers = on_devices(mesh, hyper, federation, jax.random.key(0), None, 1, ROUNDS)
             hyper, federation, key = numbers[:3]
             state = jax.eval_shape(algorithm.init, split_key(key).init, hyper, federation.train)
