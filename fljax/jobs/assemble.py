@@ -201,6 +201,8 @@ def devices_of(
 ) -> Sequence[Device] | None:
     """The devices that all methods of a job run on, see `fljax.run.enough`; None: all.
 
+    A run that is gone on with whatever has changed (``force_resume``) is given devices anew.
+
     Args:
         job: its settings.
         model: the clients'.
@@ -216,7 +218,7 @@ def devices_of(
         run.rounds * n_runs,
         participation=make_sampling(job).of(n_clients).size / n_clients,
         evaluate_every=run.evaluate_every,
-        folders=[folder / name for folder in folders or () for name in job.methods],
+        folders=[folder / name for folder in folders or () for name in job.methods if not run.force_resume],
     )
 
 

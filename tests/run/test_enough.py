@@ -85,12 +85,14 @@ def test_a_job_goes_on_with_as_many_devices_as_it_began_with(tmp_path, capsys, m
     monkeypatch.setattr(enough, "_SECONDS_OF_A_MESH", 0.0)
     assert run("large", 1) == 2
     assert run("small", 2) == 1  # though it would be worth two now
+    assert run("small", 3, "--force-resume") == 2
     monkeypatch.undo()
     monkeypatch.setattr(mesh, "_divided", True)
     assert run("large", 2) == 2
+    assert run("other", 1) == 1
     # What the user asks for is not what it began with: refused in one line.
     monkeypatch.undo()
-    assert main(["run", "--folder", str(tmp_path / "small"), "--rounds", "3"]) == 2
+    assert main(["run", "--folder", str(tmp_path / "other"), "--rounds", "2"]) == 2
     assert "devices 1 (now 2)" in capsys.readouterr().err
 
 
