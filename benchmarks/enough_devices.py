@@ -57,7 +57,7 @@ def choice(arguments: list[str]) -> str:
     """Which devices `fljax run` takes by itself."""
     job = read_job(arguments)
     federation: Any = make_federation(job)
-    return "all" if devices_of(job, make_model(job, federation), federation, None) is None else "one"
+    return "all" if devices_of(job, make_model(job, federation), federation) is None else "one"
 
 
 if __name__ == "__main__":

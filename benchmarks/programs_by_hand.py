@@ -28,7 +28,7 @@ def of_the_main_job(methods: Sequence[str]) -> dict[str, Callable[[], Any]]:
     found = {}
     for name in job.methods:
         algorithm, hyper, _ = make_algorithm(name, job, model)
-        with over_devices(devices_of(job, model, federation, None)) as mesh:
+        with over_devices(devices_of(job, model, federation)) as mesh:
             numbers = on_devices(mesh, hyper, federation, jax.random.key(0), None, 1, ROUNDS)
             hyper, federation, key = numbers[:3]
             state = jax.eval_shape(algorithm.init, split_key(key).init, hyper, federation.train)

@@ -53,13 +53,14 @@ def execute(job: Job) -> list[Any]:
     from fljax.data.padding import same_shapes
     from fljax.jobs import config
     from fljax.jobs.assemble import devices_of, make_federation, make_model
+    from fljax.jobs.going_on import begun_with
     from fljax.jobs.seeds import Seed, check_going_on, on_devices, plans
     from fljax.run.writer import only_run
 
     _check(job)
     jobs = [job.with_setting("seed", job.own["seed"] + i) for i in range(job.own["seeds"])]
     federations = same_shapes([make_federation(one) for one in jobs])
-    begun = job.folder and [job.folder / _name(one) for one in jobs]
+    begun = begun_with(job, [job.folder / _name(one) for one in jobs] if job.folder else [])
     devices = devices_of(jobs[0], make_model(jobs[0], federations[0]), federations[0], begun, len(jobs))
     federations = on_devices(federations, devices)
     planned, _ = plans(Seed(jobs[0], federations[0], Path(), devices))

@@ -16,7 +16,7 @@ from fljax import tree
 from fljax.drift.stages import at, changes
 from fljax.jobs import config
 from fljax.jobs.assemble import data_name, devices_of, make_methods, make_model, make_parts, make_sampling, planned
-from fljax.jobs.going_on import check_going_on
+from fljax.jobs.going_on import begun_with, check_going_on
 from fljax.jobs.job import MAY_CHANGE, Job
 from fljax.jobs.own_data import client_names, save_names, scaling
 from fljax.jobs.unlike import not_alike
@@ -43,7 +43,7 @@ def execute(job: Job) -> list[report.Row]:
     make_sampling(job).of(len(federation.train.size))
     scales = scaling(federation, job.run.task, job.run.normalize)
     methods, federation = make_methods(job, model, federation)
-    devices = devices_of(job, model, federation, job.folder and [job.folder])
+    devices = devices_of(job, model, federation, begun_with(job, [job.folder] if job.folder else []))
     with over_devices(devices) as mesh:
         federation = spread(federation, mesh)
     runs = {name: planned(job, made, federation, name, devices) for name, made in methods.items()}

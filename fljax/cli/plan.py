@@ -36,6 +36,7 @@ def execute(job: Job) -> None:
     """Plans every method and shows the table."""
     from fljax.cli.execute import headline
     from fljax.jobs.assemble import devices_of, make_methods, make_model, make_parts, make_sampling, planned
+    from fljax.jobs.going_on import begun_with
     from fljax.run.forecast import common, head, line
     from fljax.run.train import check_ahead
 
@@ -43,7 +44,7 @@ def execute(job: Job) -> None:
     model = make_model(job, federation)
     make_sampling(job).of(len(federation.train.size))
     methods, changed = make_methods(job, model, federation)
-    devices = devices_of(job, model, federation, job.folder and [job.folder])
+    devices = devices_of(job, model, federation, begun_with(job, [job.folder] if job.folder else []))
     for name, made in methods.items():
         with contextlib.suppress(MemoryError):  # what does not fit is said in the table
             check_ahead(**planned(job, made, changed, name, devices))

@@ -1,6 +1,7 @@
 """What `fljax sweep` does once it is read: every run, the table, the best point and the figures."""
 
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +11,14 @@ from rich.progress import Progress
 from fljax.catalogue.words import words_of
 from fljax.cli.execute import headline, say_stopped
 from fljax.jobs import config
-from fljax.jobs.assemble import Made, as_clients_are, make_algorithm, make_model, make_parts
+from fljax.jobs.assemble import Made, as_clients_are, devices_of, make_algorithm, make_model, make_parts
 from fljax.jobs.job import Job
 from fljax.jobs.sweep import SweepJob
 from fljax.run import report
+from fljax.run.mesh import Device
 from fljax.run.report import Row
 from fljax.run.sweep.halving import rungs
+from fljax.run.sweep.parts import n_devices_of
 from fljax.run.sweep.points import count_points
 from fljax.run.sweep.search import Found, check_ahead, on_validation, over_settings, search
 from fljax.run.sweep.table import HEADLINES, as_table, by_point, metric_of, named, tidy, verdict
@@ -24,6 +27,10 @@ from fljax.types import Federation, Model
 
 MAY_CHANGE = ("data_folder", "new_client_rounds", "runs_at_once", "force_resume")
 """Settings with which a sweep may be gone on with: its rounds are laid out from the start."""
+
+
+Ready = tuple[Job, Federation, Model, Made]
+"""What runs under one static setting."""
 
 
 def execute(sweep: SweepJob) -> list[Row]:
@@ -82,7 +89,7 @@ def as_toml(sweep: SweepJob) -> dict[str, Any]:
     return document | ({"outer": outer} if outer else {})
 
 
-def _made(sweep: SweepJob, setting: dict[str, Any]) -> tuple[Job, Federation, Model, Made]:
+def _made(sweep: SweepJob, setting: dict[str, Any]) -> Ready:
     """What runs under one static setting."""
     job = sweep.job_with(setting)
     federation, _ = make_parts(job)
@@ -99,16 +106,26 @@ def _check(sweep: SweepJob, setting: dict[str, Any], ready: list) -> None:
     hypers, own = sweep.hypers(job), sweep.own
     metric_of(own.metric, algorithm)
     rungs(count_points(hypers), job.run.rounds, own.halving, job.run.evaluate_every)
-    check_ahead(algorithm, hypers, federation, key, own.seeds, job.run.rounds, draw, own.runs_at_once)
+    devices = _devices(sweep, made, None)
+    check_ahead(algorithm, hypers, federation, key, own.seeds, job.run.rounds, draw, own.runs_at_once, devices)
     if not ready:
         ready.append(made)
 
 
+def _devices(sweep: SweepJob, made: Ready, folder: Path | None) -> Sequence[Device] | None:
+    """The devices that the search under one static setting runs on, in its ``folder``; None: all."""
+    job, federation, model, _ = made
+    begun = [] if folder is None else [n_devices_of(folder)]
+    return devices_of(job, model, federation, begun, count_points(sweep.hypers(job)) * sweep.own.seeds)
+
+
 def _one_setting(sweep: SweepJob, setting: dict[str, Any], folder: Path, ready: list) -> Found:
     """The search under one static setting, into its own part of the folder; what runs may be ``ready``."""
-    own, (job, federation, model, (algorithm, _, sampling)) = sweep.own, ready.pop() if ready else _made(sweep, setting)
-    print(headline(job, federation, model))
+    made = job, federation, model, (algorithm, _, sampling) = ready.pop() if ready else _made(sweep, setting)
     named = "-".join(f"{name}={value}".replace(" ", "_").replace("/", "_") for name, value in setting.items())
+    own, folder = sweep.own, folder / (named or "runs")
+    devices = _devices(sweep, made, folder)
+    print(headline(job, federation, model, devices=devices))
     with Progress() as progress:
         task = progress.add_task("runs", total=None)
         return search(
@@ -120,11 +137,12 @@ def _one_setting(sweep: SweepJob, setting: dict[str, Any], folder: Path, ready: 
             job.run.rounds,
             halving=own.halving,
             metric=own.metric,
-            folder=folder / (named or "runs"),
+            folder=folder,
             sampling=sampling,
             evaluate_every=job.run.evaluate_every,
             dropout=job.run.dropout,
             at_once=own.runs_at_once,
+            devices=devices,
             compile=job.run.compile,
             tell=lambda done, n: progress.update(task, completed=done, total=n),
             force_resume=job.run.force_resume,

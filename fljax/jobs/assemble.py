@@ -1,7 +1,7 @@
 """From settings to what runs: the federation, the model, the sampling, and each method with its numbers."""
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -197,7 +197,7 @@ def make_methods(job: Job, model: Model, federation: Federation) -> tuple[Method
 
 
 def devices_of(
-    job: Job, model: Model, federation: Federation, folders: Sequence[Path] | None, n_runs: int = 1
+    job: Job, model: Model, federation: Federation, begun: Iterable[int | None] = (), n_runs: int = 1
 ) -> Sequence[Device] | None:
     """The devices that all methods of a job run on, see `fljax.run.enough`; None: all.
 
@@ -207,7 +207,7 @@ def devices_of(
         job: its settings.
         model: the clients'.
         federation: the clients and their data.
-        folders: of the job's results, if it has any yet.
+        begun: numbers of devices that parts of it have begun with; None: one has not.
         n_runs: runs of each method in one program.
     """
     n_clients, run = len(federation.train.size), job.run
@@ -218,7 +218,7 @@ def devices_of(
         run.rounds * n_runs,
         participation=make_sampling(job).of(n_clients).size / n_clients,
         evaluate_every=run.evaluate_every,
-        folders=[folder / name for folder in folders or () for name in job.methods if not run.force_resume],
+        begun=[] if run.force_resume else [n_devices for n_devices in begun if n_devices],
     )
 
 

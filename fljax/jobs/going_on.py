@@ -1,5 +1,6 @@
 """Whether a job can go on with what its folder holds, seen before anything in it is written."""
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -7,8 +8,13 @@ from fljax.jobs import config
 from fljax.jobs.job import MAY_CHANGE, Job
 from fljax.jobs.settings import last, of_toml
 from fljax.rounds.sampling import Sampling
-from fljax.run.checkpoint import rounds_done
+from fljax.run.checkpoint import n_devices_of, rounds_done
 from fljax.run.train import check_folder
+
+
+def begun_with(job: Job, folders: Iterable[Path]) -> list[int | None]:
+    """How many devices each method's run in each of the results ``folders`` is on; None: it has not begun."""
+    return [n_devices_of(folder / name) for folder in folders for name in job.methods]
 
 
 def check_going_on(job: Job, runs: dict[str, dict[str, Any]], folder: Path) -> None:

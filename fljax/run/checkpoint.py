@@ -200,6 +200,12 @@ def level_of(folder: Path) -> str | None:
     return history[-1].get("compile", "full") if history else None
 
 
+def n_devices_of(folder: Path) -> int | None:
+    """How many devices a folder's run is on; None: it has not begun."""
+    history = history_of(folder)
+    return history[-1].get("devices") if history else None
+
+
 def _newest_content(folder: Path) -> dict[str, Any] | None:
     for path in stored(folder):
         with contextlib.suppress(ValueError):

@@ -6,12 +6,10 @@ same job runs on as many devices every time; results depend on their number in t
 """
 
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 
 import jax
 import numpy as np
 
-from fljax.run.checkpoint import history_of
 from fljax.run.mesh import Device, may_use_fewer
 from fljax.run.program_cost import Cost, cost_of
 from fljax.run.programs import seconds_of
@@ -30,7 +28,7 @@ def enough_devices(
     *,
     participation: float = 1.0,
     evaluate_every: int = 1,
-    folders: Iterable[Path] = (),
+    begun: Iterable[int] = (),
 ) -> Sequence[Device] | None:
     """The devices to run a job's methods on: the first alone where more would not pay, see `may_use_fewer`; None: all.
 
@@ -41,14 +39,13 @@ def enough_devices(
         n_rounds: of each method.
         participation: share of the clients in a round.
         evaluate_every: rounds from one test to the next.
-        folders: of results; what has begun in one of them goes on with as many devices.
+        begun: numbers of devices that parts of the job have begun with; the first is gone on with.
     """
     if not may_use_fewer():
         return None
     devices = jax.devices()
-    begun = [history[-1].get("devices", 1) for history in map(history_of, folders) if history]
-    if begun:
-        return devices[: begun[0]]
+    if (before := next(iter(begun), None)) is not None:
+        return devices[:before]
     epochs = [1 if work is None else work.epochs for work in works]
     trained, tested = participation * float(np.mean(epochs)), 1 / evaluate_every
     seconds = n_rounds * seconds_of_work(model, federation, trained, tested)

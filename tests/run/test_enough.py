@@ -13,6 +13,7 @@ from fljax.models import logistic_regression
 from fljax.run import enough, mesh
 from fljax.run.checkpoint import history_of
 from fljax.run.enough import enough_devices, seconds_of_work
+from fljax.run.sweep.parts import n_devices_of
 from fljax.types import Work
 
 MODEL = logistic_regression((4, 4, 1), 4)
@@ -107,3 +108,25 @@ def test_a_comparison_and_the_runs_in_it_have_the_same_devices(tmp_path, capsys)
     assert main(["compare", "--folder", str(folder), "--rounds", "2"]) == 0
     assert main(["plan", *SMALL, "--rounds", "1"]) == 0
     assert "1 of 2 cpu devices" in capsys.readouterr().out
+
+
+@pytest.mark.usefixtures("divided")
+def test_a_sweep_counts_its_runs_and_goes_on_with_as_many_devices(tmp_path, capsys, monkeypatch):
+    def sweep(folder: str, *more: str) -> int:
+        given = ["sweep", *SMALL, "--lr", "0.1", "0.2", "--rounds", "2", "--folder", str(tmp_path / folder), *more]
+        assert main(given) == 0
+        n_devices = n_devices_of(tmp_path / folder / "runs")
+        assert ("1 of 2 cpu devices" in capsys.readouterr().out) is (n_devices == 1)
+        return n_devices
+
+    counted = []
+    seconds = enough.seconds_of_work
+    monkeypatch.setattr(enough, "seconds_of_work", lambda *given: counted.append(seconds(*given)) or counted[-1])
+    assert sweep("small", "--seeds", "3") == 1
+    monkeypatch.setattr(enough, "_SECONDS_OF_A_MESH", 5.9 * 2 * counted[-1] / 2)  # 6 runs of 2 rounds, half of it saved
+    assert sweep("more", "--seeds", "3") == 2
+    monkeypatch.setattr(enough, "_SECONDS_OF_A_MESH", 6.1 * 2 * counted[-1] / 2)
+    assert sweep("fewer", "--seeds", "3") == 1
+    monkeypatch.setattr(enough, "_SECONDS_OF_A_MESH", 0.0)
+    assert sweep("small", "--seeds", "3", "--resume") == 1
+    assert sweep("more", "--seeds", "3", "--resume") == 2

@@ -132,6 +132,13 @@ def level_of(folder: Path) -> Any:
     return _read_identity(path)[0].get("compile") if path.exists() else None
 
 
+def n_devices_of(folder: Path) -> int | None:
+    """How many devices the search in ``folder`` is on; None where there is none."""
+    path = folder / FOLDER / IDENTITY
+    history = _read_identity(path)[1] if path.exists() else []
+    return history[-1].get("devices") if history else None
+
+
 def _read(path: Path, left: set[int], n_rounds: int, keep: bool, names: Collection[str] | None) -> Part:
     arrays, _ = read_arrays(path, AGAIN)
     state = [restored(arrays[name]) for name in sorted(arrays) if name.startswith("state.")]

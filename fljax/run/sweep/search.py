@@ -128,15 +128,17 @@ def check_ahead(
     n_rounds: int,
     draw: Draw,
     at_once: int | None = None,
+    devices: Sequence[Device] | None = None,
 ) -> None:
-    """Traces a search that is to come, on all devices: what it cannot do is refused before anything is done.
+    """Traces a search that is to come: what it cannot do is refused before anything is done.
 
     Raises:
         ValueError: a choice does not fit the federation, or more points than fit.
         MemoryError: a run needs more than there is.
     """
     hypers = with_targets(hypers, draw.sampling, algorithm.about.work, n_rounds)
-    with over_devices(None, len(jax.devices())) as mesh, fields_of(hypers, algorithm):
+    n_devices = len(jax.devices() if devices is None else devices)
+    with over_devices(devices, n_devices) as mesh, fields_of(hypers, algorithm):
         where = None if mesh is None else NamedSharding(mesh, PartitionSpec())
         data = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=where), federation)
         plan(Setting(algorithm, draw, n_rounds, 1), all_cells(hypers, key, n_seeds), data, None, at_once, None)
