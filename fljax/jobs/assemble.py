@@ -201,8 +201,6 @@ def devices_of(
 ) -> Sequence[Device] | None:
     """The devices that all methods of a job run on, see `fljax.run.enough`; None: all.
 
-    A run that is gone on with whatever has changed (``force_resume``) is given devices anew.
-
     Args:
         job: its settings.
         model: the clients'.
@@ -218,7 +216,7 @@ def devices_of(
         run.rounds * n_runs,
         participation=make_sampling(job).of(n_clients).size / n_clients,
         evaluate_every=run.evaluate_every,
-        begun=[] if run.force_resume else [n_devices for n_devices in begun if n_devices],
+        begun=[n_devices for n_devices in begun if n_devices],
     )
 
 

@@ -8,8 +8,10 @@ same job runs on as many devices every time; results depend on their number in t
 from collections.abc import Iterable, Sequence
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
+from fljax.data.federation import minibatch
 from fljax.run.mesh import Device, may_use_fewer
 from fljax.run.program_cost import Cost, cost_of
 from fljax.run.programs import seconds_of
@@ -18,6 +20,9 @@ from fljax.types import Federation, Model, Work
 _SECONDS_OF_A_MESH = 0.35
 """What a run must save to pay for the exchange between devices: in the first run it takes 0.1 to 0.8 s longer to trace
 and compile, in later ones, whose programs are kept, hardly. `benchmarks/enough_devices.py` shows what is chosen."""
+
+
+_EXAMPLES = 32  # in the batch that is looked at
 
 
 def enough_devices(
@@ -39,12 +44,14 @@ def enough_devices(
         n_rounds: of each method.
         participation: share of the clients in a round.
         evaluate_every: rounds from one test to the next.
-        begun: numbers of devices that parts of the job have begun with; the first is gone on with.
+        begun: numbers of devices that parts of the job have begun with; the first is gone on with where there are as
+            many.
     """
     if not may_use_fewer():
         return None
     devices = jax.devices()
-    if (before := next(iter(begun), None)) is not None:
+    before = next(iter(begun), None)
+    if before is not None and before <= len(devices):
         return devices[:before]
     epochs = [1 if work is None else work.epochs for work in works]
     trained, tested = participation * float(np.mean(epochs)), 1 / evaluate_every
@@ -57,11 +64,11 @@ def seconds_of_work(model: Model, federation: Federation, trained: float, tested
 
     In a program that is compiled soonest. To train on an example costs three times what the network's answer does.
     """
-    x = federation.train.pool.x
-    examples = jax.ShapeDtypeStruct((32, *x.shape[1:]), x.dtype)
+    places = (jax.ShapeDtypeStruct((_EXAMPLES,), dtype) for dtype in (jnp.int32, jnp.float32))
+    examples = jax.eval_shape(minibatch, federation.train.pool, *places).x  # a network sees pixels as floats
     answer = jax.make_jaxpr(lambda params, x: model.apply(params, x, None)[0])
     cost = cost_of(answer(jax.eval_shape(model.init, jax.random.key(0)), examples), trips=1)
-    per_example = seconds_of("fast", Cost(cost.equations, 0, cost.elements, cost.flops))[1] / 32
+    per_example = seconds_of("fast", Cost(cost.equations, 0, cost.elements, cost.flops))[1] / _EXAMPLES
     sizes = (np.asarray(split.size) for split in (federation.train, federation.test))
     n_train, n_test = (float(size.sum()) for size in sizes)
     return per_example * (3 * trained * n_train + tested * n_test)

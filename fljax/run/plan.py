@@ -218,7 +218,8 @@ class Probe:
         """Of a second call, which makes as many rounds as the first, of one round, leaves time for."""
         seconds, count = 0.0, 1
         for _ in range(2):
-            state = replicated(first_state(self.algorithm.init, self.key, self.hyper, self.federation.train), self.mesh)
+            state = first_state(self.algorithm.init, self.key, self.hyper, self.federation.train)
+            state = jax.block_until_ready(replicated(state, self.mesh))  # its work is no round's
             count = max(1, min(PROBE_ROUNDS, int(PROBE_SECONDS / seconds))) if seconds else 1
             arguments = *self.arguments(state)[:-1], jnp.int32(count)
             began = time.perf_counter()

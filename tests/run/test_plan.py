@@ -3,6 +3,7 @@
 from functools import partial
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -46,6 +47,20 @@ def test_what_is_held(key, planned, model, federation):
     assert got.n_devices == jax.device_count()
     assert got.at_once == 1
     assert got.rounds_per_second > 0
+
+
+def test_the_time_of_the_first_state_is_no_rounds(key, model, federation):
+    def slow_to_begin(work):
+        algorithm = fedavg(model, work)
+
+        def init(*arguments):
+            square = jax.lax.fori_loop(0, 1000, lambda _, m: m @ m, jnp.eye(256))  # half a second and more
+            return jax.tree.map(lambda leaf: leaf + 0 * square[0, 0].astype(leaf.dtype), algorithm.init(*arguments))
+
+        return algorithm._replace(init=init)
+
+    got = plan(slow_to_begin, Work(1, 8), model, fljax.fedavg.Hyper(), federation, key, devices=jax.devices()[:1])
+    assert got.rounds_per_second > 10  # hundreds; three rounds and what they waited for make less
 
 
 @pytest.mark.slow
