@@ -1,5 +1,6 @@
 """A small job leaves devices of a CPU unused, a long one does not, and what has begun goes on with as many."""
 
+from bisect import bisect_left
 from functools import partial
 
 import jax
@@ -41,9 +42,10 @@ def test_more_work_takes_more_devices(federation):
     assert of([Work(1, 8)], 1) == jax.devices()[:1]
     assert of([Work(1, 8)], ALL) is None
     # The number of rounds where one device turns to all grows as the work of a round shrinks.
+    shorter = {"participation": 0.1, "evaluate_every": 10}
     turns = [
-        next(n for n in map(int, np.geomspace(1, ALL, 400)) if of([Work(epochs, 8)], n, **kept) is None)
-        for epochs, kept in ((20, {}), (5, {}), (1, {}), (1, {"participation": 0.1, "evaluate_every": 10}))
+        bisect_left(range(1, ALL), True, key=lambda n: of([Work(epochs, 8)], n, **kept) is None) + 1
+        for epochs, kept in ((20, {}), (5, {}), (1, {}), (1, shorter))
     ]
     assert turns == sorted(turns)
     assert turns[1] / turns[0] == pytest.approx(4, rel=0.2)
@@ -132,27 +134,35 @@ def test_a_comparison_and_the_runs_in_it_have_the_same_devices(tmp_path, capsys)
     assert [history_of(path)[-1]["devices"] for path in seeds] == [1, 1]
     assert main(["run", "--folder", str(seeds[0].parent), "--rounds", "2"]) == 0
     assert main(["compare", "--folder", str(folder), "--rounds", "2"]) == 0
-    assert main(["plan", *SMALL, "--rounds", "1"]) == 0
-    assert "1 of 2 cpu devices" in capsys.readouterr().out
 
 
 @pytest.mark.usefixtures("divided")
 def test_a_sweep_counts_its_runs_and_goes_on_with_as_many_devices(tmp_path, capsys, monkeypatch):
-    def sweep(folder: str, *more: str) -> int:
+    def sweep(folder: str, *more: str) -> int | None:
         given = ["sweep", *SMALL, "--lr", "0.1", "0.2", "--rounds", "2", "--folder", str(tmp_path / folder), *more]
         assert main(given) == 0
         n_devices = n_devices_of(tmp_path / folder / "runs")
         assert ("1 of 2 cpu devices" in capsys.readouterr().out) is (n_devices == 1)
         return n_devices
 
-    counted = []
-    seconds = enough.seconds_of_work
-    monkeypatch.setattr(enough, "seconds_of_work", lambda *given: counted.append(seconds(*given)) or counted[-1])
+    # Six runs of two rounds take twelve seconds, of which two devices save half.
+    monkeypatch.setattr(enough, "seconds_of_work", lambda *_: 1.0)
+    monkeypatch.setattr(enough, "_SECONDS_OF_A_MESH", 6.1)
     assert sweep("small", "--seeds", "3") == 1
-    monkeypatch.setattr(enough, "_SECONDS_OF_A_MESH", 5.9 * 2 * counted[-1] / 2)  # 6 runs of 2 rounds, half of it saved
+    monkeypatch.setattr(enough, "_SECONDS_OF_A_MESH", 5.9)
     assert sweep("more", "--seeds", "3") == 2
-    monkeypatch.setattr(enough, "_SECONDS_OF_A_MESH", 6.1 * 2 * counted[-1] / 2)
-    assert sweep("fewer", "--seeds", "3") == 1
     monkeypatch.setattr(enough, "_SECONDS_OF_A_MESH", 0.0)
     assert sweep("small", "--seeds", "3", "--resume") == 1
     assert sweep("more", "--seeds", "3", "--resume") == 2
+
+
+@pytest.mark.usefixtures("divided")
+def test_a_plan_is_of_the_devices_that_the_run_takes(capsys, monkeypatch):
+    def told(*given):
+        raise ValueError(f"planned on {given[-1]}")
+
+    monkeypatch.setattr("fljax.cli.plan.plan_one", told)
+    assert main(["plan", *SMALL, "--rounds", "1"]) == 2
+    out, err = capsys.readouterr()
+    assert "1 of 2 cpu devices" in out
+    assert f"planned on {jax.devices()[:1]}" in err
