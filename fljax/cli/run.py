@@ -19,7 +19,7 @@ setting of several parts may be written short: --lr 0.1 sets it in every method,
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Runs the job that ``arguments`` describe, on all cores.
+    """Runs the job that ``arguments`` describe, on as many cores as it is worth.
 
     Raises:
         ValueError: in one line, for everything that a user can correct.

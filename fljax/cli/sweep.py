@@ -16,7 +16,7 @@ All seeds see one partition, whose share of the variance intervals leave out; fl
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Runs the sweep that ``arguments`` describe, on all cores.
+    """Runs the sweep that ``arguments`` describe, on as many cores as it is worth.
 
     Raises:
         ValueError: in one line, for everything that a user can correct.
