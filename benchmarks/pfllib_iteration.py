@@ -2,10 +2,11 @@
 
     python benchmarks/pfllib_iteration.py [--only FedAvg FedPer] [--part 16] [--repeats 5]
 
-An iteration is that of `experiments/pfllib.py`: 20 clients of two labels train one epoch in batches of 10, and are
-tested on their own quarter. Of one image in ``--part``, so that a sample takes seconds. Both sides start from PyTorch's
-initial weights; the loop is what one writes first, a client after another with one model. It runs with one thread and
-with all, and the faster counts. Compilation is the first call's and stands apart. FLJAX_DATA names the data's folder.
+An iteration is that of `experiments/pfllib.py`: 20 clients of two labels train in batches of 10, as many epochs as the
+method does there (FedAvg one), and are tested on their own quarter. Of one image in ``--part``, so that a sample takes
+seconds. Both sides start from PyTorch's initial weights; the loop is what one writes first, a client after another with
+one model. It runs with one thread and with all, and the faster counts. Compilation is the first call's and stands
+apart. FLJAX_DATA names the data's folder.
 """
 
 import os
@@ -24,7 +25,7 @@ from torch_models import images
 
 import fljax
 from fljax.run.mesh import over_devices, replicated, use_all_cores
-from fljax.types import ClientData, Federation, Work
+from fljax.types import ClientData, Federation
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "experiments"))
 import pfllib
@@ -86,10 +87,7 @@ def main() -> int:
     federation = pfllib.federation(pfllib.SETTINGS[0], given.part)
     loop, cores = Loop(federation), len(os.sched_getaffinity(0))
     for method in given.only:
-        chosen = pfllib.METHODS[method]
-        factory = fljax.ALGORITHMS[chosen.name]
-        algorithm = factory(pfllib.network(), Work(1, pfllib.BATCH_SIZE), **chosen.choices)
-        hyper = factory.Hyper(lr=pfllib.LR, **chosen.numbers)
+        algorithm, hyper = pfllib.chosen(method)
         with over_devices() as mesh:
             placed = replicated((hyper, federation, jax.random.key(0)), mesh)
 

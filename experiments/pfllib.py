@@ -51,7 +51,7 @@ from fljax.models import cnn
 from fljax.models.scaled import normalized
 from fljax.run.mesh import use_all_cores
 from fljax.run.progress import BarProgress
-from fljax.types import Examples, Federation, Model, Work
+from fljax.types import Algorithm, Examples, Federation, Model, Work
 
 N_CLIENTS, N_CLASSES, TRAIN_SHARE, BATCH_SIZE, LR, ROUNDS = 20, 10, 0.75, 10, 0.005, 2000
 AFTER = (10, 20, 40, 100, 200, 400, 1000)
@@ -181,13 +181,17 @@ def network() -> Model:
     return normalized(plain, "centred")
 
 
+def chosen(method: str) -> tuple[Algorithm, Any]:
+    """A method of the table and its numbers."""
+    of, factory = METHODS[method], fljax.ALGORITHMS[METHODS[method].name]
+    return factory(network(), Work(of.epochs, BATCH_SIZE), **of.choices), factory.Hyper(**{"lr": LR, **of.numbers})
+
+
 def run(method: str, setting: str, seed: int, clients: Federation, options: argparse.Namespace) -> list[Outcome]:
     """One cell of the table, gone on with: best and last accuracy in per cent, and seconds a round."""
-    chosen, factory = METHODS[method], fljax.ALGORITHMS[METHODS[method].name]
-    algorithm = factory(network(), Work(chosen.epochs, BATCH_SIZE), **chosen.choices)
-    part = options.part
+    of, (algorithm, numbers), part = METHODS[method], chosen(method), options.part
     own = options.folder / f"{method}-{setting}-{seed}-{part}".replace(" ", "_")
-    n_rounds, numbers = max(options.rounds, rounds_done(own)), factory.Hyper(**{"lr": LR, **chosen.numbers})
+    n_rounds = max(options.rounds, rounds_done(own))
     run, seconds = resumed(
         algorithm,
         numbers,
@@ -196,10 +200,10 @@ def run(method: str, setting: str, seed: int, clients: Federation, options: argp
         n_rounds,
         folder=own,
         progress=BarProgress(own.name),
-        evaluate_every=chosen.tested_every,
+        evaluate_every=of.tested_every,
     )
     accuracy = 100 * np.asarray(run.metrics["accuracy_micro"])
-    choices = {"method": chosen.name, "epochs": chosen.epochs, **chosen.choices, **chosen.numbers}
+    choices = {"method": of.name, "epochs": of.epochs, **of.choices, **of.numbers}
     told = described(part == 1, n_rounds, ROUNDS, **{"lr": LR} | choices)
     stated = PUBLISHED[method][SETTINGS.index(setting)] if part == 1 else None
     values = {
