@@ -1,14 +1,16 @@
-"""FedDistill: clients share the mean logits of their classes, and learn from those of the others.
+"""FedDistill: clients share their mean output for each class, and learn from that of the others.
 
 Jeong, Oh, Kim, Park, Bennis, Kim: Communication-Efficient On-Device Machine Learning: Federated Distillation and
 Augmentation under Non-IID Private Data, 2018, https://arxiv.org/abs/1811.11479.
-The server averages the mean logits class by class; a client's loss on an example also compares its output with the
-others' mean output for that class.
+An output is a probability of each class, the softmax of the logits. The server averages the mean outputs class by
+class; a client's loss on an example also compares its output with the others' mean output for that class.
 
-Differences from the paper: without its augmentation. Mean logits are those of the trained model, not of the batches it
-met. A class that no other client has shown teaches nothing. A client that never took part begins as all did, and is
-taught by all others as they stand.
+Differences from the paper: without its augmentation. Mean outputs are those of the trained model, not of the batches it
+met. PFLlib averages logits, and takes their squared distance for the loss. A class that no other client has shown
+teaches nothing. A client that never took part begins as all did, and is taught by all others as they stand.
 """
+
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -35,9 +37,10 @@ class FedDistillHyper(LocalHyper):
 
 @method(FedDistillHyper, "Jeong et al., 2018", "https://arxiv.org/abs/1811.11479", kind="personalised")
 def feddistill(model: Model, work: Work) -> Algorithm:
-    """FedDistill: ``w_i = argmin F_i(w) + gamma mean_x H(softmax(L_{-i, y(x)}), softmax(w(x)))``.
+    """FedDistill: ``w_i = argmin F_i(w) + gamma mean_x H(F_{-i, y(x)}, softmax(w(x)))``.
 
-    ``L_{-i, c}`` is the mean over all other clients that have class c of their mean logits on it; H is cross-entropy.
+    ``F_{-i, c}`` is the mean over all other clients that have class c of their mean softmax outputs on it; H is
+    cross-entropy.
 
     Args:
         model: the network.
@@ -57,7 +60,7 @@ def feddistill(model: Model, work: Work) -> Algorithm:
         teacher = jax.tree.map(lambda all_of, one: all_of[None] - one, everyone, own)
         trained = train(hyper, w, cohort, distilled(model, hyper), work, teacher)
         n_classes = everyone["count"].shape[0]
-        sums = class_sums(lambda w, x: model.apply(w, x, None)[0], trained.params, cohort.data, n_classes)
+        sums = class_sums(partial(output, model), trained.params, cohort.data, n_classes)
         now = {"total": sums.mean, "count": (sums.count > 0).astype(jnp.float32)}
         now = tree.where(client_weight("uniform", cohort, trained.ok) > 0, now, own)
         everyone = jax.tree.map(lambda all_of, new, old: all_of + (new - old).sum(0), everyone, now, own)
@@ -72,7 +75,7 @@ def feddistill(model: Model, work: Work) -> Algorithm:
         n_clients, (taught, start) = data.size.shape[0], (state.server["taught"], state.server["start"])
 
         def alone(key: Key, hyper: FedDistillHyper, state: State, cohort: Cohort) -> tuple[State, Metrics]:
-            # The server's sums stand still without a newcomer's own logits, so none are taken out of them.
+            # The server's sums stand still without a newcomer's own outputs, so none are taken out of them.
             teacher = tree.everyone(taught, n_clients)
             return State((), train(hyper, state.clients, cohort, distilled(model, hyper), work, teacher).params), {}
 
@@ -85,14 +88,19 @@ def feddistill(model: Model, work: Work) -> Algorithm:
 def distilled(model: Model, hyper: FedDistillHyper) -> Loss:
     """The training loss plus gamma times the cross-entropy to the teacher's mean output for the example's class.
 
-    The teacher is the client's own row: sums over the others of mean logits by class, and how many have the class.
+    The teacher is the client's own row: sums over the others of mean outputs by class, and how many have the class.
     """
 
     def loss(params: Params, batch: Batch, key: Key, teacher: Params) -> tuple[Array, Params]:
         logits, updated = model.apply(params, batch.x, key)
         count = teacher["count"][batch.y]
-        target = jax.nn.softmax(teacher["total"][batch.y] / jnp.maximum(count, 1.0)[:, None])
+        target = teacher["total"][batch.y] / jnp.maximum(count, 1.0)[:, None]
         taught = jnp.where(count > 0.5, optax.softmax_cross_entropy(logits, target), 0.0)
         return batch_mean(model.loss(logits, batch.y) + hyper.gamma * taught, batch.weight), updated
 
     return loss
+
+
+def output(model: Model, params: Params, x: Array) -> Array:
+    """(batch, classes) probabilities of a model in evaluation mode."""
+    return jax.nn.softmax(tree.at_least_float32(model.apply(params, x, None)[0]))

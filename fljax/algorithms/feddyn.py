@@ -21,9 +21,8 @@ from fljax.client.objectives import predictor, proximal, shifted, training_loss
 from fljax.numbers import LocalHyper, Scalar, hyper, number
 from fljax.rounds import Combining, Weighting, client_weight, mean, method, traffic, train
 from fljax.rounds.averaging import held_by_all
-from fljax.rounds.combine import as_combine
+from fljax.rounds.combine import as_combine, goal_of
 from fljax.rounds.sharing import own_rows
-from fljax.server.aggregate import weighted_mean
 from fljax.types import Algorithm, ClientData, Cohort, Exchange, Key, Metrics, Model, Params, State, Upload, Work
 
 
@@ -40,7 +39,7 @@ class Dynamic(NamedTuple):
     shared: Params  # theta
     drift: Params  # h / alpha: less the sum of moves, as a share of all clients
     total: Array  # () sum of omega_i over all clients
-    memory: Any  # of `combine`
+    memory: Any  # of `combine`, for theta and for h
 
 
 @method(FedDynHyper, "Acar et al., ICLR 2021", "https://arxiv.org/abs/2111.04263")
@@ -54,15 +53,17 @@ def feddyn(model: Model, work: Work, *, weighting: Weighting = "uniform", combin
         model: the network.
         work: local effort.
         weighting: "uniform" (omega_i = 1) or "size" (omega_i = n_i).
-        combine: what the server makes of the w_i.
+        combine: what the server makes of the w_i, for theta and for h.
     """
-    combining, loss = as_combine(combine), training_loss(model)
+    combining, rule, loss = as_combine(combine), goal_of(combine), training_loss(model)
 
     def init(key: Key, hyper: FedDynHyper, data: ClientData) -> State:
         theta, n_clients = model.init(key), data.size.shape[0]
         zero = jax.tree.map(jnp.zeros_like, tree.split_statistics(theta)[0])
         total = data.size.sum() if weighting == "size" else jnp.asarray(n_clients)
-        server = Dynamic(theta, zero, total.astype(jnp.float32), combining.init(hyper, theta))
+        server = Dynamic(
+            theta, zero, total.astype(jnp.float32), (combining.init(hyper, theta), rule.init(hyper, theta))
+        )
         return State(server, own_rows(zero, n_clients))
 
     def send(key: Key, hyper: FedDynHyper, state: State, cohort: Cohort) -> Upload:
@@ -75,16 +76,17 @@ def feddyn(model: Model, work: Work, *, weighting: Weighting = "uniform", combin
         return Upload(start, trained.params, weight, (g, trained.loss, trained.ok))
 
     def receive(key: Key, hyper: FedDynHyper, state: State, cohort: Cohort, upload: Upload) -> tuple[State, Metrics]:
-        (theta, drift, total, memory), n_parameters = state.server, tree.size(state.server.shared)
+        (theta, drift, total, (memory, for_h)), n_parameters = state.server, tree.size(state.server.shared)
         (g, client_losses, ok), weight = upload.rest, upload.weight
-        begun, away = tree.split_statistics(theta)[0], tree.moves(upload.params, theta)
-        share, came = weight.sum() / total, (weight > 0).any()
-        drift = jax.tree.map(lambda h, d: h - share * d, drift, weighted_mean(away, weight))
+        begun, share, came = tree.split_statistics(theta)[0], weight.sum() / total, (weight > 0).any()
         averaged, memory = combining.apply(hyper, memory, theta, upload.params, weight)
         averaged, statistics = tree.split_statistics(averaged)
+        goal, for_h = rule.apply(hyper, for_h, theta, upload.params, weight)
+        goal, _ = tree.split_statistics(goal)
+        drift = jax.tree.map(lambda h, to, t: h - share * (to - t), drift, goal, begun)
         moved = jax.tree.map(lambda a, h, t: jnp.where(came, a - h, t), averaged, drift, begun)
         metrics = {"loss": client_losses, "ok": ok, **traffic(n_parameters, n_parameters)}
-        return State(Dynamic(tree.join_statistics(moved, statistics), drift, total, memory), g), metrics
+        return State(Dynamic(tree.join_statistics(moved, statistics), drift, total, (memory, for_h)), g), metrics
 
     exchange = Exchange(send, receive, lambda server: server.shared)
     return Algorithm(init, exchange.round, held_by_all, predictor(model), loss=model.loss, exchange=exchange)

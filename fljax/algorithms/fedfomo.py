@@ -6,11 +6,11 @@ The server sends a client the models of those that have helped it most so far; t
 lowers its validation loss per distance, starts from that mixture, and trains.
 
 Differences from the paper: models are those of the round's participants, as they were when it began. Losses and
-distances are taken from a client's model as it trained it last, so that its own model has no weight beside better
-ones; the authors' code takes them from the model that this training began with, and has the trained one among the
-candidates. Validation data is the federation's validation split; where it has none, the last fifth of each client's
-training examples, which are then not trained on, as in PFLlib. ``explore`` does not decay. A client that never took
-part starts from the mean of all models and trains alone.
+distances are taken from a client's model as it trained it last, so that its own model has no weight beside better ones;
+the authors' code takes them from the model that this training began with, and has the trained one among the candidates.
+Validation data is the federation's validation split; where it has none, every fifth of each client's training examples,
+which are then not trained on; PFLlib takes the last fifth of shuffled ones. ``explore`` does not decay. A client that
+never took part starts from the mean of all models and trains alone.
 """
 
 import jax
@@ -71,7 +71,8 @@ def fedfomo(model: Model, work: Work, *, n_received: Positive = 5) -> Algorithm:
         trained = train(hyper, start, cohort._replace(data=data), training_loss(model), work)
         affinity = affinity.at[ids[:, None], ids[None]].add(jnp.where(cohort.active[:, None], value, 0.0))
         n_parameters = tree.size(tree.take(w, jnp.int32(0)))
-        n_models = jnp.minimum(n_sent, cohort.active.sum()).astype(jnp.float32)
+        others = cohort.active[chosen] & (chosen != jnp.arange(ids.shape[0])[:, None])  # one's own needs no sending
+        n_models = others.sum(1).astype(jnp.float32)
         metrics = {"loss": trained.loss, "ok": trained.ok, **traffic(n_parameters, n_models * n_parameters)}
         return State(affinity, trained.params), metrics
 
@@ -82,13 +83,15 @@ def fedfomo(model: Model, work: Work, *, n_received: Positive = 5) -> Algorithm:
 
 
 def held_out(data: ClientData) -> tuple[ClientData, ClientData]:
-    """The clients' examples without the last fifth, and that fifth."""
-    n_val = data.size // HELD_OUT
-    capacity = data.index.shape[1]
-    place = (jnp.arange(capacity)[None] + (data.size - n_val)[:, None]) % capacity
-    return data._replace(size=data.size - n_val), data._replace(
-        index=jnp.take_along_axis(data.index, place, axis=1), size=n_val
-    )
+    """The clients' examples without every fifth, and those; spread, for they may lie in the order of their classes."""
+    place = jnp.arange(data.index.shape[1])[None]
+    is_val, n_val = place % HELD_OUT == HELD_OUT - 1, data.size // HELD_OUT
+
+    def first(wanted: Array, size: Array) -> ClientData:
+        order = jnp.argsort(~(wanted & (place < data.size[:, None])), axis=1, stable=True)
+        return data._replace(index=jnp.take_along_axis(data.index, order, axis=1), size=size)
+
+    return first(~is_val, data.size - n_val), first(is_val, n_val)
 
 
 def most_helpful(key: Key, hyper: FedFomoHyper, affinity: Array, ids: Array, active: Array, n_sent: int) -> Array:

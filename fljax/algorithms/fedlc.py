@@ -17,6 +17,7 @@ from fljax.client.objectives import Loss, batch_mean
 from fljax.data.federation import class_histogram
 from fljax.numbers import LocalHyper, Scalar, hyper, number
 from fljax.rounds import Combining, Weighting, averaging, mean, method, train
+from fljax.rounds.uplink.private import check_not_private
 from fljax.types import Algorithm, Batch, Cohort, Key, Model, ModelTable, Params, Trained, Work
 
 
@@ -37,6 +38,7 @@ def fedlc(model: Model, work: Work, *, weighting: Weighting = "size", combine: C
         weighting: "size" (omega_i = n_i) or "uniform".
         combine: what the server makes of the w_i.
     """
+    check_not_private(work, "clients of FedLC shift their logits by their counts of labels, which get no noise")
 
     def local(hyper: FedLCHyper, theta: ModelTable, cohort: Cohort) -> Trained:
         n_classes = head_shape(model, tree.take(theta.params, jnp.int32(0)))[1]

@@ -17,6 +17,7 @@ from fljax.client.objectives import Loss, batch_mean
 from fljax.data.federation import class_histogram
 from fljax.numbers import LocalHyper
 from fljax.rounds import Combining, Weighting, all_but, averaging, mean, method, train
+from fljax.rounds.uplink.private import check_not_private
 from fljax.types import Algorithm, Batch, Cohort, Key, Model, ModelTable, Params, Trained, Work
 
 PERSONAL = "personal"
@@ -36,6 +37,7 @@ def fedrod(model: Model, work: Work, *, weighting: Weighting = "size", combine: 
         weighting: "size" (omega_i = n_i) or "uniform".
         combine: what the server makes of bodies and generic heads.
     """
+    check_not_private(work, "clients of FedRoD shift their logits by their counts of labels, which get no noise")
 
     def begin(key: Key) -> Params:
         params = model.init(key)

@@ -23,6 +23,7 @@ from fljax.client.objectives import Loss, batch_mean
 from fljax.data.federation import class_histogram
 from fljax.numbers import LocalHyper, Scalar, hyper, number
 from fljax.rounds import Combining, Weighting, all_but, averaging, mean, method, train
+from fljax.rounds.uplink.private import check_not_private
 from fljax.types import Algorithm, Batch, ClientData, Cohort, Key, Model, ModelTable, Params, State, Trained, Work
 
 Condition = Literal["received", "trained"]
@@ -62,6 +63,7 @@ def gpfl(
         weighting: "size" (omega_i = n_i) or "uniform".
         combine: what the server makes of what is shared.
     """
+    check_not_private(work, "clients of GPFL mix embeddings by their counts of labels, which get no noise")
     of, own = (TRAINED, (TRAINED,)) if condition == "trained" else (EMBEDDING, ())
 
     def begin(key: Key) -> Params:

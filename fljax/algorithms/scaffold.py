@@ -24,10 +24,9 @@ from fljax.client.objectives import predictor, shifted, training_loss
 from fljax.numbers import LocalHyper, Scalar, hyper, number
 from fljax.rounds import Combining, Weighting, client_weight, mean, method, part_way, traffic, train
 from fljax.rounds.averaging import held_by_all
-from fljax.rounds.combine import as_combine
+from fljax.rounds.combine import as_combine, goal_of
 from fljax.rounds.sharing import own_rows
 from fljax.rounds.uplink.private import check_not_private
-from fljax.server.aggregate import weighted_mean
 from fljax.types import Algorithm, ClientData, Cohort, Key, Metrics, Model, Params, State, Work
 
 
@@ -44,7 +43,7 @@ class Controlled(NamedTuple):
     shared: Params  # theta
     control: Params  # c
     total: Array  # () sum of omega_i over all clients
-    memory: Any  # of `combine`
+    memory: Any  # of `combine`, for theta and for c
 
 
 # Clients send their control variates too, which a chain on updates would not touch.
@@ -67,21 +66,24 @@ def scaffold(
         work: local effort.
         control: "displacement": the paper's option II, above; "gradient": its option I, ``c_i' = grad F_i(theta)``.
         weighting: "uniform" (omega_i = 1) or "size" (omega_i = n_i).
-        combine: what the server makes of the w_i.
+        combine: what the server makes of the w_i, and of the ``c_i' - c_i``.
     """
     if control == "gradient":
         check_not_private(work, "with control='gradient' clients send whole gradients, which get no noise")
-    combining, loss = as_combine(part_way(combine, lambda hyper, weight: hyper.step)), training_loss(model)
+    combining, rule = as_combine(part_way(combine, lambda hyper, weight: hyper.step)), goal_of(combine)
+    loss = training_loss(model)
 
     def init(key: Key, hyper: ScaffoldHyper, data: ClientData) -> State:
         theta, n_clients = model.init(key), data.size.shape[0]
         zero = jax.tree.map(jnp.zeros_like, tree.split_statistics(theta)[0])
         total = data.size.sum() if weighting == "size" else jnp.asarray(n_clients)
-        server = Controlled(theta, zero, total.astype(jnp.float32), combining.init(hyper, theta))
+        server = Controlled(
+            theta, zero, total.astype(jnp.float32), (combining.init(hyper, theta), rule.init(hyper, zero))
+        )
         return State(server, own_rows(zero, n_clients))
 
     def round(key: Key, hyper: ScaffoldHyper, state: State, cohort: Cohort) -> tuple[State, Metrics]:
-        (theta, c, total, memory), own, n_parameters = *state, tree.size(state.server.shared)
+        (theta, c, total, (memory, for_c)), own, n_parameters = *state, tree.size(state.server.shared)
         start, shift = tree.everyone(theta, cohort.ids.shape[0]), jax.tree.map(lambda c, c_i: c[None] - c_i, c, own)
         trained = train(hyper, start, cohort, shifted(loss), work, shift)
         if control == "gradient":
@@ -91,11 +93,12 @@ def scaffold(
         weight = client_weight(weighting, cohort, trained.ok & (cohort.data.size > 0))
         new = tree.where(weight > 0, found, own)
         share = weight.sum() / total
-        moved = weighted_mean(tree.subtract(new, own), weight)
+        nothing = jax.tree.map(jnp.zeros_like, c)
+        moved, for_c = rule.apply(hyper, for_c, nothing, tree.subtract(new, own), weight)
         c = jax.tree.map(lambda c, delta: c + share * delta, c, moved)
         theta, memory = combining.apply(hyper, memory, theta, trained.params, weight)
         metrics = {"loss": trained.loss, "ok": trained.ok, **traffic(2 * n_parameters, 2 * n_parameters)}
-        return State(Controlled(theta, c, total, memory), new), metrics
+        return State(Controlled(theta, c, total, (memory, for_c)), new), metrics
 
     return Algorithm(init, round, held_by_all, predictor(model), loss=model.loss)
 

@@ -35,6 +35,7 @@ class Combine(NamedTuple):
     members: Callable[..., tuple[Stacked, Any]] | None = None
     name: str = ""
     sums: bool = False  # the received models matter only by their weighted mean
+    goal: "Combine | None" = None  # what says where the server goes, where it takes a step of its own; None: itself
 
 
 Server = Callable[..., Params]
@@ -68,6 +69,12 @@ def as_combine(combine: Combining) -> Combine:
         return new, memory
 
     return combine._replace(apply=unless_empty)
+
+
+def goal_of(combine: Combining) -> Combine:
+    """What says where the server goes: ``combine`` without the server's own step, for what moves as the clients do."""
+    combine = as_combine(combine)
+    return combine.goal or combine
 
 
 def memory_of(combine: Combine, hyper: Any, centers: Stacked) -> Any:
@@ -162,7 +169,7 @@ def part_way(combine: Combining, share: Callable[[Any, Array], Array | float]) -
         known = jax.tree.map(lambda w, to: w + jnp.minimum(step, 1.0) * (to - w), before, after)
         return tree.join_statistics(moved, known), memory
 
-    return Combine(apply, inner.init, name=inner.name, sums=inner.sums)
+    return Combine(apply, inner.init, name=inner.name, sums=inner.sums, goal=goal_of(inner))
 
 
 @cache
@@ -224,4 +231,4 @@ def stepped(combine: Combining, optimizer: str) -> Combine:
         centers, moments = tree.where(occupied, moved, (centers, memory.moments))
         return centers, Moments(moments, remembered)
 
-    return Combine(apply, init, members, name=f"{inner.name}+{optimizer}", sums=inner.sums)
+    return Combine(apply, init, members, name=f"{inner.name}+{optimizer}", sums=inner.sums, goal=goal_of(inner))

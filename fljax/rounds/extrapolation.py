@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from fljax import tree
-from fljax.rounds.combine import Combine, Combining, as_combine
+from fljax.rounds.combine import Combine, Combining, as_combine, goal_of
 from fljax.types import Params, Stacked
 
 
@@ -32,4 +32,4 @@ def extrapolated(combine: Combining) -> Combine:
         moved = jax.tree.map(lambda t, d: t + eta * d, begun, step)
         return tree.join_statistics(moved, statistics), memory
 
-    return Combine(apply, inner.init, name=f"{inner.name}+exp")
+    return Combine(apply, inner.init, name=f"{inner.name}+exp", goal=goal_of(inner))

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import fljax
-from fljax import tree
+from fljax import rounds, tree
 from fljax.algorithms.feddyn import feddyn
 from fljax.algorithms.fednova import fednova, step_mass
 from fljax.algorithms.scaffold import scaffold
@@ -133,14 +133,24 @@ def test_scaffold_does_not_diverge_at_the_papers_settings(key, lr):
     assert loss[-1] < 0.2
 
 
-@pytest.mark.parametrize("weighting", ["size", *slow("uniform")])
-def test_scaffold_in_numpy(key, model, federation, reference, weighting):  # noqa: F811
-    """Unequal steps and half of the clients a round."""
+def middle(models, weights):
+    return oracle.combine(lambda *leaves: np.median(leaves, axis=0), *models)
+
+
+RULES = {"mean": (rounds.mean, oracle.average), "median": (rounds.median, middle)}
+
+
+@pytest.mark.parametrize(
+    ("weighting", "rule"), [("size", "mean"), *slow_rows(("uniform", "mean"), ("uniform", "median"))]
+)
+def test_scaffold_in_numpy(key, model, federation, reference, weighting, rule):  # noqa: F811
+    """Unequal steps and half of the clients a round; the rule makes both the model and the control variate."""
+    combine, average = RULES[rule]
     zero = oracle.combine(np.zeros_like, reference.start)
     theta, c, own = reference.start, zero, [zero] * 8
     weights = [1.0 if weighting == "uniform" else float(n) for n in np.asarray(federation.train.size)]
     for cohort in reference.rounds():
-        sent, moved = [], c
+        sent, moved, came = [], [], [weights[i] for i, *_ in cohort]
         for i, k, _ in cohort:
             batches, w = reference.batches(i, k), theta
             for x, y in batches:
@@ -148,20 +158,22 @@ def test_scaffold_in_numpy(key, model, federation, reference, weighting):  # noq
                 w = oracle.combine(lambda w, g: w - LR * g, w, step)
             length = len(batches) * LR
             new = oracle.combine(lambda a, b, t, w, s=length: a - b + (t - w) / s, own[i], c, theta, w)
-            share = weights[i] / sum(weights)
-            moved = oracle.combine(lambda m, new, old, s=share: m + s * (new - old), moved, new, own[i])
+            moved.append(oracle.combine(lambda new, old: new - old, new, own[i]))
             own[i] = new
             sent.append(w)
-        target, c = oracle.average(sent, [weights[i] for i, *_ in cohort]), moved
+        target, share = average(sent, came), sum(came) / sum(weights)
+        c = oracle.combine(lambda c, d, s=share: c + s * d, c, average(moved, came))
         theta = oracle.combine(lambda t, to: t + 0.7 * (to - t), theta, target)
-    algorithm, hyper = scaffold(model, WORK, weighting=weighting), scaffold.Hyper(lr=LR, step=0.7)
+    algorithm, hyper = scaffold(model, WORK, weighting=weighting, combine=combine), scaffold.Hyper(lr=LR, step=0.7)
     deployed, state = run(algorithm, hyper, federation, key)
     assert_models(deployed, [theta] * 8)
     assert_models(state.clients, own)
     chex.assert_trees_all_close(state.server.control, c, rtol=1e-5, atol=1e-5)
 
 
-def test_feddyn_in_numpy(key, model, federation, reference):  # noqa: F811
+@pytest.mark.parametrize("rule", ["mean", *slow("median")])
+def test_feddyn_in_numpy(key, model, federation, reference, rule):  # noqa: F811
+    combine, average = RULES[rule]
     zero, alpha = oracle.combine(np.zeros_like, reference.start), 0.3
     theta, h, g = reference.start, zero, [zero] * 8
     for cohort in reference.rounds():
@@ -174,10 +186,11 @@ def test_feddyn_in_numpy(key, model, federation, reference):  # noqa: F811
                 )
                 w = oracle.combine(lambda w, d: w - LR * d, w, step)
             g[i] = oracle.combine(lambda g, w, t: g - alpha * (w - t), g[i], w, theta)
-            h = oracle.combine(lambda h, w, t: h - alpha / 8 * (w - t), h, w, theta)
             sent.append(w)
-        theta = oracle.combine(lambda a, h: a - h / alpha, oracle.average(sent, [1.0] * len(sent)), h)
-    deployed, state = run(feddyn(model, WORK), feddyn.Hyper(lr=LR, alpha=alpha), federation, key)
+        target, share = average(sent, [1.0] * len(sent)), len(sent) / 8
+        h = oracle.combine(lambda h, to, t, s=share: h - alpha * s * (to - t), h, target, theta)
+        theta = oracle.combine(lambda a, h: a - h / alpha, target, h)
+    deployed, state = run(feddyn(model, WORK, combine=combine), feddyn.Hyper(lr=LR, alpha=alpha), federation, key)
     assert_models(deployed, [theta] * 8)
     assert_models(state.clients, g)
 

@@ -178,3 +178,19 @@ def test_one_client_and_fewer_clients_than_clusters(key, name, model, work, fede
 def test_a_cohort_of_one(key, name, case, federation):
     _, metrics = run(case, federation, key, cohort=1)
     assert not faults_of(metrics), f"{name}:\n" + "\n".join(faults_of(metrics))
+
+
+HOLDS_WHAT_IS_SENT = ("fedtsdp", "dcpfl", "fedcps", "fedsoft", "dpsgd")
+"""A client of these holds what it received last, from the server or from its neighbours."""
+
+
+@of(("pfedme",), [name for name in FIRST if name not in HOLDS_WHAT_IS_SENT])
+def test_a_client_whose_training_never_ends_well_keeps_what_it_had(key, case, federation):
+    algorithm, hyper = case
+    spoilt = FAULTS["NaN"](federation)
+    begun = jax.device_get(jitted_init(algorithm)(split_key(key).init, hyper, spoilt.train))
+    state, _ = run(case, spoilt, key)
+    for (path, after), before in zip(
+        jax.tree_util.tree_leaves_with_path(state.clients), jax.tree.leaves(begun.clients), strict=True
+    ):
+        np.testing.assert_array_equal(after[BAD], before[BAD], err_msg=jax.tree_util.keystr(path))
