@@ -7,9 +7,10 @@ Minimises ``sum_i L_i(w_i) + alpha tr(W W') - beta tr(F' W W' F)`` over the mode
 
 Differences from the paper: the clients take the gradient of the penalty with the means of the last round in place of
 the code's ADMM with multipliers, and F comes from k-means on the models instead of principal components of the
-divergence of softened outputs. Until the first clustering nobody is held. A client that never took part starts from the
-cluster mean of least training loss, and is held there. Updates are from what the server has of a client: what a lossy
-brick leaves out of one comes in the next by itself, and `error_feedback`, which would add it twice, is refused.
+divergence of softened outputs. Until the first clustering nobody is held. Of clients that have not taken part yet the
+first model is clustered, so let all come before a clustering that is kept. A client that never took part starts from
+the cluster mean of least training loss, and is held there. Updates are from what the server has of a client: what a
+lossy brick leaves out of one comes in the next by itself, and `error_feedback`, which would add it twice, is refused.
 """
 
 from typing import Any, NamedTuple
@@ -62,7 +63,12 @@ class ClusterFLHyper(LocalHyper):
     alpha: Scalar = number(1e-3, "weight of the models' squared norms, at least beta", least=0)
     beta: Scalar = number(5e-4, "weight of the clusters' means", least=0)
     warmup: Scalar = number(1.0, "rounds before the first clustering, rounded", least=1, infinite=True)
-    every: Scalar = number(3.0, "rounds between two clusterings, rounded; inf keeps the first", least=1, infinite=True)
+    every: Scalar = number(
+        3.0,
+        "rounds between two clusterings, rounded; inf keeps the first, before which all should have come",
+        least=1,
+        infinite=True,
+    )
 
 
 class ClusterFLServer(NamedTuple):

@@ -9,7 +9,8 @@ each other.
 
 Differences from the paper: all clients pretrain before the first round, not each when it is first drawn; it is counted
 as a second upload and download of the first round's participants. Clients do not migrate, as their data do not change.
-A client that never took part joins the group of least training loss.
+Groups are drawn to each other by a weighted mean, as in the code; the paper's sum, without the division, lets models
+grow without bound. A client that never took part joins the group of least training loss.
 """
 
 import jax
@@ -68,7 +69,8 @@ def flexcfl(
 ) -> Algorithm:
     """FlexCFL: ``a = kmeans(cos(dw_i, V))``, V the m main directions of the dw; ``theta_k <- mean of its w_i``.
 
-    Then, with eta_g, ``theta_k <- theta_k + eta_g sum_{l != k} theta_l / |theta_l|``.
+    Then, with eta_g, ``theta_k <- (theta_k + sum_{l != k} u_l theta_l) / (1 + sum_{l != k} u_l)``, ``u_l = eta_g /
+    |theta_l|``.
 
     Args:
         model: the network.
@@ -138,7 +140,7 @@ def groups(key: Key, inner: Array, formed: Array, n_clusters: int) -> Array:
 
 
 def drawn_together(centers: Stacked, eta_g: Scalar, held: Array) -> Stacked:
-    """``theta_k + eta_g sum_{l != k} theta_l / |theta_l|`` of the groups that have members; running statistics stay.
+    """``theta_k`` and ``eta_g sum_{l != k} theta_l / |theta_l|`` as a weighted mean; running statistics stay.
 
     Args:
         centers: (groups, ...) models.
@@ -149,4 +151,4 @@ def drawn_together(centers: Stacked, eta_g: Scalar, held: Array) -> Stacked:
     length = jnp.sqrt(jnp.maximum(jax.vmap(tree.squared_norm)(trainable), 1e-30))
     own, pair = jnp.eye(length.shape[0], dtype=jnp.float32), held[:, None] & held[None]
     others = jnp.where(pair, eta_g * (1 - own) / length[None], 0.0) + own
-    return tree.join_statistics(mix(others, trainable), statistics)
+    return tree.join_statistics(mix(others / others.sum(1, keepdims=True), trainable), statistics)

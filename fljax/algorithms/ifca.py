@@ -96,7 +96,7 @@ def ifca(
 
     return clustered(
         model,
-        work if averaging == "model" else _gradient_step(model, work, n_clusters, weighting),
+        work if averaging == "model" else _gradient_step(model, work, n_clusters, weighting, common),
         _begun_in_common(least_loss_rule(model, n_clusters), common),
         combine=over_everybody(combine, common) if common else combine,
         weighting=weighting,
@@ -105,10 +105,11 @@ def ifca(
     )
 
 
-def _gradient_step(model: Model, work: Work, n_clusters: int, weighting: Weighting) -> Local:
+def _gradient_step(model: Model, work: Work, n_clusters: int, weighting: Weighting, common: tuple[str, ...]) -> Local:
     """``theta_j - eta sum_{i in j} g_i / m`` is the mean of ``theta_j - eta |S_j|/m g_i`` over the members of j.
 
-    Weighted by size, ``|S_j|`` and ``m`` are the examples of the cluster and of all.
+    Weighted by size, ``|S_j|`` and ``m`` are the examples of the cluster and of all. Layers in ``common`` are averaged
+    over all participants, so that their step is whole.
     """
 
     def local(hyper: IFCAHyper, start: ModelTable, cohort: Cohort) -> Trained:
@@ -119,9 +120,9 @@ def _gradient_step(model: Model, work: Work, n_clusters: int, weighting: Weighti
         member = jax.nn.one_hot(start.row, n_clusters, dtype=jnp.float32) * weight[:, None]
         share = (member.sum(axis=0) / jnp.maximum(member.sum(), 1.0))[start.row]
         trainable, statistics = tree.split_statistics(tree.take(start.params, start.row))
-        lr = hyper.lr_of(cohort.round)
-        stepped = jax.tree.map(lambda w, g: w - lr * tree.along(share, g) * g, trainable, sent.params)
-        return sent._replace(params=tree.join_statistics(stepped, statistics))
+        lr, (own, base) = hyper.lr_of(cohort.round), split(sent.params, common)
+        step = compose(jax.tree.map(lambda g: lr * tree.along(share, g) * g, own), jax.tree.map(lambda g: lr * g, base))
+        return sent._replace(params=tree.join_statistics(tree.subtract(trainable, step), statistics))
 
     return local
 

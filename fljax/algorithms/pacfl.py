@@ -8,6 +8,8 @@ agglomeration, and each cluster goes on with FedAvg of its own.
 
 Differences from the paper: the vectors are those of all examples of a client, as in the paper; the code has some for
 each of its labels. Angles are principal angles; the code takes the entries of ``U_i' U_j`` for their cosines.
+Average linkage is that of all pairs (UPGMA), the code's the plain mean of the two that are merged (WPGMA). A new client
+joins the cluster of least training loss; in the code it sends its directions.
 """
 
 from typing import Literal

@@ -156,7 +156,9 @@ def merged(psi: Any, label: Array, cohort: Cohort, tau: Scalar) -> Array:
     own, here = label[cohort.ids], cohort.active.astype(jnp.float32)
     empty = jax.tree.map(jnp.zeros_like, psi)
     mean_move = cluster_mean(tree.take(psi, cohort.ids), here, own, empty)
-    present = jnp.bincount(jnp.where(cohort.active, own, n), length=n) > 0
+    # One that has not moved, for its training came to nothing, is like nobody: its cosine, 0, would join others.
+    has_moved = jnp.stack([(leaf != 0).reshape(n, -1).any(1) for leaf in jax.tree.leaves(mean_move)]).any(0)
+    present = (jnp.bincount(jnp.where(cohort.active, own, n), length=n) > 0) & has_moved
     found = cut(linkage(1 - pairwise_cosine(mean_move, present), "single", present), 1 - tau, present)
     # A cluster that is absent stays apart: it keeps a number that no merged one has.
     group = jnp.where(present, found, n + jnp.arange(n, dtype=found.dtype))

@@ -85,7 +85,9 @@ def test_flexcfls_groups_are_those_of_k_means_on_cosines_with_the_main_direction
     np.testing.assert_array_equal(label[~formed], nearest[~formed])
     drawn = jax.jit(drawn_together)({"fc": {"w": means.astype(np.float32)}}, 0.1, np.ones(3, bool))["fc"]["w"]
     unit = means / np.linalg.norm(means, axis=1, keepdims=True)
-    np.testing.assert_allclose(drawn, means + 0.1 * (unit.sum(0) - unit), rtol=1e-4, atol=1e-5)
+    weight = 0.1 / np.linalg.norm(means, axis=1)
+    expected = (means + 0.1 * (unit.sum(0) - unit)) / (1 + weight.sum() - weight)[:, None]
+    np.testing.assert_allclose(drawn, expected, rtol=1e-4, atol=1e-5)
 
 
 def test_a_group_of_flexcfl_without_members_draws_nobody(key, model):
@@ -99,9 +101,8 @@ def test_a_group_of_flexcfl_without_members_draws_nobody(key, model):
     held = np.unique(alone.label)
     assert len(held) == 2
     before, after = (np.asarray(tree.flatten(one.centers)) for one in (alone, drawn))
-    unit = before / np.linalg.norm(before, axis=1, keepdims=True)
-    expected = before.copy()
-    expected[held] += 0.1 * unit[held[::-1]]
+    weight, expected, other = 0.1 / np.linalg.norm(before, axis=1, keepdims=True), before.copy(), held[::-1]
+    expected[held] = (before[held] + (weight * before)[other]) / (1 + weight[other])
     np.testing.assert_allclose(after, expected, rtol=1e-5, atol=1e-6)
 
 
@@ -125,6 +126,15 @@ def test_stocfl_merges_the_clusters_that_are_present_and_alike(key, federation):
     expected = [root[k] for k in label]
     assert adjusted_rand_score(expected, ours) == 1
     assert 1 < len({expected[i] for i in ids}) < len(mean)  # some merge, some do not
+
+
+def test_in_stocfl_a_client_that_has_not_moved_joins_nobody(key, federation):
+    """Its cosine to everyone is 0, which would chain clusters together where tau is no larger."""
+    move = np.array([[1, 0], [1, 0.1], [-1, 0], [-1, 0.1], [0.5, -1], [0, 0]], np.float32)
+    cohort = everyone(key, jnp.int32(0), federation.train)
+    cohort = cohort._replace(ids=jnp.arange(6), active=jnp.ones(6, bool))
+    label = jax.jit(lambda move: merged({"w": move}, jnp.arange(6), cohort, 0.0))(move)
+    np.testing.assert_array_equal(label, [0, 0, 1, 1, 0, 2])
 
 
 def test_stocfl_keeps_what_a_cluster_has_learnt_when_a_new_client_of_a_lower_id_joins_it(key, model):

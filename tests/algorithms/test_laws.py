@@ -1,5 +1,7 @@
 """Limit laws: where one method must equal another."""
 
+import itertools
+
 import chex
 import jax
 import jax.numpy as jnp
@@ -131,24 +133,31 @@ def test_ifca_of_gradients_with_one_cluster_and_equal_sizes_is_fedsgd(key, model
     )
 
 
-@pytest.mark.parametrize("weighting", ["uniform", "size"])
-def test_ifca_of_gradients_steps_by_what_members_send_over_all_participants(key, model, federation, weighting):
-    """theta_j - eta sum_{i in j} omega_i g_i / sum_i omega_i, by float64 gradients of each client's mean loss."""
-    algorithm, hyper = ifca(model, Work(1, 8), 2, averaging="gradient", weighting=weighting), ifca.Hyper(lr=0.3)
+@pytest.mark.parametrize(("weighting", "n_shared"), [("uniform", 0), ("size", 1)])
+def test_ifca_of_gradients_steps_by_what_members_send_over_all(key, model, federation, weighting, n_shared):
+    """theta_j - eta sum_{i in j} omega_i g_i / sum_i omega_i, by float64 gradients of each client's mean loss.
+
+    Of layers that all have in common the sum is over everyone.
+    """
+    algorithm = ifca(model, Work(1, 8), 2, averaging="gradient", weighting=weighting, n_shared=n_shared)
+    hyper, shared = ifca.Hyper(lr=0.3), model.layers[:n_shared]
     state = jitted(algorithm.init)(split_key(key).init, hyper, federation.train)
     after, metrics = simulate(algorithm, hyper, federation, key, 1)
     label, size = np.asarray(metrics["label"][0]), np.asarray(federation.train.size, np.float64)
     weight = size if weighting == "size" else np.ones(8)
     assert set(label) == {0, 1}
+    start = [as_float64(tree.take(state.server.centers, j)) for j in range(2)]
+    expected = [dict(theta) for theta in start]
+    for i in range(8):
+        rows = np.asarray(federation.train.index)[i, : int(size[i])]
+        x, y = np.asarray(federation.train.pool.x, np.float64)[rows], np.asarray(federation.train.pool.y)[rows]
+        gradient, step = oracle.gradient(start[label[i]], x, y), 0.3 * weight[i] / weight.sum()
+        for j, name in itertools.product(range(2), gradient):
+            if j == label[i] or name in shared:
+                moved = jax.tree.map(lambda w, g, s=step: w - s * g, expected[j][name], gradient[name])
+                expected[j][name] = moved
     for j in range(2):
-        theta = as_float64(tree.take(state.server.centers, j))
-        expected = theta
-        for i in np.flatnonzero(label == j):
-            rows = np.asarray(federation.train.index)[i, : int(size[i])]
-            x, y = np.asarray(federation.train.pool.x, np.float64)[rows], np.asarray(federation.train.pool.y)[rows]
-            share = 0.3 * weight[i] / weight.sum()
-            expected = jax.tree.map(lambda w, g, s=share: w - s * g, expected, oracle.gradient(theta, x, y))
-        chex.assert_trees_all_close(tree.take(after.server.centers, j), expected, rtol=1e-4, atol=1e-5)
+        chex.assert_trees_all_close(tree.take(after.server.centers, j), expected[j], rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.slow
