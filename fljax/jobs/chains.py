@@ -1,9 +1,10 @@
 """``--uplink clip:1 top-k:0.1``: a short spelling of bricks between clients and server, and of their numbers."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from fljax.catalogue.entries import entry, names
 from fljax.catalogue.job import RUN
+from fljax.catalogue.own import short_name
 from fljax.catalogue.words import nearest, shown
 from fljax.jobs.settings import Layer, last
 
@@ -30,8 +31,17 @@ def spelled_out(layers: Sequence[Layer]) -> list[Layer]:
             numbers += [(name, words) for name, words in found if name not in given]
     methods = last(plain, "algorithm")
     if bricks and methods is not None:
+        # What is said of a method is said of it with its bricks, whose name its section has.
+        sections = {short_name(method): short_name(_with(method, bricks)) for method in methods}
+        plain = [[(_renamed(name, sections), words) for name, words in layer] for layer in plain]
         plain[-1] = [*plain[-1], ("algorithm", [_with(method, bricks) for method in methods]), *numbers]
     return plain
+
+
+def _renamed(name: str, sections: Mapping[str, str]) -> str:
+    """``ifca.lr``, or ``outer.ifca.lr``, of the section's new name."""
+    *before, section, number = ["", *name.split(".")]
+    return ".".join([*before[1:], sections.get(section, section), number]) if section else name
 
 
 def _with(method: str, bricks: Sequence[str]) -> str:

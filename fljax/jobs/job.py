@@ -29,6 +29,7 @@ from fljax.jobs.settings import (
     read_layer,
     values_of,
 )
+from fljax.numbers import LocalHyper, numbers_of
 from fljax.sealed import check_text
 
 MAY_CHANGE = ("rounds", "algorithm", "data_folder", "new_client_rounds", "folder", "config", "force_resume")
@@ -122,11 +123,27 @@ def read_layers(arguments: Sequence[str], command: str = "run", methods: Sequenc
             )
             if begun is None and (maker := made_by(stored)) in ("sweep", "compare"):
                 check_kind(folder, f"the settings of {KINDS[maker]}", maker, command)
-            layers.insert(1, of_file(stored))
+            found = of_file(stored)
+            layers.insert(1, [*found, *as_the_others(found, layers[0], last([given], "algorithm") or ())])
     layers[0] += numbers_of_main_job(layers)
     if methods:
         layers[0] = [*layers[0], ("algorithm", list(methods))]
     return spelled_out([layers[0], *own_defaults(layers), *layers[1:]])
+
+
+def as_the_others(stored: Layer, main: Layer, methods: Sequence[str]) -> Layer:
+    """What further ``methods`` of a folder begin with: the local work and steps that its own were given alike."""
+    own = last([stored], "algorithm") or []
+    further = [word for word in methods if short_name(word) not in map(short_name, own)]
+    sections = [WORK | entry("algorithm", word).section for word in further]
+    found: Layer = []
+    for name in (*WORK, *numbers_of(LocalHyper)) if further else ():
+        said = [words for word in own if (words := last([stored], f"{short_name(word)}.{name}")) is not None]
+        usual = last([main], name) or [str(WORK[name].default if name in WORK else None)]
+        if said and all(words == said[0] != usual for words in said):
+            given = zip(further, sections, strict=True)
+            found += [(f"{short_name(word)}.{name}", said[0]) for word, section in given if name in section]
+    return found
 
 
 def job_of(layers: Sequence[Layer], own: Section = RUN, reader: Reader | None = None) -> Job:

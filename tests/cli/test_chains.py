@@ -44,6 +44,20 @@ def test_a_stored_job_with_a_brick_takes_another_number_of_it_and_another_brick(
     assert tuple(read_job([*stored, "clip", "top-k:0.2"]).run.algorithm) == ("fedavg+clip_update+top_k",)
 
 
+def test_what_is_said_of_a_method_is_said_of_it_with_its_bricks(tmp_path):
+    words = "--algorithm fedavg ifca --epochs 2 --lr 0.02 --ifca.n-clusters 3"
+    path = tmp_path / "job.toml"
+    path.write_text(tomli_w.dumps(as_toml(read_job(words.split()))))
+    for given in (words, f"--config {path}"):
+        job = read_job(f"{given} --uplink clip:1".split())
+        assert tuple(job.methods) == ("fedavg+clip_update", "ifca+clip_update")
+        own = job.settings["ifca+clip_update"]
+        assert (own["n_clusters"], own["epochs"], own["lr"], own["clip"]) == (3, 2, 0.02, 1.0)
+    words = "--algorithm ifca --uplink clip:1 --lr 0.1 0.2 --outer.ifca.n-clusters 2 3"
+    outer = read_sweep(words.split()).outer
+    assert outer == {"ifca+clip_update.n_clusters": [2, 3]}
+
+
 def test_a_number_is_swept():
     sweep = read_sweep(["--algorithm", "fedavg", "--uplink", "clip", "top-k:0.1", "--clip", "0.1", "1", "10"])
     assert sweep.name == "fedavg+clip_update+top_k"
