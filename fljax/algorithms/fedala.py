@@ -78,6 +78,7 @@ def fedala(
         begun, mix, fitted = fit(hyper, cohort.key, start, cohort.data)
         trained = train(hyper, begun, cohort, training_loss(model), work)
         own = {"upper": tree.select(trained.params, layers), "mix": mix, "fitted": fitted}
+        own = tree.where(trained.ok, own, start.params["own"])  # one that diverged keeps what it had
         return trained._replace(params={"global": trained.params, "own": own})
 
     rounds = averaging(model, local, sharing=GLOBAL_AND_OWN, combine=combine, weighting=weighting, begin=begin)

@@ -93,7 +93,7 @@ def fedem(
 
         learners, memory = of_learners(combining, hyper, memory, learners, upload.params, upload.weight)
         n_parameters = n_learners * tree.size(tree.take(learners, jnp.int32(0)))
-        metrics = {"loss": loss, "ok": ok, **memberships(pi)}
+        metrics = {"loss": loss, "ok": ok, **memberships(pi, cohort)}
         return State(remembering(learners, memory), pi), metrics | traffic(n_parameters, n_parameters)
 
     def deploy(key: Key, hyper: LocalHyper, state: State, data: ClientData) -> ModelTable:

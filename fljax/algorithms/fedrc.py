@@ -111,7 +111,7 @@ def fedrc(
         mass = jnp.maximum(mass + (new.mass - own.mass).sum(0), 0.0)
         learners, memory = of_learners(combining, hyper, memory, learners, trained.params, weight)
         n_sent = n_clusters * tree.size(tree.take(learners, jnp.int32(0))) + share.size
-        metrics = {"loss": trained.loss, "ok": trained.ok, **memberships(new.omega), **traffic(n_sent, n_sent)}
+        metrics = {"loss": trained.loss, "ok": trained.ok, **memberships(new.omega, cohort), **traffic(n_sent, n_sent)}
         return State(Concepts(learners, mass, memory), new), metrics
 
     def deploy(key: Key, hyper: LocalHyper, state: State, data: ClientData) -> ModelTable:

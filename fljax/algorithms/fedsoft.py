@@ -110,7 +110,7 @@ def fedsoft(
         weight = soft_weights(belongs, upload.weight)
         centers = tree.where(weight.sum(axis=1) > 0, mix(weight, models), centers)
         loss = told(trained, takes_part, cohort)
-        metrics = {"loss": loss, "ok": trained.ok, **memberships(share)}
+        metrics = {"loss": loss, "ok": trained.ok, **memberships(share, cohort)}
         return State(centers, FedSoftClients(own, share)), metrics | sent(centers, due, takes_part)
 
     def held(

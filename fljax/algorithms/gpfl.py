@@ -79,7 +79,9 @@ def gpfl(
         received, rows = (ModelTable(start.params[name]["rows"], start.row) for name in (EMBEDDING, of))
         share = shares(cohort.data, received.params.shape[1])
         trained = train(hyper, start, cohort, two_ways(model, hyper), work, received, rows, share, held=own)
-        return trained._replace(params=trained.params | {name: trained.params[EMBEDDING] for name in own})
+        # What the client trained last: one that diverged did not.
+        last = {name: tree.where(trained.ok, trained.params[EMBEDDING], start.params[name]) for name in own}
+        return trained._replace(params=trained.params | last)
 
     stay = (model.layers[-1], *own)
     rounds = averaging(model, local, sharing=all_but(stay), combine=combine, weighting=weighting, begin=begin)

@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from fljax import tree
 from fljax.client.features import see
 from fljax.client.objectives import Loss, batch_mean
 from fljax.numbers import LocalHyper, Scalar, hyper, number
@@ -44,10 +45,11 @@ def moon(model: Model, work: Work, *, weighting: Weighting = "size", combine: Co
     """
 
     def local(hyper: MOONHyper, start: ModelTable, cohort: Cohort) -> Trained:
-        # A client's own model is the one that it sent last.
+        # A client's own model is the one that it sent last; one that diverged was not sent.
         theta = ModelTable(start.params["global"], start.row)
         trained = train(hyper, theta, cohort, contrasted(model, hyper), work, theta, start.params["own"])
-        return trained._replace(params={"global": trained.params, "own": trained.params})
+        last = tree.where(trained.ok, trained.params, start.params["own"])
+        return trained._replace(params={"global": trained.params, "own": last})
 
     return two_models(model, local, "global", combine=combine, weighting=weighting)
 

@@ -57,7 +57,9 @@ def pfedme(
         # A round's personal models start at w. Their moves come as gradients, so that steps of length 1 make them.
         begun = start._replace(params=start.params | {"own": start.params["global"]})
         envelope = moreau(training_loss(model), hyper, personal_steps)
-        return train_parts(hyper, begun, cohort, envelope, work, "global", own=optax.sgd(1.0))
+        trained = train_parts(hyper, begun, cohort, envelope, work, "global", own=optax.sgd(1.0))
+        own = tree.where(trained.ok, trained.params["own"], start.params["own"])  # one that diverged keeps its last
+        return trained._replace(params=trained.params | {"own": own})
 
     combine = part_way(combine, lambda hyper, weight: hyper.step)
     return two_models(model, local, "own", combine=combine, weighting=weighting)

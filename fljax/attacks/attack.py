@@ -77,7 +77,8 @@ def attacked(algorithm: Algorithm, federation: Federation, attack: Attack) -> At
     size[list(ids)] = 0
     federation = federation._replace(test=federation.test._replace(size=jnp.asarray(size)))
     federation = _in_every_stage(federation, ids, attack.poison is not None and not attack.start)
-    return Attacked(under(algorithm, attack, ids, first), federation, ids)
+    sizes = tuple(np.asarray(federation.train.size)[list(ids)].tolist())
+    return Attacked(under(algorithm, attack, ids, first, sizes), federation, ids)
 
 
 def _in_every_stage(federation: Federation, ids: tuple[int, ...], is_poisoned: bool) -> Federation:
@@ -93,10 +94,13 @@ def _in_every_stage(federation: Federation, ids: tuple[int, ...], is_poisoned: b
 
 
 @cache
-def under(algorithm: Algorithm, attack: Attack, ids: tuple[int, ...], first: int) -> Algorithm:
-    """``algorithm`` in which the clients ``ids`` attack; equal arguments give the same one."""
+def under(algorithm: Algorithm, attack: Attack, ids: tuple[int, ...], first: int, sizes: tuple[int, ...]) -> Algorithm:
+    """``algorithm`` in which the clients ``ids`` attack; equal arguments give the same one.
+
+    Their poisoned examples, if there are any, stand in the pool from row ``first`` on, ``sizes`` of each.
+    """
     if attack.poison is not None and attack.start:
-        algorithm = _poisoned_later(algorithm, ids, attack.start, first)
+        algorithm = _poisoned_later(algorithm, ids, attack.start, first, sizes)
     transform = NOTHING if attack.craft is None else updates.crafted(attack.craft, ids, attack.start)
     if transform is not NOTHING or (algorithm.exchange is None and attack.poison is None):
         algorithm = with_uplink(algorithm, transform)
@@ -106,7 +110,9 @@ def under(algorithm: Algorithm, attack: Attack, ids: tuple[int, ...], first: int
     return algorithm._replace(about=about._replace(choices=(*about.choices, *choices)))
 
 
-def _poisoned_later(algorithm: Algorithm, ids: tuple[int, ...], start: int, first: int) -> Algorithm:
+def _poisoned_later(
+    algorithm: Algorithm, ids: tuple[int, ...], start: int, first: int, sizes: tuple[int, ...]
+) -> Algorithm:
     def round(key: Key, hyper: Any, state: State, cohort: Cohort) -> Any:
         return algorithm.round(key, hyper, state, with_poison(cohort))
 
@@ -120,10 +126,13 @@ def _poisoned_later(algorithm: Algorithm, ids: tuple[int, ...], start: int, firs
             raise ValueError(f"start={start}: the examples are spread over devices; use start=0")
         capacity = data.index.shape[1]
         mine = cohort.ids[:, None] == jnp.asarray(ids, jnp.int32)[None, :]
-        place = first + capacity * jnp.argmax(mine, axis=1).astype(jnp.int32)
+        which = jnp.argmax(mine, axis=1).astype(jnp.int32)
+        place = first + capacity * which
         rows = place[:, None] + jnp.arange(capacity, dtype=jnp.int32)[None, :]
         acts: Array = mine.any(axis=1) & (cohort.round >= start)
-        return cohort._replace(data=data._replace(index=jnp.where(acts[:, None], rows, data.index)))
+        index = jnp.where(acts[:, None], rows, data.index)
+        size = jnp.where(acts, jnp.asarray(sizes, jnp.int32)[which], data.size)
+        return cohort._replace(data=data._replace(index=index, size=size))
 
     exchange = algorithm.exchange
     if exchange is None:

@@ -44,7 +44,13 @@ def not_alone(algorithm: Algorithm) -> Algorithm:
     return algorithm._replace(exchange=exchange._replace(sees="sum"))
 
 
-def memberships(share: Array) -> Metrics:
+def memberships(share: Array, cohort: Cohort) -> Metrics:
     """Each participant's foremost cluster, and how many clusters are someone's: of shares (cohort, clusters)."""
     label = jnp.argmax(share, axis=1).astype(jnp.int32)
-    return {"label": label, "n_clusters": (jnp.bincount(label, length=share.shape[1]) > 0).sum(dtype=jnp.int32)}
+    return {"label": label, "n_clusters": n_occupied(label, cohort, share.shape[1])}
+
+
+def n_occupied(label: Array, cohort: Cohort, n_clusters: int) -> Array:
+    """How many clusters have a participant, of the ``label`` (cohort,) of each; who dropped out is none."""
+    there = jnp.where(cohort.active, label, n_clusters)
+    return (jnp.bincount(there, length=n_clusters) > 0).sum(dtype=jnp.int32)

@@ -13,8 +13,6 @@ from collections.abc import Callable
 from operator import itemgetter
 from typing import Any, Literal, NamedTuple
 
-import jax
-
 from fljax import tree
 from fljax.choices import check_choices
 from fljax.client.objectives import predictor
@@ -105,8 +103,6 @@ def averaging(
             begun, start = tree.everyone(shared, n_clients), sharing.held(shared, state.clients, n_clients)
         trained = train(hyper, start, cohort)
         sent, own = sharing.split(trained.params)
-        if jax.tree.leaves(own):  # a client whose training diverged keeps all that it had
-            own = tree.where(trained.ok, own, state.clients)
         weight = client_weight(weighting, cohort, trained.ok)
         return Upload(begun, sent, weight, (own, trained.loss, trained.ok))
 

@@ -8,11 +8,11 @@ import jax.numpy as jnp
 from jax import Array
 
 from fljax.numbers import check_numbers
-from fljax.rounds.joining import rounds_alone
+from fljax.rounds.joining import Round, rounds_alone
 from fljax.run.check import check_count, fields_of
 from fljax.run.evaluate import evaluate
 from fljax.run.simulate import as_traced, split_key
-from fljax.types import Algorithm, ClientData, Federation, Key, Metrics, ModelTable, State
+from fljax.types import Algorithm, ClientData, Cohort, Federation, Key, Metrics, ModelTable, State
 
 
 def evaluate_new_clients(
@@ -66,9 +66,18 @@ def new_models(
         return algorithm.join(key_rounds, hyper, state, data, n_rounds)
     begun = State(state.server, algorithm.init(keys.init, hyper, data).clients)
     if jax.tree.leaves(begun.clients):
-        begun = rounds_alone(algorithm.round, key_rounds, hyper, begun, data, n_rounds)
+        begun = rounds_alone(_of_strangers(algorithm.round), key_rounds, hyper, begun, data, n_rounds)
     models = algorithm.deploy(key_deploy, hyper, begun, data)
     if models.row.shape != data.size.shape:
         deployed, wanted = models.row.shape[0], data.size.shape[0]
         raise ValueError(f"the method deploys to its own {deployed} clients, not to {wanted} new ones; give it a join")
     return models
+
+
+def _of_strangers(round: Round) -> Round:
+    """``round`` of participants whose numbers are nobody's, who so share nobody's attack or staleness."""
+
+    def among_others(key: Key, hyper: Any, state: State, cohort: Cohort) -> tuple[State, Metrics]:
+        return round(key, hyper, state, cohort._replace(ids=-1 - cohort.ids))
+
+    return among_others

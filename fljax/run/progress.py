@@ -84,9 +84,9 @@ class BarProgress:
         if len(tested):
             fields["accuracy"] = f"{measures.word} {tested[-1]:.4f}"
         self.bar.update(self.task, completed=done, **fields)
-        n_bad = int((~metrics["ok"]).sum())
-        if n_bad:
-            round = done - len(metrics["ok"]) + int(np.argmax((~metrics["ok"]).any(axis=1))) + 1  # as tables count
+        bad = metrics["active"] & ~metrics["ok"]
+        if n_bad := int(bad.sum()):
+            round = done - len(bad) + int(np.argmax(bad.any(axis=1))) + 1  # as tables count
             self.bar.console.print(
                 f"{self.title}: {n_bad} client results were not finite and were left out, first in round {round}; "
                 "a lower learning rate may help",

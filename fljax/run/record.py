@@ -114,7 +114,7 @@ class Records:
         of_each = [{name: value[:, i] for name, value in metrics.items()} for i in range(len(self.records))]
         own = [record.took(one) for record, one in zip(self.records, of_each, strict=True)]
         means = {name: np.mean([one[name] for one in own], axis=0) for name, value in own[0].items() if value.ndim == 1}
-        return means | {"ok": np.concatenate([one["ok"] for one in own], axis=1)}
+        return means | {name: np.concatenate([one[name] for one in own], axis=1) for name in ("active", "ok")}
 
     def spend(self, seconds: float) -> None:
         """As `Record.spend`, of every run, which has its share of the ``seconds``."""

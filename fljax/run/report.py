@@ -135,8 +135,8 @@ def final_label(outcome: Outcome) -> np.ndarray | None:
     label = np.asarray(outcome.deployed.row)
     if tree.n_rows(outcome.deployed.params) > 1 and len(np.unique(label)) < len(label):
         return label
-    label = np.full(len(label), -1)
-    label[outcome.metrics["ids"][-1]] = outcome.metrics["label"][-1]
+    label, active = np.full(len(label), -1), outcome.metrics["active"][-1]
+    label[outcome.metrics["ids"][-1][active]] = outcome.metrics["label"][-1][active]
     return label
 
 

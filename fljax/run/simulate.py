@@ -171,7 +171,10 @@ def test_round(
         found = evaluate(algorithm.predict, models, federation.test, algorithm.loss)
         if federation.triggered is None:
             return found
-        fooled = evaluate(algorithm.predict, models, federation.triggered, algorithm.loss)
+        triggered = federation.triggered
+        if federation.there is not None:  # who is not there is not tested
+            triggered = triggered._replace(size=jnp.where(federation.there, triggered.size, 0))
+        fooled = evaluate(algorithm.predict, models, triggered, algorithm.loss)
         return found | {"attack_success": fooled["accuracy_micro"]}
 
     def skip(state: State) -> Metrics:

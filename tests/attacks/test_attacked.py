@@ -10,6 +10,8 @@ import fljax
 from fljax.attacks import ATTACKS, attacked, backdoor, feature_noise, label_flip, sign_flip
 from fljax.attacks.attackers import attackers
 from fljax.attacks.poison import triggered
+from fljax.data.synthetic import linear_groups
+from fljax.run.sweep.search import on_validation
 from fljax.types import Work
 from tests.run.conftest import federation, model
 
@@ -105,6 +107,24 @@ def test_a_trigger_is_learnt_and_measured(federation, model, key):
     _, fooled = run(made, key, 8, lr=0.3)
     _, honest = fljax.simulate(algorithm, fljax.fedavg.Hyper(lr=0.3), clean, key, 8)
     assert fooled["attack_success"][-1] > honest["attack_success"][-1] + 0.2
+
+
+def test_attackers_are_not_tested_on_validation_data_either(model):
+    made = attacked(fljax.fedavg(model, WORK), linear_groups(6, 1, examples=24, val_fraction=0.25), sign_flip(ids=(2,)))
+    size = np.asarray(on_validation(made.federation).test.size)
+    np.testing.assert_array_equal(size, np.where(np.arange(6) == 2, 0, made.federation.val.size))
+
+
+def test_a_newcomer_is_no_attacker_of_its_number(federation, model, key):
+    """An attack that begins later, and a new client numbered as an attacker."""
+    training, new = fljax.hold_out_clients(federation, new_clients=0.3, seed=1)
+    algorithm, hyper = fljax.fedper(model, WORK), fljax.fedper.Hyper(lr=0.1)
+    made = attacked(algorithm, training, label_flip(ids=(0, 1), start=1))
+    state, _ = fljax.simulate(made.algorithm, hyper, made.federation, key, 2)
+    found, plain = (
+        fljax.evaluate_new_clients(one, hyper, state, new, key, n_rounds=3) for one in (made.algorithm, algorithm)
+    )
+    np.testing.assert_array_equal(found["client_loss"], plain["client_loss"])
 
 
 def test_triggered_tests_are_the_honest_clients_other_classes(federation, model):

@@ -7,10 +7,12 @@ import numpy as np
 import pytest
 
 import fljax
-from fljax.attacks import attacked, label_flip
+from fljax.attacks import attacked, backdoor, label_flip
 from fljax.data.holdout import clients_of
 from fljax.data.images import rotate
+from fljax.data.synthetic import linear_groups
 from fljax.drift import DRIFTS, arrive, changes, drifting, leave, move, stages, swap_labels, turn
+from fljax.rounds.joining import everyone
 from fljax.run.changes import after_changes, change_rows, changes_table
 from fljax.run.sweep.search import on_validation
 from fljax.types import Work
@@ -164,6 +166,35 @@ def test_attackers_attack_in_every_stage(federation, model):
         np.testing.assert_array_equal(np.asarray(now.test.size) == 0, np.isin(np.arange(9), (2, 7)))
         np.testing.assert_array_equal(examples(now, "train", 2)[1], 3 - examples(federation, "train", 2)[1])
         assert same(examples(now, "train", 0), examples(at(made, round), "train", 0))
+
+
+@pytest.mark.parametrize("start", [0, 1])
+def test_attackers_that_move_keep_their_poisoned_examples(start):
+    made = drifting(linear_groups(6, 2, examples=24, ragged=0.8, seed=5), move(share=1.0, start=1))
+    spy = fljax.fedavg(MODEL, WORK)._replace(exchange=None, round=lambda key, hyper, state, cohort: cohort.data)
+    under = attacked(spy, made, label_flip(ids=(0, 1), start=start))
+    now = at(under.federation, 1)
+    cohort = everyone(jax.random.key(0), jnp.int32(1), now.train)
+    data = under.algorithm.round(None, None, None, cohort)
+    for i in (0, 1):
+        rows, own = np.asarray(data.index)[i, : int(data.size[i])], examples(made, "train", i)
+        assert same((np.asarray(data.pool.x)[rows], 3 - np.asarray(data.pool.y)[rows]), own)
+        assert int(made.stages.train.size[1, i]) != len(rows)
+
+
+def test_a_trigger_is_tested_on_who_is_there(federation, model, key):
+    made = drifting(federation, leave(start=1, share=0.6))
+    under = attacked(fljax.fedavg(model, WORK), made, backdoor(target=0, ids=(0,), width=2))
+    _, metrics = fljax.simulate(under.algorithm, fljax.fedavg.Hyper(lr=0.1), under.federation, key, 2)
+    now = at(under.federation, 1)
+    here = now._replace(
+        test=now.triggered._replace(size=jnp.where(now.there, now.triggered.size, 0)), stages=None, triggered=None
+    )
+    _, alone = fljax.simulate(
+        under.algorithm, fljax.fedavg.Hyper(lr=0.1), under.federation._replace(triggered=here.test), key, 2
+    )
+    assert 0 < int(here.test.size.sum()) < int(now.triggered.size.sum())
+    np.testing.assert_array_equal(metrics["attack_success"][-1], alone["attack_success"][-1])
 
 
 def test_parts_of_a_changing_federation_change_alike(federation):

@@ -44,7 +44,7 @@ def message(values, weight=None):
     n, d = values.shape
     weight = np.ones(n, np.float32) if weight is None else jnp.asarray(weight, jnp.float32)
     all_of_them, extra = np.full(n, float(d), np.float32), np.zeros(n, np.float32)
-    return Message(jnp.asarray(values), weight, all_of_them, all_of_them, np.float32(32), extra)
+    return Message(jnp.asarray(values), weight, all_of_them, all_of_them, np.float32(32), extra, extra)
 
 
 def trip(seed=0, n=N):
@@ -238,6 +238,18 @@ def test_a_chain_of_compressions_counts_what_its_last_message_takes(values):
     lost = Memory((), ((), (np.ones((N, D), np.float32), ())))
     both = sent(chained([top_k, error_feedback, quantize]), values, memory=Memory(((), ()), lost.clients), **numbers)
     np.testing.assert_array_equal(both.n_bits, np.full(N, D * 8 + scales))
+
+
+def test_numbers_that_are_whole_no_longer_are_counted_as_floats(values):
+    numbers = {"bits": 8.0, "noise_std": 0.1, "clip": 0.5}
+    bits = lambda *links: sent(chained(links), values, **numbers).n_bits  # noqa: E731
+    for first in (quantize, sign):
+        np.testing.assert_array_equal(bits(first, gaussian_noise), np.full(N, D * 32))
+    np.testing.assert_array_equal(bits(quantize, sign), np.full(N, D + 32))  # the scales of buckets are not sent
+    lost = Memory((), ((), (np.ones((N, D), np.float32), ())))
+    chain = chained([quantize, error_feedback, clip_update])
+    both = sent(chain, values, memory=Memory(((), ()), lost.clients), **numbers)
+    np.testing.assert_array_equal(both.n_bits, np.full(N, D * 32))
 
 
 def test_factors_that_are_changed_afterwards_save_nothing(values):

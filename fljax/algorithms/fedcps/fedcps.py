@@ -46,6 +46,7 @@ from fljax.client.objectives import predictor
 from fljax.client.sample import fresh_examples
 from fljax.keys import descend
 from fljax.rounds import Combine, LocalHyper, Scalar, Sent, Server, client_weight, hyper, mean, method, number
+from fljax.rounds.accounting import n_occupied
 from fljax.rounds.combine import as_combine
 from fljax.rounds.drawing import balanced_draw
 from fljax.rounds.joining import everyone
@@ -204,8 +205,7 @@ def fedcps(
             spread = update_spread(spread, drift, weight, new.label, hyper.memory, new.distance, floor)
         quiet = jnp.where(changed.any(), 0, server.quiet + 1)
         metrics = {"loss": trained.loss, "ok": trained.ok, "label": new.label, "lambda": pull}
-        occupied = jnp.bincount(new.label, length=n_clusters) > 0
-        metrics |= {"n_clusters": occupied.sum(dtype=jnp.int32), "n_changed": changed.sum(dtype=jnp.int32)}
+        metrics |= {"n_clusters": n_occupied(new.label, cohort, n_clusters), "n_changed": changed.sum(dtype=jnp.int32)}
         metrics |= sends(theta, roles, asked, lambda_mode)
         return State(FedCPSServer(theta, spread, quiet, cohort.round + 1, server.mean_size, memory), new), metrics
 

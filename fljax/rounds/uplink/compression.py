@@ -101,7 +101,7 @@ def _quantize(hyper: Any, memory: Memory, message: Message, trip: Trip) -> tuple
     return memory, message._replace(
         values=jnp.where(whole, message.values, values.reshape(n, -1)[:, :d]),
         bits=jnp.minimum(message.bits, bits),
-        extra=message.extra + jnp.where(whole, 0.0, FLOAT_BITS * n_scales),
+        scales=jnp.where(whole, message.scales, FLOAT_BITS * n_scales),
     )
 
 
@@ -127,7 +127,7 @@ def _sign(hyper: Any, memory: Memory, message: Message, trip: Trip) -> tuple[Mem
     n_sent = jnp.maximum((values != 0).sum(axis=1, keepdims=True), 1).astype(jnp.float32)
     scale = jnp.abs(values).sum(axis=1, keepdims=True) / n_sent
     return memory, message._replace(
-        values=jnp.sign(values) * scale, bits=jnp.float32(1), extra=message.extra + FLOAT_BITS
+        values=jnp.sign(values) * scale, bits=jnp.float32(1), scales=jnp.full_like(message.scales, FLOAT_BITS)
     )
 
 
@@ -159,9 +159,9 @@ def _low_rank(hyper: Any, memory: Memory, message: Message, trip: Trip) -> tuple
         smaller = numbers < rows * columns  # else the matrix is sent as it is
         parts.append(jnp.where(smaller, near.reshape(flat.shape), flat))
         n_sent += jnp.where(smaller, numbers, float(rows * columns))
-    values, bits, none = jnp.concatenate(parts, axis=1), jnp.float32(FLOAT_BITS), jnp.zeros_like(message.extra)
     # Whatever was done to the numbers before: their factors are new ones, all of them, as they are.
-    return memory, Message(values, message.weight, n_sent, n_sent, bits, none, factored=True)
+    plain = dense(message, jnp.concatenate(parts, axis=1))
+    return memory, plain._replace(n_values=n_sent, n_places=n_sent, factored=True)
 
 
 def _of_rank(key: Array, matrix: Array, rank: Array) -> Array:

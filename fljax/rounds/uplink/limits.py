@@ -8,7 +8,7 @@ from jax import Array
 
 from fljax.numbers import Scalar, hyper, number
 from fljax.rounds.uplink.chain import Memory, Transform
-from fljax.rounds.uplink.message import FLOAT_BITS, Message, Trip, dense
+from fljax.rounds.uplink.message import Message, Trip, dense
 
 
 @hyper
@@ -72,8 +72,8 @@ def _noisy(message: Message, trip: Trip, draw: Any, size: Any) -> Message:
     d = message.values.shape[1]
     noise = jax.vmap(lambda key: draw(key, (d,)))(trip.key)
     values = message.values + size * noise
-    full = dense(message, values)
-    sent = {name: jnp.where(size > 0, getattr(full, name), getattr(message, name)) for name in ("n_values", "n_places")}
+    full, counted = dense(message, values), ("n_values", "n_places", "bits", "extra", "scales")
+    sent = {name: jnp.where(size > 0, getattr(full, name), getattr(message, name)) for name in counted}
     return message._replace(values=values, **sent)
 
 
@@ -89,7 +89,7 @@ def _secure_sum(hyper: Any, memory: Memory, message: Message, trip: Trip) -> tup
     unit = jnp.exp2(-jnp.asarray(hyper.fraction_bits, jnp.float32))
     most = 2.0**31 * unit / n  # so that the sum of n fits the ring of 2^32
     values = jnp.clip(jnp.round(message.values / unit) * unit, -most, most)
-    return memory, dense(message, values)._replace(bits=jnp.float32(FLOAT_BITS))
+    return memory, dense(message, values)
 
 
 secure_sum = Transform(_secure_sum, needs="sum", name="secure_sum", masks=True)

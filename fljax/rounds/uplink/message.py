@@ -23,13 +23,14 @@ class Message(NamedTuple):
     n_places: Array  # (cohort,) float32, numbers that they are some of; the server knows which these are
     bits: Array  # () float32, bits of each number
     extra: Array  # (cohort,) float32, bits besides: norms, seeds
+    scales: Array  # (cohort,) float32, bits of the scales that the numbers are multiples of
     factored: bool = False  # whether what is sent are factors of the update's matrices
 
     def n_bits(self) -> Array:
         """Bits of each message, (cohort,): the least of a dense vector, one with a bit map, one with indices."""
         index = 32 - lax.clz(jnp.maximum(self.n_places, 2.0).astype(jnp.int32) - 1)  # bits of a place
         places = jnp.minimum(self.n_places, self.n_values * index.astype(jnp.float32))
-        return jnp.minimum(self.n_places * self.bits, self.n_values * self.bits + places) + self.extra
+        return jnp.minimum(self.n_places * self.bits, self.n_values * self.bits + places) + self.extra + self.scales
 
     def multiplied_out(self) -> "Message":
         """Where factors would be sent, all numbers of the update are: for what is done to single numbers."""
@@ -66,14 +67,16 @@ def plain_message(start: ModelTable, params: Stacked, weight: Array) -> Message:
     """The updates as they are: d floats each."""
     values = tree.flatten(tree.subtract(params, tree.stacked(start)))
     none = jnp.zeros(values.shape[0], jnp.float32)
-    return dense(Message(values, weight, none, none, jnp.float32(FLOAT_BITS), none), values)
+    return dense(Message(values, weight, none, none, jnp.float32(FLOAT_BITS), none, none), values)
 
 
 def dense(message: Message, values: Array) -> Message:
-    """``message`` with ``values``, all of which are sent."""
+    """``message`` with ``values``, all of which are sent as they are."""
     n, d = values.shape
     all_of_them = jnp.full(n, d, jnp.float32)
-    return message._replace(values=values, n_values=all_of_them, n_places=all_of_them, factored=False)
+    none, bits = jnp.zeros(n, jnp.float32), jnp.float32(FLOAT_BITS)
+    sent = {"n_values": all_of_them, "n_places": all_of_them, "bits": bits, "extra": none, "scales": none}
+    return message._replace(values=values, factored=False, **sent)
 
 
 def received(start: ModelTable, params: Stacked, sent: Array, arrived: Array) -> Stacked:

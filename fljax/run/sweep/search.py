@@ -147,6 +147,8 @@ def check_ahead(
 def on_validation(federation: Federation) -> Federation:
     """The federation tested on its validation split: to choose by what the final test has not seen.
 
+    Clients without test examples, as attackers are, are not tested here either.
+
     Raises:
         ValueError: it has none.
     """
@@ -155,10 +157,12 @@ def on_validation(federation: Federation) -> Federation:
     stages = federation.stages
     if stages is not None:
         assert stages.val is not None
-        size = jnp.where(stages.there, stages.val.size, 0)  # who is not there is not tested
+        tested = stages.there & (stages.test.size > 0)  # who is not there is not tested
+        size = jnp.where(tested, stages.val.size, 0)
         stages = stages._replace(test=stages.val._replace(size=size))
         return at(federation._replace(test=federation.val, stages=stages), 0)._replace(stages=stages)
-    return federation._replace(test=federation.val)
+    size = jnp.where(federation.test.size > 0, federation.val.size, 0)
+    return federation._replace(test=federation.val._replace(size=size))
 
 
 def over_settings(run: Callable[..., Any], say: Callable[[str], None] = print, **choices: Sequence[Any]) -> list:
