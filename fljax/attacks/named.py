@@ -24,7 +24,7 @@ def _who(
 
     Args:
         share: of the clients that attack; rounded, at least one where it is above 0.
-        ids: the attackers; None: a share of the clients.
+        ids: the attackers, numbered among the clients that train; None: a share of the clients.
         placed: "spread" over the groups of clients, or filling "one_group" after another.
         start: first round of the attack.
     """

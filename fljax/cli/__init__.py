@@ -6,9 +6,11 @@ import sys
 import warnings
 from collections.abc import Callable, Sequence
 from importlib import import_module
+from importlib.metadata import version
 from pathlib import Path
 
 USAGE = """usage: fljax COMMAND [--help] [SETTINGS]
+       fljax --version
 
 Functional simulation of federated learning with massively vectorised clients.
 
@@ -34,9 +36,28 @@ COMMANDS = {
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The entry point: the exit status, 2 for what a user can correct, said in one line on stderr."""
-    from_shell, arguments = arguments is None, sys.argv[1:] if arguments is None else arguments
+    if arguments is not None:
+        return status_of(arguments)
+    try:
+        status = status_of(sys.argv[1:])
+    except Exception as error:
+        sys.excepthook(type(error), error, error.__traceback__)  # what nobody can correct, as the interpreter shows it
+        status = 1
+    ahead = sys.modules.get("fljax.run.ahead")
+    if status and ahead is not None and ahead.still_compiles():
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(status)  # a thread in the compiler would abort the process as the interpreter ends
+    return status
+
+
+def status_of(arguments: Sequence[str]) -> int:
+    """The exit status of a command line, whatever of it may be corrected said."""
     if not arguments or arguments[0] in ("--help", "-h", "help"):
         print(USAGE, end="")
+        return 0
+    if arguments[0] == "--version":
+        print(f"fljax {version('fljax')}")
         return 0
     usual, warnings.formatwarning = warnings.formatwarning, in_one_line
     try:
@@ -53,11 +74,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"fljax: {' '.join(map(_cut, message.split()))}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        ahead = sys.modules.get("fljax.run.ahead")
-        if from_shell and ahead is not None and ahead.still_compiles():
-            sys.stdout.flush()
-            sys.stderr.flush()
-            os._exit(130)
         return 130
     except Exception as error:
         own = sys.modules.get("fljax.catalogue.own")

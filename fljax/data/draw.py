@@ -9,22 +9,25 @@ from matplotlib.figure import Figure
 
 from fljax.data.divergence import mean_kld, symmetric_kld
 from fljax.data.federation import class_histogram, n_classes
+from fljax.data.labels import are_classes
 from fljax.types import Federation
 
 
 def draw(federation: Federation, file: str | Path, title: str = "") -> Path:
     """One PNG: class-by-client bubbles, sizes of every split, and the matrix of symmetric KLD between clients.
 
+    Of a regression the tenths of the first target stand in place of classes, where an example has several labels these.
+
     Args:
         federation: what to draw.
         file: where the picture goes; its folder is made.
         title: such as the data set and the partition.
     """
-    counts = np.asarray(class_histogram(federation.train, n_classes(federation)))
+    counts, kind = counts_of(federation)
     figure = Figure(figsize=(15, 4.8), layout="constrained")
     FigureCanvasAgg(figure)
     left, middle, right = figure.subplots(1, 3)
-    bubbles(left, counts, None if federation.group is None else np.asarray(federation.group))
+    bubbles(left, counts, None if federation.group is None else np.asarray(federation.group), kind)
     sizes(middle, federation)
     kld(figure, right, counts)
     figure.suptitle(title)
@@ -34,13 +37,27 @@ def draw(federation: Federation, file: str | Path, title: str = "") -> Path:
     return file
 
 
-def bubbles(axes: Axes, counts: np.ndarray, group: np.ndarray | None) -> None:
+def counts_of(federation: Federation) -> tuple[np.ndarray, str]:
+    """(clients, kinds) training examples of each kind, and what a kind is: a class, a label, or a tenth of targets."""
+    data = federation.train
+    if are_classes(data.pool.y):
+        return np.asarray(class_histogram(data, n_classes(federation))), "class"
+    y, index, size = (np.asarray(value) for value in (data.pool.y, data.index, data.size))
+    y = y.reshape(len(y), -1)
+    own = [y[rows[:n]] for rows, n in zip(index, size, strict=True)]
+    if y.shape[1] > 1 and np.isin(y, (0, 1)).all():
+        return np.stack([labels.sum(axis=0) for labels in own]).astype(int), "label"
+    edges = np.quantile(np.concatenate(own)[:, 0], np.linspace(0, 1, 11)[1:-1])
+    return np.stack([np.bincount(np.searchsorted(edges, one[:, 0]), minlength=10) for one in own]), "tenth of targets"
+
+
+def bubbles(axes: Axes, counts: np.ndarray, group: np.ndarray | None, kind: str = "class") -> None:
     """A bubble for each client and class, its area the count; coloured by true group where there is one."""
     client, label = np.nonzero(counts)
     shade = np.zeros(len(client)) if group is None else group[client]
     area = 150 * counts[client, label] / counts.max() * min(1.0, 40 / max(counts.shape))
     axes.scatter(client, label, s=area, c=shade, cmap="tab10" if shade.max() < 10 else "tab20")
-    axes.set(xlabel="client", ylabel="class", title="training examples, area = count")
+    axes.set(xlabel="client", ylabel=kind, title="training examples, area = count")
 
 
 def sizes(axes: Axes, federation: Federation) -> None:

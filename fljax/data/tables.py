@@ -19,7 +19,7 @@ _MANY = 100
 """Whole numbers with more distinct values than this may be classes or amounts: the user says which."""
 
 
-NO_ROWS = "no rows; give some examples below the names of the columns"
+NO_ROWS = "no rows; give the names of the columns, and some examples below"
 
 
 class Columns(NamedTuple):

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fljax.jobs.groups import by_method, config_of, configs_of, named_groups
+from fljax.jobs.job import STEPS
 from fljax.jobs.unlike import in_words, not_alike, same_clients, these_differ
 
 
@@ -206,13 +207,18 @@ def _notes(
         lines += not_alike({label: _with_nones(config[label].get(name, {})) for label, name in methods.items()})
     if apart:
         lines.append(f"no difference to {other} of {in_words(apart)}: other clients, or another seed's, are no pairs")
-    few = [f"{one.n_pairs} of {one.algorithm}" for one in compared if one.difference and one.n_pairs != one.n_seeds]
+    of_other = [one.n_seeds for one in compared if one.algorithm == other]
+    few = [
+        f"{one.n_pairs} of {one.algorithm}"
+        for one in compared
+        if one.difference and {one.n_seeds, *of_other} != {one.n_pairs}
+    ]
     return lines + ([f"seeds in common with {other}, which differences are over: {', '.join(few)}"] if few else [])
 
 
 def _with_nones(section: dict[str, Any]) -> dict[str, Any]:
     """A method's settings, with those of its optimiser that a config.toml leaves out where they are None."""
-    return dict.fromkeys(("lr_decay", "momentum", "weight_decay") if "lr" in section else ()) | section
+    return dict.fromkeys(STEPS[1:] if "lr" in section else ()) | section
 
 
 def _curves(runs: Sequence[Any]) -> Any:

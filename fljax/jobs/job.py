@@ -29,13 +29,14 @@ from fljax.jobs.settings import (
     read_layer,
     values_of,
 )
-from fljax.numbers import LocalHyper, numbers_of
 from fljax.sealed import check_text
 
 MAY_CHANGE = ("rounds", "algorithm", "data_folder", "new_client_rounds", "folder", "config", "force_resume")
 """Settings with which a results folder may be gone on with."""
 MAY_BE_MORE = ("seeds", "baseline", "measure")
 """Those of a comparison."""
+STEPS = ("lr", "lr_decay", "momentum", "weight_decay")
+"""Numbers of the clients' steps, which most methods have: those of `fljax.numbers.LocalHyper`."""
 RESULTS = {"run": "*/rounds/*", "sweep": "*/parts/*.npz", "compare": "seed_*/*/rounds/*"}
 """Command -> where its first results lie in a folder."""
 KINDS = {"run": "a run", "plan": "a run", "sweep": "a sweep", "compare": "a comparison"}
@@ -137,7 +138,7 @@ def as_the_others(stored: Layer, main: Layer, methods: Sequence[str]) -> Layer:
     further = [word for word in methods if short_name(word) not in map(short_name, own)]
     sections = [WORK | entry("algorithm", word).section for word in further]
     found: Layer = []
-    for name in (*WORK, *numbers_of(LocalHyper)) if further else ():
+    for name in (*WORK, *STEPS) if further else ():
         said = [words for word in own if (words := last([stored], f"{short_name(word)}.{name}")) is not None]
         usual = last([main], name) or [str(WORK[name].default if name in WORK else None)]
         if said and all(words == said[0] != usual for words in said):

@@ -146,11 +146,11 @@ class Method:
             with_it = [one.name for one in self.bricks if one.Hyper is not None and shared[0] in numbers_of(one.Hyper)]
             owner = [*with_it, self.factory.__name__][0]
             raise ValueError(f"{name}: {owner} and {brick.name} both have a number {shared[0]!r}; use one of them")
-        filled = ("combine", "server")
-        if brick.slot == "combine" and (before := [one.name for one in self.bricks if one.slot in filled]):
-            raise ValueError(
-                f"{name}: {brick.name} would put out {before[-1]}; write {brick.name} first, or leave one out"
-            )
+        before = [one for one in self.bricks if one.slot in ("combine", "server")]
+        if brick.slot == "combine" and before:
+            rules = [one.name for one in before if one.slot == "combine"]
+            mend = "leave one out" if rules else f"write {brick.name} first, or leave one out"
+            raise ValueError(f"{name}: {brick.name} would put out {(rules or [before[-1].name])[-1]}; {mend}")
 
     @cached_property
     def slots(self) -> tuple[Slot, ...]:

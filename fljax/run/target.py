@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from fljax.run.check import check_count
 from fljax.run.cost import Link, seconds_of_rounds, traffic_of_clients
 from fljax.run.headline import measures_of
 
@@ -32,11 +33,14 @@ def reach(
         measure: a metric (rounds,), more being better; None: the headline (accuracy_macro, of a regression r2_micro).
 
     Raises:
-        ValueError: the run has no such metric.
+        ValueError: the run has no such metric, or its measure cannot be so much: an accuracy is a share, 0 to 1.
     """
     name = measures_of(metrics).scores[0] if measure is None else measure
     if name not in metrics or np.ndim(metrics[name]) != 1:
         raise ValueError(f"measure={name!r} is no number of the run's rounds; choose one such as accuracy_macro")
+    check_count("n_clients", n_clients)
+    if target > 1 and name.startswith(("accuracy", "f1", "r2", "attack")):
+        raise ValueError(f"target={target}: {name} is at most 1; give a share, such as 0.5")
     there = np.flatnonzero(np.asarray(metrics[name]) >= target)  # a round that was not tested is NaN
     if not len(there):
         return None

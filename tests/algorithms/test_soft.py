@@ -16,6 +16,8 @@ from fljax.algorithms.ifca import ifca
 from fljax.client.example_loss import example_loss
 from fljax.data.federation import present
 from fljax.data.synthetic import linear_groups
+from fljax.rounds.accounting import memberships
+from fljax.rounds.joining import everyone
 from fljax.run.rounds import means_of_participants
 from fljax.run.simulate import split_key
 from fljax.types import Work
@@ -154,6 +156,15 @@ def test_the_loss_of_a_round_of_fedsoft_is_that_of_the_clients_that_were_drawn(k
     mean = np.where(drawn, losses, 0).sum(axis=1) / 2
     np.testing.assert_allclose(means_of_participants(metrics)["loss"], mean, rtol=1e-4)
     assert metrics["ok"].all()
+
+
+def test_who_is_not_there_has_no_cluster_and_came_to_nothing_for_nobody(key, federation):
+    share = jnp.eye(3)[jnp.array([0, 0, 2, 1, 1, 1, 1, 1])]
+    cohort = everyone(key, jnp.int32(0), federation.train)._replace(active=jnp.arange(8) < 3)
+    assert memberships(share, cohort)["n_clusters"] == 2
+    metrics = {name: np.zeros((1, 3)) for name in ("loss", "uplink", "downlink")}
+    metrics |= {"active": np.array([[True, True, False]]), "ok": np.array([[True, False, False]])}
+    np.testing.assert_array_equal(means_of_participants(metrics)["n_not_finite"], [1])
 
 
 @pytest.mark.parametrize("spoilt", ["some", "all"])

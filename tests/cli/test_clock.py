@@ -75,7 +75,11 @@ def test_a_trace_without_waiting_is_the_same_from_its_stored_job(fljax, refused)
         (("--clock", "fedbuff", "--clock.buffer", "7"), "buffer=7: there are 6 clients"),
         (("--clock", "fedbuff", "--sampling", "poisson"), "it draws the participants itself"),
         (("--clock", "fedasync", "--clock.available", "0.5"), "nobody is asked where nobody waits"),
-        (("--clock", "tiered"), "n_participants=3 of 6 clients in 3 tiers; choose 1 to 2"),
+        (
+            ("--clock", "tiered"),
+            "a tier of 3 has 2; choose participation up to 0.33",
+        ),
+        (("--clock", "tiered", "--clock.n-tiers", "7"), "n_tiers=7 of 6 clients; choose 1 to 6"),
         (("--clock", "wait", "--clock.buffer", "2"), "no setting --clock.buffer"),
         (("--clock", "fedbuff", "--algorithm", "ifca"), "ifca: its clients cannot start from a past model"),
     ],

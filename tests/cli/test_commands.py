@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -38,6 +39,22 @@ def test_usage(fljax, arguments):
     status, out, err = fljax(*arguments)
     assert (status, err) == (0, "")
     assert out.startswith("usage: fljax COMMAND")
+
+
+def test_version(fljax):
+    assert fljax("--version")[:2] == (0, f"fljax {metadata.version('fljax')}\n")
+
+
+def test_an_error_beside_threads_that_compile_ends_with_its_own_status():
+    """The interpreter would abort at its end."""
+    program = (
+        "import sys, threading, time, fljax.cli as cli, fljax.run.ahead as ahead\n"
+        "threading.Thread(target=time.sleep, args=(60,), name=ahead.NAME).start()\n"
+        "sys.argv = ['fljax', 'nothing']; sys.exit(cli.main())"
+    )
+    ended = subprocess.run([sys.executable, "-c", program], check=False, capture_output=True, text=True, timeout=50)
+    assert ended.returncode == 2
+    assert "no command 'nothing'" in ended.stderr
 
 
 def test_module_is_the_command():

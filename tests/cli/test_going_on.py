@@ -13,10 +13,12 @@ import pytest
 import tomli_w
 
 from fljax.algorithms import ALGORITHMS
+from fljax.catalogue.job import WORK
 from fljax.cli import main
 from fljax.jobs import config, going_on
-from fljax.jobs.job import MAY_CHANGE, read_job
+from fljax.jobs.job import MAY_CHANGE, STEPS, read_job
 from fljax.jobs.sweep import read_sweep
+from fljax.numbers import LocalHyper, numbers_of
 from fljax.rounds.sampling import uniform
 from fljax.run import surroundings, writer
 from fljax.run.checkpoint import read_rounds
@@ -235,13 +237,25 @@ def test_a_method_is_added_and_none_is_lost(fljax, refused):
 
 
 @pytest.mark.usefixtures("finished")
+def test_a_further_method_begins_as_those_of_the_folder_were_told():
+    stored = tomllib.loads(Path("x/config.toml").read_text())["fedavg"]
+    assert stored["epochs"] == 1 != WORK["epochs"].default
+    job = read_job(["--folder", "x", "--algorithm", "fedavg", "fedprox", "fedsgd"])
+    for name in ("fedprox", "fedsgd"):
+        assert {one: job.settings[name][one] for one in ("epochs", "lr")} == {"epochs": 1, "lr": stored["lr"]}
+    told = read_job(["--folder", "x", "--algorithm", "fedavg", "fedprox", "--fedprox.epochs", "3"])
+    assert told.settings["fedprox"]["epochs"] == 3
+    assert tuple(numbers_of(LocalHyper)) == STEPS
+
+
+@pytest.mark.usefixtures("finished")
 def test_another_run_is_refused_before_anything_is_written(refused):
-    lost = tomllib.loads(Path("x/config.toml").read_text()) | {"algorithm": ["fedprox"], "fedprox": {"epochs": 1}}
+    lost = tomllib.loads(Path("x/config.toml").read_text()) | {"algorithm": ["fedprox"], "fedprox": {"epochs": 2}}
     del lost["fedavg"]
     Path("x/config.toml").write_bytes(with_checksum(f"# a checksum\n{tomli_w.dumps(lost)}"))
     before = Path("x/config.toml").read_bytes()
     asked = ("run", "--folder", "x", "--algorithm", "fedavg", "--rounds", "3")
-    assert "holds a run with work.epochs=1, not 5" in refused(*asked)
+    assert "holds a run with work.epochs=1, not 2" in refused(*asked)
     assert Path("x/config.toml").read_bytes() == before
 
 

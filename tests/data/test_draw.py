@@ -2,8 +2,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
+import fljax
 from fljax.data import partition
-from fljax.data.draw import draw
+from fljax.data.draw import counts_of, draw
 
 
 @pytest.mark.parametrize("name", ["iid", "rotated_groups"])
@@ -13,3 +14,20 @@ def test_draws_a_picture_with_and_without_groups(name, labelled, tmp_path):
     with Image.open(file) as image:
         assert image.size == (1800, 576)
         assert np.asarray(image.convert("L")).std() > 10  # not blank
+
+
+def test_targets_of_a_regression_are_drawn_by_tenths_and_several_labels_each(tmp_path):
+    rng, client = np.random.default_rng(0), np.repeat([0, 1, 2], 40)
+    x, y = rng.normal(size=(120, 3)).astype(np.float32), rng.normal(size=120).astype(np.float32)
+    made = fljax.federation_from_arrays(x, y, client)
+    counts, kind = counts_of(made)
+    assert (counts.shape, kind) == ((3, 10), "tenth of targets")
+    np.testing.assert_array_equal(counts.sum(axis=1), made.train.size)
+    assert np.ptp(counts.sum(axis=0)) <= 1
+    assert draw(made, tmp_path / "data.png").exists()
+    labels = (rng.uniform(size=(120, 4)) < 0.3).astype(np.float32)
+    made = fljax.federation_from_arrays(x, labels, client)
+    counts, kind = counts_of(made)
+    rows = np.asarray(made.train.index)[1, : int(made.train.size[1])]
+    assert kind == "label"
+    np.testing.assert_array_equal(counts[1], np.asarray(made.train.pool.y)[rows].sum(axis=0))

@@ -335,7 +335,7 @@ def test_ids_and_labels_of_more_digits_than_int64_has():
 
     data = from_frame(Frame(table), Columns(("y",), "id"))
     assert (data.classes, data.examples.y.tolist()) == (("1e+30", "2e+30"), [0, 1, 0])
-    with pytest.raises(ValueError, match="no rows; give some"):
+    with pytest.raises(ValueError, match="no rows; give the names"):
         from_frame(Frame({name: column[:0] for name, column in table.items()}), Columns(("y",), "id"))
 
 

@@ -257,6 +257,10 @@ def test_what_it_takes_to_get_to_a_target():
     assert reached.megabytes_down == pytest.approx(5 * 2000 / 4 / 1e6)
     assert reached.seconds == pytest.approx(3 * 2.0)
     assert fljax.reach(metrics, 0.8, n_clients=4) is None
+    with pytest.raises(ValueError, match="target=80: accuracy_macro is at most 1; give a share"):
+        fljax.reach(metrics, 80, n_clients=4)
+    with pytest.raises(ValueError, match="n_clients=0"):
+        fljax.reach(metrics, 0.8, n_clients=0)
     clocked = metrics | {"simulated_seconds": np.array([1.5, 0.25, 4.0, 9.0])}
     assert fljax.reach(clocked, 0.5, n_clients=4).seconds == 5.75
     assert fljax.reach(clocked, 0.5, n_clients=4, link=Link(uplink=8000.0, downlink=16000.0)).seconds == reached.seconds

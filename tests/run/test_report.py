@@ -72,6 +72,12 @@ def test_a_time_that_is_not_known_is_an_empty_cell():
     assert "compile s" not in as_table([row], 200)
 
 
+def test_a_place_of_the_last_round_that_nobody_took_says_nothing():
+    personal = outcome(clustered=True, label=(0, 1, 2, 3))
+    personal.metrics["active"] = np.array([[True] * 3, [True] * 3, [True, False, True]])
+    np.testing.assert_array_equal(final_label(personal), [0, -1, 1, -1])
+
+
 def test_labels_of_personal_models_are_those_last_reported():
     personal = outcome(clustered=True, label=(0, 1, 2, 3))
     np.testing.assert_array_equal(final_label(personal), [0, 1, 1, -1])

@@ -1,6 +1,7 @@
 """The clocks by name: how a run spends simulated time on clients' devices."""
 
 import inspect
+import math
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -181,7 +182,13 @@ def tiered(*, n_tiers: Positive = 3):
     """
 
     def start(asked: Asked) -> tuple[Algorithm, Sampling]:
-        return asked.algorithm, asked.answering(tiers(asked.seconds, n_tiers, asked.n_asked))
+        n, n_asked = len(asked.seconds), asked.n_asked
+        if n_tiers <= n and n_asked > n // n_tiers:
+            raise ValueError(
+                f"{n_asked} of {n} clients take part in a round, and a tier of {n_tiers} has {n // n_tiers}; choose "
+                f"participation up to {math.floor(100 * (n // n_tiers) / n) / 100:g}"
+            )
+        return asked.algorithm, asked.answering(tiers(asked.seconds, n_tiers, n_asked))
 
     return start
 

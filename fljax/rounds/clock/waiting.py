@@ -140,6 +140,8 @@ def tiers(seconds: Sequence[float], n_tiers: Positive, n_participants: Positive)
     check_choices(tiers, {"n_tiers": n_tiers, "n_participants": n_participants})
     seconds = seconds_of_clients(seconds)
     least = len(seconds) // n_tiers
+    if not least:
+        raise ValueError(f"n_tiers={n_tiers} of {len(seconds)} clients; choose 1 to {len(seconds)}")
     if not 1 <= n_participants <= least:
         raise ValueError(
             f"n_participants={n_participants} of {len(seconds)} clients in {n_tiers} tiers; choose 1 to {least}"
