@@ -118,7 +118,7 @@ def partitions(scale: Scale) -> None:
 
 def celeba(scale: Scale) -> None:
     """The tables' other data: smiling, by the person shown; lr 0.03, 10 epochs; only where its files are."""
-    federations = [PARTITIONS["natural"](*load("celeb_a"), 400, seed=s, val_fraction=0.1) for s in range(scale.n_seeds)]
+    federations = [PARTITIONS["natural"](*load("celeb_a"), 400, seed=s) for s in range(scale.n_seeds)]
     model = celeba_cnn()
     methods = scale.chosen(systems(scale, model, Work(10, 10), 0.03))
     results = compare(methods, {"persons": same_shapes(federations)}, n_rounds(scale), evaluate_every=1)

@@ -3,6 +3,8 @@
 from functools import cache
 from typing import Any
 
+import jax
+import numpy as np
 from comparison import SHORT_RUN
 from reporting import Methods, Scale, same_shapes, some
 
@@ -21,42 +23,58 @@ from fljax.algorithms.standalone import standalone
 from fljax.data.datasets import load
 from fljax.data.partition import PARTITIONS
 from fljax.models import femnist_cnn, mlp
-from fljax.types import Algorithm, Examples, Federation, Model, Work
+from fljax.types import Algorithm, ClientData, Examples, Federation, Model, Work
 
 SIZES = (2, 3, 4)
 """The K of the paper."""
 
+DEALT = {False: "writers (proxy)", True: "writers"}
+"""At the paper's scale or not -> how the tables' images are dealt."""
 DATA = {False: "MNIST-writers", True: "FEMNIST"}
 """At the paper's scale or not -> what the tables are of; the first is a proxy."""
 
 
 @cache
-def everything(paper: bool, n_seeds: int) -> dict[str, list[Federation]]:
-    """By writer, and the paper's two other ways to deal the same images; tables of one width, to compile once."""
+def everything(paper: bool, n_seeds: int, judged: bool = False) -> dict[str, list[Federation]]:
+    """By writer, and the paper's two other ways to deal the same images; tables of one width, to compile once.
+
+    Four fifths of a client's images are for training. At smoke, or ``judged``, a tenth of all, out of these, is for
+    validation.
+    """
+    part = {"val_fraction": 0.1 if judged or not paper else 0.0}
     if paper:
         sets = load("femnist")
-        ways = {"writers": ("natural", 400, {}), "IID": ("iid", 400, {}), "Dirichlet 0.5": ("dirichlet", 400, {})}
+        writers = [PARTITIONS["natural"](*sets, 400, seed=s, **part) for s in range(n_seeds)]
     else:
         train, test = (Examples(split.x, split.y) for split in load("mnist"))
         sets = some(train, 3200), some(test, 800)
-        pooled = {"public": False}
-        ways = {
-            "writers (proxy)": ("writers", 20, {"sigma": 0.3}),
-            "IID": ("iid", 20, pooled),
-            "Dirichlet 0.5": ("dirichlet", 20, pooled | {"beta": 0.5}),
-        }
-    made = [
-        PARTITIONS[name](*sets, n, seed=s, val_fraction=0.1, **o)
-        for name, n, o in ways.values()
-        for s in range(n_seeds)
-    ]
-    wide = iter(same_shapes(made))
+        writers = [PARTITIONS["writers"](*sets, 20, seed=s, sigma=0.3, **part) for s in range(n_seeds)]
+    ways = {
+        DEALT[paper]: writers,
+        "IID": [dealt("iid", own, s, **part) for s, own in enumerate(writers)],
+        "Dirichlet 0.5": [dealt("dirichlet", own, s, beta=0.5, **part) for s, own in enumerate(writers)],
+    }
+    wide = iter(same_shapes([federation for own in ways.values() for federation in own]))
     return {way: [next(wide) for _ in range(n_seeds)] for way in ways}
 
 
-def by_writer(scale: Scale) -> dict[str, list[Federation]]:
-    """The setting of the tables."""
-    name, federations = next(iter(everything(scale.paper, scale.n_seeds).items()))
+def dealt(partition: str, federation: Federation, seed: int, **numbers: Any) -> Federation:
+    """The images of a federation dealt anew to as many clients, a fifth of each client's for tests."""
+    images = [owned(data) for data in (federation.train, federation.val, federation.test) if data is not None]
+    together = jax.tree.map(lambda *parts: np.concatenate(parts), *images)
+    return PARTITIONS[partition](together, together, len(federation.train.size), seed=seed, public=False, **numbers)
+
+
+def owned(data: ClientData) -> Examples:
+    """The examples of all clients."""
+    there = np.arange(data.index.shape[1]) < np.asarray(data.size)[:, None]
+    rows = np.asarray(data.index)[there]
+    return jax.tree.map(lambda leaf: np.asarray(leaf)[rows], data.pool)
+
+
+def by_writer(scale: Scale, judged: bool = False) -> dict[str, list[Federation]]:
+    """The setting of the tables; ``judged``: with a validation split."""
+    name, federations = next(iter(everything(scale.paper, scale.n_seeds, judged).items()))
     return {name: federations}
 
 

@@ -42,7 +42,10 @@ class Norm(nn.Module):
         return (exact * factor + (_by_channel(bias) - mean * factor)).astype(y.dtype)
 
     def _batch_moments(self, y: Array, train: bool) -> tuple[Array, Array]:
-        """Mean and variance of each channel, (1, 1, 1, channels)."""
+        """Mean and variance of each channel, (1, 1, 1, channels).
+
+        The running variance is of the batches' biased ones, as in flax; PyTorch's is of n / (n - 1) times these.
+        """
         if self.norm == "untracked":
             return _moments(y, (0, 1, 2))
         running_mean = self.variable("batch_stats", "mean", jnp.zeros, y.shape[-1:], jnp.float32)
@@ -76,7 +79,7 @@ def _group_moments(y: Array) -> tuple[Array, Array]:
 
 
 class ConvNorm(nn.Module):
-    """Same-padded convolution ("kernel", "bias"), normalisation (the subtree "norm"), ReLU and, perhaps, a max pool."""
+    """Padded convolution ("kernel", "bias"), normalisation (the subtree "norm"), ReLU and, perhaps, a max pool."""
 
     features: int
     norm: str
@@ -92,7 +95,9 @@ class ConvNorm(nn.Module):
         """(batch, height, width, channels) -> (batch, out height, out width, features)."""
         shape = (self.kernel, self.kernel, x.shape[-1], self.features)
         kernel = self.param("kernel", nn.initializers.lecun_normal(), shape, jnp.float32).astype(self.dtype)
-        y = conv(x.astype(self.dtype), kernel, self.strides)
+        # On both sides alike at any stride, as PyTorch pads: windows are centred on the pixels that a 1x1 one reads.
+        around = (self.kernel // 2, (self.kernel - 1) // 2)
+        y = conv(x.astype(self.dtype), kernel, self.strides, (around, around))
         shift = jnp.zeros(self.features, self.dtype)
         if self.use_bias:
             shift = self.param("bias", nn.initializers.zeros, (self.features,), jnp.float32).astype(self.dtype)

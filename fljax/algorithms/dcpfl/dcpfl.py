@@ -6,14 +6,16 @@ time the rapid-decrease period of the mean loss ends, the next split is tried fo
 adopted if it has the lower loss. Layers that differ little within a group are averaged every ``alpha`` rounds only.
 
 Differences from the paper: the threshold is lowered (the text says that lambda is added); thresholds that would not
-change the groups are passed over without a trial. A trial compares losses on the clients' validation split, where
-there is one: the training loss of the paper ("train") favours small groups on any data. The rapid-decrease period ends
-at an interior minimum of the radius of curvature; the printed formula ("formula") fires at once. The round in which it
-ends also uploads the layers that are not due, since a trial starts from whole models. A group of one sends and
-receives nothing but losses. Under partial participation the structure is that of the participants' tables: a pair that
-never met has the mean discrepancy, and a returning client first takes over the layers averaged in its absence. A client
-that never took part joins the group whose model has the least training loss. A layer is a kernel with its bias;
-``layer_unit="tensor"`` makes each tensor one, as in a PyTorch state dict.
+change the groups are passed over without a trial. A trial compares losses on the clients' validation split, where there
+is one: the training loss of the paper ("train") favours small groups on any data. The rapid-decrease period ends at an
+interior minimum of the radius of curvature; the printed formula ("formula") fires at once. The round in which it ends
+also uploads the layers that are not due, since a trial starts from whole models. A group of one sends and receives
+nothing but losses. Under partial participation the structure is that of the participants' tables: a pair that never met
+has the mean discrepancy, and a returning client first takes over the layers averaged in its absence; and the models
+that a trial compares are means over those who are there in the trial round and the one before, in which it was called:
+with few participants these are one client or none, and the trial says little. A client that never took part joins the
+group whose model has the least training loss. A layer is a kernel with its bias; ``layer_unit="tensor"`` makes each
+tensor one, as in a PyTorch state dict.
 """
 
 from functools import partial
