@@ -47,7 +47,7 @@ def number(
     return dataclasses.field(default=default, metadata={_METADATA: stated})
 
 
-@dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(number,))
+@dataclass_transform(frozen_default=True, kw_only_default=True)  # whose default `number` is, as any value would be
 def hyper(cls: type[T]) -> type[T]:
     """Makes a class of `number` fields a frozen, keyword-only dataclass and a pytree whose leaves are the numbers."""
     stated_doc = cls.__doc__ or ""

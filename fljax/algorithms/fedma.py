@@ -141,7 +141,7 @@ def fedma(
 
     def outputs_by_class(models: Stacked, weight: Array, theta: Params, cohort: Cohort) -> Params:
         last = model.layers[-1]
-        n_classes = theta[last]["bias"].shape[0]
+        n_classes = theta[last]["kernel"].shape[-1]
         share = class_histogram(cohort.data, n_classes) * (weight > 0)[:, None].astype(jnp.int32)
         return {last: class_mean(models[last], share.astype(jnp.float32), empty=theta[last])}
 

@@ -45,7 +45,7 @@ def fedrod(model: Model, work: Work, *, weighting: Weighting = "size", combine: 
         return params | {PERSONAL: params[model.layers[-1]]}
 
     def local(hyper: LocalHyper, start: ModelTable, cohort: Cohort) -> Trained:
-        n_classes = start.params[PERSONAL]["bias"].shape[-1]
+        n_classes = start.params[PERSONAL]["kernel"].shape[-1]
         count = class_histogram(cohort.data, n_classes).astype(jnp.float32)
         # A class that a client does not have is as good as shut out of its balanced softmax.
         return train(hyper, start, cohort, two_heads(model), work, jnp.log(jnp.maximum(count, 1e-8)))

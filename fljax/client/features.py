@@ -1,6 +1,6 @@
 """The representation of an example, which is what a network's last layer is given, and linear heads on it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -41,7 +41,7 @@ def see(
     caught: list[Array] = []
 
     def listen(call: Callable[..., Any], args: tuple, kwargs: dict, context: nn.module.InterceptorContext) -> Any:
-        if context.module.name != model.layers[-1] or context.method_name != "__call__":
+        if context.module.path != (model.layers[-1],) or context.method_name != "__call__":
             return call(*args, **kwargs)
         caught.append(tree.at_least_float32(args[0]))
         return call(change(args[0]), *args[1:], **kwargs)
@@ -73,8 +73,9 @@ def client_features(model: Model, models: ModelTable, data: ClientData) -> Array
 
 
 def linear(layer: Params, features: Array) -> Array:
-    """Logits (batch, n_classes) of a dense layer {"kernel": (d, n_classes), "bias": (n_classes,)}."""
-    return features @ layer["kernel"] + layer["bias"][None]
+    """Logits (batch, n_classes) of a dense layer {"kernel": (d, n_classes), "bias": (n_classes,)}, or without bias."""
+    value = features @ layer["kernel"]
+    return value + layer["bias"][None] if "bias" in layer else value
 
 
 def dense(key: Key, d_in: int, d_out: int) -> dict[str, Array]:
@@ -89,7 +90,8 @@ def head_shape(model: Model, params: Params) -> tuple[int, int]:
     Raises:
         ValueError: it has no kernel of two axes.
     """
-    kernel = params[model.layers[-1]].get("kernel")
+    layer = params[model.layers[-1]]
+    kernel = layer.get("kernel") if isinstance(layer, Mapping) else None
     if kernel is None or kernel.ndim != 2:
         raise ValueError(f"the network's last layer {model.layers[-1]!r} is not dense, so it has no features")
     return kernel.shape

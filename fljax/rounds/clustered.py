@@ -63,7 +63,8 @@ class Sent(NamedTuple):
 def regrouped(clusters: Clusters, label: Array) -> Clusters:
     """``clusters`` with the clients in those of ``label`` (clients,).
 
-    Each new cluster takes over the model, and what `combine` remembers, of the old cluster of its client of lowest id.
+    Each new cluster takes over the model, and what `combine` remembers, of the old cluster of its client of lowest id,
+    of those that were in one; a cluster of newcomers alone keeps its row's.
     """
     centers, memory = inherit((clusters.centers, clusters.memory), clusters.label, label)
     return clusters._replace(centers=centers, memory=memory, label=label)

@@ -1,6 +1,6 @@
 """The participants of a round, as a method gets them: drawn, dealt to devices, and some of them dropped out."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -48,7 +48,7 @@ def cohort_of(
     data = federation.train
     n_clients = data.size.shape[0]
     sampling, size = (uniform(), draw) if isinstance(draw, int) else draw
-    ids, active = sampling.draw(keys.ids, round, data.size, size)
+    ids, active = checked(sampling.draw(keys.ids, round, data.size, size), size)
     if federation.there is not None:
         active &= federation.there[ids]
     own_home = size == n_clients and isinstance(data.pool, AtHome)  # each trains where its examples are
@@ -80,3 +80,21 @@ def dealt(ids: Array, size: Array, n_devices: int) -> Array:
     if n_devices == 1 or ids.shape[0] % n_devices:
         return ids
     return ids[jnp.argsort(-size, stable=True)].reshape(-1, n_devices).T.reshape(-1)
+
+
+def checked(drawn: Any, size: int) -> tuple[Array, Array]:
+    """What a sampling drew, its ids and whether they take part.
+
+    Raises:
+        ValueError: it is something else than as many of both as there are places.
+    """
+    try:
+        ids, active = (jnp.asarray(part) for part in drawn)
+        fits = ids.shape == active.shape == (size,)
+        if fits and jnp.issubdtype(ids.dtype, jnp.integer) and active.dtype == bool:
+            return ids.astype(jnp.int32), active
+        given = f"{ids.shape} of {ids.dtype} and {active.shape} of {active.dtype}"
+    except (TypeError, ValueError):
+        given = f"a {type(drawn).__name__}" if not isinstance(drawn, tuple) else f"{len(drawn)} things"
+    wanted = f"ids ({size},), whole numbers, and who takes part ({size},), bool"
+    raise ValueError(f"the sampling drew {given}; give {wanted}")

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, overload
 
 from fljax.choices import check_choices, check_kind, plain
+from fljax.client.local import check_work
 from fljax.models.calling import check_model
 from fljax.numbers import LocalHyper, hyper, is_hyper, joined, numbers_of
 from fljax.rounds.local import heeding
@@ -82,6 +83,7 @@ class Method:
             raise ValueError(f"{self.name} has no choice {unknown[0]!r}; its choices: {known}; numbers are its Hyper's")
         check_kind("model", model, Model, "make one by fljax.MODELS, fljax.from_linen, from_nnx or from_functions")
         check_kind("work", work, Work, "give fljax.Work(epochs, batch_size)")
+        check_work(work)
         bound = signature.bind(model, work, *args, **choices)
         bound.apply_defaults()
         check_choices(self.factory, bound.arguments)

@@ -1,4 +1,4 @@
-"""A run as a `lax.scan` over rounds: pure, so that it can be compiled, swept, differentiated and resumed."""
+"""A run as a `lax.scan` over rounds: pure, so that it can be compiled, swept, resumed, and differentiated forwards."""
 
 from collections.abc import Callable
 from functools import partial

@@ -5,6 +5,7 @@ import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
+from fljax import tree
 from fljax.server.checks import check_axes, check_shape, check_vector, shape_of
 from fljax.server.distance import cross_squared_l2
 from fljax.types import Stacked
@@ -80,6 +81,7 @@ def soft_weights(share: Array, size: Array) -> Array:
     """
     n, _ = check_axes("share", share, "clients", "clusters")
     check_vector("size", size, n, "share")
+    share = tree.at_least_float32(share)
     held = jnp.where(size > 0, size, 0).astype(share.dtype)
     mass = jnp.where(held[None, :] > 0, share.T * held[None, :], 0)
     total = mass.sum(axis=1, keepdims=True)
@@ -129,6 +131,7 @@ def mixture_weights(responsibility: Array, weight: Array, empty: Array) -> Array
     shape = shape_of("responsibility", responsibility)
     check_shape("weight", weight, shape[:-1], "a weight per example of responsibility")
     check_shape("empty", empty, (*shape[:-2], shape[-1]), "an entry per client and learner of responsibility")
+    responsibility = tree.at_least_float32(responsibility)
     counted = weight.astype(responsibility.dtype)[..., None]
     total = jnp.where(counted > 0, counted * responsibility, 0).sum(axis=-2)
     mass = counted.sum(axis=-2)

@@ -15,11 +15,12 @@ from fljax.server.checks import check_axes, check_vector, n_rows
 def inherit(rows: Any, old: Array, new: Array) -> Any:
     """Rows of the clusters of ``new``: each that of the old cluster of its lowest-index member.
 
-    After a split both children have their parent's row. A slot without members keeps the row it has.
+    After a split both children have their parent's row. Members that were in no cluster do not count; a slot without
+    others keeps the row it has.
 
     Args:
         rows: pytree with leaves (clusters, ...), a row for each old cluster.
-        old: (clients,) integers in 0..clusters-1, the clusters that ``rows`` belong to.
+        old: (clients,) integers below clusters, the clusters that ``rows`` belong to; a negative one was in none.
         new: (clients,) integers below clusters; a negative one is in no cluster.
 
     Returns:
@@ -39,6 +40,6 @@ def inherit(rows: Any, old: Array, new: Array) -> Any:
     check_vector("new", new, n_clients, "old")
     old, new = old.astype(jnp.int32), new.astype(jnp.int32)  # a uint8 has no 256th cluster
     client = jnp.arange(n_clients, dtype=jnp.int32)
-    first = segment_min(client, jnp.where(new < 0, n_clusters, new), n_clusters)
+    first = segment_min(client, jnp.where((new < 0) | (old < 0), n_clusters, new), n_clusters)
     inherited = old[jnp.minimum(first, n_clients - 1)]
     return tree.take(rows, jnp.where(first < n_clients, inherited, jnp.arange(n_clusters, dtype=jnp.int32)))

@@ -74,7 +74,7 @@ def linkage(distance: Array, method: str, where: Array | None = None, within: Ar
         pair &= (within[:, None] == within[None, :]) & (within >= 0)[:, None]
     if n == 1:
         return jnp.zeros((0, 4), distance.dtype)
-    apart = whole(jax.lax.stop_gradient(jnp.where(pair, distance, jnp.inf)))
+    apart = whole(jax.lax.stop_gradient(jnp.where(pair & ~jnp.isnan(distance), distance, jnp.inf)))
     start = _Chain(
         distance=apart,
         row=apart[0],

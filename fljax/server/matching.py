@@ -9,6 +9,7 @@ of the layer before it on its last axis, and moves with it. Between the last con
 image is flattened row by row with the channel as the fastest axis. No skip connections.
 """
 
+from collections.abc import Mapping
 from functools import partial
 
 import jax
@@ -183,7 +184,7 @@ def _kernel_layers(params: Params, layers: tuple[str, ...]) -> list[str]:
     trainable = tree.split_statistics(params)[0]
     if set(layers) != set(trainable):
         raise ValueError(f"layers are {tuple(layers)}; the models have {tuple(sorted(trainable))}")
-    kernels = [name for name in layers if "kernel" in trainable[name]]
+    kernels = [name for name in layers if isinstance(trainable[name], Mapping) and "kernel" in trainable[name]]
     if not kernels or any(trainable[name]["kernel"].ndim not in (2, 4) for name in kernels):
         raise ValueError("matching needs dense (in, out) or convolutional (height, width, in, out) kernels")
     for name in set(layers) - set(kernels):

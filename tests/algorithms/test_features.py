@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from flax import linen as nn
 from scipy.special import softmax
 from sklearn.neighbors import KNeighborsClassifier
 
@@ -29,6 +30,7 @@ from tests import oracle
 from tests.algorithms.round_by_round import jitted, simulate
 from tests.algorithms.test_oracles import LR, WORK, assert_models, reference, run  # noqa: F401
 from tests.algorithms.test_personal import as_float64, averaged, final, numpy_features
+from tests.slow import slow
 
 
 def test_fedprotos_prototypes_are_means_of_features(key, model, work, federation):
@@ -347,3 +349,60 @@ def test_knnpers_memory_votes_as_scikit_learns(key, model, work, federation):
 
     ours = np.exp(told(state, x.astype(np.float32)))
     np.testing.assert_allclose(ours, expected, rtol=1e-3, atol=1e-5)
+
+
+class Inner(nn.Module):
+    @nn.compact
+    def __call__(self, x):
+        return nn.relu(nn.Dense(6)(x))
+
+
+class Outer(nn.Module):
+    """Whose last layer has the name of one inside another: flax counts them by module."""
+
+    @nn.compact
+    def __call__(self, x):
+        return nn.Dense(3)(Inner()(x))
+
+
+def test_the_last_layer_is_not_one_of_its_name_inside_another():
+    model, x = fljax.from_linen(Outer(), (6,)), jnp.ones((2, 6))
+    params = model.init(jax.random.key(0))
+    seen = see(model, params, x, None, lambda h: h + 1)
+    features = jax.nn.relu(linear(params["Inner_0"]["Dense_0"], x))
+    chex.assert_trees_all_close(seen.features, features, rtol=1e-6)
+    chex.assert_trees_all_close(seen.logits, linear(params["Dense_0"], features + 1), rtol=1e-5)
+
+
+OF_FEATURES = ("fedcp", "feddbe", "feddistill", "fedgen", "fedlc", "fedproto", "fedrod", "gpfl", "knnper")
+
+
+@pytest.mark.parametrize("name", [*OF_FEATURES, "fedrc", "fedma", "fesem_ma"])
+def test_a_network_without_a_dense_last_layer_is_refused_in_a_line(name, federation, key):
+    arrays = fljax.from_functions(
+        lambda key: {"first": jax.random.normal(key, (16, 6)), "last": jnp.zeros((6, 4))},
+        lambda params, x: jax.nn.relu(x.reshape(len(x), -1) @ params["first"]) @ params["last"],
+    )
+    method = fljax.ALGORITHMS[name]
+    more = {"n_clusters": 2} if name in ("fedrc", "fesem_ma") else {}
+
+    def run(key):
+        return fljax.simulate(method(arrays, Work(1, 8), **more), method.Hyper(), federation, key, 1)
+
+    with pytest.raises(ValueError, match="dense"):
+        jax.eval_shape(run, key)
+
+
+@pytest.mark.parametrize("name", slow("fedcp", "fedgen", "fedma", "fedrod"))
+def test_a_last_layer_without_bias_is_as_good(name, federation, key):
+    class Net(nn.Module):
+        @nn.compact
+        def __call__(self, x):
+            return nn.Dense(4, use_bias=False)(nn.relu(nn.Dense(6)(x.reshape(len(x), -1))))
+
+    method = fljax.ALGORITHMS[name]
+    _, metrics = fljax.simulate(
+        method(fljax.from_linen(Net(), (4, 4, 1)), Work(1, 8)), method.Hyper(lr=0.1), federation, key, 1
+    )
+    assert np.asarray(metrics["ok"]).all()
+    assert np.isfinite(metrics["accuracy_macro"]).all()

@@ -191,3 +191,9 @@ def test_other_things_in_the_place_of_a_model_work_algorithm_or_brick():
     ):
         with pytest.raises(ValueError, match=message):
             make()
+
+
+@pytest.mark.parametrize("work", [Work(0, 4), Work("1", 4), Work(1, 2.5)])
+def test_work_is_looked_at_when_a_method_is_made(work):
+    with pytest.raises(ValueError, match="is not a positive whole number"):
+        fljax.fedavg(fljax.MODELS["logistic_regression"]((4,), 2), work)

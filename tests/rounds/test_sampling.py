@@ -10,6 +10,7 @@ import fljax
 from fljax.rounds.cohort import dealt, sample_cohort
 from fljax.rounds.sampling import (
     SAMPLINGS,
+    Sampling,
     by_size,
     cohort_size,
     fixed,
@@ -193,3 +194,25 @@ def test_ids_are_sequences():
         fixed(3)
     with pytest.raises(ValueError, match="3 is no row"):
         table(3)
+
+
+@pytest.mark.parametrize(
+    ("drawn", "why"),
+    [
+        (lambda: (np.array([0.0, 1.0]), np.ones(2, bool)), "drew .2,. of float32"),
+        (lambda: ([0, 1, 2], np.ones(3, bool)), r"drew \(3,\) of int32"),
+        (lambda: (np.arange(2), np.ones(2)), "of float"),
+        (lambda: np.arange(2), "give ids"),
+        (lambda: None, "a NoneType"),
+    ],
+)
+def test_what_a_sampling_of_ones_own_draws_is_looked_at(key, federation, averaging, drawn, why):
+    own = Sampling(lambda key, round, size, n: drawn(), lambda n_clients: 2, (("sampling", "own"),))
+    with pytest.raises(ValueError, match=why):
+        fljax.simulate(averaging, fljax.fedavg.Hyper(), federation, key, 1, sampling=own)
+
+
+def test_numpys_numbers_are_drawn_as_jaxs(key, federation, averaging):
+    own = Sampling(lambda key, round, size, n: ([0, 2], [True, True]), lambda n_clients: 2, (("sampling", "own"),))
+    _, metrics = fljax.simulate(averaging, fljax.fedavg.Hyper(), federation, key, 1, sampling=own)
+    np.testing.assert_array_equal(metrics["ids"], [[0, 2]])

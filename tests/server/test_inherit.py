@@ -16,3 +16,9 @@ def test_every_cluster_takes_the_row_of_its_first_member():
             members = np.flatnonzero(new == cluster)
             source = old[members[0]] if len(members) else cluster
             np.testing.assert_array_equal(taken[cluster], rows["w"][source])
+
+
+def test_who_was_in_no_cluster_brings_no_row():
+    rows = jnp.array([10.0, 20.0, 30.0])
+    np.testing.assert_array_equal(inherit(rows, jnp.array([-1, 0, 0]), jnp.array([0, 0, 0])), [10, 20, 30])
+    np.testing.assert_array_equal(inherit(rows, jnp.array([-1, 1, 1]), jnp.array([2, 0, 0])), [20, 20, 30])

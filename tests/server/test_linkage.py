@@ -206,3 +206,15 @@ def test_errors_name_the_field():
         cut(jnp.zeros((2, 3)), 1.0)
     with pytest.raises(ValueError, match=r"within has shape \(2,\)"):
         cut_k(jnp.zeros((2, 4)), 1, within=jnp.zeros(2, jnp.int32))
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_distance_that_is_none_is_the_farthest(method):
+    place = np.array([0.0, 1.0, 50.0, 4.0, 6.0])
+    distance = np.abs(place[:, None] - place[None, :]).astype(np.float32)
+    distance[2] = distance[:, 2] = np.nan
+    others = np.delete(np.arange(5), 2)
+    with_it, without = linkage(distance, method), linkage(distance[np.ix_(others, others)], method)
+    np.testing.assert_allclose(with_it[:3, 2], without[:, 2])
+    assert np.isinf(with_it[3, 2])
+    np.testing.assert_array_equal(cut_k(with_it, 2), [0, 0, 1, 0, 0])
