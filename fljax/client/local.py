@@ -190,6 +190,8 @@ def sgd_step(
 
     (value, statistics), gradient = jax.value_and_grad(objective, has_aux=True)(trainable)
     with jax.numpy_dtype_promotion("standard"):  # optax raises float betas to an int count
-        updates, moved = optimizer.update(gradient, optimizer_state, trainable)
+        # Some of optax's ask for the loss, as those that lower the rate on a plateau.
+        optimizer = optax.with_extra_args_support(optimizer)
+        updates, moved = optimizer.update(gradient, optimizer_state, trainable, value=value)
     params = tree.join_statistics(optax.apply_updates(trainable, updates), statistics)
     return value, params, tree.as_before(moved, optimizer_state)

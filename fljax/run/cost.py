@@ -83,8 +83,13 @@ def traffic_of_clients(metrics: Mapping[str, Any], n_clients: int) -> Traffic:
     """Bytes that each client has sent and received over all rounds of a run's ``metrics``.
 
     Clients that dropped out of a round count for nothing in it.
+
+    Raises:
+        ValueError: the run has more clients.
     """
     ids, active = np.asarray(metrics["ids"]), np.asarray(metrics["active"])
+    if (most := int(ids.max(initial=-1))) >= n_clients:
+        raise ValueError(f"n_clients={n_clients} and a participant {most}; give {most + 1} or more")
     totals = np.zeros((2, n_clients))
     for total, name in zip(totals, ("uplink", "downlink"), strict=True):
         np.add.at(total, ids, np.where(active, n_bytes(_per_participant(metrics, name)), 0.0))

@@ -3,6 +3,7 @@
 import jax.numpy as jnp
 from jax import Array
 
+from fljax import tree
 from fljax.server.checks import check_axes
 
 
@@ -19,5 +20,6 @@ def principal_angles(basis: Array) -> Array:
         ValueError: the bases are not of shape (n, d, p).
     """
     check_axes("basis", basis, "n", "d", "p")
+    basis = tree.at_least_float32(basis)
     cosine = jnp.linalg.svd(jnp.einsum("idp,jdq->ijpq", basis, basis, precision="highest"), compute_uv=False)
     return jnp.degrees(jnp.arccos(jnp.clip(cosine, 0.0, 1.0)))

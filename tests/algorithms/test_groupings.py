@@ -65,6 +65,8 @@ def test_pacfls_angles_are_scipys():
         for j in range(3):
             by_scipy = np.sort(np.degrees(scipy.linalg.subspace_angles(expected[i], expected[j])))
             np.testing.assert_allclose(angles[i, j], by_scipy, atol=0.1)  # arccos near 0 loses digits
+    coarse = np.sort(np.asarray(jax.jit(principal_angles)(found.astype(jnp.bfloat16))), axis=-1)
+    np.testing.assert_allclose(coarse[:3, :3], angles[:3, :3], atol=8)
     np.testing.assert_array_equal(np.asarray(found)[3][:, 2], 0)  # two examples span two directions
     pairs = data._replace(index=data.index[:, :2], size=jnp.full(4, 2))  # tables of fewer columns than directions
     assert main_directions(pairs, 3).shape == (4, 9, 3)

@@ -254,9 +254,10 @@ def test_work_out_of_range_is_refused(key, model, ragged, field, value):
 
 def _by_hand(optimizer, kernel, x, y):
     """One step of ``optimizer`` on the mean squared error of a linear model, the kernel as it is."""
-    gradient = jax.grad(lambda w: jnp.square(x @ w - y).mean())(kernel)
+    value, gradient = jax.value_and_grad(lambda w: jnp.square(x @ w - y).mean())(kernel)
+    optimizer = optax.with_extra_args_support(optimizer)
     with jax.numpy_dtype_promotion("standard"):
-        updates, _ = optimizer.update(gradient, optimizer.init(kernel), kernel)
+        updates, _ = optimizer.update(gradient, optimizer.init(kernel), kernel, value=value)
     return optax.apply_updates(kernel, updates)
 
 
@@ -265,11 +266,12 @@ def _by_hand(optimizer, kernel, x, y):
     [
         optax.chain(optax.adaptive_grad_clip(0.01), optax.sgd(0.1)),
         optax.contrib.muon(0.1),
+        optax.chain(optax.sgd(0.1), optax.contrib.reduce_on_plateau()),
         optax.chain(optax.stateless(lambda g, w: g * (jnp.arange(24.0)[:, None] > 3)), optax.sgd(0.1)),
         Elementwise(*optax.sgd(0.1)),
         Elementwise(*optax.adam(0.1)),
     ],
-    ids=["clipped by unit", "muon", "masked rows", "sgd", "adam"],
+    ids=["clipped by unit", "muon", "on a plateau", "masked rows", "sgd", "adam"],
 )
 def test_an_optimizer_sees_the_rows_and_columns_of_narrow_kernels(optimizer):
     rng = np.random.default_rng(0)

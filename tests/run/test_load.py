@@ -259,6 +259,8 @@ def test_what_it_takes_to_get_to_a_target():
     assert fljax.reach(metrics, 0.8, n_clients=4) is None
     with pytest.raises(ValueError, match="target=80: accuracy_macro is at most 1; give a share"):
         fljax.reach(metrics, 80, n_clients=4)
+    with pytest.raises(ValueError, match=r"n_clients=2 and a participant 2; give 3 or more"):
+        fljax.reach(metrics, 0.5, n_clients=2)
     with pytest.raises(ValueError, match="n_clients=0"):
         fljax.reach(metrics, 0.8, n_clients=0)
     clocked = metrics | {"simulated_seconds": np.array([1.5, 0.25, 4.0, 9.0])}
