@@ -250,7 +250,10 @@ def test_static_settings_are_an_outer_loop_and_say_so():
 
 def test_choosing_by_validation_data(federation):
     with_val = federation._replace(val=federation.train)
-    assert on_validation(with_val).test is federation.train
+    judged = on_validation(with_val).test
+    assert judged.pool is federation.train.pool
+    assert judged.index is federation.train.index
+    np.testing.assert_array_equal(judged.size, federation.train.size)
     with pytest.raises(ValueError, match="no validation split"):
         on_validation(federation._replace(val=None))
 
