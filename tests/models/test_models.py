@@ -256,3 +256,13 @@ def test_bad_choices(factory, arguments, message):
 def test_bad_input(field, value):
     with pytest.raises(ValueError, match=field):
         cnn(**{field: value})
+
+
+@pytest.mark.parametrize("kernel", [3, 1])
+def test_strided_windows_are_centred_where_those_of_a_single_pixel_are(kernel):
+    """As PyTorch pads: an identity kernel of any size takes every second pixel, from the first on."""
+    x = jnp.asarray(np.random.default_rng(0).normal(size=(2, 8, 8, 1)), jnp.float32)
+    block = ConvNorm(1, "none", strides=2, kernel=kernel, use_bias=False, relu=False)
+    identity = jnp.zeros((kernel, kernel, 1, 1)).at[kernel // 2, kernel // 2].set(1.0)
+    found = jax.jit(lambda x: block.apply({"params": {"kernel": identity}}, x, False))(x)
+    np.testing.assert_allclose(found, x[:, ::2, ::2], rtol=1e-6)
