@@ -77,7 +77,9 @@ def attacked(algorithm: Algorithm, federation: Federation, attack: Attack) -> At
     size[list(ids)] = 0
     federation = federation._replace(test=federation.test._replace(size=jnp.asarray(size)))
     federation = _in_every_stage(federation, ids, attack.poison is not None and not attack.start)
-    sizes = tuple(np.asarray(federation.train.size)[list(ids)].tolist())
+    # Where data never changes hands, a client's size is its own: one program serves federations of other sizes.
+    moves = federation.stages is not None
+    sizes = tuple(np.asarray(federation.train.size)[list(ids)].tolist()) if moves else ()
     return Attacked(under(algorithm, attack, ids, first, sizes), federation, ids)
 
 
@@ -97,7 +99,8 @@ def _in_every_stage(federation: Federation, ids: tuple[int, ...], is_poisoned: b
 def under(algorithm: Algorithm, attack: Attack, ids: tuple[int, ...], first: int, sizes: tuple[int, ...]) -> Algorithm:
     """``algorithm`` in which the clients ``ids`` attack; equal arguments give the same one.
 
-    Their poisoned examples, if there are any, stand in the pool from row ``first`` on, ``sizes`` of each.
+    Their poisoned examples, if there are any, stand in the pool from row ``first`` on, ``sizes`` of each; none: as many
+    as each has.
     """
     if attack.poison is not None and attack.start:
         algorithm = _poisoned_later(algorithm, ids, attack.start, first, sizes)
@@ -131,7 +134,7 @@ def _poisoned_later(
         rows = place[:, None] + jnp.arange(capacity, dtype=jnp.int32)[None, :]
         acts: Array = mine.any(axis=1) & (cohort.round >= start)
         index = jnp.where(acts[:, None], rows, data.index)
-        size = jnp.where(acts, jnp.asarray(sizes, jnp.int32)[which], data.size)
+        size = jnp.where(acts, jnp.asarray(sizes, jnp.int32)[which], data.size) if sizes else data.size
         return cohort._replace(data=data._replace(index=index, size=size))
 
     exchange = algorithm.exchange

@@ -13,8 +13,8 @@ def same_shapes(federations: Sequence[Federation]) -> list[Federation]:
     """The federations with tables and pools as long as the longest of them; what is added is never read.
 
     Partitions of one data set with different seeds differ in how much the largest client has, and so in the width of
-    their tables of rows. Results of a run do not depend on that width, but for
-    the rounding of losses in tests, whose sums are made in other parts. Pools that are equal are stored once.
+    their tables of rows. Results of a run do not depend on that width, but for the rounding of losses in tests,
+    whose sums are made in other parts. Pools that are equal are stored once.
 
     Raises:
         ValueError: they have different numbers of clients, splits, kinds of examples or sizes of the public data, all

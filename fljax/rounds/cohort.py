@@ -48,7 +48,7 @@ def cohort_of(
     data = federation.train
     n_clients = data.size.shape[0]
     sampling, size = (uniform(), draw) if isinstance(draw, int) else draw
-    ids, active = checked(sampling.draw(keys.ids, round, data.size, size), size)
+    ids, active = as_drawn(sampling.draw(keys.ids, round, data.size, size), size)
     if federation.there is not None:
         active &= federation.there[ids]
     own_home = size == n_clients and isinstance(data.pool, AtHome)  # each trains where its examples are
@@ -82,7 +82,7 @@ def dealt(ids: Array, size: Array, n_devices: int) -> Array:
     return ids[jnp.argsort(-size, stable=True)].reshape(-1, n_devices).T.reshape(-1)
 
 
-def checked(drawn: Any, size: int) -> tuple[Array, Array]:
+def as_drawn(drawn: Any, size: int) -> tuple[Array, Array]:
     """What a sampling drew, its ids and whether they take part.
 
     Raises:
