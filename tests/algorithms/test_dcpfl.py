@@ -206,7 +206,8 @@ def test_a_trial_starts_both_structures_from_the_same_uploads_and_batches(key, g
     state = jitted(algorithm.init)(keys.init, hyper, groups.train)
     state, _ = one_round(algorithm, hyper, groups, key, state, 0)
     on_trial = state.server.groups._replace(on_trial=jnp.bool_(True))  # next_label: one group, as now
-    state = State(state.server._replace(groups=on_trial), state.clients)
+    called = state.server._replace(groups=on_trial, next_theta=state.server.table.theta)
+    state = State(called, state.clients)
     after, metrics = one_round(algorithm, hyper, groups, key, state, 1)
     assert metrics["trial_loss_present"] == metrics["trial_loss_split"]
     assert not metrics["adopted"]

@@ -70,15 +70,17 @@ class Replay:
         """For each group of ``label`` the group that its lowest member comes from."""
         return {k: self.label[label.index(k)] for k in set(label)}
 
-    def in_structure(self, label, t, ids, active):
-        models, origin = {}, self.inherited(label)
-        for k in set(label):
-            uploaded = [self.models[i] for i in ids if label[i] == k and self.seen[i] == t]
-            models[k] = mean(uploaded) if uploaded else self.theta[origin[k]]
+    def in_structure(self, models, label, active):
         trained = {i: self.local(models[label[i]], i) for i in active}
         return trained, np.mean([oracle.training_loss(trained[i], *self.data[i]) for i in active])
 
-    def round(self, t, ids, active):
+    def means_of(self, label, trained):
+        """M1: means of the models sent in this round by the groups of ``label``; a group of nobody has its parent's."""
+        origin = self.inherited(label)
+        sent = {k: [w for i, w in trained.items() if label[i] == k] for k in set(label)}
+        return {k: mean(models) if models else self.theta[origin[k]] for k, models in sent.items()}
+
+    def round(self, t, active):
         was_trial, adopted, down = self.next is not None, False, {}
         sizes = {name: sum(leaf.size for leaf in self.models[0][name].values()) for name in LAYERS}
         members = {i: self.label.count(self.label[i]) for i in active}
@@ -87,7 +89,8 @@ class Replay:
             down[i] = sum(sizes.values()) * (1 + splits[i]) if was_trial else sum(sizes[n] for n in self.download(i)[1])
         if was_trial:
             (present, loss), (split, other) = (
-                self.in_structure(label, t, ids, active) for label in (self.label, self.next[0])
+                self.in_structure(models, label, active)
+                for models, label in ((self.theta, self.label), (self.next_theta, self.next[0]))
             )
             adopted = other < loss
             trained = split if adopted else present
@@ -109,6 +112,8 @@ class Replay:
         if t >= WARMUP and self.ended():
             self.next = self.lower(label)
         due = self.average(t, trained, label, full=t < WARMUP or t % ALPHA == 0 or was_trial or self.next is not None)
+        if self.next is not None:
+            self.next_theta = self.means_of(self.next[0], trained)
         up = {
             i: (sum(sizes[n] for place, n in enumerate(LAYERS) if due[label[i], place] or was_trial)) * (members[i] > 1)
             + 1
@@ -198,7 +203,7 @@ def replayed(start, federation, cohorts):
     replay = Replay(start, [(pool_x[r], pool_y[r]) for r in rows])
     for t, cohort in enumerate(cohorts):
         ids = np.asarray(cohort.ids).tolist()
-        replay.round(t, ids, [i for i, there in zip(ids, np.asarray(cohort.active), strict=True) if there])
+        replay.round(t, [i for i, there in zip(ids, np.asarray(cohort.active), strict=True) if there])
     return replay
 
 

@@ -11,11 +11,10 @@ is one: the training loss of the paper ("train") favours small groups on any dat
 interior minimum of the radius of curvature; the printed formula ("formula") fires at once. The round in which it ends
 also uploads the layers that are not due, since a trial starts from whole models. A group of one sends and receives
 nothing but losses. Under partial participation the structure is that of the participants' tables: a pair that never met
-has the mean discrepancy, and a returning client first takes over the layers averaged in its absence; and the models
-that a trial compares are means over those who are there in the trial round and the one before, in which it was called:
-with few participants these are one client or none, and the trial says little. A client that never took part joins the
-group whose model has the least training loss. A layer is a kernel with its bias; ``layer_unit="tensor"`` makes each
-tensor one, as in a PyTorch state dict.
+has the mean discrepancy, and a returning client first takes over the layers averaged in its absence; the models that a
+trial compares are the means of all who took part in the round that called it, whoever is there for the trial. A client
+that never took part joins the group whose model has the least training loss. A layer is a kernel with its bias;
+``layer_unit="tensor"`` makes each tensor one, as in a PyTorch state dict.
 """
 
 from functools import partial
@@ -86,6 +85,7 @@ class DCPFLServer(NamedTuple):
     table: LayerTable
     groups: Structure
     watch: Watch
+    next_theta: Stacked  # (clients, ...) M1, models of the groups on trial; () where groups are not dynamic
 
 
 class DCPFLClient(NamedTuple):
@@ -142,23 +142,24 @@ def dcpfl(
         never = jnp.zeros((n_clients, len(units.names)), jnp.int32)
         models = tree.broadcast(model.init(key), n_clients)
         watch = Watch(new_curve(window, n_after), jnp.int32(0))
-        server = DCPFLServer(LayerTable(models, never, never + 1), one_group(n_clients), watch)
+        table = LayerTable(models, never, never + 1)
+        server = DCPFLServer(table, one_group(n_clients), watch, models if dynamic else ())
         return State(server, DCPFLClient(models, jnp.zeros(n_clients, jnp.int32)))
 
     def send(key: Key, hyper: DCPFLHyper, state: State, cohort: Cohort) -> Upload:
-        (table, groups, _), clients = state
+        server, clients = state
         # 1. Download; in a trial round the models of both structures, in others nobody starts from the second.
-        arrived = downloaded(state.server, clients, cohort.ids)
-        in_both, in_present = partial(merged, table, groups, clients, cohort), lambda: tree.broadcast(arrived, 2)
-        starts = lax.cond(groups.on_trial, in_both, in_present)
+        arrived, on_trial = downloaded(server, clients, cohort.ids), server.groups.on_trial
+        both, present = partial(on_trial_from, server, cohort.ids), lambda: tree.broadcast(arrived, 2)
+        starts = lax.cond(on_trial, both, present) if dynamic else present()
         # 2.-3. Loss, tau local epochs.
-        local = trained_from(hyper, starts, groups.on_trial, cohort)
+        local = trained_from(hyper, starts, on_trial, cohort)
         weight = client_weight("uniform", cohort, local.trained.ok)
         return Upload(tree.own(arrived), local.trained.params, weight, local)
 
     def receive(key: Key, hyper: DCPFLHyper, state: State, cohort: Cohort, upload: Upload) -> tuple[State, Metrics]:
         # Clients go on from their models as they arrived: the trial is made of them.
-        ((table, before, seen), clients), local = state, upload.rest
+        ((table, before, seen, next_theta), clients), local = state, upload.rest
         models, weight, ok = upload.params, upload.weight, local.trained.ok
         # 6.-7. Measure; where the rapid-decrease period of the loss has ended, the next round is a trial.
         groups = measure(hyper, decide(before, local.adopted), models, weight, cohort)
@@ -169,11 +170,14 @@ def dcpfl(
             groups = cut_once(hyper, groups, cohort.round)
         # 4.-5. Upload and average the layers that are due.
         fetched = stale(table, before.label[cohort.ids], clients.seen)
-        table, due = averaged(
-            hyper, table, before, groups, Sent(models, weight, groups.label[cohort.ids]), cohort.round
-        )
+        sent = Sent(models, weight, groups.label[cohort.ids])
+        table, due = averaged(hyper, table, before, groups, sent, cohort.round)
+        if dynamic:
+            # a. M1 from the same uploaded models as M0, which is the table: all layers are due before a trial.
+            split = partial(next_models, table, groups, sent, cohort.ids)
+            next_theta = lax.cond(groups.on_trial, split, lambda: next_theta)
         sizes = jnp.asarray(units.sizes(tree.take(models, jnp.int32(0))), jnp.float32)
-        new = DCPFLServer(table, groups, seen)
+        new = DCPFLServer(table, groups, seen, next_theta)
         metrics = _metrics(hyper, new, local, before.on_trial, cohort)
         metrics["threshold"] = threshold(groups.steps, hyper.step) if dynamic else jnp.float32(hyper.fixed)
         metrics |= exchanged(sizes, due[groups.label[cohort.ids]], fetched, before, cohort.ids)
@@ -187,16 +191,16 @@ def dcpfl(
         due = jnp.ones(table.interval.shape, bool)
         return average_due(inherit(table, before.label, groups.label), units, due, sent, round), due
 
-    def merged(table: LayerTable, groups: Structure, clients: DCPFLClient, cohort: Cohort) -> Stacked:
-        # a. M0 and M1 from the same uploaded models, those of the last round.
-        uploaded = clients.seen == cohort.round
+    def next_models(table: LayerTable, groups: Structure, sent: Sent, ids: Array) -> Stacked:
+        """Means of the models sent by the groups on trial; one without participants has its parent's."""
+        parents = inherit(table.theta, groups.label, groups.next_label)
+        return cluster_mean(sent.params, sent.weight, groups.next_label[ids], empty=parents)
 
-        def of_structure(label: Array) -> Stacked:
-            present = inherit(table.theta, groups.label, label)
-            own = label[cohort.ids]
-            return tree.take(cluster_mean(clients.model, uploaded, own, empty=present), own)
-
-        return jax.vmap(of_structure)(jnp.stack([groups.label, groups.next_label]))
+    def on_trial_from(server: DCPFLServer, ids: Array) -> Stacked:
+        """M0 and M1 of every participant: (2, cohort, ...)."""
+        groups = server.groups
+        present = tree.take(server.table.theta, groups.label[ids])
+        return tree.stack([present, tree.take(server.next_theta, groups.next_label[ids])])
 
     def trained_from(hyper: DCPFLHyper, starts: Stacked, on_trial: Array, cohort: Cohort) -> Local:
         held = cohort.val if trial_loss == "val" and cohort.val is not None else cohort.data
