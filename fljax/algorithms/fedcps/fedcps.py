@@ -71,6 +71,10 @@ from fljax.types import (
 )
 
 
+BESIDE_TRAINING = 0x1DE7
+"""Folded into a client's key for the examples that it compares cluster models on, and for the epoch without the pull."""
+
+
 @hyper
 class FedCPSHyper(LocalHyper):
     """Numbers of FedCPS.
@@ -266,5 +270,5 @@ def fedcps(
 
 
 def _beside(key: Key) -> Key:
-    """Two keys for what a client draws beside its training, which has ``key`` itself."""
-    return descend(key, 1, np.arange(2))
+    """Two keys for what a client draws beside its training, which folds the numbers of its epochs into ``key``."""
+    return descend(key, BESIDE_TRAINING, np.arange(2))
