@@ -1,6 +1,6 @@
 """The participants of a round, as a method gets them: drawn, dealt to devices, and some of them dropped out."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -11,7 +11,7 @@ from fljax.client.map import AtHome
 from fljax.data.federation import select
 from fljax.keys import descend
 from fljax.placement import n_client_devices, whole
-from fljax.rounds.sampling import Draw, uniform
+from fljax.rounds.sampling import Draw, as_drawn, uniform
 from fljax.types import Cohort, Federation, Key
 
 
@@ -80,21 +80,3 @@ def dealt(ids: Array, size: Array, n_devices: int) -> Array:
     if n_devices == 1 or ids.shape[0] % n_devices:
         return ids
     return ids[jnp.argsort(-size, stable=True)].reshape(-1, n_devices).T.reshape(-1)
-
-
-def as_drawn(drawn: Any, size: int) -> tuple[Array, Array]:
-    """What a sampling drew, its ids and whether they take part.
-
-    Raises:
-        ValueError: it is something else than as many of both as there are places.
-    """
-    try:
-        ids, active = (jnp.asarray(part) for part in drawn)
-        fits = ids.shape == active.shape == (size,)
-        if fits and jnp.issubdtype(ids.dtype, jnp.integer) and active.dtype == bool:
-            return ids.astype(jnp.int32), active
-        given = f"{ids.shape} of {ids.dtype} and {active.shape} of {active.dtype}"
-    except (TypeError, ValueError):
-        given = f"a {type(drawn).__name__}" if not isinstance(drawn, tuple) else f"{len(drawn)} things"
-    wanted = f"ids ({size},), whole numbers, and who takes part ({size},), bool"
-    raise ValueError(f"the sampling drew {given}; give {wanted}")

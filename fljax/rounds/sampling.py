@@ -26,7 +26,7 @@ class Sampling(NamedTuple):
     """How the participants of a round are drawn; static, hashable."""
 
     draw: Callable[[Key, Array, Array, int], tuple[Array, Array]]
-    """``(key, round (), size (clients,), n) -> (n,) distinct ids, ascending, and which are there``, bool."""
+    """``(key, round (), size (clients,), n) -> (n,) distinct ids, and which are there``, bool."""
     n_places: Callable[[int], int]  # clients -> places in a cohort, which are the shape of a round
     about: Description = ()  # name and choices
     timing: Timing | None = None  # how long rounds last; None: nobody says
@@ -42,9 +42,16 @@ class Sampling(NamedTuple):
         """For a federation of so many clients.
 
         Raises:
-            ValueError: the sampling names clients that the federation does not have.
+            ValueError: the sampling names clients that the federation does not have; one of the user's own draws what
+                is no cohort, or a client twice, which a draw of round 0 shows.
         """
-        return Draw(self, self.n_places(n_clients))
+        n_places = self.n_places(n_clients)
+        if not getattr(self.draw, "__module__", "").startswith("fljax."):
+            with jax.ensure_compile_time_eval():
+                alike = jnp.ones(n_clients, jnp.int32)
+                ids, _ = as_drawn(self.draw(jax.random.key(0), jnp.int32(0), alike, n_places), n_places)
+            check_ids(np.asarray(ids), n_clients)
+        return Draw(self, n_places)
 
     def expected(self, n_clients: int) -> float | None:
         """Participants of a round on average, where their number is random; None: as many as there are places."""
@@ -244,3 +251,34 @@ def sampling_of(sampling: Sampling | None, participation: float) -> Sampling:
 
 def _about(name: str, participation: float) -> Description:
     return ("sampling", name), ("participation", participation)
+
+
+def as_drawn(drawn: Any, size: int) -> tuple[Array, Array]:
+    """What a sampling drew, its ids and whether they take part.
+
+    Raises:
+        ValueError: it is something else than as many of both as there are places.
+    """
+    try:
+        ids, active = (jnp.asarray(part) for part in drawn)
+        fits = ids.shape == active.shape == (size,)
+        if fits and jnp.issubdtype(ids.dtype, jnp.integer) and active.dtype == bool:
+            return ids.astype(jnp.int32), active
+        given = f"{ids.shape} of {ids.dtype} and {active.shape} of {active.dtype}"
+    except (TypeError, ValueError):
+        given = f"a {type(drawn).__name__}" if not isinstance(drawn, tuple) else f"{len(drawn)} things"
+    wanted = f"ids ({size},), whole numbers, and who takes part ({size},), bool"
+    raise ValueError(f"the sampling drew {given}; give {wanted}")
+
+
+def check_ids(ids: np.ndarray, n_clients: int) -> None:
+    """Checks that a cohort's ``ids`` are distinct clients.
+
+    Raises:
+        ValueError: they are not; which.
+    """
+    if (beyond := (ids < 0) | (ids >= n_clients)).any():
+        known = f"give ids from 0 to {n_clients - 1}"
+        raise ValueError(f"the sampling drew client {ids[beyond][0]} of {n_clients}; {known}")
+    if (twice := np.diff(np.sort(ids)) == 0).any():
+        raise ValueError(f"the sampling drew client {np.sort(ids)[1:][twice][0]} twice; give distinct ids")

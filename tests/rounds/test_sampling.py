@@ -204,6 +204,9 @@ def test_ids_are_sequences():
         (lambda: (np.arange(2), np.ones(2)), "of float"),
         (lambda: np.arange(2), "give ids"),
         (lambda: None, "a NoneType"),
+        (lambda: ([0, 99], np.ones(2, bool)), "client 99 of [0-9]+; give ids from 0 to"),
+        (lambda: ([-1, 1], np.ones(2, bool)), "client -1"),
+        (lambda: ([2, 2], np.ones(2, bool)), "client 2 twice"),
     ],
 )
 def test_what_a_sampling_of_ones_own_draws_is_looked_at(key, federation, averaging, drawn, why):

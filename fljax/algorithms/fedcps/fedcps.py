@@ -70,9 +70,8 @@ from fljax.types import (
     Work,
 )
 
-
 BESIDE_TRAINING = 0x1DE7
-"""Folded into a client's key for the examples that it compares cluster models on, and for the epoch without the pull."""
+"""Folded into a client's key for what it compares cluster models on, and for the epoch without the pull."""
 
 
 @hyper
