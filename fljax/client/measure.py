@@ -8,7 +8,7 @@ from jax import Array, lax
 
 from fljax import tree
 from fljax.client.local import batch_rows
-from fljax.client.map import map_clients, over_devices
+from fljax.client.map import check_rows, map_clients, over_devices
 from fljax.client.objectives import of_each
 from fljax.data.federation import minibatch
 from fljax.types import Batch, ClientData, Examples, Model, ModelTable, Params, Stacked
@@ -25,7 +25,12 @@ def client_sums(score: Score, models: Stacked | ModelTable, data: ClientData, ba
 
     A model that many clients hold passes over all their examples together, so no model is copied per client; personal
     models are mapped over. Either way each example is scored once.
+
+    Raises:
+        ValueError: stacked models have not a row for each client.
     """
+    if not isinstance(models, ModelTable):
+        check_rows(data.size.shape[0], (models,))
     n_scores = _n_scores(score, models, data.pool)
     if isinstance(models, ModelTable) and tree.n_rows(models.params) < data.size.shape[0]:
         return _sums_by_row(score, n_scores, models, data, batch_size)
@@ -46,6 +51,9 @@ def client_loss(model: Model, models: Stacked | ModelTable, data: ClientData) ->
     """Mean loss ``F_i`` of each client's data under the model it holds, evaluation mode: ``(clients,)``.
 
     A client without examples has loss 0.
+
+    Raises:
+        ValueError: stacked models have not a row for each client.
     """
     sums = client_sums(loss_score(model), models, data)[:, 0]
     return sums / jnp.maximum(data.size, 1).astype(jnp.float32)

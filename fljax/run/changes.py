@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fljax.drift.stages import changes
+from fljax.run.check import whole
 from fljax.run.columns import table
 from fljax.run.headline import measures_of
 from fljax.types import Federation
@@ -43,19 +44,26 @@ def after_changes(
         A `Change` for each that lies between two tests.
 
     Raises:
-        ValueError: the run has no such metric, or ``tolerance`` is negative.
+        ValueError: the run has no such metric, ``tolerance`` is negative, or the rounds do not ascend from 1.
     """
     name = measures_of(metrics).scores[0] if measure is None else measure
     if name not in metrics or np.ndim(metrics[name]) != 1:
         raise ValueError(f"measure={name!r} is no number of the run's rounds; choose one such as accuracy_macro")
     if not tolerance >= 0:
         raise ValueError(f"tolerance={tolerance} is negative; choose tolerance >= 0")
-    begins = changes(federation) if isinstance(federation, Federation) else tuple(federation)
+    begins = changes(federation) if isinstance(federation, Federation) else _rounds(federation)
     values = np.asarray(metrics[name], np.float64)
     ari = np.asarray(metrics["ari"], np.float64) if "ari" in metrics else None
     ends = [min(end, len(values)) for end in (*begins, len(values))[1:]]
     found = (_change(values, ari, *stage, tolerance) for stage in zip(begins, ends, strict=False))
     return [one for one in found if one is not None]
+
+
+def _rounds(given: Sequence[int]) -> tuple[int, ...]:
+    begins = tuple(whole("federation", begin) for begin in given)
+    if any(begin <= last for last, begin in zip((0, *begins), begins, strict=False)):
+        raise ValueError(f"federation={begins} are not the first rounds after changes; give rounds that ascend from 1")
+    return begins
 
 
 def _change(values: np.ndarray, ari: np.ndarray | None, begin: int, end: int, tolerance: float) -> Change | None:

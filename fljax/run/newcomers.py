@@ -36,7 +36,7 @@ def evaluate_new_clients(
         As `fljax.run.evaluate.evaluate`, a client's entry at its place among the newcomers.
 
     Raises:
-        ValueError: ``n_rounds`` is negative, or ``hyper`` is not the method's.
+        ValueError: ``n_rounds`` is negative, or ``hyper`` or ``state`` is not the method's.
     """
     check_count("n_rounds", n_rounds, least=0)
     check_numbers(hyper)
@@ -61,6 +61,10 @@ def new_models(
         ValueError: the method knows the models of its own clients only and has no `Algorithm.join`.
     """
     keys = split_key(key)
+    own = jax.eval_shape(algorithm.init, keys.init, hyper, data).server
+    if jax.tree.structure(own) != jax.tree.structure(state.server):
+        name = algorithm.about.name or "the method"
+        raise ValueError(f"state=State(...) is another method's or network's; give that of {name}'s run")
     key_rounds, key_deploy = jax.random.split(keys.deploy)
     if algorithm.join is not None:
         return algorithm.join(key_rounds, hyper, state, data, n_rounds)

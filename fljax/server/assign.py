@@ -36,7 +36,11 @@ def lowest_loss(loss: Array) -> Array:
 
     Returns:
         (clients,) int32.
+
+    Raises:
+        ValueError: ``loss`` is no array.
     """
+    shape_of("loss", loss)
     return jnp.argmin(jnp.where(jnp.isnan(loss), jnp.inf, loss), axis=-1).astype(jnp.int32)
 
 

@@ -84,3 +84,9 @@ def test_a_leaf_of_one_row_belongs_to_all(model, ragged, personal):
     np.testing.assert_allclose(losses(one), losses(tree.everyone(rows(personal, 0), 5)), rtol=1e-6)
     few = ModelTable(rows(personal, slice(3)) | {first: of_first}, np.int32([2, 0, 1, 1, 2]))
     np.testing.assert_allclose(losses(few), losses(rows(copied, few.row)), rtol=1e-5)
+
+
+def test_one_model_is_not_one_for_each_client(key, model, ragged):
+    n_clients = ragged.size.shape[0]
+    with pytest.raises(ValueError, match=f"for {n_clients} clients; give a row for each"):
+        client_loss(model, model.init(key), ragged)

@@ -114,3 +114,8 @@ def test_one_program_and_inside_scan(traced_once):
     centers = np.float32([[0], [1]])
     _, label = jax.lax.scan(lambda c, x: (c, nearest_center(x, centers)), 0, np.float32([[[0.2]], [[0.9]]]))
     assert np.asarray(label)[:, 0].tolist() == [0, 1]
+
+
+def test_a_list_of_losses_is_refused():
+    with pytest.raises(ValueError, match="loss is of type list, not an array"):
+        lowest_loss([[1.0, 2.0]])
