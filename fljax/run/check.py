@@ -4,20 +4,24 @@ import contextlib
 import math
 import operator
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
+from fljax import tree
 from fljax.choices import check_kind
+from fljax.data.federation import minibatch
 from fljax.data.labels import are_classes
 from fljax.models.task import task_of
 from fljax.numbers import LocalHyper, as_dict, numbers_of
 from fljax.ranges import real, said
 from fljax.rounds.method import Method
 from fljax.server.checks import is_key
-from fljax.types import Algorithm, Federation, Key
+from fljax.types import Algorithm, ClientData, Federation, Key
 
 
 def whole(name: str, value: Any) -> int:
@@ -95,11 +99,36 @@ def check_labels(algorithm: Algorithm, federation: Federation) -> None:
             f"{shape}, and the model's loss is of classes 0, 1, 2, ...; give whole numbers, or make the model "
             "fljax.regression(model) or fljax.multi_label(model), which take a loss of your own as loss="
         )
-    n_outputs = dict(algorithm.about.model).get("n_outputs")
-    if n_outputs is not None and not isinstance(y, jax.core.Tracer) and getattr(y, "is_fully_addressable", True):
-        largest = max(int(np.asarray(one).max()) for one in (y, federation.test.pool.y))
-        if largest >= n_outputs:
-            raise ValueError(f"label {largest} and a network of {n_outputs} outputs; give it {largest + 1} or more")
+    if (n_outputs := dict(algorithm.about.model).get("n_outputs")) is not None:
+        _check_enough(n_outputs, federation)
+
+
+def check_outputs(algorithm: Algorithm, hyper: Any, federation: Federation, key: Key) -> None:
+    """Checks that a network which does not say how many outputs it has, such as two functions, has one for each class.
+
+    Raises:
+        ValueError: it has fewer, so that the loss of some examples would not be a number.
+    """
+    if "n_outputs" not in dict(algorithm.about.model) and task_of(algorithm.loss) == "classification":
+        outputs = _first_outputs.eval_shape(algorithm, hyper, federation.train, key)
+        _check_enough(outputs.shape[-1], federation)
+
+
+@partial(jax.jit, static_argnums=0)  # so that it is traced once
+def _first_outputs(algorithm: Algorithm, hyper: Any, data: ClientData, key: Key) -> Array:
+    """Those of the first client's model before any round, for one example."""
+    deployed = algorithm.deploy(key, hyper, algorithm.init(key, hyper, data), data)
+    example = minibatch(data.pool, jnp.zeros(1, jnp.int32), jnp.ones(1, jnp.float32))
+    return algorithm.predict(tree.row(deployed.params, deployed.row[0]), example.x)
+
+
+def _check_enough(n_outputs: int, federation: Federation) -> None:
+    y = federation.train.pool.y
+    if isinstance(y, jax.core.Tracer) or not getattr(y, "is_fully_addressable", True):
+        return
+    largest = max(int(np.asarray(one).max()) for one in (y, federation.test.pool.y))
+    if largest >= n_outputs:
+        raise ValueError(f"label {largest} and a network of {n_outputs} outputs; give it {largest + 1} or more")
 
 
 @contextlib.contextmanager

@@ -19,7 +19,7 @@ from fljax.rounds.cohort import CohortKeys, cohort_of
 from fljax.rounds.reported import as_due
 from fljax.rounds.returned import check_like
 from fljax.rounds.sampling import Draw, Sampling, sampling_of
-from fljax.run.check import check_run, check_subjects, fields_of
+from fljax.run.check import check_outputs, check_run, check_subjects, fields_of
 from fljax.run.churn import churn_of_rounds
 from fljax.run.evaluate import evaluate
 from fljax.run.hosts import gathered
@@ -89,6 +89,7 @@ def simulate(
     hyper = with_target(hyper, draw.sampling, algorithm.about.work, n_rounds)
     numbers = as_traced(hyper), federation, key, as_traced(dropout)
     with fields_of(hyper, algorithm):
+        check_outputs(algorithm, *numbers[:3])
         state, metrics = _simulate(algorithm, draw, int(n_rounds), int(evaluate_every), *numbers)
     if "label" in metrics and not isinstance(metrics["label"], jax.core.Tracer):
         labelled = gathered({name: metrics[name] for name in ("ids", "active", "label")})

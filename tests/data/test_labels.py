@@ -75,8 +75,11 @@ def test_a_partition_by_classes_refuses_numbers(numbers):
 def test_more_classes_than_outputs_are_refused(labelled, key):
     train, _ = labelled(60)
     federation, model = build(train, np.split(np.arange(60), 4)), fljax.MODELS["mlp"](train.x.shape[1:], (4,), 5)
-    with pytest.raises(ValueError, match="label 9 and a network of 5 outputs; give it 10 or more"):
-        fljax.simulate(fljax.fedavg(model, fljax.Work(1, 8)), fljax.fedavg.Hyper(), federation, key, 1)
+    # Two functions do not say how many outputs they have.
+    functions = fljax.from_functions(model.init, lambda params, x: model.apply(params, x, None)[0], model.layers)
+    for network, run in ((model, fljax.simulate), (functions, fljax.simulate), (functions, fljax.train)):
+        with pytest.raises(ValueError, match="label 9 and a network of 5 outputs; give it 10 or more"):
+            run(fljax.fedavg(network, fljax.Work(1, 8)), fljax.fedavg.Hyper(), federation, key, 1)
 
 
 def test_ids_in_place_of_rows_are_refused_with_the_way_out(labelled):
