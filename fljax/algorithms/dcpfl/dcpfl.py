@@ -20,7 +20,6 @@ that never took part joins the group whose model has the least training loss. A 
 from functools import partial
 from typing import Literal, NamedTuple
 
-import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
@@ -36,11 +35,11 @@ from fljax.algorithms.dcpfl.splitting import (
     one_group,
     watch,
 )
+from fljax.algorithms.dcpfl.trial import Local, TrialLoss, local_of, mean_loss
 from fljax.algorithms.dcpfl.units import LayerUnit, units_of
 from fljax.choices import Positive
-from fljax.client.measure import client_loss
-from fljax.client.objectives import predictor, training_loss
-from fljax.rounds import LocalHyper, Scalar, Sent, client_weight, hyper, join_cluster, method, number, train
+from fljax.client.objectives import predictor
+from fljax.rounds import LocalHyper, Scalar, Sent, client_weight, hyper, join_cluster, method, number
 from fljax.rounds.uplink.private import check_not_private
 from fljax.server.aggregate import cluster_mean
 from fljax.server.curvature import PeriodEnd, new_curve
@@ -57,7 +56,6 @@ from fljax.types import (
     ModelTable,
     Stacked,
     State,
-    Trained,
     Upload,
     Work,
 )
@@ -95,21 +93,12 @@ class DCPFLClient(NamedTuple):
     seen: Array  # (clients,) int32 rounds done when it last took part
 
 
-class Local(NamedTuple):
-    """The clients' side of a round."""
-
-    trained: Trained
-    before: Array  # (clients,) training loss before training; of a trial not known
-    trial_loss: Array  # (2,) mean loss in the present groups and in those on trial; 0 in other rounds
-    adopted: Array  # () bool: `trained` grew in the groups on trial
-
-
 @method(DCPFLHyper, "Liu et al.", kind="clustered", sends=True)
 def dcpfl(
     model: Model,
     work: Work,
     *,
-    trial_loss: Literal["val", "train"] = "val",
+    trial_loss: TrialLoss = "val",
     period_end: PeriodEnd = "minimum",
     dynamic: bool = True,
     layerwise: bool = True,
@@ -135,7 +124,7 @@ def dcpfl(
     """
     if dynamic:
         check_not_private(work, "clients of DC-PFL train twice in a trial round, and epsilon counts one training")
-    loss, units = training_loss(model), units_of(model, layer_unit)
+    trained_from, units = local_of(model, work, trial_loss), units_of(model, layer_unit)
 
     def init(key: Key, hyper: DCPFLHyper, data: ClientData) -> State:
         n_clients = data.size.shape[0]
@@ -164,7 +153,7 @@ def dcpfl(
         # 6.-7. Measure; where the rapid-decrease period of the loss has ended, the next round is a trial.
         groups = measure(hyper, decide(before, local.adopted), models, weight, cohort)
         if dynamic:
-            seen = watch(hyper, seen, _mean(local.before, weight), before.on_trial, local.adopted, cohort.round)
+            seen = watch(hyper, seen, mean_loss(local.before, weight), before.on_trial, local.adopted, cohort.round)
             groups = call_trial(hyper, groups, seen.curve, period_end, cohort.round)
         else:
             groups = cut_once(hyper, groups, cohort.round)
@@ -202,31 +191,6 @@ def dcpfl(
         present = tree.take(server.table.theta, groups.label[ids])
         return tree.stack([present, tree.take(server.next_theta, groups.next_label[ids])])
 
-    def trained_from(hyper: DCPFLHyper, starts: Stacked, on_trial: Array, cohort: Cohort) -> Local:
-        held = cohort.val if trial_loss == "val" and cohort.val is not None else cohort.data
-        unknown = jnp.zeros(cohort.ids.shape, jnp.float32)
-
-        def losses_of(models: Stacked, data: ClientData, wanted: Array) -> Array:
-            return lax.cond(wanted, lambda: client_loss(model, models, data), lambda: unknown)
-
-        @partial(jax.jit, inline=True)  # so that it is traced once for its shapes and for the loop
-        def in_structure(i: Array) -> tuple[Trained, Array]:
-            trained = train(hyper, tree.take(starts, i), cohort, loss, work)
-            return trained, losses_of(trained.params, held, on_trial)
-
-        def idle(i: Array) -> tuple[Trained, Array]:
-            return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), jax.eval_shape(in_structure, i))
-
-        before = losses_of(tree.take(starts, jnp.int32(0)), cohort.data, ~on_trial)  # l_i(t), before local training
-        # b. Both train on the same batches, or noise would decide. One program trains in either kind of round.
-        both, losses = lax.map(lambda i: lax.cond((i == 0) | on_trial, in_structure, idle, i), jnp.arange(2))
-        # c. Adopt the split if the mean loss is strictly lower.
-        counts = client_weight("uniform", cohort, both.ok.all(axis=0))
-        none = jnp.zeros(2, jnp.float32)
-        means = lax.cond(on_trial, lambda: jax.vmap(_mean, (0, None))(losses, counts), lambda: none)
-        adopted = means[1] < means[0]
-        return Local(tree.take(both, adopted.astype(jnp.int32)), before, means, adopted)
-
     def downloaded(server: DCPFLServer, clients: DCPFLClient, ids: Array) -> Stacked:
         label = server.groups.label[ids]
         return refreshed(server.table, units, stale(server.table, label, clients.seen), label, clients.model)
@@ -247,11 +211,6 @@ def dcpfl(
     exchange = Exchange(send, receive, lambda server: tree.take(server.table.theta, jnp.int32(0)))
     join = join_cluster(model, groups_deployed)
     return Algorithm(init, exchange.round, deploy, predictor(model), join, model.loss, exchange=exchange)
-
-
-def _mean(value: Array, weight: Array) -> Array:
-    """Mean over the clients that count; NaN where none does."""
-    return jnp.where(weight > 0, value, 0.0).sum() / (weight > 0).sum().astype(jnp.float32)
 
 
 def _metrics(hyper: DCPFLHyper, server: DCPFLServer, local: Local, was_trial: Array, cohort: Cohort) -> Metrics:

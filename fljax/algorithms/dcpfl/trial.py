@@ -1,0 +1,66 @@
+"""The clients' side of DC-PFL: training from one model or, in a trial round, from those of both structures."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array, lax
+
+from fljax import tree
+from fljax.client.measure import client_loss
+from fljax.client.objectives import training_loss
+from fljax.rounds import client_weight, train
+from fljax.types import ClientData, Cohort, Model, Stacked, Trained, Work
+
+TrialLoss = Literal["val", "train"]
+
+
+class Local(NamedTuple):
+    """The clients' side of a round."""
+
+    trained: Trained
+    before: Array  # (clients,) training loss before training; of a trial not known
+    trial_loss: Array  # (2,) mean loss in the present groups and in those on trial; 0 in other rounds
+    adopted: Array  # () bool: `trained` grew in the groups on trial
+
+
+def local_of(model: Model, work: Work, trial_loss: TrialLoss) -> Callable[..., Local]:
+    """``(hyper, starts, on_trial, cohort) -> Local``: tau local epochs from M0 and, where ``on_trial`` (), M1 as well.
+
+    ``starts`` (2, cohort, ...) are the models that the participants have in the present groups and in those on trial.
+    """
+    loss = training_loss(model)
+
+    def trained_from(hyper: Any, starts: Stacked, on_trial: Array, cohort: Cohort) -> Local:
+        held = cohort.val if trial_loss == "val" and cohort.val is not None else cohort.data
+        unknown = jnp.zeros(cohort.ids.shape, jnp.float32)
+
+        def losses_of(models: Stacked, data: ClientData, wanted: Array) -> Array:
+            return lax.cond(wanted, lambda: client_loss(model, models, data), lambda: unknown)
+
+        @partial(jax.jit, inline=True)  # so that it is traced once for its shapes and for the loop
+        def in_structure(i: Array) -> tuple[Trained, Array]:
+            trained = train(hyper, tree.take(starts, i), cohort, loss, work)
+            return trained, losses_of(trained.params, held, on_trial)
+
+        def idle(i: Array) -> tuple[Trained, Array]:
+            return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), jax.eval_shape(in_structure, i))
+
+        before = losses_of(tree.take(starts, jnp.int32(0)), cohort.data, ~on_trial)  # l_i(t), before local training
+        # b. Both train on the same batches, or noise would decide. One program trains in either kind of round.
+        both, losses = lax.map(lambda i: lax.cond((i == 0) | on_trial, in_structure, idle, i), jnp.arange(2))
+        # c. Adopt the split if the mean loss is strictly lower.
+        counts = client_weight("uniform", cohort, both.ok.all(axis=0))
+        none = jnp.zeros(2, jnp.float32)
+        means = lax.cond(on_trial, lambda: jax.vmap(mean_loss, (0, None))(losses, counts), lambda: none)
+        adopted = means[1] < means[0]
+        return Local(tree.take(both, adopted.astype(jnp.int32)), before, means, adopted)
+
+    return trained_from
+
+
+def mean_loss(value: Array, weight: Array) -> Array:
+    """Mean over the clients that count; NaN where none does."""
+    return jnp.where(weight > 0, value, 0.0).sum() / (weight > 0).sum().astype(jnp.float32)
