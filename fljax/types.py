@@ -159,6 +159,8 @@ class Exchange(NamedTuple):
     starts_anywhere: bool = False  # whether `send` takes a model a participant, see `fljax.rounds.averaging.Each`
     catches_up: bool = False
     """Whether an update is from what the server has of its client, so that what one loses comes in the next."""
+    chain: tuple[Any, Any] | None = None
+    """The method without what is done to updates on their way, and that; None: nothing, or something is round it."""
 
     def round(self, key: Key, hyper: Any, state: State, cohort: Cohort) -> tuple[State, Metrics]:
         """Both halves: an `Algorithm.round`."""

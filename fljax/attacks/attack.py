@@ -140,5 +140,5 @@ def _poisoned_later(
     exchange = algorithm.exchange
     if exchange is None:
         return algorithm._replace(round=round)
-    halves = exchange._replace(send=send)
+    halves = exchange._replace(send=send, chain=None)
     return algorithm._replace(round=halves.round, exchange=halves)

@@ -30,8 +30,9 @@ def inside(
         assert algorithm.join is not None
         return algorithm.join(key, hyper, own(state), data, n_rounds)
 
+    halves = exchange._replace(chain=None)
     return algorithm._replace(
-        init=init, round=exchange.round, deploy=deploy, join=algorithm.join and join, exchange=exchange
+        init=init, round=halves.round, deploy=deploy, join=algorithm.join and join, exchange=halves
     )
 
 

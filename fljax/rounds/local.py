@@ -76,7 +76,7 @@ def heeding(algorithm: Algorithm, terms: Mapping[str, Term]) -> Algorithm:
 
     if algorithm.exchange is None:
         return algorithm._replace(round=watched(algorithm.round))
-    exchange = algorithm.exchange._replace(send=watched(algorithm.exchange.send))
+    exchange = algorithm.exchange._replace(send=watched(algorithm.exchange.send), chain=None)
     return algorithm._replace(round=exchange.round, exchange=exchange)
 
 

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import fljax
+from fljax import tree
 from fljax.numbers import joined
 from fljax.rounds import poisson, table, uniform
 from fljax.rounds.averaging import Each
@@ -265,6 +266,23 @@ def test_stale_updates_are_damped_and_added_to_the_present_model_as_numpy_does(a
     assert all((leaf[0] != leaf[1]).any() and (leaf[1] != leaf[2]).any() for leaf in jax.tree.leaves(found))
     given = dict(buffered(averaging, made).about.choices)
     assert (given["share"], given["damping"]) == (1.0, 0.5)  # FedBuff's
+
+
+def test_what_is_done_to_an_update_on_its_way_is_done_before_it_is_discounted(federation, model, key):
+    made = asynchronous([1.0] * 8 + [4.5], concurrency=9, buffer=1, n_rounds=12)
+    method, clip = fljax.compose("fedavg+clip_update"), 0.05
+    algorithm, hyper = buffered(method(model, Work(1, 8)), made, damping=2.0), method.Hyper(lr=0.3, clip=clip)
+    assert dict(algorithm.about.choices)["damping"] == 2.0
+    state, moved = jitted(algorithm.init)(key, hyper, federation.train), []
+    for r in range(12):
+        before = algorithm.exchange.part(state.server)
+        cohort = draw_cohort(key, np.int32(r), federation, made.sampling.of(9), None)
+        state, _ = jitted(algorithm.round)(key, hyper, state, cohort)
+        step = jax.tree.map(jnp.subtract, algorithm.exchange.part(state.server), before)
+        moved.append(float(jnp.sqrt(tree.squared_norm(step))))
+    assert made.oldest >= 2
+    stale = np.asarray(made.staleness)[:, 0]
+    np.testing.assert_allclose(moved, clip / (1.0 + stale) ** 2, rtol=1e-3)  # every update is longer than the clip
 
 
 def test_dittos_clients_start_from_their_own_versions_and_are_drawn_to_them(federation, model, key):

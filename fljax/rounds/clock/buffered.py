@@ -26,6 +26,7 @@ from fljax.rounds.clock.devices import seconds_of_clients
 from fljax.rounds.inside import inside, within_server
 from fljax.rounds.sampling import Sampling, table
 from fljax.rounds.timing import Timing
+from fljax.rounds.uplink.chain import with_uplink
 from fljax.types import Algorithm, ClientData, Cohort, Key, Metrics, Params, Stacked, State, Upload
 
 
@@ -126,7 +127,9 @@ def buffered(
 ) -> Algorithm:
     """``algorithm`` whose participants train from the versions that they started with; run it with `Schedule.sampling`.
 
-    A participant of staleness s counts by ``share / (1 + s)^damping``.
+    A participant of staleness s counts by ``share / (1 + s)^damping``. What bricks do on the way up, and what attackers
+    send, is its own update; the server discounts what arrives. Where the server may see no single update (client_dp,
+    secure_sum), the participants discount theirs before they send them.
 
     Args:
         algorithm: of the averaging skeleton.
@@ -146,6 +149,12 @@ def buffered(
         damping is not None and not real("damping", damping) >= 0
     ):
         raise ValueError(f"share={share}, damping={damping}: choose 0 < share <= 1 and damping >= 0")
+    given = (("mixing", mixing), ("share", share), ("damping", damping), ("staleness", schedule.staleness))
+    about = algorithm.about._replace(choices=(*algorithm.about.choices, *given))
+    if exchange.chain is not None and not exchange.chain[1].needs:
+        inner, transform = exchange.chain
+        counted = buffered(inner, schedule, mixing=mixing, share=share, damping=damping)
+        return with_uplink(counted, transform)._replace(about=about)
     part, count = exchange.part, partial(counts, share=share, damping=damping)
 
     def init(key: Key, hyper: Any, data: ClientData) -> State:
@@ -153,24 +162,21 @@ def buffered(
         return State(Versions(state.server, tree.broadcast(part(state.server), schedule.oldest + 1)), state.clients)
 
     def send(key: Key, hyper: Any, state: State, cohort: Cohort) -> Upload:
-        stale, now = staleness(schedule, cohort.round, cohort.ids), part(state.server.own)
-        begun = tree.take(state.server.past, stale)
-        upload = exchange.send(key, hyper, State(Each(begun, state.server.own), state.clients), cohort)
-        models = arrived(upload, now, stale, count(hyper, stale), mixing)
-        return upload._replace(start=tree.everyone(now, cohort.ids.shape[0]), params=models)
+        begun = tree.take(state.server.past, staleness(schedule, cohort.round, cohort.ids))
+        return exchange.send(key, hyper, State(Each(begun, state.server.own), state.clients), cohort)
 
     def receive(key: Key, hyper: Any, state: State, cohort: Cohort, upload: Upload) -> tuple[State, Metrics]:
+        stale, now = staleness(schedule, cohort.round, cohort.ids), part(state.server.own)
+        models = arrived(upload, now, stale, count(hyper, stale), mixing)
+        upload = upload._replace(start=tree.everyone(now, cohort.ids.shape[0]), params=models)
         new, metrics = exchange.receive(key, hyper, within_server(state), cohort, upload)
         newest = jax.tree.map(lambda leaf: leaf[None], part(new.server))
         past = jax.tree.map(lambda first, rest: jnp.concatenate([first, rest[:-1]]), newest, state.server.past)
-        stale = staleness(schedule, cohort.round, cohort.ids)
         return State(Versions(new.server, past), new.clients), metrics | {"staleness": stale}
 
     halves = exchange._replace(
         send=send, receive=receive, part=lambda server: part(server.own), sees="each", starts_anywhere=False
     )
-    given = (("mixing", mixing), ("share", share), ("damping", damping), ("staleness", schedule.staleness))
-    about = algorithm.about._replace(choices=(*algorithm.about.choices, *given))
     return inside(algorithm, init, halves, within_server)._replace(about=about)
 
 

@@ -151,7 +151,8 @@ def with_uplink(algorithm: Algorithm, transform: Transform) -> Algorithm:
         return State(Linked(new.server, memory.server), Linked(new.clients, memory.clients)), metrics
 
     halves = exchange._replace(send=send, receive=receive, part=lambda server: exchange.part(server.own))
-    return inside(algorithm, init, halves, _own)
+    linked = inside(algorithm, init, halves, _own)
+    return linked._replace(exchange=halves._replace(chain=(algorithm, transform)))
 
 
 def _check_seen(name: str, sees: str, needs: str) -> None:
