@@ -23,6 +23,7 @@ from fljax.client.objectives import Loss, batch_mean, training_loss
 from fljax.client.parts import train_parts
 from fljax.numbers import LocalHyper, Scalar, hyper, number
 from fljax.rounds import Combining, Sharing, Weighting, averaging, mean, method, on_layers, train
+from fljax.rounds.accounting import not_alone
 from fljax.rounds.averaging import remembering, shared_and_memory
 from fljax.rounds.joining import everyone
 from fljax.types import Algorithm, Batch, ClientData, Cohort, Key, Model, ModelTable, Params, State, Trained, Work
@@ -108,7 +109,8 @@ def feddbe(model: Model, work: Work, *, weighting: Weighting = "size", combine: 
     def predict(params: Params, x: Array) -> Array:
         return see(model, params, x, None, lambda h: h + params[BIAS][None].astype(h.dtype)).logits
 
-    return rounds._replace(init=init, predict=predict)
+    # The consensus is of all clients' features, so that no update follows from one client's data alone.
+    return not_alone(rounds._replace(init=init, predict=predict))
 
 
 def debiased(model: Model, hyper: FedDBEHyper, consensus: Array) -> Loss:

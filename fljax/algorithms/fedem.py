@@ -27,6 +27,7 @@ from fljax.rounds.accounting import memberships
 from fljax.rounds.averaging import remembering, shared_and_memory, shared_part
 from fljax.rounds.combine import as_combine, memory_of
 from fljax.rounds.learners import of_learners
+from fljax.rounds.uplink.private import check_not_private
 from fljax.server.assign import mixture_weights, responsibilities
 from fljax.types import (
     Algorithm,
@@ -69,6 +70,7 @@ def fedem(
         weighting: of the average of a learner, "size" (omega_i = n_i) or "uniform".
         combine: what the server makes of the clients' copies of a learner.
     """
+    check_not_private(work, "clients of FedEM weight learners by shares of their examples, which get no noise")
     combining, objective = as_combine(combine), shared_out(model, normalise)
 
     def init(key: Key, hyper: LocalHyper, data: ClientData) -> State:

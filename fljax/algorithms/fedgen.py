@@ -27,6 +27,7 @@ from fljax.data.federation import class_histogram
 from fljax.data.labels import check_classes
 from fljax.numbers import LocalHyper, Scalar, hyper, number
 from fljax.rounds import Combining, Weighting, averaging, mean, method, traffic, train
+from fljax.rounds.accounting import not_alone
 from fljax.rounds.averaging import Each, shared_part
 from fljax.types import (
     Algorithm,
@@ -146,7 +147,8 @@ def fedgen(
 
     halves = exchange_of()
     exchange = halves._replace(send=send, receive=receive, part=lambda server: halves.part(server.averaged))
-    return Algorithm(init, exchange.round, deploy, fedavg().predict, loss=model.loss, exchange=exchange)
+    # The generator draws classes as all clients have them, so that no update follows from one client's data alone.
+    return not_alone(Algorithm(init, exchange.round, deploy, fedavg().predict, loss=model.loss, exchange=exchange))
 
 
 def taught(model: Model, hyper: FedGenHyper, server: Generating) -> Loss:

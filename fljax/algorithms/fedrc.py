@@ -26,6 +26,7 @@ from fljax.rounds import Combine, LocalHyper, Server, Weighting, client_weight, 
 from fljax.rounds.accounting import memberships
 from fljax.rounds.combine import as_combine, memory_of
 from fljax.rounds.learners import of_learners
+from fljax.rounds.uplink.private import check_not_private
 from fljax.server.assign import mixture_weights, responsibilities
 from fljax.types import (
     Algorithm,
@@ -83,6 +84,7 @@ def fedrc(
         weighting: of the average of a learner, "size" (omega_i = n_i) or "uniform".
         combine: what the server makes of the clients' copies of a learner.
     """
+    check_not_private(work, "clients of FedRC weight learners by shares of their examples, which get no noise")
     combining, loss = as_combine(combine), balanced_mixture(model)
 
     def init(key: Key, hyper: LocalHyper, data: ClientData) -> State:

@@ -25,6 +25,7 @@ from fljax.data.federation import present
 from fljax.rounds import LocalHyper, Scalar, client_weight, hyper, method, number, rounds_alone, traffic, train
 from fljax.rounds.accounting import memberships
 from fljax.rounds.drawing import balanced_draw
+from fljax.rounds.uplink.private import check_not_private
 from fljax.server.aggregate import mix
 from fljax.server.assign import example_shares, soft_weights
 from fljax.types import (
@@ -82,6 +83,7 @@ def fedsoft(
             None: all participants, weighted by importance and size. Who is not drawn reports the others' mean loss.
         start: clients train from their "own" last model, or from the "center" of their centers.
     """
+    check_not_private(work, "clients of FedSoft are pulled by shares of their examples, which get no noise")
 
     def init(key: Key, hyper: FedSoftHyper, data: ClientData) -> State:
         centers, n_clients = balanced_draw(key, model, n_clusters, hyper.min_share, data), data.size.shape[0]

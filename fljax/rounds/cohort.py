@@ -35,7 +35,8 @@ def cohort_of(
 ) -> Cohort:
     """The participants of a round; each of them drops out with probability ``dropout``.
 
-    Of those that are drawn and there at least one stays active: if all drop out, the first stays. Over several devices
+    Of those that are drawn and there at least one stays active: if all drop out, the first stays. With Poisson
+    sampling, where a round may have nobody, all may drop out: epsilon counts on it. Over several devices
     the participants are dealt so that each device's share is of like size; the order changes no result.
 
     Args:
@@ -59,8 +60,10 @@ def cohort_of(
     if dropout is not None:
         drawn = jax.vmap(lambda key: jax.random.uniform(key, (), jnp.float32))(descend(keys.dropout, ids))
         stays = drawn >= dropout
-        first = ids == jnp.where(active, ids, n_clients).min()
-        active &= stays | (~(stays & active).any() & first)
+        if not sampling.is_independent:  # else who drops out would decide whether another counts
+            first = ids == jnp.where(active, ids, n_clients).min()
+            stays |= ~(stays & active).any() & first
+        active &= stays
     val = None if federation.val is None else select(federation.val, ids)
     n_missing = None
     if sampling.timing is not None and sampling.timing.deadline is not None:
@@ -69,6 +72,8 @@ def cohort_of(
         asked = asked if federation.there is None else asked & federation.there[ids_asked]
         n_missing = asked.sum(dtype=jnp.int32) - active.sum(dtype=jnp.int32)
     mine, expected = select(data, ids), sampling.expected(n_clients)
+    if dropout is not None:
+        expected = (size if expected is None else expected) * (1 - jnp.asarray(dropout, jnp.float32))
     return Cohort(round, ids, mine, active, federation.public, of_clients, val, expected, n_missing)
 
 

@@ -53,10 +53,32 @@ class Sampling(NamedTuple):
             check_ids(np.asarray(ids), n_clients)
         return Draw(self, n_places)
 
-    def expected(self, n_clients: int) -> float | None:
-        """Participants of a round on average, where their number is random; None: as many as there are places."""
+    @property
+    def is_independent(self) -> bool:
+        """Whether a client takes part whoever else does: by Poisson sampling, where nobody takes another's place."""
         given = dict(self.about)
-        return given["participation"] * n_clients if given.get("sampling") == "poisson" else None
+        return given.get("sampling") == "poisson" and given.keys() <= _KEEP_INDEPENDENT
+
+    def expected(self, n_clients: int) -> float | None:
+        """Participants of a round on average; None: as many as there are places.
+
+        Of clients with a deadline or with a probability to answer, as if all were asked equally often.
+        """
+        given = dict(self.about)
+        places = mean = float(self.n_places(n_clients))
+        if given.get("sampling") == "poisson":
+            mean = given["participation"] * n_clients
+        elif given.get("sampling") == "table":
+            mean = float(np.mean([len(row) for row in given["rows"]]))
+        if "deadline" in given:
+            mean *= float(np.mean(np.asarray(given["seconds"]) <= given["deadline"]))
+        mean *= float(np.mean(given.get("available", 1.0)))
+        mean = min(mean, given.get("first", mean))
+        return None if mean == places else mean
+
+
+_KEEP_INDEPENDENT = {"sampling", "participation", "deadline", "seconds", "available"}
+"""What a sampling may say of itself whose participants are there or not each by itself."""
 
 
 class Draw(NamedTuple):

@@ -5,7 +5,7 @@ Counted by Renyi differential privacy with Google's ``dp-accounting`` (``pip ins
 
 - Clients: with Poisson sampling a round is a Gaussian mechanism on a random share of the clients; with any other
   sampling the guarantee is that of taking part in every round, for a client whose updates are there or are zeros: where
-  the number of participants is fixed, a client more would take the place of another.
+  the number of participants is fixed, or the first few count, a client more would take the place of another.
 - Examples: an epoch meets every example once, so it is one Gaussian mechanism, and a client's guarantee is that of
   training in every round. Batches are consecutive shares of a shuffled epoch, which is no Poisson sampling, so nothing
   is gained by their size. The guarantee is for an example whose gradients are there or are zeros, with every client's
@@ -53,8 +53,7 @@ def mechanism(hyper: Any, sampling: Sampling, work: Work | None) -> Mechanism | 
         return None
     given = as_dict(hyper)
     if "noise_multiplier" in given:
-        about = dict(sampling.about)
-        rate = float(about["participation"]) if about.get("sampling") == "poisson" else 1.0
+        rate = float(dict(sampling.about)["participation"]) if sampling.is_independent else 1.0
         return Mechanism("noise_multiplier", rate, 1)
     return Mechanism("example_noise", 1.0, work.epochs if work else 1) if "example_noise" in given else None
 

@@ -143,6 +143,11 @@ def test_private_gradients_without_limits_are_plain_and_their_noise_is_as_stated
         ("fedavg+client_dp+krum", "single updates"),
         ("fedavg+client_dp+top_k", "put it last"),
         ("cfl+client_dp", "single updates"),
+        ("feddbe+client_dp", "each follow from"),
+        ("fedgen+client_dp", "each follow from"),
+        ("fedem+dp_sgd", "shares of their examples, which get no noise"),
+        ("fedrc+dp_sgd", "shares of their examples, which get no noise"),
+        ("fedsoft+dp_sgd", "shares of their examples, which get no noise"),
     ],
 )
 def test_methods_whose_release_is_not_one_mean_refuse_noise_for_it(name, why):

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import fljax
+from fljax.rounds.clock import answering, first_of, until
 from fljax.rounds.cohort import dealt, sample_cohort
 from fljax.rounds.sampling import (
     SAMPLINGS,
@@ -56,6 +57,37 @@ def test_dropout_has_its_rate_and_leaves_someone(key, federation):
     # Those whom the rule keeps: P(all four drop) = 0.7^4, one of four then stays.
     expected = 0.3 + 0.7**4 / 4
     np.testing.assert_allclose(active.mean(), expected, atol=5 * np.sqrt(0.25 / 8000))
+
+
+def test_with_poisson_sampling_nobody_stays_because_the_others_dropped_out(key, federation):
+    draw = poisson(0.5).of(9)
+    drawn = jax.jit(jax.vmap(lambda t: draw_cohort(key, t, federation, draw, jnp.float32(0.9))))
+    found = drawn(jnp.arange(2000, dtype=jnp.int32))
+    there = np.zeros((2000, 9), bool)
+    np.put_along_axis(there, np.asarray(found.ids), np.asarray(found.active), axis=1)
+    # Binomial(2000, 0.05): standard deviation 10; and as many rounds of nobody as nine clients by themselves make.
+    np.testing.assert_allclose(there.sum(0), 100, atol=50)
+    np.testing.assert_allclose((~there.any(1)).mean(), 0.95**9, atol=5 * np.sqrt(0.25 / 2000))
+    np.testing.assert_allclose(found.expected, 0.45, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("sampling", "expected"),
+    [
+        (uniform(0.5), None),
+        (poisson(0.5), 4.5),
+        (table(((0, 1), (2, 3, 4, 5))), 3.0),
+        (first_of(uniform(), np.arange(1.0, 10.0), 3), 3.0),
+        (until(uniform(), np.arange(1.0, 10.0), 3.0), 3.0),
+        (answering(poisson(0.5), np.full(9, 0.5)), 2.25),
+    ],
+)
+def test_as_many_are_expected_as_come_on_average(key, federation, sampling, expected):
+    assert sampling.expected(9) == expected
+    draw = sampling.of(9)
+    drawn = jax.jit(jax.vmap(lambda t: draw_cohort(key, t, federation, draw, None).active.sum()))
+    came = float(drawn(jnp.arange(2000, dtype=jnp.int32)).mean())
+    np.testing.assert_allclose(came, draw.size if expected is None else expected, atol=5 * 3 / np.sqrt(2000))
 
 
 def test_a_clients_key_depends_on_seed_round_and_id_only(key, federation):

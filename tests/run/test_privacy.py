@@ -12,6 +12,7 @@ from scipy import special, stats
 import fljax
 from fljax.numbers import replace
 from fljax.rounds import poisson, uniform
+from fljax.rounds.clock import answering, first_of, until
 from fljax.rounds.uplink.private import AdaptiveClientDPHyper, ClientDPHyper, DPSGDHyper
 from fljax.run.privacy import ORDERS, epsilons, with_target
 from fljax.run.sweep.points import grid, with_targets
@@ -70,6 +71,14 @@ def test_without_poisson_sampling_or_noise_nothing_is_gained():
     np.testing.assert_array_equal(epsilons(numbers, uniform(0.1), WORK, 4), epsilons(numbers, uniform(), WORK, 4))
     assert np.isinf(epsilons(ClientDPHyper(noise_multiplier=0.0), poisson(0.1), WORK, 3)).all()
     assert epsilons(fljax.fedavg.Hyper(), poisson(0.1), WORK, 3) is None
+
+
+def test_only_clients_that_take_nobodys_place_are_amplified():
+    numbers, seconds = ClientDPHyper(noise_multiplier=2.0), np.arange(1.0, 11.0)
+    plain, everyone = (epsilons(numbers, sampling, WORK, 4) for sampling in (poisson(0.1), uniform()))
+    for sampling in (until(poisson(0.1), seconds, 5.0), answering(poisson(0.1), np.full(10, 0.5))):
+        np.testing.assert_array_equal(epsilons(numbers, sampling, WORK, 4), plain)
+    np.testing.assert_array_equal(epsilons(numbers, first_of(poisson(0.1), seconds, 2), WORK, 4), everyone)
 
 
 def test_an_example_is_met_once_an_epoch():
