@@ -10,9 +10,12 @@ from fljax.attacks.attack import Attack
 from fljax.attacks.attackers import Placed
 from fljax.choices import Natural, Positive, check_choices
 from fljax.ranges import Number, check_number
+from fljax.rounds.sampling import client_ids
 
 AtLeast0 = Annotated[float, Number(None, "", above=None, least=0, below=None, most=None, infinite=False)]
 Above0 = Annotated[float, Number(None, "", above=0, least=None, below=None, most=None, infinite=False)]
+Above1 = Annotated[float, Number(None, "", above=1, least=None, below=None, most=None, infinite=False)]
+Finite = Annotated[float, Number(None, "", above=None, least=None, below=None, most=None, infinite=False)]
 Share = Annotated[float, Number(None, "", above=None, least=0, below=1, most=None, infinite=False)]
 PartOf = Annotated[float, Number(None, "", above=0, least=None, below=None, most=1, infinite=False)]
 
@@ -50,7 +53,7 @@ def _attack(make: Callable[..., dict[str, Any]]) -> Callable[..., Attack]:
             for mark in (mark for part in (hints[name], *get_args(hints[name])) for mark in _numbers(part)):
                 if value is not None:
                     check_number(name, value, mark)
-        return make_once(**given | {"ids": None if given["ids"] is None else tuple(given["ids"])})
+        return make_once(**given | {"ids": None if given["ids"] is None else client_ids(given["ids"])})
 
     attack.__name__ = attack.__qualname__ = make.__name__
     attack.__module__ = make.__module__
@@ -90,7 +93,7 @@ def scaled(*, scale: Above0 = 10.0) -> dict[str, Any]:
 
 
 @_attack
-def alie(*, z: float | None = None) -> dict[str, Any]:
+def alie(*, z: Finite | None = None) -> dict[str, Any]:
     """A little is enough: the honest mean less ``z`` deviations; None: the paper's z (Baruch et al., NeurIPS 2019).
 
     Args:
@@ -110,7 +113,7 @@ def ipm(*, scale: Above0 = 1.0) -> dict[str, Any]:
 
 
 @_attack
-def fang(*, b: Above0 = 2.0) -> dict[str, Any]:
+def fang(*, b: Above1 = 2.0) -> dict[str, Any]:
     """Beyond the honest extremes, up to ``b`` times them, against the mean's sign (Fang et al., USENIX Sec. 2020).
 
     Args:

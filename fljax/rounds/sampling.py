@@ -183,9 +183,18 @@ def fixed(ids: Sequence[int]) -> Sampling:
     Raises:
         ValueError: nobody is named, or a client twice.
     """
+    return _fixed(client_ids(ids))
+
+
+def client_ids(ids: Any) -> tuple[int, ...]:
+    """``ids`` as whole numbers.
+
+    Raises:
+        ValueError: they are no sequence, or one is no whole number.
+    """
     if not np.iterable(ids):
-        raise ValueError(f"ids={ids!r} is no sequence; give the ids of the participants, as [0, 3]")
-    return _fixed(tuple(_id("ids", i) for i in ids))
+        raise ValueError(f"ids={ids!r} is no sequence; give the ids of the clients, as [0, 3]")
+    return tuple(_id("ids", i) for i in ids)
 
 
 @cache

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 import fljax
-from fljax.attacks import ATTACKS, attacked, backdoor, feature_noise, label_flip, sign_flip
+from fljax.attacks import ATTACKS, alie, attacked, backdoor, fang, feature_noise, label_flip, sign_flip
+from fljax.attacks.attack import Attack
 from fljax.attacks.attackers import attackers
 from fljax.attacks.poison import triggered
 from fljax.data.synthetic import linear_groups
@@ -55,6 +56,12 @@ def test_numbers_of_attacks_are_checked():
         sign_flip(placed="here")
     with pytest.raises(ValueError, match="sign_flip has no 'z'"):
         sign_flip(z=1)
+    for ids, why in ((3, "ids=3 is no sequence"), ((1.5,), "ids: 1.5 is no client's number"), (("a",), "ids: 'a'")):
+        with pytest.raises(ValueError, match=why):
+            sign_flip(ids=ids)
+    for make, given in ((alie, {"z": float("nan")}), (alie, {"z": float("inf")}), (fang, {"b": 0.5})):
+        with pytest.raises(ValueError, match=rf"{min(given)}=.*"):
+            make(**given)
     assert sign_flip(scale=2.0) is sign_flip(scale=2.0)
 
 
@@ -143,6 +150,16 @@ def test_triggered_tests_are_the_honest_clients_other_classes(federation, model)
         triggered(np.zeros((2, 4, 4, 1)), 9)
     with pytest.raises(ValueError, match="target=7 is no class"):
         attacked(fljax.fedavg(model, WORK), federation, label_flip(target=7))
+
+
+@pytest.mark.parametrize("name", ["fedavg", "fedavg+clip_update"])
+def test_what_arrives_as_no_number_is_left_out_and_marked(federation, model, key, name):
+    method = fljax.compose(name)
+    no_numbers = Attack("no_numbers", craft=lambda seen: jnp.full_like(seen.own, jnp.nan), ids=(1,))
+    bad = attacked(method(model, WORK), federation, no_numbers)
+    state, metrics = fljax.simulate(bad.algorithm, method.Hyper(), bad.federation, key, 2)
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(state.server))
+    np.testing.assert_array_equal(np.asarray(metrics["ok"]), np.asarray(metrics["ids"]) != 1)
 
 
 def test_attacks_on_classes_refuse_other_labels(federation, model):

@@ -125,6 +125,11 @@ def test_a_clock_of_other_clients_is_refused(averaging, federation, key):
         (lambda: tiers(SECONDS, 0, 1), "n_tiers=0"),
         (lambda: asynchronous(SECONDS, concurrency=2, buffer=0, n_rounds=1), "buffer=0"),
         (lambda: asynchronous([], concurrency=2, buffer=1, n_rounds=1), "give a number for each client"),
+        (lambda: devices(5), "speed=5: give a number for each client"),
+        (lambda: devices([1, 2], up="a"), "up='a': give a number for all clients, or one for each of 2"),
+        (lambda: devices([1, 2], down=[1, 2, 3]), r"down=\[1, 2, 3\]: give a number for all clients"),
+        (lambda: drawn_devices(0), "n_clients=0"),
+        (lambda: drawn_devices(3, spread=-1), "spread=-1 is out of its range"),
     ],
 )
 def test_seconds_and_counts_that_make_no_sense_are_refused(make, why):

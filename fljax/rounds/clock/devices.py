@@ -7,6 +7,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from fljax.choices import Natural, Positive, check_choices
+from fljax.ranges import real
 from fljax.types import ClientData, Work
 
 BYTES_A_FLOAT = 4
@@ -83,29 +85,34 @@ def devices(
     Raises:
         ValueError: a device that never finishes or never answers.
     """
-    n = len(speed)
-    rows = {
-        name: np.broadcast_to(np.asarray(value, float), n)
-        for name, value in zip(_FIELDS, (speed, up, down), strict=True)
-    }
+    n = len(numbers_of_clients("speed", speed))
+    rows = {name: _row(name, value, n) for name, value in zip(_FIELDS, (speed, up, down), strict=True)}
     for name, row in rows.items():
         for i in np.flatnonzero(~(row > 0) | ~np.isfinite(row)):
             raise ValueError(f"{name}={row[i]:g} of client {i} is no speed; choose {name} > 0")
-    chance = np.broadcast_to(np.asarray(available, float), n)
+    chance = _row("available", available, n)
     for i in np.flatnonzero(~((chance > 0) & (chance <= 1))):
         raise ValueError(f"available={chance[i]:g} of client {i} is no probability; choose 0 < available <= 1")
     return Devices(*(tuple(map(float, row)) for row in (*rows.values(), chance)))
 
 
+def _row(name: str, value: Any, n: int) -> np.ndarray:
+    """(n,) numbers, of one for all or one a client."""
+    try:
+        return np.broadcast_to(np.asarray(value, np.float64), n)
+    except (TypeError, ValueError):
+        raise ValueError(f"{name}={value!r}: give a number for all clients, or one for each of {n}") from None
+
+
 def drawn_devices(
-    n_clients: int,
+    n_clients: Positive,
     *,
     speed: float = 20.0,
     up: float = 1e6,
     down: float = 1e7,
     available: float = 1.0,
     spread: float = 0.5,
-    seed: int = 0,
+    seed: Natural = 0,
 ) -> Devices:
     """Devices whose speeds are log-normal about the given medians.
 
@@ -117,7 +124,13 @@ def drawn_devices(
         available: probability of each to answer when it is asked.
         spread: standard deviation of each logarithm; 0: all alike.
         seed: of the draw.
+
+    Raises:
+        ValueError: no clients, a device that never finishes or never answers, or a spread below 0.
     """
+    check_choices(drawn_devices, {"n_clients": n_clients, "seed": seed})
+    if not 0 <= real("spread", spread) < math.inf:
+        raise ValueError(f"spread={spread} is out of its range; choose a finite spread >= 0")
     draws = np.random.default_rng(seed).normal(0, spread, (3, n_clients))
     rows = (median * np.exp(row) for median, row in zip((speed, up, down), draws, strict=True))
     return devices(*rows, available=available)

@@ -143,10 +143,15 @@ def with_uplink(algorithm: Algorithm, transform: Transform) -> Algorithm:
         message = plain_message(upload.start, upload.params, upload.weight)
         memory = Memory(state.server.link, state.clients.link)
         memory, arrived = transform.apply(hyper, memory, message, trip_of(key, cohort, shapes))
+        finite = jnp.isfinite(arrived.values).all(axis=1)
+        if not transform.needs:  # a server that sees single updates leaves out what is no number, whoever sent it
+            values = jnp.where(finite[:, None], arrived.values, 0.0)
+            arrived = arrived._replace(values=values, weight=jnp.where(finite, arrived.weight, 0.0))
         params = received(upload.start, upload.params, message.values, arrived.values)
         upload = upload._replace(params=params, weight=arrived.weight)
         new, metrics = exchange.receive(key, hyper, _own(state), cohort, upload)
         metrics = as_due(metrics, cohort)
+        metrics |= {"ok": metrics["ok"] & finite}
         metrics |= {"uplink": travelled(metrics["uplink"], message.values.shape[1], arrived.n_bits())}
         return State(Linked(new.server, memory.server), Linked(new.clients, memory.clients)), metrics
 

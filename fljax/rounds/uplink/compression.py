@@ -7,6 +7,7 @@
 - low rank: Vogels et al. (PowerSGD), NeurIPS 2019, https://arxiv.org/abs/1905.13727
 """
 
+import math
 from typing import Any
 
 import jax
@@ -84,7 +85,7 @@ class QuantizeHyper:
 
 
 def _quantize(hyper: Any, memory: Memory, message: Message, trip: Trip) -> tuple[Memory, Message]:
-    message, bits = message.multiplied_out(), jnp.asarray(hyper.bits, jnp.float32)
+    message, bits = message.multiplied_out(), jnp.round(jnp.asarray(hyper.bits, jnp.float32))
     levels = jnp.exp2(jnp.minimum(bits, 24.0) - 1) - 1
 
     def coarse(key: Array, values: Array) -> tuple[Array, Array]:
@@ -124,15 +125,19 @@ quantize = Transform(_quantize, name="quantize")
 def _sign(hyper: Any, memory: Memory, message: Message, trip: Trip) -> tuple[Memory, Message]:
     message = message.multiplied_out()
     values = message.values
-    n_sent = jnp.maximum((values != 0).sum(axis=1, keepdims=True), 1).astype(jnp.float32)
-    scale = jnp.abs(values).sum(axis=1, keepdims=True) / n_sent
+    n_signs = (values != 0).sum(axis=1).astype(jnp.float32)
+    scale = (jnp.abs(values).sum(axis=1) / jnp.maximum(n_signs, 1))[:, None]
+    bits = jnp.where(n_signs < message.n_places, math.log2(3), 1.0)  # a 0 is a third thing to say
     return memory, message._replace(
-        values=jnp.sign(values) * scale, bits=jnp.float32(1), scales=jnp.full_like(message.scales, FLOAT_BITS)
+        values=jnp.sign(values) * scale, bits=bits, scales=jnp.full_like(message.scales, FLOAT_BITS)
     )
 
 
 sign = Transform(_sign, name="sign")
-"""One bit a number: its sign, times the mean of the absolute values."""
+"""One bit a number: its sign, times the mean of the absolute values; log2(3) bits where some numbers are 0.
+
+The mean is of the numbers that are not 0, which stay 0: in Karimireddy et al. the sum is divided by all numbers.
+"""
 
 
 @hyper

@@ -96,6 +96,8 @@ secure_sum = Transform(_secure_sum, needs="sum", name="secure_sum", masks=True)
 """The server sees only sums of updates (Bonawitz et al., CCS 2017, https://eprint.iacr.org/2017/281).
 
 Clients send whole numbers of 32 bits, updates rounded to ``2^-fraction_bits``, under masks that cancel in the sum;
-every number is masked, so that nothing is saved by sending fewer. After it may come `client_dp` and its adaptive kind
+every number is masked, so that nothing is saved by sending fewer. They are clipped to ``2^(31 - fraction_bits) / n`` in
+size, n the cohort's places, so that a sum fits the ring where weights are shares of the whole. The keys and shares that
+clients exchange for their masks are not counted in ``uplink``. After it may come `client_dp` and its adaptive kind
 alone, whose clip is the client's own. Methods whose server looks at single updates refuse it.
 """

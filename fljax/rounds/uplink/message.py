@@ -21,7 +21,7 @@ class Message(NamedTuple):
     weight: Array  # (cohort,) omega_i; 0: does not count
     n_values: Array  # (cohort,) float32, numbers that are sent
     n_places: Array  # (cohort,) float32, numbers that they are some of; the server knows which these are
-    bits: Array  # () float32, bits of each number
+    bits: Array  # () or (cohort,) float32, bits of each number
     extra: Array  # (cohort,) float32, bits besides: norms, seeds
     scales: Array  # (cohort,) float32, bits of the scales that the numbers are multiples of
     factored: bool = False  # whether what is sent are factors of the update's matrices
