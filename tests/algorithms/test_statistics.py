@@ -52,13 +52,15 @@ def test_variances_stay_above_zero(model, federation, key, of):
     assert np.isfinite(metrics["client_loss"]).all()
 
 
-def test_feddbe_shares_statistics_as_such(model, federation, key):
-    """Bricks must know them: noise is refused, and a server's optimiser does not step along them."""
-    work = fljax.Work(1, 8)
-    private = fljax.compose("feddbe+client_dp")
+def test_noise_on_a_mean_is_refused_where_statistics_travel_beside_it(model, federation, key):
+    private = fljax.compose("fedavg+client_dp")
     with pytest.raises(ValueError, match="running statistics of a network travel as they are"):
-        fljax.simulate(private(model, work), private.Hyper(), federation, key, 1)
-    method = fljax.compose("feddbe+adam")
+        fljax.simulate(private(model, fljax.Work(1, 8)), private.Hyper(), federation, key, 1)
+
+
+def test_feddbe_shares_statistics_as_such(model, federation, key):
+    """A server's optimiser does not step along them."""
+    work, method = fljax.Work(1, 8), fljax.compose("feddbe+adam")
     state, _ = fljax.simulate(method(model, work), method.Hyper(lr=0.1), federation, key, 1)
     paths = [jax.tree_util.keystr(path) for path, _ in jax.tree_util.tree_leaves_with_path(state.server)]
     assert not [path for path in paths if "moments" in path and tree.STATISTICS in path]
