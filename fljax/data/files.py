@@ -139,7 +139,7 @@ def n_bytes_unpacked(path: Path) -> int:
 
 
 def read_images(folder: Path) -> OwnData:
-    """A folder for each client, in it a folder for each class, in it images of one size.
+    """A folder for each client, in it a folder for each class, in it images of one size; hidden ones are passed over.
 
     With folders ``train`` and ``test`` (and perhaps ``val``) above the clients' the splits are those. Grey images
     of 16 bits keep their upper 8.
@@ -155,7 +155,7 @@ def read_images(folder: Path) -> OwnData:
         for client in _folders(root)
         for label in _folders(client)
         for file in sorted(label.iterdir())
-        if file.suffix.lower() in IMAGES
+        if file.suffix.lower() in IMAGES and not file.name.startswith(".")
     ]
     if not files:
         raise ValueError(f"{folder} has no images; they stand in CLIENT/CLASS/NAME.png, or train/CLIENT/CLASS/NAME.png")

@@ -59,7 +59,7 @@ class OwnData(NamedTuple):
 
         Raises:
             ValueError: `part` has examples for validation, which a partition takes from each client's, or has none
-                for training or for test; or the fraction is not between 0 and 1.
+                for training or for test; or there are fewer than 2 examples, or the fraction is not between 0 and 1.
         """
         x, y = np.asarray(self.examples.x), np.asarray(self.examples.y)
         if self.part is not None:
@@ -68,8 +68,10 @@ class OwnData(NamedTuple):
         else:
             if not 0 < test_fraction < 1:
                 raise ValueError(f"test_fraction={test_fraction} is out of its range; choose 0 < test_fraction < 1")
-            chosen = np.zeros(len(y), bool)
-            chosen[np.random.default_rng(seed).permutation(len(y))[: max(1, round(test_fraction * len(y)))]] = True
+            if (n := len(y)) < 2:
+                raise ValueError(f"the data has {n} example, and a partition needs one to train and one to test on")
+            chosen = np.zeros(n, bool)
+            chosen[np.random.default_rng(seed).permutation(n)[: min(max(1, round(test_fraction * n)), n - 1)]] = True
         return on_host(x[~chosen], y[~chosen]), on_host(x[chosen], y[chosen])
 
     def _owned(self, min_size: int) -> tuple[list[str], Rows]:
@@ -230,6 +232,8 @@ def are_whole(values: np.ndarray) -> bool:
 
 def _parts(part: Any) -> np.ndarray:
     array = np.asarray(part).astype(str)
+    if array.ndim != 1:
+        raise ValueError(f"part has shape {array.shape}; give one for each example")
     array = np.where(np.isin(array, VALIDATION), "val", array)
     if (bad := ~np.isin(array, PARTS)).any():
         i = int(np.argmax(bad))

@@ -7,6 +7,7 @@ import numpy as np
 from fljax.choices import check_choices
 from fljax.data.federation import build, on_host
 from fljax.data.partition.check import check_whole
+from fljax.ranges import Number, check_number
 from fljax.types import Federation
 
 
@@ -45,7 +46,7 @@ def linear_groups(
         test_fraction: share of each client's examples for test.
 
     Raises:
-        ValueError: more groups than clients or than the classes or features can tell apart, or a size that is none.
+        ValueError: more groups than clients or than the classes or features can tell apart, or a number that cannot be.
     """
     check_choices(linear_groups, {"differ": differ})
     check_whole("n_clients", n_clients, 1)
@@ -53,8 +54,9 @@ def linear_groups(
     check_whole("side", side, 1)
     check_whole("examples", examples, 1)
     limit = n_classes if differ == "labels" else side * side
-    if not 1 <= n_groups <= min(n_clients, limit):
-        raise ValueError(f"n_groups={n_groups}: give 1 to {min(n_clients, limit)} for {n_clients} clients and {differ}")
+    check_whole("n_groups", n_groups, 1, min(n_clients, limit), f" for {n_clients} clients and {differ}")
+    sigma = Number(None, "sigma of the sizes' logarithm", above=None, least=0, below=None, most=None, infinite=False)
+    check_number("ragged", ragged, sigma)
     rng = np.random.default_rng(seed)
     size = ragged_sizes(rng, n_clients, examples, ragged)
     group = np.arange(n_clients) * n_groups // n_clients

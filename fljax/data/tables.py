@@ -42,8 +42,10 @@ def from_frame(frame: Any, columns: Columns, task: TaskChoice = "auto") -> OwnDa
         task: "auto": whole numbers and text are classes, other numbers targets of a regression.
 
     Raises:
-        ValueError: naming the column that is not there, or row, column and client of a value that is no number.
+        ValueError: two columns have the same name, or naming the column that is not there, or row, column and client of
+            a value that is no number.
     """
+    _check_names([str(name) for name in frame.columns])
     return _of_columns({str(name): np.asarray(frame[name]) for name in frame.columns}, columns, task)
 
 
@@ -76,8 +78,7 @@ def read_csv(path: Path, columns: Columns, task: TaskChoice = "auto") -> OwnData
                     rows.append(row)
                     lines.append(begins)
                 begins = reader.line_num + 1
-        if len(set(header)) < len(header):
-            raise ValueError("two columns have the same name")
+        _check_names(header)
         if not rows:
             raise ValueError(NO_ROWS)
         by_column = zip(header, zip(*rows, strict=True), strict=True)
@@ -87,6 +88,11 @@ def read_csv(path: Path, columns: Columns, task: TaskChoice = "auto") -> OwnData
         raise ValueError(f"{path} is no CSV text: {error}") from None
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from None
+
+
+def _check_names(names: Sequence[str]) -> None:
+    if len(set(names)) < len(names):
+        raise ValueError("two columns have the same name")
 
 
 def _of_columns(
@@ -137,9 +143,26 @@ class _Where(NamedTuple):
 
 def _features(columns: Sequence[np.ndarray], names: Sequence[str], where: _Where) -> np.ndarray:
     if len(columns) == 1 and (columns[0].ndim > 1 or isinstance(columns[0][0], np.ndarray | list)):
-        x = columns[0] if columns[0].ndim > 1 else np.stack([np.asarray(value) for value in columns[0]])
+        x = columns[0] if columns[0].ndim > 1 else _arrays(columns[0], names[0], where)
         return x[..., None] if x.dtype == np.uint8 and x.ndim == 3 else x  # grey images have one channel
     return np.stack([_numbers(column, name, where) for column, name in zip(columns, names, strict=True)], axis=1)
+
+
+def _arrays(column: np.ndarray, name: str, where: _Where) -> np.ndarray:
+    """A column whose cells are arrays or lists, as one array (examples, ...).
+
+    Raises:
+        ValueError: naming the first cell that has another shape than that of the first example, or none.
+    """
+    cells = []
+    for i, value in enumerate(column):
+        try:
+            cells.append(np.asarray(value))
+        except ValueError:  # lists of several lengths in one
+            raise ValueError(f"{where.row(i)}, column {name!r} has lists of several lengths; give one length") from None
+        if (shape := cells[i].shape) != (first := cells[0].shape):
+            raise ValueError(f"{where.row(i)}, column {name!r} has shape {shape} and the first row {first}; give one")
+    return np.stack(cells)
 
 
 def _numbers(column: np.ndarray, name: str, where: _Where) -> np.ndarray:
@@ -161,7 +184,8 @@ def _numbers(column: np.ndarray, name: str, where: _Where) -> np.ndarray:
     if bad.any():
         i = int(np.argmax(bad))
         value = column[i]
-        what = "empty" if is_missing(value) or value == "" else f"{short(str(value))}, no finite number"
+        is_empty = is_missing(value) or (isinstance(value, str) and not value)  # of an array == has no truth
+        what = "empty" if is_empty else f"{short(str(value))}, no finite number"
         raise ValueError(f"{where.row(i)}, column {name!r} is {what}; mend it, or leave the column or the row out")
     return numbers.astype(np.float32)
 
@@ -213,7 +237,10 @@ def _classes_or_targets(column: np.ndarray, name: str, task: TaskChoice, where: 
         raise ValueError(
             f"column {name!r} has {n_values} different whole numbers: say task 'classification' or 'regression'"
         )
-    return numbers.astype(np.int64) if numbers.min() >= 0 and numbers.max() < 2 * n_values else text
+    if numbers.min() >= 0 and numbers.max() < 2 * n_values:
+        return numbers.astype(np.int64)
+    # One name for 10 and 10.0; a number of more digits than float64 has may be that of several texts.
+    return np.array([str(int(n)) if abs(n) < 2**53 else name for n, name in zip(numbers, text, strict=True)])
 
 
 def _text(column: np.ndarray) -> np.ndarray:

@@ -3,7 +3,8 @@
 import inspect
 from collections.abc import Callable
 from functools import cache, wraps
-from typing import Annotated, get_args, get_type_hints
+from numbers import Integral
+from typing import Annotated, Any, get_args, get_type_hints
 
 import numpy as np
 
@@ -11,7 +12,7 @@ from fljax.choices import Natural, Positive, check_choices
 from fljax.data.images import rotate
 from fljax.data.labels import are_classes
 from fljax.drift.timeline import Drift, Timeline
-from fljax.ranges import Number, check_number
+from fljax.ranges import Number, check_number, said
 from fljax.types import Federation
 
 Share = Annotated[float, Number(None, "", above=0, least=None, below=None, most=1, infinite=False)]
@@ -30,17 +31,32 @@ def _drift(make: Callable[..., Callable[[Federation], Timeline]]) -> Callable[..
 
     @wraps(make)
     def drift(**given) -> Drift:
-        bound = signature.bind(**given)
+        bound = signature.bind(**{name: _static(value) for name, value in given.items()})
         bound.apply_defaults()
         check_choices(make, bound.arguments)
         for name, value in bound.arguments.items():
             for mark in get_args(hints[name]):
                 if isinstance(mark, Number):
                     check_number(name, value, mark)
+        if "classes" in bound.arguments:
+            _check_classes(bound.arguments["classes"])
         return make_once(**bound.arguments)
 
     drift.__annotations__ = hints | {"return": Drift}
     return drift
+
+
+def _static(value: Any) -> Any:
+    """A list as a tuple and an array of one number as that number: a drift is known by its arguments."""
+    if isinstance(value, list):
+        return tuple(value)
+    return value.item() if getattr(value, "ndim", None) == 0 else value
+
+
+def _check_classes(classes: Any) -> None:
+    is_pair = isinstance(classes, tuple) and len(classes) == 2 and all(isinstance(one, Integral) for one in classes)
+    if not is_pair or classes[0] == classes[1] or min(classes) < 0 or any(isinstance(one, bool) for one in classes):
+        raise ValueError(f"{said('classes', classes)}: give two different ones, whole numbers from 0, as (0, 1)")
 
 
 def none() -> Drift:
@@ -61,7 +77,7 @@ def swap_labels(
     """Two classes change places for a share of the clients, and back at the next change (as FedDrift, AISTATS 2023).
 
     Args:
-        classes: that change places.
+        classes: two different ones, that change places.
         share: of the clients that change; rounded, at least one.
         start: first round after the first change, counted from 0.
         changes: how many there are.
@@ -76,7 +92,7 @@ def swap_labels(
         labels = np.asarray(federation.train.pool.y)
         if not are_classes(labels):
             raise ValueError("swap_labels: the labels are no classes")
-        if len(set(classes)) < 2 or not 0 <= min(classes) <= max(classes) <= labels.max():
+        if max(classes) > labels.max():
             raise ValueError(f"classes={classes}: give two different ones from 0 to {labels.max()}")
         line, ids = Timeline.of(changes + 1, _n_clients(federation)), _some(federation, share, seed)
         line.version[1::2, ids] = 1

@@ -10,7 +10,7 @@ import numpy as np
 from flax.traverse_util import flatten_dict, unflatten_dict
 from jax import Array
 
-from fljax.choices import Positive, check_choices
+from fljax.choices import Positive, check_choices, check_kind
 from fljax.models.calling import check_layers
 from fljax.ranges import real
 from fljax.tree import split_statistics
@@ -119,8 +119,9 @@ def _checked(model: Model, base: Params) -> dict[str, Any]:
     """The base's trainable part.
 
     Raises:
-        ValueError: it has other layers than the network, or other shapes.
+        ValueError: it is no dict, or has other layers than the network, or other shapes.
     """
+    check_kind("base", base, dict, "give the network's parameters, as of model.init or fljax.load_run")
     trainable = split_statistics(base)[0]
     check_layers(list(trainable), model.layers)
     wanted = jax.eval_shape(model.init, jax.random.key(0))

@@ -5,7 +5,7 @@ from flax import linen as nn
 from jax.typing import DTypeLike
 
 from fljax.models.linen import Init, from_linen
-from fljax.models.sizes import check_widths
+from fljax.models.sizes import check_tuples, check_widths
 from fljax.tree import at_least_float32
 from fljax.types import Model
 
@@ -45,9 +45,7 @@ def mlp(
     Raises:
         ValueError: a size below 1, or an unknown `init`.
     """
-    for name, given in (("input_shape", input_shape), ("hidden", hidden)):
-        if isinstance(given, int):
-            raise ValueError(f"{name}={given} is not a tuple; give one, as ({given},)")
+    check_tuples(input_shape=input_shape, hidden=hidden)
     check_widths(input_shape=input_shape, hidden=hidden, n_classes=n_classes)
     layers = tuple(f"fc{i + 1}" for i in range(len(hidden) + 1))
     return from_linen(_MLP(hidden, n_classes, dtype), input_shape, layers, init=init)

@@ -1,15 +1,25 @@
 """What sizes a network can be built for, checked before anything is traced."""
 
 from collections.abc import Sequence
+from numbers import Integral
 
 from fljax.models.window import Window
 
 
 def check_widths(**widths: int | tuple[int, ...]) -> None:
-    """Raises ValueError, naming the argument, for a width below 1: ``check_widths(hidden=(64, 0), n_classes=10)``."""
+    """Raises ValueError, naming the argument, for a width that is no whole number of at least 1:
+    ``check_widths(hidden=(64, 0), n_classes=10)``."""
     for name, given in widths.items():
-        if min((given,) if isinstance(given, int) else given, default=1) < 1:
-            raise ValueError(f"{name}={given}: each width must be at least 1")
+        each = given if isinstance(given, tuple | list) else (given,)
+        if not all(isinstance(one, Integral) and one >= 1 for one in each):
+            raise ValueError(f"{name}={given}: each width must be a whole number of at least 1")
+
+
+def check_tuples(**given: tuple[int, ...]) -> None:
+    """Raises ValueError, naming the argument, for one number in place of several."""
+    for name, numbers in given.items():
+        if isinstance(numbers, int):
+            raise ValueError(f"{name}={numbers} is not a tuple; give one, as ({numbers},)")
 
 
 def check_images(input_shape: tuple[int, ...], smallest: tuple[int, int], remedy: str) -> None:

@@ -124,7 +124,12 @@ def multi_label(model: Model, loss: Losses | None = None) -> Model:
         model: the network, with an output for each label.
         loss: a function ``(outputs, y) -> (batch,)`` of two arrays (batch, labels), ``y`` of 0s and 1s; None: the
             logistic one, averaged over the labels.
+
+    Raises:
+        ValueError: the loss is no function.
     """
+    if loss is not None and not callable(loss):
+        raise ValueError(f"loss={loss!r} is unknown; choose a function (outputs, y) -> (batch,), or None")
     known = (("task", "labels"), *(() if loss is None else (("loss", loss),))) if model.about else ()
     return model._replace(loss=_LABELS if loss is None else Task("labels", loss), about=(*model.about, *known))
 

@@ -21,25 +21,29 @@ def evaluate_regression(predict: Predict, models: ModelTable, data: ClientData, 
     Returns:
         ``mse_macro``, ``mse_micro``, ``mae_macro``, ``mae_micro`` (mean over clients, and weighted by test size, of the
         mean squared and mean absolute error), ``r2_macro`` and ``r2_p10`` (mean and tenth percentile over clients of
-        ``1 - squared error / squared distance to the client's own mean``, NaN for a client whose targets are all
-        equal), ``r2_micro`` (the same of all test examples together), ``test_loss`` (macro), all ``()``; and per client
-        ``client_mse``, ``client_mae``, ``client_r2``, ``client_loss``, ``(clients,)``. Where a model gives NaN, means
-        of errors are NaN, and of R2 -inf.
+        ``1 - squared error / squared distance to the client's own mean``, averaged over the targets that vary; NaN for
+        a client none of whose targets does), ``r2_micro`` (the same of all test examples together), ``test_loss``
+        (macro), all ``()``; and per client ``client_mse``, ``client_mae``, ``client_r2``, ``client_loss``,
+        ``(clients,)``. Where a model gives NaN, its client's measures and means of errors are NaN, ``r2_macro`` and
+        ``r2_micro`` are -inf, and ``r2_p10`` is that of an R2 of -inf.
     """
     sums = client_sums(_score(predict, loss), models, data)
     size = data.size.astype(jnp.float32)
     n = jnp.where(size > 0, size, jnp.nan)
     mse, mae, mean_loss = (sums[:, i] / n for i in range(3))
     r2, pooled = _explained(sums[:, 3:], data)
-    worst = jnp.where(jnp.isnan(mse) & (size > 0), -jnp.inf, r2)  # a model that gives NaN is as bad as can be
+    broken = jnp.isnan(mse) & (size > 0)
+    worst = jnp.where(broken, -jnp.inf, r2)  # a model that gives NaN is as bad as can be
+    least = jnp.finfo(worst.dtype).min
+    p10 = jnp.nanpercentile(jnp.maximum(worst, least), 10.0)  # which would interpolate to -inf * 0, a NaN
     return {
         "mse_macro": mean_over(data, mse),
         "mse_micro": sums[:, 0].sum() / size.sum(),
         "mae_macro": mean_over(data, mae),
         "mae_micro": sums[:, 1].sum() / size.sum(),
         "r2_macro": jnp.nanmean(worst),
-        "r2_micro": pooled,
-        "r2_p10": jnp.nanpercentile(worst, 10.0),
+        "r2_micro": jnp.where(broken.any(), -jnp.inf, pooled),
+        "r2_p10": jnp.where(p10 < least / 100, -jnp.inf, p10),
         "test_loss": mean_over(data, mean_loss),
         "client_mse": mse,
         "client_mae": mae,
@@ -85,5 +89,10 @@ def _explained(squared: Array, data: ClientData) -> tuple[Array, Array]:
 
 
 def _r2(squared: Array, variation: Array, rounded: Array) -> Array:
-    """``rounded``: the variation that ten times 0.1 have, whose mean in float32 is not 0.1."""
-    return (1 - squared / jnp.where(variation > rounded, variation, jnp.nan)).mean(axis=-1)
+    """Averaged over the targets that vary.
+
+    ``rounded``: the variation that ten times 0.1 have, whose mean in float32 is not 0.1.
+    """
+    varies = variation > rounded
+    r2 = jnp.where(varies, 1 - squared / jnp.where(varies, variation, 1), 0).sum(axis=-1)
+    return jnp.where(varies.any(axis=-1), r2 / jnp.maximum(varies.sum(axis=-1, dtype=jnp.float32), 1), jnp.nan)

@@ -45,7 +45,7 @@ def _sizes(value: Array, mask: Array) -> Array:
 
 def _slots(value: Array, mask: Array) -> Array:
     """Number of distinct values that `rank` gave."""
-    return jnp.where(mask, value + 1, 0).max()
+    return jnp.where(mask, value + 1, 0).max(initial=0)
 
 
 @jax.jit
@@ -246,7 +246,7 @@ def churn(before: Array, after: Array, where: Array | None = None, *, most_clust
     """
     check_choices(churn, {"most_clusters": most_clusters})
     a, b, mask = _ranked(before, after, where)
-    size = a.shape[0] if most_clusters is None else most_clusters
+    size = max(a.shape[0], 1) if most_clusters is None else most_clusters  # of no client the search has a table too
     table = jnp.zeros((size, size), jnp.float32).at[a, b].add(mask.astype(jnp.float32), mode="drop")
     # Slots empty on both sides are paired off for free; the Hungarian search would wander through their ties.
     spare = jnp.arange(size) >= jnp.maximum(_slots(a, mask), _slots(b, mask))

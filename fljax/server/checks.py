@@ -88,6 +88,11 @@ def check_alike(name: str, given: Stacked, other: str, known: Stacked) -> None:
     check_leaves(name, given, {leaf: ("rows", *shape[1:]) for leaf, shape in _shapes("", known).items()}, other)
 
 
+def check_same(name: str, given: Params, other: str, known: Params) -> None:
+    """Raise ValueError unless ``given`` has the leaves of ``known``, of the same shapes."""
+    check_leaves(name, given, _shapes("", known), other)
+
+
 def check_leaves(name: str, given: Params, expected: dict[str, tuple[Any, ...]], other: str) -> None:
     """Raise ValueError unless ``given`` has the leaves of ``expected``, of these shapes; "rows" stands for any length.
 

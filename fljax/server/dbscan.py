@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from fljax import tree
 from fljax.placement import whole
 from fljax.server.checks import check_shape, check_square, check_vector, everyone
 from fljax.server.entry import at_least, checked
@@ -57,6 +58,7 @@ def dbscan(
     for name, number in (("eps", eps), ("min_samples", min_samples)):
         check_shape(name, jnp.asarray(number), (), "one number for all")
     mask = everyone(n, where, "distance")
+    distance = tree.at_least_float32(distance)  # in a type of whole numbers eps would be cut off, or wrap
     near = (distance <= jnp.asarray(eps, distance.dtype)) & mask[:, None] & mask[None, :]
     if within is not None:
         check_vector("within", within, n, "distance")

@@ -12,7 +12,7 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from fljax import tree
-from fljax.server.checks import check_alike, check_shape, n_rows
+from fljax.server.checks import check_same, check_shape, n_rows
 from fljax.types import Params, Stacked
 
 Boundary = Literal["tensors", "floor", "unit-fraction", "nearest-half"]
@@ -51,7 +51,7 @@ def where_layers(model_layers: tuple[str, ...], mask: Array, on_true: Stacked, o
     trainable, statistics = tree.split_statistics(on_false)
     _check_names(model_layers, trainable)
     check_shape("mask", mask, (n_rows("on_false", on_false), len(model_layers)), "a row per row and a column per layer")
-    check_alike("on_true", on_true, "on_false", on_false)
+    check_same("on_true", on_true, "on_false", on_false)
     column = {name: mask[:, index] for index, name in enumerate(model_layers)}
     chosen = {name: tree.where(column[name], on_true[name], on_false[name]) for name in trainable}
     moved = {
@@ -77,9 +77,10 @@ def select_layers(
         The composed model or models.
 
     Raises:
-        ValueError: the names are not those of the models, or an unknown boundary.
+        ValueError: the names are not those of the models, these differ in shape, or an unknown boundary.
     """
     mask = shared_mask(model_layers, shared, on_false, boundary)
+    check_same("on_true", on_true, "on_false", on_false)
     return jax.tree.map(lambda chosen, a, b: jnp.where(_trailing(chosen, a), a, b), mask, on_true, on_false)
 
 

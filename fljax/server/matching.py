@@ -20,7 +20,7 @@ from jax import Array, lax
 from fljax import tree
 from fljax.choices import Positive, check_choices
 from fljax.server.aggregate import cluster_mean
-from fljax.server.checks import check_alike, check_vector, fallback, n_rows
+from fljax.server.checks import check_alike, check_same, check_shape, check_vector, fallback, n_rows
 from fljax.server.entry import checked
 from fljax.types import Params, Stacked
 
@@ -42,9 +42,11 @@ def match_units(params: Params, reference: Params, layers: tuple[str, ...]) -> t
         One int32 array (units,) per layer with a kernel but the last: unit j of the result is unit ``order[j]``.
 
     Raises:
-        ValueError: layers that do not fit each other or are not those of the model.
+        ValueError: layers that do not fit each other or are not those of the model, or a reference of other shapes.
     """
     kernels = _kernel_layers(params, layers)
+    own, other = (tree.split_statistics(model)[0] for model in (params, reference))
+    check_same("reference", other, "params", own)
     orders: list[Array] = []
     for name in kernels[:-1]:
         incoming = _move_inputs(params[name]["kernel"], orders[-1] if orders else None, name)
@@ -68,11 +70,14 @@ def permute_units(params: Params, orders: tuple[Array, ...], layers: tuple[str, 
         One model.
 
     Raises:
-        ValueError: the wrong number of orders, or layers that do not fit.
+        ValueError: the wrong number of orders, one of another length than its layer has units, or layers that do not
+            fit.
     """
     kernels = _kernel_layers(params, layers)
     if len(orders) != len(kernels) - 1:
         raise ValueError(f"{len(orders)} orders given; the model has {len(kernels) - 1} hidden layers with a kernel")
+    for i, (order, name) in enumerate(zip(orders, kernels[:-1], strict=True)):
+        check_shape(f"orders[{i}]", order, params[name]["kernel"].shape[-1:], f"one entry per unit of layer {name}")
     order_of = dict(zip(kernels, (*orders, None), strict=True))
     trainable, statistics = tree.split_statistics(params)
     moved, current = {}, None

@@ -102,7 +102,9 @@ def geometric_median(
     traced length). A client with NaN, or of a norm above 3e18, whose squares leave float32, does not count.
 
     Args:
-        stacked: (clients, d) array or leaves (clients, ...); running statistics are averaged by the same b.
+        stacked: (clients, d) array or leaves (clients, ...); running statistics are averaged by the same b. Leaves
+            narrower than float32 and whole numbers are taken as float32, whole numbers of 64 bits as float64; the
+            result is in their dtype, of whole numbers rounded.
         weight: (clients,), 0 or more; None: equal.
         where: (clients,) bool participants; None: all.
         empty: one model, the result without participants; None: zeros.
@@ -113,7 +115,8 @@ def geometric_median(
     Returns:
         One model.
     """
-    n = n_rows("stacked", stacked)
+    n, given = n_rows("stacked", stacked), stacked
+    stacked = jax.tree.map(tree.at_least_float32, stacked)
     where = everyone(n, where, "stacked")
     where &= is_within_reach(stacked)
     if weight is not None:
@@ -147,7 +150,12 @@ def geometric_median(
     center, apart, *_ = lax.while_loop(cond, body, (start, distance(start), jnp.int32(0), jnp.bool_(True)))
     nearest = tree.take(stacked, jnp.where(weight > 0, apart, jnp.inf).argmin())
     is_cheaper = (weight * _less_far(stacked, nearest, center, distance(nearest), apart)).sum() > 0
-    return jax.tree.map(lambda a, b: jnp.where(is_cheaper, a, b), nearest, center)
+
+    def chosen(leaf: Array, a: Array, b: Array) -> Array:
+        value = jnp.where(is_cheaper, a, b)
+        return (value if jnp.issubdtype(leaf.dtype, jnp.inexact) else jnp.round(value)).astype(leaf.dtype)
+
+    return jax.tree.map(chosen, given, nearest, center)
 
 
 def _less_far(stacked: Stacked, a: Params, b: Params, from_a: Array, from_b: Array) -> Array:

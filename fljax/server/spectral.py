@@ -124,7 +124,7 @@ def davies_bouldin(x: Array, label: Array, n_clusters: Positive) -> Array:
     n, _ = check_axes("x", x, "n", "d")
     check_vector("label", label, n, "x")
     counts = (label >= 0) & (label < n_clusters)
-    x = jnp.where(counts[:, None], x, 0)  # who does not count may hold NaN
+    x = jnp.where(counts[:, None], tree.at_least_float32(x), 0)  # who does not count may hold NaN
     x = x - x.sum(0, keepdims=True) / jnp.maximum(counts.sum(), 1).astype(x.dtype)  # what all share costs digits
     member = jax.nn.one_hot(label, n_clusters, axis=0, dtype=jnp.float32)  # other labels are of none
     size = member.sum(1)

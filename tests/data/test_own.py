@@ -159,6 +159,7 @@ def wrong(arrays, **changed):
         (lambda x, y, c: {"client_ids": c[:5]}, "client_ids 5"),
         (lambda x, y, c: {"client_ids": 3}, "client_ids is one value, 3; give one for each of 60 examples"),
         (lambda x, y, c: {"part": "train"}, "part is one value, 'train'; give one for each"),
+        (lambda x, y, c: {"part": np.full((60, 1), "train")}, r"part has shape \(60, 1\); give one for each example"),
         (lambda x, y, c: {"client_ids": c[:, None]}, r"client ids have shape \(60, 1\)"),
         (lambda x, y, c: {"x": np.where(np.arange(60)[:, None] == 7, np.nan, x)}, "example 7, column 0, of client"),
         (
@@ -262,6 +263,15 @@ def test_a_class_may_be_called_none(tmp_path):
         read_own(numbers, Columns(("sick",), "site"))
 
 
+@pytest.mark.parametrize("names", ["10 10.0 20 1e1", "-1 -1.0 1 -1", "0 0.0 1 0"])
+def test_a_class_is_a_number_however_it_is_written(tmp_path, names):
+    rows = "".join(f"{i},{name}\n" for i, name in enumerate(names.split()))
+    data = read_own(written(tmp_path, "dose,sick\n" + rows), Columns(("sick",)))
+    np.testing.assert_array_equal(data.examples.y, [0, 0, 1, 0])
+    long = written(tmp_path, f"dose,sick\n1,{2**53}\n2,{2**53 + 1}\n")  # equal as float64
+    assert read_own(long, Columns(("sick",))).classes == (str(2**53), str(2**53 + 1))
+
+
 def test_many_whole_numbers_are_not_taken_for_classes(tmp_path):
     text = "c,x,target\n" + "".join(f"{i % 2},{i},{3 * i}\n" for i in range(150))
     columns = Columns(("target",), "c")
@@ -297,6 +307,33 @@ def test_frames_and_hugging_face_data_sets(tmp_path):
     images = np.zeros((4, 8, 8), np.uint8)
     data = from_hugging_face(Dataset({"image": images} | {k: table[k] for k in ("hospital", "sick")}), COLUMNS)
     assert data.examples.x.shape == (4, 8, 8, 1)
+
+
+def test_two_columns_of_one_name_are_refused():
+    class Twice(dict):
+        columns = ("age", "sick", "age")
+
+    with pytest.raises(ValueError, match="two columns have the same name"):
+        from_frame(Twice(age=np.zeros((4, 2)), sick=np.zeros(4)), Columns(("sick",)))
+    with pytest.raises(ValueError, match="two columns have the same name"):
+        from_frame(Frame({1: np.zeros(4), "1": np.ones(4), "sick": np.zeros(4)}), Columns(("sick",)))
+
+
+@pytest.mark.parametrize(
+    ("cells", "message"),
+    [
+        ([[1, 2], [3, 4], [5]], r"row 2 .client 's'., column 'x' has shape \(1,\) and the first row \(2,\)"),
+        ([[1, 2], None, [3, 4]], r"row 1 .client 'n'., column 'x' has shape \(\) and the first row \(2,\)"),
+        ([[1, 2], [3, [4]], [5, 6]], "row 1 .client 'n'., column 'x' has lists of several lengths"),
+        ([1.0, np.ones(2), 3.0], r"row 1 .client 'n'., column 'x' is '\[1. 1.\]', no finite number"),
+    ],
+)
+def test_cells_of_other_shapes_are_named(cells, message):
+    column = np.empty(3, object)
+    column[:] = cells
+    table = Frame(x=column, sick=np.array([0, 1, 0]), hospital=np.array(["n", "n", "s"], object))
+    with pytest.raises(ValueError, match=message):
+        from_frame(table, COLUMNS)
 
 
 @pytest.mark.parametrize(
@@ -417,6 +454,7 @@ def test_a_folder_of_images_for_each_client(tmp_path):
             for i in range(3):
                 image = Image.fromarray(rng.integers(256, size=(4, 5, 3), dtype=np.uint8))
                 image.save(tmp_path / "pets" / client / label / f"{i}.png")
+    (tmp_path / "pets" / "bert" / "dog" / "._1.png").write_bytes(b"what macOS writes beside a file")
     data = read_own(tmp_path / "pets")
     assert (data.clients, data.classes, data.examples.x.shape) == (("anna", "bert"), ("cat", "dog"), (12, 4, 5, 3))
     np.testing.assert_array_equal(data.examples.y, np.tile(np.repeat([0, 1], 3), 2))
@@ -434,6 +472,9 @@ def test_halves_for_a_partition(arrays):
             own_data(x, y).halves(fraction)
     train, test = own_data(x, y).halves(0.25, seed=1)
     assert (len(train.y), len(test.y)) == (45, 15)
+    assert [len(half.y) for half in own_data(x[:3], y[:3]).halves(0.9)] == [1, 2]  # 0.9 of three is all of them
+    with pytest.raises(ValueError, match="the data has 1 example, and a partition needs one to train and one to test"):
+        own_data(x[:1], y[:1]).halves()
     both = np.concatenate([train.x, test.x])
     np.testing.assert_array_equal(np.sort(both[:, 2]), np.sort(x[:, 2]))
     with pytest.raises(ValueError, match="whose its examples are"):

@@ -44,7 +44,7 @@ def test_deterministic_in_the_seed():
     assert (first != other).any()
 
 
-@pytest.mark.parametrize("options", [{"n_groups": 5}, {"n_groups": 0}, {"n_clients": 2}])
+@pytest.mark.parametrize("options", [{"n_groups": 5}, {"n_groups": 0}, {"n_groups": 1.5}, {"n_clients": 2}])
 def test_too_many_groups_are_refused(options):
     with pytest.raises(ValueError, match="n_groups"):
         linear_groups(**options)
@@ -60,3 +60,9 @@ def test_sizes_that_are_none_are_named(change):
     ((name, value),) = change.items()
     with pytest.raises(ValueError, match=f"^{name}={value}: give a whole number of at least"):
         linear_groups(**{"n_groups": 1, "differ": "features"} | change)
+
+
+@pytest.mark.parametrize("ragged", [-0.5, np.nan, np.inf])
+def test_sizes_vary_by_a_number(ragged):
+    with pytest.raises(ValueError, match=f"^ragged={ragged:g} is .*choose .*ragged >= 0"):
+        linear_groups(ragged=ragged)

@@ -213,7 +213,7 @@ def test_parts_of_a_changing_federation_change_alike(federation):
     [
         (lambda: swap_labels(share=1.5), "share=1.5 is out of its range"),
         (lambda: swap_labels(start=0), "start=0 is not positive"),
-        (lambda: swap_labels(classes=(2, 2)), "give two different ones from 0 to 3"),
+        (lambda: swap_labels(classes=(2, 2)), "give two different ones, whole numbers from 0"),
         (lambda: swap_labels(classes=(0, 7)), "give two different ones from 0 to 3"),
         (lambda: turn(degrees=400), "degrees=400 is out of its range"),
         (lambda: leave(share=1.0), "nobody would be there"),
@@ -222,6 +222,17 @@ def test_parts_of_a_changing_federation_change_alike(federation):
 def test_drifts_that_cannot_be_are_refused(federation, make, why):
     with pytest.raises(ValueError, match=why):
         drifting(federation, make())
+
+
+@pytest.mark.parametrize("classes", [(0.5, 1.0), (0, 1, 2), ("a", "b"), (True, 0), (-1, 0), [0, [1]], 3, np.arange(2)])
+def test_classes_that_change_places_are_two_whole_numbers(classes):
+    with pytest.raises(ValueError, match=r"^classes=.*: give two different ones, whole numbers from 0, as \(0, 1\)"):
+        swap_labels(classes=classes)
+
+
+def test_equal_arguments_of_other_types_make_the_same_drift():
+    assert swap_labels(classes=[0, 2], share=np.array(0.25)) is swap_labels(classes=(0, 2), share=0.25)
+    assert turn(degrees=jnp.float32(45)) is turn(degrees=45.0)
 
 
 def test_only_images_are_turned(federation):

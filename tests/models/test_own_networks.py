@@ -266,6 +266,8 @@ def test_lora_begins_as_the_base_and_changes_kernels_by_a_product(key):
     ):
         with pytest.raises(ValueError, match=message):
             lora(network, base, **given)
+    with pytest.raises(ValueError, match=r"^base is None, not a dict; give the network's parameters"):
+        lora(network, None)
 
 
 FILE = """

@@ -192,6 +192,11 @@ def test_several_targets_are_scaled_by_what_numpy_makes(kind):
     assert fljax.regression(model, mean=np.array(3.0)) is fljax.regression(model, mean=3.0)
 
 
+def test_a_loss_of_several_labels_is_a_function():
+    with pytest.raises(ValueError, match=r"^loss='x' is unknown; choose a function \(outputs, y\) -> \(batch,\), or"):
+        fljax.multi_label(fljax.MODELS["logistic_regression"]((10,), 3), "x")  # pyright: ignore[reportArgumentType]
+
+
 def test_as_many_outputs_as_targets(key, diabetes):
     model = fljax.regression(fljax.MODELS["logistic_regression"]((10,), 3))
     with pytest.raises(ValueError, match="3 outputs and the labels 1 columns; give it 1"):
@@ -236,7 +241,29 @@ def test_targets_that_are_equal_and_a_model_that_gives_nan():
     broken = found([0.5, np.nan, 0.5])  # was left out of all means, which looked the better for it
     for name in ("test_loss", "mse_macro", "mse_micro", "mae_macro"):
         assert np.isnan(broken[name]), name
-    assert broken["r2_macro"] == -np.inf
+    assert broken["r2_macro"] == broken["r2_micro"] == -np.inf
+
+
+@pytest.mark.parametrize("n", [11, *slow(1, 10, 12)])
+def test_a_target_that_does_not_vary_is_left_out_and_models_of_nan_are_the_worst(n):
+    rng = np.random.default_rng(0)
+    y = rng.normal(size=(n, 6, 2)).astype(np.float32)
+    y[:, :, 0] = 0.1  # everybody's, and in the last client the other target does not vary either
+    y[-1, :, 1] = 0.5 if n > 1 else y[-1, :, 1]
+    x = rng.normal(size=(n, 6, 2)).astype(np.float32)
+    pool = Examples(jnp.asarray(x.reshape(-1, 2)), jnp.asarray(y.reshape(-1, 2)))
+    data = ClientData(pool, jnp.arange(6 * n).reshape(n, 6), jnp.full(n, 6))
+    predict, loss = lambda params, x: x + params[None], lambda outputs, y: jnp.square(outputs - y)[:, 0]
+    run = jax.jit(lambda shifts: evaluate_regression(predict, ModelTable(shifts, jnp.arange(n)), data, loss))
+    found = run(jnp.zeros((n, 2)))
+    varying = zip(y[..., 1], x[..., 1], strict=True)
+    expected = [oracle.r2_score(*pair) if np.ptp(pair[0]) else np.nan for pair in varying]
+    np.testing.assert_allclose(found["client_r2"], expected, rtol=1e-4)
+    np.testing.assert_allclose(found["r2_p10"], np.nanpercentile(expected, 10), rtol=1e-4)
+    micro = oracle.r2_score(y[..., 1].ravel(), x[..., 1].ravel())
+    np.testing.assert_allclose(found["r2_micro"], micro, rtol=1e-4)
+    broken = run(jnp.zeros((n, 2)).at[: max(1, n // 5)].set(jnp.nan))
+    assert broken["r2_p10"] == broken["r2_micro"] == broken["r2_macro"] == -np.inf
 
 
 @pytest.mark.parametrize("name", ["fedem", "fedrc", "knnper", "fedproto", "feddistill", "fedlc", "gpfl", "fedrod"])

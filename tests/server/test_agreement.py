@@ -145,6 +145,13 @@ def test_one_trace_for_all_masks_and_inside_scan(measure, traced_once):
         np.testing.assert_allclose(traced(a[rows], b[rows], where[rows]), alone[rows], rtol=1e-6)
 
 
+@parametrize
+def test_of_no_client_everything_agrees(measure):
+    nobody = jnp.zeros(0, jnp.int32)
+    assert measure(nobody, nobody) == (0 if measure in (churn, raw_churn) else 1)
+    assert n_clusters(nobody) == 0
+
+
 def test_errors_name_the_field():
     with pytest.raises(ValueError, match=r"has shape \(3,\); expected \(2,\)"):
         adjusted_rand(jnp.array([0, 1]), jnp.array([0, 1, 2]))

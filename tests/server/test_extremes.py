@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import scipy.cluster.hierarchy as scipy_tree
 from scipy.spatial.distance import squareform
-from sklearn.metrics import adjusted_rand_score, silhouette_score
+from sklearn.metrics import adjusted_rand_score, davies_bouldin_score, silhouette_score
 from sklearn.metrics.pairwise import cosine_similarity, euclidean_distances
 from sklearn.preprocessing import MinMaxScaler
 
@@ -18,6 +18,7 @@ from fljax.server import (
     coordinate_median,
     cross_squared_l2,
     davies_bouldin,
+    dbscan,
     distance_gap,
     gaussian_rewards,
     geometric_median,
@@ -167,6 +168,34 @@ def test_weights_of_float64_keep_their_digits():
 def test_a_point_that_does_not_count_may_be_nan():
     x = jnp.array([[0.0], [1.0], [4.0], [5.0], [jnp.nan]])
     assert davies_bouldin(x, jnp.array([0, 0, 1, 1, -1]), 2) == 0.25
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.int8, np.float16])
+def test_davies_bouldin_of_as_many_points_as_the_type_does_not_count(dtype):
+    x, label = np.random.default_rng(6).integers(0, 120, (256, 2)), np.arange(256) % 2
+    x[label == 0] //= 4
+    x = x.astype(dtype) * np.array(200 if dtype == np.float16 else 1, dtype)
+    score = davies_bouldin(jnp.asarray(x), jnp.asarray(label), 2)
+    np.testing.assert_allclose(score, davies_bouldin_score(x.astype(float), label), rtol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [jnp.int32, jnp.uint8, jnp.bfloat16])
+def test_a_geometric_median_of_narrow_types_is_that_of_float32(dtype):
+    x = np.random.default_rng(7).integers(0, 20, (9, 3)).astype(np.float32)
+    x[4] = 250
+    exact = geometric_median(jnp.asarray(x))
+    found = geometric_median({"a": jnp.asarray(x, dtype), "b": jnp.asarray(x)})
+    assert found["a"].dtype == dtype
+    both = geometric_median({"a": jnp.asarray(x), "b": jnp.asarray(x)})
+    wanted = both["a"].astype(dtype) if dtype == jnp.bfloat16 else np.round(exact)
+    np.testing.assert_array_equal(found["a"], wanted)
+    np.testing.assert_allclose(found["b"], exact, rtol=1e-3)
+
+
+def test_a_radius_beyond_the_type_of_the_distances():
+    place = np.array([0, 200, 100], np.uint8)
+    distance = jnp.asarray(np.abs(place[:, None].astype(int) - place[None]).astype(np.uint8))
+    assert dbscan(distance, 300, 2).tolist() == [0, 0, 0]  # 300 is 44 in a uint8
 
 
 def test_more_clusters_than_a_uint8_counts():

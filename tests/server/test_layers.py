@@ -1,4 +1,5 @@
 from fractions import Fraction
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -187,3 +188,17 @@ def test_bad_names_are_refused():
         shared_mask(LAYERS, 1.0, ONE, "half")  # pyright: ignore[reportArgumentType]
     with pytest.raises(ValueError, match="mask has shape"):
         where_layers(LAYERS, jnp.ones((1, 2), bool), *2 * [jax.tree.map(lambda leaf: leaf[None], ONE)])
+
+
+@pytest.mark.parametrize(
+    "choose",
+    [lambda *sides: where_layers(LAYERS, np.ones((2, 3), bool), *sides), partial(layers.select_layers, LAYERS, 1.0)],
+)
+def test_models_of_other_shapes_or_layers_are_refused(choose):
+    one, two = (jax.tree.map(lambda leaf, n=n: np.stack(n * [leaf]), ONE) for n in (1, 2))
+    with pytest.raises(ValueError, match=r"^on_true\[.*\] has shape \(1, .*; expected \(2, .*to go with on_false"):
+        choose(one, two)
+    with pytest.raises(
+        ValueError, match=r"^on_true has the leaves .*; expected .*\['fc'\]\['kernel'\], those of on_false"
+    ):
+        choose({name: layer for name, layer in two.items() if name != "fc"}, two)

@@ -156,6 +156,12 @@ def test_unfit_models_are_refused():
         permute_units(params, (jnp.arange(5),), DENSE)
     with pytest.raises(ValueError, match="layer b has no kernel of its own"):
         match_units(params | {"b": {"conv1": params["b"]}}, params, DENSE)
+    with pytest.raises(ValueError, match=r"^reference\['a'\]\['bias'\] has shape \(6,\); expected \(5,\), to go with"):
+        match_units(params, dense(rng, widths=(3, 6, 4, 2)), DENSE)
+    with pytest.raises(
+        ValueError, match=r"^orders\[1\] has shape \(2,\); expected \(4,\), one entry per unit of layer b"
+    ):
+        permute_units(params, (jnp.arange(5), jnp.arange(2)), DENSE)  # else taken for channels of a flattened image
     params["b"] = {"kernel": jnp.zeros((7, 4)), "bias": jnp.zeros(4)}
     with pytest.raises(ValueError, match="layer b has 7 inputs; the layer before has 5 units"):
         match_units(params, params, DENSE)
