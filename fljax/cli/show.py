@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from fljax.jobs.finished import compare_folders, run_folders, save_comparison, save_figures_of, save_report
 from fljax.jobs.settings import of_arguments
@@ -47,11 +48,12 @@ def main(arguments: Sequence[str]) -> None:
     print(compared.text)
     title = ", ".join(folder.name for folder in folders)
     if "out" in given:
-        try:
-            if len(runs) == 1:
-                save_figures_of(runs[0], Path(given["out"], "plots"))
-        finally:  # the table needs no models, and its curves are those of the measure that is compared
-            save_comparison(compared, Path(given["out"]), title)
+        with TemporaryDirectory() as drawn:
+            try:
+                if len(runs) == 1:
+                    save_figures_of(runs[0], Path(drawn))
+            finally:  # the table needs no models, and its curves are those of the measure that is compared
+                save_comparison(compared, Path(given["out"]), title, Path(drawn))
         print(f"written to {given['out']}")
     if "html" in given:
         save_report(compared, Path(given["html"]), title)

@@ -82,10 +82,9 @@ def _measure(runs: Sequence[Any], asked: str | None) -> str:
         if name in one.metrics and one.metrics[name].ndim == 1:
             continue
         if asked is None:
-            common = [key for key in ("test_loss", "loss") if key in one.metrics and key in first.metrics]
             raise ValueError(
                 f"{first.folder} is compared by {name}, which {one.folder} does not have: classes and numbers; "
-                f"show them apart, or choose what both have: --measure {' or '.join(common)}"
+                "show them apart, or choose what both have: --measure test_loss"
             )
         numbers = [key for key, value in one.metrics.items() if value.ndim == 1 and value.dtype.kind == "f"]
         raise ValueError(f"--measure {name}: {one.folder} has no such number; it has {', '.join(numbers)}")
@@ -140,16 +139,28 @@ def _groups(file: Path, lines: Sequence[dict[str, str]], n_clients: int) -> Any:
     return np.array(known, int)
 
 
-def save_comparison(compared: Comparison, folder: Path, title: str) -> None:
-    """Writes comparison.csv, comparison.md, comparison.tex, plots/ and report.html."""
+def save_comparison(compared: Comparison, folder: Path, title: str, drawn: Path | None = None) -> None:
+    """Writes comparison.csv, comparison.md, comparison.tex, plots/ and report.html.
+
+    ``drawn`` is a folder of more figures for both; those of other runs, which may lie in plots/, are none of them.
+    """
+    from shutil import copy
+    from tempfile import TemporaryDirectory
+
     from fljax.run.report import save_table
 
     folder.mkdir(parents=True, exist_ok=True)
     save_table(folder / "comparison.csv", compared.rows)
     folder.joinpath("comparison.md").write_text(compared.markdown)
     folder.joinpath("comparison.tex").write_text(compared.latex)
-    save_plots(compared, folder / "plots")
-    save_report(compared, folder / "report.html", title, folder / "plots")
+    plots = folder / "plots"
+    plots.mkdir(exist_ok=True)
+    with TemporaryDirectory() as spare:
+        drawn = drawn or Path(spare)
+        save_plots(compared, drawn)
+        for path in drawn.iterdir():
+            copy(path, plots)
+        save_report(compared, folder / "report.html", title, drawn)
 
 
 def save_plots(compared: Comparison, folder: Path) -> None:
@@ -205,6 +216,7 @@ def _notes(
     if len(groups) > 1:
         methods = {label: next(iter(own.values())).name for label, own in found.items()}
         lines += not_alike({label: _with_nones(config[label].get(name, {})) for label, name in methods.items()})
+    lines += _not_at_the_same_round(found, config)
     if apart:
         lines.append(f"no difference to {other} of {in_words(apart)}: other clients, or another seed's, are no pairs")
     of_other = [one.n_seeds for one in compared if one.algorithm == other]
@@ -214,6 +226,21 @@ def _notes(
         if one.difference and {one.n_seeds, *of_other} != {one.n_pairs}
     ]
     return lines + ([f"seeds in common with {other}, which differences are over: {', '.join(few)}"] if few else [])
+
+
+def _not_at_the_same_round(found: dict[str, dict[Any, Any]], config: dict[str, dict[str, Any]]) -> list[str]:
+    """A line with the runs that have made fewer rounds than they are to make; none where all stand at the same one."""
+    done = {label: {seed: len(one.metrics["ids"]) for seed, one in own.items()} for label, own in found.items()}
+    longest = max(n for own in done.values() for n in own.values())
+    told = []
+    for label, own in done.items():
+        planned = config[label].get("rounds", longest)
+        for n in sorted(set(own.values())):
+            seeds = [str(seed) for seed, made in own.items() if made == n]
+            which = f" (seed {', '.join(seeds)})" if len(seeds) < len(own) else ""
+            told += [f"{label} {n} of {planned}{which}"] if n < planned else []
+    same = all(n == longest for own in done.values() for n in own.values())
+    return [f"not at the same round: {'; '.join(told)}"] if told and not same else []
 
 
 def _with_nones(section: dict[str, Any]) -> dict[str, Any]:

@@ -139,12 +139,19 @@ def as_the_others(stored: Layer, main: Layer, methods: Sequence[str]) -> Layer:
     sections = [WORK | entry("algorithm", word).section for word in further]
     found: Layer = []
     for name in (*WORK, *STEPS) if further else ():
-        said = [words for word in own if (words := last([stored], f"{short_name(word)}.{name}")) is not None]
+        said = [words for word in own if (words := _stored(stored, word, name)) is not None]
         usual = last([main], name) or [str(WORK[name].default if name in WORK else None)]
         if said and all(words == said[0] != usual for words in said):
             given = zip(further, sections, strict=True)
             found += [(f"{short_name(word)}.{name}", said[0]) for word, section in given if name in section]
     return found
+
+
+def _stored(stored: Layer, method: str, name: str) -> list[str] | None:
+    """What a folder's config.toml says of a method's number; it leaves out those of `STEPS` that are None."""
+    found = last([stored], f"{short_name(method)}.{name}")
+    left_out = found is None and name in STEPS[1:] and name in entry("algorithm", method).section
+    return ["None"] if left_out else found
 
 
 def job_of(layers: Sequence[Layer], own: Section = RUN, reader: Reader | None = None) -> Job:

@@ -128,8 +128,10 @@ def full_names(name: str, schema: Schema) -> list[str]:
     """The settings that ``name`` stands for: a short name is its parameter in every method that has it.
 
     Raises:
-        ValueError: nothing has the name (the nearest is given), or parts of different kinds have it.
+        ValueError: nothing has the name (the nearest is given), it is empty, or parts of different kinds have it.
     """
+    if not name:
+        raise ValueError("a setting has no name; settings are written --name value, see --help")
     known = [path(section, field) for section, parameters in schema.items() for field in parameters]
     found = [name] if name in known else [full for full in known if full.partition(".")[2] == name]
     if len(found) > 1 and any(full.partition(".")[0] in PARTS for full in found):

@@ -56,14 +56,13 @@ def as_table(rows: Sequence[report.Row], width: int | None = None) -> str:
     Columns that nobody fills are left out, and of `SPARED` as many as do not fit, which are named under the table.
     """
     shown = [name for name in COLUMNS if any(row.get(name) is not None for row in rows)]
-    best = {
-        name: max((value for row in rows if isinstance(value := row.get(name), float)), default=None) for name in SCALE
-    }
+    known = {name: [v for row in rows if isinstance(v := row.get(name), float) and not math.isnan(v)] for name in SCALE}
+    best = {name: max(values) for name, values in known.items() if values}
 
     def drawn(bold: bool) -> str:
         cells = [[cell(name, row) for name in shown] for row in rows]
         scales = [(c, name) for c, name in enumerate(shown) if name in SCALE and bold and len(rows) > 1]
-        top = {(r, c) for r, row in enumerate(rows) for c, name in scales if row[name] == best[name]}
+        top = {(r, c) for r, row in enumerate(rows) for c, name in scales if name in best and row[name] == best[name]}
         return table([COLUMNS[name] for name in shown], cells, top)
 
     room, spared = sys.maxsize if width is None else max(width, 20), []

@@ -36,6 +36,8 @@ def run_identity(
 
     ``state`` is the one that the run begins with, or its shapes.
     """
+    whole, federation = federation, _unpadded(federation)
+    is_padded = jax.tree.map(np.shape, whole) != jax.tree.map(np.shape, federation)
     sizes = np.asarray(federation.train.size)
     numbers = {f"hyper.{name}": None if value is None else float(value) for name, value in as_dict(hyper).items()}
     return {
@@ -51,8 +53,10 @@ def run_identity(
         "dropout": None if dropout is None else float(dropout),
         "n_clients": len(sizes),
         "n_examples": int(sizes.sum()),
-        "data": _checksum(federation),
-        "pixels": _pixels(federation),
+        **{
+            name: _Sum(of(federation), of(whole)) if is_padded else of(federation)
+            for name, of in (("data", _checksum), ("pixels", _pixels))
+        },
         "group": None if federation.group is None else checksum(np.ascontiguousarray(federation.group)),
         "triggered": _triggered(federation),
         **{f"state{jax.tree_util.keystr(at)}": list(x.shape) for at, x in jax.tree_util.tree_leaves_with_path(state)},
@@ -161,6 +165,68 @@ def _short(value: Any) -> Any:
     told = plain(value)
     text = json.dumps(told)
     return told if len(text) <= 200 else [len(text), checksum(text.encode())]
+
+
+class _Sum(int):
+    """A checksum of data without padding, equal to the one with it too: folders of before have that.
+
+    Of an attacker's or a held out client's table the columns past all sizes were no padding; they are left out, too.
+    """
+
+    padded: int
+
+    def __new__(cls, own: int, padded: int) -> "_Sum":
+        """``own`` is the number that is written down."""
+        made = super().__new__(cls, own)
+        made.padded = padded
+        return made
+
+    def __eq__(self, other: object) -> bool:
+        return other in (int(self), self.padded)
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    __hash__ = int.__hash__
+
+
+def _unpadded(federation: Federation) -> Federation:
+    """Without what `fljax.data.padding.same_shapes` adds, which other seeds decide: columns past all sizes, zeros."""
+    known: dict[int, Any] = {}
+
+    def pool(own: Any) -> Any:  # splits may share it, and still do after
+        if id(own) not in known:
+            known[id(own)] = own if isinstance(own, AtHome) else own._replace(**_without_zeros(own.x, own.y))
+        return known[id(own)]
+
+    def table(rows: Any) -> Any:
+        return rows._replace(index=np.asarray(rows.index)[..., : max(1, int(np.asarray(rows.size).max(initial=0)))])
+
+    names, stages = ("train", "val", "test"), federation.stages
+    splits: dict[str, Any] = {name: own for name in names if (own := getattr(federation, name)) is not None}
+    made: dict[str, Any] = {name: table(own)._replace(pool=pool(own.pool)) for name, own in splits.items()}
+    if stages is not None:
+        made["stages"] = stages._replace(**{name: table(getattr(stages, name)) for name in splits})
+    return federation._replace(**made)
+
+
+def _without_zeros(x: Any, y: Any) -> dict[str, Any]:
+    """The examples but those at the end that are 0 and labelled 0."""
+    if isinstance(x, jax.Array) and not x.is_fully_addressable:
+        return {"x": x, "y": y}
+    labels = np.asarray(y)
+    n = _up_to_zeros(labels)
+    if n == len(labels):  # nothing of the pool need be brought from its device
+        return {"x": x, "y": y}
+    inputs = np.asarray(x)
+    n = max(1, n + _up_to_zeros(inputs[n:]))
+    return {"x": x, "y": y} if n == len(labels) else {"x": inputs[:n], "y": labels[:n]}
+
+
+def _up_to_zeros(rows: np.ndarray) -> int:
+    """Rows up to the last that is not all 0."""
+    some = np.flatnonzero(rows.any(axis=tuple(range(1, rows.ndim))))
+    return int(some[-1]) + 1 if len(some) else 0
 
 
 def _checksum(federation: Federation) -> int:

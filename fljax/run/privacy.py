@@ -68,7 +68,7 @@ def epsilons(hyper: Any, sampling: Sampling, work: Work | None, n_rounds: int) -
     if found is None or any(isinstance(value, jax.core.Tracer) for value in as_dict(hyper).values()):
         return None
     noise, delta = float(getattr(hyper, found.noise)), float(hyper.delta)
-    _check_noise(hyper, noise)
+    check_noise(hyper, noise)
     if noise == 0:
         return np.full(n_rounds, np.inf, np.float32)
     _accounting()
@@ -108,11 +108,16 @@ def with_target(hyper: Any, sampling: Sampling, work: Work | None, n_rounds: int
     if epsilon(_LEAST) > target:
         bracket = accounting.ExplicitBracketInterval(_LEAST, _MOST)
         noise = accounting.calibrate_dp_mechanism(_accountant, event, target, delta, bracket)
-    _check_noise(hyper, noise)
+    check_noise(hyper, noise)
     return replace(hyper, target_epsilon=None, **{found.noise: noise})
 
 
-def _check_noise(hyper: Any, noise: float) -> None:
+def check_noise(hyper: Any, noise: float) -> None:
+    """Checks that so much noise goes with the other numbers.
+
+    Raises:
+        ValueError: an infinite clip beside noise, or the noise on counts takes more than there is.
+    """
     numbers = as_dict(hyper)
     for name in ("dp_clip", "example_clip"):
         if name in numbers and math.isinf(float(numbers[name])) and noise > 0:

@@ -105,6 +105,23 @@ def test_a_comparison_goes_on_with_more_seeds(compared, tmp_path, capsys):
     assert rows[1]["difference"] == ""
 
 
+def test_more_seeds_may_be_wider_and_a_seeds_folder_is_that_of_its_run(compared, tmp_path):
+    """A partition of its own gives each seed a table of its own width, and one program needs one width."""
+    widths = [make_federation(read_job([*FEW, "--seed", str(seed)], RUN)).train.index.shape[1] for seed in range(3)]
+    assert max(widths) == widths[2] > widths[1]
+    given = ["compare", "--algorithm", "fedavg", *FEW, "--rounds", "1", "--seed", "1", "--folder", str(tmp_path / "c")]
+    assert main([*given, "--seeds", "1"]) == 0
+    before = (tmp_path / "c" / "seed_1" / "fedavg" / "metrics.jsonl").stat().st_mtime_ns
+    assert main([*given, "--seeds", "2"]) == 0
+    assert (tmp_path / "c" / "seed_1" / "fedavg" / "metrics.jsonl").stat().st_mtime_ns == before
+    shutil.copytree(compared[0] / "seed_0", tmp_path / "seed_0")  # of padded ones
+    assert main(["run", "--folder", str(tmp_path / "seed_0")]) == 0
+    made = fljax.remake(tmp_path / "seed_0").runs["fedavg"]
+    kept = fljax.load_run(compared[0] / "seed_0")["fedavg"].metrics
+    again = fljax.train(**made, folder=tmp_path / "seed_0" / "fedavg").metrics
+    np.testing.assert_array_equal(again["client_loss"], kept["client_loss"])
+
+
 def test_finished_runs_are_shown_again(compared, tmp_path, capsys):
     folder, *_ = compared
     page = tmp_path / "page.html"
@@ -121,6 +138,34 @@ def test_finished_runs_are_shown_again(compared, tmp_path, capsys):
     assert "# fljax compare --config" in page.read_text()  # the comparison's settings, not a seed's
     assert main(["show", str(folder / "seed_0"), str(folder / "seed_0" / "fedavg")]) == 0
     assert "seed_0/standalone" in capsys.readouterr().out
+
+
+def test_a_run_that_was_stopped_is_said_to_be_at_another_round(compared, tmp_path, capsys):
+    folder = tmp_path / "c"
+    shutil.copytree(compared[0], folder)
+    assert main(["show", str(folder)]) == 0
+    assert "not at the same round" not in capsys.readouterr().out
+    shutil.rmtree(folder / "seed_1" / "standalone")
+    fljax.train(
+        **fljax.remake(folder / "seed_1").runs["standalone"] | {"n_rounds": 1}, folder=folder / "seed_1" / "standalone"
+    )
+    capsys.readouterr()
+    assert main(["show", str(folder)]) == 0
+    assert "not at the same round: standalone 1 of 3 (seed 1)\n" in capsys.readouterr().out
+    assert main(["show", str(folder / "seed_1")]) == 0
+    assert "not at the same round: standalone 1 of 3\n" in capsys.readouterr().out
+
+
+def test_a_report_has_no_figures_of_other_runs(compared, tmp_path):
+    out = tmp_path / "o"
+    (out / "plots").mkdir(parents=True)
+    (out / "plots" / "models_of_before.png").write_bytes(b"")
+    assert main(["show", str(compared[0] / "seed_0"), "--out", str(out)]) == 0
+    page = (out / "report.html").read_text()
+    assert "models of before" not in page
+    assert "Learning curves: " in page
+    assert "losses" in page
+    assert {"learning_curves.pdf", "losses.png", "clients.png"} <= {path.name for path in (out / "plots").iterdir()}
 
 
 @pytest.mark.parametrize(
@@ -331,7 +376,7 @@ def test_a_regression_beside_classes_is_refused(compared, tmp_path, refused):
     folders = str(compared[0] / "seed_0"), str(numbers)
     message = refused("show", *folders)
     assert "seed_0/fedavg is compared by accuracy_macro, which " in message
-    assert "classes and numbers; show them apart, or choose what both have: --measure test_loss or loss" in message
+    assert message.endswith("classes and numbers; show them apart, or choose what both have: --measure test_loss\n")
     assert main(["show", *folders, "--measure", "test_loss"]) == 0
 
 

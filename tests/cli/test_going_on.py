@@ -248,6 +248,15 @@ def test_a_further_method_begins_as_those_of_the_folder_were_told():
     assert tuple(numbers_of(LocalHyper)) == STEPS
 
 
+def test_a_further_method_gets_no_momentum_that_one_of_the_folders_is_without(tmp_path):
+    given = ["--algorithm", "fedavg", "fedprox", "--folder", str(tmp_path), "--momentum", "0.9"]
+    further = ["--folder", str(tmp_path), "--algorithm", "fedavg", "fedprox", "ditto"]
+    for words, momentum in (((), 0.9), (("--fedavg.momentum", "None"), None)):
+        begun = read_job([*given, *words])
+        config.write("run", config.as_toml(begun), begun, tmp_path, MAY_CHANGE)
+        assert read_job(further).settings["ditto"]["momentum"] == momentum
+
+
 @pytest.mark.usefixtures("finished")
 def test_another_run_is_refused_before_anything_is_written(refused):
     lost = tomllib.loads(Path("x/config.toml").read_text()) | {"algorithm": ["fedprox"], "fedprox": {"epochs": 2}}

@@ -105,6 +105,7 @@ def test_what_another_setting_overrides_is_read_too(words):
         ("round", "no setting --round; the nearest is --rounds"),
         ("model.hiden", "no setting --model.hiden; the nearest is --model.hidden"),
         ("n_client", "no setting --n-client; the nearest is --n-clients"),
+        ("", "a setting has no name; settings are written --name value, see --help"),
         ("alpha", "--alpha could be --partition.alpha or --ifca.alpha"),
         ("x" * 5000, f"no setting --{'x' * 100}; the nearest is"),
     ],

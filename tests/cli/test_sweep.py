@@ -115,6 +115,7 @@ def test_a_sweep_leaves_its_results_and_goes_on(fljax, refused):
         (("--lr", "0.1", "0.2", "--outer.lr", "0.3", "0.4"), "--outer.lr: --lr is varied already"),
         (("--outer.hidden", "8", "--outer.model.hidden", "16"), "are both --model.hidden; give one"),
         (("--outer.hidden", "8 8", "'8 8"), "--outer.hidden 8 8 '8 8: a quotation mark is not closed"),
+        (("--outer.", "0.3"), "a setting has no name; settings are written --name value"),
         (("--outer.epochs", "1", "2", "1"), "--outer.epochs 1 2 1: 1 stands there twice"),
         (("--outer.epochs", "1", "0"), "epochs=0 is not positive"),
         (("--outer.lr", "0.1", "-0.1"), "lr=-0.1 is out of its range; choose lr > 0"),
@@ -206,6 +207,8 @@ def test_settings_of_one_name_have_columns_of_their_own():
     assert both.labels == {"dropout": "dropout", "model.dropout": "model.dropout"}
     settings = both.job_with({"dropout": 0.2, "model.dropout": (0.5, 0.5)}).settings
     assert (settings[""]["dropout"], settings["model"]["dropout"]) == (0.2, (0.5, 0.5))
+    drawn = read_sweep(["--drift", "swap_labels", "--outer.drift.seed", "1", "2"])  # a row has its run's seed
+    assert drawn.labels == {"drift.seed": "drift.seed"}
     words = ["--algorithm", "fedcr", "--partition", "dirichlet", "--model", "variational_cnn"]
     beside = read_sweep([*words, "--fedcr.beta", "0.1", "1", "--outer.partition.beta", "0.1", "0.5"])
     assert list(beside.labels) == ["partition.beta"]

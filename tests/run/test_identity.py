@@ -17,6 +17,7 @@ from fljax.algorithms.fedavg import fedavg
 from fljax.algorithms.fedprox import fedprox
 from fljax.client import training_loss
 from fljax.client.objectives import proximal
+from fljax.data.padding import same_shapes
 from fljax.models import mlp, normalized
 from fljax.models.task import Task
 from fljax.rounds.clock.waiting import for_all, tiers, until
@@ -24,7 +25,7 @@ from fljax.rounds.local import pull_to_start
 from fljax.rounds.sampling import Sampling, uniform
 from fljax.rounds.timing import Timing
 from fljax.run.checkpoint import seal
-from fljax.run.identity import run_identity, static_choices, tells_all
+from fljax.run.identity import _checksum, _pixels, run_identity, static_choices, tells_all
 from fljax.run.mesh import over_devices
 from fljax.run.same import LATER, check_same_run
 from fljax.run.sweep import search
@@ -57,6 +58,25 @@ def differing(a, b):
 def test_it_is_the_same_for_the_same_run(identity, federation):
     again = jax.tree.map(lambda leaf: jnp.asarray(np.array(leaf)), federation)
     assert differing(identity(mlp((4, 4, 1), (6,), 4)), identity(mlp((4, 4, 1), (6,), 4), again)) == set()
+
+
+def test_it_does_not_depend_on_what_other_seeds_are_padded_to(identity, federation, tmp_path):
+    own = mlp((4, 4, 1), (6,), 4)._replace(loss=lambda z, y: 2 * CE(z, y))  # its rounds are traced
+    pool = jax.tree.map(lambda part: jnp.pad(part, [(0, 5), *[(0, 0)] * (part.ndim - 1)]), federation.train.pool)
+    index = jnp.pad(federation.train.index, ((0, 0), (0, 7)))
+    wider = federation._replace(train=federation.train._replace(pool=pool, index=index), val=federation.test)
+    plain = federation._replace(val=federation.test)
+    padded = same_shapes([plain, wider])[0]
+    assert padded.train.index.shape != plain.train.index.shape
+    assert padded.train.pool.y.shape != plain.train.pool.y.shape
+    alone, among = identity(own, plain), identity(own, padded)
+    assert json.dumps(alone) == json.dumps(among)
+    # Folders of before have the sums of what was padded, and are still gone on with; others are not.
+    old = alone | {"data": _checksum(padded), "pixels": _pixels(padded)}
+    assert {name for name in alone if alone[name] != old[name]} == {"data", "pixels"}
+    check_same_run(tmp_path, old, among)
+    with pytest.raises(ValueError, match="holds a run on other labels"):
+        check_same_run(tmp_path, alone | {"data": 1}, among)
 
 
 def test_models_differ_in_shape_or_in_constants(identity):

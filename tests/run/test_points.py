@@ -9,8 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import fljax
+from fljax.rounds import sampling
+from fljax.rounds.uplink.private import AdaptiveClientDPHyper, ClientDPHyper, DPSGDHyper
+from fljax.run.privacy import epsilons, with_target
 from fljax.run.sweep import draw, grid, log_spaced, log_uniform, spaced, stack, uniform
-from fljax.run.sweep.points import count_points, point, rows, vectors
+from fljax.run.sweep.points import count_points, point, rows, vectors, with_targets
+from fljax.types import Work
 
 NUMBERS = st.lists(st.floats(0.125, 8, width=32), min_size=1, max_size=4)
 
@@ -88,3 +92,21 @@ def test_ranges_have_both_ends():
 def test_what_is_no_sweep_is_refused(make, message):
     with pytest.raises(ValueError, match=message):
         make()
+
+
+@pytest.mark.parametrize(
+    ("points", "message"),
+    [
+        (grid(ClientDPHyper(noise_multiplier=1.0), dp_clip=(1, np.inf)), "dp_clip=inf with noise of 1 times it"),
+        (grid(ClientDPHyper(target_epsilon=8.0), dp_clip=(1, np.inf)), "dp_clip=inf with noise of .* times it"),
+        (grid(AdaptiveClientDPHyper(), noise_multiplier=(1, 20)), "count_noise=5 is too little"),
+        (grid(DPSGDHyper(), example_clip=(1, np.inf)), "example_clip=inf with noise"),
+    ],
+)
+def test_a_private_point_is_refused_as_its_run_is(points, message):
+    one = point(points, 1)
+    with pytest.raises(ValueError, match=message):
+        epsilons(with_target(one, sampling.uniform(), Work(1, 8), 3), sampling.uniform(), Work(1, 8), 3)
+    with pytest.raises(ValueError, match=message):
+        with_targets(points, sampling.uniform(), Work(1, 8), 3)
+    assert with_targets(point(points, 0), sampling.uniform(), Work(1, 8), 3).target_epsilon is None

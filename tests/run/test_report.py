@@ -65,6 +65,16 @@ def test_what_privacy_attackers_and_a_clock_cost_stands_beside_accuracy():
     np.testing.assert_array_equal(values, [0.5, 0.25])
 
 
+def test_the_best_is_bold_though_the_first_is_not_finite(monkeypatch):
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    values = {"a": float("nan"), "b": 0.5, "c": 0.75}
+    rows = [{"algorithm": name, "accuracy_macro": value, "ari": None} for name, value in values.items()]
+    bold = [line for line in as_table(rows).splitlines() if "\x1b[1m" in line]
+    assert [line.split()[0] for line in bold] == ["c"]
+    rows = [{"algorithm": "a", "accuracy_macro": float("nan")}, {"algorithm": "b", "accuracy_macro": None}]
+    assert "\x1b" not in as_table(rows)
+
+
 def test_a_time_that_is_not_known_is_an_empty_cell():
     """Of a folder that an older version began."""
     row = final_table({"old": outcome(clustered=False)._replace(seconds=float("nan"))})[0]

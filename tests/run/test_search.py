@@ -13,7 +13,7 @@ from scipy import stats
 
 import fljax
 from fljax.run.sweep import best, by_point, on_validation, over_settings, search, sweep, tidy
-from fljax.run.sweep.figures import curves
+from fljax.run.sweep.figures import curves, response
 from fljax.run.sweep.halving import Rung, rungs, survivors
 from fljax.run.sweep.table import as_table, verdict
 from fljax.types import About, State
@@ -236,6 +236,43 @@ def test_losers_of_halving_are_never_the_best(hypers, full):
     rows = tidy(hypers, full, [1, 2, 1, 4, 4])
     assert best(rows).rounds == 4
     assert best(rows).point["lr"] in (pytest.approx(0.1), pytest.approx(0.001))
+
+
+def test_of_survivors_that_diverged_the_next_longest_is_the_best_and_says_so():
+    """One order for the best, the table and the figures: whole points first, then the longest, then the mean."""
+
+    def row(lr, mu, seed, rounds, value):
+        return {"lr": lr, "mu": mu, "seed": seed, "rounds": rounds, "diverged": None, "accuracy_macro": value}
+
+    rows = [
+        *(row(1, 0, seed, 4, value) for seed, value in enumerate((0.9, None))),  # kept by halving, and diverged
+        *(row(1, 1, seed, 2, 0.5) for seed in range(2)),
+        *(row(1, 2, seed, 1, 0.8) for seed in range(2)),
+        *(row(2, 1, seed, 2, 0.4) for seed in range(2)),
+    ]
+    assert best(rows).point == {"lr": 1, "mu": 1}
+    end = "accuracy_macro 0.5000 (95 % of 2 seeds of one partition: 0.5000 to 0.5000) after 2 of 4 rounds; "
+    assert verdict(rows, "accuracy_macro") == f"best: lr=1, mu=1: {end}each that went on diverged"
+    lines = as_table(by_point(rows), "accuracy_macro").splitlines()
+    assert [line.split()[:3] for line in lines[-4:]] == [list("112"), list("212"), list("121"), list("104")]
+    drawn = response(rows, "lr").axes[0].lines[0]
+    assert (list(drawn.get_xdata()), list(drawn.get_ydata())) == ([1, 2], [0.5, 0.4])
+
+
+def test_curves_show_what_halving_kept_first():
+    n, hypers = 8, fljax.fedavg.Hyper(lr=jnp.linspace(0.01, 0.1, 8))
+    accuracy = np.full((n, 1, 4), np.nan)
+    accuracy[:, 0, 0] = 0.9
+    accuracy[:2, 0] = [[0.1, 0.2, 0.3, 0.4], [0.1, 0.2, 0.3, 0.5]]
+    lines = curves(hypers, {"accuracy_macro": accuracy}).axes[0].lines
+    assert [len(line.get_ydata()) for line in lines] == [4, 4, 1, 1, 1, 1]
+    assert [line.get_ydata()[-1] for line in lines[:2]] == [0.5, 0.4]
+
+
+@pytest.mark.parametrize("name", ["seed", "diverged", "test_loss"])
+def test_a_setting_is_no_column_of_the_run(full, hypers, name):
+    with pytest.raises(ValueError, match=f"{name}=3: a row's own column is called {name}; give the setting another"):
+        tidy(hypers, full, **{name: 3})
 
 
 def test_static_settings_are_an_outer_loop_and_say_so():

@@ -11,7 +11,7 @@ from fljax.run.plots import COLORS, Figure, learning_curves, new_figure, save
 from fljax.run.report import Row, curve
 from fljax.run.sweep.points import rows as point_rows
 from fljax.run.sweep.points import varied
-from fljax.run.sweep.table import by_point
+from fljax.run.sweep.table import by_point, ranked
 
 N_CURVES = 6
 """Points whose learning curves are drawn."""
@@ -36,7 +36,8 @@ def save_all(hypers: Any, metric: str, found: Sequence[tuple[Mapping, Any]], row
 
 
 def curves(hypers: Any, metrics: Mapping[str, np.ndarray], metric: str = "accuracy_macro") -> Figure:
-    """Learning curves, means over seeds, of the points that end best; those that diverged are left out.
+    """Learning curves, means over seeds, of the points that end best, those of the most rounds first; those that
+    diverged are left out.
 
     Where not all points are drawn the title says how many are.
     """
@@ -45,8 +46,9 @@ def curves(hypers: Any, metrics: Mapping[str, np.ndarray], metric: str = "accura
         mean = np.where(np.any(metrics["diverged"], axis=(1, 2)).reshape(-1, 1), np.nan, mean)
     names = named(list(point_rows(hypers)), metric)
     sign = 1 if metric in LOWER_IS_BETTER else -1
-    last = np.array([row[np.isfinite(row)][-1] if np.isfinite(row).any() else sign * np.inf for row in mean])
-    chosen = [i for i in np.argsort(sign * last, kind="stable")[:N_CURVES] if np.isfinite(mean[i]).any()]
+    ends = [int(np.flatnonzero(np.isfinite(row))[-1]) if np.isfinite(row).any() else -1 for row in mean]
+    order = sorted((i for i in range(len(mean)) if ends[i] >= 0), key=lambda i: (-ends[i], sign * mean[i, ends[i]]))
+    chosen = order[:N_CURVES]
     shown = {names[i]: curve({metric: mean[i]}, metric) for i in chosen}
     title = f"the best {len(chosen)} of {len(names)} points" if len(chosen) < len(names) else ""
     return learning_curves(shown, metric.replace("_", " "), title=title)
@@ -106,13 +108,10 @@ def heat_map(rows: Sequence[Row], x: str, y: str, metric: str = "accuracy_macro"
 
 
 def _best_of(rows: Sequence[Row], names: tuple[str, ...], metric: str) -> dict[tuple, Any]:
-    """For each combination of values of ``names``, the point of best mean; a diverged one where there is no other."""
-    sign = -1.0 if metric in LOWER_IS_BETTER else 1.0
+    """For each combination of values of ``names``, the first of its points as `ranked`: a diverged one is the last."""
     found: dict[tuple, Any] = {}
-    for spread in by_point(rows, metric):
-        key = tuple(spread.point[name] for name in names)
-        if key not in found or np.isnan(found[key].mean) or sign * spread.mean > sign * found[key].mean:
-            found[key] = spread
+    for spread in ranked(by_point(rows, metric), metric):
+        found.setdefault(tuple(spread.point[name] for name in names), spread)
     return found
 
 

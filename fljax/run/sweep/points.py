@@ -15,7 +15,7 @@ from fljax.choices import unknown
 from fljax.numbers import as_dict, check_numbers, is_hyper, replace
 from fljax.rounds.sampling import Sampling
 from fljax.run.check import check_count, whole
-from fljax.run.privacy import mechanism, with_target
+from fljax.run.privacy import check_noise, mechanism, with_target
 from fljax.types import Key, Work
 
 Draw = Callable[[np.random.Generator, int], np.ndarray]
@@ -134,19 +134,34 @@ def with_targets(hypers: Any, sampling: Sampling, work: Work | None, n_rounds: i
     """``hypers`` with the noise that each point's ``target_epsilon`` asks for; as they are without one.
 
     Raises:
-        ValueError: as `vectors`, `count_points` and `fljax.run.privacy.with_target`.
+        ValueError: as `vectors`, `count_points` and `fljax.run.privacy.with_target`, or a point's noise does not go
+            with its other numbers, as in a single run.
     """
-    if as_dict(hypers).get("target_epsilon") is None:
+    if (found := mechanism(hypers, sampling, work)) is None:
         return hypers
-    hypers, noise, known = vectors(hypers), [], {}
-    name = mechanism(hypers, sampling, work).noise  # pyright: ignore[reportOptionalMemberAccess] - it has a target
-    for i in range(count_points(hypers)):
-        one = point(hypers, i)
+    if as_dict(hypers)["target_epsilon"] is not None:
+        hypers = _with_noise(hypers, found.noise, sampling, work, n_rounds)
+    for one in _points(hypers):
+        check_noise(one, float(getattr(one, found.noise)))
+    return hypers
+
+
+def _points(hypers: Any) -> Iterator[Any]:
+    """Each point as a Hyper of numbers."""
+    hypers = vectors(hypers)
+    return (point(hypers, i) for i in range(count_points(hypers)))
+
+
+def _with_noise(hypers: Any, name: str, sampling: Sampling, work: Work | None, n_rounds: int) -> Any:
+    """``hypers`` with the noise, called ``name``, that each point's target asks for."""
+    noise, known = [], {}
+    for one in _points(hypers):
         asked = tuple(getattr(one, field, None) for field in ("target_epsilon", "delta", "count_noise"))
         if asked not in known:
             known[asked] = getattr(with_target(one, sampling, work, n_rounds), name)
         noise.append(known[asked])
-    return replace(hypers, target_epsilon=None, **{name: noise[0] if len(known) == 1 else _numbers(name, noise)})
+    made = noise[0] if len(known) == 1 else _numbers(name, noise)
+    return replace(vectors(hypers), target_epsilon=None, **{name: made})
 
 
 def varied(hypers: Any) -> list[str]:

@@ -49,7 +49,15 @@ def tidy(
         metrics: what `fljax.sweep` returned for them, leading axes (points, seeds, rounds).
         rounds: (points,) rounds that each was run; None: all.
         **setting: static choices, the same for all rows.
+
+    Raises:
+        ValueError: a setting has the name of another column.
     """
+    if taken := [name for name in setting if name in OF_A_RUN]:
+        name = taken[0]
+        raise ValueError(
+            f"{name}={setting[name]!r}: a row's own column is called {name}; give the setting another name"
+        )
     values = {name: np.asarray(metrics[name]) for name in (*HEADLINES, "diverged") if name in metrics}
     n_points, n_seeds, n_rounds = values["diverged"].shape
     made = np.full(n_points, n_rounds) if rounds is None else np.asarray(rounds)
@@ -121,31 +129,37 @@ def _spread(point: Row, rows: Sequence[Row], metric: str, confidence: float) -> 
 
 
 def best(rows: Sequence[Row], metric: str = "accuracy_macro", confidence: float = 0.95) -> Spread:
-    """The point of best mean among those of the most rounds that diverged on no seed; of equals the first.
+    """The point of best mean among those that diverged on no seed and, of these, ran the most rounds; of equals the
+    first.
 
     The interval is that of this point's own seeds: with many points its mean is an optimistic one, for it was chosen.
 
     Raises:
         ValueError: every point diverged on some seed.
     """
-    found = by_point(rows, metric, confidence)
-    longest = max(spread.rounds for spread in found)
-    whole = [spread for spread in found if spread.rounds == longest and not spread.n_diverged]
-    if not whole:
+    first = ranked(by_point(rows, metric, confidence), metric)[0]
+    if first.n_diverged:
         raise ValueError("every point diverged on some seed; try lower learning rates")
-    sign = -1.0 if metric in LOWER_IS_BETTER else 1.0
-    return max(whole, key=lambda spread: sign * spread.mean)
+    return first
+
+
+def ranked(spreads: Sequence[Spread], metric: str) -> list[Spread]:
+    """Points, best first: those that diverged on no seed, then those of more rounds, then by mean; equals as they are.
+
+    A point that halving cut short lost to those that it kept, whatever its mean was then.
+    """
+    sign = 1.0 if metric in LOWER_IS_BETTER else -1.0
+
+    def place(spread: Spread) -> tuple[bool, int, float]:
+        return spread.n_diverged > 0, -spread.rounds, np.inf if np.isnan(spread.mean) else sign * spread.mean
+
+    return sorted(spreads, key=place)
 
 
 def as_table(spreads: Sequence[Spread], metric: str, split: str = "test") -> str:
-    """The best points, best first, with their intervals; ``split``: whose examples they were tested on.
-
-    Of points with equal means those that come first stand first, as in `best`.
-    """
-    low = metric in LOWER_IS_BETTER
-    order = sorted(spreads, key=lambda s: (-s.rounds, np.inf if np.isnan(s.mean) else s.mean if low else -s.mean))
+    """The best points, `ranked`, with their intervals; ``split``: whose examples they were tested on."""
     rows = []
-    for spread in order[:SHOWN]:
+    for spread in ranked(spreads, metric)[:SHOWN]:
         numbers = [f"{value:.4g}" if isinstance(value, float) else str(value) for value in spread.point.values()]
         interval = "-" if np.isnan(spread.low) else _interval(spread, metric)
         mean = "-" if np.isnan(spread.mean) else f"{spread.mean:.4f}"
@@ -164,10 +178,13 @@ def verdict(rows: Sequence[Row], metric: str, split: str = "test") -> str:
     point = ", ".join(f"{n}={v:.4g}" if isinstance(v, float) else f"{n}={v}" for n, v in chosen.point.items())
     seeds = f" (95 % of {chosen.n_seeds} seeds of one partition: {_interval(chosen, metric)})"
     mean = f"{named(metric, split)} {chosen.mean:.4f}{'' if np.isnan(chosen.low) else seeds}"
-    equal = [own for own in by_point(rows, metric) if own.mean == chosen.mean and own.rounds == chosen.rounds]
+    found = by_point(rows, metric)
+    equal = [own for own in found if own.mean == chosen.mean and own.rounds == chosen.rounds]
     others = len([own for own in equal if not own.n_diverged]) - 1
     as_good = f"; {others} other{'s are' if others > 1 else ' is'} as good" if others else ""
-    return f"best: {point or 'the only point'}: {mean}{as_good}"
+    longest = max(own.rounds for own in found)
+    gone = "" if chosen.rounds == longest else f" after {chosen.rounds} of {longest} rounds; each that went on diverged"
+    return f"best: {point or 'the only point'}: {mean}{as_good}{gone}"
 
 
 def _interval(spread: Spread, metric: str) -> str:
