@@ -137,9 +137,10 @@ def with_targets(hypers: Any, sampling: Sampling, work: Work | None, n_rounds: i
         ValueError: as `vectors`, `count_points` and `fljax.run.privacy.with_target`, or a point's noise does not go
             with its other numbers, as in a single run.
     """
-    if (found := mechanism(hypers, sampling, work)) is None:
+    numbers, found = as_dict(hypers), mechanism(hypers, sampling, work)
+    if found is None:
         return hypers
-    if as_dict(hypers)["target_epsilon"] is not None:
+    if numbers["target_epsilon"] is not None:
         hypers = _with_noise(hypers, found.noise, sampling, work, n_rounds)
     for one in _points(hypers):
         check_noise(one, float(getattr(one, found.noise)))
