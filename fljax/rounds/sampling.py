@@ -18,6 +18,7 @@ from jax import Array, lax
 from fljax.choices import check_kind
 from fljax.placement import whole
 from fljax.ranges import real
+from fljax.rounds.drawn import check_draw
 from fljax.rounds.timing import Timing
 from fljax.types import Description, Key
 
@@ -47,10 +48,7 @@ class Sampling(NamedTuple):
         """
         n_places = self.n_places(n_clients)
         if not getattr(self.draw, "__module__", "").startswith("fljax."):
-            with jax.ensure_compile_time_eval():
-                alike = jnp.ones(n_clients, jnp.int32)
-                ids, _ = as_drawn(self.draw(jax.random.key(0), jnp.int32(0), alike, n_places), n_places)
-            check_ids(np.asarray(ids), n_clients)
+            check_draw(self.draw, n_clients, n_places)
         return Draw(self, n_places)
 
     @property
@@ -282,34 +280,3 @@ def sampling_of(sampling: Sampling | None, participation: float) -> Sampling:
 
 def _about(name: str, participation: float) -> Description:
     return ("sampling", name), ("participation", participation)
-
-
-def as_drawn(drawn: Any, size: int) -> tuple[Array, Array]:
-    """What a sampling drew, its ids and whether they take part.
-
-    Raises:
-        ValueError: it is something else than as many of both as there are places.
-    """
-    try:
-        ids, active = (jnp.asarray(part) for part in drawn)
-        fits = ids.shape == active.shape == (size,)
-        if fits and jnp.issubdtype(ids.dtype, jnp.integer) and active.dtype == bool:
-            return ids.astype(jnp.int32), active
-        given = f"{ids.shape} of {ids.dtype} and {active.shape} of {active.dtype}"
-    except (TypeError, ValueError):
-        given = f"a {type(drawn).__name__}" if not isinstance(drawn, tuple) else f"{len(drawn)} things"
-    wanted = f"ids ({size},), whole numbers, and who takes part ({size},), bool"
-    raise ValueError(f"the sampling drew {given}; give {wanted}")
-
-
-def check_ids(ids: np.ndarray, n_clients: int) -> None:
-    """Checks that a cohort's ``ids`` are distinct clients.
-
-    Raises:
-        ValueError: they are not; which.
-    """
-    if (beyond := (ids < 0) | (ids >= n_clients)).any():
-        known = f"give ids from 0 to {n_clients - 1}"
-        raise ValueError(f"the sampling drew client {ids[beyond][0]} of {n_clients}; {known}")
-    if (twice := np.diff(np.sort(ids)) == 0).any():
-        raise ValueError(f"the sampling drew client {np.sort(ids)[1:][twice][0]} twice; give distinct ids")

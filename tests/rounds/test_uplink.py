@@ -164,6 +164,9 @@ def test_quantised_numbers_are_levels_of_their_bucket_with_the_same_mean(values)
     drawn = np.asarray(ours.values[N:], np.float64)
     error = (drawn.mean(axis=0) - values[0]) / (drawn.std(axis=0) / np.sqrt(300) + 1e-6)
     assert stats.kstest(error[np.abs(error) > 1e-3], "norm").pvalue > 1e-3
+    between = sent(quantize, both, bits=4.4)  # as a search over a range gives it: the next whole number of bits
+    np.testing.assert_array_equal(between.values, ours.values)
+    np.testing.assert_array_equal(between.n_bits, ours.n_bits)
     whole = sent(quantize, both, bits=32.0)
     np.testing.assert_array_equal(whole.values, both)
     np.testing.assert_array_equal(whole.n_bits, np.full(N + 300, D * 32))

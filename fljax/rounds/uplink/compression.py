@@ -81,7 +81,7 @@ The places follow from a seed of 32 bits, which is sent instead of them.
 class QuantizeHyper:
     """Numbers of quantisation."""
 
-    bits: Scalar = number(8, "bits of a number, its sign among them; 32: sent as it is", least=2, most=32)
+    bits: Scalar = number(8, "bits of a number, its sign among them, rounded; 32: sent as it is", least=2, most=32)
 
 
 def _quantize(hyper: Any, memory: Memory, message: Message, trip: Trip) -> tuple[Memory, Message]:
