@@ -145,6 +145,8 @@ def _row(name: str, cost: "costs.Cost | None") -> str:
     method = fljax.ALGORITHMS[name]
     count = next((one for one in K_NAMES if one in method.static), "")
     needs = f"`{count}`" if count else ("no" if method.kind == "clustered" else "")
+    if count and method.static[count].default is None:
+        needs = f"optional: {needs}"
     cells = cost.cells() if cost else ("?",) * 4
     return f"| {' | '.join([f'{method.title} `{name}`', *cells, needs, LABELS.get(name, 'nothing')])} |"
 

@@ -6,8 +6,10 @@
 
 The difference of a claim is that of two runs on the same clients with the same seed; its interval is Student's, 95 %,
 over the seeds. A claim holds where the interval is above what the claim allows (zero; for "no worse than" a little
-below), fails where it is below, and is undecided between, or with fewer than two seeds. Which scale the runs had is
-beside each: what fails at smoke scale is no finding about the paper's own.
+below), fails where it is below, and is undecided between, or with fewer than two seeds. A lead or a loss that is the
+same on every seed, such as one test example on each, is undecided too: such differences have no spread to make an
+interval of. Counted are whole runs. Which scale they had is beside each: what fails at smoke scale is no finding about
+the paper's own.
 """
 
 import argparse
@@ -21,10 +23,16 @@ import marked
 import numpy as np
 from causes import cause
 from claims_list import AT_PAPER_SIZE, Claim, claims
-from outcomes import RESULTS, file_of, is_complete, read
+from outcomes import RESULTS, file_of, is_whole, read
 from scipy.stats import t as student
 
 VERDICTS = ("holds", "fails", "undecided", "not run")
+
+SAME = 0.005
+"""Differences are one number where they deviate by no more than this share of it.
+
+Those of up to 200 test examples then deviate by no more than one of them, the step in which accuracies move.
+"""
 
 
 class Found(NamedTuple):
@@ -50,10 +58,17 @@ class Found(NamedTuple):
         return self.mean - half, self.mean + half
 
     @property
+    def is_one_number(self) -> bool:
+        """Whether all differences are the same, but for what `SAME` allows."""
+        return len(self.differences) > 1 and float(np.std(self.differences, ddof=1)) <= SAME * abs(self.mean)
+
+    @property
     def verdict(self) -> str:
         """One of `VERDICTS`."""
         if not self.differences:
             return "not run"
+        if self.is_one_number and self.claim.at_least >= 0:  # "no worse than" needs no spread
+            return "undecided"
         low, high = self.interval
         if low > self.claim.at_least:
             return "holds"
@@ -61,15 +76,14 @@ class Found(NamedTuple):
 
 
 def found(claim: Claim, results: Path = RESULTS) -> Found:
-    """The claim's differences, of runs of the paper's size where there are pairs of them, else of small ones."""
+    """The claim's differences, of whole runs of the paper's size where there are pairs of them, else of small ones."""
     for small in (False, True):
         usual = claim.dataset
         dataset = usual if small else AT_PAPER_SIZE.get((claim.paper, usual), usual)
         lines = [
             line
             for line in read(file_of(results, claim.paper, claim.table, dataset, small))
-            if (line["setting"], line["metric"]) == (claim.setting, claim.metric)
-            and (small or is_complete(line["settings"]))
+            if (line["setting"], line["metric"]) == (claim.setting, claim.metric) and is_whole(line["settings"])
         ]
         ours, theirs = ({r["seed"]: float(r["value"]) for r in lines if r["method"] == m} for m in claim[5:7])
         sign = -1 if claim.less else 1

@@ -20,6 +20,7 @@ from dcpfl_methods import (
     MOMENTUM,
     N_ROUNDS,
     PUBLISHED_NAME,
+    band_names,
     communication,
     converged,
     effort,
@@ -62,6 +63,11 @@ def contenders(model: Model, scale: Scale) -> tuple[Methods, Methods]:
     return methods, {VALIDATED: (dcpfl(model, work, trial_loss="val"), fljax.dcpfl.Hyper(**sgd))}
 
 
+def names(dataset: str, scale: Scale) -> list[str]:
+    """Of all `contenders`."""
+    return [method for part in contenders(network(dataset, scale), scale) for method in part]
+
+
 def columns(dataset: str, epochs: int) -> dict[str, Callable[[Result], float]]:
     """The table's quantities, as published.csv calls them."""
     return {
@@ -95,7 +101,7 @@ def run(scale: Scale, name: str, dataset: str) -> tuple[list[Result], dict[tuple
     """All runs of a table, and the first federation of each (setting, method)."""
     n_rounds, model = scale.rounds or scale.pick(SMOKE_ROUNDS, N_ROUNDS[dataset]), network(dataset, scale)
     folder, results, made = scale.pick(None, scale.folder / "runs" / name), [], {}
-    asked = scale.chosen({method: None for part in contenders(model, scale) for method in part})
+    asked = scale.chosen(dict.fromkeys(names(dataset, scale)))
     for part, held_back in zip(contenders(model, scale), (0.0, HELD_BACK), strict=True):
         methods = {method: part[method] for method in part if method in asked}
         if methods:
@@ -142,6 +148,10 @@ def table2(scale: Scale) -> None:
     comparison("table2", "T2", "fashion_mnist", scale)
 
 
+PARTS: Mapping[str, Mapping[str, bool]] = {"Comp": {}, "NoDC": {"dynamic": False}, "NoLA": {"layerwise": False}}
+"""The method and what is left out of it: choices of `dcpfl`."""
+
+
 def ablation(scale: Scale) -> None:
     """Without dynamic clusters (NoDC: threshold 0.8) and without layer-wise aggregation (NoLA), Fashion-MNIST."""
     without_parts(scale, "ablation", "fashion_mnist")
@@ -156,8 +166,7 @@ def without_parts(scale: Scale, name: str, dataset: str) -> None:
     """The method with and without its parts on the Mid band."""
     model, work = network(dataset, scale), effort(scale)
     hyper = fljax.dcpfl.Hyper(lr=LR, momentum=MOMENTUM)
-    parts = {"Comp": {}, "NoDC": {"dynamic": False}, "NoLA": {"layerwise": False}}
-    methods = {part: (dcpfl(model, work, trial_loss="train", **options), hyper) for part, options in parts.items()}
+    methods = {part: (dcpfl(model, work, trial_loss="train", **options), hyper) for part, options in PARTS.items()}
     settings = paper_bands(dataset, scale._replace(only=("Mid",)))
     folder, planned = scale.pick(None, scale.folder / "runs" / name), scale.pick(SMOKE_ROUNDS, N_ROUNDS[dataset])
     n_rounds = scale.rounds or planned
@@ -195,4 +204,10 @@ def keep_ablation(scale: Scale, dataset: str, results: list[Result], made: list[
 
 if __name__ == "__main__":
     functions = (table1, table2, ablation, ablation_cifar10)
-    main(__doc__ or "", {f.__name__: f for f in functions}, n_seeds=(3, 3), if_named=("table1", "ablation_cifar10"))
+    main(
+        __doc__ or "",
+        {f.__name__: f for f in functions},
+        n_seeds=(3, 3),
+        if_named=("table1", "ablation_cifar10"),
+        only=lambda scale: (*names("fashion_mnist", scale), *PARTS, *band_names(scale)),
+    )

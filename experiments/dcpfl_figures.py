@@ -8,7 +8,7 @@ clients, of which two have the same labels, are not described beyond that.
 
 import jax
 import numpy as np
-from dcpfl_methods import LR, MOMENTUM, divergence, effort, network, paper_bands
+from dcpfl_methods import LR, MOMENTUM, band_names, divergence, effort, network, paper_bands
 from lines import keep_numbers, keep_runs
 from matplotlib.figure import Figure
 from reporting import Scale, compare, main
@@ -25,8 +25,8 @@ from fljax.types import Work
 
 DATASET = "fashion_mnist"
 N_ROUNDS = 40
-THRESHOLDS = (1.0, 0.9, 0.8, 0.7, 0.6, 0.4)
-"""Normalised; 1 is one group for all."""
+CUTS = {f"NoDC {cut:g}": cut for cut in (1.0, 0.9, 0.8, 0.7, 0.6, 0.4)}
+"""Thresholds, normalised; 1 is one group for all."""
 
 
 def period(scale: Scale) -> None:
@@ -54,7 +54,7 @@ def period(scale: Scale) -> None:
 def discrepancy(scale: Scale) -> None:
     """Model discrepancy of clients after five rounds, beside the divergence of their labels, client by client."""
     algorithm, hyper = dcpfl(network(DATASET, scale), Work(5, 32)), fljax.dcpfl.Hyper(lr=0.003, momentum=None)
-    federation = paper_bands(DATASET, scale)["High"][0]
+    federation = paper_bands(DATASET, scale._replace(only=("High",)))["High"][0]
     state = train(algorithm, hyper, federation, jax.random.key(0), 5, evaluate_every=5).state
     shown = {
         "model discrepancy": np.asarray(mean_discrepancy(state.server.groups)),
@@ -83,7 +83,7 @@ def thresholds(scale: Scale) -> None:
     """NoDC, whose groups are cut once, by where they are cut; and the method itself."""
     model, work, planned = network(DATASET, scale), effort(scale), scale.pick(N_ROUNDS, 100)
     fixed, given = dcpfl(model, work, dynamic=False), {"lr": LR, "momentum": MOMENTUM}
-    methods = {f"NoDC {cut:g}": (fixed, fljax.dcpfl.Hyper(**given, fixed=cut)) for cut in THRESHOLDS}
+    methods = {name: (fixed, fljax.dcpfl.Hyper(**given, fixed=cut)) for name, cut in CUTS.items()}
     methods["DC-PFL"] = (dcpfl(model, work, trial_loss="train"), fljax.dcpfl.Hyper(**given))
     results = compare(scale.chosen(methods), paper_bands(DATASET, scale), scale.rounds or planned)
     columns = {"final_acc": last("accuracy_macro"), "groups": last("n_clusters")}
@@ -92,4 +92,6 @@ def thresholds(scale: Scale) -> None:
 
 
 if __name__ == "__main__":
-    main(__doc__ or "", {f.__name__: f for f in (period, discrepancy, thresholds)}, n_seeds=(3, 1))
+    functions = (period, discrepancy, thresholds)
+    names = lambda scale: (*CUTS, "DC-PFL", *band_names(scale))  # noqa: E731
+    main(__doc__ or "", {f.__name__: f for f in functions}, n_seeds=(3, 1), only=names)

@@ -44,9 +44,13 @@ def bands(
             PARTITIONS["primary_secondary"](*sets, n_clients, seed=s, band=band, **options)
             for s in range(scale.n_seeds)
         ]
-        for band in scale.pick(("mid", "high"), ("low", "mid", "high"))
-        if not scale.only or band.title() in scale.chosen(dict.fromkeys(("Low", "Mid", "High")))
+        for band in map(str.lower, scale.chosen(dict.fromkeys(band_names(scale))))
     }
+
+
+def band_names(scale: Scale) -> tuple[str, ...]:
+    """The bands of heterogeneity that are run at a scale."""
+    return scale.pick(("Mid", "High"), ("Low", "Mid", "High"))
 
 
 def paper_bands(dataset: str, scale: Scale, val_fraction: float = 0.0) -> dict[str, list[Federation]]:

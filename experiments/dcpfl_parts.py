@@ -39,6 +39,14 @@ CLIENTS, VERSUS = "30 clients", "model discrepancy vs KLD"
 
 LAYERS = ("conv1", "conv2", "fc1", "fc2", "fc3")
 
+ENDS = ("Low", "High")
+"""Bands of heterogeneity in which groups are fixed."""
+
+
+def numbers_of_groups(scale: Scale) -> dict[str, int]:
+    """Of fixed groups, by their names in the table."""
+    return {f"{n} groups" if n > 1 else "one group": n for n in scale.pick((1, 2, 4), (1, 2, 5, 10))}
+
 
 def motivation(scale: Scale) -> None:
     """Section II: fixed groups pay where clients differ, and how many pay depends on how much they differ.
@@ -51,19 +59,14 @@ def motivation(scale: Scale) -> None:
     model, work = network(dataset, scale), effort(scale)
     sets, n_clients = data(dataset, scale, 4000, 1000), scale.pick(10, 50)
     settings = {
-        band.title(): [
-            PARTITIONS["primary_secondary"](*sets, n_clients, seed=s, band=band, examples=scale.pick(160, 1000))
+        band: [
+            PARTITIONS["primary_secondary"](*sets, n_clients, seed=s, band=band.lower(), examples=scale.pick(160, 1000))
             for s in range(scale.n_seeds)
         ]
-        for band in ("low", "high")
+        for band in ENDS
     }
-    methods = {
-        f"{n} groups" if n > 1 else "one group": (
-            group_pfl(model, work, n_groups=n),
-            fljax.group_pfl.Hyper(lr=LR, momentum=MOMENTUM),
-        )
-        for n in scale.pick((1, 2, 4), (1, 2, 5, 10))
-    }
+    numbers = fljax.group_pfl.Hyper(lr=LR, momentum=MOMENTUM)
+    methods = {name: (group_pfl(model, work, n_groups=n), numbers) for name, n in numbers_of_groups(scale).items()}
     results = compare(scale.chosen(methods), scale.chosen(settings), scale.rounds or scale.pick(15, 200))
     rows = table(results, {"accuracy": last("accuracy_macro")})
     show(scale, "motivation", f"group-based PFL, {dataset}, by the number of groups", rows)
@@ -148,7 +151,8 @@ def layers(scale: Scale) -> None:
     Beside the paper's ``low`` of 0.1 one for which fc1 and fc2, the layers that must wait for that share, do.
     """
     model, work = network("cifar10", scale), effort(scale)
-    federation = bands("cifar10", scale, scale.pick(10, 50), scale.pick(160, 1000))["Mid"][0]
+    mid = scale._replace(only=("Mid",))
+    federation = bands("cifar10", mid, scale.pick(10, 50), scale.pick(160, 1000))["Mid"][0]
     algorithm, n_rounds, rows, curves = dcpfl(model, work), scale.rounds or scale.pick(15, 60), [], {}
     for low in (0.1, 0.7):
         hyper = fljax.dcpfl.Hyper(lr=LR, step=0.0, low=low)  # one group: the mechanism alone
@@ -170,4 +174,6 @@ def layers(scale: Scale) -> None:
 
 
 if __name__ == "__main__":
-    main(__doc__ or "", {f.__name__: f for f in (motivation, divergences, correlation, layers)}, n_seeds=(3, 3))
+    functions = (motivation, divergences, correlation, layers)
+    names = lambda scale: (*numbers_of_groups(scale), *ENDS)  # noqa: E731
+    main(__doc__ or "", {f.__name__: f for f in functions}, n_seeds=(3, 3), only=names)

@@ -108,12 +108,17 @@ def keep(scale: Scale, table: str, kind: str, name: str, of_seeds: Sequence[Chan
     keep_numbers(scale, place, numbers, (n_rounds(scale), scale.pick(24, 60, brief=8)), share=SHARE)
 
 
+def methods(scale: Scale) -> tuple[str, ...]:
+    """Names of those that are run at a scale."""
+    return scale.pick(QUICK, tuple(METHODS), brief=("fedavg", "ifca"))
+
+
 def under(scale: Scale, table: str, kinds: Sequence[str], times: Mapping[str, int]) -> tuple[list[Row], dict]:
     """A line for every drift, method and change; and the mean accuracy over the rounds of each."""
     rows, curves = [], {}
     begins = tuple(times["start"] + times.get("every", 1) * c for c in range(times.get("changes", 1)))
     for kind in kinds:
-        for name in scale.chosen(dict.fromkeys(scale.pick(QUICK, tuple(METHODS), brief=("fedavg", "ifca")))):
+        for name in scale.chosen(dict.fromkeys(methods(scale))):
             found = measured(scale, name, kind, times)
             costs = [after_changes(metrics, begins) for metrics in found]
             for of_seeds in zip(*costs, strict=True):
@@ -142,4 +147,4 @@ def returning(scale: Scale) -> None:
 
 
 if __name__ == "__main__":
-    main(__doc__ or "", {"changes": changes, "returning": returning}, (1, 3))
+    main(__doc__ or "", {"changes": changes, "returning": returning}, (1, 3), only=methods)

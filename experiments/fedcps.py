@@ -95,9 +95,36 @@ def numbers(
     return {(s, m): published("FedCPS", name, s, m, "acc_pct") for s in settings for m in known}
 
 
+TABLE2 = {"non-iid_1": "few_shot", "non-iid_2": "dirichlet_prior"}
+"""Settings of Table 2: name -> partition."""
+
+
+def few_shot_shares(scale: Scale) -> dict[str, float]:
+    """Settings of Table 3: name -> share of few-shot clients."""
+    shares = scale.pick((0.0, 0.3), (0.0, 0.1, 0.2, 0.3, 0.4, 0.5))
+    return {f"gamma={round(100 * gamma)}%" if gamma else NO_FEW_SHOT: gamma for gamma in shares}
+
+
+def sizes(scale: Scale) -> dict[str, int]:
+    """Settings of Table 5: name -> clients."""
+    return {f"n={n}": n for n in scale.pick((20, 40), (100, 200, 500))}
+
+
+def numbers_of_clusters(scale: Scale) -> dict[str, int]:
+    """Settings of Table 6: name -> clusters."""
+    names = {"k=1(Global)": 1, "k=2": 2, "k=3": 3, "k>3": 4}
+    return {name: k for name, k in names.items() if k in scale.pick((1, 2, 4), (1, 2, 3, 4))}
+
+
+def names(scale: Scale) -> tuple[str, ...]:
+    """All methods and settings that can be asked for."""
+    settings = (*TABLE2, *few_shot_shares(scale), *sizes(scale), *numbers_of_clusters(scale))
+    return *contenders("fashion_mnist", scale), *settings
+
+
 def accuracies(scale: Scale, name: str, dataset: str) -> None:
     """Table 2 on one data set: classes per client (non-iid_1) and class priors (non-iid_2)."""
-    asked = scale.chosen({"non-iid_1": "few_shot", "non-iid_2": "dirichlet_prior"})
+    asked = scale.chosen(TABLE2)
     settings = {setting: federations(dataset, scale, partition) for setting, partition in asked.items()}
     n_rounds, epochs = scale.pick((16, None), (PUBLISHED_ROUNDS[dataset], EPOCHS_OF_TABLE2.get(dataset)))
     methods = contenders(dataset, scale, epochs=epochs)
@@ -121,16 +148,15 @@ def table2_cifar10(scale: Scale) -> None:
 
 def table3(scale: Scale) -> None:
     """Table 3: CIFAR-10 with a share gamma of few-shot clients; the five methods that the paper has there."""
-    shares = scale.pick((0.0, 0.3), (0.0, 0.1, 0.2, 0.3, 0.4, 0.5))
-    names = {gamma: f"gamma={round(100 * gamma)}%" if gamma else NO_FEW_SHOT for gamma in shares}
-    settings = {names[gamma]: federations("cifar10", scale, "few_shot", gamma=gamma) for gamma in shares}
+    shares = few_shot_shares(scale)
+    settings = {name: federations("cifar10", scale, "few_shot", gamma=gamma) for name, gamma in shares.items()}
     methods = contenders("cifar10", scale, "FedPer", "FedBABU", "Ditto", "FedCR", "FedCPS")
     compared(scale, "table3", "T3", "cifar10", methods, settings, scale.pick(10, 500))
 
 
 def table5(scale: Scale) -> None:
     """Table 5: more clients."""
-    settings = {f"n={n}": federations("cifar10", scale, "few_shot", n) for n in scale.pick((20, 40), (100, 200, 500))}
+    settings = {name: federations("cifar10", scale, "few_shot", n) for name, n in sizes(scale).items()}
     methods = contenders("cifar10", scale, "FedCPS")
     stated = None if scale.paper else {}
     compared(scale, "table5", "T5", "cifar10", methods, settings, scale.pick(10, 500), stated=stated)
@@ -142,12 +168,12 @@ def table6(scale: Scale) -> None:
     The paper does not say on which data: k = 2 has the deviation of its non-iid_1, k = 1 is Ditto's number of
     non-iid_2, which is run here.
     """
-    (model, _), names = networks("cifar10", scale), {1: "k=1(Global)", 2: "k=2", 3: "k=3", 4: "k>3"}
-    made, n_rounds = federations("cifar10", scale, "dirichlet_prior"), scale.pick(10, 500)
-    for k in scale.pick((1, 2, 4), (1, 2, 3, 4)):
-        methods, settings = {"FedCPS": cps_once_more(model, scale, k)}, {names[k]: made}
+    (model, _), n_rounds = networks("cifar10", scale), scale.pick(10, 500)
+    made = federations("cifar10", scale, "dirichlet_prior")
+    for name, k in scale.chosen(numbers_of_clusters(scale)).items():
+        methods, settings = {"FedCPS": cps_once_more(model, scale, k)}, {name: made}
         results = compared(scale, f"table6_{k}", "T6", "cifar10", methods, settings, n_rounds)
-        keep_spread(scale, names[k], results, n_rounds)
+        keep_spread(scale, name, results, n_rounds)
         if k == 4:
             keep_in_use(scale, results, n_rounds)
         used = table(results, {"clusters in use": in_use})
@@ -190,4 +216,5 @@ if __name__ == "__main__":
         {f.__name__: f for f in (*functions, *by_name)},
         n_seeds=(3, 3),
         if_named=[f.__name__ for f in by_name],
+        only=names,
     )

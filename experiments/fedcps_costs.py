@@ -18,7 +18,7 @@ from typing import NamedTuple
 import fedcps_methods as fedcps
 import numpy as np
 from outcomes import BY_CONSTRUCTION, Outcome, described, keep
-from reporting import Result, Scale, compare, main
+from reporting import Methods, Result, Scale, compare, main
 from tables import published, show, spread
 
 from fljax.run.cost import BYTES_PER_FLOAT, Link, Processor, joules, seconds, traffic_of_clients, working
@@ -83,11 +83,16 @@ def planned(scale: Scale, method: str) -> int:
     return scale.pick(16, OF_FEDCPS if method == "FedCPS" else N_ROUNDS)
 
 
-def runs(scale: Scale, given: list[Federation]) -> list[Result]:
-    """A few rounds of every method, without the last round, whose costs the table does not have."""
+def contenders(scale: Scale) -> Methods:
+    """The table's methods, of one epoch a round."""
     dataset = scale.pick("fashion_mnist", "cifar10")
     brief = fedcps.contenders(dataset, scale, last_round=False, epochs=1)
-    methods = {name: method for name, method in brief.items() if name != fedcps.FINE_TUNED}
+    return {name: method for name, method in brief.items() if name != fedcps.FINE_TUNED}
+
+
+def runs(scale: Scale, given: list[Federation]) -> list[Result]:
+    """A few rounds of every method, without the last round, whose costs the table does not have."""
+    methods = contenders(scale)
     asked = {name: methods[name] for name in methods if name == "FedAVG" or name in scale.chosen(methods)}
     folder = scale.pick(None, scale.folder / "runs")
     options = {"participation": scale.pick(0.5, 0.1), "folder": folder}
@@ -148,4 +153,4 @@ def how(scale: Scale, result: Result, epochs: int) -> str:
 
 
 if __name__ == "__main__":
-    main(__doc__ or "", {"table4": table4}, n_seeds=(1, 1))
+    main(__doc__ or "", {"table4": table4}, n_seeds=(1, 1), only=contenders)

@@ -24,8 +24,10 @@ from fljax.run.simulate import simulate, split_key
 from fljax.types import Examples, Federation
 
 DATASET = "fashion_mnist"
-SHARES = (0.0, 0.2, 0.4)
+SHARES = {f"{round(100 * share)}% wrong": share for share in (0.0, 0.2, 0.4)}
 """Of clients with wrong labels."""
+
+COMPARED = ("FedAVG", "FedPer", "Ditto", "FedCPS")
 
 
 def with_wrong_labels(federation: Federation, share: float, seed: int) -> tuple[Federation, np.ndarray]:
@@ -46,10 +48,9 @@ def with_wrong_labels(federation: Federation, share: float, seed: int) -> tuple[
 
 def hostile(scale: Scale) -> None:
     """Accuracy of honest clients when some train on wrong labels: FedCPS against FedAvg, FedPer and Ditto."""
-    methods, planned = contenders(DATASET, scale, "FedAVG", "FedPer", "Ditto", "FedCPS"), scale.pick(16, 250)
+    methods, planned = contenders(DATASET, scale, *COMPARED), scale.pick(16, 250)
     clean, settings, who = federations(DATASET, scale, "few_shot"), {}, {}
-    for share in SHARES:
-        name = f"{round(100 * share)}% wrong"
+    for name, share in SHARES.items():
         made = [with_wrong_labels(federation, share, seed) for seed, federation in enumerate(clean)]
         settings[name] = same_shapes([federation for federation, _ in made])
         who |= {(name, seed): hostile for seed, (_, hostile) in enumerate(made)}
@@ -65,9 +66,8 @@ def hostile(scale: Scale) -> None:
 
 
 def of_honest(result: Result, who: dict[tuple[str, int], np.ndarray]) -> float:
-    """Mean accuracy of the clients with right labels, %, over the last tested rounds."""
-    tested = np.asarray(result.metrics["client_accuracy"])
-    tested = tested[np.isfinite(tested).any(axis=1)][-10:]
+    """Mean accuracy of the clients with right labels, %, over those of the last ten rounds that end with a test."""
+    tested = np.asarray(result.metrics["client_accuracy"])[-10:]
     return 100 * float(np.nanmean(tested[:, ~who[result.setting, result.seed]]))
 
 
@@ -120,4 +120,5 @@ def labels(scale: Scale) -> None:
 
 
 if __name__ == "__main__":
-    main(__doc__ or "", {f.__name__: f for f in (hostile, outputs, labels)}, n_seeds=(3, 1))
+    functions, names = (hostile, outputs, labels), (*COMPARED, *SHARES)
+    main(__doc__ or "", {f.__name__: f for f in functions}, n_seeds=(3, 1), only=lambda _: names)

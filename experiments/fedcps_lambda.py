@@ -27,6 +27,8 @@ SPREADS = {
 """What tau^2 is, and the option's name with a strength that brings the mean lambda to about the same."""
 
 SMOOTHED = 21
+FEW_SHOT, NON_IID = "gamma=30%", "non-iid_1"
+"""The setting of each figure."""
 
 
 def by_kind(result: Result, few: np.ndarray, relative: bool = False) -> tuple[np.ndarray, np.ndarray]:
@@ -59,7 +61,7 @@ def strength(scale: Scale) -> None:
     for name, (mode, factor) in scale.chosen(SPREADS).items():
         algorithm, hyper = cps(model, scale, deployed="own", lambda_mode=mode)
         methods[name] = algorithm, hyper.replace(strength=factor)
-    results = run(scale, "strength", methods, {"gamma=30%": given}, planned)
+    results = run(scale, "strength", methods, {FEW_SHOT: given}, planned)
     rows, drawn, numbers = [], {}, {}
     for result in results:
         size = np.asarray(given[result.seed].train.size)
@@ -70,7 +72,7 @@ def strength(scale: Scale) -> None:
                 begin, end = thirds(curve)
                 row |= {f"{word}{name}, first third": round(begin, 3), f"{word}{name}, last third": round(end, 3)}
                 metric = f"{word}lambda_change_{name}".replace(" ", "_")
-                numbers[result.method, "gamma=30%", result.seed, metric] = end - begin
+                numbers[result.method, FEW_SHOT, result.seed, metric] = end - begin
         rows.append(row)
         for kind, curve in (("few-shot", few), ("regular", regular)):
             drawn.setdefault(f"{kind}, {result.method}", []).append(smooth(curve))
@@ -89,6 +91,11 @@ def smooth(curve: np.ndarray) -> np.ndarray:
     return np.array([np.nanmedian(curve[max(i - half, 1) : i + half + 1]) for i in range(len(curve))])
 
 
+def roles(scale: Scale) -> tuple[str, ...]:
+    """What FedCPS's layers can be, by its name for it."""
+    return ("shared_base", "personal_layers", *scale.pick((), ("none",)))
+
+
 def personal(scale: Scale) -> None:
     """With and without personal layers: accuracy, and the round from which it is within a point of its best.
 
@@ -97,9 +104,8 @@ def personal(scale: Scale) -> None:
     """
     dataset = scale.pick("fashion_mnist", "cifar10")
     model, _ = networks(dataset, scale)
-    roles = ("shared_base", "personal_layers", *scale.pick((), ("none",)))
-    methods = {name: cps(model, scale, sharing=name) for name in roles}
-    settings = {"non-iid_1": federations(dataset, scale, "few_shot")}
+    methods = {name: cps(model, scale, sharing=name) for name in roles(scale)}
+    settings = {NON_IID: federations(dataset, scale, "few_shot")}
     results = run(scale, "personal", methods, settings, scale.pick(16, 500), scale.pick(2, 10))
     rows = table(
         results,
@@ -114,7 +120,7 @@ def personal(scale: Scale) -> None:
     keep_personal(scale, results)
     names = {"shared_base": "no personal layers", "personal_layers": "personal layers L_p=2"}
     stated = {
-        ("non-iid_1", method): published("FedCPS", "CIFAR10", setting, "FedCPS", "convergence_round") / 5
+        (NON_IID, method): published("FedCPS", "CIFAR10", setting, "FedCPS", "convergence_round") / 5
         for method, setting in names.items()
     }
     show(scale, "personal", f"{dataset}, roles of layers", beside(rows, "% of the run", stated))
@@ -140,4 +146,5 @@ def arrived(result: Result) -> int:
 
 
 if __name__ == "__main__":
-    main(__doc__ or "", {f.__name__: f for f in (strength, personal)}, n_seeds=(3, 3))
+    names = lambda scale: (*SPREADS, FEW_SHOT, *roles(scale), NON_IID)  # noqa: E731
+    main(__doc__ or "", {f.__name__: f for f in (strength, personal)}, n_seeds=(3, 3), only=names)

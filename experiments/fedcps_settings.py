@@ -104,6 +104,12 @@ def methods(dataset: str, scale: Scale, effort: Effort, n_rounds: int) -> dict[s
     }
 
 
+def names(scale: Scale) -> tuple[str, ...]:
+    """All efforts and methods that can be asked for."""
+    efforts = (name for of in EFFORTS.values() for name in of)
+    return *efforts, *methods("fashion_mnist", scale, Effort(1), 1)
+
+
 def settings(scale: Scale) -> None:
     """Accuracy after the rounds and after each last round, for every way to train on Fashion-MNIST."""
     accuracies(scale, "settings", "fashion_mnist", 50)
@@ -169,4 +175,4 @@ def accuracy(algorithm: Algorithm, hyper: Any, state: State, federation: Federat
 
 
 if __name__ == "__main__":
-    main(__doc__ or "", {"settings": settings, "mnist": mnist}, n_seeds=(2, 1), if_named=["mnist"])
+    main(__doc__ or "", {"settings": settings, "mnist": mnist}, n_seeds=(2, 1), if_named=["mnist"], only=names)

@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
-from fedtsdp_methods import RESNET, n_rounds, runs
+from fedtsdp_methods import RESNET, n_rounds, runs, systems
 from lines import keep_numbers, keep_runs
 from reporting import Result, Scale, main
 from tables import beside, last, mean_curve, published, show, table
@@ -134,4 +134,4 @@ def table5_resnet18(scale: Scale) -> None:
 
 if __name__ == "__main__":
     functions = (table3, table4, table5, table5_resnet18)
-    main(__doc__ or "", {f.__name__: f for f in functions}, if_named=("table5_resnet18",))
+    main(__doc__ or "", {f.__name__: f for f in functions}, if_named=("table5_resnet18",), only=systems)

@@ -81,8 +81,13 @@ def n_rounds(scale: Scale) -> int:
 @cache
 def runs(scale: Scale, setting: str) -> list[Result]:
     """FedTSDP and what the paper compares it with, tested now and then on the way."""
+    return compared(scale, "", systems(scale, setting), (setting,), every=scale.pick(1, 5))
+
+
+def systems(scale: Scale, setting: str = "") -> Methods:
+    """FedTSDP and its rivals, by their names in the tables."""
     model, local, numbers = network(scale.paper, setting), work(scale), optimizer(scale)
-    methods: Methods = {
+    return {
         "FedTSDP": (fedtsdp(model, local), fljax.fedtsdp.Hyper(**numbers)),
         "FedAvg": (fedavg(model, local), fljax.fedavg.Hyper(**numbers)),
         "FedProx": (fedprox(model, local), fljax.fedprox.Hyper(**numbers)),
@@ -91,7 +96,6 @@ def runs(scale: Scale, setting: str) -> list[Result]:
         "CFL": (cfl(model, local), fljax.cfl.Hyper(**numbers)),
         "Standalone": (standalone(model, local), fljax.standalone.Hyper(**numbers)),
     }
-    return compared(scale, "", methods, (setting,), every=scale.pick(1, 5))
 
 
 def compared(

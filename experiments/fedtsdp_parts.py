@@ -6,11 +6,12 @@ Smoke and paper's scale are those of fedtsdp.py. Figure 6 is not made: the text 
 """
 
 from collections.abc import Callable
+from typing import get_args
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from fedtsdp_methods import MOST_SEEDS, SETTINGS, compared, n_rounds, network, optimizer, runs, work
+from fedtsdp_methods import MOST_SEEDS, SETTINGS, compared, n_rounds, network, optimizer, runs, systems, work
 from lines import keep_numbers, keep_runs
 from reporting import Methods, Result, Scale, compare, main
 from tables import first_round, last, mean_curve, published, show, spread, table
@@ -19,6 +20,8 @@ import fljax
 from fljax import tree
 from fljax.algorithms.fedavg import fedavg
 from fljax.algorithms.fedtsdp import fedtsdp
+from fljax.algorithms.fedtsdp.partition import Stages
+from fljax.algorithms.fedtsdp.public_batch import Growth
 from fljax.client import local_optimizer, train_clients, training_loss
 from fljax.data.datasets import load
 from fljax.data.federation import build
@@ -30,13 +33,15 @@ from fljax.server.distance import pairwise_l2
 from fljax.server.divergence import js_divergence
 from fljax.types import Examples, Federation, Work
 
+STAGES = get_args(Stages)
+WAYS = get_args(Growth)
+DRAWS = {"mean of 20 draws": 20, "one draw": 1}
+
 
 def figure9(scale: Scale) -> None:
     """Figure 9: two stages against each alone, Dirichlet 0.5, and the round from which both are best to the end."""
     model, local, hyper = network(scale.paper), work(scale), fljax.fedtsdp.Hyper(**optimizer(scale))
-    methods: Methods = {
-        stages: (fedtsdp(model, local, stages=stages), hyper) for stages in ("both", "outputs", "weights")
-    }
+    methods: Methods = {stages: (fedtsdp(model, local, stages=stages), hyper) for stages in STAGES}
     setting = "Dirichlet 0.5"
     results = compared(scale, "figure9", methods, (setting,), every=1)
     curves = {r.method: mean_curve(results, "accuracy_micro", setting, r.method) for r in results}
@@ -72,8 +77,7 @@ def best_from(ours: np.ndarray, others: list[np.ndarray]) -> float:
 def sampling(scale: Scale) -> None:
     """How the public images are drawn: by weights as resolved, as printed, or evenly (Dirichlet 0.2)."""
     model, local, hyper = network(scale.paper), work(scale), fljax.fedtsdp.Hyper(**optimizer(scale))
-    ways = {"raw": "raw", "literal": "literal", "uniform": "uniform"}
-    methods: Methods = {name: (fedtsdp(model, local, sampling=way), hyper) for name, way in ways.items()}
+    methods: Methods = {way: (fedtsdp(model, local, sampling=way), hyper) for way in WAYS}
     setting = "Dirichlet 0.2"
     results = compared(scale, "sampling", methods, (setting,))
     columns = {"accuracy_micro": last("accuracy_micro"), "fired_share": lambda r: float(r.metrics["fired"].mean())}
@@ -137,8 +141,7 @@ def hopkins(scale: Scale) -> None:
     model, local = network(scale.paper), work(scale)
     numbers = optimizer(scale)
     methods: Methods = {
-        "mean of 20 draws": (fedtsdp(model, local), fljax.fedtsdp.Hyper(**numbers)),
-        "one draw": (fedtsdp(model, local, n_draws=1), fljax.fedtsdp.Hyper(**numbers)),
+        name: (fedtsdp(model, local, n_draws=n), fljax.fedtsdp.Hyper(**numbers)) for name, n in DRAWS.items()
     }
     results = compared(five, "hopkins", methods, SETTINGS)
     columns: dict[str, Callable[[Result], float]] = {
@@ -190,4 +193,5 @@ def groups(scale: Scale) -> None:
 
 if __name__ == "__main__":
     functions = (figure3, figure9, figure11, hopkins, sampling, groups)
-    main(__doc__ or "", {f.__name__: f for f in functions})
+    names = lambda scale: (*systems(scale), *STAGES, *WAYS, *DRAWS)  # noqa: E731
+    main(__doc__ or "", {f.__name__: f for f in functions}, only=names)

@@ -129,4 +129,9 @@ def celeba(scale: Scale) -> None:
 
 if __name__ == "__main__":
     functions = (tables, figure3, partitions, celeba)
-    main(__doc__ or "", {f.__name__: f for f in functions}, if_named=("celeba",))
+    main(
+        __doc__ or "",
+        {f.__name__: f for f in functions},
+        if_named=("celeba",),
+        only=lambda scale: systems(scale, *of_writers(scale)),
+    )

@@ -39,7 +39,8 @@ def hands(scale: Scale) -> None:
     flat = iter(same_shapes([federation for seeds in made.values() for federation in seeds]))
     made = {name: [next(flat) for _ in seeds] for name, seeds in made.items()}
     methods = {f"FeSEM({k})": centered(model, local, lr, k) for k in (1, *SIZES)}
-    results = [r for name, m in methods.items() for r in compare({name: m}, made, 15)]  # a program for each K
+    n_rounds = scale.rounds or 15
+    results = [r for name, m in methods.items() for r in compare({name: m}, made, n_rounds)]  # a program for each K
     columns = {"accuracy_micro": last("accuracy_micro"), "objective": last("objective"), "ari": last("ari")}
     place, small = ("FeSEM", "hands", "MNIST-writers"), scale._replace(paper=False)
     keep_runs(small, place, results, columns, 15, clients=n_clients, proxy="MNIST rewritten")

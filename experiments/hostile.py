@@ -10,8 +10,10 @@ method are one compiled program, FoolsGold another. ``placed``: attackers spread
 quarter of the clients attacks from the third round on; accuracies are those of the others, where nobody attacks too.
 
 Scale smoke: 1,797 digits of 8 x 8 pixels turned in one of three ways, an MLP 64-32-10, 12 rounds of 2 epochs. Paper:
-MNIST (FLJAX_DATA names its folder), 20 clients, an MLP 784-64-10, 40 rounds of 5 epochs. A defence expects as many
-attackers as there are where it compares: three of 12 or 5 of 20 in one model, one in a cluster.
+MNIST (FLJAX_DATA names its folder), 20 clients, an MLP 784-64-10, 40 rounds of 5 epochs. A defence is told how many
+attackers to expect: of a clustered method one, as if they were spread over its clusters, else all, 3 of 12 or 5 of 20.
+Clusters may be fewer than the groups: in the kept table LayerCFL has one in all runs and FedTSDP in four of five, so
+that Krum and multi-Krum compare all 12 clients there, of whom three attack, and are told one.
 """
 
 import json
@@ -31,12 +33,15 @@ from fljax.attacks import ATTACKS, Attack, attacked
 from fljax.attacks.attackers import attackers
 from fljax.data.datasets import load
 from fljax.data.federation import n_classes
+from fljax.files import checksum
 from fljax.models import mlp
 from fljax.numbers import as_dict, joined, numbers_of, replace
 from fljax.rounds.bricks import BRICKS
 from fljax.rounds.combine import mean
 from fljax.rounds.method import Brick
+from fljax.run.identity import static_choices
 from fljax.run.plots import save
+from fljax.run.surroundings import versions
 from fljax.types import Algorithm, Federation, Model, Work
 
 SHARE, START = 0.25, 2
@@ -128,7 +133,10 @@ def kinds(bricks: Sequence[Brick]) -> list[type]:
 
 
 def known(scale: Scale, several: bool, fields: Mapping[str, Any]) -> dict[str, float]:
-    """The numbers of a run; a defence expects as many attackers as there are where it compares."""
+    """The numbers of a run; a defence expects all attackers, of a method with ``several`` models one.
+
+    That is one in each of three clusters, and too few of a method that does not divide its clients.
+    """
     expected = 1 if several else len(attackers(federation(scale.paper, 0), SHARE, None, "spread"))
     numbers = {"lr": scale.pick(0.3, 0.1), "n_attackers": expected, "n_selected": 2 if several else 6, "trim": SHARE}
     return {name: float(value) for name, value in numbers.items() if name in fields}
@@ -139,6 +147,19 @@ def n_rounds(scale: Scale) -> int:
     return scale.rounds or scale.pick(12, 40, brief=4)
 
 
+def identity(program: Program, federations: Sequence[Federation]) -> list[Any]:
+    """What kept numbers of a program must have been made by, beside its numbers and attacks: a value for JSON."""
+    return [static_choices(program.algorithm), program.defences, versions(), [summed(one) for one in federations]]
+
+
+def summed(federation: Federation) -> int:
+    """A checksum of all that the clients and the server have."""
+    found = 0
+    for leaf in jax.tree.leaves(federation):
+        found = checksum(np.ascontiguousarray(leaf), found)
+    return found
+
+
 def rows_of(scale: Scale, program: Program, names: Sequence[str]) -> list[Row]:
     """A line for each defence and attack; from the folder where they have been run before."""
     federations = [federation(scale.paper, seed) for seed in range(scale.n_seeds)]
@@ -147,8 +168,8 @@ def rows_of(scale: Scale, program: Program, names: Sequence[str]) -> list[Row]:
         [attack_of(name) for name in names],
     )
     numbers = [replace(one, attack=float(i)) for one in program.numbers for i in range(len(names))]
-    told = [repr(program.algorithm), program.defences, [as_dict(one) for one in numbers], who, n_rounds(scale)]
-    told = json.loads(json.dumps([*told, scale.n_seeds, [one.about for one in attacks]]))
+    told = [as_dict(one) for one in numbers], who, n_rounds(scale), [one.about for one in attacks]
+    told = json.loads(json.dumps([*identity(program, federations), *told]))
     kept = scale.folder / "runs" / f"{program.algorithm.about.name}.json"
     found = json.loads(kept.read_text()) if kept.exists() else {}
     if found.get("told") != told:
@@ -171,9 +192,14 @@ def _row(method: str, defence: str, attack: str, found: Mapping[str, Any], i: in
     return row
 
 
+def systems(scale: Scale) -> tuple[str, ...]:
+    """Names of the methods."""
+    return scale.pick(tuple(SYSTEMS), tuple(SYSTEMS), brief=("fedavg", "ifca"))
+
+
 def table(scale: Scale) -> None:
     """Every attack on every method with every defence that it has a slot for."""
-    methods = scale.chosen(dict.fromkeys(scale.pick(tuple(SYSTEMS), tuple(SYSTEMS), brief=("fedavg", "ifca"))))
+    methods = scale.chosen(dict.fromkeys(systems(scale)))
     names = scale.pick(tuple(ATTACKED_BY), tuple(ATTACKED_BY), brief=("none", "sign_flip", "model_replacement"))
     defences, rows = scale.pick(DEFENCES, DEFENCES, brief=(MEAN, "median")), []
     every = [program for method in methods for program in programs(scale, method, defences)]
@@ -220,4 +246,4 @@ def placed(scale: Scale) -> None:
 
 
 if __name__ == "__main__":
-    main(__doc__ or "", {"table": table, "placed": placed}, (3, 3))
+    main(__doc__ or "", {"table": table, "placed": placed}, (3, 3), only=systems)

@@ -113,7 +113,9 @@ def under_each(
     """
     trigger = next(one for one in attacks if one.width)
     first = federations[0].train.pool.y.shape[0]
-    whole = under(algorithm, Attack("any", poison=_as_they_are, ids=who.ids, start=who.start), who.ids, first)
+    # Data never changes hands here: no sizes are told, for each attacker keeps as many examples as it has.
+    any_poison = Attack("any", poison=_as_they_are, ids=who.ids, start=who.start)
+    whole = under(algorithm, any_poison, who.ids, first, ())
     whole = with_uplink(whole, any_attack(attacks, who.ids, who.start))
     data = tree.stack(
         [tree.stack([poisoned(one, who.ids, attack, trigger) for one in federations]) for attack in attacks]

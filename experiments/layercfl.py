@@ -110,4 +110,4 @@ def clusters_of_iid(scale: Scale, name: str, compared: Methods) -> None:
 
 if __name__ == "__main__":
     functions = (groups, iid, others, theory)
-    main(__doc__ or "", {f.__name__: f for f in functions}, if_named=("others", "theory"))
+    main(__doc__ or "", {f.__name__: f for f in functions}, if_named=("others", "theory"), only=lambda _: KINDS)

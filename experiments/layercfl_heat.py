@@ -86,4 +86,4 @@ def heat_maps(panels: Mapping[tuple[str, str], tuple[np.ndarray, float]]) -> Fig
 
 
 if __name__ == "__main__":
-    main(__doc__ or "", {"heat": heat})
+    main(__doc__ or "", {"heat": heat}, only=lambda _: KINDS)

@@ -176,4 +176,4 @@ def least_seconds(updates: Any, selected: tuple[str, ...] | None, n_times: int) 
 
 if __name__ == "__main__":
     functions = (layers, measures, amount, computation)
-    main(__doc__ or "", {f.__name__: f for f in functions})
+    main(__doc__ or "", {f.__name__: f for f in functions}, only=lambda _: KINDS)

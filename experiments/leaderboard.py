@@ -8,10 +8,11 @@ FLJAX_DATA names the folder with mnist. Lines are in results/leaderboard/table-M
 seed accuracy (mean over clients), its tenth percentile over clients, ARI at the end and at best, the first round that
 reaches 95 % of the last accuracy, megabytes sent in all, and seconds.
 
-20 clients of 200 images in four groups, an MLP 784-64-10, batches of 16, 2 local epochs, 40 rounds, all take part.
-Groups: images turned by quarters of a circle; a dominant label for each group; writers' styles; labels permuted by the
-group. Each method's own number (its threshold, where it has one, else its learning rate) is chosen by validation
-accuracy on seed 100, from as many candidates for each; there is a line for every candidate.
+20 clients in four groups, an MLP 784-64-10, batches of 16, 2 local epochs, 40 rounds, all take part. Groups, and a
+client's images for training, validation and test: turned by quarters of a circle, 160, 40 and 50; a dominant label for
+each group, 70, 18 and 20; writers' styles, 150, 50 and 50; labels permuted by the group, 160, 40 and 50. One number of
+each method (a threshold where it has one, of FLC the rounds before it clusters, else its learning rate) is chosen by
+validation accuracy on seed 100, from as many candidates for each; there is a line for every candidate.
 """
 
 import argparse
@@ -107,7 +108,10 @@ def images() -> tuple[Examples, Examples]:
 
 
 def federation(setting: str, seed: int, scale: Scale) -> Federation:
-    """Clients in four hidden groups, a fifth of each one's examples for validation and a fifth for the test."""
+    """Clients in four hidden groups, with about a fifth of each one's images for validation and as many for the test.
+
+    A client has up to ``scale.each`` for training and validation, and those for the test are beside them.
+    """
     name, options = SETTINGS[setting]
     n = scale.n_clients * scale.each
     train, test = images()

@@ -1,7 +1,8 @@
 """Results as files: a line for each run and number, beside the published one, with all that it was run by.
 
 ``results/<paper>/<table>-<dataset>.csv`` holds runs of the paper's size, ``...-smoke.csv`` small ones. A line is
-replaced by a later one of the same method, setting, seed and metric. `reproduction.py` reads them.
+replaced by a later one of the same method, setting, seed and metric, but a whole run's not by one of a part of the
+rounds. `reproduction.py` reads them.
 """
 
 import csv
@@ -56,11 +57,19 @@ def described(paper_scale: bool, done: int, planned: int, **more: Any) -> str:
     return "; ".join(f"{name}={value}" for name, value in fields.items())
 
 
+def is_whole(settings: str) -> bool:
+    """Whether `described` says: no fewer rounds than planned, at either scale."""
+    done, _, planned = _fields(settings).get("rounds", "").partition(" of ")
+    return done.isdigit() and planned.isdigit() and int(done) >= int(planned)
+
+
 def is_complete(settings: str) -> bool:
     """Whether `described` says: the paper's size, and no fewer rounds than planned."""
-    fields = dict(part.split("=", 1) for part in settings.split("; ") if "=" in part)
-    done, _, planned = fields.get("rounds", "").partition(" of ")
-    return fields.get("scale") == "paper" and done.isdigit() and planned.isdigit() and int(done) >= int(planned)
+    return _fields(settings).get("scale") == "paper" and is_whole(settings)
+
+
+def _fields(settings: str) -> dict[str, str]:
+    return dict(part.split("=", 1) for part in settings.split("; ") if "=" in part)
 
 
 def outcomes(
@@ -97,6 +106,8 @@ def outcomes(
 def keep(folder: Path, paper: str, table: str, dataset: str, lines: Sequence[Outcome]) -> list[Path]:
     """Merges the lines into the table's files; the files written.
 
+    A line of a whole run stays where the new one is of a part of the rounds.
+
     Args:
         folder: `RESULTS`, or another one.
         paper: as in published.csv.
@@ -113,7 +124,9 @@ def keep(folder: Path, paper: str, table: str, dataset: str, lines: Sequence[Out
         merged = {tuple(str(row[name]) for name in KEY): row for row in read(file)}
         for line in new:
             row = {name: _written(value) for name, value in line._asdict().items()} | made_by
-            merged[tuple(row[name] for name in KEY)] = row
+            place = tuple(row[name] for name in KEY)
+            if is_whole(line.settings) or not is_whole(merged.get(place, row)["settings"]):
+                merged[place] = row
         file.parent.mkdir(parents=True, exist_ok=True)
         text = io.StringIO()
         writer: csv.DictWriter[str] = csv.DictWriter(text, list(COLUMNS), lineterminator="\n")

@@ -88,12 +88,17 @@ def examples(scale: Scale) -> None:
     show(scale, "examples", f"Privacy of examples, delta {DELTA:g}", rows, against(rows, "noise"))
 
 
+def chains(scale: Scale) -> tuple[str, ...]:
+    """Names of those that are run."""
+    return scale.pick(tuple(CHAINS), tuple(CHAINS), brief=BRIEF)
+
+
 def compression(scale: Scale) -> None:
     """Chains between clients and server, and what they send."""
-    chosen = scale.chosen(scale.pick(CHAINS, CHAINS, brief={name: CHAINS[name] for name in BRIEF}))
+    chosen = scale.chosen(dict.fromkeys(chains(scale)))
     rows = [measured(scale, f"fedavg{name}", {"lr": 0.2, **CHAINS[name]}, uniform(0.3), Work(1, 10)) for name in chosen]
     show(scale, "compression", "What travels", rows, against(rows, "kB up a client and round"))
 
 
 if __name__ == "__main__":
-    main(__doc__ or "", {"clients": clients, "examples": examples, "compression": compression}, (1, 3))
+    main(__doc__ or "", {"clients": clients, "examples": examples, "compression": compression}, (1, 3), only=chains)

@@ -8,7 +8,7 @@ import argparse
 import contextlib
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -45,13 +45,6 @@ class Scale(NamedTuple):
     def chosen(self, named: Mapping[str, Any]) -> dict[str, Any]:
         """Those of ``named`` that were asked for, or all where none of them was."""
         return {name: value for name, value in named.items() if name in self.only} or dict(named)
-
-    def only_of(self, named: Mapping[str, Any]) -> dict[str, Any]:
-        """`chosen`, where nothing but these can be asked for: another name ends the script with one line."""
-        if unknown := [name for name in self.only if name not in named]:
-            print(f"--only {unknown[0]}: choose of {', '.join(named)}", file=sys.stderr)
-            sys.exit(2)
-        return self.chosen(named)
 
     def pick(self, smoke: Any, paper: Any, brief: Any = None) -> Any:
         """One of the values; ``smoke`` of a brief run where it has none of its own."""
@@ -166,10 +159,17 @@ def main(
     experiments: Mapping[str, Callable[[Scale], None]],
     n_seeds: tuple[int, int] = (3, 3),
     if_named: Sequence[str] = (),
+    only: Callable[[Scale], Iterable[str]] = lambda scale: (),
 ) -> None:
     """The command line of an experiment: which tables and figures, at which scale.
 
-    All of them by default, but those ``if_named``.
+    Args:
+        doc: of the script.
+        experiments: name -> table or figure.
+        n_seeds: by default, at smoke and at the paper's scale.
+        if_named: those of ``experiments`` that run only when they are asked for.
+        only: all names that `Scale.chosen` may be asked for. Another one is refused before anything runs: where none of
+            its names is found, `Scale.chosen` gives all, so that a misspelt one would run for hours.
     """
     by_default = [name for name in experiments if name not in if_named]
     parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -202,6 +202,10 @@ def main(
         arguments.results or (folder if arguments.smoke else RESULTS),
         arguments.smoke,
     )
+    known = dict.fromkeys(only(scale)) if scale.only else {}
+    if unknown := [name for name in scale.only if name not in known]:
+        choice = f"choose of {', '.join(filter(None, known))}" if known else "nothing can be chosen here"
+        parser.error(f"--only {unknown[0]}: {choice}")
     begin = time.perf_counter()
     for name in arguments.names or by_default:
         with data_here():

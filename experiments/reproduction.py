@@ -8,7 +8,7 @@ Compared are published.csv and the lines that experiments write into results/. S
 
     A  run at the paper's size to the end, within 1.5 points (accuracy) or 10 % (rounds, seconds, shares, ratios)
     T  equal by construction: the number was put in, or follows from what was
-    B  run at small scale only
+    B  run at small scale only, to its end
     C  run at the paper's size, and off; or not to its end, however near it is
     D  an experiment prints it with ``--scale paper``, and no line of results/ has it
     E  data and method are there, nothing sets a number beside it
@@ -26,13 +26,13 @@ import marked
 import numpy as np
 from causes import cause
 from derived import Cell, rule
-from outcomes import BY_CONSTRUCTION, HERE, RESULTS, file_of, is_complete, read
+from outcomes import BY_CONSTRUCTION, HERE, RESULTS, file_of, is_complete, is_whole, read
 from reach import HOURS, SEEDS, is_fixed, printer, reach
 
 STATES = "ATBCDEF"
 PUBLISHED = HERE / "published.csv"
 KINDS: tuple[str, ...] = ("complete", "partial", "smoke")
-"""Of lines: at the paper's size to the end, at its size, small."""
+"""Of lines: at the paper's size to the end, at its size, small to the end."""
 
 POINTS, SHARE = 1.5, 0.1
 """Tolerances: accuracy and leads in points, everything else relative."""
@@ -80,7 +80,7 @@ def found(cell: Cell, results: Path, kinds: Sequence[str] = KINDS) -> Found:
     ]
     full = [line for line in lines if is_complete(line["settings"])]
     partial = [line for line in lines if line not in full and "scale=paper" in line["settings"]]
-    smoke = [line for line in lines if "scale=smoke" in line["settings"]]
+    smoke = [line for line in lines if "scale=smoke" in line["settings"] and is_whole(line["settings"])]
     of_kind = dict(zip(KINDS, (full, partial, smoke), strict=True))
     for kind in kinds:
         chosen = of_kind[kind]
@@ -140,8 +140,7 @@ def all_rows(results: Path = RESULTS) -> list[Row]:
     for cell, value in published_rows():
         known = follows(cell, results)
         where = state(cell, value, known)
-        is_explained = where == "C" and known.kind == "complete"  # a cause is one of whole runs
-        notes = [known.note, printer(cell) if where == "D" else "", cause("row", cell) if is_explained else ""]
+        notes = [known.note, printer(cell) if where == "D" else "", cause("row", cell) if where == "C" else ""]
         note = "; ".join(filter(None, notes))
         rows.append(Row(cell, value, known.ours, where, known.seeds, note))
     return rows

@@ -2,12 +2,13 @@
 
 python experiments/tuning.py [grid optuna] [--scale smoke|paper] [--seeds N]
 
-FLJAX_DATA names the folder with fashion_mnist. Lines are in results/tuning/. Learning rate and weight are searched
-together. Points are judged by
-validation accuracy (macro) over seeds, and what was chosen is then tested once, on the test split. `optuna` needs
-`pip install 'fljax[tune]'`: its sampler proposes points in batches, for a batch runs as one program.
+FLJAX_DATA names the folder with fashion_mnist. Lines go to results/tuning/; none are kept in the repository. Learning
+rate and weight are searched together. Points are judged by validation accuracy (macro) over seeds, and what was chosen
+is then tested once, on the test split. `optuna` needs `pip install 'fljax[tune]'`: its sampler proposes points in
+batches, for a batch runs as one program.
 
-Intervals over three seeds are wide at smoke, so that the weights are not told apart.
+Three seeds at smoke are few: the table has the interval of each number, and weights whose intervals overlap are not
+told apart.
 """
 
 from collections.abc import Callable

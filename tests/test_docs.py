@@ -163,6 +163,14 @@ def test_the_table_of_methods_has_all_of_them(module):
     assert set(written.LABELS) <= set(fljax.ALGORITHMS)
 
 
+def test_a_number_of_clusters_that_may_be_left_out_is_called_optional(module):
+    table = module("written").choosing_table({}).splitlines()
+    needs = {name: row.split(" | ")[5] for row in table for name in re.findall(r" `(\w+)` \|", row)[:1]}
+    assert [needs[name] for name in ("ifca", "fedem", "cfl", "fedavg")] == ["`n_clusters`", "`n_learners`", "no", ""]
+    for name, count in (("flhc", "n_clusters"), ("pacfl", "n_clusters"), ("group_pfl", "n_groups")):
+        assert needs[name] == f"optional: `{count}`"
+
+
 def test_leaderboards_say_what_is_run_and_what_is_not(module, tmp_path):
     boards, lines = module("boards"), []
     outcomes = importlib.import_module("outcomes")

@@ -3,15 +3,17 @@
 from types import SimpleNamespace
 
 import hostile
+import hostile_runs
 import jax
 import numpy as np
 import pytest
 from hostile_runs import Attackers, ChosenHyper, any_attack, any_defence, poisoned, under_each
+from reporting import Scale
 from tables import spread
 
 import fljax
 from fljax.attacks import ATTACKS, attacked, updates
-from fljax.models import logistic_regression
+from fljax.models import logistic_regression, mlp
 from fljax.numbers import joined
 from fljax.rounds.bricks import BRICKS
 from fljax.rounds.uplink.chain import Memory
@@ -83,6 +85,21 @@ def test_the_worst_attack_is_that_of_the_least_accuracy():
     assert [one["attack"] for one in hostile.worst(rows)] == ["alie"]
 
 
+def test_any_attack_can_be_put_on_a_method(federations, monkeypatch):
+    """The quick half of the test below: all but the compilation of the program."""
+    made = []
+
+    def last(algorithm, *_):
+        made.append(algorithm)
+        raise InterruptedError
+
+    monkeypatch.setattr(hostile_runs, "with_uplink", last)
+    algorithm, attacks = fljax.fedavg(logistic_regression((8, 8, 1), 10), Work(1, 32)), [hostile.attack_of("backdoor")]
+    with pytest.raises(InterruptedError):
+        under_each(algorithm, [], attacks, federations, 4, Attackers((0, 4, 8), hostile.START))
+    assert dict(made[0].about.choices)["attack.attackers"] == (0, 4, 8)
+
+
 @pytest.mark.slow
 def test_cells_are_those_of_the_method_under_one_attack_with_one_defence(federations):
     names, ids, method = ("none", "sign_flip", "model_replacement"), (0, 4, 8), fljax.fedavg
@@ -103,3 +120,26 @@ def test_cells_are_those_of_the_method_under_one_attack_with_one_defence(federat
             for name in ("accuracy_macro", "attack_success"):
                 if name in metrics:
                     np.testing.assert_allclose(found[name][i, seed], metrics[name][-1], atol=2e-3, err_msg=name)
+
+
+def test_kept_numbers_are_those_of_the_same_network_work_and_clients(tmp_path, monkeypatch):
+    runs = []
+
+    def noted(algorithm, numbers, attacks, federations, *given):
+        runs.append(algorithm)
+        return {"accuracy_macro": np.zeros((len(numbers), len(federations)))}
+
+    monkeypatch.setattr(hostile, "under_each", noted)
+    scale, one = Scale(False, 2, tmp_path), hostile.federation
+
+    def asked(width=4, epochs=1):
+        algorithm = fljax.fedavg(mlp((8, 8, 1), (width,), 10), Work(epochs, 32))
+        numbers = joined(fljax.fedavg.Hyper, ChosenHyper)(lr=0.3)
+        hostile.rows_of(scale, hostile.Program("fedavg", (hostile.MEAN,), algorithm, (numbers,)), ["sign_flip"])
+        return len(runs)
+
+    assert asked() == asked() == 1
+    assert asked(width=5) == 2
+    assert asked(width=5, epochs=2) == 3
+    monkeypatch.setattr(hostile, "federation", lambda paper, seed: one(paper, seed + 1))
+    assert asked(width=5, epochs=2) == 4

@@ -1,7 +1,9 @@
 """Lines of runs and numbers, and the small computations that experiments make of their runs."""
 
+import csv
 import importlib
 
+import comparison
 import dcpfl_methods
 import dcpfl_parts
 import fedcps_figures
@@ -10,12 +12,12 @@ import numpy as np
 import pytest
 import slow_clients
 from lines import keep_numbers, keep_runs
-from outcomes import file_of, is_complete, read
+from outcomes import RESULTS, file_of, is_complete, read
 from reach import HOURS
 from reporting import Result, Scale
 from scipy.cluster.hierarchy import fcluster, linkage
 from scipy.spatial.distance import squareform
-from tables import last
+from tables import last, spread
 
 from fljax.data.divergence import symmetric_kld
 from fljax.data.federation import build
@@ -88,6 +90,42 @@ def test_honest_accuracy_leaves_out_the_hostile():
     tested = np.array([[np.nan] * 3, [0.2, 0.8, 0.6]])
     who = {("writers", 1): np.array([True, False, False])}
     assert fedcps_figures.of_honest(result(client_accuracy=tested), who) == pytest.approx(70)
+    every_second = np.repeat([[np.nan] * 3, [0.0] * 3], 4, axis=0)[[0, 4] * 8]  # 16 rounds; those before the last ten
+    every_second[7::2, 1:] = 0.6
+    assert fedcps_figures.of_honest(result(client_accuracy=every_second), who) == pytest.approx(60)
+
+
+def test_methods_of_one_model_are_held_against_fedavg_alone():
+    accuracy = {"fedavg": 0.5, "standalone": 0.9, "moon": 0.4, "dpsgd": 0.6, "ditto": 0.7}
+    rows = [{"setting": "two classes", "method": name, "accuracy_macro": spread([v])} for name, v in accuracy.items()]
+    found = {(row["method"], row["behind"]): row["by"] for row in comparison.misses(rows)}
+    assert found == {("moon", "fedavg"): pytest.approx(0.1), ("ditto", "standalone"): pytest.approx(0.2)}
+
+
+def test_the_kept_claims_of_the_comparison_are_those_of_its_lines(tmp_path, monkeypatch):
+    kept = []
+    monkeypatch.setattr(comparison, "show", lambda scale, name, title, rows, figure=None: kept.append(rows))
+    monkeypatch.setattr(comparison, "chart", lambda *_: None)
+    monkeypatch.setattr(comparison, "keep_misses", lambda *_: None)
+    comparison.rankings(Scale(False, 3, tmp_path))
+    with (RESULTS / "comparison" / "claims.csv").open(newline="") as file:
+        assert list(csv.DictReader(file)) == kept[-1]
+
+
+def test_lines_of_the_comparison_tell_choices(scale, monkeypatch):
+    told = {}
+
+    def noted(scale, place, results, columns, planned, **how):
+        told[current[-1]] = how
+
+    current = []
+    monkeypatch.setattr(comparison, "compare", lambda methods, *_: current.extend(methods) or [])
+    monkeypatch.setattr(comparison, "keep_runs", noted)
+    monkeypatch.setattr(comparison, "federations", lambda *_: [])
+    monkeypatch.setattr(comparison, "same_shapes", list)
+    monkeypatch.setattr(comparison, "rankings", lambda _: None)
+    comparison.everything(scale._replace(only=("ifca", "fedrc", "pacfl")))
+    assert [told[name]["n_clusters"] for name in ("ifca", "fedrc", "pacfl")] == [4, 3, None]
 
 
 def test_highest_merge_is_where_scipys_tree_becomes_one_group():
@@ -113,6 +151,27 @@ def test_scripts_that_are_named_exist():
 @pytest.mark.parametrize("file", sorted(FOLDER.glob("*.py")), ids=lambda file: file.stem)
 def test_every_script_can_be_imported(file):
     assert importlib.import_module(file.stem).__doc__
+
+
+def test_rounds_are_run_until_the_time_is_over(monkeypatch):
+    ran = []
+
+    def noted(scale, clock, seconds, seed):
+        ran.append(clock.n_rounds)
+        ends = 2.0 * np.arange(1, clock.n_rounds + 1)
+        return slow_clients.Line(ends, ends / 100, np.ones_like(ends))
+
+    monkeypatch.setattr(slow_clients, "run", noted)
+    clock = slow_clients.Clock(None, None, 3)  # pyright: ignore[reportArgumentType]
+    line = slow_clients.filled(None, clock, np.ones(4), 20.0, 0)  # pyright: ignore[reportArgumentType]
+    assert (ran, line.seconds[-1], len(line.seconds)) == ([3, 6, 12], 20.0, 10)
+
+
+def test_versions_fill_the_time(scale):
+    seconds = np.full(30, 0.001)  # so quick that there are 10,000 versions a second
+    clock = slow_clients.stale(scale, seconds, 1, 0.5, 0)
+    assert clock.n_rounds == len(clock.ends) > 60 * 30
+    assert clock.ends[-1] == pytest.approx(0.5, abs=0.001)
 
 
 def test_what_fits_the_time_is_counted_and_no_more():

@@ -31,6 +31,33 @@ def test_the_files_of_the_state_are_those_of_the_results():
         assert [row["state"] for row in csv.DictReader(file)] == [row.state for row in all_rows()]
 
 
+UNKEPT = {
+    "tuning.py": ("tuning/*",),
+    "hidden_groups.py": ("hidden_groups/*",),
+    "layercfl.py": ("layercfl/groups-*", "layercfl/iid-*"),
+    "layercfl_heat.py": (),
+    "dcpfl_figures.py": ("dc-pfl/period-*", "dc-pfl/thresholds-*"),
+    "fedcps_figures.py": ("fedcps/hostile-*", "fedcps/outputs-*"),
+    "fedcps_lambda.py": ("fedcps/personal-*",),
+    "fedtsdp_parts.py": ("fedtsdp/Fig*", "fedtsdp/sampling-*"),
+}
+"""Script -> its lines, of which README says that there are none."""
+
+
+def test_lines_that_a_script_says_are_kept_are_kept():
+    said = {
+        (file.stem, folder)
+        for file in FOLDER.glob("*.py")
+        for folder in re.findall(r"(?:[Ll]ines are|came out\s+is) in (results/[\w-]+)", file.read_text())
+    }
+    assert {stem for stem, _ in said} >= {"comparison", "dcpfl", "leaderboard", "pfllib"}
+    assert [pair for pair in said if not (FOLDER / pair[1]).is_dir()] == []
+    readme = (FOLDER / "README.md").read_text()
+    unkept = re.findall(r"`(\w+\.py)", readme[readme.index("Nothing is kept of") : readme.index("have to be run")])
+    assert set(unkept) == set(UNKEPT)
+    assert [file for patterns in UNKEPT.values() for one in patterns for file in RESULTS.glob(one)] == []
+
+
 def test_every_row_not_run_has_a_command_and_its_hours():
     lines = commands(all_rows()).splitlines()[2:]
     counts = sum(int(line.split("|")[2]) for line in lines)

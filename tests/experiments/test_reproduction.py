@@ -66,7 +66,7 @@ def test_a_share_of_one_is_held_to_a_hundredth_and_a_half(known):
 
 def test_runs_that_are_not_whole_never_count_as_reproduced(known):
     partial = known(FEDAVG, line(FEDAVG, 88.37, described(True, 249, 250), round=249))
-    assert (partial.state, partial.note) == ("C", "stopped after 249 rounds")
+    assert (partial.state, partial.note.partition("; ")[0]) == ("C", "stopped after 249 rounds")
     other = (*FEDAVG[:3], "non-iid_2", "FedAVG", "acc_pct")
     assert known(other, line(other, 87.64, described(False, 16, 16))).state == "B"
 
@@ -78,6 +78,23 @@ def test_a_whole_run_goes_before_a_partial_one_and_that_before_a_small_one(known
     assert known(FEDAVG, line(FEDAVG, 88.0)).ours == 88
     two = known(FEDAVG, line(FEDAVG, 89.0, seed=2))
     assert (two.ours, two.seeds, two.state) == (88.5, 2, "A")
+
+
+def test_a_small_run_of_a_part_of_its_rounds_is_none(known):
+    assert known(FEDAVG, line(FEDAVG, 88.37, described(False, 2, 16))).state == "D"
+    assert known(FEDAVG, line(FEDAVG, 88.37, described(False, 16, 16))).state == "B"
+
+
+def test_a_miss_has_its_cause_whether_the_run_is_whole_or_not(known, monkeypatch):
+    monkeypatch.setattr(reproduction, "cause", lambda kind, cell: "why")
+    partial = described(True, 20, 250)
+    assert known(FEDAVG, line(FEDAVG, 80.0, partial, round=20)).note == "stopped after 20 rounds; why"
+    assert known(FEDAVG, line(FEDAVG, 80.0)).note == "why"
+    assert known(FEDAVG, line(FEDAVG, 88.37)).note == "", "a number that is reproduced needs none"
+
+
+def test_every_miss_of_the_kept_lines_has_a_cause():
+    assert [row.cell for row in all_rows() if row.state == "C" and ".csv" not in row.note] == []
 
 
 def test_what_is_put_in_is_not_found(known):
@@ -171,6 +188,14 @@ def test_a_line_replaces_that_of_the_same_run_only(tmp_path):
     file.write_text("method,value\n")
     with pytest.raises(ValueError, match=r"T2-FMNIST.csv has the columns \['method', 'value'\]"):
         read(file)
+
+
+def test_a_part_of_the_rounds_replaces_no_whole_run(tmp_path):
+    whole, part, shorter = (described(False, done, 40) for done in (40, 2, 1))
+    (file,) = keep(tmp_path, *FEDAVG[:3], [line(FEDAVG, 1.0, part)])
+    for value, settings, expected in ((2.0, shorter, "2"), (3.0, whole, "3"), (4.0, part, "3"), (5.0, whole, "5")):
+        keep(tmp_path, *FEDAVG[:3], [line(FEDAVG, value, settings)])
+        assert [row["value"] for row in read(file)] == [expected]
 
 
 def test_only_the_papers_size_to_the_end_is_whole():

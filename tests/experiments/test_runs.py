@@ -1,17 +1,26 @@
 """The last round before a test, and runs in folders that are tested in their last rounds."""
 
 import json
+import re
+import runpy
+import shlex
+import sys
 from pathlib import Path
 
+import comparison
 import dcpfl_figures
 import fedtsdp_methods
 import fedtsdp_parts
+import fesem_parts
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import reporting
+from comparison import everything
 from dcpfl_figures import period, thresholds
 from fedtsdp_parts import figure9, groups, hopkins, sampling
+from fesem_parts import hands
 from final_round import with_everyone_once_more, with_own_layers_trained
 from long_runs import resumed, rounds_done, seconds_a_round, seconds_taken
 from reporting import Scale, data_here
@@ -23,21 +32,76 @@ from fljax.algorithms.fedper import fedper
 from fljax.data import partition
 from fljax.data.datasets import load
 from fljax.data.federation import on_host
+from fljax.data.partition import PARTITIONS
 from fljax.models import mlp
 from fljax.run.progress import SilentProgress
 from fljax.run.train import train
 from fljax.types import Work
 
+from .conftest import FOLDER
+
 MODEL, WORK, LR = mlp((4, 4, 1), (6,), 3), Work(2, 8), 0.05
 
 
-def test_a_name_that_nothing_has_is_one_line(capsys):
-    scale = Scale(False, 1, Path("results"), only=("fedavg",))
-    assert scale.only_of({"fedavg": 1, "fedprox": 2}) == {"fedavg": 1}
+@pytest.fixture
+def called(monkeypatch, tmp_path):
+    """Calls a script with options; `InterruptedError` where an experiment would begin."""
+
+    def begin():
+        raise InterruptedError
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(reporting, "data_here", begin)
+    for name in ("use_all_cores", "cache_compilations"):
+        monkeypatch.setattr(reporting, name, lambda: None)
+
+    def call(script, *options):
+        monkeypatch.setattr(sys, "argv", [script, *options])
+        runpy.run_path(str(FOLDER / script), run_name="__main__")
+
+    return call
+
+
+SCRIPTS = sorted(file.name for file in FOLDER.glob("*.py") if re.search(r"import .*\bmain\b", file.read_text()))
+NOTHING_TO_CHOOSE = {"fesem_parts.py", "normalisation.py", "slow_clients.py", "tuning.py"}
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_a_misspelt_name_ends_a_script_before_it_runs(script, called, capsys):
     with pytest.raises(SystemExit) as ended:
-        scale.only_of({"fedprox": 2, "fedper": 3})
+        called(script, "--only", "FedAvgg")
     assert ended.value.code == 2
-    assert capsys.readouterr().err == "--only fedavg: choose of fedprox, fedper\n"
+    said = capsys.readouterr().err.splitlines()[-1]
+    word = "nothing can be chosen here" if script in NOTHING_TO_CHOOSE else "choose of "
+    assert f"--only FedAvgg: {word}" in said
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "comparison.py --only fedavg standalone fedtsdp",
+        "dcpfl.py table2 --scale paper --only Mid FedAvg DC-PFL",
+        "dcpfl.py ablation --only Comp",
+        "dcpfl_figures.py thresholds --only 'NoDC 0.8' High",
+        "dcpfl_parts.py motivation --only 'one group' Low",
+        "fedcps.py --only Ditto non-iid_1 gamma=30% n=40 k=2",
+        "fedcps_costs.py --only FedPer",
+        "fedcps_figures.py hostile --only '20% wrong' FedCPS",
+        "fedcps_lambda.py --only 'spread of the client' personal_layers",
+        "fedcps_settings.py --only FedCPS '10 epochs'",
+        "fedtsdp.py --only FedTSDP CFL",
+        "fedtsdp_parts.py --only both raw 'one draw' FedTSDP",
+        "fesem.py --only 'FeSEM(4)' FedDane",
+        "hidden_groups.py --only DC-PFL FedAvg 'dominant label' 'DC-PFL, val, formula'",
+        "hostile.py table --only ifca --scale paper",
+        "layercfl.py groups --only rotation",
+        "private.py --only +top_k",
+        "slow_clients.py",
+    ],
+)
+def test_names_that_are_there_are_taken(words, called):
+    with pytest.raises(InterruptedError):
+        called(*shlex.split(words))
 
 
 def test_data_that_is_not_here_is_one_line(capsys):
@@ -47,7 +111,7 @@ def test_data_that_is_not_here_is_one_line(capsys):
     assert "fashion_mnist is not in " in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("experiment", [figure9, sampling, hopkins, groups, period, thresholds])
+@pytest.mark.parametrize("experiment", [figure9, sampling, hopkins, groups, period, thresholds, everything, hands])
 def test_a_part_of_the_rounds_is_asked_of_every_run(experiment, monkeypatch):
     asked = []
 
@@ -55,9 +119,13 @@ def test_a_part_of_the_rounds_is_asked_of_every_run(experiment, monkeypatch):
         asked.append(n_rounds)
         raise InterruptedError
 
-    for module in (fedtsdp_methods, fedtsdp_parts, dcpfl_figures):
+    for module in (fedtsdp_methods, fedtsdp_parts, dcpfl_figures, comparison, fesem_parts):
         monkeypatch.setattr(module, "compare", noted)
     monkeypatch.setattr(dcpfl_figures, "paper_bands", lambda *_: {})
+    monkeypatch.setattr(comparison, "federations", lambda *_: [])
+    monkeypatch.setattr(comparison, "same_shapes", list)
+    monkeypatch.setattr(fesem_parts, "load", lambda _: load("digits"))
+    monkeypatch.setitem(PARTITIONS, "writers", lambda *_, **options: PARTITIONS["iid"](*_, seed=options["seed"]))
     with pytest.raises(InterruptedError):
         experiment(Scale(False, 1, Path("results"), rounds=3))
     assert asked == [3]
