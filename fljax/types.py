@@ -197,7 +197,8 @@ class Algorithm(NamedTuple):
 
     ``init(key, hyper, data) -> State`` with the federation's training split;
     ``round(key, hyper, state, cohort) -> (State, Metrics)`` where ``state.clients`` holds the cohort's rows;
-    ``deploy(key, hyper, state, data) -> ModelTable``, the models that clients are tested with;
+    ``deploy(key, hyper, state, data) -> ModelTable``, the models that clients are tested with; a client with a row of
+    -1 holds none and is not tested;
     ``predict(params, x) -> logits`` of one deployed model (one row of them);
     ``join(key, hyper, state, data, n_rounds) -> ModelTable``, the models of clients that never took part, from their
     own training data and at most ``n_rounds`` () rounds of their own work, while the server stays as it is. None: they

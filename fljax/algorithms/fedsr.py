@@ -13,12 +13,11 @@ references from its optimiser and divides the Frobenius norm of a batch's z by i
 
 import jax
 import jax.numpy as jnp
-import optax
 from jax import Array
 
 from fljax import tree
 from fljax.client.gaussian import Gaussian, divergence, draws, halves_of
-from fljax.client.objectives import Loss, batch_mean
+from fljax.client.objectives import Loss, batch_mean, of_each
 from fljax.numbers import LocalHyper, Scalar, hyper, number
 from fljax.rounds import Combining, Weighting, averaging, mean, method, train
 from fljax.types import Algorithm, Batch, Cohort, Key, Model, ModelTable, Params, Trained, Work
@@ -81,7 +80,7 @@ def simple(model: Model, hyper: FedSRHyper) -> Loss:
         network, references = tree.select(params, model.layers), params[REFERENCES]
         mu, sigma = halves.encode(network, batch.x)
         z = draws(key, Gaussian(mu, sigma), 1)[0]
-        cross_entropy = optax.softmax_cross_entropy_with_integer_labels(halves.classify(network, z), batch.y)
+        cross_entropy = of_each(model.loss(halves.classify(network, z), batch.y), batch.weight)
         length = jnp.sqrt(jnp.square(z).sum(axis=-1) + 1e-12)  # differentiable at 0
         scaled = Gaussian(references["scale"] * mu, jnp.abs(references["scale"]) * sigma)
         reference = Gaussian(references["mu"][batch.y], jax.nn.softplus(references["rho"])[batch.y])

@@ -4,9 +4,10 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from fljax import tree
+from fljax.client.batching import BATCH_SIZE, batching
 from fljax.client.local import batch_rows
 from fljax.client.map import map_clients
-from fljax.client.measure import BATCH_SIZE, loss_score
+from fljax.client.measure import loss_score
 from fljax.data.federation import minibatch
 from fljax.types import ClientData, Examples, Model, Params, Stacked
 
@@ -18,8 +19,8 @@ def example_loss(model: Model, centers: Stacked, data: ClientData, batch_size: i
     copied, and a client of few examples does not wait for one of many.
     """
     n_clients, capacity = data.index.shape
-    batch = min(batch_size, capacity)
     score = loss_score(model)
+    batch = batching(score, centers, data, batch_size).size
 
     def under(center: Params) -> Array:
         def one(pool: Examples, index: Array, size: Array, center: Params) -> Array:

@@ -9,10 +9,11 @@ from flax import linen as nn
 from jax import Array, lax
 
 from fljax import tree
+from fljax.client.batching import batching
+from fljax.client.local import batch_rows
 from fljax.client.map import map_clients
-from fljax.client.measure import BATCH_SIZE
 from fljax.data.federation import minibatch
-from fljax.types import ClientData, Examples, Key, Model, ModelTable, Params
+from fljax.types import Batch, ClientData, Examples, Key, Model, ModelTable, Params
 
 
 class Seen(NamedTuple):
@@ -57,16 +58,17 @@ def see(
 def client_features(model: Model, models: ModelTable, data: ClientData) -> Array:
     """(clients, capacity, d) features of each client's examples under the model it holds; 0 past its size."""
     d, capacity = head_shape(model, tree.take(models.params, jnp.int32(0)))[0], data.index.shape[1]
-    batch = min(BATCH_SIZE, capacity)
-    n_batches = -(-capacity // batch)
+
+    def features(params: Params, batch: Batch) -> Array:
+        return see(model, params, batch.x, None).features
+
+    batch = batching(features, models, data).size
 
     def one(pool: Examples, index: Array, size: Array, params: Params) -> Array:
-        place = jnp.minimum(jnp.arange(n_batches * batch), jnp.maximum(size - 1, 0)).reshape(n_batches, batch)
+        def of(step: Array) -> Array:
+            return features(params, minibatch(pool, *batch_rows(index, size, step, batch)))
 
-        def of(place: Array) -> Array:
-            return see(model, params, minibatch(pool, index[place], jnp.ones(batch, jnp.float32)).x, None).features
-
-        h = lax.map(of, place).reshape(-1, d)[:capacity]
+        h = lax.map(of, jnp.arange(-(-capacity // batch))).reshape(-1, d)[:capacity]
         return jnp.where((jnp.arange(capacity) < size)[:, None], h, 0.0)
 
     return map_clients(one, data, models)

@@ -54,8 +54,8 @@ def adapt(
     """Every client's model after exactly ``n_steps`` minibatch steps on its own data, however much it has.
 
     The batches are those of successive epochs: no example is met twice before all have been met. A client without
-    examples keeps its start, and so does one whose result, or its loss on the first batch, is not finite. Arguments as
-    in `fine_tune`.
+    examples keeps its start, and so does one whose result, or its loss on a batch drawn for that, is not finite.
+    Arguments as in `fine_tune`.
 
     Raises:
         ValueError: ``n_steps`` is negative, or ``batch_size`` is not positive.

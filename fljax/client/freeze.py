@@ -47,11 +47,13 @@ def still(optimizer: optax.GradientTransformation, layers: tuple[str, ...]) -> o
     if not layers:
         return optimizer
 
-    def update(updates: Any, state: optax.OptState, params: Any = None) -> tuple[Any, optax.OptState]:
-        moves, state = optimizer.update(updates, state, params)
+    inner = optax.with_extra_args_support(optimizer)
+
+    def update(updates: Any, state: optax.OptState, params: Any = None, **more: Any) -> tuple[Any, optax.OptState]:
+        moves, state = inner.update(updates, state, params, **more)
         moved: Any = moves
         held = {name: jax.tree.map(jnp.zeros_like, moved[name]) for name in layers if name in moved}
         return moved | held, state
 
-    kind = Elementwise if isinstance(optimizer, Elementwise) else optax.GradientTransformation
+    kind = Elementwise if isinstance(optimizer, Elementwise) else optax.GradientTransformationExtraArgs
     return kind(optimizer.init, update)

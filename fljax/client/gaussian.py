@@ -8,6 +8,7 @@ from jax import Array
 
 from fljax import tree
 from fljax.client.measure import client_sums
+from fljax.models.task import task_of
 from fljax.types import Batch, ClientData, Halves, Key, Model, ModelTable, Params, Stacked
 
 LEAST_SIGMA = 1e-6
@@ -25,10 +26,14 @@ def halves_of(model: Model, method: str) -> Halves:
     """The body and head of a probabilistic network.
 
     Raises:
-        ValueError: naming ``method``, where the model is not probabilistic.
+        ValueError: naming ``method``, where the model is not probabilistic, or not one of classes.
     """
     if model.halves is None:
         raise ValueError(f"{method} needs a model with a Gaussian representation; choose variational_cnn")
+    if (task := task_of(model.loss)) != "classification":
+        raise ValueError(
+            f"{method} has a Gaussian for each class, and the model's loss is of {task}; give one of classes"
+        )
     return model.halves
 
 

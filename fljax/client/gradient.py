@@ -21,8 +21,9 @@ def client_gradients(
     """Gradient of each client's mean loss over all its examples, at the model it holds.
 
     Summed over batches of ``batch_size`` weighted by their examples, in float32 or wider, so it equals the full-batch
-    gradient without its memory. Returns `Trained` whose ``params`` are the gradients of the trainable parameters; a
-    gradient that is not finite comes back as zero with ``ok`` False.
+    gradient without its memory (but that of a network with BatchNorm, whose moments are each batch's own). Returns
+    `Trained` whose ``params`` are the gradients of the trainable parameters; a gradient that is not finite comes back
+    as zero with ``ok`` False.
 
     Raises:
         ValueError: ``batch_size`` is not positive, or a table has not a row for each client.

@@ -146,7 +146,9 @@ def _train_client(
         return loss(_turned(params, is_turned), *arguments)
 
     alike = isinstance(optimizer, Elementwise)  # others may tell rows from columns
-    is_turned = jax.tree.map(lambda leaf: alike and _is_narrow(leaf), start)
+    trainable, statistics = tree.split_statistics(start)
+    is_turned = jax.tree.map(lambda leaf: alike and _is_narrow(leaf), trainable)
+    is_turned = tree.join_statistics(is_turned, jax.tree.map(lambda leaf: False, statistics))
     begin = _turned(start, is_turned)
     carry = (begin, optimizer.init(tree.split_statistics(begin)[0]), jnp.float32(0))
     (params, _, total), _ = lax.scan(epoch, carry, jnp.arange(work.epochs))

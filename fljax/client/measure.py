@@ -7,6 +7,8 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from fljax import tree
+from fljax.choices import check_kind
+from fljax.client.batching import BATCH_SIZE, batching
 from fljax.client.local import batch_rows
 from fljax.client.map import check_rows, map_clients, over_devices
 from fljax.client.objectives import of_each
@@ -16,23 +18,23 @@ from fljax.types import Batch, ClientData, Examples, Model, ModelTable, Params, 
 Score = Callable[[Params, Batch], Array]
 """``score(params, batch) -> (batch, scores)`` float32."""
 
-BATCH_SIZE = 100
-"""Examples scored at once: large enough for a matrix unit, small enough to waste little on a client's last batch."""
-
 
 def client_sums(score: Score, models: Stacked | ModelTable, data: ClientData, batch_size: int = BATCH_SIZE) -> Array:
     """Sum of ``score`` over each client's examples under the model it holds: ``(clients, scores)``.
 
     A model that many clients hold passes over all their examples together, so no model is copied per client; personal
-    models are mapped over. Either way each example is scored once.
+    models are mapped over. Either way each example is scored once. Where a network's output depends on the batch at
+    hand (`fljax.client.batching`), batches are of one client's examples, whoever holds the model.
 
     Raises:
         ValueError: stacked models have not a row for each client.
     """
     if not isinstance(models, ModelTable):
         check_rows(data.size.shape[0], (models,))
-    n_scores = _n_scores(score, models, data.pool)
-    if isinstance(models, ModelTable) and tree.n_rows(models.params) < data.size.shape[0]:
+    how = batching(score, models, data, batch_size)
+    n_scores, batch = how.result.shape[1], how.size
+    is_shared = isinstance(models, ModelTable) and tree.n_rows(models.params) < data.size.shape[0]
+    if is_shared and not how.is_mixing:
         return _sums_by_row(score, n_scores, models, data, batch_size)
 
     def one(pool: Examples, index: Array, size: Array, params: Params) -> Array:
@@ -43,7 +45,6 @@ def client_sums(score: Score, models: Stacked | ModelTable, data: ClientData, ba
 
         return lax.fori_loop(0, -(-size // batch), step, jnp.zeros(n_scores, jnp.float32))
 
-    batch = min(batch_size, data.index.shape[1])
     return map_clients(one, data, models)
 
 
@@ -63,7 +64,15 @@ def cross_loss(model: Model, centers: Stacked, data: ClientData) -> Array:
     """``F_i(theta_j)``: mean loss of every client's data under every center, ``(clients, clusters)``.
 
     One dense pass over the data per center; neither models nor data are copied.
+
+    Raises:
+        ValueError: the centers are not stacked, or ``data`` is no split of a federation.
     """
+    check_kind("data", data, ClientData, "give a split, as federation.train")
+    if len(shapes := {jnp.shape(leaf)[:1] for leaf in jax.tree.leaves(centers)}) > 1:
+        raise ValueError(
+            f"centers have leaves of {sorted(shapes)} rows; give models (clusters, ...), as fljax.tree.stack makes"
+        )
     n_clients = data.size.shape[0]
     return lax.map(lambda center: client_loss(model, tree.everyone(center, n_clients), data), centers).T
 
@@ -110,11 +119,3 @@ def _dense_sums(score: Score, n_scores: int, params: Params, data: ClientData, b
 
     zeros = jnp.zeros((n_clients, n_scores), jnp.float32)
     return lax.fori_loop(0, -(-end[-1] // batch_size), step, zeros)
-
-
-def _n_scores(score: Score, models: Stacked | ModelTable, pool: Examples) -> int:
-    def of_first(params: Stacked, pool: Examples) -> Array:
-        example = minibatch(pool, jnp.zeros(1, jnp.int32), jnp.ones(1, jnp.float32))
-        return score(jax.tree.map(lambda leaf: leaf[0], params), example)
-
-    return jax.eval_shape(of_first, models.params if isinstance(models, ModelTable) else models, pool).shape[1]

@@ -1,5 +1,7 @@
 """The local optimiser, built where it is used from traced numbers."""
 
+import inspect
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -14,12 +16,18 @@ OPTIMIZERS = ("sgd", "adam", "adamw")
 """Names of local optimisers; `Work.optimizer` also takes any function from a learning rate to a transformation."""
 
 
-class Elementwise(optax.GradientTransformation):
+class Elementwise(optax.GradientTransformationExtraArgs):
     """An optax transformation that treats every number of a kernel alike, whatever its row and column.
 
     What `local_optimizer` makes of a name is one. `train_clients` may hold kernels transposed for such an optimiser,
     which is faster on a CPU: ``Elementwise(*optax.sgd(0.1))`` says so of one's own.
     """
+
+    def __new__(cls, init: Callable[..., Any], update: Callable[..., Any]) -> "Elementwise":
+        """The two functions of a transformation; the loss is handed to an ``update`` that takes further arguments."""
+        takes_more = any(one.kind is one.VAR_KEYWORD for one in inspect.signature(update).parameters.values())
+        plain = optax.GradientTransformation(init, update)
+        return super().__new__(cls, init, update if takes_more else optax.with_extra_args_support(plain).update)
 
 
 def local_optimizer(hyper: Any, work: Work, round: Array) -> optax.GradientTransformation:

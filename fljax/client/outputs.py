@@ -6,6 +6,7 @@ from jax import Array
 
 from fljax.client.map import map_clients
 from fljax.data.federation import minibatch
+from fljax.tree import at_least_float32
 from fljax.types import ClientData, Examples, Model, ModelTable, Params, Stacked
 
 
@@ -27,6 +28,6 @@ def client_outputs(model: Model, models: Stacked | ModelTable, public: Examples,
 
     def outputs(pool: Examples, index: Array, size: Array, params: Params) -> Array:
         batch = minibatch(pool, index, jnp.ones(index.shape, jnp.float32))
-        return jax.nn.softmax(model.apply(params, batch.x, None)[0])
+        return jax.nn.softmax(at_least_float32(model.apply(params, batch.x, None)[0]))
 
     return map_clients(outputs, data, models)

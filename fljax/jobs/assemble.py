@@ -254,7 +254,8 @@ def split_section(name: str, job: Job) -> tuple[Work, Any, dict[str, Any]]:
 def _made(kind: str, job: Job, made: Any, wanted: type) -> Any:
     """Raises ValueError where a user's function has made something else."""
     if not isinstance(made, wanted):
-        raise ValueError(f"--{kind} {job.own[kind]} makes a {type(made).__name__}, not a {wanted.__name__}")
+        remedy = "; return fljax.build(train, rows, ...)" if wanted is Federation else ""
+        raise ValueError(f"--{kind} {job.own[kind]} makes a {type(made).__name__}, not a {wanted.__name__}{remedy}")
     return made
 
 

@@ -12,6 +12,7 @@ from jax import Array
 
 from fljax.choices import Positive, check_choices, check_kind
 from fljax.models.calling import check_layers
+from fljax.models.sizes import n_outputs
 from fljax.ranges import real
 from fljax.tree import split_statistics
 from fljax.types import Description, Key, Model, Params
@@ -66,7 +67,8 @@ def lora(
     """Low-rank adapters (LoRA, Hu et al., ICLR 2022): each kernel W of ``base`` becomes ``W + alpha / rank * A B``.
 
     A (inputs, rank) is drawn with variance 1 / inputs and B (rank, outputs) begins at 0, so the network begins as
-    ``base``. Kernels with more than two axes are taken as matrices: their first axis by all others.
+    ``base``. Kernels with more than two axes are taken as matrices of all their inputs (of a convolution those of its
+    whole window) by their outputs; an adapter has ``rank * (inputs + outputs)`` numbers.
 
     Args:
         model: the network.
@@ -97,9 +99,11 @@ def lora(
     def init(key: Key) -> Params:
         adapters = {}
         for i, (path, leaf) in enumerate(kernels.items()):
-            n_inputs, n_outputs = leaf.shape[0], math.prod(leaf.shape[1:])
-            a = jax.random.normal(jax.random.fold_in(key, i), (n_inputs, rank), jnp.float32) / math.sqrt(n_inputs)
-            adapters[path] = {"a": a, "b": jnp.zeros((rank, n_outputs), jnp.float32)}
+            bias = leaves.get((*path[:-1], "bias"))
+            outputs = n_outputs(leaf.shape, None if bias is None else bias.shape)
+            inputs = leaf.size // outputs
+            a = jax.random.normal(jax.random.fold_in(key, i), (inputs, rank), jnp.float32) / math.sqrt(inputs)
+            adapters[path] = {"a": a, "b": jnp.zeros((rank, outputs), jnp.float32)}
         return unflatten_dict({(*path, name): leaf for path, pair in adapters.items() for name, leaf in pair.items()})
 
     def apply(params: Params, x: Array, key: Key | None) -> tuple[Array, Params]:

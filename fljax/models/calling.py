@@ -1,13 +1,15 @@
 """How a user's network is called, and which of its parts are layers: found out before anything is trained."""
 
 import inspect
+import sysconfig
+import traceback
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
+from functools import cache, wraps
+from pathlib import Path
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-from flax.errors import FlaxError
 from jax.typing import DTypeLike
 
 from fljax.tree import named_leaves, split_statistics
@@ -20,12 +22,25 @@ TRAINING = ("train", "training", "is_training")
 """Arguments that are True in training."""
 EVALUATION = ("deterministic", "inference", "use_running_average")
 """Arguments that are False in training."""
-ERRORS = (TypeError, ValueError, FlaxError)
-"""What a network may raise that cannot be called with a batch."""
 TOKENS = "give it input_dtype=jnp.int32, and examples as int32, not normalized (uint8 are pixels, which are scaled)"
 """What to do about a network of whole numbers."""
 FLOATS = tuple(map(jnp.dtype, ("float32", "bfloat16", "float16", "float64")))
 """What parameters may be."""
+
+
+def once(adapt: Callable[..., Model]) -> Callable[..., Model]:
+    """``adapt`` that gives the same object for equal arguments, so that nothing compiles twice, where they hash."""
+    known = cache(adapt)
+
+    @wraps(adapt)
+    def adapted(*about_it: Any) -> Model:
+        try:
+            hash(about_it)
+        except TypeError:  # as nn.Sequential of a list: another object each time
+            return adapt(*about_it)
+        return known(*about_it)
+
+    return adapted
 
 
 def calling_mode(call: Callable[..., Any], name: str) -> Mode:
@@ -68,17 +83,27 @@ def outputs_of(call: Callable[[Any], Any], empty: jax.ShapeDtypeStruct, name: st
             given = "no array" if not shape else f"an array {shape} of {kind}"
             raise ValueError(f"of two it makes {given}; give outputs (examples, classes) of floats")
         return outputs
-    except ERRORS as error:
-        text = f"{name} cannot be called with a batch of examples of shape {empty.shape[1:]}: {error}"
+    except Exception as error:  # whatever a user's network raises
+        text = f"{name} cannot be called with a batch of examples of shape {empty.shape[1:]}: {error}{_place(error)}"
         if jnp.issubdtype(empty.dtype, jnp.floating) and _takes_tokens(call, empty):
             text = f"{name} takes whole numbers, such as tokens, and not {empty.dtype}: {TOKENS} ({error})"
         raise ValueError(text) from error
 
 
+def _place(error: Exception) -> str:
+    """Where in the user's own code an error was raised; "" where in a library."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if not frame.filename.startswith(_LIBRARIES)]
+    return f" ({Path(own[-1].filename).name}, line {own[-1].lineno})" if own else ""
+
+
+_LIBRARIES = (*map(sysconfig.get_path, ("stdlib", "platstdlib", "purelib", "platlib")), str(Path(__file__).parents[1]))
+
+
 def _takes_tokens(call: Callable[[Any], Any], empty: jax.ShapeDtypeStruct) -> bool:
     try:
         jax.eval_shape(call, jax.ShapeDtypeStruct(empty.shape, jnp.int32))
-    except ERRORS:
+    except Exception:
         return False
     return True
 

@@ -7,6 +7,7 @@ from jax.typing import DTypeLike
 from fljax.models.blocks import Conv, ConvReluPool, Padding
 from fljax.models.linen import Init, from_linen
 from fljax.models.sizes import check_images, check_tuples, check_widths, smallest_images
+from fljax.ranges import real
 from fljax.tree import at_least_float32
 from fljax.types import Model
 
@@ -77,7 +78,11 @@ def cnn(
     """
     if pool not in ("once", "each"):
         raise ValueError(f"pool={pool!r}: choose 'once' or 'each'")
-    if not isinstance(dropout, tuple | list) or len(dropout) != 2 or not all(0 <= rate < 1 for rate in dropout):
+    if isinstance(kernel, tuple | list):
+        raise ValueError(f"kernel={kernel}: kernels are square; give one whole number")
+    if not isinstance(dropout, tuple | list) or len(dropout) != 2:
+        raise ValueError(f"dropout={dropout}: give two rates, each in [0, 1)")
+    if not all(0 <= real("dropout", rate) < 1 for rate in dropout):
         raise ValueError(f"dropout={dropout}: give two rates, each in [0, 1)")
     check_tuples(channels=channels, hidden=hidden)
     check_widths(channels=channels, kernel=kernel, hidden=hidden, n_classes=n_classes)

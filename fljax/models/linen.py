@@ -3,8 +3,6 @@
 import dataclasses
 import math
 import re
-from collections.abc import Hashable
-from functools import cache
 from typing import Any, Literal, cast
 
 import jax
@@ -13,7 +11,9 @@ from flax import linen as nn
 from jax import Array
 from jax.typing import DTypeLike
 
-from fljax.models.calling import Mode, about_inputs, calling_mode, check_layers, outputs_of
+from fljax.choices import check_kind
+from fljax.models.calling import FLOATS, Mode, about_inputs, calling_mode, check_layers, once, outputs_of
+from fljax.models.sizes import check_tuples, n_outputs
 from fljax.tree import STATISTICS, join_statistics, split_statistics
 from fljax.types import Description, Halves, Key, Model, Params
 
@@ -40,7 +40,9 @@ def from_linen(
             ``is_training``, or ``deterministic``, ``inference`` or ``use_running_average`` for the opposite; or by
             whatever its second argument is called, where that has no default. One that takes a batch alone is called
             with it. It may use the random stream ``"dropout"`` and, for running statistics, the collection
-            ``"batch_stats"``, which travels in the parameters under that name.
+            ``"batch_stats"``, which travels in the parameters under that name. A module in it with an attribute
+            ``reads_batch`` that is True, as of a normalisation by the batch at hand in evaluation, is tested on batches
+            of one client's examples.
         input_shape: shape of one example, without the batch axis.
         layers: the module's weighted top-level submodules in forward order; None: all, in the order of their first use.
         init: None: every parameter is drawn by the module's own initialiser. "lecun" and "pytorch" draw the leaves
@@ -61,22 +63,18 @@ def from_linen(
             variables than parameters and running statistics, or has a field ``dtype`` that is no floating-point type
             or one that JAX would narrow; or an unknown `init`.
     """
+    check_kind("module", module, nn.Module, "give a flax.linen module, as Net(64)")
+    check_tuples(input_shape=input_shape)
     _check_dtype(getattr(module, "dtype", None))
     if init is not None and init not in INITS:
         raise ValueError(f"init={init!r}: choose one of {', '.join(map(repr, INITS))}, or None for the module's own")
     given = None if layers is None else tuple(layers)
-    about_it = (tuple(input_shape), given, init or "own", halves, jnp.dtype(input_dtype))
-    try:
-        return _adapted(cast(Hashable, module), *about_it)
-    except TypeError as error:
-        if "unhashable" not in str(error):
-            raise
-    return _adapt(module, *about_it)  # as nn.Sequential of a list: another object each time
+    return _adapt(module, tuple(input_shape), given, init or "own", halves, jnp.dtype(input_dtype))
 
 
 def _check_dtype(dtype: DTypeLike | None) -> None:
     try:
-        known = dtype is None or jnp.issubdtype(dtype, jnp.floating)
+        known = dtype is None or jnp.dtype(dtype) in FLOATS
     except (TypeError, SyntaxError):  # a word that names no type, or a number of more digits than Python reads
         known = False
     if dtype is None or (known and jax.dtypes.canonicalize_dtype(dtype) == dtype):
@@ -85,6 +83,7 @@ def _check_dtype(dtype: DTypeLike | None) -> None:
     raise ValueError(f"dtype={dtype!r}: choose float32, bfloat16 or float16{wider}")
 
 
+@once
 def _adapt(
     module: nn.Module,
     input_shape: tuple[int, ...],
@@ -111,12 +110,16 @@ def _adapt(
         logits, updated = module.apply(variables, x, **mode(True), rngs={"dropout": key}, mutable=[STATISTICS])
         return cast(Array, logits), join_statistics(trainable, updated)
 
+    def both_modes(x: Array) -> Array:
+        params = init(jax.random.key(0))
+        apply(params, x, jax.random.key(0))
+        return apply(params, x, None)[0]
+
     found, n_outputs = _parts(module, empty, mode)
+    if not type(module).__module__.startswith("fljax."):  # a user's may fail in one of the modes alone
+        outputs_of(both_modes, empty, type(module).__name__)
     about = (*_about(module, about_inputs(input_shape, input_dtype)), ("n_outputs", n_outputs), ("initial", initial))
     return Model(init, apply, check_layers(found, layers), halves, about=about)
-
-
-_adapted = cache(_adapt)
 
 
 def _parts(module: nn.Module, empty: jax.ShapeDtypeStruct, mode: Mode) -> tuple[tuple[str, ...], int]:
@@ -171,12 +174,13 @@ def _as_wide(params: Params, dtype: DTypeLike | None) -> Params:
 
 
 def _drawn(key: Key, params: Params, initial: str) -> Params:
-    """`params` with its kernels (..., fan in, fan out) drawn anew, "pytorch" the biases beside them as well.
+    """`params` with its kernels (fan in, fan out), of any number of axes, drawn anew, "pytorch" the biases beside them.
 
     All come from one vector of numbers of variance 1 ("lecun") or 1/3.
     """
     leaves, treedef = jax.tree_util.tree_flatten_with_path(params)
     kernel_of = {path[:-1]: leaf for path, leaf in leaves if _is(path, "kernel")}
+    bias_of = {path[:-1]: leaf.shape for path, leaf in leaves if _is(path, "bias")}
     anew = [
         _is(path, "kernel") or (initial == "pytorch" and _is(path, "bias") and path[:-1] in kernel_of)
         for path, _ in leaves
@@ -185,7 +189,8 @@ def _drawn(key: Key, params: Params, initial: str) -> Params:
     drawn, start = [], 0
     for (path, leaf), new in zip(leaves, anew, strict=True):
         if new:
-            scale = math.sqrt(1 / math.prod(kernel_of[path[:-1]].shape[:-1]))
+            kernel, bias = kernel_of[path[:-1]], bias_of.get(path[:-1])
+            scale = math.sqrt(n_outputs(kernel.shape, bias) / kernel.size)  # 1 / sqrt(fan in)
             drawn.append((scale * numbers[start : start + leaf.size].reshape(leaf.shape)).astype(leaf.dtype))
             start += leaf.size
         else:

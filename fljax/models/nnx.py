@@ -10,7 +10,7 @@ from jax import Array
 from jax.typing import DTypeLike
 
 from fljax.choices import UNTOLD
-from fljax.models.calling import about_inputs, calling_mode, check_layers, outputs_of
+from fljax.models.calling import about_inputs, calling_mode, check_layers, once, outputs_of
 from fljax.tree import STATISTICS, join_statistics, split_statistics
 from fljax.types import Key, Model, Params
 
@@ -40,11 +40,22 @@ def from_nnx(
         input_dtype: of the examples that the module sees: float32, or int32 for tokens.
 
     Returns:
-        The model. Each call makes another object, so make it once: programs are compiled for each anew.
+        The model; equal arguments give the same object. A ``make`` that is defined anew, as a lambda in a cell that is
+        run again, is another, for which programs are compiled anew.
 
     Raises:
         ValueError: the module cannot be made or called so, ``layers`` are not its layers, or it keeps other variables.
     """
+    return _adapt(make, tuple(input_shape), None if layers is None else tuple(layers), jnp.dtype(input_dtype))
+
+
+@once
+def _adapt(
+    make: Callable[[nnx.Rngs], nnx.Module],
+    input_shape: tuple[int, ...],
+    layers: tuple[str, ...] | None,
+    input_dtype: DTypeLike,
+) -> Model:
     attributes: list[str] = []
 
     def noted() -> nnx.Module:

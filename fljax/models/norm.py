@@ -13,8 +13,9 @@ from fljax.tree import at_least_float32
 
 NORMS = ("none", "group", "batch", "untracked")
 """No normalisation; GroupNorm of up to 32 groups; BatchNorm with running statistics; BatchNorm that has none and uses
-the statistics of the batch at hand in evaluation too. Batches are full: where a client's last one is short it is filled
-with repeats of its own examples, which count in BatchNorm's moments (not in the loss)."""
+the statistics of the batch at hand in evaluation too, where a batch is of one client's examples, up to 100 of them.
+Batches are full: where a client's last one is short it is filled with repeats of its own examples, which count in
+BatchNorm's moments (not in the loss)."""
 
 
 def check_norm(norm: str, allowed: tuple[str, ...] = NORMS) -> None:
@@ -30,6 +31,11 @@ class Norm(nn.Module):
     """
 
     norm: str
+
+    @property
+    def reads_batch(self) -> bool:
+        """Whether an example's output depends on the others of its batch in evaluation too."""
+        return self.norm == "untracked"
 
     @nn.compact
     def __call__(self, y: Array, train: bool) -> Array:

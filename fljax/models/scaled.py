@@ -6,7 +6,6 @@ part of the model, so a results folder knows them (`fljax.run.identity`), and ne
 forget them.
 """
 
-import math
 from collections.abc import Callable
 from functools import cache
 from typing import Any
@@ -16,6 +15,7 @@ import numpy as np
 from jax import Array
 from jax.core import Tracer
 
+from fljax.models.task import as_float32
 from fljax.types import Halves, Key, Model, Params
 
 Channels = float | tuple[float, ...]
@@ -46,12 +46,16 @@ def normalized(model: Model, normalize: Normalize) -> Model:
         ValueError: an unknown name, a number that is not finite, a deviation that is not positive, or a network of
             whole numbers, which have no scale.
     """
-    if normalize != "unit" and (kind := dict(model.about).get("input_dtype")):
+    if not _is_unit(normalize) and (kind := dict(model.about).get("input_dtype")):
         raise ValueError(f"the network takes {kind} tokens, which have no scale; leave normalize at 'unit'")
     if isinstance(normalize, tuple) and any(isinstance(part, Tracer) for part in normalize):
         return _scaling(model, *normalize)
     mean, deviation = _numbers(normalize)
     return model if (mean, deviation) == NORMALIZATIONS["unit"] else _wrap(model, mean, deviation)
+
+
+def _is_unit(normalize: Any) -> bool:
+    return isinstance(normalize, str) and normalize == "unit"
 
 
 @cache
@@ -101,9 +105,9 @@ def _numbers(normalize: Any) -> tuple[Channels, Channels]:
     except (TypeError, ValueError):
         raise ValueError(f"normalize={normalize!r}: {allowed}") from None
     flat = [value for part in (mean, deviation) for value in (part if isinstance(part, tuple) else (part,))]
-    if not all(map(math.isfinite, flat)):
+    if not np.isfinite(as_float32(flat)).all():
         raise ValueError(f"normalize={normalize!r}: the numbers must be finite")
-    if not min(deviation if isinstance(deviation, tuple) else (deviation,)) > 0:
+    if not as_float32(deviation).min() > 0:
         raise ValueError(f"normalize={normalize!r}: the deviation must be above 0")
     return mean, deviation
 

@@ -1,5 +1,6 @@
 """What sizes a network can be built for, checked before anything is traced."""
 
+import math
 from collections.abc import Sequence
 from numbers import Integral
 
@@ -18,8 +19,10 @@ def check_widths(**widths: int | tuple[int, ...]) -> None:
 def check_tuples(**given: tuple[int, ...]) -> None:
     """Raises ValueError, naming the argument, for one number in place of several."""
     for name, numbers in given.items():
-        if isinstance(numbers, int):
+        if isinstance(numbers, Integral):
             raise ValueError(f"{name}={numbers} is not a tuple; give one, as ({numbers},)")
+        if not isinstance(numbers, tuple | list):
+            raise ValueError(f"{name}={numbers!r} is not a tuple of whole numbers; give one")
 
 
 def check_images(input_shape: tuple[int, ...], smallest: tuple[int, int], remedy: str) -> None:
@@ -33,6 +36,7 @@ def check_images(input_shape: tuple[int, ...], smallest: tuple[int, int], remedy
     Raises:
         ValueError: `input_shape` is not (height, width, channels), or is too small.
     """
+    check_tuples(input_shape=input_shape)
     if len(input_shape) != 3 or min(input_shape) < 1:
         raise ValueError(f"input_shape={input_shape}: give (height, width, channels), each at least 1")
     if not fits(input_shape, smallest):
@@ -40,6 +44,12 @@ def check_images(input_shape: tuple[int, ...], smallest: tuple[int, int], remedy
             f"input_shape={input_shape} is too small: the convolutions and pools need a height of at least "
             f"{smallest[0]} and a width of at least {smallest[1]}; choose larger images or {remedy}"
         )
+
+
+def n_outputs(kernel: tuple[int, ...], bias: tuple[int, ...] | None) -> int:
+    """Outputs of a layer of these shapes: numbers of its bias, which of a layer with heads has several axes; without a
+    bias the kernel's last axis."""
+    return kernel[-1] if bias is None else math.prod(bias)
 
 
 def fits(input_shape: tuple[int, ...], smallest: tuple[int, int]) -> bool:

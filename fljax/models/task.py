@@ -5,15 +5,15 @@ A model's ``loss`` is what clients minimise and are tested by. One made here als
 numbers or several labels is an argument of `regression` or `multi_label`.
 """
 
-import math
 from collections.abc import Callable, Sequence
 from functools import cache
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
 import optax
 from jax import Array
+from jax.core import Tracer
 
 from fljax.types import Key, Model, Params
 
@@ -60,11 +60,11 @@ def regression(
         loss: "squared", "absolute", or a function ``(outputs, targets) -> (batch,)`` of two arrays (batch, targets),
             both less the mean and divided by the deviation: ``lambda o, y: optax.huber_loss(o, y).mean(axis=1)``.
         mean: of the targets, one number or one for each; a JAX array may be traced.
-        deviation: of the targets, above 0; a JAX array where ``mean`` is one.
+        deviation: of the targets, above 0; as ``mean``.
 
     Returns:
         A model with the same parameters and layers. Equal numbers give the same object, so nothing compiles twice; of
-        JAX arrays the model's description says nothing.
+        traced ones the model's description says nothing.
 
     Raises:
         ValueError: an unknown loss, a number that is not finite, or a deviation that is not positive.
@@ -72,19 +72,28 @@ def regression(
     if not callable(loss) and loss not in _KINDS:
         text = "choose 'squared', 'absolute' or a function (outputs, targets) -> (batch,)"
         raise ValueError(f"loss={loss!r} is unknown; {text}")
-    if isinstance(mean, Array) and isinstance(deviation, Array):
-        return _regressing(model, loss, mean, deviation)
-    shift, scale = _plain(mean), _plain(deviation)
+    if isinstance(mean, Tracer) or isinstance(deviation, Tracer):
+        return _regressing(model, loss, mean, deviation)  # pyright: ignore[reportArgumentType]
+    shift, scale = _plain("mean", mean), _plain("deviation", deviation)
     for name, part in (("mean", shift), ("deviation", scale)):
-        values = part if isinstance(part, tuple) else (part,)
-        if not all(math.isfinite(value) and (name == "mean" or value > 0) for value in values):
+        values = as_float32(part)
+        if not (np.isfinite(values).all() and (name == "mean" or (values > 0).all())):
             raise ValueError(f"{name}={part}: give finite numbers{'' if name == 'mean' else ' above 0'}")
     return _regression(model, loss, shift, scale)
 
 
-def _plain(given: float | Sequence[float] | np.ndarray | Array) -> float | tuple[float, ...]:
+def as_float32(numbers: Any) -> np.ndarray:
+    """What is computed with: beyond float32 a number is infinite, too near to 0 it is 0."""
+    with np.errstate(over="ignore"):
+        return np.asarray(numbers, np.float64).astype(np.float32)
+
+
+def _plain(name: str, given: float | Sequence[float] | np.ndarray | Array) -> float | tuple[float, ...]:
     """A number as a float, several as a tuple of floats, which are hashable."""
-    values = np.asarray(given, np.float64)
+    try:
+        values = np.asarray(given, np.float64)
+    except (TypeError, ValueError):
+        raise ValueError(f"{name}={given!r}: give a number, or one for each target") from None
     return float(values) if values.ndim == 0 else tuple(map(float, values.ravel()))
 
 

@@ -6,6 +6,7 @@ from jax import Array
 
 from fljax.models.linen import from_linen
 from fljax.models.sizes import check_widths
+from fljax.ranges import real
 from fljax.types import Model
 
 
@@ -64,6 +65,6 @@ def transformer(
     check_widths(length=length, n_classes=n_classes, width=width, n_layers=n_layers, n_heads=n_heads)
     if width % n_heads:
         raise ValueError(f"n_heads={n_heads} does not divide width={width}")
-    if not 0 <= dropout < 1:
+    if not 0 <= real("dropout", dropout) < 1:
         raise ValueError(f"dropout={dropout} is not in [0, 1)")
     return from_linen(_Transformer(n_classes, width, n_layers, n_heads, dropout), (length,), input_dtype=jnp.int32)

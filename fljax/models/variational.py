@@ -1,5 +1,6 @@
 """The probabilistic network of FedSR and FedCR: a body that outputs a Gaussian, a linear head on a draw from it."""
 
+import math
 from collections.abc import Callable, Hashable
 from functools import cache, partial
 from typing import Any, cast
@@ -12,7 +13,8 @@ from jax.typing import DTypeLike
 
 from fljax.models.blocks import ConvReluPool
 from fljax.models.linen import Init, from_linen
-from fljax.models.sizes import check_images, check_widths, fits, smallest_images
+from fljax.models.sizes import check_images, check_tuples, check_widths, fits, smallest_images
+from fljax.ranges import real
 from fljax.tree import at_least_float32
 from fljax.types import Halves, Model, Params
 
@@ -86,10 +88,14 @@ def variational(
     Raises:
         ValueError: a size is less than 1, or the images are too small for the `channels`.
     """
+    check_tuples(input_shape=input_shape, hidden=hidden)
     check_widths(input_shape=input_shape, latent=latent, hidden=hidden, n_classes=n_classes)
+    if not input_shape or not math.isfinite(real("shift", shift)):
+        raise ValueError(f"input_shape={input_shape}, shift={shift}: give the sizes of an example, and a finite number")
     if channels is None:
         channels = (64, 64) if input_shape[-1] == 3 else (4, 12)
         channels = channels if fits(input_shape, _smallest(channels)) else ()
+    check_tuples(channels=channels)
     if channels:
         check_widths(channels=channels)
         check_images(input_shape, _smallest(channels), "fewer channels (none at all make a dense network)")

@@ -1,6 +1,7 @@
 """The static shape of a convolution: sizes, strides and padding, with what they make of an image."""
 
 from collections.abc import Sequence
+from numbers import Integral
 from typing import NamedTuple
 
 from jax import lax
@@ -17,15 +18,18 @@ class Window(NamedTuple):
     @classmethod
     def of(cls, x: Sequence[int], kernel: Sequence[int], strides, padding) -> "Window":
         """The window of a convolution of shapes `x` and `kernel`; ValueError where what the user gave makes none."""
-        strides = (strides, strides) if isinstance(strides, int) else tuple(strides)
+        strides = (int(strides), int(strides)) if isinstance(strides, Integral) else tuple(strides)
         if len(x) != 4 or len(kernel) != 4 or x[3] != kernel[2]:
             raise ValueError(f"x has shape {x} and kernel {kernel}: want (b, h, w, c) and (kh, kw, c, o), equal c")
         if min(strides) < 1:
             raise ValueError(f"strides={strides}: each must be at least 1")
-        if isinstance(padding, str) and padding not in ("SAME", "VALID"):
-            raise ValueError(f"padding={padding!r}: want 'SAME', 'VALID' or ((top, bottom), (left, right))")
-        pads = lax.padtype_to_pads(x[1:3], kernel[:2], strides, padding) if isinstance(padding, str) else padding
-        pads = ((int(pads[0][0]), int(pads[0][1])), (int(pads[1][0]), int(pads[1][1])))
+        try:
+            named = padding in ("SAME", "VALID")
+            pads = lax.padtype_to_pads(x[1:3], kernel[:2], strides, padding) if named else padding
+            pads = ((int(pads[0][0]), int(pads[0][1])), (int(pads[1][0]), int(pads[1][1])))
+        except (TypeError, IndexError, ValueError):
+            wanted = "'SAME', 'VALID' or ((top, bottom), (left, right))"
+            raise ValueError(f"padding={padding!r}: want {wanted}") from None
         if min(map(min, pads)) < 0:
             raise ValueError(f"padding={padding}: each side must be at least 0")
         window = cls((x[1], x[2]), (kernel[0], kernel[1]), strides, pads)

@@ -27,7 +27,7 @@ def as_drawn(drawn: Any, size: int) -> tuple[Array, Array]:
 
 
 def check_ids(ids: np.ndarray, n_clients: int) -> None:
-    """Checks that a cohort's ``ids`` are distinct clients.
+    """Checks that the ``ids`` of a cohort (places,), or of many (rounds, places), are distinct clients.
 
     Raises:
         ValueError: they are not; which.
@@ -35,8 +35,9 @@ def check_ids(ids: np.ndarray, n_clients: int) -> None:
     if (beyond := (ids < 0) | (ids >= n_clients)).any():
         known = f"give ids from 0 to {n_clients - 1}"
         raise ValueError(f"the sampling drew client {ids[beyond][0]} of {n_clients}; {known}")
-    if (twice := np.diff(np.sort(ids)) == 0).any():
-        raise ValueError(f"the sampling drew client {np.sort(ids)[1:][twice][0]} twice; give distinct ids")
+    ordered = np.sort(ids, axis=-1)
+    if (twice := np.diff(ordered, axis=-1) == 0).any():
+        raise ValueError(f"the sampling drew client {ordered[..., 1:][twice][0]} twice; give distinct ids")
 
 
 def check_draw(draw: Any, n_clients: int, n_places: int) -> None:

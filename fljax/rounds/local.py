@@ -37,6 +37,8 @@ def train(
         *per_client: what the loss needs beside the batch (an anchor, a weight), a row a participant.
         held: layers that stay as they are, whatever terms and weight decay there are.
     """
+    if work.terms:
+        loss = frozen(loss, held)  # terms that take gradients of it take none in the layers that stay
     for term in work.terms:
         loss = term(loss, hyper)
     if (added := _added.get()) is not None:

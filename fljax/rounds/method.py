@@ -7,6 +7,8 @@ from functools import cached_property, update_wrapper
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, overload
 
+import numpy as np
+
 from fljax.choices import check_choices, check_kind, plain
 from fljax.client.local import check_work
 from fljax.models.calling import check_model
@@ -86,6 +88,8 @@ class Method:
         check_work(work)
         bound = signature.bind(model, work, *args, **choices)
         bound.apply_defaults()
+        # A scalar of NumPy is the number that it stands for, not another choice that is compiled anew.
+        bound.arguments |= {name: one.item() for name, one in bound.arguments.items() if isinstance(one, np.generic)}
         check_choices(self.factory, bound.arguments)
         for name, value in bound.arguments.items():
             if not _is_hashable(value):

@@ -3,7 +3,7 @@
 import contextlib
 import math
 import operator
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
@@ -21,7 +21,7 @@ from fljax.numbers import LocalHyper, as_dict, numbers_of
 from fljax.ranges import real, said
 from fljax.rounds.method import Method
 from fljax.server.checks import is_key
-from fljax.types import Algorithm, ClientData, Federation, Key
+from fljax.types import Algorithm, ClientData, Federation, Key, State
 
 
 def whole(name: str, value: Any) -> int:
@@ -73,6 +73,8 @@ def check_subjects(algorithm: Algorithm, federation: Federation, key: Key) -> No
         raise ValueError(
             f"the network takes examples of shape {made_for}, and the clients' are {given}; make it for these"
         )
+    if about.get("network") == "Transformer":
+        _check_tokens(about["n_classes"], federation)
     check_labels(algorithm, federation)
 
 
@@ -103,6 +105,25 @@ def check_labels(algorithm: Algorithm, federation: Federation) -> None:
         _check_enough(n_outputs, federation)
 
 
+def begun(init: Callable[..., State], key: Key, hyper: Any, data: ClientData) -> State:
+    """What ``init`` of a method gives.
+
+    Raises:
+        ValueError: it is no `State`, or what clients keep has not a row for each of them: a round would give some
+            another's, and lose their own.
+    """
+    state = init(key, hyper, data)
+    check_kind("what init gave", state, State, "give fljax.State(server, clients)")
+    n_clients = data.size.shape[0]
+    for path, leaf in jax.tree_util.tree_leaves_with_path(state.clients):
+        if (shape := jnp.shape(leaf))[:1] != (n_clients,):
+            raise ValueError(
+                f"init gave clients{jax.tree_util.keystr(path)} of shape {shape} for {n_clients} clients; give a row "
+                f"for each, ({n_clients}, ...): of models fljax.tree.broadcast(params, data.size.shape[0])"
+            )
+    return state
+
+
 def check_outputs(algorithm: Algorithm, hyper: Any, federation: Federation, key: Key) -> None:
     """Checks that a network which does not say how many outputs it has, such as two functions, has one for each class.
 
@@ -117,18 +138,33 @@ def check_outputs(algorithm: Algorithm, hyper: Any, federation: Federation, key:
 @partial(jax.jit, static_argnums=0)  # so that it is traced once
 def _first_outputs(algorithm: Algorithm, hyper: Any, data: ClientData, key: Key) -> Array:
     """Those of the first client's model before any round, for one example."""
-    deployed = algorithm.deploy(key, hyper, algorithm.init(key, hyper, data), data)
+    deployed = algorithm.deploy(key, hyper, begun(algorithm.init, key, hyper, data), data)
     example = minibatch(data.pool, jnp.zeros(1, jnp.int32), jnp.ones(1, jnp.float32))
-    return algorithm.predict(tree.row(deployed.params, deployed.row[0]), example.x)
+    outputs = algorithm.predict(tree.row(deployed.params, deployed.row[0]), example.x)
+    if not isinstance(outputs, Array) or outputs.ndim < 2 or len(outputs) != 1:
+        given = f"an array {outputs.shape}" if isinstance(outputs, Array) else f"a {type(outputs).__name__}"
+        raise ValueError(f"predict gave {given} of one example; give its outputs (examples, classes)")
+    return outputs
 
 
 def _check_enough(n_outputs: int, federation: Federation) -> None:
-    y = federation.train.pool.y
-    if isinstance(y, jax.core.Tracer) or not getattr(y, "is_fully_addressable", True):
-        return
-    largest = max(int(np.asarray(one).max()) for one in (y, federation.test.pool.y))
+    largest = _largest(federation.train.pool.y, federation.test.pool.y)
     if largest >= n_outputs:
         raise ValueError(f"label {largest} and a network of {n_outputs} outputs; give it {largest + 1} or more")
+
+
+def _check_tokens(n_tokens: int, federation: Federation) -> None:
+    """A transformer's table has a row for each token; of one beyond, its outputs would be NaN."""
+    largest = _largest(federation.train.pool.x, federation.test.pool.x)
+    if largest >= n_tokens:
+        raise ValueError(f"token {largest} and a network of n_classes={n_tokens}; give it {largest + 1} or more")
+
+
+def _largest(*parts: Array) -> int:
+    """The largest of whole numbers that are known here; -1 of others, of no examples too."""
+    if any(isinstance(one, jax.core.Tracer) or not getattr(one, "is_fully_addressable", True) for one in parts):
+        return -1
+    return max(int(np.asarray(one).max(initial=-1)) for one in parts)
 
 
 @contextlib.contextmanager

@@ -8,9 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 
+from fljax.client.batching import batching
 from fljax.client.local import batch_rows
 from fljax.client.map import map_clients
-from fljax.client.measure import BATCH_SIZE
 from fljax.data.federation import minibatch
 from fljax.data.labels import check_classes
 from fljax.run.evaluate import matched
@@ -44,8 +44,7 @@ def confusion_matrices(
 def _confusion_matrices(
     predict: Callable[[Params, Array], Array], models: ModelTable, data: ClientData, n_classes: int
 ) -> Array:
-
-    batch_size = min(BATCH_SIZE, data.index.shape[1])
+    batch_size = batching(lambda params, batch: predict(params, batch.x), models, data).size
 
     def of_client(pool: Examples, index: Array, size: Array, params: Params) -> Array:
         def counted(i: Array, table: Array) -> Array:

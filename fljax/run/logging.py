@@ -27,9 +27,15 @@ class LogProgress:
         loggers: told of each round, in order.
         beside: another progress that goes on as before, such as a bar.
         prefix: put before each name, as ``"fedavg/"``.
+
+    Raises:
+        ValueError: one of the loggers has no function ``log``.
     """
 
     def __init__(self, loggers: Sequence[Logger], beside: Progress | None = None, prefix: str = "") -> None:
+        if unfit := [one for one in loggers if not callable(getattr(one, "log", None))]:
+            text = f"loggers: one is of type {type(unfit[0]).__name__}, without log(round, values)"
+            raise ValueError(f"{text}; give to_wandb(...), to_mlflow, to_tensorboard, or an object that has it")
         self.loggers, self.beside, self.prefix = loggers, beside, prefix
 
     def prepare(self) -> None:

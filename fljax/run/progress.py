@@ -32,6 +32,21 @@ class Progress(Protocol):
         ...
 
 
+def told(progress: Progress | None) -> Progress:
+    """``progress``, or one that shows nothing.
+
+    Raises:
+        ValueError: it is none.
+    """
+    if progress is None:
+        return SilentProgress()
+    if not all(callable(getattr(progress, name, None)) for name in ("prepare", "start", "chunk", "stop")):
+        kind = type(progress).__name__
+        remedy = "for a logger of rounds give fljax.run.logging.LogProgress([logger])"
+        raise ValueError(f"progress is of type {kind}, without prepare, start, chunk and stop; {remedy}")
+    return progress
+
+
 class SilentProgress:
     """Shows nothing."""
 

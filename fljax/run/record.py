@@ -8,6 +8,7 @@ import numpy as np
 
 from fljax import tree
 from fljax.files import read_arrays, save_arrays
+from fljax.rounds.drawn import check_ids
 from fljax.rounds.reported import OF_CLIENT
 from fljax.rounds.timing import Timing
 from fljax.run import checkpoint as files
@@ -52,7 +53,12 @@ class Record:
         self.saver = None if folder is None else files.Saver(folder)
 
     def took(self, metrics: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Takes a chunk's rounds, and gives them back with what only the host can tell."""
+        """Takes a chunk's rounds, and gives them back with what only the host can tell.
+
+        Raises:
+            ValueError: a sampling of the user's own drew who does not exist, or a client twice.
+        """
+        check_ids(metrics["ids"], self.n_clients)
         first, self.round = self.round, self.round + len(metrics["ids"])
         if "label" in metrics:
             metrics["churn"], self.labels = churn_of_rounds(metrics, self.n_clients, self.labels)

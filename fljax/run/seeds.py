@@ -18,6 +18,7 @@ from jax import Array, lax
 from fljax import tree
 from fljax.placement import whole
 from fljax.rounds.sampling import Draw
+from fljax.run.check import begun
 from fljax.run.chunk import MOST_ROUNDS, run_chunk
 from fljax.run.simulate import split_key
 from fljax.types import Algorithm, Federation, Key, Metrics, State
@@ -89,7 +90,7 @@ def begin_all(setting: Setting, inputs: Inputs) -> State:
     def one(seed: tuple[Any, Key, Any]) -> State:
         own, key, numbers = seed
         train = joined(setting.structure, inputs.shared, own).train
-        return setting.method(numbers).init(split_key(key).init, inputs.hyper, train)
+        return begun(setting.method(numbers).init, split_key(key).init, inputs.hyper, train)
 
     return whole(lax.map(one, (inputs.own, inputs.key, inputs.numbers)))
 

@@ -16,10 +16,11 @@ from fljax.keys import descend
 from fljax.numbers import check_numbers
 from fljax.placement import on_device, whole
 from fljax.rounds.cohort import CohortKeys, cohort_of
+from fljax.rounds.drawn import check_ids
 from fljax.rounds.reported import as_due
 from fljax.rounds.returned import check_like
 from fljax.rounds.sampling import Draw, Sampling, sampling_of
-from fljax.run.check import check_outputs, check_run, check_subjects, fields_of
+from fljax.run.check import begun, check_outputs, check_run, check_subjects, fields_of
 from fljax.run.churn import churn_of_rounds
 from fljax.run.evaluate import evaluate
 from fljax.run.hosts import gathered
@@ -79,7 +80,8 @@ def simulate(
         (`fljax.rounds.clock`), except under a trace; with a deadline ``n_missing``, who was asked and not there.
 
     Raises:
-        ValueError: a number is out of its range, or ``hyper`` is not the method's.
+        ValueError: a number is out of its range, ``hyper`` is not the method's, or what the user's own functions give
+            is not what it must be.
     """
     check_run(n_rounds, evaluate_every, dropout)
     check_numbers(hyper)
@@ -91,11 +93,14 @@ def simulate(
     with fields_of(hyper, algorithm):
         check_outputs(algorithm, *numbers[:3])
         state, metrics = _simulate(algorithm, draw, int(n_rounds), int(evaluate_every), *numbers)
-    if "label" in metrics and not isinstance(metrics["label"], jax.core.Tracer):
+    is_traced = isinstance(metrics["ids"], jax.core.Tracer)
+    if not is_traced:
+        check_ids(gathered({"ids": metrics["ids"]})["ids"], n_clients)
+    if "label" in metrics and not is_traced:
         labelled = gathered({name: metrics[name] for name in ("ids", "active", "label")})
         metrics["churn"] = jnp.asarray(churn_of_rounds(labelled, n_clients)[0])
     spent = epsilons(hyper, draw.sampling, algorithm.about.work, n_rounds)
-    if draw.sampling.timing is not None and not isinstance(metrics["ids"], jax.core.Tracer):
+    if draw.sampling.timing is not None and not is_traced:
         known = [name for name in ("ids", "active", "n_missing") if name in metrics]
         lasted = draw.sampling.timing.of_rounds(0, gathered({name: metrics[name] for name in known}))
         metrics["simulated_seconds"] = jnp.asarray(lasted, jnp.float32)
@@ -227,17 +232,6 @@ def round_keys(key: Key, round: Array) -> RoundKeys:
 def first_state(init: Callable[..., State], key: Key, hyper: Any, data: ClientData) -> State:
     """What a method begins with, of the run's key; whole on every device, as rounds take it and give it back."""
     return whole(begun(init, split_key(key).init, hyper, data))
-
-
-def begun(init: Callable[..., State], key: Key, hyper: Any, data: ClientData) -> State:
-    """What ``init`` gives.
-
-    Raises:
-        ValueError: it is no `State`.
-    """
-    state = init(key, hyper, data)
-    check_kind("what init gave", state, State, "give fljax.State(server, clients)")
-    return state
 
 
 @partial(jax.jit, static_argnums=0)

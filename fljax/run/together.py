@@ -23,7 +23,7 @@ from fljax.run.mesh import Device, over_devices, replicated
 from fljax.run.privacy import epsilons, with_target
 from fljax.run.program_cost import Cost
 from fljax.run.programs import Compile, Compiler, Program, compiler_for
-from fljax.run.progress import Progress, SilentProgress
+from fljax.run.progress import Progress, told
 from fljax.run.record import Record, Records, Run
 from fljax.run.resume import begin
 from fljax.run.seeds import Inputs, Setting, Varied, advance_all, begin_all, joined, stacked
@@ -100,7 +100,7 @@ def train_together(runs: Runs, progress: Progress | None = None, force_resume: b
     check_run(runs.n_rounds, runs.evaluate_every, runs.dropout)
     check_numbers(runs.hyper)
     check_subjects(runs.algorithm, runs.federations[0], runs.keys[0])
-    progress = progress or SilentProgress()
+    progress = told(progress)
     with (
         put_off(True) as asked,
         ExitStack() as locks,

@@ -21,7 +21,7 @@ from fljax.run.memory import check_compiled
 from fljax.run.mesh import Device, over_devices, replicated
 from fljax.run.privacy import epsilons, mechanism, with_target
 from fljax.run.programs import Compile
-from fljax.run.progress import Progress, SilentProgress
+from fljax.run.progress import Progress, told
 from fljax.run.record import Record
 from fljax.run.record import Run as Run
 from fljax.run.resume import begin
@@ -96,7 +96,7 @@ def train(
     check_numbers(hyper)
     check_subjects(algorithm, federation, key)
     n_rounds, evaluate_every = int(n_rounds), int(evaluate_every)
-    folder, progress = None if folder is None else Path(folder), progress or SilentProgress()
+    folder, progress = None if folder is None else Path(folder), told(progress)
     n_clients = federation.train.size.shape[0]
     draw = sampling_of(sampling, participation).of(n_clients)
     hyper = with_target(hyper, draw.sampling, algorithm.about.work, n_rounds)

@@ -23,7 +23,7 @@ from fljax.types import Key, Stacked
 class KMeans(NamedTuple):
     """The best of the restarts."""
 
-    centers: Stacked  # (clusters, d), or leaves (clusters, ...) for a pytree; an unused cluster holds the overall mean
+    centers: Stacked  # (clusters, d), or leaves (clusters, ...), not whole numbers; an unused one has the overall mean
     label: Array  # (n,) int32, canonical; -1 where `where` is False
     inertia: Array  # () sum of squared distances of the points to the mean of their cluster
 
@@ -86,8 +86,14 @@ def kmeans(
     label = _best_restart(key, still, where, n_clusters, n_init, jnp.asarray(n_steps, jnp.int32))
     inertia = _own(geometry(known).to_means(label), label).sum()
     everyone = where.astype(jnp.float32)
+    x = jax.tree.map(_as_floats, x)
     centers = cluster_mean(x, everyone, label, empty=tree.broadcast(weighted_mean(x, everyone), n_clusters))
     return KMeans(centers, canonical(label), inertia)
+
+
+def _as_floats(leaf: Array) -> Array:
+    """Whole numbers in float32, whose mean is none of them."""
+    return leaf if jnp.issubdtype(leaf.dtype, jnp.inexact) else leaf.astype(jnp.float32)
 
 
 def _best_restart(key: Key, geometry: Geometry, where: Array, n_clusters: int, n_init: int, n_steps: Array) -> Array:

@@ -4,6 +4,7 @@ import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 from scipy.integrate import quad
 from scipy.special import log_softmax
@@ -17,12 +18,13 @@ from fljax.algorithms.fedsr import REFERENCES, fedsr, first_references, simple
 from fljax.algorithms.fedsr_ft import fedsr_ft
 from fljax.client.gaussian import Evidence, Gaussian, class_evidence, divergence, draws
 from fljax.data.synthetic import linear_groups
-from fljax.models import variational
+from fljax.models import multi_label, variational
 from fljax.types import Batch, Work
 from tests.algorithms.round_by_round import jitted, simulate
 from tests.algorithms.table import PROBABILISTIC
 
 ROUNDS = 3
+CROSS_ENTROPY = optax.softmax_cross_entropy_with_integer_labels
 CERTAIN = variational((4, 4, 1), 4, latent=3, hidden=(6,), channels=(), shift=1e4)
 """The same network whose sigma is exactly 0."""
 
@@ -57,6 +59,19 @@ def test_fedsr_without_terms_and_noise_is_fedavg(key, work, federation):
     averaged = final(fedavg(CERTAIN, work), fedavg.Hyper(lr=0.1), federation, key).server
     chex.assert_trees_all_close(tree.select(simple_one, CERTAIN.layers), averaged, rtol=1e-5, atol=1e-6)
     chex.assert_trees_all_close(simple_one[REFERENCES], first_references(CERTAIN), rtol=1e-6)
+
+
+def test_fedsr_learns_by_the_models_own_loss(key, work, federation):
+    own = CERTAIN._replace(loss=lambda logits, y: 3 * CROSS_ENTROPY(logits, y))
+    tripled = final(fedsr(own, work), fedsr.Hyper(lr=0.1, l2r=0.0, cmi=0.0), federation, key).server
+    averaged = final(fedavg(own, work), fedavg.Hyper(lr=0.1), federation, key).server
+    chex.assert_trees_all_close(tree.select(tripled, own.layers), averaged, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("method", [fedsr, fedcr])
+def test_gaussians_of_classes_need_classes(work, method):
+    with pytest.raises(ValueError, match="has a Gaussian for each class, and the model's loss is of labels"):
+        method(multi_label(CERTAIN), work)
 
 
 def numpy_fedsr(w, x, labels, eps, l2r, cmi):

@@ -19,12 +19,16 @@ from fljax.algorithms.standalone import standalone
 from fljax.client import train_clients, training_loss
 from fljax.client.freeze import frozen, still
 from fljax.client.optimizer import local_optimizer
+from fljax.client.sharpness import sharpness_aware
+from fljax.data.federation import minibatch
 from fljax.data.synthetic import linear_groups
 from fljax.models import mlp
+from fljax.rounds import train
+from fljax.rounds.joining import everyone
 from fljax.rounds.sharing import compose, split
 from fljax.run.simulate import as_traced, split_key
 from fljax.run.train import run_chunk
-from fljax.types import Work
+from fljax.types import ClientData, Work
 from tests.algorithms.round_by_round import jitted, simulate
 from tests.slow import slow
 
@@ -113,6 +117,46 @@ def test_frozen_layers_stay_bit_for_bit(key, model, federation, optimizer):
         trained = train_clients(keys, tree.everyone(start, 8), federation.train, loss, tuner, work)
     chex.assert_trees_all_equal(trained.params["fc1"], tree.broadcast(start["fc1"], 8))
     assert (np.asarray(trained.params["fc2"]["kernel"]) != np.asarray(start["fc2"]["kernel"])).any(axis=(1, 2)).all()
+
+
+def test_an_optimizer_that_asks_for_the_loss_may_leave_layers_alone(key, model, federation):
+    def plateau(lr):
+        return optax.chain(optax.sgd(lr), optax.contrib.reduce_on_plateau())
+
+    start = model.init(key)
+    tuner = still(plateau(0.1), ("fc1",))
+    trained = train_clients(
+        jax.random.split(key, 8),
+        tree.everyone(start, 8),
+        federation.train,
+        frozen(training_loss(model), ("fc1",)),
+        tuner,
+        Work(1, 8),
+    )
+    chex.assert_trees_all_equal(trained.params["fc1"], tree.broadcast(start["fc1"], 8))
+    assert (np.asarray(trained.params["fc2"]["kernel"]) != np.asarray(start["fc2"]["kernel"])).any(axis=(1, 2)).all()
+
+
+def test_a_sharpness_aware_step_climbs_in_the_layers_that_move_alone(key, model, federation):
+    hyper, start, held = fljax.compose("fedavg+sam").Hyper(lr=0.1, rho=0.5), model.init(key), ("fc1",)
+    batch = minibatch(federation.train.pool, federation.train.index[0, :4], jnp.ones(4, jnp.float32))
+    plain = training_loss(model)
+
+    def of_last(last):
+        return plain(start | {"fc2": last}, batch, key)[0]
+
+    # By hand, over the last layer alone.
+    gradient = jax.grad(of_last)(start["fc2"])
+    norm = jnp.sqrt(sum(jnp.square(leaf).sum() for leaf in jax.tree.leaves(gradient)))
+    wanted = jax.grad(of_last)(jax.tree.map(lambda w, g: w + 0.5 * g / norm, start["fc2"], gradient))
+
+    data = ClientData(federation.train.pool, federation.train.index[:1, :4], jnp.full(1, 4, jnp.int32))
+    cohort = everyone(key, jnp.int32(0), data)
+    work = Work(1, 4, terms=(sharpness_aware,))
+    trained = train(hyper, tree.everyone(start, 1), cohort, plain, work, held=held)
+    chex.assert_trees_all_equal(trained.params["fc1"], tree.broadcast(start["fc1"], 1))
+    moved = jax.tree.map(lambda new, old: (old - new[0]) / 0.1, trained.params["fc2"], start["fc2"])
+    chex.assert_trees_all_close(moved, wanted, rtol=1e-3, atol=1e-5)
 
 
 def test_layers_that_a_model_does_not_have_are_not_frozen_in_silence(key, model, federation):

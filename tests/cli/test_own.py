@@ -412,7 +412,10 @@ def unknown(train, test, *, seed: int = 0):
             "a setting or a section of config.toml is called history; give the method another",
         ),
         (("--model", "pair"), "of two it makes no array; give outputs (examples, classes) of floats"),
-        (("--model", "normed"), "wrong.py, line 90: ModifyScopeVariableError: Cannot update variable"),
+        (
+            ("--model", "normed"),
+            "Net cannot be called with a batch of examples of shape (8, 8, 1): Cannot update",
+        ),
         (("--model", "functions"), "wrong.py, line 97: TypeError: dot_general requires contracting dimensions"),
         (("--model", "images"), "of two it makes an array (2, 8, 8, 10) of float32; give outputs (examples, classes)"),
         (("--model", "flat"), "Unflattened cannot be called with a batch of examples of shape (8, 8, 1)"),

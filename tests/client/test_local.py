@@ -8,12 +8,14 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from flax import linen as nn
 
 from fljax import tree
 from fljax.client import Elementwise, proximal, train_clients, training_loss
 from fljax.client.local import batch_rows, n_steps, shuffled, useful_steps
 from fljax.data.datasets import load
 from fljax.data.partition import PARTITIONS
+from fljax.models import from_linen
 from fljax.run.mesh import over_devices
 from fljax.types import ClientData, Examples, Work
 from tests import oracle
@@ -270,8 +272,9 @@ def _by_hand(optimizer, kernel, x, y):
         optax.chain(optax.stateless(lambda g, w: g * (jnp.arange(24.0)[:, None] > 3)), optax.sgd(0.1)),
         Elementwise(*optax.sgd(0.1)),
         Elementwise(*optax.adam(0.1)),
+        Elementwise(*optax.chain(optax.sgd(0.1), optax.contrib.reduce_on_plateau())),
     ],
-    ids=["clipped by unit", "muon", "on a plateau", "masked rows", "sgd", "adam"],
+    ids=["clipped by unit", "muon", "on a plateau", "masked rows", "sgd", "adam", "sgd on a plateau"],
 )
 def test_an_optimizer_sees_the_rows_and_columns_of_narrow_kernels(optimizer):
     rng = np.random.default_rng(0)
@@ -284,6 +287,24 @@ def test_an_optimizer_sees_the_rows_and_columns_of_narrow_kernels(optimizer):
     with jax.numpy_dtype_promotion("standard"):
         trained = train_clients(jax.random.split(jax.random.key(0), 1), kernel[None], data, loss, optimizer, Work(1, 6))
     np.testing.assert_allclose(trained.params[0], _by_hand(optimizer, kernel, x, y), rtol=1e-5, atol=1e-6)
+
+
+def test_running_statistics_of_two_axes_are_left_as_they_lie():
+    class Counts(nn.Module):
+        @nn.compact
+        def __call__(self, x, train):
+            seen = self.variable("batch_stats", "seen", jnp.zeros, (16, 2))
+            if train and not self.is_initializing():
+                seen.value = seen.value + 1
+            return nn.Dense(2)(x)
+
+    model = from_linen(Counts(), (24,))
+    x = np.random.default_rng(0).normal(size=(6, 24)).astype(np.float32)
+    pool = Examples(jnp.asarray(x), jnp.zeros(6, jnp.int32))
+    data = ClientData(pool, jnp.arange(6, dtype=jnp.int32)[None], jnp.full(1, 6))
+    keys, start = jax.random.split(jax.random.key(0), 1), tree.everyone(model.init(jax.random.key(1)), 1)
+    trained = train_clients(keys, start, data, training_loss(model), Elementwise(*optax.sgd(0.1)), Work(2, 2))
+    np.testing.assert_array_equal(trained.params["batch_stats"]["seen"], np.full((1, 16, 2), 6.0))
 
 
 @pytest.mark.parametrize(

@@ -86,6 +86,13 @@ def test_a_leaf_of_one_row_belongs_to_all(model, ragged, personal):
     np.testing.assert_allclose(losses(few), losses(rows(copied, few.row)), rtol=1e-5)
 
 
+def test_centers_are_stacked_and_data_is_a_split(model, ragged, centers):
+    with pytest.raises(ValueError, match=r"centers have leaves of .* rows; give models \(clusters, ...\)"):
+        cross_loss(model, rows(centers, 0), ragged)
+    with pytest.raises(ValueError, match=r"data is .*, not a ClientData; give a split, as federation.train"):
+        cross_loss(model, centers, (ragged,))
+
+
 def test_one_model_is_not_one_for_each_client(key, model, ragged):
     n_clients = ragged.size.shape[0]
     with pytest.raises(ValueError, match=f"for {n_clients} clients; give a row for each"):

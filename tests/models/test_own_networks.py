@@ -117,6 +117,64 @@ def test_what_an_nnx_module_would_lose_is_refused():
         from_nnx(make_nnx, (9,), ("head",))
 
 
+def test_the_same_nnx_module_is_the_same_model():
+    assert from_nnx(make_nnx, (3, 3, 1)) is NNX
+    assert from_nnx(make_nnx, [3, 3, 1], input_dtype="float32") is NNX
+
+    class Unhashable:
+        __hash__ = None
+
+        def __call__(self, rngs):
+            return nnx.Linear(9, 2, rngs=rngs)
+
+    class Flat(nnx.Module):
+        def __init__(self, rngs):
+            self.fc = nnx.Linear(9, 2, rngs=rngs)
+
+        def __call__(self, x):
+            return self.fc(x.reshape(x.shape[0], -1))
+
+    class Makes(Unhashable):
+        def __call__(self, rngs):
+            return Flat(rngs)
+
+    assert from_nnx(Makes(), (3, 3, 1)).layers == ("fc",)
+
+
+def test_what_fails_in_one_of_the_modes_is_refused_at_once():
+    class Noisy(nn.Module):
+        @nn.compact
+        def __call__(self, x, train):
+            if train:
+                x = x + jax.random.normal(self.make_rng("noise"), x.shape)
+            return nn.Dense(2)(x)
+
+    class ByBatch(nn.Module):
+        @nn.compact
+        def __call__(self, x):
+            return nn.Dense(2)(nn.BatchNorm(use_running_average=False)(x))
+
+    class Odd(nn.Module):
+        @nn.compact
+        def __call__(self, x):
+            return nn.Dense(x.shape[3])(x)
+
+    class Sure(nn.Module):
+        @nn.compact
+        def __call__(self, x):
+            assert x.shape[1] == 5
+            return nn.Dense(2)(x)
+
+    for module, why in ((Noisy(), "noise"), (ByBatch(), "batch_stats"), (Odd(), "range"), (Sure(), "")):
+        text = f"{type(module).__name__} cannot be called with a batch .*{why}.*test_own_networks.py, line [0-9]+"
+        with pytest.raises(ValueError, match=text):
+            from_linen(module, (4,))
+    with pytest.raises(ValueError, match=r"module is None, not a Module; give a flax\.linen module"):
+        from_linen(None, (8,))
+    with pytest.raises(ValueError, match="input_shape=8 is not a tuple"):
+        from_linen(Sure(), 8)
+
+
 @pytest.mark.parametrize(("model", "name"), [(LINEN, "BatchNorm_0"), (NNX, "bn")])
 def test_fedbn_keeps_every_normalisation_whatever_its_name(key, model, name):
     assert _normalisations(model) == {(name,)}
@@ -245,6 +303,37 @@ def test_only_a_named_subtree_is_trained_and_sent(key, federation):
         only_trained(network, base, ("fc3",))
     with pytest.raises(ValueError, match="other shapes"):
         only_trained(network, jax.jit(mlp((3, 3, 1), (9,), 4).init)(key), ("fc2",))
+
+
+@pytest.mark.parametrize(
+    ("layer", "shape", "inputs", "outputs"),
+    [
+        (nn.Conv(6, (3, 3)), (5, 5, 4), 36, 6),
+        (nn.Conv(6, (3, 3), use_bias=False), (5, 5, 4), 36, 6),
+        (nn.DenseGeneral((2, 3)), (7,), 7, 6),
+        (nn.DenseGeneral(5, axis=(-2, -1)), (2, 3), 6, 5),
+    ],
+    ids=["conv", "conv without bias", "heads", "of heads"],
+)
+def test_adapters_of_any_kernel_are_inputs_by_rank_by_outputs(key, layer, shape, inputs, outputs):
+    class Net(nn.Module):
+        one: nn.Module
+
+        @nn.compact
+        def __call__(self, x):
+            return nn.Dense(2)(self.one(x).reshape(x.shape[0], -1))
+
+    network = from_linen(Net(layer), shape)
+    base = network.init(key)
+    model = lora(network, base, rank=2, layers=("one",))
+    pair = model.init(key)["one"]["kernel"]
+    assert (pair["a"].shape, pair["b"].shape) == ((inputs, 2), (2, outputs))
+    b = jax.random.normal(key, (2, outputs))
+    x = jax.random.normal(key, (3, *shape))
+    kernel = base["one"]["kernel"]
+    changed = base | {"one": base["one"] | {"kernel": kernel + (pair["a"] @ b).reshape(kernel.shape)}}
+    found = model.apply({"one": {"kernel": pair | {"b": b}}}, x, None)[0]
+    np.testing.assert_allclose(found, network.apply(changed, x, None)[0], rtol=1e-5, atol=1e-6)
 
 
 def test_lora_begins_as_the_base_and_changes_kernels_by_a_product(key):

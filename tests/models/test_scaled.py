@@ -4,11 +4,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from flax import linen as nn
 
 from fljax import tree
 from fljax.algorithms.fedavg import fedavg
 from fljax.data.federation import as_arrays, minibatch, on_host
-from fljax.models import MODELS, mlp, mnist_cnn, normalized, resnet18, variational
+from fljax.models import MODELS, from_linen, mlp, mnist_cnn, normalized, regression, resnet18, variational
 from fljax.run.identity import static_choices
 from fljax.types import Work
 from tests.models.small import SMALL
@@ -127,11 +128,33 @@ def test_clients_side_by_side_see_what_one_sees(key):
         ((float("nan"), 1.0), "finite"),
         (((), 1.0), "each a number"),
         (0.5, "each a number"),
+        ((0.0, 1e-50), "deviation must be above 0"),  # 0 in float32
+        ((1e39, 1.0), "finite"),
     ],
 )
 def test_what_cannot_be_meant_is_refused(normalize, message):
     with pytest.raises(ValueError, match=message):
         normalized(mlp((4, 4, 1)), normalize)
+
+
+def test_an_array_is_mean_and_deviation():
+    model = mlp((4, 4, 1))
+    assert normalized(model, np.array([0.5, 0.5])) is normalized(model, (0.5, 0.5))
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"mean": jnp.float32(0), "deviation": jnp.float32(0)}, "deviation=0.0: give finite numbers above 0"),
+        ({"mean": jnp.float32(jnp.nan), "deviation": jnp.float32(1)}, "mean=nan: give finite numbers"),
+        ({"deviation": 1e-50}, "deviation=1e-50: give finite numbers above 0"),
+        ({"mean": 1e39}, r"mean=1e\+39: give finite numbers"),
+        ({"mean": "a"}, "mean='a': give a number, or one for each target"),
+    ],
+)
+def test_targets_numbers_that_cannot_be_meant_are_refused(given, message):
+    with pytest.raises(ValueError, match=message):
+        regression(mlp((4,)), **given)
 
 
 def test_a_wrong_number_of_channels_is_refused(key):
@@ -156,6 +179,21 @@ def test_pytorch_is_uniform_in_one_over_the_root_of_fan_in(key):
         [np.ravel(layer["bias"]) * layer["kernel"][..., 0].size ** 0.5 for layer in params.values()]
     )
     assert spread.var() == pytest.approx(1 / 3, abs=0.06)
+
+
+def test_the_inputs_of_a_layer_of_heads_are_its_width_alone(key):
+    class Attends(nn.Module):
+        @nn.compact
+        def __call__(self, x):
+            return nn.Dense(3, name="head")(nn.MultiHeadDotProductAttention(8, name="attention")(x).mean(axis=1))
+
+    def query(init):
+        model = from_linen(Attends(), (5, 64), init=init)
+        params = jax.jit(model.init)(key)["attention"]
+        return [np.asarray(params[name]["kernel"]).std() * 8 for name in ("query", "out")]  # (64, 8, 8), (8, 8, 64)
+
+    np.testing.assert_allclose(query("lecun"), 1, rtol=0.05)
+    np.testing.assert_allclose(query("pytorch"), 3**-0.5, rtol=0.05)
 
 
 @pytest.mark.slow

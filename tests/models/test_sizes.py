@@ -8,11 +8,21 @@ import numpy as np
 import pytest
 
 from fljax.cli import main
-from fljax.models import MODELS, cnn, logistic_regression, mlp, resnet18, variational, variational_cnn
+from fljax.models import (
+    MODELS,
+    cnn,
+    lenet,
+    logistic_regression,
+    mlp,
+    resnet18,
+    variational,
+    variational_cnn,
+)
 from fljax.models.blocks import Conv, ConvReluPool
 from fljax.models.cnn import ConvNet
 from fljax.models.pooling import relu_pool
 from fljax.models.sizes import smallest_images
+from fljax.models.transformer import transformer
 from tests.slow import slow
 
 SIDES = (1, 2, 4, 8, 16, 28, 32)
@@ -146,8 +156,37 @@ def test_the_command_line_says_it_in_one_line(tmp_path, monkeypatch, capsys, set
 
 @pytest.mark.parametrize(
     ("model", "name", "value"),
-    [(mlp, "hidden", 8), (mlp, "input_shape", 784), (cnn, "channels", 3), (cnn, "hidden", 8)],
+    [
+        (mlp, "hidden", 8),
+        *((model, "input_shape", 784) for model in (mlp, cnn, lenet, resnet18, variational)),
+        *((model, name, 3) for model in (cnn, variational) for name in ("channels", "hidden")),
+    ],
 )
 def test_one_number_in_place_of_a_tuple_is_named(model, name, value):
     with pytest.raises(ValueError, match=rf"^{name}={value} is not a tuple; give one, as \({value},\)"):
         model(**{name: value})
+
+
+@pytest.mark.parametrize(
+    ("model", "given", "why"),
+    [
+        (cnn, {"kernel": (3, 3)}, r"kernel=\(3, 3\): kernels are square"),
+        (cnn, {"padding": 1}, "padding=1: want 'SAME', 'VALID' or"),
+        (cnn, {"padding": None}, "padding=None: want 'SAME'"),
+        (cnn, {"padding": "same"}, "padding='same': want 'SAME'"),
+        (cnn, {"dropout": ("a", "b")}, "dropout='a' is not a number"),
+        (lambda **given: transformer(8, 4, **given), {"dropout": "x"}, "dropout='x' is not a number"),
+        (variational, {"shift": float("nan")}, "shift=nan: give"),
+        (variational, {"input_shape": ()}, r"input_shape=\(\)"),
+    ],
+)
+def test_what_is_no_number_or_padding_is_named(model, given, why):
+    with pytest.raises(ValueError, match=why):
+        model(**given)
+
+
+def test_numpys_whole_numbers_are_strides():
+    block = Conv(3, (3, 3), strides=np.int64(2))
+    assert (
+        jax.eval_shape(lambda x: block.init_with_output(jax.random.key(0), x)[0], jnp.zeros((1, 8, 8, 1))).shape[1] == 4
+    )

@@ -247,6 +247,20 @@ def test_what_a_sampling_of_ones_own_draws_is_looked_at(key, federation, averagi
         fljax.simulate(averaging, fljax.fedavg.Hyper(), federation, key, 1, sampling=own)
 
 
+@pytest.mark.parametrize("run", [fljax.simulate, fljax.train])
+@pytest.mark.parametrize(
+    ("drawn", "why"),
+    [
+        (lambda round: jnp.array([0, 8]) + round, "client 9 of 9; give ids from 0 to 8"),
+        (lambda round: jnp.array([0, 2]) + jnp.array([2, 0]) * jnp.where(round > 1, 1, 0), "client 2 twice"),
+    ],
+)
+def test_so_are_the_rounds_that_follow(key, federation, averaging, run, drawn, why):
+    own = Sampling(lambda key, round, size, n: (drawn(round), jnp.ones(2, bool)), lambda n_clients: 2)
+    with pytest.raises(ValueError, match=why):
+        run(averaging, fljax.fedavg.Hyper(), federation, key, 3, sampling=own)
+
+
 def test_numpys_numbers_are_drawn_as_jaxs(key, federation, averaging):
     own = Sampling(lambda key, round, size, n: ([0, 2], [True, True]), lambda n_clients: 2, (("sampling", "own"),))
     _, metrics = fljax.simulate(averaging, fljax.fedavg.Hyper(), federation, key, 1, sampling=own)

@@ -6,7 +6,9 @@ import pytest
 
 import fljax
 from fljax.data.synthetic import linear_groups
+from fljax.models.transformer import transformer
 from fljax.rounds import table
+from fljax.run.logging import LogProgress
 
 HYPER = fljax.fedavg.Hyper(lr=0.1)
 
@@ -87,6 +89,61 @@ def test_numbers_that_the_methods_own_class_should_have(averaging, key):
 
     with pytest.raises(ValueError, match=r"^hyper=Bare\(a\) has no field 'lr_of'.* let that inherit fljax.LocalHyper"):
         fljax.simulate(averaging, Bare(), linear_groups(2, 1, examples=8), key, 1)
+
+
+@pytest.mark.parametrize("run", [fljax.simulate, fljax.train, fljax.sweep])
+@pytest.mark.parametrize(
+    ("clients", "why"),
+    [
+        (lambda model, n: np.zeros(n - 1), r"clients of shape \(8,\) for 9 clients; give a row for each, \(9, ...\)"),
+        (lambda model, n: np.zeros(()), r"clients of shape \(\) for 9"),
+        (lambda model, n: {"mine": np.zeros((1, n))}, r"clients\['mine'\] of shape \(1, 9\)"),
+        (lambda model, n: model, r"clients\['fc1'\]\['bias'\] of shape"),
+    ],
+)
+def test_what_clients_keep_has_a_row_for_each(averaging, federation, key, run, clients, why):
+    def init(key, hyper, data):
+        state = averaging.init(key, hyper, data)
+        return fljax.State(state.server, clients(state.server, data.size.shape[0]))
+
+    own = averaging._replace(init=init, exchange=None)
+    with pytest.raises(ValueError, match=why):
+        run(own, HYPER, federation, key, n_rounds=1, **({"n_seeds": 1} if run is fljax.sweep else {}))
+
+
+def test_outputs_of_ones_own_are_told(averaging, federation, key):
+    predict = averaging.predict
+    silent = averaging._replace(about=averaging.about._replace(model=()))
+    for own, why in (
+        (lambda params, x: (predict(params, x), params), "predict gave a tuple of one example; give its outputs"),
+        (lambda params, x: predict(params, x).argmax(-1), r"predict gave an array \(1,\) of one example"),
+    ):
+        with pytest.raises(ValueError, match=why):
+            fljax.simulate(silent._replace(predict=own), HYPER, federation, key, 1)
+
+
+def test_who_is_told_of_rounds_can_be_told(averaging, federation, key):
+    with pytest.raises(ValueError, match=r"progress is of type .*, without prepare, .*; for a logger of rounds give"):
+        fljax.train(averaging, HYPER, federation, key, 1, progress=print)
+    with pytest.raises(ValueError, match=r"loggers: one is of type .*, without log\(round, values\)"):
+        LogProgress([print])
+
+
+def test_a_number_of_numpy_is_the_same_choice(model):
+    work = fljax.Work(1, 8)
+    assert fljax.ifca(model, work, n_clusters=np.int64(3)) is fljax.ifca(model, work, n_clusters=3)
+    assert fljax.compose("fedavg")(model, work, weighting=np.str_("uniform")) is fljax.fedavg(
+        model, work, weighting="uniform"
+    )
+
+
+def test_tokens_beyond_a_transformers_are_refused(key):
+    rng = np.random.default_rng(0)
+    x, y = rng.integers(0, 8, (12, 6)).astype(np.int32), np.zeros(12, np.int32)
+    federation = fljax.build(fljax.Examples(x, y), np.split(np.arange(12), 2), split=(0.5, 0.0, 0.5), seed=0)
+    small = fljax.fedavg(transformer(6, 4, width=8, n_layers=1, n_heads=1), fljax.Work(1, 8))
+    with pytest.raises(ValueError, match=r"token 7 and a network of n_classes=4; give it 8 or more"):
+        fljax.simulate(small, HYPER, federation, key, 1)
 
 
 def test_random_keys_in_a_state_are_kept_on_disk(averaging, federation, key, tmp_path):

@@ -115,6 +115,15 @@ def test_hand_values():
     np.testing.assert_allclose(got.inertia, 1 / 3, rtol=1e-5)
 
 
+@pytest.mark.parametrize("kind", [np.int32, np.uint8, bool])
+def test_centers_of_whole_numbers_are_means(kind):
+    x = np.float32([[0, 0], [0, 0], [0, 1], [1, 1]])
+    whole, exact = (kmeans(jax.random.key(0), jnp.asarray(one), 2) for one in (x.astype(kind), x))
+    assert whole.centers.dtype == np.float32
+    np.testing.assert_array_equal(whole.label, exact.label)
+    np.testing.assert_allclose(whole.centers, exact.centers, rtol=1e-6)
+
+
 @pytest.mark.parametrize("d", [30, *slow(1)])
 def test_equal_points_few_points_and_one_cluster(d):
     key = jax.random.key(0)

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from fljax.rounds.sampling import Draw, Sampling, sampling_of
-from fljax.run.check import check_count, check_run, check_subjects, fields_of
+from fljax.run.check import begun, check_count, check_run, check_subjects, fields_of
 from fljax.run.chunk import put_row, round_cost
 from fljax.run.memory import check_traced
 from fljax.run.mesh import n_sweep_devices, over_sweep
@@ -207,7 +207,9 @@ def _run(
 ) -> tuple[Cell, Metrics]:
     """One cell's rounds; a diverged one's are blank."""
     if cell.state is None:
-        cell = cell._replace(state=setting.algorithm.init(split_key(cell.key).init, cell.hyper, federation.train))
+        cell = cell._replace(
+            state=begun(setting.algorithm.init, split_key(cell.key).init, cell.hyper, federation.train)
+        )
 
     def going_on(state: State, round: Array) -> tuple[State, Metrics]:
         run = (setting.algorithm, setting.draw, cell.hyper, federation, cell.key, dropout)
