@@ -18,6 +18,7 @@ from jax import Array
 from fljax import tree
 from fljax.client.features import dense, head_shape, linear, see
 from fljax.client.objectives import Loss, batch_mean
+from fljax.models.calling import check_free
 from fljax.models.task import task_of
 from fljax.numbers import LocalHyper, Scalar, hyper, number
 from fljax.rounds import Combining, Weighting, all_but, averaging, mean, method, train
@@ -49,6 +50,7 @@ def fedcp(model: Model, work: Work, *, weighting: Weighting = "size", combine: C
         weighting: "size" (omega_i = n_i) or "uniform".
         combine: what the server makes of what it receives.
     """
+    check_free(model, "fedcp", GLOBAL, POLICY)
     if task_of(model.loss) == "regression":  # whose outputs are scaled after the last layer
         raise ValueError(
             "fedcp: its outputs are those of two last layers; a regression scales them, choose another method"

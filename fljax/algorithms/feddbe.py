@@ -21,6 +21,7 @@ from fljax.client.features import head_shape, see
 from fljax.client.measure import client_sums
 from fljax.client.objectives import Loss, batch_mean, training_loss
 from fljax.client.parts import train_parts
+from fljax.models.calling import check_free
 from fljax.numbers import LocalHyper, Scalar, hyper, number
 from fljax.rounds import Combining, Sharing, Weighting, averaging, mean, method, on_layers, train
 from fljax.rounds.accounting import not_alone
@@ -67,6 +68,7 @@ def feddbe(model: Model, work: Work, *, weighting: Weighting = "size", combine: 
         weighting: "size" (omega_i = n_i) or "uniform".
         combine: what the server makes of the w_i.
     """
+    check_free(model, "feddbe", "consensus", BIAS)
 
     def begin(key: Key) -> dict[str, Any]:
         params = model.init(key)

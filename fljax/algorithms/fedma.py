@@ -24,6 +24,7 @@ from fljax.data.federation import class_histogram
 from fljax.rounds import Combine, LocalHyper, Server, Weighting, client_weight, mean, method, traffic, train
 from fljax.rounds.averaging import remembering, shared_and_memory, shared_part
 from fljax.rounds.combine import as_combine
+from fljax.rounds.sharing import replace_layers
 from fljax.rounds.uplink.private import check_not_private
 from fljax.server.aggregate import weighted_mean
 from fljax.server.matching import matched_members
@@ -132,8 +133,8 @@ def fedma(
     ) -> Trained:
         """Everyone takes over the mean of the last matched layer, holds the layers up to it and trains the others."""
         layer, held = model.layers[n_held - 1], model.layers[:n_held]
-        common = weighted_mean(before.params[layer], weight, empty=theta[layer])
-        begun = before.params | {layer: tree.broadcast(common, cohort.ids.shape[0])}
+        common = weighted_mean(before.params, weight, empty=theta)
+        begun = replace_layers(before.params, (layer,), tree.broadcast(common, cohort.ids.shape[0]))
         keys = jax.vmap(lambda key: jax.random.fold_in(key, RETRAIN + n_held))(cohort.key)
         phase = work._replace(epochs=retrain_epochs)
         after = train(hyper, begun, cohort._replace(key=keys), loss, phase, held=held)

@@ -19,6 +19,7 @@ from fljax.client.class_means import class_sums
 from fljax.client.features import head_shape, see
 from fljax.client.objectives import Loss, batch_mean
 from fljax.data.labels import check_classes
+from fljax.models.calling import check_free
 from fljax.numbers import LocalHyper, Scalar, hyper, number
 from fljax.rounds import Weighting, client_weight, method, traffic, train
 from fljax.rounds.sharing import own_rows
@@ -44,6 +45,7 @@ def fedproto(model: Model, work: Work, *, weighting: Weighting = "size") -> Algo
         work: local effort.
         weighting: of the clients' prototypes of a class, "size" (by their examples of it) or "uniform".
     """
+    check_free(model, "fedproto", "prototypes")
 
     def init(key: Key, hyper: FedProtoHyper, data: ClientData) -> State:
         check_classes(data.pool.y)

@@ -15,6 +15,7 @@ from jax import Array
 from fljax.client.features import head_shape, linear, see
 from fljax.client.objectives import Loss, batch_mean
 from fljax.data.federation import class_histogram
+from fljax.models.calling import check_free
 from fljax.numbers import LocalHyper
 from fljax.rounds import Combining, Weighting, all_but, averaging, mean, method, train
 from fljax.rounds.uplink.private import check_not_private
@@ -37,6 +38,7 @@ def fedrod(model: Model, work: Work, *, weighting: Weighting = "size", combine: 
         weighting: "size" (omega_i = n_i) or "uniform".
         combine: what the server makes of bodies and generic heads.
     """
+    check_free(model, "fedrod", PERSONAL)
     check_not_private(work, "clients of FedRoD shift their logits by their counts of labels, which get no noise")
 
     def begin(key: Key) -> Params:

@@ -43,15 +43,16 @@ def fedsgd(model: Model, work: Work, *, weighting: Weighting = "size", combine: 
     check_one_step(work, "fedsgd")
 
     def local(hyper: FedSGDHyper, theta: ModelTable, cohort: Cohort) -> Trained:
-        sent = client_gradients(cohort.key, theta, cohort.data, training_loss(model), work.batch_size)
+        loss = training_loss(model)
+        sent = client_gradients(cohort.key, theta, cohort.data, loss, work.batch_size, with_statistics=True)
         return sent._replace(params=descended(theta, sent.params, hyper.lr_of(cohort.round)))
 
     return averaging(model, local, weighting=weighting, combine=combine)
 
 
 def descended(start: ModelTable, gradient: Any, lr: Any) -> Any:
-    """``w_i - lr g_i``; running statistics stay."""
-    trainable, statistics = tree.split_statistics(tree.stacked(start))
+    """``w_i - lr g_i``, with the running statistics that come beside ``gradient``."""
+    (gradient, statistics), trainable = tree.split_statistics(gradient), tree.split_statistics(tree.stacked(start))[0]
     return tree.join_statistics(jax.tree.map(lambda w, g: w - lr * g, trainable, gradient), statistics)
 
 

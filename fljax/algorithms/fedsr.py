@@ -18,6 +18,7 @@ from jax import Array
 from fljax import tree
 from fljax.client.gaussian import Gaussian, divergence, draws, halves_of
 from fljax.client.objectives import Loss, batch_mean, of_each
+from fljax.models.calling import check_free
 from fljax.numbers import LocalHyper, Scalar, hyper, number
 from fljax.rounds import Combining, Weighting, averaging, mean, method, train
 from fljax.types import Algorithm, Batch, Cohort, Key, Model, ModelTable, Params, Trained, Work
@@ -47,6 +48,7 @@ def fedsr(model: Model, work: Work, *, weighting: Weighting = "size", combine: C
         weighting: "size" (omega_i = n_i) or "uniform" (omega_i = 1).
         combine: what the server makes of the clients' networks and references.
     """
+    check_free(model, "fedsr", REFERENCES)
     halves_of(model, "fedsr")
 
     def with_references(key: Key) -> Params:

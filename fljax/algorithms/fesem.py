@@ -13,7 +13,7 @@ second upload of the first round's participants. Deviations of the official code
 A client that never took part has no model near any center: it joins the one of least training loss.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Literal, NamedTuple
 
 import jax
@@ -116,7 +116,12 @@ def fesem(
     """
 
     def compared(stacked: Stacked) -> Array:
-        return tree.flatten(stacked if cluster_on == "model" else {"kernel": stacked[model.layers[-1]]["kernel"]})
+        if cluster_on == "model":
+            return tree.flatten(stacked)
+        last = stacked[model.layers[-1]]
+        if not isinstance(last, Mapping) or "kernel" not in last:
+            raise ValueError(f"cluster_on='last_kernel': the last layer {model.layers[-1]!r} has none; choose 'model'")
+        return tree.flatten({"kernel": last["kernel"]})
 
     def squared(models: Stacked, centers: Stacked) -> Array:
         return cross_squared_l2(compared(models), compared(centers))

@@ -21,6 +21,7 @@ from fljax import tree
 from fljax.client.features import dense, head_shape, linear, see
 from fljax.client.objectives import Loss, batch_mean
 from fljax.data.federation import class_histogram
+from fljax.models.calling import check_free
 from fljax.numbers import LocalHyper, Scalar, hyper, number
 from fljax.rounds import Combining, Weighting, all_but, averaging, mean, method, train
 from fljax.rounds.uplink.private import check_not_private
@@ -63,6 +64,7 @@ def gpfl(
         weighting: "size" (omega_i = n_i) or "uniform".
         combine: what the server makes of what is shared.
     """
+    check_free(model, "gpfl", EMBEDDING, VALVE, SHARE)
     check_not_private(work, "clients of GPFL mix embeddings by their counts of labels, which get no noise")
     of, own = (TRAINED, (TRAINED,)) if condition == "trained" else (EMBEDDING, ())
 

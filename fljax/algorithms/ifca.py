@@ -115,12 +115,14 @@ def _gradient_step(model: Model, work: Work, n_clusters: int, weighting: Weighti
     def local(hyper: IFCAHyper, start: ModelTable, cohort: Cohort) -> Trained:
         if hyper.momentum is not None or hyper.weight_decay is not None:
             raise ValueError("averaging='gradient' takes a plain step; use momentum=None and weight_decay=None")
-        sent = client_gradients(cohort.key, start, cohort.data, training_loss(model), work.batch_size)
+        loss = training_loss(model)
+        sent = client_gradients(cohort.key, start, cohort.data, loss, work.batch_size, with_statistics=True)
         weight = client_weight(weighting, cohort, sent.ok)
         member = jax.nn.one_hot(start.row, n_clusters, dtype=jnp.float32) * weight[:, None]
         share = (member.sum(axis=0) / jnp.maximum(member.sum(), 1.0))[start.row]
-        trainable, statistics = tree.split_statistics(tree.take(start.params, start.row))
-        lr, (own, base) = hyper.lr_of(cohort.round), split(sent.params, common)
+        trainable = tree.split_statistics(tree.take(start.params, start.row))[0]
+        gradient, statistics = tree.split_statistics(sent.params)
+        lr, (own, base) = hyper.lr_of(cohort.round), split(gradient, common)
         step = compose(jax.tree.map(lambda g: lr * tree.along(share, g) * g, own), jax.tree.map(lambda g: lr * g, base))
         return sent._replace(params=tree.join_statistics(tree.subtract(trainable, step), statistics))
 

@@ -18,6 +18,7 @@ from fljax.choices import Positive
 from fljax.client.features import client_features, see
 from fljax.data.federation import present
 from fljax.data.labels import check_classes
+from fljax.models.calling import check_free
 from fljax.numbers import LocalHyper, Scalar, hyper, number
 from fljax.rounds import Combining, Weighting, averaging, mean, method
 from fljax.types import Algorithm, ClientData, Key, Model, ModelTable, Params, State, Work
@@ -47,6 +48,7 @@ def knnper(
         weighting: "size" (omega_i = n_i) or "uniform".
         combine: what the server makes of the w_i.
     """
+    check_free(model, "knnper", MEMORY)
     rounds = averaging(model, work, weighting=weighting, combine=combine)
 
     def deploy(key: Key, hyper: KNNPerHyper, state: State, data: ClientData) -> ModelTable:

@@ -56,11 +56,13 @@ def attacked(algorithm: Algorithm, federation: Federation, attack: Attack) -> At
 
     Raises:
         ValueError: attackers that do not exist, nobody who is honest, labels that are no classes where the attack is on
-            those, or a method whose updates cannot be attacked.
+            those, a method whose updates cannot be attacked, a trigger where test data change over the rounds, or
+            rounds in which no honest client is tested.
     """
     ids = attackers(federation, attack.share, attack.ids, attack.placed)
     if not ids:
         return Attacked(algorithm, federation, ids)
+    _check_stages(federation, attack, ids)
     if (attack.target is not None or attack.name == "label_flip") and not are_classes(federation.train.pool.y):
         raise ValueError(f"{attack.name}: the labels are no classes")
     first, classes = 0, n_classes(federation)
@@ -81,6 +83,27 @@ def attacked(algorithm: Algorithm, federation: Federation, attack: Attack) -> At
     moves = federation.stages is not None
     sizes = tuple(np.asarray(federation.train.size)[list(ids)].tolist()) if moves else ()
     return Attacked(under(algorithm, attack, ids, first, sizes), federation, ids)
+
+
+def _check_stages(federation: Federation, attack: Attack, ids: tuple[int, ...]) -> None:
+    """Raises ValueError where a federation that changes does not fit the attack."""
+    stages = federation.stages
+    if stages is None:
+        return
+    index, size = np.asarray(stages.test.index), np.asarray(stages.test.size)
+    if attack.target is not None and attack.width and (index != index[0]).any():
+        # Test examples with the trigger are made once, of those with which the federation begins.
+        raise ValueError(
+            f"{attack.name}: a trigger and test data that change over the rounds do not go together, as attack_success "
+            "would be that of the data before; choose another drift, such as leave or arrive, or another attack"
+        )
+    tested, honest = size > 0, np.delete(size, ids, axis=1) > 0
+    if (alone := tested.any(axis=1) & ~honest.any(axis=1)).any():
+        begins = np.asarray(stages.begins)[alone][0]
+        raise ValueError(
+            f"{attack.name}: of the clients that are there from round {begins} on, only attackers have test examples; "
+            "choose fewer attackers or a drift with a smaller share"
+        )
 
 
 def _in_every_stage(federation: Federation, ids: tuple[int, ...], is_poisoned: bool) -> Federation:
@@ -106,7 +129,7 @@ def under(algorithm: Algorithm, attack: Attack, ids: tuple[int, ...], first: int
         algorithm = _poisoned_later(algorithm, ids, attack.start, first, sizes)
     transform = NOTHING if attack.craft is None else updates.crafted(attack.craft, ids, attack.start)
     if transform is not NOTHING or (algorithm.exchange is None and attack.poison is None):
-        algorithm = with_uplink(algorithm, transform)
+        algorithm = with_uplink(algorithm, transform)._replace(about=algorithm.about)
     told = (*attack.about, ("attackers", ids))
     choices = tuple((f"attack.{name}", value) for name, value in told)
     about = algorithm.about

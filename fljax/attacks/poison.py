@@ -1,15 +1,17 @@
 """Attacks on data: poisoned copies of the attackers' examples, and test examples with a trigger."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
 
+from fljax.drift.changed import changed
 from fljax.types import ClientData, Examples, Federation
 
 Poison = Callable[[np.random.Generator, np.ndarray, np.ndarray, int], tuple[np.ndarray, np.ndarray]]
-"""``poison(rng, x, y, n_classes) -> (x, y)`` of one client's examples."""
+"""``poison(rng, x, y, n_classes) -> (x, y)`` of one client's examples, as many as it was given."""
 
 
 class Poisoned(NamedTuple):
@@ -20,22 +22,42 @@ class Poisoned(NamedTuple):
 
 
 def poisoned(federation: Federation, ids: tuple[int, ...], poison: Poison, n_classes: int, seed: int) -> Poisoned:
-    """Copies of the training examples of the clients ``ids``, poisoned; nobody's index points at them yet."""
+    """Copies of the training examples of the clients ``ids``, poisoned; nobody's index points at them yet.
+
+    Raises:
+        ValueError: ``poison`` gives other shapes, or numbers that the examples' dtype does not have.
+    """
     data = federation.train
     pool, index, size = (np.asarray(leaf) for leaf in data.pool), np.asarray(data.index), np.asarray(data.size)
-    (x, y), capacity = pool, index.shape[1]
+    x, y = pool
     if isinstance(poison, Backdoor):
         poison = poison._replace(bright=brightness(x))
     copies_x, copies_y = [x], [y]
     for one in ids:
         rows = index[one].copy()
         rows[size[one] :] = rows[0]
-        made = poison(np.random.default_rng([seed, one]), x[rows], y[rows], n_classes)
-        copies_x.append(np.asarray(made[0], x.dtype))
-        copies_y.append(np.asarray(made[1], y.dtype))
-    assert all(len(copy) == capacity for copy in copies_y[1:])
+        # Those of fljax draw for every place, as kept folders know their copies; what they do to an example depends on
+        # no other. A poison of one's own sees the client's examples alone.
+        given = rows if _is_ours(poison) else rows[: size[one]]
+        made = x[given], y[given]
+        if len(given):
+            told = poison(np.random.default_rng([seed, one]), *made, n_classes)
+            made = changed(f"poison: client {one}: it", told, *made)
+        copies_x.append(_filled(made[0], x[rows]))
+        copies_y.append(_filled(made[1], y[rows]))
     whole = Examples(jnp.asarray(np.concatenate(copies_x)), jnp.asarray(np.concatenate(copies_y)))
     return Poisoned(federation._replace(train=data._replace(pool=whole)), len(y))
+
+
+def _is_ours(poison: Poison) -> bool:
+    function = poison.func if isinstance(poison, partial) else poison
+    return isinstance(poison, Backdoor) or function in (_label_flip, _feature_noise)
+
+
+def _filled(made: np.ndarray, whole: np.ndarray) -> np.ndarray:
+    """``made`` and its first row again, as many as ``whole`` has; of none the rest of ``whole``."""
+    rest = whole[len(made) :]
+    return np.concatenate([made, np.broadcast_to(made[:1], rest.shape) if len(made) else rest])
 
 
 def pointed_at(data: ClientData, ids: tuple[int, ...], first: int) -> ClientData:
@@ -48,23 +70,27 @@ def pointed_at(data: ClientData, ids: tuple[int, ...], first: int) -> ClientData
 
 def label_flip(target: int | None) -> Poison:
     """Every label y becomes ``n_classes - 1 - y``, or ``target`` where it is given."""
+    return partial(_label_flip, target=target)
 
-    def poison(rng: np.random.Generator, x: np.ndarray, y: np.ndarray, n_classes: int) -> tuple[np.ndarray, np.ndarray]:
-        _check_target(target, n_classes)
-        return x, n_classes - 1 - y if target is None else np.full_like(y, target)
 
-    return poison
+def _label_flip(
+    rng: np.random.Generator, x: np.ndarray, y: np.ndarray, n_classes: int, *, target: int | None
+) -> tuple[np.ndarray, np.ndarray]:
+    _check_target(target, n_classes)
+    return x, n_classes - 1 - y if target is None else np.full_like(y, target)
 
 
 def feature_noise(std: float) -> Poison:
     """Normal noise on every input, in units of the inputs' range (255 for uint8, 1 for others); labels stay."""
+    return partial(_feature_noise, std=std)
 
-    def poison(rng: np.random.Generator, x: np.ndarray, y: np.ndarray, n_classes: int) -> tuple[np.ndarray, np.ndarray]:
-        top = 255.0 if x.dtype == np.uint8 else 1.0
-        noisy = x.astype(np.float64) + rng.normal(0, std * top, x.shape)
-        return (np.clip(noisy, 0, top) if x.dtype == np.uint8 else noisy).astype(x.dtype), y
 
-    return poison
+def _feature_noise(
+    rng: np.random.Generator, x: np.ndarray, y: np.ndarray, n_classes: int, *, std: float
+) -> tuple[np.ndarray, np.ndarray]:
+    top = 255.0 if x.dtype == np.uint8 else 1.0
+    noisy = x.astype(np.float64) + rng.normal(0, std * top, x.shape)
+    return (np.clip(noisy, 0, top) if x.dtype == np.uint8 else noisy).astype(x.dtype), y
 
 
 class Backdoor(NamedTuple):

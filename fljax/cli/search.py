@@ -6,15 +6,19 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import numpy as np
 from rich.progress import Progress
 
+from fljax.catalogue.own import find
 from fljax.catalogue.words import words_of
 from fljax.cli.execute import headline, say_stopped
 from fljax.jobs import config
 from fljax.jobs.assemble import Made, as_clients_are, devices_of, make_algorithm, make_model, make_parts
 from fljax.jobs.job import Job
 from fljax.jobs.sweep import SweepJob
+from fljax.numbers import replace
 from fljax.run import report
+from fljax.run.clocked import check_alike
 from fljax.run.mesh import Device
 from fljax.run.report import Row
 from fljax.run.sweep.halving import rungs
@@ -95,8 +99,21 @@ def _made(sweep: SweepJob, setting: dict[str, Any]) -> Ready:
     federation, _ = make_parts(job)
     model = make_model(job, federation)
     federation = on_validation(federation) if sweep.own.judge == "val" else federation
+    _check_clock(sweep, job, model, federation)
     made, federation = as_clients_are(job, {sweep.name: make_algorithm(sweep.name, job, model)}, federation)
     return job, federation, model, made[sweep.name]
+
+
+def _check_clock(sweep: SweepJob, job: Job, model: Model, federation: Federation) -> None:
+    """Raises ValueError where rounds under a clock do not last alike at all points of the search."""
+    hypers = sweep.hypers(job)
+    swept = {name: np.asarray(getattr(hypers, name)) for name in sweep.axes}
+    algorithm, hyper, sampling = make_algorithm(sweep.name, job, model)
+    ends = {
+        name: [replace(hyper, **{name: float(end)}) for end in (values.min(), values.max())]
+        for name, values in swept.items()
+    }
+    check_alike(algorithm, ends, sampling, find("clock", job.run.clock)(**job.settings["clock"]), federation)
 
 
 def _check(sweep: SweepJob, setting: dict[str, Any], ready: list) -> None:

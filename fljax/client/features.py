@@ -40,18 +40,22 @@ def see(
         ValueError: the network has no flax module of the name of its last layer.
     """
     caught: list[Array] = []
+    widths: list[int] = []
 
     def listen(call: Callable[..., Any], args: tuple, kwargs: dict, context: nn.module.InterceptorContext) -> Any:
         if context.module.path != (model.layers[-1],) or context.method_name != "__call__":
             return call(*args, **kwargs)
         caught.append(tree.at_least_float32(args[0]))
-        return call(change(args[0]), *args[1:], **kwargs)
+        made = call(change(args[0]), *args[1:], **kwargs)
+        widths.append(made.shape[-1])
+        return made
 
     own = {name: leaf for name, leaf in params.items() if name in (*model.layers, tree.STATISTICS)}
     with nn.intercept_methods(listen):
         logits, updated = model.apply(own, x, key)
     if not caught:
         raise ValueError(f"{dict(model.about).get('network', 'the model')}: no flax module {model.layers[-1]!r}")
+    check_last(model, widths[-1], logits.shape[-1])
     return Seen(caught[-1], logits, params | updated)
 
 
@@ -94,6 +98,16 @@ def head_shape(model: Model, params: Params) -> tuple[int, int]:
     """
     layer = params[model.layers[-1]]
     kernel = layer.get("kernel") if isinstance(layer, Mapping) else None
-    if kernel is None or kernel.ndim != 2:
+    if kernel is None or getattr(kernel, "ndim", None) != 2:
         raise ValueError(f"the network's last layer {model.layers[-1]!r} is not dense, so it has no features")
+    check_last(model, kernel.shape[1], dict(model.about).get("n_outputs", kernel.shape[1]))
     return kernel.shape
+
+
+def check_last(model: Model, width: int, n_outputs: int) -> None:
+    """Raises ValueError where the last layer that is trained, of so many outputs, does not make the network's own."""
+    if width != n_outputs:
+        raise ValueError(
+            f"the last layer that is trained, {model.layers[-1]!r}, has {width} outputs and the network {n_outputs}; "
+            "train its last layer too"
+        )

@@ -9,6 +9,7 @@ from jax import Array
 from fljax import tree
 from fljax.client.measure import client_sums
 from fljax.models.task import task_of
+from fljax.tree import STATISTICS
 from fljax.types import Batch, ClientData, Halves, Key, Model, ModelTable, Params, Stacked
 
 LEAST_SIGMA = 1e-6
@@ -34,6 +35,8 @@ def halves_of(model: Model, method: str) -> Halves:
         raise ValueError(
             f"{method} has a Gaussian for each class, and the model's loss is of {task}; give one of classes"
         )
+    if STATISTICS in jax.eval_shape(model.init, jax.random.key(0)):
+        raise ValueError(f"{method}: a network in halves keeps no running statistics; normalise by groups instead")
     return model.halves
 
 

@@ -16,14 +16,21 @@ from fljax.types import ClientData, Examples, Key, ModelTable, Params, Stacked, 
 
 
 def client_gradients(
-    key: Array, models: Stacked | ModelTable, data: ClientData, loss: Loss, batch_size: Positive
+    key: Array,
+    models: Stacked | ModelTable,
+    data: ClientData,
+    loss: Loss,
+    batch_size: Positive,
+    *,
+    with_statistics: bool = False,
 ) -> Trained:
     """Gradient of each client's mean loss over all its examples, at the model it holds.
 
     Summed over batches of ``batch_size`` weighted by their examples, in float32 or wider, so it equals the full-batch
     gradient without its memory (but that of a network with BatchNorm, whose moments are each batch's own). Returns
     `Trained` whose ``params`` are the gradients of the trainable parameters; a gradient that is not finite comes back
-    as zero with ``ok`` False.
+    as zero with ``ok`` False. ``with_statistics`` puts the running statistics beside them, as they are after these
+    batches.
 
     Raises:
         ValueError: ``batch_size`` is not positive, or a table has not a row for each client.
@@ -37,24 +44,28 @@ def client_gradients(
         # A narrow gradient of the sum over a batch may overflow where that of the mean does not.
         of_mean = any(leaf.dtype.itemsize < 4 for leaf in jax.tree.leaves(trainable))
 
-        def step(i: Array, carry: tuple[Array, Params]) -> tuple[Array, Params]:
-            rows, weight = batch_rows(index, size, i, batch_size)
+        def step(i: Array, carry: tuple[Any, Params]) -> tuple[Any, Params]:
+            (so_far, statistics), (rows, weight) = carry, batch_rows(index, size, i, batch_size)
             batch = minibatch(pool, rows, weight)
 
-            def total(trainable: Params) -> Array:
-                value, _ = loss(tree.join_statistics(trainable, statistics), batch, jax.random.fold_in(key, i))
-                return value if of_mean else value * weight.sum()
+            def total(trainable: Params) -> tuple[Array, Params]:
+                value, updated = loss(tree.join_statistics(trainable, statistics), batch, jax.random.fold_in(key, i))
+                return value if of_mean else value * weight.sum(), tree.split_statistics(updated)[1]
 
-            found = jax.tree.map(tree.at_least_float32, jax.value_and_grad(total)(trainable))
+            (value, statistics), gradient = jax.value_and_grad(total, has_aux=True)(trainable)
+            found: Any = jax.tree.map(tree.at_least_float32, (value, gradient))
             if of_mean:
                 found = jax.tree.map(lambda leaf: leaf * weight.sum(), found)
-            return jax.tree.map(jnp.add, carry, found)
+            return jax.tree.map(jnp.add, so_far, found), statistics
 
         zero: Any = (jnp.float32(0), jax.tree.map(jnp.zeros_like, wide))
-        value, gradient = lax.fori_loop(0, -(-size // batch_size), step, zero)
+        (value, gradient), after = lax.fori_loop(0, -(-size // batch_size), step, (zero, statistics))
         n_examples = jnp.maximum(size, 1).astype(jnp.float32)
         ok = jnp.stack([jnp.isfinite(leaf).all() for leaf in jax.tree.leaves((value, gradient))]).all()
-        mean = jax.tree.map(lambda g: jnp.where(ok, g / n_examples, 0.0), gradient)
-        return Trained(tree.as_before(mean, trainable), value / n_examples, ok)
+        mean = tree.as_before(jax.tree.map(lambda g: jnp.where(ok, g / n_examples, 0.0), gradient), trainable)
+        if with_statistics:
+            after = jax.tree.map(lambda new, old: jnp.where(ok, new, old), after, statistics)
+            mean = tree.join_statistics(mean, after)
+        return Trained(mean, value / n_examples, ok)
 
     return map_clients(one, data, key, models)

@@ -54,9 +54,10 @@ def local_optimizer(hyper: Any, work: Work, round: Array) -> optax.GradientTrans
         if momentum is not None:
             raise ValueError(f"momentum is given but optimizer={work.optimizer!r} has none; use momentum=None or 'sgd'")
         if work.optimizer == "adam":
-            optimizer = _after_decay(decay, optax.adam(lr))
+            optimizer = _after_decay(decay, _widened(optax.adam(lr)))
         else:
-            optimizer = optax.adamw(lr, weight_decay=0.0 if decay is None else decay)  # pyright: ignore[reportArgumentType]
+            own = optax.adamw(lr, weight_decay=0.0 if decay is None else decay)  # pyright: ignore[reportArgumentType]
+            optimizer = _widened(own)
     else:
         raise ValueError(f"optimizer={work.optimizer!r} is unknown; choose one of {OPTIMIZERS} or give a function")
     return Elementwise(*(optimizer if max_norm is None else optax.chain(_clipped(max_norm), optimizer)))
@@ -72,6 +73,19 @@ def _clipped(max_norm: Any) -> optax.GradientTransformation:
         return tree.as_before(clipped, updates), state
 
     return optax.GradientTransformation(inner.init, update)
+
+
+def _widened(optimizer: optax.GradientTransformation) -> optax.GradientTransformation:
+    """``optimizer`` that computes in float32 for parameters of float16, in which Adam's epsilon of 1e-8 is 0."""
+
+    def wide(values: Any) -> Any:
+        return jax.tree.map(lambda x: x.astype(jnp.float32) if x.dtype == jnp.float16 else x, values)
+
+    def update(updates: Any, state: optax.OptState, params: Any = None) -> tuple[Any, optax.OptState]:
+        moves, state = optimizer.update(wide(updates), state, None if params is None else wide(params))
+        return tree.as_before(moves, updates), state
+
+    return optax.GradientTransformation(lambda params: optimizer.init(wide(params)), update)
 
 
 def _after_decay(decay: Any, optimizer: optax.GradientTransformation) -> optax.GradientTransformation:

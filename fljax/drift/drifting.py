@@ -5,6 +5,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
+from fljax.drift.changed import changed
 from fljax.drift.stages import at
 from fljax.drift.timeline import Drift, Timeline, Version
 from fljax.types import ClientData, Examples, Federation, Rows, Stages
@@ -24,23 +25,46 @@ def drifting(federation: Federation, drift: Drift) -> Federation:
         drift: of `DRIFTS`.
 
     Raises:
-        ValueError: it changes already, nobody would be there, or the drift does not fit the data.
+        ValueError: it changes already, nobody would be there, the drift does not fit the data, or its `Timeline` is
+            none of this federation.
     """
     if drift.timeline is None:
         return federation
     if federation.stages is not None:
         raise ValueError("the federation changes over the rounds already; give one drift")
-    line = drift.timeline(federation)
+    line = _checked(drift, drift.timeline(federation), federation.train.size.shape[0])
     if not line.there.any(axis=1).all():
         raise ValueError(f"{drift.name}: nobody would be there; choose a smaller share")
     begins = jnp.asarray(drift.begins, jnp.int32)
     group = _groups(federation, line)
     pools: dict[int, Examples] = {}
     splits: dict[str, ClientData] = {name: one for name in SPLITS if (one := getattr(federation, name)) is not None}
-    rows = dict.fromkeys(SPLITS) | {name: _rows(data, line, pools, name == "test") for name, data in splits.items()}
+    rows = dict.fromkeys(SPLITS) | {
+        name: _rows(drift.name, data, line, pools, name == "test") for name, data in splits.items()
+    }
     stages = Stages(begins, **rows, group=group, there=jnp.asarray(line.there))  # pyright: ignore[reportArgumentType]
     grown: Any = {name: data._replace(pool=pools[id(data.pool.x)]) for name, data in splits.items()}
     return at(federation._replace(**grown, stages=stages), 0)._replace(stages=stages)
+
+
+def _checked(drift: Drift, line: Timeline, n_clients: int) -> Timeline:
+    """A timeline with arrays of one shape, whose clients and versions there are."""
+    shape, found = (len(drift.begins), n_clients), {}
+    kinds = (
+        ("owner", np.integer, "whole numbers", n_clients - 1),
+        ("version", np.integer, "whole numbers", len(line.versions)),
+        ("there", np.bool_, "True or False", 1),
+    )
+    for name, kind, word, most in kinds:
+        values = found[name] = np.asarray(getattr(line, name))
+        if values.shape != shape or not np.issubdtype(values.dtype, kind):
+            raise ValueError(
+                f"{drift.name}: {name} of shape {values.shape} and dtype {values.dtype}; give {word} of shape {shape}, "
+                "a row for each stage (changes + 1) and a column for each client"
+            )
+        if values.min() < 0 or values.max() > most:
+            raise ValueError(f"{drift.name}: {name} from {values.min()} to {values.max()}; choose from 0 to {most}")
+    return line._replace(**found)
 
 
 def _groups(federation: Federation, line: Timeline) -> Any:
@@ -51,14 +75,15 @@ def _groups(federation: Federation, line: Timeline) -> Any:
     return jnp.asarray(group[line.owner] + (group.max() + 1) * line.version, jnp.int32)
 
 
-def _rows(data: ClientData, line: Timeline, pools: dict[int, Examples], if_there: bool) -> Rows:
+def _rows(name: str, data: ClientData, line: Timeline, pools: dict[int, Examples], if_there: bool) -> Rows:
     """A split's tables; its pool in ``pools``, which splits may share, gets the copies of every version behind it."""
     index, size = np.asarray(data.index), np.asarray(data.size)
     pool, tables = pools.get(id(data.pool.x), data.pool), [index]
     for v, version in enumerate(line.versions, start=1):
         owners = np.unique(line.owner[line.version == v])
         first, table = len(pool.y), index.copy()
-        pool = Examples(*map(jnp.asarray, _with_copies(pool, index, size, owners, version)))
+        told = f"{name}: version {v}"
+        pool = Examples(*map(jnp.asarray, _with_copies(told, pool, index, size, owners, version)))
         begins = first + np.cumsum(size[owners]) - size[owners]
         table[owners] = begins[:, None] + np.minimum(np.arange(index.shape[1]), np.maximum(size[owners, None] - 1, 0))
         tables.append(table)
@@ -68,10 +93,13 @@ def _rows(data: ClientData, line: Timeline, pools: dict[int, Examples], if_there
 
 
 def _with_copies(
-    pool: Examples, index: np.ndarray, size: np.ndarray, owners: np.ndarray, version: Version
+    name: str, pool: Examples, index: np.ndarray, size: np.ndarray, owners: np.ndarray, version: Version
 ) -> tuple[np.ndarray, np.ndarray]:
     """The pool, and behind it every owner's examples in that version."""
     x, y = (np.asarray(part) for part in pool)
     rows = index[owners][np.arange(index.shape[1]) < size[owners, None]]
-    new_x, new_y = version(x[rows], y[rows])
-    return np.concatenate([x, np.asarray(new_x, x.dtype)]), np.concatenate([y, np.asarray(new_y, y.dtype)])
+    if not len(rows):
+        return x, y
+    given = x[rows], y[rows]
+    new_x, new_y = changed(name, version(*given), *given)
+    return np.concatenate([x, new_x]), np.concatenate([y, new_y])

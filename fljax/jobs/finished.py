@@ -45,8 +45,13 @@ def compare_folders(folders: Sequence[Path], baseline: str | None = None, measur
     everything = [one for own in found.values() for one in own.values()]
     first = measures_of(everything[0].metrics)
     name = _measure(everything, measure)
-    curves = {method: _curves([one.metrics[name] for one in own.values()]) for method, own in found.items()}
-    scores = _scores({method: dict(zip(own, curves[method][:, -1], strict=True)) for method, own in found.items()})
+    values = {method: [_over_rounds(one, name) for one in own.values()] for method, own in found.items()}
+    lasts = {
+        method: [_last_tested(each, config[method]) for one, each in zip(own.values(), values[method], strict=True)]
+        for method, own in found.items()
+    }
+    ends = {m: [each[last] for each, last in zip(values[m], lasts[m], strict=True)] for m in found}
+    scores = _scores({method: dict(zip(own, ends[method], strict=True)) for method, own in found.items()})
     other = next(iter(scores)) if baseline is None else baseline
     alone = max(map(len, found.values())) == 1
     apart = [method for method in scores if not same_clients(config[method], config.get(other, {}), seeds=alone)]
@@ -61,9 +66,9 @@ def compare_folders(folders: Sequence[Path], baseline: str | None = None, measur
         formats.as_latex(compared, header, name),
         [cell.replace("\n", " ") for cell in header],
         formats.cells(compared),
-        curves,
+        {method: _curves(values[method], ends[method]) for method in found},
         {
-            method: np.concatenate([one.metrics[f"client_{shown}"][-1] for one in own.values()])
+            method: np.concatenate([_of_clients(one, shown, config[method]) for one in own.values()])
             for method, own in found.items()
         },
         first.word if alike else shown,
@@ -89,6 +94,34 @@ def _measure(runs: Sequence[Any], asked: str | None) -> str:
         numbers = [key for key, value in one.metrics.items() if value.ndim == 1 and value.dtype.kind == "f"]
         raise ValueError(f"--measure {name}: {one.folder} has no such number; it has {', '.join(numbers)}")
     return name
+
+
+def _over_rounds(run: Any, measure: str) -> Any:
+    """(rounds,) of a run's measure as a table means it: simulated seconds are those since the run began."""
+    import numpy as np
+
+    values = run.metrics[measure]
+    return np.cumsum(values, dtype=np.float64) if measure == "simulated_seconds" else values
+
+
+def _last_tested(values: Any, config: dict[str, Any]) -> int:
+    """The place of the last round that has ``values`` (rounds, ...), a run's test; the last of all where none has.
+
+    A round that is to be tested counts where its values are no numbers too: a run that came to nothing stays so.
+    """
+    import numpy as np
+
+    numbers = np.arange(1, len(values) + 1)
+    tested = np.isfinite(values).reshape(len(values), -1).any(axis=1)
+    tested |= numbers % config.get("evaluate_every", 1) == 0
+    tested |= numbers == config.get("rounds", len(values))
+    return int(np.flatnonzero(tested)[-1]) if tested.any() else -1
+
+
+def _of_clients(run: Any, kind: str, config: dict[str, Any]) -> Any:
+    """(clients,) of a run's last test."""
+    values = run.metrics[f"client_{kind}"]
+    return values[_last_tested(values, config)]
 
 
 def _scores(ends: dict[str, dict[Any, Any]]) -> dict[str, Any]:
@@ -170,7 +203,8 @@ def save_plots(compared: Comparison, folder: Path) -> None:
     from fljax.run import plots
 
     folder.mkdir(parents=True, exist_ok=True)
-    tested = {method: np.isfinite(own).any(axis=0) for method, own in compared.curves.items()}
+    # Of all seeds: one that stopped has its last value in rounds in which the others were not tested.
+    tested = {method: np.isfinite(own).all(axis=0) for method, own in compared.curves.items()}
     lines = {m: (np.flatnonzero(tested[m]) + 1, own[:, tested[m]].mean(axis=0)) for m, own in compared.curves.items()}
     ranges = {m: (own[:, tested[m]].min(axis=0), own[:, tested[m]].max(axis=0)) for m, own in compared.curves.items()}
     word = compared.measure.replace("_", " ")
@@ -229,7 +263,7 @@ def _notes(
 
 
 def _not_at_the_same_round(found: dict[str, dict[Any, Any]], config: dict[str, dict[str, Any]]) -> list[str]:
-    """A line with the runs that have made fewer rounds than they are to make; none where all stand at the same one."""
+    """A line with the runs that have made fewer rounds than they are to make."""
     done = {label: {seed: len(one.metrics["ids"]) for seed, one in own.items()} for label, own in found.items()}
     longest = max(n for own in done.values() for n in own.values())
     told = []
@@ -240,7 +274,8 @@ def _not_at_the_same_round(found: dict[str, dict[Any, Any]], config: dict[str, d
             which = f" (seed {', '.join(seeds)})" if len(seeds) < len(own) else ""
             told += [f"{label} {n} of {planned}{which}"] if n < planned else []
     same = all(n == longest for own in done.values() for n in own.values())
-    return [f"not at the same round: {'; '.join(told)}"] if told and not same else []
+    word = "not finished, so that the last tests are compared" if same else "not at the same round"
+    return [f"{word}: {'; '.join(told)}"] if told else []
 
 
 def _with_nones(section: dict[str, Any]) -> dict[str, Any]:
@@ -248,12 +283,13 @@ def _with_nones(section: dict[str, Any]) -> dict[str, Any]:
     return dict.fromkeys(STEPS[1:] if "lr" in section else ()) | section
 
 
-def _curves(runs: Sequence[Any]) -> Any:
-    """(seeds, rounds); runs of fewer rounds keep their last value."""
+def _curves(runs: Sequence[Any], ends: Sequence[Any]) -> Any:
+    """(seeds, rounds); runs of fewer rounds keep their last value, of ``ends``."""
     import numpy as np
 
     longest = max(len(run) for run in runs)
-    return np.stack([np.append(run, [run[-1]] * (longest - len(run))) for run in runs]).astype(float)
+    padded = [np.append(run, [end] * (longest - len(run))) for run, end in zip(runs, ends, strict=True)]
+    return np.stack(padded).astype(float)
 
 
 def _settings(folder: Path) -> str:

@@ -131,6 +131,12 @@ def check_layers(found: Sequence[str], given: Sequence[str] | None) -> tuple[str
     return tuple(given)
 
 
+def check_free(model: Model, method: str, *names: str) -> None:
+    """Raises ValueError where the network has a layer of a name that a method gives to a part of its own."""
+    if taken := [name for name in names if name in model.layers]:
+        raise ValueError(f"{method} puts a part called {taken[0]!r} beside the network, which has a layer of that name")
+
+
 def check_model(model: Model) -> None:
     """Checks that a model's layers are the top-level parts of its parameters, nested dicts of floats; nothing is
     computed.

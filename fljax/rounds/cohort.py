@@ -65,6 +65,8 @@ def cohort_of(
             first = ids == jnp.where(active, ids, n_clients).min()
             stays |= ~(stays & active).any() & first
         active &= stays
+    if sampling.cut is not None:
+        active = sampling.cut(ids, active)
     val = None if federation.val is None else select(federation.val, ids)
     n_missing = None
     if sampling.timing is not None and sampling.timing.deadline is not None:
@@ -72,10 +74,8 @@ def cohort_of(
         ids_asked, asked = sampling.asks(keys.ids, round, data.size, size)
         asked = asked if federation.there is None else asked & federation.there[ids_asked]
         n_missing = asked.sum(dtype=jnp.int32) - active.sum(dtype=jnp.int32)
-    mine, expected = select(data, ids), sampling.expected(n_clients)
-    if dropout is not None:
-        expected = (size if expected is None else expected) * (1 - jnp.asarray(dropout, jnp.float32))
-    return Cohort(round, ids, mine, active, federation.public, of_clients, val, expected, n_missing)
+    expected = sampling.expected(n_clients, dropout)
+    return Cohort(round, ids, select(data, ids), active, federation.public, of_clients, val, expected, n_missing)
 
 
 def dealt(ids: Array, size: Array, n_devices: int) -> Array:

@@ -114,7 +114,7 @@ def spectral_gap(mixing: Array, active: Array) -> Array:
 
 
 def consensus_distance(models: Stacked, active: Array) -> Array:
-    """Root of the mean squared distance of the ``active`` clients' models from their mean, ()."""
+    """Root of the mean squared distance of the ``active`` clients' parameters from their mean, ()."""
     weight = active.astype(jnp.float32) / jnp.maximum(active.sum(), 1).astype(jnp.float32)
 
     def squared(leaf: Array) -> Array:
@@ -122,7 +122,7 @@ def consensus_distance(models: Stacked, active: Array) -> Array:
         away = flat - (weight[:, None] * flat).sum(axis=0)[None, :]
         return (weight * jnp.square(away).sum(axis=1)).sum()
 
-    return jnp.sqrt(sum((squared(leaf) for leaf in jax.tree.leaves(models)), jnp.float32(0)))
+    return jnp.sqrt(sum((squared(leaf) for leaf in jax.tree.leaves(tree.split_statistics(models)[0])), jnp.float32(0)))
 
 
 def between_neighbours(models: Stacked, near: Array, mixing: Array, active: Array) -> Metrics:

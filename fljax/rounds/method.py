@@ -120,12 +120,15 @@ class Method:
             f"what the function of {self.name} returns", algorithm, Algorithm, "return one, as fljax.averaging does"
         )
         choices = tuple((name, _hashable(plain(value))) for name, value in own.items() if _is_told(name, value, self))
-        about = About(self.name, choices, work, model.about, tuple(numbers_of(self.Hyper)))
+        # What a user puts into the slot may read numbers of its own, which the class of this method does not have.
+        is_usual = "combine" not in own or own["combine"] == self.static["combine"].default
+        about = About(self.name, choices, work, model.about, tuple(numbers_of(self.Hyper)) if is_usual else ())
         algorithm = algorithm._replace(about=about)
         if added := {brick.name: brick.value for brick in self.bricks if brick.slot == "loss"}:
             algorithm = heeding(algorithm, added)
         algorithm = with_uplink(algorithm, chained(links)) if links else algorithm
-        return with_downlink(algorithm, chained(down)) if down else algorithm
+        algorithm = with_downlink(algorithm, chained(down)) if down else algorithm
+        return algorithm._replace(about=about)
 
     def __add__(self, brick: Brick) -> "Method":
         """The method with a brick put in.

@@ -33,6 +33,8 @@ class Sampling(NamedTuple):
     timing: Timing | None = None  # how long rounds last; None: nobody says
     ask: Callable[[Key, Array, Array, int], tuple[Array, Array]] | None = None
     """As ``draw``, with all that are asked, those who do not come too; None: all that are asked come."""
+    cut: Callable[[Array, Array], Array] | None = None
+    """``(ids, active) -> active`` who counts of those that are there and have not dropped out; None: all of them."""
 
     @property
     def asks(self) -> Callable[[Key, Array, Array, int], tuple[Array, Array]]:
@@ -57,8 +59,9 @@ class Sampling(NamedTuple):
         given = dict(self.about)
         return given.get("sampling") == "poisson" and given.keys() <= _KEEP_INDEPENDENT
 
-    def expected(self, n_clients: int) -> float | None:
-        """Participants of a round on average; None: as many as there are places.
+    def expected(self, n_clients: int, dropout: Any = None) -> Any:
+        """Participants of a round on average, of whom each drops out with probability ``dropout``; None: as many as
+        there are places.
 
         Of clients with a deadline or with a probability to answer, as if all were asked equally often.
         """
@@ -71,6 +74,8 @@ class Sampling(NamedTuple):
         if "deadline" in given:
             mean *= float(np.mean(np.asarray(given["seconds"]) <= given["deadline"]))
         mean *= float(np.mean(given.get("available", 1.0)))
+        if dropout is not None:
+            return jnp.minimum(mean * (1 - jnp.asarray(dropout, jnp.float32)), given.get("first", math.inf))
         mean = min(mean, given.get("first", mean))
         return None if mean == places else mean
 

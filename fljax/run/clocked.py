@@ -1,5 +1,6 @@
 """Runs with a clock: what a round takes each client's device, and who takes part then."""
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
@@ -9,7 +10,7 @@ from fljax.rounds.clock.named import Asked, Clock
 from fljax.rounds.sampling import Sampling
 from fljax.run.programs import options_of
 from fljax.run.simulate import as_traced, run_round, split_key
-from fljax.types import Algorithm, Federation, Key
+from fljax.types import Algorithm, Federation
 
 
 def clocked(
@@ -40,18 +41,45 @@ def clocked(
     n_clients, seed = federation.train.size.shape[0], clock.profile.device_seed
     try:
         devices = clock.profile.of(n_clients)
-        down, up = _traffic(algorithm, hyper, federation, jax.random.key(0), sampling)
+        ((down, up),) = _traffic(algorithm, [hyper], federation, sampling)
         seconds = devices.seconds(federation.train, work, down, up)
         return clock.start(Asked(algorithm, sampling, devices, tuple(map(float, seconds)), n_rounds, seed))
     except ValueError as error:
         raise ValueError(f"--clock {clock.name}: {error}") from None
 
 
+def check_alike(
+    algorithm: Algorithm, hypers: Mapping[str, Sequence[Any]], sampling: Sampling, clock: Clock, federation: Federation
+) -> None:
+    """Checks that the rounds of a sweep last alike: all its points have the seconds of one of them.
+
+    Args:
+        algorithm: the method.
+        hypers: the name of a number that is swept -> the Hyper with its least and its greatest value.
+        sampling: who is asked.
+        clock: of `fljax.rounds.clock.named`.
+        federation: the clients.
+
+    Raises:
+        ValueError: a number changes how much participants send or receive, and with it who is done when.
+    """
+    if clock.start is None or not hypers:
+        return
+    flat = [hyper for both in hypers.values() for hyper in both]
+    sent = iter(_traffic(algorithm, flat, federation, sampling))
+    for name, both in hypers.items():
+        if len({next(sent) for _ in both}) > 1:
+            raise ValueError(
+                f"--clock {clock.name}: {name} changes how much participants send, and so how long their rounds last; "
+                f"run one sweep for each value of {name}"
+            )
+
+
 def _traffic(
-    algorithm: Algorithm, hyper: Any, federation: Federation, key: Key, sampling: Sampling
-) -> tuple[float, float]:
-    """Floats that a participant of the second round receives and sends, on average."""
-    draw = sampling.of(federation.train.size.shape[0])
+    algorithm: Algorithm, hypers: Sequence[Any], federation: Federation, sampling: Sampling
+) -> list[tuple[float, float]]:
+    """Floats that a participant of the second round receives and sends, on average, with each of the ``hypers``."""
+    key, draw = jax.random.key(0), sampling.of(federation.train.size.shape[0])
 
     def sent(hyper: Any, federation: Federation) -> tuple[jax.Array, jax.Array]:
         state = algorithm.init(split_key(key).init, hyper, federation.train)
@@ -59,6 +87,6 @@ def _traffic(
         return metrics["downlink"].mean(), metrics["uplink"].mean()
 
     # Only what the counts depend on is compiled, and for one run of it.
-    arguments = as_traced(hyper), federation
-    down, up = jax.jit(sent).lower(*arguments).compile(options_of("fast"))(*arguments)
-    return float(down), float(up)
+    program = jax.jit(sent).lower(as_traced(hypers[0]), federation).compile(options_of("fast"))
+    found = [program(as_traced(hyper), federation) for hyper in hypers]
+    return [(float(down), float(up)) for down, up in found]

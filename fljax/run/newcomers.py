@@ -36,9 +36,15 @@ def evaluate_new_clients(
         As `fljax.run.evaluate.evaluate`, a client's entry at its place among the newcomers.
 
     Raises:
-        ValueError: ``n_rounds`` is negative, or ``hyper`` or ``state`` is not the method's.
+        ValueError: ``n_rounds`` is negative, ``newcomers`` change over the rounds, or ``hyper`` or ``state`` is not the
+            method's.
     """
     check_count("n_rounds", n_rounds, least=0)
+    if newcomers.stages is not None:
+        raise ValueError(
+            "newcomers change over the rounds, and would be met as before the first of them; give them as they are in "
+            "the run's last: fljax.drift.at(newcomers, n_rounds - 1)"
+        )
     check_numbers(hyper)
     with fields_of(hyper, algorithm):
         return _evaluate(algorithm, as_traced(hyper), state, newcomers, key, jnp.int32(n_rounds))

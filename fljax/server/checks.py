@@ -1,5 +1,6 @@
 """Shapes of arguments, checked while a program is traced: a mistake is one line with the argument's name."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -21,6 +22,16 @@ def check_shape(name: str, value: Array, shape: tuple[int, ...], meaning: str) -
     """Raise ValueError unless ``value`` has this shape, of which ``meaning`` tells why."""
     if shape_of(name, value) != shape:
         raise ValueError(f"{name} has shape {value.shape}; expected {shape}, {meaning}")
+
+
+def check_statistics(statistics: Params, layers: Sequence[str]) -> None:
+    """Raise ValueError where running statistics are of no layer: nothing says which layer they go with."""
+    for held in statistics.values():
+        if alone := [name for name in held if name not in layers]:
+            raise ValueError(
+                f"{alone[0]!r} has running statistics and no parameters, so that it is no layer; give it a scale, or "
+                "put it into the module of a layer"
+            )
 
 
 def is_key(key: Any) -> bool:

@@ -12,7 +12,7 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from fljax import tree
-from fljax.server.checks import check_same, check_shape, n_rows
+from fljax.server.checks import check_same, check_shape, check_statistics, n_rows
 from fljax.types import Params, Stacked
 
 Boundary = Literal["tensors", "floor", "unit-fraction", "nearest-half"]
@@ -49,7 +49,7 @@ def where_layers(model_layers: tuple[str, ...], mask: Array, on_true: Stacked, o
         ValueError: the mask is not (rows, layers), the names are not those of the models, or these differ in shape.
     """
     trainable, statistics = tree.split_statistics(on_false)
-    _check_names(model_layers, trainable)
+    _check_names(model_layers, trainable, statistics)
     check_shape("mask", mask, (n_rows("on_false", on_false), len(model_layers)), "a row per row and a column per layer")
     check_same("on_true", on_true, "on_false", on_false)
     column = {name: mask[:, index] for index, name in enumerate(model_layers)}
@@ -135,7 +135,7 @@ def shared_mask(
     if boundary not in BOUNDARIES:
         raise ValueError(f"boundary is {boundary!r}; choose one of {', '.join(BOUNDARIES)}")
     trainable, statistics = tree.split_statistics(params)
-    _check_names(model_layers, trainable)
+    _check_names(model_layers, trainable, statistics)
     depth = {name: index for index, name in enumerate(model_layers)}
     whole, fraction = _parts(shared, len(model_layers), boundary)
 
@@ -188,6 +188,7 @@ def _trailing(mask: Array, leaf: Array) -> Array:
     return mask.reshape((1,) * (leaf.ndim - mask.ndim) + mask.shape)
 
 
-def _check_names(model_layers: tuple[str, ...], trainable: Params) -> None:
+def _check_names(model_layers: tuple[str, ...], trainable: Params, statistics: Params) -> None:
+    check_statistics(statistics, model_layers)
     if len(model_layers) != len(trainable) or set(model_layers) != set(trainable):
         raise ValueError(f"model_layers are {tuple(model_layers)}; the models have {tuple(sorted(trainable))}")

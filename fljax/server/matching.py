@@ -20,7 +20,7 @@ from jax import Array, lax
 from fljax import tree
 from fljax.choices import Positive, check_choices
 from fljax.server.aggregate import cluster_mean
-from fljax.server.checks import check_alike, check_same, check_shape, check_vector, fallback, n_rows
+from fljax.server.checks import check_alike, check_same, check_shape, check_statistics, check_vector, fallback, n_rows
 from fljax.server.entry import checked
 from fljax.types import Params, Stacked
 
@@ -186,11 +186,12 @@ def matched_mean(
 
 
 def _kernel_layers(params: Params, layers: tuple[str, ...]) -> list[str]:
-    trainable = tree.split_statistics(params)[0]
+    trainable, statistics = tree.split_statistics(params)
+    check_statistics(statistics, layers)
     if set(layers) != set(trainable):
         raise ValueError(f"layers are {tuple(layers)}; the models have {tuple(sorted(trainable))}")
     kernels = [name for name in layers if isinstance(trainable[name], Mapping) and "kernel" in trainable[name]]
-    if not kernels or any(trainable[name]["kernel"].ndim not in (2, 4) for name in kernels):
+    if not kernels or any(getattr(trainable[name]["kernel"], "ndim", None) not in (2, 4) for name in kernels):
         raise ValueError("matching needs dense (in, out) or convolutional (height, width, in, out) kernels")
     for name in set(layers) - set(kernels):
         if any(leaf.ndim != 1 for leaf in jax.tree.leaves(trainable[name])):

@@ -22,7 +22,7 @@ from fljax.algorithms.gpfl import EMBEDDING, SHARE, TRAINED, VALVE, gpfl, two_wa
 from fljax.algorithms.moon import contrasted, moon
 from fljax.client.features import linear, see
 from fljax.data.synthetic import linear_groups
-from fljax.models import cnn, lenet, mlp, resnet18
+from fljax.models import cnn, lenet, lora, mlp, only_trained, resnet18
 from fljax.run.newcomers import new_models
 from fljax.run.simulate import as_traced, split_key
 from fljax.types import Batch, Work
@@ -393,6 +393,44 @@ def test_a_network_without_a_dense_last_layer_is_refused_in_a_line(name, federat
         jax.eval_shape(run, key)
 
 
+@pytest.mark.parametrize("name", [*OF_FEATURES, "moon", "fedrc"])
+def test_a_last_layer_that_is_not_trained_is_none(name, federation, key):
+    network = mlp((4, 4, 1), (6,), 4)
+    method, first = fljax.ALGORITHMS[name], only_trained(network, network.init(key), ("fc1",))
+    with pytest.raises(ValueError, match="trained, 'fc1', has 6 outputs and the network 4; train its last layer too"):
+        jax.eval_shape(lambda key: fljax.simulate(method(first, Work(1, 8)), method.Hyper(), federation, key, 1), key)
+
+
+@pytest.mark.parametrize("name", [*OF_FEATURES, "fedma"])
+def test_adapters_are_no_dense_layer(name, federation, key):
+    network = mlp((4, 4, 1), (6,), 4)
+    method, adapted = fljax.ALGORITHMS[name], lora(network, network.init(key), 2)
+    with pytest.raises(ValueError, match="dense"):
+        jax.eval_shape(lambda key: fljax.simulate(method(adapted, Work(1, 8)), method.Hyper(), federation, key, 1), key)
+
+
+@pytest.mark.parametrize(
+    ("name", "part"),
+    [
+        ("fedrod", "personal"),
+        ("fedcp", "policy"),
+        ("gpfl", "embedding"),
+        ("feddbe", "consensus"),
+        ("knnper", "memory"),
+        ("fedproto", "prototypes"),
+        ("fedsr", "references"),
+    ],
+)
+def test_a_layer_called_as_a_part_of_the_method_is_refused(name, part):
+    class Net(nn.Module):
+        @nn.compact
+        def __call__(self, x):
+            return nn.Dense(4, name="last")(nn.Dense(6, name=part)(x))
+
+    with pytest.raises(ValueError, match=f"{name} puts a part called '{part}' beside the network"):
+        fljax.ALGORITHMS[name](fljax.from_linen(Net(), (4,)), Work(1, 8))
+
+
 @pytest.mark.parametrize("name", slow("fedcp", "fedgen", "fedma", "fedrod"))
 def test_a_last_layer_without_bias_is_as_good(name, federation, key):
     class Net(nn.Module):
@@ -406,3 +444,15 @@ def test_a_last_layer_without_bias_is_as_good(name, federation, key):
     )
     assert np.asarray(metrics["ok"]).all()
     assert np.isfinite(metrics["accuracy_macro"]).all()
+
+
+def test_a_last_layer_without_kernel_has_none_to_cluster_on(federation, key):
+    def init(key):
+        return {"first": {"kernel": jax.random.normal(key, (16, 4))}, "last": jnp.float32(1)}
+
+    arrays = fljax.from_functions(
+        init, lambda w, x: x.reshape(len(x), -1) @ w["first"]["kernel"] * w["last"][None, None]
+    )
+    by_last = fljax.fesem(arrays, Work(1, 8), 2, cluster_on="last_kernel")
+    with pytest.raises(ValueError, match="cluster_on='last_kernel': the last layer 'last' has none; choose 'model'"):
+        jax.eval_shape(lambda key: fljax.simulate(by_last, fljax.fesem.Hyper(), federation, key, 1), key)

@@ -15,6 +15,7 @@ from fljax.algorithms.fedtsdp.public_batch import draw_batch, known_images, like
 from fljax.algorithms.standalone import standalone
 from fljax.client.outputs import client_outputs
 from fljax.data.synthetic import linear_groups
+from fljax.models import multi_label, regression
 from fljax.run.simulate import split_key
 from fljax.server.divergence import js_divergence
 from fljax.types import Examples, Federation, ModelTable, State, Work
@@ -258,3 +259,9 @@ def test_public_data_is_asked_for(groups):
     with pytest.raises(ValueError, match="public has 40 images"):
         known_images(groups.public, 100, 41)
     assert known_images(groups.public, 30, 5).y.shape == (30,)
+
+
+@pytest.mark.parametrize("of", [regression, multi_label])
+def test_outputs_that_are_no_distribution_over_classes_are_refused(model, of):
+    with pytest.raises(ValueError, match="fedtsdp compares distributions over classes, and the model's loss is of"):
+        fedtsdp(of(model), Work(1, 8))

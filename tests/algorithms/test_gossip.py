@@ -88,6 +88,8 @@ def test_consensus_distance_is_that_of_those_who_are_there():
     flat = np.concatenate([models["a"].reshape(5, -1), models["b"]], axis=1)[active].astype(float)
     expected = np.sqrt(np.square(flat - flat.mean(axis=0)).sum(axis=1).mean())
     np.testing.assert_allclose(jax.jit(consensus_distance)(models, active), expected, rtol=1e-6)
+    statistics = {"batch_stats": {"a": {"mean": 100 * rng.normal(size=(5, 2)).astype(np.float32)}}}  # are not compared
+    np.testing.assert_allclose(jax.jit(consensus_distance)(models | statistics, active), expected, rtol=1e-6)
 
 
 def mixing(near, ids):

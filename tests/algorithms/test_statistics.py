@@ -1,13 +1,16 @@
 """Running statistics where models are added and subtracted: a variance below 0 would make every test NaN."""
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from flax import linen as nn
 
 import fljax
 from fljax import tree
 from fljax.data.federation import build, on_host
+from fljax.models import variational
 from fljax.rounds.clock import asynchronous, buffered
 from tests.algorithms.normalised import batch_normalised
 
@@ -50,6 +53,42 @@ def test_variances_stay_above_zero(model, federation, key, of):
     deployed = algorithm.deploy(key, hyper, state, federation.train).params
     assert float(deployed[tree.STATISTICS]["norm"]["var"].min()) > 0
     assert np.isfinite(metrics["client_loss"]).all()
+
+
+def test_a_gradient_of_all_data_moves_statistics_as_a_step_on_it_does(model, federation, key):
+    """FedAvg of one full batch is FedSGD, and so is IFCA of gradients with one cluster."""
+    work, given = fljax.Work(1, 32), (federation, key, 3)
+    stepped, _ = fljax.simulate(fljax.fedavg(model, work), fljax.fedavg.Hyper(lr=0.1), *given)
+    of_gradients, _ = fljax.simulate(fljax.fedsgd(model, work), fljax.fedsgd.Hyper(lr=0.1), *given)
+    chex.assert_trees_all_close(of_gradients.server, stepped.server, rtol=1e-4, atol=1e-5)
+    assert np.abs(np.asarray(of_gradients.server[tree.STATISTICS]["norm"]["var"]) - 1).max() > 0.1
+    alone = fljax.ifca(model, work, 1, averaging="gradient")
+    clustered, _ = fljax.simulate(alone, fljax.ifca.Hyper(lr=0.1), *given)
+    var = np.asarray(jax.tree.leaves(clustered.server.centers[tree.STATISTICS])[1])
+    assert np.abs(var - 1).max() > 0.1
+
+
+@pytest.mark.parametrize("name", ["dcpfl", "fedtsdp", "fedma"])
+def test_statistics_of_no_layer_are_refused_where_layers_count(federation, key, name):
+    class Net(nn.Module):
+        @nn.compact
+        def __call__(self, x, train):
+            x = nn.Dense(4, name="first")(x)
+            x = nn.BatchNorm(use_bias=False, use_scale=False, use_running_average=not train, name="alone")(x)
+            return nn.Dense(3, name="last")(nn.relu(x))
+
+    method, public = fljax.ALGORITHMS[name], jax.tree.map(lambda leaf: leaf[:8], federation.train.pool)
+    algorithm = method(fljax.from_linen(Net(), (4,)), fljax.Work(1, 8))
+    with pytest.raises(ValueError, match="'alone' has running statistics and no parameters, so that it is no layer"):
+        jax.eval_shape(
+            lambda key: fljax.simulate(algorithm, method.Hyper(), federation._replace(public=public), key, 1), key
+        )
+
+
+def test_networks_in_halves_keep_no_statistics(model):
+    halves = variational((4,), 3, latent=2, hidden=(4,), channels=()).halves
+    with pytest.raises(ValueError, match="a network in halves keeps no running statistics"):
+        fljax.fedsr(model._replace(halves=halves), fljax.Work(1, 8))
 
 
 def test_noise_on_a_mean_is_refused_where_statistics_travel_beside_it(model, federation, key):

@@ -10,7 +10,8 @@ import fljax
 from fljax.attacks import ATTACKS, alie, attacked, backdoor, fang, feature_noise, label_flip, sign_flip
 from fljax.attacks.attack import Attack
 from fljax.attacks.attackers import attackers
-from fljax.attacks.poison import triggered
+from fljax.attacks.poison import poisoned, triggered
+from fljax.data.federation import n_classes
 from fljax.data.synthetic import linear_groups
 from fljax.run.sweep.search import on_validation
 from fljax.types import Work
@@ -219,3 +220,86 @@ def test_every_trigger_is_as_bright_in_training_as_in_tests(federation, model):
 
 def test_a_trigger_on_pixels_of_bytes_is_white():
     assert triggered(np.zeros((2, 4, 4, 1), np.uint8), 2)[:, 2:, 2:].tolist() == [[[[255]] * 2] * 2] * 2
+
+
+@pytest.fixture(scope="module")
+def ragged():
+    """Clients of unlike sizes, one of them without examples."""
+    made = linear_groups(6, 2, examples=24, ragged=0.8, seed=5)
+    return made._replace(train=made.train._replace(size=made.train.size.at[3].set(0)))
+
+
+@pytest.mark.parametrize("make", [label_flip, feature_noise, lambda **who: backdoor(width=2, **who)])
+def test_copies_of_our_poisons_are_those_that_kept_folders_have(ragged, make):
+    """Every place of a client's row is drawn for, those behind its examples too."""
+    poison, data, ids = make(ids=(0, 1, 3)).poison, ragged.train, (0, 1, 3)
+    made = poisoned(ragged, ids, poison, n_classes(ragged), 7)
+    x, y = (np.asarray(leaf) for leaf in data.pool)
+    if hasattr(poison, "bright"):
+        poison = poison._replace(bright=max(1.0, float(x.max())))
+    for j, i in enumerate(ids):
+        rows, size = np.asarray(data.index)[i].copy(), int(data.size[i])
+        rows[size:] = rows[0]
+        for n in (len(rows), size):  # as it was, and the client's own examples alone: the same numbers are drawn
+            wanted = poison(np.random.default_rng([7, i]), x[rows[:n]], y[rows[:n]], n_classes(ragged))
+            first = made.first + j * len(rows)
+            for found, leaf in zip(made.federation.train.pool, wanted, strict=True):
+                np.testing.assert_array_equal(np.asarray(found)[first : first + n], leaf)
+    assert len(made.federation.train.pool.y) == len(y) + len(ids) * data.index.shape[1]
+
+
+def test_a_poison_of_ones_own_sees_a_clients_examples_alone(ragged, model):
+    seen = []
+
+    def backwards(rng, x, y, n_classes):
+        seen.append(len(y))
+        return x[::-1], y[::-1]
+
+    ids, before = (0, 1, 3), ragged.train
+    after = attacked(fljax.fedavg(model, WORK), ragged, Attack("own", poison=backwards, ids=ids)).federation.train
+    sizes = np.asarray(before.size)[list(ids)]
+    assert seen == [size for size in sizes if size]
+    assert min(seen) < before.index.shape[1]  # the premise: there is padding
+    for i, size in zip(ids, sizes, strict=True):
+        for old, new in zip(before.pool, after.pool, strict=True):
+            old, new = np.asarray(old)[np.asarray(before.index)[i, :size]], np.asarray(new)[np.asarray(after.index)[i]]
+            np.testing.assert_array_equal(new[:size], old[::-1])
+            if size:
+                np.testing.assert_array_equal(new[size:], np.broadcast_to(old[-1], new[size:].shape))
+
+
+@pytest.mark.parametrize(
+    ("poison", "why"),
+    [
+        (lambda rng, x, y, n: (x[:5], y), r"poison: client 0: it gave x of shape \(5, .*give as many examples"),
+        (lambda rng, x, y, n: (x, y[:, None]), "poison: client 0: it gave y of shape"),
+        (lambda rng, x, y, n: x, "poison: client 0: it gave a ndarray; give a pair"),
+        (lambda rng, x, y, n: (x, y + 2.0**31), r"it gave y from .*int32 has -2147483648 to 2147483647; clip them"),
+        (lambda rng, x, y, n: (x, y * np.nan), "it gave y from nan to nan"),
+    ],
+)
+def test_a_poison_that_gives_other_examples_is_refused(ragged, model, poison, why):
+    with pytest.raises(ValueError, match=why):
+        attacked(fljax.fedavg(model, WORK), ragged, Attack("own", poison=poison, ids=(0,)))
+
+
+@pytest.mark.parametrize("drift", [fljax.drift.swap_labels, fljax.drift.turn, fljax.drift.move])
+def test_a_trigger_and_test_data_that_change_are_refused(federation, model, drift):
+    """Tests with the trigger would be those of the data before the change."""
+    changing = fljax.drift.drifting(federation, drift(start=1))
+    for attack in (backdoor(share=0.2, width=2), ATTACKS["model_replacement"](share=0.2, width=2)):
+        with pytest.raises(ValueError, match=f"{attack.name}: a trigger and test data that change .* another drift"):
+            attacked(fljax.fedavg(model, WORK), changing, attack)
+    for kind in (fljax.drift.leave, fljax.drift.arrive):
+        there = fljax.drift.drifting(federation, kind(start=1, share=0.3))
+        assert attacked(fljax.fedavg(model, WORK), there, backdoor(ids=(0,), width=2)).ids == (0,)
+    assert attacked(fljax.fedavg(model, WORK), changing, label_flip(share=0.2)).ids
+
+
+def test_rounds_with_nobody_honest_to_test_are_refused(federation, model):
+    changing = fljax.drift.drifting(federation, fljax.drift.leave(start=2, share=0.78))
+    left = tuple(np.flatnonzero(np.asarray(changing.stages.there)[1]).tolist())
+    assert 1 < len(left) < 9
+    with pytest.raises(ValueError, match="sign_flip: of the clients that are there from round 2 on, only attackers"):
+        attacked(fljax.fedavg(model, WORK), changing, sign_flip(ids=left))
+    assert attacked(fljax.fedavg(model, WORK), changing, sign_flip(ids=left[:-1])).ids == left[:-1]

@@ -14,8 +14,10 @@ import fljax
 from fljax.catalogue.job import RUN
 from fljax.cli import main
 from fljax.cli.compare import OWN
+from fljax.files import save_arrays
 from fljax.jobs import seeds
 from fljax.jobs.assemble import make_algorithm, make_federation, make_model
+from fljax.jobs.finished import compare_folders
 from fljax.jobs.job import read_job
 from fljax.jobs.unlike import these_differ
 from fljax.sealed import with_checksum
@@ -154,6 +156,51 @@ def test_a_run_that_was_stopped_is_said_to_be_at_another_round(compared, tmp_pat
     assert "not at the same round: standalone 1 of 3 (seed 1)\n" in capsys.readouterr().out
     assert main(["show", str(folder / "seed_1")]) == 0
     assert "not at the same round: standalone 1 of 3\n" in capsys.readouterr().out
+
+
+def untested(folder, method, round, **more):
+    """The folder of a seed whose method has no test in a round, counted from 0; its metrics before."""
+    metrics = fljax.load_run(folder)[method].metrics
+    of_test = [name for name in metrics if name.startswith(("client_", "accuracy", "f1", "test_"))]
+    without = {name: np.where(np.arange(len(metrics[name])) == round, np.nan, metrics[name].T).T for name in of_test}
+    for path in (folder / method / "rounds").iterdir():
+        path.unlink()
+    save_arrays(folder / method / "rounds" / "00000000.npz", metrics | without | more)
+    return metrics
+
+
+def test_a_run_that_stopped_between_two_tests_has_its_last_test(compared, tmp_path, capsys):
+    folder = tmp_path / "c"
+    changed(compared[0] / "seed_0", folder, rounds=8, evaluate_every=2)
+    before = untested(folder, "fedavg", 2)
+    assert main(["show", str(folder), "--out", str(tmp_path / "o")]) == 0
+    assert "not finished, so that the last tests are compared: fedavg 3 of 8; standalone 3 of 8" in (
+        capsys.readouterr().out
+    )
+    row = rows_of(tmp_path / "o" / "comparison.csv")[0]
+    assert row["seeds"] == "1"
+    assert float(row["mean"]) == pytest.approx(float(before["accuracy_macro"][1]))
+    np.testing.assert_array_equal(compare_folders([folder]).clients["fedavg"], before["client_accuracy"][1])
+
+
+def test_a_run_that_came_to_nothing_has_no_score(compared, tmp_path):
+    """Its last round was tested, and the test was no number: an earlier one does not stand for it."""
+    folder = tmp_path / "c"
+    shutil.copytree(compared[0], folder)
+    untested(folder / "seed_0", "fedavg", 2)
+    assert compare_folders([folder / "seed_0"]).rows[0]["seeds"] == 0
+
+
+def test_simulated_seconds_are_those_of_the_whole_run(compared, tmp_path):
+    """As in a run's own table."""
+    folder = tmp_path / "c"
+    shutil.copytree(compared[0], folder)
+    lasted = np.array([1.5, 2.0, 0.25], np.float32)
+    for method in ("fedavg", "standalone"):
+        untested(folder / "seed_0", method, 9, simulated_seconds=lasted)
+    made = compare_folders([folder / "seed_0"], measure="simulated_seconds")
+    assert made.rows[0]["mean"] == 3.75
+    np.testing.assert_array_equal(made.curves["fedavg"], [[1.5, 3.5, 3.75]])
 
 
 def test_a_report_has_no_figures_of_other_runs(compared, tmp_path):

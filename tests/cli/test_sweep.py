@@ -255,3 +255,12 @@ def test_what_cannot_be_made_leaves_no_folder(refused):
 
 def test_bricks_in_short_go_into_the_method_of_a_sweep_that_names_none():
     assert read_sweep(("--uplink", "clip:1", "--lr", "0.1", "0.2")).job.methods.popitem()[1] == "fedavg+clip_update"
+
+
+def test_a_number_that_changes_how_long_rounds_last_is_swept_one_value_at_a_time(refused, fljax):
+    clock = ("--clock", "deadline", "--clock.limit", "1000", "--clock.up", "1e3")
+    told = refused("sweep", *SMALL, "--algorithm", "fedavg+top_k", *clock, "--top-share", "0.02", "1", "--folder", "x")
+    assert "--clock deadline: top_share changes how much participants send" in told
+    assert "run one sweep for each value of top_share" in told
+    arguments = ("--algorithm", "fedavg+top_k", *clock, "--lr", "0.1", "0.2", "--seeds", "1", "--folder", "y")
+    assert fljax("sweep", *SMALL, *arguments)[0] == 0

@@ -11,11 +11,12 @@ import pytest
 from flax import linen as nn
 
 from fljax import tree
-from fljax.client import Elementwise, proximal, train_clients, training_loss
+from fljax.algorithms.fedavg import fedavg
+from fljax.client import Elementwise, local_optimizer, proximal, train_clients, training_loss
 from fljax.client.local import batch_rows, n_steps, shuffled, useful_steps
 from fljax.data.datasets import load
 from fljax.data.partition import PARTITIONS
-from fljax.models import from_linen
+from fljax.models import from_linen, mlp
 from fljax.run.mesh import over_devices
 from fljax.types import ClientData, Examples, Work
 from tests import oracle
@@ -287,6 +288,20 @@ def test_an_optimizer_sees_the_rows_and_columns_of_narrow_kernels(optimizer):
     with jax.numpy_dtype_promotion("standard"):
         trained = train_clients(jax.random.split(jax.random.key(0), 1), kernel[None], data, loss, optimizer, Work(1, 6))
     np.testing.assert_allclose(trained.params[0], _by_hand(optimizer, kernel, x, y), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "adamw"])
+def test_adam_trains_parameters_of_float16(ragged, optimizer):
+    model = mlp((3, 3, 1), (6,), 4, dtype=jnp.float16)
+    hyper = fedavg.Hyper(lr=0.01)
+    start = jax.tree.map(lambda leaf: leaf.astype(jnp.float16), model.init(jax.random.key(0)))
+    with jax.numpy_dtype_promotion("standard"):
+        tuner = local_optimizer(hyper, Work(1, 4, optimizer=optimizer), jnp.int32(0))
+        loss = training_loss(model)
+        trained = train_clients(keys_of(jax.random.key(1)), tree.everyone(start, 5), ragged, loss, tuner, Work(3, 4))
+    assert np.asarray(trained.ok).all()
+    moved = np.asarray(trained.params["fc2"]["kernel"], np.float32) - np.asarray(start["fc2"]["kernel"], np.float32)
+    assert 0.005 < np.abs(moved).max() < 0.5
 
 
 def test_running_statistics_of_two_axes_are_left_as_they_lie():

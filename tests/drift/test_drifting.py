@@ -11,7 +11,7 @@ from fljax.attacks import attacked, backdoor, label_flip
 from fljax.data.holdout import clients_of
 from fljax.data.images import rotate
 from fljax.data.synthetic import linear_groups
-from fljax.drift import DRIFTS, arrive, changes, drifting, leave, move, stages, swap_labels, turn
+from fljax.drift import DRIFTS, Drift, Timeline, arrive, changes, drifting, leave, move, stages, swap_labels, turn
 from fljax.rounds.joining import everyone
 from fljax.run.changes import after_changes, change_rows, changes_table
 from fljax.run.sweep.search import on_validation
@@ -268,3 +268,43 @@ def test_what_changes_cost_by_hand():
             after_changes({"accuracy_macro": accuracy}, rounds)
     with pytest.raises(ValueError, match=r"federation=1\.5 is not a whole number"):
         after_changes({"accuracy_macro": accuracy}, (1.5,))
+
+
+def of_own(**fields):
+    """A drift of one's own with one change, whose timeline has these fields."""
+    return Drift("own", lambda federation: Timeline.of(2, 9)._replace(**fields), start=1, changes=1)
+
+
+EACH = np.ones((2, 9), int)
+
+
+@pytest.mark.parametrize(
+    ("fields", "why"),
+    [
+        ({"owner": EACH[:1]}, r"own: owner of shape \(1, 9\) .*whole numbers of shape \(2, 9\), a row for each stage"),
+        ({"version": EACH[:, :8]}, r"own: version of shape \(2, 8\)"),
+        ({"there": np.ones((3, 9), bool)}, r"own: there of shape \(3, 9\) .*True or False of shape \(2, 9\)"),
+        ({"there": EACH}, "own: there of shape .* and dtype int64; give True or False"),
+        ({"owner": EACH / 2}, "own: owner of shape .* and dtype float64; give whole numbers"),
+        ({"owner": EACH * 9}, "own: owner from 9 to 9; choose from 0 to 8"),
+        ({"owner": -EACH}, "own: owner from -1 to -1; choose from 0 to 8"),
+        ({"version": EACH}, "own: version from 1 to 1; choose from 0 to 0"),
+        ({"version": EACH, "versions": (lambda x, y: (x[::2], y[::2]),)}, "own: version 1 gave x of shape"),
+        ({"version": EACH, "versions": (lambda x, y: (x, y + 2.0**31),)}, "own: version 1 gave y from .*; clip them"),
+    ],
+)
+def test_a_drift_of_ones_own_that_does_not_fit_is_refused(federation, fields, why):
+    with pytest.raises(ValueError, match=why):
+        drifting(federation, of_own(**fields))
+
+
+def test_a_version_beyond_the_pixels_of_bytes_is_refused(federation):
+    """They would wrap round: 255 + 100 is 99."""
+    pool = federation.train.pool._replace(x=jnp.full(federation.train.pool.x.shape, 255, jnp.uint8))
+    bytes_ = federation._replace(**{name: getattr(federation, name)._replace(pool=pool) for name in SPLITS})
+    swapped = EACH * np.array([[0], [1]])
+    with pytest.raises(ValueError, match=r"own: version 1 gave x from 355\.0 to 355\.0, and uint8 has 0 to 255; clip"):
+        drifting(bytes_, of_own(version=swapped, versions=(lambda x, y: (x + 100.0, y),)))
+    made = drifting(bytes_, of_own(version=swapped.tolist(), versions=(lambda x, y: (x - 100.0, y),)))
+    assert (examples(at(made, 1), "train", 4)[0] == 155).all()
+    assert (examples(at(made, 0), "train", 4)[0] == 255).all()

@@ -8,6 +8,7 @@ import pytest
 
 import fljax
 from fljax import tree
+from fljax.models import mlp
 from fljax.numbers import joined
 from fljax.rounds import poisson, table, uniform
 from fljax.rounds.averaging import Each
@@ -27,6 +28,8 @@ from fljax.rounds.clock import (
 )
 from fljax.rounds.clock.named import CLOCKS, Asked
 from fljax.rounds.timing import Timing
+from fljax.rounds.uplink.chain import with_uplink
+from fljax.rounds.uplink.compression import top_k
 from fljax.run.clocked import clocked
 from fljax.types import State, Work
 from tests.algorithms.round_by_round import jitted, simulate
@@ -64,6 +67,7 @@ SECONDS = (5.0, 1.0, 4.0, 2.0, 3.0, 9.0)
 
 def drawn(sampling, round=0):
     ids, there = sampling.draw(jax.random.key(round), jnp.int32(round), jnp.ones(6, jnp.int32), sampling.n_places(6))
+    there = there if sampling.cut is None else sampling.cut(ids, there)
     return np.asarray(ids)[np.asarray(there)]
 
 
@@ -315,3 +319,56 @@ def test_methods_of_more_than_one_model_are_refused(federation, model):
         buffered(fljax.ifca(model, Work(1, 8), 2), made)
     with pytest.raises(ValueError, match=r"damping=-1\.0: choose"):
         buffered(fljax.fedavg(model, Work(1, 8)), made, damping=-1.0)
+
+
+def test_numbers_that_are_put_in_by_hand_can_be_run_and_swept(model, averaging, federation, key):
+    made = asynchronous(np.asarray([1.0, 1.7, 4.1] * 3), concurrency=6, buffer=2, n_rounds=3)
+    both, Hyper = buffered(averaging, made, share=None, damping=None), joined(fljax.fedavg.Hyper, BufferHyper)
+    run = (federation, key, 3)
+    fixed, of_fixed = fljax.simulate(
+        buffered(averaging, made, share=0.8, damping=2.0), fljax.fedavg.Hyper(), *run, sampling=made.sampling
+    )
+    ours, _ = fljax.simulate(both, Hyper(share=0.8, damping=2.0), *run, sampling=made.sampling)
+    chex.assert_trees_all_close(ours.server.own, fixed.server.own, rtol=1e-6, atol=1e-7)
+    with pytest.raises(ValueError, match="has 'share', which fedavg does not read"):
+        fljax.simulate(buffered(averaging, made), Hyper(), *run, sampling=made.sampling)
+    trimmed = fljax.fedavg(model, Work(1, 8), combine=fljax.rounds.trimmed_mean)
+    fljax.simulate(trimmed, fljax.compose("fedavg+trimmed_mean").Hyper(trim=0.2), *run)
+    sent = with_uplink(averaging, top_k)
+    _, metrics = fljax.simulate(sent, fljax.compose("fedavg+top_k").Hyper(top_share=0.5), *run)
+    assert float(metrics["uplink"].max()) < float(of_fixed["uplink"].max())
+
+
+def test_who_is_gone_or_drops_out_is_never_done_and_the_next_one_counts(federation, key):
+    """The first three of those who are there, by hand; simulated seconds follow."""
+    seconds = np.arange(1.0, 10.0)
+    draw = first_of(uniform(), seconds, 3).of(9)
+    there = jnp.asarray([True, False, False, True, True, False, True, True, True])
+    cohort = draw_cohort(key, np.int32(0), federation._replace(there=there), draw, None)
+    np.testing.assert_array_equal(np.asarray(cohort.ids)[np.asarray(cohort.active)], [0, 3, 4])
+    counts = []
+    for r in range(40):
+        cohort = draw_cohort(key, np.int32(r), federation, draw, 0.5)
+        everyone = draw_cohort(key, np.int32(r), federation, uniform().of(9), 0.5)
+        stayed = np.asarray(everyone.ids)[np.asarray(everyone.active)]
+        np.testing.assert_array_equal(np.asarray(cohort.ids)[np.asarray(cohort.active)], np.sort(stayed)[:3])
+        counts.append(len(stayed))
+    assert min(counts) < 3 < max(counts)
+    np.testing.assert_allclose(cohort.expected, 3)
+
+
+def test_each_participant_says_what_it_sends_itself(federation, key, averaging):
+    method = fljax.compose("fedavg+random_k")
+    _, metrics = fljax.simulate(
+        method(mlp((4, 4, 1), (6,), 4), Work(1, 8)), method.Hyper(random_share=0.1), federation, key, 2
+    )
+    assert metrics["uplink"].shape == (2, 9)
+    assert (metrics["uplink"].std(axis=1) > 0).all()
+
+
+@pytest.mark.parametrize("name", ["over_select", "tiered", "fedbuff", "fedasync"])
+def test_a_sampling_of_ones_own_beside_a_clock_that_draws_is_refused(averaging, name):
+    of_own = uniform(0.34)._replace(about=())
+    asked = Asked(averaging, of_own, drawn_devices(9), tuple(np.arange(1.0, 10.0)), 4, 0)
+    with pytest.raises(ValueError, match="draws the participants itself, and a sampling of your own does too; choose"):
+        CLOCKS[name]().start(asked)

@@ -124,3 +124,16 @@ def test_what_cannot_be_is_refused(key, model, averaging, parts):
         evaluate_new_clients(algorithm, hyper, state, new, key)
     with pytest.raises(ValueError, match="another method's or network's; give that of fedavg's run"):
         evaluate_new_clients(averaging, fljax.fedavg.Hyper(), state, new, key)
+
+
+def test_newcomers_that_change_are_given_as_they_are_in_a_round(key, averaging, federation):
+    changing = fljax.drift.drifting(federation, fljax.drift.swap_labels(share=1.0, start=1))
+    training, new = hold_out_clients(changing, 0.3, seed=1)
+    hyper = fljax.fedavg.Hyper(lr=0.1)
+    state = jitted(averaging.init)(split_key(key).init, hyper, training.train)
+    with pytest.raises(ValueError, match=r"newcomers change .*fljax\.drift\.at\(newcomers, n_rounds - 1\)"):
+        evaluate_new_clients(averaging, hyper, state, new, key)
+    last = fljax.drift.at(new, 1)
+    found = evaluate_new_clients(averaging, hyper, state, last, key)
+    wanted = evaluate(averaging.predict, tree.everyone(state.server, 3), last.test)
+    np.testing.assert_allclose(found["client_loss"], wanted["client_loss"], rtol=1e-6)

@@ -8,6 +8,7 @@ from flax.traverse_util import flatten_dict, unflatten_dict
 from jax import Array
 
 from fljax import tree
+from fljax.server.checks import check_statistics
 from fljax.server.layers import where_layers
 from fljax.types import Model, Params, Stacked
 
@@ -37,6 +38,7 @@ def units_of(model: Model, unit: LayerUnit) -> Units:
     if unit == "layer":
         return Units(model.layers, lambda params: params, lambda params: params)
     shapes = jax.eval_shape(model.init, jax.random.key(0))
+    check_statistics(tree.split_statistics(shapes)[1], model.layers)
     paths = [(layer, *path) for layer in model.layers for path in _paths(shapes[layer])]
     name_of = {path: "/".join(path) for path in paths}
     path_of = {name: path for path, name in name_of.items()}

@@ -28,6 +28,7 @@ from fljax.algorithms.fedtsdp.public_batch import Growth, draw_batch, known_imag
 from fljax.choices import Positive
 from fljax.client.objectives import predictor, training_loss
 from fljax.client.outputs import client_outputs
+from fljax.models.task import task_of
 from fljax.placement import whole
 from fljax.rounds import Combine, LocalHyper, Scalar, Server, client_weight, hyper, mean, method, number, traffic, train
 from fljax.rounds.combine import as_combine, members_of, memory_of
@@ -111,6 +112,8 @@ def fedtsdp(
         boundary: which part of the layer where a fractional depth ends is shared; see `fljax.server.layers`.
         combine: what the server makes of the models of one cluster.
     """
+    if (task := task_of(model.loss)) != "classification":
+        raise ValueError(f"fedtsdp compares distributions over classes, and the model's loss is of {task}")
     combining = as_combine(combine)
 
     def init(key: Key, hyper: FedTSDPHyper, data: ClientData) -> State:

@@ -80,7 +80,11 @@ def chosen_layers(model: Model, layers: str | tuple[str, ...]) -> tuple[str, ...
     groups = {"feature": convolutions[:CONVOLUTION][-1:], "label": dense[:1], "dense": dense, "all": model.layers}
     chosen = groups.get(layers, _named(model, (layers,)) if layers not in groups else ())
     if not chosen:
-        raise ValueError(f"layers={layers!r} but the model has no such layer, only {model.layers}; choose 'all'")
+        begins = "'conv'" if layers == "feature" else "'fc'"
+        raise ValueError(
+            f"layers={layers!r} are those whose names begin with {begins}, and the model has {model.layers}; choose "
+            "'all', or name some"
+        )
     return chosen
 
 

@@ -151,6 +151,9 @@ def buffered(
         raise ValueError(f"share={share}, damping={damping}: choose 0 < share <= 1 and damping >= 0")
     given = (("mixing", mixing), ("share", share), ("damping", damping), ("staleness", schedule.staleness))
     about = algorithm.about._replace(choices=(*algorithm.about.choices, *given))
+    if about.numbers:
+        read = [name for name, value in (("share", share), ("damping", damping)) if value is None]
+        about = about._replace(numbers=(*about.numbers, *read))
     if exchange.chain is not None and not exchange.chain[1].needs:
         inner, transform = exchange.chain
         counted = buffered(inner, schedule, mixing=mixing, share=share, damping=damping)

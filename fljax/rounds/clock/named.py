@@ -83,8 +83,9 @@ class Asked(NamedTuple):
             ValueError: they are not drawn uniformly, so that no other number of them can be.
         """
         about = dict(self.sampling.about)
-        if about["sampling"] != "uniform":
-            raise ValueError(f"it draws the participants itself, and --sampling {about['sampling']} does too")
+        if (name := about.get("sampling")) != "uniform":
+            other = "a sampling of your own" if name is None else f"--sampling {name}"
+            raise ValueError(f"it draws the participants itself, and {other} does too; choose uniform")
         return cohort_size(about["participation"], len(self.seconds))
 
     def answering(self, sampling: Sampling) -> Sampling:

@@ -108,6 +108,8 @@ _ANSWER = 0x616E7377
 def first_of(sampling: Sampling, seconds: Sequence[float], count: Positive) -> Sampling:
     """``sampling`` asks more clients than are needed, and the ``count`` that are done first count (over-selection).
 
+    Who is not there, does not answer or drops out is never done, and the next one counts.
+
     Raises:
         ValueError: ``count`` is below 1, or a run has more or fewer clients.
     """
@@ -117,15 +119,15 @@ def first_of(sampling: Sampling, seconds: Sequence[float], count: Positive) -> S
 
 @cache
 def _first_of(sampling: Sampling, seconds: tuple[float, ...], count: int) -> Sampling:
-    def draw(key: Key, round: Array, size: Array, n: int) -> tuple[Array, Array]:
-        ids, there = sampling.draw(key, round, size, n)
-        taken = jnp.where(there, jnp.asarray(seconds, jnp.float32)[ids], jnp.inf)
-        place = jnp.argsort(jnp.argsort(taken, stable=True), stable=True)
-        return ids, there & (place < count)
+    def cut(ids: Array, active: Array) -> Array:
+        active = active if sampling.cut is None else sampling.cut(ids, active)
+        taken = jnp.where(active, jnp.asarray(seconds, jnp.float32)[ids], jnp.inf)
+        place = jnp.argsort(jnp.lexsort((ids, taken)), stable=True)  # of equal ones by id, in whatever order they stand
+        return active & (place < count)
 
     timing = (sampling.timing or Timing())._replace(seconds=seconds, count=count)
     about = (*sampling.about, ("first", count))
-    told = sampling._replace(draw=draw, about=about, timing=timing, ask=sampling.asks)
+    told = sampling._replace(cut=cut, about=about, timing=timing)
     return _each("seconds", seconds, told)
 
 

@@ -157,7 +157,12 @@ def with_uplink(algorithm: Algorithm, transform: Transform) -> Algorithm:
 
     halves = exchange._replace(send=send, receive=receive, part=lambda server: exchange.part(server.own))
     linked = inside(algorithm, init, halves, _own)
-    return linked._replace(exchange=halves._replace(chain=(algorithm, transform)))
+    return reading_more(linked._replace(exchange=halves._replace(chain=(algorithm, transform))))
+
+
+def reading_more(algorithm: Algorithm) -> Algorithm:
+    """``algorithm`` in which something reads numbers that its own class does not have: it no longer says which."""
+    return algorithm._replace(about=algorithm.about._replace(numbers=()))
 
 
 def _check_seen(name: str, sees: str, needs: str) -> None:
@@ -178,7 +183,6 @@ def travelled(floats: Array, d: int, bits: Array) -> Array:
     Where the method sends a part of its updates only, as DC-PFL does of layers that are due, it saves the same share.
     """
     share = bits / (FLOAT_BITS * d)
-    share = share if floats.ndim else share.mean()
     return floats - jnp.minimum(floats, float(d)) * (1 - share)
 
 

@@ -18,7 +18,7 @@ from fljax import tree
 from fljax.rounds.averaging import Each
 from fljax.rounds.inside import inside, within_server
 from fljax.rounds.reported import as_due
-from fljax.rounds.uplink.chain import Memory, Transform, travelled, trip_of
+from fljax.rounds.uplink.chain import Memory, Transform, reading_more, travelled, trip_of
 from fljax.rounds.uplink.message import n_numbers, plain_message, received, shapes_of
 from fljax.types import Algorithm, ClientData, Cohort, Key, Metrics, Params, Stacked, State, Upload
 
@@ -67,7 +67,7 @@ def with_downlink(algorithm: Algorithm, transform: Transform) -> Algorithm:
         return State(Broadcast(new.server, news.image, news.link), new.clients), metrics
 
     halves = exchange._replace(send=send, receive=receive, part=lambda server: part(server.own), starts_anywhere=False)
-    return inside(algorithm, init, halves, within_server)
+    return reading_more(inside(algorithm, init, halves, within_server))
 
 
 class News(NamedTuple):

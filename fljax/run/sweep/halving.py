@@ -22,9 +22,9 @@ class Rung(NamedTuple):
 def rungs(n_points: int, n_rounds: int, eta: int | None = None, evaluate_every: int = 1) -> list[Rung]:
     """``ceil(n_points / eta^k)`` points until about ``n_rounds / eta^(K - k)`` rounds, k = 0 ... K.
 
-    K is as large as leaves fewer than eta points at the end, each rung one tested round longer than the last. Rungs end
-    in tested rounds, so that halving changes nothing about which rounds are tested. ``eta`` None: one rung, the full
-    sweep.
+    K is the largest with ``eta^K <= n_points`` and ``eta^K evaluate_every <= n_rounds``, so that 24 points with eta 2
+    end as 2; a rung ends later than the one before it. Rungs end in tested rounds, so that halving changes nothing
+    about which rounds are tested. ``eta`` None: one rung, the full sweep.
 
     Raises:
         ValueError: eta is not a whole number of at least 2.

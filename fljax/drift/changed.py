@@ -1,0 +1,42 @@
+"""Examples that a function has made of others, as a pool can hold them."""
+
+from typing import Any
+
+import numpy as np
+
+
+def changed(who: str, made: Any, x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """What a function made of the examples ``x`` and labels ``y``, in their dtypes.
+
+    Args:
+        who: the function, as an error names it.
+        made: what it gave.
+        x: the examples that it was given.
+        y: their labels.
+
+    Raises:
+        ValueError: that is no pair, has other shapes, or numbers that the dtypes do not have.
+    """
+    if not isinstance(made, tuple) or len(made) != 2:
+        kind = f"{len(made)} things" if isinstance(made, tuple) else f"a {type(made).__name__}"
+        raise ValueError(f"{who} gave {kind}; give a pair (x, y)")
+    return _like(who, "x", made[0], x), _like(who, "y", made[1], y)
+
+
+def _like(who: str, name: str, made: Any, given: np.ndarray) -> np.ndarray:
+    made = np.asarray(made)
+    if made.shape != given.shape:
+        raise ValueError(
+            f"{who} gave {name} of shape {made.shape} for {given.shape}; give as many examples as there are, in their "
+            "shape"
+        )
+    if made.dtype == given.dtype:
+        return made
+    if np.issubdtype(given.dtype, np.integer) and made.size:  # where `astype` would wrap round without a word
+        least, most = np.iinfo(given.dtype).min, np.iinfo(given.dtype).max
+        low, high = made.min(), made.max()
+        if not (least <= low and high <= most):  # NaN is neither
+            raise ValueError(
+                f"{who} gave {name} from {low} to {high}, and {given.dtype} has {least} to {most}; clip them"
+            )
+    return made.astype(given.dtype)
