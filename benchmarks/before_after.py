@@ -14,6 +14,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from timing import CHECKOUT, python_path
+
 ROUNDS = {"logreg-10": 40, "mlp-10": 20, "ragged-mlp": 20, "cnn-10": 4}
 CHILD = """
 import sys, time
@@ -34,13 +36,12 @@ class Side:
     """A checkout at work on one workload."""
 
     def __init__(self, checkout: Path, name: str) -> None:
-        path = os.pathsep.join(str(checkout / folder) for folder in (".", "benchmarks"))
         environment = {name: value for name, value in os.environ.items() if name != "JAX_COMPILATION_CACHE_DIR"}
         command = [sys.executable, "-c", CHILD, name, str(ROUNDS[name])]
         self.process = subprocess.Popen(
             command,
             cwd=checkout,
-            env=environment | {"PYTHONPATH": path},
+            env=environment | {"PYTHONPATH": python_path(checkout)},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -65,7 +66,7 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", choices=ROUNDS, default=list(ROUNDS))
     parser.add_argument("--repeats", type=int, default=7)
     asked = parser.parse_args()
-    checkouts = asked.before.resolve(), Path(__file__).resolve().parents[1]
+    checkouts = asked.before.resolve(), CHECKOUT
     print(f"{'workload':<12}{'before/s':>10}{'after/s':>10}{'ratio':>8}{'first before':>14}{'first after':>13}")
     for name in asked.only:
         sides = [Side(checkout, name) for checkout in checkouts]

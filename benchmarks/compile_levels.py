@@ -65,7 +65,7 @@ class Timed(NamedTuple):
 
 
 def main() -> None:
-    asking = parser(__doc__, tuple(JOBS), repeats=1)
+    asking = parser(__doc__, tuple(JOBS), repeats=1, bars=False)
     asking.add_argument("--fit", action="store_true", help="print the constants that the measurements give")
     asked = asking.parse_args()
     print(machine())

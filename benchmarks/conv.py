@@ -4,7 +4,7 @@
 
 10 clients one after another, each with its own weights, two SGD steps each on ``sum(tanh(conv(x, w)))`` in one
 compiled program (``lax.map`` over clients, ``lax.scan`` over steps), on one core; a first layer needs no gradient for
-its input, the others pass one on. PyTorch: a loop over clients, autograd, channels_last, one thread. "sums" is fljax
+its input, the others pass one on. PyTorch, on that core: a loop over clients, autograd, channels_last. "sums" is fljax
 with FLJAX_WINOGRAD=0. "native" is ``lax.conv_general_dilated`` with JAX's own gradients in the same program (one
 client, one step: it is that slow). The bar: at least twice as fast as native where it is slow, never slower elsewhere;
 the columns of PyTorch and sums are to read.
@@ -136,6 +136,7 @@ def main() -> int:
     """Prints the table; 1 if ``--check`` and a ratio is below its bar."""
     arguments = parser(__doc__, LAYERS)
     options = arguments.parse_args()
+    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})  # before JAX starts as many threads as there are cores
     jax.config.update("jax_num_cpu_devices", 1)
     print(machine(), "(ms per client and step)")
     print(

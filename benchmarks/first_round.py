@@ -25,10 +25,16 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from timing import machine, parser
+from timing import machine, parser, python_path
 
 SYSTEMS = ("fedavg", "fedtsdp", "layercfl", "dcpfl", "fedcps", "fesem")
-COMMANDS = (("list",), ("list", "fedcps"), ("run", "--help"), ("run", "--lr", "abc"))
+COMMANDS = {  # -> whether it is refused
+    ("list",): False,
+    ("list", "fedcps"): False,
+    ("run", "--help"): False,
+    ("run", "--lr", "abc"): True,
+}
+REFUSED = 2  # the exit status of a command that is refused
 JOB_BARS, COMMAND_BAR, METHOD_BAR = {"cold": 60.0, "warm": 15.0}, 1.0, 8.0
 PROGRAM_BARS = {"fedavg": 1.2}  # of the hand-written one's seconds; the others' bar is 3
 WHOLE_BARS = {"cold": 1.5, "warm": 0.7}  # of the PyTorch script's seconds
@@ -59,10 +65,10 @@ def job(repeats: int) -> list[str]:
 def commands(repeats: int) -> list[str]:
     """What must answer at once."""
     missed = []
-    for command in COMMANDS:
+    for command, refused in COMMANDS.items():
         with cache() as environment:
             processor(["list"], environment)  # after a change of the package the first one reads it anew
-            took = statistics.median(processor([*command], environment)[0] for _ in range(repeats))
+            took = statistics.median(processor([*command], environment, refused=refused)[0] for _ in range(repeats))
         print(f"fljax {' '.join(command)}: {took:.2f} s", flush=True)
         missed += [f"fljax {' '.join(command)}: {took:.2f} s, bar {COMMAND_BAR:g}"] if took > COMMAND_BAR else []
     return missed
@@ -153,8 +159,14 @@ def phases_of(command: list[str], repeats: int) -> dict[str, dict[str, float]]:
     return {state: sorted(own, key=lambda took: took["all"])[(repeats - 1) // 2] for state, own in found.items()}
 
 
-def processor(command: list[str], environment: dict[str, str], start: list[str] | None = None) -> tuple[float, str]:
-    """(user and system seconds of a command, what it printed); a refusal is a result too."""
+def processor(
+    command: list[str], environment: dict[str, str], start: list[str] | None = None, refused: bool = False
+) -> tuple[float, str]:
+    """(user and system seconds of a command, what it printed); ``refused``: it must end as a refused command does.
+
+    Raises:
+        subprocess.CalledProcessError: it ends otherwise; what crashes early would count as fast.
+    """
     with tempfile.TemporaryDirectory() as folder:
         process = subprocess.Popen(
             [*(start or [sys.executable, "-m", "fljax"]), *command],
@@ -165,8 +177,10 @@ def processor(command: list[str], environment: dict[str, str], start: list[str] 
             text=True,
         )
         text = process.stdout.read() if process.stdout else ""
-        _, _, usage = os.wait4(process.pid, 0)
-        process.returncode = 0
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode != (REFUSED if refused else 0):
+        raise subprocess.CalledProcessError(process.returncode, process.args)
     return usage.ru_utime + usage.ru_stime, text
 
 
@@ -174,13 +188,13 @@ def processor(command: list[str], environment: dict[str, str], start: list[str] 
 def cache() -> Iterator[dict[str, str]]:
     """An environment with an empty cache, of JAX and of fljax."""
     with tempfile.TemporaryDirectory() as folder:
-        paths = [str(Path(__file__).parent), str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
+        paths = python_path(), os.environ.get("PYTHONPATH")
         left_out = ("FLJAX_CACHE", "PYTHONDONTWRITEBYTECODE")  # an installed package is compiled to bytecode once
         kept = {name: value for name, value in os.environ.items() if name not in left_out}
         yield kept | {
             "JAX_COMPILATION_CACHE_DIR": f"{folder}/compiled",
             "XDG_CACHE_HOME": folder,
-            "PYTHONPATH": os.pathsep.join(path for path in paths if path),
+            "PYTHONPATH": os.pathsep.join(filter(None, paths)),
         }
 
 

@@ -18,10 +18,11 @@ In this order, what has a bar first:
 - tensorfloat32, bfloat16: the workloads again. TF32 is a matrix precision, bfloat16 the type of the model's computation
   (its parameters stay float32) and of the matrices whose rate it is held against.
 
-Programs are compiled before anything is timed, several at a time; rates are medians of five samples, ratios of pairs.
-Rows are stored as they come, each in the place of an older one of the same name. What there is no time left for within
-``--seconds``, or nothing to compare with, is "not measured", which counts as missed. ``--tiny`` runs every line of this
-on a CPU, with a few small clients, to see that it works; its figures mean nothing.
+Programs are compiled before anything is timed, several at a time; rates are medians of five samples, ratios medians of
+pairs, but the knee of a sweep, which divides one count's median rate by another's. Rows are stored as they come, each
+in the place of an older one of the same name. What there is no time left for within ``--seconds``, or nothing to
+compare with, is "not measured", which counts as missed. ``--tiny`` runs every line of this on a CPU, with a few small
+clients, to see that it works; its figures mean nothing.
 """
 
 import argparse

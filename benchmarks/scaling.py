@@ -7,28 +7,25 @@ so many forced CPU devices (XLA's partitioner does the same for GPUs, which may 
 less); nothing is run. "sent" is what a device sends in a round by ring algorithms. The projection is no measurement:
 
 * a device does its share of the clients' arithmetic, counted for one step by the compiler, at --efficiency of
-  --tflops; shares are equal; the server's part and the tests are left out;
+  --tflops; shares are equal; the server's part and the tests are left out. What a CPU alone does with convolutions is
+  turned off: Winograd's filtering needs fewer products, and of a loop over parts of a batch one part alone is counted;
 * exchanges do not overlap with computing; a GPU sends --nvlink GB/s within 8, --network GB/s beyond;
 * each exchange waits --latency microseconds within 8, three times that beyond.
 
-Counted with jax 0.10.2, model of 0.85 MB:
-
-                 sent MB, 2 / 8 / 64 devices   exchanges   projected s a round    of it sending
-    FedAvg         0.85    1.49     1.68       24          0.513  0.129  0.017    0.1  0.3   6.5 %
-    IFCA, K = 4    3.40    5.95     6.70       25          0.513  0.129  0.017    0.1  0.3   7.5 %
-    FeSEM, K = 4  54.41   95.22   107.13       22          0.514  0.129  0.020    0.1  0.5  18.6 %
-
-What is sent is the sum of the clusters' models, as an all-reduce; FeSEM, whose clients keep their models, exchanges all
-128 of them. With 64 devices of two clients each, waiting for the exchanges costs more than their bytes.
+results/scaling.txt has the counted table.
 """
 
 import argparse
+import contextlib
 import json
 import math
+import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
+from unittest import mock
 
 import jax
 import jax.numpy as jnp
@@ -45,6 +42,15 @@ class Volume(NamedTuple):
     sent: float  # bytes a device a round
     exchanges: int
     flops: float  # of all clients' training in a round
+
+
+@contextlib.contextmanager
+def as_on_gpus() -> Iterator[None]:
+    """Convolutions as they are counted for GPUs, in a process that has CPU devices alone."""
+    from fljax.models import conv_forms
+
+    with mock.patch.dict(os.environ, FLJAX_WINOGRAD="0"), mock.patch.object(conv_forms, "_LARGE_KERNEL", math.inf):
+        yield
 
 
 def count(method: str, n_devices: int, home: bool) -> Volume:
@@ -116,7 +122,8 @@ def main() -> int:
     options = parser.parse_args()
     if options.one:
         jax.config.update("jax_num_cpu_devices", int(options.one[1]))
-        print(json.dumps(count(options.one[0], int(options.one[1]), options.examples_at_home)))
+        with as_on_gpus():
+            print(json.dumps(count(options.one[0], int(options.one[1]), options.examples_at_home)))
         return 0
     header = ("method", "devices", "model MB", "sent MB", "exchanges", "projected s/round", "sending")
     print("{:<10}{:>8}{:>10}{:>9}{:>11}{:>19}{:>9}".format(*header))

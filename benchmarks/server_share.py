@@ -14,10 +14,12 @@ results/server_share.csv: DC-PFL 0.4 %, FedTSDP 0.8 %, FeSEM 1.0 %, LayerCFL 1.2
 import contextlib
 import csv
 import datetime
+import inspect
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from statistics import median
+from types import FrameType
 from typing import Any, NamedTuple
 from unittest import mock
 
@@ -27,10 +29,11 @@ import numpy as np
 import optax
 from timing import alternate, machine, parser
 
-import fljax.rounds.local
 from fljax import tree
 from fljax.algorithms import ALGORITHMS
 from fljax.client import train_clients, training_loss
+from fljax.client.measure import client_loss
+from fljax.client.spread import gradient_variance
 from fljax.models import cnn, fedcr_cnn, femnist_cnn, lenet, vgg16
 from fljax.run.mesh import use_all_cores
 from fljax.types import ClientData, Cohort, Examples, Model, State, Trained, Work
@@ -85,11 +88,10 @@ def uploads(system: System, n: int) -> Any:
 def server_side(name: str, system: System) -> Callable[[], Any]:
     """The method's round on uploads that are handed in."""
     method = ALGORITHMS[name]
-    module = sys.modules[method.factory.__module__]
     algorithm = method.factory(system.model, system.work, **system.options)
     hyper = jax.tree.map(jnp.float32, method.Hyper(**system.hyper))
     data, sent = made_data(system, system.n_clients, system.examples), uploads(system, system.cohort)
-    with left_out(module, sent):
+    with left_out(sent):
         state = jax.jit(algorithm.init)(jax.random.key(0), hyper, data)
     ids = jnp.arange(system.cohort, dtype=jnp.int32)
     mine = ClientData(data.pool, data.index[: system.cohort], data.size[: system.cohort])
@@ -99,15 +101,20 @@ def server_side(name: str, system: System) -> Callable[[], Any]:
 
     @jax.jit
     def round(state: State, sent: Any, cohort: Cohort) -> Any:
-        with left_out(module, sent):
+        with left_out(sent):
             rows = State(state.server, tree.take(state.clients, cohort.ids))
             return algorithm.round(jax.random.key(3), hyper, rows, cohort)
 
     return lambda: round(state, sent, cohort)
 
 
-def left_out(module: Any, sent: Any) -> Any:
-    """A context in which the clients of a module do nothing: they send what is given."""
+@contextlib.contextmanager
+def left_out(sent: Any) -> Iterator[None]:
+    """A context in which what is traced has clients that do nothing: they send what is given.
+
+    Raises:
+        RuntimeError: clients did some of their work after all; it would count as the server's.
+    """
 
     def trained(key: Any, *_: Any) -> Trained:
         n, n_sent = key.shape[0], tree.n_rows(sent)
@@ -115,16 +122,26 @@ def left_out(module: Any, sent: Any) -> Any:
         return Trained(params, jnp.zeros(n), jnp.ones(n, bool))
 
     stand_ins = {
-        "train_clients": trained,
-        "client_loss": lambda model, models, data: jnp.zeros(data.size.shape[0]),
-        "gradient_variance": lambda key, *_: jnp.ones(key.shape[0]),
+        train_clients: trained,
+        client_loss: lambda model, models, data: jnp.zeros(data.size.shape[0]),
+        gradient_variance: lambda key, *_: jnp.ones(key.shape[0]),
     }
-    idle = contextlib.ExitStack()
-    for place in (module, fljax.rounds.local):
-        here = {name: do for name, do in stand_ins.items() if hasattr(place, name)}
-        if here:
-            idle.enter_context(mock.patch.multiple(place, **here))
-    return idle
+    originals = {inspect.unwrap(do).__code__: do.__name__ for do in stand_ins}
+
+    def watch(frame: FrameType, event: str, _: Any) -> None:
+        if event == "call" and frame.f_code in originals:
+            raise RuntimeError(f"{originals[frame.f_code]} was called where the clients' work is left out")
+
+    with contextlib.ExitStack() as idle:
+        # A module that imports one by name has it as its own.
+        for module in [module for name, module in sys.modules.items() if name.partition(".")[0] == "fljax"]:
+            own = {do.__name__: stand_ins[do] for do in stand_ins if vars(module).get(do.__name__) is do}
+            if own:
+                idle.enter_context(mock.patch.multiple(module, **own))
+        # One that has it by another name, or in a partial, is not found by that.
+        idle.callback(sys.setprofile, sys.getprofile())
+        sys.setprofile(watch)
+        yield
 
 
 def client_side(system: System) -> tuple[Callable[[], Any], float]:

@@ -13,6 +13,7 @@ from typing import Any
 import jax
 
 Run = Callable[[], Any]
+CHECKOUT = Path(__file__).resolve().parents[1]
 
 
 def machine() -> str:
@@ -20,13 +21,19 @@ def machine() -> str:
     return f"{len(os.sched_getaffinity(0))} cores, jax {jax.__version__}, devices {jax.devices()}"
 
 
-def parser(doc: str | None, choices: Iterable[str], repeats: int = 5) -> argparse.ArgumentParser:
-    """What every benchmark takes: --only, --repeats, --check."""
+def python_path(checkout: Path = CHECKOUT) -> str:
+    """A PYTHONPATH by which a child process has the benchmarks and the fljax of a checkout, whatever is installed."""
+    return os.pathsep.join(str(path) for path in (checkout / "benchmarks", checkout))
+
+
+def parser(doc: str | None, choices: Iterable[str], repeats: int = 5, bars: bool = True) -> argparse.ArgumentParser:
+    """What every benchmark takes: --only, --repeats and, where it has ``bars``, --check."""
     made = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     names = list(choices)
     made.add_argument("--only", nargs="+", choices=names, default=names)
     made.add_argument("--repeats", type=int, default=repeats)
-    made.add_argument("--check", action="store_true", help="exit with 1 when a bar is missed")
+    if bars:
+        made.add_argument("--check", action="store_true", help="exit with 1 when a bar is missed")
     return made
 
 

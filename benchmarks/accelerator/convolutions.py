@@ -33,7 +33,8 @@ def convolutions(bench: Bench) -> Iterator[Row]:
     lost = []
     for name, precision in cases:
         what = f"conv {name}, {precision}, grouped / matrices"
-        job = partial(compared, what, operands(bench.size.clients, name, precision), [next(programs) for _ in FORMS])
+        given = partial(operands, bench.size.clients, name, precision)  # drawn in the attempt: not when it is too late
+        job = partial(compared, what, given, [next(programs) for _ in FORMS])
         line = bench.line(what, "ratio", job)
         yield line
         winner = None if math.isnan(line["value"]) else FORMS[line["value"] >= 1]
@@ -56,11 +57,12 @@ def _compiled(traced: Any) -> Callable | str:
     return traced if isinstance(traced, str) else traced.compile()
 
 
-def compared(what: str, given: tuple[jax.Array, jax.Array], programs: list[Any]) -> Row | str:
+def compared(what: str, draw: Callable[[], tuple[jax.Array, jax.Array]], programs: list[Any]) -> Row | str:
     """Which of the forms wins; or why one could not be compiled."""
     for program in programs:
         if isinstance(program, str):
             return program
+    given = draw()
     sides = {form: partial(program, *given) for form, program in zip(FORMS, programs, strict=True)}
     alternate(sides, 1)
     seconds = alternate(sides, REPEATS)

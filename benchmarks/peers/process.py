@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from peers.work import MARK
+from timing import python_path
 
 BENCHMARKS = Path(__file__).parents[1]
 PATIENCE = 400  # seconds for a start or a turn
@@ -31,7 +32,7 @@ class System:
         self.process = subprocess.Popen(
             [python, "-m", f"peers.{SCRIPTS.get(name, f'{name}_peer')}", *arguments],
             cwd=BENCHMARKS,
-            env=os.environ | {"PYTHONPATH": str(BENCHMARKS)},
+            env=os.environ | {"PYTHONPATH": python_path()},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self.log.open("w"),

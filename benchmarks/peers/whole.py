@@ -17,9 +17,9 @@ from statistics import median
 
 import numpy as np
 from peers.environments import FOLDER, python_of
-from peers.process import BENCHMARKS, Failed
+from peers.process import Failed
 from peers.table import Row
-from timing import ratio
+from timing import python_path, ratio
 
 ROUNDS, BAR, TOLERANCE = 50, 1.0, 0.04
 IMAGES = FOLDER / "fashion_mnist.npz"
@@ -82,8 +82,7 @@ def torch_script(python: str) -> tuple[float, float, float]:
 def timed(command: list[str]) -> tuple[float, float]:
     """(seconds from start to end of a process, its peak bytes)."""
     began = time.perf_counter()
-    environment = os.environ | {"PYTHONPATH": str(BENCHMARKS)}
-    process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL)
+    process = subprocess.Popen(command, env=os.environ | {"PYTHONPATH": python_path()}, stdout=subprocess.DEVNULL)
     _, status, usage = os.wait4(process.pid, 0)
     took = time.perf_counter() - began
     process.returncode = os.waitstatus_to_exitcode(status)
