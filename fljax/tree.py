@@ -61,7 +61,8 @@ def put(stacked: Stacked, index: Array, rows: Stacked) -> Stacked:
             return leaf.at[index].set(new)
         place = _place_in(index, n)
         found = whole(new if new.dtype == leaf.dtype else new.astype(leaf.dtype)).at[place].get(mode="clip")
-        return jnp.where(along(place < n_put, leaf), found, leaf)
+        # Whole as it came, or several devices would exchange the rows once more in the next round.
+        return whole(jnp.where(along(place < n_put, leaf), found, leaf))
 
     return jax.tree.map(replaced, stacked, rows)
 

@@ -24,6 +24,7 @@ from fljax import tree
 from fljax.choices import Positive
 from fljax.client.measure import client_loss
 from fljax.client.objectives import Loss, proximal, training_loss
+from fljax.placement import whole
 from fljax.rounds import (
     Clusters,
     Combine,
@@ -188,7 +189,7 @@ def expectation_maximisation(
         return moved, members, metrics | {"distance": distances.min(axis=1).sum()}
 
     def refreshed(kept: Uploads, sent: Sent, cohort: Cohort) -> Uploads:
-        came = sent.weight > 0
+        came = whole(sent.weight > 0)  # or devices would exchange a mask as large as the models
         uploaded = tree.where(came, sent.params, tree.take(kept.models, cohort.ids))
         kept = kept._replace(models=tree.put(kept.models, cohort.ids, uploaded))
         if not objective:
