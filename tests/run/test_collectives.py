@@ -6,8 +6,13 @@ import pytest
 from jax import lax
 from jax.sharding import NamedSharding, PartitionSpec
 
+import fljax
+from fljax import tree
+from fljax.data.synthetic import linear_groups
+from fljax.models import mlp
 from fljax.run.collectives import Collective, collectives, sent
 from fljax.run.mesh import device_mesh
+from fljax.run.simulate import as_traced, run_round
 
 SHARDED, WHOLE = PartitionSpec("clients"), PartitionSpec()
 
@@ -57,3 +62,25 @@ ENTRY %main (p: f32[8]) -> f32[8] {
         Collective("all-gather", 16, 4, 1, in_loop=False),
         Collective("all-gather", 32, 8, 1, in_loop=False),
     ]
+
+
+def test_fesem_exchanges_its_clients_models_once_and_no_masks(key):
+    """Half of all models of two devices, and the sums of the clusters; 2.3 times that were sent once."""
+    federation, model = linear_groups(8, 2, examples=8), mlp((4, 4, 1), (256,), 4)
+    algorithm, hyper = fljax.fesem(model, fljax.Work(1, 8, at_once=1), 2), as_traced(fljax.fesem.Hyper())
+    mesh = device_mesh()
+    whole = NamedSharding(mesh, WHOLE)
+
+    def like(value):
+        return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=whole), value)
+
+    def one_round(key, hyper, federation, state):
+        return run_round(algorithm, 8, hyper, federation, key, None, state, jnp.int32(1))
+
+    with jax.set_mesh(mesh):
+        state = jax.eval_shape(algorithm.init, key, hyper, federation.train)
+        program = jax.jit(one_round, out_shardings=whole).lower(*map(like, (key, hyper, federation, state)))
+        found = sent(program.compile(), mesh.size)
+    one = 4 * tree.size(jax.eval_shape(model.init, key))
+    models = 8 * one * (mesh.size - 1) / mesh.size
+    assert models < found < models + 2 * 2 * one + 4096
