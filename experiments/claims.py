@@ -6,10 +6,10 @@
 
 The difference of a claim is that of two runs on the same clients with the same seed; its interval is Student's, 95 %,
 over the seeds. A claim holds where the interval is above what the claim allows (zero; for "no worse than" a little
-below), fails where it is below, and is undecided between, or with fewer than two seeds. A lead or a loss that is the
-same on every seed, such as one test example on each, is undecided too: such differences have no spread to make an
-interval of. Counted are whole runs. Which scale they had is beside each: what fails at smoke scale is no finding about
-the paper's own.
+below), fails where it is below, and is undecided between, or with fewer than two seeds. A lead or a loss of less than a
+hundredth that is the same on every seed, such as one test example on each, is undecided too: such differences have no
+spread to make an interval of. Counted are whole runs. Which scale they had is beside each: what fails at smoke scale is
+no finding about the paper's own.
 """
 
 import argparse
@@ -28,11 +28,9 @@ from scipy.stats import t as student
 
 VERDICTS = ("holds", "fails", "undecided", "not run")
 
-SAME = 0.005
-"""Differences are one number where they deviate by no more than this share of it.
-
-Those of up to 200 test examples then deviate by no more than one of them, the step in which accuracies move.
-"""
+SAME, FEW = 0.005, 0.01
+"""Differences are one number where they deviate by no more than this share of it; that is a few test examples, the step
+in which accuracies move, where it is below this share of all."""
 
 
 class Found(NamedTuple):
@@ -59,8 +57,10 @@ class Found(NamedTuple):
 
     @property
     def is_one_number(self) -> bool:
-        """Whether all differences are the same, but for what `SAME` allows."""
-        return len(self.differences) > 1 and float(np.std(self.differences, ddof=1)) <= SAME * abs(self.mean)
+        """Whether all differences are the same few test examples, but for what `SAME` allows."""
+        few = FEW * (100 if self.claim.metric.endswith("_pct") else 1)
+        alike = len(self.differences) > 1 and float(np.std(self.differences, ddof=1)) <= SAME * abs(self.mean)
+        return alike and abs(self.mean) < few
 
     @property
     def verdict(self) -> str:
