@@ -20,6 +20,7 @@ from fljax.numbers import replace
 from fljax.run import report
 from fljax.run.clocked import check_alike
 from fljax.run.mesh import Device
+from fljax.run.privacy import with_target
 from fljax.run.report import Row
 from fljax.run.sweep.halving import rungs
 from fljax.run.sweep.parts import n_devices_of
@@ -106,12 +107,15 @@ def _made(sweep: SweepJob, setting: dict[str, Any]) -> Ready:
 
 def _check_clock(sweep: SweepJob, job: Job, model: Model, federation: Federation) -> None:
     """Raises ValueError where rounds under a clock do not last alike at all points of the search."""
+    if job.run.clock == "none":
+        return
     hypers = sweep.hypers(job)
     swept = {name: np.asarray(getattr(hypers, name)) for name in sweep.axes}
     algorithm, hyper, sampling = make_algorithm(sweep.name, job, model)
+    work, rounds = algorithm.about.work, job.run.rounds
     ends = {
-        name: [replace(hyper, **{name: float(end)}) for end in (values.min(), values.max())]
-        for name, values in swept.items()
+        name: [with_target(replace(hyper, **{name: float(end)}), sampling, work, rounds) for end in (v.min(), v.max())]
+        for name, v in swept.items()
     }
     check_alike(algorithm, ends, sampling, find("clock", job.run.clock)(**job.settings["clock"]), federation)
 

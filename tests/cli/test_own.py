@@ -414,7 +414,7 @@ def unknown(train, test, *, seed: int = 0):
         (("--model", "pair"), "of two it makes no array; give outputs (examples, classes) of floats"),
         (
             ("--model", "normed"),
-            "Net cannot be called with a batch of examples of shape (8, 8, 1): Cannot update",
+            "errors.ModifyScopeVariableError) (wrong.py, line 90)",
         ),
         (("--model", "functions"), "wrong.py, line 97: TypeError: dot_general requires contracting dimensions"),
         (("--model", "images"), "of two it makes an array (2, 8, 8, 10) of float32; give outputs (examples, classes)"),

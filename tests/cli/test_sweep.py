@@ -264,3 +264,5 @@ def test_a_number_that_changes_how_long_rounds_last_is_swept_one_value_at_a_time
     assert "run one sweep for each value of top_share" in told
     arguments = ("--algorithm", "fedavg+top_k", *clock, "--lr", "0.1", "0.2", "--seeds", "1", "--folder", "y")
     assert fljax("sweep", *SMALL, *arguments)[0] == 0
+    private = ("--algorithm", "fedavg+client_dp", *clock, "--target-epsilon", "8", "4", "--seeds", "1", "--folder", "z")
+    assert fljax("sweep", *SMALL, *private)[0] == 0
