@@ -134,7 +134,8 @@ def check_layers(found: Sequence[str], given: Sequence[str] | None) -> tuple[str
 def check_free(model: Model, method: str, *names: str) -> None:
     """Raises ValueError where the network has a layer of a name that a method gives to a part of its own."""
     if taken := [name for name in names if name in model.layers]:
-        raise ValueError(f"{method} puts a part called {taken[0]!r} beside the network, which has a layer of that name")
+        text = f"{method} puts a part called {taken[0]!r} beside the network, which has a layer of that name"
+        raise ValueError(f"{text}; call the layer otherwise")
 
 
 def check_model(model: Model) -> None:
