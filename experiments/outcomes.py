@@ -13,6 +13,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import jax
+
 from fljax.run.checkpoint import write_atomically
 
 COLUMNS = (
@@ -172,14 +174,15 @@ def _git(*arguments: str) -> str:
 
 
 def versions() -> str:
-    """``jax 0.10.2, ...``: what numbers may depend on."""
+    """``jax 0.10.2, ...``, and the accelerator where there is one: what numbers may depend on."""
     found = []
     for name in ("jax", "flax", "optax", "numpy"):
         try:
             found.append(f"{name} {version(name)}")
         except PackageNotFoundError:
             found.append(f"{name} unknown")
-    return ", ".join(found)
+    device = jax.devices()[0]
+    return ", ".join(found if device.platform == "cpu" else [*found, device.device_kind])
 
 
 _BEGUN_WITH = commit()

@@ -1,8 +1,12 @@
 """The convolution and its two gradients, each written in the ways that run fast somewhere.
 
-Every map is of one `Window`. Canonical forms are convolutions NHWC x HWIO -> NHWC (fast on a CPU, in loops too);
-matrix forms are columns times a matrix (fast on a GPU under a client axis, because they become batched products).
-On a CPU there are faster ones for some shapes: `fljax.models.winograd` where there are many channels on both sides;
+Every map is of one `Window`. Canonical forms are convolutions NHWC x HWIO -> NHWC (fast on a CPU, in loops too).
+Matrix forms are products of matrices: fast on a GPU under a client axis, because they become batched products. What
+they lay out in memory for them takes most of their time. That are columns, all that the kernel sees from each place
+(`_columns`); or, where it is less, the image's vertical shifts and the output gradient's horizontal ones (`_halved`):
+the gradient of the kernel is the product of both, and each of the others that of one with the kernel, whose parts are
+then shifted along the other axis and added.
+On a CPU there are faster forms for some shapes: `fljax.models.winograd` where there are many channels on both sides;
 products as well, for images with few channels, whose inner loops would be short, and for the gradient of images that
 the convolution shrinks, which would be of padding for the most part. The gradient of a large kernel is taken there over
 a few images at a time, which the caches hold.
@@ -24,7 +28,7 @@ _NONE = ((0, 0), (0, 0))
 _FEW = 8
 """From so many channels on XLA's convolution is faster than columns on a CPU; of 4 to 6 it takes twice as long."""
 _SHRUNK = 1.4
-"""Pixels of the image to one of the output, from which on `_input_gradient_of_few` is faster: 1.6 to 7 times at 2."""
+"""Pixels of the image to one of the output, from which on `_input_gradient_halved` is faster: 1.6 to 7 times at 2."""
 _LARGE_KERNEL = 4096
 """Weights of a kernel from which on its gradient is taken over parts of a batch; of fewer a loop costs more."""
 _MOST_PIXELS, _FEWEST_PIXELS = 1300, 325
@@ -32,18 +36,42 @@ _MOST_PIXELS, _FEWEST_PIXELS = 1300, 325
 
 
 def forms(window: Window) -> list[tuple[Callable, Callable]]:
-    """(canonical, matrix) forms of ``(x, w) -> g``, ``(w, g) -> x`` and ``(g, x) -> w``."""
+    """(canonical, matrix) forms of ``(x, w) -> g``, ``(w, g) -> x`` and ``(g, x) -> w``.
+
+    The matrix forms are for other devices than a CPU, which is faster with columns alone.
+    """
     matrix = [partial(f, window) for f in (_forward_matrix, _input_gradient_matrix, _weight_gradient_matrix)]
     canonical = [partial(f, window) for f in (_forward, _input_gradient, _weight_gradient)]
     if window.kernel == (1, 1) or _is_small(window):  # few columns or none
         canonical = [matrix[0], canonical[1] if _is_shrunk(window) else matrix[1], matrix[2]]
     fastest = [partial(_filtered_or, window, turn, direct) for turn, direct in enumerate(canonical)]
-    return list(zip(fastest, matrix, strict=True))
+    smaller = [partial(_halved_or, window, turn, columns) for turn, columns in enumerate(matrix)]
+    return list(zip(fastest, smaller, strict=True))
+
+
+def _halved_or(window: Window, turn: int, columns: Callable, a: Array, b: Array) -> Array:
+    """The map number ``turn`` of `forms`: of shifts along one axis each where that lays out less than `columns`."""
+    channels, features = _sides(turn, a, b)
+    if _halves_pay(window, turn, channels, features):
+        return (_forward_halved, _input_gradient_halved, _weight_gradient_halved)[turn](window, a, b)
+    return columns(a, b)
+
+
+def _halves_pay(window: Window, turn: int, channels: int, features: int) -> bool:
+    """Whether `_image_shifts` and `_gradient_shifts` together are smaller than the columns of map number ``turn``."""
+    (h, w), (kh, kw), (height, width) = window.size, window.kernel, window.out
+    columns = kh * kw * (h * w * features if turn == 1 else height * width * channels)
+    return window.strides == (1, 1) and height * (width + kw - 1) * (kh * channels + kw * features) < columns
+
+
+def _sides(turn: int, a: Array, b: Array) -> tuple[int, int]:
+    """(channels, features) of the operands of the map number ``turn`` of `forms`."""
+    return ((b.shape[2], b.shape[3]), (a.shape[2], a.shape[3]), (b.shape[3], a.shape[3]))[turn]
 
 
 def _filtered_or(window: Window, turn: int, direct: Callable, a: Array, b: Array) -> Array:
     """The map number ``turn`` of `forms`: Winograd's form of it where that pays, else `direct`."""
-    channels, features = (b.shape[2:], a.shape[2:], (b.shape[3], a.shape[3]))[turn]
+    channels, features = _sides(turn, a, b)
     if winograd.pays(window, channels, features, a.dtype):
         return (winograd.forward, winograd.input_gradient, winograd.weight_gradient)[turn](window, a, b)
     return direct(a, b)
@@ -56,7 +84,7 @@ def _is_small(window: Window) -> bool:
 
 
 def _is_shrunk(window: Window) -> bool:
-    """Whether the input gradient on this device is `_input_gradient_of_few`."""
+    """Whether the input gradient on this device is `_input_gradient_halved`."""
     (h, w), (height, width) = window.size, window.out
     return jax.default_backend() == "cpu" and window.strides == (1, 1) and h * w >= _SHRUNK * height * width
 
@@ -70,7 +98,7 @@ def _forward(window: Window, x: Array, w: Array) -> Array:
 def _input_gradient(window: Window, w: Array, g: Array) -> Array:
     """The output gradient, dilated by the strides, convolved with the kernel turned by half a turn."""
     if _is_shrunk(window):
-        return _input_gradient_of_few(window, w, g)
+        return _input_gradient_halved(window, w, g)
     if min(map(min, window.back)) >= 0:
         return _convolve(g, _turned(w), window.back, lhs_dilation=window.strides)
     return _convolve(_dilated(window, g), _turned(w), _NONE)
@@ -180,13 +208,41 @@ def _input_gradient_matrix(window: Window, w: Array, g: Array) -> Array:
     )
 
 
-def _input_gradient_of_few(window: Window, w: Array, g: Array) -> Array:
-    """Of strides 1: horizontally a convolution, for each row of the kernel, whose results are then added row by row."""
-    (kh, kw, channels, features), (batch, height, width, _) = w.shape, g.shape
+def _image_shifts(window: Window, x: Array) -> Array:
+    """(batch, out height, padded width, kernel height * channels), of strides 1."""
+    return _shifted(_padded(window, x), 1, window)
+
+
+def _gradient_shifts(window: Window, g: Array) -> Array:
+    """(batch, out height, padded width, kernel width * features), of strides 1: place w has columns w - kw + 1 to w."""
+    kw, (height, width) = window.kernel[1], window.out
     row = Window((height, width + 2 * (kw - 1)), (1, kw), (1, 1), _NONE)
-    columns = _shifted(jnp.pad(g, ((0, 0), (0, 0), (kw - 1, kw - 1), (0, 0))), 2, row)
+    return _shifted(jnp.pad(g, ((0, 0), (0, 0), (kw - 1, kw - 1), (0, 0))), 2, row)
+
+
+def _forward_halved(window: Window, x: Array, w: Array) -> Array:
+    """Vertically a convolution, for each column of the kernel, whose results are then added column by column."""
+    (kh, kw, channels, features), width = w.shape, window.out[1]
+    shifts = _image_shifts(window, x)
+    parts = _product(shifts, w.transpose(0, 2, 1, 3).reshape(kh * channels, kw * features), 3, 0)
+    parts = at_least_float32(parts).reshape(*shifts.shape[:3], kw, features)
+    shifted = (parts[:, :, j : j + width, j] for j in range(kw))
+    return sum(shifted, start=jnp.zeros((), parts.dtype)).astype(x.dtype)
+
+
+def _weight_gradient_halved(window: Window, g: Array, x: Array) -> Array:
+    (kh, kw), channels, features = window.kernel, x.shape[3], g.shape[3]
+    image, gradient = _image_shifts(window, x), _gradient_shifts(window, g)
+    flat = _product(image.reshape(-1, kh * channels), gradient.reshape(-1, kw * features), 0, 0)
+    return flat.reshape(kh, channels, kw, features)[:, :, ::-1].transpose(0, 2, 1, 3)
+
+
+def _input_gradient_halved(window: Window, w: Array, g: Array) -> Array:
+    """Of strides 1: horizontally a convolution, for each row of the kernel, whose results are then added row by row."""
+    (kh, kw, channels, features), (batch, height) = w.shape, g.shape[:2]
+    columns = _gradient_shifts(window, g)
     turned = w[:, ::-1].transpose(1, 3, 0, 2).reshape(kw * features, kh * channels)
-    rows = _product(columns, turned, 3, 0).reshape(batch, height, row.out[1], kh, channels)
+    rows = _product(columns, turned, 3, 0).reshape(batch, height, columns.shape[2], kh, channels)
     padded = (jnp.pad(rows[:, :, :, i], ((0, 0), (i, kh - 1 - i), (0, 0), (0, 0))) for i in range(kh))
     (top, _), (left, _) = window.padding
     return sum(padded, start=jnp.zeros((), g.dtype))[:, top : top + window.size[0], left : left + window.size[1]]

@@ -139,6 +139,43 @@ def test_matrix_form_of_other_devices(monkeypatch, strides, padding):
     )
 
 
+@pytest.mark.parametrize("padding", PADDINGS)
+@pytest.mark.parametrize(("channels", "features"), [(6, 7), (7, 3)])
+def test_halved_matrix_form_of_other_devices(monkeypatch, channels, features, padding):
+    x, w = operands((9, 11), (5, 4), channels, features, stack=(2,))
+    window = Window.of(x.shape[1:], w.shape[1:], 1, padding)
+    assert all(conv_forms._halves_pay(window, turn, channels, features) for turn in range(3))
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    same_value_and_gradients(
+        jax.vmap(lambda x, w: conv(x, w, 1, padding)), jax.vmap(lambda x, w: native(x, w, (1, 1), padding)), x, w
+    )
+
+
+@pytest.mark.parametrize(
+    ("shape", "kernel", "halved"),
+    [
+        ((28, 28, 1), (5, 5, 1, 32), (False, True, False)),  # few channels: columns are small; the gradient's are not
+        ((14, 14, 32), (5, 5, 32, 64), (True, True, True)),
+        ((30, 30, 32), (3, 3, 32, 64), (False, True, False)),
+        ((16, 16, 128), (3, 3, 128, 128), (True, True, True)),
+        ((16, 16, 128), (1, 1, 128, 256), (False, False, False)),
+        ((2, 2, 512), (3, 3, 512, 512), (False, False, False)),  # its padded width is twice its own
+    ],
+)
+def test_what_a_matrix_form_lays_out_is_the_least(shape, kernel, halved):
+    """Against sizes of the arrays themselves."""
+    window, channels, features = Window.of((1, *shape), kernel, 1, "SAME"), kernel[2], kernel[3]
+    x, g = jnp.zeros((1, *shape)), jnp.zeros((1, *window.out, features))
+
+    def size(make, *args):
+        return jax.eval_shape(lambda: make(window, *args)).size
+
+    both = size(conv_forms._image_shifts, x) + size(conv_forms._gradient_shifts, g)
+    columns = [size(conv_forms._columns, x), size(conv_forms._columns, g), size(conv_forms._columns, x)]
+    assert tuple(both < n for n in columns) == halved
+    assert tuple(conv_forms._halves_pay(window, turn, channels, features) for turn in range(3)) == halved
+
+
 @pytest.mark.parametrize(
     ("n_images", "side", "pairs", "part"),
     [
