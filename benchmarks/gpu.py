@@ -8,13 +8,14 @@ In this order, what has a bar first:
 - public: pfl-cifar10 and flute-femnist, 1,500 rounds at JAX's own precision, from the clients' images in memory to the
   last model, with the making of tables, the transfer and compilation (bar: 30 s each). Drawing the images, which stand
   for a data set, is not in it.
+- compilation: a round of pfl-cifar10, with the forms of its products tried out on the device and without.
 - float32: rounds a second of every workload of `peers.work`, with the shares of the matrix rate and of the copy rate
   that its needs (see `needs`) come to; and the ratio to a plain PyTorch loop on the same device, in float32 too (bar:
   10 times for CNNs, all of them below 2M parameters, at cohort 50 to 100).
 - sweep: points a second side by side (bar: 20 times one point's rate at the knee; see `sweep`).
-- conv: convolutions whose kernels carry a client axis, with their gradients: XLA's grouped convolution against patches
-  and matrix products, two of the forms that FLJAX_CONV chooses from (see `fljax.models.conv`); which wins, by shape and
-  precision, and where the default does not. ``FLJAX_CONV=grouped`` runs whole workloads with the other.
+- conv: convolutions whose kernels carry a client axis, with their gradients: XLA's grouped convolution and products of
+  columns against "matrices", the default (see `fljax.models.conv_forms`), by shape and precision.
+  ``FLJAX_CONV=grouped`` runs whole workloads with the first.
 - tensorfloat32, bfloat16: the workloads again. TF32 is a matrix precision, bfloat16 the type of the model's computation
   (its parameters stay float32) and of the matrices whose rate it is held against.
 
@@ -41,7 +42,7 @@ import jax.numpy as jnp
 from accelerator.bench import FULL, PRECISIONS, REPEATS, TINY, Bench, dtype_of, precisely
 from accelerator.convolutions import convolutions
 from accelerator.table import LATE, Row, is_missed, not_measured, row, show, store, stored
-from accelerator.workloads import public, workloads
+from accelerator.workloads import compilation, public, workloads
 from sweep import CURVE_BAR, curve, knee
 from timing import alternate, machine
 
@@ -84,7 +85,7 @@ def sweeps(bench: Bench) -> Iterator[Row]:
 
 
 PARTS: dict[str, Callable[[Bench], Iterator[Row]]] = {
-    **{"limits": limits, "public": public, "float32": partial(workloads, "float32")},
+    **{"limits": limits, "public": public, "compilation": compilation, "float32": partial(workloads, "float32")},
     **{"sweep": sweeps, "conv": convolutions},
     **{precision: partial(workloads, precision) for precision in PRECISIONS[1:]},
 }

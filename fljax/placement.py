@@ -38,4 +38,8 @@ def on_device(value: Any, dtype: Any) -> jax.Array:
 
     Moved as it is: `jnp.asarray` would compile a program for each shape of a NumPy array, and for a number.
     """
-    return jnp.asarray(value, dtype) if isinstance(value, jax.Array) else jax.device_put(np.array(value, dtype))
+    if isinstance(value, jax.Array):
+        return jnp.asarray(value, dtype)
+    if jax.default_backend() == "cpu":
+        return jax.device_put(np.array(value, dtype))
+    return jax.block_until_ready(jax.device_put(np.asarray(value, dtype)))  # waits until it is read

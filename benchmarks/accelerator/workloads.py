@@ -11,11 +11,12 @@ from accelerator.bench import REPEATS, Bench, dtype_of, precisely
 from accelerator.table import Row, row
 from needs import needs
 from noisy_images import Set
-from peers.fljax_peer import Rounds
+from peers.fljax_peer import Rounds, federation_of
 from peers.work import WORKLOADS, Workload, kernel_shapes
 from timing import alternate, ratio, rounds_in, seconds_of
 
 PUBLIC = ("pfl-cifar10", "flute-femnist")
+AUTOTUNED, LEVELS = "pfl-cifar10", (0, 4)  # XLA's levels: the last is its default
 WHOLE_BAR, LOOP_BAR = 30.0, 10.0
 MOST = 50  # rounds of a timed sample
 
@@ -38,6 +39,22 @@ def whole(bench: Bench, name: str) -> Row:
     note = f"{len(losses)} rounds; tables {tables:.1f} s, first round {first:.1f} s; "
     note += f"loss {losses[0]:.2f}, of the last ten rounds {losses[-10:].mean():.2f}"
     return row(f"{name}, whole", seconds, "s", note, -WHOLE_BAR)
+
+
+def compilation(bench: Bench) -> Iterator[Row]:
+    """Seconds to compile a round, by how much XLA tries out on the device, and what trying brings."""
+    workload = bench.size.workloads[AUTOTUNED]
+    fewer = workload._replace(cohort=workload.cohort - 1)  # a program that no other part has tried anything out for
+    rounds, programs = Rounds(fewer, federation_of(fewer, bench.drawn(AUTOTUNED)[0])), {}
+    lowered = rounds.lowered()
+    for level in LEVELS:
+        seconds, programs[level] = seconds_of(partial(lowered.compile, {"xla_gpu_autotune_level": level}))
+        yield row(f"{AUTOTUNED}, compilation, autotuning level {level}", seconds, "s")
+    turns = {level: partial(rounds.run, MOST, program) for level, program in programs.items()}
+    alternate(turns, 1)
+    seconds = alternate(turns, REPEATS)
+    value = ratio(seconds[LEVELS[0]], seconds[LEVELS[-1]])
+    yield row(f"{AUTOTUNED}, rounds, level {LEVELS[0]} / level {LEVELS[-1]}", value, "ratio")
 
 
 def workloads(precision: str, bench: Bench) -> Iterator[Row]:

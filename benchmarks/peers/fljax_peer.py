@@ -5,6 +5,7 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.stages import Compiled, Lowered
 from jax.typing import DTypeLike
 from noisy_images import Set
 from peers.work import Workload, data, finish, first_models, job, turns
@@ -38,20 +39,25 @@ class Rounds:
             placed = replicated((federation, as_traced(hyper), self.key, state), mesh)
         self.federation, self.hyper, self.key, self.state = placed
 
-    def run(self, n_rounds: int) -> None:
-        """So many rounds."""
+    def run(self, n_rounds: int, program: Compiled | None = None) -> None:
+        """So many rounds, by the ``program`` of `lowered` if given."""
         while n_rounds:
             count = min(n_rounds, MOST_ROUNDS)
             with over_devices():
-                chunk = run_chunk(*self._arguments(count))
+                arguments = self._arguments(count)
+                chunk = program(*arguments[3:]) if program else run_chunk(*arguments)
             self.state, metrics = jax.block_until_ready(chunk)
             self.chunks.append((count, {name: metrics[name] for name in ("ids", "loss")}))
             self.done, n_rounds = self.done + count, n_rounds - count
 
     def compile(self) -> None:
         """What the first round would do before it runs."""
+        self.lowered().compile()
+
+    def lowered(self) -> Lowered:
+        """The program that is compiled for any number of rounds."""
         with over_devices():
-            run_chunk.lower(*self._arguments(1)).compile()
+            return run_chunk.lower(*self._arguments(1))
 
     def _arguments(self, count: int) -> tuple:
         never = jnp.int32(2**30)  # tested, that is

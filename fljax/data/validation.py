@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import jax
 import numpy as np
 
 from fljax.data.labels import are_classes
@@ -49,11 +50,18 @@ def _check_split_of_clients(name: str, data: ClientData, n_clients: int) -> None
     if are_classes(labels) and labels.min() < 0:
         raise ValueError(f"{name} has label {labels.min()}; labels must be 0, 1, 2, ...")
     for what, values in (("example", data.pool.x), ("target of example", data.pool.y)):
-        if np.issubdtype(values.dtype, np.floating):
+        if np.issubdtype(values.dtype, np.floating) and not _all_are_finite(values):
             finite = np.isfinite(np.asarray(values).reshape(n_examples, -1)[rows]).all(axis=1)
             if not finite.all():
                 row = rows[np.argmin(finite)]
                 raise ValueError(f"{name} {what} {row} is not finite; remove it or replace its NaN")
+
+
+def _all_are_finite(values: jax.Array | np.ndarray) -> bool:
+    """By the sum, which large numbers may exceed too; an accelerator's array is summed there: fetching it is slower."""
+    on_accelerator = isinstance(values, jax.Array) and values.devices().pop().platform != "cpu"
+    with np.errstate(all="ignore"):
+        return bool(np.isfinite(values.sum() if on_accelerator else np.asarray(values).sum()))
 
 
 def _kind_of(data: ClientData) -> tuple:
