@@ -1,6 +1,6 @@
 """Everything that is asked of an accelerator, in one run; `gpu.sh` runs it and stores the table.
 
-    python benchmarks/gpu.py [--only public float32] [--output results/gpu.csv] [--seconds 420] [--check] [--tiny]
+    python benchmarks/gpu.py [--only public float32] [--output results] [--seconds 420] [--check] [--tiny]
 
 In this order, what has a bar first:
 
@@ -20,15 +20,16 @@ In this order, what has a bar first:
   (its parameters stay float32) and of the matrices whose rate it is held against.
 
 Programs are compiled before anything is timed, several at a time; rates are medians of five samples, ratios medians of
-pairs, but the knee of a sweep, which divides one count's median rate by another's. Rows are stored as they come, each
-in the place of an older one of the same name. What there is no time left for within ``--seconds``, or nothing to
-compare with, is "not measured", which counts as missed. ``--tiny`` runs every line of this on a CPU, with a few small
-clients, to see that it works; its figures mean nothing.
+pairs, but the knee of a sweep, which divides one count's median rate by another's. Rows are stored as they come in a
+table for each kind of device; those of ``--only`` in the place of older ones of the same name. What there is no time
+left for within ``--seconds``, or nothing to compare with, is "not measured", which counts as missed. ``--tiny`` runs
+every line of this on a CPU, with a few small clients, to see that it works; its figures mean nothing.
 """
 
 import argparse
 import datetime
 import math
+import re
 import sys
 import traceback
 from collections.abc import Callable, Iterator
@@ -103,24 +104,27 @@ def lines(name: str, bench: Bench) -> Iterator[Row]:
 def main() -> int:
     """Prints the rows as they come; 1 if ``--check`` and a bar is missed or a row was not measured."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", nargs="+", choices=PARTS, default=list(PARTS))
+    parser.add_argument("--only", nargs="+", choices=PARTS, help="some parts; the other rows of the table stay")
     parser.add_argument("--tiny", action="store_true", help="a check that all of it runs, on a CPU too")
     parser.add_argument("--seconds", type=float, default=math.inf, help="nothing is begun after so many")
-    parser.add_argument("--output", type=Path, help="CSV, written row by row")
+    parser.add_argument("--output", type=Path, help="a folder; gpu-DEVICE.csv in it is written row by row")
     parser.add_argument("--check", action="store_true", help="exit with 1 when a bar is missed")
     options = parser.parse_args()
     use_all_cores()
-    here = {"machine": f"{jax.devices()[0].device_kind}, {machine()}", "date": datetime.date.today().isoformat()}
+    device = jax.devices()[0].device_kind
+    here = {"machine": f"{device}, {machine()}", "date": datetime.date.today().isoformat()}
     print(here["machine"])
-    bench, rows, missed = Bench(TINY if options.tiny else FULL, options.seconds), stored(options.output), []
-    for name in [name for name in PARTS if name in ("limits", *options.only)]:
+    table = options.output / f"gpu-{re.sub('[^a-z0-9]+', '-', device.lower())}.csv" if options.output else None
+    bench, missed = Bench(TINY if options.tiny else FULL, options.seconds), []
+    rows = stored(table) if options.only else {}
+    for name in [name for name in PARTS if name in ("limits", *(options.only or PARTS))]:
         for line in lines(name, bench):
             show(line)
             missed += [line["what"]] if is_missed(line) else []
             numbers = {name: float(f"{value:.4g}") for name, value in line.items() if isinstance(value, float)}
             rows[line["what"]] = line | numbers | here
-            if options.output:
-                store(rows, options.output)
+            if table:
+                store(rows, table)
     if missed:
         print("missed:", *missed, sep="\n  ")
     return 1 if options.check and missed else 0

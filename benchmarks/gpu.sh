@@ -4,7 +4,7 @@
 #                                    that sees it; neither data nor network
 #   bash benchmarks/gpu.sh --tiny    every line of it, on a CPU too, in some minutes; nothing is kept
 #   bash benchmarks/gpu.sh --only conv bfloat16    some parts again, their rows in the place of the old ones
-#   RESULTS=folder bash benchmarks/gpu.sh    the table in another folder, seen from the root of the checkout
+#   RESULTS=folder bash benchmarks/gpu.sh    the table, gpu-DEVICE.csv, in another folder
 set -uo pipefail
 cd "$(dirname "$0")/.."
 export PYTHONPATH="$PWD:$PWD/benchmarks${PYTHONPATH:+:$PYTHONPATH}" PYTHONUNBUFFERED=1
@@ -13,4 +13,4 @@ results=${RESULTS:-benchmarks/results}
 [[ " $* " == *" --tiny "* ]] && results=$(mktemp -d)
 mkdir -p "$results"
 # gpu.py leaves out what there is no time for and stores each row as it comes; the outer limit is for a call that hangs.
-timeout 475 python3 benchmarks/gpu.py --check --seconds 430 --output "$results/gpu.csv" "$@" 2>&1 | tee "$results/gpu.txt"
+timeout 475 python3 benchmarks/gpu.py --check --seconds 430 --output "$results" "$@"

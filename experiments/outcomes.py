@@ -185,6 +185,11 @@ def versions() -> str:
     return ", ".join(found if device.platform == "cpu" else [*found, device.device_kind])
 
 
+def is_of_cpu(told: str) -> bool:
+    """Whether `versions` told it on a CPU: they name an accelerator last."""
+    return told.rpartition(", ")[2].startswith("numpy ")
+
+
 _BEGUN_WITH = commit()
 """Read when a script begins: the folder may be at another commit before its runs end."""
 
