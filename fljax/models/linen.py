@@ -3,6 +3,7 @@
 import dataclasses
 import math
 import re
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, cast
 
 import jax
@@ -115,25 +116,34 @@ def _adapt(
         apply(params, x, jax.random.key(0))
         return apply(params, x, None)[0]
 
-    found, n_outputs = _parts(module, empty, mode)
+    found, vocabulary, n_outputs = _parts(module, empty, mode)
     if not type(module).__module__.startswith("fljax."):  # a user's may fail in one of the modes alone
         outputs_of(both_modes, empty, type(module).__name__)
-    about = (*_about(module, about_inputs(input_shape, input_dtype)), ("n_outputs", n_outputs), ("initial", initial))
+    inputs = (*about_inputs(input_shape, input_dtype), *vocabulary)
+    about = (*_about(module, inputs), ("n_outputs", n_outputs), ("initial", initial))
     return Model(init, apply, check_layers(found, layers), halves, about=about)
 
 
-def _parts(module: nn.Module, empty: jax.ShapeDtypeStruct, mode: Mode) -> tuple[tuple[str, ...], int]:
-    """The weighted top-level submodules in the order of their first use, and the width of the output.
+def _parts(module: nn.Module, empty: jax.ShapeDtypeStruct, mode: Mode) -> tuple[tuple[str, ...], Description, int]:
+    """The weighted top-level submodules in the order of their first use, how many tokens it knows, if it embeds the
+    examples as they are, and the width of the output.
 
     Raises:
         ValueError: the module cannot be called, or keeps variables that would be lost.
     """
     names: list[str] = []
     others: list[str] = []
+    known: list[int] = []
 
     def note(x: Array) -> Array:
+        def heed(call: Callable, args: Sequence[Any], kwargs: Mapping[str, Any], context: Any) -> Any:
+            if isinstance(context.module, nn.Embed) and args and args[0] is x:  # not an embedding of places
+                known.append(context.module.num_embeddings)
+            return call(*args, **kwargs)
+
         keys = {"params": jax.random.key(0), "dropout": jax.random.key(1)}
-        outputs, variables = module.init_with_output(keys, x, **mode(False))
+        with nn.intercept_methods(heed):
+            outputs, variables = module.init_with_output(keys, x, **mode(False))
         # Here they stand in order; what comes out of a trace is sorted.
         names.extend(cast(dict, variables).get("params", ()))
         others.extend(name for name in variables if name not in ("params", STATISTICS))
@@ -144,7 +154,7 @@ def _parts(module: nn.Module, empty: jax.ShapeDtypeStruct, mode: Mode) -> tuple[
     if others:
         kept = f"parameters and {STATISTICS!r} alone go from round to round"
         raise ValueError(f"{network} keeps {', '.join(others)}; {kept}")
-    return tuple(names), outputs.shape[-1]
+    return tuple(names), (("vocabulary", min(known)),) if known else (), outputs.shape[-1]
 
 
 def _about(module: nn.Module, inputs: Description) -> Description:

@@ -73,8 +73,8 @@ def check_subjects(algorithm: Algorithm, federation: Federation, key: Key) -> No
         raise ValueError(
             f"the network takes examples of shape {made_for}, and the clients' are {given}; make it for these"
         )
-    if about.get("network") == "Transformer":
-        _check_tokens(about["n_classes"], federation)
+    if (vocabulary := about.get("vocabulary")) is not None:
+        _check_tokens(vocabulary, federation)
     check_labels(algorithm, federation)
 
 
@@ -154,10 +154,10 @@ def _check_enough(n_outputs: int, federation: Federation) -> None:
 
 
 def _check_tokens(n_tokens: int, federation: Federation) -> None:
-    """A transformer's table has a row for each token; of one beyond, its outputs would be NaN."""
+    """An embedding has a row for each token; of one beyond, the network's outputs would be NaN."""
     largest = _largest(federation.train.pool.x, federation.test.pool.x)
     if largest >= n_tokens:
-        raise ValueError(f"token {largest} and a network of n_classes={n_tokens}; give it {largest + 1} or more")
+        raise ValueError(f"token {largest}, and the network knows {n_tokens} from 0 on; give it {largest + 1} or more")
 
 
 def _largest(*parts: Array) -> int:

@@ -1,8 +1,10 @@
 """What a run is given: a method, clients, a key, who takes part; something else is refused by its name."""
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
+from flax import linen as nn
 
 import fljax
 from fljax.data.synthetic import linear_groups
@@ -137,12 +139,24 @@ def test_a_number_of_numpy_is_the_same_choice(model):
     )
 
 
-def test_tokens_beyond_a_transformers_are_refused(key):
+class Reads(nn.Module):
+    @nn.compact
+    def __call__(self, x, train):
+        places = nn.Embed(6, 4)(jnp.arange(6))  # of as many as an example is long, not of the tokens
+        return nn.Dense(3)((nn.Embed(4, 4)(x) + places[None]).mean(axis=1))
+
+
+@pytest.mark.parametrize(
+    "model",
+    [transformer(6, 4, width=8, n_layers=1, n_heads=1), fljax.from_linen(Reads(), (6,), input_dtype=jnp.int32)],
+    ids=["transformer", "own"],
+)
+def test_tokens_beyond_a_networks_are_refused(key, model):
     rng = np.random.default_rng(0)
     x, y = rng.integers(0, 8, (12, 6)).astype(np.int32), np.zeros(12, np.int32)
     federation = fljax.build(fljax.Examples(x, y), np.split(np.arange(12), 2), split=(0.5, 0.0, 0.5), seed=0)
-    small = fljax.fedavg(transformer(6, 4, width=8, n_layers=1, n_heads=1), fljax.Work(1, 8))
-    with pytest.raises(ValueError, match=r"token 7 and a network of n_classes=4; give it 8 or more"):
+    small = fljax.fedavg(model, fljax.Work(1, 8))
+    with pytest.raises(ValueError, match=r"token 7, and the network knows 4 from 0 on; give it 8 or more"):
         fljax.simulate(small, HYPER, federation, key, 1)
 
 
