@@ -2,10 +2,11 @@
 
 Every map is of one `Window`. Canonical forms are convolutions NHWC x HWIO -> NHWC (fast on a CPU, in loops too).
 Matrix forms are products of matrices: fast on a GPU under a client axis, because they become batched products. What
-they lay out in memory for them takes most of their time. That are columns, all that the kernel sees from each place
-(`_columns`); or, where it is less, the image's vertical shifts and the output gradient's horizontal ones (`_halved`):
-the gradient of the kernel is the product of both, and each of the others that of one with the kernel, whose parts are
-then shifted along the other axis and added.
+they lay out in memory for them takes most of their time. These are columns, all that a kernel sees from each place
+(`_columns`); or, where it is less, the image's vertical shifts and the output gradient's horizontal ones
+(`_image_shifts`, `_gradient_shifts`): the gradient of the kernel is the product of both, and each of the others that of
+one with the kernel, whose parts are then shifted along the other axis and added.
+
 On a CPU there are faster forms for some shapes: `fljax.models.winograd` where there are many channels on both sides;
 products as well, for images with few channels, whose inner loops would be short, and for the gradient of images that
 the convolution shrinks, which would be of padding for the most part. The gradient of a large kernel is taken there over

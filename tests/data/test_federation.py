@@ -126,6 +126,15 @@ def test_bad_input_is_one_clear_line(arguments, message):
     assert "\n" not in str(error.value)
 
 
+def test_numbers_whose_sum_is_not_finite_are():
+    targets = np.full(10, 3e38, np.float32)
+    build(on_host(POOL.x, targets), [np.arange(10)])
+    targets[7] = np.inf
+    with pytest.raises(ValueError, match="train target of example 7 is not finite"):
+        build(on_host(POOL.x, targets), [np.arange(10)], (1.0, 0.0, 0.0), test_owned=[[0]])
+    build(on_host(POOL.x, targets), [np.arange(7)])  # nobody's
+
+
 def test_group_of_another_length_is_refused():
     with pytest.raises(ValueError, match="group"):
         build(POOL, [np.arange(10)], group=np.array([0, 1]))
