@@ -37,7 +37,7 @@ def compare_folders(folders: Sequence[Path], baseline: str | None = None, measur
 
     from fljax.run import formats
     from fljax.run.headline import measures_of
-    from fljax.run.load import load_run
+    from fljax.run.load import last_test, load_run
     from fljax.run.significance import compare_scores
 
     groups = named_groups([load_run(folder) for folder in folders])
@@ -47,7 +47,7 @@ def compare_folders(folders: Sequence[Path], baseline: str | None = None, measur
     name = _measure(everything, measure)
     values = {method: [_over_rounds(one, name) for one in own.values()] for method, own in found.items()}
     lasts = {
-        method: [_last_tested(each, config[method]) for one, each in zip(own.values(), values[method], strict=True)]
+        method: [last_test(each, config[method]) for one, each in zip(own.values(), values[method], strict=True)]
         for method, own in found.items()
     }
     ends = {m: [each[last] for each, last in zip(values[m], lasts[m], strict=True)] for m in found}
@@ -104,24 +104,12 @@ def _over_rounds(run: Any, measure: str) -> Any:
     return np.cumsum(values, dtype=np.float64) if measure == "simulated_seconds" else values
 
 
-def _last_tested(values: Any, config: dict[str, Any]) -> int:
-    """The place of the last round that has ``values`` (rounds, ...), a run's test; the last of all where none has.
-
-    A round that is to be tested counts where its values are no numbers too: a run that came to nothing stays so.
-    """
-    import numpy as np
-
-    numbers = np.arange(1, len(values) + 1)
-    tested = np.isfinite(values).reshape(len(values), -1).any(axis=1)
-    tested |= numbers % config.get("evaluate_every", 1) == 0
-    tested |= numbers == config.get("rounds", len(values))
-    return int(np.flatnonzero(tested)[-1]) if tested.any() else -1
-
-
 def _of_clients(run: Any, kind: str, config: dict[str, Any]) -> Any:
     """(clients,) of a run's last test."""
+    from fljax.run.load import last_test
+
     values = run.metrics[f"client_{kind}"]
-    return values[_last_tested(values, config)]
+    return values[last_test(values, config)]
 
 
 def _scores(ends: dict[str, dict[Any, Any]]) -> dict[str, Any]:

@@ -26,6 +26,7 @@ class Result(NamedTuple):
     folder: Path
     metrics: dict[str, np.ndarray]  # of all rounds, as `fljax.simulate`'s
     clients: tuple[str, ...] = ()  # names of the clients, where they have some
+    config: Mapping[str, Any] = {}  # the run's config.toml; {} where there is none
 
     @property
     def has_models(self) -> bool:
@@ -65,7 +66,8 @@ class Result(NamedTuple):
 
     def tests(self) -> dict[str, np.ndarray]:
         """Columns (clients,): the client, and each measure of its last test."""
-        last = {name: value[-1] for name, value in self.metrics.items() if name.startswith(OF_CLIENT)}
+        measures = {name: value for name, value in self.metrics.items() if name.startswith(OF_CLIENT)}
+        last = {name: value[last_test(value, self.config)] for name, value in measures.items()}
         n_clients = len(next(iter(last.values())))
         return {"client": np.array(self.clients) if self.clients else np.arange(n_clients)} | last
 
@@ -81,8 +83,8 @@ class Result(NamedTuple):
 
     def __repr__(self) -> str:
         headline = measures_of(self.metrics).scores[0]
-        last = self.metrics[headline][-1]
-        return f"<{self.name}: {len(self.metrics['ids'])} rounds, {headline} {last:.4f}>"
+        values = self.metrics[headline]
+        return f"<{self.name}: {len(values)} rounds, {headline} {values[last_test(values, self.config)]:.4f}>"
 
 
 @dataclass(frozen=True, repr=False)
@@ -148,9 +150,27 @@ def load_run(folder: str | Path) -> LoadedRun:
         raise ValueError(f"{folder} holds no results: {_what_it_is(folder)}")
     names, scales = _names(folder)
     results = {
-        path.resolve().name: Result(path.resolve().name, path, read_rounds(path), names) for path in own or below
+        path.resolve().name: Result(path.resolve().name, path, read_rounds(path), names, config)
+        for path in own or below
     }
     return LoadedRun(folder, config, results, _rows(folder / "summary.csv"), scales)
+
+
+def last_test(values: np.ndarray, config: Mapping[str, Any]) -> int:
+    """The place of the last round that has ``values`` (rounds, ...), a run's test; the last of all where none has.
+
+    A round that was to be tested counts where its values are no numbers too: a run that came to nothing stays so.
+
+    Args:
+        values: NaN in rounds without a test.
+        config: of the run, which says when it tests; {} where that is not known.
+    """
+    numbers = np.arange(1, len(values) + 1)
+    tested = np.isfinite(values).reshape(len(values), -1).any(axis=1)
+    if config:
+        tested |= numbers % config.get("evaluate_every", 1) == 0
+        tested |= numbers == config.get("rounds", len(values))
+    return int(np.flatnonzero(tested)[-1]) if tested.any() else -1
 
 
 def _what_it_is(folder: Path) -> str:

@@ -20,6 +20,7 @@ import fljax
 from fljax.files import save_arrays
 from fljax.run import plots
 from fljax.run.cost import Link
+from fljax.run.load import Result
 from fljax.run.logging import LogProgress, scalars, to_mlflow, to_tensorboard, to_wandb
 from fljax.run.models_on_disk import FILE, read_models
 from fljax.run.report import worst
@@ -92,6 +93,23 @@ def test_a_folder_is_arrays_and_frames_and_models(trained):
     for missing in (folder / "gone", folder / "rounds"):
         with pytest.raises(ValueError, match=r"no folder|holds no results"):
             fljax.load_run(missing)
+
+
+@pytest.mark.parametrize(
+    ("config", "last"),
+    [
+        ({"evaluate_every": 2, "rounds": 8}, [0.5, 0.5, np.nan]),
+        ({}, [0.5, 0.5, np.nan]),  # a folder of `fljax.train`, which does not say when it tests
+        ({"evaluate_every": 3, "rounds": 8}, [np.nan] * 3),  # its last round was tested and came to nothing
+    ],
+)
+def test_a_run_stopped_between_two_tests_has_its_last_one(tmp_path, config, last):
+    clients = np.full((3, 3), np.nan)
+    clients[1] = [0.5, 0.5, np.nan]
+    metrics = {"ids": np.zeros((3, 2), np.int32), "client_accuracy": clients, "accuracy_macro": clients[:, 0]}
+    result = Result("fedavg", tmp_path, metrics, config=config)
+    np.testing.assert_array_equal(result.tests()["client_accuracy"], last)
+    assert repr(result) == f"<fedavg: 3 rounds, accuracy_macro {last[0]:.4f}>"
 
 
 def test_frames_where_pandas_is(trained):
