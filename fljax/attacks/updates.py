@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
+from fljax.rounds.returned import check_like
 from fljax.rounds.uplink.chain import Memory, Transform
 from fljax.rounds.uplink.message import Message, Trip
 
@@ -46,6 +47,9 @@ def crafted(craft: Craft, ids: tuple[int, ...], start: int) -> Transform:
     """The transform in which the clients ``ids`` send what ``craft`` says, from round ``start`` on.
 
     Where nobody honest takes part, they send what they have trained.
+
+    Raises:
+        ValueError: when a round is traced: ``craft`` gives another shape.
     """
 
     def apply(hyper: Any, memory: Memory, message: Message, trip: Trip) -> tuple[Memory, Message]:
@@ -53,7 +57,8 @@ def crafted(craft: Craft, ids: tuple[int, ...], start: int) -> Transform:
         came = message.weight > 0
         seen = Seen(message.values, came & ~is_one, came & is_one, trip.key)
         acts = (is_one & (trip.round >= start) & seen.honest.any())[:, None]
-        made = craft(seen)
+        made, trained = craft(seen), message.values
+        check_like("craft gave updates", made, trained[0] if getattr(made, "ndim", 2) == 1 else trained)
         made = made if made.ndim == 2 else jnp.broadcast_to(made[None, :], message.values.shape)
         return memory, message._replace(values=jnp.where(acts, made, message.values))
 

@@ -45,10 +45,12 @@ class Sampling(NamedTuple):
         """For a federation of so many clients.
 
         Raises:
-            ValueError: the sampling names clients that the federation does not have; one of the user's own draws what
-                is no cohort, or a client twice, which a draw of round 0 shows.
+            ValueError: the sampling names clients that the federation does not have, or times others; one of the
+                user's own draws what is no cohort, or a client twice, which a draw of round 0 shows.
         """
         n_places = self.n_places(n_clients)
+        if self.timing is not None:
+            self.timing.check(n_clients)
         if not getattr(self.draw, "__module__", "").startswith("fljax."):
             check_draw(self.draw, n_clients, n_places)
         return Draw(self, n_places)

@@ -14,6 +14,12 @@ class Timing(NamedTuple):
     count: int | None = None  # participants that are enough; None: all that were asked
     ends: tuple[float, ...] = ()  # (rounds,) at which rounds end whoever takes part; (): it follows from ``seconds``
 
+    def check(self, n_clients: int) -> None:
+        """Raises ValueError where rounds of so many clients would have no end, or not every client its seconds."""
+        if not self.ends and len(self.seconds) != n_clients:
+            given = f"{len(self.seconds)} seconds, of a client's round each, and there are {n_clients} clients"
+            raise ValueError(f"the timing has {given}; give a number for each, or the ends of rounds")
+
     def of_rounds(self, first: int, metrics: Mapping[str, Any]) -> np.ndarray:
         """(rounds,) seconds of the round ``first`` and those after it, of their ``ids``, ``active`` and ``n_missing``.
 

@@ -163,6 +163,20 @@ def test_what_arrives_as_no_number_is_left_out_and_marked(federation, model, key
     np.testing.assert_array_equal(np.asarray(metrics["ok"]), np.asarray(metrics["ids"]) != 1)
 
 
+@pytest.mark.parametrize(
+    ("craft", "message"),
+    [
+        (lambda seen: seen.mean[:-1], r"craft gave updates that has shape \(\d+,\); give \(\d+,\)"),
+        (lambda seen: seen.own[:1], r"craft gave updates that has shape \(1, \d+\); give \(\d+, \d+\)"),
+        (lambda seen: 0.0, r"craft gave updates that has shape \(\); give \(\d+, \d+\)"),
+    ],
+)
+def test_what_an_attack_of_ones_own_crafts_is_looked_at(federation, model, key, craft, message):
+    bad = attacked(fljax.fedavg(model, WORK), federation, Attack("mine", craft=craft, ids=(1,)))
+    with pytest.raises(ValueError, match=message):
+        fljax.simulate(bad.algorithm, fljax.fedavg.Hyper(), bad.federation, key, 1)
+
+
 def test_attacks_on_classes_refuse_other_labels(federation, model):
     pool = federation.train.pool._replace(y=jnp.zeros(len(federation.train.pool.y)))
     numbers = federation._replace(train=federation.train._replace(pool=pool))

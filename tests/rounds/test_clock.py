@@ -217,6 +217,16 @@ def test_seconds_of_rounds_by_hand():
         assert sampling.timing == Timing(seconds, 5.0, 2)
 
 
+def test_a_timing_of_other_clients_is_refused(averaging, federation, key):
+    for timing, n in ((Timing((1.0, 2.0)), 2), (Timing(), 0)):
+        with pytest.raises(
+            ValueError, match=rf"the timing has {n} seconds, of a client's round each, and there are \d"
+        ):
+            simulate(
+                averaging, fljax.fedavg.Hyper(lr=0.1), federation, key, 1, sampling=uniform(0.5)._replace(timing=timing)
+            )
+
+
 def test_a_clock_that_only_counts_changes_no_run_and_a_round_is_its_slowest(averaging, federation, key):
     clock, hyper = CLOCKS["wait"](up=1e3, spread=1.0), fljax.fedavg.Hyper(lr=0.2)
     algorithm, sampling = clocked(averaging, hyper, uniform(0.5), clock, federation, 3)

@@ -355,6 +355,33 @@ def test_what_makes_the_last_message_is_last():
         chained([Transform(top_k.apply, is_last=True, name="released"), top_k])
 
 
+@pytest.mark.parametrize(
+    ("apply", "message"),
+    [
+        (lambda hyper, memory, message, trip: message, r"gave Message; give \(memory, message\)"),
+        (lambda hyper, memory, message, trip: (message, memory), r"gave Message and Memory; give \(memory, message\)"),
+        (lambda hyper, memory, message, trip: (Memory(1.0), message), r"gave a memory with \.server; give what it was"),
+        (
+            lambda hyper, memory, message, trip: (memory, message._replace(values=message.values[:, :1])),
+            r"gave updates that has shape \(4, 1\); give \(4, 51\)",
+        ),
+        (
+            lambda hyper, memory, message, trip: (memory, message._replace(weight=message.weight[:0])),
+            r"gave weights that has shape \(0,\); give \(4,\)",
+        ),
+    ],
+)
+@pytest.mark.parametrize("way", [fljax.rounds.uplink.with_uplink, fljax.rounds.uplink.with_downlink])
+def test_what_a_transform_of_ones_own_gives_is_looked_at(key, way, apply, message):
+    clients = [(np.zeros((8, 4, 4, 1), np.float32), np.arange(8) % 3)] * 4
+    model = fljax.MODELS["logistic_regression"](input_shape=(4, 4, 1), n_classes=3)
+    algorithm = way(fljax.fedavg(model, fljax.Work(1, 8)), Transform(apply, name="mine"))
+    if way is fljax.rounds.uplink.with_downlink:  # one message to everybody
+        message = message.replace("(4, 1", "(1, 1").replace("(4, 51", "(1, 51").replace("(4,", "(1,")
+    with pytest.raises(ValueError, match=f"transform mine {message}"):
+        fljax.simulate(algorithm, fljax.fedavg.Hyper(), fljax.federation_from_clients(clients), key, 1)
+
+
 def test_methods_where_nothing_travels_have_no_slot():
     with pytest.raises(ValueError, match="no slot 'uplink'"):
         fljax.compose("standalone+top_k")

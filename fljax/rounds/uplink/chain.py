@@ -11,6 +11,7 @@ from fljax import tree
 from fljax.rounds.averaging import Each
 from fljax.rounds.inside import inside
 from fljax.rounds.reported import as_due
+from fljax.rounds.returned import check_like
 from fljax.rounds.uplink.message import FLOAT_BITS, Message, Trip, plain_message, received, shapes_of
 from fljax.types import Algorithm, ClientData, Cohort, Key, Metrics, State, Upload
 
@@ -110,7 +111,7 @@ def with_uplink(algorithm: Algorithm, transform: Transform) -> Algorithm:
 
     Raises:
         ValueError: the method's server needs what the transform hides, nothing of a round travels, or what is lost on
-            the way would be added twice.
+            the way would be added twice; when a round is traced: the transform gives something of another shape.
     """
     name, exchange = algorithm.about.name or "this method", algorithm.exchange
     if exchange is None:
@@ -142,7 +143,7 @@ def with_uplink(algorithm: Algorithm, transform: Transform) -> Algorithm:
         shapes = shapes_of(exchange.part(state.server.own))
         message = plain_message(upload.start, upload.params, upload.weight)
         memory = Memory(state.server.link, state.clients.link)
-        memory, arrived = transform.apply(hyper, memory, message, trip_of(key, cohort, shapes))
+        memory, arrived = applied(transform, hyper, memory, message, trip_of(key, cohort, shapes))
         finite = jnp.isfinite(arrived.values).all(axis=1)
         if not transform.needs:  # a server that sees single updates leaves out what is no number, whoever sent it
             values = jnp.where(finite[:, None], arrived.values, 0.0)
@@ -158,6 +159,23 @@ def with_uplink(algorithm: Algorithm, transform: Transform) -> Algorithm:
     halves = exchange._replace(send=send, receive=receive, part=lambda server: exchange.part(server.own))
     linked = inside(algorithm, init, halves, _own)
     return reading_more(linked._replace(exchange=halves._replace(chain=(algorithm, transform))))
+
+
+def applied(transform: Transform, hyper: Any, memory: Memory, message: Message, trip: Trip) -> tuple[Memory, Message]:
+    """What a transform makes of the participants' updates.
+
+    Raises:
+        ValueError: it is no memory and message, or they are of other shapes.
+    """
+    name, made = f"transform {transform.name or 'of yours'}", transform.apply(hyper, memory, message, trip)
+    kinds = [type(one).__name__ for one in made] if type(made) is tuple else [type(made).__name__]
+    if kinds != [Memory.__name__, Message.__name__]:
+        raise ValueError(f"{name} gave {' and '.join(kinds) or 'nothing'}; give (memory, message)")
+    after, arrived = made
+    check_like(f"{name} gave a memory", after, memory)
+    check_like(f"{name} gave updates", arrived.values, message.values)
+    check_like(f"{name} gave weights", arrived.weight, message.weight)
+    return after, arrived
 
 
 def reading_more(algorithm: Algorithm) -> Algorithm:

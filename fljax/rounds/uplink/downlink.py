@@ -18,7 +18,7 @@ from fljax import tree
 from fljax.rounds.averaging import Each
 from fljax.rounds.inside import inside, within_server
 from fljax.rounds.reported import as_due
-from fljax.rounds.uplink.chain import Memory, Transform, reading_more, travelled, trip_of
+from fljax.rounds.uplink.chain import Memory, Transform, applied, reading_more, travelled, trip_of
 from fljax.rounds.uplink.message import n_numbers, plain_message, received, shapes_of
 from fljax.types import Algorithm, ClientData, Cohort, Key, Metrics, Params, Stacked, State, Upload
 
@@ -84,7 +84,7 @@ def heard(transform: Transform, key: Key, hyper: Any, server: Broadcast, now: Pa
     message = plain_message(image, model, jnp.ones(1, jnp.float32))
     trip = trip_of(jax.random.fold_in(key, _ON_THE_WAY_DOWN), cohort, shapes)
     one = trip._replace(key=trip.server_key[None], ids=jnp.zeros(1, jnp.int32))
-    memory, arrived = transform.apply(hyper, server.link, message, one)
+    memory, arrived = applied(transform, hyper, server.link, message, one)
     image = received(image, model, message.values, arrived.values)
     return News(jax.tree.map(lambda leaf: leaf[0], image), memory, arrived.n_bits()[0])
 
