@@ -171,7 +171,7 @@ def test_a_number_of_clusters_that_may_be_left_out_is_called_optional(module):
         assert needs[name] == f"optional: `{count}`"
 
 
-def test_leaderboards_say_what_is_run_and_what_is_not(module, tmp_path):
+def test_leaderboards_say_what_is_run_and_what_is_not(module, tmp_path, monkeypatch):
     boards, lines = module("boards"), []
     outcomes = importlib.import_module("outcomes")
     for seed, accuracy in enumerate((80.0, 90.0)):
@@ -195,11 +195,14 @@ def test_leaderboards_say_what_is_run_and_what_is_not(module, tmp_path):
         for n, accuracy in ((20, 60.0), (40, 90.0))
     ]
     outcomes.keep(tmp_path, "PFLlib", "table", "FMNIST", part)
+    monkeypatch.setattr(outcomes, "versions", lambda: "jax 0.11.2, numpy 2.5.2, NVIDIA H200")
+    outcomes.keep(tmp_path, "PFLlib", "table", "FMNIST", [line for line in part if line.method == "FedRoD"])
     clustered, pfllib = boards.clustered_page(tmp_path), boards.pfllib_page(tmp_path)
     assert "**1 of " in clustered
     assert "| IFCA | 85.00 ± 63.53 | none |" in clustered  # Student's t of one degree: 12.706 * 7.071 / sqrt(2)
     assert "| FedGWC | not run |" in clustered
-    assert "| FedPer | 99.47 | 99.00 | 99.00 | -0.47 | 30 of 2000 | 1 |" in pfllib
+    assert "| FedPer | 99.47 | 99.00 | 99.00 | -0.47 | 30 of 2000 | 1 | 99.00 |" in pfllib
+    assert "| FedRoD | 99.52 | 99.50 | 99.50 | -0.02 | 30 of 2000 | 1 |  |" in pfllib  # its seconds are not a CPU's
     assert "Of 1 methods that have run in both settings 1 end within 1.0 points" in pfllib
     assert "In 2 labels 2 of 3 do. First: FedRoD, FedPer, FedDistill here, GPFL, FedDBE, FedCP, FedALA," in pfllib
     assert pfllib.endswith("| FedDistill | 2 labels | -9.51 | not looked into |\n")

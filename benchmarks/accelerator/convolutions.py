@@ -1,4 +1,4 @@
-"""Convolutions whose kernels carry a client axis: XLA's grouped one and columns against what products lay out least."""
+"""Convolutions whose kernels carry a client axis: XLA's grouped one, columns, and what lays out less than columns."""
 
 import math
 import os

@@ -39,7 +39,7 @@ _MOST_PIXELS, _FEWEST_PIXELS = 1300, 325
 def forms(window: Window) -> list[tuple[Callable, Callable]]:
     """(canonical, matrix) forms of ``(x, w) -> g``, ``(w, g) -> x`` and ``(g, x) -> w``.
 
-    The matrix forms are for other devices than a CPU, which is faster with columns alone.
+    Canonical forms that are products are of columns: where a kernel is as large as its image, shifts are no fewer.
     """
     matrix = [partial(f, window) for f in (_forward_matrix, _input_gradient_matrix, _weight_gradient_matrix)]
     canonical = [partial(f, window) for f in (_forward, _input_gradient, _weight_gradient)]
