@@ -58,7 +58,7 @@ def crafted(craft: Craft, ids: tuple[int, ...], start: int) -> Transform:
         seen = Seen(message.values, came & ~is_one, came & is_one, trip.key)
         acts = (is_one & (trip.round >= start) & seen.honest.any())[:, None]
         made, trained = craft(seen), message.values
-        check_like("craft gave updates", made, trained[0] if getattr(made, "ndim", 2) == 1 else trained)
+        check_like("craft gave an array of updates", made, trained[0] if getattr(made, "ndim", 2) == 1 else trained)
         made = made if made.ndim == 2 else jnp.broadcast_to(made[None, :], message.values.shape)
         return memory, message._replace(values=jnp.where(acts, made, message.values))
 

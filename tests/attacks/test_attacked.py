@@ -166,9 +166,9 @@ def test_what_arrives_as_no_number_is_left_out_and_marked(federation, model, key
 @pytest.mark.parametrize(
     ("craft", "message"),
     [
-        (lambda seen: seen.mean[:-1], r"craft gave updates that has shape \(\d+,\); give \(\d+,\)"),
-        (lambda seen: seen.own[:1], r"craft gave updates that has shape \(1, \d+\); give \(\d+, \d+\)"),
-        (lambda seen: 0.0, r"craft gave updates that has shape \(\); give \(\d+, \d+\)"),
+        (lambda seen: seen.mean[:-1], r"craft gave an array of updates that has shape \(\d+,\); give \(\d+,\)"),
+        (lambda seen: seen.own[:1], r"craft gave an array of updates that has shape \(1, \d+\); give \(\d+, \d+\)"),
+        (lambda seen: 0.0, r"craft gave an array of updates that has shape \(\); give \(\d+, \d+\)"),
     ],
 )
 def test_what_an_attack_of_ones_own_crafts_is_looked_at(federation, model, key, craft, message):

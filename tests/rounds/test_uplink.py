@@ -363,11 +363,11 @@ def test_what_makes_the_last_message_is_last():
         (lambda hyper, memory, message, trip: (Memory(1.0), message), r"gave a memory with \.server; give what it was"),
         (
             lambda hyper, memory, message, trip: (memory, message._replace(values=message.values[:, :1])),
-            r"gave updates that has shape \(4, 1\); give \(4, 51\)",
+            r"gave an array of updates that has shape \(4, 1\); give \(4, 51\)",
         ),
         (
             lambda hyper, memory, message, trip: (memory, message._replace(weight=message.weight[:0])),
-            r"gave weights that has shape \(0,\); give \(4,\)",
+            r"gave an array of weights that has shape \(0,\); give \(4,\)",
         ),
     ],
 )

@@ -173,8 +173,8 @@ def applied(transform: Transform, hyper: Any, memory: Memory, message: Message, 
         raise ValueError(f"{name} gave {' and '.join(kinds) or 'nothing'}; give (memory, message)")
     after, arrived = made
     check_like(f"{name} gave a memory", after, memory)
-    check_like(f"{name} gave updates", arrived.values, message.values)
-    check_like(f"{name} gave weights", arrived.weight, message.weight)
+    check_like(f"{name} gave an array of updates", arrived.values, message.values)
+    check_like(f"{name} gave an array of weights", arrived.weight, message.weight)
     return after, arrived
 
 
