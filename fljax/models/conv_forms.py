@@ -243,10 +243,11 @@ def _input_gradient_halved(window: Window, w: Array, g: Array) -> Array:
     (kh, kw, channels, features), (batch, height) = w.shape, g.shape[:2]
     columns = _gradient_shifts(window, g)
     turned = w[:, ::-1].transpose(1, 3, 0, 2).reshape(kw * features, kh * channels)
-    rows = _product(columns, turned, 3, 0).reshape(batch, height, columns.shape[2], kh, channels)
+    rows = at_least_float32(_product(columns, turned, 3, 0)).reshape(batch, height, columns.shape[2], kh, channels)
     padded = (jnp.pad(rows[:, :, :, i], ((0, 0), (i, kh - 1 - i), (0, 0), (0, 0))) for i in range(kh))
     (top, _), (left, _) = window.padding
-    return sum(padded, start=jnp.zeros((), g.dtype))[:, top : top + window.size[0], left : left + window.size[1]]
+    whole = sum(padded, start=jnp.zeros((), rows.dtype)).astype(g.dtype)
+    return whole[:, top : top + window.size[0], left : left + window.size[1]]
 
 
 def _weight_gradient_matrix(window: Window, g: Array, x: Array) -> Array:

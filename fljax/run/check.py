@@ -148,23 +148,26 @@ def _first_outputs(algorithm: Algorithm, hyper: Any, data: ClientData, key: Key)
 
 
 def _check_enough(n_outputs: int, federation: Federation) -> None:
-    largest = _largest(federation.train.pool.y, federation.test.pool.y)
+    _, largest = _range(federation.train.pool.y, federation.test.pool.y)
     if largest >= n_outputs:
         raise ValueError(f"label {largest} and a network of {n_outputs} outputs; give it {largest + 1} or more")
 
 
 def _check_tokens(n_tokens: int, federation: Federation) -> None:
-    """An embedding has a row for each token; of one beyond, the network's outputs would be NaN."""
-    largest = _largest(federation.train.pool.x, federation.test.pool.x)
+    """An embedding has a row for each token; of one beyond, outputs would be NaN, of -1 those of the last token."""
+    least, largest = _range(federation.train.pool.x, federation.test.pool.x)
+    if least < 0:
+        raise ValueError(f"token {least}, and tokens are 0, 1, 2, ...; number one that fills short texts too")
     if largest >= n_tokens:
         raise ValueError(f"token {largest}, and the network knows {n_tokens} from 0 on; give it {largest + 1} or more")
 
 
-def _largest(*parts: Array) -> int:
-    """The largest of whole numbers that are known here; -1 of others, of no examples too."""
+def _range(*parts: Array) -> tuple[int, int]:
+    """(least, largest) of whole numbers that are known here, and of 0 and -1: all there is of others."""
     if any(isinstance(one, jax.core.Tracer) or not getattr(one, "is_fully_addressable", True) for one in parts):
-        return -1
-    return max(int(np.asarray(one).max(initial=-1)) for one in parts)
+        return 0, -1
+    held = [np.asarray(one) for one in parts]
+    return min(int(one.min(initial=0)) for one in held), max(int(one.max(initial=-1)) for one in held)
 
 
 @contextlib.contextmanager

@@ -151,6 +151,20 @@ def test_halved_matrix_form_of_other_devices(monkeypatch, channels, features, pa
     )
 
 
+def test_halved_forms_add_their_parts_in_float32():
+    """In bfloat16 each part is rounded once, and their sum once more; columns are rounded once in all."""
+    x, w = (one.astype(jnp.bfloat16) for one in operands((9, 11), (7, 7), 6, 6))
+    window = Window.of(x.shape, w.shape, 1, "SAME")
+    g = x[..., ::-1]  # as many features as channels
+
+    def error(f, *operands):
+        exact = f(window, *(one.astype(jnp.float32) for one in operands))
+        return float(jnp.abs(f(window, *operands).astype(jnp.float32) - exact).mean())
+
+    assert error(conv_forms._forward_halved, x, w) < 1.8 * error(conv_forms._forward_matrix, x, w)
+    assert error(conv_forms._input_gradient_halved, w, g) < 1.8 * error(conv_forms._input_gradient_matrix, w, g)
+
+
 @pytest.mark.parametrize(
     ("shape", "kernel", "halved"),
     [

@@ -158,6 +158,9 @@ def test_tokens_beyond_a_networks_are_refused(key, model):
     small = fljax.fedavg(model, fljax.Work(1, 8))
     with pytest.raises(ValueError, match=r"token 7, and the network knows 4 from 0 on; give it 8 or more"):
         fljax.simulate(small, HYPER, federation, key, 1)
+    short = fljax.build(fljax.Examples(x % 4 - 1, y), np.split(np.arange(12), 2), split=(0.5, 0.0, 0.5), seed=0)
+    with pytest.raises(ValueError, match=r"token -1, and tokens are 0, 1, 2, \.\.\.; number one that fills"):
+        fljax.simulate(small, HYPER, short, key, 1)
 
 
 def test_random_keys_in_a_state_are_kept_on_disk(averaging, federation, key, tmp_path):
