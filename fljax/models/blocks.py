@@ -7,7 +7,7 @@ from flax import linen as nn
 from jax import Array
 from jax.typing import DTypeLike
 
-from fljax.models.conv import conv
+from fljax.models.conv import conv, is_as_defined
 from fljax.models.first_layer import conv_relu_pool
 from fljax.models.pooling import relu_pool
 from fljax.models.window import Window
@@ -54,6 +54,6 @@ class ConvReluPool(nn.Module):
         kernel = self.param("kernel", nn.initializers.lecun_normal(), shape, jnp.float32).astype(self.dtype)
         bias = self.param("bias", nn.initializers.zeros, (self.features,), jnp.float32).astype(self.dtype)
         window = Window.of(x.shape, shape, 1, self.padding)
-        if x.shape[-1] <= _FEW_CHANNELS:
+        if x.shape[-1] <= _FEW_CHANNELS and not is_as_defined():
             return conv_relu_pool(window, x.astype(self.dtype), kernel, bias)
         return relu_pool(conv(x.astype(self.dtype), kernel, 1, self.padding), bias)

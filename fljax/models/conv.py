@@ -7,8 +7,10 @@ on a CPU and multiply matrices on other devices; the environment variable FLJAX_
 are bilinear and each other's gradients, so reverse-mode derivatives of any order work.
 """
 
+import contextlib
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextvars import ContextVar
 from functools import cache, partial
 
 import jax
@@ -16,12 +18,33 @@ import jax.numpy as jnp
 from jax import Array, lax
 from jax.custom_batching import custom_vmap
 
-from fljax.models.conv_forms import forms
+from fljax.models.conv_forms import forms, forward_matrix
 from fljax.models.window import Window
 
 CLIENT_FORMS = ("loop", "matrices", "grouped")
 """How clients with kernels of their own can be convolved: one after another, by image patches and matrix products, or
 by XLA's grouped convolution, which is what ``vmap`` makes of XLA's own."""
+
+
+_as_defined = ContextVar("as_defined", default=False)
+
+
+@contextlib.contextmanager
+def as_defined() -> Iterator[None]:
+    """Inside it convolutions are traced as products of all that they are defined by: to count, not to run.
+
+    The forms that run have fewer products (Winograd's) or more (a pooling window's), and differ between devices.
+    """
+    before = _as_defined.set(True)
+    try:
+        yield
+    finally:
+        _as_defined.reset(before)
+
+
+def is_as_defined() -> bool:
+    """Whether a convolution is traced inside `as_defined`."""
+    return _as_defined.get()
 
 
 def client_form() -> str:
@@ -56,7 +79,8 @@ def conv(x: Array, kernel: Array, strides: int | Sequence[int] = 1, padding: str
     Raises:
         ValueError: the channels of x and kernel differ, a padding or stride is not allowed, or nothing is left.
     """
-    return _ops(Window.of(x.shape, kernel.shape, strides, padding))[0](x, kernel)
+    window = Window.of(x.shape, kernel.shape, strides, padding)
+    return forward_matrix(window, x, kernel) if is_as_defined() else _ops(window)[0](x, kernel)
 
 
 @cache

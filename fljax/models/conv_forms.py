@@ -41,7 +41,7 @@ def forms(window: Window) -> list[tuple[Callable, Callable]]:
 
     Canonical forms that are products are of columns: where a kernel is as large as its image, shifts are no fewer.
     """
-    matrix = [partial(f, window) for f in (_forward_matrix, _input_gradient_matrix, _weight_gradient_matrix)]
+    matrix = [partial(f, window) for f in (forward_matrix, _input_gradient_matrix, _weight_gradient_matrix)]
     canonical = [partial(f, window) for f in (_forward, _input_gradient, _weight_gradient)]
     if window.kernel == (1, 1) or _is_small(window):  # few columns or none
         canonical = [matrix[0], canonical[1] if _is_shrunk(window) else matrix[1], matrix[2]]
@@ -92,7 +92,7 @@ def _is_shrunk(window: Window) -> bool:
 
 def _forward(window: Window, x: Array, w: Array) -> Array:
     if x.shape[3] < _FEW and jax.default_backend() == "cpu":
-        return _forward_matrix(window, x, w)
+        return forward_matrix(window, x, w)
     return _convolve(x, w, window.padding, strides=window.strides)
 
 
@@ -198,13 +198,14 @@ def _product(a: Array, b: Array, axis_a: int, axis_b: int) -> Array:
     return lax.dot_general(a, b, (((axis_a,), (axis_b,)), ((), ())))
 
 
-def _forward_matrix(window: Window, x: Array, w: Array) -> Array:
+def forward_matrix(window: Window, x: Array, w: Array) -> Array:
+    """``(x, w) -> g`` as one product, that of columns, whose gradients by JAX are products of as many terms."""
     return _product(_columns(window, x), w.reshape(-1, w.shape[-1]), 3, 0)
 
 
 def _input_gradient_matrix(window: Window, w: Array, g: Array) -> Array:
     dilated = _dilated(window, g)
-    return _forward_matrix(
+    return forward_matrix(
         Window((dilated.shape[1], dilated.shape[2]), window.kernel, (1, 1), _NONE), dilated, _turned(w)
     )
 

@@ -6,12 +6,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax import lax
 
 import fljax
 from fljax.algorithms.ditto import ditto
 from fljax.algorithms.fedavg import fedavg
 from fljax.data.synthetic import linear_groups
-from fljax.models import mlp
+from fljax.models import cnn, mlp, resnet18
 from fljax.rounds.sampling import uniform
 from fljax.run.mesh import over_devices
 from fljax.run.plan import Probe, Speed, _fit, plan, step_flops
@@ -146,8 +147,35 @@ def test_flops_of_a_dense_net_by_hand(federation):
     shape = federation.train.pool.x.shape[1:]
     flops = step_flops(mlp(shape, (64,), 10), federation, Work(1, 32))
     n_inputs = int(np.prod(shape))
-    matrices = 2 * 32 * (2 * n_inputs * 64 + 3 * 64 * 10)  # the first layer needs no gradient for its input
-    assert matrices <= flops <= 1.5 * matrices  # biases, ReLU and the loss beside them
+    # The first layer needs no gradient for its input; the loss is a product with the examples' weights.
+    assert flops == 2 * 32 * (2 * n_inputs * 64 + 3 * 64 * 10) + 2 * 2 * 32
+
+
+def images(*shape):
+    x = np.zeros((4, *shape), np.float32)
+    return fljax.federation_from_arrays(x, np.arange(4) % 2, np.arange(4) // 2, part=np.array(["train", "test"] * 2))
+
+
+@pytest.mark.parametrize("channels", [1, 6], ids=["fused", "own"])  # with few channels a block is one product
+@pytest.mark.parametrize("kernel", [3, 5])
+def test_flops_of_convolutions_are_those_of_their_definition(channels, kernel):
+    """Whatever runs: Winograd's form has fewer products, a fused first block more."""
+    model = cnn((8, 8, channels), 10, (16, 32), kernel, padding="SAME", pool="each", hidden=(24,))
+    flops = step_flops(model, images(8, 8, channels), Work(1, 5))
+    first, second = 64 * kernel**2 * channels * 16, 16 * kernel**2 * 16 * 32
+    assert flops == 2 * 5 * (2 * first + 3 * second + 3 * (2 * 2 * 32 * 24 + 24 * 10)) + 2 * 2 * 5
+
+
+def test_flops_of_a_resnet_are_those_that_people_know():
+    forward = 2 * 0.5554e9  # ResNet18 on 32 x 32 images, fully counted
+    assert step_flops(resnet18(), images(32, 32, 3), Work(1, 1)) == pytest.approx(3 * forward, rel=2e-3)
+
+
+def test_flops_in_a_loop_count_as_often_as_it_runs():
+    init = lambda key: {"cell": jnp.ones((6, 6))}  # noqa: E731
+    apply = lambda params, x: lax.scan(lambda h, _: (jnp.tanh(h @ params["cell"]), None), x, length=7)[0]  # noqa: E731
+    flops = step_flops(fljax.from_functions(init, apply), images(6), Work(1, 5))
+    assert flops == 2 * 5 * 6 * 6 * 7 * 3 + 2 * 2 * 5
 
 
 def embedded(params, x):
