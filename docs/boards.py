@@ -16,6 +16,7 @@ sys.path.insert(0, str(EXPERIMENTS))
 
 import leaderboard  # noqa: E402
 import pfllib  # noqa: E402
+import pfllib_steps  # noqa: E402
 from causes import cause  # noqa: E402
 from outcomes import RESULTS, file_of, is_of_cpu, read  # noqa: E402
 
@@ -65,6 +66,21 @@ def pfllib_page(results: Path = RESULTS) -> str:
     authors = read(file_of(results, "PFLlib", "authors", "FMNIST", small=False))
     authors = [line | {"method": f"{line['method']}, its authors' code"} for line in authors]
     return "\n\n".join([*parts, *_growth([*lines, *few_images, *authors]), *_why_off(lines)]) + "\n"
+
+
+def steps_page(results: Path = RESULTS) -> str:
+    """How far apart outputs of PFLlib's own code and ours are after the same steps, method by method."""
+    lines = read(file_of(results, "PFLlib", "steps", "synthetic", small=False))
+    if not lines:
+        return f"{NOT_RUN}\n"
+    metrics = ("difference after 1", f"difference after {pfllib_steps.ROUNDS}", "largest output")
+    rows = []
+    for method in pfllib_steps.CASES:
+        of = {line["metric"]: line for line in lines if line["method"] == method}
+        if of:
+            cells = [f"{float(of[metric]['value']):.1e}" for metric in metrics[:-1]]
+            rows.append([method, *cells, f"{float(of[metrics[-1]]['value']):.1f}", pfllib_steps.CASES[method].but])
+    return table(("method", *metrics, "set alike"), rows) + "\n"
 
 
 def _pfllib_cells(own: Sequence[Line], published: float) -> list[str]:

@@ -32,6 +32,7 @@ TABLES: Mapping[tuple[str, str], Callable[[], str]] = {
     ("own_data", "partitions"): partial(written.table_of, "partition"),
     ("own_data", "models"): partial(written.table_of, "model"),
     ("leaderboards", "pfllib"): boards.pfllib_page,
+    ("leaderboards", "pfllib_steps"): boards.steps_page,
     ("leaderboards", "clustered"): boards.clustered_page,
     ("results", "reproduction"): partial(copied, "experiments/results/reproduction.md"),
     ("results", "claims"): partial(copied, "experiments/results/claims.md"),

@@ -211,6 +211,14 @@ def test_leaderboards_say_what_is_run_and_what_is_not(module, tmp_path, monkeypa
     assert "| FedPer | 2 labels | 98.00 | 98.50 |  |" in pfllib
     assert "| FedDBE | 2 labels, 1 in 16 |  | 60.00 | 90.00 |" in pfllib
     assert all(f"| {method} |" in pfllib for method in ("FedGen", "GPFL", "FedProto"))
+    assert boards.steps_page(tmp_path) == "not run\n"
+    steps = {"difference after 1": 1.25e-7, "difference after 3": 3e-7, "largest output": 2.345}
+    apart = [
+        outcomes.Outcome("pFedMe", "3 rounds", 0, name, value, None, 3, 1.0, told) for name, value in steps.items()
+    ]
+    outcomes.keep(tmp_path, "PFLlib", "steps", "synthetic", apart)
+    (row,) = [line for line in boards.steps_page(tmp_path).splitlines() if line.startswith("| pFedMe")]
+    assert row.startswith("| pFedMe | 1.2e-07 | 3.0e-07 | 2.3 | without the optimiser's 0.001 w;")
 
 
 @pytest.mark.parametrize("name", ["fedavg", "ifca", "dcpfl"])

@@ -7,7 +7,7 @@ time; the server takes off its mean the sum of what clients have moved so far.
 
 Differences from the paper: local problems are solved by ``work``, not exactly. As in the paper alpha is one number; the
 official code divides it by the client's share of the examples. The server's model is tested, not the mean of all
-clients' last models, which the code tests too.
+clients' last models, which the code tests too. PFLlib has the distance itself in the proximal term, not its square.
 """
 
 from typing import Any, NamedTuple

@@ -6,6 +6,7 @@ FedAvg whose clients ask a larger margin of the classes that they have few examp
 
 Differences from the paper: the loss is the cross-entropy of the calibrated logits, as in PFLlib; the paper leaves the
 true class out of the sum under the fraction. A class that a client does not have counts as one of which it has one.
+Margins follow from a client's own counts; PFLlib's from those of all clients together.
 """
 
 import jax.numpy as jnp

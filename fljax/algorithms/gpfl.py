@@ -7,7 +7,8 @@ Trainable embeddings of all classes and a conditional affine valve are shared be
 embedding gives global features, which are drawn to their class's embedding; under the client's own mixture of
 embeddings it gives personal ones, on which the client's own head predicts.
 
-Differences: the distance to an embedding is averaged over examples, where the code takes the norm of a whole batch.
+Differences: the distance to an embedding is averaged over examples, where the code takes the norm of a whole batch,
+which of a batch of B pulls about sqrt(B) times as much.
 """
 
 from typing import Any, Literal

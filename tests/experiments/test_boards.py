@@ -1,14 +1,20 @@
 """The scripts of the two leaderboards: how they deal examples out, and what they read off a run."""
 
+import itertools
+
 import leaderboard
 import numpy as np
 import pfllib
+import pfllib_steps
 import pytest
 import sensitivity
+from outcomes import RESULTS, file_of, read
 
 import fljax
+from fljax import tree
 from fljax.data.federation import on_host
 from fljax.data.partition import iid
+from fljax.models import mlp
 
 LABELS = np.random.default_rng(0).permutation(np.repeat(np.arange(10), 700))
 
@@ -67,6 +73,27 @@ def test_every_method_of_the_tables_is_made_with_numbers_that_it_takes():
         for value in entry.candidates:
             leaderboard.made_of(entry, value)
     assert len({len(entry.candidates) for entry in leaderboard.ENTRIES.values()}) == 1  # the same budget for each
+
+
+def test_steps_beside_pfllibs_code_begin_alike_and_go_on():
+    """The side of `pfllib_steps.py` that is ours; PFLlib's needs its clone, and PyTorch."""
+    model = mlp((pfllib_steps.N_INPUTS,), (pfllib_steps.N_HIDDEN,), pfllib_steps.N_CLASSES)
+    federation = pfllib_steps.clients(alike=False)
+    begun, outputs = pfllib_steps.ours(pfllib_steps.CASES["FedPer"], model, federation)
+    x, y = pfllib_steps.examples(federation, 2, is_train=False)
+    assert (x.shape, set(y.tolist())) == ((pfllib_steps.N_TESTS, pfllib_steps.N_INPUTS), {4, 5})
+    theta = begun.server | tree.row(begun.clients, 2)
+    np.testing.assert_allclose(outputs[0][2], model.apply(theta, x, None)[0], rtol=1e-5, atol=1e-6)
+    assert all(np.abs(after - before).max() > 1e-3 for before, after in itertools.pairwise(outputs))
+
+
+def test_the_kept_steps_are_those_of_pfllibs_code():
+    kept = read(file_of(RESULTS, "PFLlib", "steps", "synthetic", small=False))
+    lines = {(line["method"], line["metric"]): float(line["value"]) for line in kept}
+    assert {method for method, _ in lines} == set(pfllib_steps.CASES)
+    for method in pfllib_steps.CASES:
+        after = [lines[method, f"difference after {n}"] for n in (1, pfllib_steps.ROUNDS)]
+        assert max(after) < 2e-6 * max(lines[method, "largest output"], 1), method
 
 
 def test_permuted_labels_tell_four_groups_apart():

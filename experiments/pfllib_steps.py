@@ -1,0 +1,443 @@
+"""PFLlib's own code and fljax from the same models on the same examples: how far apart their clients' outputs are.
+
+    git clone https://github.com/TsingZ0/PFLlib
+    python experiments/pfllib_steps.py PFLlib
+    python experiments/pfllib_steps.py PFLlib --only GPFL FedCP
+
+Needs PyTorch. Four clients with 24 examples of two or three classes each, a network of one hidden layer, three rounds
+of three steps, each on all examples of a client, so that no order of batches matters. A line has the largest
+difference, over clients, test examples and classes, between what the two take the largest of in a test after a round.
+float32 rounds to about 1e-7 of the largest output. Where the two differ by what their files say, `CASES` sets PFLlib's
+code to what is here, or ours to what is there, and says so; methods that differ in more (APFL, APPLE, FedDistill,
+FedFomo) or draw what matters (FedGen) are not here. Lines are in results/pfllib/steps-synthetic.csv.
+"""
+
+import argparse
+import contextlib
+import importlib
+import io
+import sys
+import time
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from types import ModuleType
+from typing import Any, NamedTuple
+from unittest import mock
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from outcomes import RESULTS, Outcome, described, keep
+from pfllib import Chosen
+from pfllib_authors import Arguments, parted
+
+import fljax
+from fljax.models import mlp
+from fljax.rounds.averaging import shared_part
+from fljax.types import Federation, Model, ModelTable, State
+
+N_CLIENTS, N_CLASSES, N_INPUTS, N_HIDDEN, N_EXAMPLES, N_TESTS = 4, 6, 10, 12, 24, 20
+ROUNDS, EPOCHS, LR, TAU = 3, 3, 0.1, 2.0
+
+
+class Case(NamedTuple):
+    """A method there and here."""
+
+    server: str  # PFLlib's class, in its file
+    here: Chosen
+    arguments: Mapping[str, Any] = {}  # of PFLlib's main.py
+    is_parted: bool = False  # into a body and a head, as main.py does for this method
+    batch: int = N_EXAMPLES
+    alike: bool = False  # all training examples of a client are one, so that halves of a batch are equal
+    change: Callable[[Any, State], None] | None = None  # of PFLlib's server and clients, before the first round
+    but: str = ""  # what that is, or what of ours is compared
+    nth_test: int = 0  # of PFLlib's in a round: Ditto tests the server's model, then the clients' own
+    tests_server: bool = False  # of ours, the server's model is tested, not the client's own
+    around: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext  # of both sides
+    as_theirs: Callable[[np.ndarray], np.ndarray] = np.asarray  # our outputs in their unit
+
+
+def local_steps(**more: Any) -> dict[str, Any]:
+    """PFLlib's arguments for `EPOCHS` epochs a round."""
+    return {"local_epochs": EPOCHS} | more
+
+
+def without_decay(server: Any, state: State) -> None:
+    """pFedMe's optimiser adds 0.001 of the personal model to its gradient."""
+    for client in server.clients:
+        for group in client.optimizer.param_groups:
+            group["mu"] = 0.0
+
+
+def squared_distance(server: Any, state: State) -> None:
+    """FedDyn's local loss has the distance to the server's model itself."""
+    patched("flcore.clients.clientdyn", norm=lambda difference, p: (difference * difference).sum())
+
+
+def own_counts(server: Any, state: State) -> None:
+    """FedLC's margins are of all clients' counts together."""
+    for client in server.clients:
+        client.calibration = TAU * client.sample_per_class.clamp(min=1) ** -0.25
+
+
+def distance_of_each(server: Any, state: State) -> None:
+    """GPFL's loss has the norm of a whole batch; and its shared parts start as ours."""
+    patched("flcore.clients.clientgpfl", norm=lambda difference, p: difference.norm(dim=1).mean())
+    theirs = shared_part(state.server)
+    for client in server.clients:
+        for embeddings in (client.GCE, client.GCE_frozen):
+            load(embeddings.embedding, weight=theirs["embedding"]["rows"])
+        for name, part in theirs["valve"].items():
+            layers = getattr(client.CoV, f"Conditional_{name}")
+            load_dense(layers[0], part)
+
+
+@contextlib.contextmanager
+def without_gumbel() -> Iterator[None]:
+    """Inside it neither side's gates draw noise."""
+    import torch  # pyright: ignore[reportMissingImports]
+
+    def expectation(scores: Any, dim: int, tau: float, hard: bool) -> Any:
+        return torch.softmax(scores / tau, dim)
+
+    def nothing(key: Any, shape: tuple[int, ...], dtype: Any) -> jax.Array:
+        return jnp.zeros(shape, dtype)
+
+    with (
+        mock.patch.object(torch.nn.functional, "gumbel_softmax", expectation),
+        mock.patch.object(jax.random, "gumbel", nothing),
+    ):
+        yield
+
+
+def first_context(server: Any, state: State) -> None:
+    """FedCP's first context is random; and its policy starts as ours."""
+    for client in server.clients:
+        load_dense(client.model.gate.cs.fc[0], shared_part(state.server)["policy"])
+        client.set_head_g(client.model.head_g)
+
+
+def prototypes_of_trained(server: Any, state: State) -> None:
+    """FedProto's prototypes are added up while a client trains; its own function for those of the trained model."""
+    for client in server.clients:
+
+        def train(client: Any = client, train: Callable[[], None] = client.train) -> None:
+            train()
+            client.collect_protos()
+
+        client.train = train
+
+
+def same_consensus(server: Any, state: State) -> None:
+    """FedDBE's consensus is of running means."""
+    import torch  # pyright: ignore[reportMissingImports]
+
+    for client in server.clients:
+        client.global_mean = torch.tensor(np.array(shared_part(state.server)["consensus"]))
+
+
+CASES: Mapping[str, Case] = {
+    "Local": Case("serverlocal.Local", Chosen("standalone"), local_steps()),
+    "FedAvg": Case("serveravg.FedAvg", Chosen("fedavg"), local_steps(), True),
+    "FedProx": Case("serverprox.FedProx", Chosen("fedprox", numbers={"mu": 0.5}), local_steps(mu=0.5)),
+    "SCAFFOLD": Case(
+        "serverscaffold.SCAFFOLD", Chosen("scaffold", numbers={"step": 0.7}), local_steps(server_learning_rate=0.7)
+    ),
+    "MOON": Case(
+        "servermoon.MOON", Chosen("moon", numbers={"mu": 2.0, "temperature": 0.5}), local_steps(mu=2.0, tau=0.5), True
+    ),
+    "FedDyn": Case(
+        "serverdyn.FedDyn",
+        Chosen("feddyn", numbers={"alpha": 0.5}),
+        local_steps(alpha=0.5),
+        change=squared_distance,
+        but="its distance squared, as in the paper",
+    ),
+    "FedLC": Case(
+        "serverlc.FedLC",
+        Chosen("fedlc", numbers={"tau": TAU}),
+        local_steps(tau=TAU),
+        True,
+        change=own_counts,
+        but="margins of a client's own counts, as in the paper; those of all clients there",
+    ),
+    "Per-FedAvg": Case(
+        "serverperavg.PerAvg",
+        Chosen("perfedavg", numbers={"inner_lr": LR}, epochs=2),
+        {"local_epochs": 1},
+        batch=N_EXAMPLES // 2,
+        alike=True,
+        but="one example a client, many times: both read a batch's two halves",
+    ),
+    "pFedMe": Case(
+        "serverpFedMe.pFedMe",
+        Chosen("pfedme", numbers={"lr": 0.02, "lam": 15.0, "personal_lr": 0.05}),
+        local_steps(local_learning_rate=0.02, lamda=15.0, p_learning_rate=0.05, beta=1.0, K=5),
+        change=without_decay,
+        but="without the optimiser's 0.001 w; the server's model, which PFLlib's test reads",
+        tests_server=True,
+    ),
+    "Ditto": Case(
+        "serverditto.Ditto",
+        Chosen("ditto", {"personal_epochs": 2}, {"lam": 0.5}),
+        local_steps(mu=0.5, plocal_epochs=2),
+        nth_test=1,
+    ),
+    "FedAMP": Case(
+        "serveramp.FedAMP",
+        Chosen("fedamp", numbers={"lam": 0.0, "alpha": 2.0, "sigma": 5.0}),
+        local_steps(lamda=0.5, alphaK=2.0, sigma=5.0),
+        but="lambda 0 here, 0.5 there: its pull is of `p.data`, so that it has no gradient",
+    ),
+    "FedALA": Case(
+        "serverala.FedALA",
+        Chosen("fedala", numbers={"share": 1.0}),
+        local_steps(eta=1.0, rand_percent=100, layer_idx=2),
+        but="fitted on all examples: which share of them is drawn",
+    ),
+    "FedPer": Case("serverper.FedPer", Chosen("fedper"), local_steps(), True),
+    "LG-FedAvg": Case("serverlg.LG_FedAvg", Chosen("lg_fedavg", {"weighting": "size"}), local_steps(), True),
+    "FedRep": Case(
+        "serverrep.FedRep",
+        Chosen("fedrep", {"body_epochs": 2, "ft_epochs": 0}),
+        {"local_epochs": 2, "plocal_epochs": 1},
+        True,
+    ),
+    "FedRoD": Case("serverrod.FedROD", Chosen("fedrod"), local_steps(), True),
+    "FedBABU": Case(
+        "serverbabu.FedBABU", Chosen("fedbabu", {"ft_epochs": 0, "weighting": "size"}), local_steps(), True
+    ),
+    "FedCP": Case(
+        "servercp.FedCP",
+        Chosen("fedcp", numbers={"lam": 5.0}),
+        local_steps(lamda=5.0),
+        True,
+        change=first_context,
+        around=without_gumbel,
+        but="gates without noise on both sides, the first context from the head",
+    ),
+    "GPFL": Case(
+        "servergpfl.GPFL",
+        Chosen("gpfl", {"condition": "trained"}, {"lam": 0.5, "mu": 0.1}),
+        local_steps(lamda=0.5, mu=0.1),
+        True,
+        change=distance_of_each,
+        but='`condition="trained"`; its distance to embeddings averaged over examples',
+    ),
+    "FedDBE": Case(
+        "serverdbe.FedDBE",
+        Chosen("feddbe", numbers={"kappa": 2.0, "rate": 0.5}),
+        local_steps(kl_weight=2.0, momentum=0.5),
+        True,
+        change=same_consensus,
+        but="our consensus",
+    ),
+    "FedProto": Case(
+        "serverproto.FedProto",
+        Chosen("fedproto", {"weighting": "uniform"}, {"lam": 2.0}),
+        local_steps(lamda=2.0),
+        True,
+        change=prototypes_of_trained,
+        but="prototypes by its `collect_protos`",
+        as_theirs=lambda less_squared: -less_squared / N_HIDDEN,  # theirs is the mean square
+    ),
+}
+
+
+def clients(alike: bool) -> Federation:
+    """Clients of two or three classes each, around centres that all share."""
+    rng, xs, ys = np.random.default_rng(0), [], []
+    centre = rng.normal(size=(N_CLASSES, N_INPUTS))
+    for i in range(N_CLIENTS):
+        own = [(2 * i) % N_CLASSES, (2 * i + 1) % N_CLASSES, (i + 3) % N_CLASSES]
+        y = rng.choice(own, size=N_EXAMPLES + N_TESTS)
+        x = (centre[y] + rng.normal(size=(len(y), N_INPUTS))).astype(np.float32)
+        if alike:
+            x[:N_EXAMPLES], y[:N_EXAMPLES] = x[0], y[0]
+        xs.append(x)
+        ys.append(y)
+    part = np.array((["train"] * N_EXAMPLES + ["test"] * N_TESTS) * N_CLIENTS)
+    client = np.repeat(np.arange(N_CLIENTS), N_EXAMPLES + N_TESTS)
+    return fljax.federation_from_arrays(np.concatenate(xs), np.concatenate(ys), client, part=part)
+
+
+def examples(federation: Federation, client: int, is_train: bool) -> tuple[np.ndarray, np.ndarray]:
+    """(x, y) of a client, in the order of its table."""
+    data = federation.train if is_train else federation.test
+    rows = np.asarray(data.index[client, : int(data.size[client])])
+    return np.asarray(data.pool.x)[rows], np.asarray(data.pool.y)[rows]
+
+
+def ours(case: Case, model: Model, federation: Federation) -> tuple[State, list[np.ndarray]]:
+    """The first state, and outputs (clients, tests, classes) after 0, 1, ... rounds."""
+    method, epochs = getattr(fljax, case.here.name), case.here.epochs if case.here.epochs > 1 else EPOCHS
+    hyper = method.Hyper(**{"lr": LR, **case.here.numbers})
+    algorithm = method(model, fljax.Work(epochs, case.batch), **case.here.choices)
+    begun = algorithm.init(jax.random.key(3), hyper, federation.train)
+    algorithm = algorithm._replace(init=lambda key, hyper, data: begun)
+
+    def outputs(state: State) -> np.ndarray:
+        tests = [jnp.asarray(examples(federation, i, is_train=False)[0]) for i in range(N_CLIENTS)]
+        if case.tests_server:
+            theta = shared_part(state.server)
+            return np.stack([model.apply(theta, x, None)[0] for x in tests])
+        held = algorithm.deploy(jax.random.key(0), hyper, state, federation.train)
+        return np.stack([algorithm.predict(row(held, i), x) for i, x in enumerate(tests)])
+
+    states = [
+        begun,
+        *(fljax.simulate(algorithm, hyper, federation, jax.random.key(1), n)[0] for n in range(1, ROUNDS + 1)),
+    ]
+    return begun, [outputs(state) for state in states]
+
+
+def row(held: ModelTable, client: int) -> dict[str, Any]:
+    """The model that a client is tested with."""
+    return jax.tree.map(lambda leaf: leaf[held.row[client]], held.params)
+
+
+def theirs(case: Case, begun: State, first: Mapping[str, Any], federation: Federation) -> list[np.ndarray]:
+    """PFLlib's outputs (clients, tests, classes) after 0, 1, ... rounds: it tests at the beginning of each."""
+    import torch  # pyright: ignore[reportMissingImports]
+    from flcore.clients import clientbase  # pyright: ignore[reportMissingImports]
+
+    class Network(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.fc1, self.fc = torch.nn.Linear(N_INPUTS, N_HIDDEN), torch.nn.Linear(N_HIDDEN, N_CLASSES)
+
+        def forward(self, x: Any) -> Any:
+            return self.fc(torch.relu(self.fc1(x)))
+
+    def read(dataset: str, client: int, is_train: bool = True, few_shot: int = 0) -> list[Any]:
+        x, y = examples(federation, client, is_train)
+        return list(zip(torch.tensor(x), torch.tensor(y).long(), strict=True))
+
+    file, name = case.server.split(".")
+    module = importlib.import_module(f"flcore.servers.{file}")
+    for loaded in list(sys.modules.values()):
+        if loaded.__name__.startswith(("flcore", "utils")) and hasattr(loaded, "read_client_data"):
+            loaded.read_client_data = read
+    from flcore.trainmodel.models import BaseHeadSplit  # pyright: ignore[reportMissingImports]
+
+    network = Network()
+    load_dense(network.fc1, first["fc1"])
+    load_dense(network.fc, first["fc2"])
+    standing = {
+        "model": parted(network, BaseHeadSplit) if case.is_parted else network,
+        "dataset": "synthetic",
+        "device": "cpu",
+        "num_classes": N_CLASSES,
+        "num_clients": N_CLIENTS,
+        "join_ratio": 1.0,
+        "global_rounds": ROUNDS,
+        "batch_size": case.batch,
+        "local_learning_rate": LR,
+        "learning_rate_decay_gamma": 1.0,
+        "eval_gap": 1,
+        "time_threthold": float("inf"),
+    }
+    arguments = Arguments(**standing | dict(case.arguments))
+    if case.is_parted:
+        arguments.head = arguments.model.head
+    found: list[list[np.ndarray]] = []
+
+    def noted(of: Callable[..., Any], outputs: Any, *options: Any, **more: Any) -> Any:
+        if found and len(outputs) == N_TESTS:  # no batch of training examples is as large
+            found[-1].append(outputs.detach().numpy().copy())
+        return of(outputs, *options, **more)
+
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(contextlib.redirect_stdout(io.StringIO()))
+        stack.enter_context(warnings.catch_warnings(action="ignore"))  # of PFLlib's calls
+        for function in ("argmax", "argmin"):
+            spy = partial(noted, getattr(torch, function))
+            stack.enter_context(mock.patch.object(torch, function, spy))
+        stack.enter_context(mock.patch.object(clientbase, "DataLoader", in_order))
+        server = getattr(module, name)(arguments, 0)
+        server.save_results = server.save_global_model = lambda: None
+        if case.change:
+            case.change(server, begun)
+        select = server.select_clients
+
+        def begin_round() -> Any:
+            found.append([])
+            return select()
+
+        server.select_clients = begin_round
+        server.train()
+    begin = case.nth_test * N_CLIENTS
+    return [np.stack(each[begin : begin + N_CLIENTS]) for each in found if each]
+
+
+def in_order(data: Any, batch_size: int, **_: Any) -> Any:
+    """PyTorch's loader without its shuffling, which would hide which test example an output is of."""
+    from torch.utils.data import DataLoader  # pyright: ignore[reportMissingImports]
+
+    return DataLoader(data, N_TESTS if len(data) == N_TESTS else batch_size)
+
+
+def patched(module: str, **functions: Any) -> None:
+    """Puts functions in the place of PyTorch's in one module of PFLlib."""
+    own = ModuleType("torch")
+    own.__dict__.update(sys.modules["torch"].__dict__ | functions)
+    sys.modules[module].torch = own  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def load(layer: Any, **parameters: Any) -> None:
+    """Puts our parameters into a layer of PyTorch."""
+    import torch  # pyright: ignore[reportMissingImports]
+
+    with torch.no_grad():
+        for name, value in parameters.items():
+            getattr(layer, name).copy_(torch.tensor(np.array(value)))
+
+
+def load_dense(layer: Any, ours: Mapping[str, Any]) -> None:
+    """As `load`, of a dense layer: PyTorch's kernels are (out, in)."""
+    load(layer, weight=np.asarray(ours["kernel"]).T, bias=ours["bias"])
+
+
+def main() -> None:
+    """Runs every case on both sides and keeps how far apart they are."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("checkout", type=Path, help="a clone of PFLlib")
+    parser.add_argument("--only", nargs="+", choices=CASES, default=list(CASES), metavar="METHOD")
+    parser.add_argument("--results", type=Path, default=RESULTS)
+    options = parser.parse_args()
+    system = options.checkout.resolve() / "system"
+    if not (system / "flcore" / "servers" / "serverbase.py").exists():
+        parser.error(f"{options.checkout} is no clone of PFLlib: it has no system/flcore/servers/serverbase.py")
+    sys.path.insert(0, str(system))
+    sys.modules.setdefault("h5py", ModuleType("h5py"))  # servers would save results with it
+    import torch  # pyright: ignore[reportMissingImports]
+
+    model = mlp((N_INPUTS,), (N_HIDDEN,), N_CLASSES, init="pytorch")
+    first = model.init(jax.random.key(0))
+    model = model._replace(init=lambda key: first)
+    for name in options.only:
+        case, began = CASES[name], time.perf_counter()
+        federation = clients(case.alike)
+        with case.around():
+            begun, mine = ours(case, model, federation)
+            yours = theirs(case, begun, first, federation)
+        told = described(True, ROUNDS, ROUNDS, steps=EPOCHS, torch=torch.__version__, but=case.but or "nothing")
+        apart = [
+            float(np.abs(case.as_theirs(here) - there).max())
+            for here, there in zip(mine[-len(yours) :], yours, strict=True)  # some test nothing before they train
+        ]
+        metrics = {"difference after 1": apart[-ROUNDS], f"difference after {ROUNDS}": apart[-1]}
+        metrics["largest output"] = float(np.abs(yours[-1]).max())
+        seconds = time.perf_counter() - began
+        lines = [
+            Outcome(name, f"{ROUNDS} rounds", 0, metric, value, None, ROUNDS, seconds, told)
+            for metric, value in metrics.items()
+        ]
+        keep(options.results, "PFLlib", "steps", "synthetic", lines)
+        print(f"{name:10} " + ", ".join(f"{metric} {value:.1e}" for metric, value in metrics.items()), flush=True)
+
+
+if __name__ == "__main__":
+    main()
