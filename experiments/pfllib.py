@@ -111,7 +111,8 @@ METHODS: Mapping[str, Chosen] = {
     # Each client is tuned for ten epochs before a test, so there is one, after the last iteration, as in PFLlib.
     "FedBABU": Chosen("fedbabu", {"ft_epochs": 10, "weighting": "size"}, tested_every=ROUNDS),
     "FedCP": Chosen("fedcp", numbers={"lam": 5.0}),
-    "GPFL": Chosen("gpfl", numbers={"lam": 0.01, "mu": 0.1}),
+    # Its code has the norm of a whole batch where the mean of examples is here, and mixes what a client itself trained.
+    "GPFL": Chosen("gpfl", {"condition": "trained"}, {"lam": 0.01 * BATCH_SIZE**0.5, "mu": 0.1}),
     "FedDBE": Chosen("feddbe", numbers={"kappa": 50.0, "rate": 1.0}),
     "FedDistill": Chosen("feddistill", numbers={"gamma": 1.0}),
     "FedProto": Chosen("fedproto", {"weighting": "uniform"}, {"lam": 1.0}),
