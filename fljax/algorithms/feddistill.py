@@ -6,8 +6,9 @@ An output is a probability of each class, the softmax of the logits. The server 
 class; a client's loss on an example also compares its output with the others' mean output for that class.
 
 Differences from the paper: without its augmentation. Mean outputs are those of the trained model, not of the batches it
-met. PFLlib averages logits, and takes their squared distance for the loss. A class that no other client has shown
-teaches nothing. A client that never took part begins as all did, and is taught by all others as they stand.
+met. PFLlib averages logits, and takes an output's cross-entropy against their softmax, since 29 November 2025 against
+the logits themselves. A class that no other client has shown teaches nothing. A client that never took part begins as
+all did, and is taught by all others as they stand.
 """
 
 from functools import partial
