@@ -17,17 +17,19 @@ every class as there (and in dataset/fmnist-0.1/config.json of github.com/TsingZ
 weights and batches alone, as its trials do. This matters more than a method does: with Dirichlet shares the largest
 classes of the clients hold 0.77 of all examples there, and 0.60 to 0.81 in forty draws.
 
-Differences: the last batch of an epoch is kept, PFLlib drops it; which images of a class a client has is another
-choice (the images are in another order here). Numbers of FedProx, FedFomo and FedAMP are those of PFLlib's commands
-for Fashion-MNIST and a convolutional network (its system/examples.sh, removed in April 2024); of FedALA, FedCP, GPFL
-and FedDBE those of their authors' (system/run_me.sh of github.com/TsingZ0/FedALA and so on), who are PFLlib's; of APPLE
-its paper's, without the pull, which PFLlib's default leaves out, and with PFLlib's learning rate, the usual one times
-the number of clients; of the others, its defaults; pFedMe's command, for batches of 16, has a personal learning rate of
-0.1, with which all clients' models become NaN in the first iteration here; Per-FedAvg's, for batches of 16 too, has
-`-bt 0.001`, the learning rate of its second step, where both steps have 0.005 here. pFedMe's published row cannot come
-from PFLlib's present code, which tests the server's model as every client's own (its optimizer's step returns the
-model's parameters, not the personal ones, and its default beta of 0 never moves that model). Its table may have been
-made with others. Where a method's own file says how it differs, so does its line here.
+Differences: the last batch of an epoch is kept, PFLlib drops it; which images of a class a client has is another choice
+(the images are in another order here). Numbers of FedProx, FedFomo and FedAMP are those of PFLlib's commands for
+Fashion-MNIST and a convolutional network (its system/examples.sh, removed in April 2024); of FedALA, FedCP, GPFL and
+FedDBE those of their authors' (system/run_me.sh of github.com/TsingZ0/FedALA and so on), who are PFLlib's, but GPFL's
+mu, which is PFLlib's default of 0: with the authors' 0.1 what clients share beside the body decays, and accuracy with
+it, in their own code too; of APPLE its paper's, without the pull, which PFLlib's default leaves out, and with PFLlib's
+learning rate, the usual one times the number of clients; of the others, its defaults; pFedMe's command, for batches of
+16, has a personal learning rate of 0.1, with which all clients' models become NaN in the first iteration here;
+Per-FedAvg's, for batches of 16 too, has `-bt 0.001`, the learning rate of its second step, where both steps have 0.005
+here. pFedMe's published row cannot come from PFLlib's present code, which tests the server's model as every client's
+own (its optimizer's step returns the model's parameters, not the personal ones, and its default beta of 0 never moves
+that model). Its table may have been made with others. Where a method's own file says how it differs, so does its line
+here.
 """
 
 import argparse
@@ -112,7 +114,7 @@ METHODS: Mapping[str, Chosen] = {
     "FedBABU": Chosen("fedbabu", {"ft_epochs": 10, "weighting": "size"}, tested_every=ROUNDS),
     "FedCP": Chosen("fedcp", numbers={"lam": 5.0}),
     # Its code has the norm of a whole batch where the mean of examples is here, and mixes what a client itself trained.
-    "GPFL": Chosen("gpfl", {"condition": "trained"}, {"lam": 0.01 * BATCH_SIZE**0.5, "mu": 0.1}),
+    "GPFL": Chosen("gpfl", {"condition": "trained"}, {"lam": 0.01 * BATCH_SIZE**0.5}),
     "FedDBE": Chosen("feddbe", numbers={"kappa": 50.0, "rate": 1.0}),
     "FedDistill": Chosen("feddistill", numbers={"gamma": 1.0}),
     "FedProto": Chosen("fedproto", {"weighting": "uniform"}, {"lam": 1.0}),
