@@ -67,7 +67,7 @@ def new_models(
         ValueError: the method knows the models of its own clients only and has no `Algorithm.join`.
     """
     keys = split_key(key)
-    own = jax.eval_shape(algorithm.init, keys.init, hyper, data).server
+    own = jax.eval_shape(algorithm.init, keys.init, hyper, _as_many_as_kept(state, data)).server
     if jax.tree.structure(own) != jax.tree.structure(state.server):
         name = algorithm.about.name or "the method"
         raise ValueError(f"state=State(...) is another method's or network's; give that of {name}'s run")
@@ -82,6 +82,14 @@ def new_models(
         deployed, wanted = models.row.shape[0], data.size.shape[0]
         raise ValueError(f"the method deploys to its own {deployed} clients, not to {wanted} new ones; give it a join")
     return models
+
+
+def _as_many_as_kept(state: State, data: ClientData) -> ClientData:
+    """Shapes of ``data`` for as many clients as the run kept something for: a method may refuse to begin with few."""
+    rows = [leaf.shape[0] for leaf in jax.tree.leaves(state.clients) if jnp.ndim(leaf)]
+    n_clients = rows[0] if rows else data.size.shape[0]
+    of_all = [jax.ShapeDtypeStruct((n_clients, *leaf.shape[1:]), leaf.dtype) for leaf in (data.index, data.size)]
+    return data._replace(index=of_all[0], size=of_all[1])
 
 
 def _of_strangers(round: Round) -> Round:

@@ -126,6 +126,16 @@ def test_what_cannot_be_is_refused(key, model, averaging, parts):
         evaluate_new_clients(averaging, fljax.fedavg.Hyper(), state, new, key)
 
 
+def test_newcomers_are_met_though_a_run_could_not_begin_with_so_few(key, model, parts):
+    """A graph in which each of six clients has four neighbours has no place for three."""
+    training, new = parts
+    algorithm, hyper = fljax.pgossip(model, FULL, graph="regular"), fljax.pgossip.Hyper(lr=0.1)
+    state = algorithm.init(key, hyper, training.train)
+    got = evaluate_new_clients(algorithm, hyper, state, new, key, n_rounds=0)
+    begun = evaluate(algorithm.predict, tree.everyone(tree.row(state.clients, 0), 3), new.test)  # all begin alike
+    chex.assert_trees_all_close(got, begun, rtol=1e-6)
+
+
 def test_newcomers_that_change_are_given_as_they_are_in_a_round(key, averaging, federation):
     changing = fljax.drift.drifting(federation, fljax.drift.swap_labels(share=1.0, start=1))
     training, new = hold_out_clients(changing, 0.3, seed=1)
