@@ -103,6 +103,16 @@ def test_commands_can_be_read():
     assert min(counts[name] for name in ("plan", "compare", "sweep")) >= 1
 
 
+def test_pfllibs_options_have_theirs_here(module):
+    rows = re.findall(r"^\| `(-algo .*?)` \| `(.*?)` \|(.*)", TEXTS["coming_from"], re.MULTILINE)
+    for _, here, _ in rows:
+        read_job(shlex.split(here), RUN)
+    compared = set(module("boards").pfllib_steps.CASES)
+    assert {name for *_, remark in rows for name in re.findall(r"\*\*(.*?)\*\*", remark)} == compared
+    named, other = {there.split()[1] for there, *_ in rows}, {"Per-FedAvg": "PerAvg", "FedRoD": "FedROD"}
+    assert named == {other.get(name, name) for name in compared} | {"FedGen", "APFL", "FedFomo", "APPLE", "FD"}
+
+
 def in_toctrees(text: str) -> list[str]:
     trees = re.findall(r"```\{toctree\}\n(.*?)```", text, re.DOTALL)
     return [line for tree in trees for line in tree.splitlines() if line and not line.startswith(":")]
