@@ -10,9 +10,9 @@ from jax import Array
 from jax.typing import DTypeLike
 
 from fljax.choices import UNTOLD
-from fljax.models.calling import about_inputs, calling_mode, check_layers, once, outputs_of
+from fljax.models.calling import Mode, about_inputs, calling_mode, check_layers, once, outputs_of
 from fljax.tree import STATISTICS, join_statistics, split_statistics
-from fljax.types import Key, Model, Params
+from fljax.types import Description, Key, Model, Params
 
 Flat = list[tuple[tuple[Any, ...], Any]]
 """A state as ``(path, variable)`` pairs in a fixed order."""
@@ -91,8 +91,35 @@ def _adapt(
     model = Model(init, apply, check_layers(found, layers))
     empty = jax.ShapeDtypeStruct((1, *input_shape), input_dtype)
     outputs = outputs_of(lambda x: apply(init(jax.random.key(0)), x, None)[0], empty, name)
-    sizes = (*about_inputs(input_shape, input_dtype), ("n_outputs", outputs.shape[-1]))
+    inputs = (*about_inputs(input_shape, input_dtype), *_vocabulary(make, empty, mode))
+    sizes = (*inputs, ("n_outputs", outputs.shape[-1]))
     return model._replace(about=(("network", name), *sizes, ("arguments", UNTOLD)))  # which are known to ``make``
+
+
+def _vocabulary(make: Callable[[nnx.Rngs], nnx.Module], empty: jax.ShapeDtypeStruct, mode: Mode) -> Description:
+    """How many tokens the module knows, if it embeds the examples as they are."""
+    known: list[int] = []
+
+    def call(x: Array) -> Array:
+        module = make(nnx.Rngs(0))
+        module.eval()
+        for _, node in nnx.iter_graph(module):
+            if isinstance(node, nnx.Embed):
+                object.__setattr__(node, "__class__", heeding(type(node), x))
+        return module(x, **mode(False))
+
+    def heeding(kind: type[nnx.Embed], x: Array) -> type[nnx.Embed]:
+        class Heeding(kind):
+            def __call__(self, inputs: Array, *more: Any, **options: Any) -> Array:
+                if inputs is x:  # not an embedding of places
+                    known.append(self.num_embeddings)
+                return super().__call__(inputs, *more, **options)
+
+        return Heeding
+
+    if jnp.issubdtype(empty.dtype, jnp.integer):
+        jax.eval_shape(call, empty)
+    return (("vocabulary", min(known)),) if known else ()
 
 
 def _divided(module: nnx.Module) -> tuple[Any, Flat, Flat, Flat]:

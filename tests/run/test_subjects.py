@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import linen as nn
+from flax import nnx
 
 import fljax
 from fljax.data.synthetic import linear_groups
@@ -146,10 +147,23 @@ class Reads(nn.Module):
         return nn.Dense(3)((nn.Embed(4, 4)(x) + places[None]).mean(axis=1))
 
 
+class ReadsNnx(nnx.Module):
+    def __init__(self, rngs):
+        self.places, self.words = nnx.Embed(6, 4, rngs=rngs), nnx.Embed(4, 4, rngs=rngs)
+        self.head = nnx.Linear(4, 3, rngs=rngs)
+
+    def __call__(self, x):
+        return self.head((self.words(x) + self.places(jnp.arange(6))[None]).mean(axis=1))
+
+
 @pytest.mark.parametrize(
     "model",
-    [transformer(6, 4, width=8, n_layers=1, n_heads=1), fljax.from_linen(Reads(), (6,), input_dtype=jnp.int32)],
-    ids=["transformer", "own"],
+    [
+        transformer(6, 4, width=8, n_layers=1, n_heads=1),
+        fljax.from_linen(Reads(), (6,), input_dtype=jnp.int32),
+        fljax.from_nnx(lambda rngs: ReadsNnx(rngs), (6,), input_dtype=jnp.int32),
+    ],
+    ids=["transformer", "own", "nnx"],
 )
 def test_tokens_beyond_a_networks_are_refused(key, model):
     rng = np.random.default_rng(0)
