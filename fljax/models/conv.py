@@ -17,6 +17,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array, lax
 from jax.custom_batching import custom_vmap
+from jax.experimental.xla_metadata import set_xla_metadata
 
 from fljax.models.conv_forms import forms, forward_matrix
 from fljax.models.window import Window
@@ -37,7 +38,9 @@ def as_defined() -> Iterator[None]:
     """
     before = _as_defined.set(True)
     try:
-        yield
+        # By it JAX keeps the traces of jitted functions inside apart from those that run.
+        with set_xla_metadata(convolutions="as_defined"):
+            yield
     finally:
         _as_defined.reset(before)
 

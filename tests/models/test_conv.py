@@ -13,7 +13,7 @@ from jax import lax
 
 from fljax.models import conv_forms
 from fljax.models.blocks import Conv, ConvReluPool
-from fljax.models.conv import CLIENT_FORMS, conv
+from fljax.models.conv import CLIENT_FORMS, as_defined, conv
 from fljax.models.window import Window
 
 KERNELS = [(1, 1), (3, 3), (5, 5), (2, 4)]
@@ -149,6 +149,18 @@ def test_halved_matrix_form_of_other_devices(monkeypatch, channels, features, pa
     same_value_and_gradients(
         jax.vmap(lambda x, w: conv(x, w, 1, padding)), jax.vmap(lambda x, w: native(x, w, (1, 1), padding)), x, w
     )
+
+
+def test_a_jitted_function_that_was_traced_to_count_runs_as_ever():
+    x, w = operands((8, 8), (3, 3), 8, 5)
+    jitted = jax.jit(conv)
+
+    def program():
+        return str(jax.make_jaxpr(lambda x, w: jitted(x, w))(x, w))
+
+    with as_defined():
+        counted = program()
+    assert ("conv_general_dilated" in counted, "conv_general_dilated" in program()) == (False, True)
 
 
 def test_halved_forms_add_their_parts_in_float32():
