@@ -171,7 +171,8 @@ def step_flops(model: Model, federation: Federation, work: Work) -> float:
     """FLOPs of one plain gradient step on a batch: 2 a multiply-add of its matrix products and convolutions.
 
     Forward and both gradients, but for the first layer's input; padding counts. They are those of the definition,
-    whatever form of a convolution is fast on this device.
+    whatever form of a convolution is fast on this device. In gradients of XLA's own convolutions with strides, which
+    fljax's are not, the zeros between count as well.
     """
     rows, weight = (jax.ShapeDtypeStruct((work.batch_size,), dtype) for dtype in (jnp.int32, jnp.float32))
     batch = jax.eval_shape(minibatch, federation.train.pool, rows, weight)  # inputs and labels as training sees them
