@@ -65,7 +65,8 @@ def pfllib_page(results: Path = RESULTS) -> str:
     few_images = read(file_of(results, "PFLlib", "table", "FMNIST", small=True))
     authors = read(file_of(results, "PFLlib", "authors", "FMNIST", small=False))
     authors = [line | {"method": f"{line['method']}, its authors' code"} for line in authors]
-    return "\n\n".join([*parts, *_growth([*lines, *few_images, *authors]), *_why_off(lines)]) + "\n"
+    others = read(file_of(results, "PFLlib", "settings", "FMNIST", small=False))  # numbers or lengths of their own
+    return "\n\n".join([*parts, *_growth([*lines, *others, *few_images, *authors]), *_why_off(lines)]) + "\n"
 
 
 def steps_page(results: Path = RESULTS) -> str:

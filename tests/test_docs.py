@@ -205,6 +205,11 @@ def test_leaderboards_say_what_is_run_and_what_is_not(module, tmp_path, monkeypa
         for n, accuracy in ((20, 60.0), (40, 90.0))
     ]
     outcomes.keep(tmp_path, "PFLlib", "table", "FMNIST", part)
+    longer = [
+        outcomes.Outcome("FedAvg", "2 labels, one seed", 0, f"accuracy after {n}", accuracy, None, 40, 1.0, told)
+        for n, accuracy in ((20, 61.0), (40, 66.0))
+    ]
+    outcomes.keep(tmp_path, "PFLlib", "settings", "FMNIST", longer)
     monkeypatch.setattr(outcomes, "versions", lambda: "jax 0.11.2, numpy 2.5.2, NVIDIA H200")
     outcomes.keep(tmp_path, "PFLlib", "table", "FMNIST", [line for line in part if line.method == "FedRoD"])
     clustered, pfllib = boards.clustered_page(tmp_path), boards.pfllib_page(tmp_path)
@@ -220,6 +225,7 @@ def test_leaderboards_say_what_is_run_and_what_is_not(module, tmp_path, monkeypa
     assert "| method | setting | after 10 | after 20 | after 40 |" in pfllib
     assert "| FedPer | 2 labels | 98.00 | 98.50 |  |" in pfllib
     assert "| FedDBE | 2 labels, 1 in 16 |  | 60.00 | 90.00 |" in pfllib
+    assert "| FedAvg | 2 labels, one seed |  | 61.00 | 66.00 |" in pfllib
     assert all(f"| {method} |" in pfllib for method in ("FedGen", "GPFL", "FedProto"))
     assert boards.steps_page(tmp_path) == "not run\n"
     steps = {"difference after 1": 1.25e-7, "difference after 3": 3e-7, "largest output": 2.345}
