@@ -4,8 +4,7 @@
     python experiments/pfllib_steps.py PFLlib
     python experiments/pfllib_steps.py PFLlib --only GPFL FedCP
 
-Needs PyTorch. Four clients with 24 examples of two or three classes each, a network of one hidden layer, three rounds
-of three steps, each on all examples of a client, so that no order of batches matters. A line has the largest
+Needs PyTorch. Clients, network and steps: same_steps.py; three rounds of three steps. A line has the largest
 difference, over clients, test examples and classes, between what the two take the largest of in a test after a round.
 float32 rounds to about 1e-7 of the largest output. Where the two differ by what their files say, `CASES` sets PFLlib's
 code to what is here, or ours to what is there, and says so; methods that differ in more (APFL, APPLE, FedDistill,
@@ -29,16 +28,34 @@ from unittest import mock
 import jax
 import jax.numpy as jnp
 import numpy as np
-from outcomes import RESULTS, Outcome, described, keep
+import same_steps
+from outcomes import RESULTS, described, keep
 from pfllib import Chosen
 from pfllib_authors import Arguments, parted
+from same_steps import (
+    N_CLASSES,
+    N_EXAMPLES,
+    N_HIDDEN,
+    N_TESTS,
+    Outputs,
+    clients,
+    deployed_outputs,
+    examples,
+    lines,
+    load,
+    load_dense,
+    load_network,
+    pytorch,
+    small_network,
+    tests,
+    torch_network,
+)
 
 import fljax
-from fljax.models import mlp
 from fljax.rounds.averaging import shared_part
-from fljax.types import Federation, Model, ModelTable, State
+from fljax.types import Algorithm, Federation, Model, State
 
-N_CLIENTS, N_CLASSES, N_INPUTS, N_HIDDEN, N_EXAMPLES, N_TESTS = 4, 6, 10, 12, 24, 20
+N_CLIENTS = 4
 ROUNDS, EPOCHS, LR, TAU = 3, 3, 0.1, 2.0
 
 
@@ -246,70 +263,25 @@ CASES: Mapping[str, Case] = {
 }
 
 
-def clients(alike: bool) -> Federation:
-    """Clients of two or three classes each, around centres that all share."""
-    rng, xs, ys = np.random.default_rng(0), [], []
-    centre = rng.normal(size=(N_CLASSES, N_INPUTS))
-    for i in range(N_CLIENTS):
-        own = [(2 * i) % N_CLASSES, (2 * i + 1) % N_CLASSES, (i + 3) % N_CLASSES]
-        y = rng.choice(own, size=N_EXAMPLES + N_TESTS)
-        x = (centre[y] + rng.normal(size=(len(y), N_INPUTS))).astype(np.float32)
-        if alike:
-            x[:N_EXAMPLES], y[:N_EXAMPLES] = x[0], y[0]
-        xs.append(x)
-        ys.append(y)
-    part = np.array((["train"] * N_EXAMPLES + ["test"] * N_TESTS) * N_CLIENTS)
-    client = np.repeat(np.arange(N_CLIENTS), N_EXAMPLES + N_TESTS)
-    return fljax.federation_from_arrays(np.concatenate(xs), np.concatenate(ys), client, part=part)
-
-
-def examples(federation: Federation, client: int, is_train: bool) -> tuple[np.ndarray, np.ndarray]:
-    """(x, y) of a client, in the order of its table."""
-    data = federation.train if is_train else federation.test
-    rows = np.asarray(data.index[client, : int(data.size[client])])
-    return np.asarray(data.pool.x)[rows], np.asarray(data.pool.y)[rows]
-
-
-def ours(case: Case, model: Model, federation: Federation) -> tuple[State, list[np.ndarray]]:
-    """The first state, and outputs (clients, tests, classes) after 0, 1, ... rounds."""
+def ours(case: Case, model: Model, federation: Federation) -> tuple[State, list[Outputs]]:
+    """The first state, and outputs after 0, 1, ... rounds."""
     method, epochs = getattr(fljax, case.here.name), case.here.epochs if case.here.epochs > 1 else EPOCHS
     hyper = method.Hyper(**{"lr": LR, **case.here.numbers})
     algorithm = method(model, fljax.Work(epochs, case.batch), **case.here.choices)
-    begun = algorithm.init(jax.random.key(3), hyper, federation.train)
-    algorithm = algorithm._replace(init=lambda key, hyper, data: begun)
 
-    def outputs(state: State) -> np.ndarray:
-        tests = [jnp.asarray(examples(federation, i, is_train=False)[0]) for i in range(N_CLIENTS)]
-        if case.tests_server:
-            theta = shared_part(state.server)
-            return np.stack([model.apply(theta, x, None)[0] for x in tests])
-        held = algorithm.deploy(jax.random.key(0), hyper, state, federation.train)
-        return np.stack([algorithm.predict(row(held, i), x) for i, x in enumerate(tests)])
+    def of_server(algorithm: Algorithm, hyper: Any, state: State, federation: Federation) -> Outputs:
+        theta = shared_part(state.server)
+        return np.stack([model.apply(theta, jnp.asarray(x), None)[0] for x in tests(federation)])
 
-    states = [
-        begun,
-        *(fljax.simulate(algorithm, hyper, federation, jax.random.key(1), n)[0] for n in range(1, ROUNDS + 1)),
-    ]
-    return begun, [outputs(state) for state in states]
+    outputs = of_server if case.tests_server else deployed_outputs
+    begun, _, found = same_steps.ours(algorithm, hyper, federation, ROUNDS, outputs)
+    return begun, found
 
 
-def row(held: ModelTable, client: int) -> dict[str, Any]:
-    """The model that a client is tested with."""
-    return jax.tree.map(lambda leaf: leaf[held.row[client]], held.params)
-
-
-def theirs(case: Case, begun: State, first: Mapping[str, Any], federation: Federation) -> list[np.ndarray]:
-    """PFLlib's outputs (clients, tests, classes) after 0, 1, ... rounds: it tests at the beginning of each."""
+def theirs(case: Case, begun: State, first: Mapping[str, Any], federation: Federation) -> list[Outputs]:
+    """PFLlib's outputs after 0, 1, ... rounds: it tests at the beginning of each."""
     import torch  # pyright: ignore[reportMissingImports]
     from flcore.clients import clientbase  # pyright: ignore[reportMissingImports]
-
-    class Network(torch.nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.fc1, self.fc = torch.nn.Linear(N_INPUTS, N_HIDDEN), torch.nn.Linear(N_HIDDEN, N_CLASSES)
-
-        def forward(self, x: Any) -> Any:
-            return self.fc(torch.relu(self.fc1(x)))
 
     def read(dataset: str, client: int, is_train: bool = True, few_shot: int = 0) -> list[Any]:
         x, y = examples(federation, client, is_train)
@@ -322,9 +294,7 @@ def theirs(case: Case, begun: State, first: Mapping[str, Any], federation: Feder
             loaded.read_client_data = read
     from flcore.trainmodel.models import BaseHeadSplit  # pyright: ignore[reportMissingImports]
 
-    network = Network()
-    load_dense(network.fc1, first["fc1"])
-    load_dense(network.fc, first["fc2"])
+    network = load_network(torch_network()(), first)
     standing = {
         "model": parted(network, BaseHeadSplit) if case.is_parted else network,
         "dataset": "synthetic",
@@ -386,20 +356,6 @@ def patched(module: str, **functions: Any) -> None:
     sys.modules[module].torch = own  # pyright: ignore[reportAttributeAccessIssue]
 
 
-def load(layer: Any, **parameters: Any) -> None:
-    """Puts our parameters into a layer of PyTorch."""
-    import torch  # pyright: ignore[reportMissingImports]
-
-    with torch.no_grad():
-        for name, value in parameters.items():
-            getattr(layer, name).copy_(torch.tensor(np.array(value)))
-
-
-def load_dense(layer: Any, ours: Mapping[str, Any]) -> None:
-    """As `load`, of a dense layer: PyTorch's kernels are (out, in)."""
-    load(layer, weight=np.asarray(ours["kernel"]).T, bias=ours["bias"])
-
-
 def main() -> None:
     """Runs every case on both sides and keeps how far apart they are."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -412,31 +368,21 @@ def main() -> None:
         parser.error(f"{options.checkout} is no clone of PFLlib: it has no system/flcore/servers/serverbase.py")
     sys.path.insert(0, str(system))
     sys.modules.setdefault("h5py", ModuleType("h5py"))  # servers would save results with it
-    import torch  # pyright: ignore[reportMissingImports]
-
-    model = mlp((N_INPUTS,), (N_HIDDEN,), N_CLASSES, init="pytorch")
+    torch = pytorch(parser)
+    model = small_network()
     first = model.init(jax.random.key(0))
     model = model._replace(init=lambda key: first)
     for name in options.only:
         case, began = CASES[name], time.perf_counter()
-        federation = clients(case.alike)
+        federation = clients(N_CLIENTS, alike=case.alike)
         with case.around():
             begun, mine = ours(case, model, federation)
             yours = theirs(case, begun, first, federation)
         told = described(True, ROUNDS, ROUNDS, steps=EPOCHS, torch=torch.__version__, but=case.but or "nothing")
-        apart = [
-            float(np.abs(case.as_theirs(here) - there).max())
-            for here, there in zip(mine[-len(yours) :], yours, strict=True)  # some test nothing before they train
-        ]
-        metrics = {"difference after 1": apart[-ROUNDS], f"difference after {ROUNDS}": apart[-1]}
-        metrics["largest output"] = float(np.abs(yours[-1]).max())
-        seconds = time.perf_counter() - began
-        lines = [
-            Outcome(name, f"{ROUNDS} rounds", 0, metric, value, None, ROUNDS, seconds, told)
-            for metric, value in metrics.items()
-        ]
-        keep(options.results, "PFLlib", "steps", "synthetic", lines)
-        print(f"{name:10} " + ", ".join(f"{metric} {value:.1e}" for metric, value in metrics.items()), flush=True)
+        as_theirs = [case.as_theirs(outputs) for outputs in mine]
+        found = lines(name, f"{ROUNDS} rounds", as_theirs, yours, ROUNDS, time.perf_counter() - began, told)
+        keep(options.results, "PFLlib", "steps", "synthetic", found)
+        print(f"{name:10} " + ", ".join(f"{metric} {value:.1e}" for *_, metric, value, _, _, _, _ in found), flush=True)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,76 @@
+"""What a file of this folder says of a method: how it is run there, and here."""
+
+import contextlib
+import importlib
+import io
+import sys
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import Any, NamedTuple
+
+from same_steps import Outputs
+
+from fljax.models import Model
+from fljax.types import Algorithm, Federation, State
+
+
+class Case(NamedTuple):
+    """A method there and here."""
+
+    repository: str  # owner/name on GitHub; its clone has that name
+    file: str  # of the clone, whose code runs
+    make: Callable[[Model], Algorithm]  # ours
+    hyper: Any  # ours
+    theirs: Callable[
+        [Path, State, Federation], list[Outputs]
+    ]  # clone, our first state -> outputs after 1, 2 ... rounds
+    clients: Callable[[], Federation]
+    n_rounds: int = 3
+    but: str = ""  # what was set alike, or left out
+    around: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext  # of both sides
+    outputs: Mapping[str, Any] = {}  # `same_steps.ours`' choice of what is compared
+
+    @property
+    def clone(self) -> str:
+        """Its folder."""
+        return self.repository.partition("/")[2]
+
+
+@contextlib.contextmanager
+def modules_of(folder: Path, *stubs: str) -> Iterator[Callable[[str], ModuleType]]:
+    """Inside it, modules of the folder can be imported, by the function given; nothing is printed or warned of.
+
+    Args:
+        folder: goes first on the path, and all that was imported from it is forgotten afterwards: other clones have
+            modules of the same names.
+        stubs: modules that the code imports for pictures, files or data that it does not come to need here.
+    """
+    before, path = set(sys.modules), list(sys.path)
+    for name in stubs:
+        if name not in sys.modules:
+            sys.modules[name] = _Stub(name)
+    sys.path.insert(0, str(folder))
+    try:
+        with contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings(action="ignore"):
+            yield importlib.import_module
+    finally:
+        sys.path[:] = path
+        for name in set(sys.modules) - before:
+            file = getattr(sys.modules[name], "__file__", None) or ""
+            if name in stubs or file.startswith(str(folder)):
+                del sys.modules[name]
+
+
+class _Stub(ModuleType):
+    """A module with everything in it, which does nothing."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return _nothing
+
+
+def _nothing(*_: Any, **__: Any) -> None:
+    """What a stub has."""

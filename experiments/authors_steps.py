@@ -1,0 +1,56 @@
+"""The code of clustered methods' authors and fljax from the same models on the same examples: how far apart they are.
+
+    mkdir clones; git -C clones clone https://github.com/felisat/clustered-federated-learning     # and the others
+    python experiments/authors_steps.py clones
+    python experiments/authors_steps.py clones --only CFL IFCA
+
+Needs PyTorch, and the repositories of `CASES` in the folder; those that are not there are named and left out. Clients,
+network and steps: same_steps.py. A line has the largest difference, over clients, test examples and classes, between
+what the two take the largest of in a test after a round; models that differ would show, and clients in other clusters.
+Where the two differ by what a method's file says, one is set to the other, and the line says so. Lines are in
+results/authors/steps-synthetic.csv.
+"""
+
+import argparse
+import time
+from pathlib import Path
+
+import same_steps
+from authors import cfl, ifca
+from authors.case import Case
+from outcomes import RESULTS, described, keep
+from same_steps import lines, pytorch, small_network
+
+CASES: dict[str, Case] = cfl.CASES | ifca.CASES
+
+
+def main() -> None:
+    """Runs every case on both sides and keeps how far apart they are."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("clones", type=Path, help="a folder with clones of the authors' repositories")
+    parser.add_argument("--only", nargs="+", choices=CASES, default=list(CASES), metavar="METHOD")
+    parser.add_argument("--results", type=Path, default=RESULTS)
+    options = parser.parse_args()
+    here = {name: case for name, case in CASES.items() if (options.clones / case.clone / case.file).exists()}
+    missing = sorted({f"https://github.com/{CASES[name].repository}" for name in options.only if name not in here})
+    chosen = {name: here[name] for name in options.only if name in here}
+    if not chosen:
+        parser.error(f"{options.clones} has no clone of {' '.join(missing)}")
+    torch = pytorch(parser)
+    for name, case in chosen.items():
+        federation, began = case.clients(), time.perf_counter()
+        with case.around():
+            algorithm = case.make(small_network())
+            begun, _, mine = same_steps.ours(algorithm, case.hyper, federation, case.n_rounds, **case.outputs)
+            yours = case.theirs((options.clones / case.clone).resolve(), begun, federation)
+        told = described(True, case.n_rounds, case.n_rounds, torch=torch.__version__, but=case.but or "nothing")
+        seconds = time.perf_counter() - began
+        found = lines(name, case.repository, mine, yours, case.n_rounds, seconds, told)
+        keep(options.results, "authors", "steps", "synthetic", found)
+        print(f"{name:10} " + ", ".join(f"{line.metric} {line.value:.1e}" for line in found), flush=True)
+    for address in missing:
+        print(f"not there, so not compared: {address}")
+
+
+if __name__ == "__main__":
+    main()

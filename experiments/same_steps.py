@@ -1,0 +1,157 @@
+"""What comparisons with others' code share: small clients, one first model, and the outputs that clients are tested by.
+
+`pfllib_steps.py` and `authors_steps.py` run someone else's code and fljax from the same models on the same examples, in
+steps that are each on all examples of a client, so that no order of batches matters, and tell how far apart the outputs
+are. float32 rounds to about 1e-7 of the largest output.
+"""
+
+import argparse
+import importlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from outcomes import Outcome
+
+import fljax
+from fljax.models import mlp
+from fljax.types import Algorithm, Federation, Model, ModelTable, State
+
+N_CLASSES, N_INPUTS, N_HIDDEN, N_EXAMPLES, N_TESTS = 6, 10, 12, 24, 20
+
+Outputs = np.ndarray
+"""(clients, tests, classes) what the two sides take the largest of in a test."""
+
+
+def clients(n_clients: int = 4, n_groups: int = 1, alike: bool = False, seed: int = 0) -> Federation:
+    """Clients of two or three classes each, around centres that all share.
+
+    Args:
+        n_clients: how many.
+        n_groups: client i is in group ``i % n_groups``, whose labels are all moved on by as many classes: there is no
+            model for two groups.
+        alike: all training examples of a client are one.
+        seed: of the examples.
+    """
+    rng, xs, ys = np.random.default_rng(seed), [], []
+    centre = rng.normal(size=(N_CLASSES, N_INPUTS))
+    for i in range(n_clients):
+        own = [(2 * i) % N_CLASSES, (2 * i + 1) % N_CLASSES, (i + 3) % N_CLASSES]
+        y = rng.choice(own, size=N_EXAMPLES + N_TESTS)
+        x = (centre[y] + rng.normal(size=(len(y), N_INPUTS))).astype(np.float32)
+        if alike:
+            x[:N_EXAMPLES], y[:N_EXAMPLES] = x[0], y[0]
+        xs.append(x)
+        ys.append((y + i % n_groups) % N_CLASSES)
+    part = np.array((["train"] * N_EXAMPLES + ["test"] * N_TESTS) * n_clients)
+    client = np.repeat(np.arange(n_clients), N_EXAMPLES + N_TESTS)
+    return fljax.federation_from_arrays(np.concatenate(xs), np.concatenate(ys), client, part=part)
+
+
+def examples(federation: Federation, client: int, is_train: bool) -> tuple[np.ndarray, np.ndarray]:
+    """(x, y) of a client, in the order of its table."""
+    data = federation.train if is_train else federation.test
+    rows = np.asarray(data.index[client, : int(data.size[client])])
+    return np.asarray(data.pool.x)[rows], np.asarray(data.pool.y)[rows]
+
+
+def tests(federation: Federation) -> list[np.ndarray]:
+    """The test examples of each client."""
+    return [examples(federation, i, is_train=False)[0] for i in range(federation.test.size.shape[0])]
+
+
+def small_network() -> Model:
+    """One hidden layer, PyTorch's draw of its first parameters."""
+    return mlp((N_INPUTS,), (N_HIDDEN,), N_CLASSES, init="pytorch")
+
+
+def torch_network() -> Any:
+    """The class of `small_network` in PyTorch, with layers ``fc1`` and ``fc``."""
+    import torch  # pyright: ignore[reportMissingImports]
+
+    class Network(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.fc1, self.fc = torch.nn.Linear(N_INPUTS, N_HIDDEN), torch.nn.Linear(N_HIDDEN, N_CLASSES)
+
+        def forward(self, x: Any) -> Any:
+            return self.fc(torch.relu(self.fc1(x)))
+
+    return Network
+
+
+def pytorch(parser: argparse.ArgumentParser) -> Any:
+    """The module; where it is not installed, the script ends with one line."""
+    try:
+        return importlib.import_module("torch")
+    except ImportError:
+        parser.error("this runs others' code, which needs PyTorch: pip install torch")
+
+
+def row(held: ModelTable, client: int) -> dict[str, Any]:
+    """The model that a client is tested with."""
+    return jax.tree.map(lambda leaf: leaf[held.row[client]], held.params)
+
+
+def deployed_outputs(algorithm: Algorithm, hyper: Any, state: State, federation: Federation) -> Outputs:
+    """What clients' tests read of the models that they hold."""
+    held = algorithm.deploy(jax.random.key(0), hyper, state, federation.train)
+    return np.stack([algorithm.predict(row(held, i), jnp.asarray(x)) for i, x in enumerate(tests(federation))])
+
+
+def ours(
+    algorithm: Algorithm,
+    hyper: Any,
+    federation: Federation,
+    n_rounds: int,
+    outputs: Callable[[Algorithm, Any, State, Federation], Outputs] = deployed_outputs,
+) -> tuple[State, list[State], list[Outputs]]:
+    """The first state, all states, and outputs, after 0, 1, ... rounds."""
+    begun = algorithm.init(jax.random.key(3), hyper, federation.train)
+    algorithm = algorithm._replace(init=lambda key, hyper, data: begun)
+    run = lambda n: fljax.simulate(algorithm, hyper, federation, jax.random.key(1), n)[0]  # noqa: E731
+    states = [begun, *(run(n) for n in range(1, n_rounds + 1))]
+    return begun, states, [outputs(algorithm, hyper, state, federation) for state in states]
+
+
+def lines(
+    name: str, setting: str, here: Sequence[Outputs], there: Sequence[Outputs], n_rounds: int, seconds: float, told: str
+) -> list[Outcome]:
+    """How far apart the last ``n_rounds`` are, as lines of the results, and the largest output."""
+    apart = [float(np.abs(a - b).max()) for a, b in zip(here[-n_rounds:], there[-n_rounds:], strict=True)]
+    metrics = {"difference after 1": apart[0], f"difference after {n_rounds}": apart[-1]}
+    metrics["largest output"] = float(np.abs(there[-1]).max())
+    return [
+        Outcome(name, setting, 0, metric, value, None, n_rounds, seconds, told) for metric, value in metrics.items()
+    ]
+
+
+def load(layer: Any, **parameters: Any) -> None:
+    """Puts our parameters into a layer of PyTorch."""
+    import torch  # pyright: ignore[reportMissingImports]
+
+    with torch.no_grad():
+        for name, value in parameters.items():
+            getattr(layer, name).copy_(torch.tensor(np.array(value)))
+
+
+def load_dense(layer: Any, ours: Mapping[str, Any]) -> None:
+    """As `load`, of a dense layer: PyTorch's kernels are (out, in)."""
+    load(layer, weight=np.asarray(ours["kernel"]).T, bias=ours["bias"])
+
+
+def torch_outputs(models: Sequence[Any], federation: Federation) -> Outputs:
+    """What each client's model says of its test examples."""
+    import torch  # pyright: ignore[reportMissingImports]
+
+    with torch.no_grad():
+        return np.stack([model(torch.tensor(x)).numpy() for model, x in zip(models, tests(federation), strict=True)])
+
+
+def load_network(network: Any, ours: Mapping[str, Any]) -> Any:
+    """A `torch_network` with our parameters; the network."""
+    load_dense(network.fc1, ours["fc1"])
+    load_dense(network.fc, ours["fc2"])
+    return network
