@@ -14,6 +14,7 @@ from scipy import stats
 EXPERIMENTS = Path(__file__).parents[1] / "experiments"
 sys.path.insert(0, str(EXPERIMENTS))
 
+import authors_steps  # noqa: E402
 import leaderboard  # noqa: E402
 import pfllib  # noqa: E402
 import pfllib_steps  # noqa: E402
@@ -71,17 +72,30 @@ def pfllib_page(results: Path = RESULTS) -> str:
 
 def steps_page(results: Path = RESULTS) -> str:
     """How far apart outputs of PFLlib's own code and ours are after the same steps, method by method."""
-    lines = read(file_of(results, "PFLlib", "steps", "synthetic", small=False))
-    if not lines:
-        return f"{NOT_RUN}\n"
-    metrics = ("difference after 1", f"difference after {pfllib_steps.ROUNDS}", "largest output")
-    rows = []
-    for method in pfllib_steps.CASES:
-        of = {line["metric"]: line for line in lines if line["method"] == method}
-        if of:
-            cells = [f"{float(of[metric]['value']):.1e}" for metric in metrics[:-1]]
-            rows.append([method, *cells, f"{float(of[metrics[-1]]['value']):.1f}", pfllib_steps.CASES[method].but])
-    return table(("method", *metrics, "set alike"), rows) + "\n"
+    lines, cases = read(file_of(results, "PFLlib", "steps", "synthetic", small=False)), pfllib_steps.CASES
+    rows = [[method, *_steps(lines, method), case.but] for method, case in cases.items()]
+    return table(("method", *STEPS, "set alike"), rows) + "\n"
+
+
+def authors_page(results: Path = RESULTS) -> str:
+    """As `steps_page`, of the code of methods' authors."""
+    lines, rows = read(file_of(results, "authors", "steps", "synthetic", small=False)), []
+    for method, case in authors_steps.CASES.items():
+        code = f"[{case.repository}](https://github.com/{case.repository}), {case.file}"
+        rows.append([method, code, *_steps(lines, method), case.but])
+    return table(("method", "code", *STEPS, "set alike"), rows) + "\n"
+
+
+STEPS = ("rounds", "difference after 1", "after all", "largest output")
+
+
+def _steps(lines: Sequence[Line], method: str) -> list[str]:
+    of = {line["metric"]: line for line in lines if line["method"] == method}
+    if not of:
+        return [NOT_RUN, *[""] * (len(STEPS) - 1)]
+    n_rounds = of["largest output"]["round"]
+    first, last = (float(of[f"difference after {n}"]["value"]) for n in (1, n_rounds))
+    return [n_rounds, f"{first:.1e}", f"{last:.1e}", f"{float(of['largest output']['value']):.1f}"]
 
 
 def _pfllib_cells(own: Sequence[Line], published: float) -> list[str]:

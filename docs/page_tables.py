@@ -33,6 +33,7 @@ TABLES: Mapping[tuple[str, str], Callable[[], str]] = {
     ("own_data", "models"): partial(written.table_of, "model"),
     ("leaderboards", "pfllib"): boards.pfllib_page,
     ("leaderboards", "pfllib_steps"): boards.steps_page,
+    ("leaderboards", "authors_steps"): boards.authors_page,
     ("leaderboards", "clustered"): boards.clustered_page,
     ("results", "reproduction"): partial(copied, "experiments/results/reproduction.md"),
     ("results", "claims"): partial(copied, "experiments/results/claims.md"),

@@ -16,12 +16,14 @@ import time
 from pathlib import Path
 
 import same_steps
-from authors import cfl, ifca
+from authors import apple, cfl, fedcr, fedem, fedma, fedrc, fedsoft, flexcfl, ifca, knn_per, pacfl, stocfl
 from authors.case import Case
 from outcomes import RESULTS, described, keep
 from same_steps import lines, pytorch, small_network
 
-CASES: dict[str, Case] = cfl.CASES | ifca.CASES
+CASES: dict[str, Case] = {}
+for repository in (cfl, ifca, pacfl, flexcfl, stocfl, fedem, fedrc, fedsoft, fedcr, fedma, knn_per, apple):
+    CASES |= repository.CASES
 
 
 def main() -> None:

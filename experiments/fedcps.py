@@ -22,6 +22,7 @@ from fedcps_methods import (
     NORMALIZE,
     PUBLISHED_NAME,
     PUBLISHED_ROUNDS,
+    TABLE2,
     contenders,
     cps_once_more,
     federations,
@@ -93,10 +94,6 @@ def numbers(
     name = PUBLISHED_NAME[dataset]
     known = [method for method in methods if method != FINE_TUNED]
     return {(s, m): published("FedCPS", name, s, m, "acc_pct") for s in settings for m in known}
-
-
-TABLE2 = {"non-iid_1": "few_shot", "non-iid_2": "dirichlet_prior"}
-"""Settings of Table 2: name -> partition."""
 
 
 def few_shot_shares(scale: Scale) -> dict[str, float]:

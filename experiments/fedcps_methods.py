@@ -58,6 +58,9 @@ NORMALIZE: dict[str, Any] = {"fashion_mnist": "centred", "mnist": (0.1307, 0.308
 PUBLISHED_NAME = {"fashion_mnist": "FMNIST", "mnist": "MNIST", "cifar10": "CIFAR10"}
 PUBLISHED_ROUNDS = {"fashion_mnist": 250, "mnist": 500, "cifar10": 500}
 
+TABLE2 = {"non-iid_1": "few_shot", "non-iid_2": "dirichlet_prior"}
+"""Settings of Table 2: name -> partition."""
+
 FINE_TUNED = "FedAVG-FT"
 """Not in the paper: FedAvg with the last round that the other methods have."""
 

@@ -1,6 +1,6 @@
 """FedCPS, Table 2: what accuracies hang on that the paper does not say: local epochs, a decay, the last round.
 
-    python experiments/fedcps_settings.py [settings] [mnist] [--scale smoke|paper] [--only FedCPS "10 epochs"]
+    python experiments/fedcps_settings.py [settings] [mnist] [fedsr] [--scale smoke|paper] [--only FedCPS "10 epochs"]
 
 FLJAX_DATA names the folder with fashion_mnist and mnist. Clients, network, batches and learning rate are those of
 fedcps.py; 10 epochs and no decay are those of the commands of FedCR's code, 2 epochs and 0.997 a round the defaults of
@@ -13,6 +13,9 @@ takes part in, of which there are several that the paper could mean (FedCR's cod
 share trained for ten epochs while the shared ones stand still): ``acc_pct_head`` trains the last layer,
 ``acc_pct_top`` the layers that FedCPS keeps apart, ``acc_pct_all`` all, for ten epochs; ``acc_pct_once_more`` is the
 method's own round once more. ``rounds_to_published`` is the first tested round whose accuracy is the published one.
+
+``fedsr``, run by name only: FedSR as FedCR's code runs it, which never puts the server's network into its clients (what
+authors_steps.py shows): they train alone on FedSR's loss, and in a last round the two last layers, ``acc_pct_top``.
 """
 
 from functools import partial
@@ -28,12 +31,16 @@ from long_runs import resumed
 from reporting import CONSOLE, Scale, folder_name, main
 from tables import published, show, spread
 
+import fljax
+from fljax import tree
 from fljax.algorithms.ditto import ditto
 from fljax.algorithms.fedavg import fedavg
+from fljax.algorithms.fedsr import REFERENCES, first_references, simple
+from fljax.rounds import NOTHING, averaging, train
 from fljax.run.evaluate import evaluate
 from fljax.run.mesh import over_devices, replicated
 from fljax.run.progress import BarProgress
-from fljax.types import Algorithm, Federation, State
+from fljax.types import Algorithm, Cohort, Federation, Model, ModelTable, State, Trained, Work
 
 SETTING = "non-iid_1"
 
@@ -120,6 +127,39 @@ def mnist(scale: Scale) -> None:
     accuracies(scale, "settings_mnist", "mnist", 10)
 
 
+def fedsr(scale: Scale) -> None:
+    """FedSR without an exchange, on both splits of Table 2."""
+    effort, planned = Effort(fedcps.EPOCHS_OF_TABLE2["fashion_mnist"]), scale.pick(16, 250)
+    _, model = fedcps.networks("fashion_mnist", scale, latent=256)
+    work, rounds = fedcps.effort(scale, effort.epochs), unexchanged(model, fedcps.effort(scale, effort.epochs))
+    last = with_own_layers_trained(rounds, model, work, effort.lr, model.layers[-2:])
+    tested = Contender(rounds, fljax.fedsr.Hyper(lr=effort.lr, l2r=1e-3, cmi=1e-3), {"acc_pct_top": last})
+    n_rounds, rows, place = scale.rounds or planned, [], ("FedCPS", "settings", "FMNIST")
+    for setting, partition in fedcps.TABLE2.items():
+        stated, named = published("FedCPS", "FMNIST", setting, "FedSR-FT", "acc_pct"), f"nothing exchanged, {setting}"
+        run = partial(measured, scale, "fedsr", f"FedSR, {setting}", tested, n_rounds, 50, stated)
+        found = [run(*given) for given in enumerate(fedcps.federations("fashion_mnist", scale, partition))]
+        numbers = {("FedSR-FT", named, seed, metric): v for seed, of in enumerate(found) for metric, v in of.items()}
+        keep_numbers(scale, place, numbers, (n_rounds, planned), **effort._asdict())
+        rows.append({"setting": setting, "published": stated} | {m: spread(of[m] for of in found) for m in found[0]})
+        show(scale, "fedsr", "accuracy, %, of FedSR's loss without an exchange", rows)
+
+
+def unexchanged(model: Model, work: Work) -> Algorithm:
+    """FedSR, whose clients keep all that they train."""
+
+    def local(hyper: Any, start: ModelTable, cohort: Cohort) -> Trained:
+        return train(hyper, start, cohort, simple(model, hyper), work)
+
+    return averaging(
+        model,
+        local,
+        sharing=NOTHING,
+        begin=lambda key: model.init(key) | {REFERENCES: first_references(model)},
+        deployed=lambda params: tree.select(params, model.layers),
+    )
+
+
 def accuracies(scale: Scale, table: str, dataset: str, every: int) -> None:
     """A table of one data set, tested after so many rounds."""
     word, planned = fedcps.PUBLISHED_NAME[dataset], scale.pick(16, fedcps.PUBLISHED_ROUNDS[dataset])
@@ -175,4 +215,5 @@ def accuracy(algorithm: Algorithm, hyper: Any, state: State, federation: Federat
 
 
 if __name__ == "__main__":
-    main(__doc__ or "", {"settings": settings, "mnist": mnist}, n_seeds=(2, 1), if_named=["mnist"], only=names)
+    experiments = {"settings": settings, "mnist": mnist, "fedsr": fedsr}
+    main(__doc__ or "", experiments, n_seeds=(2, 1), if_named=["mnist", "fedsr"], only=names)

@@ -50,6 +50,12 @@ def clients(n_clients: int = 4, n_groups: int = 1, alike: bool = False, seed: in
     return fljax.federation_from_arrays(np.concatenate(xs), np.concatenate(ys), client, part=part)
 
 
+def uneven(federation: Federation) -> Federation:
+    """Each client trains on three examples fewer than the one before it."""
+    size = federation.train.size - 3 * jnp.arange(federation.train.size.shape[0], dtype=federation.train.size.dtype)
+    return federation._replace(train=federation.train._replace(size=size))
+
+
 def examples(federation: Federation, client: int, is_train: bool) -> tuple[np.ndarray, np.ndarray]:
     """(x, y) of a client, in the order of its table."""
     data = federation.train if is_train else federation.test

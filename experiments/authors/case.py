@@ -6,6 +6,7 @@ import io
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -51,16 +52,22 @@ def modules_of(folder: Path, *stubs: str) -> Iterator[Callable[[str], ModuleType
     for name in stubs:
         if name not in sys.modules:
             sys.modules[name] = _Stub(name)
+            sys.modules[name].__spec__ = ModuleSpec(name, None)  # PyTorch asks some modules for it
     sys.path.insert(0, str(folder))
     try:
         with contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings(action="ignore"):
             yield importlib.import_module
     finally:
         sys.path[:] = path
-        for name in set(sys.modules) - before:
-            file = getattr(sys.modules[name], "__file__", None) or ""
-            if name in stubs or file.startswith(str(folder)):
-                del sys.modules[name]
+        ours = [name for name in set(sys.modules) - before if name in stubs or _is_in(folder, sys.modules[name])]
+        for name in ours:
+            del sys.modules[name]
+
+
+def _is_in(folder: Path, module: ModuleType) -> bool:
+    """Whether its file is, or the folder of a package without one."""
+    file = getattr(module, "__file__", None)
+    return any(place.startswith(str(folder)) for place in ([file] if file else getattr(module, "__path__", ())))
 
 
 class _Stub(ModuleType):
@@ -69,8 +76,16 @@ class _Stub(ModuleType):
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
-        return _nothing
+        return _Nothing()
 
 
-def _nothing(*_: Any, **__: Any) -> None:
-    """What a stub has."""
+class _Nothing:
+    """What a stub has: it can be called, and has itself as every attribute."""
+
+    def __call__(self, *_: Any, **__: Any) -> None:
+        """Does nothing."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return self

@@ -7,9 +7,10 @@ relationship vector p_i along the gradient of one loss, that of the mixture, and
 clients' shares of the data fades over the rounds.
 
 Differences from the paper: there is no limit on the cores that are downloaded. All cores start alike, as in PFLlib; the
-authors' code draws one each. A client that never took part trains alone, from the mixture by shares. PFLlib multiplies
-the learning rate by the number of clients, starts p_i at equal weights, averages its gradient over the parameters of
-each array, and uploads the mixture in place of the core.
+authors' code draws one each; it steps with momentum 0.9, has mu where half of it is here, and tests a client with the
+cores of others that it trained beside. A client that never took part trains alone, from the mixture by shares. PFLlib
+multiplies the learning rate by the number of clients, starts p_i at equal weights, averages its gradient over the
+parameters of each array, and uploads the mixture in place of the core.
 """
 
 import jax

@@ -6,7 +6,8 @@ Official code: https://github.com/felisat/clustered-federated-learning.
 LayerCFL with whole updates compared: see `fljax.algorithms.layercfl` for the rule of splitting.
 
 Differences from the paper: those of `fljax.algorithms.layercfl`. The official code has complete linkage, uniform
-weights and no test of gamma: ``linkage="complete"``, ``weighting="uniform"``, ``gamma_max=None``.
+weights and no test of gamma: ``linkage="complete"``, ``weighting="uniform"``, ``gamma_max=None``. Where a half is split
+again, its notebook takes places in the half for numbers of clients; here they are the half's own members.
 """
 
 from fljax.algorithms.layercfl import LayerCFLHyper, layercfl

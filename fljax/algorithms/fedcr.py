@@ -8,7 +8,8 @@ bodies and multiplies the clients' class Gaussians.
 
 Differences from the paper: a client's class Gaussians are those of its trained body, the code gathers them batch by
 batch during the last epoch. Clients are tested with the logits of the mean, which is the limit of mean logits over many
-draws, since the head is linear. As in the code, heads are fitted once more before a test (``ft_epochs``).
+draws, since the head is linear. As in the code, heads are fitted once more before a test (``ft_epochs``), here by one
+draw a step, there by as many as in the rounds.
 """
 
 from typing import Any, NamedTuple

@@ -7,7 +7,8 @@ by the mixture of their probabilities; the server averages each learner.
 
 Differences from the paper: none by default; an example's responsibilities are those of the start of the round, as in
 the code. ``normalise="mass"`` divides a weighted batch by its mass of weights, another reading of the M step; learners
-then hardly come apart, because a client moves those that it does not use as far as its own.
+then hardly come apart, because a client moves those that it does not use as far as its own. Where clients sit out, the
+code averages over all clients, those with the server's learners; here the average is over those that take part.
 """
 
 from typing import Any, Literal

@@ -6,9 +6,10 @@ Clients train networks of their own; the server brings their hidden units into a
 averages what then belongs together.
 
 Differences from the paper: the global network keeps the clients' widths, so units are matched one to one by the
-Hungarian method on squared distances, where the paper's Bayesian nonparametric score may open new units. Clients match
-to each other in sweeps that start from the first of them. All layers are matched at once unless ``retrain_epochs`` is
-given; either way each layer goes up and down once a round.
+Hungarian method on squared distances, where the paper's Bayesian nonparametric score may open new units (with a gamma
+near 0 and a flat prior it opens none, and orders units by the same distances). As in the official code, one client
+after the other is matched to the mean of the others, in sweeps. All layers are matched at once unless
+``retrain_epochs`` is given; either way each layer goes up and down once a round.
 """
 
 from typing import Literal

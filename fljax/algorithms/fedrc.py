@@ -5,8 +5,9 @@ Guo, Tang, Lin: FedRC: Tackling Diverse Distribution Shifts Challenge in Federat
 As FedEM, but an example speaks for a cluster by its likelihood there divided by the share of its label in the cluster:
 a cluster that has many examples of a label does not draw more of them.
 
-Differences from the paper: responsibilities within a round are those of its start, as in FedEM. The shares of labels
-are those of the participants' last E steps; clients that sit out count with what they sent last.
+Differences from the paper: responsibilities within a round are those of its start, as in the code and in FedEM. The
+shares of labels are those of the participants' last E steps; clients that sit out count with what they sent last, and
+those that never took part not at all (in the code as one example in every cluster, spread over all labels).
 """
 
 from typing import Any, NamedTuple

@@ -8,7 +8,8 @@ pulled to the centers by importance; a center is the mean of its clients' models
 Differences from the paper: importances are renormalised after their floor of 1e-4. A cluster draws its clients from the
 round's participants; by default it takes them all, weighted by importance and size. Initial centers are redrawn as in
 IFCA. A client that first takes part between two measurements belongs to all clusters equally until the next. One that
-never took part starts from the centers' mean by its importances.
+never took part starts from the centers' mean by its importances. All others begin with the first center, and optimisers
+anew in each round; in the official code clients begin with one more random model, and Adam's moments live on.
 """
 
 from typing import Literal, NamedTuple

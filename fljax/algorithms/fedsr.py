@@ -8,7 +8,8 @@ is from a reference of its class; everything, the references included, is averag
 
 Differences from the paper: clients are tested with the logits of the mean, which is the limit of mean logits over many
 draws, since the head is linear. The references' scale ``c`` enters sigma by its absolute value. FedCR's port loses the
-references from its optimiser and divides the Frobenius norm of a batch's z by its size; this is the original.
+references from its optimiser on a GPU, divides the Frobenius norm of a batch's z by its size, and never puts the
+server's network into its clients, which so train alone; this is the original.
 """
 
 import jax

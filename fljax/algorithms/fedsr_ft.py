@@ -5,7 +5,8 @@ https://proceedings.neurips.cc/paper_files/paper/2022/hash/fd946a6c99541fddc3d64
 fine-tuning as in the FedCR code, https://github.com/haozzh/FedCR.
 The rounds are FedSR's; a client then trains the last layers on draws of its own examples' representations.
 
-Differences from the code: none; ten epochs on the head.
+Differences from the code: the head is tuned by the cross-entropy; there the last two layers are (``n_tuned=2``), by
+FedSR's whole loss. In the code's rounds nothing is exchanged, see `fljax.fedsr`.
 """
 
 from fljax.algorithms.fedsr import LINK, FedSRHyper, fedsr

@@ -6,7 +6,8 @@ In a test a client mixes what the model says of an example with the labels of th
 the space of features.
 
 Differences from the paper: lambda is one number for all clients, not chosen by each on validation data. The memory is a
-client's whole training set.
+client's whole training set. The code squares the distance and divides it by the number of features, and its script
+mixes logits with the labels of the neighbours.
 """
 
 import jax

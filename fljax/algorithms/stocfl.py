@@ -9,7 +9,8 @@ a global one learns from everybody, and holds them.
 Differences from the paper: every client trains the anchor before the first round, not when it is first drawn; it is
 counted as an upload of the first round's participants. As in the code, a merged cluster keeps the model of its largest
 part (here: of most clients that have taken part), and a cluster of clients that are new begins with the global one. A
-client that never took part joins the cluster of least training loss.
+client that never took part joins the cluster of least training loss. All participants train the server's global model;
+in the code each trains on from that of the one before it.
 """
 
 from typing import Any, NamedTuple

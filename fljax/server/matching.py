@@ -24,10 +24,16 @@ from fljax.server.checks import check_alike, check_same, check_shape, check_stat
 from fljax.server.entry import checked
 from fljax.types import Params, Stacked
 
+Orders = tuple[Array, ...]
+"""Of the hidden units, a layer each."""
+
+NEARLY_ALL = 0.9999
+"""A member of so large a share of its cluster is matched to the mean with itself."""
+
 
 @checked()
 @partial(jax.jit, static_argnames="layers")
-def match_units(params: Params, reference: Params, layers: tuple[str, ...]) -> tuple[Array, ...]:
+def match_units(params: Params, reference: Params, layers: tuple[str, ...]) -> Orders:
     """The order of the hidden units of ``params`` that brings each layer nearest to ``reference``, input to output.
 
     Layer by layer: the input axis takes the order found for the layer before; then the one-to-one assignment of units
@@ -58,7 +64,7 @@ def match_units(params: Params, reference: Params, layers: tuple[str, ...]) -> t
 
 @checked()
 @partial(jax.jit, static_argnames="layers")
-def permute_units(params: Params, orders: tuple[Array, ...], layers: tuple[str, ...]) -> Params:
+def permute_units(params: Params, orders: Orders, layers: tuple[str, ...]) -> Params:
     """The same network function with its hidden units in another order.
 
     Args:
@@ -130,8 +136,9 @@ def matched_members(
 ) -> Stacked:
     """Every client's model with its hidden units in an order that is common to the members of its cluster.
 
-    The first member is the reference; in each sweep all members are matched to it and their mean becomes the next
-    reference. Differentiable with respect to the models, with the matching held fixed.
+    In a first sweep each member is matched to the mean of those before it, in each further one to the mean of all the
+    others, one after the other as in the official code of FedMA: the spread of a first layer's units never grows.
+    Differentiable with respect to the models, with the matching held fixed.
 
     Args:
         stacked: leaves (clients, ...).
@@ -158,18 +165,37 @@ def matched_members(
     member = counts[None, :] & jax.nn.one_hot(mine, n_clusters, dtype=bool, axis=0)
     reference = tree.where(member.any(axis=1), tree.take(still, jnp.argmax(member, axis=1)), empty)
 
-    def orders(reference: Stacked) -> tuple[Array, ...]:
-        return lax.map(lambda args: match_units(args[0], tree.take(reference, args[1]), layers), (still, mine))
+    # Running statistics move with their units, but have no say in the matching.
+    still, reference, empty = (tree.split_statistics(models)[0] for models in (still, reference, empty))
+    given = jnp.where(counts, weight, 0).astype(jnp.float32)
+    so_far = jnp.cumsum(jnp.where(member, given[None, :], 0.0), axis=1)[mine, jnp.arange(n)]  # with the member itself
+    total = jnp.zeros(n_clusters, jnp.float32).at[mine].add(given)[mine]
+    first_share, share = (given / jnp.maximum(of, 1e-30) for of in (so_far, total))
 
-    def aligned(models: Stacked, found: tuple[Array, ...]) -> Stacked:
-        return jax.vmap(lambda model, order: permute_units(model, order, layers))(models, found)
+    def placed(
+        mean: Stacked, member: tuple[Params, Params, Array, Array, Array]
+    ) -> tuple[Stacked, tuple[Params, Orders]]:
+        model, before, cluster, out, share = member
+        center = tree.take(mean, cluster)
+        # Beside a member that is nearly all of its cluster, the others are lost in rounding.
+        out = jnp.where(out < NEARLY_ALL, out, 0.0)
+        others = jax.tree.map(lambda all, own: ((all - out * own) / (1 - out)).astype(all.dtype), center, before)
+        order = match_units(model, others, layers)
+        after = permute_units(model, order, layers)
+        moved = jax.tree.map(lambda rest, own: (rest + share * (own - rest)).astype(rest.dtype), others, after)
+        return jax.tree.map(lambda leaf, row: leaf.at[cluster].set(row), mean, moved), (after, order)
 
-    def sweep(_: int, carry: tuple[Stacked, tuple[Array, ...]]) -> tuple[Stacked, tuple[Array, ...]]:
-        found = orders(carry[0])
-        return cluster_mean(aligned(still, found), weight, label, empty), found
+    def sweep(k: Array, carry: tuple[Stacked, Stacked, Orders]) -> tuple[Stacked, Stacked, Orders]:
+        mean, before, _ = carry
+        out, back = jnp.where(k > 0, share, 0.0), jnp.where(k > 0, share, first_share)
+        after, found = lax.scan(placed, mean, (still, before, mine, out, back))[1]
+        return cluster_mean(after, weight, label, empty), after, found
 
-    unmatched = jax.tree.map(jnp.zeros_like, jax.eval_shape(orders, reference))
-    return aligned(stacked, lax.fori_loop(0, n_sweeps, sweep, (reference, unmatched))[1])
+    one = tree.take(still, jnp.int32(0))
+    order = jax.eval_shape(lambda: match_units(one, one, layers))
+    unmatched = jax.tree.map(lambda units: jnp.zeros((n, *units.shape), units.dtype), order)
+    orders = lax.fori_loop(0, n_sweeps, sweep, (reference, still, unmatched))[2]
+    return jax.vmap(lambda model, order: permute_units(model, order, layers))(stacked, orders)
 
 
 def matched_mean(

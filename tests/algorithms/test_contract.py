@@ -197,7 +197,8 @@ def digest(value):
 CHANGED = {"fesem": {"uplink"}, "fesem-kernel": {"uplink"}, "fesem_ma": {"uplink"}}
 """Metrics that were changed on purpose since: FeSEM counts what its initial training sends. Per-FedAvg's digests
 were made anew when a batch of one example began to train, FedCPS's when what a client draws beside its training
-no longer shared a key with its second epoch."""
+no longer shared a key with its second epoch, FedMA's when clients were matched to the mean of the others, one after the
+other, as in the official code."""
 
 
 PER_PARTICIPANT = {("dcpfl", "uplink"), ("dcpfl", "downlink"), ("dcpfl-fixed", "uplink"), ("dcpfl-fixed", "downlink")}

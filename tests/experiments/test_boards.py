@@ -2,11 +2,13 @@
 
 import itertools
 
+import authors_steps
 import leaderboard
 import numpy as np
 import pfllib
 import pfllib_steps
 import pytest
+import same_steps
 import sensitivity
 from outcomes import RESULTS, file_of, read
 
@@ -14,7 +16,6 @@ import fljax
 from fljax import tree
 from fljax.data.federation import on_host
 from fljax.data.partition import iid
-from fljax.models import mlp
 
 LABELS = np.random.default_rng(0).permutation(np.repeat(np.arange(10), 700))
 
@@ -77,23 +78,43 @@ def test_every_method_of_the_tables_is_made_with_numbers_that_it_takes():
 
 def test_steps_beside_pfllibs_code_begin_alike_and_go_on():
     """The side of `pfllib_steps.py` that is ours; PFLlib's needs its clone, and PyTorch."""
-    model = mlp((pfllib_steps.N_INPUTS,), (pfllib_steps.N_HIDDEN,), pfllib_steps.N_CLASSES)
-    federation = pfllib_steps.clients(alike=False)
+    model, federation = same_steps.small_network(), same_steps.clients(pfllib_steps.N_CLIENTS)
     begun, outputs = pfllib_steps.ours(pfllib_steps.CASES["FedPer"], model, federation)
-    x, y = pfllib_steps.examples(federation, 2, is_train=False)
-    assert (x.shape, set(y.tolist())) == ((pfllib_steps.N_TESTS, pfllib_steps.N_INPUTS), {4, 5})
+    x, y = same_steps.examples(federation, 2, is_train=False)
+    assert (x.shape, set(y.tolist())) == ((same_steps.N_TESTS, same_steps.N_INPUTS), {4, 5})
     theta = begun.server | tree.row(begun.clients, 2)
     np.testing.assert_allclose(outputs[0][2], model.apply(theta, x, None)[0], rtol=1e-5, atol=1e-6)
     assert all(np.abs(after - before).max() > 1e-3 for before, after in itertools.pairwise(outputs))
 
 
-def test_the_kept_steps_are_those_of_pfllibs_code():
-    kept = read(file_of(RESULTS, "PFLlib", "steps", "synthetic", small=False))
-    lines = {(line["method"], line["metric"]): float(line["value"]) for line in kept}
-    assert {method for method, _ in lines} == set(pfllib_steps.CASES)
-    for method in pfllib_steps.CASES:
-        after = [lines[method, f"difference after {n}"] for n in (1, pfllib_steps.ROUNDS)]
-        assert max(after) < 2e-6 * max(lines[method, "largest output"], 1), method
+def test_steps_need_a_clone(monkeypatch, capsys, tmp_path):
+    monkeypatch.setattr("sys.argv", ["authors_steps.py", str(tmp_path), "--only", "IFCA"])
+    with pytest.raises(SystemExit) as stopped:
+        authors_steps.main()
+    assert stopped.value.code == 2
+    assert f"{tmp_path} has no clone of https://github.com/jichan3751/ifca" in capsys.readouterr().err
+
+
+def test_hidden_groups_differ_by_their_labels_alone():
+    plain, grouped = same_steps.clients(4), same_steps.clients(4, n_groups=2)
+    for i in range(4):
+        (x, y), (same, moved) = (same_steps.examples(each, i, is_train=True) for each in (plain, grouped))
+        np.testing.assert_array_equal(x, same)
+        np.testing.assert_array_equal((y + i % 2) % same_steps.N_CLASSES, moved)
+
+
+@pytest.mark.parametrize(("paper", "cases"), [("PFLlib", pfllib_steps.CASES), ("authors", authors_steps.CASES)])
+def test_the_kept_steps_are_those_of_others_code(paper, cases):
+    kept = read(file_of(RESULTS, paper, "steps", "synthetic", small=False))
+    lines = {(line["method"], line["metric"]): line for line in kept}
+    assert {method for method, _ in lines} == set(cases)
+    for method, case in cases.items():
+        n_rounds = getattr(case, "n_rounds", pfllib_steps.ROUNDS)
+        *after, largest = (
+            float(lines[method, metric]["value"])
+            for metric in ("difference after 1", f"difference after {n_rounds}", "largest output")
+        )
+        assert max(after) < 2e-6 * max(largest, 1), method
 
 
 def test_permuted_labels_tell_four_groups_apart():

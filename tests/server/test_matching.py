@@ -1,3 +1,5 @@
+import itertools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -8,7 +10,7 @@ from scipy.optimize import linear_sum_assignment
 from fljax import tree
 from fljax.server.aggregate import cluster_mean
 from fljax.server.assign import lowest_loss
-from fljax.server.matching import match, match_units, matched_mean, matched_squared_l2, permute_units
+from fljax.server.matching import match, match_units, matched_mean, matched_members, matched_squared_l2, permute_units
 from tests.slow import slow
 
 DENSE = ("a", "b", "c")
@@ -178,3 +180,37 @@ def test_inside_scan_and_one_program(traced_once):
     np.testing.assert_array_equal(out[0][2], alone[0])
     once = traced_once(lambda params: match(params, reference, DENSE))
     assert optax.tree.norm(once(tree.take(batch, 0))) != optax.tree.norm(once(tree.take(batch, 1)))
+
+
+def test_no_member_alone_can_lower_the_spread_after_enough_sweeps():
+    """SciPy's assignment of each member to the mean of the others finds nothing better."""
+    rng = np.random.default_rng(5)
+    widths = (4, 6, 3)
+    names = ("fc1", "fc2")
+    weight, label = np.array([1.0, 3.0, 2.0, 5.0, 2.0]), np.array([0, 1, 0, 0, 1])
+    clients = [
+        {
+            name: {"kernel": _normal(rng, a, b), "bias": _normal(rng, b)}
+            for name, a, b in zip(names, widths, widths[1:], strict=False)
+        }
+        for _ in label
+    ]
+    stacked, empty = tree.stack(clients), tree.broadcast(clients[0], 2)
+
+    def rows(sweeps):
+        moved = matched_members(stacked, jnp.asarray(weight), jnp.asarray(label), empty, names, sweeps)["fc1"]
+        return np.concatenate([np.moveaxis(np.asarray(moved["kernel"]), 1, 2), moved["bias"][..., None]], axis=2)
+
+    def spread(units):
+        means = [np.average(units[label == k], axis=0, weights=weight[label == k]) for k in (0, 1)]
+        return sum(w * np.square(own - means[k]).sum() for w, own, k in zip(weight, units, label, strict=True))
+
+    found = [spread(rows(sweeps)) for sweeps in (1, 2, 4, 8)]
+    assert all(later <= before + 1e-5 for before, later in itertools.pairwise(found))
+    assert found[1] < found[0] - 1e-3
+    units = rows(8)
+    for i in range(len(label)):
+        rest = (label == label[i]) & (np.arange(len(label)) != i)
+        others = np.average(units[rest], axis=0, weights=weight[rest])
+        _, order = linear_sum_assignment(np.square(others[:, None] - units[i][None]).sum(-1))
+        np.testing.assert_array_equal(order, np.arange(6))
