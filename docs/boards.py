@@ -81,7 +81,7 @@ def authors_page(results: Path = RESULTS) -> str:
     """As `steps_page`, of the code of methods' authors."""
     lines, rows = read(file_of(results, "authors", "steps", "synthetic", small=False)), []
     for method, case in authors_steps.CASES.items():
-        code = f"[{case.repository}](https://github.com/{case.repository}), {case.file}"
+        code = f"[{case.repository}]({case.address}), {case.file}"
         rows.append([method, code, *_steps(lines, method), case.but])
     return table(("method", "code", *STEPS, "set alike"), rows) + "\n"
 

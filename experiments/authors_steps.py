@@ -7,6 +7,7 @@
 Needs PyTorch, and the repositories of `CASES` in the folder; those that are not there are named and left out. Clients,
 network and steps: same_steps.py. A line has the largest difference, over clients, test examples and classes, between
 what the two take the largest of in a test after a round; models that differ would show, and clients in other clusters.
+The code was read at the commit that is named; a later one may need other changes.
 Where the two differ by what a method's file says, one is set to the other, and the line says so. Lines are in
 results/authors/steps-synthetic.csv.
 """
@@ -34,7 +35,7 @@ def main() -> None:
     parser.add_argument("--results", type=Path, default=RESULTS)
     options = parser.parse_args()
     here = {name: case for name, case in CASES.items() if (options.clones / case.clone / case.file).exists()}
-    missing = sorted({f"https://github.com/{CASES[name].repository}" for name in options.only if name not in here})
+    missing = sorted({CASES[name].address for name in options.only if name not in here})
     chosen = {name: here[name] for name in options.only if name in here}
     if not chosen:
         parser.error(f"{options.clones} has no clone of {' '.join(missing)}")

@@ -95,7 +95,7 @@ def networks(models: Any) -> tuple[Any, Any]:
 
 CASES = {
     "APPLE": Case(
-        "ljaiverson/pFL-APPLE",
+        "ljaiverson/pFL-APPLE@8078196",
         "train_APPLE.py",
         lambda model: fljax.apple(model, fljax.Work(EPOCHS, 1000)),
         fljax.apple.Hyper(lr=LR, p_lr=P_LR, mu=MU, fades=FADES),

@@ -20,7 +20,7 @@ from fljax.types import Algorithm, Federation, State
 class Case(NamedTuple):
     """A method there and here."""
 
-    repository: str  # owner/name on GitHub; its clone has that name
+    repository: str  # owner/name@commit on GitHub; its clone has that name
     file: str  # of the clone, whose code runs
     make: Callable[[Model], Algorithm]  # ours
     hyper: Any  # ours
@@ -34,9 +34,14 @@ class Case(NamedTuple):
     outputs: Mapping[str, Any] = {}  # `same_steps.ours`' choice of what is compared
 
     @property
+    def address(self) -> str:
+        """Of the repository."""
+        return f"https://github.com/{self.repository.partition('@')[0]}"
+
+    @property
     def clone(self) -> str:
         """Its folder."""
-        return self.repository.partition("/")[2]
+        return self.address.rpartition("/")[2]
 
 
 @contextlib.contextmanager

@@ -75,7 +75,7 @@ def cell_of_rounds(clone: Path) -> str:
 
 CASES = {
     "CFL": Case(
-        "felisat/clustered-federated-learning",
+        "felisat/clustered-federated-learning@23a1c38",
         NOTEBOOK,
         lambda model: fljax.cfl(model, fljax.Work(EPOCHS, 1000), linkage="complete", weighting="uniform"),
         fljax.cfl.Hyper(lr=0.99 * LR, lr_decay=0.99, eps_1=np.inf, eps_2=0.0, gamma_max=None, r_min=0),

@@ -267,7 +267,7 @@ def shared(method: str) -> Run:
 
 
 WORK = fljax.Work(EPOCHS, 1000)
-REPOSITORY, FOLDER, CLIPPED = "haozzh/FedCR", "code_FedCR", "gradients are not clipped, at 10 there"
+REPOSITORY, FOLDER, CLIPPED = "haozzh/FedCR@e5f0baa", "code_FedCR", "gradients are not clipped, at 10 there"
 OF_TRAINED = "class Gaussians of the trained body, those before a step there; one noise for all examples on both sides"
 SENT = "clients get the server's model, there they go on with their own; the length of each z, there a batch's norm"
 

@@ -78,7 +78,7 @@ LOG = types.SimpleNamespace(add_scalar=lambda *_: None)
 
 CASES = {
     "FedEM": Case(
-        "omarfoq/FedEM",
+        "omarfoq/FedEM@996fadd",
         "aggregator.py",
         lambda model: fljax.fedem(model, fljax.Work(EPOCHS, 1000), M),
         fljax.fedem.Hyper(lr=LR),

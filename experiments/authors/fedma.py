@@ -154,7 +154,7 @@ def make(_: Model) -> Algorithm:
 
 CASES = {
     "FedMA": Case(
-        "IBM/FedMA",
+        "IBM/FedMA@4b586a5",
         "main.py",
         make,
         fljax.fedma.Hyper(lr=LR, momentum=MOMENTUM),

@@ -76,7 +76,7 @@ def batches(x: np.ndarray, y: np.ndarray) -> Iterator[tuple[Any, Any]]:
 
 CASES = {
     "FedNova": Case(
-        "JYWa/FedNova",
+        "JYWa/FedNova@47b4e09",
         "distoptim/FedNova.py",
         lambda model: fljax.fednova(model, fljax.Work(EPOCHS, BATCH)),
         fljax.fednova.Hyper(lr=LR, momentum=MOMENTUM),

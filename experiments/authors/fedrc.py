@@ -71,7 +71,7 @@ def in_a_folder() -> Iterator[None]:
 
 CASES = {
     "FedRC": Case(
-        "LINs-lab/FedRC",
+        "LINs-lab/FedRC@ce79229",
         "run_experiment.py",
         lambda model: fljax.fedrc(model, fljax.Work(EPOCHS, 1000), K),
         fljax.fedrc.Hyper(lr=LR),

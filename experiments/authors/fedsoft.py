@@ -87,7 +87,7 @@ def likeliest() -> Iterator[None]:
 
 
 ALL = Case(
-    "ycruan/FedSoft",
+    "ycruan/FedSoft@e71a4ab",
     "servers.py",
     lambda model: fljax.fedsoft(model, fljax.Work(EPOCHS, 1000), K, measure_every=EVERY),
     fljax.fedsoft.Hyper(lr=LR, lam=LAMBDA),

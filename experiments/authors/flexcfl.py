@@ -121,7 +121,7 @@ def luckiest(among: list[Any], k: int) -> list[Any]:
 
 CASES = {
     "FlexCFL": Case(
-        "morningD/FlexCFL",
+        "morningD/FlexCFL@968b5fa",
         "flearn/trainer/fedgroup.py",
         make,
         fljax.flexcfl.Hyper(lr=LR, eta_g=ETA_G),

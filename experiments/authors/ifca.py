@@ -50,7 +50,7 @@ def theirs(clone: Path, begun: State, federation: Federation) -> list[Outputs]:
 
 CASES = {
     "IFCA": Case(
-        "jichan3751/ifca",
+        "jichan3751/ifca@61e44b8",
         "mnist/train_cluster_mnist.py",
         lambda model: fljax.ifca(model, fljax.Work(STEPS, 1000), K),
         fljax.ifca.Hyper(lr=LR),

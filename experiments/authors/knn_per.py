@@ -93,7 +93,7 @@ def mixed(member: Any) -> np.ndarray:
 
 CASES = {
     "kNN-Per": Case(
-        "omarfoq/knn-per",
+        "omarfoq/knn-per@ee17520",
         "client.py",
         lambda model: fljax.knnper(model, fljax.Work(EPOCHS, 1000), n_neighbours=NEIGHBOURS),
         fljax.knnper.Hyper(lr=LR, lam=LAM, scale=SCALE * N_HIDDEN),

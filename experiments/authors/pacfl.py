@@ -128,7 +128,7 @@ def uneven_clients() -> Federation:
 
 CASES = {
     "PACFL": Case(
-        "MMorafah/PACFL",
+        "MMorafah/PACFL@7ef000d",
         SCRIPT,
         lambda model: fljax.pacfl(model, fljax.Work(EPOCHS, 1000), n_basis=N_BASIS),
         fljax.pacfl.Hyper(lr=LR, threshold=THRESHOLD),

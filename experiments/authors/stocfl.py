@@ -150,7 +150,7 @@ def make(model: Model) -> Algorithm:
 
 CASES = {
     "StoCFL": Case(
-        "dunzeng/StoCFL",
+        "dunzeng/StoCFL@bd6d031",
         f"{SERVER}.py",
         make,
         fljax.stocfl.Hyper(lr=LR, tau=TAU, lam=LAMBDA),
