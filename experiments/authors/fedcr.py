@@ -18,7 +18,7 @@ from unittest import mock
 import jax
 import jax.numpy as jnp
 import numpy as np
-from same_steps import Outputs, clients, examples, load_dense, torch_outputs
+from same_steps import Outputs, clients, examples, load_dense, torch_outputs, uneven
 
 import fljax
 from authors.case import Case, modules_of
@@ -143,8 +143,7 @@ def wide_clients() -> Federation:
         x = np.tile(np.asarray(data.pool.x), (1, INPUTS))[:, :INPUTS]
         return data._replace(pool=data.pool._replace(x=jnp.asarray(x)))
 
-    train, test = wide(federation.train), wide(federation.test)
-    return federation._replace(train=train._replace(size=train.size - 3 * jnp.arange(N_CLIENTS)), test=test)
+    return uneven(federation._replace(train=wide(federation.train), test=wide(federation.test)))
 
 
 def dense() -> Model:

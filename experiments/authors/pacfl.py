@@ -7,9 +7,8 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 from unittest import mock
 
-import jax.numpy as jnp
 import numpy as np
-from same_steps import Outputs, clients, load_network, torch_network, torch_outputs
+from same_steps import Outputs, clients, load_network, torch_network, torch_outputs, uneven
 
 import fljax
 from authors.case import Case, modules_of
@@ -119,13 +118,6 @@ def part_of_rounds(clone: Path) -> str:
     return code[begin:end]
 
 
-def uneven_clients() -> Federation:
-    """Clients of 24, 21, 18 ... examples."""
-    federation = clients(6, n_groups=2)
-    size = federation.train.size - 3 * jnp.arange(6)
-    return federation._replace(train=federation.train._replace(size=size))
-
-
 CASES = {
     "PACFL": Case(
         "MMorafah/PACFL@7ef000d",
@@ -133,7 +125,7 @@ CASES = {
         lambda model: fljax.pacfl(model, fljax.Work(EPOCHS, 1000), n_basis=N_BASIS),
         fljax.pacfl.Hyper(lr=LR, threshold=THRESHOLD),
         theirs,
-        uneven_clients,
+        lambda: uneven(clients(6, n_groups=2)),
         ROUNDS,
         "directions of all examples of a client, those of each label there; angles by the singular values of "
         "U_i' U_j, by its entries there; three clients a cluster, where both kinds of average linkage agree",
