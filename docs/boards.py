@@ -74,7 +74,7 @@ def steps_page(results: Path = RESULTS) -> str:
     """How far apart outputs of PFLlib's own code and ours are after the same steps, method by method."""
     lines, cases = read(file_of(results, "PFLlib", "steps", "synthetic", small=False)), pfllib_steps.CASES
     rows = [[method, *_steps(lines, method), case.but] for method, case in cases.items()]
-    return table(("method", *STEPS, "set alike"), rows) + "\n"
+    return (table(("method", *STEPS, "set alike"), rows) if lines else NOT_RUN) + "\n"
 
 
 def authors_page(results: Path = RESULTS) -> str:
@@ -83,7 +83,7 @@ def authors_page(results: Path = RESULTS) -> str:
     for method, case in authors_steps.CASES.items():
         code = f"[{case.repository}]({case.address}), {case.file}"
         rows.append([method, code, *_steps(lines, method), case.but])
-    return table(("method", "code", *STEPS, "set alike"), rows) + "\n"
+    return (table(("method", "code", *STEPS, "set alike"), rows) if lines else NOT_RUN) + "\n"
 
 
 STEPS = ("rounds", "difference after 1", "after all", "largest output")

@@ -47,9 +47,9 @@ DITTO_LAMBDA = 0.1
 EPOCHS_OF_TABLE2: dict[str, int] = {"fashion_mnist": 2, "mnist": 2}
 """Local epochs, where they are not the ten of FedCR's commands but the two that are the default of its options.
 
-Local epochs of FedCPS's Table 2 are not published; those were taken with which FedCPS is above Ditto (one seed), on
-Fashion-MNIST. With ten it is below, or by another last round about as good: see fedcps_settings.py and its results.
-MNIST is in none of FedCR's commands."""
+Local epochs of FedCPS's Table 2 are not published; those were taken with which FedCPS is above Ditto (one seed; two
+more say so too), on Fashion-MNIST. With ten it is below, or by another last round about as good: see fedcps_settings.py
+and its results. MNIST is in none of FedCR's commands."""
 
 CIFAR10 = ((0.491, 0.482, 0.447), (0.247, 0.243, 0.262))
 NORMALIZE: dict[str, Any] = {"fashion_mnist": "centred", "mnist": (0.1307, 0.3081), "cifar10": CIFAR10}
