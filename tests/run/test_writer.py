@@ -145,10 +145,15 @@ def test_a_folder_that_cannot_be_made_is_one_line(tmp_path):
 @pytest.fixture
 def nobody():
     """() -> from here on this process may write nothing that is root's, and a folder that it can read."""
+    # Nor JAX's cache, in which another test may have had it put even the shortest compilation; it would warn.
+    least = "jax_persistent_cache_min_compile_time_secs"
+    usual = getattr(jax.config, least)
+    jax.config.update(least, float("inf"))
     place = Path(tempfile.mkdtemp())
     yield place
     if os.getuid() == 0:
         os.seteuid(0)
+    jax.config.update(least, usual)
     for path in (place, *place.rglob("*")):
         path.chmod(0o755)
     shutil.rmtree(place)
