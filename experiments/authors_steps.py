@@ -1,4 +1,4 @@
-"""The code of clustered methods' authors and fljax from the same models on the same examples: how far apart they are.
+"""The code of methods' authors and fljax from the same models on the same examples: how far apart they are.
 
     mkdir clones; git -C clones clone https://github.com/felisat/clustered-federated-learning     # and the others
     python experiments/authors_steps.py clones

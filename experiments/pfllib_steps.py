@@ -382,7 +382,7 @@ def main() -> None:
         as_theirs = [case.as_theirs(outputs) for outputs in mine]
         found = lines(name, f"{ROUNDS} rounds", as_theirs, yours, ROUNDS, time.perf_counter() - began, told)
         keep(options.results, "PFLlib", "steps", "synthetic", found)
-        print(f"{name:10} " + ", ".join(f"{metric} {value:.1e}" for *_, metric, value, _, _, _, _ in found), flush=True)
+        print(f"{name:10} " + ", ".join(f"{line.metric} {line.value:.1e}" for line in found), flush=True)
 
 
 if __name__ == "__main__":

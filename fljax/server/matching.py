@@ -179,7 +179,7 @@ def matched_members(
         center = tree.take(mean, cluster)
         # Beside a member that is nearly all of its cluster, the others are lost in rounding.
         out = jnp.where(out < NEARLY_ALL, out, 0.0)
-        others = jax.tree.map(lambda all, own: ((all - out * own) / (1 - out)).astype(all.dtype), center, before)
+        others = jax.tree.map(lambda mean, own: ((mean - out * own) / (1 - out)).astype(mean.dtype), center, before)
         order = match_units(model, others, layers)
         after = permute_units(model, order, layers)
         moved = jax.tree.map(lambda rest, own: (rest + share * (own - rest)).astype(rest.dtype), others, after)
