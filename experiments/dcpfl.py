@@ -30,6 +30,7 @@ from dcpfl_methods import (
     total_time,
     uplink_share,
 )
+from derived import RATIO
 from outcomes import Outcome, keep, outcomes
 from reporting import Methods, Result, Scale, compare, main
 from tables import beside, last, published, show, table
@@ -79,10 +80,13 @@ def columns(dataset: str, epochs: int) -> dict[str, Callable[[Result], float]]:
 
 
 def with_ratio(results: list[Result], of: dict[str, Callable[[Result], float]]) -> dict[str, Callable[[Result], float]]:
-    """The quantities, and total time as a share of DC-PFL's where that has been run on the same clients."""
+    """The quantities, and total time as a share of DC-PFL's where that has been run on the same clients.
+
+    No line is kept of the share: `derived.py` has it from the seconds.
+    """
     total = {(r.setting, r.seed): of["total_time_s"](r) for r in results if r.method == "DC-PFL"}
     ratio = lambda r: of["total_time_s"](r) / total.get((r.setting, r.seed), np.nan)  # noqa: E731
-    return of | {"total_time_ratio_to_DC-PFL": ratio}
+    return of | {RATIO: ratio}
 
 
 def numbers(
@@ -114,12 +118,14 @@ def run(scale: Scale, name: str, dataset: str) -> tuple[list[Result], dict[tuple
 def comparison(name: str, number: str, dataset: str, scale: Scale) -> None:
     """Final accuracy, rounds and seconds of a table, beside the published ones."""
     results, made = run(scale, name, dataset)
-    of = with_ratio(results, columns(dataset, effort(scale).epochs))
+    quantities = columns(dataset, effort(scale).epochs)
+    of = with_ratio(results, quantities)
     stated, planned = numbers(dataset, set(made), of), scale.pick(SMOKE_ROUNDS, N_ROUNDS[dataset])
     settings = lambda r: how(scale, made[r.setting, r.method], planned, r)  # noqa: E731
-    lines = [line for line in outcomes(results, of | {"groups": groups}, stated, settings) if np.isfinite(line.value)]
-    kept = lambda line: line.metric == "groups" or line.method == VALIDATED  # noqa: E731 - beside what is published
-    lines = [line for line in lines if (line.setting, line.method, line.metric) in stated or kept(line)]
+    lines = outcomes(results, quantities | {"groups": groups}, stated, settings)
+    more = lambda line: line.metric == "groups" or line.method == VALIDATED  # noqa: E731 - beside what is published
+    lines = [line for line in lines if (line.setting, line.method, line.metric) in stated or more(line)]
+    lines = [line for line in lines if np.isfinite(line.value)]
     keep(scale.results, "DC-PFL", number, PUBLISHED_NAME[dataset], lines)
     rows = table(results, of | {"uplink share": uplink_share, "groups": groups, "run s": lambda r: r.seconds})
     for metric in of:

@@ -25,6 +25,9 @@ BASELINES = ("FedAVG", "FedPer", "FedBABU", "Ditto", "FedSR-FT", "LG-FedAVG", "F
 TABLE = {"CIFAR10": "T1", "FMNIST": "T2"}
 """Data set -> table of DC-PFL."""
 
+RATIO = "total_time_ratio_to_DC-PFL"
+"""A metric of DC-PFL's tables."""
+
 
 def rule(row: Cell) -> Rule | None:
     """The rule of a published row; None where its number does not follow from others."""
@@ -110,6 +113,9 @@ def _range_of_gains(paper: str, metric: str) -> Rule:
 
 def _dcpfl(row: Cell) -> Rule | None:
     paper, table, dataset, setting, method, metric = row
+    if metric == RATIO:
+        total = [(paper, table, dataset, setting, name, "total_time_s") for name in (method, "DC-PFL")]
+        return Rule(tuple(total), lambda v: v[0] / v[1])
     if table != "text":
         return None
     if setting == "bands":

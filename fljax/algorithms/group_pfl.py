@@ -1,6 +1,6 @@
 """Group-based PFL: clients grouped by their label distributions, once, and FedAvg inside each group.
 
-As Liu et al.: Dynamic Clustering for Personalised Federated Learning describe it, for comparison.
+As Liu et al. (DC-PFL, https://arxiv.org/abs/2508.01580) describe it, for comparison.
 An average-linkage tree of the divergences between the clients' label distributions is cut at a threshold; each group
 averages its members' models.
 
@@ -53,7 +53,7 @@ class GroupPFLHyper(LocalHyper):
     one_group_rounds: Scalar = number(0.0, "rounds before which all clients are one group", least=0, infinite=True)
 
 
-@method(GroupPFLHyper, "as compared in Liu et al.", kind="clustered")
+@method(GroupPFLHyper, "as compared in Liu et al., 2025", "https://arxiv.org/abs/2508.01580", kind="clustered")
 def group_pfl(
     model: Model,
     work: Work,

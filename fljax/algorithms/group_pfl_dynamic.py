@@ -1,6 +1,6 @@
 """Group-based PFL, naive dynamic: one group of all clients for a while, then groups by label distribution.
 
-As Liu et al.: Dynamic Clustering for Personalised Federated Learning describe it, to show that splitting late pays.
+As Liu et al. (DC-PFL, https://arxiv.org/abs/2508.01580) describe it, to show that splitting late pays.
 
 Differences from the paper: it says where to cut, at a divergence of 12, and that this gives two groups; how it smooths
 label distributions, on which that number hangs, it does not say. Here the number of groups is given.
@@ -19,7 +19,7 @@ class GroupPFLDynamicHyper(LocalHyper):
     one_group_rounds: Scalar = number(50.0, "rounds before which all clients are one group", least=0, infinite=True)
 
 
-@method(GroupPFLDynamicHyper, "as compared in Liu et al.", kind="clustered")
+@method(GroupPFLDynamicHyper, "as compared in Liu et al., 2025", "https://arxiv.org/abs/2508.01580", kind="clustered")
 def group_pfl_dynamic(
     model: Model,
     work: Work,

@@ -1,6 +1,7 @@
 """DC-PFL: groups that split along a fixed hierarchy when the loss stops falling fast, and layers averaged when due.
 
-Liu et al.: Dynamic Clustering for Personalised Federated Learning with layer-wise aggregation.
+Liu et al.: Dynamic Clustering for Personalized Federated Learning on Heterogeneous Edge Devices, 2025,
+https://arxiv.org/abs/2508.01580.
 Clients start as one group. A dendrogram of model discrepancies over the first rounds fixes how groups may split; each
 time the rapid-decrease period of the mean loss ends, the next split is tried for a round beside the present groups and
 adopted if it has the lower loss. Layers that differ little within a group are averaged every ``alpha`` rounds only.
@@ -93,7 +94,7 @@ class DCPFLClient(NamedTuple):
     seen: Array  # (clients,) int32 rounds done when it last took part
 
 
-@method(DCPFLHyper, "Liu et al.", kind="clustered", sends=True)
+@method(DCPFLHyper, "Liu et al., 2025", "https://arxiv.org/abs/2508.01580", kind="clustered", sends=True)
 def dcpfl(
     model: Model,
     work: Work,

@@ -1,7 +1,7 @@
 """FedCPS: personalised models near one of k cluster models whose base layers everyone shares.
 
-Yang et al.: FedCPS, personalised federated learning with clustering, proximal updates and weight sharing, Computers,
-Materials & Continua 2025.
+Yang et al.: FedCPS: A Dual Optimization Model for Federated Learning Based on Clustering and Personalization Strategy,
+Computers, Materials & Continua 2025, https://doi.org/10.32604/cmc.2025.060709.
 Each client joins the cluster model with the least loss on fresh samples of its own data and trains from it, held near
 it with a strength lambda_i of its own; clusters average what their members send, everyone's base layers are averaged.
 
@@ -126,7 +126,7 @@ class Personal(NamedTuple):
     trained: Trained
 
 
-@method(FedCPSHyper, "Yang et al., CMC 2025", kind="personalised")
+@method(FedCPSHyper, "Yang et al., CMC 2025", "https://doi.org/10.32604/cmc.2025.060709", kind="personalised")
 def fedcps(
     model: Model,
     work: Work,
