@@ -12,7 +12,7 @@ from typing import Any, TypeVar, dataclass_transform, get_args
 import jax
 from jax import Array
 
-from fljax.ranges import Number, check_number, said
+from fljax.ranges import Number, check_not_below, check_number, said
 
 Scalar = Array | float
 """A number that a program takes as an argument: a Python or NumPy number, or an array of shape ()."""
@@ -31,6 +31,7 @@ def number(
     below: float | None = None,
     most: float | None = None,
     infinite: bool = False,
+    not_below: str | None = None,
 ) -> Any:
     """A field of a Hyper class.
 
@@ -42,8 +43,9 @@ def number(
         below: the number must be less.
         most: the number must be at most this.
         infinite: whether infinity is allowed, as a threshold that is never reached.
+        not_below: the name of another number of the class, which this one may equal or exceed.
     """
-    stated = Number(default, meaning, above, least, below, most, infinite)
+    stated = Number(default, meaning, above, least, below, most, infinite, not_below=not_below)
     return dataclasses.field(default=default, metadata={_METADATA: stated})
 
 
@@ -150,6 +152,8 @@ def check_numbers(given: Any, *, stacked: bool = False) -> None:
     stated = numbers_of(type(given))
     for name, value in as_dict(given).items():
         check_number(name, value, stated[name], stacked=stacked)
+        if (other := stated[name].not_below) is not None:
+            check_not_below(name, value, stated[name], getattr(given, other))
 
 
 @hyper

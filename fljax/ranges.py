@@ -20,12 +20,15 @@ class Number(NamedTuple):
     most: float | None
     infinite: bool  # whether infinity is allowed
     optional: bool = False  # whether None is allowed: the term is then left out
+    not_below: str | None = None  # the name of another number that it may not be less than
 
     @property
     def allowed(self) -> str:
         """The range in words: "> 0", "in [0, 1)"; "" where every number is allowed."""
         low = self.above if self.least is None else self.least
         high = self.below if self.most is None else self.most
+        if self.not_below is not None:
+            return f">= {self.not_below}"
         if low is not None and high is not None:
             return f"in {'(' if self.least is None else '['}{low:g}, {high:g}{')' if self.most is None else ']'}"
         if low is not None:
@@ -82,10 +85,7 @@ def check_number(name: str, value: Any, stated: Number, *, stacked: bool = False
         if not stated.optional:
             raise ValueError(f"{name}=None is not a number; choose {_choice(name, stated)}")
         return
-    jax = sys.modules.get("jax")  # without it there are no tracers
-    if jax is not None and isinstance(value, jax.core.Tracer | jax.ShapeDtypeStruct):
-        return
-    if not getattr(value, "is_fully_addressable", True):
+    if not _is_known(value):
         return
     for one in _values(name, value, stacked):
         if math.isnan(one):
@@ -97,6 +97,37 @@ def check_number(name: str, value: Any, stated: Number, *, stacked: bool = False
             raise ValueError(f"{name}={one:g} is too large for float32; choose at most {_LARGEST:.3g}")
         if not stated.holds(kept := _in_float32(one)):
             raise ValueError(f"{name}={one!r} is {kept:g} in float32; choose {_choice(name, stated)}")
+
+
+def check_not_below(name: str, value: Any, stated: Number, bound: Any) -> None:
+    """Checks a number against the one that its field names; what is not known yet passes, as in `check_number`.
+
+    Args:
+        name: of the field.
+        value: a number or, as in a sweep, several.
+        stated: the field, whose ``not_below`` is the other's name.
+        bound: the other: a number or as many.
+
+    Raises:
+        ValueError: it is less.
+    """
+    import numpy as np
+
+    if not all(map(_is_known, (value, bound))):
+        return
+    for one, least in zip(*map(np.ravel, np.broadcast_arrays(np.float32(value), np.float32(bound))), strict=True):
+        if one < least:
+            raise ValueError(
+                f"{name}={one:g} is less than {stated.not_below}={least:g}; choose {_choice(name, stated)}"
+            )
+
+
+def _is_known(value: Any) -> bool:
+    """Whether ``value`` has numbers here: a tracer, a shape and an array of other hosts have none."""
+    jax = sys.modules.get("jax")  # without it there are no tracers
+    if jax is not None and isinstance(value, jax.core.Tracer | jax.ShapeDtypeStruct):
+        return False
+    return getattr(value, "is_fully_addressable", True)
 
 
 def said(name: str, value: Any) -> str:

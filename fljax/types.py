@@ -205,7 +205,8 @@ class Algorithm(NamedTuple):
     start as all clients do, go through so many rounds, and are deployed to like the others;
     ``loss(logits, labels) -> (batch,)``, what clients are tested by;
     ``about``: name and static choices, set by `fljax.rounds.method`;
-    ``exchange``: the round in two halves, where the method is written so; see `fljax.rounds.uplink`.
+    ``exchange``: the round in two halves, where the method is written so; see `fljax.rounds.uplink`. Bricks on the way
+    and attacks on updates need it, and refuse a method whose ``round`` is not that of its ``exchange``.
 
     A round's metrics are numbers or arrays, each () or (cohort,) in the cohort's order, of bool, whole or
     floating-point numbers. It must give ``uplink`` and ``downlink``, the floats that a participant sends and receives,
@@ -223,6 +224,15 @@ class Algorithm(NamedTuple):
     loss: ExampleLoss = optax.softmax_cross_entropy_with_integer_labels
     about: About = About()
     exchange: Exchange | None = None
+
+    @property
+    def halves(self) -> Exchange | None:
+        """``exchange`` where ``round`` is made of it; None where a round of another make has been put in."""
+        made_of = getattr(self.round, "__self__", None)
+        if self.exchange is None or not isinstance(made_of, Exchange):
+            return None
+        is_its_own = made_of.send is self.exchange.send and made_of.receive is self.exchange.receive
+        return self.exchange if is_its_own else None
 
     def __repr__(self) -> str:
         return repr(self.about) if self.about.name else f"Algorithm(of {self.round.__module__})"

@@ -103,6 +103,26 @@ def test_tracers_and_shapes_pass_and_stacks_are_checked_through():
         check_numbers(Numbers(mu=np.array([0.0, -2.0])), stacked=True)
 
 
+@hyper
+class Ordered:
+    high: Scalar = number(2.0, "upper end", least=0, not_below="low")
+    low: Scalar | None = number(1.0, "lower end; None: none", least=0)
+
+
+def test_a_number_that_may_not_be_below_another():
+    assert "    high: upper end, >= low." in Ordered.__doc__
+    for given in (Ordered(), Ordered(high=1), Ordered(high=0, low=None)):
+        check_numbers(given)
+    jax.jit(lambda h: check_numbers(h) or h.low)(Ordered(high=0))
+    check_numbers(Ordered(high=np.array([1.0, 3.0]), low=np.array([1.0, 2.0])), stacked=True)
+    with pytest.raises(ValueError, match=r"^high=0\.5 is less than low=1; choose high >= low \(upper end\)$"):
+        check_numbers(Ordered(high=0.5))
+    with pytest.raises(ValueError, match=r"^high=3 is less than low=4"):
+        check_numbers(Ordered(high=np.array([1.0, 3.0]), low=np.array([0.0, 4.0])), stacked=True)
+    with pytest.raises(ValueError, match=r"^high=-1 is out of its range; choose high >= low"):
+        check_numbers(Ordered(high=-1))
+
+
 def test_other_things_are_no_numbers():
     for given in ({"lr": 0.1}, None, Numbers, 3):
         with pytest.raises(ValueError, match="is not a Hyper; give the numbers of the method"):

@@ -60,7 +60,7 @@ from fljax.types import (
 class ClusterFLHyper(LocalHyper):
     """Numbers of ClusterFL; the official code has alpha 1e-3, beta 5e-4, every 3. alpha = beta = 0: standalone."""
 
-    alpha: Scalar = number(1e-3, "weight of the models' squared norms, at least beta", least=0)
+    alpha: Scalar = number(1e-3, "weight of the models' squared norms", least=0, not_below="beta")
     beta: Scalar = number(5e-4, "weight of the clusters' means", least=0)
     warmup: Scalar = number(1.0, "rounds before the first clustering, rounded", least=1, infinite=True)
     every: Scalar = number(

@@ -8,8 +8,9 @@ have.
 
 Differences from the paper: noise is uniform in [0, 1), as in the authors' code and PFLlib; the generator normalises by
 the batch that it draws, in training mode always. The mean of the logits is taken as the averaged head's, which it is
-where heads are averaged. The authors' code adds a term for diverse features, a second term in the clients' loss, and
-weights that fall over the rounds; none of these is in the paper's algorithm.
+where heads are averaged. Counts of labels are sent once, with the first models. The authors' code adds a term for
+diverse features, a second term in the clients' loss, and weights that fall over the rounds; none of these is in the
+paper's algorithm.
 """
 
 from typing import Any, NamedTuple
@@ -26,15 +27,15 @@ from fljax.client.objectives import Loss, training_loss
 from fljax.data.federation import class_histogram
 from fljax.data.labels import check_classes
 from fljax.numbers import LocalHyper, Scalar, hyper, number
-from fljax.rounds import Combining, Weighting, averaging, mean, method, traffic, train
+from fljax.rounds import Combining, Weighting, averaging, in_first_round, mean, method, traffic, train
 from fljax.rounds.accounting import not_alone
 from fljax.rounds.averaging import Each, shared_part
+from fljax.rounds.uplink.private import check_not_private
 from fljax.types import (
     Algorithm,
     Batch,
     ClientData,
     Cohort,
-    Exchange,
     Key,
     Metrics,
     Model,
@@ -92,23 +93,20 @@ def fedgen(
         weighting: "size" (omega_i = n_i) or "uniform".
         combine: what the server makes of the w_i.
     """
+    check_not_private(work, "clients of FedGen train on classes drawn by their counts of labels, which get no noise")
     head = model.layers[-1]
 
-    def fedavg(server: Generating | None = None) -> Algorithm:
-        def local(hyper: FedGenHyper, start: ModelTable, cohort: Cohort) -> Trained:
-            assert server is not None  # in a round
-            return train(hyper, start, cohort, taught(model, hyper, server), work)
+    def local(given: tuple[FedGenHyper, Generating], start: ModelTable, cohort: Cohort) -> Trained:
+        hyper, server = given
+        return train(hyper, start, cohort, taught(model, hyper, server), work)
 
-        return averaging(model, local, combine=combine, weighting=weighting)
-
-    def exchange_of(server: Generating | None = None) -> Exchange:
-        exchange = fedavg(server).exchange
-        assert exchange is not None  # of the skeleton
-        return exchange
+    fedavg = averaging(model, local, combine=combine, weighting=weighting)
+    halves = fedavg.exchange
+    assert halves is not None  # of the skeleton
 
     def init(key: Key, hyper: FedGenHyper, data: ClientData) -> State:
         check_classes(data.pool.y)
-        averaged = fedavg().init(key, hyper, data).server
+        averaged = fedavg.init(key, hyper, data).server
         d, n_classes = head_shape(model, shared_part(averaged))
         generator = generator_of(jax.random.fold_in(key, 1), noise_width, generator_width, d, n_classes)
         prior = class_histogram(data, n_classes).sum(0).astype(jnp.float32)
@@ -117,14 +115,15 @@ def fedgen(
     def send(key: Key, hyper: FedGenHyper, state: State, cohort: Cohort) -> Upload:
         given, server = state.server, state.server.server if isinstance(state.server, Each) else state.server
         averaged = given if isinstance(given, Each) else server.averaged
-        return exchange_of(server).send(key, hyper, State(averaged, ()), cohort)
+        return halves.send(key, (hyper, server), State(averaged, ()), cohort)
 
     def receive(key: Key, hyper: FedGenHyper, state: State, cohort: Cohort, upload: Upload) -> tuple[State, Metrics]:
         server = state.server
-        after, metrics = exchange_of().receive(key, hyper, State(server.averaged, ()), cohort, upload)
+        after, metrics = halves.receive(key, hyper, State(server.averaged, ()), cohort, upload)
         server = server._replace(averaged=after.server)
         n_parameters = tree.size(shared_part(after.server))
-        metrics |= traffic(n_parameters, n_parameters + tree.size(server.generator))
+        up = n_parameters + in_first_round(cohort, server.prior.shape[0])
+        metrics |= traffic(up, n_parameters + tree.size(server.generator))
         return State(agreed(jax.random.fold_in(key, 1), hyper, server), ()), metrics
 
     def agreed(key: Key, hyper: FedGenHyper, server: Generating) -> Generating:
@@ -143,12 +142,11 @@ def fedgen(
         return server._replace(generator=generator, moments=moments)
 
     def deploy(key: Key, hyper: FedGenHyper, state: State, data: ClientData) -> ModelTable:
-        return fedavg().deploy(key, hyper, State(state.server.averaged, ()), data)
+        return fedavg.deploy(key, hyper, State(state.server.averaged, ()), data)
 
-    halves = exchange_of()
     exchange = halves._replace(send=send, receive=receive, part=lambda server: halves.part(server.averaged))
     # The generator draws classes as all clients have them, so that no update follows from one client's data alone.
-    return not_alone(Algorithm(init, exchange.round, deploy, fedavg().predict, loss=model.loss, exchange=exchange))
+    return not_alone(Algorithm(init, exchange.round, deploy, fedavg.predict, loss=model.loss, exchange=exchange))
 
 
 def taught(model: Model, hyper: FedGenHyper, server: Generating) -> Loss:

@@ -28,7 +28,10 @@ class FLHCHyper(LocalHyper):
 
     warmup: Scalar = number(5.0, "rounds of FedAvg, in the last of which clusters form", least=1, infinite=True)
     threshold: Scalar = number(
-        0.9, "clusters are merged up to this distance; of cosines 0 to 2; not read with n_clusters", least=0
+        0.9,
+        "clusters are merged up to this distance, of cosines 0 to 2; inf is FedAvg; not read with n_clusters",
+        least=0,
+        infinite=True,
     )
 
 

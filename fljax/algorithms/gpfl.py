@@ -65,9 +65,9 @@ def gpfl(
         weighting: "size" (omega_i = n_i) or "uniform".
         combine: what the server makes of what is shared.
     """
-    check_free(model, "gpfl", EMBEDDING, VALVE, SHARE)
     check_not_private(work, "clients of GPFL mix embeddings by their counts of labels, which get no noise")
     of, own = (TRAINED, (TRAINED,)) if condition == "trained" else (EMBEDDING, ())
+    check_free(model, "gpfl", EMBEDDING, VALVE, SHARE, *own)
 
     def begin(key: Key) -> Params:
         key_model, key_embedding, *keys = jax.random.split(key, 4)

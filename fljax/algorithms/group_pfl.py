@@ -31,6 +31,7 @@ from fljax.rounds import (
     regrouped,
     with_first_upload,
 )
+from fljax.rounds.uplink.private import check_not_private
 from fljax.server.divergence import label_kld
 from fljax.server.linkage import cut, cut_k, linkage
 from fljax.types import Algorithm, ClientData, Cohort, Key, Model, Params, Work
@@ -71,6 +72,7 @@ def group_pfl(
         weighting: of a group's members, "size" (omega_i = n_i) or "uniform".
         combine: what the server makes of a group's models.
     """
+    check_not_private(work, "clients of Group-based PFL are grouped by their counts of labels, which get no noise")
 
     def begin(key: Key, hyper: GroupPFLHyper, data: ClientData) -> Clusters:
         theta, n_clients = model.init(key), data.size.shape[0]

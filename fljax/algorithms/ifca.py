@@ -82,8 +82,10 @@ def ifca(
     Raises:
         ValueError: gradients with more than one plain step of SGD, or ``n_shared`` leaves no layer to the clusters.
     """
-    if averaging == "gradient" and (work.epochs != 1 or work.optimizer != "sgd" or work.terms):
+    if averaging == "gradient" and (work.epochs != 1 or work.optimizer != "sgd"):
         raise ValueError(f"averaging='gradient' takes one step a round; use epochs=1, optimizer='sgd', not {work}")
+    if averaging == "gradient" and work.terms:
+        raise ValueError("averaging='gradient' sends the gradient of the plain loss; leave out bricks that change it")
     if not 0 <= n_shared < len(model.layers):
         raise ValueError(
             f"n_shared={n_shared} of {len(model.layers)} layers; choose 0 <= n_shared < {len(model.layers)}"

@@ -128,7 +128,7 @@ def under(algorithm: Algorithm, attack: Attack, ids: tuple[int, ...], first: int
     if attack.poison is not None and attack.start:
         algorithm = _poisoned_later(algorithm, ids, attack.start, first, sizes)
     transform = NOTHING if attack.craft is None else updates.crafted(attack.craft, ids, attack.start)
-    if transform is not NOTHING or (algorithm.exchange is None and attack.poison is None):
+    if transform is not NOTHING or (algorithm.halves is None and attack.poison is None):
         algorithm = with_uplink(algorithm, transform)._replace(about=algorithm.about)
     told = (*attack.about, ("attackers", ids))
     choices = tuple((f"attack.{name}", value) for name, value in told)
@@ -139,12 +139,14 @@ def under(algorithm: Algorithm, attack: Attack, ids: tuple[int, ...], first: int
 def _poisoned_later(
     algorithm: Algorithm, ids: tuple[int, ...], start: int, first: int, sizes: tuple[int, ...]
 ) -> Algorithm:
+    exchange = algorithm.halves
+
     def round(key: Key, hyper: Any, state: State, cohort: Cohort) -> Any:
         return algorithm.round(key, hyper, state, with_poison(cohort))
 
     def send(key: Key, hyper: Any, state: State, cohort: Cohort) -> Upload:
-        assert algorithm.exchange is not None
-        return algorithm.exchange.send(key, hyper, state, with_poison(cohort))
+        assert exchange is not None
+        return exchange.send(key, hyper, state, with_poison(cohort))
 
     def with_poison(cohort: Cohort) -> Cohort:
         data = cohort.data
@@ -160,7 +162,6 @@ def _poisoned_later(
         size = jnp.where(acts, jnp.asarray(sizes, jnp.int32)[which], data.size) if sizes else data.size
         return cohort._replace(data=data._replace(index=index, size=size))
 
-    exchange = algorithm.exchange
     if exchange is None:
         return algorithm._replace(round=round)
     halves = exchange._replace(send=send, chain=None)

@@ -40,7 +40,7 @@ class RunSettings(NamedTuple):
     attack: what some clients do to the others, and a defence is to bear; see fljax list.
     drift: how the clients change over the rounds; see fljax list.
     clock: how rounds spend simulated time on the clients' devices; see fljax list clocks.
-    dropout: probability that a participant drops out of a round; None: nobody does.
+    dropout: probability that a participant drops out of a round, of whom one always stays; None: nobody does.
     evaluate_every: test after every so many rounds, and always after the last.
     new_clients: share of the clients that never takes part and meets the trained server at the end; None: nobody.
     new_client_rounds: rounds of work for new clients, in methods that keep something per client.

@@ -5,7 +5,7 @@
     a       <- before(hyper, clusters, cohort)      who is in which cluster when the round begins
     w_i     <- local(hyper, Theta_{a_i}, cohort)    what clients do
                                                     (here updates go through a chain, see `fljax.rounds.uplink`)
-    a       <- after(key, hyper, clusters, sent)    who is in which cluster now that the models are known
+    a       <- after(key, hyper, clusters, sent, cohort)   who is in which cluster now that the models are known
     Theta_k <- combine(members' w_i)                what the server makes of each cluster
 """
 
@@ -25,6 +25,7 @@ from fljax.rounds.averaging import Deploy
 from fljax.rounds.combine import Combining, as_combine, mean, members_of, memory_of
 from fljax.rounds.joining import join_cluster
 from fljax.rounds.local import Local, local_of
+from fljax.rounds.reported import NOT_A_CLUSTER
 from fljax.server.inherit import inherit
 from fljax.types import (
     Algorithm,
@@ -197,7 +198,9 @@ def clustered(
         centers, memory = members_of(combining, hyper, clusters.memory, clusters.centers, *sent)
         n_slots = tree.n_rows(centers)
         occupied = jnp.bincount(jnp.where(clusters.label < 0, n_slots, clusters.label), length=n_slots) > 0
-        common = {"loss": loss, "ok": ok, "label": clusters.label[cohort.ids]}
+        label = clusters.label[cohort.ids]
+        label = jnp.where((label < -1) | (label >= n_slots), NOT_A_CLUSTER, label)
+        common = {"loss": loss, "ok": ok, "label": label}
         common |= {"n_clusters": occupied.sum(dtype=jnp.int32), **sends(tree.take(centers, jnp.int32(0)), cohort)}
         return State(clusters._replace(centers=centers, memory=memory), ()), common | metrics
 

@@ -4,7 +4,6 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import Array
 
 from fljax.client.map import AtHome
@@ -24,21 +23,14 @@ class CohortKeys(NamedTuple):
     clients: Key  # what they draw themselves
 
 
-def sample_cohort(
-    key: Key, round: Array, federation: Federation, draw: Draw | int, dropout: Array | float | None
-) -> Cohort:
-    """`cohort_of` the keys of the round, of the run's ``key`` for cohorts."""
-    return cohort_of(CohortKeys(*descend(key, round, np.arange(3))), round, federation, draw, dropout)
-
-
 def cohort_of(
     keys: CohortKeys, round: Array, federation: Federation, draw: Draw | int, dropout: Array | float | None
 ) -> Cohort:
     """The participants of a round; each of them drops out with probability ``dropout``.
 
-    Of those that are drawn and there at least one stays active: if all drop out, the first stays. With Poisson
-    sampling, where a round may have nobody, all may drop out: epsilon counts on it. Over several devices
-    the participants are dealt so that each device's share is of like size; the order changes no result.
+    Of those that are drawn and there at least one stays active: if all drop out, the one that was nearest to staying
+    does. With Poisson sampling, where a round may have nobody, all may drop out: epsilon counts on it. Over several
+    devices the participants are dealt so that each device's share is of like size; the order changes no result.
 
     Args:
         keys: of the round.
@@ -62,8 +54,8 @@ def cohort_of(
         drawn = jax.vmap(lambda key: jax.random.uniform(key, (), jnp.float32))(descend(keys.dropout, ids))
         stays = drawn >= dropout
         if not sampling.is_independent:  # else who drops out would decide whether another counts
-            first = ids == jnp.where(active, ids, n_clients).min()
-            stays |= ~(stays & active).any() & first
+            last = jnp.where(active, drawn, -1.0)
+            stays |= ~(stays & active).any() & (last == last.max())
         active &= stays
     if sampling.cut is not None:
         active = sampling.cut(ids, active)

@@ -76,9 +76,9 @@ def heeding(algorithm: Algorithm, terms: Mapping[str, Term]) -> Algorithm:
 
         return run
 
-    if algorithm.exchange is None:
+    if algorithm.halves is None:
         return algorithm._replace(round=watched(algorithm.round))
-    exchange = algorithm.exchange._replace(send=watched(algorithm.exchange.send), chain=None)
+    exchange = algorithm.halves._replace(send=watched(algorithm.halves.send), chain=None)
     return algorithm._replace(round=exchange.round, exchange=exchange)
 
 

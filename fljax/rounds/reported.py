@@ -1,5 +1,6 @@
 """The metrics that a method's round gives back, a user's own included: what is due, and as what arrays it is kept."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -24,6 +25,26 @@ TAKEN = (
 """Names that a run adds to a round's metrics itself; so has every test of the models its own."""
 OF_CLIENT = "client_"
 """How the names of a test's metrics of each client begin."""
+
+
+NOT_A_CLUSTER = np.iinfo(np.int32).min
+"""In the metric ``label``: a rule gave its participant a cluster that there is not, which a program cannot refuse."""
+
+
+def check_clusters(metrics: Mapping[str, Any]) -> None:
+    """Checks the labels of finished rounds; of rounds that are traced, and of other hosts, nothing is known.
+
+    Raises:
+        ValueError: a rule has put a participant into a cluster that there is not.
+    """
+    label = metrics.get("label", ())
+    if isinstance(label, jax.core.Tracer) or not getattr(label, "is_fully_addressable", True):
+        return
+    if (np.asarray(label) == NOT_A_CLUSTER).any():
+        raise ValueError(
+            "a rule put a participant into a cluster that there is not; give labels from 0 to one below the number of "
+            "models, or -1 for a client of none"
+        )
 
 
 def as_due(metrics: Any, cohort: Cohort) -> Metrics:

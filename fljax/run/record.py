@@ -9,7 +9,7 @@ import numpy as np
 from fljax import tree
 from fljax.files import read_arrays, save_arrays
 from fljax.rounds.drawn import check_ids
-from fljax.rounds.reported import OF_CLIENT
+from fljax.rounds.reported import OF_CLIENT, check_clusters
 from fljax.rounds.timing import Timing
 from fljax.run import checkpoint as files
 from fljax.run import hosts
@@ -56,9 +56,11 @@ class Record:
         """Takes a chunk's rounds, and gives them back with what only the host can tell.
 
         Raises:
-            ValueError: a sampling of the user's own drew who does not exist, or a client twice.
+            ValueError: a sampling of the user's own drew who does not exist, or a client twice, or a rule gave a
+                cluster that there is not.
         """
         check_ids(metrics["ids"], self.n_clients)
+        check_clusters(metrics)
         first, self.round = self.round, self.round + len(metrics["ids"])
         if "label" in metrics:
             metrics["churn"], self.labels = churn_of_rounds(metrics, self.n_clients, self.labels)

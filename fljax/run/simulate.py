@@ -17,7 +17,7 @@ from fljax.numbers import check_numbers
 from fljax.placement import on_device, whole
 from fljax.rounds.cohort import CohortKeys, cohort_of
 from fljax.rounds.drawn import check_ids
-from fljax.rounds.reported import as_due
+from fljax.rounds.reported import as_due, check_clusters
 from fljax.rounds.returned import check_like
 from fljax.rounds.sampling import Draw, Sampling, sampling_of
 from fljax.run.check import begun, check_outputs, check_run, check_subjects, fields_of
@@ -69,7 +69,8 @@ def simulate(
         participation: share of the clients in each round, in (0, 1].
         sampling: who takes part, see `fljax.rounds.sampling`; None: a share ``participation``, uniformly.
         evaluate_every: test after every so many rounds, and always after the last.
-        dropout: probability that a participant drops out of a round; None: nobody does.
+        dropout: probability that a participant drops out of a round; None: nobody does. Of those that were drawn one
+            stays where all would drop out, except with Poisson sampling.
 
     Returns:
         The final state, and the metrics with a leading axis over rounds: the algorithm's own (a participant's value is
@@ -98,6 +99,7 @@ def simulate(
         check_ids(gathered({"ids": metrics["ids"]})["ids"], n_clients)
     if "label" in metrics and not is_traced:
         labelled = gathered({name: metrics[name] for name in ("ids", "active", "label")})
+        check_clusters(labelled)
         metrics["churn"] = jnp.asarray(churn_of_rounds(labelled, n_clients)[0])
     spent = epsilons(hyper, draw.sampling, algorithm.about.work, n_rounds)
     if draw.sampling.timing is not None and not is_traced:

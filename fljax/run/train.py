@@ -72,7 +72,7 @@ def train(
         participation: share of the clients in each round, in (0, 1].
         sampling: who takes part, see `fljax.rounds.sampling`; None: a share ``participation``, uniformly.
         evaluate_every: test after every so many rounds, and always after the last.
-        dropout: probability that a participant drops out of a round; None: nobody does.
+        dropout: probability that a participant drops out of a round, see `simulate`; None: nobody does.
         devices: to spread the clients over; None: all.
         seconds_per_chunk: chunks grow to about this long: how often the bar moves.
         seconds_per_checkpoint: least time between checkpoints.

@@ -123,9 +123,10 @@ CASES = {
     "dpsgd": _case("dpsgd", by_order=True),
     "dpsgd-beside": _case("dpsgd", choices={"graph": "pairs", "time_varying": True, "mixing": "beside"}, by_order=True),
     "pgossip": _case("pgossip", choices={"graph": "regular", "degree": 4}, by_order=True),
+    # The first round's uplink has the counts of the four classes.
     "fedgen": _case(
         "fedgen",
-        P,
+        P + 4,
         P + (3 + 4) * 5 + 2 * 5 + (5 + 1) * 6,
         choices={"noise_width": 3, "generator_width": 5, "server_steps": 3},
         by_order=True,

@@ -12,10 +12,10 @@ from fljax.numbers import LocalHyper, hyper, number, numbers_of
 from fljax.rounds import mean, median, regrouped, stepped
 from fljax.rounds.bricks import BRICKS
 from fljax.rounds.clustered import Clusters
-from fljax.rounds.cohort import sample_cohort
 from fljax.rounds.everybody import over_everybody
 from fljax.run.simulate import as_traced
 from fljax.types import Work
+from tests.rounds.drawn import sample_cohort
 from tests.slow import slow_rows
 
 METHODS = {
@@ -31,7 +31,6 @@ METHODS = {
     "cfl": {},
     "adacfl": {},
 }
-
 
 BRICKS_OF_SOME = ("multi_krum",)
 """As Krum: quick in one method."""
@@ -116,7 +115,9 @@ def test_new_clusters_take_over_model_and_memory():
 
 def test_a_gradient_takes_no_more_than_a_plain_step(key, model, federation):
     method = ALGORITHMS["ifca"]
-    with pytest.raises(ValueError, match="takes one step a round"):
+    with pytest.raises(ValueError, match="takes one step a round; use epochs=1"):
+        method(model, Work(2, 8), averaging="gradient")
+    with pytest.raises(ValueError, match="sends the gradient of the plain loss; leave out bricks"):
         (method + BRICKS["prox"])(model, Work(1, 8), averaging="gradient")
     algorithm = method(model, Work(1, 8), averaging="gradient")
     numbers = as_traced(method.Hyper(lr=0.1, momentum=0.5))

@@ -415,6 +415,7 @@ def test_adapters_are_no_dense_layer(name, federation, key):
         ("fedrod", "personal"),
         ("fedcp", "policy"),
         ("gpfl", "embedding"),
+        ("gpfl", "trained"),
         ("feddbe", "consensus"),
         ("knnper", "memory"),
         ("fedproto", "prototypes"),
@@ -422,13 +423,15 @@ def test_adapters_are_no_dense_layer(name, federation, key):
     ],
 )
 def test_a_layer_called_as_a_part_of_the_method_is_refused(name, part):
+    choices = {"condition": part} if part == "trained" else {}
+
     class Net(nn.Module):
         @nn.compact
         def __call__(self, x):
             return nn.Dense(4, name="last")(nn.Dense(6, name=part)(x))
 
     with pytest.raises(ValueError, match=f"{name} puts a part called '{part}' beside the network"):
-        fljax.ALGORITHMS[name](fljax.from_linen(Net(), (4,)), Work(1, 8))
+        fljax.ALGORITHMS[name](fljax.from_linen(Net(), (4,)), Work(1, 8), **choices)
 
 
 @pytest.mark.parametrize("name", slow("fedcp", "fedgen", "fedma", "fedrod"))

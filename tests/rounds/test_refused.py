@@ -13,8 +13,12 @@ from fljax.data.synthetic import linear_groups
 from fljax.models import mlp
 from fljax.rounds import Clusters, Rule, all_but, averaging, clustered, only, two_models
 from fljax.rounds.bricks import BRICKS
+from fljax.rounds.clock.buffered import asynchronous, buffered
 from fljax.rounds.combine import mean, median, on_layers
 from fljax.rounds.joining import held_with_least_loss
+from fljax.rounds.uplink.chain import NOTHING, with_uplink
+from fljax.rounds.uplink.downlink import with_downlink
+from fljax.run.sweep import search, stack
 from fljax.run.train import train
 from fljax.types import ModelTable, Trained, Work
 from tests.algorithms.round_by_round import jitted
@@ -96,7 +100,7 @@ def test_a_term_that_clients_who_train_in_their_own_way_never_see(key, model, fe
 def test_a_client_of_no_cluster_is_not_tested(key, model, federation):
     def begin(key, hyper, data):
         centers = jax.vmap(model.init)(jax.random.split(key, 2))
-        return Clusters(centers, jnp.array([0, 1, 0, -1, 2, 1], jnp.int32))
+        return Clusters(centers, jnp.array([0, 1, 0, -1, -1, 1], jnp.int32))
 
     algorithm = clustered(model, WORK, Rule(begin))
     state, metrics = fljax.simulate(algorithm, HYPER, federation, key, 1)
@@ -122,6 +126,61 @@ def test_a_rule_that_counts_clusters_from_1_is_told_so(key, model, federation, t
     with pytest.raises(ValueError, match=r"^a rule begins with labels 1 to 2 and 2 models; give 0 to 1, or -1 for a"):
         train(clustered(model, WORK, Rule(begin)), fljax.LocalHyper(lr=0.1), federation, key, 1, folder=tmp_path)
     assert not list(tmp_path.glob("rounds/*"))
+
+
+@pytest.mark.parametrize("label", [2, -2])
+def test_a_rule_whose_later_labels_are_no_clusters_is_told_so(key, model, federation, tmp_path, label):
+    def begin(key, hyper, data):
+        centers = jax.vmap(model.init)(jax.random.split(key, 2))
+        return Clusters(centers, jnp.zeros(6, jnp.int32))
+
+    def after(key, hyper, clusters, sent, cohort):
+        moved = clusters.label.at[3].set(jnp.where(cohort.round == 1, label, 0))
+        return clusters._replace(label=moved), sent, {}
+
+    algorithm, numbers = clustered(model, WORK, Rule(begin, after=after)), fljax.LocalHyper(lr=0.1)
+    given = (federation, key)
+    for run in (
+        lambda n: fljax.simulate(algorithm, numbers, *given, n),
+        lambda n: train(algorithm, numbers, *given, n),
+        lambda n: fljax.sweep(algorithm, stack([numbers]), *given, 1, n),
+        lambda n: search(algorithm, stack([numbers]), *given, 1, n),
+    ):
+        run(1)
+        with pytest.raises(ValueError, match=r"^a rule put a participant into a cluster that there is not; give"):
+            run(2)
+    jax.eval_shape(lambda key: fljax.simulate(algorithm, numbers, federation, key, 2), key)
+
+
+def own_round(model):
+    base = averaging(model, WORK)
+
+    def round(key, hyper, state, cohort):
+        state, metrics = base.round(key, hyper, state, cohort)
+        return state._replace(server=jax.tree.map(jnp.zeros_like, state.server)), metrics | {"mine": 1.0}
+
+    return base._replace(round=round)
+
+
+def test_a_round_put_over_another_is_run_or_refused_and_never_left_out(key, model, federation):
+    """The halves of the round that lies under it, its `exchange`, are not what a run does."""
+    alone = own_round(model)
+    assert averaging(model, WORK).halves is not None
+    assert alone.halves is None
+
+    with pytest.raises(ValueError, match="its round is not made of two halves, and nothing can be put between"):
+        with_uplink(alone, NOTHING)
+    with pytest.raises(ValueError, match="its round is its own, so nothing can be put on its way down"):
+        with_downlink(alone, NOTHING)
+    with pytest.raises(ValueError, match="more than one, or a round of its own"):
+        buffered(alone, asynchronous(np.ones(6), concurrency=2, buffer=2, n_rounds=2))
+    with pytest.raises(ValueError, match="its round is not made of two halves"):
+        fljax.attacks.attacked(alone, federation, fljax.attacks.sign_flip(share=0.2))
+    later = fljax.attacks.label_flip(share=0.2, start=1)
+    poisoned, data, _ = fljax.attacks.attacked(alone, federation, later)
+    state, metrics = fljax.simulate(poisoned, fljax.LocalHyper(lr=0.1), data, key, 2)
+    assert "mine" in metrics
+    assert not any(leaf.any() for leaf in jax.tree.leaves(state.server))
 
 
 def test_a_combine_that_is_no_function_is_named(model):

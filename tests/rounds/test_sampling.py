@@ -8,7 +8,7 @@ import pytest
 
 import fljax
 from fljax.rounds.clock import answering, first_of, until
-from fljax.rounds.cohort import dealt, sample_cohort
+from fljax.rounds.cohort import dealt
 from fljax.rounds.sampling import (
     SAMPLINGS,
     Sampling,
@@ -23,7 +23,7 @@ from fljax.rounds.sampling import (
 from fljax.run.mesh import over_devices
 from fljax.run.simulate import split_key
 from tests.algorithms.round_by_round import jitted, simulate
-from tests.rounds.drawn import draw_cohort
+from tests.rounds.drawn import draw_cohort, sample_cohort
 
 
 @pytest.mark.parametrize(("share", "n", "size"), [(1.0, 20, 20), (0.1, 100, 10), (0.001, 100, 1), (0.25, 10, 2)])
@@ -52,8 +52,11 @@ def test_every_client_is_drawn_equally_often_and_never_twice(key, federation):
 
 
 def test_dropout_has_its_rate_and_leaves_someone(key, federation):
-    _, active = cohorts(key, federation, 4, 0.7)
+    ids, active = cohorts(key, federation, 4, 0.7)
     assert active.any(axis=1).all()
+    # Who stays where all would drop out is anybody: each of 9 clients counts as often, within five deviations.
+    counts = np.bincount(ids[active], minlength=9)
+    np.testing.assert_allclose(counts, active.sum() / 9, atol=5 * np.sqrt(active.sum() / 9))
     # Those whom the rule keeps: P(all four drop) = 0.7^4, one of four then stays.
     expected = 0.3 + 0.7**4 / 4
     np.testing.assert_allclose(active.mean(), expected, atol=5 * np.sqrt(0.25 / 8000))

@@ -142,9 +142,10 @@ def buffered(
     Raises:
         ValueError: a number is out of its range, or the method's clients have more than one model to start from.
     """
-    exchange = algorithm.exchange
+    exchange = algorithm.halves
     if exchange is None or not exchange.starts_anywhere:
-        raise ValueError(f"{algorithm.about.name}: its clients cannot start from a past model; it has more than one")
+        why = "it has more than one, or a round of its own"
+        raise ValueError(f"{algorithm.about.name}: its clients cannot start from a past model; {why}")
     if (share is not None and not 0 < real("share", share) <= 1) or (
         damping is not None and not real("damping", damping) >= 0
     ):

@@ -39,10 +39,11 @@ def with_downlink(algorithm: Algorithm, transform: Transform) -> Algorithm:
     Raises:
         ValueError: the method's clients start from more than one model.
     """
-    exchange = algorithm.exchange
+    exchange = algorithm.halves
     if exchange is None or not exchange.starts_anywhere:
         name = algorithm.about.name or "this method"
-        raise ValueError(f"{name}: its clients do not all start from one model, so nothing can be put on its way down")
+        why = "its clients do not all start from one model, or its round is its own"
+        raise ValueError(f"{name}: {why}, so nothing can be put on its way down")
 
     part = exchange.part
 

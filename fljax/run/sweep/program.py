@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
+from fljax.rounds.reported import check_clusters
 from fljax.rounds.sampling import Draw, Sampling, sampling_of
 from fljax.run.check import begun, check_count, check_run, check_subjects, fields_of
 from fljax.run.chunk import put_row, round_cost
@@ -96,6 +97,7 @@ def sweep(
         setting = setting._replace(at_once=plan(setting, cells, federation, dropout_rate, at_once, memory).at_once)
         setting = setting._replace(level=level_of(setting, cells, federation, dropout_rate, compile))
         _, metrics = advance(setting, cells, federation, dropout_rate, due, jnp.int32(0), jnp.int32(n_rounds))
+    check_clusters(metrics)
     n_points = count_points(hypers)
     return jax.tree.map(lambda leaf: leaf.reshape(n_points, n_seeds, *leaf.shape[1:]), metrics)
 

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from fljax.rounds.reported import check_clusters
 from fljax.run import hosts
 from fljax.run.checkpoint import as_numbers, is_key
 from fljax.run.headline import LOWER_IS_BETTER
@@ -75,6 +76,7 @@ class Stage(NamedTuple):
         )
         state = jax.tree.leaves(jax.tree.map(as_numbers, some.state)) if keep else None
         rows = jax.tree.map(lambda leaf: leaf[: len(chosen)], hosts.gathered((some.diverged, state, metrics)))
+        check_clusters(rows[2])
         return parts.Part(chosen, rows[0], rows[1], {name: value[:, :n] for name, value in rows[2].items()})
 
     def _from_leaves(self, some: Cell) -> Any:
