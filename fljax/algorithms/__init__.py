@@ -1,11 +1,11 @@
 """The methods: a file each, named as its paper names it; `ALGORITHMS` finds them by name."""
 
 import pkgutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib import import_module
 
-from fljax.choices import unknown
+from fljax.choices import check_kind, unknown
 from fljax.rounds.bricks import BRICKS
 from fljax.rounds.method import KINDS, Method
 
@@ -43,24 +43,23 @@ def by_kind() -> dict[str, Method]:
 
 
 @cache
-def compose(name: str) -> Method:
-    """The method of that name, with the bricks after it put in: "fedprox+median+adam".
+def compose(method: str | Method, *bricks: str) -> Method:
+    """A method with bricks put in: of its name, "fedprox+median+adam", or of your own method, ``(mine, "median")``.
+
+    Args:
+        method: its name and those of bricks, joined by "+", or the method.
+        *bricks: names of bricks that are put in after these, one after another.
 
     Raises:
         ValueError: there is no such method or brick, or the method has no slot for it.
     """
-    base, *bricks = name.split("+")
-    if base not in ALGORITHMS:
-        raise ValueError(f"{unknown('algorithm', base, ALGORITHMS)}; choose one of {', '.join(ALGORITHMS)}")
-    return with_bricks(ALGORITHMS[base], bricks)
-
-
-def with_bricks(method: Method, bricks: Sequence[str]) -> Method:
-    """``method`` with the bricks of these names put in, one after another.
-
-    Raises:
-        ValueError: there is no such brick, or the method has no slot for it.
-    """
+    if not isinstance(method, Method):
+        check_kind("method", method, str, "give a name, as 'fedprox+median', or a method of your own")
+        base, *first = method.split("+")
+        if base not in ALGORITHMS:
+            own = "; of a method of your own give the method itself: fljax.compose(mine, 'prox')" if ":" in base else ""
+            raise ValueError(f"{unknown('algorithm', base, ALGORITHMS)}; choose one of {', '.join(ALGORITHMS)}{own}")
+        method, bricks = ALGORITHMS[base], (*first, *bricks)
     for brick in bricks:
         if brick not in BRICKS:
             fitting = [one.name for one in BRICKS.values() if one.slot in method.slots]
@@ -70,4 +69,4 @@ def with_bricks(method: Method, bricks: Sequence[str]) -> Method:
     return method
 
 
-__all__ = ["ALGORITHMS", "by_kind", "compose", "with_bricks"]
+__all__ = ["ALGORITHMS", "by_kind", "compose"]

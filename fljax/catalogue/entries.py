@@ -101,7 +101,7 @@ def fitting(word: str) -> tuple[str, ...]:
     """The bricks that can be put into a method: those of its slots, but for what it refuses when it is made."""
 
     def found() -> list[str]:
-        from fljax.algorithms import with_bricks
+        from fljax.algorithms import compose
         from fljax.models import mlp
         from fljax.rounds.bricks import BRICKS
         from fljax.types import Work
@@ -110,7 +110,7 @@ def fitting(word: str) -> tuple[str, ...]:
 
         def is_made(*bricks: str) -> bool:
             try:
-                with_bricks(method, bricks)(model, Work(1, 1))
+                compose(method, *bricks)(model, Work(1, 1))
             except (TypeError, ValueError):
                 return False
             return True

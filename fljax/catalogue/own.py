@@ -88,9 +88,9 @@ def find(kind: str, word: str) -> Any:
     _check(kind, word, found)
     if not bricks:
         return found
-    from fljax.algorithms import with_bricks
+    from fljax.algorithms import compose
 
-    return with_bricks(found, bricks)
+    return compose(found, *bricks)
 
 
 def kind_of_file(word: str) -> str:

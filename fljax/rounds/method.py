@@ -113,7 +113,7 @@ class Method:
                 down.append(brick.value)
             else:
                 if brick.slot == "combine" and own["combine"] != self.static["combine"].default:
-                    raise ValueError(f"{self.name}: {brick.name} would put out combine={own['combine']}; leave one out")
+                    raise ValueError(f"{self.name}: {brick.name} would replace combine={own['combine']}; leave one out")
                 filled["combine"] = brick.value if brick.slot == "combine" else brick.value(filled["combine"])
         algorithm = self.factory(model, work._replace(terms=terms), **filled)
         check_kind(
@@ -159,7 +159,7 @@ class Method:
         if brick.slot == "combine" and before:
             rules = [one.name for one in before if one.slot == "combine"]
             mend = "leave one out" if rules else f"write {brick.name} first, or leave one out"
-            raise ValueError(f"{name}: {brick.name} would put out {(rules or [before[-1].name])[-1]}; {mend}")
+            raise ValueError(f"{name}: {brick.name} would replace {(rules or [before[-1].name])[-1]}; {mend}")
 
     @cached_property
     def slots(self) -> tuple[Slot, ...]:

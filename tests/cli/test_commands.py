@@ -169,7 +169,7 @@ def test_list_one_kind_or_one_thing(fljax, refused):
     shown = {word: fljax("list", word)[1] for word in ("fedavg", "fedavg+krum", "ifca", "cfl")}
     bricks = {word: set(text.partition("bricks that fit: ")[2].splitlines()[0].split()) for word, text in shown.items()}
     assert {"prox", "top_k", "median", "client_dp", "secure_sum"} <= bricks["fedavg"]
-    assert "median" not in bricks["fedavg+krum"]  # it would put out krum
+    assert "median" not in bricks["fedavg+krum"]  # it would replace krum
     assert {"dp_sgd", "secure_sum"} <= bricks["ifca"] - {"client_dp"} == bricks["ifca"]
     assert not {"client_dp", "secure_sum"} & bricks["cfl"]
     assert "in fljax run, where nothing else is said: n-clusters=4 lr=0.1\n" in shown["ifca"]

@@ -50,7 +50,7 @@ def test_another_partition_or_model_starts_from_its_own_defaults():
         ("--algorithm fedavg+", "no brick ''"),
         ("--algorithm fedprx+adam", "no algorithm 'fedprx'; the nearest is 'fedprox'"),
         ("--algorithm standalone+krum", "has no slot 'combine' for krum"),
-        ("--algorithm fedavg+adam+krum", "krum would put out adam"),
+        ("--algorithm fedavg+adam+krum", "krum would replace adam"),
         ("--algorithm fedprox+prox", "both have a number 'mu'"),
         ("--partition rotated", "the nearest is 'rotated_groups'"),
         ("--model nlp", "the nearest is 'mlp'"),

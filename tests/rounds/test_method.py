@@ -60,6 +60,9 @@ def test_bricks_compose_by_name_and_by_plus():
     by_plus = fljax.fedavg + BRICKS["median"] + BRICKS["adam"]
     assert by_plus.name == by_name.name
     assert by_plus.Hyper is by_name.Hyper
+    own = fljax.compose(fljax.fedavg, "median", "adam")
+    assert own is fljax.compose(fljax.fedavg, "median", "adam")  # and so its algorithms are compiled once
+    assert (own.name, own.Hyper) == (by_name.name, by_name.Hyper)
     assert fljax.compose("fedavg+momentum").Hyper().server_lr == 1.0  # without memory it is the mean
 
 
@@ -69,11 +72,13 @@ def test_bricks_compose_by_name_and_by_plus():
         ("fedprx", "no algorithm 'fedprx'; the nearest is 'fedprox'; choose one of adacfl"),
         ("fedprox+adm", "no brick 'adm'; the nearest is 'adam'; those that fit fedprox: prox, dp_sgd"),
         ("fedprox+", "no brick ''"),
+        ("./mine.py:timid+sam", r"; of a method of your own give the method itself: fljax.compose\(mine, 'prox'\)$"),
+        (3, "method is 3, not a str; give a name, as 'fedprox[+]median', or a method of"),
         ("fedprox+prox", r"^fedprox\+prox: fedprox and prox both have a number 'mu'; use one of them$"),
         ("fedavg+prox+prox", r"^fedavg\+prox\+prox: prox and prox both have a number 'mu'"),
         ("fedavg+dp_sgd+client_dp", r"^fedavg\+dp_sgd\+client_dp: dp_sgd and client_dp both have a number 'delta'"),
-        ("fedavg+adam+median", "median would put out adam; write median first"),
-        ("fedavg+krum+median", r"median would put out krum; leave one out$"),
+        ("fedavg+adam+median", "median would replace adam; write median first"),
+        ("fedavg+krum+median", r"median would replace krum; leave one out$"),
         ("standalone+krum", "has no slot 'combine' for krum; its slots: loss"),
         ("standalone+adam", "has no slot 'server' for adam"),
         ("fedsgd+prox", "has no slot 'loss' for prox; its slots: uplink, downlink, combine, server"),
