@@ -51,10 +51,13 @@ def number(
 
 @dataclass_transform(frozen_default=True, kw_only_default=True)  # whose default `number` is, as any value would be
 def hyper(cls: type[T]) -> type[T]:
-    """Makes a class of `number` fields a frozen, keyword-only dataclass and a pytree whose leaves are the numbers."""
-    stated_doc = cls.__doc__ or ""
+    """Makes a class of `number` fields a frozen, keyword-only dataclass and a pytree whose leaves are the numbers.
+
+    ``FedProxHyper`` without a docstring has "Numbers of FedProx."; every docstring is followed by the fields.
+    """
     if not isinstance(cls, type):
         raise ValueError(f"@hyper stands above {cls!r}; it makes a class with fields by fljax.number one of numbers")
+    stated_doc = cls.__doc__ or f"Numbers of {cls.__name__.removesuffix('Hyper')}."
     made: Any = dataclasses.dataclass(frozen=True, kw_only=True)(cls)
     if unsaid := [field.name for field in dataclasses.fields(made) if _METADATA not in field.metadata]:
         raise ValueError(

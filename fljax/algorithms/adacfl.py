@@ -10,14 +10,13 @@ larger ``min_size``.
 
 from fljax.algorithms.layercfl import SplitHyper, layercfl
 from fljax.algorithms.layercfl.layercfl import Linkage
-from fljax.rounds import Combine, Scalar, Server, Weighting, hyper, mean, method, number
+from fljax.numbers import Scalar, hyper, number
+from fljax.rounds import Combining, Weighting, mean, method
 from fljax.types import Algorithm, Model, Work
 
 
 @hyper
 class AdaCFLHyper(SplitHyper):
-    """Numbers of AdaCFL."""
-
     spacing: Scalar | None = number(
         1.5,
         "a split needs its halves farther apart than this many times the median distance of a member to its nearest "
@@ -35,7 +34,7 @@ def adacfl(
     layers: str | tuple[str, ...] = "dense",
     linkage: Linkage = "single",
     weighting: Weighting = "size",
-    combine: Combine | Server = mean,
+    combine: Combining = mean,
 ) -> Algorithm:
     """AdaCFL: `layercfl` with ``measure="l2_weight_part"``.
 

@@ -28,8 +28,6 @@ from fljax.types import Algorithm, Batch, ClientData, Cohort, Key, Model, ModelT
 
 @hyper
 class APFLHyper(LocalHyper):
-    """Numbers of APFL."""
-
     alpha: Scalar = number(
         0.5, "weight of a client's own model in its mixture, at first; 0 is FedAvg where it stays so", least=0, most=1
     )
@@ -49,10 +47,7 @@ def apfl(model: Model, work: Work, *, weighting: Weighting = "size", combine: Co
     ``alpha_i <- alpha_i - eta <v_i - w_i, g_i(m_i)>``, kept in [0, 1]. The reported loss is that of the mixtures.
 
     Args:
-        model: the network.
-        work: local effort.
         weighting: of the global average, "size" (omega_i = n_i) or "uniform".
-        combine: what the server makes of the w_i.
     """
 
     def local(hyper: APFLHyper, start: ModelTable, cohort: Cohort) -> Trained:

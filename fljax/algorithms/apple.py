@@ -44,8 +44,6 @@ from fljax.types import (
 
 @hyper
 class APPLEHyper(LocalHyper):
-    """Numbers of APPLE."""
-
     p_lr: Scalar = number(0.001, "eta_2: learning rate of the weights of the mixture; 0 keeps them", least=0)
     mu: Scalar = number(0.1, "mu: pull of the weights to the shares of the data", least=0)
     fades: Scalar = number(20.0, "L: rounds over which that pull falls to 0, as half a cosine", above=0)
@@ -60,7 +58,6 @@ def apple(model: Model, work: Work, *, weighting: Weighting = "size") -> Algorit
     server sent. Clients are tested with their mixtures.
 
     Args:
-        model: the network.
         work: local effort. A step along a core is p_ii times as long as a step alone.
         weighting: of p0, where p_i begins: "size" (n_j / n) or "uniform".
     """

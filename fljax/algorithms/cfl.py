@@ -12,7 +12,7 @@ again, its notebook takes places in the half for numbers of clients; here they a
 
 from fljax.algorithms.layercfl import LayerCFLHyper, layercfl
 from fljax.algorithms.layercfl.layercfl import Linkage
-from fljax.rounds import Combine, Server, Weighting, mean, method
+from fljax.rounds import Combining, Weighting, mean, method
 from fljax.types import Algorithm, Model, Work
 
 
@@ -23,7 +23,7 @@ def cfl(
     *,
     linkage: Linkage = "single",
     weighting: Weighting = "size",
-    combine: Combine | Server = mean,
+    combine: Combining = mean,
 ) -> Algorithm:
     """CFL: `layercfl` with ``measure="cos_update_full"``.
 

@@ -21,19 +21,8 @@ from jax import Array, lax
 from fljax import tree
 from fljax.choices import Positive
 from fljax.client.objectives import Loss, predictor, training_loss
-from fljax.rounds import (
-    Combine,
-    LocalHyper,
-    Scalar,
-    Server,
-    client_weight,
-    hyper,
-    mean,
-    method,
-    number,
-    traffic,
-    train,
-)
+from fljax.numbers import LocalHyper, Scalar, hyper, number
+from fljax.rounds import Combining, client_weight, mean, method, traffic, train
 from fljax.rounds.combine import as_combine, members_of, memory_of
 from fljax.rounds.joining import held_with_least_loss, rounds_alone
 from fljax.server.kmeans import kmeans
@@ -82,16 +71,13 @@ class ClusterFLServer(NamedTuple):
 
 @method(ClusterFLHyper, "Ouyang et al., MobiSys 2021", "https://doi.org/10.1145/3458864.3467681", kind="clustered")
 def clusterfl(
-    model: Model, work: Work, n_clusters: Positive = 2, *, n_init: Positive = 20, combine: Combine | Server = mean
+    model: Model, work: Work, n_clusters: Positive = 2, *, n_init: Positive = 20, combine: Combining = mean
 ) -> Algorithm:
     """ClusterFL: ``w_i <- w_i - eta (g(w_i) + 2 alpha w_i - 2 beta mean_{a_i})``; ``a`` by k-means on W when due.
 
     Args:
-        model: the network.
-        work: local effort.
         n_clusters: K.
         n_init: restarts of k-means.
-        combine: what the server makes of the models of one cluster.
     """
     combining = as_combine(combine)
 

@@ -49,11 +49,8 @@ def ditto(
     The reported loss is that of the personal models, the distance included.
 
     Args:
-        model: the network.
-        work: local effort.
         personal_epochs: epochs on the personal model in a round; None: ``work.epochs``.
         weighting: of the global average, "size" (omega_i = n_i) or "uniform".
-        combine: what the server makes of the w_i.
     """
     own_work, loss = work._replace(epochs=personal_epochs or work.epochs, terms=()), training_loss(model)
 

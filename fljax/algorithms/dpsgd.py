@@ -17,15 +17,13 @@ import jax.numpy as jnp
 
 from fljax import tree
 from fljax.choices import Natural, Positive
-from fljax.client.objectives import predictor
 from fljax.numbers import LocalHyper
 from fljax.rounds import method
 from fljax.rounds.gossip import Graph, between_neighbours, graph_of, metropolis, renamed
-from fljax.rounds.joining import join_mean
 from fljax.rounds.local import local_of
-from fljax.rounds.sharing import own_rows
+from fljax.rounds.peers import of_peers
 from fljax.server.aggregate import mix
-from fljax.types import Algorithm, ClientData, Cohort, Key, Metrics, Model, ModelTable, State, Work
+from fljax.types import Algorithm, Cohort, Key, Metrics, Model, State, Work
 
 
 @method(LocalHyper, "Lian et al., NeurIPS 2017", "https://arxiv.org/abs/1705.09056")
@@ -42,8 +40,6 @@ def dpsgd(
     """D-PSGD: ``w_i <- sum_j W_ij LocalTrain(w_j)``.
 
     Args:
-        model: the network.
-        work: local effort.
         graph: "complete", "ring", "torus", "regular" (random) or "pairs" (random).
         degree: neighbours of each client in the graph "regular".
         graph_seed: of the random graphs.
@@ -51,10 +47,6 @@ def dpsgd(
         mixing: "after" training; "beside" it: ``w_i <- sum_j W_ij w_j + (LocalTrain(w_i) - w_i)``.
     """
     train = local_of(work, model)
-
-    def init(key: Key, hyper: LocalHyper, data: ClientData) -> State:
-        n = data.size.shape[0]
-        return State(jnp.asarray(graph_of(graph, n, degree, graph_seed)), own_rows(model.init(key), n))
 
     def round(key: Key, hyper: LocalHyper, state: State, cohort: Cohort) -> tuple[State, Metrics]:
         places = renamed(key, state.server) if time_varying else state.server
@@ -71,7 +63,4 @@ def dpsgd(
         metrics = {"loss": trained.loss, "ok": trained.ok, **between_neighbours(models, near, W, cohort.active)}
         return State(state.server, models), metrics
 
-    def deploy(key: Key, hyper: LocalHyper, state: State, data: ClientData) -> ModelTable:
-        return tree.own(state.clients)
-
-    return Algorithm(init, round, deploy, predictor(model), join_mean(model, work), model.loss)
+    return of_peers(model, work, round, lambda n: jnp.asarray(graph_of(graph, n, degree, graph_seed)))

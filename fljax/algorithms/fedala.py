@@ -34,8 +34,6 @@ WINDOW = 10
 
 @hyper
 class FedALAHyper(LocalHyper):
-    """Numbers of FedALA."""
-
     eta: Scalar = number(1.0, "learning rate of the mixture's weights; 0 is FedAvg", least=0)
     share: Scalar = number(0.8, "share of a client's examples that the mixture is fitted on", above=0, most=1)
     spread: Scalar = number(0.1, "the first fit ends when the last 10 epochs' losses have this deviation", least=0)
@@ -56,12 +54,8 @@ def fedala(
     That is in the last ``n_mixed`` layers; the others start from theta. Then ``w_i = LocalTrain(start_i)`` is averaged.
 
     Args:
-        model: the network.
-        work: local effort.
         n_mixed: how many of the last layers are mixed.
         max_epochs: of the first fit.
-        weighting: "size" (omega_i = n_i) or "uniform".
-        combine: what the server makes of the w_i.
     """
     check_not_private(work, "clients of FedALA fit what they begin from to their examples, without noise")
     layers = last_layers(model, n_mixed, "n_mixed")

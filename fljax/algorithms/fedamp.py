@@ -15,20 +15,17 @@ import jax.numpy as jnp
 from jax import Array
 
 from fljax import tree
-from fljax.client.objectives import predictor, proximal, training_loss
+from fljax.client.objectives import proximal, training_loss
 from fljax.numbers import LocalHyper, Scalar, hyper, number
 from fljax.rounds import method, traffic, train
-from fljax.rounds.joining import join_mean
-from fljax.rounds.sharing import own_rows
+from fljax.rounds.peers import of_peers
 from fljax.server.aggregate import mix
 from fljax.server.distance import pairwise_squared_l2
-from fljax.types import Algorithm, ClientData, Cohort, Key, Metrics, Model, ModelTable, State, Work
+from fljax.types import Algorithm, Cohort, Key, Metrics, Model, State, Work
 
 
 @hyper
 class FedAMPHyper(LocalHyper):
-    """Numbers of FedAMP."""
-
     lam: Scalar = number(1.0, "lambda: the pull to a mixture is lambda / alpha; 0: standalone training", least=0)
     alpha: Scalar = number(1.0, "alpha_k: step of the message passing, on the scale of A'", above=0)
     sigma: Scalar = number(1.0, "squared distance at which a model's weight has fallen to 1/e", above=0)
@@ -39,14 +36,7 @@ def fedamp(model: Model, work: Work) -> Algorithm:
     """FedAMP: ``u_i = sum_j xi_ij w_j``; ``w_i <- argmin F_i(w) + lambda / (2 alpha) |w - u_i|^2``, from w_i.
 
     ``xi_ij = alpha A'(|w_i - w_j|^2)`` with ``A'(x) = exp(-x / sigma) / sigma``; ``xi_ii`` is what is left to 1.
-
-    Args:
-        model: the network.
-        work: local effort.
     """
-
-    def init(key: Key, hyper: FedAMPHyper, data: ClientData) -> State:
-        return State((), own_rows(model.init(key), data.size.shape[0]))
 
     def round(key: Key, hyper: FedAMPHyper, state: State, cohort: Cohort) -> tuple[State, Metrics]:
         xi = attention(hyper, pairwise_squared_l2(state.clients), cohort.active)
@@ -57,10 +47,7 @@ def fedamp(model: Model, work: Work) -> Algorithm:
         metrics = {"loss": trained.loss, "ok": trained.ok, **traffic(n_parameters, n_parameters)}
         return State((), trained.params), metrics
 
-    def deploy(key: Key, hyper: FedAMPHyper, state: State, data: ClientData) -> ModelTable:
-        return tree.own(state.clients)
-
-    return Algorithm(init, round, deploy, predictor(model), join_mean(model, work), model.loss)
+    return of_peers(model, work, round)
 
 
 def attention(hyper: FedAMPHyper, squared: Array, active: Array) -> Array:

@@ -14,12 +14,5 @@ from fljax.types import Algorithm, Model, Work
 
 @method(LocalHyper, "McMahan et al., AISTATS 2017", "https://arxiv.org/abs/1602.05629")
 def fedavg(model: Model, work: Work, *, weighting: Weighting = "size", combine: Combining = mean) -> Algorithm:
-    """FedAvg: ``w_i = LocalTrain(theta)``; ``theta <- sum_i omega_i w_i / sum_i omega_i``.
-
-    Args:
-        model: the network.
-        work: local effort.
-        weighting: "size" (omega_i = n_i) or "uniform" (omega_i = 1).
-        combine: what the server makes of the w_i.
-    """
+    """FedAvg: ``w_i = LocalTrain(theta)``; ``theta <- sum_i omega_i w_i / sum_i omega_i``."""
     return averaging(model, work, weighting=weighting, combine=combine)

@@ -29,12 +29,9 @@ def fedavg_ft(
     """FedAvg; client i is tested with ``LocalTrain(theta)`` of ``ft_epochs`` epochs.
 
     Args:
-        model: the network.
         work: local effort in the rounds.
         ft_epochs: epochs that a client fine-tunes; 0 is FedAvg.
         ft_layers: "head" fine-tunes the last layer, "all" every one.
-        weighting: "size" (omega_i = n_i) or "uniform".
-        combine: what the server makes of the clients' models.
     """
     rounds = fedavg(model, work, weighting=weighting, combine=combine)
     held = model.layers[:-1] if ft_layers == "head" else ()

@@ -43,12 +43,8 @@ def fedbabu(
     The official code has lr 0.1 and momentum 0.9.
 
     Args:
-        model: the network.
-        work: local effort.
         n_head: how many of the last layers are the head; 0 is FedAvg with fine-tuning.
         ft_epochs: epochs that a client fine-tunes before it is tested; 0 tests the global model itself.
-        weighting: "uniform" or "size" (omega_i = n_i).
-        combine: what the server makes of the body_i.
     """
     head = last_layers(model, n_head, "n_head")
     body = tuple(name for name in model.layers if name not in head)

@@ -45,11 +45,8 @@ def fedbn(
 
     Args:
         model: the network; it must have what ``kept`` names.
-        work: local effort.
         kept: what stays with the client: "norm" (scale, bias and running statistics of every normalisation layer) or
             "statistics" (the running statistics of BatchNorm only).
-        weighting: "size" (omega_i = n_i) or "uniform".
-        combine: what the server makes of the theta_i.
 
     Raises:
         ValueError: a model with nothing to keep.

@@ -32,8 +32,6 @@ BANDWIDTHS = (10.0, 15.0, 20.0, 50.0)
 
 @hyper
 class FedCPHyper(LocalHyper):
-    """Numbers of FedCP."""
-
     lam: Scalar = number(5.0, "lambda: weight of the discrepancy to the received body's features", least=0)
 
 
@@ -46,9 +44,6 @@ def fedcp(model: Model, work: Work, *, weighting: Weighting = "size", combine: C
 
     Args:
         model: the network, whose last layer is dense.
-        work: local effort.
-        weighting: "size" (omega_i = n_i) or "uniform".
-        combine: what the server makes of what it receives.
     """
     check_free(model, "fedcp", GLOBAL, POLICY)
     if task_of(model.loss) == "regression":  # whose outputs are scaled after the last layer

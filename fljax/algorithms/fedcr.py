@@ -22,19 +22,16 @@ from fljax import tree
 from fljax.choices import Natural, Positive
 from fljax.client.gaussian import Evidence, Gaussian, class_evidence, divergence, draws, halves_of
 from fljax.client.objectives import Loss, batch_mean, predictor, training_loss
+from fljax.numbers import Scalar, hyper, number
 from fljax.rounds import (
-    Combine,
-    Scalar,
-    Server,
+    Combining,
     TunedHyper,
     Weighting,
     all_but,
     client_weight,
-    hyper,
     last_layers,
     mean,
     method,
-    number,
     traffic,
     train,
     tuned,
@@ -83,17 +80,15 @@ def fedcr(
     n_draws: Positive = 18,
     ft_epochs: Natural = 10,
     weighting: Weighting = "uniform",
-    combine: Combine | Server = mean,
+    combine: Combining = mean,
 ) -> Algorithm:
     """FedCR: ``F_i = mean over draws of CE(head_i(z), y) + beta KL(G_y | N(mu(x), sigma(x)^2))``; ``base <- mean``.
 
     Args:
         model: a probabilistic network, such as `fljax.models.variational_cnn`.
-        work: local effort.
         n_draws: draws z of each example's representation in a step.
         ft_epochs: epochs on the head alone before a client is tested; 0: none.
         weighting: "uniform" averages the bases equally, "size" by the clients' examples.
-        combine: what the server makes of the bases.
 
     Raises:
         ValueError: the model is not probabilistic.

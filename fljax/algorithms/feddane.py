@@ -25,8 +25,6 @@ from fljax.types import Algorithm, Cohort, Model, ModelTable, Params, Trained, W
 
 @hyper
 class FedDANEHyper(LocalHyper):
-    """Numbers of FedDANE."""
-
     mu: Scalar = number(0.0, "proximal weight", least=0)
 
 
@@ -37,10 +35,7 @@ def feddane(model: Model, work: Work, *, weighting: Weighting = "size", combine:
     ``g_i = grad F_i(theta)``, ``gbar`` is their mean. The reported loss includes both terms.
 
     Args:
-        model: the network.
-        work: local effort.
         weighting: of both means, "size" (omega_i = n_i) or "uniform".
-        combine: what the server makes of the w_i.
 
     Raises:
         ValueError: private gradients, of which the first communication would tell.

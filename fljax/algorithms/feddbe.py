@@ -35,8 +35,6 @@ BIAS = "own_mean"
 
 @hyper
 class FedDBEHyper(LocalHyper):
-    """Numbers of FedDBE."""
-
     kappa: Scalar = number(
         0.0, "weight of the pull to the consensus; PFLlib's default is 0, the paper's 1 to 50", least=0
     )
@@ -64,9 +62,6 @@ def feddbe(model: Model, work: Work, *, weighting: Weighting = "size", combine: 
 
     Args:
         model: the network, whose last layer is dense.
-        work: local effort.
-        weighting: "size" (omega_i = n_i) or "uniform".
-        combine: what the server makes of the w_i.
     """
     check_free(model, "feddbe", "consensus", BIAS)
 

@@ -15,8 +15,6 @@ from fljax.types import Algorithm, Model, Work
 
 @hyper
 class FedDistHyper(LocalHyper):
-    """Numbers of FedDist."""
-
     step: Scalar = number(
         0.6, "share of the way to the clients' mean; 1 is FedAvg of equal weights, 0.6 in the code", above=0, most=1
     )

@@ -31,8 +31,6 @@ from fljax.types import Algorithm, Batch, ClientData, Cohort, Key, Metrics, Mode
 
 @hyper
 class FedDistillHyper(LocalHyper):
-    """Numbers of FedDistill."""
-
     gamma: Scalar = number(1.0, "weight of the distillation; 0 is standalone training", least=0)
 
 
@@ -42,10 +40,6 @@ def feddistill(model: Model, work: Work) -> Algorithm:
 
     ``F_{-i, c}`` is the mean over all other clients that have class c of their mean softmax outputs on it; H is
     cross-entropy.
-
-    Args:
-        model: the network.
-        work: local effort.
     """
 
     def init(key: Key, hyper: FedDistillHyper, data: ClientData) -> State:

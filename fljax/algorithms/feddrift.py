@@ -30,8 +30,6 @@ from fljax.types import Algorithm, ClientData, Cohort, Key, Metrics, Model, Para
 
 @hyper
 class FedDriftHyper(LocalHyper):
-    """Numbers of FedDrift."""
-
     rise: Scalar = number(0.1, "rise of a client's loss that is a drift; inf is FedAvg", least=0, infinite=True)
     merge: Scalar = number(0.1, "clusters are merged up to this distance; the paper has the rise", least=0)
     every: Scalar = number(5.0, "rounds from one choice of models to the next", least=1)
@@ -55,11 +53,7 @@ def feddrift(
     model i on the data of cluster j. A merged model is the mean by examples.
 
     Args:
-        model: the network.
-        work: local effort.
         n_models: most models at a time; a client that drifts when there are so many keeps the best of them.
-        weighting: "size" (omega_i = n_i) or "uniform".
-        combine: what the server makes of a cluster's models.
     """
     combining = as_combine(combine)
 

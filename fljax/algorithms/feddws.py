@@ -19,8 +19,6 @@ from fljax.types import Algorithm, Model, Work
 
 @hyper
 class FedDWSHyper(LocalHyper):
-    """Numbers of FedDWS."""
-
     step: Scalar = number(
         0.6, "share of the way to the clients' mean; 1 is FedAvg; unused with `literal`", above=0, most=1
     )
@@ -31,8 +29,6 @@ def feddws(model: Model, work: Work, *, literal: bool = False, combine: Combinin
     """FedDWS: ``theta <- theta + step (sum_i n_i w_i / sum_i n_i - theta)``.
 
     Args:
-        model: the network.
-        work: local effort.
         literal: whether the step is 1/m, m the participants that count, as the code's comment has it.
         combine: what the server goes towards.
     """

@@ -28,8 +28,6 @@ from fljax.types import Algorithm, ClientData, Cohort, Exchange, Key, Metrics, M
 
 @hyper
 class FedDynHyper(LocalHyper):
-    """Numbers of FedDyn."""
-
     alpha: Scalar = number(0.1, "weight of the proximal term; the paper has 0.1, 0.01 and 0.001", above=0)
 
 
@@ -50,9 +48,6 @@ def feddyn(model: Model, work: Work, *, weighting: Weighting = "uniform", combin
     The reported loss includes all terms.
 
     Args:
-        model: the network.
-        work: local effort.
-        weighting: "uniform" (omega_i = 1) or "size" (omega_i = n_i).
         combine: what the server makes of the w_i, for theta and for h.
     """
     combining, rule, loss = as_combine(combine), goal_of(combine), training_loss(model)

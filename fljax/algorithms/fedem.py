@@ -11,6 +11,7 @@ then hardly come apart, because a client moves those that it does not use as far
 code averages over all clients, those with the server's learners; here the average is over those that take part.
 """
 
+from collections.abc import Callable
 from typing import Any, Literal
 
 import jax
@@ -23,7 +24,8 @@ from fljax.client.example_loss import batch_losses, example_loss
 from fljax.client.objectives import Loss, training_loss
 from fljax.data.federation import present
 from fljax.data.labels import check_classes
-from fljax.rounds import Combine, LocalHyper, Server, Weighting, client_weight, mean, method, traffic, train
+from fljax.numbers import LocalHyper
+from fljax.rounds import Combining, Weighting, client_weight, mean, method, traffic, train
 from fljax.rounds.accounting import memberships
 from fljax.rounds.averaging import remembering, shared_and_memory, shared_part
 from fljax.rounds.combine import as_combine, memory_of
@@ -56,7 +58,7 @@ def fedem(
     *,
     normalise: Literal["examples", "mass"] = "examples",
     weighting: Weighting = "size",
-    combine: Combine | Server = mean,
+    combine: Combining = mean,
 ) -> Algorithm:
     """FedEM: ``q_m(x) ~ pi_im exp(-loss_m(x))``; ``pi_im = mean_x q_m(x)``; learner m trains with weights ``q_m``.
 
@@ -64,7 +66,6 @@ def fedem(
 
     Args:
         model: the network of every learner.
-        work: local effort.
         n_learners: M; 1 is FedAvg. The paper has 3.
         normalise: a learner's batch loss divides by the number of "examples", so that a client moves a learner as far
             as it uses it, or by the "mass" of their weights, so that all clients move all learners alike.
@@ -72,7 +73,7 @@ def fedem(
         combine: what the server makes of the clients' copies of a learner.
     """
     check_not_private(work, "clients of FedEM weight learners by shares of their examples, which get no noise")
-    combining, objective = as_combine(combine), shared_out(model, normalise)
+    combining, objective = as_combine(combine), shared_out(model, explained, normalise)
 
     def init(key: Key, hyper: LocalHyper, data: ClientData) -> State:
         check_classes(data.pool.y)
@@ -104,25 +105,35 @@ def fedem(
         # A dict, as the parameters of every model: files name its leaves.
         return tree.own({"learners": tree.broadcast(learners, data.size.shape[0]), "pi": state.clients})
 
+    exchange = Exchange(send, receive, shared_part, "mean" if combining.sums else "each")
+    return Algorithm(init, exchange.round, deploy, mixed(model), loss=model.loss, exchange=exchange)
+
+
+def mixed(model: Model) -> Callable[[Params, Array], Array]:
+    """The `Algorithm.predict` of a mixture: the logarithm of ``sum_m pi_m softmax(logits_m)``."""
+
     def predict(params: Params, x: Array) -> Array:
-        """Logarithm of ``sum_m pi_m softmax(logits_m)``."""
         logits = lax.map(lambda learner: model.apply(learner, x, None)[0], params["learners"])
         return jax.nn.logsumexp(jax.nn.log_softmax(logits), axis=0, b=params["pi"][:, None, None])
 
-    exchange = Exchange(send, receive, shared_part, "mean" if combining.sums else "each")
-    return Algorithm(init, exchange.round, deploy, predict, loss=model.loss, exchange=exchange)
+    return predict
 
 
-def shared_out(model: Model, normalise: Literal["examples", "mass"]) -> Loss:
-    """Sum over learners of the batch's loss weighted by ``q_m``, where ``q`` follows from the client's own two rows.
+def explained(losses: Array, y: Array, pi: Array) -> Array:
+    """The E step: ``q_m(x) ~ pi_m exp(-loss_m(x))``, whatever the labels y."""
+    return responsibilities(losses, pi)
 
-    They are the learners at the start of the round and the client's ``pi``. A learner's gradient is that of its own
-    term, so one pass trains them all.
+
+def shared_out(model: Model, e_step: Callable[..., Array], normalise: Literal["examples", "mass"] = "examples") -> Loss:
+    """Sum over learners of the batch's loss weighted by ``q_m``, where ``q`` follows from the client's own rows.
+
+    The first are the learners at the start of the round; ``e_step(losses, labels, *others)`` makes q of their losses
+    (batch, learners) and the others. A learner's gradient is that of its own term, so one pass trains them all.
     """
     loss = training_loss(model)
 
-    def mixture(params: Stacked, batch: Batch, key: Key, begun: Stacked, pi: Array, *own: Any) -> tuple[Array, Params]:
-        q = responsibilities(batch_losses(model, begun, batch.x, batch.y), pi)
+    def mixture(params: Stacked, batch: Batch, key: Key, begun: Stacked, *own: Any) -> tuple[Array, Params]:
+        q = e_step(batch_losses(model, begun, batch.x, batch.y), batch.y, *own)
 
         def one(learner: tuple[Params, Array]) -> tuple[Array, Params]:
             weight = batch.weight * learner[1]

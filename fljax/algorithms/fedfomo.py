@@ -20,12 +20,11 @@ from jax import Array, lax
 from fljax import tree
 from fljax.choices import Positive
 from fljax.client.measure import client_loss
-from fljax.client.objectives import predictor, training_loss
+from fljax.client.objectives import training_loss
 from fljax.numbers import LocalHyper, Scalar, hyper, number
 from fljax.placement import whole
 from fljax.rounds import method, traffic, train
-from fljax.rounds.joining import join_mean
-from fljax.rounds.sharing import own_rows
+from fljax.rounds.peers import of_peers
 from fljax.rounds.uplink.private import check_not_private
 from fljax.server.aggregate import mix
 from fljax.server.distance import pairwise_l2
@@ -37,8 +36,6 @@ HELD_OUT = 5
 
 @hyper
 class FedFomoHyper(LocalHyper):
-    """Numbers of FedFomo."""
-
     explore: Scalar = number(0.3, "probability that a client is sent models at random", least=0, most=1)
 
 
@@ -50,16 +47,10 @@ def fedfomo(model: Model, work: Work, *, n_received: Positive = 5) -> Algorithm:
     The j are the ``n_received`` participants of largest ``P_ij``; P starts as the identity.
 
     Args:
-        model: the network.
-        work: local effort.
         n_received: M, models that a client is sent in a round.
     """
 
     check_not_private(work, "clients of FedFomo mix models by their losses on examples of their own, without noise")
-
-    def init(key: Key, hyper: FedFomoHyper, data: ClientData) -> State:
-        n_clients = data.size.shape[0]
-        return State(jnp.eye(n_clients, dtype=jnp.float32), own_rows(model.init(key), n_clients))
 
     def round(key: Key, hyper: FedFomoHyper, state: State, cohort: Cohort) -> tuple[State, Metrics]:
         data, val = (cohort.data, cohort.val) if cohort.val is not None else held_out(cohort.data)
@@ -76,10 +67,7 @@ def fedfomo(model: Model, work: Work, *, n_received: Positive = 5) -> Algorithm:
         metrics = {"loss": trained.loss, "ok": trained.ok, **traffic(n_parameters, n_models * n_parameters)}
         return State(affinity, trained.params), metrics
 
-    def deploy(key: Key, hyper: FedFomoHyper, state: State, data: ClientData) -> ModelTable:
-        return tree.own(state.clients)
-
-    return Algorithm(init, round, deploy, predictor(model), join_mean(model, work), model.loss)
+    return of_peers(model, work, round, lambda n_clients: jnp.eye(n_clients, dtype=jnp.float32))
 
 
 def held_out(data: ClientData) -> tuple[ClientData, ClientData]:

@@ -53,8 +53,6 @@ FEWEST = 8
 
 @hyper
 class FedGenHyper(LocalHyper):
-    """Numbers of FedGen."""
-
     alpha: Scalar = number(1.0, "weight of the loss on generated features; 0 is FedAvg", least=0)
     generator_lr: Scalar = number(0.005, "learning rate of the generator's Adam; 0 keeps the generator", least=0)
 
@@ -86,12 +84,9 @@ def fedgen(
 
     Args:
         model: the network, whose last layer is dense.
-        work: local effort.
         noise_width: length of eps.
         generator_width: of the generator's hidden layer.
         server_steps: steps of the generator in a round, each on ``work.batch_size`` features.
-        weighting: "size" (omega_i = n_i) or "uniform".
-        combine: what the server makes of the w_i.
     """
     check_not_private(work, "clients of FedGen train on classes drawn by their counts of labels, which get no noise")
     head = model.layers[-1]

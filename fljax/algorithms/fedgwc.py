@@ -57,8 +57,6 @@ from fljax.types import (
 
 @hyper
 class FedGWCHyper(LocalHyper):
-    """Numbers of FedGWC."""
-
     alpha: Scalar = number(0.1, "what a round counts in P; the code has the share of clients a round", above=0, most=1)
     beta: Scalar = number(0.1, "width of the affinity exp(-beta |v_k - v_j|^2); the code has 0.1", above=0)
     eps: Scalar = number(1e-3, "P has settled when its mean squared change is below this", least=0)
@@ -87,12 +85,8 @@ def fedgwc(
     number of parts of least Davies-Bouldin score, if that is below 1.
 
     Args:
-        model: the network.
-        work: local effort.
         n_losses: S, how many of a client's batch losses in a round are sent.
         max_parts: most parts that a cluster is parted into at once; 1: never.
-        weighting: "size" (omega_i = n_i) or "uniform".
-        combine: what the server makes of a cluster's models.
     """
 
     check_not_private(work, "clients of FedGWC send losses of batches, which get no noise")

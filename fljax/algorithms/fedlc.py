@@ -24,8 +24,6 @@ from fljax.types import Algorithm, Batch, Cohort, Key, Model, ModelTable, Params
 
 @hyper
 class FedLCHyper(LocalHyper):
-    """Numbers of FedLC."""
-
     tau: Scalar = number(1.0, "tau: size of the margins; 0 is FedAvg", least=0)
 
 
@@ -35,9 +33,6 @@ def fedlc(model: Model, work: Work, *, weighting: Weighting = "size", combine: C
 
     Args:
         model: the network, whose last layer is dense.
-        work: local effort.
-        weighting: "size" (omega_i = n_i) or "uniform".
-        combine: what the server makes of the w_i.
     """
     check_not_private(work, "clients of FedLC shift their logits by their counts of labels, which get no noise")
 

@@ -22,7 +22,8 @@ from fljax import tree
 from fljax.choices import Natural, Positive
 from fljax.client.objectives import predictor, training_loss
 from fljax.data.federation import class_histogram
-from fljax.rounds import Combine, LocalHyper, Server, Weighting, client_weight, mean, method, traffic, train
+from fljax.numbers import LocalHyper
+from fljax.rounds import Combining, Weighting, client_weight, mean, method, traffic, train
 from fljax.rounds.averaging import remembering, shared_and_memory, shared_part
 from fljax.rounds.combine import as_combine
 from fljax.rounds.sharing import replace_layers
@@ -63,13 +64,12 @@ def fedma(
     output: Literal["classes", "clients"] = "classes",
     n_sweeps: Positive = 3,
     weighting: Weighting = "size",
-    combine: Combine | Server = mean,
+    combine: Combining = mean,
 ) -> Algorithm:
     """FedMA: ``w_i = LocalTrain(theta)``; layer by layer ``theta_l <- mean_i P_il w_il P_i(l-1)^T``, P_i by matching.
 
     Args:
         model: a chain of dense and convolutional layers, see `fljax.server.matching`.
-        work: local effort.
         start: in the first round clients train networks of their "own" random start, as in the paper, or the server's
             "common" one, with which there is next to nothing to match.
         retrain_epochs: as in the paper, after each matched layer clients take over its mean, hold it, and train the
@@ -77,7 +77,6 @@ def fedma(
         output: the last layer's column of a class is averaged by the clients' examples of that "classes" member, as in
             the paper, or by "clients" as all other layers are.
         n_sweeps: sweeps over the clients in which units are matched.
-        weighting: "size" (omega_i = n_i) or "uniform" (omega_i = 1).
         combine: what the server makes of the matched models; of their last layers only where ``output="clients"``.
 
     Raises:

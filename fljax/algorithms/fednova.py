@@ -30,7 +30,6 @@ def fednova(model: Model, work: Work, *, weighting: Weighting = "size", combine:
     ``(K - rho (1 - rho^K) / (1 - rho)) / (1 - rho)`` with momentum rho.
 
     Args:
-        model: the network.
         work: local effort; plain SGD or momentum.
         weighting: "size" (p_i ~ n_i) or "uniform".
         combine: what the server makes of the normalised w_i.

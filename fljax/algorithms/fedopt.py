@@ -29,11 +29,8 @@ def fedopt(
     """FedOpt: ``theta <- ServerOpt(theta, theta - sum_i omega_i w_i / sum_i omega_i)``.
 
     Args:
-        model: the network.
-        work: local effort.
         server_optimizer: "momentum" is FedAvgM, "adam" FedAdam, "yogi" FedYogi; "sgd" with server_lr 1 is FedAvg.
             "sgd" and "momentum" do not read beta2 and tau, "sgd" no beta1 either.
-        weighting: "size" (omega_i = n_i) or "uniform".
         combine: what the server steps towards.
     """
     return averaging(model, work, weighting=weighting, combine=stepped(combine, server_optimizer))

@@ -29,8 +29,6 @@ from fljax.types import Algorithm, Batch, ClientData, Cohort, Key, Metrics, Mode
 
 @hyper
 class FedProtoHyper(LocalHyper):
-    """Numbers of FedProto."""
-
     lam: Scalar = number(1.0, "lambda: weight of the mean square between features and prototypes", least=0)
 
 
@@ -42,7 +40,6 @@ def fedproto(model: Model, work: Work, *, weighting: Weighting = "size") -> Algo
 
     Args:
         model: the network, whose last layer is dense.
-        work: local effort.
         weighting: of the clients' prototypes of a class, "size" (by their examples of it) or "uniform".
     """
     check_free(model, "fedproto", "prototypes")

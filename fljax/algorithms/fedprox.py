@@ -14,8 +14,6 @@ from fljax.types import Algorithm, Cohort, Model, ModelTable, Trained, Work
 
 @hyper
 class FedProxHyper(LocalHyper):
-    """Numbers of FedProx."""
-
     mu: Scalar = number(0.1, "proximal weight; 0 is FedAvg; classic grid 0.001, 0.01, 0.1, 1", least=0)
 
 

@@ -14,16 +14,17 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax import Array, lax
+from jax import Array
 
 from fljax import tree
+from fljax.algorithms.fedem import mixed, shared_out
 from fljax.choices import Positive
-from fljax.client.example_loss import batch_losses, example_loss
+from fljax.client.example_loss import example_loss
 from fljax.client.features import head_shape
-from fljax.client.objectives import Loss, training_loss
 from fljax.data.federation import present
 from fljax.data.labels import check_classes
-from fljax.rounds import Combine, LocalHyper, Server, Weighting, client_weight, mean, method, traffic, train
+from fljax.numbers import LocalHyper
+from fljax.rounds import Combining, Weighting, client_weight, mean, method, traffic, train
 from fljax.rounds.accounting import memberships
 from fljax.rounds.combine import as_combine, memory_of
 from fljax.rounds.learners import of_learners
@@ -31,14 +32,12 @@ from fljax.rounds.uplink.private import check_not_private
 from fljax.server.assign import mixture_weights, responsibilities
 from fljax.types import (
     Algorithm,
-    Batch,
     ClientData,
     Cohort,
     Key,
     Metrics,
     Model,
     ModelTable,
-    Params,
     Stacked,
     State,
     Work,
@@ -71,7 +70,7 @@ def fedrc(
     n_clusters: Positive = 3,
     *,
     weighting: Weighting = "size",
-    combine: Combine | Server = mean,
+    combine: Combining = mean,
 ) -> Algorithm:
     """FedRC: ``gamma_ik(x, y) ~ omega_ik exp(-l_k(x, y)) / C_k(y)``; ``omega_ik = mean gamma_ik``; learners by gamma.
 
@@ -80,13 +79,12 @@ def fedrc(
 
     Args:
         model: the network of every cluster, whose last layer is dense.
-        work: local effort.
         n_clusters: K; 1 is FedAvg. The paper has 3.
         weighting: of the average of a learner, "size" (omega_i = n_i) or "uniform".
         combine: what the server makes of the clients' copies of a learner.
     """
     check_not_private(work, "clients of FedRC weight learners by shares of their examples, which get no noise")
-    combining, loss = as_combine(combine), balanced_mixture(model)
+    combining, loss = as_combine(combine), shared_out(model, by_concept)
 
     def init(key: Key, hyper: LocalHyper, data: ClientData) -> State:
         check_classes(data.pool.y)
@@ -103,8 +101,7 @@ def fedrc(
         share = label_shares(mass)
         # E step.
         y = cohort.data.pool.y[cohort.data.index]
-        losses = example_loss(model, learners, cohort.data) + jnp.log(share).T[y]
-        gamma = responsibilities(losses, own.omega)
+        gamma = by_concept(example_loss(model, learners, cohort.data), y, own.omega, share)
         # M step.
         start = tree.everyone(learners, n)
         trained = train(hyper, start, cohort, loss, work, start, own.omega, tree.everyone(share, n))
@@ -121,12 +118,7 @@ def fedrc(
         learners = tree.broadcast(state.server.learners, data.size.shape[0])
         return tree.own({"learners": learners, "pi": state.clients.omega})
 
-    def predict(params: Params, x: Array) -> Array:
-        """Logarithm of ``sum_k omega_k softmax(logits_k)``."""
-        logits = lax.map(lambda learner: model.apply(learner, x, None)[0], params["learners"])
-        return jax.nn.logsumexp(jax.nn.log_softmax(logits), axis=0, b=params["pi"][:, None, None])
-
-    return Algorithm(init, round, deploy, predict, loss=model.loss)
+    return Algorithm(init, round, deploy, mixed(model), loss=model.loss)
 
 
 def counted(gamma: Array, y: Array, real: Array, own: Memberships) -> Memberships:
@@ -142,24 +134,6 @@ def label_shares(mass: Array) -> Array:
     return mass / mass.sum(1, keepdims=True)
 
 
-def balanced_mixture(model: Model) -> Loss:
-    """Sum over clusters of the batch's mean loss weighted by gamma, which follows from the client's own three rows.
-
-    They are the learners at the start of the round, the client's omega and the shares of labels.
-    """
-    loss = training_loss(model)
-
-    def mixture(
-        params: Stacked, batch: Batch, key: Key, begun: Stacked, omega: Array, share: Array, *own: Any
-    ) -> tuple[Array, Params]:
-        gamma = responsibilities(batch_losses(model, begun, batch.x, batch.y) + jnp.log(share).T[batch.y], omega)
-
-        def one(learner: tuple[Params, Array]) -> tuple[Array, Params]:
-            weight = batch.weight * learner[1]
-            value, updated = loss(learner[0], batch._replace(weight=weight), key)
-            return weight.sum() / jnp.maximum(batch.weight.sum(), 1.0) * value, updated
-
-        values, updated = lax.map(one, (params, gamma.T))
-        return values.sum(), updated
-
-    return mixture
+def by_concept(losses: Array, y: Array, omega: Array, share: Array) -> Array:
+    """The E step: ``gamma_k ~ omega_k exp(-l_k) / C_k(y)``, of losses (..., clusters) and labels (...)."""
+    return responsibilities(losses + jnp.log(share).T[y], omega)

@@ -38,13 +38,10 @@ def fedrep(
     The official code has lr 0.01 and momentum 0.5.
 
     Args:
-        model: the network.
         work: local effort; ``epochs`` is E, both phases together.
         n_personal: how many of the last layers are the head.
         body_epochs: E_rep, 0 to E.
         ft_epochs: epochs on the head alone before a client is tested; 0: none.
-        weighting: "size" (omega_i = n_i) or "uniform".
-        combine: what the server makes of the body_i.
     """
     if body_epochs > work.epochs:
         raise ValueError(f"body_epochs={body_epochs} of epochs={work.epochs}; choose 0 <= body_epochs <= epochs")

@@ -34,8 +34,6 @@ def fedrod(model: Model, work: Work, *, weighting: Weighting = "size", combine: 
 
     Args:
         model: the network, whose last layer is dense.
-        work: local effort.
-        weighting: "size" (omega_i = n_i) or "uniform".
         combine: what the server makes of bodies and generic heads.
     """
     check_free(model, "fedrod", PERSONAL)

@@ -22,8 +22,6 @@ from fljax.types import Algorithm, Cohort, Model, ModelTable, Trained, Work
 
 @hyper
 class FedSGDHyper(LearningRate):
-    """Numbers of FedSGD."""
-
     lr: Scalar = number(0.1, "learning rate of the server, eta", above=0)
 
 
@@ -32,9 +30,6 @@ def fedsgd(model: Model, work: Work, *, weighting: Weighting = "size", combine: 
     """FedSGD: ``theta <- theta - eta sum_i omega_i g_i / sum_i omega_i`` with ``g_i = grad F_i(theta)``.
 
     Args:
-        model: the network.
-        work: local effort.
-        weighting: "size" (omega_i = n_i) or "uniform" (omega_i = 1).
         combine: what the server makes of the models ``theta - eta g_i``, whose mean is the step above.
 
     Raises:

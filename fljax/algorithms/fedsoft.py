@@ -23,7 +23,8 @@ from fljax.choices import Positive
 from fljax.client.example_loss import example_loss
 from fljax.client.objectives import predictor, proximal, training_loss
 from fljax.data.federation import present
-from fljax.rounds import LocalHyper, Scalar, client_weight, hyper, method, number, rounds_alone, traffic, train
+from fljax.numbers import LocalHyper, Scalar, hyper, number
+from fljax.rounds import client_weight, method, rounds_alone, traffic, train
 from fljax.rounds.accounting import memberships
 from fljax.rounds.drawing import balanced_draw
 from fljax.rounds.uplink.private import check_not_private
@@ -76,7 +77,6 @@ def fedsoft(
     """FedSoft: ``w_i = argmin F_i(w) + lambda/2 sum_s u_is |w - c_s|^2``; ``c_s <- mean of its clients' w_i``.
 
     Args:
-        model: the network.
         work: local effort; the official code has Adam.
         n_clusters: K.
         measure_every: tau, rounds between two measurements of the importances.

@@ -30,8 +30,6 @@ REFERENCES = "references"
 
 @hyper
 class FedSRHyper(LocalHyper):
-    """Numbers of FedSR."""
-
     l2r: Scalar = number(0.01, "weight of the mean length of z; 0.01 in the official code", least=0)
     cmi: Scalar = number(5e-4, "weight of the divergence from the class reference; 5e-4 in the official code", least=0)
 
@@ -45,8 +43,6 @@ def fedsr(model: Model, work: Work, *, weighting: Weighting = "size", combine: C
 
     Args:
         model: a probabilistic network, such as `fljax.models.variational_cnn`.
-        work: local effort.
-        weighting: "size" (omega_i = n_i) or "uniform" (omega_i = 1).
         combine: what the server makes of the clients' networks and references.
     """
     check_free(model, "fedsr", REFERENCES)

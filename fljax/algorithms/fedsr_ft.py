@@ -39,8 +39,6 @@ def fedsr_ft(
         work: local effort in the rounds.
         ft_epochs: epochs that a client fine-tunes; 0 is FedSR.
         n_tuned: how many of the last layers it fine-tunes.
-        weighting: "size" (omega_i = n_i) or "uniform".
-        combine: what the server makes of the clients' networks.
     """
     moving = last_layers(model, n_tuned, "n_tuned")
     held = tuple(name for name in model.layers if name not in moving)

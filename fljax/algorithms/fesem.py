@@ -24,24 +24,9 @@ from fljax import tree
 from fljax.choices import Positive
 from fljax.client.measure import client_loss
 from fljax.client.objectives import Loss, proximal, training_loss
+from fljax.numbers import LocalHyper, Scalar, hyper, number
 from fljax.placement import whole
-from fljax.rounds import (
-    Clusters,
-    Combine,
-    LocalHyper,
-    Rule,
-    Scalar,
-    Sent,
-    Server,
-    clustered,
-    hyper,
-    mean,
-    method,
-    number,
-    train,
-    trained_on,
-    with_first_upload,
-)
+from fljax.rounds import Clusters, Combining, Rule, Sent, clustered, mean, method, train, trained_on, with_first_upload
 from fljax.rounds.joining import everyone
 from fljax.rounds.uplink.private import check_not_private
 from fljax.server.aggregate import cluster_mean
@@ -56,8 +41,6 @@ Empty = Literal["keep", "reseed"]
 
 @hyper
 class FeSEMHyper(LocalHyper):
-    """Numbers of FeSEM. The paper has ``lr=0.003`` on FEMNIST and 0.03 on CelebA."""
-
     mu: Scalar = number(
         0.1,
         "weight of the distance to the center, 2 lambda in the paper's objective; the official code has 0.1",
@@ -98,13 +81,11 @@ def fesem(
     pull: Pull = "objective",
     empty: Empty = "keep",
     objective: bool = False,
-    combine: Combine | Server = mean,
+    combine: Combining = mean,
 ) -> Algorithm:
     """FeSEM: ``W_i <- argmin L_i(W) + mu_i/2 |W - Theta_{a_i}|^2``; then k-means' E and M step on the W_i.
 
     Args:
-        model: the network.
-        work: local effort.
         n_clusters: K, the number of centers; the paper's best is 4.
         cluster_on: "model" compares whole models, "last_kernel" the output layer's kernels.
         pull: "objective" weights client i's distance by mu_i = mu * mean(n) / n_i, which is the paper's objective
@@ -113,7 +94,6 @@ def fesem(
             cluster to the client farthest from its own center, the second to the second farthest, and so on.
         objective: adds the metric ``objective``, the paper's objective (5), as the local update leaves it; it costs a
             pass over the participants' data a round. See `objective_of`.
-        combine: what the server makes of the models of a center's clients.
     """
 
     def compared(stacked: Stacked) -> Array:
@@ -132,7 +112,7 @@ def fesem(
     return held_near_centers(model, work, rule, pull, combine)
 
 
-def held_near_centers(model: Model, work: Work, rule: Rule, pull: Pull, combine: Combine | Server) -> Algorithm:
+def held_near_centers(model: Model, work: Work, rule: Rule, pull: Pull, combine: Combining) -> Algorithm:
     """The rounds of FeSEM under a rule that keeps `Uploads`; the other arguments are those of `fesem`."""
 
     def rows(hyper: FeSEMHyper, clusters: Clusters, cohort: Cohort) -> tuple[ModelTable, Array]:

@@ -16,7 +16,7 @@ from jax import Array, lax
 from fljax import tree
 from fljax.algorithms.fesem import Empty, FeSEMHyper, Geometry, Pull, expectation_maximisation, held_near_centers
 from fljax.choices import Positive
-from fljax.rounds import Combine, Server, mean, method
+from fljax.rounds import Combining, mean, method
 from fljax.server.matching import match, matched_members, matched_squared_l2
 from fljax.types import Algorithm, Model, Stacked, Work
 
@@ -31,13 +31,12 @@ def fesem_ma(
     pull: Pull = "objective",
     empty: Empty = "keep",
     objective: bool = False,
-    combine: Combine | Server = mean,
+    combine: Combining = mean,
 ) -> Algorithm:
     """FeSEM-MA: FeSEM with matched distances and means; its numbers are FeSEM's.
 
     Args:
         model: a chain of dense and convolutional layers, see `fljax.server.matching`.
-        work: local effort.
         n_clusters: K.
         n_sweeps: sweeps over a cluster's members in which their units are matched.
         pull: see `fljax.fesem`.

@@ -15,7 +15,8 @@ from jax import Array
 
 from fljax import tree
 from fljax.choices import Positive
-from fljax.rounds import Combine, LocalHyper, Scalar, Server, Weighting, clustered, hyper, mean, method, number
+from fljax.numbers import LocalHyper, Scalar, hyper, number
+from fljax.rounds import Combining, Weighting, clustered, mean, method
 from fljax.rounds.once import parted_once, seen, unseen_to_largest
 from fljax.server.kmeans import kmeans
 from fljax.types import Algorithm, Key, Model, Stacked, Work
@@ -23,8 +24,6 @@ from fljax.types import Algorithm, Key, Model, Stacked, Work
 
 @hyper
 class FLCHyper(LocalHyper):
-    """Numbers of FLC."""
-
     warmup: Scalar = number(
         5.0, "rounds of FedAvg, in the last of which the groups form; inf: FedAvg", least=1, infinite=True
     )
@@ -37,15 +36,12 @@ def flc(
     n_clusters: Positive = 2,
     *,
     weighting: Weighting = "size",
-    combine: Combine | Server = mean,
+    combine: Combining = mean,
 ) -> Algorithm:
     """FLC: FedAvg; ``a = kmeans(updates of round warmup)``; then ``theta_k <- mean of w_i over a_i = k`` by omega_i.
 
     Args:
-        model: the network.
-        work: local effort.
         n_clusters: groups that form; the paper has 2.
-        weighting: "size" (omega_i = n_i) or "uniform" (omega_i = 1).
         combine: what the server makes of a group's models, and before there are groups of everybody's.
     """
 

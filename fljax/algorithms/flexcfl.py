@@ -21,23 +21,8 @@ from jax import Array
 from fljax import tree
 from fljax.choices import Positive
 from fljax.client.objectives import training_loss
-from fljax.rounds import (
-    Clusters,
-    Combine,
-    LocalHyper,
-    Rule,
-    Scalar,
-    Server,
-    Weighting,
-    clustered,
-    hyper,
-    in_first_round,
-    mean,
-    method,
-    number,
-    traffic,
-    train,
-)
+from fljax.numbers import LocalHyper, Scalar, hyper, number
+from fljax.rounds import Clusters, Combining, Rule, Weighting, clustered, in_first_round, mean, method, traffic, train
 from fljax.rounds.joining import everyone
 from fljax.rounds.uplink.private import check_not_private
 from fljax.server.aggregate import cluster_mean, mix
@@ -48,8 +33,6 @@ from fljax.types import Algorithm, ClientData, Cohort, Key, Metrics, Model, Para
 
 @hyper
 class FlexCFLHyper(LocalHyper):
-    """Numbers of FlexCFL."""
-
     eta_g: Scalar = number(
         0.0,
         "how far a group's model goes along each other's, made of length 1; FedGroup has 0 to 0.1",
@@ -66,7 +49,7 @@ def flexcfl(
     pretrain_epochs: Positive = 5,
     sample_factor: Positive = 20,
     weighting: Weighting = "size",
-    combine: Combine | Server = mean,
+    combine: Combining = mean,
 ) -> Algorithm:
     """FlexCFL: ``a = kmeans(cos(dw_i, V))``, V the m main directions of the dw; ``theta_k <- mean of its w_i``.
 
@@ -74,13 +57,9 @@ def flexcfl(
     |theta_l|``.
 
     Args:
-        model: the network.
-        work: local effort.
         n_clusters: m, the number of groups.
         pretrain_epochs: epochs of every client before the first round.
         sample_factor: alpha; alpha m clients at random form the groups.
-        weighting: "size" (omega_i = n_i) or "uniform".
-        combine: what the server makes of a group's models.
     """
     check_not_private(work, "clients of FlexCFL train before the first round too, and epsilon counts rounds alone")
 

@@ -15,7 +15,8 @@ from typing import Literal
 from jax import Array
 
 from fljax.choices import Positive
-from fljax.rounds import Combine, LocalHyper, Scalar, Server, Weighting, clustered, hyper, mean, method, number
+from fljax.numbers import LocalHyper, Scalar, hyper, number
+from fljax.rounds import Combining, Weighting, clustered, mean, method
 from fljax.rounds.once import parted_once, seen, unseen_to_largest
 from fljax.server.distance import pairwise_cosine, pairwise_l2
 from fljax.server.linkage import cut_at_or_k, linkage
@@ -24,8 +25,6 @@ from fljax.types import Algorithm, Key, Model, Stacked, Work
 
 @hyper
 class FLHCHyper(LocalHyper):
-    """Numbers of FL+HC."""
-
     warmup: Scalar = number(5.0, "rounds of FedAvg, in the last of which clusters form", least=1, infinite=True)
     threshold: Scalar = number(
         0.9,
@@ -44,18 +43,14 @@ def flhc(
     link: Literal["average", "complete", "single"] = "average",
     n_clusters: Positive | None = None,
     weighting: Weighting = "size",
-    combine: Combine | Server = mean,
+    combine: Combining = mean,
 ) -> Algorithm:
     """FL+HC: FedAvg; ``a = cut(linkage(|dw_i - dw_j|), threshold)`` once; ``theta_k <- mean of w_i over a_i = k``.
 
     Args:
-        model: the network.
-        work: local effort.
         distance: of updates dw, "cosine" (``1 - cos``) or "l2".
         link: how clusters are compared.
         n_clusters: the tree is cut into so many; None: at the threshold.
-        weighting: "size" (omega_i = n_i) or "uniform".
-        combine: what the server makes of a cluster's models.
     """
 
     def find(key: Key, hyper: FLHCHyper, update: Stacked) -> Array:

@@ -37,8 +37,6 @@ they are the condition, and at a test the client's share of each class."""
 
 @hyper
 class GPFLHyper(LocalHyper):
-    """Numbers of GPFL."""
-
     lam: Scalar = number(1.0, "lambda: weight of the distance of global features to embeddings", least=0)
     mu: Scalar = number(0.0, "weight of the squared length of embeddings and valve; PFLlib's default is 0", least=0)
 
@@ -59,11 +57,8 @@ def gpfl(
 
     Args:
         model: the network, whose last layer is dense.
-        work: local effort.
         condition: g and p_i are of the embeddings that the server sends ("received", the paper's), or of those that the
             client itself trained last, zeros before it has ("trained", the authors' code).
-        weighting: "size" (omega_i = n_i) or "uniform".
-        combine: what the server makes of what is shared.
     """
     check_not_private(work, "clients of GPFL mix embeddings by their counts of labels, which get no noise")
     of, own = (TRAINED, (TRAINED,)) if condition == "trained" else (EMBEDDING, ())

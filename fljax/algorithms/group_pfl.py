@@ -15,22 +15,8 @@ import jax.numpy as jnp
 from fljax import tree
 from fljax.choices import Positive
 from fljax.data.federation import class_histogram, minibatch
-from fljax.rounds import (
-    Clusters,
-    Combine,
-    LocalHyper,
-    Rule,
-    Scalar,
-    Server,
-    Weighting,
-    clustered,
-    hyper,
-    mean,
-    method,
-    number,
-    regrouped,
-    with_first_upload,
-)
+from fljax.numbers import LocalHyper, Scalar, hyper, number
+from fljax.rounds import Clusters, Combining, Rule, Weighting, clustered, mean, method, regrouped, with_first_upload
 from fljax.rounds.uplink.private import check_not_private
 from fljax.server.divergence import label_kld
 from fljax.server.linkage import cut, cut_k, linkage
@@ -61,16 +47,12 @@ def group_pfl(
     *,
     n_groups: Positive | None = None,
     weighting: Weighting = "size",
-    combine: Combine | Server = mean,
+    combine: Combining = mean,
 ) -> Algorithm:
     """Group-based PFL: groups by UPGMA on label divergences, cut at gamma; ``theta_k <- mean of its members' w_i``.
 
     Args:
-        model: the network.
-        work: local effort.
         n_groups: the tree is cut into so many groups, wherever that is; None: at gamma.
-        weighting: of a group's members, "size" (omega_i = n_i) or "uniform".
-        combine: what the server makes of a group's models.
     """
     check_not_private(work, "clients of Group-based PFL are grouped by their counts of labels, which get no noise")
 

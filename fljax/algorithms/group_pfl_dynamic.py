@@ -8,7 +8,8 @@ label distributions, on which that number hangs, it does not say. Here the numbe
 
 from fljax.algorithms.group_pfl import group_pfl
 from fljax.choices import Positive
-from fljax.rounds import Combine, LocalHyper, Scalar, Server, Weighting, hyper, mean, method, number
+from fljax.numbers import LocalHyper, Scalar, hyper, number
+from fljax.rounds import Combining, Weighting, mean, method
 from fljax.types import Algorithm, Model, Work
 
 
@@ -26,7 +27,11 @@ def group_pfl_dynamic(
     *,
     n_groups: Positive = 2,
     weighting: Weighting = "size",
-    combine: Combine | Server = mean,
+    combine: Combining = mean,
 ) -> Algorithm:
-    """Group-based PFL whose groups part in a later round; ``n_groups`` so many; else `fljax.group_pfl`."""
+    """Group-based PFL whose groups part in a later round; else as `fljax.group_pfl`.
+
+    Args:
+        n_groups: the tree of divergences is cut into so many groups.
+    """
     return group_pfl(model, work, n_groups=n_groups, weighting=weighting, combine=combine)

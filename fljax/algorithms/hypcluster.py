@@ -13,28 +13,13 @@ from typing import Literal
 
 from fljax import tree
 from fljax.choices import Positive
-from fljax.rounds import (
-    Combine,
-    LocalHyper,
-    Scalar,
-    Server,
-    clustered,
-    hyper,
-    least_loss_model,
-    least_loss_rule,
-    mean,
-    method,
-    number,
-    stepped,
-    traffic,
-)
+from fljax.numbers import LocalHyper, Scalar, hyper, number
+from fljax.rounds import Combining, clustered, least_loss_model, least_loss_rule, mean, method, stepped, traffic
 from fljax.types import Algorithm, Cohort, Metrics, Model, Params, Work
 
 
 @hyper
 class HypClusterHyper(LocalHyper):
-    """Numbers of HypCluster."""
-
     server_lr: Scalar = number(
         1.0, "learning rate of the clusters' servers; 1 with 'sgd' sets the members' mean", above=0
     )
@@ -56,13 +41,11 @@ def hypcluster(
     n_clusters: Positive = 2,
     *,
     server_optimizer: Literal["sgd", "momentum", "adam", "yogi"] = "sgd",
-    combine: Combine | Server = mean,
+    combine: Combining = mean,
 ) -> Algorithm:
     """HypCluster: ``a_i = argmin_j F_i(theta_j)``; ``theta_j <- ServerOpt(theta_j, mean_j of LocalTrain(theta_j))``.
 
     Args:
-        model: the network.
-        work: local effort.
         n_clusters: K.
         server_optimizer: of every cluster, see `fljax.rounds.stepped`.
         combine: what a cluster's server steps towards.

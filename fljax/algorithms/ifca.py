@@ -21,21 +21,17 @@ from fljax import tree
 from fljax.choices import Positive
 from fljax.client.gradient import client_gradients
 from fljax.client.objectives import training_loss
+from fljax.numbers import LocalHyper, Scalar, hyper, number
 from fljax.rounds import (
-    Combine,
-    LocalHyper,
+    Combining,
     Rule,
-    Scalar,
-    Server,
     Weighting,
     client_weight,
     clustered,
-    hyper,
     least_loss_model,
     least_loss_rule,
     mean,
     method,
-    number,
     traffic,
 )
 from fljax.rounds.everybody import over_everybody
@@ -46,8 +42,6 @@ from fljax.types import Algorithm, ClientData, Cohort, Key, Metrics, Model, Mode
 
 @hyper
 class IFCAHyper(LocalHyper):
-    """Numbers of IFCA. In gradient averaging ``lr`` is the server's. The paper has ``lr_decay=0.99`` on CIFAR-10."""
-
     min_share: Scalar = number(
         0.1,
         "least share of the clients that each initial model must win, at most 1/K (more counts as half of that); 0 "
@@ -66,15 +60,12 @@ def ifca(
     weighting: Weighting = "uniform",
     averaging: Literal["model", "gradient"] = "model",
     n_shared: int = 0,
-    combine: Combine | Server = mean,
+    combine: Combining = mean,
 ) -> Algorithm:
     """IFCA: ``a_i = argmin_j F_i(theta_j)``; ``theta_j <- mean of LocalTrain(theta_j) over a_i = j``.
 
     Args:
-        model: the network.
-        work: local effort.
         n_clusters: K, the number of cluster models.
-        weighting: "uniform" averages a cluster's members equally, "size" by their examples.
         averaging: "model": members send trained models; "gradient": one full gradient, and epochs must be 1.
         n_shared: layers, from the first, that all clusters have in common: the mean of all participants.
         combine: what the server makes of a cluster's models, and of everybody's layers in common.

@@ -30,8 +30,6 @@ MEMORY = "memory"
 
 @hyper
 class KNNPerHyper(LocalHyper):
-    """Numbers of kNN-Per."""
-
     lam: Scalar = number(0.5, "lambda: weight of the neighbours' labels; 0 is FedAvg", least=0, most=1)
     scale: Scalar = number(1.0, "distance at which a neighbour counts 1/e", above=0)
 
@@ -44,10 +42,7 @@ def knnper(
 
     Args:
         model: the network, whose last layer is dense.
-        work: local effort.
         n_neighbours: k; all examples of a client that has no more.
-        weighting: "size" (omega_i = n_i) or "uniform".
-        combine: what the server makes of the w_i.
     """
     check_free(model, "knnper", MEMORY)
     rounds = averaging(model, work, weighting=weighting, combine=combine)

@@ -25,8 +25,6 @@ from fljax.types import Algorithm, Batch, Cohort, Key, Model, ModelTable, Params
 
 @hyper
 class MOONHyper(LocalHyper):
-    """Numbers of MOON."""
-
     mu: Scalar = number(1.0, "weight of the contrast; 0 is FedAvg; the paper has 0.1 to 10", least=0)
     temperature: Scalar = number(0.5, "tau of the contrast", above=0)
 
@@ -36,12 +34,6 @@ def moon(model: Model, work: Work, *, weighting: Weighting = "size", combine: Co
     """MOON: ``w_i = argmin F_i(w) - mu mean_x log(e^(s_theta) / (e^(s_theta) + e^(s_last)))``; average.
 
     ``s_theta = cos(h_w(x), h_theta(x)) / tau``, and ``s_last`` the same with the client's last model.
-
-    Args:
-        model: the network.
-        work: local effort.
-        weighting: "size" (omega_i = n_i) or "uniform".
-        combine: what the server makes of the w_i.
     """
 
     def local(hyper: MOONHyper, start: ModelTable, cohort: Cohort) -> Trained:

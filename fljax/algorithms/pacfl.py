@@ -17,21 +17,8 @@ from typing import Literal
 from fljax import tree
 from fljax.choices import Positive
 from fljax.client.directions import main_directions
-from fljax.rounds import (
-    Clusters,
-    Combine,
-    LocalHyper,
-    Rule,
-    Scalar,
-    Server,
-    Weighting,
-    clustered,
-    hyper,
-    mean,
-    method,
-    number,
-    with_first_upload,
-)
+from fljax.numbers import LocalHyper, Scalar, hyper, number
+from fljax.rounds import Clusters, Combining, Rule, Weighting, clustered, mean, method, with_first_upload
 from fljax.server.angles import principal_angles
 from fljax.server.linkage import cut_at_or_k, linkage
 from fljax.types import Algorithm, ClientData, Key, Model, Work
@@ -39,8 +26,6 @@ from fljax.types import Algorithm, ClientData, Key, Model, Work
 
 @hyper
 class PACFLHyper(LocalHyper):
-    """Numbers of PACFL."""
-
     threshold: Scalar = number(
         10.0, "beta: clusters are merged up to this angle, in degrees; not read with n_clusters", least=0, infinite=True
     )
@@ -56,19 +41,15 @@ def pacfl(
     link: Literal["average", "complete", "single"] = "average",
     n_clusters: Positive | None = None,
     weighting: Weighting = "size",
-    combine: Combine | Server = mean,
+    combine: Combining = mean,
 ) -> Algorithm:
     """PACFL: ``a = cut(linkage(angle(U_i, U_j)), beta)`` once; ``theta_k <- mean of its members' w_i``.
 
     Args:
-        model: the network.
-        work: local effort.
         n_basis: p, how many left singular vectors of its data (features x examples) a client sends.
         angle: between two subspaces: the "smallest" principal angle, or the "sum" of all.
         link: how clusters are compared.
         n_clusters: the tree is cut into so many; None: at the threshold.
-        weighting: "size" (omega_i = n_i) or "uniform".
-        combine: what the server makes of a cluster's models.
     """
 
     def begin(key: Key, hyper: PACFLHyper, data: ClientData) -> Clusters:

@@ -52,12 +52,8 @@ def perfedavg(
     ``g_1, g_2`` and the Hessian ``H_3`` are of disjoint batches of ``work.batch_size`` examples each.
 
     Args:
-        model: the network.
-        work: local effort.
         variant: "first_order" leaves the Hessian out, "hessian_free" keeps it.
         adapt_steps: minibatch steps on its training data that a client takes before a test; 0 tests the global model.
-        weighting: "size" (omega_i = n_i) or "uniform".
-        combine: what the server makes of the clients' models.
     """
     n_parts = 2 if variant == "first_order" else 3
     meta_work, loss = work._replace(batch_size=n_parts * work.batch_size), training_loss(model)

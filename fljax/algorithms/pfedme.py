@@ -47,11 +47,7 @@ def pfedme(
     ``w <- w + beta (mean w_i - w)``. The reported loss is f of the theta_i, before the steps on each batch.
 
     Args:
-        model: the network.
-        work: local effort.
         personal_steps: K, steps on the personal model for each batch.
-        weighting: "size" (omega_i = n_i) or "uniform".
-        combine: what the server makes of the w_i.
     """
 
     def local(hyper: PFedMeHyper, start: ModelTable, cohort: Cohort) -> Trained:

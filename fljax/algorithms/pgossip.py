@@ -11,22 +11,18 @@ where the paper's ADMM wakes pairs of clients one after another; all neighbours 
 
 import jax.numpy as jnp
 
-from fljax import tree
 from fljax.choices import Natural, Positive
-from fljax.client.objectives import predictor, proximal, training_loss
+from fljax.client.objectives import proximal, training_loss
 from fljax.numbers import LocalHyper, Scalar, hyper, number
 from fljax.rounds import method, train
 from fljax.rounds.gossip import Graph, between_neighbours, graph_of, metropolis, neighbours_mean, renamed
-from fljax.rounds.joining import join_mean
-from fljax.rounds.sharing import own_rows
+from fljax.rounds.peers import of_peers
 from fljax.server.aggregate import mix
-from fljax.types import Algorithm, ClientData, Cohort, Key, Metrics, Model, ModelTable, State, Work
+from fljax.types import Algorithm, Cohort, Key, Metrics, Model, State, Work
 
 
 @hyper
 class PersonalGossipHyper(LocalHyper):
-    """Numbers of personalised gossip."""
-
     lam: Scalar = number(0.5, "lambda: pull to the neighbours' mean; 0: standalone training", least=0)
 
 
@@ -45,17 +41,11 @@ def pgossip(
     """Personalised gossip: ``w_i <- argmin F_i(w) + lambda/2 |w - m_i|^2``, from w_i; ``m_i = sum_j A_ij w_j / d_i``.
 
     Args:
-        model: the network.
-        work: local effort.
         graph: "complete", "ring", "torus", "regular" (random) or "pairs" (random).
         degree: neighbours of each client in the graph "regular".
         graph_seed: of the random graphs.
         time_varying: whether clients have other places in the graph in every round.
     """
-
-    def init(key: Key, hyper: PersonalGossipHyper, data: ClientData) -> State:
-        n = data.size.shape[0]
-        return State(jnp.asarray(graph_of(graph, n, degree, graph_seed)), own_rows(model.init(key), n))
 
     def round(key: Key, hyper: PersonalGossipHyper, state: State, cohort: Cohort) -> tuple[State, Metrics]:
         places = renamed(key, state.server) if time_varying else state.server
@@ -65,7 +55,4 @@ def pgossip(
         exchanged = between_neighbours(trained.params, near, metropolis(near, cohort.active), cohort.active)
         return State(state.server, trained.params), {"loss": trained.loss, "ok": trained.ok, **exchanged}
 
-    def deploy(key: Key, hyper: PersonalGossipHyper, state: State, data: ClientData) -> ModelTable:
-        return tree.own(state.clients)
-
-    return Algorithm(init, round, deploy, predictor(model), join_mean(model, work), model.loss)
+    return of_peers(model, work, round, lambda n: jnp.asarray(graph_of(graph, n, degree, graph_seed)))

@@ -17,22 +17,8 @@ import jax.numpy as jnp
 from fljax import tree
 from fljax.choices import Positive
 from fljax.client.objectives import training_loss
-from fljax.rounds import (
-    Clusters,
-    Combine,
-    LocalHyper,
-    Rule,
-    Scalar,
-    Server,
-    clustered,
-    hyper,
-    median,
-    method,
-    number,
-    train,
-    trimmed_mean,
-    with_first_upload,
-)
+from fljax.numbers import LocalHyper, Scalar, hyper, number
+from fljax.rounds import Clusters, Combining, Rule, clustered, median, method, train, trimmed_mean, with_first_upload
 from fljax.rounds.joining import everyone
 from fljax.rounds.uplink.private import check_not_private
 from fljax.server.robust_kmeans import robust_kmeans
@@ -41,8 +27,6 @@ from fljax.types import Algorithm, ClientData, Key, Model, Work
 
 @hyper
 class RobustCFLHyper(LocalHyper):
-    """Numbers of robust clustered federated learning."""
-
     trim: Scalar = number(
         0.05, "share trimmed on each side of every coordinate; 0 is the mean; not of medians", least=0, most=0.5
     )
@@ -56,13 +40,11 @@ def robust_cfl(
     *,
     solve_epochs: Positive = 20,
     n_init: Positive = 20,
-    combine: Combine | Server = trimmed_mean,
+    combine: Combining = trimmed_mean,
 ) -> Algorithm:
     """Robust clustered FL: ``a = robust_kmeans(w)`` of local solutions w; ``Theta_k <- trimmed mean of its members``.
 
     Args:
-        model: the network.
-        work: local effort in a round.
         n_clusters: K, the number of clusters, fixed before the first round.
         solve_epochs: epochs in which a client solves its own problem.
         n_init: random starts of the clustering.

@@ -32,8 +32,6 @@ from fljax.types import Algorithm, ClientData, Cohort, Key, Metrics, Model, Para
 
 @hyper
 class ScaffoldHyper(LocalHyper):
-    """Numbers of SCAFFOLD."""
-
     step: Scalar = number(1.0, "eta_g: how far the server goes towards the clients' mean; 1: all the way", above=0)
 
 
@@ -62,10 +60,7 @@ def scaffold(
     ``c <- c + sum_{i in S} omega_i (c_i' - c_i) / sum_{all i} omega_i``. The reported loss includes ``<c - c_i, w>``.
 
     Args:
-        model: the network.
-        work: local effort.
         control: "displacement": the paper's option II, above; "gradient": its option I, ``c_i' = grad F_i(theta)``.
-        weighting: "uniform" (omega_i = 1) or "size" (omega_i = n_i).
         combine: what the server makes of the w_i, and of the ``c_i' - c_i``.
     """
     if control == "gradient":

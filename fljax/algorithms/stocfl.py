@@ -22,21 +22,17 @@ from jax import Array
 from fljax import tree
 from fljax.choices import Positive
 from fljax.client.objectives import proximal, training_loss
+from fljax.numbers import LocalHyper, Scalar, hyper, number
 from fljax.rounds import (
     Clusters,
-    Combine,
-    LocalHyper,
+    Combining,
     Rule,
-    Scalar,
-    Server,
     Weighting,
     clustered,
-    hyper,
     in_first_round,
     join_cluster,
     mean,
     method,
-    number,
     regrouped,
     traffic,
     train,
@@ -66,8 +62,6 @@ from fljax.types import (
 
 @hyper
 class StoCFLHyper(LocalHyper):
-    """Numbers of StoCFL."""
-
     tau: Scalar = number(0.2, "least cosine of two clusters that are merged; the code has 0.2", least=-1, most=1)
     lam: Scalar = number(0.1, "lambda: pull of the clusters' models to the global one; the code has 0.1", least=0)
 
@@ -86,7 +80,7 @@ def stocfl(
     *,
     anchor_epochs: Positive = 1,
     weighting: Weighting = "uniform",
-    combine: Combine | Server = mean,
+    combine: Combining = mean,
 ) -> Algorithm:
     """StoCFL: ``theta_k <- mean of argmin F_i(theta) + lambda/2 |theta - omega|^2``; ``omega`` by FedAvg.
 
@@ -94,10 +88,7 @@ def stocfl(
     participants of how ``anchor_epochs`` of training move the anchor.
 
     Args:
-        model: the network.
-        work: local effort.
         anchor_epochs: epochs from the anchor, the first model.
-        weighting: "uniform" (omega_i = 1) or "size" (omega_i = n_i).
         combine: what the server makes of a cluster's models, and of everybody's global ones.
     """
     check_not_private(work, "clients of StoCFL train two models, and the anchor first, and epsilon counts one training")

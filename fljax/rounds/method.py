@@ -13,6 +13,7 @@ from fljax.choices import check_choices, check_kind, plain
 from fljax.client.local import check_work
 from fljax.models.calling import check_model
 from fljax.numbers import LocalHyper, hyper, is_hyper, joined, numbers_of
+from fljax.rounds.documented import documented
 from fljax.rounds.local import heeding
 from fljax.rounds.uplink.chain import chained, with_uplink
 from fljax.rounds.uplink.downlink import with_downlink
@@ -230,7 +231,7 @@ def method(
     The name is the function's; title and summary are the first line of its file's docstring, "FedProx: FedAvg whose
     ...", or of its own where the file is named otherwise. Static choices annotated as `Literal`, or as `Positive` or
     `Natural` of `fljax.choices`, are checked. An argument ``combine`` is the slot for what the server makes of the
-    received models.
+    received models. Arguments of the usual names need no entry in the docstring (`fljax.rounds.documented`).
 
     Args:
         Hyper: the class of its numbers, see `fljax.numbers.hyper`.
@@ -252,6 +253,7 @@ def method(
         raise ValueError(f"Hyper={Hyper!r} is not a class of numbers; write @fljax.hyper above it")
 
     def made(factory: Callable[..., Algorithm]) -> Method:
+        factory.__doc__ = documented(factory)
         found = Method(factory, Hyper, paper, link, kind, (), sends, trains)
         choices, numbers, efforts = found.static, numbers_of(Hyper), Work._fields
         for name in (*choices, *numbers):

@@ -40,7 +40,8 @@ from fljax.algorithms.dcpfl.trial import Local, TrialLoss, local_of, mean_loss
 from fljax.algorithms.dcpfl.units import LayerUnit, units_of
 from fljax.choices import Positive
 from fljax.client.objectives import predictor
-from fljax.rounds import LocalHyper, Scalar, Sent, client_weight, hyper, join_cluster, method, number
+from fljax.numbers import LocalHyper, Scalar, hyper, number
+from fljax.rounds import Sent, client_weight, join_cluster, method
 from fljax.rounds.uplink.private import check_not_private
 from fljax.server.aggregate import cluster_mean
 from fljax.server.curvature import PeriodEnd, new_curve
@@ -111,8 +112,6 @@ def dcpfl(
     """DC-PFL; tau is ``work.epochs`` (the paper has 5).
 
     Args:
-        model: the network.
-        work: local effort.
         trial_loss: a trial compares losses on "val", the validation split where the federation has one, or "train".
         period_end: "minimum" or "formula", see `fljax.server.curvature.period_ended`.
         dynamic: False: the groups of a fixed threshold from the end of the warm-up on (NoDC).

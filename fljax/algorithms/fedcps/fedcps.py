@@ -29,7 +29,7 @@ from jax import Array, lax
 
 from fljax import tree
 from fljax.algorithms.fedcps.broadcast import is_open, sends
-from fljax.algorithms.fedcps.means import SharedMean, beginning, means
+from fljax.algorithms.fedcps.means import SharedMean, combining_of, means
 from fljax.algorithms.fedcps.pull import (
     FLOORS,
     LambdaMode,
@@ -45,9 +45,10 @@ from fljax.client.measure import client_loss
 from fljax.client.objectives import predictor
 from fljax.client.sample import fresh_examples
 from fljax.keys import descend
-from fljax.rounds import Combine, LocalHyper, Scalar, Sent, Server, client_weight, hyper, mean, method, number
+from fljax.numbers import LocalHyper, Scalar, hyper, number
+from fljax.rounds import Combining, Sent, client_weight, mean, method
 from fljax.rounds.accounting import n_occupied
-from fljax.rounds.combine import as_combine
+from fljax.rounds.combine import memory_of
 from fljax.rounds.drawing import balanced_draw
 from fljax.rounds.joining import everyone
 from fljax.rounds.sharing import compose, replace_layers, split
@@ -139,13 +140,11 @@ def fedcps(
     lambda_mode: LambdaMode = "adaptive",
     identity_examples: Positive | None = 50,
     deployed: Literal["own", "fresh", "cluster"] = "fresh",
-    combine: Combine | Server = mean,
+    combine: Combining = mean,
 ) -> Algorithm:
     """FedCPS with k = ``n_clusters`` cluster models.
 
     Args:
-        model: the network.
-        work: local effort.
         n_clusters: k; the paper's best is 2.
         sharing: "shared_base" averages the base over everyone and the top per cluster; "personal_layers" keeps each
             client's last layers to itself as well; "none" shares all layers per cluster, as IFCA.
@@ -165,8 +164,8 @@ def fedcps(
     """
     if lambda_mode not in ("fixed", "n_only"):
         check_not_private(work, f"with lambda_mode={lambda_mode!r} the pull follows clients' gradients, without noise")
-    roles, combining = layer_roles(model.layers, sharing, n_middle, n_personal), as_combine(combine)
-    sent = roles.base + roles.middle
+    roles = layer_roles(model.layers, sharing, n_middle, n_personal)
+    combining, sent = combining_of(combine, roles, shared_mean), roles.base + roles.middle
     strength, training = strength_of(model, work, sent, lambda_mode), training_of(model, work, sent)
 
     def init(key: Key, hyper: FedCPSHyper, data: ClientData) -> State:
@@ -174,7 +173,7 @@ def fedcps(
         tops = model._replace(init=lambda key: replace_layers(model.init(key), roles.base + roles.personal, common))
         theta = balanced_draw(key, tops, n_clusters, hyper.min_share, data)
         spread, mean_size = no_spread(n_clusters, lambda_mode == "per_client"), data.size.astype(jnp.float32).mean()
-        memory = beginning(combining, hyper, theta, roles, shared_mean)
+        memory = memory_of(combining, hyper, travelling(theta)[0])
         server = FedCPSServer(theta, spread, jnp.int32(0), jnp.int32(0), mean_size, memory)
         own, label = tree.broadcast(tree.take(theta, jnp.int32(0)), n_clients), jnp.full(n_clients, -1, jnp.int32)
         return State(

@@ -29,8 +29,9 @@ from fljax.choices import Positive
 from fljax.client.objectives import predictor, training_loss
 from fljax.client.outputs import client_outputs
 from fljax.models.task import task_of
+from fljax.numbers import LocalHyper, Scalar, hyper, number
 from fljax.placement import whole
-from fljax.rounds import Combine, LocalHyper, Scalar, Server, client_weight, hyper, mean, method, number, traffic, train
+from fljax.rounds import Combining, client_weight, mean, method, traffic, train
 from fljax.rounds.combine import as_combine, members_of, memory_of
 from fljax.rounds.joining import held_with_least_loss, rounds_alone
 from fljax.server.inherit import inherit
@@ -95,13 +96,11 @@ def fedtsdp(
     n_probes: Positive | None = None,
     sampling: Growth = "raw",
     boundary: Boundary = "tensors",
-    combine: Combine | Server = mean,
+    combine: Combining = mean,
 ) -> Algorithm:
     """FedTSDP. The federation must have public data.
 
     Args:
-        model: the network.
-        work: local effort.
         stages: "both", or one alone: "outputs" (stage 1) or "weights" (stage 2 on everyone).
         public_batch: public images that clients are compared on in a round.
         n_public: the first so many public images are used, or all where there are fewer.
@@ -110,7 +109,6 @@ def fedtsdp(
         sampling: of public images: "raw" (weights from 1, plus N / batch for each batch that fires), "literal" (the
             paper's: weights normalised before they grow) or "uniform" (never changed).
         boundary: which part of the layer where a fractional depth ends is shared; see `fljax.server.layers`.
-        combine: what the server makes of the models of one cluster.
     """
     if (task := task_of(model.loss)) != "classification":
         raise ValueError(f"fedtsdp compares distributions over classes, and the model's loss is of {task}")

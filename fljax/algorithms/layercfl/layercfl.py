@@ -25,18 +25,7 @@ import jax.numpy as jnp
 from fljax import tree
 from fljax.algorithms.layercfl.similarity import Measure, check_group, chosen_layers, gaps, similarity
 from fljax.algorithms.layercfl.stopping import LayerCFLHyper, everyones_side, is_apart, is_ripe, update_norms
-from fljax.rounds import (
-    Clusters,
-    Combine,
-    Rule,
-    Sent,
-    Server,
-    Weighting,
-    clustered,
-    mean,
-    method,
-    regrouped,
-)
+from fljax.rounds import Clusters, Combining, Rule, Sent, Weighting, clustered, mean, method, regrouped
 from fljax.server.bipartition import best_bipartition, split
 from fljax.server.inherit import inherit
 from fljax.types import Algorithm, ClientData, Cohort, Key, Metrics, Model, Work
@@ -56,13 +45,11 @@ def layercfl(
     linkage: Linkage = "single",
     weighting: Weighting = "size",
     group: tuple[int, ...] | None = None,
-    combine: Combine | Server = mean,
+    combine: Combining = mean,
 ) -> Algorithm:
     """LayerCFL: ``Delta_i = LocalTrain(Theta_{a_i}) - Theta_{a_i}``; stationary clusters are split; then the means.
 
     Args:
-        model: the network.
-        work: local effort.
         layers: what is compared: "feature" (a convolution, for feature skew), "label" (the first dense layer, for
             label skew), "dense", "all" (CFL), or the names of layers. `fljax.run.pilot.layer_gaps` measures which,
             `fljax.algorithms.layercfl.layers_by_pilot` takes the best.
@@ -70,7 +57,6 @@ def layercfl(
         linkage: "single" (optimal) or "complete" (CFL's code).
         weighting: of a cluster's members, "size" or "uniform" (CFL's code).
         group: the clients' true groups, for study: adds the separation gap of every layer and measure to the metrics.
-        combine: what the server makes of a cluster's models.
 
     Raises:
         ValueError: the model has no such layer. A round raises it where ``group`` is not one entry a client.

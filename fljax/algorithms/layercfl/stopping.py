@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from fljax import tree
-from fljax.rounds import LocalHyper, Scalar, hyper, number
+from fljax.numbers import LocalHyper, Scalar, hyper, number
 from fljax.server.aggregate import cluster_mean
 from fljax.server.separation import gamma_limit
 from fljax.types import Stacked
@@ -15,8 +15,6 @@ from fljax.types import Stacked
 
 @hyper
 class SplitHyper(LocalHyper):
-    """Numbers of methods that split clusters in two. CFL's code has ``momentum=0.9`` and ``lr_decay=0.99``."""
-
     eps_1: Scalar | None = number(
         None,
         "a cluster is stationary when its mean update is shorter; None: eps_share of the largest so far",
@@ -43,8 +41,6 @@ class SplitHyper(LocalHyper):
 
 @hyper
 class LayerCFLHyper(SplitHyper):
-    """Numbers of LayerCFL and CFL."""
-
     gamma_max: Scalar | None = number(
         0.5,
         "a split needs sqrt((1 - alpha_cross) / 2) above it, for cosine measures; None: no such test",

@@ -1,0 +1,23 @@
+"""Arguments that most methods have, described once: a method's file says what is particular of it."""
+
+import inspect
+import re
+from collections.abc import Callable
+from typing import Any
+
+USUAL = {
+    "model": "the network.",
+    "work": "local effort in a round.",
+    "weighting": '"size": clients count by their training examples, omega_i = n_i; "uniform": all alike, omega_i = 1.',
+    "combine": "what the server makes of the models that it receives; where there are clusters, of each cluster's.",
+}
+
+
+def documented(factory: Callable[..., Any]) -> str:
+    """A method's docstring, with `USUAL` for the arguments that it does not describe, in the signature's order."""
+    text, *sections = re.split(r"\n\n(?=(?:Args|Returns|Raises):\n)", inspect.cleandoc(factory.__doc__ or ""))
+    given = sections.pop(0) if sections and sections[0].startswith("Args:") else ""
+    described = USUAL | dict(re.findall(r"^    (\w+): (.*(?:\n {5,}.*)*)", given, re.MULTILINE))
+    names = [name for name in inspect.signature(factory).parameters if name in described]
+    arguments = "\n".join(["Args:", *(f"    {name}: {described[name]}" for name in names)])
+    return "\n\n".join([text, arguments, *sections])
