@@ -23,10 +23,10 @@ from fljax.choices import Positive
 from fljax.client.example_loss import example_loss
 from fljax.client.objectives import predictor, proximal, training_loss
 from fljax.data.federation import present
-from fljax.numbers import LocalHyper, Scalar, hyper, number
+from fljax.numbers import Scalar, hyper, number
 from fljax.rounds import client_weight, method, rounds_alone, traffic, train
 from fljax.rounds.accounting import memberships
-from fljax.rounds.drawing import balanced_draw
+from fljax.rounds.drawing import DrawHyper, balanced_draw
 from fljax.rounds.uplink.private import check_not_private
 from fljax.server.aggregate import mix
 from fljax.server.assign import example_shares, soft_weights
@@ -48,13 +48,10 @@ from fljax.types import (
 
 
 @hyper
-class FedSoftHyper(LocalHyper):
+class FedSoftHyper(DrawHyper):
     """Numbers of FedSoft; the penalty is ``lam/2 sum_s u_is |w - c_s|^2``, the official code has 0.01 on CIFAR-10."""
 
     lam: Scalar = number(0.01, "lambda, weight of the distance to the centers", least=0)
-    min_share: Scalar = number(
-        0.1, "least share of the clients that each first center must win, up to 1/K; 0: first draw", least=0, most=1
-    )
 
 
 class FedSoftClients(NamedTuple):

@@ -17,7 +17,7 @@ from fljax import tree
 from fljax.choices import Positive
 from fljax.numbers import LocalHyper, Scalar, hyper, number
 from fljax.rounds import Combining, Weighting, clustered, mean, method
-from fljax.rounds.once import parted_once, seen, unseen_to_largest
+from fljax.rounds.once import parted_once
 from fljax.server.kmeans import kmeans
 from fljax.types import Algorithm, Key, Model, Stacked, Work
 
@@ -45,8 +45,8 @@ def flc(
         combine: what the server makes of a group's models, and before there are groups of everybody's.
     """
 
-    def find(key: Key, hyper: FLCHyper, update: Stacked) -> Array:
-        return groups(key, update, n_clusters)
+    def find(key: Key, hyper: FLCHyper, update: Stacked, came: Array) -> Array:
+        return kmeans(key, update, n_clusters, n_init=20, where=came).label
 
     rule = parted_once(model, find, n_clusters, scaled_layers)
     return clustered(model, work, rule, combine=combine, weighting=weighting)
@@ -61,9 +61,3 @@ def scaled_layers(update: Stacked) -> Stacked:
         return jax.tree.map(lambda leaf: leaf / tree.along(length, leaf), layer)
 
     return {name: unit(layer) for name, layer in tree.split_statistics(update)[0].items()}
-
-
-def groups(key: Key, update: Stacked, n_clusters: int) -> Array:
-    """(clients,) canonical labels of k-means; who has no update yet joins the largest group."""
-    came = seen(update)
-    return unseen_to_largest(kmeans(key, update, n_clusters, n_init=20, where=came).label, came)

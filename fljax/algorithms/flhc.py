@@ -17,7 +17,7 @@ from jax import Array
 from fljax.choices import Positive
 from fljax.numbers import LocalHyper, Scalar, hyper, number
 from fljax.rounds import Combining, Weighting, clustered, mean, method
-from fljax.rounds.once import parted_once, seen, unseen_to_largest
+from fljax.rounds.once import parted_once
 from fljax.server.distance import pairwise_cosine, pairwise_l2
 from fljax.server.linkage import cut_at_or_k, linkage
 from fljax.types import Algorithm, Key, Model, Stacked, Work
@@ -53,10 +53,8 @@ def flhc(
         n_clusters: the tree is cut into so many; None: at the threshold.
     """
 
-    def find(key: Key, hyper: FLHCHyper, update: Stacked) -> Array:
-        came = seen(update)
+    def find(key: Key, hyper: FLHCHyper, update: Stacked, came: Array) -> Array:
         apart = 1 - pairwise_cosine(update, came) if distance == "cosine" else pairwise_l2(update, came)
-        merges = linkage(apart, link, came)
-        return unseen_to_largest(cut_at_or_k(merges, hyper.threshold, n_clusters, came), came)
+        return cut_at_or_k(linkage(apart, link, came), hyper.threshold, n_clusters, came)
 
     return clustered(model, work, parted_once(model, find), combine=combine, weighting=weighting)

@@ -13,25 +13,16 @@ from typing import Literal
 
 from fljax import tree
 from fljax.choices import Positive
-from fljax.numbers import LocalHyper, Scalar, hyper, number
+from fljax.numbers import Scalar, hyper, number
 from fljax.rounds import Combining, clustered, least_loss_model, least_loss_rule, mean, method, stepped, traffic
+from fljax.rounds.bricks import ServerAdaptiveHyper
+from fljax.rounds.drawing import DrawHyper
 from fljax.types import Algorithm, Cohort, Metrics, Model, Params, Work
 
 
 @hyper
-class HypClusterHyper(LocalHyper):
-    server_lr: Scalar = number(
-        1.0, "learning rate of the clusters' servers; 1 with 'sgd' sets the members' mean", above=0
-    )
-    min_share: Scalar = number(
-        0.1,
-        "least share of the clients that each initial model must win, at most 1/K; 0 takes the first draw",
-        least=0,
-        most=1,
-    )
-    beta1: Scalar = number(0.9, "memory of a server's first moment; not of 'sgd'", least=0, below=1)
-    beta2: Scalar = number(0.99, "memory of a server's second moment; of 'adam' and 'yogi'", least=0, below=1)
-    tau: Scalar = number(1e-3, "adaptivity of 'adam' and 'yogi'", above=0)
+class HypClusterHyper(DrawHyper, ServerAdaptiveHyper):
+    server_lr: Scalar = number(1.0, "learning rate of the clusters' servers; 1 with 'sgd': the mean", above=0)
 
 
 @method(HypClusterHyper, "Mansour et al., 2020", "https://arxiv.org/abs/2002.10619", kind="clustered")

@@ -21,7 +21,6 @@ from fljax import tree
 from fljax.choices import Positive
 from fljax.client.gradient import client_gradients
 from fljax.client.objectives import training_loss
-from fljax.numbers import LocalHyper, Scalar, hyper, number
 from fljax.rounds import (
     Combining,
     Rule,
@@ -34,24 +33,14 @@ from fljax.rounds import (
     method,
     traffic,
 )
+from fljax.rounds.drawing import DrawHyper
 from fljax.rounds.everybody import over_everybody
 from fljax.rounds.local import Local
 from fljax.rounds.sharing import compose, n_floats, split
 from fljax.types import Algorithm, ClientData, Cohort, Key, Metrics, Model, ModelTable, Params, Trained, Work
 
 
-@hyper
-class IFCAHyper(LocalHyper):
-    min_share: Scalar = number(
-        0.1,
-        "least share of the clients that each initial model must win, at most 1/K (more counts as half of that); 0 "
-        "takes the first draw; the official code has 0.35 for K = 2 and 0.1 for K = 4",
-        least=0,
-        most=1,
-    )
-
-
-@method(IFCAHyper, "Ghosh et al., NeurIPS 2020", "https://arxiv.org/abs/2006.04088", kind="clustered")
+@method(DrawHyper, "Ghosh et al., NeurIPS 2020", "https://arxiv.org/abs/2006.04088", kind="clustered")
 def ifca(
     model: Model,
     work: Work,
@@ -105,7 +94,7 @@ def _gradient_step(model: Model, work: Work, n_clusters: int, weighting: Weighti
     over all participants, so that their step is whole.
     """
 
-    def local(hyper: IFCAHyper, start: ModelTable, cohort: Cohort) -> Trained:
+    def local(hyper: DrawHyper, start: ModelTable, cohort: Cohort) -> Trained:
         if hyper.momentum is not None or hyper.weight_decay is not None:
             raise ValueError("averaging='gradient' takes a plain step; use momentum=None and weight_decay=None")
         loss = training_loss(model)

@@ -5,10 +5,24 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from fljax.client.measure import cross_loss
+from fljax.numbers import LocalHyper, Scalar, hyper, number
 from fljax.server.assign import lowest_loss
 from fljax.types import ClientData, Key, Model, Stacked
 
 MAX_REDRAWS = 200
+
+
+@hyper
+class DrawHyper(LocalHyper):
+    """Numbers of a method that begins with a `balanced_draw`."""
+
+    min_share: Scalar = number(
+        0.1,
+        "least share of the clients that each first model must win, at most 1/K (more counts as half of that); 0 takes "
+        "the first draw; the official code of IFCA has 0.35 for K = 2 and 0.1 for K = 4",
+        least=0,
+        most=1,
+    )
 
 
 def balanced_draw(key: Key, model: Model, n_clusters: int, min_share: Array | float, data: ClientData) -> Stacked:

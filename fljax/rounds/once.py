@@ -11,8 +11,8 @@ from fljax import tree
 from fljax.rounds.clustered import Clusters, Rule, Sent
 from fljax.types import ClientData, Cohort, Key, Metrics, Model, Stacked
 
-Find = Callable[[Key, Any, Stacked], Array]
-"""``find(key, hyper, updates) -> (clients,) labels``; an update of 0 is that of a client which sent none yet."""
+Find = Callable[[Key, Any, Stacked, Array], Array]
+"""``find(key, hyper, updates, came) -> (clients,) labels`` of those that ``came``, bool; the others' updates are 0."""
 
 
 def parted_once(
@@ -25,7 +25,7 @@ def parted_once(
 
     Args:
         model: the network.
-        find: parts clients by what they sent last.
+        find: parts clients by what they sent last; who has sent nothing joins the largest group.
         n_clusters: the most groups there can be; None: as many as clients.
         measure: what is kept of the updates (clients, ...), without running statistics.
     """
@@ -50,15 +50,14 @@ def parted_once(
         moved = tree.where(sent.weight > 0, moved, tree.take(clusters.kept, cohort.ids))
         update, round = tree.put(clusters.kept, cohort.ids, moved), cohort.round.astype(jnp.float32)
         forms = (round < hyper.warmup) & (round + 1 >= hyper.warmup)
-        label = lax.cond(forms, lambda: find(key, hyper, update), lambda: clusters.label)
+        label = lax.cond(forms, lambda: found(key, hyper, update), lambda: clusters.label)
         return clusters._replace(label=label, kept=update), sent._replace(label=label[cohort.ids]), {}
 
+    def found(key: Key, hyper: Any, update: Stacked) -> Array:
+        came = jax.vmap(tree.squared_norm)(update) > 0
+        return unseen_to_largest(find(key, hyper, update, came), came)
+
     return Rule(begin, before, after)
-
-
-def seen(update: Stacked) -> Array:
-    """(clients,) bool: who has sent an update so far."""
-    return jax.vmap(tree.squared_norm)(update) > 0
 
 
 def unseen_to_largest(label: Array, seen: Array) -> Array:

@@ -9,7 +9,7 @@ from sklearn.cluster import KMeans
 
 from fljax import tree
 from fljax.algorithms.fedavg import fedavg
-from fljax.algorithms.flc import flc, groups, scaled_layers
+from fljax.algorithms.flc import flc, scaled_layers
 from fljax.data.synthetic import linear_groups
 from fljax.types import Work
 from tests.algorithms.round_by_round import simulate
@@ -63,16 +63,21 @@ def test_groups_equal_those_of_scikit_learn_on_scaled_layers(parted):
     rows = {name: [np.reshape(leaf, (8, -1)) for leaf in jax.tree.leaves(update[name])] for name in update}
     for layer in rows.values():
         np.testing.assert_allclose(np.linalg.norm(np.concatenate(layer, axis=1), axis=1), 1, rtol=1e-5)
-    label = jax.jit(groups, static_argnums=2)(jax.random.key(1), update, 2)
     flat = np.concatenate([leaf for layer in rows.values() for leaf in layer], axis=1)
     theirs = KMeans(2, n_init=20, random_state=0).fit(flat).labels_
-    np.testing.assert_array_equal(label, theirs ^ theirs[0])
-    np.testing.assert_array_equal(label, federation.group)
+    np.testing.assert_array_equal(state.server.label, theirs ^ theirs[0])
+    np.testing.assert_array_equal(state.server.label, federation.group)
 
 
-def test_who_has_no_update_joins_the_largest_group(key):
-    update = {"fc": {"kernel": jnp.array([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0], [0.0, 1.0], [0.0, 0.0]])}}
-    np.testing.assert_array_equal(jax.jit(groups, static_argnums=2)(key, update, 2), [1, 0, 1, 1, 1])
+def test_who_has_no_update_joins_the_largest_group(key, model, work):
+    """Four of eight clients take part until the groups form: the others, whose updates are 0, are in the larger one."""
+    federation = linear_groups(8, 2, examples=60)
+    algorithm, hyper = flc(model, work), flc.Hyper(lr=0.2, warmup=1.0)
+    state, metrics = simulate(algorithm, hyper, federation, key, 1, participation=0.5)
+    came = np.isin(np.arange(8), metrics["ids"][0])
+    largest = np.bincount(state.server.label[came]).argmax()
+    np.testing.assert_array_equal(state.server.label[~came], largest)
+    assert set(state.server.label[came].tolist()) == {0, 1}
 
 
 def test_a_layer_that_did_not_move_stays():

@@ -45,11 +45,11 @@ from fljax.client.measure import client_loss
 from fljax.client.objectives import predictor
 from fljax.client.sample import fresh_examples
 from fljax.keys import descend
-from fljax.numbers import LocalHyper, Scalar, hyper, number
+from fljax.numbers import Scalar, hyper, number
 from fljax.rounds import Combining, Sent, client_weight, mean, method
 from fljax.rounds.accounting import n_occupied
 from fljax.rounds.combine import memory_of
-from fljax.rounds.drawing import balanced_draw
+from fljax.rounds.drawing import DrawHyper, balanced_draw
 from fljax.rounds.joining import everyone
 from fljax.rounds.sharing import compose, replace_layers, split
 from fljax.rounds.uplink.private import check_not_private
@@ -76,7 +76,7 @@ BESIDE_TRAINING = 0x1DE7
 
 
 @hyper
-class FedCPSHyper(LocalHyper):
+class FedCPSHyper(DrawHyper):
     """Numbers of FedCPS.
 
     lambda_i is ``strength`` ("fixed"), ``strength (mean n / n_i)^2`` ("n_only"),
@@ -91,9 +91,6 @@ class FedCPSHyper(LocalHyper):
         5.0, "quiet rounds after which clients get their own cluster's model only; inf: never", least=0, infinite=True
     )
     n_reopen: Scalar = number(20.0, "then all models are sent every so many rounds", least=1, infinite=True)
-    min_share: Scalar = number(
-        0.1, "least share of the clients that each first model must win, up to 1/k; 0: first draw", least=0, most=1
-    )
     max_norm: Scalar | None = number(
         10.0, "gradients, the pull's included, are clipped to this norm; None: not clipped", above=0
     )

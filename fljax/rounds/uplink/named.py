@@ -3,6 +3,7 @@
 from fljax.numbers import Scalar, hyper, number
 from fljax.rounds.method import Brick
 from fljax.rounds.uplink import compression, limits, private, sybils
+from fljax.rounds.uplink.chain import Transform
 from fljax.rounds.uplink.downlink import renamed
 
 
@@ -22,128 +23,75 @@ class QuantizeDownHyper:
     down_bits: Scalar = number(8, "bits of a number that is sent down; 32: sent as it is", least=2, most=32)
 
 
-_STICH = ("Stich et al., NeurIPS 2018", "https://arxiv.org/abs/1809.07599")
+_SUN = ("Sun et al., 2019", "https://arxiv.org/abs/1911.07963")
+_MCMAHAN = ("McMahan et al., ICLR 2018", "https://arxiv.org/abs/1710.06963")
+_ANDREW = ("Andrew et al., NeurIPS 2021", "https://arxiv.org/abs/1905.03871")
 _KARIMIREDDY = ("Karimireddy et al., ICML 2019", "https://arxiv.org/abs/1901.09847")
+_STICH = ("Stich et al., NeurIPS 2018", "https://arxiv.org/abs/1809.07599")
+_KONECNY = ("Konecny et al., 2016", "https://arxiv.org/abs/1610.05492")
+_ALISTARH = ("Alistarh et al., NeurIPS 2017", "https://arxiv.org/abs/1610.02132")
+_VOGELS = ("Vogels et al., NeurIPS 2019", "https://arxiv.org/abs/1905.13727")
+_BONAWITZ = ("Bonawitz et al., CCS 2017", "https://eprint.iacr.org/2017/281")
+_FUNG = ("Fung et al., RAID 2020", "https://arxiv.org/abs/1808.04866")
 _MCM = ("Philippenko, Dieuleveut, NeurIPS 2021", "https://arxiv.org/abs/2102.12528")
+_LOST = "what the bricks after it lose of an update is added to the client's next one"
+
+
+def _up(link: Transform, summary: str, Hyper: type | None = None, paper: tuple[str, str] = ("", "")) -> Brick:
+    return Brick(link.name, "uplink", link, summary, Hyper, *paper)
+
+
+def _down(link: Transform, summary: str, Hyper: type | None = None, **numbers: str) -> Brick:
+    name = f"down_{link.name}"
+    changed = renamed(link, **numbers) if numbers else link._replace(name=name)
+    return Brick(name, "downlink", changed, summary, Hyper, *_MCM)
+
 
 UPLINK = (
-    Brick(
-        "clip_update",
-        "uplink",
-        limits.clip_update,
-        "longer updates are shortened (norm bounding)",
-        limits.ClipHyper,
-        "Sun et al., 2019",
-        "https://arxiv.org/abs/1911.07963",
-    ),
-    Brick(
-        "gaussian_noise", "uplink", limits.gaussian_noise, "clients add normal noise to updates", limits.GaussianHyper
-    ),
-    Brick("laplace_noise", "uplink", limits.laplace_noise, "clients add Laplace noise to updates", limits.LaplaceHyper),
-    Brick(
-        "client_dp",
-        "uplink",
+    _up(limits.clip_update, "longer updates are shortened (norm bounding)", limits.ClipHyper, _SUN),
+    _up(limits.gaussian_noise, "clients add normal noise to updates", limits.GaussianHyper),
+    _up(limits.laplace_noise, "clients add Laplace noise to updates", limits.LaplaceHyper),
+    _up(
         private.client_dp,
         "clipped updates, and noise on their sum: differential privacy of clients (DP-FedAvg)",
         private.ClientDPHyper,
-        "McMahan et al., ICLR 2018",
-        "https://arxiv.org/abs/1710.06963",
+        _MCMAHAN,
     ),
-    Brick(
-        "adaptive_client_dp",
-        "uplink",
+    _up(
         private.adaptive_client_dp,
         "client_dp whose clip follows a quantile of the updates' lengths",
         private.AdaptiveClientDPHyper,
-        "Andrew et al., NeurIPS 2021",
-        "https://arxiv.org/abs/1905.03871",
+        _ANDREW,
     ),
-    Brick(
-        "error_feedback",
-        "uplink",
-        compression.error_feedback,
-        "what the bricks after it lose of an update is added to the client's next one",
-        None,
-        *_KARIMIREDDY,
-    ),
-    Brick(
-        "top_k", "uplink", compression.top_k, "the largest numbers of an update alone", compression.TopKHyper, *_STICH
-    ),
-    Brick(
-        "random_k",
-        "uplink",
-        compression.random_k,
-        "some numbers of an update, drawn anew each round",
-        compression.RandomKHyper,
-        "Konecny et al., 2016",
-        "https://arxiv.org/abs/1610.05492",
-    ),
-    Brick(
-        "quantize",
-        "uplink",
-        compression.quantize,
-        "few bits for each number of an update (QSGD)",
-        compression.QuantizeHyper,
-        "Alistarh et al., NeurIPS 2017",
-        "https://arxiv.org/abs/1610.02132",
-    ),
-    Brick(
-        "sign", "uplink", compression.sign, "the sign of each number of an update, and one scale", None, *_KARIMIREDDY
-    ),
-    Brick(
-        "low_rank",
-        "uplink",
+    Brick("error_feedback", "uplink", compression.error_feedback, _LOST, None, *_KARIMIREDDY),
+    _up(compression.top_k, "the largest numbers of an update alone", compression.TopKHyper, _STICH),
+    _up(compression.random_k, "some numbers of an update, drawn anew each round", compression.RandomKHyper, _KONECNY),
+    _up(compression.quantize, "few bits for each number of an update (QSGD)", compression.QuantizeHyper, _ALISTARH),
+    _up(compression.sign, "the sign of each number of an update, and one scale", None, _KARIMIREDDY),
+    _up(
         compression.low_rank,
         "two thin factors of each matrix of an update (PowerSGD)",
         compression.LowRankHyper,
-        "Vogels et al., NeurIPS 2019",
-        "https://arxiv.org/abs/1905.13727",
+        _VOGELS,
     ),
-    Brick(
-        "secure_sum",
-        "uplink",
-        limits.secure_sum,
-        "the server sees sums of masked updates alone",
-        limits.SecureSumHyper,
-        "Bonawitz et al., CCS 2017",
-        "https://eprint.iacr.org/2017/281",
-    ),
-    Brick(
-        "fools_gold",
-        "uplink",
+    _up(limits.secure_sum, "the server sees sums of masked updates alone", limits.SecureSumHyper, _BONAWITZ),
+    _up(
         sybils.fools_gold,
         "clients whose updates so far point the same way count less (FoolsGold)",
         sybils.FoolsGoldHyper,
-        "Fung et al., RAID 2020",
-        "https://arxiv.org/abs/1808.04866",
+        _FUNG,
     ),
 )
 """Of the slot "uplink"."""
 
 DOWNLINK = (
-    Brick(
-        "down_top_k",
-        "downlink",
-        renamed(compression.top_k, top_share="down_top_share"),
+    _down(
+        compression.top_k,
         "the largest changes of the server's model alone; the others are sent later",
         TopKDownHyper,
-        *_MCM,
+        top_share="down_top_share",
     ),
-    Brick(
-        "down_quantize",
-        "downlink",
-        renamed(compression.quantize, bits="down_bits"),
-        "few bits for each change of the server's model",
-        QuantizeDownHyper,
-        *_MCM,
-    ),
-    Brick(
-        "down_sign",
-        "downlink",
-        compression.sign._replace(name="down_sign"),
-        "the sign of each change of the server's model, and one scale",
-        None,
-        *_MCM,
-    ),
+    _down(compression.quantize, "few bits for each change of the server's model", QuantizeDownHyper, bits="down_bits"),
+    _down(compression.sign, "the sign of each change of the server's model, and one scale"),
 )
 """Of the slot "downlink"."""
