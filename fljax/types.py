@@ -160,7 +160,7 @@ class Exchange(NamedTuple):
     catches_up: bool = False
     """Whether an update is from what the server has of its client, so that what one loses comes in the next."""
     chain: tuple[Any, Any] | None = None
-    """The method without what is done to updates on their way, and that; None: nothing, or something is round it."""
+    """The method and the transform that `with_uplink` has joined; None: no transform, or something else is outside."""
 
     def round(self, key: Key, hyper: Any, state: State, cohort: Cohort) -> tuple[State, Metrics]:
         """Both halves: an `Algorithm.round`."""

@@ -38,8 +38,16 @@ def adacfl(
 ) -> Algorithm:
     """AdaCFL: `layercfl` with ``measure="l2_weight_part"``.
 
-    ``layers`` is "dense" (all dense layers), another of `layercfl`'s words, or names. ``linkage`` is "single" or
-    "complete". ``weighting`` is "size" or "uniform".
+    Args:
+        layers: "dense" (all dense layers), another of `layercfl`'s words, or names.
+        linkage: "single" or "complete".
     """
-    options = {"layers": layers, "linkage": linkage, "weighting": weighting, "combine": combine}
-    return layercfl(model, work, measure="l2_weight_part", **options)
+    return layercfl(
+        model,
+        work,
+        layers=layers,
+        measure="l2_weight_part",
+        linkage=linkage,
+        weighting=weighting,
+        combine=combine,
+    )

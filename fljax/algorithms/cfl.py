@@ -27,7 +27,15 @@ def cfl(
 ) -> Algorithm:
     """CFL: `layercfl` with ``measure="cos_update_full"``.
 
-    ``linkage`` is "single" (the optimal bipartition) or "complete". ``weighting`` is "size" or "uniform".
+    Args:
+        linkage: "single" (the optimal bipartition) or "complete".
     """
-    options = {"linkage": linkage, "weighting": weighting, "combine": combine}
-    return layercfl(model, work, layers="all", measure="cos_update_full", **options)
+    return layercfl(
+        model,
+        work,
+        layers="all",
+        measure="cos_update_full",
+        linkage=linkage,
+        weighting=weighting,
+        combine=combine,
+    )

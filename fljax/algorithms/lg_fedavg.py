@@ -26,7 +26,8 @@ def lg_fedavg(
 ) -> Algorithm:
     """LG-FedAvg: ``(body_i, head_i) = LocalTrain(body_i, head)``; ``head <- sum_i omega_i head_i / sum_i omega_i``.
 
-    ``n_shared`` of the last layers are shared; all of them is FedAvg.
+    Args:
+        n_shared: how many of the last layers are shared; all of them is FedAvg.
     """
     head = last_layers(model, n_shared, "n_shared")
     return averaging(model, work, sharing=only(head), weighting=weighting, combine=combine)

@@ -20,7 +20,7 @@ from jax import Array
 from fljax import tree
 from fljax.choices import Natural
 from fljax.client.finetune import adapt
-from fljax.client.objectives import Loss, training_loss
+from fljax.client.objectives import Loss, training_loss, with_gradient
 from fljax.numbers import LocalHyper, Scalar, hyper, number
 from fljax.rounds import Combining, Weighting, averaging, mean, method, train
 from fljax.types import Algorithm, Batch, ClientData, Cohort, Key, Model, ModelTable, Params, State, Trained, Work
@@ -98,14 +98,9 @@ def after_step(loss: Loss, inner_lr: Array | float, n_parts: int) -> Loss:
         (after, updated), direction = jax.value_and_grad(value, has_aux=True)(adapted, second)
         if n_parts == 3:
             # Reverse over reverse: the models' own gradients have no forward mode.
-            curvature = jax.grad(lambda w: _dot(gradient(w, parts[2]), direction))(at)
+            curvature = jax.grad(lambda w: tree.dot(gradient(w, parts[2]), direction))(at)
             direction = jax.tree.map(lambda g, hg: g - inner_lr * hg, direction, curvature)
         kept = tree.split_statistics(jax.lax.stop_gradient(updated))[1]
-        along = _dot(jax.lax.stop_gradient(direction), tree.subtract(trainable, at))  # 0, and its gradient `direction`
-        return jax.lax.stop_gradient(after) + along, tree.join_statistics(trainable, kept)
+        return with_gradient(after, trainable, direction), tree.join_statistics(trainable, kept)
 
     return meta
-
-
-def _dot(a: Params, b: Params) -> Array:
-    return jnp.stack([jnp.vdot(x, y) for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True)]).sum()

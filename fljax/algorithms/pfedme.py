@@ -20,7 +20,7 @@ from jax import Array, lax
 
 from fljax import tree
 from fljax.choices import Positive
-from fljax.client.objectives import Loss, training_loss
+from fljax.client.objectives import Loss, training_loss, with_gradient
 from fljax.client.parts import train_parts
 from fljax.numbers import LocalHyper, Scalar, hyper, number
 from fljax.rounds import Combining, Weighting, mean, method, part_way, two_models
@@ -84,7 +84,6 @@ def moreau(loss: Loss, hyper: PFedMeHyper, n_steps: int) -> Loss:
         fitted = lax.fori_loop(0, n_steps, step, theta)
         pull = jax.tree.map(lambda w, t: hyper.lam * (w - t), w, fitted)
         moves = {"global": pull, "own": tree.subtract(theta, fitted)}
-        along = tree.dot(moves, tree.subtract(pair, {"global": w, "own": theta}))  # 0, and its gradient the moves
-        return before + along, tree.join_statistics(pair, tree.split_statistics(updated)[1])
+        return with_gradient(before, pair, moves), tree.join_statistics(pair, tree.split_statistics(updated)[1])
 
     return envelope

@@ -46,6 +46,13 @@ def of_each(losses: Array, weight: Array) -> Array:
     return losses
 
 
+def with_gradient(value: Array, params: Params, gradient: Params) -> Array:
+    """``value`` (), whose gradient with respect to ``params`` is ``gradient``: for a step that is no loss's."""
+    here = jax.lax.stop_gradient(params)
+    along = tree.dot(jax.lax.stop_gradient(gradient), tree.subtract(params, here))  # 0, and its gradient ``gradient``
+    return jax.lax.stop_gradient(value) + along
+
+
 def training_loss(model: Model) -> Loss:
     """Mean of ``model.loss`` over the batch, in training mode; cross-entropy (natural logarithm) by default."""
 

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from fljax import tree
-from fljax.client.objectives import Loss
+from fljax.client.objectives import Loss, with_gradient
 from fljax.types import Batch, Key, Params
 
 
@@ -28,9 +28,8 @@ def sharpness_aware(loss: Loss, hyper: Any) -> Loss:
         (at, updated), gradient = jax.value_and_grad(value, has_aux=True)(here)
         step = hyper.rho * jax.lax.rsqrt(jnp.maximum(tree.squared_norm(gradient), 1e-24))
         above = jax.tree.map(lambda w, g: w + step * g, here, gradient)
-        direction = jax.lax.stop_gradient(jax.grad(value, has_aux=True)(above)[0])
-        along = tree.dot(direction, tree.subtract(trainable, here))  # 0, and its gradient the direction
+        direction = jax.grad(value, has_aux=True)(above)[0]
         kept = tree.split_statistics(jax.lax.stop_gradient(updated))[1]
-        return jax.lax.stop_gradient(at) + along, tree.join_statistics(trainable, kept)
+        return with_gradient(at, trainable, direction), tree.join_statistics(trainable, kept)
 
     return uphill

@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 
 from fljax.client.map import AtHome
@@ -21,6 +22,13 @@ class CohortKeys(NamedTuple):
     ids: Key  # who they are
     dropout: Key  # who of them drops out
     clients: Key  # what they draw themselves
+
+
+def sample_cohort(
+    key: Key, round: Array, federation: Federation, draw: Draw | int, dropout: Array | float | None
+) -> Cohort:
+    """`cohort_of` the keys of the round, of the run's ``key`` for cohorts."""
+    return cohort_of(CohortKeys(*descend(key, round, np.arange(3))), round, federation, draw, dropout)
 
 
 def cohort_of(
@@ -63,7 +71,7 @@ def cohort_of(
     n_missing = None
     if sampling.timing is not None and sampling.timing.deadline is not None:
         # The draw of above, with those who do not come: the compiler makes one of the two.
-        ids_asked, asked = sampling.asks(keys.ids, round, data.size, size)
+        ids_asked, asked = (sampling.ask or sampling.draw)(keys.ids, round, data.size, size)
         asked = asked if federation.there is None else asked & federation.there[ids_asked]
         n_missing = asked.sum(dtype=jnp.int32) - active.sum(dtype=jnp.int32)
     expected = sampling.expected(n_clients, dropout)

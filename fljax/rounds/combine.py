@@ -35,7 +35,7 @@ class Combine(NamedTuple):
     members: Callable[..., tuple[Stacked, Any]] | None = None
     name: str = ""
     sums: bool = False  # the received models matter only by their weighted mean
-    goal: "Combine | None" = None  # what says where the server goes, where it takes a step of its own; None: itself
+    goal: "Combine | None" = None  # the rule under a server's own step (`part_way`, `stepped`); None: this one
 
 
 Server = Callable[..., Params]

@@ -12,7 +12,8 @@ from fljax.rounds.accounting import traffic
 from fljax.types import Metrics, Stacked
 
 Graph = Literal["complete", "ring", "torus", "regular", "pairs"]
-"""Everybody with everybody; two neighbours; a grid of four neighbours; at random, each as many; at random, one each."""
+""""complete": all pairs; "ring": two neighbours; "torus": a grid with four; "regular": random, each with as many;
+"pairs": random, each with one."""
 
 
 def graph_of(kind: Graph, n: int, degree: int = 4, seed: int = 0) -> np.ndarray:

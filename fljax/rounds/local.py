@@ -56,7 +56,7 @@ _added: ContextVar[set[Term] | None] = ContextVar("added", default=None)
 def heeding(algorithm: Algorithm, terms: Mapping[str, Term]) -> Algorithm:
     """``algorithm``, whose rounds raise ValueError where its clients' training leaves out one of the ``terms``.
 
-    A guarantee of privacy would else be told of a training that nothing was done to.
+    Otherwise epsilon would be reported of a training that `dp_sgd` has not touched.
     """
     added: set[Term] = set()  # in any tracing of the round, for what the method has jitted may be traced once only
 

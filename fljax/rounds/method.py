@@ -42,7 +42,7 @@ class Brick(NamedTuple):
     Hyper: type | None = None
     paper: str = ""
     link: str = ""
-    before: tuple[str, ...] = ()  # bricks that must be written after it
+    before: tuple[str, ...] = ()  # names of bricks that it must be written before
 
     def __repr__(self) -> str:
         return self.name

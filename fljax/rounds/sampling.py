@@ -36,11 +36,6 @@ class Sampling(NamedTuple):
     cut: Callable[[Array, Array], Array] | None = None
     """``(ids, active) -> active`` who counts of those that are there and have not dropped out; None: all of them."""
 
-    @property
-    def asks(self) -> Callable[[Key, Array, Array, int], tuple[Array, Array]]:
-        """``ask``, of every sampling."""
-        return self.ask or self.draw
-
     def of(self, n_clients: int) -> "Draw":
         """For a federation of so many clients.
 

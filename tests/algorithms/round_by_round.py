@@ -14,12 +14,12 @@ import numpy as np
 
 from fljax import tree
 from fljax.numbers import check_numbers
+from fljax.rounds.cohort import sample_cohort
 from fljax.rounds.sampling import Sampling, sampling_of
 from fljax.run.check import fields_of
 from fljax.run.evaluate import evaluate
 from fljax.run.simulate import as_traced, is_due, run_round, split_key
 from fljax.types import Algorithm, Federation, Key, State
-from tests.rounds.drawn import sample_cohort
 
 
 class _Round(NamedTuple):

@@ -29,12 +29,12 @@ from fljax.data.synthetic import linear_groups
 from fljax.models import cnn
 from fljax.numbers import numbers_of
 from fljax.rounds.averaging import shared_part
+from fljax.rounds.cohort import sample_cohort
 from fljax.run.simulate import split_key
 from fljax.types import Batch, State, Work
 from tests import oracle
 from tests.algorithms.round_by_round import jitted, simulate, written_out
 from tests.algorithms.table import CASES
-from tests.rounds.drawn import sample_cohort
 
 ROUNDS = 3
 

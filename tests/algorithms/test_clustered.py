@@ -12,10 +12,10 @@ from fljax.numbers import LocalHyper, hyper, number, numbers_of
 from fljax.rounds import mean, median, regrouped, stepped
 from fljax.rounds.bricks import BRICKS
 from fljax.rounds.clustered import Clusters
+from fljax.rounds.cohort import sample_cohort
 from fljax.rounds.everybody import over_everybody
 from fljax.run.simulate import as_traced
 from fljax.types import Work
-from tests.rounds.drawn import sample_cohort
 from tests.slow import slow_rows
 
 METHODS = {

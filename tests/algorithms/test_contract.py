@@ -22,13 +22,13 @@ from jax.interpreters.partial_eval import dce_jaxpr
 from fljax import tree
 from fljax.data.synthetic import linear_groups
 from fljax.numbers import as_dict
+from fljax.rounds.cohort import sample_cohort
 from fljax.run.mesh import over_devices, replicated
 from fljax.run.newcomers import evaluate_new_clients
 from fljax.run.simulate import as_traced, round_metrics, simulate, split_key
 from fljax.run.train import run_chunk
 from fljax.types import ClientData, Examples, State
 from tests.algorithms.table import CASES, VARIANTS
-from tests.rounds.drawn import sample_cohort
 
 FIRST = [name for name in CASES if not VARIANTS(name)]
 """A case of each method and some compositions; the others, their variants, are slow."""

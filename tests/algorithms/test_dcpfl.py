@@ -14,12 +14,12 @@ from fljax.algorithms.dcpfl.units import units_of
 from fljax.algorithms.fedavg import fedavg
 from fljax.data.synthetic import linear_groups
 from fljax.models import lenet, mlp
+from fljax.rounds.cohort import sample_cohort
 from fljax.run.simulate import as_traced, split_key
 from fljax.server.curvature import new_curve, observe
 from fljax.server.discrepancy import model_discrepancy
 from fljax.types import State, Work
 from tests.algorithms.round_by_round import jitted, one_round, simulate
-from tests.rounds.drawn import sample_cohort
 from tests.slow import slow
 
 HYPER = dcpfl.Hyper(lr=0.03, step=0.3)

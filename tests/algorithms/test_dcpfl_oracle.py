@@ -13,11 +13,11 @@ from scipy.spatial.distance import squareform
 from fljax.algorithms.dcpfl import dcpfl
 from fljax.data.synthetic import linear_groups
 from fljax.models import mlp
+from fljax.rounds.cohort import sample_cohort
 from fljax.run.simulate import split_key
 from fljax.types import Work
 from tests import oracle
 from tests.algorithms.round_by_round import simulate
-from tests.rounds.drawn import sample_cohort
 from tests.slow import slow
 
 N, ROUNDS, DROPOUT = 8, 26, 0.2

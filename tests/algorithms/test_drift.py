@@ -15,12 +15,12 @@ from fljax.algorithms.fednova import fednova, step_mass
 from fljax.algorithms.scaffold import scaffold
 from fljax.client.local import n_steps
 from fljax.data.synthetic import linear_groups
+from fljax.rounds.cohort import sample_cohort
 from fljax.run.simulate import as_traced
 from fljax.types import ClientData, Examples, Federation, Model, Work
 from tests import oracle
 from tests.algorithms.round_by_round import simulate
 from tests.algorithms.test_oracles import LR, WORK, assert_models, reference, run  # noqa: F401
-from tests.rounds.drawn import sample_cohort
 from tests.slow import slow, slow_rows
 
 DIMENSION = 3

@@ -32,13 +32,13 @@ from fljax.client.spread import gradient_variance
 from fljax.data.synthetic import linear_groups
 from fljax.models import mlp
 from fljax.rounds import balanced_draw
+from fljax.rounds.cohort import sample_cohort
 from fljax.rounds.sharing import n_floats, replace_layers
 from fljax.run.simulate import as_traced, split_key
 from fljax.server.assign import lowest_loss
 from fljax.types import ModelTable, State, Work
 from tests import oracle
 from tests.algorithms.round_by_round import jitted, one_round, scores, simulate
-from tests.rounds.drawn import sample_cohort
 from tests.slow import slow
 
 ROUNDS, SLOW = 4, pytest.mark.slow

@@ -25,11 +25,11 @@ from fljax.data.federation import class_histogram
 from fljax.data.synthetic import linear_groups
 from fljax.rounds import median, trimmed_mean
 from fljax.rounds.bricks import BRICKS
+from fljax.rounds.cohort import sample_cohort
 from fljax.run.simulate import as_traced, split_key
 from fljax.types import Work
 from tests import oracle
 from tests.algorithms.round_by_round import jitted, simulate
-from tests.rounds.drawn import sample_cohort
 from tests.slow import slow, slow_rows
 
 ROUNDS = 3

@@ -19,12 +19,12 @@ from fljax.algorithms.layercfl.stopping import Norms, everyones_side, is_apart, 
 from fljax.data.synthetic import linear_groups
 from fljax.models import cnn, mlp
 from fljax.rounds.bricks import BRICKS
+from fljax.rounds.cohort import sample_cohort
 from fljax.run.pilot import layer_gaps
 from fljax.run.simulate import as_traced, split_key
 from fljax.server.bipartition import best_bipartition
 from fljax.types import State, Work
 from tests.algorithms.round_by_round import simulate, written_out
-from tests.rounds.drawn import sample_cohort
 from tests.slow import slow
 
 WORK = Work(epochs=1, batch_size=16)

@@ -12,10 +12,10 @@ from fljax.algorithms.fedma import class_mean, fedma
 from fljax.algorithms.fesem import fesem
 from fljax.algorithms.fesem_ma import fesem_ma
 from fljax.models import mlp
+from fljax.rounds.cohort import sample_cohort
 from fljax.run.simulate import as_traced
 from fljax.server.matching import permute_units
 from tests.algorithms.round_by_round import jitted, simulate
-from tests.rounds.drawn import sample_cohort
 
 ROUNDS = 3
 CLIENTS_FIRST = {"output": "clients", "start": "common"}

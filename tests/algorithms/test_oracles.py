@@ -20,11 +20,11 @@ from fljax.algorithms.fedprox import fedprox
 from fljax.algorithms.fedrep import HEAD_PHASE, fedrep
 from fljax.algorithms.lg_fedavg import lg_fedavg
 from fljax.client.local import shuffled
+from fljax.rounds.cohort import sample_cohort
 from fljax.run.simulate import split_key
 from fljax.types import Work
 from tests import oracle
 from tests.algorithms.round_by_round import jitted, simulate
-from tests.rounds.drawn import sample_cohort
 from tests.slow import slow
 
 ROUNDS = 3

@@ -9,6 +9,7 @@ import pytest
 from fljax import tree
 from fljax.algorithms import ALGORITHMS, compose
 from fljax.rounds.bricks import BRICKS
+from fljax.rounds.cohort import sample_cohort
 from fljax.rounds.uplink import Linked, chained
 from fljax.rounds.uplink.message import shapes_of
 from fljax.run.mesh import over_devices, replicated
@@ -16,7 +17,6 @@ from fljax.run.simulate import as_traced, split_key
 from fljax.run.train import run_chunk
 from fljax.types import State
 from tests.algorithms.table import CASES
-from tests.rounds.drawn import sample_cohort
 from tests.slow import slow, slow_rows
 
 LINKS = [brick for brick in BRICKS.values() if brick.slot == "uplink"]

@@ -6,9 +6,11 @@ import pytest
 
 import fljax
 from fljax.algorithms import ALGORITHMS, by_kind
+from fljax.catalogue.parameters import description
 from fljax.models import mlp
 from fljax.numbers import numbers_of
 from fljax.rounds.bricks import BRICKS
+from fljax.rounds.documented import USUAL, documented
 from fljax.types import Work
 from tests.algorithms.round_by_round import simulate
 
@@ -25,6 +27,32 @@ def test_every_file_is_a_method_with_a_title_a_summary_and_a_paper():
         assert "method" in repr(method)
     assert list(by_kind()) != list(ALGORITHMS)
     assert set(by_kind()) == set(ALGORITHMS)
+
+
+def test_every_choice_is_described():
+    for name, method in fljax.ALGORITHMS.items():
+        missing = [choice for choice in method.static if not description(method.__doc__, choice)]
+        assert not missing, f"{name}: {missing}"
+
+
+def test_usual_arguments_are_described_where_the_function_does_not():
+    def mine(model, work, depth, *, combine=None, weighting="size", loud=False):
+        """Mine.
+
+        Args:
+            depth: of what,
+                in two lines.
+            weighting: mine.
+
+        Raises:
+            ValueError: never.
+        """
+
+    assert documented(mine) == (
+        "Mine.\n\nArgs:\n    model: the network.\n    work: local effort in a round.\n    depth: of what,\n"
+        f"        in two lines.\n    combine: {USUAL['combine']}\n    weighting: mine.\n\n"
+        "Raises:\n    ValueError: never."
+    )
 
 
 def test_equal_choices_make_the_same_algorithm():

@@ -8,7 +8,7 @@ import pytest
 
 import fljax
 from fljax.rounds.clock import answering, first_of, until
-from fljax.rounds.cohort import dealt
+from fljax.rounds.cohort import dealt, sample_cohort
 from fljax.rounds.sampling import (
     SAMPLINGS,
     Sampling,
@@ -23,7 +23,7 @@ from fljax.rounds.sampling import (
 from fljax.run.mesh import over_devices
 from fljax.run.simulate import split_key
 from tests.algorithms.round_by_round import jitted, simulate
-from tests.rounds.drawn import draw_cohort, sample_cohort
+from tests.rounds.drawn import draw_cohort
 
 
 @pytest.mark.parametrize(("share", "n", "size"), [(1.0, 20, 20), (0.1, 100, 10), (0.001, 100, 1), (0.25, 10, 2)])

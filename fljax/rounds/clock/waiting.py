@@ -72,7 +72,7 @@ def _until(sampling: Sampling, seconds: tuple[float, ...], deadline: float) -> S
 
     timing = (sampling.timing or Timing())._replace(seconds=seconds, deadline=deadline)
     about = (*sampling.about, ("deadline", deadline))
-    told = sampling._replace(draw=draw, about=about, timing=timing, ask=sampling.asks)
+    told = sampling._replace(draw=draw, about=about, timing=timing, ask=sampling.ask or sampling.draw)
     return _each("seconds", seconds, told)
 
 
@@ -99,7 +99,7 @@ def _answering(sampling: Sampling, available: tuple[float, ...]) -> Sampling:
         tickets = jax.random.uniform(jax.random.fold_in(key, _ANSWER), (len(available),), jnp.float32)
         return ids, there & (tickets < jnp.asarray(available, jnp.float32))[ids]
 
-    return _each("available", available, sampling._replace(draw=draw, ask=sampling.asks))
+    return _each("available", available, sampling._replace(draw=draw, ask=sampling.ask or sampling.draw))
 
 
 _ANSWER = 0x616E7377

@@ -41,9 +41,9 @@ class Transform(NamedTuple):
     is_last: bool = False  # nothing may be done to its messages
     not_fed_back: str = ""  # why a client must not add what this changes to its next update
     name: str = ""
-    looks: bool = False  # the server looks at single messages
+    sees_each: bool = False  # the server looks at single messages
     masks: bool = False  # what it has made can be summed and nothing else
-    of_sum: bool = False  # a client does its part of it before it masks
+    follows_mask: bool = False  # may come after a transform that masks: its clients' part is done before that
     feeds_back: bool = False  # a client adds what one update lost to its next one
 
 
@@ -71,11 +71,11 @@ def _then(first: Transform, rest: Transform) -> Transform:
         return first
     if first.is_last:
         raise ValueError(f"{first.name} comes before {rest.name}, which would change what it has made; put it last")
-    if first.masks and not rest.of_sum:
+    if first.masks and not rest.follows_mask:
         raise ValueError(f"{first.name} comes before {rest.name}, which would change what it has masked; put it last")
 
-    hides, looks = first.needs or rest.needs, first.looks or rest.looks
-    if hides and looks:
+    hides, sees_each = first.needs or rest.needs, first.sees_each or rest.sees_each
+    if hides and sees_each:
         raise ValueError(
             f"{first.name}, {rest.name}: one looks at single updates, the other hides all but their {hides}"
         )
@@ -93,7 +93,9 @@ def _then(first: Transform, rest: Transform) -> Transform:
 
     not_fed_back = first.not_fed_back or rest.not_fed_back
     needs, fed = rest.needs or first.needs, first.feeds_back or rest.feeds_back
-    return Transform(apply, init, needs, rest.is_last, not_fed_back, first.name, looks, first.masks, first.of_sum, fed)
+    return Transform(
+        apply, init, needs, rest.is_last, not_fed_back, first.name, sees_each, first.masks, first.follows_mask, fed
+    )
 
 
 class Linked(NamedTuple):

@@ -213,7 +213,7 @@ def error_feedback(rest: Transform) -> Transform:
         return Memory(inner.server, (jnp.where(came, wanted - sent.values, lost), inner.clients)), sent
 
     twice = "what an error_feedback after it keeps would be added twice; leave one out"
-    return Transform(apply, init, rest.needs, rest.is_last, twice, "error_feedback", rest.looks, feeds_back=True)
+    return Transform(apply, init, rest.needs, rest.is_last, twice, "error_feedback", rest.sees_each, feeds_back=True)
 
 
 def _count(share: Any, d: int) -> Array:

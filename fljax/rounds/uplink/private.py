@@ -6,7 +6,7 @@
   NeurIPS 2021, https://arxiv.org/abs/1905.03871
 - examples: Abadi et al.: Deep Learning with Differential Privacy, CCS 2016, https://arxiv.org/abs/1607.00133
 
-What the noise is worth is `fljax.run.privacy`'s.
+`fljax.run.privacy` computes epsilon.
 """
 
 from typing import Any
@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from fljax import tree
-from fljax.client.objectives import Loss
+from fljax.client.objectives import Loss, with_gradient
 from fljax.numbers import Scalar, hyper, number
 from fljax.rounds.uplink.chain import Memory, Transform
 from fljax.rounds.uplink.limits import clipped, norms
@@ -68,7 +68,7 @@ def _client_dp(hyper: Any, memory: Memory, message: Message, trip: Trip) -> tupl
 
 
 _SECRET = "the next update would tell of the noise of differential privacy, which stays at the server; leave one out"
-client_dp = Transform(_client_dp, needs="mean", is_last=True, not_fed_back=_SECRET, name="client_dp", of_sum=True)
+client_dp = Transform(_client_dp, needs="mean", is_last=True, not_fed_back=_SECRET, name="client_dp", follows_mask=True)
 """``theta <- theta + (sum_i clip(Delta_i) + N(0, (noise_multiplier dp_clip)^2)) / q n`` (DP-FedAvg).
 
 Clients count alike, whatever they have; ``q n`` is the number of participants that a round has on average, so that one
@@ -96,7 +96,7 @@ adaptive_client_dp = Transform(
     is_last=True,
     not_fed_back=_SECRET,
     name="adaptive_client_dp",
-    of_sum=True,
+    follows_mask=True,
 )
 """`client_dp` whose clip follows a quantile of the updates' lengths, itself estimated with noise."""
 
@@ -149,27 +149,21 @@ def private_gradients(loss: Loss, hyper: Any) -> Loss:
             return jax.value_and_grad(alone)(jax.lax.stop_gradient(trainable))
 
         values, gradients = jax.vmap(of_one)(batch.x, batch.y, jax.random.split(key_loss, n))
-        flat = jnp.where(batch.weight[:, None] > 0, clipped(tree.flatten(gradients), clip), 0.0)
-        gradient = (
-            flat.sum(axis=0) + _size(noise, clip) * jax.random.normal(key_noise, flat.shape[1:], jnp.float32)
-        ) / n
+        each = jnp.where(batch.weight[:, None] > 0, clipped(tree.flatten(gradients), clip), 0.0)
+        drawn = _size(noise, clip) * jax.random.normal(key_noise, each.shape[1:], jnp.float32)
+        gradient = (each.sum(axis=0) + drawn) / n
         value = jnp.vdot(values, batch.weight) / jnp.maximum(batch.weight.sum(), 1e-12)
-        return _with_gradient(value, trainable, gradient), params
+        flat = tree.flatten(jax.tree.map(lambda leaf: leaf[None], trainable))[0]
+        return with_gradient(value, flat, gradient), params
 
     return private
-
-
-def _with_gradient(value: Array, params: Params, gradient: Array) -> Array:
-    """``value``, whose gradient with respect to ``params`` is ``gradient`` (d,)."""
-    flat = tree.flatten(jax.tree.map(lambda leaf: leaf[None], params))[0]
-    return jax.lax.stop_gradient(value) + jnp.vdot(jax.lax.stop_gradient(gradient), flat - jax.lax.stop_gradient(flat))
 
 
 def known_noise(hyper: Any, name: str) -> Any:
     """The noise of that name.
 
     Raises:
-        ValueError: it follows from an epsilon, and nobody has worked it out.
+        ValueError: ``target_epsilon`` is set, and the noise has not been found yet.
     """
     if hyper.target_epsilon is not None:
         raise ValueError(

@@ -59,5 +59,5 @@ def _apply(hyper: Any, memory: Memory, message: Message, trip: Trip) -> tuple[Me
     return Memory(memory.server, history), message._replace(weight=weight)
 
 
-fools_gold = Transform(_apply, _init, is_last=True, looks=True, name="fools_gold")
+fools_gold = Transform(_apply, _init, is_last=True, sees_each=True, name="fools_gold")
 """Clients whose summed updates point the same way as another's count less or not at all."""
