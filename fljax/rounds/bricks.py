@@ -31,14 +31,18 @@ class TrimHyper:
 class KrumHyper:
     """Numbers of Krum."""
 
-    n_attackers: Scalar = number(1, "attackers that the server expects among the models that it compares", least=0)
+    n_attackers: Scalar = number(
+        1,
+        "attackers that the server expects among the m models that it compares, of which (m - 3) / 2 are the most",
+        least=0,
+    )
 
 
 @hyper
 class MultiKrumHyper(KrumHyper):
     """Numbers of multi-Krum."""
 
-    n_selected: Scalar = number(2, "models that are averaged", least=1)
+    n_selected: Scalar = number(2, "models that are averaged; all where there are fewer", least=1)
 
 
 @hyper
