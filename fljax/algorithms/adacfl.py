@@ -43,11 +43,5 @@ def adacfl(
         linkage: "single" or "complete".
     """
     return layercfl(
-        model,
-        work,
-        layers=layers,
-        measure="l2_weight_part",
-        linkage=linkage,
-        weighting=weighting,
-        combine=combine,
+        model, work, layers=layers, measure="l2_weight_part", linkage=linkage, weighting=weighting, combine=combine
     )

@@ -18,12 +18,7 @@ from fljax.types import Algorithm, Model, Work
 
 @method(LayerCFLHyper, "Sattler et al., IEEE TNNLS 2020", "https://arxiv.org/abs/1910.01991", kind="clustered")
 def cfl(
-    model: Model,
-    work: Work,
-    *,
-    linkage: Linkage = "single",
-    weighting: Weighting = "size",
-    combine: Combining = mean,
+    model: Model, work: Work, *, linkage: Linkage = "single", weighting: Weighting = "size", combine: Combining = mean
 ) -> Algorithm:
     """CFL: `layercfl` with ``measure="cos_update_full"``.
 
@@ -31,11 +26,5 @@ def cfl(
         linkage: "single" (the optimal bipartition) or "complete".
     """
     return layercfl(
-        model,
-        work,
-        layers="all",
-        measure="cos_update_full",
-        linkage=linkage,
-        weighting=weighting,
-        combine=combine,
+        model, work, layers="all", measure="cos_update_full", linkage=linkage, weighting=weighting, combine=combine
     )

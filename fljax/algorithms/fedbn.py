@@ -32,12 +32,7 @@ STAYS: dict[Kept, Callable[[Path], bool]] = {
 
 @method(LocalHyper, "Li et al., ICLR 2021", "https://arxiv.org/abs/2102.07623", kind="personalised")
 def fedbn(
-    model: Model,
-    work: Work,
-    *,
-    kept: Kept = "norm",
-    weighting: Weighting = "size",
-    combine: Combining = mean,
+    model: Model, work: Work, *, kept: Kept = "norm", weighting: Weighting = "size", combine: Combining = mean
 ) -> Algorithm:
     """FedBN: ``(theta_i, norm_i) = LocalTrain(theta, norm_i)``; ``theta <- sum_i omega_i theta_i / sum_i omega_i``.
 

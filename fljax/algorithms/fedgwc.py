@@ -24,17 +24,7 @@ from fljax.choices import Positive
 from fljax.client.local import n_steps
 from fljax.client.objectives import training_loss
 from fljax.numbers import LocalHyper, Scalar, hyper, number
-from fljax.rounds import (
-    Clusters,
-    Combining,
-    Rule,
-    Weighting,
-    clustered,
-    mean,
-    method,
-    regrouped,
-    traffic,
-)
+from fljax.rounds import Clusters, Combining, Rule, Weighting, clustered, mean, method, regrouped, traffic
 from fljax.rounds.trajectory import train_and_record
 from fljax.rounds.uplink.private import check_not_private
 from fljax.server.company import gaussian_rewards, row_affinity

@@ -13,12 +13,7 @@ from fljax.types import Algorithm, Model, Work
 
 @method(LocalHyper, "Arivazhagan et al., 2019", "https://arxiv.org/abs/1912.00818", kind="personalised")
 def fedper(
-    model: Model,
-    work: Work,
-    *,
-    n_personal: Natural = 1,
-    weighting: Weighting = "size",
-    combine: Combining = mean,
+    model: Model, work: Work, *, n_personal: Natural = 1, weighting: Weighting = "size", combine: Combining = mean
 ) -> Algorithm:
     """FedPer: ``(base_i, head_i) = LocalTrain(base, head_i)``; ``base <- sum_i omega_i base_i / sum_i omega_i``.
 

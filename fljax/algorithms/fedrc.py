@@ -30,18 +30,7 @@ from fljax.rounds.combine import as_combine, memory_of
 from fljax.rounds.learners import of_learners
 from fljax.rounds.uplink.private import check_not_private
 from fljax.server.assign import mixture_weights, responsibilities
-from fljax.types import (
-    Algorithm,
-    ClientData,
-    Cohort,
-    Key,
-    Metrics,
-    Model,
-    ModelTable,
-    Stacked,
-    State,
-    Work,
-)
+from fljax.types import Algorithm, ClientData, Cohort, Key, Metrics, Model, ModelTable, Stacked, State, Work
 
 FLOOR = 1e-8
 """Least mass of a label in a cluster, as in the code."""
@@ -65,12 +54,7 @@ class Memberships(NamedTuple):
 # Clients send the labels' masses too, which a chain on updates would not touch.
 @method(LocalHyper, "Guo et al., ICML 2024", "https://arxiv.org/abs/2301.12379", kind="clustered", sends=False)
 def fedrc(
-    model: Model,
-    work: Work,
-    n_clusters: Positive = 3,
-    *,
-    weighting: Weighting = "size",
-    combine: Combining = mean,
+    model: Model, work: Work, n_clusters: Positive = 3, *, weighting: Weighting = "size", combine: Combining = mean
 ) -> Algorithm:
     """FedRC: ``gamma_ik(x, y) ~ omega_ik exp(-l_k(x, y)) / C_k(y)``; ``omega_ik = mean gamma_ik``; learners by gamma.
 

@@ -31,12 +31,7 @@ class FLCHyper(LocalHyper):
 
 @method(FLCHyper, "Kim et al., ICUFN 2021", kind="clustered")
 def flc(
-    model: Model,
-    work: Work,
-    n_clusters: Positive = 2,
-    *,
-    weighting: Weighting = "size",
-    combine: Combining = mean,
+    model: Model, work: Work, n_clusters: Positive = 2, *, weighting: Weighting = "size", combine: Combining = mean
 ) -> Algorithm:
     """FLC: FedAvg; ``a = kmeans(updates of round warmup)``; then ``theta_k <- mean of w_i over a_i = k`` by omega_i.
 

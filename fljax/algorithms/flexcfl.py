@@ -34,9 +34,7 @@ from fljax.types import Algorithm, ClientData, Cohort, Key, Metrics, Model, Para
 @hyper
 class FlexCFLHyper(LocalHyper):
     eta_g: Scalar = number(
-        0.0,
-        "how far a group's model goes along each other's, made of length 1; FedGroup has 0 to 0.1",
-        least=0,
+        0.0, "how far a group's model goes along each other's, made of length 1; FedGroup has 0 to 0.1", least=0
     )
 
 

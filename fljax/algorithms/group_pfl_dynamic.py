@@ -22,12 +22,7 @@ class GroupPFLDynamicHyper(LocalHyper):
 
 @method(GroupPFLDynamicHyper, "as compared in Liu et al., 2025", "https://arxiv.org/abs/2508.01580", kind="clustered")
 def group_pfl_dynamic(
-    model: Model,
-    work: Work,
-    *,
-    n_groups: Positive = 2,
-    weighting: Weighting = "size",
-    combine: Combining = mean,
+    model: Model, work: Work, *, n_groups: Positive = 2, weighting: Weighting = "size", combine: Combining = mean
 ) -> Algorithm:
     """Group-based PFL whose groups part in a later round; else as `fljax.group_pfl`.
 

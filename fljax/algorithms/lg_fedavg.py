@@ -17,12 +17,7 @@ from fljax.types import Algorithm, Model, Work
 
 @method(LocalHyper, "Liang et al., 2020", "https://arxiv.org/abs/2001.01523", kind="personalised")
 def lg_fedavg(
-    model: Model,
-    work: Work,
-    *,
-    n_shared: Natural = 1,
-    weighting: Weighting = "uniform",
-    combine: Combining = mean,
+    model: Model, work: Work, *, n_shared: Natural = 1, weighting: Weighting = "uniform", combine: Combining = mean
 ) -> Algorithm:
     """LG-FedAvg: ``(body_i, head_i) = LocalTrain(body_i, head)``; ``head <- sum_i omega_i head_i / sum_i omega_i``.
 

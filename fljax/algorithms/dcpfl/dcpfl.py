@@ -26,16 +26,7 @@ from jax import Array, lax
 
 from fljax import tree
 from fljax.algorithms.dcpfl.layer_schedule import LayerTable, average_due, exchanged, refreshed, stale, synchronise
-from fljax.algorithms.dcpfl.splitting import (
-    Structure,
-    Watch,
-    call_trial,
-    cut_once,
-    decide,
-    measure,
-    one_group,
-    watch,
-)
+from fljax.algorithms.dcpfl.splitting import Structure, Watch, call_trial, cut_once, decide, measure, one_group, watch
 from fljax.algorithms.dcpfl.trial import Local, TrialLoss, local_of, mean_loss
 from fljax.algorithms.dcpfl.units import LayerUnit, units_of
 from fljax.choices import Positive

@@ -30,15 +30,7 @@ from jax import Array, lax
 from fljax import tree
 from fljax.algorithms.fedcps.broadcast import is_open, sends
 from fljax.algorithms.fedcps.means import SharedMean, combining_of, means
-from fljax.algorithms.fedcps.pull import (
-    FLOORS,
-    LambdaMode,
-    Spread,
-    no_spread,
-    strength_of,
-    training_of,
-    update_spread,
-)
+from fljax.algorithms.fedcps.pull import FLOORS, LambdaMode, Spread, no_spread, strength_of, training_of, update_spread
 from fljax.algorithms.fedcps.roles import LayerSharing, layer_roles
 from fljax.choices import Positive
 from fljax.client.measure import client_loss

@@ -40,13 +40,7 @@ def no_spread(n_clusters: int, per_client: bool = False) -> Spread:
 
 
 def update_spread(
-    spread: Spread,
-    drift: Array,
-    weight: Array,
-    label: Array,
-    memory: Scalar,
-    away: Any = (),
-    floor: float = FLOOR,
+    spread: Spread, drift: Array, weight: Array, label: Array, memory: Scalar, away: Any = (), floor: float = FLOOR
 ) -> Spread:
     """``tau^2 <- memory tau^2 + (1 - memory) mean drift`` over each cluster's members, at least a share of the first.
 

@@ -75,10 +75,7 @@ class Devices(NamedTuple):
 
 
 def devices(
-    speed: np.ndarray,
-    up: np.ndarray | float = 1e6,
-    down: np.ndarray | float = 1e7,
-    available: np.ndarray | float = 1.0,
+    speed: np.ndarray, up: np.ndarray | float = 1e6, down: np.ndarray | float = 1e7, available: np.ndarray | float = 1.0
 ) -> Devices:
     """Devices with these steps and bytes a second, and these probabilities to answer; a number for all or one a client.
 
