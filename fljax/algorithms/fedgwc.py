@@ -3,13 +3,13 @@
 Licciardi, Leo, Fani, Caputo, Ciccone: Interaction-Aware Gaussian Weighting for Clustered Federated Learning, ICML
 2025, https://arxiv.org/abs/2502.03340. Official code: https://github.com/davedleo/FedGWC.
 A client sends the losses of its first S steps. Its reward is high where they are near its cluster's mean; a matrix P
-keeps its mean reward in the company of each other client. Where P has settled, a cluster is parted by spectral
+keeps its mean reward in the company of each other client. Where P has settled, a cluster is split by spectral
 clustering of P's rows.
 
 Differences from the code: rows of P are compared, the code compares columns, of rewards divided by their sum, scaled to
 [0, 1]. P has settled when the running mean of its squared changes is below eps once, without patience; one cluster is
-parted a round. Parts have on average at least as many members as a round has participants, as in the code, or a share
-1 / max_parts of all clients where that is less, so that clients are parted where everybody takes part too; never fewer
+split a round. Parts have on average at least as many members as a round has participants, as in the code, or a share
+1 / max_parts of all clients where that is less, so that clients are split where everybody takes part too; never fewer
 than two. All members count alike in a cluster's mean loss. A client that never took part joins the cluster of least
 training loss. Where everybody takes part in every round, company says nothing, and rewards alone tell clients apart.
 """
@@ -71,12 +71,12 @@ def fedgwc(
 ) -> Algorithm:
     """FedGWC: ``P_kj <- (1 - alpha) P_kj + alpha r_k``, ``r_k = mean_s exp(-(l_ks - m_s)^2 / (2 sigma_s^2))``.
 
-    A cluster is parted by spectral clustering of ``exp(-beta |v_k - v_j|^2)``, v_k a row of P without k and j, into the
+    A cluster is split by spectral clustering of ``exp(-beta |v_k - v_j|^2)``, v_k a row of P without k and j, into the
     number of parts of least Davies-Bouldin score, if that is below 1.
 
     Args:
         n_losses: S, how many of a client's batch losses in a round are sent.
-        max_parts: most parts that a cluster is parted into at once; 1: never.
+        max_parts: most parts that a cluster is split into at once; 1: never.
     """
 
     check_not_private(work, "clients of FedGWC send losses of batches, which get no noise")
@@ -93,7 +93,7 @@ def fedgwc(
         # With as many parts as members every score would be 0: small clusters would go to pieces.
         enough = max(min(cohort.ids.shape[0], clusters.label.shape[0] // max_parts), 2)
         return lax.cond(
-            settled.any(), lambda: parted(clusters, settled, hyper.beta, max_parts, enough), lambda: clusters
+            settled.any(), lambda: split_of(clusters, settled, hyper.beta, max_parts, enough), lambda: clusters
         )
 
     def local(hyper: FedGWCHyper, start: ModelTable, cohort: Cohort) -> Trained:
@@ -138,7 +138,7 @@ def remembered(kept: Company, reward: Array, pair: Array, label: Array, cohort: 
     return Company(kept.reward.at[rows, columns].set(new), jnp.where(own[1] > 0, change, kept.change))
 
 
-def parted(clusters: Clusters, settled: Array, beta: Scalar, max_parts: int, enough: int) -> Clusters:
+def split_of(clusters: Clusters, settled: Array, beta: Scalar, max_parts: int, enough: int) -> Clusters:
     """The first settled cluster in its parts, of which the first keeps its number; it stays whole at a score of 1.
 
     Args:

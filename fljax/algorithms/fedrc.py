@@ -1,4 +1,4 @@
-"""FedRC: soft clusters that part clients by their concepts, and not by their labels or features.
+"""FedRC: soft clusters that group clients by their concepts, and not by their labels or features.
 
 Guo, Tang, Lin: FedRC: Tackling Diverse Distribution Shifts Challenge in Federated Learning by Robust Clustering, ICML
 2024, https://arxiv.org/abs/2301.12379. Official code: https://github.com/LINs-lab/FedRC.

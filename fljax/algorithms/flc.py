@@ -1,4 +1,4 @@
-"""FLC: FedAvg, whose clients are parted once into two groups by their weight updates, layer by layer (our reading).
+"""FLC: FedAvg, whose clients are split once into two groups by their weight updates, layer by layer (our reading).
 
 Kim et al., ICUFN 2021, known here through those who compare with it: the method in this file is our reading.
 After a few rounds of FedAvg the server clusters the clients' last updates by 2-means, every layer scaled to length 1 so

@@ -25,7 +25,7 @@ def parted_once(
 
     Args:
         model: the network.
-        find: parts clients by what they sent last; who has sent nothing joins the largest group.
+        find: groups clients by what they sent last; who has sent nothing joins the largest group.
         n_clusters: the most groups there can be; None: as many as clients.
         measure: what is kept of the updates (clients, ...), without running statistics.
     """

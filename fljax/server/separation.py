@@ -145,8 +145,8 @@ def intra_bound(gamma: Array, other: Array | None = None) -> Array:
 def cross_bound(intra: Array, n_groups: int = 2) -> Array:
     r"""The largest cosine across the best bipartition of ``n_groups`` distributions, at a stationary point.
 
-    There the distributions' gradients cancel, so that they can be parted with an angle of :math:`\pi / (k - 1)` or more
-    between the parts; clients come nearer by what their own gradients are off:
+    There the distributions' gradients cancel, so that two parts can have an angle of :math:`\pi / (k - 1)` or more
+    between them; clients come nearer by what their own gradients are off:
     :math:`\alpha^{cross}_{max} \le \cos(\pi / (k - 1) - \arccos H)` where :math:`H \ge \cos(\pi / (k - 1))`, else 1.
     For two distributions it is :math:`-H`.
 
@@ -170,7 +170,7 @@ def cross_bound(intra: Array, n_groups: int = 2) -> Array:
         [-0.8, 0.6, 1.0]
     """
     if n_groups < 2:
-        raise ValueError(f"n_groups={n_groups} cannot be parted; choose n_groups >= 2")
+        raise ValueError(f"n_groups={n_groups} cannot be separated; choose n_groups >= 2")
     angle = math.pi / (n_groups - 1)
     reached = intra >= math.cos(angle)
     h = jnp.where(reached, jnp.clip(intra, -1, 1), 0)

@@ -238,7 +238,7 @@ def test_the_first_round_is_numpys():
 
 
 def test_bounds_refuse_what_has_no_meaning():
-    with pytest.raises(ValueError, match="n_groups=1 cannot be parted"):
+    with pytest.raises(ValueError, match="n_groups=1 cannot be separated"):
         cross_bound(jnp.float32(0.5), 1)
     for shape in ((), (0, 3)):
         with pytest.raises(ValueError, match="gap has shape"):
