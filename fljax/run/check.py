@@ -21,7 +21,7 @@ from fljax.numbers import LocalHyper, as_dict, numbers_of
 from fljax.ranges import real, said
 from fljax.rounds.method import Method
 from fljax.server.checks import is_key
-from fljax.types import Algorithm, ClientData, Federation, Key, State
+from fljax.types import Algorithm, ClientData, ExampleLoss, Examples, Federation, Key, ModelTable, Params, State
 
 
 def whole(name: str, value: Any) -> int:
@@ -62,7 +62,8 @@ def check_subjects(algorithm: Algorithm, federation: Federation, key: Key) -> No
     """
     call = f"call it: fljax.{algorithm.name}(model, work)" if isinstance(algorithm, Method) else "make one by a method"
     check_kind("algorithm", algorithm, Algorithm, call)
-    check_kind("federation", federation, Federation, "make one by fljax.PARTITIONS or fljax.own_data")
+    remedy = "make one by fljax.PARTITIONS, fljax.federation_from_arrays or fljax.own_data(...).federation()"
+    check_kind("federation", federation, Federation, remedy)
     check_key(key)
     about, x = dict(algorithm.about.model), federation.train.pool.x
     made_for, given = about.get("input_shape"), x.shape[1:]
@@ -90,7 +91,14 @@ def check_labels(algorithm: Algorithm, federation: Federation) -> None:
     Raises:
         ValueError: saying what they are, and what to give.
     """
-    y, task = federation.train.pool.y, task_of(algorithm.loss)
+    _check_kind_of(federation.train.pool.y, algorithm.loss)
+    n_outputs = dict(algorithm.about.model).get("n_outputs")
+    if n_outputs is not None and task_of(algorithm.loss) == "classification":
+        _check_enough(n_outputs, federation.train.pool.y, federation.test.pool.y)
+
+
+def _check_kind_of(y: Array, loss: ExampleLoss) -> None:
+    task = task_of(loss)
     shape = f"labels are {y.dtype} of shape {y.shape}"
     if task != "classification":
         if are_classes(y):
@@ -101,8 +109,6 @@ def check_labels(algorithm: Algorithm, federation: Federation) -> None:
             f"{shape}, and the model's loss is of classes 0, 1, 2, ...; give whole numbers, or make the model "
             "fljax.regression(model) or fljax.multi_label(model), which take a loss of your own as loss="
         )
-    if (n_outputs := dict(algorithm.about.model).get("n_outputs")) is not None:
-        _check_enough(n_outputs, federation)
 
 
 def begun(init: Callable[..., State], key: Key, hyper: Any, data: ClientData) -> State:
@@ -124,6 +130,48 @@ def begun(init: Callable[..., State], key: Key, hyper: Any, data: ClientData) ->
     return state
 
 
+def check_state(
+    algorithm: Algorithm, hyper: Any, state: Any, data: ClientData, key: Key, *, same_clients: bool
+) -> None:
+    """Checks that ``state`` is one of the method's runs, and where ``same_clients``, that these were the run's clients.
+
+    Raises:
+        ValueError: it is none.
+    """
+    check_kind("state", state, State, "give what fljax.simulate gives first, or fljax.train(...).state")
+    data = data if same_clients else _as_many_as_kept(state, data)
+    own = jax.eval_shape(algorithm.init, key, hyper, data)
+    alike = jax.tree.structure(own) == jax.tree.structure(state)
+    if alike and same_clients:
+        alike = [*map(jnp.shape, jax.tree.leaves(own))] == [*map(jnp.shape, jax.tree.leaves(state))]
+    if not alike:
+        others = "method, network or federation" if same_clients else "method or network"
+        raise ValueError(f"state is of another {others}; give that of {algorithm.about.name or 'the method'}'s run")
+
+
+def _as_many_as_kept(state: State, data: ClientData) -> ClientData:
+    """Shapes of ``data`` for as many clients as the run kept something for: a method may refuse to begin with few."""
+    rows = [leaf.shape[0] for leaf in jax.tree.leaves(state.clients) if jnp.ndim(leaf)]
+    n_clients = rows[0] if rows else data.size.shape[0]
+    of_all = [jax.ShapeDtypeStruct((n_clients, *leaf.shape[1:]), leaf.dtype) for leaf in (data.index, data.size)]
+    return data._replace(index=of_all[0], size=of_all[1])
+
+
+def deployed(deploy: Callable[..., ModelTable], key: Key, hyper: Any, state: State, data: ClientData) -> ModelTable:
+    """The models that a method deploys.
+
+    Raises:
+        ValueError: they are no table, or it does not say of every client which row it holds.
+    """
+    models = deploy(key, hyper, state, data)
+    check_kind("what deploy gave", models, ModelTable, "give fljax.ModelTable(params, row)")
+    shape, kind = jnp.shape(models.row), jnp.result_type(models.row)
+    if shape != data.size.shape or not jnp.issubdtype(kind, jnp.integer):
+        given = f"deploy gave a row of shape {shape} and type {kind}"
+        raise ValueError(f"{given}; give each of {data.size.shape[0]} clients the number of the row that it holds")
+    return models
+
+
 def check_outputs(algorithm: Algorithm, hyper: Any, federation: Federation, key: Key) -> None:
     """Checks that a network which does not say how many outputs it has, such as two functions, has one for each class.
 
@@ -132,23 +180,48 @@ def check_outputs(algorithm: Algorithm, hyper: Any, federation: Federation, key:
     """
     if "n_outputs" not in dict(algorithm.about.model) and task_of(algorithm.loss) == "classification":
         outputs = _first_outputs.eval_shape(algorithm, hyper, federation.train, key)
-        _check_enough(outputs.shape[-1], federation)
+        _check_enough(outputs.shape[-1], federation.train.pool.y, federation.test.pool.y)
 
 
 @partial(jax.jit, static_argnums=0)  # so that it is traced once
 def _first_outputs(algorithm: Algorithm, hyper: Any, data: ClientData, key: Key) -> Array:
     """Those of the first client's model before any round, for one example."""
-    deployed = algorithm.deploy(key, hyper, begun(algorithm.init, key, hyper, data), data)
-    example = minibatch(data.pool, jnp.zeros(1, jnp.int32), jnp.ones(1, jnp.float32))
-    outputs = algorithm.predict(tree.row(deployed.params, deployed.row[0]), example.x)
+    models = deployed(algorithm.deploy, key, hyper, begun(algorithm.init, key, hyper, data), data)
+    return _outputs(algorithm.predict, models, data.pool)
+
+
+def check_tested(
+    predict: Callable[[Params, Array], Array], models: ModelTable, data: ClientData, loss: ExampleLoss
+) -> None:
+    """Checks that models can be tested on ``data`` by ``loss``; of traced data, such as a run's, only its kind.
+
+    Raises:
+        ValueError: its labels are not of the loss's kind, or ``predict`` cannot take its examples, or has not an output
+            for each class.
+    """
+    _check_kind_of(data.pool.y, loss)
+    if not isinstance(data.pool.y, jax.core.Tracer):
+        outputs = _outputs.eval_shape(predict, models, data.pool)
+        if task_of(loss) == "classification":
+            _check_enough(outputs.shape[-1], data.pool.y)
+
+
+@partial(jax.jit, static_argnums=0)
+def _outputs(predict: Callable[[Params, Array], Array], models: ModelTable, pool: Examples) -> Array:
+    """Those of the first client's model for one example."""
+    example = minibatch(pool, jnp.zeros(1, jnp.int32), jnp.ones(1, jnp.float32))
+    try:
+        outputs = predict(tree.row(models.params, models.row[0]), example.x)
+    except Exception as error:  # whatever a network raises
+        raise ValueError(f"predict cannot take examples of shape {example.x.shape[1:]}: {error}") from error
     if not isinstance(outputs, Array) or outputs.ndim < 2 or len(outputs) != 1:
         given = f"an array {outputs.shape}" if isinstance(outputs, Array) else f"a {type(outputs).__name__}"
         raise ValueError(f"predict gave {given} of one example; give its outputs (examples, classes)")
     return outputs
 
 
-def _check_enough(n_outputs: int, federation: Federation) -> None:
-    _, largest = _range(federation.train.pool.y, federation.test.pool.y)
+def _check_enough(n_outputs: int, *labels: Array) -> None:
+    _, largest = _range(*labels)
     if largest >= n_outputs:
         raise ValueError(f"label {largest} and a network of {n_outputs} outputs; give it {largest + 1} or more")
 

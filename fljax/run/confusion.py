@@ -13,7 +13,7 @@ from fljax.client.local import batch_rows
 from fljax.client.map import map_clients
 from fljax.data.federation import minibatch
 from fljax.data.labels import check_classes
-from fljax.run.evaluate import matched
+from fljax.run.evaluate import check_given, matched
 from fljax.types import ClientData, Examples, ModelTable, Params
 
 
@@ -33,6 +33,7 @@ def confusion_matrices(
     Raises:
         ValueError: there is an example of a class beyond, or the models are those of other clients.
     """
+    check_given(models, data)
     check_classes(data.pool.y)
     largest = 0 if isinstance(data.pool.y, jax.core.Tracer) else int(np.asarray(data.pool.y).max(initial=0))
     if largest >= n_classes:

@@ -16,11 +16,11 @@ from fljax.choices import check_kind
 from fljax.client.measure import Score, client_sums
 from fljax.client.objectives import of_each
 from fljax.models.task import as_targets, task_of
+from fljax.run.check import check_tested
 from fljax.run.regression import Predict, evaluate_regression, mean_over
 from fljax.types import Batch, ClientData, ExampleLoss, Metrics, ModelTable, Params
 
 
-@partial(jax.jit, static_argnames=("predict", "loss"), inline=True)
 def evaluate(
     predict: Predict,
     models: ModelTable,
@@ -42,8 +42,16 @@ def evaluate(
         averaged over labels; of a regression the metrics are those of `fljax.run.regression`.
 
     Raises:
-        ValueError: the models are those of more or fewer clients than ``data`` has.
+        ValueError: the models are those of more or fewer clients than ``data`` has, ``data`` is no split, or its labels
+            or examples are not what ``loss`` and ``predict`` take.
     """
+    check_given(models, data)
+    check_tested(predict, models, data, loss)
+    return _evaluate(predict, models, data, loss)
+
+
+@partial(jax.jit, static_argnames=("predict", "loss"), inline=True)
+def _evaluate(predict: Predict, models: ModelTable, data: ClientData, loss: ExampleLoss) -> Metrics:
     task, (models, data) = task_of(loss), matched(models, data)
     if task == "regression":
         return evaluate_regression(predict, models, data, loss)
@@ -65,13 +73,18 @@ def evaluate(
     }
 
 
+def check_given(models: ModelTable, data: ClientData) -> None:
+    """Raises ValueError where ``models`` are no table, or ``data`` is no split of a federation."""
+    check_kind("models", models, ModelTable, "give fljax.ModelTable(params, row), as algorithm.deploy makes")
+    check_kind("data", data, ClientData, "give a split, as federation.test")
+
+
 def matched(models: ModelTable, data: ClientData) -> tuple[ModelTable, ClientData]:
     """A model of everyone for the clients of ``data``, or ``data`` without those whose row the table does not have.
 
     Raises:
         ValueError: as `evaluate`.
     """
-    check_kind("models", models, ModelTable, "give fljax.ModelTable(params, row), as algorithm.deploy makes")
     n_rows = tree.n_rows(models.params)
     if n_rows == 1:
         return models._replace(row=jnp.zeros_like(data.size)), data

@@ -16,6 +16,8 @@ from jax import Array
 from fljax import tree
 from fljax.drift.stages import at
 from fljax.files import read_arrays, restored, save_arrays
+from fljax.numbers import check_numbers
+from fljax.run.check import check_count, check_state, check_subjects, fields_of
 from fljax.run.simulate import as_traced, last_models
 from fljax.types import Algorithm, Federation, Key, ModelTable, Params, State
 
@@ -41,9 +43,19 @@ def deployed(
 
     Returns:
         Models and who holds which; `client_model` gives one client's.
+
+    Raises:
+        ValueError: as `fljax.simulate`, or ``state`` is not that of such a run.
     """
+    check_subjects(algorithm, federation, key)
+    check_numbers(hyper)
+    if n_rounds is not None:
+        check_count("n_rounds", n_rounds)
+    numbers = as_traced(hyper)
     last = at(federation, np.iinfo(np.int32).max if n_rounds is None else n_rounds - 1)
-    return last_models(algorithm.deploy, key, as_traced(hyper), state, last.train)
+    with fields_of(hyper, algorithm):
+        check_state(algorithm, numbers, state, federation.train, key, same_clients=True)
+        return last_models(algorithm.deploy, key, numbers, state, last.train)
 
 
 def client_model(models: ModelTable, client: int) -> Params:

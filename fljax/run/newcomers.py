@@ -9,7 +9,7 @@ from jax import Array
 
 from fljax.numbers import check_numbers
 from fljax.rounds.joining import Round, rounds_alone
-from fljax.run.check import check_count, fields_of
+from fljax.run.check import check_count, check_state, check_subjects, check_tested, fields_of
 from fljax.run.evaluate import evaluate
 from fljax.run.simulate import as_traced, split_key
 from fljax.types import Algorithm, ClientData, Cohort, Federation, Key, Metrics, ModelTable, State
@@ -36,10 +36,11 @@ def evaluate_new_clients(
         As `fljax.run.evaluate.evaluate`, a client's entry at its place among the newcomers.
 
     Raises:
-        ValueError: ``n_rounds`` is negative, ``newcomers`` change over the rounds, or ``hyper`` or ``state`` is not the
-            method's.
+        ValueError: ``n_rounds`` is negative, ``newcomers`` change over the rounds or are not what the network takes, or
+            ``hyper`` or ``state`` is not the method's.
     """
     check_count("n_rounds", n_rounds, least=0)
+    check_subjects(algorithm, newcomers, key)
     if newcomers.stages is not None:
         raise ValueError(
             "newcomers change over the rounds, and would be met as before the first of them; give them as they are in "
@@ -47,7 +48,12 @@ def evaluate_new_clients(
         )
     check_numbers(hyper)
     with fields_of(hyper, algorithm):
-        return _evaluate(algorithm, as_traced(hyper), state, newcomers, key, jnp.int32(n_rounds))
+        numbers = as_traced(hyper), state, newcomers, key, jnp.int32(n_rounds)
+        check_state(algorithm, *numbers[:2], newcomers.train, key, same_clients=False)
+        if "n_outputs" not in dict(algorithm.about.model):
+            models = jax.eval_shape(partial(new_models, algorithm), *numbers[:2], newcomers.train, *numbers[3:])
+            check_tested(algorithm.predict, models, newcomers.test, algorithm.loss)
+        return _evaluate(algorithm, *numbers)
 
 
 @partial(jax.jit, static_argnums=0)
@@ -67,10 +73,6 @@ def new_models(
         ValueError: the method knows the models of its own clients only and has no `Algorithm.join`.
     """
     keys = split_key(key)
-    own = jax.eval_shape(algorithm.init, keys.init, hyper, _as_many_as_kept(state, data)).server
-    if jax.tree.structure(own) != jax.tree.structure(state.server):
-        name = algorithm.about.name or "the method"
-        raise ValueError(f"state=State(...) is another method's or network's; give that of {name}'s run")
     key_rounds, key_deploy = jax.random.split(keys.deploy)
     if algorithm.join is not None:
         return algorithm.join(key_rounds, hyper, state, data, n_rounds)
@@ -82,14 +84,6 @@ def new_models(
         deployed, wanted = models.row.shape[0], data.size.shape[0]
         raise ValueError(f"the method deploys to its own {deployed} clients, not to {wanted} new ones; give it a join")
     return models
-
-
-def _as_many_as_kept(state: State, data: ClientData) -> ClientData:
-    """Shapes of ``data`` for as many clients as the run kept something for: a method may refuse to begin with few."""
-    rows = [leaf.shape[0] for leaf in jax.tree.leaves(state.clients) if jnp.ndim(leaf)]
-    n_clients = rows[0] if rows else data.size.shape[0]
-    of_all = [jax.ShapeDtypeStruct((n_clients, *leaf.shape[1:]), leaf.dtype) for leaf in (data.index, data.size)]
-    return data._replace(index=of_all[0], size=of_all[1])
 
 
 def _of_strangers(round: Round) -> Round:

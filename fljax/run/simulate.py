@@ -10,7 +10,6 @@ import numpy as np
 from jax import Array, lax
 
 from fljax import tree
-from fljax.choices import check_kind
 from fljax.drift.stages import at
 from fljax.keys import descend
 from fljax.numbers import check_numbers
@@ -20,7 +19,7 @@ from fljax.rounds.drawn import check_ids
 from fljax.rounds.reported import as_due, check_clusters
 from fljax.rounds.returned import check_like
 from fljax.rounds.sampling import Draw, Sampling, sampling_of
-from fljax.run.check import begun, check_outputs, check_run, check_subjects, fields_of
+from fljax.run.check import begun, check_outputs, check_run, check_subjects, deployed, fields_of
 from fljax.run.churn import churn_of_rounds
 from fljax.run.evaluate import evaluate
 from fljax.run.hosts import gathered
@@ -189,21 +188,6 @@ def test_round(
         return jax.tree.map(lambda leaf: jnp.full(leaf.shape, jnp.nan, leaf.dtype), jax.eval_shape(test, state))
 
     return lax.cond(due, test, skip, state)
-
-
-def deployed(deploy: Callable[..., ModelTable], key: Key, hyper: Any, state: State, data: ClientData) -> ModelTable:
-    """The models that a method deploys.
-
-    Raises:
-        ValueError: they are no table, or it does not say of every client which row it holds.
-    """
-    models = deploy(key, hyper, state, data)
-    check_kind("what deploy gave", models, ModelTable, "give fljax.ModelTable(params, row)")
-    shape, kind = jnp.shape(models.row), jnp.result_type(models.row)
-    if shape != data.size.shape or not jnp.issubdtype(kind, jnp.integer):
-        given = f"deploy gave a row of shape {shape} and type {kind}"
-        raise ValueError(f"{given}; give each of {data.size.shape[0]} clients the number of the row that it holds")
-    return models
 
 
 def is_due(round: Array, evaluate_every: int | Array, n_rounds: int | Array) -> Array:

@@ -122,7 +122,7 @@ def test_what_cannot_be_is_refused(key, model, averaging, parts):
     state = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), shapes)
     with pytest.raises(ValueError, match="deploys to its own 6 clients, not to 3 new ones; give it a join"):
         evaluate_new_clients(algorithm, hyper, state, new, key)
-    with pytest.raises(ValueError, match="another method's or network's; give that of fedavg's run"):
+    with pytest.raises(ValueError, match="state is of another method or network; give that of fedavg's run"):
         evaluate_new_clients(averaging, fljax.fedavg.Hyper(), state, new, key)
 
 

@@ -27,7 +27,7 @@ def test_it_is_refused_by_name(run, averaging, federation, key):
         ({"algorithm": "fedavg"}, "algorithm is 'fedavg', not an Algorithm; make one by a method"),
         (
             {"federation": (1, 2)},
-            r"federation is \(1, 2\), not a Federation; make one by fljax.PARTITIONS or fljax.own",
+            r"federation is \(1, 2\), not a Federation; make one by fljax.PARTITIONS, .*own_data\(...\).fed",
         ),
         (
             {"algorithm": fljax.fedavg(fljax.MODELS["logistic_regression"]((28, 28, 1), 10), fljax.Work(1, 8))},
@@ -92,6 +92,61 @@ def test_numbers_that_the_methods_own_class_should_have(averaging, key):
 
     with pytest.raises(ValueError, match=r"^hyper=Bare\(a\) has no field 'lr_of'.* let that inherit fljax.LocalHyper"):
         fljax.simulate(averaging, Bare(), linear_groups(2, 1, examples=8), key, 1)
+
+
+def clients_of(shape=(4,), classes=3, dtype=np.int32, n=3):
+    x, y = np.zeros((6 * n, *shape), np.float32), np.arange(6 * n).astype(dtype) % classes
+    return fljax.federation_from_arrays(x, y, np.repeat(np.arange(n), 6))
+
+
+@pytest.fixture(scope="module")
+def small():
+    """A method, its numbers, and the state that a run of it ended in."""
+    model, work = fljax.MODELS["logistic_regression"]((4,), 3), fljax.Work(1, 8)
+    made, hyper = fljax.ditto(model, work), fljax.ditto.Hyper(lr=0.1)
+    return made, hyper, fljax.simulate(made, hyper, clients_of(), jax.random.key(0), 1)[0]
+
+
+@pytest.mark.parametrize("verb", [fljax.evaluate_new_clients, fljax.deployed])
+def test_who_is_met_after_a_run_is_checked_as_for_a_run(small, verb, key):
+    made, hyper, state = small
+    bad = [
+        ({"federation": clients_of(classes=5)}, "label 4 and a network of 3 outputs; give it 5 or more"),
+        ({"federation": clients_of((5,))}, r"the network takes examples of shape \(4,\), and the clients' are \(5,\)"),
+        ({"federation": clients_of(dtype=np.float32)}, "labels are float32 of shape .*; give whole numbers"),
+        ({"federation": (1, 2)}, r"federation is \(1, 2\), not a Federation"),
+        ({"key": 0}, "key=0 is not a random key"),
+        ({"state": fljax.State(state.server, ())}, "^state is of another method.*; give that of ditto's run$"),
+        ({"state": tuple(state)}, r"^state is of type tuple, not a State; give .* fljax.train\(...\).state$"),
+        ({"hyper": fljax.ifca.Hyper()}, "has '.*', which ditto does not read"),
+    ]
+    if verb is fljax.deployed:
+        other = made.init(key, hyper, clients_of(n=5).train)
+        bad += [({"state": other}, "another method, network or federation"), ({"n_rounds": 0}, "n_rounds=0 is not pos")]
+    for change, message in bad:
+        given = {"algorithm": made, "hyper": hyper, "state": state, "federation": clients_of(), "key": key} | change
+        if verb is fljax.evaluate_new_clients:
+            given["newcomers"] = given.pop("federation")
+        with pytest.raises(ValueError, match=message):
+            verb(**given)
+
+
+def test_what_is_evaluated_is_checked(small, key):
+    made, _, state = small
+    models, silent = fljax.tree.everyone(state.server, 3), made._replace(about=made.about._replace(model=()))
+    bad = [
+        (clients_of(classes=5).test, "label 4 and a network of 3 outputs; give it 5 or more"),
+        (clients_of((5,)).test, r"predict cannot take examples of shape \(5,\): .*kernel"),
+        (clients_of(dtype=np.float32).test, "labels are float32 of shape .*; give whole numbers"),
+        (clients_of(), "data is of type Federation, not a ClientData; give a split, as federation.test"),
+    ]
+    for data, message in bad:
+        with pytest.raises(ValueError, match=message):
+            fljax.evaluate(made.predict, models, data)
+    with pytest.raises(ValueError, match="label 4 and a network of 3 outputs"):
+        fljax.evaluate_new_clients(silent, small[1], state, clients_of(classes=5), key)
+    with pytest.raises(ValueError, match="not a ClientData"):
+        fljax.confusion_matrices(made.predict, models, clients_of(), 3)
 
 
 @pytest.mark.parametrize("run", [fljax.simulate, fljax.train, fljax.sweep])
