@@ -59,7 +59,7 @@ def at_rank(keys: Array, rank: Array) -> Array:
     bits = keys.dtype.itemsize * 8
 
     def body(i: Array, value: Array) -> Array:
-        trial = value | (jnp.array(1, keys.dtype) << (bits - 1 - i).astype(keys.dtype))
+        trial = value | (jnp.array(1, keys.dtype) << jnp.asarray(bits - 1 - i, keys.dtype))
         below = (keys < trial[None, :]).sum(axis=0, dtype=jnp.int32)
         return jnp.where(below <= rank, trial, value)
 

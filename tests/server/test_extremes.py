@@ -1,5 +1,6 @@
 """Primitives on types narrower than float32, on whole numbers, beside NaN that does not count and far outliers."""
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -32,11 +33,13 @@ from fljax.server import (
     pairwise_correlation,
     pairwise_cosine,
     pairwise_l2,
+    robust_cluster_mean,
     robust_kmeans,
     row_affinity,
     separation_gap,
     shared_mask,
     silhouette,
+    spectral_labels,
     trimmed_mean,
     weighted_mean,
 )
@@ -297,3 +300,33 @@ def test_rewards_leave_the_callers_arrays_alone():
     taken, together = np.ones((3, 1), bool), np.array([[True, True, False]] * 3)
     gaussian_rewards(jnp.array([[1.0], [2.0], [3.0]]), taken, together)  # pyright: ignore[reportArgumentType]
     assert taken.all()
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        coordinate_median,
+        lambda x: trimmed_mean(x, 0.2),
+        lambda x: robust_cluster_mean(x, jnp.array([0, 0, 0, 1, 1, 1]), x[:2], "median"),
+        lambda x: robust_kmeans(jax.random.key(0), x, 2, n_init=1),
+        lambda x: linkage(pairwise_l2(x), "average"),
+        lambda x: spectral_labels(jnp.exp(-pairwise_l2(x)), 2),
+        lambda x: dbscan(pairwise_l2(x), 1.0, 2),
+        lambda x: silhouette(pairwise_l2(x), jnp.array([0, 0, 0, 1, 1, 1])),
+    ],
+    ids=[
+        "median",
+        "trimmed",
+        "cluster_median",
+        "robust_kmeans",
+        "linkage",
+        "spectral",
+        "dbscan",
+        "silhouette",
+    ],
+)
+def test_primitives_are_debugged_without_jit(call):
+    x = jnp.asarray(np.random.default_rng(0).normal(size=(6, 3)), jnp.float32)
+    with jax.disable_jit():
+        eager = call(x)
+    chex.assert_trees_all_close(eager, call(x), rtol=1e-5, atol=1e-6)
