@@ -74,20 +74,21 @@ def outputs_of(call: Callable[[Any], Any], empty: jax.ShapeDtypeStruct, name: st
             wants, that is said.
     """
     empty = jax.ShapeDtypeStruct((2, *empty.shape[1:]), empty.dtype)  # of one example any shape could be a row
+    failed = f"{name} cannot be called with a batch of examples of shape {empty.shape[1:]}"
     try:
         outputs = jax.eval_shape(call, empty)
-        shape: tuple[int, ...] = getattr(outputs, "shape", ())
-        kind = getattr(outputs, "dtype", jnp.dtype(bool))
-        of_rows = len(shape) == 2 or (len(shape) > 2 and not jnp.issubdtype(empty.dtype, jnp.floating))  # of tokens
-        if not of_rows or shape[:1] != (2,) or not jnp.issubdtype(kind, jnp.floating):
-            given = "no array" if not shape else f"an array {shape} of {kind}"
-            raise ValueError(f"of two it makes {given}; give outputs (examples, classes) of floats")
-        return outputs
     except Exception as error:  # whatever a user's network raises
-        text = f"{name} cannot be called with a batch of examples of shape {empty.shape[1:]}: {error}{_place(error)}"
+        text = f"{failed}: {error}{_place(error)}"
         if jnp.issubdtype(empty.dtype, jnp.floating) and _takes_tokens(call, empty):
             text = f"{name} takes whole numbers, such as tokens, and not {empty.dtype}: {TOKENS} ({error})"
         raise ValueError(text) from error
+    shape: tuple[int, ...] = getattr(outputs, "shape", ())
+    kind = getattr(outputs, "dtype", jnp.dtype(bool))
+    of_rows = len(shape) == 2 or (len(shape) > 2 and not jnp.issubdtype(empty.dtype, jnp.floating))  # of tokens
+    if not of_rows or shape[:1] != (2,) or not jnp.issubdtype(kind, jnp.floating):
+        given = "no array" if not shape else f"an array {shape} of {kind}"
+        raise ValueError(f"{failed}: of two it makes {given}; give outputs (examples, classes) of floats")
+    return outputs
 
 
 def _place(error: Exception) -> str:

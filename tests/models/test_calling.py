@@ -81,6 +81,18 @@ def images(self, x):
         (mask, None, "Net must be given mask"),
         (cached, None, "Net keeps cache"),
         (images, None, r"Net cannot be called with a batch of examples of shape \(8,\)"),
+        *[
+            (
+                lambda self, x, f=f: f(nn.Dense(3)(x)),
+                None,
+                rf"^Net cannot .* of shape \(8,\): of two it makes {made}; give",
+            )
+            for f, made in (
+                (lambda o: (o, o), "no array"),
+                (lambda o: o.mean(), "no array"),
+                (lambda o: o[:, 0], r"an array \(2,\) of float32"),
+            )
+        ],
     ],
 )
 def test_what_would_go_wrong_later_is_refused_at_once(call, layers, message):
