@@ -42,7 +42,8 @@ def build(
         group: true group of each client, where there is one: whole numbers from 0, or names of any kind, which are
             numbered in their order.
         public: the server's own data; its labels are replaced by -1.
-        test_owned: test rows of each client, where the setting gives them; then the test fraction must be 0.
+        test_owned: test rows of each client, where the setting gives them; then the test fraction must be 0. A client
+            without any is not tested.
         test_pool: what ``test_owned`` points into; None: ``pool``.
         stratify: False splits at random instead, as it is always done where labels are no classes.
 

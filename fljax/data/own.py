@@ -42,7 +42,8 @@ class OwnData(NamedTuple):
             stratify: whether each split has its share of each class.
 
         Raises:
-            ValueError: naming the client that has too few examples, or the example that is not finite.
+            ValueError: naming the client that has too few examples, or the example that is not finite; or no client has
+                test examples. Where the data says which they are, a client may have none: it is not tested.
         """
         if self.client is None:
             raise ValueError("the data does not say whose its examples are; give client ids, or use a partition")
@@ -98,7 +99,7 @@ class OwnData(NamedTuple):
     def _by_part(self, owned: Rows, names: Sequence[str]) -> Federation:
         assert self.part is not None
         somebody = np.unique(self.part[np.concatenate(owned)])
-        wanted = [one for one in PARTS if one != "val" or one in somebody]
+        wanted = ["train", "val"] if "val" in somebody else ["train"]  # who has no test examples is not tested
         for name, rows in zip(names, owned, strict=True):
             if missing := [one for one in wanted if not (self.part[rows] == one).any()]:
                 nobody = "; or mark nobody's as val" if missing[0] == "val" else ""
@@ -162,8 +163,10 @@ def federation_from_arrays(
     "train", "val" and "test"; without it each client's examples are drawn by the shares of ``split``.
 
     Raises:
-        ValueError: as `own_data` and `OwnData.federation`.
+        ValueError: as `own_data` and `OwnData.federation`, or ``part`` and ``split`` are both given.
     """
+    if part is not None and tuple(split) != SPLIT:
+        raise ValueError(f"split={split} and part, which says it example by example; leave one of them out")
     return own_data(x, y, client_ids, part=part).federation(split, seed=seed, min_size=min_size)
 
 

@@ -13,9 +13,9 @@ def validate(federation: Federation) -> None:
     """Refuses a federation that no method could train on.
 
     Raises:
-        ValueError: in one line, for a client without examples, rows outside the pool, labels below 0, pixels or
-            targets that are not finite, splits with other kinds of labels, splits or groups with another number of
-            clients.
+        ValueError: in one line, for a client without training or validation examples, no test examples at all, rows
+            outside the pool, labels below 0, pixels or targets that are not finite, splits with other kinds of labels,
+            splits or groups with another number of clients.
     """
     n_clients = federation.train.size.shape[0]
     for name in ("train", "val", "test"):
@@ -40,7 +40,9 @@ def _check_split_of_clients(name: str, data: ClientData, n_clients: int) -> None
     index, size = np.asarray(data.index), np.asarray(data.size)
     if n_clients == 0 or len(size) != n_clients:
         raise ValueError(f"{name} has {len(size)} clients and train {n_clients}; give every split the same, at least 1")
-    if (size < 1).any():
+    if name == "test" and not size.any():
+        raise ValueError("no client has test examples; give some")
+    if name != "test" and (size < 1).any():  # who has no test examples is not tested
         empty = int(np.argmin(size))
         raise ValueError(f"client {empty} has no {name} examples; use fewer clients, a larger split or more data")
     rows = np.unique(index[np.arange(index.shape[1]) < size[:, None]])

@@ -2,11 +2,13 @@
 
 from pathlib import Path
 
+import chex
 import numpy as np
 import pytest
 from PIL import Image
 
 import fljax
+from fljax.data.draw import draw
 from fljax.data.files import read_own
 from fljax.data.own import federation_from_clients, own_data
 from fljax.data.tables import Columns, from_frame, from_hugging_face
@@ -53,6 +55,24 @@ def test_given_parts_are_kept(arrays):
     for split, name in ((federation.train, "train"), (federation.test, "test")):
         for i, (own, _) in enumerate(rows_of(split)):
             np.testing.assert_array_equal(own, x[(client == i) & (part == name)])
+
+
+def test_a_client_whose_parts_have_no_test_examples_trains_and_is_not_tested(arrays, key, tmp_path):
+    x, y, client = arrays
+    part = np.where((np.arange(60) % 3 == 0) & (client != 1), "test", "train")
+    federation = fljax.federation_from_arrays(x, y, client, part=part)
+    owned = [np.flatnonzero((client == i) & (part == "train")) for i in range(3)]
+    tested = [np.flatnonzero((client == i) & (part == "test")) for i in range(3)]
+    built = fljax.build(fljax.Examples(x, y), owned, (1.0, 0.0, 0.0), test_owned=tested)
+    chex.assert_trees_all_equal(built, federation)
+    algorithm = fljax.fedavg(fljax.MODELS["logistic_regression"]((3,), 2), fljax.Work(1, 8))
+    metrics = fljax.train(algorithm, fljax.fedavg.Hyper(lr=0.1), federation, key, 2, folder=tmp_path).metrics
+    accuracy, (kept,) = metrics["client_accuracy"], fljax.load_run(tmp_path).results.values()
+    np.testing.assert_array_equal(kept.tests()["client_accuracy"], accuracy[-1])
+    assert np.isnan(accuracy).tolist() == [[False, True, False]] * 2
+    np.testing.assert_allclose(metrics["accuracy_macro"], accuracy[:, [0, 2]].mean(axis=1), rtol=1e-6)
+    assert metrics["ids"].tolist() == [[0, 1, 2]] * 2
+    assert draw(federation, tmp_path / "who.png", "").exists()
 
 
 def test_clients_without_validation_examples_are_named_by_their_names(arrays):
@@ -166,7 +186,12 @@ def wrong(arrays, **changed):
             lambda x, y, c: {"client_ids": np.where(np.arange(60) == 3, 9, c)},
             "client '9' has 1 examples, too few for 2",
         ),
-        (lambda x, y, c: {"part": np.full(60, "train")}, "client '0' has no test examples"),
+        (lambda x, y, c: {"part": np.full(60, "train")}, "^no client has test examples; give some$"),
+        (lambda x, y, c: {"part": np.where(c == 0, "test", "train")}, "client '0' has no train examples"),
+        (
+            lambda x, y, c: {"part": np.repeat(["train", "test"], 30), "split": (0.5, 0.0, 0.5)},
+            r"^split=\(0.5, 0.0, 0.5\) and part, which says it example by example; leave one of them out$",
+        ),
         (lambda x, y, c: {"part": np.full(60, "tset")}, "part of example 0 is 'tset'"),
         (lambda x, y, c: {"client_ids": np.array([None, *c[1:]], object)}, "client id of example 0 is missing"),
         (lambda x, y, c: {"min_size": 99}, "the largest has 30"),
