@@ -46,8 +46,9 @@ def train_clients(
         started with ``ok`` False.
 
     Raises:
-        ValueError: a field of ``work`` is out of its range, ``start``, ``key`` or a table has not a row for each
-            client, or ``work`` has terms, which `fljax.rounds.train` adds.
+        ValueError: a field of ``work`` is out of its range, ``data`` is no split, ``loss`` is one of outputs and
+            labels, ``start``, ``key`` or a table has not a row for each client, or ``work`` has terms, which
+            `fljax.rounds.train` adds.
     """
     check_work(work)
     check_loss(loss)

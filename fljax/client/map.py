@@ -15,6 +15,7 @@ from jax import Array, lax
 from jax.sharding import PartitionSpec
 
 from fljax import tree
+from fljax.choices import check_kind
 from fljax.placement import CLIENTS, in_a_device, n_client_devices, whole
 from fljax.types import ClientData, Examples, ModelTable, Stacked
 
@@ -45,8 +46,9 @@ def map_clients(
     ``at_once`` is how many clients run side by side; None takes the backend's best.
 
     Raises:
-        ValueError: a table has not a row for each client, or ``at_once`` is not positive.
+        ValueError: ``data`` is no split, a table has not a row for each client, or ``at_once`` is not positive.
     """
+    check_kind("data", data, ClientData, "give a split, as federation.train")
     if at_once is not None and at_once < 1:
         raise ValueError(f"at_once={at_once!r} is not a positive whole number; choose at_once >= 1, or None")
     check_rows(data.size.shape[0], per_client)
@@ -63,6 +65,8 @@ def map_clients(
 def check_rows(n_clients: int, per_client: tuple[Stacked | ModelTable, ...]) -> None:
     """Raises ValueError where a leaf has not a row for each client; a gather would repeat or drop some."""
     for table in per_client:
+        if isinstance(table, ModelTable):
+            check_table(table)
         rows = table.row if isinstance(table, ModelTable) else table
         for path, leaf in jax.tree_util.tree_flatten_with_path(rows)[0]:
             if (shape := jnp.shape(leaf))[:1] != (n_clients,):
@@ -71,6 +75,16 @@ def check_rows(n_clients: int, per_client: tuple[Stacked | ModelTable, ...]) -> 
                     f"{named} has shape {shape} for {n_clients} clients; give a row for each, as models or keys "
                     f"(clients, ...); one model for all is fljax.tree.everyone(params, {n_clients})"
                 )
+
+
+def check_table(models: ModelTable) -> None:
+    """Raises ValueError where the leaves have different numbers of rows that are not 1, as those of one model."""
+    shapes = {jnp.shape(leaf)[:1] for leaf in jax.tree.leaves(models.params)}
+    if () in shapes or len(shapes - {(1,)}) > 1:
+        raise ValueError(
+            f"a ModelTable with leaves of {sorted(shapes)} rows; give params (rows, ...) or (1, ...); one model for "
+            "all is fljax.tree.everyone(params, n_clients)"
+        )
 
 
 def longest_beside(data: ClientData, at_once: int | None = None) -> Array:

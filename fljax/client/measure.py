@@ -27,12 +27,16 @@ def client_sums(score: Score, models: Stacked | ModelTable, data: ClientData, ba
     hand (`fljax.client.batching`), batches are of one client's examples, whoever holds the model.
 
     Raises:
-        ValueError: stacked models have not a row for each client.
+        ValueError: ``data`` is no split, models have not a row for each client, or ``score`` gives not a row for each
+            example.
     """
-    if not isinstance(models, ModelTable):
-        check_rows(data.size.shape[0], (models,))
+    check_kind("data", data, ClientData, "give a split, as federation.train")
+    check_rows(data.size.shape[0], (models,))
     how = batching(score, models, data, batch_size)
-    n_scores, batch = how.result.shape[1], how.size
+    if len(shape := getattr(how.result, "shape", ())) != 2:
+        given = f"an array {shape}" if hasattr(how.result, "shape") else f"a {type(how.result).__name__}"
+        raise ValueError(f"a score gave {given} of one example; give (batch, scores), as losses[:, None]")
+    n_scores, batch = shape[1], how.size
     is_shared = isinstance(models, ModelTable) and tree.n_rows(models.params) < data.size.shape[0]
     if is_shared and not how.is_mixing:
         return _sums_by_row(score, n_scores, models, data, batch_size)
@@ -54,7 +58,7 @@ def client_loss(model: Model, models: Stacked | ModelTable, data: ClientData) ->
     A client without examples has loss 0.
 
     Raises:
-        ValueError: stacked models have not a row for each client.
+        ValueError: ``data`` is no split, or models have not a row for each client.
     """
     sums = client_sums(loss_score(model), models, data)[:, 0]
     return sums / jnp.maximum(data.size, 1).astype(jnp.float32)

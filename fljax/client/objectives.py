@@ -1,5 +1,6 @@
 """What a client minimises: a loss on a batch, and the terms that papers add to it (loss -> loss)."""
 
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -19,10 +20,17 @@ statistics updated, where the model keeps any.
 
 
 def check_loss(loss: Any) -> None:
-    """Raises ValueError where ``loss`` is no function."""
+    """Raises ValueError where ``loss`` is no function, or one of outputs and labels, as a `Model`'s."""
+    remedy = "give fljax.client.training_loss(model), or your own"
     if not callable(loss):
-        kind = type(loss).__name__
-        raise ValueError(f"loss is of type {kind}, not a function; give fljax.client.training_loss(model), or your own")
+        raise ValueError(f"loss is of type {type(loss).__name__}, not a function; {remedy}")
+    try:
+        inspect.signature(loss).bind_partial(None, None, None)
+        of_outputs = getattr(loss, "__module__", "").startswith("optax.")  # which would take the key for an axis
+    except TypeError:
+        of_outputs = True
+    if of_outputs:
+        raise ValueError(f"loss does not take (params, batch, key), as one of outputs and labels; {remedy}")
 
 
 def batch_mean(value: Array, weight: Array) -> Array:

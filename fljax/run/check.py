@@ -14,6 +14,7 @@ from jax import Array
 
 from fljax import tree
 from fljax.choices import check_kind
+from fljax.client.map import check_table
 from fljax.data.federation import minibatch
 from fljax.data.labels import are_classes
 from fljax.models.task import task_of
@@ -165,6 +166,7 @@ def deployed(deploy: Callable[..., ModelTable], key: Key, hyper: Any, state: Sta
     """
     models = deploy(key, hyper, state, data)
     check_kind("what deploy gave", models, ModelTable, "give fljax.ModelTable(params, row)")
+    check_table(models)
     shape, kind = jnp.shape(models.row), jnp.result_type(models.row)
     if shape != data.size.shape or not jnp.issubdtype(kind, jnp.integer):
         given = f"deploy gave a row of shape {shape} and type {kind}"

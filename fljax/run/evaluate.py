@@ -13,6 +13,7 @@ from jax import Array
 
 from fljax import tree
 from fljax.choices import check_kind
+from fljax.client.map import check_table
 from fljax.client.measure import Score, client_sums
 from fljax.client.objectives import of_each
 from fljax.models.task import as_targets, task_of
@@ -74,8 +75,9 @@ def _evaluate(predict: Predict, models: ModelTable, data: ClientData, loss: Exam
 
 
 def check_given(models: ModelTable, data: ClientData) -> None:
-    """Raises ValueError where ``models`` are no table, or ``data`` is no split of a federation."""
+    """Raises ValueError where ``models`` are no table of models, or ``data`` is no split of a federation."""
     check_kind("models", models, ModelTable, "give fljax.ModelTable(params, row), as algorithm.deploy makes")
+    check_table(models)
     check_kind("data", data, ClientData, "give a split, as federation.test")
 
 

@@ -152,8 +152,8 @@ def run_round(
     cohort = cohort_of(keys.cohort, round, now, draw, dropout)
     rows = tree.take(state.clients, cohort.ids)
     given = algorithm.round(keys.server, hyper, State(state.server, rows), cohort)
-    if not isinstance(given, tuple) or len(given) != 2:
-        kind = f"{len(given)} things" if isinstance(given, tuple) else f"a {type(given).__name__}"
+    if not isinstance(given, tuple) or isinstance(given, State) or len(given) != 2:  # a State is a pair too
+        kind = f"{len(given)} things" if type(given) is tuple else f"a {type(given).__name__}"
         raise ValueError(f"a round gave {kind}; give a State and the metrics")
     new, metrics = given
     check_like("a round gave a state", new, State(state.server, rows))

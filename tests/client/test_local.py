@@ -10,6 +10,7 @@ import optax
 import pytest
 from flax import linen as nn
 
+import fljax
 from fljax import tree
 from fljax.algorithms.fedavg import fedavg
 from fljax.client import Elementwise, local_optimizer, proximal, train_clients, training_loss
@@ -18,7 +19,7 @@ from fljax.data.datasets import load
 from fljax.data.partition import PARTITIONS
 from fljax.models import from_linen, mlp
 from fljax.run.mesh import over_devices
-from fljax.types import ClientData, Examples, Work
+from fljax.types import ClientData, Examples, ModelTable, Work
 from tests import oracle
 from tests.slow import slow, slow_rows
 
@@ -330,6 +331,13 @@ def test_running_statistics_of_two_axes_are_left_as_they_lie():
         ({"key": "three"}, r"an array has shape \(3,\) for 5 clients"),
         ({"optimizer": "sgd"}, "optimizer is 'sgd', not a GradientTransformation; make one by fljax.client"),
         ({"loss": "model"}, "loss is of type Model, not a function; give fljax.client.training_loss"),
+        (
+            {"loss": "outputs"},
+            r"loss does not take \(params, batch, key\), .*; give fljax.client.training_loss\(model\)",
+        ),
+        ({"loss": "labels"}, r"loss does not take \(params, batch, key\)"),
+        ({"data": "all"}, "data is of type Federation, not a ClientData; give a split, as federation.train"),
+        ({"start": "table"}, r"a ModelTable with leaves of \[\(4,\), .* give params \(rows, ...\) or \(1, ...\)"),
         ({"own": "one"}, r"\['fc1'\]\['bias'\] has shape \(6,\) for 5 clients"),
         ({"own": "four"}, r"the row of a ModelTable has shape \(4,\) for 5 clients"),
     ],
@@ -337,18 +345,25 @@ def test_running_statistics_of_two_axes_are_left_as_they_lie():
 def test_arguments_that_are_not_for_every_client_are_refused(key, model, ragged, change, why):
     params = started(model, key)
     words = {
-        "start": {"one": params},
+        "start": {"one": params, "table": ModelTable(params, np.zeros(5, np.int32))},
         "key": {"one": key, "three": jax.random.split(key, 3)},
         "optimizer": {"sgd": "sgd"},
-        "loss": {"model": model},
+        "loss": {"model": model, "outputs": model.loss, "labels": fljax.multi_label(model).loss},
+        "data": {"all": fljax.Federation(ragged, None, ragged, None, None)},
         "own": {"one": params, "four": tree.everyone(params, 4)},
     }
     usual = {"start": tree.everyone(params, 5), "key": keys_of(key), "optimizer": optax.sgd(0.1), "own": ()}
-    usual |= {"loss": training_loss(model)}
+    usual |= {"loss": training_loss(model), "data": ragged}
     given = usual | {name: words[name][word] for name, word in change.items()}
     own = given["own"] if given["own"] == () else (given["own"],)
     for at_once in (1, 3):
         with pytest.raises(ValueError, match=why):
             train_clients(
-                given["key"], given["start"], ragged, given["loss"], given["optimizer"], Work(1, 4, at_once), *own
+                given["key"],
+                given["start"],
+                given["data"],
+                given["loss"],
+                given["optimizer"],
+                Work(1, 4, at_once),
+                *own,
             )

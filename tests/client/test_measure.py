@@ -91,9 +91,24 @@ def test_centers_are_stacked_and_data_is_a_split(model, ragged, centers):
         cross_loss(model, rows(centers, 0), ragged)
     with pytest.raises(ValueError, match=r"data is .*, not a ClientData; give a split, as federation.train"):
         cross_loss(model, centers, (ragged,))
+    with pytest.raises(ValueError, match=r"data is .*, not a ClientData; give a split, as federation.train"):
+        client_loss(model, tree.everyone(rows(centers, 0), 5), (ragged,))
+
+
+@pytest.mark.parametrize(
+    ("scores", "given"),
+    [(lambda w: w, r"an array \(1,\)"), (lambda w: w[0], r"an array \(\)"), (lambda w: (w,), "a tuple")],
+)
+def test_a_score_has_a_row_for_each_example(ragged, centers, scores, given):
+    models = tree.everyone(rows(centers, 0), 5)
+    with pytest.raises(ValueError, match=rf"^a score gave {given} of one example; give \(batch, scores\), as losses"):
+        client_sums(lambda params, batch: scores(batch.weight), models, ragged)
 
 
 def test_one_model_is_not_one_for_each_client(key, model, ragged):
     n_clients = ragged.size.shape[0]
-    with pytest.raises(ValueError, match=f"for {n_clients} clients; give a row for each"):
-        client_loss(model, model.init(key), ragged)
+    for models in (model.init(key), ModelTable(model.init(key), np.zeros(n_clients, np.int32))):
+        with pytest.raises(
+            ValueError, match=r"(for 5 clients; give a row for each|ModelTable with leaves of .* rows; give)"
+        ):
+            client_loss(model, models, ragged)

@@ -146,6 +146,16 @@ def test_numbers_of_numpy_are_numbers(labelled):
     np.testing.assert_array_equal(f.train.index, plain.train.index)
 
 
+@pytest.mark.parametrize("name", [name for name in PARTITIONS if name != "natural"])
+def test_arrays_are_no_pools(labelled, name):
+    train, test = labelled()
+    for pools, which in (((train.x, train.y), "train"), ((train, test.y), "test")):
+        with pytest.raises(
+            ValueError, match=rf"^{which} is of type ndarray, not an Examples; give fljax.Examples\(x, y"
+        ):
+            PARTITIONS[name](*pools, n_clients=3)
+
+
 def test_natural_needs_users(labelled):
     with pytest.raises(ValueError, match="names none"):
         partition.natural(*labelled(), 4)

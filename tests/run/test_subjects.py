@@ -180,6 +180,24 @@ def test_outputs_of_ones_own_are_told(averaging, federation, key):
             fljax.simulate(silent._replace(predict=own), HYPER, federation, key, 1)
 
 
+@pytest.mark.parametrize("told", [True, False])
+def test_what_is_deployed_is_a_table_of_models(averaging, federation, key, told):
+    about = averaging.about if told else averaging.about._replace(model=())
+    for deploy, why in (
+        (lambda params: params, r"what deploy gave is .*, not a ModelTable; give fljax.ModelTable\(params, row\)"),
+        (lambda params: fljax.ModelTable(params, jnp.zeros(9, jnp.int32)), "a ModelTable with leaves of .* rows; give"),
+    ):
+        own = averaging._replace(deploy=lambda key, hyper, state, data, f=deploy: f(state.server), about=about)
+        with pytest.raises(ValueError, match=why):
+            fljax.simulate(own, HYPER, federation, key, 1)
+
+
+def test_a_round_gives_its_metrics_too(averaging, federation, key):
+    own = averaging._replace(round=lambda *given: averaging.round(*given)[0], exchange=None)
+    with pytest.raises(ValueError, match=r"^a round gave a State; give a State and the metrics"):
+        fljax.simulate(own, HYPER, federation, key, 1)
+
+
 def test_who_is_told_of_rounds_can_be_told(averaging, federation, key):
     with pytest.raises(ValueError, match=r"progress is of type .*, without prepare, .*; for a logger of rounds give"):
         fljax.train(averaging, HYPER, federation, key, 1, progress=print)

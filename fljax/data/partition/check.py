@@ -5,6 +5,9 @@ from numbers import Integral, Real
 
 import numpy as np
 
+from fljax.choices import check_kind
+from fljax.types import Examples
+
 
 def check_whole(name: str, value: int, low: int, high: float = inf, limit: str = "") -> None:
     """Refuses what is no whole number in ``[low, high]``; ``limit`` says where ``high`` comes from."""
@@ -17,6 +20,12 @@ def check_range(name: str, value: float, low: float, high: float) -> None:
     """Refuses what is no number in ``[low, high]``, NaN included."""
     if isinstance(value, bool) or not isinstance(value, Real) or not low <= value <= high:
         raise _refusal(name, value, f"a number from {low:g} to {high:g}")
+
+
+def check_examples(train: Examples, test: Examples) -> None:
+    """Refuses arrays in the place of pools."""
+    for name, pool in (("train", train), ("test", test)):
+        check_kind(name, pool, Examples, "give fljax.Examples(x, y)")
 
 
 def check_clients(n_clients: int, n_examples: int) -> None:

@@ -6,7 +6,7 @@ import numpy as np
 
 from fljax.data.divergence import mean_kld
 from fljax.data.federation import build
-from fljax.data.partition.check import check_clients, check_whole, generator, split_of
+from fljax.data.partition.check import check_clients, check_examples, check_whole, generator, split_of
 from fljax.data.partition.deal import merge, over_all, stock, take
 from fljax.types import Examples, Federation
 
@@ -47,6 +47,7 @@ def primary_secondary(
         val_fraction: share of each client's examples for validation.
         shares: "generation": all clients of a table have the same two shares; "client": each draws its own.
     """
+    check_examples(train, test)
     check_clients(n_clients, len(train.y))
     have = stock(np.asarray(train.y))
     n_classes = int((have > 0).sum())

@@ -5,7 +5,7 @@ import bisect
 import numpy as np
 
 from fljax.data.federation import build
-from fljax.data.partition.check import check_clients, check_range, check_whole, generator, split_of
+from fljax.data.partition.check import check_clients, check_examples, check_range, check_whole, generator, split_of
 from fljax.data.partition.deal import deal_classes, merge, over_all, stock, take
 from fljax.types import Examples, Federation
 
@@ -41,6 +41,7 @@ def few_shot(
         val_fraction: share of each client's examples for validation.
         test_fraction: share of each client's examples for its local test.
     """
+    check_examples(train, test)
     pool = merge(train, test)
     check_clients(n_clients, len(pool.y))
     check_range("gamma", gamma, 0, 1)
@@ -88,6 +89,7 @@ def dirichlet_prior(
         val_fraction: share of each client's examples for validation.
         test_fraction: share of each client's examples for its local test.
     """
+    check_examples(train, test)
     pool = merge(train, test)
     check_clients(n_clients, len(pool.y))
     check_range("alpha", alpha, 1e-6, 1e9)

@@ -4,7 +4,15 @@ import numpy as np
 
 from fljax.data.federation import build, on_host
 from fljax.data.images import resize, rotate
-from fljax.data.partition.check import check_clients, check_groups, check_range, check_whole, generator, split_of
+from fljax.data.partition.check import (
+    check_clients,
+    check_examples,
+    check_groups,
+    check_range,
+    check_whole,
+    generator,
+    split_of,
+)
 from fljax.data.partition.deal import deal_evenly, merge, over_all, own_pool, set_aside, stock, take
 from fljax.types import Examples, Federation
 
@@ -36,6 +44,7 @@ def rotated_groups(
         n_public: so many test images go to the server instead, unlabelled and not turned.
         val_fraction: share of each client's examples for validation.
     """
+    check_examples(train, test)
     rng, split = generator(seed), split_of(val_fraction)
     if side is not None:
         check_whole("side", side, 1)
@@ -94,6 +103,7 @@ def dominant_label_groups(
         n_public: so many test images go to the server instead, unlabelled.
         val_fraction: share of each client's examples for validation.
     """
+    check_examples(train, test)
     rng, split = generator(seed), split_of(val_fraction)
     test, public = set_aside(test, n_public, seed)
     check_range("beta", beta, 0, 1)

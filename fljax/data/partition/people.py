@@ -4,7 +4,15 @@ import numpy as np
 
 from fljax.data.federation import build, on_host
 from fljax.data.images import affine, gamma_curve, thicken
-from fljax.data.partition.check import check_clients, check_groups, check_range, check_whole, generator, split_of
+from fljax.data.partition.check import (
+    check_clients,
+    check_examples,
+    check_groups,
+    check_range,
+    check_whole,
+    generator,
+    split_of,
+)
 from fljax.data.partition.deal import merge, own_pool, set_aside
 from fljax.data.partition.uniform import log_normal_sizes
 from fljax.data.users import UserExamples
@@ -90,6 +98,7 @@ def writers(
         val_fraction: share of each client's examples for validation.
         test_fraction: share of each client's examples for test.
     """
+    check_examples(train, test)
     if train.x.dtype != np.uint8:
         raise ValueError(f"x has dtype {train.x.dtype}; writers needs uint8 images")
     check_clients(n_clients, len(train.y) + len(test.y))

@@ -3,7 +3,7 @@
 import numpy as np
 
 from fljax.data.federation import build
-from fljax.data.partition.check import check_clients, check_range, check_whole, generator, split_of
+from fljax.data.partition.check import check_clients, check_examples, check_range, check_whole, generator, split_of
 from fljax.data.partition.deal import deal_classes, over_all, stock, take
 from fljax.types import Examples, Federation
 
@@ -37,6 +37,7 @@ def dirichlet(
         test_fraction: share of each client's examples for its local test.
         public: False: the server has no data of its own.
     """
+    check_examples(train, test)
     check_range("beta", beta, 1e-6, 1e9)
     check_clients(n_clients, len(train.y))
     check_whole("min_size", min_size, 1, len(train.y) // n_clients, ", the examples of a client")
@@ -83,6 +84,7 @@ def classes_per_client(
         test_fraction: share of each client's examples for its local test.
         public: False: the server has no data of its own.
     """
+    check_examples(train, test)
     check_clients(n_clients, len(train.y))
     rng, split = generator(seed), split_of(val_fraction, test_fraction)
     labels = np.asarray(train.y)

@@ -3,7 +3,7 @@
 import numpy as np
 
 from fljax.data.federation import build
-from fljax.data.partition.check import check_clients, check_range, check_whole, generator, split_of
+from fljax.data.partition.check import check_clients, check_examples, check_range, check_whole, generator, split_of
 from fljax.types import Examples, Federation
 
 
@@ -28,6 +28,7 @@ def iid(
         test_fraction: share of each client's examples for its local test (FedTSDP: 0.2).
         public: False: the server has no data of its own.
     """
+    check_examples(train, test)
     check_clients(n_clients, len(train.y))
     rng, split = generator(seed), split_of(val_fraction, test_fraction)
     owned = np.array_split(rng.permutation(len(train.y)), n_clients)
@@ -59,6 +60,7 @@ def log_normal(
         test_fraction: share of each client's examples for its local test.
         public: False: the server has no data of its own.
     """
+    check_examples(train, test)
     rng, split = generator(seed), split_of(val_fraction, test_fraction)
     size = log_normal_sizes(rng, len(train.y), n_clients, sigma, min_size)
     owned = np.split(rng.permutation(len(train.y)), np.cumsum(size)[:-1])
