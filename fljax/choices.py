@@ -80,13 +80,16 @@ def _is_whole(value: Any) -> bool:
 
 def refusal(name: str, value: Any, options: tuple[Any, ...], least: int | None) -> str:
     """What to say of a value that is none of ``options``, nor a whole number of at least ``least``; None: of none."""
+    shown = f"{name}={value!r}"
+    if len(shown) > 100 or "\n" in shown:
+        shown = f"{name} of type {type(value).__name__}"
     or_none = ", or None" if None in options else ""
     if least is not None:
         fault = "is not a whole number"
         if _is_whole(value):
             fault = {0: "is negative", 1: "is not positive"}.get(least, f"is below {least}")
-        return f"{name}={value!r} {fault}; choose {name} >= {least}{or_none}"
-    return f"{name}={value!r} is unknown; choose one of {', '.join(map(repr, options))}"
+        return f"{shown} {fault}; choose {name} >= {least}{or_none}"
+    return f"{shown} is unknown; choose one of {', '.join(map(repr, options))}"
 
 
 def unknown(kind: str, name: str, known: Iterable[str]) -> str:

@@ -1,12 +1,14 @@
 """Federations as arrays: every example stored once, index tables that say whose it is, and how a batch is gathered."""
 
 from collections.abc import Sequence
+from numbers import Real
 from typing import cast
 
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from fljax.choices import Natural, check_choices
 from fljax.data.labels import are_classes, as_labels, check_classes
 from fljax.data.scale import warn_of_scale
 from fljax.data.validation import check_once, check_rows, rows_of, validate
@@ -21,7 +23,7 @@ def build(
     pool: Examples,
     owned: Rows,
     split: tuple[float, float, float] = (0.8, 0.0, 0.2),
-    seed: int = 0,
+    seed: Natural = 0,
     *,
     group: np.ndarray | None = None,
     public: Examples | None = None,
@@ -51,7 +53,10 @@ def build(
         ValueError: in one line, for what `validate` refuses, no clients, a row that a client owns twice, fractions that
             do not sum to 1 and clients too small to be split.
     """
-    _check_split(split, test_owned)
+    check_split(split)
+    if (test_owned is None) == (split[2] == 0):
+        raise ValueError(f"split={split}: give either a test fraction above 0 or the test rows, not both")
+    check_choices(build, {"seed": seed})
     warn_of_scale(pool.x)
     pool = as_arrays(pool)
     rng = np.random.default_rng(seed)
@@ -150,11 +155,13 @@ def _numbered(group: np.ndarray) -> np.ndarray:
     return np.unique(group, return_inverse=True)[1].reshape(group.shape).astype(np.int32)
 
 
-def _check_split(split: tuple[float, float, float], test_owned: Rows | None) -> None:
-    if len(split) != 3 or min(split) < 0 or split[0] <= 0 or not abs(sum(split) - 1) <= 1e-6:  # NaN is neither
+def check_split(split: tuple[float, float, float]) -> None:
+    """Raises ValueError where ``split`` is not three fractions that sum to 1, that of train above 0."""
+    numbers = isinstance(split, tuple | list | np.ndarray) and all(isinstance(one, Real) for one in split)
+    if (
+        not numbers or len(split) != 3 or min(split) < 0 or split[0] <= 0 or not abs(sum(split) - 1) <= 1e-6
+    ):  # NaN is neither
         raise ValueError(f"split={split}: give fractions of train (above 0), validation and test that sum to 1")
-    if (test_owned is None) == (split[2] == 0):
-        raise ValueError(f"split={split}: give either a test fraction above 0 or the test rows, not both")
 
 
 def _split_rows(

@@ -22,7 +22,7 @@ def arrays_of(data: Any, whose: str) -> tuple[np.ndarray, np.ndarray]:
     if isinstance(data, tuple | list | np.ndarray | Array):
         if len(data) != 2:
             raise ValueError(f"{whose} has a {type(data).__name__} of length {len(data)}; {_ALLOWED}")
-        x, y = np.asarray(data[0]), np.asarray(data[1])
+        x, y = as_array(f"{whose}'s x", data[0]), as_array(f"{whose}'s y", data[1])
     elif isinstance(data, Mapping | str) or not (hasattr(data, "__len__") and hasattr(data, "__getitem__")):
         raise ValueError(f"{whose} has a {type(data).__name__}; {_ALLOWED}")
     else:
@@ -33,6 +33,18 @@ def arrays_of(data: Any, whose: str) -> tuple[np.ndarray, np.ndarray]:
     if not len(x):
         raise ValueError(f"{whose} has no examples; leave it out")
     return x, y
+
+
+def as_array(name: str, values: Any) -> np.ndarray:
+    """``values`` as an array.
+
+    Raises:
+        ValueError: they are lists of different lengths.
+    """
+    try:
+        return np.asarray(values)
+    except ValueError:
+        raise ValueError(f"{name}: examples have different shapes; give an array (examples, ...)") from None
 
 
 def _together(items: Sequence[Any], part: int, whose: str) -> np.ndarray:

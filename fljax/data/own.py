@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fljax.data.cells import as_text, missing
-from fljax.data.federation import Rows, as_arrays, build, client_data, on_host
-from fljax.data.items import arrays_of
+from fljax.data.federation import Rows, as_arrays, build, check_split, client_data, on_host
+from fljax.data.items import arrays_of, as_array
 from fljax.data.labels import are_classes
 from fljax.data.scale import warn_of_scale
 from fljax.data.validation import validate
@@ -47,6 +47,7 @@ class OwnData(NamedTuple):
         """
         if self.client is None:
             raise ValueError("the data does not say whose its examples are; give client ids, or use a partition")
+        check_split(split)
         kept, owned = self._owned(min_size)
         if self.part is None:
             self._check_sizes(owned, kept, sum(share > 0 for share in split))
@@ -126,7 +127,7 @@ def own_data(x: Any, y: Any, client_ids: Any = None, *, part: Any = None) -> Own
     Raises:
         ValueError: arrays of different lengths, an example that is not finite, or ids, labels or parts that cannot be.
     """
-    features, labels = np.asarray(x), np.asarray(y)
+    features, labels = as_array("x", x), as_array("y", y)
     if not (features.ndim and features.size):
         raise ValueError(f"x has shape {features.shape}; give (examples, ...), of at least one example")
     if features.dtype == bool:
@@ -165,7 +166,7 @@ def federation_from_arrays(
     Raises:
         ValueError: as `own_data` and `OwnData.federation`, or ``part`` and ``split`` are both given.
     """
-    if part is not None and tuple(split) != SPLIT:
+    if part is not None and split != SPLIT:
         raise ValueError(f"split={split} and part, which says it example by example; leave one of them out")
     return own_data(x, y, client_ids, part=part).federation(split, seed=seed, min_size=min_size)
 
@@ -210,7 +211,7 @@ def numbered(values: Any, what: str) -> tuple[np.ndarray, tuple[str, ...]]:
     Raises:
         ValueError: they are no vector, or one of them is missing.
     """
-    array = np.asarray(values)
+    array = as_array(f"{what}s", values)
     if array.ndim != 1:
         raise ValueError(f"{what}s have shape {array.shape}; give one for each example")
     if array.dtype.kind == "f":
@@ -261,7 +262,7 @@ def _check_lengths(n: int, **columns: Any) -> None:
     for name, column in columns.items():
         if column is None:
             continue
-        if not (shape := np.shape(column)):
+        if not (shape := as_array(name, column).shape):
             raise ValueError(f"{name} is one value, {column!r}; give one for each of {n} examples")
         if shape[0] != n:
             raise ValueError(f"x has {n} examples and {name} {shape[0]}; give one for each example")

@@ -14,7 +14,7 @@ from jax.typing import DTypeLike
 
 from fljax.choices import check_kind
 from fljax.models.calling import FLOATS, Mode, about_inputs, calling_mode, check_layers, once, outputs_of
-from fljax.models.sizes import check_tuples, n_outputs
+from fljax.models.sizes import check_tuples, check_widths, n_outputs
 from fljax.tree import STATISTICS, join_statistics, split_statistics
 from fljax.types import Description, Halves, Key, Model, Params
 
@@ -66,6 +66,7 @@ def from_linen(
     """
     check_kind("module", module, nn.Module, "give a flax.linen module, as Net(64)")
     check_tuples(input_shape=input_shape)
+    check_widths(input_shape=input_shape)
     _check_dtype(getattr(module, "dtype", None))
     if init is not None and init not in INITS:
         raise ValueError(f"init={init!r}: choose one of {', '.join(map(repr, INITS))}, or None for the module's own")

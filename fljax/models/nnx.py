@@ -11,6 +11,7 @@ from jax.typing import DTypeLike
 
 from fljax.choices import UNTOLD
 from fljax.models.calling import Mode, about_inputs, calling_mode, check_layers, once, outputs_of
+from fljax.models.sizes import check_tuples, check_widths
 from fljax.tree import STATISTICS, join_statistics, split_statistics
 from fljax.types import Description, Key, Model, Params
 
@@ -44,8 +45,13 @@ def from_nnx(
         run again, is another, for which programs are compiled anew.
 
     Raises:
-        ValueError: the module cannot be made or called so, ``layers`` are not its layers, or it keeps other variables.
+        ValueError: ``make`` is no function, as a module that is made already, the module cannot be made or called so,
+            ``layers`` are not its layers, or it keeps other variables.
     """
+    if isinstance(make, nnx.Module) or not callable(make):
+        raise ValueError(f"make is of type {type(make).__name__}, not a function; give lambda rngs: Net(64, rngs=rngs)")
+    check_tuples(input_shape=input_shape)
+    check_widths(input_shape=input_shape)
     return _adapt(make, tuple(input_shape), None if layers is None else tuple(layers), jnp.dtype(input_dtype))
 
 

@@ -8,8 +8,9 @@ import optax
 from jax import Array
 from jax.ops import segment_max, segment_sum
 
-from fljax.choices import Positive, check_choices
+from fljax.choices import Positive
 from fljax.server.checks import check_axes, check_vector, everyone
+from fljax.server.entry import checked
 from fljax.server.labels import rank
 
 MOST_CLIENTS = 46_340
@@ -48,6 +49,7 @@ def _slots(value: Array, mask: Array) -> Array:
     return jnp.where(mask, value + 1, 0).max(initial=0)
 
 
+@checked()
 @jax.jit
 def adjusted_rand(a: Array, b: Array, where: Array | None = None) -> Array:
     r"""Adjusted Rand index of two labellings.
@@ -99,6 +101,7 @@ def _entropy(count: Array, n: Array) -> Array:
     return -(share * log).sum()
 
 
+@checked()
 @jax.jit
 def normalized_mutual_info(a: Array, b: Array, where: Array | None = None) -> Array:
     r"""Normalised mutual information, :math:`I(a, b) / \tfrac12 (H(a) + H(b))`.
@@ -134,6 +137,7 @@ def normalized_mutual_info(a: Array, b: Array, where: Array | None = None) -> Ar
     return jnp.where(trivial, 1, jnp.clip(information / jnp.where(trivial, 1, entropy), 0, 1))
 
 
+@checked()
 @jax.jit
 def purity(label: Array, group: Array, where: Array | None = None) -> Array:
     r"""Share of clients that belong to their cluster's most frequent true group.
@@ -166,6 +170,7 @@ def purity(label: Array, group: Array, where: Array | None = None) -> Array:
     return jnp.where(n > 0, jnp.maximum(largest, 0).sum(dtype=jnp.int32) / jnp.maximum(n, 1), 1)
 
 
+@checked()
 @jax.jit
 def n_clusters(label: Array, where: Array | None = None) -> Array:
     """Number of distinct clusters.
@@ -189,6 +194,7 @@ def n_clusters(label: Array, where: Array | None = None) -> Array:
     return _slots(rank(label, member), member)
 
 
+@checked()
 @jax.jit
 def raw_churn(before: Array, after: Array, where: Array | None = None) -> Array:
     """Share of clients whose label changed, names taken at their word.
@@ -217,6 +223,7 @@ def raw_churn(before: Array, after: Array, where: Array | None = None) -> Array:
     return ((before != after) & mask).sum(dtype=jnp.int32) / jnp.maximum(mask.sum(dtype=jnp.int32), 1)
 
 
+@checked()
 @partial(jax.jit, static_argnames="most_clusters")
 def churn(before: Array, after: Array, where: Array | None = None, *, most_clusters: Positive | None = None) -> Array:
     """Share of clients that changed cluster under the kindest renaming of the clusters.
@@ -244,7 +251,6 @@ def churn(before: Array, after: Array, where: Array | None = None, *, most_clust
         >>> float(churn(before, after))
         0.25
     """
-    check_choices(churn, {"most_clusters": most_clusters})
     a, b, mask = _ranked(before, after, where)
     size = max(a.shape[0], 1) if most_clusters is None else most_clusters  # of no client the search has a table too
     table = jnp.zeros((size, size), jnp.float32).at[a, b].add(mask.astype(jnp.float32), mode="drop")

@@ -5,6 +5,9 @@ import inspect
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+import numpy as np
+
+from fljax.choices import check_choices
 from fljax.ranges import Number, check_number
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -23,9 +26,10 @@ POSITIVE = Number(None, "a positive number", above=0, least=None, below=None, mo
 
 
 def checked(**stated: Number) -> Callable[[F], F]:
-    """Decorator of a jitted function that refuses numbers out of their range, and takes a list of ``layers``.
+    """Decorator of a jitted function that refuses numbers out of their range, static choices that its annotations do
+    not allow, and text in an array, and that takes a list of ``layers``.
 
-    Traced numbers pass. A list cannot be static, so it becomes a tuple.
+    Traced numbers pass, but where they must be static. A list cannot be static, so it becomes a tuple.
 
     Args:
         **stated: argument -> its range, of one number or of each in an array.
@@ -37,11 +41,17 @@ def checked(**stated: Number) -> Callable[[F], F]:
         @functools.wraps(function)
         def call(*args: Any, **kwargs: Any) -> Any:
             given = signature.bind(*args, **kwargs)
+            check_choices(function, given.arguments)
             for name, number in stated.items():
                 value = given.arguments.get(name)
                 is_mask = str(getattr(value, "dtype", "")) == "bool"  # whose numbers are 0 and 1
                 if value is not None and not is_mask:
                     check_number(name, value, number, stacked=True)
+            for name, value in given.arguments.items():
+                if isinstance(value, np.ndarray) and value.dtype.kind in "OSU":
+                    raise ValueError(
+                        f"{name} has dtype {value.dtype}; give numbers, of names np.unique(..., return_inverse=True)[1]"
+                    )
             if isinstance(given.arguments.get("layers"), list):
                 given.arguments["layers"] = tuple(given.arguments["layers"])
             return function(*given.args, **given.kwargs)

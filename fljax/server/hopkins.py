@@ -7,13 +7,15 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from fljax.choices import Positive, check_choices
+from fljax.choices import Positive
 from fljax.keys import descend
 from fljax.server.checks import check_key
+from fljax.server.entry import checked
 from fljax.server.gram import rows
 from fljax.types import Key, Stacked
 
 
+@checked()
 @partial(jax.jit, static_argnames=("n_probes", "n_draws"))
 def hopkins(key: Key, x: Stacked, n_probes: Positive, n_draws: Positive = 20, where: Array | None = None) -> Array:
     """``H = sum z / (sum z + sum v)``: about 0.5 for uniform points, near 1 for tight clusters (Hopkins, Skellam 1954).
@@ -37,7 +39,6 @@ def hopkins(key: Key, x: Stacked, n_probes: Positive, n_draws: Positive = 20, wh
     Raises:
         ValueError: n_probes or n_draws below 1.
     """
-    check_choices(hopkins, {"n_probes": n_probes, "n_draws": n_draws})
     check_key(key)
     mats, where = rows(x, where, None)
     points = jnp.concatenate(mats, axis=1)

@@ -11,10 +11,11 @@ from jax import Array, lax
 from jax.typing import ArrayLike
 
 from fljax import tree
-from fljax.choices import Positive, check_choices
+from fljax.choices import Positive
 from fljax.placement import whole
 from fljax.server.aggregate import cluster_mean, weighted_mean
 from fljax.server.checks import check_key
+from fljax.server.entry import checked
 from fljax.server.gram import rows, squared
 from fljax.server.labels import canonical
 from fljax.types import Key, Stacked
@@ -35,6 +36,7 @@ class Geometry(NamedTuple):
     to_means: Callable[[Array], Array]  # (n,) label -> (n, clusters) squared distances; +inf to an empty cluster
 
 
+@checked()
 @partial(jax.jit, static_argnames=("n_clusters", "n_init"))
 def kmeans(
     key: Key,
@@ -75,7 +77,6 @@ def kmeans(
     Raises:
         ValueError: n_clusters or n_init below 1, or lengths that differ.
     """
-    check_choices(kmeans, {"n_clusters": n_clusters, "n_init": n_init})
     check_key(key)
     mats, where = rows(x, where, None)
     compact = sum(mat.shape[1] for mat in mats) > where.shape[0]

@@ -18,7 +18,7 @@ import optax.assignment
 from jax import Array, lax
 
 from fljax import tree
-from fljax.choices import Positive, check_choices
+from fljax.choices import Positive
 from fljax.server.aggregate import cluster_mean
 from fljax.server.checks import check_alike, check_same, check_shape, check_statistics, check_vector, fallback, n_rows
 from fljax.server.entry import checked
@@ -154,7 +154,6 @@ def matched_members(
     Raises:
         ValueError: n_sweeps below 1, layers that do not fit, lengths that differ, or ``empty`` of other shapes.
     """
-    check_choices(matched_members, {"n_sweeps": n_sweeps})
     n, n_clusters = n_rows("stacked", stacked), n_rows("empty", empty)
     check_vector("weight", weight, n, "stacked")
     check_vector("label", label, n, "stacked")

@@ -61,7 +61,6 @@ def robust_kmeans(
     Raises:
         ValueError: an unknown center, n_clusters or n_init below 1, lengths that differ, or a fraction out of range.
     """
-    check_choices(robust_kmeans, {"center": center, "n_clusters": n_clusters, "n_init": n_init})
     check_key(key)
     where = everyone(n_rows("x", x), where, "x") & is_within_reach(x)
 

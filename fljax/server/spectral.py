@@ -7,10 +7,12 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from fljax import tree
-from fljax.choices import Positive, check_choices
+from fljax.choices import Positive
 from fljax.server.checks import check_axes, check_square, check_vector, everyone
+from fljax.server.entry import checked
 
 
+@checked()
 @partial(jax.jit, static_argnames="n_components")
 def spectral_embedding(affinity: Array, n_components: Positive, where: Array | None = None) -> Array:
     r"""The first eigenvectors of the normalised Laplacian, divided by the roots of the degrees.
@@ -40,7 +42,6 @@ def spectral_embedding(affinity: Array, n_components: Positive, where: Array | N
         (True, True, False)
     """
     n = check_square("affinity", affinity)
-    check_choices(spectral_embedding, {"n_components": n_components})
     mask = everyone(n, where, "affinity")
     among = jnp.where(mask[:, None] & mask[None] & ~jnp.eye(n, dtype=bool), affinity, 0)
     among = tree.at_least_float32(among)
@@ -53,6 +54,7 @@ def spectral_embedding(affinity: Array, n_components: Positive, where: Array | N
     return jnp.where(mask[:, None] & (jnp.arange(n_components) < mask.sum())[None], vectors, 0)
 
 
+@checked()
 @partial(jax.jit, static_argnames="n_clusters")
 def spectral_labels(affinity: Array, n_clusters: Positive, where: Array | None = None) -> Array:
     """Spectral clustering: labels read off the eigenvectors by a QR decomposition with pivots, without a random draw.
@@ -79,7 +81,6 @@ def spectral_labels(affinity: Array, n_clusters: Positive, where: Array | None =
         >>> a == b, c == d, a == c
         (True, True, False)
     """
-    check_choices(spectral_labels, {"n_clusters": n_clusters})
     mask = everyone(check_square("affinity", affinity), where, "affinity")
     rows = spectral_embedding(affinity, n_clusters, mask)
 
@@ -95,6 +96,7 @@ def spectral_labels(affinity: Array, n_clusters: Positive, where: Array | None =
     return jnp.where(mask, jnp.argmax(jnp.abs(turned), axis=1).astype(jnp.int32), -1)
 
 
+@checked()
 @partial(jax.jit, static_argnames="n_clusters")
 def davies_bouldin(x: Array, label: Array, n_clusters: Positive) -> Array:
     r"""Davies-Bouldin score, :math:`\frac1k \sum_i \max_{j \ne i} (s_i + s_j) / |c_i - c_j|`; smaller is better.
@@ -120,7 +122,6 @@ def davies_bouldin(x: Array, label: Array, n_clusters: Positive) -> Array:
         >>> float(davies_bouldin(jnp.array([[0.0], [1.0], [4.0], [5.0]]), jnp.array([0, 0, 1, 1]), 2))
         0.25
     """
-    check_choices(davies_bouldin, {"n_clusters": n_clusters})
     n, _ = check_axes("x", x, "n", "d")
     check_vector("label", label, n, "x")
     counts = (label >= 0) & (label < n_clusters)

@@ -194,6 +194,22 @@ def wrong(arrays, **changed):
         ),
         (lambda x, y, c: {"part": np.full(60, "tset")}, "part of example 0 is 'tset'"),
         (lambda x, y, c: {"client_ids": np.array([None, *c[1:]], object)}, "client id of example 0 is missing"),
+        *[
+            (
+                lambda x, y, c, split=split: {"split": split},
+                "^split=.*: give fractions of train .above 0., validation and",
+            )
+            for split in (0.8, None, (0.8, 0.2), ("a", "b", "c"))
+        ],
+        (lambda x, y, c: {"seed": 1.5}, r"^seed=1\.5 is not a whole number; choose seed >= 0$"),
+        (lambda x, y, c: {"seed": -1}, r"^seed=-1 is negative; choose seed >= 0$"),
+        *[
+            (
+                lambda x, y, c, name=name: {name: [[1, 2], [3]] * 30},
+                f"^{name}: examples have different shapes; give an a",
+            )
+            for name in ("x", "y", "client_ids", "part")
+        ],
         (lambda x, y, c: {"min_size": 99}, "the largest has 30"),
     ],
 )

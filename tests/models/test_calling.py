@@ -116,6 +116,21 @@ class Reads(nnx.Module):
         return self.last(self.words(x).mean(axis=1))
 
 
+@pytest.mark.parametrize(
+    "adapt", [lambda shape: from_linen(network(train), shape), lambda shape: from_nnx(Reads, shape)]
+)
+@pytest.mark.parametrize("shape", [(None, 6), (6.0,), (-1,), 6])
+def test_examples_have_a_shape_of_whole_numbers(adapt, shape):
+    with pytest.raises(ValueError, match=r"^input_shape=.*(each width must be a whole number|not a tuple; give one)"):
+        adapt(shape)
+
+
+@pytest.mark.parametrize("make", [nnx.Linear(6, 3, rngs=nnx.Rngs(0)), "net"])
+def test_an_nnx_module_is_made_by_a_function(make):
+    with pytest.raises(ValueError, match=r"^make is of type (Linear|str), not a function; give lambda rngs: Net\(64"):
+        from_nnx(make, (6,))
+
+
 def test_a_network_of_tokens_says_so():
     cure = "takes whole numbers, such as tokens, and not float32: give it input_dtype=jnp.int32, .*uint8 are pixels"
     with pytest.raises(ValueError, match=f"Net {cure}"):

@@ -74,6 +74,10 @@ def test_ranges_have_both_ends():
             r"n_points=2\.5 is not a whole",
         ),
         (lambda: draw(jax.random.key(0), fljax.fedprox.Hyper(), 2), "n_points=2 of 0 fields: give at least one field"),
+        (
+            lambda: draw(jax.random.key(0), fljax.fedprox.Hyper(), 2, lr=(0.01, 0.1)),
+            r"^lr=\(0\.01, 0\.1\) is no distribution; give uniform\(low, high\), or log_uniform$",
+        ),
         (lambda: spaced(0, 1, 2.5), r"n=2\.5 is not a whole number"),
         (lambda: vectors(fljax.fedavg.Hyper(lr=[0.1, None])), "lr: None beside numbers"),
         (lambda: vectors(fljax.fedavg.Hyper(lr=[[0.1], [0.2]])), r"lr=\[\[0\.1\], \[0\.2\]\]: give numbers"),

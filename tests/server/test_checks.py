@@ -2,6 +2,7 @@
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 from fljax import server
@@ -152,3 +153,22 @@ def test_whole_numbers_and_short_floats_are_taken_as_they_are():
 def test_traced_numbers_and_masks_for_weights_pass():
     assert jax.jit(lambda most: server.clip_norm(X, most))(-1.0).shape == X.shape
     assert server.geometric_median(X, jnp.array([True, False, False])).tolist() == X[0].tolist()
+
+
+def test_what_is_static_is_a_whole_number_that_is_known():
+    swapped = r"^n_clusters of type .* is not a whole number; choose n_clusters >= 1$"
+    with pytest.raises(ValueError, match=swapped):
+        server.spectral_labels(KEY, jnp.ones((30, 30)), 2)
+    for call in (server.kmeans, server.robust_kmeans):
+        with pytest.raises(ValueError, match=r"^n_clusters=.*Tracer.* is not a whole number; choose n_clusters >= 1"):
+            jax.jit(lambda n, call=call: call(KEY, X, n).label)(2)
+
+
+@pytest.mark.parametrize("of_two", [server.adjusted_rand, server.normalized_mutual_info, server.purity, server.churn])
+def test_labels_are_no_text(of_two):
+    names = np.array(["a", "b", "b"])
+    with pytest.raises(
+        ValueError, match=r"^\w+ has dtype <U1; give numbers, of names np.unique\(..., return_inverse=True"
+    ):
+        of_two(names, names)
+    assert of_two(*[np.unique(names, return_inverse=True)[1]] * 2) in (0, 1)

@@ -13,6 +13,7 @@ import numpy as np
 
 from fljax.choices import unknown
 from fljax.numbers import as_dict, check_numbers, is_hyper, replace
+from fljax.ranges import said
 from fljax.rounds.sampling import Sampling
 from fljax.run.check import check_count, whole
 from fljax.run.privacy import check_noise, mechanism, with_target
@@ -64,6 +65,8 @@ def draw(key: Key, hyper: Any, n_points: int, **distributions: Draw) -> Any:
     drawn = {}
     for name, distribution in distributions.items():
         check_field(hyper, name)
+        if not callable(distribution):
+            raise ValueError(f"{said(name, distribution)} is no distribution; give uniform(low, high), or log_uniform")
         rng = np.random.default_rng([*np.asarray(jax.random.key_data(key)), zlib.crc32(name.encode())])
         drawn[name] = np.asarray(distribution(rng, n_points), np.float32)
     return _product(hyper, drawn)
