@@ -26,7 +26,7 @@ from fljax.data.federation import present
 from fljax.numbers import Scalar, hyper, number
 from fljax.rounds import client_weight, method, rounds_alone, traffic, train
 from fljax.rounds.accounting import memberships
-from fljax.rounds.drawing import DrawHyper, balanced_draw
+from fljax.rounds.first_models import DrawHyper, balanced_draw
 from fljax.rounds.uplink.private import check_not_private
 from fljax.server.aggregate import mix
 from fljax.server.assign import example_shares, soft_weights

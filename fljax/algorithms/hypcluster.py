@@ -16,7 +16,7 @@ from fljax.choices import Positive
 from fljax.numbers import Scalar, hyper, number
 from fljax.rounds import Combining, clustered, least_loss_model, least_loss_rule, mean, method, stepped, traffic
 from fljax.rounds.bricks import ServerAdaptiveHyper
-from fljax.rounds.drawing import DrawHyper
+from fljax.rounds.first_models import DrawHyper
 from fljax.types import Algorithm, Cohort, Metrics, Model, Params, Work
 
 

@@ -33,8 +33,8 @@ from fljax.rounds import (
     method,
     traffic,
 )
-from fljax.rounds.drawing import DrawHyper
 from fljax.rounds.everybody import over_everybody
+from fljax.rounds.first_models import DrawHyper
 from fljax.rounds.local import Local
 from fljax.rounds.sharing import compose, n_floats, split
 from fljax.types import Algorithm, ClientData, Cohort, Key, Metrics, Model, ModelTable, Params, Trained, Work

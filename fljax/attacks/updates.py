@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
-from fljax.rounds.returned import check_like
+from fljax.rounds.check_like import check_like
 from fljax.rounds.uplink.chain import Memory, Transform
 from fljax.rounds.uplink.message import Message, Trip
 

@@ -34,7 +34,7 @@ from fljax.rounds.combine import (
     stepped,
     trimmed_mean,
 )
-from fljax.rounds.drawing import balanced_draw
+from fljax.rounds.first_models import balanced_draw
 from fljax.rounds.joining import join_cluster, rounds_alone
 from fljax.rounds.local import Local, train, trained_on
 from fljax.rounds.method import Brick, Method, method

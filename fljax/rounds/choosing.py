@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from fljax.client.measure import cross_loss
 from fljax.rounds.averaging import Deploy
 from fljax.rounds.clustered import Clusters, Rule
-from fljax.rounds.drawing import balanced_draw
+from fljax.rounds.first_models import balanced_draw
 from fljax.server.assign import lowest_loss
 from fljax.types import ClientData, Cohort, Key, Model, ModelTable, State
 

@@ -25,7 +25,7 @@ from fljax.rounds.averaging import Deploy
 from fljax.rounds.combine import Combining, as_combine, mean, members_of, memory_of
 from fljax.rounds.joining import join_cluster
 from fljax.rounds.local import Local, local_of
-from fljax.rounds.reported import NOT_A_CLUSTER
+from fljax.rounds.round_metrics import NOT_A_CLUSTER
 from fljax.server.inherit import inherit
 from fljax.types import (
     Algorithm,

@@ -11,7 +11,7 @@ from fljax.client.map import AtHome
 from fljax.data.federation import select
 from fljax.keys import descend
 from fljax.placement import n_client_devices, whole
-from fljax.rounds.drawn import as_drawn
+from fljax.rounds.draw_checks import as_drawn
 from fljax.rounds.sampling import Draw, uniform
 from fljax.types import Cohort, Federation, Key
 

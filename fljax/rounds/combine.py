@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from fljax import server, tree
-from fljax.rounds.returned import check_like
+from fljax.rounds.check_like import check_like
 from fljax.rounds.sharing import compose, split
 from fljax.server.aggregate import cluster_mean, weighted_mean
 from fljax.server.optimizer import server_numbers, server_optimizer, server_step

@@ -18,7 +18,7 @@ from jax import Array, lax
 from fljax.choices import check_kind
 from fljax.placement import whole
 from fljax.ranges import real
-from fljax.rounds.drawn import check_draw
+from fljax.rounds.draw_checks import check_draw
 from fljax.rounds.timing import Timing
 from fljax.types import Description, Key
 

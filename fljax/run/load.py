@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fljax.rounds.reported import OF_CLIENT
+from fljax.rounds.round_metrics import OF_CLIENT
 from fljax.run.headline import measures_of
 from fljax.run.models_on_disk import FILE, client_model, read_models
 from fljax.run.rounds import METRICS, ROUNDS, means_of_participants, read_rounds

@@ -8,8 +8,8 @@ import numpy as np
 
 from fljax import tree
 from fljax.files import read_arrays, save_arrays
-from fljax.rounds.drawn import check_ids
-from fljax.rounds.reported import OF_CLIENT, check_clusters
+from fljax.rounds.draw_checks import check_ids
+from fljax.rounds.round_metrics import OF_CLIENT, check_clusters
 from fljax.rounds.timing import Timing
 from fljax.run import checkpoint as files
 from fljax.run import hosts

@@ -10,7 +10,7 @@ import jax
 import numpy as np
 
 from fljax import tree
-from fljax.rounds.reported import OF_CLIENT
+from fljax.rounds.round_metrics import OF_CLIENT
 from fljax.run.cost import traffic_of_clients
 from fljax.run.headline import CLASSES, Measures, measures_of
 from fljax.sealed import write_listed

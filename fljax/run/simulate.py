@@ -14,10 +14,10 @@ from fljax.drift.stages import at
 from fljax.keys import descend
 from fljax.numbers import check_numbers
 from fljax.placement import on_device, whole
+from fljax.rounds.check_like import check_like
 from fljax.rounds.cohort import CohortKeys, cohort_of
-from fljax.rounds.drawn import check_ids
-from fljax.rounds.reported import as_due, check_clusters
-from fljax.rounds.returned import check_like
+from fljax.rounds.draw_checks import check_ids
+from fljax.rounds.round_metrics import as_due, check_clusters
 from fljax.rounds.sampling import Draw, Sampling, sampling_of
 from fljax.run.check import begun, check_outputs, check_run, check_subjects, deployed, fields_of
 from fljax.run.churn import churn_of_rounds

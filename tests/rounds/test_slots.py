@@ -11,7 +11,7 @@ import fljax
 from fljax.data.synthetic import linear_groups
 from fljax.models import mlp
 from fljax.rounds import Clusters, Rule, averaging, clustered, train
-from fljax.rounds.returned import check_like
+from fljax.rounds.check_like import check_like
 from fljax.types import Work
 
 WORK = Work(epochs=1, batch_size=8)

@@ -23,10 +23,10 @@ from fljax.numbers import Scalar, hyper, number
 from fljax.ranges import real
 from fljax.rounds.averaging import Each
 from fljax.rounds.clock.devices import seconds_of_clients
-from fljax.rounds.inside import inside, within_server
 from fljax.rounds.sampling import Sampling, table
 from fljax.rounds.timing import Timing
 from fljax.rounds.uplink.chain import with_uplink
+from fljax.rounds.wrapping import inside, within_server
 from fljax.types import Algorithm, ClientData, Cohort, Key, Metrics, Params, Stacked, State, Upload
 
 

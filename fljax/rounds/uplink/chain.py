@@ -9,10 +9,10 @@ from jax import Array
 
 from fljax import tree
 from fljax.rounds.averaging import Each
-from fljax.rounds.inside import inside
-from fljax.rounds.reported import as_due
-from fljax.rounds.returned import check_like
+from fljax.rounds.check_like import check_like
+from fljax.rounds.round_metrics import as_due
 from fljax.rounds.uplink.message import FLOAT_BITS, Message, Trip, plain_message, received, shapes_of
+from fljax.rounds.wrapping import inside
 from fljax.types import Algorithm, ClientData, Cohort, Key, Metrics, State, Upload
 
 

@@ -16,10 +16,10 @@ from jax import Array
 
 from fljax import tree
 from fljax.rounds.averaging import Each
-from fljax.rounds.inside import inside, within_server
-from fljax.rounds.reported import as_due
+from fljax.rounds.round_metrics import as_due
 from fljax.rounds.uplink.chain import Memory, Transform, applied, reading_more, travelled, trip_of
 from fljax.rounds.uplink.message import n_numbers, plain_message, received, shapes_of
+from fljax.rounds.wrapping import inside, within_server
 from fljax.types import Algorithm, ClientData, Cohort, Key, Metrics, Params, Stacked, State, Upload
 
 

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
-from fljax.rounds.reported import check_clusters
+from fljax.rounds.round_metrics import check_clusters
 from fljax.rounds.sampling import Draw, Sampling, sampling_of
 from fljax.run.check import begun, check_count, check_run, check_subjects, fields_of
 from fljax.run.chunk import put_row, round_cost

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fljax.rounds.reported import check_clusters
+from fljax.rounds.round_metrics import check_clusters
 from fljax.run import hosts
 from fljax.run.checkpoint import as_numbers, is_key
 from fljax.run.headline import LOWER_IS_BETTER
