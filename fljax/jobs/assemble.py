@@ -169,17 +169,18 @@ def as_clients_are(job: Job, methods: Methods, federation: Federation) -> tuple[
     """The methods and the federation with the job's clock, its drift, and its attackers among the clients.
 
     Raises:
-        ValueError: a drift that does not fit the data or the rounds, attackers that do not exist, nobody who is honest,
-            a method whose updates cannot be attacked, or a clock that does not fit the method, the clients or who takes
-            part.
+        ValueError: a drift that does not fit the data or the rounds, an attack that begins after the last of them,
+            attackers that do not exist, nobody who is honest, a method whose updates cannot be attacked, or a clock
+            that does not fit the method, the clients or who takes part.
     """
     clock = find("clock", job.run.clock)(**job.settings["clock"])
     drift = find("drift", job.run.drift)(**job.settings["drift"])
-    if drift.begins[-1] >= job.run.rounds:
-        raise ValueError(f"--drift {drift.name}: round {drift.begins[-1]} is beyond --rounds {job.run.rounds}")
+    attack = find("attack", job.run.attack)(**job.settings["attack"])
+    for what, begins in ((f"drift {drift.name}", drift.begins[-1]), (f"attack {attack.name}", attack.start)):
+        if begins >= job.run.rounds:
+            raise ValueError(f"--{what}: round {begins} is beyond --rounds {job.run.rounds}")
     started = {name: clocked(*made, clock, federation, job.run.rounds) for name, made in methods.items()}
-    federation = drifting(federation, drift)
-    attack, clean = find("attack", job.run.attack)(**job.settings["attack"]), federation
+    federation = clean = drifting(federation, drift)
     found = {}
     for name, (algorithm, sampling) in started.items():
         algorithm, federation, _ = attacked(algorithm, clean, attack)

@@ -1,4 +1,4 @@
-"""``--drift``: what is written of the changes, and drifts that do not fit the job."""
+"""``--drift``: what is written of the changes, and drifts, and attacks over rounds, that do not fit the job."""
 
 import csv
 from pathlib import Path
@@ -31,6 +31,8 @@ def test_changes_are_shown_and_written(fljax):
         (("--drift", "leave", "--drift.share", "1", "--drift.start", "1"), "nobody would be there"),
         (("--drift", "swap_labels", "--drift.classes", "1", "1", "--drift.start", "1"), "give two different ones"),
         (("--drift", "turn", "--drift.degrees", "720"), "out of its range"),
+        (("--attack", "sign_flip", "--attack.start", "3"), "--attack sign_flip: round 3 is beyond --rounds 3"),
+        (("--attack", "backdoor", "--attack.start", "9"), "--attack backdoor: round 9 is beyond --rounds 3"),
     ],
 )
 def test_drifts_that_do_not_fit_are_one_line(refused, words, why):
