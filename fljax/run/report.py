@@ -71,12 +71,19 @@ def _row(outcome: Outcome, group: np.ndarray | None) -> Row:
         "n_clusters": None if label is None else len(np.unique(label[label >= 0])),
         "megabytes_up": float(traffic.uplink.mean() / 1e6),
         "megabytes_down": float(traffic.downlink.mean() / 1e6),
-        "epsilon": float(metrics["epsilon"][-1]) if "epsilon" in metrics else None,
-        "attack_success": float(metrics["attack_success"][-1]) if "attack_success" in metrics else None,
-        "simulated_seconds": float(np.sum(metrics["simulated_seconds"])) if "simulated_seconds" in metrics else None,
+        **told_at_the_end(metrics),
         "seconds": _known(outcome.seconds),
         "compile_seconds": _known(outcome.compile_seconds),
         **{f"new_{name}": None if new is None else float(new[name]) for name in measures.scores},
+    }
+
+
+def told_at_the_end(metrics: Mapping[str, np.ndarray]) -> Row:
+    """What a run has by its last round that only some have, None where it has not: see `final_table`."""
+    return {
+        "epsilon": float(metrics["epsilon"][-1]) if "epsilon" in metrics else None,
+        "attack_success": float(metrics["attack_success"][-1]) if "attack_success" in metrics else None,
+        "simulated_seconds": float(np.sum(metrics["simulated_seconds"])) if "simulated_seconds" in metrics else None,
     }
 
 

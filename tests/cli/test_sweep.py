@@ -21,6 +21,11 @@ def points(*arguments):
     return job.hypers(job.job)
 
 
+def rows_of(path):
+    with Path(path).open() as file:
+        return list(csv.DictReader(file))
+
+
 def test_words_become_points():
     mixed = points("--algorithm", "fedprox", "--lr", "0.1", "0.2", "--mu", "log:0.01:1:3")
     np.testing.assert_allclose(mixed.lr, np.repeat([0.1, 0.2], 3), rtol=1e-6)
@@ -57,8 +62,8 @@ def test_a_sweep_leaves_its_results_and_goes_on(fljax, refused):
     assert (status, err) == (0, "")
     assert "6 points x 2 seeds of fedavg" in out
     assert "best: lr=" in out
-    with Path("x/table.csv").open() as file:
-        rows = list(csv.DictReader(file))
+    rows = rows_of("x/table.csv")
+    assert [row["best_accuracy"] == "" for row in rows] == [False] * 8 + [True] * 4
     assert [row["seed"] for row in rows] == ["0", "1"] * 6
     assert [row["diverged"] for row in rows] == [""] * 8 + ["1"] * 4
     assert sorted(row["rounds"] for row in rows) == ["1"] * 6 + ["2"] * 6
@@ -262,7 +267,15 @@ def test_a_number_that_changes_how_long_rounds_last_is_swept_one_value_at_a_time
     told = refused("sweep", *SMALL, "--algorithm", "fedavg+top_k", *clock, "--top-share", "0.02", "1", "--folder", "x")
     assert "--clock deadline: top_share changes how much participants send" in told
     assert "run one sweep for each value of top_share" in told
-    arguments = ("--algorithm", "fedavg+top_k", *clock, "--lr", "0.1", "0.2", "--seeds", "1", "--folder", "y")
-    assert fljax("sweep", *SMALL, *arguments)[0] == 0
+    arguments = ("--algorithm", "fedavg+top_k", *clock, "--seeds", "1", "--attack", "backdoor")
+    assert fljax("sweep", *SMALL, *arguments, "--lr", "0.1", "0.2", "--folder", "y")[0] == 0
+    assert fljax("run", *SMALL, *arguments[:-4], *arguments[-2:], "--folder", "r")[0] == 0
+    (alone,), swept = rows_of("r/summary.csv"), rows_of("y/table.csv")
+    assert [row["simulated_seconds"] for row in swept] == [alone["simulated_seconds"]] * 2  # each round is as long
+    assert all(0 <= float(row["attack_success"]) <= 1 for row in swept)
     private = ("--algorithm", "fedavg+client_dp", *clock, "--target-epsilon", "8", "4", "--seeds", "1", "--folder", "z")
-    assert fljax("sweep", *SMALL, *private)[0] == 0
+    status, out, _ = fljax("sweep", *SMALL, *private)
+    assert status == 0
+    spent = [float(row["epsilon_spent"]) for row in rows_of("z/table.csv")]
+    assert spent == pytest.approx([8, 4], rel=1e-3)
+    assert re.search(r"best: target_epsilon=(\d): accuracy_macro 0\.\d+, epsilon (\1|\d\.99\d)", out)

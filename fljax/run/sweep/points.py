@@ -16,7 +16,7 @@ from fljax.numbers import as_dict, check_numbers, is_hyper, replace
 from fljax.ranges import said
 from fljax.rounds.sampling import Sampling
 from fljax.run.check import check_count, whole
-from fljax.run.privacy import check_noise, mechanism, with_target
+from fljax.run.privacy import check_noise, epsilons, mechanism, with_target
 from fljax.types import Key, Work
 
 Draw = Callable[[np.random.Generator, int], np.ndarray]
@@ -148,6 +148,22 @@ def with_targets(hypers: Any, sampling: Sampling, work: Work | None, n_rounds: i
     for one in _points(hypers):
         check_noise(one, float(getattr(one, found.noise)))
     return hypers
+
+
+def epsilons_of_points(hypers: Any, sampling: Sampling, work: Work | None, n_rounds: int) -> np.ndarray | None:
+    """`fljax.run.privacy.epsilons` of each point, (points, rounds); None: the method is not private.
+
+    Raises:
+        ValueError: as `fljax.run.privacy.epsilons`.
+    """
+    if (found := mechanism(hypers, sampling, work)) is None:
+        return None
+    known: dict[Any, Any] = {}
+    asked = [(float(getattr(one, found.noise)), float(one.delta), one) for one in _points(hypers)]
+    for noise, delta, one in asked:
+        if (noise, delta) not in known:
+            known[noise, delta] = epsilons(one, sampling, work, n_rounds)
+    return np.stack([known[noise, delta] for noise, delta, _ in asked])
 
 
 def _points(hypers: Any) -> Iterator[Any]:

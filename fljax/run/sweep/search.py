@@ -6,6 +6,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 
 from fljax.drift.stages import at
@@ -19,7 +20,7 @@ from fljax.run.simulate import as_traced, is_due
 from fljax.run.surroundings import surroundings
 from fljax.run.sweep import parts
 from fljax.run.sweep.halving import rungs
-from fljax.run.sweep.points import count_points, point, vectors, with_targets
+from fljax.run.sweep.points import count_points, epsilons_of_points, point, vectors, with_targets
 from fljax.run.sweep.program import Cell, Setting, all_cells, level_of, plan
 from fljax.run.sweep.stages import Found as Found
 from fljax.run.sweep.stages import Stage, Tell, run_stages
@@ -89,6 +90,7 @@ def search(
     hypers, n_rounds, evaluate_every = vectors(hypers), int(n_rounds), int(evaluate_every)
     given, draw = federation, sampling_of(sampling, participation).of(federation.train.size.shape[0])
     hypers = with_targets(hypers, draw.sampling, algorithm.about.work, n_rounds)
+    spent = epsilons_of_points(hypers, draw.sampling, algorithm.about.work, n_rounds)
     stages = rungs(count_points(hypers), n_rounds, halving, evaluate_every)
     cells = all_cells(hypers, key, n_seeds)
     n_devices = len(jax.devices() if devices is None else devices)
@@ -116,7 +118,21 @@ def search(
                 "compile": setting.level,
             }
             store.open(identity | {"metric": None if halving is None else metric}, writable)
-        return run_stages(stage, stages, _on_host(cells), metric)
+        return _told(run_stages(stage, stages, _on_host(cells), metric), spent, draw.sampling)
+
+
+def _told(found: Found, spent: np.ndarray | None, sampling: Sampling) -> Found:
+    """With what only the host can tell of a run: ``epsilon``, of ``spent`` (points, rounds), and
+    ``simulated_seconds``."""
+    metrics, timing = found.metrics, sampling.timing
+    not_run = metrics["diverged"] | (np.arange(metrics["diverged"].shape[2]) >= found.rounds[:, None, None])
+    more = {} if spent is None else {"epsilon": spent[:, None]}
+    if timing is not None:
+        known = [name for name in ("ids", "active", "n_missing") if name in metrics]
+        of_runs = [{name: metrics[name][run] for name in known} for run in np.ndindex(not_run.shape[:2])]
+        lasted = np.array([timing.of_rounds(0, run) for run in of_runs], np.float32)
+        more["simulated_seconds"] = lasted.reshape(not_run.shape)
+    return found._replace(metrics=metrics | {n: np.where(not_run, np.float32("nan"), v) for n, v in more.items()})
 
 
 def check_ahead(

@@ -28,7 +28,8 @@ Tell = Callable[[int, int], None]
 class Found(NamedTuple):
     """What a search leaves."""
 
-    metrics: dict[str, np.ndarray]  # (points, seeds, rounds, ...) as `sweep`'s; NaN, 0 or False in rounds not run
+    metrics: dict[str, np.ndarray]  # (points, seeds, rounds, ...) as `sweep`'s; NaN, 0 or False in rounds not run; with
+    # `epsilon` and `simulated_seconds` where single runs have them
     rounds: np.ndarray  # (points,) rounds run
 
 

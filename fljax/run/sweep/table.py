@@ -9,14 +9,18 @@ import numpy as np
 from fljax.models.task import task_of
 from fljax.run.columns import table
 from fljax.run.headline import LOWER_IS_BETTER, measures_of
-from fljax.run.report import Row
+from fljax.run.report import Row, told_at_the_end
 from fljax.run.sweep.points import rows as point_rows
 from fljax.types import Algorithm
 
 OF_NUMBERS = ("r2_micro", "r2_macro", "r2_p10", "mae_macro", "mse_macro")
 """Of a regression."""
 HEADLINES = ("accuracy_macro", "accuracy_micro", "accuracy_p10", "f1_macro", "f1_micro", *OF_NUMBERS, "test_loss")
-OF_A_RUN = ("seed", "rounds", "diverged", "best_accuracy", "best_r2", "best_round", *HEADLINES)
+SPENT = "epsilon_spent"
+"""Epsilon after the last round; a brick has a number that is called epsilon."""
+TOLD = {"epsilon": SPENT, "attack_success": "attack_success", "simulated_seconds": "simulated_seconds"}
+"""What only some runs have -> its column."""
+OF_A_RUN = ("seed", "rounds", "diverged", "best_accuracy", "best_r2", "best_round", *HEADLINES, *TOLD.values())
 """Columns that are not part of a point."""
 SHOWN = 10
 """Points of `as_table`; all are in the rows of `tidy`."""
@@ -32,6 +36,7 @@ class Spread(NamedTuple):
     n_seeds: int
     n_diverged: int
     rounds: int
+    epsilon: float | None = None  # of a private method, after the last round
 
 
 def tidy(
@@ -41,8 +46,9 @@ def tidy(
 
     Columns after those: ``rounds`` run, ``diverged`` (the round, from 1, whose loss was not finite; else None),
     ``accuracy_macro``, ``accuracy_micro``, ``accuracy_p10``, ``f1_macro``, ``f1_micro``, ``test_loss`` of the last
-    round run (None where diverged), ``best_accuracy`` and ``best_round`` of accuracy_macro; of a regression its own
-    (`fljax.run.regression`), and ``best_r2`` of r2_micro.
+    round run, ``best_accuracy`` and ``best_round`` of accuracy_macro; of a regression its own
+    (`fljax.run.regression`), and ``best_r2`` of r2_micro; where there are such, ``epsilon_spent``, ``attack_success``
+    and the ``simulated_seconds`` of all rounds. All of these are None where diverged.
 
     Args:
         hypers: the points.
@@ -58,7 +64,7 @@ def tidy(
         raise ValueError(
             f"{name}={setting[name]!r}: a row's own column is called {name}; give the setting another name"
         )
-    values = {name: np.asarray(metrics[name]) for name in (*HEADLINES, "diverged") if name in metrics}
+    values = {name: np.asarray(metrics[name]) for name in (*HEADLINES, *TOLD, "diverged") if name in metrics}
     n_points, n_seeds, n_rounds = values["diverged"].shape
     made = np.full(n_points, n_rounds) if rounds is None else np.asarray(rounds)
     found = []
@@ -72,15 +78,14 @@ def tidy(
 def _outcome(run: Mapping[str, np.ndarray]) -> Row:
     gone = run["diverged"]
     row: Row = {"diverged": int(np.argmax(gone)) + 1 if gone.any() else None}
-    row |= {name: None if gone.any() else float(run[name][-1]) for name in HEADLINES if name in run}
+    ended = {name: float(run[name][-1]) for name in HEADLINES if name in run}
     measures = measures_of(run)
     accuracy = run[measures.scores[0]]
     known = np.isfinite(accuracy).any()
     best = int(np.nanargmax(accuracy)) if known else 0
-    return row | {
-        measures.best: float(accuracy[best]) if known else None,
-        "best_round": best + 1 if known else None,
-    }
+    ended |= {measures.best: float(accuracy[best]) if known else None, "best_round": best + 1 if known else None}
+    ended |= {TOLD[name]: value for name, value in told_at_the_end(run).items() if value is not None}
+    return row | (dict.fromkeys(ended) if gone.any() else ended)
 
 
 def by_point(rows: Sequence[Row], metric: str = "accuracy_macro", confidence: float = 0.95) -> list[Spread]:
@@ -125,7 +130,9 @@ def _spread(point: Row, rows: Sequence[Row], metric: str, confidence: float) -> 
 
         half = stdtrit(len(values) - 1, 0.5 + confidence / 2) * values.std(ddof=1) / np.sqrt(len(values))
         low, high = float(mean - half), float(mean + half)
-    return Spread(point, mean, low, high, len(rows), len(rows) - len(values), int(str(rows[0]["rounds"])))
+    n_diverged, rounds, spent = len(rows) - len(values), int(str(rows[0]["rounds"])), rows[0].get(SPENT)
+    epsilon = spent if isinstance(spent, float) else None
+    return Spread(point, mean, low, high, len(rows), n_diverged, rounds, epsilon)
 
 
 def best(rows: Sequence[Row], metric: str = "accuracy_macro", confidence: float = 0.95) -> Spread:
@@ -158,13 +165,15 @@ def ranked(spreads: Sequence[Spread], metric: str) -> list[Spread]:
 
 def as_table(spreads: Sequence[Spread], metric: str, split: str = "test") -> str:
     """The best points, `ranked`, with their intervals; ``split``: whose examples they were tested on."""
-    rows = []
+    rows, private = [], any(spread.epsilon is not None for spread in spreads)
     for spread in ranked(spreads, metric)[:SHOWN]:
         numbers = [f"{value:.4g}" if isinstance(value, float) else str(value) for value in spread.point.values()]
         interval = "-" if np.isnan(spread.low) else _interval(spread, metric)
         mean = "-" if np.isnan(spread.mean) else f"{spread.mean:.4f}"
-        rows.append([*numbers, str(spread.rounds), mean, interval, f"{spread.n_diverged} of {spread.n_seeds}"])
-    return table([*spreads[0].point, "rounds", named(metric, split), "95 % interval", "diverged"], rows)
+        spent = ["-" if spread.epsilon is None else f"{spread.epsilon:.4g}"] * private
+        rows.append([*numbers, str(spread.rounds), mean, interval, *spent, f"{spread.n_diverged} of {spread.n_seeds}"])
+    middle = [named(metric, split), "95 % interval", *["epsilon"] * private]
+    return table([*spreads[0].point, "rounds", *middle, "diverged"], rows)
 
 
 def named(metric: str, split: str) -> str:
@@ -178,13 +187,14 @@ def verdict(rows: Sequence[Row], metric: str, split: str = "test") -> str:
     point = ", ".join(f"{n}={v:.4g}" if isinstance(v, float) else f"{n}={v}" for n, v in chosen.point.items())
     seeds = f" (95 % of {chosen.n_seeds} seeds of one partition: {_interval(chosen, metric)})"
     mean = f"{named(metric, split)} {chosen.mean:.4f}{'' if np.isnan(chosen.low) else seeds}"
+    spent = "" if chosen.epsilon is None else f", epsilon {chosen.epsilon:.4g}"
     found = by_point(rows, metric)
     equal = [own for own in found if own.mean == chosen.mean and own.rounds == chosen.rounds]
     others = len([own for own in equal if not own.n_diverged]) - 1
     as_good = f"; {others} other{'s are' if others > 1 else ' is'} as good" if others else ""
     longest = max(own.rounds for own in found)
     gone = "" if chosen.rounds == longest else f" after {chosen.rounds} of {longest} rounds; each that went on diverged"
-    return f"best: {point or 'the only point'}: {mean}{as_good}{gone}"
+    return f"best: {point or 'the only point'}: {mean}{spent}{as_good}{gone}"
 
 
 def _interval(spread: Spread, metric: str) -> str:
