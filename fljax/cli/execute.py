@@ -25,7 +25,7 @@ from fljax.run.ahead import Ahead
 from fljax.run.changes import after_changes, change_rows, changes_table
 from fljax.run.checkpoint import save_arrays
 from fljax.run.chunk import spread
-from fljax.run.comparison import TITLE, as_table
+from fljax.run.comparison import TITLE, as_table, left_out
 from fljax.run.mesh import Device, over_devices, replicated
 from fljax.run.models_on_disk import FILE, save_models
 from fljax.run.newcomers import evaluate_new_clients
@@ -102,7 +102,8 @@ def show_results(
     group = None if federation.group is None else np.asarray(federation.group)
     rows = report.final_table(outcomes, group)
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None  # a file has room
-    print(f"{TITLE}\n{as_table(rows, width)}")
+    notes = left_out({name: [outcome.metrics] for name, outcome in outcomes.items()})
+    print("\n".join([TITLE, as_table(rows, width), *notes]))
     costs = {name: after_changes(outcome.metrics, rounds) for name, outcome in outcomes.items()}
     if any(costs.values()):
         print(f"\nWhat the changes cost\n{changes_table(costs)}")

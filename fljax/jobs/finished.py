@@ -22,6 +22,7 @@ class Comparison(NamedTuple):
     clients: dict[str, Any]  # method -> (clients,) last test, over all seeds
     of_clients: str  # what those are: "accuracy", "R2" or "loss"
     measure: str
+    notes: list[str]  # lines under the table
     settings: str
 
 
@@ -73,6 +74,7 @@ def compare_folders(folders: Sequence[Path], baseline: str | None = None, measur
         },
         first.word if alike else shown,
         name,
+        notes,
         _settings(folders[0]),
     )
 
@@ -213,7 +215,7 @@ def save_report(compared: Comparison, path: Path, title: str, figures: Path | No
         if figures is None:
             save_plots(compared, figures := Path(spare))
         tables = {f"{compared.measure} at the end": (compared.header, compared.cells)}
-        save_page(path, page(title, tables, figures_of(figures), compared.settings))
+        save_page(path, page(title, tables, figures_of(figures), compared.settings, compared.notes))
 
 
 def run_folders(folders: Sequence[Path]) -> list[Path]:
@@ -233,12 +235,16 @@ def _notes(
     compared: Sequence[Any],
     other: str,
 ) -> list[str]:
-    """Lines under a table: what its runs do not have alike, which have no pairs, and how many pairs the others have."""
+    """Lines under a table: what its runs do not have alike, what they left out, which have no pairs, and how many pairs
+    the others have."""
+    from fljax.run.comparison import left_out
+
     lines = these_differ({name: config_of(group[0]) for name, group in groups.items()})
     if len(groups) > 1:
         methods = {label: next(iter(own.values())).name for label, own in found.items()}
         lines += not_alike({label: _with_nones(config[label].get(name, {})) for label, name in methods.items()})
     lines += _not_at_the_same_round(found, config)
+    lines += left_out({label: [one.metrics for one in own.values()] for label, own in found.items()})
     if apart:
         lines.append(f"no difference to {other} of {in_words(apart)}: other clients, or another seed's, are no pairs")
     of_other = [one.n_seeds for one in compared if one.algorithm == other]

@@ -3,11 +3,14 @@
 import math
 import sys
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+
+import numpy as np
 
 from fljax.run import report
 from fljax.run.columns import table
 from fljax.run.headline import CLASSES, NUMBERS
+from fljax.run.rounds import n_not_finite
 
 SCALE = (*CLASSES.scores, *NUMBERS.scores, "ari", "new_accuracy_macro", "new_accuracy_p10", "new_r2_micro")
 COLUMNS = {
@@ -72,6 +75,20 @@ def as_table(rows: Sequence[report.Row], width: int | None = None) -> str:
             spared.append(COLUMNS[name].replace("\n", " "))
     told = f"no room for {', '.join(spared)}: in summary.csv"
     return "\n".join([drawn(bold=True), *(textwrap.wrap(told, room) if spared else [])])
+
+
+def left_out(runs: Mapping[str, Sequence[Mapping[str, np.ndarray]]]) -> list[str]:
+    """A line with the methods some of whose results were not finite and were left out; none where none were.
+
+    Args:
+        runs: method -> the metrics of its runs.
+    """
+    told = []
+    for name, own in runs.items():
+        some = np.concatenate([n_not_finite(one) for one in own]) > 0
+        seeds = f" of {len(own)} seeds" if len(own) > 1 else ""
+        told += [f"{name} in {some.sum()} of {len(some)} rounds{seeds}"] if some.any() else []
+    return [f"clients' results that were not finite were left out: {', '.join(told)}"] if told else []
 
 
 def cell(name: str, row: report.Row) -> str:

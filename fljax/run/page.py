@@ -35,6 +35,7 @@ def page(
     tables: Mapping[str, tuple[Sequence[str], Sequence[Sequence[str]]]],
     figures: Mapping[str, Path],
     settings: str = "",
+    notes: Sequence[str] = (),
 ) -> str:
     """The report's HTML, with nothing outside it.
 
@@ -43,10 +44,12 @@ def page(
         tables: heading -> (header, rows) of text.
         figures: caption -> PNG file, put into the page.
         settings: the text of a config.toml.
+        notes: lines under the tables.
     """
     parts = [f"<h1>{html.escape(title)}</h1>"]
     for heading, (header, rows) in tables.items():
         parts += [f"<h2>{html.escape(heading)}</h2>", _table(header, rows)]
+    parts += [f"<p>{html.escape(note)}</p>" for note in notes]
     if figures:
         parts.append("<h2>Figures</h2>")
     parts += [_figure(caption, path) for caption, path in figures.items()]

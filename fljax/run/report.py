@@ -13,6 +13,7 @@ from fljax import tree
 from fljax.rounds.round_metrics import OF_CLIENT
 from fljax.run.cost import traffic_of_clients
 from fljax.run.headline import CLASSES, Measures, measures_of
+from fljax.run.rounds import n_not_finite
 from fljax.sealed import write_listed
 from fljax.types import Federation, ModelTable
 
@@ -46,11 +47,12 @@ def final_table(outcomes: Mapping[str, Outcome], group: np.ndarray | None = None
     ``best_accuracy`` and ``best_round`` (of accuracy_macro, rounds count from 1), ``ari`` (agreement of the clusters
     with the true ``group``; for clustered methods), ``n_clusters`` in use, ``churn`` (mean share of a round's
     participants that changed cluster), ``megabytes_up`` and ``megabytes_down`` (10^6 bytes, mean over all clients,
-    whole run), ``epsilon`` spent by a private method, ``attack_success`` of a trigger,
-    ``simulated_seconds`` of the whole run where clients have a clock, ``seconds`` of the rounds and
-    ``compile_seconds`` before them (of all calls that made rounds), and ``new_accuracy_macro``,
-    ``new_accuracy_micro``, ``new_accuracy_p10`` of clients that never took part. Of a regression ``r2_micro``,
-    ``r2_macro``, ``r2_p10``, ``mae_macro`` and ``best_r2`` take the places of accuracies, F1 and ``best_accuracy``.
+    whole run), ``n_not_finite`` (participants' results that were left out, of all rounds), ``epsilon`` spent by a
+    private method, ``attack_success`` of a trigger, ``simulated_seconds`` of the whole run where clients have a clock,
+    ``seconds`` of the rounds and ``compile_seconds`` before them (of all calls that made rounds), and
+    ``new_accuracy_macro``, ``new_accuracy_micro``, ``new_accuracy_p10`` of clients that never took part. Of a
+    regression ``r2_micro``, ``r2_macro``, ``r2_p10``, ``mae_macro`` and ``best_r2`` take the places of accuracies, F1
+    and ``best_accuracy``.
     """
     return [{"algorithm": name, **_row(outcome, group)} for name, outcome in outcomes.items()]
 
@@ -71,6 +73,7 @@ def _row(outcome: Outcome, group: np.ndarray | None) -> Row:
         "n_clusters": None if label is None else len(np.unique(label[label >= 0])),
         "megabytes_up": float(traffic.uplink.mean() / 1e6),
         "megabytes_down": float(traffic.downlink.mean() / 1e6),
+        "n_not_finite": int(n_not_finite(metrics).sum()),
         **told_at_the_end(metrics),
         "seconds": _known(outcome.seconds),
         "compile_seconds": _known(outcome.compile_seconds),

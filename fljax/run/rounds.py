@@ -3,6 +3,7 @@
 import json
 import os
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -59,7 +60,12 @@ def means_of_participants(metrics: dict[str, np.ndarray]) -> dict[str, np.ndarra
         for name, counts, empty in (("loss", active & ok, np.nan), ("uplink", active, 0.0), ("downlink", active, 0.0)):
             means[name].append(metrics[name][i][counts].mean() if counts.any() else empty)
     found = {name: np.array(values, np.float64) for name, values in means.items()}
-    return found | {"n_not_finite": (np.asarray(metrics["active"]) & ~np.asarray(metrics["ok"])).sum(axis=1)}
+    return found | {"n_not_finite": n_not_finite(metrics)}
+
+
+def n_not_finite(metrics: Mapping[str, np.ndarray]) -> np.ndarray:
+    """(rounds,) participants whose result was not finite and was left out."""
+    return (np.asarray(metrics["active"]) & ~np.asarray(metrics["ok"])).sum(axis=1)
 
 
 def _append(path: Path, text: bytes) -> None:

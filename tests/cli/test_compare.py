@@ -191,6 +191,16 @@ def test_a_run_that_came_to_nothing_has_no_score(compared, tmp_path):
     assert compare_folders([folder / "seed_0"]).rows[0]["seeds"] == 0
 
 
+def test_results_that_were_left_out_are_said(compared, tmp_path, capsys):
+    folder, page = tmp_path / "c", tmp_path / "page.html"
+    shutil.copytree(compared[0], folder)
+    untested(folder / "seed_0", "fedavg", 9, ok=np.arange(3)[:, None] * np.ones((1, 5)) == 1)
+    assert main(["show", str(folder), "--html", str(page)]) == 0
+    line = "results that were not finite were left out: fedavg in 2 of 9 rounds of 3 seeds"
+    assert line in capsys.readouterr().out
+    assert line in page.read_text()
+
+
 def test_simulated_seconds_are_those_of_the_whole_run(compared, tmp_path):
     """As in a run's own table."""
     folder = tmp_path / "c"

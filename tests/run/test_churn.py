@@ -98,6 +98,7 @@ def test_clustered_runs_report_it_however_they_are_run(key, model, federation, t
 def test_the_final_table_has_its_mean():
     metrics = {name: np.ones(2) for name in ("accuracy_macro", "accuracy_micro", "accuracy_p10", "f1_macro")}
     metrics |= metrics_of([[0, 1]] * 2, [[0, 1]] * 2) | {"uplink": np.ones(2), "downlink": np.ones(2)}
+    metrics["ok"] = metrics["active"]
     models = ModelTable({"fc1": jnp.zeros((2, 3))}, jnp.arange(2))
     (plain,) = final_table({"a": Outcome(metrics, models, 1.0)})
     (clustered,) = final_table({"a": Outcome(metrics | {"churn": np.array([0, 0.5])}, models, 1.0)})

@@ -10,7 +10,7 @@ from sklearn.decomposition import PCA
 from sklearn.metrics import adjusted_rand_score
 
 from fljax.run import plots
-from fljax.run.comparison import as_table
+from fljax.run.comparison import as_table, left_out
 from fljax.run.report import (
     Outcome,
     agreement,
@@ -32,6 +32,7 @@ def outcome(*, clustered: bool, label=(0, 0, 1, 1)) -> Outcome:
     accuracy = np.array([0.5, np.nan, 0.25], np.float32)
     metrics = {name: accuracy for name in ("accuracy_macro", "accuracy_micro", "accuracy_p10", "f1_macro")}
     metrics |= {"ids": np.array([[0, 1, 2]] * 3), "active": np.ones((3, 3), bool)}
+    metrics["ok"] = metrics["active"]
     metrics |= {"uplink": np.full(3, 1e6), "downlink": np.full(3, 2e6)}
     if clustered:
         metrics["label"] = np.array([[0, 0, 0], [0, 0, 0], [0, 1, 1]])
@@ -63,6 +64,18 @@ def test_what_privacy_attackers_and_a_clock_cost_stands_beside_accuracy():
     ends, values = curve(own.metrics, seconds=True)
     np.testing.assert_array_equal(ends, [2.0, 7.0])
     np.testing.assert_array_equal(values, [0.5, 0.25])
+
+
+def test_results_that_were_left_out_are_counted_and_said():
+    """Of participants: one that dropped out has no result."""
+    own = outcome(clustered=False)
+    own.metrics["ok"] = np.array([[True, False, False], [True, True, True], [True, True, False]])
+    own.metrics["active"] = np.array([[True] * 3, [True] * 3, [True, True, False]])
+    row, plain = final_table({"a": own, "b": outcome(clustered=False)})
+    assert (row["n_not_finite"], plain["n_not_finite"]) == (2, 0)
+    told = "clients' results that were not finite were left out: a in 2 of 6 rounds of 2 seeds"
+    assert left_out({"a": [own.metrics] * 2, "b": [outcome(clustered=False).metrics]}) == [told]
+    assert left_out({"b": [outcome(clustered=False).metrics]}) == []
 
 
 def test_the_best_is_bold_though_the_first_is_not_finite(monkeypatch):
