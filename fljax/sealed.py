@@ -6,11 +6,23 @@ Importing this starts neither JAX nor NumPy, for commands that must answer at on
 import contextlib
 import os
 import zlib
+from collections.abc import Iterator
 from pathlib import Path
 
 
 class DamagedError(ValueError):
     """A file is not as it was written."""
+
+
+@contextlib.contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """An OSError inside it names ``path`` where it names no file, as on a full disk."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None:
+            raise OSError(error.errno, error.strerror or str(error), str(path)) from None
+        raise
 
 
 def write_sealed(path: Path, content: bytes) -> None:
@@ -21,7 +33,8 @@ def write_sealed(path: Path, content: bytes) -> None:
     """
     aside = path.with_name(f"{path.name}.{os.getpid()}.part")
     try:
-        aside.write_bytes(b"%08x" % zlib.crc32(content) + content)
+        with naming(path):
+            aside.write_bytes(b"%08x" % zlib.crc32(content) + content)
         aside.replace(path)
     except OSError:
         with contextlib.suppress(OSError):
@@ -82,7 +95,8 @@ def write_listed(path: Path, content: bytes) -> None:
     known = [b"%08x" % zlib.crc32(one) for one in (content, *([path.read_bytes()] if path.exists() else []))]
     write_sealed(_list_of(path), b" ".join(known))  # first, and of both: whenever this is cut off, one of them is there
     aside = path.with_name(f"{path.name}.part")
-    aside.write_bytes(content)
+    with naming(path):
+        aside.write_bytes(content)
     aside.replace(path)
 
 

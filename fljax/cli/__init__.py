@@ -9,6 +9,8 @@ from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
 
+from fljax.cli.output import steady
+
 USAGE = """usage: fljax COMMAND [--help] [SETTINGS]
        fljax --version
 
@@ -45,14 +47,28 @@ def main(arguments: Sequence[str] | None = None) -> int:
         status = 1
     ahead = sys.modules.get("fljax.run.ahead")
     if status and ahead is not None and ahead.still_compiles():
-        sys.stdout.flush()
-        sys.stderr.flush()
+        for file in filter(None, (sys.stdout, sys.stderr)):
+            file.flush()
         os._exit(status)  # a thread in the compiler would abort the process as the interpreter ends
     return status
 
 
 def status_of(arguments: Sequence[str]) -> int:
     """The exit status of a command line, whatever of it may be corrected said."""
+    with steady() as output:
+        try:
+            status = _status_of(arguments)
+            output.flush()
+        except BrokenPipeError:  # whoever read the output has enough
+            output.drop()
+            return 1
+    if output.error is not None:
+        print(f"fljax: standard output cannot be written: {output.error.strerror}", file=sys.stderr)
+        return status or 2
+    return status
+
+
+def _status_of(arguments: Sequence[str]) -> int:
     if not arguments or arguments[0] in ("--help", "-h", "help"):
         print(USAGE, end="")
         return 0
@@ -62,9 +78,8 @@ def status_of(arguments: Sequence[str]) -> int:
     usual, warnings.formatwarning = warnings.formatwarning, in_one_line
     try:
         command(arguments[0])(arguments[1:])
-    except BrokenPipeError:  # whoever read the output has enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
+    except BrokenPipeError:
+        raise
     except (ValueError, OSError, OverflowError, MemoryError, RuntimeError) as error:
         if (message := correctable(error)) is None:
             raise
@@ -114,6 +129,8 @@ def correctable(error: Exception) -> str | None:
         return f"out of memory ({need}); choose smaller batches, fewer clients or runs at once, or a smaller model"
     if isinstance(error, OverflowError):
         return f"a number is too large ({text}); choose a smaller one"
+    if isinstance(error, FileNotFoundError) and error.filename is None:  # as os.getcwd says it
+        return "the working directory is not there any more; change to another"
     return None if isinstance(error, RuntimeError) else text
 
 

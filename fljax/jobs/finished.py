@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 from fljax.jobs.groups import by_method, config_of, configs_of, named_groups
 from fljax.jobs.job import STEPS
 from fljax.jobs.unlike import in_words, not_alike, same_clients, these_differ
+from fljax.sealed import naming
 
 
 class Comparison(NamedTuple):
@@ -174,8 +175,9 @@ def save_comparison(compared: Comparison, folder: Path, title: str, drawn: Path 
 
     folder.mkdir(parents=True, exist_ok=True)
     save_table(folder / "comparison.csv", compared.rows)
-    folder.joinpath("comparison.md").write_text(compared.markdown)
-    folder.joinpath("comparison.tex").write_text(compared.latex)
+    for path, text in ((folder / "comparison.md", compared.markdown), (folder / "comparison.tex", compared.latex)):
+        with naming(path):
+            path.write_text(text, encoding="utf-8")
     plots = folder / "plots"
     plots.mkdir(exist_ok=True)
     with TemporaryDirectory() as spare:

@@ -11,6 +11,8 @@ from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
+from fljax.sealed import naming
+
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8C564B", "#7F7F7F", "#000000", "#B8A800")
 """Colours that stay apart for colour-blind readers (Okabe and Ito, extended); they repeat beyond ten."""
 
@@ -193,12 +195,14 @@ def save(figure: Figure, path: str | Path, *, pdf: bool = False) -> None:
     """Writes the figure as PNG; with ``pdf`` as PDF beside it, whose lines stay sharp in print."""
     # `Figure.savefig` draws twice, the first time to know the layout, which drawing once finds as well.
     path = Path(path)
-    FigureCanvasAgg(figure).print_png(path)
+    with naming(path):
+        FigureCanvasAgg(figure).print_png(path)
     if pdf:
         from matplotlib.backends.backend_pdf import FigureCanvasPdf  # imports fontTools, which takes as long as to draw
 
         figure.set_layout_engine("none")  # to place everything takes longer than to draw it: once for both files
-        FigureCanvasPdf(figure).print_pdf(path.with_suffix(".pdf"), metadata={"CreationDate": None})
+        with naming(path.with_suffix(".pdf")):
+            FigureCanvasPdf(figure).print_pdf(path.with_suffix(".pdf"), metadata={"CreationDate": None})
 
 
 def new_figure(width: float, height: float) -> tuple[Figure, Axes]:

@@ -14,7 +14,7 @@ from fljax.rounds.round_metrics import OF_CLIENT
 from fljax.run.cost import traffic_of_clients
 from fljax.run.headline import CLASSES, Measures, measures_of
 from fljax.run.rounds import n_not_finite
-from fljax.sealed import write_listed
+from fljax.sealed import naming, write_listed
 from fljax.types import Federation, ModelTable
 
 Row = dict[str, str | float | int | None]
@@ -241,4 +241,5 @@ def save_table(path: Path, rows: Sequence[Row], read_again: bool = False) -> Non
     if read_again:
         write_listed(path, text.getvalue().encode())
     else:
-        path.write_bytes(text.getvalue().encode())
+        with naming(path):
+            path.write_bytes(text.getvalue().encode())

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fljax.files import DamagedError, checksum, read_arrays, save_arrays
+from fljax.sealed import naming
 
 METRICS, ROUNDS = "metrics.jsonl", "rounds"
 _BLOCK = 1 << 22
@@ -69,13 +70,10 @@ def n_not_finite(metrics: Mapping[str, np.ndarray]) -> np.ndarray:
 
 
 def _append(path: Path, text: bytes) -> None:
-    try:
-        with path.open("ab") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-    except OSError as error:
-        raise OSError(error.errno, error.strerror, str(path)) from None
+    with naming(path), path.open("ab") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def _chained(crc: int, before: int) -> int:

@@ -1,6 +1,7 @@
 """`fljax compare` and `fljax show`: methods over seeds, each with its own partition, compiled once."""
 
 import csv
+import io
 import re
 import shutil
 import tomllib
@@ -140,6 +141,13 @@ def test_finished_runs_are_shown_again(compared, tmp_path, capsys):
     assert "# fljax compare --config" in page.read_text()  # the comparison's settings, not a seed's
     assert main(["show", str(folder / "seed_0"), str(folder / "seed_0" / "fedavg")]) == 0
     assert "seed_0/standalone" in capsys.readouterr().out
+
+
+def test_letters_that_an_encoding_lacks_are_left_out(compared, monkeypatch):
+    written = io.BytesIO()
+    monkeypatch.setattr("sys.stdout", io.TextIOWrapper(written, encoding="ascii", write_through=True))
+    assert main(["show", str(compared[0])]) == 0
+    assert b"mean +- deviation" in written.getvalue()
 
 
 def test_a_run_that_was_stopped_is_said_to_be_at_another_round(compared, tmp_path, capsys):

@@ -244,6 +244,30 @@ def test_a_file_has_room_for_all_columns(fljax, monkeypatch):
     assert "no room for " in fljax(*given)[1]
 
 
+@pytest.mark.parametrize(("file", "ends"), [(None, 0), ("/dev/full", 2)])
+def test_standard_output_that_cannot_be_written_stops_nothing(fljax, monkeypatch, file, ends):
+    with Path(file or "/dev/null").open("w") as opened, monkeypatch.context() as patch:
+        patch.setattr("sys.stdout", file and opened)
+        status, _, err = fljax("run", *SMALL, "--folder", "x")
+    assert status == ends
+    assert err == ("fljax: standard output cannot be written: No space left on device\n" if ends else "")
+    assert all(Path("x", name).exists() for name in ("summary.csv", "clients.csv", "plots/losses.png"))
+
+
+@pytest.mark.parametrize("name", ["summary.csv", "clients.csv"])
+def test_a_file_that_a_full_disk_does_not_take_is_named(refused, name):
+    Path("x").mkdir()
+    Path("x", f"{name}.part" if name == "summary.csv" else name).symlink_to("/dev/full")
+    assert f"No space left on device: 'x/{name}'" in refused("run", *SMALL, "--rounds", "1", "--folder", "x")
+
+
+def test_a_working_directory_that_is_gone_is_said(refused, monkeypatch, tmp_path):
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    assert "the working directory is not there any more" in refused("run", *SMALL)
+
+
 def test_traffic_of_a_small_model_is_a_number():
     shown = {
         value: cell("megabytes_up", {"megabytes_up": value}) for value in (0.0, 0.00002346, 0.0123, 0.5, 1.0, 123.456)

@@ -128,6 +128,12 @@ def test_saved_table_reads_back(tmp_path):
     assert row["ari"] == ""
 
 
+def test_a_figure_that_a_full_disk_does_not_take_is_named(tmp_path):
+    (tmp_path / "x.png").symlink_to("/dev/full")
+    with pytest.raises(OSError, match=r"No space left on device: '.*x\.png'"):
+        plots.save(plots.learning_curves({"a": (np.arange(2), np.ones(2))}), tmp_path / "x.png")
+
+
 def test_curve_has_the_tested_rounds_counted_from_one():
     rounds, values = curve(outcome(clustered=False).metrics)
     np.testing.assert_array_equal(rounds, [1, 3])
