@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fljax.jobs.groups import by_method, config_of, configs_of, named_groups
+from fljax.catalogue.own import short_name
+from fljax.jobs.groups import by_method, config_of, configs_of, label_of, named_groups
 from fljax.jobs.job import STEPS
 from fljax.jobs.unlike import in_words, not_alike, same_clients, these_differ
 from fljax.sealed import naming
@@ -245,7 +246,7 @@ def _notes(
     if len(groups) > 1:
         methods = {label: next(iter(own.values())).name for label, own in found.items()}
         lines += not_alike({label: _with_nones(config[label].get(name, {})) for label, name in methods.items()})
-    lines += _not_at_the_same_round(found, config)
+    lines += _not_at_the_same_round(found, config) + _no_results_yet(groups)
     lines += left_out({label: [one.metrics for one in own.values()] for label, own in found.items()})
     if apart:
         lines.append(f"no difference to {other} of {in_words(apart)}: other clients, or another seed's, are no pairs")
@@ -266,12 +267,26 @@ def _not_at_the_same_round(found: dict[str, dict[Any, Any]], config: dict[str, d
     for label, own in done.items():
         planned = config[label].get("rounds", longest)
         for n in sorted(set(own.values())):
-            seeds = [str(seed) for seed, made in own.items() if made == n]
-            which = f" (seed {', '.join(seeds)})" if len(seeds) < len(own) else ""
+            which = _which([seed for seed, made in own.items() if made == n], len(own))
             told += [f"{label} {n} of {planned}{which}"] if n < planned else []
     same = all(n == longest for own in done.values() for n in own.values())
     word = "not finished, so that the last tests are compared" if same else "not at the same round"
     return [f"{word}: {'; '.join(told)}"] if told else []
+
+
+def _no_results_yet(groups: dict[str, list[Any]]) -> list[str]:
+    """A line with the methods that a folder's config.toml has and that have made no round there."""
+    told = []
+    for name, group in groups.items():
+        for method in dict.fromkeys(short_name(word) for run in group for word in run.config.get("algorithm", ())):
+            seeds = [run.config.get("seed") for run in group if method not in run]
+            told += [f"{label_of(groups, name, method)}{_which(seeds, len(group))}"] if seeds else []
+    return [f"{', '.join(told)}: no results yet"] if told else []
+
+
+def _which(seeds: Sequence[Any], n_seeds: int) -> str:
+    """Which of a method's seeds are meant, where not all of them are."""
+    return f" (seed {', '.join(map(str, seeds))})" if len(seeds) < n_seeds else ""
 
 
 def _with_nones(section: dict[str, Any]) -> dict[str, Any]:

@@ -28,14 +28,14 @@ def by_method(groups: Groups) -> dict[str, dict[Any, Any]]:
     for name, group in groups.items():
         for run in group:
             for method in run:
-                found.setdefault(_label(groups, name, method), {})[run.config.get("seed")] = run[method]
+                found.setdefault(label_of(groups, name, method), {})[run.config.get("seed")] = run[method]
     return found
 
 
 def configs_of(groups: Groups) -> dict[str, dict[str, Any]]:
     """Method, as `by_method` has it, -> the settings of its first run; {} where they are not known."""
     return {
-        _label(groups, name, method): config_of(group[0])
+        label_of(groups, name, method): config_of(group[0])
         for name, group in groups.items()
         for run in group
         for method in run
@@ -54,7 +54,8 @@ def config_of(run: Any) -> dict[str, Any]:
     return found if set(run) <= {short_name(word) for word in found.get("algorithm", ())} else {}
 
 
-def _label(groups: Groups, name: str, method: str) -> str:
+def label_of(groups: Groups, name: str, method: str) -> str:
+    """What a method of the group ``name`` is called."""
     return method if len(groups) == 1 else f"{name}/{method}"
 
 

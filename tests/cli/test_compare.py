@@ -156,6 +156,12 @@ def test_a_run_that_was_stopped_is_said_to_be_at_another_round(compared, tmp_pat
     assert main(["show", str(folder)]) == 0
     assert "not at the same round" not in capsys.readouterr().out
     shutil.rmtree(folder / "seed_1" / "standalone")
+    assert main(["show", str(folder)]) == 0
+    assert "\nstandalone (seed 1): no results yet\n" in capsys.readouterr().out
+    assert main(["show", str(folder / "seed_0"), str(folder / "seed_1")]) == 0
+    assert "\nstandalone (seed 1): no results yet\n" in capsys.readouterr().out
+    assert main(["show", str(folder / "seed_1")]) == 0
+    assert "\nstandalone: no results yet\n" in capsys.readouterr().out
     fljax.train(
         **fljax.remake(folder / "seed_1").runs["standalone"] | {"n_rounds": 1}, folder=folder / "seed_1" / "standalone"
     )
