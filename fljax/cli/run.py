@@ -1,6 +1,7 @@
 """`fljax run`, and what all commands begin with: reading the job, its help, and preparing JAX."""
 
 import os
+import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import Any
@@ -34,8 +35,15 @@ def carry_out(command: str, text: str, own: Section, arguments: Sequence[str], e
     if help_asked:
         show_help(command, text, job.schema, job.settings)
     else:
+        say_unused(job)
         start()
         execute(job)
+
+
+def say_unused(job: Job) -> None:
+    """Says what of a file of settings is not used."""
+    if job.unused:
+        print(f"fljax: {job.unused}", file=sys.stderr)
 
 
 def asks_help(arguments: Sequence[str]) -> tuple[list[str], bool]:

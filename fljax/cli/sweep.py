@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from importlib import import_module
 
-from fljax.cli.run import asks_help, start
+from fljax.cli.run import asks_help, say_unused, start
 from fljax.cli.text import show_help
 from fljax.jobs.sweep import NOT_SWEPT, read_sweep
 
@@ -27,5 +27,6 @@ def main(arguments: Sequence[str]) -> None:
         own = {name: one for name, one in sweep.job.schema[""].items() if name not in NOT_SWEPT}
         show_help("fljax sweep", HELP, sweep.job.schema | {"": own}, sweep.job.settings)
         return
+    say_unused(sweep.job)
     start()
     import_module("fljax.cli.search").execute(sweep)

@@ -1,12 +1,14 @@
 """Whether a job can go on with what its folder holds, seen before anything in it is written."""
 
+import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from fljax.catalogue.words import written
 from fljax.jobs import config
 from fljax.jobs.job import MAY_CHANGE, Job
-from fljax.jobs.settings import last, of_toml
+from fljax.jobs.settings import PARTS, last, of_toml, path
 from fljax.rounds.sampling import Sampling
 from fljax.run.checkpoint import n_devices_of, rounds_done
 from fljax.run.train import check_folder
@@ -34,7 +36,18 @@ def check_runs(job: Job, runs: dict[str, dict[str, Any]], folder: Path, whole: P
         try:
             check_folder(folder / name, **run, compile=job.run.compile, force_resume=job.run.force_resume)
         except ValueError as error:
+            error.args = (_as_written(str(error), name, job),)
             raise refused_rounds(job, name, run["sampling"], whole) or error from None
+
+
+def _as_written(text: str, method: str, job: Job) -> str:
+    """What is said of a run's identity (`fljax.run.identity`), with a setting's name as the command line has it."""
+
+    def name(found: re.Match[str]) -> str:
+        section = found[1] if found[1] in PARTS else method
+        return f"--{written(path(section, found[2]))} " if found[2] in job.settings.get(section, ()) else found[0]
+
+    return re.sub(r"(?<=holds a run with )(\w+)\.(\w+)=", name, text)
 
 
 def refused_rounds(job: Job, name: str, sampling: Sampling, folder: Path) -> ValueError | None:

@@ -1,5 +1,6 @@
 """A job: which federation, model and methods, and every number; read from the main job, a TOML file and arguments."""
 
+import contextlib
 import itertools
 import re
 import shlex
@@ -27,6 +28,7 @@ from fljax.jobs.settings import (
     of_file,
     of_toml,
     read_layer,
+    read_value,
     values_of,
 )
 from fljax.sealed import check_text
@@ -48,6 +50,8 @@ class Job(NamedTuple):
 
     schema: Schema
     settings: Values
+    unused: str = ""
+    """A line with what of the file of ``--config`` no method or part of the job has; "" where there is nothing."""
 
     @property
     def run(self) -> RunSettings:
@@ -94,7 +98,7 @@ def read_job(arguments: Sequence[str], own: Section = RUN, command: str = "run")
 
 
 def read_layers(arguments: Sequence[str], command: str = "run", methods: Sequence[str] = ()) -> list[Layer]:
-    """What the main job, the TOML file if there is one, and the arguments say.
+    """What the main job, the TOML file (nothing if there is none), and the arguments say; the last two are the last.
 
     ``methods`` are those of the main job where nothing else names any; none: its own.
 
@@ -106,16 +110,18 @@ def read_layers(arguments: Sequence[str], command: str = "run", methods: Sequenc
         next((RUN[name].read(name, words) for own, words in given[::-1] if own == name), None)
         for name in ("config", "folder")
     )
-    layers = [of_toml(MAIN_JOB), given]
+    layers = [of_toml(MAIN_JOB), [], given]
     begun = None if folder is None else begun_by(Path(folder))
     if folder is not None and begun is not None:
         check_kind(folder, f"the results of {KINDS[begun]}", begun, command)
     if config is not None:
         if Path(config).is_file() and (maker := made_by(Path(config))) in ("sweep", "compare"):
             check_made(config, maker, command)
-        layers.insert(1, of_file(Path(config)))
+        layers[1] = of_file(Path(config))
     elif folder is not None:
         stored = Path(folder, "config.toml")
+        if {name for name, _ in given} <= {*MAY_CHANGE, "resume"} - {"algorithm"}:
+            _check_there(stored)
         # Anything else that is set makes a new start of a folder without results.
         kept = {*MAY_CHANGE, "memory", "resume", *(MAY_BE_MORE if any(Path(folder).glob("seed_*")) else ())}
         if stored.exists() and (begun is not None or {name for name, _ in given} <= kept):
@@ -125,11 +131,17 @@ def read_layers(arguments: Sequence[str], command: str = "run", methods: Sequenc
             if begun is None and (maker := made_by(stored)) in ("sweep", "compare"):
                 check_kind(folder, f"the settings of {KINDS[maker]}", maker, command)
             found = of_file(stored)
-            layers.insert(1, [*found, *as_the_others(found, layers[0], last([given], "algorithm") or ())])
+            layers[1] = [*found, *as_the_others(found, layers[0], last([given], "algorithm") or ())]
     layers[0] += numbers_of_main_job(layers)
     if methods:
         layers[0] = [*layers[0], ("algorithm", list(methods))]
     return spelled_out([layers[0], *own_defaults(layers), *layers[1:]])
+
+
+def _check_there(file: Path) -> None:
+    """Raises ValueError where a folder has results and has lost its settings."""
+    if not file.exists() and any(any(file.parent.glob(pattern)) for pattern in RESULTS.values()):
+        raise ValueError(f"{file} is missing; put it back from a copy, or give all settings that it had")
 
 
 def as_the_others(stored: Layer, main: Layer, methods: Sequence[str]) -> Layer:
@@ -162,17 +174,48 @@ def job_of(layers: Sequence[Layer], own: Section = RUN, reader: Reader | None = 
     for name, _ in layers[-1]:
         if is_method(section := name.partition(".")[0]) and "." in name and section not in schema:
             raise ValueError(f"--{written(name)}: {section} is not run; add it to --algorithm")
-    if "algorithm" in own:
-        _check_not_run(layers, schema)
+    with naming_file(layers, -2):
+        if "algorithm" in own:
+            _check_not_run(layers, schema)
     if (dataset := last(layers[-1:], "dataset")) and (given := last(layers[-1:], "data")) not in (None, ["None"]):
         raise ValueError(f"--dataset {dataset[0]} and --data {given[0]} are two data sets; leave one out")
     found: dict[str, Any] = {}
     known = {field for section in schema.values() for field in section}
     # The main job says of every method what not all of them have.
     layers = [[entry for entry in layers[0] if "." in entry[0] or entry[0] in known], *layers[1:]]
-    for layer in relevant(layers, own, schema):
-        found |= read_layer(layer, schema, reader) if reader else read_layer(layer, schema)
-    return Job(schema, values_of(schema, found))
+    used = [*relevant(layers, own, schema)]
+    for i, layer in enumerate(used):
+        with naming_file(layers, i):
+            found |= read_layer(layer, schema, reader or read_value)
+    # In a folder that is gone on with, what a method or part no longer has is another run, and refused as such.
+    to_tell = "algorithm" in own and last(layers[-1:], "config") is not None
+    return Job(schema, values_of(schema, found), _unused(layers, used[-2]) if to_tell else "")
+
+
+@contextlib.contextmanager
+def naming_file(layers: Sequence[Layer], i: int) -> Iterator[None]:
+    """What is refused inside it of the layer ``i`` has the file's name in front, where that is the file's."""
+    try:
+        yield
+    except ValueError as error:
+        if i % len(layers) == len(layers) - 2:
+            raise ValueError(f"{_file(layers)}: {error}") from None
+        raise
+
+
+def _file(layers: Sequence[Layer]) -> str:
+    """Where the settings of the last layer but one are from."""
+    config, folder = (last(layers[-1:], name) for name in ("config", "folder"))
+    return config[0] if config else str(Path(folder[0], "config.toml")) if folder else "the file"
+
+
+def _unused(layers: Sequence[Layer], used: Layer) -> str:
+    """`Job.unused`: whole sections, and of a part that has something in use the names."""
+    kept = [name for name, _ in used]
+    left = [name for name, _ in layers[-2] if "." in name and name not in kept]
+    begins = {name.partition(".")[0] for name in kept if "." in name}
+    told = [name if (section := name.partition(".")[0]) in begins else f"[{section}]" for name in left]
+    return f"{_file(layers)}: not used by this job: {', '.join(dict.fromkeys(told))}" if told else ""
 
 
 def _check_not_run(layers: Sequence[Layer], schema: Schema) -> None:
@@ -186,7 +229,7 @@ def _check_not_run(layers: Sequence[Layer], schema: Schema) -> None:
             continue
         full_names(name, {section: WORK | entry("algorithm", section).section})
         if last(layers[-1:], "algorithm") is None:
-            raise ValueError(f"[{section}] in the file: {section} is not run; add it to algorithm, or leave it out")
+            raise ValueError(f"[{section}]: {section} is not run; add it to algorithm, or leave it out")
 
 
 def schema_of(layers: Sequence[Layer], own: Section) -> Schema:

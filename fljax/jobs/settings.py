@@ -8,7 +8,7 @@ from typing import Any
 
 from fljax.catalogue.own import OPEN, absolute
 from fljax.catalogue.parameters import REQUIRED, Parameter, Schema
-from fljax.catalogue.words import shown, words_of, written
+from fljax.catalogue.words import shown, takes_several, words_of, written
 
 Layer = list[tuple[str, list[str]]]
 """Settings in the order in which they are written, as ("name" or "section.name", words); names may stand twice."""
@@ -26,6 +26,10 @@ NOT_KEPT = ("folder", "config", "resume", "force_resume")
 OUTER = "outer"
 UNSET = "unset"
 """Of a section in TOML, which knows no None: the names of the settings that are None."""
+
+
+class Listed(list[str]):
+    """The words of a list in TOML, where they are not those of one value."""
 
 
 def of_arguments(arguments: Sequence[str]) -> Layer:
@@ -99,7 +103,8 @@ def _entries(table: Mapping[str, Any], section: str, depth: int) -> Iterator[tup
         elif name == UNSET and isinstance(value, list):
             yield from ((f"{section}.{one}" if section else str(one), ["None"]) for one in value)
         else:
-            yield section if name == "name" and section in PARTS else full, words_of(value)
+            words = Listed(words_of(value)) if isinstance(value, list) else words_of(value)
+            yield section if name == "name" and section in PARTS else full, words
 
 
 def _found_everywhere(layer: Iterable[tuple[str, list[str]]], folder: Path) -> Layer:
@@ -110,7 +115,7 @@ def _found_everywhere(layer: Iterable[tuple[str, list[str]]], folder: Path) -> L
             return [word if Path(word).suffix == "" else _from(folder, word) for word in words]
         return [absolute(word, folder) for word in words] if name in OPEN else words
 
-    return [(name, found(name, words)) for name, words in layer]
+    return [(name, type(words)(found(name, words))) for name, words in layer]
 
 
 def _from(folder: Path, word: str) -> str:
@@ -155,7 +160,18 @@ def _meant(name: str, schema: Schema) -> list[str]:
     ]
 
 
-def read_layer(layer: Layer, schema: Schema, reader: Reader = lambda name, own, words: own.read(name, words)) -> dict:
+def read_value(name: str, parameter: Parameter, words: list[str]) -> Any:
+    """The value that ``words`` stand for.
+
+    Raises:
+        ValueError: the parameter does not take them, or they are a list in TOML where one value is due.
+    """
+    if isinstance(words, Listed) and len(words) == 1 and not takes_several(parameter.kind):
+        raise ValueError(f"{name} = [{words[0]}] is a list; give one value, {name} = {words[0]}")
+    return parameter.read(name, words)
+
+
+def read_layer(layer: Layer, schema: Schema, reader: Reader = read_value) -> dict:
     """Full name -> value. A full name wins over a short one, the later over the earlier; all of them are read.
 
     Raises:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from fljax.catalogue.job import RUN, SWEEP, SweepSettings
 from fljax.catalogue.words import shown, written
-from fljax.jobs.job import Job, job_of, read_layers
+from fljax.jobs.job import Job, job_of, naming_file, read_layers
 from fljax.jobs.settings import OUTER, Layer, full_names, last
 from fljax.jobs.values import MOST_RUNS, Axis, check_different, check_outer, how_to_draw, value_or_axis
 
@@ -86,8 +86,9 @@ def read_sweep(arguments: Sequence[str], check: bool = True) -> SweepJob:
     for name in axes:
         job = job.with_setting(f"{section}.{name}", job.schema[section][name].default)
     outer: dict[str, list[Any]] = {}
-    for layer in layers:
-        outer |= outer_values([one for one in layer if one[0].startswith(f"{OUTER}.")], job)
+    for i, layer in enumerate(layers):
+        with naming_file(layers, i):
+            outer |= outer_values([one for one in layer if one[0].startswith(f"{OUTER}.")], job)
     sweep = SweepJob(job, axes, outer)
     if check:
         _check(sweep)
@@ -105,7 +106,10 @@ def outer_values(layer: Layer, job: Job) -> dict[str, list[Any]]:
     names: dict[str, str] = {}
     found = {}
     for name, words in layer:
-        (full,) = full_names(name.partition(".")[2], job.schema)
+        try:
+            (full,) = full_names(name.partition(".")[2], job.schema)
+        except ValueError as error:
+            raise ValueError(f"{shown(name, words)}: {error}") from None
         check_outer(full, name, job.run.algorithm[0])
         if full in NOT_SWEPT:
             raise ValueError(f"--{written(name)}: {NO_NEW_CLIENTS}")

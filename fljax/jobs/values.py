@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from fljax.catalogue.job import SWEEP
 from fljax.catalogue.parameters import Parameter
 from fljax.catalogue.words import shown, takes_several, written
-from fljax.jobs.settings import NOT_KEPT, OUTER, PARTS
+from fljax.jobs.settings import NOT_KEPT, OUTER, PARTS, read_value
 from fljax.ranges import check_number
 
 MOST_RUNS = 1_000_000
@@ -73,7 +73,8 @@ def value_or_axis(name: str, parameter: Parameter, words: list[str]) -> Any:
         text = f"{short} is static, each value is a program of its own; give them to the outer loop"
         full, each = f"{OUTER}.{name if section in PARTS else short}", ["VALUE", "VALUE"] if is_range(words) else words
         raise ValueError(f"{shown(name, words)}: {text}: {shown(full, each)}")
-    return parameter.read(name, words)
+    axis = parameter.number is not None and section not in ("", *PARTS)
+    return parameter.read(name, words) if axis else read_value(name, parameter, words)
 
 
 def check_outer(full: str, name: str, method: str) -> None:

@@ -264,8 +264,13 @@ def test_another_run_is_refused_before_anything_is_written(refused):
     Path("x/config.toml").write_bytes(with_checksum(f"# a checksum\n{tomli_w.dumps(lost)}"))
     before = Path("x/config.toml").read_bytes()
     asked = ("run", "--folder", "x", "--algorithm", "fedavg", "--rounds", "3")
-    assert "holds a run with work.epochs=1, not 2" in refused(*asked)
+    assert "holds a run with --fedavg.epochs 1, not 2" in refused(*asked)
     assert Path("x/config.toml").read_bytes() == before
+    Path("x/config.toml").unlink()
+    assert "x/config.toml is missing; put it back from a copy" in refused("run", "--folder", "x", "--rounds", "9")
+    assert "x/config.toml is missing" in refused("plan", "--folder", "x")
+    assert "holds a run with --fedavg.epochs 1, not 5" in refused("run", "--folder", "x", "--algorithm", "fedavg")
+    assert not Path("x/config.toml").exists()
 
 
 @pytest.mark.usefixtures("finished")

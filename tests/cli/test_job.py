@@ -1,5 +1,6 @@
 """A job from words: the main job, what is refused before anything runs, and the library's own sentences."""
 
+import re
 import warnings
 
 import jax
@@ -116,11 +117,45 @@ def test_a_files_section_of_a_method_that_is_not_run_is_read(tmp_path):
         with pytest.raises(ValueError, match=r"no setting --ditto\.lrr; the nearest is --ditto\.lr"):
             read_job(["--config", str(path), *chosen])
     path.write_text('algorithm = ["fedavg"]\n[ditto]\nlr = 0.1')
-    with pytest.raises(ValueError, match=r"\[ditto\] in the file: ditto is not run; add it"):
+    with pytest.raises(ValueError, match=r"x\.toml: \[ditto\]: ditto is not run; add it"):
         read_job(["--config", str(path)])
     # The arguments choose among the methods that a file has numbers of.
     assert read_job(["--config", str(path), "--algorithm", "ditto"]).settings["ditto"]["lr"] == 0.1
-    assert [*read_job(["--config", str(path), "--algorithm", "fedavg"]).methods] == ["fedavg"]
+    job = read_job(["--config", str(path), "--algorithm", "fedavg"])
+    assert ([*job.methods], job.unused) == (["fedavg"], f"{path}: not used by this job: [ditto]")
+
+
+def test_what_a_file_says_in_vain_is_named(tmp_path, fljax):
+    path = tmp_path / "x.toml"
+    parts = '[partition]\nname = "dirichlet"\nbeta = 0.3\nn_clients = 3\n[model]\nhidden = [8]\n'
+    path.write_text(f"{parts}[ditto]\nlr = 0.1\nlam = 1\n")
+    given = ["--config", str(path), "--algorithm", "fedavg", "--partition", "iid"]
+    told = f"{path}: not used by this job: partition.beta, [ditto]"
+    assert read_job(given).unused == told
+    assert read_job([*given[:-2], "--algorithm", "ditto"]).unused == ""
+    assert read_job(given[2:]).unused == ""
+    status, _, err = fljax("run", *given, "--rounds", "1", "--epochs", "1")
+    assert (status, err) == (0, f"fljax: {told}\n")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("roundz = 3", "no setting --roundz; the nearest is --rounds"),
+        ('rounds = "ten"', "--rounds ten: give a whole number"),
+        ("rounds = [3]", "rounds = [3] is a list; give one value, rounds = 3"),
+        ("fedavg.lr = [0.1]", "fedavg.lr = [0.1] is a list; give one value, fedavg.lr = 0.1"),
+        ('model = ["mlp"]', "model = [mlp] is a list; give one value, model = mlp"),
+        ("ditto.lrr = 1", "no setting --ditto.lrr; the nearest is --ditto.lr"),
+    ],
+)
+def test_what_is_wrong_in_a_file_is_said_with_its_name(tmp_path, text, message):
+    path = tmp_path / "x.toml"
+    path.write_text(f'algorithm = ["fedavg"]\n{text}')
+    with pytest.raises(ValueError, match=re.escape(f"{path}: {message}")):
+        read_job(["--config", str(path)])
+    with pytest.raises(ValueError, match=r"^no setting --roundz"):  # which the file does not have
+        read_job(["--roundz", "3"])
 
 
 @pytest.mark.parametrize(

@@ -54,6 +54,15 @@ def test_a_toml_file_says_the_same(tmp_path, monkeypatch):
     assert job.own.seeds == 3
     assert job.outer == {"fedavg.epochs": [1, 2]}
     np.testing.assert_allclose(job.hypers(job.job).lr, [0.3, 0.3, 0.4, 0.4], rtol=1e-6)
+    Path("x.toml").write_text("seeds = 2\n[fedavg]\nlr = [0.1]\n[outer.fedavg]\nepochs = [1]\n")  # grids of one
+    assert read_sweep(["--config", "x.toml"]).outer == {"fedavg.epochs": [1]}
+    for text, message in (
+        ("[outer.x]\ny = [1, 2]", "--outer.x.y 1 2: no setting --x.y"),
+        ("seeds = [2]", "seeds = [2] is a list; give one value, seeds = 2"),
+    ):
+        Path("x.toml").write_text(text)
+        with pytest.raises(ValueError, match=re.escape(f"x.toml: {message}")):
+            read_sweep(["--config", "x.toml"])
 
 
 def test_a_sweep_leaves_its_results_and_goes_on(fljax, refused):
@@ -131,7 +140,7 @@ def test_a_sweep_leaves_its_results_and_goes_on(fljax, refused):
         (("--lr", "log:0.1:1"), "or log:LOW:HIGH and --draws N to draw from it"),
         (("--lr", "log:a:1:3"), "give log:LOW:HIGH:N"),
         (("--outer.epochs",), "--outer.epochs: an empty grid"),
-        (("--outer.epoch", "1"), "the nearest is --epochs"),
+        (("--outer.epoch", "1"), "--outer.epoch 1: no setting --epoch; the nearest is --epochs"),
         (("--outer.rounds", "1", "2"), "another rounds is a sweep of its own"),
         (("--outer.data", "a.csv", "b.csv"), "--outer.data: another data is a sweep of its own"),
         (
