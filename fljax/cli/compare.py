@@ -1,6 +1,5 @@
 """`fljax compare`: several methods over several seeds, each seed with a partition of its own."""
 
-import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -93,7 +92,7 @@ def _check_seeds(n_seeds: int, folder: Path) -> None:
 
 
 def _results(seeds: Sequence[Any], folder: Path) -> list[Any]:
-    from fljax.cli.execute import headline, say_stopped
+    from fljax.cli.execute import headline, saying_how_to_go_on
     from fljax.jobs.assemble import make_model
     from fljax.jobs.finished import compare_folders, save_comparison
     from fljax.jobs.seeds import alike, run_seeds
@@ -101,12 +100,9 @@ def _results(seeds: Sequence[Any], folder: Path) -> list[Any]:
     job, federation, _, devices = seeds[0]
     print(headline(job, federation, make_model(job, federation), devices=devices))
     print(f"{len(seeds)} seeds of {', '.join(job.methods)}")
-    try:
+    with saying_how_to_go_on("compare", folder):
         for group in alike(seeds):
             run_seeds(group)
-    except KeyboardInterrupt:
-        say_stopped(f"compare --folder {shlex.quote(str(folder))}")
-        raise
     compared = compare_folders([seed.folder for seed in seeds], job.own["baseline"], job.own["measure"])
     save_comparison(compared, folder, title=f"{', '.join(job.methods)}: {len(seeds)} seeds")
     print(compared.text)

@@ -1,11 +1,13 @@
 """What `fljax run` does once its job is read: trains every method, shows the table, writes the results folder."""
 
+import contextlib
 import importlib
 import shlex
 import shutil
+import signal
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -78,7 +80,7 @@ def run_all(
     outcomes, ahead = {}, Ahead(runs)
     if writable:  # matplotlib, whose import takes a second, is wanted at the end; while XLA works Python is free
         threading.Thread(target=importlib.import_module, args=("fljax.run.figures",), daemon=True).start()
-    try:
+    with saying_how_to_go_on("run", folder):
         for name, run in runs.items():
             outcomes[name], state = run_one(name, run | {"force_resume": job.run.force_resume}, ahead)
             if writable:
@@ -88,9 +90,6 @@ def run_all(
                 if writable:
                     save_arrays(folder / name / "new_clients.npz", new)
                 outcomes[name] = outcomes[name]._replace(newcomers=new)
-    except KeyboardInterrupt:
-        say_stopped(f"run --folder {shlex.quote(str(folder))}")
-        raise
     return outcomes
 
 
@@ -121,9 +120,32 @@ def show_results(
     return rows
 
 
-def say_stopped(command: str) -> None:
-    """Says how to go on, in a line that can be copied."""
-    print(f"stopped; fljax {command} goes on", flush=True)
+class TerminatedError(KeyboardInterrupt):
+    """SIGTERM came, which ends a command as Ctrl-C does."""
+
+
+@contextlib.contextmanager
+def saying_how_to_go_on(command: str, folder: Path, rest: str = "") -> Iterator[None]:
+    """Where Ctrl-C or SIGTERM ends what is inside it, says how to go on, in a line that can be copied."""
+
+    def terminated(*_: Any) -> None:
+        raise TerminatedError
+
+    usual = signal.getsignal(signal.SIGTERM)
+    is_ours = usual is signal.SIG_DFL and threading.current_thread() is threading.main_thread()
+    if is_ours:
+        signal.signal(signal.SIGTERM, terminated)
+    try:
+        yield
+    except KeyboardInterrupt as asked:
+        print(f"stopped; fljax {command} --folder {shlex.quote(str(folder))}{rest} goes on", flush=True)
+        if isinstance(asked, TerminatedError):
+            signal.signal(signal.SIGTERM, usual)
+            signal.raise_signal(signal.SIGTERM)
+        raise
+    finally:
+        if is_ours:
+            signal.signal(signal.SIGTERM, usual)
 
 
 def run_one(name: str, planned: dict[str, Any], ahead: Ahead) -> tuple[report.Outcome, State]:

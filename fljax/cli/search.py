@@ -1,6 +1,5 @@
 """What `fljax sweep` does once it is read: every run, the table, the best point and the figures."""
 
-import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ from rich.progress import Progress
 
 from fljax.catalogue.own import find
 from fljax.catalogue.words import words_of
-from fljax.cli.execute import headline, say_stopped
+from fljax.cli.execute import headline, saying_how_to_go_on
 from fljax.jobs import config
 from fljax.jobs.assemble import Made, as_clients_are, devices_of, make_algorithm, make_model, make_parts
 from fljax.jobs.job import Job
@@ -59,12 +58,9 @@ def _results(
 ) -> list[Row]:
     own, hypers = sweep.own, sweep.hypers(sweep.job)
     print(f"{count_points(hypers)} points x {own.seeds} seeds of {sweep.name}")
-    try:
+    with saying_how_to_go_on("sweep", folder, " --resume"):
         say = print if values else lambda text: None
         found = over_settings(lambda **setting: _one_setting(sweep, setting, folder, ready), say, **values)
-    except KeyboardInterrupt:
-        say_stopped(f"sweep --folder {shlex.quote(str(folder))} --resume")
-        raise
     rows = [
         row
         for setting, result in found

@@ -208,16 +208,17 @@ HEARS = "import os, signal, sys; signal.signal(signal.SIGINT, signal.SIG_DFL); o
 
 
 @pytest.mark.slow
-def test_an_interrupted_run_goes_on(tmp_path):
+@pytest.mark.parametrize(("asked", "ends"), [(signal.SIGINT, 130), (signal.SIGTERM, -signal.SIGTERM)])
+def test_an_interrupted_run_goes_on(tmp_path, asked, ends):
     run = [sys.executable, "-m", "fljax", "run", *SMALL, "--rounds", "100000", "--folder", "x"]
     command = [sys.executable, "-c", HEARS, *run]
     process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True)
     while not list(tmp_path.glob("x/fedavg/rounds/*.npz")) and process.poll() is None:
         time.sleep(0.1)
-    process.send_signal(signal.SIGINT)
+    process.send_signal(asked)
     out, _ = process.communicate(timeout=60)
-    assert process.returncode == 130
-    assert "fljax run --folder x goes on" in out
+    assert process.returncode == ends
+    assert "stopped; fljax run --folder x goes on" in out
     done = rounds_done(tmp_path / "x" / "fedavg")
     assert done == (tmp_path / "x" / "fedavg" / "metrics.jsonl").read_text().count("\n") > 1  # nothing is lost
 
