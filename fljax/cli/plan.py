@@ -19,8 +19,11 @@ runs up to three rounds to measure their speed; on an accelerator with several n
 by the arithmetic. "kept" is what server and clients keep between rounds, "each client" what a participant of a round
 takes, "most clients" how many participants fit. A row is shown as soon as it is known."""
 
-PLAN = {"memory": Parameter((("float",), ("none",)), None, "bytes of the device, as 80e9; None: asks it")}
-"""What the command line has beyond a job's settings."""
+PLAN = {
+    "folder": RUN["folder"]._replace(help="results folder whose settings and devices are taken; nothing is written"),
+    "memory": Parameter((("float",), ("none",)), None, "bytes of the device, as 80e9; None: asks it"),
+}
+"""What the command line has beyond a job's settings, or in place of them."""
 
 
 def main(arguments: Sequence[str]) -> None:

@@ -15,7 +15,8 @@ differences and p-values.
 
   --measure   what is compared; accuracy_macro by default, of a regression r2_micro
   --baseline  the method that the others are compared with; the first by default
-  --out       writes comparison.csv, .md and .tex, and plots/ as PNG and PDF, into a folder: of one run all its figures
+  --out       writes comparison.csv, .md and .tex, report.html, and plots/ as PNG and PDF, into a folder: of one run all
+              its figures
   --html      writes a report in one file, for a browser
 """
 

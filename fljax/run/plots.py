@@ -1,5 +1,6 @@
 """The figures of a comparison: pure functions from arrays to a matplotlib Figure, which `save` writes as PNG, PDF."""
 
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
@@ -193,8 +194,13 @@ def model_map(
 
 def save(figure: Figure, path: str | Path, *, pdf: bool = False) -> None:
     """Writes the figure as PNG; with ``pdf`` as PDF beside it, whose lines stay sharp in print."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph .* missing from font")  # a box is drawn for it
+        _save(figure, Path(path), pdf)
+
+
+def _save(figure: Figure, path: Path, pdf: bool) -> None:
     # `Figure.savefig` draws twice, the first time to know the layout, which drawing once finds as well.
-    path = Path(path)
     with naming(path):
         FigureCanvasAgg(figure).print_png(path)
     if pdf:

@@ -134,6 +134,11 @@ def test_a_figure_that_a_full_disk_does_not_take_is_named(tmp_path):
         plots.save(plots.learning_curves({"a": (np.arange(2), np.ones(2))}), tmp_path / "x.png")
 
 
+def test_a_name_in_letters_that_the_font_lacks_is_drawn_without_a_warning(tmp_path):
+    plots.save(plots.over_clients({"结果": np.ones(2)}, "accuracy"), tmp_path / "x.png", pdf=True)
+    assert (tmp_path / "x.pdf").exists()
+
+
 def test_curve_has_the_tested_rounds_counted_from_one():
     rounds, values = curve(outcome(clustered=False).metrics)
     np.testing.assert_array_equal(rounds, [1, 3])
