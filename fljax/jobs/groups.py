@@ -11,8 +11,8 @@ from fljax.jobs.settings import RECORD
 
 Groups = dict[str, list[Any]]
 """Name of a group -> its `fljax.run.load.LoadedRun`s."""
-_PLACE = (*RECORD, "data_folder")
-"""Parts of a config.toml that say where a run was made."""
+_PLACE = (*RECORD, "data_folder", "new_client_rounds")
+"""Parts of a config.toml that say where a run was made, or what follows its rounds."""
 
 
 def named_groups(runs: Sequence[Any]) -> Groups:

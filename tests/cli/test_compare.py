@@ -18,7 +18,7 @@ from fljax.cli.compare import OWN
 from fljax.files import save_arrays
 from fljax.jobs import seeds
 from fljax.jobs.assemble import make_algorithm, make_federation, make_model
-from fljax.jobs.finished import compare_folders
+from fljax.jobs.finished import compare_folders, run_folders
 from fljax.jobs.job import read_job
 from fljax.jobs.unlike import these_differ
 from fljax.sealed import with_checksum
@@ -141,6 +141,12 @@ def test_finished_runs_are_shown_again(compared, tmp_path, capsys):
     assert "# fljax compare --config" in page.read_text()  # the comparison's settings, not a seed's
     assert main(["show", str(folder / "seed_0"), str(folder / "seed_0" / "fedavg")]) == 0
     assert "seed_0/standalone" in capsys.readouterr().out
+
+
+def test_a_seed_that_was_shown_as_a_run_is_still_one_of_the_seeds(compared, tmp_path):
+    shutil.copytree(compared[0], tmp_path / "c")
+    assert main(["run", "--folder", str(tmp_path / "c" / "seed_0")]) == 0
+    assert [row["seeds"] for row in compare_folders(run_folders([tmp_path / "c"])).rows] == [3, 3]
 
 
 def test_letters_that_an_encoding_lacks_are_left_out(compared, monkeypatch):
