@@ -243,16 +243,24 @@ def schema_of(layers: Sequence[Layer], own: Section) -> Schema:
         words = last(layers, name)
         return own[name].default if words is None else own[name].read(name, words)
 
+    def where_said(name: str) -> contextlib.AbstractContextManager[None]:
+        return naming_file(layers, max((i for i, one in enumerate(layers) if last([one], name) is not None), default=0))
+
     if "dataset" in own:
         if Path(word := named("dataset")).suffix in (".csv", ".tsv", ".parquet", ".npz") or Path(word).is_dir():
             raise ValueError(f"--dataset {word}: data of your own is --data {word}; --dataset names a set of fljax's")
-        nearest(word, names("dataset"), "data set")
-    schema = {"": own} | {part: entry(part, named(part)).section for part in PARTS if part in own}
+        with where_said("dataset"):
+            nearest(word, names("dataset"), "data set")
+    schema = {"": own}
+    for part in (part for part in PARTS if part in own):
+        with where_said(part):
+            schema[part] = entry(part, named(part)).section
     methods = named("algorithm") if "algorithm" in own else ()
     if "algorithm" in own and not methods:
         raise ValueError("--algorithm: give at least one; fljax list has their names")
     for word in methods:
-        section = WORK | entry("algorithm", word).section
+        with where_said("algorithm"):
+            section = WORK | entry("algorithm", word).section
         if short_name(word) in {*RECORD, *own, *RUN, OUTER}:
             taken = f"a setting or a section of config.toml is called {short_name(word)}"
             raise ValueError(f"--algorithm {word}: {taken}; give the method another name")

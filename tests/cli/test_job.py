@@ -146,6 +146,8 @@ def test_what_a_file_says_in_vain_is_named(tmp_path, fljax):
         ("rounds = [3]", "rounds = [3] is a list; give one value, rounds = 3"),
         ("fedavg.lr = [0.1]", "fedavg.lr = [0.1] is a list; give one value, fedavg.lr = 0.1"),
         ('model = ["mlp"]', "model = [mlp] is a list; give one value, model = mlp"),
+        ('model = "nlp"', "no model 'nlp'; the nearest is 'mlp'"),
+        ('dataset = "digit"', "no data set 'digit'; the nearest is 'digits'"),
         ("ditto.lrr = 1", "no setting --ditto.lrr; the nearest is --ditto.lr"),
     ],
 )
