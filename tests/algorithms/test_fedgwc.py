@@ -11,7 +11,7 @@ from sklearn.metrics import adjusted_rand_score, davies_bouldin_score
 
 from fljax import tree
 from fljax.algorithms import compose
-from fljax.algorithms.fedgwc import Company, fedgwc, parted
+from fljax.algorithms.fedgwc import Company, fedgwc, split_of
 from fljax.data.synthetic import linear_groups
 from fljax.rounds import Clusters
 from fljax.server.company import gaussian_rewards, row_affinity
@@ -99,7 +99,7 @@ def test_a_settled_cluster_is_parted_as_scikit_learn_parts_it():
     assert min(scores) < 1
     label, centers = np.where(member, 1, 0).astype(np.int32), {"w": np.arange(n, dtype=np.float32)}
     clusters = Clusters(centers, label, Company(p.astype(np.float32), np.full(n, 0.5, np.float32)))
-    after = jax.device_get(jax.jit(parted, static_argnums=3)(clusters, np.arange(n) == 1, BETA, 4, 3))
+    after = jax.device_get(jax.jit(split_of, static_argnums=3)(clusters, np.arange(n) == 1, BETA, 4, 3))
     assert adjusted_rand_score(best, np.asarray(after.label)[who]) == 1
     np.testing.assert_array_equal(after.label[~member], 0)
     n_parts = len(set(best))
@@ -113,7 +113,7 @@ def test_a_cluster_without_parts_stays_whole():
     p = np.random.default_rng(2).uniform(size=(n, n))
     company = Company(p.astype(np.float32), np.zeros(n, np.float32))
     clusters = Clusters({"w": np.arange(n, dtype=np.float32)}, np.zeros(n, np.int32), company)
-    after = jax.jit(parted, static_argnums=3)(clusters, np.arange(n) == 0, 0.1, 2, 2)
+    after = jax.jit(split_of, static_argnums=3)(clusters, np.arange(n) == 0, 0.1, 2, 2)
     assert np.asarray(after.label).max() == 0
     assert float(after.kept.change[0]) == 1
 
@@ -127,7 +127,7 @@ def test_parts_have_enough_members_on_average(n_members, enough, most):
 
     def after(p):
         clusters = Clusters({"w": jnp.arange(n, dtype=jnp.float32)}, label, Company(p, jnp.full(n, 0.5, jnp.float32)))
-        return parted(clusters, jnp.arange(n) == 1, 0.1, 4, enough).label
+        return split_of(clusters, jnp.arange(n) == 1, 0.1, 4, enough).label
 
     found = np.asarray(jax.jit(jax.vmap(after))(p))[:, :n_members]
     assert max(len(set(row.tolist())) for row in found) == most
