@@ -1,6 +1,6 @@
 """DC-PFL (Liu et al.): Tables I and II, and the ablation. Groups, discrepancy and layers: dcpfl_parts.py.
 
-    python experiments/dcpfl.py [table2 ablation table1 ablation_cifar10] [--scale smoke|paper] [--seeds N]
+    python experiments/dcpfl.py [table2 ablation table1 settings ablation_cifar10] [--scale smoke|paper] [--seeds N]
     python experiments/dcpfl.py table2 --scale paper --seeds 1 --only Mid FedAvg DC-PFL --rounds 20   # a beginning
 
 FLJAX_DATA names the folder with fashion_mnist and cifar10; CIFAR-10 there may be recompressed with loss. What came out
@@ -154,6 +154,32 @@ def table2(scale: Scale) -> None:
     comparison("table2", "T2", "fashion_mnist", scale)
 
 
+STEPS: Mapping[str, dict[str, float | None]] = {
+    "momentum 0.9": {"lr": LR, "momentum": MOMENTUM},
+    "no momentum": {"lr": LR, "momentum": None},
+}
+"""How clients may step, which the paper does not say."""
+
+
+def settings(scale: Scale) -> None:
+    """FedAvg of Table II's Mid band, for each of `STEPS`: when it has converged, and at what accuracy."""
+    model, work = network("fashion_mnist", scale), effort(scale)
+    mid, planned = paper_bands("fashion_mnist", scale._replace(only=("Mid",)))["Mid"], scale.pick(SMOKE_ROUNDS, 100)
+    folder, results = scale.pick(None, scale.folder / "runs" / "settings"), []
+    for name, numbers in scale.chosen(STEPS).items():
+        methods = {"FedAvg": (fedavg(model, work), fljax.fedavg.Hyper(**numbers))}
+        results += compare(methods, {name: mid}, scale.rounds or planned, evaluate_every=1, folder=folder)
+    of = columns("fashion_mnist", work.epochs)
+    stated = {
+        (name, "FedAvg", metric): published("DC-PFL", "FMNIST", "Mid", "FedAvg", metric)
+        for name in STEPS
+        for metric in of
+    }
+    told = lambda r: how(scale, mid[r.seed], planned, r, **STEPS[r.setting])  # noqa: E731
+    keep(scale.results, "DC-PFL", "settings", "FMNIST", outcomes(results, of, stated, told))
+    show(scale, "settings", "FedAvg, fashion_mnist, Mid, by the clients' steps", table(results, of))
+
+
 PARTS: Mapping[str, Mapping[str, bool]] = {"Comp": {}, "NoDC": {"dynamic": False}, "NoLA": {"layerwise": False}}
 """The method and what is left out of it: choices of `dcpfl`."""
 
@@ -209,11 +235,11 @@ def keep_ablation(scale: Scale, dataset: str, results: list[Result], made: list[
 
 
 if __name__ == "__main__":
-    functions = (table1, table2, ablation, ablation_cifar10)
+    functions = (table1, table2, settings, ablation, ablation_cifar10)
     main(
         __doc__ or "",
         {f.__name__: f for f in functions},
         n_seeds=(3, 3),
-        if_named=("table1", "ablation_cifar10"),
-        only=lambda scale: (*names("fashion_mnist", scale), *PARTS, *band_names(scale)),
+        if_named=("table1", "settings", "ablation_cifar10"),
+        only=lambda scale: (*names("fashion_mnist", scale), *STEPS, *PARTS, *band_names(scale)),
     )

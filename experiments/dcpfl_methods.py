@@ -126,4 +126,6 @@ def how(scale: Scale, federation: Federation, planned: int, result: Result, **mo
     """The settings of a run, as they stand in its line of the results."""
     work, done = effort(scale), len(result.metrics["ids"])
     text = {"clients": len(federation.train.size), "kld": round(divergence(federation), 2), "epochs": work.epochs}
-    return described(scale.paper, done, planned, **text, batch=work.batch_size, lr=LR, momentum=MOMENTUM, **more)
+    return described(
+        scale.paper, done, planned, **text, batch=work.batch_size, **{"lr": LR, "momentum": MOMENTUM} | more
+    )
