@@ -164,7 +164,10 @@ STEPS: Mapping[str, dict[str, float | None]] = {
 def settings(scale: Scale) -> None:
     """FedAvg of Table II's Mid band, for each of `STEPS`: when it has converged, and at what accuracy."""
     model, work = network("fashion_mnist", scale), effort(scale)
-    mid, planned = paper_bands("fashion_mnist", scale._replace(only=("Mid",)))["Mid"], scale.pick(SMOKE_ROUNDS, 100)
+    mid, planned = (
+        paper_bands("fashion_mnist", scale._replace(only=("Mid",)))["Mid"],
+        scale.pick(SMOKE_ROUNDS, N_ROUNDS["fashion_mnist"]),
+    )
     folder, results = scale.pick(None, scale.folder / "runs" / "settings"), []
     for name, numbers in scale.chosen(STEPS).items():
         methods = {"FedAvg": (fedavg(model, work), fljax.fedavg.Hyper(**numbers))}

@@ -226,7 +226,7 @@ class Algorithm(NamedTuple):
     exchange: Exchange | None = None
 
     @property
-    def halves(self) -> Exchange | None:
+    def round_exchange(self) -> Exchange | None:
         """``exchange`` where ``round`` is made of it; None where a round of another make has been put in."""
         made_of = getattr(self.round, "__self__", None)
         if self.exchange is None or not isinstance(made_of, Exchange):

@@ -110,6 +110,7 @@ class Ordered:
 
 
 def test_a_number_that_may_not_be_below_another():
+    assert Ordered.__doc__.startswith("Numbers of Ordered.\n\nFields:\n")
     assert "    high: upper end, >= low." in Ordered.__doc__
     for given in (Ordered(), Ordered(high=1), Ordered(high=0, low=None)):
         check_numbers(given)

@@ -128,7 +128,7 @@ def under(algorithm: Algorithm, attack: Attack, ids: tuple[int, ...], first: int
     if attack.poison is not None and attack.start:
         algorithm = _poisoned_later(algorithm, ids, attack.start, first, sizes)
     transform = NOTHING if attack.craft is None else updates.crafted(attack.craft, ids, attack.start)
-    if transform is not NOTHING or (algorithm.halves is None and attack.poison is None):
+    if transform is not NOTHING or (algorithm.round_exchange is None and attack.poison is None):
         algorithm = with_uplink(algorithm, transform)._replace(about=algorithm.about)
     told = (*attack.about, ("attackers", ids))
     choices = tuple((f"attack.{name}", value) for name, value in told)
@@ -139,7 +139,7 @@ def under(algorithm: Algorithm, attack: Attack, ids: tuple[int, ...], first: int
 def _poisoned_later(
     algorithm: Algorithm, ids: tuple[int, ...], start: int, first: int, sizes: tuple[int, ...]
 ) -> Algorithm:
-    exchange = algorithm.halves
+    exchange = algorithm.round_exchange
 
     def round(key: Key, hyper: Any, state: State, cohort: Cohort) -> Any:
         return algorithm.round(key, hyper, state, with_poison(cohort))

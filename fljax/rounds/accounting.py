@@ -38,7 +38,7 @@ def not_alone(algorithm: Algorithm) -> Algorithm:
 
     A mean of such messages is not private though each is clipped; sums of them can still be secure.
     """
-    exchange = algorithm.halves
+    exchange = algorithm.round_exchange
     if exchange is None or exchange.sees == "each":
         return algorithm
     return algorithm._replace(exchange=exchange._replace(sees="sum"))

@@ -32,9 +32,7 @@ class KrumHyper:
     """Numbers of Krum."""
 
     n_attackers: Scalar = number(
-        1,
-        "attackers that the server expects among the m models that it compares, of which (m - 3) / 2 are the most",
-        least=0,
+        1, "attackers that the server expects; m models stand against up to (m - 3) / 2", least=0
     )
 
 

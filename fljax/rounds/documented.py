@@ -19,5 +19,5 @@ def documented(factory: Callable[..., Any]) -> str:
     given = sections.pop(0) if sections and sections[0].startswith("Args:") else ""
     described = USUAL | dict(re.findall(r"^    (\w+): (.*(?:\n {5,}.*)*)", given, re.MULTILINE))
     names = [name for name in inspect.signature(factory).parameters if name in described]
-    arguments = "\n".join(["Args:", *(f"    {name}: {described[name]}" for name in names)])
-    return "\n\n".join([text, arguments, *sections])
+    arguments = ["\n".join(["Args:", *(f"    {name}: {described[name]}" for name in names)])] if names else []
+    return "\n\n".join([text or factory.__name__, *arguments, *sections])

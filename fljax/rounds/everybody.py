@@ -7,13 +7,13 @@ import jax.numpy as jnp
 from jax import Array
 
 from fljax import tree
-from fljax.rounds.combine import Combine, Server, as_combine, members_of
+from fljax.rounds.combine import Combine, Combining, as_combine, members_of
 from fljax.rounds.sharing import compose, split
 from fljax.types import Params, Stacked
 
 
 @cache
-def over_everybody(combine: Combine | Server, common: tuple[str, ...]) -> Combine:
+def over_everybody(combine: Combining, common: tuple[str, ...]) -> Combine:
     """``combine`` of all participants on the layers ``common``, and of each cluster's members on the others."""
     inner = as_combine(combine)
 

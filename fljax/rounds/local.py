@@ -76,9 +76,9 @@ def heeding(algorithm: Algorithm, terms: Mapping[str, Term]) -> Algorithm:
 
         return run
 
-    if algorithm.halves is None:
+    if algorithm.round_exchange is None:
         return algorithm._replace(round=watched(algorithm.round))
-    exchange = algorithm.halves._replace(send=watched(algorithm.halves.send), chain=None)
+    exchange = algorithm.round_exchange._replace(send=watched(algorithm.round_exchange.send), chain=None)
     return algorithm._replace(round=exchange.round, exchange=exchange)
 
 

@@ -40,10 +40,10 @@ def check_clusters(metrics: Mapping[str, Any]) -> None:
     label = metrics.get("label", ())
     if isinstance(label, jax.core.Tracer) or not getattr(label, "is_fully_addressable", True):
         return
-    if (np.asarray(label) == NOT_A_CLUSTER).any():
+    if (beyond := np.asarray(label) == NOT_A_CLUSTER).any():
         raise ValueError(
-            "a rule put a participant into a cluster that there is not; give labels from 0 to one below the number of "
-            "models, or -1 for a client of none"
+            f"a rule put client {np.asarray(metrics['ids'])[beyond][0]} into a cluster that there is not; give labels "
+            "from 0 to one below the number of models, or -1 for a client of none"
         )
 
 

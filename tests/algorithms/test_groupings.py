@@ -41,8 +41,9 @@ def test_flhc_cuts_scipys_tree(key, model, work, federation):
 
 
 @pytest.mark.slow
-def test_flhc_before_there_are_clusters_is_fedavg(key, model, work, federation):
-    state, _ = simulate(flhc(model, work), flhc.Hyper(lr=0.1, warmup=np.inf), federation, key, 2, evaluate_every=2)
+@pytest.mark.parametrize("numbers", [{"warmup": np.inf}, {"warmup": 1.0, "threshold": np.inf}])
+def test_flhc_before_there_are_clusters_or_with_one_is_fedavg(key, model, work, federation, numbers):
+    state, _ = simulate(flhc(model, work), flhc.Hyper(lr=0.1, **numbers), federation, key, 2, evaluate_every=2)
     averaged, _ = simulate(fljax.fedavg(model, work), fljax.fedavg.Hyper(lr=0.1), federation, key, 2, evaluate_every=2)
     own = tree.take(state.server.centers, jnp.int32(0))
     chex.assert_trees_all_close(own, averaged.server, rtol=1e-5, atol=1e-6)

@@ -55,6 +55,14 @@ def test_usual_arguments_are_described_where_the_function_does_not():
     )
 
 
+def test_a_function_without_a_docstring_is_called_by_its_name():
+    @fljax.method
+    def plain(model, work):
+        return fljax.fedavg.factory(model, work)
+
+    assert (plain.title, plain.summary) == ("plain", "")
+
+
 def test_equal_choices_make_the_same_algorithm():
     made = fljax.fedper(MODEL, WORK)
     assert made is fljax.fedper(MODEL, WORK, n_personal=1, weighting="size")

@@ -147,7 +147,7 @@ def test_a_rule_whose_later_labels_are_no_clusters_is_told_so(key, model, federa
         lambda n: search(algorithm, stack([numbers]), *given, 1, n),
     ):
         run(1)
-        with pytest.raises(ValueError, match=r"^a rule put a participant into a cluster that there is not; give"):
+        with pytest.raises(ValueError, match=r"^a rule put client 3 into a cluster that there is not; give"):
             run(2)
     jax.eval_shape(lambda key: fljax.simulate(algorithm, numbers, federation, key, 2), key)
 
@@ -165,8 +165,8 @@ def own_round(model):
 def test_a_round_put_over_another_is_run_or_refused_and_never_left_out(key, model, federation):
     """The halves of the round that lies under it, its `exchange`, are not what a run does."""
     alone = own_round(model)
-    assert averaging(model, WORK).halves is not None
-    assert alone.halves is None
+    assert averaging(model, WORK).round_exchange is not None
+    assert alone.round_exchange is None
 
     with pytest.raises(ValueError, match="its round is not made of two halves, and nothing can be put between"):
         with_uplink(alone, NOTHING)

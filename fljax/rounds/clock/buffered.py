@@ -142,7 +142,7 @@ def buffered(
     Raises:
         ValueError: a number is out of its range, or the method's clients have more than one model to start from.
     """
-    exchange = algorithm.halves
+    exchange = algorithm.round_exchange
     if exchange is None or not exchange.starts_anywhere:
         why = "it has more than one, or a round of its own"
         raise ValueError(f"{algorithm.about.name}: its clients cannot start from a past model; {why}")

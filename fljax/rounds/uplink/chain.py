@@ -115,7 +115,7 @@ def with_uplink(algorithm: Algorithm, transform: Transform) -> Algorithm:
         ValueError: the method's server needs what the transform hides, nothing of a round travels, or what is lost on
             the way would be added twice; when a round is traced: the transform gives something of another shape.
     """
-    name, exchange = algorithm.about.name or "this method", algorithm.halves
+    name, exchange = algorithm.about.name or "this method", algorithm.round_exchange
     if exchange is None:
         raise ValueError(
             f"{name}: its round is not made of two halves, and nothing can be put between clients and server"

@@ -39,7 +39,7 @@ def with_downlink(algorithm: Algorithm, transform: Transform) -> Algorithm:
     Raises:
         ValueError: the method's clients start from more than one model.
     """
-    exchange = algorithm.halves
+    exchange = algorithm.round_exchange
     if exchange is None or not exchange.starts_anywhere:
         name = algorithm.about.name or "this method"
         why = "its clients do not all start from one model, or its round is its own"
