@@ -157,6 +157,7 @@ def table2(scale: Scale) -> None:
 STEPS: Mapping[str, dict[str, float | None]] = {
     "momentum 0.9": {"lr": LR, "momentum": MOMENTUM},
     "no momentum": {"lr": LR, "momentum": None},
+    "no momentum, half the step": {"lr": LR / 2, "momentum": None},
 }
 """How clients may step, which the paper does not say."""
 
