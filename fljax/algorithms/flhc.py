@@ -19,7 +19,8 @@ from fljax.numbers import LocalHyper, Scalar, hyper, number
 from fljax.rounds import Combining, Weighting, clustered, mean, method
 from fljax.rounds.one_shot import parted_once
 from fljax.server.distance import pairwise_cosine, pairwise_l2
-from fljax.server.linkage import cut_at_or_k, linkage
+from fljax.server.linkage import cut_at_or_k
+from fljax.server.linkage import linkage as dendrogram
 from fljax.types import Algorithm, Key, Model, Stacked, Work
 
 
@@ -40,7 +41,7 @@ def flhc(
     work: Work,
     *,
     distance: Literal["cosine", "l2"] = "cosine",
-    link: Literal["average", "complete", "single"] = "average",
+    linkage: Literal["average", "complete", "single"] = "average",
     n_clusters: Positive | None = None,
     weighting: Weighting = "size",
     combine: Combining = mean,
@@ -49,12 +50,12 @@ def flhc(
 
     Args:
         distance: of updates dw, "cosine" (``1 - cos``) or "l2".
-        link: how clusters are compared.
+        linkage: how clusters are compared.
         n_clusters: the tree is cut into so many; None: at the threshold.
     """
 
     def find(key: Key, hyper: FLHCHyper, update: Stacked, came: Array) -> Array:
         apart = 1 - pairwise_cosine(update, came) if distance == "cosine" else pairwise_l2(update, came)
-        return cut_at_or_k(linkage(apart, link, came), hyper.threshold, n_clusters, came)
+        return cut_at_or_k(dendrogram(apart, linkage, came), hyper.threshold, n_clusters, came)
 
     return clustered(model, work, parted_once(model, find), combine=combine, weighting=weighting)

@@ -20,7 +20,8 @@ from fljax.client.directions import main_directions
 from fljax.numbers import LocalHyper, Scalar, hyper, number
 from fljax.rounds import Clusters, Combining, Rule, Weighting, clustered, mean, method, with_first_upload
 from fljax.server.angles import principal_angles
-from fljax.server.linkage import cut_at_or_k, linkage
+from fljax.server.linkage import cut_at_or_k
+from fljax.server.linkage import linkage as dendrogram
 from fljax.types import Algorithm, ClientData, Key, Model, Work
 
 
@@ -38,7 +39,7 @@ def pacfl(
     *,
     n_basis: Positive = 3,
     angle: Literal["smallest", "sum"] = "smallest",
-    link: Literal["average", "complete", "single"] = "average",
+    linkage: Literal["average", "complete", "single"] = "average",
     n_clusters: Positive | None = None,
     weighting: Weighting = "size",
     combine: Combining = mean,
@@ -48,14 +49,14 @@ def pacfl(
     Args:
         n_basis: p, how many left singular vectors of its data (features x examples) a client sends.
         angle: between two subspaces: the "smallest" principal angle, or the "sum" of all.
-        link: how clusters are compared.
+        linkage: how clusters are compared.
         n_clusters: the tree is cut into so many; None: at the threshold.
     """
 
     def begin(key: Key, hyper: PACFLHyper, data: ClientData) -> Clusters:
         n_clients = data.size.shape[0]
         between = principal_angles(main_directions(data, n_basis))
-        merges = linkage(between.min(-1) if angle == "smallest" else between.sum(-1), link)
+        merges = dendrogram(between.min(-1) if angle == "smallest" else between.sum(-1), linkage)
         label = cut_at_or_k(merges, hyper.threshold, n_clusters)
         return Clusters(tree.broadcast(model.init(key), n_clients), label)
 

@@ -188,7 +188,7 @@ CASES = {
     "fesem_ma": _case("fesem_ma", 2 * P, P, choices={"n_clusters": 3, "empty": "reseed"}),
     "flhc": _case("flhc", P, numbers={"warmup": 2.0}),
     "flhc-distance": _case(
-        "flhc", P, numbers={"warmup": 2.0}, choices={"distance": "l2", "link": "complete", "n_clusters": 2}
+        "flhc", P, numbers={"warmup": 2.0}, choices={"distance": "l2", "linkage": "complete", "n_clusters": 2}
     ),
     # The first round's uplink has three directions of 16 features; the models of FlexCFL are sent twice in it.
     "pacfl": _case("pacfl", P + 48, P),
