@@ -104,7 +104,7 @@ class Work(NamedTuple):
     """How much a client does in a round; static."""
 
     epochs: int
-    batch_size: int
+    batch_size: int | None  # None: all of a client's examples in one step, B = infinity
     at_once: int | None = None  # clients trained at once; None: the backend's best
     optimizer: str | Callable[..., optax.GradientTransformation] = "sgd"  # see `fljax.client.optimizer`
     terms: tuple[Callable[..., Any], ...] = ()  # what bricks add to the loss, see `fljax.rounds.local`

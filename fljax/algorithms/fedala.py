@@ -19,7 +19,7 @@ from jax import Array, lax
 from fljax import tree
 from fljax.choices import Positive
 from fljax.client.finetune import client_keys
-from fljax.client.local import batch_rows, shuffled
+from fljax.client.local import batch_rows, n_batches, shuffled
 from fljax.client.map import map_clients
 from fljax.client.objectives import training_loss
 from fljax.data.federation import minibatch
@@ -93,21 +93,21 @@ def mixture_fit(model: Model, work: Work, layers: tuple[str, ...], max_epochs: i
             theta, (upper, first) = held["global"], (held["own"]["upper"], ~held["own"]["fitted"])
             away = tree.subtract(tree.select(theta, layers), upper)
             n_fitted = jnp.maximum((hyper.share * size.astype(jnp.float32)).astype(jnp.int32), jnp.minimum(size, 1))
-            order, n_batches = shuffled(key, index, size), -(-n_fitted // work.batch_size)
+            order, count = shuffled(key, index, size), n_batches(n_fitted, work.batch_size)
 
             def mixed(mix: Params) -> Params:
                 return theta | jax.tree.map(lambda w, d, m: w + d * m, upper, away, mix)
 
             def step(n_done: Array, i: Array, carry: tuple[Params, Array]) -> tuple[Params, Array]:
                 batch = minibatch(pool, *batch_rows(order, n_fitted, i, work.batch_size))
-                key_step = jax.random.fold_in(key, n_done * n_batches + i)
+                key_step = jax.random.fold_in(key, n_done * count + i)
                 value, slope = jax.value_and_grad(lambda mix: loss(mixed(mix), batch, key_step)[0])(carry[0])
                 mix = jax.tree.map(lambda m, g: jnp.clip(m - hyper.eta * g, 0, 1), carry[0], slope)
                 return tree.as_before(mix, carry[0]), value
 
             def epoch(carry: tuple[Params, Array, Array]) -> tuple[Params, Array, Array]:
                 mix, losses, n_done = carry
-                mix, last = lax.fori_loop(0, n_batches, partial(step, n_done), (mix, losses[0]))
+                mix, last = lax.fori_loop(0, count, partial(step, n_done), (mix, losses[0]))
                 return mix, jnp.roll(losses, 1).at[0].set(last), n_done + 1
 
             def goes_on(carry: tuple[Params, Array, Array]) -> Array:

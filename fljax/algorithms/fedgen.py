@@ -88,6 +88,11 @@ def fedgen(
         generator_width: of the generator's hidden layer.
         server_steps: steps of the generator in a round, each on ``work.batch_size`` features.
     """
+    n_features = work.batch_size
+    if n_features is None:
+        raise ValueError(
+            "fedgen: batch_size=None does not say how many features the generator makes in a step; give one"
+        )
     check_not_private(work, "clients of FedGen train on classes drawn by their counts of labels, which get no noise")
     head = model.layers[-1]
 
@@ -127,7 +132,7 @@ def fedgen(
 
         def step(carry: tuple[Params, Any], key: Key) -> tuple[tuple[Params, Any], None]:
             generator, moments = carry
-            slope = jax.grad(on_generated)(generator, key, model, last, server.prior, work.batch_size)
+            slope = jax.grad(on_generated)(generator, key, model, last, server.prior, n_features)
             with jax.numpy_dtype_promotion("standard"):  # optax raises float betas to an int count
                 moves, moments = adam.update(slope, moments)
             return (tree.as_before(optax.apply_updates(generator, moves), generator), moments), None

@@ -49,14 +49,15 @@ def perfedavg(
 ) -> Algorithm:
     """Per-FedAvg: ``w' = w - a g_1(w)``; ``w <- w - b (I - a H_3(w)) g_2(w')``; average; test after adaptation.
 
-    ``g_1, g_2`` and the Hessian ``H_3`` are of disjoint batches of ``work.batch_size`` examples each.
+    ``g_1, g_2`` and the Hessian ``H_3`` are of disjoint batches of ``work.batch_size`` examples each; where that is
+    None, of disjoint parts of all that a client has.
 
     Args:
         variant: "first_order" leaves the Hessian out, "hessian_free" keeps it.
         adapt_steps: minibatch steps on its training data that a client takes before a test; 0 tests the global model.
     """
     n_parts = 2 if variant == "first_order" else 3
-    meta_work, loss = work._replace(batch_size=n_parts * work.batch_size), training_loss(model)
+    meta_work, loss = work._replace(batch_size=work.batch_size and n_parts * work.batch_size), training_loss(model)
 
     def local(hyper: PerFedAvgHyper, theta: ModelTable, cohort: Cohort) -> Trained:
         return train(hyper, theta, cohort, after_step(loss, hyper.inner_lr, n_parts), meta_work)

@@ -85,13 +85,13 @@ class WorkSettings(NamedTuple):
     """Local effort, of each method.
 
     epochs: passes over its own data that a client makes in a round.
-    batch_size: examples in a step.
+    batch_size: examples in a step; None: all that a client has (B = infinity of FedAvg's paper).
     at_once: clients trained at once; None: the backend's best.
     optimizer: of the clients; momentum is sgd's.
     """
 
     epochs: Positive = 5
-    batch_size: Positive = 32
+    batch_size: Positive | None = 32
     at_once: Positive | None = None
     optimizer: Literal["sgd", "adam", "adamw"] = "sgd"
 

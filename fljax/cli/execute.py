@@ -211,8 +211,9 @@ def headline(
 
 def slips(job: Job, size: np.ndarray) -> list[str]:
     """Lines with choices that run and are seldom meant: batches larger than any client, more clusters than clients."""
-    large = [method for method, own in job.of_methods.items() if own.get("batch_size", 0) > size.max()]
+    large = [method for method, own in job.of_methods.items() if (own.get("batch_size") or 0) > size.max()]
     many = [method for method, own in job.of_methods.items() if (own.get("n_clusters") or 0) > len(size)]
-    lines = [f"batches of {', '.join(large)} are larger than any client: an epoch is one step"] if large else []
+    one_step = "an epoch is one step, as with --batch-size None"
+    lines = [f"batches of {', '.join(large)} are larger than any client: {one_step}"] if large else []
     lines += [f"{', '.join(many)}: more clusters than the {len(size)} clients"] if many else []
     return lines

@@ -9,7 +9,7 @@ from jax import Array, lax
 
 from fljax import tree
 from fljax.choices import Natural, Positive, check_choices
-from fljax.client.local import batch_rows, sgd_step, shuffled, train_clients
+from fljax.client.local import batch_rows, n_batches, sgd_step, shuffled, train_clients
 from fljax.client.map import map_clients
 from fljax.client.objectives import Loss, check_loss
 from fljax.data.federation import minibatch
@@ -49,7 +49,7 @@ def adapt(
     loss: Loss,
     optimizer: optax.GradientTransformation,
     n_steps: Natural,
-    batch_size: Positive,
+    batch_size: Positive | None,
 ) -> ModelTable:
     """Every client's model after exactly ``n_steps`` minibatch steps on its own data, however much it has.
 
@@ -58,17 +58,17 @@ def adapt(
     Arguments as in `fine_tune`.
 
     Raises:
-        ValueError: ``n_steps`` is negative, or ``batch_size`` is not positive.
+        ValueError: ``n_steps`` is negative, or ``batch_size`` is neither positive nor None.
     """
     check_choices(adapt, {"n_steps": n_steps, "batch_size": batch_size})
     check_loss(loss)
 
     def train(pool: Examples, index: Array, size: Array, key: Key, start: Params) -> Params:
-        n_batches = jnp.maximum(-(-size // batch_size), 1)
+        of_a_pass = jnp.maximum(n_batches(size, batch_size), 1)
 
         def step(i: Array, carry: tuple[Params, Any]) -> tuple[Params, Any]:
-            order = shuffled(jax.random.fold_in(key, i // n_batches), index, size)
-            rows, weight = batch_rows(order, size, i % n_batches, batch_size)
+            order = shuffled(jax.random.fold_in(key, i // of_a_pass), index, size)
+            rows, weight = batch_rows(order, size, i % of_a_pass, batch_size)
             key_step = jax.random.fold_in(key, n_steps + i)
             return sgd_step(loss, optimizer, *carry, minibatch(pool, rows, weight), key_step)[1:]
 

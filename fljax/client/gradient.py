@@ -8,7 +8,7 @@ from jax import Array, lax
 
 from fljax import tree
 from fljax.choices import Positive, check_choices
-from fljax.client.local import batch_rows
+from fljax.client.local import batch_rows, n_batches
 from fljax.client.map import map_clients
 from fljax.client.objectives import Loss, check_loss
 from fljax.data.federation import minibatch
@@ -20,7 +20,7 @@ def client_gradients(
     models: Stacked | ModelTable,
     data: ClientData,
     loss: Loss,
-    batch_size: Positive,
+    batch_size: Positive | None,
     *,
     with_statistics: bool = False,
 ) -> Trained:
@@ -33,7 +33,7 @@ def client_gradients(
     batches.
 
     Raises:
-        ValueError: ``batch_size`` is not positive, or a table has not a row for each client.
+        ValueError: ``batch_size`` is neither positive nor None, or a table has not a row for each client.
     """
     check_choices(client_gradients, {"batch_size": batch_size})
     check_loss(loss)
@@ -59,7 +59,7 @@ def client_gradients(
             return jax.tree.map(jnp.add, so_far, found), statistics
 
         zero: Any = (jnp.float32(0), jax.tree.map(jnp.zeros_like, wide))
-        (value, gradient), after = lax.fori_loop(0, -(-size // batch_size), step, (zero, statistics))
+        (value, gradient), after = lax.fori_loop(0, n_batches(size, batch_size), step, (zero, statistics))
         n_examples = jnp.maximum(size, 1).astype(jnp.float32)
         ok = jnp.stack([jnp.isfinite(leaf).all() for leaf in jax.tree.leaves((value, gradient))]).all()
         mean = tree.as_before(jax.tree.map(lambda g: jnp.where(ok, g / n_examples, 0.0), gradient), trainable)

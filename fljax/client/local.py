@@ -1,6 +1,6 @@
 """Local training: one client's minibatch loop, mapped over the clients of a cohort."""
 
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -16,6 +16,11 @@ from fljax.client.optimizer import Elementwise
 from fljax.data.federation import minibatch
 from fljax.keys import descend
 from fljax.types import ClientData, Examples, Key, ModelTable, Params, Stacked, Trained, Work
+
+Sizes = TypeVar("Sizes", Array, np.ndarray)
+
+OR_NONE = {"batch_size": "all of a client's examples", "at_once": "the backend's best"}
+"""What None means of a field of `Work` that may be None."""
 
 
 def train_clients(
@@ -70,15 +75,21 @@ def check_work(work: Work) -> None:
     """Raises ValueError where a field of ``work`` is not a positive whole number."""
     for name in ("epochs", "batch_size", "at_once"):
         value = getattr(work, name)
-        if value is None and name == "at_once":
+        if value is None and name in OR_NONE:
             continue
         if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < 1:
-            raise ValueError(f"{name}={value!r} is not a positive whole number; choose {name} >= 1")
+            or_none = f", or None: {OR_NONE[name]}" if name in OR_NONE else ""
+            raise ValueError(f"{name}={value!r} is not a positive whole number; choose {name} >= 1{or_none}")
 
 
-def n_steps(size: Array, work: Work) -> Array:
-    """Local steps of a client with ``size`` examples: epochs * ceil(size / batch size)."""
-    return work.epochs * (-(-size // work.batch_size))
+def n_batches(size: Sizes, batch_size: int | None) -> Sizes:
+    """Batches in a pass over ``size`` examples: ceil(size / batch_size), or one of all that there are."""
+    return size.clip(0, 1) if batch_size is None else -(-size // batch_size)
+
+
+def n_steps(size: Sizes, work: Work) -> Sizes:
+    """Local steps of a client with ``size`` examples: epochs * batches in a pass."""
+    return work.epochs * n_batches(size, work.batch_size)
 
 
 def useful_steps(data: ClientData, work: Work) -> Array:
@@ -108,12 +119,14 @@ def shuffled(key: Key, index: Array, size: Array) -> Array:
     return index[(jnp.sort(number | place) % np.uint32(_PACKED)).astype(jnp.int32)]
 
 
-def batch_rows(order: Array, size: Array, step: Array, batch_size: int) -> tuple[Array, Array]:
+def batch_rows(order: Array, size: Array, step: Array, batch_size: int | None) -> tuple[Array, Array]:
     """Rows (batch,) of batch ``step`` and their weight: 1, or 0 past the client's last example.
 
-    Places past the end repeat the client's own examples, so that nothing foreign ever enters a batch.
+    Places past the end repeat the client's own examples, so that nothing foreign ever enters a batch. Without a size a
+    batch has as many places as ``order``, which are those of the client with the most examples.
     """
-    place = step * batch_size + jnp.arange(batch_size)
+    n_places = order.shape[0] if batch_size is None else batch_size
+    place = step * n_places + jnp.arange(n_places)
     return order[place % jnp.maximum(size, 1)], (place < size).astype(jnp.float32)
 
 
@@ -141,7 +154,7 @@ def _train_client(
             )
             return params, optimizer_state, total + (value * weight.sum()).astype(jnp.float32)
 
-        return lax.fori_loop(0, -(-size // work.batch_size), step, carry), None
+        return lax.fori_loop(0, n_batches(size, work.batch_size), step, carry), None
 
     def turned_loss(params: Params, *arguments: Any) -> tuple[Array, Params]:
         return loss(_turned(params, is_turned), *arguments)

@@ -5,14 +5,16 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from fljax import tree
-from fljax.client.local import batch_rows, shuffled
+from fljax.client.local import batch_rows, n_batches, shuffled
 from fljax.client.map import map_clients
 from fljax.client.objectives import Loss
 from fljax.data.federation import minibatch
 from fljax.types import ClientData, Examples, Key, ModelTable, Params, Stacked
 
 
-def gradient_variance(key: Array, models: Stacked | ModelTable, data: ClientData, loss: Loss, batch_size: int) -> Array:
+def gradient_variance(
+    key: Array, models: Stacked | ModelTable, data: ClientData, loss: Loss, batch_size: int | None
+) -> Array:
     """``sigma_i^2 = mean_b |g_b - mean_b g_b|^2 / P`` over the B batches of one pass over client i's data: (clients,).
 
     ``g_b`` is the gradient of batch b at the model that the client holds, P its number of parameters. The order of the
@@ -41,9 +43,9 @@ def gradient_variance(key: Array, models: Stacked | ModelTable, data: ClientData
             product = sum(map(jnp.vdot, jax.tree.leaves(before), jax.tree.leaves(after)))
             return mean, total + jnp.asarray(product, jnp.float32)
 
-        n_batches = -(-size // batch_size)
+        count = n_batches(size, batch_size)
         start = (jax.tree.map(jnp.zeros_like, trainable), jnp.float32(0))
-        total = lax.fori_loop(0, n_batches, step, start)[1]
-        return total / (jnp.maximum(n_batches, 1) * tree.size(params)).astype(jnp.float32)
+        total = lax.fori_loop(0, count, step, start)[1]
+        return total / (jnp.maximum(count, 1) * tree.size(params)).astype(jnp.float32)
 
     return map_clients(one, data, key, models)

@@ -14,6 +14,7 @@ from fljax.catalogue.entries import names
 from fljax.catalogue.own import find
 from fljax.catalogue.parameters import parameters
 from fljax.catalogue.words import MOST, written
+from fljax.client.local import n_batches
 from fljax.client.optimizer import local_optimizer
 from fljax.data.datasets import load
 from fljax.data.federation import n_classes
@@ -262,9 +263,9 @@ def _made(kind: str, job: Job, made: Any, wanted: type) -> Any:
 
 def _check_steps(job: Job, federation: Federation) -> None:
     """Raises ValueError where a client would make more steps in a round than a program can count."""
-    longest = int(np.asarray(federation.train.size).max())
+    longest = np.asarray(federation.train.size, np.int64).max()
     for section in job.methods:
-        epochs, n_batches = job.settings[section]["epochs"], -(-longest // job.settings[section]["batch_size"])
-        if epochs * n_batches > MOST:
-            text = f"of {n_batches} batches each; choose at most {MOST // n_batches}"
+        epochs, batches = job.settings[section]["epochs"], n_batches(longest, job.settings[section]["batch_size"])
+        if epochs * batches > MOST:
+            text = f"of {batches} batches each; choose at most {MOST // batches}"
             raise ValueError(f"--{written(section)}.epochs {epochs}: {text}")

@@ -11,6 +11,7 @@ import numpy as np
 from jax import Array, lax
 from jax.sharding import Mesh
 
+from fljax.client.local import n_batches
 from fljax.placement import on_device, whole
 from fljax.rounds.sampling import Draw
 from fljax.run.checkpoint import level_of
@@ -181,6 +182,6 @@ def _laid_out(state: Any, like: Array) -> Any:
 def round_cost(jaxpr: Any, algorithm: Algorithm, size: Array) -> Cost:
     """What a round of a traced `run_chunk` costs on one device, for clients of ``size`` (clients,) examples."""
     work = algorithm.about.work
-    trips = float(np.ceil(np.asarray(size) / (32 if work is None else work.batch_size)).mean())
+    trips = float(n_batches(np.asarray(size), 32 if work is None else work.batch_size).mean())
     whole = cost_of(jaxpr, max(trips, 1.0))
     return Cost(whole.equations, *(part / max(trips, 1.0) for part in whole[1:]))  # the rounds' own loop is no batch's

@@ -174,7 +174,8 @@ def step_flops(model: Model, federation: Federation, work: Work) -> float:
     whatever form of a convolution is fast on this device. In gradients of XLA's own convolutions with strides, which
     fljax's are not, the zeros between count as well.
     """
-    rows, weight = (jax.ShapeDtypeStruct((work.batch_size,), dtype) for dtype in (jnp.int32, jnp.float32))
+    places = work.batch_size or federation.train.index.shape[1]
+    rows, weight = (jax.ShapeDtypeStruct((places,), dtype) for dtype in (jnp.int32, jnp.float32))
     batch = jax.eval_shape(minibatch, federation.train.pool, rows, weight)  # inputs and labels as training sees them
     params = jax.eval_shape(model.init, jax.random.key(0))
     gradient = jax.grad(training_loss(model), has_aux=True, allow_int=True)

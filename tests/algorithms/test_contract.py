@@ -126,6 +126,14 @@ def test_states_keep_their_structure(key, case, padded, cohort):
     assert tree.named_leaves(deployed.params)  # what `fljax run` writes
 
 
+@of(("fedavg", "perfedavg", "fedala"), [name for name in CASES if CASES[name].name != "fedgen"])
+def test_clients_take_full_batches(key, name, model, work, padded, cohort):
+    algorithm = CASES[name].make(model, work._replace(batch_size=None))
+    hyper = as_traced(CASES[name].hyper)
+    before, after, *_ = jax.eval_shape(partial(one_round, algorithm), hyper, padded, key, cohort)
+    chex.assert_trees_all_equal_shapes_and_dtypes(before, after)
+
+
 @cache
 def narrow(model):
     """The model with bfloat16 parameters; running statistics stay float32."""

@@ -258,6 +258,11 @@ def taught_labels(federation):
     return np.concatenate([data.pool.y[data.index[i, : data.size[i]]] for i in range(len(data.size))])
 
 
+def test_fedgens_generator_needs_the_size_of_a_batch(model):
+    with pytest.raises(ValueError, match="fedgen: batch_size=None does not say how many features"):
+        fedgen(model, Work(1, None))
+
+
 def test_fedgens_loss_on_generated_features_in_numpy(key, model):
     generator = jax.device_get(jax.jit(lambda key: generator_of(key, 3, 5, 6, 4))(key))
     generator = generator | {"scale": np.linspace(0.5, 2, 5, dtype=np.float32), "shift": np.full(5, 0.1, np.float32)}

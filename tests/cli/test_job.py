@@ -301,7 +301,7 @@ def test_what_methods_do_not_have_alike_is_said():
 def test_choices_that_are_seldom_meant_are_said():
     job = read_job(["--algorithm", "fedavg", "ifca", "fesem", "--ifca.batch-size", "65", "--fesem.n-clusters", "5"])
     assert slips(job, np.array([64, 32, 64, 7])) == [
-        "batches of ifca are larger than any client: an epoch is one step",
+        "batches of ifca are larger than any client: an epoch is one step, as with --batch-size None",
         "fesem: more clusters than the 4 clients",
     ]
     assert slips(job, np.full(5, 65)) == []

@@ -147,8 +147,9 @@ def test_capacity_never_matters(key, model, ragged):
 
 
 def test_steps_are_the_clients_own():
-    steps = n_steps(jnp.asarray([0, 1, 4, 5, 20]), Work(epochs=3, batch_size=4))
-    np.testing.assert_array_equal(steps, [0, 3, 3, 6, 15])
+    sizes = jnp.asarray([0, 1, 4, 5, 20])
+    np.testing.assert_array_equal(n_steps(sizes, Work(epochs=3, batch_size=4)), [0, 3, 3, 6, 15])
+    np.testing.assert_array_equal(n_steps(sizes, Work(epochs=3, batch_size=None)), [0, 3, 3, 3, 3])
 
 
 @pytest.mark.parametrize("n_devices", [1, 2])
@@ -238,12 +239,20 @@ def test_numbers_of_numpy_are_work(key, model, ragged):
     chex.assert_trees_all_equal(trained, trainer(model, Work(1, 4))(keys_of(key), started(model, key), ragged))
 
 
-def test_batch_larger_than_a_client_is_its_full_batch(key, model, ragged):
-    trained = trainer(model, Work(1, 64))(keys_of(key), started(model, key), ragged)
-    rows = np.asarray(ragged.index)[0, :7]
-    whole = [(np.asarray(ragged.pool.x, np.float64)[rows], np.asarray(ragged.pool.y)[rows])]
-    expected = oracle.local_sgd(as_float64(started(model, key)), whole, 0.1)
-    chex.assert_trees_all_close(row(trained.params, 0), expected, rtol=1e-5, atol=1e-6)
+@pytest.mark.parametrize("batch_size", [64, None])
+def test_a_full_batch_is_gradient_descent(key, model, ragged, batch_size):
+    trained = trainer(model, Work(2, batch_size))(keys_of(key), started(model, key), ragged)
+    for i, size in enumerate(ragged.size):
+        rows = np.asarray(ragged.index)[i, :size]
+        whole = (np.asarray(ragged.pool.x, np.float64)[rows], np.asarray(ragged.pool.y)[rows])
+        expected = oracle.local_sgd(as_float64(started(model, key)), [whole] * 2, 0.1)
+        chex.assert_trees_all_close(row(trained.params, i), expected, rtol=1e-5, atol=1e-6)
+
+
+def test_a_batch_without_a_size_has_as_many_places_as_the_longest_client():
+    rows, weight = rows_of(np.arange(7, dtype=np.int32), np.int32(3), np.int32(0), None)
+    np.testing.assert_array_equal(rows, [0, 1, 2, 0, 1, 2, 0])
+    np.testing.assert_array_equal(weight, [1, 1, 1, 0, 0, 0, 0])
 
 
 @pytest.mark.parametrize("field", ["epochs", "batch_size", "at_once"])

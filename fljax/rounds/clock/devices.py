@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fljax.choices import Natural, Positive, check_choices
+from fljax.client.local import n_steps
 from fljax.ranges import real
 from fljax.types import ClientData, Work
 
@@ -65,7 +66,7 @@ class Devices(NamedTuple):
         size = np.asarray(data.size, np.int64)
         if len(size) != len(self.speed):
             raise ValueError(f"{len(self.speed)} devices for {len(size)} clients; give one a client")
-        steps = work.epochs * -(-size // work.batch_size)
+        steps = n_steps(size, work)
         back = n_floats if n_back is None else n_back
         return (
             steps / np.asarray(self.speed)
