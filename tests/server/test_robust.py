@@ -231,6 +231,15 @@ def test_clip_norm_edges():
     np.testing.assert_allclose(clip_norm(half, 5.0), [[3, 4], [3, 4]], rtol=2e-3)
 
 
+@pytest.mark.parametrize(("limit", "d"), [(0.1, 100_000), (0.01, 1000)])
+def test_a_small_norm_of_a_long_float16_update_is_the_limit(limit, d):
+    """The factor, 3e-7 here, has few digits or none in float16, whose smallest number is 6e-8."""
+    x = np.random.default_rng(0).uniform(900, 1100, (1, d)).astype(np.float16)
+    clipped = np.asarray(clip_norm(x, limit), np.float64)
+    np.testing.assert_allclose(np.linalg.norm(clipped), limit, rtol=2e-3)
+    np.testing.assert_allclose(clipped, limit * x / np.linalg.norm(x.astype(np.float64)), rtol=2e-3)
+
+
 def test_permutation_scaling_and_range():
     rng = np.random.default_rng(0)
     x = rng.normal(size=(100, 7, 4)).astype(np.float32)
