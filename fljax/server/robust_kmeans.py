@@ -9,7 +9,7 @@ from jax import Array, lax
 from jax.typing import ArrayLike
 
 from fljax import tree
-from fljax.choices import Positive, check_choices
+from fljax.choices import Positive
 from fljax.server.assign import nearest_center
 from fljax.server.checks import check_key, check_vector, everyone, n_rows
 from fljax.server.distance import cross_squared_l2
@@ -78,6 +78,8 @@ def robust_kmeans(
     return KMeans(_reorder(centers, label, n_clusters), canonical(label), inertia)
 
 
+@checked(fraction=SHARE)
+@partial(jax.jit, static_argnames="center")
 def robust_cluster_mean(
     stacked: Stacked, label: Array, empty: Stacked, center: Center = "trimmed", fraction: ArrayLike = 0.05
 ) -> Stacked:
@@ -96,7 +98,6 @@ def robust_cluster_mean(
     Raises:
         ValueError: an unknown center, lengths that differ, ``empty`` of other shapes, or a fraction out of its range.
     """
-    check_choices(robust_cluster_mean, {"center": center})
     check_vector("label", label, n_rows("stacked", stacked), "stacked")
     n_clusters = n_rows("empty", empty)
 

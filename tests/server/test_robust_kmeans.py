@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import trim_mean
 
-from fljax.server.robust_kmeans import robust_kmeans
+from fljax.server.robust_kmeans import robust_cluster_mean, robust_kmeans
 from tests.slow import slow_rows
 
 
@@ -91,3 +91,23 @@ def test_scaling_changes_no_label_and_models_equal_flat(seed):
     np.testing.assert_array_equal(twice.label, got.label)
     np.testing.assert_array_equal(tree.label, got.label)
     np.testing.assert_array_equal(tree.centers["b"][..., 0], got.centers[:, 1:])
+
+
+def test_medians_of_clusters_are_one_program_however_often_they_are_asked_for():
+    x, label = np.arange(12, dtype=np.float32).reshape(6, 2), np.int32([0, 0, 1, 1, 0, 1])
+    compiled = []
+
+    def heard(event, seconds, **_):
+        if "backend_compile" in event:
+            compiled.append(event)
+
+    robust_cluster_mean(x, label, x[:2], "trimmed", 0.1)
+    jax.monitoring.register_event_duration_secs_listener(heard)
+    try:
+        found = robust_cluster_mean(x + 1, label, x[:2], "trimmed", 0.4)
+    finally:
+        jax.monitoring.unregister_event_duration_listener(heard)
+    assert compiled == []
+    np.testing.assert_array_equal(found, [[3, 4], [7, 8]])
+    with pytest.raises(ValueError, match=r"^fraction=0.6 is out of its range"):
+        robust_cluster_mean(x, label, x[:2], "trimmed", 0.6)
