@@ -85,7 +85,7 @@ def soft_weights(share: Array, size: Array) -> Array:
     """
     n, _ = check_axes("share", share, "clients", "clusters")
     check_vector("size", size, n, "share")
-    share = tree.at_least_float32(share)
+    share = tree.at_least_float32(jnp.asarray(share))
     held = jnp.where(size > 0, size, 0).astype(share.dtype)
     mass = jnp.where(held[None, :] > 0, share.T * held[None, :], 0)
     total = mass.sum(axis=1, keepdims=True)

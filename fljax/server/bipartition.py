@@ -20,6 +20,7 @@ from jax.ops import segment_max, segment_min
 
 from fljax import tree
 from fljax.server.checks import check_axes, check_square, check_vector, everyone
+from fljax.server.entry import checked
 from fljax.server.labels import canonical, rank
 from fljax.server.linkage import cut_k
 from fljax.server.linkage import linkage as agglomerate
@@ -34,6 +35,7 @@ class Bipartition(NamedTuple):
     cross: Array  # (n,) largest similarity across the halves of the client's cluster; +inf where it has one half
 
 
+@checked()
 @partial(jax.jit, static_argnames="linkage")
 def best_bipartition(
     similarity: Array, label: Array, linkage: str = "single", where: Array | None = None
@@ -87,6 +89,7 @@ def best_bipartition(
     return Bipartition(side, jnp.where(member & has_two, cross, jnp.inf))
 
 
+@checked()
 @jax.jit
 def split(label: Array, side: Array, accept: Array | bool, where: Array | None = None) -> Array:
     """The clusters after the accepted splits.
@@ -120,6 +123,7 @@ def split(label: Array, side: Array, accept: Array | bool, where: Array | None =
     return canonical(half, member)
 
 
+@checked()
 @partial(jax.jit, static_argnames="linkage")
 def bipartition(similarity: Array, label: Array, linkage: str = "single", where: Array | None = None) -> Array:
     """Every current cluster split in two, all at once: `best_bipartition` with every split accepted.

@@ -64,7 +64,7 @@ def layer_discrepancy(stacked: Stacked, centers: Stacked, label: Array, layers: 
     """
     check_alike("centers", compared(centers, layers), "stacked", compared(stacked, layers))
     check_vector("label", label, n_rows("stacked", stacked), "stacked")
-    n_clusters = n_rows("centers", centers)
+    n_clusters, label = n_rows("centers", centers), label.astype(jnp.int32)  # an int8 has no 128th cluster
     member = jax.nn.one_hot(label, n_clusters, dtype=bool)
     counts, mine = member.any(axis=1), jnp.clip(label, 0, n_clusters - 1)
 

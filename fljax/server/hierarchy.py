@@ -8,9 +8,9 @@ from fljax.server.checks import check_vector
 from fljax.server.linkage import cut, n_clients
 
 
-def threshold(steps: Array, step: Array | float) -> Array:
+def threshold(steps: Array | int, step: Array | float) -> Array:
     """``1 - steps * step``, and 0 where that is below half a step: whole steps do not drift, as sums of 0.2 do."""
-    level = 1 - steps.astype(jnp.float32) * step
+    level = 1 - jnp.asarray(steps, jnp.float32) * step
     return jnp.where(level < step / 2, 0.0, level)
 
 

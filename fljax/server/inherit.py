@@ -9,8 +9,10 @@ from jax.ops import segment_min
 
 from fljax import tree
 from fljax.server.checks import check_axes, check_vector, n_rows
+from fljax.server.entry import checked
 
 
+@checked()
 @jax.jit
 def inherit(rows: Any, old: Array, new: Array) -> Any:
     """Rows of the clusters of ``new``: each that of the old cluster of its lowest-index member.

@@ -6,6 +6,7 @@ from jax import Array
 
 from fljax.placement import whole
 from fljax.server.checks import check_axes, everyone
+from fljax.server.entry import checked
 
 MOST_BY_PAIRS = 256
 """Clients up to which labels are compared pair by pair: n² comparisons, in a third of a sort's kernels to compile."""
@@ -44,6 +45,7 @@ def _by_sort(label: Array, where: Array) -> Array:
     return (jnp.cumsum(whole((first == position) & where), dtype=jnp.int32) - 1)[first]
 
 
+@checked()
 @jax.jit
 def canonical(label: Array, where: Array | None = None) -> Array:
     """Clusters renumbered in order of their lowest-index member.
@@ -70,6 +72,7 @@ def canonical(label: Array, where: Array | None = None) -> Array:
     return jnp.where(member, rank(label, member), -1)
 
 
+@checked()
 @jax.jit
 def noise_to_singletons(label: Array, where: Array | None = None) -> Array:
     """Every noise client as a cluster of its own.

@@ -30,7 +30,7 @@ def due_layers(round: Array, interval: Array) -> Array:
     Returns:
         bool, the shape of ``interval``.
     """
-    return jnp.asarray(round, jnp.int32) % interval.astype(jnp.int32) == 0
+    return jnp.asarray(round, jnp.int32) % jnp.asarray(interval, jnp.int32) == 0
 
 
 def where_layers(model_layers: tuple[str, ...], mask: Array, on_true: Stacked, on_false: Stacked) -> Stacked:

@@ -29,6 +29,7 @@ class _Chain(NamedTuple):
     n_merges: Array  # () int32
 
 
+@checked()
 @partial(jax.jit, static_argnames="method")
 def linkage(distance: Array, method: str, where: Array | None = None, within: Array | None = None) -> Array:
     """The tree of agglomerative clustering, in SciPy's format.

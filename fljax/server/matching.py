@@ -157,6 +157,7 @@ def matched_members(
     n, n_clusters = n_rows("stacked", stacked), n_rows("empty", empty)
     check_vector("weight", weight, n, "stacked")
     check_vector("label", label, n, "stacked")
+    label = label.astype(jnp.int32)  # an int8 has no 128th cluster
     empty = fallback("empty", empty, stacked, n_clusters)
     counts = (weight > 0) & (label >= 0) & (label < n_clusters)
     mine = jnp.clip(label, 0, n_clusters - 1)

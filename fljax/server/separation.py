@@ -10,9 +10,11 @@ from jax.ops import segment_sum
 
 from fljax import tree
 from fljax.server.checks import check_shape, check_square, check_vector, everyone, shape_of
+from fljax.server.entry import checked
 from fljax.server.labels import rank
 
 
+@checked()
 @jax.jit
 def separation_gap(similarity: Array, group: Array, where: Array | None = None) -> Array:
     r"""Gap of a similarity matrix, :math:`\alpha^{intra}_{min} - \alpha^{cross}_{max}`.
@@ -52,6 +54,7 @@ def separation_gap(similarity: Array, group: Array, where: Array | None = None) 
     return intra - cross
 
 
+@checked()
 @jax.jit
 def distance_gap(distance: Array, group: Array, where: Array | None = None) -> Array:
     r"""Gap of a distance matrix, :math:`d^{cross}_{min} - d^{intra}_{max}`: `separation_gap` of ``-distance``.
@@ -201,6 +204,7 @@ def gamma_limit(cross: Array) -> Array:
     return jnp.sqrt(jnp.clip((1 - cross) / 2, 0, 1))
 
 
+@checked()
 @jax.jit
 def silhouette(distance: Array, label: Array, where: Array | None = None) -> Array:
     r"""Mean silhouette of a labelling on a distance matrix.

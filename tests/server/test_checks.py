@@ -172,3 +172,46 @@ def test_labels_are_no_text(of_two):
     ):
         of_two(names, names)
     assert of_two(*[np.unique(names, return_inverse=True)[1]] * 2) in (0, 1)
+
+
+OF_LABELS = {
+    "separation_gap": lambda names: server.separation_gap(DISTANCE, names),
+    "distance_gap": lambda names: server.distance_gap(DISTANCE, names),
+    "silhouette": lambda names: server.silhouette(DISTANCE, names),
+    "canonical": server.canonical,
+    "noise_to_singletons": server.noise_to_singletons,
+    "best_bipartition": lambda names: server.best_bipartition(DISTANCE, names),
+    "bipartition": lambda names: server.bipartition(DISTANCE, names),
+    "split": lambda names: server.split(names, LABEL > 0, True),
+    "linkage": lambda names: server.linkage(DISTANCE, "average", within=names),
+    "inherit": lambda names: server.inherit(X, names, LABEL),
+    "robust_cluster_mean": lambda names: server.robust_cluster_mean(X, names, X),
+}
+
+
+@pytest.mark.parametrize("name", OF_LABELS)
+def test_groups_and_clusters_are_no_text(name):
+    with pytest.raises(ValueError, match=r"^\w+ has dtype <U1; give numbers, of names np.unique"):
+        OF_LABELS[name](np.array(["a", "b", "b"]))
+
+
+def test_plain_numbers_and_lists_are_taken():
+    assert float(server.threshold(2, 0.25)) == 0.5
+    assert server.due_layers(4, [1, 3, 2]).tolist() == [True, False, True]
+
+
+def test_shares_of_numpy_are_taken_without_a_warning():
+    share = np.array([[0.5, 0.5], [1.0, 0.0]])  # float64, which JAX would warn of
+    np.testing.assert_allclose(server.soft_weights(share, np.array([10, 20])), [[0.2, 0.8], [1, 0]], rtol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.uint8])
+def test_labels_of_fewer_numbers_than_there_are_clusters(dtype):
+    x, label, empty = {"fc": {"kernel": X[:, None]}}, np.array([0, 1, 0]), np.zeros((300, 1, 2), np.float32)
+    empty = {"fc": {"kernel": empty}}
+    narrow = [
+        server.layer_discrepancy(x, empty, label.astype(dtype), ("fc",)),
+        server.matched_members(x, W, label.astype(dtype), empty, ("fc",))["fc"]["kernel"],
+    ]
+    np.testing.assert_array_equal(narrow[0], server.layer_discrepancy(x, empty, label, ("fc",)))
+    np.testing.assert_array_equal(narrow[1], x["fc"]["kernel"])  # of one layer nothing is hidden
