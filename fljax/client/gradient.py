@@ -10,7 +10,7 @@ from fljax import tree
 from fljax.choices import Positive, check_choices
 from fljax.client.local import batch_rows, n_batches
 from fljax.client.map import map_clients
-from fljax.client.objectives import Loss, check_loss
+from fljax.client.objectives import Loss, check_found, check_loss
 from fljax.data.federation import minibatch
 from fljax.types import ClientData, Examples, Key, ModelTable, Params, Stacked, Trained
 
@@ -49,7 +49,8 @@ def client_gradients(
             batch = minibatch(pool, rows, weight)
 
             def total(trainable: Params) -> tuple[Array, Params]:
-                value, updated = loss(tree.join_statistics(trainable, statistics), batch, jax.random.fold_in(key, i))
+                params = tree.join_statistics(trainable, statistics)
+                value, updated = check_found(loss(params, batch, jax.random.fold_in(key, i)))
                 return value if of_mean else value * weight.sum(), tree.split_statistics(updated)[1]
 
             (value, statistics), gradient = jax.value_and_grad(total, has_aux=True)(trainable)

@@ -11,7 +11,7 @@ from jax import Array, lax
 from fljax import tree
 from fljax.choices import check_kind
 from fljax.client.map import longest_beside, map_clients
-from fljax.client.objectives import Loss, check_loss
+from fljax.client.objectives import Loss, check_found, check_loss
 from fljax.client.optimizer import Elementwise
 from fljax.data.federation import minibatch
 from fljax.keys import descend
@@ -36,6 +36,7 @@ def train_clients(
 
     Client i takes ``work.epochs * ceil(size[i] / work.batch_size)`` steps, whatever the others take: each epoch a fresh
     permutation of its examples, the last batch averaged over the real examples in it. A client of size 0 takes none.
+    Outside of `jax.jit` each call is compiled anew.
 
     Args:
         key: (clients,) one key a client; its training depends on nothing else of the other clients.
@@ -52,11 +53,14 @@ def train_clients(
 
     Raises:
         ValueError: a field of ``work`` is out of its range, ``data`` is no split, ``loss`` is one of outputs and
-            labels, ``start``, ``key`` or a table has not a row for each client, or ``work`` has terms, which
-            `fljax.rounds.train` adds.
+            labels or gives no pair, ``start``, ``key`` or a table has not a row for each client, ``key`` has no random
+            keys, or ``work`` has terms, which `fljax.rounds.train` adds.
     """
     check_work(work)
     check_loss(loss)
+    if not (hasattr(key, "dtype") and (jnp.issubdtype(key.dtype, jax.dtypes.prng_key) or key.dtype == "uint32")):
+        given = f"has dtype {key.dtype}" if hasattr(key, "dtype") else f"is of type {type(key).__name__}"
+        raise ValueError(f"key {given}; give a random key for each client, as jax.random.split(key, n_clients)")
     made = "make one by fljax.client.local_optimizer, or take one of optax, such as optax.sgd(0.1)"
     check_kind("optimizer", optimizer, optax.GradientTransformation, made)
     if work.terms:  # those of dp_sgd among them, without which nothing would be private
@@ -72,7 +76,8 @@ def train_clients(
 
 
 def check_work(work: Work) -> None:
-    """Raises ValueError where a field of ``work`` is not a positive whole number."""
+    """Raises ValueError where ``work`` is no `Work`, or a field of it is not a positive whole number."""
+    check_kind("work", work, Work, "give one, as fljax.Work(epochs=1, batch_size=32)")
     for name in ("epochs", "batch_size", "at_once"):
         value = getattr(work, name)
         if value is None and name in OR_NONE:
@@ -199,9 +204,7 @@ def sgd_step(
     trainable, statistics = tree.split_statistics(params)
 
     def objective(trainable: Params) -> tuple[Array, Params]:
-        value, updated = loss(tree.join_statistics(trainable, statistics), batch, key, *own)
-        if jnp.shape(value):
-            raise ValueError(f"a loss gave an array of shape {jnp.shape(value)}; give one number, the batch's mean")
+        value, updated = check_found(loss(tree.join_statistics(trainable, statistics), batch, key, *own))
         return value, tree.split_statistics(updated)[1]
 
     (value, statistics), gradient = jax.value_and_grad(objective, has_aux=True)(trainable)

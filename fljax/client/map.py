@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array, lax
 from jax.sharding import PartitionSpec
 
@@ -49,7 +50,7 @@ def map_clients(
         ValueError: ``data`` is no split, a table has not a row for each client, or ``at_once`` is not positive.
     """
     check_kind("data", data, ClientData, "give a split, as federation.train")
-    if at_once is not None and at_once < 1:
+    if at_once is not None and not (isinstance(at_once, int | np.integer) and at_once >= 1):
         raise ValueError(f"at_once={at_once!r} is not a positive whole number; choose at_once >= 1, or None")
     check_rows(data.size.shape[0], per_client)
     tables = tuple(arg.params if isinstance(arg, ModelTable) else None for arg in per_client)
@@ -111,6 +112,7 @@ def over_devices(fn: Callable[..., Any], whole: tuple, per_row: tuple, multiple:
     share, a multiple of ``multiple`` clients, filled up with clients of size 0 whose results are cut off again. Outside
     a mesh with an axis "clients" there is one share.
     """
+    whole, per_row = jax.tree.map(_indexable, (whole, per_row))
     n_clients, n_devices = per_row[1].shape[0], n_client_devices()
     padded = -(-n_clients // (n_devices * multiple)) * n_devices * multiple
     per_row = _pad(per_row, padded - n_clients)
@@ -118,6 +120,11 @@ def over_devices(fn: Callable[..., Any], whole: tuple, per_row: tuple, multiple:
         fn = _each_its_share(fn, len(whole), isinstance(whole[0], AtHome), padded // n_devices)
     out = fn(*whole, *per_row)
     return out if padded == n_clients else jax.tree.map(lambda leaf: leaf[:n_clients], out)
+
+
+def _indexable(leaf: Any) -> Any:
+    """``leaf``, or where it is a NumPy array, which nothing traced can index, one of JAX."""
+    return jnp.asarray(leaf) if isinstance(leaf, np.ndarray) else leaf
 
 
 def _each_its_share(fn: Callable[..., Any], n_whole: int, at_home: bool, share: int) -> Callable[..., Any]:

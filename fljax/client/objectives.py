@@ -33,6 +33,20 @@ def check_loss(loss: Any) -> None:
         raise ValueError(f"loss does not take (params, batch, key), as one of outputs and labels; {remedy}")
 
 
+def check_found(found: Any) -> tuple[Array, Params]:
+    """What a `Loss` gave for a batch.
+
+    Raises:
+        ValueError: it is no pair of one number and parameters.
+    """
+    if not isinstance(found, tuple | list) or len(found) != 2:
+        kind = f"an array of shape {found.shape}" if hasattr(found, "shape") else f"a {type(found).__name__}"
+        raise ValueError(f"a loss gave {kind}; give a pair (loss, params), as training_loss does")
+    if jnp.shape(found[0]):
+        raise ValueError(f"a loss gave an array of shape {jnp.shape(found[0])}; give one number, the batch's mean")
+    return found[0], found[1]
+
+
 def batch_mean(value: Array, weight: Array) -> Array:
     """Mean of ``value`` (batch,) over the examples that count; 0 where none does.
 
@@ -79,7 +93,7 @@ def proximal(loss: Loss, mu: Array | float) -> Loss:
     """
 
     def penalised(params: Params, batch: Batch, key: Key, anchor: Params, *own: Any) -> tuple[Array, Params]:
-        value, updated = loss(params, batch, key, *own)
+        value, updated = check_found(loss(params, batch, key, *own))
         return value + mu / 2 * tree.squared_norm(tree.subtract(params, jax.lax.stop_gradient(anchor))), updated
 
     return penalised

@@ -36,7 +36,8 @@ def gradient_variance(
             def objective(trainable: Params) -> Array:
                 return loss(tree.join_statistics(trainable, statistics), batch, jax.random.fold_in(key_loss, i))[0]
 
-            gradient = jax.grad(objective)(trainable)
+            # Squares of a float16 leave it from 256 on, and a mean moves by less than a bfloat16 has digits for.
+            gradient = jax.tree.map(tree.at_least_float32, jax.grad(objective)(trainable))
             before = tree.subtract(gradient, mean)
             mean = jax.tree.map(lambda m, d: m + d / (i + 1).astype(d.dtype), mean, before)
             after = tree.subtract(gradient, mean)
@@ -44,7 +45,7 @@ def gradient_variance(
             return mean, total + jnp.asarray(product, jnp.float32)
 
         count = n_batches(size, batch_size)
-        start = (jax.tree.map(jnp.zeros_like, trainable), jnp.float32(0))
+        start = (jax.tree.map(lambda leaf: jnp.zeros_like(tree.at_least_float32(leaf)), trainable), jnp.float32(0))
         total = lax.fori_loop(0, count, step, start)[1]
         return total / (jnp.maximum(count, 1) * tree.size(params)).astype(jnp.float32)
 

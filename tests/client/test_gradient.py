@@ -14,6 +14,7 @@ from fljax.client import training_loss
 from fljax.client.finetune import adapt
 from fljax.client.gradient import client_gradients
 from fljax.client.sample import fresh_examples
+from fljax.client.spread import gradient_variance
 from fljax.types import ClientData, Examples
 from tests import oracle
 from tests.slow import slow
@@ -84,3 +85,18 @@ def test_squares_of_narrow_parameters_are_summed_in_float32():
     np.testing.assert_allclose(tree.squared_norm(params), (kept**2).sum(), rtol=1e-5)  # beyond float16
     np.testing.assert_allclose(tree.dot(params, params), (kept**2).sum(), rtol=1e-5)
     assert tree.squared_norm(params).dtype == jnp.float32
+
+
+@pytest.mark.parametrize("dtype", [jnp.float16, jnp.bfloat16])
+def test_the_variance_of_narrow_gradients_is_that_of_float32(key, dtype):
+    x = np.random.default_rng(0).normal(size=(8, 1)).astype(np.float32)
+    data = ClientData(Examples(jnp.asarray(x), jnp.zeros(8, jnp.int32)), jnp.arange(8)[None], jnp.array([8], jnp.int32))
+
+    def loss(params, batch, key):  # whose gradient, about 300, is a batch's mean 40 times and 300
+        slope = (300 + 40 * batch.x.mean()).astype(dtype).astype(params["w"].dtype)
+        return (slope * params["w"].sum()).astype(jnp.float32), params
+
+    keys, models = jax.random.split(key, 1), {"w": jnp.ones((1, 500), dtype)}
+    wide = jax.tree.map(lambda leaf: leaf.astype(jnp.float32), models)
+    found, expected = (gradient_variance(keys, each, data, loss, 2) for each in (models, wide))
+    np.testing.assert_allclose(found, expected, rtol=1e-4)

@@ -14,6 +14,7 @@ import fljax
 from fljax import tree
 from fljax.algorithms.fedavg import fedavg
 from fljax.client import Elementwise, local_optimizer, proximal, train_clients, training_loss
+from fljax.client.gradient import client_gradients
 from fljax.client.local import batch_rows, n_steps, shuffled, useful_steps
 from fljax.data.datasets import load
 from fljax.data.partition import PARTITIONS
@@ -338,6 +339,8 @@ def test_running_statistics_of_two_axes_are_left_as_they_lie():
         ({"start": "one"}, r"\['fc1'\]\['bias'\] has shape \(6,\) for 5 clients; .* fljax.tree.everyone\(params, 5\)"),
         ({"key": "one"}, r"an array has shape \(\) for 5 clients"),
         ({"key": "three"}, r"an array has shape \(3,\) for 5 clients"),
+        ({"key": "numbers"}, r"^key has dtype int32; give a random key for each client, as jax.random.split"),
+        ({"key": "none"}, "^key is of type NoneType; give a random key for each client"),
         ({"optimizer": "sgd"}, "optimizer is 'sgd', not a GradientTransformation; make one by fljax.client"),
         ({"loss": "model"}, "loss is of type Model, not a function; give fljax.client.training_loss"),
         (
@@ -355,7 +358,7 @@ def test_arguments_that_are_not_for_every_client_are_refused(key, model, ragged,
     params = started(model, key)
     words = {
         "start": {"one": params, "table": ModelTable(params, np.zeros(5, np.int32))},
-        "key": {"one": key, "three": jax.random.split(key, 3)},
+        "key": {"one": key, "three": jax.random.split(key, 3), "numbers": jnp.arange(5, dtype=jnp.int32), "none": None},
         "optimizer": {"sgd": "sgd"},
         "loss": {"model": model, "outputs": model.loss, "labels": fljax.multi_label(model).loss},
         "data": {"all": fljax.Federation(ragged, None, ragged, None, None)},
@@ -376,3 +379,31 @@ def test_arguments_that_are_not_for_every_client_are_refused(key, model, ragged,
                 Work(1, 4, at_once),
                 *own,
             )
+
+
+@pytest.mark.parametrize("wrap", [lambda loss: loss, lambda loss: proximal(loss, 0.1)], ids=["loss", "proximal"])
+def test_a_loss_without_its_params_is_refused(key, model, ragged, wrap):
+    alone = wrap(lambda params, batch, key, *own: tree.squared_norm(params))
+    start, keys = tree.everyone(started(model, key), 5), keys_of(key)
+    with pytest.raises(ValueError, match=r"^a loss gave an array of shape \(\); give a pair \(loss, params\)"):
+        train_clients(keys, start, ragged, alone, optax.sgd(0.1), Work(1, 4), start)
+    with pytest.raises(ValueError, match=r"^a loss gave an array of shape \(\); give a pair \(loss, params\)"):
+        client_gradients(keys, start, ragged, lambda params, batch, key: alone(params, batch, key, params), 4)
+    each = lambda params, batch, key: (batch.weight, params)  # noqa: E731
+    with pytest.raises(ValueError, match=r"^a loss gave an array of shape \(4,\); give one number, the batch's mean"):
+        client_gradients(keys, start, ragged, each, 4)
+
+
+@pytest.mark.parametrize("at_once", [1, 3])
+def test_data_of_numpy_are_trained_on(key, model, ragged, at_once):
+    data, start = jax.tree.map(np.asarray, ragged), tree.everyone(started(model, key), 5)
+    trained = train_clients(
+        keys_of(key), start, data, training_loss(model), optax.sgd(0.1), Work(3, 4, at_once=at_once)
+    )
+    expected = trainer(model, Work(3, 4))(keys_of(key), started(model, key), ragged)
+    chex.assert_trees_all_close(trained, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_work_is_no_pair_of_numbers(key, model, ragged):
+    with pytest.raises(ValueError, match=r"^work is \(1, 4\), not a Work; give one, as fljax.Work\("):
+        train_clients(keys_of(key), tree.everyone(started(model, key), 5), ragged, max, optax.sgd(0.1), (1, 4))

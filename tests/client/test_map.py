@@ -85,3 +85,16 @@ def test_a_row_by_itself_is_that_of_all_clients_models():
     rows = jnp.array([2, 0, -1, 1])  # -1, of a client of no cluster, stands for the same model in both
     alone = [jax.jit(tree.row)(params, row) for row in rows]
     jax.tree.map(np.testing.assert_array_equal, tree.stack(alone), tree.stacked(ModelTable(params, rows)))
+
+
+@pytest.mark.parametrize("at_once", [0, 1.5, "2"])
+def test_clients_at_once_are_a_whole_number(ragged, at_once):
+    with pytest.raises(ValueError, match=rf"^at_once={at_once!r} is not a positive whole number; choose at_once >= 1"):
+        map_clients(lambda pool, index, size: size, ragged, at_once=at_once)
+
+
+@pytest.mark.parametrize("at_once", [1, 3])
+def test_data_of_numpy_are_mapped_over(ragged, at_once):
+    sums = lambda pool, index, size: pool.y[index].sum() + size  # noqa: E731
+    data = jax.tree.map(np.asarray, ragged)
+    np.testing.assert_array_equal(map_clients(sums, data, at_once=at_once), map_clients(sums, ragged))

@@ -112,3 +112,18 @@ def test_one_model_is_not_one_for_each_client(key, model, ragged):
             ValueError, match=r"(for 5 clients; give a row for each|ModelTable with leaves of .* rows; give)"
         ):
             client_loss(model, models, ragged)
+
+
+def test_data_and_models_of_numpy_are_measured(model, ragged, personal, centers):
+    data = jax.tree.map(np.asarray, ragged)
+    np.testing.assert_allclose(client_loss(model, personal, data), client_loss(model, personal, ragged), rtol=1e-6)
+    np.testing.assert_allclose(cross_loss(model, centers, data), cross_loss(model, centers, ragged), rtol=1e-6)
+
+
+@pytest.mark.parametrize("n_models", [3, 5])
+def test_a_client_that_holds_none_of_the_models_has_loss_zero(model, ragged, personal, n_models):
+    """Whether the models are fewer than the clients or not: a lookup would take the last model, or the nearest."""
+    models = rows(personal, slice(n_models))
+    found = client_loss(model, ModelTable(models, np.int32([-1, 2, n_models, 0, -1])), ragged)
+    expected = [0, expected_loss(rows(personal, 2), ragged, 1), 0, expected_loss(rows(personal, 0), ragged, 3), 0]
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
