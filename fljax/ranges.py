@@ -166,4 +166,5 @@ def _values(name: str, value: Any, stacked: bool) -> list[float]:
 
 def _choice(name: str, stated: Number) -> str:
     allowed = f"{name} {stated.allowed}" if stated.allowed else "any number"
-    return f"{allowed}{', or None' if stated.optional else ''} ({stated.meaning})"
+    meaning = f" ({stated.meaning})" if stated.meaning else ""
+    return f"{allowed}{', or None' if stated.optional else ''}{meaning}"

@@ -48,6 +48,8 @@ def _attack(make: Callable[..., dict[str, Any]]) -> Callable[..., Attack]:
         if unknown := given.keys() - (own.keys() | who.keys()):
             raise ValueError(f"{make.__name__} has no {min(unknown)!r}; it has {', '.join([*own, *who])}")
         given = {name: given.get(name, one.default) for name, one in (own | who).items()}
+        # An array of one number, which has no hash, as that number: an attack is known by its arguments.
+        given = {name: value.item() if getattr(value, "ndim", None) == 0 else value for name, value in given.items()}
         check_choices(attack, given)
         for name, value in given.items():
             for mark in (mark for part in (hints[name], *get_args(hints[name])) for mark in _numbers(part)):

@@ -57,6 +57,8 @@ def build(
     if (test_owned is None) == (split[2] == 0):
         raise ValueError(f"split={split}: give either a test fraction above 0 or the test rows, not both")
     check_choices(build, {"seed": seed})
+    if not (hasattr(pool, "x") and hasattr(pool, "y")):
+        raise ValueError(f"pool is of type {type(pool).__name__}, not Examples; give one, as fljax.Examples(x, y)")
     warn_of_scale(pool.x)
     pool = as_arrays(pool)
     rng = np.random.default_rng(seed)

@@ -12,6 +12,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from fljax.data.items import as_array
+
 _LARGEST = 1 << 24
 """Whole numbers up to this are exact in float32."""
 
@@ -49,7 +51,7 @@ def pack(inputs: Mapping[str, Any]) -> tuple[np.ndarray, Layout]:
     Raises:
         ValueError: no input, different numbers of examples, text, or whole numbers that float32 does not hold.
     """
-    arrays = {name: np.asarray(value) for name, value in inputs.items()}
+    arrays = {name: as_array(f"input {name!r}", value) for name, value in inputs.items()}
     if not arrays:
         raise ValueError("inputs are empty; give one array for each name")
     counts = {name: len(array) if array.ndim else None for name, array in arrays.items()}
@@ -58,8 +60,11 @@ def pack(inputs: Mapping[str, Any]) -> tuple[np.ndarray, Layout]:
     for name, array in arrays.items():
         if array.dtype.kind not in "bfiu":
             raise ValueError(f"input {name!r} is of type {array.dtype}; give numbers")
-        if array.dtype.kind in "iu" and array.size and np.abs(array).max() > _LARGEST:
-            raise ValueError(f"input {name!r} has {np.abs(array).max()}; whole numbers go to {_LARGEST}")
+        if array.dtype.kind not in "iu" or not array.size:
+            continue
+        low, high = int(array.min()), int(array.max())
+        if (most := max(-low, high)) > _LARGEST:  # not of `abs`, which leaves the least number of a type negative
+            raise ValueError(f"input {name!r} has {most}; whole numbers go to {_LARGEST}")
     flat = [_floats(array).reshape(len(array), -1) for array in arrays.values()]
     whole = tuple(array.dtype.kind in "iu" and array.dtype != np.uint8 for array in arrays.values())
     return np.concatenate(flat, axis=1), Layout(

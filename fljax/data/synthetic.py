@@ -4,7 +4,7 @@ from typing import Literal
 
 import numpy as np
 
-from fljax.choices import check_choices
+from fljax.choices import Natural, check_choices
 from fljax.data.federation import build, on_host
 from fljax.data.partition.check import check_whole
 from fljax.ranges import Number, check_number
@@ -15,7 +15,7 @@ def linear_groups(
     n_clients: int = 12,
     n_groups: int = 3,
     *,
-    seed: int = 0,
+    seed: Natural = 0,
     n_classes: int = 4,
     examples: int = 60,
     side: int = 4,
@@ -48,7 +48,7 @@ def linear_groups(
     Raises:
         ValueError: more groups than clients or than the classes or features can tell apart, or a number that cannot be.
     """
-    check_choices(linear_groups, {"differ": differ})
+    check_choices(linear_groups, {"differ": differ, "seed": seed})
     check_whole("n_clients", n_clients, 1)
     check_whole("n_classes", n_classes, 2)
     check_whole("side", side, 1)

@@ -129,8 +129,7 @@ def _checked(model: Model, base: Params) -> dict[str, Any]:
     trainable = split_statistics(base)[0]
     check_layers(list(trainable), model.layers)
     wanted = jax.eval_shape(model.init, jax.random.key(0))
-    shapes = jax.tree.map(lambda leaf: tuple(leaf.shape), wanted), jax.tree.map(lambda leaf: tuple(leaf.shape), base)
-    if shapes[0] != shapes[1]:
+    if jax.tree.map(lambda leaf: leaf.shape, wanted) != jax.tree.map(jnp.shape, base):
         raise ValueError("the base's parameters have other shapes than the network's; give those of this network")
     return trainable
 

@@ -86,10 +86,10 @@ def _halves(halves: Halves, scaled: Callable[[Array], Array]) -> Halves:
 
 def _by_channel(name: str, given: _PerChannel, x: Array) -> Array:
     """The numbers as an array that goes with (batch, ..., channels)."""
-    if isinstance(given, tuple) and len(given) != x.shape[-1]:
-        text = f"normalize has a {name} of {len(given)} channels and the examples have {x.shape[-1]}"
-        raise ValueError(f"{text}; give one number, or one for each channel")
     numbers = jnp.asarray(given, x.dtype)
+    if numbers.ndim and numbers.shape != x.shape[-1:]:
+        text = f"normalize has a {name} of {numbers.size} channels and the examples have {x.shape[-1]}"
+        raise ValueError(f"{text}; give one number, or one for each channel")
     return numbers.reshape((1,) * (x.ndim - 1) + (-1,)) if numbers.ndim else numbers
 
 

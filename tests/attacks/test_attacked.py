@@ -64,6 +64,9 @@ def test_numbers_of_attacks_are_checked():
         with pytest.raises(ValueError, match=rf"{min(given)}=.*"):
             make(**given)
     assert sign_flip(scale=2.0) is sign_flip(scale=2.0)
+    assert sign_flip(scale=jnp.float32(2)) is sign_flip(scale=np.array(2.0)) is sign_flip(scale=2.0)
+    with pytest.raises(ValueError, match=r"^scale=-1 is out of its range; choose scale > 0$"):
+        sign_flip(scale=-1.0)
 
 
 def test_nobody_who_attacks_is_no_attack(federation, model):

@@ -105,6 +105,10 @@ NAN = on_host(np.full((10, 1, 1, 1), np.nan, np.float32), np.arange(10) % 2)
     [
         ((POOL, [np.arange(5), np.array([], int)]), "client 1 has 0 examples"),
         ((POOL, [np.arange(5), np.array([7])]), "client 1 has 1 examples"),
+        (
+            ((POOL.x, POOL.y), [np.arange(5)]),
+            r"^pool is of type tuple, not Examples; give one, as fljax.Examples\(x, y\)",
+        ),
         ((POOL, []), "owned has 0 clients; give the rows of at least one"),
         (
             (POOL, [np.arange(5), np.array([7, 9, 8, 9])]),

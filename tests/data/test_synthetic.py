@@ -50,7 +50,9 @@ def test_too_many_groups_are_refused(options):
         linear_groups(**options)
 
 
-def test_what_tells_groups_apart_is_named():
+def test_what_tells_groups_apart_and_the_seed_are_named():
+    with pytest.raises(ValueError, match=r"^seed=-1 is negative; choose seed >= 0"):
+        linear_groups(seed=-1)
     with pytest.raises(ValueError, match="differ='label' is unknown; choose one of 'labels', 'features'"):
         linear_groups(4, 2, differ="label")
 

@@ -303,6 +303,8 @@ def test_only_a_named_subtree_is_trained_and_sent(key, federation):
         only_trained(network, base, ("fc3",))
     with pytest.raises(ValueError, match="other shapes"):
         only_trained(network, jax.jit(mlp((3, 3, 1), (9,), 4).init)(key), ("fc2",))
+    with pytest.raises(ValueError, match="other shapes"):
+        only_trained(network, jax.tree.map(lambda leaf: 1.0, base), ("fc2",))
 
 
 @pytest.mark.parametrize(

@@ -163,6 +163,12 @@ def test_a_wrong_number_of_channels_is_refused(key):
         jax.eval_shape(lambda x: normalized(model, COLOUR).apply(model.init(key), x, None), batch_of(pixels((4, 4, 1))))
 
 
+def test_a_wrong_number_of_traced_channels_is_refused(key):
+    model, x = mlp((4, 4, 3)), jnp.ones((2, 4, 4, 3))
+    with pytest.raises(ValueError, match="mean of 2 channels and the examples have 3"):
+        jax.eval_shape(lambda mean: normalized(model, (mean, 0.5)).apply(model.init(key), x, None)[0], jnp.ones(2))
+
+
 def test_pytorch_is_uniform_in_one_over_the_root_of_fan_in(key):
     params = jax.device_get(jax.jit(mnist_cnn(init="pytorch").init)(key))
     for layer in params.values():
