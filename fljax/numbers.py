@@ -4,6 +4,7 @@ The dataclass is a pytree, so `jit`, `vmap` and `scan` see its numbers. A field 
 program. Whatever reads a number (Python, TOML, the command line, help texts, generated tests) reads these fields.
 """
 
+import copyreg
 import dataclasses
 import types
 from functools import cache, reduce
@@ -135,9 +136,32 @@ def joined(*kinds: type) -> type:
         doc = f"{(first.__doc__ or '').partition(chr(10))[0].rstrip('.')}, with those of {second.__name__}."
         # Fields of the last base come first in a dataclass.
         name = first.__name__.removesuffix("Hyper") + second.__name__
-        return hyper(type(name, (second, first), {"__doc__": doc, "__module__": first.__module__}))
+        made = hyper(type(name, (second, first), {"__doc__": doc, "__module__": first.__module__}))
+        _joined_of[made] = first, second
+        copyreg.pickle(made, _pickled)  # pickle would look for the class by its name, and no module has it
+        return made
 
     return reduce(join, kinds)
+
+
+_joined_of: dict[type, tuple[type, type]] = {}
+
+
+def _pickled(given: Any) -> tuple[Any, ...]:
+    return _remade, (_recipe(type(given)), as_dict(given))
+
+
+def _recipe(kind: type) -> Any:
+    """The classes with names that ``kind`` is joined of, as pairs."""
+    return tuple(map(_recipe, _joined_of[kind])) if kind in _joined_of else kind
+
+
+def _remade(recipe: Any, numbers: dict[str, Any]) -> Any:
+    return _made(recipe)(**numbers)
+
+
+def _made(recipe: Any) -> type:
+    return joined(*map(_made, recipe)) if isinstance(recipe, tuple) else recipe
 
 
 def check_numbers(given: Any, *, stacked: bool = False) -> None:

@@ -1,5 +1,8 @@
 """Numbers as data: fields say their range once, and every way in says the same sentence."""
 
+import copy
+import pickle
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -143,6 +146,15 @@ def test_classes_are_joined_once_and_not_over_each_other():
     assert as_dict(made())["tau"] == 1.0
     with pytest.raises(ValueError, match="both have a number 'lr'"):
         joined(Numbers, LocalHyper)
+
+
+@pytest.mark.parametrize("name", ["ditto", "fedopt", "fedavg+krum", "fedprox+clip_update+top_k+adam"])
+def test_numbers_come_back_from_a_pickle_and_from_a_copy(name):
+    kind = fljax.compose(name).Hyper
+    given = kind(lr=jnp.float32(0.3))
+    for back in (pickle.loads(pickle.dumps(given)), copy.deepcopy(given)):
+        assert type(back) is kind
+        assert as_dict(back) == as_dict(given)
 
 
 @pytest.mark.parametrize("name", list(ALGORITHMS))

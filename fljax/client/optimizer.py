@@ -58,6 +58,11 @@ def local_optimizer(hyper: Any, work: Work, round: Array) -> optax.GradientTrans
         else:
             own = optax.adamw(lr, weight_decay=0.0 if decay is None else decay)  # pyright: ignore[reportArgumentType]
             optimizer = _widened(own)
+    elif isinstance(work.optimizer, optax.GradientTransformation):
+        raise ValueError(
+            "optimizer is a finished transformation, which has a learning rate of its own; give a function from the "
+            "Hyper's lr to one, such as optax.adam or lambda lr: optax.sgd(lr, nesterov=True)"
+        )
     else:
         raise ValueError(f"optimizer={work.optimizer!r} is unknown; choose one of {OPTIMIZERS} or give a function")
     return Elementwise(*(optimizer if max_norm is None else optax.chain(_clipped(max_norm), optimizer)))

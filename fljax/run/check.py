@@ -10,6 +10,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from flax.errors import FlaxError
 from jax import Array
 
 from fljax import tree
@@ -72,9 +73,7 @@ def check_subjects(algorithm: Algorithm, federation: Federation, key: Key) -> No
         pixels = ", which are pixels and are scaled" if x.dtype == jnp.uint8 else ""
         raise ValueError(f"the network takes {kind} tokens, and the examples are {x.dtype}{pixels}; give int32")
     if made_for is not None and math.prod(made_for) != math.prod(given):
-        raise ValueError(
-            f"the network takes examples of shape {made_for}, and the clients' are {given}; make it for these"
-        )
+        raise _other_shape(made_for, given)
     if (vocabulary := about.get("vocabulary")) is not None:
         _check_tokens(vocabulary, federation)
     check_labels(algorithm, federation)
@@ -175,14 +174,32 @@ def deployed(deploy: Callable[..., ModelTable], key: Key, hyper: Any, state: Sta
 
 
 def check_outputs(algorithm: Algorithm, hyper: Any, federation: Federation, key: Key) -> None:
-    """Checks that a network which does not say how many outputs it has, such as two functions, has one for each class.
+    """Checks what only the outputs of a network show.
 
     Raises:
-        ValueError: it has fewer, so that the loss of some examples would not be a number.
+        ValueError: one that does not say how many outputs it has, such as two functions, has fewer than classes, so
+            that the loss of some examples would not be a number; or it cannot take examples of as many numbers as those
+            that it was made for in another shape, as a convolution cannot, and dense layers can.
     """
-    if "n_outputs" not in dict(algorithm.about.model) and task_of(algorithm.loss) == "classification":
+    about, given = dict(algorithm.about.model), federation.train.pool.x.shape[1:]
+    if (made_for := about.get("input_shape")) is not None and tuple(made_for) != given:
+        try:
+            _first_outputs.eval_shape(algorithm, hyper, federation.train, key)
+        except (ExampleError, FlaxError) as error:
+            raise _other_shape(made_for, given) from error
+    if "n_outputs" not in about and task_of(algorithm.loss) == "classification":
         outputs = _first_outputs.eval_shape(algorithm, hyper, federation.train, key)
         _check_enough(outputs.shape[-1], federation.train.pool.y, federation.test.pool.y)
+
+
+class ExampleError(ValueError):
+    """A network cannot take the examples."""
+
+
+def _other_shape(made_for: Any, given: tuple[int, ...]) -> ValueError:
+    return ValueError(
+        f"the network takes examples of shape {made_for}, and the clients' are {given}; make it for these"
+    )
 
 
 @partial(jax.jit, static_argnums=0)  # so that it is traced once
@@ -215,7 +232,7 @@ def _outputs(predict: Callable[[Params, Array], Array], models: ModelTable, pool
     try:
         outputs = predict(tree.row(models.params, models.row[0]), example.x)
     except Exception as error:  # whatever a network raises
-        raise ValueError(f"predict cannot take examples of shape {example.x.shape[1:]}: {error}") from error
+        raise ExampleError(f"predict cannot take examples of shape {example.x.shape[1:]}: {error}") from error
     if not isinstance(outputs, Array) or outputs.ndim < 2 or len(outputs) != 1:
         given = f"an array {outputs.shape}" if isinstance(outputs, Array) else f"a {type(outputs).__name__}"
         raise ValueError(f"predict gave {given} of one example; give its outputs (examples, classes)")

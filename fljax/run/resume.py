@@ -50,7 +50,7 @@ def begin(
         return start
 
     def look(stored: files.Checkpoint) -> dict[str, np.ndarray]:
-        check_same_run(folder, stored.identity, identity)
+        check_same_run(folder, stored.identity, identity, [*stored.history, now])
         if stored.round > n_rounds:
             text = f"n_rounds={n_rounds} is below the {stored.round} rounds in {folder}"
             raise ValueError(f"{text}; choose n_rounds >= {stored.round}, or another folder")

@@ -1,7 +1,10 @@
 """Whether a folder's run is the one that is to go on: their identities (`fljax.run.identity`), compared."""
 
+from collections.abc import Sequence, Set
 from pathlib import Path
 from typing import Any
+
+from fljax.run.surroundings import TRACED
 
 LATER = (
     *("key.impl", "group", "triggered", "loss", "work.terms", "model.arguments", "program", "program.rest"),
@@ -19,8 +22,16 @@ _SUMS = {
 """Parts that are checksums, which say nothing to a reader, and what a difference means."""
 
 
-def check_same_run(folder: Path, stored: dict[str, Any], given: dict[str, Any]) -> None:
-    """Raises ValueError where the folder's run differs from the one to be resumed."""
+def check_same_run(
+    folder: Path, stored: dict[str, Any], given: dict[str, Any], made_with: Sequence[dict[str, Any]] = ()
+) -> None:
+    """Raises ValueError where the folder's run differs from the one to be resumed.
+
+    ``made_with`` are the surroundings of its work so far and of what is to come. Another version of what traces
+    programs writes the same one otherwise, so that of several nothing is told by it; `continued` speaks of them.
+    """
+    if len({tuple(one.get(name) for name in TRACED) for one in made_with}) > 1:
+        given = given | {name: stored[name] for name in ("program", "program.rest") if name in stored}
     if LATER[0] not in stored:
         given = {name: value for name, value in given.items() if name in stored or name not in LATER}
     differ = {name for name in stored if name in given and stored[name] != given[name]}
@@ -31,14 +42,24 @@ def check_same_run(folder: Path, stored: dict[str, Any], given: dict[str, Any]) 
             if name in _SUMS and None not in (old, given[name]):
                 raise ValueError(f"{folder} holds a run on {_SUMS[name]}; use another folder, or the data as it was")
             if name.startswith("program"):
+                _check_numbers(folder, stored.keys(), given.keys())
                 raise ValueError(
                     f"{folder} holds a run of the same names and other code: what a round, a test or the first models "
-                    "compute has changed; use another folder, or the code as it was"
+                    "compute has changed; use another folder, or the code as it was, and jax_enable_x64"
                 )
             text = f"{name}={old!r}, not {given[name]!r}; use another folder or {old!r}"
             raise ValueError(f"{folder} holds a run with {text}")
+    _check_numbers(folder, stored.keys(), given.keys())
     if different := stored.keys() ^ given.keys():
         raise ValueError(
             f"{folder} holds a run of another method, or of another version of fljax: {min(different)!r} is known of "
             "one of the two only; use another folder"
         )
+
+
+def _check_numbers(folder: Path, stored: Set[str], given: Set[str]) -> None:
+    """A number more or less is another program too, and says more than that."""
+    for names, others, has in ((given, stored, "had no number"), (stored, given, "had a number")):
+        if found := sorted(name for name in names - others if name.startswith("hyper.")):
+            text = f"{folder} holds a run of a method that {has} {found[0].removeprefix('hyper.')!r}"
+            raise ValueError(f"{text}, and this one has {'one' if names is given else 'none'}; use another folder")

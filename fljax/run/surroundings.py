@@ -15,6 +15,9 @@ PACKAGES = ("fljax", "jax", "jaxlib", "flax", "optax", "numpy", "scipy", "scikit
 TRACED = PACKAGES[:5]
 """Packages that compiled programs are made by: other versions of them may round otherwise."""
 
+_OF_JAX = {"jax_default_matmul_precision": None, "jax_threefry_partitionable": True}
+"""Settings of JAX that change rounding or random numbers, and what they are by themselves."""
+
 
 def versions() -> dict[str, str]:
     """Versions of Python and of what the numbers depend on."""
@@ -41,7 +44,19 @@ def surroundings(n_devices: int) -> dict[str, Any]:
     found |= {"devices": n_devices, "device": device.device_kind, "hosts": jax.process_count()}
     if device.platform == "cpu":
         (found["cores"],) = hosts.agreed(_n_cores())
-    return found
+    return found | settings()
+
+
+def settings() -> dict[str, Any]:
+    """What the environment or ``jax.config`` sets otherwise than it is by itself, of what rounding or draws depend on.
+
+    What is as usual is not said, and is not in folders of before.
+    """
+    forms = "loop" if jax.default_backend() == "cpu" else "matrices"
+    usual = {"FLJAX_CONV": forms, "FLJAX_WINOGRAD": "1", **_OF_JAX}
+    now = {name: os.environ.get(name) or usual[name] for name in ("FLJAX_CONV", "FLJAX_WINOGRAD")}
+    now |= {name: getattr(jax.config, name, usual[name]) for name in _OF_JAX}
+    return {name: value for name, value in now.items() if value != usual[name]}
 
 
 def continued(
@@ -67,7 +82,7 @@ def continued(
         text = ", ".join(f"{name} {before.get(name)!r} (now {now.get(name)!r})" for name in different)
         raise ValueError(
             f"{folder} holds a run made with {text}, so that its last bits may differ; go on with the former, use "
-            "another folder, or set force_resume"
+            "another folder, or set force_resume (--force-resume)"
         )
     return [*history, {**since, **now}]
 

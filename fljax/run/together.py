@@ -13,7 +13,7 @@ from jax.sharding import Mesh
 from fljax import tree
 from fljax.numbers import check_numbers
 from fljax.rounds.sampling import Sampling, sampling_of
-from fljax.run.check import check_run, check_subjects, fields_of
+from fljax.run.check import check_outputs, check_run, check_subjects, fields_of
 from fljax.run.checkpoint import level_of, rounds_done
 from fljax.run.chunk import MOST_ROUNDS, no_rounds, round_cost, run_chunk
 from fljax.run.identity import run_identity
@@ -108,6 +108,7 @@ def train_together(runs: Runs, progress: Progress | None = None, force_resume: b
         fields_of(runs.hyper, runs.algorithm),
     ):
         writable = [locks.enter_context(only_run(folder)) for folder in runs.folders]
+        check_outputs(runs.algorithm, runs.hyper, runs.federations[0], runs.keys[0])
         progress.prepare()
         ready = prepared(runs, mesh)
         records, states = _begun(runs, ready, writable, force_resume)

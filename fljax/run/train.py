@@ -236,9 +236,10 @@ def check_folder(
         begins = key, as_traced(hyper), federation.train
         state: Any = jax.eval_shape(partial(first_state, algorithm.init), *begins)
         given = hyper, federation, key, draw, evaluate_every, dropout
-        check_same_run(folder, stored, run_identity(algorithm, state, *given))
         done, history = files.rounds_done(folder), files.history_of(folder)
+        now = surroundings(1 if mesh is None else mesh.size)
+        check_same_run(folder, stored, run_identity(algorithm, state, *given), [*history, now])
         if history and done < n_rounds:
             level = history[-1].get("compile", "full") if compile == "auto" else compile
-            now = surroundings(1 if mesh is None else mesh.size) | {"compile": level}
+            now |= {"compile": level}
             continued(folder, history, now, {"round": done}, force_resume)

@@ -19,6 +19,7 @@ from fljax.client.local import batch_rows, n_steps, shuffled, useful_steps
 from fljax.data.datasets import load
 from fljax.data.partition import PARTITIONS
 from fljax.models import from_linen, mlp
+from fljax.numbers import LocalHyper
 from fljax.run.mesh import over_devices
 from fljax.types import ClientData, Examples, ModelTable, Work
 from tests import oracle
@@ -407,3 +408,8 @@ def test_data_of_numpy_are_trained_on(key, model, ragged, at_once):
 def test_work_is_no_pair_of_numbers(key, model, ragged):
     with pytest.raises(ValueError, match=r"^work is \(1, 4\), not a Work; give one, as fljax.Work\("):
         train_clients(keys_of(key), tree.everyone(started(model, key), 5), ragged, max, optax.sgd(0.1), (1, 4))
+
+
+def test_a_finished_optimizer_is_refused_with_what_to_give():
+    with pytest.raises(ValueError, match=r"^optimizer is a finished transformation, .* such as optax.adam or lambda"):
+        local_optimizer(LocalHyper(), Work(1, 4, optimizer=optax.adam(1e-3)), jnp.int32(0))

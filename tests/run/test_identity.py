@@ -446,3 +446,24 @@ def test_a_run_whose_optimizer_is_a_partial_function_goes_on_and_not_with_other_
     chex.assert_trees_all_equal((resumed.state, resumed.metrics), (whole.state, whole.metrics))
     with pytest.raises(ValueError, match=r"holds a run with work.optimizer='sgd\(momentum=0.5\)', not 'sgd\(mom"):
         go(0.9, 2, tmp_path / "stopped")
+
+
+def test_a_folder_says_which_number_a_method_has_got_or_lost_since(key, federation, tmp_path):
+    def go(n_rounds, *names):
+        fields = {name: fljax.number(0.1, name, least=0) for name in names}
+        kind = type("OwnHyper", (fljax.LocalHyper,), {"__annotations__": dict.fromkeys(names, fljax.Scalar), **fields})
+        own = fljax.method(fljax.hyper(kind))(in_turns)
+        algorithm = own(fljax.MODELS["logistic_regression"]((4, 4, 1), n_classes=4), WORK)
+        return train(algorithm, own.Hyper(), federation, key, n_rounds, folder=tmp_path / "-".join(names[:1]))
+
+    go(1, "mu")
+    with pytest.raises(ValueError, match=r"mu holds a run of a method that had no number 'nu', and this one has one; "):
+        go(2, "mu", "nu")
+    go(1, "tau", "nu")
+    with pytest.raises(ValueError, match=r"tau holds a run of a method that had a number 'nu', and this one has none"):
+        go(2, "tau")
+
+
+def in_turns(model, work):
+    """InTurns: FedAvg by another name."""
+    return fljax.averaging(model, work)

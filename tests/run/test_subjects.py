@@ -12,6 +12,7 @@ from fljax.data.synthetic import linear_groups
 from fljax.models.transformer import transformer
 from fljax.rounds import table
 from fljax.run.logging import LogProgress
+from fljax.run.sweep import search
 
 HYPER = fljax.fedavg.Hyper(lr=0.1)
 
@@ -275,3 +276,27 @@ def test_random_keys_in_a_state_are_kept_on_disk(averaging, federation, key, tmp
     for ours, theirs in zip(jax.tree.leaves(resumed.state), jax.tree.leaves(whole.state), strict=True):
         assert ours.dtype == theirs.dtype
         assert bool((ours == theirs).all())
+
+
+@pytest.mark.parametrize("run", [fljax.simulate, fljax.train, fljax.sweep, search])
+def test_a_convolution_that_is_given_its_pixels_in_another_shape_is_refused_in_one_sentence(run, key):
+    def given(shape, model):
+        rng = np.random.default_rng(0)
+        x, y, clients = rng.random((40, *shape), np.float32), rng.integers(0, 3, 40), np.arange(40) % 4
+        federation = fljax.federation_from_arrays(x, y, clients)
+        algorithm = fljax.fedavg(fljax.MODELS[model]((12, 12, 1), n_classes=3), fljax.Work(1, 8))
+        seeds = {"n_seeds": 1} if run in (fljax.sweep, search) else {}
+        return run(algorithm, HYPER, federation, key, n_rounds=1, **seeds)
+
+    for shape in ((12, 12), (1, 12, 12)):
+        message = rf"^the network takes examples of shape \(12, 12, 1\), and the clients' are \({shape[0]}, .*; make it"
+        with pytest.raises(ValueError, match=message):
+            given(shape, "mnist_cnn")
+    given((144,), "logistic_regression")
+
+
+@pytest.mark.parametrize("run", [fljax.sweep, search])
+def test_a_sweep_of_functions_with_too_few_outputs_is_refused_as_a_run_is(run, federation, key):
+    model = fljax.from_functions(lambda _: {"w": jnp.zeros((16, 2))}, lambda p, x: x.reshape(-1, 16) @ p["w"])
+    with pytest.raises(ValueError, match=r"^label 3 and a network of 2 outputs; give it 4 or more"):
+        run(fljax.fedavg(model, fljax.Work(1, 8)), HYPER, federation, key, n_seeds=1, n_rounds=1)

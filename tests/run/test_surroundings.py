@@ -2,10 +2,13 @@
 
 import json
 
+import jax
 import numpy as np
+import optax
 import pytest
 
-from fljax.run.surroundings import TRACED, continued, machine, surroundings, versions
+import fljax
+from fljax.run.surroundings import TRACED, continued, machine, settings, surroundings, versions
 from fljax.run.sweep.parts import FOLDER, IDENTITY, Part, Store
 
 NOW, LATER = {"jax": "1", "cores": 2}, {"jax": "2", "cores": 2}
@@ -43,3 +46,53 @@ def test_what_bits_depend_on_is_a_part_of_the_record():
     assert {name: record[name] for name in TRACED} == {name: found[name] for name in TRACED}
     assert found["device"] in machine()["devices"]
     assert found["cores"] == machine()["cores"]
+
+
+@pytest.mark.parametrize(("name", "value"), [("FLJAX_WINOGRAD", "0"), ("FLJAX_CONV", "grouped")])
+def test_a_run_of_convolutions_is_not_gone_on_with_in_another_form(
+    key, federation, averaging, tmp_path, name, value, monkeypatch
+):
+    for form in ("FLJAX_CONV", "FLJAX_WINOGRAD"):
+        monkeypatch.delenv(form, raising=False)
+
+    def go(n_rounds, **more):
+        folder = tmp_path / "run"
+        return fljax.train(averaging, fljax.fedavg.Hyper(), federation, key, n_rounds, folder=folder, **more)
+
+    go(1)
+    monkeypatch.setenv(name, value)
+    with pytest.raises(ValueError, match=rf"made with {name} None \(now '{value}'\), so that its last bits may"):
+        go(2)
+    go(1)  # what is finished is shown
+    monkeypatch.setenv(name, "")  # as if it were not there
+    go(2)
+    monkeypatch.setenv(name, value)
+    go(3, force_resume=True)
+    monkeypatch.delenv(name)
+    with pytest.raises(ValueError, match=rf"made with {name} '{value}' \(now None\)"):
+        go(4)
+
+
+def test_settings_of_jax_that_change_rounding_or_draws_are_told_where_they_are_not_as_usual(monkeypatch):
+    monkeypatch.delenv("FLJAX_WINOGRAD", raising=False)
+    assert settings() == {}
+    with jax.default_matmul_precision("bfloat16"), jax.threefry_partitionable(False):
+        assert settings() == {"jax_default_matmul_precision": "bfloat16", "jax_threefry_partitionable": False}
+    assert surroundings(1).keys() == {*TRACED, "devices", "device", "hosts", "cores"}
+
+
+def test_a_method_of_ones_own_goes_on_under_another_version_where_that_is_forced(key, federation, model, tmp_path):
+    def go(n_rounds, scale, force=False):
+        own = model._replace(loss=lambda z, y: scale * optax.softmax_cross_entropy_with_integer_labels(z, y))
+        algorithm = fljax.fedavg(own, fljax.Work(1, 8))
+        given = algorithm, fljax.fedavg.Hyper(), federation, key, n_rounds
+        return fljax.train(*given, folder=tmp_path / "run", force_resume=force)
+
+    go(1, 1.0)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("fljax.run.surroundings._version", lambda package: f"another {package}")
+        # A scale stands for what another version writes otherwise in the same program.
+        with pytest.raises(ValueError, match=r"made with fljax '.*' \(now 'another fljax'\), .*--force-resume"):
+            go(2, 2.0)
+        go(2, 2.0, force=True)
+        go(3, 2.0)

@@ -53,7 +53,8 @@ class Store(NamedTuple):
             path.parent.mkdir(parents=True, exist_ok=True)
             self._write(identity, [{"batches": 0, **self.now}])
         hosts.all_there("search begun")
-        check_same_run(self.folder, _read_identity(path)[0], identity)
+        stored, history = _read_identity(path)
+        check_same_run(self.folder, stored, identity, [*history, self.now])
 
     def go_on(self) -> None:
         """Called where something is left to compute; all hosts must call it.

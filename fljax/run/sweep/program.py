@@ -7,9 +7,10 @@ import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
+from fljax import tree
 from fljax.rounds.round_metrics import check_clusters
 from fljax.rounds.sampling import Draw, Sampling, sampling_of
-from fljax.run.check import begun, check_count, check_run, check_subjects, fields_of
+from fljax.run.check import begun, check_count, check_outputs, check_run, check_subjects, fields_of
 from fljax.run.chunk import put_row, round_cost
 from fljax.run.memory import check_traced
 from fljax.run.mesh import n_sweep_devices, over_sweep
@@ -94,6 +95,7 @@ def sweep(
     setting, dropout_rate = Setting(algorithm, draw, int(n_rounds), 1), as_traced(dropout)
     cells, due = all_cells(hypers, key, n_seeds), is_due(jnp.arange(n_rounds), evaluate_every, n_rounds)
     with fields_of(hypers, algorithm):
+        check_outputs(algorithm, tree.row(cells.hyper, jnp.int32(0)), federation, key)
         setting = setting._replace(at_once=plan(setting, cells, federation, dropout_rate, at_once, memory).at_once)
         setting = setting._replace(level=level_of(setting, cells, federation, dropout_rate, compile))
         _, metrics = advance(setting, cells, federation, dropout_rate, due, jnp.int32(0), jnp.int32(n_rounds))

@@ -12,7 +12,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 from fljax.drift.stages import at
 from fljax.numbers import as_dict
 from fljax.rounds.sampling import Draw, Sampling, sampling_of
-from fljax.run.check import check_run, check_subjects, fields_of
+from fljax.run.check import check_outputs, check_run, check_subjects, fields_of
 from fljax.run.identity import run_identity
 from fljax.run.mesh import Device, over_devices, replicated
 from fljax.run.programs import Compile
@@ -96,6 +96,7 @@ def search(
     n_devices = len(jax.devices() if devices is None else devices)
     folder = None if folder is None else Path(folder)
     with only_run(folder) as writable, over_devices(devices, n_devices) as mesh, fields_of(hypers, algorithm):
+        check_outputs(algorithm, point(hypers, 0), federation, key)
         federation, dropout_rate = replicated((federation, as_traced(dropout)), mesh)
         setting = Setting(algorithm, draw, n_rounds, 1)
         setting = setting._replace(at_once=plan(setting, cells, federation, dropout_rate, at_once, memory).at_once)
