@@ -54,7 +54,10 @@ def see(
     with nn.intercept_methods(listen):
         logits, updated = model.apply(own, x, key)
     if not caught:
-        raise ValueError(f"{dict(model.about).get('network', 'the model')}: no flax module {model.layers[-1]!r}")
+        raise ValueError(
+            f"{dict(model.about).get('network', 'the model')}: no flax module {model.layers[-1]!r} of linen, and this "
+            "method looks at what the last layer is given; make the network by fljax.from_linen or fljax.MODELS"
+        )
     check_last(model, widths[-1], logits.shape[-1])
     return Seen(caught[-1], logits, params | updated)
 

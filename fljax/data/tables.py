@@ -2,16 +2,17 @@
 
 import csv
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from fljax.choices import check_choices
+from fljax.choices import check_choices, check_kind
 from fljax.data.cells import as_text, is_missing
 from fljax.data.own import OwnData, are_whole, own_data
 from fljax.data.users import short
+from fljax.ranges import said
 
 TaskChoice = Literal["auto", "classification", "regression", "labels"]
 
@@ -31,6 +32,17 @@ class Columns(NamedTuple):
     features: tuple[str, ...] | None = None  # None: all others
 
 
+def told(columns: Any) -> Columns:
+    """The columns as they are meant: a name by itself is one of a kind.
+
+    Raises:
+        ValueError: they are no `Columns`.
+    """
+    check_kind("columns", columns, Columns, 'give fljax.Columns(("label",), client="client")')
+    several = {name: (one,) for name in ("label", "features") if isinstance(one := getattr(columns, name), str)}
+    return columns._replace(**several)
+
+
 def from_frame(frame: Any, columns: Columns, task: TaskChoice = "auto") -> OwnData:
     """The examples of a pandas or polars frame, or of anything with ``columns`` and columns by name.
 
@@ -45,6 +57,9 @@ def from_frame(frame: Any, columns: Columns, task: TaskChoice = "auto") -> OwnDa
         ValueError: two columns have the same name, or naming the column that is not there, or row, column and client of
             a value that is no number.
     """
+    columns = told(columns)
+    if not hasattr(frame, "columns"):
+        raise ValueError(f"{said('frame', frame)} has no columns; give a pandas or polars frame")
     _check_names([str(name) for name in frame.columns])
     return _of_columns({str(name): np.asarray(frame[name]) for name in frame.columns}, columns, task)
 
@@ -53,8 +68,16 @@ def from_hugging_face(dataset: Any, columns: Columns, task: TaskChoice = "auto")
     """The examples of a ``datasets.Dataset``; images become uint8 arrays.
 
     Raises:
-        ValueError: as `from_frame`.
+        ValueError: as `from_frame`, or several splits are given together.
     """
+    columns = told(columns)
+    if isinstance(
+        getattr(dataset, "column_names", dataset), Mapping
+    ):  # `datasets.load_dataset` makes one of all splits
+        parts = ", ".join(map(repr, dataset))
+        raise ValueError(f"dataset is a dict of {parts}, not a datasets.Dataset; of splits give one, dataset['train']")
+    if not hasattr(dataset, "with_format"):
+        raise ValueError(f"{said('dataset', dataset)} is not a datasets.Dataset; give one, or fljax.from_frame a frame")
     wanted = _wanted(dataset.column_names, columns)
     plain = dataset.with_format("numpy")
     return _of_columns({name: np.asarray(plain[name][:]) for name in wanted}, columns, task)

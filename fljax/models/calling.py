@@ -47,13 +47,13 @@ def calling_mode(call: Callable[..., Any], name: str) -> Mode:
     """How a network's function ``(x, ...)`` is told whether it trains, read off its signature.
 
     Args:
-        call: the function; a method's ``self`` is passed over.
+        call: the function; of a class, whose first argument is passed over whatever its name.
         name: of the network, for refusals.
 
     Raises:
         ValueError: it has an argument without default that is neither the batch nor such a switch.
     """
-    parameters = [p for p in inspect.signature(call).parameters.values() if p.name != "self"]
+    parameters = list(inspect.signature(call).parameters.values())[1:]
     named = {p.name: p for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)}
     switches = {arg: True for arg in TRAINING if arg in named} | {arg: False for arg in EVALUATION if arg in named}
     needed = [p for p in named.values() if p.default is p.empty and p.name not in switches]

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import linen as nn
+from flax import nnx
 from scipy.special import softmax
 from sklearn.neighbors import KNeighborsClassifier
 
@@ -377,6 +378,24 @@ def test_the_last_layer_is_not_one_of_its_name_inside_another():
     features = jax.nn.relu(linear(params["Inner_0"]["Dense_0"], x))
     chex.assert_trees_all_close(seen.features, features, rtol=1e-6)
     chex.assert_trees_all_close(seen.logits, linear(params["Dense_0"], features + 1), rtol=1e-5)
+
+
+class OfNnx(nnx.Module):
+    """A layer that no linen module makes."""
+
+    def __init__(self, rngs):
+        self.last = nnx.Linear(16, 4, rngs=rngs)
+
+    def __call__(self, x):
+        return self.last(x.reshape(len(x), -1))
+
+
+def test_a_network_whose_features_cannot_be_seen_is_refused_with_what_to_do(federation, key):
+    model = fljax.from_nnx(lambda rngs: OfNnx(rngs), (4, 4, 1))
+    with pytest.raises(
+        ValueError, match=r"^OfNnx: no flax module 'last' of linen, and .*; make the network by fljax.f"
+    ):
+        fljax.simulate(moon(model, Work(1, 8)), fljax.moon.Hyper(), federation, key, 1)
 
 
 OF_FEATURES = ("fedcp", "feddbe", "feddistill", "fedgen", "fedlc", "fedproto", "fedrod", "gpfl", "knnper")

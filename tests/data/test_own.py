@@ -350,6 +350,25 @@ def test_frames_and_hugging_face_data_sets(tmp_path):
     assert data.examples.x.shape == (4, 8, 8, 1)
 
 
+def test_a_column_is_named_by_itself_and_what_is_no_table_is_refused():
+    table = Frame({"hospital": np.array(["n", "s"], object), "sick": np.array([0, 1]), "age": np.array([1.0, 2.0])})
+    alone = from_frame(table, Columns("sick", "hospital", features="age"))
+    chex.assert_trees_all_equal(alone.examples, from_frame(table, Columns(("sick",), "hospital")).examples)
+    for read, given, columns, message in (
+        (from_frame, table, "sick", r"^columns is 'sick', not a Columns; give fljax.Columns\("),
+        (from_frame, dict(table), COLUMNS, "^frame of type dict has no columns; give a pandas or polars frame"),
+        (
+            from_hugging_face,
+            {"train": 1, "test": 2},
+            COLUMNS,
+            "^dataset is a dict of 'train', 'test', not .*; of splits give",
+        ),
+        (from_hugging_face, [1], COLUMNS, r"^dataset=\[1\] is not a datasets.Dataset; give one, or fljax.from_frame"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            read(given, columns)
+
+
 def test_two_columns_of_one_name_are_refused():
     class Twice(dict):
         columns = ("age", "sick", "age")

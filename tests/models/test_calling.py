@@ -35,7 +35,11 @@ def second(self, x, learning):
     return nn.Dense(3)(nn.Dropout(0.5, deterministic=not learning)(x))
 
 
-@pytest.mark.parametrize("call", [train, training, deterministic, second])
+def by_another_name(module, x, training):
+    return nn.Dense(3)(nn.Dropout(0.5, deterministic=not training)(x))
+
+
+@pytest.mark.parametrize("call", [train, training, deterministic, second, by_another_name])
 def test_a_network_is_told_whether_it_trains_by_whatever_name(key, call):
     model = from_linen(network(call), (8,))
     assert model.layers == ("Dense_0",)
