@@ -184,14 +184,12 @@ def rounds_done(folder: Path) -> int:
 
 def identity_of(folder: Path) -> dict[str, Any] | None:
     """What makes a folder's run the one that it is; None: it has no whole checkpoint that says it."""
-    content = _newest_content(folder)
-    return None if content is None or "identity" not in content else _json(content["identity"], dict)
+    return _told(folder, "identity", dict)
 
 
 def history_of(folder: Path) -> list[dict[str, Any]]:
     """Under what a folder's run was made: versions and devices, each with the ``round`` from which on."""
-    content = _newest_content(folder)
-    return [] if content is None else _json(content["history"], list)
+    return _told(folder, "history", list) or []
 
 
 def level_of(folder: Path) -> str | None:
@@ -204,6 +202,13 @@ def n_devices_of(folder: Path) -> int | None:
     """How many devices a folder's run is on; None: it has not begun."""
     history = history_of(folder)
     return history[-1].get("devices") if history else None
+
+
+def _told(folder: Path, name: str, kind: type) -> Any:
+    """A part of the newest whole checkpoint; None where it cannot be read, which `read` says."""
+    content = _newest_content(folder)
+    with contextlib.suppress(KeyError, TypeError, ValueError):
+        return None if content is None else _json(content[name], kind)
 
 
 def _newest_content(folder: Path) -> dict[str, Any] | None:

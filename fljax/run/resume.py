@@ -49,6 +49,9 @@ def begin(
     if folder is None:
         return start
 
+    if (of_folder := files.identity_of(folder)) is not None:  # says more of another run than its state's shapes do
+        check_same_run(folder, of_folder, identity, [*files.history_of(folder), now])
+
     def look(stored: files.Checkpoint) -> dict[str, np.ndarray]:
         check_same_run(folder, stored.identity, identity, [*stored.history, now])
         if stored.round > n_rounds:
