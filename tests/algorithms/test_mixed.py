@@ -16,7 +16,8 @@ from fljax.client import cross_loss
 from fljax.rounds.joining import everyone
 from fljax.run.simulate import as_traced
 from fljax.types import State
-from tests.algorithms.test_oracles import LR, WORK, assert_models, reference, run  # noqa: F401
+from tests import oracle
+from tests.algorithms.test_oracles import LR, WORK, Reference, assert_models, run
 from tests.algorithms.test_personal import alone, final
 from tests.slow import slow
 
@@ -87,6 +88,65 @@ def test_fedfomo_of_ones_own_model_alone_is_standalone_training_on_what_is_not_h
     state = final(fedfomo(model, work, n_received=1), fedfomo.Hyper(lr=0.1, explore=0.0), federation, key)
     rest = federation._replace(train=held_out(federation.train)[0])
     chex.assert_trees_all_close(state.clients, alone(model, work, rest, key), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(("compared_with", "n_received"), [("begun", 2), ("trained", 4)])
+def test_fedfomo_in_numpy(key, model, federation, compared_with, n_received):
+    """Half of the clients a round; in the paper models are to be better than that which training began from."""
+    rest, val = held_out(federation.train)
+    reference = Reference(key, model, federation._replace(train=rest))
+    index, size = np.asarray(val.index), np.asarray(val.size)
+    trained, begun, affinity, most = reference.everyone(), reference.everyone(), np.eye(8), 0
+
+    def apart(a, b):
+        return np.sqrt(sum(jax.tree.leaves(oracle.combine(lambda a, b: np.square(a - b).sum(), a, b))))
+
+    def loss(w, i):
+        rows = index[i, : size[i]]
+        return oracle.training_loss(w, reference.x[rows], reference.y[rows])
+
+    for cohort in reference.rounds():
+        ids, started = [i for i, *_ in cohort], {}
+        for i in ids:
+            base = begun[i] if compared_with == "begun" else trained[i]
+            by_affinity = sorted(ids, key=lambda j, i=i: (-affinity[i, j], j))
+            if compared_with == "begun":  # one's own beside the others
+                sent = [i, *[j for j in by_affinity if j != i][:n_received]]
+            else:
+                sent = by_affinity[:n_received]
+            far = {j: apart(base, trained[j]) for j in sent}
+            value = {j: (loss(base, i) - loss(trained[j], i)) / far[j] if far[j] else 0.0 for j in sent}
+            helps = {j: v for j, v in value.items() if v > 0}
+            started[i] = base
+            if helps:
+                most = max(most, len(helps))
+                started[i] = oracle.average([trained[j] for j in helps], list(helps.values()))
+            for j, v in value.items():
+                affinity[i, j] += v
+        for i, k, _ in cohort:
+            begun[i], trained[i] = started[i], oracle.local_sgd(started[i], reference.batches(i, k), LR)
+    algorithm = fedfomo(model, WORK, n_received=n_received, compared_with=compared_with)
+    deployed, state = run(algorithm, fedfomo.Hyper(lr=LR, explore=0.0), federation, key)
+    np.testing.assert_allclose(state.server, affinity, rtol=1e-4, atol=1e-5)
+    assert_models(deployed, trained)
+    assert most > (compared_with == "begun")  # there several models have weights
+
+
+def test_fedfomo_whom_nobody_helps_goes_on_from_what_it_is_compared_with(key, model, work, federation):
+    """In the paper a client whose training made it worse, and who is sent nothing better, begins it once more."""
+    begun = jax.vmap(model.init)(jax.random.split(key, 8))
+    worse = jax.tree.map(lambda leaf: 30 * leaf, begun)
+    data = everyone(key, jnp.int32(0), federation.train)
+    chosen = jnp.arange(8)[:, None]
+    value = helpfulness(model, worse, held_out(federation.train)[1], chosen, begun)
+    assert (np.diagonal(value) < 0).any()
+    rounds = jax.jit(partial(fedfomo(model, work, n_received=1, compared_with="begun").round, cohort=data))
+    hyper, alone_too = as_traced(fedfomo.Hyper(lr=1e-6, explore=0.0)), jnp.eye(8)
+    after = rounds(key, hyper, State(alone_too, {"trained": worse, "begun": begun}))[0]
+    nobody = ~(np.asarray(after.server - alone_too) > 0).any(1)
+    assert nobody.any()
+    for now, before in zip(jax.tree.leaves(after.clients["trained"]), jax.tree.leaves(begun), strict=True):
+        np.testing.assert_allclose(now[nobody], before[nobody], rtol=1e-3, atol=1e-4)
 
 
 def test_newcomers_of_methods_without_a_server_model_start_from_the_mean(key, model, work, federation):
