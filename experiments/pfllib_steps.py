@@ -7,8 +7,8 @@
 Needs PyTorch. Clients, network and steps: same_steps.py; three rounds of three steps. A line has the largest
 difference, over clients, test examples and classes, between what the two take the largest of in a test after a round.
 float32 rounds to about 1e-7 of the largest output. Where the two differ by what their files say, `CASES` sets PFLlib's
-code to what is here, or ours to what is there, and says so; methods that differ in more (APFL, APPLE, FedDistill,
-FedFomo) or draw what matters (FedGen) are not here. Lines are in results/pfllib/steps-synthetic.csv.
+code to what is here, or ours to what is there, and says so; methods that differ in more (APFL, APPLE, FedDistill) or
+draw what matters (FedGen) are not here. Lines are in results/pfllib/steps-synthetic.csv.
 """
 
 import argparse
@@ -67,6 +67,7 @@ class Case(NamedTuple):
     arguments: Mapping[str, Any] = {}  # of PFLlib's main.py
     is_parted: bool = False  # into a body and a head, as main.py does for this method
     batch: int = N_EXAMPLES
+    n_val: int = 0  # of a client's training examples, the last ones, that are its validation split here
     alike: bool = False  # all training examples of a client are one, so that halves of a batch are equal
     change: Callable[[Any, State], None] | None = None  # of PFLlib's server and clients, before the first round
     but: str = ""  # what that is, or what of ours is compared
@@ -208,6 +209,14 @@ CASES: Mapping[str, Case] = {
         local_steps(lamda=0.5, alphaK=2.0, sigma=5.0),
         but="lambda 0 here, 0.5 there: its pull is of `p.data`, so that it has no gradient",
     ),
+    "FedFomo": Case(
+        "serverfomo.FedFomo",
+        Chosen("fedfomo", {"n_received": N_CLIENTS - 1, "compared_with": "begun"}, {"explore": 0.0}),
+        local_steps(M=N_CLIENTS),
+        batch=N_EXAMPLES - N_EXAMPLES // 5,
+        n_val=N_EXAMPLES // 5,
+        but='`compared_with="begun"`; its distances have 1e-5 added',
+    ),
     "FedALA": Case(
         "serverala.FedALA",
         Chosen("fedala", numbers={"share": 1.0}),
@@ -266,6 +275,7 @@ CASES: Mapping[str, Case] = {
 def ours(case: Case, model: Model, federation: Federation) -> tuple[State, list[Outputs]]:
     """The first state, and outputs after 0, 1, ... rounds."""
     method, epochs = getattr(fljax, case.here.name), case.here.epochs if case.here.epochs > 1 else EPOCHS
+    federation = with_val(federation, case.n_val)
     hyper = method.Hyper(**{"lr": LR, **case.here.numbers})
     algorithm = method(model, fljax.Work(epochs, case.batch), **case.here.choices)
 
@@ -276,6 +286,18 @@ def ours(case: Case, model: Model, federation: Federation) -> tuple[State, list[
     outputs = of_server if case.tests_server else deployed_outputs
     begun, _, found = same_steps.ours(algorithm, hyper, federation, ROUNDS, outputs)
     return begun, found
+
+
+def with_val(federation: Federation, n_val: int) -> Federation:
+    """The last ``n_val`` training examples of each client are its validation split; 0: there is none."""
+    if not n_val:
+        return federation
+    train, n_train = federation.train, N_EXAMPLES - n_val
+    parts = [
+        train._replace(index=train.index[:, part], size=jnp.full_like(train.size, n))
+        for part, n in ((slice(n_train), n_train), (slice(n_train, None), n_val))
+    ]
+    return federation._replace(train=parts[0], val=parts[1])
 
 
 def theirs(case: Case, begun: State, first: Mapping[str, Any], federation: Federation) -> list[Outputs]:
