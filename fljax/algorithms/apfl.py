@@ -5,7 +5,8 @@ Official code: https://github.com/MLOPTPSU/FedTorch.
 Beside FedAvg each client trains a model v_i of its own so that ``alpha_i v_i + (1 - alpha_i) w`` is good, and moves
 alpha_i along the gradient of the same loss.
 
-Differences from the paper: the mixture is with the client's copy w_i of the global model while it trains, and with the
+Differences from the paper: clients count by their sizes; all alike in the paper and in the official code
+(``weighting="uniform"``). The mixture is with the client's copy w_i of the global model while it trains, and with the
 server's model when it is tested. alpha_i moves once a batch, as in PFLlib; in the paper and the official code once a
 round. That code mixes outputs, not weights, and adds 0.02 alpha_i to the gradient of alpha_i, as PFLlib does, which
 steps v_i along the gradient at v_i itself and keeps the mixture for v_i; none of these is done here.

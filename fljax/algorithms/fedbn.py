@@ -1,12 +1,13 @@
 """FedBN: each client keeps its own normalisation, everything else is averaged.
 
 Li, Jiang, Zhang, Kamp, Dou: FedBN: Federated Learning on Non-IID Features via Local Batch Normalization, ICLR 2021,
-https://arxiv.org/abs/2102.07623.
+https://arxiv.org/abs/2102.07623. Official code: https://github.com/med-air/FedBN.
 Clients train whole models, and send all but the normalisation layers; the server averages what it gets.
 ``kept="statistics"`` is SiloBN (Andreux et al., 2020, https://arxiv.org/abs/2008.07424), FedAvg whose clients keep
 the running statistics alone: scale and bias are averaged.
 
-Differences from the paper: the normalisation starts equal for all clients.
+Differences from the paper: the normalisation starts equal for all clients, and these count by their sizes; all alike in
+the official code, whose clients have equally many examples (``weighting="uniform"``).
 """
 
 from collections.abc import Callable

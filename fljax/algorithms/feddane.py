@@ -6,7 +6,8 @@ Participants send their gradients at the server's model; each then minimises its
 there is everyone's, plus ``mu/2 |w - theta|^2``; the server averages.
 
 Differences from the paper: both communications of a round are with the same participants, as in the code, whose sampler
-is seeded by the round; the paper draws them anew.
+is seeded by the round; the paper draws them anew. They count by their sizes in both means, as in the code; the paper
+draws them by size and counts them alike.
 """
 
 import jax

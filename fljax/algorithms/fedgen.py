@@ -8,9 +8,11 @@ have.
 
 Differences from the paper: noise is uniform in [0, 1), as in the authors' code and PFLlib; the generator normalises by
 the batch that it draws, in training mode always. The mean of the logits is taken as the averaged head's, which it is
-where heads are averaged. Counts of labels are sent once, with the first models. The authors' code adds a term for
-diverse features, a second term in the clients' loss, and weights that fall over the rounds; none of these is in the
-paper's algorithm.
+where heads are averaged. Counts of labels are sent once, with the first models. Clients count by their sizes, as in the
+authors' code and PFLlib; all alike in the paper. The authors' code adds a term for diverse features, a second term in
+the clients' loss, and weights that fall over the rounds; it takes the mean of the heads' losses, each weighted by its
+client's share of the class, draws classes evenly, and gives clients the generator from the second round on. None of
+these is in the paper's algorithm.
 """
 
 from typing import Any, NamedTuple

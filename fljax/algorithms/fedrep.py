@@ -5,8 +5,9 @@ Collins, Hassani, Mokhtari, Shakkottai: Exploiting Shared Representations for Pe
 In a round a client fits its own head on the frozen body, then takes steps on the body under the frozen head, and sends
 the body; the server averages it.
 
-Differences from the paper: none in the rounds; as in the official code, clients are tested after fitting the head once
-more (``ft_epochs``). Momentum starts at 0 in either phase. Running statistics follow both phases.
+Differences from the paper: as in the official code, bodies count by their clients' sizes (all alike in the paper:
+``weighting="uniform"``), and clients are tested after fitting the head once more (``ft_epochs``). Momentum starts at 0
+in either phase. Running statistics follow both phases.
 """
 
 import jax

@@ -7,9 +7,11 @@ Clients classify a draw z of the Gaussian N(mu(x), sigma(x)^2) and pay for the l
 is from a reference of its class; everything, the references included, is averaged.
 
 Differences from the paper: clients are tested with the logits of the mean, which is the limit of mean logits over many
-draws, since the head is linear. The references' scale ``c`` enters sigma by its absolute value. FedCR's port loses the
-references from its optimiser on a GPU, divides the Frobenius norm of a batch's z by its size, and never puts the
-server's network into its clients, which so train alone; this is the original.
+draws, since the head is linear; the official code averages the probabilities of its draws. The references' scale ``c``
+enters sigma by its absolute value. The official code averages networks, all counting alike (``weighting="uniform"``),
+but not references, which stay as each client has trained them; they are common to all in the paper. FedCR's port loses
+the references from its optimiser on a GPU, divides the Frobenius norm of a batch's z by its size, and never puts the
+server's network into its clients, which so train alone.
 """
 
 import jax

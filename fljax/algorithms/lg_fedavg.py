@@ -6,7 +6,7 @@ Official code: https://github.com/pliang279/LG-FedAvg.
 Clients train body and head together, and send the head only; the server averages it.
 
 Differences from the paper: the start is a common random model and not one trained by FedAvg; clients are tested with
-their own body and the global head, not with an ensemble of all of them.
+their own body and the global head, not with an ensemble of all of them. Clients count alike, as in the code.
 """
 
 from fljax.choices import Natural

@@ -6,10 +6,10 @@ On each batch a client fits its personal model near its copy of the global one b
 towards it; the server averages the copies.
 
 Differences from the paper: as in the official code the personal model goes on from where the last batch left it, and
-starts each round at the server's. Clients do ``work.epochs`` epochs, not R batches. Absent clients do nothing; in
-Algorithm 1 and the code everyone trains, and who is averaged is drawn. The code adds 0.001 of the personal model to its
-gradient; here weight decay is of the copy. A client of the run that was never drawn is tested with the model that all
-began with.
+starts each round at the server's, and clients count by their sizes, all alike in the paper (``weighting="uniform"``).
+Clients do ``work.epochs`` epochs, not R batches. Absent clients do nothing; in Algorithm 1 and the code everyone
+trains, and who is averaged is drawn. The code adds 0.001 of the personal model to its gradient; here weight decay is of
+the copy. A client of the run that was never drawn is tested with the model that all began with.
 """
 
 from typing import Any
