@@ -6,8 +6,9 @@ A client's prototype of a class is the mean of its features there; the server av
 clients pull their features to the averages, and predict the class of the nearest one.
 
 Differences from the paper: all clients have the same network. Prototypes are those of the trained model over all
-examples of the client; the code adds them up while it trains. A class that nobody has shown yet has no prototype: it
-pulls nothing, and is predicted last. Where no class has one, clients predict by their last layer.
+examples of the client, and count by these; the code adds them up while it trains, and counts all clients alike
+(``weighting="uniform"``). A class that nobody has shown yet has no prototype: it pulls nothing, and is predicted last.
+Where no class has one, clients predict by their last layer.
 """
 
 import jax
