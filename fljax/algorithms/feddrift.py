@@ -8,9 +8,9 @@ merge the next time. `fljax.drift` makes federations that change.
 
 Differences from the code: losses are compared, as in the paper, where the code has accuracies; a cluster's data are
 those that its participants have now, without those of the past; a model that nobody holds is forgotten at once. All
-clients begin with one model, where the code's commands have a model each too, and a new model begins where the first
-one did, in the code as a copy of the client's best. A merged model is weighted by examples, there by clients and times.
-A client that never took part joins the cluster of least training loss.
+clients begin with one model, as in one of the code's commands; in another with one each. A new model begins where the
+first one did, in the code as a copy of the client's best. A merged model is weighted by examples, there by clients and
+times. A client that never took part joins the cluster of least training loss.
 """
 
 from typing import NamedTuple

@@ -9,9 +9,9 @@ is from a reference of its class; everything, the references included, is averag
 Differences from the paper: clients are tested with the logits of the mean, which is the limit of mean logits over many
 draws, since the head is linear; the official code averages the probabilities of its draws. The references' scale ``c``
 enters sigma by its absolute value. The official code averages networks, all counting alike (``weighting="uniform"``),
-but not references, which stay as each client has trained them; they are common to all in the paper. FedCR's port loses
-the references from its optimiser on a GPU, divides the Frobenius norm of a batch's z by its size, and never puts the
-server's network into its clients, which so train alone.
+but not references, which stay as each client has trained them: only common ones bring the clients' Gaussians together.
+FedCR's port loses the references from its optimiser on a GPU, divides the Frobenius norm of a batch's z by its size,
+and never puts the server's network into its clients, which so train alone.
 """
 
 import jax
