@@ -103,7 +103,7 @@ METHODS: Mapping[str, Chosen] = {
     "pFedMe": Chosen("pfedme", numbers={"lam": 15.0, "personal_lr": 0.01}),
     "Ditto": Chosen("ditto", {"personal_epochs": 1}, {"lam": 0.0}),
     "APFL": Chosen("apfl", numbers={"alpha": 1.0}),
-    "FedFomo": Chosen("fedfomo", {"n_received": 5}, {"explore": 0.0}),
+    "FedFomo": Chosen("fedfomo", {"n_received": 4}, {"explore": 0.0}),
     "FedAMP": Chosen("fedamp", numbers={"lam": 1.0, "alpha": 1000.0, "sigma": 0.1}),
     "FedALA": Chosen("fedala"),
     "FedPer": Chosen("fedper"),

@@ -211,11 +211,11 @@ CASES: Mapping[str, Case] = {
     ),
     "FedFomo": Case(
         "serverfomo.FedFomo",
-        Chosen("fedfomo", {"n_received": N_CLIENTS - 1, "compared_with": "begun"}, {"explore": 0.0}),
+        Chosen("fedfomo", {"n_received": N_CLIENTS - 1}, {"explore": 0.0}),
         local_steps(M=N_CLIENTS),
         batch=N_EXAMPLES - N_EXAMPLES // 5,
         n_val=N_EXAMPLES // 5,
-        but='`compared_with="begun"`; its distances have 1e-5 added',
+        but="its distances have 1e-5 added",
     ),
     "FedALA": Case(
         "serverala.FedALA",

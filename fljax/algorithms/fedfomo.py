@@ -1,20 +1,18 @@
-"""FedFomo: each client moves towards the models of others that are better than its own on its validation data.
+"""FedFomo: each client moves towards the models of others that are better on its validation data than its last start.
 
 Zhang, Sapra, Fidler, Yeung, Alvarez: Personalized Federated Learning with First Order Model Optimization, ICLR 2021,
 https://arxiv.org/abs/2012.08565.
-The server sends a client the models of those that have helped it most so far; the client weighs each by how much it
-lowers its validation loss per distance, starts from that mixture, and trains.
+The server sends a client the models of those that have helped it most so far; the client weighs each, and the one that
+it trained itself, by how much it lowers the validation loss of the model that this training began with, per distance;
+it starts from that mixture, and trains.
 
-Differences from the paper: models are those of the round's participants, as they were when it began. Losses and
-distances are taken from a client's model as it trained it last, so that its own model has no weight beside better ones;
-in the paper, the authors' code and PFLlib they are taken from the model that this training began with, and the trained
-one is among the candidates: ``compared_with="begun"``. Validation data is the federation's validation split; where it
-has none, every fifth of each client's training examples, which are then not trained on; PFLlib takes the last fifth of
-shuffled ones. ``explore`` does not decay. A client that never took part starts from the mean of all models and trains
-alone.
+Differences from the paper: models are those of the round's participants, as they were when it began. Validation data is
+the federation's validation split; where it has none, every fifth of each client's training examples, which are then not
+trained on; PFLlib takes the last fifth of shuffled ones. ``explore`` does not decay. A client that never took part
+starts from the mean of all models and trains alone.
 """
 
-from typing import Literal
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -27,14 +25,11 @@ from fljax.client.objectives import training_loss
 from fljax.numbers import LocalHyper, Scalar, hyper, number
 from fljax.placement import whole
 from fljax.rounds import method, traffic, train
-from fljax.rounds.joining import join_from
 from fljax.rounds.peers import of_peers
 from fljax.rounds.uplink.private import check_not_private
-from fljax.server.aggregate import mix, weighted_mean
-from fljax.server.distance import cross_squared_l2, pairwise_l2
+from fljax.server.aggregate import mix
+from fljax.server.distance import cross_squared_l2
 from fljax.types import Algorithm, ClientData, Cohort, Key, Metrics, Model, ModelTable, Stacked, State, Work
-
-ComparedWith = Literal["trained", "begun"]
 
 HELD_OUT = 5
 """One of so many training examples is held out where there is no validation data."""
@@ -45,59 +40,47 @@ class FedFomoHyper(LocalHyper):
     explore: Scalar = number(0.3, "probability that a client is sent models at random", least=0, most=1)
 
 
+class FedFomoClient(NamedTuple):
+    """What each client keeps."""
+
+    model: Stacked  # (clients, ...) w_i, as last trained
+    begun: Stacked  # (clients, ...) b_i, which that training began with
+
+
 @method(FedFomoHyper, "Zhang et al., ICLR 2021", "https://arxiv.org/abs/2012.08565", kind="personalised")
-def fedfomo(
-    model: Model, work: Work, *, n_received: Positive = 5, compared_with: ComparedWith = "trained"
-) -> Algorithm:
-    """FedFomo: ``w_i <- b_i + sum_j p_ij (w_j - b_i)``, then ``LocalTrain``; ``P_ij <- P_ij + v_ij``.
+def fedfomo(model: Model, work: Work, *, n_received: Positive = 5) -> Algorithm:
+    """FedFomo: ``b_i <- b_i + sum_j p_ij (w_j - b_i)``; ``w_i <- LocalTrain(b_i)``; ``P_ij <- P_ij + v_ij``.
 
     ``v_ij = (L_i(b_i) - L_i(w_j)) / |b_i - w_j|`` on validation data; p_ij are the positive ones, divided by their sum.
-    The j are the ``n_received`` participants of largest ``P_ij``; P starts as the identity.
+    The j are i itself and the ``n_received`` other participants of largest ``P_ij``; P starts as the identity.
 
     Args:
-        n_received: M, models that a client is sent in a round.
-        compared_with: b_i is the model w_i that client i "trained" last, which counts as one of the M where it is among
-            them, or the one that this training has "begun" from, as in the paper: w_i is then a candidate beside the M.
+        n_received: M, models of others that a client is sent in a round.
     """
-
     check_not_private(work, "clients of FedFomo mix models by their losses on examples of their own, without noise")
-    is_begun = compared_with == "begun"
 
     def round(key: Key, hyper: FedFomoHyper, state: State, cohort: Cohort) -> tuple[State, Metrics]:
         data, val = (cohort.data, cohort.val) if cohort.val is not None else held_out(cohort.data)
-        affinity, w, ids = state.server, state.clients, cohort.ids
-        w, base = (w["trained"], w["begun"]) if is_begun else (w, w)
-        n_sent = min(n_received + is_begun, ids.shape[0])
-        chosen = most_helpful(key, hyper, affinity, ids, cohort.active, n_sent, with_own=is_begun)
-        value = jnp.where(cohort.active[None], helpfulness(model, w, val, chosen, base if is_begun else None), 0.0)
-        start = tree.where((value > 0).any(1), mix(mixing(value), w), base)
+        affinity, (w, begun), ids = state.server, state.clients, cohort.ids
+        chosen = most_helpful(key, hyper, affinity, ids, cohort.active, min(n_received + 1, ids.shape[0]))
+        value = jnp.where(cohort.active[None], helpfulness(model, w, val, chosen, begun), 0.0)
+        start = tree.where((value > 0).any(1), mix(mixing(value), w), begun)
         trained = train(hyper, start, cohort._replace(data=data), training_loss(model), work)
         affinity = affinity.at[ids[:, None], ids[None]].add(jnp.where(cohort.active[:, None], value, 0.0))
         n_parameters = tree.size(tree.take(w, jnp.int32(0)))
         others = cohort.active[chosen] & (chosen != jnp.arange(ids.shape[0])[:, None])  # one's own needs no sending
         n_models = others.sum(1).astype(jnp.float32)
         metrics = {"loss": trained.loss, "ok": trained.ok, **traffic(n_parameters, n_models * n_parameters)}
-        return State(affinity, {"trained": trained.params, "begun": start} if is_begun else trained.params), metrics
+        return State(affinity, FedFomoClient(trained.params, start)), metrics
 
-    peers = of_peers(model, work, round, lambda n_clients: jnp.eye(n_clients, dtype=jnp.float32))
-    return with_begun(peers, model, work) if is_begun else peers
-
-
-def with_begun(peers: Algorithm, model: Model, work: Work) -> Algorithm:
-    """``peers`` whose clients keep ``{"trained": w_i, "begun": b_i}`` in place of a model, both alike at first."""
-
-    def init(key: Key, hyper: FedFomoHyper, data: ClientData) -> State:
-        affinity, first = peers.init(key, hyper, data)
-        return State(affinity, {"trained": first, "begun": first})
-
-    def deploy(key: Key, hyper: FedFomoHyper, state: State, data: ClientData) -> ModelTable:
-        return tree.own(state.clients["trained"])
-
-    def mean_of_all(state: State) -> Stacked:
-        w = state.clients["trained"]
-        return weighted_mean(w, jnp.ones(tree.n_rows(w), jnp.float32))
-
-    return peers._replace(init=init, deploy=deploy, join=join_from(model, work, mean_of_all))
+    return of_peers(
+        model,
+        work,
+        round,
+        lambda n_clients: jnp.eye(n_clients, dtype=jnp.float32),
+        keeps=lambda first: FedFomoClient(first, first),
+        models=lambda clients: clients.model,
+    )
 
 
 def held_out(data: ClientData) -> tuple[ClientData, ClientData]:
@@ -109,21 +92,16 @@ def held_out(data: ClientData) -> tuple[ClientData, ClientData]:
     return rest, data._replace(index=val, size=n_val)
 
 
-def most_helpful(
-    key: Key, hyper: FedFomoHyper, affinity: Array, ids: Array, active: Array, n_sent: int, with_own: bool = False
-) -> Array:
-    """(cohort, n_sent) places of the participants whose models each is sent: of largest affinity, or at random.
+def most_helpful(key: Key, hyper: FedFomoHyper, affinity: Array, ids: Array, active: Array, n_models: int) -> Array:
+    """(cohort, n_models) places of the models that each looks at: its own, and those of largest affinity or at random.
 
     What is drawn follows the ids, and of equals the lowest id is first, so that the cohort's order does not matter.
-    ``with_own`` has each client's own place among them whatever its affinity.
     """
     lucky, score = jax.vmap(lambda i: drawn(jax.random.fold_in(key, i), hyper, affinity[i]))(ids)
     score = jnp.where(lucky[:, None], score, affinity[ids])[:, ids]
-    score = jnp.where(active[None], score, -jnp.inf)
-    if with_own:
-        score = jnp.where(jnp.eye(ids.shape[0], dtype=bool), jnp.inf, score)
+    score = jnp.where(jnp.eye(ids.shape[0], dtype=bool), jnp.inf, jnp.where(active[None], score, -jnp.inf))
     by_id = jnp.argsort(ids)
-    return by_id[lax.top_k(score[:, by_id], n_sent)[1]]
+    return by_id[lax.top_k(score[:, by_id], n_models)[1]]
 
 
 def drawn(key: Key, hyper: FedFomoHyper, affinity: Array) -> tuple[Array, Array]:
@@ -133,21 +111,20 @@ def drawn(key: Key, hyper: FedFomoHyper, affinity: Array) -> tuple[Array, Array]
     return is_random, jax.random.uniform(key_place, affinity.shape, jnp.float32)
 
 
-def helpfulness(model: Model, w: Stacked, val: ClientData, chosen: Array, begun: Stacked | None = None) -> Array:
-    """(cohort, cohort) v_ij of the models that client i was sent; 0 of the others, and where it is not finite.
+def helpfulness(model: Model, w: Stacked, val: ClientData, chosen: Array, begun: Stacked) -> Array:
+    """(cohort, cohort) v_ij of the models that client i looks at; 0 of the others, and where it is not finite.
 
     Args:
         model: the network.
         w: (cohort, ...) what each trained last.
         val: validation examples of each.
-        chosen: (cohort, n_sent) places of the models that each is sent.
-        begun: (cohort, ...) b_i, which the models are compared with; None: ``w``.
+        chosen: (cohort, n_models) places of the models that each looks at.
+        begun: (cohort, ...) b_i, which the models are compared with.
     """
     n = chosen.shape[0]
-    own = client_loss(model, w if begun is None else begun, val)
+    own = client_loss(model, begun, val)
     theirs = lax.map(lambda sent: client_loss(model, ModelTable(w, sent), val), whole(chosen.T)).T
-    apart = pairwise_l2(w) if begun is None else jnp.sqrt(cross_squared_l2(begun, w))
-    distance = jnp.take_along_axis(apart, chosen, axis=1)
+    distance = jnp.take_along_axis(jnp.sqrt(cross_squared_l2(begun, w)), chosen, axis=1)
     value = jnp.where(distance > 0, (own[:, None] - theirs) / jnp.maximum(distance, 1e-12), 0.0)
     value = jnp.where(jnp.isfinite(value), value, 0.0).astype(jnp.float32)
     return jnp.zeros((n, n), jnp.float32).at[jnp.arange(n)[:, None], chosen].set(value)

@@ -12,7 +12,6 @@ from fljax.client.finetune import client_keys
 from fljax.client.measure import client_loss
 from fljax.keys import descend
 from fljax.rounds.local import local_of
-from fljax.server.aggregate import weighted_mean
 from fljax.server.assign import lowest_loss
 from fljax.types import ClientData, Cohort, Key, Metrics, Model, ModelTable, Params, State, Work
 
@@ -93,13 +92,6 @@ def join_from(model: Model, work: Work, begin: Callable[[State], Params]) -> Cal
         return tree.own(rounds_alone(one_round, key, hyper, State((), begun), data, n_rounds).clients)
 
     return join
-
-
-def join_mean(model: Model, work: Work) -> Callable[..., ModelTable]:
-    """`join_from` the mean of all clients' models, of a method whose ``State.clients`` are models."""
-    return join_from(
-        model, work, lambda state: weighted_mean(state.clients, jnp.ones(tree.n_rows(state.clients), jnp.float32))
-    )
 
 
 def everyone(key: Key, round: Array, data: ClientData) -> Cohort:

@@ -3,14 +3,25 @@
 from collections.abc import Callable
 from typing import Any
 
+import jax.numpy as jnp
+
 from fljax import tree
 from fljax.client.objectives import predictor
-from fljax.rounds.joining import Round, join_mean
+from fljax.rounds.joining import Round, join_from
 from fljax.rounds.sharing import own_rows
-from fljax.types import Algorithm, ClientData, Key, Model, ModelTable, State, Work
+from fljax.server.aggregate import weighted_mean
+from fljax.types import Algorithm, ClientData, Key, Model, ModelTable, Params, Stacked, State, Work
 
 
-def of_peers(model: Model, work: Work, round: Round, server: Callable[[int], Any] = lambda n_clients: ()) -> Algorithm:
+def of_peers(
+    model: Model,
+    work: Work,
+    round: Round,
+    server: Callable[[int], Any] = lambda n_clients: (),
+    *,
+    keeps: Callable[[Stacked], Any] = lambda first: first,
+    models: Callable[[Any], Stacked] = lambda clients: clients,
+) -> Algorithm:
     """A method whose ``State.clients`` are the clients' models (clients, ...), which they are tested with.
 
     Args:
@@ -18,13 +29,19 @@ def of_peers(model: Model, work: Work, round: Round, server: Callable[[int], Any
         work: of newcomers, who train alone.
         round: the method's.
         server: ``(n_clients) -> State.server`` before the first round.
+        keeps: ``(first models) -> State.clients`` where clients keep more than models.
+        models: ``(State.clients) -> models``, of what they keep.
     """
 
     def init(key: Key, hyper: Any, data: ClientData) -> State:
         n_clients = data.size.shape[0]
-        return State(server(n_clients), own_rows(model.init(key), n_clients))
+        return State(server(n_clients), keeps(own_rows(model.init(key), n_clients)))
 
     def deploy(key: Key, hyper: Any, state: State, data: ClientData) -> ModelTable:
-        return tree.own(state.clients)
+        return tree.own(models(state.clients))
 
-    return Algorithm(init, round, deploy, predictor(model), join_mean(model, work), model.loss)
+    def mean_of_all(state: State) -> Params:
+        held = models(state.clients)
+        return weighted_mean(held, jnp.ones(tree.n_rows(held), jnp.float32))
+
+    return Algorithm(init, round, deploy, predictor(model), join_from(model, work, mean_of_all), model.loss)
