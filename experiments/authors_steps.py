@@ -17,13 +17,29 @@ import time
 from pathlib import Path
 
 import same_steps
-from authors import apple, cfl, fedcr, fedem, fedma, fednova, fedrc, fedsoft, flexcfl, ifca, knn_per, pacfl, stocfl
+from authors import (
+    apple,
+    cfl,
+    fedcr,
+    feddrift,
+    fedem,
+    fedma,
+    fednova,
+    fedrc,
+    fedsoft,
+    flexcfl,
+    ifca,
+    knn_per,
+    pacfl,
+    stocfl,
+)
 from authors.case import Case
 from outcomes import RESULTS, described, keep
 from same_steps import lines, pytorch, small_network
 
+CLUSTERED = (cfl, ifca, pacfl, flexcfl, stocfl, feddrift)
 CASES: dict[str, Case] = {}
-for repository in (cfl, ifca, pacfl, flexcfl, stocfl, fedem, fedrc, fedsoft, fedcr, fedma, fednova, knn_per, apple):
+for repository in (*CLUSTERED, fedem, fedrc, fedsoft, fedcr, fedma, fednova, knn_per, apple):
     CASES |= repository.CASES
 
 
