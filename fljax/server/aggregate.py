@@ -7,11 +7,14 @@ of a client of zeros, for its parameters are not looked at. Means go by way of t
 ``sum_i w_i``, which float32 must hold: entries times weights stay between 1e-37 and 1e38.
 """
 
+from collections.abc import Mapping
+
 import jax
 import jax.numpy as jnp
 from jax import Array
 
 from fljax import tree
+from fljax.choices import check_kind
 from fljax.server import blocks
 from fljax.server.checks import check_shape, check_vector, fallback, n_rows, shape_of
 from fljax.server.entry import WEIGHT, checked
@@ -133,6 +136,8 @@ def mix_layers(matrices: dict[str, Array], stacked: Stacked) -> Stacked:
         ValueError: a layer without a matrix, a matrix without a layer, or one that does not fit.
     """
     trainable, statistics = tree.split_statistics(stacked)
+    check_kind("matrices", matrices, Mapping, "give a dict {layer: matrix}")
+    check_kind("stacked", trainable, Mapping, "give a dict {layer: arrays}")
     if set(matrices) != set(trainable):
         raise ValueError(f"matrices are given for {sorted(matrices)}; the layers are {sorted(trainable)}")
     (first, matrix), *others = matrices.items()

@@ -6,7 +6,7 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from fljax import tree
-from fljax.server.checks import check_axes, check_shape, check_vector, shape_of
+from fljax.server.checks import check_axes, check_one, check_shape, check_vector, shape_of
 from fljax.server.distance import cross_squared_l2
 from fljax.types import Stacked
 
@@ -62,6 +62,7 @@ def example_shares(loss: Array, weight: Array, floor: ArrayLike = 1e-4) -> Array
         ValueError: shapes that do not fit.
     """
     check_shape("weight", weight, shape_of("loss", loss)[:-1], "a weight per example of loss")
+    check_one(floor=floor)
     vote = jax.nn.one_hot(lowest_loss(loss), loss.shape[-1], dtype=bool)
     count = jnp.sum(jnp.where(vote, weight.astype(jnp.float32)[..., None], 0), axis=-2)
     total = count.sum(axis=-1, keepdims=True)

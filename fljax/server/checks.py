@@ -6,6 +6,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax import Array
+from jax.typing import ArrayLike
 
 from fljax.placement import whole
 from fljax.types import Params, Stacked
@@ -58,6 +59,12 @@ def check_axes(name: str, value: Array, *axes: str) -> tuple[int, ...]:
 def check_vector(name: str, value: Array, n: int, against: str) -> None:
     """Raise ValueError unless ``value`` has shape ``(n,)``, the length of ``against``."""
     check_shape(name, value, (n,), f"one entry per row of {against}")
+
+
+def check_one(**numbers: ArrayLike) -> None:
+    """Raise ValueError where one of these is no single number: several would be spread over some axis."""
+    for name, number in numbers.items():
+        check_shape(name, jnp.asarray(number), (), "one number for all")
 
 
 def check_square(name: str, value: Array) -> int:

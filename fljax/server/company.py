@@ -5,7 +5,7 @@ from jax import Array
 
 from fljax import tree
 from fljax.numbers import Scalar
-from fljax.server.checks import check_axes, check_shape, check_square, check_vector
+from fljax.server.checks import check_axes, check_one, check_shape, check_square, check_vector
 from fljax.server.distance import pairwise_squared_l2
 
 
@@ -62,6 +62,7 @@ def row_affinity(reward: Array, member: Array, beta: Scalar) -> Array:
         [1.0, 1.0, 0.0]
     """
     check_vector("member", member, check_square("reward", reward), "reward")
+    check_one(beta=beta)
     reward = jnp.where(member[None] & member[:, None], reward, 0.0)
     between = jnp.square(jnp.diagonal(reward)[:, None] - reward.T)  # column k of the rows k and j
     return jnp.exp(-beta * jnp.maximum(pairwise_squared_l2(reward) - between - between.T, 0.0))

@@ -6,7 +6,7 @@ from jax import Array
 
 from fljax import tree
 from fljax.placement import whole
-from fljax.server.checks import check_shape, check_square, check_vector, everyone
+from fljax.server.checks import check_one, check_square, check_vector, everyone
 from fljax.server.entry import at_least, checked
 from fljax.server.labels import canonical
 
@@ -55,8 +55,7 @@ def dbscan(
         [0, 1, 0, 1, -1]
     """
     n = check_square("distance", distance)
-    for name, number in (("eps", eps), ("min_samples", min_samples)):
-        check_shape(name, jnp.asarray(number), (), "one number for all")
+    check_one(eps=eps, min_samples=min_samples)
     mask = everyone(n, where, "distance")
     distance = tree.at_least_float32(distance)  # in a type of whole numbers eps would be cut off, or wrap
     near = (distance <= jnp.asarray(eps, distance.dtype)) & mask[:, None] & mask[None, :]

@@ -6,7 +6,7 @@ from jax import Array, lax
 from jax.typing import ArrayLike
 
 from fljax import tree
-from fljax.server.checks import check_axes, everyone, shape_of
+from fljax.server.checks import check_axes, check_one, everyone, shape_of
 from fljax.server.entry import POSITIVE, checked
 from fljax.server.gram import among
 
@@ -61,6 +61,7 @@ def label_kld(histogram: Array, smoothing: ArrayLike = 1e-4, where: Array | None
         ValueError: the histogram is not (n, classes), lengths differ, or ``smoothing`` is not positive.
     """
     check_axes("histogram", histogram, "n", "classes")
+    check_one(smoothing=smoothing)
     count = _counted(histogram.astype(jnp.float32), where)
     total = count.sum(axis=1, keepdims=True)
     share = count / jnp.where(total > 0, total, 1) + jnp.asarray(smoothing, jnp.float32)

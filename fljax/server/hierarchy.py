@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
-from fljax.server.checks import check_vector
+from fljax.server.checks import check_one, check_vector
 from fljax.server.linkage import cut, n_clients
 
 
@@ -32,6 +32,7 @@ def cut_at(dendrogram: Array, level: Array | float, where: Array | None = None) 
         ValueError: the dendrogram is not of shape (n-1, 4), or lengths differ.
     """
     n_clients("dendrogram", dendrogram)
+    check_one(level=level)
     height = dendrogram[:, 2]
     return cut(dendrogram, level * jnp.where(height < jnp.inf, height, 0).max(initial=0.0), where)
 
@@ -56,6 +57,7 @@ def next_split(
         ValueError: the dendrogram is not of shape (n-1, 4), or lengths differ.
     """
     check_vector("label", label, n_clients("dendrogram", dendrogram), "clients")
+    check_one(steps=steps, step=step)
     label, steps = label.astype(jnp.int32), steps.astype(jnp.int32)
 
     def same(carry: tuple[Array, Array]) -> Array:

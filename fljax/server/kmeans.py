@@ -14,7 +14,7 @@ from fljax import tree
 from fljax.choices import Positive
 from fljax.placement import whole
 from fljax.server.aggregate import cluster_mean, weighted_mean
-from fljax.server.checks import check_key
+from fljax.server.checks import check_key, check_one
 from fljax.server.entry import checked
 from fljax.server.gram import rows, squared
 from fljax.server.labels import canonical
@@ -78,6 +78,7 @@ def kmeans(
         ValueError: n_clusters or n_init below 1, or lengths that differ.
     """
     check_key(key)
+    check_one(n_steps=n_steps)
     mats, where = rows(x, where, None)
     compact = sum(mat.shape[1] for mat in mats) > where.shape[0]
     known = whole(squared(mats, where) if compact else _points(mats, where))

@@ -6,7 +6,7 @@ from jax import Array, lax
 from jax.typing import ArrayLike
 
 from fljax.server.aggregate import weighted_mean
-from fljax.server.checks import everyone, n_rows
+from fljax.server.checks import check_one, everyone, n_rows
 from fljax.server.distance import pairwise_squared_l2
 from fljax.server.entry import at_least, checked
 from fljax.server.robust import is_within_reach
@@ -37,6 +37,7 @@ def krum_scores(stacked: Stacked, n_byzantine: ArrayLike, where: Array | None = 
 
 def _scores_and_reach(stacked: Stacked, n_byzantine: ArrayLike, where: Array | None) -> tuple[Array, Array]:
     """`krum_scores`, and each client's sum of squared distances to all other participants."""
+    check_one(n_byzantine=n_byzantine)
     n = n_rows("stacked", stacked)
     where = everyone(n, where, "stacked") & is_within_reach(stacked)
     square = pairwise_squared_l2(stacked, where)
@@ -81,6 +82,7 @@ def multi_krum(
     Returns:
         One model.
     """
+    check_one(n_selected=n_selected)
     score, reach = _scores_and_reach(lax.stop_gradient(stacked), n_byzantine, where)
     index = jnp.arange(score.shape[0])
     nearer = (reach[None] < reach[:, None]) | ((reach[None] == reach[:, None]) & (index[None] < index[:, None]))

@@ -4,6 +4,7 @@ Models are ``{layer: subtree}``, plus running statistics, which follow the layer
 selection, never a multiplication by a mask, so what is not chosen never matters, not even as NaN.
 """
 
+from collections.abc import Mapping
 from typing import Literal, get_args
 
 import jax
@@ -12,7 +13,8 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from fljax import tree
-from fljax.server.checks import check_same, check_shape, check_statistics, n_rows
+from fljax.choices import check_kind
+from fljax.server.checks import check_one, check_same, check_shape, check_statistics, n_rows
 from fljax.types import Params, Stacked
 
 Boundary = Literal["tensors", "floor", "unit-fraction", "nearest-half"]
@@ -134,6 +136,7 @@ def shared_mask(
     """
     if boundary not in BOUNDARIES:
         raise ValueError(f"boundary is {boundary!r}; choose one of {', '.join(BOUNDARIES)}")
+    check_one(shared=shared)
     trainable, statistics = tree.split_statistics(params)
     _check_names(model_layers, trainable, statistics)
     depth = {name: index for index, name in enumerate(model_layers)}
@@ -189,6 +192,7 @@ def _trailing(mask: Array, leaf: Array) -> Array:
 
 
 def _check_names(model_layers: tuple[str, ...], trainable: Params, statistics: Params) -> None:
+    check_kind("a model", trainable, Mapping, "give a dict {layer: arrays}")
     check_statistics(statistics, model_layers)
     if len(model_layers) != len(trainable) or set(model_layers) != set(trainable):
         raise ValueError(f"model_layers are {tuple(model_layers)}; the models have {tuple(sorted(trainable))}")

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from fljax.placement import whole
-from fljax.server.checks import check_square, check_vector, everyone, shape_of
+from fljax.server.checks import check_one, check_square, check_vector, everyone, shape_of
 from fljax.server.entry import at_least, checked
 from fljax.server.labels import canonical, rank
 
@@ -175,6 +175,7 @@ def cut(tree: Array, height: Array | float, where: Array | None = None) -> Array
         [0, 1, 0, 1]
     """
     n_clients("tree", tree)
+    check_one(height=height)
     made = (tree[:, 2] <= jnp.asarray(height, tree.dtype)) & jnp.isfinite(tree[:, 2])
     return _label(tree, made, where)
 
@@ -206,6 +207,7 @@ def cut_k(tree: Array, k: Array | int, where: Array | None = None, within: Array
         [0, 1, 2, 1]
     """
     n = n_clients("tree", tree)
+    check_one(k=k)
     mask = everyone(n, where, "clients")
     finite = jnp.isfinite(tree[:, 2])
     if within is None:

@@ -18,7 +18,7 @@ import optax.assignment
 from jax import Array, lax
 
 from fljax import tree
-from fljax.choices import Positive
+from fljax.choices import Positive, check_kind
 from fljax.server.aggregate import cluster_mean
 from fljax.server.checks import check_alike, check_same, check_shape, check_statistics, check_vector, fallback, n_rows
 from fljax.server.entry import checked
@@ -213,6 +213,7 @@ def matched_mean(
 
 def _kernel_layers(params: Params, layers: tuple[str, ...]) -> list[str]:
     trainable, statistics = tree.split_statistics(params)
+    check_kind("a model", trainable, Mapping, "give a dict {layer: {kernel, bias}}")
     check_statistics(statistics, layers)
     if set(layers) != set(trainable):
         raise ValueError(f"layers are {tuple(layers)}; the models have {tuple(sorted(trainable))}")

@@ -15,7 +15,7 @@ from jax.typing import ArrayLike
 from fljax import tree
 from fljax.server import blocks, order
 from fljax.server.aggregate import weighted_mean
-from fljax.server.checks import check_vector, everyone, fallback, n_rows
+from fljax.server.checks import check_one, check_vector, everyone, fallback, n_rows
 from fljax.server.distance import cross_squared_l2
 from fljax.server.entry import POSITIVE, SHARE, WEIGHT, checked
 from fljax.server.gram import trainable_matrices
@@ -62,6 +62,7 @@ def trimmed_mean(
     Returns:
         One model.
     """
+    check_one(fraction=fraction)
     where = everyone(n_rows("stacked", stacked), where, "stacked")
     trim = n_trimmed(fraction, where.sum(dtype=jnp.int32))
     return _by_coordinate(
@@ -115,6 +116,7 @@ def geometric_median(
     Returns:
         One model.
     """
+    check_one(n_steps=n_steps, tolerance=tolerance)
     n, given = n_rows("stacked", stacked), stacked
     stacked = jax.tree.map(tree.at_least_float32, stacked)
     where = everyone(n, where, "stacked")

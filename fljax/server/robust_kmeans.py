@@ -11,7 +11,7 @@ from jax.typing import ArrayLike
 from fljax import tree
 from fljax.choices import Positive
 from fljax.server.assign import nearest_center
-from fljax.server.checks import check_key, check_vector, everyone, n_rows
+from fljax.server.checks import check_key, check_one, check_vector, everyone, n_rows
 from fljax.server.distance import cross_squared_l2
 from fljax.server.entry import SHARE, checked
 from fljax.server.kmeans import KMeans
@@ -62,6 +62,7 @@ def robust_kmeans(
         ValueError: an unknown center, n_clusters or n_init below 1, lengths that differ, or a fraction out of range.
     """
     check_key(key)
+    check_one(n_steps=n_steps, fraction=fraction)
     where = everyone(n_rows("x", x), where, "x") & is_within_reach(x)
 
     def step(_: Array, centers: Stacked) -> Stacked:
@@ -99,6 +100,7 @@ def robust_cluster_mean(
         ValueError: an unknown center, lengths that differ, ``empty`` of other shapes, or a fraction out of its range.
     """
     check_vector("label", label, n_rows("stacked", stacked), "stacked")
+    check_one(fraction=fraction)
     n_clusters = n_rows("empty", empty)
 
     def mean(member: Array, old: Params) -> Params:

@@ -215,3 +215,53 @@ def test_labels_of_fewer_numbers_than_there_are_clusters(dtype):
     ]
     np.testing.assert_array_equal(narrow[0], server.layer_discrepancy(x, empty, label, ("fc",)))
     np.testing.assert_array_equal(narrow[1], x["fc"]["kernel"])  # of one layer nothing is hidden
+
+
+ONE_NUMBER = {
+    "fraction": [
+        lambda two: server.trimmed_mean(X, two / 10),
+        lambda two: server.robust_kmeans(KEY, X, 2, fraction=two / 10),
+        lambda two: server.robust_cluster_mean(X, LABEL, X[:1], fraction=two / 10),
+    ],
+    "n_byzantine": [lambda two: server.krum(X, two), lambda two: server.krum_scores(X, two)],
+    "n_selected": [lambda two: server.multi_krum(X, 1, two)],
+    "smoothing": [lambda two: server.label_kld(X, two)],
+    "floor": [lambda two: server.example_shares(X[:, None], W[:, None], two)],
+    "beta": [lambda two: server.row_affinity(DISTANCE, LABEL == 0, two)],
+    "n_steps": [
+        lambda two: server.geometric_median(X, n_steps=two),
+        lambda two: server.kmeans(KEY, X, 2, n_steps=two),
+        lambda two: server.robust_kmeans(KEY, X, 2, n_steps=two),
+    ],
+    "tolerance": [lambda two: server.geometric_median(X, tolerance=two)],
+    "height": [lambda two: server.cut(TREE, two)],
+    "k": [lambda two: server.cut_k(TREE, two)],
+    "level": [lambda two: server.cut_at(TREE, two)],
+    "step": [lambda two: server.next_split(TREE, LABEL, 0, two)],
+    "shared": [lambda two: server.shared_mask(("a",), two, {"a": X})],
+}
+
+
+@pytest.mark.parametrize("name", ONE_NUMBER)
+def test_two_numbers_in_place_of_one_are_refused(name):
+    """Of as many numbers as there are columns each column would have its own, without a word."""
+    for call in ONE_NUMBER[name]:
+        for given in (call, jax.jit(call)):
+            with pytest.raises(ValueError, match=rf"^{name} has shape \(2,\); expected \(\), one number for all"):
+                given(jnp.array([1.0, 2.0]))
+
+
+OF_LAYERS = {
+    "select_layers": lambda x: server.select_layers(("a",), 1.0, x, x),
+    "shared_mask": lambda x: server.shared_mask(("a",), 1.0, x),
+    "where_layers": lambda x: server.where_layers(("a",), jnp.ones((3, 1), bool), x, x),
+    "mix_layers": lambda x: server.mix_layers({"a": DISTANCE}, x),
+    "match": lambda x: server.match(x, x, ("a",)),
+    "matrices": lambda x: server.mix_layers([DISTANCE], {"a": x}),  # pyright: ignore[reportArgumentType]
+}
+
+
+@pytest.mark.parametrize("name", OF_LAYERS)
+def test_what_has_no_layers_is_refused(name):
+    with pytest.raises(ValueError, match=r"^(a model|stacked|matrices) is .*, not a Mapping; give a dict \{layer: "):
+        OF_LAYERS[name](X)
