@@ -24,8 +24,8 @@ def client_sums(score: Score, models: Stacked | ModelTable, data: ClientData, ba
 
     A model that many clients hold passes over all their examples together, so no model is copied per client; personal
     models are mapped over. Either way each example is scored once. Where a network's output depends on the batch at
-    hand (`fljax.client.batching`), batches are of one client's examples, whoever holds the model. A client whose row
-    is none of a `ModelTable`'s, such as -1, holds no model, and its sums are 0.
+    hand (`fljax.client.batching`), batches are of one client's examples, whoever holds the model. Where a client's
+    row is none of a `ModelTable`'s, such as -1, its sums mean nothing.
 
     Raises:
         ValueError: ``data`` is no split, models have not a row for each client, or ``score`` gives not a row for each
@@ -41,9 +41,6 @@ def client_sums(score: Score, models: Stacked | ModelTable, data: ClientData, ba
     is_shared = isinstance(models, ModelTable) and tree.n_rows(models.params) < data.size.shape[0]
     if is_shared and not how.is_mixing:
         return _sums_by_row(score, n_scores, models, data, batch_size)
-    if isinstance(models, ModelTable) and (n_rows := tree.n_rows(models.params)) > 1:
-        is_held = (models.row >= 0) & (models.row < n_rows)  # a lookup would take another's model
-        data = data._replace(size=jnp.where(is_held, data.size, 0))
 
     def one(pool: Examples, index: Array, size: Array, params: Params) -> Array:
         def step(i: Array, sums: Array) -> Array:
@@ -59,11 +56,16 @@ def client_sums(score: Score, models: Stacked | ModelTable, data: ClientData, ba
 def client_loss(model: Model, models: Stacked | ModelTable, data: ClientData) -> Array:
     """Mean loss ``F_i`` of each client's data under the model it holds, evaluation mode: ``(clients,)``.
 
-    A client without examples has loss 0, and so has one without a model, see `client_sums`.
+    A client without examples has loss 0, and so has one that holds none of a `ModelTable`'s models (row -1).
 
     Raises:
         ValueError: ``data`` is no split, or models have not a row for each client.
     """
+    check_kind("data", data, ClientData, "give a split, as federation.train")
+    check_rows(data.size.shape[0], (models,))
+    if isinstance(models, ModelTable) and (n_rows := tree.n_rows(models.params)) > 1:
+        is_held = (models.row >= 0) & (models.row < n_rows)  # a lookup would take another's model
+        data = data._replace(size=jnp.where(is_held, data.size, 0))
     sums = client_sums(loss_score(model), models, data)[:, 0]
     return sums / jnp.maximum(data.size, 1).astype(jnp.float32)
 
