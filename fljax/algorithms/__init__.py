@@ -42,7 +42,6 @@ def by_kind() -> dict[str, Method]:
     return dict(sorted(ALGORITHMS.items(), key=lambda item: KINDS.index(item[1].kind)))
 
 
-@cache
 def compose(method: str | Method, *bricks: str) -> Method:
     """A method with bricks put in: of its name, "fedprox+median+adam", or of your own method, ``(mine, "median")``.
 
@@ -55,6 +54,14 @@ def compose(method: str | Method, *bricks: str) -> Method:
     """
     if not isinstance(method, Method):
         check_kind("method", method, str, "give a name, as 'fedprox+median', or a method of your own")
+    for brick in bricks:
+        check_kind("brick", brick, str, "give the name of one, as 'median'; a function of your own goes into a slot")
+    return _composed(method, *bricks)
+
+
+@cache  # so that what is composed alike is one method, and one program
+def _composed(method: str | Method, *bricks: str) -> Method:
+    if not isinstance(method, Method):
         base, *first = method.split("+")
         if base not in ALGORITHMS:
             own = "; of a method of your own give the method itself: fljax.compose(mine, 'prox')" if ":" in base else ""

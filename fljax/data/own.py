@@ -43,8 +43,11 @@ class OwnData(NamedTuple):
 
         Raises:
             ValueError: naming the client that has too few examples, or the example that is not finite; or no client has
-                test examples. Where the data says which they are, a client may have none: it is not tested.
+                test examples. Where the data says which they are, a client may have none: it is not tested. Or both
+                `part` and ``split`` say it.
         """
+        if self.part is not None and tuple(split) != SPLIT:
+            raise ValueError(f"split={split} and part, which says it example by example; leave one of them out")
         if self.client is None:
             raise ValueError("the data does not say whose its examples are; give client ids, or use a partition")
         check_split(split)
@@ -164,10 +167,8 @@ def federation_from_arrays(
     "train", "val" and "test"; without it each client's examples are drawn by the shares of ``split``.
 
     Raises:
-        ValueError: as `own_data` and `OwnData.federation`, or ``part`` and ``split`` are both given.
+        ValueError: as `own_data` and `OwnData.federation`.
     """
-    if part is not None and split != SPLIT:
-        raise ValueError(f"split={split} and part, which says it example by example; leave one of them out")
     return own_data(x, y, client_ids, part=part).federation(split, seed=seed, min_size=min_size)
 
 

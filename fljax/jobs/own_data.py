@@ -9,7 +9,7 @@ import numpy as np
 
 from fljax.data.files import array_names, n_bytes_unpacked, read_own
 from fljax.data.labels import are_classes
-from fljax.data.own import OwnData
+from fljax.data.own import SPLIT, OwnData
 from fljax.data.partition.check import split_of
 from fljax.data.tables import Columns, TaskChoice
 from fljax.files import write_atomically
@@ -56,7 +56,8 @@ def own_federation(job: Job) -> Federation | None:
             f"--data {path} does not say whose its examples are; give --client-column NAME{there}, or "
             "--partition iid --partition.n-clients 10"
         )
-    split = split_of(settings["val_fraction"], settings["test_fraction"])
+    fractions = settings["val_fraction"], settings["test_fraction"]
+    split = SPLIT if data.part is not None else split_of(*fractions)  # those of the data's own count
     federation = data.federation(split, seed=job.own["seed"], min_size=settings["min_size"])
     if not (n_clients := settings["n_clients"]):
         return federation

@@ -70,3 +70,12 @@ def test_a_median_is_somewhere_else_than_the_mean_and_finite(key, model, work, f
 def test_methods_whose_averages_are_their_own_say_that_they_have_no_slot(name):
     with pytest.raises(ValueError, match="no slot"):
         compose(name)
+
+
+def test_a_brick_that_is_no_name_is_refused_in_a_line():
+    assert compose("fedavg+median") is compose("fedavg+median")
+    for given in (["median"], {"median": 1}, jax.numpy.median):
+        with pytest.raises(ValueError, match=r"^brick is .*, not a str; give the name of one, as 'median'; a function"):
+            compose("fedavg", given)
+    with pytest.raises(ValueError, match=r"^method is \['fedavg'\], not a str; give a name, as 'fedprox\+median'"):
+        compose(["fedavg"])

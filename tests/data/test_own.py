@@ -369,6 +369,14 @@ def test_a_column_is_named_by_itself_and_what_is_no_table_is_refused():
             read(given, columns)
 
 
+def test_a_split_beside_one_that_the_data_says_is_refused():
+    x, y, part = np.ones((12, 2), np.float32), np.arange(12) % 2, np.repeat(["train", "test"], 6)
+    data = own_data(x, y, np.arange(12) % 3, part=part)
+    assert data.federation().test.size.sum() == 6
+    with pytest.raises(ValueError, match=r"^split=\(0.5, 0.0, 0.5\) and part, which says it example by example; leave"):
+        data.federation((0.5, 0.0, 0.5))
+
+
 def test_two_columns_of_one_name_are_refused():
     class Twice(dict):
         columns = ("age", "sick", "age")
