@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from fljax.catalogue.words import shown
 from fljax.data.files import array_names, n_bytes_unpacked, read_own
 from fljax.data.labels import are_classes
 from fljax.data.own import SPLIT, OwnData
@@ -56,8 +57,13 @@ def own_federation(job: Job) -> Federation | None:
             f"--data {path} does not say whose its examples are; give --client-column NAME{there}, or "
             "--partition iid --partition.n-clients 10"
         )
-    fractions = settings["val_fraction"], settings["test_fraction"]
-    split = SPLIT if data.part is not None else split_of(*fractions)  # those of the data's own count
+    split = split_of(settings["val_fraction"], settings["test_fraction"])
+    if data.part is not None:
+        for name, usual in zip(("val_fraction", "test_fraction"), SPLIT[1:], strict=True):
+            if settings[name] != usual:
+                said = shown(f"partition.{name}", [str(settings[name])])
+                raise ValueError(f"{said}: the data says of each example what it is for; leave it out")
+        split = SPLIT
     federation = data.federation(split, seed=job.own["seed"], min_size=settings["min_size"])
     if not (n_clients := settings["n_clients"]):
         return federation

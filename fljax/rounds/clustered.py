@@ -129,9 +129,15 @@ def as_clusters(name: str, given: Any, n_clients: int) -> Clusters:
     """What a rule's function of that name gave, with int32 labels.
 
     Raises:
-        ValueError: it gave no `Clusters`, or its labels are not a whole number for each client of the federation.
+        ValueError: it gave no `Clusters`, its labels are not a whole number for each client of the federation, or its
+            centers have not a row for each cluster.
     """
     check_kind(f"what a rule's {name} gave", given, Clusters, "give the centers and everybody's label")
+    if len({jnp.shape(leaf)[:1] for leaf in jax.tree.leaves(given.centers)}) > 1:
+        raise ValueError(
+            f"a rule's {name} gave centers without a row for each cluster; give those of all clusters together, as "
+            "jax.vmap(model.init)(jax.random.split(key, n_clusters))"
+        )
     label = given.label if isinstance(given.label, Array) else np.asarray(given.label)
     if label.shape != (n_clients,) or not jnp.issubdtype(label.dtype, jnp.integer):
         raise ValueError(

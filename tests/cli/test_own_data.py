@@ -306,6 +306,17 @@ def test_moments_are_those_of_what_a_batch_has():
     np.testing.assert_allclose(deviation, (x / 255).std(axis=0), rtol=1e-6)
 
 
+def test_fractions_beside_a_column_that_says_the_split_are_refused(tmp_path):
+    rows = [f"{i},{i % 3},{i % 2},{'test' if i % 5 == 0 else 'train'}" for i in range(60)]
+    (tmp_path / "parts.csv").write_text("\n".join(["x,hospital,sick,fold", *rows]))
+    given = f"--data {tmp_path}/parts.csv --client-column hospital --label-column sick --split-column fold".split()
+    assert make_parts(read_job(given))[0].test.size.sum() == 12
+    for name in ("val", "test"):
+        message = rf"--partition.{name}-fraction 0.3: the data says of each example what it is for; leave it out"
+        with pytest.raises(ValueError, match=message):
+            make_parts(read_job([*given, f"--partition.{name}-fraction", "0.3"]))
+
+
 def test_validation_rows_of_a_table_are_refused_with_a_partition(tmp_path):
     with (tmp_path / "parts.csv").open("w") as file:
         file.write("age,fold,sick\n")

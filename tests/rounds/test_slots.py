@@ -130,6 +130,10 @@ def test_a_rule_that_gives_something_else(shapes, model):
 
     for rule, message in (
         (Rule(lambda *of: begin(*of)[0]), "what a rule's begin gave is of type dict, not a Clusters"),
+        (
+            Rule(lambda key, *of: Clusters(model.init(key), jnp.arange(N) % 2)),
+            r"^a rule's begin gave centers without a row for each cluster; give .*, as jax.vmap\(model.init\)",
+        ),
         (Rule(begin, before=lambda *of: None), "what a rule's before gave is None, not a Clusters"),
         (
             Rule(begin, after=lambda *of: of[2:4]),
