@@ -39,7 +39,7 @@ def run_identity(
     whole, federation = federation, _unpadded(federation)
     is_padded = jax.tree.map(np.shape, whole) != jax.tree.map(np.shape, federation)
     sizes = np.asarray(federation.train.size)
-    numbers = {f"hyper.{name}": None if value is None else float(value) for name, value in as_dict(hyper).items()}
+    numbers = {f"hyper.{name}": None if value is None else _decimal(value) for name, value in as_dict(hyper).items()}
     return {
         **static_choices(algorithm),
         **({} if tells_all(algorithm, draw) else program(algorithm, hyper, federation, key, draw)),
@@ -96,6 +96,11 @@ def _tells_loss(algorithm: Algorithm) -> bool:
     """The loss of a regression holds the targets' mean and deviation, of which the network's description tells."""
     loss = algorithm.loss.loss if isinstance(algorithm.loss, Task) else algorithm.loss
     return is_told(loss) or ("target_mean" in dict(algorithm.about.model) and loss.__module__ == Task.__module__)
+
+
+def _decimal(value: Any) -> float:
+    """A number as it is written: 0.1 of float32, which is what a run computes with, is the 0.1 that Python has."""
+    return float(str(np.asarray(value)[()]))
 
 
 def program(algorithm: Algorithm, hyper: Any, federation: Federation, key: Key, draw: Draw) -> dict[str, int]:

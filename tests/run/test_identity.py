@@ -60,6 +60,17 @@ def test_it_is_the_same_for_the_same_run(identity, federation):
     assert differing(identity(mlp((4, 4, 1), (6,), 4)), identity(mlp((4, 4, 1), (6,), 4), again)) == set()
 
 
+@pytest.mark.parametrize("kind", [np.float32, np.float64, jnp.float32])
+def test_a_number_is_the_same_in_whatever_type_it_is_given(key, federation, kind):
+    algorithm = fedavg(mlp((4, 4, 1), (6,), 4), WORK)
+    state = jax.eval_shape(algorithm.init, key, fljax.fedavg.Hyper(), federation.train)
+    of = lambda lr: run_identity(  # noqa: E731
+        algorithm, state, fljax.fedavg.Hyper(lr=lr), federation, key, uniform().of(9), 1, None
+    )
+    assert differing(of(0.1), of(kind(0.1))) == set()
+    assert differing(of(0.1), of(kind(0.1001))) == {"hyper.lr"}
+
+
 def test_it_does_not_depend_on_what_other_seeds_are_padded_to(identity, federation, tmp_path):
     own = mlp((4, 4, 1), (6,), 4)._replace(loss=lambda z, y: 2 * CE(z, y))  # its rounds are traced
     pool = jax.tree.map(lambda part: jnp.pad(part, [(0, 5), *[(0, 0)] * (part.ndim - 1)]), federation.train.pool)
