@@ -13,6 +13,7 @@ seconds depend on it. Its machine is a processor fitted to one published number 
 """
 
 from collections.abc import Callable, Mapping
+from typing import Literal
 
 import numpy as np
 from dcpfl_methods import (
@@ -161,9 +162,12 @@ STEPS: Mapping[str, dict[str, float | None]] = {
 }
 """How clients may step, which the paper does not say."""
 
+UNITS: Mapping[str, Literal["layer", "tensor"]] = {"DC-PFL": "layer", "DC-PFL, by tensors": "tensor"}
+"""What DC-PFL averages at intervals of its own: layers, or their kernels and biases each by itself."""
+
 
 def settings(scale: Scale) -> None:
-    """FedAvg of Table II's Mid band, for each of `STEPS`: when it has converged, and at what accuracy."""
+    """FedAvg and DC-PFL of Table II's Mid band, for each of `STEPS`: when they have converged, and at what accuracy."""
     model, work = network("fashion_mnist", scale), effort(scale)
     mid, planned = (
         paper_bands("fashion_mnist", scale._replace(only=("Mid",)))["Mid"],
@@ -171,17 +175,23 @@ def settings(scale: Scale) -> None:
     )
     folder, results = scale.pick(None, scale.folder / "runs" / "settings"), []
     for name, numbers in scale.chosen(STEPS).items():
-        methods = {"FedAvg": (fedavg(model, work), fljax.fedavg.Hyper(**numbers))}
+        methods = {"FedAvg": (fedavg(model, work), fljax.fedavg.Hyper(**numbers))} | {
+            method: (dcpfl(model, work, trial_loss="train", layer_unit=unit), fljax.dcpfl.Hyper(**numbers))
+            for method, unit in UNITS.items()
+        }
+        methods = scale.chosen(methods)
         results += compare(methods, {name: mid}, scale.rounds or planned, evaluate_every=1, folder=folder)
-    of = columns("fashion_mnist", work.epochs)
+    of = columns("fashion_mnist", work.epochs) | {"uplink_share": uplink_share, "groups": groups}
     stated = {
-        (name, "FedAvg", metric): published("DC-PFL", "FMNIST", "Mid", "FedAvg", metric)
+        (name, method, metric): published("DC-PFL", "FMNIST", "Mid", method.partition(",")[0], metric)
         for name in STEPS
-        for metric in of
+        for method in ("FedAvg", *UNITS)
+        for metric in columns("fashion_mnist", work.epochs)
     }
     told = lambda r: how(scale, mid[r.seed], planned, r, **STEPS[r.setting])  # noqa: E731
-    keep(scale.results, "DC-PFL", "settings", "FMNIST", outcomes(results, of, stated, told))
-    show(scale, "settings", "FedAvg, fashion_mnist, Mid, by the clients' steps", table(results, of))
+    lines = [line for line in outcomes(results, of, stated, told) if np.isfinite(line.value)]
+    keep(scale.results, "DC-PFL", "settings", "FMNIST", lines)
+    show(scale, "settings", "fashion_mnist, Mid, by the clients' steps", table(results, of))
 
 
 PARTS: Mapping[str, Mapping[str, bool]] = {"Comp": {}, "NoDC": {"dynamic": False}, "NoLA": {"layerwise": False}}
@@ -245,5 +255,5 @@ if __name__ == "__main__":
         {f.__name__: f for f in functions},
         n_seeds=(3, 3),
         if_named=("table1", "settings", "ablation_cifar10"),
-        only=lambda scale: (*names("fashion_mnist", scale), *STEPS, *PARTS, *band_names(scale)),
+        only=lambda scale: (*names("fashion_mnist", scale), *STEPS, *UNITS, *PARTS, *band_names(scale)),
     )
