@@ -139,20 +139,34 @@ def check_state(
         ValueError: it is none.
     """
     check_kind("state", state, State, "give what fljax.simulate gives first, or fljax.train(...).state")
-    data = data if same_clients else _as_many_as_kept(state, data)
-    own = jax.eval_shape(algorithm.init, key, hyper, data)
-    alike = jax.tree.structure(own) == jax.tree.structure(state)
-    if alike and same_clients:
-        alike = [*map(jnp.shape, jax.tree.leaves(own))] == [*map(jnp.shape, jax.tree.leaves(state))]
+
+    def shapes(data: ClientData) -> list[tuple[int, ...]]:
+        return [leaf.shape for leaf in jax.tree.leaves(jax.eval_shape(algorithm.init, key, hyper, data))]
+
+    data = data if same_clients else _of_so_many(data, _n_kept(state) or data.size.shape[0])
+    alike = jax.tree.structure(jax.eval_shape(algorithm.init, key, hyper, data)) == jax.tree.structure(state)
+    if alike:
+        own = shapes(data)
+        # Which axes are those of clients is seen with twice as many. How long they are newcomers do not say.
+        of_more = own if same_clients else shapes(_of_so_many(data, 2 * data.size.shape[0]))
+        given = zip(map(jnp.shape, jax.tree.leaves(state)), own, of_more, strict=True)
+        alike = all(
+            len(shape) == len(expected)
+            and all(length == here for length, here, more in zip(shape, expected, others, strict=True) if here == more)
+            for shape, expected, others in given
+        )
     if not alike:
         others = "method, network or federation" if same_clients else "method or network"
         raise ValueError(f"state is of another {others}; give that of {algorithm.about.name or 'the method'}'s run")
 
 
-def _as_many_as_kept(state: State, data: ClientData) -> ClientData:
-    """Shapes of ``data`` for as many clients as the run kept something for: a method may refuse to begin with few."""
-    rows = [leaf.shape[0] for leaf in jax.tree.leaves(state.clients) if jnp.ndim(leaf)]
-    n_clients = rows[0] if rows else data.size.shape[0]
+def _n_kept(state: State) -> int:
+    """The clients that the run kept something for; 0: for none."""
+    return next((leaf.shape[0] for leaf in jax.tree.leaves(state.clients) if jnp.ndim(leaf)), 0)
+
+
+def _of_so_many(data: ClientData, n_clients: int) -> ClientData:
+    """Shapes of ``data`` for other clients: a method may refuse to begin with few."""
     of_all = [jax.ShapeDtypeStruct((n_clients, *leaf.shape[1:]), leaf.dtype) for leaf in (data.index, data.size)]
     return data._replace(index=of_all[0], size=of_all[1])
 

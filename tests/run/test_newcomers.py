@@ -17,6 +17,7 @@ from fljax.client.objectives import training_loss
 from fljax.client.optimizer import local_optimizer
 from fljax.data.holdout import hold_out_clients
 from fljax.data.synthetic import linear_groups
+from fljax.models import mlp
 from fljax.rounds.joining import held_with_least_loss
 from fljax.run import newcomers as module
 from fljax.run.evaluate import evaluate
@@ -124,6 +125,16 @@ def test_what_cannot_be_is_refused(key, model, averaging, parts):
         evaluate_new_clients(algorithm, hyper, state, new, key)
     with pytest.raises(ValueError, match="state is of another method or network; give that of fedavg's run"):
         evaluate_new_clients(averaging, fljax.fedavg.Hyper(), state, new, key)
+
+
+@pytest.mark.parametrize("method", [fljax.fedavg, fljax.ditto, fljax.fedfomo])
+def test_a_state_of_another_width_is_refused(key, method, parts):
+    training, new = parts
+    wide, narrow = (method(mlp((4, 4, 1), (width,), 4), FULL) for width in (6, 5))
+    shapes = jax.eval_shape(narrow.init, key, as_traced(method.Hyper()), training.train)
+    state = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), shapes)
+    with pytest.raises(ValueError, match=f"state is of another method or network; give that of {method.name}'s run"):
+        evaluate_new_clients(wide, method.Hyper(), state, new, key)
 
 
 def test_newcomers_are_met_though_a_run_could_not_begin_with_so_few(key, model, parts):
