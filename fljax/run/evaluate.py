@@ -17,7 +17,7 @@ from fljax.client.map import check_table
 from fljax.client.measure import Score, client_sums
 from fljax.client.objectives import of_each
 from fljax.models.task import as_targets, task_of
-from fljax.run.check import check_tested
+from fljax.run.check_network import check_tested
 from fljax.run.regression import Predict, evaluate_regression, mean_over
 from fljax.types import Batch, ClientData, ExampleLoss, Metrics, ModelTable, Params
 

@@ -17,7 +17,9 @@ from fljax import tree
 from fljax.drift.stages import at
 from fljax.files import read_arrays, restored, save_arrays
 from fljax.numbers import check_numbers
-from fljax.run.check import check_count, check_state, check_subjects, fields_of
+from fljax.run.check import check_count, fields_of
+from fljax.run.check_network import check_subjects
+from fljax.run.check_state import check_state
 from fljax.run.simulate import as_traced, last_models
 from fljax.types import Algorithm, Federation, Key, ModelTable, Params, State
 

@@ -18,7 +18,7 @@ from jax import Array, lax
 from fljax import tree
 from fljax.placement import whole
 from fljax.rounds.sampling import Draw
-from fljax.run.check import begun
+from fljax.run.check_state import begun
 from fljax.run.chunk import MOST_ROUNDS, run_chunk
 from fljax.run.simulate import split_key
 from fljax.types import Algorithm, Federation, Key, Metrics, State

@@ -19,7 +19,9 @@ from fljax.rounds.cohort import CohortKeys, cohort_of
 from fljax.rounds.draw_checks import check_ids
 from fljax.rounds.round_metrics import as_due, check_clusters
 from fljax.rounds.sampling import Draw, Sampling, sampling_of
-from fljax.run.check import begun, check_outputs, check_run, check_subjects, deployed, fields_of
+from fljax.run.check import check_run, fields_of
+from fljax.run.check_network import check_outputs, check_subjects
+from fljax.run.check_state import begun, deployed
 from fljax.run.churn import churn_of_rounds
 from fljax.run.evaluate import evaluate
 from fljax.run.hosts import gathered

@@ -13,7 +13,8 @@ from jax.sharding import Mesh
 from fljax import tree
 from fljax.numbers import check_numbers
 from fljax.rounds.sampling import Sampling, sampling_of
-from fljax.run.check import check_outputs, check_run, check_subjects, fields_of
+from fljax.run.check import check_run, fields_of
+from fljax.run.check_network import check_outputs, check_subjects
 from fljax.run.checkpoint import level_of, rounds_done
 from fljax.run.chunk import MOST_ROUNDS, no_rounds, round_cost, run_chunk
 from fljax.run.identity import run_identity

@@ -12,7 +12,8 @@ from fljax.rounds.clustered import check_labels
 from fljax.rounds.sampling import Sampling, sampling_of
 from fljax.run import checkpoint as files
 from fljax.run import hosts
-from fljax.run.check import check_outputs, check_run, check_subjects, fields_of
+from fljax.run.check import check_run, fields_of
+from fljax.run.check_network import check_outputs, check_subjects
 from fljax.run.chunk import check_traceable, on_devices, prepared, shapes_of_metrics
 from fljax.run.chunk import run_chunk as run_chunk
 from fljax.run.identity import run_identity

@@ -11,7 +11,7 @@ import fljax
 from fljax import tree
 from fljax.data.federation import minibatch
 from fljax.models import from_linen, from_nnx, mlp
-from fljax.run.check import check_subjects
+from fljax.run.check_network import check_subjects
 
 
 def network(call, **fields):

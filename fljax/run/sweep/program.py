@@ -10,7 +10,9 @@ from jax import Array, lax
 from fljax import tree
 from fljax.rounds.round_metrics import check_clusters
 from fljax.rounds.sampling import Draw, Sampling, sampling_of
-from fljax.run.check import begun, check_count, check_outputs, check_run, check_subjects, fields_of
+from fljax.run.check import check_count, check_run, fields_of
+from fljax.run.check_network import check_outputs, check_subjects
+from fljax.run.check_state import begun
 from fljax.run.chunk import put_row, round_cost
 from fljax.run.memory import check_traced
 from fljax.run.mesh import n_sweep_devices, over_sweep

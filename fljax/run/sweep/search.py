@@ -12,7 +12,8 @@ from jax.sharding import NamedSharding, PartitionSpec
 from fljax.drift.stages import at
 from fljax.numbers import as_dict
 from fljax.rounds.sampling import Draw, Sampling, sampling_of
-from fljax.run.check import check_outputs, check_run, check_subjects, fields_of
+from fljax.run.check import check_run, fields_of
+from fljax.run.check_network import check_outputs, check_subjects
 from fljax.run.identity import run_identity
 from fljax.run.mesh import Device, over_devices, replicated
 from fljax.run.programs import Compile

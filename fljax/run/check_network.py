@@ -1,0 +1,160 @@
+"""Whether a network can take the clients' examples and has an output for each class: refused before the first round."""
+
+import math
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax.errors import FlaxError
+from jax import Array
+
+from fljax import tree
+from fljax.choices import check_kind
+from fljax.data.federation import minibatch
+from fljax.data.labels import are_classes
+from fljax.models.task import task_of
+from fljax.rounds.method import Method
+from fljax.run.check import check_key
+from fljax.run.check_state import begun, deployed
+from fljax.types import Algorithm, ClientData, ExampleLoss, Examples, Federation, Key, ModelTable, Params
+
+
+def check_subjects(algorithm: Algorithm, federation: Federation, key: Key) -> None:
+    """Checks that a run's method, clients and key are what they are to be, and that its labels suit its loss.
+
+    Raises:
+        ValueError: they are not; saying what they are, and what to give.
+    """
+    call = f"call it: fljax.{algorithm.name}(model, work)" if isinstance(algorithm, Method) else "make one by a method"
+    check_kind("algorithm", algorithm, Algorithm, call)
+    remedy = "make one by fljax.PARTITIONS, fljax.federation_from_arrays or fljax.own_data(...).federation()"
+    check_kind("federation", federation, Federation, remedy)
+    check_key(key)
+    about, x = dict(algorithm.about.model), federation.train.pool.x
+    made_for, given = about.get("input_shape"), x.shape[1:]
+    if (kind := about.get("input_dtype")) is not None and x.dtype != jnp.int32:
+        pixels = ", which are pixels and are scaled" if x.dtype == jnp.uint8 else ""
+        raise ValueError(f"the network takes {kind} tokens, and the examples are {x.dtype}{pixels}; give int32")
+    if made_for is not None and math.prod(made_for) != math.prod(given):
+        raise _other_shape(made_for, given)
+    if (vocabulary := about.get("vocabulary")) is not None:
+        _check_tokens(vocabulary, federation)
+    check_labels(algorithm, federation)
+
+
+def check_labels(algorithm: Algorithm, federation: Federation) -> None:
+    """Checks that the labels are of the kind that the model's loss is for, and that it has an output for each class.
+
+    Raises:
+        ValueError: saying what they are, and what to give.
+    """
+    _check_kind_of(federation.train.pool.y, algorithm.loss)
+    n_outputs = dict(algorithm.about.model).get("n_outputs")
+    if n_outputs is not None and task_of(algorithm.loss) == "classification":
+        _check_enough(n_outputs, federation.train.pool.y, federation.test.pool.y)
+
+
+def _check_kind_of(y: Array, loss: ExampleLoss) -> None:
+    task = task_of(loss)
+    shape = f"labels are {y.dtype} of shape {y.shape}"
+    if task != "classification":
+        if are_classes(y):
+            raise ValueError(f"{shape}: classes, and the model is one of {task}; give floating-point targets")
+        return
+    if not are_classes(y):
+        raise ValueError(
+            f"{shape}, and the model's loss is of classes 0, 1, 2, ...; give whole numbers, or make the model "
+            "fljax.regression(model) or fljax.multi_label(model), which take a loss of your own as loss="
+        )
+
+
+def check_outputs(algorithm: Algorithm, hyper: Any, federation: Federation, key: Key) -> None:
+    """Checks what only the outputs of a network show.
+
+    Raises:
+        ValueError: one that does not say how many outputs it has, such as two functions, has fewer than classes, so
+            that the loss of some examples would not be a number; or it cannot take examples of as many numbers as those
+            that it was made for in another shape, as a convolution cannot, and dense layers can.
+    """
+    about, given = dict(algorithm.about.model), federation.train.pool.x.shape[1:]
+    if (made_for := about.get("input_shape")) is not None and tuple(made_for) != given:
+        try:
+            _first_outputs.eval_shape(algorithm, hyper, federation.train, key)
+        except (ExampleError, FlaxError) as error:
+            raise _other_shape(made_for, given) from error
+    if "n_outputs" not in about and task_of(algorithm.loss) == "classification":
+        outputs = _first_outputs.eval_shape(algorithm, hyper, federation.train, key)
+        _check_enough(outputs.shape[-1], federation.train.pool.y, federation.test.pool.y)
+
+
+class ExampleError(ValueError):
+    """A network cannot take the examples."""
+
+
+def _other_shape(made_for: Any, given: tuple[int, ...]) -> ValueError:
+    return ValueError(
+        f"the network takes examples of shape {made_for}, and the clients' are {given}; make it for these"
+    )
+
+
+@partial(jax.jit, static_argnums=0)  # so that it is traced once
+def _first_outputs(algorithm: Algorithm, hyper: Any, data: ClientData, key: Key) -> Array:
+    """Those of the first client's model before any round, for one example."""
+    models = deployed(algorithm.deploy, key, hyper, begun(algorithm.init, key, hyper, data), data)
+    return _outputs(algorithm.predict, models, data.pool)
+
+
+def check_tested(
+    predict: Callable[[Params, Array], Array], models: ModelTable, data: ClientData, loss: ExampleLoss
+) -> None:
+    """Checks that models can be tested on ``data`` by ``loss``; of traced data, such as a run's, only its kind.
+
+    Raises:
+        ValueError: its labels are not of the loss's kind, or ``predict`` cannot take its examples, or has not an output
+            for each class.
+    """
+    _check_kind_of(data.pool.y, loss)
+    if not isinstance(data.pool.y, jax.core.Tracer):
+        outputs = _outputs.eval_shape(predict, models, data.pool)
+        if task_of(loss) == "classification":
+            _check_enough(outputs.shape[-1], data.pool.y)
+
+
+@partial(jax.jit, static_argnums=0)
+def _outputs(predict: Callable[[Params, Array], Array], models: ModelTable, pool: Examples) -> Array:
+    """Those of the first client's model for one example."""
+    example = minibatch(pool, jnp.zeros(1, jnp.int32), jnp.ones(1, jnp.float32))
+    try:
+        outputs = predict(tree.row(models.params, models.row[0]), example.x)
+    except Exception as error:  # whatever a network raises
+        raise ExampleError(f"predict cannot take examples of shape {example.x.shape[1:]}: {error}") from error
+    if not isinstance(outputs, Array) or outputs.ndim < 2 or len(outputs) != 1:
+        given = f"an array {outputs.shape}" if isinstance(outputs, Array) else f"a {type(outputs).__name__}"
+        raise ValueError(f"predict gave {given} of one example; give its outputs (examples, classes)")
+    return outputs
+
+
+def _check_enough(n_outputs: int, *labels: Array) -> None:
+    _, largest = _range(*labels)
+    if largest >= n_outputs:
+        raise ValueError(f"label {largest} and a network of {n_outputs} outputs; give it {largest + 1} or more")
+
+
+def _check_tokens(n_tokens: int, federation: Federation) -> None:
+    """An embedding has a row for each token; of one beyond, outputs would be NaN, of -1 those of the last token."""
+    least, largest = _range(federation.train.pool.x, federation.test.pool.x)
+    if least < 0:
+        raise ValueError(f"token {least}, and tokens are 0, 1, 2, ...; number one that fills short texts too")
+    if largest >= n_tokens:
+        raise ValueError(f"token {largest}, and the network knows {n_tokens} from 0 on; give it {largest + 1} or more")
+
+
+def _range(*parts: Array) -> tuple[int, int]:
+    """(least, largest) of whole numbers that are known here, and of 0 and -1: all there is of others."""
+    if any(isinstance(one, jax.core.Tracer) or not getattr(one, "is_fully_addressable", True) for one in parts):
+        return 0, -1
+    held = [np.asarray(one) for one in parts]
+    return min(int(one.min(initial=0)) for one in held), max(int(one.max(initial=-1)) for one in held)

@@ -1,0 +1,87 @@
+"""What a method gives: its first state, a state that is given back to it, and the models that it deploys."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from fljax.choices import check_kind
+from fljax.client.map import check_table
+from fljax.types import Algorithm, ClientData, Key, ModelTable, State
+
+
+def begun(init: Callable[..., State], key: Key, hyper: Any, data: ClientData) -> State:
+    """What ``init`` of a method gives.
+
+    Raises:
+        ValueError: it is no `State`, or what clients keep has not a row for each of them: a round would give some
+            another's, and lose their own.
+    """
+    state = init(key, hyper, data)
+    check_kind("what init gave", state, State, "give fljax.State(server, clients)")
+    n_clients = data.size.shape[0]
+    for path, leaf in jax.tree_util.tree_leaves_with_path(state.clients):
+        if (shape := jnp.shape(leaf))[:1] != (n_clients,):
+            raise ValueError(
+                f"init gave clients{jax.tree_util.keystr(path)} of shape {shape} for {n_clients} clients; give a row "
+                f"for each, ({n_clients}, ...): of models fljax.tree.broadcast(params, data.size.shape[0])"
+            )
+    return state
+
+
+def check_state(
+    algorithm: Algorithm, hyper: Any, state: Any, data: ClientData, key: Key, *, same_clients: bool
+) -> None:
+    """Checks that ``state`` is one of the method's runs, and where ``same_clients``, that these were the run's clients.
+
+    Raises:
+        ValueError: it is none.
+    """
+    check_kind("state", state, State, "give what fljax.simulate gives first, or fljax.train(...).state")
+
+    def shapes(data: ClientData) -> list[tuple[int, ...]]:
+        return [leaf.shape for leaf in jax.tree.leaves(jax.eval_shape(algorithm.init, key, hyper, data))]
+
+    data = data if same_clients else _of_so_many(data, _n_kept(state) or data.size.shape[0])
+    alike = jax.tree.structure(jax.eval_shape(algorithm.init, key, hyper, data)) == jax.tree.structure(state)
+    if alike:
+        own = shapes(data)
+        # Which axes are those of clients is seen with twice as many. How long they are newcomers do not say.
+        of_more = own if same_clients else shapes(_of_so_many(data, 2 * data.size.shape[0]))
+        given = zip(map(jnp.shape, jax.tree.leaves(state)), own, of_more, strict=True)
+        alike = all(
+            len(shape) == len(expected)
+            and all(length == here for length, here, more in zip(shape, expected, others, strict=True) if here == more)
+            for shape, expected, others in given
+        )
+    if not alike:
+        others = "method, network or federation" if same_clients else "method or network"
+        raise ValueError(f"state is of another {others}; give that of {algorithm.about.name or 'the method'}'s run")
+
+
+def _n_kept(state: State) -> int:
+    """The clients that the run kept something for; 0: for none."""
+    return next((leaf.shape[0] for leaf in jax.tree.leaves(state.clients) if jnp.ndim(leaf)), 0)
+
+
+def _of_so_many(data: ClientData, n_clients: int) -> ClientData:
+    """Shapes of ``data`` for other clients: a method may refuse to begin with few."""
+    of_all = [jax.ShapeDtypeStruct((n_clients, *leaf.shape[1:]), leaf.dtype) for leaf in (data.index, data.size)]
+    return data._replace(index=of_all[0], size=of_all[1])
+
+
+def deployed(deploy: Callable[..., ModelTable], key: Key, hyper: Any, state: State, data: ClientData) -> ModelTable:
+    """The models that a method deploys.
+
+    Raises:
+        ValueError: they are no table, or it does not say of every client which row it holds.
+    """
+    models = deploy(key, hyper, state, data)
+    check_kind("what deploy gave", models, ModelTable, "give fljax.ModelTable(params, row)")
+    check_table(models)
+    shape, kind = jnp.shape(models.row), jnp.result_type(models.row)
+    if shape != data.size.shape or not jnp.issubdtype(kind, jnp.integer):
+        given = f"deploy gave a row of shape {shape} and type {kind}"
+        raise ValueError(f"{given}; give each of {data.size.shape[0]} clients the number of the row that it holds")
+    return models
