@@ -10,7 +10,7 @@ from fljax.data.federation import on_host
 from fljax.data.labels import are_classes
 from fljax.data.own import VALIDATION, OwnData, are_whole, own_data
 from fljax.data.readers.limits import opened_image
-from fljax.data.tables import Columns, TaskChoice, from_frame, read_csv, told
+from fljax.data.tables import Columns, TaskChoice, as_columns, from_frame, read_csv
 
 IMAGES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp")
 FORMATS = ("PNG", "JPEG", "BMP", "GIF", "TIFF", "WEBP")
@@ -36,7 +36,7 @@ def read_own(path: str | Path, columns: Columns | None = None, task: TaskChoice 
     Raises:
         ValueError: in one line, with the file: it is not there, of another kind, or has data that cannot be.
     """
-    path, columns = Path(path), None if columns is None else told(columns)
+    path, columns = Path(path), None if columns is None else as_columns(columns)
     if not path.exists():
         raise ValueError(f"there is no {path}; give a .csv, .tsv, .parquet or .npz file, or a folder of images")
     if path.is_dir():

@@ -32,7 +32,7 @@ class Columns(NamedTuple):
     features: tuple[str, ...] | None = None  # None: all others
 
 
-def told(columns: Any) -> Columns:
+def as_columns(columns: Any) -> Columns:
     """The columns as they are meant: a name by itself is one of a kind.
 
     Raises:
@@ -57,7 +57,7 @@ def from_frame(frame: Any, columns: Columns, task: TaskChoice = "auto") -> OwnDa
         ValueError: two columns have the same name, or naming the column that is not there, or row, column and client of
             a value that is no number.
     """
-    columns = told(columns)
+    columns = as_columns(columns)
     if not hasattr(frame, "columns"):
         raise ValueError(f"{said('frame', frame)} has no columns; give a pandas or polars frame")
     _check_names([str(name) for name in frame.columns])
@@ -70,10 +70,9 @@ def from_hugging_face(dataset: Any, columns: Columns, task: TaskChoice = "auto")
     Raises:
         ValueError: as `from_frame`, or several splits are given together.
     """
-    columns = told(columns)
-    if isinstance(
-        getattr(dataset, "column_names", dataset), Mapping
-    ):  # `datasets.load_dataset` makes one of all splits
+    columns = as_columns(columns)
+    names = getattr(dataset, "column_names", dataset)
+    if isinstance(names, Mapping):  # as `datasets.load_dataset` makes of all splits
         parts = ", ".join(map(repr, dataset))
         raise ValueError(f"dataset is a dict of {parts}, not a datasets.Dataset; of splits give one, dataset['train']")
     if not hasattr(dataset, "with_format"):

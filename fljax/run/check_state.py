@@ -39,25 +39,21 @@ def check_state(
         ValueError: it is none.
     """
     check_kind("state", state, State, "give what fljax.simulate gives first, or fljax.train(...).state")
-
-    def shapes(data: ClientData) -> list[tuple[int, ...]]:
-        return [leaf.shape for leaf in jax.tree.leaves(jax.eval_shape(algorithm.init, key, hyper, data))]
-
     data = data if same_clients else _of_so_many(data, _n_kept(state) or data.size.shape[0])
-    alike = jax.tree.structure(jax.eval_shape(algorithm.init, key, hyper, data)) == jax.tree.structure(state)
-    if alike:
-        own = shapes(data)
-        # Which axes are those of clients is seen with twice as many. How long they are newcomers do not say.
-        of_more = own if same_clients else shapes(_of_so_many(data, 2 * data.size.shape[0]))
-        given = zip(map(jnp.shape, jax.tree.leaves(state)), own, of_more, strict=True)
-        alike = all(
-            len(shape) == len(expected)
-            and all(length == here for length, here, more in zip(shape, expected, others, strict=True) if here == more)
-            for shape, expected, others in given
-        )
-    if not alike:
+    own = jax.eval_shape(algorithm.init, key, hyper, data)
+    more = own
+    if not same_clients:  # which axes are those of clients is seen with twice as many; newcomers do not say how long
+        more = jax.eval_shape(algorithm.init, key, hyper, _of_so_many(data, 2 * data.size.shape[0]))
+    alike = jax.tree.structure(own) == jax.tree.structure(state)
+    if not (alike and all(map(_fits, *map(jax.tree.leaves, (state, own, more))))):
         others = "method, network or federation" if same_clients else "method or network"
         raise ValueError(f"state is of another {others}; give that of {algorithm.about.name or 'the method'}'s run")
+
+
+def _fits(leaf: Any, own: jax.ShapeDtypeStruct, more: jax.ShapeDtypeStruct) -> bool:
+    """Whether ``leaf`` has the axes of ``own``, and their lengths where ``more`` has the same."""
+    alike = len(jnp.shape(leaf)) == len(own.shape)
+    return alike and all(n == a for n, a, b in zip(jnp.shape(leaf), own.shape, more.shape, strict=True) if a == b)
 
 
 def _n_kept(state: State) -> int:

@@ -50,7 +50,7 @@ def run_identity(
         **({} if draw.sampling.about else {"sampling.timing": _short(draw.sampling.timing)}),
         "cohort": draw.size,
         "evaluate_every": evaluate_every,
-        "dropout": None if dropout is None else float(dropout),
+        "dropout": None if dropout is None else _decimal(dropout),
         "n_clients": len(sizes),
         "n_examples": int(sizes.sum()),
         **{

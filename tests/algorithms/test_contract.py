@@ -20,6 +20,7 @@ from jax.extend import core
 from jax.interpreters.partial_eval import dce_jaxpr
 
 from fljax import tree
+from fljax.algorithms.perfedavg import perfedavg
 from fljax.data.synthetic import linear_groups
 from fljax.numbers import as_dict
 from fljax.rounds.cohort import sample_cohort
@@ -132,6 +133,29 @@ def test_clients_take_full_batches(key, name, model, work, padded, cohort):
     hyper = as_traced(CASES[name].hyper)
     before, after, *_ = jax.eval_shape(partial(one_round, algorithm), hyper, padded, key, cohort)
     chex.assert_trees_all_equal_shapes_and_dtypes(before, after)
+
+
+@of(("fedavg",), ["fedavg", "fedsgd", "feddane", "scaffold", "fednova", "fedala", "fedcps", "moon", "ditto"])
+def test_a_full_batch_is_one_as_large_as_the_longest_client(key, name, model, work, padded):
+    longest = padded.train.index.shape[1]
+    runs = [
+        run((CASES[name].make(model, work._replace(batch_size=size)), as_traced(CASES[name].hyper)), padded, key)
+        for size in (None, longest)
+    ]
+    chex.assert_trees_all_equal(*runs)
+
+
+@pytest.mark.slow
+def test_perfedavg_deals_out_a_full_batch(key, model, work, padded):
+    """In halves, as it deals out batches of twice the size; without adaptation, whose batches are not dealt out."""
+    longest = padded.train.index.shape[1]
+    assert longest % 2 == 0
+    hyper = as_traced(CASES["perfedavg"].hyper)
+    runs = [
+        run((perfedavg(model, work._replace(batch_size=size), adapt_steps=0), hyper), padded, key)
+        for size in (None, longest // 2)
+    ]
+    chex.assert_trees_all_equal(*runs)
 
 
 @cache
