@@ -50,6 +50,11 @@ def is_as_defined() -> bool:
     return _as_defined.get()
 
 
+def usual_form() -> str:
+    """Of `CLIENT_FORMS`, the one that is compiled where FLJAX_CONV is not set."""
+    return "loop" if jax.default_backend() == "cpu" else "matrices"
+
+
 def client_form() -> str:
     """The form of `CLIENT_FORMS` that is compiled: FLJAX_CONV if set, else "loop" on a CPU, "matrices" elsewhere.
 
@@ -59,7 +64,7 @@ def client_form() -> str:
     Raises:
         ValueError: FLJAX_CONV is none of the forms.
     """
-    form = os.environ.get("FLJAX_CONV") or ("loop" if jax.default_backend() == "cpu" else "matrices")
+    form = os.environ.get("FLJAX_CONV") or usual_form()
     if form not in CLIENT_FORMS:
         raise ValueError(f"FLJAX_CONV={form!r}: choose one of {', '.join(CLIENT_FORMS)}, or leave it unset")
     return form

@@ -66,6 +66,10 @@ def matrices(k: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return values(_TILE), values(k) * scale[:, None], image / scale
 
 
+USUAL = "1"
+"""What FLJAX_WINOGRAD says where it is not set: the forms are used where they pay."""
+
+
 def pays(window: Window, channels: int, features: int, dtype: jnp.dtype) -> bool:
     """Whether these are the fastest forms of a convolution of ``channels`` to ``features`` on this device.
 
@@ -74,7 +78,7 @@ def pays(window: Window, channels: int, features: int, dtype: jnp.dtype) -> bool
     Raises:
         ValueError: FLJAX_WINOGRAD is neither 0 nor 1.
     """
-    if (wanted := os.environ.get("FLJAX_WINOGRAD") or "1") not in ("0", "1"):
+    if (wanted := os.environ.get("FLJAX_WINOGRAD") or USUAL) not in ("0", "1"):
         raise ValueError(f"FLJAX_WINOGRAD={wanted!r}: want 0 or 1, or leave it unset")
     precise = jnp.issubdtype(dtype, jnp.floating) and jnp.finfo(dtype).bits >= 32
     if wanted == "0" or jax.default_backend() != "cpu" or not precise:

@@ -9,6 +9,8 @@ from typing import Any
 
 import jax
 
+from fljax.models import winograd
+from fljax.models.conv import usual_form
 from fljax.run import hosts
 
 PACKAGES = ("fljax", "jax", "jaxlib", "flax", "optax", "numpy", "scipy", "scikit-learn")
@@ -52,8 +54,7 @@ def settings() -> dict[str, Any]:
 
     What is as usual is not said, and is not in folders of before.
     """
-    forms = "loop" if jax.default_backend() == "cpu" else "matrices"
-    usual = {"FLJAX_CONV": forms, "FLJAX_WINOGRAD": "1", **_OF_JAX}
+    usual = {"FLJAX_CONV": usual_form(), "FLJAX_WINOGRAD": winograd.USUAL, **_OF_JAX}
     now = {name: os.environ.get(name) or usual[name] for name in ("FLJAX_CONV", "FLJAX_WINOGRAD")}
     now |= {name: getattr(jax.config, name, usual[name]) for name in _OF_JAX}
     return {name: value for name, value in now.items() if value != usual[name]}
