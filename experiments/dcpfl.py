@@ -13,7 +13,6 @@ seconds depend on it. Its machine is a processor fitted to one published number 
 """
 
 from collections.abc import Callable, Mapping
-from typing import Literal
 
 import numpy as np
 from dcpfl_methods import (
@@ -52,13 +51,15 @@ HELD_BACK = 0.1
 SMOKE_ROUNDS = 40
 
 
-def contenders(model: Model, scale: Scale) -> tuple[Methods, Methods]:
+def contenders(
+    model: Model, scale: Scale, lr: float = LR, momentum: float | None = MOMENTUM
+) -> tuple[Methods, Methods]:
     """The table's methods, and those that need a validation split."""
-    work, sgd = effort(scale), {"lr": LR, "momentum": MOMENTUM}
+    work, sgd = effort(scale), {"lr": lr, "momentum": momentum}
     methods = {
         "Standalone": (standalone(model, work), fljax.standalone.Hyper(**sgd)),
         "FedAvg": (fedavg(model, work), fljax.fedavg.Hyper(**sgd)),
-        "Per-FedAvg": (perfedavg(model, work), fljax.perfedavg.Hyper(**sgd, inner_lr=LR)),
+        "Per-FedAvg": (perfedavg(model, work), fljax.perfedavg.Hyper(**sgd, inner_lr=lr)),
         "ClusterFL": (clusterfl(model, work, scale.pick(4, 5)), fljax.clusterfl.Hyper(**sgd)),
         "DC-PFL": (dcpfl(model, work, trial_loss="train"), fljax.dcpfl.Hyper(**sgd)),
     }
@@ -162,31 +163,33 @@ STEPS: Mapping[str, dict[str, float | None]] = {
 }
 """How clients may step, which the paper does not say."""
 
-UNITS: Mapping[str, Literal["layer", "tensor"]] = {"DC-PFL": "layer", "DC-PFL, by tensors": "tensor"}
-"""What DC-PFL averages at intervals of its own: layers, or their kernels and biases each by itself."""
+BY_TENSORS = "DC-PFL, by tensors"
+"""DC-PFL that averages kernels and biases each at an interval of its own, not whole layers."""
 
 
 def settings(scale: Scale) -> None:
-    """FedAvg and DC-PFL of Table II's Mid band, for each of `STEPS`: when they have converged, and at what accuracy."""
-    model, work = network("fashion_mnist", scale), effort(scale)
-    mid, planned = (
-        paper_bands("fashion_mnist", scale._replace(only=("Mid",)))["Mid"],
-        scale.pick(SMOKE_ROUNDS, N_ROUNDS["fashion_mnist"]),
+    """Table II's Mid band for each of `STEPS`, and DC-PFL by tensors beside: accuracy, and when it has converged."""
+    dataset = "fashion_mnist"
+    model, work = network(dataset, scale), effort(scale)
+    mid = paper_bands(dataset, scale._replace(only=("Mid",)))["Mid"]
+    folder, planned, results = (
+        scale.pick(None, scale.folder / "runs" / "settings"),
+        scale.pick(SMOKE_ROUNDS, N_ROUNDS[dataset]),
+        [],
     )
-    folder, results = scale.pick(None, scale.folder / "runs" / "settings"), []
-    for name, numbers in scale.chosen(STEPS).items():
-        methods = {"FedAvg": (fedavg(model, work), fljax.fedavg.Hyper(**numbers))} | {
-            method: (dcpfl(model, work, trial_loss="train", layer_unit=unit), fljax.dcpfl.Hyper(**numbers))
-            for method, unit in UNITS.items()
-        }
-        methods = scale.chosen(methods)
+    for name, steps in scale.chosen(STEPS).items():
+        tensors = dcpfl(model, work, trial_loss="train", layer_unit="tensor"), fljax.dcpfl.Hyper(**steps)
+        methods = scale.chosen({**contenders(model, scale, **steps)[0], BY_TENSORS: tensors})
         results += compare(methods, {name: mid}, scale.rounds or planned, evaluate_every=1, folder=folder)
-    of = columns("fashion_mnist", work.epochs) | {"uplink_share": uplink_share, "groups": groups}
+    table_of = columns(dataset, work.epochs)
+    of = table_of | {"uplink_share": uplink_share, "groups": groups}
+    in_table = {r.method: r.method.partition(",")[0] for r in results}
+    mids = numbers(dataset, {("Mid", method) for method in in_table.values()}, table_of)
     stated = {
-        (name, method, metric): published("DC-PFL", "FMNIST", "Mid", method.partition(",")[0], metric)
-        for name in STEPS
-        for method in ("FedAvg", *UNITS)
-        for metric in columns("fashion_mnist", work.epochs)
+        (r.setting, r.method, metric): value
+        for r in results
+        for (_, method, metric), value in mids.items()
+        if method == in_table[r.method]
     }
     told = lambda r: how(scale, mid[r.seed], planned, r, **STEPS[r.setting])  # noqa: E731
     lines = [line for line in outcomes(results, of, stated, told) if np.isfinite(line.value)]
@@ -255,5 +258,5 @@ if __name__ == "__main__":
         {f.__name__: f for f in functions},
         n_seeds=(3, 3),
         if_named=("table1", "settings", "ablation_cifar10"),
-        only=lambda scale: (*names("fashion_mnist", scale), *STEPS, *UNITS, *PARTS, *band_names(scale)),
+        only=lambda scale: (*names("fashion_mnist", scale), *STEPS, BY_TENSORS, *PARTS, *band_names(scale)),
     )

@@ -78,8 +78,10 @@ def network(dataset: str, scale: Scale) -> Model:
 
 def converged(result: Result) -> int:
     """The first round (from 1) in which the mean accuracy of five rounds is within half a point of its best."""
-    smooth = np.convolve(result.metrics["accuracy_macro"], np.ones(5) / 5, "valid")
-    return int(np.argmax(smooth >= smooth.max() - 0.005)) + 5
+    accuracy = result.metrics["accuracy_macro"]
+    width = min(5, len(accuracy))
+    smooth = np.convolve(accuracy, np.ones(width) / width, "valid")
+    return int(np.argmax(smooth >= smooth.max() - 0.005)) + width
 
 
 def communication(result: Result) -> float:
@@ -91,7 +93,7 @@ def uplink_share(result: Result) -> float:
     """Mean uplink of a client and round from round 12 on, as a share of a whole model (that of the first round)."""
     uplink = np.asarray(result.metrics["uplink"], float)
     whole = uplink[0].mean() - 1  # without the loss
-    return float((uplink[11:].mean() - 1) / whole) if whole > 0 else float("nan")
+    return float((uplink[11:].mean() - 1) / whole) if whole > 0 and len(uplink) > 11 else float("nan")
 
 
 def processor(dataset: str) -> Processor:
