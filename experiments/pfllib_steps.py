@@ -4,7 +4,7 @@
     python experiments/pfllib_steps.py PFLlib
     python experiments/pfllib_steps.py PFLlib --only GPFL FedCP
 
-Needs PyTorch. Clients, network and steps: same_steps.py; three rounds of three steps. A line has the largest
+Needs PyTorch; the case FedPAC cvxpy too. Clients, network and steps: same_steps.py; three rounds of three steps. A line has the largest
 difference, over clients, test examples and classes, between what the two take the largest of in a test after a round.
 float32 rounds to about 1e-7 of the largest output. Where the two differ by what their files say, `CASES` sets PFLlib's
 code to what is here, or ours to what is there, and says so; methods that differ in more (APFL, APPLE, FedDistill) or
@@ -13,6 +13,7 @@ draw what matters (FedGen) are not here. Lines are in results/pfllib/steps-synth
 
 import argparse
 import contextlib
+import copy
 import importlib
 import io
 import sys
@@ -156,6 +157,43 @@ def same_consensus(server: Any, state: State) -> None:
         client.global_mean = torch.tensor(np.array(shared_part(state.server)["consensus"]))
 
 
+def heads_as_received(server: Any, state: State) -> None:
+    """FedPAC's weights are in another order than its heads; and it combines heads that it has combined before."""
+    select, receive = server.select_clients, server.receive_models
+
+    def receive_models() -> None:
+        receive()
+        heads = dict(zip(server.uploaded_ids, copy.deepcopy(server.uploaded_heads), strict=True))
+        server.uploaded_ids = sorted(heads)
+        server.uploaded_heads = [heads[i] for i in server.uploaded_ids]
+
+    server.select_clients = lambda: sorted(select(), key=lambda client: client.id)
+    server.receive_models = receive_models
+
+
+def customised_from_the_first(server: Any, state: State) -> None:
+    """FedCAC's customised models begin after the second round; the first's are the clients' first models."""
+    send = server.send_models
+
+    def send_models() -> None:
+        if server.epoch == 0 and server.clients[0].critical_parameter is not None:
+            server.get_customized_global_models()
+        send()
+
+    server.send_models = send_models
+
+
+def whole_batches(server: Any, state: State) -> None:
+    """FedAS aligns in batches of 16; and it ends by measuring something that PFLlib lacks."""
+    server.avg_generalization_metrics = lambda: None
+    for client in server.clients:
+
+        def load(batch_size: int | None = None, load: Callable[[], Any] = client.load_train_data) -> Any:
+            return load()
+
+        client.load_train_data = load
+
+
 CASES: Mapping[str, Case] = {
     "Local": Case("serverlocal.Local", Chosen("standalone"), local_steps()),
     "FedAvg": Case("serveravg.FedAvg", Chosen("fedavg"), local_steps(), True),
@@ -180,6 +218,11 @@ CASES: Mapping[str, Case] = {
         True,
         change=own_counts,
         but="margins of a client's own counts, as in the paper; those of all clients there",
+    ),
+    "FedNTD": Case(
+        "serverntd.FedNTD",
+        Chosen("fedntd", numbers={"beta": 0.7, "temperature": TAU}),
+        local_steps(beta=0.7, tau=TAU),
     ),
     "Per-FedAvg": Case(
         "serverperavg.PerAvg",
@@ -268,6 +311,29 @@ CASES: Mapping[str, Case] = {
         change=prototypes_of_trained,
         but="prototypes by its `collect_protos`",
         as_theirs=lambda less_squared: -less_squared / N_HIDDEN,  # theirs is the mean square
+    ),
+    "FedPAC": Case(
+        "serverpac.FedPAC",
+        Chosen("fedpac", {"weighting": "uniform"}, {"lam": 2.0}),
+        local_steps(lamda=2.0),
+        True,
+        change=heads_as_received,
+        but="heads in the order of their weights, and as received",
+    ),
+    "FedCAC": Case(
+        "servercac.FedCAC",
+        Chosen("fedcac", numbers={"tau": 0.4, "beta": 5.0}),
+        local_steps(tau=0.4, beta=5),
+        change=customised_from_the_first,
+        but="customised models from the first round on",
+    ),
+    "FedAS": Case(
+        "serveras.FedAS",
+        Chosen("fedas"),
+        local_steps(),
+        True,
+        change=whole_batches,
+        but="aligned in the clients' batches; those of 16 there",
     ),
 }
 

@@ -16,16 +16,15 @@ import jax.numpy as jnp
 from jax import Array
 
 from fljax import tree
-from fljax.client.class_means import class_sums
+from fljax.client.class_means import feature_sums, pulled_to_prototypes
 from fljax.client.features import head_shape, see
-from fljax.client.objectives import Loss, batch_mean
 from fljax.data.labels import check_classes
 from fljax.models.calling import check_free
 from fljax.numbers import LocalHyper, Scalar, hyper, number
-from fljax.rounds import Weighting, client_weight, method, traffic, train
+from fljax.rounds import Weighting, method, traffic, train
+from fljax.rounds.prototypes import average_prototypes, no_prototypes
 from fljax.rounds.sharing import own_rows
-from fljax.server.aggregate import weighted_mean
-from fljax.types import Algorithm, Batch, ClientData, Cohort, Key, Metrics, Model, ModelTable, Params, State, Work
+from fljax.types import Algorithm, ClientData, Cohort, Key, Metrics, Model, ModelTable, Params, State, Work
 
 
 @hyper
@@ -49,20 +48,16 @@ def fedproto(model: Model, work: Work, *, weighting: Weighting = "size") -> Algo
         check_classes(data.pool.y)
         params = model.init(key)
         d, n_classes = head_shape(model, params)
-        prototypes = {"mean": jnp.zeros((n_classes, d), jnp.float32), "known": jnp.zeros(n_classes, jnp.float32)}
-        return State(prototypes, own_rows(params, data.size.shape[0]))
+        return State(no_prototypes(n_classes, d), own_rows(params, data.size.shape[0]))
 
     def round(key: Key, hyper: FedProtoHyper, state: State, cohort: Cohort) -> tuple[State, Metrics]:
         known = tree.everyone(state.server, cohort.ids.shape[0])
-        trained = train(hyper, state.clients, cohort, pulled(model, hyper), work, known)
+        trained = train(hyper, state.clients, cohort, pulled_to_prototypes(model, hyper.lam), work, known)
         n_classes, d = state.server["mean"].shape
-        sums = class_sums(lambda w, x: see(model, w, x, None).features, trained.params, cohort.data, n_classes)
-        has = (sums.count > 0).astype(jnp.float32)
-        mass = client_weight("uniform", cohort, trained.ok)[:, None] * (sums.count if weighting == "size" else has)
-        mean = jax.vmap(weighted_mean, in_axes=(1, 1, 0))(sums.mean, mass, state.server["mean"])
-        now = {"mean": mean, "known": jnp.maximum(state.server["known"], (mass.sum(0) > 0).astype(jnp.float32))}
+        sums = feature_sums(model, trained.params, cohort.data, n_classes)
+        now = average_prototypes(state.server, sums, weighting, cohort, trained.ok)
         # A client sends its classes' prototypes and counts; it receives all that there are.
-        sent = traffic(has.sum(1) * (d + 1.0), state.server["known"].sum() * d)
+        sent = traffic((sums.count > 0).sum(1).astype(jnp.float32) * (d + 1.0), state.server["known"].sum() * d)
         return State(now, trained.params), {"loss": trained.loss, "ok": trained.ok, **sent}
 
     def deploy(key: Key, hyper: FedProtoHyper, state: State, data: ClientData) -> ModelTable:
@@ -78,15 +73,3 @@ def fedproto(model: Model, work: Work, *, weighting: Weighting = "size") -> Algo
         return jnp.where(known.any(), jnp.where(known[None], near, last), seen.logits)
 
     return Algorithm(init, round, deploy, predict, loss=model.loss)
-
-
-def pulled(model: Model, hyper: FedProtoHyper) -> Loss:
-    """The training loss plus lambda times the mean square of features less their class's prototype, a row each."""
-
-    def loss(params: Params, batch: Batch, key: Key, prototypes: Params) -> tuple[Array, Params]:
-        seen = see(model, params, batch.x, key)
-        away = jnp.square(seen.features - prototypes["mean"][batch.y]).mean(1) * prototypes["known"][batch.y]
-        value = model.loss(seen.logits, batch.y) + hyper.lam * away
-        return batch_mean(value, batch.weight), seen.params
-
-    return loss

@@ -10,17 +10,11 @@ Differences from the paper: as in the official code, bodies count by their clien
 in either phase. Running statistics follow both phases.
 """
 
-import jax
-import jax.numpy as jnp
-
-from fljax import tree
 from fljax.choices import Natural
 from fljax.client.objectives import training_loss
-from fljax.rounds import Combining, TunedHyper, Weighting, all_but, averaging, last_layers, mean, method, train, tuned
+from fljax.rounds import Combining, TunedHyper, Weighting, all_but, averaging, last_layers, mean, method, tuned
+from fljax.rounds.phases import HEAD_PHASE, Phase, train_in_phases
 from fljax.types import Algorithm, Cohort, Model, ModelTable, Trained, Work
-
-HEAD_PHASE = 0x4EAD
-"""Folded into a client's key for the batches of its head phase; those of the body phase are every method's."""
 
 
 @method(TunedHyper, "Collins et al., ICML 2021", "https://arxiv.org/abs/2102.07078", kind="personalised")
@@ -51,17 +45,8 @@ def fedrep(
     loss = training_loss(model)
 
     def local(hyper: TunedHyper, start: ModelTable, cohort: Cohort) -> Trained:
-        head_keys = jax.vmap(lambda key: jax.random.fold_in(key, HEAD_PHASE))(cohort.key)
-        phases = [(head_keys, body, work.epochs - body_epochs), (cohort.key, head, body_epochs)]
-        begun = tree.stacked(start)
-        trained = Trained(begun, jnp.zeros(cohort.ids.shape, jnp.float32), jnp.ones(cohort.ids.shape, bool))
-        for keys, held, epochs in phases:
-            if epochs:
-                phase = work._replace(epochs=epochs)
-                after = train(hyper, trained.params, cohort._replace(key=keys), loss, phase, held=held)
-                mean_loss = trained.loss + epochs / work.epochs * after.loss
-                trained = Trained(after.params, mean_loss, trained.ok & after.ok)
-        return trained._replace(params=tree.where(trained.ok, trained.params, begun))
+        first = Phase(body, work.epochs - body_epochs, loss, drawn_from=HEAD_PHASE)
+        return train_in_phases(hyper, start, cohort, work, (first, Phase(head, body_epochs, loss)))
 
     rounds = averaging(model, local, sharing=all_but(head), weighting=weighting, combine=combine)
     return rounds._replace(deploy=tuned(rounds.deploy, loss, work, ft_epochs, body))

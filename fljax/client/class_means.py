@@ -7,8 +7,10 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from fljax.client.features import see
 from fljax.client.measure import client_sums
-from fljax.types import Batch, ClientData, ModelTable, Params, Stacked
+from fljax.client.objectives import Loss, batch_mean
+from fljax.types import Batch, ClientData, Key, Model, ModelTable, Params, Stacked
 
 Of = Callable[[Params, Array], Array]
 """``of(params, x) -> (batch, d)``: what is averaged."""
@@ -38,3 +40,24 @@ def class_sums(of: Of, models: Stacked | ModelTable, data: ClientData, n_classes
 
     sums = client_sums(score, models, data).reshape(data.size.shape[0], n_classes, -1)
     return ClassSums(sums[..., :-1], sums[..., -1])
+
+
+def feature_sums(model: Model, models: Stacked | ModelTable, data: ClientData, n_classes: int) -> ClassSums:
+    """Sums of features, the inputs of the last layer, by class: their means are a client's prototypes."""
+    return class_sums(lambda params, x: see(model, params, x, None).features, models, data, n_classes)
+
+
+def pulled_to_prototypes(model: Model, lam: Array | float) -> Loss:
+    """The training loss plus ``lam`` times the mean square of features less their class's prototype.
+
+    The client's own row is ``{"mean": (classes, d), "known": (classes,) 0 or 1}``; a class without prototype pulls
+    nothing.
+    """
+
+    def loss(params: Params, batch: Batch, key: Key, prototypes: Params) -> tuple[Array, Params]:
+        seen = see(model, params, batch.x, key)
+        away = jnp.square(seen.features - prototypes["mean"][batch.y]).mean(1) * prototypes["known"][batch.y]
+        value = model.loss(seen.logits, batch.y) + lam * away
+        return batch_mean(value, batch.weight), seen.params
+
+    return loss

@@ -1,4 +1,7 @@
-"""How much a client's minibatch gradients differ at one model: the noise that its local training feels."""
+"""What a client's minibatch gradients at one model are together: how much they differ, and how large they are."""
+
+from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -24,29 +27,67 @@ def gradient_variance(
     Source: Welford 1962, so that no digits are lost where the gradients are much larger than their differences.
     """
 
+    def begin(trainable: Params) -> tuple[Params, Array]:
+        return jax.tree.map(lambda leaf: jnp.zeros_like(tree.at_least_float32(leaf)), trainable), jnp.float32(0)
+
+    def fold(carry: tuple[Params, Array], gradient: Params, i: Array) -> tuple[Params, Array]:
+        mean, total = carry
+        # Squares of a float16 leave it from 256 on, and a mean moves by less than a bfloat16 has digits for.
+        gradient = jax.tree.map(tree.at_least_float32, gradient)
+        before = tree.subtract(gradient, mean)
+        mean = jax.tree.map(lambda m, d: m + d / (i + 1).astype(d.dtype), mean, before)
+        after = tree.subtract(gradient, mean)
+        product = sum(map(jnp.vdot, jax.tree.leaves(before), jax.tree.leaves(after)))
+        return mean, total + jnp.asarray(product, jnp.float32)
+
+    def finish(carry: tuple[Params, Array], count: Array, trainable: Params) -> Array:
+        return carry[1] / (jnp.maximum(count, 1) * tree.size(trainable)).astype(jnp.float32)
+
+    return _over_batches(key, models, data, loss, batch_size, begin, fold, finish)
+
+
+def gradient_mass(
+    key: Array, models: Stacked | ModelTable, data: ClientData, loss: Loss, batch_size: int | None
+) -> Array:
+    """``sum_b |g_b|^2`` over the batches of one pass over client i's data: (clients,) float32.
+
+    With the log-likelihood for loss, the trace of the empirical Fisher information of batches, times their number. The
+    order of the examples is drawn with the client's ``key``; a gradient that is not finite makes it NaN or infinite.
+    """
+
+    def fold(total: Array, gradient: Params, i: Array) -> Array:
+        return total + tree.squared_norm(gradient)
+
+    begin, finish = (lambda trainable: jnp.float32(0)), (lambda total, count, trainable: total)
+    return _over_batches(key, models, data, loss, batch_size, begin, fold, finish)
+
+
+def _over_batches(
+    key: Array,
+    models: Stacked | ModelTable,
+    data: ClientData,
+    loss: Loss,
+    batch_size: int | None,
+    begin: Callable[[Params], Any],
+    fold: Callable[[Any, Params, Array], Any],
+    finish: Callable[[Any, Array, Params], Array],
+) -> Array:
+    """(clients,) what ``fold`` makes of the gradients of the batches of one pass, each at the client's own model."""
+
     def one(pool: Examples, index: Array, size: Array, key: Key, params: Params) -> Array:
         trainable, statistics = tree.split_statistics(params)
         key_order, key_loss = jax.random.split(key)
         order = shuffled(key_order, index, size)
 
-        def step(i: Array, carry: tuple[Params, Array]) -> tuple[Params, Array]:
-            mean, total = carry
+        def step(i: Array, carry: Any) -> Any:
             batch = minibatch(pool, *batch_rows(order, size, i, batch_size))
 
             def objective(trainable: Params) -> Array:
                 return loss(tree.join_statistics(trainable, statistics), batch, jax.random.fold_in(key_loss, i))[0]
 
-            # Squares of a float16 leave it from 256 on, and a mean moves by less than a bfloat16 has digits for.
-            gradient = jax.tree.map(tree.at_least_float32, jax.grad(objective)(trainable))
-            before = tree.subtract(gradient, mean)
-            mean = jax.tree.map(lambda m, d: m + d / (i + 1).astype(d.dtype), mean, before)
-            after = tree.subtract(gradient, mean)
-            product = sum(map(jnp.vdot, jax.tree.leaves(before), jax.tree.leaves(after)))
-            return mean, total + jnp.asarray(product, jnp.float32)
+            return fold(carry, jax.grad(objective)(trainable), i)
 
         count = n_batches(size, batch_size)
-        start = (jax.tree.map(lambda leaf: jnp.zeros_like(tree.at_least_float32(leaf)), trainable), jnp.float32(0))
-        total = lax.fori_loop(0, count, step, start)[1]
-        return total / (jnp.maximum(count, 1) * tree.size(params)).astype(jnp.float32)
+        return finish(lax.fori_loop(0, count, step, begin(trainable)), count, trainable)
 
     return map_clients(one, data, key, models)

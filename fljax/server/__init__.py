@@ -90,6 +90,7 @@ one in its own docstring. The examples share four clients with a model of two la
 - Adaptive server optimisers, FedAdam and others (Reddi et al.): `server_optimizer`, `server_step`
 - Average per cluster (IFCA, FeSEM, CFL): `cluster_mean`
 - Any row-stochastic matrix (personalised, decentralised, attentive): `mix`; one per layer: `mix_layers`
+- The best convex combination of estimates for each client, by bias and variance (FedPAC): `simplex_weights`
 - Base and personal layers (FedPer), a fraction of one too (FedTSDP): `select_layers`, `shared_mask`, `shared_size`
 - Layers aggregated at their own intervals (DC-PFL): `due_layers`, `where_layers`
 - Matched averaging, neurons by the Hungarian method (FedMA, FeSEM-MA): `matched_mean`, `matched_squared_l2`; the
@@ -107,6 +108,8 @@ one in its own docstring. The examples share four clients with a model of two la
   >>> everyone, first = jnp.full((1, 4), 0.25), jnp.eye(4)[:1]
   >>> print(mix(everyone, models)["fc2"], mix_layers({"fc1": everyone, "fc2": first}, models)["fc2"])
   [[2.]] [[1.]]
+  >>> print(simplex_weights(x, jnp.ones(4))[0])
+  [0.64 0.32 0.04 0.  ]
   >>> print(select_layers(layers, 1.0, models, jax.tree.map(jnp.zeros_like, models))["fc2"].ravel())
   [0. 0. 0. 0.]
   >>> print(shared_mask(layers, 1.0, centers), shared_size(layers, 1.0, centers))
@@ -196,6 +199,7 @@ from fljax.server.separation import (
     separation_gap,
     silhouette,
 )
+from fljax.server.simplex import simplex_weights
 from fljax.server.spectral import davies_bouldin, spectral_embedding, spectral_labels
 
 __all__ = [
@@ -272,6 +276,7 @@ __all__ = [
     "shared_mask",
     "shared_size",
     "silhouette",
+    "simplex_weights",
     "soft_weights",
     "spectral_embedding",
     "spectral_labels",

@@ -107,6 +107,11 @@ CASES = {
     "apfl": _case("apfl", P, numbers={"alpha_lr": 0.2}),
     "fedala": _case("fedala", P, choices={"max_epochs": 12}, by_order=True),
     "fedproto": _case("fedproto"),
+    # What a client sends of prototypes follows its classes.
+    "fedpac": _case("fedpac", numbers={"lam": 0.5}),
+    "fedcac": _case("fedcac", P + P / 32, P, numbers={"beta": 4.0}),
+    "fedas": _case("fedas", 102 + 1, 102, numbers={"align_lr": 0.1}),
+    "fedntd": _case("fedntd", P, numbers={"temperature": 2.0}),
     "feddistill": _case("feddistill"),
     "fedrod": _case("fedrod", P),
     # Cosines of features that are nearly 0 magnify rounding, the more the larger mu is.

@@ -398,7 +398,19 @@ def test_a_network_whose_features_cannot_be_seen_is_refused_with_what_to_do(fede
         fljax.simulate(moon(model, Work(1, 8)), fljax.moon.Hyper(), federation, key, 1)
 
 
-OF_FEATURES = ("fedcp", "feddbe", "feddistill", "fedgen", "fedlc", "fedproto", "fedrod", "gpfl", "knnper")
+OF_FEATURES = (
+    "fedas",
+    "fedcp",
+    "feddbe",
+    "feddistill",
+    "fedgen",
+    "fedlc",
+    "fedpac",
+    "fedproto",
+    "fedrod",
+    "gpfl",
+    "knnper",
+)
 
 
 @pytest.mark.parametrize("name", [*OF_FEATURES, "fedrc", "fedma", "fesem_ma"])

@@ -1,0 +1,121 @@
+"""FedAS: a client first teaches the received body what its own one knew, and counts by how much it has learnt.
+
+Yang, Huang, Ye: FedAS: Bridging Inconsistency in Personalized Federated Learning, CVPR 2024, pages 11986-11995.
+Official code: https://github.com/xiyuanyang45/FedAS.
+Heads stay with the clients. Before a client trains, the received body is moved so that its features are those that the
+client's last model has of each class on average; the server weighs bodies by the trace of their Fisher information.
+
+Differences from the paper: as in the code, the trace is the sum of the squared gradients of a pass over the client's
+batches, and clients are tested with the model that they trained last. The body is aligned in batches of the clients'
+own size by plain steps; the code has 16.
+"""
+
+import jax
+import jax.numpy as jnp
+import optax
+from jax import Array
+
+from fljax import tree
+from fljax.choices import Natural
+from fljax.client.class_means import feature_sums
+from fljax.client.features import head_shape, see
+from fljax.client.freeze import frozen, still
+from fljax.client.local import train_clients
+from fljax.client.objectives import Loss, predictor, training_loss
+from fljax.client.spread import gradient_mass
+from fljax.data.labels import check_classes
+from fljax.numbers import LocalHyper, Scalar, hyper, number
+from fljax.rounds import all_but, client_weight, method, traffic, train
+from fljax.rounds.sharing import own_rows
+from fljax.rounds.uplink.private import check_not_private
+from fljax.server.aggregate import weighted_mean
+from fljax.types import (
+    Algorithm,
+    Batch,
+    ClientData,
+    Cohort,
+    Key,
+    Metrics,
+    Model,
+    ModelTable,
+    Params,
+    Stacked,
+    State,
+    Work,
+)
+
+ALIGN, FISHER = 0xA11, 0xF15
+"""Folded into a client's key for the batches of the alignment and of the trace; local training's are every method's."""
+
+
+@hyper
+class FedASHyper(LocalHyper):
+    align_lr: Scalar = number(0.01, "learning rate of the alignment; 0 leaves the body as received", least=0)
+
+
+@method(FedASHyper, "Yang et al., CVPR 2024", "https://github.com/xiyuanyang45/FedAS", kind="personalised")
+def fedas(model: Model, work: Work, *, align_epochs: Natural = 1) -> Algorithm:
+    """FedAS: ``b_i = argmin sum_c mean_{x of c} |h_b(x) - mu_ic|^2 / d`` from b; ``w_i = LocalTrain(b_i, head_i)``.
+
+    ``b <- sum_i F_i body_i / sum_i F_i`` with ``F_i = sum_batches |g(w_i)|^2``; mu_ic are the mean features of class c
+    under the model that client i trained last.
+
+    Args:
+        model: the network, whose last layer is dense.
+        align_epochs: epochs of the alignment; 0: none.
+    """
+    check_not_private(work, "clients of FedAS align the body to their examples, and count by them, without noise")
+    head, loss = model.layers[-1:], training_loss(model)
+    sharing = all_but(head)
+
+    def init(key: Key, hyper: FedASHyper, data: ClientData) -> State:
+        check_classes(data.pool.y)
+        params = model.init(key)
+        return State(sharing.split(params)[0], own_rows(params, data.size.shape[0]))
+
+    def round(key: Key, hyper: FedASHyper, state: State, cohort: Cohort) -> tuple[State, Metrics]:
+        last = state.clients
+        received = sharing.held(state.server, sharing.split(last)[1], cohort.ids.shape[0])
+        begun = aligned(hyper, received, last, cohort) if align_epochs else received
+        trained = train(hyper, begun, cohort, loss, work)
+        trace = gradient_mass(drawn(cohort, FISHER), trained.params, cohort.data, as_tested(loss), work.batch_size)
+        ok = trained.ok & jnp.isfinite(trace)
+        weight = jnp.where(client_weight("uniform", cohort, ok) > 0, trace, 0.0)
+        server = weighted_mean(sharing.split(trained.params)[0], weight, state.server)
+        n = tree.size(state.server)
+        clients = tree.where(ok, trained.params, last)
+        return State(server, clients), {"loss": trained.loss, "ok": ok, **traffic(n + 1, n)}
+
+    def aligned(hyper: FedASHyper, received: ModelTable, last: Stacked, cohort: Cohort) -> Stacked:
+        n_classes = head_shape(model, tree.take(last, jnp.int32(0)))[1]
+        prototypes = feature_sums(model, last, cohort.data, n_classes).mean
+        effort, steps = work._replace(epochs=align_epochs, terms=()), still(optax.sgd(hyper.align_lr), head)
+        drawn_to = frozen(near_prototypes(model), head)
+        return train_clients(drawn(cohort, ALIGN), received, cohort.data, drawn_to, steps, effort, prototypes).params
+
+    def deploy(key: Key, hyper: FedASHyper, state: State, data: ClientData) -> ModelTable:
+        return tree.own(state.clients)
+
+    return Algorithm(init, round, deploy, predictor(model), loss=model.loss)
+
+
+def near_prototypes(model: Model) -> Loss:
+    """``sum_c mean_{x of class c} |h(x) - mu_c|^2 / d`` over a batch; mu (classes, d) is the client's own row."""
+
+    def loss(params: Params, batch: Batch, key: Key, prototypes: Array) -> tuple[Array, Params]:
+        seen = see(model, params, batch.x, key)
+        away = jnp.square(seen.features - prototypes[batch.y]).mean(1) * batch.weight
+        weight = jnp.zeros(prototypes.shape[0], away.dtype).at[batch.y].add(batch.weight)
+        return (away / jnp.maximum(weight[batch.y], 1.0)).sum(), seen.params
+
+    return loss
+
+
+def as_tested(loss: Loss) -> Loss:
+    """``loss`` of the network in evaluation mode."""
+    return lambda params, batch, key, *own: loss(params, batch, None, *own)
+
+
+def drawn(cohort: Cohort, number: int) -> Array:
+    """(cohort,) keys of the participants for something of its own."""
+    return jax.vmap(lambda key: jax.random.fold_in(key, number))(cohort.key)

@@ -1,0 +1,107 @@
+"""FedPAC: features of a class are drawn together over all clients, and each client is given its own mixture of heads.
+
+Xu, Tong, Huang: Personalized Federated Learning with Feature Alignment and Classifier Collaboration, ICLR 2023,
+https://arxiv.org/abs/2306.11867. Official code: https://github.com/JianXu95/FedPAC.
+A client fits the head, then trains the body with its features pulled to the classes' prototypes. The server averages
+bodies and prototypes, and gives every client the convex combination of heads whose expected loss on the client's data
+is least, by how far the classes' features lie from each other and how well each client knows its own.
+
+Differences from the paper: none known. The official code fits the head by steps of its own length, 0.1, and leaves
+weights of less than 0.001 out of a combination; PFLlib's code gives
+a client's weight to the head of another. Clients are tested with what they would begin the next round with.
+"""
+
+import jax.numpy as jnp
+from jax import Array
+
+from fljax import tree
+from fljax.choices import Natural
+from fljax.client.class_means import class_sums, feature_sums, pulled_to_prototypes
+from fljax.client.features import head_shape, see
+from fljax.client.objectives import predictor, training_loss
+from fljax.data.labels import check_classes
+from fljax.numbers import LocalHyper, Scalar, hyper, number
+from fljax.rounds import Weighting, all_but, client_weight, method, traffic
+from fljax.rounds.phases import HEAD_PHASE, Phase, train_in_phases
+from fljax.rounds.prototypes import average_prototypes, no_prototypes
+from fljax.rounds.sharing import own_rows
+from fljax.rounds.uplink.private import check_not_private
+from fljax.server.aggregate import mix, weighted_mean
+from fljax.server.simplex import simplex_weights
+from fljax.types import Algorithm, ClientData, Cohort, Key, Metrics, Model, ModelTable, Params, State, Work
+
+
+@hyper
+class FedPACHyper(LocalHyper):
+    lam: Scalar = number(1.0, "lambda: weight of the mean square between features and prototypes", least=0)
+
+
+@method(FedPACHyper, "Xu et al., ICLR 2023", "https://arxiv.org/abs/2306.11867", kind="personalised")
+def fedpac(model: Model, work: Work, *, head_epochs: Natural = 1, weighting: Weighting = "size") -> Algorithm:
+    """FedPAC: ``body_i = argmin F_i + lambda mean_x |h(x) - C_{y(x)}|^2 / d``; ``head_i <- sum_j alpha_ij head_j``.
+
+    ``alpha_i = argmin_a |H_i - sum_j a_j H_j|^2 + sum_j a_j^2 V_j`` over the simplex; ``H_i = (p_ic mu_ic)_c``, by the
+    shares and mean features of client i's classes under the received body; ``V_i = (mean_x |h(x)|^2 - |H_i|^2) / n_i``.
+
+    Args:
+        model: the network, whose last layer is dense.
+        work: local effort; ``epochs`` are those on the body.
+        head_epochs: epochs on the head before.
+        weighting: of clients' bodies, and of their prototypes of a class: "size" or "uniform".
+    """
+    check_not_private(work, "clients of FedPAC send means of their features, which get no noise")
+    head, loss = model.layers[-1:], training_loss(model)
+    body = tuple(name for name in model.layers if name not in head)
+    sharing = all_but(head)
+
+    def init(key: Key, hyper: FedPACHyper, data: ClientData) -> State:
+        check_classes(data.pool.y)
+        params = model.init(key)
+        d, n_classes = head_shape(model, params)
+        shared, own = sharing.split(params)
+        return State({"body": shared, "prototypes": no_prototypes(n_classes, d)}, own_rows(own, data.size.shape[0]))
+
+    def round(key: Key, hyper: FedPACHyper, state: State, cohort: Cohort) -> tuple[State, Metrics]:
+        theta, prototypes = state.server["body"], state.server["prototypes"]
+        n_clients, (n_classes, d) = cohort.ids.shape[0], prototypes["mean"].shape
+        begun = sharing.held(theta, state.clients, n_clients)
+        place, variance = estimates(model, begun, cohort.data, n_classes)
+
+        fit = Phase(body, head_epochs, loss, drawn_from=HEAD_PHASE)
+        known = tree.everyone(prototypes, n_clients)
+        align = Phase(head, work.epochs, pulled_to_prototypes(model, hyper.lam), (known,))
+        trained = train_in_phases(hyper, begun, cohort, work, (fit, align))
+        sums = feature_sums(model, trained.params, cohort.data, n_classes)
+
+        bodies, heads = sharing.split(trained.params)
+        server = {
+            "body": weighted_mean(bodies, client_weight(weighting, cohort, trained.ok), theta),
+            "prototypes": average_prototypes(prototypes, sums, weighting, cohort, trained.ok),
+        }
+        here = client_weight("uniform", cohort, trained.ok) > 0
+        alpha = simplex_weights(place, variance, here)
+        own = tree.where(here, mix(alpha, heads), state.clients)
+
+        # Beside its model a client sends H_i, V_i, its classes' prototypes and their counts.
+        n = tree.size(theta) + tree.size(tree.take(heads, jnp.int32(0)))
+        n_shown = (sums.count > 0).sum(1).astype(jnp.float32)
+        sent = traffic(n + n_shown * (2 * d + 1.0) + 1, n + server["prototypes"]["known"].sum() * d)
+        return State(server, own), {"loss": trained.loss, "ok": trained.ok, **sent}
+
+    def deploy(key: Key, hyper: FedPACHyper, state: State, data: ClientData) -> ModelTable:
+        return sharing.held(state.server["body"], state.clients, data.size.shape[0])
+
+    return Algorithm(init, round, deploy, predictor(model), loss=model.loss)
+
+
+def estimates(model: Model, models: ModelTable, data: ClientData, n_classes: int) -> tuple[Array, Array]:
+    """H_i (clients, classes * d), where a client's classes lie, and V_i (clients,), the variance of that estimate."""
+
+    def with_square(params: Params, x: Array) -> Array:
+        h = see(model, params, x, None).features
+        return jnp.concatenate([h, jnp.square(h).sum(1, keepdims=True)], axis=1)
+
+    sums = class_sums(with_square, models, data, n_classes)
+    n = jnp.maximum(data.size, 1).astype(jnp.float32)
+    place = (sums.total[..., :-1] / n[:, None, None]).reshape(data.size.shape[0], -1)  # p_c mu_c = sum_{x of c} h / n
+    return place, jnp.maximum(sums.total[..., -1].sum(1) / n - jnp.square(place).sum(1), 0.0) / n

@@ -1,0 +1,45 @@
+"""Local training in phases, each on some layers while the others stay as they are: first the head, then the body."""
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from fljax import tree
+from fljax.client.objectives import Loss
+from fljax.rounds.local import train
+from fljax.types import Cohort, ModelTable, Stacked, Trained, Work
+
+HEAD_PHASE = 0x4EAD
+"""Folded into a client's key for the batches of a head phase; those of the body phase are every method's."""
+
+
+class Phase(NamedTuple):
+    """A part of a client's local training."""
+
+    held: tuple[str, ...]  # layers that stay as they are
+    epochs: int  # 0: the phase is left out
+    loss: Loss
+    rows: tuple[Stacked | ModelTable, ...] = ()  # what the loss needs beside the batch, a row a client
+    drawn_from: int | None = None  # folded into the clients' keys; None: the keys themselves
+
+
+def train_in_phases(hyper: Any, start: ModelTable, cohort: Cohort, work: Work, phases: Iterable[Phase]) -> Trained:
+    """The participants' local training, one phase after another; each optimiser starts afresh.
+
+    The loss is the mean over all epochs. A client whose training diverges in a phase comes back as it started.
+    """
+    phases = [phase for phase in phases if phase.epochs]
+    begun, total = tree.stacked(start), sum(phase.epochs for phase in phases)
+    trained = Trained(begun, jnp.zeros(cohort.ids.shape, jnp.float32), jnp.ones(cohort.ids.shape, bool))
+    for phase in phases:
+        now = cohort
+        if phase.drawn_from is not None:
+            keys = jax.vmap(lambda key, number=phase.drawn_from: jax.random.fold_in(key, number))(cohort.key)
+            now = cohort._replace(key=keys)
+        effort = work._replace(epochs=phase.epochs)
+        after = train(hyper, trained.params, now, phase.loss, effort, *phase.rows, held=phase.held)
+        mean_loss = trained.loss + phase.epochs / total * after.loss
+        trained = Trained(after.params, mean_loss, trained.ok & after.ok)
+    return trained._replace(params=tree.where(trained.ok, trained.params, begun))

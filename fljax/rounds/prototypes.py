@@ -1,0 +1,34 @@
+"""Prototypes: what each class looks like to all clients together, which the server averages class by class.
+
+They are ``{"mean": (classes, d), "known": (classes,) float32, 1 for a class that somebody has shown, else 0}``.
+"""
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from fljax.client.class_means import ClassSums
+from fljax.rounds.accounting import Weighting, client_weight
+from fljax.server.aggregate import weighted_mean
+from fljax.types import Cohort, Params
+
+
+def no_prototypes(n_classes: int, d: int) -> Params:
+    """Before the first round."""
+    return {"mean": jnp.zeros((n_classes, d), jnp.float32), "known": jnp.zeros(n_classes, jnp.float32)}
+
+
+def average_prototypes(before: Params, sums: ClassSums, weighting: Weighting, cohort: Cohort, ok: Array) -> Params:
+    """The prototypes after a round; a class that no participant has keeps its own.
+
+    Args:
+        before: the prototypes so far.
+        sums: of the participants' features.
+        weighting: of clients in a class, "size" (by their examples of it) or "uniform" (all that have it alike).
+        cohort: who takes part.
+        ok: (cohort,) bool, whose training did not diverge.
+    """
+    count = sums.count if weighting == "size" else (sums.count > 0).astype(jnp.float32)
+    mass = client_weight("uniform", cohort, ok)[:, None] * count
+    mean = jax.vmap(weighted_mean, in_axes=(1, 1, 0))(sums.mean, mass, before["mean"])
+    return {"mean": mean, "known": jnp.maximum(before["known"], (mass.sum(0) > 0).astype(jnp.float32))}

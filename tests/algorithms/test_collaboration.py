@@ -1,0 +1,225 @@
+"""Methods whose clients take from others by what these have learnt, and FedNTD: in NumPy, and in the limit."""
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy.optimize import minimize
+from scipy.special import log_softmax, softmax
+
+import fljax
+from fljax import tree
+from fljax.algorithms.fedas import ALIGN, FISHER, fedas, near_prototypes
+from fljax.algorithms.fedcac import alike, fedcac, most_sensitive, overlap
+from fljax.algorithms.fedntd import fedntd, not_true_distilled
+from fljax.algorithms.fedpac import estimates, fedpac
+from fljax.algorithms.fedrep import HEAD_PHASE
+from fljax.client.local import shuffled
+from fljax.types import Batch
+from tests import oracle
+from tests.algorithms.test_oracles import LR, WORK, assert_models, reference, run  # noqa: F401
+from tests.algorithms.test_personal import as_float64, averaged, final, numpy_features
+
+N_CLASSES = 4
+
+
+def own_examples(reference, i):  # noqa: F811
+    rows = reference.index[i, : reference.size[i]]
+    return reference.x[rows], reference.y[rows]
+
+
+def mean_features(w, x, y):
+    """(classes, d), 0 of a class that is not there, and (classes,) counts."""
+    h, count = numpy_features(w, x), np.bincount(y, minlength=N_CLASSES)
+    total = np.zeros((N_CLASSES, h.shape[1]))
+    np.add.at(total, y, h)
+    return total / np.maximum(count, 1)[:, None], count
+
+
+def through_body(w, x, slope):
+    """The gradient of the first layer, of a loss with so much slope in the features (batch, d)."""
+    delta = slope * (numpy_features(w, x) > 0)
+    return {"kernel": x.reshape(len(x), -1).T @ delta, "bias": delta.sum(0)}
+
+
+def stepped(w, layer, g):
+    return w | {layer: {name: w[layer][name] - LR * g[name] for name in g}}
+
+
+def test_fedntd_that_distils_nothing_is_fedavg(key, model, work, federation):
+    state = final(fedntd(model, work), fedntd.Hyper(lr=0.1, beta=0.0), federation, key)
+    chex.assert_trees_all_close(state.server, averaged(model, work, federation, key), rtol=1e-5, atol=1e-6)
+
+
+def test_fedntds_loss_in_numpy(key, model, federation):
+    params, theta = model.init(key), model.init(jax.random.fold_in(key, 1))
+    params = jax.tree.map(lambda leaf: 300 * leaf, params)  # so that some softmax is 0 in float32
+    x, y = np.asarray(federation.train.pool.x)[:16], np.asarray(federation.train.pool.y)[:16]
+    weight = np.arange(16) % 3
+    beta, tau = 0.7, 2.0
+    student, teacher = (oracle.forward(as_float64(w), x.astype(float))[0] / tau for w in (params, theta))
+    values = oracle.losses(as_float64(params), x.astype(float), y)
+    for row in range(16):
+        others = np.arange(N_CLASSES) != y[row]
+        q, p = log_softmax(student[row][others]), softmax(teacher[row][others])
+        values[row] += beta * tau**2 * (p * (np.log(p) - q)).sum()
+    loss = not_true_distilled(model, fedntd.Hyper(beta=beta, temperature=tau))
+    found, gradient = jax.value_and_grad(lambda w: loss(w, Batch(x, y, jnp.asarray(weight, float)), key, theta)[0])(
+        params
+    )
+    np.testing.assert_allclose(found, (values * weight).sum() / weight.sum(), rtol=1e-5)
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(gradient))
+
+
+def test_fedntd_needs_classes(key, federation):
+    targets = federation.train._replace(pool=federation.train.pool._replace(y=federation.train.pool.x[:, 0, 0]))
+    regression = fljax.MODELS["mlp"](input_shape=(4, 4, 1), hidden=(6,), n_classes=1)
+    with pytest.raises(ValueError, match="not classes"):
+        final(fedntd(regression, WORK), fedntd.Hyper(), federation._replace(train=targets), key, 1)
+
+
+def test_fedcacs_marks_and_weights_by_hand():
+    old, new = jnp.zeros((2, 5)), jnp.array([[1.0, -3.0, 0.0, 2.0, 4.0], [0.0, 0.0, 1.0, 0.0, 0.0]])
+    # |w * change| = w^2 here; 0.5 * 5 is 2 of each client, but one that nothing changes is never critical.
+    np.testing.assert_array_equal(most_sensitive(new, old, 0.5), [[0, 1, 0, 0, 1], [0, 0, 1, 0, 0]])
+    assert not most_sensitive(new, old, 0.1).any()
+    marks = {"a": jnp.array([[1, 1, 0, 0], [1, 0, 1, 0], [0, 0, 1, 1]], bool)}
+    half = np.array([[1, 0.5, 0], [0.5, 1, 0.5], [0, 0.5, 1]])
+    np.testing.assert_allclose(overlap(marks), half)
+    everyone = jnp.ones(3, bool)
+    # The mean of two clients is 1/3, the most 1/2.
+    np.testing.assert_allclose(alike(half, everyone, 0.0) > 0, half > 1 / 3)
+    np.testing.assert_allclose(alike(half, everyone, 1.0)[0], [0.5, 0.5, 0])
+    np.testing.assert_allclose(alike(half, everyone, 1.5), np.eye(3))
+    np.testing.assert_allclose(
+        alike(half, jnp.array([True, False, True]), 0.0), [[0.5, 0, 0.5], [0, 1, 0], [0.5, 0, 0.5]]
+    )
+
+
+@pytest.mark.parametrize("beta", [1.5, 50.0])
+def test_fedcac_in_numpy(key, model, federation, reference, beta):  # noqa: F811
+    tau, start = 0.4, reference.everyone()
+    for number, cohort in enumerate(reference.rounds()):
+        w = [oracle.local_sgd(start[i], reference.batches(i, k), LR) for i, k, _ in cohort]
+        marks = []
+        for (i, *_), new in zip(cohort, w, strict=True):
+            sensitivity = oracle.combine(lambda new, old: np.abs(new * (new - old)), new, start[i])
+            count = oracle.combine(lambda s: int(tau * s.size), sensitivity)
+            at_least = oracle.combine(lambda s, k: np.sort(s.ravel())[-k] if k else np.inf, sensitivity, count)
+            marks.append(oracle.combine(lambda s, t: s >= t, sensitivity, at_least))
+        flat = np.stack([np.concatenate([leaf.ravel() for leaf in jax.tree.leaves(m)]) for m in marks]).astype(int)
+        o = np.array([[1 - np.abs(a - b).sum() / (2 * a.sum()) for b in flat] for a in flat])
+        pairs = ~np.eye(len(flat), dtype=bool)
+        threshold = o[pairs].mean() + (number + 1) / beta * (o[pairs].max() - o[pairs].mean())
+        together = oracle.average(w, [size for *_, size in cohort])
+        for place, (i, *_) in enumerate(cohort):
+            who = [j for j in range(len(w)) if j == place or o[place, j] >= threshold]
+            own = oracle.average([w[j] for j in who], [1.0] * len(who))
+            start[i] = oracle.combine(np.where, marks[place], own, together)
+    deployed, _ = run(fedcac(model, WORK), fedcac.Hyper(lr=LR, tau=tau, beta=beta), federation, key)
+    assert_models(deployed, start)
+
+
+def test_fedcac_without_critical_parameters_is_fedavg(key, model, work, federation):
+    one = lambda method, **numbers: fljax.simulate(  # noqa: E731
+        method(model, work), method.Hyper(lr=0.1, **numbers), federation, key, 2
+    )[0]
+    theta = one(fljax.fedavg).server
+    for leaf, mean in zip(*map(jax.tree.leaves, (one(fedcac, tau=0.0).clients, theta)), strict=True):
+        np.testing.assert_allclose(leaf, np.broadcast_to(mean, leaf.shape), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("align_epochs", [0, 2])
+def test_fedas_in_numpy(key, model, federation, reference, align_epochs):  # noqa: F811
+    rate, body, own = 0.3, reference.start["fc1"], reference.everyone()
+    for cohort in reference.rounds():
+        trace = []
+        for i, k, _ in cohort:
+            x, y = own_examples(reference, i)
+            prototypes = mean_features(own[i], x, y)[0]
+            w = own[i] | {"fc1": body}
+            for xb, yb in reference.batches(i, jax.random.fold_in(k, ALIGN), align_epochs) if align_epochs else ():
+                away = numpy_features(w, xb) - prototypes[yb]
+                slope = 2 * away / away.shape[1] / np.bincount(yb)[yb][:, None]
+                g = through_body(w, xb, slope)
+                w = w | {"fc1": {name: w["fc1"][name] - rate * g[name] for name in g}}
+            own[i] = oracle.local_sgd(w, reference.batches(i, k), LR)
+            order = shuffled(jax.random.split(jax.random.fold_in(k, FISHER))[0], reference.index[i], reference.size[i])
+            order = np.asarray(order)[: reference.size[i]]
+            batches = [order[b : b + WORK.batch_size] for b in range(0, len(order), WORK.batch_size)]
+            slopes = [oracle.gradient(own[i], reference.x[rows], reference.y[rows]) for rows in batches]
+            trace.append(sum(np.square(leaf).sum() for g in slopes for leaf in jax.tree.leaves(g)))
+        body = oracle.average([own[i] for i, *_ in cohort], trace)["fc1"]
+    deployed, state = run(
+        fedas(model, WORK, align_epochs=align_epochs), fedas.Hyper(lr=LR, align_lr=rate), federation, key
+    )
+    assert_models(deployed, own)
+    chex.assert_trees_all_close(state.server["fc1"], body, rtol=1e-5, atol=1e-5)
+
+
+def test_fedass_alignment_leaves_what_fills_a_batch_up(key, model, federation):
+    params, prototypes = model.init(key), jax.random.normal(key, (N_CLASSES, 6))
+    x, y = federation.train.pool.x[:12], federation.train.pool.y[:12]
+    loss = jax.jit(near_prototypes(model))
+    whole = loss(params, Batch(x[:9], y[:9], jnp.ones(9)), key, prototypes)[0]
+    filled = loss(params, Batch(x, y, jnp.ones(12).at[9:].set(0)), key, prototypes)[0]
+    h, y = numpy_features(as_float64(params), np.asarray(x[:9], float)), np.asarray(y[:9])
+    each = [np.square(h[y == c] - np.asarray(prototypes)[c]).mean() for c in np.unique(y)]
+    np.testing.assert_allclose([whole, filled], sum(each), rtol=1e-5)
+
+
+def by_slsqp(place, h, v):
+    n, slope = len(h), lambda a: 2 * (h @ (a @ h - h[place]) + a * v)
+    whole = {"type": "eq", "fun": lambda a: a.sum() - 1, "jac": lambda a: np.ones(n)}
+    lost = lambda a: np.square(h[place] - a @ h).sum() + (a * a * v).sum()  # noqa: E731
+    options = {"ftol": 1e-14, "maxiter": 1000}
+    begin = np.full(n, 1 / n)
+    return minimize(lost, begin, jac=slope, bounds=[(0, 1)] * n, constraints=whole, method="SLSQP", options=options).x
+
+
+def test_fedpac_in_numpy(key, model, federation, reference):  # noqa: F811
+    lam, body, own = 0.8, reference.start["fc1"], reference.everyone()
+    prototypes, known = np.zeros((N_CLASSES, 6)), np.zeros(N_CLASSES, bool)
+    for cohort in reference.rounds():
+        sent, place, variance, total, count = [], [], [], np.zeros((N_CLASSES, 6)), np.zeros(N_CLASSES)
+        for i, k, size in cohort:
+            (x, y), w = own_examples(reference, i), own[i] | {"fc1": body}
+            mean, n = mean_features(w, x, y)
+            place.append(((n / size)[:, None] * mean).ravel())
+            variance.append((np.square(numpy_features(w, x)).sum(1).mean() - np.square(place[-1]).sum()) / size)
+            for xb, yb in reference.batches(i, jax.random.fold_in(k, HEAD_PHASE), 1):
+                w = stepped(w, "fc2", oracle.gradient(w, xb, yb)["fc2"])
+            for xb, yb in reference.batches(i, k):
+                away = (numpy_features(w, xb) - prototypes[yb]) * known[yb][:, None]
+                g, pull = oracle.gradient(w, xb, yb)["fc1"], through_body(w, xb, 2 * lam * away / 6 / len(yb))
+                w = stepped(w, "fc1", {name: g[name] + pull[name] for name in g})
+            mean, n = mean_features(w, x, y)
+            total, count = total + n[:, None] * mean, count + n
+            sent.append(w)
+        body = oracle.average(sent, [size for *_, size in cohort])["fc1"]
+        prototypes = np.where(count[:, None] > 0, total / np.maximum(count, 1)[:, None], prototypes)
+        known = known | (count > 0)
+        for spot, (i, *_) in enumerate(cohort):
+            alpha = by_slsqp(spot, np.stack(place), np.array(variance))
+            heads = [{"fc2": w["fc2"]} for w in sent]
+            own[i] = own[i] | oracle.combine(lambda *leaves, a=alpha: sum(map(np.multiply, a, leaves)), *heads)
+    deployed, state = run(fedpac(model, WORK), fedpac.Hyper(lr=LR, lam=lam), federation, key)
+    expected = jax.tree.map(lambda *leaves: np.stack(leaves), *[w | {"fc1": body} for w in own])
+    chex.assert_trees_all_close(tree.split_statistics(deployed)[0], expected, rtol=2e-3, atol=2e-3)
+    np.testing.assert_allclose(state.server["prototypes"]["mean"], prototypes, rtol=2e-3, atol=2e-3)
+
+
+def test_fedpac_estimates_are_sums_over_classes(key, model, federation, reference):  # noqa: F811
+    """V_i as the authors' code adds it up: ``sum_c (p_c mean_c |h|^2 - p_c^2 |mu_c|^2) / n``."""
+    place, variance = jax.jit(lambda w: estimates(model, tree.everyone(w, 8), federation.train, N_CLASSES))(
+        jax.tree.map(jnp.float32, reference.start)
+    )
+    for i in range(8):
+        x, y = own_examples(reference, i)
+        h, v = numpy_features(reference.start, x), 0.0
+        for c in np.unique(y):
+            p, mine = (y == c).mean(), h[y == c]
+            np.testing.assert_allclose(place[i].reshape(N_CLASSES, -1)[c], p * mine.mean(0), rtol=1e-5, atol=1e-6)
+            v += p * np.trace(mine.T @ mine / len(mine)) - p**2 * np.square(mine.mean(0)).sum()
+        np.testing.assert_allclose(variance[i], v / len(y), rtol=1e-4)

@@ -1,0 +1,72 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy.optimize import minimize
+
+from fljax.server import simplex_weights
+
+
+def value(a, i, h, v):
+    return np.square(h[i] - a @ h).sum() + (a * a * v).sum()
+
+
+def by_scipy(i, h, v):
+    """SLSQP from the middle of the simplex, float64."""
+    n = len(h)
+    slope = lambda a: 2 * (h @ (a @ h - h[i]) + a * v)  # noqa: E731
+    whole = {"type": "eq", "fun": lambda a: a.sum() - 1, "jac": lambda a: np.ones(n)}
+    return minimize(
+        value, np.full(n, 1 / n), (i, h, v), "SLSQP", lambda a, *_: slope(a), bounds=[(0, 1)] * n, constraints=whole,
+        options={"ftol": 1e-14, "maxiter": 1000},
+    ).x  # fmt: skip
+
+
+@pytest.mark.parametrize(("n", "d", "away", "variance"), [(6, 4, 0.0, 0.5), (12, 3, 30.0, 0.05), (20, 50, 1.0, 2.0)])
+def test_as_scipy(n, d, away, variance):
+    rng = np.random.default_rng(n)
+    h, v = rng.normal(size=(n, d)) + away, variance * rng.uniform(0.2, 2.0, n)
+    weights = np.asarray(simplex_weights(jnp.asarray(h, jnp.float32), jnp.asarray(v, jnp.float32)), np.float64)
+    np.testing.assert_allclose(weights.sum(1), 1, atol=1e-6)
+    assert weights.min() >= 0
+    scale = (np.square(h - h.mean(0)).sum(1) + v).mean()
+    for i in range(n):
+        best = by_scipy(i, h, v)
+        assert value(weights[i], i, h, v) <= value(best, i, h, v) + 2e-5 * scale
+        np.testing.assert_allclose(weights[i], best, atol=5e-3)
+
+
+def test_of_estimates_of_one_thing_each_counts_by_its_precision():
+    v = np.array([1.0, 2.0, 4.0], np.float32)
+    weights = simplex_weights(jnp.ones((3, 5)), jnp.asarray(v))
+    np.testing.assert_allclose(weights, [v**-1 / (v**-1).sum()] * 3, atol=1e-3)
+
+
+def test_who_knows_its_own_exactly_takes_from_nobody():
+    h = jax.random.normal(jax.random.key(0), (5, 8))
+    np.testing.assert_allclose(simplex_weights(h, jnp.zeros(5)), np.eye(5), atol=1e-6)
+
+
+def test_rows_that_may_not_be_taken_from_never_matter():
+    rng = np.random.default_rng(0)
+    h, v = rng.normal(size=(6, 3)).astype(np.float32), np.full(6, 0.3, np.float32)
+    where = np.array([1, 1, 0, 1, 1, 0], bool)
+    weights = np.asarray(simplex_weights(h, v, jnp.asarray(where)))
+    assert (weights[:, ~where] == 0).all()
+    np.testing.assert_allclose(weights.sum(1), 1, atol=1e-6)
+    inside = np.asarray(simplex_weights(h[where], v[where]))
+    np.testing.assert_allclose(weights[np.ix_(where, where)], inside, atol=5e-3)
+    spoilt, no_number = h.copy(), v.copy()
+    spoilt[2], no_number[5] = np.nan, np.nan
+    again = np.asarray(simplex_weights(spoilt, no_number, jnp.asarray(where)))
+    np.testing.assert_array_equal(again[[0, 1, 3, 4, 5]], weights[[0, 1, 3, 4, 5]])
+    np.testing.assert_array_equal(simplex_weights(h, v, jnp.zeros(6, bool)), np.eye(6))
+
+
+def test_names_what_does_not_fit():
+    with pytest.raises(ValueError, match=r"points has shape \(4,\); expected \(rows, d\)"):
+        simplex_weights(jnp.ones(4), jnp.ones(4))
+    with pytest.raises(ValueError, match=r"variance has shape \(3,\)"):
+        simplex_weights(jnp.ones((4, 2)), jnp.ones(3))
+    with pytest.raises(ValueError, match=r"where has shape \(2,\)"):
+        simplex_weights(jnp.ones((4, 2)), jnp.ones(4), jnp.ones(2, bool))
