@@ -33,6 +33,7 @@ from fljax.rounds import Combining, Weighting, averaging, in_first_round, mean, 
 from fljax.rounds.accounting import not_alone
 from fljax.rounds.averaging import Each, shared_part
 from fljax.rounds.uplink.private import check_not_private
+from fljax.rounds.wrapping import halves_of, with_halves
 from fljax.types import (
     Algorithm,
     Batch,
@@ -103,8 +104,7 @@ def fedgen(
         return train(hyper, start, cohort, taught(model, hyper, server), work)
 
     fedavg = averaging(model, local, combine=combine, weighting=weighting)
-    halves = fedavg.exchange
-    assert halves is not None  # of the skeleton
+    halves = halves_of(fedavg)
 
     def init(key: Key, hyper: FedGenHyper, data: ClientData) -> State:
         check_classes(data.pool.y)
@@ -146,9 +146,9 @@ def fedgen(
     def deploy(key: Key, hyper: FedGenHyper, state: State, data: ClientData) -> ModelTable:
         return fedavg.deploy(key, hyper, State(state.server.averaged, ()), data)
 
-    exchange = halves._replace(send=send, receive=receive, part=lambda server: halves.part(server.averaged))
+    rounds = fedavg._replace(init=init, deploy=deploy)
     # The generator draws classes as all clients have them, so that no update follows from one client's data alone.
-    return not_alone(Algorithm(init, exchange.round, deploy, fedavg.predict, loss=model.loss, exchange=exchange))
+    return not_alone(with_halves(rounds, send=send, receive=receive, part=lambda server: halves.part(server.averaged)))
 
 
 def taught(model: Model, hyper: FedGenHyper, server: Generating) -> Loss:

@@ -29,6 +29,7 @@ from fljax.numbers import LocalHyper, Scalar, hyper, number
 from fljax.rounds import Clusters, Combining, Rule, Weighting, clustered, mean, method, regrouped, traffic
 from fljax.rounds.trajectory import train_and_record
 from fljax.rounds.uplink.private import check_not_private
+from fljax.rounds.wrapping import halves_of, with_halves
 from fljax.server.company import gaussian_rewards, row_affinity
 from fljax.server.spectral import davies_bouldin, spectral_embedding, spectral_labels
 from fljax.types import (
@@ -106,9 +107,7 @@ def fedgwc(
         return traffic(tree.size(center) + n_losses, tree.size(center))
 
     rounds = clustered(model, local, Rule(begin, before), combine=combine, weighting=weighting, sends=sends)
-
-    halves = rounds.exchange
-    assert halves is not None  # of the skeleton
+    halves = halves_of(rounds)
 
     def send(key: Key, hyper: FedGWCHyper, state: State, cohort: Cohort) -> Upload:
         # Losses are no part of the update: what is clipped, compressed or made noisy on the way is the model.
@@ -125,8 +124,7 @@ def fedgwc(
         clusters = clusters._replace(kept=remembered(clusters.kept, reward, pair, label, cohort, hyper.alpha))
         return halves.receive(key, hyper, state, cohort, upload._replace(rest=(clusters, loss, ok)))
 
-    exchange = halves._replace(send=send, receive=receive, sees="each")  # of each one's losses
-    return rounds._replace(round=exchange.round, exchange=exchange)
+    return with_halves(rounds, send=send, receive=receive, sees="each")  # of each one's losses
 
 
 def remembered(kept: Company, reward: Array, pair: Array, label: Array, cohort: Cohort, alpha: Scalar) -> Company:

@@ -20,21 +20,19 @@ from jax import Array, lax
 
 from fljax import tree
 from fljax.choices import Natural, Positive
-from fljax.client.objectives import predictor, training_loss
+from fljax.client.objectives import training_loss
 from fljax.data.federation import class_histogram
 from fljax.numbers import LocalHyper
-from fljax.rounds import Combining, Weighting, client_weight, mean, method, traffic, train
+from fljax.rounds import Combining, Weighting, averaging, mean, method, train
 from fljax.rounds.averaging import remembering, shared_and_memory, shared_part
-from fljax.rounds.combine import as_combine
 from fljax.rounds.sharing import replace_layers
 from fljax.rounds.uplink.private import check_not_private
+from fljax.rounds.wrapping import halves_of, with_halves
 from fljax.server.aggregate import weighted_mean
 from fljax.server.matching import matched_members
 from fljax.types import (
     Algorithm,
-    ClientData,
     Cohort,
-    Exchange,
     Key,
     Metrics,
     Model,
@@ -84,41 +82,37 @@ def fedma(
     """
     if retrain_epochs:
         check_not_private(work, "with retrain_epochs clients train after each layer, and epsilon counts one training")
-    combining, loss = as_combine(combine), training_loss(model)
+    loss = training_loss(model)
 
-    def init(key: Key, hyper: LocalHyper, data: ClientData) -> State:
-        theta = model.init(key)
-        return State(remembering(theta, combining.init(hyper, theta)), ())
+    def local(hyper: LocalHyper, theta: ModelTable, cohort: Cohort) -> Trained:
+        return train(hyper, first_models(theta, cohort), cohort, loss, work)
 
-    def send(key: Key, hyper: LocalHyper, state: State, cohort: Cohort) -> Upload:
-        theta = shared_part(state.server)
-        trained = train(hyper, first_models(theta, cohort), cohort, loss, work)
-        start, weight = tree.everyone(theta, cohort.ids.shape[0]), client_weight(weighting, cohort, trained.ok)
-        return Upload(start, trained.params, weight, trained)
+    rounds = averaging(model, local, combine=combine, weighting=weighting)
+    halves = halves_of(rounds)
 
     def receive(key: Key, hyper: LocalHyper, state: State, cohort: Cohort, upload: Upload) -> tuple[State, Metrics]:
-        theta, memory = shared_and_memory(state.server)
-        trained, weight = upload.rest._replace(params=upload.params), upload.weight
-        trained = matched(trained, weight, theta, cohort)
+        theta, weight, (own, client_losses, ok) = shared_part(state.server), upload.weight, upload.rest
+        trained = matched(Trained(upload.params, client_losses, ok), weight, theta, cohort)
         for n_held in range(1, len(model.layers)) if retrain_epochs else ():
             trained = retrained(hyper, trained, weight, n_held, theta, cohort)
             weight = jnp.where(trained.ok, weight, 0)
             trained = matched(trained, weight, theta, cohort)
-        theta, memory = combining.apply(hyper, memory, theta, trained.params, weight)
+        sent = Upload(upload.start, trained.params, weight, (own, trained.loss, trained.ok))
+        new, metrics = halves.receive(key, hyper, state, cohort, sent)
         if output == "classes":
+            theta, memory = shared_and_memory(new.server)
             theta |= outputs_by_class(trained.params, weight, theta, cohort)
-        sent = traffic(tree.size(theta), tree.size(theta))
-        return State(remembering(theta, memory), ()), {"loss": trained.loss, "ok": trained.ok, **sent}
+            new = new._replace(server=remembering(theta, memory))
+        return new, metrics
 
-    def first_models(theta: Params, cohort: Cohort) -> Stacked | ModelTable:
-        everyones = tree.everyone(theta, cohort.ids.shape[0])
+    def first_models(theta: ModelTable, cohort: Cohort) -> Stacked | ModelTable:
         if start == "common":
-            return everyones
+            return theta
 
         def random_models() -> Stacked:
             return jax.vmap(lambda key: model.init(jax.random.fold_in(key, OWN_START)))(cohort.key)
 
-        return lax.cond(cohort.round == 0, random_models, lambda: tree.stacked(everyones))
+        return lax.cond(cohort.round == 0, random_models, lambda: tree.stacked(theta))
 
     def matched(trained: Trained, weight: Array, theta: Params, cohort: Cohort) -> Trained:
         # Units take the order of the first client's, which is the one of lowest id wherever it stands in the cohort.
@@ -146,12 +140,8 @@ def fedma(
         share = class_histogram(cohort.data, n_classes) * (weight > 0)[:, None].astype(jnp.int32)
         return {last: class_mean(models[last], share.astype(jnp.float32), empty=theta[last])}
 
-    def deploy(key: Key, hyper: LocalHyper, state: State, data: ClientData) -> ModelTable:
-        return tree.everyone(shared_part(state.server), data.size.shape[0])
-
-    exchange = Exchange(send, receive, shared_part)
-    one_message = exchange if not retrain_epochs else None  # else clients send layer after layer
-    return Algorithm(init, exchange.round, deploy, predictor(model), loss=model.loss, exchange=one_message)
+    rounds = with_halves(rounds, receive=receive, sees="each", starts_anywhere=False)
+    return rounds._replace(exchange=None) if retrain_epochs else rounds  # clients send layer after layer
 
 
 def class_mean(layer: Stacked, share: Array, empty: Params) -> Params:

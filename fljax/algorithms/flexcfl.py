@@ -25,6 +25,7 @@ from fljax.numbers import LocalHyper, Scalar, hyper, number
 from fljax.rounds import Clusters, Combining, Rule, Weighting, clustered, in_first_round, mean, method, traffic, train
 from fljax.rounds.joining import everyone
 from fljax.rounds.uplink.private import check_not_private
+from fljax.rounds.wrapping import halves_of, with_halves
 from fljax.server.aggregate import cluster_mean, mix
 from fljax.server.gram import gram
 from fljax.server.kmeans import kmeans
@@ -78,9 +79,7 @@ def flexcfl(
         return traffic(twice, twice)
 
     rounds = clustered(model, work, Rule(begin), combine=combine, weighting=weighting, sends=sends)
-
-    halves = rounds.exchange
-    assert halves is not None  # of the skeleton
+    halves = halves_of(rounds)
 
     def receive(key: Key, hyper: FlexCFLHyper, state: State, cohort: Cohort, upload: Upload) -> tuple[State, Metrics]:
         after, metrics = halves.receive(key, hyper, state, cohort, upload)
@@ -89,8 +88,7 @@ def flexcfl(
         drawn = clusters._replace(centers=drawn_together(clusters.centers, hyper.eta_g, held))
         return after._replace(server=drawn), metrics
 
-    exchange = halves._replace(receive=receive)
-    return rounds._replace(round=exchange.round, exchange=exchange)
+    return with_halves(rounds, receive=receive)
 
 
 def groups(key: Key, inner: Array, formed: Array, n_clusters: int) -> Array:

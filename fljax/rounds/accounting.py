@@ -6,6 +6,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from fljax.choices import check_choices
+from fljax.rounds.wrapping import halves_of, with_halves
 from fljax.types import Algorithm, Cohort, Metrics
 
 Weighting = Literal["size", "uniform"]
@@ -38,10 +39,7 @@ def not_alone(algorithm: Algorithm) -> Algorithm:
 
     A mean of such messages is not private though each is clipped; sums of them can still be secure.
     """
-    exchange = algorithm.round_exchange
-    if exchange is None or exchange.sees == "each":
-        return algorithm
-    return algorithm._replace(exchange=exchange._replace(sees="sum"))
+    return algorithm if halves_of(algorithm).sees == "each" else with_halves(algorithm, sees="sum")
 
 
 def memberships(share: Array, cohort: Cohort) -> Metrics:

@@ -8,6 +8,7 @@ from fljax.client.freeze import frozen, still
 from fljax.client.local import train_clients
 from fljax.client.objectives import Loss, proximal, training_loss
 from fljax.client.optimizer import local_optimizer
+from fljax.rounds.wrapping import with_halves
 from fljax.types import Algorithm, Cohort, Model, ModelTable, Stacked, Trained, Work
 
 Local = Callable[..., Trained]
@@ -78,8 +79,7 @@ def heeding(algorithm: Algorithm, terms: Mapping[str, Term]) -> Algorithm:
 
     if algorithm.round_exchange is None:
         return algorithm._replace(round=watched(algorithm.round))
-    exchange = algorithm.round_exchange._replace(send=watched(algorithm.round_exchange.send), chain=None)
-    return algorithm._replace(round=exchange.round, exchange=exchange)
+    return with_halves(algorithm, send=watched(algorithm.round_exchange.send))
 
 
 def trained_on(loss: Loss, work: Work, held: tuple[str, ...] = ()) -> Local:

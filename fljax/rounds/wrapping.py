@@ -1,4 +1,4 @@
-"""A method inside another's state: chains on the way and past versions keep what they remember beside it."""
+"""Methods whose round is in halves: with others in their place, and inside another's state, which keeps more."""
 
 from collections.abc import Callable
 from typing import Any
@@ -8,19 +8,32 @@ from jax import Array
 from fljax.types import Algorithm, ClientData, Exchange, Key, ModelTable, State
 
 
+def halves_of(algorithm: Algorithm) -> Exchange:
+    """The two halves that the round of ``algorithm`` is made of, as that of the skeletons is."""
+    exchange = algorithm.round_exchange
+    assert exchange is not None
+    return exchange
+
+
+def with_halves(algorithm: Algorithm, **others: Any) -> Algorithm:
+    """``algorithm`` with ``others`` in place of fields of its `Exchange`; what is joined to that is outside."""
+    halves = halves_of(algorithm)._replace(**others, chain=None)
+    return algorithm._replace(round=halves.round, exchange=halves)
+
+
 def inside(
     algorithm: Algorithm,
     init: Callable[[Key, Any, ClientData], State],
-    exchange: Exchange,
     own: Callable[[State], State],
+    **others: Any,
 ) -> Algorithm:
-    """``algorithm`` that begins by ``init`` and has rounds by ``exchange``, deployed and joined as it is.
+    """``algorithm`` that begins by ``init``, deployed and joined as it is.
 
     Args:
         algorithm: the method.
         init: makes the larger state.
-        exchange: halves of a round on the larger state.
         own: the method's state, of the larger one.
+        **others: of its `Exchange`, on the larger state.
     """
 
     def deploy(key: Key, hyper: Any, state: State, data: ClientData) -> ModelTable:
@@ -30,10 +43,8 @@ def inside(
         assert algorithm.join is not None
         return algorithm.join(key, hyper, own(state), data, n_rounds)
 
-    halves = exchange._replace(chain=None)
-    return algorithm._replace(
-        init=init, round=halves.round, deploy=deploy, join=algorithm.join and join, exchange=halves
-    )
+    larger = algorithm._replace(init=init, deploy=deploy, join=algorithm.join and join)
+    return with_halves(larger, **others)
 
 
 def within_server(state: State) -> State:

@@ -178,10 +178,9 @@ def buffered(
         past = jax.tree.map(lambda first, rest: jnp.concatenate([first, rest[:-1]]), newest, state.server.past)
         return State(Versions(new.server, past), new.clients), metrics | {"staleness": stale}
 
-    halves = exchange._replace(
-        send=send, receive=receive, part=lambda server: part(server.own), sees="each", starts_anywhere=False
-    )
-    return inside(algorithm, init, halves, within_server)._replace(about=about)
+    halves = {"send": send, "receive": receive, "part": lambda server: part(server.own)}
+    seen = inside(algorithm, init, within_server, **halves, sees="each", starts_anywhere=False)
+    return seen._replace(about=about)
 
 
 def counts(hyper: Any, stale: Array, share: float | None, damping: float | None) -> Array:

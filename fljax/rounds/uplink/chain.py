@@ -12,7 +12,7 @@ from fljax.rounds.averaging import Each
 from fljax.rounds.check_like import check_like
 from fljax.rounds.round_metrics import as_due
 from fljax.rounds.uplink.message import FLOAT_BITS, Message, Trip, plain_message, received, shapes_of
-from fljax.rounds.wrapping import inside
+from fljax.rounds.wrapping import halves_of, inside
 from fljax.types import Algorithm, ClientData, Cohort, Key, Metrics, State, Upload
 
 
@@ -160,9 +160,8 @@ def with_uplink(algorithm: Algorithm, transform: Transform) -> Algorithm:
         metrics |= {"uplink": travelled(metrics["uplink"], message.values.shape[1], arrived.n_bits())}
         return State(Linked(new.server, memory.server), Linked(new.clients, memory.clients)), metrics
 
-    halves = exchange._replace(send=send, receive=receive, part=lambda server: exchange.part(server.own))
-    linked = inside(algorithm, init, halves, _own)
-    return reading_more(linked._replace(exchange=halves._replace(chain=(algorithm, transform))))
+    linked = inside(algorithm, init, _own, send=send, receive=receive, part=lambda server: exchange.part(server.own))
+    return reading_more(linked._replace(exchange=halves_of(linked)._replace(chain=(algorithm, transform))))
 
 
 def applied(transform: Transform, hyper: Any, memory: Memory, message: Message, trip: Trip) -> tuple[Memory, Message]:

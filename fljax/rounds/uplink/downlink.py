@@ -67,8 +67,8 @@ def with_downlink(algorithm: Algorithm, transform: Transform) -> Algorithm:
         metrics |= {"downlink": travelled(metrics["downlink"], n_numbers(shapes_of(news.image)), news.bits)}
         return State(Broadcast(new.server, news.image, news.link), new.clients), metrics
 
-    halves = exchange._replace(send=send, receive=receive, part=lambda server: part(server.own), starts_anywhere=False)
-    return reading_more(inside(algorithm, init, halves, within_server))
+    halves = {"send": send, "receive": receive, "part": lambda server: part(server.own), "starts_anywhere": False}
+    return reading_more(inside(algorithm, init, within_server, **halves))
 
 
 class News(NamedTuple):
