@@ -19,14 +19,14 @@ from jax import Array
 from fljax import tree
 from fljax.client.features import head_shape, see
 from fljax.client.measure import client_sums
-from fljax.client.objectives import Loss, batch_mean, training_loss
+from fljax.client.objectives import Loss, batch_mean
 from fljax.client.parts import train_parts
 from fljax.models.calling import check_free
 from fljax.numbers import LocalHyper, Scalar, hyper, number
-from fljax.rounds import Combining, Sharing, Weighting, averaging, mean, method, on_layers, train
+from fljax.rounds import Combining, Sharing, Weighting, averaging, mean, method, on_layers
 from fljax.rounds.accounting import not_alone
 from fljax.rounds.averaging import remembering, shared_and_memory
-from fljax.rounds.joining import everyone
+from fljax.rounds.local import train_beforehand
 from fljax.types import Algorithm, Batch, ClientData, Cohort, Key, Model, ModelTable, Params, State, Trained, Work
 
 BIAS = "own_mean"
@@ -94,9 +94,8 @@ def feddbe(model: Model, work: Work, *, weighting: Weighting = "size", combine: 
     def init(key: Key, hyper: FedDBEHyper, data: ClientData) -> State:
         server, own = rounds.init(key, hyper, data)
         shared, memory = shared_and_memory(server)
-        cohort = everyone(jax.random.fold_in(key, 1), jnp.int32(0), data)
-        start = tree.everyone(without(shared, "consensus"), data.size.shape[0])
-        models = train(hyper, start, cohort, training_loss(model), work).params
+        network = without(shared, "consensus")
+        models = train_beforehand(jax.random.fold_in(key, 1), hyper, network, data, model, work).params
         sums = client_sums(lambda w, batch: see(model, w, batch.x, None).features, models, data)
         ok = jnp.isfinite(sums).all(1)
         size = jnp.where(ok, data.size, 0).astype(jnp.float32)

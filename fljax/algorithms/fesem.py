@@ -28,8 +28,8 @@ from fljax.client.measure import client_loss
 from fljax.client.objectives import Loss, proximal, training_loss
 from fljax.numbers import LocalHyper, Scalar, hyper, number
 from fljax.placement import whole
-from fljax.rounds import Clusters, Combining, Rule, Sent, clustered, mean, method, train, trained_on, with_first_upload
-from fljax.rounds.joining import everyone
+from fljax.rounds import Clusters, Combining, Rule, Sent, clustered, mean, method, trained_on, with_first_upload
+from fljax.rounds.local import train_beforehand
 from fljax.rounds.uplink.private import check_not_private
 from fljax.server.aggregate import cluster_mean
 from fljax.server.assign import lowest_loss
@@ -143,12 +143,10 @@ def expectation_maximisation(
 
     def begin(key: Key, hyper: FeSEMHyper, data: ClientData) -> Clusters:
         key_model, key_train, key_kmeans = jax.random.split(key, 3)
-        start, n_clients = tree.everyone(model.init(key_model), data.size.shape[0]), data.size.shape[0]
-        cohort = everyone(key_train, jnp.int32(0), data)
-        models = train(hyper, start, cohort, training_loss(model), work).params
+        models = train_beforehand(key_train, hyper, model.init(key_model), data, model, work).params
         label = kmeans(key_kmeans, points(models), n_clusters, n_init=20).label
         first = tree.broadcast(tree.take(models, jnp.int32(0)), n_clusters)
-        centers = cluster_mean(aligned(models, label, first), jnp.ones(n_clients, jnp.float32), label, first)
+        centers = cluster_mean(aligned(models, label, first), jnp.ones(data.size.shape, jnp.float32), label, first)
         size = data.size.astype(jnp.float32)
         risk = Risk(size / size.sum(), client_loss(model, models, data)) if objective else ()
         return Clusters(centers, label, Uploads(models, size.mean(), risk))

@@ -20,10 +20,9 @@ from jax import Array
 
 from fljax import tree
 from fljax.choices import Positive
-from fljax.client.objectives import training_loss
 from fljax.numbers import LocalHyper, Scalar, hyper, number
-from fljax.rounds import Clusters, Combining, Rule, Weighting, clustered, in_first_round, mean, method, traffic, train
-from fljax.rounds.joining import everyone
+from fljax.rounds import Clusters, Combining, Rule, Weighting, clustered, in_first_round, mean, method, traffic
+from fljax.rounds.local import train_beforehand
 from fljax.rounds.uplink.private import check_not_private
 from fljax.rounds.wrapping import halves_of, with_halves
 from fljax.server.aggregate import cluster_mean, mix
@@ -65,8 +64,8 @@ def flexcfl(
     def begin(key: Key, hyper: FlexCFLHyper, data: ClientData) -> Clusters:
         key_model, key_train, key_sample, key_group = jax.random.split(key, 4)
         theta, n_clients = model.init(key_model), data.size.shape[0]
-        cohort, pretraining = everyone(key_train, jnp.int32(0), data), work._replace(epochs=pretrain_epochs)
-        sent = train(hyper, tree.everyone(theta, n_clients), cohort, training_loss(model), pretraining)
+        pretraining = work._replace(epochs=pretrain_epochs)
+        sent = train_beforehand(key_train, hyper, theta, data, model, pretraining)
         luck = jnp.where(sent.ok, jax.random.uniform(key_sample, (n_clients,), jnp.float32), jnp.inf)
         formed = (jnp.argsort(jnp.argsort(luck)) < sample_factor * n_clusters) & sent.ok
         inner = gram(tree.subtract(sent.params, tree.broadcast(theta, n_clients)), sent.ok)

@@ -16,10 +16,9 @@ import jax.numpy as jnp
 
 from fljax import tree
 from fljax.choices import Positive
-from fljax.client.objectives import training_loss
 from fljax.numbers import LocalHyper, Scalar, hyper, number
-from fljax.rounds import Clusters, Combining, Rule, clustered, median, method, train, trimmed_mean, with_first_upload
-from fljax.rounds.joining import everyone
+from fljax.rounds import Clusters, Combining, Rule, clustered, median, method, trimmed_mean, with_first_upload
+from fljax.rounds.local import train_beforehand
 from fljax.rounds.uplink.private import check_not_private
 from fljax.server.robust_kmeans import robust_kmeans
 from fljax.types import Algorithm, ClientData, Key, Model, Work
@@ -56,10 +55,9 @@ def robust_cfl(
 
     def begin(key: Key, hyper: RobustCFLHyper, data: ClientData) -> Clusters:
         key_model, key_train, key_cluster = jax.random.split(key, 3)
-        start = tree.everyone(model.init(key_model), data.size.shape[0])
         # 1. Every client solves its local problem and sends w_i.
-        cohort, solve = everyone(key_train, jnp.int32(0), data), work._replace(epochs=solve_epochs)
-        solved = train(hyper, start, cohort, training_loss(model), solve)
+        solve = work._replace(epochs=solve_epochs)
+        solved = train_beforehand(key_train, hyper, model.init(key_model), data, model, solve)
         # 2. The server clusters the w_i around robust centers.
         found = robust_kmeans(
             key_cluster, solved.params, n_clusters, center, hyper.trim, n_init=n_init, where=solved.ok

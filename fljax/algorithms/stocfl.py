@@ -38,7 +38,7 @@ from fljax.rounds import (
     train,
 )
 from fljax.rounds.everybody import over_everybody
-from fljax.rounds.joining import everyone
+from fljax.rounds.local import train_beforehand
 from fljax.rounds.uplink.private import check_not_private
 from fljax.server.aggregate import cluster_mean
 from fljax.server.distance import pairwise_cosine
@@ -97,8 +97,7 @@ def stocfl(
     def begin(key: Key, hyper: StoCFLHyper, data: ClientData) -> Clusters:
         key_model, key_train = jax.random.split(key)
         theta, n_clients = model.init(key_model), data.size.shape[0]
-        cohort, training = everyone(key_train, jnp.int32(0), data), work._replace(epochs=anchor_epochs)
-        moved = train(hyper, tree.everyone(theta, n_clients), cohort, loss, training)
+        moved = train_beforehand(key_train, hyper, theta, data, model, work._replace(epochs=anchor_epochs))
         psi = tree.split_statistics(tree.subtract(moved.params, tree.broadcast(theta, n_clients)))[0]
         centers = tree.broadcast(two(theta, theta), n_clients)
         return Clusters(centers, jnp.arange(n_clients, dtype=jnp.int32), Known(psi, jnp.zeros(n_clients, bool)))

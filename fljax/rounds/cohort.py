@@ -7,13 +7,14 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from fljax.client.finetune import client_keys
 from fljax.client.map import AtHome
 from fljax.data.federation import select
 from fljax.keys import descend
 from fljax.placement import n_client_devices, whole
 from fljax.rounds.draw_checks import as_drawn
 from fljax.rounds.sampling import Draw, uniform
-from fljax.types import Cohort, Federation, Key
+from fljax.types import ClientData, Cohort, Federation, Key
 
 
 class CohortKeys(NamedTuple):
@@ -76,6 +77,12 @@ def cohort_of(
         n_missing = asked.sum(dtype=jnp.int32) - active.sum(dtype=jnp.int32)
     expected = sampling.expected(n_clients, dropout)
     return Cohort(round, ids, select(data, ids), active, federation.public, of_clients, val, expected, n_missing)
+
+
+def everyone(key: Key, round: Array, data: ClientData) -> Cohort:
+    """A cohort of all clients of ``data``, their training rows alone; client i has the key ``fold_in(key, i)``."""
+    ids = jnp.arange(data.size.shape[0], dtype=jnp.int32)
+    return Cohort(round, ids, data, jnp.ones(ids.shape, bool), None, client_keys(key, data))
 
 
 def dealt(ids: Array, size: Array, n_devices: int) -> Array:

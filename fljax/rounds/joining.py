@@ -8,9 +8,9 @@ import numpy as np
 from jax import Array, lax
 
 from fljax import tree
-from fljax.client.finetune import client_keys
 from fljax.client.measure import client_loss
 from fljax.keys import descend
+from fljax.rounds.cohort import everyone
 from fljax.rounds.local import local_of
 from fljax.server.assign import lowest_loss
 from fljax.types import ClientData, Cohort, Key, Metrics, Model, ModelTable, Params, State, Work
@@ -92,9 +92,3 @@ def join_from(model: Model, work: Work, begin: Callable[[State], Params]) -> Cal
         return tree.own(rounds_alone(one_round, key, hyper, State((), begun), data, n_rounds).clients)
 
     return join
-
-
-def everyone(key: Key, round: Array, data: ClientData) -> Cohort:
-    """A cohort of all clients of ``data``, their training rows alone; client i has the key ``fold_in(key, i)``."""
-    ids = jnp.arange(data.size.shape[0], dtype=jnp.int32)
-    return Cohort(round, ids, data, jnp.ones(ids.shape, bool), None, client_keys(key, data))

@@ -1,15 +1,19 @@
-"""What clients do in a round: local training with the numbers of the round, and terms that bricks add to the loss."""
+"""What clients do in a round, and before the first: training by the round's numbers; and terms that bricks add."""
 
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from typing import Any
 
+import jax.numpy as jnp
+
+from fljax import tree
 from fljax.client.freeze import frozen, still
 from fljax.client.local import train_clients
 from fljax.client.objectives import Loss, proximal, training_loss
 from fljax.client.optimizer import local_optimizer
+from fljax.rounds.cohort import everyone
 from fljax.rounds.wrapping import with_halves
-from fljax.types import Algorithm, Cohort, Model, ModelTable, Stacked, Trained, Work
+from fljax.types import Algorithm, ClientData, Cohort, Key, Model, ModelTable, Params, Stacked, Trained, Work
 
 Local = Callable[..., Trained]
 """``local(hyper, start, cohort, *per_client) -> Trained``: the clients' part of a round, from the ``start`` models."""
@@ -89,6 +93,12 @@ def trained_on(loss: Loss, work: Work, held: tuple[str, ...] = ()) -> Local:
         return train(hyper, start, cohort, loss, work, *per_client, held=held)
 
     return local
+
+
+def train_beforehand(key: Key, hyper: Any, params: Params, data: ClientData, model: Model, work: Work) -> Trained:
+    """What every client trains from ``params`` on ``model.loss`` before the first round, with that round's numbers."""
+    cohort = everyone(key, jnp.int32(0), data)
+    return train(hyper, tree.everyone(params, data.size.shape[0]), cohort, training_loss(model), work)
 
 
 def local_of(local: Local | Work, model: Model) -> Local:

@@ -40,9 +40,9 @@ from fljax.keys import descend
 from fljax.numbers import Scalar, hyper, number
 from fljax.rounds import Combining, Sent, client_weight, mean, method
 from fljax.rounds.accounting import n_occupied
+from fljax.rounds.cohort import everyone
 from fljax.rounds.combine import memory_of
 from fljax.rounds.first_models import DrawHyper, balanced_draw
-from fljax.rounds.joining import everyone
 from fljax.rounds.sharing import compose, replace_layers, split
 from fljax.rounds.uplink.private import check_not_private
 from fljax.server.assign import lowest_loss
