@@ -14,16 +14,16 @@ from typing import Literal
 
 import jax
 import jax.numpy as jnp
+from jax import Array
 
 from fljax import tree
 from fljax.choices import Natural, Positive
 from fljax.numbers import LocalHyper
 from fljax.rounds import method
-from fljax.rounds.gossip import Graph, between_neighbours, graph_of, metropolis, renamed
+from fljax.rounds.gossip import Graph, between_neighbours, metropolis
 from fljax.rounds.local import local_of
-from fljax.rounds.peers import of_peers
 from fljax.server.aggregate import mix
-from fljax.types import Algorithm, Cohort, Key, Metrics, Model, State, Work
+from fljax.types import Algorithm, Cohort, Model, Stacked, Trained, Work
 
 
 @method(LocalHyper, "Lian et al., NeurIPS 2017", "https://arxiv.org/abs/1705.09056")
@@ -40,27 +40,17 @@ def dpsgd(
     """D-PSGD: ``w_i <- sum_j W_ij LocalTrain(w_j)``.
 
     Args:
-        graph: "complete", "ring", "torus", "regular" (random) or "pairs" (random).
-        degree: neighbours of each client in the graph "regular".
-        graph_seed: of the random graphs.
-        time_varying: whether clients have other places in the graph in every round.
         mixing: "after" training; "beside" it: ``w_i <- sum_j W_ij w_j + (LocalTrain(w_i) - w_i)``.
     """
     train = local_of(work, model)
 
-    def round(key: Key, hyper: LocalHyper, state: State, cohort: Cohort) -> tuple[State, Metrics]:
-        places = renamed(key, state.server) if time_varying else state.server
-        near = places[cohort.ids[:, None], cohort.ids[None, :]]
-        W = metropolis(near, cohort.active)
-        trained = train(hyper, tree.own(state.clients), cohort)
-        models = mix(W, trained.params if mixing == "after" else state.clients)
+    def step(hyper: LocalHyper, models: Stacked, near: Array, cohort: Cohort) -> Trained:
+        W, trained = metropolis(near, cohort.active), train(hyper, tree.own(models), cohort)
+        mixed = mix(W, trained.params)
         if mixing == "beside":
-            step = tree.subtract(trained.params, state.clients)
+            moved = jax.tree.map(jnp.add, mix(W, models), tree.subtract(trained.params, models))
             # Running statistics are mixed after training: a variance and a difference of two may be below 0.
-            statistics = tree.split_statistics(mix(W, trained.params))[1]
-            trainable = tree.split_statistics(jax.tree.map(jnp.add, models, step))[0]
-            models = tree.join_statistics(trainable, statistics)
-        metrics = {"loss": trained.loss, "ok": trained.ok, **between_neighbours(models, near, W, cohort.active)}
-        return State(state.server, models), metrics
+            mixed = tree.join_statistics(tree.split_statistics(moved)[0], tree.split_statistics(mixed)[1])
+        return trained._replace(params=mixed)
 
-    return of_peers(model, work, round, lambda n: jnp.asarray(graph_of(graph, n, degree, graph_seed)))
+    return between_neighbours(model, work, step, graph, degree, graph_seed, time_varying)

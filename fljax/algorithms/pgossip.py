@@ -9,16 +9,15 @@ Differences from the paper: each client minimises its part for fixed neighbours 
 where the paper's ADMM wakes pairs of clients one after another; all neighbours count equally, and all F_i.
 """
 
-import jax.numpy as jnp
+from jax import Array
 
 from fljax.choices import Natural, Positive
 from fljax.client.objectives import proximal, training_loss
 from fljax.numbers import LocalHyper, Scalar, hyper, number
 from fljax.rounds import method, train
-from fljax.rounds.gossip import Graph, between_neighbours, graph_of, metropolis, neighbours_mean, renamed
-from fljax.rounds.peers import of_peers
+from fljax.rounds.gossip import Graph, between_neighbours, neighbours_mean
 from fljax.server.aggregate import mix
-from fljax.types import Algorithm, Cohort, Key, Metrics, Model, State, Work
+from fljax.types import Algorithm, Cohort, Model, Stacked, Trained, Work
 
 
 @hyper
@@ -38,21 +37,10 @@ def pgossip(
     graph_seed: Natural = 0,
     time_varying: bool = False,
 ) -> Algorithm:
-    """Personalised gossip: ``w_i <- argmin F_i(w) + lambda/2 |w - m_i|^2``, from w_i; ``m_i = sum_j A_ij w_j / d_i``.
+    """Personalised gossip: ``w_i <- argmin F_i(w) + lambda/2 |w - m_i|^2``, from w_i; ``m_i = sum_j A_ij w_j/d_i``."""
 
-    Args:
-        graph: "complete", "ring", "torus", "regular" (random) or "pairs" (random).
-        degree: neighbours of each client in the graph "regular".
-        graph_seed: of the random graphs.
-        time_varying: whether clients have other places in the graph in every round.
-    """
+    def step(hyper: PersonalGossipHyper, models: Stacked, near: Array, cohort: Cohort) -> Trained:
+        m = mix(neighbours_mean(near, cohort.active), models)
+        return train(hyper, models, cohort, proximal(training_loss(model), hyper.lam), work, m)
 
-    def round(key: Key, hyper: PersonalGossipHyper, state: State, cohort: Cohort) -> tuple[State, Metrics]:
-        places = renamed(key, state.server) if time_varying else state.server
-        near = places[cohort.ids[:, None], cohort.ids[None, :]]
-        m = mix(neighbours_mean(near, cohort.active), state.clients)
-        trained = train(hyper, state.clients, cohort, proximal(training_loss(model), hyper.lam), work, m)
-        exchanged = between_neighbours(trained.params, near, metropolis(near, cohort.active), cohort.active)
-        return State(state.server, trained.params), {"loss": trained.loss, "ok": trained.ok, **exchanged}
-
-    return of_peers(model, work, round, lambda n: jnp.asarray(graph_of(graph, n, degree, graph_seed)))
+    return between_neighbours(model, work, step, graph, degree, graph_seed, time_varying)

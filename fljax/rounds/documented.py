@@ -1,4 +1,4 @@
-"""Arguments that most methods have, described once: a method's file says what is particular of it."""
+"""Arguments that several methods have, described once: a method's file says what is particular of it."""
 
 import inspect
 import re
@@ -9,6 +9,10 @@ USUAL = {
     "model": "the network.",
     "work": "local effort in a round.",
     "weighting": '"size": clients count by their training examples, omega_i = n_i; "uniform": all alike, omega_i = 1.',
+    "graph": '"complete", "ring", "torus", "regular" (random) or "pairs" (random).',
+    "degree": 'neighbours of each client in the graph "regular".',
+    "graph_seed": "of the random graphs.",
+    "time_varying": "whether clients have other places in the graph in every round.",
     "combine": "what the server makes of the models that it receives; where there are clusters, of each cluster's.",
 }
 

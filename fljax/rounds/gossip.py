@@ -1,6 +1,7 @@
 """Rounds without a server: who is whose neighbour, how much a neighbour's model weighs, how far apart models are."""
 
-from typing import Literal
+from collections.abc import Callable
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -9,7 +10,8 @@ from jax import Array
 
 from fljax import tree
 from fljax.rounds.accounting import traffic
-from fljax.types import Metrics, Stacked
+from fljax.rounds.peers import of_peers
+from fljax.types import Algorithm, Cohort, Key, Metrics, Model, Stacked, State, Trained, Work
 
 Graph = Literal["complete", "ring", "torus", "regular", "pairs"]
 """"complete": all pairs; "ring": two neighbours; "torus": a grid with four; "regular": random, each with as many;
@@ -126,15 +128,31 @@ def consensus_distance(models: Stacked, active: Array) -> Array:
     return jnp.sqrt(sum((squared(leaf) for leaf in jax.tree.leaves(tree.split_statistics(models)[0])), jnp.float32(0)))
 
 
-def between_neighbours(models: Stacked, near: Array, mixing: Array, active: Array) -> Metrics:
-    """What a round between neighbours reports; each sends its model to all who are there, and receives theirs.
+def between_neighbours(
+    model: Model,
+    work: Work,
+    step: Callable[[Any, Stacked, Array, Cohort], Trained],
+    graph: Graph,
+    degree: int,
+    graph_seed: int,
+    time_varying: bool,
+) -> Algorithm:
+    """A method whose clients send their model to each neighbour who is there; ``State.server`` is the graph.
 
-    ``uplink`` and ``downlink`` (clients,), ``spectral_gap`` and ``consensus_distance`` () of the ``models`` after it.
+    ``step(hyper, models, near, cohort)`` is what the participants make of their ``models`` (cohort, ...), and ``near``
+    (cohort, cohort) says who is whose neighbour. The graph's arguments are those of `graph_of`; if it is
+    ``time_varying``, clients have other places in it in every round. The metrics ``spectral_gap`` and
+    ``consensus_distance`` () are of the models after a round.
     """
-    links = (near & active[:, None] & active[None, :]).sum(axis=1).astype(jnp.float32)
-    floats = links * tree.size(tree.take(models, jnp.int32(0)))
-    return {
-        **traffic(floats, floats),
-        "spectral_gap": spectral_gap(mixing, active),
-        "consensus_distance": consensus_distance(models, active),
-    }
+
+    def round(key: Key, hyper: Any, state: State, cohort: Cohort) -> tuple[State, Metrics]:
+        places = renamed(key, state.server) if time_varying else state.server
+        near, active = places[cohort.ids[:, None], cohort.ids[None, :]], cohort.active
+        models, loss, ok = step(hyper, state.clients, near, cohort)
+        links = (near & active[:, None] & active[None, :]).sum(axis=1).astype(jnp.float32)
+        floats = links * tree.size(tree.take(models, jnp.int32(0)))
+        metrics = {"loss": loss, "ok": ok, **traffic(floats, floats)}
+        metrics |= {"spectral_gap": spectral_gap(metropolis(near, active), active)}
+        return State(state.server, models), metrics | {"consensus_distance": consensus_distance(models, active)}
+
+    return of_peers(model, work, round, lambda n: jnp.asarray(graph_of(graph, n, degree, graph_seed)))
