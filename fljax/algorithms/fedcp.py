@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from fljax import tree
-from fljax.client.features import dense, head_shape, linear, see
+from fljax.client.features import dense_and_norm, head_shape, linear, normalised, see
 from fljax.client.objectives import Loss, batch_mean
 from fljax.models.calling import check_free
 from fljax.models.task import task_of
@@ -56,9 +56,7 @@ def fedcp(model: Model, work: Work, *, weighting: Weighting = "size", combine: C
         key_model, key_policy = jax.random.split(key)
         params = model.init(key_model)
         d, _ = head_shape(model, params)
-        policy = dense(key_policy, d, 2 * d)
-        policy |= {"scale": jnp.ones_like(policy["bias"]), "shift": jnp.zeros_like(policy["bias"])}
-        return params | {GLOBAL: params[head], POLICY: policy}
+        return params | {GLOBAL: params[head], POLICY: dense_and_norm(key_policy, d, 2 * d)}
 
     def local(hyper: FedCPHyper, start: ModelTable, cohort: Cohort) -> Trained:
         context = jax.vmap(context_of)(tree.stacked(start)[head])
@@ -100,9 +98,7 @@ def context_of(head: Any) -> Array:
 
 def policy_scores(policy: Params, h: Array) -> Array:
     """(batch, 2, d) how much of a feature is personal, and how much is not: a dense layer, layer norm and ReLU."""
-    value = linear(policy, h)
-    value = (value - value.mean(1, keepdims=True)) * jax.lax.rsqrt(value.var(1, keepdims=True) + 1e-5)
-    return jax.nn.relu(value * policy["scale"][None] + policy["shift"][None]).reshape(h.shape[0], 2, -1)
+    return jax.nn.relu(normalised(policy, linear(policy, h), axis=1)).reshape(h.shape[0], 2, -1)
 
 
 def both_heads(params: Params, head: str, h: Array, personal: Array) -> Array:

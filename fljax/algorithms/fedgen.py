@@ -24,7 +24,7 @@ from jax import Array, lax
 
 from fljax import tree
 from fljax.choices import Positive
-from fljax.client.features import dense, head_shape, linear
+from fljax.client.features import dense, head_shape, linear, normalised
 from fljax.client.objectives import Loss, training_loss
 from fljax.data.federation import class_histogram
 from fljax.data.labels import check_classes
@@ -178,8 +178,7 @@ def generated(generator: Params, key: Key, y: Array) -> Array:
     noise = generator["first"].shape[0] - y.shape[1]
     eps = jax.random.uniform(key, (y.shape[0], noise), jnp.float32)
     value = jnp.concatenate([eps, y], axis=1) @ generator["first"]
-    value = (value - value.mean(0, keepdims=True)) * lax.rsqrt(value.var(0, keepdims=True) + 1e-5)
-    return linear(generator["last"], jax.nn.relu(value * generator["scale"][None] + generator["shift"][None]))
+    return linear(generator["last"], jax.nn.relu(normalised(generator, value, axis=0)))
 
 
 def generator_of(key: Key, noise: int, hidden: int, d: int, n_classes: int) -> dict[str, Any]:

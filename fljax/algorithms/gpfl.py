@@ -11,7 +11,7 @@ Differences: the distance to an embedding is averaged over examples, where the c
 which of a batch of B pulls about sqrt(B) times as much.
 """
 
-from typing import Any, Literal
+from typing import Literal
 
 import jax
 import jax.numpy as jnp
@@ -19,7 +19,7 @@ import optax
 from jax import Array
 
 from fljax import tree
-from fljax.client.features import dense, head_shape, linear, see
+from fljax.client.features import dense_and_norm, head_shape, linear, normalised, see
 from fljax.client.objectives import Loss, batch_mean
 from fljax.data.federation import class_histogram
 from fljax.models.calling import check_free
@@ -68,7 +68,7 @@ def gpfl(
         key_model, key_embedding, *keys = jax.random.split(key, 4)
         params = model.init(key_model)
         d, n_classes = head_shape(model, params)
-        valve = {name: affine(key, d) for name, key in zip(("gamma", "beta"), keys, strict=True)}
+        valve = {name: dense_and_norm(key, d, d) for name, key in zip(("gamma", "beta"), keys, strict=True)}
         embedding = {"rows": jax.random.normal(key_embedding, (n_classes, d), jnp.float32)}
         untrained = {name: jax.tree.map(jnp.zeros_like, embedding) for name in own}
         return params | {EMBEDDING: embedding, VALVE: valve} | untrained
@@ -115,21 +115,10 @@ def two_ways(model: Model, hyper: GPFLHyper) -> Loss:
 
 def opened(valve: Params, h: Array, condition: Array) -> Array:
     """(batch, d) features after the valve, whose gamma and beta follow from the condition (d,)."""
-    gamma, beta = (normed(part, condition[None]) for part in (valve["gamma"], valve["beta"]))
+    gamma, beta = (
+        normalised(part, jax.nn.relu(linear(part, condition[None])), axis=1) for part in (valve["gamma"], valve["beta"])
+    )
     return jax.nn.relu((gamma + 1) * h.astype(jnp.float32) + beta)
-
-
-def normed(part: Params, condition: Array) -> Array:
-    """A dense layer, ReLU and a layer norm of its own scale and shift."""
-    value = jax.nn.relu(linear(part, condition))
-    value = (value - value.mean(1, keepdims=True)) * jax.lax.rsqrt(value.var(1, keepdims=True) + 1e-5)
-    return value * part["scale"][None] + part["shift"][None]
-
-
-def affine(key: Key, d: int) -> dict[str, Any]:
-    """What `normed` takes."""
-    layer = dense(key, d, d)
-    return layer | {"scale": jnp.ones_like(layer["bias"]), "shift": jnp.zeros_like(layer["bias"])}
 
 
 def length(x: Array) -> Array:

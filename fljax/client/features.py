@@ -93,6 +93,18 @@ def dense(key: Key, d_in: int, d_out: int) -> dict[str, Array]:
     return {"kernel": drawn[:d_in], "bias": drawn[d_in]}
 
 
+def dense_and_norm(key: Key, d_in: int, d_out: int) -> dict[str, Array]:
+    """A `dense` layer, and the scale and shift of what it gives once that is `normalised`."""
+    layer = dense(key, d_in, d_out)
+    return layer | {"scale": jnp.ones_like(layer["bias"]), "shift": jnp.zeros_like(layer["bias"])}
+
+
+def normalised(layer: Params, value: Array, axis: int) -> Array:
+    """``value`` (batch, d) of mean 0 and variance 1 over an axis, times the layer's scale, plus its shift."""
+    value = (value - value.mean(axis, keepdims=True)) * lax.rsqrt(value.var(axis, keepdims=True) + 1e-5)
+    return value * layer["scale"][None] + layer["shift"][None]
+
+
 def head_shape(model: Model, params: Params) -> tuple[int, int]:
     """(d, n_classes) of the network's last layer.
 
