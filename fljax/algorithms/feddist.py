@@ -23,9 +23,4 @@ class FedDistHyper(LocalHyper):
 @method(FedDistHyper, "baseline of Long et al., World Wide Web Journal 2023")
 def feddist(model: Model, work: Work, *, combine: Combining = mean) -> Algorithm:
     """FedDist: ``theta <- theta - step/m sum_i (theta - w_i)`` over the m participants; ``combine`` gives the goal."""
-    return averaging(model, work, weighting="uniform", combine=part_way(combine, step_of))
-
-
-def step_of(hyper: FedDistHyper, weight: object) -> Scalar:
-    """The share of the way."""
-    return hyper.step
+    return averaging(model, work, weighting="uniform", combine=part_way(combine))

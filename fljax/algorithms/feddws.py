@@ -11,7 +11,6 @@ is FedDist's, and ``literal=True`` has the step 1/m of m participants.
 import jax.numpy as jnp
 from jax import Array
 
-from fljax.algorithms.feddist import step_of
 from fljax.numbers import LocalHyper, Scalar, hyper, number
 from fljax.rounds import Combining, averaging, mean, method, part_way
 from fljax.types import Algorithm, Model, Work
@@ -32,8 +31,7 @@ def feddws(model: Model, work: Work, *, literal: bool = False, combine: Combinin
         literal: whether the step is 1/m, m the participants that count, as the code's comment has it.
         combine: what the server goes towards.
     """
-    share = one_of_m if literal else step_of
-    return averaging(model, work, combine=part_way(combine, share))
+    return averaging(model, work, combine=part_way(combine, one_of_m) if literal else part_way(combine))
 
 
 def one_of_m(hyper: FedDWSHyper, weight: Array) -> Array:

@@ -58,8 +58,7 @@ def pfedme(
         own = tree.where(trained.ok, trained.params["own"], start.params["own"])  # one that diverged keeps its last
         return trained._replace(params=trained.params | {"own": own})
 
-    combine = part_way(combine, lambda hyper, weight: hyper.step)
-    return two_models(model, local, "own", combine=combine, weighting=weighting)
+    return two_models(model, local, "own", combine=part_way(combine), weighting=weighting)
 
 
 def moreau(loss: Loss, hyper: PFedMeHyper, n_steps: int) -> Loss:

@@ -65,7 +65,7 @@ def scaffold(
     """
     if control == "gradient":
         check_not_private(work, "with control='gradient' clients send whole gradients, which get no noise")
-    combining, rule = as_combine(part_way(combine, lambda hyper, weight: hyper.step)), goal_of(combine)
+    combining, rule = as_combine(part_way(combine)), goal_of(combine)
     loss = training_loss(model)
 
     def init(key: Key, hyper: ScaffoldHyper, data: ClientData) -> State:

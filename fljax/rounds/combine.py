@@ -152,12 +152,16 @@ def _whole(value: Any) -> Array:
     return jnp.round(jnp.asarray(value, jnp.float32)).astype(jnp.int32)
 
 
+def _step(hyper: Any, weight: Array) -> Any:
+    return hyper.step
+
+
 @cache
-def part_way(combine: Combining, share: Callable[[Any, Array], Array | float]) -> Combine:
+def part_way(combine: Combining, share: Callable[[Any, Array], Array | float] = _step) -> Combine:
     """The server goes a share of the way to what ``combine`` says: ``theta + share (goal - theta)``.
 
-    ``share(hyper, weight)`` gives the share. Running statistics go as far, but not beyond the goal: a variance might
-    come out below 0.
+    ``share(hyper, weight)`` gives the share, by default ``hyper.step``. Running statistics go as far, but not beyond
+    the goal: a variance might come out below 0.
     """
     inner = as_combine(combine)
 
