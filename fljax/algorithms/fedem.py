@@ -94,7 +94,6 @@ def fedem(
 
     def receive(key: Key, hyper: LocalHyper, state: State, cohort: Cohort, upload: Upload) -> tuple[State, Metrics]:
         (learners, memory), (pi, loss, ok) = shared_and_memory(state.server), upload.rest
-
         learners, memory = of_learners(combining, hyper, memory, learners, upload.params, upload.weight)
         n_parameters = n_learners * tree.size(tree.take(learners, jnp.int32(0)))
         metrics = {"loss": loss, "ok": ok, **memberships(pi, cohort)}

@@ -13,7 +13,7 @@ from typing import Any
 import jax
 
 from fljax import tree
-from fljax.client.gradient import client_gradients
+from fljax.client.gradient import check_one_step, client_gradients
 from fljax.client.objectives import training_loss
 from fljax.numbers import LearningRate, Scalar, hyper, number
 from fljax.rounds import Combining, Weighting, averaging, mean, method
@@ -49,10 +49,3 @@ def descended(start: ModelTable, gradient: Any, lr: Any) -> Any:
     """``w_i - lr g_i``, with the running statistics that come beside ``gradient``."""
     (gradient, statistics), trainable = tree.split_statistics(gradient), tree.split_statistics(tree.stacked(start))[0]
     return tree.join_statistics(jax.tree.map(lambda w, g: w - lr * g, trainable, gradient), statistics)
-
-
-def check_one_step(work: Work, what: str) -> None:
-    """Raises ValueError where ``work`` is more than one gradient."""
-    if work.epochs != 1 or work.optimizer != "sgd":
-        given = f"epochs={work.epochs}, optimizer={work.optimizer!r}"
-        raise ValueError(f"{what} takes one gradient step a round; use epochs=1, optimizer='sgd', not {given}")

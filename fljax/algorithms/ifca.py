@@ -19,7 +19,7 @@ import jax.numpy as jnp
 
 from fljax import tree
 from fljax.choices import Positive
-from fljax.client.gradient import client_gradients
+from fljax.client.gradient import check_one_step, client_gradients
 from fljax.client.objectives import training_loss
 from fljax.rounds import (
     Combining,
@@ -62,10 +62,12 @@ def ifca(
     Raises:
         ValueError: gradients with more than one plain step of SGD, or ``n_shared`` leaves no layer to the clusters.
     """
-    if averaging == "gradient" and (work.epochs != 1 or work.optimizer != "sgd"):
-        raise ValueError(f"averaging='gradient' takes one step a round; use epochs=1, optimizer='sgd', not {work}")
-    if averaging == "gradient" and work.terms:
-        raise ValueError("averaging='gradient' sends the gradient of the plain loss; leave out bricks that change it")
+    if averaging == "gradient":
+        check_one_step(work, "averaging='gradient'")
+        if work.terms:
+            raise ValueError(
+                "averaging='gradient' sends the gradient of the plain loss; leave out bricks that change it"
+            )
     if not 0 <= n_shared < len(model.layers):
         raise ValueError(
             f"n_shared={n_shared} of {len(model.layers)} layers; choose 0 <= n_shared < {len(model.layers)}"

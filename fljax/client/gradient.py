@@ -12,7 +12,7 @@ from fljax.client.local import batch_rows, n_batches
 from fljax.client.map import map_clients
 from fljax.client.objectives import Loss, check_found, check_loss
 from fljax.data.federation import minibatch
-from fljax.types import ClientData, Examples, Key, ModelTable, Params, Stacked, Trained
+from fljax.types import ClientData, Examples, Key, ModelTable, Params, Stacked, Trained, Work
 
 
 def client_gradients(
@@ -70,3 +70,10 @@ def client_gradients(
         return Trained(mean, value / n_examples, ok)
 
     return map_clients(one, data, key, models)
+
+
+def check_one_step(work: Work, what: str) -> None:
+    """Raises ValueError where ``work`` is more than one gradient."""
+    if work.epochs != 1 or work.optimizer != "sgd":
+        given = f"epochs={work.epochs}, optimizer={work.optimizer!r}"
+        raise ValueError(f"{what} takes one step a round; use epochs=1, optimizer='sgd', not {given}")
