@@ -92,9 +92,24 @@ def proximal(loss: Loss, mu: Array | float) -> Loss:
     ``per_client`` argument.
     """
 
+    own_mu = pulled(loss)
+
     def penalised(params: Params, batch: Batch, key: Key, anchor: Params, *own: Any) -> tuple[Array, Params]:
+        return own_mu(params, batch, key, anchor, mu, *own)
+
+    return penalised
+
+
+def pulled(loss: Loss, layers: tuple[str, ...] | None = None) -> Loss:
+    """`proximal` with a ``mu`` of each client's own, the row after its anchor; over the named layers; None: all."""
+
+    def part(params: Params) -> Params:
+        return params if layers is None else tree.select(params, layers)
+
+    def penalised(params: Params, batch: Batch, key: Key, anchor: Params, mu: Array, *own: Any) -> tuple[Array, Params]:
         value, updated = check_found(loss(params, batch, key, *own))
-        return value + mu / 2 * tree.squared_norm(tree.subtract(params, jax.lax.stop_gradient(anchor))), updated
+        still = jax.lax.stop_gradient(part(anchor))
+        return value + mu / 2 * tree.squared_norm(tree.subtract(part(params), still)), updated
 
     return penalised
 

@@ -18,7 +18,6 @@ from fljax.algorithms.fedcps.pull import (
     adaptive_pull,
     distance,
     no_spread,
-    pulled,
     spread_of,
     training_of,
     update_spread,
@@ -27,6 +26,7 @@ from fljax.algorithms.fedcps.roles import layer_roles
 from fljax.algorithms.fedprox import fedprox
 from fljax.algorithms.ifca import ifca
 from fljax.client import cross_loss, train_clients, training_loss
+from fljax.client.objectives import pulled
 from fljax.client.sample import fresh_examples
 from fljax.client.spread import gradient_variance
 from fljax.data.synthetic import linear_groups

@@ -29,7 +29,7 @@ from jax import Array, lax
 
 from fljax import tree
 from fljax.algorithms.fedcps.broadcast import is_open, sends
-from fljax.algorithms.fedcps.means import SharedMean, combining_of, means
+from fljax.algorithms.fedcps.means import SharedMean, means
 from fljax.algorithms.fedcps.pull import FLOORS, LambdaMode, Spread, no_spread, strength_of, training_of, update_spread
 from fljax.algorithms.fedcps.roles import LayerSharing, layer_roles
 from fljax.choices import Positive
@@ -41,7 +41,8 @@ from fljax.numbers import Scalar, hyper, number
 from fljax.rounds import Combining, Sent, client_weight, mean, method
 from fljax.rounds.accounting import n_occupied
 from fljax.rounds.cohort import everyone
-from fljax.rounds.combine import memory_of
+from fljax.rounds.combine import as_combine, memory_of
+from fljax.rounds.everybody import over_everybody
 from fljax.rounds.first_models import DrawHyper, balanced_draw
 from fljax.rounds.sharing import compose, replace_layers, split
 from fljax.rounds.uplink.private import check_not_private
@@ -154,7 +155,8 @@ def fedcps(
     if lambda_mode not in ("fixed", "n_only"):
         check_not_private(work, f"with lambda_mode={lambda_mode!r} the pull follows clients' gradients, without noise")
     roles = layer_roles(model.layers, sharing, n_middle, n_personal)
-    combining, sent = combining_of(combine, roles, shared_mean), roles.base + roles.middle
+    combining = over_everybody(combine, roles.base) if shared_mean == "participants" else as_combine(combine)
+    sent = roles.base + roles.middle
     strength, training = strength_of(model, work, sent, lambda_mode), training_of(model, work, sent)
 
     def init(key: Key, hyper: FedCPSHyper, data: ClientData) -> State:

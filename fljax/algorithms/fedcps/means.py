@@ -6,19 +6,13 @@ import jax
 
 from fljax import tree
 from fljax.algorithms.fedcps.roles import Roles
-from fljax.rounds import Combine, Combining, Sent
-from fljax.rounds.combine import as_combine, members_of
-from fljax.rounds.everybody import over_everybody
+from fljax.rounds import Combine, Sent
+from fljax.rounds.combine import members_of
 from fljax.rounds.sharing import compose, split
 from fljax.types import Stacked
 
 SharedMean = Literal["participants", "models"]
 """What the base is the mean of: the participants' bases, or the k cluster models', each counting once."""
-
-
-def combining_of(combine: Combining, roles: Roles, shared_mean: SharedMean) -> Combine:
-    """``combine`` for what travels: of a cluster's members, and of the base of everybody where that is averaged so."""
-    return over_everybody(combine, roles.base) if shared_mean == "participants" else as_combine(combine)
 
 
 def means(
@@ -27,7 +21,7 @@ def means(
     """The clusters' new models, whose base is the same in every row and whose personal layers stay; and the memory.
 
     Args:
-        combine: `combining_of`.
+        combine: of what travels; of everybody where a base is the mean of all participants'.
         hyper: the method's numbers.
         memory: of ``combine``.
         theta: (clusters, ...); a cluster without members keeps its top, and all keep the base where nobody counts.

@@ -8,12 +8,12 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from fljax import tree
-from fljax.client.objectives import Loss, training_loss
+from fljax.client.objectives import pulled, training_loss
 from fljax.client.spread import gradient_variance
 from fljax.numbers import LearningRate, Scalar
 from fljax.rounds import train
 from fljax.rounds.sharing import n_floats
-from fljax.types import Batch, Cohort, Key, Model, ModelTable, Params, Stacked, Trained, Work
+from fljax.types import Cohort, Model, ModelTable, Stacked, Trained, Work
 
 LambdaMode = Literal["fixed", "n_only", "adaptive", "per_client", "relative"]
 
@@ -111,22 +111,6 @@ def adaptive_pull(sigma2: Array, tau2: Array, relative_size: Array) -> Array:
 def clip_pull(pull: Array, hyper: LearningRate, round: Array) -> Array:
     """``pull`` within [0, 1 / learning rate of this round]: at the upper end a step lands on the anchor."""
     return jnp.clip(pull, 0.0, 1 / hyper.lr_of(round))
-
-
-def pulled(loss: Loss, layers: tuple[str, ...]) -> Loss:
-    """``loss(w) + lambda/2 |w - anchor|^2`` over the named layers only; its gradient adds ``lambda (w - anchor)``.
-
-    The anchor and lambda are the first two of the client's own rows (see `fljax.client.train_clients`).
-    """
-
-    def penalised(
-        params: Params, batch: Batch, key: Key, anchor: Params, pull: Array, *own: Any
-    ) -> tuple[Array, Params]:
-        value, updated = loss(params, batch, key, *own)
-        away = tree.subtract(tree.select(params, layers), tree.select(anchor, layers))
-        return value + pull / 2 * tree.squared_norm(away), updated
-
-    return penalised
 
 
 def strength_of(
