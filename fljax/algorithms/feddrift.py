@@ -23,6 +23,7 @@ from fljax.choices import Positive
 from fljax.client.measure import cross_loss
 from fljax.numbers import LocalHyper, Scalar, hyper, number
 from fljax.rounds import Clusters, Combining, Rule, Sent, Weighting, clustered, mean, method, traffic
+from fljax.rounds.accounting import occupied
 from fljax.rounds.combine import as_combine, memory_of
 from fljax.server.aggregate import cluster_mean
 from fljax.server.linkage import cut, linkage
@@ -68,8 +69,7 @@ def feddrift(
             after = chosen(hyper, clusters, cohort, cross_loss(model, clusters.centers, cohort.data))
             # A model that was forgotten leaves no momentum to the one that begins in its place.
             begun = memory_of(combining, hyper, tree.broadcast(clusters.kept.fresh, n_models))
-            held = jnp.bincount(clusters.label, length=n_models) > 0
-            return after._replace(memory=tree.where(held, clusters.memory, begun))
+            return after._replace(memory=tree.where(occupied(clusters.label, n_models), clusters.memory, begun))
 
         due = jnp.mod(cohort.round.astype(jnp.float32), jnp.round(hyper.every)) == 0
         none = clusters._replace(kept=clusters.kept._replace(asked=jnp.float32(0)))
@@ -95,7 +95,7 @@ def chosen(hyper: FedDriftHyper, clusters: Clusters, cohort: Cohort, loss: Array
     """
     (last, fresh, _), ids, n_models = clusters.kept, cohort.ids, loss.shape[1]
     loss = jnp.where(jnp.isnan(loss), jnp.inf, loss)  # nobody chooses a model without a loss
-    held = jnp.bincount(clusters.label, length=n_models) > 0
+    held = occupied(clusters.label, n_models)
     least = jnp.where(held[None], loss, jnp.inf).min(1)
     best = jnp.where(held[None], loss, jnp.inf).argmin(1).astype(jnp.int32)
     counts = cohort.active & (cohort.data.size > 0) & jnp.isfinite(least)

@@ -25,17 +25,18 @@ from jax import Array
 from fljax import tree
 from fljax.choices import Positive
 from fljax.client.measure import client_loss
-from fljax.client.objectives import Loss, proximal, training_loss
+from fljax.client.objectives import pulled, training_loss
 from fljax.numbers import LocalHyper, Scalar, hyper, number
 from fljax.placement import whole
 from fljax.rounds import Clusters, Combining, Rule, Sent, clustered, mean, method, trained_on, with_first_upload
+from fljax.rounds.accounting import occupied
 from fljax.rounds.local import train_beforehand
 from fljax.rounds.uplink.private import check_not_private
 from fljax.server.aggregate import cluster_mean
 from fljax.server.assign import lowest_loss
 from fljax.server.distance import cross_squared_l2
 from fljax.server.kmeans import kmeans
-from fljax.types import Algorithm, Batch, ClientData, Cohort, Key, Metrics, Model, ModelTable, Params, Stacked, Work
+from fljax.types import Algorithm, ClientData, Cohort, Key, Metrics, Model, ModelTable, Stacked, Work
 
 Pull = Literal["objective", "plain"]
 Empty = Literal["keep", "reseed"]
@@ -122,16 +123,9 @@ def held_near_centers(model: Model, work: Work, rule: Rule, pull: Pull, combine:
         mu = hyper.mu * (clusters.kept.mean_size / size if pull == "objective" else jnp.ones_like(size))
         return ModelTable(clusters.centers, clusters.label[cohort.ids]), mu
 
-    local = trained_on(_pulled(training_loss(model)), work)
+    local = trained_on(pulled(training_loss(model)), work)
     sends = with_first_upload(lambda center, cohort: tree.size(center))
     return clustered(model, local, rule, combine=combine, weighting="uniform", rows=rows, sends=sends)
-
-
-def _pulled(loss: Loss) -> Loss:
-    def pulled(params: Params, batch: Batch, key: Key, anchor: Params, mu: Array) -> tuple[Array, Params]:
-        return proximal(loss, mu)(params, batch, key, anchor)
-
-    return pulled
 
 
 def expectation_maximisation(
@@ -190,7 +184,7 @@ def reseeded(centers: Stacked, models: Stacked, label: Array, distance: Array) -
         label: (clients,) int cluster of each.
         distance: (clients,) to the own center.
     """
-    empty = jnp.bincount(label, length=tree.n_rows(centers)) == 0
+    empty = ~occupied(label, tree.n_rows(centers))
     turn = jnp.clip(jnp.cumsum(empty) - 1, 0, label.shape[0] - 1)
     return tree.where(empty, tree.take(models, jnp.argsort(-distance)[turn]), centers)
 

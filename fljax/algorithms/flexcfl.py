@@ -22,6 +22,7 @@ from fljax import tree
 from fljax.choices import Positive
 from fljax.numbers import LocalHyper, Scalar, hyper, number
 from fljax.rounds import Clusters, Combining, Rule, Weighting, clustered, in_first_round, mean, method, traffic
+from fljax.rounds.accounting import occupied
 from fljax.rounds.local import train_beforehand
 from fljax.rounds.uplink.private import check_not_private
 from fljax.rounds.wrapping import halves_of, with_halves
@@ -83,7 +84,7 @@ def flexcfl(
     def receive(key: Key, hyper: FlexCFLHyper, state: State, cohort: Cohort, upload: Upload) -> tuple[State, Metrics]:
         after, metrics = halves.receive(key, hyper, state, cohort, upload)
         clusters = after.server
-        held = jnp.bincount(clusters.label, length=n_clusters) > 0
+        held = occupied(clusters.label, n_clusters)
         drawn = clusters._replace(centers=drawn_together(clusters.centers, hyper.eta_g, held))
         return after._replace(server=drawn), metrics
 

@@ -37,6 +37,7 @@ from fljax.rounds import (
     traffic,
     train,
 )
+from fljax.rounds.accounting import occupied
 from fljax.rounds.everybody import over_everybody
 from fljax.rounds.local import train_beforehand
 from fljax.rounds.uplink.private import check_not_private
@@ -149,7 +150,7 @@ def merged(psi: Any, label: Array, cohort: Cohort, tau: Scalar) -> Array:
     mean_move = cluster_mean(tree.take(psi, cohort.ids), here, own, empty)
     # One that has not moved, for its training came to nothing, is like nobody: its cosine, 0, would join others.
     has_moved = jnp.stack([(leaf != 0).reshape(n, -1).any(1) for leaf in jax.tree.leaves(mean_move)]).any(0)
-    present = (jnp.bincount(jnp.where(cohort.active, own, n), length=n) > 0) & has_moved
+    present = occupied(jnp.where(cohort.active, own, -1), n) & has_moved
     found = cut(linkage(1 - pairwise_cosine(mean_move, present), "single", present), 1 - tau, present)
     # A cluster that is absent stays apart: it keeps a number that no merged one has.
     group = jnp.where(present, found, n + jnp.arange(n, dtype=found.dtype))

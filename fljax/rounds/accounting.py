@@ -50,5 +50,9 @@ def memberships(share: Array, cohort: Cohort) -> Metrics:
 
 def n_occupied(label: Array, cohort: Cohort, n_clusters: int) -> Array:
     """How many clusters have a participant, of the ``label`` (cohort,) of each; who dropped out is none."""
-    there = jnp.where(cohort.active, label, n_clusters)
-    return (jnp.bincount(there, length=n_clusters) > 0).sum(dtype=jnp.int32)
+    return occupied(jnp.where(cohort.active, label, -1), n_clusters).sum(dtype=jnp.int32)
+
+
+def occupied(label: Array, n_clusters: int) -> Array:
+    """(n_clusters,) bool: which of them somebody is in, by each one's ``label``; of -1 nobody is anywhere."""
+    return jnp.bincount(jnp.where(label < 0, n_clusters, label), length=n_clusters) > 0

@@ -20,7 +20,7 @@ from jax import Array
 from fljax import tree
 from fljax.choices import check_kind
 from fljax.client.objectives import predictor
-from fljax.rounds.accounting import Weighting, client_weight, in_first_round, traffic
+from fljax.rounds.accounting import Weighting, client_weight, in_first_round, occupied, traffic
 from fljax.rounds.averaging import Deploy
 from fljax.rounds.combine import Combining, as_combine, mean, members_of, memory_of
 from fljax.rounds.joining import join_cluster
@@ -203,11 +203,11 @@ def clustered(
         clusters, sent, metrics = after(key, hyper, clusters, sent, cohort)
         centers, memory = members_of(combining, hyper, clusters.memory, clusters.centers, *sent)
         n_slots = tree.n_rows(centers)
-        occupied = jnp.bincount(jnp.where(clusters.label < 0, n_slots, clusters.label), length=n_slots) > 0
         label = clusters.label[cohort.ids]
         label = jnp.where((label < -1) | (label >= n_slots), NOT_A_CLUSTER, label)
-        common = {"loss": loss, "ok": ok, "label": label}
-        common |= {"n_clusters": occupied.sum(dtype=jnp.int32), **sends(tree.take(centers, jnp.int32(0)), cohort)}
+        n_held = occupied(clusters.label, n_slots).sum(dtype=jnp.int32)
+        common = {"loss": loss, "ok": ok, "label": label, "n_clusters": n_held}
+        common |= sends(tree.take(centers, jnp.int32(0)), cohort)
         return State(clusters._replace(centers=centers, memory=memory), ()), common | metrics
 
     def held(key: Key, hyper: Any, state: State, data: ClientData) -> ModelTable:

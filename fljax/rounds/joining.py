@@ -10,6 +10,7 @@ from jax import Array, lax
 from fljax import tree
 from fljax.client.measure import client_loss
 from fljax.keys import descend
+from fljax.rounds.accounting import occupied
 from fljax.rounds.cohort import everyone
 from fljax.rounds.local import local_of
 from fljax.server.assign import lowest_loss
@@ -32,7 +33,7 @@ def held_with_least_loss(model: Model, models: ModelTable, data: ClientData) -> 
         The same rows, with a label for each client of ``data``.
     """
     n_clients, n_rows = data.size.shape[0], tree.n_rows(models.params)
-    is_held = jnp.bincount(jnp.where(models.row < 0, n_rows, models.row), length=n_rows) > 0
+    is_held = occupied(models.row, n_rows)
     is_held |= ~is_held.any()
 
     def loss(row: Array) -> Array:
