@@ -46,9 +46,6 @@ def apfl(model: Model, work: Work, *, weighting: Weighting = "size", combine: Co
     """APFL: ``w`` by FedAvg; with ``m_i = alpha_i v_i + (1 - alpha_i) w_i``: ``v_i <- v_i - eta alpha_i g_i(m_i)``.
 
     ``alpha_i <- alpha_i - eta <v_i - w_i, g_i(m_i)>``, kept in [0, 1]. The reported loss is that of the mixtures.
-
-    Args:
-        weighting: of the global average, "size" (omega_i = n_i) or "uniform".
     """
 
     def local(hyper: APFLHyper, start: ModelTable, cohort: Cohort) -> Trained:

@@ -26,7 +26,7 @@ from fljax.numbers import LocalHyper, Scalar, hyper, number
 from fljax.rounds import Combining, client_weight, mean, method, traffic, train
 from fljax.rounds.accounting import occupied
 from fljax.rounds.combine import as_combine, members_of, memory_of
-from fljax.rounds.joining import held_with_least_loss, rounds_alone
+from fljax.rounds.joining import held_with_least_loss, trained_alone
 from fljax.server.kmeans import kmeans
 from fljax.types import (
     Algorithm,
@@ -125,11 +125,10 @@ def clusterfl(
     def join(key: Key, hyper: ClusterFLHyper, state: State, data: ClientData, n_rounds: Array) -> ModelTable:
         joined = held_with_least_loss(model, ModelTable(state.server.means, state.server.label), data)
 
-        def alone(key: Key, hyper: ClusterFLHyper, state: State, cohort: Cohort) -> tuple[State, Metrics]:
-            return State(state.server, held(hyper, jnp.bool_(True), state.clients, joined, cohort).params), {}
+        def alone(own: Stacked, cohort: Cohort) -> Trained:
+            return held(hyper, jnp.bool_(True), own, joined, cohort)
 
-        begun = State(state.server, tree.stacked(joined))
-        return tree.own(rounds_alone(alone, key, hyper, begun, data, n_rounds).clients)
+        return tree.own(trained_alone(key, tree.stacked(joined), data, n_rounds, alone))
 
     def part(server: ClusterFLServer) -> Params:
         return tree.take(server.means, jnp.int32(0))

@@ -50,7 +50,6 @@ def ditto(
 
     Args:
         personal_epochs: epochs on the personal model in a round; None: ``work.epochs``.
-        weighting: of the global average, "size" (omega_i = n_i) or "uniform".
     """
     own_work, loss = work._replace(epochs=personal_epochs or work.epochs, terms=()), training_loss(model)
 

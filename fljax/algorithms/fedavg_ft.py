@@ -29,7 +29,6 @@ def fedavg_ft(
     """FedAvg; client i is tested with ``LocalTrain(theta)`` of ``ft_epochs`` epochs.
 
     Args:
-        work: local effort in the rounds.
         ft_epochs: epochs that a client fine-tunes; 0 is FedAvg.
         ft_layers: "head" fine-tunes the last layer, "all" every one.
     """

@@ -88,7 +88,6 @@ def fedcr(
         model: a probabilistic network, such as `fljax.models.variational_cnn`.
         n_draws: draws z of each example's representation in a step.
         ft_epochs: epochs on the head alone before a client is tested; 0: none.
-        weighting: "uniform" averages the bases equally, "size" by the clients' examples.
 
     Raises:
         ValueError: the model is not probabilistic.

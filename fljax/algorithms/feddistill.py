@@ -24,7 +24,8 @@ from fljax.client.features import head_shape
 from fljax.client.objectives import Loss, batch_mean, predictor
 from fljax.data.labels import check_classes
 from fljax.numbers import LocalHyper, Scalar, hyper, number
-from fljax.rounds import client_weight, method, rounds_alone, traffic, train
+from fljax.rounds import client_weight, method, traffic, train
+from fljax.rounds.joining import trained_alone
 from fljax.rounds.sharing import own_rows
 from fljax.types import Algorithm, Batch, ClientData, Cohort, Key, Metrics, Model, ModelTable, Params, State, Work
 
@@ -67,15 +68,13 @@ def feddistill(model: Model, work: Work) -> Algorithm:
         return tree.own(state.clients["w"])
 
     def join(key: Key, hyper: FedDistillHyper, state: State, data: ClientData, n_rounds: Array) -> ModelTable:
-        n_clients, (taught, start) = data.size.shape[0], (state.server["taught"], state.server["start"])
-
-        def alone(key: Key, hyper: FedDistillHyper, state: State, cohort: Cohort) -> tuple[State, Metrics]:
-            # The server's sums stand still without a newcomer's own outputs, so none are taken out of them.
-            teacher = tree.everyone(taught, n_clients)
-            return State((), train(hyper, state.clients, cohort, distilled(model, hyper), work, teacher).params), {}
-
-        begun = State((), tree.broadcast(start, n_clients))
-        return tree.own(rounds_alone(alone, key, hyper, begun, data, n_rounds).clients)
+        n_clients, loss = data.size.shape[0], distilled(model, hyper)
+        # The server's sums stand still without a newcomer's own outputs, so none are taken out of them.
+        teacher = tree.everyone(state.server["taught"], n_clients)
+        begun = tree.broadcast(state.server["start"], n_clients)
+        return tree.own(
+            trained_alone(key, begun, data, n_rounds, lambda w, cohort: train(hyper, w, cohort, loss, work, teacher))
+        )
 
     return Algorithm(init, round, deploy, predictor(model), join, model.loss)
 

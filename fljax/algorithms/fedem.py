@@ -69,7 +69,6 @@ def fedem(
         n_learners: M; 1 is FedAvg. The paper has 3.
         normalise: a learner's batch loss divides by the number of "examples", so that a client moves a learner as far
             as it uses it, or by the "mass" of their weights, so that all clients move all learners alike.
-        weighting: of the average of a learner, "size" (omega_i = n_i) or "uniform".
         combine: what the server makes of the clients' copies of a learner.
     """
     check_not_private(work, "clients of FedEM weight learners by shares of their examples, which get no noise")

@@ -64,7 +64,6 @@ def fedrc(
     Args:
         model: the network of every cluster, whose last layer is dense.
         n_clusters: K; 1 is FedAvg. The paper has 3.
-        weighting: of the average of a learner, "size" (omega_i = n_i) or "uniform".
         combine: what the server makes of the clients' copies of a learner.
     """
     check_not_private(work, "clients of FedRC weight learners by shares of their examples, which get no noise")

@@ -24,9 +24,10 @@ from fljax.client.example_loss import example_loss
 from fljax.client.objectives import predictor, proximal, training_loss
 from fljax.data.federation import present
 from fljax.numbers import Scalar, hyper, number
-from fljax.rounds import client_weight, method, rounds_alone, traffic, train
+from fljax.rounds import client_weight, method, traffic, train
 from fljax.rounds.accounting import memberships
 from fljax.rounds.first_models import DrawHyper, balanced_draw
+from fljax.rounds.joining import trained_alone
 from fljax.rounds.uplink.private import check_not_private
 from fljax.server.aggregate import mix
 from fljax.server.assign import example_shares, soft_weights
@@ -159,16 +160,13 @@ def fedsoft(
         return tree.own(state.clients.model)
 
     def join(key: Key, hyper: FedSoftHyper, state: State, data: ClientData, n_rounds: Array) -> ModelTable:
-        centers = state.server
+        centers, share = state.server, measured(state.server, data)
 
-        def alone(key: Key, hyper: FedSoftHyper, state: State, cohort: Cohort) -> tuple[State, Metrics]:
-            own, share = state.clients  # the centers stand still, and so do the importances
-            trained = held(hyper, centers, own, share, cohort, jnp.ones(cohort.ids.shape, bool))
-            return State(centers, FedSoftClients(trained.params, share)), {}
+        def alone(own: Stacked, cohort: Cohort) -> Trained:
+            # The centers stand still, and so do the importances.
+            return held(hyper, centers, own, share, cohort, jnp.ones(cohort.ids.shape, bool))
 
-        share = measured(centers, data)
-        begun = State(centers, FedSoftClients(mix(share, centers), share))
-        return deploy(key, hyper, rounds_alone(alone, key, hyper, begun, data, n_rounds), data)
+        return tree.own(trained_alone(key, mix(share, centers), data, n_rounds, alone))
 
     exchange = Exchange(send, receive, lambda centers: tree.take(centers, jnp.int32(0)))
     return Algorithm(init, exchange.round, deploy, predictor(model), join, model.loss, exchange=exchange)

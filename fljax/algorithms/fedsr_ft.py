@@ -36,7 +36,6 @@ def fedsr_ft(
 
     Args:
         model: a probabilistic network, such as `fljax.models.variational_cnn`.
-        work: local effort in the rounds.
         ft_epochs: epochs that a client fine-tunes; 0 is FedSR.
         n_tuned: how many of the last layers it fine-tunes.
     """

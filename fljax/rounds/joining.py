@@ -1,6 +1,7 @@
 """Clients that never took part: which of the server's models they choose, and what they learn beside a fixed server."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import jax.numpy as jnp
@@ -14,7 +15,7 @@ from fljax.rounds.accounting import occupied
 from fljax.rounds.cohort import everyone
 from fljax.rounds.local import local_of
 from fljax.server.assign import lowest_loss
-from fljax.types import ClientData, Cohort, Key, Metrics, Model, ModelTable, Params, State, Work
+from fljax.types import ClientData, Cohort, Key, Metrics, Model, ModelTable, Params, Stacked, State, Trained, Work
 
 Round = Callable[[Key, Any, State, Cohort], tuple[State, Metrics]]
 """The `Algorithm.round` of a method, or the clients' part of it."""
@@ -79,17 +80,25 @@ def rounds_alone(round: Round, key: Key, hyper: Any, begun: State, data: ClientD
     return State(begun.server, lax.fori_loop(0, n_rounds, one, begun.clients))
 
 
+def trained_alone(
+    key: Key, begun: Stacked, data: ClientData, n_rounds: Array, train: Callable[[Stacked, Cohort], Trained]
+) -> Stacked:
+    """Newcomers' models after rounds of ``train(models, cohort)``, from ``begun``; else as `rounds_alone`."""
+
+    def round(key: Key, hyper: Any, state: State, cohort: Cohort) -> tuple[State, Metrics]:
+        return State((), train(state.clients, cohort).params), {}
+
+    return rounds_alone(round, key, (), State((), begun), data, n_rounds).clients
+
+
 def join_from(model: Model, work: Work, begin: Callable[[State], Params]) -> Callable[..., ModelTable]:
     """The `Algorithm.join` of a method whose newcomers start from a model ``begin(state)`` and train alone.
 
     They train on ``model.loss``, for the rounds they have.
     """
 
-    def one_round(key: Key, hyper: Any, state: State, cohort: Cohort) -> tuple[State, Metrics]:
-        return State((), local_of(work, model)(hyper, state.clients, cohort).params), {}
-
     def join(key: Key, hyper: Any, state: State, data: ClientData, n_rounds: Array) -> ModelTable:
         begun = tree.broadcast(begin(state), data.size.shape[0])
-        return tree.own(rounds_alone(one_round, key, hyper, State((), begun), data, n_rounds).clients)
+        return tree.own(trained_alone(key, begun, data, n_rounds, partial(local_of(work, model), hyper)))
 
     return join

@@ -33,7 +33,7 @@ from fljax.numbers import LocalHyper, Scalar, hyper, number
 from fljax.placement import whole
 from fljax.rounds import Combining, client_weight, mean, method, traffic, train
 from fljax.rounds.combine import as_combine, members_of, memory_of
-from fljax.rounds.joining import held_with_least_loss, rounds_alone
+from fljax.rounds.joining import held_with_least_loss, trained_alone
 from fljax.server.inherit import inherit
 from fljax.server.layers import Boundary, select_layers, shared_size
 from fljax.types import (
@@ -174,14 +174,14 @@ def fedtsdp(
         return tree.own(compose(server.centers, server.label, server.depth, state.clients))
 
     def join(key: Key, hyper: FedTSDPHyper, state: State, data: ClientData, n_rounds: Array) -> ModelTable:
-        server = state.server
-        joined = held_with_least_loss(model, ModelTable(server.centers, server.label), data)
+        joined = held_with_least_loss(model, ModelTable(state.server.centers, state.server.label), data)
+        server = state.server._replace(label=joined.row)
 
-        def alone(key: Key, hyper: FedTSDPHyper, state: State, cohort: Cohort) -> tuple[State, Metrics]:
-            return State(state.server, trained_locally(hyper, state, cohort)[1].params), {}
+        def alone(own: Stacked, cohort: Cohort) -> Trained:
+            return trained_locally(hyper, State(server, own), cohort)[1]
 
-        begun = State(server._replace(label=joined.row), tree.stacked(joined))
-        return deploy(key, hyper, rounds_alone(alone, key, hyper, begun, data, n_rounds), data)
+        own = trained_alone(key, tree.stacked(joined), data, n_rounds, alone)
+        return deploy(key, hyper, State(server, own), data)
 
     exchange = Exchange(send, receive, lambda server: tree.take(server.centers, jnp.int32(0)))
     return Algorithm(init, exchange.round, deploy, predictor(model), join, model.loss, exchange=exchange)

@@ -91,10 +91,14 @@ def _then(first: Transform, rest: Transform) -> Transform:
             after.append(own)
         return Memory(tuple(own.server for own in after), tuple(own.clients for own in after)), message
 
-    not_fed_back = first.not_fed_back or rest.not_fed_back
-    needs, fed = rest.needs or first.needs, first.feeds_back or rest.feeds_back
-    return Transform(
-        apply, init, needs, rest.is_last, not_fed_back, first.name, sees_each, first.masks, first.follows_mask, fed
+    return first._replace(
+        apply=apply,
+        init=init,
+        needs=rest.needs or first.needs,
+        is_last=rest.is_last,
+        not_fed_back=first.not_fed_back or rest.not_fed_back,
+        sees_each=sees_each,
+        feeds_back=first.feeds_back or rest.feeds_back,
     )
 
 
