@@ -3,7 +3,8 @@
 import math
 import struct
 import sys
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple, get_args
 
 _LARGEST, _SMALLEST = 3.4028234663852886e38, 1.1754943508222875e-38
 """The largest finite float32, and the smallest that a processor does not take for 0."""
@@ -12,13 +13,13 @@ _LARGEST, _SMALLEST = 3.4028234663852886e38, 1.1754943508222875e-38
 class Number(NamedTuple):
     """What a field says of itself."""
 
-    default: float | None
-    meaning: str
-    above: float | None
-    least: float | None
-    below: float | None
-    most: float | None
-    infinite: bool  # whether infinity is allowed
+    default: float | None = None
+    meaning: str = ""
+    above: float | None = None
+    least: float | None = None
+    below: float | None = None
+    most: float | None = None
+    infinite: bool = False  # whether infinity is allowed
     optional: bool = False  # whether None is allowed: the term is then left out
     not_below: str | None = None  # the name of another number that it may not be less than
 
@@ -67,6 +68,19 @@ def real(name: str, value: Any) -> Any:
     except (TypeError, ValueError):
         raise ValueError(f"{said(name, value)} is not a number; give one") from None
     return value
+
+
+def check_stated(hints: Mapping[str, Any], given: Mapping[str, Any]) -> None:
+    """Checks arguments annotated as ``Annotated[float, Number(...)]``, or that or None; others pass.
+
+    Raises:
+        ValueError: as `check_number`.
+    """
+    for name, value in given.items():
+        parts = get_args(hints[name])
+        for mark in (mark for part in (hints[name], *parts) for mark in getattr(part, "__metadata__", ())):
+            if isinstance(mark, Number) and not (value is None and type(None) in parts):
+                check_number(name, value, mark)
 
 
 def check_number(name: str, value: Any, stated: Number, *, stacked: bool = False) -> None:

@@ -3,21 +3,21 @@
 import inspect
 from collections.abc import Callable
 from functools import cache
-from typing import Annotated, Any, get_args, get_type_hints
+from typing import Annotated, Any, get_type_hints
 
 from fljax.attacks import poison, updates
 from fljax.attacks.attack import Attack
 from fljax.attacks.attackers import Placed
 from fljax.choices import Natural, Positive, check_choices
-from fljax.ranges import Number, check_number
+from fljax.ranges import Number, check_stated
 from fljax.rounds.sampling import client_ids
 
-AtLeast0 = Annotated[float, Number(None, "", above=None, least=0, below=None, most=None, infinite=False)]
-Above0 = Annotated[float, Number(None, "", above=0, least=None, below=None, most=None, infinite=False)]
-Above1 = Annotated[float, Number(None, "", above=1, least=None, below=None, most=None, infinite=False)]
-Finite = Annotated[float, Number(None, "", above=None, least=None, below=None, most=None, infinite=False)]
-Share = Annotated[float, Number(None, "", above=None, least=0, below=1, most=None, infinite=False)]
-PartOf = Annotated[float, Number(None, "", above=0, least=None, below=None, most=1, infinite=False)]
+AtLeast0 = Annotated[float, Number(least=0)]
+Above0 = Annotated[float, Number(above=0)]
+Above1 = Annotated[float, Number(above=1)]
+Finite = Annotated[float, Number()]
+Share = Annotated[float, Number(least=0, below=1)]
+PartOf = Annotated[float, Number(above=0, most=1)]
 
 
 def _who(
@@ -51,10 +51,7 @@ def _attack(make: Callable[..., dict[str, Any]]) -> Callable[..., Attack]:
         # An array of one number, which has no hash, as that number: an attack is known by its arguments.
         given = {name: value.item() if getattr(value, "ndim", None) == 0 else value for name, value in given.items()}
         check_choices(attack, given)
-        for name, value in given.items():
-            for mark in (mark for part in (hints[name], *get_args(hints[name])) for mark in _numbers(part)):
-                if value is not None:
-                    check_number(name, value, mark)
+        check_stated(hints, given)
         return make_once(**given | {"ids": None if given["ids"] is None else client_ids(given["ids"])})
 
     attack.__name__ = attack.__qualname__ = make.__name__
@@ -63,10 +60,6 @@ def _attack(make: Callable[..., dict[str, Any]]) -> Callable[..., Attack]:
     attack.__annotations__ = hints | {"return": Attack}
     setattr(attack, "__signature__", inspect.Signature([*own.values(), *who.values()]))  # noqa: B010
     return attack
-
-
-def _numbers(hint: Any) -> list[Number]:
-    return [mark for mark in getattr(hint, "__metadata__", ()) if isinstance(mark, Number)]
 
 
 def none() -> Attack:

@@ -7,9 +7,9 @@ from fljax.catalogue.words import Most
 from fljax.choices import Natural, Positive
 from fljax.ranges import Number
 
-Share = Annotated[float, Number(None, "", above=0, least=None, below=None, most=1, infinite=False)]
-PartOf = Annotated[float, Number(None, "", above=0, least=None, below=1, most=None, infinite=False)]
-Probability = Annotated[float, Number(None, "", above=None, least=0, below=1, most=None, infinite=False)]
+Share = Annotated[float, Number(above=0, most=1)]
+PartOf = Annotated[float, Number(above=0, below=1)]
+Probability = Annotated[float, Number(least=0, below=1)]
 Seed = Annotated[int, *Natural.__metadata__, Most(2**32 - 1)]
 """A key is made of a seed's last 32 bits, so a larger one would be another's run."""
 

@@ -55,7 +55,7 @@ def linear_groups(
     check_whole("examples", examples, 1)
     limit = n_classes if differ == "labels" else side * side
     check_whole("n_groups", n_groups, 1, min(n_clients, limit), f" for {n_clients} clients and {differ}")
-    sigma = Number(None, "sigma of the sizes' logarithm", above=None, least=0, below=None, most=None, infinite=False)
+    sigma = Number(meaning="sigma of the sizes' logarithm", least=0)
     check_number("ragged", ragged, sigma)
     rng = np.random.default_rng(seed)
     size = ragged_sizes(rng, n_clients, examples, ragged)

@@ -4,7 +4,7 @@ import inspect
 from collections.abc import Callable
 from functools import cache, wraps
 from numbers import Integral
-from typing import Annotated, Any, get_args, get_type_hints
+from typing import Annotated, Any, get_type_hints
 
 import numpy as np
 
@@ -12,11 +12,11 @@ from fljax.choices import Natural, Positive, check_choices
 from fljax.data.images import rotate
 from fljax.data.labels import are_classes
 from fljax.drift.timeline import Drift, Timeline
-from fljax.ranges import Number, check_number, said
+from fljax.ranges import Number, check_stated, said
 from fljax.types import Federation
 
-Share = Annotated[float, Number(None, "", above=0, least=None, below=None, most=1, infinite=False)]
-Degrees = Annotated[float, Number(None, "", above=-360, least=None, below=360, most=None, infinite=False)]
+Share = Annotated[float, Number(above=0, most=1)]
+Degrees = Annotated[float, Number(above=-360, below=360)]
 
 
 def _drift(make: Callable[..., Callable[[Federation], Timeline]]) -> Callable[..., Drift]:
@@ -34,10 +34,7 @@ def _drift(make: Callable[..., Callable[[Federation], Timeline]]) -> Callable[..
         bound = signature.bind(**{name: _static(value) for name, value in given.items()})
         bound.apply_defaults()
         check_choices(make, bound.arguments)
-        for name, value in bound.arguments.items():
-            for mark in get_args(hints[name]):
-                if isinstance(mark, Number):
-                    check_number(name, value, mark)
+        check_stated(hints, bound.arguments)
         if "classes" in bound.arguments:
             _check_classes(bound.arguments["classes"])
         return make_once(**bound.arguments)

@@ -15,14 +15,14 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 def at_least(least: float, meaning: str) -> Number:
     """The range of numbers from ``least`` on."""
-    return Number(None, meaning, above=None, least=least, below=None, most=None, infinite=False)
+    return Number(meaning=meaning, least=least)
 
 
 SHARE = at_least(0, "the share trimmed on each side")._replace(most=0.5)
 """A fraction to trim."""
 WEIGHT = at_least(0, "the clients' weights")
 """Of one client or each."""
-POSITIVE = Number(None, "a positive number", above=0, least=None, below=None, most=None, infinite=True)
+POSITIVE = Number(meaning="a positive number", above=0, infinite=True)
 
 
 def checked(**stated: Number) -> Callable[[F], F]:

@@ -67,6 +67,8 @@ def test_numbers_of_attacks_are_checked():
     assert sign_flip(scale=jnp.float32(2)) is sign_flip(scale=np.array(2.0)) is sign_flip(scale=2.0)
     with pytest.raises(ValueError, match=r"^scale=-1 is out of its range; choose scale > 0$"):
         sign_flip(scale=-1.0)
+    with pytest.raises(ValueError, match=r"^scale=None is not a number; choose scale > 0$"):
+        sign_flip(scale=None)
 
 
 def test_nobody_who_attacks_is_no_attack(federation, model):

@@ -239,6 +239,13 @@ def test_a_clock_that_only_counts_changes_no_run_and_a_round_is_its_slowest(aver
     np.testing.assert_allclose(timed["simulated_seconds"], each[plain["ids"]].max(axis=1), rtol=1e-6)
 
 
+def test_a_number_of_a_clock_is_none_only_where_that_says_something():
+    assert CLOCKS["deadline"](limit=None) == CLOCKS["deadline"]()
+    for name, number in (("fedbuff", "share"), ("wait", "speed")):
+        with pytest.raises(ValueError, match=f"^{number}=None is not a number"):
+            CLOCKS[name](**{number: None})
+
+
 @pytest.mark.parametrize("name", [name for name in CLOCKS if name != "none"])
 def test_every_clock_has_a_sampling_with_seconds(averaging, federation, name):
     clock = CLOCKS[name]()

@@ -5,21 +5,21 @@ import math
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple, get_args, get_type_hints
+from typing import Annotated, Any, NamedTuple, get_type_hints
 
 import numpy as np
 
 from fljax.choices import Natural, Positive, check_choices
-from fljax.ranges import Number, check_number
+from fljax.ranges import Number, check_stated
 from fljax.rounds.clock.buffered import asynchronous, buffered
 from fljax.rounds.clock.devices import Devices, devices_of_file, drawn_devices
 from fljax.rounds.clock.waiting import answering, first_of, for_all, tiers, until
 from fljax.rounds.sampling import Sampling, cohort_size, uniform
 from fljax.types import Algorithm
 
-More = Annotated[float, Number(None, "", above=0, least=None, below=None, most=None, infinite=False)]
-AtLeast0 = Annotated[float, Number(None, "", above=None, least=0, below=None, most=None, infinite=False)]
-Share = Annotated[float, Number(None, "", above=0, least=None, below=None, most=1, infinite=False)]
+More = Annotated[float, Number(above=0)]
+AtLeast0 = Annotated[float, Number(least=0)]
+Share = Annotated[float, Number(above=0, most=1)]
 PROFILES = ("lognormal", "equal")
 """How devices are drawn; any other word is a file."""
 
@@ -117,10 +117,7 @@ def _clock(make: Callable[..., Callable[[Asked], tuple[Algorithm, Sampling]]]) -
         bound = signature.bind(**given)
         bound.apply_defaults()
         check_choices(clock, bound.arguments)
-        for name, value in bound.arguments.items():
-            for mark in (mark for part in (hints[name], *get_args(hints[name])) for mark in get_args(part)):
-                if isinstance(mark, Number) and value is not None:
-                    check_number(name, value, mark)
+        check_stated(hints, bound.arguments)
         return make_once(**bound.arguments)
 
     signature = inspect.Signature([one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in both])
