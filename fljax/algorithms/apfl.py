@@ -86,14 +86,12 @@ def mixed(loss: Loss) -> Loss:
     The value is that of the mixture.
     """
 
-    def both(held: Params, batch: Batch, key: Key, *own: Any) -> tuple[Array, Params]:
-        held, statistics = tree.split_statistics(held)
+    def both(held: Params, statistics: Params, batch: Batch, key: Key) -> tuple[Array, Params]:
         still = jax.lax.stop_gradient(held["w"])
         here = mixture(held["alpha"], held["own"], still)
-        value, updated = loss(tree.join_statistics(here, statistics), batch, key, *own)
+        value, updated = loss(tree.join_statistics(here, statistics), batch, key)
         shared, _ = loss(tree.join_statistics(held["w"], statistics), batch, key)
-        value = value + shared - jax.lax.stop_gradient(shared)
-        return value, tree.join_statistics(held, tree.split_statistics(updated)[1])
+        return value + shared - jax.lax.stop_gradient(shared), updated
 
     return both
 

@@ -104,13 +104,11 @@ def mixed(model: Model, cores: Stacked, p0: Array, pull: Array) -> Loss:
     """
     others = tree.split_statistics(cores)[0]
 
-    def loss(held: Params, batch: Batch, key: Key, i: Array) -> tuple[Array, Params]:
-        held, statistics = tree.split_statistics(held)
+    def loss(held: Params, statistics: Params, batch: Batch, key: Key, i: Array) -> tuple[Array, Params]:
         p = held["p"]
         here = tree.join_statistics(mixture(p, i, held["core"], others), statistics)
         value, updated = training_loss(model)(here, batch, key)
-        value = value + pull / 2 * jnp.square(p - p0).sum()
-        return value, tree.join_statistics(held, tree.split_statistics(updated)[1])
+        return value + pull / 2 * jnp.square(p - p0).sum(), updated
 
     return loss
 

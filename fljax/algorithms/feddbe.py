@@ -118,8 +118,7 @@ def debiased(model: Model, hyper: FedDBEHyper, consensus: Array) -> Loss:
         consensus: (features,) what the running mean is pulled to.
     """
 
-    def loss(held: Params, batch: Batch, key: Key) -> tuple[Array, Params]:
-        held, statistics = tree.split_statistics(held)
+    def loss(held: Params, statistics: Params, batch: Batch, key: Key) -> tuple[Array, Params]:
         params = tree.join_statistics(held["model"], statistics)
         seen = see(model, params, batch.x, key, lambda h: h + held[BIAS][None].astype(h.dtype))
         now = jax.vmap(batch_mean, (1, None))(seen.features, batch.weight)
@@ -129,6 +128,6 @@ def debiased(model: Model, hyper: FedDBEHyper, consensus: Array) -> Loss:
         value = value + hyper.kappa * jnp.square(running - consensus).mean() / 2
         # A step of length 1 along this gradient puts the running mean where it is now.
         moved = jnp.vdot(jax.lax.stop_gradient(before - running), held["running"] - before)
-        return value + moved, tree.join_statistics(held, tree.split_statistics(seen.params)[1])
+        return value + moved, seen.params
 
     return loss

@@ -12,8 +12,6 @@ trains, and who is averaged is drawn. The code adds 0.001 of the personal model 
 the copy. A client of the run that was never drawn is tested with the model that all began with.
 """
 
-from typing import Any
-
 import jax
 import optax
 from jax import Array, lax
@@ -67,12 +65,11 @@ def moreau(loss: Loss, hyper: PFedMeHyper, n_steps: int) -> Loss:
     ``theta'`` is theta after ``n_steps`` steps on ``loss + lambda/2 |theta - w|^2``; the value is the loss at theta.
     """
 
-    def envelope(pair: Params, batch: Batch, key: Key, *own: Any) -> tuple[Array, Params]:
-        pair, statistics = tree.split_statistics(pair)
+    def envelope(pair: Params, statistics: Params, batch: Batch, key: Key) -> tuple[Array, Params]:
         w, theta = (jax.lax.stop_gradient(pair[name]) for name in ("global", "own"))
 
         def value(theta: Params) -> tuple[Array, Params]:
-            return loss(tree.join_statistics(theta, statistics), batch, key, *own)
+            return loss(tree.join_statistics(theta, statistics), batch, key)
 
         def step(_: Array, theta: Params) -> Params:
             gradient = jax.grad(value, has_aux=True)(theta)[0]
@@ -83,6 +80,6 @@ def moreau(loss: Loss, hyper: PFedMeHyper, n_steps: int) -> Loss:
         fitted = lax.fori_loop(0, n_steps, step, theta)
         pull = jax.tree.map(lambda w, t: hyper.lam * (w - t), w, fitted)
         moves = {"global": pull, "own": tree.subtract(theta, fitted)}
-        return with_gradient(before, pair, moves), tree.join_statistics(pair, tree.split_statistics(updated)[1])
+        return with_gradient(before, pair, moves), updated
 
     return envelope

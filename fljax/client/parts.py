@@ -3,12 +3,13 @@
 from typing import Any
 
 import optax
+from jax import Array
 
 from fljax import tree
 from fljax.client.local import train_clients
 from fljax.client.objectives import Loss
 from fljax.client.optimizer import Elementwise, local_optimizer
-from fljax.types import Cohort, ModelTable, Params, Trained, Work
+from fljax.types import Batch, Cohort, Key, ModelTable, Params, Trained, Work
 
 
 def train_parts(
@@ -27,8 +28,8 @@ def train_parts(
         hyper: the method's numbers.
         start: parts by name, ``{name: models or arrays}``, rows as in any `ModelTable`.
         cohort: who takes part.
-        loss: ``loss(parts, batch, key, *own)``; running statistics stand beside the parts, as `tree.split_statistics`
-            finds them, and those that it returns are every part's.
+        loss: ``loss(parts, statistics, batch, key, *own)`` of the trainable parts and every part's running statistics,
+            which are those of the parameters that it returns.
         work: local effort.
         first: the part whose statistics are every part's at the start.
         *own: rows a participant, which ``loss`` takes.
@@ -41,7 +42,13 @@ def train_parts(
     optimizer = optax.multi_transform({name: steps.get(name, usual) for name in begun}, {name: name for name in begun})
     optimizer = Elementwise(*optimizer) if isinstance(usual, Elementwise) else optimizer
     table = start._replace(params=tree.join_statistics(begun, statistics))
-    trained = train_clients(cohort.key, table, cohort.data, loss, optimizer, work, *own)
+
+    def of_held(held: Params, batch: Batch, key: Key, *own: Any) -> tuple[Array, Params]:
+        parts, statistics = tree.split_statistics(held)
+        value, updated = loss(parts, statistics, batch, key, *own)
+        return value, tree.join_statistics(parts, tree.split_statistics(updated)[1])
+
+    trained = train_clients(cohort.key, table, cohort.data, of_held, optimizer, work, *own)
     parts, statistics = tree.split_statistics(trained.params)
     whole = {
         name: tree.join_statistics(part, statistics if name in _models(start.params) else {})
