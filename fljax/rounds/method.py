@@ -104,6 +104,7 @@ class Method:
     def _make(self, model: Model, work: Work, arguments: dict[str, Any]) -> Algorithm:
         check_model(model)
         own = {name: value for name, value in arguments.items() if name not in ("model", "work")}
+        is_usual = "combine" not in own or own["combine"] == self.static["combine"].default
         filled, terms, links, down = dict(own), work.terms, [], []
         for brick in self.bricks:
             if brick.slot == "loss":
@@ -113,16 +114,16 @@ class Method:
             elif brick.slot == "downlink":
                 down.append(brick.value)
             else:
-                if brick.slot == "combine" and own["combine"] != self.static["combine"].default:
+                if brick.slot == "combine" and not is_usual:
                     raise ValueError(f"{self.name}: {brick.name} would replace combine={own['combine']}; leave one out")
                 filled["combine"] = brick.value if brick.slot == "combine" else brick.value(filled["combine"])
         algorithm = self.factory(model, work._replace(terms=terms), **filled)
         check_kind(
             f"what the function of {self.name} returns", algorithm, Algorithm, "return one, as fljax.averaging does"
         )
-        choices = tuple((name, _hashable(plain(value))) for name, value in own.items() if _is_told(name, value, self))
+        told = {name: value for name, value in own.items() if name != "combine" or not is_usual}
+        choices = tuple((name, _hashable(plain(value))) for name, value in told.items())
         # What a user puts into the slot may read numbers of its own, which the class of this method does not have.
-        is_usual = "combine" not in own or own["combine"] == self.static["combine"].default
         about = About(self.name, choices, work, model.about, tuple(numbers_of(self.Hyper)) if is_usual else ())
         algorithm = algorithm._replace(about=about)
         if added := {brick.name: brick.value for brick in self.bricks if brick.slot == "loss"}:
@@ -263,11 +264,6 @@ def method(
         return found
 
     return made
-
-
-def _is_told(name: str, value: Any, of: Method) -> bool:
-    """Whether a choice is part of what the algorithm says of itself: not a slot that stands at its default."""
-    return name != "combine" or value != of.static[name].default
 
 
 def _is_hashable(value: Any) -> bool:

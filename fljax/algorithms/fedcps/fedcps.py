@@ -157,7 +157,7 @@ def fedcps(
     roles = layer_roles(model.layers, sharing, n_middle, n_personal)
     combining = over_everybody(combine, roles.base) if shared_mean == "participants" else as_combine(combine)
     sent = roles.base + roles.middle
-    strength, training = strength_of(model, work, sent, lambda_mode), training_of(model, work, sent)
+    strength, training = strength_of(model, work, lambda_mode), training_of(model, work, sent)
 
     def init(key: Key, hyper: FedCPSHyper, data: ClientData) -> State:
         common, n_clients = model.init(key), data.size.shape[0]

@@ -10,7 +10,7 @@ from jax import Array, lax
 from fljax import tree
 from fljax.client.objectives import pulled, training_loss
 from fljax.client.spread import gradient_variance
-from fljax.numbers import LearningRate, Scalar
+from fljax.numbers import Scalar
 from fljax.rounds import train
 from fljax.rounds.sharing import n_floats
 from fljax.types import Cohort, Model, ModelTable, Stacked, Trained, Work
@@ -108,14 +108,7 @@ def adaptive_pull(sigma2: Array, tau2: Array, relative_size: Array) -> Array:
     return jnp.where((tau2 > 0) & jnp.isfinite(pull), pull, 0.0)
 
 
-def clip_pull(pull: Array, hyper: LearningRate, round: Array) -> Array:
-    """``pull`` within [0, 1 / learning rate of this round]: at the upper end a step lands on the anchor."""
-    return jnp.clip(pull, 0.0, 1 / hyper.lr_of(round))
-
-
-def strength_of(
-    model: Model, work: Work, layers: tuple[str, ...], mode: LambdaMode
-) -> Callable[..., tuple[Array, Array]]:
+def strength_of(model: Model, work: Work, mode: LambdaMode) -> Callable[..., tuple[Array, Array]]:
     """``(hyper, server, own, start, theta, cohort) -> (lambda_i, noise_i)``, (clients,) each, in that mode.
 
     ``server`` has ``spread`` and ``mean_size``, ``own`` are the clients' distances where they are kept, ``start`` is
@@ -137,7 +130,7 @@ def strength_of(
             sigma2 = gradient_variance(cohort.key, start, cohort.data, loss, work.batch_size)
             noise, tau2 = sigma2 / size**2, spread_of(server.spread, theta.row, own)
             pull = hyper.strength * adaptive_pull(sigma2, tau2, size)
-        return clip_pull(pull, hyper, cohort.round), noise
+        return jnp.clip(pull, 0.0, 1 / hyper.lr_of(cohort.round)), noise  # of 1/lr a step lands on the anchor
 
     return strength
 
