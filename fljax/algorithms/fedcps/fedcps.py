@@ -44,7 +44,7 @@ from fljax.rounds.cohort import everyone
 from fljax.rounds.combine import as_combine, memory_of
 from fljax.rounds.everybody import over_everybody
 from fljax.rounds.first_models import DrawHyper, balanced_draw
-from fljax.rounds.sharing import compose, replace_layers, split
+from fljax.rounds.sharing import replace_layers, split
 from fljax.rounds.uplink.private import check_not_private
 from fljax.server.assign import lowest_loss
 from fljax.types import (
@@ -164,7 +164,7 @@ def fedcps(
         tops = model._replace(init=lambda key: replace_layers(model.init(key), roles.base + roles.personal, common))
         theta = balanced_draw(key, tops, n_clusters, hyper.min_share, data)
         spread, mean_size = no_spread(n_clusters, lambda_mode == "per_client"), data.size.astype(jnp.float32).mean()
-        memory = memory_of(combining, hyper, travelling(theta)[0])
+        memory = memory_of(combining, hyper, travelling(theta))
         server = FedCPSServer(theta, spread, jnp.int32(0), jnp.int32(0), mean_size, memory)
         own, label = tree.broadcast(tree.take(theta, jnp.int32(0)), n_clients), jnp.full(n_clients, -1, jnp.int32)
         return State(
@@ -176,20 +176,19 @@ def fedcps(
         asked = is_open(hyper, server.quiet) | (clients.label < 0)
         found = personalise(hyper, server, clients, cohort, asked)
         weight = client_weight("uniform", cohort, found.trained.ok)
-        theta = ModelTable(travelling(server.theta)[0], found.kept.label)
-        return Upload(theta, travelling(found.trained.params)[0], weight, (found, asked))
+        theta = ModelTable(travelling(server.theta), found.kept.label)
+        return Upload(theta, travelling(found.trained.params), weight, (found, asked))
 
-    def travelling(params: Stacked) -> tuple[Stacked, Stacked]:
-        """The layers that are sent, and those that stay with the client."""
-        return split(params, roles.personal)
+    def travelling(params: Stacked) -> Stacked:
+        """The layers that are sent; the others stay with the client."""
+        return split(params, roles.personal)[0]
 
     def receive(key: Key, hyper: FedCPSHyper, state: State, cohort: Cohort, upload: Upload) -> tuple[State, Metrics]:
         (server, clients), weight = state, upload.weight
         (new, pull, drift, trained), asked = upload.rest
-        models = compose(upload.params, travelling(trained.params)[1])
         # theta_j <- theta_j + mean of Delta_i = w_i - theta_j over its members: the mean of their w_i. Weight sharing:
         # theta_j[base] <- mean of w_i[base] over all participants.
-        sent_up = Sent(models, weight, new.label)
+        sent_up = Sent(upload.params, weight, new.label)
         theta, memory = means(combining, hyper, server.memory, server.theta, sent_up, roles, shared_mean)
         changed = (weight > 0) & (clients.label >= 0) & (new.label != clients.label)
         spread = server.spread
@@ -225,9 +224,9 @@ def fedcps(
         away = jnp.where(trained.ok, away, clients.distance) if lambda_mode == "per_client" else clients.distance
         return Personal(FedCPSClient(trained.params, label, away), pull, drift, trained)
 
-    def with_personal(theta: ModelTable, own: Stacked) -> Stacked | ModelTable:
+    def with_personal(theta: ModelTable, own: Stacked) -> ModelTable:
         """The cluster models that clients hold, with each client's own personal layers."""
-        return replace_layers(tree.stacked(theta), roles.personal, own) if roles.personal else theta
+        return tree.own(replace_layers(tree.stacked(theta), roles.personal, own)) if roles.personal else theta
 
     def losses(theta: Stacked, own: Stacked, data: ClientData) -> Array:
         """F_i of every cluster model, completed by the client's own personal layers: (clients, clusters)."""
@@ -248,11 +247,10 @@ def fedcps(
             found = personalise(hyper, server, clients, cohort, all_asked, measured=False)
             return tree.own(found.trained.params)
         label = lowest_loss(losses(server.theta, clients.model, data))
-        held = with_personal(ModelTable(server.theta, label), clients.model)
-        return held if isinstance(held, ModelTable) else tree.own(held)
+        return with_personal(ModelTable(server.theta, label), clients.model)
 
     def part(server: FedCPSServer) -> Params:
-        return travelling(tree.take(server.theta, jnp.int32(0)))[0]
+        return travelling(tree.take(server.theta, jnp.int32(0)))
 
     exchange = Exchange(send, receive, part)
     return Algorithm(init, exchange.round, deploy, predictor(model), loss=model.loss, exchange=exchange)

@@ -25,12 +25,12 @@ def means(
         hyper: the method's numbers.
         memory: of ``combine``.
         theta: (clusters, ...); a cluster without members keeps its top, and all keep the base where nobody counts.
-        sent: the participants' models, who counts and in which cluster.
+        sent: what travels of the participants' models, who counts and in which cluster.
         roles: of the layers.
         shared_mean: "models": the base is the mean of the clusters' once these are combined.
     """
-    (travel, stay), received = split(theta, roles.personal), split(sent.params, roles.personal)[0]
-    new, memory = members_of(combine, hyper, memory, travel, received, sent.weight, sent.label)
+    travel, stay = split(theta, roles.personal)
+    new, memory = members_of(combine, hyper, memory, travel, *sent)
     if shared_mean == "models":
         base, tops = split(new, roles.middle)
         shared = jax.tree.map(lambda leaf: leaf.mean(axis=0), base)

@@ -118,7 +118,7 @@ def strength_of(model: Model, work: Work, mode: LambdaMode) -> Callable[..., tup
     loss = training_loss(model)
 
     def strength(
-        hyper: Any, server: Any, own: Any, start: Any, theta: ModelTable, cohort: Cohort
+        hyper: Any, server: Any, own: Any, start: ModelTable, theta: ModelTable, cohort: Cohort
     ) -> tuple[Array, Array]:
         size = jnp.maximum(cohort.data.size, 1).astype(jnp.float32) / server.mean_size
         noise = pull = jnp.zeros(size.shape, jnp.float32)
@@ -148,7 +148,7 @@ def training_of(model: Model, work: Work, layers: tuple[str, ...]) -> Callable[.
         return jnp.where(trained.ok, distance(trained.params, theta, layers), jnp.nan)
 
     def training(
-        hyper: Any, start: Any, theta: ModelTable, pull: Array, key_free: Array, cohort: Cohort, with_drift: bool
+        hyper: Any, start: ModelTable, theta: ModelTable, pull: Array, key_free: Array, cohort: Cohort, with_drift: bool
     ) -> tuple[Trained, Array, Array]:
         if with_drift and work.epochs == 1:  # two trainings alike but for the pull: compiled once
 
@@ -156,8 +156,8 @@ def training_of(model: Model, work: Work, layers: tuple[str, ...]) -> Callable[.
                 found = train(hyper, start, cohort._replace(key=own[0]), loss, work, theta, own[1])
                 return found, far(found, theta)
 
-            n_clients, models = pull.shape[0], start.params if isinstance(start, ModelTable) else start
-            zeros = jax.tree.map(lambda leaf: jnp.zeros((n_clients, *leaf.shape[1:]), leaf.dtype), models)
+            n_clients = pull.shape[0]
+            zeros = jax.tree.map(lambda leaf: jnp.zeros((n_clients, *leaf.shape[1:]), leaf.dtype), start.params)
             nothing = Trained(zeros, jnp.zeros(n_clients, jnp.float32), jnp.zeros(n_clients, bool))
             both = jnp.stack([key_free, cohort.key]), jnp.stack([jnp.zeros_like(pull), pull])
             trained, (drift, away) = lax.scan(one, nothing, both)
