@@ -35,7 +35,7 @@ class APFLHyper(LocalHyper):
     alpha_lr: Scalar | None = number(None, "learning rate of that weight; 0 keeps it, None: lr", least=0)
 
 
-GLOBAL_AND_OWN = Sharing(
+COPY_AND_MIXTURE = Sharing(
     split=lambda held: (held["w"], {name: held[name] for name in ("own", "alpha")}), join=lambda w, own: {"w": w} | own
 )
 """A client holds its copy w_i of the server's model, which travels, its own v_i, and their weight alpha_i."""
@@ -61,7 +61,7 @@ def apfl(model: Model, work: Work, *, weighting: Weighting = "size", combine: Co
     rounds = averaging(
         model,
         local,
-        sharing=GLOBAL_AND_OWN,
+        sharing=COPY_AND_MIXTURE,
         combine=combine,
         weighting=weighting,
         begin=begin,

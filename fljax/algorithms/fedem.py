@@ -28,8 +28,7 @@ from fljax.numbers import LocalHyper
 from fljax.rounds import Combining, Weighting, client_weight, mean, method, traffic, train
 from fljax.rounds.accounting import memberships
 from fljax.rounds.averaging import remembering, shared_and_memory, shared_part
-from fljax.rounds.combine import as_combine, memory_of
-from fljax.rounds.learners import of_learners
+from fljax.rounds.learners import of_each_learner
 from fljax.rounds.uplink.private import check_not_private
 from fljax.server.assign import mixture_weights, responsibilities
 from fljax.types import (
@@ -72,13 +71,13 @@ def fedem(
         combine: what the server makes of the clients' copies of a learner.
     """
     check_not_private(work, "clients of FedEM weight learners by shares of their examples, which get no noise")
-    combining, objective = as_combine(combine), shared_out(model, explained, normalise)
+    combining, objective = of_each_learner(combine), shared_out(model, explained, normalise)
 
     def init(key: Key, hyper: LocalHyper, data: ClientData) -> State:
         check_classes(data.pool.y)
         learners = jax.vmap(model.init)(jax.random.split(key, n_learners))
         pi = jnp.full((data.size.shape[0], n_learners), 1 / n_learners, jnp.float32)
-        return State(remembering(learners, memory_of(combining, hyper, learners)), pi)
+        return State(remembering(learners, combining.init(hyper, learners)), pi)
 
     def send(key: Key, hyper: LocalHyper, state: State, cohort: Cohort) -> Upload:
         learners, pi = shared_part(state.server), state.clients
@@ -93,7 +92,7 @@ def fedem(
 
     def receive(key: Key, hyper: LocalHyper, state: State, cohort: Cohort, upload: Upload) -> tuple[State, Metrics]:
         (learners, memory), (pi, loss, ok) = shared_and_memory(state.server), upload.rest
-        learners, memory = of_learners(combining, hyper, memory, learners, upload.params, upload.weight)
+        learners, memory = combining.apply(hyper, memory, learners, upload.params, upload.weight)
         n_parameters = n_learners * tree.size(tree.take(learners, jnp.int32(0)))
         metrics = {"loss": loss, "ok": ok, **memberships(pi, cohort)}
         return State(remembering(learners, memory), pi), metrics | traffic(n_parameters, n_parameters)

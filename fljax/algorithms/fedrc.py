@@ -26,8 +26,7 @@ from fljax.data.labels import check_classes
 from fljax.numbers import LocalHyper
 from fljax.rounds import Combining, Weighting, client_weight, mean, method, traffic, train
 from fljax.rounds.accounting import memberships
-from fljax.rounds.combine import as_combine, memory_of
-from fljax.rounds.learners import of_learners
+from fljax.rounds.learners import of_each_learner
 from fljax.rounds.uplink.private import check_not_private
 from fljax.server.assign import mixture_weights, responsibilities
 from fljax.types import Algorithm, ClientData, Cohort, Key, Metrics, Model, ModelTable, Stacked, State, Work
@@ -67,7 +66,7 @@ def fedrc(
         combine: what the server makes of the clients' copies of a learner.
     """
     check_not_private(work, "clients of FedRC weight learners by shares of their examples, which get no noise")
-    combining, loss = as_combine(combine), shared_out(model, by_concept)
+    combining, loss = of_each_learner(combine), shared_out(model, by_concept)
 
     def init(key: Key, hyper: LocalHyper, data: ClientData) -> State:
         check_classes(data.pool.y)
@@ -77,7 +76,7 @@ def fedrc(
             jnp.full((n_clients, n_clusters), 1 / n_clusters, jnp.float32),
             jnp.zeros((n_clients, n_clusters, n_classes), jnp.float32),
         )
-        return State(Concepts(learners, own.mass.sum(0), memory_of(combining, hyper, learners)), own)
+        return State(Concepts(learners, own.mass.sum(0), combining.init(hyper, learners)), own)
 
     def round(key: Key, hyper: LocalHyper, state: State, cohort: Cohort) -> tuple[State, Metrics]:
         (learners, mass, memory), own, n = state.server, state.clients, cohort.ids.shape[0]
@@ -92,7 +91,7 @@ def fedrc(
         weight = client_weight(weighting, cohort, trained.ok)
         new = tree.where(cohort.active & trained.ok, found, own)
         mass = jnp.maximum(mass + (new.mass - own.mass).sum(0), 0.0)
-        learners, memory = of_learners(combining, hyper, memory, learners, trained.params, weight)
+        learners, memory = combining.apply(hyper, memory, learners, trained.params, weight)
         n_sent = n_clusters * tree.size(tree.take(learners, jnp.int32(0))) + share.size
         metrics = {"loss": trained.loss, "ok": trained.ok, **memberships(new.omega, cohort), **traffic(n_sent, n_sent)}
         return State(Concepts(learners, mass, memory), new), metrics

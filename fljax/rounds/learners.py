@@ -1,23 +1,29 @@
 """Methods whose clients each train a copy of several learners, all of which the server combines."""
 
+from functools import cache
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
-from fljax.rounds.combine import Combine
+from fljax.rounds.combine import Combine, Combining, as_combine, memory_of
 from fljax.types import Params, Stacked
 
 
-def of_learners(
-    combine: Combine, hyper: Any, memory: Any, learners: Stacked, copies: Stacked, weight: Array
-) -> tuple[Stacked, Any]:
-    """``combine`` of every learner (learners, ...), of which each participant sends a copy (rows, learners, ...)."""
+@cache
+def of_each_learner(combine: Combining) -> Combine:
+    """``combine`` of every learner of (learners, ...), of which each participant sends copies (rows, learners, ...)."""
+    inner = as_combine(combine)
 
-    def one(learner: tuple[Any, Params, Stacked]) -> tuple[Params, Any]:
-        remembered, shared, received = learner
-        return combine.apply(hyper, remembered, shared, received, weight)
+    def init(hyper: Any, learners: Stacked) -> Any:
+        return memory_of(inner, hyper, learners)
 
-    received = jax.tree.map(lambda leaf: jnp.moveaxis(leaf, 1, 0), copies)
-    return lax.map(one, (memory, learners, received))
+    def apply(hyper: Any, memory: Any, learners: Stacked, copies: Stacked, weight: Array) -> tuple[Stacked, Any]:
+        def one(learner: tuple[Any, Params, Stacked]) -> tuple[Params, Any]:
+            remembered, shared, received = learner
+            return inner.apply(hyper, remembered, shared, received, weight)
+
+        return lax.map(one, (memory, learners, jax.tree.map(lambda leaf: jnp.moveaxis(leaf, 1, 0), copies)))
+
+    return Combine(apply, init, name=inner.name, sums=inner.sums)
