@@ -86,8 +86,8 @@ def broadcast(params: Params, rows: int) -> Stacked:
 
 
 def where(mask: Array, on_true: Stacked, on_false: Stacked) -> Stacked:
-    """Row-wise choice by ``mask`` (rows,): a selection, so NaN in the row not chosen never matters."""
-    return jax.tree.map(lambda a, b: jnp.where(along(mask, a), a, b), on_true, on_false)
+    """Row-wise choice by ``mask`` (rows,), or one () for all: a selection, so NaN in what is left never matters."""
+    return jax.tree.map(lambda a, b: jnp.where(along(mask, a) if mask.ndim else mask, a, b), on_true, on_false)
 
 
 def along(row: Array, leaf: Array) -> Array:
@@ -206,6 +206,11 @@ def all_finite(stacked: Stacked) -> Array:
     """(rows,) bool: True where every entry of the row is finite."""
     flags = [jnp.isfinite(as_matrix(leaf)).all(axis=1) for leaf in jax.tree.leaves(stacked)]
     return jnp.stack(flags).all(axis=0)
+
+
+def is_finite(params: Params) -> Array:
+    """() bool: whether every entry is finite."""
+    return jnp.stack([jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(params)]).all()
 
 
 def everyone(params: Params, n_clients: int) -> ModelTable:

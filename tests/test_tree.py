@@ -1,4 +1,4 @@
-"""Rows put back into stacked models, against NumPy's assignment."""
+"""Rows put back into stacked models, against NumPy's assignment; choices between models."""
 
 import jax
 import jax.numpy as jnp
@@ -52,6 +52,16 @@ def test_what_is_put_takes_the_dtype_of_what_was_there():
     found = tree.put(old, jnp.array([2, 0]), {"w": jnp.ones((2, 2), jnp.float32), "n": jnp.array([5, 6], jnp.int32)})
     assert jax.tree.map(lambda leaf: leaf.dtype, found) == jax.tree.map(lambda leaf: leaf.dtype, old)
     assert found["n"].tolist() == [6, 0, 5]
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_one_choice_is_that_of_every_row(key, first):
+    both = [leaves(k, 4) for k in jax.random.split(key)]
+    chosen, by_rows = (jax.jit(tree.where)(mask, *both) for mask in (jnp.bool_(first), jnp.full(4, first)))
+    for found in (chosen, by_rows):
+        jax.tree.map(np.testing.assert_array_equal, bits(found), bits(both[0 if first else 1]))
+    assert not tree.is_finite({"large": chosen["large"]})
+    assert tree.is_finite({"label": chosen["label"], "rest": chosen["large"][1:]})
 
 
 def test_a_row_that_is_none_is_put_nowhere():

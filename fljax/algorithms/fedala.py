@@ -118,8 +118,7 @@ def mixture_fit(model: Model, work: Work, layers: tuple[str, ...], max_epochs: i
             differs = (tree.squared_norm(away) > 0) & (size > 0)
             begun = (held["own"]["mix"], jnp.zeros(WINDOW, jnp.float32), jnp.int32(0))
             mix = lax.while_loop(goes_on, epoch, begun)[0]
-            ok = jnp.stack([jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(mix)]).all()
-            mix = jax.tree.map(lambda new, old: jnp.where(ok, new, old), mix, held["own"]["mix"])
+            mix = tree.where(tree.is_finite(mix), mix, held["own"]["mix"])
             return mixed(mix), mix, ~first | differs
 
         return map_clients(one, data, key, held, at_once=work.at_once)

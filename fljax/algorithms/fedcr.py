@@ -165,4 +165,4 @@ def product_of_experts(evidence: Evidence, counts: Array, common: Gaussian, blen
     )
     new = Gaussian(weighted / (1 + precision), 1 / jnp.sqrt(1 + precision))
     mixed = jax.tree.map(lambda old, new: (1 - blend) * old + blend * new, common, new)
-    return jax.tree.map(lambda old, new: jnp.where(precision > 0, new, old), common, mixed)
+    return tree.where(precision > 0, mixed, common)

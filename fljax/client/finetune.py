@@ -77,8 +77,8 @@ def adapt(
         # Finite parameters may be too large for a finite loss.
         batch = minibatch(pool, *batch_rows(shuffled(key, index, size), size, jnp.int32(0), batch_size))
         after = loss(adapted, batch, jax.random.fold_in(key, 2 * n_steps))[0]
-        ok = jnp.isfinite(after) & jnp.stack([jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(adapted)]).all()
-        return jax.tree.map(lambda new, old: jnp.where(ok, new, old), adapted, start)
+        ok = jnp.isfinite(after) & tree.is_finite(adapted)
+        return tree.where(ok, adapted, start)
 
     return tree.own(map_clients(train, data, client_keys(key, data), start))
 

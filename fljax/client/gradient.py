@@ -62,10 +62,10 @@ def client_gradients(
         zero: Any = (jnp.float32(0), jax.tree.map(jnp.zeros_like, wide))
         (value, gradient), after = lax.fori_loop(0, n_batches(size, batch_size), step, (zero, statistics))
         n_examples = jnp.maximum(size, 1).astype(jnp.float32)
-        ok = jnp.stack([jnp.isfinite(leaf).all() for leaf in jax.tree.leaves((value, gradient))]).all()
+        ok = tree.is_finite((value, gradient))
         mean = tree.as_before(jax.tree.map(lambda g: jnp.where(ok, g / n_examples, 0.0), gradient), trainable)
         if with_statistics:
-            after = jax.tree.map(lambda new, old: jnp.where(ok, new, old), after, statistics)
+            after = tree.where(ok, after, statistics)
             mean = tree.join_statistics(mean, after)
         return Trained(mean, value / n_examples, ok)
 

@@ -175,7 +175,7 @@ def _train_client(
     mean_loss = total / jnp.maximum(work.epochs * size, 1).astype(jnp.float32)
     # In one row: over each leaf alone it would be two or three kernels a leaf.
     ok = jnp.concatenate([jnp.isfinite(leaf).reshape(-1) for leaf in jax.tree.leaves((params, total))]).all()
-    return Trained(jax.tree.map(lambda new, old: jnp.where(ok, new, old), params, start), mean_loss, ok)
+    return Trained(tree.where(ok, params, start), mean_loss, ok)
 
 
 def _is_narrow(leaf: Array) -> bool:

@@ -222,7 +222,7 @@ def stepped(combine: Combining, optimizer: str) -> Combine:
         goal, remembered = inner.apply(hyper, memory.inner, shared, received, weight)
         moved, anybody = step(hyper, memory.moments, shared, goal), (weight > 0).any()
         # A round without anybody leaves the model and its moments.
-        after = jax.tree.map(partial(jnp.where, anybody), moved, (shared, memory.moments))
+        after = tree.where(anybody, moved, (shared, memory.moments))
         return after[0], Moments(after[1], remembered)
 
     def members(

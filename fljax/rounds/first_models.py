@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
+from fljax import tree
 from fljax.client.measure import cross_loss
 from fljax.numbers import LocalHyper, Scalar, hyper, number
 from fljax.server.assign import lowest_loss
@@ -62,8 +63,7 @@ def balanced_draw(key: Key, model: Model, n_clusters: int, min_share: Array | fl
         n_drawn, centers, share = carry
         new_centers = draw(jax.random.fold_in(key, n_drawn))
         new_share = least_share(new_centers)
-        better = new_share > share
-        kept = jax.tree.map(lambda new, old: jnp.where(better, new, old), new_centers, centers)
+        kept = tree.where(new_share > share, new_centers, centers)
         return n_drawn + 1, kept, jnp.maximum(new_share, share)
 
     none = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), jax.eval_shape(draw, key))

@@ -2,10 +2,10 @@
 
 from typing import Any, NamedTuple
 
-import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
+from fljax import tree
 from fljax.server.curvature import LossCurve, PeriodEnd, new_curve, observe, period_ended
 from fljax.server.discrepancy import model_discrepancy
 from fljax.server.hierarchy import cut_at, next_split
@@ -91,9 +91,9 @@ def watch(hyper: Any, seen: Watch, loss: Array, was_trial: Array, adopted: Array
     observed = observe(seen.curve, loss)
     observed = observed._replace(radii=jnp.where(is_warmup(hyper, round), 0.0, observed.radii))
     rests = (seen.resting > 0) | ~jnp.isfinite(loss)
-    observed = jax.tree.map(lambda new, old: jnp.where(rests, old, new), observed, seen.curve)
+    observed = tree.where(rests, seen.curve, observed)
     fresh = new_curve(seen.curve.losses.shape[0] - 2, seen.curve.radii.shape[0] - 2)
-    curve = jax.tree.map(lambda new, old: jnp.where(was_trial, new, old), fresh, observed)
+    curve = tree.where(was_trial, fresh, observed)
     pause = jnp.round(jnp.asarray(hyper.pause, jnp.float32)).astype(jnp.int32)
     rejected = was_trial & ~adopted
     return Watch(curve, jnp.where(rejected, pause, jnp.maximum(seen.resting - 1, 0)))
