@@ -94,7 +94,7 @@ def fedsoft(
         # Every tau rounds: u_is = share of client i's examples with the least loss under c_s.
         due = cohort.round % measure_every == 0
         share = lax.cond(due, lambda: measured(centers, cohort.data), lambda: share)
-        member = selected(key, share, cohort)
+        member = drawn_by_centers(key, share, cohort, n_selected)
         takes_part = member.any(axis=0)
         trained = held(hyper, centers, own, share, cohort, takes_part)
         counts = client_weight("size" if n_selected is None else "uniform", cohort, trained.ok & takes_part)
@@ -110,8 +110,7 @@ def fedsoft(
         belongs = share if n_selected is None else member.T.astype(share.dtype)
         weight = soft_weights(belongs, upload.weight)
         centers = tree.where(weight.sum(axis=1) > 0, mix(weight, models), centers)
-        loss = told(trained, takes_part, cohort)
-        metrics = {"loss": loss, "ok": trained.ok, **memberships(share, cohort)}
+        metrics = {"loss": told(trained, takes_part, cohort), "ok": trained.ok, **memberships(share, cohort)}
         return State(centers, FedSoftClients(own, share)), metrics | sent(centers, due, takes_part)
 
     def held(
@@ -126,19 +125,6 @@ def fedsoft(
     def measured(centers: Stacked, data: ClientData) -> Array:
         return example_shares(example_loss(model, centers, data), present(data))
 
-    def selected(key: Key, share: Array, cohort: Cohort) -> Array:
-        """(clusters, cohort) bool: who trains for which center."""
-        chance = soft_weights(share, jnp.where(cohort.active, cohort.data.size, 0))
-        if n_selected is None:
-            return jnp.ones(chance.shape, bool)
-        # The m largest of log-probability plus Gumbel noise are m draws without replacement.
-        noise = jax.vmap(lambda i: jax.random.gumbel(jax.random.fold_in(key, i), (n_clusters,), jnp.float32))(
-            cohort.ids
-        )
-        score = jnp.where(chance > 0, jnp.log(jnp.where(chance > 0, chance, 1.0)) + noise.T, -jnp.inf)
-        place = jnp.argsort(jnp.argsort(-score, axis=1), axis=1)
-        return (place < n_selected) & (chance > 0)
-
     def sent(centers: Stacked, due: Array, takes_part: Array) -> Metrics:
         """The model up and all centers down; importances up when measured, for which all centers are needed too."""
         n_parameters = tree.size(tree.take(centers, jnp.int32(0)))
@@ -147,14 +133,6 @@ def fedsoft(
         return traffic(
             trains * n_parameters + measures * n_clusters, jnp.maximum(trains, measures) * n_clusters * n_parameters
         )
-
-    def told(trained: Trained, takes_part: Array, cohort: Cohort) -> Array:
-        """(cohort,) losses; who did not train has the mean of those who did, which leaves the round's mean as it is."""
-        drawn = takes_part & cohort.active
-        counts = drawn & trained.ok
-        mean = jnp.where(counts, trained.loss, 0.0).sum() / jnp.maximum(counts.sum(dtype=jnp.float32), 1.0)
-        others = jnp.where(counts.any() | ~drawn.any(), mean, jnp.nan)  # where all of them came to nothing
-        return jnp.where(takes_part, trained.loss, others)
 
     def deploy(key: Key, hyper: FedSoftHyper, state: State, data: ClientData) -> ModelTable:
         return tree.own(state.clients.model)
@@ -170,3 +148,25 @@ def fedsoft(
 
     exchange = Exchange(send, receive, lambda centers: tree.take(centers, jnp.int32(0)))
     return Algorithm(init, exchange.round, deploy, predictor(model), join, model.loss, exchange=exchange)
+
+
+def drawn_by_centers(key: Key, share: Array, cohort: Cohort, n_selected: int | None) -> Array:
+    """(clusters, cohort) bool: who trains for which center, by importance and size; all for all where that is None."""
+    chance = soft_weights(share, jnp.where(cohort.active, cohort.data.size, 0))
+    if n_selected is None:
+        return jnp.ones(chance.shape, bool)
+    # The m largest of log-probability plus Gumbel noise are m draws without replacement.
+    keys = jax.vmap(lambda i: jax.random.fold_in(key, i))(cohort.ids)
+    noise = jax.vmap(lambda key: jax.random.gumbel(key, share.shape[1:], jnp.float32))(keys).T
+    score = jnp.where(chance > 0, jnp.log(jnp.where(chance > 0, chance, 1.0)) + noise, -jnp.inf)
+    place = jnp.argsort(jnp.argsort(-score, axis=1), axis=1)
+    return (place < n_selected) & (chance > 0)
+
+
+def told(trained: Trained, takes_part: Array, cohort: Cohort) -> Array:
+    """(cohort,) losses; who did not train has the mean of those who did, which leaves the round's mean as it is."""
+    drawn = takes_part & cohort.active
+    counts = drawn & trained.ok
+    mean = jnp.where(counts, trained.loss, 0.0).sum() / jnp.maximum(counts.sum(dtype=jnp.float32), 1.0)
+    others = jnp.where(counts.any() | ~drawn.any(), mean, jnp.nan)  # where all of them came to nothing
+    return jnp.where(takes_part, trained.loss, others)
