@@ -27,7 +27,7 @@ from jax import Array, lax
 from fljax import tree
 from fljax.algorithms.dcpfl.layer_schedule import LayerTable, average_due, exchanged, refreshed, stale, synchronise
 from fljax.algorithms.dcpfl.splitting import Structure, Watch, call_trial, cut_once, decide, measure, one_group, watch
-from fljax.algorithms.dcpfl.trial import Local, TrialLoss, local_of, mean_loss
+from fljax.algorithms.dcpfl.trial import ClientSide, TrialLoss, client_side_of, mean_loss
 from fljax.algorithms.dcpfl.units import LayerUnit, units_of
 from fljax.choices import Positive
 from fljax.client.objectives import predictor
@@ -115,7 +115,7 @@ def dcpfl(
     """
     if dynamic:
         check_not_private(work, "clients of DC-PFL train twice in a trial round, and epsilon counts one training")
-    trained_from, units = local_of(model, work, trial_loss), units_of(model, layer_unit)
+    trained_from, units = client_side_of(model, work, trial_loss), units_of(model, layer_unit)
 
     def init(key: Key, hyper: DCPFLHyper, data: ClientData) -> State:
         n_clients = data.size.shape[0]
@@ -204,7 +204,7 @@ def dcpfl(
     return Algorithm(init, exchange.round, deploy, predictor(model), join, model.loss, exchange=exchange)
 
 
-def _metrics(hyper: DCPFLHyper, server: DCPFLServer, local: Local, was_trial: Array, cohort: Cohort) -> Metrics:
+def _metrics(hyper: DCPFLHyper, server: DCPFLServer, local: ClientSide, was_trial: Array, cohort: Cohort) -> Metrics:
     label = server.groups.label
     return {
         "loss": local.trained.loss,

@@ -17,7 +17,7 @@ from fljax.types import ClientData, Cohort, Model, Stacked, Trained, Work
 TrialLoss = Literal["val", "train"]
 
 
-class Local(NamedTuple):
+class ClientSide(NamedTuple):
     """The clients' side of a round."""
 
     trained: Trained
@@ -26,14 +26,14 @@ class Local(NamedTuple):
     adopted: Array  # () bool: `trained` grew in the groups on trial
 
 
-def local_of(model: Model, work: Work, trial_loss: TrialLoss) -> Callable[..., Local]:
-    """``(hyper, starts, on_trial, cohort) -> Local``: tau local epochs from M0 and, where ``on_trial`` (), M1 as well.
+def client_side_of(model: Model, work: Work, trial_loss: TrialLoss) -> Callable[..., ClientSide]:
+    """``(hyper, starts, on_trial, cohort) -> ClientSide``: tau local epochs from M0 and, where ``on_trial`` (), M1 too.
 
     ``starts`` (2, cohort, ...) are the models that the participants have in the present groups and in those on trial.
     """
     loss = training_loss(model)
 
-    def trained_from(hyper: Any, starts: Stacked, on_trial: Array, cohort: Cohort) -> Local:
+    def trained_from(hyper: Any, starts: Stacked, on_trial: Array, cohort: Cohort) -> ClientSide:
         held = cohort.val if trial_loss == "val" and cohort.val is not None else cohort.data
         unknown = jnp.zeros(cohort.ids.shape, jnp.float32)
 
@@ -56,7 +56,7 @@ def local_of(model: Model, work: Work, trial_loss: TrialLoss) -> Callable[..., L
         none = jnp.zeros(2, jnp.float32)
         means = lax.cond(on_trial, lambda: jax.vmap(mean_loss, (0, None))(losses, counts), lambda: none)
         adopted = means[1] < means[0]
-        return Local(tree.take(both, adopted.astype(jnp.int32)), before, means, adopted)
+        return ClientSide(tree.take(both, adopted.astype(jnp.int32)), before, means, adopted)
 
     return trained_from
 
