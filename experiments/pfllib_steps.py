@@ -4,11 +4,11 @@
     python experiments/pfllib_steps.py PFLlib
     python experiments/pfllib_steps.py PFLlib --only GPFL FedCP
 
-Needs PyTorch; the case FedPAC cvxpy too. Clients, network and steps: same_steps.py; three rounds of three steps. A line has the largest
-difference, over clients, test examples and classes, between what the two take the largest of in a test after a round.
-float32 rounds to about 1e-7 of the largest output. Where the two differ by what their files say, `CASES` sets PFLlib's
-code to what is here, or ours to what is there, and says so; methods that differ in more (APFL, APPLE, FedDistill) or
-draw what matters (FedGen) are not here. Lines are in results/pfllib/steps-synthetic.csv.
+Needs PyTorch; the case FedPAC cvxpy too. Clients, network and steps: same_steps.py; three rounds of three steps. A line
+has the largest difference, over clients, test examples and classes, between what the two take the largest of in a test
+after a round. float32 rounds to about 1e-7 of the largest output. Where the two differ by what their files say, `CASES`
+sets PFLlib's code to what is here, or ours to what is there, and says so; methods that differ in more (APFL, APPLE,
+FedDistill) or draw what matters (FedGen) are not here. Lines are in results/pfllib/steps-synthetic.csv.
 """
 
 import argparse
