@@ -122,6 +122,40 @@ def test_private_gradients_are_those_of_optax(params):
     np.testing.assert_allclose(value, plain, rtol=1e-5)
 
 
+def test_an_example_without_a_finite_gradient_is_one_of_zeros(params):
+    """A client that diverged by it would be left out of the round, which no noise hides."""
+    numbers, key, wild = {"example_noise": 0.0, "example_clip": 0.7}, jax.random.key(0), X.copy()
+    wild[2] = 3e38
+    value, gradient = dp_gradient(params, Batch(wild, Y, np.ones(6, np.float32)), key, numbers)
+    without, expected = dp_gradient(params, batch_of([1, 1, 0, 1, 1, 1]), key, numbers)
+    np.testing.assert_allclose(value, without, rtol=1e-6)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-7), gradient, expected)
+
+
+@pytest.mark.parametrize("dtype", [jnp.float16, jnp.bfloat16, jnp.float32])
+def test_gradients_of_narrow_numbers_are_clipped_by_their_length_in_float32(dtype):
+    """Squares of 1e-4 are 0 in float16: a gradient would be as long as it likes."""
+
+    def linear(params, batch, key, *own):
+        return (params["w"] * batch.x[0]).sum(), params
+
+    private = private_gradients(linear, SimpleNamespace(**GIVEN, example_noise=0.0, example_clip=1e-3))
+    x, w = jnp.full((1, 1000), 1e-4, dtype), {"w": jnp.ones(1000, dtype)}  # of length 3.2e-3
+    with jax.numpy_dtype_promotion("standard"):
+        made = jax.grad(private, has_aux=True)(w, Batch(x, np.zeros(1), np.ones(1, np.float32)), jax.random.key(0), w)[
+            0
+        ]
+    np.testing.assert_allclose(np.linalg.norm(np.asarray(made["w"], np.float64)), 1e-3, rtol=3e-3)
+
+
+def test_client_dp_refuses_parameters_that_round_a_clipped_update_anew(model, federation, key):
+    """Half of a last digit and a little becomes a whole one: what one client sends is twice as long as the clip."""
+    narrow = model._replace(init=lambda key: jax.tree.map(lambda leaf: leaf.astype(jnp.bfloat16), model.init(key)))
+    method = fljax.compose("fedavg+client_dp")
+    with pytest.raises(ValueError, match=r"fedavg\+client_dp: parameters of bfloat16 round a clipped update"):
+        fljax.simulate(method(narrow, fljax.Work(1, 8)), method.Hyper(), federation, key, 1)
+
+
 @pytest.mark.slow
 def test_private_gradients_without_limits_are_plain_and_their_noise_is_as_stated(params):
     whole = batch_of(np.ones(6))

@@ -13,7 +13,7 @@ from fljax.rounds.check_like import check_like
 from fljax.rounds.round_metrics import as_due
 from fljax.rounds.uplink.message import FLOAT_BITS, Message, Trip, plain_message, received, shapes_of
 from fljax.rounds.wrapping import halves_of, inside
-from fljax.types import Algorithm, ClientData, Cohort, Key, Metrics, State, Upload
+from fljax.types import Algorithm, ClientData, Cohort, Key, Metrics, Params, State, Upload
 
 
 class Memory(NamedTuple):
@@ -117,7 +117,8 @@ def with_uplink(algorithm: Algorithm, transform: Transform) -> Algorithm:
 
     Raises:
         ValueError: the method's server needs what the transform hides, nothing of a round travels, or what is lost on
-            the way would be added twice; when a round is traced: the transform gives something of another shape.
+            the way would be added twice; when a run begins: noise on a mean would not hide all that travels; when a
+            round is traced: the transform gives something of another shape.
     """
     name, exchange = algorithm.about.name or "this method", algorithm.round_exchange
     if exchange is None:
@@ -137,8 +138,8 @@ def with_uplink(algorithm: Algorithm, transform: Transform) -> Algorithm:
         shapes = shapes_of(part)
         if not shapes:
             raise ValueError(f"{name}: nothing travels to the server, so nothing can be done to it on the way")
-        if transform.needs == "mean" and tree.split_statistics(part)[1]:
-            raise ValueError(f"{name}: running statistics of a network travel as they are; use one that keeps none")
+        if transform.needs == "mean":
+            _check_exact(name, part)
         memory = transform.init(hyper, data.size.shape[0], shapes)
         return State(Linked(state.server, memory.server), Linked(state.clients, memory.clients))
 
@@ -199,6 +200,19 @@ def _check_seen(name: str, sees: str, needs: str) -> None:
         raise ValueError(
             f"{name}: its server does not make one mean of all updates, or they do not each follow from one client's "
             f"data, so that no noise on a mean hides a client{instead}"
+        )
+
+
+def _check_exact(name: str, part: Params) -> None:
+    """Raises ValueError where clipped updates would not arrive as they are, or something beside them."""
+    trainable, statistics = tree.split_statistics(part)
+    if statistics:
+        raise ValueError(f"{name}: running statistics of a network travel as they are; use one that keeps none")
+    narrow = sorted({leaf.dtype.name for leaf in jax.tree.leaves(trainable) if leaf.dtype.itemsize < 4})
+    if narrow:  # to the next number of bfloat16: a half of its last digit and a little becomes a whole one
+        raise ValueError(
+            f"{name}: parameters of {narrow[0]} round a clipped update to up to twice its length, and the noise is "
+            "for the clip; use a network of float32 parameters"
         )
 
 

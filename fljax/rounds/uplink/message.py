@@ -65,7 +65,7 @@ def n_numbers(shapes: tuple[tuple[int, ...], ...]) -> int:
 
 def plain_message(start: ModelTable, params: Stacked, weight: Array) -> Message:
     """The updates as they are: d floats each."""
-    values = tree.flatten(tree.subtract(params, tree.stacked(start)))
+    values = tree.at_least_float32(tree.flatten(tree.subtract(params, tree.stacked(start))))
     none = jnp.zeros(values.shape[0], jnp.float32)
     return dense(Message(values, weight, none, none, jnp.float32(FLOAT_BITS), none, none), values)
 

@@ -117,6 +117,10 @@ def _size(noise: Any, clip: Any) -> Array:
     return jnp.where(noise > 0, noise * jnp.where(noise > 0, clip, 0.0), 0.0)
 
 
+_MOST_LOSS = 1e30
+"""Of an example: sums of such losses stay in float32."""
+
+
 def check_not_private(work: Work, why: str) -> None:
     """Raises ValueError where clients are to train on private gradients, which would not be all that tells of them."""
     if private_gradients in work.terms:
@@ -128,7 +132,8 @@ def private_gradients(loss: Loss, hyper: Any) -> Loss:
 
     It is ``(sum_j clip(g_j) + N(0, (example_noise example_clip)^2)) / B``, where g_j is the gradient of
     the loss on example j of the batch alone, B the batch's places, filled or not. Terms that are put around this one
-    have plain gradients.
+    have plain gradients. An example whose gradient is not finite has one of zeros, and a loss that is not finite is in
+    no mean: or one example would make the training diverge and take the client out of the round, without noise.
 
     Raises:
         ValueError: the network keeps running statistics, which would tell of the examples.
@@ -149,11 +154,14 @@ def private_gradients(loss: Loss, hyper: Any) -> Loss:
             return jax.value_and_grad(alone)(jax.lax.stop_gradient(trainable))
 
         values, gradients = jax.vmap(of_one)(batch.x, batch.y, jax.random.split(key_loss, n))
-        each = jnp.where(batch.weight[:, None] > 0, clipped(tree.flatten(gradients), clip), 0.0)
+        each = tree.at_least_float32(tree.flatten(gradients))  # squares of float16 are 0 below 2^-12
+        there = (batch.weight > 0) & jnp.isfinite(each).all(axis=1)
+        each = jnp.where(there[:, None], clipped(each, clip), 0.0)
         drawn = _size(noise, clip) * jax.random.normal(key_noise, each.shape[1:], jnp.float32)
         gradient = (each.sum(axis=0) + drawn) / n
-        value = jnp.vdot(values, batch.weight) / jnp.maximum(batch.weight.sum(), 1e-12)
-        flat = tree.flatten(jax.tree.map(lambda leaf: leaf[None], trainable))[0]
+        counted = jnp.where(jnp.abs(values) < _MOST_LOSS, batch.weight, 0.0)
+        value = jnp.vdot(jnp.where(counted > 0, values, 0.0), counted) / jnp.maximum(counted.sum(), 1e-12)
+        flat = tree.at_least_float32(tree.flatten(jax.tree.map(lambda leaf: leaf[None], trainable))[0])
         return with_gradient(value, flat, gradient), params
 
     return private
