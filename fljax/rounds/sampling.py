@@ -177,6 +177,14 @@ def _poisson(participation: float) -> Sampling:
     return Sampling(draw, n_places, _about("poisson", participation))
 
 
+def drawn_share(participation: float) -> float:
+    """The probability with which `poisson` draws a client: the next multiple of 2^-23, as float32 is drawn in these."""
+    return min(1.0, math.ceil(float(np.float32(participation)) * _NUMBERS) / _NUMBERS)
+
+
+_NUMBERS = 2**23
+
+
 def fixed(ids: Sequence[int]) -> Sampling:
     """The same clients in every round.
 

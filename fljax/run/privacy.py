@@ -22,7 +22,7 @@ import jax
 import numpy as np
 
 from fljax.numbers import as_dict, replace
-from fljax.rounds.sampling import Sampling
+from fljax.rounds.sampling import Sampling, drawn_share
 from fljax.rounds.uplink.private import PrivacyHyper
 from fljax.types import Work
 
@@ -53,7 +53,7 @@ def mechanism(hyper: Any, sampling: Sampling, work: Work | None) -> Mechanism | 
         return None
     given = as_dict(hyper)
     if "noise_multiplier" in given:
-        rate = float(dict(sampling.about)["participation"]) if sampling.is_independent else 1.0
+        rate = drawn_share(dict(sampling.about)["participation"]) if sampling.is_independent else 1.0
         return Mechanism("noise_multiplier", rate, 1)
     return Mechanism("example_noise", 1.0, work.epochs if work else 1) if "example_noise" in given else None
 

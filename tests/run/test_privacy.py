@@ -14,7 +14,7 @@ from fljax.numbers import replace
 from fljax.rounds import poisson, uniform
 from fljax.rounds.clock import answering, first_of, until
 from fljax.rounds.uplink.private import AdaptiveClientDPHyper, ClientDPHyper, DPSGDHyper
-from fljax.run.privacy import ORDERS, epsilons, with_target
+from fljax.run.privacy import ORDERS, epsilons, mechanism, with_target
 from fljax.run.sweep.points import grid, with_targets
 from fljax.run.train import train
 from fljax.types import Work
@@ -64,6 +64,15 @@ def log_moment(order, rate, noise):
     ratio = np.logaddexp(np.log1p(-rate), np.log(rate) + (2 * x - 1) / (2 * noise**2))
     density = stats.norm.logpdf(x, scale=noise)
     return special.logsumexp(order * ratio + density) + np.log(x[1] - x[0])
+
+
+@pytest.mark.parametrize("rate", [3e-8, 1e-6, 1e-5, 0.3, 1.0])
+def test_a_client_is_counted_as_often_as_random_numbers_draw_it(rate):
+    """float32's random numbers are multiples of 2^-23, and a share of 1e-6 is 1.07e-6 of them."""
+    numbers = np.asarray(jax.random.uniform(jax.random.key(0), (1000,), jnp.float32), np.float64) * 2**23
+    np.testing.assert_array_equal(numbers, np.round(numbers))
+    share = (np.arange(2**23, dtype=np.float32) * np.float32(2.0**-23) < np.float32(rate)).mean(dtype=np.float64)
+    assert mechanism(ClientDPHyper(), poisson(rate), WORK).rate == share >= rate
 
 
 def test_without_poisson_sampling_or_noise_nothing_is_gained():
