@@ -140,6 +140,10 @@ def _poisoned_later(
     algorithm: Algorithm, ids: tuple[int, ...], start: int, first: int, sizes: tuple[int, ...]
 ) -> Algorithm:
     exchange = algorithm.round_exchange
+    if exchange is not None and exchange.chain is not None:  # which stays one: `buffered` counts before it
+        inner, transform = exchange.chain
+        later = _poisoned_later(inner, ids, start, first, sizes)
+        return with_uplink(later, transform)._replace(about=algorithm.about)
 
     def round(key: Key, hyper: Any, state: State, cohort: Cohort) -> Any:
         return algorithm.round(key, hyper, state, with_poison(cohort))
@@ -164,5 +168,5 @@ def _poisoned_later(
 
     if exchange is None:
         return algorithm._replace(round=round)
-    halves = exchange._replace(send=send, chain=None)
+    halves = exchange._replace(send=send)
     return algorithm._replace(round=halves.round, exchange=halves)

@@ -8,6 +8,7 @@ import pytest
 
 import fljax
 from fljax import tree
+from fljax.attacks import attacked, label_flip
 from fljax.models import mlp
 from fljax.numbers import joined
 from fljax.rounds import poisson, table, uniform
@@ -294,10 +295,14 @@ def test_stale_updates_are_damped_and_added_to_the_present_model_as_numpy_does(a
     assert (given["share"], given["damping"]) == (1.0, 0.5)  # FedBuff's
 
 
-def test_what_is_done_to_an_update_on_its_way_is_done_before_it_is_discounted(federation, model, key):
+@pytest.mark.parametrize("attack", [None, label_flip(ids=(8,), start=2)], ids=["nobody", "later"])
+def test_what_is_done_to_an_update_on_its_way_is_done_before_it_is_discounted(federation, model, key, attack):
     made = asynchronous([1.0] * 8 + [4.5], concurrency=9, buffer=1, n_rounds=12)
     method, clip = fljax.compose("fedavg+clip_update"), 0.05
-    algorithm, hyper = buffered(method(model, Work(1, 8)), made, damping=2.0), method.Hyper(lr=0.3, clip=clip)
+    algorithm, hyper = method(model, Work(1, 8)), method.Hyper(lr=0.3, clip=clip)
+    if attack is not None:
+        algorithm, federation, _ = attacked(algorithm, federation, attack)
+    algorithm = buffered(algorithm, made, damping=2.0)
     assert dict(algorithm.about.choices)["damping"] == 2.0
     state, moved = jitted(algorithm.init)(key, hyper, federation.train), []
     for r in range(12):
