@@ -23,6 +23,7 @@ from fljax.client.finetune import adapt
 from fljax.client.objectives import Loss, training_loss, with_gradient
 from fljax.numbers import LocalHyper, Scalar, hyper, number
 from fljax.rounds import Combining, Weighting, averaging, mean, method, train
+from fljax.rounds.uplink.private import check_not_private
 from fljax.types import Algorithm, Batch, ClientData, Cohort, Key, Model, ModelTable, Params, State, Trained, Work
 
 
@@ -56,6 +57,7 @@ def perfedavg(
         variant: "first_order" leaves the Hessian out, "hessian_free" keeps it.
         adapt_steps: minibatch steps on its training data that a client takes before a test; 0 tests the global model.
     """
+    check_not_private(work, "clients of Per-FedAvg step by one part of a batch after another, not by single examples")
     n_parts = 2 if variant == "first_order" else 3
     meta_work, loss = work._replace(batch_size=work.batch_size and n_parts * work.batch_size), training_loss(model)
 
@@ -81,7 +83,7 @@ def after_step(loss: Loss, inner_lr: Array | float, n_parts: int) -> Loss:
     """
 
     def meta(params: Params, batch: Batch, key: Key, *own: Any) -> tuple[Array, Params]:
-        if (size := batch.y.shape[0]) < n_parts:  # dp_sgd takes examples one at a time
+        if (size := batch.y.shape[0]) < n_parts:  # as a term of one's own may make it
             raise ValueError(f"Per-FedAvg deals a batch out to {n_parts} parts; one of {size} has too few examples")
         parts = [jax.tree.map(lambda leaf, k=k: leaf[k::n_parts], batch) for k in range(n_parts)]
         alone = parts[1].weight.sum() == 0

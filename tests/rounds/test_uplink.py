@@ -318,6 +318,7 @@ def test_every_transform_of_a_chain_draws_for_itself(values):
         ("clusterfl+clip_update+error_feedback+top_k", "would add it twice"),
         ("fedavg+dp_sgd+sam", "write sam before dp_sgd"),
         ("feddane+dp_sgd", "whole gradients"),
+        ("perfedavg+dp_sgd", "Per-FedAvg step by one part of a batch after another, not by single examples"),
         ("fedfomo+dp_sgd", "mix models by their losses on examples of their own"),
         ("fedrod+dp_sgd", "FedRoD shift their logits by their counts of labels, which get no noise"),
         ("gpfl+dp_sgd", "GPFL mix embeddings by their counts"),
