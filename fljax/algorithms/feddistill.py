@@ -27,6 +27,7 @@ from fljax.numbers import LocalHyper, Scalar, hyper, number
 from fljax.rounds import client_weight, method, traffic, train
 from fljax.rounds.joining import trained_alone
 from fljax.rounds.sharing import own_rows
+from fljax.rounds.uplink.private import check_not_private
 from fljax.types import Algorithm, Batch, ClientData, Cohort, Key, Metrics, Model, ModelTable, Params, State, Work
 
 
@@ -42,6 +43,7 @@ def feddistill(model: Model, work: Work) -> Algorithm:
     ``F_{-i, c}`` is the mean over all other clients that have class c of their mean softmax outputs on it; H is
     cross-entropy.
     """
+    check_not_private(work, "clients of FedDistill send means of their outputs alone, which get no noise")
 
     def init(key: Key, hyper: FedDistillHyper, data: ClientData) -> State:
         check_classes(data.pool.y)

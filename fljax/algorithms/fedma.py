@@ -82,6 +82,8 @@ def fedma(
     """
     if retrain_epochs:
         check_not_private(work, "with retrain_epochs clients train after each layer, and epsilon counts one training")
+    if output == "classes":
+        check_not_private(work, "with output='classes' the last layer follows counts of labels, which get no noise")
     loss = training_loss(model)
 
     def local(hyper: LocalHyper, theta: ModelTable, cohort: Cohort) -> Trained:

@@ -24,6 +24,7 @@ from fljax.numbers import LocalHyper, Scalar, hyper, number
 from fljax.rounds import Weighting, method, traffic, train
 from fljax.rounds.prototypes import average_prototypes, no_prototypes
 from fljax.rounds.sharing import own_rows
+from fljax.rounds.uplink.private import check_not_private
 from fljax.types import Algorithm, ClientData, Cohort, Key, Metrics, Model, ModelTable, Params, State, Work
 
 
@@ -43,6 +44,7 @@ def fedproto(model: Model, work: Work, *, weighting: Weighting = "size") -> Algo
         weighting: of the clients' prototypes of a class, "size" (by their examples of it) or "uniform".
     """
     check_free(model, "fedproto", "prototypes")
+    check_not_private(work, "clients of FedProto send means of their features alone, which get no noise")
 
     def init(key: Key, hyper: FedProtoHyper, data: ClientData) -> State:
         check_classes(data.pool.y)

@@ -19,6 +19,7 @@ from fljax.choices import Positive
 from fljax.client.directions import main_directions
 from fljax.numbers import LocalHyper, Scalar, hyper, number
 from fljax.rounds import Clusters, Combining, Rule, Weighting, clustered, mean, method, with_first_upload
+from fljax.rounds.uplink.private import check_not_private
 from fljax.server.angles import principal_angles
 from fljax.server.linkage import cut_at_or_k
 from fljax.server.linkage import linkage as dendrogram
@@ -52,6 +53,8 @@ def pacfl(
         linkage: how clusters are compared.
         n_clusters: the tree is cut into so many; None: at the threshold.
     """
+
+    check_not_private(work, "clients of PACFL send directions of their data, which get no noise")
 
     def begin(key: Key, hyper: PACFLHyper, data: ClientData) -> Clusters:
         n_clients = data.size.shape[0]
