@@ -1,12 +1,13 @@
-"""FedOpt: FedAvg whose server takes the step of an optimiser (FedAvgM, FedAdam, FedYogi).
+"""FedOpt: FedAvg whose server takes the step of an optimiser (FedAvgM, FedAdagrad, FedAdam, FedYogi).
 
 Reddi, Charles, Zaheer, Garrett, Rush, Konecny, Kumar, McMahan: Adaptive Federated Optimization, ICLR 2021,
 https://arxiv.org/abs/2003.00295.
-The way from the server's model to the clients' mean is a gradient, reversed, for momentum, Adam or Yogi.
+The way from the server's model to the clients' mean is a gradient, reversed, for momentum, Adagrad, Adam or Yogi.
 
 Differences from the paper: Adam and Yogi are optax's, which correct the moments' bias; Adam's second moment starts at 0
-and Yogi's at 1e-6, not at tau^2.
-The bricks "+momentum", "+adam" and "+yogi" give other methods such a server.
+and Yogi's at 1e-6, not at tau^2. Adagrad is optax's, which divides by ``sqrt(tau^2 + sum of squares)``, without tau
+beside the root.
+The bricks "+momentum", "+adagrad", "+adam" and "+yogi" give other methods such a server.
 """
 
 from typing import Literal
@@ -22,15 +23,16 @@ def fedopt(
     model: Model,
     work: Work,
     *,
-    server_optimizer: Literal["sgd", "momentum", "adam", "yogi"] = "adam",
+    server_optimizer: Literal["sgd", "momentum", "adagrad", "adam", "yogi"] = "adam",
     weighting: Weighting = "size",
     combine: Combining = mean,
 ) -> Algorithm:
     """FedOpt: ``theta <- ServerOpt(theta, theta - sum_i omega_i w_i / sum_i omega_i)``.
 
     Args:
-        server_optimizer: "momentum" is FedAvgM, "adam" FedAdam, "yogi" FedYogi; "sgd" with server_lr 1 is FedAvg.
-            "sgd" and "momentum" do not read beta2 and tau, "sgd" no beta1 either.
+        server_optimizer: "momentum" is FedAvgM, "adagrad" FedAdagrad, "adam" FedAdam, "yogi" FedYogi; "sgd" with
+            server_lr 1 is FedAvg. "sgd" and "momentum" do not read beta2 and tau, "sgd" no beta1 either; "adagrad"
+            reads tau alone.
         combine: what the server steps towards.
     """
     return averaging(model, work, weighting=weighting, combine=stepped(combine, server_optimizer))

@@ -31,7 +31,7 @@ def hypcluster(
     work: Work,
     n_clusters: Positive = 2,
     *,
-    server_optimizer: Literal["sgd", "momentum", "adam", "yogi"] = "sgd",
+    server_optimizer: Literal["sgd", "momentum", "adagrad", "adam", "yogi"] = "sgd",
     combine: Combining = mean,
 ) -> Algorithm:
     """HypCluster: ``a_i = argmin_j F_i(theta_j)``; ``theta_j <- ServerOpt(theta_j, mean_j of LocalTrain(theta_j))``.

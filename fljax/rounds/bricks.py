@@ -52,6 +52,14 @@ class ServerMomentumHyper:
 
 
 @hyper
+class ServerAdagradHyper:
+    """Numbers of a server with Adagrad."""
+
+    server_lr: Scalar = number(0.03, "learning rate of the server", above=0)
+    tau: Scalar = number(1e-3, "adaptivity: root of the sum of squares before the first step", above=0)
+
+
+@hyper
 class ServerAdaptiveHyper:
     """Numbers of an adaptive server."""
 
@@ -138,6 +146,14 @@ _BRICKS = (
         "https://arxiv.org/abs/1912.13445",
     ),
     Brick("momentum", "server", _step("momentum"), "a server with momentum (FedAvgM)", ServerMomentumHyper, *_FEDOPT),
+    Brick(
+        "adagrad",
+        "server",
+        _step("adagrad"),
+        "a server that takes Adagrad's step (FedAdagrad)",
+        ServerAdagradHyper,
+        *_FEDOPT,
+    ),
     Brick("adam", "server", _step("adam"), "a server that takes Adam's step (FedAdam)", ServerAdaptiveHyper, *_FEDOPT),
     Brick("yogi", "server", _step("yogi"), "a server that takes Yogi's step (FedYogi)", ServerAdaptiveHyper, *_FEDOPT),
 )

@@ -207,7 +207,7 @@ def stepped(combine: Combining, optimizer: str) -> Combine:
 
     Args:
         combine: whose result less the server's model is the gradient, reversed.
-        optimizer: "sgd", "momentum", "adam" or "yogi"; see `fljax.server.server_optimizer`.
+        optimizer: "sgd", "momentum", "adagrad", "adam" or "yogi"; see `fljax.server.server_optimizer`.
     """
     inner = as_combine(combine)
 

@@ -9,7 +9,7 @@ from jax import Array
 from fljax import tree
 from fljax.types import Params
 
-SERVER_OPTIMIZERS = ("sgd", "momentum", "adam", "yogi")
+SERVER_OPTIMIZERS = ("sgd", "momentum", "adagrad", "adam", "yogi")
 """Names that `server_optimizer` knows."""
 
 
@@ -17,9 +17,10 @@ class ServerNumbers(NamedTuple):
     """Numbers of the server's optimiser; each optimiser reads its own.
 
     lr: learning rate, > 0; 1 with "sgd" is the mean itself.
-    beta1: memory of the first moment, in [0, 1): the momentum.
+    beta1: memory of the first moment, in [0, 1): the momentum; not of "adagrad".
     beta2: memory of the second moment, in [0, 1); "adam" and "yogi".
-    tau: degree of adaptivity, > 0, added to the root of the second moment; "adam" and "yogi".
+    tau: degree of adaptivity, > 0, added to the root of the second moment; "adam" and "yogi". Of "adagrad" the root of
+        the sum of squares before the first step.
     """
 
     lr: Array | float = 1.0
@@ -38,7 +39,8 @@ def server_optimizer(name: str, numbers: ServerNumbers) -> optax.GradientTransfo
     """The optax transformation of that name.
 
     "adam" and "yogi" are optax's, which differ from the paper of `server_step`: they correct the moments' bias, and the
-    second moment starts at 0 ("adam") and 1e-6 ("yogi"), not at tau^2.
+    second moment starts at 0 ("adam") and 1e-6 ("yogi"), not at tau^2. "adagrad" is optax's too: the sum of squares
+    starts at tau^2, as there, and its root is the divisor, to which the paper adds tau once more.
 
     Raises:
         ValueError: ``name`` is not one of `SERVER_OPTIMIZERS`.
@@ -49,6 +51,8 @@ def server_optimizer(name: str, numbers: ServerNumbers) -> optax.GradientTransfo
         return optax.sgd(lr)
     if name == "momentum":
         return optax.sgd(lr, momentum=beta1)
+    if name == "adagrad":
+        return optax.adagrad(lr, initial_accumulator_value=tau**2, eps=0.0)  # pyright: ignore[reportArgumentType]
     if name == "adam":
         return optax.adam(lr, b1=beta1, b2=beta2, eps=tau)  # pyright: ignore[reportArgumentType]
     return optax.yogi(lr, b1=beta1, b2=beta2, eps=tau)  # pyright: ignore[reportArgumentType]

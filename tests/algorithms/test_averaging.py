@@ -249,7 +249,7 @@ def test_a_full_step_of_the_server_is_fedavg(key, model, work, federation):
     chex.assert_trees_all_close(shared_part(ours), averaged, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("name", ["momentum", "adam", "yogi"])
+@pytest.mark.parametrize("name", ["momentum", "adagrad", "adam", "yogi"])
 def test_server_optimizers_equal_numpy(key, model, federation, name):
     # One full-batch local step of length 1: the pseudo-gradient is the weighted mean gradient.
     lr, beta1, beta2, tau = 0.3, 0.8, 0.95, 1e-2
@@ -262,6 +262,10 @@ def test_server_optimizers_equal_numpy(key, model, federation, name):
         if name == "momentum":
             m = oracle.combine(lambda m, g: beta1 * m + g, m, g)
             theta = oracle.combine(lambda w, m: w - lr * m, theta, m)
+            continue
+        if name == "adagrad":
+            v = oracle.combine(lambda v, g: v + g**2, v, g)
+            theta = oracle.combine(lambda w, g, v: w - lr * g / np.sqrt(tau**2 + v), theta, g, v)
             continue
         m = oracle.combine(lambda m, g: beta1 * m + (1 - beta1) * g, m, g)
         if name == "adam":

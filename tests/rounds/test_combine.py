@@ -89,7 +89,7 @@ def test_a_cluster_is_its_members_combined_and_an_empty_one_keeps_its_model(name
     )
 
 
-@pytest.mark.parametrize("name", ["momentum", *slow("adam", "yogi")])
+@pytest.mark.parametrize("name", ["momentum", *slow("adagrad", "adam", "yogi")])
 def test_clusters_step_each_by_its_own_optimiser_and_empty_ones_rest(name, received):
     stepped = combine.stepped(combine.median, name)
     label, weight = np.int32([0, 0, 0, 2, 2, 2, 2, 0, 0]), np.ones(ROWS, np.float32)
