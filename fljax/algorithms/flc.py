@@ -16,8 +16,7 @@ from jax import Array
 from fljax import tree
 from fljax.choices import Positive
 from fljax.numbers import LocalHyper, Scalar, hyper, number
-from fljax.rounds import Combining, Weighting, clustered, mean, method
-from fljax.rounds.one_shot import parted_once
+from fljax.rounds import Combining, Weighting, clustered, mean, method, parted_once
 from fljax.server.kmeans import kmeans
 from fljax.types import Algorithm, Key, Model, Stacked, Work
 

@@ -16,8 +16,7 @@ from jax import Array
 
 from fljax.choices import Positive
 from fljax.numbers import LocalHyper, Scalar, hyper, number
-from fljax.rounds import Combining, Weighting, clustered, mean, method
-from fljax.rounds.one_shot import parted_once
+from fljax.rounds import Combining, Weighting, clustered, mean, method, parted_once
 from fljax.server.distance import pairwise_cosine, pairwise_l2
 from fljax.server.linkage import cut_at_or_k
 from fljax.server.linkage import linkage as dendrogram

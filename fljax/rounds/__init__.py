@@ -6,8 +6,9 @@
 - which part travels (`Sharing`): `WHOLE`, `NOTHING`, `GLOBAL_AND_OWN`, `all_but`, `only`, `all_but_paths`
 - what the server makes of it (`Combine`): `mean`, `median`, `trimmed_mean`, `krum`, `multi_krum`, `geometric_median`,
   `part_way`, `on_layers`, `stepped`
-- who is in which cluster (`Rule`): `Clusters`, `Sent`, `regrouped`; by the clients' choice: `least_loss_rule`,
-  `least_loss_model`, `balanced_draw`; what they send to that end in the first round: `with_first_upload`
+- who is in which cluster (`Rule`): `Clusters`, `Sent`, `regrouped`; found once, by updates: `parted_once`; by the
+  clients' choice: `least_loss_rule`, `least_loss_model`, `balanced_draw`; what they send to that end in the first
+  round: `with_first_upload`
 - before a test: `tuned`; clients that never took part: `rounds_alone`, `join_cluster`
 
 - who takes part (`Sampling`): `uniform`, `by_size`, `poisson`, `fixed`, `table`; how fast clients are: `clock`
@@ -38,6 +39,7 @@ from fljax.rounds.first_models import balanced_draw
 from fljax.rounds.joining import join_cluster, rounds_alone
 from fljax.rounds.local import Local, train, trained_on
 from fljax.rounds.method import Brick, Method, method
+from fljax.rounds.one_shot import parted_once
 from fljax.rounds.sampling import Sampling, by_size, fixed, poisson, table, uniform
 from fljax.rounds.sharing import GLOBAL_AND_OWN, NOTHING, WHOLE, Sharing, all_but, all_but_paths, last_layers, only
 from fljax.rounds.tuning import TunedHyper, tuned
@@ -87,6 +89,7 @@ __all__ = [
     "on_layers",
     "only",
     "part_way",
+    "parted_once",
     "poisson",
     "regrouped",
     "rounds_alone",

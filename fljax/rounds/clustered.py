@@ -138,13 +138,22 @@ def as_clusters(name: str, given: Any, n_clients: int) -> Clusters:
             f"a rule's {name} gave centers without a row for each cluster; give those of all clusters together, as "
             "jax.vmap(model.init)(jax.random.split(key, n_clusters))"
         )
-    label = given.label if isinstance(given.label, Array) else np.asarray(given.label)
+    return given._replace(label=as_labels(f"a rule's {name}", given.label, n_clients))
+
+
+def as_labels(what: str, given: Any, n_clients: int) -> Array:
+    """(clients,) int32, the labels that a function of the user's gave.
+
+    Raises:
+        ValueError: they are not a whole number for each client of the federation.
+    """
+    label = given if isinstance(given, Array) else np.asarray(given)
     if label.shape != (n_clients,) or not jnp.issubdtype(label.dtype, jnp.integer):
         raise ValueError(
-            f"a rule's {name} gave labels of shape {label.shape} and dtype {label.dtype}; give whole numbers of shape "
+            f"{what} gave labels of shape {label.shape} and dtype {label.dtype}; give whole numbers of shape "
             f"(clients,) = ({n_clients},)"
         )
-    return given._replace(label=jnp.asarray(label, jnp.int32))
+    return jnp.asarray(label, jnp.int32)
 
 
 def clustered(

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from fljax import tree
-from fljax.rounds.clustered import Clusters, Rule, Sent
+from fljax.rounds.clustered import Clusters, Rule, Sent, as_labels
 from fljax.types import ClientData, Cohort, Key, Metrics, Model, Stacked
 
 Find = Callable[[Key, Any, Stacked, Array], Array]
@@ -21,16 +21,23 @@ def parted_once(
     n_clusters: int | None = None,
     measure: Callable[[Stacked], Stacked] = lambda update: tree.split_statistics(update)[0],
 ) -> Rule:
-    """One group until the round ``hyper.warmup`` ends; those of ``find`` from then on.
+    """One group until ``hyper.warmup`` rounds are over, a number of the method; those of ``find`` from then on.
 
     Args:
         model: the network.
-        find: groups clients by what they sent last; who has sent nothing joins the largest group.
+        find: ``find(key, hyper, updates, came) -> (clients,)`` labels from 0, of all clients by the ``updates``
+            (clients, ...) that they sent last; where ``came`` (clients,) is False a client has sent none, its row is 0,
+            and it joins the largest group, whatever its label is.
         n_clusters: the most groups there can be; None: as many as clients.
         measure: what is kept of the updates (clients, ...), without running statistics.
+
+    Raises:
+        ValueError: when a run begins: ``hyper`` has no ``warmup``, or ``find`` gives no whole number for each client.
     """
 
     def begin(key: Key, hyper: Any, data: ClientData) -> Clusters:
+        if not hasattr(hyper, "warmup"):
+            raise ValueError(f"{type(hyper).__name__} has no number warmup, the rounds before groups form; give it one")
         theta, n_clients = model.init(key), data.size.shape[0]
         # Kept are the updates last uploaded, (clients, ...); 0: none yet.
         one = jax.tree.map(tree.at_least_float32, tree.split_statistics(theta)[0])
@@ -55,7 +62,8 @@ def parted_once(
 
     def found(key: Key, hyper: Any, update: Stacked) -> Array:
         came = jax.vmap(tree.squared_norm)(update) > 0
-        return unseen_to_largest(find(key, hyper, update, came), came)
+        label = as_labels("a rule's find", find(key, hyper, update, came), came.shape[0])
+        return unseen_to_largest(label, came)
 
     return Rule(begin, before, after)
 

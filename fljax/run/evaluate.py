@@ -16,7 +16,7 @@ from fljax.choices import check_kind
 from fljax.client.map import check_table
 from fljax.client.measure import Score, client_sums
 from fljax.client.objectives import of_each
-from fljax.models.task import as_targets, task_of
+from fljax.models.task import as_targets, check_width, task_of
 from fljax.run.check_network import check_tested
 from fljax.run.regression import Predict, evaluate_regression, mean_over
 from fljax.types import Batch, ClientData, ExampleLoss, Metrics, ModelTable, Params
@@ -117,6 +117,7 @@ def _label_score(predict: Predict, loss: ExampleLoss) -> Score:
 
     def score(params: Params, batch: Batch) -> Array:
         outputs = predict(params, batch.x)
+        check_width(outputs, batch.y)  # which a loss of the user's own may not
         losses = of_each(loss(outputs, batch.y), batch.weight)
         predicted, true = (outputs > 0).astype(jnp.float32), as_targets(batch.y)
         told = ~jnp.isnan(losses)  # of NaN every label would be told to be absent, which most are

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import scipy.cluster.hierarchy
 
 import fljax
 from fljax.data.synthetic import linear_groups
@@ -147,6 +148,56 @@ def test_a_rule_that_gives_something_else(shapes, model):
     ):
         with pytest.raises(ValueError, match=message):
             shapes(clustered(model, WORK, rule))
+
+
+@fljax.hyper
+class OnceHyper(fljax.LocalHyper):
+    warmup: fljax.Scalar = fljax.number(2, "rounds of FedAvg", least=1)
+
+
+def test_groups_that_another_library_finds_once(key, model, federation):
+    """FL+HC by SciPy's clustering of SciPy's distances, called from within the run."""
+
+    def by_scipy(updates):
+        tree = scipy.cluster.hierarchy.linkage(updates, "average", metric="cosine")
+        return scipy.cluster.hierarchy.fcluster(tree, 2, "maxclust").astype(np.int32) - 1
+
+    def find(key, hyper, updates, came):
+        flat = jnp.concatenate([leaf.reshape(N, -1) for leaf in jax.tree.leaves(updates)], axis=1)
+        return jax.pure_callback(by_scipy, jax.ShapeDtypeStruct((N,), jnp.int32), flat, vmap_method="sequential")
+
+    once = clustered(model, WORK, fljax.rounds.parted_once(model, find))
+    state, ours = fljax.simulate(once, OnceHyper(lr=0.1), federation, key, 3)
+    flhc = fljax.flhc(model, WORK, n_clusters=2)
+    _, theirs = fljax.simulate(flhc, fljax.flhc.Hyper(lr=0.1, warmup=2), federation, key, 3)
+    assert len(set(state.server.label.tolist())) == 2
+    np.testing.assert_allclose(ours["client_loss"], theirs["client_loss"], rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("given", "hyper", "message"),
+    [
+        (
+            jnp.zeros(3, jnp.int32),
+            OnceHyper(),
+            r"^a rule's find gave labels of shape \(3,\) and dtype int32; give whole",
+        ),
+        (
+            jnp.zeros(N),
+            OnceHyper(),
+            r"^a rule's find gave labels of shape \(4,\) and dtype float32; give whole numbers",
+        ),
+        (
+            jnp.zeros(N, jnp.int32),
+            HYPER,
+            "^LocalHyper has no number warmup, the rounds before groups form; give it one",
+        ),
+    ],
+)
+def test_what_finds_groups_once_is_refused_by_name(key, model, federation, given, hyper, message):
+    made = clustered(model, WORK, fljax.rounds.parted_once(model, lambda *of: given))
+    with pytest.raises(ValueError, match=message):
+        jax.eval_shape(lambda key: fljax.simulate(made, hyper, federation, key, 2), key)
 
 
 def test_a_loss_of_every_example(shapes, model):

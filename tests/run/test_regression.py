@@ -327,3 +327,11 @@ def test_several_labels_by_a_loss_of_ones_own(key):
     assert task_of(model.loss) == "labels"
     outputs, y = np.ones((4, 3), np.float32), np.eye(4, 3, dtype=np.float32)
     np.testing.assert_allclose(model.loss(outputs, y), 3 * fljax.multi_label(net).loss(outputs, y), rtol=1e-5)
+
+
+def test_a_loss_of_ones_own_has_as_many_outputs_as_labels(key):
+    x, y = np.ones((24, 5), np.float32), np.tile(np.eye(2, dtype=np.float32), (12, 1))
+    model = fljax.multi_label(linear(5, 3, key)[0], lambda o, y: jnp.abs(o[:, :2] - y).sum(axis=1))
+    federation = fljax.federation_from_arrays(x, y, np.arange(24) % 4)
+    with pytest.raises(ValueError, match="the network has 3 outputs and the labels 2 columns; give it 2"):
+        fljax.simulate(fljax.fedavg(model, Work(1, 8)), fljax.fedavg.Hyper(), federation, key, 1)
