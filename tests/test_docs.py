@@ -110,7 +110,19 @@ def test_pfllibs_options_have_theirs_here(module):
     compared = set(module("boards").pfllib_steps.CASES)
     assert {name for *_, remark in rows for name in re.findall(r"\*\*(.*?)\*\*", remark)} == compared
     named, other = {there.split()[1] for there, *_ in rows}, {"Per-FedAvg": "PerAvg", "FedRoD": "FedROD"}
-    assert named == {other.get(name, name) for name in compared} | {"FedGen", "APFL", "APPLE", "FD"}
+    assert named == {other.get(name, name) for name in compared} | {"FedGen", "APFL", "APPLE", "FD", "FedBN"}
+
+
+def test_what_takes_the_place_of_other_systems_options_can_be_read():
+    rows = re.findall(r"^\| [`\"\w].*? \| (.*) \|$", TEXTS["coming_from"], re.MULTILINE)
+    options = [code for here in rows for code in re.findall(r"`(--[^`]* [^`]*)`", here) if "--algorithm" not in code]
+    for code in options:
+        read_job(["--partition", "dirichlet", *shlex.split(code)], RUN)
+    composed = {name for here in rows for name in re.findall(r"`(fedavg\+\w+)`", here)}
+    for name in composed:
+        fljax.compose(name)
+    assert len(options) >= 15
+    assert len(composed) >= 10
 
 
 def in_toctrees(text: str) -> list[str]:

@@ -116,3 +116,24 @@ def test_the_script_for_several_hosts_runs_on_two(tmp_path):
 def test_data_sets_are_named():
     text = DOCS.joinpath("own_data.md").read_text()
     assert {name for name in NAMES if f"`{name}`" not in text} == set()
+
+
+def test_pfllibs_files_are_read(tmp_path):
+    """In the form in which its dataset/utils/dataset_utils.py saves them: a pickled dict an .npz, channels first."""
+    (code,) = (block for block in blocks("coming_from") if "def from_pfllib" in block)
+    rng, held = np.random.default_rng(0), {}
+    for part, n in (("train", 6), ("test", 3)):
+        (tmp_path / part).mkdir()
+        for client in range(11):
+            x = rng.normal(size=(n + client, 2, 4, 5)).astype(np.float32)
+            held[part, client] = {"x": x, "y": np.arange(n + client, dtype=np.int64) % 3}
+            np.savez_compressed(tmp_path / part / f"{client}.npz", data=held[part, client])
+    (tmp_path / "config.json").write_text("{}")
+    names = {"np": np, "fljax": fljax}
+    exec(code, names)
+    federation = names["from_pfllib"](tmp_path)
+    for (part, client), expected in held.items():
+        split = getattr(federation, part)
+        rows = split.index[client, : split.size[client]]
+        np.testing.assert_array_equal(split.pool.x[rows], expected["x"].transpose(0, 2, 3, 1))
+        np.testing.assert_array_equal(split.pool.y[rows], expected["y"])
