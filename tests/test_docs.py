@@ -113,6 +113,15 @@ def test_pfllibs_options_have_theirs_here(module):
     assert named == {other.get(name, name) for name in compared} | {"FedGen", "APFL", "APPLE", "FD", "FedBN"}
 
 
+def test_readme_counts_the_methods_that_end_as_other_code_does():
+    tables = re.findall(r"page_tables.py, \w+_steps -->(.*?)<!-- end -->", TEXTS["leaderboards"], re.DOTALL)
+    heads = {name for table in tables for name in re.findall(r"^\| ([\w-]+) \|", table, re.MULTILINE)}
+    names = heads - {"method", "---"}
+    titles = {method.title.partition(":")[0] for method in fljax.ALGORITHMS.values()} | {"Local"}
+    assert names - titles == {"FedCR-FT", "FedSoft-drawn"}  # other settings of FedCR and FedSoft
+    assert re.findall(r"(\d+) methods\s+reproduce", README) == [str(len(names & titles))]
+
+
 def test_what_takes_the_place_of_other_systems_options_can_be_read():
     rows = re.findall(r"^\| [`\"\w].*? \| (.*) \|$", TEXTS["coming_from"], re.MULTILINE)
     options = [code for here in rows for code in re.findall(r"`(--[^`]* [^`]*)`", here) if "--algorithm" not in code]
