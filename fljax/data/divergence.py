@@ -11,8 +11,7 @@ def symmetric_kld(counts: np.ndarray, floor: float = FLOOR) -> np.ndarray:
 
     ``floor`` decides how much a class counts that one client lacks and another has.
     """
-    p = counts / counts.sum(axis=1, keepdims=True) + floor
-    p = p / p.sum(axis=1, keepdims=True)
+    p = _probabilities(counts, floor)
     log = np.log(p)
     cross = p @ log.T  # cross[i, j] = sum_c p_i log p_j
     own = np.diag(cross)
@@ -20,6 +19,18 @@ def symmetric_kld(counts: np.ndarray, floor: float = FLOOR) -> np.ndarray:
 
 
 def mean_kld(counts: np.ndarray, floor: float = FLOOR) -> float:
-    """Mean of `symmetric_kld` over pairs of different clients; 0 for one client."""
-    pairs = symmetric_kld(counts, floor)[np.triu_indices(len(counts), 1)]
-    return float(pairs.mean()) if len(pairs) else 0.0
+    """Mean of `symmetric_kld` over pairs of different clients; 0 for one client.
+
+    A pair's divergence is ``(p_i - p_j) . (log p_i - log p_j) / 2``, whose mean over pairs is the covariance of p and
+    log p, summed over classes: no matrix of all pairs is made.
+    """
+    p = _probabilities(counts, floor)
+    if len(p) < 2:
+        return 0.0
+    log = np.log(p)
+    return float(((p - p.mean(axis=0)) * (log - log.mean(axis=0))).sum() / (len(p) - 1))
+
+
+def _probabilities(counts: np.ndarray, floor: float) -> np.ndarray:
+    p = counts / counts.sum(axis=1, keepdims=True) + floor
+    return p / p.sum(axis=1, keepdims=True)

@@ -1,6 +1,5 @@
 """Federations as arrays: every example stored once, index tables that say whose it is, and how a batch is gathered."""
 
-from collections.abc import Sequence
 from numbers import Real
 from typing import cast
 
@@ -11,12 +10,12 @@ from jax import Array
 from fljax.choices import Natural, check_choices
 from fljax.data.labels import are_classes, as_labels, check_classes
 from fljax.data.scale import warn_of_scale
-from fljax.data.validation import check_once, check_rows, rows_of, validate
+from fljax.data.split import Rows as Rows
+from fljax.data.split import client_data as client_data
+from fljax.data.split import split_rows
+from fljax.data.validation import check_owned, owned_rows, validate
 from fljax.placement import on_device
 from fljax.types import Batch, ClientData, Examples, Federation
-
-Rows = Sequence[np.ndarray]
-"""For every client, the rows of a pool that it owns."""
 
 
 def build(
@@ -64,14 +63,12 @@ def build(
     rng = np.random.default_rng(seed)
     labels = np.asarray(pool.y)
     stratify = stratify and are_classes(labels)
-    pieces = [_split_rows(rng, labels, rows_of(rows, i), split, stratify, i) for i, rows in enumerate(owned)]
-    if not pieces:
-        raise ValueError("owned has 0 clients; give the rows of at least one")
-    train, val, test = (client_data(pool, [piece[part] for piece in pieces]) for part in range(3))
+    train, val, test = (client_data(pool, part) for part in split_rows(rng, labels, owned, split, stratify))
     if test_owned is not None:
-        for i, rows in enumerate(test_owned):
-            check_once(f"test_owned[{i}]", rows_of(rows, i))
-        test = client_data(pool if test_pool is None else as_arrays(test_pool), test_owned)
+        given = owned_rows(test_owned)
+        test_pool = pool if test_pool is None else as_arrays(test_pool)
+        check_owned("test_owned", given, len(test_pool.y))
+        test = client_data(test_pool, given)
     federation = Federation(
         train=train,
         val=val if split[1] > 0 else None,
@@ -164,50 +161,3 @@ def check_split(split: tuple[float, float, float]) -> None:
         not numbers or len(split) != 3 or min(split) < 0 or split[0] <= 0 or not abs(sum(split) - 1) <= 1e-6
     ):  # NaN is neither
         raise ValueError(f"split={split}: give fractions of train (above 0), validation and test that sum to 1")
-
-
-def _split_rows(
-    rng: np.random.Generator,
-    labels: np.ndarray,
-    rows: np.ndarray,
-    split: tuple[float, float, float],
-    stratify: bool,
-    i: int,
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Rows of client i as (train, validation, test)."""
-    check_rows(rows, len(labels))
-    check_once(f"owned[{i}]", rows)
-    n, wanted = len(rows), sum(fraction > 0 for fraction in split)
-    if n < wanted:
-        raise ValueError(
-            f"client {i} has {n} examples, too few for {wanted} splits; use fewer clients or a larger minimum"
-        )
-    rows = rows[rng.permutation(n)]
-    if stratify:
-        rows = rows[np.argsort(labels[rows], kind="stable")]
-    n_test = min(_share(split[2], n), n - 1 - (split[1] > 0))  # leaves one for training, and one for validation
-    n_val = min(_share(split[1], n), n - n_test - 1)
-    test = spread(rng, n, n_test)
-    rest = np.delete(rows, test)
-    val = spread(rng, len(rest), n_val)
-    return np.sort(np.delete(rest, val)), np.sort(rest[val]), np.sort(rows[test])
-
-
-def _share(fraction: float, n: int) -> int:
-    return 0 if fraction == 0 else min(max(1, round(fraction * n)), n - 1)
-
-
-def spread(rng: np.random.Generator, n: int, k: int) -> np.ndarray:
-    """``k`` of the positions 0..n-1 at even distances from a random start: of any run of them, its share within one."""
-    return ((np.arange(k) + rng.random()) * n / max(k, 1)).astype(np.int64)
-
-
-def client_data(pool: Examples, owned: Rows) -> ClientData:
-    """One split: client i owns rows ``owned[i]`` of ``pool``."""
-    owned = [rows_of(rows, i) for i, rows in enumerate(owned)]
-    size = np.array([len(rows) for rows in owned], np.int32)
-    index = np.zeros((len(owned), max(int(size.max(initial=0)), 1)), np.int32)
-    for i, rows in enumerate(owned):
-        check_rows(rows, len(pool.y))  # before int32 cuts them off
-        index[i, : len(rows)] = rows
-    return ClientData(pool, on_device(index, index.dtype), on_device(size, size.dtype))

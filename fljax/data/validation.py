@@ -1,6 +1,7 @@
 """What a federation must be for a method to train on it."""
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -45,9 +46,11 @@ def _check_split_of_clients(name: str, data: ClientData, n_clients: int) -> None
     if name != "test" and (size < 1).any():  # who has no test examples is not tested
         empty = int(np.argmin(size))
         raise ValueError(f"client {empty} has no {name} examples; use fewer clients, a larger split or more data")
-    rows = np.unique(index[np.arange(index.shape[1]) < size[:, None]])
-    n_examples = data.pool.y.shape[0]
+    rows, n_examples = index[np.arange(index.shape[1]) < size[:, None]], data.pool.y.shape[0]
     check_rows(rows, n_examples)
+    owned = np.zeros(n_examples, bool)
+    owned[rows] = True
+    rows = np.flatnonzero(owned)
     labels = np.asarray(data.pool.y)[rows]
     if are_classes(labels) and labels.min() < 0:
         raise ValueError(f"{name} has label {labels.min()}; labels must be 0, 1, 2, ...")
@@ -70,32 +73,64 @@ def _kind_of(data: ClientData) -> tuple:
     return (str(data.pool.y.dtype), *data.pool.y.shape[1:])
 
 
-def check_rows(rows: np.ndarray, n_examples: int) -> None:
-    """Raises ValueError where a row is not of the pool."""
-    if len(rows) and (rows.min() < 0 or rows.max() >= n_examples):
-        raise ValueError(f"a client owns rows {rows.min()} to {rows.max()}; the pool has 0 to {n_examples - 1}")
+class Owned(NamedTuple):
+    """The rows that each client owns, one client after another."""
+
+    rows: np.ndarray  # (owned,) int64
+    size: np.ndarray  # (clients,) int64, how many of them are whose
 
 
-def check_once(name: str, rows: np.ndarray) -> None:
-    """Raises ValueError where a client, of whom ``name`` are the rows, owns one of them twice: it would be trained on
-    and tested on."""
-    values, counts = np.unique(rows, return_counts=True)
-    if (counts > 1).any():
-        twice = int(np.argmax(counts > 1))
-        raise ValueError(f"{name} has row {values[twice]} {counts[twice]} times; give each row of a client once")
+def owned_rows(owned: Sequence[Any]) -> Owned:
+    """The rows of a pool that client i owns, ``owned[i]``, for all clients.
+
+    Raises:
+        ValueError: some are no list of whole numbers, as where the clients' ids are given in their place.
+    """
+    arrays = [rows_of(rows, i) for i, rows in enumerate(owned)]
+    size = np.fromiter(map(len, arrays), np.int64, len(arrays))
+    return Owned(np.concatenate(arrays) if arrays else np.zeros(0, np.int64), size)
 
 
 def rows_of(rows: Any, i: int) -> np.ndarray:
     """(rows,) int64 rows of client i.
 
     Raises:
-        ValueError: they are no list of whole numbers, as where the clients' ids are given in their place.
+        ValueError: they are no list of whole numbers.
     """
     array = np.asarray(rows)
-    if array.ndim != 1 or not (np.issubdtype(array.dtype, np.integer) or not array.size):
+    if array.ndim != 1 or not (array.dtype.kind in "iu" or not array.size):
         what = f"a number, {rows}" if array.ndim == 0 else f"an array of shape {array.shape} and dtype {array.dtype}"
         raise ValueError(
             f"owned[{i}] is {what}; give for each client the whole numbers of its rows. If each example has a client's "
             "id, use fljax.federation_from_arrays(x, y, client_ids)"
         )
-    return array.astype(np.int64)
+    return array.astype(np.int64, copy=False)
+
+
+def check_owned(name: str, owned: Owned, n_examples: int) -> None:
+    """Raises ValueError where a row is not of the pool, or a client, of whom ``name[i]`` are the rows, owns one twice:
+    it would be trained on and tested on."""
+    check_rows_of(owned, n_examples)
+    rows, size = owned
+    of_client = np.repeat(np.arange(len(size)), size) * max(n_examples, 1) + rows  # a number for each pair of the two
+    of_client.sort()
+    if (twice := of_client[1:] == of_client[:-1]).any():
+        pair = of_client[int(np.argmax(twice))]
+        client, row = divmod(int(pair), n_examples)
+        count = int((of_client == pair).sum())
+        raise ValueError(f"{name}[{client}] has row {row} {count} times; give each row of a client once")
+
+
+def check_rows_of(owned: Owned, n_examples: int) -> None:
+    """Raises ValueError where a row is not of the pool, for the first client that owns such."""
+    outside = (owned.rows < 0) | (owned.rows >= n_examples)
+    if outside.any():
+        ends = np.cumsum(owned.size)
+        client = int(np.searchsorted(ends, np.argmax(outside), side="right"))
+        check_rows(owned.rows[ends[client] - owned.size[client] : ends[client]], n_examples)
+
+
+def check_rows(rows: np.ndarray, n_examples: int) -> None:
+    """Raises ValueError where a row is not of the pool."""
+    if len(rows) and (rows.min() < 0 or rows.max() >= n_examples):
+        raise ValueError(f"a client owns rows {rows.min()} to {rows.max()}; the pool has 0 to {n_examples - 1}")

@@ -1,5 +1,6 @@
 """What partitions share: from a table of counts, or a set of classes, to the rows that each client owns."""
 
+from bisect import bisect_left
 from typing import Literal
 
 import numpy as np
@@ -119,15 +120,21 @@ def deal_classes(rng: np.random.Generator, wants: np.ndarray, n_classes: int) ->
         )
     multiset = np.concatenate([np.tile(np.arange(n_classes), total // n_classes), rng.permutation(n_classes)])[:total]
     client, label = np.repeat(np.arange(len(wants)), wants), rng.permutation(multiset)
-    while True:
-        holds = np.zeros((len(wants), n_classes), np.int64)
-        np.add.at(holds, (client, label), 1)
-        repeated = np.flatnonzero(holds[client, label] > 1)
-        if not len(repeated):
-            return holds.astype(bool)
-        slot, other = rng.choice(repeated), rng.integers(total)
-        if not (holds[client[slot], label[other]] or holds[client[other], label[slot]]):
+    holds = np.zeros((len(wants), n_classes), np.int64)
+    np.add.at(holds, (client, label), 1)
+    first, repeated = np.cumsum(wants) - wants, np.flatnonzero(holds[client, label] > 1).tolist()  # ascending
+    while repeated:
+        slot, other = repeated[rng.integers(len(repeated))], int(rng.integers(total))
+        one, two = client[slot], client[other]
+        if not (holds[one, label[other]] or holds[two, label[slot]]):
+            # Only these two clients' slots can change: looking at all again would be quadratic in the clients.
+            holds[[one, one, two, two], [label[slot], label[other], label[other], label[slot]]] += [-1, 1, -1, 1]
             label[slot], label[other] = label[other], label[slot]
+            for mine in (first[one], first[two]):
+                own = slice(mine, mine + wants[client[mine]])
+                left, right = bisect_left(repeated, own.start), bisect_left(repeated, own.stop)
+                repeated[left:right] = (own.start + np.flatnonzero(holds[client[mine], label[own]] > 1)).tolist()
+    return holds.astype(bool)
 
 
 def own_pool(pool: Examples, owned: list[np.ndarray]) -> tuple[Examples, list[np.ndarray]]:

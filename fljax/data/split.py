@@ -1,0 +1,78 @@
+"""Which of their rows clients train on, choose by and are tested on: drawn client by client, cut for all at once."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from fljax.data.validation import Owned, check_owned, check_rows_of, owned_rows
+from fljax.placement import on_device
+from fljax.types import ClientData, Examples
+
+Rows = Sequence[np.ndarray]
+"""For every client, the rows of a pool that it owns."""
+
+
+def split_rows(
+    rng: np.random.Generator, labels: np.ndarray, owned: Rows, split: tuple[float, float, float], stratify: bool
+) -> list[Owned]:
+    """Everybody's rows for training, for validation and for test, each in ascending order.
+
+    Raises:
+        ValueError: there are no clients, a row is not of the pool or a client's twice, or a client has too few.
+    """
+    everyone = owned_rows(owned)
+    rows, size = everyone
+    if not len(size):
+        raise ValueError("owned has 0 clients; give the rows of at least one")
+    check_owned("owned", everyone, len(labels))
+    wanted = sum(fraction > 0 for fraction in split)
+    if (short := size < wanted).any():
+        i = int(np.argmax(short))
+        raise ValueError(
+            f"client {i} has {size[i]} examples, too few for {wanted} splits; use fewer clients or a larger minimum"
+        )
+    begin = np.cumsum(size) - size
+    # A client's draws follow those of the clients before it: an order, and where its test and validation begin.
+    order, start = np.zeros(len(rows), np.int64), np.zeros((len(size), 2))
+    for i, (first, n) in enumerate(zip(begin.tolist(), size.tolist(), strict=True)):
+        order[first : first + n] = rng.permutation(n)
+        start[i] = rng.random(), rng.random()
+    client = np.repeat(np.arange(len(size)), size)
+    rows = rows[begin[client] + order]
+    if stratify:
+        rows = rows[np.lexsort((labels[rows], client))]
+    n_test = np.minimum(_shares(split[2], size), size - 1 - (split[1] > 0))  # leaves one to train, one to validate
+    n_val = np.minimum(_shares(split[1], size), size - n_test - 1)
+    part = np.zeros(len(rows), np.int8)
+    part[_spread(start[:, 0], size, n_test)] = 2
+    rest = np.flatnonzero(part == 0)
+    part[rest[_spread(start[:, 1], size - n_test, n_val)]] = 1
+    ascending = np.lexsort((rows, client))
+    rows, part = rows[ascending], part[ascending]
+    return [Owned(rows[part == p], n) for p, n in enumerate((size - n_test - n_val, n_val, n_test))]
+
+
+def _shares(fraction: float, size: np.ndarray) -> np.ndarray:
+    """(clients,) about ``fraction`` of each size, at least 1 and not all; 0 of a fraction that is 0."""
+    if fraction == 0:
+        return np.zeros_like(size)
+    return np.minimum(np.maximum(1, np.round(fraction * size).astype(size.dtype)), size - 1)
+
+
+def _spread(start: np.ndarray, size: np.ndarray, count: np.ndarray) -> np.ndarray:
+    """For each client, ``count`` of its ``size`` places at even distances from a ``start`` in [0, 1): of any run of
+    them, its share within one. Places are counted through all clients."""
+    client = np.repeat(np.arange(len(size)), count)
+    nth = np.arange(len(client)) - (np.cumsum(count) - count)[client]
+    place = ((nth + start[client]) * size[client] / np.maximum(count, 1)[client]).astype(np.int64)
+    return (np.cumsum(size) - size)[client] + place
+
+
+def client_data(pool: Examples, owned: Rows | Owned) -> ClientData:
+    """One split: client i owns rows ``owned[i]`` of ``pool``."""
+    rows, size = owned if isinstance(owned, Owned) else owned_rows(owned)
+    check_rows_of(Owned(rows, size), len(pool.y))  # before int32 cuts them off
+    index = np.zeros((len(size), max(int(size.max(initial=0)), 1)), np.int32)
+    index[np.arange(index.shape[1]) < size[:, None]] = rows
+    size = size.astype(np.int32)
+    return ClientData(pool, on_device(index, index.dtype), on_device(size, size.dtype))
