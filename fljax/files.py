@@ -88,9 +88,9 @@ def save_arrays(path: Path, arrays: dict[str, np.ndarray], durable: bool = True)
             with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
                 np.lib.format.write_array(file, np.asanyarray(value), allow_pickle=False)
     # The last two bytes of an archive without a comment are the comment's length.
-    body = buffer.getvalue()[:-2] + (len(_SEAL) + _DIGITS).to_bytes(2, "little") + _SEAL
-    found = checksum(body)
-    write_atomically(path, body + f"{found:0{_DIGITS}x}".encode(), durable=durable)
+    body, end = buffer.getbuffer()[:-2], (len(_SEAL) + _DIGITS).to_bytes(2, "little") + _SEAL
+    found = checksum(end, checksum(body))
+    write_atomically(path, (body, end + f"{found:0{_DIGITS}x}".encode()), durable=durable)
     return found
 
 

@@ -24,10 +24,17 @@ from fljax.run.simulate import as_traced, first_state, is_due, run_round
 from fljax.types import Algorithm, Federation, Key, Metrics, State
 
 MOST_ROUNDS = 64
-"""Rounds in the largest chunk: what the compiled program keeps metrics for."""
+"""Rounds in the largest chunk."""
+MOST_ENTRIES = 1 << 22
+"""Clients times rounds in a chunk: of many clients it has fewer rounds, whose tests are an array (rounds, clients)."""
 
 Numbers = tuple[Any, Federation, Key, Array | None, Array, Array]
 """What a run's programs are given: hyper, federation, key, dropout, evaluate_every, n_rounds; all on the devices."""
+
+
+def most_rounds(n_clients: int) -> int:
+    """Rounds in the largest chunk of a run of so many clients: what the compiled program keeps metrics for."""
+    return max(1, min(MOST_ROUNDS, MOST_ENTRIES // n_clients))
 
 
 @partial(jax.jit, static_argnums=(0, 1, 2), donate_argnames="state")
@@ -99,16 +106,18 @@ def check_traceable(algorithm: Algorithm, draw: Draw, numbers: Numbers, program:
     )
     check_fits("what is kept between rounds needs", n_host_devices() * n_bytes(state))
     rest = *numbers, state, *no_rounds()
-    metrics = check_traced("a round needs at least", run_chunk, algorithm, draw, MOST_ROUNDS, *rest)[1]
-    check_fits(f"the metrics of {int(n_rounds)} rounds need", n_bytes(metrics) * int(n_rounds) // MOST_ROUNDS)
+    most = most_rounds(federation.train.size.shape[0])
+    metrics = check_traced("a round needs at least", run_chunk, algorithm, draw, most, *rest)[1]
+    check_fits(f"the metrics of {int(n_rounds)} rounds need", n_bytes(metrics) * int(n_rounds) // most)
 
 
 def shapes_of_metrics(algorithm: Algorithm, draw: Draw, numbers: Numbers) -> dict[str, Any]:
-    """The shapes of a chunk's metrics, (`MOST_ROUNDS`, ...); inside the run's mesh, arguments as of `prepared`."""
+    """The shapes of a chunk's metrics, (`most_rounds`, ...); inside the run's mesh, arguments as of `prepared`."""
     hyper, federation, key, *_ = numbers
     state: Any = jax.eval_shape(partial(first_state, algorithm.init), key, hyper, federation.train)
     state = _laid_out(state, federation.train.size)
-    traced: Any = run_chunk.eval_shape(algorithm, draw, MOST_ROUNDS, *numbers, state, *no_rounds())
+    most = most_rounds(federation.train.size.shape[0])
+    traced: Any = run_chunk.eval_shape(algorithm, draw, most, *numbers, state, *no_rounds())
     return traced[1]
 
 
@@ -151,9 +160,10 @@ def prepared(
     hyper, federation, key, _, _, n_rounds = numbers
     shelf = None if program is None else shelf_for(f"{program} {draw.size}", numbers)
     begins = first_state, (algorithm.init,), key, hyper, federation.train
+    most = most_rounds(federation.train.size.shape[0])
 
     def chunk_of(state: State) -> tuple:
-        return run_chunk, (algorithm, draw, MOST_ROUNDS), *numbers, state, *no_rounds()
+        return run_chunk, (algorithm, draw, most), *numbers, state, *no_rounds()
 
     def cost() -> Cost:
         state = _laid_out(jax.eval_shape(partial(first_state, algorithm.init), *begins[2:]), federation.train.size)

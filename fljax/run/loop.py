@@ -10,7 +10,7 @@ import numpy as np
 
 from fljax.placement import on_device
 from fljax.run import hosts
-from fljax.run.chunk import MOST_ROUNDS
+from fljax.run.chunk import most_rounds
 from fljax.run.progress import Progress
 from fljax.run.record import Record, Records
 from fljax.run.termination import Termination
@@ -28,7 +28,7 @@ class Loop(NamedTuple):
 
     def run(self, chunk: Any, state: State, n_rounds: int) -> Any:
         """The rounds from where the record is to ``n_rounds``, by ``chunk``; a `Run`, or one of each of `Records`."""
-        pace = Pace(self.seconds_per_chunk)
+        pace = Pace(self.seconds_per_chunk, most_rounds(self.record.n_clients))
         # Ctrl-C is put off from here: before the rounds, while they are compiled, nothing would be lost by it.
         with contextlib.nullcontext() if self.asked is None else self.asked.held(signal.SIGINT):
             self.progress.start(self.record.round, n_rounds)
@@ -48,7 +48,8 @@ class Loop(NamedTuple):
             with hosts.others_alive(record.round, n_rounds):
                 (count,) = hosts.agreed(count)
                 state, metrics = chunk(state, on_device(record.round, jnp.int32), on_device(count, jnp.int32))
-                metrics = {name: value[:count] for name, value in hosts.gathered(metrics).items()}
+                # Copies: a view of a few rounds would keep all that the program has room for.
+                metrics = {name: value[:count].copy() for name, value in hosts.gathered(metrics).items()}
                 pace.took(count, time.perf_counter() - began)
                 metrics = record.took(metrics)
                 ends = files_wanted and any(hosts.from_all_hosts(int(self._is_asked())))
@@ -83,8 +84,9 @@ class Loop(NamedTuple):
 class Pace:
     """How many rounds make a chunk of about the wanted length; measured without the first chunk, which warms up."""
 
-    def __init__(self, seconds: float) -> None:
-        self.seconds, self.n_chunks, self.steady, self.n_steady = seconds, 0, 0.0, 0
+    def __init__(self, seconds: float, most: int) -> None:
+        self.seconds, self.most = seconds, most
+        self.n_chunks, self.steady, self.n_steady = 0, 0.0, 0
 
     def took(self, count: int, seconds: float) -> None:
         """A chunk of ``count`` rounds took ``seconds``."""
@@ -100,4 +102,4 @@ class Pace:
         """Of the next chunk."""
         if not self.steady > 0:  # nothing measured, or by a clock that stood still or was set back
             return 1
-        return int(np.clip(self.rounds_per_second() * self.seconds, 1, MOST_ROUNDS))
+        return int(np.clip(self.rounds_per_second() * self.seconds, 1, self.most))

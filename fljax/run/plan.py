@@ -18,7 +18,7 @@ from fljax.models.conv import as_defined
 from fljax.numbers import check_numbers
 from fljax.rounds.sampling import Sampling, sampling_of
 from fljax.run.check import fields_of, whole
-from fljax.run.chunk import MOST_ROUNDS, round_cost, run_chunk
+from fljax.run.chunk import most_rounds, round_cost, run_chunk
 from fljax.run.mesh import Device, over_devices, replicated
 from fljax.run.privacy import with_target
 from fljax.run.program_cost import cost_of
@@ -187,7 +187,7 @@ class Probe:
     """A method on a federation, ready to be compiled for any cohort and run for a few rounds."""
 
     def __init__(self, algorithm: Algorithm, hyper: Any, federation: Federation, key: Key, mesh: Mesh | None) -> None:
-        self.algorithm, self.mesh = algorithm, mesh
+        self.algorithm, self.mesh, self.most = algorithm, mesh, most_rounds(federation.train.size.shape[0])
         self.programs: dict[tuple[int, str], Program] = {}  # by participants and level
         self.hyper, self.federation, self.key = replicated((as_traced(hyper), federation, key), mesh)
         state = jax.eval_shape(partial(first_state, algorithm.init), key, self.hyper, self.federation.train)
@@ -206,14 +206,14 @@ class Probe:
 
     def _program(self, cohort: int, compiler: Compiler) -> Program:
         if (key := (cohort, compiler.level)) not in self.programs:
-            static = self.algorithm, cohort, MOST_ROUNDS
+            static = self.algorithm, cohort, self.most
             self.programs[key] = compiler.program("round", run_chunk, static, *self.arguments(self.state))
         return self.programs[key]
 
     def speed(self, cohort: int, n_rounds: int, compile: Compile) -> "Speed":
         """Of rounds of so many participants, compiled as a run of ``n_rounds`` is."""
         began, size = time.perf_counter(), self.federation.train.size
-        traced = run_chunk.trace(self.algorithm, cohort, MOST_ROUNDS, *self.arguments(self.state))
+        traced = run_chunk.trace(self.algorithm, cohort, self.most, *self.arguments(self.state))
         cost = round_cost(traced.jaxpr, self.algorithm, size)
         tracing, compiler = time.perf_counter() - began, compiler_for(compile, n_rounds, lambda: cost, None)
         program = self._program(cohort, compiler)

@@ -16,7 +16,7 @@ from fljax.run import hosts
 from fljax.run.churn import churn_of_rounds
 from fljax.run.programs import Compiler
 from fljax.run.resume import Begun
-from fljax.run.rounds import append_rows, read_rounds
+from fljax.run.rounds import append_rows, joined, read_rounds
 from fljax.run.spent import Spent
 from fljax.types import State
 
@@ -49,7 +49,7 @@ class Record:
         self.round, self.labels, self.n_clients = begun.round, begun.labels, begun.n_clients
         self.written, self.history = begun.written, begun.history
         self.spent, self.compiling = begun.spent, compiling  # what has been counted, and what will be with a round
-        self.parts: list[dict[str, np.ndarray]] = []
+        self.parts: list[dict[str, np.ndarray]] = []  # all; with a folder, which has the others, the last
         self.saver = None if folder is None else files.Saver(folder)
 
     def took(self, metrics: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -68,7 +68,9 @@ class Record:
             metrics["epsilon"] = self.epsilon[first : self.round]
         if self.timing is not None:
             metrics["simulated_seconds"] = self.timing.of_rounds(first, metrics).astype(np.float32)
-        self.parts.append(metrics)
+        if self.folder is not None:
+            self.parts.clear()
+        self.parts.append(dict(metrics))  # of its own: a logger may keep the other
         return metrics
 
     def spend(self, seconds: float) -> None:
@@ -95,7 +97,7 @@ class Record:
     def finished(self, state: State, rate: float) -> Run:
         """The run; writes the clients' last results."""
         if self.folder is None:
-            metrics = {name: np.concatenate([part[name] for part in self.parts]) for name in self.parts[0]}
+            metrics = joined(self.parts)
         else:
             hosts.all_there("rounds written")
             metrics = read_rounds(self.folder)
@@ -116,6 +118,11 @@ class Records:
     def round(self) -> int:
         """Rounds made."""
         return self.records[0].round
+
+    @property
+    def n_clients(self) -> int:
+        """Clients of all runs together."""
+        return len(self.records) * self.records[0].n_clients
 
     def took(self, metrics: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Takes a chunk's rounds (rounds, runs, ...), and gives back what a progress bar shows of all runs."""

@@ -148,7 +148,12 @@ def _read(folder: Path, n_rounds: int | None) -> tuple[dict[str, np.ndarray], in
         raise DamagedError(f"{folder} has no rounds; is it a results folder?")
     if n_rounds is not None and done != n_rounds:
         raise _missing(folder, done)
-    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}, crc
+    return joined(parts), crc
+
+
+def joined(parts: list[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
+    """The metrics of chunks as one; the chunks are emptied, for there is not room for all of them twice."""
+    return {name: np.concatenate([part.pop(name) for part in parts]) for name in list(parts[0])}
 
 
 def _chunks(folder: Path, ending: str) -> list[tuple[int, Path]]:

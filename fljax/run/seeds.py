@@ -19,7 +19,7 @@ from fljax import tree
 from fljax.placement import whole
 from fljax.rounds.sampling import Draw
 from fljax.run.check_state import begun
-from fljax.run.chunk import MOST_ROUNDS, run_chunk
+from fljax.run.chunk import most_rounds, run_chunk
 from fljax.run.simulate import split_key
 from fljax.types import Algorithm, Federation, Key, Metrics, State
 
@@ -102,8 +102,9 @@ def advance_all(setting: Setting, inputs: Inputs, states: State, first: Array, c
 
     def one(seed: tuple[Any, Key, Any, State]) -> tuple[State, Metrics]:
         own, key, numbers, state = seed
-        static = setting.method(numbers), setting.draw, MOST_ROUNDS
         federation = joined(setting.structure, inputs.shared, own)
+        most = most_rounds(len(inputs.key) * federation.train.size.shape[0])
+        static = setting.method(numbers), setting.draw, most
         return run_chunk(*static, inputs.hyper, federation, key, *rounds, state, first, count)
 
     batch = None if setting.at_once == 1 else setting.at_once  # a batch of one would be a vmap of length one

@@ -16,7 +16,7 @@ from fljax.rounds.sampling import Sampling, sampling_of
 from fljax.run.check import check_run, fields_of
 from fljax.run.check_network import check_outputs, check_subjects
 from fljax.run.checkpoint import level_of, rounds_done
-from fljax.run.chunk import MOST_ROUNDS, no_rounds, round_cost, run_chunk
+from fljax.run.chunk import most_rounds, no_rounds, round_cost, run_chunk
 from fljax.run.identity import run_identity
 from fljax.run.loop import Loop
 from fljax.run.memory import check_compiled
@@ -183,7 +183,7 @@ def _cost(setting: Setting, inputs: Inputs) -> Cost:
     federation, key = joined(setting.structure, inputs.shared, tree.take(inputs.own, 0)), inputs.key[0]
     state = jax.eval_shape(partial(first_state, setting.algorithm.init), key, inputs.hyper, federation.train)
     rest = inputs.dropout, inputs.evaluate_every, inputs.n_rounds, state, *no_rounds()
-    static = setting.algorithm, setting.draw, MOST_ROUNDS
+    static = setting.algorithm, setting.draw, most_rounds(federation.train.size.shape[0])
     traced = run_chunk.trace(*static, inputs.hyper, federation, key, *rest)
     return round_cost(traced.jaxpr, setting.algorithm, federation.train.size)
 

@@ -1,0 +1,84 @@
+"""What the host keeps of a run of many rounds and clients: no more than its metrics."""
+
+import tracemalloc
+
+import chex
+import numpy as np
+import pytest
+
+import fljax
+from fljax.files import read_arrays, save_arrays
+from fljax.run import chunk, record
+from fljax.run.progress import SilentProgress
+from fljax.run.together import Runs, train_together
+from fljax.run.train import train
+
+
+class Keeps(SilentProgress):
+    """A logger that keeps what it is told."""
+
+    def __init__(self):
+        self.told = []
+
+    def chunk(self, done, metrics, rounds_per_second):
+        self.told.append(metrics)
+
+
+def held(array):
+    """Bytes that an array keeps in memory, those that it is a view of among them."""
+    while isinstance(array.base, np.ndarray):
+        array = array.base
+    return array.nbytes
+
+
+def test_the_rounds_of_a_chunk_hold_no_more_than_themselves(averaging, federation, key):
+    """A view of one round of a chunk would hold what the program has room for, 64 rounds."""
+    progress = Keeps()
+    run = train(averaging, fljax.fedavg.Hyper(), federation, key, 3, progress=progress, seconds_per_chunk=1e-9)
+    assert [len(metrics["ids"]) for metrics in progress.told] == [1, 1, 1]  # the logger's own are left to it
+    assert all(held(value) == value.nbytes for metrics in progress.told for value in metrics.values())
+    together = {name: np.concatenate([one[name] for one in progress.told]) for name in run.metrics}
+    chex.assert_trees_all_equal(together, run.metrics)
+
+
+def test_rounds_that_are_in_the_folder_are_not_kept_beside_it(averaging, federation, key, tmp_path):
+    kept = []
+
+    class Watched(record.Record):
+        def finished(self, state, rate):
+            kept.append(len(self.parts))
+            return super().finished(state, rate)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("fljax.run.train.Record", Watched)
+        for folder in (tmp_path, None):
+            train(averaging, fljax.fedavg.Hyper(), federation, key, 3, folder=folder, seconds_per_chunk=1e-9)
+    assert kept == [1, 3]
+
+
+def test_a_chunk_of_many_clients_has_fewer_rounds(averaging, federation, key, tmp_path):
+    assert [chunk.most_rounds(n) for n in (1, 1 << 16, 1 << 17, 1 << 20, 1 << 23)] == [64, 64, 32, 4, 1]
+    n_clients, hyper, progress = len(federation.train.size), fljax.fedavg.Hyper(), Keeps()
+    whole = train(averaging, hyper, federation, key, 7)
+    runs = Runs(averaging, hyper, [federation] * 2, [key] * 2, 7, [tmp_path / "0", tmp_path / "1"])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(chunk, "MOST_ENTRIES", 2 * n_clients)
+        cut = train(averaging, hyper, federation, key, 7, seconds_per_chunk=60, progress=progress)
+        of_two = train_together(runs)
+    assert [len(metrics["ids"]) for metrics in progress.told] == [1, 1, 2, 2, 1]
+    chex.assert_trees_all_equal((cut.state, cut.metrics), (whole.state, whole.metrics))
+    for one in of_two:
+        chex.assert_trees_all_close(one.metrics, whole.metrics, rtol=1e-5, atol=1e-6)
+
+
+def test_arrays_are_held_once_while_they_are_written(tmp_path):
+    arrays = {name: np.arange(1 << 19, dtype=np.float32) for name in "abcd"}
+    save_arrays(tmp_path / "x.npz", {"a": np.zeros(2)})
+    tracemalloc.start()
+    crc = save_arrays(tmp_path / "x.npz", arrays)
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert most < 2 * sum(array.nbytes for array in arrays.values())
+    found, kept = read_arrays(tmp_path / "x.npz", "")
+    assert kept == crc
+    chex.assert_trees_all_equal(found, arrays)
