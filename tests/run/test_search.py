@@ -15,6 +15,7 @@ import fljax
 from fljax.run.sweep import best, by_point, on_validation, over_settings, search, sweep, tidy
 from fljax.run.sweep.figures import curves, response
 from fljax.run.sweep.halving import Rung, rungs, survivors
+from fljax.run.sweep.stages import Stage
 from fljax.run.sweep.table import as_table, verdict
 from fljax.types import About, State
 
@@ -57,6 +58,21 @@ def test_it_equals_the_sweep_and_halving_changes_nothing_for_the_survivors(searc
         assert np.isnan(halved.metrics["test_loss"][i, :, rounds:]).all()
     first = np.nan_to_num(full["accuracy_macro"][:, :, 0].mean(axis=1), nan=-1)
     assert {i for i in range(5) if halved.rounds[i] > 1} == set(np.argsort(-first, kind="stable")[:3])
+
+
+def test_a_stage_keeps_no_more_than_its_rounds(searched, monkeypatch):
+    """A view of a stage's rounds would keep all rounds of the search, for which the program has room."""
+    kept, batch = [], Stage._batch
+
+    def watched(*arguments):
+        kept.append(batch(*arguments))
+        return kept[-1]
+
+    monkeypatch.setattr(Stage, "_batch", watched)
+    searched(halving=2)
+    values = [value for part in kept for value in part.metrics.values()]
+    assert {value.shape[1] for value in values} == {1, 2}
+    assert all(value.base is None for value in values)
 
 
 class Stop(Exception):

@@ -7,10 +7,13 @@ import numpy as np
 import pytest
 
 import fljax
+from fljax.rounds.clock import for_all
+from fljax.rounds.sampling import uniform
 from fljax.run.mesh import over_devices, replicated
 from fljax.run.simulate import simulate, split_key
 from fljax.run.sweep import memory, program
 from fljax.run.sweep.program import Setting, all_cells, sweep
+from fljax.run.sweep.search import search
 from tests.slow import slow
 
 N_SEEDS, ROUNDS = 2, 3
@@ -170,3 +173,24 @@ def test_more_points_than_fit_are_refused(key, averaging, federation):
 def test_numbers_out_of_range_are_refused(key, averaging, federation, n_seeds, at_once, message):
     with pytest.raises(ValueError, match=message):
         sweep(averaging, fljax.fedavg.Hyper(), federation, key, n_seeds, 1, at_once=at_once)
+
+
+@pytest.mark.parametrize("name", ["ifca", "fedavg+client_dp"])
+def test_what_only_the_host_can_tell_is_that_of_single_runs(key, model, federation, name):
+    """Churn of the clusters, epsilon, simulated seconds: in a sweep and a search as in a single run."""
+    method, choices = fljax.compose(name), {"n_clusters": 2} if name == "ifca" else {}
+    algorithm = method(model, fljax.Work(epochs=1, batch_size=8), **choices)
+    sampling = for_all(uniform(0.5), range(1, 1 + len(federation.train.size)))
+    hypers, run = method.Hyper(lr=[0.05, 0.3]), {"sampling": sampling}
+    swept = sweep(algorithm, hypers, federation, key, 1, ROUNDS, **run)
+    found = search(algorithm, hypers, federation, key, 1, ROUNDS, **run).metrics
+    of_host = {"simulated_seconds", "churn" if name == "ifca" else "epsilon"}
+    for i, lr in enumerate(hypers.lr):
+        hyper = method.Hyper(lr=lr)
+        _, single = simulate(algorithm, hyper, federation, jax.random.fold_in(key, 0), ROUNDS, **run)
+        for metrics in (swept, found):
+            assert of_host <= metrics.keys() == single.keys() | {"diverged"}
+            for metric in of_host:
+                np.testing.assert_allclose(metrics[metric][i, 0], single[metric], rtol=1e-5)
+    traced = jax.eval_shape(lambda key: sweep(algorithm, hypers, federation, key, 1, ROUNDS, **run), key)
+    assert not of_host & traced.keys()

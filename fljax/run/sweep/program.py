@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array, lax
 
 from fljax import tree
@@ -14,13 +15,15 @@ from fljax.run.check import check_count, check_run, fields_of
 from fljax.run.check_network import check_outputs, check_subjects
 from fljax.run.check_state import begun
 from fljax.run.chunk import put_row, round_cost
+from fljax.run.hosts import gathered
 from fljax.run.memory import check_traced
 from fljax.run.mesh import n_sweep_devices, over_sweep
 from fljax.run.program_cost import Cost
 from fljax.run.programs import Compile, Level, compiler_for, options_of
 from fljax.run.simulate import as_traced, is_due, run_round, split_key
 from fljax.run.sweep import memory as memory_of
-from fljax.run.sweep.points import count_points, vectors, with_targets
+from fljax.run.sweep.points import count_points, epsilons_of_points, vectors, with_targets
+from fljax.run.sweep.told import OF_ROUNDS, of_host
 from fljax.types import Algorithm, Federation, Key, Metrics, State
 
 GOING_ON = -1
@@ -67,7 +70,9 @@ def sweep(
     All points share one compilation, one copy of the data, and for each seed the same cohorts, batches and initial
     model (common random numbers). A cell equals the single run with key ``fold_in(key, seed)``, to rounding, until its
     loss is not finite: from that round on ``diverged`` is True, the other metrics are NaN, 0 or False, and the run
-    costs no time where runs go one after another. Inside a mesh with an axis "sweep" the runs are spread over it.
+    costs no time where runs go one after another. As `fljax.simulate`'s, the metrics have ``churn``, ``epsilon`` and
+    ``simulated_seconds`` where such are, except under a trace. Inside a mesh with an axis "sweep" the runs are
+    spread over it.
 
     Args:
         algorithm: from `fljax.algorithms`.
@@ -103,7 +108,13 @@ def sweep(
         _, metrics = advance(setting, cells, federation, dropout_rate, due, jnp.int32(0), jnp.int32(n_rounds))
     check_clusters(metrics)
     n_points = count_points(hypers)
-    return jax.tree.map(lambda leaf: leaf.reshape(n_points, n_seeds, *leaf.shape[1:]), metrics)
+    metrics = jax.tree.map(lambda leaf: leaf.reshape(n_points, n_seeds, *leaf.shape[1:]), metrics)
+    if isinstance(metrics["diverged"], jax.core.Tracer):
+        return metrics
+    spent = epsilons_of_points(hypers, draw.sampling, algorithm.about.work, int(n_rounds))
+    known = gathered({name: metrics[name] for name in OF_ROUNDS if name in metrics})
+    more = of_host(known, np.full(n_points, n_rounds), spent, draw.sampling, federation.train.size.shape[0])
+    return metrics | {name: jnp.asarray(value) for name, value in more.items()}
 
 
 def all_cells(hypers: Any, key: Key, n_seeds: int) -> Cell:

@@ -6,7 +6,6 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 
 from fljax.drift.stages import at
@@ -26,6 +25,7 @@ from fljax.run.sweep.program import Cell, Setting, all_cells, level_of, plan
 from fljax.run.sweep.stages import Found as Found
 from fljax.run.sweep.stages import Stage, Tell, run_stages
 from fljax.run.sweep.table import metric_of
+from fljax.run.sweep.told import OF_ROUNDS, of_host
 from fljax.run.writer import only_run
 from fljax.types import Algorithm, Federation, Key
 
@@ -120,21 +120,10 @@ def search(
                 "compile": setting.level,
             }
             store.open(identity | {"metric": None if halving is None else metric}, writable)
-        return _told(run_stages(stage, stages, _on_host(cells), metric), spent, draw.sampling)
-
-
-def _told(found: Found, spent: np.ndarray | None, sampling: Sampling) -> Found:
-    """With what only the host can tell of a run: ``epsilon``, of ``spent`` (points, rounds), and
-    ``simulated_seconds``."""
-    metrics, timing = found.metrics, sampling.timing
-    not_run = metrics["diverged"] | (np.arange(metrics["diverged"].shape[2]) >= found.rounds[:, None, None])
-    more = {} if spent is None else {"epsilon": spent[:, None]}
-    if timing is not None:
-        known = [name for name in ("ids", "active", "n_missing") if name in metrics]
-        of_runs = [{name: metrics[name][run] for name in known} for run in np.ndindex(not_run.shape[:2])]
-        lasted = np.array([timing.of_rounds(0, run) for run in of_runs], np.float32)
-        more["simulated_seconds"] = lasted.reshape(not_run.shape)
-    return found._replace(metrics=metrics | {n: np.where(not_run, np.float32("nan"), v) for n, v in more.items()})
+        found = run_stages(stage, stages, _on_host(cells), metric)
+        known = {name: found.metrics[name] for name in OF_ROUNDS if name in found.metrics}
+        more = of_host(known, found.rounds, spent, draw.sampling, federation.train.size.shape[0])
+        return found._replace(metrics=found.metrics | more)
 
 
 def check_ahead(

@@ -28,8 +28,7 @@ Tell = Callable[[int, int], None]
 class Found(NamedTuple):
     """What a search leaves."""
 
-    metrics: dict[str, np.ndarray]  # (points, seeds, rounds, ...) as `sweep`'s; NaN, 0 or False in rounds not run; with
-    # `epsilon` and `simulated_seconds` where single runs have them
+    metrics: dict[str, np.ndarray]  # (points, seeds, rounds, ...) as `sweep`'s; NaN, 0 or False in rounds not run
     rounds: np.ndarray  # (points,) rounds run
 
 
@@ -78,7 +77,8 @@ class Stage(NamedTuple):
         state = jax.tree.leaves(jax.tree.map(as_numbers, some.state)) if keep else None
         rows = jax.tree.map(lambda leaf: leaf[: len(chosen)], hosts.gathered((some.diverged, state, metrics)))
         check_clusters(rows[2])
-        return parts.Part(chosen, rows[0], rows[1], {name: value[:, :n] for name, value in rows[2].items()})
+        # Copies: a view of a stage's rounds would keep all that the program has room for.
+        return parts.Part(chosen, rows[0], rows[1], {name: value[:, :n].copy() for name, value in rows[2].items()})
 
     def _from_leaves(self, some: Cell) -> Any:
         like, structure = jax.tree.flatten(self.shapes(some))

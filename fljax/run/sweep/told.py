@@ -1,0 +1,39 @@
+"""What only the host can tell of a sweep's runs, as single ones have it: epsilon, the simulated seconds, the churn."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from fljax.rounds.sampling import Sampling
+from fljax.run.churn import churn_of_rounds
+
+OF_ROUNDS = ("ids", "active", "label", "n_missing", "diverged")
+"""The metrics that it is told from."""
+
+
+def of_host(
+    metrics: Mapping[str, Any], made: np.ndarray, spent: np.ndarray | None, sampling: Sampling, n_clients: int
+) -> dict[str, np.ndarray]:
+    """``epsilon``, ``simulated_seconds`` and ``churn``, (points, seeds, rounds), NaN where a run made no round.
+
+    Args:
+        metrics: `OF_ROUNDS`, those that there are, as NumPy arrays (points, seeds, rounds, ...).
+        made: (points,) rounds that each was run.
+        spent: (points, rounds) epsilon of a private method; None: it is not private.
+        sampling: who takes part, and how long it lasts.
+        n_clients: clients of the federation.
+    """
+    diverged = metrics["diverged"]
+    not_run = diverged | (np.arange(diverged.shape[2]) >= made[:, None, None])
+
+    def of_each(run: Callable[[dict[str, np.ndarray]], np.ndarray]) -> np.ndarray:
+        found = [run({name: value[i] for name, value in metrics.items()}) for i in np.ndindex(not_run.shape[:2])]
+        return np.array(found, np.float32).reshape(not_run.shape)
+
+    more = {} if spent is None else {"epsilon": np.broadcast_to(spent[:, None], not_run.shape)}
+    if (timing := sampling.timing) is not None:
+        more["simulated_seconds"] = of_each(lambda run: timing.of_rounds(0, run))
+    if "label" in metrics:
+        more["churn"] = of_each(lambda run: churn_of_rounds(run, n_clients)[0])
+    return {name: np.where(not_run, np.float32("nan"), value) for name, value in more.items()}
