@@ -22,6 +22,7 @@ class Number(NamedTuple):
     infinite: bool = False  # whether infinity is allowed
     optional: bool = False  # whether None is allowed: the term is then left out
     not_below: str | None = None  # the name of another number that it may not be less than
+    whole: bool = False  # whether it is a count: the fraction of another number would be cut off
 
     @property
     def allowed(self) -> str:
@@ -104,6 +105,8 @@ def check_number(name: str, value: Any, stated: Number, *, stacked: bool = False
     for one in _values(name, value, stacked):
         if math.isnan(one):
             raise ValueError(f"{name}={one:g} is not a number; choose {_choice(name, stated)}")
+        if stated.whole and not one.is_integer() and not math.isinf(one):
+            raise ValueError(f"{name}={one:g} is not a whole number; choose {_choice(name, stated)}")
         if not stated.holds(one) or (math.isinf(one) and not stated.infinite):
             finite = "a finite number, " if math.isinf(one) else ""
             raise ValueError(f"{name}={one:g} is out of its range; choose {finite}{_choice(name, stated)}")

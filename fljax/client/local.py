@@ -12,7 +12,7 @@ from fljax import tree
 from fljax.choices import check_kind
 from fljax.client.map import longest_beside, map_clients
 from fljax.client.objectives import Loss, check_found, check_loss
-from fljax.client.optimizer import Elementwise
+from fljax.client.optimizer import Elementwise, raised_by_optax
 from fljax.data.federation import minibatch
 from fljax.keys import descend
 from fljax.types import ClientData, Examples, Key, ModelTable, Params, Stacked, Trained, Work
@@ -211,6 +211,14 @@ def sgd_step(
     with jax.numpy_dtype_promotion("standard"):  # optax raises float betas to an int count
         # Some of optax's ask for the loss, as those that lower the rate on a plateau.
         optimizer = optax.with_extra_args_support(optimizer)
-        updates, moved = optimizer.update(gradient, optimizer_state, trainable, value=value)
+        try:
+            updates, moved = optimizer.update(gradient, optimizer_state, trainable, value=value)
+        except (AttributeError, TypeError) as error:
+            if not raised_by_optax(error):  # but by a transformation of the user's own
+                raise
+            raise ValueError(
+                f"the optimizer asks for more than a gradient, the parameters and the loss ({error}), as "
+                "optax.lookahead and optax.lbfgs do; give one that takes a plain step, such as optax.adam"
+            ) from error
     params = tree.join_statistics(optax.apply_updates(trainable, updates), statistics)
     return value, params, tree.as_before(moved, optimizer_state)

@@ -1,7 +1,9 @@
 """The local optimiser, built where it is used from traced numbers."""
 
 import inspect
+import traceback
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -103,3 +105,9 @@ def _own(make: Any, lr: Any, momentum: Any, decay: Any) -> optax.GradientTransfo
         given = "momentum" if momentum is not None else "weight_decay"
         raise ValueError(f"{given} is given, but the optimizer is a function of the learning rate; set it inside")
     return make(lr)
+
+
+def raised_by_optax(error: Exception) -> bool:
+    """Whether it was raised in a file of optax."""
+    *_, last = traceback.extract_tb(error.__traceback__)
+    return Path(last.filename).is_relative_to(Path(optax.__file__).parent)

@@ -16,6 +16,7 @@ from fljax.choices import check_kind
 from fljax.data.federation import minibatch
 from fljax.data.labels import are_classes
 from fljax.models.task import task_of
+from fljax.ranges import said
 from fljax.rounds.method import Method
 from fljax.run.check import check_key
 from fljax.run.check_state import begun, deployed
@@ -30,6 +31,11 @@ def check_subjects(algorithm: Algorithm, federation: Federation, key: Key) -> No
     """
     call = f"call it: fljax.{algorithm.name}(model, work)" if isinstance(algorithm, Method) else "make one by a method"
     check_kind("algorithm", algorithm, Algorithm, call)
+    if not callable(algorithm.loss):
+        raise ValueError(
+            f"{said('loss', algorithm.loss)} of the model is not a function; give one (logits, labels) -> (batch,), "
+            "such as optax.softmax_cross_entropy_with_integer_labels, or use fljax.regression or fljax.multi_label"
+        )
     remedy = "make one by fljax.PARTITIONS, fljax.federation_from_arrays or fljax.own_data(...).federation()"
     check_kind("federation", federation, Federation, remedy)
     check_key(key)

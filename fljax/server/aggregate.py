@@ -32,7 +32,7 @@ def weighted_mean(stacked: Stacked, weight: Array, empty: Params | None = None) 
         empty: one model, returned when all weights are 0; None: zeros are returned then, never NaN.
 
     Returns:
-        One model: leaves without the leading axis, in the dtypes of ``stacked``.
+        One model: leaves without the leading axis, in the dtypes of ``stacked``; of whole numbers as in `mix`.
 
     Raises:
         ValueError: lengths differ, a weight is negative or no number, or ``empty`` is not one model of these shapes.
@@ -97,7 +97,8 @@ def mix(matrix: Array, stacked: Stacked) -> Stacked:
 
     Args:
         matrix: (rows, clients).
-        stacked: leaves (clients, ...). Means of whole numbers, as counters are, are rounded.
+        stacked: leaves (clients, ...). Means of whole numbers, as counters are, are computed in float32, which holds
+            them up to 2^24, and rounded.
 
     Returns:
         Leaves (rows, ...).

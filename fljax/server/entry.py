@@ -18,6 +18,11 @@ def at_least(least: float, meaning: str) -> Number:
     return Number(meaning=meaning, least=least)
 
 
+def count_from(least: int, meaning: str) -> Number:
+    """The range of whole numbers from ``least`` on."""
+    return at_least(least, meaning)._replace(whole=True)
+
+
 SHARE = at_least(0, "the share trimmed on each side")._replace(most=0.5)
 """A fraction to trim."""
 WEIGHT = at_least(0, "the clients' weights")

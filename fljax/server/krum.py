@@ -8,11 +8,11 @@ from jax.typing import ArrayLike
 from fljax.server.aggregate import weighted_mean
 from fljax.server.checks import check_one, everyone, n_rows
 from fljax.server.distance import pairwise_squared_l2
-from fljax.server.entry import at_least, checked
+from fljax.server.entry import checked, count_from
 from fljax.server.robust import is_within_reach
 from fljax.types import Params, Stacked
 
-BAD_CLIENTS = at_least(0, "bad clients to survive")
+BAD_CLIENTS = count_from(0, "bad clients to survive")
 
 
 @checked(n_byzantine=BAD_CLIENTS)
@@ -57,7 +57,7 @@ def krum(stacked: Stacked, n_byzantine: ArrayLike, where: Array | None = None, e
     return multi_krum(stacked, n_byzantine, 1, where, empty)
 
 
-@checked(n_byzantine=BAD_CLIENTS, n_selected=at_least(1, "models averaged"))
+@checked(n_byzantine=BAD_CLIENTS, n_selected=count_from(1, "models averaged"))
 @jax.jit
 def multi_krum(
     stacked: Stacked,

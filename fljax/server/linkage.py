@@ -9,7 +9,7 @@ from jax import Array
 
 from fljax.placement import whole
 from fljax.server.checks import check_one, check_square, check_vector, everyone, shape_of
-from fljax.server.entry import at_least, checked
+from fljax.server.entry import checked, count_from
 from fljax.server.labels import canonical, rank
 
 METHODS = ("single", "complete", "average")
@@ -180,7 +180,7 @@ def cut(tree: Array, height: Array | float, where: Array | None = None) -> Array
     return _label(tree, made, where)
 
 
-@checked(k=at_least(1, "number of clusters"))
+@checked(k=count_from(1, "number of clusters"))
 @jax.jit
 def cut_k(tree: Array, k: Array | int, where: Array | None = None, within: Array | None = None) -> Array:
     """The clusters of a tree that is cut so that k remain; of equal heights the later merge is undone first.
@@ -196,7 +196,8 @@ def cut_k(tree: Array, k: Array | int, where: Array | None = None, within: Array
         (n,) int32, canonical; -1 where ``where`` is False.
 
     Raises:
-        ValueError: ``tree`` is not of shape (n-1, 4), lengths differ, or k is below 1 and not traced.
+        ValueError: ``tree`` is not of shape (n-1, 4), lengths differ, or k is below 1 or no whole number, and not
+            traced.
 
     Example:
         >>> import jax.numpy as jnp

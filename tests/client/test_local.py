@@ -413,3 +413,23 @@ def test_work_is_no_pair_of_numbers(key, model, ragged):
 def test_a_finished_optimizer_is_refused_with_what_to_give():
     with pytest.raises(ValueError, match=r"^optimizer is a finished transformation, .* such as optax.adam or lambda"):
         local_optimizer(LocalHyper(), Work(1, 4, optimizer=optax.adam(1e-3)), jnp.int32(0))
+
+
+@pytest.mark.parametrize("make", [lambda lr: optax.lookahead(optax.sgd(lr), 5, 0.5), optax.lbfgs])
+@pytest.mark.filterwarnings("ignore")  # of optax, about the same
+def test_an_optimizer_that_asks_for_more_than_a_gradient_is_refused(key, model, ragged, make):
+    with pytest.raises(ValueError, match=r"^the optimizer asks for more than a gradient, .* such as optax.adam"):
+        jax.eval_shape(lambda lr: trained_by(make(lr), key, model, ragged), jnp.float32(0.1))
+
+
+def test_the_error_of_an_optimizer_of_ones_own_is_its_own(key, model, ragged):
+    def update(updates, state, params=None):
+        raise TypeError("of my own")
+
+    with pytest.raises(TypeError, match="of my own"):
+        trained_by(optax.chain(optax.GradientTransformation(lambda params: (), update)), key, model, ragged)
+
+
+def trained_by(optimizer, key, model, ragged):
+    start = tree.everyone(started(model, key), 5)
+    return train_clients(keys_of(key), start, ragged, training_loss(model), optimizer, Work(1, 4))

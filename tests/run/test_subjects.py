@@ -14,6 +14,7 @@ from fljax.rounds import table
 from fljax.run.logging import LogProgress
 from fljax.run.sweep import search
 
+LINEAR = fljax.MODELS["logistic_regression"]((4, 4, 1), 4)
 HYPER = fljax.fedavg.Hyper(lr=0.1)
 
 
@@ -33,6 +34,10 @@ def test_it_is_refused_by_name(run, averaging, federation, key):
         (
             {"algorithm": fljax.fedavg(fljax.MODELS["logistic_regression"]((28, 28, 1), 10), fljax.Work(1, 8))},
             r"the network takes examples of shape \(28, 28, 1\), and the clients' are \(4, 4, 1\); make it for these",
+        ),
+        (
+            {"algorithm": fljax.fedavg(LINEAR._replace(loss="ce"), fljax.Work(1, 8))},
+            r"loss='ce' of the model is not a function; give one \(logits, labels\) -> \(batch,\), such as optax",
         ),
         ({"key": 0}, r"key=0 is not a random key; give jax.random.key\(0\)"),
         ({"key": jax.random.split(key, 2)}, r"is not a random key; give"),
