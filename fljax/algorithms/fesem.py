@@ -10,9 +10,11 @@ where E and M change nothing, that is the paper's E, M, local update, and a test
 partial participation only the participants' rows of W are refreshed. The models of the initial k-means count as a
 second upload of the first round's participants. Deviations of the official code are options:
 ``cluster_on="last_kernel"`` compares output kernels only; ``hyper.mu = 0`` leaves the distance out of the local loss.
-Others are not: it begins with clusters of random points, clusters anew every so many rounds only, and lets a client
-that moves start from a center of before the move, which is the mean of the round's participants alone. A client that
-never took part has no model near any center: it joins the one of least training loss.
+Others are not: it begins with one model for all centers and clusters of random points, clusters anew every so many
+rounds only, in its settings never, by one step of k-means whose centroids it keeps beside the centers, and lets a
+client that moves start from a center of before the move, which is the mean of the round's participants alone, a few of
+each cluster. It leaves out the only client of a cluster, and reports the accuracy on all clients of the best center. A
+client that never took part has no model near any center: it joins the one of least training loss.
 """
 
 from collections.abc import Callable, Mapping
