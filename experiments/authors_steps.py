@@ -4,15 +4,17 @@
     python experiments/authors_steps.py clones
     python experiments/authors_steps.py clones --only CFL IFCA
 
-Needs PyTorch, and the repositories of `CASES` in the folder; those that are not there are named and left out. Clients,
-network and steps: same_steps.py. A line has the largest difference, over clients, test examples and classes, between
-what the two take the largest of in a test after a round; models that differ would show, and clients in other clusters.
-The code was read at the commit that is named; a later one may need other changes.
+Needs PyTorch, TensorFlow for FeSEM and ClusterFL, and the repositories of `CASES` in the folder; what is not there is
+named, and the methods are left out. Clients, network and steps: same_steps.py. A line has the largest difference, over
+clients, test examples and classes, between what the two take the largest of in a test after a round; models that differ
+would show, and clients in other clusters. The code was read at the commit that is named; a later one may need other
+changes.
 Where the two differ by what a method's file says, one is set to the other, and the line says so. Lines are in
 results/authors/steps-synthetic.csv.
 """
 
 import argparse
+import importlib.util
 import time
 from pathlib import Path
 
@@ -20,6 +22,7 @@ import same_steps
 from authors import (
     apple,
     cfl,
+    clusterfl,
     fedcr,
     feddrift,
     fedem,
@@ -27,6 +30,7 @@ from authors import (
     fednova,
     fedrc,
     fedsoft,
+    fesem,
     flexcfl,
     ifca,
     knn_per,
@@ -37,7 +41,7 @@ from authors.case import Case
 from outcomes import RESULTS, described, keep
 from same_steps import lines, pytorch, small_network
 
-CLUSTERED = (cfl, ifca, pacfl, flexcfl, stocfl, feddrift)
+CLUSTERED = (cfl, ifca, pacfl, flexcfl, stocfl, feddrift, fesem, clusterfl)
 CASES: dict[str, Case] = {}
 for repository in (*CLUSTERED, fedem, fedrc, fedsoft, fedcr, fedma, fednova, knn_per, apple):
     CASES |= repository.CASES
@@ -52,23 +56,29 @@ def main() -> None:
     options = parser.parse_args()
     here = {name: case for name, case in CASES.items() if (options.clones / case.clone / case.file).exists()}
     missing = sorted({CASES[name].address for name in options.only if name not in here})
-    chosen = {name: here[name] for name in options.only if name in here}
-    if not chosen:
+    there = [name for name in options.only if name in here]
+    if not there:
         parser.error(f"{options.clones} has no clone of {' '.join(missing)}")
-    torch = pytorch(parser)
+    lacking = {name: [module for module in here[name].needs if not importlib.util.find_spec(module)] for name in there}
+    chosen = {name: here[name] for name in there if not lacking[name]}
+    pytorch(parser)
     for name, case in chosen.items():
         federation, began = case.clients(), time.perf_counter()
         with case.around():
             algorithm = case.make(small_network())
             begun, _, mine = same_steps.ours(algorithm, case.hyper, federation, case.n_rounds, **case.outputs)
             yours = case.theirs((options.clones / case.clone).resolve(), begun, federation)
-        told = described(True, case.n_rounds, case.n_rounds, torch=torch.__version__, but=case.but or "nothing")
+        versions = {module: importlib.import_module(module).__version__ for module in ("torch", *case.needs)}
+        told = described(True, case.n_rounds, case.n_rounds, **versions, but=case.but or "nothing")
         seconds = time.perf_counter() - began
         found = lines(name, case.repository, mine, yours, case.n_rounds, seconds, told)
         keep(options.results, "authors", "steps", "synthetic", found)
         print(f"{name:10} " + ", ".join(f"{line.metric} {line.value:.1e}" for line in found), flush=True)
     for address in missing:
         print(f"not there, so not compared: {address}")
+    for name, modules in lacking.items():
+        if modules:
+            print(f"not compared: {name}, whose code needs {' '.join(modules)}")
 
 
 if __name__ == "__main__":

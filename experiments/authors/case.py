@@ -3,6 +3,7 @@
 import contextlib
 import importlib
 import io
+import re
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping
@@ -32,6 +33,7 @@ class Case(NamedTuple):
     but: str = ""  # what was set alike, or left out
     around: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext  # of both sides
     outputs: Mapping[str, Any] = {}  # `same_steps.ours`' choice of what is compared
+    needs: tuple[str, ...] = ()  # modules beside PyTorch
 
     @property
     def address(self) -> str:
@@ -73,6 +75,15 @@ def _is_in(folder: Path, module: ModuleType) -> bool:
     """Whether its file is, or the folder of a package without one."""
     file = getattr(module, "__file__", None)
     return any(place.startswith(str(folder)) for place in ([file] if file else getattr(module, "__path__", ())))
+
+
+def altered(code: str, changes: Mapping[str, str]) -> str:
+    """Code in which each of the patterns, which it has to have once, gives way to a text."""
+    for there, here in changes.items():
+        code, n = re.subn(there, here, code)
+        if n != 1:
+            raise ValueError(f"the code has {there!r} {n} times; it should be there once")
+    return code
 
 
 class _Stub(ModuleType):

@@ -1,7 +1,6 @@
 """CFL by the notebook of its authors (Sattler et al., TNNLS 2020)."""
 
 import json
-import re
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +8,7 @@ import numpy as np
 from same_steps import Outputs, clients, examples, load_network, torch_network, torch_outputs
 
 import fljax
-from authors.case import Case, modules_of
+from authors.case import Case, altered, modules_of
 from fljax import tree
 from fljax.types import Federation, State
 
@@ -59,18 +58,15 @@ def cell_of_rounds(clone: Path) -> str:
     """The cell of the notebook that runs the rounds, with our numbers, and one mistake mended."""
     cells = json.loads((clone / NOTEBOOK).read_text())["cells"]
     (code,) = ("".join(cell["source"]) for cell in cells if "for c_round in" in "".join(cell["source"]))
-    for there, here in {
+    changes = {
         r"COMMUNICATION_ROUNDS = \d+": f"COMMUNICATION_ROUNDS = {ROUNDS}",
         r"\(epochs=1\)": f"(epochs={EPOCHS})",
         r"EPS_1 = [\d.]+": "EPS_1 = float('inf')",
         r"EPS_2 = [\d.]+": "EPS_2 = 0.0",
         r"c_round>20": "c_round>1",
         r"\[c1, c2\]": "[idc[c1], idc[c2]]",  # places in the cluster, which the notebook takes for clients
-    }.items():
-        code, n = re.subn(there, here, code)
-        if n != 1:
-            raise ValueError(f"{NOTEBOOK} has {there!r} {n} times; it should be there once")
-    return code
+    }
+    return altered(code, changes)
 
 
 CASES = {

@@ -1,6 +1,7 @@
 """The scripts of the two leaderboards: how they deal examples out, and what they read off a run."""
 
 import itertools
+from types import SimpleNamespace
 
 import authors_steps
 import leaderboard
@@ -10,6 +11,8 @@ import pfllib_steps
 import pytest
 import same_steps
 import sensitivity
+from authors import clusterfl, fesem
+from authors.case import altered
 from outcomes import RESULTS, file_of, read
 
 import fljax
@@ -93,6 +96,41 @@ def test_steps_need_a_clone(monkeypatch, capsys, tmp_path):
         authors_steps.main()
     assert stopped.value.code == 2
     assert f"{tmp_path} has no clone of https://github.com/jichan3751/ifca" in capsys.readouterr().err
+
+
+def test_steps_leave_out_code_whose_modules_are_not_there(monkeypatch, capsys, tmp_path):
+    case = authors_steps.CASES["FeSEM"]._replace(needs=("no_such_module",))
+    monkeypatch.setitem(authors_steps.CASES, "FeSEM", case)
+    monkeypatch.setattr(authors_steps, "pytorch", lambda parser: None)
+    file = tmp_path / case.clone / case.file
+    file.parent.mkdir(parents=True)
+    file.touch()
+    monkeypatch.setattr("sys.argv", ["authors_steps.py", str(tmp_path), "--only", "FeSEM", "IFCA"])
+    authors_steps.main()
+    printed = capsys.readouterr().out
+    assert "not compared: FeSEM, whose code needs no_such_module" in printed
+    assert "not there, so not compared: https://github.com/jichan3751/ifca" in printed
+
+
+def test_code_is_altered_where_it_has_a_place_once():
+    assert altered("a = 1\nb = 1", {"a = 1": "a = 2", r"b = \d": "b = 3"}) == "a = 2\nb = 3"
+    with pytest.raises(ValueError, match="2 times; it should be there once"):
+        altered("a = 1\nb = 1", {"= 1": "= 2"})
+
+
+def test_clusterfls_f_takes_models_to_the_means_of_their_clusters():
+    models = np.repeat([[0.0, 1.0], [9.0, 5.0]], [3, 4], axis=0) + np.arange(7)[:, None] / 10
+    f = clusterfl.indicator(models)
+    means = np.repeat([models[:3].mean(0), models[3:].mean(0)], [3, 4], axis=0)
+    np.testing.assert_allclose(f @ (f.T @ models), means)
+
+
+def test_fesems_clients_begin_with_one_near_each_center():
+    kernel = lambda values: {"fc2": {"kernel": np.array(values, np.float32)[:, None, None]}}  # noqa: E731
+    kept = SimpleNamespace(models=kernel([0.0, 1.0, 1.2, 5.0, 5.6]))
+    server = SimpleNamespace(centers=kernel([0.9, 5.2]), label=np.array([0, 0, 0, 1, 1]), kept=kept)
+    order = fesem.order_of(SimpleNamespace(server=server))  # pyright: ignore[reportArgumentType]
+    assert (order[:2], sorted(order)) == ([1, 3], [0, 1, 2, 3, 4])
 
 
 def test_hidden_groups_differ_by_their_labels_alone():
