@@ -175,7 +175,7 @@ CASES = {
         lambda model: fljax.clusterfl(model, fljax.Work(EPOCHS, 1000), K),
         fljax.clusterfl.Hyper(lr=LR, alpha=ALPHA, beta=BETA, warmup=float(EVERY), every=float(EVERY)),
         theirs,
-        lambda: uneven(clients(N_CLIENTS, n_groups=2)),
+        lambda: uneven(clients(N_CLIENTS, n_groups=2, seed=12)),  # one of whom the second F moves
         ROUNDS,
         "F is the indicator of k-means' clusters, and found before Omega and U, there of principal components of "
         "outputs' divergence, and after; a large rho at the server and none at clients, so that Omega is F' W and U "
