@@ -17,13 +17,24 @@ from fljax.rounds.method import KINDS
 FLJAX = Path(fljax.__file__).parent
 K_NAMES = ("n_clusters", "n_groups", "n_learners")
 """Static choices that say how many models the server has."""
-LABELS = {
+ALSO_TOLD = {
+    "fedas": "the sum of the squares of a participant's gradients",
+    "fedcac": "which of a participant's parameters are critical",
+    "fedcr": "a Gaussian of the representation of each class that a participant has",
+    "feddbe": "the mean of all clients' features, once",
+    "feddistill": "a participant's mean outputs for each class that it has",
+    "fedgen": "how many examples of each class a client has, once",
     "fedma": "how many examples of each class a participant has",
+    "fedpac": "how many examples of each class a participant has, and the means and spread of their features",
+    "fedproto": "how many examples of each class a participant has, and the means of their features",
+    "fedrc": "for each class, how much of it in a participant's examples each cluster explains",
+    "fedsoft": "how many of a participant's examples are nearest to each center",
+    "fedtsdp": "its own unlabelled examples (`Federation.public`)",
     "group_pfl": "how many examples of each class a client has, once",
     "group_pfl_dynamic": "how many examples of each class a client has, once",
-    "fedtsdp": "its own unlabelled examples (`Federation.public`)",
+    "pacfl": "the main directions of a client's examples, once",
 }
-"""What a server must be told besides models, losses and cluster choices; the others need nothing of the kind."""
+"""What a server is told besides models, losses and cluster choices; the others tell nothing of the kind."""
 
 
 def write_all(folder: Path) -> None:
@@ -148,7 +159,7 @@ def _row(name: str, cost: "costs.Cost | None") -> str:
     if count and method.static[count].default is None:
         needs = f"optional: {needs}"
     cells = cost.cells() if cost else ("?",) * 4
-    return f"| {' | '.join([f'{method.title} `{name}`', *cells, needs, LABELS.get(name, 'nothing')])} |"
+    return f"| {' | '.join([f'{method.title} `{name}`', *cells, needs, ALSO_TOLD.get(name, 'nothing')])} |"
 
 
 def link(found: re.Match[str]) -> str:
