@@ -49,7 +49,7 @@ def _of_equation(equation: Any, trips: float) -> Cost:
         branches = [cost_of(branch, trips) for branch in params["branches"]]
         longest = max(branches, key=lambda cost: cost.elements + cost.flops)
         return longest._replace(equations=sum(cost.equations for cost in branches))
-    inner = [cost_of(jaxpr, trips) for jaxpr in _jaxprs(params)]
+    inner = [cost_of(jaxpr, trips) for jaxpr in inner_programs(params)]
     if inner:
         return sum(inner, start=NOTHING)
     written = float(sum(math.prod(getattr(out.aval, "shape", ())) for out in equation.outvars))
@@ -64,7 +64,7 @@ def _of_equation(equation: Any, trips: float) -> Cost:
     return Cost(1, 1, written, 0)
 
 
-def _jaxprs(params: dict[str, Any]) -> list[Any]:
+def inner_programs(params: dict[str, Any]) -> list[Any]:
     """The programs inside an equation: the bodies of jits, of custom derivatives, of a `shard_map`."""
     found = jax.tree.leaves(list(params.values()), is_leaf=lambda value: hasattr(value, "eqns"))
     return [value for value in found if hasattr(value, "eqns")]

@@ -17,6 +17,7 @@ from typing import Any, Literal, NamedTuple, get_args
 
 import jax
 
+from fljax.run.callbacks import warn_of_callbacks
 from fljax.run.program_cost import Cost
 from fljax.run.shelf import Shelf, kept_here_alone
 
@@ -73,10 +74,16 @@ class Compiler(NamedTuple):
             arguments: the others, as arrays or shapes.
         """
         began, label = time.perf_counter(), f"{name}-{self.level}"
+
+        def trace() -> Any:
+            traced = function.trace(*static, *arguments)
+            warn_of_callbacks(traced.jaxpr)
+            return traced
+
         if self.shelf is None:
-            call, was_kept = _compiled(function.trace(*static, *arguments), arguments, self.level), False
+            call, was_kept = _compiled(trace(), arguments, self.level), False
         else:
-            call, was_kept = self._from_shelf(self.shelf, label, lambda: function.trace(*static, *arguments))
+            call, was_kept = self._from_shelf(self.shelf, label, trace)
         return Program(call, time.perf_counter() - began, was_kept)
 
     def _from_shelf(self, shelf: Shelf, label: str, trace: Callable[[], Any]) -> tuple[Any, bool]:

@@ -1,0 +1,39 @@
+"""Programs that call Python, which on several devices of a CPU may wait for ever."""
+
+import os
+import warnings
+from typing import Any
+
+import jax
+
+from fljax.run.program_cost import inner_programs
+
+
+def calls_python(jaxpr: Any) -> bool:
+    """Whether a traced program has a `jax.pure_callback` or an ``io_callback`` in it.
+
+    Args:
+        jaxpr: as ``jax.jit(f).trace(...).jaxpr`` gives it, closed or open.
+    """
+    for equation in getattr(jaxpr, "jaxpr", jaxpr).eqns:
+        if equation.primitive.name in ("pure_callback", "io_callback"):
+            return True
+        if any(map(calls_python, inner_programs(equation.params))):
+            return True
+    return False
+
+
+def warn_of_callbacks(jaxpr: Any) -> None:
+    """Warns where a program over several devices of a CPU calls Python and XLA has no thread to spare.
+
+    Python is handed its arrays by a thread of XLA's; large ones need one more, and there are as many as cores, each of
+    which runs a device that waits for the others.
+    """
+    n_devices = jax.sharding.get_abstract_mesh().size
+    n_threads = int(os.environ.get("NPROC", len(os.sched_getaffinity(0))))
+    if jax.default_backend() == "cpu" and n_devices > 1 and n_threads <= n_devices and calls_python(jaxpr):
+        warnings.warn(
+            f"this program calls Python (jax.pure_callback) on {n_devices} devices of a CPU, and with hundreds of "
+            "clients it may wait for ever; put NPROC=8 into the environment, or JAX_NUM_CPU_DEVICES=1",
+            stacklevel=2,
+        )

@@ -1,0 +1,38 @@
+import warnings
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from fljax.run.callbacks import calls_python
+from fljax.run.mesh import over_devices
+from fljax.run.programs import Compiler
+
+
+def doubled(x):
+    return jax.pure_callback(lambda x: 2 * np.asarray(x), jax.ShapeDtypeStruct(x.shape, x.dtype), x)
+
+
+def in_a_loop(x):
+    return jax.lax.fori_loop(0, 2, lambda i, x: jax.lax.cond(i > 0, jax.jit(doubled), lambda x: x, x), x)
+
+
+def test_calls_of_python_are_found_inside_loops_and_branches():
+    x = jnp.ones(3)
+    assert calls_python(jax.jit(doubled).trace(x).jaxpr)
+    assert calls_python(jax.jit(in_a_loop).trace(x).jaxpr)
+    assert not calls_python(jax.jit(jnp.cumsum).trace(x).jaxpr)
+
+
+def test_whoever_may_wait_for_ever_is_told_how_not_to(monkeypatch):
+    compiler, x = Compiler("fast", None), jnp.ones(3)
+    monkeypatch.setenv("NPROC", "2")
+    with over_devices(jax.devices()[:2]), pytest.warns(UserWarning, match="on 2 devices .* put NPROC=8"):
+        compiler.program("loop", jax.jit(in_a_loop), (), x)
+    with warnings.catch_warnings(action="error"):
+        compiler.program("loop", jax.jit(in_a_loop), (), x)  # one device
+        with over_devices(jax.devices()[:2]):
+            compiler.program("sum", jax.jit(jnp.sum), (), x)
+            monkeypatch.setenv("NPROC", "8")
+            compiler.program("loop", jax.jit(lambda x: in_a_loop(x)), (), x)
