@@ -22,13 +22,27 @@ from fljax.client.objectives import predictor, training_loss
 from fljax.data.labels import check_classes
 from fljax.numbers import LocalHyper, Scalar, hyper, number
 from fljax.rounds import Weighting, all_but, client_weight, method, traffic
+from fljax.rounds.joining import trained_alone
 from fljax.rounds.phases import HEAD_PHASE, Phase, train_in_phases
 from fljax.rounds.prototypes import average_prototypes, no_prototypes
 from fljax.rounds.sharing import own_rows
 from fljax.rounds.uplink.private import check_not_private
 from fljax.server.aggregate import mix, weighted_mean
 from fljax.server.simplex import simplex_weights
-from fljax.types import Algorithm, ClientData, Cohort, Key, Metrics, Model, ModelTable, Params, State, Work
+from fljax.types import (
+    Algorithm,
+    ClientData,
+    Cohort,
+    Key,
+    Metrics,
+    Model,
+    ModelTable,
+    Params,
+    Stacked,
+    State,
+    Trained,
+    Work,
+)
 
 
 @hyper
@@ -66,11 +80,7 @@ def fedpac(model: Model, work: Work, *, head_epochs: Natural = 1, weighting: Wei
         n_clients, (n_classes, d) = cohort.ids.shape[0], prototypes["mean"].shape
         begun = sharing.held(theta, state.clients, n_clients)
         place, variance = estimates(model, begun, cohort.data, n_classes)
-
-        fit = Phase(body, head_epochs, loss, drawn_from=HEAD_PHASE)
-        known = tree.everyone(prototypes, n_clients)
-        align = Phase(head, work.epochs, pulled_to_prototypes(model, hyper.lam), (known,))
-        trained = train_in_phases(hyper, begun, cohort, work, (fit, align))
+        trained = local(hyper, begun, prototypes, cohort)
         sums = feature_sums(model, trained.params, cohort.data, n_classes)
 
         bodies, heads = sharing.split(trained.params)
@@ -88,10 +98,28 @@ def fedpac(model: Model, work: Work, *, head_epochs: Natural = 1, weighting: Wei
         sent = traffic(n + n_shown * (2 * d + 1.0) + 1, n + server["prototypes"]["known"].sum() * d)
         return State(server, own), {"loss": trained.loss, "ok": trained.ok, **sent}
 
+    def local(hyper: FedPACHyper, begun: ModelTable, prototypes: Params, cohort: Cohort) -> Trained:
+        fit = Phase(body, head_epochs, loss, drawn_from=HEAD_PHASE)
+        known = tree.everyone(prototypes, cohort.ids.shape[0])
+        align = Phase(head, work.epochs, pulled_to_prototypes(model, hyper.lam), (known,))
+        return train_in_phases(hyper, begun, cohort, work, (fit, align))
+
     def deploy(key: Key, hyper: FedPACHyper, state: State, data: ClientData) -> ModelTable:
         return sharing.held(state.server["body"], state.clients, data.size.shape[0])
 
-    return Algorithm(init, round, deploy, predictor(model), loss=model.loss)
+    def join(key: Key, hyper: FedPACHyper, state: State, data: ClientData, n_rounds: Array) -> ModelTable:
+        """Each fits the mean of all heads to its own data, and takes from nobody."""
+        n_clients, theta = data.size.shape[0], state.server["body"]
+
+        def train(heads: Stacked, cohort: Cohort) -> Trained:
+            trained = local(hyper, sharing.held(theta, heads, n_clients), state.server["prototypes"], cohort)
+            return trained._replace(params=sharing.split(trained.params)[1])
+
+        everyones = weighted_mean(state.clients, jnp.ones(tree.n_rows(state.clients), jnp.float32))
+        heads = trained_alone(key, tree.broadcast(everyones, n_clients), data, n_rounds, train)
+        return sharing.held(theta, heads, n_clients)
+
+    return Algorithm(init, round, deploy, predictor(model), join, model.loss)
 
 
 def estimates(model: Model, models: ModelTable, data: ClientData, n_classes: int) -> tuple[Array, Array]:

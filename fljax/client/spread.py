@@ -56,7 +56,7 @@ def gradient_mass(
     """
 
     def fold(total: Array, gradient: Params, i: Array) -> Array:
-        return total + tree.squared_norm(gradient)
+        return total + tree.squared_norm(gradient).astype(jnp.float32)
 
     begin, finish = (lambda trainable: jnp.float32(0)), (lambda total, count, trainable: total)
     return _over_batches(key, models, data, loss, batch_size, begin, fold, finish)

@@ -68,7 +68,7 @@ def simplex_weights(points: Array, variance: Array, where: Array | None = None, 
     def projected(weights: Array) -> Array:
         inside = jnp.where(may[None], weights, -jnp.float32(1e6))
         with jax.numpy_dtype_promotion("standard"):  # which optax's projection needs
-            return jax.vmap(projection_simplex)(inside)
+            return jax.vmap(projection_simplex)(inside).astype(jnp.float32)
 
     def gap(weights: Array) -> Array:
         g = slope(weights)

@@ -18,8 +18,8 @@ from tests.algorithms.table import CASES
 from tests.algorithms.test_contract import ENGINE, FIRST, case, cohort, first_round, of, padded  # noqa: F401
 from tests.algorithms.test_oracles import WORK, Reference
 
-INSIDE_OTHERS = ("adacfl", "fedma", "fedma-retrain", "fesem_ma")
-"""Where arrays of float64 are JAX's own, in a median, or Optax's, in an assignment."""
+INSIDE_OTHERS = ("adacfl", "fedma", "fedma-retrain", "fedpac", "fesem_ma")
+"""Where arrays of float64 are JAX's own, in a median, or Optax's, in an assignment or a projection."""
 
 
 @pytest.fixture(autouse=True)
