@@ -7,8 +7,8 @@ A client's critical parameters are, in each kernel and bias, those whose change 
 critical parameters lie in the same places average them; the others are averaged over all, as in FedAvg. Fewer and fewer
 clients count as alike, until after beta rounds each keeps its critical parameters to itself.
 
-Differences from the paper: a parameter of no sensitivity is never critical. In PFLlib's code the critical parameters of
-the first round are those of the first model, and round t counts as t + 1.
+Differences from the paper: a parameter of no sensitivity is never critical. In PFLlib's code the critical parameters
+after the first round are those of the first model.
 """
 
 import jax
