@@ -6,21 +6,7 @@ from typing import Any
 
 import jax
 
-from fljax.run.program_cost import inner_programs
-
-
-def calls_python(jaxpr: Any) -> bool:
-    """Whether a traced program has a `jax.pure_callback` or an ``io_callback`` in it.
-
-    Args:
-        jaxpr: as ``jax.jit(f).trace(...).jaxpr`` gives it, closed or open.
-    """
-    for equation in getattr(jaxpr, "jaxpr", jaxpr).eqns:
-        if equation.primitive.name in ("pure_callback", "io_callback"):
-            return True
-        if any(map(calls_python, inner_programs(equation.params))):
-            return True
-    return False
+from fljax.run.program_cost import has_operation
 
 
 def warn_of_callbacks(jaxpr: Any) -> None:
@@ -31,7 +17,12 @@ def warn_of_callbacks(jaxpr: Any) -> None:
     """
     n_devices = jax.sharding.get_abstract_mesh().size
     n_threads = int(os.environ.get("NPROC", len(os.sched_getaffinity(0))))
-    if jax.default_backend() == "cpu" and n_devices > 1 and n_threads <= n_devices and calls_python(jaxpr):
+    if (
+        jax.default_backend() == "cpu"
+        and n_devices > 1
+        and n_threads <= n_devices
+        and has_operation(jaxpr, "pure_callback", "io_callback")
+    ):
         warnings.warn(
             f"this program calls Python (jax.pure_callback) on {n_devices} devices of a CPU, and with hundreds of "
             "clients it may wait for ever; put NPROC=8 into the environment, or JAX_NUM_CPU_DEVICES=1",

@@ -91,7 +91,8 @@ def plan(
         participation: share of the clients in each round, in (0, 1].
         sampling: who takes part, whose places in a round count; None: a share ``participation``, uniformly.
         memory: bytes of each device; None: asks it.
-        candidates: values of ``Work.at_once`` to try; None: 1 on a CPU, else a few up to the cohort.
+        candidates: values of ``Work.at_once`` to try; None: a few up to the cohort, on a CPU only for many participants
+            and a network without convolutions, which are slow there with weights of several clients.
         devices: to spread the participants over; None: all.
         compile: see `fljax.run.train.train`.
 
@@ -106,7 +107,7 @@ def plan(
     if memory is not None and memory < 1:
         raise ValueError(f"memory={memory} bytes is not positive; give the bytes of the device")
     check_numbers(hyper)
-    candidates = _candidates(work, cohort, candidates)
+    candidates = _candidates(work, model, cohort, candidates)
     algorithm = make(work)
     hyper = with_target(hyper, draw.sampling, algorithm.about.work, n_rounds)
     n_devices, model_bytes = (
@@ -244,13 +245,20 @@ class Speed(NamedTuple):
     compile_seconds: float
 
 
-def _candidates(work: Work, cohort: int, candidates: Sequence[int] | None) -> Sequence[int]:
+MANY = 256
+"""Participants from which on a CPU several are tried side by side."""
+
+
+def _candidates(work: Work, model: Model, cohort: int, candidates: Sequence[int] | None) -> Sequence[int]:
     """The values of ``at_once`` to try."""
     if work.at_once is not None:
         return [work.at_once]
     if candidates is None:
-        on_cpu = jax.default_backend() == "cpu"
-        return [1] if on_cpu else sorted({min(n, cohort) for n in (16, ACCELERATOR_AT_ONCE, 256)})
+        if jax.default_backend() != "cpu":
+            return sorted({min(n, cohort) for n in (16, ACCELERATOR_AT_ONCE, 256)})
+        parameters = jax.tree.leaves(jax.eval_shape(model.init, jax.random.key(0)))
+        convolves = any(leaf.ndim > 2 for leaf in parameters)
+        return [1, 16, 128] if cohort >= MANY and not convolves else [1]
     if not len(candidates) or min(whole("candidates", n) for n in candidates) < 1:
         raise ValueError(f"candidates={candidates}: give values of at_once, each at least 1")
     return candidates

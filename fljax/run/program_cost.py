@@ -68,3 +68,11 @@ def inner_programs(params: dict[str, Any]) -> list[Any]:
     """The programs inside an equation: the bodies of jits, of custom derivatives, of a `shard_map`."""
     found = jax.tree.leaves(list(params.values()), is_leaf=lambda value: hasattr(value, "eqns"))
     return [value for value in found if hasattr(value, "eqns")]
+
+
+def has_operation(jaxpr: Any, *names: str) -> bool:
+    """Whether a jaxpr, closed or open, has an operation of one of these names, in its loops and branches too."""
+    return any(
+        equation.primitive.name in names or any(has_operation(one, *names) for one in inner_programs(equation.params))
+        for equation in getattr(jaxpr, "jaxpr", jaxpr).eqns
+    )

@@ -15,7 +15,7 @@ from fljax.data.synthetic import linear_groups
 from fljax.models import cnn, mlp, resnet18
 from fljax.rounds.sampling import uniform
 from fljax.run.mesh import over_devices
-from fljax.run.plan import Probe, Speed, _fit, plan, step_flops
+from fljax.run.plan import MANY, Probe, Speed, _candidates, _fit, plan, step_flops
 from fljax.run.privacy import with_target
 from fljax.run.sweep import memory
 from fljax.types import Work
@@ -239,6 +239,18 @@ def test_the_fastest_candidate_is_chosen(planned, model, monkeypatch, fastest):
     got = planned(candidates=(1, 3), memory=10**12)
     assert (got.at_once, got.rounds_per_second, got.compile_seconds) == (fastest, 9.0, 2.5)
     assert got.limit == 9 * 10**11
+
+
+def test_many_clients_of_a_network_without_convolutions_are_tried_side_by_side():
+    dense, convolved, work = mlp((4, 4, 1), (6,), 4), cnn((4, 4, 1), 4, (2,), hidden=()), Work(1, 4)
+
+    def tried(model, n_clients, work=work):
+        return _candidates(work, model, n_clients, None)
+
+    if jax.default_backend() == "cpu":
+        assert tried(dense, MANY) == [1, 16, 128]
+        assert tried(convolved, MANY) == tried(dense, MANY - 1) == [1]
+    assert tried(dense, MANY, work._replace(at_once=3)) == [3]
 
 
 def test_bad_input(key, planned, model, federation):
