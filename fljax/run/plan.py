@@ -19,6 +19,7 @@ from fljax.numbers import check_numbers
 from fljax.rounds.sampling import Sampling, sampling_of
 from fljax.run.check import fields_of, whole
 from fljax.run.chunk import most_rounds, round_cost, run_chunk
+from fljax.run.enough import may_be_side_by_side
 from fljax.run.mesh import Device, over_devices, replicated
 from fljax.run.privacy import with_target
 from fljax.run.program_cost import cost_of
@@ -245,10 +246,6 @@ class Speed(NamedTuple):
     compile_seconds: float
 
 
-MANY = 256
-"""Participants from which on a CPU several are tried side by side."""
-
-
 def _candidates(work: Work, model: Model, cohort: int, candidates: Sequence[int] | None) -> Sequence[int]:
     """The values of ``at_once`` to try."""
     if work.at_once is not None:
@@ -256,9 +253,7 @@ def _candidates(work: Work, model: Model, cohort: int, candidates: Sequence[int]
     if candidates is None:
         if jax.default_backend() != "cpu":
             return sorted({min(n, cohort) for n in (16, ACCELERATOR_AT_ONCE, 256)})
-        parameters = jax.tree.leaves(jax.eval_shape(model.init, jax.random.key(0)))
-        convolves = any(leaf.ndim > 2 for leaf in parameters)
-        return [1, 16, 128] if cohort >= MANY and not convolves else [1]
+        return [1, 16, 128] if may_be_side_by_side(model, cohort) else [1]
     if not len(candidates) or min(whole("candidates", n) for n in candidates) < 1:
         raise ValueError(f"candidates={candidates}: give values of at_once, each at least 1")
     return candidates

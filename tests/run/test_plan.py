@@ -14,8 +14,9 @@ from fljax.algorithms.fedavg import fedavg
 from fljax.data.synthetic import linear_groups
 from fljax.models import cnn, mlp, resnet18
 from fljax.rounds.sampling import uniform
+from fljax.run.enough import MANY
 from fljax.run.mesh import over_devices
-from fljax.run.plan import MANY, Probe, Speed, _candidates, _fit, plan, step_flops
+from fljax.run.plan import Probe, Speed, _candidates, _fit, plan, step_flops
 from fljax.run.privacy import with_target
 from fljax.run.sweep import memory
 from fljax.types import Work
