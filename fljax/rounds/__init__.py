@@ -4,8 +4,8 @@
   `clustered`: a model for each cluster of clients
 - what clients do: `train`, `trained_on`
 - which part travels (`Sharing`): `WHOLE`, `NOTHING`, `GLOBAL_AND_OWN`, `all_but`, `only`, `all_but_paths`
-- what the server makes of it (`Combine`): `mean`, `median`, `trimmed_mean`, `krum`, `multi_krum`, `geometric_median`,
-  `part_way`, `on_layers`, `stepped`
+- what the server makes of it (`Combine`): `mean`, `median`, `trimmed_mean`, `krum`, `multi_krum`, `bulyan`,
+  `geometric_median`, `part_way`, `on_layers`, `stepped`
 - who is in which cluster (`Rule`): `Clusters`, `Sent`, `regrouped`; found once, by updates: `parted_once`; by the
   clients' choice: `least_loss_rule`, `least_loss_model`, `balanced_draw`; what they send to that end in the first
   round: `with_first_upload`
@@ -25,6 +25,7 @@ from fljax.rounds.combine import (
     Combine,
     Combining,
     Server,
+    bulyan,
     geometric_median,
     krum,
     mean,
@@ -68,6 +69,7 @@ __all__ = [
     "all_but_paths",
     "averaging",
     "balanced_draw",
+    "bulyan",
     "by_size",
     "client_weight",
     "clock",

@@ -137,6 +137,15 @@ _BRICKS = (
     Brick("krum", "combine", combine.krum, "the one model that is nearest to the others", KrumHyper, *_KRUM),
     Brick("multi_krum", "combine", combine.multi_krum, "the mean of models near the others", MultiKrumHyper, *_KRUM),
     Brick(
+        "bulyan",
+        "combine",
+        combine.bulyan,
+        "near the median of every coordinate, in models that Krum takes one after another",
+        KrumHyper,
+        "El Mhamdi et al., ICML 2018",
+        "https://arxiv.org/abs/1802.07927",
+    ),
+    Brick(
         "geometric_median",
         "combine",
         combine.geometric_median,

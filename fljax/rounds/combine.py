@@ -143,6 +143,11 @@ def multi_krum(hyper: Any, shared: Params, received: Stacked, weight: Array) -> 
     return server.multi_krum(received, _whole(hyper.n_attackers), _whole(hyper.n_selected), weight > 0, shared)
 
 
+def bulyan(hyper: Any, shared: Params, received: Stacked, weight: Array) -> Params:
+    """Of each coordinate the mean near the median, in all models but ``2 n_attackers``, taken by Krum."""
+    return server.bulyan(received, _whole(hyper.n_attackers), weight > 0, shared)
+
+
 def geometric_median(hyper: Any, shared: Params, received: Stacked, weight: Array) -> Params:
     """The model of least weighted sum of distances to the received ones (RFA)."""
     return server.geometric_median(received, weight, weight > 0, shared)

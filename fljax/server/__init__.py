@@ -133,7 +133,8 @@ one in its own docstring. The examples share four clients with a model of two la
 **Aggregation that survives bad clients**
 
 - Coordinate-wise median and trimmed mean (Yin et al.): `coordinate_median`, `trimmed_mean`
-- Krum and multi-Krum (Blanchard et al.): `krum`, `multi_krum`; their scores: `krum_scores`
+- Krum and multi-Krum (Blanchard et al.): `krum`, `multi_krum`; their scores: `krum_scores`; after them, near the median
+  of every coordinate, Bulyan (El Mhamdi et al.): `bulyan`
 - Geometric median (RFA): `geometric_median`
 - Norm clipping: `clip_norm`
 - The median or trimmed mean of each cluster (Ghosh et al.): `robust_cluster_mean`
@@ -146,6 +147,8 @@ one in its own docstring. The examples share four clients with a model of two la
   [0. 2.] [0.  1.5] [1. 1. 4. 4.]
   >>> print(geometric_median(jnp.array([[0.0], [1.0], [90.0]])))
   [1.]
+  >>> print(bulyan(jnp.array([[0.0], [1.0], [2.0], [3.0], [4.0], [5.0], [90.0]]), 1))
+  [2.]
 
 **Agreement**
 
@@ -171,6 +174,7 @@ from fljax.server.assign import (
     soft_weights,
 )
 from fljax.server.bipartition import Bipartition, best_bipartition, bipartition, split
+from fljax.server.bulyan import bulyan
 from fljax.server.company import gaussian_rewards, row_affinity
 from fljax.server.curvature import new_curve, observe, period_ended
 from fljax.server.dbscan import dbscan
@@ -209,6 +213,7 @@ __all__ = [
     "adjusted_rand",
     "best_bipartition",
     "bipartition",
+    "bulyan",
     "canonical",
     "churn",
     "clip_norm",

@@ -32,16 +32,20 @@ def krum_scores(stacked: Stacked, n_byzantine: ArrayLike, where: Array | None = 
         (clients,) float32; +inf outside of ``where`` and for a client with NaN, or of entries so large (a norm of 3e18)
         that their squares leave float32.
     """
-    return _scores_and_reach(stacked, n_byzantine, where)[0]
-
-
-def _scores_and_reach(stacked: Stacked, n_byzantine: ArrayLike, where: Array | None) -> tuple[Array, Array]:
-    """`krum_scores`, and each client's sum of squared distances to all other participants."""
     check_one(n_byzantine=n_byzantine)
-    n = n_rows("stacked", stacked)
-    where = everyone(n, where, "stacked") & is_within_reach(stacked)
+    where = everyone(n_rows("stacked", stacked), where, "stacked") & is_within_reach(stacked)
+    return scores_and_reach(symmetric_distances(stacked, where), where, n_byzantine)[0]
+
+
+def symmetric_distances(stacked: Stacked, where: Array) -> Array:
+    """(n, n) squared distances of all pairs."""
     square = pairwise_squared_l2(stacked, where)
-    square = jnp.maximum(square, square.T)  # or the scores of two that are each other's nearest might differ
+    return jnp.maximum(square, square.T)  # or the scores of two that are each other's nearest might differ
+
+
+def scores_and_reach(square: Array, where: Array, n_byzantine: ArrayLike) -> tuple[Array, Array]:
+    """`krum_scores` by squared distances (n, n), and each client's sum of those to all other participants."""
+    n = where.shape[0]
     pairs = where[:, None] & where[None, :] & ~jnp.eye(n, dtype=bool)
     ranked = jnp.sort(jnp.where(pairs, square, jnp.inf), axis=1)
     m = where.sum()
@@ -82,8 +86,9 @@ def multi_krum(
     Returns:
         One model.
     """
-    check_one(n_selected=n_selected)
-    score, reach = _scores_and_reach(lax.stop_gradient(stacked), n_byzantine, where)
+    check_one(n_byzantine=n_byzantine, n_selected=n_selected)
+    where = everyone(n_rows("stacked", stacked), where, "stacked") & is_within_reach(stacked)
+    score, reach = scores_and_reach(symmetric_distances(lax.stop_gradient(stacked), where), where, n_byzantine)
     index = jnp.arange(score.shape[0])
     nearer = (reach[None] < reach[:, None]) | ((reach[None] == reach[:, None]) & (index[None] < index[:, None]))
     before = (score[None] < score[:, None]) | ((score[None] == score[:, None]) & nearer)

@@ -39,7 +39,7 @@ def coordinate_median(stacked: Stacked, where: Array | None = None, empty: Param
         One model.
     """
     where = everyone(n_rows("stacked", stacked), where, "stacked")
-    return _by_coordinate(lambda column: order.median(tree.at_least_float32(column), where), stacked, where, empty)
+    return by_coordinate(lambda column: order.median(tree.at_least_float32(column), where), stacked, where, empty)
 
 
 @checked(fraction=SHARE)
@@ -65,7 +65,7 @@ def trimmed_mean(
     check_one(fraction=fraction)
     where = everyone(n_rows("stacked", stacked), where, "stacked")
     trim = n_trimmed(fraction, where.sum(dtype=jnp.int32))
-    return _by_coordinate(
+    return by_coordinate(
         lambda column: order.trimmed_mean(tree.at_least_float32(column), where, trim), stacked, where, empty
     )
 
@@ -221,7 +221,8 @@ def clip_norm(stacked: Stacked, max_norm: ArrayLike) -> Stacked:
     return tree.join_statistics(jax.tree.map(clip, trainable), statistics)
 
 
-def _by_coordinate(f, stacked: Stacked, where: Array, empty: Params | None) -> Params:
+def by_coordinate(f, stacked: Stacked, where: Array, empty: Params | None) -> Params:
+    """One model of what ``f`` makes of columns (clients, width) -> (width,); ``empty`` or zeros where nobody counts."""
     if empty is not None:
         empty = fallback("empty", empty, stacked)
     leaves, structure = jax.tree.flatten(stacked)

@@ -51,12 +51,29 @@ def trimmed_of(x):
     return np.sort(x, axis=0)[cut : len(x) - cut].mean(0)
 
 
+def bulyan_of(x):
+    f, left, chosen = HYPER.n_attackers, list(range(len(x))), []
+    while len(chosen) < max(1, len(x) - 2 * f):
+        square = ((x[left][:, None] - x[left][None]) ** 2).sum(-1)
+        near = min(max(1, len(left) - f - 2), max(1, len(left) - 1))
+        score = [np.sort(np.delete(row, i))[:near].sum() for i, row in enumerate(square)]
+        best = min(
+            range(len(left)), key=lambda i: (score[i], square[i].sum())
+        )  # of two nearest each other, who is inside
+        chosen.append(left.pop(best))
+    kept = max(1, len(chosen) - 2 * f)
+    entries = np.sort(x[chosen], axis=0)
+    order = np.argsort(np.abs(entries - np.median(entries, axis=0)), axis=0, kind="stable")
+    return np.take_along_axis(entries, order[:kept], axis=0).mean(0)
+
+
 ORACLES = {
     "mean": lambda x, w: np.average(x, axis=0, weights=w),
     "median": lambda x, w: np.median(x, axis=0),
     "trimmed_mean": lambda x, w: trimmed_of(x),
     "krum": lambda x, w: krum_of(x, 1),
     "multi_krum": lambda x, w: krum_of(x, 3),
+    "bulyan": lambda x, w: bulyan_of(x),
 }
 
 

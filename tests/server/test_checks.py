@@ -226,7 +226,11 @@ ONE_NUMBER = {
         lambda two: server.robust_kmeans(KEY, X, 2, fraction=two / 10),
         lambda two: server.robust_cluster_mean(X, LABEL, X[:1], fraction=two / 10),
     ],
-    "n_byzantine": [lambda two: server.krum(X, two), lambda two: server.krum_scores(X, two)],
+    "n_byzantine": [
+        lambda two: server.krum(X, two),
+        lambda two: server.krum_scores(X, two),
+        lambda two: server.bulyan(X, two),
+    ],
     "n_selected": [lambda two: server.multi_krum(X, 1, two)],
     "smoothing": [lambda two: server.label_kld(X, two)],
     "floor": [lambda two: server.example_shares(X[:, None], W[:, None], two)],

@@ -7,6 +7,7 @@ import pytest
 from scipy.optimize import minimize
 from scipy.stats import trim_mean
 
+from fljax.server.bulyan import bulyan
 from fljax.server.krum import krum, krum_scores, multi_krum
 from fljax.server.robust import clip_norm, coordinate_median, geometric_median, n_trimmed, trimmed_mean
 from tests.slow import slow, slow_rows
@@ -285,3 +286,24 @@ def test_krum_of_two_that_are_each_others_nearest_does_not_follow_their_order():
     expected = x[1 if totals[1] < totals[4] else 4]
     for order in ([0, 1, 2, 3, 4], [4, 3, 2, 1, 0], [2, 4, 0, 1, 3]):
         np.testing.assert_array_equal(krum(x[order], 2), expected)
+
+
+def test_bulyan_survives_whoever_is_far_in_one_coordinate_alone():
+    """The attack of its paper: near enough to all for Krum to take it, and far in one coordinate."""
+    rng = np.random.default_rng(0)
+    honest = rng.normal(size=(12, 400)).astype(np.float32)
+    bad = np.tile(honest.mean(0), (2, 1)).astype(np.float32)
+    bad[:, 7] += 18  # nearer to the others than these, about 28, are to each other
+    x = jnp.asarray(np.concatenate([honest, bad]))
+    assert multi_krum(x, 2, 10)[7] > 2
+    assert abs(bulyan(x, 2)[7]) < 1
+    np.testing.assert_allclose(bulyan(x, 0), x.mean(0), rtol=1e-4, atol=1e-5)
+
+
+def test_bulyan_of_few_and_of_none():
+    x = jnp.array([[0.0], [1.0], [5.0], [jnp.nan]])
+    assert bulyan(x, 3)[0] in (0.0, 1.0)  # one model
+    np.testing.assert_array_equal(bulyan(x, 1, jnp.zeros(4, bool), jnp.array([9.0])), [9.0])
+    many = jax.random.normal(jax.random.key(0), (9, 4))
+    np.testing.assert_allclose(bulyan(many, 1), bulyan(many[::-1], 1), rtol=1e-6)
+    np.testing.assert_array_equal(jax.jit(bulyan)(many, jnp.int32(1)), bulyan(many, 1))

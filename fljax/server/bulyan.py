@@ -1,0 +1,64 @@
+"""Bulyan: models that Krum takes one after another, and of each coordinate their entries near the median."""
+
+import jax
+import jax.numpy as jnp
+from jax import Array, lax
+from jax.typing import ArrayLike
+
+from fljax import tree
+from fljax.server.checks import check_one, everyone, n_rows
+from fljax.server.entry import checked
+from fljax.server.krum import BAD_CLIENTS, scores_and_reach, symmetric_distances
+from fljax.server.robust import by_coordinate, is_within_reach
+from fljax.types import Params, Stacked
+
+
+@checked(n_byzantine=BAD_CLIENTS)
+@jax.jit
+def bulyan(stacked: Stacked, n_byzantine: ArrayLike, where: Array | None = None, empty: Params | None = None) -> Params:
+    """The mean of every coordinate over its ``m - 4 f`` entries nearest to the median, in ``m - 2 f`` chosen models.
+
+    Models are chosen one after another, each the `krum` of those that are left. El Mhamdi, Guerraoui, Rouault: The
+    Hidden Vulnerability of Distributed Learning in Byzantium, ICML 2018, which asks for ``m >= 4 f + 3`` of m
+    participants; of fewer at least one model is chosen, and one entry counts.
+
+    Of entries as far from the median the lower comes first. Differentiable with respect to the models, with the choice
+    of models and entries held fixed.
+
+    Args:
+        stacked: (clients, d) array or leaves (clients, ...). Means of whole numbers are rounded, as in `mix`.
+        n_byzantine: f, the bad clients to survive; 0 (the mean) or more, may be traced.
+        where: (clients,) bool participants; None: all. One with NaN, or of a norm above 3e18, is none.
+        empty: one model, the result without participants; None: zeros.
+
+    Returns:
+        One model.
+    """
+    check_one(n_byzantine=n_byzantine)
+    n, f = n_rows("stacked", stacked), jnp.asarray(n_byzantine, jnp.int32)
+    where = everyone(n, where, "stacked") & is_within_reach(stacked)
+    square = symmetric_distances(lax.stop_gradient(stacked), where)
+    m = where.sum(dtype=jnp.int32)
+    n_chosen = jnp.clip(m - 2 * f, jnp.minimum(m, 1), m)
+    n_kept = jnp.clip(n_chosen - 2 * f, 1, jnp.maximum(n_chosen, 1))
+
+    def choose(i: Array, chosen: Array) -> Array:
+        score, reach = scores_and_reach(square, where & ~chosen, f)
+        reach = jnp.where(score == score.min(), reach, jnp.inf)
+        return jnp.where(i < n_chosen, chosen.at[jnp.argmin(reach)].set(True), chosen)
+
+    chosen = lax.fori_loop(0, n, choose, jnp.zeros(n, bool))
+    return by_coordinate(
+        lambda column: _near_median(tree.at_least_float32(column), chosen, n_kept), stacked, chosen, empty
+    )
+
+
+def _near_median(column: Array, chosen: Array, n_kept: Array) -> Array:
+    """(width,) the mean of the ``n_kept`` chosen entries nearest to the median of the chosen ones, of (n, width)."""
+    n = jnp.maximum(chosen.sum(), 1)
+    value = jnp.sort(jnp.where(chosen[:, None], column, jnp.inf), axis=0)
+    median = (value[(n - 1) // 2] + value[n // 2]) / 2
+    order = jnp.argsort(jnp.abs(value - median[None]), axis=0, stable=True)
+    near = jnp.arange(value.shape[0])[:, None] < n_kept
+    kept = jnp.where(near, jnp.take_along_axis(value, order, axis=0), 0)
+    return kept.sum(axis=0) / n_kept.astype(value.dtype)
