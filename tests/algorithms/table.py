@@ -145,6 +145,7 @@ CASES = {
     "feddyn": _case("feddyn", P),
     "fedlc": _case("fedlc", P),
     "fednova": _case("fednova", P),
+    "qffl": _case("qffl", P, numbers={"q": 2.0}),
     "fednova-momentum": _case("fednova", P, numbers={"momentum": 0.5}, choices={"weighting": "uniform"}),
     "fedopt-momentum": _case("fedopt", P, numbers={"server_lr": 0.5}, choices={"server_optimizer": "momentum"}),
     "fedopt-adam": _case("fedopt", P),

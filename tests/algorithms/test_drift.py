@@ -264,6 +264,29 @@ def test_fedlc_in_numpy(key, model, federation, reference):  # noqa: F811
     assert_models(deployed, [theta] * 8)
 
 
+@pytest.mark.parametrize("q", [0.0, 2.0])
+def test_qffl_in_numpy(key, model, federation, reference, q):  # noqa: F811
+    theta, data = reference.start, federation.train
+    for cohort in reference.rounds():
+        total, h = oracle.combine(np.zeros_like, theta), 0.0
+        for i, k, _ in cohort:
+            rows = np.asarray(data.index)[i, : np.asarray(data.size)[i]]
+            loss = oracle.training_loss(theta, reference.x[rows], reference.y[rows])
+            w = oracle.local_sgd(theta, reference.batches(i, k), LR)
+            gradient = oracle.combine(lambda t, w: (t - w) / LR, theta, w)
+            norm = sum(np.square(leaf).sum() for leaf in jax.tree.leaves(gradient))
+            total = oracle.combine(lambda t, g, f=loss**q: t + f * g, total, gradient)
+            h += q * loss ** (q - 1) * norm + loss**q / LR
+        theta = oracle.combine(lambda t, d, h=h: t - d / h, theta, total)
+    deployed = run(fljax.qffl(model, WORK), fljax.qffl.Hyper(lr=LR, q=q), federation, key)[0]
+    assert_models(deployed, [theta] * 8)
+
+
+def test_qffls_large_powers_are_finite_and_follow_the_worst_client(key, model, federation):
+    after = simulate(fljax.qffl(model, WORK), fljax.qffl.Hyper(lr=LR, q=200.0), federation, key, 1)[0].server
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(after))
+
+
 def test_sam_and_exp_in_numpy(key, model, federation, reference):  # noqa: F811
     """Gradients a little uphill; a server that goes beyond the mean where updates point apart."""
     theta, rho, epsilon = reference.start, 0.3, 1e-3

@@ -331,6 +331,7 @@ def test_every_transform_of_a_chain_draws_for_itself(values):
         ("group_pfl+dp_sgd", "grouped by their counts of labels"),
         ("group_pfl_dynamic+dp_sgd", "grouped by their counts of labels"),
         ("fedgwc+dp_sgd", "send losses of batches, which get no noise"),
+        ("qffl+dp_sgd", "q-FFL count by their losses, which get no noise"),
         ("fedas+dp_sgd", "FedAS align the body to their examples, and count by them, without noise"),
         ("fedpac+dp_sgd", "FedPAC send means of their features, which get no noise"),
         ("fedala+dp_sgd", "FedALA fit what they begin from to their examples, without noise; leave it out"),

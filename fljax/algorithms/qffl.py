@@ -1,0 +1,52 @@
+"""q-FFL: clients with large losses count more, so that accuracies come nearer to each other (q-FedAvg).
+
+Li, Sanjabi, Beirami, Smith: Fair Resource Allocation in Federated Learning, ICLR 2020,
+https://arxiv.org/abs/1905.10497. Official code: https://github.com/litian96/fair_flearn.
+The server minimises the mean of the clients' losses to the power q + 1, by steps whose length follows from their local
+learning rate.
+
+Differences from the paper: participants are drawn uniformly and count alike; the paper draws them by their sizes, which
+is ``weighting="size"`` on average. ``combine`` receives ``theta + s_i (w_i - theta)``, whose mean is the paper's step.
+What a client has lost at the received model is sent uncounted, as the loss of other methods is.
+"""
+
+import jax
+import jax.numpy as jnp
+
+from fljax import tree
+from fljax.client.measure import client_loss
+from fljax.client.objectives import training_loss
+from fljax.numbers import LocalHyper, Scalar, hyper, number
+from fljax.rounds import Combining, Weighting, averaging, client_weight, mean, method, train
+from fljax.rounds.accounting import not_alone
+from fljax.rounds.uplink.private import check_not_private
+from fljax.types import Algorithm, Cohort, Model, ModelTable, Trained, Work
+
+
+@hyper
+class QFFLHyper(LocalHyper):
+    q: Scalar = number(1.0, "how much more a large loss counts; 0 is FedAvg; the paper has 0.001 to 5", least=0)
+
+
+@method(QFFLHyper, "Li et al., ICLR 2020", "https://arxiv.org/abs/1905.10497")
+def qffl(model: Model, work: Work, *, weighting: Weighting = "uniform", combine: Combining = mean) -> Algorithm:
+    """q-FFL: ``theta <- theta - sum_i omega_i Delta_i / sum_i omega_i h_i`` with ``Delta_i = F_i^q L (theta - w_i)``.
+
+    ``h_i = q F_i^(q-1) |L (theta - w_i)|^2 + L F_i^q``; ``F_i`` is the client's loss at theta, L is 1 / lr.
+    """
+    check_not_private(work, "clients of q-FFL count by their losses, which get no noise")
+
+    def local(hyper: QFFLHyper, theta: ModelTable, cohort: Cohort) -> Trained:
+        loss = jnp.maximum(client_loss(model, theta, cohort.data), 1e-10)
+        trained = train(hyper, theta, cohort, training_loss(model), work)
+        omega, inverse = client_weight(weighting, cohort, trained.ok), 1 / hyper.lr_of(cohort.round)
+        (w, statistics), begun = tree.split_statistics(trained.params), tree.split_statistics(theta.params)[0]
+        move = tree.subtract(w, begun)
+        # All F^q by the largest one, which changes no ratio of them and leaves none infinite.
+        power = (loss / jnp.where(omega > 0, loss, 0).max().clip(1e-10)) ** hyper.q
+        h = power * (hyper.q / loss * inverse**2 * jax.vmap(tree.squared_norm)(move) + inverse)
+        share = omega.sum() * inverse / jnp.maximum(jnp.vdot(omega, h), 1e-30)
+        moved = jax.tree.map(lambda t, d: t + tree.along(share * power, d) * d, begun, move)
+        return trained._replace(params=tree.join_statistics(tree.as_before(moved, w), statistics))
+
+    return not_alone(averaging(model, local, weighting=weighting, combine=combine))
