@@ -16,7 +16,8 @@ anybody yet; Per-FedAvg's steps take two batches each, so half as many; FedMA st
 own, whose units match badly; FedPer, FedRep and FedBABU train whole networks on 200 images; DC-PFL looks for a first
 split when the loss has settled; FedTSDP shares all layers at first; FedCPS divides the clients among four models
 whatever their data; FedCP's gates and GPFL's conditions are learned first. SCAFFOLD diverges at this learning rate,
-whose correction is for all of a round's steps, and does not at 0.01.
+whose correction is for all of a round's steps, and does not at 0.01; q-FFL's server takes short steps where clients
+take many.
 """
 
 import csv

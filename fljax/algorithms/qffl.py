@@ -3,7 +3,7 @@
 Li, Sanjabi, Beirami, Smith: Fair Resource Allocation in Federated Learning, ICLR 2020,
 https://arxiv.org/abs/1905.10497. Official code: https://github.com/litian96/fair_flearn.
 The server minimises the mean of the clients' losses to the power q + 1, by steps whose length follows from their local
-learning rate.
+learning rate. They are short where clients take many local steps, as the square of what these add up to is in h_i.
 
 Differences from the paper: participants are drawn uniformly and count alike; the paper draws them by their sizes, which
 is ``weighting="size"`` on average. ``combine`` receives ``theta + s_i (w_i - theta)``, whose mean is the paper's step.
