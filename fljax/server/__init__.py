@@ -148,7 +148,7 @@ one in its own docstring. The examples share four clients with a model of two la
   >>> print(geometric_median(jnp.array([[0.0], [1.0], [90.0]])))
   [1.]
   >>> print(bulyan(jnp.array([[0.0], [1.0], [2.0], [3.0], [4.0], [5.0], [90.0]]), 1))
-  [2.]
+  [3.]
 
 **Agreement**
 
