@@ -10,7 +10,6 @@ batches, and clients are tested with the model that they trained last. The body 
 own size by plain steps; the code has 16.
 """
 
-import jax
 import jax.numpy as jnp
 import optax
 from jax import Array
@@ -26,6 +25,7 @@ from fljax.client.spread import gradient_mass
 from fljax.data.labels import check_classes
 from fljax.numbers import LocalHyper, Scalar, hyper, number
 from fljax.rounds import all_but, client_weight, method, traffic, train
+from fljax.rounds.cohort import drawn
 from fljax.rounds.sharing import own_rows
 from fljax.rounds.uplink.private import check_not_private
 from fljax.server.aggregate import weighted_mean
@@ -114,8 +114,3 @@ def near_prototypes(model: Model) -> Loss:
 def as_tested(loss: Loss) -> Loss:
     """``loss`` of the network in evaluation mode."""
     return lambda params, batch, key, *own: loss(params, batch, None, *own)
-
-
-def drawn(cohort: Cohort, number: int) -> Array:
-    """(cohort,) keys of the participants for something of its own."""
-    return jax.vmap(lambda key: jax.random.fold_in(key, number))(cohort.key)

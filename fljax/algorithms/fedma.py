@@ -25,6 +25,7 @@ from fljax.data.federation import class_histogram
 from fljax.numbers import LocalHyper
 from fljax.rounds import Combining, Weighting, averaging, mean, method, train
 from fljax.rounds.averaging import remembering, shared_and_memory, shared_part
+from fljax.rounds.cohort import drawn
 from fljax.rounds.sharing import replace_layers
 from fljax.rounds.uplink.private import check_not_private
 from fljax.rounds.wrapping import halves_of, with_halves
@@ -131,9 +132,8 @@ def fedma(
         layer, held = model.layers[n_held - 1], model.layers[:n_held]
         common = weighted_mean(before.params, weight, empty=theta)
         begun = replace_layers(before.params, (layer,), tree.broadcast(common, cohort.ids.shape[0]))
-        keys = jax.vmap(lambda key: jax.random.fold_in(key, RETRAIN + n_held))(cohort.key)
         phase = work._replace(epochs=retrain_epochs)
-        after = train(hyper, begun, cohort._replace(key=keys), loss, phase, held=held)
+        after = train(hyper, begun, cohort._replace(key=drawn(cohort, RETRAIN + n_held)), loss, phase, held=held)
         return Trained(after.params, before.loss, before.ok & after.ok)
 
     def outputs_by_class(models: Stacked, weight: Array, theta: Params, cohort: Cohort) -> Params:

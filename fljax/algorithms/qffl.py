@@ -7,7 +7,7 @@ learning rate. They are short where clients take many local steps, as the square
 
 Differences from the paper: participants are drawn uniformly and count alike; the paper draws them by their sizes, which
 is ``weighting="size"`` on average. ``combine`` receives ``theta + s_i (w_i - theta)``, whose mean is the paper's step.
-What a client has lost at the received model is sent uncounted, as the loss of other methods is.
+The loss at the received model, a float beside the client's model, is not counted.
 """
 
 import jax

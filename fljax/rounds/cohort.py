@@ -93,3 +93,8 @@ def dealt(ids: Array, size: Array, n_devices: int) -> Array:
     if n_devices == 1 or ids.shape[0] % n_devices:
         return ids
     return ids[jnp.argsort(-size, stable=True)].reshape(-1, n_devices).T.reshape(-1)
+
+
+def drawn(cohort: Cohort, number: int) -> Array:
+    """(cohort,) keys of the participants for a part of a round of its own."""
+    return jax.vmap(lambda key: jax.random.fold_in(key, number))(cohort.key)

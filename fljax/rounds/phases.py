@@ -3,11 +3,11 @@
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-import jax
 import jax.numpy as jnp
 
 from fljax import tree
 from fljax.client.objectives import Loss
+from fljax.rounds.cohort import drawn
 from fljax.rounds.local import train
 from fljax.types import Cohort, ModelTable, Stacked, Trained, Work
 
@@ -36,8 +36,7 @@ def train_in_phases(hyper: Any, start: ModelTable, cohort: Cohort, work: Work, p
     for phase in phases:
         now = cohort
         if phase.drawn_from is not None:
-            keys = jax.vmap(lambda key, number=phase.drawn_from: jax.random.fold_in(key, number))(cohort.key)
-            now = cohort._replace(key=keys)
+            now = cohort._replace(key=drawn(cohort, phase.drawn_from))
         effort = work._replace(epochs=phase.epochs)
         after = train(hyper, trained.params, now, phase.loss, effort, *phase.rows, held=phase.held)
         mean_loss = trained.loss + phase.epochs / total * after.loss

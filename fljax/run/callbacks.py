@@ -6,6 +6,7 @@ from typing import Any
 
 import jax
 
+from fljax.run.mesh import n_cores
 from fljax.run.program_cost import has_operation
 
 
@@ -15,14 +16,10 @@ def warn_of_callbacks(jaxpr: Any) -> None:
     Python is handed its arrays by a thread of XLA's; large ones need one more, and there are as many as cores, each of
     which runs a device that waits for the others.
     """
-    n_devices = jax.sharding.get_abstract_mesh().size
-    n_threads = int(os.environ.get("NPROC", len(os.sched_getaffinity(0))))
-    if (
-        jax.default_backend() == "cpu"
-        and n_devices > 1
-        and n_threads <= n_devices
-        and has_operation(jaxpr, "pure_callback", "io_callback")
-    ):
+    n_devices, asked = jax.sharding.get_abstract_mesh().size, os.environ.get("NPROC", "")
+    n_threads = int(asked) if asked.isdigit() else n_cores()
+    no_spare = jax.default_backend() == "cpu" and n_devices > 1 and n_threads <= n_devices
+    if no_spare and has_operation(jaxpr, "pure_callback", "io_callback"):
         warnings.warn(
             f"this program calls Python (jax.pure_callback) on {n_devices} devices of a CPU, and with hundreds of "
             "clients it may wait for ever; put NPROC=8 into the environment, or JAX_NUM_CPU_DEVICES=1",

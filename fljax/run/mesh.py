@@ -114,8 +114,13 @@ def use_all_cores() -> None:
         return
     global _divided
     with contextlib.suppress(RuntimeError):
-        jax.config.update("jax_num_cpu_devices", len(os.sched_getaffinity(0)))
+        jax.config.update("jax_num_cpu_devices", n_cores())
         _divided = True
+
+
+def n_cores() -> int:
+    """Cores that this process may run on; of the machine where the system does not say, as macOS does not."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def may_use_fewer() -> bool:

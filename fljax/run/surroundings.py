@@ -12,6 +12,7 @@ import jax
 from fljax.models import winograd
 from fljax.models.conv import usual_form
 from fljax.run import hosts
+from fljax.run.mesh import n_cores
 
 PACKAGES = ("fljax", "jax", "jaxlib", "flax", "optax", "numpy", "scipy", "scikit-learn")
 TRACED = PACKAGES[:5]
@@ -30,7 +31,7 @@ def machine() -> dict[str, Any]:
     """What the run was computed on."""
     return {
         "system": platform.platform(),
-        "cores": _n_cores(),
+        "cores": n_cores(),
         "backend": jax.default_backend(),
         "devices": [device.device_kind for device in jax.devices()],
     }
@@ -45,7 +46,7 @@ def surroundings(n_devices: int) -> dict[str, Any]:
     found: dict[str, Any] = {name: _version(name) for name in TRACED}
     found |= {"devices": n_devices, "device": device.device_kind, "hosts": jax.process_count()}
     if device.platform == "cpu":
-        (found["cores"],) = hosts.agreed(_n_cores())
+        (found["cores"],) = hosts.agreed(n_cores())
     return found | settings()
 
 
@@ -94,7 +95,3 @@ def _version(package: str) -> str:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
         return "not installed"
-
-
-def _n_cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -35,7 +35,8 @@ def simplex_weights(points: Array, variance: Array, where: Array | None = None, 
         points: (n, d) float32, h.
         variance: (n,) v, not negative: of each row as an estimate.
         where: (n,) bool, the rows that may be taken from; None: all. Where none may, each row takes from itself alone.
-        tolerance: a row's value is at most this share of ``mean_j (|h_j - mean|^2 + v_j)`` from the least one.
+        tolerance: a row's value is at most this share of ``mean_j (|h_j - mean|^2 + v_j)`` from the least one, unless
+            5,000 steps do not reach it.
 
     Returns:
         (n, n) float32 rows a_i, not negative, of sum 1.

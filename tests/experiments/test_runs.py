@@ -6,6 +6,7 @@ import runpy
 import shlex
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import comparison
 import dcpfl_figures
@@ -19,6 +20,7 @@ import pytest
 import reporting
 from comparison import everything
 from dcpfl_figures import period, thresholds
+from dcpfl_methods import converged, uplink_share
 from fedtsdp_parts import figure9, groups, hopkins, sampling
 from fesem_parts import hands
 from final_round import with_everyone_once_more, with_own_layers_trained
@@ -259,3 +261,10 @@ def test_the_seconds_of_a_call_that_was_stopped_count(federation, tmp_path):
     seconds = seconds_taken(tmp_path / "run")
     assert seconds > 0
     assert resumed(*given, 4, folder=tmp_path / "run")[1] > seconds
+
+
+@pytest.mark.parametrize("n_rounds", [1, 2, 5, 9])
+def test_a_run_has_converged_within_its_rounds(n_rounds):
+    run = SimpleNamespace(metrics={"accuracy_macro": np.linspace(0.1, 0.9, n_rounds), "uplink": np.ones((n_rounds, 3))})
+    assert converged(run) == n_rounds
+    assert np.isnan(uplink_share(run))
