@@ -1,55 +1,87 @@
-"""How many clients of few examples to train side by side: rounds a second with ``Work.at_once`` over those one by one.
+"""Many small clients on a CPU: rounds a second with several trained at once over those one by one.
 
-    python benchmarks/side_by_side.py [--clients 4000]
+    python benchmarks/side_by_side.py [--only sizes methods] [--clients 2000] [--methods NAME ...]
 
-Clients of 4 or 40 examples of 20 features, batches of 8, all in each round; the programs of one workload are compiled
-once, outside the timing, and run in turn. One by one a client's steps are short and what comes between them counts.
-
-2 cores, shared with other work, jax 0.10.2, 2,000 clients: 5.7 times as many rounds with 128 at once for clients of 4
-examples and no hidden units, 2.5 with 64 hidden units, 1.2 with 200; 3.0 for 40 examples and no hidden units.
+``sizes`` is FedAvg on clients of 4 or 40 examples and networks of growing width, with what ``Work.at_once=None`` takes
+and with 16, 64 and 128; ``methods`` is every method on 400 clients of 4 or 5 images of digits, with None, and the
+seconds that its first run takes more, which are compilation. The programs of one workload are compiled once, outside
+the timing, and run in turn. One by one a client's steps are short and what comes between them counts; with many
+parameters several clients' models leave the cache.
 """
 
-import argparse
+import time
+from collections.abc import Iterable
 from functools import partial
 
 import jax
 import numpy as np
-from timing import alternate, machine, ratio
+from timing import Run, alternate, machine, parser, ratio
 
 import fljax
+from fljax.jobs.assemble import make_methods, make_parts, plain_model
+from fljax.jobs.job import read_job
 
-N_FEATURES, N_CLASSES, ROUNDS, REPEATS = 20, 3, 4, 3
-AT_ONCE = (1, 16, 128)
+N_CLASSES, ROUNDS, REPEATS = 10, 4, 5
+AT_ONCE = (1, None, 16, 64, 128)
+SHAPES = ((20, ()), (20, (64,)), (60, ()), (60, (64,)), (200, (32,)), (784, ()), (60, (200,)), (784, (64,)))
+JOB = ("--n-clients", "400", "--partition", "iid", "--hidden", "32", "--batch-size", "2", "--dataset", "digits")
 
 
 def main() -> None:
-    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("--clients", type=int, default=4000)
-    n_clients = options.parse_args().clients
-    print(machine())
+    options = parser(__doc__, SECTIONS, REPEATS, bars=False)
+    options.add_argument("--clients", type=int, default=2000)
+    options.add_argument("--methods", nargs="+", default=sorted(fljax.ALGORITHMS))
+    asked = options.parse_args()
+    print(machine(), flush=True)
+    for name in asked.only:
+        SECTIONS[name](asked.clients, asked.methods, asked.repeats)
+
+
+def sizes(n_clients: int, _: Iterable[str], repeats: int) -> None:
+    """By examples of a client and parameters of the network."""
     for examples in (4, 40):
-        for hidden in ((), (64,), (200,)):
-            seconds = timed(n_clients, examples, hidden)
-            gains = ", ".join(f"{ratio(seconds['1'], seconds[str(n)]):.1f} with {n}" for n in AT_ONCE[1:])
-            print(f"{examples:2} examples, {hidden or 'no'} hidden units: {gains}", flush=True)
+        for n_features, hidden in SHAPES:
+            seconds = alternate({str(n): run_of(n_clients, examples, n_features, hidden, n) for n in AT_ONCE}, repeats)
+            gains = ", ".join(f"{ratio(seconds['1'], seconds[str(n)]):.2f} with {n}" for n in AT_ONCE[1:])
+            n_parameters = sum(a * b + b for a, b in zip((n_features, *hidden), (*hidden, N_CLASSES), strict=True))
+            print(f"{examples:2} examples, {n_parameters:6,} parameters: {gains}", flush=True)
+            jax.clear_caches()
 
 
-def timed(n_clients: int, examples: int, hidden: tuple[int, ...]) -> dict[str, list[float]]:
-    """Seconds of runs of `ROUNDS` rounds by the clients at once."""
+def run_of(n_clients: int, examples: int, n_features: int, hidden: tuple[int, ...], at_once: int | None) -> Run:
+    """A compiled run of `ROUNDS` rounds of FedAvg."""
     rng, n = np.random.default_rng(0), n_clients * examples
-    x, y = rng.normal(size=(n, N_FEATURES)).astype(np.float32), rng.integers(N_CLASSES, size=n)
+    x, y = rng.normal(size=(n, n_features)).astype(np.float32), rng.integers(N_CLASSES, size=n)
     federation = fljax.federation_from_arrays(x, y, np.repeat(np.arange(n_clients), examples))
-    model = fljax.MODELS["mlp"]((N_FEATURES,), hidden, N_CLASSES)
-    if not hidden:
-        model = fljax.MODELS["logistic_regression"]((N_FEATURES,), N_CLASSES)
+    model = fljax.MODELS["mlp"]((n_features,), hidden, N_CLASSES)
+    algorithm = fljax.fedavg(model, fljax.Work(1, 8, at_once=at_once))
+    run = partial(
+        fljax.simulate, algorithm, fljax.fedavg.Hyper(), federation, jax.random.key(0), ROUNDS, evaluate_every=ROUNDS
+    )
+    jax.block_until_ready(run())
+    return run
 
-    def run(at_once: int) -> object:
-        algorithm = fljax.fedavg(model, fljax.Work(1, 8, at_once=at_once))
-        return fljax.simulate(algorithm, fljax.fedavg.Hyper(), federation, jax.random.key(0), ROUNDS, evaluate_every=99)
 
-    for at_once in AT_ONCE:
-        jax.block_until_ready(run(at_once))  # compiles
-    return alternate({str(at_once): partial(run, at_once) for at_once in AT_ONCE}, REPEATS)
+def methods(_: int, names: Iterable[str], repeats: int) -> None:
+    """Every method, tested after each round."""
+    for name in names:
+        runs, first = {}, {}
+        for at_once in ("1", "None"):
+            job = read_job(["--algorithm", name, "--at-once", at_once, *JOB])
+            federation, _ = make_parts(job)
+            made, federation = make_methods(job, plain_model(job, federation), federation)
+            algorithm, hyper = made[name][:2]
+            runs[at_once] = partial(fljax.simulate, algorithm, hyper, federation, jax.random.key(0), ROUNDS)
+            began = time.perf_counter()
+            jax.block_until_ready(runs[at_once]())
+            first[at_once] = time.perf_counter() - began
+        seconds = alternate(runs, repeats)
+        more = first["None"] - first["1"]
+        print(f"{name:<14} {ratio(seconds['1'], seconds['None']):5.2f}, first run {more:+.1f} s", flush=True)
+        jax.clear_caches()
+
+
+SECTIONS = {"sizes": sizes, "methods": methods}
 
 
 if __name__ == "__main__":

@@ -28,7 +28,6 @@ from fljax.run.changes import after_changes, change_rows, changes_table
 from fljax.run.checkpoint import save_arrays
 from fljax.run.chunk import spread
 from fljax.run.comparison import TITLE, as_table, left_out
-from fljax.run.enough import may_be_side_by_side
 from fljax.run.mesh import Device, over_devices, replicated
 from fljax.run.models_on_disk import FILE, save_models
 from fljax.run.newcomers import evaluate_new_clients
@@ -206,17 +205,8 @@ def headline(
         f"{run.model} of {n_parameters:,} parameters, {run.rounds} rounds on {there}",
         *not_alike(job.of_methods),
         *slips(job, size),
-        *one_by_one(job, model, draw.size),
     )
     return "\n".join(lines)
-
-
-def one_by_one(job: Job, model: Model, cohort: int) -> list[str]:
-    """A line that says of small clients, of which there are many, that several may train at once."""
-    alone = [method for method, own in job.of_methods.items() if own.get("at_once") is None]
-    if not alone or not may_be_side_by_side(model, cohort):
-        return []
-    return ["on a CPU clients train one by one; with --at-once 128 so many may be faster, which fljax plan measures"]
 
 
 def slips(job: Job, size: np.ndarray) -> list[str]:

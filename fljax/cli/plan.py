@@ -14,10 +14,11 @@ from fljax.jobs.job import Job
 HELP = """Says what a job will take before it is run: takes the settings of fljax run.
 
 Compiles each method's round, reads the memory off the compiled program, counts the arithmetic of local training, and
-runs up to three rounds to measure their speed; on an accelerator with several numbers of clients side by side, of which
---at-once then sets the fastest. Rounds that would take more than 10 s are not run: their speed, marked ~, is a forecast
-by the arithmetic. "kept" is what server and clients keep between rounds, "each client" what a participant of a round
-takes, "most clients" how many participants fit. A row is shown as soon as it is known."""
+runs up to three rounds to measure their speed, on an accelerator, and on a CPU for 256 participants and more, with
+several numbers of clients side by side, of which --at-once then sets the fastest. Rounds that would take more than 10 s
+are not run: their speed, marked ~, is a forecast by the arithmetic. "kept" is what server and clients keep between
+rounds, "each client" what a participant of a round takes, "most clients" how many participants fit. A row is shown as
+soon as it is known."""
 
 PLAN = {
     "folder": RUN["folder"]._replace(help="results folder whose settings and devices are taken; nothing is written"),

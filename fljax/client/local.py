@@ -97,13 +97,14 @@ def n_steps(size: Sizes, work: Work) -> Sizes:
     return work.epochs * n_batches(size, work.batch_size)
 
 
-def useful_steps(data: ClientData, work: Work) -> Array:
+def useful_steps(data: ClientData, work: Work, *per_client: Stacked | ModelTable) -> Array:
     """Share of the executed local steps that the clients need, (): the rest is waiting for a longer one of the chunk.
 
-    1 where a client trains alone, as on a CPU. Clients that only fill up the last chunk are not counted.
+    1 where a client trains alone, as on a CPU but where many have small models, which are ``per_client`` then. Clients
+    that only fill up the last chunk are not counted.
     """
     check_work(work)
-    executed = n_steps(longest_beside(data, work.at_once), work).sum()
+    executed = n_steps(longest_beside(data, *per_client, at_once=work.at_once), work).sum()
     return n_steps(data.size, work).sum().astype(jnp.float32) / jnp.maximum(executed, 1).astype(jnp.float32)
 
 

@@ -2,7 +2,8 @@
 
 A client is written as a function of one client. On an accelerator the clients of a chunk run side by side under `vmap`,
 and each chunk loops for its own longest client; on a CPU a chunk is one client, because parameters that stay in the
-cache beat wide operations there. Neither choice changes a result.
+cache beat wide operations there, but where many clients have a small model each and few examples: then what comes
+between their steps takes the most. No choice changes a result but in its last bits.
 """
 
 import math
@@ -20,8 +21,17 @@ from fljax.choices import check_kind
 from fljax.placement import CLIENTS, in_a_device, n_client_devices, whole
 from fljax.types import ClientData, Examples, ModelTable, Stacked
 
-ACCELERATOR_AT_ONCE = 64
-"""Clients trained at once on an accelerator when `Work.at_once` is None."""
+AT_ONCE = 64
+"""Clients trained at once when `Work.at_once` is None: on an accelerator, and on a CPU where many are small."""
+
+MANY = 256
+"""Clients from which on a CPU small ones go side by side; fewer are over before their program has been compiled."""
+
+SMALL_MODEL = 8192
+"""Numbers of the largest model that is small: with more, `AT_ONCE` of them leave a CPU's cache."""
+
+SMALL_SPLIT = 2**18
+"""Numbers of the inputs of the largest client that is small: `AT_ONCE` of them are 64 MiB."""
 
 FEW = 64
 """Numbers a client, such as a label, of which every device has those of all clients before they are mapped over."""
@@ -44,7 +54,8 @@ def map_clients(
     is handed over unbatched. Clients may loop for as long as their size asks: none waits for a longer one of another
     chunk.
 
-    ``at_once`` is how many clients run side by side; None takes the backend's best.
+    ``at_once`` is how many clients run side by side; None takes the backend's best, on a CPU by the sizes of ``data``
+    and of ``per_client`` (`benchmarks/side_by_side.py`).
 
     Raises:
         ValueError: ``data`` is no split, a table has not a row for each client, or ``at_once`` is not positive.
@@ -59,7 +70,7 @@ def map_clients(
     def one(pool: Examples, tables: Any, index: Array, size: Array, *rows: Any) -> Any:
         return fn(pool, index, size, *(_row(table, row) for table, row in zip(tables, rows, strict=True)))
 
-    chunk = _chunk(data, at_once)
+    chunk = _chunk(data, per_client, at_once)
     return over_devices(_chunked(one, chunk), (data.pool, tables), (data.index, data.size, *rows), chunk)
 
 
@@ -88,7 +99,7 @@ def check_table(models: ModelTable) -> None:
         )
 
 
-def longest_beside(data: ClientData, at_once: int | None = None) -> Array:
+def longest_beside(data: ClientData, *per_client: Stacked | ModelTable, at_once: int | None = None) -> Array:
     """(clients,) the largest client in each client's chunk: what `map_clients` loops for while that one trains."""
 
     def longest(pool: Examples, index: Array, size: Array) -> Array:
@@ -96,13 +107,33 @@ def longest_beside(data: ClientData, at_once: int | None = None) -> Array:
         most = jnp.broadcast_to(size[order].max(axis=1, keepdims=True), order.shape)
         return most.reshape(-1)[jnp.argsort(order.reshape(-1))]
 
-    chunk = _chunk(data, at_once)
+    chunk = _chunk(data, per_client, at_once)
     return over_devices(longest, (data.pool,), (data.index, data.size), chunk)
 
 
-def _chunk(data: ClientData, at_once: int | None) -> int:
+def _chunk(data: ClientData, per_client: tuple[Stacked | ModelTable, ...], at_once: int | None) -> int:
     """Clients that run side by side: no more than a device has."""
-    return min(at_once or _backend_at_once(), -(-data.size.shape[0] // n_client_devices()))
+    if at_once is None:
+        at_once = 1 if jax.default_backend() == "cpu" and not _are_many_and_small(data, per_client) else AT_ONCE
+    return min(at_once, -(-data.size.shape[0] // n_client_devices()))
+
+
+def _are_many_and_small(data: ClientData, per_client: tuple[Stacked | ModelTable, ...]) -> bool:
+    """Whether several clients at once are faster on a CPU; by shapes alone, so that every run of a job does the same.
+
+    Not so where a leaf has the axes of a convolution, whose weights of several clients are slow there.
+    """
+    n_clients, n_places = data.index.shape
+    sizes = [_numbers_of_one(table) for table in per_client]
+    n_inputs = n_places * math.prod(data.pool.x.shape[1:])
+    return n_clients >= MANY and n_inputs <= SMALL_SPLIT and 0 < max(sizes, default=0) <= SMALL_MODEL
+
+
+def _numbers_of_one(table: Stacked | ModelTable) -> float:
+    """Floating-point numbers of one client's row; infinite where they may be a convolution's."""
+    leaves = jax.tree.leaves(table.params if isinstance(table, ModelTable) else table)
+    shapes = [leaf.shape[1:] for leaf in leaves if jnp.issubdtype(leaf.dtype, jnp.floating)]
+    return math.inf if any(len(shape) > 2 for shape in shapes) else sum(map(math.prod, shapes))
 
 
 def over_devices(fn: Callable[..., Any], whole: tuple, per_row: tuple, multiple: int = 1) -> Any:
@@ -231,7 +262,3 @@ def _chunked(one: Callable[..., Any], at_once: int) -> Callable[..., Any]:
 def _order(size: Array, at_once: int) -> Array:
     """(chunks, at_once) clients from the largest to the smallest, so that those of a chunk loop for about as long."""
     return jnp.argsort(-size, stable=True).reshape(-1, at_once)
-
-
-def _backend_at_once() -> int:
-    return 1 if jax.default_backend() == "cpu" else ACCELERATOR_AT_ONCE

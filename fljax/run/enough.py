@@ -25,10 +25,6 @@ and compile, in later ones, whose programs are kept, hardly. `benchmarks/enough_
 _EXAMPLES = 32  # in the batch that is looked at
 
 
-MANY = 256
-"""Participants from which on a CPU several are tried side by side."""
-
-
 def enough_devices(
     model: Model,
     federation: Federation,
@@ -76,10 +72,3 @@ def seconds_of_work(model: Model, federation: Federation, trained: float, tested
     sizes = (np.asarray(split.size) for split in (federation.train, federation.test))
     n_train, n_test = (float(size.sum()) for size in sizes)
     return per_example * (3 * trained * n_train + tested * n_test)
-
-
-def may_be_side_by_side(model: Model, cohort: int) -> bool:
-    """Whether on a CPU several of so many participants may be faster at once than one by one."""
-    parameters = jax.tree.leaves(jax.eval_shape(model.init, jax.random.key(0)))
-    convolves = any(leaf.ndim > 2 for leaf in parameters)
-    return jax.default_backend() == "cpu" and cohort >= MANY and not convolves

@@ -11,7 +11,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from fljax import tree
 from fljax.client.local import n_steps
-from fljax.client.map import ACCELERATOR_AT_ONCE
+from fljax.client.map import AT_ONCE, MANY
 from fljax.client.objectives import training_loss
 from fljax.data.federation import minibatch
 from fljax.models.conv import as_defined
@@ -19,7 +19,6 @@ from fljax.numbers import check_numbers
 from fljax.rounds.sampling import Sampling, sampling_of
 from fljax.run.check import fields_of, whole
 from fljax.run.chunk import most_rounds, round_cost, run_chunk
-from fljax.run.enough import may_be_side_by_side
 from fljax.run.mesh import Device, over_devices, replicated
 from fljax.run.privacy import with_target
 from fljax.run.program_cost import cost_of
@@ -252,8 +251,9 @@ def _candidates(work: Work, model: Model, cohort: int, candidates: Sequence[int]
         return [work.at_once]
     if candidates is None:
         if jax.default_backend() != "cpu":
-            return sorted({min(n, cohort) for n in (16, ACCELERATOR_AT_ONCE, 256)})
-        return [1, 16, 128] if may_be_side_by_side(model, cohort) else [1]
+            return sorted({min(n, cohort) for n in (16, AT_ONCE, 256)})
+        convolves = any(leaf.ndim > 2 for leaf in jax.tree.leaves(jax.eval_shape(model.init, jax.random.key(0))))
+        return [1] if cohort < MANY or convolves else [1, 16, AT_ONCE]
     if not len(candidates) or min(whole("candidates", n) for n in candidates) < 1:
         raise ValueError(f"candidates={candidates}: give values of at_once, each at least 1")
     return candidates

@@ -11,11 +11,11 @@ from jax.errors import JaxRuntimeError
 from fljax.algorithms import ALGORITHMS, compose
 from fljax.catalogue.entries import entry, names
 from fljax.cli import correctable
-from fljax.cli.execute import one_by_one, slips
+from fljax.cli.execute import slips
 from fljax.jobs.assemble import make_algorithm, make_model, make_parts, make_sampling, split_section
 from fljax.jobs.job import read_job
 from fljax.jobs.unlike import not_alike
-from fljax.models import cnn, lenet, mlp, resnet18, variational_cnn
+from fljax.models import lenet, resnet18, variational_cnn
 from fljax.numbers import check_numbers, numbers_of
 from fljax.types import Work
 
@@ -305,14 +305,6 @@ def test_choices_that_are_seldom_meant_are_said():
         "fesem: more clusters than the 4 clients",
     ]
     assert slips(job, np.full(5, 65)) == []
-
-
-def test_many_small_clients_are_told_of_training_at_once():
-    job, both = (read_job(["--algorithm", "fedavg", *more]) for more in ((), ("--at-once", "16")))
-    dense, convolved = mlp((4, 4, 1), (6,), 4), cnn((4, 4, 1), 4, (2,), hidden=())
-    if jax.default_backend() == "cpu":
-        assert "--at-once 128" in one_by_one(job, dense, 256)[0]
-    assert one_by_one(job, dense, 255) == one_by_one(both, dense, 256) == one_by_one(job, convolved, 256) == []
 
 
 def numbers_of_its_own(method, name):

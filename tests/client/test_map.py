@@ -3,13 +3,17 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 
 from fljax import tree
-from fljax.client.map import map_clients
+from fljax.client.local import train_clients
+from fljax.client.map import AT_ONCE, MANY, SMALL_MODEL, SMALL_SPLIT, _chunk, longest_beside, map_clients
+from fljax.client.objectives import training_loss
+from fljax.models import logistic_regression
 from fljax.run.collectives import collectives
 from fljax.run.mesh import over_devices, replicated
-from fljax.types import ClientData, Examples, ModelTable
+from fljax.types import ClientData, Examples, ModelTable, Work
 
 
 def describe(pool, index, size, key, row):
@@ -39,6 +43,52 @@ def test_any_number_of_clients_spreads_over_two_devices(key, ragged, n_clients):
         index, size = jax.jit(lambda d: map_clients(lambda pool, index, size: (index, size), d))(data)
     np.testing.assert_array_equal(index, data.index)
     np.testing.assert_array_equal(size, data.size)
+
+
+@pytest.mark.parametrize(
+    ("n_clients", "weights", "capacity", "on_a_cpu"),
+    [
+        (MANY, (SMALL_MODEL,), 4, AT_ONCE),
+        (MANY, (2, SMALL_MODEL // 2), SMALL_SPLIT // 9, AT_ONCE),
+        (MANY - 1, (4,), 4, 1),
+        (MANY, (SMALL_MODEL + 1,), 4, 1),
+        (MANY, (4,), SMALL_SPLIT // 9 + 1, 1),
+        (MANY, (3, 3, 2, 2), 4, 1),  # a convolution's
+    ],
+)
+@pytest.mark.parametrize("shared", [True, False])
+def test_many_small_clients_go_side_by_side(ragged, n_clients, weights, capacity, on_a_cpu, shared):
+    data = jax.eval_shape(
+        lambda d: ClientData(d.pool, jnp.zeros((n_clients, capacity), jnp.int32), jnp.zeros(n_clients, jnp.int32)),
+        ragged,  # whose inputs have 9 numbers
+    )
+    rows = jax.ShapeDtypeStruct((1 if shared else n_clients, *weights), jnp.float32)
+    models = ModelTable(rows, jax.ShapeDtypeStruct((n_clients,), jnp.int32)) if shared else rows
+    keys = jax.eval_shape(lambda: jax.random.split(jax.random.key(0), n_clients))
+    if jax.default_backend() == "cpu":
+        assert _chunk(data, (keys, models), None) == on_a_cpu
+        assert _chunk(data, (keys,), None) == 1  # nothing is known of a model
+    assert _chunk(data, (keys, models), 3) == 3
+
+
+def test_many_small_clients_train_as_they_do_one_by_one(key):
+    rng, sizes = np.random.default_rng(0), np.arange(MANY, dtype=np.int32) % 7
+    pool = Examples(*map(jnp.asarray, (rng.normal(size=(90, 3)).astype(np.float32), rng.integers(2, size=90))))
+    data = ClientData(pool, jnp.asarray(rng.integers(90, size=(MANY, 6)), jnp.int32), jnp.asarray(sizes))
+    model = logistic_regression((3,), 2)
+
+    def trained(at_once):
+        work = Work(2, 4, at_once)
+        start, keys = jax.vmap(model.init)(jax.random.split(key, MANY)), jax.random.split(key, MANY)
+        return train_clients(keys, start, data, training_loss(model), optax.sgd(0.1), work)
+
+    got, alone = jax.jit(trained, static_argnums=0)(None), jax.jit(trained, static_argnums=0)(1)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), got, alone)
+    if jax.default_backend() == "cpu":
+        longest = longest_beside(data, alone.params)
+        order = np.argsort(-sizes, kind="stable").reshape(-1, AT_ONCE)
+        np.testing.assert_array_equal(longest[order], np.repeat(sizes[order[:, :1]], AT_ONCE, axis=1))
+        np.testing.assert_array_equal(longest_beside(data), sizes)
 
 
 @pytest.mark.parametrize("at_once", [1, 3])

@@ -11,10 +11,10 @@ from jax import lax
 import fljax
 from fljax.algorithms.ditto import ditto
 from fljax.algorithms.fedavg import fedavg
+from fljax.client.map import AT_ONCE, MANY
 from fljax.data.synthetic import linear_groups
 from fljax.models import cnn, mlp, resnet18
 from fljax.rounds.sampling import uniform
-from fljax.run.enough import MANY
 from fljax.run.mesh import over_devices
 from fljax.run.plan import Probe, Speed, _candidates, _fit, plan, step_flops
 from fljax.run.privacy import with_target
@@ -249,7 +249,7 @@ def test_many_clients_of_a_network_without_convolutions_are_tried_side_by_side()
         return _candidates(work, model, n_clients, None)
 
     if jax.default_backend() == "cpu":
-        assert tried(dense, MANY) == [1, 16, 128]
+        assert tried(dense, MANY) == [1, 16, AT_ONCE]
         assert tried(convolved, MANY) == tried(dense, MANY - 1) == [1]
     assert tried(dense, MANY, work._replace(at_once=3)) == [3]
 
