@@ -48,14 +48,14 @@ IMPORTS = BEGIN.partition("\n\n")[0] + "\n"
 TINY = "--rounds 2 --dataset digits --partition iid --partition.n-clients 4 --model mlp --hidden 4 --epochs 1"
 
 
-IN_THE_CONTRACT = ("fedper+prox", "ifca+trimmed_mean", "fedavg+krum", "./mine.py:by_data")
-"""Compositions that `tests/algorithms` runs too: slow here, where each has six programs."""
+RUN_ELSEWHERE = ("fedper+prox", "ifca+trimmed_mean", "fedavg+krum", "./mine.py:by_data", "./mine.py:own")
+"""Compositions that other tests run too: slow here, where each has six programs."""
 
 
 @pytest.mark.parametrize(
     "code",
     [
-        pytest.param(code, id=(name := code.split()[4]), marks=[pytest.mark.slow] * (name in IN_THE_CONTRACT))
+        pytest.param(code, id=(name := code.split()[4]), marks=[pytest.mark.slow] * (name in RUN_ELSEWHERE))
         for code in COMPOSITIONS
     ],
 )
@@ -65,7 +65,8 @@ def test_a_composition_of_at_most_six_lines_goes_everywhere(code, tmp_path, monk
     names = {}
     exec(BEGIN + code, names)
     federation, key = names["federation"], names["key"]
-    made = names.get("algorithm") or names["by_data"](names["model"], names["work"])
+    of_mine = code.split()[4].removeprefix("./mine.py:")
+    made = names.get("algorithm") or names[of_mine](names["model"], names["work"])
     hyper, options = names.get("hyper", fljax.LocalHyper()), {"sampling": names.get("sampling")}
     _, alone = fljax.simulate(made, hyper, federation, key, 2, **options)
     assert np.isfinite(alone["client_loss"]).all()

@@ -35,6 +35,7 @@ class RunSettings(NamedTuple):
     seed: everything random comes from it, the partition included.
     sampling: who takes part in a round; see fljax list.
     participation: share of the clients in each round.
+    augment: changes to the images that clients train on, in every method: flip crop:4; see fljax list bricks.
     uplink: bricks between clients and server, into every method: clip:1 top-k:0.1; see fljax list bricks.
     downlink: bricks on the way back: top-k:0.1.
     attack: what some clients do to the others, and a defence is to bear; see fljax list.
@@ -66,6 +67,7 @@ class RunSettings(NamedTuple):
     seed: Seed = 0
     sampling: str = "uniform"
     participation: Share = 1.0
+    augment: tuple[str, ...] = ()
     uplink: tuple[str, ...] = ()
     downlink: tuple[str, ...] = ()
     attack: str = "none"

@@ -1,4 +1,4 @@
-"""``--uplink clip:1 top-k:0.1``: a short spelling of bricks between clients and server, and of their numbers."""
+"""``--uplink clip:1 top-k:0.1``, ``--augment flip crop:4``: a short spelling of bricks and of their numbers."""
 
 from collections.abc import Mapping, Sequence
 
@@ -10,12 +10,12 @@ from fljax.jobs.settings import Layer, last
 
 SHORT = {"clip": "clip_update", "noise": "gaussian_noise"}
 """Words for bricks besides their own names."""
-BEGIN = {"uplink": "", "downlink": "down_"}
+BEGIN = {"augment": "", "uplink": "", "downlink": "down_"}
 """Slot -> how the names of its bricks begin."""
 
 
 def spelled_out(layers: Sequence[Layer]) -> list[Layer]:
-    """The layers in which every method has the bricks of ``uplink`` and ``downlink``, and the numbers are set.
+    """The layers in which every method has the bricks of the slots in `BEGIN`, and the numbers are set.
 
     Raises:
         ValueError: in one line, for bricks that do not exist and numbers that they do not have.

@@ -23,6 +23,7 @@ NOT_OUTER = (
     "attack",
     "drift",
     "clock",
+    "augment",
     "uplink",
     "downlink",
     "rounds",
@@ -36,7 +37,11 @@ NOT_OUTER = (
 """Settings that make another sweep, with a table of its own."""
 OF_THE_WHOLE = (*NOT_KEPT, "runs_at_once")
 """Settings that say how a sweep is made, not what runs in it."""
-BRICKS = {"uplink": ("clip_update", "clip"), "downlink": ("down_top_k", "down_top_share")}
+BRICKS = {
+    "augment": ("crop", "crop_padding"),
+    "uplink": ("clip_update", "clip"),
+    "downlink": ("down_top_k", "down_top_share"),
+}
 """Slot -> a brick of it and its number, for an example."""
 
 

@@ -3,6 +3,7 @@
 from functools import partial
 
 from fljax.choices import Named
+from fljax.client import augment
 from fljax.client.sharpness import sharpness_aware
 from fljax.numbers import Scalar, hyper, number
 from fljax.rounds import combine
@@ -77,6 +78,27 @@ class SharpnessHyper:
 
 
 @hyper
+class FlipHyper:
+    """Numbers of mirrored images."""
+
+    flip_rate: Scalar = number(0.5, "probability that an image is mirrored", least=0, most=1)
+
+
+@hyper
+class CropHyper:
+    """Numbers of shifted images."""
+
+    crop_padding: Scalar = number(4, "zeros on each side, in pixels, out of which the image is cropped", least=0)
+
+
+@hyper
+class CutoutHyper:
+    """Numbers of images with a hole."""
+
+    cutout_size: Scalar = number(8, "side of the square that is 0, in pixels", least=0)
+
+
+@hyper
 class ExtrapolationHyper:
     """Numbers of an extrapolating server."""
 
@@ -122,6 +144,23 @@ _BRICKS = (
         "Qu et al., ICML 2022",
         "https://arxiv.org/abs/2206.02618",
         before=("dp_sgd",),  # whose noise is worth its epsilon for one gradient a batch
+    ),
+    Brick("flip", "augment", augment.flip, "clients' images are mirrored left to right at random", FlipHyper),
+    Brick(
+        "crop",
+        "augment",
+        augment.crop,
+        "clients' images are cropped at random out of themselves with a border of zeros",
+        CropHyper,
+    ),
+    Brick(
+        "cutout",
+        "augment",
+        augment.cutout,
+        "a square of each of the clients' images is 0",
+        CutoutHyper,
+        "DeVries and Taylor, 2017",
+        "https://arxiv.org/abs/1708.04552",
     ),
     Brick(
         "exp",

@@ -10,6 +10,7 @@ from typing import Any, Literal, NamedTuple, overload
 import numpy as np
 
 from fljax.choices import check_choices, check_kind, plain
+from fljax.client.augment import augmented
 from fljax.client.local import check_work
 from fljax.models.calling import check_model
 from fljax.numbers import LocalHyper, hyper, is_hyper, joined, numbers_of
@@ -25,9 +26,9 @@ model for each cluster."""
 
 KINDS: tuple[Kind, ...] = ("baseline", "one model", "personalised", "clustered")
 
-Slot = Literal["loss", "uplink", "downlink", "combine", "server"]
-"""What a brick changes: the clients' loss, what happens to their updates on the way to the server, or to its model on
-the way to them, how received models are combined, or the server's step towards that."""
+Slot = Literal["loss", "augment", "uplink", "downlink", "combine", "server"]
+"""What a brick changes: the clients' loss, the examples that they train on, what happens to their updates on the way to
+the server, or to its model on the way to them, how received models are combined, or the server's step towards that."""
 
 
 class Brick(NamedTuple):
@@ -35,9 +36,7 @@ class Brick(NamedTuple):
 
     name: str
     slot: Slot
-    value: (
-        Any  # "loss": a `Term`; "...link": a `Link`; "combine": a `Combine` or its short form; "server": of a Combine
-    )
+    value: Any  # by slot a `Term`; an `Augment`; a `Link`; a `Combine` or its short form; a function of a `Combine`
     summary: str
     Hyper: type | None = None
     paper: str = ""
@@ -105,11 +104,14 @@ class Method:
         check_model(model)
         own = {name: value for name, value in arguments.items() if name not in ("model", "work")}
         is_usual = "combine" not in own or own["combine"] == self.static["combine"].default
-        filled, terms, links, down = dict(own), work.terms, [], []
+        filled, links, down = dict(own), [], []
+        added = {brick.name: brick.value for brick in self.bricks if brick.slot == "loss"}
+        # Outside of all other terms, which so see one version of an example, and dp_sgd each example's own.
+        added |= {brick.name: augmented(brick.value) for brick in self.bricks if brick.slot == "augment"}
         for brick in self.bricks:
-            if brick.slot == "loss":
-                terms = (*terms, brick.value)
-            elif brick.slot == "uplink":
+            if brick.slot in ("loss", "augment"):
+                continue
+            if brick.slot == "uplink":
                 links.append(brick.value)
             elif brick.slot == "downlink":
                 down.append(brick.value)
@@ -117,7 +119,7 @@ class Method:
                 if brick.slot == "combine" and not is_usual:
                     raise ValueError(f"{self.name}: {brick.name} would replace combine={own['combine']}; leave one out")
                 filled["combine"] = brick.value if brick.slot == "combine" else brick.value(filled["combine"])
-        algorithm = self.factory(model, work._replace(terms=terms), **filled)
+        algorithm = self.factory(model, work._replace(terms=(*work.terms, *added.values())), **filled)
         check_kind(
             f"what the function of {self.name} returns", algorithm, Algorithm, "return one, as fljax.averaging does"
         )
@@ -126,7 +128,7 @@ class Method:
         # What a user puts into the slot may read numbers of its own, which the class of this method does not have.
         about = About(self.name, choices, work, model.about, tuple(numbers_of(self.Hyper)) if is_usual else ())
         algorithm = algorithm._replace(about=about)
-        if added := {brick.name: brick.value for brick in self.bricks if brick.slot == "loss"}:
+        if added:
             algorithm = heeding(algorithm, added)
         algorithm = with_uplink(algorithm, chained(links)) if links else algorithm
         algorithm = with_downlink(algorithm, chained(down)) if down else algorithm
@@ -172,6 +174,7 @@ class Method:
         one = combines and self.kind in ("one model", "personalised")  # those of clusters start from many
         there: dict[Slot, bool] = {
             "loss": trains,
+            "augment": trains,
             "uplink": sends,
             "downlink": one,
             "combine": combines,

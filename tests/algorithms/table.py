@@ -218,6 +218,9 @@ CASES = {
     "fedavg+exp": _case("fedavg+exp", P),
     "fedavg+sam": _case("fedavg+sam", P),
     "fedper+prox": _case("fedper+prox", P - LAST, numbers={"mu": 0.5}),
+    "fedavg+crop+flip+cutout": _case(
+        "fedavg+crop+flip+cutout", P, numbers={"crop_padding": 1, "cutout_size": 2}, by_order=True
+    ),
     "ifca+trimmed_mean": _case("ifca+trimmed_mean", P + 1, 3 * P, choices={"n_clusters": 3}),
 }
 CASES |= {name: Case(name) for name in ALGORITHMS if name not in {case.name for case in CASES.values()}}

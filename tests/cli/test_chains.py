@@ -22,6 +22,15 @@ def test_bricks_and_their_numbers_go_into_every_method():
     assert tuple(read_job(["--algorithm", "fedavg"]).run.algorithm) == ("fedavg",)
 
 
+def test_images_are_changed_in_every_method():
+    words = "--algorithm fedavg ditto+prox --augment flip crop:2 --uplink top-k --crop-padding 3"
+    job = read_job(words.split())
+    bricks = "flip+crop+top_k"
+    assert tuple(job.run.algorithm) == (f"fedavg+{bricks}", f"ditto+prox+{bricks}")
+    for name in job.methods:
+        assert (job.settings[name]["crop_padding"], job.settings[name]["flip_rate"]) == (3, 0.5)
+
+
 def test_a_stored_job_is_read_again(tmp_path):
     job = read_job(["--algorithm", "fedavg", "--uplink", "top-k:0.2"])
     path = tmp_path / "job.toml"
@@ -67,6 +76,10 @@ def test_a_number_is_swept():
 @pytest.mark.parametrize(
     ("words", "why"),
     [
+        ("--augment krum", "no brick for --augment: 'krum'"),
+        ("--augment flip:0.5:1", "2 numbers for flip, whose numbers are: flip_rate"),
+        ("--algorithm fedsgd --augment flip", "fedsgd.flip: .* has no slot 'augment'"),
+        ("--augment flip:2", "flip_rate=2 is out of its range"),
         ("--uplink krum", "no brick for --uplink: 'krum'"),
         ("--uplink topk:0.1", "no brick for --uplink: 'topk'; the nearest is 'top_k'"),
         ("--uplink top-k:0.1:3", "--uplink top-k:0.1:3: 2 numbers for top_k, whose numbers are: top_share"),

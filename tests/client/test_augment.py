@@ -1,0 +1,198 @@
+"""Data augmentation against brute force: every version of an image that there may be, and how often it comes."""
+
+from types import SimpleNamespace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy.stats import chisquare
+
+import fljax
+from fljax.client.augment import augmented, crop, cutout, flip
+from fljax.data.synthetic import linear_groups
+from fljax.models import mlp, normalized
+from fljax.types import Batch, Work
+
+WORK = Work(epochs=1, batch_size=8)
+N_DRAWN = 3000
+
+
+@pytest.fixture(scope="module")
+def image():
+    return np.random.default_rng(0).uniform(0.1, 1, (4, 5, 2)).astype(np.float32)
+
+
+def versions(augment, image, **numbers):
+    """Many versions of an image by one jitted program, whose numbers are traced."""
+
+    def drawn(keys, numbers):
+        hyper = SimpleNamespace(**numbers)
+        return jax.vmap(lambda key: augment(key, jnp.asarray(image), hyper))(keys)
+
+    return np.asarray(jax.jit(drawn)(jax.random.split(jax.random.key(1), N_DRAWN), numbers))
+
+
+def counts(found, expected):
+    """How many of ``found`` equal each of ``expected``; each must equal one."""
+    same = (found[:, None] == np.stack(expected)).all(axis=(2, 3, 4))
+    assert (same.sum(axis=1) >= 1).all()
+    return same.sum(axis=0)
+
+
+def test_a_flip_mirrors_left_to_right(image):
+    n_kept, n_mirrored = counts(versions(flip, image, flip_rate=0.3), [image, np.fliplr(image)])
+    assert n_kept + n_mirrored == N_DRAWN
+    assert chisquare([n_kept, n_mirrored], [0.7 * N_DRAWN, 0.3 * N_DRAWN]).pvalue > 1e-3
+    np.testing.assert_array_equal(versions(flip, image, flip_rate=0.0), np.broadcast_to(image, (N_DRAWN, 4, 5, 2)))
+
+
+@pytest.mark.parametrize("padding", [0, 1, 2])
+def test_a_crop_is_any_window_of_the_padded_image(image, padding):
+    padded = np.pad(image, [(padding, padding)] * 2 + [(0, 0)])
+    windows = [
+        padded[row : row + 4, column : column + 5]
+        for row in range(2 * padding + 1)
+        for column in range(2 * padding + 1)
+    ]
+    found = counts(versions(crop, image, crop_padding=float(padding)), windows)
+    assert found.sum() == N_DRAWN
+    assert len(found) == 1 or chisquare(found).pvalue > 1e-3
+
+
+@pytest.mark.parametrize("size", [0, 1, 2, 3, 20])
+def test_a_cutout_is_a_square_around_any_pixel(image, size):
+    holes = []
+    for row in range(4):
+        for column in range(5):
+            first = [max(row - size // 2, 0), max(column - size // 2, 0)]
+            last = [max(row - size // 2 + size, 0), max(column - size // 2 + size, 0)]
+            holes.append(image.copy())
+            holes[-1][first[0] : last[0], first[1] : last[1]] = 0
+    found = versions(cutout, image, cutout_size=float(size))
+    kinds = np.unique(np.stack(holes), axis=0)  # near the border of a small image two holes may be the same
+    weight = [(np.stack(holes) == kind).all(axis=(1, 2, 3)).sum() for kind in kinds]
+    n_found = counts(found, list(kinds))
+    assert len(kinds) == 1 or chisquare(n_found, N_DRAWN * np.array(weight) / len(holes)).pvalue > 1e-3
+
+
+def test_an_image_of_whole_numbers_stays_one(image):
+    whole = (255 * image).astype(np.uint8)
+    for augment, numbers in (
+        (flip, {"flip_rate": 0.5}),
+        (crop, {"crop_padding": 1}),
+        (cutout, {"cutout_size": 2}),
+    ):
+        assert versions(augment, whole, **numbers).dtype == np.uint8
+
+
+def test_each_example_of_a_batch_has_a_version_of_its_own_and_a_loss_sees_one(key, image):
+    seen = []
+
+    def loss(params, batch, key, *own):
+        seen.append((batch.x, key, own))
+        return jnp.float32(0), params
+
+    batch = Batch(jnp.stack([jnp.asarray(image)] * 64), jnp.zeros(64, jnp.int32), jnp.ones(64))
+    term = augmented(flip)(loss, SimpleNamespace(flip_rate=0.5))
+    for step in range(2):
+        term({}, batch, jax.random.fold_in(key, step), "start", "teacher")
+    (first, key_first, own), (second, key_second, _) = seen
+    assert own == ("teacher",)
+    is_mirrored = np.stack([(np.asarray(x) == np.fliplr(image)).all(axis=(1, 2, 3)) for x in (first, second)])
+    assert 10 < is_mirrored[0].sum() < 54
+    assert (is_mirrored[0] != is_mirrored[1]).any()
+    assert (jax.random.key_data(key_first) != jax.random.key_data(key_second)).any()
+    assert (jax.random.key_data(key_first) != jax.random.key_data(key)).any()
+
+
+@pytest.fixture(scope="module")
+def small():
+    return mlp((4, 4, 1), (3,), 4), linear_groups(4, 2, examples=10)
+
+
+def run(method, small, numbers, model=None, **more):
+    made = fljax.compose(method) if isinstance(method, str) else method
+    hyper = made.Hyper(lr=0.1, **numbers)
+    return fljax.simulate(made(model or small[0], WORK), hyper, small[1], jax.random.key(0), 2, **more)
+
+
+def test_examples_that_are_never_changed_are_those_of_the_method_with_other_random_numbers_alone(small):
+    """The network draws nothing, so that a flip with probability 0 and a crop without a border leave training alone."""
+    plain = run("fedavg", small, {})
+    still = run("fedavg+flip+crop+cutout", small, {"flip_rate": 0.0, "crop_padding": 0, "cutout_size": 0})
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), plain, still)
+    other = run("fedavg+flip", small, {"flip_rate": 1.0})
+    assert not np.allclose(jax.tree.leaves(plain[0].server)[0], jax.tree.leaves(other[0].server)[0], atol=1e-3)
+
+
+def test_always_mirrored_is_training_on_mirrored_images_and_testing_on_those_there_are(small):
+    _, federation = small
+    pool = federation.train.pool
+    mirrored = federation._replace(train=federation.train._replace(pool=pool._replace(x=pool.x[:, :, ::-1])))
+    got = run("fedavg+flip", small, {"flip_rate": 1.0})
+    expected = run("fedavg", (small[0], mirrored), {})
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), got, expected)
+
+
+def test_all_that_a_loss_makes_of_an_example_is_made_of_one_version(small):
+    """FedNTD's teacher answers to the image that its student sees."""
+    _, federation = small
+    pool = federation.train.pool
+    mirrored = federation._replace(train=federation.train._replace(pool=pool._replace(x=pool.x[:, :, ::-1])))
+    got = run("fedntd+flip", small, {"flip_rate": 1.0})
+    expected = run("fedntd", (small[0], mirrored), {})
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), got, expected)
+
+
+@pytest.mark.parametrize("order", ["fedavg+dp_sgd+flip", "fedavg+flip+dp_sgd", "fedavg+sam+flip", "ifca+flip+prox"])
+def test_other_terms_see_changed_examples_whatever_the_order(small, order):
+    _, federation = small
+    pool = federation.train.pool
+    mirrored = federation._replace(train=federation.train._replace(pool=pool._replace(x=pool.x[:, :, ::-1])))
+    numbers = {"example_noise": 0.0} if "dp_sgd" in order else {}
+    method, rest = order.split("+")[0], [part for part in order.split("+")[1:] if part != "flip"]
+    got = run(order, small, {"flip_rate": 1.0, **numbers})
+    expected = run("+".join([method, *rest]), (small[0], mirrored), numbers)
+    if method == "ifca":  # which chooses clusters by the examples as they are
+        assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(got[1]) if leaf.dtype == jnp.float32)
+    else:
+        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), got, expected)
+
+
+def test_black_is_added_before_pixels_are_scaled(key, image):
+    seen = []
+    model = mlp((4, 5, 2), (), 2)
+    spy = model._replace(apply=lambda params, x, key: (seen.append(x), model.apply(params, x, key))[1])
+    loss = fljax.client.training_loss(normalized(spy, "centred"))
+    batch = Batch(jnp.asarray(image)[None], jnp.zeros(1, jnp.int32), jnp.ones(1))
+    augmented(cutout)(loss, SimpleNamespace(cutout_size=20))(model.init(key), batch, key, None)
+    np.testing.assert_array_equal(seen[0], np.full((1, 4, 5, 2), -1, np.float32))
+
+
+def test_a_change_of_ones_own(small):
+    def brighter(key, x, hyper):
+        return x * jax.random.uniform(key, (), minval=0.5, maxval=1.5)
+
+    made = fljax.fedavg + fljax.rounds.Brick("brighter", "augment", brighter, "images are brighter or darker")
+    plain, own = run("fedavg", small, {}), run(made, small, {})
+    assert not np.allclose(jax.tree.leaves(plain[0].server)[0], jax.tree.leaves(own[0].server)[0], atol=1e-4)
+    for wrong, message in (
+        (lambda key, x, hyper: x[1:], r"gave an example of shape \(3, 4, 1\) and type float32; give \(4, 4, 1\)"),
+        (lambda key, x, hyper: x > 0, r"and type bool; give \(4, 4, 1\) and float32, as it was given"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            run(fljax.fedavg + fljax.rounds.Brick("wrong", "augment", wrong, "-"), small, {})
+
+
+def test_what_has_no_rows_of_pixels_or_no_training_is_refused(small):
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(40, 6)).astype(np.float32), rng.integers(4, size=40)
+    table = fljax.federation_from_arrays(x, y, np.repeat(np.arange(4), 10))
+    for brick in ("flip", "crop", "cutout"):
+        with pytest.raises(ValueError, match=rf"^{brick} moves pixels of images.* and the examples are \(6,\)"):
+            run(f"fedavg+{brick}", (mlp((6,), (), 4), table), {})
+    with pytest.raises(ValueError, match="has no slot 'augment' for flip"):
+        fljax.compose("fedsgd+flip")
+    with pytest.raises(ValueError, match=r"flip_rate=1.5 is out of its range; choose flip_rate in \[0, 1\]"):
+        run("fedavg+flip", small, {"flip_rate": 1.5})
