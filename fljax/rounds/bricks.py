@@ -8,7 +8,7 @@ from fljax.client.sharpness import sharpness_aware
 from fljax.numbers import Scalar, hyper, number
 from fljax.rounds import combine
 from fljax.rounds.extrapolation import extrapolated
-from fljax.rounds.local import pull_to_start
+from fljax.rounds.local import as_it_is, pull_to_start
 from fljax.rounds.method import Brick
 from fljax.rounds.uplink import private
 from fljax.rounds.uplink.named import DOWNLINK, UPLINK
@@ -75,6 +75,13 @@ class SharpnessHyper:
     """Numbers of sharpness-aware minimisation."""
 
     rho: Scalar = number(0.05, "how far uphill the gradient is taken; 0: where the client is", least=0)
+
+
+@hyper
+class GradientClipHyper:
+    """Numbers of clipped gradients."""
+
+    max_norm: Scalar = number(10.0, "longest gradient of a batch, Euclidean", above=0)
 
 
 @hyper
@@ -145,6 +152,7 @@ _BRICKS = (
         "https://arxiv.org/abs/2206.02618",
         before=("dp_sgd",),  # whose noise is worth its epsilon for one gradient a batch
     ),
+    Brick("clip_gradient", "loss", as_it_is, "longer gradients of a batch are shortened", GradientClipHyper),
     Brick("flip", "augment", augment.flip, "clients' images are mirrored left to right at random", FlipHyper),
     Brick(
         "crop",

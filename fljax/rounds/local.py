@@ -5,6 +5,7 @@ from contextvars import ContextVar
 from typing import Any
 
 import jax.numpy as jnp
+from jax import Array
 
 from fljax import tree
 from fljax.client.freeze import frozen, still
@@ -13,7 +14,7 @@ from fljax.client.objectives import Loss, proximal, training_loss
 from fljax.client.optimizer import local_optimizer
 from fljax.rounds.cohort import everyone
 from fljax.rounds.wrapping import with_halves
-from fljax.types import Algorithm, ClientData, Cohort, Key, Model, ModelTable, Params, Stacked, Trained, Work
+from fljax.types import Algorithm, Batch, ClientData, Cohort, Key, Model, ModelTable, Params, Stacked, Trained, Work
 
 Local = Callable[..., Trained]
 """``local(hyper, start, cohort, *per_client) -> Trained``: the clients' part of a round, from the ``start`` models."""
@@ -104,6 +105,15 @@ def train_beforehand(key: Key, hyper: Any, params: Params, data: ClientData, mod
 def local_of(local: Local | Work, model: Model) -> Local:
     """The clients' part of a round: as it is given, or the usual training on ``model.loss`` with so much work."""
     return trained_on(training_loss(model), local) if isinstance(local, Work) else local
+
+
+def as_it_is(loss: Loss, hyper: Any) -> Loss:
+    """The `Term` of a brick that has numbers for `fljax.client.local_optimizer` and leaves the loss alone."""
+
+    def plain(params: Params, batch: Batch, key: Key, start: Params, *own: Any) -> tuple[Array, Params]:
+        return loss(params, batch, key, *own)
+
+    return plain
 
 
 def pull_to_start(loss: Loss, hyper: Any) -> Loss:

@@ -1,12 +1,16 @@
 """Methods know themselves; bricks go into the slots that a method has, and into no other."""
 
+from functools import partial
+
 import jax
 import numpy as np
+import optax
 import pytest
 
 import fljax
 from fljax.algorithms import ALGORITHMS, by_kind
 from fljax.catalogue.parameters import description
+from fljax.data.synthetic import linear_groups
 from fljax.models import mlp
 from fljax.numbers import numbers_of
 from fljax.rounds.bricks import BRICKS
@@ -238,3 +242,21 @@ def test_other_things_in_the_place_of_a_model_work_algorithm_or_brick():
 def test_work_is_looked_at_when_a_method_is_made(work):
     with pytest.raises(ValueError, match="is not a positive whole number"):
         fljax.fedavg(fljax.MODELS["logistic_regression"]((4,), 2), work)
+
+
+@pytest.mark.parametrize("name", ["fedavg+clip_gradient", "fedavg+clip_gradient+sam", "ditto+clip_gradient"])
+def test_clipped_gradients_are_those_of_optax(name):
+    federation, key = linear_groups(4, 2, examples=10), jax.random.key(0)
+    method, rest = fljax.compose(name), fljax.compose(name.replace("+clip_gradient", ""))
+
+    def clipped(lr):
+        return optax.chain(optax.clip_by_global_norm(0.05), optax.sgd(lr))
+
+    def run(method, work, **numbers):
+        return simulate(method(MODEL, work), method.Hyper(lr=0.1, **numbers), federation, key, 2)[0]
+
+    got = run(method, WORK, max_norm=0.05)
+    jax.tree.map(partial(np.testing.assert_allclose, atol=1e-6), got, run(rest, WORK._replace(optimizer=clipped)))
+    plain, wide = run(rest, WORK), run(method, WORK, max_norm=1e6)
+    jax.tree.map(partial(np.testing.assert_allclose, atol=1e-6), wide, plain)
+    assert not np.allclose(*(jax.tree.leaves(state)[0] for state in (got, plain)), atol=1e-3)
