@@ -27,6 +27,7 @@ from dcpfl_methods import (
     how,
     network,
     paper_bands,
+    steps,
     total_time,
     uplink_share,
 )
@@ -51,15 +52,13 @@ HELD_BACK = 0.1
 SMOKE_ROUNDS = 40
 
 
-def contenders(
-    model: Model, scale: Scale, lr: float = LR, momentum: float | None = MOMENTUM
-) -> tuple[Methods, Methods]:
-    """The table's methods, and those that need a validation split."""
-    work, sgd = effort(scale), {"lr": lr, "momentum": momentum}
+def contenders(model: Model, scale: Scale, sgd: Mapping[str, float | None] | None = None) -> tuple[Methods, Methods]:
+    """The table's methods, and those that need a validation split; None: they step as in the tables."""
+    work, sgd = effort(scale), steps(scale) if sgd is None else sgd
     methods = {
         "Standalone": (standalone(model, work), fljax.standalone.Hyper(**sgd)),
         "FedAvg": (fedavg(model, work), fljax.fedavg.Hyper(**sgd)),
-        "Per-FedAvg": (perfedavg(model, work), fljax.perfedavg.Hyper(**sgd, inner_lr=lr)),
+        "Per-FedAvg": (perfedavg(model, work), fljax.perfedavg.Hyper(**sgd, inner_lr=sgd["lr"])),
         "ClusterFL": (clusterfl(model, work, scale.pick(4, 5)), fljax.clusterfl.Hyper(**sgd)),
         "DC-PFL": (dcpfl(model, work, trial_loss="train"), fljax.dcpfl.Hyper(**sgd)),
     }
@@ -123,7 +122,7 @@ def comparison(name: str, number: str, dataset: str, scale: Scale) -> None:
     quantities = columns(dataset, effort(scale).epochs)
     of = with_ratio(results, quantities)
     stated, planned = numbers(dataset, set(made), of), scale.pick(SMOKE_ROUNDS, N_ROUNDS[dataset])
-    settings = lambda r: how(scale, made[r.setting, r.method], planned, r)  # noqa: E731
+    settings = lambda r: how(scale, made[r.setting, r.method], planned, r, **steps(scale))  # noqa: E731
     lines = outcomes(results, quantities | {"groups": groups}, stated, settings)
     more = lambda line: line.metric == "groups" or line.method == VALIDATED  # noqa: E731 - beside what is published
     lines = [line for line in lines if (line.setting, line.method, line.metric) in stated or more(line)]
@@ -177,9 +176,9 @@ def settings(scale: Scale) -> None:
         scale.pick(SMOKE_ROUNDS, N_ROUNDS[dataset]),
         [],
     )
-    for name, steps in scale.chosen(STEPS).items():
-        tensors = dcpfl(model, work, trial_loss="train", layer_unit="tensor"), fljax.dcpfl.Hyper(**steps)
-        methods = scale.chosen({**contenders(model, scale, **steps)[0], BY_TENSORS: tensors})
+    for name, sgd in scale.chosen(STEPS).items():
+        tensors = dcpfl(model, work, trial_loss="train", layer_unit="tensor"), fljax.dcpfl.Hyper(**sgd)
+        methods = scale.chosen({**contenders(model, scale, sgd)[0], BY_TENSORS: tensors})
         results += compare(methods, {name: mid}, scale.rounds or planned, evaluate_every=1, folder=folder)
     table_of = columns(dataset, work.epochs)
     of = table_of | {"uplink_share": uplink_share, "groups": groups}
@@ -202,7 +201,10 @@ PARTS: Mapping[str, Mapping[str, bool]] = {"Comp": {}, "NoDC": {"dynamic": False
 
 
 def ablation(scale: Scale) -> None:
-    """Without dynamic clusters (NoDC: threshold 0.8) and without layer-wise aggregation (NoLA), Fashion-MNIST."""
+    """Without dynamic clusters (NoDC: threshold 0.8) and without layer-wise aggregation (NoLA), Fashion-MNIST.
+
+    With momentum at either scale.
+    """
     without_parts(scale, "ablation", "fashion_mnist")
 
 
