@@ -32,6 +32,7 @@ from authors import (
     fedsoft,
     fesem,
     flexcfl,
+    heterofl,
     ifca,
     knn_per,
     pacfl,
@@ -43,7 +44,7 @@ from same_steps import lines, pytorch, small_network
 
 CLUSTERED = (cfl, ifca, pacfl, flexcfl, stocfl, feddrift, fesem, clusterfl)
 CASES: dict[str, Case] = {}
-for repository in (*CLUSTERED, fedem, fedrc, fedsoft, fedcr, fedma, fednova, knn_per, apple):
+for repository in (*CLUSTERED, fedem, fedrc, fedsoft, fedcr, fedma, fednova, knn_per, apple, heterofl):
     CASES |= repository.CASES
 
 

@@ -191,9 +191,9 @@ def test_every_brick_goes_into_every_method_that_allows_it(key, model, work, fed
             assert any(not np.array_equal(expected[1], there[1]) for expected, there in pairs), bricks
 
 
-UNTOUCHED = [("fedma", "fools_gold"), ("feddane", "fools_gold")]
+UNTOUCHED = [("fedma", "fools_gold"), ("feddane", "fools_gold"), ("heterofl", "fools_gold")]
 """FoolsGold finds nobody more alike than others: FedMA's clients start from networks of their own, FedDANE's all go
-along everybody's gradient."""
+along everybody's gradient, HeteroFL's have other parts of a network."""
 REFUSALS = {"single updates": ("sum", "mean"), "not make one mean": ("mean",), "running statistics": ("mean",)}
 """Messages of methods that do not go with a brick -> what such a brick needs."""
 

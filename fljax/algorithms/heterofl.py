@@ -1,0 +1,184 @@
+"""HeteroFL: clients train parts of the server's network, as wide as each can bear.
+
+Diao, Ding, Tarokh: HeteroFL: Computation and Communication Efficient Federated Learning for Heterogeneous Clients,
+ICLR 2021, https://openreview.net/forum?id=TNkPBBYFkXg.
+Official code: https://github.com/dem123456789/HeteroFL-Computation-and-Communication-Efficient-Federated-Learning-for-Heterogeneous-Clients.
+
+::
+
+    w_i      <- of theta the first ceil(r_i n) of the n units of each layer, and all outputs of the last
+    w_i      <- local steps, hidden layers divided by r_i while it trains (the scaler)
+    theta_c  <- mean of coordinate c over the clients that have it; as it was where nobody has
+
+A narrow network is the wide one whose other units are 0, exactly: clients of all widths train in one program, each in
+the time of the widest. What they save is counted in what they send.
+
+Differences from the paper: networks without normalisation, so that no statistics are gathered before a test (sBN);
+clients weigh by their sizes by default, not alike; tests see the logits of all classes.
+"""
+
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from fljax import tree
+from fljax.client.objectives import batch_mean
+from fljax.data.federation import class_histogram
+from fljax.numbers import LocalHyper
+from fljax.rounds import Combining, Weighting, averaging, client_weight, mean, method, traffic, train
+from fljax.rounds.accounting import not_alone
+from fljax.rounds.wrapping import halves_of, with_halves
+from fljax.types import (
+    Algorithm,
+    Batch,
+    ClientData,
+    Cohort,
+    Key,
+    Metrics,
+    Model,
+    ModelTable,
+    Params,
+    State,
+    Trained,
+    Upload,
+    Work,
+)
+
+DRAW = 2**31
+"""What a width is drawn by, besides the participant's key."""
+
+
+@method(LocalHyper, "Diao et al., ICLR 2021", "https://openreview.net/forum?id=TNkPBBYFkXg")
+def heterofl(
+    model: Model,
+    work: Work,
+    *,
+    rates: tuple[float, ...] = (1.0, 0.5, 0.25),
+    assignment: Literal["fixed", "dynamic"] = "fixed",
+    scaler: bool = True,
+    masked_loss: bool = False,
+    deployed: Literal["global", "own"] = "global",
+    weighting: Weighting = "size",
+    combine: Combining = mean,
+) -> Algorithm:
+    """HeteroFL: ``theta_c <- sum_i m_ic omega_i w_ic / sum_i m_ic omega_i``, m_ic = 1 where client i has coordinate c.
+
+    Args:
+        model: dense and convolutional layers one after another, without normalisation.
+        rates: shares r of each layer's units that clients have; one named twice has twice as many clients.
+        assignment: "fixed": client i always has rate i of them, in turn; "dynamic": each draws one in every round.
+        scaler: whether hidden layers are divided by r while a client trains, so that they answer as strongly. With
+            small r this asks for clipped gradients: `heterofl+clip_gradient`, with a norm of 1 in the official code.
+        masked_loss: whether logits of classes that a client has no examples of are 0 in its loss, and the outputs of
+            these classes are averaged over the others alone.
+        deployed: "global": everyone is tested with the whole network; "own": with the part that it trains.
+        combine: what the server makes of models whose mean is that of the coordinates' holders.
+    """
+    if not rates or not all(0 < rate <= 1 for rate in rates):
+        raise ValueError(f"rates={rates}: give one or more shares of a layer's units, each in (0, 1]")
+    if (assignment, deployed) == ("dynamic", "own"):
+        raise ValueError("deployed='own': with assignment='dynamic' no client has a width of its own; use 'global'")
+    cut, share = Cut(model, rates), jnp.asarray(rates, jnp.float32)
+
+    def level_of(cohort: Cohort) -> Array:
+        """(cohort,) which of the rates each participant has."""
+        if assignment == "fixed":
+            return cohort.ids % len(rates)
+        key = jax.vmap(lambda key: jax.random.fold_in(key, DRAW))(cohort.key)
+        return jax.vmap(lambda key: jax.random.randint(key, (), 0, len(rates), jnp.int32))(key)
+
+    def loss(params: Params, batch: Batch, key: Key, level: Array, classes: Array) -> tuple[Array, Params]:
+        part = cut.narrowed(params, level, share[level] if scaler else None)
+        logits = model.apply(part, batch.x, key)[0]
+        logits = jnp.where(classes[None], logits, 0) if masked_loss else logits
+        return batch_mean(model.loss(logits, batch.y), batch.weight), params
+
+    def local(hyper: LocalHyper, theta: ModelTable, cohort: Cohort) -> Trained:
+        level, classes = level_of(cohort), jnp.ones((cohort.ids.shape[0], cut.n_outputs), bool)
+        if masked_loss:
+            classes = class_histogram(cohort.data, cut.n_outputs) > 0
+        trained = train(hyper, theta, cohort, loss, work, level, classes)
+        omega = client_weight(weighting, cohort, trained.ok)
+
+        def of_holders(w: Array, t: Array, has: Array) -> Array:
+            """Models whose mean over all is the mean of ``w`` over those that have a coordinate."""
+            held = jnp.where(has, tree.along(omega, has), 0).sum(0, keepdims=True)
+            step = tree.at_least_float32(w - t)
+            step = step * (omega.sum() / jnp.maximum(held, 1e-12)).astype(step.dtype)
+            return t + jnp.where(has, step, 0).astype(w.dtype)
+
+        has = jax.vmap(cut.part)(level, classes)
+        return trained._replace(params=jax.tree.map(of_holders, trained.params, theta.params, has))
+
+    algorithm = not_alone(averaging(model, local, weighting=weighting, combine=combine))
+
+    def receive(key: Key, hyper: Any, state: State, cohort: Cohort, upload: Upload) -> tuple[State, Metrics]:
+        state, metrics = halves_of(algorithm).receive(key, hyper, state, cohort, upload)
+        floats = jax.vmap(cut.size)(level_of(cohort))
+        return state, metrics | traffic(floats, floats)
+
+    def deploy(key: Key, hyper: Any, state: State, data: ClientData) -> ModelTable:
+        whole = algorithm.deploy(key, hyper, state, data)
+        if deployed == "global":
+            return whole
+        theta = jax.tree.map(lambda leaf: leaf[0], whole.params)
+        parts = jax.vmap(lambda level: cut.narrowed(theta, level))(jnp.arange(len(rates)))
+        return ModelTable(parts, jnp.arange(data.size.shape[0]) % len(rates))
+
+    return with_halves(algorithm._replace(deploy=deploy), receive=receive)
+
+
+class Cut:
+    """The parts of a network that its first units make, by level: the number of a rate."""
+
+    def __init__(self, model: Model, rates: tuple[float, ...]) -> None:
+        self.layers, self.shapes = model.layers, jax.eval_shape(model.init, jax.random.key(0))
+        _check_chain(self.layers, self.shapes)
+        self.n_outputs = self.shapes[self.layers[-1]]["kernel"].shape[-1]
+        widths = {name: self.shapes[name]["kernel"].shape[-1] for name in self.layers[:-1]}
+        # A product a rounding above a whole number is that number.
+        self.units = {name: np.ceil(np.asarray(rates) * n - 1e-6).astype(np.int32) for name, n in widths.items()}
+
+    def part(self, level: Array, outputs: Array) -> Params:
+        """Which coordinates a client of a level has, bool; ``outputs`` (n_outputs,) which of the last layer's."""
+        part, inputs = {}, None
+        for name in self.layers:
+            kernel = self.shapes[name]["kernel"].shape
+            has = outputs if name == self.layers[-1] else jnp.arange(kernel[-1]) < jnp.asarray(self.units[name])[level]
+            # Behind a convolution a dense layer sees the channels of one pixel after another.
+            seen = jnp.ones(kernel[-2], bool) if inputs is None else jnp.tile(inputs, kernel[-2] // inputs.size)
+            part[name] = {"kernel": jnp.broadcast_to(seen[:, None] & has[None], kernel), "bias": has}
+            part[name] = {leaf: part[name][leaf] for leaf in self.shapes[name]}
+            inputs = has
+        return part
+
+    def narrowed(self, params: Params, level: Array, divisor: Array | None = None) -> Params:
+        """The part of a level, other coordinates 0; hidden layers divided by ``divisor``."""
+        has = self.part(level, jnp.ones(self.n_outputs, bool))
+        part = jax.tree.map(lambda has, w: jnp.where(has, w, 0), has, params)
+        if divisor is None:
+            return part
+        hidden = {name: part[name] for name in self.layers[:-1]}
+        return part | jax.tree.map(lambda w: (w / divisor).astype(w.dtype), hidden)
+
+    def size(self, level: Array) -> Array:
+        """() how many floats a client of a level sends."""
+        has = self.part(level, jnp.ones(self.n_outputs, bool))
+        return jnp.stack([leaf.sum(dtype=jnp.int32) for leaf in jax.tree.leaves(has)]).sum()
+
+
+def _check_chain(layers: tuple[str, ...], shapes: Params) -> None:
+    """Raises ValueError where a network is not one dense or convolutional layer after another."""
+    before = 1
+    for name in dict.fromkeys((*layers, *shapes)):
+        part = shapes[name]
+        is_layer = name in layers and isinstance(part, dict) and {"kernel"} <= part.keys() <= {"kernel", "bias"}
+        if not is_layer or part["kernel"].ndim < 2 or part["kernel"].shape[-2] % before:
+            raise ValueError(
+                f"heterofl cuts networks of dense and convolutional layers one after another, and {name!r} is not "
+                "such a layer; choose mlp, cnn or lenet, or a network without normalisation"
+            )
+        before = part["kernel"].shape[-1]

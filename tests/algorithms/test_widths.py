@@ -1,0 +1,189 @@
+"""HeteroFL against networks that are as narrow as its clients', and against means over loops of coordinates."""
+
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import fljax
+from fljax.algorithms.fedavg import fedavg
+from fljax.algorithms.heterofl import heterofl
+from fljax.models import cnn, from_functions, mlp, resnet18
+from fljax.run.simulate import split_key
+from fljax.types import Work
+from tests.algorithms.round_by_round import simulate
+
+ALL = Work(epochs=2, batch_size=None)  # the order of a client's examples then does not matter
+HYPER = heterofl.Hyper(lr=0.1)
+
+
+@pytest.fixture(scope="module")
+def federation():
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(60, 6, 6, 1)).astype(np.float32), rng.integers(4, size=60)
+    y[:10] %= 2  # the first client has two classes
+    return fljax.federation_from_arrays(x, y, np.repeat(np.arange(6), [5, 5, 10, 10, 15, 15]))
+
+
+def wide_and_narrow(kind):
+    """A network, and its first half as one of its own."""
+    if kind == "dense":
+        return mlp((6, 6, 1), (7, 5), 4), mlp((6, 6, 1), (4, 3), 4)
+    sizes = {"input_shape": (6, 6, 1), "n_classes": 4, "kernel": 3, "padding": "SAME", "dropout": (0.0, 0.0)}
+    return cnn(channels=(3, 4), hidden=(5,), **sizes), cnn(channels=(2, 2), hidden=(3,), **sizes)
+
+
+def begin(model, key):
+    """The model that a run begins with."""
+    return model.init(split_key(key).init)
+
+
+def cut_to(params, narrow):
+    """The leaves of a wide network that a narrow one has, by loops over its coordinates."""
+    shapes, cut = jax.eval_shape(narrow.init, jax.random.key(0)), {}
+    channels = narrow_channels = None
+    for name in narrow.layers:
+        kernel, shape = np.asarray(params[name]["kernel"]), shapes[name]["kernel"].shape
+        rows = range(kernel.shape[-2])
+        if channels is not None:  # of each pixel the first channels
+            rows = [row for row in rows if row % channels < narrow_channels]
+        found = kernel[..., rows, :][..., : shape[-1]]
+        assert found.shape == shape
+        cut[name] = {"kernel": jnp.asarray(found), "bias": params[name]["bias"][: shape[-1]]}
+        channels, narrow_channels = kernel.shape[-1], shape[-1]
+    return cut
+
+
+@pytest.mark.parametrize("kind", ["dense", "convolutional"])
+@pytest.mark.parametrize("scaler", [False, True])
+def test_a_client_trains_the_narrow_network(key, federation, kind, scaler):
+    wide, narrow = wide_and_narrow(kind)
+    got = simulate(heterofl(wide, ALL, rates=(0.5,), scaler=scaler), HYPER, federation, key, 2)[0].server
+    begun = begin(wide, key)
+
+    def divided(params, x, key):
+        """The narrow network, whose hidden layers give double while it trains: linear but for ReLU."""
+        twice = 2.0 if scaler and key is not None else 1.0
+        hidden = {name: jax.tree.map(lambda w: w * twice, params[name]) for name in narrow.layers[:-1]}
+        return narrow.apply(params | hidden, x, key)[0], params
+
+    alone = narrow._replace(init=lambda key: cut_to(begun, narrow), apply=divided)
+    expected = simulate(fedavg(alone, ALL), fedavg.Hyper(lr=0.1), federation, key, 2)[0].server
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=2e-6), cut_to(got, narrow), expected)
+    moved = jax.tree.map(lambda a, b: int((abs(np.asarray(a) - np.asarray(b)) > 1e-6).sum()), got, begun)
+    assert 0 < sum(jax.tree.leaves(moved)) <= sum(leaf.size for leaf in jax.tree.leaves(expected))
+
+
+@pytest.mark.parametrize("weighting", ["size", "uniform"])
+def test_a_coordinate_is_the_mean_of_those_that_have_it(key, federation, weighting):
+    wide, narrow = wide_and_narrow("dense")
+    rates, widths = (1.0, 0.5, 0.5), ((7, 5), (4, 3), (4, 3))
+    options = {"weighting": weighting, "scaler": False}
+    got = simulate(heterofl(wide, ALL, rates=rates, **options), HYPER, federation, key, 1)[0].server
+    begun = begin(wide, key)
+    totals, counts = (jax.tree.map(lambda w: np.zeros(w.shape), begun) for _ in range(2))
+    for client in range(6):
+        model = wide if widths[client % 3] == (7, 5) else narrow
+        own = model._replace(init=lambda key, model=model: cut_to(begun, model))
+        data = jax.tree.map(lambda leaf, i=client: leaf[i : i + 1], (federation.train.index, federation.train.size))
+        alone = federation._replace(train=federation.train._replace(index=data[0], size=data[1]), group=None)
+        alone = alone._replace(test=alone.train, val=None)
+        trained = simulate(fedavg(own, ALL), fedavg.Hyper(lr=0.1), alone, key, 1)[0].server
+        weight = int(data[1][0]) if weighting == "size" else 1
+        for name, leaf in itertools.product(wide.layers, ("kernel", "bias")):
+            place = tuple(slice(n) for n in trained[name][leaf].shape)
+            totals[name][leaf][place] += weight * np.asarray(trained[name][leaf])
+            counts[name][leaf][place] += weight
+    expected = jax.tree.map(lambda t, n, w: np.where(n > 0, t / np.maximum(n, 1), w), totals, counts, begun)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), got, expected)
+
+
+def test_of_whole_networks_it_is_fedavg(key, federation):
+    wide, _ = wide_and_narrow("convolutional")
+    work = Work(1, 4)
+    got = simulate(heterofl(wide, work, rates=(1.0, 1.0)), HYPER, federation, key, 2)
+    expected = simulate(fedavg(wide, work), fedavg.Hyper(lr=0.1), federation, key, 2)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), got[0], expected[0])
+
+
+def test_what_nobody_has_stays_and_everybody_sends_what_it_has(key, federation):
+    wide, narrow = wide_and_narrow("convolutional")
+    whole, half = (sum(w.size for w in jax.tree.leaves(jax.eval_shape(m.init, key))) for m in (wide, narrow))
+    _, metrics = fljax.simulate(heterofl(wide, ALL, rates=(1.0, 0.5)), HYPER, federation, key, 1)
+    np.testing.assert_array_equal(metrics["uplink"][0], [whole, half] * 3)
+    np.testing.assert_array_equal(metrics["downlink"], metrics["uplink"])
+
+
+def test_absent_classes_are_left_to_others(key, federation):
+    """One step of logistic regression by hand: softmax over logits of which those of absent classes are 0."""
+    model, work = mlp((6, 6, 1), (), 4), Work(1, None)
+    begun = begin(model, key)["fc1"]
+    got = simulate(heterofl(model, work, masked_loss=True), HYPER, federation, key, 1)[0].server["fc1"]
+    kernel, bias = np.asarray(begun["kernel"], float), np.asarray(begun["bias"], float)
+    totals, counts = np.zeros((37, 4)), np.zeros(4)
+    for index, size in zip(np.asarray(federation.train.index), np.asarray(federation.train.size), strict=True):
+        x, y = (np.asarray(leaf)[index[:size]] for leaf in federation.train.pool)
+        x, has = x.reshape(size, -1).astype(float), np.isin(np.arange(4), y)
+        logits = np.where(has, x @ kernel + bias, 0)
+        p = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+        slope = np.where(has, (p - np.eye(4)[y]) / size, 0)
+        own = np.vstack([kernel - 0.1 * x.T @ slope, bias - 0.1 * slope.sum(0)])
+        totals[:, has] += size * own[:, has]
+        counts[has] += size
+    assert counts[0] > counts[3] > 0
+    np.testing.assert_allclose(np.vstack([got["kernel"], got["bias"]]), totals / counts, atol=1e-6)
+
+
+def test_widths_that_are_drawn_are_other_ones_in_every_round(key, federation):
+    wide, _ = wide_and_narrow("dense")
+    _, metrics = fljax.simulate(heterofl(wide, ALL, assignment="dynamic"), HYPER, federation, key, 30)
+    uplink = np.asarray(metrics["uplink"])
+    values, n_drawn = np.unique(uplink, return_counts=True)
+    assert len(values) == 3
+    assert n_drawn.min() > 40  # of 180, 60 expected
+    assert (np.ptp(uplink, axis=0) > 0).all()
+
+
+def test_a_client_may_be_tested_with_its_own_part(key, federation):
+    wide, narrow = wide_and_narrow("convolutional")
+    method = heterofl(wide, ALL, rates=(1.0, 0.5), deployed="own")
+    state = simulate(method, HYPER, federation, key, 1)[0]
+    models = method.deploy(key, HYPER, state, federation.train)
+    np.testing.assert_array_equal(models.row, [0, 1] * 3)
+    x = jax.random.normal(key, (3, 6, 6, 1))
+    whole, part = (jax.tree.map(lambda leaf, i=i: leaf[i], models.params) for i in (0, 1))
+    np.testing.assert_allclose(method.predict(whole, x), wide.apply(state.server, x, None)[0], atol=1e-6)
+    expected = narrow.apply(cut_to(state.server, narrow), x, None)[0]
+    np.testing.assert_allclose(method.predict(part, x), expected, atol=1e-6)
+
+
+def test_a_product_a_rounding_above_a_whole_number_is_that_number(key):
+    """0.07 * 100 is 7.000000000000001 in floating point."""
+    made = heterofl(mlp((2,), (100,), 2), ALL, rates=(0.07,))
+    x, y = np.zeros((4, 2), np.float32), np.zeros(4, int)
+    federation = fljax.federation_from_arrays(x, y, np.repeat(np.arange(2), 2))
+    _, metrics = fljax.simulate(made, HYPER, federation, key, 1)
+    np.testing.assert_array_equal(metrics["uplink"][0], [7 * 2 + 7 + 7 * 2 + 2] * 2)
+
+
+@pytest.mark.parametrize(
+    ("model", "choices", "message"),
+    [
+        (mlp((4,), (3,), 2), {"rates": ()}, r"rates=\(\): give one or more"),
+        (mlp((4,), (3,), 2), {"rates": (0.5, 0.0)}, r"each in \(0, 1\]"),
+        (mlp((4,), (3,), 2), {"rates": (1.5,)}, r"each in \(0, 1\]"),
+        (mlp((4,), (3,), 2), {"assignment": "dynamic", "deployed": "own"}, "use 'global'"),
+        (mlp((4,), (3,), 2), {"assignment": "drawn"}, "assignment='drawn'"),
+        (resnet18((8, 8, 3), n_classes=2), {}, "one after another, and 'stem' is not such a layer"),
+        (
+            from_functions(lambda key: {"a": jnp.zeros((4, 2))}, lambda params, x: x @ params["a"]),
+            {},
+            "'a' is not such a layer",
+        ),
+    ],
+)
+def test_what_cannot_be_cut_is_refused(model, choices, message):
+    with pytest.raises(ValueError, match=message):
+        heterofl(model, ALL, **choices)
