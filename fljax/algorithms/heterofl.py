@@ -58,6 +58,7 @@ def heterofl(
     *,
     rates: tuple[float, ...] = (1.0, 0.5, 0.25),
     assignment: Literal["fixed", "dynamic"] = "fixed",
+    units: Literal["first", "rolling"] = "first",
     scaler: bool = True,
     masked_loss: bool = False,
     deployed: Literal["global", "own"] = "global",
@@ -70,6 +71,8 @@ def heterofl(
         model: dense and convolutional layers one after another, without normalisation.
         rates: shares r of each layer's units that clients have; one named twice has twice as many clients.
         assignment: "fixed": client i always has rate i of them, in turn; "dynamic": each draws one in every round.
+        units: "first": which units a rate stands for; "rolling": those from the number of the round on, and after the
+            last the first again, so that all are trained alike (FedRolex: Alam et al., NeurIPS 2022).
         scaler: whether hidden layers are divided by r while a client trains, so that they answer as strongly. With
             small r this asks for clipped gradients: `heterofl+clip_gradient`, with a norm of 1 in the official code.
         masked_loss: whether logits of classes that a client has no examples of are 0 in its loss, and the outputs of
@@ -79,8 +82,9 @@ def heterofl(
     """
     if not rates or not all(0 < rate <= 1 for rate in rates):
         raise ValueError(f"rates={rates}: give one or more shares of a layer's units, each in (0, 1]")
-    if (assignment, deployed) == ("dynamic", "own"):
-        raise ValueError("deployed='own': with assignment='dynamic' no client has a width of its own; use 'global'")
+    if deployed == "own" and (assignment, units) != ("fixed", "first"):
+        given = f"assignment={assignment!r}, units={units!r}"
+        raise ValueError(f"deployed='own': with {given} no client has a part of its own; use 'global'")
     cut, share = Cut(model, rates), jnp.asarray(rates, jnp.float32)
 
     def level_of(cohort: Cohort) -> Array:
@@ -90,17 +94,18 @@ def heterofl(
         key = jax.vmap(lambda key: jax.random.fold_in(key, DRAW))(cohort.key)
         return jax.vmap(lambda key: jax.random.randint(key, (), 0, len(rates), jnp.int32))(key)
 
-    def loss(params: Params, batch: Batch, key: Key, level: Array, classes: Array) -> tuple[Array, Params]:
-        part = cut.narrowed(params, level, share[level] if scaler else None)
+    def loss(params: Params, batch: Batch, key: Key, level: Array, begin: Array, classes: Array) -> Any:
+        part = cut.narrowed(params, level, begin, share[level] if scaler else None)
         logits = model.apply(part, batch.x, key)[0]
         logits = jnp.where(classes[None], logits, 0) if masked_loss else logits
         return batch_mean(model.loss(logits, batch.y), batch.weight), params
 
     def local(hyper: LocalHyper, theta: ModelTable, cohort: Cohort) -> Trained:
         level, classes = level_of(cohort), jnp.ones((cohort.ids.shape[0], cut.n_outputs), bool)
+        begin = jnp.broadcast_to(cohort.round if units == "rolling" else 0, level.shape)
         if masked_loss:
             classes = class_histogram(cohort.data, cut.n_outputs) > 0
-        trained = train(hyper, theta, cohort, loss, work, level, classes)
+        trained = train(hyper, theta, cohort, loss, work, level, begin, classes)
         omega = client_weight(weighting, cohort, trained.ok)
 
         def of_holders(w: Array, t: Array, has: Array) -> Array:
@@ -110,7 +115,7 @@ def heterofl(
             step = step * (omega.sum() / jnp.maximum(held, 1e-12)).astype(step.dtype)
             return t + jnp.where(has, step, 0).astype(w.dtype)
 
-        has = jax.vmap(cut.part)(level, classes)
+        has = jax.vmap(cut.part)(level, begin, classes)
         return trained._replace(params=jax.tree.map(of_holders, trained.params, theta.params, has))
 
     algorithm = not_alone(averaging(model, local, weighting=weighting, combine=combine))
@@ -125,14 +130,14 @@ def heterofl(
         if deployed == "global":
             return whole
         theta = jax.tree.map(lambda leaf: leaf[0], whole.params)
-        parts = jax.vmap(lambda level: cut.narrowed(theta, level))(jnp.arange(len(rates)))
+        parts = jax.vmap(lambda level: cut.narrowed(theta, level, jnp.int32(0)))(jnp.arange(len(rates)))
         return ModelTable(parts, jnp.arange(data.size.shape[0]) % len(rates))
 
     return with_halves(algorithm._replace(deploy=deploy), receive=receive)
 
 
 class Cut:
-    """The parts of a network that its first units make, by level: the number of a rate."""
+    """The parts of a network that some units of each layer make, by level: the number of a rate."""
 
     def __init__(self, model: Model, rates: tuple[float, ...]) -> None:
         self.layers, self.shapes = model.layers, jax.eval_shape(model.init, jax.random.key(0))
@@ -142,12 +147,21 @@ class Cut:
         # A product a rounding above a whole number is that number.
         self.units = {name: np.ceil(np.asarray(rates) * n - 1e-6).astype(np.int32) for name, n in widths.items()}
 
-    def part(self, level: Array, outputs: Array) -> Params:
-        """Which coordinates a client of a level has, bool; ``outputs`` (n_outputs,) which of the last layer's."""
+    def part(self, level: Array, begin: Array, outputs: Array) -> Params:
+        """Which coordinates a client of a level has, bool.
+
+        Args:
+            level: () the number of its rate.
+            begin: () the first of its units in each layer.
+            outputs: (n_outputs,) which of the last layer's it has.
+        """
         part, inputs = {}, None
         for name in self.layers:
             kernel = self.shapes[name]["kernel"].shape
-            has = outputs if name == self.layers[-1] else jnp.arange(kernel[-1]) < jnp.asarray(self.units[name])[level]
+            if name == self.layers[-1]:
+                has = outputs
+            else:
+                has = (jnp.arange(kernel[-1]) - begin) % kernel[-1] < jnp.asarray(self.units[name])[level]
             # Behind a convolution a dense layer sees the channels of one pixel after another.
             seen = jnp.ones(kernel[-2], bool) if inputs is None else jnp.tile(inputs, kernel[-2] // inputs.size)
             part[name] = {"kernel": jnp.broadcast_to(seen[:, None] & has[None], kernel), "bias": has}
@@ -155,9 +169,9 @@ class Cut:
             inputs = has
         return part
 
-    def narrowed(self, params: Params, level: Array, divisor: Array | None = None) -> Params:
+    def narrowed(self, params: Params, level: Array, begin: Array, divisor: Array | None = None) -> Params:
         """The part of a level, other coordinates 0; hidden layers divided by ``divisor``."""
-        has = self.part(level, jnp.ones(self.n_outputs, bool))
+        has = self.part(level, begin, jnp.ones(self.n_outputs, bool))
         part = jax.tree.map(lambda has, w: jnp.where(has, w, 0), has, params)
         if divisor is None:
             return part
@@ -166,7 +180,7 @@ class Cut:
 
     def size(self, level: Array) -> Array:
         """() how many floats a client of a level sends."""
-        has = self.part(level, jnp.ones(self.n_outputs, bool))
+        has = self.part(level, jnp.int32(0), jnp.ones(self.n_outputs, bool))
         return jnp.stack([leaf.sum(dtype=jnp.int32) for leaf in jax.tree.leaves(has)]).sum()
 
 

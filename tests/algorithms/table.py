@@ -147,7 +147,9 @@ CASES = {
     "fednova": _case("fednova", P),
     "heterofl": _case("heterofl", by_order=True),  # of the client's id; what it sends is in test_widths.py
     "heterofl-drawn": _case(
-        "heterofl", choices={"assignment": "dynamic", "masked_loss": True, "rates": (1.0, 0.6)}, by_order=True
+        "heterofl",
+        choices={"assignment": "dynamic", "units": "rolling", "masked_loss": True, "rates": (1.0, 0.6)},
+        by_order=True,
     ),
     "heterofl-own": _case("heterofl", choices={"deployed": "own", "scaler": False}, by_order=True),
     "qffl": _case("qffl", P, numbers={"q": 2.0}),

@@ -146,6 +146,24 @@ def test_widths_that_are_drawn_are_other_ones_in_every_round(key, federation):
     assert (np.ptp(uplink, axis=0) > 0).all()
 
 
+def test_a_rolling_part_begins_one_unit_later_in_every_round(key, federation):
+    wide, _ = wide_and_narrow("dense")
+    work, rates = Work(1, None), (0.5,)  # 4 of 7 units, then 3 of 5
+    made, before = heterofl(wide, work, rates=rates, units="rolling"), begin(wide, key)
+    for round in range(6):
+        after = simulate(made, HYPER, federation, key, round + 1)[0].server
+        first, second = (np.isin(np.arange(n), (round + np.arange(k)) % n) for n, k in ((7, 4), (5, 3)))
+        expected = {"fc1": first, "fc2": np.outer(first, second), "fc3": second}
+        for name, has in expected.items():
+            change = abs(np.asarray(after[name]["kernel"]) - np.asarray(before[name]["kernel"]))
+            if name == "fc3":
+                has, change = has[:, None], change.max(axis=1, keepdims=True)
+            moved = change.max(axis=0) > 1e-6 if name == "fc1" else change > 1e-6
+            assert not (moved & ~has).any()
+            assert moved.sum() > has.sum() / 2  # a unit may be silent for all examples
+        before = after
+
+
 def test_a_client_may_be_tested_with_its_own_part(key, federation):
     wide, narrow = wide_and_narrow("convolutional")
     method = heterofl(wide, ALL, rates=(1.0, 0.5), deployed="own")
@@ -175,6 +193,7 @@ def test_a_product_a_rounding_above_a_whole_number_is_that_number(key):
         (mlp((4,), (3,), 2), {"rates": (0.5, 0.0)}, r"each in \(0, 1\]"),
         (mlp((4,), (3,), 2), {"rates": (1.5,)}, r"each in \(0, 1\]"),
         (mlp((4,), (3,), 2), {"assignment": "dynamic", "deployed": "own"}, "use 'global'"),
+        (mlp((4,), (3,), 2), {"units": "rolling", "deployed": "own"}, "units='rolling' no client has a part"),
         (mlp((4,), (3,), 2), {"assignment": "drawn"}, "assignment='drawn'"),
         (resnet18((8, 8, 3), n_classes=2), {}, "one after another, and 'stem' is not such a layer"),
         (
