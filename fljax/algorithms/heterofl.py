@@ -111,9 +111,9 @@ def heterofl(
         def of_holders(w: Array, t: Array, has: Array) -> Array:
             """Models whose mean over all is the mean of ``w`` over those that have a coordinate."""
             held = jnp.where(has, tree.along(omega, has), 0).sum(0, keepdims=True)
-            share = jnp.where(held > 0, omega.sum() / jnp.maximum(held, 1e-12), 0)
+            scale = jnp.where(held > 0, omega.sum() / jnp.maximum(held, 1e-12), 0)
             step = tree.at_least_float32(w - t)
-            return t + jnp.where(has, step * share.astype(step.dtype), 0).astype(w.dtype)
+            return t + jnp.where(has, step * scale.astype(step.dtype), 0).astype(w.dtype)
 
         has = jax.vmap(cut.part)(level, begin, classes)
         return trained._replace(params=jax.tree.map(of_holders, trained.params, theta.params, has))
