@@ -2,7 +2,8 @@
 
 ::
 
-    sealed <- {ranges, choices, files} <- {types, numbers, placement} <- {tree, keys} <- {data, models, server}
+    sealed <- {ranges, choices, files} <- {static_values, types, numbers, placement} <- {tree, keys}
+    {tree, keys} <- {data, models, server}
     {data, models, server} <- client <- rounds <- {algorithms, run}
     catalogue knows what can be named; jobs <- cli are above all
 """
@@ -25,6 +26,7 @@ LAYER = {
     "choices": 0,
     "files": 0,
     "sealed": -1,
+    "static_values": 1,
     "types": 1,
     "numbers": 1,
     "tree": 2,

@@ -2,15 +2,15 @@
 
 import inspect
 from collections.abc import Callable
-from functools import cache
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any
 
 from fljax.attacks import poison, updates
 from fljax.attacks.attack import Attack
 from fljax.attacks.attackers import Placed
-from fljax.choices import Natural, Positive, check_choices
-from fljax.ranges import Number, check_stated
+from fljax.choices import Natural, Positive
+from fljax.ranges import Number
 from fljax.rounds.sampling import client_ids
+from fljax.static_values import static_value
 
 AtLeast0 = Annotated[float, Number(least=0)]
 Above0 = Annotated[float, Number(above=0)]
@@ -34,32 +34,16 @@ def _who(
 
 
 def _attack(make: Callable[..., dict[str, Any]]) -> Callable[..., Attack]:
-    """``make``, which gives an `Attack`'s fields, with `_who`'s parameters and checks; equal calls give one value."""
-    own, who = inspect.signature(make).parameters, inspect.signature(_who).parameters
-    hints = get_type_hints(make, include_extras=True) | get_type_hints(_who, include_extras=True)
+    """``make``, which gives an `Attack`'s fields, as a function that takes those of `_who` besides."""
 
-    @cache
-    def make_once(**given: Any) -> Attack:
-        fields = make(**{name: given[name] for name in own})
-        about = (("attack", make.__name__), *given.items())
-        return Attack(make.__name__, **{name: given[name] for name in who}, **fields, about=about)
+    def attack(fields: dict[str, Any], given: dict[str, Any]) -> Attack:
+        who = {name: given[name] for name in inspect.signature(_who).parameters}
+        return Attack(make.__name__, **who, **fields, about=(("attack", make.__name__), *given.items()))
 
-    def attack(**given: Any) -> Attack:
-        if unknown := given.keys() - (own.keys() | who.keys()):
-            raise ValueError(f"{make.__name__} has no {min(unknown)!r}; it has {', '.join([*own, *who])}")
-        given = {name: given.get(name, one.default) for name, one in (own | who).items()}
-        # An array of one number, which has no hash, as that number: an attack is known by its arguments.
-        given = {name: value.item() if getattr(value, "ndim", None) == 0 else value for name, value in given.items()}
-        check_choices(attack, given)
-        check_stated(hints, given)
-        return make_once(**given | {"ids": None if given["ids"] is None else client_ids(given["ids"])})
+    def settle(given: dict[str, Any]) -> dict[str, Any]:
+        return given | {"ids": None if given["ids"] is None else client_ids(given["ids"])}
 
-    attack.__name__ = attack.__qualname__ = make.__name__
-    attack.__module__ = make.__module__
-    attack.__doc__ = f"{inspect.getdoc(make)}\n\n{(inspect.getdoc(_who) or '').partition('Args:')[2]}"
-    attack.__annotations__ = hints | {"return": Attack}
-    setattr(attack, "__signature__", inspect.Signature([*own.values(), *who.values()]))  # noqa: B010
-    return attack
+    return static_value(make, attack, beside=_who, settle=settle)
 
 
 def none() -> Attack:

@@ -1,18 +1,17 @@
 """The drifts by name. The first change comes before round ``start``, counted from 0, others ``every`` rounds later."""
 
-import inspect
 from collections.abc import Callable
-from functools import cache, wraps
 from numbers import Integral
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any
 
 import numpy as np
 
-from fljax.choices import Natural, Positive, check_choices
+from fljax.choices import Natural, Positive
 from fljax.data.images import rotate
 from fljax.data.labels import are_classes
 from fljax.drift.timeline import Drift, Timeline
-from fljax.ranges import Number, check_stated, said
+from fljax.ranges import Number, said
+from fljax.static_values import static_value
 from fljax.types import Federation
 
 Share = Annotated[float, Number(above=0, most=1)]
@@ -20,40 +19,24 @@ Degrees = Annotated[float, Number(above=-360, below=360)]
 
 
 def _drift(make: Callable[..., Callable[[Federation], Timeline]]) -> Callable[..., Drift]:
-    """``make``, which gives a `Drift.timeline`, with its arguments checked; equal calls give one value."""
-    signature, hints = inspect.signature(make), get_type_hints(make, include_extras=True)
+    """``make``, which gives a `Drift.timeline`, as a function that gives the drift."""
 
-    @cache
-    def make_once(**given) -> Drift:
-        about = (("drift", make.__name__), *given.items())
+    def drift(timeline: Callable[[Federation], Timeline], given: dict[str, Any]) -> Drift:
         times = {name: given[name] for name in ("start", "changes", "every")}
-        return Drift(make.__name__, make(**given), about=about, **times)
+        return Drift(make.__name__, timeline, about=(("drift", make.__name__), *given.items()), **times)
 
-    @wraps(make)
-    def drift(**given) -> Drift:
-        bound = signature.bind(**{name: _static(value) for name, value in given.items()})
-        bound.apply_defaults()
-        check_choices(make, bound.arguments)
-        check_stated(hints, bound.arguments)
-        if "classes" in bound.arguments:
-            _check_classes(bound.arguments["classes"])
-        return make_once(**bound.arguments)
-
-    drift.__annotations__ = hints | {"return": Drift}
-    return drift
+    return static_value(make, drift, settle=_with_classes)
 
 
-def _static(value: Any) -> Any:
-    """A list as a tuple and an array of one number as that number: a drift is known by its arguments."""
-    if isinstance(value, list):
-        return tuple(value)
-    return value.item() if getattr(value, "ndim", None) == 0 else value
-
-
-def _check_classes(classes: Any) -> None:
+def _with_classes(given: dict[str, Any]) -> dict[str, Any]:
+    """The arguments of a drift, of which the classes, where it has any, are a tuple of two."""
+    if "classes" not in given:
+        return given
+    classes = tuple(given["classes"]) if isinstance(given["classes"], list) else given["classes"]
     is_pair = isinstance(classes, tuple) and len(classes) == 2 and all(isinstance(one, Integral) for one in classes)
     if not is_pair or classes[0] == classes[1] or min(classes) < 0 or any(isinstance(one, bool) for one in classes):
         raise ValueError(f"{said('classes', classes)}: give two different ones, whole numbers from 0, as (0, 1)")
+    return given | {"classes": classes}
 
 
 def none() -> Drift:

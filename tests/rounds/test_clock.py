@@ -247,6 +247,12 @@ def test_a_number_of_a_clock_is_none_only_where_that_says_something():
             CLOCKS[name](**{number: None})
 
 
+def test_arguments_of_a_clock_are_known_and_any_number_is_one():
+    with pytest.raises(ValueError, match=r"^deadline has no 'buffer'; it has limit, in_time, devices, speed"):
+        CLOCKS["deadline"](buffer=2)
+    assert CLOCKS["tiered"](n_tiers=np.array(3), speed=jnp.float32(5)) is CLOCKS["tiered"](n_tiers=3, speed=5.0)
+
+
 @pytest.mark.parametrize("name", [name for name in CLOCKS if name != "none"])
 def test_every_clock_has_a_sampling_with_seconds(averaging, federation, name):
     clock = CLOCKS[name]()

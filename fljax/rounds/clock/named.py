@@ -1,20 +1,19 @@
 """The clocks by name: how a run spends simulated time on clients' devices."""
 
-import inspect
 import math
 from collections.abc import Callable
-from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple, get_type_hints
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 
-from fljax.choices import Natural, Positive, check_choices
-from fljax.ranges import Number, check_stated
+from fljax.choices import Natural, Positive
+from fljax.ranges import Number
 from fljax.rounds.clock.buffered import asynchronous, buffered
 from fljax.rounds.clock.devices import Devices, devices_of_file, drawn_devices
 from fljax.rounds.clock.waiting import answering, first_of, for_all, tiers, until
 from fljax.rounds.sampling import Sampling, cohort_size, uniform
+from fljax.static_values import static_value
 from fljax.types import Algorithm
 
 More = Annotated[float, Number(above=0)]
@@ -94,38 +93,25 @@ class Asked(NamedTuple):
         return sampling if all(chance == 1 for chance in chances) else answering(sampling, chances)
 
 
+Start = Callable[[Asked], tuple[Algorithm, Sampling]]
+"""The method and the sampling of a run under a clock."""
+
+
 class Clock(NamedTuple):
     """How a run spends simulated time; static."""
 
     name: str
     profile: Profile | None = None  # None: there is no clock
-    start: Callable[[Asked], tuple[Algorithm, Sampling]] | None = None
+    start: Start | None = None
 
 
-def _clock(make: Callable[..., Callable[[Asked], tuple[Algorithm, Sampling]]]) -> Callable[..., Clock]:
-    """``make``, which gives a `Clock.start`, as a function that takes the numbers of a `Profile` besides."""
-    own = inspect.signature(make)
-    both = [*own.parameters.values(), *inspect.signature(Profile).parameters.values()]
-    hints = get_type_hints(Profile, include_extras=True) | get_type_hints(make, include_extras=True)
+def _clock(make: Callable[..., Start]) -> Callable[..., Clock]:
+    """``make`` as a function that takes the numbers of a `Profile` besides."""
 
-    @cache
-    def make_once(**given: Any) -> Clock:
-        profile = Profile(**{name: given[name] for name in Profile._fields})
-        return Clock(make.__name__, profile, make(**{name: given[name] for name in own.parameters}))
+    def clock(start: Start, given: dict[str, Any]) -> Clock:
+        return Clock(make.__name__, Profile(**{name: given[name] for name in Profile._fields}), start)
 
-    def clock(**given: Any) -> Clock:
-        bound = signature.bind(**given)
-        bound.apply_defaults()
-        check_choices(clock, bound.arguments)
-        check_stated(hints, bound.arguments)
-        return make_once(**bound.arguments)
-
-    signature = inspect.Signature([one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in both])
-    clock.__name__ = clock.__qualname__ = make.__name__
-    clock.__signature__ = signature  # pyright: ignore[reportFunctionMemberAccess] - what inspect reads
-    clock.__annotations__ = {name: hints[name] for name in signature.parameters} | {"return": Clock}
-    clock.__doc__ = f"{inspect.getdoc(make)}\n\n{inspect.getdoc(Profile)}"
-    return clock
+    return static_value(make, clock, beside=Profile)
 
 
 def none() -> Clock:
