@@ -59,7 +59,7 @@ def fedala(
     """
     check_not_private(work, "clients of FedALA fit what they begin from to their examples, without noise")
     layers = last_layers(model, n_mixed, "n_mixed")
-    fit = mixture_fit(model, work, layers, max_epochs)
+    fit = partial(mixture_fit, model, work, max_epochs)
 
     def begin(key: Key) -> dict[str, Any]:
         # A client keeps the upper layers that it trained, the mixture's weights, and whether these were ever fitted.
@@ -84,43 +84,42 @@ def fedala(
     return rounds._replace(deploy=deploy)
 
 
-def mixture_fit(model: Model, work: Work, layers: tuple[str, ...], max_epochs: int) -> Any:
-    """``fit(hyper, key, held, data)``: each client's start, its weights W_i, and whether they were ever fitted."""
+def mixture_fit(
+    model: Model, work: Work, max_epochs: int, hyper: FedALAHyper, key: Array, held: ModelTable, data: ClientData
+) -> tuple[Params, Params, Array]:
+    """Each client's start, its weights W_i, and whether they were ever fitted; ``key`` and ``held`` have a row each."""
     loss = training_loss(model)
 
-    def fit(hyper: FedALAHyper, key: Array, held: ModelTable, data: ClientData) -> tuple[Params, Params, Array]:
-        def one(pool: Examples, index: Array, size: Array, key: Key, held: Params) -> tuple[Params, Params, Array]:
-            theta, (upper, first) = held["global"], (held["own"]["upper"], ~held["own"]["fitted"])
-            away = tree.subtract(tree.select(theta, layers), upper)
-            n_fitted = jnp.maximum((hyper.share * size.astype(jnp.float32)).astype(jnp.int32), jnp.minimum(size, 1))
-            order, count = shuffled(key, index, size), n_batches(n_fitted, work.batch_size)
+    def one(pool: Examples, index: Array, size: Array, key: Key, held: Params) -> tuple[Params, Params, Array]:
+        theta, (upper, first) = held["global"], (held["own"]["upper"], ~held["own"]["fitted"])
+        away = tree.subtract(tree.select(theta, tuple(upper)), upper)
+        differs, n_epochs = (tree.squared_norm(away) > 0) & (size > 0), jnp.where(first, max_epochs, 1)
+        n_fitted = jnp.maximum((hyper.share * size.astype(jnp.float32)).astype(jnp.int32), jnp.minimum(size, 1))
+        order, count = shuffled(key, index, size), n_batches(n_fitted, work.batch_size)
 
-            def mixed(mix: Params) -> Params:
-                return theta | jax.tree.map(lambda w, d, m: w + d * m, upper, away, mix)
+        def mixed(mix: Params) -> Params:
+            return theta | jax.tree.map(lambda w, d, m: w + d * m, upper, away, mix)
 
-            def step(n_done: Array, i: Array, carry: tuple[Params, Array]) -> tuple[Params, Array]:
-                batch = minibatch(pool, *batch_rows(order, n_fitted, i, work.batch_size))
-                key_step = jax.random.fold_in(key, n_done * count + i)
-                value, slope = jax.value_and_grad(lambda mix: loss(mixed(mix), batch, key_step)[0])(carry[0])
-                mix = jax.tree.map(lambda m, g: jnp.clip(m - hyper.eta * g, 0, 1), carry[0], slope)
-                return tree.as_before(mix, carry[0]), value
+        def step(n_done: Array, i: Array, carry: tuple[Params, Array]) -> tuple[Params, Array]:
+            batch = minibatch(pool, *batch_rows(order, n_fitted, i, work.batch_size))
+            key_step = jax.random.fold_in(key, n_done * count + i)
+            value, slope = jax.value_and_grad(lambda mix: loss(mixed(mix), batch, key_step)[0])(carry[0])
+            mix = jax.tree.map(lambda m, g: jnp.clip(m - hyper.eta * g, 0, 1), carry[0], slope)
+            return tree.as_before(mix, carry[0]), value
 
-            def epoch(carry: tuple[Params, Array, Array]) -> tuple[Params, Array, Array]:
-                mix, losses, n_done = carry
-                mix, last = lax.fori_loop(0, count, partial(step, n_done), (mix, losses[0]))
-                return mix, jnp.roll(losses, 1).at[0].set(last), n_done + 1
+        def epoch(carry: tuple[Params, Array, Array]) -> tuple[Params, Array, Array]:
+            mix, losses, n_done = carry
+            mix, last = lax.fori_loop(0, count, partial(step, n_done), (mix, losses[0]))
+            return mix, jnp.roll(losses, 1).at[0].set(last), n_done + 1
 
-            def goes_on(carry: tuple[Params, Array, Array]) -> Array:
-                _, losses, n_done = carry
-                agree = (n_done > WINDOW) & (losses.std() < hyper.spread)
-                return differs & ((n_done == 0) | (first & ~agree & (n_done < max_epochs)))
+        def goes_on(carry: tuple[Params, Array, Array]) -> Array:
+            _, losses, n_done = carry
+            agree = (n_done > WINDOW) & (losses.std() < hyper.spread)
+            return differs & (n_done < n_epochs) & ~agree
 
-            differs = (tree.squared_norm(away) > 0) & (size > 0)
-            begun = (held["own"]["mix"], jnp.zeros(WINDOW, jnp.float32), jnp.int32(0))
-            mix = lax.while_loop(goes_on, epoch, begun)[0]
-            mix = tree.where(tree.is_finite(mix), mix, held["own"]["mix"])
-            return mixed(mix), mix, ~first | differs
+        begun = (held["own"]["mix"], jnp.zeros(WINDOW, jnp.float32), jnp.int32(0))
+        mix = lax.while_loop(goes_on, epoch, begun)[0]
+        mix = tree.where(tree.is_finite(mix), mix, held["own"]["mix"])
+        return mixed(mix), mix, ~first | differs
 
-        return map_clients(one, data, key, held, at_once=work.at_once)
-
-    return fit
+    return map_clients(one, data, key, held, at_once=work.at_once)

@@ -127,10 +127,8 @@ def test_fedala_fits_its_mixture_as_numpy_does(key, model, federation):
         "fitted": jnp.ones(n, bool),
     }
     held = tree.own({"global": tree.broadcast(theta, n), "own": own})
-    fit = mixture_fit(model, Work(1, 64), ("fc2",), 1)
-    begun, mix, fitted = fit(
-        as_traced(fedala.Hyper(eta=eta, share=1.0)), jax.random.split(key, n), held, federation.train
-    )
+    hyper, keys = as_traced(fedala.Hyper(eta=eta, share=1.0)), jax.random.split(key, n)
+    begun, mix, fitted = mixture_fit(model, Work(1, 64), 1, hyper, keys, held, federation.train)
     rows = np.asarray(federation.train.index[3, : int(federation.train.size[3])])
     x, y = np.asarray(federation.train.pool.x, np.float64)[rows], np.asarray(federation.train.pool.y)[rows]
     theta, other = as_float64(theta), as_float64(other)
