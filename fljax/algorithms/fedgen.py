@@ -33,7 +33,7 @@ from fljax.rounds import Combining, Weighting, averaging, in_first_round, mean, 
 from fljax.rounds.accounting import not_alone
 from fljax.rounds.averaging import Each, shared_part
 from fljax.rounds.uplink.private import check_not_private
-from fljax.rounds.wrapping import halves_of, with_halves
+from fljax.rounds.wrapping import halves_of, inside, within_server
 from fljax.types import (
     Algorithm,
     Batch,
@@ -63,7 +63,7 @@ class FedGenHyper(LocalHyper):
 class Generating(NamedTuple):
     """The server's state."""
 
-    averaged: Any  # FedAvg's
+    own: Any  # FedAvg's
     generator: Params
     moments: Any  # of the generator's optimiser
     prior: Array  # (classes,) how many training examples all clients have of each
@@ -108,21 +108,19 @@ def fedgen(
 
     def init(key: Key, hyper: FedGenHyper, data: ClientData) -> State:
         check_classes(data.pool.y)
-        averaged = fedavg.init(key, hyper, data).server
-        d, n_classes = head_shape(model, shared_part(averaged))
+        own = fedavg.init(key, hyper, data).server
+        d, n_classes = head_shape(model, shared_part(own))
         generator = generator_of(jax.random.fold_in(key, 1), noise_width, generator_width, d, n_classes)
         prior = class_histogram(data, n_classes).sum(0).astype(jnp.float32)
-        return State(Generating(averaged, generator, optax.adam(0.0).init(generator), prior), ())
+        return State(Generating(own, generator, optax.adam(0.0).init(generator), prior), ())
 
     def send(key: Key, hyper: FedGenHyper, state: State, cohort: Cohort) -> Upload:
-        given, server = state.server, state.server.server if isinstance(state.server, Each) else state.server
-        averaged = given if isinstance(given, Each) else server.averaged
-        return halves.send(key, (hyper, server), State(averaged, ()), cohort)
+        server = state.server.server if isinstance(state.server, Each) else state.server
+        return halves.send(key, (hyper, server), within_server(state), cohort)
 
     def receive(key: Key, hyper: FedGenHyper, state: State, cohort: Cohort, upload: Upload) -> tuple[State, Metrics]:
-        server = state.server
-        after, metrics = halves.receive(key, hyper, State(server.averaged, ()), cohort, upload)
-        server = server._replace(averaged=after.server)
+        after, metrics = halves.receive(key, hyper, within_server(state), cohort, upload)
+        server = state.server._replace(own=after.server)
         n_parameters = tree.size(shared_part(after.server))
         up = n_parameters + in_first_round(cohort, server.prior.shape[0])
         metrics |= traffic(up, n_parameters + tree.size(server.generator))
@@ -130,7 +128,7 @@ def fedgen(
 
     def agreed(key: Key, hyper: FedGenHyper, server: Generating) -> Generating:
         """The generator after its steps of a round."""
-        adam, last = optax.adam(hyper.generator_lr), shared_part(server.averaged)[head]
+        adam, last = optax.adam(hyper.generator_lr), shared_part(server.own)[head]
 
         def step(carry: tuple[Params, Any], key: Key) -> tuple[tuple[Params, Any], None]:
             generator, moments = carry
@@ -143,12 +141,8 @@ def fedgen(
         (generator, moments), _ = lax.scan(step, begun, jax.random.split(key, server_steps))
         return server._replace(generator=generator, moments=moments)
 
-    def deploy(key: Key, hyper: FedGenHyper, state: State, data: ClientData) -> ModelTable:
-        return fedavg.deploy(key, hyper, State(state.server.averaged, ()), data)
-
-    rounds = fedavg._replace(init=init, deploy=deploy)
     # The generator draws classes as all clients have them, so that no update follows from one client's data alone.
-    return not_alone(with_halves(rounds, send=send, receive=receive, part=lambda server: halves.part(server.averaged)))
+    return not_alone(inside(fedavg, init, within_server, send=send, receive=receive))
 
 
 def taught(model: Model, hyper: FedGenHyper, server: Generating) -> Loss:

@@ -53,6 +53,11 @@ class Each(NamedTuple):
     models: Stacked  # (cohort, ...) of the shared part
     server: Any = None  # the server's state
 
+    @property
+    def own(self) -> "Each":
+        """The same for the method inside another, whose server keeps the method's as ``own``."""
+        return self._replace(server=self.server.own)
+
 
 def shared_part(server: Any) -> Params:
     """The shared part in the server's state."""

@@ -31,10 +31,11 @@ def inside(
 
     Args:
         algorithm: the method.
-        init: makes the larger state.
+        init: makes the larger state, whose server keeps the method's as ``own``.
         own: the method's state, of the larger one.
         **others: of its `Exchange`, on the larger state.
     """
+    part = halves_of(algorithm).part
 
     def deploy(key: Key, hyper: Any, state: State, data: ClientData) -> ModelTable:
         return algorithm.deploy(key, hyper, own(state), data)
@@ -44,9 +45,9 @@ def inside(
         return algorithm.join(key, hyper, own(state), data, n_rounds)
 
     larger = algorithm._replace(init=init, deploy=deploy, join=algorithm.join and join)
-    return with_halves(larger, **others)
+    return with_halves(larger, part=lambda server: part(server.own), **others)
 
 
 def within_server(state: State) -> State:
-    """The method's state where the larger one's server keeps the method's as ``own``, and clients are the method's."""
+    """The method's state, of a larger one that keeps nothing more of the clients."""
     return State(state.server.own, state.clients)

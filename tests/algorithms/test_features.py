@@ -248,7 +248,7 @@ def test_gpfls_conditions_of_what_clients_trained(key, model, federation):
 def test_fedgen_that_teaches_nothing_is_fedavg(key, model, work, federation):
     algorithm = fedgen(model, work, noise_width=3, generator_width=5, server_steps=2)
     state = final(algorithm, fedgen.Hyper(lr=0.1, alpha=0.0), federation, key)
-    chex.assert_trees_all_close(state.server.averaged, averaged(model, work, federation, key), rtol=1e-5, atol=1e-6)
+    chex.assert_trees_all_close(state.server.own, averaged(model, work, federation, key), rtol=1e-5, atol=1e-6)
     _, counts = np.unique(taught_labels(federation), return_counts=True)
     np.testing.assert_array_equal(state.server.prior, counts)
 
@@ -295,7 +295,7 @@ def test_fedgens_generator_learns_features_of_each_class(key, model, work, feder
         server = final(algorithm, hyper if n_rounds > 1 else untaught, federation, key, n_rounds).server
         y = jnp.tile(jnp.arange(4), 25)
         features = jax.jit(generated)(server.generator, key, jax.nn.one_hot(y, 4, dtype=jnp.float32))
-        right.append(float((jax.jit(linear)(server.averaged["fc2"], features).argmax(1) == y).mean()))
+        right.append(float((jax.jit(linear)(server.own["fc2"], features).argmax(1) == y).mean()))
     assert right[0] < 0.6
     assert right[1] > 0.95
 

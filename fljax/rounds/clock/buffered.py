@@ -178,9 +178,8 @@ def buffered(
         past = jax.tree.map(lambda first, rest: jnp.concatenate([first, rest[:-1]]), newest, state.server.past)
         return State(Versions(new.server, past), new.clients), metrics | {"staleness": stale}
 
-    halves = {"send": send, "receive": receive, "part": lambda server: part(server.own)}
-    seen = inside(algorithm, init, within_server, **halves, sees="each", starts_anywhere=False)
-    return seen._replace(about=about)
+    halves = {"send": send, "receive": receive, "sees": "each", "starts_anywhere": False}
+    return inside(algorithm, init, within_server, **halves)._replace(about=about)
 
 
 def counts(hyper: Any, stale: Array, share: float | None, damping: float | None) -> Array:

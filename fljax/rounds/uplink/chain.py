@@ -8,7 +8,6 @@ import jax.numpy as jnp
 from jax import Array
 
 from fljax import tree
-from fljax.rounds.averaging import Each
 from fljax.rounds.check_like import check_like
 from fljax.rounds.round_metrics import as_due
 from fljax.rounds.uplink.message import FLOAT_BITS, Message, Trip, plain_message, received, shapes_of
@@ -144,9 +143,7 @@ def with_uplink(algorithm: Algorithm, transform: Transform) -> Algorithm:
         return State(Linked(state.server, memory.server), Linked(state.clients, memory.clients))
 
     def send(key: Key, hyper: Any, state: State, cohort: Cohort) -> Upload:
-        given = state.server
-        server = given._replace(server=given.server.own) if isinstance(given, Each) else given.own
-        return exchange.send(key, hyper, State(server, state.clients.own), cohort)
+        return exchange.send(key, hyper, _own(state), cohort)
 
     def receive(key: Key, hyper: Any, state: State, cohort: Cohort, upload: Upload) -> tuple[State, Metrics]:
         shapes = shapes_of(exchange.part(state.server.own))
@@ -165,7 +162,7 @@ def with_uplink(algorithm: Algorithm, transform: Transform) -> Algorithm:
         metrics |= {"uplink": travelled(metrics["uplink"], message.values.shape[1], arrived.n_bits())}
         return State(Linked(new.server, memory.server), Linked(new.clients, memory.clients)), metrics
 
-    linked = inside(algorithm, init, _own, send=send, receive=receive, part=lambda server: exchange.part(server.own))
+    linked = inside(algorithm, init, _own, send=send, receive=receive)
     return reading_more(linked._replace(exchange=halves_of(linked)._replace(chain=(algorithm, transform))))
 
 

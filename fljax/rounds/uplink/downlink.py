@@ -67,8 +67,7 @@ def with_downlink(algorithm: Algorithm, transform: Transform) -> Algorithm:
         metrics |= {"downlink": travelled(metrics["downlink"], n_numbers(shapes_of(news.image)), news.bits)}
         return State(Broadcast(new.server, news.image, news.link), new.clients), metrics
 
-    halves = {"send": send, "receive": receive, "part": lambda server: part(server.own), "starts_anywhere": False}
-    return reading_more(inside(algorithm, init, within_server, **halves))
+    return reading_more(inside(algorithm, init, within_server, send=send, receive=receive, starts_anywhere=False))
 
 
 class News(NamedTuple):
