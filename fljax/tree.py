@@ -28,6 +28,11 @@ def take(stacked: Stacked, index: Array | int) -> Stacked:
     return jax.tree.map(lambda leaf: leaf[index], stacked)
 
 
+def first(stacked: Stacked) -> Params:
+    """Row 0 of every leaf, as of models that are all of one shape, or all equal."""
+    return take(stacked, jnp.int32(0))
+
+
 def row(models: Stacked, index: Array) -> Params:
     """The model that row ``index`` () stands for in `ModelTable` models: a leaf of one row belongs to every model."""
 
@@ -215,7 +220,7 @@ def is_finite(params: Params) -> Array:
 
 def everyone(params: Params, n_clients: int) -> ModelTable:
     """One model held by all clients."""
-    return ModelTable(jax.tree.map(lambda leaf: leaf[None], params), jnp.zeros(n_clients, jnp.int32))
+    return ModelTable(broadcast(params, 1), jnp.zeros(n_clients, jnp.int32))
 
 
 def own(stacked: Stacked) -> ModelTable:

@@ -76,7 +76,7 @@ def apple(model: Model, work: Work, *, weighting: Weighting = "size") -> Algorit
         trained = train_parts(hyper, start, cohort, loss, work, "core", cohort.ids, p=optax.sgd(hyper.p_lr))
         counts = cohort.active & trained.ok
         cores = tree.put(cores, cohort.ids, tree.where(counts, trained.params["core"], begun))
-        n_parameters = tree.size(tree.take(cores, jnp.int32(0)))
+        n_parameters = tree.size(tree.first(cores))
         sent = traffic(n_parameters, (p0.shape[0] - 1) * n_parameters)
         return State({"core": cores, "p0": p0}, trained.params["p"]), {"loss": trained.loss, "ok": trained.ok, **sent}
 

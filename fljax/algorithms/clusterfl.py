@@ -110,7 +110,7 @@ def clusterfl(
         means, memory = members_of(
             combining, hyper, memory, means, models, jnp.ones(label.shape[0], jnp.float32), label
         )
-        n_parameters = tree.size(tree.take(means, jnp.int32(0)))
+        n_parameters = tree.size(tree.first(means))
         n_held = occupied(label, n_clusters).sum(dtype=jnp.int32)
         metrics = {"loss": trained.loss, "ok": trained.ok, "label": label[cohort.ids], "n_clusters": n_held}
         metrics |= traffic(n_parameters, n_parameters)
@@ -132,10 +132,7 @@ def clusterfl(
 
         return tree.own(trained_alone(key, tree.stacked(joined), data, n_rounds, alone))
 
-    def part(server: ClusterFLServer) -> Params:
-        return tree.take(server.means, jnp.int32(0))
-
-    exchange = Exchange(send, receive, part, catches_up=True)
+    exchange = Exchange(send, receive, lambda server: tree.first(server.means), catches_up=True)
     return Algorithm(init, exchange.round, deploy, predictor(model), join, model.loss, exchange=exchange)
 
 

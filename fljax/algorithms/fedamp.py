@@ -43,7 +43,7 @@ def fedamp(model: Model, work: Work) -> Algorithm:
         mixtures = mix(xi, state.clients)
         loss = proximal(training_loss(model), hyper.lam / hyper.alpha)
         trained = train(hyper, state.clients, cohort, loss, work, mixtures)
-        n_parameters = tree.size(tree.take(trained.params, jnp.int32(0)))
+        n_parameters = tree.size(tree.first(trained.params))
         metrics = {"loss": trained.loss, "ok": trained.ok, **traffic(n_parameters, n_parameters)}
         return State((), trained.params), metrics
 

@@ -87,7 +87,7 @@ def fedas(model: Model, work: Work, *, align_epochs: Natural = 1) -> Algorithm:
         return State(server, clients), {"loss": trained.loss, "ok": ok, **traffic(n + 1, n)}
 
     def aligned(hyper: FedASHyper, received: ModelTable, last: Stacked, cohort: Cohort) -> Stacked:
-        n_classes = head_shape(model, tree.take(last, jnp.int32(0)))[1]
+        n_classes = head_shape(model, tree.first(last))[1]
         prototypes = feature_sums(model, last, cohort.data, n_classes).mean
         effort, steps = work._replace(epochs=align_epochs, terms=()), still(optax.sgd(hyper.align_lr), head)
         drawn_to = frozen(near_prototypes(model), head)

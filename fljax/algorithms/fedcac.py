@@ -53,7 +53,7 @@ def fedcac(model: Model, work: Work, *, weighting: Weighting = "size") -> Algori
         common, statistics = tree.split_statistics(tree.broadcast(mean_of_all, here.shape[0]))
         begun = tree.join_statistics(jax.tree.map(jnp.where, critical, own, common), statistics)
         clients = tree.where(trained.ok, begun, state.clients)  # who diverged begins where it began
-        n = tree.size(tree.take(w, jnp.int32(0)))
+        n = tree.size(tree.first(w))
         # A bit for each parameter beside it: whether it is critical.
         return State((), clients), {"loss": trained.loss, "ok": trained.ok, **traffic(n + n / 32, n)}
 

@@ -93,7 +93,7 @@ def fedem(
     def receive(key: Key, hyper: LocalHyper, state: State, cohort: Cohort, upload: Upload) -> tuple[State, Metrics]:
         (learners, memory), (pi, loss, ok) = shared_and_memory(state.server), upload.rest
         learners, memory = combining.apply(hyper, memory, learners, upload.params, upload.weight)
-        n_parameters = n_learners * tree.size(tree.take(learners, jnp.int32(0)))
+        n_parameters = n_learners * tree.size(tree.first(learners))
         metrics = {"loss": loss, "ok": ok, **memberships(pi, cohort)}
         return State(remembering(learners, memory), pi), metrics | traffic(n_parameters, n_parameters)
 

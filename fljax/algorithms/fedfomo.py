@@ -67,7 +67,7 @@ def fedfomo(model: Model, work: Work, *, n_received: Positive = 5) -> Algorithm:
         start = tree.where((value > 0).any(1), mix(mixing(value), w), begun)
         trained = train(hyper, start, cohort._replace(data=data), training_loss(model), work)
         affinity = affinity.at[ids[:, None], ids[None]].add(jnp.where(cohort.active[:, None], value, 0.0))
-        n_parameters = tree.size(tree.take(w, jnp.int32(0)))
+        n_parameters = tree.size(tree.first(w))
         others = cohort.active[chosen] & (chosen != jnp.arange(ids.shape[0])[:, None])  # one's own needs no sending
         n_models = others.sum(1).astype(jnp.float32)
         metrics = {"loss": trained.loss, "ok": trained.ok, **traffic(n_parameters, n_models * n_parameters)}

@@ -37,7 +37,7 @@ def fedlc(model: Model, work: Work, *, weighting: Weighting = "size", combine: C
     check_not_private(work, "clients of FedLC shift their logits by their counts of labels, which get no noise")
 
     def local(hyper: FedLCHyper, theta: ModelTable, cohort: Cohort) -> Trained:
-        n_classes = head_shape(model, tree.take(theta.params, jnp.int32(0)))[1]
+        n_classes = head_shape(model, tree.first(theta.params))[1]
         count = class_histogram(cohort.data, n_classes).astype(jnp.float32)
         margin = hyper.tau * jnp.maximum(count, 1.0) ** -0.25
         return train(hyper, theta, cohort, calibrated(model), work, margin)

@@ -93,7 +93,7 @@ def fedpac(model: Model, work: Work, *, head_epochs: Natural = 1, weighting: Wei
         own = tree.where(here, mix(alpha, heads), state.clients)
 
         # Beside its model a client sends H_i, V_i, its classes' prototypes and their counts.
-        n = tree.size(theta) + tree.size(tree.take(heads, jnp.int32(0)))
+        n = tree.size(theta) + tree.size(tree.first(heads))
         n_shown = (sums.count > 0).sum(1).astype(jnp.float32)
         sent = traffic(n + n_shown * (2 * d + 1.0) + 1, n + server["prototypes"]["known"].sum() * d)
         return State(server, own), {"loss": trained.loss, "ok": trained.ok, **sent}

@@ -11,7 +11,6 @@ examples of the client, and count by these; the code adds them up while it train
 Where no class has one, clients predict by their last layer.
 """
 
-import jax
 import jax.numpy as jnp
 from jax import Array
 
@@ -63,8 +62,7 @@ def fedproto(model: Model, work: Work, *, weighting: Weighting = "size") -> Algo
         return State(now, trained.params), {"loss": trained.loss, "ok": trained.ok, **sent}
 
     def deploy(key: Key, hyper: FedProtoHyper, state: State, data: ClientData) -> ModelTable:
-        one_row = jax.tree.map(lambda leaf: leaf[None], state.server)  # for `predict`, beside the model's layers
-        return ModelTable(state.clients | {"prototypes": one_row}, jnp.arange(data.size.shape[0], dtype=jnp.int32))
+        return tree.own(state.clients | {"prototypes": tree.broadcast(state.server, 1)})  # which `predict` reads
 
     def predict(params: Params, x: Array) -> Array:
         """Less the squared distance to each prototype."""

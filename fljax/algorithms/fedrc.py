@@ -71,7 +71,7 @@ def fedrc(
     def init(key: Key, hyper: LocalHyper, data: ClientData) -> State:
         check_classes(data.pool.y)
         learners, n_clients = jax.vmap(model.init)(jax.random.split(key, n_clusters)), data.size.shape[0]
-        n_classes = head_shape(model, tree.take(learners, jnp.int32(0)))[1]
+        n_classes = head_shape(model, tree.first(learners))[1]
         own = Memberships(
             jnp.full((n_clients, n_clusters), 1 / n_clusters, jnp.float32),
             jnp.zeros((n_clients, n_clusters, n_classes), jnp.float32),
@@ -92,7 +92,7 @@ def fedrc(
         new = tree.where(cohort.active & trained.ok, found, own)
         mass = jnp.maximum(mass + (new.mass - own.mass).sum(0), 0.0)
         learners, memory = combining.apply(hyper, memory, learners, trained.params, weight)
-        n_sent = n_clusters * tree.size(tree.take(learners, jnp.int32(0))) + share.size
+        n_sent = n_clusters * tree.size(tree.first(learners)) + share.size
         metrics = {"loss": trained.loss, "ok": trained.ok, **memberships(new.omega, cohort), **traffic(n_sent, n_sent)}
         return State(Concepts(learners, mass, memory), new), metrics
 

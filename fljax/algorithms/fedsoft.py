@@ -86,7 +86,7 @@ def fedsoft(
 
     def init(key: Key, hyper: FedSoftHyper, data: ClientData) -> State:
         centers, n_clients = balanced_draw(key, model, n_clusters, hyper.min_share, data), data.size.shape[0]
-        own = tree.broadcast(tree.take(centers, jnp.int32(0)), n_clients)
+        own = tree.broadcast(tree.first(centers), n_clients)
         return State(centers, FedSoftClients(own, jnp.full((n_clients, n_clusters), 1 / n_clusters, jnp.float32)))
 
     def send(key: Key, hyper: FedSoftHyper, state: State, cohort: Cohort) -> Upload:
@@ -127,7 +127,7 @@ def fedsoft(
 
     def sent(centers: Stacked, due: Array, takes_part: Array) -> Metrics:
         """The model up and all centers down; importances up when measured, for which all centers are needed too."""
-        n_parameters = tree.size(tree.take(centers, jnp.int32(0)))
+        n_parameters = tree.size(tree.first(centers))
         trains = jnp.float32(1) if n_selected is None else takes_part.astype(jnp.float32)
         measures = due.astype(jnp.float32)
         return traffic(
@@ -146,7 +146,7 @@ def fedsoft(
 
         return tree.own(trained_alone(key, mix(share, centers), data, n_rounds, alone))
 
-    exchange = Exchange(send, receive, lambda centers: tree.take(centers, jnp.int32(0)))
+    exchange = Exchange(send, receive, tree.first)
     return Algorithm(init, exchange.round, deploy, predictor(model), join, model.loss, exchange=exchange)
 
 

@@ -141,7 +141,7 @@ def expectation_maximisation(
         key_model, key_train, key_kmeans = jax.random.split(key, 3)
         models = train_beforehand(key_train, hyper, model.init(key_model), data, model, work).params
         label = kmeans(key_kmeans, points(models), n_clusters, n_init=20).label
-        first = tree.broadcast(tree.take(models, jnp.int32(0)), n_clusters)
+        first = tree.broadcast(tree.first(models), n_clusters)
         centers = cluster_mean(aligned(models, label, first), jnp.ones(data.size.shape, jnp.float32), label, first)
         size = data.size.astype(jnp.float32)
         risk = Risk(size / size.sum(), client_loss(model, models, data)) if objective else ()

@@ -46,7 +46,7 @@ def fesem_ma(
     """
 
     def points(models: Stacked) -> Array:
-        first = tree.take(models, jnp.int32(0))
+        first = tree.first(models)
         return tree.flatten(lax.map(lambda one: match(one, first, model.layers), models))
 
     def squared(models: Stacked, centers: Stacked) -> Array:

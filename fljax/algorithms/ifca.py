@@ -119,7 +119,7 @@ def _begun_in_common(rule: Rule, common: tuple[str, ...]) -> Rule:
     def begin(key: Key, hyper: Any, data: ClientData) -> Any:
         clusters = rule.begin(key, hyper, data)
         own, drawn = split(clusters.centers, common)
-        base = tree.broadcast(tree.take(drawn, jnp.int32(0)), tree.n_rows(own))
+        base = tree.broadcast(tree.first(drawn), tree.n_rows(own))
         return clusters._replace(centers=compose(own, base))
 
     return rule._replace(begin=begin) if common else rule

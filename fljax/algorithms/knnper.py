@@ -53,7 +53,7 @@ def knnper(
         each = lambda value: jnp.full(data.size.shape, value, jnp.float32)  # noqa: E731
         memory = {"h": client_features(model, held, data), "y": data.pool.y[data.index], "real": present(data)}
         own = memory | {"lam": each(hyper.lam), "scale": each(hyper.scale)}
-        return ModelTable(held.params | {MEMORY: own}, jnp.arange(data.size.shape[0], dtype=jnp.int32))
+        return tree.own(held.params | {MEMORY: own})
 
     def predict(params: Params, x: Array) -> Array:
         seen, memory = see(model, params, x, None), params[MEMORY]

@@ -64,7 +64,7 @@ def see(
 
 def client_features(model: Model, models: ModelTable, data: ClientData) -> Array:
     """(clients, capacity, d) features of each client's examples under the model it holds; 0 past its size."""
-    d, capacity = head_shape(model, tree.take(models.params, jnp.int32(0)))[0], data.index.shape[1]
+    d, capacity = head_shape(model, tree.first(models.params))[0], data.index.shape[1]
 
     def features(params: Params, batch: Batch) -> Array:
         return see(model, params, batch.x, None).features

@@ -216,15 +216,13 @@ def clustered(
         label = jnp.where((label < -1) | (label >= n_slots), NOT_A_CLUSTER, label)
         n_held = occupied(clusters.label, n_slots).sum(dtype=jnp.int32)
         common = {"loss": loss, "ok": ok, "label": label, "n_clusters": n_held}
-        common |= sends(tree.take(centers, jnp.int32(0)), cohort)
+        common |= sends(tree.first(centers), cohort)
         return State(clusters._replace(centers=centers, memory=memory), ()), common | metrics
 
     def held(key: Key, hyper: Any, state: State, data: ClientData) -> ModelTable:
         return ModelTable(state.server.centers, state.server.label)
 
-    def part(clusters: Clusters) -> Params:
-        return tree.take(clusters.centers, jnp.int32(0))
-
     join = join_cluster(model, held) if deploy is None else None
-    exchange = Exchange(send, receive, part, "sum" if combining.sums and rule.after is as_sent else "each")
+    sees = "sum" if combining.sums and rule.after is as_sent else "each"
+    exchange = Exchange(send, receive, lambda clusters: tree.first(clusters.centers), sees)
     return Algorithm(init, exchange.round, deploy or held, predictor(model), join, model.loss, exchange=exchange)

@@ -3,7 +3,6 @@
 from functools import cache
 from typing import Any
 
-import jax.numpy as jnp
 from jax import Array
 
 from fljax import tree
@@ -31,7 +30,7 @@ def over_everybody(combine: Combining, common: tuple[str, ...]) -> Combine:
     ) -> tuple[Stacked, Any]:
         (own, base), (sent, sent_base) = split(centers, common), split(received, common)
         own, of_own = members_of(inner, hyper, memory[0], own, sent, weight, label)
-        first = tree.take((memory[1], base), jnp.int32(0))  # all rows are equal
+        first = tree.first((memory[1], base))  # all rows are equal
         base, of_base = tree.broadcast(inner.apply(hyper, *first, sent_base, weight), tree.n_rows(own))
         return compose(own, base), (of_own, of_base)
 

@@ -150,7 +150,7 @@ def between_neighbours(
         near, active = places[cohort.ids[:, None], cohort.ids[None, :]], cohort.active
         models, loss, ok = step(hyper, state.clients, near, cohort)
         links = (near & active[:, None] & active[None, :]).sum(axis=1).astype(jnp.float32)
-        floats = links * tree.size(tree.take(models, jnp.int32(0)))
+        floats = links * tree.size(tree.first(models))
         metrics = {"loss": loss, "ok": ok, **traffic(floats, floats)}
         metrics |= {"spectral_gap": spectral_gap(metropolis(near, active), active)}
         return State(state.server, models), metrics | {"consensus_distance": consensus_distance(models, active)}

@@ -4,7 +4,6 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 from flax.traverse_util import flatten_dict, unflatten_dict
 
 from fljax import tree
@@ -25,8 +24,7 @@ class Sharing(NamedTuple):
         """Every client's model: the one shared part, which is not copied, and its own row of the other."""
         if not jax.tree.leaves(own):
             return tree.everyone(self.join(shared, own), n_clients)
-        one_row = jax.tree.map(lambda leaf: leaf[None], shared)
-        return ModelTable(self.join(one_row, own), jnp.arange(n_clients, dtype=jnp.int32))
+        return tree.own(self.join(tree.broadcast(shared, 1), own))
 
 
 WHOLE = Sharing(lambda params: (params, {}), lambda shared, own: shared)

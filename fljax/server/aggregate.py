@@ -43,7 +43,7 @@ def weighted_mean(stacked: Stacked, weight: Array, empty: Params | None = None) 
     if empty is not None:
         kept = tree.broadcast(fallback("empty", empty, stacked), 1)
     everyone = jnp.zeros(n, jnp.int32)
-    return tree.take(cluster_mean(stacked, weight, everyone, kept), jnp.int32(0))
+    return tree.first(cluster_mean(stacked, weight, everyone, kept))
 
 
 @checked(weight=WEIGHT)

@@ -191,7 +191,7 @@ def matched_members(
         after, found = lax.scan(placed, mean, (still, before, mine, out, back))[1]
         return cluster_mean(after, weight, label, empty), after, found
 
-    one = tree.take(still, jnp.int32(0))
+    one = tree.first(still)
     order = jax.eval_shape(lambda: match_units(one, one, layers))
     unmatched = jax.tree.map(lambda units: jnp.zeros((n, *units.shape), units.dtype), order)
     orders = lax.fori_loop(0, n_sweeps, sweep, (reference, still, unmatched))[2]

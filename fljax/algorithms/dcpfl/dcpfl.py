@@ -156,7 +156,7 @@ def dcpfl(
             # a. M1 from the same uploaded models as M0, which is the table: all layers are due before a trial.
             split = partial(next_models, table, groups, sent, cohort.ids)
             next_theta = lax.cond(groups.on_trial, split, lambda: next_theta)
-        sizes = jnp.asarray(units.sizes(tree.take(models, jnp.int32(0))), jnp.float32)
+        sizes = jnp.asarray(units.sizes(tree.first(models)), jnp.float32)
         new = DCPFLServer(table, groups, seen, next_theta)
         metrics = _metrics(hyper, new, local, before.on_trial, cohort)
         metrics["threshold"] = threshold(groups.steps, hyper.step) if dynamic else jnp.float32(hyper.fixed)
@@ -199,7 +199,7 @@ def dcpfl(
     def groups_deployed(key: Key, hyper: DCPFLHyper, state: State, data: ClientData) -> ModelTable:
         return ModelTable(state.server.table.theta, state.server.groups.label)
 
-    exchange = Exchange(send, receive, lambda server: tree.take(server.table.theta, jnp.int32(0)))
+    exchange = Exchange(send, receive, lambda server: tree.first(server.table.theta))
     join = join_cluster(model, groups_deployed)
     return Algorithm(init, exchange.round, deploy, predictor(model), join, model.loss, exchange=exchange)
 

@@ -48,7 +48,7 @@ def client_side_of(model: Model, work: Work, trial_loss: TrialLoss) -> Callable[
         def idle(i: Array) -> tuple[Trained, Array]:
             return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), jax.eval_shape(in_structure, i))
 
-        before = losses_of(tree.take(starts, jnp.int32(0)), cohort.data, ~on_trial)  # l_i(t), before local training
+        before = losses_of(tree.first(starts), cohort.data, ~on_trial)  # l_i(t), before local training
         # b. Both train on the same batches, or noise would decide. One program trains in either kind of round.
         both, losses = lax.map(lambda i: lax.cond((i == 0) | on_trial, in_structure, idle, i), jnp.arange(2))
         # c. Adopt the split if the mean loss is strictly lower.

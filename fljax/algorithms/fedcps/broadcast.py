@@ -36,7 +36,7 @@ def sends(theta: Stacked, roles: Roles, asked: Array, mode: LambdaMode) -> Metri
         asked: (cohort,) bool: gets all models, and chooses.
         mode: of lambda.
     """
-    one, n_clusters = tree.take(theta, jnp.int32(0)), tree.n_rows(theta)
+    one, n_clusters = tree.first(theta), tree.n_rows(theta)
     base, middle = n_floats(one, roles.base), n_floats(one, roles.middle)
     n_up, n_down = {"adaptive": (1, 1), "relative": (1, 1), "per_client": (1, 2)}.get(mode, (0, 0))
     n_sent = jnp.where(asked, n_clusters, 1)

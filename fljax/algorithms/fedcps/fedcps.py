@@ -56,7 +56,6 @@ from fljax.types import (
     Metrics,
     Model,
     ModelTable,
-    Params,
     Stacked,
     State,
     Trained,
@@ -166,7 +165,7 @@ def fedcps(
         spread, mean_size = no_spread(n_clusters, lambda_mode == "per_client"), data.size.astype(jnp.float32).mean()
         memory = memory_of(combining, hyper, travelling(theta))
         server = FedCPSServer(theta, spread, jnp.int32(0), jnp.int32(0), mean_size, memory)
-        own, label = tree.broadcast(tree.take(theta, jnp.int32(0)), n_clients), jnp.full(n_clients, -1, jnp.int32)
+        own, label = tree.broadcast(tree.first(theta), n_clients), jnp.full(n_clients, -1, jnp.int32)
         return State(
             server, FedCPSClient(own, label, jnp.zeros(n_clients, jnp.float32) if lambda_mode == "per_client" else ())
         )
@@ -249,10 +248,7 @@ def fedcps(
         label = lowest_loss(losses(server.theta, clients.model, data))
         return with_personal(ModelTable(server.theta, label), clients.model)
 
-    def part(server: FedCPSServer) -> Params:
-        return travelling(tree.take(server.theta, jnp.int32(0)))
-
-    exchange = Exchange(send, receive, part)
+    exchange = Exchange(send, receive, lambda server: travelling(tree.first(server.theta)))
     return Algorithm(init, exchange.round, deploy, predictor(model), loss=model.loss, exchange=exchange)
 
 

@@ -157,7 +157,7 @@ def fedtsdp(
 
     def sent(centers: Stacked, depth: Array) -> Metrics:
         """All parameters up, which the server's forward passes need; the shared layers down."""
-        one = tree.take(centers, jnp.int32(0))
+        one = tree.first(centers)
         return traffic(tree.size(one), shared_size(model.layers, depth, one, boundary).astype(jnp.float32))
 
     def trained_locally(hyper: FedTSDPHyper, state: State, cohort: Cohort) -> tuple[Stacked, Trained]:
@@ -183,5 +183,5 @@ def fedtsdp(
         own = trained_alone(key, tree.stacked(joined), data, n_rounds, alone)
         return deploy(key, hyper, State(server, own), data)
 
-    exchange = Exchange(send, receive, lambda server: tree.take(server.centers, jnp.int32(0)))
+    exchange = Exchange(send, receive, lambda server: tree.first(server.centers))
     return Algorithm(init, exchange.round, deploy, predictor(model), join, model.loss, exchange=exchange)

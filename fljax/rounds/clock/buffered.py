@@ -174,7 +174,7 @@ def buffered(
         models = arrived(upload, now, stale, count(hyper, stale), mixing)
         upload = upload._replace(start=tree.everyone(now, cohort.ids.shape[0]), params=models)
         new, metrics = exchange.receive(key, hyper, within_server(state), cohort, upload)
-        newest = jax.tree.map(lambda leaf: leaf[None], part(new.server))
+        newest = tree.broadcast(part(new.server), 1)
         past = jax.tree.map(lambda first, rest: jnp.concatenate([first, rest[:-1]]), newest, state.server.past)
         return State(Versions(new.server, past), new.clients), metrics | {"staleness": stale}
 

@@ -80,7 +80,7 @@ class News(NamedTuple):
 
 def heard(transform: Transform, key: Key, hyper: Any, server: Broadcast, now: Params, cohort: Cohort) -> News:
     """The broadcast of a round, in which the model is ``now``."""
-    image, model, shapes = tree.everyone(server.image, 1), jax.tree.map(lambda leaf: leaf[None], now), shapes_of(now)
+    image, model, shapes = tree.everyone(server.image, 1), tree.broadcast(now, 1), shapes_of(now)
     message = plain_message(image, model, jnp.ones(1, jnp.float32))
     trip = trip_of(jax.random.fold_in(key, _ON_THE_WAY_DOWN), cohort, shapes)
     one = trip._replace(key=trip.server_key[None], ids=jnp.zeros(1, jnp.int32))

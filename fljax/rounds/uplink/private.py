@@ -161,7 +161,7 @@ def private_gradients(loss: Loss, hyper: Any) -> Loss:
         gradient = (each.sum(axis=0) + drawn) / n
         counted = jnp.where(jnp.abs(values) < _MOST_LOSS, batch.weight, 0.0)
         value = jnp.vdot(jnp.where(counted > 0, values, 0.0), counted) / jnp.maximum(counted.sum(), 1e-12)
-        flat = tree.at_least_float32(tree.flatten(jax.tree.map(lambda leaf: leaf[None], trainable))[0])
+        flat = tree.at_least_float32(tree.flatten(tree.broadcast(trainable, 1))[0])
         return with_gradient(value, flat, gradient), params
 
     return private
