@@ -22,7 +22,7 @@ from fljax import tree
 from fljax.client.objectives import Loss, predictor, training_loss
 from fljax.client.parts import train_parts
 from fljax.numbers import LocalHyper, Scalar, hyper, number
-from fljax.rounds import Weighting, method, traffic
+from fljax.rounds import Weighting, method, reported
 from fljax.rounds.joining import join_from
 from fljax.rounds.sharing import own_rows
 from fljax.server.aggregate import mix, weighted_mean
@@ -77,8 +77,8 @@ def apple(model: Model, work: Work, *, weighting: Weighting = "size") -> Algorit
         counts = cohort.active & trained.ok
         cores = tree.put(cores, cohort.ids, tree.where(counts, trained.params["core"], begun))
         n_parameters = tree.size(tree.first(cores))
-        sent = traffic(n_parameters, (p0.shape[0] - 1) * n_parameters)
-        return State({"core": cores, "p0": p0}, trained.params["p"]), {"loss": trained.loss, "ok": trained.ok, **sent}
+        metrics = reported(trained, n_parameters, (p0.shape[0] - 1) * n_parameters)
+        return State({"core": cores, "p0": p0}, trained.params["p"]), metrics
 
     def deploy(key: Key, hyper: APPLEHyper, state: State, data: ClientData) -> ModelTable:
         cores, statistics = tree.split_statistics(state.server["core"])

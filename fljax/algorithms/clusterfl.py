@@ -25,7 +25,7 @@ from fljax import tree
 from fljax.choices import Positive
 from fljax.client.objectives import Loss, predictor, training_loss
 from fljax.numbers import LocalHyper, Scalar, hyper, number
-from fljax.rounds import Combining, client_weight, mean, method, traffic, train
+from fljax.rounds import Combining, client_weight, mean, method, reported, train
 from fljax.rounds.accounting import occupied
 from fljax.rounds.combine import as_combine, members_of, memory_of
 from fljax.rounds.joining import held_with_least_loss, trained_alone
@@ -110,10 +110,9 @@ def clusterfl(
         means, memory = members_of(
             combining, hyper, memory, means, models, jnp.ones(label.shape[0], jnp.float32), label
         )
-        n_parameters = tree.size(tree.first(means))
         n_held = occupied(label, n_clusters).sum(dtype=jnp.int32)
-        metrics = {"loss": trained.loss, "ok": trained.ok, "label": label[cohort.ids], "n_clusters": n_held}
-        metrics |= traffic(n_parameters, n_parameters)
+        metrics = reported(trained, tree.size(tree.first(means)))
+        metrics |= {"label": label[cohort.ids], "n_clusters": n_held}
         return State(ClusterFLServer(models, means, label, memory), trained.params), metrics
 
     def held(hyper: ClusterFLHyper, known: Array, own: Any, mean: ModelTable, cohort: Cohort) -> Trained:

@@ -17,7 +17,7 @@ from jax import Array
 from fljax import tree
 from fljax.client.objectives import proximal, training_loss
 from fljax.numbers import LocalHyper, Scalar, hyper, number
-from fljax.rounds import method, traffic, train
+from fljax.rounds import method, reported, train
 from fljax.rounds.peers import of_peers
 from fljax.server.aggregate import mix
 from fljax.server.distance import pairwise_squared_l2
@@ -43,9 +43,7 @@ def fedamp(model: Model, work: Work) -> Algorithm:
         mixtures = mix(xi, state.clients)
         loss = proximal(training_loss(model), hyper.lam / hyper.alpha)
         trained = train(hyper, state.clients, cohort, loss, work, mixtures)
-        n_parameters = tree.size(tree.first(trained.params))
-        metrics = {"loss": trained.loss, "ok": trained.ok, **traffic(n_parameters, n_parameters)}
-        return State((), trained.params), metrics
+        return State((), trained.params), reported(trained, tree.size(tree.first(trained.params)))
 
     return of_peers(model, work, round)
 

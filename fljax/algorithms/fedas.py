@@ -24,7 +24,7 @@ from fljax.client.objectives import Loss, predictor, training_loss
 from fljax.client.spread import gradient_mass
 from fljax.data.labels import check_classes
 from fljax.numbers import LocalHyper, Scalar, hyper, number
-from fljax.rounds import all_but, client_weight, method, traffic, train
+from fljax.rounds import all_but, client_weight, method, reported, train
 from fljax.rounds.cohort import drawn
 from fljax.rounds.sharing import own_rows
 from fljax.rounds.uplink.private import check_not_private
@@ -84,7 +84,7 @@ def fedas(model: Model, work: Work, *, align_epochs: Natural = 1) -> Algorithm:
         server = weighted_mean(sharing.split(trained.params)[0], weight, state.server)
         n = tree.size(state.server)
         clients = tree.where(ok, trained.params, last)
-        return State(server, clients), {"loss": trained.loss, "ok": ok, **traffic(n + 1, n)}
+        return State(server, clients), reported(trained._replace(ok=ok), n + 1, n)
 
     def aligned(hyper: FedASHyper, received: ModelTable, last: Stacked, cohort: Cohort) -> Stacked:
         n_classes = head_shape(model, tree.first(last))[1]

@@ -18,7 +18,7 @@ from jax import Array
 from fljax import tree
 from fljax.client.objectives import training_loss
 from fljax.numbers import LocalHyper, Scalar, hyper, number
-from fljax.rounds import Weighting, client_weight, method, traffic, train
+from fljax.rounds import Weighting, client_weight, method, reported, train
 from fljax.rounds.peers import of_peers
 from fljax.rounds.uplink.largest import largest
 from fljax.server.aggregate import mix, weighted_mean
@@ -55,7 +55,7 @@ def fedcac(model: Model, work: Work, *, weighting: Weighting = "size") -> Algori
         clients = tree.where(trained.ok, begun, state.clients)  # who diverged begins where it began
         n = tree.size(tree.first(w))
         # A bit for each parameter beside it: whether it is critical.
-        return State((), clients), {"loss": trained.loss, "ok": trained.ok, **traffic(n + n / 32, n)}
+        return State((), clients), reported(trained, n + n / 32, n)
 
     return of_peers(model, work, round)
 

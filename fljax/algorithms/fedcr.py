@@ -32,7 +32,7 @@ from fljax.rounds import (
     last_layers,
     mean,
     method,
-    traffic,
+    reported,
     train,
     tuned,
 )
@@ -108,19 +108,16 @@ def fedcr(
         bases, heads = sharing.split(trained.params)
         weight = client_weight(weighting, cohort, trained.ok)
         evidence = class_evidence(model, trained.params, cohort.data, n_classes)
-        return Upload(tree.everyone(base, n_clients), bases, weight, (heads, evidence, trained.loss, trained.ok))
+        return Upload(tree.everyone(base, n_clients), bases, weight, (trained._replace(params=heads), evidence))
 
     def receive(key: Key, hyper: FedCRHyper, state: State, cohort: Cohort, upload: Upload) -> tuple[State, Metrics]:
-        (base, common, memory), (heads, evidence, client_losses, ok) = state.server, upload.rest
+        (base, common, memory), (kept, evidence) = state.server, upload.rest
         base, memory = combining.apply(hyper, memory, base, upload.params, upload.weight)
         common = product_of_experts(evidence, upload.weight > 0, common, hyper.blend)
-        metrics = {"loss": client_losses, "ok": ok, **sent(base, evidence)}
-        return State(FedCRServer(base, common, memory), heads), metrics
-
-    def sent(base: Params, evidence: Evidence) -> Metrics:
-        """The base and Gaussians: up of the classes that the client has, down of all."""
-        n_held = (evidence.precision > 0).any(axis=-1).sum(axis=-1).astype(jnp.float32)
-        return traffic(tree.size(base) + 2.0 * latent * n_held, tree.size(base) + 2 * latent * n_classes)
+        # The base and Gaussians travel: up of the classes that the client has, down of all.
+        n, n_held = tree.size(base), (evidence.precision > 0).any(axis=-1).sum(axis=-1).astype(jnp.float32)
+        metrics = reported(kept, n + 2.0 * latent * n_held, n + 2 * latent * n_classes)
+        return State(FedCRServer(base, common, memory), kept.params), metrics
 
     def deploy_own_heads(key: Key, hyper: FedCRHyper, state: State, data: ClientData) -> ModelTable:
         return sharing.held(state.server.base, state.clients, data.size.shape[0])

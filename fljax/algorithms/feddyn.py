@@ -19,7 +19,8 @@ from jax import Array
 from fljax import tree
 from fljax.client.objectives import predictor, proximal, shifted, training_loss
 from fljax.numbers import LocalHyper, Scalar, hyper, number
-from fljax.rounds import Combining, Weighting, client_weight, mean, method, traffic, train
+from fljax.rounds import Combining, Weighting, client_weight, mean, method, reported, train
+from fljax.rounds.accounting import total_weight
 from fljax.rounds.averaging import held_by_all
 from fljax.rounds.combine import as_combine, goal_of
 from fljax.rounds.sharing import own_rows
@@ -37,7 +38,8 @@ class Dynamic(NamedTuple):
     shared: Params  # theta
     drift: Params  # h / alpha: less the sum of moves, as a share of all clients
     total: Array  # () sum of omega_i over all clients
-    memory: Any  # of `combine`, for theta and for h
+    memory: Any  # of `combine`, for theta
+    for_h: Any  # of `combine`, for h
 
 
 @method(FedDynHyper, "Acar et al., ICLR 2021", "https://arxiv.org/abs/2111.04263")
@@ -53,13 +55,10 @@ def feddyn(model: Model, work: Work, *, weighting: Weighting = "uniform", combin
     combining, rule, loss = as_combine(combine), goal_of(combine), training_loss(model)
 
     def init(key: Key, hyper: FedDynHyper, data: ClientData) -> State:
-        theta, n_clients = model.init(key), data.size.shape[0]
+        theta, total = model.init(key), total_weight(weighting, data)
         zero = jax.tree.map(jnp.zeros_like, tree.split_statistics(theta)[0])
-        total = data.size.sum() if weighting == "size" else jnp.asarray(n_clients)
-        server = Dynamic(
-            theta, zero, total.astype(jnp.float32), (combining.init(hyper, theta), rule.init(hyper, theta))
-        )
-        return State(server, own_rows(zero, n_clients))
+        server = Dynamic(theta, zero, total, combining.init(hyper, theta), rule.init(hyper, theta))
+        return State(server, own_rows(zero, data.size.shape[0]))
 
     def send(key: Key, hyper: FedDynHyper, state: State, cohort: Cohort) -> Upload:
         theta, g = state.server.shared, state.clients
@@ -67,21 +66,18 @@ def feddyn(model: Model, work: Work, *, weighting: Weighting = "uniform", combin
         trained = train(hyper, start, cohort, proximal(shifted(loss), hyper.alpha), work, start, shift)
         weight = client_weight(weighting, cohort, trained.ok)
         found = jax.tree.map(lambda g, d: g - hyper.alpha * d, g, tree.moves(trained.params, theta))
-        g = tree.where(weight > 0, found, g)
-        return Upload(start, trained.params, weight, (g, trained.loss, trained.ok))
+        return Upload(start, trained.params, weight, trained._replace(params=tree.where(weight > 0, found, g)))
 
     def receive(key: Key, hyper: FedDynHyper, state: State, cohort: Cohort, upload: Upload) -> tuple[State, Metrics]:
-        (theta, drift, total, (memory, for_h)), n_parameters = state.server, tree.size(state.server.shared)
-        (g, client_losses, ok), weight = upload.rest, upload.weight
-        begun, share, came = tree.split_statistics(theta)[0], weight.sum() / total, (weight > 0).any()
+        (theta, drift, total, memory, for_h), weight, kept = state.server, upload.weight, upload.rest
         averaged, memory = combining.apply(hyper, memory, theta, upload.params, weight)
-        averaged, statistics = tree.split_statistics(averaged)
         goal, for_h = rule.apply(hyper, for_h, theta, upload.params, weight)
-        goal, _ = tree.split_statistics(goal)
+        (begun, _), (averaged, statistics), (goal, _) = map(tree.split_statistics, (theta, averaged, goal))
+        share, came = weight.sum() / total, (weight > 0).any()
         drift = jax.tree.map(lambda h, to, t: h - share * (to - t), drift, goal, begun)
-        moved = jax.tree.map(lambda a, h, t: jnp.where(came, a - h, t), averaged, drift, begun)
-        metrics = {"loss": client_losses, "ok": ok, **traffic(n_parameters, n_parameters)}
-        return State(Dynamic(tree.join_statistics(moved, statistics), drift, total, (memory, for_h)), g), metrics
+        moved = jax.tree.map(lambda w, h, t: jnp.where(came, w - h, t), averaged, drift, begun)
+        new = Dynamic(tree.join_statistics(moved, statistics), drift, total, memory, for_h)
+        return State(new, kept.params), reported(kept, tree.size(theta))
 
     exchange = Exchange(send, receive, lambda server: server.shared)
     return Algorithm(init, exchange.round, held_by_all, predictor(model), loss=model.loss, exchange=exchange)

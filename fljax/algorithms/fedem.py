@@ -25,7 +25,7 @@ from fljax.client.objectives import Loss, training_loss
 from fljax.data.federation import present
 from fljax.data.labels import check_classes
 from fljax.numbers import LocalHyper
-from fljax.rounds import Combining, Weighting, client_weight, mean, method, traffic, train
+from fljax.rounds import Combining, Weighting, client_weight, mean, method, reported, train
 from fljax.rounds.accounting import memberships
 from fljax.rounds.averaging import remembering, shared_and_memory, shared_part
 from fljax.rounds.learners import of_each_learner
@@ -88,14 +88,13 @@ def fedem(
         trained = train(hyper, start, cohort, objective, work, start, pi)
         pi = tree.where(trained.ok, mixture_weights(q, present(cohort.data), empty=pi), pi)
         weight = client_weight(weighting, cohort, trained.ok)
-        return Upload(start, trained.params, weight, (pi, trained.loss, trained.ok))
+        return Upload(start, trained.params, weight, trained._replace(params=pi))
 
     def receive(key: Key, hyper: LocalHyper, state: State, cohort: Cohort, upload: Upload) -> tuple[State, Metrics]:
-        (learners, memory), (pi, loss, ok) = shared_and_memory(state.server), upload.rest
+        (learners, memory), kept = shared_and_memory(state.server), upload.rest
         learners, memory = combining.apply(hyper, memory, learners, upload.params, upload.weight)
-        n_parameters = n_learners * tree.size(tree.first(learners))
-        metrics = {"loss": loss, "ok": ok, **memberships(pi, cohort)}
-        return State(remembering(learners, memory), pi), metrics | traffic(n_parameters, n_parameters)
+        metrics = reported(kept, n_learners * tree.size(tree.first(learners))) | memberships(kept.params, cohort)
+        return State(remembering(learners, memory), kept.params), metrics
 
     def deploy(key: Key, hyper: LocalHyper, state: State, data: ClientData) -> ModelTable:
         learners = shared_part(state.server)

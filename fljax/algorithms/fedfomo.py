@@ -24,7 +24,7 @@ from fljax.client.measure import client_loss
 from fljax.client.objectives import training_loss
 from fljax.numbers import LocalHyper, Scalar, hyper, number
 from fljax.placement import whole
-from fljax.rounds import method, traffic, train
+from fljax.rounds import method, reported, train
 from fljax.rounds.peers import of_peers
 from fljax.rounds.uplink.private import check_not_private
 from fljax.server.aggregate import mix
@@ -70,7 +70,7 @@ def fedfomo(model: Model, work: Work, *, n_received: Positive = 5) -> Algorithm:
         n_parameters = tree.size(tree.first(w))
         others = cohort.active[chosen] & (chosen != jnp.arange(ids.shape[0])[:, None])  # one's own needs no sending
         n_models = others.sum(1).astype(jnp.float32)
-        metrics = {"loss": trained.loss, "ok": trained.ok, **traffic(n_parameters, n_models * n_parameters)}
+        metrics = reported(trained, n_parameters, n_models * n_parameters)
         return State(affinity, FedFomoClient(trained.params, start)), metrics
 
     return of_peers(

@@ -94,13 +94,13 @@ def fedma(
     halves = halves_of(rounds)
 
     def receive(key: Key, hyper: LocalHyper, state: State, cohort: Cohort, upload: Upload) -> tuple[State, Metrics]:
-        theta, weight, (own, client_losses, ok) = shared_part(state.server), upload.weight, upload.rest
-        trained = matched(Trained(upload.params, client_losses, ok), weight, theta, cohort)
+        theta, weight, kept = shared_part(state.server), upload.weight, upload.rest
+        trained = matched(kept._replace(params=upload.params), weight, theta, cohort)
         for n_held in range(1, len(model.layers)) if retrain_epochs else ():
             trained = retrained(hyper, trained, weight, n_held, theta, cohort)
             weight = jnp.where(trained.ok, weight, 0)
             trained = matched(trained, weight, theta, cohort)
-        sent = Upload(upload.start, trained.params, weight, (own, trained.loss, trained.ok))
+        sent = Upload(upload.start, trained.params, weight, trained._replace(params=kept.params))
         new, metrics = halves.receive(key, hyper, state, cohort, sent)
         if output == "classes":
             theta, memory = shared_and_memory(new.server)

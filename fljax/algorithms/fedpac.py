@@ -21,7 +21,7 @@ from fljax.client.features import head_shape, see
 from fljax.client.objectives import predictor, training_loss
 from fljax.data.labels import check_classes
 from fljax.numbers import LocalHyper, Scalar, hyper, number
-from fljax.rounds import Weighting, all_but, client_weight, method, traffic
+from fljax.rounds import Weighting, all_but, client_weight, method, reported
 from fljax.rounds.joining import trained_alone
 from fljax.rounds.phases import HEAD_PHASE, Phase, train_in_phases
 from fljax.rounds.prototypes import average_prototypes, no_prototypes
@@ -95,8 +95,8 @@ def fedpac(model: Model, work: Work, *, head_epochs: Natural = 1, weighting: Wei
         # Beside its model a client sends H_i, V_i, its classes' prototypes and their counts.
         n = tree.size(theta) + tree.size(tree.first(heads))
         n_shown = (sums.count > 0).sum(1).astype(jnp.float32)
-        sent = traffic(n + n_shown * (2 * d + 1.0) + 1, n + server["prototypes"]["known"].sum() * d)
-        return State(server, own), {"loss": trained.loss, "ok": trained.ok, **sent}
+        up, down = n + n_shown * (2 * d + 1.0) + 1, n + server["prototypes"]["known"].sum() * d
+        return State(server, own), reported(trained, up, down)
 
     def local(hyper: FedPACHyper, begun: ModelTable, prototypes: Params, cohort: Cohort) -> Trained:
         fit = Phase(body, head_epochs, loss, drawn_from=HEAD_PHASE)

@@ -20,7 +20,7 @@ from fljax.client.features import head_shape, see
 from fljax.data.labels import check_classes
 from fljax.models.calling import check_free
 from fljax.numbers import LocalHyper, Scalar, hyper, number
-from fljax.rounds import Weighting, method, traffic, train
+from fljax.rounds import Weighting, method, reported, train
 from fljax.rounds.prototypes import average_prototypes, no_prototypes
 from fljax.rounds.sharing import own_rows
 from fljax.rounds.uplink.private import check_not_private
@@ -58,8 +58,8 @@ def fedproto(model: Model, work: Work, *, weighting: Weighting = "size") -> Algo
         sums = feature_sums(model, trained.params, cohort.data, n_classes)
         now = average_prototypes(state.server, sums, weighting, cohort, trained.ok)
         # A client sends its classes' prototypes and counts; it receives all that there are.
-        sent = traffic((sums.count > 0).sum(1).astype(jnp.float32) * (d + 1.0), state.server["known"].sum() * d)
-        return State(now, trained.params), {"loss": trained.loss, "ok": trained.ok, **sent}
+        up, down = (sums.count > 0).sum(1).astype(jnp.float32) * (d + 1.0), state.server["known"].sum() * d
+        return State(now, trained.params), reported(trained, up, down)
 
     def deploy(key: Key, hyper: FedProtoHyper, state: State, data: ClientData) -> ModelTable:
         return tree.own(state.clients | {"prototypes": tree.broadcast(state.server, 1)})  # which `predict` reads

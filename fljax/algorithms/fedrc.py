@@ -24,7 +24,7 @@ from fljax.client.features import head_shape
 from fljax.data.federation import present
 from fljax.data.labels import check_classes
 from fljax.numbers import LocalHyper
-from fljax.rounds import Combining, Weighting, client_weight, mean, method, traffic, train
+from fljax.rounds import Combining, Weighting, client_weight, mean, method, reported, train
 from fljax.rounds.accounting import memberships
 from fljax.rounds.learners import of_each_learner
 from fljax.rounds.uplink.private import check_not_private
@@ -93,7 +93,7 @@ def fedrc(
         mass = jnp.maximum(mass + (new.mass - own.mass).sum(0), 0.0)
         learners, memory = combining.apply(hyper, memory, learners, trained.params, weight)
         n_sent = n_clusters * tree.size(tree.first(learners)) + share.size
-        metrics = {"loss": trained.loss, "ok": trained.ok, **memberships(new.omega, cohort), **traffic(n_sent, n_sent)}
+        metrics = reported(trained, n_sent) | memberships(new.omega, cohort)
         return State(Concepts(learners, mass, memory), new), metrics
 
     def deploy(key: Key, hyper: LocalHyper, state: State, data: ClientData) -> ModelTable:

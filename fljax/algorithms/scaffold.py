@@ -22,7 +22,8 @@ from fljax.client.gradient import client_gradients
 from fljax.client.local import n_steps
 from fljax.client.objectives import predictor, shifted, training_loss
 from fljax.numbers import LocalHyper, Scalar, hyper, number
-from fljax.rounds import Combining, Weighting, client_weight, mean, method, part_way, traffic, train
+from fljax.rounds import Combining, Weighting, client_weight, mean, method, part_way, reported, train
+from fljax.rounds.accounting import total_weight
 from fljax.rounds.averaging import held_by_all
 from fljax.rounds.combine import as_combine, goal_of
 from fljax.rounds.sharing import own_rows
@@ -41,7 +42,8 @@ class Controlled(NamedTuple):
     shared: Params  # theta
     control: Params  # c
     total: Array  # () sum of omega_i over all clients
-    memory: Any  # of `combine`, for theta and for c
+    memory: Any  # of `combine`, for theta
+    for_c: Any  # of `combine`, for c
 
 
 # Clients send their control variates too, which a chain on updates would not touch.
@@ -69,16 +71,13 @@ def scaffold(
     loss = training_loss(model)
 
     def init(key: Key, hyper: ScaffoldHyper, data: ClientData) -> State:
-        theta, n_clients = model.init(key), data.size.shape[0]
-        zero = jax.tree.map(jnp.zeros_like, tree.split_statistics(theta)[0])
-        total = data.size.sum() if weighting == "size" else jnp.asarray(n_clients)
-        server = Controlled(
-            theta, zero, total.astype(jnp.float32), (combining.init(hyper, theta), rule.init(hyper, zero))
-        )
-        return State(server, own_rows(zero, n_clients))
+        theta, total = model.init(key), total_weight(weighting, data)
+        c = jax.tree.map(jnp.zeros_like, tree.split_statistics(theta)[0])
+        server = Controlled(theta, c, total, combining.init(hyper, theta), rule.init(hyper, c))
+        return State(server, own_rows(c, data.size.shape[0]))
 
     def round(key: Key, hyper: ScaffoldHyper, state: State, cohort: Cohort) -> tuple[State, Metrics]:
-        (theta, c, total, (memory, for_c)), own, n_parameters = *state, tree.size(state.server.shared)
+        (theta, c, total, memory, for_c), own = state
         start, shift = tree.everyone(theta, cohort.ids.shape[0]), jax.tree.map(lambda c, c_i: c[None] - c_i, c, own)
         trained = train(hyper, start, cohort, shifted(loss), work, shift)
         if control == "gradient":
@@ -87,13 +86,11 @@ def scaffold(
             found = mean_gradients(hyper, work, theta, trained.params, shift, cohort)
         weight = client_weight(weighting, cohort, trained.ok & (cohort.data.size > 0))
         new = tree.where(weight > 0, found, own)
-        share = weight.sum() / total
-        nothing = jax.tree.map(jnp.zeros_like, c)
-        moved, for_c = rule.apply(hyper, for_c, nothing, tree.subtract(new, own), weight)
-        c = jax.tree.map(lambda c, delta: c + share * delta, c, moved)
+        nothing, share = jax.tree.map(jnp.zeros_like, c), weight.sum() / total
+        delta, for_c = rule.apply(hyper, for_c, nothing, tree.subtract(new, own), weight)
+        c = jax.tree.map(lambda c, delta: c + share * delta, c, delta)
         theta, memory = combining.apply(hyper, memory, theta, trained.params, weight)
-        metrics = {"loss": trained.loss, "ok": trained.ok, **traffic(2 * n_parameters, 2 * n_parameters)}
-        return State(Controlled(theta, c, total, (memory, for_c)), new), metrics
+        return State(Controlled(theta, c, total, memory, for_c), new), reported(trained, 2 * tree.size(theta))
 
     return Algorithm(init, round, held_by_all, predictor(model), loss=model.loss)
 

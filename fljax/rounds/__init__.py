@@ -17,7 +17,7 @@
 
 from fljax.numbers import LearningRate, LocalHyper, Scalar, hyper, number
 from fljax.rounds import clock
-from fljax.rounds.accounting import Weighting, client_weight, in_first_round, traffic
+from fljax.rounds.accounting import Weighting, client_weight, in_first_round, reported, traffic
 from fljax.rounds.averaging import averaging, two_models
 from fljax.rounds.choosing import least_loss_model, least_loss_rule
 from fljax.rounds.clustered import Clusters, Rule, Sent, clustered, regrouped, with_first_upload
@@ -94,6 +94,7 @@ __all__ = [
     "parted_once",
     "poisson",
     "regrouped",
+    "reported",
     "rounds_alone",
     "stepped",
     "table",

@@ -7,7 +7,7 @@ from jax import Array
 
 from fljax.choices import check_choices
 from fljax.rounds.wrapping import halves_of, with_halves
-from fljax.types import Algorithm, Cohort, Metrics
+from fljax.types import Algorithm, ClientData, Cohort, Metrics, Trained
 
 Weighting = Literal["size", "uniform"]
 """omega_i of a participant in an average: n_i, the number of its examples, or 1."""
@@ -16,6 +16,11 @@ Weighting = Literal["size", "uniform"]
 def traffic(uplink: Array | float, downlink: Array | float) -> Metrics:
     """Floats sent per participating client and round, each way; scalars such as losses and ids count 1 each."""
     return {"uplink": jnp.asarray(uplink, jnp.float32), "downlink": jnp.asarray(downlink, jnp.float32)}
+
+
+def reported(trained: Trained, uplink: Array | float, downlink: Array | float | None = None) -> Metrics:
+    """What every round tells: losses, whose results are finite, and `traffic`; None: as much down as up."""
+    return {"loss": trained.loss, "ok": trained.ok, **traffic(uplink, uplink if downlink is None else downlink)}
 
 
 def in_first_round(cohort: Cohort, floats: Array | float) -> Array:
@@ -32,6 +37,11 @@ def client_weight(weighting: Weighting, cohort: Cohort, ok: Array) -> Array:
     check_choices(client_weight, {"weighting": weighting})
     counts = (cohort.active & ok).astype("float32")
     return counts * cohort.data.size.astype("float32") if weighting == "size" else counts
+
+
+def total_weight(weighting: Weighting, data: ClientData) -> Array:
+    """() the sum of omega_i over all clients."""
+    return (data.size.sum() if weighting == "size" else jnp.asarray(data.size.shape[0])).astype("float32")
 
 
 def not_alone(algorithm: Algorithm) -> Algorithm:

@@ -16,7 +16,7 @@ from typing import Any, Literal, NamedTuple
 from fljax import tree
 from fljax.choices import check_choices
 from fljax.client.objectives import predictor
-from fljax.rounds.accounting import Weighting, client_weight, traffic
+from fljax.rounds.accounting import Weighting, client_weight, reported
 from fljax.rounds.combine import Combining, as_combine, mean
 from fljax.rounds.local import Local, local_of
 from fljax.rounds.sharing import GLOBAL_AND_OWN, WHOLE, Sharing, own_rows
@@ -109,14 +109,12 @@ def averaging(
         trained = train(hyper, start, cohort)
         sent, own = sharing.split(trained.params)
         weight = client_weight(weighting, cohort, trained.ok)
-        return Upload(begun, sent, weight, (own, trained.loss, trained.ok))
+        return Upload(begun, sent, weight, trained._replace(params=own))
 
     def receive(key: Key, hyper: Any, state: State, cohort: Cohort, upload: Upload) -> tuple[State, Metrics]:
         shared, memory = shared_and_memory(state.server)
         shared, memory = combining.apply(hyper, memory, shared, upload.params, upload.weight)
-        own, loss, ok = upload.rest
-        metrics = {"loss": loss, "ok": ok, **traffic(n_sent(shared), n_sent(shared))}
-        return State(remembering(shared, memory), own), metrics
+        return State(remembering(shared, memory), upload.rest.params), reported(upload.rest, n_sent(shared))
 
     exchange = Exchange(send, receive, shared_part, "mean" if combining.sums else "each", starts_anywhere=True)
 

@@ -9,7 +9,7 @@ import numpy as np
 from jax import Array
 
 from fljax import tree
-from fljax.rounds.accounting import traffic
+from fljax.rounds.accounting import reported
 from fljax.rounds.peers import of_peers
 from fljax.types import Algorithm, Cohort, Key, Metrics, Model, Stacked, State, Trained, Work
 
@@ -148,11 +148,11 @@ def between_neighbours(
     def round(key: Key, hyper: Any, state: State, cohort: Cohort) -> tuple[State, Metrics]:
         places = renamed(key, state.server) if time_varying else state.server
         near, active = places[cohort.ids[:, None], cohort.ids[None, :]], cohort.active
-        models, loss, ok = step(hyper, state.clients, near, cohort)
+        trained = step(hyper, state.clients, near, cohort)
         links = (near & active[:, None] & active[None, :]).sum(axis=1).astype(jnp.float32)
-        floats = links * tree.size(tree.first(models))
-        metrics = {"loss": loss, "ok": ok, **traffic(floats, floats)}
+        metrics = reported(trained, links * tree.size(tree.first(trained.params)))
         metrics |= {"spectral_gap": spectral_gap(metropolis(near, active), active)}
-        return State(state.server, models), metrics | {"consensus_distance": consensus_distance(models, active)}
+        metrics |= {"consensus_distance": consensus_distance(trained.params, active)}
+        return State(state.server, trained.params), metrics
 
     return of_peers(model, work, round, lambda n: jnp.asarray(graph_of(graph, n, degree, graph_seed)))
