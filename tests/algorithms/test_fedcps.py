@@ -19,7 +19,7 @@ from fljax.algorithms.fedcps.pull import (
     distance,
     no_spread,
     spread_of,
-    training_of,
+    training,
     update_spread,
 )
 from fljax.algorithms.fedcps.roles import layer_roles
@@ -285,12 +285,11 @@ def test_the_pulled_training_and_the_free_one_are_those_one_by_one(key, model, f
     theta = theta._replace(params=jax.tree.map(lambda leaf: leaf.at[1].mul(1e30), theta.params))
     cohort = sample_cohort(key, jnp.int32(0), federation, n_clients, None)
     free, pull = jax.random.split(key, n_clients), jnp.linspace(0.1, 2.0, n_clients)
-    training, loss = training_of(model, work, model.layers), training_loss(model)
-    hyper = as_traced(fedcps.Hyper(lr=0.1, max_norm=None))
+    loss, hyper = training_loss(model), as_traced(fedcps.Hyper(lr=0.1, max_norm=None))
 
-    @partial(jax.jit, static_argnames="with_drift")
-    def found(with_drift):
-        return training(hyper, theta, theta, pull, free, cohort, with_drift)
+    @jax.jit
+    def found(free):
+        return training(model, work, model.layers, hyper, theta, theta, pull, cohort, free)
 
     @jax.jit
     def one_by_one():
@@ -302,7 +301,7 @@ def test_the_pulled_training_and_the_free_one_are_those_one_by_one(key, model, f
 
     held, alone = one_by_one()
     assert np.array_equal(alone.ok, theta.row == 0)  # so that both kinds of clients are there
-    trained, away, drift = found(True)
+    trained, away, drift = found(free)
     chex.assert_trees_all_close(trained, held, rtol=1e-6, atol=1e-7)
     ok = np.asarray(alone.ok)
     np.testing.assert_allclose(drift[ok], distance(alone.params, theta, model.layers)[ok], rtol=1e-5)
@@ -310,7 +309,7 @@ def test_the_pulled_training_and_the_free_one_are_those_one_by_one(key, model, f
     assert np.isnan(drift[~ok]).all()
     assert np.isnan(away[~ok]).all()
 
-    trained, _, drift = found(False)
+    trained, _, drift = found(None)
     chex.assert_trees_all_close(trained, held, rtol=1e-6, atol=1e-7)
     assert not drift.any()
 

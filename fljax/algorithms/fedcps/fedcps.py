@@ -20,6 +20,7 @@ lambda rises for clients with few examples and falls for the others, as here wit
 (``experiments/fedcps_lambda.py``), for the pull brings the members closer to each other and tau^2 down.
 """
 
+from functools import partial
 from typing import Any, Literal, NamedTuple
 
 import jax
@@ -30,7 +31,16 @@ from jax import Array, lax
 from fljax import tree
 from fljax.algorithms.fedcps.broadcast import is_open, sends
 from fljax.algorithms.fedcps.means import SharedMean, means
-from fljax.algorithms.fedcps.pull import FLOORS, LambdaMode, Spread, no_spread, strength_of, training_of, update_spread
+from fljax.algorithms.fedcps.pull import (
+    FLOORS,
+    LambdaMode,
+    Spread,
+    no_spread,
+    spread_of,
+    strength,
+    training,
+    update_spread,
+)
 from fljax.algorithms.fedcps.roles import LayerSharing, layer_roles
 from fljax.choices import Positive
 from fljax.client.measure import client_loss
@@ -153,22 +163,21 @@ def fedcps(
     """
     if lambda_mode not in ("fixed", "n_only"):
         check_not_private(work, f"with lambda_mode={lambda_mode!r} the pull follows clients' gradients, without noise")
+    with_distance = lambda_mode == "per_client"
     roles = layer_roles(model.layers, sharing, n_middle, n_personal)
     combining = over_everybody(combine, roles.base) if shared_mean == "participants" else as_combine(combine)
-    sent = roles.base + roles.middle
-    strength, training = strength_of(model, work, lambda_mode), training_of(model, work, sent)
+    held_near = partial(training, model, work, roles.base + roles.middle)
 
     def init(key: Key, hyper: FedCPSHyper, data: ClientData) -> State:
         common, n_clients = model.init(key), data.size.shape[0]
         tops = model._replace(init=lambda key: replace_layers(model.init(key), roles.base + roles.personal, common))
         theta = balanced_draw(key, tops, n_clusters, hyper.min_share, data)
-        spread, mean_size = no_spread(n_clusters, lambda_mode == "per_client"), data.size.astype(jnp.float32).mean()
+        spread, mean_size = no_spread(n_clusters, with_distance), data.size.astype(jnp.float32).mean()
         memory = memory_of(combining, hyper, travelling(theta))
         server = FedCPSServer(theta, spread, jnp.int32(0), jnp.int32(0), mean_size, memory)
         own, label = tree.broadcast(tree.first(theta), n_clients), jnp.full(n_clients, -1, jnp.int32)
-        return State(
-            server, FedCPSClient(own, label, jnp.zeros(n_clients, jnp.float32) if lambda_mode == "per_client" else ())
-        )
+        distance = jnp.zeros(n_clients, jnp.float32) if with_distance else ()
+        return State(server, FedCPSClient(own, label, distance))
 
     def send(key: Key, hyper: FedCPSHyper, state: State, cohort: Cohort) -> Upload:
         server, clients = state
@@ -215,12 +224,14 @@ def fedcps(
         label = jnp.where(asked, lowest_loss(losses(server.theta, clients.model, some)), clients.label)
         theta = ModelTable(server.theta, label)
         start = with_personal(theta, clients.model)
-        pull, noise = strength(hyper, server, clients.distance, start, theta, cohort._replace(key=key_adapt))
+        size = jnp.maximum(data.size, 1).astype(jnp.float32) / server.mean_size
+        tau2, beside = spread_of(server.spread, label, clients.distance), cohort._replace(key=key_adapt)
+        pull, noise = strength(model, work, lambda_mode, hyper, start, size, tau2, beside)
         # PLU: w <- w - eta (grad F_i(w) + lambda_i (w - theta)).
         with_drift = measured and lambda_mode in ("adaptive", "per_client")
-        trained, away, drift = training(hyper, start, theta, pull, key_adapt, cohort, with_drift)
+        trained, away, drift = held_near(hyper, start, theta, pull, cohort, key_adapt if with_drift else None)
         drift = drift if with_drift else noise
-        away = jnp.where(trained.ok, away, clients.distance) if lambda_mode == "per_client" else clients.distance
+        away = jnp.where(trained.ok, away, clients.distance) if with_distance else clients.distance
         return Personal(FedCPSClient(trained.params, label, away), pull, drift, trained)
 
     def with_personal(theta: ModelTable, own: Stacked) -> ModelTable:

@@ -1,6 +1,6 @@
 """How strongly each client is held near its cluster's model: FedCPS's lambda_i, estimated from noise and spread."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple
 
 import jax
@@ -108,65 +108,49 @@ def adaptive_pull(sigma2: Array, tau2: Array, relative_size: Array) -> Array:
     return jnp.where((tau2 > 0) & jnp.isfinite(pull), pull, 0.0)
 
 
-def strength_of(model: Model, work: Work, mode: LambdaMode) -> Callable[..., tuple[Array, Array]]:
-    """``(hyper, server, own, start, theta, cohort) -> (lambda_i, noise_i)``, (clients,) each, in that mode.
+def strength(
+    model: Model, work: Work, mode: LambdaMode, hyper: Any, start: ModelTable, size: Array, tau2: Array, cohort: Cohort
+) -> tuple[Array, Array]:
+    """lambda_i and the noise that is its numerator, 0 where it has none: (clients,) each.
 
-    ``server`` has ``spread`` and ``mean_size``, ``own`` are the clients' distances where they are kept, ``start`` is
-    what they train from and ``theta`` the cluster model that they are held near. The noise is the numerator of lambda,
-    0 where it has none.
+    Clients train from ``start``; ``size``, n_i / mean n, and ``tau2`` are those of `adaptive_pull`.
     """
-    loss = training_loss(model)
-
-    def strength(
-        hyper: Any, server: Any, own: Any, start: ModelTable, theta: ModelTable, cohort: Cohort
-    ) -> tuple[Array, Array]:
-        size = jnp.maximum(cohort.data.size, 1).astype(jnp.float32) / server.mean_size
-        noise = pull = jnp.zeros(size.shape, jnp.float32)
-        if mode == "fixed":
-            pull = pull + hyper.strength
-        elif mode == "n_only":
-            pull = hyper.strength / size**2
-        else:
-            sigma2 = gradient_variance(cohort.key, start, cohort.data, loss, work.batch_size)
-            noise, tau2 = sigma2 / size**2, spread_of(server.spread, theta.row, own)
-            pull = hyper.strength * adaptive_pull(sigma2, tau2, size)
-        return jnp.clip(pull, 0.0, 1 / hyper.lr_of(cohort.round)), noise  # of 1/lr a step lands on the anchor
-
-    return strength
+    noise = pull = jnp.zeros(size.shape, jnp.float32)
+    if mode == "fixed":
+        pull = pull + hyper.strength
+    elif mode == "n_only":
+        pull = hyper.strength / size**2
+    else:
+        sigma2 = gradient_variance(cohort.key, start, cohort.data, training_loss(model), work.batch_size)
+        noise, pull = sigma2 / size**2, hyper.strength * adaptive_pull(sigma2, tau2, size)
+    return jnp.clip(pull, 0.0, 1 / hyper.lr_of(cohort.round)), noise  # of 1/lr a step lands on the anchor
 
 
-def training_of(model: Model, work: Work, layers: tuple[str, ...]) -> Callable[..., tuple[Trained, Array, Array]]:
-    """``(hyper, start, theta, pull, key_free, cohort, with_drift) -> (trained, away_i, drift_i)``.
+def training(
+    model: Model,
+    work: Work,
+    layers: tuple[str, ...],
+    hyper: Any,
+    start: ModelTable,
+    theta: ModelTable,
+    pull: Array,
+    cohort: Cohort,
+    key_free: Array | None,
+) -> tuple[Trained, Array, Array]:
+    """What clients come to from ``start``, held near ``theta`` on the named layers; how far it is from there, see
+    `distance`; and how far one epoch without the pull gets by ``key_free``, 0 where that is None. NaN is not finite."""
+    loss, free = pulled(training_loss(model), layers), jnp.zeros_like(pull)
 
-    What clients come to from ``start``, held near ``theta`` on the named layers; how far it is from there, see
-    `distance`; and how far one epoch without the pull gets, NaN where that did not stay finite: 0 without
-    ``with_drift``.
-    """
-    loss = pulled(training_loss(model), layers)
+    def near(work: Work, key: Array, pull: Array) -> tuple[Trained, Array]:
+        found = train(hyper, start, cohort._replace(key=key), loss, work, theta, pull)
+        return found, jnp.where(found.ok, distance(found.params, theta, layers), jnp.nan)
 
-    def far(trained: Trained, theta: ModelTable) -> Array:
-        return jnp.where(trained.ok, distance(trained.params, theta, layers), jnp.nan)
-
-    def training(
-        hyper: Any, start: ModelTable, theta: ModelTable, pull: Array, key_free: Array, cohort: Cohort, with_drift: bool
-    ) -> tuple[Trained, Array, Array]:
-        if with_drift and work.epochs == 1:  # two trainings alike but for the pull: compiled once
-
-            def one(_: Any, own: tuple[Array, Array]) -> tuple[Trained, Array]:
-                found = train(hyper, start, cohort._replace(key=own[0]), loss, work, theta, own[1])
-                return found, far(found, theta)
-
-            n_clients = pull.shape[0]
-            zeros = jax.tree.map(lambda leaf: jnp.zeros((n_clients, *leaf.shape[1:]), leaf.dtype), start.params)
-            nothing = Trained(zeros, jnp.zeros(n_clients, jnp.float32), jnp.zeros(n_clients, bool))
-            both = jnp.stack([key_free, cohort.key]), jnp.stack([jnp.zeros_like(pull), pull])
-            trained, (drift, away) = lax.scan(one, nothing, both)
-            return trained, away, drift
-        drift = jnp.zeros_like(pull)
-        if with_drift:
-            free = train(hyper, start, cohort._replace(key=key_free), loss, work._replace(epochs=1), theta, drift)
-            drift = far(free, theta)
-        trained = train(hyper, start, cohort, loss, work, theta, pull)
-        return trained, far(trained, theta), drift
-
-    return training
+    if key_free is not None and work.epochs == 1:  # two trainings alike but for the pull: compiled once
+        n_clients = pull.shape[0]
+        zeros = jax.tree.map(lambda leaf: jnp.zeros((n_clients, *leaf.shape[1:]), leaf.dtype), start.params)
+        nothing = Trained(zeros, jnp.zeros(n_clients, jnp.float32), jnp.zeros(n_clients, bool))
+        both = jnp.stack([key_free, cohort.key]), jnp.stack([free, pull])
+        trained, (drift, away) = lax.scan(lambda _, own: near(work, *own), nothing, both)
+        return trained, away, drift
+    drift = free if key_free is None else near(work._replace(epochs=1), key_free, free)[1]
+    return *near(work, cohort.key, pull), drift
