@@ -29,7 +29,6 @@ from fljax.rounds import (
     Weighting,
     all_but,
     client_weight,
-    last_layers,
     mean,
     method,
     reported,
@@ -92,7 +91,7 @@ def fedcr(
     Raises:
         ValueError: the model is not probabilistic.
     """
-    latent, head = halves_of(model, "fedcr").latent, last_layers(model, 1, "n_personal")
+    latent, body, head = halves_of(model, "fedcr").latent, model.layers[:-1], model.layers[-1:]
     n_classes = jax.eval_shape(model.init, jax.random.key(0))[model.layers[-1]]["bias"].shape[0]
     sharing, combining = all_but(head), as_combine(combine)
 
@@ -122,7 +121,6 @@ def fedcr(
     def deploy_own_heads(key: Key, hyper: FedCRHyper, state: State, data: ClientData) -> ModelTable:
         return sharing.held(state.server.base, state.clients, data.size.shape[0])
 
-    body = tuple(name for name in model.layers if name not in head)
     deploy = tuned(deploy_own_heads, training_loss(model), work, ft_epochs, body)
     exchange = Exchange(send, receive, lambda server: server.base)
     return Algorithm(init, exchange.round, deploy, predictor(model), loss=model.loss, exchange=exchange)

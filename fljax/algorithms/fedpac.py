@@ -64,8 +64,7 @@ def fedpac(model: Model, work: Work, *, head_epochs: Natural = 1, weighting: Wei
         weighting: of clients' bodies, and of their prototypes of a class: "size" or "uniform".
     """
     check_not_private(work, "clients of FedPAC send means of their features, which get no noise")
-    head, loss = model.layers[-1:], training_loss(model)
-    body = tuple(name for name in model.layers if name not in head)
+    body, head, loss = model.layers[:-1], model.layers[-1:], training_loss(model)
     sharing = all_but(head)
 
     def init(key: Key, hyper: FedPACHyper, data: ClientData) -> State:

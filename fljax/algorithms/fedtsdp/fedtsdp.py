@@ -31,7 +31,7 @@ from fljax.client.outputs import client_outputs
 from fljax.models.task import task_of
 from fljax.numbers import LocalHyper, Scalar, hyper, number
 from fljax.placement import whole
-from fljax.rounds import Combining, client_weight, mean, method, traffic, train
+from fljax.rounds import Combining, client_weight, mean, method, reported, train
 from fljax.rounds.combine import as_combine, members_of, memory_of
 from fljax.rounds.joining import held_with_least_loss, trained_alone
 from fljax.server.inherit import inherit
@@ -139,8 +139,11 @@ def fedtsdp(
         # Theta_k = sum_{a_i = k} n_i / n_k w_i; then the shared depth is damped.
         begun, remembered = inherit((centers, memory), label, new)
         centers, memory = members_of(combining, hyper, remembered, begun, models, weight, new[cohort.ids])
-        metrics = {"loss": trained.loss, "ok": trained.ok, "label": new[cohort.ids], "n_clusters": new.max() + 1}
-        metrics |= {"fired": fired, "shared_layers": depth, **tends, **sent(centers, depth)}
+        # All parameters go up, which the server's forward passes need; the shared layers come down.
+        one = tree.first(centers)
+        metrics = reported(trained, tree.size(one), shared_size(model.layers, depth, one, boundary))
+        metrics |= {"label": new[cohort.ids], "n_clusters": new.max() + 1}
+        metrics |= {"fired": fired, "shared_layers": depth, **tends}
         depth = jnp.where(fired, depth * hyper.psi, depth)
         return State(FedTSDPServer(centers, new, depth, q, memory), trained.params), metrics
 
@@ -154,11 +157,6 @@ def fedtsdp(
         by_id = jnp.argsort(cohort.ids)  # the same clients are probed however the cohort is dealt to devices
         statistic, spread = tendency(key_hopkins, outputs[by_id], whole(counts)[by_id], n_probes, n_draws)
         return rows, outputs, {"hopkins": statistic, "hopkins_spread": spread}
-
-    def sent(centers: Stacked, depth: Array) -> Metrics:
-        """All parameters up, which the server's forward passes need; the shared layers down."""
-        one = tree.first(centers)
-        return traffic(tree.size(one), shared_size(model.layers, depth, one, boundary).astype(jnp.float32))
 
     def trained_locally(hyper: FedTSDPHyper, state: State, cohort: Cohort) -> tuple[Stacked, Trained]:
         # w_i = LocalTrain(M . Theta_{a_i} + (1 - M) . W_i).

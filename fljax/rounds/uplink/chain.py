@@ -9,6 +9,7 @@ from jax import Array
 
 from fljax import tree
 from fljax.rounds.check_like import check_like
+from fljax.rounds.cohort import drawn
 from fljax.rounds.round_metrics import as_due
 from fljax.rounds.uplink.message import FLOAT_BITS, Message, Trip, plain_message, received, shapes_of
 from fljax.rounds.wrapping import halves_of, inside
@@ -224,9 +225,9 @@ def travelled(floats: Array, d: int, bits: Array) -> Array:
 
 def trip_of(key: Key, cohort: Cohort, shapes: tuple) -> Trip:
     """The trip of a round's participants; its keys are used for nothing else."""
-    keys = jax.vmap(lambda one: jax.random.fold_in(one, _ON_THE_WAY))(cohort.key)
+    keys, server_key = drawn(cohort, _ON_THE_WAY), jax.random.fold_in(key, _ON_THE_WAY)
     expected = float(cohort.ids.shape[0]) if cohort.expected is None else cohort.expected
-    return Trip(keys, jax.random.fold_in(key, _ON_THE_WAY), cohort.ids, cohort.round, shapes, expected)
+    return Trip(keys, server_key, cohort.ids, cohort.round, shapes, expected)
 
 
 _ON_THE_WAY = 0x75706C6B
