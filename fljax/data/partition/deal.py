@@ -73,16 +73,17 @@ def take(
         ValueError: a class has fewer examples than are asked of it, without overlap by all clients, else by one.
     """
     _check_stock(stock(labels), counts, overlap)
-    pieces: list[list[np.ndarray]] = [[] for _ in counts]
-    for label in range(counts.shape[1]):
+    drawn, owners = [], []
+    for label, asked in enumerate(counts.T):
         rows = rng.permutation(np.flatnonzero(labels == label))
-        stops = np.cumsum(counts[:, label])
-        for client, (count, stop) in enumerate(zip(counts[:, label], stops, strict=True)):
-            if count and overlap == "freely":
-                pieces[client].append(rng.choice(rows, count, replace=False))
-            elif count:  # where the rows end, the first come again
-                pieces[client].append(rows[np.arange(stop - count, stop) % len(rows)])
-    return [np.concatenate(piece) if piece else np.zeros(0, np.int64) for piece in pieces]
+        if overlap == "freely":
+            places = [rng.choice(len(rows), count, replace=False) for count in asked.tolist() if count]
+            drawn.append(rows[np.concatenate(places)] if places else rows[:0])
+        else:  # where the rows end, the first come again
+            drawn.append(rows[np.arange(asked.sum()) % max(len(rows), 1)])
+        owners.append(np.repeat(np.arange(len(asked)), asked))
+    by_client = np.argsort(np.concatenate(owners), kind="stable")
+    return np.split(np.concatenate(drawn)[by_client], np.cumsum(counts.sum(axis=1))[:-1])
 
 
 def _check_stock(have: np.ndarray, counts: np.ndarray, overlap: Overlap) -> None:

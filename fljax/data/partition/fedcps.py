@@ -1,13 +1,13 @@
 """The two settings of FedCPS (Yang et al., CMC 2025): few-shot clients, and a class prior for each client."""
 
-import bisect
-
 import numpy as np
 
 from fljax.data.federation import build
 from fljax.data.partition.check import check_clients, check_examples, check_range, check_whole, generator, split_of
 from fljax.data.partition.deal import deal_classes, merge, over_all, stock, take
 from fljax.types import Examples, Federation
+
+_AT_ONCE = 1024
 
 
 def few_shot(
@@ -103,26 +103,55 @@ def dirichlet_prior(
 
 def _hand_out(rng: np.random.Generator, prior: np.ndarray, have: np.ndarray, size: int) -> np.ndarray:
     """(clients, classes) counts, drawn one image at a time until every client has ``size``."""
-    n_clients, n_classes = prior.shape
-    counts = [[0] * n_classes for _ in range(n_clients)]
-    left, room, unfilled = have.tolist(), [size] * n_clients, list(range(n_clients))
-    cumulative = _cumulative(prior, have)
-    for which, draw in rng.random((n_clients * size, 2)).tolist():
-        place = int(which * len(unfilled))
+    which, draw = rng.random((len(prior) * size, 2)).T
+    client = _turns(which, len(prior), size)
+    counts, left, at = np.zeros(prior.shape, np.int64), have.astype(np.int64), 0
+    then = left  # when a class was last used up, which is then drawn again until it is another: the prior without it
+    while at < len(client):
+        who = client[at : at + _AT_ONCE]
+        label = _drawn(_cumulative(prior[who], then), draw[at : at + _AT_ONCE])
+        label = label[: _until_used_up(label, left)]
+        np.add.at(counts, (who[: len(label)], label), 1)
+        left = left - np.bincount(label, minlength=len(left))
+        then = then if left[label[-1]] else left
+        at += len(label)
+    return counts
+
+
+def _turns(which: np.ndarray, n_clients: int, size: int) -> np.ndarray:
+    """Whose turn each draw ``which`` in [0, 1) is: one of the clients that have fewer than ``size`` turns so far."""
+    room, unfilled, n_unfilled = [size] * n_clients, list(range(n_clients)), n_clients
+    turns = []
+    for one in which.tolist():
+        place = int(one * n_unfilled)
         client = unfilled[place]
-        label = bisect.bisect_right(cumulative[client], draw, hi=n_classes - 1)
-        counts[client][label] += 1
-        left[label] -= 1
+        turns.append(client)
         room[client] -= 1
-        if room[client] == 0:
-            unfilled[place] = unfilled[-1]
-            unfilled.pop()
-        if left[label] == 0:  # drawing again until the class is another one: the prior without it
-            cumulative = _cumulative(prior, np.array(left))
-    return np.array(counts)
+        if not room[client]:
+            n_unfilled -= 1
+            unfilled[place] = unfilled[n_unfilled]
+    return np.array(turns, np.int64)
 
 
-def _cumulative(prior: np.ndarray, left: np.ndarray) -> list[list[float]]:
+def _drawn(cumulative: np.ndarray, draw: np.ndarray) -> np.ndarray:
+    """The class of each draw in [0, 1) by its own cumulative prior: `bisect.bisect_right` for all at once."""
+    row, low, high = np.arange(len(draw)), np.zeros(len(draw), np.int64), np.full(len(draw), cumulative.shape[1] - 1)
+    while (low < high).any():
+        middle = (low + high) // 2
+        below = draw < cumulative[row, middle]
+        low, high = np.where(below | (low == high), low, middle + 1), np.where(below, middle, high)
+    return low
+
+
+def _until_used_up(label: np.ndarray, left: np.ndarray) -> int:
+    """How many of the draws there are up to the first that takes the last image of a class; all, if none does."""
+    by_class = np.argsort(label, kind="stable")
+    label, n_of_class = label[by_class], np.bincount(label, minlength=len(left))
+    nth = np.arange(len(label)) - (np.cumsum(n_of_class) - n_of_class)[label]
+    return 1 + int(by_class[nth + 1 == left[label]].min(initial=len(label) - 1))
+
+
+def _cumulative(prior: np.ndarray, left: np.ndarray) -> np.ndarray:
     """Cumulative priors over the classes that are left; a client with no mass there draws by what is left."""
     mass = np.where(left > 0, prior, 0.0)
     mass = np.where(mass.sum(axis=1, keepdims=True) > 0, mass, left)
@@ -130,4 +159,4 @@ def _cumulative(prior: np.ndarray, left: np.ndarray) -> list[list[float]]:
     last = stops.shape[1] - 1 - np.argmax((mass > 0)[:, ::-1], axis=1)
     stops = stops / np.maximum(stops[:, -1:], np.finfo(float).tiny)
     stops[np.arange(len(stops)), last] = 1.0  # a draw just below 1 must not fall past the last class that is left
-    return stops.tolist()
+    return stops

@@ -140,18 +140,25 @@ def _of_the_same(train: np.ndarray, test: np.ndarray) -> np.ndarray:
 
 def _counts(rng: np.random.Generator, have: np.ndarray, dominant: np.ndarray, beta: float, n: int) -> np.ndarray:
     """(clients, classes) counts of n examples; what does not divide goes to the classes with the largest stock left."""
-    n_major = n if len(have) == 1 else round(beta * n)
-    n_minor, n_left = divmod(n - n_major, max(len(have) - 1, 1))
+    n_major, n_minor, n_over = _whole_shares(len(have), beta, n)
     counts = np.full((len(dominant), len(have)), n_minor)
     counts[np.arange(len(dominant)), dominant] = n_major
-    left = have - counts.sum(axis=0)
-    for client, label in enumerate(dominant):
-        first = np.where(counts[client] < have, -(left + rng.random(len(have))), np.inf)
-        order = np.argsort(first, kind="stable")
-        extra = order[order != label][:n_left]
+    tie = rng.random(counts.shape)
+    # Least first. Who has all of a class takes no more of it; the dominant class, NaN, is after even those.
+    key = np.where(n_minor < have, counts.sum(axis=0) - have, np.inf)
+    for client, label in enumerate(dominant.tolist() if n_over else ()):
+        first = key - tie[client]
+        first[label] = np.nan
+        extra = first.argsort(kind="stable")[:n_over]
         counts[client, extra] += 1
-        left[extra] -= 1
+        key[extra] += 1
     return counts
+
+
+def _whole_shares(n_classes: int, beta: float, n: int) -> tuple[int, int, int]:
+    """Of n examples of a client those of the dominant class, those of each other one, and those that are over."""
+    n_major = n if n_classes == 1 else round(beta * n)
+    return n_major, *divmod(n - n_major, max(n_classes - 1, 1))
 
 
 def _largest(rng: np.random.Generator, have: np.ndarray, dominant: np.ndarray, beta: float) -> np.ndarray:
@@ -162,7 +169,19 @@ def _largest(rng: np.random.Generator, have: np.ndarray, dominant: np.ndarray, b
     asked = share.sum(axis=0)
     largest = int((have[asked > 0] / asked[asked > 0]).min())
     for n in range(min(largest + len(have), int(have.sum()) // len(dominant)), 0, -1):
+        if not _may_suffice(have, dominant, beta, n):
+            rng.random(share.shape)  # as `_counts` draws: the rows of a seed do not depend on what is tried
+            continue
         counts = _counts(rng, have, dominant, beta, n)
         if (counts.sum(axis=0) <= have).all():
             return counts
     raise ValueError(f"too few examples for {len(dominant)} clients with beta={beta}; use fewer clients")
+
+
+def _may_suffice(have: np.ndarray, dominant: np.ndarray, beta: float, n: int) -> bool:
+    """False where n examples of each client exceed the stock whoever takes what is over; `_counts` asks each client."""
+    n_major, n_minor, n_over = _whole_shares(len(have), beta, n)
+    members = np.bincount(dominant, minlength=len(have))
+    others = len(dominant) - members
+    left = have - n_major * members - n_minor * others
+    return bool((left >= 0).all() and np.minimum(left, others).sum() >= n_over * len(dominant))

@@ -7,7 +7,7 @@ from fljax.data.partition.check import check_clients, check_examples, check_rang
 from fljax.data.partition.deal import deal_classes, over_all, stock, take
 from fljax.types import Examples, Federation
 
-_DRAWS = 10_000
+_DRAWS, _FEW_DRAWS, _MANY = 10_000, 100, 100
 
 
 def dirichlet(
@@ -44,16 +44,19 @@ def dirichlet(
     rng, split = generator(seed), split_of(val_fraction, test_fraction)
     labels = np.asarray(train.y)
     have = stock(labels)
-    for _ in range(_DRAWS):
+    n_drawn, fewest = 0, n_clients
+    # Where in each of the first draws many clients are too small, one that suits all of them would be a miracle.
+    while n_drawn < (_DRAWS if fewest < _MANY else _FEW_DRAWS):
         share = rng.dirichlet(np.full(n_clients, beta), size=len(have))
         cuts = np.floor(np.cumsum(share, axis=1) * have[:, None]).astype(np.int64)
         cuts[:, -1] = have  # floor of a sum of shares just below 1 would lose a row
         counts = np.diff(cuts, axis=1, prepend=0).T
-        if counts.sum(axis=1).min() >= min_size:
+        n_drawn, fewest = n_drawn + 1, min(fewest, int((counts.sum(axis=1) < min_size).sum()))
+        if fewest == 0:
             owned = take(rng, labels, counts)
             return build(train, owned, split, seed, public=test if public else None)
     raise ValueError(
-        f"beta={beta}: in {_DRAWS} draws some of {n_clients} clients always had fewer than min_size={min_size}"
+        f"beta={beta}: in {n_drawn} draws at least {fewest} of {n_clients} clients had fewer than min_size={min_size}"
         " examples; raise beta, or lower min_size or n_clients"
     )
 
