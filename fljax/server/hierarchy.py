@@ -7,6 +7,9 @@ from jax import Array, lax
 from fljax.server.checks import check_one, check_vector
 from fljax.server.linkage import cut, n_clients
 
+_MOST = 2**31 - 1
+"""Steps that int32 counts."""
+
 
 def threshold(steps: Array | int, step: Array | float) -> Array:
     """``1 - steps * step``, and 0 where that is below half a step: whole steps do not drift, as sums of 0.2 do."""
@@ -43,6 +46,9 @@ def next_split(
 ) -> tuple[Array, Array, Array]:
     """The first lower threshold at which the groups differ from ``label``.
 
+    However small a step is, no more thresholds are looked at than the dendrogram has heights. Steps are counted up to
+    2^31 - 1: one below 5e-10 never comes to 0.
+
     Args:
         dendrogram: (n-1, 4) of `fljax.server.linkage`.
         label: (n,) canonical, the present groups.
@@ -62,11 +68,34 @@ def next_split(
 
     def same(carry: tuple[Array, Array]) -> Array:
         groups, steps = carry
-        return (groups == label).all() & (threshold(steps, step) > 0) & (step > 0)
+        return (groups == label).all() & (threshold(steps, step) > 0) & (step > 0) & (steps < _MOST)
 
     def lower(carry: tuple[Array, Array]) -> tuple[Array, Array]:
         steps = carry[1] + 1
-        return cut_at(dendrogram, threshold(steps, step), where), steps
+        groups = cut_at(dendrogram, threshold(steps, step), where)
+        return groups, jnp.where((groups == label).all(), _last_alike(dendrogram, steps, step), steps)
 
     groups, steps = lax.while_loop(same, lower, (label, steps))
     return groups, steps, (groups != label).any()
+
+
+def _last_alike(dendrogram: Array, steps: Array, step: Array | float) -> Array:
+    """() int32, the most steps after which the same merges are made as after ``steps``, and no more than come to 0.
+
+    Found by halving: thresholds only fall, and whether a merge is made follows from its height.
+    """
+    height = dendrogram[:, 2]
+    largest = jnp.where(height < jnp.inf, height, 0).max(initial=0.0)
+
+    def n_made(steps: Array) -> Array:
+        return (height <= threshold(steps, step) * largest).sum()
+
+    def alike(more: Array) -> Array:
+        return (n_made(more) == n_made(steps)) & (threshold(more, step) > 0)
+
+    def halve(_: int, ends: tuple[Array, Array]) -> tuple[Array, Array]:
+        low, high = ends  # alike after low steps, and after high + 1 not
+        middle = high - (high - low) // 2
+        return jnp.where(alike(middle), middle, low), jnp.where(alike(middle), high, jnp.maximum(middle - 1, low))
+
+    return lax.fori_loop(0, 31, halve, (steps, jnp.int32(_MOST)))[0]

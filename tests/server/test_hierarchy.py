@@ -58,6 +58,38 @@ def test_next_split_passes_over_levels_that_change_nothing(dendrogram):
     assert seen == sorted(set(seen))
 
 
+@pytest.mark.parametrize("step", [0.7, 0.2, 0.1, 0.03, 1e-3, 1e-4])
+@pytest.mark.parametrize("seed", range(4))
+def test_the_next_split_is_that_of_going_step_by_step(step, seed):
+    rng = np.random.default_rng(seed)
+    points = rng.normal(size=(9, 2)) if seed else np.round(rng.normal(size=(9, 2)))  # some at one place, ties
+    tree, step = linkage(jnp.asarray(squareform(pdist(points)), jnp.float32), "average"), jnp.float32(step)
+    levels = jax.vmap(threshold, (0, None))(jnp.arange(int(1 / step) + 3), step)
+    groups = np.asarray(jax.vmap(cut_at, (None, 0))(tree, levels))
+    label, steps = jnp.zeros(9, jnp.int32), 0
+    while levels[steps] > 0:
+        wanted = steps + 1
+        while levels[wanted] > 0 and (groups[wanted] == label).all():
+            wanted += 1
+        new, steps, differs = next_split(tree, label, jnp.int32(steps), step)
+        assert (int(steps), bool(differs)) == (wanted, bool((groups[wanted] != label).any()))
+        np.testing.assert_array_equal(new, groups[wanted])
+        label, steps = new, int(steps)
+
+
+@pytest.mark.parametrize("step", [1e-7, 1e-9, 1e-30])
+def test_a_tiny_step_is_as_soon_at_the_next_split(dendrogram, step):
+    """Step by step these would take minutes or more; below 5e-10 int32 does not count to threshold 0."""
+    label, steps, differs = next_split(dendrogram, jnp.zeros(14, jnp.int32), jnp.int32(0), jnp.float32(step))
+    np.testing.assert_array_equal(label, cut_k(dendrogram, 2 if differs else 1))
+    assert bool(differs) == (step > 1e-10)
+    assert 0 < steps <= 2**31 - 1
+    if step == 1e-7:
+        apart, steps, differs = next_split(dendrogram, jnp.arange(14), jnp.int32(10_000_000 - 5), jnp.float32(step))
+        assert (int(steps), bool(differs)) == (10_000_000, False)
+        np.testing.assert_array_equal(apart, np.arange(14))
+
+
 def test_without_a_step_nothing_is_ever_split(dendrogram):
     together = jnp.zeros(14, jnp.int32)
     label, steps, differs = jax.jit(next_split)(dendrogram, together, jnp.int32(0), jnp.float32(0))
