@@ -39,6 +39,7 @@ NAMES = ("last.msgpack", "last-1.msgpack")
 _CRC_BYTES, _MUCH = 4, 1 << 22
 
 T = TypeVar("T")
+Same = Callable[[dict[str, Any], list[dict[str, Any]]], None]
 
 
 class Checkpoint(NamedTuple):
@@ -132,23 +133,31 @@ def _with_checksum(content: bytes) -> Iterator[bytes | memoryview]:
         yield crc.result().to_bytes(_CRC_BYTES, "big")
 
 
-def newest(folder: Path, like: State, check: Callable[[Checkpoint], T]) -> tuple[Checkpoint, T] | None:
-    """The newest checkpoint that is whole, as is all that it speaks of, and what ``check`` says; None: there is none.
+def newest(
+    folder: Path, like: State, check: Callable[[Checkpoint], T], same: Same = lambda identity, history: None
+) -> tuple[Checkpoint, T, Path] | None:
+    """The newest checkpoint that is whole, as is all that it speaks of, what ``check`` says, and where it lies.
 
-    One that is passed over for its damage is warned of.
+    Each is read once. One that is passed over for its damage is warned of.
 
     Args:
         folder: the run's.
         like: a state of the structure that is looked for.
         check: raises DamagedError where something is not whole.
+        same: is given a checkpoint's identity and history before its state, which says less of another run, is looked
+            at.
+
+    Returns:
+        None: there is none.
 
     Raises:
-        ValueError: none of them is whole, or the newest is of another method or model, or ``check`` says so.
+        ValueError: none of them is whole, or the newest is of another method or model, or ``check`` or ``same`` says
+            so.
     """
     first: DamagedError | None = None
     for path in stored(folder):
         try:
-            found = read(path, like)
+            found = read(path, like, same)
             result = check(found)
         except DamagedError as error:
             first = first or error
@@ -156,7 +165,7 @@ def newest(folder: Path, like: State, check: Callable[[Checkpoint], T]) -> tuple
         if first is not None:
             text = f"{str(first).partition(';')[0]}; going on from {path.name}, after {found.round} rounds"
             warnings.warn(text, stacklevel=4)
-        return found, result
+        return found, result, path
     if first is not None:
         raise first
     return None
@@ -167,13 +176,12 @@ def stored(folder: Path) -> list[Path]:
     return [path for name in NAMES if (path := folder / FOLDER / name).exists()]
 
 
-def drop_newer(folder: Path, round: int) -> None:
-    """Deletes the checkpoints that were passed over for the one after ``round`` rounds."""
-    for path in stored(folder):
-        with contextlib.suppress(ValueError):
-            if _content(path)["round"] == round:
-                return
-        path.unlink()
+def drop_newer(folder: Path, path: Path) -> None:
+    """Deletes the checkpoints that were passed over for the one at ``path``."""
+    for newer in stored(folder):
+        if newer == path:
+            return
+        newer.unlink()
 
 
 def rounds_done(folder: Path) -> int:
@@ -218,22 +226,22 @@ def _newest_content(folder: Path) -> dict[str, Any] | None:
     return None
 
 
-def read(path: Path, like: State) -> Checkpoint:
-    """A checkpoint with a state of the structure of ``like``.
+def read(path: Path, like: State, same: Same = lambda identity, history: None) -> Checkpoint:
+    """A checkpoint with a state of the structure of ``like``; ``same`` as of `newest`.
 
     Raises:
         DamagedError: the file is not as it was written.
         ValueError: it is one of another method or model.
     """
     content = _content(path)
-    try:
+    with _of_this_method(path):
+        identity, history = (_json(content[name], kind) for name, kind in (("identity", dict), ("history", list)))
+    same(identity, history)
+    with _of_this_method(path):
         state: Any = serialization.from_state_dict(jax.tree.map(as_numbers, like), content["state"])
         state = jax.tree.map(lambda leaf, new: _as_key(leaf, new) if is_key(new) else leaf, state, like)
         written = Written(*(int(content[name]) for name in Written._fields))
-        identity, history = (_json(content[name], kind) for name, kind in (("identity", dict), ("history", list)))
         found = Checkpoint(int(content["round"]), written, identity, history, state)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"{path} is not a checkpoint of this method and model ({error}); use another folder") from None
     different = [
         f"{jax.tree_util.keystr(where)}: {np.shape(old)} instead of {np.shape(new)}"
         for (where, new), old in zip(jax.tree_util.tree_leaves_with_path(like), jax.tree.leaves(state), strict=True)
@@ -242,6 +250,14 @@ def read(path: Path, like: State) -> Checkpoint:
     if different:
         raise ValueError(f"{path} is of another model or federation: state{different[0]}; use another folder")
     return found
+
+
+@contextlib.contextmanager
+def _of_this_method(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except (ValueError, KeyError, TypeError, AttributeError, UnpackException) as error:
+        raise ValueError(f"{path} is not a checkpoint of this method and model ({error}); use another folder") from None
 
 
 def is_key(leaf: Any) -> bool:
@@ -266,12 +282,10 @@ def _content(path: Path) -> dict[str, Any]:
     body = memoryview(content)[:-_CRC_BYTES]
     if checksum(body).to_bytes(_CRC_BYTES, "big") != content[-_CRC_BYTES:]:
         raise DamagedError(f"{path} is not a whole checkpoint (its checksum is wrong); {remedy(path.parents[1])}")
-    try:
+    with _of_this_method(path):
         found: Any = serialization.msgpack_restore(content)
         int(found["round"])
-    except (ValueError, KeyError, TypeError, UnpackException) as error:
-        raise ValueError(f"{path} is not a checkpoint of this method and model ({error}); use another folder") from None
-    return found
+        return found
 
 
 def _json(text: str, kind: type) -> Any:

@@ -49,18 +49,17 @@ def begin(
     if folder is None:
         return start
 
-    if (of_folder := files.identity_of(folder)) is not None:  # says more of another run than its state's shapes do
-        check_same_run(folder, of_folder, identity, [*files.history_of(folder), now])
+    def same(of_folder: dict[str, Any], history: list[dict[str, Any]]) -> None:
+        check_same_run(folder, of_folder, identity, [*history, now])
 
     def look(stored: files.Checkpoint) -> dict[str, np.ndarray]:
-        check_same_run(folder, stored.identity, identity, [*stored.history, now])
         if stored.round > n_rounds:
             text = f"n_rounds={n_rounds} is below the {stored.round} rounds in {folder}"
             raise ValueError(f"{text}; choose n_rounds >= {stored.round}, or another folder")
         return read_whole(folder, stored.round, stored.written)
 
-    if (found := files.newest(folder, state, look)) is not None:
-        stored, past = found
+    if (found := files.newest(folder, state, look, same)) is not None:
+        stored, past, _ = found
         labels = churn_of_rounds(past, n_clients)[1] if "label" in past else None
         done = stored.round == n_rounds
         history = stored.history if done else continued(folder, stored.history, now, {"round": stored.round}, force)
@@ -69,6 +68,7 @@ def begin(
     if not writable and start.round < n_rounds:
         raise ValueError(f"{folder} cannot be written; copy it to where it can be, or choose another folder")
     if hosts.writes() and writable:
-        files.drop_newer(folder, start.round)
+        if found is not None:
+            files.drop_newer(folder, found[2])
         cut_back(folder, start.round, start.written.metrics_bytes)
     return start

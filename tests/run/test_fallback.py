@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import fljax
-from fljax.run import checkpoint, rounds, surroundings
+from fljax.run import checkpoint, resume, rounds, surroundings
 from fljax.run.checkpoint import NAMES, history_of, read_rounds, rounds_done
 from fljax.run.progress import SilentProgress
 from fljax.run.train import train
@@ -82,6 +82,21 @@ def test_damage_to_both_checkpoints_is_refused(go_on, folder):
     assert "\n" not in str(error.value)
     assert rounds_done(folder) == 0
     assert len(read_rounds(folder)["ids"]) == 4  # nothing was cut off
+
+
+def test_where_a_run_stands_is_read_once(go_on, monkeypatch):
+    read, of_begin, content, begin = [], [], checkpoint._content, resume.begin
+
+    def counted(*given):
+        before = len(read)
+        begun = begin(*given)
+        of_begin.extend(read[before:])
+        return begun
+
+    monkeypatch.setattr(checkpoint, "_content", lambda path: read.append(path.name) or content(path))
+    monkeypatch.setattr("fljax.run.train.begin", counted)
+    go_on(6)
+    assert of_begin == ["last.msgpack"]
 
 
 def test_killed_between_the_two_renames_of_a_checkpoint_it_goes_on(go_on, folder, finished):
