@@ -17,6 +17,7 @@ from fljax.sealed import DamagedError as DamagedError
 
 _SEAL = b"fljax crc32c "
 _DIGITS = 8
+_LARGE = 1 << 16
 
 
 def write_atomically(
@@ -80,18 +81,27 @@ def checksums(path: Path, block: int = 1 << 20) -> list[int]:
 
 
 def save_arrays(path: Path, arrays: dict[str, np.ndarray], durable: bool = True) -> int:
-    """Writes an .npz aside and renames it; its checksum, which is also the zip archive's comment."""
+    """Writes an .npz aside and renames it; its checksum, which is also the zip archive's comment.
+
+    Large arrays of which most is NaN, as of clients in rounds that were not tested, are compressed: to next to nothing.
+    """
     buffer = io.BytesIO()
     # As np.savez writes it, byte for byte, which takes no array with the name of one of its own arguments, as "file".
     with zipfile.ZipFile(buffer, "w") as archive:
         for name, value in arrays.items():
-            with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
-                np.lib.format.write_array(file, np.asanyarray(value), allow_pickle=False)
+            entry, array = zipfile.ZipInfo(f"{name}.npy"), np.asanyarray(value)
+            entry.compress_type = zipfile.ZIP_DEFLATED if _is_mostly_nan(array) else zipfile.ZIP_STORED
+            with archive.open(entry, "w", force_zip64=True) as file:
+                np.lib.format.write_array(file, array, allow_pickle=False)
     # The last two bytes of an archive without a comment are the comment's length.
     body, end = buffer.getbuffer()[:-2], (len(_SEAL) + _DIGITS).to_bytes(2, "little") + _SEAL
     found = checksum(end, checksum(body))
     write_atomically(path, (body, end + f"{found:0{_DIGITS}x}".encode()), durable=durable)
     return found
+
+
+def _is_mostly_nan(array: np.ndarray) -> bool:
+    return array.dtype.kind == "f" and array.nbytes > _LARGE and bool(np.isnan(array).mean() > 0.5)
 
 
 def restored(leaf: np.ndarray) -> np.ndarray:

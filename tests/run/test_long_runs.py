@@ -82,3 +82,14 @@ def test_arrays_are_held_once_while_they_are_written(tmp_path):
     found, kept = read_arrays(tmp_path / "x.npz", "")
     assert kept == crc
     chex.assert_trees_all_equal(found, arrays)
+
+
+def test_clients_of_rounds_that_were_not_tested_take_no_place_on_the_disk(tmp_path):
+    tests = np.full((50, 4000), np.nan, np.float32)
+    tests[[9, 49]] = np.random.default_rng(0).random((2, 4000))
+    arrays = {"client_loss": tests, "ids": np.arange(50)}
+    save_arrays(tmp_path / "x.npz", arrays)
+    assert (tmp_path / "x.npz").stat().st_size < 1.2 * tests[[9, 49]].nbytes  # 25 times that before
+    np.testing.assert_equal(read_arrays(tmp_path / "x.npz", "")[0], arrays)
+    with np.load(tmp_path / "x.npz") as found:  # as anybody else reads it
+        np.testing.assert_equal(dict(found), arrays)
