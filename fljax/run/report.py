@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
+import scipy  # its parts are imported when they are first used
 
 from fljax import tree
 from fljax.rounds.round_metrics import OF_CLIENT
@@ -21,6 +22,8 @@ Row = dict[str, str | float | int | None]
 """One method's line of the final table; None where the method or the federation has no such thing."""
 
 ACCURACIES = CLASSES.scores
+_AT_ONCE = 1 << 22
+"""Numbers that are turned into float64 at once."""
 
 
 def worst(values: np.ndarray, share: float = 0.1) -> float:
@@ -218,13 +221,30 @@ def principal_components(models: ModelTable) -> tuple[np.ndarray, np.ndarray]:
     flat = rows[held]  # what all share adds nothing to a variance
     if len(flat) < 2 or not np.ptp(flat, axis=0).any():
         return np.zeros((len(flat), 2)), np.zeros(2)
-    centred = flat - flat.mean(axis=0)
-    clients, spread, directions = np.linalg.svd(centred, full_matrices=False)
-    largest = np.take_along_axis(directions, np.abs(directions).argmax(axis=1)[:, None], axis=1)[:, 0]
-    clients *= np.where(largest < 0, -1, 1)  # a direction and its opposite are one: its largest entry is positive
-    pad = max(0, 2 - len(spread))
-    share = spread**2 / (spread**2).sum()
-    return np.pad((clients * spread)[:, :2], ((0, 0), (0, pad))), np.pad(share[:2], (0, pad))
+    return _two_components(flat - flat.mean(axis=0, dtype=np.float64).astype(flat.dtype))
+
+
+def _two_components(centred: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """`principal_components` of rows (clients, parameters) of mean 0.
+
+    From the products of clients or of parameters, whichever are fewer: of many clients all directions, of which two are
+    drawn, would take longer than their rounds.
+    """
+    wide = centred.shape[1] > centred.shape[0]
+    long = centred.T if wide else centred
+    n = long.shape[1]
+    products = np.zeros((n, n))
+    for part in np.array_split(long, 1 + long.size // _AT_ONCE):
+        part = part.astype(np.float64)
+        products += part.T @ part
+    square, found = scipy.linalg.eigh(products, subset_by_index=(max(n - 2, 0), n - 1))
+    spread, found = np.sqrt(np.maximum(square[::-1], 0)), found[:, ::-1]
+    directions = centred.T @ found if wide else found
+    coordinates = found * spread if wide else centred @ found
+    # A direction and its opposite are one: its largest entry is positive.
+    largest = np.take_along_axis(directions, np.abs(directions).argmax(axis=0)[None], axis=0)
+    coordinates, pad = np.where(largest < 0, -1, 1) * coordinates, 2 - len(spread)
+    return np.pad(coordinates, ((0, 0), (0, pad))), np.pad(spread**2 / np.trace(products), (0, pad))
 
 
 def finite(models: ModelTable) -> bool:

@@ -1,6 +1,7 @@
 """The final table by hand and against scikit-learn; the figures by what they draw."""
 
 import csv
+import time
 
 import jax.numpy as jnp
 import numpy as np
@@ -8,8 +9,9 @@ import pytest
 from matplotlib.colors import to_hex
 from sklearn.decomposition import PCA
 from sklearn.metrics import adjusted_rand_score
+from threadpoolctl import threadpool_limits
 
-from fljax.run import plots
+from fljax.run import plots, report
 from fljax.run.comparison import as_table, left_out
 from fljax.run.report import (
     Outcome,
@@ -176,6 +178,21 @@ def test_principal_components_are_scikit_learns_without_running_statistics():
     coordinates, share = principal_components(models)
     pca = PCA(2, svd_solver="full").fit(rows[[0, 1, 1, 2]])
     np.testing.assert_allclose(np.abs(coordinates), np.abs(pca.transform(rows[[0, 1, 1, 2]])), atol=1e-5)
+    np.testing.assert_allclose(share, pca.explained_variance_ratio_, rtol=1e-5)
+
+
+@pytest.mark.parametrize("shape", [(3000, 400), (400, 3000)])
+def test_principal_components_of_many_are_found_without_all_the_others(shape, monkeypatch):
+    monkeypatch.setattr(report, "_AT_ONCE", 1 << 18)
+    rows = np.random.default_rng(0).normal(size=shape) * np.r_[9, 5, np.ones(shape[1] - 2)] + 1
+    models = ModelTable({"fc1": jnp.asarray(rows, jnp.float32)}, jnp.arange(shape[0]))
+    with threadpool_limits(1):  # threads that wait for each other would count, too
+        began = time.process_time()
+        coordinates, share = principal_components(models)
+        took, began = time.process_time() - began, time.process_time()
+        pca = PCA(2, svd_solver="full").fit(rows)
+        assert took < (time.process_time() - began) / 2
+    np.testing.assert_allclose(np.abs(coordinates), np.abs(pca.transform(rows)), atol=2e-3)
     np.testing.assert_allclose(share, pca.explained_variance_ratio_, rtol=1e-5)
 
 
