@@ -129,7 +129,7 @@ def heterofl(
         whole = algorithm.deploy(key, hyper, state, data)
         if deployed == "global":
             return whole
-        theta = jax.tree.map(lambda leaf: leaf[0], whole.params)
+        theta = tree.first(whole.params)
         parts = jax.vmap(lambda level: cut.narrowed(theta, level, jnp.int32(0)))(jnp.arange(len(rates)))
         return ModelTable(parts, jnp.arange(data.size.shape[0]) % len(rates))
 
