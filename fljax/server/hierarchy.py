@@ -36,8 +36,12 @@ def cut_at(dendrogram: Array, level: Array | float, where: Array | None = None) 
     """
     n_clients("dendrogram", dendrogram)
     check_one(level=level)
-    height = dendrogram[:, 2]
-    return cut(dendrogram, level * jnp.where(height < jnp.inf, height, 0).max(initial=0.0), where)
+    return cut(dendrogram, level * _largest(dendrogram[:, 2]), where)
+
+
+def _largest(height: Array) -> Array:
+    """() the largest height of a merge; those that were to be kept apart do not count."""
+    return jnp.where(height < jnp.inf, height, 0).max(initial=0.0)
 
 
 @jax.jit
@@ -72,30 +76,27 @@ def next_split(
 
     def lower(carry: tuple[Array, Array]) -> tuple[Array, Array]:
         steps = carry[1] + 1
-        groups = cut_at(dendrogram, threshold(steps, step), where)
-        return groups, jnp.where((groups == label).all(), _last_alike(dendrogram, steps, step), steps)
+        level = threshold(steps, step)
+        groups = cut_at(dendrogram, level, where)
+        return groups, jnp.where((groups == label).all(), _last_alike(dendrogram[:, 2], level, steps, step), steps)
 
     groups, steps = lax.while_loop(same, lower, (label, steps))
     return groups, steps, (groups != label).any()
 
 
-def _last_alike(dendrogram: Array, steps: Array, step: Array | float) -> Array:
+def _last_alike(height: Array, level: Array, steps: Array, step: Array | float) -> Array:
     """() int32, the most steps after which the same merges are made as after ``steps``, and no more than come to 0.
 
     Found by halving: thresholds only fall, and whether a merge is made follows from its height.
     """
-    height = dendrogram[:, 2]
-    largest = jnp.where(height < jnp.inf, height, 0).max(initial=0.0)
+    largest = _largest(height)
+    made = height <= level * largest
 
-    def n_made(steps: Array) -> Array:
-        return (height <= threshold(steps, step) * largest).sum()
+    def raised(i: int, found: Array) -> Array:
+        """``found`` and a power of two, where all is alike after so many steps too."""
+        more = found + (jnp.int32(2**30) >> i)
+        at = threshold(more, step)
+        alike = (more > found) & (at > 0) & ((height <= at * largest) == made).all()
+        return jnp.where(alike, more, found)
 
-    def alike(more: Array) -> Array:
-        return (n_made(more) == n_made(steps)) & (threshold(more, step) > 0)
-
-    def halve(_: int, ends: tuple[Array, Array]) -> tuple[Array, Array]:
-        low, high = ends  # alike after low steps, and after high + 1 not
-        middle = high - (high - low) // 2
-        return jnp.where(alike(middle), middle, low), jnp.where(alike(middle), high, jnp.maximum(middle - 1, low))
-
-    return lax.fori_loop(0, 31, halve, (steps, jnp.int32(_MOST)))[0]
+    return lax.fori_loop(0, 31, raised, steps)
