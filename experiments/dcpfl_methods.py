@@ -2,8 +2,8 @@
 
 The paper (Liu et al.) has neither learning rate, momentum nor input scale; 0.01 and 0.9 are those of the code of the
 network that it cites. With both FedAvg has converged by round 42 of Table II's Mid band, after 271 s, where 82 and 512
-are published; without momentum by round 72, after 464 s (`dcpfl.py settings`), so that the tables have none. Inputs are
-in [0, 1].
+are published; without momentum by round 72, after 464 s (`dcpfl.py settings`), for which the tables have none here.
+Inputs are in [0, 1].
 """
 
 from typing import Any

@@ -25,7 +25,7 @@ import numpy as np
 from jax import Array
 
 from fljax import tree
-from fljax.client.objectives import batch_mean
+from fljax.client.objectives import training_loss
 from fljax.data.federation import class_histogram
 from fljax.numbers import LocalHyper
 from fljax.rounds import Combining, Weighting, averaging, client_weight, mean, method, traffic, train
@@ -85,7 +85,7 @@ def heterofl(
     if deployed == "own" and (assignment, units) != ("fixed", "first"):
         given = f"assignment={assignment!r}, units={units!r}"
         raise ValueError(f"deployed='own': with {given} no client has a part of its own; use 'global'")
-    cut, share = Cut(model, rates), jnp.asarray(rates, jnp.float32)
+    cut, share, whole = Cut(model, rates), jnp.asarray(rates, jnp.float32), training_loss(model)
 
     def level_of(cohort: Cohort) -> Array:
         """(cohort,) which of the rates each participant has."""
@@ -94,18 +94,17 @@ def heterofl(
         key = jax.vmap(lambda key: jax.random.fold_in(key, DRAW))(cohort.key)
         return jax.vmap(lambda key: jax.random.randint(key, (), 0, len(rates), jnp.int32))(key)
 
-    def loss(params: Params, batch: Batch, key: Key, level: Array, begin: Array, classes: Array) -> Any:
-        part = cut.narrowed(params, level, begin, share[level] if scaler else None)
-        logits = model.apply(part, batch.x, key)[0]
-        logits = jnp.where(classes[None], logits, 0) if masked_loss else logits
-        return batch_mean(model.loss(logits, batch.y), batch.weight), params
+    def loss(params: Params, batch: Batch, key: Key, has: Params, divisor: Array) -> tuple[Array, Params]:
+        part = cut.narrowed(params, has, divisor if scaler else None)
+        return whole(part, batch, key)[0], params
 
     def local(hyper: LocalHyper, theta: ModelTable, cohort: Cohort) -> Trained:
         level, classes = level_of(cohort), jnp.ones((cohort.ids.shape[0], cut.n_outputs), bool)
         begin = jnp.broadcast_to(cohort.round if units == "rolling" else 0, level.shape)
-        if masked_loss:
+        if masked_loss:  # without an output's weights its logit is 0
             classes = class_histogram(cohort.data, cut.n_outputs) > 0
-        trained = train(hyper, theta, cohort, loss, work, level, begin, classes)
+        has = jax.vmap(cut.part)(level, begin, classes)
+        trained = train(hyper, theta, cohort, loss, work, has, share[level])
         omega = client_weight(weighting, cohort, trained.ok)
 
         def of_holders(w: Array, t: Array, has: Array) -> Array:
@@ -115,22 +114,22 @@ def heterofl(
             step = tree.at_least_float32(w - t)
             return t + jnp.where(has, step * scale.astype(step.dtype), 0).astype(w.dtype)
 
-        has = jax.vmap(cut.part)(level, begin, classes)
         return trained._replace(params=jax.tree.map(of_holders, trained.params, theta.params, has))
 
     algorithm = not_alone(averaging(model, local, weighting=weighting, combine=combine))
 
     def receive(key: Key, hyper: Any, state: State, cohort: Cohort, upload: Upload) -> tuple[State, Metrics]:
         state, metrics = halves_of(algorithm).receive(key, hyper, state, cohort, upload)
-        floats = jax.vmap(cut.size)(level_of(cohort))
+        has = jax.vmap(cut.part)(level_of(cohort))
+        floats = jnp.stack([leaf.sum(tuple(range(1, leaf.ndim))) for leaf in jax.tree.leaves(has)]).sum(0)
         return state, metrics | traffic(floats, floats)
 
     def deploy(key: Key, hyper: Any, state: State, data: ClientData) -> ModelTable:
-        whole = algorithm.deploy(key, hyper, state, data)
+        held = algorithm.deploy(key, hyper, state, data)
         if deployed == "global":
-            return whole
-        theta = tree.first(whole.params)
-        parts = jax.vmap(lambda level: cut.narrowed(theta, level, jnp.int32(0)))(jnp.arange(len(rates)))
+            return held
+        theta = tree.first(held.params)
+        parts = jax.vmap(lambda level: cut.narrowed(theta, cut.part(level)))(jnp.arange(len(rates)))
         return ModelTable(parts, jnp.arange(data.size.shape[0]) % len(rates))
 
     return with_halves(algorithm._replace(deploy=deploy), receive=receive)
@@ -147,19 +146,19 @@ class Cut:
         # A product a rounding above a whole number is that number.
         self.units = {name: np.ceil(np.asarray(rates) * n - 1e-6).astype(np.int32) for name, n in widths.items()}
 
-    def part(self, level: Array, begin: Array, outputs: Array) -> Params:
+    def part(self, level: Array, begin: Array | int = 0, outputs: Array | None = None) -> Params:
         """Which coordinates a client of a level has, bool.
 
         Args:
             level: () the number of its rate.
             begin: () the first of its units in each layer.
-            outputs: (n_outputs,) which of the last layer's it has.
+            outputs: (n_outputs,) which of the last layer's it has; None: all.
         """
         part, inputs = {}, None
         for name in self.layers:
             kernel = self.shapes[name]["kernel"].shape
             if name == self.layers[-1]:
-                has = outputs
+                has = jnp.ones(self.n_outputs, bool) if outputs is None else outputs
             else:
                 has = (jnp.arange(kernel[-1]) - begin) % kernel[-1] < jnp.asarray(self.units[name])[level]
             # Behind a convolution a dense layer sees the channels of one pixel after another.
@@ -169,19 +168,13 @@ class Cut:
             inputs = has
         return part
 
-    def narrowed(self, params: Params, level: Array, begin: Array, divisor: Array | None = None) -> Params:
-        """The part of a level, other coordinates 0; hidden layers divided by ``divisor``."""
-        has = self.part(level, begin, jnp.ones(self.n_outputs, bool))
+    def narrowed(self, params: Params, has: Params, divisor: Array | None = None) -> Params:
+        """The part of ``params`` that a client has, other coordinates 0; hidden layers divided by ``divisor``."""
         part = jax.tree.map(lambda has, w: jnp.where(has, w, 0), has, params)
         if divisor is None:
             return part
         hidden = {name: part[name] for name in self.layers[:-1]}
         return part | jax.tree.map(lambda w: (w / divisor).astype(w.dtype), hidden)
-
-    def size(self, level: Array) -> Array:
-        """() how many floats a client of a level sends."""
-        has = self.part(level, jnp.int32(0), jnp.ones(self.n_outputs, bool))
-        return jnp.stack([leaf.sum(dtype=jnp.int32) for leaf in jax.tree.leaves(has)]).sum()
 
 
 def _check_chain(layers: tuple[str, ...], shapes: Params) -> None:

@@ -25,7 +25,7 @@ AT_ONCE = 64
 """Clients trained at once when `Work.at_once` is None: on an accelerator, and on a CPU where many are small."""
 
 MANY = 256
-"""Clients from which on a CPU small ones go side by side; fewer are over before their program has been compiled."""
+"""Clients from which on a CPU small ones go side by side: of fewer many rounds must pay for a longer compilation."""
 
 SMALL_MODEL = 8192
 """Numbers of the largest model that is small: with more, `AT_ONCE` of them leave a CPU's cache."""
