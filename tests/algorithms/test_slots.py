@@ -5,9 +5,10 @@ import jax
 import numpy as np
 import pytest
 
-from fljax.algorithms import compose
+from fljax.algorithms import ALGORITHMS, compose
+from fljax.numbers import numbers_of
 from tests.algorithms.round_by_round import simulate
-from tests.algorithms.table import PROBABILISTIC
+from tests.algorithms.table import CASES, PROBABILISTIC
 
 OPTIONS = {
     "clusterfl": {"n_clusters": 2},
@@ -79,3 +80,23 @@ def test_a_brick_that_is_no_name_is_refused_in_a_line():
             compose("fedavg", given)
     with pytest.raises(ValueError, match=r"^method is \['fedavg'\], not a str; give a name, as 'fedprox\+median'"):
         compose(["fedavg"])
+
+
+TRAINED = sorted(name for name, method in ALGORITHMS.items() if "loss" in method.slots)
+
+
+@of(("fedavg",), TRAINED)
+def test_clipped_gradients_and_mirrored_images_reach_the_clients_of_every_method(key, model, work, federation, name):
+    case = CASES.get(name) or next(one for one in CASES.values() if one.name == name)
+
+    def run(method, **numbers):
+        made = case._replace(name=method, numbers=case.numbers | numbers)
+        return simulate(made.make(model, work), made.hyper, federation, key, 2)[0]
+
+    plain, changed = run(name), {"flip": {"flip_rate": 1.0}, "clip_gradient": {"max_norm": 1e-9}}
+    if "max_norm" in numbers_of(ALGORITHMS[name].Hyper):  # it clips already
+        del changed["clip_gradient"]
+    for brick, numbers in changed.items():
+        before, after = first_leaves(plain, run(f"{name}+{brick}", **numbers))
+        floats = [part for part in before if before[part].dtype == np.float32]
+        assert any(not np.allclose(before[part], after[part], atol=1e-4, equal_nan=True) for part in floats), brick
