@@ -8,9 +8,9 @@ seconds that its first run takes more, which are compilation. The programs of on
 the timing, and run in turn. One by one a client's steps are short and what comes between them counts; with many
 parameters several clients' models leave the cache.
 
-2 cores, shared with other work, jax 0.10.2, 2,000 clients: with None 3.0 and 3.1 times as many rounds for 210 parameters,
-1.5 and 2.0 for 4,554, 1.3 and 1.7 for 7,850. With 14,210 and 50,890 None is one by one: its 0.9 to 1.3 is noise, and 64 at
-once were 0.8 to 1.1.
+2 cores, shared with other work, jax 0.10.2, 2,000 clients: with None 3.0 and 3.1 times as many rounds for 210
+parameters, 1.5 and 2.0 for 4,554, 1.3 and 1.7 for 7,850. With 14,210 and 50,890 None is one by one: its 0.9 to 1.3 is
+noise, and 64 at once were 0.8 to 1.1.
 """
 
 from collections.abc import Iterable
