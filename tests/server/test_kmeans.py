@@ -11,7 +11,7 @@ from sklearn.cluster import KMeans as ScikitLearn
 from sklearn.cluster import kmeans_plusplus
 from threadpoolctl import threadpool_limits
 
-from fljax.server.kmeans import kmeans
+from fljax.server.kmeans import kmeans, plus_plus
 from tests.slow import slow, slow_rows
 
 
@@ -141,6 +141,19 @@ def test_equal_points_few_points_and_one_cluster(d):
 def test_every_cluster_is_used_where_points_are_distinct():
     x = np.concatenate([blobs(200, 12, 2, 2, spread=1e-3), blobs(200, 12, 20, 2, spread=1e-3)[..., :2]])
     assert (np.asarray(solve(x, 6, n_init=1).label).max(axis=1) == 5).all()
+
+
+def test_seeds_are_drawn_in_proportion_to_their_squared_distance():
+    """One draw a seed, its luck on a grid: as often as k-means++ says, and never a point that does not count."""
+    place, where = jnp.float32([0, 50, 1, 3, 90]), jnp.array([True, False, True, True, False])
+    share = np.arange(1, 1001, dtype=np.float32) / 1000  # 1.0 with it
+    luck = np.stack([np.full_like(share, 0.2), share], axis=1)[..., None]
+    seeds = jax.vmap(lambda luck: plus_plus(luck, lambda i: (place[i][:, None] - place[None]) ** 2, where))(luck)
+    seeds = np.asarray(seeds)
+    assert (seeds[:, 0] == 0).all()  # the first third of the luck
+    often = np.bincount(seeds[:, 1], minlength=5)
+    assert (often[[0, 1, 4]] == 0).all()
+    np.testing.assert_allclose(often[[2, 3]], [100, 900], atol=1)  # where the luck is on the edge
 
 
 @pytest.mark.parametrize("d", [40, *slow(2)])
