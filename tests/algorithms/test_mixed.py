@@ -17,7 +17,7 @@ from fljax.rounds.joining import everyone
 from fljax.run.simulate import as_traced
 from fljax.types import State
 from tests import oracle
-from tests.algorithms.test_oracles import LR, WORK, Reference, assert_models, run
+from tests.algorithms.test_oracles import LR, MOMENTUM, WORK, Reference, assert_models, run
 from tests.algorithms.test_personal import alone, final
 from tests.slow import slow
 
@@ -40,6 +40,26 @@ def test_fedamps_attention_in_numpy():
     )
     crowded = np.asarray(attention(fedamp.Hyper(), jnp.zeros((3, 3)), jnp.ones(3, bool)))
     np.testing.assert_allclose(crowded, [[0, 0.5, 0.5], [0.5, 0, 0.5], [0.5, 0.5, 0]], atol=1e-6)
+
+
+def test_fedamp_in_numpy(key, model, federation):
+    """Each of a round's participants is held near its mixture of the others, as they came, and of itself."""
+    reference = Reference(key, model, federation)
+    own, alpha, sigma, lam = reference.everyone(), 0.4, 2.0, 0.2
+
+    def apart(a, b):
+        return sum(jax.tree.leaves(oracle.combine(lambda a, b: ((a - b) ** 2).sum(), a, b)))
+
+    for cohort in reference.rounds():
+        ids, new = [i for i, *_ in cohort], list(own)
+        for i, k, _ in cohort:
+            xi = [alpha * np.exp(-apart(own[i], own[j]) / sigma) / sigma for j in ids if j != i]
+            xi = [w / max(sum(xi), 1) for w in xi]
+            mixture = oracle.average([own[j] for j in ids if j != i] + [own[i]], [*xi, 1 - sum(xi)])
+            new[i] = reference.train(own[i], i, k, mu=lam / alpha, anchor=mixture)
+        own = new
+    hyper = fedamp.Hyper(lr=LR, momentum=MOMENTUM, alpha=alpha, sigma=sigma, lam=lam)
+    assert_models(run(fedamp(model, WORK), hyper, federation, key)[0], own)
 
 
 @pytest.mark.slow

@@ -4,6 +4,7 @@ import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 import fljax
 from fljax import tree
@@ -117,27 +118,32 @@ def test_fedala_without_a_learning_rate_is_fedavg(key, model, work, federation):
     chex.assert_trees_all_close(tree.stacked(deployed), tree.broadcast(theta, 8), rtol=1e-5, atol=1e-6)
 
 
-def test_fedala_fits_its_mixture_as_numpy_does(key, model, federation):
-    """One epoch of one batch: W - eta g (theta - w), cut to [0, 1], in the last layer alone."""
+@pytest.mark.parametrize("first", [False, True])
+def test_fedala_fits_its_mixture_as_numpy_does(key, model, federation, first):
+    """W - eta g (theta - w), cut to [0, 1], in the last layer alone: an epoch, at first until ten losses agree."""
     theta, other = model.init(key), model.init(jax.random.fold_in(key, 1))
-    n, eta = 8, 5.0
-    own = {
-        "upper": tree.broadcast(tree.select(other, ("fc2",)), n),
-        "mix": tree.broadcast(jax.tree.map(lambda leaf: jnp.full_like(leaf, 0.6), tree.select(theta, ("fc2",))), n),
-        "fitted": jnp.ones(n, bool),
-    }
-    held = tree.own({"global": tree.broadcast(theta, n), "own": own})
-    hyper, keys = as_traced(fedala.Hyper(eta=eta, share=1.0)), jax.random.split(key, n)
-    begun, mix, fitted = mixture_fit(model, Work(1, 64), 1, hyper, keys, held, federation.train)
-    rows = np.asarray(federation.train.index[3, : int(federation.train.size[3])])
-    x, y = np.asarray(federation.train.pool.x, np.float64)[rows], np.asarray(federation.train.pool.y)[rows]
+    n, eta, spread = 8, 5.0, 0.004
+    upper, mix = tree.select(other, ("fc2",)), jax.tree.map(lambda leaf: jnp.full_like(leaf, 0.6), theta["fc2"])
+    own = {"upper": tree.broadcast(upper, n), "mix": tree.broadcast({"fc2": mix}, n)}
+    held = tree.own({"global": tree.broadcast(theta, n), "own": own | {"fitted": jnp.full(n, not first)}})
+    hyper, keys = as_traced(fedala.Hyper(eta=eta, share=1.0, spread=spread)), jax.random.split(key, n)
+    begun, mix, fitted = mixture_fit(model, Work(1, 64), 60, hyper, keys, held, federation.train)
     theta, other = as_float64(theta), as_float64(other)
-    start = theta | {"fc2": {k: other["fc2"][k] + 0.6 * (theta["fc2"][k] - other["fc2"][k]) for k in other["fc2"]}}
-    slope = oracle.gradient(start, x, y)["fc2"]
-    for k in slope:
-        away = theta["fc2"][k] - other["fc2"][k]
-        expected = np.clip(0.6 - eta * slope[k] * away, 0, 1)
-        np.testing.assert_allclose(mix["fc2"][k][3], expected, rtol=1e-4, atol=1e-5)
-        np.testing.assert_allclose(begun["fc2"][k][3], other["fc2"][k] + expected * away, rtol=1e-4, atol=1e-5)
+    away, n_epochs = oracle.combine(np.subtract, theta, other)["fc2"], []
+    for i in range(n):
+        rows = np.asarray(federation.train.index[i, : int(federation.train.size[i])])
+        x, y = np.asarray(federation.train.pool.x, np.float64)[rows], np.asarray(federation.train.pool.y)[rows]
+        weights, losses = {k: np.full_like(leaf, 0.6) for k, leaf in away.items()}, []
+        while not losses or (first and not (len(losses) > 10 and np.std(losses[-10:]) < spread) and len(losses) < 60):
+            start = theta | {"fc2": {k: other["fc2"][k] + weights[k] * away[k] for k in away}}
+            losses.append(oracle.training_loss(start, x, y))
+            slope = oracle.gradient(start, x, y)["fc2"]
+            weights = {k: np.clip(weights[k] - eta * slope[k] * away[k], 0, 1) for k in away}
+        n_epochs.append(len(losses))
+        for k in away:
+            np.testing.assert_allclose(mix["fc2"][k][i], weights[k], rtol=1e-4, atol=1e-5)
+            expected = other["fc2"][k] + weights[k] * away[k]
+            np.testing.assert_allclose(begun["fc2"][k][i], expected, rtol=1e-4, atol=1e-5)
+    assert len(set(n_epochs)) > 1 if first else set(n_epochs) == {1}
     np.testing.assert_array_equal(begun["fc1"]["kernel"][3], np.asarray(theta["fc1"]["kernel"], np.float32))
     assert fitted.all()
