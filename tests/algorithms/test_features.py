@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from flax import linen as nn
 from flax import nnx
-from scipy.special import softmax
+from scipy.special import log_softmax, softmax
 from sklearn.neighbors import KNeighborsClassifier
 
 import fljax
 from fljax import tree
-from fljax.algorithms.fedcp import GLOBAL, discrepancy, fedcp
+from fljax.algorithms.fedcp import GLOBAL, POLICY, context_of, discrepancy, fedcp, gated
 from fljax.algorithms.feddbe import BIAS, feddbe
 from fljax.algorithms.fedgen import fedgen, generated, generator_of, on_generated
 from fljax.algorithms.fedproto import fedproto
@@ -31,6 +31,7 @@ from tests import oracle
 from tests.algorithms.round_by_round import jitted, simulate
 from tests.algorithms.test_oracles import LR, WORK, assert_models, reference, run  # noqa: F401
 from tests.algorithms.test_personal import as_float64, averaged, final, numpy_features
+from tests.algorithms.test_soft import examples_of
 from tests.slow import slow
 
 
@@ -52,6 +53,53 @@ def test_fedprotos_prototypes_are_means_of_features(key, model, work, federation
     near[:, 1] = np.inf  # nobody has shown it
     scores = jax.jit(fedproto(model, work).predict)(first | {"prototypes": prototypes}, x)
     np.testing.assert_array_equal(scores.argmax(1), near.argmin(1))
+
+
+def test_fedproto_in_numpy(key, model, federation, reference):  # noqa: F811
+    """Half of the clients a round: features are pulled to the prototypes of those who came before."""
+    own, lam = reference.everyone(), 3.0
+    mean, known = np.zeros((4, 6)), np.zeros(4)
+    for cohort in reference.rounds():
+        total, count = np.zeros((4, 6)), np.zeros(4)
+        for i, k, _ in cohort:
+            for x, y in reference.batches(i, k):
+                g, h = oracle.gradient(own[i], x, y), numpy_features(own[i], x)
+                away = 2 * lam * (h - mean[y]) * known[y, None] / h.size * (h > 0)
+                pull = {"kernel": x.reshape(len(x), -1).T @ away, "bias": away.sum(0)}
+                g |= {"fc1": {name: g["fc1"][name] + pull[name] for name in pull}}
+                own[i] = oracle.combine(lambda w, g: w - LR * g, own[i], g)
+            x, y = examples_of(federation, i)
+            np.add.at(total, y, numpy_features(own[i], x))
+            np.add.at(count, y, 1)
+        mean = np.where(count[:, None] > 0, total / np.maximum(count, 1)[:, None], mean)
+        known = np.maximum(known, count > 0)
+    _, state = run(fedproto(model, WORK), fedproto.Hyper(lr=LR, lam=lam), federation, key)
+    assert_models(state.clients, own)
+    np.testing.assert_allclose(state.server["mean"], mean, rtol=1e-4, atol=1e-5)
+
+
+def test_feddistill_in_numpy(key, model, federation, reference):  # noqa: F811
+    """Each learns what the others put out on average for an example's class, never what it put out itself."""
+    method, gamma, own = fljax.ALGORITHMS["feddistill"], 0.7, reference.everyone()
+    total, count = np.zeros((8, 4, 4)), np.zeros((8, 4))
+    for cohort in reference.rounds():
+        before = total.copy(), count.copy()
+        for i, k, _ in cohort:
+            others = (np.delete(table, i, 0).sum(0) for table in before)
+            teacher = next(others) / np.maximum(next(others), 1)[:, None]
+            for x, y in reference.batches(i, k):
+                g, target = oracle.gradient(own[i], x, y), teacher[y].ravel()  # of an example for each class
+                if target.any():
+                    h = oracle.gradient(own[i], np.repeat(x, 4, 0), np.tile(range(4), len(x)), target)
+                    scale = gamma * target.sum() / len(x)  # classes that no other has teach nothing
+                    g = oracle.combine(lambda g, h, scale=scale: g + scale * h, g, h)
+                own[i] = oracle.combine(lambda w, g: w - LR * g, own[i], g)
+            x, y = examples_of(federation, i)
+            p = softmax(oracle.forward(own[i], x)[0], axis=1)
+            for c in np.unique(y):
+                total[i, c], count[i, c] = p[y == c].mean(0), 1
+    _, state = run(method(model, WORK), method.Hyper(lr=LR, gamma=gamma), federation, key)
+    assert_models(state.clients["w"], own)
 
 
 def test_feddistill_teaches_the_mean_of_the_others(key, model, federation):
@@ -312,6 +360,34 @@ def test_fedcps_discrepancy_in_numpy():
     weight = np.array([1.0] * 6 + [0.0], np.float32)  # the last row only fills the batch
     expected = kernel(a, a) + kernel(b, b) - 2 * kernel(a, b)
     np.testing.assert_allclose(jax.jit(discrepancy)(*arguments, weight), expected, rtol=1e-4, atol=1e-6)
+
+
+def test_fedcps_loss_and_predictions_in_numpy(key, model, federation):
+    rng, algorithm = np.random.default_rng(1), fedcp(model, Work(1, 8))
+    begun = third_at_first(algorithm, fedcp.Hyper())(key, federation.train)
+    params, received = (
+        jax.tree.map(lambda leaf: leaf + jnp.asarray(0.3 * rng.normal(size=leaf.shape), jnp.float32), begun)
+        for _ in range(2)
+    )
+    x, y = np.asarray(federation.train.pool.x)[:9], np.asarray(federation.train.pool.y)[:9]
+    w, policy, h = as_float64(params), as_float64(params[POLICY]), numpy_features(as_float64(params), x)
+    context = w["fc2"]["kernel"].sum(axis=1)
+    scores = h * context / np.linalg.norm(context) @ policy["kernel"] + policy["bias"]
+    scores = (scores - scores.mean(axis=1, keepdims=True)) / np.sqrt(scores.var(axis=1, keepdims=True) + 1e-5)
+    scores = np.maximum(scores * policy["scale"] + policy["shift"], 0).reshape(9, 2, -1)
+
+    def logits(scores):
+        personal = softmax(scores, axis=1)[:, 0]
+        own, others = personal * h @ w["fc2"]["kernel"], (1 - personal) * h @ w[GLOBAL]["kernel"]
+        return own + w["fc2"]["bias"] + others + w[GLOBAL]["bias"]
+
+    luck = np.asarray(jax.random.gumbel(jax.random.split(key)[1], scores.shape))
+    cross = -log_softmax(logits(scores + luck), axis=1)[np.arange(9), y]
+    far = discrepancy(*(jnp.asarray(numpy_features(as_float64(one), x)) for one in (params, received)), jnp.ones(9))
+    batch, own = Batch(jnp.asarray(x), jnp.asarray(y), jnp.ones(9)), (received, context_of(params["fc2"]))
+    value, _ = jax.jit(gated(model, fedcp.Hyper(lam=3.0)))(params, batch, key, *own)
+    np.testing.assert_allclose(value, cross.mean() + 3 * float(far), rtol=1e-5)
+    np.testing.assert_allclose(jax.jit(algorithm.predict)(params, x), logits(scores), rtol=1e-4, atol=1e-5)
 
 
 def test_fedcps_heads_predict_alike_where_they_are_equal(key, model, federation):

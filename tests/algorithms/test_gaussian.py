@@ -12,7 +12,7 @@ from scipy.stats import norm
 
 from fljax import tree
 from fljax.algorithms.fedavg import fedavg
-from fljax.algorithms.fedcr import fedcr, product_of_experts
+from fljax.algorithms.fedcr import aligned, fedcr, product_of_experts
 from fljax.algorithms.fedper import fedper
 from fljax.algorithms.fedsr import REFERENCES, fedsr, first_references, simple
 from fljax.algorithms.fedsr_ft import fedsr_ft
@@ -124,6 +124,23 @@ def test_fedsr_ft_moves_the_layers_it_is_told_to(key, work, federation):
     deployed = jitted(algorithm.deploy)(key, hyper, state, federation.train).params
     moved = {n for n in deployed if not np.array_equal(deployed[n]["kernel"][0], state.server[n]["kernel"])}
     assert (set(deployed), moved) == ({"fc1", "fc2", "fc3"}, {"fc2", "fc3"})
+
+
+def test_the_objective_of_fedcr_equals_numpy(key):
+    """Cross-entropy over draws, and how far the representation is from its class's Gaussian, in this direction."""
+    rng, params, beta = np.random.default_rng(2), PROBABILISTIC.init(key), 0.7
+    x, y = rng.normal(size=(9, 4, 4, 1)).astype(np.float32), rng.integers(0, 4, 9).astype(np.int32)
+    common, weight = gaussians(rng, 4, 3), np.array([1] * 7 + [0] * 2, np.float32)
+    loss, batch = aligned(PROBABILISTIC, beta, 5), Batch(*map(jnp.asarray, (x, y, weight)))
+    value, _ = jax.jit(loss)(params, batch, key, common)
+
+    mu, sigma = (np.asarray(leaf, np.float64) for leaf in PROBABILISTIC.halves.encode(params, x))
+    z = np.asarray(draws(key, Gaussian(jnp.asarray(mu), jnp.asarray(sigma)), 5), np.float64)
+    head = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), params["fc3"])
+    cross = -log_softmax(z @ head["kernel"] + head["bias"], axis=-1)[:, np.arange(9), y].mean(axis=0)
+    center, wide = (np.asarray(leaf, np.float64)[y] for leaf in common)
+    away = np.log(sigma / wide) + (wide**2 + (center - mu) ** 2) / (2 * sigma**2) - 0.5
+    np.testing.assert_allclose(value, (cross + beta * away.sum(axis=1))[:7].mean(), rtol=1e-5)
 
 
 def test_fedcr_without_divergence_and_noise_is_fedper(key, work, federation):

@@ -24,8 +24,11 @@ from fljax.run.simulate import as_traced, simulate
 from fljax.server.angles import principal_angles
 from fljax.server.gram import gram
 from fljax.types import ClientData, Examples, State, Work
+from tests import oracle
 from tests.algorithms.normalised import batch_normalised
 from tests.algorithms.round_by_round import jitted
+from tests.algorithms.test_oracles import LR, WORK, Reference, assert_models, run
+from tests.algorithms.test_soft import examples_of
 
 
 @pytest.mark.slow
@@ -184,6 +187,41 @@ def test_stocfls_global_model_is_that_of_fedavg(key, model, work, federation):
     begun = uniform._replace(init=lambda *_: State(start, {}))
     averaged, _ = simulate(begun, fljax.fedavg.Hyper(lr=0.1), federation, key, 2, evaluate_every=2)
     chex.assert_trees_all_close(tree.take(omega, jnp.int32(3)), averaged.server, rtol=1e-5, atol=1e-6)
+
+
+def test_fedrc_in_numpy(key, model, federation):
+    """Half of the clients a round; a label that a cluster explains anyway speaks less for it."""
+    algorithm, hyper, reference = fedrc(model, WORK, 2), fedrc.Hyper(lr=LR), Reference(key, model, federation)
+    begun = jitted(algorithm.init)(reference.keys.init, hyper, federation.train).server.learners
+    learners = [jax.tree.map(lambda leaf, m=m: np.asarray(leaf[m], np.float64), begun) for m in range(2)]
+    omega, mass = np.full((8, 2), 0.5), np.zeros((8, 2, 4))
+
+    def concepts(x, y, omega):
+        near = np.array([oracle.losses(learner, x, y) for learner in learners])
+        gamma = omega[:, None] * np.exp(-near) / share[:, y]
+        return gamma / gamma.sum(axis=0)
+
+    for cohort in reference.rounds():
+        share = np.maximum(mass.sum(axis=0), 1e-8)
+        share /= share.sum(axis=1, keepdims=True)
+        found, found_mass, sent = omega.copy(), mass.copy(), [[], []]
+        for i, k, _ in cohort:
+            x, y = examples_of(federation, i)
+            gamma = concepts(x, y, omega[i])
+            found[i] = gamma.mean(axis=1)
+            found_mass[i] = [np.bincount(y, one, minlength=4) for one in gamma]
+            for m, w in enumerate(learners):
+                for x, y in reference.batches(i, k):
+                    q = concepts(x, y, omega[i])[m]
+                    step = LR * q.mean()  # all examples count, by what the cluster explains of them
+                    w = oracle.combine(lambda w, g, step=step: w - step * g, w, oracle.gradient(w, x, y, q))
+                sent[m].append(w)
+        learners = [oracle.average(models, [size for *_, size in cohort]) for models in sent]
+        omega, mass = found, found_mass
+    _, state = run(algorithm, hyper, federation, key)
+    np.testing.assert_allclose(state.clients.omega, omega, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(state.server.mass, mass.sum(axis=0), rtol=1e-4, atol=1e-4)
+    assert_models(state.server.learners, learners)
 
 
 @pytest.mark.slow
