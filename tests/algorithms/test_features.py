@@ -16,7 +16,7 @@ import fljax
 from fljax import tree
 from fljax.algorithms.fedcp import GLOBAL, POLICY, context_of, discrepancy, fedcp, gated
 from fljax.algorithms.feddbe import BIAS, feddbe
-from fljax.algorithms.fedgen import fedgen, generated, generator_of, on_generated
+from fljax.algorithms.fedgen import fedgen, generated, generator_of, on_generated, taught
 from fljax.algorithms.fedproto import fedproto
 from fljax.algorithms.fedrod import PERSONAL, fedrod
 from fljax.algorithms.gpfl import EMBEDDING, SHARE, TRAINED, VALVE, gpfl, two_ways
@@ -24,9 +24,10 @@ from fljax.algorithms.moon import contrasted, moon
 from fljax.client.features import linear, see
 from fljax.data.synthetic import linear_groups
 from fljax.models import cnn, lenet, lora, mlp, only_trained, resnet18
+from fljax.rounds.cohort import everyone
 from fljax.run.newcomers import new_models
 from fljax.run.simulate import as_traced, split_key
-from fljax.types import Batch, Work
+from fljax.types import Batch, State, Work
 from tests import oracle
 from tests.algorithms.round_by_round import jitted, simulate
 from tests.algorithms.test_oracles import LR, WORK, assert_models, reference, run  # noqa: F401
@@ -167,6 +168,25 @@ def test_moon_without_contrast_is_fedavg(key, model, work, federation):
     assert (deployed.row == 0).all()  # the one row that there is
 
 
+def test_a_client_of_moon_steps_towards_the_servers_features_and_away_from_its_last(key, model, federation):
+    """One full batch: a step of the contrast's gradient, whose value is NumPy's below."""
+    algorithm, hyper = moon(model, Work(1, None)), as_traced(moon.Hyper(lr=0.1, mu=3.0))
+    theta, last = model.init(key), jax.vmap(model.init)(jax.random.split(key, 8))
+    data = federation.train
+    after, _ = jax.jit(algorithm.round)(key, hyper, State(theta, last), everyone(key, jnp.int32(0), data))
+
+    @jax.jit
+    def stepped(theta, last, batch):
+        slope = jax.grad(lambda w: contrasted(model, hyper)(w, batch, key, theta, last)[0])(theta)
+        return tree.subtract(theta, jax.tree.map(lambda g: 0.1 * g, slope))
+
+    for i in (0, 5):
+        rows = data.index[i, : int(data.size[i])]
+        batch = Batch(data.pool.x[rows], data.pool.y[rows], jnp.ones(len(rows)))
+        expected = stepped(theta, tree.take(last, i), batch)
+        chex.assert_trees_all_close(tree.take(after.clients, i), expected, rtol=1e-5, atol=1e-6)
+
+
 def test_moons_contrast_in_numpy(key, model, federation):
     params = [as_float64(model.init(jax.random.fold_in(key, i))) for i in range(3)]
     x, y = np.asarray(federation.train.pool.x, np.float64)[:9], np.asarray(federation.train.pool.y)[:9]
@@ -208,20 +228,26 @@ def test_features_are_what_the_last_layer_is_given(key, make):
         chex.assert_trees_all_close(*jax.jit(both)(key)[:2], rtol=1e-6, atol=1e-6)
 
 
-def test_feddbe_in_numpy(key, model, federation, reference):  # noqa: F811
-    """Without the pull: the client's own vector learns with the model, and stays."""
+@pytest.mark.parametrize("kappa", [0.0, 4.0])
+def test_feddbe_in_numpy(key, model, federation, reference, kappa):  # noqa: F811
+    """The client's own vector learns with the model, and stays; features' running mean is pulled to the consensus."""
+    hyper, rate = feddbe.Hyper(lr=LR, kappa=kappa, rate=0.3), 0.3
     theta, own = reference.start, [np.zeros(6) for _ in range(8)]
+    begun = jitted(feddbe(model, WORK).init)(reference.keys.init, hyper, federation.train)
+    consensus = np.asarray(begun.server["consensus"], np.float64)
     for cohort in reference.rounds():
         sent = []
         for i, k, _ in cohort:
-            w = theta
+            w, running = theta, np.zeros(6)
             for x, y in reference.batches(i, k):
                 h = numpy_features(w, x)
                 z = (h + own[i]) @ w["fc2"]["kernel"] + w["fc2"]["bias"]
                 delta = np.exp(z - z.max(1, keepdims=True))
                 delta = (delta / delta.sum(1, keepdims=True) - np.eye(4)[y]) / len(y)
                 back = delta @ w["fc2"]["kernel"].T
-                below = back * (h > 0)
+                running = (1 - rate) * running + rate * h.mean(0)
+                pull = kappa * (running - consensus) / 6 * rate / len(y)
+                below = (back + pull) * (h > 0)
                 g = {
                     "fc1": {"kernel": x.reshape(len(x), -1).T @ below, "bias": below.sum(0)},
                     "fc2": {"kernel": (h + own[i]).T @ delta, "bias": delta.sum(0)},
@@ -229,7 +255,7 @@ def test_feddbe_in_numpy(key, model, federation, reference):  # noqa: F811
                 w, own[i] = oracle.combine(lambda w, g: w - LR * g, w, g), own[i] - LR * back.sum(0)
             sent.append(w)
         theta = oracle.average(sent, [size for *_, size in cohort])
-    deployed, _ = run(feddbe(model, WORK), feddbe.Hyper(lr=LR), federation, key)
+    deployed, _ = run(feddbe(model, WORK), hyper, federation, key)
     np.testing.assert_allclose(deployed.pop(BIAS), np.stack(own), rtol=1e-4, atol=1e-5)
     assert_models(deployed, [theta] * 8)
 
@@ -325,6 +351,17 @@ def test_fedgens_loss_on_generated_features_in_numpy(key, model):
     np.testing.assert_allclose(jax.jit(generated)(generator, key_noise, jnp.asarray(y, jnp.float32)), z, rtol=1e-4)
     logits = z @ as_float64(head)["kernel"] + head["bias"]
     np.testing.assert_allclose(value, (np.log(np.exp(logits).sum(1)) - logits[:, 2]).mean(), rtol=1e-5)
+
+
+def test_a_client_of_fedgen_learns_its_own_examples_and_alpha_times_generated_ones(key, model, federation):
+    algorithm, hyper = fedgen(model, Work(1, 8)), fedgen.Hyper(alpha=3.0)
+    server, params = jitted(algorithm.init)(key, hyper, federation.train).server, model.init(key)
+    x, y = federation.train.pool.x[:9], federation.train.pool.y[:9]
+    value, _ = jax.jit(taught(model, hyper, server))(params, Batch(x, y, jnp.ones(9)), key)
+    drawn = partial(on_generated, model=model, n=9, head=params["fc2"], prior=server.prior)
+    more = jax.jit(drawn)(server.generator, jax.random.split(key)[1])
+    plain = oracle.training_loss(as_float64(params), np.asarray(x, np.float64), np.asarray(y))
+    np.testing.assert_allclose(value, plain + 3 * float(more), rtol=1e-5)
 
 
 def test_a_batch_of_one_is_taught_features_that_differ(key, model):

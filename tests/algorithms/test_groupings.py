@@ -27,7 +27,7 @@ from fljax.types import ClientData, Examples, State, Work
 from tests import oracle
 from tests.algorithms.normalised import batch_normalised
 from tests.algorithms.round_by_round import jitted
-from tests.algorithms.test_oracles import LR, WORK, Reference, assert_models, run
+from tests.algorithms.test_oracles import LR, MOMENTUM, WORK, Reference, assert_models, run
 from tests.algorithms.test_soft import examples_of
 
 
@@ -176,6 +176,20 @@ def test_a_cluster_of_stocfl_nobody_of_which_took_part_is_tested_with_the_global
     chex.assert_trees_all_equal(deployed, tree.where(is_new, omega, theta))
     apart = np.abs(tree.flatten(theta) - tree.flatten(omega)).max(axis=1)
     assert (apart > 1e-3).all()  # of the new ones by what the last round has moved the global model
+
+
+def test_stocfl_whose_clusters_never_merge_in_numpy(key, model, federation):
+    """Each client's model is held near the global one, which it begins from when it first takes part."""
+    reference, lam, algorithm = Reference(key, model, federation), 0.8, stocfl(model, WORK)
+    hyper = stocfl.Hyper(lr=LR, momentum=MOMENTUM, lam=lam, tau=1.0)
+    begun = jitted(algorithm.init)(reference.keys.init, hyper, federation.train).server.centers["omega"]
+    omega, own = jax.tree.map(lambda leaf: np.asarray(leaf[0], np.float64), begun), [None] * 8
+    for cohort in reference.rounds():
+        for i, k, _ in cohort:
+            own[i] = reference.train(own[i] or omega, i, k, mu=lam, anchor=omega)
+        omega = oracle.average([reference.train(omega, i, k) for i, k, _ in cohort], [1.0] * len(cohort))
+    deployed, _ = run(algorithm, hyper, federation, key)
+    assert_models(deployed, own)  # by now all have
 
 
 @pytest.mark.slow
