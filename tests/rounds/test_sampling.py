@@ -1,5 +1,7 @@
 """Who takes part: uniform, common to all methods, and dealt fairly to devices."""
 
+from functools import partial
+
 import chex
 import jax
 import jax.numpy as jnp
@@ -153,6 +155,20 @@ def test_poisson_draws_each_client_with_its_probability_and_independently(key, f
     np.testing.assert_allclose(there.mean(axis=0), 0.3, atol=5 * np.sqrt(0.21 / 4000))
     np.testing.assert_allclose(there.sum(axis=1).var(), 9 * 0.21, rtol=0.15)  # of a binomial
     assert (there.sum(axis=1) == 0).any()  # 0.7^9 = 4 % of the rounds have nobody
+
+
+def test_poisson_draws_alike_where_there_are_fewer_places_than_clients(key):
+    """1,000 clients, 48 places: who is drawn has a place, whoever it is."""
+    sampling, size = poisson(0.02), jnp.ones(1000, jnp.int32)
+    draw = partial(sampling.draw, round=jnp.int32(0), size=size, n=sampling.of(1000).size)
+    ids, active = jax.device_get(jax.jit(jax.vmap(draw))(jax.random.split(key, 4000)))
+    assert ids.shape == (4000, 48)
+    assert (np.diff(ids) > 0).all()
+    there = np.zeros((4000, 1000), bool)
+    np.put_along_axis(there, ids, active, axis=1)
+    np.testing.assert_allclose(there.mean(axis=0), 0.02, atol=6 * np.sqrt(0.02 * 0.98 / 4000))
+    np.testing.assert_allclose(there.sum(axis=1).mean(), 20, atol=5 * np.sqrt(19.6 / 4000))
+    np.testing.assert_allclose(there.sum(axis=1).var(), 19.6, rtol=0.15)  # of a binomial
 
 
 def test_a_round_of_nobody_changes_nothing(key, federation, averaging):
