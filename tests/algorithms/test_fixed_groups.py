@@ -1,5 +1,7 @@
 """Robust clustered FL, ClusterFL and group-based PFL: clusters from local solutions, models and label counts."""
 
+from functools import partial
+
 import chex
 import jax
 import jax.numpy as jnp
@@ -8,6 +10,7 @@ import pytest
 from scipy.cluster.hierarchy import fcluster
 from scipy.cluster.hierarchy import linkage as scipy_linkage
 from scipy.spatial.distance import squareform
+from scipy.stats import trim_mean
 from sklearn.cluster import KMeans
 from sklearn.metrics import adjusted_rand_score
 
@@ -26,6 +29,7 @@ from fljax.data.synthetic import linear_groups
 from fljax.rounds import median, trimmed_mean
 from fljax.rounds.bricks import BRICKS
 from fljax.rounds.cohort import sample_cohort
+from fljax.rounds.local import train_beforehand
 from fljax.run.simulate import as_traced, split_key
 from fljax.types import Work
 from tests import oracle
@@ -150,6 +154,16 @@ def test_robust_clusters_untrimmed_are_averaged_as_by_fedavg(key, model, work, f
     chex.assert_trees_all_close(
         ours, final(averaging, fedavg.Hyper(lr=0.1), federation, key).server, rtol=1e-5, atol=1e-6
     )
+
+
+def test_a_robust_cluster_begins_with_the_trimmed_mean_of_its_members_own_solutions(key, model, work, federation):
+    algorithm, hyper = robust_cfl(model, work, 1, solve_epochs=2, n_init=1), as_traced(robust_cfl.Hyper(trim=0.3))
+    begun = jitted(algorithm.init)(key, hyper, federation.train).server.centers
+    key_model, key_train, _ = jax.random.split(key, 3)
+    solve = jax.jit(partial(train_beforehand, model=model, work=work._replace(epochs=2)))
+    solved = solve(key_train, hyper, model.init(key_model), federation.train).params
+    expected = jax.tree.map(lambda leaf: trim_mean(np.asarray(leaf, np.float64), 0.3)[None], solved)  # 2 of 8 each way
+    chex.assert_trees_all_close(begun, jax.tree.map(np.float32, expected), rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.slow

@@ -174,6 +174,8 @@ def test_quantised_numbers_are_levels_of_their_bucket_with_the_same_mean(values)
 
 def test_random_numbers_of_a_bucket_are_uniform_and_hardly_depend_on_each_other():
     drawn = np.asarray(jax.jit(_uniform, static_argnums=1)(jax.random.key(3), (4000, 16)), np.float64)
+    assert drawn.min() >= 0
+    assert drawn.max() < 1
     assert stats.kstest(drawn[:, 0], "uniform").pvalue > 1e-3
     assert stats.kstest(drawn[:, 1:].ravel()[::7], "uniform").pvalue > 1e-3
     correlation = np.corrcoef(drawn.T) - np.eye(16)
