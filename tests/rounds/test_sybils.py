@@ -6,7 +6,9 @@ import pytest
 from sklearn.metrics.pairwise import cosine_similarity
 
 import fljax
+from fljax.rounds.uplink.sybils import fools_gold
 from fljax.rounds.uplink.sybils import weights as weights_op_by_op
+from tests.rounds.test_uplink import D, sent
 
 weights = jax.jit(weights_op_by_op)
 
@@ -40,6 +42,26 @@ def test_weights_are_those_of_the_paper_among_those_who_came(seed):
     np.testing.assert_allclose(found[came], by_hand(history[came], kappa), atol=2e-3)
     assert not found[~came].any()
     assert found[[2, 5]].max() == 0
+
+
+def test_updates_are_summed_over_the_rounds_in_which_a_client_came():
+    """Doubles are known by what they have sent in all; a round to which a client does not come adds nothing."""
+    rng, memory, history = np.random.default_rng(1), None, np.zeros((5, D))
+    lasting, size = np.abs(rng.normal(size=(5, D))), np.array([3.0, 1.0, 2.0, 4.0, 1.0])
+    lasting[3] = 2 * lasting[1]
+    for r in range(4):
+        updates = (lasting + 0.02 * rng.normal(size=(5, D))).astype(np.float32)
+        came = np.arange(5) != (r if r < 3 else -1)  # at last all have come
+        ours = sent(fools_gold, updates, memory=memory, weight=np.where(came, size, 0), confidence=1.0)
+        history[came] += updates[came]
+        expected = np.zeros(5)
+        expected[came] = size[came] * by_hand(history[came])
+        np.testing.assert_allclose(ours.weight, expected, rtol=1e-3, atol=5e-3)
+        np.testing.assert_array_equal(ours.values, updates)
+        memory = ours.memory
+        np.testing.assert_allclose(memory.clients, history, rtol=1e-5, atol=1e-5)
+    assert ours.weight[[1, 3]].max() == 0
+    assert ours.weight[[0, 2, 4]].min() > 0.5
 
 
 def test_honest_clients_of_one_kind_are_doubles_and_whoever_is_unlike_them_is_believed():
