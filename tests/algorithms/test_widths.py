@@ -14,6 +14,7 @@ from fljax.models import cnn, from_functions, mlp, resnet18
 from fljax.run.simulate import split_key
 from fljax.types import Work
 from tests.algorithms.round_by_round import simulate
+from tests.slow import slow
 
 ALL = Work(epochs=2, batch_size=None)  # the order of a client's examples then does not matter
 HYPER = heterofl.Hyper(lr=0.1)
@@ -76,7 +77,7 @@ def test_a_client_trains_the_narrow_network(key, federation, kind, scaler):
     assert 0 < sum(jax.tree.leaves(moved)) <= sum(leaf.size for leaf in jax.tree.leaves(expected))
 
 
-@pytest.mark.parametrize("weighting", ["size", "uniform"])
+@pytest.mark.parametrize("weighting", ["size", *slow("uniform")])
 def test_a_coordinate_is_the_mean_of_those_that_have_it(key, federation, weighting):
     wide, narrow = wide_and_narrow("dense")
     rates, widths = (1.0, 0.5, 0.5), ((7, 5), (4, 3), (4, 3))

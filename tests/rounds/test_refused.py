@@ -11,6 +11,7 @@ import pytest
 import fljax
 from fljax.data.synthetic import linear_groups
 from fljax.models import mlp
+from fljax.numbers import Scalar, hyper, number
 from fljax.rounds import Clusters, Rule, all_but, averaging, clustered, only, two_models
 from fljax.rounds.bricks import BRICKS
 from fljax.rounds.clock.buffered import asynchronous, buffered
@@ -128,27 +129,33 @@ def test_a_rule_that_counts_clusters_from_1_is_told_so(key, model, federation, t
     assert not list(tmp_path.glob("rounds/*"))
 
 
-@pytest.mark.parametrize("label", [2, -2])
-def test_a_rule_whose_later_labels_are_no_clusters_is_told_so(key, model, federation, tmp_path, label):
+@hyper
+class LabelHyper(fljax.LocalHyper):
+    label: Scalar = number(0, "of client 3 from the second round on")
+
+
+def test_a_rule_whose_later_labels_are_no_clusters_is_told_so(key, model, federation):
     def begin(key, hyper, data):
         centers = jax.vmap(model.init)(jax.random.split(key, 2))
         return Clusters(centers, jnp.zeros(6, jnp.int32))
 
     def after(key, hyper, clusters, sent, cohort):
+        label = jnp.asarray(hyper.label, jnp.float32).astype(jnp.int32)
         moved = clusters.label.at[3].set(jnp.where(cohort.round == 1, label, 0))
         return clusters._replace(label=moved), sent, {}
 
-    algorithm, numbers = clustered(model, WORK, Rule(begin, after=after)), fljax.LocalHyper(lr=0.1)
+    algorithm, numbers = clustered(model, WORK, Rule(begin, after=after)), LabelHyper(lr=0.1)
     given = (federation, key)
     for run in (
-        lambda n: fljax.simulate(algorithm, numbers, *given, n),
-        lambda n: train(algorithm, numbers, *given, n),
-        lambda n: fljax.sweep(algorithm, stack([numbers]), *given, 1, n),
-        lambda n: search(algorithm, stack([numbers]), *given, 1, n),
+        lambda numbers, n: fljax.simulate(algorithm, numbers, *given, n),
+        lambda numbers, n: train(algorithm, numbers, *given, n),
+        lambda numbers, n: fljax.sweep(algorithm, stack([numbers]), *given, 1, n),
+        lambda numbers, n: search(algorithm, stack([numbers]), *given, 1, n),
     ):
-        run(1)
-        with pytest.raises(ValueError, match=r"^a rule put client 3 into a cluster that there is not; give"):
-            run(2)
+        for label in (2, -2):
+            run(numbers.replace(label=label), 1)
+            with pytest.raises(ValueError, match=r"^a rule put client 3 into a cluster that there is not; give"):
+                run(numbers.replace(label=label), 2)
     jax.eval_shape(lambda key: fljax.simulate(algorithm, numbers, federation, key, 2), key)
 
 
