@@ -7,7 +7,7 @@ import tracemalloc
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from fljax.data.divergence import mean_kld, symmetric_kld
@@ -206,6 +206,7 @@ def handed_out_one_by_one(rng, prior, have, size):
     st.sampled_from([1e-3, 0.1, 0.6, 9.0]),
     st.integers(0, 99),
 )
+@example(9, 4, 151, 1e-3, 0)  # a prior of 6e-321 and of 0 for all others that are left
 def test_images_handed_out_together_are_those_of_one_by_one(n_clients, n_classes, size, alpha, seed):
     rng = np.random.default_rng(seed)
     have = np.bincount(rng.integers(n_classes, size=n_clients * size), minlength=n_classes)

@@ -157,6 +157,6 @@ def _cumulative(prior: np.ndarray, left: np.ndarray) -> np.ndarray:
     mass = np.where(mass.sum(axis=1, keepdims=True) > 0, mass, left)
     stops = np.cumsum(mass, axis=1)
     last = stops.shape[1] - 1 - np.argmax((mass > 0)[:, ::-1], axis=1)
-    stops = stops / np.maximum(stops[:, -1:], np.finfo(float).tiny)
+    stops = stops / np.where(stops[:, -1:] > 0, stops[:, -1:], 1.0)  # a mass may be as little as 1e-320
     stops[np.arange(len(stops)), last] = 1.0  # a draw just below 1 must not fall past the last class that is left
     return stops
