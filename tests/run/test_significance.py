@@ -79,6 +79,10 @@ def test_what_float32_rounds_is_no_spread():
     (_, row) = compare_scores({"base": base, "above": above})
     assert row.p_value == pytest.approx(stats.ttest_rel(above.astype(np.float64), base.astype(np.float64)).pvalue)
     assert row.p_wilcoxon == pytest.approx(stats.wilcoxon([0.012, 0.01, 0.01]).pvalue)  # ties are ties
+    near_zero = np.float32([0.01, 0.03, 0.05])  # a step is as wide as the larger score has it, and R2 may be negative
+    (_, row) = compare_scores({"base": near_zero - np.float32(10), "above": near_zero})
+    assert row.difference.mean == pytest.approx(10)
+    assert row.p_value is None
     for scores, baseline, message in [
         ({}, None, "empty"),
         ({"a": [1.0], "b": [1.0, 2.0]}, None, "same"),
