@@ -170,7 +170,7 @@ def agreement(label: np.ndarray, group: np.ndarray) -> float:
     """
 
     def pairs(count: np.ndarray) -> float:
-        return (count * (count - 1) // 2).sum()
+        return float((count * (count - 1) // 2).sum())  # of 80,000 clients a product of two no longer fits an int64
 
     counts = cross_table(label, group)
     both, in_label, in_group = pairs(counts), pairs(counts.sum(axis=1)), pairs(counts.sum(axis=0))

@@ -157,6 +157,9 @@ def test_agreement_is_scikit_learns_adjusted_rand_index():
         known = label >= 0
         assert agreement(label, group) == pytest.approx(adjusted_rand_score(group[known], label[known]), abs=1e-12)
     assert agreement(np.array([3, 3, 1]), np.array([0, 0, 5])) == 1
+    group = np.arange(200_000) % 2  # many pairs: their products are beyond int64
+    label = np.where(np.arange(200_000) < 100_000, group, 1)
+    assert agreement(label, group) == pytest.approx(adjusted_rand_score(group, label), abs=1e-12)
 
 
 def test_clusters_of_one_known_client_agree_with_nothing():
