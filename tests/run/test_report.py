@@ -10,16 +10,19 @@ from matplotlib.colors import to_hex
 from sklearn.decomposition import PCA
 from sklearn.metrics import adjusted_rand_score
 
+from fljax.data.synthetic import linear_groups
 from fljax.run import plots, report
 from fljax.run.comparison import as_table, left_out
 from fljax.run.report import (
     Outcome,
     agreement,
+    client_table,
     cross_table,
     curve,
     final_label,
     final_table,
     finite,
+    labels_over_time,
     principal_components,
     save_table,
 )
@@ -51,6 +54,53 @@ def test_table_by_hand():
     assert plain["megabytes_up"] == 9.0
     assert plain["megabytes_down"] == 18.0
     assert (clustered["ari"], clustered["n_clusters"]) == (1.0, 2)
+
+
+def test_a_row_tells_how_the_headline_is_spread_over_the_clients():
+    rng = np.random.default_rng(0)
+    own, measured = outcome(clustered=False), rng.random((3, 25)).astype(np.float32)
+    measured[-1, [3, 7]] = np.nan  # not tested
+    own.metrics["client_accuracy"] = measured
+    (row,) = final_table({"a": own})
+    tested = np.sort(np.delete(measured[-1], [3, 7]).astype(np.float64))
+    assert row["accuracy_worst10"] == pytest.approx(tested[:3].mean(), rel=1e-12)  # 2.3 of 23
+    assert row["accuracy_deviation"] == pytest.approx(tested.std(), rel=1e-12)
+    own.metrics["client_accuracy"] = np.full((3, 25), np.nan, np.float32)
+    (row,) = final_table({"a": own})
+    assert row["accuracy_worst10"] is row["accuracy_deviation"] is None
+    newcomers = {"accuracy_macro": 0.5, "accuracy_micro": 0.25, "accuracy_p10": 0.125}
+    (row,) = final_table({"a": own._replace(newcomers=newcomers, compile_seconds=4.0)})
+    assert [row[f"new_{name}"] for name in newcomers] == list(newcomers.values())
+    assert (row["seconds"], row["compile_seconds"]) == (1.5, 4.0)
+
+
+def test_clients_are_told_by_their_sizes_clusters_and_last_test():
+    data = linear_groups(4, 2, examples=20, ragged=0.5)
+    plain, clustered = outcome(clustered=False), outcome(clustered=True, label=(1, 0, 1, 1))
+    for i, one in enumerate((plain, clustered)):
+        one.metrics["client_accuracy"] = np.linspace(i, i + 0.5, 12).reshape(3, 4)
+    rows = client_table({"a": plain, "b": clustered}, data, ["w", "x", "y", "z"])
+    assert [row["client"] for row in rows] == ["w", "x", "y", "z"]
+    expected = {
+        "group": np.asarray(data.group),
+        "n_train": np.asarray(data.train.size),
+        "n_test": np.asarray(data.test.size),
+        "b cluster": [1, 0, 1, 1],
+        "a client_accuracy": np.linspace(0, 0.5, 12)[8:],
+        "b client_accuracy": np.linspace(1, 1.5, 12)[8:],
+    }
+    assert rows[0].keys() == {"client", *expected}
+    for name, values in expected.items():
+        np.testing.assert_allclose([row[name] for row in rows], values, err_msg=name)
+    assert [row["client"] for row in client_table({"a": plain}, data._replace(group=None))] == [0, 1, 2, 3]
+
+
+def test_labels_over_time_are_those_last_reported():
+    own = outcome(clustered=True)
+    own.metrics["ids"] = np.array([[0, 2], [1, 2], [0, 3]])
+    own.metrics["active"] = np.array([[True, True], [True, False], [True, True]])
+    own.metrics["label"] = np.array([[4, 5], [6, 7], [8, 9]])
+    np.testing.assert_array_equal(labels_over_time(own), [[4, -1, 5, -1], [4, 6, 5, -1], [8, 6, 5, 9]])
 
 
 def test_what_privacy_attackers_and_a_clock_cost_stands_beside_accuracy():
