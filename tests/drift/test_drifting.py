@@ -254,6 +254,7 @@ def test_what_changes_cost_by_hand():
     assert first.regret == pytest.approx(0.6 + 0.6 + 0.4 + 0.2 + 0.01)
     assert first.recovered == 4
     assert (first.ari_before, first.ari_after, first.ari_end) == (1, 1, 0.7)
+    assert (second.ari_before, second.ari_after, second.ari_end) == (0.7, 0.8, 0.1)
     assert second.regret == pytest.approx(0.39)
     assert second.recovered == 0
     assert after_changes({"accuracy_macro": accuracy[:7]}, (2, 7))[0].ari_end is None
