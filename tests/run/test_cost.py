@@ -48,8 +48,8 @@ def test_totals_count_active_participants_only():
 
 
 def test_a_round_lasts_as_long_as_its_slowest_active_participant():
-    link = Link(uplink=32.0, downlink=32.0)
-    np.testing.assert_allclose(seconds_of_rounds(METRICS, link), [12.0, 23.0], rtol=1e-12)
+    link = Link(uplink=32.0, downlink=64.0)
+    np.testing.assert_allclose(seconds_of_rounds(METRICS, link), [11.0, 21.5], rtol=1e-12)
 
 
 @pytest.mark.parametrize("field", ["uplink", "downlink"])

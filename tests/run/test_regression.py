@@ -244,6 +244,21 @@ def test_targets_that_are_equal_and_a_model_that_gives_nan():
     assert broken["r2_macro"] == broken["r2_micro"] == -np.inf
 
 
+def test_a_target_varies_though_its_mean_is_a_hundred_thousand_times_as_large():
+    rng = np.random.default_rng(0)
+    y = np.float32(1000 + 0.01 * rng.normal(size=(3, 50)))
+    told = y + np.float32(0.005) * np.sign(rng.normal(size=y.shape)).astype(np.float32)
+    pool = Examples(jnp.asarray(told.reshape(-1, 1)), jnp.asarray(y.ravel()))
+    data, models = (
+        ClientData(pool, jnp.arange(150).reshape(3, 50), jnp.full(3, 50)),
+        ModelTable(jnp.zeros(3), jnp.arange(3)),
+    )
+    loss = lambda outputs, y: jnp.square(outputs[:, 0] - y)  # noqa: E731
+    found = jax.jit(lambda: evaluate_regression(lambda params, x: x + params, models, data, loss))()
+    np.testing.assert_allclose(found["client_r2"], [oracle.r2_score(*pair) for pair in zip(y, told, strict=True)], 0.01)
+    np.testing.assert_allclose(found["r2_micro"], oracle.r2_score(y.ravel(), told.ravel()), 0.01)
+
+
 @pytest.mark.parametrize("n", [11, *slow(1, 10, 12)])
 def test_a_target_that_does_not_vary_is_left_out_and_models_of_nan_are_the_worst(n):
     rng = np.random.default_rng(0)
