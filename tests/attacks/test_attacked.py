@@ -5,6 +5,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy import stats
 
 import fljax
 from fljax.attacks import ATTACKS, alie, attacked, backdoor, fang, feature_noise, label_flip, sign_flip
@@ -235,6 +236,21 @@ def test_every_trigger_is_as_bright_in_training_as_in_tests(federation, model):
         rows = np.asarray(made.train.index)[i, : int(made.train.size[i])]
         assert (np.asarray(made.train.pool.x)[rows][:, -2:, -2:] == top).all()
     assert (np.asarray(made.triggered.pool.x)[:, -2:, -2:] == top).all()
+
+
+@pytest.mark.parametrize(("kind", "middle", "top"), [(np.uint8, 127, 255), (np.float32, 0.5, 1)])
+def test_noise_on_features_is_normal_in_units_of_their_range(kind, middle, top):
+    poison, y = feature_noise(std=0.3).poison, np.arange(40) % 4
+    made, labels = poison(np.random.default_rng(0), np.full((40, 16, 16, 1), middle, kind), y, 4)
+    assert made.dtype == kind
+    np.testing.assert_array_equal(labels, y)
+    noise = stats.norm(middle, 0.3 * top)
+    for of in (0.1, 0.3, 0.5, 0.7, 0.9):  # bytes are whole, and clipped beyond: shares below a value in between
+        value = int(of * top) if kind == np.uint8 else of * top
+        assert (made < value).mean() == pytest.approx(noise.cdf(value), abs=0.02)  # deviation: 0.005
+    if kind == np.uint8:
+        assert (made == 0).mean() == pytest.approx(noise.cdf(1), abs=0.02)
+        assert (made == 255).mean() == pytest.approx(noise.sf(255), abs=0.02)
 
 
 def test_a_trigger_on_pixels_of_bytes_is_white():
