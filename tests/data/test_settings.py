@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy import stats
 
 from fljax.data import partition
 from fljax.data.federation import on_host
@@ -27,6 +28,16 @@ def test_dirichlet_is_even_for_large_beta_and_skewed_for_small(labelled):
     skewed = sum(histograms(partition.dirichlet(*data, 10, seed=0, beta=0.1)))
     assert (skewed.max(axis=1) / skewed.sum(axis=1)).mean() > 0.4
     np.testing.assert_array_equal(skewed.sum(axis=0), np.bincount(data[0].y))
+
+
+@pytest.mark.parametrize("beta", [0.1, 0.5])
+def test_shares_of_a_class_vary_as_a_dirichlet_distribution_does(labelled, beta):
+    data, n = labelled(10_000), 10
+    made = [sum(histograms(partition.dirichlet(*data, n, seed=seed, beta=beta, min_size=1))) for seed in range(30)]
+    share = np.stack([counts / counts.sum(axis=0) for counts in made])
+    expected = stats.dirichlet(np.full(n, beta))
+    np.testing.assert_allclose(share.mean(axis=(0, 2)), expected.mean(), atol=0.05)
+    np.testing.assert_allclose(share.var(), expected.var()[0], rtol=0.15)  # of twice the beta 0.55 or 0.67 times it
 
 
 def test_classes_per_client_on_the_papers_numbers():
