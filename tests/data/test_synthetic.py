@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+from scipy import stats
 from sklearn.linear_model import LogisticRegression
 
 from fljax.data.synthetic import linear_groups, ragged_sizes
@@ -22,6 +23,15 @@ def test_a_linear_model_fits_a_group_and_fails_on_the_others(differ):
             assert model.score(*rows(f.test, np.flatnonzero(group != g))) < 0.05
         else:
             assert model.score(*rows(f.test, np.flatnonzero(group != g))) < 0.8
+
+
+def test_classes_are_normal_about_their_means():
+    pool = linear_groups(4, 1, examples=1000, side=5, n_classes=6, noise=0.7).train.pool
+    x, y = np.asarray(pool.x, np.float64).reshape(-1, 25), np.asarray(pool.y)
+    means = np.stack([x[y == label].mean(axis=0) for label in range(6)])
+    assert stats.kstest(((x - means[y]) / 0.7).ravel()[:20_000], "norm").pvalue > 1e-3
+    assert stats.kstest(means.ravel(), "norm").pvalue > 1e-3
+    assert np.bincount(y).std() < 4 * np.sqrt(len(y) / 6)  # uniform classes
 
 
 def test_groups_are_even_and_in_order():
