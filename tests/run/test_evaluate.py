@@ -52,6 +52,7 @@ def test_equals_scikit_learn(federation, predict, personal, seed):
     np.testing.assert_allclose(metrics["accuracy_p10"], np.percentile(accuracy, 10), rtol=1e-5)
     np.testing.assert_allclose(metrics["f1_macro"], f1.mean(), rtol=1e-5)
     np.testing.assert_allclose(metrics["f1_micro"], np.average(f1, weights=size), rtol=1e-5)
+    np.testing.assert_allclose(metrics["test_loss"], loss.mean(), rtol=1e-5)
 
 
 def test_clients_without_test_examples_count_in_no_average(federation, predict, personal):
@@ -62,6 +63,7 @@ def test_clients_without_test_examples_count_in_no_average(federation, predict, 
     assert np.isnan(metrics["client_f1"][4])
     np.testing.assert_allclose(metrics["accuracy_macro"], others.mean(), rtol=1e-6)
     np.testing.assert_allclose(metrics["accuracy_p10"], np.percentile(others, 10), rtol=1e-5)
+    np.testing.assert_allclose(metrics["test_loss"], np.delete(np.asarray(metrics["client_loss"]), 4).mean(), rtol=1e-5)
 
 
 @pytest.mark.slow

@@ -65,7 +65,9 @@ def test_measures_of_a_regression(key, shape):
     np.testing.assert_allclose(found["r2_micro"], oracle.r2_score(*together), rtol=1e-4)
     np.testing.assert_allclose(found["mse_micro"], oracle.mean_squared_error(*together), rtol=1e-4)
     np.testing.assert_allclose(found["r2_p10"], np.percentile(found["client_r2"], 10), rtol=1e-5)
-    np.testing.assert_allclose(found["mae_macro"], np.mean(found["client_mae"]), rtol=1e-5)
+    np.testing.assert_allclose(found["mae_micro"], oracle.mean_absolute_error(*together), rtol=1e-4)
+    for name, of_clients in (("mae_macro", "mae"), ("mse_macro", "mse"), ("r2_macro", "r2"), ("test_loss", "loss")):
+        np.testing.assert_allclose(found[name], np.mean(found[f"client_{of_clients}"]), rtol=1e-5)
 
 
 def test_measures_of_several_labels(key):
