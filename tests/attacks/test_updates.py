@@ -58,9 +58,18 @@ def test_signs_scales_and_inner_products(values):
 def test_a_little_is_enough_has_the_papers_z(values):
     mean, std = moments(values)
     np.testing.assert_allclose(sent(updates.alie(1.5), values)[0], mean - 1.5 * std, rtol=1e-4, atol=1e-5)
-    n, m = len(HONEST) + 3, 3
-    z = stats.norm.ppf((n - m - (n // 2 + 1 - m)) / (n - m))
-    np.testing.assert_allclose(sent(updates.alie(None), values)[0], mean - z * std, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(sent(updates.alie(None), values)[0], mean - z_of(10, 3) * std, rtol=1e-4, atol=1e-5)
+    craft, own = jax.jit(updates.alie(None)), np.delete(values, ABSENT, axis=0)[:9]
+    for m in (1, 2, 4):  # an odd number of participants is halved downwards
+        made = craft(updates.Seen(own, np.arange(9) >= m, np.arange(9) < m, None))
+        mean, std = own[m:].mean(axis=0, dtype=np.float64), own[m:].std(axis=0, dtype=np.float64)
+        np.testing.assert_allclose(made, mean - z_of(9, m) * std, rtol=1e-4, atol=1e-5)
+
+
+def z_of(n, m):
+    """Baruch et al.'s: s honest ones of n participants, of whom m attack, make a majority with the attackers."""
+    s = n // 2 + 1 - m
+    return stats.norm.ppf((n - m - s) / (n - m))
 
 
 def test_fang_sends_values_beyond_the_honest_ones_against_the_mean(values):

@@ -266,6 +266,9 @@ def test_few_or_thin_models_have_coordinates(shape):
     assert coordinates.shape == (shape[0], 2)
     assert np.isfinite(coordinates).all()
     assert share.sum() <= 1 + 1e-6
+    coordinates, share = principal_components(models._replace(row=jnp.zeros(4, int)))  # all have the first
+    assert not coordinates.any()
+    assert not share.any()
 
 
 def test_learning_curves_draw_each_method(tmp_path):
