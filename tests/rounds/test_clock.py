@@ -240,6 +240,18 @@ def test_a_clock_that_only_counts_changes_no_run_and_a_round_is_its_slowest(aver
     np.testing.assert_allclose(timed["simulated_seconds"], each[plain["ids"]].max(axis=1), rtol=1e-6)
 
 
+def test_a_clock_counts_what_is_sent_each_way_after_the_first_round(averaging, federation):
+    def counted(key, hyper, state, cohort):
+        state, metrics = averaging.round(key, hyper, state, cohort)
+        first = (cohort.round == 0).astype(jnp.float32)
+        return state, metrics | {"uplink": 300 + 1e6 * first, "downlink": 20 + 1e6 * first}
+
+    algorithm, clock = averaging._replace(exchange=None, round=counted), CLOCKS["wait"](up=1e3, down=1e2, spread=1.0)
+    _, sampling = clocked(algorithm, fljax.fedavg.Hyper(lr=0.2), uniform(), clock, federation, 3)
+    each = drawn_devices(9, up=1e3, down=1e2, spread=1.0).seconds(federation.train, Work(1, 8), 20, 300)
+    np.testing.assert_allclose(sampling.timing.seconds, each, rtol=1e-6)
+
+
 def test_a_number_of_a_clock_is_none_only_where_that_says_something():
     assert CLOCKS["deadline"](limit=None) == CLOCKS["deadline"]()
     for name, number in (("fedbuff", "share"), ("wait", "speed")):
