@@ -7,7 +7,8 @@ program. Whatever reads a number (Python, TOML, the command line, help texts, ge
 import copyreg
 import dataclasses
 import types
-from functools import cache, reduce
+from collections.abc import Callable, Iterable
+from functools import cache, reduce, wraps
 from typing import Any, TypeVar, dataclass_transform, get_args
 
 import jax
@@ -54,6 +55,7 @@ def number(
 def hyper(cls: type[T]) -> type[T]:
     """Makes a class of `number` fields a frozen, keyword-only dataclass and a pytree whose leaves are the numbers.
 
+    The class refuses a name that is none of its fields by ValueError, with the fields that it has.
     ``FedProxHyper`` without a docstring has "Numbers of FedProx."; every docstring is followed by the fields.
     """
     if not isinstance(cls, type):
@@ -65,10 +67,29 @@ def hyper(cls: type[T]) -> type[T]:
             f"{cls.__name__}.{unsaid[0]} says neither meaning nor range; write {unsaid[0]}: fljax.Scalar = "
             "fljax.number(default, meaning)"
         )
+    made.__init__ = _by_known_names(made)
     jax.tree_util.register_dataclass(made, [field.name for field in dataclasses.fields(made)], [])
     lines = [f"    {name}: {given.help}." for name, given in numbers_of(made).items()]
     made.__doc__ = "\n".join([stated_doc.rstrip(), "", "Fields:", *lines])
     return made
+
+
+def _by_known_names(kind: Any) -> Callable[..., None]:
+    """The ``__init__`` of a dataclass, which says of an unknown name what the class has, as `replace` does."""
+    init = kind.__init__
+
+    @wraps(init)
+    def __init__(self: Any, **numbers: Any) -> None:
+        _check_names(kind, numbers)
+        init(self, **numbers)
+
+    return __init__
+
+
+def _check_names(kind: type, names: Iterable[str]) -> None:
+    has = [field.name for field in dataclasses.fields(kind)]
+    if unknown := set(names).difference(has):
+        raise ValueError(f"{kind.__name__} has no field {min(unknown)!r}; it has {', '.join(has)}")
 
 
 def is_hyper(value: Any) -> bool:
@@ -115,10 +136,11 @@ def replace(hyper: T, **numbers: Any) -> T:
     """``hyper`` with some numbers changed.
 
     Raises:
-        ValueError: a name that is no field.
+        ValueError: a name that is no field, or it is no Hyper, nor another dataclass.
     """
-    if unknown := numbers.keys() - as_dict(hyper).keys():
-        raise ValueError(f"{type(hyper).__name__} has no field {min(unknown)!r}; it has {', '.join(as_dict(hyper))}")
+    if not dataclasses.is_dataclass(hyper):
+        raise _no_hyper(hyper)
+    _check_names(type(hyper), numbers)
     return dataclasses.replace(hyper, **numbers)  # pyright: ignore[reportArgumentType]
 
 

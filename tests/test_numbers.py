@@ -46,6 +46,10 @@ def test_fields_are_inherited_named_and_documented():
         Numbers(0.1)  # by name only: fields may be added
     with pytest.raises(ValueError, match="no field 'nu'; it has lr, lr_decay"):
         replace(Numbers(), nu=1)
+    with pytest.raises(ValueError, match=r"^Numbers has no field 'nu'; it has lr, lr_decay"):
+        Numbers(nu=1)
+    with pytest.raises(ValueError, match=r"^LocalHyper has no field 'learning_rate'; it has lr, lr_decay, momentum, w"):
+        fljax.fedavg.Hyper(learning_rate=0.1)
 
 
 @pytest.mark.parametrize(
