@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from fljax.numbers import as_dict, replace
+from fljax.numbers import as_dict, numbers_of, replace
 from fljax.rounds.sampling import Sampling, drawn_share
 from fljax.rounds.uplink.private import PrivacyHyper
 from fljax.types import Work
@@ -85,11 +85,12 @@ def with_target(hyper: Any, sampling: Sampling, work: Work | None, n_rounds: int
     """``hyper`` with the noise that its ``target_epsilon`` asks for after ``n_rounds`` rounds; as it is without one.
 
     Raises:
-        ValueError: no noise is enough, or the accountant is not installed.
+        ValueError: no noise is enough, noise is given beside the target, or the accountant is not installed.
     """
     found = mechanism(hyper, sampling, work)
     if found is None or hyper.target_epsilon is None:
         return hyper
+    _check_target_alone(hyper, found.noise)
     target, delta, accounting = float(hyper.target_epsilon), float(hyper.delta), _accounting()
 
     def event(noise: float) -> Any:
@@ -110,6 +111,16 @@ def with_target(hyper: Any, sampling: Sampling, work: Work | None, n_rounds: int
         noise = accounting.calibrate_dp_mechanism(_accountant, event, target, delta, bracket)
     check_noise(hyper, noise)
     return replace(hyper, target_epsilon=None, **{found.noise: noise})
+
+
+def _check_target_alone(hyper: Any, noise: str) -> None:
+    """Raises ValueError where the number ``noise`` is given, to a value that is not its default, beside a target."""
+    given = float(getattr(hyper, noise))
+    if given != numbers_of(type(hyper))[noise].default:
+        raise ValueError(
+            f"{noise}={given:g} beside target_epsilon={float(hyper.target_epsilon):g}, from which it follows; leave "
+            "one of them out"
+        )
 
 
 def check_noise(hyper: Any, noise: float) -> None:

@@ -176,7 +176,7 @@ def _with_noise(hypers: Any, name: str, sampling: Sampling, work: Work | None, n
     """``hypers`` with the noise, called ``name``, that each point's target asks for."""
     noise, known = [], {}
     for one in _points(hypers):
-        asked = tuple(getattr(one, field, None) for field in ("target_epsilon", "delta", "count_noise"))
+        asked = tuple(getattr(one, field, None) for field in ("target_epsilon", "delta", "count_noise", name))
         if asked not in known:
             known[asked] = getattr(with_target(one, sampling, work, n_rounds), name)
         noise.append(known[asked])
