@@ -53,8 +53,12 @@ def build(
             do not sum to 1 and clients too small to be split.
     """
     check_split(split)
-    if (test_owned is None) == (split[2] == 0):
-        raise ValueError(f"split={split}: give either a test fraction above 0 or the test rows, not both")
+    if test_owned is None and split[2] == 0:
+        raise ValueError(f"split={split}: nobody would be tested; give a test fraction, the last, above 0")
+    if test_owned is not None and split[2] > 0:
+        raise ValueError(
+            f"split={split} beside test_owned, which says who is tested on what; give a test fraction of 0"
+        )
     check_choices(build, {"seed": seed})
     if not (hasattr(pool, "x") and hasattr(pool, "y")):
         raise ValueError(f"pool is of type {type(pool).__name__}, not Examples; give one, as fljax.Examples(x, y)")

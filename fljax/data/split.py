@@ -29,7 +29,8 @@ def split_rows(
     if (short := size < wanted).any():
         i = int(np.argmax(short))
         raise ValueError(
-            f"client {i} has {size[i]} examples, too few for {wanted} splits; use fewer clients or a larger minimum"
+            f"client {i} has {size[i]} examples, too few for {wanted} splits; leave it out, or use fewer clients "
+            "or a larger minimum"
         )
     begin = np.cumsum(size) - size
     # A client's draws follow those of the clients before it: an order, and where its test and validation begin.

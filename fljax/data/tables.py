@@ -208,7 +208,9 @@ def _numbers(column: np.ndarray, name: str, where: _Where) -> np.ndarray:
         value = column[i]
         is_empty = is_missing(value) or (isinstance(value, str) and not value)  # of an array == has no truth
         what = "empty" if is_empty else f"{short(str(value))}, no finite number"
-        raise ValueError(f"{where.row(i)}, column {name!r} is {what}; mend it, or leave the column or the row out")
+        words = " (of words, make a column of 0 and 1 for each)" if isinstance(value, str) and not is_empty else ""
+        remedy = f"mend it{words}, or leave the column or the row out"
+        raise ValueError(f"{where.row(i)}, column {name!r} is {what}; {remedy}")
     return numbers.astype(np.float32)
 
 

@@ -177,9 +177,12 @@ def as_clients_are(job: Job, methods: Methods, federation: Federation) -> tuple[
     clock = find("clock", job.run.clock)(**job.settings["clock"])
     drift = find("drift", job.run.drift)(**job.settings["drift"])
     attack = find("attack", job.run.attack)(**job.settings["attack"])
-    for what, begins in ((f"drift {drift.name}", drift.begins[-1]), (f"attack {attack.name}", attack.start)):
+    for kind, chosen, begins in (("drift", drift, drift.begins[-1]), ("attack", attack, attack.start)):
         if begins >= job.run.rounds:
-            raise ValueError(f"--{what}: round {begins} is beyond --rounds {job.run.rounds}")
+            raise ValueError(
+                f"--{kind} {chosen.name}: round {begins} is beyond --rounds {job.run.rounds}; choose more rounds, or "
+                f"an earlier --{kind}.start"
+            )
     started = {name: clocked(*made, clock, federation, job.run.rounds) for name, made in methods.items()}
     federation = clean = drifting(federation, drift)
     found = {}

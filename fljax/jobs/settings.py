@@ -46,7 +46,10 @@ def of_arguments(arguments: Sequence[str]) -> Layer:
         elif layer:
             layer[-1][1].append(argument)
         else:
-            raise ValueError(f"{argument[:100]!r} comes without a name; settings are written --name value, see --help")
+            raise ValueError(
+                f"{argument[:100]!r} comes without a name; settings are written --name value, such as --algorithm "
+                "fedavg, see --help"
+            )
     return _found_everywhere(layer, Path())
 
 

@@ -26,7 +26,7 @@ def test_changes_are_shown_and_written(fljax):
 @pytest.mark.parametrize(
     ("words", "why"),
     [
-        (("--drift", "leave"), "round 10 is beyond --rounds 3"),
+        (("--drift", "leave"), "round 10 is beyond --rounds 3; choose more rounds, or an earlier --drift.start"),
         (("--drift", "leaves"), "no drift 'leaves'; the nearest is 'leave'"),
         (("--drift", "leave", "--drift.share", "1", "--drift.start", "1"), "nobody would be there"),
         (("--drift", "swap_labels", "--drift.classes", "1", "1", "--drift.start", "1"), "give two different ones"),

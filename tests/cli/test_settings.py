@@ -24,7 +24,9 @@ def test_arguments_by_name():
 
 
 def test_a_first_word_without_a_name_is_refused():
-    with pytest.raises(ValueError, match="'ifca' comes without a name"):
+    with pytest.raises(
+        ValueError, match="'ifca' comes without a name; settings are written --name value, such as --algorithm"
+    ):
         of_arguments(["ifca"])
 
 

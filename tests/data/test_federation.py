@@ -103,7 +103,7 @@ NAN = on_host(np.full((10, 1, 1, 1), np.nan, np.float32), np.arange(10) % 2)
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((POOL, [np.arange(5), np.array([], int)]), "client 1 has 0 examples"),
+        ((POOL, [np.arange(5), np.array([], int)]), "client 1 has 0 examples, too few for 2 splits; leave it out, or"),
         ((POOL, [np.arange(5), np.array([7])]), "client 1 has 1 examples"),
         (
             ((POOL.x, POOL.y), [np.arange(5)]),
@@ -117,7 +117,7 @@ NAN = on_host(np.full((10, 1, 1, 1), np.nan, np.float32), np.arange(10) % 2)
         ((POOL, [np.arange(5, 12)]), "rows"),
         ((POOL, [np.arange(5), np.array([1, 2**32])]), "rows 1 to 4294967296; the pool has 0 to 9"),
         ((POOL, [np.arange(5)], (0.5, 0.0, 0.2)), "sum to 1"),
-        ((POOL, [np.arange(5)], (1.0, 0.0, 0.0)), "test fraction"),
+        ((POOL, [np.arange(5)], (1.0, 0.0, 0.0)), "nobody would be tested; give a test fraction, the last, above 0"),
         ((NAN, [np.arange(5)]), "not finite"),
         ((on_host(POOL.x, np.full(10, -1)), [np.arange(5)]), "label -1"),
         ((on_host(np.zeros((3, 1), np.int16), [0, 1, 0]), [np.arange(3)]), "dtype int16"),
@@ -128,6 +128,11 @@ def test_bad_input_is_one_clear_line(arguments, message):
     with pytest.raises(ValueError, match=message) as error:
         build(*arguments)
     assert "\n" not in str(error.value)
+
+
+def test_a_test_fraction_beside_the_test_rows_is_refused():
+    with pytest.raises(ValueError, match=r"^split=\(0.8, 0.0, 0.2\) beside test_owned, .*; give a test fraction of 0$"):
+        build(POOL, [np.arange(5)], test_owned=[[0]])
 
 
 def test_numbers_whose_sum_is_not_finite_are():

@@ -266,8 +266,13 @@ def test_what_labels_are(tmp_path, columns, task, dtype, shape):
 @pytest.mark.parametrize(
     ("old", "new", "columns", "message"),
     [
-        ("2.5", "high", COLUMNS, "mine.csv: line 3 .client 'north'., column 'blood' is 'high', no finite number"),
-        ("2.5", "", COLUMNS, "line 3 .client 'north'., column 'blood' is empty"),
+        (
+            "2.5",
+            "high",
+            COLUMNS,
+            "mine.csv: line 3 .client 'north'., column 'blood' is 'high', no finite number; mend it .of wo",
+        ),
+        ("2.5", "", COLUMNS, "line 3 .client 'north'., column 'blood' is empty; mend it, or leave"),
         ("2.5", "1e60", COLUMNS, "'1e60', no finite number"),
         ("north,60,2.5", '\n\n"nor\nth",60,dear', COLUMNS, "line 5 .client 'nor.nth'., column 'blood' is 'dear'"),
         ("no\nnorth,61,2.0,no", "no\n\nnorth,61", COLUMNS, "line 5 has 2 values"),
