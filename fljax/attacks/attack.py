@@ -11,6 +11,7 @@ from fljax.attacks import poison, updates
 from fljax.attacks.attackers import Placed, attackers
 from fljax.attacks.poison import Poison
 from fljax.attacks.updates import Craft
+from fljax.choices import check_kind
 from fljax.client.map import AtHome
 from fljax.data.federation import n_classes
 from fljax.data.labels import are_classes
@@ -55,10 +56,11 @@ def attacked(algorithm: Algorithm, federation: Federation, attack: Attack) -> At
         attack: of `ATTACKS`.
 
     Raises:
-        ValueError: attackers that do not exist, nobody who is honest, labels that are no classes where the attack is on
-            those, a method whose updates cannot be attacked, a trigger where test data change over the rounds, or
-            rounds in which no honest client is tested.
+        ValueError: ``attack`` is none, attackers that do not exist, nobody who is honest, labels that are no classes
+            where the attack is on those, a method whose updates cannot be attacked, a trigger where test data change
+            over the rounds, or rounds in which no honest client is tested.
     """
+    check_kind("attack", attack, Attack, "call one of fljax.attacks, such as fljax.attacks.label_flip(share=0.2)")
     ids = attackers(federation, attack.share, attack.ids, attack.placed)
     if not ids:
         return Attacked(algorithm, federation, ids)

@@ -5,6 +5,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
+from fljax.choices import check_kind
 from fljax.drift.changed import changed
 from fljax.drift.stages import at
 from fljax.drift.timeline import Drift, Timeline, Version
@@ -25,9 +26,10 @@ def drifting(federation: Federation, drift: Drift) -> Federation:
         drift: of `DRIFTS`.
 
     Raises:
-        ValueError: it changes already, nobody would be there, the drift does not fit the data, or its `Timeline` is
-            none of this federation.
+        ValueError: ``drift`` is none, the federation changes already, nobody would be there, the drift does not fit the
+            data, or its `Timeline` is none of this federation.
     """
+    check_kind("drift", drift, Drift, "call one of fljax.drift, such as fljax.drift.arrive(share=0.5, start=3)")
     if drift.timeline is None:
         return federation
     if federation.stages is not None:

@@ -51,6 +51,14 @@ def test_attackers_that_cannot_be_are_refused(federation, model, given, why):
         attacked(fljax.fedavg(model, WORK), federation, sign_flip(**given))
 
 
+@pytest.mark.parametrize("given", ["sign_flip", sign_flip])
+def test_a_name_or_an_attack_that_was_not_called_is_none(federation, model, given):
+    with pytest.raises(
+        ValueError, match=r"^attack is .*sign_flip.*, not an Attack; call one of fljax.attacks, such as "
+    ):
+        attacked(fljax.fedavg(model, WORK), federation, given)
+
+
 def test_numbers_of_attacks_are_checked():
     with pytest.raises(ValueError, match=r"share=1\.5 is out of its range"):
         sign_flip(share=1.5)

@@ -218,6 +218,8 @@ def test_parts_of_a_changing_federation_change_alike(federation):
         (lambda: swap_labels(classes=(0, 7)), "give two different ones from 0 to 3"),
         (lambda: turn(degrees=400), "degrees=400 is out of its range"),
         (lambda: leave(share=1.0), "nobody would be there"),
+        (lambda: leave, r"^drift is <function .*leave.*>, not a Drift; call one of fljax.drift, such as "),
+        (lambda: "leave", r"^drift is 'leave', not a Drift; call one of fljax.drift, such as "),
     ],
 )
 def test_drifts_that_cannot_be_are_refused(federation, make, why):
