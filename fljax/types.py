@@ -199,7 +199,8 @@ class Algorithm(NamedTuple):
     ``round(key, hyper, state, cohort) -> (State, Metrics)`` where ``state.clients`` holds the cohort's rows;
     ``deploy(key, hyper, state, data) -> ModelTable``, the models that clients are tested with; a client with a row of
     -1 holds none and is not tested;
-    ``predict(params, x) -> logits`` of one deployed model (one row of them);
+    ``predict(params, x) -> logits`` of one deployed model (one row of them), of examples as they are in a pool (uint8)
+    or in a batch (``pixels / 255``);
     ``join(key, hyper, state, data, n_rounds) -> ModelTable``, the models of clients that never took part, from their
     own training data and at most ``n_rounds`` () rounds of their own work, while the server stays as it is. None: they
     start as all clients do, go through so many rounds, and are deployed to like the others;

@@ -121,10 +121,12 @@ def minibatch(pool: Examples, rows: Array, weight: Array) -> Batch:
     point them at examples of the same client (`fljax.client.local.batch_rows` does): batch statistics then see real
     images, and nothing foreign.
     """
-    x = pool.x[rows]
-    if x.dtype == jnp.uint8:
-        x = x.astype(jnp.float32) / jnp.float32(255)
-    return Batch(x, pool.y[rows], weight)
+    return Batch(as_inputs(pool.x[rows]), pool.y[rows], weight)
+
+
+def as_inputs(x: Array) -> Array:
+    """What a network sees of examples: ``pixels / 255`` of uint8, anything else as it is."""
+    return x.astype(jnp.float32) / jnp.float32(255) if x.dtype == jnp.uint8 else x
 
 
 def present(data: ClientData) -> Array:

@@ -20,7 +20,7 @@ def remake(folder: str | Path) -> Remade:
     """Reads the settings of a folder of ``fljax run``, or of a seed of ``fljax compare``, and makes all that they name.
 
     The data is read again, from where it was. The network of ``runs["ditto"]["algorithm"].predict`` scales its inputs
-    as it did in training: it takes a table's numbers as they are in the file, and pixels divided by 255.
+    as it did in training: it takes a table's numbers as they are in the file, and pixels as they are in the pool.
     ``fljax.train(**runs["ditto"], folder=folder / "ditto")`` gives the final state of a finished run at once, and goes
     on with one that was stopped.
 

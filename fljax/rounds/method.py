@@ -8,17 +8,19 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, overload
 
 import numpy as np
+from jax import Array
 
 from fljax.choices import check_choices, check_kind, plain
 from fljax.client.augment import augmented
 from fljax.client.local import check_work
+from fljax.data.federation import as_inputs
 from fljax.models.calling import check_model
 from fljax.numbers import LocalHyper, hyper, is_hyper, joined, numbers_of
 from fljax.rounds.documented import documented
 from fljax.rounds.local import heeding
 from fljax.rounds.uplink.chain import chained, with_uplink
 from fljax.rounds.uplink.downlink import with_downlink
-from fljax.types import About, Algorithm, Model, Work
+from fljax.types import About, Algorithm, Model, Params, Work
 
 Kind = Literal["baseline", "one model", "personalised", "clustered"]
 """What a method gives its clients, for lists: their own training alone, one model for all, models of their own, or a
@@ -127,7 +129,7 @@ class Method:
         choices = tuple((name, _hashable(plain(value))) for name, value in told.items())
         # What a user puts into the slot may read numbers of its own, which the class of this method does not have.
         about = About(self.name, choices, work, model.about, tuple(numbers_of(self.Hyper)) if is_usual else ())
-        algorithm = algorithm._replace(about=about)
+        algorithm = algorithm._replace(about=about, predict=_of_examples(algorithm.predict))
         if added:
             algorithm = heeding(algorithm, added)
         algorithm = with_uplink(algorithm, chained(links)) if links else algorithm
@@ -267,6 +269,11 @@ def method(
         return found
 
     return made
+
+
+def _of_examples(predict: Callable[[Params, Array], Array]) -> Callable[[Params, Array], Array]:
+    """``predict`` that takes examples as a federation has them too: a batch has them scaled already."""
+    return lambda params, x: predict(params, as_inputs(x))
 
 
 def _is_hashable(value: Any) -> bool:

@@ -260,3 +260,16 @@ def test_clipped_gradients_are_those_of_optax(name):
     plain, wide = run(rest, WORK), run(method, WORK, max_norm=1e6)
     jax.tree.map(partial(np.testing.assert_allclose, atol=1e-6), wide, plain)
     assert not np.allclose(*(jax.tree.leaves(state)[0] for state in (got, plain)), atol=1e-3)
+
+
+@pytest.mark.parametrize("name", ["fedavg", "feddbe"])  # the second has a `predict` of its own
+def test_predictions_of_pixels_are_those_of_a_batch_of_them(key, name):
+    """A run scales pixels as it makes a batch; 0 to 255 into `predict` were outputs 255 times too large."""
+    train = linear_groups(4, 2, n_classes=3, side=2).train
+    algorithm = ALGORITHMS[name](mlp((2, 2, 1), (4,), 3), Work(1, 8))
+    hyper = ALGORITHMS[name].Hyper()
+    models = algorithm.deploy(key, hyper, algorithm.init(key, hyper, train), train)
+    params = fljax.client_model(models, 1)
+    pixels = np.random.default_rng(0).integers(0, 256, (6, 2, 2, 1)).astype(np.uint8)
+    expected = algorithm.predict(params, np.asarray(pixels / 255, np.float32))
+    np.testing.assert_allclose(algorithm.predict(params, pixels), expected, rtol=1e-6)
