@@ -84,11 +84,13 @@ def compare_folders(folders: Sequence[Path], baseline: str | None = None, measur
 def _measure(runs: Sequence[Any], asked: str | None) -> str:
     """The measure that is asked for, or the first run's own; ValueError where a run has no such number a round."""
     from fljax.run.headline import measures_of
+    from fljax.run.spread import spreads
 
     first = runs[0]
     name = measures_of(first.metrics).scores[0] if asked is None else asked
     for one in runs:
-        if name in one.metrics and one.metrics[name].ndim == 1:
+        spreads_over_clients = spreads(one.metrics)
+        if name in spreads_over_clients or (name in one.metrics and one.metrics[name].ndim == 1):
             continue
         if asked is None:
             raise ValueError(
@@ -96,7 +98,8 @@ def _measure(runs: Sequence[Any], asked: str | None) -> str:
                 "show them apart, or choose what both have: --measure test_loss"
             )
         numbers = [key for key, value in one.metrics.items() if value.ndim == 1 and value.dtype.kind == "f"]
-        raise ValueError(f"--measure {name}: {one.folder} has no such number; it has {', '.join(numbers)}")
+        known = ", ".join([*numbers, *spreads_over_clients])
+        raise ValueError(f"--measure {name}: {one.folder} has no such number; it has {known}")
     return name
 
 
@@ -104,6 +107,10 @@ def _over_rounds(run: Any, measure: str) -> Any:
     """(rounds,) of a run's measure as a table means it: simulated seconds are those since the run began."""
     import numpy as np
 
+    from fljax.run.spread import spread, spreads
+
+    if measure in spreads(run.metrics):
+        return spread(run.metrics, measure)
     values = run.metrics[measure]
     return np.cumsum(values, dtype=np.float64) if measure == "simulated_seconds" else values
 

@@ -3,6 +3,8 @@
 from collections.abc import Collection
 from typing import NamedTuple
 
+from fljax.run.spread import OF
+
 
 class Measures(NamedTuple):
     """The measures of a kind of task, more being better."""
@@ -16,9 +18,11 @@ class Measures(NamedTuple):
 CLASSES = Measures(("accuracy_macro", "accuracy_micro", "accuracy_p10"), "f1_macro", "best_accuracy", "accuracy")
 NUMBERS = Measures(("r2_micro", "r2_macro", "r2_p10"), "mae_macro", "best_r2", "R2")
 
-HIGHER_IS_BETTER = (*CLASSES.scores, "f1_macro", "f1_micro", *NUMBERS.scores, "ari")
+WORST = tuple(f"{kind}_worst10" for kind in OF)
+HIGHER_IS_BETTER = (*CLASSES.scores, "f1_macro", "f1_micro", *NUMBERS.scores, *WORST, "ari")
 LOWER_IS_BETTER = ("test_loss", "mae_macro", "mae_micro", "mse_macro", "mse_micro", "attack_success")
-"""Of neither are numbers that tell how a run went, such as ``churn``."""
+"""Of neither are numbers that tell how a run went, such as ``churn``, and deviations over clients, which are least too
+where all fare equally badly."""
 
 
 def direction(measure: str) -> int:

@@ -15,6 +15,7 @@ from fljax.rounds.round_metrics import OF_CLIENT
 from fljax.run.cost import traffic_of_clients
 from fljax.run.headline import CLASSES, Measures, measures_of
 from fljax.run.rounds import n_not_finite
+from fljax.run.spread import spread, spreads
 from fljax.sealed import naming, write_listed
 from fljax.types import Federation, ModelTable
 
@@ -24,12 +25,6 @@ Row = dict[str, str | float | int | None]
 ACCURACIES = CLASSES.scores
 _AT_ONCE = 1 << 22
 """Numbers that are turned into float64 at once."""
-
-
-def worst(values: np.ndarray, share: float = 0.1) -> float:
-    """Mean over the worst ``share`` of the clients, at least one of them; clients that were not tested do not count."""
-    known = np.sort(values[np.isfinite(values)])
-    return float(known[: max(1, int(np.ceil(share * len(known))))].mean()) if len(known) else float("nan")
 
 
 class Outcome(NamedTuple):
@@ -93,21 +88,15 @@ def told_at_the_end(metrics: Mapping[str, np.ndarray]) -> Row:
     }
 
 
-def _known(seconds: float) -> float | None:
-    return None if np.isnan(seconds) else seconds
+def _known(number: float) -> float | None:
+    return None if np.isnan(number) else number
 
 
 def _of_clients(metrics: Mapping[str, np.ndarray], measures: Measures) -> Row:
     """How the headline is spread over the clients."""
-    kind = measures.scores[0].partition("_")[0]
-    if f"client_{kind}" not in metrics:
-        return {}
-    of_clients = np.asarray(metrics[f"client_{kind}"][-1], np.float64)
-    known = np.isfinite(of_clients).any()
-    return {
-        f"{kind}_worst10": worst(of_clients) if known else None,
-        f"{kind}_deviation": float(np.nanstd(of_clients)) if known else None,
-    }
+    kind = measures.scores[0].partition("_")[0] + "_"
+    last = {name: value[-1:] for name, value in metrics.items() if name.startswith(OF_CLIENT)}
+    return {name: _known(float(spread(last, name)[0])) for name in spreads(last) if name.startswith(kind)}
 
 
 def client_table(outcomes: Mapping[str, Outcome], federation: Federation, names: Sequence[str] = ()) -> list[Row]:

@@ -28,6 +28,7 @@ from fljax.run.record import Run as Run
 from fljax.run.resume import begin
 from fljax.run.same import check_same_run
 from fljax.run.simulate import as_traced, first_state
+from fljax.run.spread import spreads
 from fljax.run.surroundings import continued, surroundings
 from fljax.run.termination import put_off
 from fljax.run.writer import only_run
@@ -193,7 +194,7 @@ def numbers_of_rounds(
     devices: Sequence[Device] | None = None,
     program: str | None = None,
 ) -> list[str]:
-    """The names of the metrics of `train` with the same arguments that are one number a round, from its trace."""
+    """What `train` with the same arguments tells by a number a round, from its trace: metrics, spreads over clients."""
     draw = sampling_of(sampling, 1.0).of(federation.train.size.shape[0])
     hyper = with_target(hyper, draw.sampling, algorithm.about.work, n_rounds)
     with over_devices(devices) as mesh, fields_of(hyper, algorithm):
@@ -205,7 +206,7 @@ def numbers_of_rounds(
         "epsilon": mechanism(hyper, draw.sampling, algorithm.about.work) is not None,
         "simulated_seconds": draw.sampling.timing is not None,
     }
-    return names + [name for name, is_there in host.items() if is_there]
+    return [*names, *(name for name, is_there in host.items() if is_there), *spreads(metrics)]
 
 
 def check_folder(

@@ -21,6 +21,7 @@ from fljax.jobs.assemble import make_algorithm, make_federation, make_model
 from fljax.jobs.finished import compare_folders, run_folders
 from fljax.jobs.job import read_job
 from fljax.jobs.unlike import these_differ
+from fljax.run.spread import spreads
 from fljax.sealed import with_checksum
 
 FEW = ("--partition", "dirichlet", "--partition.n-clients", "5", "--partition.beta", "0.5", "--rounds", "3")
@@ -233,6 +234,18 @@ def test_simulated_seconds_are_those_of_the_whole_run(compared, tmp_path):
     np.testing.assert_array_equal(made.curves["fedavg"], [[1.5, 3.5, 3.75]])
 
 
+@pytest.mark.parametrize(("measure", "of_clients"), [("accuracy_worst10", np.min), ("accuracy_deviation", np.std)])
+def test_methods_are_compared_by_how_the_clients_fare(compared, measure, of_clients):
+    """Five clients, whose worst tenth is one. The least deviation is not said to be the best."""
+    folders = [compared[0] / f"seed_{seed}" for seed in range(3)]
+    made = compare_folders(folders, measure=measure)
+    accuracy = [fljax.load_run(folder)["fedavg"].metrics["client_accuracy"] for folder in folders]
+    np.testing.assert_allclose(made.curves["fedavg"][1], of_clients(accuracy[1], axis=1), rtol=1e-6)
+    (mean,) = (row["mean"] for row in made.rows if row["algorithm"] == "fedavg")
+    assert mean == pytest.approx(np.mean([of_clients(one[-1]) for one in accuracy]), rel=1e-6)
+    assert ("**" in made.markdown) == (measure == "accuracy_worst10")
+
+
 def test_a_report_has_no_figures_of_other_runs(compared, tmp_path):
     out = tmp_path / "o"
     (out / "plots").mkdir(parents=True)
@@ -335,7 +348,7 @@ def test_a_measure_is_checked_before_anything_is_trained(refused, copied, compar
     assert not copied.with_name("new").exists()
     metrics = fljax.load_run(compared[0] / "seed_0")["fedavg"].metrics
     numbers = message.partition("choose one of ")[2].strip().split(", ")
-    assert sorted(numbers) == sorted(name for name, value in metrics.items() if value.ndim == 1)
+    assert sorted(numbers) == sorted([*(name for name, value in metrics.items() if value.ndim == 1), *spreads(metrics)])
     assert "--measure bogus: " in refused("compare", "--folder", "c", "--measure", "bogus")
 
 
