@@ -122,8 +122,9 @@ def own_data(x: Any, y: Any, client_ids: Any = None, *, part: Any = None) -> Own
     Args:
         x: (examples, ...) features of any rank: uint8 pixels, which are scaled to [0, 1], floating-point numbers, or
             whole numbers, which stay what they are (tokens of a text).
-        y: (examples,) classes, as whole numbers from 0 or as names, which are numbered in their order; (examples,) or
-            (examples, targets) floating-point targets of a regression; or (examples, labels) of 0 and 1.
+        y: (examples,) classes, as whole numbers from 0 or as names, which are numbered in their order, as -1 and 1 are
+            too; (examples,) or (examples, targets) floating-point targets of a regression; or (examples, labels) of 0
+            and 1.
         client_ids: (examples,) whose each example is: numbers or names, which are numbered in their order.
         part: (examples,) "train", "val" or "test".
 

@@ -9,6 +9,7 @@ from typing import Any, Literal, cast
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
+from flax.errors import ScopeParamNotFoundError, ScopeParamShapeError
 from jax import Array
 from jax.typing import DTypeLike
 
@@ -23,6 +24,10 @@ Init = Literal["lecun", "pytorch"]
 INITS: tuple[Init, ...] = ("lecun", "pytorch")
 
 _STD_OF_TRUNCATED_NORMAL = 0.87962566103423978  # of the standard normal cut at two standard deviations
+
+
+class ParamsError(ValueError):
+    """Parameters, or examples, that are not those that a network was made for."""
 
 
 def from_linen(
@@ -107,9 +112,13 @@ def _adapt(
     def apply(params: Params, x: Array, key: Key | None) -> tuple[Array, Params]:
         trainable, statistics = split_statistics(params)
         variables = {"params": trainable, **statistics}
-        if key is None:
-            return cast(Array, module.apply(variables, x, **mode(False))), params
-        logits, updated = module.apply(variables, x, **mode(True), rngs={"dropout": key}, mutable=[STATISTICS])
+        try:
+            if key is None:
+                return cast(Array, module.apply(variables, x, **mode(False))), params
+            logits, updated = module.apply(variables, x, **mode(True), rngs={"dropout": key}, mutable=[STATISTICS])
+        except (ScopeParamShapeError, ScopeParamNotFoundError) as error:
+            reason = str(error).partition(" (http")[0]
+            raise ParamsError(f"params or examples are not of this network: {reason}") from error
         return cast(Array, logits), join_statistics(trainable, updated)
 
     def both_modes(x: Array) -> Array:

@@ -15,6 +15,7 @@ from fljax import tree
 from fljax.choices import check_kind
 from fljax.data.federation import minibatch
 from fljax.data.labels import are_classes
+from fljax.models.linen import ParamsError
 from fljax.models.task import task_of
 from fljax.ranges import said
 from fljax.rounds.method import Method
@@ -89,7 +90,7 @@ def check_outputs(algorithm: Algorithm, hyper: Any, federation: Federation, key:
     if (made_for := about.get("input_shape")) is not None and tuple(made_for) != given:
         try:
             _first_outputs.eval_shape(algorithm, hyper, federation.train, key)
-        except (ExampleError, FlaxError) as error:
+        except (ExampleError, ParamsError, FlaxError) as error:
             raise _other_shape(made_for, given) from error
     if "n_outputs" not in about and task_of(algorithm.loss) == "classification":
         outputs = _first_outputs.eval_shape(algorithm, hyper, federation.train, key)

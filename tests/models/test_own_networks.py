@@ -189,6 +189,22 @@ def federation():
 
 
 @pytest.mark.parametrize(
+    ("first", "said"),
+    [
+        (mlp((3, 3, 1), (7,), 4).init, r'"kernel" in "/fc1", .* \(9, 5\), .* \(9, 7\)'),
+        (lambda key: {"fc1": {"bias": jnp.zeros(5)}}, '"kernel" in scope "/fc1"'),
+    ],
+)
+def test_a_warm_start_from_another_network_is_refused_in_a_sentence(key, federation, first, said):
+    """Before anything is compiled, by what flax found, without its address and its traceback."""
+    model = mlp((3, 3, 1), (5,), 4)
+    warm = model._replace(init=lambda key: model.init(key) | {"fc1": first(key)["fc1"]})
+    with pytest.raises(ValueError, match=f"params or examples are not of this network: .*{said}") as refused:
+        fljax.simulate(fljax.fedavg(warm, fljax.Work(1, 8)), fljax.fedavg.Hyper(), federation, key, n_rounds=1)
+    assert "http" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
     ("name", "method"),
     [
         ("nnx", "fedbn"),
