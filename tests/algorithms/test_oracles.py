@@ -18,6 +18,7 @@ from fljax.algorithms.fedbabu import fedbabu
 from fljax.algorithms.fedper import fedper
 from fljax.algorithms.fedprox import fedprox
 from fljax.algorithms.fedrep import HEAD_PHASE, fedrep
+from fljax.algorithms.fesem import fesem
 from fljax.algorithms.lg_fedavg import lg_fedavg
 from fljax.client.local import shuffled
 from fljax.rounds.cohort import sample_cohort
@@ -171,3 +172,35 @@ def test_fedbabu(key, model, federation, reference, ft_epochs):
         fljax.fedbabu.Hyper(lr=LR, ft_lr=0.1, momentum=MOMENTUM),
     )
     assert_models(run(algorithm, hyper, federation, key)[0], expected)
+
+
+@pytest.mark.parametrize("pull", ["objective", *slow("plain")])
+def test_fesem(key, model, federation, reference, pull):
+    """From the library's first clusters: held near its center, each is then in the nearest, which moves to their mean.
+
+    The pull of the paper's objective is mu over alpha_i, relative to clients of equal sizes: n_i / sum n of m clients.
+    """
+    algorithm, hyper, mu = fesem(model, WORK, 2, pull=pull), fesem.Hyper(lr=LR, momentum=MOMENTUM, mu=0.4), 0.4
+    begun = jax.device_get(jitted(algorithm.init)(reference.keys.init, hyper, federation.train))
+    server = begun.server
+    centers, models = (
+        [jax.tree.map(lambda leaf, i=i: np.float64(leaf[i]), of) for i in range(n)]
+        for of, n in ((server.centers, 2), (server.kept.models, 8))
+    )
+    label, alpha = np.asarray(server.label), reference.size / reference.size.sum()
+    for cohort in reference.rounds():
+        for i, k, _ in cohort:
+            own = mu / (8 * alpha[i]) if pull == "objective" else mu
+            models[i] = reference.train(centers[label[i]], i, k, mu=own)
+        label = np.array([np.argmin([squared(w, center) for center in centers]) for w in models])
+        members = [[w for w, j in zip(models, label, strict=True) if j == k] for k in range(2)]
+        assert all(members)
+        centers = [oracle.average(those, [1.0] * len(those)) for those in members]
+    deployed, state = run(algorithm._replace(init=lambda *_: begun), hyper, federation, key)
+    np.testing.assert_array_equal(state.server.label, label)
+    assert_models(state.server.kept.models, models)
+    assert_models(deployed, [centers[k] for k in label])
+
+
+def squared(a, b):
+    return sum(np.square(leaf).sum() for leaf in jax.tree.leaves(oracle.combine(np.subtract, a, b)))
