@@ -12,10 +12,11 @@ from fljax.algorithms.apfl import apfl
 from fljax.algorithms.apple import apple
 from fljax.algorithms.fedala import fedala, mixture_fit
 from fljax.algorithms.pfedme import pfedme
+from fljax.client.local import shuffled
 from fljax.run.simulate import as_traced
 from fljax.types import Work
 from tests import oracle
-from tests.algorithms.round_by_round import jitted, simulate
+from tests.algorithms.round_by_round import simulate
 from tests.algorithms.test_oracles import LR, WORK, assert_models, reference, run  # noqa: F401
 
 
@@ -109,29 +110,59 @@ def test_apple_in_numpy(key, model, federation, reference):  # noqa: F811
     assert_models(deployed, [mixture(p, cores) for p in weights])
 
 
-def test_fedala_without_a_learning_rate_is_fedavg(key, model, work, federation):
-    algorithm, hyper = fedala(model, work, max_epochs=12), fedala.Hyper(lr=0.1, eta=0.0)
-    state = final(algorithm, hyper, federation, key)
-    theta = averaged(model, work, federation, key)
-    chex.assert_trees_all_close(state.server, theta, rtol=1e-5, atol=1e-6)
-    deployed = jitted(algorithm.deploy)(key, hyper, state, federation.train)
-    chex.assert_trees_all_close(tree.stacked(deployed), tree.broadcast(theta, 8), rtol=1e-5, atol=1e-6)
+def test_fedala_in_numpy(key, model, federation, reference):  # noqa: F811
+    """The first fit of the mixture's weights, which moves nothing where all are alike, three epochs, later ones one.
+
+    The last layer alone is mixed; a client is tested with the mixture that it would start from.
+    """
+    theta, own, eta, n_done = reference.start, [reference.start["fc2"]] * 8, 3.0, np.zeros(8, int)
+    mix = [{name: np.ones_like(leaf) for name, leaf in own[0].items()}] * 8
+
+    def mixed(i, key, theta):
+        """Client i's start and weights, fitted to 0.7 of its examples in batches of 8."""
+        away, weights = {name: theta["fc2"][name] - own[i][name] for name in own[i]}, mix[i]
+        start = lambda m: theta | {"fc2": {name: own[i][name] + away[name] * m[name] for name in m}}  # noqa: E731
+        size, apart = reference.size[i], any(leaf.any() for leaf in away.values())
+        rows = np.asarray(shuffled(key, reference.index[i], size))[: 7 * size // 10]
+        for begin in np.tile(np.arange(0, len(rows), 8), (1 if n_done[i] else 3) * apart):
+            x, y = (value[rows[begin : begin + 8]] for value in (reference.x, reference.y))
+            slope = oracle.gradient(start(weights), x, y)["fc2"]
+            weights = {name: np.clip(weights[name] - eta * slope[name] * away[name], 0, 1) for name in away}
+        return start(weights), weights, apart
+
+    for cohort in reference.rounds():
+        sent = []
+        for i, k, _ in cohort:
+            start, mix[i], apart = mixed(i, k, theta)
+            sent.append(oracle.local_sgd(start, reference.batches(i, k), LR))
+            own[i], n_done[i] = sent[-1]["fc2"], n_done[i] + apart
+        theta = oracle.average(sent, [size for *_, size in cohort])
+    assert 0 < np.sum(n_done > 0) < 8
+    assert any((leaf < 0.99).any() for weights in mix for leaf in weights.values())
+    algorithm, hyper = fedala(model, WORK, max_epochs=3), fedala.Hyper(lr=LR, eta=eta, share=0.7, spread=0.0)
+    deployed, state = run(algorithm, hyper, federation, key)
+    chex.assert_trees_all_close(state.server, theta, rtol=1e-5, atol=1e-5)
+    assert_models(deployed, [mixed(i, jax.random.fold_in(reference.keys.deploy, i), theta)[0] for i in range(8)])
 
 
 @pytest.mark.parametrize("first", [False, True])
 def test_fedala_fits_its_mixture_as_numpy_does(key, model, federation, first):
-    """W - eta g (theta - w), cut to [0, 1], in the last layer alone: an epoch, at first until ten losses agree."""
+    """W - eta g (theta - w), cut to [0, 1], in the last layer alone: an epoch, at first until ten losses agree.
+
+    So much of a client's examples as there is in ``share``, the first of their order.
+    """
     theta, other = model.init(key), model.init(jax.random.fold_in(key, 1))
     n, eta, spread = 8, 5.0, 0.004
     upper, mix = tree.select(other, ("fc2",)), jax.tree.map(lambda leaf: jnp.full_like(leaf, 0.6), theta["fc2"])
     own = {"upper": tree.broadcast(upper, n), "mix": tree.broadcast({"fc2": mix}, n)}
     held = tree.own({"global": tree.broadcast(theta, n), "own": own | {"fitted": jnp.full(n, not first)}})
-    hyper, keys = as_traced(fedala.Hyper(eta=eta, share=1.0, spread=spread)), jax.random.split(key, n)
+    hyper, keys = as_traced(fedala.Hyper(eta=eta, share=0.7, spread=spread)), jax.random.split(key, n)
     begun, mix, fitted = mixture_fit(model, Work(1, 64), 60, hyper, keys, held, federation.train)
     theta, other = as_float64(theta), as_float64(other)
     away, n_epochs = oracle.combine(np.subtract, theta, other)["fc2"], []
     for i in range(n):
-        rows = np.asarray(federation.train.index[i, : int(federation.train.size[i])])
+        size = int(federation.train.size[i])
+        rows = np.asarray(shuffled(keys[i], federation.train.index[i], jnp.int32(size)))[: 7 * size // 10]
         x, y = np.asarray(federation.train.pool.x, np.float64)[rows], np.asarray(federation.train.pool.y)[rows]
         weights, losses = {k: np.full_like(leaf, 0.6) for k, leaf in away.items()}, []
         while not losses or (first and not (len(losses) > 10 and np.std(losses[-10:]) < spread) and len(losses) < 60):
