@@ -16,6 +16,7 @@ from fljax import tree
 from fljax.algorithms.fedrc import fedrc, label_shares
 from fljax.algorithms.flexcfl import drawn_together, flexcfl, groups
 from fljax.algorithms.flhc import flhc
+from fljax.algorithms.pacfl import pacfl
 from fljax.algorithms.stocfl import merged, stocfl
 from fljax.client.directions import main_directions
 from fljax.data.synthetic import linear_groups
@@ -74,6 +75,23 @@ def test_pacfls_angles_are_scipys():
     np.testing.assert_array_equal(np.asarray(found)[3][:, 2], 0)  # two examples span two directions
     pairs = data._replace(index=data.index[:, :2], size=jnp.full(4, 2))  # tables of fewer columns than directions
     assert main_directions(pairs, 3).shape == (4, 9, 3)
+
+
+@pytest.mark.parametrize("angle", ["smallest", "sum"])
+def test_pacfls_clusters_are_those_of_scipys_angles(key, model, federation, angle):
+    """Average linkage of the degrees between the first three left singular vectors of features by examples."""
+    pool, size = np.asarray(federation.train.pool.x, np.float64), np.asarray(federation.train.size)
+    own = [pool[index[:n]].reshape(n, -1).T for index, n in zip(np.asarray(federation.train.index), size, strict=True)]
+    basis = [np.linalg.svd(x, full_matrices=False)[0][:, :3] for x in own]
+    degrees = np.degrees([[scipy.linalg.subspace_angles(a, b) for b in basis] for a in basis])
+    between = degrees.min(-1) if angle == "smallest" else degrees.sum(-1)
+    np.fill_diagonal(between, 0)
+    merges = scipy.cluster.hierarchy.linkage(scipy.spatial.distance.squareform(between, checks=False), "average")
+    beta = merges[3:5, 2].mean()
+    expected = scipy.cluster.hierarchy.fcluster(merges, beta, "distance")
+    begun = jitted(pacfl(model, WORK, angle=angle).init)(key, as_traced(pacfl.Hyper(threshold=beta)), federation.train)
+    assert len(set(expected)) == 4
+    assert adjusted_rand_score(expected, begun.server.label) == 1
 
 
 def test_flexcfls_groups_are_those_of_k_means_on_cosines_with_the_main_directions(key):
