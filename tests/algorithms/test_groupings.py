@@ -94,24 +94,49 @@ def test_pacfls_clusters_are_those_of_scipys_angles(key, model, federation, angl
     assert adjusted_rand_score(expected, begun.server.label) == 1
 
 
+def assert_are_groups(label, update, formed):
+    """Those of k-means of the cosines with the main directions, and of the nearest mean for the others; the means."""
+    n_groups = label.max() + 1
+    directions = np.linalg.svd(update[formed].T, full_matrices=False)[0][:, :n_groups]
+    cosine = update[formed] @ directions / np.linalg.norm(update[formed], axis=1, keepdims=True)
+    by_sklearn = KMeans(n_groups, n_init=20, random_state=0).fit_predict(cosine)
+    assert adjusted_rand_score(by_sklearn, label[formed]) == 1
+    means = np.stack([update[formed][label[formed] == k].mean(0) for k in range(n_groups)])
+    nearest = (update @ means.T / np.linalg.norm(means, axis=1)).argmax(1)
+    np.testing.assert_array_equal(label[~formed], nearest[~formed])
+    return means
+
+
 def test_flexcfls_groups_are_those_of_k_means_on_cosines_with_the_main_directions(key):
     rng = np.random.default_rng(1)
     update = np.concatenate([rng.normal(size=30) * 3 + rng.normal(size=(6, 30)) * 0.5 for _ in range(3)])
     formed = np.arange(18) % 3 > 0
     found = jax.jit(lambda key, update, formed: groups(key, gram(update), formed, 3))
     label = np.asarray(found(key, update.astype(np.float32), formed))
-    directions = np.linalg.svd(update[formed].T, full_matrices=False)[0][:, :3]
-    cosine = update[formed] @ directions / np.linalg.norm(update[formed], axis=1, keepdims=True)
-    by_sklearn = KMeans(3, n_init=20, random_state=0).fit_predict(cosine)
-    assert adjusted_rand_score(by_sklearn, label[formed]) == 1
-    means = np.stack([update[formed][label[formed] == k].mean(0) for k in range(3)])
-    nearest = (update @ means.T / np.linalg.norm(means, axis=1)).argmax(1)
-    np.testing.assert_array_equal(label[~formed], nearest[~formed])
+    means = assert_are_groups(label, update, formed)
     drawn = jax.jit(drawn_together)({"fc": {"w": means.astype(np.float32)}}, 0.1, np.ones(3, bool))["fc"]["w"]
     unit = means / np.linalg.norm(means, axis=1, keepdims=True)
     weight = 0.1 / np.linalg.norm(means, axis=1)
     expected = (means + 0.1 * (unit.sum(0) - unit)) / (1 + weight.sum() - weight)[:, None]
     np.testing.assert_allclose(drawn, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_groups_of_flexcfl_begin_with_the_mean_of_those_who_formed_them_after_pretraining(key, model, federation):
+    """Four of eight clients, two times as many as groups, drawn by luck; all have trained for three epochs."""
+    reference, algorithm = (
+        Reference(key, model, federation),
+        flexcfl(model, WORK, 2, pretrain_epochs=3, sample_factor=2),
+    )
+    begun = jitted(algorithm.init)(key, as_traced(flexcfl.Hyper(lr=LR)), federation.train).server
+    key_model, key_train, key_sample, _ = jax.random.split(key, 4)
+    theta, label = jax.tree.map(np.float64, model.init(key_model)), np.asarray(begun.label)
+    epochs = [reference.batches(i, jax.random.fold_in(key_train, i), 3) for i in range(8)]
+    trained = [oracle.local_sgd(theta, batches, LR) for batches in epochs]
+    formed = np.argsort(np.argsort(jax.random.uniform(key_sample, 8))) < 4
+    flat = np.stack([np.concatenate([leaf.ravel() for leaf in jax.tree.leaves(w)]) for w in (*trained, theta)])
+    assert_are_groups(label, flat[:8] - flat[8], formed)
+    expected = [oracle.average(trained, list(((label == k) & formed).astype(float))) for k in range(2)]
+    assert_models(begun.centers, expected)
 
 
 def test_a_group_of_flexcfl_without_members_draws_nobody(key, model):
@@ -200,8 +225,11 @@ def test_stocfl_whose_clusters_never_merge_in_numpy(key, model, federation):
     """Each client's model is held near the global one, which it begins from when it first takes part."""
     reference, lam, algorithm = Reference(key, model, federation), 0.8, stocfl(model, WORK)
     hyper = stocfl.Hyper(lr=LR, momentum=MOMENTUM, lam=lam, tau=1.0)
-    begun = jitted(algorithm.init)(reference.keys.init, hyper, federation.train).server.centers["omega"]
-    omega, own = jax.tree.map(lambda leaf: np.asarray(leaf[0], np.float64), begun), [None] * 8
+    begun = jitted(algorithm.init)(reference.keys.init, hyper, federation.train).server
+    omega, own = jax.tree.map(lambda leaf: np.asarray(leaf[0], np.float64), begun.centers["omega"]), [None] * 8
+    keys = [jax.random.fold_in(jax.random.split(reference.keys.init)[1], i) for i in range(8)]
+    anchored = [oracle.local_sgd(omega, reference.batches(i, k, 1), LR, MOMENTUM) for i, k in enumerate(keys)]
+    assert_models(begun.kept.psi, [oracle.combine(np.subtract, w, omega) for w in anchored])  # after one epoch
     for cohort in reference.rounds():
         for i, k, _ in cohort:
             own[i] = reference.train(own[i] or omega, i, k, mu=lam, anchor=omega)
