@@ -188,7 +188,7 @@ def test_fedpac_in_numpy(key, model, federation, reference):  # noqa: F811
             mean, n = mean_features(w, x, y)
             place.append(((n / size)[:, None] * mean).ravel())
             variance.append((np.square(numpy_features(w, x)).sum(1).mean() - np.square(place[-1]).sum()) / size)
-            for xb, yb in reference.batches(i, jax.random.fold_in(k, HEAD_PHASE), 1):
+            for xb, yb in reference.batches(i, jax.random.fold_in(k, HEAD_PHASE), 3):
                 w = stepped(w, "fc2", oracle.gradient(w, xb, yb)["fc2"])
             for xb, yb in reference.batches(i, k):
                 away = (numpy_features(w, xb) - prototypes[yb]) * known[yb][:, None]
@@ -204,7 +204,7 @@ def test_fedpac_in_numpy(key, model, federation, reference):  # noqa: F811
             alpha = by_slsqp(spot, np.stack(place), np.array(variance))
             heads = [{"fc2": w["fc2"]} for w in sent]
             own[i] = own[i] | oracle.combine(lambda *leaves, a=alpha: sum(map(np.multiply, a, leaves)), *heads)
-    deployed, state = run(fedpac(model, WORK), fedpac.Hyper(lr=LR, lam=lam), federation, key)
+    deployed, state = run(fedpac(model, WORK, head_epochs=3), fedpac.Hyper(lr=LR, lam=lam), federation, key)
     expected = jax.tree.map(lambda *leaves: np.stack(leaves), *[w | {"fc1": body} for w in own])
     chex.assert_trees_all_close(tree.split_statistics(deployed)[0], expected, rtol=2e-3, atol=2e-3)
     np.testing.assert_allclose(state.server["prototypes"]["mean"], prototypes, rtol=2e-3, atol=2e-3)
