@@ -279,6 +279,30 @@ def test_gpfls_loss_in_numpy(key, model, federation):
     np.testing.assert_allclose(value, expected + 0.15 * lengths, rtol=1e-4)
 
 
+def test_a_client_of_gpfl_steps_along_its_loss_under_its_own_classes(key, model, federation):
+    """One full batch of everyone: the loss is NumPy's above, of a client's own share of each class."""
+    algorithm, hyper, data = gpfl(model, Work(1, None)), as_traced(gpfl.Hyper(lr=0.1, lam=0.7)), federation.train
+    begun = jitted(algorithm.init)(split_key(key).init, hyper, data)
+    held = jax.jit(lambda begun, data: tree.stacked(algorithm.deploy(key, hyper, begun, data)))(begun, data)
+    after, _ = simulate(algorithm, hyper, federation, key, 1)
+    size, labels = np.asarray(data.size), np.asarray(data.pool.y)
+    share = np.stack([np.bincount(labels[own[:n]], minlength=4) / n for own, n in zip(data.index, size, strict=True)])
+
+    @jax.jit
+    @jax.vmap
+    def stepped(w, index, n, share):
+        batch, rows = Batch(data.pool.x[index], data.pool.y[index], jnp.arange(len(index)) < n), w[EMBEDDING]["rows"]
+        batch = batch._replace(weight=batch.weight.astype(jnp.float32))
+        slope = jax.grad(lambda w: two_ways(model, hyper)(w, batch, key, rows, rows, share)[0])(w)
+        return tree.subtract(w, jax.tree.map(lambda g: 0.1 * g, slope))
+
+    expected = stepped({k: held[k] for k in held if k != SHARE}, data.index, data.size, share.astype(np.float32))
+    chex.assert_trees_all_close(after.clients["fc2"], expected["fc2"], rtol=1e-5, atol=1e-6)
+    for part in ("fc1", EMBEDDING, VALVE):
+        mean = jax.tree.map(lambda leaf: np.average(leaf, 0, size).astype(np.float32), expected[part])
+        chex.assert_trees_all_close(after.server[part], mean, rtol=1e-5, atol=1e-6)
+
+
 def test_gpfls_conditions_of_what_clients_trained(key, model, federation):
     """Zeros before the first round; then a client's own embeddings, whose mean by size is what the server has."""
     algorithm, hyper = gpfl(model, Work(1, 8), condition="trained"), gpfl.Hyper(lr=0.1, mu=0.1, weight_decay=0.1)
