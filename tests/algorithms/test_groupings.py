@@ -33,13 +33,21 @@ from tests.algorithms.test_soft import examples_of
 
 
 @pytest.mark.slow
-def test_flhc_cuts_scipys_tree(key, model, work, federation):
+@pytest.mark.parametrize(
+    ("distance", "linkage", "n_clusters"), [("cosine", "average", None), ("l2", "complete", 3), ("l2", "complete", 5)]
+)
+def test_flhc_cuts_scipys_tree(key, model, work, federation, distance, linkage, n_clusters):
     """Of the updates that it kept in the second round, the last before there are clusters."""
+    algorithm = flhc(model, work, distance=distance, linkage=linkage, n_clusters=n_clusters)
     hyper = flhc.Hyper(lr=0.1, warmup=2.0, threshold=0.5)
-    state, _ = simulate(flhc(model, work), hyper, federation, key, 2, evaluate_every=2)
-    update = np.asarray(tree.flatten(state.server.kept), np.float64)
-    merges = scipy.cluster.hierarchy.linkage(update, "average", metric="cosine")
-    expected = scipy.cluster.hierarchy.fcluster(merges, 0.5, "distance")
+    state, _ = simulate(algorithm, hyper, federation, key, 2, evaluate_every=2)
+    update, metric = (
+        np.asarray(tree.flatten(state.server.kept), np.float64),
+        {"l2": "euclidean"}.get(distance, distance),
+    )
+    merges = scipy.cluster.hierarchy.linkage(update, linkage, metric=metric)
+    cut = (0.5, "distance") if n_clusters is None else (n_clusters, "maxclust")
+    expected = scipy.cluster.hierarchy.fcluster(merges, *cut)
     assert adjusted_rand_score(expected, state.server.label) == 1
     assert len(set(expected)) > 1
 
