@@ -29,12 +29,13 @@ from fljax.data.synthetic import linear_groups
 from fljax.models import cnn
 from fljax.numbers import numbers_of
 from fljax.rounds.averaging import shared_part
-from fljax.rounds.cohort import sample_cohort
 from fljax.run.simulate import split_key
 from fljax.types import Batch, State, Work
 from tests import oracle
 from tests.algorithms.round_by_round import jitted, simulate, written_out
 from tests.algorithms.table import CASES
+from tests.algorithms.test_oracles import LR, WORK, assert_models, epoch_orders, reference, run  # noqa: F401
+from tests.slow import slow
 
 ROUNDS = 3
 
@@ -125,24 +126,43 @@ def test_a_client_of_feddane_stays_where_everyones_gradient_is_zero(key, model, 
     chex.assert_trees_all_close(first, jax.tree.map(jnp.zeros_like, theta), atol=1e-6)
 
 
-@pytest.mark.slow
-def test_perfedavg_without_adaptation_is_fedavg_on_the_second_batches(key, model, federation):
-    work, theta = Work(1, 32), as_float64(model.init(split_key(key).init))
-    hyper, algorithm = fljax.perfedavg.Hyper(lr=0.2, inner_lr=0.0), perfedavg(model, work)
-    state = simulate(algorithm, hyper, federation, key, 1)[0]
-    cohort_keys = cohort_of(key, federation)
-    sent, sizes = [], []
-    for i in range(8):
-        size = int(federation.train.size[i])
-        key_order = jax.random.split(jax.random.split(cohort_keys[i], 1)[0])[0]
-        order = np.asarray(shuffled(key_order, federation.train.index[i], jnp.int32(size)))[:size]
-        rows = order[1::2]  # one meta batch holds the whole client; its second half is every other row
-        pool = federation.train.pool
-        sent.append(oracle.local_sgd(theta, [(np.asarray(pool.x, np.float64)[rows], np.asarray(pool.y)[rows])], 0.2))
-        sizes.append(float(size))
-    chex.assert_trees_all_close(state.server, oracle.average(sent, sizes), rtol=1e-5, atol=1e-6)
-    deployed = jitted(algorithm.deploy)(key, hyper, state, federation.train).params
-    chex.assert_trees_all_equal(deployed, tree.broadcast(state.server, 8))  # a step of length 0
+def meta_gradient(w, a, parts):
+    """(I - a H_3(w)) g_2(w - a g_1(w)) on the parts of a batch, the Hessian by a difference, and without one of two."""
+    adapted = oracle.combine(lambda w, g: w - a * g, w, oracle.gradient(w, *parts[0]))
+    found = oracle.gradient(adapted, *(parts[1] if len(parts[1][1]) else parts[0]))
+    if len(parts) == 3:
+        up, down = (
+            oracle.gradient(oracle.combine(lambda w, v, s=s: w + s * v, w, found), *parts[2]) for s in (1e-6, -1e-6)
+        )
+        found = oracle.combine(lambda g, u, d: g - a * (u - d) / 2e-6, found, up, down)
+    return found, adapted
+
+
+@pytest.mark.parametrize("variant", ["first_order", *slow("hessian_free")])
+def test_perfedavg_in_numpy(key, model, federation, reference, variant):  # noqa: F811
+    """Meta batches of as many batches as there are parts; tested after three steps of adaptation."""
+    theta, a, n_parts = reference.start, 0.1, 2 if variant == "first_order" else 3
+    batch, data = WORK.batch_size, zip(reference.index, reference.size, strict=True)
+    for cohort in reference.rounds():
+        sent = []
+        for i, k, _ in cohort:
+            w, size = theta, int(reference.size[i])
+            for order in np.asarray(epoch_orders(k, reference.index[i], size, WORK.epochs))[:, :size]:
+                for begin in range(0, size, n_parts * batch):
+                    rows = order[begin : begin + n_parts * batch]
+                    parts = [(reference.x[rows[j::n_parts]], reference.y[rows[j::n_parts]]) for j in range(n_parts)]
+                    w = oracle.combine(lambda w, g: w - LR * g, w, meta_gradient(w, a, parts)[0])
+            sent.append(w)
+        theta = oracle.average(sent, [size for *_, size in cohort])
+    expected = []
+    for i, (index, size) in enumerate(data):
+        own, batches = jax.random.fold_in(reference.keys.deploy, i), []
+        while len(batches) < 3:
+            order = np.asarray(shuffled(jax.random.fold_in(own, len(batches) // -(-size // batch)), index, size))[:size]
+            batches += [(reference.x[rows], reference.y[rows]) for rows in np.split(order, range(batch, size, batch))]
+        expected.append(oracle.local_sgd(theta, batches[:3], a))
+    algorithm = perfedavg(model, WORK, variant=variant, adapt_steps=3)
+    assert_models(run(algorithm, fljax.perfedavg.Hyper(lr=LR, inner_lr=a), federation, key)[0], expected)
 
 
 @pytest.mark.parametrize("variant", ["first_order", "hessian_free"])
@@ -157,25 +177,13 @@ def test_perfedavg_on_one_example_adapts_and_steps_on_it(key, model, federation,
     chex.assert_trees_all_close(slope, wanted, rtol=1e-4, atol=1e-6)
 
 
-def cohort_of(key, federation):
-    return sample_cohort(split_key(key).cohort, jnp.int32(0), federation, 8, None).key
-
-
 @pytest.mark.parametrize("n_parts", [2, 3])
 def test_the_meta_gradient_equals_numpy(key, model, federation, n_parts):
     params, a = as_float64(model.init(key)), 0.3
     x, y = examples_of(federation, 1)
     x, y = x[:15], y[:15]
     parts = [(x[k::n_parts], y[k::n_parts]) for k in range(n_parts)]
-    first = oracle.gradient(params, *parts[0])
-    adapted = oracle.combine(lambda w, g: w - a * g, params, first)
-    expected = oracle.gradient(adapted, *parts[1])
-    if n_parts == 3:
-        up, down = (
-            oracle.gradient(oracle.combine(lambda w, v, s=s: w + s * v, params, expected), *parts[2])
-            for s in (1e-6, -1e-6)
-        )
-        expected = oracle.combine(lambda g, u, d: g - a * (u - d) / 2e-6, expected, up, down)
+    expected, adapted = meta_gradient(params, a, parts)
     batch = Batch(jnp.asarray(x, jnp.float32), jnp.asarray(y), jnp.ones(15))
     loss = after_step(training_loss(model), a, n_parts)
     start = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float32), params)
