@@ -1,5 +1,7 @@
 """Methods whose clients take from others by what these have learnt, and FedNTD: in NumPy, and in the limit."""
 
+from functools import partial
+
 import chex
 import jax
 import jax.numpy as jnp
@@ -16,7 +18,8 @@ from fljax.algorithms.fedntd import fedntd, not_true_distilled
 from fljax.algorithms.fedpac import estimates, fedpac
 from fljax.algorithms.fedrep import HEAD_PHASE
 from fljax.client.local import shuffled
-from fljax.types import Batch
+from fljax.run.simulate import split_key
+from fljax.types import Batch, Work
 from tests import oracle
 from tests.algorithms.test_oracles import LR, WORK, assert_models, reference, run  # noqa: F401
 from tests.algorithms.test_personal import as_float64, averaged, final, numpy_features
@@ -70,6 +73,26 @@ def test_fedntds_loss_in_numpy(key, model, federation):
     )
     np.testing.assert_allclose(found, (values * weight).sum() / weight.sum(), rtol=1e-5)
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(gradient))
+
+
+def test_clients_of_fedntd_are_taught_by_the_model_that_they_received(key, model, federation):
+    """Three steps on all of a client's examples along its loss, which is NumPy's above."""
+    algorithm, data = fedntd(model, Work(3, None)), federation.train
+    hyper = fedntd.Hyper(lr=0.5, beta=4.0, temperature=2.0)
+    loss, theta = not_true_distilled(model, hyper), model.init(split_key(key).init)
+
+    @jax.jit
+    @partial(jax.vmap, in_axes=(0, 0, None))
+    def trained(index, size, theta):
+        weight = (jnp.arange(len(index)) < size).astype(jnp.float32)
+        slope = jax.grad(lambda w: loss(w, Batch(data.pool.x[index], data.pool.y[index], weight), key, theta)[0])
+        step = lambda _, w: jax.tree.map(lambda w, g: w - 0.5 * g, w, slope(w))  # noqa: E731
+        return jax.lax.fori_loop(0, 3, step, theta)
+
+    sent, size = trained(data.index, data.size, theta), np.asarray(data.size)
+    expected = jax.tree.map(lambda leaf: np.average(leaf, 0, size).astype(np.float32), sent)
+    after = fljax.simulate(algorithm, hyper, federation, key, 1)[0].server
+    chex.assert_trees_all_close(after, expected, rtol=1e-5, atol=1e-6)
 
 
 def test_fedntd_needs_classes(key, federation):
