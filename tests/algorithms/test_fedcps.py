@@ -11,7 +11,7 @@ import pytest
 
 from fljax import tree
 from fljax.algorithms.fedavg import fedavg
-from fljax.algorithms.fedcps.fedcps import FedCPSClient, FedCPSServer, fedcps
+from fljax.algorithms.fedcps.fedcps import BESIDE_TRAINING, FedCPSClient, FedCPSServer, fedcps
 from fljax.algorithms.fedcps.pull import (
     FLOORS,
     Spread,
@@ -26,6 +26,7 @@ from fljax.algorithms.fedcps.roles import layer_roles
 from fljax.algorithms.fedprox import fedprox
 from fljax.algorithms.ifca import ifca
 from fljax.client import cross_loss, train_clients, training_loss
+from fljax.client.local import shuffled
 from fljax.client.objectives import pulled
 from fljax.client.sample import fresh_examples
 from fljax.client.spread import gradient_variance
@@ -39,6 +40,7 @@ from fljax.server.assign import lowest_loss
 from fljax.types import ModelTable, State, Work
 from tests import oracle
 from tests.algorithms.round_by_round import jitted, one_round, scores, simulate
+from tests.algorithms.test_oracles import LR, WORK, assert_models, reference  # noqa: F401
 from tests.slow import slow
 
 ROUNDS, SLOW = 4, pytest.mark.slow
@@ -58,6 +60,67 @@ def from_start(algorithm, server):
 
 def first_models(algorithm, hyper, federation, key):
     return jitted(algorithm.init)(split_key(key).init, as_traced(hyper), federation.train).server.theta
+
+
+def squared_distance(a, b):
+    """Per parameter."""
+    away = np.concatenate([leaf.ravel() for leaf in jax.tree.leaves(oracle.combine(np.subtract, a, b))])
+    return np.square(away).mean()
+
+
+@pytest.mark.parametrize("mode", ["adaptive", *slow("per_client", "relative")])
+def test_fedcps_in_numpy(key, model, federation, reference, mode):  # noqa: F811
+    """Two cluster models with one body; half of the clients a round, tested with the model of their cluster."""
+    strength, memory, size = 0.02, 0.5, reference.size / reference.size.mean()
+    algorithm = fedcps(model, WORK, lambda_mode=mode, deployed="cluster")
+    hyper = fedcps.Hyper(lr=LR, strength=strength, memory=memory, max_norm=None, n_stable=np.inf)
+    begun = jax.device_get(jitted(algorithm.init)(reference.keys.init, hyper, federation.train))
+    centers = [jax.tree.map(lambda leaf, j=j: np.float64(leaf[j]), begun.server.theta) for j in range(2)]
+    own, far, tau2, first, usual = [centers[0]] * 8, np.zeros(8), np.zeros(2), np.zeros(2), np.zeros(2)
+    data = [
+        (reference.x[rows[:n]], reference.y[rows[:n]]) for rows, n in zip(reference.index, reference.size, strict=True)
+    ]
+
+    def nearest(i):
+        return int(np.argmin([oracle.training_loss(theta, *data[i]) for theta in centers]))
+
+    def mixed(old, new):
+        return memory * old + (1 - memory) * new if old else new
+
+    for cohort in reference.rounds():
+        members, pulls, drift = [[], []], [], {}
+        for i, k, _ in cohort:
+            j, beside = nearest(i), jax.random.fold_in(jax.random.fold_in(k, BESIDE_TRAINING), 1)
+            theta, order = centers[j], shuffled(jax.random.split(beside)[0], reference.index[i], reference.size[i])
+            order = np.split(np.asarray(order)[: reference.size[i]], range(8, reference.size[i], 8))
+            slopes = [jax.tree.leaves(oracle.gradient(theta, reference.x[b], reference.y[b])) for b in order]
+            slopes = np.array([np.concatenate([leaf.ravel() for leaf in slope]) for slope in slopes])
+            noise = slopes.var(0).mean() / size[i] ** 2
+            share = max(far[i] / usual[j], 0.1) if mode == "per_client" and far[i] and usual[j] else 1.0
+            pulls.append(min(strength * noise / tau2[j] / share, 1 / LR) if tau2[j] else 0.0)
+            own[i] = oracle.local_sgd(theta, reference.batches(i, k), LR, mu=pulls[-1])
+            free = oracle.local_sgd(theta, reference.batches(i, beside, 1), LR)  # an epoch
+            drift[i] = noise if mode == "relative" else squared_distance(free, theta)
+            far[i] = squared_distance(own[i], theta)
+            members[j].append(i)
+        body = oracle.average([own[i] for i, *_ in cohort], [1.0] * len(cohort))["fc1"]
+        for j, who in enumerate(members):
+            if who:
+                mean = np.mean([drift[i] for i in who])
+                first[j] = first[j] or mean
+                tau2[j] = max(mixed(tau2[j], mean), 0.0 if mode == "relative" else 0.1 * first[j])
+                usual[j] = mixed(usual[j], np.mean([far[i] for i in who]))
+                centers[j] = oracle.average([own[i] for i in who], [1.0] * len(who))
+        centers = [theta | {"fc1": body} for theta in centers]
+    assert 0 < min(pulls) < max(pulls) < 1 / LR
+    run = algorithm._replace(init=lambda *_: begun)
+    state, metrics = simulate(run, hyper, federation, key, 3, participation=0.5)
+    np.testing.assert_allclose(metrics["lambda"][-1], pulls, rtol=1e-3)
+    np.testing.assert_allclose(state.server.spread.tau2, tau2, rtol=1e-3)
+    assert_models(state.server.theta, centers)
+    assert_models(state.clients.model, own)
+    deployed = jitted(algorithm.deploy)(key, hyper, state, federation.train)
+    assert_models(tree.stacked(deployed), [centers[nearest(i)] for i in range(8)])
 
 
 @pytest.mark.parametrize("mu", [0.5, *slow(0.0)])
@@ -366,18 +429,6 @@ def test_lambda_per_client_is_that_of_its_cluster_over_its_own_share(key, model,
     np.testing.assert_array_equal(own["uplink"], common["uplink"])
     down = np.asarray(own["downlink"])
     np.testing.assert_array_equal(down - common["downlink"], np.where(down > 160, 2, 1))
-
-
-@pytest.mark.slow
-def test_lambda_per_client_of_one_client_is_adaptive(key, model, work):
-    """One client is its cluster's mean."""
-    alone, hyper = linear_groups(1, 1), fedcps.Hyper(lr=0.1, memory=0.0)
-    ours, theirs = (
-        simulate(fedcps(model, work, 1, lambda_mode=mode, **UNTESTED), hyper, alone, key, 5)[1]["lambda"]
-        for mode in ("per_client", "adaptive")
-    )
-    assert theirs[-1] > 0
-    np.testing.assert_allclose(ours, theirs, rtol=1e-5)
 
 
 def test_relative_lambda_is_the_share_of_a_clients_noise_in_the_mean_of_the_round_before(key, model, federation):
