@@ -5,6 +5,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy.spatial.distance import cdist, jensenshannon
+from scipy.special import softmax
 from sklearn.cluster import DBSCAN
 
 from fljax import tree
@@ -19,7 +21,10 @@ from fljax.models import multi_label, regression
 from fljax.run.simulate import split_key
 from fljax.server.divergence import js_divergence
 from fljax.types import Examples, Federation, ModelTable, State, Work
+from tests import oracle
 from tests.algorithms.round_by_round import jitted, one_round, simulate
+from tests.algorithms.test_oracles import LR, Reference, assert_models, run
+from tests.algorithms.test_oracles import WORK as EFFORT
 from tests.slow import slow
 
 WORK = Work(epochs=1, batch_size=16)
@@ -154,15 +159,69 @@ def alone(label):
     return np.where(label < 0, label.max() + 1 + np.arange(len(label)), label)
 
 
-@pytest.mark.slow
-def test_centers_are_the_means_of_their_members(key, model):
-    federation = with_public(linear_groups(12, 3, ragged=0.5))
-    state, _ = simulate(make(model), fedtsdp.Hyper(lr=0.3, **ALWAYS), federation, key, 4)
-    size, label = np.asarray(federation.train.size, float), np.asarray(state.server.label)
-    models, centers = (np.asarray(tree.flatten(t)) for t in (state.clients, state.server.centers))
-    for cluster in range(label.max() + 1):
-        mean = np.average(models[label == cluster], axis=0, weights=size[label == cluster])
-        np.testing.assert_allclose(centers[cluster], mean, rtol=1e-5, atol=1e-6)
+def parted(distance, eps, group):
+    """DBSCAN inside each group; noise alone."""
+    apart = np.where(group[:, None] == group, distance, np.inf)
+    return alone(DBSCAN(eps=eps, min_samples=2, metric="precomputed").fit(np.minimum(apart, 1e6)).labels_)
+
+
+def followed(label, found):
+    """Everyone's cluster from that of the participants, ``{client: cluster}``, numbered by the lowest member."""
+    new = {}
+    for i, old in enumerate(label):
+        met = [found[j] for j in sorted(found) if label[j] == old]  # of equal ones that of the lowest client of all
+        numbers = list(dict.fromkeys(found[j] for j in sorted(found)))
+        new[i] = found[i] if i in found else max(numbers, key=met.count) if met else f"old {old}"
+    numbers = list(dict.fromkeys(new.values()))
+    return np.array([numbers.index(cluster) for cluster in new.values()])
+
+
+def test_fedtsdp_in_numpy(key, model, federation):
+    """Half of the clients a round; the test always fires, and fewer tensors are shared each time, until two are left.
+
+    At last outputs part clients 1 and 3, and weights 6 and 7; that of 4 and 5, who are away, gets another number.
+    """
+    reference, psi, eps = Reference(key, model, federation), 0.8, (0.02, 0.6)
+    names = [(layer, part) for layer in ("fc1", "fc2") for part in ("kernel", "bias")]
+    own, centers, label, depth, q = reference.everyone(), reference.everyone(), np.zeros(8, int), 2.0, np.ones(16)
+    pool, shared = np.asarray(federation.public.x, np.float64), []
+
+    def composed(i):
+        part = {name: place < int(2 * depth) for place, name in enumerate(names)}
+        return {
+            layer: {p: (centers[label[i]] if part[layer, p] else own[i])[layer][p] for p in ("kernel", "bias")}
+            for layer in own[i]
+        }
+
+    for round, cohort in enumerate(reference.rounds()):
+        trained = {i: oracle.local_sgd(composed(i), reference.batches(i, k), LR) for i, k, _ in cohort}
+        rows = draw_batch(jax.random.split(jax.random.fold_in(reference.keys.server, round))[0], q, 16, 10)
+        outputs = [softmax(oracle.forward(w, pool[np.asarray(rows)])[0], axis=1) for w in trained.values()]
+        near = [[(jensenshannon(a, b, axis=1) ** 2).mean() for b in outputs] for a in outputs]
+        flat = np.stack([np.concatenate([w[n][p].ravel() for n, p in names]) for w in trained.values()])
+        found = parted(cdist(flat, flat), eps[1], parted(np.array(near), eps[0], np.zeros(4, int)))
+        new = followed(label, dict(zip(trained, found.tolist(), strict=True)))
+        q[np.asarray(rows)] += 16 / 10
+        begun = [centers[label[np.flatnonzero(new == k)[0]]] if k in new else centers[k] for k in range(8)]
+        members = [[i for i in trained if new[i] == k] for k in range(8)]
+        centers = [
+            oracle.average([trained[i] for i in who], [float(reference.size[i]) for i in who]) if who else begun[k]
+            for k, who in enumerate(members)
+        ]
+        label, depth = new, depth * psi
+        shared.append(int(2 * depth))
+        for i, w in trained.items():
+            own[i] = w
+    algorithm = fedtsdp(model, EFFORT, public_batch=10)
+    hyper = fedtsdp.Hyper(lr=LR, psi=psi, eps_outputs=eps[0], eps_weights=eps[1], **ALWAYS)
+    deployed, state = run(algorithm, hyper, federation, key)
+    np.testing.assert_array_equal(state.server.label, label)
+    np.testing.assert_allclose(state.server.q[:16], q, rtol=1e-6)
+    assert_models(state.clients, own)
+    assert_models(state.server.centers, centers)
+    assert_models(deployed, [composed(i) for i in range(8)])
+    assert shared == [3, 2, 2]
+    np.testing.assert_array_equal(label, [0, 0, 0, 1, 2, 2, 3, 4])
 
 
 def test_clients_are_tested_with_what_they_would_train_from(key, model, groups):
