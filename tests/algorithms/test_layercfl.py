@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy.cluster.hierarchy import fcluster, linkage
 from sklearn.metrics.pairwise import cosine_similarity, euclidean_distances
 
 from fljax import tree
@@ -24,7 +25,10 @@ from fljax.run.pilot import layer_gaps
 from fljax.run.simulate import as_traced, split_key
 from fljax.server.bipartition import best_bipartition
 from fljax.types import State, Work
+from tests import oracle
 from tests.algorithms.round_by_round import simulate, written_out
+from tests.algorithms.test_oracles import LR, MOMENTUM, Reference, assert_models, participants
+from tests.algorithms.test_oracles import WORK as EFFORT
 from tests.slow import slow
 
 WORK = Work(epochs=1, batch_size=16)
@@ -157,6 +161,57 @@ def test_splitting_with_partial_participation_keeps_everyone_in_a_cluster(key, m
     state, metrics = simulate(cfl(model, WORK), LayerCFLHyper(lr=0.1, **EAGER), federation, key, 40, participation=0.6)
     assert n_splits(metrics) >= 1
     assert set(np.asarray(state.server.label).tolist()) == set(range(int(metrics["n_clusters"][-1])))
+
+
+def test_layercfl_in_numpy(key, model, federation):
+    """Half of the clients a round: who is ripe, how SciPy parts them by the first dense layer, where the others go."""
+    n_rounds, share, ratio, gamma_max = 8, 0.9, 1.1, 0.85
+    reference = Reference(key, model, federation)
+    centers, label, peak, refused = reference.everyone(), np.zeros(8, int), np.zeros(8), 0
+    long = lambda w: np.sqrt(sum(np.square(leaf).sum() for leaf in jax.tree.leaves(w)))  # noqa: E731
+
+    def halves(updates):
+        """Which of the two a client is in, and the largest cosine across."""
+        rows = np.stack([np.concatenate([leaf.ravel() for leaf in update["fc1"].values()]) for update in updates])
+        merges = linkage(rows, "single", metric="cosine")
+        side = fcluster(merges, 2, "maxclust")
+        return side != side[0], 1 - merges[-1, 2]
+
+    for round in range(n_rounds):
+        ids, keys = participants(reference.keys.cohort, np.int32(round), federation)
+        ids = np.asarray(ids).tolist()
+        trained = {i: reference.train(centers[label[i]], i, keys[place]) for place, i in enumerate(ids)}
+        updates = {i: oracle.combine(np.subtract, w, centers[label[i]]) for i, w in trained.items()}
+        second = np.zeros(8, bool)
+        for k in range(8):
+            who = sorted(i for i in ids if label[i] == k)
+            if not who:
+                continue
+            mean = long(oracle.average([updates[i] for i in who], [float(reference.size[i]) for i in who]))
+            longest, peak[k] = max(long(updates[i]) for i in who), max(peak[k], mean)
+            ripe = mean < share * peak[k] and longest > ratio * share * peak[k] and len(who) > 2 and round > 0
+            side, cross = halves([updates[i] for i in who]) if len(who) > 1 else ([False], 1.0)
+            refused += ripe and np.sqrt((1 - cross) / 2) <= gamma_max
+            if ripe and np.sqrt((1 - cross) / 2) > gamma_max:
+                for i in np.flatnonzero(label == k):
+                    second[i] = side[who.index(i)] if i in who else sum(side) > len(who) / 2
+        pairs = list(zip(label.tolist(), second.tolist(), strict=True))
+        new = np.array([list(dict.fromkeys(pairs)).index(pair) for pair in pairs])
+        origin = [label[np.flatnonzero(new == k)[0]] if k in new else k for k in range(8)]
+        centers, peak, label = [centers[k] for k in origin], peak[origin], new
+        for k in range(8):
+            if who := [i for i in ids if label[i] == k]:
+                centers[k] = oracle.average([trained[i] for i in who], [float(reference.size[i]) for i in who])
+    algorithm = layercfl(model, EFFORT, layers="label")
+    hyper = LayerCFLHyper(
+        lr=LR, momentum=MOMENTUM, eps_share=share, eps_ratio=ratio, gamma_max=gamma_max, r_min=0, min_size=2
+    )
+    state, _ = simulate(algorithm, hyper, federation, key, n_rounds, participation=0.5)
+    assert label.max() == 2
+    assert refused == 1
+    np.testing.assert_array_equal(state.server.label, label)
+    np.testing.assert_allclose(state.server.kept[: label.max() + 1], peak[: label.max() + 1], rtol=1e-4)
+    assert_models(state.server.centers, centers)
 
 
 def test_norms_by_hand():
