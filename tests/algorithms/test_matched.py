@@ -15,7 +15,9 @@ from fljax.models import mlp
 from fljax.rounds.cohort import sample_cohort
 from fljax.run.simulate import as_traced
 from fljax.server.matching import permute_units
+from tests import oracle
 from tests.algorithms.round_by_round import jitted, simulate
+from tests.algorithms.test_oracles import WORK, assert_models, reference, run  # noqa: F401
 
 ROUNDS = 3
 CLIENTS_FIRST = {"output": "clients", "start": "common"}
@@ -77,6 +79,24 @@ def test_clients_count_by_the_weight_with_which_they_came(key, model, work, fede
     (sent, theta), x = of_the_third_alone(key), jax.random.normal(key, (20, 4, 4, 1))
     expected = model.apply(sent, x, None)[0]
     np.testing.assert_allclose(model.apply(theta, x, None)[0], expected, rtol=1e-4, atol=1e-5)
+
+
+def test_outputs_of_fedma_count_by_the_examples_of_their_class(key, model, federation, reference):  # noqa: F811
+    """From a common start, by short steps, units stay in order: other layers are FedAvg's."""
+    theta, lr, labels = reference.start, 0.02, np.asarray(federation.train.pool.y)
+    count = [
+        np.bincount(labels[rows[:n]], minlength=4) for rows, n in zip(reference.index, reference.size, strict=True)
+    ]
+    for cohort in reference.rounds():
+        sent = [oracle.local_sgd(theta, reference.batches(i, k), lr) for i, k, _ in cohort]
+        share = np.array([count[i] for i, *_ in cohort]) / sum(count[i] for i, *_ in cohort)
+        outputs = {
+            name: sum(w["fc2"][name] * own for w, own in zip(sent, share, strict=True)) for name in sent[0]["fc2"]
+        }
+        theta = oracle.average(sent, [size for *_, size in cohort]) | {"fc2": outputs}
+    deployed, _ = run(fedma(model, WORK, start="common"), fedma.Hyper(lr=lr), federation, key)
+    assert_models(deployed, [theta] * 8)
+    assert np.ptp(share, axis=1).max() > 0.1  # or it would be FedAvg
 
 
 def test_an_output_is_averaged_by_the_examples_of_its_class():
