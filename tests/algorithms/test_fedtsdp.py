@@ -20,10 +20,11 @@ from fljax.data.synthetic import linear_groups
 from fljax.models import multi_label, regression
 from fljax.run.simulate import split_key
 from fljax.server.divergence import js_divergence
+from fljax.server.hopkins import hopkins
 from fljax.types import Examples, Federation, ModelTable, State, Work
 from tests import oracle
 from tests.algorithms.round_by_round import jitted, one_round, simulate
-from tests.algorithms.test_oracles import LR, Reference, assert_models, run
+from tests.algorithms.test_oracles import LR, Reference, assert_models
 from tests.algorithms.test_oracles import WORK as EFFORT
 from tests.slow import slow
 
@@ -184,7 +185,7 @@ def test_fedtsdp_in_numpy(key, model, federation):
     reference, psi, eps = Reference(key, model, federation), 0.8, (0.02, 0.6)
     names = [(layer, part) for layer in ("fc1", "fc2") for part in ("kernel", "bias")]
     own, centers, label, depth, q = reference.everyone(), reference.everyone(), np.zeros(8, int), 2.0, np.ones(16)
-    pool, shared = np.asarray(federation.public.x, np.float64), []
+    pool, shared, tends = np.asarray(federation.public.x, np.float64), [], []
 
     def composed(i):
         part = {name: place < int(2 * depth) for place, name in enumerate(names)}
@@ -195,11 +196,14 @@ def test_fedtsdp_in_numpy(key, model, federation):
 
     for round, cohort in enumerate(reference.rounds()):
         trained = {i: oracle.local_sgd(composed(i), reference.batches(i, k), LR) for i, k, _ in cohort}
-        rows = draw_batch(jax.random.split(jax.random.fold_in(reference.keys.server, round))[0], q, 16, 10)
+        key_batch, key_draws = jax.random.split(jax.random.fold_in(reference.keys.server, round))
+        rows = draw_batch(key_batch, q, 16, 10)
         outputs = [softmax(oracle.forward(w, pool[np.asarray(rows)])[0], axis=1) for w in trained.values()]
         near = [[(jensenshannon(a, b, axis=1) ** 2).mean() for b in outputs] for a in outputs]
         flat = np.stack([np.concatenate([w[n][p].ravel() for n, p in names]) for w in trained.values()])
         found = parted(cdist(flat, flat), eps[1], parted(np.array(near), eps[0], np.zeros(4, int)))
+        by_id = np.float32([outputs[list(trained).index(i)].ravel() for i in sorted(trained)])
+        tends.append([float(hopkins(one, by_id, 2, 1)) for one in jax.random.split(key_draws, 20)])
         new = followed(label, dict(zip(trained, found.tolist(), strict=True)))
         q[np.asarray(rows)] += 16 / 10
         begun = [centers[label[np.flatnonzero(new == k)[0]]] if k in new else centers[k] for k in range(8)]
@@ -214,12 +218,15 @@ def test_fedtsdp_in_numpy(key, model, federation):
             own[i] = w
     algorithm = fedtsdp(model, EFFORT, public_batch=10)
     hyper = fedtsdp.Hyper(lr=LR, psi=psi, eps_outputs=eps[0], eps_weights=eps[1], **ALWAYS)
-    deployed, state = run(algorithm, hyper, federation, key)
+    state, metrics = simulate(algorithm, hyper, federation, key, 3, participation=0.5)
+    np.testing.assert_allclose(metrics["hopkins"], np.mean(tends, axis=1), rtol=1e-4)
+    np.testing.assert_allclose(metrics["hopkins_spread"], np.std(tends, axis=1), rtol=1e-3)
     np.testing.assert_array_equal(state.server.label, label)
     np.testing.assert_allclose(state.server.q[:16], q, rtol=1e-6)
     assert_models(state.clients, own)
     assert_models(state.server.centers, centers)
-    assert_models(deployed, [composed(i) for i in range(8)])
+    deployed = jitted(algorithm.deploy)(key, hyper, state, federation.train)
+    assert_models(tree.stacked(deployed), [composed(i) for i in range(8)])
     assert shared == [3, 2, 2]
     np.testing.assert_array_equal(label, [0, 0, 0, 1, 2, 2, 3, 4])
 
