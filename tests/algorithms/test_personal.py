@@ -18,6 +18,7 @@ from fljax.types import Work
 from tests import oracle
 from tests.algorithms.round_by_round import simulate
 from tests.algorithms.test_oracles import LR, WORK, assert_models, reference, run  # noqa: F401
+from tests.slow import slow
 
 
 def final(algorithm, hyper, federation, key, n_rounds=2):
@@ -62,8 +63,9 @@ def test_pfedme_in_numpy(key, model, federation, reference):  # noqa: F811
     chex.assert_trees_all_close(state.server, w, rtol=1e-5, atol=1e-5)
 
 
-def test_apfl_in_numpy(key, model, federation, reference):  # noqa: F811
-    w, own, alpha, rate = reference.start, reference.everyone(), [0.3] * 8, 0.5
+@pytest.mark.parametrize("alpha_lr", [None, *slow(0.5)])
+def test_apfl_in_numpy(key, model, federation, reference, alpha_lr):  # noqa: F811
+    w, own, alpha, rate = reference.start, reference.everyone(), [0.3] * 8, alpha_lr or LR
 
     def mixed(a, v, w):
         return oracle.combine(lambda v, w: a * v + (1 - a) * w, v, w)
@@ -80,8 +82,9 @@ def test_apfl_in_numpy(key, model, federation, reference):  # noqa: F811
                 own[i], alpha[i] = stepped, float(np.clip(alpha[i] - rate * slope, 0, 1))
             sent.append(copy)
         w = oracle.average(sent, [size for *_, size in cohort])
-    deployed, state = run(apfl(model, WORK), apfl.Hyper(lr=LR, alpha=0.3, alpha_lr=rate), federation, key)
+    deployed, state = run(apfl(model, WORK), apfl.Hyper(lr=LR, alpha=0.3, alpha_lr=alpha_lr), federation, key)
     np.testing.assert_allclose(state.clients["alpha"], alpha, rtol=1e-4)
+    assert np.ptp(alpha) > 0.1
     assert_models(deployed, [mixed(a, v, w) for a, v in zip(alpha, own, strict=True)])
 
 
