@@ -1,0 +1,95 @@
+"""What methods with a way of their own make of new clients, against NumPy: three rounds of one full batch each."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import fljax
+from fljax import tree
+from fljax.data.synthetic import linear_groups
+from fljax.run.newcomers import new_models
+from fljax.run.simulate import as_traced
+from fljax.types import Work
+from tests import oracle
+from tests.algorithms.round_by_round import simulate
+from tests.algorithms.test_oracles import assert_models
+from tests.slow import slow
+
+LR, ROUNDS = 0.3, 3
+
+
+def stepped(w, x, y, n=ROUNDS, **options):
+    return oracle.local_sgd(w, [(x, y)] * n, LR, **options)
+
+
+def row(stacked, i):
+    return jax.tree.map(lambda leaf: np.float64(leaf[i]), stacked)
+
+
+def of_least_loss(models, held, x, y):
+    """Among those that somebody has."""
+    held = sorted(set(np.asarray(held).tolist()))
+    assert len(held) > 1
+    return min((row(models, k) for k in held), key=lambda w: oracle.training_loss(w, x, y))
+
+
+def of_fedsoft(server, clients, x, y):
+    """Held near the mean of the centers by its importances, where it begins."""
+    centers = [row(server, s) for s in range(2)]
+    best = np.argmin([oracle.losses(center, x, y) for center in centers], axis=0)
+    share = np.array([(best == s).mean() or 1e-4 for s in range(2)])
+    anchor = oracle.average(centers, list(share))
+    return stepped(anchor, x, y, mu=0.5)
+
+
+def of_clusterfl(server, clients, x, y):
+    """Near a cluster's mean, which does not move: 2 alpha w - 2 beta mean."""
+    mean = w = of_least_loss(server.means, server.label, x, y)
+    for _ in range(ROUNDS):
+        g = oracle.combine(lambda g, w, m: g + 0.4 * w - 0.2 * m, oracle.gradient(w, x, y), w, mean)
+        w = oracle.combine(lambda w, g: w - LR * g, w, g)
+    return w
+
+
+def of_fedtsdp(server, clients, x, y):
+    """The shared layer is a center's, one is its own."""
+    center = w = of_least_loss(server.centers, server.label, x, y)
+    for _ in range(ROUNDS):
+        w = {"fc1": center["fc1"], "fc2": stepped(w, x, y, 1)["fc2"]}
+    return w
+
+
+def of_fedpac(server, clients, x, y):
+    """The server's body under everyone's mean head, fitted for two epochs a round."""
+    head = jax.tree.map(lambda leaf: np.float64(leaf).mean(0), clients)
+    body = jax.tree.map(np.float64, server["body"])
+    return stepped(body | head, x, y, 2 * ROUNDS, moving=("fc2",))
+
+
+def of_apple(server, clients, x, y):
+    """Alone from the mixture of cores by examples."""
+    cores = [row(server["core"], i) for i in range(8)]
+    return stepped(oracle.average(cores, list(np.float64(server["p0"]))), x, y)
+
+
+WAYS = {
+    "fedsoft": (of_fedsoft, {}, {"lam": 0.5}),
+    "clusterfl": (of_clusterfl, {}, {"alpha": 0.2, "beta": 0.1}),
+    "fedtsdp": (of_fedtsdp, {"public_batch": 10}, {"threshold": -1.0, "psi": 0.75, "eps_outputs": 0.01}),
+    "fedpac": (of_fedpac, {"head_epochs": 2}, {}),
+    "apple": (of_apple, {}, {}),
+}
+
+
+@pytest.mark.parametrize("name", ["fedtsdp", *slow("fedsoft", "clusterfl", "fedpac", "apple")])
+def test_newcomers_in_numpy(key, model, federation, name):
+    (expected, choices, numbers), method = WAYS[name], fljax.ALGORITHMS[name]
+    algorithm, hyper = method(model, Work(1, 64), **choices), method.Hyper(lr=LR, **numbers)
+    state = jax.device_get(simulate(algorithm, hyper, federation, key, 2, participation=0.5)[0])
+    data = linear_groups(3, 2, examples=24, seed=1).train
+    joined = jax.jit(new_models, static_argnums=0)(algorithm, as_traced(hyper), state, data, key, jnp.int32(ROUNDS))
+    rows = [np.asarray(index)[:size] for index, size in zip(data.index, np.asarray(data.size), strict=True)]
+    pool = np.asarray(data.pool.x, np.float64), np.asarray(data.pool.y)
+    models = tree.split_statistics(tree.stacked(joined))[0]
+    assert_models(models, [expected(state.server, state.clients, *(value[own] for value in pool)) for own in rows])
