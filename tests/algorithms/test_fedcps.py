@@ -70,13 +70,18 @@ def squared_distance(a, b):
 
 @pytest.mark.parametrize("mode", ["adaptive", *slow("per_client", "relative")])
 def test_fedcps_in_numpy(key, model, federation, reference, mode):  # noqa: F811
-    """Two cluster models with one body; half of the clients a round, tested with the model of their cluster."""
+    """Two cluster models with one body; half of the clients a round, tested with the model of their cluster.
+
+    Or with what all would make of the models in one more round.
+    """
     strength, memory, size = 0.02, 0.5, reference.size / reference.size.mean()
-    algorithm = fedcps(model, WORK, lambda_mode=mode, deployed="cluster")
+    fresh, by_cluster = (fedcps(model, WORK, lambda_mode=mode, deployed=what) for what in ("fresh", "cluster"))
     hyper = fedcps.Hyper(lr=LR, strength=strength, memory=memory, max_norm=None, n_stable=np.inf)
-    begun = jax.device_get(jitted(algorithm.init)(reference.keys.init, hyper, federation.train))
+    begun = jax.device_get(jitted(fresh.init)(reference.keys.init, hyper, federation.train))
     centers = [jax.tree.map(lambda leaf, j=j: np.float64(leaf[j]), begun.server.theta) for j in range(2)]
     own, far, tau2, first, usual = [centers[0]] * 8, np.zeros(8), np.zeros(2), np.zeros(2), np.zeros(2)
+    label, n_changed = np.int32([1, 1, -1, 0, 0, 1, -1, 0]), []  # which some of them leave
+    begun = begun._replace(clients=begun.clients._replace(label=label.copy()))
     data = [
         (reference.x[rows[:n]], reference.y[rows[:n]]) for rows, n in zip(reference.index, reference.size, strict=True)
     ]
@@ -84,25 +89,33 @@ def test_fedcps_in_numpy(key, model, federation, reference, mode):  # noqa: F811
     def nearest(i):
         return int(np.argmin([oracle.training_loss(theta, *data[i]) for theta in centers]))
 
+    def trained(i, k):
+        """A client's cluster, its noise, its lambda, and its model by that."""
+        j, beside = nearest(i), jax.random.fold_in(jax.random.fold_in(k, BESIDE_TRAINING), 1)
+        theta, order = centers[j], shuffled(jax.random.split(beside)[0], reference.index[i], reference.size[i])
+        order = np.split(np.asarray(order)[: reference.size[i]], range(8, reference.size[i], 8))
+        slopes = [jax.tree.leaves(oracle.gradient(theta, reference.x[b], reference.y[b])) for b in order]
+        noise = np.array([np.concatenate([leaf.ravel() for leaf in slope]) for slope in slopes]).var(0).mean()
+        noise, share = noise / size[i] ** 2, 1.0
+        if mode == "per_client" and far[i] and usual[j]:
+            share = max(far[i] / usual[j], 0.1)
+        pull = min(strength * noise / tau2[j] / share, 1 / LR) if tau2[j] else 0.0
+        return j, noise, pull, oracle.local_sgd(theta, reference.batches(i, k), LR, mu=pull), beside
+
     def mixed(old, new):
         return memory * old + (1 - memory) * new if old else new
 
     for cohort in reference.rounds():
-        members, pulls, drift = [[], []], [], {}
+        members, pulls, drift, before = [[], []], [], {}, label.copy()
         for i, k, _ in cohort:
-            j, beside = nearest(i), jax.random.fold_in(jax.random.fold_in(k, BESIDE_TRAINING), 1)
-            theta, order = centers[j], shuffled(jax.random.split(beside)[0], reference.index[i], reference.size[i])
-            order = np.split(np.asarray(order)[: reference.size[i]], range(8, reference.size[i], 8))
-            slopes = [jax.tree.leaves(oracle.gradient(theta, reference.x[b], reference.y[b])) for b in order]
-            slopes = np.array([np.concatenate([leaf.ravel() for leaf in slope]) for slope in slopes])
-            noise = slopes.var(0).mean() / size[i] ** 2
-            share = max(far[i] / usual[j], 0.1) if mode == "per_client" and far[i] and usual[j] else 1.0
-            pulls.append(min(strength * noise / tau2[j] / share, 1 / LR) if tau2[j] else 0.0)
-            own[i] = oracle.local_sgd(theta, reference.batches(i, k), LR, mu=pulls[-1])
+            label[i], noise, pull, own[i], beside = trained(i, k)
+            theta = centers[label[i]]
             free = oracle.local_sgd(theta, reference.batches(i, beside, 1), LR)  # an epoch
             drift[i] = noise if mode == "relative" else squared_distance(free, theta)
             far[i] = squared_distance(own[i], theta)
-            members[j].append(i)
+            members[label[i]].append(i)
+            pulls.append(pull)
+        n_changed.append(((before >= 0) & (label != before)).sum())
         body = oracle.average([own[i] for i, *_ in cohort], [1.0] * len(cohort))["fc1"]
         for j, who in enumerate(members):
             if who:
@@ -113,14 +126,21 @@ def test_fedcps_in_numpy(key, model, federation, reference, mode):  # noqa: F811
                 centers[j] = oracle.average([own[i] for i in who], [1.0] * len(who))
         centers = [theta | {"fc1": body} for theta in centers]
     assert 0 < min(pulls) < max(pulls) < 1 / LR
-    run = algorithm._replace(init=lambda *_: begun)
-    state, metrics = simulate(run, hyper, federation, key, 3, participation=0.5)
+    state, metrics = simulate(by_cluster._replace(init=lambda *_: begun), hyper, federation, key, 3, participation=0.5)
+    assert n_changed == [1, 2, 1]
     np.testing.assert_allclose(metrics["lambda"][-1], pulls, rtol=1e-3)
+    np.testing.assert_array_equal(metrics["n_changed"], n_changed)
     np.testing.assert_allclose(state.server.spread.tau2, tau2, rtol=1e-3)
     assert_models(state.server.theta, centers)
     assert_models(state.clients.model, own)
-    deployed = jitted(algorithm.deploy)(key, hyper, state, federation.train)
-    assert_models(tree.stacked(deployed), [centers[nearest(i)] for i in range(8)])
+    key_of = [jax.random.fold_in(key, i) for i in range(8)]
+    state = state._replace(clients=state.clients._replace(label=np.int32(1 - label)))  # all choose anew
+    for algorithm, expected in (
+        (by_cluster, [centers[nearest(i)] for i in range(8)]),
+        (fresh, [trained(i, key_of[i])[3] for i in range(8)]),
+    ):
+        deployed = jitted(algorithm.deploy)(key, hyper, state, federation.train)
+        assert_models(tree.stacked(deployed), expected)
 
 
 @pytest.mark.parametrize("mu", [0.5, *slow(0.0)])
