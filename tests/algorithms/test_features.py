@@ -132,6 +132,10 @@ def test_fedrod_in_numpy(key, model, federation, reference):  # noqa: F811
         theta = oracle.average(sent, [size for *_, size in cohort])
     deployed, _ = run(fedrod(model, WORK), fedrod.Hyper(lr=LR), federation, key)
     assert_models(deployed, [theta | {PERSONAL: head} for head in own])
+    x, first = np.asarray(federation.train.pool.x)[:20], jax.tree.map(lambda leaf: leaf[0], deployed)
+    both = theta | {"fc2": {name: theta["fc2"][name] + own[0][name] for name in own[0]}}
+    told = jax.jit(fedrod(model, WORK).predict)(first, x)
+    np.testing.assert_allclose(told, oracle.forward(both, np.float64(x))[0], rtol=1e-4, atol=1e-5)
 
 
 def test_moon_without_contrast_is_fedavg(key, model, work, federation):
@@ -234,6 +238,9 @@ def test_feddbe_in_numpy(key, model, federation, reference, kappa):  # noqa: F81
         theta = oracle.average(sent, [size for *_, size in cohort])
     deployed, state = run(feddbe(model, WORK), hyper, federation, key)
     np.testing.assert_allclose(state.server["consensus"], consensus, rtol=1e-4, atol=1e-6)
+    x, first = np.asarray(federation.train.pool.x)[:20], jax.tree.map(lambda leaf: leaf[0], deployed)
+    expected = (numpy_features(theta, np.float64(x)) + own[0]) @ theta["fc2"]["kernel"] + theta["fc2"]["bias"]
+    np.testing.assert_allclose(jax.jit(feddbe(model, WORK).predict)(first, x), expected, rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(deployed.pop(BIAS), np.stack(own), rtol=1e-4, atol=1e-5)
     assert_models(deployed, [theta] * 8)
 
@@ -277,6 +284,8 @@ def test_gpfls_loss_in_numpy(key, model, federation):
         params, batch, key, rows_32 := params[EMBEDDING]["rows"], rows_32, params[SHARE]
     )
     np.testing.assert_allclose(value, expected + 0.15 * lengths, rtol=1e-4)
+    told = jax.jit(algorithm.predict)(params, batch.x)
+    np.testing.assert_allclose(told, opened(condition) @ fc2["kernel"] + fc2["bias"], rtol=1e-4, atol=1e-5)
 
 
 def test_a_client_of_gpfl_steps_along_its_loss_under_its_own_classes(key, model, federation):
