@@ -19,6 +19,8 @@ from fljax.algorithms.fedper import fedper
 from fljax.algorithms.fedprox import fedprox
 from fljax.algorithms.fedrep import HEAD_PHASE, fedrep
 from fljax.algorithms.fesem import fesem
+from fljax.algorithms.hypcluster import hypcluster
+from fljax.algorithms.ifca import ifca
 from fljax.algorithms.lg_fedavg import lg_fedavg
 from fljax.client.local import shuffled
 from fljax.rounds.cohort import sample_cohort
@@ -200,6 +202,41 @@ def test_fesem(key, model, federation, reference, pull):
     np.testing.assert_array_equal(state.server.label, label)
     assert_models(state.server.kept.models, models)
     assert_models(deployed, [centers[k] for k in label])
+
+
+@pytest.mark.parametrize("name", ["ifca", *slow("hypcluster")])
+def test_ifca_and_hypcluster(key, model, federation, reference, name):
+    """From the library's first models; all are tested with that of least loss on their training data, as it is last.
+
+    HypCluster's weigh members by size, and each has momentum of its own.
+    """
+    if name == "ifca":
+        algorithm, hyper, step, beta = ifca(model, WORK, 2), ifca.Hyper(lr=LR, momentum=MOMENTUM), 1.0, 0.0
+    else:
+        algorithm, step, beta = hypcluster(model, WORK, 2, server_optimizer="momentum"), 0.7, 0.6
+        hyper = hypcluster.Hyper(lr=LR, momentum=MOMENTUM, server_lr=step, beta1=beta)
+    begun = jax.device_get(jitted(algorithm.init)(reference.keys.init, hyper, federation.train))
+    centers = [jax.tree.map(lambda leaf, j=j: np.float64(leaf[j]), begun.server.centers) for j in range(2)]
+    moments = [oracle.combine(np.zeros_like, theta) for theta in centers]
+
+    def nearest(i):
+        rows = reference.index[i, : reference.size[i]]
+        return int(np.argmin([oracle.training_loss(theta, reference.x[rows], reference.y[rows]) for theta in centers]))
+
+    for cohort in reference.rounds():
+        sent, sizes = [[], []], [[], []]
+        for i, k, size in cohort:
+            sent[nearest(i)].append(reference.train(centers[nearest(i)], i, k))
+            sizes[nearest(i)].append(1.0 if name == "ifca" else size)
+        for j in range(2):
+            if sent[j]:
+                mean = oracle.average(sent[j], sizes[j])
+                moments[j] = oracle.combine(lambda m, t, to: beta * m + t - to, moments[j], centers[j], mean)
+                centers[j] = oracle.combine(lambda t, m: t - step * m, centers[j], moments[j])
+    deployed, state = run(algorithm._replace(init=lambda *_: begun), hyper, federation, key)
+    assert_models(state.server.centers, centers)
+    assert_models(deployed, [centers[nearest(i)] for i in range(8)])
+    assert len({nearest(i) for i in range(8)}) == 2
 
 
 def squared(a, b):
