@@ -73,7 +73,13 @@ def of_apple(server, clients, x, y):
     return stepped(oracle.average(cores, list(np.float64(server["p0"]))), x, y)
 
 
+def of_ditto(server, clients, x, y):
+    """Held near the server's model, which does not move, from there."""
+    return stepped(jax.tree.map(np.float64, server), x, y, mu=0.7)
+
+
 WAYS = {
+    "ditto": (of_ditto, {}, {"lam": 0.7}),
     "fedsoft": (of_fedsoft, {}, {"lam": 0.5}),
     "clusterfl": (of_clusterfl, {}, {"alpha": 0.2, "beta": 0.1}),
     "fedtsdp": (of_fedtsdp, {"public_batch": 10}, {"threshold": -1.0, "psi": 0.75, "eps_outputs": 0.01}),
@@ -82,7 +88,7 @@ WAYS = {
 }
 
 
-@pytest.mark.parametrize("name", ["fedtsdp", *slow("fedsoft", "clusterfl", "fedpac", "apple")])
+@pytest.mark.parametrize("name", ["fedtsdp", *slow("ditto", "fedsoft", "clusterfl", "fedpac", "apple")])
 def test_newcomers_in_numpy(key, model, federation, name):
     (expected, choices, numbers), method = WAYS[name], fljax.ALGORITHMS[name]
     algorithm, hyper = method(model, Work(1, 64), **choices), method.Hyper(lr=LR, **numbers)

@@ -65,7 +65,7 @@ def test_pfedme_in_numpy(key, model, federation, reference):  # noqa: F811
 
 @pytest.mark.parametrize("alpha_lr", [None, *slow(0.5)])
 def test_apfl_in_numpy(key, model, federation, reference, alpha_lr):  # noqa: F811
-    w, own, alpha, rate = reference.start, reference.everyone(), [0.3] * 8, alpha_lr or LR
+    w, own, alpha, rate = reference.start, reference.everyone(), [0.9] * 8, alpha_lr or LR
 
     def mixed(a, v, w):
         return oracle.combine(lambda v, w: a * v + (1 - a) * w, v, w)
@@ -82,9 +82,9 @@ def test_apfl_in_numpy(key, model, federation, reference, alpha_lr):  # noqa: F8
                 own[i], alpha[i] = stepped, float(np.clip(alpha[i] - rate * slope, 0, 1))
             sent.append(copy)
         w = oracle.average(sent, [size for *_, size in cohort])
-    deployed, state = run(apfl(model, WORK), apfl.Hyper(lr=LR, alpha=0.3, alpha_lr=alpha_lr), federation, key)
+    deployed, state = run(apfl(model, WORK), apfl.Hyper(lr=LR, alpha=0.9, alpha_lr=alpha_lr), federation, key)
     np.testing.assert_allclose(state.clients["alpha"], alpha, rtol=1e-4)
-    assert np.ptp(alpha) > 0.1
+    assert np.ptp(alpha) > 0.1 if alpha_lr is None else (min(alpha), max(alpha)) == (0, 1)
     assert_models(deployed, [mixed(a, v, w) for a, v in zip(alpha, own, strict=True)])
 
 
