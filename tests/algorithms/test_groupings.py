@@ -117,7 +117,7 @@ def assert_are_groups(label, update, formed):
 
 def test_flexcfls_groups_are_those_of_k_means_on_cosines_with_the_main_directions(key):
     rng = np.random.default_rng(1)
-    update = np.concatenate([rng.normal(size=30) * 3 + rng.normal(size=(6, 30)) * 0.5 for _ in range(3)])
+    update = np.concatenate([c * (rng.normal(size=30) + rng.normal(size=(6, 30)) * 0.6) for c in (1, 3, 10)])
     formed = np.arange(18) % 3 > 0
     found = jax.jit(lambda key, update, formed: groups(key, gram(update), formed, 3))
     label = np.asarray(found(key, update.astype(np.float32), formed))
