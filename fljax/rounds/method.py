@@ -3,6 +3,7 @@
 import inspect
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cached_property, update_wrapper
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, overload
@@ -129,7 +130,9 @@ class Method:
         choices = tuple((name, _hashable(plain(value))) for name, value in told.items())
         # What a user puts into the slot may read numbers of its own, which the class of this method does not have.
         about = About(self.name, choices, work, model.about, tuple(numbers_of(self.Hyper)) if is_usual else ())
-        algorithm = algorithm._replace(about=about, predict=_of_examples(algorithm.predict))
+        # A method that is another one with an end, as fine-tuning, has that one's.
+        predict = algorithm.predict if isinstance(algorithm.predict, _OfExamples) else _OfExamples(algorithm.predict)
+        algorithm = algorithm._replace(about=about, predict=predict)
         if added:
             algorithm = heeding(algorithm, added)
         algorithm = with_uplink(algorithm, chained(links)) if links else algorithm
@@ -271,9 +274,14 @@ def method(
     return made
 
 
-def _of_examples(predict: Callable[[Params, Array], Array]) -> Callable[[Params, Array], Array]:
-    """``predict`` that takes examples as a federation has them too: a batch has them scaled already."""
-    return lambda params, x: predict(params, as_inputs(x))
+@dataclass(frozen=True)
+class _OfExamples:
+    """An `Algorithm.predict` that takes examples as a pool has them too; in a batch they are scaled already."""
+
+    predict: Callable[[Params, Array], Array]
+
+    def __call__(self, params: Params, x: Array) -> Array:
+        return self.predict(params, as_inputs(x))
 
 
 def _is_hashable(value: Any) -> bool:
