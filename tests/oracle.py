@@ -3,7 +3,27 @@
 Only the order of the examples is taken from the library, so that both see the same batches.
 """
 
+from typing import Any
+
+import jax
 import numpy as np
+from numpy.typing import DTypeLike
+
+
+def as_float64(params: Any) -> Any:
+    """A pytree's leaves as NumPy arrays in float64."""
+    return jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), params)
+
+
+def rows_of(data: Any, i: int) -> np.ndarray:
+    """Rows of the pool that are client ``i``'s in a split of a federation."""
+    return np.asarray(data.index)[i, : int(np.asarray(data.size)[i])]
+
+
+def examples_of(data: Any, i: int, dtype: DTypeLike = np.float64) -> tuple[np.ndarray, np.ndarray]:
+    """Inputs, of type ``dtype``, and labels of client ``i`` in a split of a federation."""
+    rows = rows_of(data, i)
+    return np.asarray(data.pool.x, dtype)[rows], np.asarray(data.pool.y)[rows]
 
 
 def forward(params: dict, x: np.ndarray) -> tuple[np.ndarray, list[np.ndarray]]:

@@ -35,6 +35,7 @@ from tests import oracle
 from tests.algorithms.round_by_round import jitted, simulate, written_out
 from tests.algorithms.table import CASES
 from tests.algorithms.test_oracles import LR, WORK, assert_models, epoch_orders, reference, run  # noqa: F401
+from tests.oracle import as_float64, examples_of
 from tests.slow import slow
 
 ROUNDS = 3
@@ -42,17 +43,6 @@ ROUNDS = 3
 
 def server_of(algorithm, hyper, federation, key, n_rounds=ROUNDS, participation=0.5):
     return simulate(algorithm, hyper, federation, key, n_rounds, participation=participation)[0].server
-
-
-def as_float64(params):
-    return jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), params)
-
-
-def examples_of(federation, i, dtype=np.float64):
-    """Client i's training examples."""
-    data = federation.train
-    rows = np.asarray(data.index)[i, : np.asarray(data.size)[i]]
-    return np.asarray(data.pool.x, dtype)[rows], np.asarray(data.pool.y)[rows]
 
 
 def test_feddist_all_the_way_is_fedavg_of_equal_weights(key, model, work, federation):
@@ -96,7 +86,7 @@ def test_feddane_of_identical_clients_is_fedprox(key, model):
 
 def test_feddane_equals_numpy(key, model, federation):
     work, theta = Work(3, 64), as_float64(model.init(split_key(key).init))
-    data, sizes = [examples_of(federation, i) for i in range(8)], np.asarray(federation.train.size, float)
+    data, sizes = [examples_of(federation.train, i) for i in range(8)], np.asarray(federation.train.size, float)
     for _ in range(ROUNDS):
         gradients = [oracle.gradient(theta, *d) for d in data]
         mean, sent = oracle.average(gradients, sizes), []
@@ -116,7 +106,7 @@ def test_feddane_equals_numpy(key, model, federation):
 
 def test_a_client_of_feddane_stays_where_everyones_gradient_is_zero(key, model, federation):
     theta = model.init(key)
-    x, y = examples_of(federation, 0, np.float32)
+    x, y = examples_of(federation.train, 0, np.float32)
     batch = Batch(jnp.asarray(x), jnp.asarray(y), jnp.ones(len(y)))
     models = tree.everyone(theta, 8)
     own = client_gradients(jax.random.split(key, 8), models, federation.train, training_loss(model), 8).params
@@ -180,7 +170,7 @@ def test_perfedavg_on_one_example_adapts_and_steps_on_it(key, model, federation,
 @pytest.mark.parametrize("n_parts", [2, 3])
 def test_the_meta_gradient_equals_numpy(key, model, federation, n_parts):
     params, a = as_float64(model.init(key)), 0.3
-    x, y = examples_of(federation, 1)
+    x, y = examples_of(federation.train, 1)
     x, y = x[:15], y[:15]
     parts = [(x[k::n_parts], y[k::n_parts]) for k in range(n_parts)]
     expected, adapted = meta_gradient(params, a, parts)
@@ -219,7 +209,7 @@ def test_adapting_takes_exactly_so_many_steps(key, model, federation):
         key, tree.everyone(theta, 8), federation.train, training_loss(model), optax.sgd(0.2), 4, batch_size=64
     ).params
     for i in range(8):  # full batches: four steps of gradient descent
-        expected = oracle.local_sgd(as_float64(theta), [examples_of(federation, i)] * 4, 0.2)
+        expected = oracle.local_sgd(as_float64(theta), [examples_of(federation.train, i)] * 4, 0.2)
         chex.assert_trees_all_close(jax.tree.map(lambda leaf, i=i: leaf[i], adapted), expected, rtol=1e-5, atol=1e-5)
 
 
@@ -261,7 +251,7 @@ def test_a_full_step_of_the_server_is_fedavg(key, model, work, federation):
 def test_server_optimizers_equal_numpy(key, model, federation, name):
     # One full-batch local step of length 1: the pseudo-gradient is the weighted mean gradient.
     lr, beta1, beta2, tau = 0.3, 0.8, 0.95, 1e-2
-    data, sizes = [examples_of(federation, i) for i in range(8)], np.asarray(federation.train.size, float)
+    data, sizes = [examples_of(federation.train, i) for i in range(8)], np.asarray(federation.train.size, float)
     theta = as_float64(model.init(split_key(key).init))
     m = oracle.combine(lambda w: np.zeros_like(w) + (1e-6 if name == "yogi" else 0), theta)
     v = oracle.combine(lambda w: np.zeros_like(w) + (1e-6 if name == "yogi" else 0), theta)

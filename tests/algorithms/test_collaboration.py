@@ -22,7 +22,8 @@ from fljax.run.simulate import split_key
 from fljax.types import Batch, Work
 from tests import oracle
 from tests.algorithms.test_oracles import LR, WORK, assert_models, reference, run  # noqa: F401
-from tests.algorithms.test_personal import as_float64, averaged, final, numpy_features
+from tests.algorithms.test_personal import averaged, final, numpy_features
+from tests.oracle import as_float64
 
 N_CLASSES = 4
 

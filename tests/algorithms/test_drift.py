@@ -21,6 +21,7 @@ from fljax.types import ClientData, Examples, Federation, Model, Work
 from tests import oracle
 from tests.algorithms.round_by_round import simulate
 from tests.algorithms.test_oracles import LR, WORK, assert_models, reference, run  # noqa: F401
+from tests.oracle import rows_of
 from tests.slow import slow, slow_rows
 
 DIMENSION = 3
@@ -253,7 +254,7 @@ def test_fedlc_in_numpy(key, model, federation, reference):  # noqa: F811
     for cohort in reference.rounds():
         sent = []
         for i, k, _ in cohort:
-            y_own = np.asarray(data.pool.y)[np.asarray(data.index)[i, : np.asarray(data.size)[i]]]
+            y_own = np.asarray(data.pool.y)[rows_of(data, i)]
             margin, w = 0.8 * np.maximum(np.bincount(y_own, minlength=4), 1.0) ** -0.25, theta
             for x, y in reference.batches(i, k):
                 shifted = w | {"fc2": w["fc2"] | {"bias": w["fc2"]["bias"] - margin}}
@@ -270,7 +271,7 @@ def test_qffl_in_numpy(key, model, federation, reference, q):  # noqa: F811
     for cohort in reference.rounds():
         total, h = oracle.combine(np.zeros_like, theta), 0.0
         for i, k, _ in cohort:
-            rows = np.asarray(data.index)[i, : np.asarray(data.size)[i]]
+            rows = rows_of(data, i)
             loss = oracle.training_loss(theta, reference.x[rows], reference.y[rows])
             w = oracle.local_sgd(theta, reference.batches(i, k), LR)
             gradient = oracle.combine(lambda t, w: (t - w) / LR, theta, w)

@@ -31,8 +31,8 @@ from fljax.types import Batch, State, Work
 from tests import oracle
 from tests.algorithms.round_by_round import jitted, simulate
 from tests.algorithms.test_oracles import LR, WORK, assert_models, reference, run  # noqa: F401
-from tests.algorithms.test_personal import as_float64, averaged, final, numpy_features
-from tests.algorithms.test_soft import examples_of
+from tests.algorithms.test_personal import averaged, final, numpy_features
+from tests.oracle import as_float64, examples_of, rows_of
 from tests.slow import slow
 
 
@@ -49,7 +49,7 @@ def test_fedproto_in_numpy(key, model, federation, reference):  # noqa: F811
                 pull = {"kernel": x.reshape(len(x), -1).T @ away, "bias": away.sum(0)}
                 g |= {"fc1": {name: g["fc1"][name] + pull[name] for name in pull}}
                 own[i] = oracle.combine(lambda w, g: w - LR * g, own[i], g)
-            x, y = examples_of(federation, i)
+            x, y = examples_of(federation.train, i)
             np.add.at(total, y, numpy_features(own[i], x))
             np.add.at(count, y, 1)
         mean = np.where(count[:, None] > 0, total / np.maximum(count, 1)[:, None], mean)
@@ -82,7 +82,7 @@ def test_feddistill_in_numpy(key, model, federation, reference):  # noqa: F811
                     scale = gamma * target.sum() / len(x)  # classes that no other has teach nothing
                     g = oracle.combine(lambda g, h, scale=scale: g + scale * h, g, h)
                 own[i] = oracle.combine(lambda w, g: w - LR * g, own[i], g)
-            x, y = examples_of(federation, i)
+            x, y = examples_of(federation.train, i)
             p = softmax(oracle.forward(own[i], x)[0], axis=1)
             for c in np.unique(y):
                 total[i, c], count[i, c] = p[y == c].mean(0), 1
@@ -101,7 +101,7 @@ def test_newcomers_to_feddistill_are_taught_by_all_others_in_every_round(key, mo
     start, data, n_rounds = as_float64(model.init(split_key(key).init)), newcomers.train, 3
     models = jax.jit(new_models, static_argnums=0)(algorithm, as_traced(hyper), state, data, key, jnp.int32(n_rounds))
     for i in range(3):
-        w, rows = start, np.asarray(data.index)[i, : np.asarray(data.size)[i]]
+        w, rows = start, rows_of(data, i)
         x, y = np.asarray(data.pool.x, np.float64)[rows], np.asarray(data.pool.y)[rows]
         target = (taught["total"] / np.maximum(taught["count"], 1)[:, None])[y].ravel()  # of an example for each class
         for _ in range(n_rounds):
@@ -120,7 +120,7 @@ def test_fedrod_in_numpy(key, model, federation, reference):  # noqa: F811
     for cohort in reference.rounds():
         sent = []
         for i, k, _ in cohort:
-            w, y_own = theta, np.asarray(data.pool.y)[np.asarray(data.index)[i, : np.asarray(data.size)[i]]]
+            w, y_own = theta, np.asarray(data.pool.y)[rows_of(data, i)]
             prior = np.log(np.maximum(np.bincount(y_own, minlength=4), 1e-8))
             for x, y in reference.batches(i, k):
                 shifted = w | {"fc2": w["fc2"] | {"bias": w["fc2"]["bias"] + prior}}
@@ -214,7 +214,7 @@ def test_feddbe_in_numpy(key, model, federation, reference, kappa):  # noqa: F81
     beforehand, shown = jax.random.fold_in(reference.keys.init, 1), []
     for i in range(8):  # a round of everyone before the first finds the consensus of all examples
         w = oracle.local_sgd(theta, reference.batches(i, jax.random.fold_in(beforehand, i)), LR)
-        shown.append(numpy_features(w, examples_of(federation, i)[0]))
+        shown.append(numpy_features(w, examples_of(federation.train, i)[0]))
     consensus = np.concatenate(shown).mean(0)
     for cohort in reference.rounds():
         sent = []

@@ -41,6 +41,7 @@ from fljax.types import ModelTable, State, Work
 from tests import oracle
 from tests.algorithms.round_by_round import jitted, one_round, scores, simulate
 from tests.algorithms.test_oracles import LR, WORK, assert_models, reference  # noqa: F401
+from tests.oracle import rows_of
 from tests.slow import slow
 
 ROUNDS, SLOW = 4, pytest.mark.slow
@@ -551,7 +552,7 @@ def test_fresh_examples_are_the_clients_own_without_repetition(key, federation):
     data = federation.train
     some = jax.device_get(jax.jit(fresh_examples, static_argnums=2)(jax.random.split(key, 8), data, 10))
     for i in range(8):
-        n, own = int(some.size[i]), set(np.asarray(data.index)[i, : np.asarray(data.size)[i]].tolist())
+        n, own = int(some.size[i]), set(rows_of(data, i).tolist())
         drawn = np.asarray(some.index[i, :n]).tolist()
         assert n == min(10, int(data.size[i]))
         assert len(set(drawn)) == n

@@ -34,6 +34,7 @@ from fljax.run.simulate import as_traced, split_key
 from fljax.types import Work
 from tests import oracle
 from tests.algorithms.round_by_round import jitted, simulate
+from tests.oracle import rows_of
 from tests.slow import slow, slow_rows
 
 ROUNDS = 3
@@ -94,7 +95,7 @@ def test_clusterfl_equals_numpy(key, model, federation):
     means, label = own, np.zeros(8, int)
     for round in range(6):
         for i in range(8):
-            rows = np.asarray(data.index)[i, : np.asarray(data.size)[i]]
+            rows = rows_of(data, i)
             g = oracle.gradient(own[i], np.asarray(data.pool.x, np.float64)[rows], np.asarray(data.pool.y)[rows])
             if round > 1:  # no clusters yet in the first two
                 g = oracle.combine(lambda g, w, m: g + 2 * alpha * w - 2 * beta * m, g, own[i], means[i])

@@ -22,6 +22,7 @@ from fljax.models import multi_label, variational
 from fljax.types import Batch, Work
 from tests.algorithms.round_by_round import jitted, simulate
 from tests.algorithms.table import PROBABILISTIC
+from tests.oracle import rows_of
 
 ROUNDS = 3
 CROSS_ENTROPY = optax.softmax_cross_entropy_with_integer_labels
@@ -156,7 +157,7 @@ def test_evidence_equals_a_loop_over_examples(key, federation):
     evidence = class_evidence(PROBABILISTIC, models, federation.train, 4)
     data = federation.train
     for i in (0, 5):
-        rows = np.asarray(data.index)[i, : np.asarray(data.size)[i]]
+        rows = rows_of(data, i)
         z = PROBABILISTIC.halves.encode(tree.take(models, i), data.pool.x[rows])
         mu, precision = (np.asarray(v, np.float64) for v in (z[0], 1 / np.square(z[1])))
         for c in range(4):

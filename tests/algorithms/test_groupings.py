@@ -29,7 +29,7 @@ from tests import oracle
 from tests.algorithms.normalised import batch_normalised
 from tests.algorithms.round_by_round import jitted
 from tests.algorithms.test_oracles import LR, MOMENTUM, WORK, Reference, assert_models, run
-from tests.algorithms.test_soft import examples_of
+from tests.oracle import examples_of
 
 
 @pytest.mark.slow
@@ -274,7 +274,7 @@ def test_fedrc_in_numpy(key, model, federation):
         share /= share.sum(axis=1, keepdims=True)
         found, found_mass, sent = omega.copy(), mass.copy(), [[], []]
         for i, k, _ in cohort:
-            x, y = examples_of(federation, i)
+            x, y = examples_of(federation.train, i)
             gamma = concepts(x, y, omega[i])
             found[i] = gamma.mean(axis=1)
             found_mass[i] = [np.bincount(y, one, minlength=4) for one in gamma]

@@ -23,6 +23,7 @@ from fljax.run.simulate import as_traced, split_key
 from fljax.types import Batch, State, Work
 from tests import oracle
 from tests.algorithms.round_by_round import jitted, one_round, simulate
+from tests.oracle import as_float64, rows_of
 from tests.slow import slow, slow_rows
 
 ROUNDS = 3
@@ -30,10 +31,6 @@ ROUNDS = 3
 
 def server_of(algorithm, hyper, federation, key, n_rounds=ROUNDS, **options):
     return simulate(algorithm, hyper, federation, key, n_rounds, **options)[0].server
-
-
-def as_float64(params):
-    return jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), params)
 
 
 def test_fedprox_without_pull_is_fedavg_exactly(key, model, work, federation):
@@ -63,7 +60,7 @@ def test_fedavg_of_one_full_batch_step_is_fedsgd(key, model, federation):
 def test_fedsgd_on_everyone_is_gradient_descent_on_the_pooled_data(key, model, federation):
     theta = as_float64(model.init(split_key(key).init))
     data = federation.train
-    rows = np.concatenate([np.asarray(data.index)[i, : np.asarray(data.size)[i]] for i in range(8)])
+    rows = np.concatenate([rows_of(data, i) for i in range(8)])
     x, y = np.asarray(data.pool.x, np.float64)[rows], np.asarray(data.pool.y)[rows]
     theta = oracle.local_sgd(theta, [(x, y)] * ROUNDS, 0.3)
     chex.assert_trees_all_close(

@@ -18,6 +18,7 @@ from fljax.types import Work
 from tests import oracle
 from tests.algorithms.round_by_round import simulate
 from tests.algorithms.test_oracles import LR, WORK, assert_models, reference, run  # noqa: F401
+from tests.oracle import as_float64
 from tests.slow import slow
 
 
@@ -36,10 +37,6 @@ def alone(model, work, federation, key):
 def numpy_features(params, x):
     """What the second layer of the two-layer MLP is given."""
     return np.maximum(x.reshape(len(x), -1) @ params["fc1"]["kernel"] + params["fc1"]["bias"], 0)
-
-
-def as_float64(params):
-    return jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), params)
 
 
 def test_pfedme_in_numpy(key, model, federation, reference):  # noqa: F811

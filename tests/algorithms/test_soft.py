@@ -24,6 +24,7 @@ from fljax.types import Work
 from tests import oracle
 from tests.algorithms.round_by_round import jitted, simulate
 from tests.algorithms.test_oracles import LR, WORK, reference  # noqa: F401
+from tests.oracle import as_float64, examples_of
 from tests.slow import slow
 
 ROUNDS = 3
@@ -40,16 +41,6 @@ def begun_at(algorithm, start):
 
 def first_of(stacked):
     return tree.take(stacked, 0)
-
-
-def examples_of(federation, i):
-    data = federation.train
-    rows = np.asarray(data.index)[i, : np.asarray(data.size)[i]]
-    return np.asarray(data.pool.x, np.float64)[rows], np.asarray(data.pool.y)[rows]
-
-
-def as_float64(params):
-    return jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), params)
 
 
 @pytest.mark.slow
@@ -107,7 +98,7 @@ def test_fedsoft_equals_numpy(key, model, federation):
     algorithm, hyper = fedsoft(model, Work(epochs, 64), 2), fedsoft.Hyper(lr=lr, lam=pull)
     start = jitted(algorithm.init)(split_key(key).init, hyper, federation.train).server
     centers = [jax.tree.map(lambda leaf, s=s: np.asarray(leaf[s], np.float64), start) for s in range(2)]
-    own, data = [centers[0]] * 8, [examples_of(federation, i) for i in range(8)]
+    own, data = [centers[0]] * 8, [examples_of(federation.train, i) for i in range(8)]
     for round in range(ROUNDS):
         if round % 2 == 0:
             votes = [np.argmin([oracle.losses(c, *d) for c in centers], axis=0) for d in data]
@@ -151,7 +142,7 @@ def test_the_loss_of_a_round_of_fedsoft_is_that_of_the_clients_that_were_drawn(k
     metrics = {name: np.asarray(value) for name, value in simulate(algorithm, hyper, federation, key, 2)[1].items()}
     drawn, losses = metrics["uplink"] > 100, []
     for round in range(2):
-        losses += [[oracle.training_loss(start, *examples_of(federation, i)) for i in metrics["ids"][round]]]
+        losses += [[oracle.training_loss(start, *examples_of(federation.train, i)) for i in metrics["ids"][round]]]
     np.testing.assert_array_equal(drawn.sum(axis=1), 2)
     np.testing.assert_allclose(metrics["loss"][drawn], np.array(losses)[drawn], rtol=1e-4)
     mean = np.where(drawn, losses, 0).sum(axis=1) / 2
@@ -198,7 +189,9 @@ def test_every_example_has_its_loss_under_every_center(key, model, federation):
     ours = example_loss(model, centers, federation.train, batch_size=4)
     assert ours.shape == (*federation.train.index.shape, 3)
     for i in range(8):
-        expected = [oracle.losses(as_float64(tree.take(centers, s)), *examples_of(federation, i)) for s in range(3)]
+        expected = [
+            oracle.losses(as_float64(tree.take(centers, s)), *examples_of(federation.train, i)) for s in range(3)
+        ]
         size = int(federation.train.size[i])
         np.testing.assert_allclose(ours[i, :size], np.transpose(expected), rtol=1e-5, atol=1e-5)
         assert (ours[i, size:] == 0).all()
@@ -230,7 +223,7 @@ def test_fedem_equals_numpy(key, model, federation, reference, normalise):  # no
     for cohort in reference.rounds():
         sent, before = [[], []], pi.copy()
         for i, k, _ in cohort:
-            pi[i] = responsibilities(*examples_of(federation, i), before[i]).mean(axis=1)
+            pi[i] = responsibilities(*examples_of(federation.train, i), before[i]).mean(axis=1)
             for m, w in enumerate(learners):
                 for x, y in reference.batches(i, k):
                     q, n_alone = responsibilities(x, y, before[i])[m], n_alone + (len(y) == 1)

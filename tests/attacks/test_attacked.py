@@ -16,6 +16,7 @@ from fljax.data.federation import n_classes
 from fljax.data.synthetic import linear_groups
 from fljax.run.sweep.search import on_validation
 from fljax.types import Work
+from tests.oracle import rows_of
 from tests.run.conftest import federation, model
 
 __all__ = ["federation", "model"]
@@ -241,7 +242,7 @@ def test_every_trigger_is_as_bright_in_training_as_in_tests(federation, model):
     brightest = [max(1, x[index[i, : size[i]]].max()) for i in (1, 2)]
     assert brightest[0] != brightest[1]  # the premise
     for i in (1, 2):
-        rows = np.asarray(made.train.index)[i, : int(made.train.size[i])]
+        rows = rows_of(made.train, i)
         assert (np.asarray(made.train.pool.x)[rows][:, -2:, -2:] == top).all()
     assert (np.asarray(made.triggered.pool.x)[:, -2:, -2:] == top).all()
 

@@ -23,6 +23,7 @@ from fljax.numbers import LocalHyper
 from fljax.run.mesh import over_devices
 from fljax.types import ClientData, Examples, ModelTable, Work
 from tests import oracle
+from tests.oracle import as_float64
 from tests.slow import slow, slow_rows
 
 
@@ -70,10 +71,6 @@ def same_batches(key, data, i, work):
             rows = np.asarray(rows)[np.asarray(weight) > 0]
             batches.append((np.asarray(data.pool.x, np.float64)[rows], np.asarray(data.pool.y)[rows]))
     return batches
-
-
-def as_float64(params):
-    return jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), params)
 
 
 @pytest.mark.parametrize("momentum", [None, 0.9])

@@ -11,11 +11,12 @@ from fljax.client import client_loss, client_sums, cross_loss, predictor
 from fljax.run.mesh import over_devices
 from fljax.types import ModelTable
 from tests import oracle
+from tests.oracle import rows_of
 from tests.slow import slow
 
 
 def expected_loss(params, data, i):
-    rows = np.asarray(data.index)[i, : int(data.size[i])]
+    rows = rows_of(data, i)
     params = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), params)
     return oracle.training_loss(params, np.asarray(data.pool.x, np.float64)[rows], np.asarray(data.pool.y)[rows])
 

@@ -16,6 +16,7 @@ from fljax.rounds.joining import everyone
 from fljax.run.changes import after_changes, change_rows, changes_table
 from fljax.run.sweep.search import on_validation
 from fljax.types import Work
+from tests.oracle import rows_of
 from tests.run.conftest import federation, model
 
 __all__ = ["federation", "model"]
@@ -177,7 +178,7 @@ def test_attackers_that_move_keep_their_poisoned_examples(start):
     cohort = everyone(jax.random.key(0), jnp.int32(1), now.train)
     data = under.algorithm.round(None, None, None, cohort)
     for i in (0, 1):
-        rows, own = np.asarray(data.index)[i, : int(data.size[i])], examples(made, "train", i)
+        rows, own = rows_of(data, i), examples(made, "train", i)
         assert same((np.asarray(data.pool.x)[rows], 3 - np.asarray(data.pool.y)[rows]), own)
         assert int(made.stages.train.size[1, i]) != len(rows)
 

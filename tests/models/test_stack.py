@@ -13,6 +13,7 @@ from fljax.client import train_clients, training_loss
 from fljax.models import MODELS
 from fljax.types import ClientData, Examples, Work
 from tests.models.small import SMALL
+from tests.oracle import as_float64
 
 N_CLIENTS = 20
 TOLERANCE = 1e-4
@@ -62,10 +63,6 @@ def clients(shape: tuple[int, ...], n_classes: int, dtype: str) -> ClientData:
     pool = Examples(rng.standard_normal((n, *shape)).astype(dtype), rng.integers(n_classes, size=n, dtype=np.int32))
     index = np.arange(n, dtype=np.int32).reshape(N_CLIENTS, 8)
     return jax.tree.map(jnp.asarray, ClientData(pool, index, 3 + np.arange(N_CLIENTS, dtype=np.int32) % 6))
-
-
-def as_float64(params):
-    return jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), params)
 
 
 def norm(params):

@@ -11,6 +11,7 @@ import fljax
 from fljax.client import predictor
 from fljax.run.evaluate import evaluate as evaluate_eagerly
 from fljax.types import ModelTable
+from tests.oracle import rows_of
 from tests.slow import slow
 
 SEEDS = [1, *slow(0, 2)]
@@ -30,7 +31,7 @@ def personal(model):
 
 def predictions(logits, data, i):
     """Probabilities and labels of a client's test examples, by the logits of all examples."""
-    rows = np.asarray(data.index)[i, : int(data.size[i])]
+    rows = rows_of(data, i)
     return scipy.special.softmax(np.asarray(logits, np.float64)[rows], axis=1), np.asarray(data.pool.y)[rows]
 
 

@@ -24,6 +24,7 @@ from fljax.run.load import Result
 from fljax.run.logging import LogProgress, scalars, to_mlflow, to_tensorboard, to_wandb
 from fljax.run.models_on_disk import FILE, read_models
 from fljax.run.spread import spread, spreads, worst
+from tests.oracle import rows_of
 
 
 class Net(nn.Module):
@@ -293,7 +294,7 @@ def test_confusion_matrices_are_scikit_learns(trained):
     matrices = jax.jit(fljax.confusion_matrices, static_argnums=(0, 3))
     counts, predict = np.asarray(matrices(algorithm.predict, models, federation.test, 10)), jax.jit(algorithm.predict)
     for i in range(4):
-        rows = np.asarray(federation.test.index)[i, : int(federation.test.size[i])]
+        rows = rows_of(federation.test, i)
         told = np.argmax(predict(fljax.client_model(models, i), federation.test.pool.x), axis=1)[rows]
         true = np.asarray(federation.test.pool.y)[rows]
         np.testing.assert_array_equal(counts[i], confusion_matrix(true, told, labels=range(10)))

@@ -22,13 +22,8 @@ from fljax.run.regression import evaluate_regression
 from fljax.run.sweep.points import grid
 from fljax.run.sweep.table import HEADLINES, best, metric_of, tidy
 from fljax.types import ClientData, Examples, ModelTable, Work
+from tests.oracle import examples_of
 from tests.slow import slow
-
-
-def examples_of(federation, i):
-    """(x, y) of a client's test examples."""
-    rows = np.asarray(federation.test.index)[i, : int(federation.test.size[i])]
-    return np.asarray(federation.test.pool.x)[rows], np.asarray(federation.test.pool.y)[rows]
 
 
 def linear(n_features, n_outputs, key):
@@ -54,7 +49,7 @@ def test_measures_of_a_regression(key, shape):
     weights = jax.tree.map(lambda leaf: np.asarray(leaf[0], np.float64), models.params)["fc1"]
     pairs = []
     for i in range(4):
-        own, true = examples_of(federation, i)
+        own, true = examples_of(federation.test, i)
         told = 1000 + 2 * (own @ weights["kernel"] + weights["bias"])
         pairs.append((np.asarray(true, np.float64).reshape(len(own), -1), told))
         np.testing.assert_allclose(found["client_mse"][i], oracle.mean_squared_error(*pairs[-1]), rtol=1e-4)
@@ -79,7 +74,7 @@ def test_measures_of_several_labels(key):
     found = evaluate(model, models, federation.test)
     weights = jax.tree.map(lambda leaf: np.asarray(leaf[0], np.float64), models.params)["fc1"]
     for i in range(4):
-        own, true = examples_of(federation, i)
+        own, true = examples_of(federation.test, i)
         logits = own @ weights["kernel"] + weights["bias"]
         told, there = logits > 0, (true + (logits > 0)).any(axis=0)
         np.testing.assert_allclose(found["client_accuracy"][i], 1 - oracle.hamming_loss(true, told), rtol=1e-6)
