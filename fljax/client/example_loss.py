@@ -4,12 +4,10 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from fljax import tree
-from fljax.client.batching import BATCH_SIZE, batching
-from fljax.client.local import batch_rows
-from fljax.client.map import map_clients
+from fljax.client.batching import BATCH_SIZE
+from fljax.client.each import of_each_example
 from fljax.client.measure import loss_score
-from fljax.data.federation import minibatch
-from fljax.types import ClientData, Examples, Model, Params, Stacked
+from fljax.types import ClientData, Model, Params, Stacked
 
 
 def example_loss(model: Model, centers: Stacked, data: ClientData, batch_size: int = BATCH_SIZE) -> Array:
@@ -18,22 +16,10 @@ def example_loss(model: Model, centers: Stacked, data: ClientData, batch_size: i
     Places past a client's size hold 0; mask them with `fljax.data.federation.present`. Models and examples are not
     copied, and a client of few examples does not wait for one of many.
     """
-    n_clients, capacity = data.index.shape
-    score = loss_score(model)
-    batch = batching(score, centers, data, batch_size).size
+    score, n_clients = loss_score(model), data.size.shape[0]
 
     def under(center: Params) -> Array:
-        def one(pool: Examples, index: Array, size: Array, center: Params) -> Array:
-            def step(i: Array, losses: Array) -> Array:
-                rows, weight = batch_rows(index, size, i, batch)
-                value = score(center, minibatch(pool, rows, weight))[:, 0]
-                value = jnp.where(weight > 0, value, 0.0).astype(losses.dtype)  # of a bfloat16 network it is bfloat16
-                return lax.dynamic_update_slice(losses, value, (i * batch,))
-
-            whole = -(-capacity // batch) * batch
-            return lax.fori_loop(0, -(-size // batch), step, jnp.zeros(whole, jnp.float32))[:capacity]
-
-        return map_clients(one, data, tree.everyone(center, n_clients))
+        return of_each_example(score, tree.everyone(center, n_clients), data, 0.0, batch_size)[..., 0]
 
     return jnp.moveaxis(lax.map(under, centers), 0, -1)
 

@@ -9,11 +9,8 @@ from flax import linen as nn
 from jax import Array, lax
 
 from fljax import tree
-from fljax.client.batching import batching
-from fljax.client.local import batch_rows
-from fljax.client.map import map_clients
-from fljax.data.federation import minibatch
-from fljax.types import Batch, ClientData, Examples, Key, Model, ModelTable, Params
+from fljax.client.each import of_each_example
+from fljax.types import ClientData, Key, Model, ModelTable, Params
 
 
 class Seen(NamedTuple):
@@ -64,21 +61,8 @@ def see(
 
 def client_features(model: Model, models: ModelTable, data: ClientData) -> Array:
     """(clients, capacity, d) features of each client's examples under the model it holds; 0 past its size."""
-    d, capacity = head_shape(model, tree.first(models.params))[0], data.index.shape[1]
-
-    def features(params: Params, batch: Batch) -> Array:
-        return see(model, params, batch.x, None).features
-
-    batch = batching(features, models, data).size
-
-    def one(pool: Examples, index: Array, size: Array, params: Params) -> Array:
-        def of(step: Array) -> Array:
-            return features(params, minibatch(pool, *batch_rows(index, size, step, batch)))
-
-        h = lax.map(of, jnp.arange(-(-capacity // batch))).reshape(-1, d)[:capacity]
-        return jnp.where((jnp.arange(capacity) < size)[:, None], h, 0.0)
-
-    return map_clients(one, data, models)
+    head_shape(model, tree.first(models.params))
+    return of_each_example(lambda params, batch: see(model, params, batch.x, None).features, models, data, 0.0)
 
 
 def linear(layer: Params, features: Array) -> Array:

@@ -8,9 +8,11 @@ import scipy.special
 from sklearn.metrics import accuracy_score, f1_score, log_loss
 
 import fljax
+from fljax import tree
 from fljax.client import predictor
 from fljax.run.evaluate import evaluate as evaluate_eagerly
 from fljax.types import ModelTable
+from tests import oracle
 from tests.oracle import rows_of
 from tests.slow import slow
 
@@ -56,6 +58,23 @@ def test_equals_scikit_learn(federation, predict, personal, seed):
     np.testing.assert_allclose(metrics["test_loss"], loss.mean(), rtol=1e-5)
 
 
+@pytest.mark.parametrize(
+    ("n_models", "row"), [(9, np.arange(9)), (3, np.array([2, 0, 1, 1, -1, 2, 2, 0, 7])), (1, np.zeros(9))]
+)
+def test_predictions_of_each_client_are_in_the_order_of_its_row(federation, predict, personal, n_models, row):
+    """Of models of one's own, of three that they share, where clients 4 and 8 hold none, and of one for all."""
+    data, params = federation.test, jax.tree.map(lambda leaf: leaf[:n_models], personal(0))
+    table = ModelTable(params, row.astype(np.int32))
+    told = np.asarray(jax.jit(fljax.predictions, static_argnums=0)(predict, table, data))
+    assert told.shape == (9, data.index.shape[1], 4)
+    for i, held in enumerate(table.row):
+        x, _ = oracle.examples_of(data, i)
+        expected = np.full((len(told[i]), 4), np.nan)
+        if 0 <= held < n_models:
+            expected[: len(x)] = oracle.forward(oracle.as_float64(tree.row(params, held)), x)[0]
+        np.testing.assert_allclose(told[i], expected, rtol=1e-4, atol=1e-5)
+
+
 def test_clients_without_test_examples_count_in_no_average(federation, predict, personal):
     data = federation.test._replace(size=np.where(np.arange(9) == 4, 0, federation.test.size))
     metrics = evaluate(predict, ModelTable(personal(0), np.zeros(9, np.int32)), data)
@@ -91,7 +110,7 @@ def test_a_confusion_of_too_few_classes_would_lose_examples(averaging, federatio
 def test_models_of_other_clients_are_refused_and_one_for_all_is_everybodys(federation, predict, personal):
     data, models = federation.test, ModelTable(personal(0), np.arange(9, dtype=np.int32))
     few = data._replace(index=data.index[:7], size=data.size[:7])
-    for ask in (fljax.evaluate, lambda *given: fljax.confusion_matrices(*given, 4)):
+    for ask in (fljax.evaluate, fljax.predictions, lambda *given: fljax.confusion_matrices(*given, 4)):
         with pytest.raises(ValueError, match="models of 9 clients, and data of 7; give those of the same clients"):
             ask(predict, models, few)
         shared = ModelTable(jax.tree.map(lambda leaf: leaf[:1], models.params), np.zeros(9, np.int32))
