@@ -125,9 +125,18 @@ def check_tested(
     """
     _check_kind_of(data.pool.y, loss)
     if not isinstance(data.pool.y, jax.core.Tracer):
-        outputs = _outputs.eval_shape(predict, models, data.pool)
+        outputs = check_predicts(predict, models, data)
         if task_of(loss) == "classification":
             _check_enough(outputs.shape[-1], data.pool.y)
+
+
+def check_predicts(predict: Callable[[Params, Array], Array], models: ModelTable, data: ClientData) -> Any:
+    """Checks that ``predict`` takes the examples of ``data`` and gives (examples, outputs); the shape of one's.
+
+    Raises:
+        ValueError: it does not.
+    """
+    return _outputs.eval_shape(predict, models, data.pool)
 
 
 @partial(jax.jit, static_argnums=0)

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from fljax.client.each import of_each_example
+from fljax.run.check_network import check_predicts
 from fljax.run.evaluate import check_given, matched
 from fljax.run.regression import Predict
 from fljax.types import ClientData, ModelTable
@@ -25,9 +26,11 @@ def predictions(predict: Predict, models: ModelTable, data: ClientData) -> Array
         data: a split.
 
     Raises:
-        ValueError: the models are those of other clients, or ``data`` is no split.
+        ValueError: the models are those of other clients, ``data`` is no split, or ``predict`` cannot take its
+            examples.
     """
     check_given(models, data)
+    check_predicts(predict, models, data)
     return _predictions(predict, *matched(models, data))
 
 

@@ -73,6 +73,8 @@ def test_predictions_of_each_client_are_in_the_order_of_its_row(federation, pred
         if 0 <= held < n_models:
             expected[: len(x)] = oracle.forward(oracle.as_float64(tree.row(params, held)), x)[0]
         np.testing.assert_allclose(told[i], expected, rtol=1e-4, atol=1e-5)
+    with pytest.raises(ValueError, match=r"^predict cannot take examples of shape \(4, 4, 1\): "):
+        fljax.predictions(lambda params, x: x @ np.ones(3, np.float32), table, data)
 
 
 def test_clients_without_test_examples_count_in_no_average(federation, predict, personal):
