@@ -15,7 +15,7 @@ from fljax.rounds.round_metrics import OF_CLIENT
 from fljax.run.cost import traffic_of_clients
 from fljax.run.headline import CLASSES, Measures, measures_of
 from fljax.run.rounds import n_not_finite
-from fljax.run.spread import spread, spreads
+from fljax.run.spread import spread_over_clients, spreads
 from fljax.sealed import naming, write_listed
 from fljax.types import Federation, ModelTable
 
@@ -96,7 +96,7 @@ def _of_clients(metrics: Mapping[str, np.ndarray], measures: Measures) -> Row:
     """How the headline is spread over the clients."""
     kind = measures.scores[0].partition("_")[0] + "_"
     last = {name: value[-1:] for name, value in metrics.items() if name.startswith(OF_CLIENT)}
-    return {name: _known(float(spread(last, name)[0])) for name in spreads(last) if name.startswith(kind)}
+    return {name: _known(float(spread_over_clients(last, name)[0])) for name in spreads(last) if name.startswith(kind)}
 
 
 def client_table(outcomes: Mapping[str, Outcome], federation: Federation, names: Sequence[str] = ()) -> list[Row]:

@@ -27,11 +27,11 @@ OF = ("accuracy", "f1", "r2")
 
 
 def spreads(metrics: Collection[str]) -> list[str]:
-    """The names that `spread` has of a run with these metrics."""
+    """The names that `spread_over_clients` has of a run with these metrics."""
     return [f"{kind}_{name}" for kind in OF if OF_CLIENT + kind in metrics for name in SPREADS]
 
 
-def spread(metrics: Mapping[str, np.ndarray], name: str) -> np.ndarray:
+def spread_over_clients(metrics: Mapping[str, np.ndarray], name: str) -> np.ndarray:
     """(rounds,) float64, one of `spreads` after every round; NaN where nobody was tested."""
     kind, _, how = name.partition("_")
     of_clients = np.asarray(metrics[OF_CLIENT + kind], np.float64)

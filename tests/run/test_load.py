@@ -23,7 +23,7 @@ from fljax.run.cost import Link
 from fljax.run.load import Result
 from fljax.run.logging import LogProgress, scalars, to_mlflow, to_tensorboard, to_wandb
 from fljax.run.models_on_disk import FILE, read_models
-from fljax.run.spread import spread, spreads, worst
+from fljax.run.spread import spread_over_clients, spreads, worst
 from tests.oracle import rows_of
 
 
@@ -308,8 +308,8 @@ def test_worst_clients():
 def test_a_spread_over_clients_is_none_in_a_round_without_a_test():
     """As NumPy's, of those who were tested, in float64."""
     rounds = np.array([[np.nan, np.nan, np.nan], [0.25, np.nan, 0.75], [-np.inf, 0.5, 1.5]], np.float32)
-    np.testing.assert_array_equal(spread({"client_r2": rounds}, "r2_deviation"), [np.nan, 0.25, 0.5])
-    np.testing.assert_array_equal(spread({"client_r2": rounds}, "r2_worst10"), [np.nan, 0.25, 0.5])
+    np.testing.assert_array_equal(spread_over_clients({"client_r2": rounds}, "r2_deviation"), [np.nan, 0.25, 0.5])
+    np.testing.assert_array_equal(spread_over_clients({"client_r2": rounds}, "r2_worst10"), [np.nan, 0.25, 0.5])
     assert spreads({"client_r2", "client_loss", "r2_macro"}) == ["r2_worst10", "r2_deviation"]
 
 
