@@ -2,7 +2,8 @@
 
     python experiments/fedtsdp.py                        # Tables 3, 4 and 5, smoke scale
     python experiments/fedtsdp.py table5_resnet18 --scale paper
-    python experiments/fedtsdp.py --scale paper          # CIFAR-10, 20 clients, 200 rounds: work for a GPU
+    python experiments/fedtsdp.py table5 --scale paper --seeds 1 --only FedPer   # 200 rounds: hours of two cores
+    python experiments/fedtsdp.py --scale paper          # CIFAR-10, 20 clients, all methods: work for a GPU
 
 Smoke: the digits (8x8), 20 clients of about 58 training images, an MLP 64-32-10, 30 rounds of 2 epochs, lr decay 0.99;
 the server's public images are the digits' test split. Its layers are two, so a depth of 2 here is 4 in the paper.
@@ -11,7 +12,7 @@ Accuracy is the paper's: weighted by the clients' test sizes (``accuracy_micro``
 it. Lines are in results/fedtsdp/, curves over the rounds (the paper's Figures 7 and 8) in the folder of the run. Rival
 methods may be ahead: results/claims.md says which claims hold.
 
-Of the paper's tables those on CIFAR-10 need a GPU (``--scale paper``; CIFAR-10 is here a copy recompressed with loss),
+Of the paper's tables those on CIFAR-10 want a GPU (``--scale paper``; CIFAR-10 is here a copy recompressed with loss),
 CIFAR-100 and SVHN the data; Table 4's numbers and Table 6 are not in its text.
 """
 
