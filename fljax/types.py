@@ -130,6 +130,7 @@ class Cohort(NamedTuple):
     val: ClientData | None = None  # their validation rows, where the federation has such a split
     expected: Array | float | None = None  # participants of a round on average; None: as many as there are places
     n_missing: Array | None = None  # () int32, who was asked and is not there; None: nobody waits for them
+    effort: Array | None = None  # (cohort,) share of its local work that each does, in (0, 1]; None: all of it
 
 
 class State(NamedTuple):

@@ -24,10 +24,10 @@ from jax import Array, lax
 
 from fljax import tree
 from fljax.choices import Positive
-from fljax.client.local import n_steps
 from fljax.client.objectives import training_loss
 from fljax.numbers import LocalHyper, Scalar, hyper, number
 from fljax.rounds import Clusters, Combining, Rule, Weighting, clustered, mean, method, regrouped, traffic
+from fljax.rounds.cohort import steps_of
 from fljax.rounds.trajectory import train_and_record
 from fljax.rounds.uplink.private import check_not_private
 from fljax.rounds.wrapping import halves_of, with_halves
@@ -118,7 +118,7 @@ def fedgwc(
     def receive(key: Key, hyper: FedGWCHyper, state: State, cohort: Cohort, upload: Upload) -> tuple[State, Metrics]:
         (clusters, loss, ok), losses = upload.rest
         label, counts = upload.start.row, upload.weight > 0
-        taken = jnp.arange(n_losses)[None] < n_steps(cohort.data.size, work)[:, None]
+        taken = jnp.arange(n_losses)[None] < steps_of(cohort, work)[:, None]
         together = (label[:, None] == label[None]) & counts[None]
         reward = gaussian_rewards(losses, taken & counts[:, None], together)
         pair = together & counts[:, None]

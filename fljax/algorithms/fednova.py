@@ -14,11 +14,11 @@ import jax.numpy as jnp
 from jax import Array
 
 from fljax import tree
-from fljax.client.local import n_steps
 from fljax.client.objectives import training_loss
 from fljax.numbers import LocalHyper
 from fljax.rounds import Combining, Weighting, averaging, client_weight, mean, method, train
 from fljax.rounds.accounting import not_alone
+from fljax.rounds.cohort import steps_of
 from fljax.types import Algorithm, Cohort, Model, ModelTable, Trained, Work
 
 
@@ -39,7 +39,7 @@ def fednova(model: Model, work: Work, *, weighting: Weighting = "size", combine:
 
     def local(hyper: LocalHyper, theta: ModelTable, cohort: Cohort) -> Trained:
         trained = train(hyper, theta, cohort, training_loss(model), work)
-        a = step_mass(n_steps(cohort.data.size, work), hyper)
+        a = step_mass(steps_of(cohort, work), hyper)
         p = client_weight(weighting, cohort, trained.ok)
         scale = jnp.vdot(p, a) / jnp.maximum(p.sum(), 1e-12) / jnp.maximum(a, 1.0)
         (w, statistics), begun = tree.split_statistics(trained.params), tree.split_statistics(theta.params)[0]

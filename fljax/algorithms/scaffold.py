@@ -19,12 +19,12 @@ from jax import Array
 
 from fljax import tree
 from fljax.client.gradient import client_gradients
-from fljax.client.local import n_steps
 from fljax.client.objectives import predictor, shifted, training_loss
 from fljax.numbers import LocalHyper, Scalar, hyper, number
 from fljax.rounds import Combining, Weighting, client_weight, mean, method, part_way, reported, train
 from fljax.rounds.accounting import total_weight
 from fljax.rounds.averaging import held_by_all
+from fljax.rounds.cohort import steps_of
 from fljax.rounds.combine import as_combine, goal_of
 from fljax.rounds.sharing import own_rows
 from fljax.rounds.uplink.private import check_not_private
@@ -101,5 +101,5 @@ def mean_gradients(hyper: LocalHyper, work: Work, theta: Params, w: Params, shif
         raise ValueError(
             "control='displacement' takes plain steps; use optimizer='sgd' without momentum, or control='gradient'"
         )
-    length = jnp.maximum(n_steps(cohort.data.size, work), 1).astype(jnp.float32) * hyper.lr_of(cohort.round)
+    length = jnp.maximum(steps_of(cohort, work), 1).astype(jnp.float32) * hyper.lr_of(cohort.round)
     return jax.tree.map(lambda d, s: -d / tree.along(length, d) - s, tree.moves(w, theta), shift)

@@ -10,6 +10,7 @@ from fljax.ranges import Number
 Share = Annotated[float, Number(above=0, most=1)]
 PartOf = Annotated[float, Number(above=0, below=1)]
 Probability = Annotated[float, Number(least=0, below=1)]
+AnyShare = Annotated[float, Number(least=0, most=1)]
 Seed = Annotated[int, *Natural.__metadata__, Most(2**32 - 1)]
 """A key is made of a seed's last 32 bits, so a larger one would be another's run."""
 
@@ -42,6 +43,8 @@ class RunSettings(NamedTuple):
     drift: how the clients change over the rounds; see fljax list.
     clock: how rounds spend simulated time on the clients' devices; see fljax list clocks.
     dropout: probability that a participant drops out of a round, of whom one always stays; None: nobody does.
+    stragglers: probability that a participant does only part of its epochs in a round (systems heterogeneity); None: 0.
+    least_effort: least part of its epochs that a straggler does; it does a whole number of them, each equally likely.
     evaluate_every: test after every so many rounds, and always after the last.
     new_clients: share of the clients that never takes part and meets the trained server at the end; None: nobody.
     new_client_rounds: rounds of work for new clients, in methods that keep something per client.
@@ -74,6 +77,8 @@ class RunSettings(NamedTuple):
     drift: str = "none"
     clock: str = "none"
     dropout: Probability | None = None
+    stragglers: AnyShare | None = None
+    least_effort: AnyShare = 0.0
     evaluate_every: Positive = 1
     new_clients: PartOf | None = None
     new_client_rounds: Natural = 5

@@ -68,7 +68,7 @@ def plan_one(job: Job, name: str, model: Any, federation: Any, devices: Any) -> 
     import jax
 
     from fljax.catalogue.own import find
-    from fljax.jobs.assemble import Made, as_clients_are, make_sampling, split_section
+    from fljax.jobs.assemble import Made, as_clients_are, make_sampling, split_section, with_stragglers
     from fljax.run.plan import plan
 
     work, hyper, static = split_section(name, job)
@@ -76,7 +76,7 @@ def plan_one(job: Job, name: str, model: Any, federation: Any, devices: Any) -> 
 
     def as_it_runs(work: Any) -> Any:
         """The method, with the job's clock and attackers, and the federation."""
-        made = Made(factory(work), hyper, make_sampling(job))
+        made = Made(factory(work), hyper, with_stragglers(job, make_sampling(job), work))
         methods, changed = as_clients_are(job, {name: made}, federation)
         return methods[name], changed
 

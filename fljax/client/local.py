@@ -31,6 +31,7 @@ def train_clients(
     optimizer: optax.GradientTransformation,
     work: Work,
     *per_client: Stacked | ModelTable,
+    effort: Array | None = None,
 ) -> Trained:
     """Trains every client from its start on its own data.
 
@@ -46,6 +47,7 @@ def train_clients(
         optimizer: an optax transformation; its state starts afresh for each call. See `Elementwise`.
         work: epochs, batch size and how many clients to train at once.
         *per_client: what the loss needs beside the batch (an anchor, a teacher), a row a client.
+        effort: (clients,) share of its steps that each takes, in (0, 1], rounded up: the first of them. None: all.
 
     Returns:
         The trained models, the mean loss, and which results are finite. A client whose result is not comes back as it
@@ -69,10 +71,12 @@ def train_clients(
             "give work._replace(terms=())"
         )
 
-    def train(pool: Examples, index: Array, size: Array, key: Key, start: Params, *own: Any) -> Trained:
-        return _train_client(pool, index, size, key, start, loss, optimizer, work, own)
+    def train(
+        pool: Examples, index: Array, size: Array, key: Key, start: Params, share: Array | None, *own: Any
+    ) -> Trained:
+        return _train_client(pool, index, size, key, start, loss, optimizer, work, own, share)
 
-    return map_clients(train, data, key, start, *per_client, at_once=work.at_once)
+    return map_clients(train, data, key, start, effort, *per_client, at_once=work.at_once)
 
 
 def check_work(work: Work) -> None:
@@ -95,6 +99,19 @@ def n_batches(size: Sizes, batch_size: int | None) -> Sizes:
 def n_steps(size: Sizes, work: Work) -> Sizes:
     """Local steps of a client with ``size`` examples: epochs * batches in a pass."""
     return work.epochs * n_batches(size, work.batch_size)
+
+
+def steps_taken(size: Array, work: Work, effort: Array | None) -> Array:
+    """Of `n_steps` the share ``effort``, rounded up, and one at least; None: all of them."""
+    steps = n_steps(size, work)
+    if effort is None:
+        return steps
+    # Shares such as 3/5 are no binary fractions: what is above a whole number by rounding alone is that number.
+    part = jnp.ceil(jnp.asarray(effort, jnp.float32) * steps.astype(jnp.float32) - _ROUNDING).astype(jnp.int32)
+    return jnp.clip(part, steps.clip(0, 1), steps)
+
+
+_ROUNDING = 1e-3
 
 
 def useful_steps(data: ClientData, work: Work, *per_client: Stacked | ModelTable) -> Array:
@@ -146,8 +163,11 @@ def _train_client(
     optimizer: optax.GradientTransformation,
     work: Work,
     own: tuple[Any, ...],
+    effort: Array | None,
 ) -> Trained:
-    def epoch(carry: tuple, number: Array) -> tuple[tuple, None]:
+    a_pass = n_batches(size, work.batch_size)
+
+    def epoch(number: Array, carry: tuple, n_taken: Array) -> tuple:
         key_order, key_step = descend(key, number, np.arange(2))
         order = shuffled(key_order, index, size)
 
@@ -160,7 +180,7 @@ def _train_client(
             )
             return params, optimizer_state, total + (value * weight.sum()).astype(jnp.float32)
 
-        return lax.fori_loop(0, n_batches(size, work.batch_size), step, carry), None
+        return lax.fori_loop(0, n_taken, step, carry)
 
     def turned_loss(params: Params, *arguments: Any) -> tuple[Array, Params]:
         return loss(_turned(params, is_turned), *arguments)
@@ -171,9 +191,20 @@ def _train_client(
     is_turned = tree.join_statistics(is_turned, jax.tree.map(lambda leaf: False, statistics))
     begin = _turned(start, is_turned)
     carry = (begin, optimizer.init(tree.split_statistics(begin)[0]), jnp.float32(0))
-    (params, _, total), _ = lax.scan(epoch, carry, jnp.arange(work.epochs))
+    if effort is None:
+        (params, _, total), _ = lax.scan(lambda c, n: (epoch(n, c, a_pass), None), carry, jnp.arange(work.epochs))
+        n_met = work.epochs * size
+    else:
+        steps, whole = steps_taken(size, work, effort), jnp.maximum(a_pass, 1)
+        n_epochs = -(-steps // whole)
+
+        def part(number: Array, carry: tuple) -> tuple:
+            return epoch(number, carry, jnp.minimum(a_pass, steps - number * whole))
+
+        params, _, total = lax.fori_loop(0, n_epochs, part, carry)
+        n_met = steps // whole * size + steps % whole * (work.batch_size or 0)  # a pass cut short has full batches
     params = _turned(params, is_turned)
-    mean_loss = total / jnp.maximum(work.epochs * size, 1).astype(jnp.float32)
+    mean_loss = total / jnp.maximum(n_met, 1).astype(jnp.float32)
     # In one row: over each leaf alone it would be two or three kernels a leaf.
     ok = jnp.concatenate([jnp.isfinite(leaf).reshape(-1) for leaf in jax.tree.leaves((params, total))]).all()
     return Trained(tree.where(ok, params, start), mean_loss, ok)

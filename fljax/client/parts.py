@@ -48,7 +48,7 @@ def train_parts(
         value, updated = loss(parts, statistics, batch, key, *own)
         return value, tree.join_statistics(parts, tree.split_statistics(updated)[1])
 
-    trained = train_clients(cohort.key, table, cohort.data, of_held, optimizer, work, *own)
+    trained = train_clients(cohort.key, table, cohort.data, of_held, optimizer, work, *own, effort=cohort.effort)
     parts, statistics = tree.split_statistics(trained.params)
     whole = {
         name: tree.join_statistics(part, statistics if name in _models(start.params) else {})

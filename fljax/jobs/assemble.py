@@ -25,6 +25,7 @@ from fljax.jobs.job import Job
 from fljax.jobs.own_data import halves, own_federation, scaled, scaling
 from fljax.models.own import as_model
 from fljax.numbers import numbers_of
+from fljax.rounds.effort import stragglers
 from fljax.rounds.sampling import Sampling, sampling_of
 from fljax.run.clocked import clocked
 from fljax.run.enough import enough_devices
@@ -130,6 +131,20 @@ def make_sampling(job: Job) -> Sampling:
     return _made("sampling", job, make(**given), Sampling)
 
 
+def with_stragglers(job: Job, sampling: Sampling, work: Work) -> Sampling:
+    """The job's sampling of a method with so much work: of one epoch a straggler does a part, else whole epochs.
+
+    Raises:
+        ValueError: the least effort of stragglers is given, and there are none.
+    """
+    rate, least = job.run.stragglers, job.run.least_effort
+    if rate is not None:
+        return stragglers(sampling, rate, least=least, epochs=work.epochs if work.epochs > 1 else None)
+    if least:
+        raise ValueError(f"--least-effort {least}: nobody is a straggler; give --stragglers, such as 0.5, too")
+    return sampling
+
+
 def make_algorithm(name: str, job: Job, model: Model) -> Made:
     """A method, by its section's name, its Hyper, and the job's sampling.
 
@@ -138,7 +153,7 @@ def make_algorithm(name: str, job: Job, model: Model) -> Made:
     """
     work, hyper, static = split_section(name, job)
     algorithm = find("algorithm", job.methods[name])(model, work, **static)
-    sampling = make_sampling(job)
+    sampling = with_stragglers(job, make_sampling(job), work)
     hyper = with_target(hyper, sampling, work, job.run.rounds)
     if hasattr(hyper, "lr_of") and work.optimizer != "sgd":
         jax.eval_shape(lambda: (local_optimizer(hyper, work, jnp.int32(0)), jnp.int32(0))[1])
@@ -163,6 +178,7 @@ def program_text(name: str, job: Job, federation: Federation) -> str | None:
         return None
     work, _, static = split_section(name, job)
     parts = (job.settings["model"], job.settings["sampling"], run.model, run.normalize, run.sampling, run.participation)
+    parts = (*parts, run.stragglers, run.least_effort)
     return repr((word, work, sorted(static.items()), n_classes(federation), *parts))
 
 

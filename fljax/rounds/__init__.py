@@ -11,7 +11,8 @@
   round: `with_first_upload`
 - before a test: `tuned`; clients that never took part: `rounds_alone`, `join_cluster`
 
-- who takes part (`Sampling`): `uniform`, `by_size`, `poisson`, `fixed`, `table`; how fast clients are: `clock`
+- who takes part (`Sampling`): `uniform`, `by_size`, `poisson`, `fixed`, `table`; how fast clients are: `clock`; how
+  much of their work they do: `stragglers`, `partial_work`
 - a function as a method with a name, a paper and numbers: `method`, `hyper`, `number`
 """
 
@@ -36,6 +37,7 @@ from fljax.rounds.combine import (
     stepped,
     trimmed_mean,
 )
+from fljax.rounds.effort import partial_work, stragglers
 from fljax.rounds.first_models import balanced_draw
 from fljax.rounds.joining import join_cluster, rounds_alone
 from fljax.rounds.local import Local, train, trained_on
@@ -92,11 +94,13 @@ __all__ = [
     "only",
     "part_way",
     "parted_once",
+    "partial_work",
     "poisson",
     "regrouped",
     "reported",
     "rounds_alone",
     "stepped",
+    "stragglers",
     "table",
     "traffic",
     "train",

@@ -8,13 +8,14 @@ import numpy as np
 from jax import Array
 
 from fljax.client.finetune import client_keys
+from fljax.client.local import steps_taken
 from fljax.client.map import AtHome
 from fljax.data.federation import select
 from fljax.keys import descend
 from fljax.placement import n_client_devices, whole
 from fljax.rounds.draw_checks import as_drawn
 from fljax.rounds.sampling import Draw, uniform
-from fljax.types import ClientData, Cohort, Federation, Key
+from fljax.types import ClientData, Cohort, Federation, Key, Work
 
 
 class CohortKeys(NamedTuple):
@@ -76,7 +77,10 @@ def cohort_of(
         asked = asked if federation.there is None else asked & federation.there[ids_asked]
         n_missing = asked.sum(dtype=jnp.int32) - active.sum(dtype=jnp.int32)
     expected = sampling.expected(n_clients, dropout)
-    return Cohort(round, ids, select(data, ids), active, federation.public, of_clients, val, expected, n_missing)
+    effort = None if sampling.effort is None else sampling.effort(keys.ids, ids)
+    return Cohort(
+        round, ids, select(data, ids), active, federation.public, of_clients, val, expected, n_missing, effort
+    )
 
 
 def everyone(key: Key, round: Array, data: ClientData) -> Cohort:
@@ -93,6 +97,11 @@ def dealt(ids: Array, size: Array, n_devices: int) -> Array:
     if n_devices == 1 or ids.shape[0] % n_devices:
         return ids
     return ids[jnp.argsort(-size, stable=True)].reshape(-1, n_devices).T.reshape(-1)
+
+
+def steps_of(cohort: Cohort, work: Work) -> Array:
+    """(cohort,) int32 local steps that each participant takes in a round of so much ``work``."""
+    return steps_taken(cohort.data.size, work, cohort.effort)
 
 
 def drawn(cohort: Cohort, number: int) -> Array:

@@ -39,7 +39,7 @@ def train(
         start: (cohort, ...) models, or a table of models and who starts from which.
         cohort: who takes part, with which data and keys.
         loss: what each minimises; ``work.terms`` are added to it.
-        work: local effort.
+        work: local effort, of which each does the share ``cohort.effort``.
         *per_client: what the loss needs beside the batch (an anchor, a weight), a row a participant.
         held: layers that stay as they are, whatever terms and weight decay there are.
     """
@@ -51,8 +51,9 @@ def train(
         added.update(work.terms)
     anchors = (start,) * len(work.terms)
     optimizer = still(local_optimizer(hyper, work, cohort.round), held)
-    plain = work._replace(terms=())
-    return train_clients(cohort.key, start, cohort.data, frozen(loss, held), optimizer, plain, *anchors, *per_client)
+    rows, plain = (*anchors, *per_client), work._replace(terms=())
+    loss = frozen(loss, held)
+    return train_clients(cohort.key, start, cohort.data, loss, optimizer, plain, *rows, effort=cohort.effort)
 
 
 _added: ContextVar[set[Term] | None] = ContextVar("added", default=None)

@@ -18,6 +18,7 @@ TAKEN = (
     "churn",
     "epsilon",
     "n_missing",
+    "effort",
     "simulated_seconds",
     "diverged",
     "n_not_finite",

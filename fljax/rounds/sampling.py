@@ -35,6 +35,8 @@ class Sampling(NamedTuple):
     """As ``draw``, with all that are asked, those who do not come too; None: all that are asked come."""
     cut: Callable[[Array, Array], Array] | None = None
     """``(ids, active) -> active`` who counts of those that are there and have not dropped out; None: all of them."""
+    effort: Callable[[Key, Array], Array] | None = None
+    """``(key, ids) -> (n,)`` share of its local work that each does in a round, in (0, 1]; None: everybody does all."""
 
     def of(self, n_clients: int) -> "Draw":
         """For a federation of so many clients.
@@ -77,7 +79,10 @@ class Sampling(NamedTuple):
         return None if mean == places else mean
 
 
-_KEEP_INDEPENDENT = {"sampling", "participation", "deadline", "seconds", "available"}
+EFFORT = ("stragglers", "least_effort", "whole_epochs", "effort")
+"""What a sampling says of itself about how much its participants do, see `fljax.rounds.effort`."""
+
+_KEEP_INDEPENDENT = {"sampling", "participation", "deadline", "seconds", "available", *EFFORT}
 """What a sampling may say of itself whose participants are there or not each by itself."""
 
 

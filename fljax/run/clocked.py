@@ -5,7 +5,9 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
+from fljax.client.local import n_steps
 from fljax.rounds.clock.named import Asked, Clock
 from fljax.rounds.sampling import Sampling
 from fljax.run.programs import options_of
@@ -38,12 +40,18 @@ def clocked(
     work = algorithm.about.work
     if work is None:
         raise ValueError(f"--clock {clock.name}: the method does not say how many local steps a client makes")
+    if sampling.effort is not None:
+        raise ValueError(
+            f"--clock {clock.name} and --stragglers both say how much slow clients do; choose one of them, such as "
+            "--clock deadline --clock.late partial"
+        )
     n_clients, seed = federation.train.size.shape[0], clock.profile.device_seed
     try:
         devices = clock.profile.of(n_clients)
         ((down, up),) = _traffic(algorithm, [hyper], federation, sampling)
         seconds = devices.seconds(federation.train, work, down, up)
-        return clock.start(Asked(algorithm, sampling, devices, tuple(map(float, seconds)), n_rounds, seed))
+        steps = tuple(map(int, n_steps(np.asarray(federation.train.size), work)))
+        return clock.start(Asked(algorithm, sampling, devices, tuple(map(float, seconds)), steps, n_rounds, seed))
     except ValueError as error:
         raise ValueError(f"--clock {clock.name}: {error}") from None
 

@@ -79,7 +79,8 @@ def simulate(
         `fljax.run.evaluate.evaluate`, NaN in rounds that were not evaluated. Of a clustered method also ``churn``, the
         share of participants that changed cluster (`fljax.run.churn`), of a private one ``epsilon`` so far
         (`fljax.run.privacy`), with clients that have a clock ``simulated_seconds`` of each round
-        (`fljax.rounds.clock`), except under a trace; with a deadline ``n_missing``, who was asked and not there.
+        (`fljax.rounds.clock`), except under a trace; with a deadline ``n_missing``, who was asked and not there; where
+        some do part of their work (`fljax.rounds.effort`) each participant's share of it, ``effort``.
 
     Raises:
         ValueError: a number is out of its range, ``hyper`` is not the method's, or what the user's own functions give
@@ -249,5 +250,7 @@ def round_metrics(metrics: Metrics, cohort: Cohort, federation: Federation) -> M
         metrics["ari"] = adjusted_rand(metrics["label"], federation.group[cohort.ids], counts)
     if cohort.n_missing is not None:
         metrics["n_missing"] = cohort.n_missing
+    if cohort.effort is not None:
+        metrics["effort"] = cohort.effort
     order = jnp.argsort(cohort.ids)
     return {name: value if value.ndim == 0 else value[order] for name, value in metrics.items()}

@@ -209,8 +209,7 @@ def only(traced, wanted):
 def test_counters_of_communication(key, name, case, padded, cohort):
     algorithm, hyper = case
     traced = first_round(algorithm).trace(hyper, padded, key, cohort)
-    leaves, structure = jax.tree.flatten(traced.out_info)
-    metrics = jax.tree.unflatten(structure, range(len(leaves)))[2]
+    metrics = numbered(traced.out_info)[2]
     part, is_read = only(traced, (metrics["uplink"], metrics["downlink"]))
     sent = part(*compress(jax.tree.leaves((hyper, padded, key, cohort)), is_read))
     # The outputs are in the order of the whole program's: by name.
@@ -218,6 +217,26 @@ def test_counters_of_communication(key, name, case, padded, cohort):
         assert (np.asarray(floats) >= 0).all()
         if expected is not None:
             np.testing.assert_array_equal(floats, expected)
+
+
+ONE_STEP = ("fedsgd", "ifca-gradient")
+"""Cases whose participants have no part of their work to do."""
+
+
+@of(FIRST, [name for name in CASES if name not in ONE_STEP])
+def test_participants_that_do_a_part_of_their_work_send_other_models(key, case, padded, cohort):
+    """`fljax.rounds.effort` goes into what every method trains and deploys."""
+    algorithm, hyper = case
+    given = hyper, padded, key, cohort._replace(effort=jnp.full(COHORT, 0.5, jnp.float32))
+    traced = first_round(algorithm).trace(*given)
+    *_, deployed = numbered(traced.out_info)
+    assert only(traced, jax.tree.leaves(deployed.params))[1][numbered(given)[3].effort]
+
+
+def numbered(structured):
+    """The same structure, with the place of each leaf in it."""
+    leaves, structure = jax.tree.flatten(structured)
+    return jax.tree.unflatten(structure, range(len(leaves)))
 
 
 def digest(value):

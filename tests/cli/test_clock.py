@@ -82,12 +82,41 @@ def test_a_trace_without_waiting_is_the_same_from_its_stored_job(fljax, refused)
         (("--clock", "tiered", "--clock.n-tiers", "7"), "n_tiers=7 of 6 clients; choose 1 to 6"),
         (("--clock", "wait", "--clock.buffer", "2"), "no setting --clock.buffer"),
         (("--clock", "fedbuff", "--algorithm", "ifca"), "ifca: its clients cannot start from a past model"),
+        (("--clock", "wait", "--stragglers", "0.5"), "--clock wait and --stragglers both say how much slow clients do"),
+        (("--stragglers", "1.5"), "stragglers=1.5 is out of its range; choose stragglers in [0, 1], or None"),
+        (("--least-effort", "0.5"), "nobody is a straggler; give --stragglers"),
     ],
 )
 def test_clocks_that_do_not_fit_are_one_line(refused, words, why):
     Path("zero.csv").write_text("speed,up,down\n" + "1,1,1\n0,1,1\n" + "1,1,1\n" * 4)
     Path("few.csv").write_text("speed,up,down\n1,1,1\n1,1,1\n")
     assert why in refused("run", *TINY, "--algorithm", "fedavg", *words)
+
+
+def test_stragglers_do_whole_epochs_of_each_method_and_are_gone_on_with(fljax, refused):
+    words = (*TINY, "--algorithm", "fedavg", "fednova", "--stragglers", "1", "--fednova.epochs", "4")
+    assert fljax("run", *words, "--rounds", "2", "--folder", "a")[0] == 0
+    assert fljax("run", "--folder", "a", "--rounds", "3")[0] == 0
+    assert fljax("run", *words, "--rounds", "3", "--folder", "whole")[0] == 0
+    found, whole = (library.load_run(folder) for folder in ("a", "whole"))
+    effort = found["fednova"].metrics["effort"]
+    assert set((4 * effort).ravel()) <= {1, 2, 3, 4}
+    assert effort.min() < 1
+    assert (found["fedavg"].metrics["effort"] % 0.25 != 0).any()  # of one epoch any part
+    for name in found:
+        np.testing.assert_array_equal(found[name].metrics["effort"], whole[name].metrics["effort"])
+        np.testing.assert_array_equal(found[name].metrics["loss"], whole[name].metrics["loss"])
+    assert "holds results with --stragglers 1.0, not 0.5" in refused("run", "--folder", "a", "--stragglers", "0.5")
+
+
+def test_who_would_miss_the_deadline_sends_what_it_has_made(fljax):
+    clock = ("--clock", "deadline", "--clock.spread", "1", "--clock.in-time", "0.4")
+    for late in ("dropped", "partial"):
+        assert fljax("run", *TINY, "--algorithm", "fedavg", *clock, "--clock.late", late, "--folder", late)[0] == 0
+    dropped, partial = (library.load_run(late)["fedavg"].metrics for late in ("dropped", "partial"))
+    assert dropped["n_missing"].sum() > partial["n_missing"].sum()
+    assert "effort" not in dropped
+    assert partial["effort"].min() < 1
 
 
 @pytest.mark.slow

@@ -260,7 +260,7 @@ def test_a_number_of_a_clock_is_none_only_where_that_says_something():
 
 
 def test_arguments_of_a_clock_are_known_and_any_number_is_one():
-    with pytest.raises(ValueError, match=r"^deadline has no 'buffer'; it has limit, in_time, devices, speed"):
+    with pytest.raises(ValueError, match=r"^deadline has no 'buffer'; it has limit, in_time, late, devices, speed"):
         CLOCKS["deadline"](buffer=2)
     assert CLOCKS["tiered"](n_tiers=np.array(3), speed=jnp.float32(5)) is CLOCKS["tiered"](n_tiers=3, speed=5.0)
 
@@ -269,7 +269,7 @@ def test_arguments_of_a_clock_are_known_and_any_number_is_one():
 def test_every_clock_has_a_sampling_with_seconds(averaging, federation, name):
     clock = CLOCKS[name]()
     assert clock == CLOCKS[name]()  # static: one program for equal clocks
-    asked = Asked(averaging, uniform(0.34), drawn_devices(9), tuple(np.arange(1.0, 10.0)), 4, 0)
+    asked = Asked(averaging, uniform(0.34), drawn_devices(9), tuple(np.arange(1.0, 10.0)), (4,) * 9, 4, 0)
     _, sampling = clock.start(asked if name != "fedbuff" else asked._replace(sampling=uniform(0.6)))
     assert sampling.timing is not None
 
@@ -409,6 +409,6 @@ def test_each_participant_says_what_it_sends_itself(federation, key, averaging):
 @pytest.mark.parametrize("name", ["over_select", "tiered", "fedbuff", "fedasync"])
 def test_a_sampling_of_ones_own_beside_a_clock_that_draws_is_refused(averaging, name):
     of_own = uniform(0.34)._replace(about=())
-    asked = Asked(averaging, of_own, drawn_devices(9), tuple(np.arange(1.0, 10.0)), 4, 0)
+    asked = Asked(averaging, of_own, drawn_devices(9), tuple(np.arange(1.0, 10.0)), (4,) * 9, 4, 0)
     with pytest.raises(ValueError, match="draws the participants itself, and a sampling of your own does too; choose"):
         CLOCKS[name]().start(asked)

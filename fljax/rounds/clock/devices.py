@@ -10,24 +10,10 @@ import numpy as np
 from fljax.choices import Natural, Positive, check_choices
 from fljax.client.local import n_steps
 from fljax.ranges import real
+from fljax.rounds.per_client import numbers_of_clients
 from fljax.types import ClientData, Work
 
 BYTES_A_FLOAT = 4
-
-
-def numbers_of_clients(name: str, given: Any) -> tuple[float, ...]:
-    """(clients,) numbers, one a client, as floats.
-
-    Raises:
-        ValueError: they are no numbers, or not in one row.
-    """
-    try:
-        row = np.asarray(given, np.float64)
-    except (TypeError, ValueError):
-        row = np.full((), np.nan)
-    if row.ndim != 1 or not row.size or np.isnan(row).any():
-        raise ValueError(f"{name}={given!r}: give a number for each client, (clients,)")
-    return tuple(row.tolist())
 
 
 def seconds_of_clients(given: Any) -> tuple[float, ...]:

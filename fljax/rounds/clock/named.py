@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -11,7 +11,7 @@ from fljax.choices import Natural, Positive
 from fljax.ranges import Number
 from fljax.rounds.clock.buffered import asynchronous, buffered
 from fljax.rounds.clock.devices import Devices, devices_of_file, drawn_devices
-from fljax.rounds.clock.waiting import answering, first_of, for_all, tiers, until
+from fljax.rounds.clock.waiting import answering, as_far_as, first_of, for_all, tiers, until
 from fljax.rounds.sampling import Sampling, cohort_size, uniform
 from fljax.static_values import static_value
 from fljax.types import Algorithm
@@ -71,6 +71,7 @@ class Asked(NamedTuple):
     sampling: Sampling
     devices: Devices
     seconds: tuple[float, ...]  # (clients,) of each client's round
+    steps: tuple[int, ...]  # (clients,) local steps of it
     n_rounds: int
     seed: int
 
@@ -126,17 +127,21 @@ def wait():
 
 
 @_clock
-def deadline(*, limit: More | None = None, in_time: Share = 0.6):
-    """Rounds end at a deadline, and later participants do not count.
+def deadline(*, limit: More | None = None, in_time: Share = 0.6, late: Literal["dropped", "partial"] = "dropped"):
+    """Rounds end at a deadline; who is late does not count, or comes back with part of its work (FedProx, MLSys 2020).
 
     Args:
         limit: simulated seconds; None: it follows from in_time.
-        in_time: share of the clients that are quick enough.
+        in_time: share of the clients that are quick enough for all of their work.
+        late: dropped: who is late does not count; partial: it sends what the steps until then have made.
     """
 
     def start(asked: Asked) -> tuple[Algorithm, Sampling]:
         until_then = float(np.quantile(asked.seconds, in_time)) if limit is None else limit
-        return asked.algorithm, until(asked.answering(asked.sampling), asked.seconds, until_then)
+        sampling, seconds = asked.answering(asked.sampling), asked.seconds
+        if late == "dropped":
+            return asked.algorithm, until(sampling, seconds, until_then)
+        return asked.algorithm, as_far_as(sampling, seconds, until_then, steps=asked.steps, speed=asked.devices.speed)
 
     return start
 

@@ -12,7 +12,9 @@ from jax import Array
 from fljax.choices import Positive, check_choices
 from fljax.placement import whole
 from fljax.ranges import real
-from fljax.rounds.clock.devices import numbers_of_clients, seconds_of_clients
+from fljax.rounds.clock.devices import seconds_of_clients
+from fljax.rounds.effort import partial_work
+from fljax.rounds.per_client import for_each_client, numbers_of_clients
 from fljax.rounds.sampling import Sampling
 from fljax.rounds.timing import Timing
 from fljax.types import Key
@@ -31,20 +33,9 @@ def for_all(sampling: Sampling, seconds: Sequence[float]) -> Sampling:
     return _for_all(sampling, seconds_of_clients(seconds))
 
 
-def _each(name: str, row: tuple[float, ...], sampling: Sampling) -> Sampling:
-    """``sampling`` of a federation with as many clients as ``row`` has numbers, which its description names."""
-
-    def n_places(n_clients: int) -> int:
-        if n_clients != len(row):
-            raise ValueError(f"{name}: {len(row)} numbers for {n_clients} clients; give one a client")
-        return sampling.n_places(n_clients)
-
-    return sampling._replace(n_places=n_places, about=(*sampling.about, (name, row)))
-
-
 @cache
 def _for_all(sampling: Sampling, seconds: tuple[float, ...]) -> Sampling:
-    return _each("seconds", seconds, sampling)._replace(timing=Timing(seconds))
+    return for_each_client("seconds", seconds, sampling)._replace(timing=Timing(seconds))
 
 
 def until(sampling: Sampling, seconds: Sequence[float], deadline: float) -> Sampling:
@@ -73,7 +64,35 @@ def _until(sampling: Sampling, seconds: tuple[float, ...], deadline: float) -> S
     timing = (sampling.timing or Timing())._replace(seconds=seconds, deadline=deadline)
     about = (*sampling.about, ("deadline", deadline))
     told = sampling._replace(draw=draw, about=about, timing=timing, ask=sampling.ask or sampling.draw)
-    return _each("seconds", seconds, told)
+    return for_each_client("seconds", seconds, told)
+
+
+def as_far_as(
+    sampling: Sampling, seconds: Sequence[float], deadline: float, *, steps: Sequence[int], speed: Sequence[float]
+) -> Sampling:
+    """`until`, where clients that would be late come back in time with the local steps that they have made by then.
+
+    Who has not made one does not count. What comes counts as any update (Li et al., MLSys 2020).
+
+    Args:
+        sampling: who is asked.
+        seconds: (clients,) of each client's whole round, as `Devices.seconds`.
+        deadline: seconds; at least those in which the quickest client makes a step.
+        steps: (clients,) local steps of each client's whole round.
+        speed: (clients,) local steps a second, as `Devices.speed`.
+
+    Raises:
+        ValueError: as `until` and `fljax.rounds.partial_work`, or these are not as many as the clients.
+    """
+    whole, deadline = np.asarray(seconds_of_clients(seconds)), float(real("deadline", deadline))
+    n, pace = (np.asarray(numbers_of_clients(name, row)) for name, row in (("steps", steps), ("speed", speed)))
+    if not len(whole) == len(n) == len(pace):
+        raise ValueError(f"{len(whole)} seconds, {len(n)} steps and {len(pace)} speeds; give one of each a client")
+    made = np.clip(np.floor((deadline - whole) * pace + n + 1e-6), 0, n)
+    is_part = (made >= 1) & (whole > deadline)
+    taken = np.where(is_part, np.minimum(whole - (n - made) / pace, deadline), whole)
+    effort = np.where(is_part, made, n) / np.maximum(n, 1)
+    return partial_work(until(sampling, taken.tolist(), deadline), np.where(n > 0, effort, 1.0).tolist())
 
 
 def answering(sampling: Sampling, available: Sequence[float]) -> Sampling:
@@ -99,7 +118,7 @@ def _answering(sampling: Sampling, available: tuple[float, ...]) -> Sampling:
         tickets = jax.random.uniform(jax.random.fold_in(key, _ANSWER), (len(available),), jnp.float32)
         return ids, there & (tickets < jnp.asarray(available, jnp.float32))[ids]
 
-    return _each("available", available, sampling._replace(draw=draw, ask=sampling.ask or sampling.draw))
+    return for_each_client("available", available, sampling._replace(draw=draw, ask=sampling.ask or sampling.draw))
 
 
 _ANSWER = 0x616E7377
@@ -128,7 +147,7 @@ def _first_of(sampling: Sampling, seconds: tuple[float, ...], count: int) -> Sam
     timing = (sampling.timing or Timing())._replace(seconds=seconds, count=count)
     about = (*sampling.about, ("first", count))
     told = sampling._replace(cut=cut, about=about, timing=timing)
-    return _each("seconds", seconds, told)
+    return for_each_client("seconds", seconds, told)
 
 
 def tiers(seconds: Sequence[float], n_tiers: Positive, n_participants: Positive) -> Sampling:
@@ -166,7 +185,7 @@ def _tiers(seconds: tuple[float, ...], n_tiers: int, n_participants: int) -> Sam
         return jnp.sort(jax.lax.top_k(whole(ticket), n)[1]).astype(jnp.int32), jnp.ones(n, bool)
 
     about = (("sampling", "tiers"), ("tiers", n_tiers), ("participants", n_participants))
-    return _each("seconds", seconds, Sampling(draw, lambda n_clients: n_participants, about, Timing(seconds)))
+    return for_each_client("seconds", seconds, Sampling(draw, lambda n_clients: n_participants, about, Timing(seconds)))
 
 
 def round_seconds(metrics: Mapping[str, Any], seconds: Sequence[float], deadline: float | None = None) -> np.ndarray:

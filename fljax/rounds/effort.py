@@ -1,0 +1,102 @@
+"""How much of its local work each participant does: devices that differ, and stragglers that come back with a part.
+
+Li et al., MLSys 2020, https://arxiv.org/abs/1812.06127 (FedProx): "systems heterogeneity"; Wang et al., NeurIPS 2020,
+https://arxiv.org/abs/2007.07481 (FedNova): clients with numbers of epochs that are drawn. The methods that come from
+`fljax.rounds.train` need not know of it.
+"""
+
+import math
+from collections.abc import Sequence
+from functools import cache
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from fljax.choices import Positive, check_choices
+from fljax.keys import descend
+from fljax.ranges import real
+from fljax.rounds.per_client import for_each_client, numbers_of_clients
+from fljax.rounds.sampling import Sampling
+from fljax.types import Cohort, Key
+
+
+def stragglers(sampling: Sampling, rate: float, *, least: float = 0.0, epochs: Positive | None = None) -> Sampling:
+    """``sampling`` whose participants each do only a part of their local work with probability ``rate``, in every round
+    anew. The part counts as an update like others.
+
+    FedProx's experiments are ``stragglers(uniform(0.01), 0.9, epochs=20)``, whose stragglers do 1 to 20 epochs, all
+    equally likely; FedNova's ``stragglers(uniform(0.5), 1.0, least=0.4, epochs=5)``, of 2 to 5 epochs. In FedProx's,
+    exactly so many participants of a round are stragglers.
+
+    Args:
+        sampling: who takes part.
+        rate: in [0, 1].
+        least: least share of the work that a straggler does, in [0, 1].
+        epochs: of the clients' `Work`; a straggler then does a whole number of them. None: any share, down to a step.
+
+    Raises:
+        ValueError: a number is out of its range, or ``sampling`` says already how much participants do.
+    """
+    check_choices(stragglers, {"epochs": epochs})
+    for name, value in (("rate", rate), ("least", least)):
+        if not 0 <= real(name, value) <= 1:
+            raise ValueError(f"{name}={value} is no share; choose 0 <= {name} <= 1")
+    return _stragglers(_once(sampling), float(rate), float(least), None if epochs is None else int(epochs))
+
+
+@cache
+def _stragglers(sampling: Sampling, rate: float, least: float, epochs: int | None) -> Sampling:
+    def effort(key: Key, ids: Array) -> Array:
+        keys = descend(jax.random.fold_in(key, _EFFORT), ids)  # of each, in whatever order they stand
+        chance, share = jax.vmap(lambda key: jax.random.uniform(key, (2,), jnp.float32))(keys).T
+        if epochs is None:
+            share = 1 - (1 - least) * share
+        else:
+            fewest = max(1, math.ceil(least * epochs - 1e-9))  # 0.4 * 5 and the like are meant as decimals
+            share = (fewest + jnp.floor(share * (epochs + 1 - fewest))) / epochs
+        return jnp.where(chance < rate, share, 1.0)
+
+    about = (("stragglers", rate), ("least_effort", least), ("whole_epochs", epochs))
+    return sampling._replace(effort=effort, about=(*sampling.about, *about))
+
+
+def partial_work(sampling: Sampling, effort: Sequence[float]) -> Sampling:
+    """``sampling`` whose clients always do a share of their local work each, as devices of different speeds do.
+
+    Args:
+        sampling: who takes part.
+        effort: (clients,) shares in (0, 1]; what is no whole number of steps is rounded up.
+
+    Raises:
+        ValueError: a share is out of its range, a run has more or fewer clients, or ``sampling`` says already how much
+            participants do.
+    """
+    row = numbers_of_clients("effort", effort)
+    for i, share in enumerate(row):
+        if not 0 < share <= 1:
+            raise ValueError(f"effort={share:g} of client {i}; choose 0 < effort <= 1")
+    return _partial_work(_once(sampling), row)
+
+
+@cache
+def _partial_work(sampling: Sampling, row: tuple[float, ...]) -> Sampling:
+    def effort(key: Key, ids: Array) -> Array:
+        return jnp.asarray(row, jnp.float32)[ids]
+
+    return for_each_client("effort", row, sampling._replace(effort=effort))
+
+
+def _once(sampling: Sampling) -> Sampling:
+    if sampling.effort is not None:
+        raise ValueError(f"{dict(sampling.about)}: the sampling says already how much its participants do")
+    return sampling
+
+
+def check_whole_effort(cohort: Cohort, what: str) -> None:
+    """Raises ValueError where some do part of the work, and it is one step, which has no parts."""
+    if cohort.effort is not None:
+        raise ValueError(f"{what} takes one step a round, of which nobody can do a part; run it without stragglers")
+
+
+_EFFORT = 0x65666672
