@@ -2,6 +2,10 @@
 
 ABOUT = {
     "digits": "handwritten digits, 1,797 grey images of 8 x 8 pixels, 10 classes",
+    "synthetic_iid": "drawn logistic regressions of 60 features and 10 classes, alike for all of its 30 users",
+    "synthetic_0_0": "Synthetic(0, 0) of FedProx: users whose features have means of their own, and models too",
+    "synthetic_0.5_0.5": "Synthetic(0.5, 0.5) of FedProx: users that differ more",
+    "synthetic_1_1": "Synthetic(1, 1) of FedProx: users that differ most",
     "mnist": "handwritten digits, 70,000 grey images of 28 x 28 pixels, 10 classes",
     "fashion_mnist": "clothes, 70,000 grey images of 28 x 28 pixels, 10 classes",
     "cifar10": "animals and vehicles, 60,000 colour images of 32 x 32 pixels, 10 classes",

@@ -10,7 +10,7 @@ import numpy as np
 
 from fljax.choices import unknown
 from fljax.data.federation import on_host
-from fljax.data.readers import celeba, digits, idx, leaf, tfds
+from fljax.data.readers import celeba, digits, drawn, idx, leaf, tfds
 from fljax.data.readers.foreign import first_pickle
 from fljax.data.users import UserExamples
 from fljax.types import Examples
@@ -88,8 +88,8 @@ DATASETS: dict[str, Dataset] = {
     ),
 }
 """Sets that are read from files; `NAMES` has all."""
-NAMES = ("digits", *DATASETS, "mnist_fashion")
-"""Every name that `load` knows. ``digits`` needs no file; ``mnist_fashion`` is made of two others."""
+NAMES = ("digits", *drawn.DRAWN, *DATASETS, "mnist_fashion")
+"""Every name that `load` knows. The first need no file; ``mnist_fashion`` is made of two others."""
 
 
 def load(name: str, folder: str | Path | None = None) -> Splits:
@@ -98,7 +98,8 @@ def load(name: str, folder: str | Path | None = None) -> Splits:
     Files are looked for in ``folder``, else in the folder that the environment variable FLJAX_DATA names, else where
     TensorFlow Datasets keeps its data and where Debian puts Fashion-MNIST. ``femnist`` and ``celeb_a`` come with their
     users (`fljax.data.users.UserExamples`). ``mnist_fashion``, a labelled proxy for a larger task such as EMNIST
-    letters, is MNIST (classes 0 to 9) and Fashion-MNIST (10 to 19).
+    letters, is MNIST (classes 0 to 9) and Fashion-MNIST (10 to 19). ``synthetic_1_1`` and its like are no images but x
+    (n, 60) float32, and come with their users too (`fljax.data.synthetic.synthetic`).
 
     Raises:
         FileNotFoundError: nothing found; the line says how to get it.
@@ -107,6 +108,8 @@ def load(name: str, folder: str | Path | None = None) -> Splits:
     _check_name(name)
     if name == "digits":
         return digits.read()
+    if name in drawn.DRAWN:
+        return drawn.read(name)
     if name == "mnist_fashion":
         return _both(load("mnist", folder), load("fashion_mnist", folder))
     place = _find(name, folder)
@@ -123,7 +126,7 @@ def load(name: str, folder: str | Path | None = None) -> Splits:
 
 def available() -> list[tuple[str, str]]:
     """(name, where it was found, or how to get it) of every data set; reads no data."""
-    rows = [("digits", "inside scikit-learn")]
+    rows = [("digits", "inside scikit-learn"), *((name, "drawn, needs no file") for name in drawn.DRAWN)]
     for name, dataset in DATASETS.items():
         place = _find(name, None)
         rows.append((name, str(place[1]) if place else f"not found: {dataset.get}"))

@@ -1,4 +1,4 @@
-"""Federations with a known answer: small, fast to build, with hidden groups that a clustered method must find."""
+"""Federations that are drawn: hidden groups that a clustered method must find, and Synthetic(alpha, beta)."""
 
 from typing import Literal
 
@@ -72,6 +72,89 @@ def linear_groups(
     pool = on_host(x.reshape(-1, side, side, 1).astype(np.float32), y)
     owned = np.split(np.arange(len(client)), np.cumsum(size)[:-1])
     return build(pool, owned, (1 - val_fraction - test_fraction, val_fraction, test_fraction), seed, group=group)
+
+
+def synthetic(
+    alpha: float = 1.0,
+    beta: float = 1.0,
+    n_clients: int = 30,
+    *,
+    iid: bool = False,
+    seed: Natural = 0,
+    n_features: int = 60,
+    n_classes: int = 10,
+    val_fraction: float = 0.0,
+    test_fraction: float = 0.1,
+) -> Federation:
+    """Synthetic(alpha, beta): each client a logistic regression of its own on features about a mean of its own.
+
+    Li et al., MLSys 2020, https://arxiv.org/abs/1812.06127, after Shamir et al., ICML 2014; the data of FedProx, q-FFL,
+    pFedMe and others. Client k has ``W_k, b_k ~ N(u_k, 1)`` with ``u_k ~ N(0, alpha)``, features ``x ~ N(v_k, S)`` with
+    ``v_k ~ N(B_k, 1)``, ``B_k ~ N(0, beta)`` and ``S_jj = j^-1.2``, and labels ``argmax(W_k x + b_k)``. It has 50
+    examples and a log-normal number more (mean 4 and deviation 2 of the logarithm), so that few clients have most.
+
+    As in the authors' code alpha and beta are standard deviations (the paper calls them variances). u_k is that of all
+    classes, there too: it adds the same to all logits of an example, so that the data are the same for every alpha.
+
+    Args:
+        alpha: of the mean of W_k and b_k, which is u_k for all classes.
+        beta: how much their features differ.
+        n_clients: their number.
+        iid: all have the same W and b ~ N(0, 1) and features about 0; ``alpha`` and ``beta`` then say nothing.
+        seed: same seed, same federation.
+        n_features: inputs are (n_features,) float32.
+        n_classes: at least 2.
+        val_fraction: share of each client's examples for validation.
+        test_fraction: share of each client's examples for test.
+
+    Raises:
+        ValueError: a number is out of its range.
+    """
+    x, y, client = logistic_users(
+        alpha, beta, n_clients, iid=iid, seed=seed, n_features=n_features, n_classes=n_classes
+    )
+    owned = np.split(np.arange(len(client)), np.cumsum(np.bincount(client))[:-1])
+    return build(on_host(x, y), owned, (1 - val_fraction - test_fraction, val_fraction, test_fraction), seed)
+
+
+def logistic_users(
+    alpha: float,
+    beta: float,
+    n_users: int = 30,
+    *,
+    iid: bool = False,
+    seed: Natural = 0,
+    n_features: int = 60,
+    n_classes: int = 10,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The examples of `synthetic`: x (n, features) float32, y (n,) and whose they are (n,), ascending.
+
+    Raises:
+        ValueError: a number is out of its range.
+    """
+    check_choices(logistic_users, {"seed": seed})
+    for name, value in (("alpha", alpha), ("beta", beta)):
+        check_number(name, value, Number(meaning="standard deviation", least=0))
+    for name, value, least in (("n_clients", n_users, 1), ("n_features", n_features, 1), ("n_classes", n_classes, 2)):
+        check_whole(name, value, least)
+    rng = np.random.default_rng(seed)
+    size = rng.lognormal(4, 2, n_users).astype(np.int64) + 50
+    user = np.repeat(np.arange(n_users), size)
+    scale = np.arange(1, n_features + 1) ** -0.6  # of which the squares are the variances
+    x = scale * rng.standard_normal((len(user), n_features))
+    if iid:
+        weights, bias = rng.standard_normal((1, n_features, n_classes)), rng.standard_normal((1, n_classes))
+    else:
+        u, center = (deviation * rng.standard_normal((n_users, 1)) for deviation in (alpha, beta))
+        weights = u[..., None] + rng.standard_normal((n_users, n_features, n_classes))
+        bias = u + rng.standard_normal((n_users, n_classes))
+        x += (center + rng.standard_normal((n_users, n_features)))[user]
+    begins = [0, *np.cumsum(size)]
+    pairs = zip(
+        begins[:-1], begins[1:], *(np.broadcast_to(a, (n_users, *a.shape[1:])) for a in (weights, bias)), strict=True
+    )
+    y = np.concatenate([(x[low:high] @ w + b).argmax(axis=1) for low, high, w, b in pairs])
+    return x.astype(np.float32), y.astype(np.int32), user
 
 
 def ragged_sizes(rng: np.random.Generator, n_clients: int, mean: float, sigma: float, minimum: int = 4) -> np.ndarray:

@@ -3,7 +3,9 @@ import pytest
 from scipy import stats
 from sklearn.linear_model import LogisticRegression
 
-from fljax.data.synthetic import linear_groups, ragged_sizes
+from fljax.data.datasets import load
+from fljax.data.partition import PARTITIONS
+from fljax.data.synthetic import linear_groups, logistic_users, ragged_sizes, synthetic
 
 
 def rows(data, clients):
@@ -78,3 +80,80 @@ def test_sizes_that_are_none_are_named(change):
 def test_sizes_vary_by_a_number(ragged):
     with pytest.raises(ValueError, match=f"^ragged={ragged:g} is .*choose .*ragged >= 0"):
         linear_groups(ragged=ragged)
+
+
+def of_users(alpha, beta, n_users, **rest):
+    x, y, user = logistic_users(alpha, beta, n_users, **rest)
+    cuts = np.flatnonzero(np.diff(user)) + 1
+    return np.split(np.float64(x), cuts), np.split(y, cuts)
+
+
+def test_features_of_synthetic_have_the_variances_that_the_paper_says():
+    """Within a client j^-1.2; of the clients' means over all features beta^2 + (1 + noise) / 60."""
+    for beta in (0.0, 2.0):
+        xs, _ = of_users(1.0, beta, 200, seed=3)
+        size = np.array([len(x) for x in xs])
+        within = sum(x.var(axis=0) * len(x) for x in xs) / (size - 1).sum()
+        np.testing.assert_allclose(within, np.arange(1, 61) ** -1.2, rtol=0.05)
+        between = np.array([x.mean(axis=0) for x in xs])
+        assert stats.kstest(between.mean(axis=1) / np.sqrt(beta**2 + 1 / 60), "norm").pvalue > 1e-3
+        assert (
+            stats.kstest((between - between.mean(axis=1, keepdims=True)).ravel() / np.sqrt(59 / 60), "norm").pvalue
+            > 1e-4
+        )
+    assert size.min() >= 50
+    log = np.log(size[size > 200] - 50)  # whose rounding down no longer shows
+    assert stats.kstest(log, stats.truncnorm((np.log(150) - 4) / 2, np.inf, 4, 2).cdf).pvalue > 1e-3
+
+
+def test_labels_of_synthetic_are_those_of_a_linear_model_of_each_client():
+    xs, ys = of_users(1.0, 1.0, 12, seed=1, n_features=6, n_classes=3)
+    large = [i for i in range(12) if len(xs[i]) > 150 and len(np.unique(ys[i])) > 1]
+    assert len(large) >= 3
+    for i in large:
+        model = LogisticRegression(C=1e4, max_iter=200).fit(xs[i], ys[i])
+        assert model.score(xs[i], ys[i]) > 0.97
+        assert min(model.score(xs[j], ys[j]) for j in large if j != i) < 0.7
+    xs, ys = (np.concatenate(parts) for parts in of_users(0.0, 0.0, 12, iid=True, n_features=6, n_classes=3))
+    assert LogisticRegression(C=1e4, max_iter=200).fit(xs, ys).score(xs, ys) > 0.97
+
+
+def test_alpha_adds_the_same_to_the_logits_of_all_classes_and_changes_no_label():
+    """So it is in the paper and in its authors' code: of Synthetic(alpha, beta) beta alone shows."""
+    none, most = (logistic_users(alpha, 1.0, 30, seed=2) for alpha in (0.0, 3.0))
+    np.testing.assert_array_equal(none[0], most[0])
+    np.testing.assert_array_equal(none[1], most[1])
+
+
+def test_synthetic_is_a_federation_and_a_data_set_with_users():
+    f = synthetic(0.5, 0.5, 7, seed=4, val_fraction=0.1)
+    size = np.asarray(f.train.size) + np.asarray(f.val.size) + np.asarray(f.test.size)
+    _, y, user = logistic_users(0.5, 0.5, 7, seed=4)
+    np.testing.assert_array_equal(size, np.bincount(user))
+    np.testing.assert_array_equal(np.sort(np.asarray(f.train.pool.y)), np.sort(y))
+    train, test = load("synthetic_1_1")
+    assert train.x.shape[1:] == (60,)
+    assert len(set(train.names)) == 30
+    np.testing.assert_array_equal(
+        np.bincount(train.user), (0.9 * np.bincount(np.append(train.user, test.user))).astype(int)
+    )
+    people = PARTITIONS["natural"](train, test, seed=0)
+    assert people.train.size.shape == (30,)
+    assert int(people.train.size.sum()) + int(people.test.size.sum()) == len(train.y) + len(test.y)
+    assert len({load(f"synthetic_{name}")[0].x.tobytes() for name in ("iid", "0_0", "0.5_0.5", "1_1")}) == 4
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        ({"alpha": -1.0}, "alpha=-1 is"),
+        ({"beta": float("nan")}, "beta=nan"),
+        ({"n_clients": 0}, "n_clients=0"),
+        ({"n_classes": 1}, "n_classes=1"),
+        ({"n_features": 0}, "n_features=0"),
+        ({"seed": -1}, "seed=-1"),
+    ],
+)
+def test_what_synthetic_refuses(given, why):
+    with pytest.raises(ValueError, match=f"^{why}"):
+        synthetic(**given)

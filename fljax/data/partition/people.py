@@ -44,7 +44,9 @@ def natural(
         ValueError: the data names no users, or too few have ``min_size`` examples.
     """
     if not (isinstance(train, UserExamples) and isinstance(test, UserExamples)):
-        raise ValueError("the natural partition needs data with users, such as femnist or celeb_a; this set names none")
+        raise ValueError(
+            "the natural partition needs data with users, such as femnist or synthetic_1_1; this set names none"
+        )
     check_whole("min_size", min_size, 0)
     rng, split = generator(seed), split_of(val_fraction, test_fraction)
     user = np.concatenate([train.user, test.user])
