@@ -107,11 +107,9 @@ def _over_rounds(run: Any, measure: str) -> Any:
     """(rounds,) of a run's measure as a table means it: simulated seconds are those since the run began."""
     import numpy as np
 
-    from fljax.run.spread import spread_over_clients, spreads
+    from fljax.run.spread import measured
 
-    if measure in spreads(run.metrics):
-        return spread_over_clients(run.metrics, measure)
-    values = run.metrics[measure]
+    values = measured(run.metrics, measure)
     return np.cumsum(values, dtype=np.float64) if measure == "simulated_seconds" else values
 
 

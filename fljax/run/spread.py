@@ -32,7 +32,13 @@ def spreads(metrics: Collection[str]) -> list[str]:
 
 
 def spread_over_clients(metrics: Mapping[str, np.ndarray], name: str) -> np.ndarray:
-    """(rounds,) float64, one of `spreads` after every round; NaN where nobody was tested."""
+    """(rounds,) float64, one of `spreads` after every round; NaN where nobody was tested. Of metrics with more leading
+    axes, as a sweep's (points, seeds, rounds, ...), of each.
+    """
     kind, _, how = name.partition("_")
-    of_clients = np.asarray(metrics[OF_CLIENT + kind], np.float64)
-    return np.array([SPREADS[how](values) for values in of_clients])
+    return np.apply_along_axis(SPREADS[how], -1, np.asarray(metrics[OF_CLIENT + kind], np.float64))
+
+
+def measured(metrics: Mapping[str, np.ndarray], name: str) -> np.ndarray:
+    """The metric ``name``: one of ``metrics``, or one of `spreads`."""
+    return np.asarray(metrics[name]) if name in metrics else spread_over_clients(metrics, name)

@@ -180,6 +180,21 @@ def test_the_table_has_a_row_a_point_and_seed(full, hypers):
     assert (rows[4]["diverged"], rows[4]["accuracy_macro"]) == (1, None)
 
 
+def test_points_are_told_apart_by_their_worst_clients(searched, full, hypers):
+    """The worst tenth of 9 clients is one, the lowest; diverged points have none."""
+    lowest = np.nanmin(np.where(np.isnan(full["client_accuracy"]), np.inf, full["client_accuracy"]), axis=-1)
+    rows = tidy(hypers, full)
+    for i, row in enumerate(rows):
+        wanted = None if row["diverged"] else pytest.approx(lowest[i // N_SEEDS, i % N_SEEDS, -1])
+        assert row["accuracy_worst10"] == wanted
+        assert (row["f1_worst10"] is None) == (row["diverged"] is not None)
+    halved = searched(halving=2, metric="accuracy_worst10")
+    at_first = np.where(np.isfinite(lowest[:, :, 0]), lowest[:, :, 0], -1).mean(axis=1)
+    assert {i for i in range(5) if halved.rounds[i] > 1} == set(np.argsort(-at_first, kind="stable")[:3])
+    ends = sorted(line.get_ydata()[-1] for line in curves(hypers, full, "accuracy_worst10").axes[0].get_lines())
+    np.testing.assert_allclose(ends, sorted(lowest[[0, 1, 3, 4], :, -1].mean(axis=1)), rtol=1e-5)  # 2 has diverged
+
+
 def test_the_best_point_and_its_interval(full, hypers):
     rows = tidy(hypers, full)
     values = full["accuracy_macro"][:, :, -1]

@@ -9,6 +9,7 @@ import numpy as np
 from fljax.run.headline import LOWER_IS_BETTER
 from fljax.run.plots import COLORS, Figure, learning_curves, new_figure, save
 from fljax.run.report import Row, curve
+from fljax.run.spread import measured
 from fljax.run.sweep.points import rows as point_rows
 from fljax.run.sweep.points import varied
 from fljax.run.sweep.table import by_point, ranked
@@ -41,7 +42,7 @@ def curves(hypers: Any, metrics: Mapping[str, np.ndarray], metric: str = "accura
 
     Where not all points are drawn the title says how many are.
     """
-    mean = np.asarray(metrics[metric]).mean(axis=1)
+    mean = measured(metrics, metric).mean(axis=1)
     if "diverged" in metrics:
         mean = np.where(np.any(metrics["diverged"], axis=(1, 2)).reshape(-1, 1), np.nan, mean)
     names = named(list(point_rows(hypers)), metric)

@@ -13,6 +13,7 @@ from fljax.run import hosts
 from fljax.run.checkpoint import as_numbers, is_key
 from fljax.run.headline import LOWER_IS_BETTER
 from fljax.run.mesh import n_sweep_devices
+from fljax.run.spread import measured
 from fljax.run.sweep import parts
 from fljax.run.sweep.halving import Rung, survivors
 from fljax.run.sweep.program import Cell, Setting, advance
@@ -110,7 +111,8 @@ def run_stages(stage: Stage, stages: Sequence[Rung], cells: Cell, metric: str) -
             metrics[name][part.cells, first : rung.until] = value
         rounds[alive], first = rung.until, rung.until
         if i + 1 < len(stages):
-            score = part.metrics[metric][:, -1].reshape(len(alive), n_seeds).mean(axis=1)
+            last = {name: value[:, -1] for name, value in part.metrics.items()}
+            score = measured(last, metric).reshape(len(alive), n_seeds).mean(axis=1)
             alive = alive[survivors(-score if metric in LOWER_IS_BETTER else score, stages[i + 1].n_points)]
             cells = parts.put(cells, part)
     return Found({n: v.reshape(len(rounds), n_seeds, *v.shape[1:]) for n, v in metrics.items()}, rounds)

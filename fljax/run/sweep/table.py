@@ -7,15 +7,19 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fljax.models.task import task_of
+from fljax.rounds.round_metrics import OF_CLIENT
 from fljax.run.columns import table
-from fljax.run.headline import LOWER_IS_BETTER, measures_of
+from fljax.run.headline import CLASSES, LOWER_IS_BETTER, NUMBERS, measures_of
 from fljax.run.report import Row, told_at_the_end
+from fljax.run.spread import spread_over_clients, spreads
 from fljax.run.sweep.points import rows as point_rows
 from fljax.types import Algorithm
 
-OF_NUMBERS = ("r2_micro", "r2_macro", "r2_p10", "mae_macro", "mse_macro")
+OF_CLASSES = (*CLASSES.scores, "accuracy_worst10", "f1_macro", "f1_micro", "f1_worst10")
+"""Of a classification."""
+OF_NUMBERS = (*NUMBERS.scores, "r2_worst10", "mae_macro", "mse_macro")
 """Of a regression."""
-HEADLINES = ("accuracy_macro", "accuracy_micro", "accuracy_p10", "f1_macro", "f1_micro", *OF_NUMBERS, "test_loss")
+HEADLINES = (*OF_CLASSES, *OF_NUMBERS, "test_loss")
 SPENT = "epsilon_spent"
 """Epsilon after the last round; a brick has a number that is called epsilon."""
 TOLD = {"epsilon": SPENT, "attack_success": "attack_success", "simulated_seconds": "simulated_seconds"}
@@ -45,8 +49,9 @@ def tidy(
     """One row per point and seed: the static ``setting``, the fields that vary, the seed, the last round's metrics.
 
     Columns after those: ``rounds`` run, ``diverged`` (the round, from 1, whose loss was not finite; else None),
-    ``accuracy_macro``, ``accuracy_micro``, ``accuracy_p10``, ``f1_macro``, ``f1_micro``, ``test_loss`` of the last
-    round run, ``best_accuracy`` and ``best_round`` of accuracy_macro; of a regression its own
+    ``accuracy_macro``, ``accuracy_micro``, ``accuracy_p10``, ``accuracy_worst10``, ``f1_macro``, ``f1_micro``,
+    ``f1_worst10``, ``test_loss`` of the last round run (worst10: mean of the worst tenth of the clients),
+    ``best_accuracy`` and ``best_round`` of accuracy_macro; of a regression its own
     (`fljax.run.regression`), and ``best_r2`` of r2_micro; where there are such, ``epsilon_spent``, ``attack_success``
     and the ``simulated_seconds`` of all rounds. All of these are None where diverged.
 
@@ -65,12 +70,16 @@ def tidy(
             f"{name}={setting[name]!r}: a row's own column is called {name}; give the setting another name"
         )
     values = {name: np.asarray(metrics[name]) for name in (*HEADLINES, *TOLD, "diverged") if name in metrics}
+    spread = [name for name in spreads(metrics) if name in HEADLINES]
+    of_clients = {name: value for name, value in metrics.items() if name.startswith(OF_CLIENT)}
     n_points, n_seeds, n_rounds = values["diverged"].shape
     made = np.full(n_points, n_rounds) if rounds is None else np.asarray(rounds)
     found = []
     for i, point in enumerate(point_rows(hypers)):
         for seed in range(n_seeds):
             own = {name: value[i, seed, : made[i]] for name, value in values.items()}
+            last = {name: np.asarray(value)[i, seed, made[i] - 1] for name, value in of_clients.items()}
+            own |= {name: spread_over_clients(last, name)[None] for name in spread}
             found.append({**setting, **point, "seed": seed, "rounds": int(made[i]), **_outcome(own)})
     return found
 
@@ -116,7 +125,7 @@ def metric_of(metric: str | None, algorithm: Algorithm) -> str:
         ValueError: points of such a method cannot be told apart by it.
     """
     numbers = task_of(algorithm.loss) == "regression"
-    allowed = (*OF_NUMBERS, "test_loss") if numbers else [name for name in HEADLINES if name not in OF_NUMBERS]
+    allowed = (*(OF_NUMBERS if numbers else OF_CLASSES), "test_loss")
     if metric is not None and metric not in allowed:
         raise ValueError(f"metric={metric!r} is unknown; choose one of {', '.join(allowed)}")
     return metric or allowed[0]
