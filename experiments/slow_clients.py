@@ -6,13 +6,16 @@
     python experiments/slow_clients.py --scale paper
 
 ``clocks``: FedAvg with 10 clients a round on devices whose speeds are log-normal (deviation 1 of the logarithm): rounds
-that wait for the slowest; that ask more clients and take the first ones; that end at a deadline; of tiers of like
-speed; and without waiting, a buffer of 5 updates (FedBuff) or of one (FedAsync, whose server goes 0.6 of the way). All
-have the simulated seconds of the first, and as many rounds as end within them. ``answers``: clients that answer now and
-then.
+that wait for the slowest; that ask more clients and take the first ones; that end at a deadline, where who is late is
+left out or sends a part of its work; of tiers of like speed; and without waiting, a buffer of 5 updates (FedBuff) or of
+one (FedAsync, whose server goes 0.6 of the way). All have the simulated seconds of the first, and as many rounds as end
+within them. ``answers``: clients that answer now and then. ``stragglers``: what FedProx's paper (MLSys 2020) shows in
+its figure of systems heterogeneity, on its Synthetic(1, 1): clients that do 1 to 20 of 20 epochs, and are dropped or
+not.
 
 Smoke: 1,797 digits of 8 x 8 pixels, Dirichlet labels of beta 0.5, an MLP 64-32-10, 30 synchronous rounds' time. Paper:
-MNIST (FLJAX_DATA names its folder), 100 clients, an MLP 784-64-10, 100 rounds' time, 3 seeds.
+MNIST (FLJAX_DATA names its folder), 100 clients, an MLP 784-64-10, 100 rounds' time, 3 seeds. Stragglers: 50 and 200
+rounds, FedProx's batches of 10 and learning rate 0.01 and its mu of 1.
 """
 
 from collections.abc import Sequence
@@ -27,13 +30,17 @@ from tables import Row, show, spread
 
 import fljax
 from fljax import tree
+from fljax.client.local import n_steps
 from fljax.data.datasets import load
 from fljax.data.federation import n_classes
+from fljax.data.synthetic import synthetic
 from fljax.models import mlp
-from fljax.rounds import uniform
+from fljax.rounds import stragglers, uniform
 from fljax.rounds.clock import (
+    Devices,
     Schedule,
     answering,
+    as_far_as,
     asynchronous,
     buffered,
     drawn_devices,
@@ -80,16 +87,30 @@ def fedavg(paper: bool) -> Algorithm:
     """The method on its network."""
     one = federation(paper, 0)
     model = mlp(one.train.pool.x.shape[1:], (64 if paper else 32,), n_classes(one))
-    return fljax.fedavg(model, Work(5 if paper else 2, 32))
+    return fljax.fedavg(model, work_of(paper))
+
+
+def work_of(paper: bool) -> Work:
+    """The clients' in a round."""
+    return Work(5 if paper else 2, 32)
+
+
+def devices_of(paper: bool, seed: int) -> Devices:
+    """Those of the clients, drawn by the seed."""
+    return drawn_devices(len(federation(paper, seed).train.size), spread=1.0, seed=seed)
 
 
 def seconds_of(paper: bool, seed: int) -> np.ndarray:
-    """(clients,) seconds of a round of each client, on devices drawn by the seed."""
+    """(clients,) seconds of a round of each client."""
     algorithm, data = fedavg(paper), federation(paper, seed).train
     state = jax.eval_shape(algorithm.init, jax.random.key(0), fljax.fedavg.Hyper(), data)
-    assert algorithm.about.work is not None
-    devices = drawn_devices(len(data.size), spread=1.0, seed=seed)
-    return devices.seconds(data, algorithm.about.work, float(tree.size(state.server)))
+    return devices_of(paper, seed).seconds(data, work_of(paper), float(tree.size(state.server)))
+
+
+def steps_and_speed(paper: bool, seed: int) -> tuple[Sequence[int], Sequence[float]]:
+    """(clients,) local steps of a round of each client, and those of a second."""
+    steps = n_steps(np.asarray(federation(paper, seed).train.size), work_of(paper))
+    return steps.tolist(), devices_of(paper, seed).speed
 
 
 def run(scale: Scale, clock: Clock, seconds: np.ndarray, seed: int) -> Line:
@@ -127,15 +148,17 @@ def stale(scale: Scale, seconds: np.ndarray, buffer: int, budget: float, seed: i
     return Clock(buffered(fedavg(scale.paper), made, **how), made.sampling, count, made.ends)
 
 
-def waiting(scale: Scale, seconds: np.ndarray, n_sync: int) -> dict[str, Clock]:
+def waiting(scale: Scale, seconds: np.ndarray, n_sync: int, seed: int) -> dict[str, Clock]:
     """Rounds that wait for somebody, with the number of rounds that is tried first."""
     algorithm, n_clients, each = fedavg(scale.paper), len(seconds), tuple(seconds)
     asked, more = uniform(PARTICIPANTS / n_clients), uniform(1.5 * PARTICIPANTS / n_clients)
-    deadline = float(np.quantile(seconds, 0.6))
+    deadline, (steps, speed) = float(np.quantile(seconds, 0.6)), steps_and_speed(scale.paper, seed)
+    parts = as_far_as(asked, each, deadline, steps=steps, speed=speed)
     return {
         SYNCHRONOUS: Clock(algorithm, asked, n_sync),
         "first 10 of 15": Clock(algorithm, first_of(more, each, PARTICIPANTS), 4 * n_sync),
         "deadline": Clock(algorithm, until(asked, each, deadline), 4 * n_sync, deadline=deadline),
+        "deadline, late parts count": Clock(algorithm, parts, 4 * n_sync, deadline=deadline),
         "tiers": Clock(algorithm, tiers(each, 3, min(PARTICIPANTS, n_clients // 3)), 2 * n_sync),
     }
 
@@ -143,7 +166,7 @@ def waiting(scale: Scale, seconds: np.ndarray, n_sync: int) -> dict[str, Clock]:
 def lines_of(scale: Scale, seed: int) -> dict[str, Line]:
     """Every clock within the time of the rounds that wait for the slowest."""
     seconds, n_sync = seconds_of(scale.paper, seed), scale.rounds or scale.pick(30, 100, brief=4)
-    wait = waiting(scale, seconds, n_sync)
+    wait = waiting(scale, seconds, n_sync, seed)
     found = {SYNCHRONOUS: run(scale, wait.pop(SYNCHRONOUS), seconds, seed)}
     budget = float(found[SYNCHRONOUS].seconds[-1])
     found |= {name: filled(scale, clock, seconds, budget, seed) for name, clock in wait.items()}
@@ -200,5 +223,40 @@ def answers(scale: Scale) -> None:
     show(scale, "answers", "Clients that do not always answer", rows)
 
 
+EPOCHS, MU, SHARES = 20, 1.0, (0.0, 0.5, 0.9)
+
+
+def straggling(scale: Scale) -> None:
+    """Synthetic(1, 1) with a share of stragglers in each round, which are dropped, or whose parts count."""
+    n_rounds, work = scale.rounds or scale.pick(50, 200, brief=4), Work(EPOCHS, 10)
+    model = fljax.MODELS["logistic_regression"]((60,), 10)
+    asked = uniform(1 / 3)  # 10 of 30, as there
+    fedavg, fedprox, fednova = (method(model, work) for method in (fljax.fedavg, fljax.fedprox, fljax.fednova))
+    plain, near = fljax.fedavg.Hyper(lr=0.01), fljax.fedprox.Hyper(lr=0.01, mu=MU)
+    methods = {
+        "FedAvg, which drops them": (fedavg, plain, True),
+        "FedAvg, whose parts count (FedProx, mu 0)": (fedavg, plain, False),
+        f"FedProx, mu {MU:g}": (fedprox, near, False),
+        "FedNova": (fednova, plain, False),
+    }
+    rows, numbers = [], {}
+    for share in scale.pick(SHARES, SHARES, brief=SHARES[-1:]):
+        late = stragglers(asked, share, epochs=EPOCHS)
+        for name, (algorithm, hyper, drops) in methods.items():
+            how: dict[str, Any] = {"sampling": asked, "dropout": share} if drops else {"sampling": late}
+            ends = []
+            for seed in range(scale.n_seeds):
+                given = algorithm, hyper, synthetic(1.0, 1.0, seed=seed), jax.random.key(seed), n_rounds
+                metrics = jax.device_get(fljax.simulate(*given, evaluate_every=n_rounds, **how)[1])
+                ends.append({name: float(metrics[name][-1]) for name in ("accuracy_micro", "test_loss")})
+                numbers |= {(name, f"{share:g} stragglers", seed, of): value for of, value in ends[-1].items()}
+            columns = {of: spread(end[of] for end in ends) for of in ends[0]}
+            rows.append({"stragglers": f"{100 * share:g} %", "method": name, **columns})
+    planned = scale.pick(50, 200, brief=4)
+    place = ("slow_clients", "stragglers", "synthetic_1_1")
+    keep_numbers(scale, place, numbers, (scale.rounds or planned, planned), epochs=EPOCHS, lr=0.01, mu=MU)
+    show(scale, "stragglers", "Stragglers on Synthetic(1, 1), after the last round", rows)
+
+
 if __name__ == "__main__":
-    main(__doc__ or "", {"clocks": clocks, "answers": answers}, (1, 3))
+    main(__doc__ or "", {"clocks": clocks, "answers": answers, "stragglers": straggling}, (1, 3))

@@ -22,7 +22,7 @@ class RunSettings(NamedTuple):
         method with bricks put in, ./mine.py:mymethod one of your own.
     dataset: name of a data set; see fljax data list.
     data_folder: where its files are; None: found by itself.
-    data: data of your own in place of a data set: a .csv, .tsv, .parquet or .npz file, or a folder of images.
+    data: data of your own in place of a data set: a .csv, .tsv, .parquet, .npz or (LEAF's) .json file, or a folder.
     client_column: column of a table, or array of an .npz, that says whose an example is.
     label_column: column of a table, or array, with the labels; several: several targets, or labels of 0 and 1.
     feature_column: columns of a table, or array, that the network sees; None: all others.

@@ -12,6 +12,7 @@ from fljax.choices import unknown
 from fljax.data.federation import on_host
 from fljax.data.readers import celeba, digits, drawn, idx, leaf, tfds
 from fljax.data.readers.foreign import first_pickle
+from fljax.data.readers.shards import find_shards
 from fljax.data.users import UserExamples
 from fljax.types import Examples
 
@@ -74,7 +75,7 @@ DATASETS: dict[str, Dataset] = {
     ),
     "femnist": Dataset(
         (
-            Source(_in("femnist", leaf.find_json), leaf.read_json),
+            Source(_in("femnist", find_shards), leaf.read_json),
             Source(_in("femnist", leaf.find_sqlite), leaf.read_sqlite),
         ),
         _FEMNIST,

@@ -1,4 +1,4 @@
-"""Data of your own in files: CSV, ``.npz``, Parquet, and a folder of images for each client."""
+"""Data of your own in files: CSV, ``.npz``, Parquet, LEAF's JSON, and a folder of images for each client."""
 
 from pathlib import Path
 from zipfile import BadZipFile, ZipFile
@@ -10,6 +10,7 @@ from fljax.data.federation import on_host
 from fljax.data.labels import are_classes
 from fljax.data.own import VALIDATION, OwnData, are_whole, own_data
 from fljax.data.readers.limits import opened_image
+from fljax.data.readers.shards import OfUser, find_shards, users_of
 from fljax.data.tables import Columns, TaskChoice, as_columns, from_frame, read_csv
 
 IMAGES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp")
@@ -25,12 +26,14 @@ ARRAYS = {
 
 
 def read_own(path: str | Path, columns: Columns | None = None, task: TaskChoice = "auto") -> OwnData:
-    """Data of your own by its file: ``.csv``, ``.tsv``, ``.parquet`` (with pandas or polars), ``.npz``, or a folder.
+    """Data of your own by its file: ``.csv``, ``.tsv``, ``.parquet`` (with pandas or polars), ``.npz``, ``.json``, or a
+    folder.
 
     Args:
-        path: the file, or a folder ``client/class/image.png`` or ``train/client/class/image.png``.
-        columns: what the columns of a table are, or which arrays of an ``.npz`` are used; None for images, which say it
-            themselves, and for arrays of known names.
+        path: the file, or a folder ``client/class/image.png`` or ``train/client/class/image.png``, or LEAF's with
+            ``train/*.json`` and ``test/*.json``.
+        columns: what the columns of a table are, or which arrays of an ``.npz`` are used; None for images and JSON,
+            which say it themselves, and for arrays of known names.
         task: what labels are, see `fljax.data.tables.from_frame`.
 
     Raises:
@@ -38,15 +41,19 @@ def read_own(path: str | Path, columns: Columns | None = None, task: TaskChoice 
     """
     path, columns = Path(path), None if columns is None else as_columns(columns)
     if not path.exists():
-        raise ValueError(f"there is no {path}; give a .csv, .tsv, .parquet or .npz file, or a folder of images")
-    if path.is_dir():
+        raise ValueError(f"there is no {path}; give a .csv, .tsv, .parquet, .npz or .json file, or a folder of images")
+    if path.is_dir() or path.suffix == ".json":
         if columns is not None and (given := [name for name, value in columns._asdict().items() if value]):
-            raise ValueError(f"{path} is a folder, and a column is given for {', '.join(given)}; leave it out")
-        return _of_task(read_images(path), task, path)
+            kind = "a folder" if path.is_dir() else "LEAF's JSON"
+            raise ValueError(f"{path} is {kind}, and a column is given for {', '.join(given)}; leave it out")
+        is_json = path.is_file() or find_shards(path) is not None
+        return _of_task(read_leaf(path) if is_json else read_images(path), task, path)
     if path.suffix == ".npz":
         return _of_task(read_npz(path, columns), task, path)
     if path.suffix not in (*TABLES, ".parquet"):
-        raise ValueError(f"{path} is a {path.suffix or 'nameless'} file; give .csv, .tsv, .parquet, .npz or a folder")
+        raise ValueError(
+            f"{path} is a {path.suffix or 'nameless'} file; give .csv, .tsv, .parquet, .npz, .json or a folder"
+        )
     if columns is None or not columns.label:
         raise ValueError(f"{path}: say which column has the labels, and which one the client, where there is one")
     if path.suffix in TABLES:
@@ -201,6 +208,59 @@ def _image(file: Path) -> np.ndarray:
     if wide:
         image = (image >> 8).astype(np.uint8)
     return image[..., None] if image.ndim == 2 else image
+
+
+def read_leaf(path: Path) -> OwnData:
+    """The users of a file of LEAF's, or of a folder with ``train/*.json``, ``test/*.json`` (and perhaps ``val``), which
+    are the splits then.
+
+    JSON does not tell whole numbers from others: labels that are all whole are classes, and inputs that are all whole
+    stay so, as the tokens of a text.
+
+    Raises:
+        ValueError: a file is not whole, or examples are no numbers, or not of one shape.
+    """
+    root = find_shards(path) or path
+    files = {name: sorted((root / name).glob("*.json")) for name in ("train", "val", *VALIDATION, "test")}
+    files = {"": [path]} if path.is_file() else files
+    rows = [(part, file, user) for part, there in files.items() for file in there for user in users_of(file) if user.y]
+    if not rows:
+        raise ValueError(f"{path} has no examples of any user")
+    inputs = [_numbers(user, file) for _, file, user in rows]
+    for x, (_, file, user) in zip(inputs, rows, strict=True):
+        if x.shape[1:] != inputs[0].shape[1:]:
+            shapes = f"{x.shape[1:]} and those of {rows[0][2].user} {inputs[0].shape[1:]}"
+            raise ValueError(f"{file}: examples of user {user.user} have shape {shapes}; bring them to one")
+    x = np.concatenate(inputs)
+    try:
+        y = np.asarray([label for *_, user in rows for label in user.y])
+    except ValueError:
+        y = np.zeros(0, object)
+    if y.dtype.kind not in "iufbU" or y.ndim > 2:
+        raise ValueError(f"{path}: labels are no numbers or names of classes; give one, or as many, for each example")
+    if y.dtype.kind == "f" and are_whole(y):
+        y = y.astype(np.int64)
+    client = np.repeat([user.user for *_, user in rows], [len(user.y) for *_, user in rows])
+    part = np.repeat([part for part, *_ in rows], [len(user.y) for *_, user in rows])
+    try:
+        return own_data(x, y, client, part=None if "" in files else part)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from None
+
+
+def _numbers(of: OfUser, file: Path) -> np.ndarray:
+    """(examples, ...) the inputs of a user.
+
+    Raises:
+        ValueError: they are no numbers, or of different shapes.
+    """
+    try:
+        x = np.asarray(of.x)
+    except ValueError:
+        raise ValueError(f"{file}: examples of user {of.user} have different shapes; bring them to one") from None
+    if x.dtype.kind not in "iufb":
+        raise ValueError(f"{file}: x of user {of.user} are no numbers; of a text give its tokens, as an .npz")
+    return x.astype(np.float32) if x.dtype.kind == "f" else x
 
 
 def _parquet(path: Path) -> object:

@@ -42,7 +42,7 @@ def refused(name, folder, message, *also):
         (lambda c: c["users"].__setitem__(1, ["bob"]), r"lists the user \['bob'\], which is not a text"),
         (lambda c: c["users"].append("bob"), "lists user 'bob' twice"),
         (lambda c: c.__setitem__("users", {"ann": 1}), "users, num_samples or user_data is missing"),
-        (lambda c: c["num_samples"].__setitem__(0, "3"), "user ann has 3 images, 3 labels, and should have '3'"),
+        (lambda c: c["num_samples"].__setitem__(0, "3"), "user ann has 3 examples, 3 labels, and should have '3'"),
         (lambda c: c["num_samples"].__setitem__(0, None), "and should have None"),
         (lambda c: c["user_data"]["bob"]["y"].__setitem__(0, "seven"), "has the label 'seven'; FEMNIST's are 0 to 61"),
         (lambda c: c["user_data"]["bob"]["y"].__setitem__(0, 1.5), "has the label 1.5"),

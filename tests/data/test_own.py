@@ -1,5 +1,6 @@
 """Data of one's own: from arrays, tables, files, with the place of whatever is wrong in it."""
 
+import json
 from pathlib import Path
 
 import chex
@@ -678,3 +679,73 @@ def test_names_in_bytes_are_text(dtype):
     assert data.clients == ("9", "10")
     assert data.client.tolist() == [1, 0, 1]
     assert data.classes == (("il", "ok") if dtype == "S2" else ("ill", "ok"))
+
+
+LEAF = {
+    "train": {"ann": ([[0.5, 1.5], [2.5, 1.0], [1.0, 1.0]], [2.0, 0.0, 1.0]), "bob": ([[0.25, 0.5]], [1.0])},
+    "test": {"ann": ([[3.0, 4.5]], [0.0]), "bob": ([[9.0, 1.0], [0.0, 1.5]], [2.0, 2.0])},
+}
+
+
+def leaf_json(users):
+    data = {user: {"x": x, "y": y} for user, (x, y) in users.items()}
+    return json.dumps({"users": list(users), "num_samples": [len(y) for _, y in users.values()], "user_data": data})
+
+
+@pytest.fixture
+def leaf(tmp_path):
+    """A folder as LEAF, FedProx and others write it."""
+    for part, users in LEAF.items():
+        (tmp_path / "mine" / "data" / part).mkdir(parents=True)
+        (tmp_path / "mine" / "data" / part / "all.json").write_text(leaf_json(users))
+    return tmp_path / "mine"
+
+
+def test_a_folder_of_leafs_json_has_users_and_their_splits(leaf):
+    data = read_own(leaf)
+    assert data.clients == ("ann", "bob")
+    f = data.federation()
+    assert (f.train.size.tolist(), f.test.size.tolist()) == ([3, 1], [1, 2])
+    for part, split in (("train", f.train), ("test", f.test)):
+        for i, (x, y) in enumerate(LEAF[part].values()):
+            rows = np.asarray(split.index)[i, : split.size[i]]
+            np.testing.assert_array_equal(np.asarray(f.train.pool.x)[rows], np.float32(x))
+            np.testing.assert_array_equal(np.asarray(f.train.pool.y)[rows], np.int32(y))
+    assert read_own(leaf, task="regression").examples.y.dtype == np.float32
+    assert read_own(leaf / "data").clients == data.clients
+
+
+def test_one_file_of_leafs_json_is_split_anew(leaf):
+    data = read_own(leaf / "data" / "train" / "all.json")
+    assert data.part is None
+    assert np.asarray(data.examples.y).tolist() == [2, 0, 1, 1]
+    (leaf / "words.json").write_text(leaf_json({"u": ([[1, 2], [3, 4]], ["sick", "well"])}))
+    words = read_own(leaf / "words.json")
+    assert words.classes == ("sick", "well")
+    assert np.asarray(words.examples.x).dtype.kind == "i"  # tokens
+
+
+@pytest.mark.parametrize(
+    ("users", "message"),
+    [
+        ({"u": (["a text"], [0])}, r"mine.json: x of user u are no numbers; of a text give its tokens"),
+        ({"u": ([[1.0], [1.0, 2.0]], [0, 1])}, r"mine.json: examples of user u have different shapes"),
+        (
+            {"u": ([[1.0]], [0]), "v": ([[1.0, 2.0]], [0])},
+            r"examples of user v have shape \(2,\) and those of u \(1,\)",
+        ),
+        ({"u": ([[1.0]], [None])}, r"labels are no numbers or names of classes"),
+        ({"u": ([[1.0], [2.0]], [[0], [0, 1]])}, r"labels are no numbers or names of classes"),
+        ({"u": ([], [])}, r"has no examples of any user"),
+        ({"u": ([[float("nan")]], [0])}, r"mine.json: .*u.*"),
+    ],
+)
+def test_leafs_json_that_cannot_be_is_refused_with_its_user(tmp_path, users, message):
+    (tmp_path / "mine.json").write_text(leaf_json(users))
+    with pytest.raises(ValueError, match=message):
+        read_own(tmp_path / "mine.json")
+
+
+def test_columns_are_not_given_to_leafs_json(leaf):
+    with pytest.raises(ValueError, match=r"all.json is LEAF's JSON, and a column is given for label"):
+        read_own(leaf / "data" / "test" / "all.json", Columns(("y",)))

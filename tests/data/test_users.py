@@ -29,8 +29,8 @@ def test_leaf_shards_by_writer_with_ink_bright(leaf_folder):
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (lambda c: c["num_samples"].__setitem__(0, 9), r"user ann has 3 images, 3 labels, and should have 9"),
-        (lambda c: c["user_data"]["bob"]["y"].pop(), r"user bob has 2 images, 1 labels"),
+        (lambda c: c["num_samples"].__setitem__(0, 9), r"user ann has 3 examples, 3 labels, and should have 9"),
+        (lambda c: c["user_data"]["bob"]["y"].pop(), r"user bob has 2 examples, 1 labels"),
         (lambda c: c["users"].append("eve"), r"lists 3 users, 2 sizes and data of 2"),
         (lambda c: c["user_data"]["bob"]["y"].__setitem__(0, 62), r"labels from \d+ to 62"),
         (lambda c: c["user_data"]["bob"]["y"].__setitem__(0, -1), r"labels from -1"),

@@ -1,5 +1,7 @@
 """Files of a user's own, and all that is read of a finished run, changed at random: see `test_mutations`."""
 
+import json
+
 import jax
 import numpy as np
 import pytest
@@ -127,3 +129,12 @@ def test_settings_of_a_folder(shown, count, capsys):
     file = shown / "config.toml"
     campaign("config.toml", file, lambda: read_job(words).settings, lambda found: found == whole, count, capsys, file)
     assert read_job(["--config", str(file), *words]).run.seed == 3
+
+
+def test_leaf_json(tmp_path, table, count, capsys):
+    x, y = np.stack([table["age"], table["dose"]], 1), table["sick"]
+    users = {f"u{i}": {"x": x[i::CLIENTS].tolist(), "y": y[i::CLIENTS].tolist()} for i in range(CLIENTS)}
+    sizes = [len(of["y"]) for of in users.values()]
+    file = tmp_path / "mine.json"
+    file.write_text(json.dumps({"users": list(users), "num_samples": sizes, "user_data": users}))
+    campaign("own .json", file, lambda: read_own(file), usable, count, capsys, file)

@@ -5,22 +5,16 @@ import sqlite3
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from fljax.data.cache import Chunk, cached, fingerprint
 from fljax.data.readers.foreign import installed
-from fljax.data.readers.limits import read_object
+from fljax.data.readers.shards import users_of
 from fljax.data.users import UserExamples, encode, join, short
 
 N_CLASSES = 62
 _ROWS = 5000
-
-
-def find_json(folder: Path) -> Path | None:
-    """The folder with ``train/*.json``: ``folder`` or its ``data``."""
-    return next((place for place in (folder, folder / "data") if any(place.glob("train/*.json"))), None)
 
 
 def read_json(folder: Path) -> tuple[UserExamples, UserExamples]:
@@ -37,29 +31,9 @@ def _read_split(folder: Path, split: str) -> dict[str, np.ndarray]:
 
 
 def _shard(file: Path) -> Chunk:
-    content = read_object(file, "LEAF shard")
-    users, sizes, data = (content.get(name) for name in ("users", "num_samples", "user_data"))
-    if not isinstance(users, list) or not isinstance(sizes, list) or not isinstance(data, dict):
-        raise ValueError(f"{file} is not a whole LEAF shard: users, num_samples or user_data is missing; get it again")
-    if bad := [user for user in users if not isinstance(user, str)]:
-        raise ValueError(f"{file} lists the user {short(bad[0])}, which is not a text; get it again")
-    if twice := next((user for user, n in Counter(users).items() if n > 1), None):
-        raise ValueError(f"{file} lists user {short(twice)} twice; get it again")
-    if len(users) != len(sizes) or set(users) != set(data):
-        raise ValueError(f"{file} lists {len(users)} users, {len(sizes)} sizes and data of {len(data)}; get it again")
-    rows = [_of_user(file, user, size, data[user]) for user, size in zip(users, sizes, strict=True)]
-    x, y = ([value for row in rows for value in row[i]] for i in range(2))
-    return _chunk(x, y, [user for user, row in zip(users, rows, strict=True) for _ in row[1]], file)
-
-
-def _of_user(file: Path, user: str, size: Any, data: Any) -> tuple[list, list]:
-    x, y = (data.get(name) if isinstance(data, dict) else None for name in ("x", "y"))
-    if not isinstance(x, list) or not isinstance(y, list):
-        raise ValueError(f"{file}: user {short(user)} has no lists x and y; get it again")
-    if isinstance(size, bool) or not isinstance(size, int) or (len(x), len(y)) != (size, size):
-        text = f"{len(x)} images, {len(y)} labels, and should have {short(size)}"
-        raise ValueError(f"{file}: user {user if user.isprintable() else short(user)} has {text}")
-    return x, y
+    rows = users_of(file)
+    x, y = [image for row in rows for image in row.x], [label for row in rows for label in row.y]
+    return _chunk(x, y, [row.user for row in rows for _ in row.y], file)
 
 
 def _chunk(x: list, y: list, user: list[str], file: Path) -> Chunk:

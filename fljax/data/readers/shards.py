@@ -1,0 +1,50 @@
+"""LEAF's JSON files: ``{"users": [...], "num_samples": [...], "user_data": {user: {"x": [...], "y": [...]}}}``."""
+
+from collections import Counter
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from fljax.data.readers.limits import read_object
+from fljax.data.users import short
+
+
+class OfUser(NamedTuple):
+    """The examples of a user, as they stand in the file."""
+
+    user: str
+    x: list
+    y: list
+
+
+def find_shards(folder: Path) -> Path | None:
+    """The folder with ``train/*.json``: ``folder`` or its ``data``."""
+    return next((place for place in (folder, folder / "data") if any(place.glob("train/*.json"))), None)
+
+
+def users_of(file: Path) -> list[OfUser]:
+    """The users of a file, in its order.
+
+    Raises:
+        ValueError: it is not whole, or says of a user what its data do not have.
+    """
+    content = read_object(file, "LEAF shard")
+    users, sizes, data = (content.get(name) for name in ("users", "num_samples", "user_data"))
+    if not isinstance(users, list) or not isinstance(sizes, list) or not isinstance(data, dict):
+        raise ValueError(f"{file} is not a whole LEAF shard: users, num_samples or user_data is missing; get it again")
+    if bad := [user for user in users if not isinstance(user, str)]:
+        raise ValueError(f"{file} lists the user {short(bad[0])}, which is not a text; get it again")
+    if twice := next((user for user, n in Counter(users).items() if n > 1), None):
+        raise ValueError(f"{file} lists user {short(twice)} twice; get it again")
+    if len(users) != len(sizes) or set(users) != set(data):
+        raise ValueError(f"{file} lists {len(users)} users, {len(sizes)} sizes and data of {len(data)}; get it again")
+    return [_of_user(file, user, size, data[user]) for user, size in zip(users, sizes, strict=True)]
+
+
+def _of_user(file: Path, user: str, size: Any, data: Any) -> OfUser:
+    x, y = (data.get(name) if isinstance(data, dict) else None for name in ("x", "y"))
+    if not isinstance(x, list) or not isinstance(y, list):
+        raise ValueError(f"{file}: user {short(user)} has no lists x and y; get it again")
+    if isinstance(size, bool) or not isinstance(size, int) or (len(x), len(y)) != (size, size):
+        text = f"{len(x)} examples, {len(y)} labels, and should have {short(size)}"
+        raise ValueError(f"{file}: user {user if user.isprintable() else short(user)} has {text}")
+    return OfUser(user, x, y)
