@@ -26,6 +26,7 @@ class RunSettings(NamedTuple):
     client_column: column of a table, or array of an .npz, that says whose an example is.
     label_column: column of a table, or array, with the labels; several: several targets, or labels of 0 and 1.
     feature_column: columns of a table, or array, that the network sees; None: all others.
+    category_column: columns of a table that are features of words or codes; each word is a feature of 0 and 1.
     split_column: column of a table, or array, with "train", "val" or "test"; None: examples are drawn.
     task: what labels of data of your own are; auto: whole numbers and text are classes, other numbers regressed on.
     partition: who owns which example; see fljax list, or ./mine.py:split.
@@ -61,6 +62,7 @@ class RunSettings(NamedTuple):
     client_column: str | None = None
     label_column: tuple[str, ...] = ()
     feature_column: tuple[str, ...] | None = None
+    category_column: tuple[str, ...] = ()
     split_column: str | None = None
     task: Literal["auto", "classification", "regression", "labels"] = "auto"
     partition: str = "iid"

@@ -99,6 +99,8 @@ def read_npz(path: Path, columns: Columns | None = None) -> OwnData:
 
 def _as_arrays(path: Path, columns: Columns) -> dict[str, str]:
     """Which arrays the columns name: key of `ARRAYS` -> name."""
+    if columns.categories:
+        raise ValueError(f"{path}: categories stand in columns of a table; give numbers in the arrays")
     given = {"x": columns.features, "y": columns.label, "client": columns.client, "part": columns.part}
     lists = {what: (names,) if isinstance(names, str) else names for what, names in given.items() if names}
     if several := [names for names in lists.values() if len(names) > 1]:

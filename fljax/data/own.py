@@ -29,6 +29,7 @@ class OwnData(NamedTuple):
     clients: tuple[str, ...]
     classes: tuple[str, ...] = ()  # names of the classes, where the labels had names
     part: np.ndarray | None = None  # (examples,) "train", "val" or "test"; None: they are drawn
+    inputs: tuple[str, ...] = ()  # names of the features, where they come from a table
 
     def federation(
         self, split: tuple[float, float, float] = SPLIT, *, seed: int = 0, min_size: int = 0, stratify: bool = True

@@ -30,6 +30,7 @@ class Columns(NamedTuple):
     client: str | None = None  # whose an example is
     part: str | None = None  # "train", "val" or "test"
     features: tuple[str, ...] | None = None  # None: all others
+    categories: tuple[str, ...] = ()  # of the features, those of words or codes: a feature of 0 and 1 for each of them
 
 
 def as_columns(columns: Any) -> Columns:
@@ -39,14 +40,17 @@ def as_columns(columns: Any) -> Columns:
         ValueError: they are no `Columns`.
     """
     check_kind("columns", columns, Columns, 'give fljax.Columns(("label",), client="client")')
-    several = {name: (one,) for name in ("label", "features") if isinstance(one := getattr(columns, name), str)}
+    several = {
+        name: (one,) for name in ("label", "features", "categories") if isinstance(one := getattr(columns, name), str)
+    }
     return columns._replace(**several)
 
 
 def from_frame(frame: Any, columns: Columns, task: TaskChoice = "auto") -> OwnData:
     """The examples of a pandas or polars frame, or of anything with ``columns`` and columns by name.
 
-    A feature column of arrays (images, token lists of one length) is taken as it is, where it is the only one.
+    A feature column of arrays (images, token lists of one length) is taken as it is, where it is the only one. One of
+    ``columns.categories`` becomes a feature of 0 and 1 for each of its words in their order, called ``column=word``.
 
     Args:
         frame: the table.
@@ -129,9 +133,10 @@ def _of_columns(
     where = _Where(client, lines)
     if client is not None and (missing := client == "").any():
         raise ValueError(f"{where.row(int(np.argmax(missing)))}, column {columns.client!r} is empty; name the client")
-    x = _features([table[name] for name in features], features, where)
+    x, inputs = _features({name: table[name] for name in features}, columns.categories, where)
     y = _labels([table[name] for name in columns.label], columns.label, task, where)
-    return own_data(x, y, client, part=None if columns.part is None else _text(table[columns.part]))
+    part = None if columns.part is None else _text(table[columns.part])
+    return own_data(x, y, client, part=part)._replace(inputs=inputs)
 
 
 def _wanted(there: Sequence[str], columns: Columns) -> list[str]:
@@ -145,6 +150,8 @@ def _wanted(there: Sequence[str], columns: Columns) -> list[str]:
             raise ValueError(f"there is no column {name!r}; the columns are {', '.join(there)}")
     if not features:
         raise ValueError("no column is left for the features")
+    if other := [name for name in columns.categories if name not in features]:
+        raise ValueError(f"the column of categories {other[0]!r} is no feature; the features are {', '.join(features)}")
     twice = [name for name, n in Counter([*features, *special]).items() if n > 1]
     if twice:
         raise ValueError(f"a column is two things at once: {', '.join(twice)}; name it for one of them, once")
@@ -163,11 +170,35 @@ class _Where(NamedTuple):
         return f"{f'row {i}' if self.lines is None else f'line {self.lines[i]}'}{whose}"
 
 
-def _features(columns: Sequence[np.ndarray], names: Sequence[str], where: _Where) -> np.ndarray:
-    if len(columns) == 1 and (columns[0].ndim > 1 or isinstance(columns[0][0], np.ndarray | list)):
-        x = columns[0] if columns[0].ndim > 1 else _arrays(columns[0], names[0], where)
-        return x[..., None] if x.dtype == np.uint8 and x.ndim == 3 else x  # grey images have one channel
-    return np.stack([_numbers(column, name, where) for column, name in zip(columns, names, strict=True)], axis=1)
+def _features(
+    columns: Mapping[str, np.ndarray], categories: Sequence[str], where: _Where
+) -> tuple[np.ndarray, tuple[str, ...]]:
+    """(examples, ...) and the names of the features; none of them where a column of arrays has them all."""
+    name, first = next(iter(columns.items()))
+    if len(columns) == 1 and (first.ndim > 1 or isinstance(first[0], np.ndarray | list)):
+        x = first if first.ndim > 1 else _arrays(first, name, where)
+        return (x[..., None] if x.dtype == np.uint8 and x.ndim == 3 else x), ()  # grey images have one channel
+    found: dict[str, np.ndarray] = {}
+    for name, column in columns.items():
+        found |= _each(column, name, where) if name in categories else {name: _numbers(column, name, where)}
+    return np.stack(list(found.values()), axis=1), tuple(found)
+
+
+def _each(column: np.ndarray, name: str, where: _Where) -> dict[str, np.ndarray]:
+    """A feature of 0 and 1 for each word of a column of categories, in their order.
+
+    Raises:
+        ValueError: naming the first row without a word, or there are more words than half of the rows.
+    """
+    text = _text(column)
+    if (missing := text == "").any():
+        raise ValueError(f"{where.row(int(np.argmax(missing)))}, column {name!r} is empty; name the category")
+    words, place = np.unique(text, return_inverse=True)
+    if len(words) > max(2, len(text) // 2):
+        raise ValueError(
+            f"column {name!r} has {len(words)} categories in {len(text)} rows; leave it out, or group them"
+        )
+    return {f"{name}={word}": (place == i).astype(np.float32) for i, word in enumerate(words)}
 
 
 def _arrays(column: np.ndarray, name: str, where: _Where) -> np.ndarray:
@@ -208,7 +239,8 @@ def _numbers(column: np.ndarray, name: str, where: _Where) -> np.ndarray:
         value = column[i]
         is_empty = is_missing(value) or (isinstance(value, str) and not value)  # of an array == has no truth
         what = "empty" if is_empty else f"{short(str(value))}, no finite number"
-        words = " (of words, make a column of 0 and 1 for each)" if isinstance(value, str) and not is_empty else ""
+        is_word = isinstance(value, str) and not is_empty
+        words = " (a category: name the column in --category-column, Columns(categories=...))" if is_word else ""
         remedy = f"mend it{words}, or leave the column or the row out"
         raise ValueError(f"{where.row(i)}, column {name!r} is {what}; {remedy}")
     return numbers.astype(np.float32)

@@ -6,9 +6,10 @@ from pathlib import Path
 from fljax.catalogue.job import RUN
 from fljax.catalogue.words import shown
 from fljax.jobs.settings import Layer, last, of_toml
+from fljax.jobs.unlike import OF_COLUMNS
 
 MAIN_JOB, MAIN_NUMBERS = (Path(__file__).with_name(name) for name in ("main_job.toml", "main_job_numbers.toml"))
-OF_OWN_DATA = ("client_column", "label_column", "feature_column", "split_column", "task")
+OF_OWN_DATA = (*OF_COLUMNS, "task")
 """Settings that say what data of one's own is like."""
 OF_PUBLIC_DATA = ("fedtsdp",)
 """Methods of the main job that need examples of the server's, which data of one's own does not come with."""

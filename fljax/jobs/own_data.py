@@ -30,7 +30,8 @@ def read_data(job: Job) -> OwnData:
         MemoryError: it is larger than the memory, unpacked.
     """
     own = job.own
-    columns = Columns(own["label_column"], own["client_column"], own["split_column"], own["feature_column"])
+    names = ("label_column", "client_column", "split_column", "feature_column", "category_column")
+    columns = Columns(*(own[name] for name in names))
     path = Path(own["data"])
     return _read(own["data"], columns, own["task"], path.stat().st_mtime_ns if path.exists() else 0)
 
@@ -118,18 +119,19 @@ class Scaling(NamedTuple):
 
 
 def save_names(job: Job, folder: Path, scaling: Scaling) -> None:
-    """Writes names.json, where there is something to write: what numbers of clients and classes stand for, and scales.
+    """Writes names.json, where there is something to write: what numbers of clients and classes stand for, names of
+    features, and scales.
 
     Who takes a trained model elsewhere needs the scales: its inputs are ``(x - mean) / deviation``, its outputs of a
     regression ``output * deviation + mean``.
     """
     clients = client_names(job)
-    classes = () if job.own["data"] is None else read_data(job).classes
+    classes, inputs = ((), ()) if job.own["data"] is None else (read_data(job).classes, read_data(job).inputs)
     numbers = {"inputs": scaling.inputs, "targets": scaling.targets}
     pairs = {what: own for what, own in numbers.items() if isinstance(own, tuple)}
     scales = {what: {"mean": mean, "deviation": deviation} for what, (mean, deviation) in pairs.items()}
     if clients.training or classes or scales:
-        content = names_as_json(clients.training, classes, scales, clients.new)
+        content = names_as_json(clients.training, classes, scales, clients.new, inputs)
         write_atomically(folder / "names.json", content.encode())
 
 

@@ -9,7 +9,9 @@ from fljax.jobs.settings import PARTS, RECORD
 
 OF_METHODS = ("lr", "lr_decay", "momentum", "weight_decay", "epochs", "batch_size", "optimizer", "n_clusters")
 """Settings of methods that differ without notice, and that a comparison of methods is to have alike."""
-OF_CLIENTS = ("data", "client_column", "label_column", "feature_column", "split_column", "task", "new_clients")
+OF_COLUMNS = ("client_column", "label_column", "feature_column", "category_column", "split_column")
+"""Settings that say what the columns of a table are."""
+OF_CLIENTS = ("data", *OF_COLUMNS, "task", "new_clients")
 """A run's own settings that say who the clients are, besides the data set and the partition."""
 _UNSAID = (*RECORD, "algorithm", "seed", "compile", "evaluate_every", "data_folder", "new_client_rounds")
 """What a config.toml has and no result depends on, or that the table says."""

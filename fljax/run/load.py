@@ -97,6 +97,8 @@ class LoadedRun:
     summary: list[dict[str, str]]  # summary.csv; [] where there is none
     scales: dict[str, dict[str, np.ndarray]] = field(default_factory=dict)
     """Of a table's ``"inputs"``, of a regression's ``"targets"``: ``"mean"`` and ``"deviation"`` in training."""
+    inputs: tuple[str, ...] = ()
+    """Names of a table's features, in the order in which the network sees them; a category is ``column=word``."""
 
     def __getitem__(self, name: str) -> Result:
         """A method's results.
@@ -148,12 +150,12 @@ def load_run(folder: str | Path) -> LoadedRun:
     below = sorted(found, key=lambda path: (_place(path.name, order), path))
     if not own and not below:
         raise ValueError(f"{folder} holds no results: {_what_it_is(folder)}")
-    names, scales = _names(folder)
+    names, scales, inputs = _names(folder)
     results = {
         path.resolve().name: Result(path.resolve().name, path, read_rounds(path), names, config)
         for path in own or below
     }
-    return LoadedRun(folder, config, results, _rows(folder / "summary.csv"), scales)
+    return LoadedRun(folder, config, results, _rows(folder / "summary.csv"), scales, inputs)
 
 
 def last_test(values: np.ndarray, config: Mapping[str, Any]) -> int:
@@ -206,16 +208,20 @@ def names_as_json(
     classes: Sequence[str],
     scales: Mapping[str, Any] | None = None,
     new_clients: Sequence[str] = (),
+    inputs: Sequence[str] = (),
 ) -> str:
-    """names.json: what the numbers of clients and classes stand for, `LoadedRun.scales`, and a checksum of it."""
+    """names.json: what the numbers of clients and classes stand for, `LoadedRun.scales`, `inputs`, and a checksum."""
     found: dict[str, Any] = {"clients": clients, "classes": classes, "scales": scales or {}}
-    if new_clients:
-        found["new_clients"] = new_clients
+    found |= {name: own for name, own in zip(_MAY_HAVE, (new_clients, inputs), strict=True) if own}
     return json.dumps(found | {"checksum": _crc(*found.values())}) + "\n"
 
 
-def names_of(content: Any) -> tuple[tuple[str, ...], dict[str, dict[str, np.ndarray]]]:
-    """The clients' names and the scales in the content of a names.json.
+_MAY_HAVE = ("new_clients", "inputs")
+"""What a names.json has where there is such."""
+
+
+def names_of(content: Any) -> tuple[tuple[str, ...], dict[str, dict[str, np.ndarray]], tuple[str, ...]]:
+    """The clients' names, the scales and the features' names in the content of a names.json.
 
     Raises:
         ValueError: it is not as it was written.
@@ -223,13 +229,13 @@ def names_of(content: Any) -> tuple[tuple[str, ...], dict[str, dict[str, np.ndar
         TypeError: it is of another structure.
     """
     clients, classes, scales = (content[name] for name in ("clients", "classes", "scales"))
-    new = [content["new_clients"]] if "new_clients" in content else []
-    if content.get("checksum") != _crc(clients, classes, scales, *new):
+    more = [content[name] for name in _MAY_HAVE if name in content]
+    if content.get("checksum") != _crc(clients, classes, scales, *more):
         raise ValueError("another checksum")
     numbers = {
         what: {name: np.asarray(value, np.float32) for name, value in own.items()} for what, own in scales.items()
     }
-    return tuple(clients), numbers
+    return tuple(clients), numbers, tuple(content.get("inputs", ()))
 
 
 def _crc(*content: Any) -> int:
@@ -257,10 +263,10 @@ def _toml(path: Path) -> dict[str, Any]:
         raise ValueError(f"{path} is nested too deeply; put it back from a copy") from None
 
 
-def _names(folder: Path) -> tuple[tuple[str, ...], dict[str, dict[str, np.ndarray]]]:
+def _names(folder: Path) -> tuple[tuple[str, ...], dict[str, dict[str, np.ndarray]], tuple[str, ...]]:
     path = folder / "names.json"
     if not path.exists():
-        return (), {}
+        return (), {}, ()
     try:
         return names_of(json.loads(path.read_text()))
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):

@@ -56,6 +56,18 @@ def test_a_table_is_run_with_its_own_clients(table, tmp_path, capsys):
     )
 
 
+def test_categories_of_a_table_are_features_whose_names_are_kept(table, tmp_path, capsys):
+    given = arguments(table, "--label-column", "cost", "--feature-column", "sick", "age", *FEW, "--rounds", "1")
+    assert main(["run", *given, "--folder", str(tmp_path / "no")]) == 2
+    assert "'sick' is 'no'" in (said := capsys.readouterr().err.replace("yes", "no"))
+    assert "--category-column" in said
+    assert main(["run", *given, "--category-column", "sick", "--folder", str(tmp_path / "out")]) == 0
+    found = fljax.load_run(tmp_path / "out")
+    assert found.inputs == ("sick=no", "sick=yes", "age")
+    assert found.scales["inputs"]["mean"].shape == (3,)
+    assert main(["run", "--folder", str(tmp_path / "out"), "--rounds", "2"]) == 0  # its categories are kept
+
+
 @pytest.mark.parametrize(
     "more", [("--new-clients", "0.4"), ("--n-clients", "3"), ("--n-clients", "4", "--new-clients", "0.5")]
 )

@@ -7,6 +7,7 @@ import chex
 import numpy as np
 import pytest
 from PIL import Image
+from sklearn.preprocessing import OneHotEncoder
 
 import fljax
 from fljax.data.draw import draw
@@ -271,7 +272,7 @@ def test_what_labels_are(tmp_path, columns, task, dtype, shape):
             "2.5",
             "high",
             COLUMNS,
-            "mine.csv: line 3 .client 'north'., column 'blood' is 'high', no finite number; mend it .of wo",
+            "mine.csv: line 3 .client 'north'., column 'blood' is 'high', no finite number; mend it .a category: name",
         ),
         ("2.5", "", COLUMNS, "line 3 .client 'north'., column 'blood' is empty; mend it, or leave"),
         ("2.5", "1e60", COLUMNS, "'1e60', no finite number"),
@@ -286,11 +287,36 @@ def test_what_labels_are(tmp_path, columns, task, dtype, shape):
         ("age", "age", Columns(("hospital",), "hospital"), "two things at once: hospital"),
         ("age", "age", Columns(("sick",), "hospital", features=("age", "sick")), "two things at once: sick"),
         ("age", "age", Columns(("sick",), "hospital", features=("age", "age")), "two things at once: age"),
+        ("age", "age", COLUMNS._replace(categories=("sex",)), "column of categories 'sex' is no feature; .*age, blood"),
+        (
+            "2.5",
+            "",
+            COLUMNS._replace(categories=("blood",)),
+            "line 3 .client 'north'., column 'blood' is empty; name",
+        ),
+        ("age", "age", COLUMNS._replace(categories=("age",)), "column 'age' has 5 categories in 5 rows; leave it out"),
     ],
 )
 def test_bad_tables_are_refused_with_line_column_and_client(tmp_path, old, new, columns, message):
     with pytest.raises(ValueError, match=message):
         read_own(written(tmp_path, CSV.replace(old, new)), columns)
+
+
+def test_a_column_of_categories_is_a_feature_for_each_word(tmp_path):
+    """As scikit-learn encodes them, in the place of their column."""
+    sex, ward, age = np.array(["f", "m", "f", "x", "m", "f"]), np.array([3, 1, 1, 3, 3, 1]), np.arange(6) + 40.0
+    rows = "".join(f"{a},{s},{w},{i % 2},u\n" for i, (a, s, w) in enumerate(zip(age, sex, ward, strict=True)))
+    data = read_own(
+        written(tmp_path, "age,sex,ward,sick,site\n" + rows), Columns(("sick",), "site", categories=("ward", "sex"))
+    )
+    encoded = OneHotEncoder(sparse_output=False).fit_transform(np.stack([sex, ward.astype(str)], axis=1))
+    np.testing.assert_array_equal(data.examples.x, np.float32(np.column_stack([age, encoded])))
+    assert data.inputs == ("age", "sex=f", "sex=m", "sex=x", "ward=1", "ward=3")
+    one = read_own(tmp_path / "mine.csv", Columns(("sick",), "site", features=("sex",), categories="sex"))
+    assert one.inputs == ("sex=f", "sex=m", "sex=x")
+    np.savez(tmp_path / "mine.npz", x=np.ones((4, 2)), y=np.zeros(4, int))
+    with pytest.raises(ValueError, match="categories stand in columns of a table"):
+        read_own(tmp_path / "mine.npz", Columns((), categories=("x",)))
 
 
 def test_floats_of_an_npz_are_classes_where_the_task_says_so(tmp_path):
