@@ -145,3 +145,16 @@ def test_readme_s_table_is_replaced_between_its_marks_only(tmp_path):
 def test_published_file_is_read_whole():
     with PUBLISHED.open() as file:
         assert len(file.readlines()) == len(published_rows()) + 1
+
+
+def test_the_page_on_slow_clients_quotes_the_measured_stragglers():
+    found = defaultdict(list)
+    for line in read(RESULTS / "slow_clients" / "stragglers-synthetic_1_1.csv"):
+        if line["metric"] == "accuracy_micro":
+            found[line["setting"], line["method"]].append(float(line["value"]))
+    text = (FOLDER.parent / "docs" / "hostile_and_slow.md").read_text()
+    methods = list(dict.fromkeys(method for _, method in found))
+    assert len(methods) == 4
+    for share in ("0", "0.5", "0.9"):
+        means = [fmean(found[f"{share} stragglers", method]) for method in methods]
+        assert f"| {100 * float(share):g} % | {' | '.join(f'{mean:.3f}' for mean in means)} |" in text
