@@ -6,6 +6,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
+from fljax.choices import check_kind
 from fljax.types import ClientData, Examples, Federation
 
 
@@ -17,9 +18,13 @@ def same_shapes(federations: Sequence[Federation]) -> list[Federation]:
     whose sums are made in other parts. Pools that are equal are stored once.
 
     Raises:
-        ValueError: they have different numbers of clients, splits, kinds of examples or sizes of the public data, all
-            of which a server reads; no padding makes these equal.
+        ValueError: they are no federations, or have different numbers of clients, splits, kinds of examples or sizes of
+            the public data, all of which a server reads; no padding makes these equal.
     """
+    if isinstance(federations, Federation):
+        raise ValueError("federations is one federation, whose shape is its own; give several, as [first, second]")
+    for i, federation in enumerate(federations):
+        check_kind(f"federation {i}", federation, Federation, "make one by a partition of fljax.PARTITIONS")
     if not federations:
         return []
     kinds = [_kind(federation) for federation in federations]

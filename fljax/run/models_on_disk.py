@@ -14,6 +14,7 @@ from flax.traverse_util import unflatten_dict
 from jax import Array
 
 from fljax import tree
+from fljax.choices import check_kind
 from fljax.drift.stages import at
 from fljax.files import read_arrays, restored, save_arrays
 from fljax.numbers import check_numbers
@@ -155,9 +156,11 @@ def export_models(
         The files that were written.
 
     Raises:
-        ValueError: an unknown format or ``each``, a package that is not there, names of another number of clients, or
-            parameters that a safetensors file cannot name: no nested dicts, or two leaves of the same name.
+        ValueError: ``models`` are no `ModelTable`, an unknown format or ``each``, a package that is not there, names of
+            another number of clients, or parameters that a safetensors file cannot name: no nested dicts, or two leaves
+            of the same name.
     """
+    check_kind("models", models, ModelTable, 'give those of fljax.deployed, or fljax.load_run(folder)["fedavg"].models')
     if format not in ("safetensors", "flax"):
         raise ValueError(f"format={format!r} is unknown; choose 'safetensors' or 'flax'")
     if each not in ("client", "model"):

@@ -246,6 +246,8 @@ def test_parameters_that_files_cannot_name_are_refused(tmp_path, part, message):
 
 
 def test_what_cannot_be_exported_is_refused(tmp_path):
+    with pytest.raises(ValueError, match=r"models is None, not a ModelTable; give those of fljax.deployed"):
+        fljax.export_models(None, tmp_path)
     models = fljax.ModelTable({"a": {"b.c": np.ones(1)}, "a.b": {"c": np.zeros(1)}}, np.zeros(2, np.int32))
     with pytest.raises(ValueError, match="two leaves have the same name"):
         fljax.export_models(models, tmp_path)
