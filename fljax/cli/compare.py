@@ -94,7 +94,8 @@ def _check_seeds(n_seeds: int, folder: Path) -> None:
 def _results(seeds: Sequence[Any], folder: Path) -> list[Any]:
     from fljax.cli.execute import headline, saying_how_to_go_on
     from fljax.jobs.assemble import make_model
-    from fljax.jobs.finished import compare_folders, save_comparison
+    from fljax.jobs.comparison_files import save_comparison
+    from fljax.jobs.finished import compare_folders
     from fljax.jobs.seeds import alike, run_seeds
 
     job, federation, _, devices = seeds[0]

@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from fljax.jobs.finished import compare_folders, run_folders, save_comparison, save_figures_of, save_report
+from fljax.jobs.comparison_files import save_comparison, save_figures_of, save_report
+from fljax.jobs.finished import compare_folders, run_folders
 from fljax.jobs.settings import of_arguments
 
 USAGE = """usage: fljax show FOLDER [FOLDER ...] [--measure NAME] [--baseline METHOD] [--out FOLDER] [--html FILE]

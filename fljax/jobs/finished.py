@@ -1,14 +1,12 @@
-"""Finished runs beside each other: seed by seed where they differ in more than that, as a table, files and a report."""
+"""Finished runs beside each other: seed by seed where they differ in nothing else."""
 
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fljax.catalogue.own import short_name
-from fljax.jobs.groups import by_method, config_of, configs_of, label_of, named_groups
-from fljax.jobs.job import STEPS
-from fljax.jobs.unlike import in_words, not_alike, same_clients, these_differ
-from fljax.sealed import naming
+from fljax.jobs.groups import by_method, configs_of, named_groups
+from fljax.jobs.notes import notes_of
+from fljax.jobs.unlike import same_clients
 
 
 class Comparison(NamedTuple):
@@ -59,7 +57,7 @@ def compare_folders(folders: Sequence[Path], baseline: str | None = None, measur
     alone = max(map(len, found.values())) == 1
     apart = [method for method in scores if not same_clients(config[method], config.get(other, {}), seeds=alone)]
     compared = compare_scores(scores, baseline, apart=apart)
-    header, notes = formats.header_of(name, other), _notes(groups, found, config, apart, compared, other)
+    header, notes = formats.header_of(name, other), notes_of(groups, found, config, apart, compared, other)
     alike = all(measures_of(one.metrics) == first for one in everything)
     shown = first.scores[0].partition("_")[0] if alike else "loss"
     return Comparison(
@@ -131,101 +129,6 @@ def _scores(ends: dict[str, dict[Any, Any]]) -> dict[str, Any]:
     return {method: np.array([own.get(seed, np.nan) for seed in seeds]) for method, own in ends.items()}
 
 
-def save_figures_of(folder: Path, figures: Path) -> None:
-    """Draws what `fljax run` draws of a finished run, as PNG and PDF; of methods without saved models nothing."""
-
-    from fljax.run.figures import save_figures
-    from fljax.run.load import load_run
-    from fljax.run.report import Outcome
-
-    run = load_run(folder)
-    outcomes = {
-        name: Outcome(one.metrics, one.models, float("nan")) for name, one in run.results.items() if one.has_models
-    }
-    if outcomes:
-        group = _groups(folder / "clients.csv", run.clients(), len(next(iter(outcomes.values())).deployed.row))
-        save_figures(outcomes, group, figures, pdf=True)
-
-
-def _groups(file: Path, lines: Sequence[dict[str, str]], n_clients: int) -> Any:
-    """The clients' true groups, (clients,) int, of the lines of clients.csv; None where it has none.
-
-    Raises:
-        ValueError: they are not as a run writes them.
-    """
-    import numpy as np
-
-    groups = [line.get("group") for line in lines]
-    known = [word for word in groups if word]
-    if not groups or len(known) < len(groups):
-        return None
-    if len(groups) != n_clients:
-        raise ValueError(f"{file} has {len(groups)} clients, the models {n_clients}; put it back")
-    for client, word in enumerate(known):
-        if not word.isdecimal() or int(word) >= n_clients:
-            raise ValueError(
-                f"{file}: client {client} has group {word!r}; groups are 0 to {n_clients - 1}; put it back"
-            )
-    return np.array(known, int)
-
-
-def save_comparison(compared: Comparison, folder: Path, title: str, drawn: Path | None = None) -> None:
-    """Writes comparison.csv, comparison.md, comparison.tex, plots/ and report.html.
-
-    ``drawn`` is a folder of more figures for both; those of other runs, which may lie in plots/, are none of them.
-    """
-    from shutil import copy
-    from tempfile import TemporaryDirectory
-
-    from fljax.run.report import save_table
-
-    folder.mkdir(parents=True, exist_ok=True)
-    save_table(folder / "comparison.csv", compared.rows)
-    for path, text in ((folder / "comparison.md", compared.markdown), (folder / "comparison.tex", compared.latex)):
-        with naming(path):
-            path.write_text(text, encoding="utf-8")
-    plots = folder / "plots"
-    plots.mkdir(exist_ok=True)
-    with TemporaryDirectory() as spare:
-        drawn = drawn or Path(spare)
-        save_plots(compared, drawn)
-        for path in drawn.iterdir():
-            copy(path, plots)
-        save_report(compared, folder / "report.html", title, drawn)
-
-
-def save_plots(compared: Comparison, folder: Path) -> None:
-    """Draws mean learning curves with the range of the seeds, and the spread over the clients."""
-    import numpy as np
-
-    from fljax.run import plots
-
-    folder.mkdir(parents=True, exist_ok=True)
-    # Of all seeds: one that stopped has its last value in rounds in which the others were not tested.
-    tested = {method: np.isfinite(own).all(axis=0) for method, own in compared.curves.items()}
-    lines = {m: (np.flatnonzero(tested[m]) + 1, own[:, tested[m]].mean(axis=0)) for m, own in compared.curves.items()}
-    ranges = {m: (own[:, tested[m]].min(axis=0), own[:, tested[m]].max(axis=0)) for m, own in compared.curves.items()}
-    word = compared.measure.replace("_", " ")
-    few = ranges if len(lines) <= 5 else None  # more bands hide each other
-    plots.save(plots.learning_curves(lines, word, spread=few), folder / "learning_curves.png", pdf=True)
-    plots.save(
-        plots.over_clients(compared.clients, f"client's test {compared.of_clients}"), folder / "clients.png", pdf=True
-    )
-
-
-def save_report(compared: Comparison, path: Path, title: str, figures: Path | None = None) -> None:
-    """Writes the report in one HTML file; figures are drawn where no folder has them."""
-    from tempfile import TemporaryDirectory
-
-    from fljax.run.page import figures_of, page, save_page
-
-    with TemporaryDirectory() as spare:
-        if figures is None:
-            save_plots(compared, figures := Path(spare))
-        tables = {f"{compared.measure} at the end": (compared.header, compared.cells)}
-        save_page(path, page(title, tables, figures_of(figures), compared.settings, compared.notes))
-
-
 def run_folders(folders: Sequence[Path]) -> list[Path]:
     """The run folders: a comparison's are those of its seeds."""
     found = []
@@ -233,70 +136,6 @@ def run_folders(folders: Sequence[Path]) -> list[Path]:
         seeds = [path for path in folder.glob("seed_*") if path.is_dir()] if folder.is_dir() else []
         found += sorted(seeds, key=lambda path: (len(path.name), path.name)) or [folder]
     return list({path.resolve(): path for path in found}.values())
-
-
-def _notes(
-    groups: dict[str, list[Any]],
-    found: dict[str, dict[Any, Any]],
-    config: dict[str, dict[str, Any]],
-    apart: Sequence[str],
-    compared: Sequence[Any],
-    other: str,
-) -> list[str]:
-    """Lines under a table: what its runs do not have alike, what they left out, which have no pairs, and how many pairs
-    the others have."""
-    from fljax.run.comparison import left_out
-
-    lines = these_differ({name: config_of(group[0]) for name, group in groups.items()})
-    if len(groups) > 1:
-        methods = {label: next(iter(own.values())).name for label, own in found.items()}
-        lines += not_alike({label: _with_nones(config[label].get(name, {})) for label, name in methods.items()})
-    lines += _not_at_the_same_round(found, config) + _no_results_yet(groups)
-    lines += left_out({label: [one.metrics for one in own.values()] for label, own in found.items()})
-    if apart:
-        lines.append(f"no difference to {other} of {in_words(apart)}: other clients, or another seed's, are no pairs")
-    of_other = [one.n_seeds for one in compared if one.algorithm == other]
-    few = [
-        f"{one.n_pairs} of {one.algorithm}"
-        for one in compared
-        if one.difference and {one.n_seeds, *of_other} != {one.n_pairs}
-    ]
-    return lines + ([f"seeds in common with {other}, which differences are over: {', '.join(few)}"] if few else [])
-
-
-def _not_at_the_same_round(found: dict[str, dict[Any, Any]], config: dict[str, dict[str, Any]]) -> list[str]:
-    """A line with the runs that have made fewer rounds than they are to make."""
-    done = {label: {seed: len(one.metrics["ids"]) for seed, one in own.items()} for label, own in found.items()}
-    longest = max(n for own in done.values() for n in own.values())
-    told = []
-    for label, own in done.items():
-        planned = config[label].get("rounds", longest)
-        for n in sorted(set(own.values())):
-            which = _which([seed for seed, made in own.items() if made == n], len(own))
-            told += [f"{label} {n} of {planned}{which}"] if n < planned else []
-    same = all(n == longest for own in done.values() for n in own.values())
-    word = "not finished, so that the last tests are compared" if same else "not at the same round"
-    return [f"{word}: {'; '.join(told)}"] if told else []
-
-
-def _no_results_yet(groups: dict[str, list[Any]]) -> list[str]:
-    """A line with the methods that a folder's config.toml has and that have made no round there."""
-    told = []
-    for name, group in groups.items():
-        for method in dict.fromkeys(short_name(word) for run in group for word in run.config.get("algorithm", ())):
-            seeds = [run.config.get("seed") for run in group if method not in run]
-            told += [f"{label_of(groups, name, method)}{_which(seeds, len(group))}"] if seeds else []
-    return [f"{', '.join(told)}: no results yet"] if told else []
-
-
-def _which(seeds: Sequence[Any], n_seeds: int) -> str:
-    """Which of a method's seeds are meant, where not all of them are."""
-    return f" (seed {', '.join(map(str, seeds))})" if len(seeds) < n_seeds else ""
-
-
-def _with_nones(section: dict[str, Any]) -> dict[str, Any]:
-    """A method's settings, with those of its optimiser that a config.toml leaves out where they are None."""
-    return dict.fromkeys(STEPS[1:] if "lr" in section else ()) | section
 
 
 def _curves(runs: Sequence[Any], ends: Sequence[Any]) -> Any:

@@ -1,0 +1,103 @@
+"""A comparison as files: its table in three formats, figures, and a report in one HTML file."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from fljax.jobs.finished import Comparison
+from fljax.sealed import naming
+
+
+def save_figures_of(folder: Path, figures: Path) -> None:
+    """Draws what `fljax run` draws of a finished run, as PNG and PDF; of methods without saved models nothing."""
+
+    from fljax.run.figures import save_figures
+    from fljax.run.load import load_run
+    from fljax.run.report import Outcome
+
+    run = load_run(folder)
+    outcomes = {
+        name: Outcome(one.metrics, one.models, float("nan")) for name, one in run.results.items() if one.has_models
+    }
+    if outcomes:
+        group = _groups(folder / "clients.csv", run.clients(), len(next(iter(outcomes.values())).deployed.row))
+        save_figures(outcomes, group, figures, pdf=True)
+
+
+def _groups(file: Path, lines: Sequence[dict[str, str]], n_clients: int) -> Any:
+    """The clients' true groups, (clients,) int, of the lines of clients.csv; None where it has none.
+
+    Raises:
+        ValueError: they are not as a run writes them.
+    """
+    import numpy as np
+
+    groups = [line.get("group") for line in lines]
+    known = [word for word in groups if word]
+    if not groups or len(known) < len(groups):
+        return None
+    if len(groups) != n_clients:
+        raise ValueError(f"{file} has {len(groups)} clients, the models {n_clients}; put it back")
+    for client, word in enumerate(known):
+        if not word.isdecimal() or int(word) >= n_clients:
+            raise ValueError(
+                f"{file}: client {client} has group {word!r}; groups are 0 to {n_clients - 1}; put it back"
+            )
+    return np.array(known, int)
+
+
+def save_comparison(compared: Comparison, folder: Path, title: str, drawn: Path | None = None) -> None:
+    """Writes comparison.csv, comparison.md, comparison.tex, plots/ and report.html.
+
+    ``drawn`` is a folder of more figures for both; those of other runs, which may lie in plots/, are none of them.
+    """
+    from shutil import copy
+    from tempfile import TemporaryDirectory
+
+    from fljax.run.report import save_table
+
+    folder.mkdir(parents=True, exist_ok=True)
+    save_table(folder / "comparison.csv", compared.rows)
+    for path, text in ((folder / "comparison.md", compared.markdown), (folder / "comparison.tex", compared.latex)):
+        with naming(path):
+            path.write_text(text, encoding="utf-8")
+    plots = folder / "plots"
+    plots.mkdir(exist_ok=True)
+    with TemporaryDirectory() as spare:
+        drawn = drawn or Path(spare)
+        save_plots(compared, drawn)
+        for path in drawn.iterdir():
+            copy(path, plots)
+        save_report(compared, folder / "report.html", title, drawn)
+
+
+def save_plots(compared: Comparison, folder: Path) -> None:
+    """Draws mean learning curves with the range of the seeds, and the spread over the clients."""
+    import numpy as np
+
+    from fljax.run import plots
+
+    folder.mkdir(parents=True, exist_ok=True)
+    # Of all seeds: one that stopped has its last value in rounds in which the others were not tested.
+    tested = {method: np.isfinite(own).all(axis=0) for method, own in compared.curves.items()}
+    lines = {m: (np.flatnonzero(tested[m]) + 1, own[:, tested[m]].mean(axis=0)) for m, own in compared.curves.items()}
+    ranges = {m: (own[:, tested[m]].min(axis=0), own[:, tested[m]].max(axis=0)) for m, own in compared.curves.items()}
+    word = compared.measure.replace("_", " ")
+    few = ranges if len(lines) <= 5 else None  # more bands hide each other
+    plots.save(plots.learning_curves(lines, word, spread=few), folder / "learning_curves.png", pdf=True)
+    plots.save(
+        plots.over_clients(compared.clients, f"client's test {compared.of_clients}"), folder / "clients.png", pdf=True
+    )
+
+
+def save_report(compared: Comparison, path: Path, title: str, figures: Path | None = None) -> None:
+    """Writes the report in one HTML file; figures are drawn where no folder has them."""
+    from tempfile import TemporaryDirectory
+
+    from fljax.run.page import figures_of, page, save_page
+
+    with TemporaryDirectory() as spare:
+        if figures is None:
+            save_plots(compared, figures := Path(spare))
+        tables = {f"{compared.measure} at the end": (compared.header, compared.cells)}
+        save_page(path, page(title, tables, figures_of(figures), compared.settings, compared.notes))
