@@ -7,6 +7,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
+from fljax.data.images import with_noise
 from fljax.drift.changed import changed
 from fljax.types import ClientData, Examples, Federation
 
@@ -88,9 +89,7 @@ def feature_noise(std: float) -> Poison:
 def _feature_noise(
     rng: np.random.Generator, x: np.ndarray, y: np.ndarray, n_classes: int, *, std: float
 ) -> tuple[np.ndarray, np.ndarray]:
-    top = 255.0 if x.dtype == np.uint8 else 1.0
-    noisy = x.astype(np.float64) + rng.normal(0, std * top, x.shape)
-    return (np.clip(noisy, 0, top) if x.dtype == np.uint8 else noisy).astype(x.dtype), y
+    return with_noise(rng, x, std), y
 
 
 class Backdoor(NamedTuple):

@@ -71,3 +71,10 @@ def gamma_curve(x: np.ndarray, gamma: float) -> np.ndarray:
 
 def _like(x: np.ndarray, values: np.ndarray) -> np.ndarray:
     return np.clip(np.round(values), 0, 255).astype(np.uint8) if x.dtype == np.uint8 else values.astype(x.dtype)
+
+
+def with_noise(rng: np.random.Generator, x: np.ndarray, std: float) -> np.ndarray:
+    """Inputs with normal noise of deviation ``std``, in units of their range (255 for uint8, 1 for others)."""
+    top = 255.0 if x.dtype == np.uint8 else 1.0
+    noisy = x.astype(np.float64) + rng.normal(0, std * top, x.shape)
+    return (np.clip(noisy, 0, top) if x.dtype == np.uint8 else noisy).astype(x.dtype)

@@ -13,9 +13,10 @@ from fljax.data.users import with_users
 from .counting import histograms
 
 SHARING = {"primary_secondary"}  # clients may own the same image
-ALL_TRAIN = {"iid", "dirichlet", "classes_per_client", "log_normal"}
-ALL_BOTH = {"rotated_groups", "writers", "natural"}
-GROUPED = {"rotated_groups", "dominant_label_groups", "writers"}
+ALL_TRAIN = {"iid", "dirichlet", "classes_per_client", "log_normal", "shards", "similarity", "dirichlet_sizes"}
+ALL_TRAIN |= {"feature_noise"}
+ALL_BOTH = {"rotated_groups", "permuted_label_groups", "writers", "natural"}
+GROUPED = {"rotated_groups", "permuted_label_groups", "dominant_label_groups", "writers"}
 
 
 def make(name, data, n_clients=8, **options):
@@ -103,6 +104,12 @@ def test_documented_and_typed_for_a_command_line(name):
         ),
         ("dominant_label_groups", 4, {"beta": 1.1}, "beta=1.1"),
         ("dominant_label_groups", 4, {"examples": 25, "beta": 0.9}, "class . has \\d+ examples"),
+        ("permuted_label_groups", 4, {"n_groups": 5}, "n_groups=5: give a whole number from 1 to 4"),
+        ("shards", 50, {"n_shards": 3}, "n_shards=3: give a whole number from 1 to 2"),
+        ("similarity", 4, {"share": 1.5}, "share=1.5"),
+        ("dirichlet_sizes", 4, {"beta": 0.0}, "beta=0.0"),
+        ("dirichlet_sizes", 50, {}, "min_size=10: give a whole number from 1 to 2"),
+        ("feature_noise", 4, {"sigma": -1.0}, "sigma=-1.0"),
         ("primary_secondary", 4, {"band": "huge"}, "band='huge'"),
         ("primary_secondary", 4, {"examples": 50}, "class . has \\d+ examples"),
         ("writers", 4, {"strength": 3.0}, "strength=3.0"),

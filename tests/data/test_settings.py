@@ -115,7 +115,7 @@ def test_rotated_groups_resize(labelled):
     assert f.train.pool.x.shape[1:] == (32, 32, 1)
 
 
-@pytest.mark.parametrize("name", ["rotated_groups", "dominant_label_groups", "writers"])
+@pytest.mark.parametrize("name", ["rotated_groups", "permuted_label_groups", "dominant_label_groups", "writers"])
 def test_the_servers_images_are_nobodys(labelled, name):
     """An image has its number in its corner: the server's are test images as they were, no client tests on them."""
     train, test = labelled(400, 120)
@@ -163,3 +163,105 @@ def test_natural_clients_are_users(labelled):
     number = mine[:, 0, 0, 0].astype(int) * 256 + mine[:, 0, 1, 0]
     assert np.all(user[number] == np.flatnonzero(size >= 10)[1])
     assert partition.natural(*data, 2, min_size=10).train.size.shape == (2,)
+
+
+def numbers_of(x):
+    """Which image each of `labelled` is."""
+    return np.asarray(x)[:, 0, 0, 0].astype(int) * 256 + np.asarray(x)[:, 0, 1, 0]
+
+
+def owned(f, splits=("train", "test")):
+    """Rows of the pool of each client."""
+    parts = [getattr(f, name) for name in splits]
+    return [
+        np.concatenate([np.asarray(part.index)[i, : int(part.size[i])] for part in parts])
+        for i in range(len(f.train.size))
+    ]
+
+
+def even(n):
+    """Images of ten classes, as many of each, in random order."""
+    y = np.random.default_rng(0).permutation(np.arange(n) % 10)
+    return on_host(np.zeros((n, 1, 1, 1), np.uint8), y), on_host(np.zeros((10, 1, 1, 1), np.uint8), np.arange(10))
+
+
+def held(f):
+    """(clients, classes) training and test examples."""
+    return sum(histograms(f))
+
+
+def test_shards_are_runs_of_the_sorted_labels():
+    """FedAvg's: 600 images in the order of their labels are 20 shards of 30, two of each class; a client has two."""
+    found = held(partition.shards(*even(600), 10, seed=2))
+    assert set(found.ravel().tolist()) <= {0, 30, 60}
+    np.testing.assert_array_equal(found.sum(axis=0), 60)
+    np.testing.assert_array_equal(found.sum(axis=1), 60)
+    np.testing.assert_array_equal((held(partition.shards(*even(600), 30, n_shards=1)) > 0).sum(axis=1), 1)
+    assert held(partition.shards(*even(600), 6, n_shards=100)).min() >= 3
+    pairs = {tuple(np.flatnonzero(row)) for s in range(60) for row in held(partition.shards(*even(200), 10, seed=s))}
+    assert len(pairs) == 55  # each pair of ten classes is met, and each class alone
+
+
+@pytest.mark.parametrize("share", [0.0, 0.4, 1.0])
+def test_a_share_of_each_client_is_of_all_labels_and_the_rest_sorted(share):
+    """Of 60 examples of each of 10 clients ``60 (1 - share)`` are of one class or of two that follow each other."""
+    found = held(partition.similarity(*even(600), 10, seed=1, share=share))
+    assert np.ptp(found.sum(axis=1)) <= 2
+    largest = found.argmax(axis=1)
+    if share == 0:
+        np.testing.assert_array_equal(np.sort(found.max(axis=1)), 60)
+        assert sorted(largest) == list(range(10))
+    if share == 0.4:
+        near = abs(np.arange(10) - largest[:, None]) <= 1
+        assert np.where(near, found, 0).sum(axis=1).min() >= 36
+        assert 1.9 < found[~near].mean() < 2.9  # 24 of ten classes at random
+    if share == 1:
+        assert stats.chi2_contingency(found).pvalue > 1e-3
+
+
+def test_dirichlet_sizes_are_shares_of_a_dirichlet(labelled):
+    """Shares of the rest over 400 draws are Beta(beta, (n - 1) beta)."""
+    sizes = []
+    for seed in range(100):
+        f = partition.dirichlet_sizes(*labelled(4000, 10, side=2), 4, seed=seed, beta=0.7, min_size=5, public=False)
+        sizes.append(np.asarray(f.train.size) + np.asarray(f.test.size))
+        assert sizes[-1].sum() == 4000
+    share = (np.concatenate(sizes[::4]) - 5) / (4000 - 20)
+    assert min(map(min, sizes)) >= 5
+    assert stats.kstest(share[::4], stats.beta(0.7, 2.1).cdf).pvalue > 1e-3
+
+
+@pytest.mark.parametrize("kind", [np.uint8, np.float32])
+def test_noise_grows_from_client_to_client(kind):
+    top, rng = (255 if kind == np.uint8 else 1), np.random.default_rng(0)
+    x = np.full((800, 8, 8, 1), 0.5 * top).astype(kind)
+    train, test = on_host(x, rng.integers(0, 3, 800)), on_host(x[:9], np.zeros(9, int))
+    f = partition.feature_noise(train, test, 5, sigma=0.08)
+    assert f.train.pool.x.dtype == kind
+    for i, rows in enumerate(owned(f)):
+        noise = (np.asarray(f.train.pool.x, np.float64)[rows] - x[0]) / top
+        np.testing.assert_allclose(noise.std(), 0.08 * i / 4, rtol=0.05, atol=1e-6)
+        assert abs(noise.mean()) < 0.005
+    np.testing.assert_array_equal(f.public.x, test.x)  # without noise
+    assert partition.feature_noise(train, test, 1).train.size.shape == (1,)
+
+
+def test_groups_call_the_classes_by_other_names(labelled):
+    """An image has its number in its corner: in a group its label is a permutation of the one that it has."""
+    train, test = labelled(400, 120)
+    f = partition.permuted_label_groups(train, test, 8, seed=4, examples=40)
+    true = np.concatenate([train.y, test.y])
+    names = []
+    for group in range(4):
+        rows = np.concatenate([owned(f)[i] for i in np.flatnonzero(np.asarray(f.group) == group)])
+        was, called = true[numbers_of(np.asarray(f.train.pool.x)[rows])], np.asarray(f.train.pool.y)[rows]
+        pairs = {(int(a), int(b)) for a, b in zip(was, called, strict=True)}
+        assert len(pairs) == 10  # each class has one name
+        assert sorted(b for _, b in pairs) == list(range(10))
+        names.append(tuple(b for _, b in sorted(pairs)))
+    assert names[0] == tuple(range(10))
+    assert len(set(names)) == 4
+    two = [on_host(np.asarray(part.x), np.asarray(part.y) % 2 * 3) for part in (train, test)]
+    assert set(np.asarray(partition.permuted_label_groups(*two, 4, n_groups=2).train.pool.y)) == {0, 3}
+    with pytest.raises(ValueError, match="n_groups=3: give a whole number from 1 to 2"):
+        partition.permuted_label_groups(*two, 4, n_groups=3)

@@ -5,10 +5,11 @@ from collections.abc import Callable
 from fljax.choices import Named
 from fljax.data.partition.dcpfl import primary_secondary
 from fljax.data.partition.fedcps import dirichlet_prior, few_shot
-from fljax.data.partition.groups import dominant_label_groups, rotated_groups
+from fljax.data.partition.groups import dominant_label_groups, permuted_label_groups, rotated_groups
+from fljax.data.partition.noise import feature_noise
 from fljax.data.partition.people import natural, writers
-from fljax.data.partition.skew import classes_per_client, dirichlet
-from fljax.data.partition.uniform import iid, log_normal
+from fljax.data.partition.skew import classes_per_client, dirichlet, shards, similarity
+from fljax.data.partition.uniform import dirichlet_sizes, iid, log_normal
 from fljax.types import Federation
 
 PARTITIONS: dict[str, Callable[..., Federation]] = Named(
@@ -19,12 +20,17 @@ PARTITIONS: dict[str, Callable[..., Federation]] = Named(
             iid,
             dirichlet,
             classes_per_client,
+            shards,
+            similarity,
             rotated_groups,
+            permuted_label_groups,
             dominant_label_groups,
             few_shot,
             dirichlet_prior,
             primary_secondary,
             log_normal,
+            dirichlet_sizes,
+            feature_noise,
             natural,
             writers,
         )

@@ -98,10 +98,21 @@ def _check_stock(have: np.ndarray, counts: np.ndarray, overlap: Overlap) -> None
         )
 
 
+def by_label(rng: np.random.Generator, labels: np.ndarray) -> np.ndarray:
+    """(rows,) all rows in the order of their labels, those of one label in random order; of targets by their value.
+
+    Raises:
+        ValueError: an example has several labels.
+    """
+    if labels.ndim != 1:
+        raise ValueError(f"labels of shape {labels.shape} have no order; give one label for each example")
+    order = rng.permutation(len(labels))
+    return order[np.argsort(labels[order], kind="stable")]
+
+
 def deal_evenly(rng: np.random.Generator, labels: np.ndarray, n_clients: int) -> list[np.ndarray]:
     """All rows, class by class and round-robin: sizes, and counts of each class, differ by at most one."""
-    order = rng.permutation(len(labels))
-    order = order[np.argsort(labels[order], kind="stable")]
+    order = by_label(rng, labels)
     return [order[client::n_clients] for client in range(n_clients)]
 
 

@@ -1,4 +1,10 @@
-"""Clients in known groups, as LayerCFL (Yuan et al., Cybersecurity 2023): rotated images, or a dominant class."""
+"""Clients in known groups: rotated images or a dominant class, as LayerCFL (Yuan et al., Cybersecurity 2023), or other
+names of the classes.
+"""
+
+from collections.abc import Callable
+from math import factorial
+from typing import NamedTuple
 
 import numpy as np
 
@@ -44,28 +50,98 @@ def rotated_groups(
         n_public: so many test images go to the server instead, unlabelled and not turned.
         val_fraction: share of each client's examples for validation.
     """
-    check_examples(train, test)
-    rng, split = generator(seed), split_of(val_fraction)
     if side is not None:
         check_whole("side", side, 1)
-    test, public = set_aside(test, n_public, seed)
-    if public is not None and side is not None:
-        public = on_host(resize(np.asarray(public.x), side), public.y)
+
+    def turned(x: np.ndarray, y: np.ndarray, g: int) -> tuple[np.ndarray, np.ndarray]:
+        return rotate(x, 360 * g / n_groups), y
+
+    dealt = _Dealt(seed, n_groups, examples, n_public, val_fraction)
+    return _in_groups(train, test, n_clients, dealt, turned, lambda x: x if side is None else resize(x, side))
+
+
+def permuted_label_groups(
+    train: Examples,
+    test: Examples,
+    n_clients: int,
+    *,
+    seed: int = 0,
+    n_groups: int = 4,
+    examples: int | None = None,
+    n_public: int = 0,
+    val_fraction: float = 0.0,
+) -> Federation:
+    """Concept shift: all classes on every client; each group calls them by another permutation of their names.
+
+    As in CFL's experiments (Sattler et al., TNNLS 2020, https://arxiv.org/abs/1910.01991): equal images have other
+    labels in another group, so that one model cannot serve two. Train and test images are dealt evenly by class. The
+    first clients are group 0, whose labels are as they were.
+
+    Args:
+        train: dealt as training (and validation) examples.
+        test: dealt as test examples, all of them.
+        n_clients: number of clients (CFL: 20).
+        seed: same seed, same federation.
+        n_groups: the true clusters (CFL: 4).
+        examples: of each client before the validation share; None: all are dealt.
+        n_public: so many test images go to the server instead, unlabelled.
+        val_fraction: share of each client's examples for validation.
+    """
+    check_examples(train, test)
+    names = np.unique(np.concatenate([np.flatnonzero(stock(np.asarray(part.y))) for part in (train, test)]))
     check_clients(n_clients, min(len(train.y), len(test.y)))
-    check_groups(n_groups, n_clients)
+    check_groups(n_groups, min(n_clients, factorial(len(names))))
+    generator(seed)
+    rng, orders = np.random.default_rng([seed, 0x6E616D65]), {tuple(names): None}
+    while len(orders) < n_groups:  # no two groups have the same
+        orders[tuple(rng.permutation(names))] = None
+    called = np.array([*orders])
+
+    def renamed(x: np.ndarray, y: np.ndarray, g: int) -> tuple[np.ndarray, np.ndarray]:
+        return x, called[g][np.searchsorted(names, y)].astype(y.dtype)
+
+    return _in_groups(train, test, n_clients, _Dealt(seed, n_groups, examples, n_public, val_fraction), renamed)
+
+
+class _Dealt(NamedTuple):
+    """How images are dealt to the clients of groups."""
+
+    seed: int
+    n_groups: int
+    examples: int | None
+    n_public: int
+    val_fraction: float
+
+
+def _in_groups(
+    train: Examples,
+    test: Examples,
+    n_clients: int,
+    how: _Dealt,
+    change: Callable[[np.ndarray, np.ndarray, int], tuple[np.ndarray, np.ndarray]],
+    prepare: Callable[[np.ndarray], np.ndarray] = lambda x: x,
+) -> Federation:
+    """Train and test images dealt evenly by class, all prepared alike, and ``change(x, y, group)`` of each client's."""
+    check_examples(train, test)
+    rng, split = generator(how.seed), split_of(how.val_fraction)
+    test, public = set_aside(test, how.n_public, how.seed)
+    if public is not None:
+        public = on_host(prepare(np.asarray(public.x)), public.y)
+    check_clients(n_clients, min(len(train.y), len(test.y)))
+    check_groups(how.n_groups, n_clients)
     owned = deal_evenly(rng, np.asarray(train.y), n_clients)
-    if examples is not None:
+    if (examples := how.examples) is not None:
         check_whole("examples", examples, 1, len(train.y) // n_clients, ", an n-th of the training images")
         owned = [rows[np.arange(examples) * len(rows) // examples] for rows in owned]
     test_owned = [rows + len(train.y) for rows in deal_evenly(rng, np.asarray(test.y), n_clients)]
     pool, rows = own_pool(merge(train, test), owned + test_owned)
-    x, group = np.asarray(pool.x), np.arange(n_clients) * n_groups // n_clients
-    x = x if side is None else resize(x, side)
-    for client, g in enumerate(group):
+    x, y = prepare(np.asarray(pool.x)), np.array(pool.y)
+    group = np.arange(n_clients) * how.n_groups // n_clients
+    for client, g in enumerate(group.tolist()):
         for mine in (rows[client], rows[n_clients + client]):
-            x[mine] = rotate(x[mine], 360 * g / n_groups)
+            x[mine], y[mine] = change(x[mine], y[mine], g)
     return build(
-        on_host(x, pool.y), rows[:n_clients], split, seed, group=group, public=public, test_owned=rows[n_clients:]
+        on_host(x, y), rows[:n_clients], split, how.seed, group=group, public=public, test_owned=rows[n_clients:]
     )
 
 

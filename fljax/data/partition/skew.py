@@ -1,10 +1,10 @@
-"""Label skew without groups: Dirichlet shares of each class, or few classes per client."""
+"""Label skew without groups: Dirichlet shares of each class, few classes per client, or labels in order."""
 
 import numpy as np
 
 from fljax.data.federation import build
 from fljax.data.partition.check import check_clients, check_examples, check_range, check_whole, generator, split_of
-from fljax.data.partition.deal import deal_classes, over_all, stock, take
+from fljax.data.partition.deal import by_label, deal_classes, over_all, stock, take
 from fljax.types import Examples, Federation
 
 _DRAWS, _FEW_DRAWS, _MANY = 10_000, 100, 100
@@ -100,3 +100,76 @@ def classes_per_client(
         counts[rng.choice(np.flatnonzero(holds[:, label]), left, replace=False), label] += 1
     owned = take(rng, labels, over_all(counts, every))
     return build(train, owned, split, seed, public=test if public else None)
+
+
+def shards(
+    train: Examples,
+    test: Examples,
+    n_clients: int,
+    *,
+    seed: int = 0,
+    n_shards: int = 2,
+    val_fraction: float = 0.0,
+    test_fraction: float = 0.2,
+    public: bool = True,
+) -> Federation:
+    """Pathological label skew of FedAvg's paper: rows in the order of their labels, cut into shards; a few each.
+
+    McMahan et al., AISTATS 2017, https://arxiv.org/abs/1602.05629: 200 shards of 300 images, two for each of 100
+    clients. Shards are equal (within one), and a client may have two of the same class. All training images are dealt.
+
+    Args:
+        train: what is dealt.
+        test: becomes the server's public images, without labels.
+        n_clients: number of clients (FedAvg's paper: 100).
+        seed: same seed, same federation.
+        n_shards: shards of each client.
+        val_fraction: share of each client's examples for validation.
+        test_fraction: share of each client's examples for its local test.
+        public: False: the server has no data of its own.
+    """
+    check_examples(train, test)
+    check_clients(n_clients, len(train.y))
+    check_whole("n_shards", n_shards, 1, len(train.y) // n_clients, ", the examples of a client")
+    rng, split = generator(seed), split_of(val_fraction, test_fraction)
+    pieces = np.array_split(by_label(rng, np.asarray(train.y)), n_shards * n_clients)
+    dealt = rng.permutation(len(pieces)).reshape(n_clients, n_shards)
+    owned = [np.concatenate([pieces[i] for i in own]) for own in dealt]
+    return build(train, owned, split, seed, public=test if public else None)
+
+
+def similarity(
+    train: Examples,
+    test: Examples,
+    n_clients: int,
+    *,
+    seed: int = 0,
+    share: float = 0.1,
+    val_fraction: float = 0.0,
+    test_fraction: float = 0.2,
+    public: bool = True,
+) -> Federation:
+    """Label skew of SCAFFOLD's paper: a share of each client is of all labels, the rest in the order of its labels.
+
+    Karimireddy et al., ICML 2020, https://arxiv.org/abs/1910.06378, after Hsieh et al., ICML 2020. All training images
+    are dealt; sizes differ by at most two.
+
+    Args:
+        train: what is dealt.
+        test: becomes the server's public images, without labels.
+        n_clients: number of clients (SCAFFOLD: 100).
+        seed: same seed, same federation.
+        share: of a client that is dealt at random, 0 (sorted) to 1 (iid) (SCAFFOLD: 0, 0.1 and 1, there in per cent).
+        val_fraction: share of each client's examples for validation.
+        test_fraction: share of each client's examples for its local test.
+        public: False: the server has no data of its own.
+    """
+    check_examples(train, test)
+    check_range("share", share, 0, 1)
+    check_clients(n_clients, len(train.y))
+    rng, split = generator(seed), split_of(val_fraction, test_fraction)
+    order, n_alike = rng.permutation(len(train.y)), round(share * len(train.y))
+    alike, rest = order[:n_alike], order[n_alike:]
+    rest = rest[by_label(rng, np.asarray(train.y)[rest])]
+    parts = zip(np.array_split(alike, n_clients), reversed(np.array_split(rest, n_clients)), strict=True)
+    return build(train, [np.concatenate(own) for own in parts], split, seed, public=test if public else None)

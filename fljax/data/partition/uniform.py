@@ -67,13 +67,55 @@ def log_normal(
     return build(train, owned, split, seed, public=test if public else None)
 
 
+def dirichlet_sizes(
+    train: Examples,
+    test: Examples,
+    n_clients: int,
+    *,
+    seed: int = 0,
+    beta: float = 0.5,
+    min_size: int = 10,
+    val_fraction: float = 0.0,
+    test_fraction: float = 0.2,
+    public: bool = True,
+) -> Federation:
+    """Quantity skew of NIID-Bench: all training images shuffled and dealt in sizes that are ``Dir_n(beta)`` shares.
+
+    Li, Diao, Chen, He: Federated Learning on Non-IID Data Silos, ICDE 2022, https://arxiv.org/abs/2102.02079, which
+    draws anew until nobody has fewer than 10.
+
+    Args:
+        train: what is dealt.
+        test: becomes the server's public images, without labels.
+        n_clients: number of clients (NIID-Bench: 10).
+        seed: same seed, same federation.
+        beta: above 0; small is more skewed (NIID-Bench: 0.5).
+        min_size: every client gets this many examples first; the rest is shared.
+        val_fraction: share of each client's examples for validation.
+        test_fraction: share of each client's examples for its local test.
+        public: False: the server has no data of its own.
+    """
+    check_examples(train, test)
+    check_range("beta", beta, 1e-6, 1e9)
+    check_clients(n_clients, len(train.y))
+    rng, split = generator(seed), split_of(val_fraction, test_fraction)
+    size = sizes_of(rng.dirichlet(np.full(n_clients, beta)), len(train.y), min_size)
+    owned = np.split(rng.permutation(len(train.y)), np.cumsum(size)[:-1])
+    return build(train, owned, split, seed, public=test if public else None)
+
+
 def log_normal_sizes(
     rng: np.random.Generator, n_examples: int, n_clients: int, sigma: float, min_size: int
 ) -> np.ndarray:
     """(clients,) sizes that sum to ``n_examples``: ``min_size`` each and shares ``exp(sigma N(0, 1))`` of the rest."""
     check_clients(n_clients, n_examples)
     check_range("sigma", sigma, 0, 10)
+    return sizes_of(np.exp(sigma * rng.standard_normal(n_clients)), n_examples, min_size)
+
+
+def sizes_of(share: np.ndarray, n_examples: int, min_size: int) -> np.ndarray:
+    """(clients,) sizes that sum to ``n_examples``: ``min_size`` each, and what is left by ``share`` (clients,)."""
+    n_clients = len(share)
     check_whole("min_size", min_size, 1, n_examples // n_clients, ", the examples of a client")
-    share = np.exp(sigma * rng.standard_normal(n_clients))
     stops = np.round(np.cumsum(share) / share.sum() * (n_examples - n_clients * min_size)).astype(np.int64)
     return min_size + np.diff(stops, prepend=0)
