@@ -1,5 +1,7 @@
 """FedGWC: its rewards and its matrix in NumPy, and how it parts a cluster by scikit-learn."""
 
+from functools import partial
+
 import chex
 import jax
 import jax.numpy as jnp
@@ -14,52 +16,75 @@ from fljax.algorithms import compose
 from fljax.algorithms.fedgwc import Company, fedgwc, split_of
 from fljax.data.synthetic import linear_groups
 from fljax.rounds import Clusters
+from fljax.rounds.cohort import sample_cohort
+from fljax.run.simulate import as_traced
 from fljax.server.company import gaussian_rewards, row_affinity
 from fljax.types import Work
 from tests import oracle
 from tests.algorithms.normalised import batch_normalised
-from tests.algorithms.round_by_round import simulate
-from tests.algorithms.test_oracles import LR, WORK, assert_models, reference, run  # noqa: F401
+from tests.algorithms.round_by_round import jitted, simulate
+from tests.algorithms.test_oracles import LR, WORK, assert_models, reference  # noqa: F401
 from tests.slow import slow_rows
 
 ALPHA, BETA = 0.3, 0.5
 
 
+@jax.jit
+def drawn(key, round, federation):
+    """Half of the clients, of whom each drops out with probability 1/4."""
+    return sample_cohort(key, round, federation, 4, 0.25)
+
+
 def rewards_in_numpy(losses):
-    """Of clients of one cluster, whose losses may be of different lengths."""
+    """Of clients of one cluster, whose losses may be of different lengths; one alone has 1."""
     found = [[] for _ in losses]
     for step in range(max(map(len, losses))):
         who = [i for i, own in enumerate(losses) if len(own) > step]
         at = np.array([losses[i][step] for i in who])
-        for i, value in zip(who, np.exp(-((at - at.mean()) ** 2) / (2 * at.var())), strict=True):
+        for i, value in zip(who, np.exp(-((at - at.mean()) ** 2) / (2 * max(at.var(), 1e-16))), strict=True):
             found[i].append(value)
     return [np.mean(values) for values in found]
 
 
 def test_fedgwc_in_numpy(key, model, federation, reference):  # noqa: F811
-    """Half of the clients a round, of unequal steps; nothing has settled, so that it is FedAvg too."""
-    theta, p, change = reference.start, np.zeros((8, 8)), 1.0
-    for cohort in reference.rounds():
-        sent, losses = [], []
-        for i, k, _ in cohort:
-            w, own = theta, []
+    """Four of eight clients a round, some of whom drop out, of unequal steps, in four clusters that stay as they are.
+
+    A client that is alone of its cluster has the reward 1; a cluster of which nobody takes part keeps what it has.
+    """
+    label, n_rounds, met, lengths = np.array([0, 1, 0, 1, 0, 0, 2, 3]), 5, set(), set()
+    centers, p, change = [reference.start] * 8, np.zeros((8, 8)), np.ones(8)
+    for round in range(n_rounds):
+        cohort = drawn(reference.keys.cohort, np.int32(round), federation)
+        there = [(int(i), cohort.key[place]) for place, i in enumerate(cohort.ids) if cohort.active[place]]
+        sent, losses = {}, {}
+        for i, k in there:
+            w, losses[i] = centers[label[i]], []
             for x, y in reference.batches(i, k):
-                own.append(oracle.training_loss(w, x, y))
+                losses[i].append(oracle.training_loss(w, x, y))
                 w = oracle.combine(lambda w, g: w - LR * g, w, oracle.gradient(w, x, y))
-            sent.append(w)
-            losses.append(own[:5])
-        ids = [i for i, *_ in cohort]
-        new, before = rewards_in_numpy(losses), p.copy()
-        for i, reward in zip(ids, new, strict=True):
-            p[i, ids] = (1 - ALPHA) * p[i, ids] + ALPHA * reward
-        change = (1 - ALPHA) * change + ALPHA * np.square(p - before)[np.ix_(ids, ids)].mean()
-        theta = oracle.average(sent, [size for *_, size in cohort])
-    hyper = fedgwc.Hyper(lr=LR, alpha=ALPHA, eps=0.0)
-    deployed, state = run(fedgwc(model, WORK, n_losses=5, max_parts=1), hyper, federation, key)
-    assert_models(deployed, [theta] * 8)
+            sent[i] = w
+            lengths.add(min(len(losses[i]), 5))
+        for k in set(label):
+            ids = [i for i in sent if label[i] == k]
+            met.add(len(ids))
+            if not ids:
+                continue
+            before = p.copy()
+            for i, reward in zip(ids, rewards_in_numpy([losses[i][:5] for i in ids]), strict=True):
+                p[i, ids] = (1 - ALPHA) * p[i, ids] + ALPHA * reward
+            change[k] = (1 - ALPHA) * change[k] + ALPHA * np.square(p - before)[np.ix_(ids, ids)].mean()
+            centers[k] = oracle.average([sent[i] for i in ids], [float(reference.size[i]) for i in ids])
+    algorithm, hyper = fedgwc(model, WORK, n_losses=5, max_parts=1), fedgwc.Hyper(lr=LR, alpha=ALPHA, eps=0.0)
+    begun = jitted(algorithm.init)(reference.keys.init, hyper, federation.train)
+    begun = begun._replace(server=begun.server._replace(label=jnp.asarray(label, jnp.int32)))
+    state, _ = simulate(
+        algorithm._replace(init=lambda *_: begun), hyper, federation, key, n_rounds, participation=0.5, dropout=0.25
+    )
+    assert_models(state.server.centers, centers)
     np.testing.assert_allclose(state.server.kept.reward, p, rtol=1e-4, atol=1e-5)
-    np.testing.assert_allclose(state.server.kept.change[0], change, rtol=1e-4)
-    assert len({len(reference.batches(i, k)) for i, k, _ in cohort}) > 1
+    np.testing.assert_allclose(state.server.kept.change, change, rtol=1e-4)
+    assert met >= {0, 1, 2, 3}
+    assert len(lengths) > 1
 
 
 def test_rewards_are_those_within_a_cluster():
@@ -131,6 +156,32 @@ def test_parts_have_enough_members_on_average(n_members, enough, most):
 
     found = np.asarray(jax.jit(jax.vmap(after))(p))[:, :n_members]
     assert max(len(set(row.tolist())) for row in found) == most
+
+
+def test_parts_are_as_large_as_a_round_or_a_share_of_all_and_never_of_one(key, model, federation):
+    """Of 12 clients and at most four parts: 3 where all take part, else as many as take part, but not below 2.
+
+    Five members are two parts of 2 or more but not of 3; seven are two of 3. Rewards part them clearly.
+    """
+    federation, algorithm = linear_groups(12, 2, examples=8), fedgwc(model, Work(1, 8))
+    hyper, first = as_traced(fedgwc.Hyper(lr=0.1, eps=0.1, beta=1.0)), np.where(np.arange(12) < 5, 0, 1)
+    begun = jitted(algorithm.init)(key, hyper, federation.train)
+    half = np.arange(12) % 2
+    reward = (half[:, None] == half).astype(np.float32)
+
+    @partial(jax.jit, static_argnums=0)
+    def parts(n_participants, settled):
+        """The clients' clusters when the round begins; what is trained in it is not asked for."""
+        company = Company(reward, jnp.where(jnp.arange(12) == settled, 0.0, 1.0))
+        state = begun._replace(server=begun.server._replace(label=jnp.asarray(first, jnp.int32), kept=company))
+        cohort = sample_cohort(key, 0, federation, n_participants, None)
+        return algorithm.round(key, hyper, state, cohort)[0].server.label
+
+    apart = first + 2 * half
+    for n_participants, settled, whole in ((12, 0, True), (12, 1, False), (2, 0, False), (1, 0, False)):
+        expected = first if whole else np.where(first == settled, apart, first)
+        label = parts(n_participants, settled)
+        assert adjusted_rand_score(expected, label) == 1, (n_participants, settled)
 
 
 def test_with_two_groups_of_clients_clusters_do_not_go_to_pieces(key, model):
