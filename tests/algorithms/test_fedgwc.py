@@ -100,11 +100,16 @@ def test_rewards_are_those_within_a_cluster():
         np.testing.assert_allclose(found[who], rewards_in_numpy(losses[who]), rtol=1e-4)
 
 
-def test_a_settled_cluster_is_parted_as_scikit_learn_parts_it():
-    rng, n = np.random.default_rng(1), 14
+@pytest.mark.parametrize(
+    ("n_groups", "nearer", "seed", "order"),
+    [(3, 0.6, 1, (2, 3, 4)), (4, 0.6, 2, (2, 4, 3)), (3, 0.4, 4, (3, 4, 2))],
+)
+def test_a_settled_cluster_is_parted_as_scikit_learn_parts_it(n_groups, nearer, seed, order):
+    """The second of three clusters; ``order`` is that of the numbers of parts by their score."""
+    rng, n = np.random.default_rng(seed), 14
     member = np.arange(n) % 7 > 0
-    group = np.arange(n) % 3
-    p = np.clip(0.3 + 0.6 * (group[:, None] == group[None]) + 0.1 * rng.normal(size=(n, n)), 0, 1)
+    group = np.arange(n) % n_groups
+    p = np.clip(0.3 + nearer * (group[:, None] == group[None]) + 0.1 * rng.normal(size=(n, n)), 0, 1)
     who = np.flatnonzero(member)
     alike = np.zeros((len(who), len(who)))
     for a, k in enumerate(who):
@@ -122,15 +127,18 @@ def test_a_settled_cluster_is_parted_as_scikit_learn_parts_it():
         scores.append(davies_bouldin_score(embedded, labels[-1]))
     best = labels[int(np.argmin(scores))]
     assert min(scores) < 1
-    label, centers = np.where(member, 1, 0).astype(np.int32), {"w": np.arange(n, dtype=np.float32)}
+    assert tuple((np.argsort(scores) + 2).tolist()) == order
+    label, centers = np.where(member, 1, np.arange(n) // 7 * 2).astype(np.int32), {"w": np.arange(n, dtype=np.float32)}
     clusters = Clusters(centers, label, Company(p.astype(np.float32), np.full(n, 0.5, np.float32)))
     after = jax.device_get(jax.jit(split_of, static_argnums=3)(clusters, np.arange(n) == 1, BETA, 4, 3))
     assert adjusted_rand_score(best, np.asarray(after.label)[who]) == 1
-    np.testing.assert_array_equal(after.label[~member], 0)
-    n_parts = len(set(best))
-    assert set(np.asarray(after.label)[who].tolist()) == set(range(1, n_parts + 1))
-    np.testing.assert_array_equal(after.centers["w"][1 : n_parts + 1], 1)  # each part begins with the whole's model
-    np.testing.assert_array_equal(after.kept.change[: n_parts + 1], [0.5, *[1.0] * n_parts])
+    np.testing.assert_array_equal(after.label[~member], [0, 2])
+    n_new = len(set(best)) - 1
+    assert set(np.asarray(after.label)[who].tolist()) == {1, *range(3, 3 + n_new)}
+    np.testing.assert_array_equal(
+        after.centers["w"][: 3 + n_new], [0, 1, 2, *[1] * n_new]
+    )  # parts begin with its model
+    np.testing.assert_array_equal(after.kept.change[: 3 + n_new], [0.5, 1, 0.5, *[1] * n_new])
 
 
 def test_a_cluster_without_parts_stays_whole():
