@@ -5,6 +5,7 @@ All faults that leave a federation's shapes alone share one compiled program a m
 
 from functools import cache
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -97,14 +98,14 @@ FAULTS = {
 DROPOUT = {"most drop out": 0.8, "all drop out": 0.999999}
 
 
-def run(case, federation, key, dropout=0.0, cohort=None, **numbers):
-    """(state, metrics) of a few rounds, on the host."""
+def run(case, federation, key, dropout=0.0, cohort=None, begun=None, **numbers):
+    """(state, metrics) of a few rounds, on the host; ``begun`` is the federation of the first state, if another."""
     algorithm, hyper = case
     known = {name: jnp.float32(value) for name, value in numbers.items() if hasattr(hyper, name)}
     hyper = type(hyper)(**({name: getattr(hyper, name) for name in hyper.__dataclass_fields__} | known))
     n = federation.train.size.shape[0]
     draw = uniform(1.0).of(n) if cohort is None else cohort
-    state = jitted_init(algorithm)(split_key(key).init, hyper, federation.train)
+    state = jitted_init(algorithm)(split_key(key).init, hyper, (begun or federation).train)
     arguments = (hyper, federation, key, jnp.float32(dropout), jnp.int32(1), jnp.int32(ROUNDS), state)
     state, metrics = run_chunk(algorithm, draw, ROUNDS, *arguments, jnp.int32(0), jnp.int32(ROUNDS))
     return jax.device_get(state), jax.device_get(metrics)
@@ -160,6 +161,25 @@ def test_a_client_that_is_not_finite_moves_nobody(key, case, federation):
         np.testing.assert_array_equal(a, b)
     for name in (name for name in seen if name.startswith("client_")):
         np.testing.assert_array_equal(seen[name][:, others], also[name][:, others], err_msg=name)
+
+
+GONE = jax.random.key(77), 0.5
+"""A key with which client BAD drops out of all rounds, two to five others not of each, and the rate."""
+
+
+@EACH
+def test_what_one_that_drops_out_has_moves_nobody(case, federation):
+    """Other examples from the first round on, for a participant that drops out of every one: nothing else differs."""
+    others = np.arange(8) != BAD
+    state, metrics = run(case, federation, *GONE)
+    assert BAD in metrics["ids"]
+    assert set(metrics["ids"][metrics["active"]].tolist()) == set(np.flatnonzero(others).tolist())
+    for fault in ("zero", "NaN"):
+        after, also = run(case, FAULTS[fault](federation), *GONE, begun=federation)
+        chex.assert_trees_all_equal(after.server, state.server)
+        chex.assert_trees_all_equal(*(jax.tree.map(lambda leaf: leaf[others], of.clients) for of in (after, state)))
+        for name in (name for name in metrics if name.startswith("client_")):
+            np.testing.assert_array_equal(also[name][:, others], metrics[name][:, others], err_msg=name)
 
 
 @of((), FIRST)
