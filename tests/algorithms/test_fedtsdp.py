@@ -12,13 +12,13 @@ from sklearn.cluster import DBSCAN
 from fljax import tree
 from fljax.algorithms.fedavg import fedavg
 from fljax.algorithms.fedtsdp import fedtsdp
-from fljax.algorithms.fedtsdp.partition import everyones_cluster, tendency
+from fljax.algorithms.fedtsdp.partition import everyones_cluster, tendency, two_stages
 from fljax.algorithms.fedtsdp.public_batch import draw_batch, known_images, likelier
 from fljax.algorithms.standalone import standalone
 from fljax.client.outputs import client_outputs
 from fljax.data.synthetic import linear_groups
 from fljax.models import multi_label, regression
-from fljax.run.simulate import split_key
+from fljax.run.simulate import as_traced, split_key
 from fljax.server.divergence import js_divergence
 from fljax.server.hopkins import hopkins
 from fljax.types import Examples, Federation, ModelTable, State, Work
@@ -26,6 +26,7 @@ from tests import oracle
 from tests.algorithms.round_by_round import jitted, one_round, simulate
 from tests.algorithms.test_oracles import LR, Reference, assert_models
 from tests.algorithms.test_oracles import WORK as EFFORT
+from tests.oracle import rows_of
 from tests.slow import slow
 
 WORK = Work(epochs=1, batch_size=16)
@@ -63,7 +64,8 @@ def test_when_the_test_never_fires_it_is_fedavg(key, model, groups):
     algorithm, numbers = make(model), fedavg.Hyper(lr=0.1, momentum=0.5)
     averaged, expected = simulate(fedavg(model, WORK), numbers, groups, key, 5, participation=0.6)
     for psi in (0.5, 1.0):
-        hyper = fedtsdp.Hyper(lr=0.1, momentum=0.5, psi=psi, **NEVER)
+        # Radii of zero would leave everyone alone.
+        hyper = fedtsdp.Hyper(lr=0.1, momentum=0.5, psi=psi, eps_outputs=0.0, eps_weights=0.0, **NEVER)
         server, metrics = simulate(algorithm, hyper, groups, key, 5, participation=0.6)
         assert not metrics["fired"].any()
         assert server.server.depth == 2
@@ -247,11 +249,34 @@ def test_clients_are_tested_with_what_they_would_train_from(key, model, groups):
     np.testing.assert_array_equal(metrics["downlink"], metrics["uplink"] - 4)
 
 
+def test_two_clients_and_a_statistic_above_the_threshold_are_clustered(key, model, groups):
+    """Clients whose outputs are all equal have the statistic 0.5; those whose training fails do not count."""
+    algorithm, hyper = in_stages(model, "both"), fedtsdp.Hyper(lr=0.1, psi=0.75, **ALWAYS)
+    begun = jitted(algorithm.init)(key, hyper, groups.train)
+
+    def after(hyper, n_fine=12):
+        """The metrics of a first round to whose end so many clients come."""
+        train, rows = groups.train, np.concatenate([[], *(rows_of(groups.train, i) for i in range(n_fine, 12))])
+        x = train.pool.x.at[rows.astype(int)].set(jnp.nan)
+        spoilt = groups._replace(train=train._replace(pool=train.pool._replace(x=x)))
+        return one_round(algorithm, hyper, spoilt, key, begun, 0)[1]
+
+    for n_fine, fired in ((1, False), (2, True), (3, True)):
+        assert bool(after(hyper, n_fine)["fired"]) is fired
+    for threshold, fired in ((0.5, False), (0.49, True)):
+        metrics = after(hyper.replace(lr=0.0, threshold=threshold))
+        assert (float(metrics["hopkins"]), bool(metrics["fired"])) == (0.5, fired)
+
+
 def test_absent_clients_follow_their_former_co_members():
     old = jnp.asarray([0, 0, 0, 1, 1, 2, 2, 0])
     everyone = everyones_cluster(old, jnp.asarray([0, 1, 1, 0, -1]), jnp.asarray([0, 1, 2, 3, 4]))
     # 4 does not count and follows 3; 5 and 6 have nobody left and stay together; 7 follows 1 and 2.
     np.testing.assert_array_equal(everyone, [0, 1, 1, 0, 0, 2, 2, 1])
+    # Whatever the number of a cluster that nobody is left of, it is apart from those that were found.
+    for gone in range(1, 4):
+        alone = everyones_cluster(jnp.asarray([0, 0, 0, gone]), jnp.asarray([0, 1, 2]), jnp.asarray([0, 1, 2]))
+        np.testing.assert_array_equal(alone, [0, 1, 2, 3])
 
 
 def test_absent_clients_follow_the_lowest_of_equal_clusters():
@@ -291,6 +316,26 @@ def test_clients_that_do_not_count_do_not_tend(key):
     dirty, spread = tendency(key, jnp.where(counts[:, None, None], outputs, jnp.nan), counts, 3, 5)
     assert clean == dirty
     assert spread > 0
+
+
+@pytest.mark.parametrize(("n_clients", "n_probes"), [(4, 2), (12, 3)])
+def test_a_quarter_of_the_participants_is_probed_and_at_least_two(key, n_clients, n_probes):
+    outputs, everyone = jax.random.uniform(key, (n_clients, 4, 3)), jnp.ones(n_clients, bool)
+    np.testing.assert_array_equal(
+        tendency(key, outputs, everyone, None, 5), tendency(key, outputs, everyone, n_probes, 5)
+    )
+
+
+@pytest.mark.parametrize(("min_samples", "whole"), [(2.0, 2), (2.5, 3), (3.0, 3)])
+def test_as_many_neighbours_as_are_asked_for_make_a_core(min_samples, whole):
+    """Five pairs and a triple by their weights; a fraction of a neighbour is a whole one more."""
+    place = np.float32([0, 1, 10, 11, 20, 21, 30, 31, 40, 41, 50, 51, 52])
+    order = np.random.default_rng(0).permutation(len(place))
+    hyper = as_traced(fedtsdp.Hyper(eps_weights=1.5, min_samples=min_samples))
+    models, counts = {"w": place[order, None]}, np.ones(len(place), bool)
+    found = np.asarray(jax.jit(two_stages, static_argnums=4)(hyper, np.ones((13, 1, 1)), models, counts, "weights"))
+    expected = alone(DBSCAN(eps=1.5, min_samples=whole).fit(models["w"]).labels_)
+    np.testing.assert_array_equal(found[:, None] == found, expected[:, None] == expected)
 
 
 @pytest.mark.slow
