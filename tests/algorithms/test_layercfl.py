@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy.cluster.hierarchy import fcluster, linkage
+from scipy.spatial.distance import cdist
 from sklearn.metrics.pairwise import cosine_similarity, euclidean_distances
 
 from fljax import tree
@@ -231,6 +232,9 @@ def test_a_cluster_is_ripe_by_hand():
     assert not is_ripe(hyper, norms, peak, jnp.int32(20)).any()
     explicit = hyper.replace(eps_1=0.2, eps_2=0.2)
     np.testing.assert_array_equal(is_ripe(explicit, norms, peak, jnp.int32(21)), [True, True, True, False])
+    # What is as long as the bound is neither shorter nor longer.
+    equal = hyper.replace(eps_1=0.11, eps_2=0.3)
+    np.testing.assert_array_equal(is_ripe(equal, norms, peak, jnp.int32(21)), [True, False, False, False])
 
 
 def test_the_test_of_gamma_by_hand():
@@ -252,6 +256,29 @@ def test_the_test_of_spacing_by_hand():
 
     for spacing, accepted in ((3.9, True), (4.1, False)):
         assert bool(accepts(as_traced(adacfl.Hyper(spacing=spacing)))) is accepted
+    nowhere = np.zeros((6, 6), np.float32)  # clients that are all the same
+    assert not is_apart(adacfl.Hyper(spacing=0.0), "l2_weight_part", jnp.asarray(nowhere), nowhere[0], member).any()
+
+
+@pytest.mark.parametrize("measure", ["cos_update_part", "l2_weight_part"])
+def test_the_test_of_spacing_of_several_clusters_in_numpy(measure):
+    """SciPy's last merge in medians of the distance to the nearest; two clients are alone, one does not count."""
+    x, metric = np.random.default_rng(1).normal(size=(12, 3)), "cosine" if measure.startswith("cos") else "euclidean"
+    own, counts = np.array([2, 0, 1, 0, 0, 1, 1, 0, 1, 3, 0, 1]), np.arange(12) != 11
+    member = (own == np.arange(12)[:, None]) & counts
+    away = cdist(x, x, metric)
+    itself, cross, ratio = float(metric == "cosine"), np.full(12, np.inf), np.zeros(12)
+    for k in range(2):
+        who = np.flatnonzero(member[k])
+        last = linkage(x[who], "single", metric=metric)[-1, 2]
+        cross[who] = itself - last
+        ratio[k] = last / np.median(np.sort(away[np.ix_(who, who)], axis=1)[:, 1])
+    given = [value.astype(np.float32) for value in (itself - away, cross)]
+    apart = jax.jit(lambda hyper: is_apart(hyper, measure, *given, member))
+    assert ratio[1] > 1.1 * ratio[0] > 1.1
+    for spacing in (0.99 * ratio[0], 1.01 * ratio[0], 0.99 * ratio[1], 1.01 * ratio[1]):
+        found = apart(as_traced(LayerCFLHyper(spacing=float(spacing), gamma_max=None)))
+        np.testing.assert_array_equal(found, ratio > spacing)
 
 
 @pytest.mark.parametrize("measure", MEASURES + OTHERS)
