@@ -408,6 +408,8 @@ def test_the_spread_is_a_running_mean_with_a_floor():
     np.testing.assert_allclose(spread.tau2, [2, 0, 0])  # NaN and weight 0 do not count; an empty cluster is unmeasured
     spread = update_spread(spread, jnp.asarray([12.0, 12.0, 0.0, 5.0]), jnp.asarray([1.0, 1, 0, 1]), label, 0.9)
     np.testing.assert_allclose(spread.tau2, [0.9 * 2 + 0.1 * 12, 5, 0], rtol=1e-6)
+    absent = update_spread(spread, drift, jnp.asarray([0.0, 0, 1, 0]), label, 0.9)  # nobody who counts: it stays
+    chex.assert_trees_all_equal(absent, spread)
     for _ in range(60):
         spread = update_spread(spread, jnp.zeros(4), jnp.ones(4), label, 0.9)
     chex.assert_trees_all_close(spread, Spread(jnp.asarray([0.2, 0.5, 0]), jnp.asarray([2.0, 5, 0])), rtol=1e-6)
@@ -427,6 +429,8 @@ def test_a_clients_spread_is_its_distance_relative_to_its_clusters_mean():
     np.testing.assert_allclose(away, [2, 0])
     came = Spread(one[:2], one[:2], away), one, np.float32([1, 0, 0, 0, 0]), label, 0.5
     np.testing.assert_allclose(updated(*came, np.float32([6, 9, 9, 9, 9])).away, [4, 0])
+    other = came[0], one, np.float32([0, 0, 0, 0, 1]), label, 0.5
+    np.testing.assert_allclose(updated(*other, np.float32([6, 9, 9, 9, 9])).away, [2, 9])
 
 
 @pytest.mark.slow
