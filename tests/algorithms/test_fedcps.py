@@ -11,6 +11,7 @@ import pytest
 
 from fljax import tree
 from fljax.algorithms.fedavg import fedavg
+from fljax.algorithms.fedcps.broadcast import is_open
 from fljax.algorithms.fedcps.fedcps import BESIDE_TRAINING, FedCPSClient, FedCPSServer, fedcps
 from fljax.algorithms.fedcps.pull import (
     FLOORS,
@@ -131,6 +132,7 @@ def test_fedcps_in_numpy(key, model, federation, reference, mode):  # noqa: F811
     assert n_changed == [1, 2, 1]
     np.testing.assert_allclose(metrics["lambda"][-1], pulls, rtol=1e-3)
     np.testing.assert_array_equal(metrics["n_changed"], n_changed)
+    assert (state.server.quiet, state.server.round) == (0, 3)
     np.testing.assert_allclose(state.server.spread.tau2, tau2, rtol=1e-3)
     assert_models(state.server.theta, centers)
     assert_models(state.clients.model, own)
@@ -417,8 +419,8 @@ def test_the_spread_is_a_running_mean_with_a_floor():
 
 def test_a_clients_spread_is_its_distance_relative_to_its_clusters_mean():
     found, updated, one = jax.jit(spread_of), jax.jit(update_spread), np.ones(5, np.float32)
-    spread = Spread(np.float32([0.2, 0.5]), one[:2], np.float32([4, 0]))
-    label, own = np.array([0, 0, 0, 0, 1]), np.float32([4, 8, 0.04, 0, 3])
+    spread = Spread(np.float32([0.2, 0.5]), one[:2], np.float32([0.4, 0]))
+    label, own = np.array([0, 0, 0, 0, 1]), np.float32([0.4, 0.8, 0.004, 0, 0.3])
     # As far as the mean; twice as far; a hundredth, but at least a tenth; never seen; a cluster that was never seen.
     np.testing.assert_allclose(found(spread, label, own), [0.2, 0.4, 0.02, 0.2, 0.5], rtol=1e-6)
     np.testing.assert_array_equal(found(spread, label, ()), spread.tau2[label])
@@ -561,6 +563,21 @@ def test_fresh_examples_are_the_clients_own_without_repetition(key, federation):
         assert n == min(10, int(data.size[i]))
         assert len(set(drawn)) == n
         assert set(drawn) <= own
+
+
+@pytest.mark.parametrize(
+    ("n_stable", "n_reopen", "opened"),
+    [
+        (2.0, 4.0, [0, 1, 5, 9, 13]),  # two quiet rounds close; of every four the last is open
+        (0.0, 3.0, [2, 5, 8, 11, 14]),
+        (3.0, np.inf, [0, 1, 2]),
+        (2.0, 1.0, range(15)),
+        (np.inf, 4.0, range(15)),
+    ],
+)
+def test_all_models_are_sent_until_identities_are_stable_and_then_now_and_again(n_stable, n_reopen, opened):
+    hyper = as_traced(fedcps.Hyper(n_stable=n_stable, n_reopen=n_reopen))
+    np.testing.assert_array_equal(np.flatnonzero(is_open(hyper, jnp.arange(15))), opened)
 
 
 @pytest.mark.slow
