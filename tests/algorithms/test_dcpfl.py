@@ -236,7 +236,7 @@ def test_a_trial_reads_the_validation_split_only_where_it_is_told_to(key, groups
 
 
 def test_after_a_rejection_the_loss_rests_and_after_a_trial_it_starts_afresh():
-    seen, rule = Watch(new_curve(), jnp.int32(0)), HYPER.replace(pause=2.0)
+    seen, rule = Watch(new_curve(), jnp.int32(0)), HYPER.replace(pause=1.6)  # the nearest whole number of rounds
     for loss in (3.0, 2.0):
         seen = watch(rule, seen, jnp.float32(loss), jnp.bool_(False), jnp.bool_(False), AFTER)
     chex.assert_trees_all_equal(seen.curve, observe(observe(new_curve(), jnp.float32(3)), jnp.float32(2)))

@@ -580,6 +580,32 @@ def test_all_models_are_sent_until_identities_are_stable_and_then_now_and_again(
     np.testing.assert_array_equal(np.flatnonzero(is_open(hyper, jnp.arange(15))), opened)
 
 
+def test_who_drops_out_or_fails_has_not_changed_its_cluster(key, model, federation):
+    """One round from clusters that everyone would leave, or that those alone would leave who do not count."""
+    algorithm = fedcps(model, Work(1, 8), lambda_mode="per_client", identity_examples=None, **UNTESTED)
+    hyper, bad = fedcps.Hyper(lr=0.1, n_stable=np.inf), 2
+    begun = jax.device_get(jitted(algorithm.init)(split_key(key).init, as_traced(hyper), federation.train))
+    x = federation.train.pool.x.at[rows_of(federation.train, bad)].set(np.nan)
+    spoilt = federation._replace(train=federation.train._replace(pool=federation.train.pool._replace(x=x)))
+
+    def after(label):
+        clients = begun.clients._replace(label=np.int32(label), distance=np.full(8, 0.5, np.float32))
+        state = begun._replace(clients=clients)
+        return simulate(algorithm._replace(init=lambda *_: state), hyper, spoilt, key, 1, dropout=0.5)
+
+    state, metrics = after([0] * 8)
+    ids, counts = metrics["ids"][0], metrics["active"][0] & metrics["ok"][0]
+    nearest, known = np.zeros(8, int), np.zeros(8, bool)
+    nearest[ids], known[ids] = metrics["label"][0], counts
+    assert metrics["active"][0][ids == bad]
+    assert 0 < known.sum() < 7
+    np.testing.assert_array_equal(state.clients.distance[~known], 0.5)
+    assert (state.clients.distance[known] != 0.5).all()
+    for label, n_changed in ((1 - nearest, known.sum()), (np.where(known, nearest, 1 - nearest), 0)):
+        state, metrics = after(label)
+        assert (int(metrics["n_changed"][0]), int(state.server.quiet)) == (n_changed, int(not n_changed))
+
+
 @pytest.mark.slow
 def test_models_are_no_longer_broadcast_once_identities_are_stable(key, model, work, federation):
     hyper = fedcps.Hyper(lr=1e-4, strength=0.0, n_stable=2.0, n_reopen=4.0)
