@@ -8,18 +8,22 @@ import pytest
 
 from fljax import tree
 from fljax.algorithms.dcpfl import dcpfl
-from fljax.algorithms.dcpfl.layer_schedule import exchanged, intervals
+from fljax.algorithms.dcpfl.layer_schedule import LayerTable, exchanged, intervals, reschedule
 from fljax.algorithms.dcpfl.splitting import Watch, mean_discrepancy, one_group, watch
+from fljax.algorithms.dcpfl.trial import client_side_of
 from fljax.algorithms.dcpfl.units import units_of
 from fljax.algorithms.fedavg import fedavg
 from fljax.data.synthetic import linear_groups
 from fljax.models import lenet, mlp
+from fljax.rounds import Sent
 from fljax.rounds.cohort import sample_cohort
 from fljax.run.simulate import as_traced, split_key
 from fljax.server.curvature import new_curve, observe
 from fljax.server.discrepancy import model_discrepancy
 from fljax.types import State, Work
+from tests import oracle
 from tests.algorithms.round_by_round import jitted, one_round, simulate
+from tests.oracle import as_float64, examples_of
 from tests.slow import slow
 
 HYPER = dcpfl.Hyper(lr=0.03, step=0.3)
@@ -160,6 +164,19 @@ def test_every_layer_is_averaged_at_least_every_alpha_rounds(groups, wide):
 def test_low_layers_wait_and_equal_members_wait_with_all():
     discrepancy = jnp.asarray([[0.01, 0.5, 0.5], [0.2, 0.2, 0.2], [0.0, 0.0, 0.0]])
     np.testing.assert_array_equal(intervals(discrepancy, 0.1, 3.0), [[3, 1, 1], [1, 1, 1], [3, 3, 3]])
+    # As much as the share is not low; alpha is the nearest whole number of rounds.
+    even = jnp.full((1, 4), 0.25)
+    np.testing.assert_array_equal(intervals(even, 1.0, 3.0), [[1] * 4])
+    np.testing.assert_array_equal(intervals(even, 1.1, 1.6), [[2] * 4])
+
+
+def test_a_group_of_which_nobody_counts_keeps_its_intervals(key, model):
+    interval, units = jnp.asarray([[1, 3], [3, 1], [1, 1]]), units_of(model, "layer")
+    models = jax.vmap(model.init)(jax.random.split(key, 4))
+    table = LayerTable(jax.tree.map(lambda leaf: leaf[:3], models), jnp.zeros((3, 2), jnp.int32), interval)
+    sent = Sent(models, jnp.asarray([1.0, 1, 0, 0]), jnp.asarray([0, 0, 1, 1]))
+    after = jax.jit(lambda table, sent: reschedule(table, units, sent, 100.0, 5.0).interval)(table, sent)
+    np.testing.assert_array_equal(after, [[5, 5], [3, 1], [1, 1]])
 
 
 @pytest.mark.slow
@@ -215,6 +232,32 @@ def test_a_trial_starts_both_structures_from_the_same_uploads_and_batches(key, g
     chex.assert_trees_all_close(
         after.clients, one_round(algorithm, hyper, groups, key, plain, 1)[0].clients, rtol=1e-5, atol=1e-6
     )
+
+
+def test_a_trial_in_numpy(key, model, federation):
+    """Clients that count train from both models. One drops out, and what another does from one of them overflows."""
+    cohort, gone, bad = sample_cohort(key, jnp.int32(0), federation, 8, None), 1, 3
+    cohort, data = cohort._replace(active=jnp.arange(8) != gone), [examples_of(federation.train, i) for i in cohort.ids]
+    starts = jax.device_get(jax.vmap(model.init)(jax.random.split(key, 16)))
+    starts = jax.tree.map(lambda leaf: leaf.reshape(2, 8, *leaf.shape[1:]), starts)
+    counted = [place for place in range(8) if place not in (gone, bad)]
+    trained = [
+        [oracle.local_sgd(as_float64(tree.take(tree.take(starts, s), i)), [data[i]], HYPER.lr) for i in counted]
+        for s in range(2)
+    ]
+    loss = np.array(
+        [np.mean([oracle.training_loss(w, *data[i]) for i, w in zip(counted, of, strict=True)]) for of in trained]
+    )
+    side = jax.jit(client_side_of(model, Work(1, 64), "train"))
+    for better in range(2):  # the structure on trial, or the present one; the overflow comes in the other
+        order = np.array([1 - better, better]) if loss[1] < loss[0] else np.array([better, 1 - better])
+        given = jax.tree.map(lambda leaf, order=order: leaf[order].copy(), starts)
+        given["fc1"]["kernel"][1 - better, bad] = 1e38
+        found = side(as_traced(HYPER), given, jnp.bool_(True), cohort)
+        np.testing.assert_allclose(found.trial_loss, loss[order], rtol=1e-5)
+        assert bool(found.adopted) is bool(better)
+        expected = jax.tree.map(lambda *leaves: np.stack(leaves), *trained[order[better]])
+        chex.assert_trees_all_close(tree.take(found.trained.params, np.array(counted)), expected, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.slow
