@@ -211,10 +211,11 @@ def test_fesem_e_and_m_steps_are_numpys(key, model, work, federation, cluster_on
     state = state._replace(server=server._replace(centers=far, label=2 * (server.label // 2)))
     for round in range(3):
         before = jax.device_get(state.server.centers)
-        state, _ = one_round(algorithm, hyper, federation, key, state, round)
+        state, metrics = one_round(algorithm, hyper, federation, key, state, round)
         centers, label, models = jax.device_get((state.server.centers, state.server.label, state.server.kept.models))
         distance = np.square(points(models)[:, None] - points(before)[None]).sum(axis=-1)
         np.testing.assert_array_equal(label, distance.argmin(axis=1))  # after E each client is nearest to its center
+        np.testing.assert_allclose(metrics["distance"], distance.min(axis=1).sum(), rtol=1e-4)
         farthest = iter(np.argsort(-distance.min(axis=1)))
         for k in range(4):
             members = np.flatnonzero(np.asarray(label) == k)
