@@ -50,9 +50,10 @@ def test_images_that_nobody_scales(x):
         PIXELS.reshape(40, 36).astype(np.float32),
         PIXELS.reshape(40, 36),
         1000 * PIXELS[..., 0],
+        PIXELS[..., 0] + 1,
         PIXELS[:, :0],
     ],
-    ids=["uint8", "unit", "standard", "table", "tokens", "tokens of sentences", "empty"],
+    ids=["uint8", "unit", "standard", "table", "tokens", "tokens of sentences", "tokens to 256", "empty"],
 )
 def test_what_has_the_scale_that_it_is_to_have(x):
     with warnings.catch_warnings(action="error"):

@@ -10,7 +10,7 @@ import pytest
 from fljax.data.cache import folder as cache_folder
 from fljax.data.datasets import load
 from fljax.data.partition import natural
-from fljax.data.users import encode
+from fljax.data.users import encode, short
 
 
 def test_leaf_shards_by_writer_with_ink_bright(leaf_folder):
@@ -157,5 +157,14 @@ def test_celeba_with_a_missing_or_broken_image(celeba_folder):
 
 def test_names_that_would_be_cut_are_refused():
     assert encode(["é"])[0].decode() == "é"
+    assert encode(["x" * 64])[0].decode() == "x" * 64
     with pytest.raises(ValueError, match="more than 64 bytes"):
         encode(["x" * 65])
+    for name in ("a\0", "\ud800", "é\udfff"):
+        with pytest.raises(ValueError, match="a zero byte or half a character in the name"):
+            encode(["ann", name])
+
+
+def test_values_of_files_are_told_in_sixty_characters():
+    assert short("x" * 58) == f"'{58 * 'x'}'"
+    assert short("x" * 59) == f"'{56 * 'x'}..."
