@@ -8,6 +8,7 @@ import pytest
 import fljax
 from fljax.data.padding import same_shapes
 from fljax.rounds.sampling import sampling_of
+from fljax.run import chunk
 from fljax.run.seeds import Inputs, Setting, advance_all, begin_all, joined, stacked
 from fljax.run.simulate import as_traced
 from fljax.run.together import Runs, train_together
@@ -39,6 +40,18 @@ def test_what_federations_have_in_common_is_held_once(federations):
         again = joined(structure, shared, [None if leaf is None else leaf[i] for leaf in own])
         jax.tree.map(np.testing.assert_array_equal, again, federation)
         assert again.train.pool.x is federation.train.pool.x
+
+
+def test_a_program_keeps_metrics_for_the_clients_of_all_seeds_together(federations, monkeypatch):
+    monkeypatch.setattr(chunk, "MOST_ENTRIES", 60)  # five rounds of three seeds of four clients
+    structure, shared, own = stacked(federations)
+    setting = Setting(ALGORITHM, sampling_of(None, 0.75).of(4), structure)
+    given = Inputs(as_traced(HYPER), shared, own, jnp.stack(KEYS), None, jnp.int32(1), jnp.int32(ROUNDS))
+    states = jax.eval_shape(lambda: begin_all.__wrapped__(setting, given))
+    _, metrics = jax.eval_shape(
+        lambda states: advance_all.__wrapped__(setting, given, states, jnp.int32(0), jnp.int32(ROUNDS)), states
+    )
+    assert metrics["client_loss"].shape == (5, 3, 4)
 
 
 @pytest.mark.slow
