@@ -139,6 +139,7 @@ def test_pairs_that_never_met_have_the_mean_discrepancy():
     met = jnp.asarray([[2.0, 2, 0], [2, 2, 2], [0, 2, 2]])
     mean = mean_discrepancy(one_group(3)._replace(discrepancy=pairs, n_met=met))
     np.testing.assert_allclose(mean, [[0, 1, 2], [1, 0, 3], [2, 3, 0]])
+    np.testing.assert_array_equal(mean_discrepancy(one_group(3)), 0)  # nobody met anybody
 
 
 @pytest.mark.slow
