@@ -226,6 +226,8 @@ def test_under_partial_participation_it_equals_a_replay_of_its_tables(seed):
     for t, told in enumerate(replay.told):
         assert (told.trial, told.adopted) == (metrics["trial"][t], metrics["adopted"][t]), t
         assert metrics["n_clusters"][t] == max(told.label) + 1
+        lower = metrics["trial_loss_split"][t] < metrics["trial_loss_present"][t]
+        assert told.adopted == (told.trial and lower)
         place = {int(i): p for p, i in enumerate(metrics["ids"][t])}
         for i in told.up:
             ours = [metrics[name][t][place[i]] for name in ("label", "uplink", "downlink")]

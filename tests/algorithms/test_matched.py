@@ -107,10 +107,19 @@ def test_an_output_is_averaged_by_the_examples_of_its_class():
 
 
 @pytest.mark.slow
-def test_where_units_are_in_order_fesem_ma_is_fesem(key, deep, work, federation):
+@pytest.mark.parametrize("empty", ["keep", "reseed"])
+def test_where_units_are_in_order_fesem_ma_is_fesem(key, deep, work, federation, empty):
+    """From the first clusters, and from centers of which one is so far away that nobody is near it."""
     hyper = fesem.Hyper(lr=0.02)
-    ours, plain = (final(make(deep, work, 2), hyper, federation, key) for make in (fesem_ma, fesem))
+    both = [make(deep, work, 2, empty=empty) for make in (fesem_ma, fesem)]
+    ours, plain = (final(one, hyper, federation, key) for one in both)
     chex.assert_trees_all_close(ours, plain, rtol=1e-5, atol=1e-6)
+    begun = jitted(both[1].init)(key, as_traced(hyper), federation.train)
+    far = jax.tree.map(lambda leaf: leaf.at[1].add(100.0), begun.server.centers)
+    begun = jax.device_get(begun._replace(server=begun.server._replace(centers=far, label=0 * begun.server.label)))
+    ours, plain = (final(one._replace(init=lambda *_: begun), hyper, federation, key, 1) for one in both)
+    chex.assert_trees_all_close(ours, plain, rtol=1e-5, atol=1e-6)
+    assert (float(plain.centers["fc1"]["bias"][1].mean()) > 50) == (empty == "keep")
 
 
 @pytest.mark.slow
