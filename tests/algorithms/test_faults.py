@@ -164,7 +164,7 @@ def test_a_client_that_is_not_finite_moves_nobody(key, case, federation):
 
 
 GONE = jax.random.key(77), 0.5
-"""A key with which client BAD drops out of all rounds, two to five others not of each, and the rate."""
+"""A key and a rate of dropout with which client BAD is out of all rounds, and everybody else is in one of them."""
 
 
 @EACH
