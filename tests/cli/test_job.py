@@ -59,7 +59,10 @@ def test_another_partition_or_model_starts_from_its_own_defaults():
         ("--dataset digit", "no data set 'digit'; the nearest is 'digits'"),
         ("--algoritm ifca", "no setting --algoritm; the nearest is --algorithm"),
         ("--fedavg.l 3", "the nearest is --fedavg.lr"),
-        ("--beta 0.2", "the partitions dirichlet, dominant_label_groups: add --partition dirichlet, or of the methods"),
+        (
+            "--beta 0.2",
+            "the partitions dirichlet, dominant_label_groups, dirichlet_sizes: add --partition dirichlet, or of",
+        ),
         ("--partition.beta 1", "no setting --partition.beta; it is a setting of the partitions dirichlet"),
         (
             "--algorithm fedavg --mu 3",
