@@ -17,7 +17,6 @@ from fljax.client.gradient import check_one_step, client_gradients
 from fljax.client.objectives import training_loss
 from fljax.numbers import LearningRate, Scalar, hyper, number
 from fljax.rounds import Combining, Weighting, averaging, mean, method
-from fljax.rounds.effort import check_whole_effort
 from fljax.types import Algorithm, Cohort, Model, ModelTable, Trained, Work
 
 
@@ -39,7 +38,6 @@ def fedsgd(model: Model, work: Work, *, weighting: Weighting = "size", combine: 
     check_one_step(work, "fedsgd")
 
     def local(hyper: FedSGDHyper, theta: ModelTable, cohort: Cohort) -> Trained:
-        check_whole_effort(cohort, "fedsgd")
         loss = training_loss(model)
         sent = client_gradients(cohort.key, theta, cohort.data, loss, work.batch_size, with_statistics=True)
         return sent._replace(params=descended(theta, sent.params, hyper.lr_of(cohort.round)))

@@ -33,7 +33,6 @@ from fljax.rounds import (
     method,
     traffic,
 )
-from fljax.rounds.effort import check_whole_effort
 from fljax.rounds.everybody import over_everybody
 from fljax.rounds.first_models import DrawHyper
 from fljax.rounds.local import Local
@@ -100,7 +99,6 @@ def _gradient_step(model: Model, work: Work, n_clusters: int, weighting: Weighti
     def local(hyper: DrawHyper, start: ModelTable, cohort: Cohort) -> Trained:
         if hyper.momentum is not None or hyper.weight_decay is not None:
             raise ValueError("averaging='gradient' takes a plain step; use momentum=None and weight_decay=None")
-        check_whole_effort(cohort, "averaging='gradient'")
         loss = training_loss(model)
         sent = client_gradients(cohort.key, start, cohort.data, loss, work.batch_size, with_statistics=True)
         weight = client_weight(weighting, cohort, sent.ok)

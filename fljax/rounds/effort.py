@@ -18,7 +18,7 @@ from fljax.keys import descend
 from fljax.ranges import real
 from fljax.rounds.per_client import for_each_client, numbers_of_clients
 from fljax.rounds.sampling import Sampling
-from fljax.types import Cohort, Key
+from fljax.types import Key
 
 
 def stragglers(sampling: Sampling, rate: float, *, least: float = 0.0, epochs: Positive | None = None) -> Sampling:
@@ -91,12 +91,6 @@ def _once(sampling: Sampling) -> Sampling:
     if sampling.effort is not None:
         raise ValueError(f"{dict(sampling.about)}: the sampling says already how much its participants do")
     return sampling
-
-
-def check_whole_effort(cohort: Cohort, what: str) -> None:
-    """Raises ValueError where some do part of the work, and it is one step, which has no parts."""
-    if cohort.effort is not None:
-        raise ValueError(f"{what} takes one step a round, of which nobody can do a part; run it without stragglers")
 
 
 _EFFORT = 0x65666672

@@ -24,6 +24,7 @@ from fljax.run.check_network import check_outputs, check_subjects
 from fljax.run.check_state import begun, deployed
 from fljax.run.churn import churn_of_rounds
 from fljax.run.evaluate import evaluate
+from fljax.run.heeded import check_effort
 from fljax.run.hosts import gathered
 from fljax.run.privacy import epsilons, with_target
 from fljax.server.agreement import adjusted_rand
@@ -148,12 +149,16 @@ def run_round(
     `test_round`.
 
     Raises:
-        ValueError: a round's state is not like the one before, or its metrics are not as `Algorithm` says.
+        ValueError: a round's state is not like the one before, or its metrics are not as `Algorithm` says, or its
+            clients do not do the part of their work that is asked of them.
     """
     now = at(federation, round)
     keys = round_keys(key, round)
     cohort = cohort_of(keys.cohort, round, now, draw, dropout)
     rows = tree.take(state.clients, cohort.ids)
+    if cohort.effort is not None:
+        some = partial(algorithm.round, keys.server, hyper, State(state.server, rows))
+        check_effort(some, cohort)
     given = algorithm.round(keys.server, hyper, State(state.server, rows), cohort)
     if not isinstance(given, tuple) or isinstance(given, State) or len(given) != 2:  # a State is a pair too
         kind = f"{len(given)} things" if type(given) is tuple else f"a {type(given).__name__}"

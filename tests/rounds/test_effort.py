@@ -15,7 +15,7 @@ from fljax.algorithms.scaffold import scaffold
 from fljax.client import train_clients
 from fljax.client.local import steps_taken
 from fljax.numbers import LocalHyper
-from fljax.rounds import clock, partial_work, poisson, stragglers, uniform
+from fljax.rounds import averaging, clock, partial_work, poisson, stragglers, uniform
 from fljax.run.clocked import clocked
 from fljax.types import Work
 from tests.algorithms.round_by_round import simulate
@@ -136,14 +136,23 @@ def test_fednova_and_scaffold_know_how_many_steps_a_participant_has_taken(key, m
     np.testing.assert_allclose(np.ravel(jax.tree.leaves(state.clients)[0]), g, rtol=1e-4)
 
 
-def test_methods_of_one_step_refuse_stragglers(key, model, federation):
+def test_methods_whose_clients_do_not_do_a_part_of_their_work_are_refused(key, model, federation):
     one, sampling = Work(1, None), stragglers(uniform(), 0.5)
+
+    @jax.jit
+    def own_loop(cohort):  # is given the effort, and does not ask for it
+        start = tree.everyone(jax.device_get(jitted_init(model)(key)), cohort.ids.shape[0])
+        return train_clients(cohort.key, start, cohort.data, fljax.client.training_loss(model), optax.sgd(0.1), one)
+
+    own = averaging(model, lambda hyper, start, cohort: own_loop(cohort))
     for algorithm, hyper in (
         (fljax.fedsgd(model, one), fljax.fedsgd.Hyper()),
         (fljax.ifca(model, one, averaging="gradient"), fljax.ifca.Hyper()),
+        (own, fljax.fedavg.Hyper()),
     ):
-        with pytest.raises(ValueError, match="takes one step a round, of which nobody can do a part"):
-            fljax.simulate(algorithm, hyper, federation, key, 1, sampling=sampling)
+        for _ in range(2):  # what is jitted is traced once
+            with pytest.raises(ValueError, match="clients do all of their work whatever part is asked of them"):
+                fljax.simulate(algorithm, hyper, federation, key, 1, sampling=sampling)
 
 
 def test_who_takes_part_stays_the_same_and_epsilon_too(key, federation):
