@@ -26,8 +26,8 @@ def stragglers(sampling: Sampling, rate: float, *, least: float = 0.0, epochs: P
     anew. The part counts as an update like others.
 
     FedProx's experiments are ``stragglers(uniform(0.01), 0.9, epochs=20)``, whose stragglers do 1 to 20 epochs, all
-    equally likely; FedNova's ``stragglers(uniform(0.5), 1.0, least=0.4, epochs=5)``, of 2 to 5 epochs. In FedProx's,
-    exactly so many participants of a round are stragglers.
+    equally likely; FedNova's ``stragglers(uniform(0.5), 1.0, least=0.4, epochs=5)``, of 2 to 5 epochs. FedProx's code
+    makes exactly that share of a round's participants stragglers; here each is one with that probability.
 
     Args:
         sampling: who takes part.

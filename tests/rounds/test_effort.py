@@ -207,5 +207,7 @@ def test_what_is_no_effort_is_refused(key, model, federation):
         partial_work(uniform(), [1, 1]).of(N)
     with pytest.raises(ValueError, match=r"3 seconds, 2 steps and 3 speeds"):
         clock.as_far_as(uniform(), [1, 2, 3], 2.0, steps=[1, 2], speed=[1, 2, 3])
+    with pytest.raises(ValueError, match=r"speed=0 of client 1 is no speed"):
+        clock.as_far_as(uniform(), [1, 2], 2.0, steps=[1, 2], speed=[1, 0])
     with pytest.raises(ValueError, match=r"--clock wait and --stragglers both say"):
         clocked(fedavg(model, Work(1, 8)), LocalHyper(), late(0.5), clock.named.CLOCKS["wait"](), federation, 2)

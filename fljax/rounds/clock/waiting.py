@@ -88,6 +88,8 @@ def as_far_as(
     n, pace = (np.asarray(numbers_of_clients(name, row)) for name, row in (("steps", steps), ("speed", speed)))
     if not len(whole) == len(n) == len(pace):
         raise ValueError(f"{len(whole)} seconds, {len(n)} steps and {len(pace)} speeds; give one of each a client")
+    if (still := np.flatnonzero(~(pace > 0))).size:
+        raise ValueError(f"speed={pace[still[0]]:g} of client {still[0]} is no speed; choose speed > 0")
     made = np.clip(np.floor((deadline - whole) * pace + n + 1e-6), 0, n)
     is_part = (made >= 1) & (whole > deadline)
     taken = np.where(is_part, np.minimum(whole - (n - made) / pace, deadline), whole)
