@@ -1,5 +1,6 @@
 """Local training: one client's minibatch loop, mapped over the clients of a cohort."""
 
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 import jax
@@ -165,8 +166,6 @@ def _train_client(
     own: tuple[Any, ...],
     effort: Array | None,
 ) -> Trained:
-    a_pass = n_batches(size, work.batch_size)
-
     def epoch(number: Array, carry: tuple, n_taken: Array) -> tuple:
         key_order, key_step = descend(key, number, np.arange(2))
         order = shuffled(key_order, index, size)
@@ -191,23 +190,28 @@ def _train_client(
     is_turned = tree.join_statistics(is_turned, jax.tree.map(lambda leaf: False, statistics))
     begin = _turned(start, is_turned)
     carry = (begin, optimizer.init(tree.split_statistics(begin)[0]), jnp.float32(0))
-    if effort is None:
-        (params, _, total), _ = lax.scan(lambda c, n: (epoch(n, c, a_pass), None), carry, jnp.arange(work.epochs))
-        n_met = work.epochs * size
-    else:
-        steps, whole = steps_taken(size, work, effort), jnp.maximum(a_pass, 1)
-        n_epochs = -(-steps // whole)
-
-        def part(number: Array, carry: tuple) -> tuple:
-            return epoch(number, carry, jnp.minimum(a_pass, steps - number * whole))
-
-        params, _, total = lax.fori_loop(0, n_epochs, part, carry)
-        n_met = steps // whole * size + steps % whole * (work.batch_size or 0)  # a pass cut short has full batches
+    (params, _, total), n_met = _passes(epoch, carry, size, work, effort)
     params = _turned(params, is_turned)
     mean_loss = total / jnp.maximum(n_met, 1).astype(jnp.float32)
     # In one row: over each leaf alone it would be two or three kernels a leaf.
     ok = jnp.concatenate([jnp.isfinite(leaf).reshape(-1) for leaf in jax.tree.leaves((params, total))]).all()
     return Trained(tree.where(ok, params, start), mean_loss, ok)
+
+
+def _passes(
+    epoch: Callable[[Array, tuple, Array], tuple], carry: tuple, size: Array, work: Work, effort: Array | None
+) -> tuple[tuple, Array]:
+    """``carry`` after all of a client's epochs, or the share ``effort`` of its steps, and the examples met, ()."""
+    a_pass = n_batches(size, work.batch_size)
+    if effort is None:
+        return lax.scan(lambda c, i: (epoch(i, c, a_pass), None), carry, jnp.arange(work.epochs))[0], work.epochs * size
+    steps, whole = steps_taken(size, work, effort), jnp.maximum(a_pass, 1)
+
+    def part(number: Array, carry: tuple) -> tuple:
+        return epoch(number, carry, jnp.minimum(a_pass, steps - number * whole))
+
+    n_met = steps // whole * size + steps % whole * (work.batch_size or 0)  # a pass cut short has full batches
+    return lax.fori_loop(0, -(-steps // whole), part, carry), n_met
 
 
 def _is_narrow(leaf: Array) -> bool:

@@ -13,6 +13,7 @@ import pytest
 from fljax.algorithms import ALGORITHMS
 from fljax.catalogue import entries
 from fljax.catalogue.datasets import ABOUT
+from fljax.catalogue.entries import names
 from fljax.data.datasets import NAMES, available
 from fljax.data.partition import PARTITIONS
 from fljax.models import MODELS
@@ -241,3 +242,10 @@ def test_preparing_asks_for_tensorflow(refused, monkeypatch):
 
 def test_a_path_of_thousands_of_letters_is_cut(refused):
     assert len(refused("show", "x" * 5000)) < 400
+
+
+def test_no_two_things_have_one_name():
+    """`fljax list NAME` shows one of them."""
+    kinds = ("algorithm", "model", "partition", "sampling", "attack", "drift", "clock", "brick")
+    known = [name for kind in kinds for name in names(kind) if name != "none"]
+    assert sorted(set(known)) == sorted(known)

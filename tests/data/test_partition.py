@@ -14,7 +14,7 @@ from .counting import histograms
 
 SHARING = {"primary_secondary"}  # clients may own the same image
 ALL_TRAIN = {"iid", "dirichlet", "classes_per_client", "log_normal", "shards", "similarity", "dirichlet_sizes"}
-ALL_TRAIN |= {"feature_noise"}
+ALL_TRAIN |= {"noisy_features"}
 ALL_BOTH = {"rotated_groups", "permuted_label_groups", "writers", "natural"}
 GROUPED = {"rotated_groups", "permuted_label_groups", "dominant_label_groups", "writers"}
 
@@ -109,7 +109,7 @@ def test_documented_and_typed_for_a_command_line(name):
         ("similarity", 4, {"share": 1.5}, "share=1.5"),
         ("dirichlet_sizes", 4, {"beta": 0.0}, "beta=0.0"),
         ("dirichlet_sizes", 50, {}, "min_size=10: give a whole number from 1 to 2"),
-        ("feature_noise", 4, {"sigma": -1.0}, "sigma=-1.0"),
+        ("noisy_features", 4, {"sigma": -1.0}, "sigma=-1.0"),
         ("primary_secondary", 4, {"band": "huge"}, "band='huge'"),
         ("primary_secondary", 4, {"examples": 50}, "class . has \\d+ examples"),
         ("writers", 4, {"strength": 3.0}, "strength=3.0"),

@@ -236,14 +236,16 @@ def test_noise_grows_from_client_to_client(kind):
     top, rng = (255 if kind == np.uint8 else 1), np.random.default_rng(0)
     x = np.full((800, 8, 8, 1), 0.5 * top).astype(kind)
     train, test = on_host(x, rng.integers(0, 3, 800)), on_host(x[:9], np.zeros(9, int))
-    f = partition.feature_noise(train, test, 5, sigma=0.08)
+    f = partition.noisy_features(train, test, 5, sigma=0.08)
     assert f.train.pool.x.dtype == kind
     for i, rows in enumerate(owned(f)):
         noise = (np.asarray(f.train.pool.x, np.float64)[rows] - x[0]) / top
         np.testing.assert_allclose(noise.std(), 0.08 * i / 4, rtol=0.05, atol=1e-6)
         assert abs(noise.mean()) < 0.005
     np.testing.assert_array_equal(f.public.x, test.x)  # without noise
-    assert partition.feature_noise(train, test, 1).train.size.shape == (1,)
+    assert partition.noisy_features(train, test, 1).train.size.shape == (1,)
+    with pytest.raises(ValueError, match="x has dtype int32, as tokens have"):
+        partition.noisy_features(on_host(np.zeros((9, 4), np.int32), np.zeros(9, int)), test, 2)
 
 
 def test_groups_call_the_classes_by_other_names(labelled):

@@ -6,7 +6,7 @@ from fljax.choices import Named
 from fljax.data.partition.dcpfl import primary_secondary
 from fljax.data.partition.fedcps import dirichlet_prior, few_shot
 from fljax.data.partition.groups import dominant_label_groups, permuted_label_groups, rotated_groups
-from fljax.data.partition.noise import feature_noise
+from fljax.data.partition.noise import noisy_features
 from fljax.data.partition.people import natural, writers
 from fljax.data.partition.skew import classes_per_client, dirichlet, shards, similarity
 from fljax.data.partition.uniform import dirichlet_sizes, iid, log_normal
@@ -30,7 +30,7 @@ PARTITIONS: dict[str, Callable[..., Federation]] = Named(
             primary_secondary,
             log_normal,
             dirichlet_sizes,
-            feature_noise,
+            noisy_features,
             natural,
             writers,
         )

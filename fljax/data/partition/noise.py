@@ -9,7 +9,7 @@ from fljax.data.partition.deal import own_pool
 from fljax.types import Examples, Federation
 
 
-def feature_noise(
+def noisy_features(
     train: Examples,
     test: Examples,
     n_clients: int,
@@ -39,6 +39,8 @@ def feature_noise(
     check_examples(train, test)
     check_range("sigma", sigma, 0, 10)
     check_clients(n_clients, len(train.y))
+    if (kind := np.asarray(train.x).dtype) != np.uint8 and kind.kind != "f":
+        raise ValueError(f"x has dtype {kind}, as tokens have, to which nothing can be added; give pixels or numbers")
     rng, split = generator(seed), split_of(val_fraction, test_fraction)
     pool, owned = own_pool(train, np.array_split(rng.permutation(len(train.y)), n_clients))
     x = np.array(pool.x)
