@@ -10,6 +10,7 @@ from . import models as models
 from . import numbers as numbers
 from . import rounds as rounds
 from . import run as run
+from . import scores as scores
 from . import server as server
 from .algorithms import ALGORITHMS as ALGORITHMS
 from .algorithms import compose as compose
@@ -41,6 +42,7 @@ from .models import multi_label as multi_label
 from .models import normalized as normalized
 from .models import only_trained as only_trained
 from .models import regression as regression
+from .models import scored as scored
 from .numbers import LocalHyper as LocalHyper
 from .numbers import Scalar as Scalar
 from .numbers import hyper as hyper
@@ -68,6 +70,7 @@ from .run.simulate import simulate as simulate
 from .run.sweep import sweep as sweep
 from .run.target import reach as reach
 from .run.train import train as train
+from .scores import SCORES as SCORES
 from .server.aggregate import cluster_mean as cluster_mean
 from .server.aggregate import mix as mix
 from .server.aggregate import weighted_mean as weighted_mean

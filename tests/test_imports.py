@@ -3,7 +3,7 @@
 ::
 
     sealed <- {ranges, choices, files} <- {static_values, types, numbers, placement} <- {tree, keys}
-    {tree, keys} <- {data, models, server}
+    {tree, keys, scores} <- {data, models, server}
     {data, models, server} <- client <- rounds <- {algorithms, run}
     catalogue knows what can be named; jobs <- cli are above all
 """
@@ -34,6 +34,7 @@ LAYER = {
     "keys": 2,
     "data": 3,
     "models": 3,
+    "scores": 2,
     "server": 3,
     "client": 4,
     "rounds": 5,

@@ -25,6 +25,7 @@ LEFT_OUT = {
     "partition": ("train", "test", "seed"),
     "model": ("input_shape", "n_classes", "rngs", "parent", "name"),
     "sampling": ("participation",),
+    "score": ("outputs", "y", "is_there"),
     "attack": (),
     "drift": (),
     "clock": (),

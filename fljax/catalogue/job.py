@@ -47,6 +47,7 @@ class RunSettings(NamedTuple):
     stragglers: probability that a participant does only part of its epochs in a round (systems heterogeneity); None: 0.
     least_effort: least part of its epochs that a straggler does; it does a whole number of them, each equally likely.
     evaluate_every: test after every so many rounds, and always after the last.
+    score: what tests say of each client besides accuracy and F1: auc top5 ./mine.py:score; see fljax list scores.
     new_clients: share of the clients that never takes part and meets the trained server at the end; None: nobody.
     new_client_rounds: rounds of work for new clients, in methods that keep something per client.
     compile: how to compile: "fast" is ready soonest, "full" has the quickest rounds; "auto": by the rounds to come.
@@ -82,6 +83,7 @@ class RunSettings(NamedTuple):
     stragglers: AnyShare | None = None
     least_effort: AnyShare = 0.0
     evaluate_every: Positive = 1
+    score: tuple[str, ...] = ()
     new_clients: PartOf | None = None
     new_client_rounds: Natural = 5
     compile: Literal["auto", "fast", "medium", "full"] = "auto"
@@ -111,7 +113,8 @@ class SweepSettings(NamedTuple):
     seeds: seeds of each point.
     halving: keep one point in so many at each stage; None: the full sweep.
     draws: random points to draw from the ranges without a count.
-    metric: what the best point has most of (losses and errors: least); None: accuracy_macro, of a regression r2_micro.
+    metric: what the best point has most of (losses and errors: least), such as accuracy_worst10, or auc_macro with
+        --score auc; None: accuracy_macro, of a regression r2_micro.
     judge: the split that tests are made on; of val the columns are val_accuracy_macro and so on.
     runs_at_once: runs side by side on a device; None: as many as are best.
     resume: go on with the sweep in --folder.
@@ -120,25 +123,7 @@ class SweepSettings(NamedTuple):
     seeds: Positive = 1
     halving: int | None = None
     draws: Positive | None = None
-    metric: (
-        Literal[
-            "accuracy_macro",
-            "accuracy_micro",
-            "accuracy_p10",
-            "accuracy_worst10",
-            "f1_macro",
-            "f1_micro",
-            "f1_worst10",
-            "r2_micro",
-            "r2_macro",
-            "r2_p10",
-            "r2_worst10",
-            "mae_macro",
-            "mse_macro",
-            "test_loss",
-        ]
-        | None
-    ) = None
+    metric: str | None = None
     judge: Literal["test", "val"] = "test"
     runs_at_once: Positive | None = None
     resume: bool = False

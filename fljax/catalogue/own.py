@@ -1,7 +1,8 @@
-"""Methods, partitions, networks and samplings by what is written for them: ours, a user's file's, another package's.
+"""Methods, partitions, networks and so on by what is written for them: ours, a user's file's, another package's.
 
 ``./mine.py:mymethod`` is the object ``mymethod`` of a file; a name that is not ours is looked up among the entry points
-of installed packages, in the groups ``fljax.algorithms``, ``fljax.partitions``, ``fljax.models``, ``fljax.samplings``.
+of installed packages, in the groups ``fljax.algorithms``, ``fljax.partitions``, ``fljax.models``, ``fljax.samplings``,
+``fljax.scores``.
 """
 
 import importlib.util
@@ -22,6 +23,7 @@ TABLES = {
     "partition": ("fljax.data.partition", "PARTITIONS"),
     "model": ("fljax.models", "MODELS"),
     "sampling": ("fljax.rounds.sampling", "SAMPLINGS"),
+    "score": ("fljax.scores", "SCORES"),
     "brick": ("fljax.rounds.bricks", "BRICKS"),
     "attack": ("fljax.attacks.named", "ATTACKS"),
     "drift": ("fljax.drift.named", "DRIFTS"),
@@ -31,7 +33,7 @@ TABLES = {
 """Where our own things are, by kind."""
 READY = {"model": "apply", "sampling": "draw"}
 """Kinds of which a file may also have a finished one, and what tells it from the function that makes one."""
-OPEN = ("algorithm", "partition", "model", "sampling")
+OPEN = ("algorithm", "partition", "model", "sampling", "score")
 """Kinds that users add things to; also the settings that name them."""
 
 
@@ -63,7 +65,7 @@ def entry_point(kind: str, name: str) -> metadata.EntryPoint | None:
 
 
 def find(kind: str, word: str) -> Any:
-    """The method (with its bricks put in), or the function of a partition, a network or a sampling.
+    """The method (with its bricks put in), or the function of a partition, a network, a sampling or a score.
 
     Raises:
         ValueError: in one line: there is none, its file cannot be read or run, or it is something else.
@@ -108,8 +110,12 @@ def kind_of_file(word: str) -> str:
     from fljax.models.own import maker
 
     takes = inspect.signature(maker(thing)).parameters
-    is_network = {"input_shape", "n_classes", "rngs"} & takes.keys()
-    return "partition" if {"train", "test"} <= takes.keys() else "model" if is_network else "sampling"
+    if {"train", "test"} <= takes.keys():
+        return "partition"
+    if {"input_shape", "n_classes", "rngs"} & takes.keys():
+        return "model"
+    is_score = [one.default for one in takes.values()].count(inspect.Parameter.empty) in (2, 3)
+    return "score" if is_score else "sampling"
 
 
 def _check(kind: str, word: str, found: Any) -> None:
@@ -121,8 +127,13 @@ def _check(kind: str, word: str, found: Any) -> None:
                 f"--algorithm {word}: this is a {type(found).__name__}, not a method; a method is a function "
                 "(model, work, ...) -> Algorithm under @fljax.rounds.method"
             )
-    elif kind in OPEN and not callable(found) and not hasattr(found, READY.get(kind, "")):
+    elif kind in OPEN and not _is_function(kind, found) and not hasattr(found, READY.get(kind, "")):
         raise ValueError(f"--{kind} {word}: this is a {type(found).__name__}, not a function")
+
+
+def _is_function(kind: str, found: Any) -> bool:
+    """A method can be called too, of a model and work; as a score it would be called of outputs and labels."""
+    return callable(found) and not (kind == "score" and hasattr(found, "Hyper"))
 
 
 def _of_file(path: Path, name: str) -> Any:

@@ -13,10 +13,21 @@ from fljax.jobs.job import read_job
 USAGE = """usage: fljax list [KIND | NAME ...] [--markdown]
 
 Everything that fljax run can be told to use. KIND is algorithms, bricks, attacks, drifts, clocks, partitions, models,
-samplings or datasets; a NAME of one of them, fedavg+krum or ./mine.py:mymethod shows what can be set in it. --markdown
-prints the methods as a Markdown table.
+samplings, scores or datasets; a NAME of one of them, fedavg+krum or ./mine.py:mymethod shows what can be set in it.
+--markdown prints the methods as a Markdown table.
 """
-KINDS = ("algorithms", "bricks", "attacks", "drifts", "clocks", "partitions", "models", "samplings", "datasets")
+KINDS = (
+    "algorithms",
+    "bricks",
+    "attacks",
+    "drifts",
+    "clocks",
+    "partitions",
+    "models",
+    "samplings",
+    "scores",
+    "datasets",
+)
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -88,7 +99,7 @@ def kind_of(word: str) -> str:
     """
     if is_file(word):
         return kind_of_file(word)
-    kinds = ("brick", "attack", "drift", "clock", "sampling", "model", "partition", "dataset", "algorithm")
+    kinds = ("brick", "attack", "drift", "clock", "sampling", "score", "model", "partition", "dataset", "algorithm")
     everything = {name: kind for kind in kinds for name in names(kind)}
     base = word.partition("+")[0]
     return everything[nearest(base, [*everything, *KINDS], "kind or name")]

@@ -25,7 +25,7 @@ from fljax.run.sweep.halving import rungs
 from fljax.run.sweep.parts import n_devices_of
 from fljax.run.sweep.points import count_points
 from fljax.run.sweep.search import Found, check_ahead, on_validation, over_settings, search
-from fljax.run.sweep.table import HEADLINES, as_table, by_point, metric_of, named, tidy, verdict
+from fljax.run.sweep.table import HEADLINES, as_table, by_point, is_of_a_score, metric_of, named, tidy, verdict
 from fljax.run.writer import only_run
 from fljax.types import Federation, Model
 
@@ -68,8 +68,7 @@ def _results(
     ]
     print(as_table(by_point(rows, metric), metric, own.judge))
     if writable:
-        measured = {name: named(name, own.judge) for name in (*HEADLINES, "best_accuracy", "best_r2")}
-        report.save_table(folder / "table.csv", [{measured.get(n, n): v for n, v in row.items()} for row in rows])
+        report.save_table(folder / "table.csv", [judged_by(row, own.judge) for row in rows])
         from fljax.run.sweep.figures import save_all  # with matplotlib, which nothing before it needs
 
         save_all(hypers, metric, found, rows, folder / "plots")
@@ -80,6 +79,12 @@ def _results(
     if own.judge != "test":
         print("fljax compare with the numbers of the best point gives its test accuracy, over seeds")
     return rows
+
+
+def judged_by(row: Row, split: str) -> Row:
+    """A row of the table whose tests are named for the split that they were made on."""
+    tests = [name for name in row if name in (*HEADLINES, "best_accuracy", "best_r2") or is_of_a_score(name)]
+    return {named(name, split) if name in tests else name: value for name, value in row.items()}
 
 
 def as_toml(sweep: SweepJob) -> dict[str, Any]:

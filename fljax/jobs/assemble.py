@@ -11,7 +11,7 @@ import numpy as np
 
 from fljax.attacks.attack import attacked
 from fljax.catalogue.entries import names
-from fljax.catalogue.own import find
+from fljax.catalogue.own import find, short_name
 from fljax.catalogue.parameters import parameters
 from fljax.catalogue.words import MOST, written
 from fljax.client.local import n_batches
@@ -24,6 +24,7 @@ from fljax.drift.drifting import drifting
 from fljax.jobs.job import Job
 from fljax.jobs.own_data import halves, own_federation, scaled, scaling
 from fljax.models.own import as_model
+from fljax.models.scored import scored
 from fljax.numbers import numbers_of
 from fljax.rounds.effort import stragglers
 from fljax.rounds.sampling import Sampling, sampling_of
@@ -97,7 +98,7 @@ def make_model(job: Job, federation: Federation) -> Model:
 
 
 def plain_model(job: Job, federation: Federation) -> Model:
-    """The network alone, with the shape of the data's examples and a logit for each class.
+    """The network alone, with the shape of the data's examples, a logit for each class, and what tests say of it.
 
     Raises:
         ValueError, MemoryError: as `make_model`.
@@ -112,6 +113,21 @@ def plain_model(job: Job, federation: Federation) -> Model:
         raise ValueError(f"--model {name}: {error}") from None
     model = _made("model", job, made, Model)
     check_fits(f"two copies of --model {name} need", 2 * n_bytes(jax.eval_shape(model.init, jax.random.key(0))))
+    return _scored(job, model)
+
+
+def _scored(job: Job, model: Model) -> Model:
+    """The model with the job's scores.
+
+    Raises:
+        ValueError: one is unknown or no score, stands there twice, or has the name of what every test says.
+    """
+    for word in job.run.score:
+        made = find("score", word)
+        try:
+            model = scored(model, **{short_name(word): made})
+        except ValueError as error:
+            raise ValueError(f"--score {' '.join(job.run.score)}: {error}") from None
     return model
 
 
@@ -172,13 +188,14 @@ def program_text(name: str, job: Job, federation: Federation) -> str | None:
         and all(brick in names("brick") for brick in bricks)
         and run.model in names("model")
         and run.sampling in names("sampling")
+        and all(score in names("score") for score in run.score)
         and run.attack == run.clock == "none"  # who attacks, and who is quick, follow from the federation
     )
     if not ours:
         return None
     work, _, static = split_section(name, job)
     parts = (job.settings["model"], job.settings["sampling"], run.model, run.normalize, run.sampling, run.participation)
-    parts = (*parts, run.stragglers, run.least_effort)
+    parts = (*parts, run.stragglers, run.least_effort, run.score)
     return repr((word, work, sorted(static.items()), n_classes(federation), *parts))
 
 

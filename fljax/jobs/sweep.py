@@ -37,10 +37,10 @@ class SweepJob(NamedTuple):
     @property
     def labels(self) -> dict[str, str]:
         """A column of the table for each setting of the outer loop -> full name; short where nothing else has it."""
-        from fljax.run.sweep.table import OF_A_RUN
+        from fljax.run.sweep.table import is_of_a_run
 
         short = [full.rpartition(".")[2] for full in self.outer]
-        alone = [short.count(label) == 1 and label not in (*self.axes, *OF_A_RUN) for label in short]
+        alone = [short.count(label) == 1 and label not in self.axes and not is_of_a_run(label) for label in short]
         return {label if ok else full: full for label, ok, full in zip(short, alone, self.outer, strict=True)}
 
     def job_with(self, setting: dict[str, Any]) -> Job:

@@ -23,6 +23,7 @@ NOT_OUTER = (
     "attack",
     "drift",
     "clock",
+    "score",
     "augment",
     "uplink",
     "downlink",

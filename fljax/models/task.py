@@ -26,11 +26,20 @@ Losses = Callable[[Array, Array], Array]
 _KINDS = {"squared": jnp.square, "absolute": jnp.abs}
 
 
+class Score(NamedTuple):
+    """What a test says of each client besides the metric contract, see `fljax.scored`."""
+
+    name: str
+    of: Callable[..., Array]
+    of_all: bool  # of all of a client's examples at once; else of each of them
+
+
 class Task(NamedTuple):
     """A loss that says what it is a loss of; called as ``task(outputs, y) -> losses (batch,)``."""
 
     name: TaskName
     loss: Losses
+    scores: tuple[Score, ...] = ()
 
     def __call__(self, outputs: Array, y: Array) -> Array:
         """The loss of each example."""
@@ -40,6 +49,11 @@ class Task(NamedTuple):
 def task_of(loss: Losses) -> TaskName:
     """What a loss is a loss of."""
     return loss.name if isinstance(loss, Task) else "classification"
+
+
+def scores_of(loss: Losses) -> tuple[Score, ...]:
+    """What a model with this loss is tested by besides the metric contract."""
+    return loss.scores if isinstance(loss, Task) else ()
 
 
 def regression(
@@ -122,7 +136,8 @@ def _regressing(
         return kind(*((part - _row(mean)) / _row(deviation) for part in (prediction, as_targets(y))))
 
     known = (("task", "regression"), ("loss", kind)) if model.about else ()
-    return model._replace(apply=apply, loss=Task("regression", loss), halves=None, about=(*model.about, *known))
+    task = Task("regression", loss, scores_of(model.loss))
+    return model._replace(apply=apply, loss=task, halves=None, about=(*model.about, *known))
 
 
 @cache
@@ -140,7 +155,8 @@ def multi_label(model: Model, loss: Losses | None = None) -> Model:
     if loss is not None and not callable(loss):
         raise ValueError(f"loss={loss!r} is unknown; choose a function (outputs, y) -> (batch,), or None")
     known = (("task", "labels"), *(() if loss is None else (("loss", loss),))) if model.about else ()
-    return model._replace(loss=_LABELS if loss is None else Task("labels", loss), about=(*model.about, *known))
+    task = (_LABELS if loss is None else Task("labels", loss))._replace(scores=scores_of(model.loss))
+    return model._replace(loss=task, about=(*model.about, *known))
 
 
 def _logistic(outputs: Array, y: Array) -> Array:

@@ -16,6 +16,7 @@ from fljax.choices import check_kind
 from fljax.data.federation import minibatch
 from fljax.data.labels import are_classes
 from fljax.models.linen import ParamsError
+from fljax.models.scored import check_scores
 from fljax.models.task import task_of
 from fljax.ranges import said
 from fljax.rounds.method import Method
@@ -65,6 +66,7 @@ def check_labels(algorithm: Algorithm, federation: Federation) -> None:
 
 
 def _check_kind_of(y: Array, loss: ExampleLoss) -> None:
+    check_scores(loss)
     task = task_of(loss)
     shape = f"labels are {y.dtype} of shape {y.shape}"
     if task != "classification":

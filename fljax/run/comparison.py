@@ -3,13 +3,14 @@
 import math
 import sys
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 
+from fljax.models.scored import CONTRACT
 from fljax.run import report
 from fljax.run.columns import table
-from fljax.run.headline import CLASSES, NUMBERS
+from fljax.run.headline import CLASSES, NUMBERS, direction
 from fljax.run.rounds import n_not_finite
 
 SCALE = (*CLASSES.scores, *NUMBERS.scores, "ari", "new_accuracy_macro", "new_accuracy_p10", "new_r2_micro")
@@ -58,23 +59,41 @@ def as_table(rows: Sequence[report.Row], width: int | None = None) -> str:
 
     Columns that nobody fills are left out, and of `SPARED` as many as do not fit, which are named under the table.
     """
-    shown = [name for name in COLUMNS if any(row.get(name) is not None for row in rows)]
-    known = {name: [v for row in rows if isinstance(v := row.get(name), float) and not math.isnan(v)] for name in SCALE}
-    best = {name: max(values) for name, values in known.items() if values}
+    heads = COLUMNS | {name: name.removesuffix("_macro").replace("_", "\n") for name in own_columns(rows[0])}
+    shown = [name for name in _in_order(heads) if any(row.get(name) is not None for row in rows)]
+    scale = (*SCALE, *own_columns(rows[0]))
+    known = {name: [v for row in rows if isinstance(v := row.get(name), float) and not math.isnan(v)] for name in scale}
+    best = {
+        name: (max if direction(name) >= 0 else min)(values)
+        for name, values in known.items()
+        if values and (name in SCALE or direction(name))
+    }
 
     def drawn(bold: bool) -> str:
         cells = [[cell(name, row) for name in shown] for row in rows]
-        scales = [(c, name) for c, name in enumerate(shown) if name in SCALE and bold and len(rows) > 1]
+        scales = [(c, name) for c, name in enumerate(shown) if name in scale and bold and len(rows) > 1]
         top = {(r, c) for r, row in enumerate(rows) for c, name in scales if name in best and row[name] == best[name]}
-        return table([COLUMNS[name] for name in shown], cells, top)
+        return table([heads[name] for name in shown], cells, top)
 
     room, spared = sys.maxsize if width is None else max(width, 20), []
     for name in SPARED:
         if max(map(len, drawn(bold=False).split("\n"))) > room and name in shown:
             shown.remove(name)
-            spared.append(COLUMNS[name].replace("\n", " "))
+            spared.append(heads[name].replace("\n", " "))
     told = f"no room for {', '.join(spared)}: in summary.csv"
     return "\n".join([drawn(bold=True), *(textwrap.wrap(told, room) if spared else [])])
+
+
+def own_columns(row: Collection[str]) -> list[str]:
+    """The means over clients, in a row of the table, of scores besides the metric contract."""
+    kinds = [name.removesuffix("_macro") for name in row if name.endswith("_macro") and not name.startswith("new_")]
+    return [f"{kind}_macro" for kind in kinds if kind not in CONTRACT]
+
+
+def _in_order(names: Collection[str]) -> list[str]:
+    """The table's columns, those of scores of one's own before the best round's."""
+    first = [*COLUMNS].index(CLASSES.best)
+    return [*[*COLUMNS][:first], *(name for name in names if name not in COLUMNS), *[*COLUMNS][first:]]
 
 
 def left_out(runs: Mapping[str, Sequence[Mapping[str, np.ndarray]]]) -> list[str]:
@@ -98,7 +117,7 @@ def cell(name: str, row: report.Row) -> str:
         return "-"
     if name in (CLASSES.best, NUMBERS.best):
         return f"{value:.4f} ({row['best_round']})"
-    if name in SCALE and name != "ari":
+    if name != "ari" and (name in SCALE or name in own_columns([name])):
         return f"{value:.4f}"
     if name in SMALL and isinstance(value, float) and 0 < value < 1:
         return f"{value:.{2 - math.floor(math.log10(value))}f}"  # three digits that say something

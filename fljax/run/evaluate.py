@@ -16,9 +16,10 @@ from fljax.choices import check_kind
 from fljax.client.map import check_table
 from fljax.client.measure import Score, client_sums
 from fljax.client.objectives import of_each
-from fljax.models.task import as_targets, check_width, task_of
+from fljax.models.task import as_targets, check_width, scores_of, task_of
 from fljax.run.check_network import check_tested
 from fljax.run.regression import Predict, evaluate_regression, mean_over
+from fljax.run.scoring import client_scores, weighted
 from fljax.types import Batch, ClientData, ExampleLoss, Metrics, ModelTable, Params
 
 
@@ -40,7 +41,8 @@ def evaluate(
         their rows are. Where a model's loss is NaN, it tells nothing rightly, and ``test_loss`` is NaN.
 
         Of several labels at once (`fljax.models.task`) an accuracy is the share of labels told rightly, and F1 is
-        averaged over labels; of a regression the metrics are those of `fljax.run.regression`.
+        averaged over labels; of a regression the metrics are those of `fljax.run.regression`. With the loss of a model
+        made by `fljax.scored` its scores are there too, as ``NAME_macro``, ``NAME_micro`` and ``client_NAME``.
 
     Raises:
         ValueError: the models are those of more or fewer clients than ``data`` has, ``data`` is no split, or its labels
@@ -54,8 +56,12 @@ def evaluate(
 @partial(jax.jit, static_argnames=("predict", "loss"), inline=True)
 def _evaluate(predict: Predict, models: ModelTable, data: ClientData, loss: ExampleLoss) -> Metrics:
     task, (models, data) = task_of(loss), matched(models, data)
-    if task == "regression":
-        return evaluate_regression(predict, models, data, loss)
+    found = (evaluate_regression if task == "regression" else _evaluate_classes)(predict, models, data, loss)
+    return found | client_scores(predict, models, data, scores_of(loss), found)
+
+
+def _evaluate_classes(predict: Predict, models: ModelTable, data: ClientData, loss: ExampleLoss) -> Metrics:
+    task = task_of(loss)
     sums = client_sums((_label_score if task == "labels" else _score)(predict, loss), models, data)
     size = data.size.astype(jnp.float32)
     n_examples = jnp.where(size > 0, size, jnp.nan)
@@ -63,10 +69,10 @@ def _evaluate(predict: Predict, models: ModelTable, data: ClientData, loss: Exam
     f1 = jnp.where(data.size > 0, _class_averaged_f1(*jnp.split(sums[:, 2:], 3, axis=1)), jnp.nan)
     return {
         "accuracy_macro": jnp.nanmean(accuracy),
-        "accuracy_micro": _micro(accuracy, size),
+        "accuracy_micro": weighted(accuracy, size),
         "accuracy_p10": jnp.nanpercentile(accuracy, 10.0),
         "f1_macro": jnp.nanmean(f1),
-        "f1_micro": _micro(f1, size),
+        "f1_micro": weighted(f1, size),
         "test_loss": mean_over(data, mean_loss),
         "client_accuracy": accuracy,
         "client_f1": f1,
@@ -137,7 +143,3 @@ def _class_averaged_f1(hit: Array, predicted: Array, true: Array) -> Array:
     present = predicted + true > 0
     f1 = jnp.where(present, 2 * hit / jnp.where(present, predicted + true, 1.0), 0.0)
     return f1.sum(axis=1) / jnp.maximum(present.sum(axis=1), 1).astype(jnp.float32)
-
-
-def _micro(value: Array, size: Array) -> Array:
-    return jnp.where(size > 0, value * size, 0.0).sum() / size.sum()

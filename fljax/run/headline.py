@@ -3,6 +3,8 @@
 from collections.abc import Collection
 from typing import NamedTuple
 
+from fljax.models.scored import CONTRACT
+from fljax.rounds.round_metrics import OF_CLIENT
 from fljax.run.spread import OF
 
 
@@ -19,15 +21,24 @@ CLASSES = Measures(("accuracy_macro", "accuracy_micro", "accuracy_p10"), "f1_mac
 NUMBERS = Measures(("r2_micro", "r2_macro", "r2_p10"), "mae_macro", "best_r2", "R2")
 
 WORST = tuple(f"{kind}_worst10" for kind in OF)
-HIGHER_IS_BETTER = (*CLASSES.scores, "f1_macro", "f1_micro", *NUMBERS.scores, *WORST, "ari")
-LOWER_IS_BETTER = ("test_loss", "mae_macro", "mae_micro", "mse_macro", "mse_micro", "attack_success")
-"""Of neither are numbers that tell how a run went, such as ``churn``, and deviations over clients, which are least too
-where all fare equally badly."""
+MEANS = ("macro", "micro")
+_AVERAGED = tuple(f"{kind}_{mean}" for kind in OF for mean in MEANS)
+_ERRORS = tuple(f"{kind}_{mean}" for kind in ("mae", "mse", "rmse", "brier", "ece") for mean in MEANS)
+HIGHER_IS_BETTER = (*_AVERAGED, "accuracy_p10", "r2_p10", *WORST, "ari")
+LOWER_IS_BETTER = ("test_loss", *_ERRORS, "attack_success")
+"""Of neither are numbers that tell how a run went, such as ``churn``, scores of the user's own, and deviations over
+clients, which are least too where all fare equally badly."""
 
 
 def direction(measure: str) -> int:
     """1 where more of a measure is better, -1 where less is; 0 where neither is meant."""
     return (measure in HIGHER_IS_BETTER) - (measure in LOWER_IS_BETTER)
+
+
+def scores_in(metrics: Collection[str]) -> list[str]:
+    """The scores besides the metric contract (`fljax.scored`) that a run with these metrics, or a table's row, has."""
+    found = [name.removeprefix(OF_CLIENT) for name in metrics if name.startswith(OF_CLIENT)]
+    return [name for name in found if name not in CONTRACT]
 
 
 def measures_of(metrics: Collection[str]) -> Measures:

@@ -14,7 +14,7 @@ from jax.sharding import Mesh
 from fljax.choices import is_of_libraries, is_told, plain
 from fljax.client.map import AtHome
 from fljax.files import checksum
-from fljax.models.task import Task
+from fljax.models.task import Task, scores_of
 from fljax.numbers import as_dict
 from fljax.rounds.sampling import Draw
 from fljax.run.hosts import from_all_hosts
@@ -75,7 +75,8 @@ def static_choices(algorithm: Algorithm) -> dict[str, Any]:
         **{f"choice.{name}": _short(value) for name, value in about.choices},
         **{f"work.{name}": plain(value) for name, value in work.items() if name != "at_once"},
         **{f"model.{name}": _short(value) for name, value in about.model},
-        "loss": plain(algorithm.loss),
+        "loss": plain(_loss_of(algorithm)),
+        **({"scores": [score.name for score in scores]} if (scores := scores_of(algorithm.loss)) else {}),
     }
 
 
@@ -92,9 +93,17 @@ def tells_all(algorithm: Algorithm, draw: Draw) -> bool:
     return is_of_libraries([*parts, draw.sampling])
 
 
+def _loss_of(algorithm: Algorithm) -> Any:
+    """A classification is known by its loss, whose scores are named apart; another task by its name."""
+    loss = algorithm.loss
+    return loss.loss if isinstance(loss, Task) and loss.name == "classification" else loss
+
+
 def _tells_loss(algorithm: Algorithm) -> bool:
     """The loss of a regression holds the targets' mean and deviation, of which the network's description tells."""
     loss = algorithm.loss.loss if isinstance(algorithm.loss, Task) else algorithm.loss
+    if not is_told([score.of for score in scores_of(algorithm.loss)]):
+        return False
     return is_told(loss) or ("target_mean" in dict(algorithm.about.model) and loss.__module__ == Task.__module__)
 
 

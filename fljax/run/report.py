@@ -13,7 +13,7 @@ import scipy  # its parts are imported when they are first used
 from fljax import tree
 from fljax.rounds.round_metrics import OF_CLIENT
 from fljax.run.cost import traffic_of_clients
-from fljax.run.headline import CLASSES, Measures, measures_of
+from fljax.run.headline import CLASSES, MEANS, Measures, measures_of, scores_in
 from fljax.run.rounds import n_not_finite
 from fljax.run.spread import spread_over_clients, spreads
 from fljax.sealed import naming, write_listed
@@ -50,7 +50,7 @@ def final_table(outcomes: Mapping[str, Outcome], group: np.ndarray | None = None
     ``seconds`` of the rounds and ``compile_seconds`` before them (of all calls that made rounds), and
     ``new_accuracy_macro``, ``new_accuracy_micro``, ``new_accuracy_p10`` of clients that never took part. Of a
     regression ``r2_micro``, ``r2_macro``, ``r2_p10``, ``mae_macro`` and ``best_r2`` take the places of accuracies, F1
-    and ``best_accuracy``.
+    and ``best_accuracy``. Each score besides these (`fljax.scored`) has ``NAME_macro`` and ``NAME_micro``.
     """
     return [{"algorithm": name, **_row(outcome, group)} for name, outcome in outcomes.items()]
 
@@ -61,7 +61,8 @@ def _row(outcome: Outcome, group: np.ndarray | None) -> Row:
     accuracy = metrics[measures.scores[0]]
     best = int(np.nanargmax(accuracy)) if np.isfinite(accuracy).any() else len(accuracy) - 1
     traffic = traffic_of_clients(metrics, len(outcome.deployed.row))
-    last, new = {name: float(metrics[name][-1]) for name in (*measures.scores, measures.beside)}, outcome.newcomers
+    told = (*measures.scores, measures.beside, *(f"{name}_{mean}" for name in scores_in(metrics) for mean in MEANS))
+    last, new = {name: float(metrics[name][-1]) for name in told}, outcome.newcomers
     return last | {
         **_of_clients(metrics, measures),
         measures.best: float(accuracy[best]),

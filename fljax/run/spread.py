@@ -22,7 +22,7 @@ def deviation(values: np.ndarray) -> float:
 SPREADS: Mapping[str, Callable[[np.ndarray], float]] = {"worst10": worst, "deviation": deviation}
 """What a measure's name ends in, as ``accuracy_worst10``: the function of the clients' values."""
 
-OF = ("accuracy", "f1", "r2")
+OF = ("accuracy", "f1", "r2", "auc", "average_precision", "balanced_accuracy", "top3", "top5")
 """Measures of a client of which more is better, so that the lowest are the worst."""
 
 

@@ -13,6 +13,7 @@ from fljax.catalogue.own import find
 from fljax.jobs.job import read_job
 from fljax.jobs.sweep import read_sweep
 from fljax.run.checkpoint import read_rounds
+from fljax.run.load import load_run
 from tests.slow import slow
 
 FILE = '''
@@ -61,6 +62,15 @@ def no_model(input_shape, n_classes):
     return 3
 
 
+def second(outputs, y):
+    """Whether the class is the second likeliest."""
+    return outputs.argsort(axis=1)[:, -2] == y
+
+
+def no_score(outputs, y):
+    return outputs
+
+
 three = 3
 '''
 SMALL = ("--rounds", "1", "--epochs", "1", "--n-clients", "3")
@@ -71,6 +81,35 @@ ALL = ("--algorithm", "./mine.py:mymethod", "--model", "./mine.py:net", "--parti
 def mine(fljax) -> Path:
     Path("mine.py").write_text(FILE)
     return Path("mine.py")
+
+
+def test_scores_by_name_and_of_ones_own_are_told_compared_and_chosen_by(fljax, mine, refused, tmp_path):
+    own = ("--score", "auc", "./mine.py:second", "--partition", "iid")
+    status, out, err = fljax("run", *SMALL, "--algorithm", "fedavg", *own, "--new-clients", "0.4", "--folder", "x")
+    assert (status, err) == (0, "")
+    run = load_run("x")
+    (row,) = run.summary
+    scores = run["fedavg"].tests()
+    assert f"  {np.nanmean(scores['client_auc']):.4f}" in out
+    for name in ("auc", "second"):
+        assert float(row[f"{name}_macro"]) == pytest.approx(np.nanmean(scores[f"client_{name}"]))
+        assert f"fedavg client_{name}" in Path("x/clients.csv").read_text()
+        assert f"client_{name}" in np.load("x/fedavg/new_clients.npz")
+    assert tomllib.loads(Path("x/config.toml").read_text())["score"] == ["auc", f"{tmp_path}/mine.py:second"]
+    assert "--score auc" in refused("run", "--folder", "x", "--score", "auc", "--rounds", "2")
+    assert fljax("run", "--folder", "x", "--rounds", "2")[0] == 0
+    out = fljax("show", "x", "--measure", "second_macro")[1]
+    assert f"{load_run('x')['fedavg'].metrics['second_macro'][-1]:.4f}" in out
+    table = ("--metric", "second_macro", *own, "--folder", "y")
+    status, out, err = fljax("sweep", *SMALL, "--algorithm", "fedavg", "--lr", "0.01", "0.5", *table)
+    assert (status, err) == (0, "")
+    with Path("y/table.csv").open() as file:
+        rows = {float(row["lr"]): float(row["second_macro"]) for row in csv.DictReader(file)}
+    assert f"best: lr={max(rows, key=lambda lr: rows[lr]):.4g}: second_macro {max(rows.values()):.4f}" in out
+    assert "metric='ece_macro' is unknown" in refused(
+        "sweep", "--algorithm", "fedavg", "--lr", "0.1", "0.2", *own, "--metric", "ece_macro"
+    )
+    assert "Whether the class is the second likeliest" in fljax("list", "./mine.py:second")[1]
 
 
 def test_everything_of_ones_own_runs_goes_on_and_is_repeated(fljax, mine, refused, monkeypatch, tmp_path):
@@ -119,7 +158,10 @@ def test_it_is_composed_swept_planned_and_listed(fljax, mine, tmp_path):
     ("arguments", "message"),
     [
         ("--algorithm ./nowhere.py:x", "nowhere.py: No such file"),
-        ("--algorithm ./mine.py:nothing", "mine.py has no 'nothing'; it has MineHyper, mymethod, net, split, no_model"),
+        (
+            "--algorithm ./mine.py:nothing",
+            "mine.py has no 'nothing'; it has MineHyper, mymethod, net, split, no_model,",
+        ),
         ("--algorithm ./mine.py:net", "mine.py:net: this is a function, not a method; a method is a function (model"),
         ("--algorithm ./mine.py:three", "mine.py:three: this is a int, not a method"),
         ("--model ./mine.py:three", "mine.py:three: this is a int, not a function"),
@@ -131,6 +173,12 @@ def test_it_is_composed_swept_planned_and_listed(fljax, mine, tmp_path):
         ("--algorithm ./mine.py:mymethod --share 2", "share=2 is out of its range; choose share in (0, 1]"),
         ("--algorithm ./mine.py:mymethod --steps 0", "steps=0 is not positive"),
         ("--algorithm theirs", "no algorithm 'theirs'; the nearest is"),
+        ("--score acu", "no score 'acu'; the nearest is 'auc'"),
+        ("--score auc auc", "--score auc auc: score 'auc' stands there twice"),
+        ("--score ./mine.py:three", "mine.py:three: this is a int, not a function"),
+        ("--score ./mine.py:mymethod", "mine.py:mymethod: this is a Method, not a function"),
+        ("--score ./mine.py:no_score", "score 'no_score' gave an array (25, 10); give a number for each example"),
+        ("--score rmse", "score 'rmse' is for regression, and the model's task is classification"),
     ],
 )
 def test_what_is_wrong_with_it_is_said_in_one_line(refused, mine, arguments, message):

@@ -6,10 +6,19 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fljax.models.task import task_of
+from fljax.models.task import scores_of, task_of
 from fljax.rounds.round_metrics import OF_CLIENT
 from fljax.run.columns import table
-from fljax.run.headline import CLASSES, LOWER_IS_BETTER, NUMBERS, measures_of
+from fljax.run.headline import (
+    CLASSES,
+    HIGHER_IS_BETTER,
+    LOWER_IS_BETTER,
+    MEANS,
+    NUMBERS,
+    direction,
+    measures_of,
+    scores_in,
+)
 from fljax.run.report import Row, told_at_the_end
 from fljax.run.spread import spread_over_clients, spreads
 from fljax.run.sweep.points import rows as point_rows
@@ -25,7 +34,7 @@ SPENT = "epsilon_spent"
 TOLD = {"epsilon": SPENT, "attack_success": "attack_success", "simulated_seconds": "simulated_seconds"}
 """What only some runs have -> its column."""
 OF_A_RUN = ("seed", "rounds", "diverged", "best_accuracy", "best_r2", "best_round", *HEADLINES, *TOLD.values())
-"""Columns that are not part of a point."""
+"""Columns that are not part of a point; nor are those of a run's scores besides the metric contract, `is_of_a_run`."""
 SHOWN = 10
 """Points of `as_table`; all are in the rows of `tidy`."""
 
@@ -52,8 +61,9 @@ def tidy(
     ``accuracy_macro``, ``accuracy_micro``, ``accuracy_p10``, ``accuracy_worst10``, ``f1_macro``, ``f1_micro``,
     ``f1_worst10``, ``test_loss`` of the last round run (worst10: mean of the worst tenth of the clients),
     ``best_accuracy`` and ``best_round`` of accuracy_macro; of a regression its own
-    (`fljax.run.regression`), and ``best_r2`` of r2_micro; where there are such, ``epsilon_spent``, ``attack_success``
-    and the ``simulated_seconds`` of all rounds. All of these are None where diverged.
+    (`fljax.run.regression`), and ``best_r2`` of r2_micro; where there are such, ``epsilon_spent``, ``attack_success``,
+    the ``simulated_seconds`` of all rounds, and ``NAME_macro`` and ``NAME_micro`` of further scores. All of these are
+    None where diverged.
 
     Args:
         hypers: the points.
@@ -64,12 +74,13 @@ def tidy(
     Raises:
         ValueError: a setting has the name of another column.
     """
-    if taken := [name for name in setting if name in OF_A_RUN]:
+    if taken := [name for name in setting if is_of_a_run(name)]:
         name = taken[0]
         raise ValueError(
             f"{name}={setting[name]!r}: a row's own column is called {name}; give the setting another name"
         )
-    values = {name: np.asarray(metrics[name]) for name in (*HEADLINES, *TOLD, "diverged") if name in metrics}
+    own = [f"{name}_{mean}" for name in scores_in(metrics) for mean in MEANS]
+    values = {name: np.asarray(metrics[name]) for name in (*HEADLINES, *own, *TOLD, "diverged") if name in metrics}
     spread = [name for name in spreads(metrics) if name in HEADLINES]
     of_clients = {name: value for name, value in metrics.items() if name.startswith(OF_CLIENT)}
     n_points, n_seeds, n_rounds = values["diverged"].shape
@@ -87,7 +98,7 @@ def tidy(
 def _outcome(run: Mapping[str, np.ndarray]) -> Row:
     gone = run["diverged"]
     row: Row = {"diverged": int(np.argmax(gone)) + 1 if gone.any() else None}
-    ended = {name: float(run[name][-1]) for name in HEADLINES if name in run}
+    ended = {name: float(run[name][-1]) for name in run if name in HEADLINES or is_of_a_score(name)}
     measures = measures_of(run)
     accuracy = run[measures.scores[0]]
     known = np.isfinite(accuracy).any()
@@ -108,14 +119,24 @@ def by_point(rows: Sequence[Row], metric: str = "accuracy_macro", confidence: fl
     if not rows:
         raise ValueError("rows=[]: give those of tidy")
     if metric not in rows[0]:
-        raise ValueError(f"metric={metric!r} is unknown; choose one of {', '.join(set(OF_A_RUN) & rows[0].keys())}")
+        raise ValueError(f"metric={metric!r} is unknown; choose one of {', '.join(filter(is_of_a_run, rows[0]))}")
     groups: dict[tuple, list[Row]] = {}
     copies: Counter[tuple] = Counter()
     for row in rows:
-        point = tuple((name, value) for name, value in row.items() if name not in OF_A_RUN)
+        point = tuple((name, value) for name, value in row.items() if not is_of_a_run(name))
         copies[point, row["seed"]] += 1
         groups.setdefault((point, copies[point, row["seed"]]), []).append(row)
     return [_spread(dict(point), group, metric, confidence) for (point, _), group in groups.items()]
+
+
+def is_of_a_score(name: str) -> bool:
+    """Whether a column is a mean over clients, as those of scores besides the metric contract are."""
+    return name.endswith(tuple(f"_{mean}" for mean in MEANS))
+
+
+def is_of_a_run(name: str) -> bool:
+    """Whether a column of `tidy` is no part of a point."""
+    return name in OF_A_RUN or is_of_a_score(name)
 
 
 def metric_of(metric: str | None, algorithm: Algorithm) -> str:
@@ -125,7 +146,8 @@ def metric_of(metric: str | None, algorithm: Algorithm) -> str:
         ValueError: points of such a method cannot be told apart by it.
     """
     numbers = task_of(algorithm.loss) == "regression"
-    allowed = (*(OF_NUMBERS if numbers else OF_CLASSES), "test_loss")
+    own = (f"{score.name}_{mean}" for score in scores_of(algorithm.loss) for mean in MEANS)
+    allowed = (*(OF_NUMBERS if numbers else OF_CLASSES), "test_loss", *own)
     if metric is not None and metric not in allowed:
         raise ValueError(f"metric={metric!r} is unknown; choose one of {', '.join(allowed)}")
     return metric or allowed[0]
@@ -208,6 +230,7 @@ def verdict(rows: Sequence[Row], metric: str, split: str = "test") -> str:
 
 def _interval(spread: Spread, metric: str) -> str:
     """A point's interval within what the metric can be: of two seeds Student's reaches far beyond."""
-    least = -np.inf if metric.startswith("r2") else 0.0
-    most = np.inf if metric in LOWER_IS_BETTER else 1.0
+    known = metric in HIGHER_IS_BETTER and not metric.startswith("r2")
+    least = 0.0 if known or metric in LOWER_IS_BETTER else -np.inf
+    most = np.inf if metric in LOWER_IS_BETTER or direction(metric) == 0 else 1.0
     return f"{max(spread.low, least):.4f} to {min(spread.high, most):.4f}"

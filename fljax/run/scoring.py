@@ -1,0 +1,62 @@
+"""Scores of each client that a model was given besides the metric contract (`fljax.scored`)."""
+
+from collections.abc import Sequence
+
+import jax.numpy as jnp
+from jax import Array
+
+from fljax.client.each import of_each_example
+from fljax.models.task import Score
+from fljax.run.regression import Predict
+from fljax.types import ClientData, Metrics, ModelTable
+
+
+def client_scores(
+    predict: Predict, models: ModelTable, data: ClientData, scores: Sequence[Score], tested: Metrics
+) -> Metrics:
+    """``client_NAME`` (clients,), ``NAME_macro`` () and ``NAME_micro`` () of each of ``scores``.
+
+    Args:
+        predict: ``(params, x) -> outputs (batch, outputs)``.
+        models: the deployed ones.
+        data: what they are tested on.
+        scores: what is told besides the metric contract.
+        tested: what that says: where the loss is NaN, a client's score is NaN, and so are the means over clients.
+
+    Raises:
+        ValueError: a score gives not a number for each example, or not one for a client.
+    """
+    if not scores:
+        return {}
+
+    def told(outputs: Array, y: Array, is_there: Array) -> Array:
+        return jnp.stack([_of_client(score, outputs, y, is_there) for score in scores])
+
+    values = of_each_example(lambda params, batch: predict(params, batch.x), models, data, 0.0, then=told)
+    is_tested = data.size > 0
+    is_broken = is_tested & jnp.isnan(tested["client_loss"])
+    values = jnp.where((is_tested & ~is_broken)[:, None], values, jnp.nan)
+    found = {}
+    for i, score in enumerate(scores):
+        value = values[:, i]
+        size = jnp.where(jnp.isnan(value), 0, data.size).astype(jnp.float32)
+        means = {"macro": jnp.nanmean(value), "micro": weighted(value, size)}
+        found |= {f"{score.name}_{name}": jnp.where(is_broken.any(), jnp.nan, mean) for name, mean in means.items()}
+        found[f"client_{score.name}"] = value
+    return found
+
+
+def weighted(value: Array, size: Array) -> Array:
+    """Mean over clients weighted by the sizes of those that count, (clients,) each: ()."""
+    return jnp.where(size > 0, value * size, 0.0).sum() / size.sum()
+
+
+def _of_client(score: Score, outputs: Array, y: Array, is_there: Array) -> Array:
+    """One client's score, ()."""
+    given = score.of(outputs, y, is_there) if score.of_all else score.of(outputs, y)
+    wanted = () if score.of_all else is_there.shape
+    if jnp.shape(given) != wanted:
+        due = "one number of a client, ()" if score.of_all else f"a number for each example, (batch,) = {wanted}"
+        raise ValueError(f"score {score.name!r} gave an array {jnp.shape(given)}; give {due}")
+    value = jnp.asarray(given).astype(jnp.float32)
+    return value if score.of_all else jnp.where(is_there, value, 0).sum() / is_there.sum(dtype=jnp.float32)

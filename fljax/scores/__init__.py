@@ -1,0 +1,28 @@
+"""What a test may say of each client besides the metric contract, by name: `fljax.scored(model, "auc")`."""
+
+from collections.abc import Callable
+
+from jax import Array
+
+from fljax.choices import Named
+from fljax.scores.classes import balanced_accuracy, top3, top5
+from fljax.scores.errors import rmse
+from fljax.scores.probabilities import brier, ece
+from fljax.scores.ranking import auc, average_precision
+
+SCORES: dict[str, Callable[..., Array]] = Named(
+    "score",
+    {
+        "auc": auc,
+        "average_precision": average_precision,
+        "balanced_accuracy": balanced_accuracy,
+        "brier": brier,
+        "ece": ece,
+        "rmse": rmse,
+        "top3": top3,
+        "top5": top5,
+    },
+)
+"""Scores by name: of all of a client's examples, or of each of them; see `fljax.scored`."""
+
+__all__ = ["SCORES", "auc", "average_precision", "balanced_accuracy", "brier", "ece", "rmse", "top3", "top5"]

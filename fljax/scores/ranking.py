@@ -1,0 +1,66 @@
+"""Scores of an order: whether the examples of a class are the ones that its output is largest for.
+
+Of a classification the order is by a class's probability (softmax), one class against the rest; of several labels at
+once by a label's output. Both are averaged over the classes, or labels, that a client has examples with and without;
+one that has none such is NaN, and counts in no average.
+"""
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from fljax.scores.tasks import of_task
+
+
+@of_task("classification", "labels")
+def auc(outputs: Array, y: Array, is_there: Array) -> Array:
+    """Area under the curve of true over false positives (ROC).
+
+    It is the share of pairs, of an example with the class and one without, that are in the right order; equal ones
+    count half.
+
+    Returns:
+        () in [0, 1]; by chance 0.5.
+    """
+    return _over_classes(_auc, outputs, y, is_there)
+
+
+@of_task("classification", "labels")
+def average_precision(outputs: Array, y: Array, is_there: Array) -> Array:
+    """Average precision (area under the precision-recall curve).
+
+    It is the mean, over the examples of a class, of the share of its own among those that are told it as surely.
+
+    Returns:
+        () in (0, 1]; by chance the share of the examples that have the class.
+    """
+    return _over_classes(_average_precision, outputs, y, is_there)
+
+
+def _over_classes(of_one, outputs: Array, y: Array, is_there: Array) -> Array:
+    """Mean over the columns whose class some examples have and some have not."""
+    if y.ndim == 1:
+        outputs, has = jax.nn.log_softmax(outputs), y[:, None] == jnp.arange(outputs.shape[1])[None]
+    else:
+        has = y > 0
+    has, has_not = has & is_there[:, None], ~has & is_there[:, None]
+    values = jax.vmap(of_one, in_axes=1)(outputs, has, has_not)
+    counts = has.any(axis=0) & has_not.any(axis=0)
+    return jnp.where(counts, values, 0).sum() / counts.sum(dtype=values.dtype)
+
+
+def _auc(value: Array, has: Array, has_not: Array) -> Array:
+    others = jnp.sort(jnp.where(has_not, value, jnp.inf))
+    below, up_to = (jnp.searchsorted(others, value, side=side).astype(value.dtype) for side in ("left", "right"))
+    wins = jnp.where(has, (below + up_to) / 2, 0).sum()
+    return wins / (has.sum(dtype=value.dtype) * has_not.sum(dtype=value.dtype))
+
+
+def _average_precision(value: Array, has: Array, has_not: Array) -> Array:
+    def as_sure(of: Array) -> Array:
+        """How many ``of`` have as large a value as each example."""
+        return (len(value) - jnp.searchsorted(jnp.sort(jnp.where(of, value, -jnp.inf)), value)).astype(value.dtype)
+
+    own = as_sure(has)
+    precision = own / jnp.maximum(own + as_sure(has_not), 1)
+    return jnp.where(has, precision, 0).sum() / has.sum(dtype=value.dtype)
