@@ -43,6 +43,7 @@ from .models import normalized as normalized
 from .models import only_trained as only_trained
 from .models import regression as regression
 from .models import scored as scored
+from .models import validated as validated
 from .numbers import LocalHyper as LocalHyper
 from .numbers import Scalar as Scalar
 from .numbers import hyper as hyper

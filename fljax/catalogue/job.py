@@ -47,6 +47,9 @@ class RunSettings(NamedTuple):
     stragglers: probability that a participant does only part of its epochs in a round (systems heterogeneity); None: 0.
     least_effort: least part of its epochs that a straggler does; it does a whole number of them, each equally likely.
     evaluate_every: test after every so many rounds, and always after the last.
+    validate: test on the clients' validation splits too, in each round that is tested: val_accuracy_macro and so on.
+    patience: early stopping: end a method's run when so many rounds after the best test none was better; tests on the
+        validation split where --validate makes them. None: all rounds.
     score: what tests say of each client besides accuracy and F1: auc top5 ./mine.py:score; see fljax list scores.
     new_clients: share of the clients that never takes part and meets the trained server at the end; None: nobody.
     new_client_rounds: rounds of work for new clients, in methods that keep something per client.
@@ -83,6 +86,8 @@ class RunSettings(NamedTuple):
     stragglers: AnyShare | None = None
     least_effort: AnyShare = 0.0
     evaluate_every: Positive = 1
+    validate: bool = False
+    patience: Positive | None = None
     score: tuple[str, ...] = ()
     new_clients: PartOf | None = None
     new_client_rounds: Natural = 5

@@ -8,7 +8,7 @@ from fljax.catalogue.job import RUN
 from fljax.catalogue.parameters import parameters
 from fljax.choices import Positive
 from fljax.cli.run import carry_out
-from fljax.jobs.job import MAY_CHANGE, Job
+from fljax.jobs.job import MAY_CHANGE, OF_A_RUN_ALONE, Job
 
 HELP = """Runs several methods under several seeds and says how sure their differences are.
 
@@ -34,7 +34,7 @@ class CompareSettings(NamedTuple):
 
 
 COMPARE = parameters(CompareSettings)
-OWN = {name: one for name, one in RUN.items() if name not in ("new_clients", "new_client_rounds")} | COMPARE
+OWN = {name: one for name, one in RUN.items() if name not in ("new_client_rounds", *OF_A_RUN_ALONE)} | COMPARE
 
 
 def main(arguments: Sequence[str]) -> None:

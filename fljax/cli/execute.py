@@ -25,12 +25,14 @@ from fljax.jobs.unlike import not_alike
 from fljax.run import report
 from fljax.run.ahead import Ahead
 from fljax.run.changes import after_changes, change_rows, changes_table
+from fljax.run.check import check_patience
 from fljax.run.checkpoint import save_arrays
 from fljax.run.chunk import spread
 from fljax.run.comparison import TITLE, as_table, left_out
 from fljax.run.mesh import Device, over_devices, replicated
 from fljax.run.models_on_disk import FILE, save_models
 from fljax.run.newcomers import evaluate_new_clients
+from fljax.run.patience import best_round, judged_by
 from fljax.run.progress import BarProgress
 from fljax.run.simulate import as_traced, last_models
 from fljax.run.train import Run, check_ahead, train
@@ -45,6 +47,7 @@ def execute(job: Job) -> list[report.Row]:
     make_sampling(job).of(len(federation.train.size))
     scales = scaling(federation, job.run.task, job.run.normalize)
     methods, federation = make_methods(job, model, federation)
+    check_patience(job.run.patience, federation)
     devices = devices_of(job, model, federation, begun_with(job, [job.folder] if job.folder else []))
     with over_devices(devices) as mesh:
         federation = spread(federation, mesh)
@@ -82,7 +85,9 @@ def run_all(
         threading.Thread(target=importlib.import_module, args=("fljax.run.figures",), daemon=True).start()
     with saying_how_to_go_on("run", folder):
         for name, run in runs.items():
-            outcomes[name], state = run_one(name, run | {"force_resume": job.run.force_resume}, ahead)
+            more = {"force_resume": job.run.force_resume, "patience": job.run.patience}
+            outcomes[name], state = run_one(name, run | more, ahead)
+            say_where_it_ended(name, outcomes[name], job.run.rounds)
             if writable:
                 save_models(folder / name / FILE, outcomes[name].deployed)
             if newcomers is not None:
@@ -162,9 +167,17 @@ def run_one(name: str, planned: dict[str, Any], ahead: Ahead) -> tuple[report.Ou
     return report.Outcome(run.metrics, models, run.seconds, run.compile_seconds), run.state
 
 
+def say_where_it_ended(name: str, outcome: report.Outcome, n_rounds: int) -> None:
+    """Says of a run that patience ended where it was best."""
+    made, best = len(outcome.metrics["loss"]), best_round(outcome.metrics)
+    if made < n_rounds:
+        since = "no test was a number" if best is None else f"{judged_by(outcome.metrics)} was best after {best + 1}"
+        print(f"{name} ended after {made} of {n_rounds} rounds: {since}")
+
+
 def deployed_models(planned: dict[str, Any], run: Run) -> ModelTable:
     """The models that a finished run's clients hold."""
-    data = at(planned["federation"], planned["n_rounds"] - 1).train
+    data = at(planned["federation"], len(run.metrics["loss"]) - 1).train
     deploy, arguments = planned["algorithm"].deploy, (planned["key"], as_traced(planned["hyper"]), run.state, data)
     if run.compiler is None:
         return last_models(deploy, *arguments)

@@ -24,7 +24,7 @@ from fljax.drift.drifting import drifting
 from fljax.jobs.job import Job
 from fljax.jobs.own_data import halves, own_federation, scaled, scaling
 from fljax.models.own import as_model
-from fljax.models.scored import scored
+from fljax.models.scored import scored, validated
 from fljax.numbers import numbers_of
 from fljax.rounds.effort import stragglers
 from fljax.rounds.sampling import Sampling, sampling_of
@@ -117,7 +117,7 @@ def plain_model(job: Job, federation: Federation) -> Model:
 
 
 def _scored(job: Job, model: Model) -> Model:
-    """The model with the job's scores.
+    """The model, tested by the job's scores, and on the validation split where the job asks for it.
 
     Raises:
         ValueError: one is unknown or no score, stands there twice, or has the name of what every test says.
@@ -128,7 +128,7 @@ def _scored(job: Job, model: Model) -> Model:
             model = scored(model, **{short_name(word): made})
         except ValueError as error:
             raise ValueError(f"--score {' '.join(job.run.score)}: {error}") from None
-    return model
+    return validated(model) if job.run.validate else model
 
 
 def make_sampling(job: Job) -> Sampling:
@@ -195,7 +195,7 @@ def program_text(name: str, job: Job, federation: Federation) -> str | None:
         return None
     work, _, static = split_section(name, job)
     parts = (job.settings["model"], job.settings["sampling"], run.model, run.normalize, run.sampling, run.participation)
-    parts = (*parts, run.stragglers, run.least_effort, run.score)
+    parts = (*parts, run.stragglers, run.least_effort, run.score, run.validate)
     return repr((word, work, sorted(static.items()), n_classes(federation), *parts))
 
 

@@ -33,7 +33,7 @@ from fljax.jobs.settings import (
 )
 from fljax.sealed import check_text
 
-MAY_CHANGE = ("rounds", "algorithm", "data_folder", "new_client_rounds", "folder", "config", "force_resume")
+MAY_CHANGE = ("rounds", "patience", "algorithm", "data_folder", "new_client_rounds", "folder", "config", "force_resume")
 """Settings with which a results folder may be gone on with."""
 MAY_BE_MORE = ("seeds", "baseline", "measure")
 """Those of a comparison."""
@@ -41,6 +41,11 @@ STEPS = ("lr", "lr_decay", "momentum", "weight_decay")
 """Numbers of the clients' steps, which most methods have: those of `fljax.numbers.LocalHyper`."""
 RESULTS = {"run": "*/rounds/*", "sweep": "*/parts/*.npz", "compare": "seed_*/*/rounds/*"}
 """Command -> where its first results lie in a folder."""
+OF_A_RUN_ALONE = {
+    "new_clients": "fljax run tests and this command does not",
+    "patience": "ends a run of fljax run early and none of this command",
+}
+"""Settings of `fljax run` that other commands refuse -> what they do."""
 KINDS = {"run": "a run", "plan": "a run", "sweep": "a sweep", "compare": "a comparison"}
 """Command -> what its folder holds."""
 
@@ -169,8 +174,9 @@ def _stored(stored: Layer, method: str, name: str) -> list[str] | None:
 def job_of(layers: Sequence[Layer], own: Section = RUN, reader: Reader | None = None) -> Job:
     """The job that the layers describe, each changing those before it; ``reader`` reads words in its own way."""
     schema = schema_of(layers, own)
-    if "algorithm" in own and "new_clients" not in own and last(layers[:-1], "new_clients") not in (None, ["None"]):
-        raise ValueError("the file sets new_clients, which fljax run tests and this command does not; leave it out")
+    for name, what in OF_A_RUN_ALONE.items() if "algorithm" in own else ():
+        if name not in own and last(layers[:-1], name) not in (None, ["None"]):
+            raise ValueError(f"the file sets {name}, which {what}; leave it out")
     for name, _ in layers[-1]:
         if is_method(section := name.partition(".")[0]) and "." in name and section not in schema:
             raise ValueError(f"--{written(name)}: {section} is not run; add it to --algorithm")

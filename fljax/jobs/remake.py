@@ -35,4 +35,6 @@ def remake(folder: str | Path) -> Remade:
     job = read_job(["--folder", str(folder)])
     federation, newcomers = make_parts(job)
     methods, federation = make_methods(job, make_model(job, federation), federation)
-    return Remade(federation, newcomers, {name: planned(job, made, federation, name) for name, made in methods.items()})
+    ends = {"patience": job.run.patience}
+    runs = {name: planned(job, made, federation, name) | ends for name, made in methods.items()}
+    return Remade(federation, newcomers, runs)

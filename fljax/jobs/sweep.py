@@ -7,14 +7,18 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fljax.catalogue.job import RUN, SWEEP, SweepSettings
-from fljax.catalogue.words import shown, written
+from fljax.catalogue.words import shown, words_of, written
 from fljax.jobs.job import Job, job_of, naming_file, read_layers
 from fljax.jobs.settings import OUTER, Layer, full_names, last
 from fljax.jobs.values import MOST_RUNS, Axis, check_different, check_outer, how_to_draw, value_or_axis
 
-NOT_SWEPT = ("new_clients", "new_client_rounds")
-"""Settings of what a sweep does not do: its runs keep no model that new clients could meet."""
-NO_NEW_CLIENTS = "a sweep tests no new clients; fljax run does"
+NOT_SWEPT = {
+    "new_clients": "a sweep tests no new clients; fljax run does",
+    "new_client_rounds": "a sweep tests no new clients; fljax run does",
+    "patience": "a sweep's runs end together; --halving stops those that lose early",
+    "validate": "a sweep is judged by one split; --judge val takes the validation split",
+}
+"""Settings of what a sweep does not do -> what to say of it."""
 
 
 class SweepJob(NamedTuple):
@@ -77,8 +81,8 @@ def read_sweep(arguments: Sequence[str], check: bool = True) -> SweepJob:
     if len(names := last(layers, "algorithm") or ()) != 1:
         raise ValueError(f"--algorithm {' '.join(names)}: a sweep is of one method; fljax compare runs several")
     for name, words in layers[-1]:
-        if name in NOT_SWEPT and words != ["None"]:
-            raise ValueError(f"{shown(name, words)}: {NO_NEW_CLIENTS}")
+        if name in NOT_SWEPT and words not in (["None"], ["False"]):
+            raise ValueError(f"{shown(name, words)}: {NOT_SWEPT[name]}")
     own = [[one for one in layer if not one[0].startswith(f"{OUTER}.")] for layer in layers]
     job = job_of(own, RUN | SWEEP, value_or_axis)
     (section,) = job.methods
@@ -112,7 +116,7 @@ def outer_values(layer: Layer, job: Job) -> dict[str, list[Any]]:
             raise ValueError(f"{shown(name, words)}: {error}") from None
         check_outer(full, name, job.run.algorithm[0])
         if full in NOT_SWEPT:
-            raise ValueError(f"--{written(name)}: {NO_NEW_CLIENTS}")
+            raise ValueError(f"--{written(name)}: {NOT_SWEPT[full]}")
         if names.setdefault(full, name) != name:
             raise ValueError(f"--{written(names[full])} and --{written(name)} are both --{written(full)}; give one")
         if not words:
@@ -132,8 +136,9 @@ def _check(sweep: SweepJob) -> None:
     own, run = sweep.own, sweep.job.run
     if own.resume and run.folder is None:
         raise ValueError("--resume: say which sweep, with --folder")
-    if run.new_clients is not None:
-        raise ValueError(f"--new-clients {run.new_clients}: {NO_NEW_CLIENTS}")
+    for name in ("new_clients", "patience", "validate"):
+        if value := getattr(run, name):
+            raise ValueError(f"{shown(name, words_of(value))}: {NOT_SWEPT[name]}")
     if not sweep.axes and not sweep.outer and own.seeds == 1:
         if own.resume and not Path(str(run.folder), "config.toml").exists():
             fault = "has no config.toml" if Path(str(run.folder)).is_dir() else "is not there"

@@ -12,7 +12,7 @@ from fljax.models.mlp import logistic_regression, mlp
 from fljax.models.nnx import from_nnx
 from fljax.models.resnet import resnet18
 from fljax.models.scaled import normalized
-from fljax.models.scored import scored
+from fljax.models.scored import scored, validated
 from fljax.models.task import multi_label, regression
 from fljax.models.variational import variational, variational_cnn
 from fljax.models.vgg import celeba_cnn, fedbabu_cnn, vgg16
@@ -58,6 +58,7 @@ __all__ = [
     "regression",
     "resnet18",
     "scored",
+    "validated",
     "variational",
     "variational_cnn",
     "vgg16",

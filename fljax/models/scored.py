@@ -1,4 +1,4 @@
-"""A model that tests say more of: scores by name, and those of the user's own."""
+"""A model that tests say more of: scores by name and of the user's own, and the validation split."""
 
 import inspect
 from collections.abc import Callable
@@ -43,8 +43,21 @@ def scored(model: Model, *scores: str | Callable[..., Array], **named: Callable[
         if made.name in found:
             raise ValueError(f"score {made.name!r} stands there twice; leave one out, or give it another name")
         found[made.name] = made
-    loss = model.loss.loss if isinstance(model.loss, Task) else model.loss
-    return model._replace(loss=Task(task_of(model.loss), loss, tuple(found.values())))
+    return model._replace(loss=_as_task(model)._replace(scores=tuple(found.values())))
+
+
+def validated(model: Model) -> Model:
+    """The model, whose clients are tested on their validation splits too, in every round that is tested.
+
+    Runs then have ``val_accuracy_macro``, ``val_loss`` and so on, as their tests have without ``val_``. By these the
+    best round is told without a look at the test examples: the test accuracy of that round is one to report. The
+    federation must have a validation split (``val_fraction`` of a partition).
+    """
+    return model._replace(loss=_as_task(model)._replace(on_validation=True))
+
+
+def _as_task(model: Model) -> Task:
+    return model.loss if isinstance(model.loss, Task) else Task(task_of(model.loss), model.loss)
 
 
 def _score(given: str | Callable[..., Array], name: str | None) -> Score:
@@ -69,6 +82,11 @@ def _score(given: str | Callable[..., Array], name: str | None) -> Score:
             "(outputs, y, is_there) -> (), one of all of a client's"
         )
     return Score(name, given, of_all=n_arguments == 3)
+
+
+def is_validated(loss: ExampleLoss) -> bool:
+    """Whether a model with this loss is tested on the validation split too."""
+    return isinstance(loss, Task) and loss.on_validation
 
 
 def check_scores(loss: ExampleLoss) -> None:

@@ -40,6 +40,7 @@ class Task(NamedTuple):
     name: TaskName
     loss: Losses
     scores: tuple[Score, ...] = ()
+    on_validation: bool = False  # whether tests are made on the validation split too
 
     def __call__(self, outputs: Array, y: Array) -> Array:
         """The loss of each example."""
@@ -49,6 +50,12 @@ class Task(NamedTuple):
 def task_of(loss: Losses) -> TaskName:
     """What a loss is a loss of."""
     return loss.name if isinstance(loss, Task) else "classification"
+
+
+def as_tested(task: Task, before: Losses) -> Task:
+    """The task, tested by what a model with the loss ``before`` was tested by."""
+    kept = before if isinstance(before, Task) else task
+    return task._replace(scores=kept.scores, on_validation=kept.on_validation)
 
 
 def scores_of(loss: Losses) -> tuple[Score, ...]:
@@ -136,7 +143,7 @@ def _regressing(
         return kind(*((part - _row(mean)) / _row(deviation) for part in (prediction, as_targets(y))))
 
     known = (("task", "regression"), ("loss", kind)) if model.about else ()
-    task = Task("regression", loss, scores_of(model.loss))
+    task = as_tested(Task("regression", loss), model.loss)
     return model._replace(apply=apply, loss=task, halves=None, about=(*model.about, *known))
 
 
@@ -155,7 +162,7 @@ def multi_label(model: Model, loss: Losses | None = None) -> Model:
     if loss is not None and not callable(loss):
         raise ValueError(f"loss={loss!r} is unknown; choose a function (outputs, y) -> (batch,), or None")
     known = (("task", "labels"), *(() if loss is None else (("loss", loss),))) if model.about else ()
-    task = (_LABELS if loss is None else Task("labels", loss))._replace(scores=scores_of(model.loss))
+    task = as_tested(_LABELS if loss is None else Task("labels", loss), model.loss)
     return model._replace(loss=task, about=(*model.about, *known))
 
 

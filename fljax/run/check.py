@@ -8,7 +8,7 @@ from typing import Any
 from fljax.numbers import LocalHyper, as_dict, numbers_of
 from fljax.ranges import real, said
 from fljax.server.checks import is_key
-from fljax.types import Algorithm
+from fljax.types import Algorithm, Federation
 
 
 def whole(name: str, value: Any) -> int:
@@ -39,6 +39,18 @@ def check_run(n_rounds: int, evaluate_every: int, dropout: float | None) -> None
         raise ValueError(f"{said('dropout', dropout)} is not a number; give one") from None
     if not fits:
         raise ValueError(f"dropout={dropout} is not a probability below 1; choose 0 <= dropout < 1")
+
+
+def check_patience(patience: int | None, federation: Federation) -> None:
+    """Raises ValueError where ``patience`` is no number of rounds, or the clients change, after which all is worse."""
+    if patience is None:
+        return
+    check_count("patience", patience)
+    if federation.stages is not None:
+        raise ValueError(
+            f"patience={patience}: the clients change over the rounds, and a run that stops when it is no better ends "
+            "at the first change; leave patience or the drift out"
+        )
 
 
 def check_key(key: Any) -> None:

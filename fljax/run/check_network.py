@@ -16,7 +16,7 @@ from fljax.choices import check_kind
 from fljax.data.federation import minibatch
 from fljax.data.labels import are_classes
 from fljax.models.linen import ParamsError
-from fljax.models.scored import check_scores
+from fljax.models.scored import check_scores, is_validated
 from fljax.models.task import task_of
 from fljax.ranges import said
 from fljax.rounds.method import Method
@@ -40,6 +40,11 @@ def check_subjects(algorithm: Algorithm, federation: Federation, key: Key) -> No
         )
     remedy = "make one by fljax.PARTITIONS, fljax.federation_from_arrays or fljax.own_data(...).federation()"
     check_kind("federation", federation, Federation, remedy)
+    if is_validated(algorithm.loss) and federation.val is None:
+        raise ValueError(
+            "the model is to be validated, and the federation has no validation split; make one with val_fraction "
+            "above 0"
+        )
     check_key(key)
     about, x = dict(algorithm.about.model), federation.train.pool.x
     made_for, given = about.get("input_shape"), x.shape[1:]

@@ -25,6 +25,8 @@ COLUMNS = {
     "mae_macro": "mean\nabs. error",
     "best_accuracy": "best macro\n(round)",
     "best_r2": "best R2\n(round)",
+    "accuracy_at_best_val": "macro at best\nvalidation (round)",
+    "r2_at_best_val": "R2 at best\nvalidation (round)",
     "new_accuracy_macro": "new\nmacro",
     "new_accuracy_p10": "new\np10",
     "new_r2_micro": "new R2",
@@ -117,6 +119,8 @@ def cell(name: str, row: report.Row) -> str:
         return "-"
     if name in (CLASSES.best, NUMBERS.best):
         return f"{value:.4f} ({row['best_round']})"
+    if name in (CLASSES.by_validation, NUMBERS.by_validation):
+        return f"{value:.4f} ({row['best_val_round']})"
     if name != "ari" and (name in SCALE or name in own_columns([name])):
         return f"{value:.4f}"
     if name in SMALL and isinstance(value, float) and 0 < value < 1:

@@ -14,13 +14,22 @@ class Measures(NamedTuple):
     scores: tuple[str, ...]  # the first is the headline
     beside: str  # another measure of the table
     best: str  # what the best round's headline is called
+    by_validation: str  # the headline in the round that is best on the validation split
     word: str  # on a progress bar and an axis
 
 
-CLASSES = Measures(("accuracy_macro", "accuracy_micro", "accuracy_p10"), "f1_macro", "best_accuracy", "accuracy")
-NUMBERS = Measures(("r2_micro", "r2_macro", "r2_p10"), "mae_macro", "best_r2", "R2")
+CLASSES = Measures(
+    ("accuracy_macro", "accuracy_micro", "accuracy_p10"),
+    "f1_macro",
+    "best_accuracy",
+    "accuracy_at_best_val",
+    "accuracy",
+)
+NUMBERS = Measures(("r2_micro", "r2_macro", "r2_p10"), "mae_macro", "best_r2", "r2_at_best_val", "R2")
 
 WORST = tuple(f"{kind}_worst10" for kind in OF)
+VALIDATION = "val_"
+"""How the names of metrics of the validation split begin."""
 MEANS = ("macro", "micro")
 _AVERAGED = tuple(f"{kind}_{mean}" for kind in OF for mean in MEANS)
 _ERRORS = tuple(f"{kind}_{mean}" for kind in ("mae", "mse", "rmse", "brier", "ece") for mean in MEANS)

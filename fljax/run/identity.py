@@ -14,6 +14,7 @@ from jax.sharding import Mesh
 from fljax.choices import is_of_libraries, is_told, plain
 from fljax.client.map import AtHome
 from fljax.files import checksum
+from fljax.models.scored import is_validated
 from fljax.models.task import Task, scores_of
 from fljax.numbers import as_dict
 from fljax.rounds.sampling import Draw
@@ -77,6 +78,7 @@ def static_choices(algorithm: Algorithm) -> dict[str, Any]:
         **{f"model.{name}": _short(value) for name, value in about.model},
         "loss": plain(_loss_of(algorithm)),
         **({"scores": [score.name for score in scores]} if (scores := scores_of(algorithm.loss)) else {}),
+        **({"validated": True} if is_validated(algorithm.loss) else {}),
     }
 
 

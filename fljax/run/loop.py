@@ -11,6 +11,7 @@ import numpy as np
 from fljax.placement import on_device
 from fljax.run import hosts
 from fljax.run.chunk import most_rounds
+from fljax.run.patience import Patience
 from fljax.run.progress import Progress
 from fljax.run.record import Record, Records
 from fljax.run.termination import Termination
@@ -25,6 +26,7 @@ class Loop(NamedTuple):
     seconds_per_checkpoint: float
     progress: Progress
     asked: Termination | None
+    patience: Patience | None = None
 
     def run(self, chunk: Any, state: State, n_rounds: int) -> Any:
         """The rounds from where the record is to ``n_rounds``, by ``chunk``; a `Run`, or one of each of `Records`."""
@@ -42,8 +44,8 @@ class Loop(NamedTuple):
     def _chunks(self, chunk: Any, state: State, n_rounds: int, pace: "Pace") -> State:
         record, files_wanted = self.record, self.record.folder is not None
         saved = counted = time.perf_counter()
-        while record.round < n_rounds:
-            count = min(pace.rounds(), n_rounds - record.round)
+        while record.round < (until := self._until(n_rounds)):
+            count = min(pace.rounds(), until - record.round)
             began = time.perf_counter()
             with hosts.others_alive(record.round, n_rounds):
                 (count,) = hosts.agreed(count)
@@ -52,8 +54,11 @@ class Loop(NamedTuple):
                 metrics = {name: value[:count].copy() for name, value in hosts.gathered(metrics).items()}
                 pace.took(count, time.perf_counter() - began)
                 metrics = record.took(metrics)
+                if self.patience is not None:
+                    self.patience.took(metrics)
                 ends = files_wanted and any(hosts.from_all_hosts(int(self._is_asked())))
-                late = ends or record.round == n_rounds or time.perf_counter() - saved > self.seconds_per_checkpoint
+                is_last, waited = record.round == self._until(n_rounds), time.perf_counter() - saved
+                late = ends or is_last or waited > self.seconds_per_checkpoint
                 (save,) = hosts.agreed(int(late and files_wanted))
                 whole = hosts.gathered(state) if save else None
             self.progress.chunk(record.round, metrics, pace.rounds_per_second())
@@ -67,6 +72,9 @@ class Loop(NamedTuple):
             if ends:
                 self._end(record.round, n_rounds)
         return state
+
+    def _until(self, n_rounds: int) -> int:
+        return n_rounds if self.patience is None else self.patience.until(n_rounds)
 
     def _is_asked(self) -> bool:
         return self.asked is not None and self.asked.asked

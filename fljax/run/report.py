@@ -13,7 +13,8 @@ import scipy  # its parts are imported when they are first used
 from fljax import tree
 from fljax.rounds.round_metrics import OF_CLIENT
 from fljax.run.cost import traffic_of_clients
-from fljax.run.headline import CLASSES, MEANS, Measures, measures_of, scores_in
+from fljax.run.headline import CLASSES, MEANS, VALIDATION, Measures, measures_of, scores_in
+from fljax.run.patience import best_round
 from fljax.run.rounds import n_not_finite
 from fljax.run.spread import spread_over_clients, spreads
 from fljax.sealed import naming, write_listed
@@ -50,7 +51,9 @@ def final_table(outcomes: Mapping[str, Outcome], group: np.ndarray | None = None
     ``seconds`` of the rounds and ``compile_seconds`` before them (of all calls that made rounds), and
     ``new_accuracy_macro``, ``new_accuracy_micro``, ``new_accuracy_p10`` of clients that never took part. Of a
     regression ``r2_micro``, ``r2_macro``, ``r2_p10``, ``mae_macro`` and ``best_r2`` take the places of accuracies, F1
-    and ``best_accuracy``. Each score besides these (`fljax.scored`) has ``NAME_macro`` and ``NAME_micro``.
+    and ``best_accuracy``. Where the model is `fljax.validated`, ``accuracy_at_best_val`` (``r2_at_best_val``) is the
+    test accuracy in round ``best_val_round``, the best on the validation split. Each score besides these
+    (`fljax.scored`) has ``NAME_macro`` and ``NAME_micro``.
     """
     return [{"algorithm": name, **_row(outcome, group)} for name, outcome in outcomes.items()]
 
@@ -67,6 +70,7 @@ def _row(outcome: Outcome, group: np.ndarray | None) -> Row:
         **_of_clients(metrics, measures),
         measures.best: float(accuracy[best]),
         "best_round": best + 1,
+        **_by_validation(metrics, measures),
         "ari": None if label is None or group is None or (label >= 0).sum() < 2 else agreement(label, group),
         "churn": float(np.mean(metrics["churn"])) if "churn" in metrics else None,
         "n_clusters": None if label is None else len(np.unique(label[label >= 0])),
@@ -78,6 +82,15 @@ def _row(outcome: Outcome, group: np.ndarray | None) -> Row:
         "compile_seconds": _known(outcome.compile_seconds),
         **{f"new_{name}": None if new is None else float(new[name]) for name in measures.scores},
     }
+
+
+def _by_validation(metrics: Mapping[str, np.ndarray], measures: Measures) -> Row:
+    """The headline in the round that was best on the validation split, where that was tested."""
+    if VALIDATION + measures.scores[0] not in metrics:
+        return {}
+    best = best_round(metrics)
+    told = None if best is None else float(metrics[measures.scores[0]][best])
+    return {measures.by_validation: told, "best_val_round": None if best is None else best + 1}
 
 
 def told_at_the_end(metrics: Mapping[str, np.ndarray]) -> Row:

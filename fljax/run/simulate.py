@@ -12,6 +12,7 @@ from jax import Array, lax
 from fljax import tree
 from fljax.drift.stages import at
 from fljax.keys import descend
+from fljax.models.scored import is_validated
 from fljax.numbers import check_numbers
 from fljax.placement import on_device, whole
 from fljax.rounds.check_like import check_like
@@ -24,6 +25,7 @@ from fljax.run.check_network import check_outputs, check_subjects
 from fljax.run.check_state import begun, deployed
 from fljax.run.churn import churn_of_rounds
 from fljax.run.evaluate import evaluate
+from fljax.run.headline import VALIDATION
 from fljax.run.heeded import check_effort
 from fljax.run.hosts import gathered
 from fljax.run.privacy import epsilons, with_target
@@ -184,6 +186,8 @@ def test_round(
     def test(state: State) -> Metrics:
         models = deployed(algorithm.deploy, key, hyper, state, federation.train)
         found = evaluate(algorithm.predict, models, federation.test, algorithm.loss)
+        if is_validated(algorithm.loss):
+            found |= _validation(algorithm, models, federation)
         if federation.triggered is None:
             return found
         triggered = federation.triggered
@@ -196,6 +200,14 @@ def test_round(
         return jax.tree.map(lambda leaf: jnp.full(leaf.shape, jnp.nan, leaf.dtype), jax.eval_shape(test, state))
 
     return lax.cond(due, test, skip, state)
+
+
+def _validation(algorithm: Algorithm, models: ModelTable, federation: Federation) -> Metrics:
+    """Means over clients of their tests on their validation splits; who is not tested otherwise is not here either."""
+    assert federation.val is not None
+    held = federation.val._replace(size=jnp.where(federation.test.size > 0, federation.val.size, 0))
+    found = evaluate(algorithm.predict, models, held, algorithm.loss)
+    return {VALIDATION + name.removeprefix("test_"): value for name, value in found.items() if value.ndim == 0}
 
 
 def is_due(round: Array, evaluate_every: int | Array, n_rounds: int | Array) -> Array:

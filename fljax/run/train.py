@@ -12,7 +12,7 @@ from fljax.rounds.clustered import check_labels
 from fljax.rounds.sampling import Sampling, sampling_of
 from fljax.run import checkpoint as files
 from fljax.run import hosts
-from fljax.run.check import check_run, fields_of
+from fljax.run.check import check_patience, check_run, fields_of
 from fljax.run.check_network import check_outputs, check_subjects
 from fljax.run.chunk import check_traceable, on_devices, prepared, shapes_of_metrics
 from fljax.run.chunk import run_chunk as run_chunk
@@ -20,12 +20,14 @@ from fljax.run.identity import run_identity
 from fljax.run.loop import Loop
 from fljax.run.memory import check_compiled
 from fljax.run.mesh import Device, over_devices, replicated
+from fljax.run.patience import Patience
 from fljax.run.privacy import epsilons, mechanism, with_target
 from fljax.run.programs import Compile
 from fljax.run.progress import Progress, told
 from fljax.run.record import Record
 from fljax.run.record import Run as Run
 from fljax.run.resume import begin
+from fljax.run.rounds import read_rounds
 from fljax.run.same import check_same_run
 from fljax.run.simulate import as_traced, first_state
 from fljax.run.spread import spreads
@@ -47,6 +49,7 @@ def train(
     sampling: Sampling | None = None,
     evaluate_every: int = 1,
     dropout: float | None = None,
+    patience: int | None = None,
     devices: Sequence[Device] | None = None,
     seconds_per_chunk: float = 1.0,
     seconds_per_checkpoint: float = 10.0,
@@ -75,6 +78,9 @@ def train(
         sampling: who takes part, see `fljax.rounds.sampling`; None: a share ``participation``, uniformly.
         evaluate_every: test after every so many rounds, and always after the last.
         dropout: probability that a participant drops out of a round, see `simulate`; None: nobody does.
+        patience: early stopping: the run ends at the first test that comes so many rounds or more after the best one,
+            by accuracy_macro (of a regression r2_micro), of the validation split where the model is `fljax.validated`;
+            None: it makes all rounds. A folder may be gone on with by another.
         devices: to spread the clients over; None: all.
         seconds_per_chunk: chunks grow to about this long: how often the bar moves.
         seconds_per_checkpoint: least time between checkpoints.
@@ -97,6 +103,7 @@ def train(
     check_run(n_rounds, evaluate_every, dropout)
     check_numbers(hyper)
     check_subjects(algorithm, federation, key)
+    check_patience(patience, federation)
     n_rounds, evaluate_every = int(n_rounds), int(evaluate_every)
     folder, progress = None if folder is None else Path(folder), told(progress)
     n_clients = federation.train.size.shape[0]
@@ -124,7 +131,10 @@ def train(
         hosts.all_there("folder read")
         compiling = max(compiled_ahead, programs.seconds)
         record = Record(folder, identity, begun, spent, draw.sampling.timing, compiling)
-        loop = Loop(record, seconds_per_chunk, seconds_per_checkpoint, progress, asked)
+        waits = None if patience is None else Patience(int(patience), evaluate_every)
+        if waits is not None and folder is not None and begun.round:
+            waits.took(read_rounds(folder))
+        loop = Loop(record, seconds_per_chunk, seconds_per_checkpoint, progress, asked, waits)
         if begun.round < n_rounds:
             check_compiled("a round needs", programs.chunk)
         done = loop.run(partial(programs.chunk, *numbers), replicated(begun.state, mesh), n_rounds)

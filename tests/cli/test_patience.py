@@ -1,0 +1,59 @@
+"""Early stopping and validation on the command line."""
+
+import csv
+import tomllib
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fljax.run.load import load_run
+
+SMALL = ("--algorithm", "fedavg", "--epochs", "1", "--partition", "iid", "--n-clients", "3", "--lr", "0.5")
+VALIDATED = ("--partition.val-fraction", "0.2", "--validate")
+
+
+def test_a_run_ends_early_says_so_and_goes_on_with_more_patience(fljax, tmp_path):
+    status, out, err = fljax("run", *SMALL, *VALIDATED, "--rounds", "60", "--patience", "2", "--folder", "x")
+    assert (status, err) == (0, "")
+    metrics = load_run("x")["fedavg"].metrics
+    made, best = len(metrics["loss"]), int(metrics["val_accuracy_macro"].argmax())
+    assert made == best + 3 < 60
+    assert f"fedavg ended after {made} of 60 rounds: val_accuracy_macro was best after {best + 1}" in out
+    with Path("x/summary.csv").open() as file:
+        (row,) = csv.DictReader(file)
+    assert (row["best_val_round"], float(row["accuracy_at_best_val"])) == (
+        str(best + 1),
+        metrics["accuracy_macro"][best],
+    )
+    assert f"{metrics['accuracy_macro'][best]:.4f} ({best + 1})" in out
+    out = fljax("run", "--folder", "x")[1]  # with the patience that it had
+    assert f"fedavg ended after {made} of 60 rounds" in out
+    assert f"{metrics['accuracy_macro'][-1]:.4f}" in fljax("show", "x")[1]
+    longer = fljax("run", "--folder", "x", "--patience", "4")[1]
+    on = load_run("x")["fedavg"].metrics
+    np.testing.assert_array_equal(on["val_accuracy_macro"][:made], metrics["val_accuracy_macro"])
+    assert len(on["loss"]) == int(on["val_accuracy_macro"].argmax()) + 5
+    assert "fedavg ended after" in longer
+    stored = tomllib.loads(Path("x/config.toml").read_text())
+    assert (stored["patience"], stored["validate"]) == (4, True)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("run --patience 0", "patience=0 is not positive"),
+        ("run --validate", "no validation split; make one with val_fraction above 0"),
+        ("run --patience 2 --drift swap_labels", "patience=2: the clients change over the rounds"),
+        ("compare --patience 2", "no setting --patience"),
+        ("compare --config job.toml", "the file sets patience, which ends a run of fljax run early and none of this"),
+        ("sweep --patience 2", "--patience 2: a sweep's runs end together; --halving stops those that lose early"),
+        ("sweep --validate", "--judge val takes the validation split"),
+    ],
+)
+def test_where_it_cannot_be_it_is_refused_in_one_line(refused, arguments, message):
+    Path("job.toml").write_text("patience = 3\n")
+    command, *rest = arguments.split()
+    numbers = ("--lr", "0.1", "0.2") if command == "sweep" else ()
+    assert message in refused(command, *SMALL, *numbers, *rest)
+    assert not Path("results").exists()
