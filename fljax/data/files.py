@@ -12,6 +12,7 @@ from fljax.data.own import VALIDATION, OwnData, are_whole, own_data
 from fljax.data.readers.limits import opened_image
 from fljax.data.readers.shards import OfUser, find_shards, users_of
 from fljax.data.tables import Columns, TaskChoice, as_columns, from_frame, read_csv
+from fljax.data.text import as_tokens
 
 IMAGES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp")
 FORMATS = ("PNG", "JPEG", "BMP", "GIF", "TIFF", "WEBP")
@@ -217,10 +218,11 @@ def read_leaf(path: Path) -> OwnData:
     are the splits then.
 
     JSON does not tell whole numbers from others: labels that are all whole are classes, and inputs that are all whole
-    stay so, as the tokens of a text.
+    stay so, as the tokens of a text. Texts of one length with a character each for a label, as LEAF's Shakespeare has
+    them, become tokens of characters, the label that of the next one (`fljax.data.text.as_tokens`).
 
     Raises:
-        ValueError: a file is not whole, or examples are no numbers, or not of one shape.
+        ValueError: a file is not whole, or examples are neither numbers nor such texts, or not of one shape.
     """
     root = find_shards(path) or path
     files = {name: sorted((root / name).glob("*.json")) for name in ("train", "val", *VALIDATION, "test")}
@@ -233,11 +235,16 @@ def read_leaf(path: Path) -> OwnData:
         if x.shape[1:] != inputs[0].shape[1:]:
             shapes = f"{x.shape[1:]} and those of {rows[0][2].user} {inputs[0].shape[1:]}"
             raise ValueError(f"{file}: examples of user {user.user} have shape {shapes}; bring them to one")
+        if (x.dtype.kind == "U") != (inputs[0].dtype.kind == "U"):
+            raise ValueError(f"{file}: of users {rows[0][2].user} and {user.user} one has texts and one numbers")
     x = np.concatenate(inputs)
     try:
         y = np.asarray([label for *_, user in rows for label in user.y])
     except ValueError:
         y = np.zeros(0, object)
+    letters: tuple[str, ...] = ()
+    if x.dtype.kind == "U":
+        x, y, letters = _tokens(path, x, y)
     if y.dtype.kind not in "iufbU" or y.ndim > 2:
         raise ValueError(f"{path}: labels are no numbers or names of classes; give one, or as many, for each example")
     if y.dtype.kind == "f" and are_whole(y):
@@ -245,7 +252,23 @@ def read_leaf(path: Path) -> OwnData:
     client = np.repeat([user.user for *_, user in rows], [len(user.y) for *_, user in rows])
     part = np.repeat([part for part, *_ in rows], [len(user.y) for *_, user in rows])
     try:
-        return own_data(x, y, client, part=None if "" in files else part)
+        made = own_data(x, y, client, part=None if "" in files else part)
+        return made._replace(classes=letters or made.classes)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from None
+
+
+def _tokens(path: Path, x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray, tuple[str, ...]]:
+    """`as_tokens` of the examples of all users.
+
+    Raises:
+        ValueError: labels are not the next characters, or texts have several lengths.
+    """
+    if x.ndim != 1 or y.dtype.kind != "U" or y.ndim != 1 or (np.char.str_len(y) != 1).any():
+        what = "x are texts, and y not a character for each, the next one"
+        raise ValueError(f"{path}: {what}; of other texts give the tokens, as an .npz")
+    try:
+        return as_tokens(x, y)
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from None
 
@@ -260,7 +283,7 @@ def _numbers(of: OfUser, file: Path) -> np.ndarray:
         x = np.asarray(of.x)
     except ValueError:
         raise ValueError(f"{file}: examples of user {of.user} have different shapes; bring them to one") from None
-    if x.dtype.kind not in "iufb":
+    if x.dtype.kind not in "iufbU" or any(isinstance(one, str) != (x.dtype.kind == "U") for one in of.x):
         raise ValueError(f"{file}: x of user {of.user} are no numbers; of a text give its tokens, as an .npz")
     return x.astype(np.float32) if x.dtype.kind == "f" else x
 

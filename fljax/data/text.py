@@ -6,6 +6,38 @@ import numpy as np
 
 from fljax.data.own import OwnData, own_data
 
+LEAF_LETTERS = "\n !\"&'(),-.0123456789:;>?ABCDEFGHIJKLMNOPQRSTUVWXYZ[]abcdefghijklmnopqrstuvwxyz}"
+"""The 80 characters of LEAF's Shakespeare, in the order of their tokens there."""
+
+
+def as_tokens(texts: np.ndarray, nexts: np.ndarray) -> tuple[np.ndarray, np.ndarray, tuple[str, ...]]:
+    """Texts of one length, character by character, and the character after each.
+
+    Args:
+        texts: (examples,) of dtype str.
+        nexts: (examples,) of dtype str, a character each.
+
+    Returns:
+        (examples, length) int32 and (examples,) int32 tokens, and the characters that they are numbers of: those of
+        `LEAF_LETTERS` where no other occurs, else all that occur, in their order.
+
+    Raises:
+        ValueError: texts of several lengths.
+    """
+    lengths = np.char.str_len(texts)
+    if (short := int(lengths.min())) != (long := int(lengths.max())):
+        raise ValueError(f"texts have {short} to {long} characters; bring them to one length")
+    codes = np.ascontiguousarray(texts, f"U{long}").view(np.uint32).reshape(len(texts), long)
+    after = np.ascontiguousarray(nexts, "U1").view(np.uint32)
+    known = np.unique(np.concatenate([np.unique(codes), after]))
+    letters = "".join(map(chr, known))
+    alphabet = LEAF_LETTERS if set(letters) <= set(LEAF_LETTERS) else letters
+    token = np.zeros(int(known.max()) + 1, np.int32)
+    token[[ord(letter) for letter in alphabet if ord(letter) < len(token)]] = [
+        i for i, letter in enumerate(alphabet) if ord(letter) < len(token)
+    ]
+    return token[codes], token[after], tuple(alphabet)
+
 
 def next_characters(texts: Mapping[str, str], length: int = 32, step: int = 4) -> OwnData:
     """Windows of each client's text, and the character after each.

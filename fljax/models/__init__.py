@@ -8,6 +8,7 @@ from fljax.models.cnn import cnn, fedcr_cnn, femnist_cnn, mnist_cnn
 from fljax.models.functions import from_functions
 from fljax.models.lenet import lenet
 from fljax.models.linen import from_linen
+from fljax.models.lstm import lstm
 from fljax.models.mlp import logistic_regression, mlp
 from fljax.models.nnx import from_nnx
 from fljax.models.resnet import resnet18
@@ -28,6 +29,7 @@ MODELS: dict[str, Callable[..., Model]] = Named(
         "femnist_cnn": femnist_cnn,
         "lenet": lenet,
         "logistic_regression": logistic_regression,
+        "lstm": lstm,
         "mlp": mlp,
         "mnist_cnn": mnist_cnn,
         "resnet18": resnet18,
@@ -50,6 +52,7 @@ __all__ = [
     "lenet",
     "logistic_regression",
     "lora",
+    "lstm",
     "mlp",
     "mnist_cnn",
     "multi_label",

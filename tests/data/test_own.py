@@ -751,10 +751,44 @@ def test_one_file_of_leafs_json_is_split_anew(leaf):
     assert np.asarray(words.examples.x).dtype.kind == "i"  # tokens
 
 
+PLAY = {
+    "THE_TRAGEDY_ANNE": (["Now is th", "ow is the"], ["e", " "]),
+    "THE_TRAGEDY_BOB": (["winter of", "inter of "], [" ", "o"]),
+}
+
+
+def test_leafs_shakespeare_is_the_tokens_that_leaf_gives_its_network(tmp_path):
+    (tmp_path / "play.json").write_text(leaf_json(PLAY))
+    data = read_own(tmp_path / "play.json")
+    # LEAF's own list (models/utils/language_utils.py): newline, blank, !, ", &, ', (, ), comma, -, ., then the digits.
+    assert (len(data.classes), data.classes[11:21], data.classes[-1]) == (80, tuple("0123456789"), "}")
+    x, y = np.asarray(data.examples.x), np.asarray(data.examples.y)
+    assert (x.dtype, y.dtype) == (np.int32, np.int32)
+    told = ["".join(data.classes[token] for token in row) for row in x]
+    assert told == [text for texts, _ in PLAY.values() for text in texts]
+    assert [data.classes[token] for token in y] == ["e", " ", " ", "o"]
+    assert data.clients == tuple(PLAY)
+    assert data.client.tolist() == [0, 0, 1, 1]
+
+
+def test_texts_of_other_letters_have_an_alphabet_of_their_own(tmp_path):
+    (tmp_path / "other.json").write_text(leaf_json({"u": (["äb🎈", "bäc"], ["c", "ä"])}))
+    data = read_own(tmp_path / "other.json")
+    assert data.classes == ("b", "c", "ä", "🎈")
+    assert np.asarray(data.examples.x).tolist() == [[2, 0, 3], [0, 2, 1]]
+    assert np.asarray(data.examples.y).tolist() == [1, 2]
+
+
 @pytest.mark.parametrize(
     ("users", "message"),
     [
-        ({"u": (["a text"], [0])}, r"mine.json: x of user u are no numbers; of a text give its tokens"),
+        ({"u": (["a text"], [0])}, r"mine.json: x are texts, and y not a character for each.* give the tokens"),
+        ({"u": (["a text"], ["word"])}, r"mine.json: x are texts, and y not a character for each.* give the tokens"),
+        ({"u": (["abc", "ab"], ["c", "d"])}, r"mine.json: texts have 2 to 3 characters; bring them to one length"),
+        ({"u": (["abc"], ["c"]), "v": ([[1.0]], [1.0])}, r"examples of user v have shape \(1,\) and those of u \(\)"),
+        ({"u": (["abc"], ["c"]), "v": ([1.0], [1.0])}, r"of users u and v one has texts and one numbers"),
+        ({"u": (["abc", 1], ["c", "d"])}, r"mine.json: x of user u are no numbers"),
+        ({"u": ([[["a", "b"]]], [0])}, r"mine.json: x of user u are no numbers"),
         ({"u": ([[1.0], [1.0, 2.0]], [0, 1])}, r"mine.json: examples of user u have different shapes"),
         (
             {"u": ([[1.0]], [0]), "v": ([[1.0, 2.0]], [0])},

@@ -10,6 +10,7 @@ SMALL: dict[str, tuple[tuple[int, int, int], dict[str, Any]]] = {
     "femnist_cnn": ((8, 8, 1), {}),
     "lenet": ((20, 20, 3), {}),
     "logistic_regression": ((8, 8, 1), {}),
+    "lstm": ((6, 2, 3), {"hidden": (16,)}),
     "mlp": ((8, 8, 1), {"hidden": (16,)}),
     "mnist_cnn": ((8, 8, 1), {}),
     "resnet18": ((16, 16, 3), {}),

@@ -19,6 +19,7 @@ from fljax.models import (
     from_linen,
     lenet,
     logistic_regression,
+    lstm,
     mlp,
     mnist_cnn,
     resnet18,
@@ -27,6 +28,7 @@ from fljax.models import (
 )
 from fljax.models.norm import ConvNorm
 from tests.models.small import SMALL
+from tests.oracle import as_float64
 from tests.slow import slow
 
 GREY, COLOUR, LETTERS = (28, 28, 1), (32, 32, 3), {"input_shape": (32, 32, 1), "n_classes": 26}
@@ -66,6 +68,9 @@ def count(model):
         (partial(vgg16, **LETTERS), 15_252_186),
         (partial(vgg16, **LETTERS, head="4096"), 33_702_618),
         (partial(vgg16, **LETTERS, head="linear", norm="batch"), 14_735_322),
+        # 80 x 8; 4 gates of (8 + 256 + 1) x 256 and of (256 + 256 + 1) x 256; (256 + 1) x 80.
+        (lstm, 640 + 271_360 + 525_312 + 20_560),
+        (partial(lstm, (28, 28, 1), (128,), 10), 4 * (28 + 128 + 1) * 128 + 1_290),
         (celeba_cnn, 31_202),
         (partial(celeba_cnn, norm="none"), 30_946),
         (fedbabu_cnn, 115_658),
@@ -266,3 +271,39 @@ def test_strided_windows_are_centred_where_those_of_a_single_pixel_are(kernel):
     identity = jnp.zeros((kernel, kernel, 1, 1)).at[kernel // 2, kernel // 2].set(1.0)
     found = jax.jit(lambda x: block.apply({"params": {"kernel": identity}}, x, False))(x)
     np.testing.assert_allclose(found, x[:, ::2, ::2], rtol=1e-6)
+
+
+@pytest.mark.parametrize("shape", [(7,), (7, 2, 3)], ids=["text", "series"])
+def test_an_lstm_is_its_equations(key, shape):
+    """Hochreiter and Schmidhuber's, with a forget gate, step by step in float64."""
+    model = lstm(shape, (4, 5), n_classes=3, vocabulary=11, embedding=2)
+    rng = np.random.default_rng(0)
+    x = rng.integers(11, size=(6, 7)) if len(shape) == 1 else rng.normal(size=(6, *shape))
+    x = x.astype(np.int32 if len(shape) == 1 else np.float32)
+    noise = iter(jax.random.split(jax.random.key(1), 99))
+    begun = jax.jit(model.init)(key)
+    params = jax.tree.map(lambda leaf: leaf + 0.3 * jax.random.normal(next(noise), leaf.shape), begun)
+    own = as_float64(params)
+    steps = own["embed"]["embedding"][x] if len(shape) == 1 else x.reshape(6, 7, -1).astype(np.float64)
+    for layer in ("lstm1", "lstm2"):
+        gates, told = own[layer], []
+        h = c = np.zeros((6, gates["hi"]["bias"].size))
+        for t in range(7):
+            i, f, g, o = (
+                steps[:, t] @ gates[f"i{n}"]["kernel"] + h @ gates[f"h{n}"]["kernel"] + gates[f"h{n}"]["bias"]
+                for n in "ifgo"
+            )
+            i, f, o = (1 / (1 + np.exp(-gate)) for gate in (i, f, o))
+            c = f * c + i * np.tanh(g)
+            h = o * np.tanh(c)
+            told.append(h)
+        steps = np.stack(told, axis=1)
+    expected = steps[:, -1] @ own["fc"]["kernel"] + own["fc"]["bias"]
+    np.testing.assert_allclose(jax.jit(model.apply)(params, x, None)[0], expected, rtol=1e-5, atol=1e-5)
+
+
+def test_an_lstm_of_no_layers_is_refused():
+    with pytest.raises(ValueError, match=r"hidden=\(\): give the width"):
+        lstm(hidden=())
+    with pytest.raises(ValueError, match=r"vocabulary=0.*at least 1"):
+        lstm(vocabulary=0)

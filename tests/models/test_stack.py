@@ -36,6 +36,7 @@ NORMALISED = Case(dtype="float64")
 CASES = {name: Case() for name in MODELS} | {
     "celeba_cnn": NORMALISED,
     "fedbabu_cnn": NORMALISED,
+    "lstm": Case(lr=0.5),
     "fedbabu_cnn batch": Case({"norm": "batch"}, dtype="float64"),
     "resnet18": NORMALISED,
     "resnet18 batch": Case({"norm": "batch"}, dtype="float64"),

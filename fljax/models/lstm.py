@@ -1,0 +1,74 @@
+"""Recurrent networks (LSTM) of texts and of series of numbers."""
+
+from typing import cast
+
+import jax.numpy as jnp
+from flax import linen as nn
+from jax import Array
+from jax.typing import DTypeLike
+
+from fljax.models.linen import Init, from_linen
+from fljax.models.sizes import check_tuples, check_widths
+from fljax.tree import at_least_float32
+from fljax.types import Model
+
+
+class _LSTM(nn.Module):
+    vocabulary: int
+    embedding: int
+    hidden: tuple[int, ...]
+    n_classes: int
+    dtype: DTypeLike
+
+    @nn.compact
+    def __call__(self, x: Array, train: bool) -> Array:
+        if x.ndim == 2:
+            x = nn.Embed(self.vocabulary, self.embedding, dtype=self.dtype, name="embed")(x)
+        x = x.reshape(*x.shape[:2], -1)
+        for i, width in enumerate(self.hidden):
+            cell = nn.OptimizedLSTMCell(width, dtype=self.dtype, name=f"lstm{i + 1}")
+            zeros = jnp.zeros((len(x), width), self.dtype)  # its own are float32, whatever it computes in
+            x = cast(Array, nn.RNN(cell)(x, initial_carry=(zeros, zeros)))
+        return at_least_float32(nn.Dense(self.n_classes, dtype=self.dtype, name="fc")(x[:, -1]))
+
+
+def lstm(
+    input_shape: tuple[int, ...] = (80,),
+    hidden: tuple[int, ...] = (256, 256),
+    n_classes: int = 80,
+    vocabulary: int = 80,
+    embedding: int = 8,
+    dtype: DTypeLike = jnp.float32,
+    init: Init = "lecun",
+) -> Model:
+    """Recurrent network: ``embed - [LSTM]* - last step - n_classes``, of a text or of a series of numbers.
+
+    As it is, the network for Shakespeare of LEAF (Caldas et al., 2018) and FedProx, that of FedAvg's paper: 80
+    characters to the next one, 817,872 parameters. Examples of one axis are tokens, int32; those of more, (steps, ...),
+    are steps of as many numbers each, which are not embedded: sensors over time, or the rows of an image.
+
+    Layers ``embed, lstm1, lstm2, ..., fc``. ``dtype`` is that of the computation, parameters and logits are float32.
+    All biases begin at 0, where LEAF adds 1 to the forget gate's; with ``init`` "pytorch" every kernel is drawn as
+    ``Linear``'s.
+
+    Args:
+        input_shape: of an example.
+        hidden: widths of the LSTM layers.
+        n_classes: width of the output.
+        vocabulary: different tokens; of a series it says nothing.
+        embedding: numbers that a token becomes; of a series it says nothing.
+        dtype: of the computation, float32 or bfloat16; float64, with ``jax_enable_x64``, of parameters and logits too.
+        init: how kernels and biases are drawn, "lecun" or "pytorch" (`from_linen`).
+
+    Raises:
+        ValueError: a size below 1, no LSTM layer, or an unknown `init`.
+    """
+    check_tuples(input_shape=input_shape, hidden=hidden)
+    check_widths(input_shape=input_shape, hidden=hidden, n_classes=n_classes)
+    check_widths(vocabulary=vocabulary, embedding=embedding)
+    if not hidden:
+        raise ValueError("hidden=(): give the width of at least one LSTM layer, as (256,)")
+    is_text = len(input_shape) == 1
+    layers = (*("embed",) * is_text, *(f"lstm{i + 1}" for i in range(len(hidden))), "fc")
+    module = _LSTM(vocabulary if is_text else 0, embedding if is_text else 0, hidden, n_classes, dtype)
+    return from_linen(module, input_shape, layers, init=init, input_dtype=jnp.int32 if is_text else jnp.float32)
