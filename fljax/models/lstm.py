@@ -1,13 +1,12 @@
 """Recurrent networks (LSTM) of texts and of series of numbers."""
 
-from typing import cast
-
 import jax.numpy as jnp
 from flax import linen as nn
 from jax import Array
 from jax.typing import DTypeLike
 
 from fljax.models.linen import Init, from_linen
+from fljax.models.recurrence import LSTM
 from fljax.models.sizes import check_tuples, check_widths
 from fljax.tree import at_least_float32
 from fljax.types import Model
@@ -26,9 +25,7 @@ class _LSTM(nn.Module):
             x = nn.Embed(self.vocabulary, self.embedding, dtype=self.dtype, name="embed")(x)
         x = x.reshape(*x.shape[:2], -1)
         for i, width in enumerate(self.hidden):
-            cell = nn.OptimizedLSTMCell(width, dtype=self.dtype, name=f"lstm{i + 1}")
-            zeros = jnp.zeros((len(x), width), self.dtype)  # its own are float32, whatever it computes in
-            x = cast(Array, nn.RNN(cell)(x, initial_carry=(zeros, zeros)))
+            x = LSTM(width, self.dtype, name=f"lstm{i + 1}")(x)
         return at_least_float32(nn.Dense(self.n_classes, dtype=self.dtype, name="fc")(x[:, -1]))
 
 
@@ -48,8 +45,8 @@ def lstm(
     are steps of as many numbers each, which are not embedded: sensors over time, or the rows of an image.
 
     Layers ``embed, lstm1, lstm2, ..., fc``. ``dtype`` is that of the computation, parameters and logits are float32.
-    All biases begin at 0, where LEAF adds 1 to the forget gate's; with ``init`` "pytorch" every kernel is drawn as
-    ``Linear``'s.
+    Biases begin at 0, where LEAF adds 1 to the forget gate's, and what a step takes from the one before is orthogonal,
+    whatever ``init`` draws.
 
     Args:
         input_shape: of an example.

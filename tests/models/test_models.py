@@ -27,6 +27,7 @@ from fljax.models import (
     vgg16,
 )
 from fljax.models.norm import ConvNorm
+from fljax.models.recurrence import LSTM
 from tests.models.small import SMALL
 from tests.oracle import as_float64
 from tests.slow import slow
@@ -287,12 +288,10 @@ def test_an_lstm_is_its_equations(key, shape):
     steps = own["embed"]["embedding"][x] if len(shape) == 1 else x.reshape(6, 7, -1).astype(np.float64)
     for layer in ("lstm1", "lstm2"):
         gates, told = own[layer], []
-        h = c = np.zeros((6, gates["hi"]["bias"].size))
+        h = c = np.zeros((6, len(gates["recurrent_kernel"])))
         for t in range(7):
-            i, f, g, o = (
-                steps[:, t] @ gates[f"i{n}"]["kernel"] + h @ gates[f"h{n}"]["kernel"] + gates[f"h{n}"]["bias"]
-                for n in "ifgo"
-            )
+            driven = steps[:, t] @ gates["input"]["kernel"] + gates["input"]["bias"]
+            i, f, g, o = np.split(driven + h @ gates["recurrent_kernel"], 4, axis=1)
             i, f, o = (1 / (1 + np.exp(-gate)) for gate in (i, f, o))
             c = f * c + i * np.tanh(g)
             h = o * np.tanh(c)
@@ -307,3 +306,34 @@ def test_an_lstm_of_no_layers_is_refused():
         lstm(hidden=())
     with pytest.raises(ValueError, match=r"vocabulary=0.*at least 1"):
         lstm(vocabulary=0)
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_the_gradients_of_a_recurrence_are_those_of_flaxs_cell(key, times):
+    """Once, and of the gradient's own square: what Per-FedAvg differentiates twice."""
+    width, x = 3, jax.random.normal(key, (4, 6, 2))
+    own, cell = LSTM(width), nn.RNN(nn.OptimizedLSTMCell(width))
+    params = jax.tree.map(lambda leaf: leaf + 0.3, own.init(key, x)["params"])
+
+    def as_flax(params):
+        kernels, of_h = (
+            dict(zip("ifgo", jnp.split(part, 4, axis=-1), strict=True))
+            for part in (params["input"]["kernel"], params["recurrent_kernel"])
+        )
+        bias = dict(zip("ifgo", jnp.split(params["input"]["bias"], 4), strict=True))
+        return {f"i{n}": {"kernel": kernels[n]} for n in "ifgo"} | {
+            f"h{n}": {"kernel": of_h[n], "bias": bias[n]} for n in "ifgo"
+        }
+
+    def of_own(params):
+        return (own.apply({"params": params}, x) ** 2).sum()
+
+    def of_flax(params):
+        return (cell.apply({"params": {"cell": as_flax(params)}}, x) ** 2).sum()
+
+    def twice(f):
+        return lambda params: tree.squared_norm(jax.grad(f)(params))
+
+    fs = (of_own, of_flax) if times == 1 else (twice(of_own), twice(of_flax))
+    own_gradient, flax_gradient = (jax.jit(jax.grad(f))(params) for f in fs)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5), own_gradient, flax_gradient)
