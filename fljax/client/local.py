@@ -57,7 +57,8 @@ def train_clients(
     Raises:
         ValueError: a field of ``work`` is out of its range, ``data`` is no split, ``loss`` is one of outputs and
             labels or gives no pair, ``start``, ``key`` or a table has not a row for each client, ``key`` has no random
-            keys, or ``work`` has terms, which `fljax.rounds.train` adds.
+            keys, or ``work`` has terms, which `fljax.rounds.train` adds, or an ``effort`` that is known is not in
+            (0, 1].
     """
     check_work(work)
     check_loss(loss)
@@ -71,6 +72,8 @@ def train_clients(
             f"work.terms={work.terms}: train_clients adds no terms of bricks to the loss; call fljax.rounds.train, or "
             "give work._replace(terms=())"
         )
+
+    _check_effort(effort)
 
     def train(
         pool: Examples, index: Array, size: Array, key: Key, start: Params, share: Array | None, *own: Any
@@ -100,6 +103,15 @@ def n_batches(size: Sizes, batch_size: int | None) -> Sizes:
 def n_steps(size: Sizes, work: Work) -> Sizes:
     """Local steps of a client with ``size`` examples: epochs * batches in a pass."""
     return work.epochs * n_batches(size, work.batch_size)
+
+
+def _check_effort(effort: Array | None) -> None:
+    """Raises ValueError where somebody is to do nothing or more than all; of what is traced nothing is known."""
+    if effort is None or isinstance(effort, jax.core.Tracer) or not getattr(effort, "is_fully_addressable", True):
+        return
+    shares = np.asarray(effort)
+    if not ((shares > 0) & (shares <= 1)).all():  # NaN too
+        raise ValueError(f"effort has {shares.min()} to {shares.max()}; give shares of the steps in (0, 1]")
 
 
 def steps_taken(size: Array, work: Work, effort: Array | None) -> Array:

@@ -175,12 +175,17 @@ def _features(
 ) -> tuple[np.ndarray, tuple[str, ...]]:
     """(examples, ...) and the names of the features; none of them where a column of arrays has them all."""
     name, first = next(iter(columns.items()))
-    if len(columns) == 1 and (first.ndim > 1 or isinstance(first[0], np.ndarray | list)):
+    if len(columns) == 1 and name not in categories and (first.ndim > 1 or isinstance(first[0], np.ndarray | list)):
         x = first if first.ndim > 1 else _arrays(first, name, where)
         return (x[..., None] if x.dtype == np.uint8 and x.ndim == 3 else x), ()  # grey images have one channel
     found: dict[str, np.ndarray] = {}
     for name, column in columns.items():
-        found |= _each(column, name, where) if name in categories else {name: _numbers(column, name, where)}
+        made = _each(column, name, where) if name in categories else {name: _numbers(column, name, where)}
+        if twice := [one for one in made if one in found or (one != name and one in columns)]:
+            raise ValueError(
+                f"a category of column {name!r} and another column are both called {twice[0]!r}; rename one"
+            )
+        found |= made
     return np.stack(list(found.values()), axis=1), tuple(found)
 
 

@@ -7,19 +7,34 @@ import numpy as np
 from fljax.rounds.round_metrics import OF_CLIENT
 
 
-def worst(values: np.ndarray, share: float = 0.1) -> float:
-    """Mean over the worst ``share`` of the clients, at least one of them; clients that were not tested do not count."""
-    known = np.sort(values[np.isfinite(values)])
-    return float(known[: max(1, int(np.ceil(share * len(known))))].mean()) if len(known) else float("nan")
+def worst(values: np.ndarray, share: float = 0.1) -> np.ndarray:
+    """Mean over the worst ``share`` of the clients, at least one, () of (clients,), or of each row of more axes.
+
+    Clients that were not tested do not count; NaN where none was.
+    """
+    ascending = np.sort(_of_tested(values), axis=-1)  # NaN stands last
+    n = (~np.isnan(ascending)).sum(axis=-1)
+    counted = np.maximum(1, np.ceil(share * n))
+    is_counted = np.arange(ascending.shape[-1]) < counted[..., None]
+    return np.where(n > 0, np.where(is_counted, ascending, 0.0).sum(axis=-1) / counted, np.nan)
 
 
-def deviation(values: np.ndarray) -> float:
-    """Standard deviation over the clients that were tested."""
-    known = values[np.isfinite(values)]
-    return float(known.std()) if len(known) else float("nan")
+def deviation(values: np.ndarray) -> np.ndarray:
+    """Standard deviation over the clients that were tested, () of (clients,), or of each row of more axes."""
+    tested = _of_tested(values)
+    n = (~np.isnan(tested)).sum(axis=-1)
+    mean = np.nansum(tested, axis=-1) / np.maximum(n, 1)
+    squares = np.nansum(np.square(tested - mean[..., None]), axis=-1)
+    return np.where(n > 0, np.sqrt(squares / np.maximum(n, 1)), np.nan)
 
 
-SPREADS: Mapping[str, Callable[[np.ndarray], float]] = {"worst10": worst, "deviation": deviation}
+def _of_tested(values: np.ndarray) -> np.ndarray:
+    """Float64, NaN of clients without a finite test."""
+    wide = np.asarray(values, np.float64)
+    return np.where(np.isfinite(wide), wide, np.nan)
+
+
+SPREADS: Mapping[str, Callable[[np.ndarray], np.ndarray]] = {"worst10": worst, "deviation": deviation}
 """What a measure's name ends in, as ``accuracy_worst10``: the function of the clients' values."""
 
 OF = ("accuracy", "f1", "r2", "auc", "average_precision", "balanced_accuracy", "top3", "top5")
@@ -35,8 +50,8 @@ def spread_over_clients(metrics: Mapping[str, np.ndarray], name: str) -> np.ndar
     """(rounds,) float64, one of `spreads` after every round; NaN where nobody was tested. Of metrics with more leading
     axes, as a sweep's (points, seeds, rounds, ...), of each.
     """
-    kind, _, how = name.partition("_")
-    return np.apply_along_axis(SPREADS[how], -1, np.asarray(metrics[OF_CLIENT + kind], np.float64))
+    kind, _, how = name.rpartition("_")
+    return SPREADS[how](np.asarray(metrics[OF_CLIENT + kind]))
 
 
 def measured(metrics: Mapping[str, np.ndarray], name: str) -> np.ndarray:

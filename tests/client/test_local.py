@@ -430,3 +430,16 @@ def test_the_error_of_an_optimizer_of_ones_own_is_its_own(key, model, ragged):
 def trained_by(optimizer, key, model, ragged):
     start = tree.everyone(started(model, key), 5)
     return train_clients(keys_of(key), start, ragged, training_loss(model), optimizer, Work(1, 4))
+
+
+@pytest.mark.parametrize("effort", [[0.5, 0.0], [1.5, 1.0], [-1.0, 1.0], [float("nan"), 1.0]])
+def test_an_effort_of_nothing_or_of_more_than_all_is_refused(key, effort):
+    model = fljax.MODELS["logistic_regression"]((2,), 2)
+    data = ClientData(
+        Examples(jnp.zeros((4, 2)), jnp.zeros(4, jnp.int32)),
+        jnp.arange(4, dtype=jnp.int32).reshape(2, 2),
+        jnp.full(2, 2, jnp.int32),
+    )
+    start, loss = tree.everyone(model.init(key), 2), training_loss(model)
+    with pytest.raises(ValueError, match=r"effort has .*; give shares of the steps in"):
+        train_clients(jax.random.split(key, 2), start, data, loss, optax.sgd(0.1), Work(1, 2), effort=jnp.array(effort))

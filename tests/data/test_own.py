@@ -315,6 +315,10 @@ def test_a_column_of_categories_is_a_feature_for_each_word(tmp_path):
     one = read_own(tmp_path / "mine.csv", Columns(("sick",), "site", features=("sex",), categories="sex"))
     assert one.inputs == ("sex=f", "sex=m", "sex=x")
     np.savez(tmp_path / "mine.npz", x=np.ones((4, 2)), y=np.zeros(4, int))
+    twice = written(tmp_path, "sex=f,sex,sick\n" + "1,f,0\n2,m,1\n" * 2)
+    for order in (("sex=f", "sex"), ("sex", "sex=f")):
+        with pytest.raises(ValueError, match="a category of column 'sex' and another column are both called 'sex=f'"):
+            read_own(twice, Columns(("sick",), features=order, categories=("sex",)))
     with pytest.raises(ValueError, match="categories stand in columns of a table"):
         read_own(tmp_path / "mine.npz", Columns((), categories=("x",)))
 

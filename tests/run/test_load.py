@@ -307,6 +307,22 @@ def test_worst_clients():
     assert worst(np.arange(40.0)) == np.arange(4).mean()
 
 
+def test_the_spreads_of_many_runs_are_those_of_each_row():
+    rng = np.random.default_rng(0)
+    values = rng.random((3, 2, 5, 23)).astype(np.float32)
+    values[rng.random(values.shape) < 0.2] = np.nan
+    values[0, 1, 2] = np.nan
+    metrics = {"client_average_precision": values}
+    for name in spreads(metrics):
+        found = spread_over_clients(metrics, name)
+        assert found.shape == (3, 2, 5)
+        for at in np.ndindex(3, 2, 5):
+            own = np.sort(values[at][np.isfinite(values[at])].astype(np.float64))
+            least = own[: max(1, int(np.ceil(0.1 * len(own))))]
+            expected = np.nan if not len(own) else own.std() if name.endswith("deviation") else least.mean()
+            np.testing.assert_allclose(found[at], expected, rtol=1e-12)
+
+
 def test_a_spread_over_clients_is_none_in_a_round_without_a_test():
     """As NumPy's, of those who were tested, in float64."""
     rounds = np.array([[np.nan, np.nan, np.nan], [0.25, np.nan, 0.75], [-np.inf, 0.5, 1.5]], np.float32)
