@@ -171,7 +171,7 @@ def _about(module: nn.Module, inputs: Description) -> Description:
     """The network's name and sizes: the fields of its module."""
     fields = [field.name for field in dataclasses.fields(module) if field.name not in ("parent", "name")]
     own = ((name, _hashable(getattr(module, name, None))) for name in fields)
-    return (("network", type(module).__name__.lstrip("_")), *inputs, *own)
+    return (("network", type(module).__name__.lstrip("_")), *own, *inputs)  # what counts is what stands last
 
 
 def _hashable(value: Any) -> Any:

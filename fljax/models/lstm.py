@@ -13,7 +13,7 @@ from fljax.types import Model
 
 
 class _LSTM(nn.Module):
-    vocabulary: int
+    n_tokens: int
     embedding: int
     hidden: tuple[int, ...]
     n_classes: int
@@ -22,10 +22,10 @@ class _LSTM(nn.Module):
     @nn.compact
     def __call__(self, x: Array, train: bool) -> Array:
         if x.ndim == 2:
-            x = nn.Embed(self.vocabulary, self.embedding, dtype=self.dtype, name="embed")(x)
+            x = nn.Embed(self.n_tokens, self.embedding, dtype=self.dtype, name="embed")(x)
         x = x.reshape(*x.shape[:2], -1)
         for i, width in enumerate(self.hidden):
-            x = LSTM(width, self.dtype, name=f"lstm{i + 1}")(x)
+            x = LSTM(width, self.dtype, name=f"lstm{i + 1}")(x, train)
         return at_least_float32(nn.Dense(self.n_classes, dtype=self.dtype, name="fc")(x[:, -1]))
 
 

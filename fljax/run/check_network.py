@@ -53,7 +53,7 @@ def check_subjects(algorithm: Algorithm, federation: Federation, key: Key) -> No
         raise ValueError(f"the network takes {kind} tokens, and the examples are {x.dtype}{pixels}; give int32")
     if made_for is not None and math.prod(made_for) != math.prod(given):
         raise _other_shape(made_for, given)
-    if (vocabulary := about.get("vocabulary")) is not None:
+    if kind is not None and (vocabulary := about.get("vocabulary")) is not None:
         _check_tokens(vocabulary, federation)
     check_labels(algorithm, federation)
 

@@ -9,6 +9,9 @@ import pytest
 from flax import linen as nn
 
 from fljax import tree
+from fljax.algorithms.fedavg import fedavg
+from fljax.data.own import federation_from_arrays
+from fljax.data.synthetic import linear_groups
 from fljax.models import (
     MODELS,
     celeba_cnn,
@@ -28,6 +31,9 @@ from fljax.models import (
 )
 from fljax.models.norm import ConvNorm
 from fljax.models.recurrence import LSTM
+from fljax.run.check_network import check_subjects
+from fljax.run.simulate import simulate
+from fljax.types import Work
 from tests.models.small import SMALL
 from tests.oracle import as_float64
 from tests.slow import slow
@@ -301,6 +307,21 @@ def test_an_lstm_is_its_equations(key, shape):
     np.testing.assert_allclose(jax.jit(model.apply)(params, x, None)[0], expected, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize(("shape", "dtype"), [((3,), "int32"), ((2, 2), "float32")])
+def test_a_field_of_ones_own_network_is_not_taken_for_what_it_embeds(key, shape, dtype):
+    class Net(nn.Module):
+        vocabulary: int
+
+        @nn.compact
+        def __call__(self, x):
+            x = nn.Embed(5, 2)(x) if x.dtype == jnp.int32 else x
+            return nn.Dense(4)(x.reshape(len(x), -1))
+
+    x = (np.arange(30 * np.prod(shape)).reshape(30, *shape) % 5).astype(dtype)
+    federation = federation_from_arrays(x - 2 * (dtype == "float32"), np.arange(30) % 4, np.arange(30) % 3)
+    check_subjects(fedavg(from_linen(Net(1), shape, input_dtype=dtype), Work(1, 5)), federation, key)
+
+
 def test_an_lstm_of_no_layers_is_refused():
     with pytest.raises(ValueError, match=r"hidden=\(\): give the width"):
         lstm(hidden=())
@@ -313,7 +334,7 @@ def test_the_gradients_of_a_recurrence_are_those_of_flaxs_cell(key, times):
     """Once, and of the gradient's own square: what Per-FedAvg differentiates twice."""
     width, x = 3, jax.random.normal(key, (4, 6, 2))
     own, cell = LSTM(width), nn.RNN(nn.OptimizedLSTMCell(width))
-    params = jax.tree.map(lambda leaf: leaf + 0.3, own.init(key, x)["params"])
+    params = jax.tree.map(lambda leaf: leaf + 0.3, own.init(key, x, True)["params"])
 
     def as_flax(params):
         kernels, of_h = (
@@ -326,7 +347,7 @@ def test_the_gradients_of_a_recurrence_are_those_of_flaxs_cell(key, times):
         }
 
     def of_own(params):
-        return (own.apply({"params": params}, x) ** 2).sum()
+        return (own.apply({"params": params}, x, True) ** 2).sum()
 
     def of_flax(params):
         return (cell.apply({"params": {"cell": as_flax(params)}}, x) ** 2).sum()
@@ -337,3 +358,17 @@ def test_the_gradients_of_a_recurrence_are_those_of_flaxs_cell(key, times):
     fs = (of_own, of_flax) if times == 1 else (twice(of_own), twice(of_flax))
     own_gradient, flax_gradient = (jax.jit(jax.grad(f))(params) for f in fs)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5), own_gradient, flax_gradient)
+
+
+def test_a_run_with_an_lstm_is_differentiated_forwards(key):
+    """As a run with any network, see the FAQ: its steps by the gradient of the kernel, its tests as they stand."""
+    model, federation = lstm((4, 4, 1), (3,), 4), linear_groups(3, 3, examples=10)
+    algorithm = fedavg(model, Work(epochs=1, batch_size=5))
+
+    def loss(lr):
+        return simulate(algorithm, fedavg.Hyper(lr=lr), federation, key, n_rounds=1)[1]["test_loss"][0]
+
+    value, slope = jax.jit(lambda lr: jax.jvp(loss, (lr,), (jnp.ones_like(lr),)))(jnp.float32(0.2))
+    apart = [float(loss(jnp.float32(0.2 + step))) for step in (-0.05, 0.05)]
+    assert apart[0] != value
+    np.testing.assert_allclose(slope, (apart[1] - apart[0]) / 0.1, rtol=0.02)
