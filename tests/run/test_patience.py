@@ -9,6 +9,7 @@ import pytest
 import fljax
 from fljax.drift.drifting import drifting
 from fljax.drift.named import swap_labels
+from fljax.run.checkpoint import rounds_done
 from fljax.run.patience import Patience, best_round
 from fljax.run.report import Outcome, final_table
 from fljax.run.sweep.search import on_validation
@@ -29,7 +30,7 @@ def where_it_ends(tests, patience, every):
 def test_a_run_ends_where_the_definition_says_whatever_its_chunks(seed):
     rng = np.random.default_rng(seed)
     n_rounds, patience, every = (int(n) for n in (rng.integers(20, 60), rng.integers(1, 9), rng.integers(1, 5)))
-    tests = rng.integers(0, 12, n_rounds) / 12 + np.linspace(0, rng.random(), n_rounds)
+    tests = rng.integers(0, 12, n_rounds) / 12 + np.linspace(0, seed % 2 * rng.random(), n_rounds)
     tests[[made % every != 0 and made != n_rounds for made in range(1, n_rounds + 1)]] = np.nan
     tests[rng.random(n_rounds) < 0.1] = np.nan  # tests of models that give NaN
     waits, made = Patience(patience, every), 0
@@ -71,11 +72,14 @@ def test_a_run_that_ends_early_is_the_beginning_of_the_whole_one(six, whole, tmp
     given = method(fljax.validated), HYPER, six, jax.random.key(0)
     fljax.train(*given, ends - 2, patience=PATIENCE, folder=tmp_path, seconds_per_chunk=seconds)
     run = fljax.train(*given, 30, patience=PATIENCE, folder=tmp_path, seconds_per_chunk=seconds)
+    assert rounds_done(tmp_path) == ends  # of the newest checkpoint
     again = fljax.train(*given, 30, patience=PATIENCE, folder=tmp_path)  # which has ended
     for one in (run, again):
         for name, values in whole[1].items():
             np.testing.assert_array_equal(one.metrics[name], values[:ends], err_msg=name)
     jax.tree.map(np.testing.assert_array_equal, run.state, fljax.train(*given, ends).state)
+    with pytest.raises(ValueError, match="validated"):
+        fljax.train(method(), *given[1:], 30, folder=tmp_path)
     on = fljax.train(*given, 30, folder=tmp_path)  # another patience, or none, goes on with it
     np.testing.assert_array_equal(on.metrics["val_loss"], whole[1]["val_loss"])
 
