@@ -110,7 +110,7 @@ def test_pfllibs_options_have_theirs_here(module):
     compared = set(module("boards").pfllib_steps.CASES)
     assert {name for *_, remark in rows for name in re.findall(r"\*\*(.*?)\*\*", remark)} == compared
     named, other = {there.split()[1] for there, *_ in rows}, {"Per-FedAvg": "PerAvg", "FedRoD": "FedROD"}
-    assert named == {other.get(name, name) for name in compared} | {"FedGen", "APFL", "APPLE", "FD", "FedBN"}
+    assert named == {other.get(name, name) for name in compared} | {"FedGen", "APFL", "APPLE", "FD", "FedBN", "FML"}
 
 
 def test_readme_counts_the_methods_that_end_as_other_code_does():

@@ -11,15 +11,12 @@ default (``weighting="uniform"`` is the code's). The personal model of a client 
 
 from typing import Annotated
 
-from jax import Array
-
-from fljax import tree
 from fljax.choices import Least
 from fljax.client.objectives import proximal, training_loss
 from fljax.numbers import LocalHyper, Scalar, hyper, number
-from fljax.rounds import Combining, Weighting, mean, method, rounds_alone, train, two_models
-from fljax.rounds.averaging import shared_part
-from fljax.types import Algorithm, ClientData, Cohort, Key, Model, ModelTable, State, Trained, Work
+from fljax.rounds import Combining, Weighting, mean, method, train, two_models
+from fljax.rounds.averaging import join_from_shared
+from fljax.types import Algorithm, Cohort, Model, ModelTable, Trained, Work
 
 
 @hyper
@@ -63,9 +60,4 @@ def ditto(
         return Trained({"global": sent.params, "own": own.params}, own.loss, sent.ok & own.ok)
 
     rounds = two_models(model, local, "own", combine=combine, weighting=weighting)
-
-    def join(key: Key, hyper: DittoHyper, state: State, data: ClientData, n_rounds: Array) -> ModelTable:
-        begun = State(state.server, tree.broadcast(shared_part(state.server), data.size.shape[0]))
-        return tree.own(rounds_alone(rounds.round, key, hyper, begun, data, n_rounds).clients)
-
-    return rounds._replace(join=join)
+    return rounds._replace(join=join_from_shared(rounds))

@@ -13,11 +13,14 @@ from collections.abc import Callable
 from operator import itemgetter
 from typing import Any, Literal, NamedTuple
 
+from jax import Array
+
 from fljax import tree
 from fljax.choices import check_choices
 from fljax.client.objectives import predictor
 from fljax.rounds.accounting import Weighting, client_weight, reported
 from fljax.rounds.combine import Combining, as_combine, mean
+from fljax.rounds.joining import rounds_alone
 from fljax.rounds.local import Local, local_of
 from fljax.rounds.sharing import GLOBAL_AND_OWN, WHOLE, Sharing, own_rows
 from fljax.types import (
@@ -161,6 +164,16 @@ def two_models(
         begin=begin,
         deployed=itemgetter(deployed),
     )
+
+
+def join_from_shared(rounds: Algorithm) -> Callable[..., ModelTable]:
+    """The `Algorithm.join` of `two_models`: a newcomer's own is the server's at first, and goes through ``rounds``."""
+
+    def join(key: Key, hyper: Any, state: State, data: ClientData, n_rounds: Array) -> ModelTable:
+        begun = State(state.server, tree.broadcast(shared_part(state.server), data.size.shape[0]))
+        return tree.own(rounds_alone(rounds.round, key, hyper, begun, data, n_rounds).clients)
+
+    return join
 
 
 def held_by_all(key: Key, hyper: Any, state: State, data: ClientData) -> ModelTable:

@@ -5,16 +5,20 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from flax import linen as nn
+from scipy.special import softmax
 
 import fljax
 from fljax import tree
 from fljax.algorithms.apfl import apfl
 from fljax.algorithms.apple import apple
 from fljax.algorithms.fedala import fedala, mixture_fit
+from fljax.algorithms.fml import apart, fml, mutual, side_by_side
 from fljax.algorithms.pfedme import pfedme
 from fljax.client.local import shuffled
+from fljax.data.synthetic import linear_groups
 from fljax.run.simulate import as_traced
-from fljax.types import Work
+from fljax.types import Batch, Work
 from tests import oracle
 from tests.algorithms.round_by_round import simulate
 from tests.algorithms.test_oracles import LR, WORK, assert_models, reference, run  # noqa: F401
@@ -108,6 +112,90 @@ def test_apple_in_numpy(key, model, federation, reference):  # noqa: F811
     np.testing.assert_allclose(state.clients, weights, rtol=1e-4, atol=1e-6)
     assert np.abs(np.array(weights) - p0).max() > 0.01  # they moved
     assert_models(deployed, [mixture(p, cores) for p in weights])
+
+
+def test_fml_in_numpy(key, model, federation, reference):  # noqa: F811
+    w, own, alpha, beta = reference.start, reference.everyone(), 0.3, 0.6
+
+    def slope(params, x, y, taught, share):
+        """Of ``share`` times the loss plus the rest times KL(taught || told); of cross-entropies, both are told less
+        target."""
+        told = softmax(numpy_logits(params, x), axis=1)
+        away = share * (told - np.eye(told.shape[1])[y]) + (1 - share) * (told - taught)
+        h = numpy_features(params, x)
+        back = (away @ params["fc2"]["kernel"].T) * (h > 0)
+        pairs = {"fc1": (x.reshape(len(x), -1), back), "fc2": (h, away)}
+        return {n: {"kernel": a.T @ b / len(x), "bias": b.mean(axis=0)} for n, (a, b) in pairs.items()}
+
+    for cohort in reference.rounds():
+        sent = []
+        for i, k, _ in cohort:
+            copy = w
+            for x, y in reference.batches(i, k):
+                said = [softmax(numpy_logits(one, x), axis=1) for one in (copy, own[i])]
+                slopes = slope(copy, x, y, said[1], beta), slope(own[i], x, y, said[0], alpha)
+                copy, own[i] = (
+                    oracle.combine(lambda p, g: p - LR * g, one, g)
+                    for one, g in zip((copy, own[i]), slopes, strict=True)
+                )
+            sent.append(copy)
+        w = oracle.average(sent, [size for *_, size in cohort])
+    deployed, state = run(fml(model, WORK), fml.Hyper(lr=LR, alpha=alpha, beta=beta), federation, key)
+    assert_models(deployed, own)
+    chex.assert_trees_all_close(state.server, w, rtol=1e-5, atol=1e-5)
+
+
+def numpy_logits(params, x):
+    return numpy_features(params, x) @ params["fc2"]["kernel"] + params["fc2"]["bias"]
+
+
+def test_fml_without_a_word_of_the_other_is_fedavg_beside_training_alone(key, model, work, federation):
+    state = final(fml(model, work), fml.Hyper(lr=0.1, alpha=1.0, beta=1.0), federation, key)
+    chex.assert_trees_all_close(state.server, averaged(model, work, federation, key), rtol=1e-5, atol=1e-6)
+    chex.assert_trees_all_close(state.clients, alone(model, work, federation, key), rtol=1e-5, atol=1e-6)
+
+
+def test_fml_keeps_the_running_statistics_of_either_model_apart(key):
+    class Net(nn.Module):
+        @nn.compact
+        def __call__(self, x, train):
+            x = nn.BatchNorm(not train, momentum=0.5)(x.reshape(len(x), -1))
+            return nn.Dense(4)(x)
+
+    model, federation = fljax.from_linen(Net(), (4, 4, 1)), linear_groups(3, 3, examples=16)
+    start = {name: model.init(jax.random.fold_in(key, i)) for i, name in enumerate(("global", "own"))}
+    start["own"]["batch_stats"] = jax.tree.map(lambda leaf: leaf + 3, start["own"]["batch_stats"])
+    chex.assert_trees_all_equal(apart(side_by_side(start)), start)
+    x, y = federation.train.pool.x[:8], federation.train.pool.y[:8]
+    _, updated = mutual(model, fml.Hyper())(side_by_side(start), Batch(x, y, jnp.ones(8)), key)
+    for name, params in apart(updated).items():
+        chex.assert_trees_all_close(params, model.apply(start[name], x, key)[1])
+        assert not np.allclose(
+            jax.tree.leaves(params["batch_stats"])[0], jax.tree.leaves(start[name]["batch_stats"])[0]
+        )
+    state, metrics = fljax.simulate(fml(model, Work(1, 8)), fml.Hyper(lr=0.1), federation, key, 2)
+    assert np.isfinite(metrics["loss"]).all()
+    assert {"batch_stats"} < set(state.clients) == set(state.server)
+
+
+def test_fml_needs_classes(key, federation):
+    model = fljax.regression(fljax.MODELS["logistic_regression"]((4, 4, 1), 1))
+    targets = federation.train.pool._replace(y=federation.train.pool.y.astype(jnp.float32))
+    numbers = jax.tree.map(lambda leaf: leaf, federation)
+    numbers = numbers._replace(
+        train=numbers.train._replace(pool=targets), test=numbers.test._replace(pool=targets), val=None
+    )
+    with pytest.raises(ValueError, match="not classes, which this method or partition works with"):
+        fljax.simulate(fml(model, WORK), fml.Hyper(), numbers, key, 1)
+
+
+def test_newcomers_to_fml_begin_with_the_servers_model(key, model, federation):
+    algorithm, hyper = fml(model, WORK), fml.Hyper(lr=0.1)
+    state = final(algorithm, hyper, federation, key)
+    joined = algorithm.join(key, as_traced(hyper), state, federation.train, jnp.int32(0))
+    chex.assert_trees_all_close(fljax.client_model(joined, 2), state.server)
+    further = algorithm.join(key, as_traced(hyper), state, federation.train, jnp.int32(2))
+    assert not np.allclose(fljax.client_model(further, 2)["fc1"]["kernel"], state.server["fc1"]["kernel"], atol=1e-3)
 
 
 def test_fedala_in_numpy(key, model, federation, reference):  # noqa: F811

@@ -1,0 +1,87 @@
+"""FML: a client's own model and its copy of the server's learn from each other, batch by batch.
+
+Shen et al.: Federated Mutual Learning, 2020, https://arxiv.org/abs/2006.16765.
+Each client trains the received model (the "meme") and a model of its own on its examples, and each of the two also on
+what the other makes of them: deep mutual learning. The meme travels, the client is tested with its own.
+
+Differences from the paper: both are of one network, where each client's own may be another's there. A client that never
+took part holds the server's model as its own. PFLlib's code lets the gradient through what the other says, divides a
+divergence by the number of classes, and clips gradients; none of these is done here.
+"""
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from fljax import tree
+from fljax.client.objectives import Loss, batch_mean
+from fljax.data.labels import check_classes
+from fljax.numbers import LocalHyper, Scalar, hyper, number
+from fljax.rounds import Combining, Weighting, mean, method, train, two_models
+from fljax.rounds.averaging import join_from_shared
+from fljax.types import Algorithm, Batch, Cohort, Key, Model, ModelTable, Params, Trained, Work
+
+
+@hyper
+class FMLHyper(LocalHyper):
+    alpha: Scalar = number(
+        0.5, "weight of the labels, beside the meme's word, to a client's own model; 1 learns alone", least=0, most=1
+    )
+    beta: Scalar = number(
+        0.5, "weight of the labels, beside the own model's word, to the meme; 1 is FedAvg", least=0, most=1
+    )
+
+
+@method(FMLHyper, "Shen et al., 2020", "https://arxiv.org/abs/2006.16765", kind="personalised")
+def fml(model: Model, work: Work, *, weighting: Weighting = "size", combine: Combining = mean) -> Algorithm:
+    """FML: ``V_i`` by ``alpha F_i(V) + (1 - alpha) KL(w || V)``, ``w_i`` by ``beta F_i(w) + (1 - beta) KL(V || w)``.
+
+    Both step on the same batches; ``KL(p || q)`` is the mean over examples of the divergence of ``q``'s softmax from
+    ``p``'s, which counts as a constant. The ``w_i`` are averaged. The reported loss is that of the own models.
+    """
+
+    def local(hyper: FMLHyper, start: ModelTable, cohort: Cohort) -> Trained:
+        check_classes(cohort.data.pool.y)
+        trained = train(hyper, start._replace(params=side_by_side(start.params)), cohort, mutual(model, hyper), work)
+        return trained._replace(params=apart(trained.params))
+
+    rounds = two_models(model, local, "own", combine=combine, weighting=weighting)
+    return rounds._replace(join=join_from_shared(rounds))
+
+
+def mutual(model: Model, hyper: FMLHyper) -> Loss:
+    """The two losses of models `side_by_side`, each with a gradient for its own model; the value is the own model's."""
+
+    def loss(params: Params, batch: Batch, key: Key, *own: Params) -> tuple[Array, Params]:
+        logits, updated = {}, {}
+        for name, held in apart(params).items():
+            logits[name], updated[name] = model.apply(held, batch.x, key)
+
+        def of(name: str, other: str, share: Scalar) -> Array:
+            word = divergence(logits[name], jax.lax.stop_gradient(logits[other]))
+            return batch_mean(share * model.loss(logits[name], batch.y) + (1 - share) * word, batch.weight)
+
+        value, beside = of("own", "global", hyper.alpha), of("global", "own", hyper.beta)
+        return value + beside - jax.lax.stop_gradient(beside), side_by_side(updated)
+
+    return loss
+
+
+def divergence(logits: Array, taught: Array) -> Array:
+    """(batch,) ``KL(softmax(taught) || softmax(logits))``."""
+    to, of = (jax.nn.log_softmax(value.astype(jnp.float32)) for value in (logits, taught))
+    return (jnp.exp(of) * (of - to)).sum(-1)
+
+
+def side_by_side(held: Params) -> Params:
+    """Models by name as one, whose running statistics stand where training looks for them."""
+    trained, statistics = zip(*map(tree.split_statistics, held.values()), strict=True)
+    kept = {tree.STATISTICS: dict(zip(held, statistics, strict=True))} if any(statistics) else {}
+    return tree.join_statistics(dict(zip(held, trained, strict=True)), kept)
+
+
+def apart(params: Params) -> Params:
+    """The inverse of `side_by_side`."""
+    held, statistics = tree.split_statistics(params)
+    kept = statistics.get(tree.STATISTICS, {})
+    return {name: tree.join_statistics(own, kept.get(name, {})) for name, own in held.items()}
