@@ -185,8 +185,10 @@ def _public(module: Any) -> list[str]:
 
 _TOP = """
 simulate train sweep evaluate evaluate_new_clients choose_k load build hold_out_clients federation_from_arrays
-federation_from_clients pack from_linen from_nnx from_functions only_trained lora load_run export_models reach
-confusion_matrices compose averaging clustered
+federation_from_clients own_data read_own from_frame from_hugging_face Columns pack same_shapes
+from_linen from_nnx from_functions normalized regression multi_label scored validated only_trained lora
+load_run remake deployed client_model save_models export_models predictions confusion_matrices reach after_changes
+compose averaging clustered
 trained_on train_clients client_loss cross_loss training_loss proximal hyper number method
 Examples Batch ClientData Federation Model Work Trained Cohort State ModelTable Algorithm LocalHyper Clusters Rule
 Combine Sharing
@@ -203,6 +205,7 @@ REFERENCE = {
     "fljax.server": _public(fljax.server),
     "fljax.client": [name for name in _public(fljax.client) if name not in _TOP_NAMES],
     "fljax.run": _RUN_NAMES,
+    "fljax.scores": [name for name in _public(fljax.scores) if name != "SCORES"],
 }
 """Module -> the names that its page has."""
 _WORDS = {
@@ -211,6 +214,7 @@ _WORDS = {
     "fljax.server": "What a server does. Pure functions of fixed shape over the client axis.",
     "fljax.client": "What a client does.",
     "fljax.run": "Runs, sweeps, devices and files.",
+    "fljax.scores": "What tests may say of each client besides the metric contract, by name: see `fljax.scored`.",
 }
 
 

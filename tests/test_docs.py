@@ -27,7 +27,8 @@ TEXTS = {page.stem: page.read_text() for page in PAGES}
 README = (ROOT / "README.md").read_text()
 GENERATED = {
     *(f"generated/methods/{name}" for name in fljax.ALGORITHMS),
-    *(f"generated/reference/{name}" for name in ("fljax", "fljax.rounds", "fljax.server", "fljax.client", "fljax.run")),
+    "generated/reference/fljax",
+    *(f"generated/reference/fljax.{name}" for name in ("rounds", "server", "client", "run", "scores")),
 }
 SKIP = "% skip: "
 
@@ -147,6 +148,13 @@ def test_no_page_is_an_orphan_and_none_is_missing():
     assert {name for name in listed if name.startswith("generated/reference/")} == {
         name for name in GENERATED if "/reference/" in name
     }
+
+
+def test_what_can_be_called_in_fljax_has_a_place_in_the_reference(module):
+    """Methods have pages of their own, what a server does has that of `fljax.server`."""
+    elsewhere = {*fljax.ALGORITHMS, *fljax.server.__all__}
+    called = {name for name in dir(fljax) if name not in elsewhere and callable(getattr(fljax, name))}
+    assert called == set(module("written").REFERENCE["fljax"])
 
 
 def slug(heading: str) -> str:
