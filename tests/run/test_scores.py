@@ -196,20 +196,18 @@ def six_clients():
     return fljax.PARTITIONS["dirichlet"](*fljax.load("digits"), n_clients=6, beta=0.5, val_fraction=0.2)
 
 
-def test_a_run_resumed_says_what_one_in_one_go_does(federation, key, tmp_path):
+def test_a_run_gone_on_with_says_what_scikit_learn_does_of_its_predictions(federation, key, tmp_path):
     algorithm, hyper = fljax.fedavg(fljax.scored(network(), "auc"), fljax.Work(1, 32)), fljax.fedavg.Hyper(lr=0.1)
     fljax.train(algorithm, hyper, federation, key, 2, folder=tmp_path)
     run = fljax.train(algorithm, hyper, federation, key, 3, folder=tmp_path)
-    state, metrics = fljax.simulate(algorithm, hyper, federation, key, 3)
-    np.testing.assert_array_equal(run.metrics["client_auc"], metrics["client_auc"])
-    models = fljax.deployed(algorithm, hyper, state, federation, key)
+    models = fljax.deployed(algorithm, hyper, run.state, federation, key)
     outputs = np.asarray(fljax.predictions(algorithm.predict, models, federation.test))
     y = np.asarray(federation.test.pool.y)[federation.test.index]
     for client, size in enumerate(federation.test.size):
         told, truth = softmax(outputs[client, :size]), y[client, :size]
         some = [c for c in range(10) if 0 < (truth == c).sum() < size]
         value = np.mean([oracle.roc_auc_score(truth == c, told[:, c]) for c in some])
-        np.testing.assert_allclose(metrics["client_auc"][-1, client], value, rtol=1e-5)
+        np.testing.assert_allclose(run.metrics["client_auc"][-1, client], value, rtol=1e-5)
     other = fljax.fedavg(fljax.scored(network(), "auc", "ece"), fljax.Work(1, 32))
     with pytest.raises(ValueError, match="scores"):
         fljax.train(other, hyper, federation, key, 4, folder=tmp_path)
@@ -221,12 +219,13 @@ def test_points_of_a_sweep_are_told_apart_by_a_score(federation, key):
 
     model = fljax.scored(network(), "ece", wrong)
     algorithm, hypers = fljax.fedavg(model, fljax.Work(1, 32)), grid(fljax.fedavg.Hyper(), lr=(1e-4, 0.2))
-    rows = tidy(hypers, fljax.sweep(algorithm, hypers, federation, key, 1, 2))
-    assert best(rows, "wrong_macro").point == {"lr": pytest.approx(1e-4)}  # of one's own the most is best
-    assert best(rows, "ece_macro").mean == min(row["ece_macro"] for row in rows)  # a calibration error: the least
-    assert metric_of("wrong_micro", algorithm) == "wrong_micro"
     found = search(algorithm, hypers, federation, key, 1, 4, halving=2, metric="wrong_macro")
     assert found.rounds.tolist() == [4, 2]
+    rows = tidy(hypers, found.metrics, found.rounds)
+    assert best(rows, "wrong_macro").point == {"lr": pytest.approx(1e-4)}  # of one's own the most is best
+    rows = [{"lr": lr, "seed": 0, "rounds": 4, "diverged": None, "ece_macro": ece} for lr, ece in ((1, 0.2), (2, 0.1))]
+    assert best(rows, "ece_macro").point == {"lr": 2}  # of an error the least
+    assert metric_of("wrong_micro", algorithm) == "wrong_micro"
     with pytest.raises(ValueError, match=r"auc_macro.*ece_macro"):
         metric_of("auc_macro", algorithm)
 
