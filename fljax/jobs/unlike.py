@@ -13,7 +13,9 @@ OF_COLUMNS = ("client_column", "label_column", "feature_column", "category_colum
 """Settings that say what the columns of a table are."""
 OF_CLIENTS = ("data", *OF_COLUMNS, "task", "new_clients")
 """A run's own settings that say who the clients are, besides the data set and the partition."""
-_UNSAID = (*RECORD, "algorithm", "seed", "compile", "evaluate_every", "data_folder", "new_client_rounds")
+_TESTS = ("evaluate_every", "score", "validate", "patience")
+"""What says when and by what a run is tested; at which round it ended is told apart."""
+_UNSAID = (*RECORD, *_TESTS, "algorithm", "seed", "compile", "data_folder", "new_client_rounds")
 """What a config.toml has and no result depends on, or that the table says."""
 
 Config = Mapping[str, Any]

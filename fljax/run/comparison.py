@@ -88,8 +88,8 @@ def as_table(rows: Sequence[report.Row], width: int | None = None) -> str:
 
 def own_columns(row: Collection[str]) -> list[str]:
     """The means over clients, in a row of the table, of scores besides the metric contract."""
-    kinds = [name.removesuffix("_macro") for name in row if name.endswith("_macro") and not name.startswith("new_")]
-    return [f"{kind}_macro" for kind in kinds if kind not in CONTRACT]
+    kinds = [name.removesuffix("_macro") for name in row if name.endswith("_macro")]
+    return [f"{kind}_macro" for kind in kinds if kind.removeprefix("new_") not in CONTRACT]
 
 
 def _in_order(names: Collection[str]) -> list[str]:

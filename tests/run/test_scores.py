@@ -7,6 +7,7 @@ import pytest
 from sklearn import metrics as oracle
 
 import fljax
+from fljax.run.comparison import as_table
 from fljax.run.sweep.points import grid
 from fljax.run.sweep.search import search
 from fljax.run.sweep.table import best, metric_of, tidy
@@ -280,3 +281,11 @@ def test_scores_that_cannot_be_are_refused(scores, named, text):
 def test_scores_of_another_shape_or_task_are_refused(outputs, score, text):
     with pytest.raises(ValueError, match=text):
         scores_of(data_of(outputs), **score)
+
+
+def test_a_score_has_a_column_of_the_table_whatever_its_name():
+    """``new_...`` are also what the contract's measures of new clients are called."""
+    row = {"algorithm": "fedavg", "accuracy_macro": 0.5, "new_accuracy_macro": None, "new_words_macro": 0.25}
+    head, line = as_table([row]).splitlines()[-2:]
+    assert "words" in head
+    assert "0.2500" in line
