@@ -82,13 +82,14 @@ def compare_folders(folders: Sequence[Path], baseline: str | None = None, measur
 def _measure(runs: Sequence[Any], asked: str | None) -> str:
     """The measure that is asked for, or the first run's own; ValueError where a run has no such number a round."""
     from fljax.run.headline import measures_of
+    from fljax.run.patience import measures_by_validation
     from fljax.run.spread import spreads
 
     first = runs[0]
     name = measures_of(first.metrics).scores[0] if asked is None else asked
     for one in runs:
-        spreads_over_clients = spreads(one.metrics)
-        if name in spreads_over_clients or (name in one.metrics and one.metrics[name].ndim == 1):
+        made = [*spreads(one.metrics), *measures_by_validation(one.metrics)]
+        if name in made or (name in one.metrics and one.metrics[name].ndim == 1):
             continue
         if asked is None:
             raise ValueError(
@@ -96,7 +97,7 @@ def _measure(runs: Sequence[Any], asked: str | None) -> str:
                 "show them apart, or choose what both have: --measure test_loss"
             )
         numbers = [key for key, value in one.metrics.items() if value.ndim == 1 and value.dtype.kind == "f"]
-        known = ", ".join([*numbers, *spreads_over_clients])
+        known = ", ".join([*numbers, *made])
         raise ValueError(f"--measure {name}: {one.folder} has no such number; it has {known}")
     return name
 
@@ -105,8 +106,11 @@ def _over_rounds(run: Any, measure: str) -> Any:
     """(rounds,) of a run's measure as a table means it: simulated seconds are those since the run began."""
     import numpy as np
 
+    from fljax.run.patience import at_best_validation, measures_by_validation
     from fljax.run.spread import measured
 
+    if measure in measures_by_validation(run.metrics):
+        return at_best_validation(run.metrics)
     values = measured(run.metrics, measure)
     return np.cumsum(values, dtype=np.float64) if measure == "simulated_seconds" else values
 

@@ -39,7 +39,7 @@ def notes_of(
 
 
 def _not_at_the_same_round(found: dict[str, dict[Any, Any]], config: dict[str, dict[str, Any]]) -> list[str]:
-    """A line with the runs that have made fewer rounds than they are to make."""
+    """A line with the runs that have made fewer rounds than they were to make; ``--patience`` may have ended them."""
     done = {label: {seed: len(one.metrics["ids"]) for seed, one in own.items()} for label, own in found.items()}
     longest = max(n for own in done.values() for n in own.values())
     told = []
@@ -49,7 +49,9 @@ def _not_at_the_same_round(found: dict[str, dict[Any, Any]], config: dict[str, d
             which = _which([seed for seed, made in own.items() if made == n], len(own))
             told += [f"{label} {n} of {planned}{which}"] if n < planned else []
     same = all(n == longest for own in done.values() for n in own.values())
-    word = "not finished, so that the last tests are compared" if same else "not at the same round"
+    patient = all(config[label].get("patience") for label in done)
+    last = "ended early" if patient else "not finished, so that the last tests are compared"
+    word = last if same else "not at the same round"
     return [f"{word}: {'; '.join(told)}"] if told else []
 
 

@@ -33,7 +33,8 @@ VALIDATION = "val_"
 MEANS = ("macro", "micro")
 _AVERAGED = tuple(f"{kind}_{mean}" for kind in OF for mean in MEANS)
 _ERRORS = tuple(f"{kind}_{mean}" for kind in ("mae", "mse", "rmse", "brier", "ece") for mean in MEANS)
-HIGHER_IS_BETTER = (*_AVERAGED, "accuracy_p10", "r2_p10", *WORST, "ari")
+_BY_VALIDATION = (CLASSES.by_validation, NUMBERS.by_validation)
+HIGHER_IS_BETTER = (*_AVERAGED, "accuracy_p10", "r2_p10", *WORST, *_BY_VALIDATION, "ari")
 LOWER_IS_BETTER = ("test_loss", *_ERRORS, "attack_success")
 """Of neither are numbers that tell how a run went, such as ``churn``, scores of the user's own, and deviations over
 clients, which are least too where all fare equally badly."""

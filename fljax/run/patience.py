@@ -1,6 +1,6 @@
 """Early stopping: a run ends when its tests have been no better for so many rounds."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import numpy as np
 
@@ -17,6 +17,21 @@ def best_round(metrics: Mapping[str, np.ndarray]) -> int | None:
     """The round, counted from 0, that is best by `judged_by`, of equals the first; None: none was tested."""
     values = np.asarray(metrics[judged_by(metrics)])
     return int(np.nanargmax(values)) if (~np.isnan(values)).any() else None
+
+
+def at_best_validation(metrics: Mapping[str, np.ndarray]) -> np.ndarray:
+    """(rounds,) the headline's test in the round that was, until then, best on the validation split; NaN before any."""
+    headline = measures_of(metrics).scores[0]
+    validated = np.nan_to_num(np.asarray(metrics[VALIDATION + headline], np.float64), nan=-np.inf)
+    before = np.maximum.accumulate(np.append(-np.inf, validated))[:-1]
+    at = np.maximum.accumulate(np.where(validated > before, np.arange(len(validated)), -1))
+    return np.where(at < 0, np.nan, np.asarray(metrics[headline])[at])
+
+
+def measures_by_validation(metrics: Collection[str]) -> list[str]:
+    """What `at_best_validation` is called of a run with these metrics; none where it was not validated."""
+    measures = measures_of(metrics)
+    return [measures.by_validation] if VALIDATION + measures.scores[0] in metrics else []
 
 
 class Patience:

@@ -14,7 +14,7 @@ from fljax import tree
 from fljax.rounds.round_metrics import OF_CLIENT
 from fljax.run.cost import traffic_of_clients
 from fljax.run.headline import CLASSES, MEANS, VALIDATION, Measures, measures_of, scores_in
-from fljax.run.patience import best_round
+from fljax.run.patience import at_best_validation, best_round
 from fljax.run.rounds import n_not_finite
 from fljax.run.spread import spread_over_clients, spreads
 from fljax.sealed import naming, write_listed
@@ -88,9 +88,8 @@ def _by_validation(metrics: Mapping[str, np.ndarray], measures: Measures) -> Row
     """The headline in the round that was best on the validation split, where that was tested."""
     if VALIDATION + measures.scores[0] not in metrics:
         return {}
-    best = best_round(metrics)
-    told = None if best is None else float(metrics[measures.scores[0]][best])
-    return {measures.by_validation: told, "best_val_round": None if best is None else best + 1}
+    best, told = best_round(metrics), float(at_best_validation(metrics)[-1])
+    return {measures.by_validation: _known(told), "best_val_round": None if best is None else best + 1}
 
 
 def told_at_the_end(metrics: Mapping[str, np.ndarray]) -> Row:

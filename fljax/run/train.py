@@ -20,7 +20,7 @@ from fljax.run.identity import run_identity
 from fljax.run.loop import Loop
 from fljax.run.memory import check_compiled
 from fljax.run.mesh import Device, over_devices, replicated
-from fljax.run.patience import Patience
+from fljax.run.patience import Patience, measures_by_validation
 from fljax.run.privacy import epsilons, mechanism, with_target
 from fljax.run.programs import Compile
 from fljax.run.progress import Progress, told
@@ -216,7 +216,12 @@ def numbers_of_rounds(
         "epsilon": mechanism(hyper, draw.sampling, algorithm.about.work) is not None,
         "simulated_seconds": draw.sampling.timing is not None,
     }
-    return [*names, *(name for name, is_there in host.items() if is_there), *spreads(metrics)]
+    return [
+        *names,
+        *(name for name, is_there in host.items() if is_there),
+        *spreads(metrics),
+        *measures_by_validation(metrics),
+    ]
 
 
 def check_folder(

@@ -27,6 +27,10 @@ def test_a_run_ends_early_says_so_and_goes_on_with_more_patience(fljax, tmp_path
         metrics["accuracy_macro"][best],
     )
     assert f"{metrics['accuracy_macro'][best]:.4f} ({best + 1})" in out
+    chosen = metrics["accuracy_macro"][best]
+    shown = fljax("show", "x", "--measure", "accuracy_at_best_val")[1]
+    assert f"fedavg                   {chosen:.4f}" in shown
+    assert f"ended early: fedavg {made} of 60" in shown
     out = fljax("run", "--folder", "x")[1]  # with the patience that it had
     assert f"fedavg ended after {made} of 60 rounds" in out
     assert f"{metrics['accuracy_macro'][-1]:.4f}" in fljax("show", "x")[1]

@@ -10,7 +10,7 @@ import fljax
 from fljax.drift.drifting import drifting
 from fljax.drift.named import swap_labels
 from fljax.run.checkpoint import rounds_done
-from fljax.run.patience import Patience, best_round
+from fljax.run.patience import Patience, at_best_validation, best_round
 from fljax.run.report import Outcome, final_table
 from fljax.run.sweep.search import on_validation
 
@@ -113,6 +113,12 @@ def test_the_table_has_the_test_of_the_best_validated_round(whole):
     (row,) = final_table({"fedavg": Outcome(metrics, models, 1.0)})
     at = int(metrics["val_accuracy_macro"].argmax())
     assert (row["best_val_round"], row["accuracy_at_best_val"]) == (at + 1, metrics["accuracy_macro"][at])
+    found = at_best_validation(metrics)
+    for made in range(1, 31):
+        until = metrics["val_accuracy_macro"][:made]
+        assert found[made - 1] == metrics["accuracy_macro"][until.argmax()]
+    untested = {"accuracy_macro": np.array([np.nan, 0.5, 0.2]), "val_accuracy_macro": np.array([np.nan, 0.5, 0.5])}
+    np.testing.assert_array_equal(at_best_validation(untested), [np.nan, 0.5, 0.5])
     assert best_round({"accuracy_macro": np.full(3, np.nan)}) is None
 
 
