@@ -43,9 +43,18 @@ def balanced_draw(key: Key, model: Model, n_clusters: int, min_share: Array | fl
     Returns:
         (K, ...) models.
 
+    Raises:
+        ValueError: the network begins with the same parameters whatever the key is, as one that was trained before:
+            all K would be equal, and every client would stay with the first of them.
+
     Source: Ghosh, Chung, Yin, Ramchandran: An Efficient Framework for Clustered Federated Learning, NeurIPS 2020, code.
     """
-
+    if n_clusters > 1 and _is_constant(model):
+        raise ValueError(
+            f"the network begins alike whatever the key is, and so would all {n_clusters} first models, of which every "
+            "client would keep the first; let its init add a little noise, drawn by its key, or choose a method that "
+            "begins with one model"
+        )
     least = jnp.where(min_share * n_clusters > 1, 0.5 / n_clusters, min_share)
 
     def draw(key: Key) -> Stacked:
@@ -69,3 +78,15 @@ def balanced_draw(key: Key, model: Model, n_clusters: int, min_share: Array | fl
     none = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), jax.eval_shape(draw, key))
     # The first draw is made in the loop too: before it, the whole of a draw would be compiled twice.
     return lax.while_loop(too_uneven, redraw, (jnp.int32(0), none, jnp.float32(-1)))[1]
+
+
+def _is_constant(model: Model) -> bool:
+    """Whether parameters are given back as they are held, without a look at the key."""
+    found: list[bool] = []
+
+    def look(key: Key) -> Key:
+        found.append(not any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(model.init(key))))
+        return key
+
+    jax.eval_shape(look, jax.random.key(0))
+    return found[0]

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import fljax
 from fljax.algorithms import ALGORITHMS
 from fljax.numbers import LocalHyper, hyper, number, numbers_of
 from fljax.rounds import mean, median, regrouped, stepped
@@ -124,3 +125,20 @@ def test_a_gradient_takes_no_more_than_a_plain_step(key, model, federation):
     state = jax.eval_shape(algorithm.init, key, numbers, federation.train)
     with pytest.raises(ValueError, match="use momentum=None and weight_decay=None"):
         jax.eval_shape(algorithm.round, key, numbers, state, sample_cohort(key, jnp.int32(0), federation, 4, None))
+
+
+@pytest.mark.parametrize("name", ["ifca", "hypcluster", "fedsoft", "fedcps"])
+def test_k_first_models_that_would_be_equal_are_refused(key, federation, name):
+    model = fljax.MODELS["logistic_regression"]((4, 4, 1), 4)
+    begun = model.init(key)
+    still = model._replace(init=lambda key: begun)
+
+    def noisy(key):
+        return jax.tree.map(lambda leaf: leaf + 0.01 * jax.random.normal(key, leaf.shape), begun)
+
+    method, work = fljax.ALGORITHMS[name], fljax.Work(1, 8)
+    with pytest.raises(ValueError, match="begins alike whatever the key is, and so would all 3 first models"):
+        jax.eval_shape(method(still, work, n_clusters=3).init, key, method.Hyper(), federation.train)
+    jax.eval_shape(method(still, work, n_clusters=1).init, key, method.Hyper(), federation.train)
+    state = method(still._replace(init=noisy), work, n_clusters=3).init(key, method.Hyper(), federation.train)
+    assert len(np.unique(jax.tree.leaves(state.server)[0].reshape(-1))) > 3
