@@ -175,7 +175,7 @@ def _features(
 ) -> tuple[np.ndarray, tuple[str, ...]]:
     """(examples, ...) and the names of the features; none of them where a column of arrays has them all."""
     name, first = next(iter(columns.items()))
-    if len(columns) == 1 and name not in categories and (first.ndim > 1 or isinstance(first[0], np.ndarray | list)):
+    if len(columns) == 1 and name not in categories and _holds_arrays(first):
         x = first if first.ndim > 1 else _arrays(first, name, where)
         return (x[..., None] if x.dtype == np.uint8 and x.ndim == 3 else x), ()  # grey images have one channel
     found: dict[str, np.ndarray] = {}
@@ -193,8 +193,10 @@ def _each(column: np.ndarray, name: str, where: _Where) -> dict[str, np.ndarray]
     """A feature of 0 and 1 for each word of a column of categories, in their order.
 
     Raises:
-        ValueError: naming the first row without a word, or there are more words than half of the rows.
+        ValueError: naming the first row without a word, or there are more words than half of the rows, or arrays.
     """
+    if _holds_arrays(column):
+        raise ValueError(f"column {name!r} holds arrays, which are no categories; leave it out of the categories")
     text = _text(column)
     if (missing := text == "").any():
         raise ValueError(f"{where.row(int(np.argmax(missing)))}, column {name!r} is empty; name the category")
@@ -204,6 +206,10 @@ def _each(column: np.ndarray, name: str, where: _Where) -> dict[str, np.ndarray]
             f"column {name!r} has {len(words)} categories in {len(text)} rows; leave it out, or group them"
         )
     return {f"{name}={word}": (place == i).astype(np.float32) for i, word in enumerate(words)}
+
+
+def _holds_arrays(column: np.ndarray) -> bool:
+    return column.ndim > 1 or isinstance(column[0], np.ndarray | list)
 
 
 def _arrays(column: np.ndarray, name: str, where: _Where) -> np.ndarray:

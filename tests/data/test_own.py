@@ -319,6 +319,9 @@ def test_a_column_of_categories_is_a_feature_for_each_word(tmp_path):
     for order in (("sex=f", "sex"), ("sex", "sex=f")):
         with pytest.raises(ValueError, match="a category of column 'sex' and another column are both called 'sex=f'"):
             read_own(twice, Columns(("sick",), features=order, categories=("sex",)))
+    arrays = Columns(("sick",), features=("x",), categories=("x",))
+    with pytest.raises(ValueError, match="column 'x' holds arrays, which are no categories"):
+        from_frame(Frame(x=np.zeros((4, 2)), sick=np.arange(4) % 2), arrays)
     with pytest.raises(ValueError, match="categories stand in columns of a table"):
         read_own(tmp_path / "mine.npz", Columns((), categories=("x",)))
 
