@@ -5,8 +5,8 @@ Each client trains the received model (the "meme") and a model of its own on its
 what the other makes of them: deep mutual learning. The meme travels, the client is tested with its own.
 
 Differences from the paper: both are of one network, where each client's own may be another's there. A client that never
-took part holds the server's model as its own. PFLlib's code lets the gradient through what the other says, divides a
-divergence by the number of classes, and clips gradients; none of these is done here.
+took part holds the first model of all as its own, a newcomer the server's. PFLlib's code lets the gradient through what
+the other says, divides a divergence by the number of classes, and clips gradients; none of these is done here.
 """
 
 import jax
@@ -52,7 +52,7 @@ def fml(model: Model, work: Work, *, weighting: Weighting = "size", combine: Com
 def mutual(model: Model, hyper: FMLHyper) -> Loss:
     """The two losses of models `side_by_side`, each with a gradient for its own model; the value is the own model's."""
 
-    def loss(params: Params, batch: Batch, key: Key, *own: Params) -> tuple[Array, Params]:
+    def loss(params: Params, batch: Batch, key: Key) -> tuple[Array, Params]:
         logits, updated = {}, {}
         for name, held in apart(params).items():
             logits[name], updated[name] = model.apply(held, batch.x, key)
