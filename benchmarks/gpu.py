@@ -9,6 +9,8 @@ In this order, what has a bar first:
   last model, with the making of tables, the transfer and compilation (bar: 30 s each). Drawing the images, which stand
   for a data set, is not in it.
 - compilation: a round of pfl-cifar10, with the forms of its products tried out on the device and without.
+- graphs: rounds of small models compiled so that the device runs the loops over steps itself (XLA's command buffers of
+  loops and conditionals), against XLA's default, by which the host launches each iteration; in float32.
 - float32: rounds a second of every workload of `peers.work`, with the shares of the matrix rate and of the copy rate
   that its needs (see `needs`) come to; and the ratio to a plain PyTorch loop on the same device, in float32 too (bar:
   10 times for CNNs, all of them below 2M parameters, at cohort 50 to 100).
@@ -21,9 +23,10 @@ In this order, what has a bar first:
 
 Programs are compiled before anything is timed, several at a time; rates are medians of five samples, ratios medians of
 pairs, but the knee of a sweep, which divides one count's median rate by another's. Rows are stored as they come in a
-table for each kind of device; those of ``--only`` in the place of older ones of the same name. What there is no time
-left for within ``--seconds``, or nothing to compare with, is "not measured", which counts as missed. ``--tiny`` runs
-every line of this on a CPU, with a few small clients, to see that it works; its figures mean nothing.
+table for each kind of device; those of ``--only`` in the place of older ones of the same name, where they could be
+measured. What there is no time left for within ``--seconds``, or nothing to compare with, is "not measured", which
+counts as missed. ``--tiny`` runs every line of this on a CPU, with a few small clients, to see that it works; its
+figures mean nothing.
 """
 
 import argparse
@@ -43,7 +46,7 @@ import jax.numpy as jnp
 from accelerator.bench import FULL, PRECISIONS, REPEATS, TINY, Bench, dtype_of, precisely
 from accelerator.convolutions import convolutions
 from accelerator.table import LATE, Row, is_missed, not_measured, row, show, store, stored
-from accelerator.workloads import compilation, public, workloads
+from accelerator.workloads import compilation, graphs, public, workloads
 from sweep import CURVE_BAR, curve, knee
 from timing import alternate, machine
 
@@ -86,8 +89,8 @@ def sweeps(bench: Bench) -> Iterator[Row]:
 
 
 PARTS: dict[str, Callable[[Bench], Iterator[Row]]] = {
-    **{"limits": limits, "public": public, "compilation": compilation, "float32": partial(workloads, "float32")},
-    **{"sweep": sweeps, "conv": convolutions},
+    **{"limits": limits, "public": public, "compilation": compilation, "graphs": graphs},
+    **{"float32": partial(workloads, "float32"), "sweep": sweeps, "conv": convolutions},
     **{precision: partial(workloads, precision) for precision in PRECISIONS[1:]},
 }
 
@@ -122,7 +125,8 @@ def main() -> int:
             show(line)
             missed += [line["what"]] if is_missed(line) else []
             numbers = {name: float(f"{value:.4g}") for name, value in line.items() if isinstance(value, float)}
-            rows[line["what"]] = line | numbers | here
+            if line["what"] not in rows or not math.isnan(line["value"]):  # else what was measured before stays
+                rows[line["what"]] = line | numbers | here
             if table:
                 store(rows, table)
     if missed:

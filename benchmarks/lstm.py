@@ -1,11 +1,11 @@
-"""The network for LEAF's Shakespeare on one core: against flax's own LSTM cell, and against PyTorch.
+"""The network for LEAF's Shakespeare on one core or an accelerator: against flax's own LSTM cell, and against PyTorch.
 
-    python benchmarks/lstm.py [--repeats 7]
+    python benchmarks/lstm.py [--repeats 7] [--clients 10]
 
-A client takes three SGD steps on batches of ten texts of 80 characters (`fljax.client.train_clients`, one compiled
+Every client takes three SGD steps on batches of ten texts of 80 characters (`fljax.client.train_clients`, one compiled
 program); "flax" is the same with `flax.linen.OptimizedLSTMCell` in `flax.linen.RNN`, "torch" a PyTorch loop with
-`torch.nn.LSTM`. Milliseconds of the processor a step; "../fljax" is a side's time over that of fljax, "first" the
-seconds to the first result.
+`torch.nn.LSTM`, one client after another. Milliseconds a client's step, of the processor on a CPU, by the wall on an
+accelerator; "../fljax" is a side's time over that of fljax, "first" the seconds to the first result.
 """
 
 import os
@@ -57,16 +57,17 @@ class TorchLSTM(torch.nn.Module):
         return self.fc(self.lstm(self.embed(x))[0][:, -1])
 
 
-def client_of() -> ClientData:
-    """One client's texts."""
-    rng, n = np.random.default_rng(0), STEPS * BATCH
+def texts_of(n_clients: int) -> ClientData:
+    """The clients' texts."""
+    rng, n = np.random.default_rng(0), n_clients * STEPS * BATCH
     x, y = (jnp.asarray(rng.integers(VOCABULARY, size=shape), jnp.int32) for shape in ((n, LENGTH), n))
-    return ClientData(Examples(x, y), jnp.arange(n, dtype=jnp.int32)[None], jnp.full(1, n, jnp.int32))
+    rows = jnp.arange(n, dtype=jnp.int32).reshape(n_clients, -1)
+    return ClientData(Examples(x, y), rows, jnp.full(n_clients, rows.shape[1], jnp.int32))
 
 
 def jax_side(model: Model, data: ClientData) -> Any:
-    """Compiled: the client's model after its steps."""
-    keys, work = jax.random.split(jax.random.key(0), 1), Work(epochs=1, batch_size=BATCH)
+    """Compiled: the clients' models after their steps."""
+    keys, work = jax.random.split(jax.random.key(0), len(data.size)), Work(epochs=1, batch_size=BATCH)
     start = jax.jit(jax.vmap(model.init))(keys)
 
     @jax.jit
@@ -78,24 +79,34 @@ def jax_side(model: Model, data: ClientData) -> Any:
 
 def torch_side(data: ClientData) -> Any:
     """The same steps in PyTorch."""
-    model, loss_of = TorchLSTM(), torch.nn.CrossEntropyLoss()
-    x, y = (torch.from_numpy(np.array(part)).long() for part in (data.pool.x, data.pool.y))
+    device = "cpu" if jax.default_backend() == "cpu" else "cuda"
+    model, loss_of = TorchLSTM().to(device), torch.nn.CrossEntropyLoss()
+    x, y = (torch.from_numpy(np.array(part)).long().to(device) for part in (data.pool.x, data.pool.y))
+    first = {name: value.clone() for name, value in model.state_dict().items()}
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True  # as JAX does
 
     def run() -> None:
-        optimizer = torch.optim.SGD(model.parameters(), lr=LR)
-        for rows in torch.arange(STEPS * BATCH).split(BATCH):
-            optimizer.zero_grad()
-            loss_of(model(x[rows]), y[rows]).backward()
-            optimizer.step()
+        for own in torch.arange(len(y), device=device).split(STEPS * BATCH):
+            model.load_state_dict(first)
+            optimizer = torch.optim.SGD(model.parameters(), lr=LR)
+            for rows in own.split(BATCH):
+                optimizer.zero_grad()
+                loss_of(model(x[rows]), y[rows]).backward()
+                optimizer.step()
+        if device == "cuda":
+            torch.cuda.synchronize()
 
     return with_threads(1, run)
 
 
 def main() -> None:
     """Prints the table."""
-    options = parser(__doc__, ("fljax", "flax", "torch"), repeats=7, bars=False).parse_args()
-    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})  # before JAX starts as many threads as there are cores
-    data = client_of()
+    arguments = parser(__doc__, ("fljax", "flax", "torch"), repeats=7, bars=False)
+    arguments.add_argument("--clients", type=int, default=1)
+    options = arguments.parse_args()
+    if not torch.cuda.is_available():  # before JAX starts as many threads as there are cores
+        os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+    data, of_processor = texts_of(options.clients), jax.default_backend() == "cpu"
     sides = {
         "fljax": jax_side(lstm(), data),
         "flax": jax_side(from_linen(FlaxLSTM(), (LENGTH,), input_dtype=jnp.int32), data),
@@ -103,11 +114,12 @@ def main() -> None:
     }
     sides = {name: run for name, run in sides.items() if name in ("fljax", *options.only)}
     first = {name: seconds_of(run)[0] for name, run in sides.items()}
-    seconds = alternate(sides, options.repeats, time.process_time)
-    print(machine(), "(ms of the processor a step)")
+    seconds = alternate(sides, options.repeats, time.process_time if of_processor else time.perf_counter)
+    print(f"{machine()}, {options.clients} clients (ms {'of the processor ' * of_processor}a client's step)")
     print(f"{'':<8}{'ms':>8}{'../fljax':>10}{'first':>10}")
     for name, own in seconds.items():
-        print(f"{name:<8}{1e3 * median(own) / STEPS:8.1f}{ratio(own, seconds['fljax']):10.2f}{first[name]:8.1f} s")
+        ms = 1e3 * median(own) / STEPS / options.clients
+        print(f"{name:<8}{ms:8.2f}{ratio(own, seconds['fljax']):10.2f}{first[name]:8.1f} s")
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ import jax
 import numpy as np
 from accelerator.bench import REPEATS, Bench, dtype_of, precisely
 from accelerator.table import Row, row
+from jax.stages import Compiled
 from needs import needs
 from noisy_images import Set
 from peers.fljax_peer import Rounds, federation_of
@@ -16,6 +17,10 @@ from peers.work import WORKLOADS, Workload, kernel_shapes
 from timing import alternate, ratio, rounds_in, seconds_of
 
 PUBLIC = ("pfl-cifar10", "flute-femnist")
+GRAPHED = ("logreg-10", "mlp-10", "ragged-mlp", "cnn-10")
+LOOPS = {  # XLA's default, and loops and conditionals
+    "xla_gpu_enable_command_buffer": "FUSION,CUBLAS,CUBLASLT,CUSTOM_CALL,CUDNN,DYNAMIC_SLICE_FUSION,CONDITIONAL,WHILE"
+}
 AUTOTUNED, LEVELS = "pfl-cifar10", (0, 4)  # XLA's levels: the last is its default
 WHOLE_BAR, LOOP_BAR = 30.0, 10.0
 MOST = 50  # rounds of a timed sample
@@ -45,16 +50,41 @@ def compilation(bench: Bench) -> Iterator[Row]:
     """Seconds to compile a round, by how much XLA tries out on the device, and what trying brings."""
     workload = bench.size.workloads[AUTOTUNED]
     fewer = workload._replace(cohort=workload.cohort - 1)  # a program that no other part has tried anything out for
-    rounds, programs = Rounds(fewer, federation_of(fewer, bench.drawn(AUTOTUNED)[0])), {}
+    rounds, programs = Rounds(fewer, federation_of(fewer, bench.drawn(AUTOTUNED)[0])), []
     lowered = rounds.lowered()
     for level in LEVELS:
-        seconds, programs[level] = seconds_of(partial(lowered.compile, {"xla_gpu_autotune_level": level}))
+        seconds, program = seconds_of(partial(lowered.compile, {"xla_gpu_autotune_level": level}))
+        programs.append(program)
         yield row(f"{AUTOTUNED}, compilation, autotuning level {level}", seconds, "s")
-    turns = {level: partial(rounds.run, MOST, program) for level, program in programs.items()}
+    value = slower(rounds, programs[0], programs[-1])
+    yield row(f"{AUTOTUNED}, rounds, level {LEVELS[0]} / level {LEVELS[-1]}", value, "ratio")
+
+
+def graphs(bench: Bench) -> Iterator[Row]:
+    """Rounds whose loops the device runs, against rounds whose loops the host does."""
+
+    def ready(name: str) -> tuple[Rounds, list[Compiled]]:
+        with precisely("float32"):
+            rounds = bench.rounds(name)
+            lowered = rounds.lowered()
+            return rounds, [lowered.compile(), lowered.compile(LOOPS)]
+
+    def compared(what: str, made: tuple[Rounds, list[Compiled]] | str) -> Row | str:
+        return made if isinstance(made, str) else row(what, slower(made[0], *made[1]), "ratio")
+
+    for name in GRAPHED:
+        bench.drawn(name)
+    for name, made in zip(GRAPHED, bench.compile(partial(ready, name) for name in GRAPHED), strict=True):
+        what = f"{name}, rounds, loops of the host / of the device"
+        yield bench.line(what, "ratio", partial(compared, what, made))
+
+
+def slower(rounds: Rounds, program: Compiled, other: Compiled) -> float:
+    """A program's time over another's."""
+    turns = {name: partial(rounds.run, MOST, each) for name, each in (("program", program), ("other", other))}
     alternate(turns, 1)
     seconds = alternate(turns, REPEATS)
-    value = ratio(seconds[LEVELS[0]], seconds[LEVELS[-1]])
-    yield row(f"{AUTOTUNED}, rounds, level {LEVELS[0]} / level {LEVELS[-1]}", value, "ratio")
+    return ratio(seconds["program"], seconds["other"])
 
 
 def workloads(precision: str, bench: Bench) -> Iterator[Row]:
