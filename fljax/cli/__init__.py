@@ -1,4 +1,4 @@
-"""The command line: `fljax run`, `compare`, `show`, `sweep`, `plan`, `list` and `data`."""
+"""The command line: `fljax run`, `compare`, `show`, `predict`, `sweep`, `plan`, `list` and `data`."""
 
 import os
 import re
@@ -20,6 +20,7 @@ commands:
   run      runs methods and compares them; alone: five that find groups of clients, FedAvg and training alone
   compare  runs several methods under several seeds, and says how sure their differences are
   show     shows finished runs again, or several beside each other; an HTML report of them
+  predict  writes what the trained models of a run say of each client's examples
   sweep    runs one method under many numbers and seeds as one program, and finds the best
   plan     what a run will take here: memory, arithmetic, rounds per second
   list     the methods with their numbers, bricks to put into them, the data sets, the partitions and the models
@@ -29,6 +30,7 @@ COMMANDS = {
     "run": "fljax.cli.run",
     "compare": "fljax.cli.compare",
     "show": "fljax.cli.show",
+    "predict": "fljax.cli.predict",
     "sweep": "fljax.cli.sweep",
     "plan": "fljax.cli.plan",
     "list": "fljax.cli.listing",

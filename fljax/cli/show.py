@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from fljax.cli.folders import folders_and_words
 from fljax.jobs.comparison_files import save_comparison, save_figures_of, save_report
 from fljax.jobs.finished import compare_folders, run_folders
-from fljax.jobs.settings import of_arguments
 
 USAGE = """usage: fljax show FOLDER [FOLDER ...] [--measure NAME] [--baseline METHOD] [--out FOLDER] [--html FILE]
 
@@ -28,19 +28,10 @@ def main(arguments: Sequence[str]) -> None:
     Raises:
         ValueError: in one line, for everything that a user can correct.
     """
-    folders = [Path(word) for word in _until_setting(arguments)]
     if not arguments or {"--help", "-h"} & set(arguments):
         print(USAGE, end="")
         return
-    given: dict[str, str] = {}
-    for name, words in of_arguments(arguments[len(folders) :]):
-        if name not in ("measure", "baseline", "out", "html") or len(words) != 1:
-            raise ValueError(
-                f"--{name} {' '.join(words)}: fljax show takes --measure, --baseline, --out and --html, a word each"
-            )
-        given[name] = words[0]
-    if not folders:
-        raise ValueError("say which: fljax show FOLDER; results are in results/")
+    folders, given = folders_and_words("show", ("measure", "baseline", "out", "html"), arguments)
     if "html" in given and Path(given["html"]).is_dir():
         raise ValueError(f"--html {given['html']}: it is a folder; give the name of a file, such as report.html")
     if "out" in given and Path(given["out"]).is_file():
@@ -60,12 +51,3 @@ def main(arguments: Sequence[str]) -> None:
     if "html" in given:
         save_report(compared, Path(given["html"]), title)
         print(f"written to {given['html']}")
-
-
-def _until_setting(arguments: Sequence[str]) -> list[str]:
-    folders = []
-    for argument in arguments:
-        if argument.startswith("-"):
-            break
-        folders.append(argument)
-    return folders

@@ -99,6 +99,8 @@ class LoadedRun:
     """Of a table's ``"inputs"``, of a regression's ``"targets"``: ``"mean"`` and ``"deviation"`` in training."""
     inputs: tuple[str, ...] = ()
     """Names of a table's features, in the order in which the network sees them; a category is ``column=word``."""
+    classes: tuple[str, ...] = ()
+    """Names of the classes, in the order of the outputs, where the labels had names."""
 
     def __getitem__(self, name: str) -> Result:
         """A method's results.
@@ -150,12 +152,12 @@ def load_run(folder: str | Path) -> LoadedRun:
     below = sorted(found, key=lambda path: (_place(path.name, order), path))
     if not own and not below:
         raise ValueError(f"{folder} holds no results: {_what_it_is(folder)}")
-    names, scales, inputs = _names(folder)
+    names = _names(folder)
     results = {
-        path.resolve().name: Result(path.resolve().name, path, read_rounds(path), names, config)
+        path.resolve().name: Result(path.resolve().name, path, read_rounds(path), names.clients, config)
         for path in own or below
     }
-    return LoadedRun(folder, config, results, _rows(folder / "summary.csv"), scales, inputs)
+    return LoadedRun(folder, config, results, _rows(folder / "summary.csv"), names.scales, names.inputs, names.classes)
 
 
 def last_test(values: np.ndarray, config: Mapping[str, Any]) -> int:
@@ -220,8 +222,17 @@ _MAY_HAVE = ("new_clients", "inputs")
 """What a names.json has where there is such."""
 
 
-def names_of(content: Any) -> tuple[tuple[str, ...], dict[str, dict[str, np.ndarray]], tuple[str, ...]]:
-    """The clients' names, the scales and the features' names in the content of a names.json.
+class Names(NamedTuple):
+    """What a names.json holds."""
+
+    clients: tuple[str, ...]
+    scales: dict[str, dict[str, np.ndarray]]
+    inputs: tuple[str, ...]
+    classes: tuple[str, ...]
+
+
+def names_of(content: Any) -> Names:
+    """The names and scales in the content of a names.json.
 
     Raises:
         ValueError: it is not as it was written.
@@ -235,7 +246,7 @@ def names_of(content: Any) -> tuple[tuple[str, ...], dict[str, dict[str, np.ndar
     numbers = {
         what: {name: np.asarray(value, np.float32) for name, value in own.items()} for what, own in scales.items()
     }
-    return tuple(clients), numbers, tuple(content.get("inputs", ()))
+    return Names(tuple(clients), numbers, tuple(content.get("inputs", ())), tuple(classes))
 
 
 def _crc(*content: Any) -> int:
@@ -263,10 +274,10 @@ def _toml(path: Path) -> dict[str, Any]:
         raise ValueError(f"{path} is nested too deeply; put it back from a copy") from None
 
 
-def _names(folder: Path) -> tuple[tuple[str, ...], dict[str, dict[str, np.ndarray]], tuple[str, ...]]:
+def _names(folder: Path) -> Names:
     path = folder / "names.json"
     if not path.exists():
-        return (), {}, ()
+        return Names((), {}, (), ())
     try:
         return names_of(json.loads(path.read_text()))
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):

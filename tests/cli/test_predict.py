@@ -1,0 +1,183 @@
+"""`fljax predict`: what trained models say of each example, held to the run's own tests and to the file's rows."""
+
+import csv
+
+import jax
+import numpy as np
+import pytest
+
+from fljax import load_run, remake
+from fljax.cli import main
+from fljax.run.models_on_disk import save_models
+
+FEW = ("--model", "logistic_regression", "--epochs", "1", "--batch-size", "8", "--lr", "0.3", "--rounds", "2")
+
+
+def table(path):
+    """Of 160 patients of 8 hospitals: a class, a number and two labels that follow from the age, and all of it."""
+    rng = np.random.default_rng(0)
+    rows = [
+        {"hospital": f"h{i % 8}", "age": f"{age:.3f}", "sick": "yes" if age > 50 else "no"}
+        | {"cost": f"{9 * age + 30 * rng.normal():.2f}"}
+        | {"old": int(age > 60), "young": int(age < 40)}
+        for i, age in enumerate(rng.uniform(20, 80, 160))
+    ]
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, [*rows[0]])
+        writer.writeheader()
+        writer.writerows(rows)
+    return rows
+
+
+@pytest.fixture(scope="module")
+def told(tmp_path_factory):
+    """``told("sick") -> (folder, the run, the file's rows, the lines of predictions_test.csv)``, run once each."""
+    made, root = {}, tmp_path_factory.mktemp("predict")
+    rows = table(root / "d.csv")
+
+    def of(*labels):
+        if labels not in made:
+            folder = root / "-".join(labels)
+            given = ["--data", str(root / "d.csv"), "--client-column", "hospital", "--label-column", *labels, *FEW]
+            asked = ["--feature-column", "age", "--algorithm", "fedavg", "standalone", "--folder", str(folder)]
+            assert main(["run", *given, *asked]) == 0
+            assert main(["predict", str(folder)]) == 0
+            made[labels] = folder, load_run(folder), rows, read(folder / "predictions_test.csv")
+        return made[labels]
+
+    return of
+
+
+def read(path):
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def of_client(lines, method, client):
+    return [line for line in lines if (line["method"], line["client"]) == (method, client)]
+
+
+def test_classes_have_their_names_and_the_runs_accuracy(told):
+    folder, run, rows, lines = told("sick")
+    assert [*lines[0]] == ["method", "client", "example", "label", "predicted", "p_no", "p_yes"]
+    assert run.classes == ("no", "yes")
+    for method in run:
+        for i, client in enumerate(run[method].clients):
+            own = of_client(lines, method, client)
+            assert own
+            assert all(rows[int(line["example"])]["hospital"] == client for line in own)
+            assert all(rows[int(line["example"])]["sick"] == line["label"] for line in own)
+            right = np.mean([line["label"] == line["predicted"] for line in own])
+            assert right == pytest.approx(run[method].metrics["client_accuracy"][-1, i])
+    algorithm, line = remake(folder).runs["standalone"]["algorithm"], of_client(lines, "standalone", "h3")[0]
+    x = np.array([[float(rows[int(line["example"])]["age"])]], np.float32)
+    p = jax.nn.softmax(algorithm.predict(run["standalone"].client_model("h3"), x))[0]
+    np.testing.assert_allclose([float(line["p_no"]), float(line["p_yes"])], p, rtol=1e-5)
+
+
+def test_numbers_are_in_the_files_unit(told):
+    _, run, rows, lines = told("cost")
+    assert [*lines[0]] == ["method", "client", "example", "label", "predicted"]
+    for i, client in enumerate(run["fedavg"].clients):
+        own = of_client(lines, "fedavg", client)
+        cost = np.array([float(rows[int(line["example"])]["cost"]) for line in own])
+        np.testing.assert_allclose([float(line["label"]) for line in own], cost, rtol=1e-6)
+        error = np.square(cost - [float(line["predicted"]) for line in own]).mean()
+        assert error == pytest.approx(float(run["fedavg"].metrics["client_mse"][-1, i]), rel=1e-4)
+
+
+def test_each_label_has_its_name(told):
+    _, run, rows, lines = told("old", "young")
+    columns = [f"{what}_{name}" for name in ("old", "young") for what in ("label", "p", "predicted")]
+    assert [*lines[0]] == ["method", "client", "example", *columns]
+    assert all(float(line[f"label_{n}"]) == rows[int(line["example"])][n] for line in lines for n in ("old", "young"))
+    assert all((float(line["p_old"]) >= 0.5) == float(line["predicted_old"]) for line in lines)
+    for i, client in enumerate(run["fedavg"].clients):
+        own = of_client(lines, "fedavg", client)
+        right = [float(line[f"label_{n}"]) == float(line[f"predicted_{n}"]) for line in own for n in ("old", "young")]
+        assert np.mean(right) == pytest.approx(run["fedavg"].metrics["client_accuracy"][-1, i])
+
+
+def test_one_method_another_split_and_file(told, tmp_path, capsys):
+    folder, run, _, lines = told("sick")
+    asked = ["--method", "standalone", "--split", "train", "--out", str(tmp_path / "t.csv")]
+    assert main(["predict", str(folder), *asked]) == 0
+    train = read(tmp_path / "t.csv")
+    assert {line["method"] for line in train} == {"standalone"}
+    assert {line["example"] for line in train}.isdisjoint(line["example"] for line in lines)
+    assert len(train) + len(lines) / len(run) == 160
+    assert f"{len(train)} predictions written to {tmp_path / 't.csv'}" in capsys.readouterr().out
+
+
+def test_a_client_whose_model_is_no_number_is_told_nothing(told, tmp_path):
+    folder, run, _, _ = told("sick")
+    models, file = run["standalone"].models, folder / "standalone" / "models.npz"
+    kept = file.read_bytes()
+    params = jax.tree.map(np.array, models.params)
+    for leaf in jax.tree.leaves(params):
+        leaf[2] = np.nan
+    try:
+        save_models(file, models._replace(params=params))
+        assert main(["predict", str(folder), "--out", str(tmp_path / "t.csv")]) == 0
+    finally:
+        file.write_bytes(kept)
+    for line in read(tmp_path / "t.csv"):
+        is_broken = (line["method"], line["client"]) == ("standalone", "h2")
+        assert (line["predicted"] == line["p_no"] == "") == is_broken
+
+
+def test_images_of_a_comparisons_seed(tmp_path, capsys):
+    given = [
+        "--partition.n-clients",
+        "4",
+        *FEW,
+        "--algorithm",
+        "fedavg",
+        "--seeds",
+        "2",
+        "--folder",
+        str(tmp_path / "c"),
+    ]
+    assert main(["compare", *given]) == 0
+    assert main(["predict", str(tmp_path / "c")]) == 2
+    assert "holds no results: it is a comparison; read one of its runs, seed_0, seed_1" in capsys.readouterr().err
+    assert main(["predict", str(tmp_path / "c" / "seed_1"), "--split", "val"]) == 0
+    lines = read(tmp_path / "c" / "seed_1" / "predictions_val.csv")
+    assert {line["client"] for line in lines} == {"0", "1", "2", "3"}
+    assert {line["label"] for line in lines} == set("0123456789")
+    assert all(max(range(10), key=lambda k: float(line[f"p_{k}"])) == int(line["predicted"]) for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--split", "vall"), "split='vall' is unknown; choose one of 'test', 'val', 'train'"),
+        (("--split", "val"), "has no such examples; --partition.val-fraction 0.1 makes some"),
+        (("--method", "ditto"), "sick has no 'ditto'; it has fedavg, standalone"),
+        (("--out", "nowhere/p.csv"), "--out nowhere/p.csv: there is no folder nowhere"),
+        (("--out", "p.parquet"), "--out p.parquet: give the name of a file, such as predictions.csv"),
+        (("--seed", "3"), "--seed 3: fljax predict takes --method, --split and --out, a word each"),
+        (("other",), "other: fljax predict reads one folder at a time"),
+    ],
+)
+def test_refusals(told, arguments, said, capsys):
+    assert main(["predict", str(told("sick")[0]), *arguments]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_a_run_that_is_not_finished_has_no_models(told, tmp_path, capsys):
+    folder, *_ = told("sick")
+    kept = folder / "fedavg" / "models.npz"
+    kept.rename(tmp_path / "models.npz")
+    try:
+        assert main(["predict", str(folder), "--method", "fedavg"]) == 2
+    finally:
+        (tmp_path / "models.npz").rename(kept)
+    assert "models.npz" in capsys.readouterr().err
+
+
+def test_help_and_no_folder(capsys):
+    assert main(["predict", "--help"]) == 0
+    assert "--split   whose examples" in capsys.readouterr().out
+    assert main(["predict", "--split", "test"]) == 2
+    assert "say which: fljax predict FOLDER" in capsys.readouterr().err
