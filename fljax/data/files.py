@@ -13,6 +13,7 @@ from fljax.data.readers.limits import opened_image
 from fljax.data.readers.shards import OfUser, find_shards, users_of
 from fljax.data.tables import Columns, TaskChoice, as_columns, from_frame, read_csv
 from fljax.data.text import as_tokens
+from fljax.data.words import USUAL, Words, as_words
 
 IMAGES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp")
 FORMATS = ("PNG", "JPEG", "BMP", "GIF", "TIFF", "WEBP")
@@ -26,7 +27,9 @@ ARRAYS = {
 """What the arrays of an ``.npz`` may be called where nobody says which they are."""
 
 
-def read_own(path: str | Path, columns: Columns | None = None, task: TaskChoice = "auto") -> OwnData:
+def read_own(
+    path: str | Path, columns: Columns | None = None, task: TaskChoice = "auto", words: Words = USUAL
+) -> OwnData:
     """Data of your own by its file: ``.csv``, ``.tsv``, ``.parquet`` (with pandas or polars), ``.npz``, ``.json``, or a
     folder.
 
@@ -36,6 +39,7 @@ def read_own(path: str | Path, columns: Columns | None = None, task: TaskChoice 
         columns: what the columns of a table are, or which arrays of an ``.npz`` are used; None for images and JSON,
             which say it themselves, and for arrays of known names.
         task: what labels are, see `fljax.data.tables.from_frame`.
+        words: how texts of words become tokens, those of a table's text column or of LEAF's Sent140.
 
     Raises:
         ValueError: in one line, with the file: it is not there, of another kind, or has data that cannot be.
@@ -48,7 +52,7 @@ def read_own(path: str | Path, columns: Columns | None = None, task: TaskChoice 
             kind = "a folder" if path.is_dir() else "LEAF's JSON"
             raise ValueError(f"{path} is {kind}, and a column is given for {', '.join(given)}; leave it out")
         is_json = path.is_file() or find_shards(path) is not None
-        return _of_task(read_leaf(path) if is_json else read_images(path), task, path)
+        return _of_task(read_leaf(path, words) if is_json else read_images(path), task, path)
     if path.suffix == ".npz":
         return _of_task(read_npz(path, columns), task, path)
     if path.suffix not in (*TABLES, ".parquet"):
@@ -58,9 +62,9 @@ def read_own(path: str | Path, columns: Columns | None = None, task: TaskChoice 
     if columns is None or not columns.label:
         raise ValueError(f"{path}: say which column has the labels, and which one the client, where there is one")
     if path.suffix in TABLES:
-        return read_csv(path, columns, task)
+        return read_csv(path, columns, task, words)
     try:
-        return from_frame(_parquet(path), columns, task)
+        return from_frame(_parquet(path), columns, task, words)
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from None
 
@@ -100,8 +104,9 @@ def read_npz(path: Path, columns: Columns | None = None) -> OwnData:
 
 def _as_arrays(path: Path, columns: Columns) -> dict[str, str]:
     """Which arrays the columns name: key of `ARRAYS` -> name."""
-    if columns.categories:
-        raise ValueError(f"{path}: categories stand in columns of a table; give numbers in the arrays")
+    if columns.categories or columns.text is not None:
+        what = "categories" if columns.categories else "texts"
+        raise ValueError(f"{path}: {what} stand in columns of a table; give numbers in the arrays")
     given = {"x": columns.features, "y": columns.label, "client": columns.client, "part": columns.part}
     lists = {what: (names,) if isinstance(names, str) else names for what, names in given.items() if names}
     if several := [names for names in lists.values() if len(names) > 1]:
@@ -213,13 +218,15 @@ def _image(file: Path) -> np.ndarray:
     return image[..., None] if image.ndim == 2 else image
 
 
-def read_leaf(path: Path) -> OwnData:
+def read_leaf(path: Path, words: Words = USUAL) -> OwnData:
     """The users of a file of LEAF's, or of a folder with ``train/*.json``, ``test/*.json`` (and perhaps ``val``), which
     are the splits then.
 
     JSON does not tell whole numbers from others: labels that are all whole are classes, and inputs that are all whole
     stay so, as the tokens of a text. Texts of one length with a character each for a label, as LEAF's Shakespeare has
-    them, become tokens of characters, the label that of the next one (`fljax.data.text.as_tokens`).
+    them, become tokens of characters, the label that of the next one (`fljax.data.text.as_tokens`). Other texts become
+    tokens of words (`fljax.data.words.as_words`); of examples that are lists of texts, as LEAF's Sent140 has them (id,
+    date, query, user, text, ...), the fifth is read.
 
     Raises:
         ValueError: a file is not whole, or examples are neither numbers nor such texts, or not of one shape.
@@ -243,8 +250,9 @@ def read_leaf(path: Path) -> OwnData:
     except ValueError:
         y = np.zeros(0, object)
     letters: tuple[str, ...] = ()
+    known: tuple[str, ...] = ()
     if x.dtype.kind == "U":
-        x, y, letters = _tokens(path, x, y)
+        x, y, letters, known = _tokens(path, x, y, words)
     if y.dtype.kind not in "iufbU" or y.ndim > 2:
         raise ValueError(f"{path}: labels are no numbers or names of classes; give one, or as many, for each example")
     if y.dtype.kind == "f" and are_whole(y):
@@ -253,24 +261,32 @@ def read_leaf(path: Path) -> OwnData:
     part = np.repeat([part for part, *_ in rows], [len(user.y) for *_, user in rows])
     try:
         made = own_data(x, y, client, part=None if "" in files else part)
-        return made._replace(classes=letters or made.classes)
+        return made._replace(classes=letters or made.classes, words=known)
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from None
 
 
-def _tokens(path: Path, x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray, tuple[str, ...]]:
-    """`as_tokens` of the examples of all users.
+def _tokens(
+    path: Path, x: np.ndarray, y: np.ndarray, words: Words
+) -> tuple[np.ndarray, np.ndarray, tuple[str, ...], tuple[str, ...]]:
+    """The texts of all users as tokens, the labels, and the letters or the words that tokens stand for.
 
     Raises:
-        ValueError: labels are not the next characters, or texts have several lengths.
+        ValueError: examples are lists of texts and none of Sent140's, or as `as_tokens` and `as_words`.
     """
-    if x.ndim != 1 or y.dtype.kind != "U" or y.ndim != 1 or (np.char.str_len(y) != 1).any():
-        what = "x are texts, and y not a character for each, the next one"
-        raise ValueError(f"{path}: {what}; of other texts give the tokens, as an .npz")
+    if x.ndim > 2 or (x.ndim == 2 and x.shape[1] <= _TEXT):
+        raise ValueError(f"{path}: examples are lists of texts; give one text for each, or LEAF's Sent140 as it is")
     try:
-        return as_tokens(x, y)
+        if x.ndim == 1 and y.dtype.kind == "U" and y.ndim == 1 and (np.char.str_len(y) == 1).all():
+            return (*as_tokens(x, y), ())
+        tokens, known = as_words((x if x.ndim == 1 else x[:, _TEXT]).tolist(), words)
+        return tokens, y, (), known
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from None
+
+
+_TEXT = 4
+"""Place of the text among what LEAF's Sent140 has of an example."""
 
 
 def _numbers(of: OfUser, file: Path) -> np.ndarray:
@@ -283,8 +299,11 @@ def _numbers(of: OfUser, file: Path) -> np.ndarray:
         x = np.asarray(of.x)
     except ValueError:
         raise ValueError(f"{file}: examples of user {of.user} have different shapes; bring them to one") from None
-    if x.dtype.kind not in "iufbU" or any(isinstance(one, str) != (x.dtype.kind == "U") for one in of.x):
-        raise ValueError(f"{file}: x of user {of.user} are no numbers; of a text give its tokens, as an .npz")
+    known = x.dtype.kind in "iufb"
+    if x.dtype.kind == "U" and x.ndim < 3:  # which NumPy makes of numbers among texts too
+        known = all(isinstance(word, str) for one in of.x for word in (one if x.ndim == 2 else (one,)))
+    if not known:
+        raise ValueError(f"{file}: x of user {of.user} are neither numbers nor texts")
     return x.astype(np.float32) if x.dtype.kind == "f" else x
 
 

@@ -30,6 +30,7 @@ class OwnData(NamedTuple):
     classes: tuple[str, ...] = ()  # names of the classes, where the labels had names
     part: np.ndarray | None = None  # (examples,) "train", "val" or "test"; None: they are drawn
     inputs: tuple[str, ...] = ()  # names of the features, where they come from a table
+    words: tuple[str, ...] = ()  # by their tokens, where the examples are texts in words
 
     def federation(
         self, split: tuple[float, float, float] = SPLIT, *, seed: int = 0, min_size: int = 0, stratify: bool = True

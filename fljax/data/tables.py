@@ -12,6 +12,7 @@ from fljax.choices import check_choices, check_kind
 from fljax.data.cells import as_text, is_missing
 from fljax.data.own import OwnData, are_whole, own_data
 from fljax.data.users import short
+from fljax.data.words import USUAL, Words, as_words
 from fljax.ranges import said
 
 TaskChoice = Literal["auto", "classification", "regression", "labels"]
@@ -31,6 +32,7 @@ class Columns(NamedTuple):
     part: str | None = None  # "train", "val" or "test"
     features: tuple[str, ...] | None = None  # None: all others
     categories: tuple[str, ...] = ()  # of the features, those of words or codes: a feature of 0 and 1 for each of them
+    text: str | None = None  # of texts, in the place of features: their words become tokens
 
 
 def as_columns(columns: Any) -> Columns:
@@ -46,16 +48,18 @@ def as_columns(columns: Any) -> Columns:
     return columns._replace(**several)
 
 
-def from_frame(frame: Any, columns: Columns, task: TaskChoice = "auto") -> OwnData:
+def from_frame(frame: Any, columns: Columns, task: TaskChoice = "auto", words: Words = USUAL) -> OwnData:
     """The examples of a pandas or polars frame, or of anything with ``columns`` and columns by name.
 
     A feature column of arrays (images, token lists of one length) is taken as it is, where it is the only one. One of
     ``columns.categories`` becomes a feature of 0 and 1 for each of its words in their order, called ``column=word``.
+    ``columns.text`` becomes tokens of its words (`fljax.data.words.as_words`), which `OwnData.words` names.
 
     Args:
         frame: the table.
         columns: which column is what.
         task: "auto": whole numbers and text are classes, other numbers targets of a regression.
+        words: how many words of a text column are told apart, and how many of each text are read.
 
     Raises:
         ValueError: two columns have the same name, or naming the column that is not there, or row, column and client of
@@ -65,11 +69,11 @@ def from_frame(frame: Any, columns: Columns, task: TaskChoice = "auto") -> OwnDa
     if not hasattr(frame, "columns"):
         raise ValueError(f"{said('frame', frame)} has no columns; give a pandas or polars frame")
     _check_names([str(name) for name in frame.columns])
-    return _of_columns({str(name): np.asarray(frame[name]) for name in frame.columns}, columns, task)
+    return _of_columns({str(name): np.asarray(frame[name]) for name in frame.columns}, columns, task, words)
 
 
-def from_hugging_face(dataset: Any, columns: Columns, task: TaskChoice = "auto") -> OwnData:
-    """The examples of a ``datasets.Dataset``; images become uint8 arrays.
+def from_hugging_face(dataset: Any, columns: Columns, task: TaskChoice = "auto", words: Words = USUAL) -> OwnData:
+    """The examples of a ``datasets.Dataset``, as `from_frame` has them; images become uint8 arrays.
 
     Raises:
         ValueError: as `from_frame`, or several splits are given together.
@@ -83,10 +87,10 @@ def from_hugging_face(dataset: Any, columns: Columns, task: TaskChoice = "auto")
         raise ValueError(f"{said('dataset', dataset)} is not a datasets.Dataset; give one, or fljax.from_frame a frame")
     wanted = _wanted(dataset.column_names, columns)
     plain = dataset.with_format("numpy")
-    return _of_columns({name: np.asarray(plain[name][:]) for name in wanted}, columns, task)
+    return _of_columns({name: np.asarray(plain[name][:]) for name in wanted}, columns, task, words)
 
 
-def read_csv(path: Path, columns: Columns, task: TaskChoice = "auto") -> OwnData:
+def read_csv(path: Path, columns: Columns, task: TaskChoice = "auto", words: Words = USUAL) -> OwnData:
     """The examples of a CSV file, whose first line names the columns; a ``.tsv`` has tabs.
 
     Raises:
@@ -109,7 +113,7 @@ def read_csv(path: Path, columns: Columns, task: TaskChoice = "auto") -> OwnData
             raise ValueError(NO_ROWS)
         by_column = zip(header, zip(*rows, strict=True), strict=True)
         table = {name: np.array(column, dtype=object) for name, column in by_column}
-        return _of_columns(table, columns, task, lines)
+        return _of_columns(table, columns, task, words, lines)
     except (UnicodeDecodeError, csv.Error) as error:
         raise ValueError(f"{path} is no CSV text: {error}") from None
     except ValueError as error:
@@ -122,7 +126,11 @@ def _check_names(names: Sequence[str]) -> None:
 
 
 def _of_columns(
-    table: dict[str, np.ndarray], columns: Columns, task: TaskChoice, lines: Sequence[int] | None = None
+    table: dict[str, np.ndarray],
+    columns: Columns,
+    task: TaskChoice,
+    words: Words,
+    lines: Sequence[int] | None = None,
 ) -> OwnData:
     check_choices(_of_columns, {"task": task})
     wanted = _wanted(list(table), columns)
@@ -133,16 +141,24 @@ def _of_columns(
     where = _Where(client, lines)
     if client is not None and (missing := client == "").any():
         raise ValueError(f"{where.row(int(np.argmax(missing)))}, column {columns.client!r} is empty; name the client")
-    x, inputs = _features({name: table[name] for name in features}, columns.categories, where)
+    known: tuple[str, ...] = ()
+    if columns.text is None:
+        x, inputs = _features({name: table[name] for name in features}, columns.categories, where)
+    else:
+        (x, known), inputs = as_words(_texts(table[columns.text], columns.text, where), words), ()
     y = _labels([table[name] for name in columns.label], columns.label, task, where)
     part = None if columns.part is None else _text(table[columns.part])
-    return own_data(x, y, client, part=part)._replace(inputs=inputs)
+    return own_data(x, y, client, part=part)._replace(inputs=inputs, words=known)
 
 
 def _wanted(there: Sequence[str], columns: Columns) -> list[str]:
     """Features, then labels, client and part."""
     special = [*columns.label, *(name for name in (columns.client, columns.part) if name is not None)]
     features = columns.features
+    if columns.text is not None:
+        if features or columns.categories:
+            raise ValueError(f"the text of column {columns.text!r} is all that the network sees; name no features")
+        features = (columns.text,)
     if features is None:
         features = tuple(name for name in there if name not in special and name)  # an index column has no name
     for name in (*special, *features):
@@ -187,6 +203,20 @@ def _features(
             )
         found |= made
     return np.stack(list(found.values()), axis=1), tuple(found)
+
+
+def _texts(column: np.ndarray, name: str, where: _Where) -> list[str]:
+    """A column of texts.
+
+    Raises:
+        ValueError: naming the first row without one, or with something else.
+    """
+    for i, text in enumerate(column):
+        if is_missing(text) or (isinstance(text, str) and not text.strip()):
+            raise ValueError(f"{where.row(i)}, column {name!r} is empty; give a text, or leave the row out")
+        if not isinstance(text, str):
+            raise ValueError(f"{where.row(i)}, column {name!r} is {short(str(text))}, no text")
+    return [str(text) for text in column]
 
 
 def _each(column: np.ndarray, name: str, where: _Where) -> dict[str, np.ndarray]:
@@ -251,7 +281,8 @@ def _numbers(column: np.ndarray, name: str, where: _Where) -> np.ndarray:
         is_empty = is_missing(value) or (isinstance(value, str) and not value)  # of an array == has no truth
         what = "empty" if is_empty else f"{short(str(value))}, no finite number"
         is_word = isinstance(value, str) and not is_empty
-        words = " (a category: name the column in --category-column, Columns(categories=...))" if is_word else ""
+        ways = "a category: --category-column, Columns(categories=...); a text: --text-column, Columns(text=...)"
+        words = f" (name the column as {ways})" if is_word else ""
         remedy = f"mend it{words}, or leave the column or the row out"
         raise ValueError(f"{where.row(i)}, column {name!r} is {what}; {remedy}")
     return numbers.astype(np.float32)

@@ -22,7 +22,7 @@ from fljax.data.holdout import hold_out_clients
 from fljax.data.scale import ScaleWarning
 from fljax.drift.drifting import drifting
 from fljax.jobs.job import Job
-from fljax.jobs.own_data import halves, own_federation, scaled, scaling
+from fljax.jobs.own_data import halves, of_data, own_federation, scaled, scaling
 from fljax.models.own import as_model
 from fljax.models.scored import scored, validated
 from fljax.numbers import numbers_of
@@ -108,12 +108,30 @@ def plain_model(job: Job, federation: Federation) -> Model:
     try:
         as_it_is = federation.train.pool.x.dtype == jnp.int32 and job.run.normalize == "unit"
         seen = jnp.int32 if as_it_is else jnp.float32
-        made = as_model(make, shape, n_classes(federation), job.settings["model"], seen)
+        made = as_model(make, shape, n_classes(federation), with_words(job), seen)
     except (ValueError, TypeError) as error:
         raise ValueError(f"--model {name}: {error}") from None
     model = _made("model", job, made, Model)
     check_fits(f"two copies of --model {name} need", 2 * n_bytes(jax.eval_shape(model.init, jax.random.key(0))))
     return _scored(job, model)
+
+
+def with_words(job: Job) -> dict[str, Any]:
+    """The network's settings; of texts in words a vocabulary that nobody has set is that of the words.
+
+    Raises:
+        ValueError: the network, one of ours, would take the words' tokens for numbers.
+    """
+    settings, words, name = dict(job.settings["model"]), of_data(job)[-1], job.run.model
+    if not words:
+        return settings
+    usual = parameters(find("model", name)).get("vocabulary")
+    if usual is not None and settings["vocabulary"] == usual.default:
+        settings["vocabulary"] = len(words)
+    elif usual is None and name in names("model"):
+        able = [known for known in names("model") if "vocabulary" in parameters(find("model", known))]
+        raise ValueError(f"it reads words as numbers; choose a network that embeds them, {', '.join(able)}")
+    return settings
 
 
 def _scored(job: Job, model: Model) -> Model:

@@ -38,7 +38,8 @@ def own_defaults(layers: Sequence[Layer]) -> list[Layer]:
         )
     main = last(layers[:1], "algorithm") or []
     is_table = Path((last(layers, "data") or [""])[0]).suffix in (".csv", ".tsv", ".parquet")
-    own: Layer = [("partition", ["natural"]), ("normalize", ["standard" if is_table else "unit"])]
+    has_numbers = is_table and (last(layers, "text_column") or ["None"]) == ["None"]
+    own: Layer = [("partition", ["natural"]), ("normalize", ["standard" if has_numbers else "unit"])]
     own.append(("algorithm", [name for name in main if name not in OF_PUBLIC_DATA]))
     if partition == ["natural"]:
         own += [("partition.n_clients", ["0"]), ("partition.min_size", ["1"])]

@@ -13,6 +13,7 @@ from fljax.data.labels import are_classes
 from fljax.data.own import SPLIT, OwnData
 from fljax.data.partition.check import split_of
 from fljax.data.tables import Columns, TaskChoice
+from fljax.data.words import Words
 from fljax.files import write_atomically
 from fljax.jobs.job import Job
 from fljax.models import multi_label, normalized, regression
@@ -30,16 +31,16 @@ def read_data(job: Job) -> OwnData:
         MemoryError: it is larger than the memory, unpacked.
     """
     own = job.own
-    names = ("label_column", "client_column", "split_column", "feature_column", "category_column")
-    columns = Columns(*(own[name] for name in names))
+    names = ("label_column", "client_column", "split_column", "feature_column", "category_column", "text_column")
+    columns, words = Columns(*(own[name] for name in names)), Words(own["text_words"], own["text_length"])
     path = Path(own["data"])
-    return _read(own["data"], columns, own["task"], path.stat().st_mtime_ns if path.exists() else 0)
+    return _read(own["data"], columns, own["task"], words, path.stat().st_mtime_ns if path.exists() else 0)
 
 
 @cache
-def _read(path: str, columns: Columns, task: TaskChoice, changed: int) -> OwnData:
+def _read(path: str, columns: Columns, task: TaskChoice, words: Words, changed: int) -> OwnData:
     check_fits(f"the content of {path} needs at least", n_bytes_unpacked(Path(path)))
-    return read_own(path, columns, task)
+    return read_own(path, columns, task, words)
 
 
 def own_federation(job: Job) -> Federation | None:
@@ -119,20 +120,26 @@ class Scaling(NamedTuple):
 
 
 def save_names(job: Job, folder: Path, scaling: Scaling) -> None:
-    """Writes names.json, where there is something to write: what numbers of clients and classes stand for, names of
-    features, and scales.
+    """Writes names.json, where there is something to write: what numbers of clients, classes and words stand for,
+    names of features, and scales.
 
     Who takes a trained model elsewhere needs the scales: its inputs are ``(x - mean) / deviation``, its outputs of a
     regression ``output * deviation + mean``.
     """
     clients = client_names(job)
-    classes, inputs = ((), ()) if job.own["data"] is None else (read_data(job).classes, read_data(job).inputs)
+    classes, inputs, words = of_data(job)
     numbers = {"inputs": scaling.inputs, "targets": scaling.targets}
     pairs = {what: own for what, own in numbers.items() if isinstance(own, tuple)}
     scales = {what: {"mean": mean, "deviation": deviation} for what, (mean, deviation) in pairs.items()}
-    if clients.training or classes or scales:
-        content = names_as_json(clients.training, classes, scales, clients.new, inputs)
+    if clients.training or classes or scales or words:
+        content = names_as_json(clients.training, classes, scales, clients.new, inputs, words)
         write_atomically(folder / "names.json", content.encode())
+
+
+def of_data(job: Job) -> tuple[tuple[str, ...], ...]:
+    """Names of classes, of features, and of tokens that are words; () of what has none."""
+    data = None if job.own["data"] is None else read_data(job)
+    return ((), (), ()) if data is None else (data.classes, data.inputs, data.words)
 
 
 def scaling(federation: Federation, task: str, normalize: str) -> Scaling:

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from fljax.choices import Named
 from fljax.models.adapters import lora, only_trained
 from fljax.models.cnn import cnn, fedcr_cnn, femnist_cnn, mnist_cnn
+from fljax.models.fasttext import fasttext
 from fljax.models.functions import from_functions
 from fljax.models.lenet import lenet
 from fljax.models.linen import from_linen
@@ -24,6 +25,7 @@ MODELS: dict[str, Callable[..., Model]] = Named(
     {
         "celeba_cnn": celeba_cnn,
         "cnn": cnn,
+        "fasttext": fasttext,
         "fedbabu_cnn": fedbabu_cnn,
         "fedcr_cnn": fedcr_cnn,
         "femnist_cnn": femnist_cnn,
@@ -43,6 +45,7 @@ __all__ = [
     "MODELS",
     "celeba_cnn",
     "cnn",
+    "fasttext",
     "fedbabu_cnn",
     "fedcr_cnn",
     "femnist_cnn",

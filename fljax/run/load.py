@@ -101,6 +101,8 @@ class LoadedRun:
     """Names of a table's features, in the order in which the network sees them; a category is ``column=word``."""
     classes: tuple[str, ...] = ()
     """Names of the classes, in the order of the outputs, where the labels had names."""
+    words: tuple[str, ...] = ()
+    """Words by their tokens, where the examples are texts in words."""
 
     def __getitem__(self, name: str) -> Result:
         """A method's results.
@@ -157,7 +159,7 @@ def load_run(folder: str | Path) -> LoadedRun:
         path.resolve().name: Result(path.resolve().name, path, read_rounds(path), names.clients, config)
         for path in own or below
     }
-    return LoadedRun(folder, config, results, _rows(folder / "summary.csv"), names.scales, names.inputs, names.classes)
+    return LoadedRun(folder, config, results, _rows(folder / "summary.csv"), *names[1:])
 
 
 def last_test(values: np.ndarray, config: Mapping[str, Any]) -> int:
@@ -211,14 +213,16 @@ def names_as_json(
     scales: Mapping[str, Any] | None = None,
     new_clients: Sequence[str] = (),
     inputs: Sequence[str] = (),
+    words: Sequence[str] = (),
 ) -> str:
-    """names.json: what the numbers of clients and classes stand for, `LoadedRun.scales`, `inputs`, and a checksum."""
+    """names.json: what the numbers of clients and classes stand for, `LoadedRun.scales`, `inputs`, `words`, and a
+    checksum."""
     found: dict[str, Any] = {"clients": clients, "classes": classes, "scales": scales or {}}
-    found |= {name: own for name, own in zip(_MAY_HAVE, (new_clients, inputs), strict=True) if own}
+    found |= {name: own for name, own in zip(_MAY_HAVE, (new_clients, inputs, words), strict=True) if own}
     return json.dumps(found | {"checksum": _crc(*found.values())}) + "\n"
 
 
-_MAY_HAVE = ("new_clients", "inputs")
+_MAY_HAVE = ("new_clients", "inputs", "words")
 """What a names.json has where there is such."""
 
 
@@ -229,6 +233,7 @@ class Names(NamedTuple):
     scales: dict[str, dict[str, np.ndarray]]
     inputs: tuple[str, ...]
     classes: tuple[str, ...]
+    words: tuple[str, ...]
 
 
 def names_of(content: Any) -> Names:
@@ -246,7 +251,8 @@ def names_of(content: Any) -> Names:
     numbers = {
         what: {name: np.asarray(value, np.float32) for name, value in own.items()} for what, own in scales.items()
     }
-    return Names(tuple(clients), numbers, tuple(content.get("inputs", ())), tuple(classes))
+    inputs, words = (tuple(content.get(name, ())) for name in ("inputs", "words"))
+    return Names(tuple(clients), numbers, inputs, tuple(classes), words)
 
 
 def _crc(*content: Any) -> int:
@@ -277,7 +283,7 @@ def _toml(path: Path) -> dict[str, Any]:
 def _names(folder: Path) -> Names:
     path = folder / "names.json"
     if not path.exists():
-        return Names((), {}, (), ())
+        return Names((), {}, (), (), ())
     try:
         return names_of(json.loads(path.read_text()))
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):

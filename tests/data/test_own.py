@@ -272,7 +272,7 @@ def test_what_labels_are(tmp_path, columns, task, dtype, shape):
             "2.5",
             "high",
             COLUMNS,
-            "mine.csv: line 3 .client 'north'., column 'blood' is 'high', no finite number; mend it .a category: name",
+            "mine.csv: line 3 .client 'north'., column 'blood' is 'high', no finite number; mend it .name the column",
         ),
         ("2.5", "", COLUMNS, "line 3 .client 'north'., column 'blood' is empty; mend it, or leave"),
         ("2.5", "1e60", COLUMNS, "'1e60', no finite number"),
@@ -789,13 +789,14 @@ def test_texts_of_other_letters_have_an_alphabet_of_their_own(tmp_path):
 @pytest.mark.parametrize(
     ("users", "message"),
     [
-        ({"u": (["a text"], [0])}, r"mine.json: x are texts, and y not a character for each.* give the tokens"),
-        ({"u": (["a text"], ["word"])}, r"mine.json: x are texts, and y not a character for each.* give the tokens"),
+        ({"u": (["?!"], [0])}, r"mine.json: no text has a word"),
+        ({"u": ([["id", "a text"]], [0])}, r"mine.json: examples are lists of texts; give one text for each, or"),
         ({"u": (["abc", "ab"], ["c", "d"])}, r"mine.json: texts have 2 to 3 characters; bring them to one length"),
         ({"u": (["abc"], ["c"]), "v": ([[1.0]], [1.0])}, r"examples of user v have shape \(1,\) and those of u \(\)"),
         ({"u": (["abc"], ["c"]), "v": ([1.0], [1.0])}, r"of users u and v one has texts and one numbers"),
-        ({"u": (["abc", 1], ["c", "d"])}, r"mine.json: x of user u are no numbers"),
-        ({"u": ([[["a", "b"]]], [0])}, r"mine.json: x of user u are no numbers"),
+        ({"u": (["abc", 1], ["c", "d"])}, r"mine.json: x of user u are neither numbers nor texts"),
+        ({"u": ([["a", 1]], [0])}, r"mine.json: x of user u are neither numbers nor texts"),
+        ({"u": ([[["a", "b"]]], [0])}, r"mine.json: x of user u are neither numbers nor texts"),
         ({"u": ([[1.0], [1.0, 2.0]], [0, 1])}, r"mine.json: examples of user u have different shapes"),
         (
             {"u": ([[1.0]], [0]), "v": ([[1.0, 2.0]], [0])},

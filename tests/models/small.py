@@ -2,9 +2,12 @@
 
 from typing import Any
 
-SMALL: dict[str, tuple[tuple[int, int, int], dict[str, Any]]] = {
+import numpy as np
+
+SMALL: dict[str, tuple[tuple[int, ...], dict[str, Any]]] = {
     "celeba_cnn": ((16, 16, 3), {}),
     "cnn": ((12, 12, 3), {"channels": (4, 5), "hidden": (9,)}),
+    "fasttext": ((6,), {"vocabulary": 11, "embedding": 4}),
     "fedbabu_cnn": ((16, 16, 3), {}),
     "fedcr_cnn": ((20, 20, 1), {}),
     "femnist_cnn": ((8, 8, 1), {}),
@@ -18,3 +21,11 @@ SMALL: dict[str, tuple[tuple[int, int, int], dict[str, Any]]] = {
     "vgg16": ((32, 32, 1), {}),
 }
 """Name -> (input shape, other arguments)."""
+
+
+def examples(name: str, n: int, dtype: str = "float32") -> np.ndarray:
+    """(n, ...) inputs of a model: numbers, or tokens where it reads words."""
+    (shape, options), rng = SMALL[name], np.random.default_rng(0)
+    if len(shape) == 1:
+        return rng.integers(options["vocabulary"], size=(n, *shape), dtype=np.int32)
+    return rng.standard_normal((n, *shape)).astype(dtype)

@@ -16,6 +16,7 @@ from fljax.models import (
     MODELS,
     celeba_cnn,
     cnn,
+    fasttext,
     fedbabu_cnn,
     fedcr_cnn,
     femnist_cnn,
@@ -33,7 +34,7 @@ from fljax.models.norm import ConvNorm
 from fljax.models.recurrence import LSTM
 from fljax.run.check_network import check_subjects
 from fljax.types import Work
-from tests.models.small import SMALL
+from tests.models.small import SMALL, examples
 from tests.oracle import as_float64
 from tests.slow import slow
 
@@ -77,6 +78,7 @@ def count(model):
         # 80 x 8; 4 gates of (8 + 256 + 1) x 256 and of (256 + 256 + 1) x 256; (256 + 1) x 80.
         (lstm, 640 + 271_360 + 525_312 + 20_560),
         (partial(lstm, (28, 28, 1), (128,), 10), 4 * (28 + 128 + 1) * 128 + 1_290),
+        (fasttext, 5_002 * 32 + 33 * 2),
         (celeba_cnn, 31_202),
         (partial(celeba_cnn, norm="none"), 30_946),
         (fedbabu_cnn, 115_658),
@@ -140,7 +142,7 @@ def test_dropout_only_in_training_mode(key):
 def test_bfloat16_computation_keeps_float32_parameters(key, name):
     shape, arguments = SMALL[name]
     model, exact = (MODELS[name](input_shape=shape, dtype=t, **arguments) for t in (jnp.bfloat16, jnp.float32))
-    params, x = jax.jit(model.init)(key), np.random.default_rng(0).normal(size=(4, *shape)).astype(np.float32)
+    params, x = jax.jit(model.init)(key), examples(name, 4)
     gradient = jax.eval_shape(jax.grad(lambda params: model.apply(params, x, key)[0].sum()), params)
     assert {leaf.dtype for leaf in jax.tree.leaves((params, gradient))} == {jnp.dtype("float32")}
     logits, expected = (jax.jit(m.apply)(params, x, None)[0] for m in (model, exact))
@@ -156,7 +158,7 @@ def test_with_64_bit_types_parameters_and_logits_are_as_wide_as_the_computation(
     for dtype in ("float32", "float64"):
         with jax.enable_x64(True), jax.numpy_dtype_promotion("standard"):
             model = MODELS[name](input_shape=shape, dtype=dtype, **arguments)
-            x = jax.ShapeDtypeStruct((2, *shape), jnp.float32)
+            x = jax.ShapeDtypeStruct((2, *shape), examples(name, 1).dtype)
             params = jax.eval_shape(model.init, key)
             logits, _ = jax.eval_shape(model.apply, params, x, key)
         trainable, _ = tree.split_statistics(params)
@@ -304,6 +306,18 @@ def test_an_lstm_is_its_equations(key, shape):
         steps = np.stack(told, axis=1)
     expected = steps[:, -1] @ own["fc"]["kernel"] + own["fc"]["bias"]
     np.testing.assert_allclose(jax.jit(model.apply)(params, x, None)[0], expected, rtol=1e-5, atol=1e-5)
+
+
+def test_fasttext_is_the_mean_of_the_words_that_are_there(key):
+    model = fasttext((5,), n_classes=3, vocabulary=7, embedding=4)
+    params, x = jax.jit(model.init)(key), np.array([[0, 0, 3, 6, 3], [1, 2, 3, 4, 5], [0, 0, 0, 0, 0]], np.int32)
+    own = as_float64(params)
+    table = own["embed"]["embedding"]
+    mean = np.stack([(2 * table[3] + table[6]) / 3, table[1:6].mean(axis=0), np.zeros(4)])
+    expected = mean @ own["fc"]["kernel"] + own["fc"]["bias"]
+    np.testing.assert_allclose(jax.jit(model.apply)(params, x, None)[0], expected, rtol=1e-5, atol=1e-6)
+    with pytest.raises(ValueError, match=r"input_shape=\(5, 2\): give \(length,\)"):
+        fasttext((5, 2))
 
 
 @pytest.mark.parametrize(("shape", "dtype"), [((3,), "int32"), ((2, 2), "float32")])

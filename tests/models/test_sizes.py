@@ -32,7 +32,7 @@ OTHER_IN_COLOUR = {"fedcr_cnn": 16, "lenet": 16, "variational_cnn": 1}
 
 
 def images():
-    grey = {(name, 1): SMALLEST.get(name, 1) for name in sorted(MODELS)}
+    grey = {(name, 1): SMALLEST.get(name, 1) for name in sorted({*MODELS} - {"fasttext"})}  # which reads no images
     for (name, channels), least in (grey | {(name, 3): least for name, least in OTHER_IN_COLOUR.items()}).items():
         for side in sorted({*SIDES, least, max(1, least - 1)}):
             # What costs is tracing: too small, just large enough and large are the three sides of the law.

@@ -1,0 +1,56 @@
+"""Texts as tokens of words, for networks that read a text and tell its class."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from fljax.ranges import said
+
+
+class Words(NamedTuple):
+    """How texts become tokens."""
+
+    most: int = 5000  # words that have a token of their own: the most frequent ones
+    length: int = 50  # words of an example: longer texts are cut, shorter ones begin with padding
+
+
+USUAL = Words()
+PADDING, UNKNOWN = 0, 1
+"""Tokens of no word, and of a word that has none of its own."""
+SPECIAL = ("<padding>", "<unknown>")
+"""What stands for them among the words."""
+
+
+def as_words(texts: Sequence[str], words: Words) -> tuple[np.ndarray, tuple[str, ...]]:
+    """The first words of each text, at the end of its row.
+
+    Words are runs of letters, digits and underscores, in lower case. Those that most texts together have most often get
+    a token; of words of one count, some.
+
+    Args:
+        texts: of all examples.
+        words: how many words, and how many of each text.
+
+    Returns:
+        (examples, ``words.length``) int32, and the words by their tokens: `SPECIAL`, then the others in their order.
+
+    Raises:
+        ValueError: a number below 1, or no text has a word.
+    """
+    from sklearn.feature_extraction.text import CountVectorizer  # slow to import
+
+    for name, value in words._asdict().items():
+        if not (isinstance(value, int) and not isinstance(value, bool) and value >= 1):
+            raise ValueError(f"{said(f'words.{name}', value)}: choose a whole number of at least 1")
+    counted = CountVectorizer(max_features=words.most, token_pattern=r"(?u)\b\w+\b")
+    try:
+        counted.fit(texts)
+    except ValueError:
+        raise ValueError("no text has a word") from None
+    known = {word: i + len(SPECIAL) for word, i in counted.vocabulary_.items()}
+    split, tokens = counted.build_analyzer(), np.full((len(texts), words.length), PADDING, np.int32)
+    for row, text in zip(tokens, texts, strict=True):
+        if found := split(text)[: words.length]:
+            row[-len(found) :] = [known.get(word, UNKNOWN) for word in found]
+    return tokens, (*SPECIAL, *sorted(known, key=known.__getitem__))

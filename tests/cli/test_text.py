@@ -1,0 +1,65 @@
+"""A table with a column of texts on the command line: words become tokens, and the network's vocabulary is theirs."""
+
+import csv
+
+import numpy as np
+import pytest
+
+from fljax import load_run
+from fljax.catalogue.job import RUN
+from fljax.data.words import USUAL
+
+GOOD, BAD, OTHER = ["great", "lovely"], ["awful", "sad"], ["the", "a", "film", "was", "it", "this"]
+FEW = ("--algorithm", "fedavg", "--rounds", "6", "--epochs", "3", "--lr", "1", "--batch-size", "8")
+
+
+@pytest.fixture
+def reviews(tmp_path):
+    """200 texts of 5 people, whose mood hangs on one word."""
+    rng = np.random.default_rng(0)
+    with (tmp_path / "reviews.csv").open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(("who", "text", "mood"))
+        for i in range(200):
+            words = [*rng.choice(OTHER, 5), rng.choice(GOOD if i % 2 else BAD)]
+            writer.writerow((f"p{i % 5}", " ".join(rng.permutation(words)), "good" if i % 2 else "bad"))
+    return ("--data", "reviews.csv", "--client-column", "who", "--label-column", "mood")
+
+
+@pytest.mark.parametrize("model", [("fasttext",), ("lstm", "--model.hidden", "8")])
+def test_words_are_read_and_their_names_kept(fljax, reviews, model):
+    asked = ("--text-column", "text", "--text-length", "8", "--model", *model, *FEW)
+    assert fljax("run", *reviews, *asked, "--folder", "x")[0] == 0
+    run = load_run("x")
+    assert run.words == ("<padding>", "<unknown>", *sorted((*GOOD, *BAD, *OTHER)))
+    embedding = run["fedavg"].models.params["embed"]["embedding"]
+    assert embedding.shape[1] == len(run.words)
+    if model[0] == "fasttext":
+        assert run["fedavg"].metrics["accuracy_macro"][-1] > 0.9
+    assert fljax("predict", "x")[0] == 0
+    with open("x/predictions_test.csv", newline="") as file:
+        lines = list(csv.DictReader(file))
+    right = np.mean([line["label"] == line["predicted"] for line in lines])
+    assert right == pytest.approx(run["fedavg"].metrics["accuracy_micro"][-1])
+
+
+def test_few_words_and_a_vocabulary_of_ones_own(fljax, reviews, refused):
+    few = ("--text-column", "text", "--text-words", "3", "--model", "fasttext", *FEW, "--rounds", "1")
+    assert fljax("run", *reviews, *few, "--folder", "x")[0] == 0
+    assert load_run("x")["fedavg"].models.params["embed"]["embedding"].shape[1] == 5
+    assert fljax("run", *reviews, *few, "--model.vocabulary", "30", "--folder", "y")[0] == 0
+    assert load_run("y")["fedavg"].models.params["embed"]["embedding"].shape[1] == 30
+    assert "the network knows 2" in refused("run", *reviews, *few, "--model.vocabulary", "2")
+
+
+def test_networks_that_read_numbers_and_texts_without_data_are_refused(reviews, refused):
+    said = refused("run", *reviews, "--text-column", "text", "--model", "mlp", *FEW)
+    assert "--model mlp: it reads words as numbers; choose a network that embeds them, fasttext, lstm" in said
+    assert "column 'text' is" in (said := refused("run", *reviews, "--model", "mlp", *FEW))
+    assert "a text: --text-column" in said
+    assert "--text-words 9 is said of data of your own" in refused("run", "--text-words", "9")
+    assert "text_length=0 is not positive" in refused("run", *reviews, "--text-column", "text", "--text-length", "0")
+
+
+def test_the_defaults_are_those_of_python():
+    assert (RUN["text_words"].default, RUN["text_length"].default) == USUAL

@@ -1,0 +1,117 @@
+"""Texts as tokens of words: tables with a column of texts, and LEAF's Sent140 as it is."""
+
+import json
+import re
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from fljax.data.files import read_own
+from fljax.data.tables import Columns, from_frame
+from fljax.data.words import PADDING, SPECIAL, UNKNOWN, Words, as_words
+
+TEXTS = ["The ward was full, the nurse said.", "Full of hope!", "the nurse", "Ärztin: 3 drops; the_end", "..."]
+
+
+@pytest.mark.parametrize("most", [2, 4, 100])
+def test_the_most_frequent_words_have_tokens(most):
+    tokens, words = as_words(TEXTS, Words(most, 6))
+    split = [re.findall(r"\w+", text.lower()) for text in TEXTS]
+    count = Counter(word for text in split for word in text)
+    known = words[len(SPECIAL) :]
+    assert words[: len(SPECIAL)] == SPECIAL
+    assert len(known) == min(most, len(count))
+    assert min(count[word] for word in known) >= max([0, *(n for word, n in count.items() if word not in known)])
+    for row, text in zip(tokens, split, strict=True):
+        own = [words.index(word) if word in known else UNKNOWN for word in text[:6]]
+        assert row.tolist() == [PADDING] * (6 - len(own)) + own
+    assert tokens.dtype == np.int32
+
+
+@pytest.mark.parametrize(
+    ("texts", "words", "message"),
+    [
+        (["!", " "], Words(), "no text has a word"),
+        (["a"], Words(0), "words.most=0: choose a whole number of at least 1"),
+        (["a"], Words(5, 2.5), "words.length=2.5: choose a whole number"),
+        (["a"], Words(5, True), "words.length=True: choose a whole number"),
+    ],
+)
+def test_what_gives_no_tokens_is_refused(texts, words, message):
+    with pytest.raises(ValueError, match=message):
+        as_words(texts, words)
+
+
+class Frame(dict):
+    """What pandas and polars frames have in common."""
+
+    columns = property(lambda self: list(self))
+
+
+FRAME = {
+    "site": np.array(["n", "n", "s", "s"], object),
+    "note": np.array([*TEXTS[:3], "nurse"], object),
+    "sick": np.array([0, 1, 1, 0]),
+    "age": np.arange(4.0),
+}
+COLUMNS = Columns(("sick",), "site", text="note")
+
+
+def test_a_column_of_texts_is_all_that_the_network_sees(tmp_path):
+    data = from_frame(Frame(FRAME), COLUMNS, words=Words(3, 4))
+    expected, words = as_words(FRAME["note"].tolist(), Words(3, 4))
+    np.testing.assert_array_equal(data.examples.x, expected)
+    assert (data.words, data.inputs, data.clients) == (words, (), ("n", "s"))
+    rows = "".join(f'{s},"{n}",{y},{a}\n' for s, n, y, a in zip(*FRAME.values(), strict=True))
+    (tmp_path / "notes.csv").write_text("site,note,sick,age\n" + rows)
+    read = read_own(tmp_path / "notes.csv", COLUMNS, words=Words(3, 4))
+    np.testing.assert_array_equal(read.examples.x, expected)
+    assert read.words == words
+
+
+@pytest.mark.parametrize(
+    ("note", "columns", "message"),
+    [
+        ("", COLUMNS, r"row 3 .client 's'., column 'note' is empty; give a text, or leave the row out"),
+        (None, COLUMNS, r"row 3 .client 's'., column 'note' is empty"),
+        (3.5, COLUMNS, r"row 3 .client 's'., column 'note' is '?3.5'?, no text"),
+        ("x", COLUMNS._replace(features=("age",)), "the text of column 'note' is all that the network sees"),
+        ("x", COLUMNS._replace(categories=("age",)), "the text of column 'note' is all that the network sees"),
+        ("x", COLUMNS._replace(text="nte"), "there is no column 'nte'; the columns are site, note, sick, age"),
+        ("x", COLUMNS._replace(text="site"), "a column is two things at once: site"),
+    ],
+)
+def test_tables_without_texts_are_refused(note, columns, message):
+    with pytest.raises(ValueError, match=message):
+        from_frame(Frame(FRAME | {"note": np.array([*TEXTS[:3], note], object)}), columns)
+
+
+def test_arrays_and_json_have_no_text_column(tmp_path):
+    np.savez(tmp_path / "a.npz", x=np.ones((4, 2)), y=np.zeros(4, int))
+    with pytest.raises(ValueError, match="texts stand in columns of a table"):
+        read_own(tmp_path / "a.npz", Columns((), text="x"))
+    (tmp_path / "a.json").write_text("{}")
+    with pytest.raises(ValueError, match="is LEAF's JSON, and a column is given for text"):
+        read_own(tmp_path / "a.json", Columns((), text="x"))
+
+
+def tweets(users):
+    of = {
+        user: {"x": [["7", "Mon Apr 06", "NO_QUERY", user, text, "training"] for text in x], "y": y}
+        for user, (x, y) in users.items()
+    }
+    return json.dumps({"users": [*of], "num_samples": [len(one["y"]) for one in of.values()], "user_data": of})
+
+
+def test_leafs_sent140_is_the_words_of_its_texts(tmp_path):
+    users = {"ann": (TEXTS[:2], [0, 1]), "bob": (TEXTS[2:], [1, 1, 0])}
+    (tmp_path / "s.json").write_text(tweets(users))
+    data = read_own(tmp_path / "s.json", words=Words(50, 5))
+    expected, words = as_words(TEXTS, Words(50, 5))
+    np.testing.assert_array_equal(data.examples.x, expected)
+    assert (data.words, data.clients, data.classes) == (words, ("ann", "bob"), ())
+    assert np.asarray(data.examples.y).tolist() == [0, 1, 1, 1, 0]
+    plain = {user: {"x": x, "y": y} for user, (x, y) in users.items()}
+    (tmp_path / "p.json").write_text(json.dumps({"users": [*users], "num_samples": [2, 3], "user_data": plain}))
+    np.testing.assert_array_equal(read_own(tmp_path / "p.json", words=Words(50, 5)).examples.x, expected)
