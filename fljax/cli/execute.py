@@ -17,7 +17,16 @@ import numpy as np
 from fljax import tree
 from fljax.drift.stages import at, changes
 from fljax.jobs import config
-from fljax.jobs.assemble import data_name, devices_of, make_methods, make_model, make_parts, make_sampling, planned
+from fljax.jobs.assemble import (
+    data_name,
+    devices_of,
+    make_methods,
+    make_model,
+    make_parts,
+    make_sampling,
+    method_named,
+    planned,
+)
 from fljax.jobs.going_on import begun_with, check_going_on
 from fljax.jobs.job import MAY_CHANGE, Job
 from fljax.jobs.own_data import client_names, save_names, scaling
@@ -67,12 +76,8 @@ def execute(job: Job) -> list[report.Row]:
 def check_each(runs: dict[str, dict[str, Any]]) -> None:
     """Raises ValueError or MemoryError where a method cannot run as planned; of several it is named."""
     for name, run in runs.items():
-        try:
+        with method_named(name, runs):
             check_ahead(**run)
-        except ValueError as error:
-            if len(runs) > 1:
-                error.args = (f"--algorithm {name}: {error}",)
-            raise  # the same, whose place in a user's file is told
 
 
 def run_all(

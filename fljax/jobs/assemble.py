@@ -1,7 +1,8 @@
 """From settings to what runs: the federation, the model, the sampling, and each method with its numbers."""
 
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -249,7 +250,22 @@ def make_methods(job: Job, model: Model, federation: Federation) -> tuple[Method
     Raises:
         ValueError: as `make_algorithm` and `as_clients_are`.
     """
-    return as_clients_are(job, {name: make_algorithm(name, job, model) for name in job.methods}, federation)
+    made: Methods = {}
+    for name in job.methods:
+        with method_named(name, job.methods):
+            made[name] = make_algorithm(name, job, model)
+    return as_clients_are(job, made, federation)
+
+
+@contextmanager
+def method_named(name: str, methods: Collection[str]) -> Iterator[None]:
+    """Inside it, a ValueError says of which of several methods it is."""
+    try:
+        yield
+    except ValueError as error:
+        if len(methods) > 1:
+            error.args = (f"--algorithm {name}: {error}",)
+        raise  # the same, whose place in a user's file is told
 
 
 def devices_of(
