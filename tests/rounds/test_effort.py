@@ -20,6 +20,7 @@ from fljax.run.clocked import clocked
 from fljax.types import Work
 from tests.algorithms.round_by_round import simulate
 from tests.rounds.drawn import draw_cohort
+from tests.slow import slow_rows
 
 N, EPOCHS = 9, 5
 PARTS = np.array([1, 2, 3, 4, 5, 1, 4, 2, 5]) / EPOCHS
@@ -53,8 +54,7 @@ def test_what_a_straggler_does_depends_on_its_id_and_the_round_alone():
     assert (np.asarray(effort(jax.random.key(0), jnp.arange(50)) != effort(jax.random.key(1), jnp.arange(50)))).any()
 
 
-@pytest.mark.parametrize("batch_size", [8, None])
-@pytest.mark.parametrize("at_once", [1, 4])
+@pytest.mark.parametrize(("at_once", "batch_size"), [(4, 8), (1, None), *slow_rows((1, 8), (4, None))])
 def test_a_part_of_the_epochs_is_the_first_of_them(key, model, federation, batch_size, at_once):
     """Bit for bit what a client with so many epochs in its work trains, whatever the others of its chunk do."""
     data, keys = federation.train, jax.random.split(key, N)
