@@ -63,12 +63,11 @@ def _of_method(run: LoadedRun, made: Remade, result: Result, split: Split) -> Co
 
 def _classes(outputs: np.ndarray, y: np.ndarray, classes: Sequence[str]) -> Columns:
     """The class, what is told, and the probability of each."""
-    n_classes = max(outputs.shape[1], int(y.max(initial=-1)) + 1)
-    names = np.array([*classes, *map(str, range(len(classes), n_classes))])
+    names = np.array([*classes, *map(str, range(len(classes), outputs.shape[1]))])
     is_told = np.isfinite(outputs).all(axis=1)
     told = np.where(is_told, names[np.where(is_told, outputs.argmax(axis=1), 0)], "")
     shares = softmax(outputs.astype(np.float64), axis=1)
-    return {"label": names[y], "predicted": told} | {f"p_{name}": p for name, p in zip(names, shares.T, strict=False)}
+    return {"label": names[y], "predicted": told} | {f"p_{name}": p for name, p in zip(names, shares.T, strict=True)}
 
 
 def _numbers(outputs: np.ndarray, y: np.ndarray, asked: Any, are_labels: bool) -> Columns:

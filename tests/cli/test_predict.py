@@ -14,10 +14,11 @@ FEW = ("--model", "logistic_regression", "--epochs", "1", "--batch-size", "8", "
 
 
 def table(path):
-    """Of 160 patients of 8 hospitals: a class, a number and two labels that follow from the age, and all of it."""
+    """Of 160 patients of 8 hospitals, of which the last has twice as many: a class, a number and two labels that follow
+    from the age."""
     rng = np.random.default_rng(0)
     rows = [
-        {"hospital": f"h{i % 8}", "age": f"{age:.3f}", "sick": "yes" if age > 50 else "no"}
+        {"hospital": f"h{min(i % 9, 7)}", "age": f"{age:.3f}", "sick": "yes" if age > 50 else "no"}
         | {"cost": f"{9 * age + 30 * rng.normal():.2f}"}
         | {"old": int(age > 60), "young": int(age < 40)}
         for i, age in enumerate(rng.uniform(20, 80, 160))
@@ -114,8 +115,7 @@ def test_a_client_whose_model_is_no_number_is_told_nothing(told, tmp_path):
     models, file = run["standalone"].models, folder / "standalone" / "models.npz"
     kept = file.read_bytes()
     params = jax.tree.map(np.array, models.params)
-    for leaf in jax.tree.leaves(params):
-        leaf[2] = np.nan
+    params["fc1"]["bias"][2, 0] = np.nan  # of one class alone
     try:
         save_models(file, models._replace(params=params))
         assert main(["predict", str(folder), "--out", str(tmp_path / "t.csv")]) == 0
@@ -146,6 +146,16 @@ def test_images_of_a_comparisons_seed(tmp_path, capsys):
     assert {line["client"] for line in lines} == {"0", "1", "2", "3"}
     assert {line["label"] for line in lines} == set("0123456789")
     assert all(max(range(10), key=lambda k: float(line[f"p_{k}"])) == int(line["predicted"]) for line in lines)
+
+
+def test_clients_are_those_of_the_last_round(tmp_path):
+    drift = ("--drift", "leave", "--drift.start", "1", "--drift.share", "0.5", "--algorithm", "fedavg")
+    assert main(["run", "--partition.n-clients", "4", *FEW, *drift, "--folder", str(tmp_path / "d")]) == 0
+    assert main(["predict", str(tmp_path / "d")]) == 0
+    tested = np.isfinite(load_run(tmp_path / "d")["fedavg"].metrics["client_accuracy"][-1])
+    assert tested.sum() == 2
+    lines = read(tmp_path / "d" / "predictions_test.csv")
+    assert {int(line["client"]) for line in lines} == {*np.flatnonzero(tested).tolist()}
 
 
 @pytest.mark.parametrize(
