@@ -32,6 +32,7 @@ from .data.partition import PARTITIONS as PARTITIONS
 from .data.tables import Columns as Columns
 from .data.tables import from_frame as from_frame
 from .data.tables import from_hugging_face as from_hugging_face
+from .data.words import Words as Words
 from .jobs.remake import remake as remake
 from .models import MODELS as MODELS
 from .models import from_functions as from_functions

@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from fljax.choices import check_kind
 from fljax.ranges import said
 
 
@@ -40,6 +41,7 @@ def as_words(texts: Sequence[str], words: Words) -> tuple[np.ndarray, tuple[str,
     """
     from sklearn.feature_extraction.text import CountVectorizer  # slow to import
 
+    check_kind("words", words, Words, "give fljax.Words(most=5000, length=50)")
     for name, value in words._asdict().items():
         if not (isinstance(value, int) and not isinstance(value, bool) and value >= 1):
             raise ValueError(f"{said(f'words.{name}', value)}: choose a whole number of at least 1")

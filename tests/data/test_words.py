@@ -33,6 +33,7 @@ def test_the_most_frequent_words_have_tokens(most):
     ("texts", "words", "message"),
     [
         (["!", " "], Words(), "no text has a word"),
+        (["a"], (5000, 50), r"words is \(5000, 50\), not a Words; give fljax.Words"),
         (["a"], Words(0), "words.most=0: choose a whole number of at least 1"),
         (["a"], Words(5, 2.5), "words.length=2.5: choose a whole number"),
         (["a"], Words(5, True), "words.length=True: choose a whole number"),
