@@ -52,6 +52,26 @@ def test_few_words_and_a_vocabulary_of_ones_own(fljax, reviews, refused):
     assert "the network knows 2" in refused("run", *reviews, *few, "--model.vocabulary", "2")
 
 
+def test_words_have_names_where_nothing_else_has(fljax, tmp_path):
+    rows = "".join(f"{('good', 'bad')[i % 2]} day,{i % 2}\n" for i in range(60))
+    (tmp_path / "n.csv").write_text("text,mood\n" + rows)
+    asked = (
+        "--data",
+        "n.csv",
+        "--label-column",
+        "mood",
+        "--text-column",
+        "text",
+        "--partition",
+        "iid",
+        "--n-clients",
+        "3",
+    )
+    assert fljax("run", *asked, "--model", "fasttext", *FEW, "--rounds", "1", "--folder", "x")[0] == 0
+    run = load_run("x")
+    assert (run.words[2:], run.classes, run["fedavg"].clients) == (("bad", "day", "good"), (), ())
+
+
 def test_networks_that_read_numbers_and_texts_without_data_are_refused(reviews, refused):
     said = refused("run", *reviews, "--text-column", "text", "--model", "mlp", *FEW)
     assert "--model mlp: it reads words as numbers; choose a network that embeds them, fasttext, lstm" in said

@@ -790,6 +790,7 @@ def test_texts_of_other_letters_have_an_alphabet_of_their_own(tmp_path):
     ("users", "message"),
     [
         ({"u": (["?!"], [0])}, r"mine.json: no text has a word"),
+        ({"u": ([["id", "date", "query", "a text"]], [0])}, r"mine.json: examples are lists of texts; give one text"),
         ({"u": ([["id", "a text"]], [0])}, r"mine.json: examples are lists of texts; give one text for each, or"),
         ({"u": (["abc", "ab"], ["c", "d"])}, r"mine.json: texts have 2 to 3 characters; bring them to one length"),
         ({"u": (["abc"], ["c"]), "v": ([[1.0]], [1.0])}, r"examples of user v have shape \(1,\) and those of u \(\)"),
