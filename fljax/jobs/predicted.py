@@ -11,8 +11,11 @@ from fljax.choices import check_choices
 from fljax.drift.stages import at
 from fljax.jobs.remake import Remade, remake
 from fljax.models.task import task_of
+from fljax.run.checkpoint import identity_of
+from fljax.run.identity import sums_of_examples
 from fljax.run.load import LoadedRun, Result, load_run
 from fljax.run.predictions import predictions
+from fljax.types import Federation
 
 Split = Literal["test", "val", "train"]
 Columns = dict[str, np.ndarray]
@@ -34,7 +37,8 @@ def predicted(folder: str | Path, split: Split = "test", methods: Sequence[str] 
         methods: some of the folder's; none: all.
 
     Raises:
-        ValueError: the folder holds no finished run, no such method or split, or as `fljax.remake`.
+        ValueError: the folder holds no finished run, no such method or split, the data has changed since, or as
+            `fljax.remake`.
     """
     check_choices(predicted, {"split": split})
     run, made = load_run(folder), remake(folder)
@@ -44,8 +48,9 @@ def predicted(folder: str | Path, split: Split = "test", methods: Sequence[str] 
 
 def _of_method(run: LoadedRun, made: Remade, result: Result, split: Split) -> Columns:
     """Columns of one method."""
-    algorithm = made.runs[result.name]["algorithm"]
-    data = getattr(at(made.federation, len(result.metrics["loss"]) - 1), split)
+    algorithm, federation = (made.runs[result.name][what] for what in ("algorithm", "federation"))
+    _check_same_examples(result.folder, federation)
+    data = getattr(at(federation, len(result.metrics["loss"]) - 1), split)
     if data is None:
         raise ValueError(f"split={split!r}: {run.folder} has no such examples; --partition.val-fraction 0.1 makes some")
     outputs, index, size = (
@@ -59,6 +64,13 @@ def _of_method(run: LoadedRun, made: Remade, result: Result, split: Split) -> Co
     if task == "classification":
         return columns | _classes(outputs[client, place], y, run.classes)
     return columns | _numbers(outputs[client, place], y, run.config.get("label_column", ()), task == "labels")
+
+
+def _check_same_examples(folder: Path, federation: Federation) -> None:
+    """Raises ValueError where the run was on other examples, whose words and numbers may mean something else."""
+    known, found = identity_of(folder) or {}, sums_of_examples(federation)
+    if any(known.get(name, value) != value for name, value in found.items()):
+        raise ValueError(f"{folder} holds a run on other examples; put the data back as it was")
 
 
 def _classes(outputs: np.ndarray, y: np.ndarray, classes: Sequence[str]) -> Columns:

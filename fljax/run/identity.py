@@ -37,8 +37,7 @@ def run_identity(
 
     ``state`` is the one that the run begins with, or its shapes.
     """
-    whole, federation = federation, _unpadded(federation)
-    is_padded = jax.tree.map(np.shape, whole) != jax.tree.map(np.shape, federation)
+    of_examples, federation = sums_of_examples(federation), _unpadded(federation)
     sizes = np.asarray(federation.train.size)
     numbers = {f"hyper.{name}": None if value is None else _decimal(value) for name, value in as_dict(hyper).items()}
     return {
@@ -54,14 +53,19 @@ def run_identity(
         "dropout": None if dropout is None else _decimal(dropout),
         "n_clients": len(sizes),
         "n_examples": int(sizes.sum()),
-        **{
-            name: _Sum(of(federation), of(whole)) if is_padded else of(federation)
-            for name, of in (("data", _checksum), ("pixels", _pixels))
-        },
+        **of_examples,
         "group": None if federation.group is None else checksum(np.ascontiguousarray(federation.group)),
         "triggered": _triggered(federation),
         **{f"state{jax.tree_util.keystr(at)}": list(x.shape) for at, x in jax.tree_util.tree_leaves_with_path(state)},
     }
+
+
+def sums_of_examples(federation: Federation) -> dict[str, int]:
+    """Checksums of who owns what with which label, ``"data"``, and of the examples themselves, ``"pixels"``."""
+    own = _unpadded(federation)
+    is_padded = jax.tree.map(np.shape, federation) != jax.tree.map(np.shape, own)
+    sums = (("data", _checksum), ("pixels", _pixels))
+    return {name: _Sum(of(own), of(federation)) if is_padded else of(own) for name, of in sums}
 
 
 def static_choices(algorithm: Algorithm) -> dict[str, Any]:

@@ -175,6 +175,20 @@ def test_refusals(told, arguments, said, capsys):
     assert said in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(("old", "new"), [("h0,", "h0,1"), (",yes,", ",no,")])
+def test_data_that_has_changed_is_told(told, old, new, capsys):
+    folder, *_ = told("sick")
+    file = folder.parent / "d.csv"
+    whole, before = file.read_text(), (folder / "predictions_test.csv").read_bytes()
+    try:
+        file.write_text(whole.replace(old, new, 1))
+        assert main(["predict", str(folder)]) == 2
+    finally:
+        file.write_text(whole)
+    assert "fedavg holds a run on other examples; put the data back as it was" in capsys.readouterr().err
+    assert (folder / "predictions_test.csv").read_bytes() == before
+
+
 def test_a_run_that_is_not_finished_has_no_models(told, tmp_path, capsys):
     folder, *_ = told("sick")
     kept = folder / "fedavg" / "models.npz"
