@@ -8,7 +8,7 @@ import contextlib
 import io
 import os
 import zipfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -52,6 +52,15 @@ def write_atomically(
         raise OSError(error.errno, error.strerror, str(path)) from None
     if durable:
         sync_folder(path.parent)
+
+
+@contextlib.contextmanager
+def naming(path: str | Path) -> Iterator[None]:
+    """Inside it, what is refused has the file's name in front."""
+    try:
+        yield
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from None
 
 
 def sync_folder(folder: Path) -> None:

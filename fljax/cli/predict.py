@@ -1,8 +1,8 @@
-"""`fljax predict`: what trained models say of each client's examples, as a table."""
+"""`fljax predict`: what trained models say of each client's examples, or of new ones, as a table."""
 
 import csv
 import io
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -11,13 +11,19 @@ from fljax.cli.run import start
 from fljax.files import write_atomically
 
 USAGE = """usage: fljax predict FOLDER [--method NAME] [--split test|val|train] [--out FILE]
+       fljax predict FOLDER --data FILE [--client NAME] [--method NAME] [--out FILE]
 
 Writes what the trained models of a finished run say of each client's examples: the label, the predicted one and the
 probability of each class. FOLDER is a results folder of fljax run, or a seed of fljax compare; its data is read again.
 
   --method  one of the run's; all by default
   --split   whose examples; those that clients are tested on by default
-  --out     the table, a CSV; FOLDER/predictions_test.csv by default, or of another split
+  --data    new examples in their place, with labels or without: a .csv, .tsv, .parquet or .npz file with the run's
+            columns or arrays, or a folder of images
+  --client  whose model tells all new examples; by default that of the client which the file names for each, or the
+            model that all clients share
+  --out     the table, a CSV; FOLDER/predictions_test.csv by default, or of another split; of --data FILE
+            FOLDER/predictions_of_FILE.csv
 """
 
 
@@ -30,24 +36,39 @@ def main(arguments: Sequence[str]) -> None:
     if not arguments or {"--help", "-h"} & set(arguments):
         print(USAGE, end="")
         return
-    folders, given = folders_and_words("predict", ("method", "split", "out"), arguments)
+    folders, given = folders_and_words("predict", ("method", "split", "data", "client", "out"), arguments)
     if len(folders) > 1:
         raise ValueError(f"{folders[1]}: fljax predict reads one folder at a time")
-    split = given.get("split", "test")
-    out = Path(given.get("out", folders[0] / f"predictions_{split}.csv"))
+    of = f"of_{Path(given['data']).stem}" if "data" in given else given.get("split", "test")
+    out = Path(given.get("out", folders[0] / f"predictions_{of}.csv"))
     if out.is_dir() or out.suffix != ".csv":
         raise ValueError(f"--out {out}: give the name of a file, such as predictions.csv")
     if not out.parent.is_dir():
         raise ValueError(f"--out {out}: there is no folder {out.parent}")
-    start()
-    from fljax.jobs.predicted import predicted
-
-    columns = predicted(folders[0], cast(Any, split), [given["method"]] if "method" in given else ())
+    columns = _predicted(folders[0], given)
     write_atomically(out, as_csv(columns).encode())
     print(f"{len(columns['example']):,} predictions written to {out}")
 
 
-def as_csv(columns: dict[str, Any]) -> str:
+def _predicted(folder: Path, given: Mapping[str, str]) -> Mapping[str, Any]:
+    """The table's columns."""
+    methods = [given["method"]] if "method" in given else ()
+    if "data" not in given:
+        if "client" in given:
+            raise ValueError(f"--client {given['client']}: it tells new examples; give them by --data FILE, too")
+        start()
+        from fljax.jobs.predicted import predicted
+
+        return predicted(folder, cast(Any, given.get("split", "test")), methods)
+    if "split" in given:
+        raise ValueError(f"--split {given['split']}: it is of the run's own examples; leave it out, or --data")
+    start()
+    from fljax.jobs.predicted import predicted_of_new
+
+    return predicted_of_new(folder, given["data"], given.get("client"), methods)
+
+
+def as_csv(columns: Mapping[str, Any]) -> str:
     """Columns of one length as CSV: NaN as an empty cell, probabilities (float64) to seven digits."""
     text = io.StringIO(newline="")
     writer = csv.writer(text, lineterminator="\n")

@@ -1,23 +1,26 @@
 """Data of your own in files: CSV, ``.npz``, Parquet, LEAF's JSON, and a folder of images for each client."""
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 from zipfile import BadZipFile, ZipFile
 
 import numpy as np
 
 from fljax.choices import check_choices
+from fljax.data.columns import TaskChoice
 from fljax.data.federation import on_host
 from fljax.data.labels import are_classes
 from fljax.data.own import VALIDATION, OwnData, are_whole, own_data
 from fljax.data.readers.limits import opened_image
 from fljax.data.readers.shards import OfUser, find_shards, users_of
-from fljax.data.tables import Columns, TaskChoice, as_columns, from_frame, read_csv
+from fljax.data.tables import TABLES, Columns, as_columns, read_table
 from fljax.data.text import as_tokens
 from fljax.data.words import USUAL, Words, as_words
+from fljax.files import naming
 
 IMAGES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp")
 FORMATS = ("PNG", "JPEG", "BMP", "GIF", "TIFF", "WEBP")
-TABLES = (".csv", ".tsv")
 ARRAYS = {
     "x": ("x", "X", "data", "images", "features"),
     "y": ("y", "labels", "targets"),
@@ -55,18 +58,13 @@ def read_own(
         return _of_task(read_leaf(path, words) if is_json else read_images(path), task, path)
     if path.suffix == ".npz":
         return _of_task(read_npz(path, columns), task, path)
-    if path.suffix not in (*TABLES, ".parquet"):
+    if path.suffix not in TABLES:
         raise ValueError(
             f"{path} is a {path.suffix or 'nameless'} file; give .csv, .tsv, .parquet, .npz, .json or a folder"
         )
     if columns is None or not columns.label:
         raise ValueError(f"{path}: say which column has the labels, and which one the client, where there is one")
-    if path.suffix in TABLES:
-        return read_csv(path, columns, task, words)
-    try:
-        return from_frame(_parquet(path), columns, task, words)
-    except ValueError as error:
-        raise ValueError(f"{path}: {error}") from None
+    return read_table(path, columns, task, words)
 
 
 def read_npz(path: Path, columns: Columns | None = None) -> OwnData:
@@ -79,7 +77,18 @@ def read_npz(path: Path, columns: Columns | None = None) -> OwnData:
     Raises:
         ValueError: an array is missing or is a pickled object, or as `fljax.data.own.own_data`.
     """
-    named = {} if columns is None else _as_arrays(path, columns)
+    with naming(path):
+        found = arrays_in(path, columns, needed=("x", "y"))
+        return own_data(found["x"], found["y"], found["client"], part=found["part"])
+
+
+def arrays_in(path: Path, columns: Columns | None, needed: Sequence[str]) -> dict[str, Any]:
+    """The arrays of an ``.npz`` by what they are, a key of `ARRAYS`; None: it is not there, and not ``needed``.
+
+    Raises:
+        ValueError: as `read_npz`.
+    """
+    named = {} if columns is None else _as_arrays(columns)
     wanted = {what: (named[what],) if what in named else usual for what, usual in ARRAYS.items()}
     try:
         with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
@@ -90,27 +99,24 @@ def read_npz(path: Path, columns: Columns | None = None) -> OwnData:
     except MemoryError:
         raise
     except Exception as error:  # a damaged archive fails wherever zip, zlib or NumPy notices it
-        raise ValueError(f"{path} cannot be read as arrays: {' '.join(str(error).split())[:200]}") from None
-    try:
-        for what, array in found.items():
-            if array is None and (what in named or what in ("x", "y")):
-                raise ValueError(f"has no array {wanted[what][0]}; it has {', '.join(there)}")
-            if array is not None and array.ndim == 0:
-                raise ValueError(f"the array {named.get(what, what)} is one number; give one row an example")
-        return own_data(found["x"], found["y"], found["client"], part=found["part"])
-    except ValueError as error:
-        raise ValueError(f"{path}: {error}") from None
+        raise ValueError(f"cannot be read as arrays: {' '.join(str(error).split())[:200]}") from None
+    for what, array in found.items():
+        if array is None and (what in named or what in needed):
+            raise ValueError(f"has no array {wanted[what][0]}; it has {', '.join(there)}")
+        if array is not None and array.ndim == 0:
+            raise ValueError(f"the array {named.get(what, what)} is one number; give one row an example")
+    return found
 
 
-def _as_arrays(path: Path, columns: Columns) -> dict[str, str]:
+def _as_arrays(columns: Columns) -> dict[str, str]:
     """Which arrays the columns name: key of `ARRAYS` -> name."""
     if columns.categories or columns.text is not None:
         what = "categories" if columns.categories else "texts"
-        raise ValueError(f"{path}: {what} stand in columns of a table; give numbers in the arrays")
+        raise ValueError(f"{what} stand in columns of a table; give numbers in the arrays")
     given = {"x": columns.features, "y": columns.label, "client": columns.client, "part": columns.part}
     lists = {what: (names,) if isinstance(names, str) else names for what, names in given.items() if names}
     if several := [names for names in lists.values() if len(names) > 1]:
-        raise ValueError(f"{path}: {', '.join(several[0])} are several arrays for one thing; name one array")
+        raise ValueError(f"{', '.join(several[0])} are several arrays for one thing; name one array")
     return {what: name for what, (name,) in lists.items()}
 
 
@@ -174,7 +180,7 @@ def read_images(folder: Path) -> OwnData:
     ]
     if not files:
         raise ValueError(f"{folder} has no images; they stand in CLIENT/CLASS/NAME.png, or train/CLIENT/CLASS/NAME.png")
-    images = [_image(file) for *_, file in files]
+    images = [image_in(file) for *_, file in files]
     for image, (*_, file) in zip(images, files, strict=True):
         if image.shape != images[0].shape:
             shapes = f"{image.shape} and {files[0][3]} {images[0].shape}"
@@ -200,8 +206,8 @@ def _folders(folder: Path) -> list[Path]:
     return sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
 
 
-def _image(file: Path) -> np.ndarray:
-    """(height, width, channels) uint8.
+def image_in(file: Path) -> np.ndarray:
+    """The pixels of an image file, (height, width, channels) uint8.
 
     Raises:
         ValueError: it cannot be read, or has numbers of more than 16 bits, whose range nobody knows.
@@ -259,11 +265,9 @@ def read_leaf(path: Path, words: Words = USUAL) -> OwnData:
         y = y.astype(np.int64)
     client = np.repeat([user.user for *_, user in rows], [len(user.y) for *_, user in rows])
     part = np.repeat([part for part, *_ in rows], [len(user.y) for *_, user in rows])
-    try:
+    with naming(path):
         made = own_data(x, y, client, part=None if "" in files else part)
         return made._replace(classes=letters or made.classes, words=known)
-    except ValueError as error:
-        raise ValueError(f"{path}: {error}") from None
 
 
 def _tokens(
@@ -274,15 +278,13 @@ def _tokens(
     Raises:
         ValueError: examples are lists of texts and none of Sent140's, or as `as_tokens` and `as_words`.
     """
-    if x.ndim > 2 or (x.ndim == 2 and x.shape[1] <= _TEXT):
-        raise ValueError(f"{path}: examples are lists of texts; give one text for each, or LEAF's Sent140 as it is")
-    try:
+    with naming(path):
+        if x.ndim > 2 or (x.ndim == 2 and x.shape[1] <= _TEXT):
+            raise ValueError("examples are lists of texts; give one text for each, or LEAF's Sent140 as it is")
         if x.ndim == 1 and y.dtype.kind == "U" and y.ndim == 1 and (np.char.str_len(y) == 1).all():
             return (*as_tokens(x, y), ())
         tokens, known = as_words((x if x.ndim == 1 else x[:, _TEXT]).tolist(), words)
         return tokens, y, (), known
-    except ValueError as error:
-        raise ValueError(f"{path}: {error}") from None
 
 
 _TEXT = 4
@@ -305,18 +307,3 @@ def _numbers(of: OfUser, file: Path) -> np.ndarray:
     if not known:
         raise ValueError(f"{file}: x of user {of.user} are neither numbers nor texts")
     return x.astype(np.float32) if x.dtype.kind == "f" else x
-
-
-def _parquet(path: Path) -> object:
-    for package in ("polars", "pandas"):
-        try:
-            module = __import__(package)
-        except ImportError:
-            continue
-        try:
-            return module.read_parquet(path)
-        except MemoryError:
-            raise
-        except Exception as error:  # each package has errors of its own
-            raise ValueError(f"no Parquet file that can be read: {' '.join(str(error).split())[:200]}") from None
-    raise ValueError("reading Parquet needs pandas or polars: pip install polars")

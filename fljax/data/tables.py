@@ -4,24 +4,27 @@ import csv
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from fljax.choices import check_choices, check_kind
-from fljax.data.cells import as_text, is_missing
-from fljax.data.own import OwnData, are_whole, own_data
-from fljax.data.users import short
+from fljax.data.columns import TaskChoice, Where, features_of, labels_of, text_of, texts_of
+from fljax.data.own import OwnData, own_data
 from fljax.data.words import USUAL, Words, as_words
+from fljax.files import naming
 from fljax.ranges import said
 
-TaskChoice = Literal["auto", "classification", "regression", "labels"]
-
-_MANY = 100
-"""Whole numbers with more distinct values than this may be classes or amounts: the user says which."""
-
-
+TEXT_TABLES = (".csv", ".tsv")
+TABLES = (*TEXT_TABLES, ".parquet")
 NO_ROWS = "no rows; give the names of the columns, and some examples below"
+
+
+class Table(NamedTuple):
+    """Columns by their names, and of a text file the lines that its rows begin on."""
+
+    columns: dict[str, np.ndarray]
+    lines: Sequence[int] | None = None
 
 
 class Columns(NamedTuple):
@@ -68,8 +71,7 @@ def from_frame(frame: Any, columns: Columns, task: TaskChoice = "auto", words: W
     columns = as_columns(columns)
     if not hasattr(frame, "columns"):
         raise ValueError(f"{said('frame', frame)} has no columns; give a pandas or polars frame")
-    _check_names([str(name) for name in frame.columns])
-    return _of_columns({str(name): np.asarray(frame[name]) for name in frame.columns}, columns, task, words)
+    return _of_columns(*_frame_table(frame), columns, task, words)
 
 
 def from_hugging_face(dataset: Any, columns: Columns, task: TaskChoice = "auto", words: Words = USUAL) -> OwnData:
@@ -87,15 +89,32 @@ def from_hugging_face(dataset: Any, columns: Columns, task: TaskChoice = "auto",
         raise ValueError(f"{said('dataset', dataset)} is not a datasets.Dataset; give one, or fljax.from_frame a frame")
     wanted = _wanted(dataset.column_names, columns)
     plain = dataset.with_format("numpy")
-    return _of_columns({name: np.asarray(plain[name][:]) for name in wanted}, columns, task, words)
+    return _of_columns({name: np.asarray(plain[name][:]) for name in wanted}, None, columns, task, words)
 
 
-def read_csv(path: Path, columns: Columns, task: TaskChoice = "auto", words: Words = USUAL) -> OwnData:
-    """The examples of a CSV file, whose first line names the columns; a ``.tsv`` has tabs.
+def read_table(path: Path, columns: Columns, task: TaskChoice = "auto", words: Words = USUAL) -> OwnData:
+    """The examples of a file of a table, as `from_frame` has them.
 
     Raises:
         ValueError: in one line, with the file, and line, column and client of a value that is no number.
     """
+    with naming(path):
+        return _of_columns(*table_in(path), columns, task, words)
+
+
+def table_in(path: Path) -> Table:
+    """The columns of a CSV file, whose first line names them; a ``.tsv`` has tabs; or of a Parquet file.
+
+    Raises:
+        ValueError: it is no such file, has no rows, or two columns of one name.
+    """
+    table = _text_table(path) if path.suffix in TEXT_TABLES else _parquet_table(path)
+    if not len(next(iter(table.columns.values()), ())):
+        raise ValueError(NO_ROWS)
+    return table
+
+
+def _text_table(path: Path) -> Table:
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
             reader = csv.reader(file, delimiter="\t" if path.suffix == ".tsv" else ",")
@@ -108,16 +127,32 @@ def read_csv(path: Path, columns: Columns, task: TaskChoice = "auto", words: Wor
                     rows.append(row)
                     lines.append(begins)
                 begins = reader.line_num + 1
-        _check_names(header)
-        if not rows:
-            raise ValueError(NO_ROWS)
-        by_column = zip(header, zip(*rows, strict=True), strict=True)
-        table = {name: np.array(column, dtype=object) for name, column in by_column}
-        return _of_columns(table, columns, task, words, lines)
     except (UnicodeDecodeError, csv.Error) as error:
-        raise ValueError(f"{path} is no CSV text: {error}") from None
-    except ValueError as error:
-        raise ValueError(f"{path}: {error}") from None
+        raise ValueError(f"no CSV text: {error}") from None
+    _check_names(header)
+    by_column = zip(header, zip(*rows, strict=True), strict=True) if rows else ()
+    return Table({name: np.array(column, dtype=object) for name, column in by_column}, lines)
+
+
+def _parquet_table(path: Path) -> Table:
+    for package in ("polars", "pandas"):
+        try:
+            module = __import__(package)
+        except ImportError:
+            continue
+        try:
+            frame = module.read_parquet(path)
+        except MemoryError:
+            raise
+        except Exception as error:  # each package has errors of its own
+            raise ValueError(f"no Parquet file that can be read: {' '.join(str(error).split())[:200]}") from None
+        return _frame_table(frame)
+    raise ValueError("reading Parquet needs pandas or polars: pip install polars")
+
+
+def _frame_table(frame: Any) -> Table:
+    _check_names([str(name) for name in frame.columns])
+    return Table({str(name): np.asarray(frame[name]) for name in frame.columns})
 
 
 def _check_names(names: Sequence[str]) -> None:
@@ -127,28 +162,38 @@ def _check_names(names: Sequence[str]) -> None:
 
 def _of_columns(
     table: dict[str, np.ndarray],
+    lines: Sequence[int] | None,
     columns: Columns,
     task: TaskChoice,
     words: Words,
-    lines: Sequence[int] | None = None,
 ) -> OwnData:
     check_choices(_of_columns, {"task": task})
     wanted = _wanted(list(table), columns)
     if not len(table[wanted[0]]):
         raise ValueError(NO_ROWS)
     features = wanted[: len(wanted) - len(columns.label) - (columns.client is not None) - (columns.part is not None)]
-    client = None if columns.client is None else _text(table[columns.client])
-    where = _Where(client, lines)
-    if client is not None and (missing := client == "").any():
-        raise ValueError(f"{where.row(int(np.argmax(missing)))}, column {columns.client!r} is empty; name the client")
+    client, where = clients_in(Table(table, lines), columns.client)
     known: tuple[str, ...] = ()
     if columns.text is None:
-        x, inputs = _features({name: table[name] for name in features}, columns.categories, where)
+        x, inputs = features_of({name: table[name] for name in features}, dict.fromkeys(columns.categories, ()), where)
     else:
-        (x, known), inputs = as_words(_texts(table[columns.text], columns.text, where), words), ()
-    y = _labels([table[name] for name in columns.label], columns.label, task, where)
-    part = None if columns.part is None else _text(table[columns.part])
+        (x, known), inputs = as_words(texts_of(table[columns.text], columns.text, where), words), ()
+    y = labels_of([table[name] for name in columns.label], columns.label, task, where)
+    part = None if columns.part is None else text_of(table[columns.part])
     return own_data(x, y, client, part=part)._replace(inputs=inputs, words=known)
+
+
+def clients_in(table: Table, column: str | None) -> tuple[np.ndarray | None, Where]:
+    """(rows,) whose each row is, None where no column says it; and how to say where a value stands.
+
+    Raises:
+        ValueError: naming the first row that is nobody's.
+    """
+    client = None if column is None else text_of(table.columns[column])
+    where = Where(client, table.lines)
+    if client is not None and (missing := client == "").any():
+        raise ValueError(f"{where.row(int(np.argmax(missing)))}, column {column!r} is empty; name the client")
+    return client, where
 
 
 def _wanted(there: Sequence[str], columns: Columns) -> list[str]:
@@ -172,176 +217,3 @@ def _wanted(there: Sequence[str], columns: Columns) -> list[str]:
     if twice:
         raise ValueError(f"a column is two things at once: {', '.join(twice)}; name it for one of them, once")
     return [*features, *special]
-
-
-class _Where(NamedTuple):
-    """How to say where a value stands."""
-
-    client: np.ndarray | None
-    lines: Sequence[int] | None  # of a text file, where its rows begin
-
-    def row(self, i: int) -> str:
-        """A row of the table, as a text editor or the frame counts, and whose it is."""
-        whose = "" if self.client is None else f" (client {short(str(self.client[i]))})"
-        return f"{f'row {i}' if self.lines is None else f'line {self.lines[i]}'}{whose}"
-
-
-def _features(
-    columns: Mapping[str, np.ndarray], categories: Sequence[str], where: _Where
-) -> tuple[np.ndarray, tuple[str, ...]]:
-    """(examples, ...) and the names of the features; none of them where a column of arrays has them all."""
-    name, first = next(iter(columns.items()))
-    if len(columns) == 1 and name not in categories and _holds_arrays(first):
-        x = first if first.ndim > 1 else _arrays(first, name, where)
-        return (x[..., None] if x.dtype == np.uint8 and x.ndim == 3 else x), ()  # grey images have one channel
-    found: dict[str, np.ndarray] = {}
-    for name, column in columns.items():
-        made = _each(column, name, where) if name in categories else {name: _numbers(column, name, where)}
-        if twice := [one for one in made if one in found or (one != name and one in columns)]:
-            raise ValueError(
-                f"a category of column {name!r} and another column are both called {twice[0]!r}; rename one"
-            )
-        found |= made
-    return np.stack(list(found.values()), axis=1), tuple(found)
-
-
-def _texts(column: np.ndarray, name: str, where: _Where) -> list[str]:
-    """A column of texts.
-
-    Raises:
-        ValueError: naming the first row without one, or with something else.
-    """
-    for i, text in enumerate(column):
-        if is_missing(text) or (isinstance(text, str) and not text.strip()):
-            raise ValueError(f"{where.row(i)}, column {name!r} is empty; give a text, or leave the row out")
-        if not isinstance(text, str):
-            raise ValueError(f"{where.row(i)}, column {name!r} is {short(str(text))}, no text")
-    return [str(text) for text in column]
-
-
-def _each(column: np.ndarray, name: str, where: _Where) -> dict[str, np.ndarray]:
-    """A feature of 0 and 1 for each word of a column of categories, in their order.
-
-    Raises:
-        ValueError: naming the first row without a word, or there are more words than half of the rows, or arrays.
-    """
-    if _holds_arrays(column):
-        raise ValueError(f"column {name!r} holds arrays, which are no categories; leave it out of the categories")
-    text = _text(column)
-    if (missing := text == "").any():
-        raise ValueError(f"{where.row(int(np.argmax(missing)))}, column {name!r} is empty; name the category")
-    words, place = np.unique(text, return_inverse=True)
-    if len(words) > max(2, len(text) // 2):
-        raise ValueError(
-            f"column {name!r} has {len(words)} categories in {len(text)} rows; leave it out, or group them"
-        )
-    return {f"{name}={word}": (place == i).astype(np.float32) for i, word in enumerate(words)}
-
-
-def _holds_arrays(column: np.ndarray) -> bool:
-    return column.ndim > 1 or isinstance(column[0], np.ndarray | list)
-
-
-def _arrays(column: np.ndarray, name: str, where: _Where) -> np.ndarray:
-    """A column whose cells are arrays or lists, as one array (examples, ...).
-
-    Raises:
-        ValueError: naming the first cell that has another shape than that of the first example, or none.
-    """
-    cells = []
-    for i, value in enumerate(column):
-        try:
-            cells.append(np.asarray(value))
-        except ValueError:  # lists of several lengths in one
-            raise ValueError(f"{where.row(i)}, column {name!r} has lists of several lengths; give one length") from None
-        if (shape := cells[i].shape) != (first := cells[0].shape):
-            raise ValueError(f"{where.row(i)}, column {name!r} has shape {shape} and the first row {first}; give one")
-    return np.stack(cells)
-
-
-def _numbers(column: np.ndarray, name: str, where: _Where) -> np.ndarray:
-    """A column as float32.
-
-    Raises:
-        ValueError: it has dates, durations or complex numbers, or naming the first value that is no finite number.
-    """
-    if column.dtype.kind in "mMc":
-        what = "complex numbers" if column.dtype.kind == "c" else "dates or durations"
-        raise ValueError(f"column {name!r} has {what} ({column.dtype}); make them numbers, or leave the column out")
-    try:
-        if column.dtype == object and any(isinstance(value, _NO_NUMBERS) for value in column):
-            raise TypeError
-        numbers = column.astype(np.float64)
-    except (TypeError, ValueError):
-        numbers = np.array([_number(value) for value in column])
-    bad = ~np.isfinite(numbers) | (np.abs(numbers) > np.finfo(np.float32).max)
-    if bad.any():
-        i = int(np.argmax(bad))
-        value = column[i]
-        is_empty = is_missing(value) or (isinstance(value, str) and not value)  # of an array == has no truth
-        what = "empty" if is_empty else f"{short(str(value))}, no finite number"
-        is_word = isinstance(value, str) and not is_empty
-        ways = "a category: --category-column, Columns(categories=...); a text: --text-column, Columns(text=...)"
-        words = f" (name the column as {ways})" if is_word else ""
-        remedy = f"mend it{words}, or leave the column or the row out"
-        raise ValueError(f"{where.row(i)}, column {name!r} is {what}; {remedy}")
-    return numbers.astype(np.float32)
-
-
-_NO_NUMBERS = (np.datetime64, np.timedelta64, complex)
-"""What NumPy makes a number of, and should not."""
-
-
-def _number(value: Any) -> float:
-    if isinstance(value, _NO_NUMBERS):
-        return float("nan")
-    try:
-        return float(value)
-    except (TypeError, ValueError):
-        return float("nan")
-
-
-def _labels(columns: Sequence[np.ndarray], names: Sequence[str], task: TaskChoice, where: _Where) -> np.ndarray:
-    if not columns:
-        raise ValueError("no label column is named")
-    if task == "classification" or (task == "auto" and len(columns) == 1):
-        if len(columns) > 1:
-            raise ValueError(f"classes stand in one column, not in {', '.join(names)}")
-        return _classes_or_targets(columns[0], names[0], task, where)
-    targets = np.stack([_numbers(column, name, where) for column, name in zip(columns, names, strict=True)], axis=1)
-    binary = np.isin(targets, (0, 1)).all()
-    if task == "labels" or (task == "auto" and binary):
-        if not binary:
-            raise ValueError(f"columns {', '.join(names)}: several labels of an example are 0 or 1 each")
-        return targets.astype(np.int32)
-    return targets[:, 0] if len(columns) == 1 else targets
-
-
-def _classes_or_targets(column: np.ndarray, name: str, task: TaskChoice, where: _Where) -> np.ndarray:
-    """(examples,) int or text: classes; float: targets."""
-    text = _text(column)
-    numbers = np.array([_number(value) for value in text])
-    missing, no_number = text == "", np.isin(text, ("nan", "None"))
-    if (np.isfinite(numbers) | missing | no_number).all():  # elsewhere they are names of classes
-        missing |= no_number
-    if missing.any():
-        raise ValueError(f"{where.row(int(np.argmax(missing)))}, column {name!r} is empty; every example has a label")
-    if not np.isfinite(numbers).all():
-        return text  # names
-    if (numbers != np.round(numbers)).any():
-        return text if task == "classification" else _numbers(column, name, where)
-    n_values = len(np.unique(numbers))
-    if task == "auto" and n_values > _MANY:
-        raise ValueError(
-            f"column {name!r} has {n_values} different whole numbers: say task 'classification' or 'regression'"
-        )
-    if numbers.min() >= 0 and numbers.max() < 2 * n_values:
-        return numbers.astype(np.int64)
-    # One name for 10 and 10.0; a number of more digits than float64 has may be that of several texts.
-    return np.array([str(int(n)) if abs(n) < 2**53 else name for n, name in zip(numbers, text, strict=True)])
-
-
-def _text(column: np.ndarray) -> np.ndarray:
-    if column.dtype.kind == "f" and are_whole(column):
-        column = column.astype(np.int64)  # as pandas has whole numbers beside missing ones
-    return np.array(["" if is_missing(value) else as_text(value).strip() for value in column])

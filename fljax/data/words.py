@@ -1,7 +1,7 @@
 """Texts as tokens of words, for networks that read a text and tell its class."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -39,20 +39,36 @@ def as_words(texts: Sequence[str], words: Words) -> tuple[np.ndarray, tuple[str,
     Raises:
         ValueError: a number below 1, or no text has a word.
     """
-    from sklearn.feature_extraction.text import CountVectorizer  # slow to import
-
     check_kind("words", words, Words, "give fljax.Words(most=5000, length=50)")
     for name, value in words._asdict().items():
         if not (isinstance(value, int) and not isinstance(value, bool) and value >= 1):
             raise ValueError(f"{said(f'words.{name}', value)}: choose a whole number of at least 1")
-    counted = CountVectorizer(max_features=words.most, token_pattern=r"(?u)\b\w+\b")
+    counted = _vectorizer(words.most)
     try:
         counted.fit(texts)
     except ValueError:
         raise ValueError("no text has a word") from None
-    known = {word: i + len(SPECIAL) for word, i in counted.vocabulary_.items()}
-    split, tokens = counted.build_analyzer(), np.full((len(texts), words.length), PADDING, np.int32)
+    known = sorted(counted.vocabulary_, key=counted.vocabulary_.__getitem__)
+    return tokens_of(texts, (*SPECIAL, *known), words.length), (*SPECIAL, *known)
+
+
+def tokens_of(texts: Sequence[str], words: Sequence[str], length: int) -> np.ndarray:
+    """The first words of each text as tokens, at the end of its row: (examples, length) int32.
+
+    Args:
+        texts: of the examples.
+        words: by their tokens, as `as_words` returns them; others are unknown.
+        length: words of an example.
+    """
+    split, known = _vectorizer().build_analyzer(), {word: i for i, word in enumerate(words) if i >= len(SPECIAL)}
+    tokens = np.full((len(texts), length), PADDING, np.int32)
     for row, text in zip(tokens, texts, strict=True):
-        if found := split(text)[: words.length]:
+        if found := split(text)[:length]:
             row[-len(found) :] = [known.get(word, UNKNOWN) for word in found]
-    return tokens, (*SPECIAL, *sorted(known, key=known.__getitem__))
+    return tokens
+
+
+def _vectorizer(most: int | None = None) -> Any:
+    from sklearn.feature_extraction.text import CountVectorizer  # slow to import
+
+    return CountVectorizer(max_features=most, token_pattern=r"(?u)\b\w+\b")

@@ -8,11 +8,12 @@ from typing import NamedTuple
 import numpy as np
 
 from fljax.catalogue.words import shown
+from fljax.data.columns import TaskChoice
 from fljax.data.files import array_names, n_bytes_unpacked, read_own
 from fljax.data.labels import are_classes
 from fljax.data.own import SPLIT, OwnData
 from fljax.data.partition.check import split_of
-from fljax.data.tables import Columns, TaskChoice
+from fljax.data.tables import Columns
 from fljax.data.words import Words
 from fljax.files import write_atomically
 from fljax.jobs.job import Job
@@ -31,10 +32,14 @@ def read_data(job: Job) -> OwnData:
         MemoryError: it is larger than the memory, unpacked.
     """
     own = job.own
+    path, words = Path(own["data"]), Words(own["text_words"], own["text_length"])
+    return _read(own["data"], columns_of(job), own["task"], words, path.stat().st_mtime_ns if path.exists() else 0)
+
+
+def columns_of(job: Job) -> Columns:
+    """What the columns of the job's table are, or the arrays of its ``.npz``."""
     names = ("label_column", "client_column", "split_column", "feature_column", "category_column", "text_column")
-    columns, words = Columns(*(own[name] for name in names)), Words(own["text_words"], own["text_length"])
-    path = Path(own["data"])
-    return _read(own["data"], columns, own["task"], words, path.stat().st_mtime_ns if path.exists() else 0)
+    return Columns(*(job.own[name] for name in names))
 
 
 @cache

@@ -1,21 +1,27 @@
-"""What the trained models of a results folder make of their clients' examples, as columns of a table."""
+"""What trained models of a results folder make of their clients' examples, or of new ones, as columns of a table."""
 
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
+import jax.numpy as jnp
 import numpy as np
 from scipy.special import expit, softmax
 
 from fljax.choices import check_choices
+from fljax.data.federation import as_arrays, on_host
+from fljax.data.split import client_data
+from fljax.data.unlabelled import Known, NewExamples, read_new
 from fljax.drift.stages import at
+from fljax.jobs.job import read_job
+from fljax.jobs.own_data import columns_of
 from fljax.jobs.remake import Remade, remake
 from fljax.models.task import task_of
 from fljax.run.checkpoint import identity_of
 from fljax.run.identity import sums_of_examples
 from fljax.run.load import LoadedRun, Result, load_run
 from fljax.run.predictions import predictions
-from fljax.types import Federation
+from fljax.types import ClientData, Federation, ModelTable
 
 Split = Literal["test", "val", "train"]
 Columns = dict[str, np.ndarray]
@@ -42,56 +48,130 @@ def predicted(folder: str | Path, split: Split = "test", methods: Sequence[str] 
     """
     check_choices(predicted, {"split": split})
     run, made = load_run(folder), remake(folder)
-    parts = [_of_method(run, made, run[name], split) for name in methods or run]
+    return _joined([_of_clients(run, made, run[name], split) for name in methods or run])
+
+
+def predicted_of_new(
+    folder: str | Path, path: str | Path, client: str | None = None, methods: Sequence[str] = ()
+) -> Columns:
+    """New examples, with labels or without, with what trained models say of them: columns as `predicted` has them.
+
+    Each is told by the model of its client, where the file says whose it is, as the run's data did; else by that of
+    ``client``, or by the one that all clients share. ``example`` is the row of the file, from 0, or the image's name;
+    labels are there where they are in the file, as they are written there.
+
+    Args:
+        folder: of ``fljax run``, or of a seed of ``fljax compare``.
+        path: a table, ``.npz`` or folder of images, see `fljax.data.unlabelled.read_new`.
+        client: whose model tells all of them, by its name or its number; None: see above.
+        methods: some of the folder's; none: all.
+
+    Raises:
+        ValueError: as `predicted` and `read_new`; or no such client, or clients have models of their own and nothing
+            says whose is meant.
+    """
+    run, made, job = load_run(folder), remake(folder), read_job(["--folder", str(folder)])
+    x = made.federation.train.pool.x
+    new = read_new(path, Known(columns_of(job), x.shape[1:], x.dtype, run.inputs, run.words))
+    if client is not None:
+        new = new._replace(client=np.full(len(new.x), client))
+    return _joined([_of_new(run, made, run[name], new) for name in methods or run])
+
+
+def _joined(parts: list[Columns]) -> Columns:
     return {column: np.concatenate([part[column] for part in parts]) for column in parts[0]}
 
 
-def _of_method(run: LoadedRun, made: Remade, result: Result, split: Split) -> Columns:
+def _of_clients(run: LoadedRun, made: Remade, result: Result, split: Split) -> Columns:
     """Columns of one method."""
-    algorithm, federation = (made.runs[result.name][what] for what in ("algorithm", "federation"))
-    _check_same_examples(result.folder, federation)
+    federation = _checked(made, result)
     data = getattr(at(federation, len(result.metrics["loss"]) - 1), split)
     if data is None:
         raise ValueError(f"split={split!r}: {run.folder} has no such examples; --partition.val-fraction 0.1 makes some")
-    outputs, index, size = (
-        np.asarray(a) for a in (predictions(algorithm.predict, result.models, data), data.index, data.size)
-    )
-    client, place = np.nonzero(np.arange(index.shape[1]) < size[:, None])
-    example = index[client, place]
-    names = np.array(result.clients) if result.clients else np.arange(len(size))
-    columns = {"method": np.full(len(example), result.name), "client": names[client], "example": example}
-    task, y = task_of(algorithm.loss), np.asarray(data.pool.y)[example]
-    if task == "classification":
-        return columns | _classes(outputs[client, place], y, run.classes)
-    return columns | _numbers(outputs[client, place], y, run.config.get("label_column", ()), task == "labels")
+    client, example, outputs = _outputs(made, result, result.models, data)
+    y = np.asarray(data.pool.y)[example]
+    label = tuple(y.reshape(len(y), -1).T)
+    if run.classes:
+        label = (np.array(run.classes)[y],)
+    names = np.array(result.clients) if result.clients else np.arange(len(data.size))
+    return _columns(run, made, result, {"client": names[client], "example": example}, label, outputs)
 
 
-def _check_same_examples(folder: Path, federation: Federation) -> None:
-    """Raises ValueError where the run was on other examples, whose words and numbers may mean something else."""
-    known, found = identity_of(folder) or {}, sums_of_examples(federation)
+def _of_new(run: LoadedRun, made: Remade, result: Result, new: NewExamples) -> Columns:
+    """Columns of one method."""
+    federation, models = _checked(made, result), result.models
+    names = list(result.clients) or [str(i) for i in range(len(models.row))]
+    if new.client is not None:
+        asked, place = np.unique(new.client, return_inverse=True)
+        if strange := [name for name in asked.tolist() if name not in names]:
+            known = f"clients are {', '.join(names)}" if result.clients else f"choose 0 to {len(names) - 1}"
+            raise ValueError(f"there is no client {strange[0]!r}; {known}")
+        rows = [names.index(name) for name in asked.tolist()]
+        whose = new.client
+    elif len(np.unique(models.row)) == 1:
+        place, rows, whose = np.zeros(len(new.x), int), [0], np.full(len(new.x), "")
+    else:
+        column = f"a column {owner!r} in the file" if (owner := run.config.get("client_column")) else "client ids in it"
+        raise ValueError(f"{result.name} has different models for its clients; give --client NAME, or {column}")
+    y = federation.train.pool.y
+    pool = as_arrays(on_host(new.x, np.zeros((len(new.x), *y.shape[1:]), y.dtype)))
+    data = client_data(pool, [np.flatnonzero(place == i) for i in range(len(rows))])
+    table = ModelTable(models.params, jnp.asarray(np.asarray(models.row)[rows]))
+    _, example, outputs = _outputs(made, result, table, data)
+    back = np.argsort(example)  # as in the file
+    return _columns(run, made, result, {"client": whose, "example": new.names}, new.label, outputs[back])
+
+
+def _checked(made: Remade, result: Result) -> Federation:
+    """The federation of a method's run.
+
+    Raises:
+        ValueError: the run was on other examples, whose words and numbers may mean something else.
+    """
+    federation = made.runs[result.name]["federation"]
+    known, found = identity_of(result.folder) or {}, sums_of_examples(federation)
     if any(known.get(name, value) != value for name, value in found.items()):
-        raise ValueError(f"{folder} holds a run on other examples; put the data back as it was")
+        raise ValueError(f"{result.folder} holds a run on other examples; put the data back as it was")
+    return federation
 
 
-def _classes(outputs: np.ndarray, y: np.ndarray, classes: Sequence[str]) -> Columns:
-    """The class, what is told, and the probability of each."""
+def _outputs(
+    made: Remade, result: Result, models: ModelTable, data: ClientData
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(examples,) clients, (examples,) rows of the pool, and (examples, outputs), client after client."""
+    predict = made.runs[result.name]["algorithm"].predict
+    outputs, index, size = (np.asarray(a) for a in (predictions(predict, models, data), data.index, data.size))
+    client, place = np.nonzero(np.arange(index.shape[1]) < size[:, None])
+    return client, index[client, place], outputs[client, place]
+
+
+def _columns(
+    run: LoadedRun, made: Remade, result: Result, begin: Columns, label: Sequence[np.ndarray], outputs: np.ndarray
+) -> Columns:
+    """All columns of one method; ``label`` is empty, or has one of each label column."""
+    columns = {"method": np.full(len(outputs), result.name)} | begin
+    task = task_of(made.runs[result.name]["algorithm"].loss)
+    if task == "classification":
+        return columns | ({"label": label[0]} if label else {}) | _classes(outputs, run.classes)
+    asked: Any = run.config.get("label_column", ())
+    n = outputs.shape[1]
+    ends = [""] if n == 1 else [f"_{name}" for name in (asked if len(asked) == n else range(n))]
+    for i, (end, output) in enumerate(zip(ends, outputs.T, strict=True)):
+        columns |= {f"label{end}": label[i]} if label else {}
+        columns |= _probability(output, end) if task == "labels" else {f"predicted{end}": output}
+    return columns
+
+
+def _classes(outputs: np.ndarray, classes: Sequence[str]) -> Columns:
+    """What class is told, and the probability of each."""
     names = np.array([*classes, *map(str, range(len(classes), outputs.shape[1]))])
     is_told = np.isfinite(outputs).all(axis=1)
     told = np.where(is_told, names[np.where(is_told, outputs.argmax(axis=1), 0)], "")
     shares = softmax(outputs.astype(np.float64), axis=1)
-    return {"label": names[y], "predicted": told} | {f"p_{name}": p for name, p in zip(names, shares.T, strict=True)}
+    return {"predicted": told} | {f"p_{name}": p for name, p in zip(names, shares.T, strict=True)}
 
 
-def _numbers(outputs: np.ndarray, y: np.ndarray, asked: Any, are_labels: bool) -> Columns:
-    """Each target or label, and what is told; a name of its own for each of several."""
-    y = y.reshape(len(y), -1)
-    names = asked if len(asked) == y.shape[1] else range(y.shape[1])
-    columns: Columns = {}
-    for name, output, target in zip(names, outputs.T, y.T, strict=True):
-        end = "" if y.shape[1] == 1 else f"_{name}"
-        columns[f"label{end}"] = target
-        if are_labels:
-            columns[f"p{end}"] = p = expit(output.astype(np.float64))
-            output = np.where(np.isnan(p), np.nan, p >= 0.5)
-        columns[f"predicted{end}"] = output
-    return columns
+def _probability(output: np.ndarray, end: str) -> Columns:
+    """The probability of one label of several, and whether it is told."""
+    p = expit(output.astype(np.float64))
+    return {f"p{end}": p, f"predicted{end}": np.where(np.isnan(p), np.nan, (p >= 0.5).astype(output.dtype))}

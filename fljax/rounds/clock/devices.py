@@ -9,6 +9,7 @@ import numpy as np
 
 from fljax.choices import Natural, Positive, check_choices
 from fljax.client.local import n_steps
+from fljax.files import naming
 from fljax.ranges import real
 from fljax.rounds.per_client import numbers_of_clients
 from fljax.types import ClientData, Work
@@ -138,10 +139,8 @@ def devices_of_file(path: str | Path) -> Devices:
         columns = [np.asarray([float(row[name]) for row in rows]) for name in there]
     except (KeyError, TypeError, ValueError):
         raise ValueError(f"{path}: give a number in each of the columns {', '.join(_FIELDS)}") from None
-    try:
+    with naming(path):
         return devices(*columns)
-    except ValueError as error:
-        raise ValueError(f"{path}: {error}") from None
 
 
 _FIELDS = ("speed", "up", "down")

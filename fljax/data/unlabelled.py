@@ -1,0 +1,149 @@
+"""New examples of the kind that a run was trained on, with labels or without: what a trained model is asked about."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fljax.data.columns import features_of, text_of, texts_of
+from fljax.data.files import IMAGES, arrays_in, image_in
+from fljax.data.tables import TABLES, Columns, Table, clients_in, table_in
+from fljax.data.words import tokens_of
+from fljax.files import naming
+
+
+class Known(NamedTuple):
+    """What a run's examples are."""
+
+    columns: Columns  # of its table, or the names of its arrays
+    shape: tuple[int, ...]  # of an example
+    dtype: Any
+    inputs: tuple[str, ...] = ()  # names of a table's features, in their order
+    words: tuple[str, ...] = ()  # by their tokens, of texts
+
+
+class NewExamples(NamedTuple):
+    """Examples as a run's network takes them."""
+
+    x: np.ndarray  # (examples, ...) of the run's dtype
+    names: np.ndarray  # (examples,) rows of the file from 0, or names of image files
+    client: np.ndarray | None  # (examples,) text, whose each one is; None: the file does not say it
+    label: tuple[np.ndarray, ...] = ()  # (examples,) text of each label column of the run, of a table that has them all
+
+
+def read_new(path: str | Path, known: Known) -> NewExamples:
+    """The examples of a table or ``.npz`` like that of a run, or of a folder of images, perhaps in folders of clients.
+
+    A table has the run's features under their names, in any order. A category has to be one that the run had; a word of
+    a text may be new. Where the run's texts were in no table, the new ones stand in the column "text".
+
+    Raises:
+        ValueError: in one line, with the file: it is not there, or its examples are not such as the run had.
+    """
+    path = Path(path)
+    if not path.exists():
+        raise ValueError(f"there is no {path}; give a .csv, .tsv, .parquet or .npz file, or a folder of images")
+    with naming(path):
+        if path.is_dir():
+            found = _images(path)
+        elif path.suffix == ".npz":
+            found = _arrays(path, known.columns)
+        elif path.suffix in TABLES:
+            found = _rows(table_in(path), known)
+        else:
+            kinds = f"{', '.join(TABLES)}, .npz, or a folder of images"
+            raise ValueError(f"new examples are no {path.suffix or 'nameless'} file; give {kinds}")
+        return found._replace(x=_as_trained(found.x, known))
+
+
+def _rows(table: Table, known: Known) -> NewExamples:
+    there, columns = table.columns, known.columns
+    of_categories = {} if known.words else _categories(known, there)
+    features = _features(known, of_categories, there)
+    if absent := [name for name in features if name not in there]:
+        raise ValueError(f"there is no column {absent[0]!r}; the columns are {', '.join(there)}")
+    client, where = clients_in(table, columns.client if columns.client in there else None)
+    if known.words:
+        x = tokens_of(texts_of(there[features[0]], features[0], where), known.words, known.shape[0])
+    else:
+        x, _ = features_of({name: there[name] for name in features}, of_categories, where)
+    label = [text_of(there[name]) for name in columns.label if name in there]
+    return NewExamples(x, np.arange(len(x)), client, tuple(label) if len(label) == len(columns.label) else ())
+
+
+def _categories(known: Known, there: Sequence[str] | dict[str, Any]) -> dict[str, list[str]]:
+    """The words that each column of categories had, of features that are called ``column=word``."""
+    found: dict[str, list[str]] = {}
+    for name in known.inputs:
+        of = [column for column in known.columns.categories if name.startswith(f"{column}=")]
+        if of and name not in there:
+            column = max(of, key=len)
+            found.setdefault(column, []).append(name.removeprefix(f"{column}="))
+    return found
+
+
+def _features(known: Known, categories: dict[str, list[str]], there: Sequence[str] | dict[str, Any]) -> list[str]:
+    """The columns that the run's network saw, in its order."""
+    columns = known.columns
+    if known.words:
+        return [columns.text or "text"]
+    if known.inputs:
+        of = {f"{column}={word}": column for column, words in categories.items() for word in words}
+        return list(dict.fromkeys(of.get(name, name) for name in known.inputs))
+    if columns.features:
+        return [*columns.features]
+    special = {*columns.label, columns.client, columns.part, ""}
+    return [name for name in there if name not in special]
+
+
+def _arrays(path: Path, columns: Columns) -> NewExamples:
+    """Those of an ``.npz``, whose labels are not looked at."""
+    found = arrays_in(path, columns._replace(label=(), part=None), needed=("x",))
+    x, client = found["x"], found["client"]
+    if client is not None and client.shape != x.shape[:1]:
+        raise ValueError(f"has {len(x)} examples and client ids of shape {client.shape}; give one for each example")
+    return NewExamples(x, np.arange(len(x)), None if client is None else text_of(client))
+
+
+def _images(folder: Path) -> NewExamples:
+    """Those that stand in a folder, or in folders of it that have their clients' names."""
+    files = sorted(file for file in (*folder.glob("*"), *folder.glob("*/*")) if _is_image(file, folder))
+    if not files:
+        raise ValueError("no images; they stand in it, or in folders of it that are called as the clients")
+    images = [image_in(file) for file in files]
+    for image, file in zip(images, files, strict=True):
+        if image.shape != images[0].shape:
+            shapes = f"{image.shape} and {files[0].name} {images[0].shape}"
+            raise ValueError(f"{file.name} has shape {shapes} (height, width, channels); bring them to one size")
+    names = np.array([file.relative_to(folder).as_posix() for file in files])
+    owners = [file.parent.name if file.parent != folder else "" for file in files]
+    if "" in owners and any(owners):
+        raise ValueError("images stand in it and in folders of it; put all in folders of clients, or none")
+    return NewExamples(np.stack(images), names, None if "" in owners else np.array(owners))
+
+
+def _is_image(file: Path, folder: Path) -> bool:
+    is_hidden = any(part.startswith(".") for part in file.relative_to(folder).parts)
+    return file.suffix.lower() in IMAGES and not is_hidden
+
+
+def _as_trained(x: np.ndarray, known: Known) -> np.ndarray:
+    """Examples of the run's dtype and shape.
+
+    Raises:
+        ValueError: they are of another shape or kind, or naming the first that is not finite.
+    """
+    given, wanted = np.asarray(x), np.dtype(known.dtype)
+    if given.dtype == np.uint8 and (*given.shape[1:], 1) == known.shape:
+        given = given[..., None]  # grey images have one channel
+    if given.shape[1:] != known.shape:
+        raise ValueError(f"examples have shape {given.shape[1:]}, and those of the run {known.shape}")
+    kinds = {"uint8": "u", "int32": "iu"}.get(wanted.name, "fiub")
+    is_pixels = given.dtype == np.uint8 and wanted != np.uint8
+    if given.dtype.kind not in kinds or is_pixels or (wanted == np.uint8 and given.dtype != np.uint8):
+        raise ValueError(f"examples are {given.dtype}, and those of the run {wanted}; give such")
+    made = given.astype(wanted)
+    if bad := [i for i, one in enumerate(made) if not np.isfinite(one).all()]:
+        raise ValueError(f"example {bad[0]} is not finite; mend it, or leave it out")
+    return made

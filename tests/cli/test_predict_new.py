@@ -1,0 +1,218 @@
+"""`fljax predict --data`: new examples are told as the same examples are where the run has them."""
+
+import csv
+
+import jax
+import numpy as np
+import pytest
+from PIL import Image
+
+from fljax import load_run, remake
+from fljax.cli import main
+from fljax.jobs.predicted import predicted, predicted_of_new
+
+FEW = ("--model", "logistic_regression", "--epochs", "1", "--batch-size", "8", "--lr", "0.3", "--rounds", "2")
+
+
+def write(path, rows):
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, [*rows[0]])
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+def patients():
+    """Of four hospitals, one of which has numbers for a name, as the class depends on age and ward."""
+    rng = np.random.default_rng(0)
+    return [
+        {"hospital": f"h{i % 4}" if i % 4 else "7", "age": f"{age:.3f}", "ward": "abc"[i % 3], "kind=x": f"{i % 5}"}
+        | {"kind": "uv"[i % 2], "sick": "yes" if age + 9 * (i % 3) > 55 else "no", "cost": f"{3 * age:.2f}"}
+        for i, age in enumerate(rng.uniform(20, 80, 120))
+    ]
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """``trained("sick", *more) -> folder``, run once each on `patients`."""
+    made, root = {}, tmp_path_factory.mktemp("new")
+    write(root / "d.csv", patients())
+
+    def of(label, *more):
+        if (label, *more) not in made:
+            folder = root / "-".join((label, *more))
+            data = ["--data", str(root / "d.csv"), "--client-column", "hospital", "--label-column", label, *more]
+            inputs = ["--feature-column", "age", "ward", "kind=x", "kind", "--category-column", "ward", "kind"]
+            asked = ["--algorithm", "fedavg", "standalone", "--folder", str(folder)]
+            assert main(["run", *data, *([] if more else inputs), *FEW, *asked]) == 0
+            made[(label, *more)] = folder
+        return made[(label, *more)]
+
+    return of
+
+
+def same(told, own, columns):
+    """Whether new examples, told in the file's order, are told as those of the run, client after client."""
+    order = np.lexsort((own["example"], own["method"]))
+    assert len(told["method"]) == len(order)
+    for name in columns:
+        a, b = told[name], own[name][order]
+        if a.dtype.kind == "f":
+            np.testing.assert_allclose(a, b, rtol=2e-5, atol=1e-6)
+        else:
+            assert a.tolist() == b.tolist()
+
+
+def rows_of(own):
+    """The rows of the run's own examples, in the file's order."""
+    return sorted(set(own["example"].tolist()))
+
+
+@pytest.mark.parametrize("label", ["sick", "cost"])
+def test_a_table_in_another_order_is_told_as_the_runs_own(trained, label, tmp_path):
+    folder, own = trained(label), predicted(trained(label))
+    names = ["ward", "kind", label, "kind=x", "more", "age", "hospital"]
+    write(tmp_path / "n.csv", [{n: ({"more": "?"} | patients()[i])[n] for n in names} for i in rows_of(own)])
+    told = predicted_of_new(folder, tmp_path / "n.csv")
+    same(told, own, ["method", "client", "predicted", *(name for name in told if name.startswith("p_"))])
+    assert told["example"].tolist() == 2 * [*range(len(rows_of(own)))]
+    assert told["label"].tolist() == 2 * [patients()[i][label] for i in rows_of(own)]
+    assert [*told] == [*own]
+
+
+def test_without_labels_and_clients(trained, tmp_path, capsys):
+    folder = trained("sick")
+    some = [{name: row[name] for name in ("age", "ward", "kind", "kind=x")} for row in patients()[:5]]
+    write(tmp_path / "n.csv", some)
+    assert main(["predict", str(folder), "--data", str(tmp_path / "n.csv")]) == 2
+    assert "give --client NAME, or a column 'hospital' in the file" in capsys.readouterr().err
+    assert main(["predict", str(folder), "--data", str(tmp_path / "n.csv"), "--method", "fedavg"]) == 0
+    with (folder / "predictions_of_n.csv").open() as file:
+        lines = list(csv.DictReader(file))
+    assert [*lines[0]] == ["method", "client", "example", "predicted", "p_no", "p_yes"]
+    assert {line["client"] for line in lines} == {""}
+    asked = ["--client", "h2", "--out", str(tmp_path / "o.csv")]
+    assert main(["predict", str(folder), "--data", str(tmp_path / "n.csv"), *asked]) == 0
+    with (tmp_path / "o.csv").open() as file:
+        told = list(csv.DictReader(file))
+    assert [line["p_yes"] for line in told[:5]] == [line["p_yes"] for line in lines]  # fedavg has one model
+    numbers = [(float(r["age"]), float(r["kind=x"])) for r in some]
+    words = [([r["ward"] == w for w in "abc"], [r["kind"] == k for k in "uv"]) for r in some]
+    x = np.array([[age, *ward, x, *kind] for (age, x), (ward, kind) in zip(numbers, words, strict=True)], np.float32)
+    run = load_run(folder)
+    assert run.inputs == ("age", "ward=a", "ward=b", "ward=c", "kind=x", "kind=u", "kind=v")
+    logits = remake(folder).runs["standalone"]["algorithm"].predict(run["standalone"].client_model("h2"), x)
+    np.testing.assert_allclose([float(line["p_yes"]) for line in told[5:]], jax.nn.softmax(logits)[:, 1], rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"ward": "d"}, "line 3 (client 'h1'), column 'ward' is 'd'; choose one of a, b, c"),
+        ({"ward": ""}, "line 3 (client 'h1'), column 'ward' is empty; name the category"),
+        ({"age": "old"}, "line 3 (client 'h1'), column 'age' is 'old', no finite number"),
+        ({"hospital": "h9"}, "there is no client 'h9'; clients are 7, h1, h2, h3"),
+        ({"hospital": ""}, "line 3 (client ''), column 'hospital' is empty; name the client"),
+        ({"age": None}, "there is no column 'age'; the columns are hospital, ward, kind=x, kind"),
+        ({"kind": None}, "there is no column 'kind'; the columns are hospital, age, ward, kind=x"),
+    ],
+)
+def test_what_the_run_did_not_have_is_refused(trained, changes, said, tmp_path, capsys):
+    """In the second row, or of all rows where a column is left out."""
+    rows = [{name: row[name] for name in ("hospital", "age", "ward", "kind=x", "kind")} for row in patients()[:3]]
+    rows[1] |= changes
+    write(tmp_path / "n.csv", [{name: row[name] for name in row if changes.get(name, "") is not None} for row in rows])
+    assert main(["predict", str(trained("sick")), "--data", str(tmp_path / "n.csv")]) == 2
+    assert f"n.csv: {said}" in (error := capsys.readouterr().err) or said in error
+    assert len(error.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--client", "h1"], "--client h1: it tells new examples; give them by --data FILE, too"),
+        (
+            ["--data", "d.csv", "--split", "val"],
+            "--split val: it is of the run's own examples; leave it out, or --data",
+        ),
+        (["--data", "nowhere.csv"], "nowhere.csv; give a .csv, .tsv, .parquet or .npz file, or a folder of images"),
+        (["--data", __file__], "new examples are no .py file; give .csv, .tsv, .parquet, .npz, or a folder of images"),
+    ],
+)
+def test_refusals(trained, arguments, said, capsys):
+    assert main(["predict", str(trained("sick")), *arguments]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_texts(tmp_path):
+    rng = np.random.default_rng(0)
+    rows = [
+        {"who": f"w{i % 3}", "text": " ".join(rng.choice(["sun", "rain", "snow", "ball", "goal", "team"], 1 + i % 6))}
+        | {"topic": "ab"[i % 2]}
+        for i in range(60)
+    ]
+    write(tmp_path / "d.csv", rows)
+    data = [
+        "--data",
+        str(tmp_path / "d.csv"),
+        "--client-column",
+        "who",
+        "--label-column",
+        "topic",
+        "--text-column",
+        "text",
+    ]
+    sizes = ["--text-words", "5", "--text-length", "4", *FEW[2:], "--model", "fasttext"]
+    assert main(["run", *data, *sizes, "--algorithm", "standalone", "--folder", str(tmp_path / "r")]) == 0
+    own = predicted(tmp_path / "r")
+    write(tmp_path / "n.csv", [{"text": rows[i]["text"].upper(), "who": rows[i]["who"]} for i in rows_of(own)])
+    told = predicted_of_new(tmp_path / "r", tmp_path / "n.csv")
+    same(told, own, ["client", "predicted", "p_a", "p_b"])
+    write(tmp_path / "n.csv", [{"text": "hail", "who": "w0"}, {"text": "storm", "who": "w0"}])
+    told = predicted_of_new(tmp_path / "r", tmp_path / "n.csv")
+    assert told["p_a"][0] == told["p_a"][1]  # unknown words are all one
+
+
+def test_images_and_arrays(tmp_path, capsys):
+    rng = np.random.default_rng(0)
+    for i in range(36):
+        folder = tmp_path / "d" / f"c{i % 3}" / "ox"[i % 2]
+        folder.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(rng.integers(0, 255, (6, 6), np.uint8)).save(folder / f"{i:02}.png")
+    folder, run = tmp_path / "r", ["run", "--algorithm", "standalone", *FEW, "--folder", str(tmp_path / "r")]
+    assert main([*run, "--data", str(tmp_path / "d")]) == 0
+    own = predicted(folder)
+    x = np.asarray(remake(folder).federation.test.pool.x)
+    for place, client in zip(own["example"], own["client"], strict=True):
+        (tmp_path / "n" / client).mkdir(parents=True, exist_ok=True)
+        Image.fromarray(x[place, ..., 0]).save(tmp_path / "n" / client / f"{place:02}.png")
+    told = predicted_of_new(folder, tmp_path / "n")
+    order = np.lexsort((own["example"], own["client"]))
+    assert told["example"].tolist() == [f"{own['client'][i]}/{own['example'][i]:02}.png" for i in order]
+    np.testing.assert_allclose(told["p_o"], own["p_o"][order], rtol=1e-5)
+    order = np.argsort(own["example"])
+    np.savez(tmp_path / "n.npz", x=x[own["example"][order], ..., 0], client_ids=own["client"][order])
+    told = predicted_of_new(folder, tmp_path / "n.npz")
+    same(told, own, ["method", "client", "predicted", "p_o", "p_x"])
+    for wrong, said in (
+        ({"x": x[:2, :5]}, "examples have shape (5, 6, 1), and those of the run (6, 6, 1)"),
+        ({"x": x[:2] / 255}, "examples are float64, and those of the run uint8; give such"),
+        ({"x": x[:2], "client_ids": ["c0"]}, "has 2 examples and client ids of shape (1,); give one for each example"),
+        ({"images": x[:2], "client_ids": ["c0", "c9"]}, "there is no client 'c9'; clients are c0, c1, c2"),
+        ({"z": x[:2]}, "n.npz: has no array x; it has z"),
+    ):
+        np.savez(tmp_path / "n.npz", **wrong)
+        assert main(["predict", str(folder), "--data", str(tmp_path / "n.npz")]) == 2
+        assert said in capsys.readouterr().err
+
+
+def test_a_set_by_name_has_numbers_for_clients(tmp_path, capsys):
+    folder = tmp_path / "r"
+    few = ["--partition", "iid", "--partition.n-clients", "3", *FEW, "--algorithm", "standalone"]
+    assert main(["run", "--dataset", "digits", *few, "--folder", str(folder)]) == 0
+    own, x = predicted(folder), np.asarray(remake(folder).federation.test.pool.x)
+    np.savez(tmp_path / "n.npz", x=x[own["example"]], client=own["client"])
+    told = predicted_of_new(folder, tmp_path / "n.npz")
+    assert told["predicted"].tolist() == own["predicted"].tolist()
+    np.testing.assert_allclose(told["p_3"], own["p_3"], rtol=1e-5, atol=1e-7)
+    assert main(["predict", str(folder), "--data", str(tmp_path / "n.npz"), "--client", "3"]) == 2
+    assert "there is no client '3'; choose 0 to 2" in capsys.readouterr().err
