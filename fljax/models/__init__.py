@@ -16,6 +16,7 @@ from fljax.models.resnet import resnet18
 from fljax.models.scaled import normalized
 from fljax.models.scored import scored, validated
 from fljax.models.task import multi_label, regression
+from fljax.models.transformer import transformer
 from fljax.models.variational import variational, variational_cnn
 from fljax.models.vgg import celeba_cnn, fedbabu_cnn, vgg16
 from fljax.types import Model
@@ -35,6 +36,7 @@ MODELS: dict[str, Callable[..., Model]] = Named(
         "mlp": mlp,
         "mnist_cnn": mnist_cnn,
         "resnet18": resnet18,
+        "transformer": transformer,
         "variational_cnn": variational_cnn,
         "vgg16": vgg16,
     },
@@ -64,6 +66,7 @@ __all__ = [
     "regression",
     "resnet18",
     "scored",
+    "transformer",
     "validated",
     "variational",
     "variational_cnn",

@@ -6,7 +6,7 @@ from jax import Array
 from jax.typing import DTypeLike
 
 from fljax.models.linen import Init, from_linen
-from fljax.models.sizes import check_tuples, check_widths
+from fljax.models.sizes import check_tokens
 from fljax.tree import at_least_float32
 from fljax.types import Model
 
@@ -50,9 +50,6 @@ def fasttext(
     Raises:
         ValueError: a size below 1, examples that are no row of tokens, or an unknown `init`.
     """
-    check_tuples(input_shape=input_shape)
-    check_widths(input_shape=input_shape, n_classes=n_classes, vocabulary=vocabulary, embedding=embedding)
-    if len(input_shape) != 1:
-        raise ValueError(f"input_shape={input_shape}: give (length,), that of a text as tokens")
+    check_tokens(input_shape, n_classes=n_classes, vocabulary=vocabulary, embedding=embedding)
     module = _FastText(vocabulary, embedding, n_classes, dtype)
     return from_linen(module, input_shape, ("embed", "fc"), init=init, input_dtype=jnp.int32)

@@ -25,6 +25,14 @@ def check_tuples(**given: tuple[int, ...]) -> None:
             raise ValueError(f"{name}={numbers!r} is not a tuple of whole numbers; give one")
 
 
+def check_tokens(input_shape: tuple[int, ...], **widths: int) -> None:
+    """Raises ValueError where examples are no row of tokens, or a width is no whole number of at least 1."""
+    check_tuples(input_shape=input_shape)
+    check_widths(input_shape=input_shape, **widths)
+    if len(input_shape) != 1:
+        raise ValueError(f"input_shape={input_shape}: give (length,), that of a text as tokens")
+
+
 def check_images(input_shape: tuple[int, ...], smallest: tuple[int, int], remedy: str) -> None:
     """Checks the images that a convolutional network is built for.
 

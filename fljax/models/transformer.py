@@ -1,12 +1,14 @@
-"""A small transformer that tells the next token of a text."""
+"""A small transformer that reads a text: tells its next token, or its class."""
 
 import jax.numpy as jnp
 from flax import linen as nn
 from jax import Array
+from jax.typing import DTypeLike
 
-from fljax.models.linen import from_linen
-from fljax.models.sizes import check_widths
+from fljax.models.linen import Init, from_linen
+from fljax.models.sizes import check_tokens, check_widths
 from fljax.ranges import real
+from fljax.tree import at_least_float32
 from fljax.types import Model
 
 
@@ -14,57 +16,80 @@ class _Block(nn.Module):
     width: int
     n_heads: int
     dropout: float
+    dtype: DTypeLike
 
     @nn.compact
     def __call__(self, x: Array, mask: Array, train: bool) -> Array:
         still = not train
-        y = nn.LayerNorm(name="norm1")(x)
-        y = nn.MultiHeadDotProductAttention(self.n_heads, name="attention")(y, y, mask=mask)
+        y = nn.LayerNorm(dtype=self.dtype, name="norm1")(x)
+        y = nn.MultiHeadDotProductAttention(self.n_heads, dtype=self.dtype, name="attention")(y, y, mask=mask)
         x = x + nn.Dropout(self.dropout, deterministic=still)(y)
-        y = nn.Dense(4 * self.width, name="widen")(nn.LayerNorm(name="norm2")(x))
-        y = nn.Dense(self.width, name="narrow")(nn.gelu(y))
+        y = nn.LayerNorm(dtype=self.dtype, name="norm2")(x)
+        y = nn.Dense(4 * self.width, dtype=self.dtype, name="widen")(y)
+        y = nn.Dense(self.width, dtype=self.dtype, name="narrow")(nn.gelu(y))
         return x + nn.Dropout(self.dropout, deterministic=still)(y)
 
 
 class _Transformer(nn.Module):
+    n_tokens: int
     n_classes: int
     width: int
     n_layers: int
     n_heads: int
     dropout: float
+    dtype: DTypeLike
 
     @nn.compact
     def __call__(self, x: Array, train: bool) -> Array:
-        place = self.param("place", nn.initializers.normal(0.02), (x.shape[1], self.width), jnp.float32)
-        y = nn.Embed(self.n_classes, self.width, name="embed")(x) + place[None]
+        n_places, near_zero = x.shape[1], nn.initializers.normal(0.02)
+        y = nn.Embed(self.n_tokens, self.width, dtype=self.dtype, name="embed")(x)
+        place = nn.Embed(n_places, self.width, dtype=self.dtype, embedding_init=near_zero, name="place")
+        y = y + place(jnp.arange(n_places))[None]
         mask = nn.make_causal_mask(jnp.ones(x.shape, jnp.float32))
         for i in range(self.n_layers):
-            y = _Block(self.width, self.n_heads, self.dropout, name=f"block{i + 1}")(y, mask, train)
-        return nn.Dense(self.n_classes, name="head")(nn.LayerNorm(name="norm")(y[:, -1]))
+            y = _Block(self.width, self.n_heads, self.dropout, self.dtype, name=f"block{i + 1}")(y, mask, train)
+        y = nn.LayerNorm(dtype=self.dtype, name="norm")(y[:, -1])
+        return at_least_float32(nn.Dense(self.n_classes, dtype=self.dtype, name="head")(y))
 
 
 def transformer(
-    length: int = 32, n_classes: int = 64, width: int = 32, n_layers: int = 2, n_heads: int = 4, dropout: float = 0.1
+    input_shape: tuple[int, ...] = (80,),
+    n_classes: int = 80,
+    vocabulary: int = 80,
+    width: int = 32,
+    n_layers: int = 2,
+    n_heads: int = 4,
+    dropout: float = 0.1,
+    dtype: DTypeLike = jnp.float32,
+    init: Init = "lecun",
 ) -> Model:
-    """Decoder of a text: tokens (batch, length) int32 to the logits of the next one (batch, n_classes).
+    """Transformer: ``embed + place - block* - n_classes`` at the last token, its next one or the class of a text.
 
     Learnt places, then blocks of causal attention and a dense part four times as wide, layer norms before each
-    (Radford et al., 2019). Layers ``place, embed, block1, ..., norm, head``.
+    (GPT-2; Radford et al., 2019). Examples are tokens (length,) int32. Layers ``embed, place, block1, block2, ...,
+    norm, head``. ``dtype`` is that of the computation, parameters and logits are float32.
 
     Args:
-        length: tokens that it sees.
-        n_classes: different tokens.
+        input_shape: of an example.
+        n_classes: width of the output.
+        vocabulary: different tokens.
         width: of a token's representation.
         n_layers: blocks.
         n_heads: heads of an attention, a divisor of ``width``.
         dropout: share of what blocks add that is dropped in training, in [0, 1).
+        dtype: of the computation, float32 or bfloat16; float64, with ``jax_enable_x64``, of parameters and logits too.
+        init: how kernels and biases are drawn, "lecun" or "pytorch" (`from_linen`).
 
     Raises:
-        ValueError: a size below 1, heads that do not divide the width, or a dropout out of its range.
+        ValueError: a size below 1, examples that are no row of tokens, heads that do not divide the width, a dropout
+            out of its range, or an unknown `init`.
     """
-    check_widths(length=length, n_classes=n_classes, width=width, n_layers=n_layers, n_heads=n_heads)
+    check_tokens(input_shape, n_classes=n_classes, vocabulary=vocabulary)
+    check_widths(width=width, n_layers=n_layers, n_heads=n_heads)
     if width % n_heads:
         raise ValueError(f"n_heads={n_heads} does not divide width={width}")
     if not 0 <= real("dropout", dropout) < 1:
         raise ValueError(f"dropout={dropout} is not in [0, 1)")
-    return from_linen(_Transformer(n_classes, width, n_layers, n_heads, dropout), (length,), input_dtype=jnp.int32)
+    layers = ("embed", "place", *(f"block{i + 1}" for i in range(n_layers)), "norm", "head")
+    module = _Transformer(vocabulary, n_classes, width, n_layers, n_heads, dropout, dtype)
+    return from_linen(module, input_shape, layers, init=init, input_dtype=jnp.int32)

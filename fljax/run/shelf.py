@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 from jax.experimental import serialize_executable
 
 import fljax
@@ -41,7 +42,10 @@ class Shelf(NamedTuple):
         """The compiled program, or None where there is none, or none that can be read here."""
         path = self._path(name)
         try:
-            ids, *content = pickle.loads(zlib.decompress(read_sealed(path)))
+            stored = zlib.decompress(read_sealed(path))
+            if b"lapack_" in stored:
+                _ready_lapack()
+            ids, *content = pickle.loads(stored)
             devices = [device for device in jax.devices() if device.id in ids]
             program = serialize_executable.deserialize_and_load(*content, execution_devices=devices)
         except FileNotFoundError:
@@ -162,6 +166,16 @@ def _surroundings() -> tuple[Any, ...]:
 
 def _counts(setting: str) -> bool:
     return not any(word in setting for word in ("cache", "log", "dump", "debug", "traceback", "explain"))
+
+
+@cache
+def _ready_lapack() -> None:
+    """Lets programs read from disk call LAPACK on a CPU.
+
+    JAX looks its functions up when it lowers the first such call; until then the process ends where one is made.
+    """
+    one = jax.ShapeDtypeStruct((1, 1), jnp.float32)
+    jax.jit(jax.lax.linalg.cholesky).trace(one).lower(lowering_platforms=("cpu",))
 
 
 @cache

@@ -26,7 +26,9 @@ def reviews(tmp_path):
     return ("--data", "reviews.csv", "--client-column", "who", "--label-column", "mood")
 
 
-@pytest.mark.parametrize("model", [("fasttext",), ("lstm", "--model.hidden", "8")])
+@pytest.mark.parametrize(
+    "model", [("fasttext",), ("lstm", "--model.hidden", "8"), ("transformer", "--model.width", "8")]
+)
 def test_words_are_read_and_their_names_kept(fljax, reviews, model):
     asked = ("--text-column", "text", "--text-length", "8", "--model", *model, *FEW)
     assert fljax("run", *reviews, *asked, "--folder", "x")[0] == 0
@@ -74,7 +76,9 @@ def test_words_have_names_where_nothing_else_has(fljax, tmp_path):
 
 def test_networks_that_read_numbers_and_texts_without_data_are_refused(reviews, refused):
     said = refused("run", *reviews, "--text-column", "text", "--model", "mlp", *FEW)
-    assert "--model mlp: it reads words as numbers; choose a network that embeds them, fasttext, lstm" in said
+    assert (
+        "--model mlp: it reads words as numbers; choose a network that embeds them, fasttext, lstm, transformer" in said
+    )
     assert "column 'text' is" in (said := refused("run", *reviews, "--model", "mlp", *FEW))
     assert "a text: --text-column" in said
     assert "--text-words 9 is said of data of your own" in refused("run", "--text-words", "9")

@@ -17,6 +17,7 @@ SMALL: dict[str, tuple[tuple[int, ...], dict[str, Any]]] = {
     "mlp": ((8, 8, 1), {"hidden": (16,)}),
     "mnist_cnn": ((8, 8, 1), {}),
     "resnet18": ((16, 16, 3), {}),
+    "transformer": ((6,), {"vocabulary": 11, "width": 8, "n_layers": 1, "n_heads": 2, "dropout": 0.0}),
     "variational_cnn": ((16, 16, 3), {}),
     "vgg16": ((32, 32, 1), {}),
 }

@@ -27,6 +27,7 @@ from fljax.models import (
     mlp,
     mnist_cnn,
     resnet18,
+    transformer,
     variational,
     vgg16,
 )
@@ -79,6 +80,8 @@ def count(model):
         (lstm, 640 + 271_360 + 525_312 + 20_560),
         (partial(lstm, (28, 28, 1), (128,), 10), 4 * (28 + 128 + 1) * 128 + 1_290),
         (fasttext, 5_002 * 32 + 33 * 2),
+        # 80 x 32 and places; 2 blocks of 4 x 33 x 32, 33 x 128, 129 x 32 and two norms; norm, (32 + 1) x 80.
+        (transformer, 2 * 80 * 32 + 2 * (4_224 + 4_224 + 4_128 + 128) + 64 + 2_640),
         (celeba_cnn, 31_202),
         (partial(celeba_cnn, norm="none"), 30_946),
         (fedbabu_cnn, 115_658),

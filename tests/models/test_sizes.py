@@ -15,6 +15,7 @@ from fljax.models import (
     logistic_regression,
     mlp,
     resnet18,
+    transformer,
     variational,
     variational_cnn,
 )
@@ -22,17 +23,17 @@ from fljax.models.blocks import Conv, ConvReluPool
 from fljax.models.cnn import ConvNet
 from fljax.models.pooling import relu_pool
 from fljax.models.sizes import smallest_images
-from fljax.models.transformer import transformer
 from tests.slow import slow
 
 SIDES = (1, 2, 4, 8, 16, 28, 32)
 # By hand; a pool halves, a valid 3x3 takes 2 and a valid 5x5 takes 4: 16 - 4 = 12, 6 - 4 = 2, 1.
 SMALLEST = {"cnn": 6, "fedbabu_cnn": 16, "fedcr_cnn": 16, "femnist_cnn": 4, "lenet": 4, "mnist_cnn": 4, "vgg16": 32}
+READS_TOKENS = {"fasttext", "transformer"}  # and no images
 OTHER_IN_COLOUR = {"fedcr_cnn": 16, "lenet": 16, "variational_cnn": 1}
 
 
 def images():
-    grey = {(name, 1): SMALLEST.get(name, 1) for name in sorted({*MODELS} - {"fasttext"})}  # which reads no images
+    grey = {(name, 1): SMALLEST.get(name, 1) for name in sorted({*MODELS} - READS_TOKENS)}
     for (name, channels), least in (grey | {(name, 3): least for name, least in OTHER_IN_COLOUR.items()}).items():
         for side in sorted({*SIDES, least, max(1, least - 1)}):
             # What costs is tracing: too small, just large enough and large are the three sides of the law.
@@ -175,7 +176,7 @@ def test_one_number_in_place_of_a_tuple_is_named(model, name, value):
         (cnn, {"padding": None}, "padding=None: want 'SAME'"),
         (cnn, {"padding": "same"}, "padding='same': want 'SAME'"),
         (cnn, {"dropout": ("a", "b")}, "dropout='a' is not a number"),
-        (lambda **given: transformer(8, 4, **given), {"dropout": "x"}, "dropout='x' is not a number"),
+        (transformer, {"dropout": "x"}, "dropout='x' is not a number"),
         (variational, {"shift": float("nan")}, "shift=nan: give"),
         (variational, {"input_shape": ()}, r"input_shape=\(\)"),
     ],

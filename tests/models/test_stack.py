@@ -41,6 +41,7 @@ CASES = {name: Case() for name in MODELS} | {
     "fedbabu_cnn batch": Case({"norm": "batch"}, dtype="float64"),
     "resnet18": NORMALISED,
     "resnet18 batch": Case({"norm": "batch"}, dtype="float64"),
+    "transformer": Case(lr=0.5),
     "vgg16": Case(lr=0.5, dtype="float64"),
 }
 LARGE = (

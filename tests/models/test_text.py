@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from fljax.data.text import next_characters
-from fljax.models.transformer import transformer
+from fljax.models import transformer
 
 
 def test_windows_are_the_text_and_its_next_character():
@@ -28,8 +28,8 @@ def test_windows_are_the_text_and_its_next_character():
 
 @pytest.mark.slow
 def test_a_transformer_sees_the_past_alone_and_all_of_it(key):
-    model = transformer(6, 11, width=8, n_layers=1, n_heads=2)
-    assert model.layers == ("place", "embed", "block1", "norm", "head")
+    model = transformer((6,), 11, vocabulary=11, width=8, n_layers=1, n_heads=2)
+    assert model.layers == ("embed", "place", "block1", "norm", "head")
     params, x = model.init(key), jax.random.randint(key, (3, 6), 0, 11)
     logits = model.apply(params, x, None)[0]
     assert logits.shape == (3, 11)
@@ -43,12 +43,12 @@ def test_a_transformer_sees_the_past_alone_and_all_of_it(key):
 TOGETHER = """
 import jax, numpy as np, fljax
 from fljax.data.text import descriptions, next_characters
-from fljax.models.transformer import transformer
+from fljax.models import transformer
 
 texts = {name: text[:3000] for name, text in list(descriptions().items())[:6]}
 data = next_characters(texts, length=16, step=2)
 federation = data.federation()
-model = transformer(16, len(data.classes), width=32, n_layers=1)
+model = transformer((16,), n_classes=len(data.classes), vocabulary=len(data.classes), n_layers=1)
 hyper, work = fljax.fedavg.Hyper(lr=0.01), fljax.Work(1, 32, optimizer="adam")
 key = jax.random.key(0)
 _, metrics = fljax.simulate(fljax.fedavg(model, work), hyper, federation, key, 20, evaluate_every=20)

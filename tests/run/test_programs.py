@@ -269,3 +269,26 @@ def test_what_is_kept_knows_how_convolutions_are_computed(monkeypatch, variable,
     assert shelf._surroundings() == before
     monkeypatch.setenv(variable, value)
     assert shelf._surroundings() != before
+
+
+EIGENVALUES = """
+import sys
+import jax, jax.numpy as jnp
+from fljax.run.shelf import shelf_for
+
+jax.config.update("jax_compilation_cache_dir", sys.argv[1])
+x = jnp.asarray([[2.0, 1.0], [1.0, 2.0]])
+shelf = shelf_for("eigenvalues", x)
+program = kept = shelf.program("p")
+if kept is None:
+    program = jax.jit(jnp.linalg.eigvalsh).lower(x).compile()
+    shelf.keep_program("p", program)
+print(kept is not None, [round(float(value), 4) for value in program(x)])
+"""
+
+
+def test_a_kept_program_calls_lapack_in_a_process_that_has_lowered_no_such_call(tmp_path):
+    """Without the functions that JAX looks up on lowering it would end the process."""
+    for kept in (False, True):
+        done = subprocess.run([sys.executable, "-c", EIGENVALUES, tmp_path], capture_output=True, text=True)
+        assert (done.returncode, done.stdout) == (0, f"{kept} [1.0, 3.0]\n"), done.stderr[-500:]

@@ -9,7 +9,7 @@ from flax import nnx
 
 import fljax
 from fljax.data.synthetic import linear_groups
-from fljax.models.transformer import transformer
+from fljax.models import transformer
 from fljax.rounds import table
 from fljax.run.logging import LogProgress
 from fljax.run.sweep import search
@@ -238,7 +238,7 @@ class ReadsNnx(nnx.Module):
 @pytest.mark.parametrize(
     "model",
     [
-        transformer(6, 4, width=8, n_layers=1, n_heads=1),
+        transformer((6,), 3, vocabulary=4, width=8, n_layers=1, n_heads=1),
         fljax.from_linen(Reads(), (6,), input_dtype=jnp.int32),
         fljax.from_nnx(lambda rngs: ReadsNnx(rngs), (6,), input_dtype=jnp.int32),
     ],
