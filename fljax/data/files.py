@@ -180,13 +180,9 @@ def read_images(folder: Path) -> OwnData:
     ]
     if not files:
         raise ValueError(f"{folder} has no images; they stand in CLIENT/CLASS/NAME.png, or train/CLIENT/CLASS/NAME.png")
-    images = [image_in(file) for *_, file in files]
-    for image, (*_, file) in zip(images, files, strict=True):
-        if image.shape != images[0].shape:
-            shapes = f"{image.shape} and {files[0][3]} {images[0].shape}"
-            raise ValueError(f"{file} has shape {shapes} (height, width, channels); bring them to one size")
-    part, client, label = (np.array(column) for column in list(zip(*files, strict=True))[:3])
-    return own_data(np.stack(images), label, client, part=part if "" not in roots else None)
+    *names, found = zip(*files, strict=True)
+    part, client, label = map(np.array, names)
+    return own_data(images_in(found), label, client, part=part if "" not in roots else None)
 
 
 def _roots(folder: Path) -> dict[str, Path]:
@@ -206,8 +202,22 @@ def _folders(folder: Path) -> list[Path]:
     return sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
 
 
-def image_in(file: Path) -> np.ndarray:
-    """The pixels of an image file, (height, width, channels) uint8.
+def images_in(files: Sequence[Path]) -> np.ndarray:
+    """The pixels of image files, (files, height, width, channels) uint8.
+
+    Raises:
+        ValueError: images of different sizes (both are named), or one that cannot be read.
+    """
+    images = [_image(file) for file in files]
+    for image, file in zip(images, files, strict=True):
+        if image.shape != images[0].shape:
+            shapes = f"{image.shape} and {files[0]} {images[0].shape}"
+            raise ValueError(f"{file} has shape {shapes} (height, width, channels); bring them to one size")
+    return np.stack(images)
+
+
+def _image(file: Path) -> np.ndarray:
+    """(height, width, channels) uint8.
 
     Raises:
         ValueError: it cannot be read, or has numbers of more than 16 bits, whose range nobody knows.

@@ -1,13 +1,13 @@
 """New examples of the kind that a run was trained on, with labels or without: what a trained model is asked about."""
 
-from collections.abc import Sequence
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from fljax.data.columns import features_of, text_of, texts_of
-from fljax.data.files import IMAGES, arrays_in, image_in
+from fljax.data.files import IMAGES, arrays_in, images_in
 from fljax.data.tables import TABLES, Columns, Table, clients_in, table_in
 from fljax.data.words import tokens_of
 from fljax.files import naming
@@ -72,7 +72,7 @@ def _rows(table: Table, known: Known) -> NewExamples:
     return NewExamples(x, np.arange(len(x)), client, tuple(label) if len(label) == len(columns.label) else ())
 
 
-def _categories(known: Known, there: Sequence[str] | dict[str, Any]) -> dict[str, list[str]]:
+def _categories(known: Known, there: Collection[str]) -> dict[str, list[str]]:
     """The words that each column of categories had, of features that are called ``column=word``."""
     found: dict[str, list[str]] = {}
     for name in known.inputs:
@@ -83,7 +83,7 @@ def _categories(known: Known, there: Sequence[str] | dict[str, Any]) -> dict[str
     return found
 
 
-def _features(known: Known, categories: dict[str, list[str]], there: Sequence[str] | dict[str, Any]) -> list[str]:
+def _features(known: Known, categories: dict[str, list[str]], there: Collection[str]) -> list[str]:
     """The columns that the run's network saw, in its order."""
     columns = known.columns
     if known.words:
@@ -111,16 +111,11 @@ def _images(folder: Path) -> NewExamples:
     files = sorted(file for file in (*folder.glob("*"), *folder.glob("*/*")) if _is_image(file, folder))
     if not files:
         raise ValueError("no images; they stand in it, or in folders of it that are called as the clients")
-    images = [image_in(file) for file in files]
-    for image, file in zip(images, files, strict=True):
-        if image.shape != images[0].shape:
-            shapes = f"{image.shape} and {files[0].name} {images[0].shape}"
-            raise ValueError(f"{file.name} has shape {shapes} (height, width, channels); bring them to one size")
     names = np.array([file.relative_to(folder).as_posix() for file in files])
     owners = [file.parent.name if file.parent != folder else "" for file in files]
     if "" in owners and any(owners):
         raise ValueError("images stand in it and in folders of it; put all in folders of clients, or none")
-    return NewExamples(np.stack(images), names, None if "" in owners else np.array(owners))
+    return NewExamples(images_in(files), names, None if "" in owners else np.array(owners))
 
 
 def _is_image(file: Path, folder: Path) -> bool:
