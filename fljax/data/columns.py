@@ -103,12 +103,17 @@ def _arrays(column: np.ndarray, name: str, where: Where) -> np.ndarray:
     cells = []
     for i, value in enumerate(column):
         try:
-            cells.append(np.asarray(value))
+            cells.append(np.asarray(_plain(value)))
         except ValueError:  # lists of several lengths in one
             raise ValueError(f"{where.row(i)}, column {name!r} has lists of several lengths; give one length") from None
         if (shape := cells[i].shape) != (first := cells[0].shape):
             raise ValueError(f"{where.row(i)}, column {name!r} has shape {shape} and the first row {first}; give one")
     return np.stack(cells)
+
+
+def _plain(value: Any) -> Any:
+    """Arrays in arrays, as Parquet has lists of lists, as lists."""
+    return [_plain(one) for one in value] if isinstance(value, np.ndarray) and value.dtype == object else value
 
 
 def _numbers(column: np.ndarray, name: str, where: Where) -> np.ndarray:

@@ -146,7 +146,7 @@ def test_refusals(trained, arguments, said, capsys):
 def test_texts(tmp_path):
     rng = np.random.default_rng(0)
     rows = [
-        {"who": f"w{i % 3}", "text": " ".join(rng.choice(["sun", "rain", "snow", "ball", "goal", "team"], 1 + i % 6))}
+        {"who": f"w{i % 3}", "review": " ".join(rng.choice(["sun", "rain", "snow", "ball", "goal", "team"], 1 + i % 6))}
         | {"topic": "ab"[i % 2]}
         for i in range(60)
     ]
@@ -164,10 +164,10 @@ def test_texts(tmp_path):
     sizes = ["--text-words", "5", "--text-length", "4", *FEW[2:], "--model", "fasttext"]
     assert main(["run", *data, *sizes, "--algorithm", "standalone", "--folder", str(tmp_path / "r")]) == 0
     own = predicted(tmp_path / "r")
-    write(tmp_path / "n.csv", [{"text": rows[i]["text"].upper(), "who": rows[i]["who"]} for i in rows_of(own)])
+    write(tmp_path / "n.csv", [{"review": rows[i]["text"].upper(), "who": rows[i]["who"]} for i in rows_of(own)])
     told = predicted_of_new(tmp_path / "r", tmp_path / "n.csv")
     same(told, own, ["client", "predicted", "p_a", "p_b"])
-    write(tmp_path / "n.csv", [{"text": "hail", "who": "w0"}, {"text": "storm", "who": "w0"}])
+    write(tmp_path / "n.csv", [{"review": "hail", "who": "w0"}, {"review": "storm", "who": "w0"}])
     told = predicted_of_new(tmp_path / "r", tmp_path / "n.csv")
     assert told["p_a"][0] == told["p_a"][1]  # unknown words are all one
 

@@ -1,0 +1,92 @@
+"""New examples come to a trained network as those of its run did."""
+
+import numpy as np
+import pytest
+
+from fljax.data.tables import Columns, from_frame
+from fljax.data.unlabelled import Known, read_new
+
+
+class Frame(dict):
+    """A table of columns, as pandas and polars have it."""
+
+    @property
+    def columns(self):
+        return list(self)
+
+
+def known(columns, made):
+    x = np.asarray(made.examples.x)
+    return Known(columns, x.shape[1:], x.dtype, made.inputs, made.words)
+
+
+def test_categories_whose_names_begin_alike(tmp_path):
+    """`a` with the word `b=u` and `a=b` with the word `v`: what they become begins with `a=b=`, whichever it is of."""
+    columns = Columns(("y",), categories=("a", "a=b"))
+    made = from_frame(Frame({"a": ["w", "x", "w"], "a=b": ["u", "v", "v"], "n": [1, 2, 3], "y": [0, 1, 0]}), columns)
+    assert made.inputs == ("a=w", "a=x", "a=b=u", "a=b=v", "n")
+    (tmp_path / "n.csv").write_text("n,a=b,a\n1,u,w\n2,v,x\n3,v,w\n")
+    assert (read_new(tmp_path / "n.csv", known(columns, made)).x == np.asarray(made.examples.x)).all()
+
+
+def test_labels_are_taken_where_all_are_there(tmp_path):
+    columns = Columns(("old", "young"), client="who")
+    made = from_frame(Frame({"who": [1, 2], "n": [1, 2], "old": [1, 0], "young": [0, 0]}), columns)
+    (tmp_path / "n.csv").write_text("n,old\n1.5,0\n")
+    new = read_new(tmp_path / "n.csv", known(columns, made))
+    assert (new.x.tolist(), new.client, new.label) == ([[1.5]], None, ())
+    (tmp_path / "n.csv").write_text("young,n,who,old\n1,1.5,2,0\n")
+    new = read_new(tmp_path / "n.csv", known(columns, made))
+    assert (new.client.tolist(), [label.tolist() for label in new.label]) == (["2"], [["0"], ["1"]])
+
+
+def test_a_column_of_arrays_beside_an_index_without_a_name(tmp_path):
+    pandas = pytest.importorskip("pandas")
+    pytest.importorskip("pyarrow")
+    images = np.arange(12, dtype=np.uint8).reshape(3, 2, 2)
+    columns = Columns(("y",))
+    frame = pandas.DataFrame(
+        {"": [7, 8, 9], "image": [[row.tolist() for row in one] for one in images], "y": [0, 1, 0]}
+    )
+    made = from_frame(frame, columns)
+    assert made.inputs == ()
+    frame.drop(columns="y").to_parquet(tmp_path / "n.parquet")
+    assert (read_new(tmp_path / "n.parquet", known(columns, made)).x == images).all()
+    assert (np.asarray(made.examples.x) == images).all()
+
+
+def test_arrays_of_other_names_without_labels_and_parts(tmp_path):
+    columns = Columns(("target",), "who", "set", ("pixels",))
+    np.savez(tmp_path / "n.npz", pixels=np.ones((2, 3)), who=np.array(["b", "a"]))
+    new = read_new(tmp_path / "n.npz", Known(columns, (3,), np.float32))
+    assert (new.x.dtype, new.client.tolist()) == (np.float32, ["b", "a"])
+    np.savez(tmp_path / "n.npz", pixels=[[1.0, np.inf, 0]], who=["b"])
+    with pytest.raises(ValueError, match=r"n\.npz: example 0 is not finite"):
+        read_new(tmp_path / "n.npz", Known(columns, (3,), np.float32))
+
+
+def test_tokens_and_numbers_are_not_taken_for_each_other(tmp_path):
+    np.savez(tmp_path / "n.npz", x=np.ones((2, 3), np.uint8))
+    for dtype in (np.float32, np.int32):
+        with pytest.raises(ValueError, match=f"examples are uint8, and those of the run {np.dtype(dtype)}"):
+            read_new(tmp_path / "n.npz", Known(Columns(()), (3,), dtype))
+    np.savez(tmp_path / "n.npz", x=np.ones((2, 3), np.int64))
+    assert read_new(tmp_path / "n.npz", Known(Columns(()), (3,), np.int32)).x.dtype == np.int32
+    assert read_new(tmp_path / "n.npz", Known(Columns(()), (3,), np.float32)).x.dtype == np.float32
+
+
+def test_images_beside_folders_of_images_are_nobodys(tmp_path):
+    from PIL import Image
+
+    (tmp_path / "n" / "c0").mkdir(parents=True)
+    (tmp_path / "n" / ".hidden").mkdir()
+    for name in ("c0/a.png", "b.png", ".hidden/c.png"):
+        Image.fromarray(np.zeros((2, 2), np.uint8)).save(tmp_path / "n" / name)
+    given = Known(Columns(()), (2, 2, 1), np.uint8)
+    with pytest.raises(ValueError, match="images stand in it and in folders of it"):
+        read_new(tmp_path / "n", given)
+    (tmp_path / "n" / "c0" / "a.png").unlink()
+    assert read_new(tmp_path / "n", given).names.tolist() == ["b.png"]
+    (tmp_path / "n" / "b.png").unlink()
+    with pytest.raises(ValueError, match="n: no images"):
+        read_new(tmp_path / "n", given)
