@@ -151,20 +151,12 @@ def test_texts(tmp_path):
         for i in range(60)
     ]
     write(tmp_path / "d.csv", rows)
-    data = [
-        "--data",
-        str(tmp_path / "d.csv"),
-        "--client-column",
-        "who",
-        "--label-column",
-        "topic",
-        "--text-column",
-        "text",
-    ]
+    names = ["--client-column", "who", "--label-column", "topic", "--text-column", "review"]
+    data = ["--data", str(tmp_path / "d.csv"), *names]
     sizes = ["--text-words", "5", "--text-length", "4", *FEW[2:], "--model", "fasttext"]
     assert main(["run", *data, *sizes, "--algorithm", "standalone", "--folder", str(tmp_path / "r")]) == 0
     own = predicted(tmp_path / "r")
-    write(tmp_path / "n.csv", [{"review": rows[i]["text"].upper(), "who": rows[i]["who"]} for i in rows_of(own)])
+    write(tmp_path / "n.csv", [{"review": rows[i]["review"].upper(), "who": rows[i]["who"]} for i in rows_of(own)])
     told = predicted_of_new(tmp_path / "r", tmp_path / "n.csv")
     same(told, own, ["client", "predicted", "p_a", "p_b"])
     write(tmp_path / "n.csv", [{"review": "hail", "who": "w0"}, {"review": "storm", "who": "w0"}])
