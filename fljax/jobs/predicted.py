@@ -100,13 +100,14 @@ def _of_clients(run: LoadedRun, made: Remade, result: Result, split: Split) -> C
 def _of_new(run: LoadedRun, made: Remade, result: Result, new: NewExamples) -> Columns:
     """Columns of one method."""
     federation, models = _checked(made, result), result.models
-    names = list(result.clients) or [str(i) for i in range(len(models.row))]
+    names = result.clients or map(str, range(len(models.row)))
+    number = {name: i for i, name in enumerate(names)}
     if new.client is not None:
         asked, place = np.unique(new.client, return_inverse=True)
-        if strange := [name for name in asked.tolist() if name not in names]:
-            known = f"clients are {', '.join(names)}" if result.clients else f"choose 0 to {len(names) - 1}"
+        if strange := [name for name in asked.tolist() if name not in number]:
+            known = f"clients are {', '.join(number)}" if result.clients else f"choose 0 to {len(number) - 1}"
             raise ValueError(f"there is no client {strange[0]!r}; {known}")
-        rows = [names.index(name) for name in asked.tolist()]
+        rows = [number[name] for name in asked.tolist()]
         whose = new.client
     elif len(np.unique(models.row)) == 1:
         place, rows, whose = np.zeros(len(new.x), int), [0], np.full(len(new.x), "")
