@@ -3,7 +3,7 @@
 ::
 
     sealed <- {ranges, choices, files} <- {static_values, types, numbers, placement} <- {tree, keys}
-    {tree, keys, scores} <- {data, models, server}
+    {tree <- matrices, keys, scores} <- {data, models, server}
     {data, models, server} <- client <- rounds <- {algorithms, run}
     catalogue knows what can be named; jobs <- cli are above all
 """
@@ -30,6 +30,7 @@ LAYER = {
     "types": 1,
     "numbers": 1,
     "tree": 2,
+    "matrices": 2.5,
     "placement": 1,
     "keys": 2,
     "data": 3,

@@ -20,6 +20,7 @@ from jax import Array
 
 from fljax import tree
 from fljax.choices import Positive
+from fljax.matrices import eigh
 from fljax.numbers import LocalHyper, Scalar, hyper, number
 from fljax.rounds import Clusters, Combining, Rule, Weighting, clustered, in_first_round, mean, method, traffic
 from fljax.rounds.accounting import occupied
@@ -102,7 +103,7 @@ def groups(key: Key, inner: Array, formed: Array, n_clusters: int) -> Array:
     """
     # With inner = Q L Q', direction j is sum_i q_ij dw_i / sqrt(l_j), and <dw_i, v_j> = (inner Q)_ij / sqrt(l_j).
     among = jnp.where(formed[:, None] & formed[None], inner, 0.0)
-    squared, vectors = jnp.linalg.eigh(among)
+    squared, vectors = eigh(among)
     n_directions = min(n_clusters, squared.shape[0])
     squared, vectors = squared[::-1][:n_directions], vectors[:, ::-1][:, :n_directions]
     length = jnp.sqrt(jnp.maximum(jnp.diagonal(inner), 1e-30))

@@ -7,6 +7,7 @@ from fljax import tree
 from fljax.choices import Positive, check_choices
 from fljax.client.map import map_clients
 from fljax.data.federation import minibatch
+from fljax.matrices import eigh
 from fljax.types import ClientData, Examples
 
 
@@ -33,7 +34,7 @@ def main_directions(data: ClientData, n: Positive) -> Array:
         x = minibatch(pool, index, counts).x.reshape(index.shape[0], -1)
         x = jnp.where(counts[:, None] > 0, x, 0.0)
         few_features = x.shape[1] < x.shape[0]
-        squared, vectors = jnp.linalg.eigh(tree.product(x.T, x) if few_features else tree.product(x, x.T))
+        squared, vectors = eigh(tree.product(x.T, x) if few_features else tree.product(x, x.T))
         squared, vectors = squared[::-1][:n], vectors[:, ::-1][:, :n]
         real = squared > 1e-6 * squared[0]
         if not few_features:

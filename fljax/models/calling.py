@@ -66,8 +66,8 @@ def calling_mode(call: Callable[..., Any], name: str) -> Mode:
     return lambda train: {arg: train == on_when for arg, on_when in switches.items()}
 
 
-def outputs_of(call: Callable[[Any], Any], empty: jax.ShapeDtypeStruct, name: str) -> Any:
-    """What a network's call makes of a batch like ``empty``: shape and type, nothing is computed.
+def outputs_of(call: Callable[[Any], Any], empty: jax.ShapeDtypeStruct, name: str) -> tuple[Any, Any]:
+    """What a network's call makes of a batch like ``empty``: shape and type, nothing is computed; and its jaxpr.
 
     Raises:
         ValueError: it cannot be called so, or gives no row of outputs for each example; where whole numbers are what it
@@ -76,7 +76,7 @@ def outputs_of(call: Callable[[Any], Any], empty: jax.ShapeDtypeStruct, name: st
     empty = jax.ShapeDtypeStruct((2, *empty.shape[1:]), empty.dtype)  # of one example any shape could be a row
     failed = f"{name} cannot be called with a batch of examples of shape {empty.shape[1:]}"
     try:
-        outputs = jax.eval_shape(call, empty)
+        traced, outputs = jax.make_jaxpr(call, return_shape=True)(empty)
     except Exception as error:  # whatever a user's network raises
         text = f"{failed}: {error}{_place(error)}"
         if jnp.issubdtype(empty.dtype, jnp.floating) and _takes_tokens(call, empty):
@@ -88,7 +88,7 @@ def outputs_of(call: Callable[[Any], Any], empty: jax.ShapeDtypeStruct, name: st
     if not of_rows or shape[:1] != (2,) or not jnp.issubdtype(kind, jnp.floating):
         given = "no array" if not shape else f"an array {shape} of {kind}"
         raise ValueError(f"{failed}: of two it makes {given}; give outputs (examples, classes) of floats")
-    return outputs
+    return outputs, traced.jaxpr
 
 
 def _place(error: Exception) -> str:

@@ -9,6 +9,7 @@ import jax
 from jax import Array
 
 from fljax.models.calling import check_layers
+from fljax.models.drawing import one_by_one
 from fljax.types import Key, Model, Params
 
 
@@ -48,14 +49,14 @@ def _from_functions(init: Callable[[Key], Params], apply: Callable[..., Any], la
             raise ValueError(f"init makes a {type(params).__name__}; give a dict {{layer: parameters}}")
         found.extend(name for name in params if name != "batch_stats")  # what comes out of a trace is sorted
 
-    jax.eval_shape(note, jax.random.key(0))
+    traced = jax.make_jaxpr(note)(jax.random.key(0))
 
     def applied(params: Params, x: Array, key: Key | None) -> tuple[Array, Params]:
         outputs = with_key(params, x, key)
         outputs, updated = outputs if isinstance(outputs, tuple) else (outputs, params)
         return outputs, params if key is None else updated
 
-    return Model(init, applied, check_layers(found, layers))
+    return Model(one_by_one(init, traced.jaxpr), applied, check_layers(found, layers))
 
 
 def _with_key(apply: Callable[..., Any]) -> Callable[[Params, Array, Key | None], Any]:

@@ -15,6 +15,7 @@ from jax.typing import DTypeLike
 
 from fljax.choices import check_kind
 from fljax.models.calling import FLOATS, Mode, about_inputs, calling_mode, check_layers, once, outputs_of
+from fljax.models.drawing import one_by_one
 from fljax.models.sizes import check_tuples, check_widths, n_outputs
 from fljax.tree import STATISTICS, join_statistics, split_statistics
 from fljax.types import Description, Halves, Key, Model, Params
@@ -127,11 +128,12 @@ def _adapt(
         return apply(params, x, None)[0]
 
     found, vocabulary, n_outputs = _parts(module, empty, mode)
+    begin = init
     if not type(module).__module__.startswith("fljax."):  # a user's may fail in one of the modes alone
-        outputs_of(both_modes, empty, type(module).__name__)
+        begin = one_by_one(init, outputs_of(both_modes, empty, type(module).__name__)[1])
     inputs = (*about_inputs(input_shape, input_dtype), *vocabulary)
     about = (*_about(module, inputs), ("n_outputs", n_outputs), ("initial", initial))
-    return Model(init, apply, check_layers(found, layers), halves, about=about)
+    return Model(begin, apply, check_layers(found, layers), halves, about=about)
 
 
 def _parts(module: nn.Module, empty: jax.ShapeDtypeStruct, mode: Mode) -> tuple[tuple[str, ...], Description, int]:
@@ -160,7 +162,7 @@ def _parts(module: nn.Module, empty: jax.ShapeDtypeStruct, mode: Mode) -> tuple[
         return outputs
 
     network = type(module).__name__
-    outputs = outputs_of(note, empty, network)
+    outputs, _ = outputs_of(note, empty, network)
     if others:
         kept = f"parameters and {STATISTICS!r} alone go from round to round"
         raise ValueError(f"{network} keeps {', '.join(others)}; {kept}")

@@ -11,6 +11,7 @@ from jax.typing import DTypeLike
 
 from fljax.choices import UNTOLD
 from fljax.models.calling import Mode, about_inputs, calling_mode, check_layers, once, outputs_of
+from fljax.models.drawing import one_by_one
 from fljax.models.sizes import check_tuples, check_widths
 from fljax.tree import STATISTICS, join_statistics, split_statistics
 from fljax.types import Description, Key, Model, Params
@@ -94,9 +95,9 @@ def _adapt(
         updated = nnx.to_flat_state(nnx.state(module, nnx.BatchStat))
         return outputs, join_statistics(trainable, {STATISTICS: _nested(list(updated))} if kept else {})
 
-    model = Model(init, apply, check_layers(found, layers))
     empty = jax.ShapeDtypeStruct((1, *input_shape), input_dtype)
-    outputs = outputs_of(lambda x: apply(init(jax.random.key(0)), x, None)[0], empty, name)
+    outputs, traced = outputs_of(lambda x: apply(init(jax.random.key(0)), x, None)[0], empty, name)
+    model = Model(one_by_one(init, traced), apply, check_layers(found, layers))
     inputs = (*about_inputs(input_shape, input_dtype), *_vocabulary(make, empty, mode))
     sizes = (*inputs, ("n_outputs", outputs.shape[-1]))
     return model._replace(about=(("network", name), *sizes, ("arguments", UNTOLD)))  # which are known to ``make``

@@ -12,6 +12,11 @@ from fljax.tree import at_least_float32
 from fljax.types import Model
 
 
+def _normed(x: Array, name: str, dtype: DTypeLike) -> Array:
+    """The layer norm of that name, in float32."""
+    return nn.LayerNorm(name=name)(at_least_float32(x)).astype(dtype)
+
+
 class _Block(nn.Module):
     width: int
     n_heads: int
@@ -21,10 +26,10 @@ class _Block(nn.Module):
     @nn.compact
     def __call__(self, x: Array, mask: Array, train: bool) -> Array:
         still = not train
-        y = nn.LayerNorm(dtype=self.dtype, name="norm1")(x)
+        y = _normed(x, "norm1", self.dtype)
         y = nn.MultiHeadDotProductAttention(self.n_heads, dtype=self.dtype, name="attention")(y, y, mask=mask)
         x = x + nn.Dropout(self.dropout, deterministic=still)(y)
-        y = nn.LayerNorm(dtype=self.dtype, name="norm2")(x)
+        y = _normed(x, "norm2", self.dtype)
         y = nn.Dense(4 * self.width, dtype=self.dtype, name="widen")(y)
         y = nn.Dense(self.width, dtype=self.dtype, name="narrow")(nn.gelu(y))
         return x + nn.Dropout(self.dropout, deterministic=still)(y)
@@ -48,7 +53,7 @@ class _Transformer(nn.Module):
         mask = nn.make_causal_mask(jnp.ones(x.shape, jnp.float32))
         for i in range(self.n_layers):
             y = _Block(self.width, self.n_heads, self.dropout, self.dtype, name=f"block{i + 1}")(y, mask, train)
-        y = nn.LayerNorm(dtype=self.dtype, name="norm")(y[:, -1])
+        y = _normed(y[:, -1], "norm", self.dtype)
         return at_least_float32(nn.Dense(self.n_classes, dtype=self.dtype, name="head")(y))
 
 

@@ -1,9 +1,11 @@
 """Angles between subspaces."""
 
+import jax
 import jax.numpy as jnp
 from jax import Array
 
 from fljax import tree
+from fljax.matrices import turned
 from fljax.server.checks import check_axes
 
 
@@ -21,5 +23,6 @@ def principal_angles(basis: Array) -> Array:
     """
     check_axes("basis", basis, "n", "d", "p")
     basis = tree.at_least_float32(basis)
-    cosine = jnp.linalg.svd(jnp.einsum("idp,jdq->ijpq", basis, basis, precision="highest"), compute_uv=False)
+    across = jnp.einsum("idp,jdq->ijpq", basis, basis, precision="highest")
+    cosine = jnp.linalg.norm(jax.vmap(jax.vmap(lambda matrix: turned(matrix)[0]))(across), axis=2)
     return jnp.degrees(jnp.arccos(jnp.clip(cosine, 0.0, 1.0)))

@@ -8,6 +8,7 @@ from jax import Array, lax
 
 from fljax import tree
 from fljax.choices import Positive
+from fljax.matrices import eigh, svd
 from fljax.server.checks import check_axes, check_square, check_vector, everyone
 from fljax.server.entry import checked
 
@@ -49,7 +50,7 @@ def spectral_embedding(affinity: Array, n_components: Positive, where: Array | N
     root = jnp.sqrt(jnp.where(degree > 0, degree, 1))
     # Eigenvalues of the clients that count are -1 or more: the others' come last.
     normal = among / (root[:, None] * root[None]) - jnp.diag(jnp.where(mask, 0, 2).astype(among.dtype))
-    vectors = jnp.linalg.eigh(normal)[1][:, ::-1][:, :n_components] / root[:, None]
+    vectors = eigh(normal)[1][:, ::-1][:, :n_components] / root[:, None]
     vectors = jnp.pad(vectors, ((0, 0), (0, n_components - vectors.shape[1])))
     return jnp.where(mask[:, None] & (jnp.arange(n_components) < mask.sum())[None], vectors, 0)
 
@@ -91,7 +92,7 @@ def spectral_labels(affinity: Array, n_clusters: Positive, where: Array | None =
         return left - tree.product(left, along)[:, None] * along[None], place
 
     places = lax.scan(pivot, rows, None, length=n_clusters)[1]
-    u, _, v = jnp.linalg.svd(rows[places].T)
+    u, _, v = svd(rows[places].T)
     turned = tree.product(rows, tree.product(u, v))
     return jnp.where(mask, jnp.argmax(jnp.abs(turned), axis=1).astype(jnp.int32), -1)
 

@@ -16,6 +16,7 @@ import numpy as np
 from jax import Array, lax
 
 from fljax import tree
+from fljax.matrices import orthonormal, turned
 from fljax.numbers import Scalar, hyper, number
 from fljax.rounds.uplink.chain import NOTHING, Memory, Transform
 from fljax.rounds.uplink.largest import largest
@@ -150,36 +151,38 @@ class LowRankHyper:
 def _low_rank(hyper: Any, memory: Memory, message: Message, trip: Trip) -> tuple[Memory, Message]:
     rank = jnp.round(jnp.asarray(hyper.rank, jnp.float32))
     ends = np.cumsum([int(np.prod(shape)) for shape in trip.shapes])[:-1]
-    parts, n_sent = [], jnp.zeros_like(message.n_values)
-    for i, (flat, shape) in enumerate(zip(jnp.split(message.values, ends, axis=1), trip.shapes, strict=True)):
-        rows, columns = int(np.prod(shape[:-1])), (shape or (1,))[-1]
+    parts = [
+        flat.reshape(len(flat), *_sides(shape))
+        for flat, shape in zip(jnp.split(message.values, ends, axis=1), trip.shapes, strict=True)
+    ]
+    places = [i for i, shape in enumerate(trip.shapes) if len(shape) > 1]
+    near = {i: jax.vmap(_of_rank, (0, 0, None))(trip.part(i).key, parts[i], rank) for i in places}
+    n_sent, sent = jnp.zeros_like(message.n_values), []
+    for i, part in enumerate(parts):
+        _, rows, columns = part.shape
         numbers = rank * (rows + columns)
-        if len(shape) < 2:
-            parts.append(flat)
-            n_sent += float(rows * columns)
-            continue
-        near = jax.vmap(lambda key, matrix: _of_rank(key, matrix, rank))(
-            trip.part(i).key, flat.reshape(-1, rows, columns)
-        )
-        smaller = numbers < rows * columns  # else the matrix is sent as it is
-        parts.append(jnp.where(smaller, near.reshape(flat.shape), flat))
+        smaller = (numbers < rows * columns) & (i in near)  # else the matrix is sent as it is
+        sent.append(jnp.where(smaller, near.get(i, part), part).reshape(len(part), -1))
         n_sent += jnp.where(smaller, numbers, float(rows * columns))
     # Whatever was done to the numbers before: their factors are new ones, all of them, as they are.
-    plain = dense(message, jnp.concatenate(parts, axis=1))
+    plain = dense(message, jnp.concatenate(sent, axis=1))
     return memory, plain._replace(n_values=n_sent, n_places=n_sent, factored=True)
+
+
+def _sides(shape: tuple[int, ...]) -> tuple[int, int]:
+    """Rows and columns of a parameter as a matrix."""
+    return int(np.prod(shape[:-1])), (shape or (1,))[-1]
 
 
 def _of_rank(key: Array, matrix: Array, rank: Array) -> Array:
     """A matrix of rank ``rank`` near ``matrix``: the best one in the space that two steps of iteration find."""
     room = min(MOST_RANK, *matrix.shape)
     drawn = jax.random.normal(key, (matrix.shape[1], room), jnp.float32)
-    p = jnp.linalg.qr(tree.product(matrix, drawn))[0]
-    p = jnp.linalg.qr(tree.product(matrix, tree.product(matrix.T, p)))[0]
-    q = tree.product(matrix.T, p)
-    axes = jnp.linalg.eigh(tree.product(q.T, q))[1][:, ::-1]  # of descending weight
+    p = orthonormal(tree.product(matrix, drawn))
+    p = orthonormal(tree.product(matrix, tree.product(matrix.T, p)))
+    q, turn = turned(tree.product(matrix.T, p))
     used = (jnp.arange(room, dtype=jnp.float32) < rank).astype(jnp.float32)[None, :]
-    axes = axes * used
-    return tree.product(tree.product(p, axes), tree.product(q, axes).T)
+    return tree.product(tree.product(p, turn) * used, q.T)
 
 
 low_rank = Transform(_low_rank, name="low_rank")

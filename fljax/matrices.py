@@ -1,0 +1,103 @@
+"""Factors of matrices, by programs that end however many of them are made at once.
+
+On a CPU, JAX divides LAPACK's work on a batch of matrices among the threads of the pool that the call itself runs in,
+and waits for them: with as many such calls at once as there are threads, of several layers or of several devices, a
+program waits for ever. Of one matrix nothing is divided. So a batch of large ones goes to LAPACK one after another,
+and small ones are not its.
+"""
+
+import jax.numpy as jnp
+from jax import Array, lax
+from jax.custom_batching import sequential_vmap
+
+from fljax.tree import product
+
+SWEEPS = 8
+"""Of `turned`: each makes angles between columns that are small already about as small as their squares."""
+
+
+@sequential_vmap
+def eigh(matrix: Array) -> tuple[Array, Array]:
+    """Eigenvalues (n,), ascending, and eigenvectors (n, n) of a symmetric matrix; under `vmap` one after another."""
+    values, vectors = jnp.linalg.eigh(matrix)
+    return values, vectors
+
+
+@sequential_vmap
+def svd(matrix: Array) -> tuple[Array, Array, Array]:
+    """``u, s, v`` with ``u * s @ v`` the matrix (rows, columns); under `vmap` one after another."""
+    u, s, v = jnp.linalg.svd(matrix, full_matrices=False)
+    return u, s, v
+
+
+def orthonormal(columns: Array) -> Array:
+    """Columns (rows, n) made orthonormal one after another, by Gram and Schmidt; one that others span becomes 0.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from fljax.matrices import orthonormal
+        >>> orthonormal(jnp.array([[3.0, 1.0, 2.0], [4.0, 1.0, 1.0]])).round(2).tolist()
+        [[0.6..., 0.8..., 0.0], [0.8..., -0.6..., 0.0]]
+    """
+
+    def one(i: Array, made: Array) -> Array:
+        before, column = jnp.where(jnp.arange(made.shape[1]) < i, made, 0.0), made[:, i]
+        rest = column
+        for _ in range(2):  # after the first time rounding is left
+            rest = rest - product(before, product(before.T, rest))
+        length = jnp.linalg.norm(rest)
+        is_new = length > 1e-6 * jnp.linalg.norm(column)
+        return made.at[:, i].set(jnp.where(is_new, rest / jnp.where(is_new, length, 1.0), 0.0))
+
+    return lax.fori_loop(0, columns.shape[1], one, columns)
+
+
+def turned(columns: Array) -> tuple[Array, Array]:
+    """A few columns (rows, n) turned so that they are orthogonal, the longest first, and the turn (n, n).
+
+    Their lengths are the singular values of the matrix, and those of the turn its right singular vectors. By rotations
+    of pairs of columns (Hestenes, 1958), n / 2 of them at once.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from fljax.matrices import turned
+        >>> jnp.linalg.norm(turned(jnp.array([[3.0, 0.0], [4.0, 5.0]]))[0], axis=0).round(3).tolist()
+        [6.708..., 2.236...]
+    """
+    n = columns.shape[1]
+    even = n + n % 2
+    padded = jnp.pad(columns, ((0, 0), (0, even - n)))
+    first, second = _pairs(even)
+
+    def rotate(carry: tuple[Array, Array], pair: tuple[Array, Array]) -> tuple[tuple[Array, Array], None]:
+        made, turn = carry
+        i, j = pair
+        a, b = made[:, i], made[:, j]
+        across = (a * b).sum(axis=0)
+        longer = jnp.square(b).sum(axis=0) - jnp.square(a).sum(axis=0)
+        is_apart = across == 0
+        zeta = longer / jnp.where(is_apart, 1.0, 2 * across)
+        tangent = jnp.where(zeta < 0, -1.0, 1.0) / (jnp.abs(zeta) + jnp.sqrt(1 + jnp.square(zeta)))
+        tangent = jnp.where(is_apart, 0.0, tangent)
+        cosine = (1 / jnp.sqrt(1 + jnp.square(tangent)))[None]
+        sine = cosine * tangent[None]
+
+        def rotated(of: Array) -> Array:
+            a, b = of[:, i], of[:, j]
+            return of.at[:, i].set(cosine * a - sine * b).at[:, j].set(sine * a + cosine * b)
+
+        return (rotated(made), rotated(turn)), None
+
+    def sweep(_: Array, carry: tuple[Array, Array]) -> tuple[Array, Array]:
+        return lax.scan(rotate, carry, (first, second))[0]
+
+    made, turn = lax.fori_loop(0, SWEEPS, sweep, (padded, jnp.eye(even, dtype=columns.dtype)))
+    order = jnp.argsort(-jnp.square(made[:, :n]).sum(axis=0))
+    return made[:, order], turn[:n, order]
+
+
+def _pairs(n: int) -> tuple[Array, Array]:
+    """(n - 1, n / 2) each: all pairs of n columns in rounds of disjoint ones, as a tournament is played."""
+    rounds = [[0, *(1 + (place + shift) % (n - 1) for place in range(n - 1))] for shift in range(n - 1)]
+    order = jnp.asarray(rounds, jnp.int32)
+    return order[:, : n // 2], order[:, : n // 2 - 1 : -1]

@@ -1,0 +1,84 @@
+"""Factors of matrices, held to NumPy's; and that programs with several of them end."""
+
+import subprocess
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from fljax.matrices import eigh, orthonormal, svd, turned
+
+
+def columns(*shape):
+    """Matrices whose columns are of very different lengths."""
+    return (np.random.default_rng(0).normal(size=shape) * 0.3 ** np.arange(shape[-1])).astype(np.float32)
+
+
+@pytest.mark.parametrize(("rows", "n"), [(3, 3), (200, 8), (7, 5), (2, 2), (5, 1), (3, 4)])
+def test_turned_columns_are_the_singular_value_decomposition(rows, n):
+    matrices = columns(9, rows, n)
+    made, turn = jax.jit(jax.vmap(turned))(matrices)
+    values = np.linalg.svd(matrices, compute_uv=False)
+    lengths = np.linalg.norm(made, axis=1)
+    np.testing.assert_allclose(lengths[:, : values.shape[1]], values, rtol=1e-4, atol=1e-6)
+    assert (lengths[:, values.shape[1] :] < 1e-6).all()
+    np.testing.assert_allclose(matrices @ np.asarray(turn), made, atol=2e-6)
+    np.testing.assert_allclose(
+        np.swapaxes(turn, 1, 2) @ np.asarray(turn), np.broadcast_to(np.eye(n), turn.shape), atol=2e-6
+    )
+
+
+def test_columns_of_0_and_equal_ones_are_turned_too():
+    made, turn = turned(jnp.asarray([[0.0, 1.0, 0.0, 1.0], [0.0, 2.0, 0.0, 2.0]]))
+    np.testing.assert_allclose(np.linalg.norm(made, axis=0), [10**0.5, 0, 0, 0], atol=1e-6)
+    np.testing.assert_allclose(turn.T @ turn, np.eye(4), atol=1e-6)
+
+
+def test_orthonormal_columns_span_what_numpys_do():
+    matrices = columns(9, 50, 8)
+    ours = np.asarray(jax.vmap(orthonormal)(matrices), np.float64)
+    np.testing.assert_allclose(np.swapaxes(ours, 1, 2) @ ours, np.broadcast_to(np.eye(8), (9, 8, 8)), atol=2e-6)
+    theirs = np.linalg.qr(matrices.astype(np.float64))[0]
+    np.testing.assert_allclose(np.abs((ours * theirs).sum(axis=1)), 1, atol=1e-3)  # each column, up to its sign
+
+
+def test_columns_that_others_span_become_0():
+    made = orthonormal(jnp.asarray([[1.0, 2.0, 0.0, 1.0], [1.0, 2.0, 0.0, 3.0]]))
+    np.testing.assert_allclose(made[:, 1:3], 0)
+    np.testing.assert_allclose(made[:, [0, 3]].T @ made[:, [0, 3]], np.eye(2), atol=1e-6)
+
+
+def test_one_after_another_is_as_all_at_once():
+    matrices = columns(5, 6, 6)
+    alike = matrices @ np.swapaxes(matrices, 1, 2)
+    np.testing.assert_allclose(jax.vmap(eigh)(alike)[0], np.linalg.eigvalsh(alike), atol=1e-6)
+    u, s, v = jax.vmap(svd)(matrices)
+    np.testing.assert_allclose((u * s[:, None]) @ v, matrices, atol=1e-6)
+
+
+AT_ONCE = """
+import jax
+import jax.numpy as jnp
+from fljax.matrices import eigh, orthonormal, svd, turned
+
+def draw(key):
+    return jax.random.normal(key, (300, 300))
+
+@jax.jit
+@jax.vmap
+def factors(keys):
+    parts = [draw(key) for key in keys]
+    whole = [eigh(part + part.T)[0].sum() + svd(part)[1].sum() for part in parts]
+    thin = [jnp.abs(turned(orthonormal(part[:, :8]))[0]).sum() for part in parts]
+    return jnp.stack(whole + thin)
+
+print(bool(jnp.isfinite(factors(jax.random.split(jax.random.key(0), (4, 3)))).all()))
+"""
+
+
+def test_several_batches_at_once_end():
+    """As many calls of LAPACK's as there are threads would wait for each other, were each one's batch divided."""
+    done = subprocess.run([sys.executable, "-c", AT_ONCE], capture_output=True, text=True, timeout=300)
+    assert done.stdout == "True\n", done.stderr[-500:]
