@@ -1,13 +1,16 @@
 """Factors of matrices, held to NumPy's; and that programs with several of them end."""
 
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import fljax
 from fljax.matrices import eigh, orthonormal, svd, turned
 
 
@@ -58,6 +61,16 @@ def test_one_after_another_is_as_all_at_once():
     np.testing.assert_allclose((u * s[:, None]) @ v, matrices, atol=1e-6)
 
 
+def test_nothing_else_has_lapack_factor_a_matrix():
+    """Whose batches would be its own."""
+    named = re.compile(
+        r"jnp\.linalg\.(svd|eig|qr|cholesky|inv|pinv|solve|lstsq|det|slogdet|matrix_rank)|jax\.scipy\.linalg"
+    )
+    root = Path(fljax.__file__).parent
+    found = [path.name for path in root.rglob("*.py") if named.search(path.read_text())]
+    assert found == ["matrices.py"]
+
+
 AT_ONCE = """
 import jax
 import jax.numpy as jnp
@@ -78,6 +91,7 @@ print(bool(jnp.isfinite(factors(jax.random.split(jax.random.key(0), (4, 3)))).al
 """
 
 
+@pytest.mark.slow
 def test_several_batches_at_once_end():
     """As many calls of LAPACK's as there are threads would wait for each other, were each one's batch divided."""
     done = subprocess.run([sys.executable, "-c", AT_ONCE], capture_output=True, text=True, timeout=300)
