@@ -189,7 +189,7 @@ federation_from_clients own_data read_own from_frame from_hugging_face Columns W
 from_linen from_nnx from_functions normalized regression multi_label scored validated only_trained lora
 load_run remake deployed client_model save_models export_models predictions confusion_matrices reach after_changes
 compose averaging clustered
-trained_on train_clients client_loss cross_loss training_loss proximal hyper number method
+trained_on train_clients client_loss cross_loss training_loss batch_mean proximal hyper number method
 Examples Batch ClientData Federation Model Work Trained Cohort State ModelTable Algorithm LocalHyper Clusters Rule
 Combine Sharing
 """

@@ -14,6 +14,7 @@ from . import scores as scores
 from . import server as server
 from .algorithms import ALGORITHMS as ALGORITHMS
 from .algorithms import compose as compose
+from .client import batch_mean as batch_mean
 from .client import client_loss as client_loss
 from .client import cross_loss as cross_loss
 from .client import proximal as proximal

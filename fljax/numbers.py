@@ -93,8 +93,11 @@ def _check_names(kind: type, names: Iterable[str]) -> None:
 
 
 def is_hyper(value: Any) -> bool:
-    """Whether ``value`` is the numbers of a method, or a class of them."""
-    return dataclasses.is_dataclass(value) and all(_METADATA in field.metadata for field in dataclasses.fields(value))
+    """Whether ``value`` is the numbers of a method, or a class of them that `hyper` has made."""
+    kind = value if isinstance(value, type) else type(value)
+    if "__dataclass_fields__" not in vars(kind):  # it has those of the class that it is made from alone
+        return False
+    return all(_METADATA in field.metadata for field in dataclasses.fields(kind))
 
 
 @cache

@@ -54,6 +54,7 @@ def compose(method: str | Method, *bricks: str) -> Method:
     """
     if not isinstance(method, Method):
         check_kind("method", method, str, "give a name, as 'fedprox+median', or a method of your own")
+        method = "+".join(name.strip() for name in method.split("+"))
     for brick in bricks:
         check_kind("brick", brick, str, "give the name of one, as 'median'; a function of your own goes into a slot")
     return _composed(method, *bricks)
@@ -63,6 +64,8 @@ def compose(method: str | Method, *bricks: str) -> Method:
 def _composed(method: str | Method, *bricks: str) -> Method:
     if not isinstance(method, Method):
         base, *first = method.split("+")
+        if base in BRICKS and base not in ALGORITHMS:
+            raise ValueError(f"{base} is a brick; name the method that it is put into first, as 'fedavg+{base}'")
         if base not in ALGORITHMS:
             own = "; of a method of your own give the method itself: fljax.compose(mine, 'prox')" if ":" in base else ""
             raise ValueError(f"{unknown('algorithm', base, ALGORITHMS)}; choose one of {', '.join(ALGORITHMS)}{own}")

@@ -3,11 +3,12 @@
 from fljax.client.local import train_clients
 from fljax.client.map import map_clients
 from fljax.client.measure import client_loss, client_sums, cross_loss
-from fljax.client.objectives import predictor, proximal, training_loss
+from fljax.client.objectives import batch_mean, predictor, proximal, training_loss
 from fljax.client.optimizer import Elementwise, local_optimizer
 
 __all__ = [
     "Elementwise",
+    "batch_mean",
     "client_loss",
     "client_sums",
     "cross_loss",

@@ -35,7 +35,7 @@ def check_same_run(
     if LATER[0] not in stored:
         given = {name: value for name, value in given.items() if name in stored or name not in LATER}
     differ = {name for name in stored if name in given and stored[name] != given[name]}
-    for name, old in stored.items():
+    for name, old in sorted(stored.items(), key=lambda item: item[0].startswith("program")):  # which follow from others
         if name in differ:
             if name == "pixels" or (name in _OF_DATA and "pixels" in differ):
                 raise ValueError(f"{folder} holds a run on other examples; use another folder, or the data as it was")

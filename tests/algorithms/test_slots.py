@@ -80,6 +80,11 @@ def test_a_brick_that_is_no_name_is_refused_in_a_line():
             compose("fedavg", given)
     with pytest.raises(ValueError, match=r"^method is \['fedavg'\], not a str; give a name, as 'fedprox\+median'"):
         compose(["fedavg"])
+    with pytest.raises(
+        ValueError, match=r"^krum is a brick; name the method that it is put into first, as 'fedavg\+krum'"
+    ):
+        compose("krum")
+    assert compose("fedavg + median") is compose("fedavg+median")
 
 
 TRAINED = sorted(name for name, method in ALGORITHMS.items() if "loss" in method.slots)

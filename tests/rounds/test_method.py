@@ -176,7 +176,10 @@ def test_a_decorator_without_parentheses():
 
 
 def test_numbers_that_are_no_class_of_numbers():
-    for Hyper in (dict, 3, fljax.LocalHyper()):
+    class Undecorated(fljax.LocalHyper):
+        mu: fljax.Scalar = fljax.number(0.1, "weight")
+
+    for Hyper in (dict, 3, fljax.LocalHyper(), Undecorated):
         with pytest.raises(ValueError, match=r"is not a class of numbers; write @fljax.hyper above it$"):
             fljax.method(Hyper)
 

@@ -18,6 +18,7 @@ from fljax.algorithms.fedprox import fedprox
 from fljax.client import training_loss
 from fljax.client.objectives import proximal
 from fljax.data.padding import same_shapes
+from fljax.data.synthetic import linear_groups
 from fljax.models import mlp, normalized
 from fljax.models.task import Task
 from fljax.rounds.clock.waiting import for_all, tiers, until
@@ -319,6 +320,17 @@ def test_a_run_with_a_loss_of_its_own_goes_on_bit_for_bit_and_not_with_another(k
     chex.assert_trees_all_equal((resumed.state, resumed.metrics), (whole.state, whole.metrics))
     with pytest.raises(ValueError, match=r"holds a run of the same names and other code: .*; use another folder"):
         go(2.0, 3, "stopped")
+
+
+def test_clients_of_other_sizes_are_other_data_and_not_other_code(key, model, tmp_path):
+    def go(examples):
+        federation = linear_groups(6, 2, examples=examples)
+        train(fedavg(model, WORK), fljax.fedavg.Hyper(), federation, key, 1, folder=tmp_path / "t")
+
+    go(20)
+    with pytest.raises(ValueError, match=r"holds a run (on|with) ") as refused:
+        go(30)
+    assert "code" not in str(refused.value)
 
 
 def test_true_groups_and_triggered_examples_count(identity, federation, model):
