@@ -10,7 +10,7 @@ import gc
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
@@ -179,8 +179,7 @@ def compiler_for(
     """
     make_room()
     if wanted != "auto":
-        if wanted not in LEVELS:
-            raise ValueError(f"compile={wanted!r} is unknown; choose one of 'auto', {', '.join(map(repr, LEVELS))}")
+        check_level(wanted, ("auto", *LEVELS))
         return Compiler(wanted, shelf)
     if before in LEVELS:
         return Compiler(before, shelf)
@@ -189,6 +188,12 @@ def compiler_for(
         if shelf is not None:
             shelf.keep_numbers(COST, known)
     return Compiler(level_for(Cost(*known), n_rounds), shelf)
+
+
+def check_level(wanted: str, known: Sequence[str]) -> None:
+    """Raises ValueError where ``wanted`` is none of the levels."""
+    if wanted not in known:
+        raise ValueError(f"compile={wanted!r} is unknown; choose one of {', '.join(map(repr, known))}")
 
 
 def options_of(level: Level) -> dict[str, Any]:

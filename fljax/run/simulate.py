@@ -1,7 +1,7 @@
 """A run as a `lax.scan` over rounds: pure, so that it can be compiled, swept, resumed, and differentiated forwards."""
 
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 import jax
@@ -29,6 +29,7 @@ from fljax.run.headline import VALIDATION
 from fljax.run.heeded import check_effort
 from fljax.run.hosts import gathered
 from fljax.run.privacy import epsilons, with_target
+from fljax.run.programs import LEVELS, Level, check_level, options_of
 from fljax.server.agreement import adjusted_rand
 from fljax.types import Algorithm, ClientData, Cohort, Federation, Key, Metrics, ModelTable, State
 
@@ -60,6 +61,7 @@ def simulate(
     sampling: Sampling | None = None,
     evaluate_every: int = 1,
     dropout: float | None = None,
+    compile: Level = "full",
 ) -> tuple[State, Metrics]:
     """Runs ``algorithm`` for ``n_rounds`` rounds, compiled as one program; on one device, or on those of
     `fljax.run.mesh.over_devices` around the call.
@@ -75,6 +77,8 @@ def simulate(
         evaluate_every: test after every so many rounds, and always after the last.
         dropout: probability that a participant drops out of a round; None: nobody does. Of those that were drawn one
             stays where all would drop out, except with Poisson sampling.
+        compile: "full" has the quickest rounds, "fast" is ready in less than half of the time, "medium" lies between;
+            they differ in the last bits. Under a trace of the caller's it says nothing.
 
     Returns:
         The final state, and the metrics with a leading axis over rounds: the algorithm's own (a participant's value is
@@ -86,10 +90,11 @@ def simulate(
         some do part of their work (`fljax.rounds.effort`) each participant's share of it, ``effort``.
 
     Raises:
-        ValueError: a number is out of its range, ``hyper`` is not the method's, or what the user's own functions give
-            is not what it must be.
+        ValueError: a number is out of its range, ``hyper`` is not the method's, what the user's own functions give is
+            not what it must be, or ``compile`` is none of the levels.
     """
     check_run(n_rounds, evaluate_every, dropout)
+    check_level(compile, LEVELS)
     check_numbers(hyper)
     check_subjects(algorithm, federation, key)
     n_clients = federation.train.size.shape[0]
@@ -98,7 +103,9 @@ def simulate(
     numbers = as_traced(hyper), federation, key, as_traced(dropout)
     with fields_of(hyper, algorithm):
         check_outputs(algorithm, *numbers[:3])
-        state, metrics = _simulate(algorithm, draw, int(n_rounds), int(evaluate_every), *numbers)
+        inside = any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(numbers))
+        program = _simulate if inside or compile == "full" else _simulated_at(compile)
+        state, metrics = program(algorithm, draw, int(n_rounds), int(evaluate_every), *numbers)
     is_traced = isinstance(metrics["ids"], jax.core.Tracer)
     if not is_traced:
         check_ids(gathered({"ids": metrics["ids"]})["ids"], n_clients)
@@ -112,6 +119,12 @@ def simulate(
         lasted = draw.sampling.timing.of_rounds(0, gathered({name: metrics[name] for name in known}))
         metrics["simulated_seconds"] = jnp.asarray(lasted, jnp.float32)
     return state, metrics if spent is None else metrics | {"epsilon": jnp.asarray(spent)}
+
+
+@cache
+def _simulated_at(level: Level) -> Callable[..., tuple[State, Metrics]]:
+    """`_simulate` compiled at another level."""
+    return jax.jit(_simulate.__wrapped__, static_argnums=(0, 1, 2, 3), compiler_options=options_of(level))
 
 
 @partial(jax.jit, static_argnums=(0, 1, 2, 3))

@@ -193,3 +193,17 @@ def test_a_hyper_of_ones_own_may_hold_more_than_the_method_reads(key, federation
         for one in (bricked.Hyper(), fljax.fedprox.Hyper())
     )
     np.testing.assert_array_equal(same["test_loss"], prox["test_loss"])
+
+
+def test_levels_of_compilation_are_the_same_run(key, averaging, federation, monkeypatch):
+    hyper, asked = fljax.fedavg.Hyper(), []
+    full = simulate(averaging, hyper, federation, key, 2)[1]
+    monkeypatch.setattr(simulate_module, "options_of", lambda level: asked.append(level) or {})
+    simulate_module._simulated_at.cache_clear()
+    for level in ("fast", "fast", "medium", "full"):
+        metrics = simulate(averaging, hyper, federation, key, 2, compile=level)[1]
+        np.testing.assert_allclose(metrics["loss"], full["loss"], rtol=1e-5)
+    simulate_module._simulated_at.cache_clear()
+    assert asked == ["fast", "medium"]
+    with pytest.raises(ValueError, match=r"^compile='quick' is unknown; choose one of 'fast', 'medium', 'full'$"):
+        simulate(averaging, hyper, federation, key, 2, compile="quick")
