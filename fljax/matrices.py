@@ -24,6 +24,12 @@ def eigh(matrix: Array) -> tuple[Array, Array]:
 
 
 @sequential_vmap
+def eigvalsh(matrix: Array) -> Array:
+    """Eigenvalues (n,) alone, ascending, of a symmetric matrix; under `vmap` one after another."""
+    return jnp.linalg.eigvalsh(matrix)
+
+
+@sequential_vmap
 def svd(matrix: Array) -> tuple[Array, Array, Array]:
     """``u, s, v`` with ``u * s @ v`` the matrix (rows, columns); under `vmap` one after another."""
     u, s, v = jnp.linalg.svd(matrix, full_matrices=False)

@@ -79,15 +79,16 @@ def _each(column: np.ndarray, name: str, known: Sequence[str], where: Where) -> 
     text = text_of(column)
     if (missing := text == "").any():
         raise ValueError(f"{where.row(int(np.argmax(missing)))}, column {name!r} is empty; name the category")
-    words = known or np.unique(text).tolist()
-    if (strange := ~np.isin(text, words)).any():
+    words = sorted(known) or np.unique(text).tolist()
+    place = np.minimum(np.searchsorted(words, text), len(words) - 1)
+    if (strange := np.array(words)[place] != text).any():
         i = int(np.argmax(strange))
         raise ValueError(f"{where.row(i)}, column {name!r} is {short(str(text[i]))}; choose one of {', '.join(words)}")
     if not known and len(words) > max(2, len(text) // 2):
         raise ValueError(
             f"column {name!r} has {len(words)} categories in {len(text)} rows; leave it out, or group them"
         )
-    return {f"{name}={word}": (text == word).astype(np.float32) for word in words}
+    return {f"{name}={word}": (place == i).astype(np.float32) for i, word in enumerate(words)}
 
 
 def _holds_arrays(column: np.ndarray) -> bool:

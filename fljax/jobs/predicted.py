@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from scipy.special import expit, softmax
 
+from fljax import tree
 from fljax.choices import check_choices
 from fljax.data.federation import as_arrays, on_host
 from fljax.data.split import client_data
@@ -109,7 +110,7 @@ def _of_new(run: LoadedRun, made: Remade, result: Result, new: NewExamples) -> C
             raise ValueError(f"there is no client {strange[0]!r}; {known}")
         rows = [number[name] for name in asked.tolist()]
         whose = new.client
-    elif len(np.unique(models.row)) == 1:
+    elif tree.n_rows(models.params) == 1 or len(np.unique(models.row)) == 1:
         place, rows, whose = np.zeros(len(new.x), int), [0], np.full(len(new.x), "")
     else:
         column = f"a column {owner!r} in the file" if (owner := run.config.get("client_column")) else "client ids in it"

@@ -127,18 +127,17 @@ def _adapt(
         apply(params, x, jax.random.key(0))
         return apply(params, x, None)[0]
 
-    found, vocabulary, n_outputs = _parts(module, empty, mode)
-    begin = init
+    found, vocabulary, n_outputs, traced = _parts(module, empty, mode)
     if not type(module).__module__.startswith("fljax."):  # a user's may fail in one of the modes alone
-        begin = one_by_one(init, outputs_of(both_modes, empty, type(module).__name__)[1])
+        outputs_of(both_modes, empty, type(module).__name__)
     inputs = (*about_inputs(input_shape, input_dtype), *vocabulary)
     about = (*_about(module, inputs), ("n_outputs", n_outputs), ("initial", initial))
-    return Model(begin, apply, check_layers(found, layers), halves, about=about)
+    return Model(one_by_one(init, traced), apply, check_layers(found, layers), halves, about=about)
 
 
-def _parts(module: nn.Module, empty: jax.ShapeDtypeStruct, mode: Mode) -> tuple[tuple[str, ...], Description, int]:
+def _parts(module: nn.Module, empty: jax.ShapeDtypeStruct, mode: Mode) -> tuple[tuple[str, ...], Description, int, Any]:
     """The weighted top-level submodules in the order of their first use, how many tokens it knows, if it embeds the
-    examples as they are, and the width of the output.
+    examples as they are, the width of the output, and the jaxpr of its parameters' draw and its call.
 
     Raises:
         ValueError: the module cannot be called, or keeps variables that would be lost.
@@ -162,11 +161,11 @@ def _parts(module: nn.Module, empty: jax.ShapeDtypeStruct, mode: Mode) -> tuple[
         return outputs
 
     network = type(module).__name__
-    outputs, _ = outputs_of(note, empty, network)
+    outputs, traced = outputs_of(note, empty, network)
     if others:
         kept = f"parameters and {STATISTICS!r} alone go from round to round"
         raise ValueError(f"{network} keeps {', '.join(others)}; {kept}")
-    return tuple(names), (("vocabulary", min(known)),) if known else (), outputs.shape[-1]
+    return tuple(names), (("vocabulary", min(known)),) if known else (), outputs.shape[-1], traced
 
 
 def _about(module: nn.Module, inputs: Description) -> Description:

@@ -8,10 +8,7 @@ import jax
 import jax.numpy as jnp
 from flax import linen as nn
 from jax import Array, lax
-from jax.custom_batching import sequential_vmap
 from jax.typing import DTypeLike
-
-from fljax.types import Key
 
 
 class LSTM(nn.Module):
@@ -28,16 +25,11 @@ class LSTM(nn.Module):
     def __call__(self, x: Array, train: bool) -> Array:
         """(batch, steps, features) to h after each step, (batch, steps, width)."""
         shape = (self.width, 4 * self.width)
-        kernel = self.param("recurrent_kernel", _orthogonal, shape)
+        kernel = self.param("recurrent_kernel", nn.initializers.orthogonal(), shape, jnp.float32)
         driven = nn.Dense(4 * self.width, dtype=self.dtype, name="input")(x)
         # A test has no backward pass, and may be differentiated forwards, which `recur` may not.
         run = recur if train else lambda *given: _forward(*given)[0]
         return run(driven.swapaxes(0, 1), kernel.astype(self.dtype)).swapaxes(0, 1)
-
-
-def _orthogonal(key: Key, shape: tuple[int, int]) -> Array:
-    """One for each of several models, one after another (`fljax.matrices`)."""
-    return sequential_vmap(lambda key: nn.initializers.orthogonal()(key, shape, jnp.float32))(key)
 
 
 @jax.custom_vjp

@@ -9,7 +9,7 @@ import numpy as np
 from jax import Array
 
 from fljax import tree
-from fljax.matrices import eigh
+from fljax.matrices import eigvalsh
 from fljax.rounds.accounting import reported
 from fljax.rounds.peers import of_peers
 from fljax.types import Algorithm, Cohort, Key, Metrics, Model, Stacked, State, Trained, Work
@@ -114,7 +114,7 @@ def spectral_gap(mixing: Array, active: Array) -> Array:
     here = active.astype(mixing.dtype)
     among = mixing * here[:, None] * here[None, :]
     rest = among - here[:, None] * here[None, :] / jnp.maximum(here.sum(), 1)
-    return jnp.clip(1 - jnp.abs(eigh(rest)[0]).max(), 0, 1)
+    return jnp.clip(1 - jnp.abs(eigvalsh(rest)).max(), 0, 1)
 
 
 def consensus_distance(models: Stacked, active: Array) -> Array:

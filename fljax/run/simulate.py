@@ -77,8 +77,8 @@ def simulate(
         evaluate_every: test after every so many rounds, and always after the last.
         dropout: probability that a participant drops out of a round; None: nobody does. Of those that were drawn one
             stays where all would drop out, except with Poisson sampling.
-        compile: "full" has the quickest rounds, "fast" is ready in less than half of the time, "medium" lies between;
-            they differ in the last bits. Under a trace of the caller's it says nothing.
+        compile: "full" has the quickest rounds, "fast" is ready soonest, "medium" lies between; they differ in the last
+            bits. Under a trace of the caller's it says nothing.
 
     Returns:
         The final state, and the metrics with a leading axis over rounds: the algorithm's own (a participant's value is
