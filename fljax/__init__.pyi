@@ -34,6 +34,7 @@ from .data.tables import Columns as Columns
 from .data.tables import from_frame as from_frame
 from .data.tables import from_hugging_face as from_hugging_face
 from .data.words import Words as Words
+from .jobs.load_sweep import load_sweep as load_sweep
 from .jobs.remake import remake as remake
 from .models import MODELS as MODELS
 from .models import from_functions as from_functions
@@ -61,7 +62,9 @@ from .rounds.sharing import Sharing as Sharing
 from .run.changes import after_changes as after_changes
 from .run.confusion import confusion_matrices as confusion_matrices
 from .run.evaluate import evaluate as evaluate
+from .run.frames import frame as frame
 from .run.load import load_run as load_run
+from .run.load_comparison import load_comparison as load_comparison
 from .run.models_on_disk import client_model as client_model
 from .run.models_on_disk import deployed as deployed
 from .run.models_on_disk import export_models as export_models

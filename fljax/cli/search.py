@@ -14,7 +14,7 @@ from fljax.cli.execute import headline, saying_how_to_go_on
 from fljax.jobs import config
 from fljax.jobs.assemble import Made, as_clients_are, devices_of, make_algorithm, make_model, make_parts
 from fljax.jobs.job import Job
-from fljax.jobs.sweep import SweepJob
+from fljax.jobs.sweep import SweepJob, folder_of
 from fljax.numbers import replace
 from fljax.run import report
 from fljax.run.clocked import check_alike
@@ -40,7 +40,7 @@ Ready = tuple[Job, Federation, Model, Made]
 def execute(sweep: SweepJob) -> list[Row]:
     """Makes every run, shows the table and writes the results folder."""
     job, own = sweep.job, sweep.own
-    values = {label: sweep.outer[full] for label, full in sweep.labels.items()}
+    values = sweep.settings()
     # What cannot be made is refused before a folder is; the first of the settings is kept, as it comes first.
     ready: list = []
     over_settings(lambda **setting: _check(sweep, setting, ready), lambda text: None, **values)
@@ -144,8 +144,7 @@ def _devices(sweep: SweepJob, made: Ready, folder: Path | None) -> Sequence[Devi
 def _one_setting(sweep: SweepJob, setting: dict[str, Any], folder: Path, ready: list) -> Found:
     """The search under one static setting, into its own part of the folder; what runs may be ``ready``."""
     made = job, federation, model, (algorithm, _, sampling) = ready.pop() if ready else _made(sweep, setting)
-    named = "-".join(f"{name}={value}".replace(" ", "_").replace("/", "_") for name, value in setting.items())
-    own, folder = sweep.own, folder / (named or "runs")
+    own, folder = sweep.own, folder / folder_of(setting)
     devices = _devices(sweep, made, folder)
     print(headline(job, federation, model, devices=devices))
     with Progress() as progress:

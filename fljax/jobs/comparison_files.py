@@ -24,7 +24,7 @@ def save_figures_of(folder: Path, figures: Path) -> None:
         save_figures(outcomes, group, figures, pdf=True)
 
 
-def _groups(file: Path, lines: Sequence[dict[str, str]], n_clients: int) -> Any:
+def _groups(file: Path, lines: Sequence[dict[str, Any]], n_clients: int) -> Any:
     """The clients' true groups, (clients,) int, of the lines of clients.csv; None where it has none.
 
     Raises:
@@ -33,15 +33,15 @@ def _groups(file: Path, lines: Sequence[dict[str, str]], n_clients: int) -> Any:
     import numpy as np
 
     groups = [line.get("group") for line in lines]
-    known = [word for word in groups if word]
+    known = [group for group in groups if group is not None]
     if not groups or len(known) < len(groups):
         return None
     if len(groups) != n_clients:
         raise ValueError(f"{file} has {len(groups)} clients, the models {n_clients}; put it back")
-    for client, word in enumerate(known):
-        if not word.isdecimal() or int(word) >= n_clients:
+    for client, group in enumerate(known):
+        if not isinstance(group, int) or not 0 <= group < n_clients:
             raise ValueError(
-                f"{file}: client {client} has group {word!r}; groups are 0 to {n_clients - 1}; put it back"
+                f"{file}: client {client} has group {group!r}; groups are 0 to {n_clients - 1}; put it back"
             )
     return np.array(known, int)
 

@@ -19,8 +19,8 @@ from fljax.files import write_atomically
 from fljax.jobs.job import Job
 from fljax.models import multi_label, normalized, regression
 from fljax.models.scaled import Normalize
-from fljax.run.load import names_as_json
 from fljax.run.memory import check_fits
+from fljax.run.names import names_as_json
 from fljax.types import Examples, Federation, Model
 
 

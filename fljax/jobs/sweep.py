@@ -38,6 +38,10 @@ class SweepJob(NamedTuple):
         """What a sweep has beyond a job's settings."""
         return SweepSettings(**{name: self.job.own[name] for name in SWEEP})
 
+    def settings(self) -> dict[str, list[Any]]:
+        """The values of each static setting of the outer loop, by label."""
+        return {label: self.outer[full] for label, full in self.labels.items()}
+
     @property
     def labels(self) -> dict[str, str]:
         """A column of the table for each setting of the outer loop -> full name; short where nothing else has it."""
@@ -66,6 +70,12 @@ class SweepJob(NamedTuple):
         if drawn:
             hyper = draw(jax.random.key(job.run.seed), hyper, self.own.draws or 1, **drawn)
         return grid(hyper, **{name: axis.values for name, axis in self.axes.items() if name not in drawn})
+
+
+def folder_of(setting: dict[str, Any]) -> str:
+    """The folder, in that of the sweep, of the runs under one static setting, by label."""
+    named = (f"{name}={value}".replace(" ", "_").replace("/", "_") for name, value in setting.items())
+    return "-".join(named) or "runs"
 
 
 def read_sweep(arguments: Sequence[str], check: bool = True) -> SweepJob:

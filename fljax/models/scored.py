@@ -11,7 +11,7 @@ from fljax.scores import SCORES
 from fljax.scores.tasks import tasks_of
 from fljax.types import ExampleLoss, Model
 
-CONTRACT = ("accuracy", "f1", "loss", "mse", "mae", "r2", "test")
+CONTRACT = ("accuracy", "f1", "loss", "mse", "mae", "r2", "test", "row")
 """What the metric contract has of each client, and what the names of its metrics begin with."""
 
 

@@ -26,6 +26,9 @@ TAKEN = (
 """Names that a run adds to a round's metrics itself; so has every test of the models its own."""
 OF_CLIENT = "client_"
 """How the names of a test's metrics of each client begin."""
+ROW = "client_row"
+"""Of a clustered method, with which row of the deployed models each client was tested: its cluster, where each has one
+model. No measure of how well it does."""
 
 
 NOT_A_CLUSTER = np.iinfo(np.int32).min

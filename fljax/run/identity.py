@@ -132,7 +132,7 @@ def program(algorithm: Algorithm, hyper: Any, federation: Federation, key: Key, 
         return run_round(algorithm, draw, numbers, federation, key, None, state, jnp.int32(0))
 
     def test(numbers: Any, federation: Federation, state: State, due: jax.Array) -> Any:
-        return test_round(algorithm, numbers, federation, key, state, jnp.int32(0), due)
+        return test_round(algorithm, numbers, federation, key, state, jnp.int32(0), due, False)
 
     with _alone(federation):
         state = jax.eval_shape(begin, numbers, federation)

@@ -1,10 +1,7 @@
 """Results in hand: a results folder as arrays, frames and models."""
 
-import csv
-import json
 import tomllib
-import zlib
-from collections.abc import Iterator, KeysView, Mapping, Sequence
+from collections.abc import Iterator, KeysView, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,10 +9,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fljax.rounds.round_metrics import OF_CLIENT
+from fljax.run.frames import as_frame, columns_of_rounds, read_table, stacked
 from fljax.run.headline import measures_of
 from fljax.run.models_on_disk import FILE, client_model, read_models
-from fljax.run.rounds import METRICS, ROUNDS, means_of_participants, read_rounds
-from fljax.sealed import check_listed, check_text
+from fljax.run.names import read_names
+from fljax.run.rounds import METRICS, ROUNDS, read_rounds
+from fljax.sealed import check_text
 from fljax.types import ModelTable, Params
 
 
@@ -55,14 +54,8 @@ class Result(NamedTuple):
         return client_model(self.models, client)
 
     def rounds(self) -> dict[str, np.ndarray]:
-        """Columns (rounds,): the round, from 1, each number that a round has, and its participants' means.
-
-        Those are ``loss``, ``uplink`` and ``downlink`` (floats of 32 bits that one sends and receives), and
-        ``n_not_finite``, as in metrics.jsonl.
-        """
-        scalars = {name: value for name, value in self.metrics.items() if value.ndim == 1}
-        numbers = np.arange(1, len(self.metrics["ids"]) + 1)
-        return {"round": numbers} | scalars | means_of_participants(self.metrics)
+        """Columns (rounds,), as `fljax.run.frames.columns_of_rounds`."""
+        return columns_of_rounds(self.metrics)
 
     def tests(self) -> dict[str, np.ndarray]:
         """Columns (clients,): the client, and each measure of its last test."""
@@ -77,9 +70,7 @@ class Result(NamedTuple):
         Raises:
             ValueError: neither is installed, or another word than "rounds" and "tests".
         """
-        if of not in ("rounds", "tests"):
-            raise ValueError(f"of={of!r} is unknown; choose 'rounds' or 'tests'")
-        return as_frame(self.rounds() if of == "rounds" else self.tests())
+        return frame_of(self, of)
 
     def __repr__(self) -> str:
         headline = measures_of(self.metrics).scores[0]
@@ -94,7 +85,7 @@ class LoadedRun:
     folder: Path
     config: dict[str, Any]  # config.toml; {} where there is none
     results: dict[str, Result]  # by method, in the order in which they were run
-    summary: list[dict[str, str]]  # summary.csv; [] where there is none
+    summary: list[dict[str, Any]]  # summary.csv, None where a cell is empty; [] where there is none
     scales: dict[str, dict[str, np.ndarray]] = field(default_factory=dict)
     """Of a table's ``"inputs"``, of a regression's ``"targets"``: ``"mean"`` and ``"deviation"`` in training."""
     inputs: tuple[str, ...] = ()
@@ -126,9 +117,26 @@ class LoadedRun:
         """Whether a method was run."""
         return name in self.results
 
-    def clients(self) -> list[dict[str, str]]:
+    def clients(self) -> list[dict[str, Any]]:
         """Lines of clients.csv: a client, its true group, its sizes, its cluster and tests; [] where there is none."""
-        return _rows(self.folder / "clients.csv")
+        named = any(one.clients for one in self.results.values())  # a name may be a number: 007
+        return read_table(self.folder / "clients.csv", ("client",) if named else ())
+
+    def rounds(self) -> dict[str, np.ndarray]:
+        """`Result.rounds` of all methods below each other, behind ``algorithm``; NaN of what only others have."""
+        return stacked([({"algorithm": name}, one.rounds()) for name, one in self.results.items()])
+
+    def tests(self) -> dict[str, np.ndarray]:
+        """`Result.tests` of all methods below each other, behind ``algorithm``."""
+        return stacked([({"algorithm": name}, one.tests()) for name, one in self.results.items()])
+
+    def frame(self, of: str = "rounds") -> Any:
+        """`rounds` or `tests` as a pandas frame, or a polars one where pandas is not installed.
+
+        Raises:
+            ValueError: neither is installed, or another word than "rounds" and "tests".
+        """
+        return frame_of(self, of)
 
     def keys(self) -> KeysView[str]:
         """The methods' names."""
@@ -148,18 +156,25 @@ def load_run(folder: str | Path) -> LoadedRun:
     if not folder.is_dir():
         raise ValueError(f"there is no folder {folder}")
     config = _toml(folder / "config.toml")
-    own = [folder] if _is_run(folder) else []
+    own = [folder] if holds_run(folder) else []
     order = [word for word in _list(config.get("algorithm")) if isinstance(word, str)]
-    found = (path for path in folder.iterdir() if _is_run(path))
+    found = (path for path in folder.iterdir() if holds_run(path))
     below = sorted(found, key=lambda path: (_place(path.name, order), path))
     if not own and not below:
         raise ValueError(f"{folder} holds no results: {_what_it_is(folder)}")
-    names = _names(folder)
+    names = read_names(folder)
     results = {
         path.resolve().name: Result(path.resolve().name, path, read_rounds(path), names.clients, config)
         for path in own or below
     }
-    return LoadedRun(folder, config, results, _rows(folder / "summary.csv"), *names[1:])
+    return LoadedRun(folder, config, results, read_table(folder / "summary.csv"), *names[1:])
+
+
+def frame_of(loaded: Any, of: str) -> Any:
+    """What ``loaded`` has by its method ``of``, "rounds" or "tests", as a frame; ValueError for another word."""
+    if of not in ("rounds", "tests"):
+        raise ValueError(f"of={of!r} is unknown; choose 'rounds' or 'tests'")
+    return as_frame(getattr(loaded, of)())
 
 
 def last_test(values: np.ndarray, config: Mapping[str, Any]) -> int:
@@ -182,81 +197,15 @@ def last_test(values: np.ndarray, config: Mapping[str, Any]) -> int:
 def _what_it_is(folder: Path) -> str:
     """Why a folder is no run's."""
     if seeds := sorted(path.name for path in folder.glob("seed_*") if path.is_dir()):
-        return f"it is a comparison; read one of its runs, {', '.join(seeds)}, or comparison.csv"
+        return f"it is a comparison of {', '.join(seeds)}; read it with fljax.load_comparison, or one of them"
     if (folder / "table.csv").is_file():
-        return "it is a sweep; read table.csv, a row a point and seed"
+        return "it is a sweep; read it with fljax.load_sweep"
     return f"no {METRICS} in it or in a folder of it"
 
 
-def as_frame(columns: Mapping[str, np.ndarray]) -> Any:
-    """Columns as a pandas frame, or a polars one where pandas is not installed.
-
-    Raises:
-        ValueError: neither is installed.
-    """
-    for package in ("pandas", "polars"):
-        try:
-            module = __import__(package)
-        except ImportError:
-            continue
-        return module.DataFrame(dict(columns))
-    raise ValueError("a frame needs pandas or polars: pip install pandas")
-
-
-def _is_run(folder: Path) -> bool:
+def holds_run(folder: Path) -> bool:
+    """Whether ``folder`` has the rounds of one method."""
     return folder.joinpath(METRICS).exists() and folder.joinpath(ROUNDS).is_dir()
-
-
-def names_as_json(
-    clients: Sequence[str],
-    classes: Sequence[str],
-    scales: Mapping[str, Any] | None = None,
-    new_clients: Sequence[str] = (),
-    inputs: Sequence[str] = (),
-    words: Sequence[str] = (),
-) -> str:
-    """names.json: what the numbers of clients and classes stand for, `LoadedRun.scales`, `inputs`, `words`, and a
-    checksum."""
-    found: dict[str, Any] = {"clients": clients, "classes": classes, "scales": scales or {}}
-    found |= {name: own for name, own in zip(_MAY_HAVE, (new_clients, inputs, words), strict=True) if own}
-    return json.dumps(found | {"checksum": _crc(*found.values())}) + "\n"
-
-
-_MAY_HAVE = ("new_clients", "inputs", "words")
-"""What a names.json has where there is such."""
-
-
-class Names(NamedTuple):
-    """What a names.json holds."""
-
-    clients: tuple[str, ...]
-    scales: dict[str, dict[str, np.ndarray]]
-    inputs: tuple[str, ...]
-    classes: tuple[str, ...]
-    words: tuple[str, ...]
-
-
-def names_of(content: Any) -> Names:
-    """The names and scales in the content of a names.json.
-
-    Raises:
-        ValueError: it is not as it was written.
-        KeyError: something is missing.
-        TypeError: it is of another structure.
-    """
-    clients, classes, scales = (content[name] for name in ("clients", "classes", "scales"))
-    more = [content[name] for name in _MAY_HAVE if name in content]
-    if content.get("checksum") != _crc(clients, classes, scales, *more):
-        raise ValueError("another checksum")
-    numbers = {
-        what: {name: np.asarray(value, np.float32) for name, value in own.items()} for what, own in scales.items()
-    }
-    inputs, words = (tuple(content.get(name, ())) for name in ("inputs", "words"))
-    return Names(tuple(clients), numbers, inputs, tuple(classes), words)
-
-
-def _crc(*content: Any) -> int:
-    return zlib.crc32(json.dumps(content).encode())
 
 
 def _list(value: Any) -> list[Any]:
@@ -278,24 +227,3 @@ def _toml(path: Path) -> dict[str, Any]:
         raise ValueError(f"{path} is not TOML: {error}") from None
     except RecursionError:
         raise ValueError(f"{path} is nested too deeply; put it back from a copy") from None
-
-
-def _names(folder: Path) -> Names:
-    path = folder / "names.json"
-    if not path.exists():
-        return Names((), {}, (), (), ())
-    try:
-        return names_of(json.loads(path.read_text()))
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        raise ValueError(f"{path} is not as it was written; run again into another folder") from None
-
-
-def _rows(path: Path) -> list[dict[str, str]]:
-    if not path.exists():
-        return []
-    check_listed(path, f"put it back from a copy, or delete .{path.name}.crc to take it as it is")
-    try:
-        with path.open(newline="", encoding="utf-8") as file:
-            return list(csv.DictReader(file))
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise ValueError(f"{path} is no CSV text: {error}") from None

@@ -3,6 +3,7 @@
 import contextlib
 import signal
 import time
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
@@ -11,7 +12,7 @@ import numpy as np
 from fljax.placement import on_device
 from fljax.run import hosts
 from fljax.run.chunk import most_rounds
-from fljax.run.patience import Patience
+from fljax.run.patience import Ender
 from fljax.run.progress import Progress
 from fljax.run.record import Record, Records
 from fljax.run.termination import Termination
@@ -26,7 +27,7 @@ class Loop(NamedTuple):
     seconds_per_checkpoint: float
     progress: Progress
     asked: Termination | None
-    patience: Patience | None = None
+    enders: Sequence[Ender] = ()  # what may end the run before its last round
 
     def run(self, chunk: Any, state: State, n_rounds: int) -> Any:
         """The rounds from where the record is to ``n_rounds``, by ``chunk``; a `Run`, or one of each of `Records`."""
@@ -54,8 +55,8 @@ class Loop(NamedTuple):
                 metrics = {name: value[:count].copy() for name, value in hosts.gathered(metrics).items()}
                 pace.took(count, time.perf_counter() - began)
                 metrics = record.took(metrics)
-                if self.patience is not None:
-                    self.patience.took(metrics)
+                for ender in self.enders:
+                    ender.took(metrics)
                 ends = files_wanted and any(hosts.from_all_hosts(int(self._is_asked())))
                 is_last, waited = record.round == self._until(n_rounds), time.perf_counter() - saved
                 late = ends or is_last or waited > self.seconds_per_checkpoint
@@ -74,7 +75,7 @@ class Loop(NamedTuple):
         return state
 
     def _until(self, n_rounds: int) -> int:
-        return n_rounds if self.patience is None else self.patience.until(n_rounds)
+        return min([n_rounds, *(ender.until(n_rounds) for ender in self.enders)])
 
     def _is_asked(self) -> bool:
         return self.asked is not None and self.asked.asked

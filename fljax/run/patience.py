@@ -1,9 +1,11 @@
-"""Early stopping: a run ends when its tests have been no better for so many rounds."""
+"""Early stopping: a run ends when its tests have been no better for so many rounds, or when its user says so."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, Protocol
 
 import numpy as np
 
+from fljax.run import hosts
 from fljax.run.headline import VALIDATION, measures_of
 
 
@@ -34,6 +36,18 @@ def measures_by_validation(metrics: Collection[str]) -> list[str]:
     return [measures.by_validation] if VALIDATION + measures.scores[0] in metrics else []
 
 
+class Ender(Protocol):
+    """What may end a run before its last round."""
+
+    def took(self, metrics: Mapping[str, np.ndarray]) -> None:
+        """Takes the metrics of further rounds."""
+        ...
+
+    def until(self, n_rounds: int) -> int:
+        """The number of rounds that can be made before it is asked again; those that were made: the run ends."""
+        ...
+
+
 class Patience:
     """How far a run goes: to the first test at least ``rounds`` rounds after the best one so far.
 
@@ -54,3 +68,42 @@ class Patience:
     def until(self, n_rounds: int) -> int:
         """The number of rounds after which the run ends if no test until then is better."""
         return min(-(-(self.best_at + self.rounds) // self.every) * self.every, n_rounds)
+
+
+Stop = Callable[[int, dict[str, Any]], bool]
+"""``stop(round, metrics)``: the number of rounds made, and the metrics of the last of them, which was tested."""
+
+
+class Stopping:
+    """How far a run goes that is ended by ``stop``: to the first test of which it says True.
+
+    It is asked after every test, in order, and after a resume again of those before: where a run ends follows from the
+    metrics, whatever ``stop`` remembers of them.
+    """
+
+    def __init__(self, stop: Stop, evaluate_every: int) -> None:
+        self.stop, self.every = stop, evaluate_every
+        self.made, self.ended = 0, False
+
+    def took(self, metrics: Mapping[str, np.ndarray]) -> None:
+        """Takes the metrics of further rounds.
+
+        Raises:
+            ValueError: ``stop`` gives neither True nor False.
+        """
+        for i in range(len(metrics["ids"])):
+            if self.ended:  # a folder may have more rounds
+                return
+            self.made += 1
+            if self.made % self.every == 0:
+                answer = self.stop(self.made, {name: value[i] for name, value in metrics.items()})
+                if not isinstance(answer, bool | np.bool):
+                    raise ValueError(
+                        f"stop gave {answer!r} after round {self.made}; give True to end the run, else False"
+                    )
+                (ended,) = hosts.agreed(int(answer))
+                self.ended = bool(ended)
+
+    def until(self, n_rounds: int) -> int:
+        """The round of the next test, or that of the test after which the run ends."""
+        return self.made if self.ended else min((self.made // self.every + 1) * self.every, n_rounds)

@@ -11,7 +11,7 @@ import numpy as np
 import scipy  # its parts are imported when they are first used
 
 from fljax import tree
-from fljax.rounds.round_metrics import OF_CLIENT
+from fljax.rounds.round_metrics import OF_CLIENT, ROW
 from fljax.run.cost import traffic_of_clients
 from fljax.run.headline import CLASSES, MEANS, VALIDATION, Measures, measures_of, scores_in
 from fljax.run.patience import at_best_validation, best_round
@@ -123,7 +123,7 @@ def client_table(outcomes: Mapping[str, Outcome], federation: Federation, names:
         f"{method} {name}": np.asarray(values[-1])
         for method, outcome in outcomes.items()
         for name, values in outcome.metrics.items()
-        if name.startswith(OF_CLIENT)
+        if name.startswith(OF_CLIENT) and name != ROW  # the column of clusters says it
     }
     groups = None if federation.group is None else np.asarray(federation.group)
     labels = {f"{name} cluster": label for name, one in outcomes.items() if (label := final_label(one)) is not None}

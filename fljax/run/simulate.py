@@ -18,7 +18,7 @@ from fljax.placement import on_device, whole
 from fljax.rounds.check_like import check_like
 from fljax.rounds.cohort import CohortKeys, cohort_of
 from fljax.rounds.draw_checks import check_ids
-from fljax.rounds.round_metrics import as_due, check_clusters
+from fljax.rounds.round_metrics import ROW, as_due, check_clusters
 from fljax.rounds.sampling import Draw, Sampling, sampling_of
 from fljax.run.check import check_run, fields_of
 from fljax.run.check_network import check_outputs, check_subjects
@@ -83,11 +83,12 @@ def simulate(
     Returns:
         The final state, and the metrics with a leading axis over rounds: the algorithm's own (a participant's value is
         at its place among the participants in order of client id, see ``ids``), and those of
-        `fljax.run.evaluate.evaluate`, NaN in rounds that were not evaluated. Of a clustered method also ``churn``, the
-        share of participants that changed cluster (`fljax.run.churn`), of a private one ``epsilon`` so far
-        (`fljax.run.privacy`), with clients that have a clock ``simulated_seconds`` of each round
-        (`fljax.rounds.clock`), except under a trace; with a deadline ``n_missing``, who was asked and not there; where
-        some do part of their work (`fljax.rounds.effort`) each participant's share of it, ``effort``.
+        `fljax.run.evaluate.evaluate`, NaN in rounds that were not evaluated. Of a clustered method also ``client_row``
+        (rounds, clients), which of its models each client was tested with, and ``churn``, the share of participants
+        that changed cluster (`fljax.run.churn`), of a private one ``epsilon`` so far (`fljax.run.privacy`), with
+        clients that have a clock ``simulated_seconds`` of each round (`fljax.rounds.clock`), except under a trace; with
+        a deadline ``n_missing``, who was asked and not there; where some do part of their work (`fljax.rounds.effort`)
+        each participant's share of it, ``effort``.
 
     Raises:
         ValueError: a number is out of its range, ``hyper`` is not the method's, what the user's own functions give is
@@ -183,22 +184,37 @@ def run_round(
     rows = tree.where(cohort.active, tree.as_before(new.clients, rows), rows)
     clients = tree.put(state.clients, cohort.ids, rows)
     after, metrics = State(tree.as_before(new.server, state.server), clients), round_metrics(metrics, cohort, now)
-    test = {} if due is None else test_round(algorithm, hyper, federation, key_for("deploy", key), after, round, due)
+    test = {}
+    if due is not None:
+        deploy = key_for("deploy", key)
+        test = test_round(algorithm, hyper, federation, deploy, after, round, due, has_clusters="label" in metrics)
     if both := [name for name in metrics if name in test]:
         raise ValueError(f"a round gave a metric {both[0]!r}, which its test has too; give it another name")
     return after, metrics | test
 
 
 def test_round(
-    algorithm: Algorithm, hyper: Any, federation: Federation, key: Key, state: State, round: Array, due: Array
+    algorithm: Algorithm,
+    hyper: Any,
+    federation: Federation,
+    key: Key,
+    state: State,
+    round: Array,
+    due: Array,
+    has_clusters: bool,
 ) -> Metrics:
-    """The test metrics in ``round`` of the models deployed with ``key`` where ``due``, else NaN."""
+    """The test metrics in ``round`` of the models deployed with ``key`` where ``due``, else NaN.
+
+    Where the method ``has_clusters`` they say with which of the models each client was tested.
+    """
     federation = at(federation, round)
 
     @partial(jax.jit, inline=True)  # so that it is traced once for its shapes and for its values
     def test(state: State) -> Metrics:
         models = deployed(algorithm.deploy, key, hyper, state, federation.train)
         found = evaluate(algorithm.predict, models, federation.test, algorithm.loss)
+        if has_clusters:
+            found[ROW] = models.row.astype(jnp.float32)  # a float, as all of a test: NaN where there was none
         if is_validated(algorithm.loss):
             found |= _validation(algorithm, models, federation)
         if federation.triggered is None:

@@ -20,7 +20,7 @@ from fljax.run.identity import run_identity
 from fljax.run.loop import Loop
 from fljax.run.memory import check_compiled
 from fljax.run.mesh import Device, over_devices, replicated
-from fljax.run.patience import Patience, measures_by_validation
+from fljax.run.patience import Ender, Patience, Stop, Stopping, measures_by_validation
 from fljax.run.privacy import epsilons, mechanism, with_target
 from fljax.run.programs import Compile
 from fljax.run.progress import Progress, told
@@ -50,6 +50,7 @@ def train(
     evaluate_every: int = 1,
     dropout: float | None = None,
     patience: int | None = None,
+    stop: Stop | None = None,
     devices: Sequence[Device] | None = None,
     seconds_per_chunk: float = 1.0,
     seconds_per_checkpoint: float = 10.0,
@@ -81,6 +82,11 @@ def train(
         patience: early stopping: the run ends at the first test that comes so many rounds or more after the best one,
             by accuracy_macro (of a regression r2_micro), of the validation split where the model is `fljax.validated`;
             None: it makes all rounds. A folder may be gone on with by another.
+        stop: ``stop(round, metrics)`` is asked after every test and ends the run by True: of how many rounds were made,
+            and the metrics of the last one, as ``metrics["accuracy_macro"]`` or ``["client_accuracy"]`` (clients,). It
+            is asked again of earlier tests when a folder is gone on with, so that what it remembers of them is there.
+            None: nothing ends the run. A chunk is no longer than to the next test then: with rounds of milliseconds,
+            test less often.
         devices: to spread the clients over; None: all.
         seconds_per_chunk: chunks grow to about this long: how often the bar moves.
         seconds_per_checkpoint: least time between checkpoints.
@@ -104,6 +110,8 @@ def train(
     check_numbers(hyper)
     check_subjects(algorithm, federation, key)
     check_patience(patience, federation)
+    if stop is not None and not callable(stop):
+        raise ValueError(f"stop={stop!r} is no function; give stop(round, metrics), True to end the run")
     n_rounds, evaluate_every = int(n_rounds), int(evaluate_every)
     folder, progress = None if folder is None else Path(folder), told(progress)
     n_clients = federation.train.size.shape[0]
@@ -131,10 +139,12 @@ def train(
         hosts.all_there("folder read")
         compiling = max(compiled_ahead, programs.seconds)
         record = Record(folder, identity, begun, spent, draw.sampling.timing, compiling)
-        waits = None if patience is None else Patience(int(patience), evaluate_every)
-        if waits is not None and folder is not None and begun.round:
-            waits.took(read_rounds(folder))
-        loop = Loop(record, seconds_per_chunk, seconds_per_checkpoint, progress, asked, waits)
+        enders: list[Ender] = [] if patience is None else [Patience(int(patience), evaluate_every)]
+        enders += [] if stop is None else [Stopping(stop, evaluate_every)]
+        if folder is not None and begun.round:
+            for ender in enders:
+                ender.took(read_rounds(folder))
+        loop = Loop(record, seconds_per_chunk, seconds_per_checkpoint, progress, asked, enders)
         if begun.round < n_rounds:
             check_compiled("a round needs", programs.chunk)
         done = loop.run(partial(programs.chunk, *numbers), replicated(begun.state, mesh), n_rounds)

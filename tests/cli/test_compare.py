@@ -8,6 +8,7 @@ import tomllib
 
 import jax
 import numpy as np
+import pandas
 import pytest
 from scipy import stats
 
@@ -64,6 +65,57 @@ def test_the_table_is_scipys_on_the_runs_scores(compared):
     for name in ("comparison.md", "comparison.tex", "report.html", "plots/learning_curves.pdf", "seed_1/config.toml"):
         assert (folder / name).stat().st_size > 100
     assert "data:image/png;base64," in (folder / "report.html").read_text()
+
+
+def test_a_comparison_is_read_back_with_all_its_seeds(compared):
+    folder, *_ = compared
+    loaded = fljax.load_comparison(folder)
+    assert (list(loaded), len(loaded), loaded.methods) == ([0, 1, 2], 3, ["fedavg", "standalone"])
+    curves = loaded.curves("accuracy_macro")
+    alone = [fljax.load_run(folder / f"seed_{seed}") for seed in range(3)]
+    for row, (method, own) in zip(loaded.rows, curves.items(), strict=True):
+        np.testing.assert_array_equal(own, [run[method].metrics["accuracy_macro"] for run in alone])
+        assert row["mean"] == pytest.approx(own[:, -1].mean(), rel=1e-6)
+        worst = loaded.curves("accuracy_worst10")[method]
+        assert worst[2, 1] == pytest.approx(alone[2][method].metrics["client_accuracy"][1].min())
+    frame = pandas.DataFrame(loaded.rounds())
+    assert len(frame) == 3 * 2 * 3
+    one = frame[(frame["algorithm"] == "standalone") & (frame["seed"] == 2)]
+    np.testing.assert_array_equal(one["test_loss"], alone[2]["standalone"].metrics["test_loss"])
+    assert list(one["round"]) == [1, 2, 3]
+    assert loaded.frame("tests").groupby(["seed", "algorithm"]).size().eq(5).all()
+    assert repr(loaded) == f"<comparison {folder}: fedavg, standalone; seeds 0, 1, 2>"
+    for wrong, message in (
+        (lambda: loaded[4], "has no seed 4; it has 0, 1, 2"),
+        (lambda: loaded.curves("accuracy"), "no number 'accuracy' a round; it has "),
+        (lambda: loaded.frame("rows"), "choose 'rounds' or 'tests'"),
+        (lambda: fljax.load_comparison(folder / "seed_1"), "holds no comparison"),
+        (lambda: fljax.load_comparison(folder / "gone"), "there is no folder"),
+        (lambda: fljax.load_sweep(folder), "holds no runs of a sweep"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            wrong()
+
+
+def test_a_comparison_of_runs_of_different_lengths_is_read_back(compared, tmp_path):
+    """Seeds that ended early, that have no run of a method, or that were never begun."""
+    folder = tmp_path / "out"
+    shutil.copytree(compared[0], folder)
+    shutil.rmtree(folder / "seed_1" / "fedavg")
+    (folder / "seed_3").mkdir()
+    first = folder / "seed_2" / "standalone" / "rounds"
+    kept = [*sorted(first.iterdir())][:1]
+    for path in first.iterdir():
+        if path not in kept:
+            path.unlink()
+    loaded = fljax.load_comparison(folder)
+    n = len(loaded[2]["standalone"].metrics["ids"])
+    assert n < 3
+    curves = loaded.curves("test_loss")
+    assert np.isnan(curves["fedavg"][1]).all()
+    assert np.isfinite(curves["fedavg"][[0, 2]]).all()
+    assert np.isfinite(curves["standalone"][2]).tolist() == [True] * n + [False] * (3 - n)
+    assert len(loaded.rounds()["round"]) == 3 * 4 + n
 
 
 def test_a_seed_is_given_what_the_run_of_that_seed_is(compared):

@@ -77,7 +77,8 @@ def test_a_run_leaves_its_results(fljax, drawn):
         folder.joinpath("clients.csv").write_text("".join([listed[0], ",".join(first), *listed[2:]]))
         status, _, err = fljax("show", "x", "--out", "paper")
         assert (status, err.count("\n")) == (2, 1)
-        assert f"clients.csv: client 0 has group '{word}'; groups are 0 to 3; put it back" in err
+        shown = word if word.lstrip("-").isdecimal() else repr(word)
+        assert f"clients.csv: client 0 has group {shown}; groups are 0 to 3; put it back" in err
         assert Path("paper", "comparison.md").exists()  # which needs no groups
     rows = (folder / "ifca" / "metrics.jsonl").read_text().splitlines()
     assert [json.loads(row)["round"] for row in rows] == [0, 1]

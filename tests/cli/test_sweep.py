@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from fljax import load_sweep
 from fljax.cli.sweep import HELP
 from fljax.jobs.sweep import read_sweep
 from fljax.jobs.values import BRICKS, OF_THE_WHOLE
@@ -80,6 +81,26 @@ def test_a_sweep_leaves_its_results_and_goes_on(fljax, refused):
     assert drawn == {"curves.png", "heat_map.png", "lr.png", "momentum.png"}
     config = tomllib.loads(Path("x/config.toml").read_text())
     assert (config["seeds"], config["fedavg"]["lr"]) == (2, ["0.01", "0.3", "1e38"])
+
+    loaded = load_sweep("x")
+    (found,) = loaded.found
+    assert [one["seed"] for one in loaded.table] == [0, 1] * 6
+    assert [(one["lr"], one["momentum"]) for one in found.points for _ in range(2)] == [
+        (one["lr"], one["momentum"]) for one in loaded.table
+    ]
+    curves = found.curves("accuracy_macro").reshape(12, 2)
+    for row, curve in zip(loaded.table, curves, strict=True):
+        assert np.isfinite(curve).sum() == (0 if row["diverged"] else row["rounds"])
+        assert row["diverged"] or curve[row["rounds"] - 1] == pytest.approx(row["accuracy_macro"], rel=1e-6)
+    columns = loaded.rounds()
+    assert [*columns][:4] == ["lr", "momentum", "seed", "round"]
+    assert len(columns["round"]) == sum(row["rounds"] for row in loaded.table)
+    chosen = (columns["lr"] == found.points[3]["lr"]) & (columns["momentum"] == 0.5) & (columns["seed"] == 1)
+    n = int(found.rounds[3])
+    np.testing.assert_array_equal(columns["test_loss"][chosen], found.metrics["test_loss"][3, 1, :n])
+    assert repr(loaded) == "<sweep x: 6 points x 2 seeds, 2 rounds>"
+    with pytest.raises(ValueError, match="no number 'f1' a round; they have "):
+        found.curves("f1")
 
     before = Path("x/table.csv").read_bytes()
     assert "add --resume" in refused("sweep", "--folder", "x")
@@ -213,6 +234,20 @@ def test_what_is_judged_by_validation_examples_says_so(fljax):
         columns = next(csv.reader(file))
     assert {"val_accuracy_macro", "val_loss", "val_best_accuracy", "best_round", "lr"} <= set(columns)
     assert not {"accuracy_macro", "test_loss", "best_accuracy"} & set(columns)
+
+
+def test_a_sweep_of_static_settings_is_read_back_by_their_names(fljax):
+    given = ("--outer.epochs", "1", "2", "--outer.batch-size", "8", "16", "--lr", "0.1", "0.2", "--folder", "x")
+    assert fljax("sweep", *SMALL, *given)[0] == 0
+    loaded = load_sweep("x")
+    settings = [dict(one.setting) for one in loaded.found]
+    assert [tuple(one.values()) for one in settings] == [("1", "8"), ("1", "16"), ("2", "8"), ("2", "16")]
+    columns = loaded.rounds()
+    epochs, size = settings[0]
+    last = columns["round"] == 2
+    for i, row in enumerate(loaded.table):
+        assert (str(row[epochs]), str(row[size])) == (columns[epochs][last][i], columns[size][last][i])
+        assert row["accuracy_macro"] == pytest.approx(columns["accuracy_macro"][last][i], rel=1e-6)
 
 
 def test_settings_of_one_name_have_columns_of_their_own():

@@ -13,8 +13,8 @@ from fljax.data.tables import Columns
 from fljax.jobs.finished import compare_folders
 from fljax.jobs.job import read_job
 from fljax.rounds.clock.devices import devices_of_file
-from fljax.run.load import names_as_json
 from fljax.run.models_on_disk import FILE, save_models
+from fljax.run.names import names_as_json
 from fljax.run.report import save_table
 from fljax.run.train import train
 from fljax.sealed import with_checksum

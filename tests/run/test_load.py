@@ -122,6 +122,18 @@ def test_frames_where_pandas_is(trained):
     assert set(result.frame("tests").columns) == {"client", "client_accuracy", "client_f1", "client_loss"}
 
 
+def test_metrics_are_a_frame_before_anything_is_written(trained):
+    pandas = pytest.importorskip("pandas")
+    folder, _, _, run, *_ = trained
+    frame, read = fljax.frame(run.metrics), fljax.load_run(folder).frame()
+    assert read.pop("algorithm").eq("fedbn").all()
+    pandas.testing.assert_frame_equal(frame, read)
+    with pytest.raises(ValueError, match="metrics have no 'ids'"):
+        fljax.frame({"accuracy_macro": np.zeros(3)})
+    with pytest.raises(ValueError, match=r"\['ids'\] has shape \(1, 3, 4\); give those of one run"):
+        fljax.frame({name: value[None] for name, value in run.metrics.items()})
+
+
 @pytest.mark.parametrize("format", ["safetensors", "flax"])
 def test_exported_models_give_the_same_logits_in_plain_flax(trained, tmp_path, format):
     _, algorithm, federation, _, models, _ = trained
@@ -388,7 +400,7 @@ def test_a_comparison_and_a_sweep_are_told_from_a_run(tmp_path):
     (tmp_path / "compared" / "seed_3").mkdir(parents=True)
     (tmp_path / "swept").mkdir()
     (tmp_path / "swept" / "table.csv").touch()
-    with pytest.raises(ValueError, match="compared holds no results: it is a comparison; read one of its runs, seed_3"):
+    with pytest.raises(ValueError, match=r"it is a comparison of seed_3; read it with fljax\.load_comparison"):
         fljax.load_run(tmp_path / "compared")
-    with pytest.raises(ValueError, match=r"swept holds no results: it is a sweep; read table\.csv"):
+    with pytest.raises(ValueError, match=r"swept holds no results: it is a sweep; read it with fljax\.load_sweep"):
         fljax.load_run(tmp_path / "swept")

@@ -144,3 +144,46 @@ def test_what_cannot_be_judged_is_refused(six):
         fljax.simulate(method(fljax.validated), HYPER, six._replace(val=None), jax.random.key(0), 1)
     with pytest.raises(ValueError, match="patience=3: the clients change over the rounds"):
         fljax.train(method(), HYPER, drifting(six, swap_labels()), jax.random.key(0), 30, patience=3)
+
+
+def test_a_run_ends_at_the_first_test_that_stop_says(six, whole, tmp_path):
+    """It is asked of every test, in order, and of those before a resume again; what was made is the whole run's."""
+    loss, asked = whole[1]["test_loss"], []
+    given = method(fljax.validated), HYPER, six, jax.random.key(0)
+
+    def after(n):
+        def stop(round, metrics):
+            asked.append((round, float(metrics["test_loss"]), metrics["client_accuracy"].shape))
+            return round >= n
+
+        return stop
+
+    def run(n_rounds, n, **options):
+        asked.clear()
+        return fljax.train(*given, n_rounds, evaluate_every=3, stop=after(n), seconds_per_chunk=5.0, **options)
+
+    for folder in (None, tmp_path / "x"):
+        ended = run(30, 8, folder=folder)
+        assert len(ended.metrics["ids"]) == 9
+        assert [round for round, *_ in asked] == [3, 6, 9]
+        np.testing.assert_allclose([value for _, value, _ in asked], loss[[2, 5, 8]], rtol=1e-6)
+        assert {shape for *_, shape in asked} == {(6,)}
+        np.testing.assert_array_equal(ended.metrics["loss"], whole[1]["loss"][:9])
+    assert len(run(30, 8, folder=tmp_path / "x").metrics["ids"]) == 9  # it had ended
+    assert [round for round, *_ in asked] == [3, 6, 9]
+    assert len(run(30, 11, folder=tmp_path / "x").metrics["ids"]) == 12
+    assert [round for round, *_ in asked] == [3, 6, 9, 12]
+    assert len(run(30, 4, folder=tmp_path / "x").metrics["ids"]) == 12  # what was made stays
+    assert [round for round, *_ in asked] == [3, 6]
+    assert rounds_done(tmp_path / "x") == 12
+    assert len(run(13, 99).metrics["ids"]) == 13  # the last round is tested, and is the last
+    with_patience = fljax.train(*given, 30, patience=PATIENCE, stop=lambda round, metrics: False)
+    assert len(with_patience.metrics["ids"]) == where_it_ends(whole[1]["val_accuracy_macro"], PATIENCE, 1)
+
+
+def test_a_stop_that_is_none_is_refused(six):
+    given = method(), HYPER, six, jax.random.key(0), 4
+    with pytest.raises(ValueError, match="stop gave None after round 1; give True to end the run, else False"):
+        fljax.train(*given, stop=lambda round, metrics: None)
+    with pytest.raises(ValueError, match="stop=3 is no function"):
+        fljax.train(*given, stop=3)

@@ -105,6 +105,23 @@ def test_a_stopped_search_goes_on(searched, tmp_path, averaging, federation, key
         searched(halving=2, folder=tmp_path / "stopped")
 
 
+def test_a_search_is_read_back_also_halfway(searched, tmp_path):
+    whole = searched(folder=tmp_path / "x", halving=2)
+    (found,) = fljax.load_sweep(tmp_path / "x").found
+    assert found.setting == {}
+    assert [point["lr"] for point in found.points] == list(LR)
+    np.testing.assert_array_equal(found.rounds, whole.rounds)
+    chex.assert_trees_all_equal(found.metrics, {name: whole.metrics[name] for name in found.metrics})
+    max((tmp_path / "x" / "parts").glob("*.npz")).unlink()  # a batch of the last stage
+    (found,) = fljax.load_sweep(tmp_path / "x").found
+    lacking = whole.rounds - found.rounds
+    assert set(lacking) == {0, 2}
+    short = int(np.flatnonzero(lacking)[0])
+    curve = found.curves("accuracy_macro")[short]
+    assert np.isnan(curve[:, found.rounds[short] :]).all()
+    np.testing.assert_array_equal(curve[:, :2], whole.metrics["accuracy_macro"][short, :, :2])
+
+
 def test_a_search_takes_keys_of_any_implementation_and_numpys_numbers(averaging, federation, tmp_path):
     key, hypers = jax.random.key(3, impl="rbg"), fljax.fedavg.Hyper(lr=[0.1, 0.2])
     found = search(averaging, hypers, federation, key, 1, 2, halving=np.int64(2), folder=tmp_path)

@@ -43,7 +43,24 @@ def test_metrics_have_a_leading_axis_over_rounds(metrics):
     assert metrics["loss"].shape == (ROUNDS, 4)
     assert metrics["client_accuracy"].shape == (ROUNDS, 9)
     assert np.isfinite(metrics["accuracy_macro"]).all()
-    assert "churn" not in metrics  # which those of clustered methods have
+    assert not {"churn", "client_row"} & metrics.keys()  # which those of clustered methods have
+
+
+def test_clustered_runs_say_with_which_model_each_client_was_tested(model, federation, key):
+    """The models that are deployed after each of the rounds, of clients that took no part too."""
+    algorithm, numbers = ifca(model, Work(1, 8), 3), fljax.ifca.Hyper(lr=0.03)
+
+    def run(n_rounds):
+        return simulate(algorithm, numbers, federation, key, n_rounds, participation=0.5, evaluate_every=2)
+
+    state, metrics = run(5)
+    rows = np.asarray(metrics["client_row"])
+    np.testing.assert_array_equal(np.isnan(rows), np.tile([[True], [False], [True], [False], [False]], 9))
+    assert len({tuple(row) for row in rows[[1, 3, 4]]}) > 1  # somebody moved, or the test sees nothing
+    for n_rounds in (2, 4, 5):
+        state, _ = run(n_rounds)
+        models = fljax.deployed(algorithm, numbers, state, federation, key)
+        np.testing.assert_array_equal(rows[n_rounds - 1], models.row)
 
 
 def test_it_learns(metrics):

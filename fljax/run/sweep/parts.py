@@ -153,6 +153,26 @@ def _read(path: Path, left: set[int], n_rounds: int, keep: bool, names: Collecti
     return Part(cells, diverged, state or None, metrics)
 
 
+def kept_in(folder: Path) -> tuple[dict[str, Any], list[Part]]:
+    """What was searched in ``folder``, and its batches so far, stage by stage and without states; none: no search.
+
+    Raises:
+        ValueError: a file is damaged, or of another search.
+    """
+    store = Store(folder)
+    files = store._files(".*")
+    if not files:
+        return {}, []
+    found: list[Part] = []
+    for path in files:
+        arrays, _ = read_arrays(path, AGAIN)
+        metrics = {name.removeprefix("metric."): value for name, value in arrays.items() if name.startswith("metric.")}
+        if "cells" not in arrays or (found and metrics.keys() != found[0].metrics.keys()):
+            raise ValueError(f"{path} is not a batch of this search; {AGAIN}")
+        found.append(Part(arrays["cells"], arrays["diverged"], None, metrics))
+    return _read_identity(store._identity)[0], found
+
+
 def joined(parts: list[Part]) -> Part:
     """The batches of a stage as one, in order of their runs."""
     cells = np.concatenate([part.cells for part in parts])

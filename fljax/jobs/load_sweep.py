@@ -1,0 +1,58 @@
+"""A sweep in hand: the runs of all its static settings, points and seeds."""
+
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from fljax.jobs.job import made_by
+from fljax.jobs.sweep import folder_of, read_sweep
+from fljax.run.frames import Columns, as_frame, read_table, stacked
+from fljax.run.sweep.load import Searched, read_search
+
+
+@dataclass(frozen=True, repr=False)
+class LoadedSweep:
+    """A folder of ``fljax sweep``, or of `fljax.run.sweep.search`."""
+
+    folder: Path
+    found: list[Searched]  # one for each static setting that has runs; without an outer loop the only one
+    table: list[dict[str, Any]]  # table.csv, a row a point and seed, None where a cell is empty; [] where there is none
+
+    def rounds(self) -> Columns:
+        """All runs below each other, a row a round, behind the static setting, the point's numbers and ``seed``."""
+        return stacked([({}, one.columns()) for one in self.found])
+
+    def frame(self) -> Any:
+        """`rounds` as a pandas frame, or a polars one where pandas is not installed.
+
+        Raises:
+            ValueError: neither is installed.
+        """
+        return as_frame(self.rounds())
+
+    def __repr__(self) -> str:
+        sizes = [one.metrics["ids"].shape[:3] for one in self.found]
+        runs = "; ".join(f"{points} points x {seeds} seeds, {rounds} rounds" for points, seeds, rounds in sizes)
+        return f"<sweep {self.folder}: {runs}>"
+
+
+def load_sweep(folder: str | Path) -> LoadedSweep:
+    """Reads a folder of ``fljax sweep``, or of `fljax.run.sweep.search`; of one that was stopped, what there is.
+
+    Raises:
+        ValueError: it is not there, holds no sweep, or a file of it is damaged.
+    """
+    folder = Path(folder)
+    if not folder.is_dir():
+        raise ValueError(f"there is no folder {folder}")
+    places: dict[Path, dict[str, Any]] = {folder: {}}
+    config = folder / "config.toml"
+    if config.exists() and made_by(config) == "sweep":
+        values = read_sweep(["--folder", str(folder), "--resume"]).settings()
+        settings = [dict(zip(values, chosen, strict=True)) for chosen in product(*values.values())]
+        places = {folder / folder_of(setting): setting for setting in settings}
+    read = [read_search(path, {name: str(value) for name, value in own.items()}) for path, own in places.items()]
+    if not (found := [one for one in read if one is not None]):
+        raise ValueError(f"{folder} holds no runs of a sweep; fljax sweep --folder makes some")
+    return LoadedSweep(folder, found, read_table(folder / "table.csv"))

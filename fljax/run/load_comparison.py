@@ -1,0 +1,104 @@
+"""A comparison in hand: the runs of all its seeds."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fljax.run.frames import Columns, read_table, stacked
+from fljax.run.load import LoadedRun, frame_of, holds_run, load_run
+from fljax.run.spread import measured, spreads
+
+
+@dataclass(frozen=True, repr=False)
+class LoadedComparison:
+    """A folder of ``fljax compare``: ``comparison[0]["fedavg"]`` is FedAvg's run of seed 0."""
+
+    folder: Path
+    seeds: dict[int, LoadedRun]  # by seed, ascending
+    rows: list[dict[str, Any]]  # comparison.csv, None where a cell is empty; [] where there is none
+
+    def __getitem__(self, seed: int) -> LoadedRun:
+        """The runs of one seed.
+
+        Raises:
+            ValueError: there is no such seed.
+        """
+        if seed not in self.seeds:
+            raise ValueError(f"{self.folder} has no seed {seed!r}; it has {', '.join(map(str, self.seeds))}")
+        return self.seeds[seed]
+
+    def __iter__(self) -> Iterator[int]:
+        """The seeds."""
+        return iter(self.seeds)
+
+    def __len__(self) -> int:
+        """How many seeds there are."""
+        return len(self.seeds)
+
+    @property
+    def methods(self) -> list[str]:
+        """The methods, in the order in which they were run."""
+        return list(dict.fromkeys(name for run in self.seeds.values() for name in run))
+
+    def curves(self, measure: str) -> dict[str, np.ndarray]:
+        """Method -> ``measure`` after each round, (seeds, rounds), for means and deviations over the seeds.
+
+        NaN in rounds without a test, after the last round of a run that ended early, and of seeds that are not there.
+
+        Raises:
+            ValueError: a run has no such number a round.
+        """
+        found = {}
+        for method in self.methods:
+            runs = [run[method].metrics if method in run else None for run in self.seeds.values()]
+            values = [np.zeros(0) if one is None else _number_of_rounds(one, measure) for one in runs]
+            longest = max(map(len, values))
+            found[method] = np.array([np.append(one, [np.nan] * (longest - len(one))) for one in values], np.float64)
+        return found
+
+    def rounds(self) -> Columns:
+        """`fljax.run.load.Result.rounds` of all runs below each other, behind ``seed`` and ``algorithm``."""
+        return stacked([({"seed": seed}, run.rounds()) for seed, run in self.seeds.items()])
+
+    def tests(self) -> Columns:
+        """`fljax.run.load.Result.tests` of all runs below each other, behind ``seed`` and ``algorithm``."""
+        return stacked([({"seed": seed}, run.tests()) for seed, run in self.seeds.items()])
+
+    def frame(self, of: str = "rounds") -> Any:
+        """`rounds` or `tests` as a pandas frame, or a polars one where pandas is not installed.
+
+        Raises:
+            ValueError: neither is installed, or another word than "rounds" and "tests".
+        """
+        return frame_of(self, of)
+
+    def __repr__(self) -> str:
+        return f"<comparison {self.folder}: {', '.join(self.methods)}; seeds {', '.join(map(str, self.seeds))}>"
+
+
+def load_comparison(folder: str | Path) -> LoadedComparison:
+    """Reads a results folder of ``fljax compare``; of one that was stopped, what there is.
+
+    Raises:
+        ValueError: it is not there, holds no comparison, or a file of it is damaged.
+    """
+    folder = Path(folder)
+    if not folder.is_dir():
+        raise ValueError(f"there is no folder {folder}")
+    begun = {path.parent for path in folder.glob("seed_*/*") if holds_run(path)}
+    numbered = {path.name.removeprefix("seed_"): path for path in begun}
+    runs = {int(seed): load_run(path) for seed, path in numbered.items() if seed.isdecimal()}
+    if not runs:
+        raise ValueError(f"{folder} holds no comparison: no run in a folder seed_0, seed_1, ... of it")
+    return LoadedComparison(folder, dict(sorted(runs.items())), read_table(folder / "comparison.csv"))
+
+
+def _number_of_rounds(metrics: dict[str, np.ndarray], measure: str) -> np.ndarray:
+    """(rounds,) of a run's measure; ValueError where it has none."""
+    known = [*(name for name, value in metrics.items() if value.ndim == 1), *spreads(metrics)]
+    if measure not in known:
+        raise ValueError(f"a run has no number {measure!r} a round; it has {', '.join(known)}")
+    return measured(metrics, measure)

@@ -1,0 +1,76 @@
+"""What the numbers of clients, classes, inputs and words stand for: a folder's names.json."""
+
+import json
+import zlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+
+def names_as_json(
+    clients: Sequence[str],
+    classes: Sequence[str],
+    scales: Mapping[str, Any] | None = None,
+    new_clients: Sequence[str] = (),
+    inputs: Sequence[str] = (),
+    words: Sequence[str] = (),
+) -> str:
+    """names.json: what the numbers of clients and classes stand for, `LoadedRun.scales`, `inputs`, `words`, and a
+    checksum."""
+    found: dict[str, Any] = {"clients": clients, "classes": classes, "scales": scales or {}}
+    found |= {name: own for name, own in zip(_MAY_HAVE, (new_clients, inputs, words), strict=True) if own}
+    return json.dumps(found | {"checksum": _crc(*found.values())}) + "\n"
+
+
+_MAY_HAVE = ("new_clients", "inputs", "words")
+"""What a names.json has where there is such."""
+
+
+class Names(NamedTuple):
+    """What a names.json holds."""
+
+    clients: tuple[str, ...]
+    scales: dict[str, dict[str, np.ndarray]]
+    inputs: tuple[str, ...]
+    classes: tuple[str, ...]
+    words: tuple[str, ...]
+
+
+def names_of(content: Any) -> Names:
+    """The names and scales in the content of a names.json.
+
+    Raises:
+        ValueError: it is not as it was written.
+        KeyError: something is missing.
+        TypeError: it is of another structure.
+    """
+    clients, classes, scales = (content[name] for name in ("clients", "classes", "scales"))
+    more = [content[name] for name in _MAY_HAVE if name in content]
+    if content.get("checksum") != _crc(clients, classes, scales, *more):
+        raise ValueError("another checksum")
+    numbers = {
+        what: {name: np.asarray(value, np.float32) for name, value in own.items()} for what, own in scales.items()
+    }
+    inputs, words = (tuple(content.get(name, ())) for name in ("inputs", "words"))
+    return Names(tuple(clients), numbers, inputs, tuple(classes), words)
+
+
+def _crc(*content: Any) -> int:
+    return zlib.crc32(json.dumps(content).encode())
+
+
+def read_names(folder: Path) -> Names:
+    """The names in a results folder, none where it has no such file.
+
+    Raises:
+        ValueError: the file is not as it was written.
+    """
+    path = folder / "names.json"
+    if not path.exists():
+        return Names((), {}, (), (), ())
+    try:
+        return names_of(json.loads(path.read_text()))
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        raise ValueError(f"{path} is not as it was written; run again into another folder") from None

@@ -1,0 +1,78 @@
+"""A search in hand: its points and what their runs came to, round by round."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from fljax.run.frames import Columns, columns_of_rounds, stacked
+from fljax.run.spread import measured, spreads
+from fljax.run.sweep import parts
+
+
+class Searched(NamedTuple):
+    """What one search left: all points and seeds under one static setting."""
+
+    setting: Mapping[str, str]  # the static choices, as table.csv has them; {} where there was no outer loop
+    points: list[dict[str, float]]  # the numbers that vary, point by point
+    metrics: dict[str, np.ndarray]  # (points, seeds, rounds, ...) as `fljax.sweep`'s; NaN, 0 or False in rounds not run
+    rounds: np.ndarray  # (points,) rounds that each was run so far
+
+    def curves(self, measure: str) -> np.ndarray:
+        """``measure`` after each round, (points, seeds, rounds), for means and deviations over the seeds.
+
+        NaN in rounds that a point was not run, or not tested, and of a run that had diverged.
+
+        Raises:
+            ValueError: the runs have no such number a round.
+        """
+        known = [*(name for name, value in self.metrics.items() if value.ndim == 3), *spreads(self.metrics)]
+        if measure not in known:
+            raise ValueError(f"the runs have no number {measure!r} a round; they have {', '.join(known)}")
+        return np.where(self._was_run & ~self.metrics["diverged"], measured(self.metrics, measure), np.nan)
+
+    @property
+    def _was_run(self) -> np.ndarray:
+        """(points, 1, rounds)."""
+        return np.arange(self.metrics["diverged"].shape[2]) < self.rounds[:, None, None]
+
+    def columns(self) -> Columns:
+        """All runs below each other, a row a round: the setting, the point's numbers, the seed, and the run's
+        `fljax.run.frames.columns_of_rounds`."""
+        found = []
+        for i, point in enumerate(self.points):
+            for seed in range(self.metrics["ids"].shape[1]) if self.rounds[i] else ():
+                own = {name: value[i, seed, : self.rounds[i]] for name, value in self.metrics.items()}
+                found.append(({**self.setting, **point, "seed": seed}, columns_of_rounds(own)))
+        return stacked(found)
+
+
+def read_search(folder: Path, setting: Mapping[str, str]) -> Searched | None:
+    """Reads what `fljax.run.sweep.search` has kept in ``folder`` so far; None where that is nothing.
+
+    Raises:
+        ValueError: a file is damaged, or of another search.
+    """
+    identity, kept = parts.kept_in(folder)
+    if not kept:
+        return None
+    n_seeds, n_rounds = identity["n_seeds"], identity["n_rounds"]
+    numbers = {name.removeprefix("hyper."): value for name, value in identity.items() if name.startswith("hyper.")}
+    varied = {name: value for name, value in numbers.items() if isinstance(value, list)}
+    n_points = max([1, *map(len, varied.values())])
+    points = [{name: float(str(np.float32(value[i]))) for name, value in varied.items()} for i in range(n_points)]
+    n_cells = n_points * n_seeds
+    metrics = {
+        name: np.full((n_cells, n_rounds, *value.shape[2:]), parts.blank(value.dtype), value.dtype)
+        for name, value in kept[0].metrics.items()
+    }
+    made = np.zeros(n_cells, int)
+    for part in kept:
+        n = part.metrics["ids"].shape[1]
+        for row, cell in enumerate(part.cells):
+            for name, value in part.metrics.items():
+                metrics[name][cell, made[cell] : made[cell] + n] = value[row]
+            made[cell] += n
+    shaped = {name: value.reshape(n_points, n_seeds, *value.shape[1:]) for name, value in metrics.items()}
+    return Searched(setting, points, shaped, made.reshape(n_points, n_seeds).min(axis=1))
