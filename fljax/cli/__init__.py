@@ -131,7 +131,7 @@ def correctable(error: Exception) -> str | None:
         return f"out of memory ({need}); choose smaller batches, fewer clients or runs at once, or a smaller model"
     if isinstance(error, OverflowError):
         return f"a number is too large ({text}); choose a smaller one"
-    if isinstance(error, FileNotFoundError) and error.filename is None:  # as os.getcwd says it
+    if isinstance(error, FileNotFoundError) and error.errno is not None and error.filename is None:  # os.getcwd's
         return "the working directory is not there any more; change to another"
     return None if isinstance(error, RuntimeError) else text
 

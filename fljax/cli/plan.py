@@ -18,10 +18,12 @@ runs up to three rounds to measure their speed, on an accelerator, and on a CPU 
 several numbers of clients side by side, of which --at-once then sets the fastest. Rounds that would take more than 10 s
 are not run: their speed, marked ~, is a forecast by the arithmetic. "kept" is what server and clients keep between
 rounds, "each client" what a participant of a round takes, "most clients" how many participants fit. A row is shown as
-soon as it is known."""
+soon as it is known. --quick compiles and runs nothing: seconds, marked ~, are those of a CPU by the arithmetic, right
+to a factor of two or three, and what a round takes is not told."""
 
 PLAN = {
     "folder": RUN["folder"]._replace(help="results folder whose settings and devices are taken; nothing is written"),
+    "quick": Parameter((("bool",),), False, "forecast by the arithmetic, in seconds: nothing is compiled or run"),
     "memory": Parameter((("float",), ("none",)), None, "bytes of the device, as 80e9; None: asks it"),
 }
 """What the command line has beyond a job's settings, or in place of them."""
@@ -55,7 +57,7 @@ def execute(job: Job) -> None:
     print(headline(job, federation, model, newcomers, devices))
     names, n_rounds = list(job.methods), job.run.rounds
     for i, name in enumerate(names):
-        if sys.stderr.isatty():
+        if sys.stderr.isatty() and not job.own["quick"]:
             print(f"{name}: compiling", end="\r", file=sys.stderr, flush=True)
         plan = plan_one(job, name, model, federation, devices)
         if i == 0:
@@ -94,4 +96,5 @@ def plan_one(job: Job, name: str, model: Any, federation: Any, devices: Any) -> 
         memory=memory and int(memory),
         devices=devices,
         compile=job.run.compile,
+        quick=job.own["quick"],
     )

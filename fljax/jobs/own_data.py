@@ -9,6 +9,7 @@ import numpy as np
 
 from fljax.catalogue.words import shown
 from fljax.data.columns import TaskChoice
+from fljax.data.datasets import NAMES
 from fljax.data.files import array_names, n_bytes_unpacked, read_own
 from fljax.data.labels import are_classes
 from fljax.data.own import SPLIT, OwnData
@@ -33,6 +34,8 @@ def read_data(job: Job) -> OwnData:
     """
     own = job.own
     path, words = Path(own["data"]), Words(own["text_words"], own["text_length"])
+    if path.name in NAMES and not path.exists():
+        raise ValueError(f"there is no {path}; the data set of that name is --dataset {path.name}")
     return _read(own["data"], columns_of(job), own["task"], words, path.stat().st_mtime_ns if path.exists() else 0)
 
 

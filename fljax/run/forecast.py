@@ -26,14 +26,16 @@ def head(names: Sequence[str], n_rounds: int) -> str:
 
 def line(name: str, plan: Plan, n_rounds: int, names: Sequence[str]) -> str:
     """A method's row. What was not measured but forecast is marked ``~``."""
-    kept, each = size(plan.state), size(plan.per_client)
-    measured = ["-", "do not fit", "-", "-"]
-    if plan.at_once > 0:
+    kept, quick = size(plan.state), plan.per_client is None
+    each, most = ("-", "-") if plan.per_client is None else (size(plan.per_client), str(plan.largest_cohort))
+    speed = ["-", "do not fit", "-", "-"]
+    if plan.at_once > 0 or quick:
         mark = "" if plan.measured else "~"
         seconds = plan.compile_seconds + n_rounds / plan.rounds_per_second
         rate, whole = f"{mark}{plan.rounds_per_second:.3g}", f"{mark}{seconds:.3g} s"
-        measured = [str(plan.at_once), rate, f"{plan.compile_seconds:.2g} s", whole]
-    cells = [name, kept, each, str(plan.largest_cohort), f"{plan.flops / 1e9:.3g}", *measured]
+        compiling = f"{'~' if quick else ''}{plan.compile_seconds:.2g} s"
+        speed = ["-" if quick else str(plan.at_once), rate, compiling, whole]
+    cells = [name, kept, each, most, f"{plan.flops / 1e9:.3g}", *speed]
     return table([""] * len(cells), [cells], least=_widths(names)).split("\n", 1)[1]
 
 

@@ -43,19 +43,27 @@ class Plan(NamedTuple):
     parameters: int  # scalars of the model
     data: int  # bytes of the federation, of which every device holds a copy: the pools and the index tables
     state: int  # bytes that are kept between rounds: the server's, and what each client keeps for itself
-    fixed: int  # bytes of a compiled round on each device besides its participants: data, state, temporaries
-    per_client: int  # bytes that each further participant takes on the device that trains it
+    fixed: int | None  # bytes of a compiled round on each device besides its participants: data, state, temporaries
+    per_client: int | None  # bytes that each further participant takes on the device that trains it
     limit: int  # bytes that a run may use on each device: its own, of a CPU's its share of the machine's, less a tenth
-    largest_cohort: int  # participants that fit, at most all clients
+    largest_cohort: (
+        int | None
+    )  # participants that fit, at most all clients; None, as the two above: nothing was compiled
     flops: float  # of a round's local training, expected: steps times a plain gradient step's
-    at_once: int  # clients trained side by side on a device; the fastest that was tried
+    at_once: int  # clients trained side by side on a device; the fastest that was tried, 0 where none was
     rounds_per_second: float  # with it, without tests
-    measured: bool  # False: rounds per second are a forecast by the arithmetic, as a round takes too long to be run
-    compile_seconds: float  # of the run's program, measured
+    measured: bool  # False: a forecast by the arithmetic, as a round takes too long to be run, or nothing was compiled
+    compile_seconds: float  # of the run's program, measured where it was compiled
     n_devices: int  # that the participants are spread over
 
     def needs(self, cohort: int) -> int:
-        """Bytes that a round of so many participants takes on each device."""
+        """Bytes that a round of so many participants takes on each device.
+
+        Raises:
+            ValueError: nothing was compiled.
+        """
+        if self.fixed is None or self.per_client is None:
+            raise ValueError("a quick plan does not know what a round takes; make one that compiles it")
         return self.fixed + -(-cohort // self.n_devices) * self.per_client
 
 
@@ -74,6 +82,7 @@ def plan(
     candidates: Sequence[int] | None = None,
     devices: Sequence[Device] | None = None,
     compile: Compile = "auto",
+    quick: bool = False,
 ) -> Plan:
     """Compiles a method's round and runs a few, to say what the whole run will take.
 
@@ -95,6 +104,8 @@ def plan(
             and a network without convolutions, which are slow there with weights of several clients.
         devices: to spread the participants over; None: all.
         compile: see `fljax.run.train.train`.
+        quick: nothing is compiled or run: what a round takes is not told, and its seconds, on a CPU, and those of
+            compiling it are forecast by the arithmetic, to a factor of two or three.
 
     Raises:
         ValueError: a number is out of its range, or ``hyper`` is not the method's.
@@ -114,16 +125,21 @@ def plan(
         len(jax.devices() if devices is None else devices),
         n_bytes(jax.eval_shape(model.init, key)),
     )
+    run = cohort, n_rounds, compile
     with over_devices(devices) as mesh, fields_of(hyper, algorithm):
         limit = int((1 - RESERVE) * (device_memory() if memory is None else memory))
         probe = partial(Probe, hyper=hyper, federation=federation, key=key, mesh=mesh)
         alone = len(candidates) == 1  # then its programs are compiled once; else one copy of the data at a time
         first = probe(make(work._replace(at_once=candidates[0])) if alone else algorithm)
-        fixed, per_client, fits = _fit(lambda n: peak(first.compiled(n)), n_clients, n_devices, model_bytes, limit)
-        tried = {
-            at_once: (first if alone else probe(make(work._replace(at_once=at_once)))).speed(cohort, n_rounds, compile)
-            for at_once in (candidates if cohort <= fits else ())
-        }
+        if quick:
+            fixed = per_client = fits = None
+            tried = {0: first.forecast(*run)[1]}
+        else:
+            fixed, per_client, fits = _fit(lambda n: peak(first.compiled(n)), n_clients, n_devices, model_bytes, limit)
+            tried = {
+                at_once: (first if alone else probe(make(work._replace(at_once=at_once)))).speed(*run)
+                for at_once in (candidates if cohort <= fits else ())
+            }
     splits = jax.tree.leaves((federation.train, federation.test, federation.val))
     best = max(tried, key=lambda at_once: tried[at_once].rounds_per_second, default=0)
     return Plan(
@@ -213,15 +229,21 @@ class Probe:
 
     def speed(self, cohort: int, n_rounds: int, compile: Compile) -> "Speed":
         """Of rounds of so many participants, compiled as a run of ``n_rounds`` is."""
-        began, size = time.perf_counter(), self.federation.train.size
-        traced = run_chunk.trace(self.algorithm, cohort, self.most, *self.arguments(self.state))
-        cost = round_cost(traced.jaxpr, self.algorithm, size)
-        tracing, compiler = time.perf_counter() - began, compiler_for(compile, n_rounds, lambda: cost, None)
-        program = self._program(cohort, compiler)
-        compiling, forecast = tracing + program.seconds, seconds_of(compiler.level, cost)[1]
-        if forecast > PROBE_SECONDS:
-            return Speed(1 / forecast, False, compiling)
+        began = time.perf_counter()
+        compiler, foretold = self.forecast(cohort, n_rounds, compile)
+        tracing, program = time.perf_counter() - began, self._program(cohort, compiler)
+        compiling = tracing + program.seconds
+        if foretold.rounds_per_second < 1 / PROBE_SECONDS:
+            return foretold._replace(compile_seconds=compiling)
         return Speed(self._rounds_per_second(program.call), True, compiling)
+
+    def forecast(self, cohort: int, n_rounds: int, compile: Compile) -> "tuple[Compiler, Speed]":
+        """How a run of ``n_rounds`` is compiled, and how fast it is by the arithmetic of one core."""
+        traced = run_chunk.trace(self.algorithm, cohort, self.most, *self.arguments(self.state))
+        cost = round_cost(traced.jaxpr, self.algorithm, self.federation.train.size)
+        compiler = compiler_for(compile, n_rounds, lambda: cost, None)
+        compiling, running = seconds_of(compiler.level, cost)
+        return compiler, Speed(1 / running, False, compiling)
 
     def _rounds_per_second(self, call: Callable[..., Any]) -> float:
         """Of a second call, which makes as many rounds as the first, of one round, leaves time for."""

@@ -235,6 +235,12 @@ def test_data_refuses_in_one_line(refused, arguments, message):
     assert message in refused("data", *arguments)
 
 
+def test_a_data_set_that_is_not_there_is_said_with_how_to_get_it(refused):
+    for command in ("run", "plan", "compare"):
+        said = refused(command, "--dataset", "cifar10", "--data-folder", "x")
+        assert "/x; get it by: fljax data prepare cifar10" in said
+
+
 def test_preparing_asks_for_tensorflow(refused, monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     assert "pip install 'fljax[prepare]'" in refused("data", "prepare", "mnist", "--folder", "x")

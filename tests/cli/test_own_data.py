@@ -347,6 +347,8 @@ def test_relabelled_rows_and_a_second_data_set_are_told(fljax, refused):
     Path("mine.csv").write_text("\n".join(["cost,sick,site", "0,1,u", *rows[1:]]))
     said = refused("run", "--folder", "x", "--rounds", "2")
     assert "x/fedavg holds a run on other labels, or on examples dealt out otherwise; use another folder" in said
+    said = refused("run", "--data", "mnist", *given[:-2])
+    assert "mnist; the data set of that name is --dataset mnist" in said
     said = refused("run", "--data", "mine.csv", "--dataset", "mnist", *given)
     assert "--dataset mnist and --data" in said
     assert "are two data sets; leave one out" in said

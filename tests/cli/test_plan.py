@@ -1,5 +1,7 @@
 """`fljax plan`: the table, and what it refuses."""
 
+from fljax.run.programs import Compiler
+
 SMALL = ("plan", "--algorithm", "fedavg", "ditto", "--partition", "iid", "--partition.n-clients", "2", "--epochs", "1")
 SMALL += ("--model", "logistic_regression", "--at-once", "1", "--compile", "fast")  # one program a method
 
@@ -27,3 +29,26 @@ def test_help_and_errors(fljax, refused):
     assert "memory=-1" in refused(*SMALL, "--memory", "-1")
     for memory in ("inf", "nan", "1e400"):
         assert f"--memory {memory}: give a finite number" in refused("plan", "--memory", memory)
+
+
+def test_a_quick_plan_compiles_nothing_and_keeps_to_what_is_measured(fljax, monkeypatch):
+    """Of what both tell the same; its seconds are a forecast, and marked."""
+    rounds = ("--rounds", "50")
+    measured = {line.split()[0]: line.split() for line in fljax(*SMALL, *rounds)[1].splitlines()[-2:]}
+
+    def never(*arguments):
+        raise AssertionError("something was compiled")
+
+    monkeypatch.setattr(Compiler, "program", never)
+    status, out, _ = fljax(*SMALL, *rounds, "--quick")
+    assert status == 0
+    quick = {line.split()[0]: line.split() for line in out.splitlines()[-2:]}
+    assert [*quick] == [*measured] == ["fedavg", "ditto"]
+    for name, row in quick.items():
+        assert row[:3] == measured[name][:3]  # what is kept
+        assert row[3:5] == ["-", "-"]
+        assert row[5] == measured[name][6]  # the arithmetic; that of the other row stands behind a size of two words
+        assert row[6] == "-"
+        assert row[7].startswith("~")
+        assert row[8].startswith("~")
+        assert row[10].startswith("~")
