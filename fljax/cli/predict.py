@@ -39,6 +39,8 @@ def main(arguments: Sequence[str]) -> None:
     folders, given = folders_and_words("predict", ("method", "split", "data", "client", "out"), arguments)
     if len(folders) > 1:
         raise ValueError(f"{folders[1]}: fljax predict reads one folder at a time")
+    if not folders[0].is_dir():
+        raise ValueError(f"there is no folder {folders[0]}; results are in results/")
     of = f"of_{Path(given['data']).stem}" if "data" in given else given.get("split", "test")
     out = Path(given.get("out", folders[0] / f"predictions_{of}.csv"))
     if out.is_dir() or out.suffix != ".csv":

@@ -117,8 +117,8 @@ def _plain(value: Any) -> Any:
     return [_plain(one) for one in value] if isinstance(value, np.ndarray) and value.dtype == object else value
 
 
-def _numbers(column: np.ndarray, name: str, where: Where) -> np.ndarray:
-    """A column as float32.
+def _numbers(column: np.ndarray, name: str, where: Where, of_words: str = "") -> np.ndarray:
+    """A column as float32; ``of_words``: what to make of one of words.
 
     Raises:
         ValueError: it has dates, durations or complex numbers, or naming the first value that is no finite number.
@@ -139,13 +139,17 @@ def _numbers(column: np.ndarray, name: str, where: Where) -> np.ndarray:
         is_empty = is_missing(value) or (isinstance(value, str) and not value)  # of an array == has no truth
         what = "empty" if is_empty else f"{short(str(value))}, no finite number"
         is_word = isinstance(value, str) and not is_empty
-        ways = "a category: --category-column, Columns(categories=...); a text: --text-column, Columns(text=...)"
-        words = f" (name the column as {ways})" if is_word else ""
+        words = f" ({of_words or _OF_WORDS})" if is_word else ""
         remedy = f"mend it{words}, or leave the column or the row out"
         raise ValueError(f"{where.row(i)}, column {name!r} is {what}; {remedy}")
     return numbers.astype(np.float32)
 
 
+_OF_WORDS = (
+    "name the column as a category: --category-column, Columns(categories=...); a text: --text-column, "
+    "Columns(text=...)"
+)
+_NO_TARGET = "names are classes: --task classification, and one column of them"
 _NO_NUMBERS = (np.datetime64, np.timedelta64, complex)
 """What NumPy makes a number of, and should not."""
 
@@ -171,7 +175,8 @@ def labels_of(columns: Sequence[np.ndarray], names: Sequence[str], task: TaskCho
         if len(columns) > 1:
             raise ValueError(f"classes stand in one column, not in {', '.join(names)}")
         return _classes_or_targets(columns[0], names[0], task, where)
-    targets = np.stack([_numbers(column, name, where) for column, name in zip(columns, names, strict=True)], axis=1)
+    made = [_numbers(column, name, where, _NO_TARGET) for column, name in zip(columns, names, strict=True)]
+    targets = np.stack(made, axis=1)
     binary = np.isin(targets, (0, 1)).all()
     if task == "labels" or (task == "auto" and binary):
         if not binary:
@@ -189,9 +194,18 @@ def _classes_or_targets(column: np.ndarray, name: str, task: TaskChoice, where: 
         missing |= no_number
     if missing.any():
         raise ValueError(f"{where.row(int(np.argmax(missing)))}, column {name!r} is empty; every example has a label")
+    n_values = len(np.unique(text))
+    if n_values == 1:
+        raise ValueError(
+            f"column {name!r} has one label only, {short(str(text[0]))}; give examples of two classes or more"
+        )
     if not np.isfinite(numbers).all():
         return text  # names
     if (numbers != np.round(numbers)).any():
+        if task == "classification" and n_values > max(2, len(text) // 2):
+            raise ValueError(
+                f"column {name!r} has {n_values} different numbers in {len(text)} rows; say task 'regression'"
+            )
         return text if task == "classification" else _numbers(column, name, where)
     n_values = len(np.unique(numbers))
     if task == "auto" and n_values > _MANY:

@@ -14,7 +14,7 @@ from fljax.data.labels import are_classes
 from fljax.data.own import VALIDATION, OwnData, are_whole, own_data
 from fljax.data.readers.limits import opened_image
 from fljax.data.readers.shards import OfUser, find_shards, users_of
-from fljax.data.tables import TABLES, Columns, as_columns, read_table
+from fljax.data.tables import TABLES, Columns, as_columns, read_table, table_in
 from fljax.data.text import as_tokens
 from fljax.data.words import USUAL, Words, as_words
 from fljax.files import naming
@@ -63,7 +63,10 @@ def read_own(
             f"{path} is a {path.suffix or 'nameless'} file; give .csv, .tsv, .parquet, .npz, .json or a folder"
         )
     if columns is None or not columns.label:
-        raise ValueError(f"{path}: say which column has the labels, and which one the client, where there is one")
+        with naming(path):
+            there = ", ".join(table_in(path).columns)
+        what = "the labels, --label-column or Columns(label=...), and which one, where there is one, the client"
+        raise ValueError(f"{path}: say which column has {what}, --client-column; the columns are {there}")
     return read_table(path, columns, task, words)
 
 
@@ -212,7 +215,10 @@ def images_in(files: Sequence[Path]) -> np.ndarray:
     for image, file in zip(images, files, strict=True):
         if image.shape != images[0].shape:
             shapes = f"{image.shape} and {files[0]} {images[0].shape}"
-            raise ValueError(f"{file} has shape {shapes} (height, width, channels); bring them to one size")
+            size = (
+                "size" if image.shape[:2] != images[0].shape[:2] else "number of channels, all grey or all in colours"
+            )
+            raise ValueError(f"{file} has shape {shapes} (height, width, channels); bring them to one {size}")
     return np.stack(images)
 
 

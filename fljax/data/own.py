@@ -99,7 +99,7 @@ class OwnData(NamedTuple):
             if len(rows) < wanted:
                 raise ValueError(
                     f"client {name!r} has {len(rows)} examples, too few for {wanted} splits; "
-                    f"min_size={wanted} leaves such clients out"
+                    f"min_size={wanted} (--partition.min-size {wanted}) leaves such clients out"
                 )
 
     def _by_part(self, owned: Rows, names: Sequence[str]) -> Federation:

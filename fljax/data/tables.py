@@ -103,7 +103,10 @@ def read_table(path: Path, columns: Columns, task: TaskChoice = "auto", words: W
 
 
 def table_in(path: Path) -> Table:
-    """The columns of a CSV file, whose first line names them; a ``.tsv`` has tabs; or of a Parquet file.
+    """The columns of a CSV file, whose first line names them, or of a Parquet file.
+
+    What separates the values of a ``.tsv`` is a tab; elsewhere a comma or, where the first line has none, a semicolon,
+    a tab or a ``|`` that it has.
 
     Raises:
         ValueError: it is no such file, has no rows, or two columns of one name.
@@ -117,7 +120,9 @@ def table_in(path: Path) -> Table:
 def _text_table(path: Path) -> Table:
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
-            reader = csv.reader(file, delimiter="\t" if path.suffix == ".tsv" else ",")
+            separator = "\t" if path.suffix == ".tsv" else _separator(file.readline())
+            file.seek(0)
+            reader = csv.reader(file, delimiter=separator)
             header = next(reader, [])
             rows, lines, begins = [], [], reader.line_num + 1  # empty lines are none; a quoted value may have several
             for row in reader:
@@ -132,6 +137,10 @@ def _text_table(path: Path) -> Table:
     _check_names(header)
     by_column = zip(header, zip(*rows, strict=True), strict=True) if rows else ()
     return Table({name: np.array(column, dtype=object) for name, column in by_column}, lines)
+
+
+def _separator(header: str) -> str:
+    return next((one for one in ",;\t|" if one in header), ",")
 
 
 def _parquet_table(path: Path) -> Table:

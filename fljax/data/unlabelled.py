@@ -107,15 +107,21 @@ def _arrays(path: Path, columns: Columns) -> NewExamples:
 
 
 def _images(folder: Path) -> NewExamples:
-    """Those that stand in a folder, or in folders of it that have their clients' names."""
-    files = sorted(file for file in (*folder.glob("*"), *folder.glob("*/*")) if _is_image(file, folder))
+    """Those that stand in a folder, in folders of it that have their clients' names, or there in folders of classes."""
+    depths = (folder.glob("/".join("*" * depth)) for depth in (1, 2, 3))
+    files = sorted(file for there in depths for file in there if _is_image(file, folder))
     if not files:
-        raise ValueError("no images; they stand in it, or in folders of it that are called as the clients")
-    names = np.array([file.relative_to(folder).as_posix() for file in files])
-    owners = [file.parent.name if file.parent != folder else "" for file in files]
-    if "" in owners and any(owners):
+        raise ValueError("no images; they stand in it, or in folders called as the clients, CLIENT/ or CLIENT/CLASS/")
+    names = [file.relative_to(folder) for file in files]
+    if len(depths := {len(name.parts) for name in names}) > 1:
         raise ValueError("images stand in it and in folders of it; put all in folders of clients, or none")
-    return NewExamples(images_in(files), names, None if "" in owners else np.array(owners))
+    of_clients, with_classes = depths != {1}, depths == {3}
+    return NewExamples(
+        images_in(files),
+        np.array([name.as_posix() for name in names]),
+        np.array([name.parts[0] for name in names]) if of_clients else None,
+        (np.array([name.parts[1] for name in names]),) if with_classes else (),
+    )
 
 
 def _is_image(file: Path, folder: Path) -> bool:

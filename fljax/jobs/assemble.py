@@ -29,6 +29,7 @@ from fljax.models.scored import scored, validated
 from fljax.numbers import numbers_of
 from fljax.rounds.effort import stragglers
 from fljax.rounds.sampling import Sampling, sampling_of
+from fljax.run.check_network import check_takes
 from fljax.run.clocked import clocked
 from fljax.run.enough import enough_devices
 from fljax.run.memory import check_fits, n_bytes
@@ -110,6 +111,7 @@ def plain_model(job: Job, federation: Federation) -> Model:
         as_it_is = federation.train.pool.x.dtype == jnp.int32 and job.run.normalize == "unit"
         seen = jnp.int32 if as_it_is else jnp.float32
         made = as_model(make, shape, n_classes(federation), with_words(job), seen)
+        check_takes(getattr(made, "about", ()), federation.train.pool.x.dtype)
     except (ValueError, TypeError) as error:
         raise ValueError(f"--model {name}: {error}") from None
     model = _made("model", job, made, Model)

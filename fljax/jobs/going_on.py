@@ -11,6 +11,8 @@ from fljax.jobs.job import MAY_CHANGE, Job
 from fljax.jobs.settings import PARTS, last, of_toml, path
 from fljax.rounds.sampling import Sampling
 from fljax.run.checkpoint import n_devices_of, rounds_done
+from fljax.run.patience import ends_after
+from fljax.run.rounds import read_rounds
 from fljax.run.train import check_folder
 
 
@@ -28,6 +30,7 @@ def check_going_on(job: Job, runs: dict[str, dict[str, Any]], folder: Path) -> N
     config.check(config.as_toml(job), job, folder, MAY_CHANGE)
     check_rounds(job, folder)
     check_runs(job, runs, folder, folder)
+    check_patience(job, folder)
 
 
 def check_runs(job: Job, runs: dict[str, dict[str, Any]], folder: Path, whole: Path) -> None:
@@ -74,4 +77,18 @@ def check_rounds(job: Job, folder: Path) -> None:
         if (done := rounds_done(folder / name)) > (wanted := job.run.rounds):
             raise ValueError(
                 f"--rounds {wanted}: {folder} holds {done} rounds of {name}; choose --rounds {done} or another --folder"
+            )
+
+
+def check_patience(job: Job, folder: Path) -> None:
+    """Raises ValueError where a method has made rounds beyond those after which the job's patience ends it."""
+    if (wanted := job.run.patience) is None:
+        return
+    for name in job.methods:
+        done = rounds_done(folder / name)
+        ends = ends_after(read_rounds(folder / name, done), wanted, job.run.evaluate_every) if done else None
+        if ends is not None and ends < done:
+            raise ValueError(
+                f"--patience {wanted}: {folder} holds {done} rounds of {name}, which with it would have ended after "
+                f"{ends}; leave it as it was, or choose another --folder"
             )

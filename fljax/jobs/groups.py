@@ -18,7 +18,11 @@ _PLACE = (*RECORD, "data_folder", "new_client_rounds")
 def named_groups(runs: Sequence[Any]) -> Groups:
     """Runs that differ in their seeds together, by the folder that tells them apart."""
     groups = [runs] if _alike(runs) else _groups(runs)
-    folders = [group[0].folder if len(group) == 1 else group[0].folder.parent for group in groups]
+    folders = [group[0].folder.resolve() for group in groups]
+    alone = [
+        len(own) == 1 and not (_is_seed(one) and _n_seeds(one) == 1) for own, one in zip(groups, folders, strict=True)
+    ]
+    folders = [one if is_alone else one.parent for one, is_alone in zip(folders, alone, strict=True)]
     return dict(zip(_told_apart(folders), map(list, groups), strict=True))
 
 
@@ -71,10 +75,19 @@ def _groups(runs: Sequence[Any]) -> list[list[Any]]:
     by_folder: dict[Path, list[Any]] = {}
     for run in runs:
         folder = run.folder.resolve()
-        above = folder.parent / "config.toml"
-        is_seed = folder.name.startswith("seed_") and above.exists() and made_by(above) == "compare"
-        by_folder.setdefault(folder.parent if is_seed else folder, []).append(run)
+        by_folder.setdefault(folder.parent if _is_seed(folder) else folder, []).append(run)
     return [part for own in by_folder.values() for part in ([own] if _alike(own) else [[run] for run in own])]
+
+
+def _is_seed(folder: Path) -> bool:
+    """Whether a run is a seed of a comparison."""
+    above = folder.resolve().parent / "config.toml"
+    return folder.resolve().name.startswith("seed_") and above.exists() and made_by(above) == "compare"
+
+
+def _n_seeds(folder: Path) -> int:
+    """How many seeds the comparison has that a run is one of."""
+    return len([*folder.parent.glob("seed_*/config.toml")])
 
 
 def _told_apart(folders: Sequence[Path]) -> list[str]:

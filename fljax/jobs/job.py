@@ -12,7 +12,7 @@ from fljax.catalogue.entries import entry, names
 from fljax.catalogue.job import RUN, WORK, RunSettings
 from fljax.catalogue.own import short_name
 from fljax.catalogue.parameters import Schema, Section
-from fljax.catalogue.words import nearest, written
+from fljax.catalogue.words import nearest, shown, takes_several, written
 from fljax.jobs.chains import spelled_out
 from fljax.jobs.main_job import MAIN_JOB, numbers_of_main_job, own_defaults
 from fljax.jobs.settings import (
@@ -195,7 +195,8 @@ def job_of(layers: Sequence[Layer], own: Section = RUN, reader: Reader | None = 
             found |= read_layer(layer, schema, reader or read_value)
     # In a folder that is gone on with, what a method or part no longer has is another run, and refused as such.
     to_tell = "algorithm" in own and last(layers[-1:], "config") is not None
-    return Job(schema, values_of(schema, found), _unused(layers, used[-2]) if to_tell else "")
+    unused = [_unused(layers, used[-2]) if to_tell else "", _given_again(layers[-1], schema)]
+    return Job(schema, values_of(schema, found), "; ".join(filter(None, unused)))
 
 
 @contextlib.contextmanager
@@ -222,6 +223,19 @@ def _unused(layers: Sequence[Layer], used: Layer) -> str:
     begins = {name.partition(".")[0] for name in kept if "." in name}
     told = [name if (section := name.partition(".")[0]) in begins else f"[{section}]" for name in left]
     return f"{_file(layers)}: not used by this job: {', '.join(dict.fromkeys(told))}" if told else ""
+
+
+def _given_again(arguments: Layer, schema: Schema) -> str:
+    """`Job.unused`: settings of several words that stand twice, of which the last one counts."""
+    counts = dict(arguments)
+    again = {name: words for name, words in arguments if words != counts[name] and _has_several_words(name, schema)}
+    told = [f"{shown(name, words)} (--{written(name)} stands there again)" for name, words in again.items()]
+    return f"not used: {', '.join(told)}; give all words at once" if told else ""
+
+
+def _has_several_words(name: str, schema: Schema) -> bool:
+    places = [full.rpartition(".") for full in full_names(name, schema)]
+    return all(takes_several(schema[section][field].kind) for section, _, field in places)
 
 
 def _check_not_run(layers: Sequence[Layer], schema: Schema) -> None:

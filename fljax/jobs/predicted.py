@@ -74,9 +74,7 @@ def predicted_of_new(
     run, made, job = load_run(folder), remake(folder), read_job(["--folder", str(folder)])
     x = made.federation.train.pool.x
     new = read_new(path, Known(columns_of(job), x.shape[1:], x.dtype, run.inputs, run.words))
-    if client is not None:
-        new = new._replace(client=np.full(len(new.x), client))
-    return _joined([_of_new(run, made, run[name], new) for name in methods or run])
+    return _joined([_of_new(run, made, run[name], new, client) for name in methods or run])
 
 
 def _joined(parts: list[Columns]) -> Columns:
@@ -98,20 +96,21 @@ def _of_clients(run: LoadedRun, made: Remade, result: Result, split: Split) -> C
     return _columns(run, made, result, {"client": names[client], "example": example}, label, outputs)
 
 
-def _of_new(run: LoadedRun, made: Remade, result: Result, new: NewExamples) -> Columns:
-    """Columns of one method."""
+def _of_new(run: LoadedRun, made: Remade, result: Result, new: NewExamples, client: str | None) -> Columns:
+    """Columns of one method; ``client`` has the model that tells all examples, None: as the file says."""
     federation, models = _checked(made, result), result.models
     names = result.clients or map(str, range(len(models.row)))
     number = {name: i for i, name in enumerate(names)}
-    if new.client is not None:
-        asked, place = np.unique(new.client, return_inverse=True)
+    whose = new.client if client is None else np.full(len(new.x), client)
+    is_shared = tree.n_rows(models.params) == 1 or len(np.unique(models.row)) == 1
+    if whose is not None and (client is not None or not is_shared):
+        asked, place = np.unique(whose, return_inverse=True)
         if strange := [name for name in asked.tolist() if name not in number]:
             known = f"clients are {', '.join(number)}" if result.clients else f"choose 0 to {len(number) - 1}"
             raise ValueError(f"there is no client {strange[0]!r}; {known}")
         rows = [number[name] for name in asked.tolist()]
-        whose = new.client
-    elif tree.n_rows(models.params) == 1 or len(np.unique(models.row)) == 1:
-        place, rows, whose = np.zeros(len(new.x), int), [0], np.full(len(new.x), "")
+    elif is_shared:  # whose a new client's examples may be, too
+        place, rows, whose = np.zeros(len(new.x), int), [0], np.full(len(new.x), "") if whose is None else whose
     else:
         column = f"a column {owner!r} in the file" if (owner := run.config.get("client_column")) else "client ids in it"
         raise ValueError(f"{result.name} has different models for its clients; give --client NAME, or {column}")

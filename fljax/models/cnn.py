@@ -69,7 +69,7 @@ def cnn(
         pool: "once": a 2x2 max pool after the last convolution; "each": after every one.
         hidden: widths of the dense layers before the last.
         dropout: rates before the dense part and after each of its hidden layers.
-        dtype: of the computation, float32 or bfloat16; float64, with ``jax_enable_x64``, of parameters and logits too.
+        dtype: of the computation: float32, bfloat16, float16; with ``jax_enable_x64`` float64, as parameters then are.
         init: how kernels and biases are drawn, "lecun" or "pytorch" (`from_linen`).
 
     Raises:

@@ -44,7 +44,7 @@ def fasttext(
         n_classes: width of the output.
         vocabulary: different tokens, padding included.
         embedding: numbers that a token becomes.
-        dtype: of the computation, float32 or bfloat16; float64, with ``jax_enable_x64``, of parameters and logits too.
+        dtype: of the computation: float32, bfloat16, float16; with ``jax_enable_x64`` float64, as parameters then are.
         init: how kernels and biases are drawn, "lecun" or "pytorch" (`from_linen`).
 
     Raises:

@@ -54,7 +54,7 @@ def lstm(
         n_classes: width of the output.
         vocabulary: different tokens; of a series it says nothing.
         embedding: numbers that a token becomes; of a series it says nothing.
-        dtype: of the computation, float32 or bfloat16; float64, with ``jax_enable_x64``, of parameters and logits too.
+        dtype: of the computation: float32, bfloat16, float16; with ``jax_enable_x64`` float64, as parameters then are.
         init: how kernels and biases are drawn, "lecun" or "pytorch" (`from_linen`).
 
     Raises:

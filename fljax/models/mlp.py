@@ -39,7 +39,7 @@ def mlp(
         input_shape: of an example.
         hidden: widths of the dense layers before the last.
         n_classes: width of the output.
-        dtype: of the computation, float32 or bfloat16; float64, with ``jax_enable_x64``, of parameters and logits too.
+        dtype: of the computation: float32, bfloat16, float16; with ``jax_enable_x64`` float64, as parameters then are.
         init: how kernels and biases are drawn, "lecun" or "pytorch" (`from_linen`).
 
     Raises:

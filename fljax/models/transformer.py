@@ -82,7 +82,7 @@ def transformer(
         n_layers: blocks.
         n_heads: heads of an attention, a divisor of ``width``.
         dropout: share of what blocks add that is dropped in training, in [0, 1).
-        dtype: of the computation, float32 or bfloat16; float64, with ``jax_enable_x64``, of parameters and logits too.
+        dtype: of the computation: float32, bfloat16, float16; with ``jax_enable_x64`` float64, as parameters then are.
         init: how kernels and biases are drawn, "lecun" or "pytorch" (`from_linen`).
 
     Raises:

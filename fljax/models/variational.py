@@ -82,7 +82,7 @@ def variational(
         channels: output channels of each convolution; () makes a dense network. None: FedCR's two, and () where images
             have a side below 16, too small for them.
         shift: of rho.
-        dtype: of the computation, float32 or bfloat16; float64, with ``jax_enable_x64``, of parameters and logits too.
+        dtype: of the computation: float32, bfloat16, float16; with ``jax_enable_x64`` float64, as parameters then are.
         init: how kernels and biases are drawn, "lecun" or "pytorch" (`from_linen`).
 
     Raises:
@@ -123,7 +123,7 @@ def variational_cnn(
         hidden: widths of the dense layers before the Gaussian.
         channels: output channels of each 5x5 convolution; none at all make a dense network. None: FedCR's two, (64, 64)
             on colour images and (4, 12) on grey ones, and none where images have a side below 16, too small for them.
-        dtype: of the computation, float32 or bfloat16; float64, with ``jax_enable_x64``, of parameters and logits too.
+        dtype: of the computation: float32, bfloat16, float16; with ``jax_enable_x64`` float64, as parameters then are.
         init: how kernels and biases are drawn, "lecun" or "pytorch" (`from_linen`).
 
     Raises:

@@ -66,7 +66,7 @@ def vgg16(
         n_classes: width of the output.
         head: "512", "4096" or "linear".
         norm: after each convolution: "none", "group", "batch" or "untracked" (see `fljax.models.norm.NORMS`).
-        dtype: of the computation, float32 or bfloat16; float64, with ``jax_enable_x64``, of parameters and logits too.
+        dtype: of the computation: float32, bfloat16, float16; with ``jax_enable_x64`` float64, as parameters then are.
         init: how kernels and biases are drawn, "lecun" or "pytorch" (`from_linen`).
 
     Raises:

@@ -1,7 +1,7 @@
 """Whether a network can take the clients' examples and has an output for each class: refused before the first round."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
@@ -43,19 +43,28 @@ def check_subjects(algorithm: Algorithm, federation: Federation, key: Key) -> No
     if is_validated(algorithm.loss) and federation.val is None:
         raise ValueError(
             "the model is to be validated, and the federation has no validation split; make one with val_fraction "
-            "above 0"
+            "above 0 (--partition.val-fraction 0.1)"
         )
     check_key(key)
     about, x = dict(algorithm.about.model), federation.train.pool.x
     made_for, given = about.get("input_shape"), x.shape[1:]
-    if (kind := about.get("input_dtype")) is not None and x.dtype != jnp.int32:
-        pixels = ", which are pixels and are scaled" if x.dtype == jnp.uint8 else ""
-        raise ValueError(f"the network takes {kind} tokens, and the examples are {x.dtype}{pixels}; give int32")
+    check_takes(algorithm.about.model, x.dtype)
     if made_for is not None and math.prod(made_for) != math.prod(given):
         raise _other_shape(made_for, given)
-    if kind is not None and (vocabulary := about.get("vocabulary")) is not None:
+    if "input_dtype" in about and (vocabulary := about.get("vocabulary")) is not None:
         _check_tokens(vocabulary, federation)
     check_labels(algorithm, federation)
+
+
+def check_takes(about: Iterable[tuple[str, Any]], dtype: Any) -> None:
+    """Checks that a network that takes tokens, by what it is about, is given some.
+
+    Raises:
+        ValueError: it is given numbers of another ``dtype``.
+    """
+    if (kind := dict(about).get("input_dtype")) is not None and dtype != jnp.int32:
+        pixels = ", which are pixels and are scaled" if dtype == jnp.uint8 else ""
+        raise ValueError(f"the network takes {kind} tokens, and the examples are {dtype}{pixels}; give int32")
 
 
 def check_labels(algorithm: Algorithm, federation: Federation) -> None:

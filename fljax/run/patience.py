@@ -70,6 +70,17 @@ class Patience:
         return min(-(-(self.best_at + self.rounds) // self.every) * self.every, n_rounds)
 
 
+def ends_after(metrics: Mapping[str, np.ndarray], rounds: int, evaluate_every: int) -> int | None:
+    """The number of rounds after which `Patience` ends a run with these metrics; None: it does not, so far."""
+    waits, values = Patience(rounds, evaluate_every), np.asarray(metrics[name := judged_by(metrics)])
+    headline = measures_of(metrics).scores[0]
+    for value in values:
+        waits.took({headline: value[None], name: value[None]})
+        if waits.until(waits.made) == waits.made >= waits.best_at + rounds:
+            return waits.made
+    return None
+
+
 Stop = Callable[[int, dict[str, Any]], bool]
 """``stop(round, metrics)``: the number of rounds made, and the metrics of the last of them, which was tested."""
 

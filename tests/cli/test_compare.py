@@ -467,6 +467,14 @@ def test_comparisons_of_other_settings_are_compared_seed_by_seed(compared, tmp_p
     assert rows["quick/fedavg"]["difference"] == ""
 
 
+def test_a_comparison_of_one_seed_has_its_own_name(compared, tmp_path, capsys):
+    one = ["--algorithm", "fedavg", *FEW[:-1], "0.3", "--seeds", "1", "--folder", str(tmp_path / "quick")]
+    assert main(["compare", *one]) == 0
+    assert main(["show", str(compared[0]), str(tmp_path / "quick"), "--out", str(tmp_path / "o")]) == 0
+    names = [row["algorithm"] for row in rows_of(tmp_path / "o" / "comparison.csv")]
+    assert names == ["out/fedavg", "out/standalone", "quick/fedavg"]
+
+
 def changed(folder, to, **by):
     """A copy of a run's folder whose settings say something else."""
     shutil.copytree(folder, to)

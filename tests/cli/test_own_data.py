@@ -1,12 +1,14 @@
 """`--data mine.csv --client-column hospital --label-column sick`: one's own data on the command line."""
 
 import csv
+import re
 import warnings
 from pathlib import Path
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pandas
 import pytest
 
 import fljax
@@ -211,7 +213,10 @@ def test_settings_of_the_partition_hold_for_the_tables_clients(table):
     ("more", "message"),
     [
         (("--label-column", "ill"), "there is no column 'ill'; the columns are hospital, age"),
-        ((), "say which column has the labels"),
+        ((), "say which column has the labels, --label-column or Columns(label=...)"),
+        ((), "the columns are hospital, age"),
+        (("--label-column", "sick", "--feature-column", "age", "--task", "regression"), "names are classes: --task"),
+        (("--label-column", "sick", "--feature-column", "age", "--model", "lstm"), "--model lstm: the network takes"),
         (("--label-column", "sick", "--partition", "iid"), "--client-column says whose the examples are"),
         (("--label-column", "sick", "--client-column", "None", "--feature-column", "age"), "does not say whose"),
         (("--label-column", "sick", "--partition.min-size", "99"), "the largest has 20"),
@@ -224,6 +229,41 @@ def test_what_is_wrong_is_one_line(table, capsys, more, message):
         table.write_text(table.read_text().replace(table.read_text().split("\n")[1].split(",")[4], "dear"))
     assert main(["run", *arguments(table, *more)]) == 2
     assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("separator", [";", "\t", "|"])
+def test_a_table_is_separated_by_what_its_first_line_has(table, separator):
+    """A comma that it has is what separates it; a value may hold any of the others."""
+    given = ("--label-column", "sick", "--feature-column", "age")
+    expected, _ = make_parts(read_job(arguments(table, *given)))
+    text = table.read_text()
+    table.write_text(text.replace(",", separator))
+    found, _ = make_parts(read_job(arguments(table, *given)))
+    np.testing.assert_array_equal(found.train.pool.x, expected.train.pool.x)
+    table.write_text(text.replace("h0", f'"h{separator}0"'))
+    assert make_parts(read_job(arguments(table, *given)))[0].train.size.tolist() == expected.train.size.tolist()
+
+
+@pytest.mark.parametrize(
+    ("labels", "task", "said"),
+    [
+        (["yes"] * 6, "auto", "column 'y' has one label only, 'yes'; give examples of two classes or more"),
+        ([3] * 6, "auto", "column 'y' has one label only, '3'"),
+        ([0.5, 1.25, 2.5, 3.5, 4.5, 5.5], "classification", "has 6 different numbers in 6 rows; say task 'regression'"),
+    ],
+)
+def test_labels_that_nothing_can_be_learnt_of_are_refused(labels, task, said):
+    frame = pandas.DataFrame({"x": range(6), "y": labels})
+    with pytest.raises(ValueError, match=re.escape(said)):
+        fljax.from_frame(frame, fljax.Columns("y"), task)
+
+
+def test_a_setting_of_several_words_that_stands_twice_is_said(fljax):
+    given = ("--algorithm", "fedavg", "--rounds", "1", "--partition", "iid", "--n-clients", "3", "--epochs", "1")
+    again = ("--score", "brier", "--score", "top3", "--lr", "1", "--lr", "0.1")
+    _, out, err = fljax("run", *given, *again, "--folder", "x")
+    assert err == "fljax: not used: --score brier (--score stands there again); give all words at once\n"
+    assert "top3" in out
 
 
 def test_pixels_that_are_not_scaled_are_spoken_of_unless_the_network_scales_them(tmp_path, monkeypatch):

@@ -43,11 +43,25 @@ def test_a_run_ends_early_says_so_and_goes_on_with_more_patience(fljax, tmp_path
     assert (stored["patience"], stored["validate"]) == (4, True)
 
 
+def test_less_patience_than_a_run_was_made_with_is_refused(fljax, refused):
+    """Its settings would say that it ended where it did not."""
+    assert fljax("run", *SMALL, "--rounds", "12", "--folder", "x")[0] == 0
+    accuracy = load_run("x")["fedavg"].metrics["accuracy_macro"]
+    best = np.maximum.accumulate(accuracy)
+    since = np.arange(12) - [int(np.argmax(accuracy[: i + 1] == best[i])) for i in range(12)]
+    ends = int(np.argmax(since >= 1)) + 1
+    assert 1 < ends < 12
+    said = refused("run", "--folder", "x", "--patience", "1")
+    assert f"--patience 1: x holds 12 rounds of fedavg, which with it would have ended after {ends}; " in said
+    assert "patience" not in tomllib.loads(Path("x/config.toml").read_text())
+    assert fljax("run", "--folder", "x", "--patience", "30")[0] == 0
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         ("run --patience 0", "patience=0 is not positive"),
-        ("run --validate", "no validation split; make one with val_fraction above 0"),
+        ("run --validate", "no validation split; make one with val_fraction above 0 (--partition.val-fraction 0.1)"),
         ("run --patience 2 --drift swap_labels", "patience=2: the clients change over the rounds"),
         ("compare --patience 2", "no setting --patience"),
         ("compare --config job.toml", "the file sets patience, which ends a run of fljax run early and none of this"),

@@ -120,6 +120,19 @@ def test_a_table_of_one_model_is_everyones_whatever_its_rows(trained, tmp_path):
     np.testing.assert_array_equal(told["p_yes"], expected["p_yes"])
 
 
+def test_clients_that_the_run_did_not_have_get_the_model_that_all_share(trained, tmp_path):
+    folder, rows = trained("sick"), [row | {"hospital": f"h{i}"} for i, row in enumerate(patients()[:5], 7)]
+    write(tmp_path / "n.csv", rows)
+    told = predicted_of_new(folder, tmp_path / "n.csv", methods=["fedavg"])
+    assert told["client"].tolist() == ["h7", "h8", "h9", "h10", "h11"]
+    write(tmp_path / "n.csv", [row | {"hospital": "h1"} for row in rows])
+    np.testing.assert_array_equal(
+        told["p_yes"], predicted_of_new(folder, tmp_path / "n.csv", methods=["fedavg"])["p_yes"]
+    )
+    with pytest.raises(ValueError, match="there is no client 'h0'"):  # a slip, where one is named
+        predicted_of_new(folder, tmp_path / "n.csv", "h0", methods=["fedavg"])
+
+
 @pytest.mark.parametrize(
     ("changes", "said"),
     [

@@ -139,7 +139,7 @@ def test_numbers_whose_sum_is_not_finite_are():
     targets = np.full(10, 3e38, np.float32)
     build(on_host(POOL.x, targets), [np.arange(10)])
     targets[7] = np.inf
-    with pytest.raises(ValueError, match="train target of example 7 is not finite"):
+    with pytest.raises(ValueError, match="train target of example 7 of the pool is not finite"):
         build(on_host(POOL.x, targets), [np.arange(10)], (1.0, 0.0, 0.0), test_owned=[[0]])
     build(on_host(POOL.x, targets), [np.arange(7)])  # nobody's
 

@@ -1,5 +1,7 @@
 """New examples come to a trained network as those of its run did."""
 
+import shutil
+
 import numpy as np
 import pytest
 
@@ -88,5 +90,13 @@ def test_images_beside_folders_of_images_are_nobodys(tmp_path):
     (tmp_path / "n" / "c0" / "a.png").unlink()
     assert read_new(tmp_path / "n", given).names.tolist() == ["b.png"]
     (tmp_path / "n" / "b.png").unlink()
+    for name in ("c1/cat", "c0/dog"):  # as a run's own images stand
+        (tmp_path / "n" / name).mkdir(parents=True)
+        Image.fromarray(np.full((2, 2), len(name), np.uint8)).save(tmp_path / "n" / name / "a.png")
+    found = read_new(tmp_path / "n", given)
+    assert found.names.tolist() == ["c0/dog/a.png", "c1/cat/a.png"]
+    assert (found.client.tolist(), [own.tolist() for own in found.label]) == (["c0", "c1"], [["dog", "cat"]])
+    shutil.rmtree(tmp_path / "n" / "c0")
+    shutil.rmtree(tmp_path / "n" / "c1")
     with pytest.raises(ValueError, match="n: no images"):
         read_new(tmp_path / "n", given)
