@@ -93,9 +93,12 @@ def refusal(name: str, value: Any, options: tuple[Any, ...], least: int | None) 
 
 
 def unknown(kind: str, name: str, known: Iterable[str]) -> str:
-    """``no <kind> '<name>'; the nearest is '<known name>'``."""
+    """``no <kind> '<name>'; the nearest is '<known name>'``, and where none is near, all of a list that is not long."""
+    known = list(known)
     near = difflib.get_close_matches(name[:100], known, n=1, cutoff=0)
-    return f"no {kind} {name[:100]!r}" + (f"; the nearest is {near[0]!r}" if near else "")
+    text = f"no {kind} {name[:100]!r}" + (f"; the nearest is {near[0]!r}" if near else "")
+    is_near = difflib.get_close_matches(name[:100], known, n=1, cutoff=0.5)
+    return text if is_near or not 1 < len(known) <= 20 else f"{text} of {', '.join(known)}"
 
 
 class Named(dict[str, T], Generic[T]):

@@ -34,6 +34,7 @@ def number(
     most: float | None = None,
     infinite: bool = False,
     not_below: str | None = None,
+    whole: bool = False,
 ) -> Any:
     """A field of a Hyper class.
 
@@ -46,8 +47,9 @@ def number(
         most: the number must be at most this.
         infinite: whether infinity is allowed, as a threshold that is never reached.
         not_below: the name of another number of the class, which this one may equal or exceed.
+        whole: whether it is a count, which has no fraction.
     """
-    stated = Number(default, meaning, above, least, below, most, infinite, not_below=not_below)
+    stated = Number(default, meaning, above, least, below, most, infinite, not_below=not_below, whole=whole)
     return dataclasses.field(default=default, metadata={_METADATA: stated})
 
 

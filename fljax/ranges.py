@@ -102,7 +102,7 @@ def check_number(name: str, value: Any, stated: Number, *, stacked: bool = False
         return
     if not _is_known(value):
         return
-    for one in _values(name, value, stacked):
+    for one in _values(name, value, stacked, stated.whole):
         if math.isnan(one):
             raise ValueError(f"{name}={one:g} is not a number; choose {_choice(name, stated)}")
         if stated.whole and not one.is_integer() and not math.isinf(one):
@@ -161,8 +161,8 @@ def _in_float32(value: float) -> float:
     return struct.unpack("f", struct.pack("f", value))[0] if abs(value) >= _SMALLEST else 0.0
 
 
-def _values(name: str, value: Any, stacked: bool) -> list[float]:
-    """The number; of several, NaN or the least and the largest: a range that holds these holds all."""
+def _values(name: str, value: Any, stacked: bool, all_of_them: bool) -> list[float]:
+    """The number; of several ``all_of_them``, or NaN or the least and largest: a range that has these has all."""
     if isinstance(value, float | int | str | bytes):
         return [float(real(name, value))]
     if isinstance(value, list | tuple) and not stacked:
@@ -178,6 +178,8 @@ def _values(name: str, value: Any, stacked: bool) -> list[float]:
         raise ValueError(f"{said(name, value)} is not a number; give one")
     if array.ndim and not stacked:
         raise ValueError(f"{said(name, value)} is not one number; give one, or try several with fljax.sweep")
+    if all_of_them:
+        return [float(one) for one in array.ravel()]
     return [float(array.min()), float(array.max())] if array.size else []
 
 

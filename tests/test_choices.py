@@ -11,7 +11,7 @@ import numpy as np
 import optax
 import pytest
 
-from fljax.choices import UNTOLD, Natural, Positive, check_choices, is_told, plain
+from fljax.choices import UNTOLD, Natural, Positive, check_choices, is_told, plain, unknown
 from fljax.rounds import krum
 
 
@@ -110,3 +110,10 @@ def test_what_is_told_by_a_name():
     )
     for value in (*hidden, partial(of_ours), partial(optax.sgd, hidden[3]), (1, (of_ours,)), UNTOLD, object()):
         assert not is_told(value), value
+
+
+def test_of_a_short_list_all_is_said_where_nothing_is_near():
+    known = ["lenet", "lstm", "mlp"]
+    assert unknown("model", "lenett", known) == "no model 'lenett'; the nearest is 'lenet'"
+    assert unknown("model", "quux", known).endswith(" of lenet, lstm, mlp")
+    assert " of " not in unknown("model", "quux", [f"m{i}" for i in range(30)])

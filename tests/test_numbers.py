@@ -196,3 +196,14 @@ def test_what_cannot_be_a_class_of_numbers():
 
     with pytest.raises(ValueError, match=r"^@hyper stands above <function .*; it makes a class with fields by"):
         hyper(lambda: None)
+
+
+def test_a_count_has_no_fraction():
+    krum = fljax.compose("fedavg+multi_krum")
+    for field in ("n_attackers", "n_selected"):
+        for value in (1.5, jnp.float32(1.5), np.array([1, 1.5, 2])):
+            given = krum.Hyper(**{field: value})
+            with pytest.raises(ValueError, match=f"{field}=1.5 is not a whole number; choose {field} >= "):
+                check_numbers(given, stacked=np.ndim(value) > 0)
+        check_numbers(krum.Hyper(**{field: 2.0}))
+        check_numbers(krum.Hyper(**{field: np.array([1.0, 3.0])}), stacked=True)

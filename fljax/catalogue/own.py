@@ -210,11 +210,15 @@ def place_of(error: BaseException) -> str:
 
 
 def fault_of_ones_own(error: Exception) -> str | None:
-    """What to tell a user whose file calls JAX or flax in a way that cannot be; None for another error."""
+    """What to tell a user of an error that is raised in a file of theirs, or because it calls JAX or flax in a way that
+    cannot be; None for another error."""
     import jax
 
-    places = _places(traceback.extract_tb(error.__traceback__))
-    if not places or not (isinstance(error, TypeError) or type(error).__module__.startswith("flax")):
+    frames = traceback.extract_tb(error.__traceback__)
+    places = _places(frames)
+    is_raised_there = bool(_places(frames[-1:]))
+    is_of_a_call = isinstance(error, TypeError) or type(error).__module__.startswith("flax")
+    if not places or not (is_raised_there or is_of_a_call):
         return None
     text = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
     if isinstance(error, jax.errors.ConcretizationTypeError | jax.errors.TracerArrayConversionError):

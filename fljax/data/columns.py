@@ -6,6 +6,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from fljax.data.cells import as_text, is_missing
+from fljax.data.labels import counts_classes
 from fljax.data.own import are_whole
 from fljax.data.users import short
 
@@ -212,7 +213,7 @@ def _classes_or_targets(column: np.ndarray, name: str, task: TaskChoice, where: 
         raise ValueError(
             f"column {name!r} has {n_values} different whole numbers: say task 'classification' or 'regression'"
         )
-    if numbers.min() >= 0 and numbers.max() < 2 * n_values:
+    if counts_classes(numbers):
         return numbers.astype(np.int64)
     # One name for 10 and 10.0; a number of more digits than float64 has may be that of several texts.
     return np.array([str(int(n)) if abs(n) < 2**53 else name for n, name in zip(numbers, text, strict=True)])

@@ -10,8 +10,8 @@ import numpy as np
 from fljax.choices import check_choices
 from fljax.data.columns import TaskChoice
 from fljax.data.federation import on_host
-from fljax.data.labels import are_classes
-from fljax.data.own import VALIDATION, OwnData, are_whole, own_data
+from fljax.data.labels import are_classes, counts_classes
+from fljax.data.own import VALIDATION, OwnData, are_whole, numbered, own_data
 from fljax.data.readers.limits import opened_image
 from fljax.data.readers.shards import OfUser, find_shards, users_of
 from fljax.data.tables import TABLES, Columns, as_columns, read_table, table_in
@@ -57,7 +57,7 @@ def read_own(
         is_json = path.is_file() or find_shards(path) is not None
         return _of_task(read_leaf(path, words) if is_json else read_images(path), task, path)
     if path.suffix == ".npz":
-        return _of_task(read_npz(path, columns), task, path)
+        return _named(_of_task(read_npz(path, columns, task), task, path))
     if path.suffix not in TABLES:
         raise ValueError(
             f"{path} is a {path.suffix or 'nameless'} file; give .csv, .tsv, .parquet, .npz, .json or a folder"
@@ -70,19 +70,21 @@ def read_own(
     return read_table(path, columns, task, words)
 
 
-def read_npz(path: Path, columns: Columns | None = None) -> OwnData:
+def read_npz(path: Path, columns: Columns | None = None, task: TaskChoice = "auto") -> OwnData:
     """Arrays ``x``, ``y`` and, where the file says whose examples are, ``client_ids``; perhaps ``part``.
 
     Args:
         path: the file.
         columns: arrays that are called otherwise than `ARRAYS` has it.
+        task: "regression": whole numbers are targets, negative ones too.
 
     Raises:
         ValueError: an array is missing or is a pickled object, or as `fljax.data.own.own_data`.
     """
     with naming(path):
         found = arrays_in(path, columns, needed=("x", "y"))
-        return own_data(found["x"], found["y"], found["client"], part=found["part"])
+        y = found["y"].astype(np.float64) if task == "regression" and found["y"].dtype.kind in "iu" else found["y"]
+        return own_data(found["x"], y, found["client"], part=found["part"])
 
 
 def arrays_in(path: Path, columns: Columns | None, needed: Sequence[str]) -> dict[str, Any]:
@@ -144,6 +146,15 @@ def _of_task(data: OwnData, task: TaskChoice, path: Path) -> OwnData:
     if task == "regression" and not data.classes:
         return data._replace(examples=on_host(np.asarray(data.examples.x), y.astype(np.float32)))
     raise ValueError(f"{path}: its labels are {y.dtype} of shape {y.shape}, for {kind} and not for {task}")
+
+
+def _named(data: OwnData) -> OwnData:
+    """The data whose classes have names where their numbers do not count from 0, as in a table."""
+    y = np.asarray(data.examples.y)
+    if data.classes or not are_classes(y) or y.ndim > 1 or counts_classes(y):
+        return data
+    labels, classes = numbered(y, "label")
+    return data._replace(examples=on_host(np.asarray(data.examples.x), labels), classes=classes)
 
 
 def n_bytes_unpacked(path: Path) -> int:

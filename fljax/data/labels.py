@@ -50,3 +50,8 @@ def check_classes(y: np.ndarray | Array) -> None:
             f"labels are {y.dtype} of shape {y.shape}, not classes, which this method or partition works with; "
             "choose another, or give whole numbers"
         )
+
+
+def counts_classes(numbers: np.ndarray) -> bool:
+    """Whether whole numbers are classes 0, 1, 2, ..., of which some may be missing; else they are names, as 1 and 2."""
+    return bool(numbers.min() == 0 and numbers.max() < 2 * len(np.unique(numbers)))

@@ -10,7 +10,8 @@ import numpy as np
 
 from fljax.choices import check_choices, check_kind
 from fljax.data.columns import TaskChoice, Where, features_of, labels_of, text_of, texts_of
-from fljax.data.own import OwnData, own_data
+from fljax.data.own import PARTS, VALIDATION, OwnData, own_data
+from fljax.data.users import short
 from fljax.data.words import USUAL, Words, as_words
 from fljax.files import naming
 from fljax.ranges import said
@@ -132,7 +133,9 @@ def _text_table(path: Path) -> Table:
                     rows.append(row)
                     lines.append(begins)
                 begins = reader.line_num + 1
-    except (UnicodeDecodeError, csv.Error) as error:
+    except UnicodeDecodeError as error:
+        raise ValueError(f"no CSV text in UTF-8: {error}; save it as UTF-8") from None
+    except csv.Error as error:
         raise ValueError(f"no CSV text: {error}") from None
     _check_names(header)
     by_column = zip(header, zip(*rows, strict=True), strict=True) if rows else ()
@@ -188,8 +191,17 @@ def _of_columns(
     else:
         (x, known), inputs = as_words(texts_of(table[columns.text], columns.text, where), words), ()
     y = labels_of([table[name] for name in columns.label], columns.label, task, where)
-    part = None if columns.part is None else text_of(table[columns.part])
+    part = None if columns.part is None else _parts(table[columns.part], columns.part, where)
     return own_data(x, y, client, part=part)._replace(inputs=inputs, words=known)
+
+
+def _parts(column: np.ndarray, name: str, where: Where) -> np.ndarray:
+    """What each example is for; ValueError naming the first row of another word."""
+    part = text_of(column)
+    if (strange := ~np.isin(part, (*PARTS, *VALIDATION))).any():
+        i = int(np.argmax(strange))
+        raise ValueError(f"{where.row(i)}, column {name!r} is {short(str(part[i]))}; choose one of {', '.join(PARTS)}")
+    return part
 
 
 def clients_in(table: Table, column: str | None) -> tuple[np.ndarray | None, Where]:
@@ -220,6 +232,10 @@ def _wanted(there: Sequence[str], columns: Columns) -> list[str]:
             raise ValueError(f"there is no column {name!r}; the columns are {', '.join(there)}")
     if not features:
         raise ValueError("no column is left for the features")
+    if other := [name for name in columns.categories if name in columns.label]:
+        raise ValueError(
+            f"the label {other[0]!r} is no feature, and its words are classes; leave it out of the categories"
+        )
     if other := [name for name in columns.categories if name not in features]:
         raise ValueError(f"the column of categories {other[0]!r} is no feature; the features are {', '.join(features)}")
     twice = [name for name, n in Counter([*features, *special]).items() if n > 1]

@@ -11,11 +11,14 @@ import tomli_w
 from fljax.catalogue.own import is_file, short_name
 from fljax.catalogue.words import words_of, written
 from fljax.files import write_atomically
-from fljax.jobs.job import RESULTS, Job, begun_by, is_method
+from fljax.jobs.job import RESULTS, Job, begun_by, is_method, made_by
 from fljax.jobs.settings import NOT_KEPT, OUTER, PARTS, RECORD, UNSET, Layer, last, of_text, of_toml, path
 from fljax.run import writer
 from fljax.run.surroundings import machine, versions
 from fljax.sealed import DamagedError, check_text, with_checksum
+
+FILES = ("config.toml", "names.json", "clients.csv", "summary.csv", "table.csv", "comparison.csv", "report.html")
+"""What commands write into a results folder, beside the methods' folders and ``plots/``."""
 
 
 def write(
@@ -38,11 +41,19 @@ def write(
         record = _with_history(before, record) if job.own["force_resume"] else before
         if stored == given and record == before and _is_whole(path):
             return
+    elif not (path.exists() and made_by(path)):
+        _check_free(folder)
     if not writable:
         raise ValueError(f"{folder} cannot be written; copy it to where it can be, or choose another --folder")
     writer.make_folder(folder)
     title = f"# fljax {command} --config THIS_FILE repeats this {command}; the last line has a checksum.\n"
     write_atomically(path, with_checksum(title + tomli_w.dumps(document | record)))
+
+
+def _check_free(folder: Path) -> None:
+    """Raises ValueError where results would take the place of a user's own file."""
+    if taken := [name for name in FILES if (folder / name).is_file()]:
+        raise ValueError(f"{folder} has a {taken[0]} of its own, which results would replace; choose another --folder")
 
 
 def check(document: dict[str, Any], job: Job, folder: Path, may_change: Collection[str]) -> None:

@@ -12,7 +12,7 @@ from fljax.catalogue.entries import entry, names
 from fljax.catalogue.job import RUN, WORK, RunSettings
 from fljax.catalogue.own import short_name
 from fljax.catalogue.parameters import Schema, Section
-from fljax.catalogue.words import nearest, shown, takes_several, written
+from fljax.catalogue.words import nearest, shown, written
 from fljax.jobs.chains import spelled_out
 from fljax.jobs.main_job import MAIN_JOB, numbers_of_main_job, own_defaults
 from fljax.jobs.settings import (
@@ -226,16 +226,17 @@ def _unused(layers: Sequence[Layer], used: Layer) -> str:
 
 
 def _given_again(arguments: Layer, schema: Schema) -> str:
-    """`Job.unused`: settings of several words that stand twice, of which the last one counts."""
+    """`Job.unused`: lists that stand twice, of which the last one counts."""
     counts = dict(arguments)
-    again = {name: words for name, words in arguments if words != counts[name] and _has_several_words(name, schema)}
+    again = {name: words for name, words in arguments if words != counts[name] and _is_collected(name, schema)}
     told = [f"{shown(name, words)} (--{written(name)} stands there again)" for name, words in again.items()]
     return f"not used: {', '.join(told)}; give all words at once" if told else ""
 
 
-def _has_several_words(name: str, schema: Schema) -> bool:
+def _is_collected(name: str, schema: Schema) -> bool:
+    """Whether a setting is a list that is empty unless something is named, as --score is."""
     places = [full.rpartition(".") for full in full_names(name, schema)]
-    return all(takes_several(schema[section][field].kind) for section, _, field in places)
+    return all(schema[section][field].default == () for section, _, field in places)
 
 
 def _check_not_run(layers: Sequence[Layer], schema: Schema) -> None:

@@ -33,7 +33,7 @@ class KrumHyper:
     """Numbers of Krum."""
 
     n_attackers: Scalar = number(
-        1, "attackers that the server expects; m models stand against up to (m - 3) / 2", least=0
+        1, "attackers that the server expects; m models stand against up to (m - 3) / 2", least=0, whole=True
     )
 
 
@@ -41,7 +41,7 @@ class KrumHyper:
 class MultiKrumHyper(KrumHyper):
     """Numbers of multi-Krum."""
 
-    n_selected: Scalar = number(2, "models that are averaged; all where there are fewer", least=1)
+    n_selected: Scalar = number(2, "models that are averaged; all where there are fewer", least=1, whole=True)
 
 
 @hyper

@@ -85,7 +85,8 @@ def _check_kind_of(y: Array, loss: ExampleLoss) -> None:
     shape = f"labels are {y.dtype} of shape {y.shape}"
     if task != "classification":
         if are_classes(y):
-            raise ValueError(f"{shape}: classes, and the model is one of {task}; give floating-point targets")
+            wanted = "labels of 0 and 1, (examples, labels)" if task == "labels" else "floating-point targets"
+            raise ValueError(f"{shape}: classes, and the model is one of {task}; give {wanted}")
         return
     if not are_classes(y):
         raise ValueError(

@@ -2,6 +2,7 @@
 
 import csv
 import importlib.metadata
+import re
 import sys
 import tomllib
 from pathlib import Path
@@ -502,3 +503,9 @@ def test_a_file_that_has_moved_goes_on(fljax, mine):
     moved = [word.replace("./mine.py", "./there/mine.py") for word in ALL]
     status, _, err = fljax("run", "--folder", "x", "--rounds", "2", *moved)
     assert (status, err) == (0, "")
+
+
+def test_what_a_score_of_ones_own_raises_is_said_with_its_place(refused):
+    Path("mine.py").write_text("def wrong(outputs, y):\n    return outputs[y.missing]\n")
+    said = refused("run", "--algorithm", "fedavg", "--score", "./mine.py:wrong", "--rounds", "1")
+    assert re.search(r"mine\.py, line 2: AttributeError: .* no attribute missing", said)

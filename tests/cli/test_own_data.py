@@ -215,6 +215,11 @@ def test_settings_of_the_partition_hold_for_the_tables_clients(table):
         (("--label-column", "ill"), "there is no column 'ill'; the columns are hospital, age"),
         ((), "say which column has the labels, --label-column or Columns(label=...)"),
         ((), "the columns are hospital, age"),
+        (("--label-column", "sick", "--split-column", "noise"), "), column 'noise' is "),
+        (
+            ("--label-column", "sick", "--category-column", "sick"),
+            "the label 'sick' is no feature, and its words are classes",
+        ),
         (("--label-column", "sick", "--feature-column", "age", "--task", "regression"), "names are classes: --task"),
         (("--label-column", "sick", "--feature-column", "age", "--model", "lstm"), "--model lstm: the network takes"),
         (("--label-column", "sick", "--partition", "iid"), "--client-column says whose the examples are"),
@@ -229,6 +234,48 @@ def test_what_is_wrong_is_one_line(table, capsys, more, message):
         table.write_text(table.read_text().replace(table.read_text().split("\n")[1].split(",")[4], "dear"))
     assert main(["run", *arguments(table, *more)]) == 2
     assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("ending", ["csv", "npz"])
+@pytest.mark.parametrize(
+    ("labels", "classes", "first"),
+    [
+        ([0, 1, 2, 1], (), [0, 1, 2, 1]),
+        ([0, 1, 4, 1], (), [0, 1, 4, 1]),  # 2 and 3 are missing
+        ([1, 2, 3, 1], ("1", "2", "3"), [0, 1, 2, 0]),
+        ([0, 100, 20, 0], ("0", "20", "100"), [0, 2, 1, 0]),
+        ([1, -1, 1, 1], ("-1", "1"), [1, 0, 1, 1]),
+    ],
+)
+def test_whole_numbers_that_do_not_count_from_0_are_names_of_classes(tmp_path, ending, labels, classes, first):
+    """In a table and in arrays alike."""
+    path, columns = tmp_path / f"mine.{ending}", fljax.Columns("y", "client")
+    x, client = np.arange(12, dtype=np.float32), np.arange(12) % 2
+    if ending == "npz":
+        np.savez(path, x=x[:, None], y=np.array(labels * 3), client=client)
+    else:
+        pandas.DataFrame({"a": x, "y": labels * 3, "client": client}).to_csv(path, index=False)
+    data = fljax.read_own(path, columns)
+    assert data.classes == classes
+    assert np.asarray(data.examples.y)[:4].tolist() == first
+    targets = fljax.read_own(path, columns, "regression")
+    assert (targets.classes, np.asarray(targets.examples.y)[:4].tolist()) == ((), labels)
+
+
+@pytest.mark.parametrize("name", ["clients.csv", "config.toml"])
+def test_results_take_the_place_of_no_file_of_ones_own(table, refused, name):
+    folder = table.parent / "own"
+    folder.mkdir()
+    table.rename(folder / name)
+    before = (folder / name).read_bytes()
+    (table.parent / "x.csv").write_bytes(before)
+    given = arguments(table.parent / "x.csv", "--label-column", "sick", "--feature-column", "age", *FEW)
+    for command in ("run", "compare"):
+        assert f"own has a {name} of its own, which results would replace" in refused(
+            command, *given, "--folder", str(folder)
+        )
+    assert {path.name for path in folder.iterdir()} <= {name, ".lock"}
+    assert (folder / name).read_bytes() == before
 
 
 @pytest.mark.parametrize("separator", [";", "\t", "|"])

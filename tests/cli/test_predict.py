@@ -140,7 +140,10 @@ def test_images_of_a_comparisons_seed(tmp_path, capsys):
     ]
     assert main(["compare", *given]) == 0
     assert main(["predict", str(tmp_path / "c")]) == 2
-    assert "holds no results: it is a comparison; read one of its runs, seed_0, seed_1" in capsys.readouterr().err
+    assert (
+        "holds no results: it is a comparison of seed_0, seed_1; read it with fljax.load_comparison"
+        in capsys.readouterr().err
+    )
     assert main(["predict", str(tmp_path / "c" / "seed_1"), "--split", "val"]) == 0
     lines = read(tmp_path / "c" / "seed_1" / "predictions_val.csv")
     assert {line["client"] for line in lines} == {"0", "1", "2", "3"}
