@@ -109,13 +109,13 @@ class WorkSettings(NamedTuple):
     epochs: passes over its own data that a client makes in a round.
     batch_size: examples in a step; None: all that a client has (B = infinity of FedAvg's paper).
     at_once: clients trained at once; None: the backend's best.
-    optimizer: of the clients; momentum is sgd's.
+    optimizer: of the clients; momentum is sgd's. Any of optax's is optax.NAME (optax.lion), your own ./mine.py:name.
     """
 
     epochs: Positive = 5
     batch_size: Positive | None = 32
     at_once: Positive | None = None
-    optimizer: Literal["sgd", "adam", "adamw"] = "sgd"
+    optimizer: Literal["sgd", "adam", "adamw"] | str = "sgd"
 
 
 class SweepSettings(NamedTuple):

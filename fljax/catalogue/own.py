@@ -33,7 +33,7 @@ TABLES = {
 """Where our own things are, by kind."""
 READY = {"model": "apply", "sampling": "draw"}
 """Kinds of which a file may also have a finished one, and what tells it from the function that makes one."""
-OPEN = ("algorithm", "partition", "model", "sampling", "score")
+OPEN = ("algorithm", "partition", "model", "sampling", "score", "optimizer")
 """Kinds that users add things to; also the settings that name them."""
 
 

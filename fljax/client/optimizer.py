@@ -104,7 +104,17 @@ def _own(make: Any, lr: Any, momentum: Any, decay: Any) -> optax.GradientTransfo
     if momentum is not None or decay is not None:
         given = "momentum" if momentum is not None else "weight_decay"
         raise ValueError(f"{given} is given, but the optimizer is a function of the learning rate; set it inside")
-    return make(lr)
+    name = getattr(make, "__name__", repr(make))
+    try:
+        inspect.signature(make).bind(lr)
+    except TypeError as error:
+        raise ValueError(f"optimizer {name} cannot be called with a learning rate alone: {error}") from None
+    except ValueError:  # of a function of C nothing is known
+        pass
+    made = make(lr)
+    if not (callable(getattr(made, "init", None)) and callable(getattr(made, "update", None))):
+        raise ValueError(f"optimizer {name} gives a {type(made).__name__}; give an optax transformation")
+    return made
 
 
 def raised_by_optax(error: Exception) -> bool:

@@ -1,5 +1,6 @@
 """From settings to what runs: the federation, the model, the sampling, and each method with its numbers."""
 
+import inspect
 import warnings
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -9,20 +10,21 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 
 from fljax.attacks.attack import attacked
 from fljax.catalogue.entries import names
-from fljax.catalogue.own import find, short_name
+from fljax.catalogue.own import find, is_file, short_name
 from fljax.catalogue.parameters import parameters
 from fljax.catalogue.words import MOST, written
 from fljax.client.local import n_batches
-from fljax.client.optimizer import local_optimizer
+from fljax.client.optimizer import OPTIMIZERS, local_optimizer
 from fljax.data.datasets import load
 from fljax.data.federation import n_classes
 from fljax.data.holdout import hold_out_clients
 from fljax.data.scale import ScaleWarning
 from fljax.drift.drifting import drifting
-from fljax.jobs.job import Job
+from fljax.jobs.job import Job, check_optimizer
 from fljax.jobs.own_data import halves, of_data, own_federation, scaled, scaling
 from fljax.models.own import as_model
 from fljax.models.scored import scored, validated
@@ -210,6 +212,7 @@ def program_text(name: str, job: Job, federation: Federation) -> str | None:
         and run.model in names("model")
         and run.sampling in names("sampling")
         and all(score in names("score") for score in run.score)
+        and job.settings[name]["optimizer"] in OPTIMIZERS
         and run.attack == run.clock == "none"  # who attacks, and who is quick, follow from the federation
     )
     if not ours:
@@ -320,9 +323,27 @@ def kept_as(text: str | None, algorithm: Algorithm) -> str | None:
 def split_section(name: str, job: Job) -> tuple[Work, Any, dict[str, Any]]:
     """A method's section as its local work, its Hyper and its static choices."""
     Hyper, section = find("algorithm", job.methods[name]).Hyper, dict(job.settings[name])
-    work = Work(**{field: section.pop(field) for field in Work._fields if field in section})
+    own = {field: section.pop(field) for field in Work._fields if field in section}
+    work = Work(**own)._replace(optimizer=_optimizer(own["optimizer"]))
     hyper = Hyper(**{field: section.pop(field) for field in numbers_of(Hyper)})
     return work, hyper, section
+
+
+def _optimizer(word: str) -> Any:
+    """What `Work.optimizer` is by its word: one of ours, ``optax.NAME``, or a function of a user's file.
+
+    Raises:
+        ValueError: there is none, or its file cannot be read or run.
+    """
+    check_optimizer(word)
+    if word in OPTIMIZERS:
+        return word
+    if is_file(word):
+        return find("optimizer", word)
+    found = getattr(optax, name := word.removeprefix("optax."), None)
+    if not inspect.isfunction(found):
+        raise ValueError(f"--optimizer {word}: optax has no optimiser {name!r}; choose one such as optax.lion")
+    return found
 
 
 def _made(kind: str, job: Job, made: Any, wanted: type) -> Any:

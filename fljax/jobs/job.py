@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from fljax.catalogue.entries import entry, names
 from fljax.catalogue.job import RUN, WORK, RunSettings
-from fljax.catalogue.own import short_name
+from fljax.catalogue.own import is_file, short_name
 from fljax.catalogue.parameters import Schema, Section
 from fljax.catalogue.words import nearest, shown, written
 from fljax.jobs.chains import spelled_out
@@ -27,6 +27,7 @@ from fljax.jobs.settings import (
     of_arguments,
     of_file,
     of_toml,
+    path,
     read_layer,
     read_value,
     values_of,
@@ -195,6 +196,8 @@ def job_of(layers: Sequence[Layer], own: Section = RUN, reader: Reader | None = 
             found |= read_layer(layer, schema, reader or read_value)
     # In a folder that is gone on with, what a method or part no longer has is another run, and refused as such.
     to_tell = "algorithm" in own and last(layers[-1:], "config") is not None
+    for section in schema:
+        check_optimizer(found.get(path(section, "optimizer")))
     unused = [_unused(layers, used[-2]) if to_tell else "", _given_again(layers[-1], schema)]
     return Job(schema, values_of(schema, found), "; ".join(filter(None, unused)))
 
@@ -223,6 +226,14 @@ def _unused(layers: Sequence[Layer], used: Layer) -> str:
     begins = {name.partition(".")[0] for name in kept if "." in name}
     told = [name if (section := name.partition(".")[0]) in begins else f"[{section}]" for name in left]
     return f"{_file(layers)}: not used by this job: {', '.join(dict.fromkeys(told))}" if told else ""
+
+
+def check_optimizer(word: str | None) -> None:
+    """Raises ValueError where a word names no optimiser: none of ours, and nothing of optax or of a file."""
+    known = [part[1] for part in WORK["optimizer"].kind if part[0] == "option"]
+    if word is not None and word not in known and not is_file(word) and not word.startswith("optax."):
+        others = "or of optax optax.NAME, such as optax.lion, or a function of yours, ./mine.py:name"
+        raise ValueError(f"optimizer={word!r} is unknown; choose one of {', '.join(map(repr, known))}, {others}")
 
 
 def _given_again(arguments: Layer, schema: Schema) -> str:

@@ -116,7 +116,8 @@ def _found_everywhere(layer: Iterable[tuple[str, list[str]]], folder: Path) -> L
             return [word if word == "None" else _from(folder, word) for word in words]
         if name in ("clock.devices", "devices"):  # a file, or the name of a profile
             return [word if Path(word).suffix == "" else _from(folder, word) for word in words]
-        return [absolute(word, folder) for word in words] if name in OPEN else words
+        is_open = name in OPEN or name.rpartition(".")[2] == "optimizer"  # which each method has
+        return [absolute(word, folder) for word in words] if is_open else words
 
     return [(name, type(words)(found(name, words))) for name, words in layer]
 

@@ -8,13 +8,18 @@ import tomllib
 from pathlib import Path
 
 import numpy as np
+import optax
 import pytest
 
+from fljax.algorithms.fedavg import fedavg
 from fljax.catalogue.own import find
+from fljax.jobs.assemble import plain_model
 from fljax.jobs.job import read_job
+from fljax.jobs.remake import remake
 from fljax.jobs.sweep import read_sweep
 from fljax.run.checkpoint import read_rounds
 from fljax.run.load import load_run
+from fljax.run.simulate import simulate
 from tests.slow import slow
 
 FILE = '''
@@ -509,3 +514,43 @@ def test_what_a_score_of_ones_own_raises_is_said_with_its_place(refused):
     Path("mine.py").write_text("def wrong(outputs, y):\n    return outputs[y.missing]\n")
     said = refused("run", "--algorithm", "fedavg", "--score", "./mine.py:wrong", "--rounds", "1")
     assert re.search(r"mine\.py, line 2: AttributeError: .* no attribute missing", said)
+
+
+OPTIMIZER = """
+import optax
+
+def mine(learning_rate):
+    return optax.chain(optax.clip(0.01), optax.sgd(learning_rate))
+
+def tall(learning_rate, how):
+    return optax.sgd(learning_rate)
+
+constant = 3
+"""
+
+
+def test_an_optimizer_of_ones_own_or_of_optax(fljax, refused):
+    """It is that of `Work.optimizer`; a folder is gone on with by its own alone."""
+    Path("mine.py").write_text(OPTIMIZER)
+    given = ("run", "--algorithm", "fedavg", *SMALL[2:], "--partition", "iid", "--folder", "x", "--rounds")
+    assert fljax(*given, "1", "--optimizer", "./mine.py:mine")[::2] == (0, "")
+    assert fljax("run", "--folder", "x", "--rounds", "2")[::2] == (0, "")
+    assert tomllib.loads(Path("x/config.toml").read_text())["fedavg"]["optimizer"].endswith("/mine.py:mine")
+    made, losses = remake("x").runs["fedavg"], load_run("x")["fedavg"].metrics["loss"]
+    work, model = made["algorithm"].about.work, plain_model(read_job(["--folder", "x"]), made["federation"])
+    for optimizer, same in ((lambda lr: optax.chain(optax.clip(0.01), optax.sgd(lr)), True), ("sgd", False)):
+        algorithm = fedavg(model, work._replace(optimizer=optimizer))
+        _, metrics = simulate(algorithm, made["hyper"], made["federation"], made["key"], 2)
+        assert np.allclose(metrics["loss"], losses, rtol=1e-4) is same
+    assert "x holds results with --fedavg.optimizer" in refused(*given, "3", "--optimizer", "optax.lion")
+    assert fljax(*given[:-3], "--rounds", "1", "--optimizer", "optax.lion")[0] == 0
+    for word, said in (
+        ("optax.lyon", "--optimizer optax.lyon: optax has no optimiser 'lyon'; choose one such as optax.lion"),
+        ("optax.identity", "optimizer identity cannot be called with a learning rate alone"),
+        ("optax.sigmoid_binary_cross_entropy", "cannot be called with a learning rate alone"),
+        ("optax.constant_schedule", "gives a function; give an optax transformation"),
+        ("./mine.py:constant", "this is a int, not a function"),
+        ("./mine.py:tall", "optimizer tall cannot be called with a learning rate alone: missing a required"),
+        ("./mine.py", "mine.py:name, of what it has: mine tall"),
+    ):
+        assert said in refused(*given[:-3], "--rounds", "1", "--optimizer", word)
