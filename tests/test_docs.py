@@ -17,6 +17,7 @@ import pytest
 import fljax
 from fljax.catalogue.job import RUN
 from fljax.cli.compare import OWN as COMPARE_OWN
+from fljax.cli.plan import PLAN
 from fljax.jobs.job import read_job
 from fljax.jobs.sweep import read_sweep
 
@@ -99,7 +100,7 @@ def test_commands_can_be_read():
         if name == "sweep":
             read_sweep(words)
         else:
-            read_job(words, COMPARE_OWN if name == "compare" else RUN)
+            read_job(words, {"compare": COMPARE_OWN, "plan": RUN | PLAN}.get(name, RUN))
     assert counts["run"] >= 12
     assert min(counts[name] for name in ("plan", "compare", "sweep")) >= 1
 
