@@ -16,11 +16,23 @@ Metrics = dict[str, Array]
 """Flat; of a round: ``()`` or ``(cohort,)``, of a run: with a leading axis over rounds."""
 
 
+def _by_shape(self: Any) -> str:
+    """What is shown of arrays of data: their types and shapes, as "x=float32[120,6]"; what is None is left out."""
+
+    def shown(value: Any) -> str:
+        return f"{value.dtype}{[*value.shape]}".replace(" ", "") if hasattr(value, "dtype") else repr(value)
+
+    fields = (f"{name}={shown(value)}" for name, value in self._asdict().items() if value is not None)
+    return f"{type(self).__name__}({', '.join(fields)})"
+
+
 class Examples(NamedTuple):
     """A labelled set."""
 
     x: Array  # (examples, ...): uint8 pixels (height, width, channels), float32 features, or int32 tokens
     y: Array  # (examples,) int32 classes; float32 (examples,) or (examples, outputs) to regress on, or 0s and 1s
+
+    __repr__ = _by_shape
 
 
 class Batch(NamedTuple):
@@ -30,6 +42,8 @@ class Batch(NamedTuple):
     y: Array  # (batch,) int32, or float32 as in the pool
     weight: Array  # (batch,) float32, 0 or 1 unless a method weights examples
 
+    __repr__ = _by_shape
+
 
 class ClientData(NamedTuple):
     """One split of a federation: every example once, and which rows belong to whom."""
@@ -37,6 +51,8 @@ class ClientData(NamedTuple):
     pool: Examples  # shared by all clients, never copied
     index: Array  # (clients, capacity) int32 rows of the pool; past `size` they are ignored
     size: Array  # (clients,) int32
+
+    __repr__ = _by_shape
 
 
 class Federation(NamedTuple):
@@ -51,12 +67,16 @@ class Federation(NamedTuple):
     there: Array | None = None  # (clients,) bool: who can take part and is tested; None: all
     stages: "Stages | None" = None  # how it changes over the rounds, see `fljax.drift`; the rest is how it begins
 
+    __repr__ = _by_shape
+
 
 class Rows(NamedTuple):
     """A split's tables at every stage of a federation that changes; all stages share the split's pool."""
 
     index: Array  # (stages, clients, capacity) int32
     size: Array  # (stages, clients) int32
+
+    __repr__ = _by_shape
 
 
 class Stages(NamedTuple):
@@ -68,6 +88,8 @@ class Stages(NamedTuple):
     test: Rows
     group: Array | None  # (stages, clients) int32
     there: Array  # (stages, clients) bool
+
+    __repr__ = _by_shape
 
 
 class Halves(NamedTuple):

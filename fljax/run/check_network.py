@@ -75,8 +75,23 @@ def check_labels(algorithm: Algorithm, federation: Federation) -> None:
     """
     _check_kind_of(federation.train.pool.y, algorithm.loss)
     n_outputs = dict(algorithm.about.model).get("n_outputs")
+    y = federation.train.pool.y
     if n_outputs is not None and task_of(algorithm.loss) == "classification":
-        _check_enough(n_outputs, federation.train.pool.y, federation.test.pool.y)
+        _check_enough(n_outputs, y, federation.test.pool.y)
+        if y.ndim == 1:
+            _check_loss(algorithm.loss, n_outputs, y.dtype)
+
+
+def _check_loss(loss: ExampleLoss, n_outputs: int, dtype: Any) -> None:
+    """Raises ValueError where a loss of the user's own does not take outputs and labels of classes."""
+    outputs, labels = jax.ShapeDtypeStruct((2, n_outputs), jnp.float32), jax.ShapeDtypeStruct((2,), dtype)
+    try:
+        jax.eval_shape(loss, outputs, labels)
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"the model's loss cannot be called with outputs (batch, {n_outputs}) and labels (batch,) of {dtype}: "
+            f"{error}; one that can is optax.softmax_cross_entropy_with_integer_labels"
+        ) from error
 
 
 def _check_kind_of(y: Array, loss: ExampleLoss) -> None:

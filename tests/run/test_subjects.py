@@ -3,6 +3,7 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 from flax import linen as nn
 from flax import nnx
@@ -39,6 +40,10 @@ def test_it_is_refused_by_name(run, averaging, federation, key):
             {"algorithm": fljax.fedavg(LINEAR._replace(loss="ce"), fljax.Work(1, 8))},
             r"loss='ce' of the model is not a function; give one \(logits, labels\) -> \(batch,\), such as optax",
         ),
+        (
+            {"algorithm": fljax.fedavg(LINEAR._replace(loss=optax.softmax_cross_entropy), fljax.Work(1, 8))},
+            r"the model's loss cannot be called with outputs \(batch, 4\) and labels \(batch,\) of int32: ",
+        ),
         ({"key": 0}, r"key=0 is not a random key; give jax.random.key\(0\)"),
         ({"key": jax.random.split(key, 2)}, r"is not a random key; give"),
         ({"participation": "0.5"}, "participation='0.5' is not a number; give one"),
@@ -54,6 +59,18 @@ def test_it_is_refused_by_name(run, averaging, federation, key):
             given |= {"hypers": given.pop("hyper"), "n_seeds": 1}
         with pytest.raises(ValueError, match=message):
             run(**given)
+
+
+def test_data_is_shown_by_its_types_and_shapes(federation):
+    n, (n_clients, capacity) = len(federation.train.pool.y), federation.train.index.shape
+    pool = f"Examples(x=float32[{n},4,4,1], y=int32[{n}])"
+    train = f"ClientData(pool={pool}, index=int32[{n_clients},{capacity}], size=int32[{n_clients}])"
+    assert repr(federation._replace(val=None, test=federation.train)) == (
+        f"Federation(train={train}, test={train}, group=int32[9])"
+    )
+    shapes = jax.eval_shape(lambda data: data, federation.train)
+    assert repr(shapes) == train
+    assert repr(federation.train._replace(size=3)).endswith("size=3)")
 
 
 def test_what_is_long_is_told_by_its_type(averaging, federation, key):
