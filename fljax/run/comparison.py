@@ -10,7 +10,7 @@ import numpy as np
 from fljax.models.scored import CONTRACT
 from fljax.run import report
 from fljax.run.columns import table
-from fljax.run.headline import CLASSES, NUMBERS, direction
+from fljax.run.headline import CLASSES, NUMBERS, direction, measures_of
 from fljax.run.rounds import n_not_finite
 
 SCALE = (*CLASSES.scores, *NUMBERS.scores, "ari", "new_accuracy_macro", "new_accuracy_p10", "new_r2_micro")
@@ -99,17 +99,24 @@ def _in_order(names: Collection[str]) -> list[str]:
 
 
 def left_out(runs: Mapping[str, Sequence[Mapping[str, np.ndarray]]]) -> list[str]:
-    """A line with the methods some of whose results were not finite and were left out; none where none were.
+    """Lines with the methods some of whose results were not finite and were left out, and with those whose errors grew
+    beyond all bounds in a test; none where none did.
 
     Args:
         runs: method -> the metrics of its runs.
     """
-    told = []
+    told, infinite = [], [name for name, own in runs.items() if any(map(_is_infinite, own))]
     for name, own in runs.items():
         some = np.concatenate([n_not_finite(one) for one in own]) > 0
         seeds = f" of {len(own)} seeds" if len(own) > 1 else ""
         told += [f"{name} in {some.sum()} of {len(some)} rounds{seeds}"] if some.any() else []
-    return [f"clients' results that were not finite were left out: {', '.join(told)}"] if told else []
+    lines = [f"clients' results that were not finite were left out: {', '.join(told)}"] if told else []
+    beyond = f"errors of tests grew beyond all bounds: {', '.join(infinite)}; a lower learning rate may help"
+    return [*lines, beyond] if infinite else lines
+
+
+def _is_infinite(run: Mapping[str, np.ndarray]) -> bool:
+    return any(np.isinf(run[name]).any() for name in ("test_loss", measures_of(run).scores[0]))
 
 
 def cell(name: str, row: report.Row) -> str:

@@ -22,6 +22,7 @@ from fljax.jobs.assemble import make_algorithm, make_federation, make_model
 from fljax.jobs.finished import compare_folders, run_folders
 from fljax.jobs.job import read_job
 from fljax.jobs.unlike import these_differ
+from fljax.run.comparison import left_out
 from fljax.run.spread import spreads
 from fljax.sealed import with_checksum
 
@@ -272,6 +273,23 @@ def test_results_that_were_left_out_are_said(compared, tmp_path, capsys):
     line = "results that were not finite were left out: fedavg in 2 of 9 rounds of 3 seeds"
     assert line in capsys.readouterr().out
     assert line in page.read_text()
+
+
+def test_errors_beyond_all_bounds_are_said():
+    ids, ok = np.zeros((2, 3), np.int32), np.ones((2, 3), bool)
+    fine = {
+        "ids": ids,
+        "active": ok,
+        "ok": ok,
+        "test_loss": np.array([0.5, np.nan]),
+        "r2_micro": np.array([0.1, np.nan]),
+    }
+    gone = fine | {"r2_micro": np.array([-np.inf, np.nan])}
+    assert left_out({"fedavg": [fine], "ditto": [fine, gone]}) == [
+        "errors of tests grew beyond all bounds: ditto; a lower learning rate may help"
+    ]
+    assert left_out({"fedavg": [fine | {"test_loss": np.array([0.5, np.inf])}]})[0].startswith("errors of tests grew")
+    assert left_out({"fedavg": [fine]}) == []
 
 
 def test_simulated_seconds_are_those_of_the_whole_run(compared, tmp_path):
