@@ -116,7 +116,8 @@ def left_out(runs: Mapping[str, Sequence[Mapping[str, np.ndarray]]]) -> list[str
 
 
 def _is_infinite(run: Mapping[str, np.ndarray]) -> bool:
-    return any(np.isinf(run[name]).any() for name in ("test_loss", measures_of(run).scores[0]))
+    told = ("test_loss", measures_of(run).scores[0])
+    return any(np.isinf(run[name]).any() for name in told if name in run)
 
 
 def cell(name: str, row: report.Row) -> str:
