@@ -49,7 +49,8 @@ def execute(sweep: SweepJob) -> list[Row]:
         raise ValueError(f"{folder} holds results; add --resume to go on with them, or choose another --folder")
     metric = metric_of(own.metric, ready[0][3].algorithm)
     with only_run(folder) as writable:
-        config.write("sweep", as_toml(sweep), job, folder, MAY_CHANGE, writable)
+        may_change = MAY_CHANGE if own.halving else (*MAY_CHANGE, "seeds")  # of which the search takes no fewer
+        config.write("sweep", as_toml(sweep), job, folder, may_change, writable)
         return _results(sweep, values, folder, ready, writable, metric)
 
 

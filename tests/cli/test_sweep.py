@@ -96,7 +96,7 @@ def test_a_sweep_leaves_its_results_and_goes_on(fljax, refused):
     assert [*columns][:4] == ["lr", "momentum", "seed", "round"]
     assert len(columns["round"]) == sum(row["rounds"] for row in loaded.table)
     chosen = (columns["lr"] == found.points[3]["lr"]) & (columns["momentum"] == 0.5) & (columns["seed"] == 1)
-    n = int(found.rounds[3])
+    n = int(found.rounds[3, 1])
     np.testing.assert_array_equal(columns["test_loss"][chosen], found.metrics["test_loss"][3, 1, :n])
     assert repr(loaded) == "<sweep x: 6 points x 2 seeds, 2 rounds>"
     with pytest.raises(ValueError, match="no number 'f1' a round; they have "):
@@ -248,6 +248,20 @@ def test_a_sweep_of_static_settings_is_read_back_by_their_names(fljax):
     for i, row in enumerate(loaded.table):
         assert (str(row[epochs]), str(row[size])) == (columns[epochs][last][i], columns[size][last][i])
         assert row["accuracy_macro"] == pytest.approx(columns["accuracy_macro"][last][i], rel=1e-6)
+
+
+def test_a_sweep_goes_on_with_more_seeds(fljax, refused):
+    given = (*SMALL, "--lr", "0.1", "0.2", "--folder", "x", "--seeds")
+    assert fljax("sweep", *given, "1")[0] == 0
+    few = rows_of("x/table.csv")
+    status, out, _ = fljax("sweep", "--folder", "x", "--resume", "--seeds", "2")
+    assert status == 0
+    assert "2 points x 2 seeds" in out
+    rows = rows_of("x/table.csv")
+    assert [row["seed"] for row in rows] == ["0", "1"] * 2
+    assert [row for row in rows if row["seed"] == "0"] == few
+    assert tomllib.loads(Path("x/config.toml").read_text())["seeds"] == 2
+    assert "holds a run with n_seeds=2, not 1" in refused("sweep", "--folder", "x", "--resume", "--seeds", "1")
 
 
 def test_settings_of_one_name_have_columns_of_their_own():

@@ -110,16 +110,39 @@ def test_a_search_is_read_back_also_halfway(searched, tmp_path):
     (found,) = fljax.load_sweep(tmp_path / "x").found
     assert found.setting == {}
     assert [point["lr"] for point in found.points] == list(LR)
-    np.testing.assert_array_equal(found.rounds, whole.rounds)
+    np.testing.assert_array_equal(found.rounds, np.repeat(whole.rounds[:, None], N_SEEDS, axis=1))
     chex.assert_trees_all_equal(found.metrics, {name: whole.metrics[name] for name in found.metrics})
     max((tmp_path / "x" / "parts").glob("*.npz")).unlink()  # a batch of the last stage
     (found,) = fljax.load_sweep(tmp_path / "x").found
-    lacking = whole.rounds - found.rounds
-    assert set(lacking) == {0, 2}
-    short = int(np.flatnonzero(lacking)[0])
-    curve = found.curves("accuracy_macro")[short]
-    assert np.isnan(curve[:, found.rounds[short] :]).all()
-    np.testing.assert_array_equal(curve[:, :2], whole.metrics["accuracy_macro"][short, :, :2])
+    lacking = whole.rounds[:, None] - found.rounds
+    assert set(lacking.ravel()) == {0, 2}
+    point, seed = np.argwhere(lacking)[0]
+    curve = found.curves("accuracy_macro")[point, seed]
+    assert np.isnan(curve[2:]).all()
+    np.testing.assert_array_equal(curve[:2], whole.metrics["accuracy_macro"][point, seed, :2])
+
+
+def test_a_search_goes_on_with_more_seeds(searched, averaging, federation, key, hypers, tmp_path):
+    few = searched(folder=tmp_path)
+    kept = {path.name: path.read_bytes() for path in (tmp_path / "parts").glob("*.npz")}
+
+    def with_seeds(n, **options):
+        return search(averaging, hypers, federation, key, n, ROUNDS, **options)
+
+    more = with_seeds(3, folder=tmp_path)
+    for name, whole in with_seeds(3).metrics.items():
+        np.testing.assert_array_equal(more.metrics[name][:, :N_SEEDS], few.metrics[name], err_msg=name)
+        np.testing.assert_array_equal(more.metrics[name], whole, err_msg=name)
+    files = {path.name: path.read_bytes() for path in (tmp_path / "parts").glob("*.npz")}
+    assert {name: files[name] for name in kept} == kept  # nothing was computed again
+    assert len(files) > len(kept)
+    (found,) = fljax.load_sweep(tmp_path).found
+    np.testing.assert_array_equal(found.metrics["test_loss"], more.metrics["test_loss"])
+    with pytest.raises(ValueError, match="n_seeds=3, not 2"):
+        searched(folder=tmp_path)
+    searched(folder=tmp_path / "halved", halving=2)
+    with pytest.raises(ValueError, match="n_seeds=2, not 3"):
+        with_seeds(3, folder=tmp_path / "halved", halving=2)
 
 
 def test_a_search_takes_keys_of_any_implementation_and_numpys_numbers(averaging, federation, tmp_path):

@@ -17,7 +17,7 @@ class Searched(NamedTuple):
     setting: Mapping[str, str]  # the static choices, as table.csv has them; {} where there was no outer loop
     points: list[dict[str, float]]  # the numbers that vary, point by point
     metrics: dict[str, np.ndarray]  # (points, seeds, rounds, ...) as `fljax.sweep`'s; NaN, 0 or False in rounds not run
-    rounds: np.ndarray  # (points,) rounds that each was run so far
+    rounds: np.ndarray  # (points, seeds) rounds that each was run so far
 
     def curves(self, measure: str) -> np.ndarray:
         """``measure`` after each round, (points, seeds, rounds), for means and deviations over the seeds.
@@ -34,16 +34,16 @@ class Searched(NamedTuple):
 
     @property
     def _was_run(self) -> np.ndarray:
-        """(points, 1, rounds)."""
-        return np.arange(self.metrics["diverged"].shape[2]) < self.rounds[:, None, None]
+        """(points, seeds, rounds)."""
+        return np.arange(self.metrics["diverged"].shape[2]) < self.rounds[..., None]
 
     def columns(self) -> Columns:
         """All runs below each other, a row a round: the setting, the point's numbers, the seed, and the run's
         `fljax.run.frames.columns_of_rounds`."""
         found = []
         for i, point in enumerate(self.points):
-            for seed in range(self.metrics["ids"].shape[1]) if self.rounds[i] else ():
-                own = {name: value[i, seed, : self.rounds[i]] for name, value in self.metrics.items()}
+            for seed in np.flatnonzero(self.rounds[i]):
+                own = {name: value[i, seed, : self.rounds[i, seed]] for name, value in self.metrics.items()}
                 found.append(({**self.setting, **point, "seed": seed}, columns_of_rounds(own)))
         return stacked(found)
 
@@ -74,5 +74,7 @@ def read_search(folder: Path, setting: Mapping[str, str]) -> Searched | None:
             for name, value in part.metrics.items():
                 metrics[name][cell, made[cell] : made[cell] + n] = value[row]
             made[cell] += n
-    shaped = {name: value.reshape(n_points, n_seeds, *value.shape[1:]) for name, value in metrics.items()}
-    return Searched(setting, points, shaped, made.reshape(n_points, n_seeds).min(axis=1))
+    shaped = {
+        name: value.reshape(n_seeds, n_points, *value.shape[1:]).swapaxes(0, 1) for name, value in metrics.items()
+    }
+    return Searched(setting, points, shaped, made.reshape(n_seeds, n_points).T)

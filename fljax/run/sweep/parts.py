@@ -23,18 +23,24 @@ AGAIN = "delete it, and its runs are made again"
 class Part(NamedTuple):
     """What a batch of runs came to in one stage; a row per run."""
 
-    cells: np.ndarray  # (runs,) their numbers, ascending
+    cells: np.ndarray  # (runs,) their numbers
     diverged: np.ndarray  # (runs,) as in `Cell`
     state: list[np.ndarray] | None  # leaves (runs, ...) to go on from; None after the last stage
     metrics: dict[str, np.ndarray]  # (runs, rounds of the stage, ...)
 
 
 class Store(NamedTuple):
-    """Where batches are kept; nowhere if ``folder`` is None."""
+    """Where batches are kept; nowhere if ``folder`` is None.
+
+    In files a run is number ``seed * n_points + point``, so that further seeds come after all that is there; elsewhere
+    `fljax.run.sweep.program.all_cells` numbers the runs.
+    """
 
     folder: Path | None
     now: dict[str, Any] = {}  # noqa: RUF012 - `fljax.run.surroundings.surroundings`; a default, never changed
     force: bool = False  # go on in other surroundings
+    n_points: int = 1
+    n_seeds: int = 1
 
     def open(self, identity: dict[str, Any], writable: bool = True) -> None:
         """Makes the folder, or sees that it is the search's of this ``identity``; all hosts must call it.
@@ -54,7 +60,14 @@ class Store(NamedTuple):
             self._write(identity, [{"batches": 0, **self.now}])
         hosts.all_there("search begun")
         stored, history = _read_identity(path)
-        check_same_run(self.folder, stored, identity, [*history, self.now])
+        before = stored.get("n_seeds")
+        more = isinstance(before, int) and before < self.n_seeds and stored.get("halving") is None
+        check_same_run(
+            self.folder, stored | ({"n_seeds": self.n_seeds} if more else {}), identity, [*history, self.now]
+        )
+        if more and hosts.writes():
+            self._write(identity, history)
+        hosts.all_there("search told of further seeds")
 
     def go_on(self) -> None:
         """Called where something is left to compute; all hosts must call it.
@@ -80,8 +93,13 @@ class Store(NamedTuple):
         found: list[Part] = []
         left = set(todo.tolist())
         for path in self._files(f"{stage:02d}"):
-            found.append(_read(path, left, n_rounds, keep, found[0].metrics.keys() if found else None))
-            left -= set(found[-1].cells.tolist())
+            part = _read(path, n_rounds, keep, found[0].metrics.keys() if found else None)
+            seed, point = np.divmod(part.cells, self.n_points)
+            part = part._replace(cells=point * self.n_seeds + seed)
+            if not left.issuperset(part.cells.tolist()):
+                raise ValueError(f"{path} is not a batch of this search; {AGAIN}")
+            found.append(part)
+            left -= set(part.cells.tolist())
         return found
 
     def write(self, stage: int, part: Part) -> None:
@@ -90,8 +108,10 @@ class Store(NamedTuple):
             return
         arrays = {f"metric.{name}": value for name, value in part.metrics.items()}
         arrays |= {f"state.{i:04d}": leaf for i, leaf in enumerate(part.state or ())}
-        path = self.folder / FOLDER / _name(stage, part.cells)
-        own = {"cells": part.cells, "diverged": part.diverged, "stage": np.array(stage)}
+        point, seed = np.divmod(part.cells, self.n_seeds)
+        cells = seed * self.n_points + point
+        path = self.folder / FOLDER / _name(stage, cells)
+        own = {"cells": cells, "diverged": part.diverged, "stage": np.array(stage)}
         save_arrays(path, arrays | own)
 
     @property
@@ -140,7 +160,7 @@ def n_devices_of(folder: Path) -> int | None:
     return history[-1].get("devices") if history else None
 
 
-def _read(path: Path, left: set[int], n_rounds: int, keep: bool, names: Collection[str] | None) -> Part:
+def _read(path: Path, n_rounds: int, keep: bool, names: Collection[str] | None) -> Part:
     arrays, _ = read_arrays(path, AGAIN)
     state = [restored(arrays[name]) for name in sorted(arrays) if name.startswith("state.")]
     metrics = {name.removeprefix("metric."): value for name, value in arrays.items() if name.startswith("metric.")}
@@ -148,7 +168,7 @@ def _read(path: Path, left: set[int], n_rounds: int, keep: bool, names: Collecti
     leading = {value.shape[:2] for value in metrics.values()} | {(*leaf.shape[:1], n_rounds) for leaf in state}
     named = path.name == _name(int(arrays.get("stage", -1)), cells)
     whole = named and leading == {(len(cells), n_rounds)} and len(diverged) == len(cells) and bool(state) >= keep
-    if not whole or not left.issuperset(cells.tolist()) or metrics.keys() != (names or metrics.keys()):
+    if not whole or metrics.keys() != (names or metrics.keys()):
         raise ValueError(f"{path} is not a batch of this search; {AGAIN}")
     return Part(cells, diverged, state or None, metrics)
 

@@ -54,8 +54,8 @@ def search(
 ) -> Found:
     """`fljax.sweep` in batches of runs, with files, resume and successive halving; runs are spread over the devices.
 
-    The same search again goes on after the last batch that was written. Points that halving keeps have the results of
-    the full sweep.
+    The same search again goes on after the last batch that was written; without halving also with more seeds. Points
+    that halving keeps have the results of the full sweep.
 
     Args:
         algorithm: from `fljax.algorithms`.
@@ -105,7 +105,7 @@ def search(
         level = kept or level_of(setting, cells, federation, dropout_rate, compile)
         setting = setting._replace(level=level)
         due = is_due(jnp.arange(n_rounds), evaluate_every, n_rounds)
-        store = parts.Store(folder, surroundings(n_devices), force_resume)
+        store = parts.Store(folder, surroundings(n_devices), force_resume, count_points(hypers), int(n_seeds))
         stage = Stage(
             setting, federation, dropout_rate, due, store, tell or (lambda done, n: None), jax.random.key_impl(key)
         )
@@ -115,6 +115,7 @@ def search(
             identity |= {f"hyper.{name}": parts.plain(value) for name, value in as_dict(hypers).items()}
             identity |= {
                 "n_seeds": int(n_seeds),
+                "runs": "seed by seed",  # see `parts.Store`
                 "n_rounds": n_rounds,
                 "halving": halving and int(halving),
                 "compile": setting.level,
