@@ -8,6 +8,7 @@ from typing import Any
 from fljax.jobs.job import made_by
 from fljax.jobs.sweep import folder_of, read_sweep
 from fljax.run.frames import Columns, as_frame, read_table, stacked
+from fljax.run.load import existing
 from fljax.run.sweep.load import Searched, read_search
 
 
@@ -43,9 +44,7 @@ def load_sweep(folder: str | Path) -> LoadedSweep:
     Raises:
         ValueError: it is not there, holds no sweep, or a file of it is damaged.
     """
-    folder = Path(folder)
-    if not folder.is_dir():
-        raise ValueError(f"there is no folder {folder}")
+    folder = existing(folder)
     places: dict[Path, dict[str, Any]] = {folder: {}}
     config = folder / "config.toml"
     if config.exists() and made_by(config) == "sweep":

@@ -152,9 +152,7 @@ def load_run(folder: str | Path) -> LoadedRun:
     Raises:
         ValueError: it is not there, holds no run, or a file of it is damaged.
     """
-    folder = Path(folder)
-    if not folder.is_dir():
-        raise ValueError(f"there is no folder {folder}")
+    folder = existing(folder)
     config = _toml(folder / "config.toml")
     own = [folder] if holds_run(folder) else []
     order = [word for word in _list(config.get("algorithm")) if isinstance(word, str)]
@@ -168,6 +166,14 @@ def load_run(folder: str | Path) -> LoadedRun:
         for path in own or below
     }
     return LoadedRun(folder, config, results, read_table(folder / "summary.csv"), *names[1:])
+
+
+def existing(folder: str | Path) -> Path:
+    """The folder; ValueError where it is not there."""
+    folder = Path(folder)
+    if not folder.is_dir():
+        raise ValueError(f"there is no folder {folder}")
+    return folder
 
 
 def frame_of(loaded: Any, of: str) -> Any:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from fljax.run.frames import Columns, read_table, stacked
-from fljax.run.load import LoadedRun, frame_of, holds_run, load_run
+from fljax.run.load import LoadedRun, existing, frame_of, holds_run, load_run
 from fljax.run.spread import measured, spreads
 
 
@@ -85,9 +85,7 @@ def load_comparison(folder: str | Path) -> LoadedComparison:
     Raises:
         ValueError: it is not there, holds no comparison, or a file of it is damaged.
     """
-    folder = Path(folder)
-    if not folder.is_dir():
-        raise ValueError(f"there is no folder {folder}")
+    folder = existing(folder)
     begun = {path.parent for path in folder.glob("seed_*/*") if holds_run(path)}
     numbered = {path.name.removeprefix("seed_"): path for path in begun}
     runs = {int(seed): load_run(path) for seed, path in numbered.items() if seed.isdecimal()}
