@@ -86,7 +86,7 @@ def _check_loss(loss: ExampleLoss, n_outputs: int, dtype: Any) -> None:
     """Raises ValueError where a loss of the user's own does not take outputs and labels of classes."""
     outputs, labels = jax.ShapeDtypeStruct((2, n_outputs), jnp.float32), jax.ShapeDtypeStruct((2,), dtype)
     try:
-        jax.eval_shape(loss, outputs, labels)
+        jax.eval_shape(lambda outputs, labels: loss(outputs, labels), outputs, labels)
     except (TypeError, ValueError) as error:
         raise ValueError(
             f"the model's loss cannot be called with outputs (batch, {n_outputs}) and labels (batch,) of {dtype}: "

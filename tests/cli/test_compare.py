@@ -23,6 +23,7 @@ from fljax.jobs.finished import compare_folders, run_folders
 from fljax.jobs.job import read_job
 from fljax.jobs.unlike import these_differ
 from fljax.run.comparison import left_out
+from fljax.run.frames import stacked
 from fljax.run.spread import spreads
 from fljax.sealed import with_checksum
 
@@ -116,7 +117,14 @@ def test_a_comparison_of_runs_of_different_lengths_is_read_back(compared, tmp_pa
     assert np.isnan(curves["fedavg"][1]).all()
     assert np.isfinite(curves["fedavg"][[0, 2]]).all()
     assert np.isfinite(curves["standalone"][2]).tolist() == [True] * n + [False] * (3 - n)
-    assert len(loaded.rounds()["round"]) == 3 * 4 + n
+    columns = loaded.rounds()
+    assert len(columns["round"]) == 3 * 4 + n
+
+
+def test_what_only_some_runs_have_is_not_there_for_the_others():
+    columns = stacked([({"seed": 0}, {"loss": np.ones(2)}), ({"seed": 1}, {"loss": np.ones(1), "churn": np.zeros(1)})])
+    assert columns["seed"].tolist() == [0, 0, 1]
+    np.testing.assert_array_equal(columns["churn"], [np.nan, np.nan, 0])
 
 
 def test_a_seed_is_given_what_the_run_of_that_seed_is(compared):

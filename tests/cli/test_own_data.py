@@ -287,7 +287,7 @@ def test_a_table_is_separated_by_what_its_first_line_has(table, separator):
     table.write_text(text.replace(",", separator))
     found, _ = make_parts(read_job(arguments(table, *given)))
     np.testing.assert_array_equal(found.train.pool.x, expected.train.pool.x)
-    table.write_text(text.replace("h0", f'"h{separator}0"'))
+    table.write_text(text.replace("h0", f'"h{separator}0"').replace("noise", f'"noise{separator}"', 1))
     assert make_parts(read_job(arguments(table, *given)))[0].train.size.tolist() == expected.train.size.tolist()
 
 

@@ -65,6 +65,8 @@ def test_a_run_leaves_its_results(fljax, drawn):
         same = drawn_again[path.name] == path.read_bytes()
         assert same is (path.stem != "learning_curves"), path.name  # whose label is the measure that is compared
     listed = folder.joinpath("clients.csv").read_text().splitlines(keepends=True)
+    assert "ifca cluster" in listed[0]
+    assert "client_row" not in listed[0]  # which says the same
     folder.joinpath("clients.csv").write_text("".join(listed[:-1]))
     status, _, err = fljax("show", "x", "--out", "paper")
     assert (status, err.count("\n")) == (2, 1)
