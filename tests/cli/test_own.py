@@ -13,7 +13,7 @@ import pytest
 
 from fljax.algorithms.fedavg import fedavg
 from fljax.catalogue.own import find
-from fljax.jobs.assemble import plain_model
+from fljax.jobs.assemble import plain_model, program_text
 from fljax.jobs.job import read_job
 from fljax.jobs.remake import remake
 from fljax.jobs.sweep import read_sweep
@@ -535,9 +535,13 @@ def test_an_optimizer_of_ones_own_or_of_optax(fljax, refused):
     given = ("run", "--algorithm", "fedavg", *SMALL[2:], "--partition", "iid", "--folder", "x", "--rounds")
     assert fljax(*given, "1", "--optimizer", "./mine.py:mine")[::2] == (0, "")
     assert fljax("run", "--folder", "x", "--rounds", "2")[::2] == (0, "")
-    assert tomllib.loads(Path("x/config.toml").read_text())["fedavg"]["optimizer"].endswith("/mine.py:mine")
+    word = tomllib.loads(Path("x/config.toml").read_text())["fedavg"]["optimizer"]
+    assert word == f"{Path('mine.py').absolute()}:mine"  # found from everywhere
+    job = read_job(["--folder", "x"])
+    assert program_text("fedavg", job, remake("x").federation) is None  # what it does is not known by its name
+    assert program_text("fedavg", job.with_setting("fedavg.optimizer", "adam"), remake("x").federation) is not None
     made, losses = remake("x").runs["fedavg"], load_run("x")["fedavg"].metrics["loss"]
-    work, model = made["algorithm"].about.work, plain_model(read_job(["--folder", "x"]), made["federation"])
+    work, model = made["algorithm"].about.work, plain_model(job, made["federation"])
     for optimizer, same in ((lambda lr: optax.chain(optax.clip(0.01), optax.sgd(lr)), True), ("sgd", False)):
         algorithm = fedavg(model, work._replace(optimizer=optimizer))
         _, metrics = simulate(algorithm, made["hyper"], made["federation"], made["key"], 2)
