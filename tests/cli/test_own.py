@@ -90,7 +90,7 @@ def mine(fljax) -> Path:
 
 
 def test_scores_by_name_and_of_ones_own_are_told_compared_and_chosen_by(fljax, mine, refused, tmp_path):
-    own = ("--score", "auc", "./mine.py:second", "--partition", "iid")
+    own = ("--score", "auc", "./mine.py:second", "--partition", "iid", "--model", "logistic_regression")
     status, out, err = fljax("run", *SMALL, "--algorithm", "fedavg", *own, "--new-clients", "0.4", "--folder", "x")
     assert (status, err) == (0, "")
     run = load_run("x")
@@ -264,19 +264,6 @@ def test_a_file_without_a_name_says_what_it_has(fljax, mine, refused, tmp_path):
             assert f"{tmp_path}/mine.py is a file; write {tmp_path}/mine.py:name, of what it has: {has}" in said
         assert f"./mine.py:name, of what it has: {has}" in refused("list", word).replace(f"{tmp_path}/", "./")
     assert "cannot read no.py: No such file" in refused("list", "./no.py")
-
-
-def test_a_file_that_has_moved_is_named_where_it_is_now(fljax, mine, refused):
-    given = (*SMALL, "--partition", "iid", "--algorithm", "./mine.py:mymethod", "--folder", "x")
-    status, _, err = fljax("run", *given)
-    assert (status, err) == (0, "")
-    Path("other").mkdir()
-    Path("mine.py").rename("other/mine.py")
-    said = refused("run", "--folder", "x", "--rounds", "3")
-    assert "mine.py: No such file; if it has moved, say where it is now: --algorithm PATH:mymethod" in said
-    status, out, err = fljax("run", "--folder", "x", "--rounds", "3", "--algorithm", "./other/mine.py:mymethod")
-    assert (status, err) == (0, "")
-    assert "3/3" in out
 
 
 def test_two_methods_of_one_name(fljax, mine, refused, tmp_path):
@@ -498,16 +485,19 @@ def test_groups_of_any_names_are_numbered(fljax, name, groups):
     assert float(line["ari"]) == 1
 
 
-def test_a_file_that_has_moved_goes_on(fljax, mine):
-    given = ("run", *ALL[:2], *ALL[2:], *SMALL, "--folder", "x")
-    assert fljax(*given)[0] == 0
-    said = fljax("run", "--folder", "x", "--rounds", "2", "--model", "mlp")[2]
+def test_a_file_that_has_moved_is_asked_for_and_gone_on_with_where_it_is_now(fljax, mine, refused):
+    status, _, err = fljax("run", *ALL, *SMALL, "--folder", "x")
+    assert (status, err) == (0, "")
+    said = refused("run", "--folder", "x", "--rounds", "2", "--model", "mlp")
     assert "mine.py:net, not mlp; choose another --folder" in said
     Path("there").mkdir()
     mine.rename("there/mine.py")
-    moved = [word.replace("./mine.py", "./there/mine.py") for word in ALL]
-    status, _, err = fljax("run", "--folder", "x", "--rounds", "2", *moved)
+    moved, again = [word.replace("./mine.py", "./there/mine.py") for word in ALL], ("run", "--folder", "x")
+    said = refused(*again, "--rounds", "3", *moved[2:])
+    assert "mine.py: No such file; if it has moved, say where it is now: --algorithm PATH:mymethod" in said
+    status, out, err = fljax(*again, "--rounds", "3", *moved)
     assert (status, err) == (0, "")
+    assert "3/3" in out
 
 
 def test_what_a_score_of_ones_own_raises_is_said_with_its_place(refused):

@@ -4,9 +4,9 @@ import pytest
 
 from fljax.algorithms.fedavg import fedavg
 from fljax.types import Algorithm, Model, Work
-from tests.run.conftest import federation, model
+from tests.run.conftest import federation, model, no_rounds
 
-__all__ = ["federation", "model"]
+__all__ = ["federation", "model", "no_rounds"]
 
 
 @pytest.fixture(scope="session")

@@ -10,7 +10,7 @@ import pytest
 
 import fljax
 from fljax.data.synthetic import linear_groups
-from fljax.models import mlp
+from fljax.models import logistic_regression, mlp
 from fljax.numbers import Scalar, hyper, number
 from fljax.rounds import Clusters, Rule, all_but, averaging, clustered, only, two_models
 from fljax.rounds.bricks import BRICKS
@@ -31,6 +31,12 @@ HYPER = fljax.fedavg.Hyper(lr=0.1)
 @pytest.fixture(scope="module")
 def model():
     return mlp(input_shape=(4, 4, 1), hidden=(3,), n_classes=4)
+
+
+@pytest.fixture(scope="module")
+def plain():
+    """A network for what takes compiled rounds: no layers are asked for."""
+    return logistic_regression(input_shape=(4, 4, 1), n_classes=4)
 
 
 @pytest.fixture(scope="module")
@@ -98,12 +104,12 @@ def test_a_term_that_clients_who_train_in_their_own_way_never_see(key, model, fe
         shapes(heard(model, WORK), federation, key, heard.Hyper(lr=0.1))
 
 
-def test_a_client_of_no_cluster_is_not_tested(key, model, federation):
+def test_a_client_of_no_cluster_is_not_tested(key, plain, federation):
     def begin(key, hyper, data):
-        centers = jax.vmap(model.init)(jax.random.split(key, 2))
+        centers = jax.vmap(plain.init)(jax.random.split(key, 2))
         return Clusters(centers, jnp.array([0, 1, 0, -1, -1, 1], jnp.int32))
 
-    algorithm = clustered(model, WORK, Rule(begin))
+    algorithm = clustered(plain, WORK, Rule(begin))
     state, metrics = fljax.simulate(algorithm, HYPER, federation, key, 1)
     accuracy = np.asarray(metrics["client_accuracy"][0])
     np.testing.assert_array_equal(np.isnan(accuracy), [False, False, False, True, True, False])
@@ -111,21 +117,22 @@ def test_a_client_of_no_cluster_is_not_tested(key, model, federation):
     assert np.isnan(metrics["client_loss"][0, 3:5]).all()
     # New clients choose among the models that somebody holds: of a label of -1 that is none, not the first.
     models = ModelTable(state.server.centers, jnp.array([-1, 1, 1, -1, 1, -1], jnp.int32))
-    found = jax.jit(lambda models: held_with_least_loss(model, models, federation.train).row)(models)
+    chosen = jax.jit(lambda models: held_with_least_loss(plain, models, federation.train).row)
+    found = chosen(models)
     np.testing.assert_array_equal(found, np.ones(6))
     free = jitted(algorithm.join)(key, HYPER, state, federation.train, np.int32(0)).row
     nobody = models._replace(row=jnp.full(6, -1, jnp.int32))
-    chosen = jax.jit(lambda models: held_with_least_loss(model, models, federation.train).row)(nobody)
-    np.testing.assert_array_equal(chosen, free)
+    np.testing.assert_array_equal(chosen(nobody), free)
 
 
-def test_a_rule_that_counts_clusters_from_1_is_told_so(key, model, federation, tmp_path):
+def test_a_rule_that_counts_clusters_from_1_is_told_so(key, plain, federation, tmp_path, no_rounds):
     def begin(key, hyper, data):
-        centers = jax.vmap(model.init)(jax.random.split(key, 2))
+        centers = jax.vmap(plain.init)(jax.random.split(key, 2))
         return Clusters(centers, jnp.array([1, 2, 1, 2, 1, 2], jnp.int32))
 
+    no_rounds()
     with pytest.raises(ValueError, match=r"^a rule begins with labels 1 to 2 and 2 models; give 0 to 1, or -1 for a"):
-        train(clustered(model, WORK, Rule(begin)), fljax.LocalHyper(lr=0.1), federation, key, 1, folder=tmp_path)
+        train(clustered(plain, WORK, Rule(begin)), fljax.LocalHyper(lr=0.1), federation, key, 1, folder=tmp_path)
     assert not list(tmp_path.glob("rounds/*"))
 
 
@@ -134,9 +141,9 @@ class LabelHyper(fljax.LocalHyper):
     label: Scalar = number(0, "of client 3 from the second round on")
 
 
-def test_a_rule_whose_later_labels_are_no_clusters_is_told_so(key, model, federation):
+def test_a_rule_whose_later_labels_are_no_clusters_is_told_so(key, plain, federation):
     def begin(key, hyper, data):
-        centers = jax.vmap(model.init)(jax.random.split(key, 2))
+        centers = jax.vmap(plain.init)(jax.random.split(key, 2))
         return Clusters(centers, jnp.zeros(6, jnp.int32))
 
     def after(key, hyper, clusters, sent, cohort):
@@ -144,7 +151,7 @@ def test_a_rule_whose_later_labels_are_no_clusters_is_told_so(key, model, federa
         moved = clusters.label.at[3].set(jnp.where(cohort.round == 1, label, 0))
         return clusters._replace(label=moved), sent, {}
 
-    algorithm, numbers = clustered(model, WORK, Rule(begin, after=after)), LabelHyper(lr=0.1)
+    algorithm, numbers = clustered(plain, WORK, Rule(begin, after=after)), LabelHyper(lr=0.1)
     given = (federation, key)
     for run in (
         lambda numbers, n: fljax.simulate(algorithm, numbers, *given, n),
@@ -169,10 +176,10 @@ def own_round(model):
     return base._replace(round=round)
 
 
-def test_a_round_put_over_another_is_run_or_refused_and_never_left_out(key, model, federation):
+def test_a_round_put_over_another_is_run_or_refused_and_never_left_out(key, plain, federation):
     """The halves of the round that lies under it, its `exchange`, are not what a run does."""
-    alone = own_round(model)
-    assert averaging(model, WORK).round_exchange is not None
+    alone = own_round(plain)
+    assert averaging(plain, WORK).round_exchange is not None
     assert alone.round_exchange is None
 
     with pytest.raises(ValueError, match="its round is not made of two halves, and nothing can be put between"):

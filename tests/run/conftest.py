@@ -1,8 +1,12 @@
+from collections.abc import Callable
+from typing import Any, NoReturn
+
 import pytest
 
 from fljax.algorithms.fedavg import fedavg
 from fljax.data.synthetic import linear_groups
 from fljax.models import logistic_regression, mlp
+from fljax.run.programs import Compiler, Program
 from fljax.types import Algorithm, Federation, Model, Work
 
 
@@ -21,3 +25,17 @@ def model() -> Model:
 def averaging() -> Algorithm:
     """The plainest method with the plainest model, for tests of what is around it."""
     return fedavg(logistic_regression((4, 4, 1), 4), Work(epochs=1, batch_size=8))
+
+
+@pytest.fixture
+def no_rounds(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """``no_rounds()``: from here on `train` must refuse. Its rounds are traced and not compiled; to run them fails."""
+    made = Compiler.program
+
+    def never(*given: Any) -> NoReturn:
+        pytest.fail("a round was run")
+
+    def program(self: Compiler, name: str, *given: Any) -> Program:
+        return Program(never, 0.0, was_kept=False) if name == "chunk" else made(self, name, *given)
+
+    return lambda: monkeypatch.setattr(Compiler, "program", program)
