@@ -152,12 +152,13 @@ def test_a_rule_whose_later_labels_are_no_clusters_is_told_so(key, plain, federa
         return clusters._replace(label=moved), sent, {}
 
     algorithm, numbers = clustered(plain, WORK, Rule(begin, after=after)), LabelHyper(lr=0.1)
-    given = (federation, key)
+    given, alone = (federation, key), jax.devices()[:1]
     for run in (
         lambda numbers, n: fljax.simulate(algorithm, numbers, *given, n),
         lambda numbers, n: train(algorithm, numbers, *given, n),
-        lambda numbers, n: fljax.sweep(algorithm, stack([numbers]), *given, 1, n),
-        lambda numbers, n: search(algorithm, stack([numbers]), *given, 1, n),
+        # Both by one program: of four points, as a search runs at once.
+        lambda numbers, n: fljax.sweep(algorithm, stack([numbers] * 4), *given, 1, n, compile="fast"),
+        lambda numbers, n: search(algorithm, stack([numbers] * 4), *given, 1, n, compile="fast", devices=alone),
     ):
         for label in (2, -2):
             with pytest.raises(ValueError, match=r"^a rule put client 3 into a cluster that there is not; give"):
