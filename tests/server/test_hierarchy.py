@@ -58,15 +58,20 @@ def test_next_split_passes_over_levels_that_change_nothing(dendrogram):
     assert seen == sorted(set(seen))
 
 
+@jax.jit
+def levels_and_groups(tree, steps, step):
+    levels = jax.vmap(threshold, (0, None))(steps, step)
+    return levels, jax.vmap(cut_at, (None, 0))(tree, levels)
+
+
 @pytest.mark.parametrize("step", [0.7, 0.2, 0.1, 0.03, 1e-3, 1e-4])
 @pytest.mark.parametrize("seed", range(4))
 def test_the_next_split_is_that_of_going_step_by_step(step, seed):
     rng = np.random.default_rng(seed)
     points = rng.normal(size=(9, 2)) if seed else np.round(rng.normal(size=(9, 2)))  # some at one place, ties
     tree, step = linkage(jnp.asarray(squareform(pdist(points)), jnp.float32), "average"), jnp.float32(step)
-    levels = jax.vmap(threshold, (0, None))(jnp.arange(int(1 / step) + 3), step)
-    groups = np.asarray(jax.vmap(cut_at, (None, 0))(tree, levels))
-    label, steps = jnp.zeros(9, jnp.int32), 0
+    levels, groups = map(np.asarray, levels_and_groups(tree, jnp.arange(int(1 / step) + 3), step))
+    label, steps = np.zeros(9, np.int32), 0
     while levels[steps] > 0:
         wanted = steps + 1
         while levels[wanted] > 0 and (groups[wanted] == label).all():
@@ -74,7 +79,7 @@ def test_the_next_split_is_that_of_going_step_by_step(step, seed):
         new, steps, differs = next_split(tree, label, jnp.int32(steps), step)
         assert (int(steps), bool(differs)) == (wanted, bool((groups[wanted] != label).any()))
         np.testing.assert_array_equal(new, groups[wanted])
-        label, steps = new, int(steps)
+        label, steps = np.asarray(new), int(steps)
 
 
 @pytest.mark.parametrize("step", [1e-7, 1e-9, 1e-30])
