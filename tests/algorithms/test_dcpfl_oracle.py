@@ -4,7 +4,6 @@ from types import SimpleNamespace
 
 import chex
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy.cluster.hierarchy import fcluster, linkage
@@ -220,8 +219,9 @@ def test_under_partial_participation_it_equals_a_replay_of_its_tables(seed):
         simulate(algorithm, hyper, federation, key, ROUNDS, participation=0.75, dropout=DROPOUT)
     )
     keys = split_key(key)
-    cohorts = [sample_cohort(keys.cohort, jnp.int32(t), federation, 6, DROPOUT) for t in range(ROUNDS)]
-    start = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), model.init(keys.init))
+    drawn = jax.jit(lambda t: sample_cohort(keys.cohort, t, federation, 6, DROPOUT))
+    cohorts = [drawn(np.int32(t)) for t in range(ROUNDS)]
+    start = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), jax.jit(model.init)(keys.init))
     replay = replayed(start, federation, cohorts)
     for t, told in enumerate(replay.told):
         assert (told.trial, told.adopted) == (metrics["trial"][t], metrics["adopted"][t]), t

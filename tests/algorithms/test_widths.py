@@ -13,7 +13,7 @@ from fljax.algorithms.heterofl import heterofl
 from fljax.models import cnn, from_functions, mlp, resnet18
 from fljax.run.simulate import split_key
 from fljax.types import Work
-from tests.algorithms.round_by_round import simulate
+from tests.algorithms.round_by_round import jitted, simulate
 from tests.slow import slow
 
 ALL = Work(epochs=2, batch_size=None)  # the order of a client's examples then does not matter
@@ -169,13 +169,16 @@ def test_a_client_may_be_tested_with_its_own_part(key, federation):
     wide, narrow = wide_and_narrow("convolutional")
     method = heterofl(wide, ALL, rates=(1.0, 0.5), deployed="own")
     state = simulate(method, HYPER, federation, key, 1)[0]
-    models = method.deploy(key, HYPER, state, federation.train)
+    models = jax.device_get(jitted(method.deploy)(key, HYPER, state, federation.train))
     np.testing.assert_array_equal(models.row, [0, 1] * 3)
-    x = jax.random.normal(key, (3, 6, 6, 1))
+    x = np.random.default_rng(1).normal(size=(3, 6, 6, 1)).astype(np.float32)
     whole, part = (jax.tree.map(lambda leaf, i=i: leaf[i], models.params) for i in (0, 1))
-    np.testing.assert_allclose(method.predict(whole, x), wide.apply(state.server, x, None)[0], atol=1e-6)
-    expected = narrow.apply(cut_to(state.server, narrow), x, None)[0]
-    np.testing.assert_allclose(method.predict(part, x), expected, atol=1e-6)
+    predict, outputs = (
+        jax.jit(method.predict),
+        jax.jit(lambda model, params: model.apply(params, x, None)[0], static_argnums=0),
+    )
+    np.testing.assert_allclose(predict(whole, x), outputs(wide, state.server), atol=1e-6)
+    np.testing.assert_allclose(predict(part, x), outputs(narrow, cut_to(state.server, narrow)), atol=1e-6)
 
 
 def test_a_product_a_rounding_above_a_whole_number_is_that_number(key):

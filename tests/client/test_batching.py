@@ -53,7 +53,7 @@ BY_BATCH = {"ours": fljax.from_linen(Ours(), (3, 3, 1)), "a user's": fljax.from_
 
 
 def losses(network, data, make=lambda params, n: tree.own(tree.broadcast(params, n))):
-    params = network.init(jax.random.key(0))
+    params = jax.jit(network.init)(jax.random.key(0))
     return jax.jit(lambda: client_loss(network, make(params, data.size.shape[0]), data))()
 
 
@@ -68,17 +68,18 @@ def test_what_a_client_gets_is_its_own_whoever_else_has_the_model(ragged, networ
     with over_devices(one):
         some = ragged._replace(index=ragged.index[1:3], size=ragged.size[1:3])
         np.testing.assert_allclose(losses(network, some, tree.everyone), alone[1:3], rtol=1e-6)
-        stacked = tree.broadcast(network.init(jax.random.key(0)), 2)
-        of_two = jax.jit(lambda: cross_loss(network, stacked, ragged))()
+        params = jax.jit(network.init)(jax.random.key(0))
+        of_two = jax.jit(lambda: cross_loss(network, tree.broadcast(params, 2), ragged))()
     np.testing.assert_allclose(of_two, np.stack([alone, alone], axis=1), rtol=1e-6)
 
 
 @pytest.mark.parametrize("network", BY_BATCH)
 def test_the_longest_client_changes_nothing_for_the_others(ragged, network):
     network = BY_BATCH[network]
-    params = network.init(jax.random.key(0))
+    params = jax.jit(network.init)(jax.random.key(0))
     wide = ragged._replace(index=jnp.pad(ragged.index, ((0, 0), (0, 15)), mode="edge"))
 
+    @jax.jit
     def found(data):
         held = tree.everyone(params, data.size.shape[0])
         matrices = confusion_matrices(predictor(network), held, data, 4)

@@ -113,13 +113,13 @@ def test_clients_with_one_kernel_are_one_batch():
 
 def test_a_networks_gradient_is_the_same_with_it_and_without(switch):
     rng = np.random.default_rng(4)
-    x, y = rng.integers(256, size=(10, 16, 16, 1), dtype=np.uint8), rng.integers(3, size=10)
+    x, y = rng.integers(256, size=(10, 16, 16, 1), dtype=np.uint8), rng.integers(3, size=10, dtype=np.int32)
     model = cnn((16, 16, 1), 3, (16, 16), 5, "SAME", "each", (8,), (0.0, 0.0))
-    start = model.init(jax.random.key(0))
+    start = jax.jit(model.init)(jax.random.key(0))
 
     def gradient(wanted):
         switch(wanted)
-        loss = jax.jit(jax.grad(lambda params: model.loss(model.apply(params, x, None)[0], jnp.asarray(y)).mean()))
+        loss = jax.jit(jax.grad(lambda params: model.loss(model.apply(params, x, None)[0], y).mean()))
         return jax.tree.leaves(jax.device_get(loss(start)))
 
     pairs = list(zip(gradient("1"), gradient("0"), strict=True))
