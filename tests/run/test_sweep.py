@@ -176,14 +176,19 @@ def test_numbers_out_of_range_are_refused(key, averaging, federation, n_seeds, a
 
 
 @pytest.mark.parametrize("name", ["ifca", "fedavg+client_dp"])
-def test_what_only_the_host_can_tell_is_that_of_single_runs(key, model, federation, name):
-    """Churn of the clusters, epsilon, simulated seconds: in a sweep and a search as in a single run."""
+def test_what_only_the_host_can_tell_is_that_of_single_runs(key, federation, name):
+    """Churn of the clusters, epsilon, simulated seconds: in a sweep and a search as in a single run.
+
+    Four points on one device are what a search runs at once: the sweep's program.
+    """
+    model = fljax.MODELS["logistic_regression"]((4, 4, 1), 4)
     method, choices = fljax.compose(name), {"n_clusters": 2} if name == "ifca" else {}
     algorithm = method(model, fljax.Work(epochs=1, batch_size=8), **choices)
     sampling = for_all(uniform(0.5), range(1, 1 + len(federation.train.size)))
-    hypers, run = method.Hyper(lr=[0.05, 0.3]), {"sampling": sampling}
-    swept = sweep(algorithm, hypers, federation, key, 1, ROUNDS, **run)
-    found = search(algorithm, hypers, federation, key, 1, ROUNDS, **run).metrics
+    hypers, run = method.Hyper(lr=[0.05, 0.3, 0.1, 0.2]), {"sampling": sampling}
+    swept = sweep(algorithm, hypers, federation, key, 1, ROUNDS, **run, compile="fast")
+    alone = {"compile": "fast", "devices": jax.devices()[:1]}
+    found = search(algorithm, hypers, federation, key, 1, ROUNDS, **run, **alone).metrics
     of_host = {"simulated_seconds", "churn" if name == "ifca" else "epsilon"}
     for i, lr in enumerate(hypers.lr):
         hyper = method.Hyper(lr=lr)
