@@ -11,6 +11,9 @@ from matplotlib.backends.backend_pdf import FigureCanvasPdf
 from matplotlib.figure import Figure
 
 from fljax.cli import main
+from tests.run.conftest import no_rounds
+
+__all__ = ["no_rounds"]
 
 
 @pytest.fixture(scope="package", autouse=True)

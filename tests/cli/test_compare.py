@@ -170,7 +170,7 @@ def test_a_comparison_goes_on_with_more_seeds(compared, tmp_path, capsys):
     assert rows[1]["difference"] == ""
 
 
-def test_more_seeds_may_be_wider_and_a_seeds_folder_is_that_of_its_run(compared, tmp_path):
+def test_more_seeds_may_be_wider_and_a_seeds_folder_is_that_of_its_run(compared, tmp_path, no_rounds):
     """A partition of its own gives each seed a table of its own width, and one program needs one width."""
     widths = [make_federation(read_job([*FEW, "--seed", str(seed)], RUN)).train.index.shape[1] for seed in range(3)]
     assert max(widths) == widths[2] > widths[1]
@@ -180,6 +180,7 @@ def test_more_seeds_may_be_wider_and_a_seeds_folder_is_that_of_its_run(compared,
     assert main([*given, "--seeds", "2"]) == 0
     assert (tmp_path / "c" / "seed_1" / "fedavg" / "metrics.jsonl").stat().st_mtime_ns == before
     shutil.copytree(compared[0] / "seed_0", tmp_path / "seed_0")  # of padded ones
+    no_rounds()  # all are there
     assert main(["run", "--folder", str(tmp_path / "seed_0")]) == 0
     made = fljax.remake(tmp_path / "seed_0").runs["fedavg"]
     kept = fljax.load_run(compared[0] / "seed_0")["fedavg"].metrics

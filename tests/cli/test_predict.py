@@ -32,7 +32,10 @@ def table(path):
 
 @pytest.fixture(scope="module")
 def told(tmp_path_factory):
-    """``told("sick") -> (folder, the run, the file's rows, the lines of predictions_test.csv)``, run once each."""
+    """``told("sick") -> (folder, the run, the file's rows, the lines of predictions_test.csv)``, run once each.
+
+    Of "sick" two methods, one of which has a model for each client.
+    """
     made, root = {}, tmp_path_factory.mktemp("predict")
     rows = table(root / "d.csv")
 
@@ -40,7 +43,8 @@ def told(tmp_path_factory):
         if labels not in made:
             folder = root / "-".join(labels)
             given = ["--data", str(root / "d.csv"), "--client-column", "hospital", "--label-column", *labels, *FEW]
-            asked = ["--feature-column", "age", "--algorithm", "fedavg", "standalone", "--folder", str(folder)]
+            methods = ["fedavg", "standalone"] if labels == ("sick",) else ["fedavg"]
+            asked = ["--feature-column", "age", "--algorithm", *methods, "--folder", str(folder)]
             assert main(["run", *given, *asked]) == 0
             assert main(["predict", str(folder)]) == 0
             made[labels] = folder, load_run(folder), rows, read(folder / "predictions_test.csv")

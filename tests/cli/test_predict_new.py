@@ -32,6 +32,9 @@ def patients():
     ]
 
 
+METHODS = {"sick": ["fedavg", "standalone"], "cost": ["standalone"]}
+
+
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
     """``trained("sick") -> folder``, run once each on `patients`."""
@@ -43,7 +46,7 @@ def trained(tmp_path_factory):
             made[label] = root / label
             data = ["--data", str(root / "d.csv"), "--client-column", "hospital", "--label-column", label]
             inputs = ["--feature-column", "age", "ward", "kind=x", "kind", "--category-column", "ward", "kind"]
-            asked = ["--algorithm", "fedavg", "standalone", "--folder", str(made[label])]
+            asked = ["--algorithm", *METHODS[label], "--folder", str(made[label])]
             assert main(["run", *data, *inputs, *FEW, *asked]) == 0
         return made[label]
 
@@ -74,8 +77,8 @@ def test_a_table_in_another_order_is_told_as_the_runs_own(trained, label, tmp_pa
     write(tmp_path / "n.csv", [{n: ({"more": "?"} | patients()[i])[n] for n in names} for i in rows_of(own)])
     told = predicted_of_new(folder, tmp_path / "n.csv")
     same(told, own, ["method", "client", "predicted", *(name for name in told if name.startswith("p_"))])
-    assert told["example"].tolist() == 2 * [*range(len(rows_of(own)))]
-    assert told["label"].tolist() == 2 * [patients()[i][label] for i in rows_of(own)]
+    assert told["example"].tolist() == len(METHODS[label]) * [*range(len(rows_of(own)))]
+    assert told["label"].tolist() == len(METHODS[label]) * [patients()[i][label] for i in rows_of(own)]
     assert [*told] == [*own]
 
 

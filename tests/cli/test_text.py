@@ -1,6 +1,7 @@
 """A table with a column of texts on the command line: words become tokens, and the network's vocabulary is theirs."""
 
 import csv
+import re
 
 import numpy as np
 import pytest
@@ -27,7 +28,12 @@ def reviews(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "model", [("fasttext",), ("lstm", "--model.hidden", "8"), ("transformer", "--model.width", "8")]
+    "model",
+    [
+        ("fasttext",),
+        ("lstm", "--model.hidden", "8"),
+        ("transformer", "--model.width", "8", "--model.n-layers", "1", "--model.n-heads", "1"),
+    ],
 )
 def test_words_are_read_and_their_names_kept(fljax, reviews, model):
     asked = ("--text-column", "text", "--text-length", "8", "--model", *model, *FEW)
@@ -45,12 +51,24 @@ def test_words_are_read_and_their_names_kept(fljax, reviews, model):
     assert right == pytest.approx(run["fedavg"].metrics["accuracy_micro"][-1])
 
 
-def test_few_words_and_a_vocabulary_of_ones_own(fljax, reviews, refused):
+def interrupted(*_, **__):
+    raise KeyboardInterrupt
+
+
+def n_parameters(out):
+    return int(re.search(r"fasttext of ([\d,]+) parameters", out)[1].replace(",", ""))
+
+
+def test_few_words_and_a_vocabulary_of_ones_own(fljax, reviews, refused, monkeypatch):
     few = ("--text-column", "text", "--text-words", "3", "--model", "fasttext", *FEW, "--rounds", "1")
-    assert fljax("run", *reviews, *few, "--folder", "x")[0] == 0
-    assert load_run("x")["fedavg"].models.params["embed"]["embedding"].shape[1] == 5
-    assert fljax("run", *reviews, *few, "--model.vocabulary", "30", "--folder", "y")[0] == 0
-    assert load_run("y")["fedavg"].models.params["embed"]["embedding"].shape[1] == 30
+    status, out, _ = fljax("run", *reviews, *few, "--folder", "x")
+    assert status == 0
+    _, vocabulary, width = load_run("x")["fedavg"].models.params["embed"]["embedding"].shape
+    assert vocabulary == 5
+    monkeypatch.setattr("fljax.cli.execute.train", interrupted)  # what is told of the network is told before
+    status, more, _ = fljax("run", *reviews, *few, "--model.vocabulary", "30", "--folder", "y")
+    assert status == 130
+    assert n_parameters(more) - n_parameters(out) == 25 * width
     assert "the network knows 2" in refused("run", *reviews, *few, "--model.vocabulary", "2")
 
 

@@ -1,6 +1,7 @@
 """Versions and devices that a folder was made with: another is refused, or kept beside them."""
 
 import json
+from functools import cache
 
 import jax
 import numpy as np
@@ -81,11 +82,15 @@ def test_settings_of_jax_that_change_rounding_or_draws_are_told_where_they_are_n
     assert surroundings(1).keys() == {*TRACED, "devices", "device", "hosts", "cores"}
 
 
-def test_a_method_of_ones_own_goes_on_under_another_version_where_that_is_forced(key, federation, model, tmp_path):
-    def go(n_rounds, scale, force=False):
+def test_a_method_of_ones_own_goes_on_under_another_version_where_that_is_forced(key, federation, tmp_path):
+    @cache
+    def algorithm(scale):
+        model = fljax.MODELS["logistic_regression"]((4, 4, 1), 4)
         own = model._replace(loss=lambda z, y: scale * optax.softmax_cross_entropy_with_integer_labels(z, y))
-        algorithm = fljax.fedavg(own, fljax.Work(1, 8))
-        given = algorithm, fljax.fedavg.Hyper(), federation, key, n_rounds
+        return fljax.fedavg(own, fljax.Work(1, 8))
+
+    def go(n_rounds, scale, force=False):
+        given = algorithm(scale), fljax.fedavg.Hyper(), federation, key, n_rounds
         return fljax.train(*given, folder=tmp_path / "run", force_resume=force)
 
     go(1, 1.0)
