@@ -325,15 +325,12 @@ def test_a_number_that_changes_how_long_rounds_last_is_swept_one_value_at_a_time
     told = refused("sweep", *SMALL, "--algorithm", "fedavg+top_k", *clock, "--top-share", "0.02", "1", "--folder", "x")
     assert "--clock deadline: top_share changes how much participants send" in told
     assert "run one sweep for each value of top_share" in told
-    arguments = ("--algorithm", "fedavg+top_k", *clock, "--seeds", "1", "--attack", "backdoor")
-    assert fljax("sweep", *SMALL, *arguments, "--lr", "0.1", "0.2", "--folder", "y")[0] == 0
-    assert fljax("run", *SMALL, *arguments[:-4], *arguments[-2:], "--folder", "r")[0] == 0
+    private = ("--algorithm", "fedavg+top_k+client_dp", *clock, "--attack", "backdoor", "--target-epsilon", "8")
+    status, out, _ = fljax("sweep", *SMALL, *private, "4", "--seeds", "1", "--folder", "y")
+    assert status == 0
+    assert fljax("run", *SMALL, *private, "--folder", "r")[0] == 0
     (alone,), swept = rows_of("r/summary.csv"), rows_of("y/table.csv")
     assert [row["simulated_seconds"] for row in swept] == [alone["simulated_seconds"]] * 2  # each round is as long
     assert all(0 <= float(row["attack_success"]) <= 1 for row in swept)
-    private = ("--algorithm", "fedavg+client_dp", *clock, "--target-epsilon", "8", "4", "--seeds", "1", "--folder", "z")
-    status, out, _ = fljax("sweep", *SMALL, *private)
-    assert status == 0
-    spent = [float(row["epsilon_spent"]) for row in rows_of("z/table.csv")]
-    assert spent == pytest.approx([8, 4], rel=1e-3)
+    assert [float(row["epsilon_spent"]) for row in swept] == pytest.approx([8, 4], rel=1e-3)
     assert re.search(r"best: target_epsilon=(\d): accuracy_macro 0\.\d+, epsilon (\1|\d\.99\d)", out)

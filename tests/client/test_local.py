@@ -1,6 +1,6 @@
 """Local training against plain NumPy, and the promises about raggedness, keys and non-finite clients."""
 
-from functools import cache
+from functools import cache, partial
 
 import chex
 import jax
@@ -264,6 +264,7 @@ def test_work_out_of_range_is_refused(key, model, ragged, field, value):
         )
 
 
+@partial(jax.jit, static_argnums=0)
 def _by_hand(optimizer, kernel, x, y):
     """One step of ``optimizer`` on the mean squared error of a linear model, the kernel as it is."""
     value, gradient = jax.value_and_grad(lambda w: jnp.square(x @ w - y).mean())(kernel)
@@ -289,13 +290,15 @@ def _by_hand(optimizer, kernel, x, y):
 def test_an_optimizer_sees_the_rows_and_columns_of_narrow_kernels(optimizer):
     rng = np.random.default_rng(0)
     x, y, kernel = (rng.normal(size=shape).astype(np.float32) for shape in ((6, 24), (6, 2), (24, 2)))
-    data = ClientData(Examples(jnp.asarray(x), jnp.asarray(y)), jnp.arange(6)[None], jnp.full(1, 6))
+    rows = np.arange(6, dtype=np.int32)[None]
+    data = jax.tree.map(jnp.asarray, ClientData(Examples(x, y), rows, np.full(1, 6, np.int32)))
 
     def loss(params, batch, key):
         return jnp.square(batch.x @ params - batch.y).mean(), params
 
+    train = jax.jit(lambda keys, start: train_clients(keys, start, data, loss, optimizer, Work(1, 6)))
     with jax.numpy_dtype_promotion("standard"):
-        trained = train_clients(jax.random.split(jax.random.key(0), 1), kernel[None], data, loss, optimizer, Work(1, 6))
+        trained = jax.device_get(train(jax.random.split(jax.random.key(0), 1), kernel[None]))
     np.testing.assert_allclose(trained.params[0], _by_hand(optimizer, kernel, x, y), rtol=1e-5, atol=1e-6)
 
 
@@ -303,11 +306,15 @@ def test_an_optimizer_sees_the_rows_and_columns_of_narrow_kernels(optimizer):
 def test_adam_trains_parameters_of_float16(ragged, optimizer):
     model = mlp((3, 3, 1), (6,), 4, dtype=jnp.float16)
     hyper = fedavg.Hyper(lr=0.01)
-    start = jax.tree.map(lambda leaf: leaf.astype(jnp.float16), model.init(jax.random.key(0)))
-    with jax.numpy_dtype_promotion("standard"):
+    start = jax.tree.map(lambda leaf: leaf.astype(jnp.float16), started(model, jax.random.key(0)))
+
+    @jax.jit
+    def train(keys, start):
         tuner = local_optimizer(hyper, Work(1, 4, optimizer=optimizer), jnp.int32(0))
-        loss = training_loss(model)
-        trained = train_clients(keys_of(jax.random.key(1)), tree.everyone(start, 5), ragged, loss, tuner, Work(3, 4))
+        return train_clients(keys, tree.everyone(start, 5), ragged, training_loss(model), tuner, Work(3, 4))
+
+    with jax.numpy_dtype_promotion("standard"):
+        trained = train(keys_of(jax.random.key(1)), start)
     assert np.asarray(trained.ok).all()
     moved = np.asarray(trained.params["fc2"]["kernel"], np.float32) - np.asarray(start["fc2"]["kernel"], np.float32)
     assert 0.005 < np.abs(moved).max() < 0.5
@@ -324,10 +331,15 @@ def test_running_statistics_of_two_axes_are_left_as_they_lie():
 
     model = from_linen(Counts(), (24,))
     x = np.random.default_rng(0).normal(size=(6, 24)).astype(np.float32)
-    pool = Examples(jnp.asarray(x), jnp.zeros(6, jnp.int32))
-    data = ClientData(pool, jnp.arange(6, dtype=jnp.int32)[None], jnp.full(1, 6))
-    keys, start = jax.random.split(jax.random.key(0), 1), tree.everyone(model.init(jax.random.key(1)), 1)
-    trained = train_clients(keys, start, data, training_loss(model), Elementwise(*optax.sgd(0.1)), Work(2, 2))
+    rows, size = np.arange(6, dtype=np.int32)[None], np.full(1, 6, np.int32)
+    data = jax.tree.map(jnp.asarray, ClientData(Examples(x, np.zeros(6, np.int32)), rows, size))
+
+    @jax.jit
+    def train(keys):
+        start, loss = tree.everyone(model.init(jax.random.key(1)), 1), training_loss(model)
+        return train_clients(keys, start, data, loss, Elementwise(*optax.sgd(0.1)), Work(2, 2))
+
+    trained = train(jax.random.split(jax.random.key(0), 1))
     np.testing.assert_array_equal(trained.params["batch_stats"]["seen"], np.full((1, 16, 2), 6.0))
 
 
