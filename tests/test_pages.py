@@ -13,6 +13,7 @@ import pytest
 import fljax
 from fljax.cli import main
 from fljax.data.datasets import NAMES
+from tests.cli.conftest import leave_figures_empty
 from tests.run.test_hosts import free_port
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -78,6 +79,7 @@ def test_a_composition_of_at_most_six_lines_goes_everywhere(code, tmp_path, monk
     resumed = fljax.train(made, hyper, federation, key, 2, folder=tmp_path / "run", **options)
     np.testing.assert_allclose(resumed.metrics["client_loss"], alone["client_loss"], rtol=1e-5)
     monkeypatch.chdir(tmp_path)
+    leave_figures_empty(monkeypatch)
     Path("mine.py").write_text(IMPORTS + code)
     command = code.partition("\n")[0].partition("  ")[0].removeprefix("# fljax ").split()
     assert main([*command, *TINY.split(), "--folder", "out"]) == 0
@@ -132,7 +134,7 @@ def test_pfllibs_files_are_read(tmp_path):
     (tmp_path / "config.json").write_text("{}")
     names = {"np": np, "fljax": fljax}
     exec(code, names)
-    federation = names["from_pfllib"](tmp_path)
+    federation = jax.device_get(names["from_pfllib"](tmp_path))
     for (part, client), expected in held.items():
         split = getattr(federation, part)
         rows = split.index[client, : split.size[client]]

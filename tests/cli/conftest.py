@@ -50,9 +50,15 @@ def drawn() -> None:
 
 @pytest.fixture(autouse=True)
 def figures(request, monkeypatch) -> None:
-    """Figures are files with a name and nothing in them: drawing takes longer than what most tests are about."""
-    if "drawn" in request.fixturenames:
-        return
+    if "drawn" not in request.fixturenames:
+        leave_figures_empty(monkeypatch)
+
+
+def leave_figures_empty(patch: pytest.MonkeyPatch) -> None:
+    """Figures are files with a name and nothing in them: drawing takes longer than what most tests are about.
+
+    For what runs before or outside of this folder's tests: fixtures of modules, and other folders.
+    """
 
     def named(draw: Callable) -> Callable:
         def draw_into(own: Any, file: Any, **options: Any) -> None:
@@ -64,7 +70,7 @@ def figures(request, monkeypatch) -> None:
         return draw_into
 
     for kind, way in ((Figure, "savefig"), (FigureCanvasAgg, "print_png"), (FigureCanvasPdf, "print_pdf")):
-        monkeypatch.setattr(kind, way, named(getattr(kind, way)))
+        patch.setattr(kind, way, named(getattr(kind, way)))
 
 
 @pytest.fixture

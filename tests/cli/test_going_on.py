@@ -24,6 +24,7 @@ from fljax.run import surroundings, writer
 from fljax.run.checkpoint import read_rounds
 from fljax.run.writer import LOCK
 from fljax.sealed import with_checksum
+from tests.cli.conftest import leave_figures_empty
 
 BEGUN = ("--algorithm", "fedprox", "--model", "logistic_regression", "--partition", "dirichlet")
 BEGUN += ("--n-clients", "5", "--mu", "0.3")
@@ -38,7 +39,9 @@ def interrupted(*_, **__):
 @pytest.fixture(scope="module")
 def two_rounds(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("two_rounds") / "x"
-    assert main(["run", *SMALL, "--folder", str(folder)]) == 0
+    with pytest.MonkeyPatch.context() as patch:
+        leave_figures_empty(patch)
+        assert main(["run", *SMALL, "--folder", str(folder)]) == 0
     return folder
 
 

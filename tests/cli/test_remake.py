@@ -9,6 +9,7 @@ import pytest
 
 import fljax
 from fljax.cli import main
+from tests.cli.conftest import leave_figures_empty
 
 FEW = ("--model", "logistic_regression", "--epochs", "1", "--batch-size", "8", "--lr", "0.1", "--rounds", "2")
 
@@ -23,7 +24,9 @@ def ran(tmp_path_factory):
         csv.writer(file).writerows([("hospital", "age", "cost"), *rows])
     given = ["--data", str(folder / "d.csv"), "--client-column", "hospital", "--label-column", "cost", *FEW]
     given += ["--algorithm", "fedavg", "ditto", "--new-clients", "0.25", "--folder", str(folder / "out")]
-    assert main(["run", *given]) == 0
+    with pytest.MonkeyPatch.context() as patch:
+        leave_figures_empty(patch)
+        assert main(["run", *given]) == 0
     return folder / "out", fljax.load_run(folder / "out"), fljax.remake(folder / "out")
 
 

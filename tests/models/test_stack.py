@@ -75,7 +75,7 @@ def norm(params):
 def assert_same_change(start, alone, stacked):
     """Every leaf of ``alone - start`` and ``stacked - start`` is the same, to `TOLERANCE` of its norm."""
     start, alone, stacked = map(as_float64, (start, alone, stacked))
-    change, error = tree.subtract(alone, start), tree.subtract(stacked, alone)
+    change, error = jax.tree.map(np.subtract, alone, start), jax.tree.map(np.subtract, stacked, alone)
     whole = norm(tree.split_statistics(change)[0])
     assert whole > 1e-3 * norm(tree.split_statistics(start)[0])  # there was training
     off = jax.tree.map(lambda e, c: norm(e) / max(norm(c), FLOOR * whole), error, change)

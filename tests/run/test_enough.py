@@ -16,6 +16,7 @@ from fljax.run.checkpoint import history_of
 from fljax.run.enough import enough_devices, seconds_of_work
 from fljax.run.sweep.parts import n_devices_of
 from fljax.types import Work
+from tests.cli.conftest import leave_figures_empty
 
 MODEL = logistic_regression((4, 4, 1), 4)
 ALL = 10**9  # rounds
@@ -25,6 +26,11 @@ SMALL = ("--algorithm", "fedavg", "--partition.n-clients", "4", "--epochs", "1",
 @pytest.fixture(scope="module")
 def federation():
     return linear_groups(9, 3, examples=30, ragged=0.5)
+
+
+@pytest.fixture(autouse=True)
+def figures(monkeypatch):
+    leave_figures_empty(monkeypatch)
 
 
 @pytest.fixture

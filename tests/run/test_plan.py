@@ -36,7 +36,7 @@ def planned(key, model, federation):
 
 def test_what_is_held(key, planned, model, federation):
     got = planned(participation=0.5)
-    n_parameters = sum(leaf.size for leaf in jax.tree.leaves(model.init(key)))
+    n_parameters = sum(leaf.size for leaf in jax.tree.leaves(jax.eval_shape(model.init, key)))
     assert got.parameters == n_parameters
     assert got.state == 4 * n_parameters  # FedAvg keeps one model and nothing per client
     assert got.data >= federation.train.pool.x.nbytes
