@@ -308,13 +308,17 @@ def test_a_convolution_that_is_given_its_pixels_in_another_shape_is_refused_in_o
         federation = fljax.federation_from_arrays(x, y, clients)
         algorithm = fljax.fedavg(fljax.MODELS[model]((12, 12, 1), n_classes=3), fljax.Work(1, 8))
         seeds = {"n_seeds": 1} if run in (fljax.sweep, search) else {}
-        return run(algorithm, HYPER, federation, key, n_rounds=1, **seeds)
+        return lambda key: run(algorithm, HYPER, federation, key, n_rounds=1, **seeds)
 
     for shape in ((12, 12), (1, 12, 12)):
         message = rf"^the network takes examples of shape \(12, 12, 1\), and the clients' are \({shape[0]}, .*; make it"
         with pytest.raises(ValueError, match=message):
-            given(shape, "mnist_cnn")
-    given((144,), "logistic_regression")
+            given(shape, "mnist_cnn")(key)
+    flat = given((144,), "logistic_regression")
+    if run in (fljax.simulate, fljax.sweep):  # which can be traced, so that nothing is compiled
+        jax.eval_shape(flat, key)
+    else:
+        flat(key)
 
 
 @pytest.mark.parametrize("run", [fljax.sweep, search])
