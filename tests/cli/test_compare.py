@@ -5,10 +5,10 @@ import io
 import re
 import shutil
 import tomllib
+from collections import Counter
 
 import jax
 import numpy as np
-import pandas
 import pytest
 from scipy import stats
 
@@ -80,12 +80,15 @@ def test_a_comparison_is_read_back_with_all_its_seeds(compared):
         assert row["mean"] == pytest.approx(own[:, -1].mean(), rel=1e-6)
         worst = loaded.curves("accuracy_worst10")[method]
         assert worst[2, 1] == pytest.approx(alone[2][method].metrics["client_accuracy"][1].min())
-    frame = pandas.DataFrame(loaded.rounds())
-    assert len(frame) == 3 * 2 * 3
-    one = frame[(frame["algorithm"] == "standalone") & (frame["seed"] == 2)]
-    np.testing.assert_array_equal(one["test_loss"], alone[2]["standalone"].metrics["test_loss"])
-    assert list(one["round"]) == [1, 2, 3]
-    assert loaded.frame("tests").groupby(["seed", "algorithm"]).size().eq(5).all()
+    columns = loaded.rounds()
+    assert len(columns["round"]) == 3 * 2 * 3
+    one = (columns["algorithm"] == "standalone") & (columns["seed"] == 2)
+    np.testing.assert_array_equal(columns["test_loss"][one], alone[2]["standalone"].metrics["test_loss"])
+    assert columns["round"][one].tolist() == [1, 2, 3]
+    tests = loaded.tests()
+    assert Counter(zip(tests["seed"].tolist(), tests["algorithm"].tolist(), strict=True)) == {
+        (seed, method): 5 for seed in range(3) for method in loaded.methods
+    }
     assert repr(loaded) == f"<comparison {folder}: fedavg, standalone; seeds 0, 1, 2>"
     for wrong, message in (
         (lambda: loaded[4], "has no seed 4; it has 0, 1, 2"),
@@ -97,6 +100,14 @@ def test_a_comparison_is_read_back_with_all_its_seeds(compared):
     ):
         with pytest.raises(ValueError, match=message):
             wrong()
+
+
+def test_a_comparison_is_a_frame(compared):
+    pytest.importorskip("pandas")
+    frame = fljax.load_comparison(compared[0]).frame()
+    mean = frame.groupby(["algorithm", "round"])["accuracy_macro"].mean()
+    curves = fljax.load_comparison(compared[0]).curves("accuracy_macro")
+    np.testing.assert_allclose(mean["standalone"], curves["standalone"].mean(axis=0), rtol=1e-6)
 
 
 def test_a_comparison_of_runs_of_different_lengths_is_read_back(compared, tmp_path):

@@ -8,7 +8,6 @@ from pathlib import Path
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pandas
 import pytest
 
 import fljax
@@ -254,7 +253,8 @@ def test_whole_numbers_that_do_not_count_from_0_are_names_of_classes(tmp_path, e
     if ending == "npz":
         np.savez(path, x=x[:, None], y=np.array(labels * 3), client=client)
     else:
-        pandas.DataFrame({"a": x, "y": labels * 3, "client": client}).to_csv(path, index=False)
+        rows = "".join(f"{a},{y},{owner}\n" for a, y, owner in zip(x, labels * 3, client, strict=True))
+        path.write_text(f"a,y,client\n{rows}")
     data = fljax.read_own(path, columns)
     assert data.classes == classes
     assert np.asarray(data.examples.y)[:4].tolist() == first
@@ -299,10 +299,10 @@ def test_a_table_is_separated_by_what_its_first_line_has(table, separator):
         ([0.5, 1.25, 2.5, 3.5, 4.5, 5.5], "classification", "has 6 different numbers in 6 rows; say task 'regression'"),
     ],
 )
-def test_labels_that_nothing_can_be_learnt_of_are_refused(labels, task, said):
-    frame = pandas.DataFrame({"x": range(6), "y": labels})
+def test_labels_that_nothing_can_be_learnt_of_are_refused(tmp_path, labels, task, said):
+    (tmp_path / "d.csv").write_text("x,y\n" + "".join(f"{i},{label}\n" for i, label in enumerate(labels)))
     with pytest.raises(ValueError, match=re.escape(said)):
-        fljax.from_frame(frame, fljax.Columns("y"), task)
+        fljax.read_own(tmp_path / "d.csv", fljax.Columns("y"), task)
 
 
 def test_a_setting_of_several_words_that_stands_twice_is_said(fljax):

@@ -22,7 +22,7 @@ MOST_EQUATIONS = {
     "fedavg": 880,
     "fedtsdp": 2340,
     "layercfl": 2090,
-    "dcpfl": 2900,
+    "dcpfl": 2910,
     "fedcps": 2200,
     "fesem": 1350,
 }
