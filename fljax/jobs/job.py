@@ -196,8 +196,9 @@ def job_of(layers: Sequence[Layer], own: Section = RUN, reader: Reader | None = 
             found |= read_layer(layer, schema, reader or read_value)
     # In a folder that is gone on with, what a method or part no longer has is another run, and refused as such.
     to_tell = "algorithm" in own and last(layers[-1:], "config") is not None
-    for section in schema:
-        check_optimizer(found.get(path(section, "optimizer")))
+    for section, parameters in schema.items():
+        if parameters.get("optimizer") == WORK["optimizer"]:  # a network of one's own may have another of the name
+            check_optimizer(found.get(path(section, "optimizer")))
     unused = [_unused(layers, used[-2]) if to_tell else "", _given_again(layers[-1], schema)]
     return Job(schema, values_of(schema, found), "; ".join(filter(None, unused)))
 

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterable
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import jax
@@ -82,6 +82,7 @@ def check_labels(algorithm: Algorithm, federation: Federation) -> None:
             _check_loss(algorithm.loss, n_outputs, y.dtype)
 
 
+@cache  # a run after another of the same loss does not trace it
 def _check_loss(loss: ExampleLoss, n_outputs: int, dtype: Any) -> None:
     """Raises ValueError where a loss of the user's own does not take outputs and labels of classes."""
     outputs, labels = jax.ShapeDtypeStruct((2, n_outputs), jnp.float32), jax.ShapeDtypeStruct((2,), dtype)

@@ -61,9 +61,13 @@ class Patience:
     def took(self, metrics: Mapping[str, np.ndarray]) -> None:
         """Takes the metrics of further rounds."""
         for value in metrics[judged_by(metrics)]:
-            self.made += 1
-            if value > self.best:  # False of NaN, which a round without a test has
-                self.best, self.best_at = value, self.made
+            self.took_one(value)
+
+    def took_one(self, value: float) -> None:
+        """Takes what a further round is judged by; NaN where it was not tested."""
+        self.made += 1
+        if value > self.best:  # False of NaN
+            self.best, self.best_at = value, self.made
 
     def until(self, n_rounds: int) -> int:
         """The number of rounds after which the run ends if no test until then is better."""
@@ -72,11 +76,10 @@ class Patience:
 
 def ends_after(metrics: Mapping[str, np.ndarray], rounds: int, evaluate_every: int) -> int | None:
     """The number of rounds after which `Patience` ends a run with these metrics; None: it does not, so far."""
-    waits, values = Patience(rounds, evaluate_every), np.asarray(metrics[name := judged_by(metrics)])
-    headline = measures_of(metrics).scores[0]
-    for value in values:
-        waits.took({headline: value[None], name: value[None]})
-        if waits.until(waits.made) == waits.made >= waits.best_at + rounds:
+    waits = Patience(rounds, evaluate_every)
+    for value in np.asarray(metrics[judged_by(metrics)]):
+        waits.took_one(value)
+        if waits.until(waits.made + evaluate_every) <= waits.made:
             return waits.made
     return None
 

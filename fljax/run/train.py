@@ -142,8 +142,9 @@ def train(
         enders: list[Ender] = [] if patience is None else [Patience(int(patience), evaluate_every)]
         enders += [] if stop is None else [Stopping(stop, evaluate_every)]
         if folder is not None and begun.round:
+            made = read_rounds(folder)
             for ender in enders:
-                ender.took(read_rounds(folder))
+                ender.took(made)
         loop = Loop(record, seconds_per_chunk, seconds_per_checkpoint, progress, asked, enders)
         if begun.round < n_rounds:
             check_compiled("a round needs", programs.chunk)

@@ -57,6 +57,16 @@ def test_less_patience_than_a_run_was_made_with_is_refused(fljax, refused):
     assert fljax("run", "--folder", "x", "--patience", "30")[0] == 0
 
 
+def test_a_run_that_ended_between_tests_is_shown_again(fljax):
+    """Its patience is over a round before the test that ends it."""
+    given = ("run", *SMALL, "--rounds", "40", "--evaluate-every", "3", "--patience", "4", "--folder", "x")
+    assert fljax(*given)[::2] == (0, "")
+    made = len(load_run("x")["fedavg"].metrics["loss"])
+    assert made < 40
+    assert fljax("run", "--folder", "x")[::2] == (0, "")
+    assert len(load_run("x")["fedavg"].metrics["loss"]) == made
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

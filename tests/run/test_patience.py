@@ -10,20 +10,25 @@ import fljax
 from fljax.drift.drifting import drifting
 from fljax.drift.named import swap_labels
 from fljax.run.checkpoint import rounds_done
-from fljax.run.patience import Patience, at_best_validation, best_round
+from fljax.run.patience import Patience, at_best_validation, best_round, ends_after
 from fljax.run.report import Outcome, final_table
 from fljax.run.sweep.search import on_validation
 
 
-def where_it_ends(tests, patience, every):
-    """By the definition: the first test at least so many rounds after the best one of those so far."""
+def end_of(tests, patience, every):
+    """By the definition: the first test at least so many rounds after the best one of those so far; None: none is."""
     best, best_at = -math.inf, 0
     for made, value in enumerate(tests, 1):
         if value > best:
             best, best_at = value, made
         if made % every == 0 and made >= best_at + patience:
             return made
-    return len(tests)
+    return None
+
+
+def where_it_ends(tests, patience, every):
+    """The same of a run that makes no more rounds than these."""
+    return end_of(tests, patience, every) or len(tests)
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -39,6 +44,8 @@ def test_a_run_ends_where_the_definition_says_whatever_its_chunks(seed):
         waits.took({"accuracy_macro": tests[made : made + count]})
         made += count
     assert made == where_it_ends(tests, patience, every)
+    for n in range(1, n_rounds + 1):  # told afterwards, of a run of so many rounds
+        assert ends_after({"accuracy_macro": tests[:n]}, patience, every) == end_of(tests[:n], patience, every)
 
 
 @pytest.fixture(name="six", scope="module")

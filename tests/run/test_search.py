@@ -12,6 +12,7 @@ import pytest
 from scipy import stats
 
 import fljax
+from fljax.files import read_arrays, save_arrays
 from fljax.run.sweep import best, by_point, on_validation, over_settings, search, sweep, tidy
 from fljax.run.sweep.figures import curves, response
 from fljax.run.sweep.halving import Rung, rungs, survivors
@@ -120,6 +121,25 @@ def test_a_search_is_read_back_also_halfway(searched, tmp_path):
     curve = found.curves("accuracy_macro")[point, seed]
     assert np.isnan(curve[2:]).all()
     np.testing.assert_array_equal(curve[:2], whole.metrics["accuracy_macro"][point, seed, :2])
+
+
+def test_a_search_of_before_is_read_back(searched, tmp_path):
+    """Whose files number the runs point by point, and do not say so."""
+    whole = searched(folder=tmp_path)
+    folder = tmp_path / "parts"
+    said = json.loads((folder / "search.json").read_text())
+    assert said.pop("runs") == "seed by seed"
+    (folder / "search.json").write_text(json.dumps(said))
+    files = sorted(folder.glob("*.npz"))
+    arrays = [read_arrays(path, "")[0] for path in files]
+    for path, own in zip(files, arrays, strict=True):
+        seed, point = np.divmod(own["cells"], len(LR))
+        save_arrays(path, own | {"cells": point * N_SEEDS + seed})
+    (found,) = fljax.load_sweep(tmp_path).found
+    np.testing.assert_array_equal(found.metrics["test_loss"], whole.metrics["test_loss"])
+    (folder / "search.json").write_text(json.dumps(said | {"n_seeds": 1}))
+    with pytest.raises(ValueError, match="has batches that are not of its search"):
+        fljax.load_sweep(tmp_path)
 
 
 def test_a_search_goes_on_with_more_seeds(searched, averaging, federation, key, hypers, tmp_path):

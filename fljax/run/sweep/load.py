@@ -1,8 +1,8 @@
 """A search in hand: its points and what their runs came to, round by round."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -16,7 +16,9 @@ class Searched(NamedTuple):
 
     setting: Mapping[str, str]  # the static choices, as table.csv has them; {} where there was no outer loop
     points: list[dict[str, float]]  # the numbers that vary, point by point
-    metrics: dict[str, np.ndarray]  # (points, seeds, rounds, ...) as `fljax.sweep`'s; NaN, 0 or False in rounds not run
+    metrics: dict[str, np.ndarray]
+    """(points, seeds, rounds, ...) as `fljax.sweep`'s, without epsilon, churn and simulated seconds, which follow from
+    them; NaN, 0 or False in rounds not run."""
     rounds: np.ndarray  # (points, seeds) rounds that each was run so far
 
     def curves(self, measure: str) -> np.ndarray:
@@ -57,24 +59,29 @@ def read_search(folder: Path, setting: Mapping[str, str]) -> Searched | None:
     identity, kept = parts.kept_in(folder)
     if not kept:
         return None
+    try:
+        return _searched(identity, kept, setting)
+    except (KeyError, IndexError, TypeError, ValueError) as error:
+        raise ValueError(f"{folder} has batches that are not of its search ({error!r}); put them back") from None
+
+
+def _searched(identity: Mapping[str, Any], kept: Sequence[parts.Part], setting: Mapping[str, str]) -> Searched:
     n_seeds, n_rounds = identity["n_seeds"], identity["n_rounds"]
     numbers = {name.removeprefix("hyper."): value for name, value in identity.items() if name.startswith("hyper.")}
     varied = {name: value for name, value in numbers.items() if isinstance(value, list)}
     n_points = max([1, *map(len, varied.values())])
     points = [{name: float(str(np.float32(value[i]))) for name, value in varied.items()} for i in range(n_points)]
-    n_cells = n_points * n_seeds
+    by_seed = identity.get(parts.NUMBERS) == parts.BY_SEED
     metrics = {
-        name: np.full((n_cells, n_rounds, *value.shape[2:]), parts.blank(value.dtype), value.dtype)
+        name: np.full((n_points, n_seeds, n_rounds, *value.shape[2:]), parts.blank(value.dtype), value.dtype)
         for name, value in kept[0].metrics.items()
     }
-    made = np.zeros(n_cells, int)
+    made = np.zeros((n_points, n_seeds), int)
     for part in kept:
         n = part.metrics["ids"].shape[1]
-        for row, cell in enumerate(part.cells):
+        for row, cell in enumerate(part.cells.tolist()):
+            run = divmod(cell, n_points)[::-1] if by_seed else divmod(cell, n_seeds)
             for name, value in part.metrics.items():
-                metrics[name][cell, made[cell] : made[cell] + n] = value[row]
-            made[cell] += n
-    shaped = {
-        name: value.reshape(n_seeds, n_points, *value.shape[1:]).swapaxes(0, 1) for name, value in metrics.items()
-    }
-    return Searched(setting, points, shaped, made.reshape(n_seeds, n_points).T)
+                metrics[name][run][made[run] : made[run] + n] = value[row]
+            made[run] += n
+    return Searched(setting, points, metrics, made)

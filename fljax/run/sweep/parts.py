@@ -16,6 +16,9 @@ from fljax.run.sweep.program import Cell
 
 FOLDER, IDENTITY, HISTORY = "parts", "search.json", "history"
 
+NUMBERS, BY_SEED = "runs", "seed by seed"
+"""Says how the runs of a search are numbered in its files; an older one says nothing, and has them point by point."""
+
 AGAIN = "delete it, and its runs are made again"
 """What to do about a batch that cannot be used."""
 
@@ -65,6 +68,8 @@ class Store(NamedTuple):
         check_same_run(
             self.folder, stored | ({"n_seeds": self.n_seeds} if more else {}), identity, [*history, self.now]
         )
+        if more and not writable:
+            raise ValueError(f"{self.folder} cannot be written; choose another folder")
         if more and hosts.writes():
             self._write(identity, history)
         hosts.all_there("search told of further seeds")

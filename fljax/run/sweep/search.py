@@ -115,7 +115,7 @@ def search(
             identity |= {f"hyper.{name}": parts.plain(value) for name, value in as_dict(hypers).items()}
             identity |= {
                 "n_seeds": int(n_seeds),
-                "runs": "seed by seed",  # see `parts.Store`
+                parts.NUMBERS: parts.BY_SEED,
                 "n_rounds": n_rounds,
                 "halving": halving and int(halving),
                 "compile": setting.level,
