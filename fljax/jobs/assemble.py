@@ -1,6 +1,5 @@
 """From settings to what runs: the federation, the model, the sampling, and each method with its numbers."""
 
-import inspect
 import warnings
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -10,11 +9,10 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 
 from fljax.attacks.attack import attacked
 from fljax.catalogue.entries import names
-from fljax.catalogue.own import find, is_file, short_name
+from fljax.catalogue.own import find, short_name
 from fljax.catalogue.parameters import parameters
 from fljax.catalogue.words import MOST, written
 from fljax.client.local import n_batches
@@ -24,7 +22,8 @@ from fljax.data.federation import n_classes
 from fljax.data.holdout import hold_out_clients
 from fljax.data.scale import ScaleWarning
 from fljax.drift.drifting import drifting
-from fljax.jobs.job import Job, check_optimizer
+from fljax.jobs.job import Job
+from fljax.jobs.optimizers import optimizer_of
 from fljax.jobs.own_data import halves, of_data, own_federation, scaled, scaling
 from fljax.models.own import as_model
 from fljax.models.scored import scored, validated
@@ -324,26 +323,9 @@ def split_section(name: str, job: Job) -> tuple[Work, Any, dict[str, Any]]:
     """A method's section as its local work, its Hyper and its static choices."""
     Hyper, section = find("algorithm", job.methods[name]).Hyper, dict(job.settings[name])
     own = {field: section.pop(field) for field in Work._fields if field in section}
-    work = Work(**own)._replace(optimizer=_optimizer(own["optimizer"]))
+    work = Work(**own)._replace(optimizer=optimizer_of(own["optimizer"]))
     hyper = Hyper(**{field: section.pop(field) for field in numbers_of(Hyper)})
     return work, hyper, section
-
-
-def _optimizer(word: str) -> Any:
-    """What `Work.optimizer` is by its word: one of ours, ``optax.NAME``, or a function of a user's file.
-
-    Raises:
-        ValueError: there is none, or its file cannot be read or run.
-    """
-    check_optimizer(word)
-    if word in OPTIMIZERS:
-        return word
-    if is_file(word):
-        return find("optimizer", word)
-    found = getattr(optax, name := word.removeprefix("optax."), None)
-    if not inspect.isfunction(found):
-        raise ValueError(f"--optimizer {word}: optax has no optimiser {name!r}; choose one such as optax.lion")
-    return found
 
 
 def _made(kind: str, job: Job, made: Any, wanted: type) -> Any:

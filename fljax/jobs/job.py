@@ -10,11 +10,12 @@ from typing import Any, NamedTuple
 
 from fljax.catalogue.entries import entry, names
 from fljax.catalogue.job import RUN, WORK, RunSettings
-from fljax.catalogue.own import is_file, short_name
+from fljax.catalogue.own import short_name
 from fljax.catalogue.parameters import Schema, Section
 from fljax.catalogue.words import nearest, shown, written
 from fljax.jobs.chains import spelled_out
 from fljax.jobs.main_job import MAIN_JOB, numbers_of_main_job, own_defaults
+from fljax.jobs.optimizers import check_optimizer
 from fljax.jobs.settings import (
     OUTER,
     PARTS,
@@ -227,14 +228,6 @@ def _unused(layers: Sequence[Layer], used: Layer) -> str:
     begins = {name.partition(".")[0] for name in kept if "." in name}
     told = [name if (section := name.partition(".")[0]) in begins else f"[{section}]" for name in left]
     return f"{_file(layers)}: not used by this job: {', '.join(dict.fromkeys(told))}" if told else ""
-
-
-def check_optimizer(word: str | None) -> None:
-    """Raises ValueError where a word names no optimiser: none of ours, and nothing of optax or of a file."""
-    known = [part[1] for part in WORK["optimizer"].kind if part[0] == "option"]
-    if word is not None and word not in known and not is_file(word) and not word.startswith("optax."):
-        others = "or of optax optax.NAME, such as optax.lion, or a function of yours, ./mine.py:name"
-        raise ValueError(f"optimizer={word!r} is unknown; choose one of {', '.join(map(repr, known))}, {others}")
 
 
 def _given_again(arguments: Layer, schema: Schema) -> str:
