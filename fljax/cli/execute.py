@@ -33,6 +33,7 @@ from fljax.jobs.own_data import client_names, save_names, scaling
 from fljax.jobs.unlike import not_alike
 from fljax.run import report
 from fljax.run.ahead import Ahead
+from fljax.run.call import check_ahead
 from fljax.run.changes import after_changes, change_rows, changes_table
 from fljax.run.check import check_patience
 from fljax.run.checkpoint import save_arrays
@@ -44,7 +45,7 @@ from fljax.run.newcomers import evaluate_new_clients
 from fljax.run.patience import best_round, judged_by
 from fljax.run.progress import BarProgress
 from fljax.run.simulate import as_traced, last_models
-from fljax.run.train import Run, check_ahead, train
+from fljax.run.train import Run, train
 from fljax.run.writer import only_run
 from fljax.types import Federation, Model, ModelTable, State
 

@@ -43,8 +43,8 @@ def execute(job: Job) -> None:
     from fljax.cli.execute import headline
     from fljax.jobs.assemble import devices_of, make_methods, make_model, make_parts, make_sampling, planned
     from fljax.jobs.going_on import begun_with
+    from fljax.run.call import check_ahead
     from fljax.run.forecast import common, head, line
-    from fljax.run.train import check_ahead
 
     federation, newcomers = make_parts(job)
     model = make_model(job, federation)

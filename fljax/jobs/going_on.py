@@ -10,15 +10,15 @@ from fljax.jobs import config
 from fljax.jobs.job import MAY_CHANGE, Job
 from fljax.jobs.settings import PARTS, last, of_toml, path
 from fljax.rounds.sampling import Sampling
-from fljax.run.checkpoint import n_devices_of, rounds_done
+from fljax.run.call import check_folder
+from fljax.run.checkpoint import rounds_done, standing_of
 from fljax.run.patience import ends_after
 from fljax.run.rounds import read_rounds
-from fljax.run.train import check_folder
 
 
 def begun_with(job: Job, folders: Iterable[Path]) -> list[int | None]:
     """How many devices each method's run in each of the results ``folders`` is on; None: it has not begun."""
-    return [n_devices_of(folder / name) for folder in folders for name in job.methods]
+    return [standing_of(folder / name).n_devices for folder in folders for name in job.methods]
 
 
 def check_going_on(job: Job, runs: dict[str, dict[str, Any]], folder: Path) -> None:

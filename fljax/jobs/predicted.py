@@ -18,7 +18,7 @@ from fljax.jobs.job import read_job
 from fljax.jobs.own_data import columns_of
 from fljax.jobs.remake import Remade, remake
 from fljax.models.task import task_of
-from fljax.run.checkpoint import identity_of
+from fljax.run.checkpoint import standing_of
 from fljax.run.identity import sums_of_examples
 from fljax.run.load import LoadedRun, Result, load_run
 from fljax.run.predictions import predictions
@@ -130,7 +130,7 @@ def _checked(made: Remade, result: Result) -> Federation:
         ValueError: the run was on other examples, whose words and numbers may mean something else.
     """
     federation = made.runs[result.name]["federation"]
-    known, found = identity_of(result.folder) or {}, sums_of_examples(federation)
+    known, found = standing_of(result.folder).identity or {}, sums_of_examples(federation)
     if any(known.get(name, value) != value for name, value in found.items()):
         raise ValueError(f"{result.folder} holds a run on other examples; put the data back as it was")
     return federation

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from fljax.run.train import compile_ahead
+from fljax.run.call import compile_ahead
 
 NAME = "fljax compiles ahead"
 """Of the threads."""

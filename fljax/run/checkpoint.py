@@ -184,39 +184,44 @@ def drop_newer(folder: Path, path: Path) -> None:
         newer.unlink()
 
 
+class Standing(NamedTuple):
+    """Where a results folder stands: what its newest whole checkpoint says of itself."""
+
+    round: int = 0
+    identity: dict[str, Any] | None = None  # what makes its run the one that it is; None: it cannot be told
+    history: list[dict[str, Any]] = []  # noqa: RUF012 - versions and devices, each with the ``round`` from which on
+
+    @property
+    def level(self) -> str | None:
+        """How its run was compiled so far (`fljax.run.programs`); None: it has not begun."""
+        return self.history[-1].get("compile", "full") if self.history else None
+
+    @property
+    def n_devices(self) -> int | None:
+        """How many devices its run is on; None: it has not begun."""
+        return self.history[-1].get("devices") if self.history else None
+
+
+def standing_of(folder: Path) -> Standing:
+    """Where a results folder stands; at round 0 where it has no whole checkpoint.
+
+    Of what cannot be read in one that is whole nothing is told; `read` says that.
+    """
+    content = _newest_content(folder)
+    if content is None:
+        return Standing()
+    identity, history = (_told(content, name, kind) for name, kind in (("identity", dict), ("history", list)))
+    return Standing(int(content["round"]), identity, history or [])
+
+
 def rounds_done(folder: Path) -> int:
     """Rounds in the newest whole checkpoint of a results folder; 0 where there is none."""
-    content = _newest_content(folder)
-    return 0 if content is None else int(content["round"])
+    return standing_of(folder).round
 
 
-def identity_of(folder: Path) -> dict[str, Any] | None:
-    """What makes a folder's run the one that it is; None: it has no whole checkpoint that says it."""
-    return _told(folder, "identity", dict)
-
-
-def history_of(folder: Path) -> list[dict[str, Any]]:
-    """Under what a folder's run was made: versions and devices, each with the ``round`` from which on."""
-    return _told(folder, "history", list) or []
-
-
-def level_of(folder: Path) -> str | None:
-    """How a folder's run was compiled so far (`fljax.run.programs`); None: it has not begun."""
-    history = history_of(folder)
-    return history[-1].get("compile", "full") if history else None
-
-
-def n_devices_of(folder: Path) -> int | None:
-    """How many devices a folder's run is on; None: it has not begun."""
-    history = history_of(folder)
-    return history[-1].get("devices") if history else None
-
-
-def _told(folder: Path, name: str, kind: type) -> Any:
-    """A part of the newest whole checkpoint; None where it cannot be read, which `read` says."""
-    content = _newest_content(folder)
+def _told(content: dict[str, Any], name: str, kind: type) -> Any:
     with contextlib.suppress(KeyError, TypeError, ValueError):
-        return None if content is None else _json(content[name], kind)
+        return _json(content[name], kind)
 
 
 def _newest_content(folder: Path) -> dict[str, Any] | None:

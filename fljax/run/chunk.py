@@ -14,14 +14,14 @@ from jax.sharding import Mesh
 from fljax.client.local import n_batches
 from fljax.placement import on_device, whole
 from fljax.rounds.sampling import Draw
-from fljax.run.checkpoint import level_of
+from fljax.run.checkpoint import standing_of
 from fljax.run.memory import check_fits, check_traced, n_bytes, n_host_devices
 from fljax.run.mesh import replicated, to_copy
 from fljax.run.program_cost import Cost, cost_of
 from fljax.run.programs import COST, Compile, Compiler, compiler_for
 from fljax.run.shelf import shelf_for
-from fljax.run.simulate import as_traced, first_state, is_due, run_round
-from fljax.types import Algorithm, Federation, Key, Metrics, State
+from fljax.run.simulate import as_traced, first_state, is_due, run_round, shapes_of_state
+from fljax.types import Algorithm, ClientData, Federation, Key, Metrics, State
 
 MOST_ROUNDS = 64
 """Rounds in the largest chunk."""
@@ -97,13 +97,11 @@ def check_traceable(algorithm: Algorithm, draw: Draw, numbers: Numbers, program:
         ValueError: a choice does not fit the federation.
         MemoryError: its state, a round of it or its metrics need more than there is.
     """
-    hyper, federation, key, _, _, n_rounds = numbers
+    _, federation, *_, n_rounds = numbers
     shelf = None if program is None else shelf_for(f"{program} {draw.size}", numbers)
     if shelf is not None and shelf.numbers(COST) is not None:
         return
-    state = _laid_out(
-        jax.eval_shape(partial(first_state, algorithm.init), key, hyper, federation.train), federation.train.size
-    )
+    state = _first_shapes(algorithm, numbers)
     check_fits("what is kept between rounds needs", n_host_devices() * n_bytes(state))
     rest = *numbers, state, *no_rounds()
     most = most_rounds(federation.train.size.shape[0])
@@ -113,11 +111,8 @@ def check_traceable(algorithm: Algorithm, draw: Draw, numbers: Numbers, program:
 
 def shapes_of_metrics(algorithm: Algorithm, draw: Draw, numbers: Numbers) -> dict[str, Any]:
     """The shapes of a chunk's metrics, (`most_rounds`, ...); inside the run's mesh, arguments as of `prepared`."""
-    hyper, federation, key, *_ = numbers
-    state: Any = jax.eval_shape(partial(first_state, algorithm.init), key, hyper, federation.train)
-    state = _laid_out(state, federation.train.size)
-    most = most_rounds(federation.train.size.shape[0])
-    traced: Any = run_chunk.eval_shape(algorithm, draw, most, *numbers, state, *no_rounds())
+    most = most_rounds(numbers[1].train.size.shape[0])
+    traced: Any = run_chunk.eval_shape(algorithm, draw, most, *numbers, _first_shapes(algorithm, numbers), *no_rounds())
     return traced[1]
 
 
@@ -157,24 +152,22 @@ def prepared(
     Raises:
         ValueError: ``compile`` is unknown.
     """
-    hyper, federation, key, _, _, n_rounds = numbers
+    size, n_rounds = numbers[1].train.size, numbers[-1]
     shelf = None if program is None else shelf_for(f"{program} {draw.size}", numbers)
-    begins = first_state, (algorithm.init,), key, hyper, federation.train
-    most = most_rounds(federation.train.size.shape[0])
+    most = most_rounds(size.shape[0])
 
     def chunk_of(state: State) -> tuple:
         return run_chunk, (algorithm, draw, most), *numbers, state, *no_rounds()
 
     def cost() -> Cost:
-        state = _laid_out(jax.eval_shape(partial(first_state, algorithm.init), *begins[2:]), federation.train.size)
-        function, static, *arguments = chunk_of(state)
-        return round_cost(function.trace(*static, *arguments).jaxpr, algorithm, federation.train.size)
+        function, static, *arguments = chunk_of(_first_shapes(algorithm, numbers))
+        return round_cost(function.trace(*static, *arguments).jaxpr, algorithm, size)
 
-    before = None if folder is None else level_of(folder)
+    before = None if folder is None else standing_of(folder).level
     compiler = compiler_for(compile, int(n_rounds), cost, shelf, before)
-    init = compiler.program("init", *begins)
+    init = compiler.program("init", first_state, (algorithm.init,), *begins_with(numbers))
     begun: Any = init.call  # which knows the shapes of what it returns
-    state = _laid_out(begun.out_info, federation.train.size)
+    state = _laid_out(begun.out_info, size)
     chunk = compiler.program("chunk", *chunk_of(state))
     return Prepared(init.call, chunk.call, compiler, init.seconds + chunk.seconds)
 
@@ -182,6 +175,17 @@ def prepared(
 def no_rounds() -> tuple[Array, Array]:
     """The numbers of a chunk's first round and of its rounds, where only their shapes matter."""
     return on_device(0, jnp.int32), on_device(0, jnp.int32)
+
+
+def begins_with(numbers: Numbers) -> tuple[Key, Any, ClientData]:
+    """What a run's first state is made of: its key, its hyper and the training data."""
+    hyper, federation, key, *_ = numbers
+    return key, hyper, federation.train
+
+
+def _first_shapes(algorithm: Algorithm, numbers: Numbers) -> Any:
+    """The shapes of a run's first state, as it lies on the devices."""
+    return _laid_out(shapes_of_state(algorithm.init, *begins_with(numbers)), numbers[1].train.size)
 
 
 def _laid_out(state: Any, like: Array) -> Any:

@@ -23,7 +23,7 @@ from fljax.run.mesh import Device, over_devices, replicated
 from fljax.run.privacy import with_target
 from fljax.run.program_cost import cost_of
 from fljax.run.programs import Compile, Compiler, Program, compiler_for, seconds_of
-from fljax.run.simulate import as_traced, first_state
+from fljax.run.simulate import as_traced, first_state, shapes_of_state
 from fljax.run.sweep.memory import RESERVE, device_memory, n_bytes, peak
 from fljax.types import Algorithm, Federation, Key, Model, Work
 
@@ -207,7 +207,7 @@ class Probe:
         self.algorithm, self.mesh, self.most = algorithm, mesh, most_rounds(federation.train.size.shape[0])
         self.programs: dict[tuple[int, str], Program] = {}  # by participants and level
         self.hyper, self.federation, self.key = replicated((as_traced(hyper), federation, key), mesh)
-        state = jax.eval_shape(partial(first_state, algorithm.init), key, self.hyper, self.federation.train)
+        state = shapes_of_state(algorithm.init, key, self.hyper, self.federation.train)
         # On all devices, as a run begins: else the compiler places it as it likes.
         where = None if mesh is None else NamedSharding(mesh, PartitionSpec())
         self.state = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=where), state)

@@ -11,7 +11,7 @@ from fljax.run import checkpoint as files
 from fljax.run import hosts
 from fljax.run.churn import churn_of_rounds
 from fljax.run.rounds import Written, cut_back, read_whole
-from fljax.run.same import check_same_run
+from fljax.run.same import check_rounds, check_same_run
 from fljax.run.spent import Spent, spent_of
 from fljax.run.surroundings import continued
 from fljax.types import State
@@ -53,9 +53,7 @@ def begin(
         check_same_run(folder, of_folder, identity, [*history, now])
 
     def look(stored: files.Checkpoint) -> dict[str, np.ndarray]:
-        if stored.round > n_rounds:
-            text = f"n_rounds={n_rounds} is below the {stored.round} rounds in {folder}"
-            raise ValueError(f"{text}; choose n_rounds >= {stored.round}, or another folder")
+        check_rounds(folder, stored.round, n_rounds)
         return read_whole(folder, stored.round, stored.written)
 
     if (found := files.newest(folder, state, look, same)) is not None:

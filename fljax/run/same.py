@@ -57,6 +57,13 @@ def check_same_run(
         )
 
 
+def check_rounds(folder: Path, done: int, n_rounds: int) -> None:
+    """Raises ValueError where the folder's run has ``done`` more than ``n_rounds``."""
+    if done > n_rounds:
+        text = f"n_rounds={n_rounds} is below the {done} rounds in {folder}"
+        raise ValueError(f"{text}; choose n_rounds >= {done}, or another folder")
+
+
 def _check_numbers(folder: Path, stored: Set[str], given: Set[str]) -> None:
     """A number more or less is another program too, and says more than that."""
     for names, others, has in ((given, stored, "had no number"), (stored, given, "had a number")):

@@ -269,6 +269,11 @@ def first_state(init: Callable[..., State], key: Key, hyper: Any, data: ClientDa
     return whole(begun(init, split_key(key).init, hyper, data))
 
 
+def shapes_of_state(init: Callable[..., State], key: Key, hyper: Any, data: ClientData) -> Any:
+    """Of `first_state`; nothing is computed."""
+    return jax.eval_shape(partial(first_state, init), key, hyper, data)
+
+
 @partial(jax.jit, static_argnums=0)
 def last_models(deploy: Callable[..., ModelTable], key: Key, hyper: Any, state: State, data: ClientData) -> ModelTable:
     """The models that the clients hold after a run, of its key."""

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,7 +14,7 @@ from fljax.numbers import check_numbers
 from fljax.rounds.sampling import Sampling, sampling_of
 from fljax.run.check import check_run, fields_of
 from fljax.run.check_network import check_outputs, check_subjects
-from fljax.run.checkpoint import level_of, rounds_done
+from fljax.run.checkpoint import rounds_done, standing_of
 from fljax.run.chunk import most_rounds, no_rounds, round_cost, run_chunk
 from fljax.run.identity import run_identity
 from fljax.run.loop import Loop
@@ -29,7 +28,7 @@ from fljax.run.record import Record, Records, Run
 from fljax.run.resume import begin
 from fljax.run.seeds import Inputs, Setting, Varied, advance_all, begin_all, joined, stacked
 from fljax.run.shelf import shelf_for
-from fljax.run.simulate import as_traced, first_state
+from fljax.run.simulate import as_traced, shapes_of_state
 from fljax.run.surroundings import surroundings
 from fljax.run.sweep import memory
 from fljax.run.termination import put_off
@@ -144,7 +143,7 @@ def prepared(runs: Runs, mesh: Mesh | None) -> Ready:
     setting = setting._replace(at_once=_at_once(setting, inputs))
     described = f"{runs.program} {setting.draw.size} together {setting.at_once}"
     shelf = None if runs.program is None else shelf_for(described, inputs)
-    before = next((level for folder in runs.folders if (level := level_of(folder))), None)
+    before = next((level for folder in runs.folders if (level := standing_of(folder).level)), None)
     compiler = compiler_for(runs.compile, runs.n_rounds, lambda: _cost(setting, inputs), shelf, before)
     return Ready(setting, inputs, hyper, compiler, compiler.program("init", begin_all, (setting,), inputs), mesh)
 
@@ -181,7 +180,7 @@ def _at_once(setting: Setting, inputs: Inputs) -> int:
 def _cost(setting: Setting, inputs: Inputs) -> Cost:
     """What a round of one run costs."""
     federation, key = joined(setting.structure, inputs.shared, tree.take(inputs.own, 0)), inputs.key[0]
-    state = jax.eval_shape(partial(first_state, setting.algorithm.init), key, inputs.hyper, federation.train)
+    state = shapes_of_state(setting.algorithm.init, key, inputs.hyper, federation.train)
     rest = inputs.dropout, inputs.evaluate_every, inputs.n_rounds, state, *no_rounds()
     static = setting.algorithm, setting.draw, most_rounds(federation.train.size.shape[0])
     traced = run_chunk.trace(*static, inputs.hyper, federation, key, *rest)

@@ -5,33 +5,26 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import jax
-
 from fljax.numbers import check_numbers
 from fljax.rounds.clustered import check_labels
-from fljax.rounds.sampling import Sampling, sampling_of
-from fljax.run import checkpoint as files
+from fljax.rounds.sampling import Sampling
 from fljax.run import hosts
-from fljax.run.check import check_patience, check_run, fields_of
+from fljax.run.call import called, check_continues
+from fljax.run.check import check_patience, check_run
 from fljax.run.check_network import check_outputs, check_subjects
-from fljax.run.chunk import check_traceable, on_devices, prepared, shapes_of_metrics
+from fljax.run.checkpoint import standing_of
+from fljax.run.chunk import begins_with, check_traceable, prepared
 from fljax.run.chunk import run_chunk as run_chunk
-from fljax.run.identity import run_identity
 from fljax.run.loop import Loop
 from fljax.run.memory import check_compiled
-from fljax.run.mesh import Device, over_devices, replicated
-from fljax.run.patience import Ender, Patience, Stop, Stopping, measures_by_validation
-from fljax.run.privacy import epsilons, mechanism, with_target
+from fljax.run.mesh import Device, replicated
+from fljax.run.patience import Ender, Patience, Stop, Stopping
 from fljax.run.programs import Compile
 from fljax.run.progress import Progress, told
 from fljax.run.record import Record
 from fljax.run.record import Run as Run
 from fljax.run.resume import begin
 from fljax.run.rounds import read_rounds
-from fljax.run.same import check_same_run
-from fljax.run.simulate import as_traced, first_state
-from fljax.run.spread import spreads
-from fljax.run.surroundings import continued, surroundings
 from fljax.run.termination import put_off
 from fljax.run.writer import only_run
 from fljax.types import Algorithm, Federation, Key
@@ -112,162 +105,32 @@ def train(
     check_patience(patience, federation)
     if stop is not None and not callable(stop):
         raise ValueError(f"stop={stop!r} is no function; give stop(round, metrics), True to end the run")
-    n_rounds, evaluate_every = int(n_rounds), int(evaluate_every)
     folder, progress = None if folder is None else Path(folder), told(progress)
-    n_clients = federation.train.size.shape[0]
-    draw = sampling_of(sampling, participation).of(n_clients)
-    hyper = with_target(hyper, draw.sampling, algorithm.about.work, n_rounds)
-    given, spent = (hyper, federation, key), epsilons(hyper, draw.sampling, algorithm.about.work, n_rounds)
-    with (
-        put_off(folder is not None) as asked,
-        only_run(folder) as open_,
-        over_devices(devices) as mesh,
-        fields_of(hyper, algorithm),
-    ):
-        check_outputs(algorithm, hyper, federation, key)
+    given = algorithm, hyper, federation, key, int(n_rounds), participation, sampling, int(evaluate_every), dropout
+    with put_off(folder is not None) as asked, called(*given, devices) as run, only_run(folder) as open_:
+        check_outputs(algorithm, run.hyper, federation, key)
         progress.prepare()
-        numbers = on_devices(mesh, hyper, federation, key, dropout, evaluate_every, n_rounds)
-        check_traceable(algorithm, draw, numbers, program)
-        programs = prepared(algorithm, draw, numbers, compile, program, folder)
-        hyper, federation, key, *_ = numbers
+        check_traceable(algorithm, run.draw, run.numbers, program)
+        identity = {} if folder is None else run.identity
+        if folder is not None:
+            check_continues(run, folder, standing_of(folder), compile, force_resume)
+        programs = prepared(algorithm, run.draw, run.numbers, compile, program, folder)
         check_compiled("to begin with needs", programs.init)
-        state = programs.init(key, hyper, federation.train)
+        state = programs.init(*begins_with(run.numbers))
         check_labels(state)
-        identity = {} if folder is None else run_identity(algorithm, state, *given, draw, evaluate_every, dropout)
-        now = surroundings(1 if mesh is None else mesh.size) | {"compile": programs.compiler.level}
-        begun = begin(folder, state, identity, n_clients, n_rounds, open_, now, force_resume)
+        now = run.surroundings() | {"compile": programs.compiler.level}
+        begun = begin(folder, state, identity, run.n_clients, run.n_rounds, open_, now, force_resume)
         hosts.all_there("folder read")
         compiling = max(compiled_ahead, programs.seconds)
-        record = Record(folder, identity, begun, spent, draw.sampling.timing, compiling)
-        enders: list[Ender] = [] if patience is None else [Patience(int(patience), evaluate_every)]
-        enders += [] if stop is None else [Stopping(stop, evaluate_every)]
+        record = Record(folder, identity, begun, run.epsilons(), run.draw.sampling.timing, compiling)
+        enders: list[Ender] = [] if patience is None else [Patience(int(patience), run.evaluate_every)]
+        enders += [] if stop is None else [Stopping(stop, run.evaluate_every)]
         if folder is not None and begun.round:
             made = read_rounds(folder)
             for ender in enders:
                 ender.took(made)
         loop = Loop(record, seconds_per_chunk, seconds_per_checkpoint, progress, asked, enders)
-        if begun.round < n_rounds:
+        if begun.round < run.n_rounds:
             check_compiled("a round needs", programs.chunk)
-        done = loop.run(partial(programs.chunk, *numbers), replicated(begun.state, mesh), n_rounds)
+        done = loop.run(partial(programs.chunk, *run.numbers), replicated(begun.state, run.mesh), run.n_rounds)
         return done._replace(compiler=programs.compiler)
-
-
-def compile_ahead(
-    algorithm: Algorithm,
-    hyper: Any,
-    federation: Federation,
-    key: Key,
-    n_rounds: int,
-    *,
-    folder: str | Path | None = None,
-    sampling: Sampling | None = None,
-    evaluate_every: int = 1,
-    dropout: float | None = None,
-    devices: Sequence[Device] | None = None,
-    compile: Compile = "auto",
-    program: str | None = None,
-) -> None:
-    """Compiles what `train` with the same arguments needs, and finds then: for another thread, while something runs."""
-    draw = sampling_of(sampling, 1.0).of(federation.train.size.shape[0])
-    hyper = with_target(hyper, draw.sampling, algorithm.about.work, n_rounds)
-    with over_devices(devices) as mesh, fields_of(hyper, algorithm):
-        numbers = on_devices(mesh, hyper, federation, key, dropout, evaluate_every, n_rounds)
-        prepared(algorithm, draw, numbers, compile, program, None if folder is None else Path(folder))
-
-
-def check_ahead(
-    algorithm: Algorithm,
-    hyper: Any,
-    federation: Federation,
-    key: Key,
-    n_rounds: int,
-    *,
-    sampling: Sampling | None = None,
-    evaluate_every: int = 1,
-    dropout: float | None = None,
-    devices: Sequence[Device] | None = None,
-    program: str | None = None,
-) -> None:
-    """Sees that `train` with the same arguments can run, before anything else does.
-
-    Raises:
-        ValueError: as `train`, of everything but the folder.
-        MemoryError: it needs more than there is.
-    """
-    check_subjects(algorithm, federation, key)
-    draw = sampling_of(sampling, 1.0).of(federation.train.size.shape[0])
-    hyper = with_target(hyper, draw.sampling, algorithm.about.work, n_rounds)
-    with over_devices(devices) as mesh, fields_of(hyper, algorithm):
-        numbers = on_devices(mesh, hyper, federation, key, dropout, evaluate_every, n_rounds)
-        check_traceable(algorithm, draw, numbers, program)
-
-
-def numbers_of_rounds(
-    algorithm: Algorithm,
-    hyper: Any,
-    federation: Federation,
-    key: Key,
-    n_rounds: int,
-    *,
-    sampling: Sampling | None = None,
-    evaluate_every: int = 1,
-    dropout: float | None = None,
-    devices: Sequence[Device] | None = None,
-    program: str | None = None,
-) -> list[str]:
-    """What `train` with the same arguments tells by a number a round, from its trace: metrics, spreads over clients."""
-    draw = sampling_of(sampling, 1.0).of(federation.train.size.shape[0])
-    hyper = with_target(hyper, draw.sampling, algorithm.about.work, n_rounds)
-    with over_devices(devices) as mesh, fields_of(hyper, algorithm):
-        numbers = on_devices(mesh, hyper, federation, key, dropout, evaluate_every, n_rounds)
-        metrics = shapes_of_metrics(algorithm, draw, numbers)
-    names = sorted(name for name, leaf in metrics.items() if leaf.ndim == 1)
-    host = {  # what `fljax.run.record.Record` adds
-        "churn": "label" in metrics,
-        "epsilon": mechanism(hyper, draw.sampling, algorithm.about.work) is not None,
-        "simulated_seconds": draw.sampling.timing is not None,
-    }
-    return [
-        *names,
-        *(name for name, is_there in host.items() if is_there),
-        *spreads(metrics),
-        *measures_by_validation(metrics),
-    ]
-
-
-def check_folder(
-    folder: Path,
-    algorithm: Algorithm,
-    hyper: Any,
-    federation: Federation,
-    key: Key,
-    n_rounds: int,
-    *,
-    sampling: Sampling | None = None,
-    evaluate_every: int = 1,
-    dropout: float | None = None,
-    devices: Sequence[Device] | None = None,
-    program: str | None = None,
-    compile: Compile = "auto",
-    force_resume: bool = False,
-) -> None:
-    """Sees that `train` with the same arguments would go on with the run in ``folder``, before anything is written.
-
-    Raises:
-        ValueError: the folder's newest whole checkpoint is of another run, or one made with other versions or devices.
-    """
-    if (stored := files.identity_of(folder)) is None:
-        return
-    draw = sampling_of(sampling, 1.0).of(federation.train.size.shape[0])
-    hyper = with_target(hyper, draw.sampling, algorithm.about.work, n_rounds)
-    with over_devices(devices) as mesh, fields_of(hyper, algorithm):
-        begins = key, as_traced(hyper), federation.train
-        state: Any = jax.eval_shape(partial(first_state, algorithm.init), *begins)
-        given = hyper, federation, key, draw, evaluate_every, dropout
-        done, history = files.rounds_done(folder), files.history_of(folder)
-        now = surroundings(1 if mesh is None else mesh.size)
-        check_same_run(folder, stored, run_identity(algorithm, state, *given), [*history, now])
-        if history and done < n_rounds:
-            level = history[-1].get("compile", "full") if compile == "auto" else compile
-            now |= {"compile": level}
-            continued(folder, history, now, {"round": done}, force_resume)

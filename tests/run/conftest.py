@@ -39,3 +39,13 @@ def no_rounds(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
         return Program(never, 0.0, was_kept=False) if name == "chunk" else made(self, name, *given)
 
     return lambda: monkeypatch.setattr(Compiler, "program", program)
+
+
+@pytest.fixture
+def no_programs(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """``no_programs()``: from here on `train` must refuse, before it compiles anything."""
+
+    def never(*given: Any) -> NoReturn:
+        pytest.fail("a program was asked for")
+
+    return lambda: monkeypatch.setattr(Compiler, "program", never)

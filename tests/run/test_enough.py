@@ -12,7 +12,7 @@ from fljax.cli import main
 from fljax.data.synthetic import linear_groups
 from fljax.models import logistic_regression
 from fljax.run import enough, mesh
-from fljax.run.checkpoint import history_of
+from fljax.run.checkpoint import standing_of
 from fljax.run.enough import enough_devices, seconds_of_work
 from fljax.run.sweep.parts import n_devices_of
 from fljax.types import Work
@@ -112,9 +112,9 @@ def test_a_job_goes_on_with_as_many_devices_as_it_began_with(tmp_path, capsys, m
     def run(folder: str, n_rounds: int, *more: str) -> int:
         assert main(["run", *SMALL, "--rounds", str(n_rounds), "--folder", str(tmp_path / folder), *more]) == 0
         assert ("1 of 2 cpu devices" in capsys.readouterr().out) is (
-            history_of(tmp_path / folder / "fedavg")[-1]["devices"] == 1
+            standing_of(tmp_path / folder / "fedavg").n_devices == 1
         )
-        return history_of(tmp_path / folder / "fedavg")[-1]["devices"]
+        return standing_of(tmp_path / folder / "fedavg").n_devices
 
     assert run("small", 1) == 1
     monkeypatch.setattr(enough, "_SECONDS_OF_A_MESH", 0.0)
@@ -137,7 +137,7 @@ def test_a_comparison_and_the_runs_in_it_have_the_same_devices(tmp_path, capsys)
     assert main(["compare", *SMALL, "--seeds", "2", "--rounds", "1", "--folder", str(folder)]) == 0
     assert "1 of 2 cpu devices" in capsys.readouterr().out
     seeds = sorted(path / "fedavg" for path in folder.glob("seed_*"))
-    assert [history_of(path)[-1]["devices"] for path in seeds] == [1, 1]
+    assert [standing_of(path).n_devices for path in seeds] == [1, 1]
     assert main(["run", "--folder", str(seeds[0].parent), "--rounds", "2"]) == 0
     assert main(["compare", "--folder", str(folder), "--rounds", "2"]) == 0
 

@@ -14,7 +14,7 @@ import pytest
 
 import fljax
 from fljax.run import checkpoint, resume, rounds, surroundings
-from fljax.run.checkpoint import NAMES, history_of, read_rounds, rounds_done
+from fljax.run.checkpoint import NAMES, read_rounds, rounds_done, standing_of
 from fljax.run.progress import SilentProgress
 from fljax.run.train import train
 
@@ -135,17 +135,17 @@ def test_chunks_that_changed_places_are_noticed(go_on, folder):
 @pytest.mark.parametrize(("name", "value"), [("jax", "0.0.1"), ("fljax", "9.9"), ("devices", 64), ("cores", 1000)])
 def test_other_surroundings_are_named_and_can_be_forced(go_on, folder, finished, monkeypatch, name, value):
     now = surroundings.surroundings(2)
-    monkeypatch.setattr("fljax.run.train.surroundings", lambda n_devices: now | {name: value})
+    monkeypatch.setattr("fljax.run.call.surroundings", lambda n_devices: now | {name: value})
     before = (folder / LAST).read_bytes()
     with pytest.raises(ValueError, match=rf"made with {name} {now[name]!r} \(now {value!r}\).*force_resume"):
         go_on(5)
     assert (folder / LAST).read_bytes() == before
     go_on()  # finished: nothing is computed
     go_on(5, force_resume=True)
-    history = history_of(folder)
+    history = standing_of(folder).history
     assert [(entry["round"], entry[name]) for entry in history] == [(0, now[name]), (4, value)]
     go_on(6)
-    assert history_of(folder) == history
+    assert standing_of(folder).history == history
 
 
 def test_sigterm_ends_after_the_checkpoint(tmp_path, finished):

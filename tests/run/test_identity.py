@@ -310,7 +310,7 @@ def test_what_is_traced_is_the_same_on_any_number_of_devices_and_nothing_is_comp
     assert compiled == []
 
 
-def test_a_run_with_a_loss_of_its_own_goes_on_bit_for_bit_and_not_with_another(key, federation, tmp_path, no_rounds):
+def test_a_run_with_a_loss_of_its_own_goes_on_bit_for_bit_and_not_with_another(key, federation, tmp_path, no_programs):
     model = fljax.MODELS["logistic_regression"]((4, 4, 1), n_classes=4)
 
     def go(scale, n_rounds, folder):
@@ -320,18 +320,18 @@ def test_a_run_with_a_loss_of_its_own_goes_on_bit_for_bit_and_not_with_another(k
     go(1.0, 1, "stopped")
     resumed, whole = go(1.0, 2, "stopped"), go(1.0, 2, "whole")
     chex.assert_trees_all_equal((resumed.state, resumed.metrics), (whole.state, whole.metrics))
-    no_rounds()
+    no_programs()
     with pytest.raises(ValueError, match=r"holds a run of the same names and other code: .*; use another folder"):
         go(2.0, 3, "stopped")
 
 
-def test_clients_of_other_sizes_are_other_data_and_not_other_code(key, averaging, tmp_path, no_rounds):
+def test_clients_of_other_sizes_are_other_data_and_not_other_code(key, averaging, tmp_path, no_programs):
     def go(examples):
         federation = linear_groups(6, 2, examples=examples)
         train(averaging, fljax.fedavg.Hyper(), federation, key, 1, folder=tmp_path / "t")
 
     go(20)
-    no_rounds()
+    no_programs()
     with pytest.raises(ValueError, match=r"holds a run (on|with) ") as refused:
         go(30)
     assert "code" not in str(refused.value)
@@ -475,7 +475,7 @@ def test_a_run_whose_optimizer_is_a_partial_function_goes_on_and_not_with_other_
         go(0.9, 2, tmp_path / "stopped")
 
 
-def test_a_folder_says_which_number_a_method_has_got_or_lost_since(key, federation, tmp_path, no_rounds):
+def test_a_folder_says_which_number_a_method_has_got_or_lost_since(key, federation, tmp_path, no_programs):
     def go(n_rounds, *names):
         fields = {name: fljax.number(0.1, name, least=0) for name in names}
         kind = type("OwnHyper", (fljax.LocalHyper,), {"__annotations__": dict.fromkeys(names, fljax.Scalar), **fields})
@@ -485,7 +485,7 @@ def test_a_folder_says_which_number_a_method_has_got_or_lost_since(key, federati
 
     go(1, "mu")
     go(1, "tau", "nu")
-    no_rounds()
+    no_programs()
     with pytest.raises(ValueError, match=r"mu holds a run of a method that had no number 'nu', and this one has one; "):
         go(2, "mu", "nu")
     with pytest.raises(ValueError, match=r"tau holds a run of a method that had a number 'nu', and this one has none"):
@@ -493,13 +493,13 @@ def test_a_folder_says_which_number_a_method_has_got_or_lost_since(key, federati
 
 
 def test_another_method_choice_or_network_is_named_and_not_by_the_shapes_of_its_state(
-    key, federation, model, tmp_path, no_rounds
+    key, federation, model, tmp_path, no_programs
 ):
     def go(algorithm, kind=fljax.ifca.Hyper):
         return train(algorithm, kind(), federation, key, 1, folder=tmp_path)
 
     go(fljax.ifca(model, WORK, n_clusters=2))
-    no_rounds()
+    no_programs()
     wider = mlp((4, 4, 1), (9,), 4)
     for other, message in (
         (

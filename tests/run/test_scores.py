@@ -197,7 +197,7 @@ def six_clients():
     return fljax.PARTITIONS["dirichlet"](*fljax.load("digits"), n_clients=6, beta=0.5, val_fraction=0.2)
 
 
-def test_a_run_gone_on_with_says_what_scikit_learn_does_of_its_predictions(federation, key, tmp_path, no_rounds):
+def test_a_run_gone_on_with_says_what_scikit_learn_does_of_its_predictions(federation, key, tmp_path, no_programs):
     algorithm, hyper = fljax.fedavg(fljax.scored(network(), "auc"), fljax.Work(1, 32)), fljax.fedavg.Hyper(lr=0.1)
     fljax.train(algorithm, hyper, federation, key, 2, folder=tmp_path)
     run = fljax.train(algorithm, hyper, federation, key, 3, folder=tmp_path)
@@ -210,7 +210,7 @@ def test_a_run_gone_on_with_says_what_scikit_learn_does_of_its_predictions(feder
         value = np.mean([oracle.roc_auc_score(truth == c, told[:, c]) for c in some])
         np.testing.assert_allclose(run.metrics["client_auc"][-1, client], value, rtol=1e-5)
     other = fljax.fedavg(fljax.scored(network(), "auc", "ece"), fljax.Work(1, 32))
-    no_rounds()
+    no_programs()
     with pytest.raises(ValueError, match="scores"):
         fljax.train(other, hyper, federation, key, 4, folder=tmp_path)
 

@@ -1,0 +1,182 @@
+"""A run as it is called for, put together inside its mesh, and what is seen of it before its rounds."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, TypedDict, Unpack
+
+import numpy as np
+from jax.sharding import Mesh
+
+from fljax.rounds.sampling import Draw, Sampling, sampling_of
+from fljax.run.check import fields_of
+from fljax.run.check_network import check_subjects
+from fljax.run.checkpoint import Standing, standing_of
+from fljax.run.chunk import Numbers, check_traceable, on_devices, prepared, shapes_of_metrics
+from fljax.run.identity import run_identity
+from fljax.run.mesh import Device, over_devices
+from fljax.run.patience import measures_by_validation
+from fljax.run.privacy import epsilons, mechanism, with_target
+from fljax.run.programs import Compile
+from fljax.run.same import check_rounds, check_same_run
+from fljax.run.simulate import as_traced, shapes_of_state
+from fljax.run.spread import spreads
+from fljax.run.surroundings import continued, surroundings
+from fljax.types import Algorithm, Federation, Key
+
+
+class Arguments(TypedDict, total=False):
+    """What `called` takes, each as in `fljax.run.train.train`."""
+
+    algorithm: Algorithm
+    hyper: Any
+    federation: Federation
+    key: Key
+    n_rounds: int
+    participation: float
+    sampling: Sampling | None
+    evaluate_every: int
+    dropout: float | None
+    devices: Sequence[Device] | None
+
+
+@dataclass(frozen=True)
+class Call:
+    """A run with its numbers as they are computed with."""
+
+    algorithm: Algorithm
+    hyper: Any  # with the noise that a target asks for
+    federation: Federation
+    key: Key
+    n_rounds: int
+    draw: Draw
+    evaluate_every: int
+    dropout: float | None
+    mesh: Mesh | None
+
+    @cached_property
+    def numbers(self) -> Numbers:
+        """What the run's programs are given, on the devices."""
+        given = self.hyper, self.federation, self.key, self.dropout, self.evaluate_every, self.n_rounds
+        return on_devices(self.mesh, *given)
+
+    @cached_property
+    def identity(self) -> dict[str, Any]:
+        """What must be equal for a folder's run to be gone on with."""
+        state = shapes_of_state(self.algorithm.init, self.key, as_traced(self.hyper), self.federation.train)
+        given = self.hyper, self.federation, self.key, self.draw, self.evaluate_every, self.dropout
+        return run_identity(self.algorithm, state, *given)
+
+    @property
+    def n_clients(self) -> int:
+        """Of the federation."""
+        return self.federation.train.size.shape[0]
+
+    def epsilons(self) -> np.ndarray | None:
+        """The privacy that is spent after each round, (rounds,); None: it is not private."""
+        return epsilons(self.hyper, self.draw.sampling, self.algorithm.about.work, self.n_rounds)
+
+    def surroundings(self) -> dict[str, Any]:
+        """What it is made with; all hosts must ask."""
+        return surroundings(1 if self.mesh is None else self.mesh.size)
+
+
+@contextmanager
+def called(
+    algorithm: Algorithm,
+    hyper: Any,
+    federation: Federation,
+    key: Key,
+    n_rounds: int,
+    participation: float = 1.0,
+    sampling: Sampling | None = None,
+    evaluate_every: int = 1,
+    dropout: float | None = None,
+    devices: Sequence[Device] | None = None,
+) -> Iterator[Call]:
+    """The run inside its mesh, as all that follows must be.
+
+    Raises:
+        ValueError: the share or a target cannot be met, or ``hyper`` is not the method's.
+    """
+    draw = sampling_of(sampling, participation).of(federation.train.size.shape[0])
+    hyper = with_target(hyper, draw.sampling, algorithm.about.work, n_rounds)
+    with over_devices(devices) as mesh, fields_of(hyper, algorithm):
+        yield Call(algorithm, hyper, federation, key, n_rounds, draw, evaluate_every, dropout, mesh)
+
+
+def compile_ahead(
+    *, folder: str | Path | None = None, compile: Compile = "auto", program: str | None = None, **run: Unpack[Arguments]
+) -> None:
+    """Compiles what `train` with the same arguments needs, and finds then: for another thread, while something runs."""
+    with called(**run) as call:
+        prepared(call.algorithm, call.draw, call.numbers, compile, program, None if folder is None else Path(folder))
+
+
+def check_ahead(*, program: str | None = None, **run: Unpack[Arguments]) -> None:
+    """Sees that `train` with the same arguments can run, before anything else does.
+
+    Raises:
+        ValueError: as `train`, of everything but the folder.
+        MemoryError: it needs more than there is.
+    """
+    check_subjects(run["algorithm"], run["federation"], run["key"])
+    with called(**run) as call:
+        check_traceable(call.algorithm, call.draw, call.numbers, program)
+
+
+def numbers_of_rounds(*, program: str | None = None, **run: Unpack[Arguments]) -> list[str]:
+    """What `train` with the same arguments tells by a number a round, from its trace: metrics, spreads over clients."""
+    with called(**run) as call:
+        metrics = shapes_of_metrics(call.algorithm, call.draw, call.numbers)
+    sampling = call.draw.sampling
+    names = sorted(name for name, leaf in metrics.items() if leaf.ndim == 1)
+    host = {  # what `fljax.run.record.Record` adds
+        "churn": "label" in metrics,
+        "epsilon": mechanism(call.hyper, sampling, call.algorithm.about.work) is not None,
+        "simulated_seconds": sampling.timing is not None,
+    }
+    return [
+        *names,
+        *(name for name, is_there in host.items() if is_there),
+        *spreads(metrics),
+        *measures_by_validation(metrics),
+    ]
+
+
+def check_folder(
+    folder: Path,
+    *,
+    compile: Compile = "auto",
+    force_resume: bool = False,
+    program: str | None = None,
+    **run: Unpack[Arguments],
+) -> None:
+    """Sees that `train` with the same arguments would go on with the run in ``folder``, before anything is written.
+
+    Raises:
+        ValueError: as `check_continues`.
+    """
+    if (standing := standing_of(folder)).identity is not None:
+        with called(**run) as call:
+            check_continues(call, folder, standing, compile, force_resume)
+
+
+def check_continues(call: Call, folder: Path, standing: Standing, compile: Compile, force_resume: bool) -> None:
+    """Compares a run with what ``folder`` says of the one it holds; all hosts must ask.
+
+    `fljax.run.resume.begin` sees the rest, when the run's first state is there.
+
+    Raises:
+        ValueError: the folder's run is another, has more rounds, or was made with other versions or devices.
+    """
+    if standing.identity is None:
+        return
+    now = call.surroundings()
+    check_same_run(folder, standing.identity, call.identity, [*standing.history, now])
+    check_rounds(folder, standing.round, call.n_rounds)
+    if standing.history and standing.round < call.n_rounds:
+        now |= {"compile": standing.level if compile == "auto" else compile}
+        continued(folder, standing.history, now, {"round": standing.round}, force_resume)
