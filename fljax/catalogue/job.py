@@ -27,6 +27,7 @@ class RunSettings(NamedTuple):
     label_column: column of a table, or array, with the labels; several: several targets, or labels of 0 and 1.
     feature_column: columns of a table, or array, that the network sees; None: all others.
     category_column: columns of a table that are features of words or codes; each word is a feature of 0 and 1.
+    ignored_column: columns of a table that the network does not see, such as dates, where it sees all others.
     text_column: column of a table with texts, which the network reads word by word in the place of features.
     text_words: words of texts that are told apart, the most frequent ones; of LEAF's Sent140 too.
     text_length: words of a text that the network reads, its first ones; shorter texts begin with padding.
@@ -70,6 +71,7 @@ class RunSettings(NamedTuple):
     label_column: tuple[str, ...] = ()
     feature_column: tuple[str, ...] | None = None
     category_column: tuple[str, ...] = ()
+    ignored_column: tuple[str, ...] = ()
     text_column: str | None = None
     text_words: Positive = 5000
     text_length: Positive = 50

@@ -115,6 +115,8 @@ def arrays_in(path: Path, columns: Columns | None, needed: Sequence[str]) -> dic
 
 def _as_arrays(columns: Columns) -> dict[str, str]:
     """Which arrays the columns name: key of `ARRAYS` -> name."""
+    if columns.ignored:
+        raise ValueError("columns of a table are ignored; of other arrays than those that are named none is read")
     if columns.categories or columns.text is not None:
         what = "categories" if columns.categories else "texts"
         raise ValueError(f"{what} stand in columns of a table; give numbers in the arrays")

@@ -37,6 +37,7 @@ class Columns(NamedTuple):
     features: tuple[str, ...] | None = None  # None: all others
     categories: tuple[str, ...] = ()  # of the features, those of words or codes: a feature of 0 and 1 for each of them
     text: str | None = None  # of texts, in the place of features: their words become tokens
+    ignored: tuple[str, ...] = ()  # where all others are features: no features either, such as dates
 
 
 def as_columns(columns: Any) -> Columns:
@@ -47,7 +48,9 @@ def as_columns(columns: Any) -> Columns:
     """
     check_kind("columns", columns, Columns, 'give fljax.Columns(("label",), client="client")')
     several = {
-        name: (one,) for name in ("label", "features", "categories") if isinstance(one := getattr(columns, name), str)
+        name: (one,)
+        for name in ("label", "features", "categories", "ignored")
+        if isinstance(one := getattr(columns, name), str)
     }
     return columns._replace(**several)
 
@@ -222,12 +225,15 @@ def _wanted(there: Sequence[str], columns: Columns) -> list[str]:
     special = [*columns.label, *(name for name in (columns.client, columns.part) if name is not None)]
     features = columns.features
     if columns.text is not None:
-        if features or columns.categories:
-            raise ValueError(f"the text of column {columns.text!r} is all that the network sees; name no features")
+        if features or columns.categories or columns.ignored:
+            raise ValueError(f"the text of column {columns.text!r} is all that the network sees; name no other columns")
         features = (columns.text,)
     if features is None:
-        features = tuple(name for name in there if name not in special and name)  # an index column has no name
-    for name in (*special, *features):
+        others = [name for name in there if name not in special and name]  # an index column has no name
+        features = tuple(name for name in others if name not in columns.ignored)
+    elif columns.ignored and columns.text is None:
+        raise ValueError("name the features, or the columns that are ignored beside them, not both")
+    for name in (*special, *features, *columns.ignored):
         if name not in there:
             raise ValueError(f"there is no column {name!r}; the columns are {', '.join(there)}")
     if not features:
@@ -238,7 +244,7 @@ def _wanted(there: Sequence[str], columns: Columns) -> list[str]:
         )
     if other := [name for name in columns.categories if name not in features]:
         raise ValueError(f"the column of categories {other[0]!r} is no feature; the features are {', '.join(features)}")
-    twice = [name for name, n in Counter([*features, *special]).items() if n > 1]
+    twice = [name for name, n in Counter([*features, *special, *columns.ignored]).items() if n > 1]
     if twice:
         raise ValueError(f"a column is two things at once: {', '.join(twice)}; name it for one of them, once")
     return [*features, *special]

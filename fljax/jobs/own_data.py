@@ -41,8 +41,8 @@ def read_data(job: Job) -> OwnData:
 
 def columns_of(job: Job) -> Columns:
     """What the columns of the job's table are, or the arrays of its ``.npz``."""
-    names = ("label_column", "client_column", "split_column", "feature_column", "category_column", "text_column")
-    return Columns(*(job.own[name] for name in names))
+    names = ("label", "client", "split", "feature", "category", "text", "ignored")
+    return Columns(*(job.own[f"{name}_column"] for name in names))
 
 
 @cache

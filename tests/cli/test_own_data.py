@@ -62,9 +62,10 @@ def test_categories_of_a_table_are_features_whose_names_are_kept(table, tmp_path
     assert main(["run", *given, "--folder", str(tmp_path / "no")]) == 2
     assert "'sick' is 'no'" in (said := capsys.readouterr().err.replace("yes", "no"))
     assert "--category-column" in said
+    given = arguments(table, "--label-column", "cost", "--ignored-column", "noise", *FEW, "--rounds", "1")
     assert main(["run", *given, "--category-column", "sick", "--folder", str(tmp_path / "out")]) == 0
     found = fljax.load_run(tmp_path / "out")
-    assert found.inputs == ("sick=no", "sick=yes", "age")
+    assert found.inputs == ("age", "sick=no", "sick=yes")
     assert found.scales["inputs"]["mean"].shape == (3,)
     assert main(["run", "--folder", str(tmp_path / "out"), "--rounds", "2"]) == 0  # its categories are kept
 

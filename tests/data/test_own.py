@@ -287,6 +287,16 @@ def test_what_labels_are(tmp_path, columns, task, dtype, shape):
         ("age", "age", Columns(("hospital",), "hospital"), "two things at once: hospital"),
         ("age", "age", Columns(("sick",), "hospital", features=("age", "sick")), "two things at once: sick"),
         ("age", "age", Columns(("sick",), "hospital", features=("age", "age")), "two things at once: age"),
+        ("age", "age", COLUMNS._replace(ignored=("sex",)), "no column 'sex'; the columns are hospital, age"),
+        ("age", "age", COLUMNS._replace(ignored=("sick",)), "two things at once: sick"),
+        ("age", "age", COLUMNS._replace(ignored=("age",), features=("blood",)), "name the features, or .* not both"),
+        ("age", "age", COLUMNS._replace(ignored=("age", "blood")), "no column is left for the features"),
+        (
+            "age",
+            "age",
+            COLUMNS._replace(ignored="age", categories="age"),
+            "categories 'age' is no feature; .*are blood",
+        ),
         ("age", "age", COLUMNS._replace(categories=("sex",)), "column of categories 'sex' is no feature; .*age, blood"),
         (
             "2.5",
@@ -324,6 +334,20 @@ def test_a_column_of_categories_is_a_feature_for_each_word(tmp_path):
         from_frame(Frame(x=np.zeros((4, 2)), sick=np.arange(4) % 2), arrays)
     with pytest.raises(ValueError, match="categories stand in columns of a table"):
         read_own(tmp_path / "mine.npz", Columns((), categories=("x",)))
+
+
+def test_an_ignored_column_is_not_read(tmp_path):
+    rows = "north,61,2019-01-02,no\nnorth,35,,yes\nsouth,40,2020-02-03,no\nsouth,52,x,yes\n"
+    path = written(tmp_path, "hospital,age,admitted,sick\n" + rows)
+    with pytest.raises(ValueError, match=r"column 'admitted' is '2019-01-02'"):
+        read_own(path, COLUMNS)
+    data = read_own(path, COLUMNS._replace(ignored="admitted"))
+    named = read_own(path, COLUMNS._replace(features=("age",)))
+    assert data.inputs == named.inputs == ("age",)
+    np.testing.assert_array_equal(data.examples.x, np.float32([[61], [35], [40], [52]]))
+    np.savez(tmp_path / "mine.npz", x=np.ones((4, 2)), y=np.zeros(4, int), z=np.zeros(4))
+    with pytest.raises(ValueError, match="columns of a table are ignored"):
+        read_own(tmp_path / "mine.npz", Columns((), ignored=("z",)))
 
 
 def test_floats_of_an_npz_are_classes_where_the_task_says_so(tmp_path):
