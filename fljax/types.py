@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
 
 import optax
-from jax import Array
+from jax import Array, named_scope
 
 Params = Any
 """One model's pytree: ``{layer name: subtree}``, plus ``"batch_stats"`` where a model keeps running statistics."""
@@ -186,8 +186,11 @@ class Exchange(NamedTuple):
     """The method and the transform that `with_uplink` has joined; None: no transform, or something else is outside."""
 
     def round(self, key: Key, hyper: Any, state: State, cohort: Cohort) -> tuple[State, Metrics]:
-        """Both halves: an `Algorithm.round`."""
-        return self.receive(key, hyper, state, cohort, self.send(key, hyper, state, cohort))
+        """Both halves, by their names in a profile: an `Algorithm.round`."""
+        with named_scope("send"):
+            upload = self.send(key, hyper, state, cohort)
+        with named_scope("receive"):
+            return self.receive(key, hyper, state, cohort, upload)
 
 
 class ModelTable(NamedTuple):

@@ -80,7 +80,8 @@ def train_clients(
     ) -> Trained:
         return _train_client(pool, index, size, key, start, loss, optimizer, work, own, share)
 
-    return map_clients(train, data, key, start, effort, *per_client, at_once=work.at_once)
+    with jax.named_scope("train"):
+        return map_clients(train, data, key, start, effort, *per_client, at_once=work.at_once)
 
 
 def check_work(work: Work) -> None:

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypedDict, Unpack
+from typing import Any, NotRequired, TypedDict, Unpack
 
 import numpy as np
 from jax.sharding import Mesh
@@ -27,7 +27,7 @@ from fljax.run.surroundings import continued, surroundings
 from fljax.types import Algorithm, Federation, Key
 
 
-class Arguments(TypedDict, total=False):
+class Arguments(TypedDict):
     """What `called` takes, each as in `fljax.run.train.train`."""
 
     algorithm: Algorithm
@@ -35,11 +35,11 @@ class Arguments(TypedDict, total=False):
     federation: Federation
     key: Key
     n_rounds: int
-    participation: float
-    sampling: Sampling | None
-    evaluate_every: int
-    dropout: float | None
-    devices: Sequence[Device] | None
+    participation: NotRequired[float]
+    sampling: NotRequired[Sampling | None]
+    evaluate_every: NotRequired[int]
+    dropout: NotRequired[float | None]
+    devices: NotRequired[Sequence[Device] | None]
 
 
 @dataclass(frozen=True)

@@ -170,12 +170,14 @@ def run_round(
     """
     now = at(federation, round)
     keys = round_keys(key, round)
-    cohort = cohort_of(keys.cohort, round, now, draw, dropout)
+    with jax.named_scope("cohort"):  # these names are what a profile is read by
+        cohort = cohort_of(keys.cohort, round, now, draw, dropout)
     rows = tree.take(state.clients, cohort.ids)
     if cohort.effort is not None:
         some = partial(algorithm.round, keys.server, hyper, State(state.server, rows))
         check_effort(some, cohort)
-    given = algorithm.round(keys.server, hyper, State(state.server, rows), cohort)
+    with jax.named_scope("round"):
+        given = algorithm.round(keys.server, hyper, State(state.server, rows), cohort)
     if not isinstance(given, tuple) or isinstance(given, State) or len(given) != 2:  # a State is a pair too
         kind = f"{len(given)} things" if type(given) is tuple else f"a {type(given).__name__}"
         raise ValueError(f"a round gave {kind}; give a State and the metrics")
@@ -228,7 +230,8 @@ def test_round(
     def skip(state: State) -> Metrics:
         return jax.tree.map(lambda leaf: jnp.full(leaf.shape, jnp.nan, leaf.dtype), jax.eval_shape(test, state))
 
-    return lax.cond(due, test, skip, state)
+    with jax.named_scope("test"):
+        return lax.cond(due, test, skip, state)
 
 
 def _validation(algorithm: Algorithm, models: ModelTable, federation: Federation) -> Metrics:

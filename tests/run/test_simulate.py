@@ -224,3 +224,11 @@ def test_levels_of_compilation_are_the_same_run(key, averaging, federation, monk
     assert asked == ["fast", "medium"]
     with pytest.raises(ValueError, match=r"^compile='quick' is unknown; choose one of 'fast', 'medium', 'full'$"):
         simulate(averaging, hyper, federation, key, 2, compile="quick")
+
+
+def test_a_profile_has_the_names_of_a_rounds_parts(averaging, federation, key):
+    """Those that `docs/speed.md` tells to look for, one in another as it says, of the operations that are run."""
+    run = jax.jit(lambda key: simulate(averaging, fljax.fedavg.Hyper(), federation, key, 1))
+    text = run.lower(key).compile().as_text()
+    for name in ("cohort/", "round/send/train/", "round/receive/", "test/"):
+        assert f"/{name}" in text
