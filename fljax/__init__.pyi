@@ -72,6 +72,7 @@ from .run.models_on_disk import save_models as save_models
 from .run.newcomers import evaluate_new_clients as evaluate_new_clients
 from .run.pilot import choose_k as choose_k
 from .run.predictions import predictions as predictions
+from .run.profile import profile as profile
 from .run.simulate import simulate as simulate
 from .run.sweep import sweep as sweep
 from .run.target import reach as reach

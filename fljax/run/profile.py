@@ -1,0 +1,141 @@
+"""Where the time of a round goes: JAX's profiler read by the names that the parts of a round have in their program."""
+
+import re
+import tempfile
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from fljax.numbers import check_numbers
+from fljax.rounds.sampling import Sampling
+from fljax.run.call import called
+from fljax.run.check import check_run
+from fljax.run.check_network import check_outputs, check_subjects
+from fljax.run.chunk import begins_with, prepared
+from fljax.run.mesh import Device
+from fljax.run.programs import Compile
+from fljax.types import Algorithm, Federation, Key
+
+PARTS = ("cohort", "round", "send", "train", "receive", "test")
+"""Names of a round's parts; where one is inside another, an operation is of the inner one."""
+REST = "rest"
+"""Operations of no part: what is brought to and from the parts, and the run's own loop."""
+_HOLDS_OTHERS = ("while", "conditional", "call")
+"""Operations whose time is that of others."""
+
+_COMPUTATION = re.compile(r"^(?:ENTRY )?%?([\w.\-]+) \(.*\{$")
+_OPERATION = re.compile(r"^\s+(?:ROOT )?%?([\w.\-]+) = (?:\(.*?\)|\S+) ([\w\-]+)\(")
+_NAME, _CALLS = re.compile(r'op_name="([^"]*)"'), re.compile(r"calls=%?([\w.\-]+)")
+
+
+def profile(
+    algorithm: Algorithm,
+    hyper: Any,
+    federation: Federation,
+    key: Key,
+    *,
+    n_rounds: int = 3,
+    participation: float = 1.0,
+    sampling: Sampling | None = None,
+    evaluate_every: int = 1,
+    dropout: float | None = None,
+    devices: Sequence[Device] | None = None,
+    compile: Compile = "full",
+) -> dict[str, float]:
+    """Seconds of the devices in each part of a round, the mean of ``n_rounds`` after one that warms up.
+
+    They are summed over devices and their cores, and a little longer than without the profiler, small operations more
+    so: read them as shares. What the compiler has joined into one operation counts to one part.
+
+    Args:
+        algorithm: from `fljax.algorithms`, or one of your own.
+        hyper: the algorithm's numbers.
+        federation: the clients and their data.
+        key: everything random comes from it.
+        n_rounds: rounds that are measured.
+        participation: share of the clients in each round, in (0, 1].
+        sampling: who takes part, see `fljax.rounds.sampling`; None: a share ``participation``, uniformly.
+        evaluate_every: test after every so many rounds.
+        dropout: probability that a participant drops out of a round; None: nobody does.
+        devices: to spread the clients over; None: all.
+        compile: see `fljax.run.train.train`.
+
+    Returns:
+        ``cohort``: who takes part; ``train``: local training; ``send``: what else clients do; ``receive``: what the
+        server does; ``round``: what else a round does, which of a method that is written out is all but ``train``;
+        ``test``: tests; ``rest``: what is of no part, such as bringing data to and from them.
+
+    Raises:
+        ValueError: as `fljax.simulate`.
+        RuntimeError: the profiler tells nothing of this device's operations.
+    """
+    check_run(n_rounds, evaluate_every, dropout)
+    check_numbers(hyper)
+    check_subjects(algorithm, federation, key)
+    given = algorithm, hyper, federation, key, int(n_rounds) + 1, participation, sampling, int(evaluate_every), dropout
+    with called(*given, devices) as run:
+        check_outputs(algorithm, run.hyper, federation, key)
+        programs = prepared(algorithm, run.draw, run.numbers, compile, None, None)
+        state = programs.init(*begins_with(run.numbers))
+        state, _ = programs.chunk(*run.numbers, state, jnp.int32(0), jnp.int32(1))
+        jax.block_until_ready(state)
+        program: Any = programs.chunk
+        operations = operations_of(program.as_text())
+        spent: dict[str, float] = dict.fromkeys((*PARTS, REST), 0.0)
+        with tempfile.TemporaryDirectory() as folder:
+            with jax.profiler.trace(folder):
+                jax.block_until_ready(programs.chunk(*run.numbers, state, jnp.int32(1), jnp.int32(n_rounds)))
+            for name, seconds in _events(Path(folder)):
+                if name in operations and operations[name].kind not in _HOLDS_OTHERS:
+                    spent[operations[name].part] += seconds / n_rounds
+    if not sum(spent.values()):
+        raise RuntimeError(f"JAX's profiler tells nothing of operations on {jax.devices()[0].device_kind}")
+    return spent
+
+
+class Operation(NamedTuple):
+    """One of a compiled program's."""
+
+    kind: str  # as XLA calls it: "fusion", "copy"
+    part: str  # of a round
+
+
+def operations_of(text: str) -> dict[str, Operation]:
+    """The operations of a compiled program, by name, with the part of a round that each is of.
+
+    One that does not say it, as copies and what the compiler has joined, is of the part that most of what it is made
+    of is of, else of what is computed beside it.
+    """
+    kinds, own, inside, calls, parts = {}, {}, {}, {}, Counter()
+    for line in text.splitlines():
+        if opened := _COMPUTATION.match(line):
+            parts = inside[opened[1]] = Counter()
+        elif found := _OPERATION.match(line):
+            name, kinds[found[1]] = found[1], found[2]
+            called, named = _CALLS.search(line), _NAME.search(line)
+            calls[name] = parts, called and called[1]
+            if named and (there := [one for one in named[1].split("/") if one in PARTS]):
+                own[name] = there[-1]
+                parts[there[-1]] += 1
+
+    def part(name: str) -> str:
+        beside, made_of = calls[name]
+        around = inside.get(made_of, Counter()), beside
+        return own.get(name) or next((some.most_common(1)[0][0] for some in around if some), REST)
+
+    return {name: Operation(kind, part(name)) for name, kind in kinds.items()}
+
+
+def _events(folder: Path) -> Iterator[tuple[str, float]]:
+    """(operation, seconds) of each time that one was run."""
+    for path in folder.rglob("*.xplane.pb"):
+        for plane in jax.profiler.ProfileData.from_file(str(path)).planes:
+            for line in plane.lines:
+                for event in line.events:
+                    name = next((value for what, value in event.stats if what == "hlo_op"), None)
+                    if name is not None:
+                        yield str(name), event.duration_ns / 1e9

@@ -1,0 +1,86 @@
+"""Where a round's time goes: the compiler's operations and the parts of a round that they are of."""
+
+import jax
+import pytest
+
+import fljax
+from fljax.models import logistic_regression
+from fljax.run import profile as profile_module
+from fljax.run.profile import PARTS, Operation, operations_of, profile
+
+PROGRAM = """\
+HloModule jit_run_chunk, entry_computation_layout={(f32[4]{0})->f32[4]{0}}
+
+%fused (p: f32[4]) -> f32[4] {
+  %p = f32[4]{0} parameter(0)
+  %a.1 = f32[4]{0} add(%p, %p), metadata={op_name="jit(run_chunk)/while/body/round/send/train/add"}
+  ROOT %m.1 = f32[4]{0} multiply(%a.1, %p)
+}
+
+%step (q: (f32[4], s32[])) -> (f32[4], s32[]) {
+  %q = (f32[4]{0}, s32[]) parameter(0)
+  %kept = f32[4]{0} copy(%q), metadata={op_name="jit(run_chunk)/while/body/test/copy"}
+  %plain = f32[4]{0} copy(%kept)
+  %joined = f32[4]{0} fusion(%plain), kind=kLoop, calls=%fused
+  ROOT %mean = (f32[4]{0}, s32[]) tuple(%joined), metadata={op_name="jit(f)/while/body/round/receive/test_loss/mean"}
+}
+
+ENTRY %main.7 (x: f32[4]) -> f32[4] {
+  %x = f32[4]{0} parameter(0)
+  %loop = (f32[4]{0}, s32[]) while(%x), body=%step
+  ROOT %out = f32[4]{0} get-tuple-element(%loop), index=0
+}
+"""
+
+
+def test_an_operation_is_of_the_innermost_part_that_it_is_made_in():
+    found = operations_of(PROGRAM)
+    assert found["a.1"] == Operation("add", "train")
+    assert found["kept"] == Operation("copy", "test")
+    assert found["mean"] == Operation("tuple", "receive")  # whose own name is no part's
+    assert found["joined"] == Operation("fusion", "train")  # as what it is made of
+    assert found["plain"].part in ("test", "receive")  # as what is beside it
+    assert found["loop"] == Operation("while", "rest")
+    assert found["x"].part == "rest"
+
+
+@pytest.fixture(scope="module")
+def measured(federation):
+    """``measured(epochs)``: IFCA's parts with so many epochs of local training."""
+    model = logistic_regression((4, 4, 1), 4)
+
+    def of(epochs):
+        algorithm = fljax.ifca(model, fljax.Work(epochs, 8), n_clusters=2)
+        return profile(algorithm, fljax.ifca.Hyper(), federation, jax.random.key(0), n_rounds=2)
+
+    return of
+
+
+def test_all_parts_are_told_and_training_longer_is_told_of_training(measured):
+    few, many = measured(1), measured(20)
+    for spent in (few, many):
+        assert list(spent) == [*PARTS, "rest"]
+        assert all(spent[name] > 0 for name in ("cohort", "send", "train", "receive", "test"))
+    assert many["train"] > 4 * few["train"]
+    assert many["train"] > 0.5 * sum(many.values())
+    assert few["rest"] < 0.5 * sum(few.values())
+
+
+def test_a_device_that_tells_nothing_is_told_so(averaging, federation, key, monkeypatch):
+    monkeypatch.setattr(profile_module, "_events", lambda folder: iter([("of another program", 1.0)]))
+    with pytest.raises(RuntimeError, match="tells nothing of operations on cpu"):
+        profile(averaging, fljax.fedavg.Hyper(), federation, key, compile="fast")
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"n_rounds": 0}, "n_rounds=0"),
+        ({"hyper": fljax.fedavg.Hyper(lr=-1)}, "lr=-1"),
+        ({"participation": 2.0}, "participation=2"),
+        ({"compile": "best"}, "compile='best'"),
+    ],
+)
+def test_bad_input_is_told_as_by_simulate(averaging, federation, key, given, message):
+    with pytest.raises(ValueError, match=message):
+        profile(**{"algorithm": averaging, "hyper": fljax.fedavg.Hyper(), "federation": federation, "key": key} | given)
