@@ -242,9 +242,14 @@ def _validation(algorithm: Algorithm, models: ModelTable, federation: Federation
     return {VALIDATION + name.removeprefix("test_"): value for name, value in found.items() if value.ndim == 0}
 
 
-def is_due(round: Array, evaluate_every: int | Array, n_rounds: int | Array) -> Array:
+def is_due(round: Array | np.ndarray, evaluate_every: int | Array, n_rounds: int | Array) -> Any:
     """Whether a round is tested: every ``evaluate_every``-th, and the last."""
     return ((round + 1) % evaluate_every == 0) | (round + 1 == n_rounds)
+
+
+def due_rounds(evaluate_every: int, n_rounds: int) -> Array:
+    """(n_rounds,) bool: `is_due` of each round of a run."""
+    return jnp.asarray(is_due(np.arange(n_rounds), evaluate_every, n_rounds))
 
 
 def split_key(key: Key) -> Keys:

@@ -20,7 +20,7 @@ from fljax.run.memory import check_traced
 from fljax.run.mesh import n_sweep_devices, over_sweep
 from fljax.run.program_cost import Cost
 from fljax.run.programs import Compile, Level, compiler_for, options_of
-from fljax.run.simulate import as_traced, is_due, run_round, split_key
+from fljax.run.simulate import as_traced, due_rounds, run_round, split_key
 from fljax.run.sweep import memory as memory_of
 from fljax.run.sweep.points import count_points, epsilons_of_points, vectors, with_targets
 from fljax.run.sweep.told import OF_ROUNDS, of_host
@@ -100,7 +100,7 @@ def sweep(
     draw = sampling_of(sampling, participation).of(federation.train.size.shape[0])
     hypers = with_targets(hypers, draw.sampling, algorithm.about.work, int(n_rounds))
     setting, dropout_rate = Setting(algorithm, draw, int(n_rounds), 1), as_traced(dropout)
-    cells, due = all_cells(hypers, key, n_seeds), is_due(jnp.arange(n_rounds), evaluate_every, n_rounds)
+    cells, due = all_cells(hypers, key, n_seeds), due_rounds(evaluate_every, n_rounds)
     with fields_of(hypers, algorithm):
         check_outputs(algorithm, tree.row(cells.hyper, jnp.int32(0)), federation, key)
         setting = setting._replace(at_once=plan(setting, cells, federation, dropout_rate, at_once, memory).at_once)
@@ -108,7 +108,7 @@ def sweep(
         _, metrics = advance(setting, cells, federation, dropout_rate, due, jnp.int32(0), jnp.int32(n_rounds))
     check_clusters(metrics)
     n_points = count_points(hypers)
-    metrics = jax.tree.map(lambda leaf: leaf.reshape(n_points, n_seeds, *leaf.shape[1:]), metrics)
+    metrics = _by_points(metrics, n_points, int(n_seeds))
     if isinstance(metrics["diverged"], jax.core.Tracer):
         return metrics
     spent = epsilons_of_points(hypers, draw.sampling, algorithm.about.work, int(n_rounds))
@@ -125,11 +125,20 @@ def all_cells(hypers: Any, key: Key, n_seeds: int) -> Cell:
     """
     check_count("n_seeds", n_seeds)
     hypers = vectors(hypers)
-    n_points = count_points(hypers)
+    return _cells(count_points(hypers), int(n_seeds), as_traced(hypers), key)
+
+
+@partial(jax.jit, static_argnums=(0, 1))
+def _cells(n_points: int, n_seeds: int, hypers: Any, key: Key) -> Cell:
     point, seed = jnp.divmod(jnp.arange(n_points * n_seeds, dtype=jnp.int32), jnp.int32(n_seeds))
-    hyper = jax.tree.map(lambda value: jnp.broadcast_to(jnp.atleast_1d(value), n_points)[point], as_traced(hypers))
+    hyper = jax.tree.map(lambda value: jnp.broadcast_to(jnp.atleast_1d(value), n_points)[point], hypers)
     keys = jax.vmap(lambda s: jax.random.fold_in(key, s))(seed)
     return Cell(hyper, keys, jnp.full(n_points * n_seeds, GOING_ON, jnp.int32))
+
+
+@partial(jax.jit, static_argnums=(1, 2))
+def _by_points(metrics: Metrics, n_points: int, n_seeds: int) -> Metrics:
+    return jax.tree.map(lambda leaf: leaf.reshape(n_points, n_seeds, *leaf.shape[1:]), metrics)
 
 
 def plan(
@@ -145,7 +154,7 @@ def plan(
     rest = (federation, dropout, due, jnp.int32(0), jnp.int32(setting.n_rounds))
 
     def some(n: int) -> Cell:
-        return jax.tree.map(lambda leaf: jnp.broadcast_to(leaf[:1], (n, *leaf.shape[1:])), cells)
+        return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((n, *leaf.shape[1:]), leaf.dtype), cells)
 
     def compile(n: int) -> Any:
         return _mapped.lower(setting._replace(at_once=n), some(n), *rest).compile()

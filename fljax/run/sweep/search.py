@@ -16,7 +16,7 @@ from fljax.run.check_network import check_outputs, check_subjects
 from fljax.run.identity import run_identity
 from fljax.run.mesh import Device, over_devices, replicated
 from fljax.run.programs import Compile
-from fljax.run.simulate import as_traced, is_due
+from fljax.run.simulate import as_traced, due_rounds
 from fljax.run.surroundings import surroundings
 from fljax.run.sweep import parts
 from fljax.run.sweep.halving import rungs
@@ -104,7 +104,7 @@ def search(
         kept = parts.level_of(folder) if compile == "auto" and folder is not None else None  # what was chosen there
         level = kept or level_of(setting, cells, federation, dropout_rate, compile)
         setting = setting._replace(level=level)
-        due = is_due(jnp.arange(n_rounds), evaluate_every, n_rounds)
+        due = due_rounds(evaluate_every, n_rounds)
         store = parts.Store(folder, surroundings(n_devices), force_resume, count_points(hypers), int(n_seeds))
         stage = Stage(
             setting, federation, dropout_rate, due, store, tell or (lambda done, n: None), jax.random.key_impl(key)
