@@ -25,8 +25,8 @@ from fljax.data.padding import same_shapes
 from fljax.rounds.sampling import Draw, sampling_of
 from fljax.run.chunk import MOST_ROUNDS, run_chunk
 from fljax.run.mesh import over_devices, replicated, use_all_cores
+from fljax.run.one_round import as_traced, split_key
 from fljax.run.seeds import Inputs, Setting, advance_all, begin_all, stacked
-from fljax.run.simulate import as_traced, split_key
 from fljax.types import Algorithm, Federation
 
 METHODS = ("fedavg", "ditto", "ifca")

@@ -13,8 +13,8 @@ from fljax.jobs.assemble import devices_of, make_algorithm, make_model, make_par
 from fljax.jobs.job import read_job
 from fljax.run.chunk import MOST_ROUNDS, on_devices, round_cost, run_chunk
 from fljax.run.mesh import over_devices, use_all_cores
+from fljax.run.one_round import split_key
 from fljax.run.programs import compiler_for, options_of
-from fljax.run.simulate import split_key
 
 ROUNDS, CLIENTS, EXAMPLES, BATCH, EPOCHS = 80, 12, 108, 32, 5
 

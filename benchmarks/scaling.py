@@ -63,8 +63,8 @@ def count(method: str, n_devices: int, home: bool) -> Volume:
     from fljax.models import lenet
     from fljax.run.collectives import collectives
     from fljax.run.mesh import device_mesh
+    from fljax.run.one_round import as_traced, run_round
     from fljax.run.plan import step_flops
-    from fljax.run.simulate import as_traced, run_round
     from fljax.types import ClientData, Examples, Federation, Work
 
     mesh, model = device_mesh(), lenet()

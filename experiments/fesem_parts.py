@@ -20,8 +20,9 @@ from fljax.algorithms.fesem import fesem
 from fljax.data.datasets import load
 from fljax.data.partition import PARTITIONS
 from fljax.run import plots, report
+from fljax.run.one_round import split_key
 from fljax.run.pilot import choose_k
-from fljax.run.simulate import simulate, split_key
+from fljax.run.simulate import simulate
 from fljax.types import Examples
 
 

@@ -20,8 +20,8 @@ from fljax.rounds.combine import Combine, as_combine
 from fljax.rounds.method import Brick
 from fljax.rounds.uplink.chain import NOTHING, Memory, Transform, with_uplink
 from fljax.rounds.uplink.message import Message, Trip
+from fljax.run.one_round import as_traced
 from fljax.run.programs import options_of
-from fljax.run.simulate import as_traced
 from fljax.types import Algorithm, Federation, Metrics, Params
 
 

@@ -8,7 +8,8 @@ import pytest
 import fljax
 from fljax.data.synthetic import linear_groups
 from fljax.keys import descend
-from fljax.run.simulate import Keys, round_keys, simulate, split_key
+from fljax.run.one_round import Keys, round_keys, split_key
+from fljax.run.simulate import simulate
 
 
 def assert_same(keys: jax.Array, others: jax.Array) -> None:

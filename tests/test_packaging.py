@@ -15,7 +15,7 @@ import fljax
 from fljax.catalogue.own import find
 from fljax.data.readers.foreign import installed
 from fljax.data.synthetic import linear_groups
-from fljax.run.simulate import split_key
+from fljax.run.one_round import split_key
 
 ROOT = Path(fljax.__file__).parents[1]
 IMPORTS = """

@@ -19,7 +19,7 @@ from fljax.rounds import Clusters
 from fljax.run.chunk import MOST_ROUNDS, run_chunk
 from fljax.run.evaluate import evaluate
 from fljax.run.mesh import over_devices, replicated, use_all_cores
-from fljax.run.simulate import as_traced
+from fljax.run.one_round import as_traced
 from fljax.types import Algorithm, Federation, Model, ModelTable, State, Work
 
 

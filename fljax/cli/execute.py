@@ -42,9 +42,9 @@ from fljax.run.comparison import TITLE, as_table, left_out
 from fljax.run.mesh import Device, over_devices, replicated
 from fljax.run.models_on_disk import FILE, save_models
 from fljax.run.newcomers import evaluate_new_clients
+from fljax.run.one_round import as_traced, last_models
 from fljax.run.patience import best_round, judged_by
 from fljax.run.progress import BarProgress
-from fljax.run.simulate import as_traced, last_models
 from fljax.run.train import Run, train
 from fljax.run.writer import only_run
 from fljax.types import Federation, Model, ModelTable, State

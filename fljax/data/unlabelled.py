@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fljax.data.columns import features_of, text_of, texts_of
-from fljax.data.files import IMAGES, arrays_in, images_in
+from fljax.data.files import arrays_in
+from fljax.data.image_folders import IMAGES, images_in
 from fljax.data.tables import TABLES, Columns, Table, clients_in, table_in
 from fljax.data.words import tokens_of
 from fljax.files import naming

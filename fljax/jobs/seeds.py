@@ -25,10 +25,10 @@ from fljax.run.ahead import Ahead
 from fljax.run.checkpoint import rounds_done
 from fljax.run.mesh import Device, over_devices, replicated
 from fljax.run.models_on_disk import FILE, save_models
+from fljax.run.one_round import as_traced, last_models
 from fljax.run.progress import BarProgress
 from fljax.run.record import Run
 from fljax.run.seeds import Varied
-from fljax.run.simulate import as_traced, last_models
 from fljax.run.together import Runs, as_arrays, compile_together, train_together
 from fljax.types import Algorithm, Federation, ModelTable
 

@@ -17,11 +17,11 @@ from fljax.run.checkpoint import Standing, standing_of
 from fljax.run.chunk import Numbers, check_traceable, on_devices, prepared, shapes_of_metrics
 from fljax.run.identity import run_identity
 from fljax.run.mesh import Device, over_devices
+from fljax.run.one_round import as_traced, shapes_of_state
 from fljax.run.patience import measures_by_validation
 from fljax.run.privacy import epsilons, mechanism, with_target
 from fljax.run.programs import Compile
 from fljax.run.same import check_rounds, check_same_run
-from fljax.run.simulate import as_traced, shapes_of_state
 from fljax.run.spread import spreads
 from fljax.run.surroundings import continued, surroundings
 from fljax.types import Algorithm, Federation, Key

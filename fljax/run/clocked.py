@@ -10,8 +10,8 @@ import numpy as np
 from fljax.client.local import n_steps
 from fljax.rounds.clock.named import Asked, Clock
 from fljax.rounds.sampling import Sampling
+from fljax.run.one_round import as_traced, run_round, split_key
 from fljax.run.programs import options_of
-from fljax.run.simulate import as_traced, run_round, split_key
 from fljax.types import Algorithm, Federation
 
 

@@ -19,7 +19,7 @@ from fljax.models.task import Task, scores_of
 from fljax.numbers import as_dict
 from fljax.rounds.sampling import Draw
 from fljax.run.hosts import from_all_hosts
-from fljax.run.simulate import as_traced, run_round, test_round
+from fljax.run.one_round import as_traced, run_round, test_round
 from fljax.types import Algorithm, Federation, Key, State
 
 

@@ -21,7 +21,7 @@ from fljax.numbers import check_numbers
 from fljax.run.check import check_count, fields_of
 from fljax.run.check_network import check_subjects
 from fljax.run.check_state import check_state
-from fljax.run.simulate import as_traced, last_models
+from fljax.run.one_round import as_traced, last_models
 from fljax.types import Algorithm, Federation, Key, ModelTable, Params, State
 
 FILE = "models.npz"

@@ -13,7 +13,7 @@ from fljax.run.check import check_count, fields_of
 from fljax.run.check_network import check_subjects, check_tested
 from fljax.run.check_state import check_state
 from fljax.run.evaluate import evaluate
-from fljax.run.simulate import as_traced, split_key
+from fljax.run.one_round import as_traced, split_key
 from fljax.types import Algorithm, ClientData, Cohort, Federation, Key, Metrics, ModelTable, State
 
 

@@ -12,7 +12,8 @@ from fljax.drift.stages import at
 from fljax.run.check import check_count
 from fljax.run.evaluate import evaluate
 from fljax.run.headline import measures_of
-from fljax.run.simulate import simulate, split_key
+from fljax.run.one_round import split_key
+from fljax.run.simulate import simulate
 from fljax.types import Algorithm, Federation, Key
 
 SCORES = ("accuracy", "distance")

@@ -20,7 +20,7 @@ from fljax.placement import whole
 from fljax.rounds.sampling import Draw
 from fljax.run.check_state import begun
 from fljax.run.chunk import most_rounds, run_chunk
-from fljax.run.simulate import split_key
+from fljax.run.one_round import split_key
 from fljax.types import Algorithm, Federation, Key, Metrics, State
 
 Made = Callable[[Any], Algorithm]

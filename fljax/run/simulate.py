@@ -2,52 +2,25 @@
 
 from collections.abc import Callable
 from functools import cache, partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import Array, lax
 
-from fljax import tree
-from fljax.drift.stages import at
-from fljax.keys import descend
-from fljax.models.scored import is_validated
 from fljax.numbers import check_numbers
-from fljax.placement import on_device, whole
-from fljax.rounds.check_like import check_like
-from fljax.rounds.cohort import CohortKeys, cohort_of
 from fljax.rounds.draw_checks import check_ids
-from fljax.rounds.round_metrics import ROW, as_due, check_clusters
+from fljax.rounds.round_metrics import check_clusters
 from fljax.rounds.sampling import Draw, Sampling, sampling_of
 from fljax.run.check import check_run, fields_of
 from fljax.run.check_network import check_outputs, check_subjects
-from fljax.run.check_state import begun, deployed
+from fljax.run.check_state import begun
 from fljax.run.churn import churn_of_rounds
-from fljax.run.evaluate import evaluate
-from fljax.run.headline import VALIDATION
-from fljax.run.heeded import check_effort
 from fljax.run.hosts import gathered
+from fljax.run.one_round import as_traced, is_due, run_round, split_key
 from fljax.run.privacy import epsilons, with_target
 from fljax.run.programs import LEVELS, Level, check_level, options_of
-from fljax.server.agreement import adjusted_rand
-from fljax.types import Algorithm, ClientData, Cohort, Federation, Key, Metrics, ModelTable, State
-
-
-class Keys(NamedTuple):
-    """One run key, split by use."""
-
-    init: Key
-    cohort: Key  # who takes part, and what the participants draw
-    server: Key
-    deploy: Key
-
-
-class RoundKeys(NamedTuple):
-    """What a round draws with: `Keys.cohort` and `Keys.server` with its number folded in."""
-
-    cohort: CohortKeys
-    server: Key
+from fljax.types import Algorithm, Federation, Key, Metrics, State
 
 
 def simulate(
@@ -146,170 +119,3 @@ def _simulate(
 
     due = is_due(jnp.arange(n_rounds), evaluate_every, n_rounds)
     return lax.scan(tested, state, jnp.arange(n_rounds, dtype=jnp.int32))
-
-
-def run_round(
-    algorithm: Algorithm,
-    draw: Draw | int,
-    hyper: Any,
-    federation: Federation,
-    key: Key,
-    dropout: Array | None,
-    state: State,
-    round: Array,
-    due: Array | None = None,
-) -> tuple[State, Metrics]:
-    """One round of a run with ``key``: sample the cohort, gather its rows of the client state, run, put them back.
-
-    Only rows of active clients change. The metrics are the round's own and, unless ``due`` is None, those of
-    `test_round`.
-
-    Raises:
-        ValueError: a round's state is not like the one before, or its metrics are not as `Algorithm` says, or its
-            clients do not do the part of their work that is asked of them.
-    """
-    now = at(federation, round)
-    keys = round_keys(key, round)
-    with jax.named_scope("cohort"):  # these names are what a profile is read by
-        cohort = cohort_of(keys.cohort, round, now, draw, dropout)
-    rows = tree.take(state.clients, cohort.ids)
-    if cohort.effort is not None:
-        some = partial(algorithm.round, keys.server, hyper, State(state.server, rows))
-        check_effort(some, cohort)
-    with jax.named_scope("round"):
-        given = algorithm.round(keys.server, hyper, State(state.server, rows), cohort)
-    if not isinstance(given, tuple) or isinstance(given, State) or len(given) != 2:  # a State is a pair too
-        kind = f"{len(given)} things" if type(given) is tuple else f"a {type(given).__name__}"
-        raise ValueError(f"a round gave {kind}; give a State and the metrics")
-    new, metrics = given
-    check_like("a round gave a state", new, State(state.server, rows))
-    rows = tree.where(cohort.active, tree.as_before(new.clients, rows), rows)
-    clients = tree.put(state.clients, cohort.ids, rows)
-    after, metrics = State(tree.as_before(new.server, state.server), clients), round_metrics(metrics, cohort, now)
-    test = {}
-    if due is not None:
-        deploy = key_for("deploy", key)
-        test = test_round(algorithm, hyper, federation, deploy, after, round, due, has_clusters="label" in metrics)
-    if both := [name for name in metrics if name in test]:
-        raise ValueError(f"a round gave a metric {both[0]!r}, which its test has too; give it another name")
-    return after, metrics | test
-
-
-def test_round(
-    algorithm: Algorithm,
-    hyper: Any,
-    federation: Federation,
-    key: Key,
-    state: State,
-    round: Array,
-    due: Array,
-    has_clusters: bool,
-) -> Metrics:
-    """The test metrics in ``round`` of the models deployed with ``key`` where ``due``, else NaN.
-
-    Where the method ``has_clusters`` they say with which of the models each client was tested.
-    """
-    federation = at(federation, round)
-
-    @partial(jax.jit, inline=True)  # so that it is traced once for its shapes and for its values
-    def test(state: State) -> Metrics:
-        models = deployed(algorithm.deploy, key, hyper, state, federation.train)
-        found = evaluate(algorithm.predict, models, federation.test, algorithm.loss)
-        if has_clusters:
-            found[ROW] = models.row.astype(jnp.float32)  # a float, as all of a test: NaN where there was none
-        if is_validated(algorithm.loss):
-            found |= _validation(algorithm, models, federation)
-        if federation.triggered is None:
-            return found
-        triggered = federation.triggered
-        if federation.there is not None:  # who is not there is not tested
-            triggered = triggered._replace(size=jnp.where(federation.there, triggered.size, 0))
-        fooled = evaluate(algorithm.predict, models, triggered, algorithm.loss)
-        return found | {"attack_success": fooled["accuracy_micro"]}
-
-    def skip(state: State) -> Metrics:
-        return jax.tree.map(lambda leaf: jnp.full(leaf.shape, jnp.nan, leaf.dtype), jax.eval_shape(test, state))
-
-    with jax.named_scope("test"):
-        return lax.cond(due, test, skip, state)
-
-
-def _validation(algorithm: Algorithm, models: ModelTable, federation: Federation) -> Metrics:
-    """Means over clients of their tests on their validation splits; who is not tested otherwise is not here either."""
-    assert federation.val is not None
-    held = federation.val._replace(size=jnp.where(federation.test.size > 0, federation.val.size, 0))
-    found = evaluate(algorithm.predict, models, held, algorithm.loss)
-    return {VALIDATION + name.removeprefix("test_"): value for name, value in found.items() if value.ndim == 0}
-
-
-def is_due(round: Array | np.ndarray, evaluate_every: int | Array, n_rounds: int | Array) -> Any:
-    """Whether a round is tested: every ``evaluate_every``-th, and the last."""
-    return ((round + 1) % evaluate_every == 0) | (round + 1 == n_rounds)
-
-
-def due_rounds(evaluate_every: int, n_rounds: int) -> Array:
-    """(n_rounds,) bool: `is_due` of each round of a run."""
-    return jnp.asarray(is_due(np.arange(n_rounds), evaluate_every, n_rounds))
-
-
-def split_key(key: Key) -> Keys:
-    """The run's key split by use. Round r folds r into a use's key, so a run in chunks equals a whole one."""
-    return Keys(*(key_for(use, key) for use in Keys._fields))
-
-
-def key_for(use: str, key: Key) -> Key:
-    """The key of one field of `Keys`, by itself: the same for every kind of key, however many are derived beside it."""
-    return jax.random.fold_in(key, Keys._fields.index(use))
-
-
-def round_keys(key: Key, round: Array) -> RoundKeys:
-    """What round ``round`` of a run with ``key`` draws with, derived in one place."""
-    cohort, server = (Keys._fields.index(use) for use in ("cohort", "server"))
-    n = len(CohortKeys._fields)
-    use, depth = np.array([cohort] * n + [server]), np.array([3] * n + [2])
-    *of_cohort, of_server = descend(key, use, round, np.array([*range(n), 0]), depth=depth)
-    return RoundKeys(CohortKeys(*of_cohort), of_server)
-
-
-@partial(jax.jit, static_argnums=0)
-def first_state(init: Callable[..., State], key: Key, hyper: Any, data: ClientData) -> State:
-    """What a method begins with, of the run's key; whole on every device, as rounds take it and give it back."""
-    return whole(begun(init, split_key(key).init, hyper, data))
-
-
-def shapes_of_state(init: Callable[..., State], key: Key, hyper: Any, data: ClientData) -> Any:
-    """Of `first_state`; nothing is computed."""
-    return jax.eval_shape(partial(first_state, init), key, hyper, data)
-
-
-@partial(jax.jit, static_argnums=0)
-def last_models(deploy: Callable[..., ModelTable], key: Key, hyper: Any, state: State, data: ClientData) -> ModelTable:
-    """The models that the clients hold after a run, of its key."""
-    return deployed(deploy, split_key(key).deploy, hyper, state, data)
-
-
-def as_traced(numbers: Any) -> Any:
-    """Every number as a strong float32 array: `int`, `float` and NumPy scalars share one compilation."""
-    return jax.tree.map(lambda value: on_device(value, jnp.float32), numbers)
-
-
-def round_metrics(metrics: Metrics, cohort: Cohort, federation: Federation) -> Metrics:
-    """A round's metrics in the order of client ids, with these ids and who was active; `Algorithm` says what is due.
-
-    Where the true groups are known, the labels' agreement with them is added.
-
-    Raises:
-        ValueError: a metric that a round must give is missing, or one is no number, or none for each participant.
-    """
-    metrics = as_due(metrics, cohort) | {"ids": cohort.ids, "active": cohort.active}
-    for name in ("uplink", "downlink"):  # of each participant, though most methods send everyone the same
-        metrics[name] = jnp.broadcast_to(metrics[name], cohort.ids.shape)
-    if federation.group is not None and "label" in metrics:
-        counts = cohort.active if federation.there is None else cohort.active & federation.there[cohort.ids]
-        metrics["ari"] = adjusted_rand(metrics["label"], federation.group[cohort.ids], counts)
-    if cohort.n_missing is not None:
-        metrics["n_missing"] = cohort.n_missing
-    if cohort.effort is not None:
-        metrics["effort"] = cohort.effort
-    order = jnp.argsort(cohort.ids)
-    return {name: value if value.ndim == 0 else value[order] for name, value in metrics.items()}

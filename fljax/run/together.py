@@ -20,6 +20,7 @@ from fljax.run.identity import run_identity
 from fljax.run.loop import Loop
 from fljax.run.memory import check_compiled
 from fljax.run.mesh import Device, over_devices, replicated
+from fljax.run.one_round import as_traced, shapes_of_state
 from fljax.run.privacy import epsilons, with_target
 from fljax.run.program_cost import Cost
 from fljax.run.programs import Compile, Compiler, Program, compiler_for
@@ -28,7 +29,6 @@ from fljax.run.record import Record, Records, Run
 from fljax.run.resume import begin
 from fljax.run.seeds import Inputs, Setting, Varied, advance_all, begin_all, joined, stacked
 from fljax.run.shelf import shelf_for
-from fljax.run.simulate import as_traced, shapes_of_state
 from fljax.run.surroundings import surroundings
 from fljax.run.sweep import memory
 from fljax.run.termination import put_off

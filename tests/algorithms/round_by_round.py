@@ -18,7 +18,7 @@ from fljax.rounds.cohort import sample_cohort
 from fljax.rounds.sampling import Sampling, sampling_of
 from fljax.run.check import fields_of
 from fljax.run.evaluate import evaluate
-from fljax.run.simulate import as_traced, is_due, run_round, split_key
+from fljax.run.one_round import as_traced, is_due, run_round, split_key
 from fljax.types import Algorithm, Federation, Key, State
 
 

@@ -29,7 +29,7 @@ from fljax.data.synthetic import linear_groups
 from fljax.models import cnn
 from fljax.numbers import numbers_of
 from fljax.rounds.averaging import shared_part
-from fljax.run.simulate import split_key
+from fljax.run.one_round import split_key
 from fljax.types import Batch, State, Work
 from tests import oracle
 from tests.algorithms.round_by_round import jitted, simulate, written_out

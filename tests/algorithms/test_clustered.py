@@ -15,7 +15,7 @@ from fljax.rounds.bricks import BRICKS
 from fljax.rounds.clustered import Clusters
 from fljax.rounds.cohort import sample_cohort
 from fljax.rounds.everybody import over_everybody
-from fljax.run.simulate import as_traced
+from fljax.run.one_round import as_traced
 from fljax.types import Work
 from tests.slow import slow_rows
 

@@ -18,7 +18,7 @@ from fljax.algorithms.fedntd import fedntd, not_true_distilled
 from fljax.algorithms.fedpac import estimates, fedpac
 from fljax.algorithms.fedrep import HEAD_PHASE
 from fljax.client.local import shuffled
-from fljax.run.simulate import split_key
+from fljax.run.one_round import split_key
 from fljax.types import Batch, Work
 from tests import oracle
 from tests.algorithms.test_oracles import LR, WORK, assert_models, reference, run  # noqa: F401

@@ -26,7 +26,8 @@ from fljax.numbers import as_dict
 from fljax.rounds.cohort import sample_cohort
 from fljax.run.mesh import over_devices, replicated
 from fljax.run.newcomers import evaluate_new_clients
-from fljax.run.simulate import as_traced, round_metrics, simulate, split_key
+from fljax.run.one_round import as_traced, round_metrics, split_key
+from fljax.run.simulate import simulate
 from fljax.run.train import run_chunk
 from fljax.types import ClientData, Examples, State
 from tests.algorithms.table import CASES, VARIANTS

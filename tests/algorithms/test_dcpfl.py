@@ -17,7 +17,7 @@ from fljax.data.synthetic import linear_groups
 from fljax.models import lenet, mlp
 from fljax.rounds import Sent
 from fljax.rounds.cohort import sample_cohort
-from fljax.run.simulate import as_traced, split_key
+from fljax.run.one_round import as_traced, split_key
 from fljax.server.curvature import new_curve, observe
 from fljax.server.discrepancy import model_discrepancy
 from fljax.types import State, Work

@@ -13,7 +13,7 @@ from fljax.algorithms.dcpfl import dcpfl
 from fljax.data.synthetic import linear_groups
 from fljax.models import mlp
 from fljax.rounds.cohort import sample_cohort
-from fljax.run.simulate import split_key
+from fljax.run.one_round import split_key
 from fljax.types import Work
 from tests import oracle
 from tests.algorithms.round_by_round import simulate

@@ -16,7 +16,7 @@ from fljax.algorithms.scaffold import scaffold
 from fljax.client.local import n_steps
 from fljax.data.synthetic import linear_groups
 from fljax.rounds.cohort import sample_cohort
-from fljax.run.simulate import as_traced
+from fljax.run.one_round import as_traced
 from fljax.types import ClientData, Examples, Federation, Model, Work
 from tests import oracle
 from tests.algorithms.round_by_round import simulate

@@ -13,7 +13,7 @@ import pytest
 
 from fljax.data.synthetic import linear_groups
 from fljax.rounds.sampling import uniform
-from fljax.run.simulate import as_traced, split_key
+from fljax.run.one_round import as_traced, split_key
 from fljax.run.train import run_chunk
 from fljax.types import Examples
 from tests.algorithms.table import CASES

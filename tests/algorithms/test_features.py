@@ -26,7 +26,7 @@ from fljax.data.synthetic import linear_groups
 from fljax.models import cnn, lenet, lora, mlp, only_trained, resnet18
 from fljax.rounds.cohort import everyone
 from fljax.run.newcomers import new_models
-from fljax.run.simulate import as_traced, split_key
+from fljax.run.one_round import as_traced, split_key
 from fljax.types import Batch, State, Work
 from tests import oracle
 from tests.algorithms.round_by_round import jitted, simulate

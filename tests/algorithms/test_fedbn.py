@@ -11,7 +11,7 @@ from fljax.algorithms.standalone import standalone
 from fljax.data.synthetic import linear_groups
 from fljax.models import resnet18
 from fljax.rounds import all_but_paths
-from fljax.run.simulate import split_key
+from fljax.run.one_round import split_key
 from fljax.types import Work
 from tests.algorithms.round_by_round import jitted, simulate
 from tests.algorithms.table import NORMALISED

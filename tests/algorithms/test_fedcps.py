@@ -36,7 +36,7 @@ from fljax.models import mlp
 from fljax.rounds import balanced_draw
 from fljax.rounds.cohort import sample_cohort
 from fljax.rounds.sharing import n_floats, replace_layers
-from fljax.run.simulate import as_traced, split_key
+from fljax.run.one_round import as_traced, split_key
 from fljax.server.assign import lowest_loss
 from fljax.types import ModelTable, State, Work
 from tests import oracle

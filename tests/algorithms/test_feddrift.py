@@ -14,7 +14,7 @@ from fljax.algorithms.feddrift import Known, chosen, feddrift
 from fljax.data.synthetic import linear_groups
 from fljax.rounds import Clusters
 from fljax.rounds.joining import everyone
-from fljax.run.simulate import as_traced
+from fljax.run.one_round import as_traced
 from tests.algorithms.round_by_round import jitted, simulate
 
 DELTA, HEIGHT = 0.3, 0.4

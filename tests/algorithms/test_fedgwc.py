@@ -17,7 +17,7 @@ from fljax.algorithms.fedgwc import Company, fedgwc, split_of
 from fljax.data.synthetic import linear_groups
 from fljax.rounds import Clusters
 from fljax.rounds.cohort import sample_cohort
-from fljax.run.simulate import as_traced
+from fljax.run.one_round import as_traced
 from fljax.server.company import gaussian_rewards, row_affinity
 from fljax.types import Work
 from tests import oracle

@@ -18,7 +18,7 @@ from fljax.algorithms.standalone import standalone
 from fljax.client.outputs import client_outputs
 from fljax.data.synthetic import linear_groups
 from fljax.models import multi_label, regression
-from fljax.run.simulate import as_traced, split_key
+from fljax.run.one_round import as_traced, split_key
 from fljax.server.divergence import js_divergence
 from fljax.server.hopkins import hopkins
 from fljax.types import Examples, Federation, ModelTable, State, Work

@@ -30,7 +30,7 @@ from fljax.rounds import median, trimmed_mean
 from fljax.rounds.bricks import BRICKS
 from fljax.rounds.cohort import sample_cohort
 from fljax.rounds.local import train_beforehand
-from fljax.run.simulate import as_traced, split_key
+from fljax.run.one_round import as_traced, split_key
 from fljax.types import Work
 from tests import oracle
 from tests.algorithms.round_by_round import jitted, simulate

@@ -21,7 +21,8 @@ from fljax.algorithms.stocfl import merged, stocfl
 from fljax.client.directions import main_directions
 from fljax.data.synthetic import linear_groups
 from fljax.rounds.joining import everyone
-from fljax.run.simulate import as_traced, simulate
+from fljax.run.one_round import as_traced, split_key
+from fljax.run.simulate import simulate
 from fljax.server.angles import principal_angles
 from fljax.server.gram import gram
 from fljax.types import ClientData, Examples, State, Work
@@ -251,7 +252,7 @@ def test_stocfls_global_model_is_that_of_fedavg(key, model, work, federation):
     state, _ = simulate(stocfl(model, work), stocfl.Hyper(lr=0.1), federation, key, 2, evaluate_every=2)
     omega = state.server.centers["omega"]
     uniform = fljax.fedavg(model, work, weighting="uniform")
-    start = model.init(jax.random.split(fljax.run.simulate.split_key(key).init)[0])
+    start = model.init(jax.random.split(split_key(key).init)[0])
     begun = uniform._replace(init=lambda *_: State(start, {}))
     averaged, _ = simulate(begun, fljax.fedavg.Hyper(lr=0.1), federation, key, 2, evaluate_every=2)
     chex.assert_trees_all_close(tree.take(omega, jnp.int32(3)), averaged.server, rtol=1e-5, atol=1e-6)
@@ -295,9 +296,7 @@ def test_fedrc_in_numpy(key, model, federation):
 @pytest.mark.slow
 def test_fedrc_with_one_cluster_is_fedavg(key, model, work, federation):
     state, _ = simulate(fedrc(model, work, 1), fedrc.Hyper(lr=0.1), federation, key, 2, evaluate_every=2)
-    start = jax.tree.map(
-        lambda leaf: leaf[0], jax.vmap(model.init)(jax.random.split(fljax.run.simulate.split_key(key).init, 1))
-    )
+    start = jax.tree.map(lambda leaf: leaf[0], jax.vmap(model.init)(jax.random.split(split_key(key).init, 1)))
     begun = fljax.fedavg(model, work)._replace(init=lambda *_: State(start, {}))
     averaged, _ = simulate(begun, fljax.fedavg.Hyper(lr=0.1), federation, key, 2, evaluate_every=2)
     own = tree.take(state.server.learners, jnp.int32(0))

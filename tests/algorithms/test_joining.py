@@ -9,7 +9,7 @@ import fljax
 from fljax import tree
 from fljax.data.synthetic import linear_groups
 from fljax.run.newcomers import new_models
-from fljax.run.simulate import as_traced
+from fljax.run.one_round import as_traced
 from fljax.types import Work
 from tests import oracle
 from tests.algorithms.round_by_round import simulate

@@ -19,7 +19,7 @@ from fljax.algorithms.standalone import standalone
 from fljax.client import proximal, training_loss
 from fljax.data.synthetic import linear_groups
 from fljax.rounds.cohort import sample_cohort
-from fljax.run.simulate import as_traced, split_key
+from fljax.run.one_round import as_traced, split_key
 from fljax.types import Batch, State, Work
 from tests import oracle
 from tests.algorithms.round_by_round import jitted, one_round, simulate

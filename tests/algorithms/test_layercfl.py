@@ -22,8 +22,8 @@ from fljax.data.synthetic import linear_groups
 from fljax.models import cnn, mlp
 from fljax.rounds.bricks import BRICKS
 from fljax.rounds.cohort import sample_cohort
+from fljax.run.one_round import as_traced, split_key
 from fljax.run.pilot import layer_gaps
-from fljax.run.simulate import as_traced, split_key
 from fljax.server.bipartition import best_bipartition
 from fljax.types import State, Work
 from tests import oracle

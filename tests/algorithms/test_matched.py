@@ -13,7 +13,7 @@ from fljax.algorithms.fesem import fesem
 from fljax.algorithms.fesem_ma import fesem_ma
 from fljax.models import mlp
 from fljax.rounds.cohort import sample_cohort
-from fljax.run.simulate import as_traced
+from fljax.run.one_round import as_traced
 from fljax.server.matching import permute_units
 from tests import oracle
 from tests.algorithms.round_by_round import jitted, simulate

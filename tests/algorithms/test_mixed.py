@@ -14,7 +14,7 @@ from fljax.algorithms.fedamp import attention, fedamp
 from fljax.algorithms.fedfomo import FedFomoClient, fedfomo, held_out, helpfulness, mixing, most_helpful
 from fljax.client import client_loss, cross_loss
 from fljax.rounds.joining import everyone
-from fljax.run.simulate import as_traced
+from fljax.run.one_round import as_traced
 from fljax.types import State
 from tests import oracle
 from tests.algorithms.test_oracles import LR, MOMENTUM, WORK, Reference, assert_models, run

@@ -24,7 +24,7 @@ from fljax.algorithms.ifca import ifca
 from fljax.algorithms.lg_fedavg import lg_fedavg
 from fljax.client.local import shuffled
 from fljax.rounds.cohort import sample_cohort
-from fljax.run.simulate import split_key
+from fljax.run.one_round import split_key
 from fljax.types import Work
 from tests import oracle
 from tests.algorithms.round_by_round import jitted, simulate

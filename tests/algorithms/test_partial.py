@@ -26,7 +26,7 @@ from fljax.models import mlp
 from fljax.rounds import train
 from fljax.rounds.joining import everyone
 from fljax.rounds.sharing import compose, split
-from fljax.run.simulate import as_traced, split_key
+from fljax.run.one_round import as_traced, split_key
 from fljax.run.train import run_chunk
 from fljax.types import ClientData, Work
 from tests.algorithms.round_by_round import jitted, simulate

@@ -17,7 +17,7 @@ from fljax.algorithms.fml import apart, fml, mutual, side_by_side
 from fljax.algorithms.pfedme import pfedme
 from fljax.client.local import shuffled
 from fljax.data.synthetic import linear_groups
-from fljax.run.simulate import as_traced
+from fljax.run.one_round import as_traced
 from fljax.types import Batch, Work
 from tests import oracle
 from tests.algorithms.round_by_round import simulate

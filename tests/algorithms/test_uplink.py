@@ -13,7 +13,7 @@ from fljax.rounds.cohort import sample_cohort
 from fljax.rounds.uplink import Linked, chained
 from fljax.rounds.uplink.message import shapes_of
 from fljax.run.mesh import over_devices, replicated
-from fljax.run.simulate import as_traced, split_key
+from fljax.run.one_round import as_traced, split_key
 from fljax.run.train import run_chunk
 from fljax.types import State
 from tests.algorithms.table import CASES

@@ -11,7 +11,7 @@ import fljax
 from fljax.algorithms.fedavg import fedavg
 from fljax.algorithms.heterofl import heterofl
 from fljax.models import cnn, from_functions, mlp, resnet18
-from fljax.run.simulate import split_key
+from fljax.run.one_round import split_key
 from fljax.types import Work
 from tests.algorithms.round_by_round import jitted, simulate
 from tests.slow import slow

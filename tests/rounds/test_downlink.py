@@ -8,7 +8,7 @@ import fljax
 from fljax.rounds.averaging import Each
 from fljax.rounds.clock import asynchronous, buffered
 from fljax.rounds.sampling import uniform
-from fljax.run.simulate import split_key
+from fljax.run.one_round import split_key
 from fljax.types import State, Work
 from tests.algorithms.round_by_round import jitted, simulate
 from tests.rounds.drawn import draw_cohort

@@ -23,7 +23,7 @@ from fljax.rounds.sampling import (
     uniform,
 )
 from fljax.run.mesh import over_devices
-from fljax.run.simulate import split_key
+from fljax.run.one_round import split_key
 from tests.algorithms.round_by_round import jitted, simulate
 from tests.rounds.drawn import draw_cohort
 

@@ -11,8 +11,9 @@ from scipy.optimize import linear_sum_assignment
 import fljax
 from fljax.algorithms.ifca import ifca
 from fljax.run.churn import _most_kept, churn_of_rounds
+from fljax.run.one_round import round_metrics
 from fljax.run.report import Outcome, final_table
-from fljax.run.simulate import round_metrics, simulate
+from fljax.run.simulate import simulate
 from fljax.run.train import train
 from fljax.server import churn
 from fljax.types import Cohort, ModelTable, Work

@@ -12,7 +12,7 @@ from fljax.data.synthetic import linear_groups
 from fljax.models import mlp
 from fljax.run.collectives import Collective, collectives, sent
 from fljax.run.mesh import device_mesh
-from fljax.run.simulate import as_traced, run_round
+from fljax.run.one_round import as_traced, run_round
 
 SHARDED, WHOLE = PartitionSpec("clients"), PartitionSpec()
 

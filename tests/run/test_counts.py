@@ -13,8 +13,8 @@ from fljax.jobs.assemble import make_algorithm, make_model, make_parts
 from fljax.jobs.job import read_job
 from fljax.run import programs
 from fljax.run.chunk import MOST_ROUNDS, on_devices, run_chunk
+from fljax.run.one_round import split_key
 from fljax.run.program_cost import cost_of
-from fljax.run.simulate import split_key
 from fljax.run.train import train
 
 MOST_EQUATIONS = {

@@ -22,7 +22,8 @@ from fljax.rounds.joining import held_with_least_loss
 from fljax.run import newcomers as module
 from fljax.run.evaluate import evaluate
 from fljax.run.newcomers import evaluate_new_clients
-from fljax.run.simulate import as_traced, simulate, split_key
+from fljax.run.one_round import as_traced, split_key
+from fljax.run.simulate import simulate
 from fljax.types import ModelTable, State, Work
 from tests.algorithms.round_by_round import jitted
 from tests.slow import slow

@@ -9,8 +9,8 @@ import fljax
 from fljax.data.padding import same_shapes
 from fljax.rounds.sampling import sampling_of
 from fljax.run import chunk
+from fljax.run.one_round import as_traced
 from fljax.run.seeds import Inputs, Setting, advance_all, begin_all, joined, stacked
-from fljax.run.simulate import as_traced
 from fljax.run.together import Runs, train_together
 from fljax.run.train import train
 from tests.slow import slow

@@ -13,6 +13,7 @@ from fljax.algorithms.ifca import ifca
 from fljax.algorithms.standalone import standalone
 from fljax.numbers import Scalar, hyper, joined, number
 from fljax.run import simulate as simulate_module
+from fljax.run.one_round import split_key
 from fljax.run.simulate import simulate
 from fljax.run.sweep import search, sweep
 from fljax.run.train import train
@@ -83,7 +84,7 @@ def test_the_first_rounds_of_a_longer_run_are_those_of_a_shorter(key, averaging,
 
 def test_absent_and_dropped_clients_keep_their_state(run, model):
     state, metrics = run(dropout=0.9)
-    start = jax.device_get(jax.jit(model.init)(simulate_module.split_key(jax.random.key(0)).init))
+    start = jax.device_get(jax.jit(model.init)(split_key(jax.random.key(0)).init))
     trained = np.zeros(9, bool)
     trained[metrics["ids"][metrics["active"]]] = True
     assert 0 < trained.sum() < 9

@@ -10,7 +10,8 @@ import fljax
 from fljax.rounds.clock import for_all
 from fljax.rounds.sampling import uniform
 from fljax.run.mesh import over_devices, replicated
-from fljax.run.simulate import simulate, split_key
+from fljax.run.one_round import split_key
+from fljax.run.simulate import simulate
 from fljax.run.sweep import memory, program
 from fljax.run.sweep.program import Setting, all_cells, sweep
 from fljax.run.sweep.search import search

@@ -18,9 +18,9 @@ from fljax.run.chunk import put_row, round_cost
 from fljax.run.hosts import gathered
 from fljax.run.memory import check_traced
 from fljax.run.mesh import n_sweep_devices, over_sweep
+from fljax.run.one_round import as_traced, due_rounds, run_round, split_key
 from fljax.run.program_cost import Cost
 from fljax.run.programs import Compile, Level, compiler_for, options_of
-from fljax.run.simulate import as_traced, due_rounds, run_round, split_key
 from fljax.run.sweep import memory as memory_of
 from fljax.run.sweep.points import count_points, epsilons_of_points, vectors, with_targets
 from fljax.run.sweep.told import OF_ROUNDS, of_host

@@ -15,8 +15,8 @@ from fljax.run.check import check_run, fields_of
 from fljax.run.check_network import check_outputs, check_subjects
 from fljax.run.identity import run_identity
 from fljax.run.mesh import Device, over_devices, replicated
+from fljax.run.one_round import as_traced, due_rounds
 from fljax.run.programs import Compile
-from fljax.run.simulate import as_traced, due_rounds
 from fljax.run.surroundings import surroundings
 from fljax.run.sweep import parts
 from fljax.run.sweep.halving import rungs

@@ -1,0 +1,92 @@
+"""Images of your own: a folder for each client, in it a folder for each class."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from fljax.data.own import VALIDATION, OwnData, own_data
+from fljax.data.readers.limits import opened_image
+
+IMAGES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp")
+
+
+FORMATS = ("PNG", "JPEG", "BMP", "GIF", "TIFF", "WEBP")
+
+
+def read_images(folder: Path) -> OwnData:
+    """A folder for each client, in it a folder for each class, in it images of one size; hidden ones are passed over.
+
+    With folders ``train`` and ``test`` (and perhaps ``val``) above the clients' the splits are those. Grey images
+    of 16 bits keep their upper 8.
+
+    Raises:
+        ValueError: no images, images of different sizes (both are named), one that cannot be read, or a folder beside
+            ``train`` that is no split.
+    """
+    roots = _roots(folder)
+    files = [
+        (part, client.name, label.name, file)
+        for part, root in roots.items()
+        for client in _folders(root)
+        for label in _folders(client)
+        for file in sorted(label.iterdir())
+        if file.suffix.lower() in IMAGES and not file.name.startswith(".")
+    ]
+    if not files:
+        raise ValueError(f"{folder} has no images; they stand in CLIENT/CLASS/NAME.png, or train/CLIENT/CLASS/NAME.png")
+    *names, found = zip(*files, strict=True)
+    part, client, label = map(np.array, names)
+    return own_data(images_in(found), label, client, part=part if "" not in roots else None)
+
+
+def _roots(folder: Path) -> dict[str, Path]:
+    """Part -> the folder of its clients; the part is "" where the clients' folders are not in parts."""
+    if not (folder / "train").is_dir():
+        return {"": folder}
+    there = [found.name for found in _folders(folder)]
+    known = ("train", "val", *VALIDATION, "test")
+    if other := [name for name in there if name not in known]:
+        raise ValueError(
+            f"{folder} has the folder {other[0]} beside train; name it train, val or test, or move it away"
+        )
+    return {name: folder / name for name in known if name in there}
+
+
+def _folders(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
+
+
+def images_in(files: Sequence[Path]) -> np.ndarray:
+    """The pixels of image files, (files, height, width, channels) uint8.
+
+    Raises:
+        ValueError: images of different sizes (both are named), or one that cannot be read.
+    """
+    images = [_image(file) for file in files]
+    for image, file in zip(images, files, strict=True):
+        if image.shape != images[0].shape:
+            shapes = f"{image.shape} and {files[0]} {images[0].shape}"
+            size = (
+                "size" if image.shape[:2] != images[0].shape[:2] else "number of channels, all grey or all in colours"
+            )
+            raise ValueError(f"{file} has shape {shapes} (height, width, channels); bring them to one {size}")
+    return np.stack(images)
+
+
+def _image(file: Path) -> np.ndarray:
+    """(height, width, channels) uint8.
+
+    Raises:
+        ValueError: it cannot be read, or has numbers of more than 16 bits, whose range nobody knows.
+    """
+    with opened_image(file, FORMATS) as opened:
+        kind, mode = opened.format, opened.mode
+        wide = mode in ("I", "F") or mode.startswith("I;")
+        image = np.asarray(opened if wide or mode in ("L", "RGB") else opened.convert("RGB"))
+    if mode == "F" or (mode == "I" and kind != "PNG"):  # Pillow has a PNG of 16 bits as I or as I;16
+        what = "floating-point numbers" if mode == "F" else "whole numbers of 32 bits"
+        raise ValueError(f"{file} has {what}; give images of 8 or 16 bits, or the numbers as an .npz")
+    if wide:
+        image = (image >> 8).astype(np.uint8)
+    return image[..., None] if image.ndim == 2 else image
