@@ -21,8 +21,9 @@ import numpy as np
 from timing import Run, alternate, machine, parser, ratio, seconds_of
 
 import fljax
-from fljax.jobs.assemble import make_methods, make_parts, plain_model
+from fljax.jobs.assemble import make_methods
 from fljax.jobs.job import read_job
+from fljax.jobs.parts import make_parts, plain_model
 
 N_CLASSES, ROUNDS, REPEATS = 10, 4, 5
 AT_ONCE = (1, None, 16, 64, 128)

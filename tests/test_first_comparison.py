@@ -15,8 +15,8 @@ from scipy import stats
 
 import fljax
 from fljax.cli.compare import OWN
-from fljax.jobs.assemble import make_model, make_parts
 from fljax.jobs.job import read_job
+from fljax.jobs.parts import make_model, make_parts
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT.joinpath("docs", "first_comparison.md").read_text()

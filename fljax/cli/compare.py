@@ -51,8 +51,9 @@ def execute(job: Job) -> list[Any]:
     from fljax.cli.execute import check_each
     from fljax.data.padding import same_shapes
     from fljax.jobs import config
-    from fljax.jobs.assemble import devices_of, make_federation, make_model
+    from fljax.jobs.assemble import devices_of
     from fljax.jobs.going_on import begun_with
+    from fljax.jobs.parts import make_federation, make_model
     from fljax.jobs.seeds import Seed, check_going_on, on_devices, plans
     from fljax.run.writer import only_run
 
@@ -93,9 +94,9 @@ def _check_seeds(n_seeds: int, folder: Path) -> None:
 
 def _results(seeds: Sequence[Any], folder: Path) -> list[Any]:
     from fljax.cli.execute import headline, saying_how_to_go_on
-    from fljax.jobs.assemble import make_model
     from fljax.jobs.comparison_files import save_comparison
     from fljax.jobs.finished import compare_folders
+    from fljax.jobs.parts import make_model
     from fljax.jobs.seeds import alike, run_seeds
 
     job, federation, _, devices = seeds[0]

@@ -62,7 +62,7 @@ def draw_partition(job: Job) -> None:
     import numpy as np
 
     from fljax.data.draw import draw
-    from fljax.jobs.assemble import data_name, make_federation
+    from fljax.jobs.parts import data_name, make_federation
 
     federation = make_federation(job)
     size = np.asarray(federation.train.size)

@@ -17,19 +17,11 @@ import numpy as np
 from fljax import tree
 from fljax.drift.stages import at, changes
 from fljax.jobs import config
-from fljax.jobs.assemble import (
-    data_name,
-    devices_of,
-    make_methods,
-    make_model,
-    make_parts,
-    make_sampling,
-    method_named,
-    planned,
-)
+from fljax.jobs.assemble import devices_of, make_methods, make_sampling, method_named, planned
 from fljax.jobs.going_on import begun_with, check_going_on
 from fljax.jobs.job import MAY_CHANGE, Job
 from fljax.jobs.own_data import client_names, save_names, scaling
+from fljax.jobs.parts import data_name, make_model, make_parts
 from fljax.jobs.unlike import not_alike
 from fljax.run import report
 from fljax.run.ahead import Ahead

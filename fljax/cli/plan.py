@@ -41,8 +41,9 @@ def main(arguments: Sequence[str]) -> None:
 def execute(job: Job) -> None:
     """Plans every method and shows the table."""
     from fljax.cli.execute import headline
-    from fljax.jobs.assemble import devices_of, make_methods, make_model, make_parts, make_sampling, planned
+    from fljax.jobs.assemble import devices_of, make_methods, make_sampling, planned
     from fljax.jobs.going_on import begun_with
+    from fljax.jobs.parts import make_model, make_parts
     from fljax.run.call import check_ahead
     from fljax.run.forecast import common, head, line
 

@@ -12,8 +12,9 @@ from fljax.catalogue.own import find
 from fljax.catalogue.words import words_of
 from fljax.cli.execute import headline, saying_how_to_go_on
 from fljax.jobs import config
-from fljax.jobs.assemble import Made, as_clients_are, devices_of, make_algorithm, make_model, make_parts
+from fljax.jobs.assemble import Made, as_clients_are, devices_of, make_algorithm
 from fljax.jobs.job import Job
+from fljax.jobs.parts import make_model, make_parts
 from fljax.jobs.sweep import SweepJob, folder_of
 from fljax.numbers import replace
 from fljax.run import report

@@ -1,39 +1,27 @@
-"""From settings to what runs: the federation, the model, the sampling, and each method with its numbers."""
+"""From settings to what runs: each method with its numbers, who takes part, on which devices."""
 
-import warnings
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from fljax.attacks.attack import attacked
 from fljax.catalogue.entries import names
-from fljax.catalogue.own import find, short_name
+from fljax.catalogue.own import find
 from fljax.catalogue.parameters import parameters
-from fljax.catalogue.words import MOST, written
-from fljax.client.local import n_batches
 from fljax.client.optimizer import OPTIMIZERS, local_optimizer
-from fljax.data.datasets import load
 from fljax.data.federation import n_classes
-from fljax.data.holdout import hold_out_clients
-from fljax.data.scale import ScaleWarning
 from fljax.drift.drifting import drifting
 from fljax.jobs.job import Job
 from fljax.jobs.optimizers import optimizer_of
-from fljax.jobs.own_data import halves, of_data, own_federation, scaled, scaling
-from fljax.models.own import as_model
-from fljax.models.scored import scored, validated
+from fljax.jobs.parts import made_as
 from fljax.numbers import numbers_of
 from fljax.rounds.effort import stragglers
 from fljax.rounds.sampling import Sampling, sampling_of
-from fljax.run.check_network import check_takes
 from fljax.run.clocked import clocked
 from fljax.run.enough import enough_devices
-from fljax.run.memory import check_fits, n_bytes
 from fljax.run.mesh import Device
 from fljax.run.privacy import with_target
 from fljax.types import Algorithm, Federation, Model, Work
@@ -51,108 +39,6 @@ Methods = dict[str, Made]
 """Section of each method -> the method."""
 
 
-def make_federation(job: Job) -> Federation:
-    """Reads the data set and deals it out.
-
-    Raises:
-        ValueError: the partition cannot be made so, or a function of a user's that is named as one makes none.
-    """
-    if job.own.get("normalize") != "standard":
-        return _federation(job)
-    with warnings.catch_warnings(action="ignore", category=ScaleWarning):  # whatever it is, the network sees another
-        return _federation(job)
-
-
-def _federation(job: Job) -> Federation:
-    if job.own.get("data") is not None:
-        if (federation := own_federation(job)) is not None:
-            return federation
-        train, test = halves(job)
-    else:
-        train, test = load(job.own["dataset"], job.own["data_folder"])
-    deal = find("partition", job.own["partition"])
-    return _made("partition", job, deal(train, test, seed=job.own["seed"], **job.settings["partition"]), Federation)
-
-
-def data_name(own: Mapping[str, Any]) -> str:
-    """The data set, or the file of the user's own data."""
-    return own["dataset"] if own.get("data") is None else Path(own["data"]).name
-
-
-def make_parts(job: Job) -> tuple[Federation, Federation | None]:
-    """The federation that trains, and the clients that are new at the end where the job holds some out.
-
-    Raises:
-        ValueError: a client would make more steps than can be counted, or nobody is left on one side.
-    """
-    federation, share = make_federation(job), job.run.new_clients
-    _check_steps(job, federation)
-    return (federation, None) if share is None else hold_out_clients(federation, share, job.run.seed)
-
-
-def make_model(job: Job, federation: Federation) -> Model:
-    """The network, scaled and told its task as the job and the training examples have it.
-
-    Raises:
-        ValueError: naming the network, where it cannot be built so.
-        MemoryError: it is larger than the machine.
-    """
-    return scaled(plain_model(job, federation), scaling(federation, job.run.task, job.run.normalize))
-
-
-def plain_model(job: Job, federation: Federation) -> Model:
-    """The network alone, with the shape of the data's examples, a logit for each class, and what tests say of it.
-
-    Raises:
-        ValueError, MemoryError: as `make_model`.
-    """
-    name, shape = job.run.model, federation.train.pool.x.shape[1:]
-    make = find("model", name)
-    try:
-        as_it_is = federation.train.pool.x.dtype == jnp.int32 and job.run.normalize == "unit"
-        seen = jnp.int32 if as_it_is else jnp.float32
-        made = as_model(make, shape, n_classes(federation), with_words(job), seen)
-        check_takes(getattr(made, "about", ()), federation.train.pool.x.dtype)
-    except (ValueError, TypeError) as error:
-        raise ValueError(f"--model {name}: {error}") from None
-    model = _made("model", job, made, Model)
-    check_fits(f"two copies of --model {name} need", 2 * n_bytes(jax.eval_shape(model.init, jax.random.key(0))))
-    return _scored(job, model)
-
-
-def with_words(job: Job) -> dict[str, Any]:
-    """The network's settings; of texts in words a vocabulary that nobody has set is that of the words.
-
-    Raises:
-        ValueError: the network, one of ours, would take the words' tokens for numbers.
-    """
-    settings, words, name = dict(job.settings["model"]), of_data(job)[-1], job.run.model
-    if not words:
-        return settings
-    usual = parameters(find("model", name)).get("vocabulary")
-    if usual is not None and settings["vocabulary"] == usual.default:
-        settings["vocabulary"] = len(words)
-    elif usual is None and name in names("model"):
-        able = [known for known in names("model") if "vocabulary" in parameters(find("model", known))]
-        raise ValueError(f"it reads words as numbers; choose a network that embeds them, {', '.join(able)}")
-    return settings
-
-
-def _scored(job: Job, model: Model) -> Model:
-    """The model, tested by the job's scores, and on the validation split where the job asks for it.
-
-    Raises:
-        ValueError: one is unknown or no score, stands there twice, or has the name of what every test says.
-    """
-    for word in job.run.score:
-        made = find("score", word)
-        try:
-            model = scored(model, **{short_name(word): made})
-        except ValueError as error:
-            raise ValueError(f"--score {' '.join(job.run.score)}: {error}") from None
-    return validated(model) if job.run.validate else model
-
-
 def make_sampling(job: Job) -> Sampling:
     """Who takes part; the run's participation goes to the samplings that have one.
 
@@ -166,7 +52,7 @@ def make_sampling(job: Job) -> Sampling:
         given["participation"] = job.run.participation
     elif job.run.participation != 1:
         raise ValueError(f"--participation {job.run.participation}: --sampling {job.run.sampling} says who takes part")
-    return _made("sampling", job, make(**given), Sampling)
+    return made_as("sampling", job, make(**given), Sampling)
 
 
 def with_stragglers(job: Job, sampling: Sampling, work: Work) -> Sampling:
@@ -326,21 +212,3 @@ def split_section(name: str, job: Job) -> tuple[Work, Any, dict[str, Any]]:
     work = Work(**own)._replace(optimizer=optimizer_of(own["optimizer"]))
     hyper = Hyper(**{field: section.pop(field) for field in numbers_of(Hyper)})
     return work, hyper, section
-
-
-def _made(kind: str, job: Job, made: Any, wanted: type) -> Any:
-    """Raises ValueError where a user's function has made something else."""
-    if not isinstance(made, wanted):
-        remedy = "; return fljax.build(train, rows, ...)" if wanted is Federation else ""
-        raise ValueError(f"--{kind} {job.own[kind]} makes a {type(made).__name__}, not a {wanted.__name__}{remedy}")
-    return made
-
-
-def _check_steps(job: Job, federation: Federation) -> None:
-    """Raises ValueError where a client would make more steps in a round than a program can count."""
-    longest = np.asarray(federation.train.size, np.int64).max()
-    for section in job.methods:
-        epochs, batches = job.settings[section]["epochs"], n_batches(longest, job.settings[section]["batch_size"])
-        if epochs * batches > MOST:
-            text = f"of {batches} batches each; choose at most {MOST // batches}"
-            raise ValueError(f"--{written(section)}.epochs {epochs}: {text}")

@@ -11,7 +11,8 @@ import tomli_w
 from fljax.catalogue.own import is_file, short_name
 from fljax.catalogue.words import words_of, written
 from fljax.files import write_atomically
-from fljax.jobs.job import RESULTS, Job, begun_by, is_method, made_by
+from fljax.jobs.job import Job, is_method
+from fljax.jobs.kinds import RESULTS, begun_by, made_by
 from fljax.jobs.settings import NOT_KEPT, OUTER, PARTS, RECORD, UNSET, Layer, last, of_text, of_toml, path
 from fljax.run import writer
 from fljax.run.surroundings import machine, versions

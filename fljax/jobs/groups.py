@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from fljax.catalogue.own import short_name
-from fljax.jobs.job import made_by
+from fljax.jobs.kinds import made_by
 from fljax.jobs.settings import RECORD
 
 Groups = dict[str, list[Any]]

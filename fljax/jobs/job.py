@@ -2,8 +2,6 @@
 
 import contextlib
 import itertools
-import re
-import shlex
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,6 +12,7 @@ from fljax.catalogue.own import short_name
 from fljax.catalogue.parameters import Schema, Section
 from fljax.catalogue.words import nearest, shown, written
 from fljax.jobs.chains import spelled_out
+from fljax.jobs.kinds import KINDS, RESULTS, begun_by, check_kind, check_made, made_by
 from fljax.jobs.main_job import MAIN_JOB, numbers_of_main_job, own_defaults
 from fljax.jobs.optimizers import check_optimizer
 from fljax.jobs.settings import (
@@ -41,15 +40,11 @@ MAY_BE_MORE = ("seeds", "baseline", "measure")
 """Those of a comparison."""
 STEPS = ("lr", "lr_decay", "momentum", "weight_decay")
 """Numbers of the clients' steps, which most methods have: those of `fljax.numbers.LocalHyper`."""
-RESULTS = {"run": "*/rounds/*", "sweep": "*/parts/*.npz", "compare": "seed_*/*/rounds/*"}
-"""Command -> where its first results lie in a folder."""
 OF_A_RUN_ALONE = {
     "new_clients": "fljax run tests and this command does not",
     "patience": "ends a run of fljax run early and none of this command",
 }
 """Settings of `fljax run` that other commands refuse -> what they do."""
-KINDS = {"run": "a run", "plan": "a run", "sweep": "a sweep", "compare": "a comparison"}
-"""Command -> what its folder holds."""
 
 
 class Job(NamedTuple):
@@ -324,35 +319,3 @@ def relevant(layers: Sequence[Layer], own: Section, schema: Schema) -> Iterator[
 def is_method(name: str) -> bool:
     """Whether a section of settings is one of our methods', with bricks or without."""
     return name.partition("+")[0] in names("algorithm")
-
-
-def check_made(config: str, maker: str, command: str) -> None:
-    """Raises ValueError where a file of settings that the command ``maker`` wrote is not ``command``'s."""
-    if KINDS[maker] != KINDS[command]:
-        raise ValueError(
-            f"--config {config}: it holds the settings of {KINDS[maker]}, not of {KINDS[command]}; "
-            f"fljax {maker} --config {shlex.quote(config)} repeats it"
-        )
-
-
-def begun_by(folder: Path) -> str | None:
-    """The command that has got as far as its first results in a folder; None: none, its settings may be changed."""
-    if not folder.joinpath("config.toml").exists():
-        return None
-    return next((command for command, pattern in RESULTS.items() if any(folder.glob(pattern))), None)
-
-
-def made_by(file: Path) -> str | None:
-    """The command that a config.toml says that it repeats; None: it says nothing."""
-    found = re.match(r"# fljax (\w+) --config ", file.read_text(encoding="utf-8", errors="replace"))
-    return found[1] if found else None
-
-
-def check_kind(folder: str, held: str, maker: str, command: str) -> None:
-    """Raises ValueError where a folder of the command ``maker``, which ``held`` describes, is not ``command``'s."""
-    if KINDS[maker] != KINDS[command]:
-        resume = " --resume" if maker == "sweep" else ""
-        raise ValueError(
-            f"--folder {folder}: it holds {held}, not of {KINDS[command]}; fljax {maker} --folder {shlex.quote(folder)}"
-            f"{resume} goes on with it, or choose another --folder"
-        )

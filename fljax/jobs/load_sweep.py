@@ -5,7 +5,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from fljax.jobs.job import made_by
+from fljax.jobs.kinds import made_by
 from fljax.jobs.sweep import folder_of, read_sweep
 from fljax.run.frames import Columns, as_frame, read_table, stacked
 from fljax.run.load import existing

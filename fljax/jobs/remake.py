@@ -3,8 +3,9 @@
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fljax.jobs.assemble import make_methods, make_model, make_parts, planned
+from fljax.jobs.assemble import make_methods, planned
 from fljax.jobs.job import read_job
+from fljax.jobs.parts import make_model, make_parts
 from fljax.types import Federation
 
 

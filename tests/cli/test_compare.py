@@ -18,9 +18,10 @@ from fljax.cli import main
 from fljax.cli.compare import OWN
 from fljax.files import save_arrays
 from fljax.jobs import seeds
-from fljax.jobs.assemble import make_algorithm, make_federation, make_model
+from fljax.jobs.assemble import make_algorithm
 from fljax.jobs.finished import compare_folders, run_folders
 from fljax.jobs.job import read_job
+from fljax.jobs.parts import make_federation, make_model
 from fljax.jobs.unlike import these_differ
 from fljax.run.comparison import left_out
 from fljax.run.frames import stacked

@@ -12,8 +12,9 @@ from fljax.algorithms import ALGORITHMS, compose
 from fljax.catalogue.entries import entry, names
 from fljax.cli import correctable
 from fljax.cli.execute import slips
-from fljax.jobs.assemble import make_algorithm, make_model, make_parts, make_sampling, split_section
+from fljax.jobs.assemble import make_algorithm, make_sampling, split_section
 from fljax.jobs.job import read_job
+from fljax.jobs.parts import make_model, make_parts
 from fljax.jobs.unlike import not_alike
 from fljax.models import lenet, resnet18, variational_cnn
 from fljax.numbers import check_numbers, numbers_of

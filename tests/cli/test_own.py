@@ -13,8 +13,9 @@ import pytest
 
 from fljax.algorithms.fedavg import fedavg
 from fljax.catalogue.own import find
-from fljax.jobs.assemble import plain_model, program_text
+from fljax.jobs.assemble import program_text
 from fljax.jobs.job import read_job
+from fljax.jobs.parts import plain_model
 from fljax.jobs.remake import remake
 from fljax.jobs.sweep import read_sweep
 from fljax.run.checkpoint import read_rounds

@@ -16,9 +16,9 @@ from fljax.cli.compare import OWN
 from fljax.data import scale
 from fljax.data.padding import same_shapes
 from fljax.data.scale import ScaleWarning
-from fljax.jobs.assemble import make_federation, make_model, make_parts
 from fljax.jobs.job import read_job
 from fljax.jobs.own_data import client_names, moments
+from fljax.jobs.parts import make_federation, make_model, make_parts
 from fljax.jobs.seeds import Seed, plans, scaling_of, together
 from fljax.run.seeds import advance_all, begin_all
 from fljax.run.together import as_program

@@ -15,9 +15,10 @@ import pytest
 import tomli_w
 
 from fljax.algorithms import ALGORITHMS
-from fljax.jobs.assemble import make_algorithm, make_model, make_parts
+from fljax.jobs.assemble import make_algorithm
 from fljax.jobs.config import as_toml, new_folder
 from fljax.jobs.job import read_job
+from fljax.jobs.parts import make_model, make_parts
 from fljax.numbers import as_dict
 from fljax.run.checkpoint import read_rounds, rounds_done
 from fljax.run.comparison import COLUMNS, as_table, cell
