@@ -1,4 +1,5 @@
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, NoReturn
 
 import pytest
@@ -42,10 +43,16 @@ def no_rounds(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
 
 
 @pytest.fixture
-def no_programs(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
-    """``no_programs()``: from here on `train` must refuse, before it compiles anything."""
+def no_programs(monkeypatch: pytest.MonkeyPatch) -> Callable[[], AbstractContextManager[None]]:
+    """``with no_programs():`` `train` must refuse in it, before it compiles anything."""
 
     def never(*given: Any) -> NoReturn:
         pytest.fail("a program was asked for")
 
-    return lambda: monkeypatch.setattr(Compiler, "program", never)
+    @contextmanager
+    def inside() -> Iterator[None]:
+        with monkeypatch.context() as patch:
+            patch.setattr(Compiler, "program", never)
+            yield
+
+    return inside

@@ -320,8 +320,10 @@ def test_a_run_with_a_loss_of_its_own_goes_on_bit_for_bit_and_not_with_another(k
     go(1.0, 1, "stopped")
     resumed, whole = go(1.0, 2, "stopped"), go(1.0, 2, "whole")
     chex.assert_trees_all_equal((resumed.state, resumed.metrics), (whole.state, whole.metrics))
-    no_programs()
-    with pytest.raises(ValueError, match=r"holds a run of the same names and other code: .*; use another folder"):
+    with (
+        no_programs(),
+        pytest.raises(ValueError, match=r"holds a run of the same names and other code: .*; use another folder"),
+    ):
         go(2.0, 3, "stopped")
 
 
@@ -331,8 +333,7 @@ def test_clients_of_other_sizes_are_other_data_and_not_other_code(key, averaging
         train(averaging, fljax.fedavg.Hyper(), federation, key, 1, folder=tmp_path / "t")
 
     go(20)
-    no_programs()
-    with pytest.raises(ValueError, match=r"holds a run (on|with) ") as refused:
+    with no_programs(), pytest.raises(ValueError, match=r"holds a run (on|with) ") as refused:
         go(30)
     assert "code" not in str(refused.value)
 
@@ -485,10 +486,15 @@ def test_a_folder_says_which_number_a_method_has_got_or_lost_since(key, federati
 
     go(1, "mu")
     go(1, "tau", "nu")
-    no_programs()
-    with pytest.raises(ValueError, match=r"mu holds a run of a method that had no number 'nu', and this one has one; "):
+    with (
+        no_programs(),
+        pytest.raises(ValueError, match=r"mu holds a run of a method that had no number 'nu', and this one has one; "),
+    ):
         go(2, "mu", "nu")
-    with pytest.raises(ValueError, match=r"tau holds a run of a method that had a number 'nu', and this one has none"):
+    with (
+        no_programs(),
+        pytest.raises(ValueError, match=r"tau holds a run of a method that had a number 'nu', and this one has none"),
+    ):
         go(2, "tau")
 
 
@@ -499,7 +505,6 @@ def test_another_method_choice_or_network_is_named_and_not_by_the_shapes_of_its_
         return train(algorithm, kind(), federation, key, 1, folder=tmp_path)
 
     go(fljax.ifca(model, WORK, n_clusters=2))
-    no_programs()
     wider = mlp((4, 4, 1), (9,), 4)
     for other, message in (
         (
@@ -508,9 +513,9 @@ def test_another_method_choice_or_network_is_named_and_not_by_the_shapes_of_its_
         ),
         (fljax.ifca(wider, WORK, n_clusters=2), r"holds a run with model.hidden=\[8\], not \[9\]; use"),
     ):
-        with pytest.raises(ValueError, match=message):
+        with no_programs(), pytest.raises(ValueError, match=message):
             go(other)
-    with pytest.raises(ValueError, match="holds a run with algorithm='ifca', not 'fedavg'; use"):
+    with no_programs(), pytest.raises(ValueError, match="holds a run with algorithm='ifca', not 'fedavg'; use"):
         go(fedavg(model, WORK), fljax.fedavg.Hyper)
 
 

@@ -210,8 +210,7 @@ def test_a_run_gone_on_with_says_what_scikit_learn_does_of_its_predictions(feder
         value = np.mean([oracle.roc_auc_score(truth == c, told[:, c]) for c in some])
         np.testing.assert_allclose(run.metrics["client_auc"][-1, client], value, rtol=1e-5)
     other = fljax.fedavg(fljax.scored(network(), "auc", "ece"), fljax.Work(1, 32))
-    no_programs()
-    with pytest.raises(ValueError, match="scores"):
+    with no_programs(), pytest.raises(ValueError, match="scores"):
         fljax.train(other, hyper, federation, key, 4, folder=tmp_path)
 
 
