@@ -15,6 +15,7 @@ from fljax.rounds import poisson, uniform
 from fljax.rounds.clock import answering, first_of, until
 from fljax.rounds.uplink.private import AdaptiveClientDPHyper, ClientDPHyper, DPSGDHyper
 from fljax.run import privacy
+from fljax.run.call import called
 from fljax.run.privacy import ORDERS, epsilons, mechanism, with_target
 from fljax.run.sweep.points import grid, with_targets
 from fljax.run.train import train
@@ -137,6 +138,15 @@ def test_a_sweep_under_targets_equals_its_single_runs(key, federation, few_order
         one = fljax.simulate(private, given, federation, jax.random.fold_in(key, 0), 2)[1]
         np.testing.assert_allclose(found["test_loss"][i, 0], one["test_loss"], rtol=1e-5)
     assert found["test_loss"][0, 0, -1] != found["test_loss"][1, 0, -1]
+
+
+def test_a_run_under_a_target_is_called_with_the_noise_that_it_asks_for(key, federation, few_orders):
+    method = fljax.compose("fedavg+client_dp")
+    private = method(fljax.MODELS["logistic_regression"]((4, 4, 1), 4), Work(1, 8))
+    with called(private, method.Hyper(target_epsilon=3.0), federation, key, 2, sampling=poisson(0.5)) as run:
+        assert run.hyper.target_epsilon is None
+        assert run.hyper.noise_multiplier > 0
+        np.testing.assert_allclose(run.epsilons()[-1], 3.0, rtol=1e-3)
 
 
 def test_targets_that_cannot_be_met_and_counts_that_take_too_much_are_one_line(few_orders):

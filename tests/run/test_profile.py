@@ -72,6 +72,14 @@ def test_a_device_that_tells_nothing_is_told_so(averaging, federation, key, monk
         profile(averaging, fljax.fedavg.Hyper(), federation, key, compile="fast")
 
 
+def test_seconds_are_of_a_round_and_a_loop_is_what_is_in_it(averaging, federation, key, monkeypatch):
+    known, seen = operations_of(PROGRAM), [("a.1", 1.0), ("loop", 10.0), ("kept", 3.0), ("a.1", 2.0)]
+    monkeypatch.setattr(profile_module, "operations_of", lambda text: known)
+    monkeypatch.setattr(profile_module, "_events", lambda folder: iter(seen))
+    spent = profile(averaging, fljax.fedavg.Hyper(), federation, key, n_rounds=2, compile="fast")
+    assert spent == dict.fromkeys([*PARTS, "rest"], 0.0) | {"train": 1.5, "test": 1.5}
+
+
 @pytest.mark.parametrize(
     ("given", "message"),
     [

@@ -13,7 +13,7 @@ from fljax.algorithms.ifca import ifca
 from fljax.algorithms.standalone import standalone
 from fljax.numbers import Scalar, hyper, joined, number
 from fljax.run import simulate as simulate_module
-from fljax.run.one_round import split_key
+from fljax.run.one_round import due_rounds, split_key
 from fljax.run.simulate import simulate
 from fljax.run.sweep import search, sweep
 from fljax.run.train import train
@@ -233,3 +233,9 @@ def test_a_profile_has_the_names_of_a_rounds_parts(averaging, federation, key):
     text = run.lower(key).compile().as_text()
     for name in ("cohort/", "round/send/train/", "round/receive/", "test/"):
         assert f"/{name}" in text
+
+
+@pytest.mark.parametrize(("every", "n_rounds"), [(1, 3), (3, 7), (3, 6), (9, 4)])
+def test_rounds_are_due_every_so_many_and_at_the_end(every, n_rounds):
+    expected = [(i + 1) % every == 0 or i == n_rounds - 1 for i in range(n_rounds)]
+    assert due_rounds(every, n_rounds).tolist() == expected
