@@ -13,6 +13,7 @@ from fljax.rounds.round_metrics import OF_CLIENT, check_clusters
 from fljax.rounds.timing import Timing
 from fljax.run import checkpoint as files
 from fljax.run import hosts
+from fljax.run.agreement import Truth, ari_of_rounds
 from fljax.run.churn import churn_of_rounds
 from fljax.run.programs import Compiler
 from fljax.run.resume import Begun
@@ -43,9 +44,10 @@ class Record:
         epsilon: np.ndarray | None,
         timing: Timing | None,
         compiling: float = 0.0,
+        truth: Truth | None = None,
     ) -> None:
         self.folder, self.identity, self.epsilon = folder, identity, epsilon  # (rounds,) of a private method, or None
-        self.timing = timing
+        self.timing, self.truth = timing, truth
         self.round, self.labels, self.n_clients = begun.round, begun.labels, begun.n_clients
         self.written, self.history = begun.written, begun.history
         self.spent, self.compiling = begun.spent, compiling  # what has been counted, and what will be with a round
@@ -62,6 +64,8 @@ class Record:
         check_ids(metrics["ids"], self.n_clients)
         check_clusters(metrics)
         first, self.round = self.round, self.round + len(metrics["ids"])
+        if "label" in metrics and self.truth is not None:
+            metrics["ari"] = ari_of_rounds(metrics, self.truth, first, self.labels)
         if "label" in metrics:
             metrics["churn"], self.labels = churn_of_rounds(metrics, self.n_clients, self.labels)
         if self.epsilon is not None:

@@ -12,6 +12,7 @@ import scipy  # its parts are imported when they are first used
 
 from fljax import tree
 from fljax.rounds.round_metrics import OF_CLIENT, ROW
+from fljax.run.agreement import agreement
 from fljax.run.cost import traffic_of_clients
 from fljax.run.headline import CLASSES, MEANS, VALIDATION, Measures, measures_of, scores_in
 from fljax.run.patience import at_best_validation, best_round
@@ -165,22 +166,6 @@ def labels_over_time(outcome: Outcome) -> np.ndarray:
     return known
 
 
-def agreement(label: np.ndarray, group: np.ndarray) -> float:
-    """Adjusted Rand index of the clients whose cluster is known, two at least.
-
-    It is scikit-learn's; to import that takes longer than a small run.
-    """
-
-    def pairs(count: np.ndarray) -> float:
-        return float((count * (count - 1) // 2).sum())  # of 80,000 clients a product of two no longer fits an int64
-
-    counts = cross_table(label, group)
-    both, in_label, in_group = pairs(counts), pairs(counts.sum(axis=1)), pairs(counts.sum(axis=0))
-    chance = in_label * in_group / max(pairs(counts.sum()), 1)
-    most = (in_label + in_group) / 2
-    return float((both - chance) / (most - chance)) if in_label != both or in_group != both else 1.0
-
-
 def curve(
     metrics: Mapping[str, np.ndarray], name: str | None = None, *, seconds: bool = False
 ) -> tuple[np.ndarray, np.ndarray]:
@@ -192,15 +177,6 @@ def curve(
     finite = np.isfinite(metrics[name])
     ends = np.cumsum(metrics["simulated_seconds"], dtype=np.float64)[finite] if seconds else np.flatnonzero(finite) + 1
     return ends, metrics[name][finite]
-
-
-def cross_table(label: np.ndarray, group: np.ndarray) -> np.ndarray:
-    """(clusters, groups) number of clients in each cluster, in order of label, from each true group."""
-    known = label >= 0
-    clusters = np.unique(label[known])
-    counts = np.zeros((len(clusters), int(group.max()) + 1), int)
-    np.add.at(counts, (np.searchsorted(clusters, label[known]), group[known]), 1)
-    return counts
 
 
 def principal_components(models: ModelTable) -> tuple[np.ndarray, np.ndarray]:

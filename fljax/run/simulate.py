@@ -12,6 +12,7 @@ from fljax.numbers import check_numbers
 from fljax.rounds.draw_checks import check_ids
 from fljax.rounds.round_metrics import check_clusters
 from fljax.rounds.sampling import Draw, Sampling, sampling_of
+from fljax.run.agreement import ari_of_rounds, truth_of
 from fljax.run.check import check_run, fields_of
 from fljax.run.check_network import check_outputs, check_subjects
 from fljax.run.check_state import begun
@@ -87,6 +88,8 @@ def simulate(
         labelled = gathered({name: metrics[name] for name in ("ids", "active", "label")})
         check_clusters(labelled)
         metrics["churn"] = jnp.asarray(churn_of_rounds(labelled, n_clients)[0])
+        if (truth := truth_of(federation)) is not None:
+            metrics["ari"] = jnp.asarray(ari_of_rounds(labelled, truth))
     spent = epsilons(hyper, draw.sampling, algorithm.about.work, n_rounds)
     if draw.sampling.timing is not None and not is_traced:
         known = [name for name in ("ids", "active", "n_missing") if name in metrics]

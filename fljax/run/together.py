@@ -12,6 +12,7 @@ from jax.sharding import Mesh
 from fljax import tree
 from fljax.numbers import check_numbers
 from fljax.rounds.sampling import Sampling, sampling_of
+from fljax.run.agreement import truth_of
 from fljax.run.check import check_run, fields_of
 from fljax.run.check_network import check_outputs, check_subjects
 from fljax.run.checkpoint import rounds_done, standing_of
@@ -199,7 +200,7 @@ def _begun(runs: Runs, ready: Ready, writable: Sequence[bool], force: bool) -> t
         given = ready.hyper, federation, runs.keys[i], draw, runs.evaluate_every, runs.dropout
         identity, n_clients = run_identity(runs.method(i), state, *given), federation.train.size.shape[0]
         begun = begin(folder, state, identity, n_clients, runs.n_rounds, open_, now, force)
-        records.append(Record(folder, identity, begun, spent, draw.sampling.timing))
+        records.append(Record(folder, identity, begun, spent, draw.sampling.timing, truth=truth_of(federation)))
         states.append(begun.state)
     return records, states
 

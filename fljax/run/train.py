@@ -9,6 +9,7 @@ from fljax.numbers import check_numbers
 from fljax.rounds.clustered import check_labels
 from fljax.rounds.sampling import Sampling
 from fljax.run import hosts
+from fljax.run.agreement import truth_of
 from fljax.run.call import called, check_continues
 from fljax.run.check import check_patience, check_run
 from fljax.run.check_network import check_outputs, check_subjects
@@ -122,7 +123,9 @@ def train(
         begun = begin(folder, state, identity, run.n_clients, run.n_rounds, open_, now, force_resume)
         hosts.all_there("folder read")
         compiling = max(compiled_ahead, programs.seconds)
-        record = Record(folder, identity, begun, run.epsilons(), run.draw.sampling.timing, compiling)
+        record = Record(
+            folder, identity, begun, run.epsilons(), run.draw.sampling.timing, compiling, truth_of(federation)
+        )
         enders: list[Ender] = [] if patience is None else [Patience(int(patience), run.evaluate_every)]
         enders += [] if stop is None else [Stopping(stop, run.evaluate_every)]
         if folder is not None and begun.round:

@@ -12,12 +12,11 @@ from sklearn.metrics import adjusted_rand_score
 
 from fljax.data.synthetic import linear_groups
 from fljax.run import plots, report
+from fljax.run.agreement import agreement, cross_table
 from fljax.run.comparison import as_table, left_out
 from fljax.run.report import (
     Outcome,
-    agreement,
     client_table,
-    cross_table,
     curve,
     final_label,
     final_table,

@@ -113,7 +113,7 @@ def sweep(
         return metrics
     spent = epsilons_of_points(hypers, draw.sampling, algorithm.about.work, int(n_rounds))
     known = gathered({name: metrics[name] for name in OF_ROUNDS if name in metrics})
-    more = of_host(known, np.full(n_points, n_rounds), spent, draw.sampling, federation.train.size.shape[0])
+    more = of_host(known, np.full(n_points, n_rounds), spent, draw.sampling, federation)
     return metrics | {name: jnp.asarray(value) for name, value in more.items()}
 
 

@@ -123,7 +123,7 @@ def search(
             store.open(identity | {"metric": None if halving is None else metric}, writable)
         found = run_stages(stage, stages, _on_host(cells), metric)
         known = {name: found.metrics[name] for name in OF_ROUNDS if name in found.metrics}
-        more = of_host(known, found.rounds, spent, draw.sampling, federation.train.size.shape[0])
+        more = of_host(known, found.rounds, spent, draw.sampling, given)
         return found._replace(metrics=found.metrics | more)
 
 

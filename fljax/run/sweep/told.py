@@ -1,4 +1,4 @@
-"""What only the host can tell of a sweep's runs, as single ones have it: epsilon, the simulated seconds, the churn."""
+"""What only the host can tell of a sweep's runs, as single ones have it: epsilon, seconds, churn, agreement."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -6,23 +6,25 @@ from typing import Any
 import numpy as np
 
 from fljax.rounds.sampling import Sampling
+from fljax.run.agreement import ari_of_rounds, truth_of
 from fljax.run.churn import churn_of_rounds
+from fljax.types import Federation
 
 OF_ROUNDS = ("ids", "active", "label", "n_missing", "diverged")
 """The metrics that it is told from."""
 
 
 def of_host(
-    metrics: Mapping[str, Any], made: np.ndarray, spent: np.ndarray | None, sampling: Sampling, n_clients: int
+    metrics: Mapping[str, Any], made: np.ndarray, spent: np.ndarray | None, sampling: Sampling, federation: Federation
 ) -> dict[str, np.ndarray]:
-    """``epsilon``, ``simulated_seconds`` and ``churn``, (points, seeds, rounds), NaN where a run made no round.
+    """``epsilon``, ``simulated_seconds``, ``churn``, ``ari``: (points, seeds, rounds), NaN where a run made no round.
 
     Args:
         metrics: `OF_ROUNDS`, those that there are, as NumPy arrays (points, seeds, rounds, ...).
         made: (points,) rounds that each was run.
         spent: (points, rounds) epsilon of a private method; None: it is not private.
         sampling: who takes part, and how long it lasts.
-        n_clients: clients of the federation.
+        federation: of all runs.
     """
     diverged = metrics["diverged"]
     not_run = diverged | (np.arange(diverged.shape[2]) >= made[:, None, None])
@@ -35,5 +37,7 @@ def of_host(
     if (timing := sampling.timing) is not None:
         more["simulated_seconds"] = of_each(lambda run: timing.of_rounds(0, run))
     if "label" in metrics:
-        more["churn"] = of_each(lambda run: churn_of_rounds(run, n_clients)[0])
+        more["churn"] = of_each(lambda run: churn_of_rounds(run, federation.train.size.shape[0])[0])
+        if (truth := truth_of(federation)) is not None:
+            more["ari"] = of_each(lambda run: ari_of_rounds(run, truth))
     return {name: np.where(not_run, np.float32("nan"), value) for name, value in more.items()}

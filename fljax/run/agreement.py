@@ -1,0 +1,80 @@
+"""How far clusters agree with the true groups, round by round: on the host, from the labels that a run reports."""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fljax.run.churn import UNKNOWN
+from fljax.types import Federation
+
+
+def agreement(label: np.ndarray, group: np.ndarray) -> float:
+    """Adjusted Rand index of the clients whose cluster is known, two at least.
+
+    It is scikit-learn's; to import that takes longer than a small run.
+    """
+
+    def pairs(count: np.ndarray) -> float:
+        return float((count * (count - 1) // 2).sum())  # of 80,000 clients a product of two no longer fits an int64
+
+    counts = cross_table(label, group)
+    both, in_label, in_group = pairs(counts), pairs(counts.sum(axis=1)), pairs(counts.sum(axis=0))
+    chance = in_label * in_group / max(pairs(counts.sum()), 1)
+    most = (in_label + in_group) / 2
+    return float((both - chance) / (most - chance)) if in_label != both or in_group != both else 1.0
+
+
+def cross_table(label: np.ndarray, group: np.ndarray) -> np.ndarray:
+    """(clusters, groups) number of clients in each cluster, in order of label, from each true group."""
+    known = label >= 0
+    clusters = np.unique(label[known])
+    counts = np.zeros((len(clusters), int(group.max()) + 1), int)
+    np.add.at(counts, (np.searchsorted(clusters, label[known]), group[known]), 1)
+    return counts
+
+
+class Truth(NamedTuple):
+    """The true groups of a federation, from each change of it to the next."""
+
+    begins: np.ndarray  # (stages,) first round of each, counted from 0
+    group: np.ndarray  # (stages, clients)
+    there: np.ndarray  # (stages, clients) bool: who can take part
+
+
+def truth_of(federation: Federation) -> Truth | None:
+    """The federation's true groups; None where it has none."""
+    if federation.group is None:
+        return None
+    stages = federation.stages
+    if stages is None:
+        there = np.ones(len(federation.group), bool) if federation.there is None else np.asarray(federation.there)
+        return Truth(np.zeros(1, int), np.asarray(federation.group)[None], there[None])
+    return Truth(*map(np.asarray, (stages.begins, stages.group, stages.there)))
+
+
+def ari_of_rounds(
+    metrics: Mapping[str, Any], truth: Truth, first: int = 0, before: np.ndarray | None = None
+) -> np.ndarray:
+    """Adjusted Rand index of the clusters and the true groups after each round, (rounds,) float32.
+
+    Of all clients that are there, each with the cluster that it last reported; NaN while fewer than two have one.
+
+    Args:
+        metrics: of a clustered run: ``ids``, ``active`` and ``label``, (rounds, cohort).
+        truth: the true groups.
+        first: the number of the first of these rounds, counted from 0.
+        before: (clients,) labels so far, as `fljax.run.churn.churn_of_rounds` gives them; None: the run begins here.
+    """
+    labels = np.full(truth.group.shape[1], UNKNOWN, np.int32) if before is None else before.copy()
+    found, value, seen = np.full(len(metrics["ids"]), np.nan, np.float32), np.nan, None
+    for r, (ids, active, label) in enumerate(zip(metrics["ids"], metrics["active"], metrics["label"], strict=True)):
+        stage = int((truth.begins <= first + r).sum()) - 1
+        changed = (labels[ids[active]] != label[active]).any()
+        labels[ids[active]] = label[active]
+        if changed or stage != seen:  # else it is that of the round before
+            counts = truth.there[stage] & (labels != UNKNOWN)
+            own = labels[counts]  # noise, -1, is a label like any other, as in `fljax.server.adjusted_rand`
+            value = agreement(own - own.min(), truth.group[stage][counts]) if len(own) > 1 else np.nan
+        found[r], seen = value, stage
+    return found

@@ -1,0 +1,83 @@
+"""Agreement of clusters with the true groups, round by round, beside scikit-learn's of labels kept in plain Python."""
+
+import jax
+import numpy as np
+import pytest
+from sklearn.metrics import adjusted_rand_score
+
+import fljax
+from fljax.run.agreement import Truth, ari_of_rounds, truth_of
+from fljax.run.churn import churn_of_rounds
+
+N, ROUNDS, BEGINS = 9, 12, np.array([0, 5, 8])
+
+
+@pytest.fixture
+def reported():
+    """Three of nine clients a round, one of whom may have dropped out; a label of -1 is noise."""
+    rng = np.random.default_rng(0)
+    ids = np.stack([np.sort(rng.choice(N, 3, replace=False)) for _ in range(ROUNDS)])
+    return {"ids": ids, "active": rng.random((ROUNDS, 3)) < 0.8, "label": rng.integers(-1, 3, (ROUNDS, 3))}
+
+
+@pytest.fixture
+def truth():
+    """Groups that change twice, and a client that is there in the last stage alone."""
+    rng = np.random.default_rng(1)
+    return Truth(BEGINS, rng.integers(0, 3, (3, N)), np.array([[True] * 8 + [False]] * 2 + [[True] * 9]))
+
+
+def by_hand(reported, truth):
+    known, found = {}, []
+    for r in range(ROUNDS):
+        for client, active, label in zip(*(reported[name][r] for name in ("ids", "active", "label")), strict=True):
+            if active:
+                known[client] = label
+        stage = max(s for s in range(3) if BEGINS[s] <= r)
+        who = [client for client in sorted(known) if truth.there[stage][client]]
+        told = adjusted_rand_score(truth.group[stage][who], [known[client] for client in who])
+        found.append(told if len(who) > 1 else np.nan)
+    return found
+
+
+def test_it_is_of_what_every_client_last_reported(reported, truth):
+    expected = by_hand(reported, truth)
+    np.testing.assert_allclose(ari_of_rounds(reported, truth), expected, atol=1e-6)
+    assert len(np.unique(np.round(expected, 3))) > 5  # or the test sees little
+
+
+def test_in_chunks_it_is_the_same(reported, truth):
+    whole, labels, found = ari_of_rounds(reported, truth), None, []
+    for first, end in ((0, 1), (1, 6), (6, 9), (9, ROUNDS)):
+        part = {name: value[first:end] for name, value in reported.items()}
+        found.append(ari_of_rounds(part, truth, first, labels))
+        labels = churn_of_rounds(part, N, labels)[1]
+    np.testing.assert_array_equal(np.concatenate(found), whole)
+
+
+def test_fewer_than_two_clients_agree_with_nothing(reported, truth):
+    nobody = reported | {"active": np.zeros((ROUNDS, 3), bool)}
+    assert np.isnan(ari_of_rounds(nobody, truth)).all()
+    nobody["active"][3, 0] = True
+    assert np.isnan(ari_of_rounds(nobody, truth)).all()
+
+
+def test_every_way_to_run_tells_it(federation, model, key):
+    """Of three clients a round, which a run whole, in chunks, and in a sweep has alike."""
+    algorithm, hyper = fljax.ifca(model, fljax.Work(1, 8), n_clusters=3), fljax.ifca.Hyper(lr=0.2)
+    given = {"participation": 1 / 3}
+    swept = fljax.sweep(algorithm, hyper, federation, key, 1, 6, **given)
+    of_seed = jax.random.fold_in(key, 0)
+    _, metrics = fljax.simulate(algorithm, hyper, federation, of_seed, 6, **given)
+    run = fljax.train(algorithm, hyper, federation, of_seed, 6, seconds_per_chunk=1e-9, **given)
+    np.testing.assert_array_equal(metrics["ari"], swept["ari"][0, 0])
+    np.testing.assert_array_equal(run.metrics["ari"], metrics["ari"])
+    np.testing.assert_array_equal(metrics["ari"], ari_of_rounds(run.metrics, truth_of(federation)))
+    seen = {int(client) for ids in run.metrics["ids"] for client in ids}
+    assert len(seen) > 3  # more than those of the last round, who alone would count otherwise
+    last = {}
+    for ids, labels in zip(run.metrics["ids"], run.metrics["label"], strict=True):
+        last |= dict(zip(ids.tolist(), labels.tolist(), strict=True))
+    group = np.asarray(federation.group)
+    expected = adjusted_rand_score([group[i] for i in last], list(last.values()))
+    assert float(metrics["ari"][-1]) == pytest.approx(expected, abs=1e-6)
