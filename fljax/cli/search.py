@@ -26,7 +26,7 @@ from fljax.run.sweep.halving import rungs
 from fljax.run.sweep.parts import n_devices_of
 from fljax.run.sweep.points import count_points
 from fljax.run.sweep.search import Found, check_ahead, on_validation, over_settings, search
-from fljax.run.sweep.table import HEADLINES, as_table, by_point, is_of_a_score, metric_of, named, tidy, verdict
+from fljax.run.sweep.table import as_table, by_point, metric_of, of_split, tidy, verdict
 from fljax.run.writer import only_run
 from fljax.types import Federation, Model
 
@@ -48,7 +48,7 @@ def execute(sweep: SweepJob) -> list[Row]:
     folder = job.folder or config.new_folder()
     if config.begun_by(folder) and not own.resume:
         raise ValueError(f"{folder} holds results; add --resume to go on with them, or choose another --folder")
-    metric = metric_of(own.metric, ready[0][3].algorithm)
+    metric = metric_of(sweep.metric, ready[0][3].algorithm)
     with only_run(folder) as writable:
         may_change = MAY_CHANGE if own.halving else (*MAY_CHANGE, "seeds")  # of which the search takes no fewer
         config.write("sweep", as_toml(sweep), job, folder, may_change, writable)
@@ -70,10 +70,10 @@ def _results(
     ]
     print(as_table(by_point(rows, metric), metric, own.judge))
     if writable:
-        report.save_table(folder / "table.csv", [judged_by(row, own.judge) for row in rows])
+        report.save_table(folder / "table.csv", [of_split(row, own.judge) for row in rows])
         from fljax.run.sweep.figures import save_all  # with matplotlib, which nothing before it needs
 
-        save_all(hypers, metric, found, rows, folder / "plots")
+        save_all(hypers, metric, found, rows, folder / "plots", own.judge)
         print(f"results in {folder}: config.toml, table.csv, plots/")
     else:
         print(f"{folder} cannot be written: its table.csv and plots/ are as they were")
@@ -81,12 +81,6 @@ def _results(
     if own.judge != "test":
         print("fljax compare with the numbers of the best point gives its test accuracy, over seeds")
     return rows
-
-
-def judged_by(row: Row, split: str) -> Row:
-    """A row of the table whose tests are named for the split that they were made on."""
-    tests = [name for name in row if name in (*HEADLINES, "best_accuracy", "best_r2") or is_of_a_score(name)]
-    return {named(name, split) if name in tests else name: value for name, value in row.items()}
 
 
 def as_toml(sweep: SweepJob) -> dict[str, Any]:
@@ -128,7 +122,7 @@ def _check(sweep: SweepJob, setting: dict[str, Any], ready: list) -> None:
     made = job, federation, _, (algorithm, _, sampling) = _made(sweep, setting)
     key, draw = jax.random.key(job.run.seed), sampling.of(len(federation.train.size))
     hypers, own = sweep.hypers(job), sweep.own
-    metric_of(own.metric, algorithm)
+    metric_of(sweep.metric, algorithm)
     rungs(count_points(hypers), job.run.rounds, own.halving, job.run.evaluate_every)
     devices = _devices(sweep, made, None)
     check_ahead(algorithm, hypers, federation, key, own.seeds, job.run.rounds, draw, own.runs_at_once, devices)
@@ -159,7 +153,7 @@ def _one_setting(sweep: SweepJob, setting: dict[str, Any], folder: Path, ready: 
             own.seeds,
             job.run.rounds,
             halving=own.halving,
-            metric=own.metric,
+            metric=sweep.metric,
             folder=folder,
             sampling=sampling,
             evaluate_every=job.run.evaluate_every,

@@ -148,7 +148,7 @@ def _numbers(column: np.ndarray, name: str, where: Where, of_words: str = "") ->
 
 _OF_WORDS = (
     "name the column as a category: --category-column, Columns(categories=...); a text: --text-column, "
-    "Columns(text=...)"
+    "Columns(text=...); neither: --ignored-column, Columns(ignored=...)"
 )
 _NO_TARGET = "names are classes: --task classification, and one column of them"
 _NO_NUMBERS = (np.datetime64, np.timedelta64, complex)

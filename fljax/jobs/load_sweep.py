@@ -46,12 +46,13 @@ def load_sweep(folder: str | Path) -> LoadedSweep:
     """
     folder = existing(folder)
     places: dict[Path, dict[str, Any]] = {folder: {}}
-    config = folder / "config.toml"
+    config, split = folder / "config.toml", "test"
     if config.exists() and made_by(config) == "sweep":
-        values = read_sweep(["--folder", str(folder), "--resume"]).settings()
+        sweep = read_sweep(["--folder", str(folder), "--resume"])
+        values, split = sweep.settings(), sweep.own.judge
         settings = [dict(zip(values, chosen, strict=True)) for chosen in product(*values.values())]
         places = {folder / folder_of(setting): setting for setting in settings}
-    read = [read_search(path, {name: str(value) for name, value in own.items()}) for path, own in places.items()]
+    read = [read_search(path, {name: str(value) for name, value in own.items()}, split) for path, own in places.items()]
     if not (found := [one for one in read if one is not None]):
         raise ValueError(f"{folder} holds no runs of a sweep; fljax sweep --folder makes some")
     return LoadedSweep(folder, found, read_table(folder / "table.csv"))

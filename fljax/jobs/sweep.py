@@ -38,6 +38,13 @@ class SweepJob(NamedTuple):
         """What a sweep has beyond a job's settings."""
         return SweepSettings(**{name: self.job.own[name] for name in SWEEP})
 
+    @property
+    def metric(self) -> str | None:
+        """What the best point has most of, as a test calls it: ``val_`` before it says the split that is judged by."""
+        from fljax.run.sweep.table import unnamed
+
+        return None if self.own.metric is None else unnamed(self.own.metric, self.own.judge)
+
     def settings(self) -> dict[str, list[Any]]:
         """The values of each static setting of the outer loop, by label."""
         return {label: self.outer[full] for label, full in self.labels.items()}

@@ -38,6 +38,8 @@ def columns_of_rounds(metrics: Mapping[str, Any]) -> Columns:
     Raises:
         ValueError: they are no metrics of a run, or have more leading axes than that over rounds.
     """
+    if not isinstance(metrics, Mapping):
+        raise ValueError(f"metrics is of type {type(metrics).__name__}; give those of fljax.simulate, by name")
     if missing := [name for name in ("ids", "active", "ok", "loss", "uplink", "downlink") if name not in metrics]:
         raise ValueError(f"metrics have no {missing[0]!r}; give those of fljax.simulate or of a finished run")
     host = {name: np.asarray(value) for name, value in metrics.items()}

@@ -234,6 +234,32 @@ def test_what_is_judged_by_validation_examples_says_so(fljax):
         columns = next(csv.reader(file))
     assert {"val_accuracy_macro", "val_loss", "val_best_accuracy", "best_round", "lr"} <= set(columns)
     assert not {"accuracy_macro", "test_loss", "best_accuracy"} & set(columns)
+    loaded, tests = load_sweep("v"), {"val_accuracy_macro", "val_loss", "val_f1_macro"}
+    (one,), rounds = loaded.found, loaded.rounds()
+    assert tests | {"lr", "loss"} <= rounds.keys()
+    assert not {"accuracy_macro", "test_loss", "f1_macro"} & rounds.keys()
+    assert {"val_client_accuracy", *tests} <= one.metrics.keys()
+    for i, row in enumerate(loaded.table):
+        of_run = one.curves("val_accuracy_macro")[divmod(i, 2)], one.curves("val_loss")[divmod(i, 2)]
+        assert (of_run[0][-1], of_run[1][-1]) == pytest.approx((row["val_accuracy_macro"], row["val_loss"]), rel=1e-6)
+        worst = one.curves("val_accuracy_worst10")[divmod(i, 2)][-1]
+        assert worst == pytest.approx(row["val_accuracy_worst10"], rel=1e-6)
+    with pytest.raises(ValueError, match=r"no number 'accuracy_macro' a round; they have .*val_accuracy_macro"):
+        one.curves("accuracy_macro")
+
+
+@pytest.mark.parametrize(
+    ("given", "metric"),
+    [
+        (("--judge", "val", "--metric", "val_loss"), "test_loss"),
+        (("--judge", "val", "--metric", "val_f1_macro"), "f1_macro"),
+        (("--judge", "val", "--metric", "f1_macro"), "f1_macro"),
+        (("--metric", "val_loss"), "val_loss"),  # which the search refuses: nothing is judged by it
+        ((), None),
+    ],
+)
+def test_the_metric_may_be_named_for_the_split_that_is_judged_by(given, metric):
+    assert read_sweep(["--algorithm", "fedavg", "--lr", "0.1", "0.2", *given]).metric == metric
 
 
 def test_a_sweep_of_static_settings_is_read_back_by_their_names(fljax):

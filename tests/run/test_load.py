@@ -128,6 +128,8 @@ def test_metrics_are_a_frame_before_anything_is_written(trained):
     frame, read = fljax.frame(run.metrics), fljax.load_run(folder).frame()
     assert read.pop("algorithm").eq("fedbn").all()
     pandas.testing.assert_frame_equal(frame, read)
+    with pytest.raises(ValueError, match="metrics is of type int; give those of "):
+        fljax.frame(3)
     with pytest.raises(ValueError, match="metrics have no 'ids'"):
         fljax.frame({"accuracy_macro": np.zeros(3)})
     with pytest.raises(ValueError, match=r"\['ids'\] has shape \(1, 3, 4\); give those of one run"):

@@ -53,7 +53,7 @@ UPLINK = (
     _up(limits.laplace_noise, "clients add Laplace noise to updates", limits.LaplaceHyper),
     _up(
         private.client_dp,
-        "clipped updates, and noise on their sum: differential privacy of clients (DP-FedAvg)",
+        "clipped updates of clients that count alike, noise on their sum: differential privacy of clients (DP-FedAvg)",
         private.ClientDPHyper,
         _MCMAHAN,
     ),

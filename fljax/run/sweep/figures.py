@@ -13,30 +13,41 @@ from fljax.run.spread import measured
 from fljax.run.sweep.points import rows as point_rows
 from fljax.run.sweep.points import varied
 from fljax.run.sweep.table import by_point, ranked
+from fljax.run.sweep.table import named as named_of
 
 N_CURVES = 6
 """Points whose learning curves are drawn."""
 
 
-def save_all(hypers: Any, metric: str, found: Sequence[tuple[Mapping, Any]], rows: Sequence[Row], folder: Path) -> None:
+def save_all(
+    hypers: Any,
+    metric: str,
+    found: Sequence[tuple[Mapping, Any]],
+    rows: Sequence[Row],
+    folder: Path,
+    split: str = "test",
+) -> None:
     """Curves of the best points of each static setting, and how the metric depends on one or two of the numbers.
 
-    ``found`` is what `fljax.run.sweep.over_settings` returned, ``rows`` the table of all settings.
+    ``found`` is what `fljax.run.sweep.over_settings` returned, ``rows`` the table of all settings, ``split`` what was
+    tested on.
     """
     folder.mkdir(exist_ok=True)
     names = varied(hypers)
     for i, (setting, result) in enumerate(found):
         end = f"_{i}" if len(found) > 1 else ""
         title = ", ".join(f"{name}={value}" for name, value in setting.items())
-        save(curves(hypers, result.metrics, metric), folder / f"curves{end}.png")
+        save(curves(hypers, result.metrics, metric, split), folder / f"curves{end}.png")
         own = [row for row in rows if all(row[name] == str(value) for name, value in setting.items())]
         if len(names) >= 2:
-            save(heat_map(own, names[0], names[1], metric, title), folder / f"heat_map{end}.png")
+            save(heat_map(own, names[0], names[1], metric, title, split), folder / f"heat_map{end}.png")
         for name in names:
-            save(response(own, name, metric, title), folder / f"{name}{end}.png")
+            save(response(own, name, metric, title, split), folder / f"{name}{end}.png")
 
 
-def curves(hypers: Any, metrics: Mapping[str, np.ndarray], metric: str = "accuracy_macro") -> Figure:
+def curves(
+    hypers: Any, metrics: Mapping[str, np.ndarray], metric: str = "accuracy_macro", split: str = "test"
+) -> Figure:
     """Learning curves, means over seeds, of the points that end best, those of the most rounds first; those that
     diverged are left out.
 
@@ -52,7 +63,7 @@ def curves(hypers: Any, metrics: Mapping[str, np.ndarray], metric: str = "accura
     chosen = order[:N_CURVES]
     shown = {names[i]: curve({metric: mean[i]}, metric) for i in chosen}
     title = f"the best {len(chosen)} of {len(names)} points" if len(chosen) < len(names) else ""
-    return learning_curves(shown, metric.replace("_", " "), title=title)
+    return learning_curves(shown, named_of(metric, split).replace("_", " "), title=title)
 
 
 def named(points: Sequence[Mapping[str, float]], metric: str) -> list[str]:
@@ -65,7 +76,9 @@ def named(points: Sequence[Mapping[str, float]], metric: str) -> list[str]:
     return names
 
 
-def response(rows: Sequence[Row], name: str, metric: str = "accuracy_macro", title: str = "") -> Figure:
+def response(
+    rows: Sequence[Row], name: str, metric: str = "accuracy_macro", title: str = "", split: str = "test"
+) -> Figure:
     """The metric against one number: for each of its values the best over the others, with its interval.
 
     Values whose every point diverged are crosses on the axis.
@@ -81,12 +94,14 @@ def response(rows: Sequence[Row], name: str, metric: str = "accuracy_macro", tit
     axes.fill_between(x, low, high, color=COLORS[0], alpha=0.2, linewidth=0)
     gone = x[np.isnan(mean)]
     axes.plot(gone, np.full(len(gone), axes.get_ylim()[0]), "x", color=COLORS[1], clip_on=False)
-    axes.set(xlabel=name, ylabel=metric.replace("_", " "), title=title)
+    axes.set(xlabel=name, ylabel=named_of(metric, split).replace("_", " "), title=title)
     axes.grid(axis="y", color="#E6E6E6")
     return figure
 
 
-def heat_map(rows: Sequence[Row], x: str, y: str, metric: str = "accuracy_macro", title: str = "") -> Figure:
+def heat_map(
+    rows: Sequence[Row], x: str, y: str, metric: str = "accuracy_macro", title: str = "", split: str = "test"
+) -> Figure:
     """The mean over seeds against two numbers, the best over any others; a cross where it diverged."""
     found = _best_of(rows, (x, y), metric)
     columns, lines = (sorted({key[i] for key in found}) for i in range(2))
@@ -104,7 +119,7 @@ def heat_map(rows: Sequence[Row], x: str, y: str, metric: str = "accuracy_macro"
     axes.set_yticks(range(len(lines)), [f"{value:.3g}" for value in lines])
     axes.set(xlabel=x, ylabel=y, title=title)
     axes.spines[:].set_visible(False)
-    figure.colorbar(image, label=metric.replace("_", " "))
+    figure.colorbar(image, label=named_of(metric, split).replace("_", " "))
     return figure
 
 

@@ -9,6 +9,7 @@ import numpy as np
 from fljax.run.frames import Columns, columns_of_rounds, stacked
 from fljax.run.spread import measured, spreads
 from fljax.run.sweep import parts
+from fljax.run.sweep.table import named, of_split, unnamed
 
 
 class Searched(NamedTuple):
@@ -18,8 +19,9 @@ class Searched(NamedTuple):
     points: list[dict[str, float]]  # the numbers that vary, point by point
     metrics: dict[str, np.ndarray]
     """(points, seeds, rounds, ...) as `fljax.sweep`'s, without epsilon, churn and simulated seconds, which follow from
-    them; NaN, 0 or False in rounds not run."""
+    them; NaN, 0 or False in rounds not run. Tests on another split have its name before theirs."""
     rounds: np.ndarray  # (points, seeds) rounds that each was run so far
+    split: str = "test"  # that was tested on
 
     def curves(self, measure: str) -> np.ndarray:
         """``measure`` after each round, (points, seeds, rounds), for means and deviations over the seeds.
@@ -29,10 +31,13 @@ class Searched(NamedTuple):
         Raises:
             ValueError: the runs have no such number a round.
         """
-        known = [*(name for name, value in self.metrics.items() if value.ndim == 3), *spreads(self.metrics)]
+        plain = {unnamed(name, self.split): value for name, value in self.metrics.items()}
+        more = [named(name, self.split) for name in spreads(plain)]
+        known = [*(name for name, value in self.metrics.items() if value.ndim == 3), *more]
         if measure not in known:
             raise ValueError(f"the runs have no number {measure!r} a round; they have {', '.join(known)}")
-        return np.where(self._was_run & ~self.metrics["diverged"], measured(self.metrics, measure), np.nan)
+        values = measured(plain, unnamed(measure, self.split))
+        return np.where(self._was_run & ~self.metrics["diverged"], values, np.nan)
 
     @property
     def _was_run(self) -> np.ndarray:
@@ -50,8 +55,10 @@ class Searched(NamedTuple):
         return stacked(found)
 
 
-def read_search(folder: Path, setting: Mapping[str, str]) -> Searched | None:
+def read_search(folder: Path, setting: Mapping[str, str], split: str = "test") -> Searched | None:
     """Reads what `fljax.run.sweep.search` has kept in ``folder`` so far; None where that is nothing.
+
+    ``split`` is what the runs were tested on, which the search itself does not know.
 
     Raises:
         ValueError: a file is damaged, or of another search.
@@ -60,7 +67,8 @@ def read_search(folder: Path, setting: Mapping[str, str]) -> Searched | None:
     if not kept:
         return None
     try:
-        return _searched(identity, kept, setting)
+        found = _searched(identity, kept, setting)
+        return found._replace(metrics=of_split(found.metrics, split), split=split)
     except (KeyError, IndexError, TypeError, ValueError) as error:
         raise ValueError(f"{folder} has batches that are not of its search ({error!r}); put them back") from None
 

@@ -2,12 +2,12 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
 from fljax.models.task import scores_of, task_of
-from fljax.rounds.round_metrics import OF_CLIENT
+from fljax.rounds.round_metrics import OF_CLIENT, ROW
 from fljax.run.columns import table
 from fljax.run.headline import (
     CLASSES,
@@ -24,6 +24,7 @@ from fljax.run.spread import spread_over_clients, spreads
 from fljax.run.sweep.points import rows as point_rows
 from fljax.types import Algorithm
 
+T = TypeVar("T")
 OF_CLASSES = (*CLASSES.scores, "accuracy_worst10", "f1_macro", "f1_micro", "f1_worst10")
 """Of a classification."""
 OF_NUMBERS = (*NUMBERS.scores, "r2_worst10", "mae_macro", "mse_macro")
@@ -210,6 +211,24 @@ def as_table(spreads: Sequence[Spread], metric: str, split: str = "test") -> str
 def named(metric: str, split: str) -> str:
     """A metric's name where tests are made on ``split``."""
     return metric if split == "test" else f"{split}_{metric.removeprefix('test_')}"
+
+
+def unnamed(name: str, split: str) -> str:
+    """The inverse of `named`; a name that is not the split's is itself."""
+    if split == "test" or not name.startswith(f"{split}_"):
+        return name
+    name = name.removeprefix(f"{split}_")
+    return "test_loss" if name == "loss" else name
+
+
+def of_split(values: Mapping[str, T], split: str) -> dict[str, T]:
+    """Columns or metrics whose tests are named for the split that they were made on."""
+
+    def is_a_test(name: str) -> bool:
+        known = name in (*HEADLINES, "best_accuracy", "best_r2") or is_of_a_score(name)
+        return known or (name.startswith(OF_CLIENT) and name != ROW)
+
+    return {named(name, split) if is_a_test(name) else name: value for name, value in values.items()}
 
 
 def verdict(rows: Sequence[Row], metric: str, split: str = "test") -> str:
