@@ -48,7 +48,7 @@ def main(arguments: Sequence[str]) -> None:
 
 def execute(job: Job) -> list[Any]:
     """Makes every run, shows the table and writes the results folder."""
-    from fljax.cli.execute import check_each
+    from fljax.cli.execute import check_each, noises
     from fljax.data.padding import same_shapes
     from fljax.jobs import config
     from fljax.jobs.assemble import devices_of
@@ -77,7 +77,7 @@ def execute(job: Job) -> list[Any]:
         _check_seeds(job.own["seeds"], folder)
         check_going_on(seeds, folder)
         config.write("compare", own | document, job, folder, may_change, writable)
-        return _results(seeds, folder)
+        return _results(seeds, folder, noises(job, planned))
 
 
 def _name(job: Job) -> str:
@@ -92,7 +92,7 @@ def _check_seeds(n_seeds: int, folder: Path) -> None:
         raise ValueError(f"--seeds {n_seeds}: {folder} holds {there} seeds; choose --seeds {there} or another --folder")
 
 
-def _results(seeds: Sequence[Any], folder: Path) -> list[Any]:
+def _results(seeds: Sequence[Any], folder: Path, noises: Sequence[str]) -> list[Any]:
     from fljax.cli.execute import headline, saying_how_to_go_on
     from fljax.jobs.comparison_files import save_comparison
     from fljax.jobs.finished import compare_folders
@@ -100,7 +100,7 @@ def _results(seeds: Sequence[Any], folder: Path) -> list[Any]:
     from fljax.jobs.seeds import alike, run_seeds
 
     job, federation, _, devices = seeds[0]
-    print(headline(job, federation, make_model(job, federation), devices=devices))
+    print("\n".join([headline(job, federation, make_model(job, federation), devices=devices), *noises]))
     print(f"{len(seeds)} seeds of {', '.join(job.methods)}")
     with saying_how_to_go_on("compare", folder):
         for group in alike(seeds):

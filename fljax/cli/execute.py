@@ -7,7 +7,7 @@ import shutil
 import signal
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ import jax
 import numpy as np
 
 from fljax import tree
+from fljax.catalogue.words import written
 from fljax.drift.stages import at, changes
 from fljax.jobs import config
 from fljax.jobs.assemble import devices_of, make_methods, make_sampling, method_named, planned
@@ -36,6 +37,7 @@ from fljax.run.models_on_disk import FILE, save_models
 from fljax.run.newcomers import evaluate_new_clients
 from fljax.run.one_round import as_traced, last_models
 from fljax.run.patience import best_round, judged_by
+from fljax.run.privacy import mechanism
 from fljax.run.progress import BarProgress
 from fljax.run.train import Run, train
 from fljax.run.writer import only_run
@@ -61,7 +63,7 @@ def execute(job: Job) -> list[report.Row]:
         config.write("run", config.as_toml(job), job, folder, MAY_CHANGE, writable)
         if writable:
             save_names(job, folder, scales)
-        print(headline(job, federation, model, newcomers, devices))
+        print("\n".join([headline(job, federation, model, newcomers, devices), *noises(job, runs)]))
         outcomes = run_all(job, runs, newcomers, folder, writable)
         return show_results(job, outcomes, federation, folder, writable)
 
@@ -218,6 +220,18 @@ def headline(
         *slips(job, size),
     )
     return "\n".join(lines)
+
+
+def noises(job: Job, runs: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """A line with the noise of each method that is given an epsilon to stay within, from which it follows."""
+    found = []
+    for name, run in runs.items():
+        if (target := job.settings[name].get("target_epsilon")) is not None:
+            hyper, private = run["hyper"], mechanism(run["hyper"], run["sampling"], run["algorithm"].about.work)
+            assert private is not None
+            noise = float(getattr(hyper, private.noise))
+            found.append(f"{name}: --{written(private.noise)} {noise:.6g} follows from --target-epsilon {target:g}")
+    return found
 
 
 def slips(job: Job, size: np.ndarray) -> list[str]:

@@ -15,6 +15,7 @@ from fljax.jobs.job import Job, is_method
 from fljax.jobs.kinds import RESULTS, begun_by, made_by
 from fljax.jobs.settings import NOT_KEPT, OUTER, PARTS, RECORD, UNSET, Layer, last, of_text, of_toml, path
 from fljax.run import writer
+from fljax.run.privacy import NOISES
 from fljax.run.surroundings import machine, versions
 from fljax.sealed import DamagedError, check_text, with_checksum
 
@@ -115,7 +116,8 @@ def as_toml(job: Job) -> dict[str, Any]:
 
     def table(section: str) -> dict[str, Any]:
         values = job.settings[section]
-        given = {name: value for name, value in values.items() if value is not None and name not in NOT_KEPT}
+        unsaid = NOT_KEPT if values.get("target_epsilon") is None else (*NOT_KEPT, *NOISES)  # which follow from it
+        given = {name: value for name, value in values.items() if value is not None and name not in unsaid}
         unset = [
             name for name, value in values.items() if value is None and job.schema[section][name].default is not None
         ]

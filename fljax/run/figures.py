@@ -7,6 +7,7 @@ import numpy as np
 
 from fljax import tree
 from fljax.run import plots, report
+from fljax.run.agreement import cross_table
 from fljax.run.headline import measures_of
 
 
@@ -22,7 +23,7 @@ def save_figures(
             over_time = report.labels_over_time(outcome)
             plots.save(plots.clusters_over_time(over_time, name), folder / f"clusters_over_time_{name}.png", pdf=pdf)
         if label is not None and group is not None:
-            counts = report.cross_table(label, group)
+            counts = cross_table(label, group)
             plots.save(plots.cluster_table(counts, name), folder / f"clusters_{name}.png", pdf=pdf)
         if tree.n_rows(outcome.deployed.params) > 1 and report.finite(outcome.deployed):
             figure = model_map(name, outcome, label, group)

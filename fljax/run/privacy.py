@@ -41,6 +41,10 @@ class Mechanism(NamedTuple):
     per_round: int
 
 
+NOISES = ("noise_multiplier", "example_noise")
+"""Numbers of a private method that are noise, and that follow from a ``target_epsilon`` where there is one."""
+
+
 def mechanism(hyper: Any, sampling: Sampling, work: Work | None) -> Mechanism | None:
     """The mechanism of a method with these numbers; None: it is not private.
 

@@ -1,6 +1,7 @@
 """A folder that was stopped: what is promised on the screen is what the next command does, and nothing is lost."""
 
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -12,6 +13,7 @@ import numpy as np
 import pytest
 import tomli_w
 
+import fljax
 from fljax.algorithms import ALGORITHMS
 from fljax.catalogue.job import WORK
 from fljax.cli import main
@@ -293,3 +295,22 @@ def test_noise_that_is_found_for_the_rounds_is_no_other_runs(tmp_path):
     assert going_on.refused_rounds(read_job([*private, "2"]), "fedavg+client_dp", uniform(0.5), tmp_path) is None
     plain = read_job(["--algorithm", "fedavg", "--rounds", "3"])
     assert going_on.refused_rounds(plain, "fedavg", uniform(0.5), tmp_path) is None
+
+
+def test_the_noise_that_a_target_asks_for_is_said_and_not_another_kept(tmp_path, capsys):
+    """What a paper has to say; 1.0, the number's default, was in the folder's settings."""
+    folder = tmp_path / "x"
+    private = ["--algorithm", "fedavg+client_dp", "--target-epsilon", "8", "--delta", "0.001", "--model"]
+    job = [*private, "logistic_regression", "--partition.n-clients", "4", "--rounds", "1", "--epochs", "1"]
+    assert main(["run", *job, "--folder", str(folder)]) == 0
+    (noise,) = re.findall(
+        r"fedavg\+client_dp: --noise-multiplier (\S+) follows from --target-epsilon 8\n", capsys.readouterr().out
+    )
+    hyper = fljax.remake(folder).runs["fedavg+client_dp"]["hyper"]
+    assert float(noise) == pytest.approx(float(hyper.noise_multiplier), rel=1e-5) != 1.0
+    settings = tomllib.loads((folder / "config.toml").read_text())["fedavg+client_dp"]
+    assert settings["target_epsilon"] == 8
+    assert "noise_multiplier" not in settings
+    assert main(["run", "--config", str(folder / "config.toml"), "--folder", str(tmp_path / "y")]) == 0
+    assert main(["run", "--folder", str(folder)]) == 0
+    assert capsys.readouterr().out.count(f"--noise-multiplier {noise} follows") == 2
