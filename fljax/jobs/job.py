@@ -16,6 +16,7 @@ from fljax.jobs.kinds import KINDS, RESULTS, begun_by, check_kind, check_made, m
 from fljax.jobs.main_job import MAIN_JOB, numbers_of_main_job, own_defaults
 from fljax.jobs.optimizers import check_optimizer
 from fljax.jobs.settings import (
+    OF_A_RUN_ALONE,
     OUTER,
     PARTS,
     RECORD,
@@ -40,11 +41,6 @@ MAY_BE_MORE = ("seeds", "baseline", "measure")
 """Those of a comparison."""
 STEPS = ("lr", "lr_decay", "momentum", "weight_decay")
 """Numbers of the clients' steps, which most methods have: those of `fljax.numbers.LocalHyper`."""
-OF_A_RUN_ALONE = {
-    "new_clients": "fljax run tests and this command does not",
-    "patience": "ends a run of fljax run early and none of this command",
-}
-"""Settings of `fljax run` that other commands refuse -> what they do."""
 
 
 class Job(NamedTuple):

@@ -19,6 +19,11 @@ Reader = Callable[[str, Parameter, list[str]], Any]
 
 PARTS = ("partition", "model", "sampling", "attack", "drift", "clock")
 """Sections of which a job has one each; the others are methods, and a short name sets it in all of them."""
+OF_A_RUN_ALONE = {
+    "new_clients": "fljax run tests and this command does not",
+    "patience": "ends a run of fljax run early and none of this command",
+}
+"""Settings of `fljax run` that other commands refuse -> what each of them does."""
 RECORD = ("versions", "machine", "history")
 """Sections of a config.toml that say where it was made; a new run does not read them."""
 NOT_KEPT = ("folder", "config", "resume", "force_resume")
@@ -150,6 +155,8 @@ def full_names(name: str, schema: Schema) -> list[str]:
 
         if text := elsewhere(name, schema):
             raise ValueError(f"no setting --{written(name[:100])}{text}")
+        if name in OF_A_RUN_ALONE:
+            raise ValueError(f"no setting --{written(name)} here, which {OF_A_RUN_ALONE[name]}")
         short = [full.partition(".")[2] for full in known if "." in full]
         near = _meant(name, schema) or difflib.get_close_matches(name[:100], [*known, *short], n=1, cutoff=0)
         raise ValueError(f"no setting --{written(name[:100])}; the nearest is --{written(near[0])}")
@@ -157,11 +164,10 @@ def full_names(name: str, schema: Schema) -> list[str]:
 
 
 def _meant(name: str, schema: Schema) -> list[str]:
-    """The setting whose meaning begins with the words of ``name``: learning_rate is lr."""
-    words = name.replace("_", " ").lower()
-    return [
-        field for own in schema.values() for field, one in own.items() if len(words) > 3 and one.help.startswith(words)
-    ]
+    """The settings whose meaning begins with the words of ``name``, learning_rate is lr; else that begin with it."""
+    words, own = name.replace("_", " ").lower(), [entry for section in schema.values() for entry in section.items()]
+    meaning = [field for field, one in own if len(words) > 3 and one.help.startswith(words)]
+    return meaning or [field for field, _ in own if len(words) > 2 and field.startswith(name)]
 
 
 def read_value(name: str, parameter: Parameter, words: list[str]) -> Any:

@@ -58,6 +58,7 @@ def test_another_partition_or_model_starts_from_its_own_defaults():
         ("--model nlp", "the nearest is 'mlp'"),
         ("--sampling by-size", "the nearest is 'by_size'"),
         ("--dataset digit", "no data set 'digit'; the nearest is 'digits'"),
+        ("--alg ifca", "no setting --alg; the nearest is --algorithm"),
         ("--algoritm ifca", "no setting --algoritm; the nearest is --algorithm"),
         ("--fedavg.l 3", "the nearest is --fedavg.lr"),
         (

@@ -74,6 +74,8 @@ def test_a_run_that_ended_between_tests_is_shown_again(fljax):
         ("run --validate", "no validation split; make one with val_fraction above 0 (--partition.val-fraction 0.1)"),
         ("run --patience 2 --drift swap_labels", "patience=2: the clients change over the rounds"),
         ("compare --patience 2", "no setting --patience"),
+        ("compare --patience 3", "no setting --patience here, which ends a run of fljax run early and none of this"),
+        ("compare --new-clients 0.2", "no setting --new-clients here, which fljax run tests and this command does not"),
         ("compare --config job.toml", "the file sets patience, which ends a run of fljax run early and none of this"),
         ("sweep --patience 2", "--patience 2: a sweep's runs end together; --halving stops those that lose early"),
         ("sweep --validate", "--judge val takes the validation split"),
