@@ -49,12 +49,13 @@ def main(arguments: Sequence[str]) -> None:
 
 def execute(job: Job) -> list[Any]:
     """Makes every run, shows the table and writes the results folder."""
-    from fljax.cli.execute import check_each, noises
+    from fljax.cli.execute import check_each
     from fljax.data.padding import same_shapes
     from fljax.jobs import config
     from fljax.jobs.assemble import devices_of
     from fljax.jobs.going_on import begun_with
     from fljax.jobs.parts import make_federation, make_model
+    from fljax.jobs.remarks import noises
     from fljax.jobs.seeds import Seed, check_going_on, on_devices, plans
     from fljax.run.writer import only_run
 

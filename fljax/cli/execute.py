@@ -7,7 +7,7 @@ import shutil
 import signal
 import sys
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,6 @@ import jax
 import numpy as np
 
 from fljax import tree
-from fljax.catalogue.words import written
 from fljax.drift.stages import at, changes
 from fljax.jobs import config
 from fljax.jobs.assemble import devices_of, make_methods, make_sampling, method_named, planned
@@ -23,6 +22,7 @@ from fljax.jobs.going_on import begun_with, check_going_on
 from fljax.jobs.job import MAY_CHANGE, Job
 from fljax.jobs.own_data import client_names, save_names, scaling
 from fljax.jobs.parts import data_name, make_model, make_parts
+from fljax.jobs.remarks import many_classes, noises, slips
 from fljax.jobs.unlike import not_alike
 from fljax.run import report
 from fljax.run.ahead import Ahead
@@ -37,7 +37,6 @@ from fljax.run.models_on_disk import FILE, save_models
 from fljax.run.newcomers import evaluate_new_clients
 from fljax.run.one_round import as_traced, last_models
 from fljax.run.patience import best_round, judged_by
-from fljax.run.privacy import mechanism
 from fljax.run.progress import BarProgress
 from fljax.run.train import Run, train
 from fljax.run.writer import only_run
@@ -218,27 +217,6 @@ def headline(
         f"{run.model} of {n_parameters:,} parameters, {run.rounds} rounds on {there}",
         *not_alike(job.of_methods),
         *slips(job, size),
+        *many_classes(job, federation),
     )
     return "\n".join(lines)
-
-
-def noises(job: Job, runs: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """A line with the noise of each method that is given an epsilon to stay within, from which it follows."""
-    found = []
-    for name, run in runs.items():
-        if (target := job.settings[name].get("target_epsilon")) is not None:
-            hyper, private = run["hyper"], mechanism(run["hyper"], run["sampling"], run["algorithm"].about.work)
-            assert private is not None
-            noise = float(getattr(hyper, private.noise))
-            found.append(f"{name}: --{written(private.noise)} {noise:.6g} follows from --target-epsilon {target:g}")
-    return found
-
-
-def slips(job: Job, size: np.ndarray) -> list[str]:
-    """Lines with choices that run and are seldom meant: batches larger than any client, more clusters than clients."""
-    large = [method for method, own in job.of_methods.items() if (own.get("batch_size") or 0) > size.max()]
-    many = [method for method, own in job.of_methods.items() if (own.get("n_clusters") or 0) > len(size)]
-    one_step = "an epoch is one step, as with --batch-size None"
-    lines = [f"batches of {', '.join(large)} are larger than any client: {one_step}"] if large else []
-    lines += [f"{', '.join(many)}: more clusters than the {len(size)} clients"] if many else []
-    return lines

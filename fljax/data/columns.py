@@ -140,7 +140,8 @@ def _numbers(column: np.ndarray, name: str, where: Where, of_words: str = "") ->
         is_empty = is_missing(value) or (isinstance(value, str) and not value)  # of an array == has no truth
         what = "empty" if is_empty else f"{short(str(value))}, no finite number"
         is_word = isinstance(value, str) and not is_empty
-        words = f" ({of_words or _OF_WORDS})" if is_word else ""
+        whose = "" if where.client is not None else f"{_OF_CLIENTS}; "
+        words = f" ({of_words or whose + _OF_WORDS})" if is_word else ""
         remedy = f"mend it{words}, or leave the column or the row out"
         raise ValueError(f"{where.row(i)}, column {name!r} is {what}; {remedy}")
     return numbers.astype(np.float32)
@@ -150,6 +151,7 @@ _OF_WORDS = (
     "name the column as a category: --category-column, Columns(categories=...); a text: --text-column, "
     "Columns(text=...); neither: --ignored-column, Columns(ignored=...)"
 )
+_OF_CLIENTS = "says it whose an example is: --client-column, Columns(client=...)"
 _NO_TARGET = "names are classes: --task classification, and one column of them"
 _NO_NUMBERS = (np.datetime64, np.timedelta64, complex)
 """What NumPy makes a number of, and should not."""

@@ -116,8 +116,10 @@ def as_toml(job: Job) -> dict[str, Any]:
 
     def table(section: str) -> dict[str, Any]:
         values = job.settings[section]
-        unsaid = NOT_KEPT if values.get("target_epsilon") is None else (*NOT_KEPT, *NOISES)  # which follow from it
-        given = {name: value for name, value in values.items() if value is not None and name not in unsaid}
+        given = {name: value for name, value in values.items() if value is not None and name not in NOT_KEPT}
+        if "target_epsilon" in given:  # from which the noise follows, which is not what it is by default
+            usual = {name: job.schema[section][name].default for name in NOISES if name in given}
+            given = {name: value for name, value in given.items() if name not in usual or value != usual[name]}
         unset = [
             name for name, value in values.items() if value is None and job.schema[section][name].default is not None
         ]

@@ -88,9 +88,13 @@ def _p(value: float | None) -> str:
 
 
 def _best(compared: Sequence[Compared], measure: str) -> list[int]:
-    """The row of the best mean; none where neither more nor less of the measure is better, or no mean is a number."""
-    sign, known = direction(measure), [i for i, one in enumerate(compared) if not math.isnan(one.mean)]
-    return [max(known, key=lambda i: sign * compared[i].mean)] if sign and known else []
+    """The rows of the best mean, to the digits that are shown; none where neither more nor less of the measure is
+    better, or no mean is a number."""
+    sign, known = direction(measure), [one.mean for one in compared if not math.isnan(one.mean)]
+    if not (sign and known):
+        return []
+    best = f"{max(known, key=lambda mean: sign * mean):.4f}"
+    return [i for i, one in enumerate(compared) if f"{one.mean:.4f}" == best]
 
 
 def _flat(header: Sequence[str]) -> list[str]:

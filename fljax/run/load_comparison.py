@@ -54,7 +54,7 @@ class LoadedComparison:
         found = {}
         for method in self.methods:
             runs = [run[method].metrics if method in run else None for run in self.seeds.values()]
-            values = [np.zeros(0) if one is None else _number_of_rounds(one, measure) for one in runs]
+            values = [np.zeros(0) if one is None else _number_of_rounds(one, measure, method) for one in runs]
             longest = max(map(len, values))
             found[method] = np.array([np.append(one, [np.nan] * (longest - len(one))) for one in values], np.float64)
         return found
@@ -94,9 +94,9 @@ def load_comparison(folder: str | Path) -> LoadedComparison:
     return LoadedComparison(folder, dict(sorted(runs.items())), read_table(folder / "comparison.csv"))
 
 
-def _number_of_rounds(metrics: dict[str, np.ndarray], measure: str) -> np.ndarray:
+def _number_of_rounds(metrics: dict[str, np.ndarray], measure: str, method: str) -> np.ndarray:
     """(rounds,) of a run's measure; ValueError where it has none."""
     known = [*(name for name, value in metrics.items() if value.ndim == 1), *spreads(metrics)]
     if measure not in known:
-        raise ValueError(f"a run has no number {measure!r} a round; it has {', '.join(known)}")
+        raise ValueError(f"a run of {method} has no number {measure!r} a round; it has {', '.join(known)}")
     return measured(metrics, measure)

@@ -11,10 +11,10 @@ from jax.errors import JaxRuntimeError
 from fljax.algorithms import ALGORITHMS, compose
 from fljax.catalogue.entries import entry, names
 from fljax.cli import correctable
-from fljax.cli.execute import slips
 from fljax.jobs.assemble import make_algorithm, make_sampling, split_section
 from fljax.jobs.job import read_job
 from fljax.jobs.parts import make_model, make_parts
+from fljax.jobs.remarks import slips
 from fljax.jobs.unlike import not_alike
 from fljax.models import lenet, resnet18, variational_cnn
 from fljax.numbers import check_numbers, numbers_of
@@ -310,6 +310,17 @@ def test_choices_that_are_seldom_meant_are_said():
         "fesem: more clusters than the 4 clients",
     ]
     assert slips(job, np.full(5, 65)) == []
+
+
+def test_more_attackers_than_an_aggregation_bears_are_said():
+    """Krum's m >= 2 f + 3, Bulyan's m >= 4 f + 3, of the models that a round has."""
+    given = ["--algorithm", "fedavg+krum", "ifca+bulyan", "fedavg+median", "--n-attackers", "2"]
+    assert slips(read_job(given), np.full(11, 40)) == []
+    assert slips(read_job(given), np.full(10, 40)) == [
+        "ifca+bulyan: 10 models stand against 1 attackers at most, not --n-attackers 2"
+    ]
+    half = slips(read_job([*given, "--participation", "0.5"]), np.full(12, 40))
+    assert [line.partition(":")[0] for line in half] == ["fedavg+krum", "ifca+bulyan"]
 
 
 def numbers_of_its_own(method, name):

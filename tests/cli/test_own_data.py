@@ -19,6 +19,7 @@ from fljax.data.scale import ScaleWarning
 from fljax.jobs.job import read_job
 from fljax.jobs.own_data import client_names, moments
 from fljax.jobs.parts import make_federation, make_model, make_parts
+from fljax.jobs.remarks import many_classes
 from fljax.jobs.seeds import Seed, plans, scaling_of, together
 from fljax.run.seeds import advance_all, begin_all
 from fljax.run.together import as_program
@@ -440,3 +441,17 @@ def test_relabelled_rows_and_a_second_data_set_are_told(fljax, refused):
     said = refused("run", "--data", "mine.csv", "--dataset", "mnist", *given)
     assert "--dataset mnist and --data" in said
     assert "are two data sets; leave one out" in said
+
+
+@pytest.mark.parametrize(
+    ("task", "n", "said"), [("auto", 31, True), ("auto", 30, False), ("classification", 31, False)]
+)
+def test_whole_numbers_that_have_become_many_classes_are_remarked_on(tmp_path, task, n, said):
+    rows = "".join(f"h{i % 2},{i},{20 + i % n},{'abcdefghijklmnopqrstuvwxyzABCDEFGHIJ'[i % n]}\n" for i in range(8 * n))
+    (tmp_path / "ages.csv").write_text("site,x,age,word\n" + rows)
+    given = ["--data", str(tmp_path / "ages.csv"), "--client-column", "site", "--task", task, "--feature-column", "x"]
+    of_numbers = read_job([*given, "--label-column", "age"])
+    lines = many_classes(of_numbers, make_parts(of_numbers)[0])
+    assert lines == ([f"age has {n} classes; amounts are regressed on with --task regression"] if said else [])
+    of_words = read_job([*given, "--label-column", "word"])
+    assert many_classes(of_words, make_parts(of_words)[0]) == []

@@ -842,3 +842,14 @@ def test_leafs_json_that_cannot_be_is_refused_with_its_user(tmp_path, users, mes
 def test_columns_are_not_given_to_leafs_json(leaf):
     with pytest.raises(ValueError, match=r"all.json is LEAF's JSON, and a column is given for label"):
         read_own(leaf / "data" / "test" / "all.json", Columns(("y",)))
+
+
+def test_a_client_column_that_is_forgotten_is_thought_of(tmp_path):
+    path = written(tmp_path, "site,age,sick\nnorth,61,no\nsouth,40,yes\n")
+    with pytest.raises(
+        ValueError, match=r"'site' is 'north', no finite number; .*whose an example is: --client-column"
+    ):
+        read_own(path, Columns(("sick",)))
+    with pytest.raises(ValueError, match=r"'site' is 'north', no finite number") as told:
+        read_own(path, Columns(("sick",), client="age"))
+    assert "--client-column" not in str(told.value)

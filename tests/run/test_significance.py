@@ -121,6 +121,9 @@ def test_the_best_mean_is_bold_whichever_way_is_better(measure, best, monkeypatc
     for form, mark in ((formats.as_text, "\x1b[1m"), (formats.as_markdown, "**"), (formats.as_latex, r"\textbf")):
         lines = form(compared, formats.header_of(measure, "lost"), measure).splitlines()
         assert [line.strip("| ").split()[0] for line in lines if mark in line] == best
+    shared = compare_scores({"one": [0.25, 0.75], "other": [0.50001, 0.5], "less": [0.4, 0.5]})  # alike as shown
+    lines = formats.as_markdown(shared, formats.header_of("accuracy_macro", "one"), "accuracy_macro").splitlines()
+    assert [line.strip("| ").split()[0] for line in lines if "**" in line] == ["one", "other"]
     nowhere = compare_scores({"lost": [np.nan] * 2})
     assert "**" not in formats.as_markdown(nowhere, formats.header_of(measure, "lost"), measure)
 

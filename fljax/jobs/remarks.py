@@ -1,0 +1,64 @@
+"""Lines under a job's headline: what follows from its settings, and what may be a slip."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from fljax.catalogue.words import written
+from fljax.data.federation import n_classes
+from fljax.jobs.assemble import make_sampling
+from fljax.jobs.job import Job
+from fljax.jobs.own_data import read_data
+from fljax.run.privacy import mechanism
+from fljax.types import Federation
+
+
+def noises(job: Job, runs: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """A line with the noise of each method that is given an epsilon to stay within, from which it follows."""
+    found = []
+    for name, run in runs.items():
+        target, hyper = job.settings[name].get("target_epsilon"), run["hyper"]
+        private = mechanism(hyper, run["sampling"], run["algorithm"].about.work)
+        if target is not None and private is not None:
+            noise = float(getattr(hyper, private.noise))
+            found.append(f"{name}: --{written(private.noise)} {noise:.6g} follows from --target-epsilon {target:g}")
+    return found
+
+
+def slips(job: Job, size: np.ndarray) -> list[str]:
+    """Lines with choices that run and are seldom meant: batches larger than any client, more clusters than clients,
+    more attackers than an aggregation bears."""
+    large = [method for method, own in job.of_methods.items() if (own.get("batch_size") or 0) > size.max()]
+    many = [method for method, own in job.of_methods.items() if (own.get("n_clusters") or 0) > len(size)]
+    one_step = "an epoch is one step, as with --batch-size None"
+    lines = [f"batches of {', '.join(large)} are larger than any client: {one_step}"] if large else []
+    lines += [f"{', '.join(many)}: more clusters than the {len(size)} clients"] if many else []
+    n_models = make_sampling(job).of(len(size)).size
+    for method, own in job.of_methods.items():
+        per_attacker = next((BEARS[brick] for brick in method.split("+") if brick in BEARS), None)
+        if per_attacker is not None and own["n_attackers"] > (most := max((n_models - 3) // per_attacker, 0)):
+            stands = f"{n_models} models stand against {most} attackers at most"
+            lines.append(f"{method}: {stands}, not --n-attackers {own['n_attackers']:g}")
+    return lines
+
+
+BEARS = {"krum": 2, "multi_krum": 2, "bulyan": 4}
+"""Brick -> how many models each attacker takes: m models stand against (m - 3) / so many attackers."""
+
+
+def many_classes(job: Job, federation: Federation) -> list[str]:
+    """A line where whole numbers of a table have become more classes than are usual, as ages do."""
+    if job.own["data"] is None or job.own["task"] != "auto" or len(job.own["label_column"]) != 1:
+        return []
+    y, names = federation.train.pool.y, read_data(job).classes
+    if not jnp.issubdtype(y.dtype, jnp.integer) or (n := n_classes(federation)) <= MANY_CLASSES:
+        return []
+    if not all(name.lstrip("-").isdigit() for name in names):
+        return []
+    return [f"{job.own['label_column'][0]} has {n} classes; amounts are regressed on with --task regression"]
+
+
+MANY_CLASSES = 30
+"""Above so many classes that are whole numbers they may be amounts."""
