@@ -1,5 +1,6 @@
 """What `fljax sweep` does once it is read: every run, the table, the best point and the figures."""
 
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -9,12 +10,13 @@ import numpy as np
 from rich.progress import Progress
 
 from fljax.catalogue.own import find
-from fljax.catalogue.words import words_of
+from fljax.catalogue.words import words_of, written
 from fljax.cli.execute import headline, saying_how_to_go_on
 from fljax.jobs import config
 from fljax.jobs.assemble import Made, as_clients_are, devices_of, make_algorithm
 from fljax.jobs.job import Job
 from fljax.jobs.parts import make_model, make_parts
+from fljax.jobs.settings import path
 from fljax.jobs.sweep import SweepJob, folder_of
 from fljax.numbers import replace
 from fljax.run import report
@@ -26,7 +28,7 @@ from fljax.run.sweep.halving import rungs
 from fljax.run.sweep.parts import n_devices_of
 from fljax.run.sweep.points import count_points
 from fljax.run.sweep.search import Found, check_ahead, on_validation, over_settings, search
-from fljax.run.sweep.table import as_table, by_point, metric_of, of_split, tidy, verdict
+from fljax.run.sweep.table import as_table, best, by_point, metric_of, of_split, tidy, verdict
 from fljax.run.writer import only_run
 from fljax.types import Federation, Model
 
@@ -78,9 +80,23 @@ def _results(
     else:
         print(f"{folder} cannot be written: its table.csv and plots/ are as they were")
     print(verdict(rows, metric, own.judge))  # last: it may refuse, and what was found is kept by then
+    if chosen := as_words(sweep, best(rows, metric).point):
+        print(f"its settings: {shlex.join(chosen)}")
     if own.judge != "test":
         print("fljax compare with the numbers of the best point gives its test accuracy, over seeds")
     return rows
+
+
+def as_words(sweep: SweepJob, point: Row) -> list[str]:
+    """A point as `fljax run` and `fljax compare` take it, every digit of its numbers: what one sweep hands on."""
+    words: list[str] = []
+    for label, value in point.items():
+        if (full := sweep.labels.get(label)) is None:
+            full, value = path(sweep.name, label), float(str(np.float32(str(value))))
+        else:
+            value = next(one for one in sweep.outer[full] if str(one) == value)
+        words += [f"--{written(full)}", *words_of(value)]
+    return words
 
 
 def as_toml(sweep: SweepJob) -> dict[str, Any]:

@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 
 from fljax import load_sweep
+from fljax.cli.search import as_words
 from fljax.cli.sweep import HELP
+from fljax.jobs.job import read_job
 from fljax.jobs.sweep import read_sweep
 from fljax.jobs.values import BRICKS, OF_THE_WHOLE
 
@@ -224,6 +226,26 @@ def test_the_number_of_a_brick_is_varied_as_the_refusal_says(name):
     ]
 
 
+def of_point(folder, lr):
+    """The mean over seeds of a point's accuracy, from the table."""
+    with Path(folder, "table.csv").open() as file:
+        return np.mean([float(row["val_accuracy_macro"]) for row in csv.DictReader(file) if float(row["lr"]) == lr])
+
+
+def test_the_best_points_settings_are_those_that_a_run_takes():
+    """Of whatever kind they are, to the last digit."""
+    given = ["--algorithm", "fedprox", "--lr", "log:0.001:1", "--mu", "0.1", "0.3", "--draws", "2"]
+    sweep = read_sweep([*given, "--outer.model.hidden", "64 32", "8", "--outer.epochs", "1", "2"])
+    lr, hidden = 0.034567890, next(label for label, full in sweep.labels.items() if full == "model.hidden")
+    epochs = next(label for label in sweep.labels if label != hidden)
+    words = as_words(sweep, {hidden: str((64, 32)), epochs: "2", "lr": float(np.float32(lr)), "mu": 0.3})
+    job = read_job(["--algorithm", "fedprox", *words])
+    assert job.settings["model"]["hidden"] == (64, 32)
+    own = job.settings["fedprox"]
+    assert (own["epochs"], own["mu"]) == (2, 0.3)
+    assert np.float32(own["lr"]) == np.float32(lr)
+
+
 def test_what_is_judged_by_validation_examples_says_so(fljax):
     status, out, err = fljax("sweep", *SMALL, "--lr", "0.01", "0.3", "--seeds", "2", "--judge", "val", "--folder", "v")
     assert (status, err) == (0, "")
@@ -234,6 +256,9 @@ def test_what_is_judged_by_validation_examples_says_so(fljax):
         columns = next(csv.reader(file))
     assert {"val_accuracy_macro", "val_loss", "val_best_accuracy", "best_round", "lr"} <= set(columns)
     assert not {"accuracy_macro", "test_loss", "best_accuracy"} & set(columns)
+    (settings,) = re.findall(r"\nits settings: (.*)\n", out)
+    chosen = max((0.01, 0.3), key=lambda lr: of_point("v", lr))
+    assert read_job(["--algorithm", "fedavg", *shlex.split(settings)]).settings["fedavg"]["lr"] == chosen
     loaded, tests = load_sweep("v"), {"val_accuracy_macro", "val_loss", "val_f1_macro"}
     (one,), rounds = loaded.found, loaded.rounds()
     assert tests | {"lr", "loss"} <= rounds.keys()
