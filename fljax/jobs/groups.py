@@ -1,5 +1,6 @@
 """Finished runs in groups that differ in their seeds only, and their results and settings by method."""
 
+import os
 import tomllib
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,14 +17,21 @@ _PLACE = (*RECORD, "data_folder", "new_client_rounds")
 
 
 def named_groups(runs: Sequence[Any]) -> Groups:
-    """Runs that differ in their seeds together, by the folder that tells them apart."""
+    """Runs that differ in their seeds together, by the folder that tells them apart, or what its name begins with."""
     groups = [runs] if _alike(runs) else _groups(runs)
-    folders = [group[0].folder.resolve() for group in groups]
-    alone = [
-        len(own) == 1 and not (_is_seed(one) and _n_seeds(one) == 1) for own, one in zip(groups, folders, strict=True)
-    ]
-    folders = [one if is_alone else one.parent for one, is_alone in zip(folders, alone, strict=True)]
-    return dict(zip(_told_apart(folders), map(list, groups), strict=True))
+    places = [_place(group) for group in groups]
+    if len(set(places)) < len(places):
+        places = [group[0].folder.resolve() for group in groups]
+    return dict(zip(_told_apart(places), map(list, groups), strict=True))
+
+
+def _place(group: Sequence[Any]) -> Path:
+    """The folder of a comparison or of a run alone; of other runs that differ in their seeds what theirs have alike."""
+    folders = [run.folder.resolve() for run in group]
+    if all(map(_is_seed, folders)) and (len(folders) > 1 or _n_seeds(folders[0]) == 1):
+        return folders[0].parent
+    alike = os.path.commonprefix([*map(str, folders)])  # noqa: RUF071 - letters of names, not folders
+    return folders[0] if len(folders) == 1 else Path(alike.rstrip("/._- "))
 
 
 def by_method(groups: Groups) -> dict[str, dict[Any, Any]]:
@@ -63,20 +71,25 @@ def label_of(groups: Groups, name: str, method: str) -> str:
     return method if len(groups) == 1 else f"{name}/{method}"
 
 
+def _kind(run: Any) -> dict[str, Any]:
+    """A run's settings but for its seed and its place."""
+    return {name: value for name, value in run.config.items() if name not in ("seed", *_PLACE)}
+
+
 def _alike(runs: Sequence[Any]) -> bool:
     """Whether runs differ in the seed only."""
-    kinds = [{name: value for name, value in run.config.items() if name not in ("seed", *_PLACE)} for run in runs]
+    kinds = [*map(_kind, runs)]
     seeds = {repr(run.config.get("seed")) for run in runs}
     return len(runs) == 1 or (all(kind == kinds[0] for kind in kinds) and len(seeds) == len(runs) and bool(kinds[0]))
 
 
 def _groups(runs: Sequence[Any]) -> list[list[Any]]:
-    """The seeds of a comparison together, any other run alone."""
-    by_folder: dict[Path, list[Any]] = {}
+    """The seeds of a comparison together, and other runs that differ in their seeds only; any other run alone."""
+    together: dict[Any, list[Any]] = {}
     for run in runs:
         folder = run.folder.resolve()
-        by_folder.setdefault(folder.parent if _is_seed(folder) else folder, []).append(run)
-    return [part for own in by_folder.values() for part in ([own] if _alike(own) else [[run] for run in own])]
+        together.setdefault(folder.parent if _is_seed(folder) else repr(_kind(run)), []).append(run)
+    return [part for own in together.values() for part in ([own] if _alike(own) else [[run] for run in own])]
 
 
 def _is_seed(folder: Path) -> bool:

@@ -6,6 +6,7 @@ import re
 import shutil
 import tomllib
 from collections import Counter
+from types import SimpleNamespace
 
 import jax
 import numpy as np
@@ -20,6 +21,7 @@ from fljax.files import save_arrays
 from fljax.jobs import seeds
 from fljax.jobs.assemble import make_algorithm
 from fljax.jobs.finished import compare_folders, run_folders
+from fljax.jobs.groups import named_groups
 from fljax.jobs.job import read_job
 from fljax.jobs.parts import make_federation, make_model
 from fljax.jobs.unlike import these_differ
@@ -198,6 +200,31 @@ def test_more_seeds_may_be_wider_and_a_seeds_folder_is_that_of_its_run(compared,
     kept = fljax.load_run(compared[0] / "seed_0")["fedavg"].metrics
     again = fljax.train(**made, folder=tmp_path / "seed_0" / "fedavg").metrics
     np.testing.assert_array_equal(again["client_loss"], kept["client_loss"])
+
+
+def test_runs_that_differ_in_seeds_alone_go_together_whatever_else_stands_beside_them(tmp_path):
+    """By what their folders' names have alike; where that tells nothing apart, by the first of them."""
+
+    def run(name, seed, **config):
+        return SimpleNamespace(folder=tmp_path / name, config={"seed": seed, "rounds": 3, **config})
+
+    def names(*runs):
+        return {name: [one.folder.name for one in own] for name, own in named_groups(runs).items()}
+
+    slow = [run(f"g_0.05_{seed}", seed, lr=0.05) for seed in range(3)]
+    fast = [run(f"g_0.2_{seed}", seed, lr=0.2) for seed in range(2)]
+    assert names(slow[0], fast[0], slow[1], fast[1], slow[2]) == {
+        "g_0.05": ["g_0.05_0", "g_0.05_1", "g_0.05_2"],
+        "g_0.2": ["g_0.2_0", "g_0.2_1"],
+    }
+    assert names(*slow, run("h", 0, lr=0.3)) == {"g_0.05": ["g_0.05_0", "g_0.05_1", "g_0.05_2"], "h": ["h"]}
+    assert list(names(*slow)) == ["g_0.05"]
+    twice = [run("a", 0, lr=0.1), run("b", 1, lr=0.1), run("c", 0, lr=0.2), run("d", 1, lr=0.2)]
+    assert names(*twice) == {"a": ["a", "b"], "c": ["c", "d"]}
+    same_seed = [run("a", 0, lr=0.1), run("b", 0, lr=0.1), run("c", 0, lr=0.2)]  # no seeds of one
+    assert names(*same_seed) == {"a": ["a"], "b": ["b"], "c": ["c"]}
+    unknown = [SimpleNamespace(folder=tmp_path / name, config={}) for name in "ab"]
+    assert names(*unknown, run("c", 0)) == {"a": ["a"], "b": ["b"], "c": ["c"]}
 
 
 def test_finished_runs_are_shown_again(compared, tmp_path, capsys):
