@@ -79,6 +79,7 @@ def test_a_column_of_texts_is_all_that_the_network_sees(tmp_path):
         (3.5, COLUMNS, r"row 3 .client 's'., column 'note' is '?3.5'?, no text"),
         ("x", COLUMNS._replace(features=("age",)), "the text of column 'note' is all that the network sees"),
         ("x", COLUMNS._replace(categories=("age",)), "the text of column 'note' is all that the network sees"),
+        ("x", COLUMNS._replace(ignored=("age",)), "the text of column 'note' is all that the network sees"),
         ("x", COLUMNS._replace(text="nte"), "there is no column 'nte'; the columns are site, note, sick, age"),
         ("x", COLUMNS._replace(text="site"), "a column is two things at once: site"),
     ],
