@@ -54,9 +54,15 @@ def these_differ(configs: Mapping[str, Config]) -> list[str]:
 
 def same_clients(one: Config, other: Config, seeds: bool) -> bool:
     """Whether runs of the same seed have the same clients, as far as is known; ``seeds``: of the seeds they have."""
-    names = (*OF_CLIENTS, "partition", *(["seed"] if seeds else []))
     data = [config.get("data") or config.get("dataset") for config in (one, other)]
-    return not one or not other or (data[0] == data[1] and all(one.get(name) == other.get(name) for name in names))
+
+    def said(config: Config, name: str) -> Any:
+        return config.get(name) or None  # a setting of today that is not set was not there before
+
+    alike = all(said(one, name) == said(other, name) for name in (*OF_CLIENTS, "partition"))
+    return (
+        not one or not other or (data[0] == data[1] and alike and (not seeds or one.get("seed") == other.get("seed")))
+    )
 
 
 def _flat(config: Config) -> dict[str, Any]:

@@ -24,7 +24,7 @@ from fljax.jobs.finished import compare_folders, run_folders
 from fljax.jobs.groups import named_groups
 from fljax.jobs.job import read_job
 from fljax.jobs.parts import make_federation, make_model
-from fljax.jobs.unlike import these_differ
+from fljax.jobs.unlike import same_clients, these_differ
 from fljax.run.comparison import left_out
 from fljax.run.frames import stacked
 from fljax.run.spread import spreads
@@ -602,3 +602,14 @@ def test_a_comparison_does_not_lose_seeds(compared, refused):
     message = refused("compare", "--folder", str(folder), "--seeds", "2")
     assert f"--seeds 2: {folder} holds 3 seeds; choose --seeds 3 or another --folder" in message
     assert (folder / "comparison.csv").read_bytes() == before
+
+
+def test_runs_on_other_columns_of_a_table_are_on_other_clients():
+    of_columns = [name for name in RUN if name.endswith("_column")]
+    assert {"client_column", "ignored_column", "text_column"} <= {*of_columns}
+    config = {"data": "mine.csv", "seed": 0, "partition": {"name": "natural"}}
+    assert same_clients(config, config | {"ignored_column": []}, seeds=True)  # as one from before it was there
+    for name in of_columns:
+        assert not same_clients(config | {name: "a"}, config | {name: "b"}, seeds=True), name
+    assert not same_clients(config, config | {"seed": 1}, seeds=True)
+    assert same_clients(config, config | {"seed": 1}, seeds=False)
