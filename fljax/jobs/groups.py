@@ -72,8 +72,8 @@ def label_of(groups: Groups, name: str, method: str) -> str:
 
 
 def _kind(run: Any) -> dict[str, Any]:
-    """A run's settings but for its seed and its place."""
-    return {name: value for name, value in run.config.items() if name not in ("seed", *_PLACE)}
+    """A run's settings but for its seed, its place, and what is empty: a file from before it was there lacks it."""
+    return {name: value for name, value in run.config.items() if name not in ("seed", *_PLACE) and value != []}
 
 
 def _alike(runs: Sequence[Any]) -> bool:

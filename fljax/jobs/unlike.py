@@ -68,6 +68,7 @@ def same_clients(one: Config, other: Config, seeds: bool) -> bool:
 def _flat(config: Config) -> dict[str, Any]:
     """A run's own settings and its parts', those by "part" and "part.name"."""
     own = {name: value for name, value in config.items() if not isinstance(value, Mapping) and name not in _UNSAID}
+    own = {name: value for name, value in own.items() if value != []}  # as in a file from before there was the setting
     for part in PARTS:
         section = config.get(part)
         if isinstance(section, Mapping):

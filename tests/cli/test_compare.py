@@ -223,6 +223,7 @@ def test_runs_that_differ_in_seeds_alone_go_together_whatever_else_stands_beside
     assert names(*twice) == {"a": ["a", "b"], "c": ["c", "d"]}
     same_seed = [run("a", 0, lr=0.1), run("b", 0, lr=0.1), run("c", 0, lr=0.2)]  # no seeds of one
     assert names(*same_seed) == {"a": ["a"], "b": ["b"], "c": ["c"]}
+    assert names(run("s0", 0), run("s1", 1, ignored_column=[]), run("c", 0, lr=0.2)) == {"s": ["s0", "s1"], "c": ["c"]}
     unknown = [SimpleNamespace(folder=tmp_path / name, config={}) for name in "ab"]
     assert names(*unknown, run("c", 0)) == {"a": ["a"], "b": ["b"], "c": ["c"]}
 
@@ -581,6 +582,7 @@ def test_a_partition_of_another_name_is_told_by_its_name():
         "model.hidden 3 4 (a), 3 (b)"
     ]
     assert these_differ({"a": one, "b": one | {"seed": 3, "fedavg": {"lr": 3}}}) == these_differ({"a": one}) == []
+    assert these_differ({"a": one, "b": one | {"ignored_column": []}}) == []  # as it was before there was the setting
 
 
 def test_a_regression_beside_classes_is_refused(compared, tmp_path, refused):
