@@ -1,13 +1,20 @@
 """Agreement of clusters with the true groups, round by round, beside scikit-learn's of labels kept in plain Python."""
 
+import copy
+
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from sklearn.metrics import adjusted_rand_score
 
 import fljax
+from fljax.drift.stages import at
+from fljax.rounds.sampling import uniform
 from fljax.run.agreement import Truth, ari_of_rounds, truth_of
 from fljax.run.churn import churn_of_rounds
+from fljax.run.together import Runs, train_together
+from fljax.types import Rows, Stages
 
 N, ROUNDS, BEGINS = 9, 12, np.array([0, 5, 8])
 
@@ -49,10 +56,27 @@ def test_it_is_of_what_every_client_last_reported(reported, truth):
 def test_in_chunks_it_is_the_same(reported, truth):
     whole, labels, found = ari_of_rounds(reported, truth), None, []
     for first, end in ((0, 1), (1, 6), (6, 9), (9, ROUNDS)):
-        part = {name: value[first:end] for name, value in reported.items()}
+        part, before = {name: value[first:end] for name, value in reported.items()}, copy.copy(labels)
         found.append(ari_of_rounds(part, truth, first, labels))
+        np.testing.assert_array_equal(labels, before)  # which the churn is told from then
         labels = churn_of_rounds(part, N, labels)[1]
     np.testing.assert_array_equal(np.concatenate(found), whole)
+
+
+def test_the_groups_of_a_federation_that_changes_are_those_of_each_round(federation, truth):
+    assert truth_of(federation._replace(group=None)) is None
+    unchanged = truth_of(federation)
+    np.testing.assert_array_equal(unchanged.group, np.asarray(federation.group)[None])
+    assert unchanged.there.all()
+    rows = Rows(federation.train.index[None].repeat(3, 0), federation.train.size[None].repeat(3, 0))
+    arrays = (jnp.asarray(part, dtype) for part, dtype in zip(truth, (jnp.int32, jnp.int32, bool), strict=True))
+    begins, group, there = arrays
+    changing = federation._replace(group=group[0], stages=Stages(begins, rows, None, rows, group, there))
+    found = truth_of(changing)
+    for r in range(ROUNDS):
+        now, stage = at(changing, r), int((found.begins <= r).sum()) - 1
+        np.testing.assert_array_equal(found.group[stage], now.group)
+        np.testing.assert_array_equal(found.there[stage], now.there)
 
 
 def test_fewer_than_two_clients_agree_with_nothing(reported, truth):
@@ -62,7 +86,7 @@ def test_fewer_than_two_clients_agree_with_nothing(reported, truth):
     assert np.isnan(ari_of_rounds(nobody, truth)).all()
 
 
-def test_every_way_to_run_tells_it(federation, model, key):
+def test_every_way_to_run_tells_it(federation, model, key, tmp_path):
     """Of three clients a round, which a run whole, in chunks, and in a sweep has alike."""
     algorithm, hyper = fljax.ifca(model, fljax.Work(1, 8), n_clusters=3), fljax.ifca.Hyper(lr=0.2)
     given = {"participation": 1 / 3}
@@ -73,6 +97,9 @@ def test_every_way_to_run_tells_it(federation, model, key):
     np.testing.assert_array_equal(metrics["ari"], swept["ari"][0, 0])
     np.testing.assert_array_equal(run.metrics["ari"], metrics["ari"])
     np.testing.assert_array_equal(metrics["ari"], ari_of_rounds(run.metrics, truth_of(federation)))
+    folders, sampling = [tmp_path / "a", tmp_path / "b"], uniform(1 / 3)
+    beside = Runs(algorithm, hyper, [federation] * 2, [of_seed, key], 6, folders, sampling, compile="full")
+    np.testing.assert_array_equal(train_together(beside)[0].metrics["ari"], metrics["ari"])
     seen = {int(client) for ids in run.metrics["ids"] for client in ids}
     assert len(seen) > 3  # more than those of the last round, who alone would count otherwise
     last = {}

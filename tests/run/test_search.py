@@ -17,7 +17,7 @@ from fljax.run.sweep import best, by_point, on_validation, over_settings, search
 from fljax.run.sweep.figures import curves, response
 from fljax.run.sweep.halving import Rung, rungs, survivors
 from fljax.run.sweep.stages import Stage
-from fljax.run.sweep.table import as_table, verdict
+from fljax.run.sweep.table import as_table, of_split, unnamed, verdict
 from fljax.types import About, State
 
 search_module = importlib.import_module("fljax.run.sweep.search")
@@ -394,3 +394,12 @@ def test_the_first_row_of_the_table_is_the_best_point_of_equals(metric, best_fir
     assert [int(line.split()[0]) for line in lines if line.split()[0].isdigit()] == best_first
     assert best(rows, metric).point == {"lr": best_first[0]}
     assert verdict(rows, metric).endswith("1 other is as good") == (metric == "accuracy_macro")
+
+
+def test_what_is_tested_on_another_split_has_its_name_and_nothing_else_has():
+    given = ("accuracy_macro", "test_loss", "auc_micro", "client_accuracy", "client_row", "loss", "ari", "rounds", "lr")
+    told = of_split(dict.fromkeys(given, 0), "val")
+    assert [*told][:4] == ["val_accuracy_macro", "val_loss", "val_auc_micro", "val_client_accuracy"]
+    assert [*told][4:] == [*given][4:]
+    assert [unnamed(name, "val") for name in told] == [*given]
+    assert [*of_split(dict.fromkeys(given, 0), "test")] == [unnamed(name, "test") for name in given] == [*given]
