@@ -39,7 +39,7 @@ def slips(job: Job, size: np.ndarray) -> list[str]:
     for method, own in job.of_methods.items():
         per_attacker = next((BEARS[brick] for brick in method.split("+") if brick in BEARS), None)
         if per_attacker is not None and own["n_attackers"] > (most := max((n_models - 3) // per_attacker, 0)):
-            stands = f"{n_models} models stand against {most} attackers at most"
+            stands = f"{n_models} models stand against {most} attacker{'s' * (most != 1)} at most"
             lines.append(f"{method}: {stands}, not --n-attackers {own['n_attackers']:g}")
     return lines
 

@@ -317,7 +317,7 @@ def test_more_attackers_than_an_aggregation_bears_are_said():
     given = ["--algorithm", "fedavg+krum", "ifca+bulyan", "fedavg+median", "--n-attackers", "2"]
     assert slips(read_job(given), np.full(11, 40)) == []
     assert slips(read_job(given), np.full(10, 40)) == [
-        "ifca+bulyan: 10 models stand against 1 attackers at most, not --n-attackers 2"
+        "ifca+bulyan: 10 models stand against 1 attacker at most, not --n-attackers 2"
     ]
     half = slips(read_job([*given, "--participation", "0.5"]), np.full(12, 40))
     assert [line.partition(":")[0] for line in half] == ["fedavg+krum", "ifca+bulyan"]

@@ -13,6 +13,7 @@ from fljax.drift.stages import at
 from fljax.rounds.sampling import uniform
 from fljax.run.agreement import Truth, ari_of_rounds, truth_of
 from fljax.run.churn import churn_of_rounds
+from fljax.run.sweep import search
 from fljax.run.together import Runs, train_together
 from fljax.types import Rows, Stages
 
@@ -108,3 +109,14 @@ def test_every_way_to_run_tells_it(federation, model, key, tmp_path):
     group = np.asarray(federation.group)
     expected = adjusted_rand_score([group[i] for i in last], list(last.values()))
     assert float(metrics["ari"][-1]) == pytest.approx(expected, abs=1e-6)
+
+
+@pytest.mark.parametrize(("share", "is_there"), [(1.0, True), (1 / 3, False)])
+def test_a_search_on_disk_tells_it_where_it_needs_no_groups(federation, model, key, tmp_path, share, is_there):
+    """Its batches have the participants' agreement, which is that of all clients where all take part."""
+    algorithm, hyper = fljax.ifca(model, fljax.Work(1, 8), n_clusters=3), fljax.ifca.Hyper(lr=0.2)
+    found = search(algorithm, hyper, federation, key, 1, 3, participation=share, folder=tmp_path)
+    (kept,) = fljax.load_sweep(tmp_path).found
+    assert ("ari" in kept.metrics) is is_there
+    if is_there:
+        np.testing.assert_allclose(kept.metrics["ari"], found.metrics["ari"], atol=1e-6)

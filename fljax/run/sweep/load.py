@@ -19,7 +19,8 @@ class Searched(NamedTuple):
     points: list[dict[str, float]]  # the numbers that vary, point by point
     metrics: dict[str, np.ndarray]
     """(points, seeds, rounds, ...) as `fljax.sweep`'s, without epsilon, churn and simulated seconds, which follow from
-    them; NaN, 0 or False in rounds not run. Tests on another split have its name before theirs."""
+    them, and without ari where not all clients take part in every round, for it takes their true groups; NaN, 0 or
+    False in rounds not run. Tests on another split have its name before theirs."""
     rounds: np.ndarray  # (points, seeds) rounds that each was run so far
     split: str = "test"  # that was tested on
 
@@ -68,9 +69,18 @@ def read_search(folder: Path, setting: Mapping[str, str], split: str = "test") -
         return None
     try:
         found = _searched(identity, kept, setting)
+        if "ari" in found.metrics and not _all_take_part(found):
+            found.metrics.pop("ari")  # a part's is of the participants alone
         return found._replace(metrics=of_split(found.metrics, split), split=split)
     except (KeyError, IndexError, TypeError, ValueError) as error:
         raise ValueError(f"{folder} has batches that are not of its search ({error!r}); put them back") from None
+
+
+def _all_take_part(found: Searched) -> bool:
+    """Whether every client took part in each round that was run."""
+    n_clients = found.metrics["client_loss"].shape[-1]
+    active = found.metrics["active"][found._was_run]
+    return active.shape[-1] == n_clients and bool(active.all())
 
 
 def _searched(identity: Mapping[str, Any], kept: Sequence[parts.Part], setting: Mapping[str, str]) -> Searched:
