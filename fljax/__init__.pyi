@@ -34,6 +34,7 @@ from .data.tables import Columns as Columns
 from .data.tables import from_frame as from_frame
 from .data.tables import from_hugging_face as from_hugging_face
 from .data.words import Words as Words
+from .jobs.finished import compare_runs as compare_runs
 from .jobs.load_sweep import load_sweep as load_sweep
 from .jobs.remake import remake as remake
 from .models import MODELS as MODELS

@@ -97,7 +97,7 @@ def _check_seeds(n_seeds: int, folder: Path) -> None:
 def _results(seeds: Sequence[Any], folder: Path, noises: Sequence[str]) -> list[Any]:
     from fljax.cli.execute import headline, saying_how_to_go_on
     from fljax.jobs.comparison_files import save_comparison
-    from fljax.jobs.finished import compare_folders
+    from fljax.jobs.finished import compare_runs
     from fljax.jobs.parts import make_model
     from fljax.jobs.seeds import alike, run_seeds
 
@@ -107,7 +107,7 @@ def _results(seeds: Sequence[Any], folder: Path, noises: Sequence[str]) -> list[
     with saying_how_to_go_on("compare", folder):
         for group in alike(seeds):
             run_seeds(group)
-    compared = compare_folders([seed.folder for seed in seeds], job.own["baseline"], job.own["measure"])
+    compared = compare_runs([seed.folder for seed in seeds], job.own["baseline"], job.own["measure"])
     save_comparison(compared, folder, title=f"{', '.join(job.methods)}: {len(seeds)} seeds")
     print(compared.text)
     print(f"results in {folder}: comparison.csv, .md and .tex, report.html, plots/, a folder a seed")

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from fljax.jobs.finished import Comparison
+from fljax.jobs.comparison import Comparison, Part
 from fljax.sealed import naming
 
 
@@ -72,22 +72,27 @@ def save_comparison(compared: Comparison, folder: Path, title: str, drawn: Path 
 
 
 def save_plots(compared: Comparison, folder: Path) -> None:
-    """Draws mean learning curves with the range of the seeds, and the spread over the clients."""
+    """Draws, for each data setting, mean learning curves with the range of the seeds, and the spread over clients."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for data, part in compared.parts.items():
+        letters = "".join(letter if letter.isalnum() or letter in "-." else "_" for letter in data)
+        _save_plots(part, compared.measure, folder, f"_{letters}" if len(compared.parts) > 1 else "")
+
+
+def _save_plots(part: Part, measure: str, folder: Path, ending: str) -> None:
     import numpy as np
 
     from fljax.run import plots
 
-    folder.mkdir(parents=True, exist_ok=True)
     # Of all seeds: one that stopped has its last value in rounds in which the others were not tested.
-    tested = {method: np.isfinite(own).all(axis=0) for method, own in compared.curves.items()}
-    lines = {m: (np.flatnonzero(tested[m]) + 1, own[:, tested[m]].mean(axis=0)) for m, own in compared.curves.items()}
-    ranges = {m: (own[:, tested[m]].min(axis=0), own[:, tested[m]].max(axis=0)) for m, own in compared.curves.items()}
-    word = compared.measure.replace("_", " ")
+    tested = {method: np.isfinite(own).all(axis=0) for method, own in part.curves.items()}
+    lines = {m: (np.flatnonzero(tested[m]) + 1, own[:, tested[m]].mean(axis=0)) for m, own in part.curves.items()}
+    ranges = {m: (own[:, tested[m]].min(axis=0), own[:, tested[m]].max(axis=0)) for m, own in part.curves.items()}
     few = ranges if len(lines) <= 5 else None  # more bands hide each other
-    plots.save(plots.learning_curves(lines, word, spread=few), folder / "learning_curves.png", pdf=True)
-    plots.save(
-        plots.over_clients(compared.clients, f"client's test {compared.of_clients}"), folder / "clients.png", pdf=True
-    )
+    drawn = plots.learning_curves(lines, measure.replace("_", " "), spread=few)
+    plots.save(drawn, folder / f"learning_curves{ending}.png", pdf=True)
+    drawn = plots.over_clients(part.clients, f"client's test {part.of_clients}")
+    plots.save(drawn, folder / f"clients{ending}.png", pdf=True)
 
 
 def save_report(compared: Comparison, path: Path, title: str, figures: Path | None = None) -> None:
@@ -99,5 +104,5 @@ def save_report(compared: Comparison, path: Path, title: str, figures: Path | No
     with TemporaryDirectory() as spare:
         if figures is None:
             save_plots(compared, figures := Path(spare))
-        tables = {f"{compared.measure} at the end": (compared.header, compared.cells)}
-        save_page(path, page(title, tables, figures_of(figures), compared.settings, compared.notes))
+        tables = {name: (table.flat_header, table.cells, notes) for name, (table, notes) in compared.tables.items()}
+        save_page(path, page(title, tables, figures_of(figures), compared.settings))

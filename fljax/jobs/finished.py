@@ -1,118 +1,141 @@
-"""Finished runs beside each other: seed by seed where they differ in nothing else."""
+"""Finished runs beside each other: seed by seed where they differ in nothing else, a table for each data setting."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-from fljax.jobs.groups import by_method, configs_of, named_groups
-from fljax.jobs.notes import notes_of
-from fljax.jobs.unlike import same_clients
-
-
-class Comparison(NamedTuple):
-    """Finished runs beside each other."""
-
-    rows: list[dict[str, Any]]  # of the table, plain numbers
-    text: str  # for a terminal
-    markdown: str
-    latex: str
-    header: list[str]
-    cells: list[list[str]]
-    curves: dict[str, Any]  # method -> (seeds, rounds) of the measure
-    clients: dict[str, Any]  # method -> (clients,) last test, over all seeds
-    of_clients: str  # what those are: "accuracy", "R2" or "loss"
-    measure: str
-    notes: list[str]  # lines under the table
-    settings: str
+from fljax.jobs.comparison import Comparison, Part
+from fljax.jobs.groups import Groups, by_method, config_of, configs_of, named_groups
+from fljax.jobs.measures import ROUNDS, counted_at, measure_of, over_rounds
+from fljax.jobs.notes import never_reached, notes_of
+from fljax.jobs.unlike import data_settings, same_clients, these_differ
 
 
-def compare_folders(folders: Sequence[Path], baseline: str | None = None, measure: str | None = None) -> Comparison:
-    """The methods of results folders, over the seeds where the folders are runs with different ones.
+def compare_runs(
+    folders: str | Path | Sequence[str | Path],
+    baseline: str | None = None,
+    measure: str | None = None,
+    target: float | None = None,
+) -> Comparison:
+    """Compares the methods of finished results folders, as ``fljax show`` does.
 
-    Runs that differ in more are told apart by their folders, the seeds of a comparison by the comparison's.
+    Runs that differ in their seeds alone are compared seed by seed: means, deviations, paired differences with
+    intervals, and p-values. Runs of several data settings (data set, partition, columns) have a table for each setting,
+    and one of all methods by settings, with their mean ranks.
+
+    Args:
+        folders: of ``fljax run``, `fljax.train` or ``fljax compare``; several are told apart by their paths.
+        baseline: the method that the others are compared with; None: the first. In a data setting that lacks it, the
+            first there.
+        measure: a number of each round, such as ``"test_loss"``; ``"accuracy_worst10"`` or ``"accuracy_deviation"``
+            over the clients; ``"megabytes_up"`` or ``"megabytes_down"`` (10^6 bytes since the run began, mean over all
+            clients); ``"rounds"``; a test of clients that never took part, such as ``"new_accuracy_macro"``. None:
+            ``"accuracy_macro"``, of a regression ``"r2_micro"``; with a ``target`` ``"rounds"``.
+        target: of accuracy_macro, of a regression r2_micro: the measure is taken in the first round that has so much,
+            and not at the end. A seed that never gets there has none.
 
     Raises:
-        ValueError: a folder holds no run, the runs have no such measure, or no such baseline is among the methods.
+        ValueError: a folder holds no run, the runs have no such measure, no method is the baseline, or no accuracy can
+            be the target.
     """
+    from fljax.run.load import load_run
+
+    given = [Path(folder) for folder in ([folders] if isinstance(folders, str | Path) else folders)]
+    if not given:
+        raise ValueError("folders are empty; give a results folder at least")
+    runs = [load_run(folder) for folder in run_folders(given)]
+    groups = named_groups(runs)
+    everything = [run[method] for run in runs for method in run]
+    measure = measure_of(everything, ROUNDS if measure is None and target is not None else measure)
+    data = _by_data(groups)
+    brief = len(data) > 1
+    _check_baseline(baseline, [method for own in data.values() for method in by_method(own, brief)])
+    parts = {name: _part(own, baseline, measure, target, brief) for name, own in data.items()}
+    title = f"{measure} {counted_at(everything[0], target)}"
+    if not brief:
+        return Comparison(measure, title, parts, None, [], _settings(given[0]))
+    over, notes = _over_settings(parts, measure, ranked=target is None)  # who never gets there has no rank
+    differ = these_differ({name: config_of(group[0]) for name, group in groups.items()})
+    return Comparison(measure, title, parts, over, [*differ, *notes], _settings(given[0]))
+
+
+def _by_data(groups: Groups) -> dict[str, Groups]:
+    """Data setting -> the groups of runs on it, named by what tells them apart there."""
+    found = data_settings({name: config_of(group[0]) for name, group in groups.items()})
+    if len(found) == 1:
+        return dict.fromkeys(found, groups)
+    return {data: named_groups([run for name in names for run in groups[name]]) for data, names in found.items()}
+
+
+def _check_baseline(baseline: str | None, methods: Sequence[str]) -> None:
+    """Raises ValueError where no data setting has the method."""
+    if baseline is not None and baseline not in methods:
+        raise ValueError(f"baseline={baseline!r} is none of the methods {', '.join(dict.fromkeys(methods))}")
+
+
+def _part(groups: Groups, baseline: str | None, measure: str, target: float | None, brief: bool) -> Part:
+    """The methods of one data setting, by names that are ``brief`` or not: see `fljax.jobs.groups.label_of`."""
     import numpy as np
 
-    from fljax.run import formats
+    from fljax.run.formats import table_of
     from fljax.run.headline import measures_of
-    from fljax.run.load import last_test, load_run
     from fljax.run.significance import compare_scores
 
-    groups = named_groups([load_run(folder) for folder in folders])
-    found, config = by_method(groups), configs_of(groups)
-    everything = [one for own in found.values() for one in own.values()]
-    first = measures_of(everything[0].metrics)
-    name = _measure(everything, measure)
-    values = {method: [_over_rounds(one, name) for one in own.values()] for method, own in found.items()}
-    lasts = {
-        method: [last_test(each, config[method]) for one, each in zip(own.values(), values[method], strict=True)]
+    found, config = by_method(groups, brief), configs_of(groups, brief)
+    values = {method: [over_rounds(one, measure) for one in own.values()] for method, own in found.items()}
+    ends = {
+        method: [
+            _end(one, each, config[method], target) for one, each in zip(own.values(), values[method], strict=True)
+        ]
         for method, own in found.items()
     }
-    ends = {m: [each[last] for each, last in zip(values[m], lasts[m], strict=True)] for m in found}
     scores = _scores({method: dict(zip(own, ends[method], strict=True)) for method, own in found.items()})
-    other = next(iter(scores)) if baseline is None else baseline
+    other = baseline if baseline in scores else next(iter(scores))
     alone = max(map(len, found.values())) == 1
     apart = [method for method in scores if not same_clients(config[method], config.get(other, {}), seeds=alone)]
-    compared = compare_scores(scores, baseline, apart=apart)
-    header, notes = formats.header_of(name, other), notes_of(groups, found, config, apart, compared, other)
+    compared = compare_scores(scores, other, apart=apart)
+    everything = [one for own in found.values() for one in own.values()]
+    first = measures_of(everything[0].metrics)
     alike = all(measures_of(one.metrics) == first for one in everything)
     shown = first.scores[0].partition("_")[0] if alike else "loss"
-    return Comparison(
-        formats.as_rows(compared, name),
-        "\n".join([formats.as_text(compared, header, name), *notes]),
-        "".join([formats.as_markdown(compared, header, name), *(f"\n{note}\n" for note in notes)]),
-        formats.as_latex(compared, header, name),
-        [cell.replace("\n", " ") for cell in header],
-        formats.cells(compared),
+    return Part(
+        compared,
+        table_of(compared, measure, other),
         {method: _curves(values[method], ends[method]) for method in found},
         {
             method: np.concatenate([_of_clients(one, shown, config[method]) for one in own.values()])
             for method, own in found.items()
         },
         first.word if alike else shown,
-        name,
-        notes,
-        _settings(folders[0]),
+        [*notes_of(groups, found, config, apart, compared, other, brief), *never_reached(found, target)],
     )
 
 
-def _measure(runs: Sequence[Any], asked: str | None) -> str:
-    """The measure that is asked for, or the first run's own; ValueError where a run has no such number a round."""
-    from fljax.run.headline import measures_of
-    from fljax.run.patience import measures_by_validation
-    from fljax.run.spread import spreads
+def _over_settings(parts: Mapping[str, Part], measure: str, ranked: bool) -> tuple[Any, list[str]]:
+    """The table of methods by data settings, and what their ranks are worth."""
+    from fljax.run.formats import p_value, table_of_settings
+    from fljax.run.headline import direction
+    from fljax.run.ranks import rank_methods
 
-    first = runs[0]
-    name = measures_of(first.metrics).scores[0] if asked is None else asked
-    for one in runs:
-        made = [*spreads(one.metrics), *measures_by_validation(one.metrics)]
-        if name in made or (name in one.metrics and one.metrics[name].ndim == 1):
-            continue
-        if asked is None:
-            raise ValueError(
-                f"{first.folder} is compared by {name}, which {one.folder} does not have: classes and numbers; "
-                "show them apart, or choose what both have: --measure test_loss"
-            )
-        numbers = [key for key, value in one.metrics.items() if value.ndim == 1 and value.dtype.kind == "f"]
-        known = ", ".join([*numbers, *made])
-        raise ValueError(f"--measure {name}: {one.folder} has no such number; it has {known}")
-    return name
+    compared, sign = {data: part.compared for data, part in parts.items()}, direction(measure)
+    means = {data: {one.algorithm: round(one.mean, 4) for one in own} for data, own in compared.items()}  # as shown
+    ranks = rank_methods(means, sign) if ranked and sign else None
+    table = table_of_settings(compared, measure, ranks)
+    if ranks is None or ranks.p_value is None:
+        return table, []
+    told = f"{len(ranks.mean)} methods on {len(parts)} data settings: p = {p_value(ranks.p_value)}"
+    return table, [f"ranks of {told} by Friedman's test"]
 
 
-def _over_rounds(run: Any, measure: str) -> Any:
-    """(rounds,) of a run's measure as a table means it: simulated seconds are those since the run began."""
-    import numpy as np
+def _end(run: Any, values: Any, config: dict[str, Any], target: float | None) -> float:
+    """The number of a run's ``values`` (rounds,) that is compared: its last test's, or that of the target's round."""
+    from fljax.run.load import last_test
+    from fljax.run.target import first_reached
 
-    from fljax.run.patience import at_best_validation, measures_by_validation
-    from fljax.run.spread import measured
-
-    if measure in measures_by_validation(run.metrics):
-        return at_best_validation(run.metrics)
-    values = measured(run.metrics, measure)
-    return np.cumsum(values, dtype=np.float64) if measure == "simulated_seconds" else values
+    if target is None:
+        return values[last_test(values, config)]
+    first = first_reached(run.metrics, target)
+    return float("nan") if first is None else values[first]
 
 
 def _of_clients(run: Any, kind: str, config: dict[str, Any]) -> Any:

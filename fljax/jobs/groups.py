@@ -34,20 +34,20 @@ def _place(group: Sequence[Any]) -> Path:
     return folders[0] if len(folders) == 1 else Path(alike.rstrip("/._- "))
 
 
-def by_method(groups: Groups) -> dict[str, dict[Any, Any]]:
-    """Method -> seed -> its results; with several groups of runs, a method has its group's folder in the name."""
+def by_method(groups: Groups, brief: bool = False) -> dict[str, dict[Any, Any]]:
+    """Method, as `label_of` has it, -> seed -> its results."""
     found: dict[str, dict[Any, Any]] = {}
     for name, group in groups.items():
         for run in group:
             for method in run:
-                found.setdefault(label_of(groups, name, method), {})[run.config.get("seed")] = run[method]
+                found.setdefault(label_of(groups, name, method, brief), {})[run.config.get("seed")] = run[method]
     return found
 
 
-def configs_of(groups: Groups) -> dict[str, dict[str, Any]]:
+def configs_of(groups: Groups, brief: bool = False) -> dict[str, dict[str, Any]]:
     """Method, as `by_method` has it, -> the settings of its first run; {} where they are not known."""
     return {
-        label_of(groups, name, method): config_of(group[0])
+        label_of(groups, name, method, brief): config_of(group[0])
         for name, group in groups.items()
         for run in group
         for method in run
@@ -66,9 +66,13 @@ def config_of(run: Any) -> dict[str, Any]:
     return found if set(run) <= {short_name(word) for word in found.get("algorithm", ())} else {}
 
 
-def label_of(groups: Groups, name: str, method: str) -> str:
-    """What a method of the group ``name`` is called."""
-    return method if len(groups) == 1 else f"{name}/{method}"
+def label_of(groups: Groups, name: str, method: str, brief: bool = False) -> str:
+    """What a method of the group ``name`` is called: of several groups, the group's folder is in it.
+
+    ``brief``: only where several groups have the method.
+    """
+    n_groups = sum(any(method in run for run in group) for group in groups.values()) if brief else len(groups)
+    return method if n_groups <= 1 else f"{name}/{method}"
 
 
 def _kind(run: Any) -> dict[str, Any]:

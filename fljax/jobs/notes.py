@@ -16,6 +16,7 @@ def notes_of(
     apart: Sequence[str],
     compared: Sequence[Any],
     other: str,
+    brief: bool = False,
 ) -> list[str]:
     """Lines under a table: what its runs do not have alike, what they left out, which have no pairs, and how many pairs
     the others have."""
@@ -25,7 +26,7 @@ def notes_of(
     if len(groups) > 1:
         methods = {label: next(iter(own.values())).name for label, own in found.items()}
         lines += not_alike({label: _with_nones(config[label].get(name, {})) for label, name in methods.items()})
-    lines += _not_at_the_same_round(found, config) + _no_results_yet(groups)
+    lines += _not_at_the_same_round(found, config) + _no_results_yet(groups, brief)
     lines += left_out({label: [one.metrics for one in own.values()] for label, own in found.items()})
     if apart:
         lines.append(f"no difference to {other} of {in_words(apart)}: other clients, or another seed's, are no pairs")
@@ -36,6 +37,21 @@ def notes_of(
         if one.difference and {one.n_seeds, *of_other} != {one.n_pairs}
     ]
     return lines + ([f"seeds in common with {other}, which differences are over: {', '.join(few)}"] if few else [])
+
+
+def never_reached(found: dict[str, dict[Any, Any]], target: float | None) -> list[str]:
+    """A line with the runs that never had the target, whose means are those of the other seeds alone."""
+    from fljax.run.headline import measures_of
+    from fljax.run.target import first_reached
+
+    if target is None:
+        return []
+    told, name = [], ""
+    for label, own in found.items():
+        never = [seed for seed, one in own.items() if first_reached(one.metrics, target) is None]
+        told += [f"{label}{_which(never, len(own))}"] if never else []
+        name = measures_of(next(iter(own.values())).metrics).scores[0]
+    return [f"{name} never got to {target:g}: {', '.join(told)}"] if told else []
 
 
 def _not_at_the_same_round(found: dict[str, dict[Any, Any]], config: dict[str, dict[str, Any]]) -> list[str]:
@@ -55,13 +71,13 @@ def _not_at_the_same_round(found: dict[str, dict[Any, Any]], config: dict[str, d
     return [f"{word}: {'; '.join(told)}"] if told else []
 
 
-def _no_results_yet(groups: dict[str, list[Any]]) -> list[str]:
+def _no_results_yet(groups: dict[str, list[Any]], brief: bool) -> list[str]:
     """A line with the methods that a folder's config.toml has and that have made no round there."""
     told = []
     for name, group in groups.items():
         for method in dict.fromkeys(short_name(word) for run in group for word in run.config.get("algorithm", ())):
             seeds = [run.config.get("seed") for run in group if method not in run]
-            told += [f"{label_of(groups, name, method)}{_which(seeds, len(group))}"] if seeds else []
+            told += [f"{label_of(groups, name, method, brief)}{_which(seeds, len(group))}"] if seeds else []
     return [f"{', '.join(told)}: no results yet"] if told else []
 
 

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from fljax.catalogue.words import words_of, written
@@ -63,6 +64,50 @@ def same_clients(one: Config, other: Config, seeds: bool) -> bool:
     return (
         not one or not other or (data[0] == data[1] and alike and (not seeds or one.get("seed") == other.get("seed")))
     )
+
+
+def data_settings(configs: Mapping[str, Config]) -> dict[str, list[str]]:
+    """Data setting -> the runs, by name, whose clients are alike but for the seed; what is not known is like the first.
+
+    A setting is named by what is not the same in all: the data set, the partition, its numbers.
+    """
+    alike: list[list[str]] = []
+    for name, config in configs.items():
+        own = next((part for part in alike if same_clients(configs[part[0]], config, seeds=False)), None)
+        if own is None:
+            alike.append([name])
+        else:
+            own.append(name)
+    if len(alike) == 1:
+        return {"": alike[0]}
+    names = [
+        name or part[0] for name, part in zip(_data_names([configs[part[0]] for part in alike]), alike, strict=True)
+    ]
+    if len(set(names)) < len(names):  # they lie in different folders
+        names = [part[0] for part in alike]
+    return dict(zip(names, alike, strict=True))
+
+
+def _data_names(configs: Sequence[Config]) -> list[str]:
+    """What each setting's clients do not have like all others', in words; "" where that is nothing."""
+    of_data = ("dataset", *OF_CLIENTS, "partition")
+    flat = [
+        {key: value for key, value in _flat(own).items() if key.partition(".")[0] in of_data and value is not None}
+        for own in configs
+    ]
+    told: list[list[str]] = [[] for _ in flat]
+    for key in dict.fromkeys(key for own in flat for key in own):
+        words = {" ".join(words_of(own[key])) for own in flat if key in own}
+        if len(words) > 1 or ("." not in key and not all(key in own for own in flat)):
+            for parts, own in zip(told, flat, strict=True):
+                parts += [_in_words(key, own[key])] if key in own else []
+    return [", ".join(parts) for parts in told]
+
+
+def _in_words(key: str, value: Any) -> str:
+    if key in ("dataset", "partition"):
+        return str(value)
+    return Path(value).stem if key == "data" else f"{written(key.rpartition('.')[2])} {' '.join(words_of(value))}"
 
 
 def _flat(config: Config) -> dict[str, Any]:

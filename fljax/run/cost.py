@@ -96,6 +96,12 @@ def traffic_of_clients(metrics: Mapping[str, Any], n_clients: int) -> Traffic:
     return Traffic(*totals)
 
 
+def megabytes_over_rounds(metrics: Mapping[str, Any], name: str, n_clients: int) -> np.ndarray:
+    """(rounds,) 10^6 bytes that ``name``, "uplink" or "downlink", had taken after each round, mean over all clients."""
+    each = np.where(np.asarray(metrics["active"]), n_bytes(_per_participant(metrics, name)), 0.0)
+    return np.cumsum(each.sum(axis=1)) / n_clients / 1e6
+
+
 def seconds_of_rounds(metrics: Mapping[str, Any], link: Link) -> np.ndarray:
     """(rounds,) time on the network of each round: that of its slowest active participant, as all send at once."""
     each = seconds(_per_participant(metrics, "uplink"), _per_participant(metrics, "downlink"), link)

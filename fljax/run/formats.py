@@ -1,14 +1,54 @@
-"""A comparison over seeds as rows, and those as text, Markdown and LaTeX."""
+"""Comparisons over seeds as tables: of one data setting or of several, as text, Markdown and LaTeX."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
 from fljax.run.columns import table
 from fljax.run.headline import direction
+from fljax.run.ranks import Ranked
 from fljax.run.report import Row
 from fljax.run.significance import Compared, Interval
 
 Cells = list[list[str]]
+
+
+class Table(NamedTuple):
+    """Cells as text, the first of a row its method's name; the best of a column are bold."""
+
+    header: list[str]  # of lines
+    cells: Cells
+    bold: frozenset[tuple[int, int]] = frozenset()  # (row, column)
+
+    @property
+    def text(self) -> str:
+        """For a terminal."""
+        return table(self.header, self.cells, self.bold)
+
+    @property
+    def markdown(self) -> str:
+        """A Markdown table."""
+        lines = [self.flat_header, ["---", *["---:"] * (len(self.header) - 1)], *self._marked("**{}**", str)]
+        return "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
+
+    @property
+    def latex(self) -> str:
+        """A LaTeX table in the lines of the package booktabs."""
+        columns = "l" + "r" * (len(self.header) - 1)
+        rows = [" & ".join(row) for row in [[*map(_latex, self.flat_header)], *self._marked(r"\textbf{{{}}}", _latex)]]
+        inside = "\n".join([rf"{rows[0]} \\", r"\midrule", *(rf"{row} \\" for row in rows[1:])])
+        return f"\\begin{{tabular}}{{{columns}}}\n\\toprule\n{inside}\n\\bottomrule\n\\end{{tabular}}\n"
+
+    @property
+    def flat_header(self) -> list[str]:
+        """The heads of the columns, a line each."""
+        return [cell.replace("\n", " ") for cell in self.header]
+
+    def _marked(self, bold: str, letters: Callable[[str], str]) -> Cells:
+        return [
+            [bold.format(letters(cell)) if (i, j) in self.bold else letters(cell) for j, cell in enumerate(row)]
+            for i, row in enumerate(self.cells)
+        ]
 
 
 def as_rows(compared: Sequence[Compared], measure: str) -> list[Row]:
@@ -33,72 +73,80 @@ def as_rows(compared: Sequence[Compared], measure: str) -> list[Row]:
     ]
 
 
-def as_text(compared: Sequence[Compared], header: Sequence[str], measure: str) -> str:
-    """For a terminal; the best mean is bold."""
-    return table(header, cells(compared), {(row, 1) for row in _best(compared, measure)})
-
-
-def as_markdown(compared: Sequence[Compared], header: Sequence[str], measure: str) -> str:
-    """A Markdown table; the best mean is bold."""
-    rows = cells(compared)
-    for best in _best(compared, measure):
-        rows[best][1] = f"**{rows[best][1]}**"
-    lines = [_flat(header), ["---", *["---:"] * (len(header) - 1)], *rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
-
-
-def as_latex(compared: Sequence[Compared], header: Sequence[str], measure: str) -> str:
-    """A LaTeX table in the lines of the package booktabs; the best mean is bold."""
-    rows = [[_latex(cell) for cell in row] for row in cells(compared)]
-    for best in _best(compared, measure):
-        rows[best][1] = rf"\textbf{{{rows[best][1]}}}"
-    columns = "l" + "r" * (len(header) - 1)
-    lines = [" & ".join(_latex(cell) for cell in _flat(header)), *(" & ".join(row) for row in rows)]
-    inside = "\n".join([rf"{lines[0]} \\", r"\midrule", *(rf"{line} \\" for line in lines[1:])])
-    return f"\\begin{{tabular}}{{{columns}}}\n\\toprule\n{inside}\n\\bottomrule\n\\end{{tabular}}\n"
-
-
-def header_of(measure: str, baseline: str) -> list[str]:
-    """The heads of the columns."""
-    return ["algorithm", f"{measure}\nmean ± deviation", f"minus {baseline}\n[95 %]", "p", "p\nHolm", "seeds"]
-
-
-def cells(compared: Sequence[Compared]) -> Cells:
-    """The table's entries as text."""
-    return [
+def table_of(compared: Sequence[Compared], measure: str, baseline: str) -> Table:
+    """Methods of one data setting: each one's mean, and its paired difference to the ``baseline``."""
+    header = ["algorithm", f"{measure}\nmean ± deviation", f"minus {baseline}\n[95 %]", "p", "p\nHolm", "seeds"]
+    digits = _digits(measure)
+    cells = [
         [
             one.algorithm,
-            f"{one.mean:.4f} ± {one.deviation:.4f}" if math.isfinite(one.deviation) else f"{one.mean:.4f}",
-            "-" if one.difference is None else _span(one.difference),
+            _mean(one, digits),
+            "-" if one.difference is None else _span(one.difference, digits),
             _p(one.p_value),
             _p(one.p_holm),
             str(one.n_seeds),
         ]
         for one in compared
     ]
+    return Table(header, cells, frozenset((row, 1) for row in _best(compared, measure)))
 
 
-def _span(difference: Interval) -> str:
-    mean = f"{difference.mean:+.4f}"
-    return f"{mean} [{difference.low:+.4f}, {difference.high:+.4f}]" if math.isfinite(difference.low) else mean
+def table_of_settings(settings: Mapping[str, Sequence[Compared]], measure: str, ranked: Ranked | None) -> Table:
+    """Methods by data settings, each method's mean and deviation, and its mean rank where methods are ``ranked``."""
+    methods = list(dict.fromkeys(one.algorithm for compared in settings.values() for one in compared))
+    columns, digits = [{one.algorithm: one for one in compared} for compared in settings.values()], _digits(measure)
+    cells = [
+        [name, *(_mean(column[name], digits) if name in column else "-" for column in columns)] for name in methods
+    ]
+    bold = set()
+    for i, column in enumerate(columns):
+        bold |= {(row, i + 1) for row in _best([column.get(name) for name in methods], measure)}
+    if ranked is None:
+        return Table(["algorithm", *settings], cells, frozenset(bold))
+    ranks = [ranked.mean.get(name, math.nan) for name in methods]
+    least = min((round(rank, 2) for rank in ranks if not math.isnan(rank)), default=math.nan)
+    bold |= {(row, len(columns) + 1) for row, rank in enumerate(ranks) if round(rank, 2) == least}
+    told = [[*row, "-" if math.isnan(rank) else f"{rank:.2f}"] for row, rank in zip(cells, ranks, strict=True)]
+    return Table(["algorithm", *settings, "mean\nrank"], told, frozenset(bold))
+
+
+def p_value(value: float) -> str:
+    """``0.0123`` or ``< 0.0001``."""
+    return "< 0.0001" if value < 1e-4 else f"{value:.4f}"
+
+
+def _digits(measure: str) -> int:
+    """Behind the point: rounds are counted."""
+    return 1 if measure == "rounds" else 4
+
+
+def _mean(one: Compared, digits: int) -> str:
+    if not one.n_seeds:
+        return "-"
+    mean = f"{one.mean:.{digits}f}"
+    return f"{mean} ± {one.deviation:.{digits}f}" if math.isfinite(one.deviation) else mean
+
+
+def _span(difference: Interval, digits: int) -> str:
+    mean = f"{difference.mean:+.{digits}f}"
+    ends = f"[{difference.low:+.{digits}f}, {difference.high:+.{digits}f}]"
+    return f"{mean} {ends}" if math.isfinite(difference.low) else mean
 
 
 def _p(value: float | None) -> str:
-    return "-" if value is None else "< 0.0001" if value < 1e-4 else f"{value:.4f}"
+    return "-" if value is None else p_value(value)
 
 
-def _best(compared: Sequence[Compared], measure: str) -> list[int]:
+def _best(compared: Sequence[Compared | None], measure: str) -> list[int]:
     """The rows of the best mean, to the digits that are shown; none where neither more nor less of the measure is
-    better, or no mean is a number."""
-    sign, known = direction(measure), [one.mean for one in compared if not math.isnan(one.mean)]
+    better, or no mean is a number. A mean over fewer seeds than others' is not the best: it lacks those that failed."""
+    sign, most = direction(measure), max((one.n_seeds for one in compared if one is not None), default=0)
+    known = {i: one.mean for i, one in enumerate(compared) if one is not None and one.n_seeds == most > 0}
     if not (sign and known):
         return []
-    best = f"{max(known, key=lambda mean: sign * mean):.4f}"
-    return [i for i, one in enumerate(compared) if f"{one.mean:.4f}" == best]
-
-
-def _flat(header: Sequence[str]) -> list[str]:
-    return [cell.replace("\n", " ") for cell in header]
+    digits = _digits(measure)
+    best = f"{max(known.values(), key=lambda mean: sign * mean):.{digits}f}"
+    return [i for i, mean in known.items() if f"{mean:.{digits}f}" == best]
 
 
 def _latex(text: str) -> str:

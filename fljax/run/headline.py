@@ -28,6 +28,8 @@ CLASSES = Measures(
 NUMBERS = Measures(("r2_micro", "r2_macro", "r2_p10"), "mae_macro", "best_r2", "r2_at_best_val", "R2")
 
 WORST = tuple(f"{kind}_worst10" for kind in OF)
+NEW = "new_"
+"""How the names of measures of clients that never took part begin."""
 VALIDATION = "val_"
 """How the names of metrics of the validation split begin."""
 MEANS = ("macro", "micro")
@@ -35,13 +37,16 @@ _AVERAGED = tuple(f"{kind}_{mean}" for kind in OF for mean in MEANS)
 _ERRORS = tuple(f"{kind}_{mean}" for kind in ("mae", "mse", "rmse", "brier", "ece") for mean in MEANS)
 _BY_VALIDATION = (CLASSES.by_validation, NUMBERS.by_validation)
 HIGHER_IS_BETTER = (*_AVERAGED, "accuracy_p10", "r2_p10", *WORST, *_BY_VALIDATION, "ari")
-LOWER_IS_BETTER = ("test_loss", *_ERRORS, "attack_success")
+_SPENT = ("rounds", "megabytes_up", "megabytes_down", "simulated_seconds")
+LOWER_IS_BETTER = ("test_loss", *_ERRORS, "attack_success", *_SPENT)
 """Of neither are numbers that tell how a run went, such as ``churn``, scores of the user's own, and deviations over
 clients, which are least too where all fare equally badly."""
 
 
 def direction(measure: str) -> int:
-    """1 where more of a measure is better, -1 where less is; 0 where neither is meant."""
+    """1 where more of a measure is better, -1 where less is; 0 where neither is meant. A test of new clients is as of
+    the others."""
+    measure = measure.removeprefix(NEW)
     return (measure in HIGHER_IS_BETTER) - (measure in LOWER_IS_BETTER)
 
 

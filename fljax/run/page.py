@@ -32,24 +32,22 @@ _CAPTIONS = {
 
 def page(
     title: str,
-    tables: Mapping[str, tuple[Sequence[str], Sequence[Sequence[str]]]],
+    tables: Mapping[str, tuple[Sequence[str], Sequence[Sequence[str]], Sequence[str]]],
     figures: Mapping[str, Path],
     settings: str = "",
-    notes: Sequence[str] = (),
 ) -> str:
     """The report's HTML, with nothing outside it.
 
     Args:
         title: at the top.
-        tables: heading -> (header, rows) of text.
+        tables: heading -> (header, rows, lines under it) of text.
         figures: caption -> PNG file, put into the page.
         settings: the text of a config.toml.
-        notes: lines under the tables.
     """
     parts = [f"<h1>{html.escape(title)}</h1>"]
-    for heading, (header, rows) in tables.items():
+    for heading, (header, rows, notes) in tables.items():
         parts += [f"<h2>{html.escape(heading)}</h2>", _table(header, rows)]
-    parts += [f"<p>{html.escape(note)}</p>" for note in notes]
+        parts += [f"<p>{html.escape(note)}</p>" for note in notes]
     if figures:
         parts.append("<h2>Figures</h2>")
     parts += [_figure(caption, path) for caption, path in figures.items()]
@@ -71,7 +69,7 @@ def save_page(path: Path, text: str) -> None:
 
 def figures_of(folder: Path) -> dict[str, Path]:
     """Caption -> picture of each PNG in a folder, learning curves first."""
-    paths = sorted(folder.glob("*.png"), key=lambda path: (path.stem != "learning_curves", path.stem))
+    paths = sorted(folder.glob("*.png"), key=lambda path: (not path.stem.startswith("learning_curves"), path.stem))
     return {_CAPTIONS.get(path.stem, path.stem.replace("_", " ")): path for path in paths}
 
 

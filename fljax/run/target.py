@@ -35,18 +35,24 @@ def reach(
     Raises:
         ValueError: the run has no such metric, or its measure cannot be so much: an accuracy is a share, 0 to 1.
     """
-    name = measures_of(metrics).scores[0] if measure is None else measure
-    if name not in metrics or np.ndim(metrics[name]) != 1:
-        raise ValueError(f"measure={name!r} is no number of the run's rounds; choose one such as accuracy_macro")
     check_count("n_clients", n_clients)
-    if target > 1 and name.startswith(("accuracy", "f1", "r2", "attack")):
-        raise ValueError(f"target={target}: {name} is at most 1; give a share, such as 0.5")
-    there = np.flatnonzero(np.asarray(metrics[name]) >= target)  # a round that was not tested is NaN
-    if not len(there):
+    first = first_reached(metrics, target, measure)
+    if first is None:
         return None
-    until = {key: np.asarray(metrics[key])[: there[0] + 1] for key in ("ids", "active", "uplink", "downlink")}
+    until = {key: np.asarray(metrics[key])[: first + 1] for key in ("ids", "active", "uplink", "downlink")}
     traffic = traffic_of_clients(until, n_clients)
     megabytes = float(traffic.uplink.mean() / 1e6), float(traffic.downlink.mean() / 1e6)
     clocked = link is None and "simulated_seconds" in metrics
-    lasted = metrics["simulated_seconds"][: there[0] + 1] if clocked else seconds_of_rounds(until, link or Link())
-    return Reached(int(there[0]) + 1, *megabytes, float(np.sum(lasted)))
+    lasted = metrics["simulated_seconds"][: first + 1] if clocked else seconds_of_rounds(until, link or Link())
+    return Reached(first + 1, *megabytes, float(np.sum(lasted)))
+
+
+def first_reached(metrics: Mapping[str, Any], target: float, measure: str | None = None) -> int | None:
+    """The first round, from 0, whose measure is at least ``target``; None where none is. As `reach` says."""
+    name = measures_of(metrics).scores[0] if measure is None else measure
+    if name not in metrics or np.ndim(metrics[name]) != 1:
+        raise ValueError(f"measure={name!r} is no number of the run's rounds; choose one such as accuracy_macro")
+    if target > 1 and name.startswith(("accuracy", "f1", "r2", "attack")):
+        raise ValueError(f"target={target}: {name} is at most 1; give a share, such as 0.5")
+    there = np.flatnonzero(np.asarray(metrics[name]) >= target)  # a round that was not tested is NaN
+    return int(there[0]) if len(there) else None

@@ -20,12 +20,13 @@ from fljax.cli.compare import OWN
 from fljax.files import save_arrays
 from fljax.jobs import seeds
 from fljax.jobs.assemble import make_algorithm
-from fljax.jobs.finished import compare_folders, run_folders
+from fljax.jobs.finished import compare_runs, run_folders
 from fljax.jobs.groups import named_groups
 from fljax.jobs.job import read_job
 from fljax.jobs.parts import make_federation, make_model
-from fljax.jobs.unlike import same_clients, these_differ
+from fljax.jobs.unlike import data_settings, same_clients, these_differ
 from fljax.run.comparison import left_out
+from fljax.run.cost import traffic_of_clients
 from fljax.run.frames import stacked
 from fljax.run.spread import spreads
 from fljax.sealed import with_checksum
@@ -249,7 +250,7 @@ def test_finished_runs_are_shown_again(compared, tmp_path, capsys):
 def test_a_seed_that_was_shown_as_a_run_is_still_one_of_the_seeds(compared, tmp_path):
     shutil.copytree(compared[0], tmp_path / "c")
     assert main(["run", "--folder", str(tmp_path / "c" / "seed_0")]) == 0
-    assert [row["seeds"] for row in compare_folders(run_folders([tmp_path / "c"])).rows] == [3, 3]
+    assert [row["seeds"] for row in compare_runs(run_folders([tmp_path / "c"])).rows] == [3, 3]
 
 
 def test_letters_that_an_encoding_lacks_are_left_out(compared, monkeypatch):
@@ -303,7 +304,8 @@ def test_a_run_that_stopped_between_two_tests_has_its_last_test(compared, tmp_pa
     row = rows_of(tmp_path / "o" / "comparison.csv")[0]
     assert row["seeds"] == "1"
     assert float(row["mean"]) == pytest.approx(float(before["accuracy_macro"][1]))
-    np.testing.assert_array_equal(compare_folders([folder]).clients["fedavg"], before["client_accuracy"][1])
+    (part,) = compare_runs(folder).parts.values()
+    np.testing.assert_array_equal(part.clients["fedavg"], before["client_accuracy"][1])
 
 
 def test_a_run_that_came_to_nothing_has_no_score(compared, tmp_path):
@@ -311,7 +313,7 @@ def test_a_run_that_came_to_nothing_has_no_score(compared, tmp_path):
     folder = tmp_path / "c"
     shutil.copytree(compared[0], folder)
     untested(folder / "seed_0", "fedavg", 2)
-    assert compare_folders([folder / "seed_0"]).rows[0]["seeds"] == 0
+    assert compare_runs([folder / "seed_0"]).rows[0]["seeds"] == 0
 
 
 def test_results_that_were_left_out_are_said(compared, tmp_path, capsys):
@@ -348,18 +350,18 @@ def test_simulated_seconds_are_those_of_the_whole_run(compared, tmp_path):
     lasted = np.array([1.5, 2.0, 0.25], np.float32)
     for method in ("fedavg", "standalone"):
         untested(folder / "seed_0", method, 9, simulated_seconds=lasted)
-    made = compare_folders([folder / "seed_0"], measure="simulated_seconds")
+    made = compare_runs([folder / "seed_0"], measure="simulated_seconds")
     assert made.rows[0]["mean"] == 3.75
-    np.testing.assert_array_equal(made.curves["fedavg"], [[1.5, 3.5, 3.75]])
+    np.testing.assert_array_equal(made.parts[""].curves["fedavg"], [[1.5, 3.5, 3.75]])
 
 
 @pytest.mark.parametrize(("measure", "of_clients"), [("accuracy_worst10", np.min), ("accuracy_deviation", np.std)])
 def test_methods_are_compared_by_how_the_clients_fare(compared, measure, of_clients):
     """Five clients, whose worst tenth is one. The least deviation is not said to be the best."""
     folders = [compared[0] / f"seed_{seed}" for seed in range(3)]
-    made = compare_folders(folders, measure=measure)
+    made = compare_runs(folders, measure=measure)
     accuracy = [fljax.load_run(folder)["fedavg"].metrics["client_accuracy"] for folder in folders]
-    np.testing.assert_allclose(made.curves["fedavg"][1], of_clients(accuracy[1], axis=1), rtol=1e-6)
+    np.testing.assert_allclose(made.parts[""].curves["fedavg"][1], of_clients(accuracy[1], axis=1), rtol=1e-6)
     (mean,) = (row["mean"] for row in made.rows if row["algorithm"] == "fedavg")
     assert mean == pytest.approx(np.mean([of_clients(one[-1]) for one in accuracy]), rel=1e-6)
     assert ("**" in made.markdown) == (measure == "accuracy_worst10")
@@ -563,15 +565,122 @@ def test_runs_of_other_clients_are_no_pairs(compared, tmp_path, capsys):
         "these differ in dataset, partition.beta: dataset digits (seed_0, c), mnist (b); partition.beta 0.5 (" in shown
     )
     assert "not alike: lr 0.1, c/fedavg 0.2, c/standalone 0.2\n" in shown
-    assert "no difference to seed_0/fedavg of b/fedavg and b/standalone: other clients" in shown
-    rows = {row["algorithm"]: row for row in rows_of(tmp_path / "o" / "comparison.csv")}
-    assert [rows[name]["difference"] != "" for name in ("b/fedavg", "b/standalone", "c/fedavg")] == [False, False, True]
+    rows = {(row["data"], row["algorithm"]): row for row in rows_of(tmp_path / "o" / "comparison.csv")}
+    assert {name for name, row in rows.items() if row["difference"] == ""} == {
+        ("digits, beta 0.5", "seed_0/fedavg"), ("mnist, beta 0.25", "fedavg"),
+    }  # fmt: skip
     assert "these differ in dataset" in (tmp_path / "o" / "comparison.md").read_text()
     assert main(["show", first, changed(first, tmp_path / "d", seed="1", lr="0.2"), "--baseline", "d/fedavg"]) == 0
     shown = capsys.readouterr().out
     assert "no difference to d/fedavg of seed_0/fedavg and seed_0/standalone" in shown
     assert main(["show", first, str(compared[0] / "seed_0" / "fedavg")]) == 0
     assert "differ" not in capsys.readouterr().out
+
+
+def test_several_data_settings_have_a_table_each_and_one_of_all(compared, tmp_path, capsys):
+    """As if each were alone, and the same means beside each other."""
+    other = tmp_path / "skewed"
+    shutil.copytree(compared[0], other)
+    for seed in range(3):
+        shutil.rmtree(other / f"seed_{seed}")
+        changed(compared[0] / f"seed_{seed}", other / f"seed_{seed}", beta="0.1")
+        metrics = fljax.load_run(other / f"seed_{seed}")["standalone"].metrics
+        untested(other / f"seed_{seed}", "standalone", 9, accuracy_macro=metrics["accuracy_macro"] / 2)
+    assert main(["show", str(compared[0]), str(other), "--baseline", "standalone", "--out", str(tmp_path / "o")]) == 0
+    shown = capsys.readouterr().out
+    made = fljax.compare_runs([compared[0], other], "standalone")
+    assert str(made) == made.text
+    assert f"{made}\nwritten to {tmp_path / 'o'}\n" == shown
+    assert repr(made) == ("<comparison of fedavg, standalone by accuracy_macro at the end; beta 0.5, beta 0.1>")
+    alone = [fljax.compare_runs(folder, "standalone") for folder in (compared[0], other)]
+    assert [part.table for part in made.parts.values()] == [one.parts[""].table for one in alone]
+    assert made.rows == [{"data": name, **row} for name, one in zip(made.parts, alone, strict=True) for row in one.rows]
+    columns = [[row["mean"] for row in one.rows] for one in alone]
+    assert [[cell[:6] for cell in row[1:3]] for row in made.over_settings.cells] == [
+        [f"{mean:.4f}" for mean in row] for row in zip(*columns, strict=True)
+    ]
+    ranks = np.mean([[1 + (b > a), 1 + (a > b)] for a, b in columns], axis=0)
+    assert [row[3] for row in made.over_settings.cells] == [f"{rank:.2f}" for rank in ranks]
+    assert made.tables["accuracy_macro at the end"][1] == [
+        "these differ in partition.beta: partition.beta 0.5 (out), 0.1 (skewed)"
+    ]
+    assert [line for line in made.markdown.splitlines() if line.startswith("## ")] == [
+        "## accuracy_macro at the end", "## beta 0.5", "## beta 0.1",
+    ]  # fmt: skip
+    assert made.latex.count(r"\begin{tabular}") == 3
+    page = (tmp_path / "o" / "report.html").read_text()
+    assert page.index("<h2>accuracy_macro at the end</h2>") < page.index("<h2>beta 0.1</h2>")
+    assert "learning curves beta 0.1" in page
+    assert (tmp_path / "o" / "plots" / "clients_beta_0.5.pdf").exists()
+    made.save(tmp_path / "p")
+    for name in ("comparison.csv", "comparison.md", "comparison.tex"):
+        assert (tmp_path / "p" / name).read_bytes() == (tmp_path / "o" / name).read_bytes()
+
+
+def test_data_settings_are_named_by_what_is_not_the_same():
+    def names(**configs):
+        return {name: "".join(own) for name, own in data_settings(configs).items()}
+
+    iid = {"dataset": "mnist", "partition": {"name": "iid", "n_clients": 5}, "rounds": 3, "seed": 1}
+    skew = iid | {"partition": {"name": "dirichlet", "n_clients": 5, "beta": 0.5}}
+    more = iid | {"partition": {"name": "dirichlet", "n_clients": 5, "beta": 0.1}}
+    assert names(a=iid, b=iid | {"rounds": 9, "seed": 2}, c={}) == {"": "abc"}
+    assert names(a=iid, b=skew, c=iid) == {"iid": "ac", "dirichlet": "b"}
+    assert names(a=iid, b=skew, c=more) == {"iid": "a", "dirichlet, beta 0.5": "b", "dirichlet, beta 0.1": "c"}
+    assert names(a=skew, b=iid | {"dataset": "digits"}) == {"mnist, dirichlet": "a", "digits, iid": "b"}
+    table = {"data": "d/mine.csv", "partition": {"name": "natural"}}
+    assert names(a=table, b=table | {"ignored_column": ["x", "y"]}) == {"a": "a", "ignored-column x y": "b"}
+    assert names(a=table, b={"data": "e/other.csv", "partition": {"name": "natural"}}) == {"mine": "a", "other": "b"}
+
+
+def test_a_measure_is_taken_where_a_target_is_first_reached(compared, tmp_path, capsys):
+    """Rounds and megabytes until then; a seed that never gets there is none of the mean's."""
+    folder = tmp_path / "c"
+    shutil.copytree(compared[0], folder)
+    accuracy = {0: [0.1, 0.5, 0.6], 1: [0.6, 0.4, 0.7], 2: [0.1, 0.2, 0.3]}
+    for seed, values in accuracy.items():
+        untested(folder / f"seed_{seed}", "fedavg", 9, accuracy_macro=np.array(values))
+        untested(folder / f"seed_{seed}", "standalone", 9, accuracy_macro=np.array([0.1, 0.9, 0.9]))
+    assert main(["show", str(folder), "--target", "0.5"]) == 0
+    shown = capsys.readouterr().out
+    assert "accuracy_macro never got to 0.5: fedavg (seed 2)\n" in shown
+    assert re.search(r"^fedavg +1\.5 ± 0\.7 .* 2$", shown, re.MULTILINE)
+    rounds = fljax.compare_runs(folder, target=0.5)
+    assert rounds.title == "rounds when accuracy_macro is first 0.5"
+    assert [(row["mean"], row["seeds"]) for row in rounds.rows] == [(1.5, 2), (2.0, 3)]
+    assert rounds.parts[""].table.bold == {(1, 1)}
+    sent = fljax.compare_runs(folder, measure="megabytes_up", target=0.5)
+    whole = fljax.compare_runs(folder, measure="megabytes_up")
+    assert sent.rows[0]["mean"] == pytest.approx(whole.rows[0]["mean"] * 1.5 / 3)
+    first = fljax.load_run(folder / "seed_0")["fedavg"].metrics
+    n_clients = first["client_accuracy"].shape[1]
+    assert whole.rows[0]["mean"] == pytest.approx(traffic_of_clients(first, n_clients).uplink.mean() / 1e6)
+    assert whole.rows[1]["mean"] == 0  # alone
+    assert fljax.compare_runs(folder, measure="test_loss", target=0.5).parts[""].curves["fedavg"].shape == (3, 3)
+    none = fljax.compare_runs(folder, target=0.95)
+    assert none.parts[""].notes[-1] == "accuracy_macro never got to 0.95: fedavg, standalone"
+    assert [row["seeds"] for row in none.rows] == [0, 0]
+    with pytest.raises(ValueError, match="target=50: accuracy_macro is at most 1"):
+        fljax.compare_runs(folder, target=50)
+    with pytest.raises(ValueError, match="baseline='ifca' is none of the methods fedavg, standalone"):
+        fljax.compare_runs(folder, "ifca")
+    with pytest.raises(ValueError, match="folders are empty"):
+        fljax.compare_runs([])
+
+
+def test_methods_are_compared_on_clients_that_never_took_part(compared, tmp_path, refused):
+    folder = tmp_path / "c"
+    shutil.copytree(compared[0], folder)
+    for seed in range(3):
+        for method, above in (("fedavg", 0.0), ("standalone", 0.1)):
+            tests = {"accuracy_macro": np.float32(0.5 + above + seed / 100), "client_accuracy": np.ones(2)}
+            save_arrays(folder / f"seed_{seed}" / method / "new_clients.npz", tests)
+    made = fljax.compare_runs(folder, measure="new_accuracy_macro")
+    assert [row["mean"] for row in made.rows] == pytest.approx([0.51, 0.61])
+    assert made.rows[1]["difference"] == pytest.approx(0.1)
+    assert made.parts[""].table.bold == {(1, 1)}
+    (folder / "seed_1" / "fedavg" / "new_clients.npz").unlink()
+    assert "seed_1/fedavg has no such number" in refused("show", str(folder), "--measure", "new_accuracy_macro")
 
 
 def test_a_partition_of_another_name_is_told_by_its_name():

@@ -10,7 +10,7 @@ from PIL import Image
 import fljax
 from fljax.data.files import read_own
 from fljax.data.tables import Columns
-from fljax.jobs.finished import compare_folders
+from fljax.jobs.finished import compare_runs
 from fljax.jobs.job import read_job
 from fljax.rounds.clock.devices import devices_of_file
 from fljax.run.models_on_disk import FILE, save_models
@@ -107,7 +107,7 @@ def all_of(folder):
     """Everything that is read of a finished run."""
     run = fljax.load_run(folder)
     found = {name: (one.metrics, one.models, one.clients) for name, one in run.results.items()}
-    return found, run.config, run.summary, compare_folders([folder]).cells
+    return found, run.config, run.summary, compare_runs([folder]).rows
 
 
 OF_A_RUN = ("config.toml", "names.json", "summary.csv", f"fedavg/{FILE}", "fedavg/rounds/00000000.npz")

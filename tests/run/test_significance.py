@@ -12,6 +12,7 @@ from scipy import stats
 
 from fljax.run import formats, plots
 from fljax.run.page import page
+from fljax.run.ranks import rank_methods
 from fljax.run.report import save_table
 from fljax.run.significance import compare_scores, holm, interval_of
 
@@ -94,11 +95,11 @@ def test_what_float32_rounds_is_no_spread():
 
 def test_tables_say_the_same_in_every_form(tmp_path):
     compared = compare_scores(SCORES)
-    header = formats.header_of("accuracy_macro", "fedavg")
-    markdown = formats.as_markdown(compared, header, "accuracy_macro").splitlines()
+    table = formats.table_of(compared, "accuracy_macro", "fedavg")
+    markdown = table.markdown.splitlines()
     assert markdown[0].count("|") == markdown[1].count("|") == markdown[2].count("|") == 7
     assert [line.startswith("| ditto | **") for line in markdown] == [False, False, False, True, False]
-    latex = formats.as_latex(compared, header, "accuracy_macro")
+    latex = table.latex
     assert r"ifca\_2" in latex
     assert r"95 \%" in latex
     assert latex.count(r"\\") == 4
@@ -108,7 +109,7 @@ def test_tables_say_the_same_in_every_form(tmp_path):
         rows = list(csv.DictReader(file))
     assert float(rows[1]["p_value"]) == compared[1].p_value
     assert rows[0]["difference"] == ""
-    assert formats.as_text(compared, header, "accuracy_macro").splitlines()[-1].startswith("ifca_2")
+    assert table.text.splitlines()[-1].startswith("ifca_2")
 
 
 @pytest.mark.parametrize(
@@ -118,14 +119,35 @@ def test_tables_say_the_same_in_every_form(tmp_path):
 def test_the_best_mean_is_bold_whichever_way_is_better(measure, best, monkeypatch):
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
     compared = compare_scores({"lost": [np.nan] * 2, "less": [1.0, 2.0], "more": [2.0, 3.0]})
-    for form, mark in ((formats.as_text, "\x1b[1m"), (formats.as_markdown, "**"), (formats.as_latex, r"\textbf")):
-        lines = form(compared, formats.header_of(measure, "lost"), measure).splitlines()
-        assert [line.strip("| ").split()[0] for line in lines if mark in line] == best
+    table = formats.table_of(compared, measure, "lost")
+    for text, mark in ((table.text, "\x1b[1m"), (table.markdown, "**"), (table.latex, r"\textbf")):
+        assert [line.strip("| ").split()[0] for line in text.splitlines() if mark in line] == best
     shared = compare_scores({"one": [0.25, 0.75], "other": [0.50001, 0.5], "less": [0.4, 0.5]})  # alike as shown
-    lines = formats.as_markdown(shared, formats.header_of("accuracy_macro", "one"), "accuracy_macro").splitlines()
+    lines = formats.table_of(shared, "accuracy_macro", "one").markdown.splitlines()
     assert [line.strip("| ").split()[0] for line in lines if "**" in line] == ["one", "other"]
     nowhere = compare_scores({"lost": [np.nan] * 2})
-    assert "**" not in formats.as_markdown(nowhere, formats.header_of(measure, "lost"), measure)
+    assert "**" not in formats.table_of(nowhere, measure, "lost").markdown
+    assert formats.table_of(nowhere, measure, "lost").cells[0][1] == "-"
+    fewer = compare_scores({"one": [0.9, np.nan], "other": [0.5, 0.6]})  # the seed that is missing may have failed
+    lines = formats.table_of(fewer, "accuracy_macro", "one").markdown.splitlines()
+    assert [line.strip("| ").split()[0] for line in lines if "**" in line] == ["other"]
+
+
+def test_methods_by_data_settings_with_ranks():
+    """A method that a data setting lacks has no rank; the best of each column are bold."""
+    settings = {
+        "iid": compare_scores({"a": [0.5, 0.7], "b": [0.8, 0.8], "c": [0.9, 0.9]}),
+        "skewed": compare_scores({"a": [0.3, 0.3], "b": [0.1, 0.3]}),
+    }
+    ranked = rank_methods({name: {one.algorithm: one.mean for one in own} for name, own in settings.items()}, 1)
+    table = formats.table_of_settings(settings, "accuracy_macro", ranked)
+    assert table.header == ["algorithm", "iid", "skewed", "mean\nrank"]
+    assert [row[2:] for row in table.cells] == [["0.3000 ± 0.0000", "1.50"], ["0.2000 ± 0.1414", "1.50"], ["-", "-"]]
+    assert table.bold == {(2, 1), (0, 2), (0, 3), (1, 3)}
+    assert formats.table_of_settings(settings, "churn", None).bold == frozenset()
+    rounds = {"iid": compare_scores({"a": [3.0, 4.0], "b": [2.0, np.nan]})}
+    assert formats.table_of_settings(rounds, "rounds", None).cells == [["a", "3.5 ± 0.7"], ["b", "2.0"]]
+    assert formats.table_of_settings(rounds, "rounds", None).bold == {(0, 1)}  # b did not always get there
 
 
 class Closed(html.parser.HTMLParser):
@@ -151,11 +173,12 @@ class Closed(html.parser.HTMLParser):
 def test_a_page_is_whole_and_needs_nothing_else(tmp_path):
     picture = tmp_path / "curve.png"
     picture.write_bytes(b"\x89PNG")
-    text = page("a < b", {"last": (["m", "n"], [["<x>", "1 & 2"]])}, {"curve": picture}, 'model = "<mlp>"')
+    text = page("a < b", {"last": (["m", "n"], [["<x>", "1 & 2"]], ["3 < 4"])}, {"curve": picture}, 'model = "<mlp>"')
     parser = Closed()
     parser.feed(text)
     assert parser.open == []
     assert parser.cells == ["<x>", "1 & 2"]
+    assert "<p>3 &lt; 4</p>" in text
     assert all(link.startswith("data:image/png;base64,") for link in parser.linked)
     assert "http" not in text
 
@@ -173,10 +196,9 @@ def test_a_browser_shows_the_page(tmp_path, width, height):
     figure = plots.learning_curves({"a": (np.arange(1, 5), np.linspace(0, 1, 4))})
     plots.save(figure, tmp_path / "curve.png")
     compared = compare_scores(SCORES)
-    header = [cell.replace("\n", " ") for cell in formats.header_of("accuracy_macro", "fedavg")]
-    text = page(
-        "A report", {"last": (header, formats.cells(compared))}, {"curve": tmp_path / "curve.png"}, "x = 1 " * 99
-    )
+    table = formats.table_of(compared, "accuracy_macro", "fedavg")
+    tables = {"last": (table.flat_header, table.cells, ["a note"])}
+    text = page("A report", tables, {"curve": tmp_path / "curve.png"}, "x = 1 " * 99)
     measure = "document.body.dataset.seen = document.documentElement.scrollWidth + ' of ' + window.innerWidth"
     file, shot = tmp_path / "report.html", tmp_path / "shot.png"
     file.write_text(text.replace("</body>", f"<script>{measure}</script></body>"))

@@ -6,6 +6,7 @@ from numbers import Integral, Real
 import numpy as np
 
 from fljax.choices import check_kind
+from fljax.data.users import UserExamples
 from fljax.types import Examples
 
 
@@ -23,8 +24,13 @@ def check_range(name: str, value: float, low: float, high: float) -> None:
 
 
 def check_examples(train: Examples, test: Examples) -> None:
-    """Refuses arrays in the place of pools."""
+    """Refuses arrays in the place of pools, and examples that have owners."""
     for name, pool in (("train", train), ("test", test)):
+        if isinstance(pool, UserExamples):
+            raise ValueError(
+                f"{name} has users, who are clients of the natural partition alone: choose --partition natural, or "
+                "give fljax.Examples(x, y) without them"
+            )
         check_kind(name, pool, Examples, "give fljax.Examples(x, y)")
 
 

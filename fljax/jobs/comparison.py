@@ -1,0 +1,86 @@
+"""Runs beside each other, as they are told: tables, their rows as numbers, and the lines under them."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+
+class Part(NamedTuple):
+    """Methods on one data setting."""
+
+    compared: list[Any]  # `fljax.run.significance.Compared`, in the order of the folders
+    table: Any  # `fljax.run.formats.Table`
+    curves: dict[str, Any]  # method -> (seeds, rounds) of the measure
+    clients: dict[str, Any]  # method -> (clients,) last test, over all seeds
+    of_clients: str  # what those are: "accuracy", "R2" or "loss"
+    notes: list[str]  # lines under the table
+
+
+@dataclass(frozen=True, repr=False)
+class Comparison:
+    """Finished runs beside each other; ``print(comparison)`` shows the tables."""
+
+    measure: str  # what is compared
+    title: str  # of the measure, with the round in which it is taken
+    parts: dict[str, Part]  # by data setting
+    over_settings: Any  # `Table` of methods by data settings, with mean ranks; None where there is one data setting
+    notes: list[str]  # lines under that table
+    settings: str  # what made the first run: its config.toml
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """Plain numbers, a row per method, and per data setting where there are several."""
+        from fljax.run.formats import as_rows
+
+        told = {data: as_rows(part.compared, self.measure) for data, part in self.parts.items()}
+        if len(told) == 1:
+            return next(iter(told.values()))
+        return [{"data": data, **row} for data, rows in told.items() for row in rows]
+
+    @property
+    def tables(self) -> dict[str, tuple[Any, list[str]]]:
+        """Title -> a table and the lines under it: the data settings beside each other, then each of them."""
+        each = {data: (part.table, part.notes) for data, part in self.parts.items()}
+        if self.over_settings is None:
+            return {self.title: next(iter(each.values()))}
+        return {self.title: (self.over_settings, self.notes)} | each
+
+    @property
+    def text(self) -> str:
+        """The tables for a terminal."""
+        return self._told("{title}\n", lambda table, notes: "\n".join([table.text, *notes]))
+
+    @property
+    def markdown(self) -> str:
+        """The tables in Markdown."""
+
+        def told(table: Any, notes: list[str]) -> str:
+            return "\n".join([table.markdown, *(f"{note}\n" for note in notes)])
+
+        return self._told("## {title}\n\n", told) + "\n"
+
+    @property
+    def latex(self) -> str:
+        """The tables in LaTeX, with the lines of the package booktabs."""
+        return self._told("% {title}\n", lambda table, _: table.latex) + "\n"
+
+    def _told(self, head: str, told: Callable[[Any, list[str]], str]) -> str:
+        """All tables, each under its title where there are several."""
+        heads = {title: head.format(title=title) if len(self.tables) > 1 else "" for title in self.tables}
+        parts = [heads[title] + told(table, notes).rstrip("\n") for title, (table, notes) in self.tables.items()]
+        return "\n\n".join(parts)
+
+    def save(self, folder: str | Path, title: str = "") -> None:
+        """Writes comparison.csv, comparison.md, comparison.tex, report.html, and figures into plots/."""
+        from fljax.jobs.comparison_files import save_comparison
+
+        save_comparison(self, Path(folder), title or self.title)
+
+    def __str__(self) -> str:
+        return self.text
+
+    def __repr__(self) -> str:
+        methods = dict.fromkeys(one.algorithm for part in self.parts.values() for one in part.compared)
+        several = f"; {', '.join(self.parts)}" if len(self.parts) > 1 else ""
+        return f"<comparison of {', '.join(methods)} by {self.title}{several}>"

@@ -1,0 +1,82 @@
+"""What finished runs are compared by: a number of each round, by its name, and where a run's counts."""
+
+from collections.abc import Sequence
+from typing import Any
+
+TRAFFIC = {"megabytes_up": "uplink", "megabytes_down": "downlink"}
+ROUNDS = "rounds"
+
+
+def over_rounds(run: Any, measure: str) -> Any:
+    """(rounds,) of a run's measure as a table means it: seconds and bytes are those since the run began."""
+    import numpy as np
+
+    from fljax.run.cost import megabytes_over_rounds
+    from fljax.run.headline import NEW
+    from fljax.run.patience import at_best_validation, measures_by_validation
+    from fljax.run.spread import measured
+
+    n_rounds = len(run.metrics["ids"])
+    if measure == ROUNDS:
+        return np.arange(1, n_rounds + 1, dtype=np.float64)
+    if measure in TRAFFIC:
+        return megabytes_over_rounds(run.metrics, TRAFFIC[measure], _n_clients(run))
+    if measure.startswith(NEW) and measure not in run.metrics:
+        return np.full(n_rounds, _of_new_clients(run)[measure])
+    if measure in measures_by_validation(run.metrics):
+        return at_best_validation(run.metrics)
+    values = measured(run.metrics, measure)
+    return np.cumsum(values, dtype=np.float64) if measure == "simulated_seconds" else values
+
+
+def measure_of(runs: Sequence[Any], asked: str | None) -> str:
+    """The measure that is asked for, or the first run's own; ValueError where a run has no such number a round."""
+    from fljax.run.headline import measures_of
+
+    first = runs[0]
+    name = measures_of(first.metrics).scores[0] if asked is None else asked
+    for one in runs:
+        made = _made(one)
+        if name in made or (name in one.metrics and one.metrics[name].ndim == 1):
+            continue
+        if asked is None:
+            raise ValueError(
+                f"{first.folder} is compared by {name}, which {one.folder} does not have: classes and numbers; "
+                "show them apart, or choose what both have: --measure test_loss"
+            )
+        numbers = [key for key, value in one.metrics.items() if value.ndim == 1 and value.dtype.kind == "f"]
+        known = ", ".join([*numbers, *made])
+        raise ValueError(f"--measure {name}: {one.folder} has no such number; it has {known}")
+    return name
+
+
+def _made(run: Any) -> list[str]:
+    """Measures that are made of what a run has."""
+    from fljax.run.patience import measures_by_validation
+    from fljax.run.spread import spreads
+
+    made = [*spreads(run.metrics), *measures_by_validation(run.metrics), ROUNDS, *TRAFFIC]
+    return [*made, *_of_new_clients(run)]
+
+
+def _of_new_clients(run: Any) -> dict[str, float]:
+    """Tests of clients that never took part, by names as a table has them; {} where a run has none."""
+    from fljax.files import read_arrays
+    from fljax.run.headline import NEW
+
+    path = run.folder / "new_clients.npz"
+    if not path.exists():
+        return {}
+    arrays, _ = read_arrays(path, "fljax run with its folder makes it anew")
+    return {NEW + name: float(value) for name, value in arrays.items() if value.ndim == 0}
+
+
+def _n_clients(run: Any) -> int:
+    return len(next(value for name, value in run.metrics.items() if name.startswith("client_"))[0])
+
+
+def counted_at(run: Any, target: float | None) -> str:
+    """In which round a measure is taken, in words."""
+    from fljax.run.headline import measures_of
+
+    return "at the end" if target is None else f"when {measures_of(run.metrics).scores[0]} is first {target:g}"
