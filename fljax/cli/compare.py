@@ -26,7 +26,8 @@ class CompareSettings(NamedTuple):
 
     seeds: runs of each method, of seeds --seed, --seed + 1 and so on.
     baseline: the method that the others are compared with; None: the first.
-    measure: what is compared; None: accuracy_macro, of a regression r2_micro.
+    measure: what is compared, a number of a round or megabytes_up, megabytes_down; None: accuracy_macro, of a
+        regression r2_micro.
     """
 
     seeds: Positive = 3
@@ -126,9 +127,10 @@ def _check(job: Job) -> None:
 
 def _check_measure(measure: str, planned: dict[str, dict[str, Any]]) -> None:
     """Raises ValueError where a method's rounds have no such number."""
+    from fljax.jobs.measures import SPENT
     from fljax.run.call import numbers_of_rounds
 
-    found = {name: numbers_of_rounds(**plan) for name, plan in planned.items()}
+    found = {name: [*numbers_of_rounds(**plan), *SPENT] for name, plan in planned.items()}
     for name, numbers in found.items():
         if measure not in numbers:
             common = [one for one in numbers if all(one in others for others in found.values())]

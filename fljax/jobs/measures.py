@@ -5,6 +5,7 @@ from typing import Any
 
 TRAFFIC = {"megabytes_up": "uplink", "megabytes_down": "downlink"}
 ROUNDS = "rounds"
+SPENT = (ROUNDS, *TRAFFIC)
 
 
 def over_rounds(run: Any, measure: str) -> Any:
@@ -55,7 +56,7 @@ def _made(run: Any) -> list[str]:
     from fljax.run.patience import measures_by_validation
     from fljax.run.spread import spreads
 
-    made = [*spreads(run.metrics), *measures_by_validation(run.metrics), ROUNDS, *TRAFFIC]
+    made = [*spreads(run.metrics), *measures_by_validation(run.metrics), *SPENT]
     return [*made, *_of_new_clients(run)]
 
 

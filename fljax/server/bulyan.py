@@ -13,9 +13,9 @@ from fljax.server.robust import by_coordinate, is_within_reach
 from fljax.types import Params, Stacked
 
 
-@checked(n_byzantine=BAD_CLIENTS)
+@checked(n_attackers=BAD_CLIENTS)
 @jax.jit
-def bulyan(stacked: Stacked, n_byzantine: ArrayLike, where: Array | None = None, empty: Params | None = None) -> Params:
+def bulyan(stacked: Stacked, n_attackers: ArrayLike, where: Array | None = None, empty: Params | None = None) -> Params:
     """The mean of every coordinate over its ``m - 4 f`` entries nearest to the median, in ``m - 2 f`` chosen models.
 
     Models are chosen one after another, each the `krum` of those that are left. El Mhamdi, Guerraoui, Rouault: The
@@ -27,15 +27,15 @@ def bulyan(stacked: Stacked, n_byzantine: ArrayLike, where: Array | None = None,
 
     Args:
         stacked: (clients, d) array or leaves (clients, ...). Means of whole numbers are rounded, as in `mix`.
-        n_byzantine: f, the bad clients to survive; 0 (the mean) or more, may be traced.
+        n_attackers: f, the bad clients to survive; 0 (the mean) or more, may be traced.
         where: (clients,) bool participants; None: all. One with NaN, or of a norm above 3e18, is none.
         empty: one model, the result without participants; None: zeros.
 
     Returns:
         One model.
     """
-    check_one(n_byzantine=n_byzantine)
-    n, f = n_rows("stacked", stacked), jnp.asarray(n_byzantine, jnp.int32)
+    check_one(n_attackers=n_attackers)
+    n, f = n_rows("stacked", stacked), jnp.asarray(n_attackers, jnp.int32)
     where = everyone(n, where, "stacked") & is_within_reach(stacked)
     square = symmetric_distances(lax.stop_gradient(stacked), where)
     m = where.sum(dtype=jnp.int32)

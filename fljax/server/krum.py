@@ -15,9 +15,9 @@ from fljax.types import Params, Stacked
 BAD_CLIENTS = count_from(0, "bad clients to survive")
 
 
-@checked(n_byzantine=BAD_CLIENTS)
+@checked(n_attackers=BAD_CLIENTS)
 @jax.jit
-def krum_scores(stacked: Stacked, n_byzantine: ArrayLike, where: Array | None = None) -> Array:
+def krum_scores(stacked: Stacked, n_attackers: ArrayLike, where: Array | None = None) -> Array:
     """Krum's score: the sum of a client's squared distances to its ``m - f - 2`` nearest other participants.
 
     Blanchard et al., "Machine Learning with Adversaries: Byzantine Tolerant Gradient Descent", NeurIPS 2017, which
@@ -25,16 +25,16 @@ def krum_scores(stacked: Stacked, n_byzantine: ArrayLike, where: Array | None = 
 
     Args:
         stacked: (clients, d) array or leaves (clients, ...).
-        n_byzantine: f, the bad clients to survive; 0 or more, may be traced.
+        n_attackers: f, the bad clients to survive; 0 or more, may be traced.
         where: (clients,) bool participants; None: all.
 
     Returns:
         (clients,) float32; +inf outside of ``where`` and for a client with NaN, or of entries so large (a norm of 3e18)
         that their squares leave float32.
     """
-    check_one(n_byzantine=n_byzantine)
+    check_one(n_attackers=n_attackers)
     where = everyone(n_rows("stacked", stacked), where, "stacked") & is_within_reach(stacked)
-    return scores_and_reach(symmetric_distances(stacked, where), where, n_byzantine)[0]
+    return scores_and_reach(symmetric_distances(stacked, where), where, n_attackers)[0]
 
 
 def symmetric_distances(stacked: Stacked, where: Array) -> Array:
@@ -43,29 +43,29 @@ def symmetric_distances(stacked: Stacked, where: Array) -> Array:
     return jnp.maximum(square, square.T)  # or the scores of two that are each other's nearest might differ
 
 
-def scores_and_reach(square: Array, where: Array, n_byzantine: ArrayLike) -> tuple[Array, Array]:
+def scores_and_reach(square: Array, where: Array, n_attackers: ArrayLike) -> tuple[Array, Array]:
     """`krum_scores` by squared distances (n, n), and each client's sum of those to all other participants."""
     n = where.shape[0]
     pairs = where[:, None] & where[None, :] & ~jnp.eye(n, dtype=bool)
     ranked = jnp.sort(jnp.where(pairs, square, jnp.inf), axis=1)
     m = where.sum()
-    n_near = jnp.clip(m - jnp.asarray(n_byzantine, jnp.int32) - 2, 1, jnp.maximum(m - 1, 1))
+    n_near = jnp.clip(m - jnp.asarray(n_attackers, jnp.int32) - 2, 1, jnp.maximum(m - 1, 1))
     near = jnp.arange(n, dtype=n_near.dtype) < n_near
     score = jnp.where(near[None, :] & (ranked < jnp.inf), ranked, 0).sum(axis=1)
     reach = jnp.where(pairs, square, 0).sum(axis=1)
     return jnp.where(where, score, jnp.inf), jnp.where(where, reach, jnp.inf)
 
 
-def krum(stacked: Stacked, n_byzantine: ArrayLike, where: Array | None = None, empty: Params | None = None) -> Params:
+def krum(stacked: Stacked, n_attackers: ArrayLike, where: Array | None = None, empty: Params | None = None) -> Params:
     """The one client model with the lowest `krum_scores`. Ties and arguments as `multi_krum`."""
-    return multi_krum(stacked, n_byzantine, 1, where, empty)
+    return multi_krum(stacked, n_attackers, 1, where, empty)
 
 
-@checked(n_byzantine=BAD_CLIENTS, n_selected=count_from(1, "models averaged"))
+@checked(n_attackers=BAD_CLIENTS, n_selected=count_from(1, "models averaged"))
 @jax.jit
 def multi_krum(
     stacked: Stacked,
-    n_byzantine: ArrayLike,
+    n_attackers: ArrayLike,
     n_selected: ArrayLike,
     where: Array | None = None,
     empty: Params | None = None,
@@ -78,7 +78,7 @@ def multi_krum(
 
     Args:
         stacked: (clients, d) array or leaves (clients, ...).
-        n_byzantine: f, the bad clients to survive; may be traced.
+        n_attackers: f, the bad clients to survive; may be traced.
         n_selected: models averaged, at least 1; may be traced. More than there are participants: all of them.
         where: (clients,) bool participants; None: all.
         empty: one model, the result without participants; None: zeros.
@@ -86,9 +86,9 @@ def multi_krum(
     Returns:
         One model.
     """
-    check_one(n_byzantine=n_byzantine, n_selected=n_selected)
+    check_one(n_attackers=n_attackers, n_selected=n_selected)
     where = everyone(n_rows("stacked", stacked), where, "stacked") & is_within_reach(stacked)
-    score, reach = scores_and_reach(symmetric_distances(lax.stop_gradient(stacked), where), where, n_byzantine)
+    score, reach = scores_and_reach(symmetric_distances(lax.stop_gradient(stacked), where), where, n_attackers)
     index = jnp.arange(score.shape[0])
     nearer = (reach[None] < reach[:, None]) | ((reach[None] == reach[:, None]) & (index[None] < index[:, None]))
     before = (score[None] < score[:, None]) | ((score[None] == score[:, None]) & nearer)

@@ -469,7 +469,8 @@ def test_a_measure_is_checked_before_anything_is_trained(refused, copied, compar
     assert not copied.with_name("new").exists()
     metrics = fljax.load_run(compared[0] / "seed_0")["fedavg"].metrics
     numbers = message.partition("choose one of ")[2].strip().split(", ")
-    assert sorted(numbers) == sorted([*(name for name, value in metrics.items() if value.ndim == 1), *spreads(metrics)])
+    of_rounds = [name for name, value in metrics.items() if value.ndim == 1]
+    assert sorted(numbers) == sorted([*of_rounds, *spreads(metrics), "rounds", "megabytes_up", "megabytes_down"])
     assert "--measure bogus: " in refused("compare", "--folder", "c", "--measure", "bogus")
 
 

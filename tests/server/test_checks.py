@@ -94,14 +94,14 @@ NUMBERS = {
     "center='mean' is unknown": lambda: server.robust_cluster_mean(X, LABEL, X[:1], "mean"),  # pyright: ignore[reportArgumentType]
     "fraction=-1 is out of its range": lambda: server.trimmed_mean(X, -1),
     "fraction=5 is out of its range": lambda: server.robust_kmeans(KEY, X, 2, fraction=5),
-    "n_byzantine=-1 is out of its range": lambda: server.krum(X, -1),
+    "n_attackers=-1 is out of its range": lambda: server.krum(X, -1),
     "n_selected=0 is out of its range": lambda: server.multi_krum(X, 0, 0),
     "weight=-1 is out of its range": lambda: server.geometric_median(X, jnp.array([1.0, -1.0, 1.0])),
     "max_norm=-1 is out of its range": lambda: server.clip_norm(X, -1.0),
     "smoothing=0 is out of its range": lambda: server.label_kld(X, 0.0),
     "k=0 is out of its range": lambda: server.cut_k(TREE, 0),
     "k=2.5 is not a whole number; choose k >= 1 (number of clusters)": lambda: server.cut_k(TREE, 2.5),
-    "n_byzantine=1.5 is not a whole number": lambda: server.krum(X, 1.5),
+    "n_attackers=1.5 is not a whole number": lambda: server.krum(X, 1.5),
     "n_selected=1.5 is not a whole number": lambda: server.multi_krum(X, 0, jnp.float32(1.5)),
     "weight=nan is not a number": lambda: server.weighted_mean(X, jnp.array([1.0, jnp.nan, 1.0])),
     "weight=-3 is out of its range": lambda: server.cluster_mean(X, jnp.array([1.0, 1.0, -3.0]), LABEL, X),
@@ -226,7 +226,7 @@ ONE_NUMBER = {
         lambda two: server.robust_kmeans(KEY, X, 2, fraction=two / 10),
         lambda two: server.robust_cluster_mean(X, LABEL, X[:1], fraction=two / 10),
     ],
-    "n_byzantine": [
+    "n_attackers": [
         lambda two: server.krum(X, two),
         lambda two: server.krum_scores(X, two),
         lambda two: server.bulyan(X, two),
