@@ -221,7 +221,11 @@ class LearningRate:
 
     def lr_of(self, round: Array) -> Scalar:
         """The learning rate of a round, counted from 0: ``lr * lr_decay ** round``."""
-        return self.lr if self.lr_decay is None else self.lr * self.lr_decay ** round.astype("float32")
+        return self.decayed(self.lr, round)
+
+    def decayed(self, rate: Scalar, round: Array) -> Scalar:
+        """``rate * lr_decay ** round``: another rate, which falls as the learning rate does."""
+        return rate if self.lr_decay is None else rate * self.lr_decay ** round.astype("float32")
 
 
 @hyper

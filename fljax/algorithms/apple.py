@@ -72,8 +72,8 @@ def apple(model: Model, work: Work, *, weighting: Weighting = "size") -> Algorit
         cores, p0 = state.server["core"], state.server["p0"]
         begun = tree.take(cores, cohort.ids)
         start, pull = tree.own({"core": begun, "p": state.clients}), hyper.mu * faded(hyper, cohort.round)
-        loss = mixed(model, cores, p0, pull)
-        trained = train_parts(hyper, start, cohort, loss, work, "core", cohort.ids, p=optax.sgd(hyper.p_lr))
+        loss, p_lr = mixed(model, cores, p0, pull), hyper.decayed(hyper.p_lr, cohort.round)
+        trained = train_parts(hyper, start, cohort, loss, work, "core", cohort.ids, p=optax.sgd(p_lr))
         counts = cohort.active & trained.ok
         cores = tree.put(cores, cohort.ids, tree.where(counts, trained.params["core"], begun))
         n_parameters = tree.size(tree.first(cores))

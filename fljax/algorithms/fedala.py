@@ -5,8 +5,9 @@ Zhang, Hua, Wang, Song, Xue, Ma, Guan: FedALA: Adaptive Local Aggregation for Pe
 Before it trains, a client starts from the received lower layers and, in the upper ones, from a mixture of its own and
 the received weights that fits its data.
 
-Differences from the paper: none known. As in the official code the mixture is fitted over and over the first time, then
-one epoch a round; here for at most ``max_epochs``. A client is tested with the mixture that it would start from.
+Differences from the paper: none known; in PFLlib and the official code absent clients too hold, and fit, the mixture of
+every round. As in the official code the mixture is fitted over and over the first time, then one epoch a round; here
+for at most ``max_epochs``. A client is tested with the mixture that it would start from.
 """
 
 from functools import partial

@@ -7,29 +7,40 @@ A client's critical parameters are, in each kernel and bias, those whose change 
 critical parameters lie in the same places average them; the others are averaged over all, as in FedAvg. Fewer and fewer
 clients count as alike, until after beta rounds each keeps its critical parameters to itself.
 
-Differences from the paper: a parameter of no sensitivity is never critical. In PFLlib's code the critical parameters
-after the first round are those of the first model.
+Differences from the paper: a parameter of no sensitivity is never critical. Not everybody has to take part: who was
+absent has the newest mean of all beside the critical parameters of the round that it last took part in. In PFLlib's
+code the critical parameters after the first round are those of the first model.
 """
+
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import Array
 
 from fljax import tree
-from fljax.client.objectives import training_loss
+from fljax.client.objectives import predictor, training_loss
 from fljax.numbers import LocalHyper, Scalar, hyper, number
 from fljax.rounds import Weighting, client_weight, method, reported, train
-from fljax.rounds.peers import of_peers
+from fljax.rounds.joining import join_from
+from fljax.rounds.sharing import own_rows
 from fljax.rounds.uplink.largest import largest
 from fljax.server.aggregate import mix, weighted_mean
 from fljax.server.gram import gram
-from fljax.types import Algorithm, Cohort, Key, Metrics, Model, Stacked, State, Work
+from fljax.types import Algorithm, ClientData, Cohort, Key, Metrics, Model, ModelTable, Params, Stacked, State, Work
 
 
 @hyper
 class FedCACHyper(LocalHyper):
     tau: Scalar = number(0.5, "share of critical parameters; 0 is FedAvg; the code has 0.4 and 0.5", least=0, most=1)
     beta: Scalar = number(100.0, "rounds after which nobody is alike; the code has 100 and 170", above=0)
+
+
+class FedCACClient(NamedTuple):
+    """What is a client's own of the model that it begins with."""
+
+    critical: Stacked  # (clients, ...) bool M_i, by trainable parameter; nothing before it has taken part
+    own: Stacked  # (clients, ...) mean over the clients alike, which counts where M_i is
 
 
 @method(FedCACHyper, "Wu et al., ICCV 2023", "https://arxiv.org/abs/2309.11103", kind="personalised")
@@ -43,21 +54,35 @@ def fedcac(model: Model, work: Work, *, weighting: Weighting = "size") -> Algori
         weighting: of the mean over all clients, "size" or "uniform"; that of clients alike is uniform.
     """
 
+    def init(key: Key, hyper: FedCACHyper, data: ClientData) -> State:
+        theta, n_clients = model.init(key), data.size.shape[0]
+        own = own_rows(tree.split_statistics(theta)[0], n_clients)
+        return State(theta, FedCACClient(jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, bool), own), own))
+
+    def starts(theta: Params, clients: FedCACClient) -> Stacked:
+        """start_i of each client, (clients, ...)."""
+        common, statistics = tree.split_statistics(tree.broadcast(theta, tree.n_rows(clients.own)))
+        return tree.join_statistics(jax.tree.map(jnp.where, clients.critical, clients.own, common), statistics)
+
     def round(key: Key, hyper: FedCACHyper, state: State, cohort: Cohort) -> tuple[State, Metrics]:
-        trained = train(hyper, state.clients, cohort, training_loss(model), work)
-        w, start = (tree.split_statistics(params)[0] for params in (trained.params, state.clients))
+        begun = starts(state.server, state.clients)
+        trained = train(hyper, begun, cohort, training_loss(model), work)
+        w, start = (tree.split_statistics(params)[0] for params in (trained.params, begun))
         critical = jax.tree.map(lambda new, old: most_sensitive(new, old, hyper.tau), w, start)
         here = client_weight("uniform", cohort, trained.ok) > 0
         own = mix(alike(overlap(critical), here, (cohort.round + 1).astype(jnp.float32) / hyper.beta), w)
-        mean_of_all = weighted_mean(trained.params, client_weight(weighting, cohort, trained.ok))
-        common, statistics = tree.split_statistics(tree.broadcast(mean_of_all, here.shape[0]))
-        begun = tree.join_statistics(jax.tree.map(jnp.where, critical, own, common), statistics)
-        clients = tree.where(trained.ok, begun, state.clients)  # who diverged begins where it began
-        n = tree.size(tree.first(w))
+        theta = weighted_mean(trained.params, client_weight(weighting, cohort, trained.ok), state.server)
+        # Who diverged keeps what it had.
+        clients = tree.where(trained.ok, FedCACClient(critical, own), state.clients)
+        n = tree.size(theta)
         # A bit for each parameter beside it: whether it is critical.
-        return State((), clients), reported(trained, n + n / 32, n)
+        return State(theta, clients), reported(trained, n + tree.size(tree.first(w)) / 32, n)
 
-    return of_peers(model, work, round)
+    def deploy(key: Key, hyper: FedCACHyper, state: State, data: ClientData) -> ModelTable:
+        return tree.own(starts(state.server, state.clients))
+
+    join = join_from(model, work, lambda state: state.server)
+    return Algorithm(init, round, deploy, predictor(model), join, model.loss)
 
 
 def most_sensitive(new: Array, old: Array, tau: Array | float) -> Array:

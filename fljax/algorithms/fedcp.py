@@ -6,7 +6,8 @@ A shared conditional policy looks at the features and at the client's head and s
 personal; the personal part goes to the client's head, the rest to a frozen global head.
 
 Differences from the paper: in a test the policy gives its expectation; the code draws Gumbel noise there too. The
-client's context follows from its head at the start of each round, in the first as well.
+client's context follows from its head at the start of each round, in the first as well. PFLlib gives the new global
+head and policy to the clients of the round alone, and the new body to all; here who takes part begins with all of them.
 """
 
 from typing import Any

@@ -37,6 +37,7 @@ from fljax.rounds import (
 )
 from fljax.rounds.combine import as_combine
 from fljax.rounds.sharing import own_rows
+from fljax.rounds.uplink.private import check_not_private
 from fljax.types import (
     Algorithm,
     Batch,
@@ -91,6 +92,7 @@ def fedcr(
     Raises:
         ValueError: the model is not probabilistic.
     """
+    check_not_private(work, "clients of FedCR send Gaussians of their classes, which get no noise")
     latent, body, head = halves_of(model, "fedcr").latent, model.layers[:-1], model.layers[-1:]
     n_classes = jax.eval_shape(model.init, jax.random.key(0))[model.layers[-1]]["bias"].shape[0]
     sharing, combining = all_but(head), as_combine(combine)

@@ -6,7 +6,8 @@ A trainable vector of the client's own is added to its features, and a term pull
 consensus that is found once, before the first round.
 
 Differences from the paper: the consensus is the mean of the features of models that every client trains for one round
-before the first, over all its examples, not their running mean; it is counted nowhere.
+before the first, over all its examples, not their running mean; it is counted nowhere. With kappa = 0, the default,
+only the clients' own vectors are left.
 """
 
 from typing import Any

@@ -43,6 +43,7 @@ class Known(NamedTuple):
     loss: Array  # (clients,) least loss of the last choice; the largest float before the first
     fresh: Params  # how a new model begins
     asked: Array  # () models that participants were sent in this round to choose from; 0: none
+    renewed: Array  # (models,) bool, those that are none of them: begun or merged since
 
 
 @method(FedDriftHyper, "Jothimurugesan et al., AISTATS 2023", "https://arxiv.org/abs/2206.00799", kind="clustered")
@@ -61,7 +62,8 @@ def feddrift(
 
     def begin(key: Key, hyper: FedDriftHyper, data: ClientData) -> Clusters:
         theta, n_clients = model.init(key), data.size.shape[0]
-        known = Known(jnp.full(n_clients, jnp.finfo(jnp.float32).max, jnp.float32), theta, jnp.float32(0))
+        never = jnp.full(n_clients, jnp.finfo(jnp.float32).max, jnp.float32)
+        known = Known(never, theta, jnp.float32(0), jnp.zeros(n_models, bool))
         return Clusters(tree.broadcast(theta, n_models), jnp.zeros(n_clients, jnp.int32), known)
 
     def before(hyper: FedDriftHyper, clusters: Clusters, cohort: Cohort) -> Clusters:
@@ -79,7 +81,9 @@ def feddrift(
         key: Key, hyper: FedDriftHyper, clusters: Clusters, sent: Sent, cohort: Cohort
     ) -> tuple[Clusters, Sent, Metrics]:
         asked, n_parameters = clusters.kept.asked, tree.size(clusters.kept.fresh)
-        return clusters, sent, traffic(n_parameters + asked, n_parameters * jnp.maximum(asked, 1.0))
+        again = clusters.kept.renewed[clusters.label[cohort.ids]].astype(jnp.float32)
+        n_received = jnp.where(asked > 0, asked + again, 1.0)
+        return clusters, sent, traffic(n_parameters + asked, n_parameters * n_received)
 
     return clustered(model, work, Rule(begin, before, after), combine=combine, weighting=weighting)
 
@@ -93,7 +97,7 @@ def chosen(hyper: FedDriftHyper, clusters: Clusters, cohort: Cohort, loss: Array
         cohort: who chooses.
         loss: (cohort, models) of every model on each participant's data.
     """
-    (last, fresh, _), ids, n_models = clusters.kept, cohort.ids, loss.shape[1]
+    (last, fresh, *_), ids, n_models = clusters.kept, cohort.ids, loss.shape[1]
     loss = jnp.where(jnp.isnan(loss), jnp.inf, loss)  # nobody chooses a model without a loss
     held = occupied(clusters.label, n_models)
     least = jnp.where(held[None], loss, jnp.inf).min(1)
@@ -105,13 +109,15 @@ def chosen(hyper: FedDriftHyper, clusters: Clusters, cohort: Cohort, loss: Array
     alone = drifted & (place < (~held).sum())
     own = jnp.where(alone, free[jnp.minimum(place, n_models - 1)], best)
     label = clusters.label.at[ids].set(jnp.where(counts, own, clusters.label[ids]))
-    kept = Known(last.at[ids].set(jnp.where(counts, least, last[ids])), fresh, held.sum().astype(jnp.float32))
     new = ~held
     centers = tree.where(new, tree.broadcast(fresh, n_models), clusters.centers)
     # Those that were there before are compared on the data of who holds them now.
     mass = jnp.where((own[:, None] == jnp.arange(n_models)[None]) & counts[:, None], cohort.data.size[:, None], 0)
     slot = merged(loss, jnp.where(new[None], 0, mass).astype(jnp.float32), hyper.merge)
     total = jnp.where(new, 0, mass.sum(0)).astype(jnp.float32)
+    several = jnp.bincount(slot, length=n_models) > 1
+    least = last.at[ids].set(jnp.where(counts, least, last[ids]))
+    kept = Known(least, fresh, held.sum().astype(jnp.float32), new | several)
     return clusters._replace(centers=cluster_mean(centers, total, slot, centers), label=slot[label], kept=kept)
 
 

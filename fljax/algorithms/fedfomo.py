@@ -70,7 +70,8 @@ def fedfomo(model: Model, work: Work, *, n_received: Positive = 5) -> Algorithm:
         n_parameters = tree.size(tree.first(w))
         others = cohort.active[chosen] & (chosen != jnp.arange(ids.shape[0])[:, None])  # one's own needs no sending
         n_models = others.sum(1).astype(jnp.float32)
-        metrics = reported(trained, n_parameters, n_models * n_parameters)
+        n_values = n_models + 1  # v_ij of the models that it was sent, and of its own
+        metrics = reported(trained, n_parameters + n_values, n_models * n_parameters)
         return State(affinity, FedFomoClient(trained.params, start)), metrics
 
     return of_peers(

@@ -122,8 +122,8 @@ def fedgen(
         after, metrics = halves.receive(key, hyper, within_server(state), cohort, upload)
         server = state.server._replace(own=after.server)
         n_parameters = tree.size(shared_part(after.server))
-        up = n_parameters + in_first_round(cohort, server.prior.shape[0])
-        metrics |= traffic(up, n_parameters + tree.size(server.generator))
+        counts = in_first_round(cohort, server.prior.shape[0])  # a client's own go up, those of all come down
+        metrics |= traffic(n_parameters + counts, n_parameters + tree.size(server.generator) + counts)
         return State(agreed(jax.random.fold_in(key, 1), hyper, server), ()), metrics
 
     def agreed(key: Key, hyper: FedGenHyper, server: Generating) -> Generating:

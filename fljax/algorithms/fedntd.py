@@ -4,7 +4,8 @@ Lee, Jeong, Shin, Bae, Yun: Preservation of the Global Knowledge by Not-True Dis
 2022, https://arxiv.org/abs/2106.03097. Official code: https://github.com/Lee-Gihun/FedNTD.
 The local loss distils the received model into the client's, over the classes that are not the example's own.
 
-Differences from the paper: the received model is in evaluation mode.
+Differences from the paper: the received model is in evaluation mode. PFLlib counts all clients alike
+(``weighting="uniform"``).
 """
 
 import jax

@@ -8,7 +8,8 @@ clients pull their features to the averages, and predict the class of the neares
 Differences from the paper: all clients have the same network. Prototypes are those of the trained model over all
 examples of the client, and count by these; the code adds them up while it trains, and counts all clients alike
 (``weighting="uniform"``). A class that nobody has shown yet has no prototype: it pulls nothing, and is predicted last.
-Where no class has one, clients predict by their last layer.
+One that nobody shows in a round keeps its prototype, which PFLlib forgets. Where no class has one, clients predict by
+their last layer.
 """
 
 import jax.numpy as jnp

@@ -35,7 +35,7 @@ def fedrep(
     Args:
         work: local effort; ``epochs`` is E, both phases together.
         n_personal: how many of the last layers are the head.
-        body_epochs: E_rep, 0 to E.
+        body_epochs: E_rep, 0 to E; with E heads are fitted before tests alone.
         ft_epochs: epochs on the head alone before a client is tested; 0: none.
     """
     if body_epochs > work.epochs:

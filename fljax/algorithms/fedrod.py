@@ -1,7 +1,7 @@
 """FedRoD: one body under two heads, a generic one for every class alike and a personal one on top of it.
 
 Chen, Chao: On Bridging Generic and Personalized Federated Learning for Image Classification, ICLR 2022,
-https://arxiv.org/abs/2107.00778. Official code: https://github.com/hongyouc/Fed-RoD.
+https://arxiv.org/abs/2107.00778. The authors' repository: https://github.com/hongyouc/Fed-RoD.
 Body and generic head learn by the balanced softmax, as if each client had every class alike, and are averaged; the
 personal head learns, on top of the generic logits, what is special about the client, and stays with it.
 

@@ -9,9 +9,9 @@ each other.
 
 Differences from the paper: all clients pretrain before the first round, not each when it is first drawn; it is counted
 as a second upload and download of the first round's participants. Clients do not migrate, as their data do not change.
-The k-means is the best of 20 beginnings, not of one as in the code. Groups are drawn to each other by a weighted mean,
-as in the code; the paper's sum, without the division, lets models grow without bound. A client that never took part
-joins the group of least training loss.
+The k-means is the best of 20 beginnings; the code leaves their number to scikit-learn, which had 10 then. Groups are
+drawn to each other by a weighted mean, as in the code; the paper's sum, without the division, lets models grow without
+bound. A client that never took part joins the group of least training loss.
 """
 
 import jax

@@ -6,7 +6,8 @@ what the other makes of them: deep mutual learning. The meme travels, the client
 
 Differences from the paper: both are of one network, where each client's own may be another's there. A client that never
 took part holds the first model of all as its own, a newcomer the server's. PFLlib's code lets the gradient through what
-the other says, divides a divergence by the number of classes, and clips gradients; none of these is done here.
+the other says, divides a divergence by the number of classes, and clips gradients; none of these is done here. It
+counts all clients alike (``weighting="uniform"``).
 """
 
 import jax

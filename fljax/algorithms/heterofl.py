@@ -14,7 +14,8 @@ A narrow network is the wide one whose other units are 0, exactly: clients of al
 the time of the widest. What they save is counted in what they send.
 
 Differences from the paper: networks without normalisation, so that no statistics are gathered before a test (sBN);
-clients weigh by their sizes by default, not alike; tests see the logits of all classes.
+clients weigh by their sizes by default, not alike; tests see the logits of all classes, and so do losses unless
+``masked_loss`` is set, as it is in the official code.
 """
 
 from typing import Any, Literal
@@ -30,6 +31,7 @@ from fljax.data.federation import class_histogram
 from fljax.numbers import LocalHyper
 from fljax.rounds import Combining, Weighting, averaging, client_weight, mean, method, traffic, train
 from fljax.rounds.accounting import not_alone
+from fljax.rounds.uplink.private import check_not_private
 from fljax.rounds.wrapping import halves_of, with_halves
 from fljax.types import (
     Algorithm,
@@ -82,6 +84,8 @@ def heterofl(
     """
     if not rates or not all(0 < rate <= 1 for rate in rates):
         raise ValueError(f"rates={rates}: give one or more shares of a layer's units, each in (0, 1]")
+    if masked_loss:
+        check_not_private(work, "with masked_loss=True outputs follow clients' counts of labels, which get no noise")
     if deployed == "own" and (assignment, units) != ("fixed", "first"):
         given = f"assignment={assignment!r}, units={units!r}"
         raise ValueError(f"deployed='own': with {given} no client has a part of its own; use 'global'")

@@ -5,8 +5,8 @@ https://arxiv.org/abs/2002.10619. Code: https://github.com/google/fedjax.
 As IFCA, with members weighted by their sizes and a server optimiser of each cluster's own.
 
 Differences from the paper: initial models are redrawn as in IFCA until each wins a share ``min_share`` of the clients
-(0 takes the first draw, as fedjax does), not made by k-means on locally trained models; an empty cluster keeps its
-model and its optimiser's state.
+(0 takes the first draw, as fedjax's `random_init` does), not made by k-means on locally trained models; an empty
+cluster keeps its model and its optimiser's state.
 """
 
 from typing import Literal

@@ -5,8 +5,9 @@ Official code: https://github.com/QinbinLi/MOON.
 FedAvg whose local loss compares, example by example, the features with those of the received model and of the model
 that the client sent last.
 
-Differences from the paper: features are the inputs of the last layer; the paper puts a projection head before it. As in
-the code, a client that comes for the first time has the common initial model for its last one.
+Differences from the paper: features are the inputs of the last layer; the paper puts a projection head before it. A
+client that comes for the first time has the common initial model for its last one, as in PFLlib; the official code has
+no such term in the first round, and a network drawn anew for each client later.
 """
 
 from typing import Any

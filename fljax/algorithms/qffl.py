@@ -7,7 +7,7 @@ learning rate. They are short where clients take many local steps, as the square
 
 Differences from the paper: participants are drawn uniformly and count alike; the paper draws them by their sizes, which
 is ``weighting="size"`` on average. ``combine`` receives ``theta + s_i (w_i - theta)``, whose mean is the paper's step.
-The loss at the received model, a float beside the client's model, is not counted.
+A client sends its loss at the received model beside its own.
 """
 
 import jax
@@ -17,10 +17,11 @@ from fljax import tree
 from fljax.client.measure import client_loss
 from fljax.client.objectives import training_loss
 from fljax.numbers import LocalHyper, Scalar, hyper, number
-from fljax.rounds import Combining, Weighting, averaging, client_weight, mean, method, train
+from fljax.rounds import Combining, Weighting, averaging, client_weight, mean, method, traffic, train
 from fljax.rounds.accounting import not_alone
 from fljax.rounds.uplink.private import check_not_private
-from fljax.types import Algorithm, Cohort, Model, ModelTable, Trained, Work
+from fljax.rounds.wrapping import halves_of, with_halves
+from fljax.types import Algorithm, Cohort, Key, Metrics, Model, ModelTable, State, Trained, Upload, Work
 
 
 @hyper
@@ -49,4 +50,10 @@ def qffl(model: Model, work: Work, *, weighting: Weighting = "uniform", combine:
         moved = jax.tree.map(lambda t, d: t + tree.along(share * power, d) * d, begun, move)
         return trained._replace(params=tree.join_statistics(tree.as_before(moved, w), statistics))
 
-    return not_alone(averaging(model, local, weighting=weighting, combine=combine))
+    rounds = averaging(model, local, weighting=weighting, combine=combine)
+
+    def receive(key: Key, hyper: QFFLHyper, state: State, cohort: Cohort, upload: Upload) -> tuple[State, Metrics]:
+        state, metrics = halves_of(rounds).receive(key, hyper, state, cohort, upload)
+        return state, metrics | traffic(metrics["uplink"] + 1, metrics["downlink"])
+
+    return not_alone(with_halves(rounds, receive=receive))

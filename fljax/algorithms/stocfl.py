@@ -63,8 +63,10 @@ from fljax.types import (
 
 @hyper
 class StoCFLHyper(LocalHyper):
-    tau: Scalar = number(0.2, "least cosine of two clusters that are merged; the code has 0.2", least=-1, most=1)
-    lam: Scalar = number(0.1, "lambda: pull of the clusters' models to the global one; the code has 0.1", least=0)
+    tau: Scalar = number(
+        0.2, "least cosine of two clusters that are merged; the code's commands have 0.2 to 0.65", least=-1, most=1
+    )
+    lam: Scalar = number(0.1, "lambda: pull of the clusters' models to the global one; the code has 0.05, 0.1", least=0)
 
 
 class Known(NamedTuple):

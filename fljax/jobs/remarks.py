@@ -36,6 +36,10 @@ def slips(job: Job, size: np.ndarray) -> list[str]:
     lines = [f"batches of {', '.join(large)} are larger than any client: {one_step}"] if large else []
     lines += [f"{', '.join(many)}: more clusters than the {len(size)} clients"] if many else []
     n_models = make_sampling(job).of(len(size)).size
+    whole = [method for method, own in job.of_methods.items() if own.get("body_epochs") == own.get("epochs", -1)]
+    lines += (
+        [f"{', '.join(whole)}: with --body-epochs as many as --epochs heads learn before tests alone"] if whole else []
+    )
     for method, own in job.of_methods.items():
         per_attacker = next((BEARS[brick] for brick in method.split("+") if brick in BEARS), None)
         if per_attacker is not None and own["n_attackers"] > (most := max((n_models - 3) // per_attacker, 0)):

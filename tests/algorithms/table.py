@@ -123,16 +123,16 @@ CASES = {
     "fedcp": _case("fedcp", P + 72 + 3 * 12, by_order=True),
     "knnper": _case("knnper", P, choices={"n_neighbours": 3}),
     "fedamp": _case("fedamp", P),
-    "fedfomo": _case("fedfomo", P, 2 * P, choices={"n_received": 2}, by_order=True),
+    "fedfomo": _case("fedfomo", P + 3, 2 * P, choices={"n_received": 2}, by_order=True),
     # A client's place in the graph follows its id.
     "dpsgd": _case("dpsgd", by_order=True),
     "dpsgd-beside": _case("dpsgd", choices={"graph": "pairs", "time_varying": True, "mixing": "beside"}, by_order=True),
     "pgossip": _case("pgossip", choices={"graph": "regular", "degree": 4}, by_order=True),
-    # The first round's uplink has the counts of the four classes.
+    # The first round has the counts of the four classes, up a client's own, down everybody's.
     "fedgen": _case(
         "fedgen",
         P + 4,
-        P + (3 + 4) * 5 + 2 * 5 + (5 + 1) * 6,
+        P + (3 + 4) * 5 + 2 * 5 + (5 + 1) * 6 + 4,
         choices={"noise_width": 3, "generator_width": 5, "server_steps": 3},
         by_order=True,
     ),
@@ -153,7 +153,7 @@ CASES = {
         by_order=True,
     ),
     "heterofl-own": _case("heterofl", choices={"deployed": "own", "scaler": False}, by_order=True),
-    "qffl": _case("qffl", P, numbers={"q": 2.0}),
+    "qffl": _case("qffl", P + 1, P, numbers={"q": 2.0}),
     "fednova-momentum": _case("fednova", P, numbers={"momentum": 0.5}, choices={"weighting": "uniform"}),
     "fedopt-momentum": _case("fedopt", P, numbers={"server_lr": 0.5}, choices={"server_optimizer": "momentum"}),
     "fedopt-adam": _case("fedopt", P),

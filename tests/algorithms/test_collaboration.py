@@ -123,7 +123,7 @@ def test_fedcacs_marks_and_weights_by_hand():
 
 @pytest.mark.parametrize("beta", [1.5, 50.0])
 def test_fedcac_in_numpy(key, model, federation, reference, beta):  # noqa: F811
-    tau, start = 0.4, reference.everyone()
+    tau, start, own = 0.4, reference.everyone(), {}  # own: a client's marks and its part, once it has taken part
     for number, cohort in enumerate(reference.rounds()):
         w = [oracle.local_sgd(start[i], reference.batches(i, k), LR) for i, k, _ in cohort]
         marks = []
@@ -139,18 +139,24 @@ def test_fedcac_in_numpy(key, model, federation, reference, beta):  # noqa: F811
         together = oracle.average(w, [size for *_, size in cohort])
         for place, (i, *_) in enumerate(cohort):
             who = [j for j in range(len(w)) if j == place or o[place, j] >= threshold]
-            own = oracle.average([w[j] for j in who], [1.0] * len(who))
-            start[i] = oracle.combine(np.where, marks[place], own, together)
+            own[i] = marks[place], oracle.average([w[j] for j in who], [1.0] * len(who))
+        # Who was absent gets the mean too.
+        start = [oracle.combine(np.where, *own[i], together) if i in own else together for i in range(len(start))]
     deployed, _ = run(fedcac(model, WORK), fedcac.Hyper(lr=LR, tau=tau, beta=beta), federation, key)
     assert_models(deployed, start)
 
 
-def test_fedcac_without_critical_parameters_is_fedavg(key, model, work, federation):
-    one = lambda method, **numbers: fljax.simulate(  # noqa: E731
-        method(model, work), method.Hyper(lr=0.1, **numbers), federation, key, 2
-    )[0]
-    theta = one(fljax.fedavg).server
-    for leaf, mean in zip(*map(jax.tree.leaves, (one(fedcac, tau=0.0).clients, theta)), strict=True):
+def test_fedcac_without_critical_parameters_is_fedavg_whoever_takes_part(key, model, work, federation):
+    given = dict(participation=0.5, dropout=0.3, n_rounds=4)
+    states = {
+        method: fljax.simulate(method(model, work), method.Hyper(lr=0.1, **numbers), federation, key, **given)[0]
+        for method, numbers in ((fljax.fedavg, {}), (fedcac, {"tau": 0.0}))
+    }
+    theta, held = (
+        states[fljax.fedavg].server,
+        fljax.deployed(fedcac(model, work), fedcac.Hyper(lr=0.1, tau=0.0), states[fedcac], federation, key),
+    )
+    for leaf, mean in zip(*map(jax.tree.leaves, (held.params, theta)), strict=True):
         np.testing.assert_allclose(leaf, np.broadcast_to(mean, leaf.shape), rtol=1e-5, atol=1e-6)
 
 

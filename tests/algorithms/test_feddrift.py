@@ -40,7 +40,7 @@ def choice(key, federation):
     @jax.jit
     def after(hyper, label, loss):
         last = jnp.asarray([0.5, 0.5, 0.5, 0.5, 0.4, np.inf, 0.4, 0.4], jnp.float32)
-        known = Known(last, {"w": jnp.float32(-1)}, jnp.float32(0))
+        known = Known(last, {"w": jnp.float32(-1)}, jnp.float32(0), jnp.zeros(6, bool))
         clusters = Clusters({"w": jnp.arange(6, dtype=jnp.float32)}, label, known)
         return chosen(hyper, clusters, everyone(key, jnp.int32(0), federation.train), loss)
 
@@ -71,6 +71,7 @@ def test_who_drifts_is_alone_and_who_is_alike_merges(choice, federation):
     np.testing.assert_array_equal(after.centers["w"][[1, 5]], -1)  # new models
     np.testing.assert_allclose(after.kept.loss, LOSS[:, held].min(1), rtol=1e-6)
     assert float(after.kept.asked) == 4
+    assert after.kept.renewed.tolist() == [True, True, False, False, False, True]  # merged, and the new ones
 
 
 def test_a_model_without_a_loss_is_chosen_by_nobody(choice):

@@ -210,3 +210,12 @@ def test_a_product_a_rounding_above_a_whole_number_is_that_number(key):
 def test_what_cannot_be_cut_is_refused(model, choices, message):
     with pytest.raises(ValueError, match=message):
         heterofl(model, ALL, **choices)
+
+
+def test_private_examples_do_not_choose_which_outputs_are_trained(model, work):
+    private = fljax.compose("heterofl+dp_sgd")
+    with pytest.raises(
+        ValueError, match="with masked_loss=True outputs follow clients' counts of labels, which get no"
+    ):
+        private(model, work, masked_loss=True)
+    private(model, work)

@@ -182,6 +182,7 @@ def test_private_gradients_without_limits_are_plain_and_their_noise_is_as_stated
         ("fedem+dp_sgd", "shares of their examples, which get no noise"),
         ("fedrc+dp_sgd", "shares of their examples, which get no noise"),
         ("fedsoft+dp_sgd", "shares of their examples, which get no noise"),
+        ("fedcr+dp_sgd", "Gaussians of their classes, which get no noise"),
     ],
 )
 def test_methods_whose_release_is_not_one_mean_refuse_noise_for_it(name, why):
