@@ -12,6 +12,8 @@ from . import rounds as rounds
 from . import run as run
 from . import scores as scores
 from . import server as server
+from . import tree as tree
+from . import types as types
 from .algorithms import ALGORITHMS as ALGORITHMS
 from .algorithms import compose as compose
 from .client import batch_mean as batch_mean

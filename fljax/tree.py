@@ -174,8 +174,19 @@ def subtract(a: Params, b: Params) -> Params:
     return jax.tree.map(jnp.subtract, a, b)
 
 
+def check_real(x: Array) -> None:
+    """Raises ValueError where ``x`` is of complex numbers."""
+    if jnp.issubdtype(x.dtype, jnp.complexfloating):
+        raise ValueError(f"an array has dtype {x.dtype}; give real numbers, as .real and .imag of it side by side")
+
+
 def at_least_float32(x: Array) -> Array:
-    """``x`` in float32, or wider where it is: for what is summed over many, or compared by its last digits."""
+    """``x`` in float32, or wider where it is: for what is summed over many, or compared by its last digits.
+
+    Raises:
+        ValueError: it is of complex numbers, whose imaginary part would be lost.
+    """
+    check_real(x)
     if x.dtype.itemsize <= 4:
         return x.astype(jnp.float32)
     return x if jnp.issubdtype(x.dtype, jnp.inexact) else x.astype(jnp.float64)  # whole numbers of 64 bits

@@ -106,7 +106,7 @@ def mixture_fit(
             key_step = jax.random.fold_in(key, n_done * count + i)
             value, slope = jax.value_and_grad(lambda mix: loss(mixed(mix), batch, key_step)[0])(carry[0])
             mix = jax.tree.map(lambda m, g: jnp.clip(m - hyper.eta * g, 0, 1), carry[0], slope)
-            return tree.as_before(mix, carry[0]), value
+            return tree.as_before(mix, carry[0]), value.astype(jnp.float32)
 
         def epoch(carry: tuple[Params, Array, Array]) -> tuple[Params, Array, Array]:
             mix, losses, n_done = carry

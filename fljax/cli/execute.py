@@ -116,7 +116,8 @@ def show_results(
     report.save_table(folder / "summary.csv", rows, read_again=True)
     if any(costs.values()):
         report.save_table(folder / "changes.csv", change_rows(costs))
-    report.save_table(folder / "clients.csv", report.client_table(outcomes, federation, client_names(job).training))
+    clients = report.client_table(outcomes, federation, client_names(job).training)
+    report.save_table(folder / "clients.csv", clients, read_again=True)
     from fljax.run.figures import save_figures  # imported meanwhile, see `run_all`
 
     save_figures(outcomes, group, folder / "plots")

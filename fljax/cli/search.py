@@ -1,7 +1,8 @@
 """What `fljax sweep` does once it is read: every run, the table, the best point and the figures."""
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from fljax.catalogue.words import words_of, written
 from fljax.cli.execute import headline, saying_how_to_go_on
 from fljax.jobs import config
 from fljax.jobs.assemble import Made, as_clients_are, devices_of, make_algorithm
-from fljax.jobs.job import Job
+from fljax.jobs.job import Job, read_job
 from fljax.jobs.parts import make_model, make_parts
 from fljax.jobs.settings import path
 from fljax.jobs.sweep import SweepJob, folder_of
@@ -53,18 +54,28 @@ def execute(sweep: SweepJob) -> list[Row]:
     metric = metric_of(sweep.metric, ready[0][3].algorithm)
     with only_run(folder) as writable:
         may_change = MAY_CHANGE if own.halving else (*MAY_CHANGE, "seeds")  # of which the search takes no fewer
-        config.write("sweep", as_toml(sweep), job, folder, may_change, writable)
-        return _results(sweep, values, folder, ready, writable, metric)
+        record = cache(partial(config.write, "sweep", as_toml(sweep), job, folder, may_change, writable))
+        if config.begun_by(folder):
+            config.check(as_toml(sweep), job, folder, may_change)  # written once the search has let these runs go on
+        else:
+            record()
+        return _results(sweep, values, folder, ready, writable, metric, record)
 
 
 def _results(
-    sweep: SweepJob, values: dict[str, Any], folder: Path, ready: list, writable: bool, metric: str
+    sweep: SweepJob,
+    values: dict[str, Any],
+    folder: Path,
+    ready: list,
+    writable: bool,
+    metric: str,
+    record: Callable[[], None],
 ) -> list[Row]:
     own, hypers = sweep.own, sweep.hypers(sweep.job)
     print(f"{count_points(hypers)} points x {own.seeds} seeds of {sweep.name}")
     with saying_how_to_go_on("sweep", folder, " --resume"):
         say = print if values else lambda text: None
-        found = over_settings(lambda **setting: _one_setting(sweep, setting, folder, ready), say, **values)
+        found = over_settings(lambda **setting: _one_setting(sweep, setting, folder, ready, record), say, **values)
     rows = [
         row
         for setting, result in found
@@ -72,7 +83,7 @@ def _results(
     ]
     print(as_table(by_point(rows, metric), metric, own.judge))
     if writable:
-        report.save_table(folder / "table.csv", [of_split(row, own.judge) for row in rows])
+        report.save_table(folder / "table.csv", [of_split(row, own.judge) for row in rows], read_again=True)
         from fljax.run.sweep.figures import save_all  # with matplotlib, which nothing before it needs
 
         save_all(hypers, metric, found, rows, folder / "plots", own.judge)
@@ -88,8 +99,16 @@ def _results(
 
 
 def as_words(sweep: SweepJob, point: Row) -> list[str]:
-    """A point as `fljax run` and `fljax compare` take it, every digit of its numbers: what one sweep hands on."""
+    """A point as `fljax run` and `fljax compare` take it, every digit of its numbers: what one sweep hands on.
+
+    With it stand the method's other settings that these commands would not have of themselves.
+    """
     words: list[str] = []
+    usual = read_job(["--algorithm", *sweep.job.run.algorithm]).settings.get(sweep.name, {})
+    for name, value in sweep.job.settings[sweep.name].items():
+        full = path(sweep.name, name)
+        if name not in sweep.axes and full not in sweep.outer and value != usual.get(name, value):
+            words += [f"--{written(full)}", *words_of(value)]
     for label, value in point.items():
         if (full := sweep.labels.get(label)) is None:
             full, value = path(sweep.name, label), float(str(np.float32(str(value))))
@@ -153,14 +172,24 @@ def _devices(sweep: SweepJob, made: Ready, folder: Path | None) -> Sequence[Devi
     return devices_of(job, model, federation, begun, count_points(sweep.hypers(job)) * sweep.own.seeds)
 
 
-def _one_setting(sweep: SweepJob, setting: dict[str, Any], folder: Path, ready: list) -> Found:
-    """The search under one static setting, into its own part of the folder; what runs may be ``ready``."""
+def _one_setting(
+    sweep: SweepJob, setting: dict[str, Any], folder: Path, ready: list, record: Callable[[], None]
+) -> Found:
+    """The search under one static setting, into its own part of the folder; what runs may be ``ready``.
+
+    ``record`` writes the settings, and is called before the first batch.
+    """
     made = job, federation, model, (algorithm, _, sampling) = ready.pop() if ready else _made(sweep, setting)
     own, folder = sweep.own, folder / folder_of(setting)
     devices = _devices(sweep, made, folder)
     print(headline(job, federation, model, devices=devices))
     with Progress() as progress:
         task = progress.add_task("runs", total=None)
+
+        def tell(done: int, n: int) -> None:
+            record()
+            progress.update(task, completed=done, total=n)
+
         return search(
             algorithm,
             sweep.hypers(job),
@@ -177,6 +206,6 @@ def _one_setting(sweep: SweepJob, setting: dict[str, Any], folder: Path, ready: 
             at_once=own.runs_at_once,
             devices=devices,
             compile=job.run.compile,
-            tell=lambda done, n: progress.update(task, completed=done, total=n),
+            tell=tell,
             force_resume=job.run.force_resume,
         )

@@ -145,6 +145,8 @@ def over_devices(fn: Callable[..., Any], whole: tuple, per_row: tuple, multiple:
     """
     whole, per_row = jax.tree.map(_indexable, (whole, per_row))
     n_clients, n_devices = per_row[1].shape[0], n_client_devices()
+    if not n_clients:
+        raise ValueError("data of 0 clients; give a split of one client at least")
     padded = -(-n_clients // (n_devices * multiple)) * n_devices * multiple
     per_row = _pad(per_row, padded - n_clients)
     if n_devices > 1:

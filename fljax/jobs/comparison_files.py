@@ -57,7 +57,7 @@ def save_comparison(compared: Comparison, folder: Path, title: str, drawn: Path 
     from fljax.run.report import save_table
 
     folder.mkdir(parents=True, exist_ok=True)
-    save_table(folder / "comparison.csv", compared.rows)
+    save_table(folder / "comparison.csv", compared.rows, read_again=True)
     for path, text in ((folder / "comparison.md", compared.markdown), (folder / "comparison.tex", compared.latex)):
         with naming(path):
             path.write_text(text, encoding="utf-8")

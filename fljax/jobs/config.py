@@ -156,7 +156,7 @@ def check_same(stored: Layer, given: Layer, job: Job, folder: Path, may_change: 
 
 def _same(name: str, was: Sequence[str], now: Sequence[str]) -> bool:
     """Whether words mean the same: 2 and 2.0 do, and so do places of a file, whose content the runs remember."""
-    if name in PARTS and all(map(is_file, (*was, *now))):
+    if name in (*PARTS, "algorithm") and all(map(is_file, (*was, *now))):
         was, now = [short_name(word) for word in was], [short_name(word) for word in now]
     if name == "data" and ["None"] not in (list(was), list(now)):
         return True

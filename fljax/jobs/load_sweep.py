@@ -5,11 +5,14 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+from fljax.catalogue.own import is_file
 from fljax.jobs.kinds import made_by
+from fljax.jobs.settings import last, of_toml
 from fljax.jobs.sweep import folder_of, read_sweep
 from fljax.run.frames import Columns, as_frame, read_table, stacked
 from fljax.run.load import existing
 from fljax.run.sweep.load import Searched, read_search
+from fljax.run.sweep.parts import FOLDER, IDENTITY
 
 
 @dataclass(frozen=True, repr=False)
@@ -48,11 +51,31 @@ def load_sweep(folder: str | Path) -> LoadedSweep:
     places: dict[Path, dict[str, Any]] = {folder: {}}
     config, split = folder / "config.toml", "test"
     if config.exists() and made_by(config) == "sweep":
-        sweep = read_sweep(["--folder", str(folder), "--resume"])
-        values, split = sweep.settings(), sweep.own.judge
-        settings = [dict(zip(values, chosen, strict=True)) for chosen in product(*values.values())]
-        places = {folder / folder_of(setting): setting for setting in settings}
+        places, split = _places(folder)
+    elif not config.exists():
+        places |= {folder / folder_of({}): {}}
     read = [read_search(path, {name: str(value) for name, value in own.items()}, split) for path, own in places.items()]
     if not (found := [one for one in read if one is not None]):
         raise ValueError(f"{folder} holds no runs of a sweep; fljax sweep --folder makes some")
     return LoadedSweep(folder, found, read_table(folder / "table.csv"))
+
+
+def _places(folder: Path) -> tuple[dict[Path, dict[str, Any]], str]:
+    """The folder of each static setting of a sweep, and the split that it was judged by.
+
+    Where a file of the user's that the sweep was made with is not there, a static setting is called by its folder.
+    """
+    try:
+        sweep = read_sweep(["--folder", str(folder), "--resume"])
+    except ValueError:
+        stored = of_toml(folder / "config.toml")
+        if not any(
+            is_file(word) and not Path(word.rpartition(":")[0]).exists() for _, words in stored for word in words
+        ):
+            raise
+        below = sorted(path.parent.parent for path in folder.glob(f"*/{FOLDER}/{IDENTITY}"))
+        named = {path: {} if path.name == folder_of({}) else {"setting": path.name} for path in below}
+        return named, (last([stored], "judge") or ["test"])[0]
+    values = sweep.settings()
+    settings = [dict(zip(values, chosen, strict=True)) for chosen in product(*values.values())]
+    return {folder / folder_of(setting): setting for setting in settings}, sweep.own.judge

@@ -1,1 +1,8 @@
 """Runs: rounds compiled as one program, with files and resume, sweeps, several devices and hosts, costs and reports."""
+
+from pkgutil import iter_modules
+
+import lazy_loader
+
+# A module is imported when it is first used.
+__getattr__, __dir__, _ = lazy_loader.attach(__name__, [module.name for module in iter_modules(__path__)])

@@ -21,6 +21,7 @@ from fljax.run.one_round import as_traced, shapes_of_state
 from fljax.run.patience import measures_by_validation
 from fljax.run.privacy import epsilons, mechanism, with_target
 from fljax.run.programs import Compile
+from fljax.run.resume import check_has_checkpoints
 from fljax.run.same import check_rounds, check_same_run
 from fljax.run.spread import spreads
 from fljax.run.surroundings import continued, surroundings
@@ -159,9 +160,12 @@ def check_folder(
     Raises:
         ValueError: as `check_continues`.
     """
-    if (standing := standing_of(folder)).identity is not None:
-        with called(**run) as call:
-            check_continues(call, folder, standing, compile, force_resume)
+    standing = standing_of(folder)
+    if standing.identity is None:
+        check_has_checkpoints(folder, run["n_rounds"])
+        return
+    with called(**run) as call:
+        check_continues(call, folder, standing, compile, force_resume)
 
 
 def check_continues(call: Call, folder: Path, standing: Standing, compile: Compile, force_resume: bool) -> None:
@@ -173,6 +177,7 @@ def check_continues(call: Call, folder: Path, standing: Standing, compile: Compi
         ValueError: the folder's run is another, has more rounds, or was made with other versions or devices.
     """
     if standing.identity is None:
+        check_has_checkpoints(folder, call.n_rounds)
         return
     now = call.surroundings()
     check_same_run(folder, standing.identity, call.identity, [*standing.history, now])

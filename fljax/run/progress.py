@@ -1,5 +1,6 @@
 """What a run shows while it runs: a bar with rounds per second and the latest accuracy, or nothing."""
 
+import time
 from typing import Protocol
 
 import numpy as np
@@ -10,6 +11,9 @@ from rich.table import Column
 from rich.text import Text
 
 from fljax.run.headline import measures_of
+
+SECONDS_A_LINE = 60.0
+"""Between two lines of a bar that cannot be drawn."""
 
 
 class Progress(Protocol):
@@ -64,7 +68,7 @@ class SilentProgress:
 
 
 class BarProgress:
-    """A live bar titled ``title``; on a console that is no terminal, a line when the run ends."""
+    """A live bar titled ``title``; on a console that is no terminal, a line a minute, and one when the run ends."""
 
     def __init__(self, title: str, console: Console | None = None) -> None:
         columns = (
@@ -76,6 +80,7 @@ class BarProgress:
         )
         self.title, self.bar = title, RichProgress(*columns, console=console)
         self.task = self.bar.add_task(title, total=None, state=COMPILING, accuracy="")
+        self.told = time.monotonic()
 
     def prepare(self) -> None:
         """Draws the bar, which counts the seconds until the first round."""
@@ -99,6 +104,7 @@ class BarProgress:
         if len(tested):
             fields["accuracy"] = f"{measures.word} {tested[-1]:.4f}"
         self.bar.update(self.task, completed=done, **fields)
+        self._tell(done, fields)
         bad = metrics["active"] & ~metrics["ok"]
         if n_bad := int(bad.sum()):
             round = done - len(bad) + int(np.argmax(bad.any(axis=1))) + 1  # as tables count
@@ -107,6 +113,13 @@ class BarProgress:
                 "a lower learning rate may help",
                 markup=False,
             )
+
+    def _tell(self, done: int, fields: dict[str, str]) -> None:
+        """Into a file, such as a job's log, where no bar can be drawn."""
+        if not self.bar.console.is_terminal and time.monotonic() - self.told >= SECONDS_A_LINE:
+            self.told, n_rounds = time.monotonic(), self.bar.tasks[self.task].total
+            told = ", ".join([f"{self.title}: {done} of {n_rounds:g} rounds", *fields.values()])
+            self.bar.console.print(told, markup=False)
 
     def stop(self) -> None:
         """Leaves the finished bar on the screen."""

@@ -10,7 +10,7 @@ import numpy as np
 from fljax.run import checkpoint as files
 from fljax.run import hosts
 from fljax.run.churn import churn_of_rounds
-from fljax.run.rounds import Written, cut_back, read_whole
+from fljax.run.rounds import Written, cut_back, n_written, read_whole
 from fljax.run.same import check_rounds, check_same_run
 from fljax.run.spent import Spent, spent_of
 from fljax.run.surroundings import continued
@@ -56,7 +56,10 @@ def begin(
         check_rounds(folder, stored.round, n_rounds)
         return read_whole(folder, stored.round, stored.written)
 
-    if (found := files.newest(folder, state, look, same)) is not None:
+    found = files.newest(folder, state, look, same)
+    if found is None:
+        check_has_checkpoints(folder, n_rounds)
+    if found is not None:
         stored, past, _ = found
         labels = churn_of_rounds(past, n_clients)[1] if "label" in past else None
         done = stored.round == n_rounds
@@ -69,4 +72,21 @@ def begin(
         if found is not None:
             files.drop_newer(folder, found[2])
         cut_back(folder, start.round, start.written.metrics_bytes)
+        if start.round < n_rounds:
+            (folder / files.FOLDER).mkdir(parents=True, exist_ok=True)  # before any rounds: see `check_has_checkpoints`
     return start
+
+
+def check_has_checkpoints(folder: Path, n_rounds: int) -> None:
+    """Raises ValueError where rounds lie in a folder whose checkpoints have been taken away.
+
+    A run that was stopped before its first checkpoint has the folder for it, and begins again.
+    """
+    if not (n_there := n_written(folder)):
+        return
+    check_rounds(folder, n_there, n_rounds)
+    if not (place := folder / files.FOLDER).is_dir():
+        raise ValueError(
+            f"{folder} holds {n_there} rounds, and {place}, which says whose they are, is missing; put it back, or "
+            f"delete {folder} to make them again"
+        )

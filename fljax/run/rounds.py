@@ -151,6 +151,18 @@ def _read(folder: Path, n_rounds: int | None) -> tuple[dict[str, np.ndarray], in
     return joined(parts), crc
 
 
+def n_written(folder: Path) -> int:
+    """How many rounds lie in a folder, whole or not; 0 where none do or the last file cannot be read."""
+    places = _chunks(folder, r"\.npz")
+    if not places:
+        return 0
+    first, path = places[-1]
+    try:
+        return first + len(read_arrays(path, "")[0]["ids"])
+    except (DamagedError, KeyError):
+        return first
+
+
 def joined(parts: list[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
     """The metrics of chunks as one; the chunks are emptied, for there is not room for all of them twice."""
     return {name: np.concatenate([part.pop(name) for part in parts]) for name in list(parts[0])}

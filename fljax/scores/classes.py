@@ -38,7 +38,8 @@ def balanced_accuracy(outputs: Array, y: Array, is_there: Array) -> Array:
     right = own * (outputs.argmax(axis=1) == y).astype(jnp.float32)[:, None]
     n = own.sum(axis=0)
     recall = right.sum(axis=0) / jnp.maximum(n, 1)
-    return recall.sum() / (n > 0).sum(dtype=jnp.float32)
+    known = ~(jnp.isnan(outputs) & is_there[:, None]).any()
+    return jnp.where(known, recall.sum() / (n > 0).sum(dtype=jnp.float32), jnp.nan)
 
 
 def _among(outputs: Array, y: Array, k: int) -> Array:

@@ -46,7 +46,8 @@ def _over_classes(of_one, outputs: Array, y: Array, is_there: Array) -> Array:
     has, has_not = has & is_there[:, None], ~has & is_there[:, None]
     values = jax.vmap(of_one, in_axes=1)(outputs, has, has_not)
     counts = has.any(axis=0) & has_not.any(axis=0)
-    return jnp.where(counts, values, 0).sum() / counts.sum(dtype=values.dtype)
+    known = ~(jnp.isnan(outputs) & is_there[:, None]).any()  # an output that is no number has no place in an order
+    return jnp.where(known, jnp.where(counts, values, 0).sum() / counts.sum(dtype=values.dtype), jnp.nan)
 
 
 def _auc(value: Array, has: Array, has_not: Array) -> Array:

@@ -69,6 +69,8 @@ def cluster_mean(stacked: Stacked, weight: Array, label: Array, empty: Stacked) 
     check_vector("weight", weight, n, "stacked")
     check_vector("label", label, n, "stacked")
     empty = fallback("empty", empty, stacked, n_clusters)
+    if not jnp.issubdtype(label.dtype, jnp.integer):
+        raise ValueError(f"label has dtype {label.dtype}; give the numbers of clusters, whole numbers")
     # As int32: a uint8 has no 256th cluster.
     member = label.astype(jnp.int32)[None, :] == jnp.arange(n_clusters, dtype=jnp.int32)[:, None]
     exact = weight if weight.dtype == "float64" else weight.astype(jnp.float32)
@@ -111,7 +113,10 @@ def mix(matrix: Array, stacked: Stacked) -> Stacked:
         raise ValueError(f"matrix has shape {matrix.shape}; expected (rows, {n}), a column a client")
     counts = jnp.any(matrix != 0, axis=0)
 
+    tree.check_real(matrix)
+
     def leaf_mix(leaf: Array) -> Array:
+        tree.check_real(leaf)
         if not jnp.issubdtype(leaf.dtype, jnp.floating):
             return jnp.round(leaf_mix(leaf.astype(jnp.float32))).astype(leaf.dtype)
         exact = matrix.astype(leaf.dtype if leaf.dtype.itemsize > 4 else jnp.float32)

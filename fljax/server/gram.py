@@ -54,6 +54,7 @@ def trainable_matrices(x: Stacked, layers: tuple[str, ...] | None) -> tuple[Arra
     if not jax.tree.leaves(selected):
         raise ValueError("nothing to compare: x has no trainable leaves, or layers is empty")
     n_rows("x", selected)
+    jax.tree.map(tree.check_real, selected)
     mats = blocks.matrices(selected)
     # Squares leave narrower types: those of a float16 from 256 on, of a uint8 from 16 on.
     kind = jnp.float64 if any(mat.dtype == "float64" for mat in mats) else jnp.float32

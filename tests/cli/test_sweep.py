@@ -15,6 +15,7 @@ from fljax.cli.sweep import HELP
 from fljax.jobs.job import read_job
 from fljax.jobs.sweep import read_sweep
 from fljax.jobs.values import BRICKS, OF_THE_WHOLE
+from fljax.run.sweep import best
 
 SMALL = ("--rounds", "2", "--model", "logistic_regression", "--partition.n-clients", "4", "--epochs", "1")
 
@@ -244,6 +245,10 @@ def test_the_best_points_settings_are_those_that_a_run_takes():
     own = job.settings["fedprox"]
     assert (own["epochs"], own["mu"]) == (2, 0.3)
     assert np.float32(own["lr"]) == np.float32(lr)
+    fixed = read_sweep(["--algorithm", "fedprox", "--lr", "0.01", "0.1", "--mu", "0.5"])  # 0.1 in the main job
+    words = as_words(fixed, {"lr": 0.01})
+    assert read_job(["--algorithm", "fedprox", *words]).settings["fedprox"]["mu"] == 0.5
+    assert words == ["--fedprox.mu", "0.5", "--fedprox.lr", "0.01"]
 
 
 def test_what_is_judged_by_validation_examples_says_so(fljax):
@@ -259,6 +264,11 @@ def test_what_is_judged_by_validation_examples_says_so(fljax):
     (settings,) = re.findall(r"\nits settings: (.*)\n", out)
     chosen = max((0.01, 0.3), key=lambda lr: of_point("v", lr))
     assert read_job(["--algorithm", "fedavg", *shlex.split(settings)]).settings["fedavg"]["lr"] == chosen
+    for metric, better in (("val_accuracy_macro", max), ("val_loss", min)):
+        told, table = best(load_sweep("v").table, metric), load_sweep("v").table
+        means = {lr: np.mean([row[metric] for row in table if row["lr"] == lr]) for lr in (0.01, 0.3)}
+        assert (told.point, told.n_seeds) == ({"lr": better(means, key=means.get)}, 2)
+        assert told.mean == pytest.approx(means[told.point["lr"]])
     loaded, tests = load_sweep("v"), {"val_accuracy_macro", "val_loss", "val_f1_macro"}
     (one,), rounds = loaded.found, loaded.rounds()
     assert tests | {"lr", "loss"} <= rounds.keys()
@@ -312,7 +322,44 @@ def test_a_sweep_goes_on_with_more_seeds(fljax, refused):
     assert [row["seed"] for row in rows] == ["0", "1"] * 2
     assert [row for row in rows if row["seed"] == "0"] == few
     assert tomllib.loads(Path("x/config.toml").read_text())["seeds"] == 2
+    before = Path("x/config.toml").read_bytes()
     assert "holds a run with n_seeds=2, not 1" in refused("sweep", "--folder", "x", "--resume", "--seeds", "1")
+    assert Path("x/config.toml").read_bytes() == before
+    assert fljax("sweep", "--folder", "x", "--resume")[0] == 0
+    Path("x/table.csv").write_bytes(Path("x/table.csv").read_bytes()[:-40])
+    with pytest.raises(ValueError, match=r"table\.csv"):
+        load_sweep("x")
+
+
+def test_a_sweep_with_a_method_of_ones_own_is_read_where_its_file_is_not(fljax, refused):
+    Path("mine.py").write_text("import fljax\n\ngentle = fljax.fedprox + fljax.compose('fedavg+sam').bricks[0]\n")
+    given = (
+        "--lr",
+        "0.1",
+        "0.2",
+        "--outer.epochs",
+        "1",
+        "2",
+        "--folder",
+        "x",
+        "--judge",
+        "val",
+        "--partition.val-fraction",
+    )
+    assert fljax("sweep", "--algorithm", "./mine.py:gentle", *SMALL, *given, "0.3")[0] == 0
+    whole = load_sweep("x")
+    Path("there").mkdir()
+    Path("mine.py").rename("there/mine.py")
+    gone = load_sweep("x")
+    assert [one.setting for one in gone.found] == [{"setting": "epochs=1"}, {"setting": "epochs=2"}]
+    for one, other in zip(gone.found, whole.found, strict=True):
+        np.testing.assert_array_equal(one.curves("val_accuracy_macro"), other.curves("val_accuracy_macro"))
+    assert "say where it is now" in refused("sweep", "--folder", "x", "--resume")
+    assert fljax("sweep", "--folder", "x", "--resume", "--algorithm", "there/mine.py:gentle")[0] == 0
+    config = Path("x/config.toml").read_text()
+    Path("x/config.toml").unlink()
+    assert len(load_sweep("x/epochs=1").found) == 1
+    assert "there/mine.py" in config
 
 
 def test_settings_of_one_name_have_columns_of_their_own():

@@ -455,3 +455,11 @@ def test_an_effort_of_nothing_or_of_more_than_all_is_refused(key, effort):
     start, loss = tree.everyone(model.init(key), 2), training_loss(model)
     with pytest.raises(ValueError, match=r"effort has .*; give shares of the steps in"):
         train_clients(jax.random.split(key, 2), start, data, loss, optax.sgd(0.1), Work(1, 2), effort=jnp.array(effort))
+
+
+def test_data_of_no_client_are_refused():
+    pool = Examples(np.zeros((3, 2), np.float32), np.zeros(3, np.int32))
+    nobody = fljax.ClientData(pool, np.zeros((0, 1), np.int32), np.zeros(0, np.int32))
+    model = fljax.MODELS["logistic_regression"]((2,), 2)
+    with pytest.raises(ValueError, match="data of 0 clients"):
+        fljax.client_loss(model, tree.everyone(model.init(jax.random.key(0)), 0), nobody)

@@ -289,3 +289,16 @@ def test_a_score_has_a_column_of_the_table_whatever_its_name():
     head, line = as_table([row]).splitlines()[-2:]
     assert "words" in head
     assert "0.2500" in line
+
+
+@pytest.mark.parametrize("name", ["auc", "average_precision", "balanced_accuracy"])
+def test_outputs_that_are_no_numbers_have_no_score(name):
+    outputs, y, is_there = (
+        np.eye(3, dtype=np.float32)[[0, 1, 2, 0]],
+        np.int32([0, 1, 2, 1]),
+        np.array([True] * 3 + [False]),
+    )
+    score = getattr(fljax.scores, name)
+    assert float(score(np.where(np.arange(4)[:, None] == 1, np.float32(np.nan), outputs), y, is_there)) != 1
+    assert np.isnan(score(np.where(np.arange(4)[:, None] == 1, np.float32(np.nan), outputs), y, is_there))
+    assert float(score(np.where(is_there[:, None], outputs, np.float32(np.nan)), y, is_there)) == 1  # it is not there

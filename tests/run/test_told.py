@@ -102,6 +102,18 @@ def test_every_entry_point_takes_what_a_round_gives(key, averaging, federation, 
             entry()
 
 
+def test_a_log_has_a_line_a_minute(monkeypatch):
+    """Where no bar can be drawn."""
+    clock, file = iter([0.0, 30.0, 61.0, 61.0, 90.0]), io.StringIO()
+    monkeypatch.setattr("fljax.run.progress.time.monotonic", lambda: next(clock, 1e3))
+    bar = BarProgress("own", Console(file=file))
+    metrics = {"accuracy_macro": np.array([np.nan, 0.25]), "active": np.ones((2, 1), bool), "ok": np.ones((2, 1), bool)}
+    for done in (2, 4):
+        bar.bar.update(bar.task, total=8)
+        bar.chunk(done, metrics, 1.5)
+    assert file.getvalue() == "own: 4 of 8 rounds, 1.5 rounds/s, accuracy 0.2500\n"
+
+
 def test_a_rule_may_give_one_loss_and_not_one_value_a_cluster(key, model, federation):
     def begin(key, hyper, data):
         return Clusters(jax.vmap(model.init)(jax.random.split(key, 2)), jnp.arange(N) % 2)

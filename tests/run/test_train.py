@@ -141,6 +141,22 @@ def test_another_run_in_the_folder_is_refused(key, averaging, federation, tmp_pa
         train(averaging, fljax.fedavg.Hyper(lr=0.1), federation, jax.random.key(1), 2, folder=tmp_path)
 
 
+def test_rounds_whose_checkpoints_are_gone_are_not_written_over(key, averaging, federation, tmp_path, no_programs):
+    """Nothing says then whose rounds they are; a run that was stopped before its first checkpoint begins again."""
+    hyper, every = fljax.fedavg.Hyper(lr=0.1), {"seconds_per_chunk": 1e-9, "seconds_per_checkpoint": 1e9}
+    whole = train(averaging, hyper, federation, key, 3, folder=tmp_path, **every)
+    (tmp_path / "checkpoints").rename(tmp_path / "elsewhere")
+    with no_programs():
+        with pytest.raises(ValueError, match=r"holds 3 rounds, and .*checkpoints, which says whose they are, is missi"):
+            train(averaging, fljax.fedavg.Hyper(lr=0.2), federation, key, 3, folder=tmp_path)
+        with pytest.raises(ValueError, match=r"n_rounds=2 is below the 3 rounds"):
+            train(averaging, hyper, federation, key, 2, folder=tmp_path)
+    chex.assert_trees_all_equal(read_rounds(tmp_path), whole.metrics)
+    (tmp_path / "checkpoints").mkdir()
+    again = train(averaging, hyper, federation, key, 3, folder=tmp_path)
+    chex.assert_trees_all_equal(again.metrics, whole.metrics)
+
+
 def test_fewer_rounds_than_were_done_are_refused(key, averaging, federation, tmp_path, no_programs):
     train(averaging, fljax.fedavg.Hyper(), federation, key, 4, folder=tmp_path)
     with no_programs(), pytest.raises(ValueError, match=r"n_rounds=2 is below the 4 rounds .*choose n_rounds >= 4"):

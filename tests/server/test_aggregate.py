@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import fljax
 from fljax import tree
 from fljax.server.aggregate import cluster_mean, mix, mix_layers, weighted_mean
 from tests.slow import slow, slow_rows
@@ -192,3 +193,27 @@ def test_matrices_of_layers_with_different_rows_are_refused():
     x = jnp.ones((3, 2))
     with pytest.raises(ValueError, match=r"matrices\['b'\] has shape \(2, 3\); expected \(1, 3\)"):
         mix_layers({"a": jnp.ones((1, 3)), "b": jnp.ones((2, 3))}, {"a": x, "b": x})
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda x: fljax.server.weighted_mean(x, np.ones(2, np.float32)),
+        lambda x: fljax.server.mix(x, np.ones((2, 2), np.float32)),
+        lambda x: fljax.server.cluster_mean(x, np.ones(2, np.float32), np.int32([0, 0]), x),
+        fljax.server.pairwise_l2,
+        fljax.server.pairwise_cosine,
+        fljax.server.coordinate_median,
+        fljax.server.geometric_median,
+    ],
+)
+def test_complex_numbers_are_refused_and_not_halved(call):
+    with pytest.raises(ValueError, match="dtype complex64; give real numbers"):
+        call(np.array([[1 + 2j, 0.3 + 0.4j], [0.2 - 1j, 1.6]], np.complex64))
+
+
+def test_labels_are_whole_numbers():
+    with pytest.raises(ValueError, match="label has dtype float32; give the numbers of clusters"):
+        fljax.server.cluster_mean(
+            np.ones((2, 3), np.float32), np.ones(2, np.float32), np.float32([0.5, 1]), np.ones((2, 3), np.float32)
+        )

@@ -22,8 +22,8 @@ from fljax.run.sweep import parts
 from fljax.run.sweep.halving import rungs
 from fljax.run.sweep.points import count_points, epsilons_of_points, point, vectors, with_targets
 from fljax.run.sweep.program import Cell, Setting, all_cells, level_of, plan
+from fljax.run.sweep.stages import RUNS_PER_CALL, Stage, Tell, run_stages
 from fljax.run.sweep.stages import Found as Found
-from fljax.run.sweep.stages import Stage, Tell, run_stages
 from fljax.run.sweep.table import metric_of
 from fljax.run.sweep.told import OF_ROUNDS, of_host
 from fljax.run.writer import only_run
@@ -54,7 +54,8 @@ def search(
 ) -> Found:
     """`fljax.sweep` in batches of runs, with files, resume and successive halving; runs are spread over the devices.
 
-    The same search again goes on after the last batch that was written; without halving also with more seeds. Points
+    The same search again goes on after the last batch that was written (of ``at_once`` runs a device; None on a CPU: of
+    4), and a batch that was stopped begins anew; without halving also with more seeds. Points
     that halving keeps have the results of the full sweep.
 
     Args:
@@ -106,9 +107,9 @@ def search(
         setting = setting._replace(level=level)
         due = due_rounds(evaluate_every, n_rounds)
         store = parts.Store(folder, surroundings(n_devices), force_resume, count_points(hypers), int(n_seeds))
-        stage = Stage(
-            setting, federation, dropout_rate, due, store, tell or (lambda done, n: None), jax.random.key_impl(key)
-        )
+        tell, implementation = tell or (lambda done, n: None), jax.random.key_impl(key)
+        in_turn = RUNS_PER_CALL if at_once is None and setting.at_once == 1 else 1
+        stage = Stage(setting, federation, dropout_rate, due, store, tell, implementation, in_turn)
         if folder is not None:
             state = stage.shapes(cells)
             identity = run_identity(algorithm, state, point(hypers, 0), given, key, draw, evaluate_every, dropout)

@@ -20,7 +20,8 @@ from fljax.run.sweep.program import Cell, Setting, advance
 from fljax.types import Federation
 
 RUNS_PER_CALL = 4
-"""Runs one after another between two looks at the clock, on a CPU; elsewhere as many as fit are one call."""
+"""Runs one after another in a batch, on a CPU, where the caller does not say how many; elsewhere a batch is as many as
+fit."""
 
 Tell = Callable[[int, int], None]
 """``tell(done, n)``: so many of the runs of a stage are done."""
@@ -43,13 +44,14 @@ class Stage(NamedTuple):
     store: parts.Store
     tell: Tell
     implementation: Any  # of the keys, whose plain numbers are in the cells
+    in_turn: int = 1  # runs of a batch one after another, where none are side by side
 
     def run(self, stage: int, cells: Cell, todo: np.ndarray, first: int, until: int, keep: bool) -> parts.Part:
         """The cells ``todo`` from round ``first`` to ``until``, batch by batch; those in the store are read there."""
         done = self.store.read(stage, todo, until - first, keep)
         known = np.concatenate([part.cells for part in done]) if done else np.zeros(0, int)
         left = np.setdiff1d(todo, known)
-        batch = self.setting.at_once * n_sweep_devices() * (RUNS_PER_CALL if self.setting.at_once == 1 else 1)
+        batch = self.setting.at_once * n_sweep_devices() * self.in_turn
         if len(left):
             self.store.go_on()
         self.tell(len(known), len(todo))

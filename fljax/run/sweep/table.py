@@ -136,8 +136,8 @@ def is_of_a_score(name: str) -> bool:
 
 
 def is_of_a_run(name: str) -> bool:
-    """Whether a column of `tidy` is no part of a point."""
-    return name in OF_A_RUN or is_of_a_score(name)
+    """Whether a column of `tidy`, or of a table of validation tests, is no part of a point."""
+    return unnamed(name, "val") in OF_A_RUN or is_of_a_score(name)
 
 
 def metric_of(metric: str | None, algorithm: Algorithm) -> str:
@@ -187,7 +187,7 @@ def ranked(spreads: Sequence[Spread], metric: str) -> list[Spread]:
 
     A point that halving cut short lost to those that it kept, whatever its mean was then.
     """
-    sign = 1.0 if metric in LOWER_IS_BETTER else -1.0
+    sign = 1.0 if unnamed(metric, "val") in LOWER_IS_BETTER else -1.0
 
     def place(spread: Spread) -> tuple[bool, int, float]:
         return spread.n_diverged > 0, -spread.rounds, np.inf if np.isnan(spread.mean) else sign * spread.mean
