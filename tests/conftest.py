@@ -88,6 +88,8 @@ def compiled_programs_are_let_go() -> Iterator[None]:
     yield
     if len(compiled) >= 50 and Path("/proc/self/maps").exists():
         compiled.clear()
+        if n_bytes_held() > most_bytes[0]:
+            programs.trim()
         if n_bytes_held() > most_bytes[0] or programs.maps_are_short():
             gc.unfreeze()
             programs.let_go()

@@ -6,7 +6,10 @@ number of rounds alone, so that the same run is compiled in the same way everywh
 program: a user's own JAX code is compiled as ever.
 """
 
+import contextlib
+import ctypes
 import gc
+import os
 import threading
 import time
 from collections import OrderedDict
@@ -18,6 +21,7 @@ from typing import Any, Literal, NamedTuple, get_args
 import jax
 
 from fljax.run.callbacks import warn_of_callbacks
+from fljax.run.memory import host_memory
 from fljax.run.program_cost import Cost
 from fljax.run.shelf import Shelf, kept_here_alone
 
@@ -138,12 +142,40 @@ def let_go() -> None:
     forget()
     jax.clear_caches()
     gc.collect()
+    trim()
+
+
+def trim() -> None:
+    """Gives the system back what was freed in this process: compiling leaves most of it scattered (`malloc_trim`)."""
+    with contextlib.suppress(OSError, AttributeError):  # no glibc
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def make_room() -> None:
-    """Lets go of the programs of this process where `maps_are_short`."""
-    if maps_are_short():
+    """Lets go of the programs of this process where `maps_are_short`, or `memory_is_short`."""
+    if maps_are_short() or memory_is_short():
         let_go()
+        _held_after[0] = _n_bytes_held()
+
+
+def memory_is_short() -> bool:
+    """Whether less than `_SHARE_OF_MEMORY` is free, and as much has been taken since programs were let go last: what
+    did not come back then is not theirs."""
+    memory = host_memory()
+    enough = _SHARE_OF_MEMORY * memory.limit
+    return memory.free < enough and _n_bytes_held() - _held_after[0] > enough / 2
+
+
+def _n_bytes_held() -> int:
+    """Of this process, in memory; 0 where that is not known."""
+    try:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError, IndexError):  # another system
+        return 0
+
+
+_held_after = [0]
+_SHARE_OF_MEMORY = 0.25
 
 
 def maps_are_short() -> bool:
@@ -165,7 +197,7 @@ _SHARE_OF_MAPS = 0.6
 def compiler_for(
     wanted: Compile, n_rounds: int, round_cost: Callable[[], Cost], shelf: Shelf | None, before: str | None = None
 ) -> Compiler:
-    """The compiler of a run; programs of earlier runs are let go where their memory maps run short.
+    """The compiler of a run; programs of earlier runs are let go where memory, or maps of it, run short.
 
     Args:
         wanted: a level; "auto": the one that the run began with, or that of least forecast time.

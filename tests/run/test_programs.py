@@ -15,6 +15,7 @@ from jax.experimental.compilation_cache import compilation_cache
 
 import fljax
 from fljax.run import programs, shelf
+from fljax.run.memory import Memory
 from fljax.run.program_cost import Cost, cost_of
 from fljax.run.programs import Compiler, compiler_for, level_for, seconds_of
 from fljax.run.shelf import Shelf, kept_here_alone, shelf_for
@@ -203,6 +204,26 @@ def test_programs_are_let_go_before_their_memory_maps_run_out(cached, power, mon
         monkeypatch.setattr(programs, "_SHARE_OF_MAPS", share)
         assert programs.maps_are_short() is not is_kept
         assert (program() is held) is is_kept
+
+
+def test_programs_are_let_go_before_the_memory_runs_out_and_not_for_what_is_no_programs(power, monkeypatch):
+    def program():
+        compiler = compiler_for("fast", 1, lambda: pytest.fail("no forecast is asked for"), None)
+        return compiler.program("power", power, (3,), jnp.ones(3)).call
+
+    held, bytes_held = program(), [100.0]
+    monkeypatch.setattr(programs, "_n_bytes_held", lambda: bytes_held[0])
+    monkeypatch.setattr(programs, "_held_after", [0])
+    monkeypatch.setattr(programs, "host_memory", lambda: Memory(1000, 300))
+    assert program() is held
+    monkeypatch.setattr(programs, "host_memory", lambda: Memory(1000, 200))
+    assert program() is held  # others have taken it
+    bytes_held[0] = 200.0
+    again = program()
+    assert again is not held
+    assert program() is again  # what stays is not theirs
+    bytes_held[0] = 330.0
+    assert program() is not again
 
 
 def test_a_run_with_kept_programs_is_the_same_run(cached, federation):
