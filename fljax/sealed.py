@@ -92,7 +92,7 @@ def write_listed(path: Path, content: bytes) -> None:
     Raises:
         OSError: it cannot be written; the old one, if there is one, is whole.
     """
-    known = [b"%08x" % zlib.crc32(one) for one in (content, *([path.read_bytes()] if path.exists() else []))]
+    known = [b"%08x" % zlib.crc32(one) for one in (content, *([path.read_bytes()] if path.is_file() else []))]
     write_sealed(_list_of(path), b" ".join(known))  # first, and of both: whenever this is cut off, one of them is there
     aside = path.with_name(f"{path.name}.part")
     with naming(path):
