@@ -71,6 +71,11 @@ def test_a_run_leaves_its_results(fljax, drawn):
     folder.joinpath("clients.csv").write_text("".join(listed[:-1]))
     status, _, err = fljax("show", "x", "--out", "paper")
     assert (status, err.count("\n")) == (2, 1)
+    assert "clients.csv" in err
+    assert "put it back from a copy, or delete .clients.csv.crc to take it as it is" in err
+    folder.joinpath(".clients.csv.crc").unlink()  # as in a folder from before there were checksums
+    status, _, err = fljax("show", "x", "--out", "paper")
+    assert (status, err.count("\n")) == (2, 1)
     assert "clients.csv has 3 clients, the models 4; put it back" in err
     shutil.rmtree("paper")
     place = listed[0].split(",").index("group")
