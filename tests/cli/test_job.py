@@ -339,3 +339,11 @@ def test_numbers_of_the_main_jobs_network_do_not_go_with_another(tmp_path):
     assert wide["layercfl"]["layers"] == numbers_of_its_own("layercfl", "layers") != "fc1"
     assert wide["fedtsdp"]["psi"] == numbers_of_its_own("fedtsdp", "psi") != 0.995
     assert wide["ifca"]["n_clusters"] == 4
+
+
+def test_a_body_that_has_all_epochs_leaves_none_for_the_head():
+    of = lambda *given: slips(read_job(["--algorithm", "fedavg", "fedrep", *given]), np.full(10, 100))  # noqa: E731
+    assert of("--epochs", "2", "--batch-size", "8") == []
+    assert of("--epochs", "1", "--batch-size", "8") == [
+        "fedrep: with --body-epochs as many as --epochs heads learn before tests alone"
+    ]
