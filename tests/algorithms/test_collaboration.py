@@ -18,9 +18,11 @@ from fljax.algorithms.fedntd import fedntd, not_true_distilled
 from fljax.algorithms.fedpac import estimates, fedpac
 from fljax.algorithms.fedrep import HEAD_PHASE
 from fljax.client.local import shuffled
-from fljax.run.one_round import split_key
+from fljax.rounds.joining import everyone
+from fljax.run.one_round import as_traced, split_key
 from fljax.types import Batch, Work
 from tests import oracle
+from tests.algorithms.round_by_round import jitted
 from tests.algorithms.test_oracles import LR, WORK, assert_models, reference, run  # noqa: F401
 from tests.algorithms.test_personal import averaged, final, numpy_features
 from tests.oracle import as_float64
@@ -158,6 +160,23 @@ def test_fedcac_without_critical_parameters_is_fedavg_whoever_takes_part(key, mo
     )
     for leaf, mean in zip(*map(jax.tree.leaves, (held.params, theta)), strict=True):
         np.testing.assert_allclose(leaf, np.broadcast_to(mean, leaf.shape), rtol=1e-5, atol=1e-6)
+
+
+def test_fedcac_keeps_what_a_client_had_whose_training_fails_and_the_mean_where_nobody_comes(
+    key, model, work, federation
+):
+    method, hyper = fedcac(model, work), as_traced(fedcac.Hyper(lr=0.1, tau=0.4))
+    round, data = jitted(method.round), federation.train
+    cohort = everyone(key, jnp.int32(0), data)
+    state, _ = round(key, hyper, jitted(method.init)(key, hyper, data), cohort)
+    first = np.asarray(data.index[0, : data.size[0]])
+    broken = data._replace(pool=data.pool._replace(x=data.pool.x.at[first].set(jnp.nan)))
+    after, metrics = round(key, hyper, state, cohort._replace(data=broken))
+    assert metrics["ok"].tolist() == [False, *[True] * (len(metrics["ok"]) - 1)]
+    chex.assert_trees_all_equal(*(jax.tree.map(lambda leaf: leaf[0], one.clients) for one in (after, state)))
+    assert any(leaf[0].any() for leaf in jax.tree.leaves(state.clients.critical))
+    nobody, _ = round(key, hyper, state, cohort._replace(active=jnp.zeros(len(metrics["ok"]), bool)))
+    chex.assert_trees_all_equal(nobody.server, state.server)
 
 
 @pytest.mark.parametrize("align_epochs", [0, 2])

@@ -29,7 +29,7 @@ def promotion_of_a_user():
         yield
 
 
-SOME = of((*ENGINE, "fedcps", "scaffold"), FIRST)
+SOME = of((*ENGINE, "fedcps", "scaffold", "fedala", "fedgwc"), FIRST)
 
 
 @SOME

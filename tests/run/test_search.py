@@ -61,6 +61,13 @@ def test_it_equals_the_sweep_and_halving_changes_nothing_for_the_survivors(searc
     assert {i for i in range(5) if halved.rounds[i] > 1} == set(np.argsort(-first, kind="stable")[:3])
 
 
+@pytest.mark.parametrize(("at_once", "n_batches"), [(None, 2), (1, 5)])
+def test_a_batch_is_of_as_many_runs_as_are_asked_for(searched, tmp_path, at_once, n_batches):
+    """Ten runs on two devices: what a stop loses."""
+    searched(folder=tmp_path, at_once=at_once)
+    assert len([*(tmp_path / "parts").glob("*.npz")]) == n_batches
+
+
 def test_a_stage_keeps_no_more_than_its_rounds(searched, monkeypatch):
     """A view of a stage's rounds would keep all rounds of the search, for which the program has room."""
     kept, batch = [], Stage._batch
