@@ -92,23 +92,25 @@ def test_apfl_in_numpy(key, model, federation, reference, alpha_lr):  # noqa: F8
 def test_apple_in_numpy(key, model, federation, reference):  # noqa: F811
     size = np.asarray(federation.train.size, np.float64)
     cores, p0, rate, mu, fades = reference.everyone(), size / size.sum(), 0.05, 0.3, 1.5
-    weights = [p0] * 8
+    weights, decay = [p0] * 8, 0.8
 
     def mixture(p, cores):
         return oracle.combine(lambda *leaves: sum(w * leaf for w, leaf in zip(p, leaves, strict=True)), *cores)
 
     for r, cohort in enumerate(reference.rounds()):
+        lr, p_lr = LR * decay**r, rate * decay**r  # as in the authors' code both fall
         pull, sent = mu * (1 + np.cos(np.pi * min(r / fades, 1))) / 2, list(cores)
         for i, k, _ in cohort:
             held, p = list(cores), weights[i]
             for x, y in reference.batches(i, k):
                 g = oracle.gradient(mixture(p, held), x, y)
                 slope = [sum(jax.tree.leaves(oracle.combine(lambda c, g: (c * g).sum(), core, g))) for core in held]
-                held[i] = oracle.combine(lambda c, g, own=p[i]: c - LR * own * g, held[i], g)
-                p = p - rate * (np.array(slope) + pull * (p - p0))
+                held[i] = oracle.combine(lambda c, g, step=lr * p[i]: c - step * g, held[i], g)
+                p = p - p_lr * (np.array(slope) + pull * (p - p0))
             sent[i], weights[i] = held[i], p
         cores = sent
-    deployed, state = run(apple(model, WORK), apple.Hyper(lr=LR, p_lr=rate, mu=mu, fades=fades), federation, key)
+    hyper = apple.Hyper(lr=LR, lr_decay=decay, p_lr=rate, mu=mu, fades=fades)
+    deployed, state = run(apple(model, WORK), hyper, federation, key)
     np.testing.assert_allclose(state.clients, weights, rtol=1e-4, atol=1e-6)
     assert np.abs(np.array(weights) - p0).max() > 0.01  # they moved
     assert_models(deployed, [mixture(p, cores) for p in weights])
