@@ -116,7 +116,7 @@ def fedgwc(
         return upload._replace(params=upload.params["theta"], rest=(upload.rest, upload.params["losses"]))
 
     def receive(key: Key, hyper: FedGWCHyper, state: State, cohort: Cohort, upload: Upload) -> tuple[State, Metrics]:
-        (clusters, loss, ok), losses = upload.rest[0], upload.rest[1].astype(jnp.float32)
+        (clusters, loss, ok), losses = upload.rest
         label, counts = upload.start.row, upload.weight > 0
         taken = jnp.arange(n_losses)[None] < steps_of(cohort, work)[:, None]
         together = (label[:, None] == label[None]) & counts[None]

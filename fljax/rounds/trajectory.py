@@ -49,7 +49,7 @@ def _recorded(loss: Loss) -> Loss:
         kept = statistics[tree.STATISTICS]
         value, updated = loss(tree.join_statistics(theta, kept["model"]), batch, key, *own)
         theta, model = tree.split_statistics(updated)
-        losses = kept["losses"].at[kept["step"]].set(value, mode="drop")
+        losses = kept["losses"].at[kept["step"]].set(value.astype(jnp.float32), mode="drop")
         kept = {"model": model, "losses": losses, "step": kept["step"] + 1}
         return value, tree.join_statistics(theta, {tree.STATISTICS: kept})
 

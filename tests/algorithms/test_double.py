@@ -89,3 +89,20 @@ def test_a_whole_run_is_the_same(key, model, work, federation):
     with jax.enable_x64(True):
         within = run()
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6), within, without)
+
+
+@pytest.mark.parametrize("name", ["fedala", "fedgwc", "fedcac"])
+def test_losses_of_float64_go_where_float32_is_kept(key, name, work, padded, cohort):  # noqa: F811
+    """Of a network that computes in float64 too."""
+
+    def apply(params, x):
+        return jnp.asarray(x, jnp.float64).reshape(x.shape[0], -1) @ params["first"]["w"] @ params["last"]["w"]
+
+    with jax.enable_x64(True):
+        model = fljax.from_functions(
+            lambda key: {"first": {"w": jnp.ones((16, 3), jnp.float64)}, "last": {"w": jnp.ones((3, 4), jnp.float64)}},
+            apply,
+        )
+        algorithm = CASES[name]._replace(model=model).make(model, work)
+        before, after, *_ = first_round(algorithm).eval_shape(CASES[name].hyper, padded, key, cohort)
+    chex.assert_trees_all_equal_shapes_and_dtypes(before, after)

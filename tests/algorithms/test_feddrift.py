@@ -125,3 +125,23 @@ def test_clients_whose_labels_are_swapped_part_from_the_others(key, model, work,
     assert (np.asarray(metrics["n_clusters"])[10:20] == 1).all()
     assert float(metrics["ari"][-1]) == 1
     assert float(metrics["accuracy_macro"][-1]) > 0.9
+
+
+@pytest.mark.parametrize(("merge", "received"), [(1e9, 3), (0.0, 2)])
+def test_who_is_in_a_merged_model_is_sent_it_beside_those_it_chose_among(key, model, work, federation, merge, received):
+    method, hyper = (
+        feddrift(model, work, n_models=3),
+        as_traced(feddrift.Hyper(lr=0.1, every=1.0, rise=1e9, merge=merge)),
+    )
+    data = federation.train
+    cohort, state = everyone(key, jnp.int32(0), data), jitted(method.init)(key, hyper, data)
+    n_clients, n_parameters = data.size.shape[0], tree.size(model.init(key))
+    other = jax.jit(model.init)(jax.random.fold_in(key, 1))
+    centers = jax.tree.map(lambda leaf, new: leaf.at[1].set(new), state.server.centers, other)
+    losses = np.asarray(fljax.cross_loss(model, centers, data))
+    label = losses[:, :2].argmin(1).astype(np.int32)
+    assert 0 < label.sum() < n_clients  # the premise: each is somebody's best
+    server = state.server._replace(centers=centers, label=jnp.asarray(label))
+    _, metrics = jitted(method.round)(key, hyper, state._replace(server=server), cohort)
+    np.testing.assert_array_equal(np.broadcast_to(metrics["downlink"], n_clients), received * n_parameters)
+    np.testing.assert_array_equal(np.broadcast_to(metrics["uplink"], n_clients), n_parameters + 2)

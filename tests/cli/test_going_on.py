@@ -140,6 +140,14 @@ def test_what_is_refused_leaves_the_folder_as_it_is(fljax, refused):
     assert fljax("run", "--folder", "x", "--at-once", "2")[0] == 0  # which changes no result
     for name, value in read_rounds(Path("x/fedavg")).items():
         np.testing.assert_array_equal(value, metrics[name])
+    Path("x/fedavg/checkpoints").rename("elsewhere")  # as under a quota
+    kept = Path("x/config.toml").read_bytes()
+    assert "is below the 2 rounds" in refused("run", "--folder", "x", "--rounds", "1")
+    assert "holds 2 rounds, and x/fedavg/checkpoints, which says whose they are, is missing" in refused(
+        "run", "--folder", "x", "--rounds", "3"
+    )
+    assert Path("x/config.toml").read_bytes() == kept
+    assert len(read_rounds(Path("x/fedavg"))["loss"]) == 2
 
 
 @pytest.mark.slow
