@@ -111,9 +111,8 @@ def mix(matrix: Array, stacked: Stacked) -> Stacked:
     n = n_rows("stacked", stacked)
     if len(shape_of("matrix", matrix)) != 2 or matrix.shape[1] != n:
         raise ValueError(f"matrix has shape {matrix.shape}; expected (rows, {n}), a column a client")
-    counts = jnp.any(matrix != 0, axis=0)
-
     tree.check_real(matrix)
+    counts = jnp.any(matrix != 0, axis=0)
 
     def leaf_mix(leaf: Array) -> Array:
         tree.check_real(leaf)
