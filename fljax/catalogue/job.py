@@ -130,7 +130,7 @@ class SweepSettings(NamedTuple):
         --score auc; None: accuracy_macro, of a regression r2_micro.
     judge: the split that tests are made on; of val the columns are val_accuracy_macro and so on.
     runs_at_once: runs side by side on a device; None: as many as are best.
-    resume: go on with the sweep in --folder.
+    resume: go on with the sweep in --folder; without halving also with more seeds and values.
     """
 
     seeds: Positive = 1

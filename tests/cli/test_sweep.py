@@ -331,6 +331,36 @@ def test_a_sweep_goes_on_with_more_seeds(fljax, refused):
         load_sweep("x")
 
 
+def test_a_sweep_goes_on_with_more_points_and_static_settings(fljax, refused):
+    first = ("--lr", "0.1", "0.2", "--momentum", "0", "--outer.epochs", "1", "--folder", "x")
+    again = ("sweep", "--folder", "x", "--resume")
+    assert fljax("sweep", *SMALL, *first)[0] == 0
+    few, parts = rows_of("x/table.csv"), {path: path.read_bytes() for path in Path("x").rglob("*.npz")}
+    status, out, _ = fljax(*again, "--lr", "0.05", "0.1", "0.2", "--outer.epochs", "1", "2")
+    assert status == 0
+    assert "3 points x 1 seeds" in out
+    rows = rows_of("x/table.csv")
+    assert [(row["epochs"], float(row["lr"])) for row in rows] == [(e, lr) for e in "12" for lr in (0.05, 0.1, 0.2)]
+    assert rows[1:3] == few
+    assert {path: path.read_bytes() for path in parts} == parts
+    assert [dict(one.setting) for one in load_sweep("x").found] == [{"epochs": "1"}, {"epochs": "2"}]
+    before = Path("x/config.toml").read_bytes()
+    assert "holds runs of lr=0.05, which is not to be run" in refused(*again, "--lr", "0.1", "0.2")
+    assert "holds results with --outer.fedavg.epochs 1 2, not 2" in refused(*again, "--outer.epochs", "2")
+    assert "holds results with --fedavg.momentum 0.0, not 0.5" in refused(*again, "--momentum", "0.5")
+    assert Path("x/config.toml").read_bytes() == before
+    assert fljax(*again, "--momentum", "0.5", "0")[0] == 0  # a number that did not vary
+    assert len(rows_of("x/table.csv")) == 12
+
+
+def test_more_draws_are_more_points(fljax):
+    given = ("--lr", "log:0.01:1", "--draws")
+    assert fljax("sweep", *SMALL, *given, "2", "--folder", "x")[0] == 0
+    few = rows_of("x/table.csv")
+    assert fljax("sweep", "--folder", "x", "--resume", "--draws", "3")[0] == 0
+    assert rows_of("x/table.csv")[:2] == few
+
+
 def test_a_sweep_with_a_method_of_ones_own_is_read_where_its_file_is_not(fljax, refused):
     Path("mine.py").write_text("import fljax\n\ngentle = fljax.fedprox + fljax.compose('fedavg+sam').bricks[0]\n")
     given = (

@@ -41,18 +41,18 @@ def test_a_run(finished, averaging, federation, count, capsys, name):
     campaign(name, file, read, lambda found: same(found, whole), count, capsys, finished)
 
 
-@pytest.mark.parametrize("name", ["search.json", "00-00000000.npz"])
+@pytest.mark.parametrize("name", ["search.json", "00-0000-000000.npz"])
 def test_a_search(tmp_path, count, capsys, name):
-    store, cells = Store(tmp_path), np.arange(4)
-    identity = {"algorithm": "fedavg", "hyper.lr": [0.1, 0.2], "key": [0, 0]}
-    store.open(identity)
+    cells = np.arange(4)
+    identity = {"algorithm": "fedavg", "hyper.lr": [0.1, 0.2], "key": [0, 0], "n_seeds": 2, "points": [0, 1]}
+    identity["halving"] = None
+    store = Store(tmp_path, n_seeds=2).open(identity)
     rng = np.random.default_rng(0)
     part = Part(cells, np.zeros(4, np.int32), [rng.normal(size=(4, 30))], {"loss": rng.normal(size=(4, 2))})
     store.write(0, part)
 
     def read():
-        store.open(identity)
-        return store.read(0, cells, 2, True)
+        return store.open(identity).read(0, cells, 2, True)
 
     campaign(name, tmp_path / "parts" / name, read, lambda found: same(found, [part]), count, capsys, tmp_path)
 

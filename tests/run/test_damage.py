@@ -133,22 +133,27 @@ def searched(averaging, federation, tmp_path_factory):
         ("search.json", truncated, r"search.json does not say what was searched; put it back from a copy, or delete"),
         ("search.json", lambda path: path.unlink(), "search.json is missing; put it back from a copy, or delete"),
         (
-            "00-00000000.npz",
+            "00-0000-000000.npz",
             truncated,
-            r"00-00000000.npz cannot be read \(.*\); delete it, and its runs are made again",
+            r"00-0000-000000.npz cannot be read \(.*\); delete it, and its runs are made again",
         ),
-        ("00-00000000.npz", lambda path: save_arrays(path, {"x": np.ones(1)}), "00000000.npz is not a batch of this"),
+        ("00-0000-000000.npz", lambda path: save_arrays(path, {"x": np.ones(1)}), "000000.npz is not a batch of this"),
         (
-            "01-00000009.npz",
-            lambda path: shutil.copy(path.with_name("00-00000000.npz"), path),
+            "01-0000-000009.npz",
+            lambda path: shutil.copy(path.with_name("00-0000-000000.npz"), path),
             "is not a batch of this",
         ),
         *slow_rows(
             ("search.json", lambda path: path.write_text("[1]"), "search.json does not say what was searched"),
-            ("00-00000000.npz", lambda path: np.savez(path, x=np.ones(1)), "00000000.npz cannot be read"),
             (
-                "00-00000001.npz",
-                lambda path: shutil.copy(path.with_name("00-00000000.npz"), path),
+                "search.json",
+                lambda path: path.write_text(path.read_text().replace("1", "2", 1)),
+                "does not say what was",
+            ),
+            ("00-0000-000000.npz", lambda path: np.savez(path, x=np.ones(1)), "000000.npz cannot be read"),
+            (
+                "00-0000-000001.npz",
+                lambda path: shutil.copy(path.with_name("00-0000-000000.npz"), path),
                 "is not a batch of this",
             ),
         ),
@@ -165,7 +170,7 @@ def test_stray_files_of_a_search_are_nobodys_business(searched, averaging, feder
     folder = shutil.copytree(searched, tmp_path / "search")
     np.savez(folder / "parts" / "00-mine.npz", x=np.ones(1))
     np.savez(folder / "parts" / "mine.npz", x=np.ones(1))
-    (folder / "parts" / "00-00000000.npz.part").write_text("a part")
+    (folder / "parts" / "00-0000-000000.npz.part").write_text("a part")
     found = search(averaging, HYPERS, federation, key, 1, 2, halving=2, folder=folder)
     assert sorted(found.rounds) == [1, 2, 2]
     assert json.loads((folder / "parts" / "search.json").read_text())["metric"] == "accuracy_macro"

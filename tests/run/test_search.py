@@ -12,7 +12,6 @@ import pytest
 from scipy import stats
 
 import fljax
-from fljax.files import read_arrays, save_arrays
 from fljax.run.sweep import best, by_point, on_validation, over_settings, search, sweep, tidy
 from fljax.run.sweep.figures import curves, response
 from fljax.run.sweep.halving import Rung, rungs, survivors
@@ -130,25 +129,6 @@ def test_a_search_is_read_back_also_halfway(searched, tmp_path):
     np.testing.assert_array_equal(curve[:2], whole.metrics["accuracy_macro"][point, seed, :2])
 
 
-def test_a_search_of_before_is_read_back(searched, tmp_path):
-    """Whose files number the runs point by point, and do not say so."""
-    whole = searched(folder=tmp_path)
-    folder = tmp_path / "parts"
-    said = json.loads((folder / "search.json").read_text())
-    assert said.pop("runs") == "seed by seed"
-    (folder / "search.json").write_text(json.dumps(said))
-    files = sorted(folder.glob("*.npz"))
-    arrays = [read_arrays(path, "")[0] for path in files]
-    for path, own in zip(files, arrays, strict=True):
-        seed, point = np.divmod(own["cells"], len(LR))
-        save_arrays(path, own | {"cells": point * N_SEEDS + seed})
-    (found,) = fljax.load_sweep(tmp_path).found
-    np.testing.assert_array_equal(found.metrics["test_loss"], whole.metrics["test_loss"])
-    (folder / "search.json").write_text(json.dumps(said | {"n_seeds": 1}))
-    with pytest.raises(ValueError, match="has batches that are not of its search"):
-        fljax.load_sweep(tmp_path)
-
-
 def test_a_search_goes_on_with_more_seeds(searched, averaging, federation, key, hypers, tmp_path):
     few = searched(folder=tmp_path)
     kept = {path.name: path.read_bytes() for path in (tmp_path / "parts").glob("*.npz")}
@@ -170,6 +150,47 @@ def test_a_search_goes_on_with_more_seeds(searched, averaging, federation, key, 
     searched(folder=tmp_path / "halved", halving=2)
     with pytest.raises(ValueError, match="n_seeds=2, not 3"):
         with_seeds(3, folder=tmp_path / "halved", halving=2)
+
+
+def test_a_search_goes_on_with_more_points(averaging, federation, key, tmp_path):
+    """In any order, of numbers that did not vary before too; what is there is not computed again."""
+
+    def searched(n_seeds=2, folder=None, halving=None, **numbers):
+        hypers = fljax.fedavg.Hyper(**numbers)
+        return search(averaging, hypers, federation, key, n_seeds, 2, folder=folder, halving=halving)
+
+    def files():
+        return {path.name: path.read_bytes() for path in (tmp_path / "parts").glob("*.npz")}
+
+    few = searched(folder=tmp_path, lr=[0.3, 0.01], momentum=0.0)
+    before = files()
+    more = {"lr": [0.1, 0.01, 0.3, 0.3], "momentum": [0.0, 0.0, 0.5, 0.0]}
+    found, alone = searched(folder=tmp_path, **more), searched(**more)
+    for name, value in alone.metrics.items():
+        np.testing.assert_array_equal(found.metrics[name], value, err_msg=name)
+        np.testing.assert_array_equal(found.metrics[name][[3, 1]], few.metrics[name], err_msg=name)
+    once = files()
+    assert {name: once[name] for name in before} == before
+    (read,) = fljax.load_sweep(tmp_path).found
+    names = ("lr", "momentum")
+    assert read.points == [
+        dict(zip(names, pair, strict=True)) for pair in zip(more["lr"], more["momentum"], strict=True)
+    ]
+    np.testing.assert_array_equal(read.metrics["test_loss"], found.metrics["test_loss"])
+    turned = {name: value[::-1] for name, value in more.items()}
+    wider = searched(n_seeds=3, folder=tmp_path, **turned)
+    np.testing.assert_array_equal(wider.metrics["test_loss"][::-1, :2], found.metrics["test_loss"])
+    twice = files()
+    assert {name: twice[name] for name in once} == once
+    assert len(twice) > len(once) > len(before)
+    with pytest.raises(ValueError, match=r"holds a run with hyper\.momentum=\[.*\], not None"):
+        searched(n_seeds=3, folder=tmp_path, lr=more["lr"])
+    lacking = {name: value[:3] for name, value in more.items()}
+    with pytest.raises(ValueError, match=r"holds runs of lr=0\.3, momentum=0\.0, which is not to be run; add it"):
+        searched(n_seeds=3, folder=tmp_path, **lacking)
+    searched(folder=tmp_path / "halved", halving=2, lr=[0.1, 0.2])
+    with pytest.raises(ValueError, match=r"holds a run with hyper\.lr="):
+        searched(folder=tmp_path / "halved", halving=2, lr=[0.1, 0.2, 0.3])
 
 
 def test_a_search_takes_keys_of_any_implementation_and_numpys_numbers(averaging, federation, tmp_path):

@@ -10,6 +10,7 @@ from fljax.run.frames import Columns, columns_of_rounds, stacked
 from fljax.run.spread import measured, spreads
 from fljax.run.sweep import parts
 from fljax.run.sweep.table import named, of_split, unnamed
+from fljax.run.sweep.widened import HYPER, NUMBERS, table_of
 
 
 class Searched(NamedTuple):
@@ -85,11 +86,9 @@ def _all_take_part(found: Searched) -> bool:
 
 def _searched(identity: Mapping[str, Any], kept: Sequence[parts.Part], setting: Mapping[str, str]) -> Searched:
     n_seeds, n_rounds = identity["n_seeds"], identity["n_rounds"]
-    numbers = {name.removeprefix("hyper."): value for name, value in identity.items() if name.startswith("hyper.")}
-    varied = {name: value for name, value in numbers.items() if isinstance(value, list)}
-    n_points = max([1, *map(len, varied.values())])
-    points = [{name: float(str(np.float32(value[i]))) for name, value in varied.items()} for i in range(n_points)]
-    by_seed = identity.get(parts.NUMBERS) == parts.BY_SEED
+    table, n_points = table_of(identity), len(identity[NUMBERS])
+    varied = [name for name in table if isinstance(identity[f"{HYPER}{name}"], list)]
+    points = [{name: float(str(table[name][i])) for name in varied} for i in range(n_points)]
     metrics = {
         name: np.full((n_points, n_seeds, n_rounds, *value.shape[2:]), parts.blank(value.dtype), value.dtype)
         for name, value in kept[0].metrics.items()
@@ -98,7 +97,7 @@ def _searched(identity: Mapping[str, Any], kept: Sequence[parts.Part], setting: 
     for part in kept:
         n = part.metrics["ids"].shape[1]
         for row, cell in enumerate(part.cells.tolist()):
-            run = divmod(cell, n_points)[::-1] if by_seed else divmod(cell, n_seeds)
+            run = divmod(cell, n_seeds)
             for name, value in part.metrics.items():
                 metrics[name][run][made[run] : made[run] + n] = value[row]
             made[run] += n

@@ -8,16 +8,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fljax.files import read_arrays, restored, save_arrays, write_atomically
+from fljax.files import checksum, read_arrays, restored, save_arrays, write_atomically
 from fljax.run import hosts
 from fljax.run.same import check_same_run
 from fljax.run.surroundings import continued
 from fljax.run.sweep.program import Cell
+from fljax.run.sweep.widened import NUMBERS, widened
 
-FOLDER, IDENTITY, HISTORY = "parts", "search.json", "history"
-
-NUMBERS, BY_SEED = "runs", "seed by seed"
-"""Says how the runs of a search are numbered in its files; an older one says nothing, and has them point by point."""
+FOLDER, IDENTITY = "parts", "search.json"
+HISTORY, CHECKSUM = "history", "checksum"
 
 AGAIN = "delete it, and its runs are made again"
 """What to do about a batch that cannot be used."""
@@ -26,7 +25,7 @@ AGAIN = "delete it, and its runs are made again"
 class Part(NamedTuple):
     """What a batch of runs came to in one stage; a row per run."""
 
-    cells: np.ndarray  # (runs,) their numbers
+    cells: np.ndarray  # (runs,) their numbers, as `fljax.run.sweep.program.all_cells` has them
     diverged: np.ndarray  # (runs,) as in `Cell`
     state: list[np.ndarray] | None  # leaves (runs, ...) to go on from; None after the last stage
     metrics: dict[str, np.ndarray]  # (runs, rounds of the stage, ...)
@@ -35,24 +34,25 @@ class Part(NamedTuple):
 class Store(NamedTuple):
     """Where batches are kept; nowhere if ``folder`` is None.
 
-    In files a run is number ``seed * n_points + point``, so that further seeds come after all that is there; elsewhere
-    `fljax.run.sweep.program.all_cells` numbers the runs.
+    A file has the seed of each run and the number of its point, which stays when points and seeds are added.
     """
 
     folder: Path | None
     now: dict[str, Any] = {}  # noqa: RUF012 - `fljax.run.surroundings.surroundings`; a default, never changed
     force: bool = False  # go on in other surroundings
-    n_points: int = 1
     n_seeds: int = 1
+    numbers: tuple[int, ...] = (0,)  # of each point, in files
 
-    def open(self, identity: dict[str, Any], writable: bool = True) -> None:
-        """Makes the folder, or sees that it is the search's of this ``identity``; all hosts must call it.
+    def open(self, identity: dict[str, Any], writable: bool = True) -> "Store":
+        """Makes the folder, or sees that it is the search's of this ``identity``, which may have more points and seeds.
+
+        All hosts must call it. The store that it returns has the numbers of the points.
 
         Raises:
             ValueError: it holds another, or does not say which, or there is none where it is not ``writable``.
         """
         if self.folder is None:
-            return
+            return self
         path = self._identity
         if not path.exists() and self._files(".*"):
             raise ValueError(f"{path} is missing; put it back from a copy, or delete {path.parent} to begin again")
@@ -63,16 +63,18 @@ class Store(NamedTuple):
             self._write(identity, [{"batches": 0, **self.now}])
         hosts.all_there("search begun")
         stored, history = _read_identity(path)
-        before = stored.get("n_seeds")
-        more = isinstance(before, int) and before < self.n_seeds and stored.get("halving") is None
-        check_same_run(
-            self.folder, stored | ({"n_seeds": self.n_seeds} if more else {}), identity, [*history, self.now]
-        )
-        if more and not writable:
+        found, lacks = widened(stored, identity)
+        check_same_run(self.folder, found, identity | {NUMBERS: found[NUMBERS]}, [*history, self.now])
+        if lacks is not None:
+            raise ValueError(
+                f"{self.folder} holds runs of {lacks}, which is not to be run; add it, or use another folder"
+            )
+        if (more := found != stored) and not writable:
             raise ValueError(f"{self.folder} cannot be written; choose another folder")
         if more and hosts.writes():
-            self._write(identity, history)
-        hosts.all_there("search told of further seeds")
+            self._write(found, history)
+        hosts.all_there("search told of further points and seeds")
+        return self._replace(numbers=tuple(found[NUMBERS]))
 
     def go_on(self) -> None:
         """Called where something is left to compute; all hosts must call it.
@@ -98,9 +100,7 @@ class Store(NamedTuple):
         found: list[Part] = []
         left = set(todo.tolist())
         for path in self._files(f"{stage:02d}"):
-            part = _read(path, n_rounds, keep, found[0].metrics.keys() if found else None)
-            seed, point = np.divmod(part.cells, self.n_points)
-            part = part._replace(cells=point * self.n_seeds + seed)
+            part = _read(path, self, n_rounds, keep, found[0].metrics.keys() if found else None)
             if not left.issuperset(part.cells.tolist()):
                 raise ValueError(f"{path} is not a batch of this search; {AGAIN}")
             found.append(part)
@@ -114,10 +114,16 @@ class Store(NamedTuple):
         arrays = {f"metric.{name}": value for name, value in part.metrics.items()}
         arrays |= {f"state.{i:04d}": leaf for i, leaf in enumerate(part.state or ())}
         point, seed = np.divmod(part.cells, self.n_seeds)
-        cells = seed * self.n_points + point
-        path = self.folder / FOLDER / _name(stage, cells)
-        own = {"cells": cells, "diverged": part.diverged, "stage": np.array(stage)}
-        save_arrays(path, arrays | own)
+        runs = np.stack([np.asarray(self.numbers)[point], seed], axis=1)
+        own = {"runs": runs, "diverged": part.diverged, "stage": np.array(stage)}
+        save_arrays(self.folder / FOLDER / _name(stage, runs), arrays | own)
+
+    def cells(self, runs: np.ndarray) -> np.ndarray:
+        """The numbers of ``runs``, (runs, 2) of a point's number in files and a seed; -1: it is not the search's."""
+        known = {number: i for i, number in enumerate(self.numbers)}
+        point = np.array([known.get(int(number), -1) for number in runs[:, 0]], int)
+        there = (point >= 0) & (runs[:, 1] >= 0) & (runs[:, 1] < self.n_seeds)
+        return np.where(there, point * self.n_seeds + runs[:, 1], -1)
 
     @property
     def _identity(self) -> Path:
@@ -125,19 +131,20 @@ class Store(NamedTuple):
         return self.folder / FOLDER / IDENTITY
 
     def _write(self, identity: dict[str, Any], history: list[dict[str, Any]]) -> None:
-        write_atomically(self._identity, json.dumps(identity | {HISTORY: history}).encode())
+        text = json.dumps(identity | {HISTORY: history})
+        write_atomically(self._identity, json.dumps(json.loads(text) | {CHECKSUM: checksum(text.encode())}).encode())
 
     def _files(self, stage: str) -> list[Path]:
         """The batches' files, in order; what else lies there is nobody's business."""
         if self.folder is None:
             return []
-        own = re.compile(rf"{stage}-\d{{8,}}\.npz")
+        own = re.compile(rf"{stage}-\d{{4,}}-\d{{6,}}\.npz")
         return sorted(path for path in self.folder.glob(f"{FOLDER}/*") if own.fullmatch(path.name))
 
 
-def _name(stage: int, cells: np.ndarray) -> str:
-    """The file of a batch: its stage and the first of its runs."""
-    return f"{stage:02d}-{cells[0]:08d}.npz" if len(cells) else ""
+def _name(stage: int, runs: np.ndarray) -> str:
+    """The file of a batch: its stage, and the seed and the point of the first of its runs."""
+    return f"{stage:02d}-{runs[0, 1]:04d}-{runs[0, 0]:06d}.npz" if len(runs) else ""
 
 
 def _read_identity(path: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
@@ -146,9 +153,9 @@ def _read_identity(path: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
         identity = json.loads(path.read_bytes())
     except (OSError, ValueError, RecursionError) as error:
         identity = error
-    history = identity.pop(HISTORY, []) if isinstance(identity, dict) else None
-    if isinstance(identity, dict) and isinstance(history, list) and all(isinstance(one, dict) for one in history):
-        return identity, history
+    told = identity.pop(CHECKSUM, None) if isinstance(identity, dict) else None
+    if isinstance(identity, dict) and told == checksum(json.dumps(identity).encode()):
+        return identity, identity.pop(HISTORY)
     raise ValueError(f"{path} does not say what was searched; put it back from a copy, or delete {path.parent}")
 
 
@@ -165,17 +172,17 @@ def n_devices_of(folder: Path) -> int | None:
     return history[-1].get("devices") if history else None
 
 
-def _read(path: Path, n_rounds: int, keep: bool, names: Collection[str] | None) -> Part:
+def _read(path: Path, store: Store, n_rounds: int, keep: bool, names: Collection[str] | None) -> Part:
     arrays, _ = read_arrays(path, AGAIN)
     state = [restored(arrays[name]) for name in sorted(arrays) if name.startswith("state.")]
     metrics = {name.removeprefix("metric."): value for name, value in arrays.items() if name.startswith("metric.")}
-    cells, diverged = (arrays.get(name, np.zeros(0)) for name in ("cells", "diverged"))
+    runs, diverged = arrays.get("runs", np.zeros((0, 2), int)), arrays.get("diverged", np.zeros(0))
     leading = {value.shape[:2] for value in metrics.values()} | {(*leaf.shape[:1], n_rounds) for leaf in state}
-    named = path.name == _name(int(arrays.get("stage", -1)), cells)
-    whole = named and leading == {(len(cells), n_rounds)} and len(diverged) == len(cells) and bool(state) >= keep
+    named = runs.shape[1:] == (2,) and path.name == _name(int(arrays.get("stage", -1)), runs)
+    whole = named and leading == {(len(runs), n_rounds)} and len(diverged) == len(runs) and bool(state) >= keep
     if not whole or metrics.keys() != (names or metrics.keys()):
         raise ValueError(f"{path} is not a batch of this search; {AGAIN}")
-    return Part(cells, diverged, state or None, metrics)
+    return Part(store.cells(runs), diverged, state or None, metrics)
 
 
 def kept_in(folder: Path) -> tuple[dict[str, Any], list[Part]]:
@@ -188,14 +195,17 @@ def kept_in(folder: Path) -> tuple[dict[str, Any], list[Part]]:
     files = store._files(".*")
     if not files:
         return {}, []
+    identity, _ = _read_identity(store._identity)
+    store = store._replace(n_seeds=identity["n_seeds"], numbers=tuple(identity[NUMBERS]))
     found: list[Part] = []
     for path in files:
         arrays, _ = read_arrays(path, AGAIN)
         metrics = {name.removeprefix("metric."): value for name, value in arrays.items() if name.startswith("metric.")}
-        if "cells" not in arrays or (found and metrics.keys() != found[0].metrics.keys()):
+        cells = store.cells(arrays["runs"]) if "runs" in arrays else np.array([-1])
+        if (cells < 0).any() or (found and metrics.keys() != found[0].metrics.keys()):
             raise ValueError(f"{path} is not a batch of this search; {AGAIN}")
-        found.append(Part(arrays["cells"], arrays["diverged"], None, metrics))
-    return _read_identity(store._identity)[0], found
+        found.append(Part(cells, arrays["diverged"], None, metrics))
+    return identity, found
 
 
 def joined(parts: list[Part]) -> Part:

@@ -26,6 +26,7 @@ from fljax.run.sweep.stages import RUNS_PER_CALL, Stage, Tell, run_stages
 from fljax.run.sweep.stages import Found as Found
 from fljax.run.sweep.table import metric_of
 from fljax.run.sweep.told import OF_ROUNDS, of_host
+from fljax.run.sweep.widened import HYPER, NUMBERS
 from fljax.run.writer import only_run
 from fljax.types import Algorithm, Federation, Key
 
@@ -55,8 +56,8 @@ def search(
     """`fljax.sweep` in batches of runs, with files, resume and successive halving; runs are spread over the devices.
 
     The same search again goes on after the last batch that was written (of ``at_once`` runs a device; None on a CPU: of
-    4), and a batch that was stopped begins anew; without halving also with more seeds. Points
-    that halving keeps have the results of the full sweep.
+    4), and a batch that was stopped begins anew. Without halving it also goes on with more seeds and points, in any
+    order; those that the folder has must be among them. Points that halving keeps have the results of the full sweep.
 
     Args:
         algorithm: from `fljax.algorithms`.
@@ -106,22 +107,24 @@ def search(
         level = kept or level_of(setting, cells, federation, dropout_rate, compile)
         setting = setting._replace(level=level)
         due = due_rounds(evaluate_every, n_rounds)
-        store = parts.Store(folder, surroundings(n_devices), force_resume, count_points(hypers), int(n_seeds))
         tell, implementation = tell or (lambda done, n: None), jax.random.key_impl(key)
         in_turn = RUNS_PER_CALL if at_once is None and setting.at_once == 1 else 1
+        numbers = tuple(range(count_points(hypers)))
+        store = parts.Store(folder, surroundings(n_devices), force_resume, int(n_seeds), numbers)
         stage = Stage(setting, federation, dropout_rate, due, store, tell, implementation, in_turn)
         if folder is not None:
             state = stage.shapes(cells)
             identity = run_identity(algorithm, state, point(hypers, 0), given, key, draw, evaluate_every, dropout)
-            identity |= {f"hyper.{name}": parts.plain(value) for name, value in as_dict(hypers).items()}
+            identity |= {f"{HYPER}{name}": parts.plain(value) for name, value in as_dict(hypers).items()}
             identity |= {
                 "n_seeds": int(n_seeds),
-                parts.NUMBERS: parts.BY_SEED,
+                NUMBERS: list(numbers),
                 "n_rounds": n_rounds,
                 "halving": halving and int(halving),
                 "compile": setting.level,
             }
-            store.open(identity | {"metric": None if halving is None else metric}, writable)
+            opened = store.open(identity | {"metric": None if halving is None else metric}, writable)
+            stage = stage._replace(store=opened)
         found = run_stages(stage, stages, _on_host(cells), metric)
         known = {name: found.metrics[name] for name in OF_ROUNDS if name in found.metrics}
         more = of_host(known, found.rounds, spent, draw.sampling, given)

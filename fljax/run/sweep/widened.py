@@ -1,0 +1,69 @@
+"""A search that is gone on with at more points and seeds: what is there keeps the numbers that its files know it by."""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+NUMBERS = "points"
+"""The part of a search's identity that has each point's number in the files; new points come after all others."""
+HYPER = "hyper."
+"""What the names of a Hyper's fields begin with in an identity."""
+
+
+class Widened(NamedTuple):
+    """What a folder's search is when it is gone on with."""
+
+    identity: dict[str, Any]
+    lacks: str | None = None  # a point that is there and is not to be run, said in words
+
+
+def table_of(identity: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    """The value of each number at each point, (points,), by its name in the Hyper; what is None is left out.
+
+    Raises:
+        ValueError: fields are of different numbers of points.
+        TypeError: a field is no number.
+    """
+    fields = {name.removeprefix(HYPER): value for name, value in identity.items() if name.startswith(HYPER)}
+    columns = {name: np.asarray(value, np.float32) for name, value in fields.items() if value is not None}
+    n_points = max([1, *(len(value) for value in columns.values() if value.ndim)])
+    return {name: np.broadcast_to(value, n_points) for name, value in columns.items()}
+
+
+def widened(stored: Mapping[str, Any], given: Mapping[str, Any]) -> Widened:
+    """The identity ``stored`` with the points and seeds of ``given``, where those are no fewer.
+
+    Of a search with halving, where points are compared with each other, it is ``stored``; what still differs from
+    ``given`` makes another search, see `fljax.run.same`.
+    """
+    if stored.get("halving") is not None or given["halving"] is not None:
+        return Widened(dict(stored))
+    before, now = table_of(stored), table_of(given)
+    own = {f"{HYPER}{name}": given[f"{HYPER}{name}"] for name in before.keys() & now.keys()}
+    if before.keys() != now.keys():  # None is a program of its own
+        return Widened({**stored, **own})
+    n_seeds = max(stored["n_seeds"], given["n_seeds"])
+    known: dict[tuple[float, ...], list[int]] = {}
+    for row, number in zip(_rows(before), stored[NUMBERS], strict=True):
+        known.setdefault(row, []).append(number)
+    new, numbers = max(stored[NUMBERS]) + 1, []
+    for row in _rows(now):
+        same = known.get(row)
+        numbers.append(same.pop(0) if same else new)
+        new = max(new, numbers[-1] + 1)
+    left = [row for row, same in known.items() if same]
+    return Widened(
+        {**stored, **own, NUMBERS: numbers, "n_seeds": n_seeds}, _named(left[0], before, now) if left else None
+    )
+
+
+def _rows(table: Mapping[str, np.ndarray]) -> list[tuple[float, ...]]:
+    return list(zip(*(column.tolist() for column in table.values()), strict=True))
+
+
+def _named(row: tuple[float, ...], *tables: Mapping[str, np.ndarray]) -> str:
+    """A point by the numbers that are not the same at all points of all ``tables``."""
+    values = dict(zip(tables[0], row, strict=True))
+    differ = [name for name in values if len({value for table in tables for value in table[name].tolist()}) > 1]
+    return ", ".join(f"{name}={np.float32(values[name])!s}" for name in differ or values)
