@@ -1,7 +1,7 @@
 """What `fljax sweep` does once it is read: every run, the table, the best point and the figures."""
 
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -29,8 +29,10 @@ from fljax.run.report import Row
 from fljax.run.sweep.halving import rungs
 from fljax.run.sweep.parts import n_devices_of
 from fljax.run.sweep.points import count_points
+from fljax.run.sweep.points import rows as point_rows
 from fljax.run.sweep.search import Found, check_ahead, on_validation, over_settings, search
-from fljax.run.sweep.table import as_table, best, by_point, metric_of, of_split, tidy, verdict
+from fljax.run.sweep.shown import as_table, verdict
+from fljax.run.sweep.table import best, by_point, metric_of, of_split, tidy
 from fljax.run.writer import only_run
 from fljax.types import Federation, Model
 
@@ -102,12 +104,12 @@ def _results(
         for setting, result in found
         for row in tidy(hypers, result.metrics, result.rounds, **{name: str(v) for name, v in setting.items()})
     ]
-    print(as_table(by_point(rows, metric), metric, own.judge))
+    print(as_table(by_point(rows, metric), metric, own.judge).text)
     if writable:
         report.save_table(folder / "table.csv", [of_split(row, own.judge) for row in rows], read_again=True)
         from fljax.run.sweep.figures import save_all  # with matplotlib, which nothing before it needs
 
-        save_all(hypers, metric, found, rows, folder / "plots", own.judge)
+        save_all(list(point_rows(hypers)), metric, found, rows, folder / "plots", own.judge)
         print(f"results in {folder}: config.toml, table.csv, plots/")
     else:
         print(f"{folder} cannot be written: its table.csv and plots/ are as they were")
@@ -119,22 +121,23 @@ def _results(
     return rows
 
 
-def as_words(sweep: SweepJob, point: Row) -> list[str]:
+def as_words(sweep: SweepJob, point: Row, said: Collection[str] = ()) -> list[str]:
     """A point as `fljax run` and `fljax compare` take it, every digit of its numbers: what one sweep hands on.
 
-    With it stand the method's other settings that these commands would not have of themselves.
+    With it stand the method's other settings that these commands would not have of themselves, and those ``said``.
     """
     words: list[str] = []
     usual = read_job(["--algorithm", *sweep.job.run.algorithm]).settings.get(sweep.name, {})
     for name, value in sweep.job.settings[sweep.name].items():
         full = path(sweep.name, name)
-        if name not in sweep.axes and full not in sweep.outer and value != usual.get(name, value):
+        is_said = name in said or value != usual.get(name, value)
+        if name not in sweep.axes and full not in sweep.outer and is_said:
             words += [f"--{written(full)}", *words_of(value)]
     for label, value in point.items():
         if (full := sweep.labels.get(label)) is None:
             full, value = path(sweep.name, label), float(str(np.float32(str(value))))
         else:
-            value = next(one for one in sweep.outer[full] if str(one) == value)
+            value = next(one for one in sweep.outer[full] if str(one) == str(value))
         words += [f"--{written(full)}", *words_of(value)]
     return words
 

@@ -8,6 +8,7 @@ from fljax.catalogue.words import read
 from fljax.cli.folders import folders_and_words
 from fljax.jobs.comparison_files import save_comparison, save_figures_of, save_report
 from fljax.jobs.finished import compare_runs, run_folders
+from fljax.jobs.kinds import is_sweep
 
 USAGE = """usage: fljax show FOLDER [FOLDER ...] [--measure NAME] [--target SCORE] [--baseline METHOD] [--out FOLDER]
                   [--html FILE]
@@ -26,6 +27,10 @@ methods by data sets, with their mean ranks.
   --out       writes comparison.csv, .md and .tex, report.html, and plots/ as PNG and PDF, into a folder: of one run all
               its figures
   --html      writes a report in one file, for a browser
+
+Of folders of fljax sweep it shows the best points, those of several sweeps in one table: what the sweeps do not have
+alike is a column. A sweep may be going on. --measure is a column of table.csv; --out writes the table of all points and
+the figures, as PNG and PDF.
 """
 
 
@@ -43,6 +48,11 @@ def main(arguments: Sequence[str]) -> None:
         raise ValueError(f"--html {given['html']}: it is a folder; give the name of a file, such as report.html")
     if "out" in given and Path(given["out"]).is_file():
         raise ValueError(f"--out {given['out']}: it is a file; give the name of a folder")
+    if any(map(is_sweep, folders)):
+        from fljax.cli.show_sweeps import show_sweeps  # with JAX
+
+        show_sweeps(folders, given)
+        return
     target = read("target", [given["target"]], (("float",),)) if "target" in given else None
     runs = run_folders(folders)
     compared = compare_runs(runs, given.get("baseline"), given.get("measure"), target)

@@ -34,6 +34,12 @@ def made_by(file: Path) -> str | None:
     return found[1] if found else None
 
 
+def is_sweep(folder: Path) -> bool:
+    """Whether a folder is one of ``fljax sweep``, or of `fljax.run.sweep.search`."""
+    config = folder / "config.toml"
+    return made_by(config) == "sweep" if config.exists() else any(folder.glob("parts/search.json"))
+
+
 def check_kind(folder: str, held: str, maker: str, command: str) -> None:
     """Raises ValueError where a folder of the command ``maker``, which ``held`` describes, is not ``command``'s."""
     if KINDS[maker] != KINDS[command]:

@@ -27,6 +27,12 @@ class LoadedSweep:
         """All runs below each other, a row a round, behind the static setting, the point's numbers and ``seed``."""
         return stacked([({}, one.columns()) for one in self.found])
 
+    def rows(self) -> list[dict[str, Any]]:
+        """`table`, where it has every run that there is; else, as of a sweep that goes on, a row of each run so far,
+        without epsilon and simulated seconds."""
+        found = [row for one in self.found for row in one.rows()]
+        return self.table if len(self.table) == len(found) else found
+
     def frame(self) -> Any:
         """`rounds` as a pandas frame, or a polars one where pandas is not installed.
 

@@ -15,8 +15,9 @@ import fljax
 from fljax.run.sweep import best, by_point, on_validation, over_settings, search, sweep, tidy
 from fljax.run.sweep.figures import curves, response
 from fljax.run.sweep.halving import Rung, rungs, survivors
+from fljax.run.sweep.shown import as_table, verdict
 from fljax.run.sweep.stages import Stage
-from fljax.run.sweep.table import as_table, of_split, unnamed, verdict
+from fljax.run.sweep.table import of_split, unnamed
 from fljax.types import About, State
 
 search_module = importlib.import_module("fljax.run.sweep.search")
@@ -306,9 +307,9 @@ def test_intervals_are_shown_as_far_as_a_metric_goes_and_with_what_they_leave_ou
     assert stats.t.interval(0.95, 1, 0.205, 0.105) == pytest.approx((-1.1292, 1.5392), abs=1e-4)
     assert verdict(rows, "accuracy_macro").endswith("(95 % of 2 seeds of one partition: 0.0000 to 1.0000)")
     assert verdict(rows, "test_loss").endswith("0.0000 to 1.5392)")
-    assert "0.0000 to 1.0000" in as_table(by_point(rows), "accuracy_macro")
+    assert "0.0000 to 1.0000" in as_table(by_point(rows), "accuracy_macro").text
     (negative,) = by_point(tidy(hypers, {"accuracy_macro": ends, "r2_micro": ends, "diverged": diverged}), "r2_micro")
-    assert "-1.1292 to 1.0000" in as_table([negative], "r2_micro")
+    assert "-1.1292 to 1.0000" in as_table([negative], "r2_micro").text
 
 
 def test_curves_say_how_many_of_the_points_they_show():
@@ -372,7 +373,7 @@ def test_of_survivors_that_diverged_the_next_longest_is_the_best_and_says_so():
     assert best(rows).point == {"lr": 1, "mu": 1}
     end = "accuracy_macro 0.5000 (95 % of 2 seeds of one partition: 0.5000 to 0.5000) after 2 of 4 rounds; "
     assert verdict(rows, "accuracy_macro") == f"best: lr=1, mu=1: {end}each that went on diverged"
-    lines = as_table(by_point(rows), "accuracy_macro").splitlines()
+    lines = as_table(by_point(rows), "accuracy_macro").text.splitlines()
     assert [line.split()[:3] for line in lines[-4:]] == [list("112"), list("212"), list("121"), list("104")]
     drawn = response(rows, "lr").axes[0].lines[0]
     assert (list(drawn.get_xdata()), list(drawn.get_ydata())) == ([1, 2], [0.5, 0.4])
@@ -418,7 +419,7 @@ def test_choosing_by_validation_data(federation):
 def test_the_first_row_of_the_table_is_the_best_point_of_equals(metric, best_first):
     values = {1: 0.5, 2: 0.75, 3: 0.75}
     rows = [{"lr": lr, "seed": 0, "rounds": 4, "diverged": False, metric: value} for lr, value in values.items()]
-    lines = as_table(by_point(rows, metric), metric).splitlines()
+    lines = as_table(by_point(rows, metric), metric).text.splitlines()
     assert [int(line.split()[0]) for line in lines if line.split()[0].isdigit()] == best_first
     assert best(rows, metric).point == {"lr": best_first[0]}
     assert verdict(rows, metric).endswith("1 other is as good") == (metric == "accuracy_macro")

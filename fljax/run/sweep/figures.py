@@ -11,7 +11,6 @@ from fljax.run.plots import COLORS, Figure, learning_curves, new_figure, save
 from fljax.run.report import Row, curve
 from fljax.run.spread import measured
 from fljax.run.sweep.points import rows as point_rows
-from fljax.run.sweep.points import varied
 from fljax.run.sweep.table import by_point, ranked
 from fljax.run.sweep.table import named as named_of
 
@@ -20,7 +19,7 @@ N_CURVES = 6
 
 
 def save_all(
-    hypers: Any,
+    points: Sequence[Mapping[str, float]],
     metric: str,
     found: Sequence[tuple[Mapping, Any]],
     rows: Sequence[Row],
@@ -33,20 +32,41 @@ def save_all(
     tested on.
     """
     folder.mkdir(exist_ok=True)
-    names = varied(hypers)
+    names = list(points[0])
     for i, (setting, result) in enumerate(found):
         end = f"_{i}" if len(found) > 1 else ""
         title = ", ".join(f"{name}={value}" for name, value in setting.items())
-        save(curves(hypers, result.metrics, metric, split), folder / f"curves{end}.png")
+        save(curves_of(points, result.metrics, metric, split), folder / f"curves{end}.png")
         own = [row for row in rows if all(row[name] == str(value) for name, value in setting.items())]
-        if len(names) >= 2:
-            save(heat_map(own, names[0], names[1], metric, title, split), folder / f"heat_map{end}.png")
-        for name in names:
-            save(response(own, name, metric, title, split), folder / f"{name}{end}.png")
+        save_responses(own, names, metric, folder, title, split, end)
+
+
+def save_responses(
+    rows: Sequence[Row],
+    names: Sequence[str],
+    metric: str,
+    folder: Path,
+    title: str = "",
+    split: str = "test",
+    end: str = "",
+    pdf: bool = False,
+) -> None:
+    """Draws the metric over each of the numbers ``names``, and over the first two; ``end`` is of the files' names."""
+    if len(names) >= 2:
+        save(heat_map(rows, names[0], names[1], metric, title, split), folder / f"heat_map{end}.png", pdf=pdf)
+    for name in names:
+        save(response(rows, name, metric, title, split), folder / f"{name}{end}.png", pdf=pdf)
 
 
 def curves(
     hypers: Any, metrics: Mapping[str, np.ndarray], metric: str = "accuracy_macro", split: str = "test"
+) -> Figure:
+    """`curves_of` of the points that ``hypers`` stands for."""
+    return curves_of(list(point_rows(hypers)), metrics, metric, split)
+
+
+def curves_of(
+    points: Sequence[Mapping[str, float]], metrics: Mapping[str, np.ndarray], metric: str, split: str = "test"
 ) -> Figure:
     """Learning curves, means over seeds, of the points that end best, those of the most rounds first; those that
     diverged are left out.
@@ -56,7 +76,7 @@ def curves(
     mean = measured(metrics, metric).mean(axis=1)
     if "diverged" in metrics:
         mean = np.where(np.any(metrics["diverged"], axis=(1, 2)).reshape(-1, 1), np.nan, mean)
-    names = named(list(point_rows(hypers)), metric)
+    names = named(points, metric)
     sign = 1 if metric in LOWER_IS_BETTER else -1
     ends = [int(np.flatnonzero(np.isfinite(row))[-1]) if np.isfinite(row).any() else -1 for row in mean]
     order = sorted((i for i in range(len(mean)) if ends[i] >= 0), key=lambda i: (-ends[i], sign * mean[i, ends[i]]))

@@ -9,7 +9,7 @@ import numpy as np
 from fljax.run.frames import Columns, columns_of_rounds, stacked
 from fljax.run.spread import measured, spreads
 from fljax.run.sweep import parts
-from fljax.run.sweep.table import named, of_split, unnamed
+from fljax.run.sweep.table import named, of_split, outcomes, unnamed
 from fljax.run.sweep.widened import HYPER, NUMBERS, table_of
 
 
@@ -40,6 +40,17 @@ class Searched(NamedTuple):
             raise ValueError(f"the runs have no number {measure!r} a round; they have {', '.join(known)}")
         values = measured(plain, unnamed(measure, self.split))
         return np.where(self._was_run & ~self.metrics["diverged"], values, np.nan)
+
+    def rows(self) -> list[dict[str, Any]]:
+        """`fljax.run.sweep.tidy` of the runs so far, a row each, without what `metrics` lacks."""
+        plain = {unnamed(name, self.split): value for name, value in self.metrics.items()}
+        return [
+            of_split(
+                {**self.setting, **self.points[i], "seed": seed, "rounds": int(self.rounds[i, seed]), **outcome},
+                self.split,
+            )
+            for i, seed, outcome in outcomes(plain, self.rounds)
+        ]
 
     @property
     def _was_run(self) -> np.ndarray:

@@ -1,21 +1,18 @@
 """What a sweep found: one row a point and seed, points over their seeds, the best of them."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
 from fljax.models.task import scores_of, task_of
 from fljax.rounds.round_metrics import OF_CLIENT, ROW
-from fljax.run.columns import table
 from fljax.run.headline import (
     CLASSES,
-    HIGHER_IS_BETTER,
     LOWER_IS_BETTER,
     MEANS,
     NUMBERS,
-    direction,
     measures_of,
     scores_in,
 )
@@ -36,8 +33,6 @@ TOLD = {"epsilon": SPENT, "attack_success": "attack_success", "simulated_seconds
 """What only some runs have -> its column."""
 OF_A_RUN = ("seed", "rounds", "diverged", "best_accuracy", "best_r2", "best_round", *HEADLINES, *TOLD.values())
 """Columns that are not part of a point; nor are those of a run's scores besides the metric contract, `is_of_a_run`."""
-SHOWN = 10
-"""Points of `as_table`; all are in the rows of `tidy`."""
 
 
 class Spread(NamedTuple):
@@ -80,20 +75,27 @@ def tidy(
         raise ValueError(
             f"{name}={setting[name]!r}: a row's own column is called {name}; give the setting another name"
         )
+    points = list(point_rows(hypers))
+    n_rounds = np.shape(metrics["diverged"])[2]
+    made = np.full(len(points), n_rounds) if rounds is None else np.asarray(rounds)
+    made = np.repeat(made[:, None], np.shape(metrics["diverged"])[1], axis=1)
+    return [
+        {**setting, **points[i], "seed": seed, "rounds": int(made[i, seed]), **outcome}
+        for i, seed, outcome in outcomes(metrics, made)
+    ]
+
+
+def outcomes(metrics: Mapping[str, Any], rounds: np.ndarray) -> Iterator[tuple[int, int, Row]]:
+    """The number of the point, the seed, and what `tidy` tells of it, of each run of ``rounds`` (points, seeds) > 0."""
     own = [f"{name}_{mean}" for name in scores_in(metrics) for mean in MEANS]
     values = {name: np.asarray(metrics[name]) for name in (*HEADLINES, *own, *TOLD, "diverged") if name in metrics}
     spread = [name for name in spreads(metrics) if name in HEADLINES]
     of_clients = {name: value for name, value in metrics.items() if name.startswith(OF_CLIENT)}
-    n_points, n_seeds, n_rounds = values["diverged"].shape
-    made = np.full(n_points, n_rounds) if rounds is None else np.asarray(rounds)
-    found = []
-    for i, point in enumerate(point_rows(hypers)):
-        for seed in range(n_seeds):
-            own = {name: value[i, seed, : made[i]] for name, value in values.items()}
-            last = {name: np.asarray(value)[i, seed, made[i] - 1] for name, value in of_clients.items()}
-            own |= {name: spread_over_clients(last, name)[None] for name in spread}
-            found.append({**setting, **point, "seed": seed, "rounds": int(made[i]), **_outcome(own)})
-    return found
+    for i, seed in np.argwhere(rounds > 0).tolist():
+        made = rounds[i, seed]
+        run = {name: value[i, seed, :made] for name, value in values.items()}
+        last = {name: np.asarray(value)[i, seed, made - 1] for name, value in of_clients.items()}
+        yield i, seed, _outcome(run | {name: spread_over_clients(last, name)[None] for name in spread})
 
 
 def _outcome(run: Mapping[str, np.ndarray]) -> Row:
@@ -195,19 +197,6 @@ def ranked(spreads: Sequence[Spread], metric: str) -> list[Spread]:
     return sorted(spreads, key=place)
 
 
-def as_table(spreads: Sequence[Spread], metric: str, split: str = "test") -> str:
-    """The best points, `ranked`, with their intervals; ``split``: whose examples they were tested on."""
-    rows, private = [], any(spread.epsilon is not None for spread in spreads)
-    for spread in ranked(spreads, metric)[:SHOWN]:
-        numbers = [f"{value:.4g}" if isinstance(value, float) else str(value) for value in spread.point.values()]
-        interval = "-" if np.isnan(spread.low) else _interval(spread, metric)
-        mean = "-" if np.isnan(spread.mean) else f"{spread.mean:.4f}"
-        spent = ["-" if spread.epsilon is None else f"{spread.epsilon:.4g}"] * private
-        rows.append([*numbers, str(spread.rounds), mean, interval, *spent, f"{spread.n_diverged} of {spread.n_seeds}"])
-    middle = [named(metric, split), "95 % interval", *["epsilon"] * private]
-    return table([*spreads[0].point, "rounds", *middle, "diverged"], rows)
-
-
 def named(metric: str, split: str) -> str:
     """A metric's name where tests are made on ``split``."""
     return metric if split == "test" else f"{split}_{metric.removeprefix('test_')}"
@@ -229,27 +218,3 @@ def of_split(values: Mapping[str, T], split: str) -> dict[str, T]:
         return known or (name.startswith(OF_CLIENT) and name != ROW)
 
     return {named(name, split) if is_a_test(name) else name: value for name, value in values.items()}
-
-
-def verdict(rows: Sequence[Row], metric: str, split: str = "test") -> str:
-    """The best point in a line; ``split``: whose examples it was tested on."""
-    chosen = best(rows, metric)
-    point = ", ".join(f"{n}={v:.4g}" if isinstance(v, float) else f"{n}={v}" for n, v in chosen.point.items())
-    seeds = f" (95 % of {chosen.n_seeds} seeds of one partition: {_interval(chosen, metric)})"
-    mean = f"{named(metric, split)} {chosen.mean:.4f}{'' if np.isnan(chosen.low) else seeds}"
-    spent = "" if chosen.epsilon is None else f", epsilon {chosen.epsilon:.4g}"
-    found = by_point(rows, metric)
-    equal = [own for own in found if own.mean == chosen.mean and own.rounds == chosen.rounds]
-    others = len([own for own in equal if not own.n_diverged]) - 1
-    as_good = f"; {others} other{'s are' if others > 1 else ' is'} as good" if others else ""
-    longest = max(own.rounds for own in found)
-    gone = "" if chosen.rounds == longest else f" after {chosen.rounds} of {longest} rounds; each that went on diverged"
-    return f"best: {point or 'the only point'}: {mean}{spent}{as_good}{gone}"
-
-
-def _interval(spread: Spread, metric: str) -> str:
-    """A point's interval within what the metric can be: of two seeds Student's reaches far beyond."""
-    known = metric in HIGHER_IS_BETTER and not metric.startswith("r2")
-    least = 0.0 if known or metric in LOWER_IS_BETTER else -np.inf
-    most = np.inf if metric in LOWER_IS_BETTER or direction(metric) == 0 else 1.0
-    return f"{max(spread.low, least):.4f} to {min(spread.high, most):.4f}"

@@ -1,0 +1,120 @@
+"""Sweeps of several folders as one table: what they do not have alike is a column, as what each of them varies is."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from fljax.catalogue.job import SWEEP
+from fljax.catalogue.own import short_name
+from fljax.jobs.load_sweep import LoadedSweep, load_sweep
+from fljax.jobs.settings import NOT_KEPT, OUTER, of_toml
+from fljax.run.report import Row
+from fljax.run.sweep.table import is_of_a_run, is_of_a_score, unnamed
+
+_UNSAID = (*SWEEP, *NOT_KEPT, "rounds", "compile", "data_folder", "evaluate_every", "score", "new_client_rounds")
+"""Settings that the table says, or that no result depends on."""
+
+
+class Joined(NamedTuple):
+    """The runs of several sweeps."""
+
+    sweeps: list[LoadedSweep]
+    rows: list[Row]  # a row a run, tests by their own names
+    of: list[int]  # the sweep of each row
+    metric: str
+    split: str  # that was tested on
+
+    @property
+    def point(self) -> list[str]:
+        """The columns that make a point."""
+        return [name for name in self.rows[0] if not is_of_a_run(name)]
+
+
+def join_sweeps(folders: Sequence[Path], measure: str | None = None) -> Joined:
+    """The runs in the ``folders``, one table; a run that several of them have is there once.
+
+    ``measure`` None: what the sweeps were judged by.
+
+    Raises:
+        ValueError: a folder holds no sweep, they were judged by different splits or metrics, or lack the metric.
+    """
+    sweeps = [load_sweep(folder) for folder in folders]
+    splits = {folder: found.found[0].split for folder, found in zip(folders, sweeps, strict=True)}
+    if len({*splits.values()}) > 1:
+        told = ", ".join(f"{folder} by {split}" for folder, split in splits.items())
+        raise ValueError(f"sweeps are judged by different splits ({told}); show them apart")
+    split = next(iter(splits.values()))
+    settings = [dict(of_toml(path)) if (path := folder / "config.toml").exists() else {} for folder in folders]
+    tables = [
+        [{unnamed(name, split): value for name, value in row.items()} for row in found.rows()] for found in sweeps
+    ]
+    metric = _metric(measure, settings, split, tables)
+    rows: dict[str, tuple[int, Row]] = {}
+    columns = [_own(words, table) for words, table in zip(settings, tables, strict=True)]
+    told = _different(columns)
+    for i, table in enumerate(tables):
+        more = {told[name]: value for name, value in columns[i].items() if name in told and value is not None}
+        for row in table:
+            point = {name: _value([str(value)]) for name, value in row.items() if not is_of_a_run(name)}
+            whole = {**dict.fromkeys(told.values()), **more, **row, **point}
+            rows.setdefault(repr(sorted(whole.items())), (i, whole))
+    names = dict.fromkeys(name for _, row in rows.values() for name in row)
+    ordered = sorted(names, key=is_of_a_run)
+    return Joined(
+        sweeps,
+        [{name: row.get(name) for name in ordered} for _, row in rows.values()],
+        [i for i, _ in rows.values()],
+        metric,
+        split,
+    )
+
+
+def _metric(measure: str | None, settings: Sequence[dict[str, Any]], split: str, tables: Sequence[list[Row]]) -> str:
+    known = [name for name in tables[0][0] if is_of_a_run(name) and (is_of_a_score(name) or "_" in name)]
+    asked = {(words.get("metric") or ["None"])[0] for words in settings}
+    if measure is None and len(asked) > 1:
+        raise ValueError(f"sweeps are judged by {' and '.join(sorted(asked))}; say by what, with --measure")
+    if measure is None and asked != {"None"}:
+        measure = asked.pop()
+    measure = unnamed(measure or ("r2_micro" if "r2_micro" in known else "accuracy_macro"), split)
+    known = [name for name in known if all(name in table[0] for table in tables)]
+    if measure not in known:
+        raise ValueError(f"measure={measure!r} is no number that all runs have; choose one of {', '.join(known)}")
+    return measure
+
+
+def _own(words: dict[str, list[str]], table: Sequence[Row]) -> dict[str, Any]:
+    """What a sweep's runs have alike, by the settings' names without the method's; None: it varies there."""
+    method = short_name(words["algorithm"][0]) if "algorithm" in words else ""
+    outer = {name.removeprefix(f"{OUTER}.") for name in words if name.startswith(f"{OUTER}.")}
+    varied = {name for name in table[0] if not is_of_a_run(name)}
+    found: dict[str, Any] = {}
+    for name, own in words.items():
+        short = name.removeprefix(f"{method}.")
+        if name.partition(".")[0] != OUTER and name not in _UNSAID:
+            found[short] = None if name in outer or short in varied else _value(own)
+    return found
+
+
+def _different(columns: Sequence[dict[str, Any]]) -> dict[str, str]:
+    """The settings that sweeps do not have alike -> what their columns are called."""
+    names = dict.fromkeys(name for own in columns for name in own)
+    values = {name: {own[name] for own in columns if name in own} for name in names}
+    found = [name for name, some in values.items() if len(some) > 1]
+    short = [name.rpartition(".")[2] for name in found]
+    taken = [short.count(one) > 1 or is_of_a_run(one) for one in short]
+    return {
+        name: (f"sweep.{name}" if is_of_a_run(name) else name) if is_taken else one
+        for name, one, is_taken in zip(found, short, taken, strict=True)
+    }
+
+
+def _value(words: Sequence[str]) -> Any:
+    """A setting's words as a cell."""
+    text = " ".join(words)
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text

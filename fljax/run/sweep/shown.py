@@ -1,0 +1,53 @@
+"""What a sweep found in words: the best points in a table, the best of all in a line."""
+
+import math
+from collections.abc import Sequence
+
+from fljax.run.formats import Table
+from fljax.run.headline import HIGHER_IS_BETTER, LOWER_IS_BETTER, direction
+from fljax.run.report import Row
+from fljax.run.sweep.table import Spread, best, by_point, named, ranked
+
+SHOWN = 10
+"""Points of `as_table`; all are in the rows of `fljax.run.sweep.tidy`."""
+
+
+def as_table(spreads: Sequence[Spread], metric: str, split: str = "test", most: int | None = SHOWN) -> Table:
+    """The best points, `ranked`, with their intervals; ``split``: whose examples they were tested on."""
+    cells, private = [], any(spread.epsilon is not None for spread in spreads)
+    for spread in ranked(spreads, metric)[:most]:
+        numbers = [_cell(value) for value in spread.point.values()]
+        interval = "-" if math.isnan(spread.low) else _interval(spread, metric)
+        mean = "-" if math.isnan(spread.mean) else f"{spread.mean:.4f}"
+        spent = ["-" if spread.epsilon is None else f"{spread.epsilon:.4g}"] * private
+        cells.append([*numbers, str(spread.rounds), mean, interval, *spent, f"{spread.n_diverged} of {spread.n_seeds}"])
+    middle = [named(metric, split), "95 % interval", *["epsilon"] * private]
+    return Table([*spreads[0].point, "rounds", *middle, "diverged"], cells)
+
+
+def _cell(value: float | str | None) -> str:
+    return "-" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def verdict(rows: Sequence[Row], metric: str, split: str = "test") -> str:
+    """The best point in a line; ``split``: whose examples it was tested on."""
+    chosen = best(rows, metric)
+    point = ", ".join(f"{n}={_cell(v)}" for n, v in chosen.point.items() if v is not None)
+    seeds = f" (95 % of {chosen.n_seeds} seeds of one partition: {_interval(chosen, metric)})"
+    mean = f"{named(metric, split)} {chosen.mean:.4f}{'' if math.isnan(chosen.low) else seeds}"
+    spent = "" if chosen.epsilon is None else f", epsilon {chosen.epsilon:.4g}"
+    found = by_point(rows, metric)
+    equal = [own for own in found if own.mean == chosen.mean and own.rounds == chosen.rounds]
+    others = len([own for own in equal if not own.n_diverged]) - 1
+    as_good = f"; {others} other{'s are' if others > 1 else ' is'} as good" if others else ""
+    longest = max(own.rounds for own in found)
+    gone = "" if chosen.rounds == longest else f" after {chosen.rounds} of {longest} rounds; each that went on diverged"
+    return f"best: {point or 'the only point'}: {mean}{spent}{as_good}{gone}"
+
+
+def _interval(spread: Spread, metric: str) -> str:
+    """A point's interval within what the metric can be: of two seeds Student's reaches far beyond."""
+    known = metric in HIGHER_IS_BETTER and not metric.startswith("r2")
+    least = 0.0 if known or metric in LOWER_IS_BETTER else -math.inf
+    most = math.inf if metric in LOWER_IS_BETTER or direction(metric) == 0 else 1.0
+    return f"{max(spread.low, least):.4f} to {min(spread.high, most):.4f}"

@@ -1,0 +1,111 @@
+"""`fljax show` of sweeps: those of several folders are one table, a sweep that goes on is shown as it stands."""
+
+import csv
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fljax import load_sweep
+from fljax.cli import main
+from fljax.jobs.joined_sweeps import join_sweeps
+from fljax.run.sweep import best
+from fljax.sealed import with_checksum
+from tests.cli.conftest import leave_figures_empty
+
+SMALL = ("--rounds", "2", "--model", "logistic_regression", "--partition.n-clients", "4", "--epochs", "1")
+LR = ("--lr", "0.1", "0.3")
+
+
+@pytest.fixture(scope="module")
+def swept(tmp_path_factory):
+    """Sweeps of three folders: of two values of mu, which is fixed in each, and of FedAvg by validation examples."""
+    folder = tmp_path_factory.mktemp("sweeps")
+    with pytest.MonkeyPatch.context() as patch:
+        leave_figures_empty(patch)
+        for mu in ("0.1", "1"):
+            given = ("--algorithm", "fedprox", *SMALL, *LR, "--mu", mu, "--seeds", "2", "--folder", str(folder / mu))
+            assert main(["sweep", *given]) == 0
+        given = (*SMALL, "--outer.epochs", "1", "2", *LR, "--judge", "val", "--metric", "f1_macro")
+        assert main(["sweep", *given, "--folder", str(folder / "val")]) == 0
+    return folder
+
+
+def rows_of(path):
+    with Path(path).open() as file:
+        return list(csv.DictReader(file))
+
+
+def test_what_sweeps_do_not_have_alike_is_a_column(swept, fljax):
+    status, out, _ = fljax("show", str(swept / "0.1"), str(swept / "1"), "--out", "both")
+    assert status == 0
+    rows = rows_of("both/table.csv")
+    assert [(float(row["mu"]), float(row["lr"]), row["seed"]) for row in rows] == [
+        (mu, lr, seed) for mu in (0.1, 1.0) for lr in (0.1, 0.3) for seed in "01"
+    ]
+    alone = [row for mu in ("0.1", "1") for row in rows_of(swept / mu / "table.csv")]
+    assert [row["accuracy_macro"] for row in rows] == [row["accuracy_macro"] for row in alone]
+    means = {(row["mu"], row["lr"]): [] for row in rows}
+    for row in rows:
+        means[row["mu"], row["lr"]].append(float(row["accuracy_macro"]))
+    (mu, lr), values = max(means.items(), key=lambda item: np.mean(item[1]))
+    first = out.splitlines()[1].split()
+    assert (float(first[0]), float(first[1]), first[3]) == (float(mu), float(lr), f"{np.mean(values):.4f}")
+    assert out.splitlines()[-1] == f"its settings: --fedprox.epochs 1 --fedprox.mu {float(mu)} --fedprox.lr {float(lr)}"
+    assert {path.name for path in Path("both/plots").iterdir()} == {
+        f"{name}.{kind}" for name in ("mu", "lr", "heat_map", "curves_0", "curves_1") for kind in ("png", "pdf")
+    }
+    assert Path("both/table.md").read_text().startswith("| mu | lr | rounds | accuracy_macro |")
+    assert r"\toprule" in Path("both/table.tex").read_text()
+
+
+def test_a_run_that_two_sweeps_have_is_there_once(swept, tmp_path):
+    shutil.copytree(swept / "1", tmp_path / "copy")
+    joined = join_sweeps([swept / "1", tmp_path / "copy"])
+    assert len(joined.rows) == 4
+    assert joined.point == ["lr"]
+
+
+def test_a_sweep_alone_and_one_that_goes_on(swept, fljax):
+    _, out, _ = fljax("show", str(swept / "val"))
+    table = load_sweep(swept / "val").table
+    assert "val_f1_macro" in out.splitlines()[0]
+    assert f"val_f1_macro {best(table, 'val_f1_macro').mean:.4f}" in out
+    assert f"--fedavg.epochs {best(table, 'val_f1_macro').point['epochs']}" in out
+    shutil.copytree(swept / "1", "stopped")
+    Path("stopped/table.csv").unlink()
+    half = join_sweeps([Path("stopped")])
+    assert half.rows == join_sweeps([swept / "1"]).rows
+    (part,) = Path("stopped/runs/parts").glob("*.npz")
+    shutil.copytree(swept / "val", "later")
+    lines = Path("later/table.csv").read_text().splitlines(keepends=True)
+    Path("later/table.csv").write_text("".join(lines[:3]))
+    Path("later/.table.csv.crc").unlink()
+    assert len(join_sweeps([Path("later")]).rows) == 4  # the table has not all of the runs
+    part.unlink()
+    status, _, err = fljax("show", "stopped")
+    assert (status, "holds no runs of a sweep" in err) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (("0.1", "val"), "judged by different splits"),
+        (("0.1", "1", "--measure", "speed"), "measure='speed' is no number that all runs have; choose one of"),
+        (("0.1", "--target", "0.9"), "--target 0.9: of sweeps fljax show takes --measure and --out"),
+        (("0.1", ".."), ".. holds no sweep; show runs and sweeps apart"),
+    ],
+)
+def test_what_does_not_go_together_is_refused(swept, refused, given, message):
+    folders = [str(swept / word) if (swept / word).is_dir() and word != ".." else word for word in given]
+    assert message in refused("show", *folders)
+
+
+def test_sweeps_of_different_metrics_ask_by_what(swept, tmp_path):
+    shutil.copytree(swept / "val", tmp_path / "other")
+    config = tmp_path / "other/config.toml"
+    text = config.read_text().replace('metric = "f1_macro"', 'metric = "accuracy_macro"')
+    config.write_bytes(with_checksum(text[: text.index("# checksum")]))
+    with pytest.raises(ValueError, match="judged by accuracy_macro and f1_macro; say by what, with --measure"):
+        join_sweeps([swept / "val", tmp_path / "other"])
