@@ -75,7 +75,7 @@ def _may_grow(sweep: SweepJob, folder: Path) -> list[str]:
     taken = {full.rpartition(".")[2] for full in sweep.outer}  # whose folders would be called otherwise
     points = [path(sweep.name, name) for name in sweep.axes if name not in taken]
     outer = {f"{OUTER}.{full}": set(words) for full, words in as_toml(sweep).get(OUTER, {}).items()}
-    more = [name for name, words in outer.items() if words >= set(stored.get(name, ()))]
+    more = [name for name, words in outer.items() if name in stored and words >= set(stored[name])]
     return ["seeds", "draws", *points, *varied.intersection(_numbers(sweep)), *more]
 
 

@@ -84,9 +84,9 @@ def check_has_checkpoints(folder: Path, n_rounds: int) -> None:
     """
     if not (n_there := n_written(folder)):
         return
-    check_rounds(folder, n_there, n_rounds)
     if not (place := folder / files.FOLDER).is_dir():
         raise ValueError(
             f"{folder} holds {n_there} rounds, and {place}, which says whose they are, is missing; put it back, or "
             f"delete {folder} to make them again"
         )
+    check_rounds(folder, n_there, n_rounds)

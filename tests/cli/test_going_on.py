@@ -142,10 +142,9 @@ def test_what_is_refused_leaves_the_folder_as_it_is(fljax, refused):
         np.testing.assert_array_equal(value, metrics[name])
     Path("x/fedavg/checkpoints").rename("elsewhere")  # as under a quota
     kept = Path("x/config.toml").read_bytes()
-    assert "is below the 2 rounds" in refused("run", "--folder", "x", "--rounds", "1")
-    assert "holds 2 rounds, and x/fedavg/checkpoints, which says whose they are, is missing" in refused(
-        "run", "--folder", "x", "--rounds", "3"
-    )
+    for rounds in "13":
+        said = refused("run", "--folder", "x", "--rounds", rounds)
+        assert "holds 2 rounds, and x/fedavg/checkpoints, which says whose they are, is missing" in said
     assert Path("x/config.toml").read_bytes() == kept
     assert len(read_rounds(Path("x/fedavg"))["loss"]) == 2
 

@@ -353,12 +353,14 @@ def test_a_sweep_goes_on_with_more_points_and_static_settings(fljax, refused):
     assert len(rows_of("x/table.csv")) == 12
 
 
-def test_more_draws_are_more_points(fljax):
+def test_more_draws_are_more_points(fljax, refused):
     given = ("--lr", "log:0.01:1", "--draws")
     assert fljax("sweep", *SMALL, *given, "2", "--folder", "x")[0] == 0
     few = rows_of("x/table.csv")
     assert fljax("sweep", "--folder", "x", "--resume", "--draws", "3")[0] == 0
     assert rows_of("x/table.csv")[:2] == few
+    outer = ("--outer.epochs", "1", "2")  # whose folders are others
+    assert "--outer.fedavg.epochs unset, not 1 2" in refused("sweep", "--folder", "x", "--resume", *outer)
 
 
 def test_a_sweep_with_a_method_of_ones_own_is_read_where_its_file_is_not(fljax, refused):
