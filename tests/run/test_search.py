@@ -12,6 +12,7 @@ import pytest
 from scipy import stats
 
 import fljax
+from fljax.run import writer
 from fljax.run.sweep import best, by_point, on_validation, over_settings, search, sweep, tidy
 from fljax.run.sweep.figures import curves, response
 from fljax.run.sweep.halving import Rung, rungs, survivors
@@ -130,9 +131,10 @@ def test_a_search_is_read_back_also_halfway(searched, tmp_path):
     np.testing.assert_array_equal(curve[:2], whole.metrics["accuracy_macro"][point, seed, :2])
 
 
-def test_a_search_goes_on_with_more_seeds(searched, averaging, federation, key, hypers, tmp_path):
+def test_a_search_goes_on_with_more_seeds(searched, averaging, federation, key, hypers, tmp_path, monkeypatch):
     few = searched(folder=tmp_path)
     kept = {path.name: path.read_bytes() for path in (tmp_path / "parts").glob("*.npz")}
+    said = (tmp_path / "parts/search.json").read_bytes()
 
     def with_seeds(n, **options):
         return search(averaging, hypers, federation, key, n, ROUNDS, **options)
@@ -151,6 +153,15 @@ def test_a_search_goes_on_with_more_seeds(searched, averaging, federation, key, 
     searched(folder=tmp_path / "halved", halving=2)
     with pytest.raises(ValueError, match="n_seeds=2, not 3"):
         with_seeds(3, folder=tmp_path / "halved", halving=2)
+    monkeypatch.setattr(writer, "_locked", lambda folder: None)  # what it says where nothing can be written
+    again = with_seeds(3, folder=tmp_path)
+    np.testing.assert_array_equal(again.metrics["test_loss"], more.metrics["test_loss"])
+    with pytest.raises(ValueError, match="cannot be written; choose another folder"):
+        with_seeds(4, folder=tmp_path)
+    (tmp_path / "parts/search.json").write_bytes(said)  # put back from a copy of before the third seed
+    for read in (searched, fljax.load_sweep):
+        with pytest.raises(ValueError, match="is not a batch of this search"):
+            read(folder=tmp_path)
 
 
 def test_a_search_goes_on_with_more_points(averaging, federation, key, tmp_path):
