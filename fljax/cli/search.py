@@ -19,7 +19,6 @@ from fljax.jobs.job import Job, read_job
 from fljax.jobs.parts import make_model, make_parts
 from fljax.jobs.settings import OUTER, of_toml, path
 from fljax.jobs.sweep import SweepJob, folder_of
-from fljax.jobs.values import is_range
 from fljax.numbers import replace
 from fljax.run import report
 from fljax.run.clocked import check_alike
@@ -56,7 +55,7 @@ def execute(sweep: SweepJob) -> list[Row]:
         raise ValueError(f"{folder} holds results; add --resume to go on with them, or choose another --folder")
     metric = metric_of(sweep.metric, ready[0][3].algorithm)
     with only_run(folder) as writable:
-        may_change = MAY_CHANGE if own.halving else (*MAY_CHANGE, *_may_grow(sweep, folder))
+        may_change = MAY_CHANGE if own.halving else (*MAY_CHANGE, *may_grow(sweep, folder))
         record = cache(partial(config.write, "sweep", as_toml(sweep), job, folder, may_change, writable))
         if config.begun_by(folder):
             config.check(as_toml(sweep), job, folder, may_change)  # written once the search has let these runs go on
@@ -65,24 +64,17 @@ def execute(sweep: SweepJob) -> list[Row]:
         return _results(sweep, values, folder, ready, writable, metric, record)
 
 
-def _may_grow(sweep: SweepJob, folder: Path) -> list[str]:
+def may_grow(sweep: SweepJob, folder: Path) -> list[str]:
     """The settings of the sweep in ``folder`` that may be other ones, as long as all its runs are among the new ones.
 
     Of the seeds and the points the search itself sees that none is lacking.
     """
     stored = dict(of_toml(folder / "config.toml")) if config.begun_by(folder) else {}
-    varied = {name for name, words in stored.items() if len(words) > 1 or is_range(words)}
     taken = {full.rpartition(".")[2] for full in sweep.outer}  # whose folders would be called otherwise
     points = [path(sweep.name, name) for name in sweep.axes if name not in taken]
     outer = {f"{OUTER}.{full}": set(words) for full, words in as_toml(sweep).get(OUTER, {}).items()}
     more = [name for name, words in outer.items() if name in stored and words >= set(stored[name])]
-    return ["seeds", "draws", *points, *varied.intersection(_numbers(sweep)), *more]
-
-
-def _numbers(sweep: SweepJob) -> list[str]:
-    """The numbers of the method that a sweep may vary."""
-    schema = sweep.job.schema[sweep.name]
-    return [path(sweep.name, name) for name in sweep.job.settings[sweep.name] if schema[name].number is not None]
+    return ["seeds", "draws", *points, *more]
 
 
 def _results(

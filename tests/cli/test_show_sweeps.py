@@ -25,8 +25,8 @@ def swept(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         leave_figures_empty(patch)
         for mu in ("0.1", "1"):
-            given = ("--algorithm", "fedprox", *SMALL, *LR, "--mu", mu, "--seeds", "2", "--folder", str(folder / mu))
-            assert main(["sweep", *given]) == 0
+            given = ("--algorithm", "fedprox", *SMALL, *LR, "--mu", mu, "--seeds", "2", "--runs-at-once", "1")
+            assert main(["sweep", *given, "--folder", str(folder / mu)]) == 0
         given = (*SMALL, "--outer.epochs", "1", "2", *LR, "--judge", "val", "--metric", "f1_macro")
         assert main(["sweep", *given, "--folder", str(folder / "val")]) == 0
     return folder
@@ -53,6 +53,8 @@ def test_what_sweeps_do_not_have_alike_is_a_column(swept, fljax):
     first = out.splitlines()[1].split()
     assert (float(first[0]), float(first[1]), first[3]) == (float(mu), float(lr), f"{np.mean(values):.4f}")
     assert out.splitlines()[-1] == f"its settings: --fedprox.epochs 1 --fedprox.mu {float(mu)} --fedprox.lr {float(lr)}"
+    _, turned, _ = fljax("show", str(swept / "1"), str(swept / "0.1"))
+    assert turned.splitlines()[-1] == out.splitlines()[-1]
     assert {path.name for path in Path("both/plots").iterdir()} == {
         f"{name}.{kind}" for name in ("mu", "lr", "heat_map", "curves_0", "curves_1") for kind in ("png", "pdf")
     }
@@ -77,15 +79,41 @@ def test_a_sweep_alone_and_one_that_goes_on(swept, fljax):
     Path("stopped/table.csv").unlink()
     half = join_sweeps([Path("stopped")])
     assert half.rows == join_sweeps([swept / "1"]).rows
-    (part,) = Path("stopped/runs/parts").glob("*.npz")
+    loaded = load_sweep(swept / "val")
+    assert loaded.rows() is loaded.table
+    first, *others = sorted(Path("stopped/runs/parts").glob("*.npz"))
+    for part in others:
+        part.unlink()
+    made = join_sweeps([Path("stopped")]).rows
+    assert [(row["lr"], row["seed"]) for row in made] == [(0.1, 0), (0.1, 1)][: len(made)]
+    assert 0 < len(made) < 4
     shutil.copytree(swept / "val", "later")
     lines = Path("later/table.csv").read_text().splitlines(keepends=True)
     Path("later/table.csv").write_text("".join(lines[:3]))
     Path("later/.table.csv.crc").unlink()
     assert len(join_sweeps([Path("later")]).rows) == 4  # the table has not all of the runs
-    part.unlink()
+    first.unlink()
     status, _, err = fljax("show", "stopped")
     assert (status, "holds no runs of a sweep" in err) == (2, True)
+
+
+def test_what_one_varies_and_another_has_fixed_is_one_column(fljax):
+    data = ("--partition", "dirichlet", "--partition.beta", "0.5", "--lr", "0.1", "0.2")
+    assert fljax("sweep", *SMALL, *data, "--folder", "one")[0] == 0
+    for name, betas in (("two", ("0.1", "0.5")), ("three", ("0.1", "1"))):
+        assert fljax("sweep", *SMALL, *data, "--outer.partition.beta", *betas, "--folder", name)[0] == 0
+    joined = join_sweeps([Path("one"), Path("two"), Path("three")])
+    assert joined.point == ["beta", "lr"]
+    assert [row["beta"] for row in joined.rows] == [0.5, 0.5, 0.1, 0.1, 1.0, 1.0]  # each run once
+
+
+def test_sweeps_of_other_seeds_and_many_points(swept, fljax, monkeypatch):
+    assert fljax("sweep", *SMALL, *LR, "--seed", "1", "--folder", "seed-1")[0] == 0
+    assert fljax("sweep", *SMALL, *LR, "--seed", "2", "--folder", "seed-2")[0] == 0
+    assert join_sweeps([Path("seed-1"), Path("seed-2")]).point == ["sweep.seed", "lr"]
+    assert "the best" not in fljax("show", "seed-1", "seed-2")[1]
+    monkeypatch.setattr("fljax.cli.show_sweeps.SHOWN", 3)
+    assert "the best 3 of 4 points" in fljax("show", "seed-1", "seed-2")[1]
 
 
 @pytest.mark.parametrize(

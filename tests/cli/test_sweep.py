@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from fljax import load_sweep
-from fljax.cli.search import as_words
+from fljax.cli.search import as_words, may_grow
 from fljax.cli.sweep import HELP
 from fljax.jobs.job import read_job
 from fljax.jobs.sweep import read_sweep
@@ -351,6 +351,13 @@ def test_a_sweep_goes_on_with_more_points_and_static_settings(fljax, refused):
     assert Path("x/config.toml").read_bytes() == before
     assert fljax(*again, "--momentum", "0.5", "0")[0] == 0  # a number that did not vary
     assert len(rows_of("x/table.csv")) == 12
+
+
+def test_a_number_whose_name_the_outer_loop_has_does_not_begin_to_vary():
+    """Its folders, which are called beta=0.1 while nothing else is, would be called otherwise."""
+    words = ["--algorithm", "fedcr", "--partition", "dirichlet", "--model", "variational_cnn", "--lr", "0.1", "1"]
+    sweep = read_sweep([*words, "--fedcr.beta", "0.1", "1", "--outer.partition.beta", "0.1", "0.5"])
+    assert may_grow(sweep, Path("nowhere")) == ["seeds", "draws", "fedcr.lr"]
 
 
 def test_more_draws_are_more_points(fljax, refused):
