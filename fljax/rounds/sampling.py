@@ -159,8 +159,9 @@ def _by_size(participation: float) -> Sampling:
 def poisson(participation: float = 1.0) -> Sampling:
     """Each client takes part with probability ``participation``, independently of the others; sometimes nobody does.
 
-    A cohort has places for 6 standard deviations more than the mean; if more are drawn, which is rarer than one round
-    in a hundred million, those with the largest random numbers stay out. Empty places are computed and do not count.
+    A cohort has places for 6 standard deviations more than the mean and 4 besides, without which few clients would be
+    too many oftener; if more are drawn, which is rarer than one round in a hundred million, those with the largest
+    random numbers stay out. Empty places are computed and do not count.
 
     Raises:
         ValueError: ``participation`` is no number in (0, 1].
@@ -172,7 +173,7 @@ def poisson(participation: float = 1.0) -> Sampling:
 def _poisson(participation: float) -> Sampling:
     def n_places(n_clients: int) -> int:
         mean = participation * n_clients
-        return min(n_clients, math.ceil(mean + 6 * math.sqrt(mean * (1 - participation))) + 1)
+        return min(n_clients, math.ceil(mean + 6 * math.sqrt(mean * (1 - participation))) + 4)
 
     def draw(key: Key, round: Array, size: Array, n: int) -> tuple[Array, Array]:
         number = whole(jax.random.uniform(key, size.shape, jnp.float32))

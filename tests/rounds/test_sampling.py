@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy import stats
 
 import fljax
 from fljax.rounds.clock import answering, first_of, until
@@ -158,17 +159,24 @@ def test_poisson_draws_each_client_with_its_probability_and_independently(key, f
 
 
 def test_poisson_draws_alike_where_there_are_fewer_places_than_clients(key):
-    """1,000 clients, 48 places: who is drawn has a place, whoever it is."""
+    """1,000 clients, 51 places: who is drawn has a place, whoever it is."""
     sampling, size = poisson(0.02), jnp.ones(1000, jnp.int32)
     draw = partial(sampling.draw, round=jnp.int32(0), size=size, n=sampling.of(1000).size)
     ids, active = jax.device_get(jax.jit(jax.vmap(draw))(jax.random.split(key, 4000)))
-    assert ids.shape == (4000, 48)
+    assert ids.shape == (4000, 51)
     assert (np.diff(ids) > 0).all()
     there = np.zeros((4000, 1000), bool)
     np.put_along_axis(there, ids, active, axis=1)
     np.testing.assert_allclose(there.mean(axis=0), 0.02, atol=6 * np.sqrt(0.02 * 0.98 / 4000))
     np.testing.assert_allclose(there.sum(axis=1).mean(), 20, atol=5 * np.sqrt(19.6 / 4000))
     np.testing.assert_allclose(there.sum(axis=1).var(), 19.6, rtol=0.15)  # of a binomial
+
+
+def test_more_than_there_are_places_are_rarer_than_a_round_in_a_hundred_million():
+    """Few on average too, where a normal law says too little: epsilon counts on nobody taking another's place."""
+    n, share = (part.ravel() for part in np.meshgrid([5, 30, 100, 1000, 100_000], np.geomspace(1e-6, 0.99, 60)))
+    places = [poisson(float(one)).of(int(many)).size for many, one in zip(n, share, strict=True)]
+    assert stats.binom.sf(places, n, share).max() < 1e-8
 
 
 def test_a_round_of_nobody_changes_nothing(key, federation, averaging):
@@ -182,7 +190,7 @@ def test_a_round_of_nobody_changes_nothing(key, federation, averaging):
 
 
 def test_places_of_a_poisson_cohort_do_not_grow_with_the_federation():
-    assert poisson(0.01).of(10_000).size == 161  # 100 + 6 sqrt(99), rounded up, and one
+    assert poisson(0.01).of(10_000).size == 164  # 100 + 6 sqrt(99), rounded up, and four
     assert poisson(1.0).of(50).size == 50
 
 
