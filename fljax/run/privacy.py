@@ -4,8 +4,9 @@ Counted by Renyi differential privacy with Google's ``dp-accounting`` (``pip ins
 (the bricks client_dp and adaptive_client_dp) or one example (dp_sgd) more or less.
 
 - Clients: with Poisson sampling a round is a Gaussian mechanism on a random share of the clients; with any other
-  sampling the guarantee is that of taking part in every round, for a client whose updates are there or are zeros: where
-  the number of participants is fixed, or the first few count, a client more would take the place of another.
+  sampling the guarantee is that of taking part in every round, for a client who sends its updates or whose place stays
+  empty, as if it dropped out: where the number of participants is fixed, or the first few count, a client more would
+  take the place of another. An update of zeros is no empty place: adaptive_client_dp counts it as a short one.
 - Examples: an epoch meets every example once, so it is one Gaussian mechanism, and a client's guarantee is that of
   training in every round. Batches are consecutive shares of a shuffled epoch, which is no Poisson sampling, so nothing
   is gained by their size. The guarantee is for an example whose gradients are there or are zeros, with every client's
