@@ -10,7 +10,8 @@ Counted by Renyi differential privacy with Google's ``dp-accounting`` (``pip ins
 - Examples: an epoch meets every example once, so it is one Gaussian mechanism, and a client's guarantee is that of
   training in every round. Batches are consecutive shares of a shuffled epoch, which is no Poisson sampling, so nothing
   is gained by their size. The guarantee is for an example whose gradients are there or are zeros, with every client's
-  number of examples public: one more may begin another batch, and with it a step and its noise.
+  number of examples public: one more may begin another batch, and with it a step and its noise. What several clients
+  hold, as `primary_secondary` deals it, is an example of each, and to take it from all of them costs more.
 
 Epsilon is of updates or gradients. What a method sends beside them (losses, choices of a cluster, counts or means of
 labels) is not in it.

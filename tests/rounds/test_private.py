@@ -47,6 +47,19 @@ def test_the_noise_on_the_sum_has_the_stated_variance_and_is_there_when_nobody_i
     assert stats.kstest(np.ravel(drawn), stats.norm(scale=std).cdf).pvalue > 1e-3
 
 
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_an_update_that_is_not_finite_is_one_of_zeros(values, bad):
+    """As one beyond the largest float32 is; a mean that is no number would tell that its client was there."""
+    broken, zeros = values.copy(), values.copy()
+    broken[1, 3], zeros[1] = bad, 0
+    numbers = dict(noise_multiplier=1.0, dp_clip=2.0)
+    np.testing.assert_array_equal(released(broken, **numbers), released(zeros, **numbers))
+    adaptive = GIVEN | dict(noise_multiplier=1.0, first_clip=2.0, clip_quantile=0.5, clip_lr=0.2, count_noise=5.0)
+    found = sent(adaptive_client_dp, broken, 0, None, np.ones(N), N, **adaptive)
+    assert np.isfinite(found.values).all()
+    assert np.isfinite(found.memory.server)
+
+
 def test_clip_and_noise_of_nothing_are_nothing(values):
     found = sent(client_dp, values, **GIVEN, noise_multiplier=0.0, dp_clip=np.inf)
     np.testing.assert_array_equal(found.values, values)

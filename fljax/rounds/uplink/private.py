@@ -104,7 +104,7 @@ adaptive_client_dp = Transform(
 def _released(message: Message, trip: Trip, clip: Any, noise: Any) -> Message:
     """Messages whose plain mean is the noisy sum over the expected number of participants."""
     n, d = message.values.shape
-    came = (message.weight > 0)[:, None]
+    came = ((message.weight > 0) & jnp.isfinite(message.values).all(axis=1))[:, None]
     values = jnp.where(came, clipped(message.values, clip), 0.0)
     drawn = _size(noise, clip) * jax.random.normal(trip.server_key, (d,), jnp.float32)
     first = (jnp.arange(n) == 0)[:, None]
