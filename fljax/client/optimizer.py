@@ -117,6 +117,24 @@ def _own(make: Any, lr: Any, momentum: Any, decay: Any) -> optax.GradientTransfo
     return made
 
 
+def not_told(optimizer: optax.GradientTransformation, why: str) -> optax.GradientTransformation:
+    """``optimizer``, which does not hear the loss: one whose steps follow from it is refused for the reason ``why``.
+
+    Raises:
+        ValueError: in an update, where it asks for the loss.
+    """
+
+    def update(updates: Any, state: optax.OptState, params: Any = None) -> tuple[Any, optax.OptState]:
+        try:
+            return optimizer.update(updates, state, params)
+        except TypeError as error:
+            if "'value'" not in str(error):
+                raise
+            raise ValueError(f"{why}, and the optimizer asks for it; choose one that does not, such as sgd") from error
+
+    return (Elementwise if isinstance(optimizer, Elementwise) else optax.GradientTransformation)(optimizer.init, update)
+
+
 def raised_by_optax(error: Exception) -> bool:
     """Whether it was raised in a file of optax."""
     *_, last = traceback.extract_tb(error.__traceback__)

@@ -11,7 +11,7 @@ from fljax import tree
 from fljax.client.freeze import frozen, still
 from fljax.client.local import train_clients
 from fljax.client.objectives import Loss, proximal, training_loss
-from fljax.client.optimizer import local_optimizer
+from fljax.client.optimizer import local_optimizer, not_told
 from fljax.rounds.cohort import everyone
 from fljax.rounds.wrapping import with_halves
 from fljax.types import Algorithm, Batch, ClientData, Cohort, Key, Model, ModelTable, Params, Stacked, Trained, Work
@@ -50,10 +50,27 @@ def train(
     if (added := _added.get()) is not None:
         added.update(work.terms)
     anchors = (start,) * len(work.terms)
-    optimizer = still(local_optimizer(hyper, work, cohort.round), held)
+    optimizer = local_optimizer(hyper, work, cohort.round)
+    for why in (_WHY_NOT_TOLD[term] for term in work.terms if term in _WHY_NOT_TOLD):
+        optimizer = not_told(optimizer, why)
+    optimizer = still(optimizer, held)
     rows, plain = (*anchors, *per_client), work._replace(terms=())
     loss = frozen(loss, held)
     return train_clients(cohort.key, start, cohort.data, loss, optimizer, plain, *rows, effort=cohort.effort)
+
+
+_WHY_NOT_TOLD: dict[Term, str] = {}
+"""Terms beside which no step may follow from the loss, and why."""
+
+
+def tells_gradients_alone(why: str) -> Callable[[Term], Term]:
+    """Marks a `Term` beside whose gradient the loss would tell too much: optimisers are not given it."""
+
+    def marked(term: Term) -> Term:
+        _WHY_NOT_TOLD[term] = why
+        return term
+
+    return marked
 
 
 _added: ContextVar[set[Term] | None] = ContextVar("added", default=None)

@@ -5,6 +5,7 @@ from types import SimpleNamespace
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 from optax import contrib
 from scipy import stats
@@ -12,6 +13,7 @@ from scipy import stats
 import fljax
 from fljax.client.objectives import training_loss
 from fljax.models import mlp
+from fljax.rounds.cohort import everyone
 from fljax.rounds.uplink.private import adaptive_client_dp, client_dp, private_gradients
 from fljax.types import Batch
 from tests.rounds.test_uplink import SHAPES, D, N, message, sent, trip
@@ -202,6 +204,33 @@ def test_methods_whose_release_is_not_one_mean_refuse_noise_for_it(name, why):
     model = fljax.MODELS["logistic_regression"](input_shape=(4, 4, 1), n_classes=3)
     with pytest.raises(ValueError, match=why):
         fljax.compose(name)(model, fljax.Work(1, 8))
+
+
+def by_the_loss(lr):
+    def update(updates, state, params=None, *, value, **more):
+        return jax.tree.map(lambda move: -lr * value * move, updates), state
+
+    return optax.GradientTransformationExtraArgs(lambda params: (), update)
+
+
+def on_a_plateau(lr):
+    return optax.chain(optax.sgd(lr), optax.contrib.reduce_on_plateau())
+
+
+@pytest.mark.parametrize("make", [by_the_loss, on_a_plateau])
+def test_steps_that_follow_from_the_loss_are_not_private(federation, key, make):
+    method, model = fljax.compose("fedavg+dp_sgd"), fljax.MODELS["logistic_regression"]((4, 4, 1), 3)
+    with pytest.raises(ValueError, match=r"^dp_sgd: the loss gets no noise, and the optimizer asks for it"):
+        one_round(method(model, fljax.Work(1, 8, optimizer=make)), method.Hyper(), federation, key)
+    kept = one_round(method(model, fljax.Work(1, 8, optimizer=optax.adam)), method.Hyper(), federation, key)
+    assert jax.tree.leaves(kept)
+
+
+def one_round(algorithm, hyper, federation, key):
+    """Its shapes; nothing is computed."""
+    state = jax.eval_shape(lambda: algorithm.init(key, hyper, federation.train))
+    cohort = everyone(key, jnp.int32(0), federation.train)
+    return jax.eval_shape(lambda state: algorithm.round(key, hyper, state, cohort), state)
 
 
 def test_two_guarantees_of_one_run_are_refused():
