@@ -3,9 +3,12 @@
     git clone https://github.com/TsingZ0/PFLlib
     python experiments/pfllib_steps.py PFLlib
     python experiments/pfllib_steps.py PFLlib --only GPFL FedCP
+    python experiments/pfllib_steps.py PFLlib --clients half --sizes unequal
 
-Needs PyTorch; the case FedPAC cvxpy too. Clients, network and steps: same_steps.py; three rounds of three steps. A line
-has the largest difference, over clients, test examples and classes, between what the two take the largest of in a test
+Needs PyTorch; the case FedPAC cvxpy too. Clients, network and steps: same_steps.py; three rounds of three steps. With
+``--clients half`` two of the four clients take part in each of five rounds; with ``--sizes unequal`` clients have 8,
+16, 24 and 40 examples, with ``--sizes steps`` as many, all of a client alike, in batches of 8. A line has the largest
+difference, over clients, test examples and classes, between what the two take the largest of in a test
 after a round. float32 rounds to about 1e-7 of the largest output. Where the two differ by what their files say, `CASES`
 sets PFLlib's code to what is here, or ours to what is there, and says so; methods that differ in more (APFL, APPLE,
 FedDistill) or draw what matters (FedGen) are not here. Lines are in results/pfllib/steps-synthetic.csv.
@@ -58,6 +61,46 @@ from fljax.types import Algorithm, Federation, Model, State
 
 N_CLIENTS = 4
 ROUNDS, EPOCHS, LR, TAU = 3, 3, 0.1, 2.0
+UNEQUAL, BATCH = (8, 16, 24, 40), 8
+HALVES = ((0, 1), (2, 3), (0, 2), (1, 3), (1, 2))
+"""Who takes part in each round. Everybody is away for a round or two, and comes back."""
+
+
+class Setting(NamedTuple):
+    """Who takes part, and how much each client has."""
+
+    clients: str = "all"  # or half
+    sizes: str = "equal"  # or unequal, steps
+
+    @property
+    def n_rounds(self) -> int:
+        """That are compared."""
+        return len(HALVES) if self.clients == "half" else ROUNDS
+
+    @property
+    def joined(self) -> tuple[tuple[int, ...], ...]:
+        """Who takes part in each round, and in the one that PFLlib makes after its last test."""
+        everybody = (tuple(range(N_CLIENTS)),) * (ROUNDS + 1)
+        return (*HALVES, HALVES[0]) if self.clients == "half" else everybody
+
+    @property
+    def examples(self) -> tuple[int, ...]:
+        """Training examples of each client."""
+        return (N_EXAMPLES,) * N_CLIENTS if self.sizes == "equal" else UNEQUAL
+
+    @property
+    def name(self) -> str:
+        """What a line calls it."""
+        told = [f"{self.n_rounds} rounds"]
+        if self.clients == "half":
+            told.append("half of the clients")
+        if self.sizes != "equal":
+            told.append({"unequal": "unequal sizes", "steps": "unequal steps"}[self.sizes])
+        return ", ".join(told)
+
+
+SETTINGS = tuple(Setting(who, sizes) for who in ("all", "half") for sizes in ("equal", "unequal", "steps"))
+PLAIN = SETTINGS[0]
 
 
 class Case(NamedTuple):
@@ -67,8 +110,8 @@ class Case(NamedTuple):
     here: Chosen
     arguments: Mapping[str, Any] = {}  # of PFLlib's main.py
     is_parted: bool = False  # into a body and a head, as main.py does for this method
-    batch: int = N_EXAMPLES
-    n_val: int = 0  # of a client's training examples, the last ones, that are its validation split here
+    halves: bool = False  # a batch is half of what a client has
+    has_val: bool = False  # the last fifth of a client's training examples is its validation split here
     alike: bool = False  # all training examples of a client are one, so that halves of a batch are equal
     change: Callable[[Any, State], None] | None = None  # of PFLlib's server and clients, before the first round
     but: str = ""  # what that is, or what of ours is compared
@@ -76,6 +119,14 @@ class Case(NamedTuple):
     tests_server: bool = False  # of ours, the server's model is tested, not the client's own
     around: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext  # of both sides
     as_theirs: Callable[[np.ndarray], np.ndarray] = np.asarray  # our outputs in their unit
+    n_draws: int = 1  # of PFLlib's server in a round, of which the last counts
+
+    def batch(self, setting: Setting) -> int:
+        """Examples of a batch: all that a client has, or `BATCH`, on both sides."""
+        if setting.sizes == "steps":
+            return BATCH
+        most = max(setting.examples)
+        return BATCH // 2 if self.halves and setting.sizes == "unequal" else most // 2 if self.halves else most
 
 
 def local_steps(**more: Any) -> dict[str, Any]:
@@ -83,9 +134,16 @@ def local_steps(**more: Any) -> dict[str, Any]:
     return {"local_epochs": EPOCHS} | more
 
 
+def absent(server: Any) -> list[Any]:
+    """The clients that are not of the round."""
+    return [client for client in server.clients if client not in server.selected_clients]
+
+
 def without_decay(server: Any, state: State) -> None:
-    """pFedMe's optimiser adds 0.001 of the personal model to its gradient."""
+    """pFedMe's optimiser adds 0.001 of the personal model to its gradient; and who has never come begins at, and is
+    tested with, the first model."""
     for client in server.clients:
+        client.personalized_params = list(client.model.parameters())
         for group in client.optimizer.param_groups:
             group["mu"] = 0.0
 
@@ -102,7 +160,8 @@ def own_counts(server: Any, state: State) -> None:
 
 
 def distance_of_each(server: Any, state: State) -> None:
-    """GPFL's loss has the norm of a whole batch; and its shared parts start as ours."""
+    """GPFL's loss has the norm of a whole batch; who was absent conditions by what was received; and its shared parts
+    start as ours."""
     patched("flcore.clients.clientgpfl", norm=lambda difference, p: difference.norm(dim=1).mean())
     theirs = shared_part(state.server)
     for client in server.clients:
@@ -111,6 +170,16 @@ def distance_of_each(server: Any, state: State) -> None:
         for name, part in theirs["valve"].items():
             layers = getattr(client.CoV, f"Conditional_{name}")
             load_dense(layers[0], part)
+    send = server.global_GCE
+
+    def global_gce() -> None:
+        names = "generic_conditional_input", "personalized_conditional_input"
+        before = [(client, {name: getattr(client, name) for name in names}) for client in absent(server)]
+        send()
+        for client, conditions in before:
+            vars(client).update(conditions)
+
+    server.global_GCE = global_gce
 
 
 @contextlib.contextmanager
@@ -131,15 +200,102 @@ def without_gumbel() -> Iterator[None]:
         yield
 
 
+@contextlib.contextmanager
+def finer_weights() -> Iterator[None]:
+    """Inside it FedPAC's combinations of heads are found to 1e-7 of their values, not to 1e-5."""
+    module = importlib.import_module("fljax.algorithms.fedpac")
+    with mock.patch.object(module, "simplex_weights", partial(module.simplex_weights, tolerance=1e-7)):
+        yield
+
+
 def first_context(server: Any, state: State) -> None:
-    """FedCP's first context is random; and its policy starts as ours."""
+    """FedCP's first context is random; the absent are sent bodies alone; and its policy starts as ours."""
     for client in server.clients:
         load_dense(client.model.gate.cs.fc[0], shared_part(state.server)["policy"])
         client.set_head_g(client.model.head_g)
+    to_those_that_came = server.global_cs
+
+    def global_cs() -> None:
+        to_those_that_came()
+        for client in absent(server):
+            client.set_head_g(server.head)
+            client.set_cs(server.cs)
+
+    server.global_cs = global_cs
+
+
+def absent_as_they_are(server: Any, state: State) -> None:
+    """FedALA's absent clients fit, and keep, a mixture in every round, which they are then tested with."""
+    send, evaluate, before = server.send_models, server.evaluate, []
+
+    def send_models() -> None:
+        before[:] = [
+            (
+                client,
+                copy.deepcopy(client.model.state_dict()),
+                copy.deepcopy(client.ALA.weights),
+                client.ALA.start_phase,
+            )
+            for client in absent(server)
+        ]
+        send()
+
+    def evaluate_and_go_back() -> None:
+        evaluate()
+        for client, model, client.ALA.weights, client.ALA.start_phase in before:
+            client.model.load_state_dict(model)
+
+    server.send_models, server.evaluate = send_models, evaluate_and_go_back
+
+
+def models_of_those_that_came(server: Any, state: State) -> None:
+    """FedFomo's clients are sent models of those that are absent too; and its own loader drops the last batch."""
+    from flcore.clients import clientfomo  # pyright: ignore[reportMissingImports]
+
+    clientfomo.DataLoader = in_order
+    server.send_models = lambda: [
+        client.receive_models(ids, [server.client_models[i] for i in ids])
+        for ids in [[client.id for client in server.selected_clients] if server.uploaded_ids else []]
+        for client in server.selected_clients
+    ]
+
+
+def pull_with_a_gradient(server: Any, state: State) -> None:
+    """FedAMP's pull has no gradient; and its mixtures are of the models of the round before."""
+    send = server.send_models
+
+    def send_models() -> None:
+        if server.uploaded_ids:
+            server.uploaded_ids = [client.id for client in server.selected_clients]
+            server.uploaded_models = [client.model for client in server.selected_clients]
+        send()
+
+    server.send_models = send_models
+    for client in server.clients:
+
+        def step(client: Any = client, step: Callable[[], None] = client.optimizer.step) -> None:
+            for w, u in zip(client.model.parameters(), client.client_u.parameters(), strict=True):
+                w.grad += client.lamda / client.alphaK * (w.data - u.data)
+            step()
+
+        client.optimizer.step = step
+
+
+def remember_prototypes(server: Any) -> None:
+    """PFLlib forgets the prototype of a class that nobody shows in a round."""
+    known, send = {}, server.send_protos
+
+    def send_protos() -> None:
+        known.update(server.global_protos)
+        server.global_protos.update(known)
+        send()
+
+    server.send_protos = send_protos
 
 
 def prototypes_of_trained(server: Any, state: State) -> None:
     """FedProto's prototypes are added up while a client trains; its own function for those of the trained model."""
+    remember_prototypes(server)
     for client in server.clients:
 
         def train(client: Any = client, train: Callable[[], None] = client.train) -> None:
@@ -158,16 +314,18 @@ def same_consensus(server: Any, state: State) -> None:
 
 
 def heads_as_received(server: Any, state: State) -> None:
-    """FedPAC's weights are in another order than its heads; and it combines heads that it has combined before."""
-    select, receive = server.select_clients, server.receive_models
+    """FedPAC's weights are in another order than its heads; it combines heads that it has combined before; and bodies
+    count by size, where prototypes do not."""
+    remember_prototypes(server)
+    receive = server.receive_models
 
     def receive_models() -> None:
         receive()
         heads = dict(zip(server.uploaded_ids, copy.deepcopy(server.uploaded_heads), strict=True))
         server.uploaded_ids = sorted(heads)
+        server.uploaded_weights = [1 / len(heads)] * len(heads)
         server.uploaded_heads = [heads[i] for i in server.uploaded_ids]
 
-    server.select_clients = lambda: sorted(select(), key=lambda client: client.id)
     server.receive_models = receive_models
 
 
@@ -195,7 +353,7 @@ def whole_batches(server: Any, state: State) -> None:
 
 
 CASES: Mapping[str, Case] = {
-    "Local": Case("serverlocal.Local", Chosen("standalone"), local_steps()),
+    "Local": Case("serverlocal.Local", Chosen("standalone"), local_steps(), n_draws=2),
     "FedAvg": Case("serveravg.FedAvg", Chosen("fedavg"), local_steps(), True),
     "FedProx": Case("serverprox.FedProx", Chosen("fedprox", numbers={"mu": 0.5}), local_steps(mu=0.5)),
     "SCAFFOLD": Case(
@@ -221,14 +379,14 @@ CASES: Mapping[str, Case] = {
     ),
     "FedNTD": Case(
         "serverntd.FedNTD",
-        Chosen("fedntd", numbers={"beta": 0.7, "temperature": TAU}),
+        Chosen("fedntd", {"weighting": "uniform"}, {"beta": 0.7, "temperature": TAU}),
         local_steps(beta=0.7, tau=TAU),
     ),
     "Per-FedAvg": Case(
         "serverperavg.PerAvg",
         Chosen("perfedavg", numbers={"inner_lr": LR}, epochs=2),
         {"local_epochs": 1},
-        batch=N_EXAMPLES // 2,
+        halves=True,
         alike=True,
         but="one example a client, many times: both read a batch's two halves",
     ),
@@ -237,7 +395,7 @@ CASES: Mapping[str, Case] = {
         Chosen("pfedme", numbers={"lr": 0.02, "lam": 15.0, "personal_lr": 0.05}),
         local_steps(local_learning_rate=0.02, lamda=15.0, p_learning_rate=0.05, beta=1.0, K=5),
         change=without_decay,
-        but="without the optimiser's 0.001 w; the server's model, which PFLlib's test reads",
+        but="without the optimiser's 0.001 w; the server's model, which PFLlib's test reads of who has come",
         tests_server=True,
     ),
     "Ditto": Case(
@@ -248,23 +406,25 @@ CASES: Mapping[str, Case] = {
     ),
     "FedAMP": Case(
         "serveramp.FedAMP",
-        Chosen("fedamp", numbers={"lam": 0.0, "alpha": 2.0, "sigma": 5.0}),
-        local_steps(lamda=0.5, alphaK=2.0, sigma=5.0),
-        but="lambda 0 here, 0.5 there: its pull is of `p.data`, so that it has no gradient",
+        Chosen("fedamp", numbers={"lam": 0.5, "alpha": 1.0, "sigma": 5.0}),
+        local_steps(lamda=0.5, alphaK=1.0, sigma=5.0),
+        change=pull_with_a_gradient,
+        but="the gradient of its pull, which is of `p.data` there",
     ),
     "FedFomo": Case(
         "serverfomo.FedFomo",
         Chosen("fedfomo", {"n_received": N_CLIENTS - 1}, {"explore": 0.0}),
         local_steps(M=N_CLIENTS),
-        batch=N_EXAMPLES - N_EXAMPLES // 5,
-        n_val=N_EXAMPLES // 5,
-        but="its distances have 1e-5 added",
+        has_val=True,
+        change=models_of_those_that_came,
+        but="its distances have 1e-5 added; sent models of those that take part, there of the absent too",
     ),
     "FedALA": Case(
         "serverala.FedALA",
         Chosen("fedala", numbers={"share": 1.0}),
         local_steps(eta=1.0, rand_percent=100, layer_idx=2),
-        but="fitted on all examples: which share of them is drawn",
+        change=absent_as_they_are,
+        but="fitted on all examples: which share of them is drawn; the absent keep what they had, there they fit on",
     ),
     "FedPer": Case("serverper.FedPer", Chosen("fedper"), local_steps(), True),
     "LG-FedAvg": Case("serverlg.LG_FedAvg", Chosen("lg_fedavg", {"weighting": "size"}), local_steps(), True),
@@ -285,7 +445,7 @@ CASES: Mapping[str, Case] = {
         True,
         change=first_context,
         around=without_gumbel,
-        but="gates without noise on both sides, the first context from the head",
+        but="gates without noise on both sides, the first context from the head; the absent get all parts",
     ),
     "GPFL": Case(
         "servergpfl.GPFL",
@@ -293,7 +453,7 @@ CASES: Mapping[str, Case] = {
         local_steps(lamda=0.5, mu=0.1),
         True,
         change=distance_of_each,
-        but='`condition="trained"`; its distance to embeddings averaged over examples',
+        but='`condition="trained"`, of the absent too; its distance to embeddings averaged over examples',
     ),
     "FedDBE": Case(
         "serverdbe.FedDBE",
@@ -309,7 +469,7 @@ CASES: Mapping[str, Case] = {
         local_steps(lamda=2.0),
         True,
         change=prototypes_of_trained,
-        but="prototypes by its `collect_protos`",
+        but="prototypes by its `collect_protos`, all are kept",
         as_theirs=lambda less_squared: -less_squared / N_HIDDEN,  # theirs is the mean square
     ),
     "FedPAC": Case(
@@ -318,7 +478,8 @@ CASES: Mapping[str, Case] = {
         local_steps(lamda=2.0),
         True,
         change=heads_as_received,
-        but="heads in the order of their weights, and as received",
+        around=finer_weights,
+        but="weights to 1e-7; heads in the order of these, as received; bodies count alike; all prototypes are kept",
     ),
     "FedCAC": Case(
         "servercac.FedCAC",
@@ -338,35 +499,36 @@ CASES: Mapping[str, Case] = {
 }
 
 
-def ours(case: Case, model: Model, federation: Federation) -> tuple[State, list[Outputs]]:
+def ours(case: Case, model: Model, federation: Federation, setting: Setting = PLAIN) -> tuple[State, list[Outputs]]:
     """The first state, and outputs after 0, 1, ... rounds."""
     method, epochs = getattr(fljax, case.here.name), case.here.epochs if case.here.epochs > 1 else EPOCHS
-    federation = with_val(federation, case.n_val)
+    federation = with_val(federation) if case.has_val else federation
     hyper = method.Hyper(**{"lr": LR, **case.here.numbers})
-    algorithm = method(model, fljax.Work(epochs, case.batch), **case.here.choices)
+    algorithm = method(model, fljax.Work(epochs, case.batch(setting)), **case.here.choices)
 
     def of_server(algorithm: Algorithm, hyper: Any, state: State, federation: Federation) -> Outputs:
         theta = shared_part(state.server)
         return np.stack([model.apply(theta, jnp.asarray(x), None)[0] for x in tests(federation)])
 
     outputs = of_server if case.tests_server else deployed_outputs
-    begun, _, found = same_steps.ours(algorithm, hyper, federation, ROUNDS, outputs)
+    who = fljax.rounds.table(setting.joined[:-1])
+    begun, _, found = same_steps.ours(algorithm, hyper, federation, setting.n_rounds, outputs, who)
     return begun, found
 
 
-def with_val(federation: Federation, n_val: int) -> Federation:
-    """The last ``n_val`` training examples of each client are its validation split; 0: there is none."""
-    if not n_val:
-        return federation
-    train, n_train = federation.train, N_EXAMPLES - n_val
-    parts = [
-        train._replace(index=train.index[:, part], size=jnp.full_like(train.size, n))
-        for part, n in ((slice(n_train), n_train), (slice(n_train, None), n_val))
-    ]
-    return federation._replace(train=parts[0], val=parts[1])
+def with_val(federation: Federation) -> Federation:
+    """The last fifth of each client's training examples is its validation split."""
+    train = federation.train
+    n_val = train.size // 5
+    places = train.index.shape[1]
+    last = jnp.minimum((train.size - n_val)[:, None] + jnp.arange(places), places - 1)
+    val = train._replace(index=jnp.take_along_axis(train.index, last, axis=1), size=n_val)
+    return federation._replace(train=train._replace(size=train.size - n_val), val=val)
 
 
-def theirs(case: Case, begun: State, first: Mapping[str, Any], federation: Federation) -> list[Outputs]:
+def theirs(
+    case: Case, begun: State, first: Mapping[str, Any], federation: Federation, setting: Setting = PLAIN
+) -> list[Outputs]:
     """PFLlib's outputs after 0, 1, ... rounds: it tests at the beginning of each."""
     import torch  # pyright: ignore[reportMissingImports]
     from flcore.clients import clientbase  # pyright: ignore[reportMissingImports]
@@ -389,9 +551,9 @@ def theirs(case: Case, begun: State, first: Mapping[str, Any], federation: Feder
         "device": "cpu",
         "num_classes": N_CLASSES,
         "num_clients": N_CLIENTS,
-        "join_ratio": 1.0,
-        "global_rounds": ROUNDS,
-        "batch_size": case.batch,
+        "join_ratio": len(setting.joined[0]) / N_CLIENTS,
+        "global_rounds": setting.n_rounds,
+        "batch_size": case.batch(setting),
         "local_learning_rate": LR,
         "learning_rate_decay_gamma": 1.0,
         "eval_gap": 1,
@@ -418,16 +580,22 @@ def theirs(case: Case, begun: State, first: Mapping[str, Any], federation: Feder
         server.save_results = server.save_global_model = lambda: None
         if case.change:
             case.change(server, begun)
-        select = server.select_clients
+        joined = iter([row for row in setting.joined for _ in range(case.n_draws)])
 
         def begin_round() -> Any:
             found.append([])
-            return select()
+            return [server.clients[i] for i in next(joined)]
 
         server.select_clients = begin_round
         server.train()
     begin = case.nth_test * N_CLIENTS
     return [np.stack(each[begin : begin + N_CLIENTS]) for each in found if each]
+
+
+def last_as_infinite(here: Outputs, there: Outputs) -> Outputs:
+    """Ours, infinite where theirs are and ours come after all others: classes without a prototype."""
+    last = np.where(np.isposinf(there), -np.inf, here).max(-1, keepdims=True)
+    return np.where(np.isposinf(there) & (here > last), np.inf, here)
 
 
 def in_order(data: Any, batch_size: int, **_: Any) -> Any:
@@ -449,8 +617,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("checkout", type=Path, help="a clone of PFLlib")
     parser.add_argument("--only", nargs="+", choices=CASES, default=list(CASES), metavar="METHOD")
+    parser.add_argument("--clients", choices=("all", "half"), default="all", help="who takes part in a round")
+    parser.add_argument("--sizes", choices=("equal", "unequal", "steps"), default="equal", help="of the clients")
     parser.add_argument("--results", type=Path, default=RESULTS)
     options = parser.parse_args()
+    setting = Setting(options.clients, options.sizes)
     system = options.checkout.resolve() / "system"
     if not (system / "flcore" / "servers" / "serverbase.py").exists():
         parser.error(f"{options.checkout} is no clone of PFLlib: it has no system/flcore/servers/serverbase.py")
@@ -462,13 +633,15 @@ def main() -> None:
     model = model._replace(init=lambda key: first)
     for name in options.only:
         case, began = CASES[name], time.perf_counter()
-        federation = clients(N_CLIENTS, alike=case.alike)
+        federation = clients(N_CLIENTS, alike=case.alike or setting.sizes == "steps", sizes=setting.examples)
         with case.around():
-            begun, mine = ours(case, model, federation)
-            yours = theirs(case, begun, first, federation)
-        told = described(True, ROUNDS, ROUNDS, steps=EPOCHS, torch=torch.__version__, but=case.but or "nothing")
-        as_theirs = [case.as_theirs(outputs) for outputs in mine]
-        found = lines(name, f"{ROUNDS} rounds", as_theirs, yours, ROUNDS, time.perf_counter() - began, told)
+            begun, mine = ours(case, model, federation, setting)
+            yours = theirs(case, begun, first, federation, setting)
+        n_rounds = setting.n_rounds
+        pairs = zip(mine[-n_rounds:], yours[-n_rounds:], strict=True)
+        as_theirs = [last_as_infinite(case.as_theirs(here), there) for here, there in pairs]
+        told = described(True, n_rounds, n_rounds, steps=EPOCHS, torch=torch.__version__, but=case.but or "nothing")
+        found = lines(name, setting.name, as_theirs, yours, n_rounds, time.perf_counter() - began, told)
         keep(options.results, "PFLlib", "steps", "synthetic", found)
         print(f"{name:10} " + ", ".join(f"{line.metric} {line.value:.1e}" for line in found), flush=True)
 

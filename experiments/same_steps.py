@@ -8,6 +8,7 @@ are. float32 rounds to about 1e-7 of the largest output.
 import argparse
 import importlib
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import jax
@@ -25,7 +26,9 @@ Outputs = np.ndarray
 """(clients, tests, classes) what the two sides take the largest of in a test."""
 
 
-def clients(n_clients: int = 4, n_groups: int = 1, alike: bool = False, seed: int = 0) -> Federation:
+def clients(
+    n_clients: int = 4, n_groups: int = 1, alike: bool = False, seed: int = 0, sizes: Sequence[int] = ()
+) -> Federation:
     """Clients of two or three classes each, around centres that all share.
 
     Args:
@@ -34,20 +37,22 @@ def clients(n_clients: int = 4, n_groups: int = 1, alike: bool = False, seed: in
             model for two groups.
         alike: all training examples of a client are one.
         seed: of the examples.
+        sizes: training examples of each client; none: `N_EXAMPLES` of each.
     """
-    rng, xs, ys = np.random.default_rng(seed), [], []
+    rng, xs, ys, part = np.random.default_rng(seed), [], [], []
+    sizes = sizes or [N_EXAMPLES] * n_clients
     centre = rng.normal(size=(N_CLASSES, N_INPUTS))
-    for i in range(n_clients):
+    for i, size in enumerate(sizes):
         own = [(2 * i) % N_CLASSES, (2 * i + 1) % N_CLASSES, (i + 3) % N_CLASSES]
-        y = rng.choice(own, size=N_EXAMPLES + N_TESTS)
+        y = rng.choice(own, size=size + N_TESTS)
         x = (centre[y] + rng.normal(size=(len(y), N_INPUTS))).astype(np.float32)
         if alike:
-            x[:N_EXAMPLES], y[:N_EXAMPLES] = x[0], y[0]
+            x[:size], y[:size] = x[0], y[0]
         xs.append(x)
         ys.append((y + i % n_groups) % N_CLASSES)
-    part = np.array((["train"] * N_EXAMPLES + ["test"] * N_TESTS) * n_clients)
-    client = np.repeat(np.arange(n_clients), N_EXAMPLES + N_TESTS)
-    return fljax.federation_from_arrays(np.concatenate(xs), np.concatenate(ys), client, part=part)
+        part += ["train"] * size + ["test"] * N_TESTS
+    client = np.repeat(np.arange(n_clients), [len(y) for y in ys])
+    return fljax.federation_from_arrays(np.concatenate(xs), np.concatenate(ys), client, part=np.array(part))
 
 
 def uneven(federation: Federation) -> Federation:
@@ -113,22 +118,25 @@ def ours(
     federation: Federation,
     n_rounds: int,
     outputs: Callable[[Algorithm, Any, State, Federation], Outputs] = deployed_outputs,
+    sampling: fljax.rounds.Sampling | None = None,
 ) -> tuple[State, list[State], list[Outputs]]:
-    """The first state, all states, and outputs, after 0, 1, ... rounds."""
+    """The first state, all states, and outputs, after 0, 1, ... rounds, of all clients or those of a sampling."""
     begun = algorithm.init(jax.random.key(3), hyper, federation.train)
     algorithm = algorithm._replace(init=lambda key, hyper, data: begun)
-    run = lambda n: fljax.simulate(algorithm, hyper, federation, jax.random.key(1), n)[0]  # noqa: E731
-    states = [begun, *(run(n) for n in range(1, n_rounds + 1))]
+    run = partial(fljax.train, algorithm, hyper, federation, jax.random.key(1), sampling=sampling, compile="fast")
+    states = [begun, *(run(n).state for n in range(1, n_rounds + 1))]
     return begun, states, [outputs(algorithm, hyper, state, federation) for state in states]
 
 
 def lines(
     name: str, setting: str, here: Sequence[Outputs], there: Sequence[Outputs], n_rounds: int, seconds: float, told: str
 ) -> list[Outcome]:
-    """How far apart the last ``n_rounds`` are, as lines of the results, and the largest output."""
-    apart = [float(np.abs(a - b).max()) for a, b in zip(here[-n_rounds:], there[-n_rounds:], strict=True)]
+    """How far apart the last ``n_rounds`` are, as lines of the results, the most of them, and the largest output."""
+    pairs = zip(here[-n_rounds:], there[-n_rounds:], strict=True)
+    apart = [float(np.abs(np.subtract(a, b, out=np.zeros(a.shape), where=a != b)).max()) for a, b in pairs]
     metrics = {"difference after 1": apart[0], f"difference after {n_rounds}": apart[-1]}
-    metrics["largest output"] = float(np.abs(there[-1]).max())
+    metrics["largest difference"] = max(apart)
+    metrics["largest output"] = float(np.abs(there[-1][np.isfinite(there[-1])]).max())
     return [
         Outcome(name, setting, 0, metric, value, None, n_rounds, seconds, told) for metric, value in metrics.items()
     ]
