@@ -122,11 +122,10 @@ class Case(NamedTuple):
     n_draws: int = 1  # of PFLlib's server in a round, of which the last counts
 
     def batch(self, setting: Setting) -> int:
-        """Examples of a batch: all that a client has, or `BATCH`, on both sides."""
-        if setting.sizes == "steps":
-            return BATCH
-        most = max(setting.examples)
-        return BATCH // 2 if self.halves and setting.sizes == "unequal" else most // 2 if self.halves else most
+        """Examples of a batch, on both sides: all that the largest client has, or `BATCH`; halves leave none over."""
+        whole = setting.sizes == "equal" or (setting.sizes == "unequal" and not self.halves)
+        most = max(setting.examples) if whole else BATCH
+        return most // 2 if self.halves else most
 
 
 def local_steps(**more: Any) -> dict[str, Any]:
@@ -249,10 +248,12 @@ def absent_as_they_are(server: Any, state: State) -> None:
 
 
 def models_of_those_that_came(server: Any, state: State) -> None:
-    """FedFomo's clients are sent models of those that are absent too; and its own loader drops the last batch."""
+    """FedFomo's clients are sent models of the absent too; 1e-5 is added to its distances; and its own loader drops the
+    last batch."""
     from flcore.clients import clientfomo  # pyright: ignore[reportMissingImports]
 
     clientfomo.DataLoader = in_order
+    patched("flcore.clients.clientfomo", norm=lambda difference: difference.norm().clamp(min=2e-5) - 1e-5)
     server.send_models = lambda: [
         client.receive_models(ids, [server.client_models[i] for i in ids])
         for ids in [[client.id for client in server.selected_clients] if server.uploaded_ids else []]
@@ -417,7 +418,7 @@ CASES: Mapping[str, Case] = {
         local_steps(M=N_CLIENTS),
         has_val=True,
         change=models_of_those_that_came,
-        but="its distances have 1e-5 added; sent models of those that take part, there of the absent too",
+        but="distances without 1e-5 added; sent models of those that take part, there of the absent too",
     ),
     "FedALA": Case(
         "serverala.FedALA",
@@ -521,9 +522,13 @@ def with_val(federation: Federation) -> Federation:
     train = federation.train
     n_val = train.size // 5
     places = train.index.shape[1]
-    last = jnp.minimum((train.size - n_val)[:, None] + jnp.arange(places), places - 1)
+    last = jnp.minimum((train.size - n_val)[:, None] + jnp.arange(places)[None], places - 1)
     val = train._replace(index=jnp.take_along_axis(train.index, last, axis=1), size=n_val)
     return federation._replace(train=train._replace(size=train.size - n_val), val=val)
+
+
+class Tests(list[Any]):
+    """A client's test examples."""
 
 
 def theirs(
@@ -535,7 +540,7 @@ def theirs(
 
     def read(dataset: str, client: int, is_train: bool = True, few_shot: int = 0) -> list[Any]:
         x, y = examples(federation, client, is_train)
-        return list(zip(torch.tensor(x), torch.tensor(y).long(), strict=True))
+        return (list if is_train else Tests)(zip(torch.tensor(x), torch.tensor(y).long(), strict=True))
 
     file, name = case.server.split(".")
     module = importlib.import_module(f"flcore.servers.{file}")
@@ -599,10 +604,10 @@ def last_as_infinite(here: Outputs, there: Outputs) -> Outputs:
 
 
 def in_order(data: Any, batch_size: int, **_: Any) -> Any:
-    """PyTorch's loader without its shuffling, which would hide which test example an output is of."""
+    """PyTorch's loader without its shuffling, which hides whose an output is; a test is one batch."""
     from torch.utils.data import DataLoader  # pyright: ignore[reportMissingImports]
 
-    return DataLoader(data, N_TESTS if len(data) == N_TESTS else batch_size)
+    return DataLoader(data, len(data) if isinstance(data, Tests) else batch_size)
 
 
 def patched(module: str, **functions: Any) -> None:
