@@ -6,7 +6,7 @@ The clients run FedAvg; beside it each trains a personal model on its loss plus 
 
 Differences from the paper: as in the official code, both branches see the same batches and the anchor is the model
 received in the round; its dynamic choice of lambda by validation loss is left out, and a mean weighted by sizes is the
-default (``weighting="uniform"`` is the code's). The personal model of a client that never took part starts at theta.
+default (``weighting="uniform"`` is the code's). Personal models start at the first theta, a newcomer's at the last.
 """
 
 from typing import Annotated

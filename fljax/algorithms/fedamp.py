@@ -7,8 +7,8 @@ passing); the client trains its own model near u_i.
 
 Differences from the paper: the mixtures of a round are made of the models of its participants. Where a client's weights
 on the others would exceed 1 they are scaled to sum to 1, as the paper asks of alpha. PFLlib's local loss has the
-distance to the mixture without its gradient, so that its clients train alone, as here with lambda 0. A client that
-never took part starts from the mean of all models and trains alone.
+distance to the mixture without its gradient, so that its clients train alone, as here with lambda 0. All begin with
+one model; a newcomer to a trained server starts from the mean of all and trains alone.
 """
 
 import jax.numpy as jnp

@@ -6,10 +6,10 @@ The server sends a client the models of those that have helped it most so far; t
 it trained itself, by how much it lowers the validation loss of the model that this training began with, per distance;
 it starts from that mixture, and trains.
 
-Differences from the paper: models are those of the round's participants, as they were when it began. Validation data is
-the federation's validation split; where it has none, every fifth of each client's training examples, which are then not
-trained on; PFLlib takes the last fifth of shuffled ones. ``explore`` does not decay. A client that never took part
-starts from the mean of all models and trains alone.
+Differences from the paper: models are those of the round's participants, as they were when it began; PFLlib sends those
+of absent clients too. Validation data is the federation's validation split; where it has none, every fifth of each
+client's training examples, which are then not trained on; PFLlib takes the last fifth of shuffled ones. ``explore``
+does not decay. All begin with one model; a newcomer to a trained server starts from the mean of all and trains alone.
 """
 
 from typing import NamedTuple

@@ -8,8 +8,9 @@ is least, by how far the classes' features lie from each other and how well each
 
 Differences from the paper: none known. The official code fits the head by steps of its own length, 0.1, and leaves
 weights of less than 0.001 out of a combination, cuts small eigenvalues of its quadratic form, and pulls features of a
-class that nobody has shown to the client's own mean; PFLlib's code gives a client's weight to the head of another, and
-counts all clients' prototypes alike. Clients are tested with what they would begin the next round with.
+class that nobody has shown to the client's own mean; PFLlib's code gives a client's weight to the head of another,
+counts all clients' prototypes alike, and forgets those of a class that nobody shows in a round, which here stay.
+Clients are tested with what they would begin the next round with.
 """
 
 import jax.numpy as jnp
