@@ -72,9 +72,12 @@ def pfllib_page(results: Path = RESULTS) -> str:
 
 def steps_page(results: Path = RESULTS) -> str:
     """How far apart outputs of PFLlib's own code and ours are after the same steps, method by method."""
-    lines, cases = read(file_of(results, "PFLlib", "steps", "synthetic", small=False)), pfllib_steps.CASES
-    rows = [[method, *_steps(lines, method), case.but] for method, case in cases.items()]
-    return (table(("method", *STEPS, "set alike"), rows) if lines else NOT_RUN) + "\n"
+    lines, rows = read(file_of(results, "PFLlib", "steps", "synthetic", small=False)), []
+    plain, *others = (setting.name for setting in pfllib_steps.SETTINGS)
+    for method, case in pfllib_steps.CASES.items():
+        of = {name: [line for line in lines if line["setting"] == name] for name in (plain, *others)}
+        rows.append([method, *_steps(of[plain], method), *(_most(of[name], method) for name in others), case.but])
+    return (table(("method", *STEPS, *others, "set alike"), rows) if lines else NOT_RUN) + "\n"
 
 
 def authors_page(results: Path = RESULTS) -> str:
@@ -96,6 +99,11 @@ def _steps(lines: Sequence[Line], method: str) -> list[str]:
     n_rounds = of["largest output"]["round"]
     first, last = (float(of[f"difference after {n}"]["value"]) for n in (1, n_rounds))
     return [n_rounds, f"{first:.1e}", f"{last:.1e}", f"{float(of['largest output']['value']):.1f}"]
+
+
+def _most(lines: Sequence[Line], method: str) -> str:
+    found = _values([line for line in lines if line["method"] == method], "largest difference")
+    return f"{found[0]:.1e}" if found else NOT_RUN
 
 
 def _pfllib_cells(own: Sequence[Line], published: float) -> list[str]:
