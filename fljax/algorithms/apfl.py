@@ -32,7 +32,7 @@ class APFLHyper(LocalHyper):
     alpha: Scalar = number(
         0.5, "weight of a client's own model in its mixture, at first; 0 is FedAvg where it stays so", least=0, most=1
     )
-    alpha_lr: Scalar | None = number(None, "learning rate of that weight; 0 keeps it, None: lr", least=0)
+    alpha_lr: Scalar | None = number(None, "learning rate of that weight, not decayed; 0 keeps it, None: lr", least=0)
 
 
 COPY_AND_MIXTURE = Sharing(

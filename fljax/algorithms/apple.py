@@ -44,7 +44,9 @@ from fljax.types import (
 
 @hyper
 class APPLEHyper(LocalHyper):
-    p_lr: Scalar = number(0.001, "eta_2: learning rate of the weights of the mixture; 0 keeps them", least=0)
+    p_lr: Scalar = number(
+        0.001, "eta_2: learning rate of the weights of the mixture, with lr_decay; 0 keeps them", least=0
+    )
     mu: Scalar = number(0.1, "mu: pull of the weights to the shares of the data", least=0)
     fades: Scalar = number(20.0, "L: rounds over which that pull falls to 0, as half a cosine", above=0)
 

@@ -29,7 +29,7 @@ class DittoHyper(LocalHyper):
         "have 1, FedCR's 0.1",
         least=0,
     )
-    personal_lr: Scalar | None = number(None, "learning rate on the personal models; None: lr", above=0)
+    personal_lr: Scalar | None = number(None, "learning rate on the personal models, with lr_decay; None: lr", above=0)
 
 
 @method(DittoHyper, "Li et al., ICML 2021", "https://arxiv.org/abs/2012.04221", kind="personalised")

@@ -50,7 +50,9 @@ ALIGN, FISHER = 0xA11, 0xF15
 
 @hyper
 class FedASHyper(LocalHyper):
-    align_lr: Scalar = number(0.01, "learning rate of the alignment; 0 leaves the body as received", least=0)
+    align_lr: Scalar = number(
+        0.01, "learning rate of the alignment, not decayed; 0 leaves the body as received", least=0
+    )
 
 
 @method(FedASHyper, "Yang et al., CVPR 2024", "https://github.com/xiyuanyang45/FedAS", kind="personalised")

@@ -33,7 +33,7 @@ class PerFedAvgHyper(LocalHyper):
 
     inner_lr: Scalar = number(
         0.05,
-        "learning rate a of adaptation, in the rounds and before a test; 0 is FedAvg on a part of each batch",
+        "learning rate a of adaptation, in rounds and tests, not decayed; 0 is FedAvg on a part of each batch",
         least=0,
     )
 

@@ -30,7 +30,7 @@ class PFedMeHyper(LocalHyper):
     """Numbers of pFedMe; the learning rate of the clients is eta, that of the global model's copies."""
 
     lam: Scalar = number(15.0, "lambda: pull of a personal model to the global one; the paper has 15", above=0)
-    personal_lr: Scalar = number(0.01, "learning rate of the steps on the personal model", above=0)
+    personal_lr: Scalar = number(0.01, "learning rate of the steps on the personal model, not decayed", above=0)
     step: Scalar = number(1.0, "beta: share of the way that the server goes to the clients' mean", above=0)
 
 
