@@ -2,7 +2,8 @@
 
 import csv
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -121,9 +122,19 @@ def table_in(path: Path) -> Table:
     return table
 
 
+@contextmanager
+def _values_of_any_length() -> Iterator[None]:
+    """Inside it, Python's csv reads values of more than 131,072 characters too, such as a book."""
+    before = csv.field_size_limit(2**31 - 1)
+    try:
+        yield
+    finally:
+        csv.field_size_limit(before)
+
+
 def _text_table(path: Path) -> Table:
     try:
-        with path.open(newline="", encoding="utf-8-sig") as file:
+        with _values_of_any_length(), path.open(newline="", encoding="utf-8-sig") as file:
             separator = "\t" if path.suffix == ".tsv" else _separator(file.readline())
             file.seek(0)
             reader = csv.reader(file, delimiter=separator)

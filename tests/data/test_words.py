@@ -1,5 +1,6 @@
 """Texts as tokens of words: tables with a column of texts, and LEAF's Sent140 as it is."""
 
+import csv
 import json
 import re
 from collections import Counter
@@ -69,6 +70,14 @@ def test_a_column_of_texts_is_all_that_the_network_sees(tmp_path):
     read = read_own(tmp_path / "notes.csv", COLUMNS, words=Words(3, 4))
     np.testing.assert_array_equal(read.examples.x, expected)
     assert read.words == words
+
+
+def test_a_text_may_be_as_long_as_a_book(tmp_path):
+    limit = csv.field_size_limit()
+    (tmp_path / "notes.csv").write_text("site,note,sick\nn,full,0\nn," + "nurse " * 30_000 + ",1\ns,full,0\ns,ward,1\n")
+    read = read_own(tmp_path / "notes.csv", COLUMNS, words=Words(3, 4))
+    assert read.examples.x[1].tolist() == [read.words.index("nurse")] * 4
+    assert csv.field_size_limit() == limit
 
 
 @pytest.mark.parametrize(
