@@ -101,6 +101,17 @@ def unknown(kind: str, name: str, known: Iterable[str]) -> str:
     return text if is_near or not 1 < len(known) <= 20 else f"{text} of {', '.join(known)}"
 
 
+def there_are(what: str, known: Iterable[str], name: str | None = None) -> str:
+    """``<what> are <all names>``; of a list that is long the nearest to ``name``, or the first of it."""
+    known = list(known)
+    if len(known) <= 20:
+        return f"{what} are {', '.join(known)}"
+    if name is None:
+        return f"{what} are {', '.join(known[:20])} and {len(known) - 20} more"
+    near = difflib.get_close_matches(name[:100], known, n=1, cutoff=0)
+    return f"the nearest of {len(known)} is {near[0] if near else known[0]!r}"
+
+
 class Named(dict[str, T], Generic[T]):
     """A table of what is found by name; an unknown name is answered with the nearest."""
 

@@ -11,7 +11,7 @@ import numpy as np
 import optax
 import pytest
 
-from fljax.choices import UNTOLD, Natural, Positive, check_choices, is_told, plain, unknown
+from fljax.choices import UNTOLD, Natural, Positive, check_choices, is_told, plain, there_are, unknown
 from fljax.rounds import krum
 
 
@@ -110,6 +110,13 @@ def test_what_is_told_by_a_name():
     )
     for value in (*hidden, partial(of_ours), partial(optax.sgd, hidden[3]), (1, (of_ours,)), UNTOLD, object()):
         assert not is_told(value), value
+
+
+def test_of_names_that_are_many_the_nearest_is_said():
+    many = [f"h{i}" for i in range(100)]
+    assert there_are("clients", many[:3], "h9") == "clients are h0, h1, h2"
+    assert there_are("clients", many, "H42") == "the nearest of 100 is 'h42'"
+    assert there_are("clients", many).endswith("h18, h19 and 80 more")
 
 
 def test_of_a_short_list_all_is_said_where_nothing_is_near():

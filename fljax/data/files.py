@@ -7,7 +7,7 @@ from zipfile import BadZipFile, ZipFile
 
 import numpy as np
 
-from fljax.choices import check_choices
+from fljax.choices import check_choices, there_are
 from fljax.data.columns import TaskChoice
 from fljax.data.federation import on_host
 from fljax.data.image_folders import read_images
@@ -62,9 +62,9 @@ def read_own(
         )
     if columns is None or not columns.label:
         with naming(path):
-            there = ", ".join(table_in(path).columns)
+            there = there_are("the columns", table_in(path).columns)
         what = "the labels, --label-column or Columns(label=...), and which one, where there is one, the client"
-        raise ValueError(f"{path}: say which column has {what}, --client-column; the columns are {there}")
+        raise ValueError(f"{path}: say which column has {what}, --client-column; {there}")
     return read_table(path, columns, task, words)
 
 

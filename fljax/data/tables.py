@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fljax.choices import check_choices, check_kind
+from fljax.choices import check_choices, check_kind, there_are
 from fljax.data.columns import TaskChoice, Where, features_of, labels_of, text_of, texts_of
 from fljax.data.own import PARTS, VALIDATION, OwnData, own_data
 from fljax.data.users import short
@@ -246,7 +246,7 @@ def _wanted(there: Sequence[str], columns: Columns) -> list[str]:
         raise ValueError("name the features, or the columns that are ignored beside them, not both")
     for name in (*special, *features, *columns.ignored):
         if name not in there:
-            raise ValueError(f"there is no column {name!r}; the columns are {', '.join(there)}")
+            raise ValueError(f"there is no column {name!r}; {there_are('the columns', there, name)}")
     if not features:
         raise ValueError("no column is left for the features")
     if other := [name for name in columns.categories if name in columns.label]:

@@ -9,7 +9,7 @@ import numpy as np
 from scipy.special import expit, softmax
 
 from fljax import tree
-from fljax.choices import check_choices
+from fljax.choices import check_choices, there_are
 from fljax.data.federation import as_arrays, on_host
 from fljax.data.split import client_data
 from fljax.data.unlabelled import Known, NewExamples, read_new
@@ -106,7 +106,8 @@ def _of_new(run: LoadedRun, made: Remade, result: Result, new: NewExamples, clie
     if whose is not None and (client is not None or not is_shared):
         asked, place = np.unique(whose, return_inverse=True)
         if strange := [name for name in asked.tolist() if name not in number]:
-            known = f"clients are {', '.join(number)}" if result.clients else f"choose 0 to {len(number) - 1}"
+            numbered = f"choose 0 to {len(number) - 1}"
+            known = there_are("clients", number, strange[0]) if result.clients else numbered
             raise ValueError(f"there is no client {strange[0]!r}; {known}")
         rows = [number[name] for name in asked.tolist()]
     elif is_shared:  # whose a new client's examples may be, too

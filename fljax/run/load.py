@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from fljax.choices import there_are
 from fljax.rounds.round_metrics import OF_CLIENT
 from fljax.run.frames import as_frame, columns_of_rounds, read_table, stacked
 from fljax.run.headline import measures_of
@@ -49,7 +50,8 @@ class Result(NamedTuple):
         """
         if isinstance(client, str):
             if client not in self.clients:
-                raise ValueError(f"there is no client {client!r}; there are {', '.join(self.clients) or 'no names'}")
+                among = there_are("clients", self.clients, client) if self.clients else "there are no names"
+                raise ValueError(f"there is no client {client!r}; {among}")
             client = self.clients.index(client)
         return client_model(self.models, client)
 
