@@ -10,7 +10,7 @@ from jax.typing import DTypeLike
 
 from fljax.catalogue.job import WORK, WorkSettings
 from fljax.catalogue.parameters import REQUIRED, description, numbers, parameters
-from fljax.catalogue.words import kind_of, metavar, read, words_of
+from fljax.catalogue.words import kind_of, metavar, nearest, read, words_of
 from fljax.choices import Natural, Positive
 from fljax.client.optimizer import OPTIMIZERS
 from fljax.numbers import Scalar, hyper, number
@@ -121,3 +121,9 @@ def test_local_effort_is_that_of_the_library():
     assert {*WORK, "terms"} == set(Work._fields)
     assert WorkSettings().optimizer in OPTIMIZERS
     assert [part[1] for part in WORK["optimizer"].kind if part[0] == "option"] == list(OPTIMIZERS)
+
+
+@pytest.mark.parametrize("given", ["fedavg,ditto", "fedavg, ditto"])
+def test_names_with_commas_between_are_told_to_have_spaces(given):
+    with pytest.raises(ValueError, match="several are written with spaces: fedavg ditto"):
+        nearest(given, ["fedavg", "ditto"], "algorithm")
