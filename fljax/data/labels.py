@@ -46,9 +46,10 @@ def are_classes(y: np.ndarray | Array) -> bool:
 def check_classes(y: np.ndarray | Array) -> None:
     """Raises ValueError where labels are not classes, for what needs classes."""
     if not are_classes(y):
+        given = "whole numbers" if y.ndim == 1 else "one class for each example"
         raise ValueError(
             f"labels are {y.dtype} of shape {y.shape}, not classes, which this method or partition works with; "
-            "choose another, or give whole numbers"
+            f"choose another, or give {given}"
         )
 
 

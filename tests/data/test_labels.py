@@ -65,6 +65,12 @@ def test_numbers_are_not_cut_to_classes(numbers, key):
         class_histogram(numbers.train, 2)
 
 
+def test_of_several_labels_it_is_one_class_that_is_wanted(numbers):
+    several = numbers.train._replace(pool=numbers.train.pool._replace(y=np.zeros((40, 3), np.float32)))
+    with pytest.raises(ValueError, match=r"of shape \(40, 3\), not classes, .* give one class for each example"):
+        class_histogram(several, 2)
+
+
 def test_a_partition_by_classes_refuses_numbers(numbers):
     examples = on_host(np.asarray(numbers.train.pool.x), np.asarray(numbers.train.pool.y))
     with pytest.raises(ValueError, match="not classes"):
