@@ -92,12 +92,18 @@ def refusal(name: str, value: Any, options: tuple[Any, ...], least: int | None) 
     return f"{shown} is unknown; choose one of {', '.join(map(repr, options))}"
 
 
+def near_to(name: str, known: Iterable[str], at_least: float = 0) -> str | None:
+    """The one of ``known`` that is most like ``name``, in capitals or not; None where none is so like it."""
+    folded = {one.casefold(): one for one in reversed([*known])}
+    near = difflib.get_close_matches(name[:100].casefold(), folded, n=1, cutoff=at_least)
+    return folded[near[0]] if near else None
+
+
 def unknown(kind: str, name: str, known: Iterable[str]) -> str:
     """``no <kind> '<name>'; the nearest is '<known name>'``, and where none is near, all of a list that is not long."""
     known = list(known)
-    near = difflib.get_close_matches(name[:100], known, n=1, cutoff=0)
-    text = f"no {kind} {name[:100]!r}" + (f"; the nearest is {near[0]!r}" if near else "")
-    is_near = difflib.get_close_matches(name[:100], known, n=1, cutoff=0.5)
+    near, is_near = near_to(name, known), near_to(name, known, 0.5) is not None
+    text = f"no {kind} {name[:100]!r}" + (f"; the nearest is {near!r}" if near is not None else "")
     return text if is_near or not 1 < len(known) <= 20 else f"{text} of {', '.join(known)}"
 
 
@@ -108,8 +114,7 @@ def there_are(what: str, known: Iterable[str], name: str | None = None) -> str:
         return f"{what} are {', '.join(known)}"
     if name is None:
         return f"{what} are {', '.join(known[:20])} and {len(known) - 20} more"
-    near = difflib.get_close_matches(name[:100], known, n=1, cutoff=0)
-    return f"the nearest of {len(known)} is {near[0] if near else known[0]!r}"
+    return f"the nearest of {len(known)} is {near_to(name, known)!r}"
 
 
 class Named(dict[str, T], Generic[T]):
