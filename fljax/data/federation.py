@@ -94,9 +94,9 @@ def as_arrays(examples: Examples) -> Examples:
     kind, y = np.dtype(examples.x.dtype), as_labels(examples.y)
     dtype = {np.dtype(np.uint8): jnp.uint8, np.dtype(np.int32): jnp.int32, np.dtype(np.int64): jnp.int32}.get(kind)
     if dtype is None and not np.issubdtype(kind, np.floating):
-        raise ValueError(
-            f"x has dtype {kind}; give uint8 pixels (0 to 255), floating-point features or int32 tokens of a text"
-        )
+        wanted = "uint8 pixels (0 to 255), floating-point features or int32 tokens of a text"
+        tokens = ", which fljax.from_frame makes of a column of texts, Columns(text=...)" if kind.kind in "USO" else ""
+        raise ValueError(f"x has dtype {kind}; give {wanted}{tokens}")
     if kind == np.int64 and not _in_int32(np.asarray(examples.x)):
         raise ValueError(f"x has tokens up to {np.abs(examples.x).max()}; give tokens that int32 holds")
     if len(examples.x) != len(y):

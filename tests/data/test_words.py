@@ -8,6 +8,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
+from fljax import federation_from_arrays
 from fljax.data.files import read_own
 from fljax.data.tables import Columns, from_frame
 from fljax.data.words import PADDING, SPECIAL, UNKNOWN, Words, as_words
@@ -126,3 +127,8 @@ def test_leafs_sent140_is_the_words_of_its_texts(tmp_path):
     plain = {user: {"x": x, "y": y} for user, (x, y) in users.items()}
     (tmp_path / "p.json").write_text(json.dumps({"users": [*users], "num_samples": [2, 3], "user_data": plain}))
     np.testing.assert_array_equal(read_own(tmp_path / "p.json", words=Words(50, 5)).examples.x, expected)
+
+
+def test_texts_as_an_array_are_told_where_tokens_are_made():
+    with pytest.raises(ValueError, match=r"x has dtype <U\d+; give .*fljax.from_frame makes .*Columns\(text=...\)"):
+        federation_from_arrays(np.array(TEXTS), np.arange(len(TEXTS)) % 2, np.zeros(len(TEXTS), int))
