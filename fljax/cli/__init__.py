@@ -9,6 +9,7 @@ from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
 
+from fljax.cli.interrupts import come_again
 from fljax.cli.output import steady
 
 USAGE = """usage: fljax COMMAND [--help] [SETTINGS]
@@ -57,7 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def status_of(arguments: Sequence[str]) -> int:
     """The exit status of a command line, whatever of it may be corrected said."""
-    with steady() as output:
+    with come_again(), steady() as output:
         try:
             status = _status_of(arguments)
             output.flush()
