@@ -1,5 +1,6 @@
 """Columns of a table as the numbers that networks see: features, categories, texts and labels."""
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
@@ -143,6 +144,7 @@ def _numbers(column: np.ndarray, name: str, where: Where, of_words: str = "") ->
         whose = "" if where.client is not None else f"{_OF_CLIENTS}; "
         words = f" ({of_words or whose + _OF_WORDS})" if is_word else ""
         remedy = f"mend it{words}, or leave the column or the row out"
+        remedy = _WITH_POINTS if is_word and _has_decimal_comma(value) else remedy
         raise ValueError(f"{where.row(i)}, column {name!r} is {what}; {remedy}")
     return numbers.astype(np.float32)
 
@@ -152,9 +154,14 @@ _OF_WORDS = (
     "Columns(text=...); neither: --ignored-column, Columns(ignored=...)"
 )
 _OF_CLIENTS = "says it whose an example is: --client-column, Columns(client=...)"
+_WITH_POINTS = "write numbers with a point, and not with a comma"
 _NO_TARGET = "names are classes: --task classification, and one column of them"
 _NO_NUMBERS = (np.datetime64, np.timedelta64, complex)
 """What NumPy makes a number of, and should not."""
+
+
+def _has_decimal_comma(value: str) -> bool:
+    return re.fullmatch(r"\s*[+-]?\d*,\d+\s*", value) is not None
 
 
 def _number(value: Any) -> float:
@@ -203,6 +210,12 @@ def _classes_or_targets(column: np.ndarray, name: str, task: TaskChoice, where: 
             f"column {name!r} has one label only, {short(str(text[0]))}; give examples of two classes or more"
         )
     if not np.isfinite(numbers).all():
+        like_numbers = np.isfinite(numbers) | np.array([_has_decimal_comma(value) for value in text])
+        if n_values > max(2, len(text) // 2) and like_numbers.mean() > 0.5:
+            i = int(np.argmin(np.isfinite(numbers)))
+            what = f"is {short(str(text[i]))}, no number, and {n_values} names in {len(text)} rows are no classes"
+            remedy = _WITH_POINTS if _has_decimal_comma(text[i]) else "mend it, or choose another column"
+            raise ValueError(f"{where.row(i)}, column {name!r} {what}; {remedy}")
         return text  # names
     if (numbers != np.round(numbers)).any():
         if task == "classification" and n_values > max(2, len(text) // 2):

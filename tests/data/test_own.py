@@ -274,6 +274,7 @@ def test_what_labels_are(tmp_path, columns, task, dtype, shape):
             COLUMNS,
             "mine.csv: line 3 .client 'north'., column 'blood' is 'high', no finite number; mend it .name the column",
         ),
+        ("2.5", '"2,5"', COLUMNS, "column 'blood' is '2,5', no finite number; write numbers with a point"),
         ("2.5", "", COLUMNS, "line 3 .client 'north'., column 'blood' is empty; mend it, or leave"),
         ("2.5", "1e60", COLUMNS, "'1e60', no finite number"),
         ("north,60,2.5", '\n\n"nor\nth",60,dear', COLUMNS, "line 5 .client 'nor.nth'., column 'blood' is 'dear'"),
@@ -853,3 +854,20 @@ def test_a_client_column_that_is_forgotten_is_thought_of(tmp_path):
     with pytest.raises(ValueError, match=r"'site' is 'north', no finite number") as told:
         read_own(path, Columns(("sick",), client="age"))
     assert "--client-column" not in str(told.value)
+
+
+@pytest.mark.parametrize(
+    ("costs", "said"),
+    [
+        (
+            [f"{i},5" for i in range(8)],
+            "column 'cost' is '0,5', no number, and 8 names in 8 rows are no .*; write numbers",
+        ),
+        ([*(f"{i}.5" for i in range(7)), "dear"], "'dear', no number, and 8 names in 8 rows are no classes; mend it"),
+    ],
+)
+def test_numbers_that_are_written_wrong_are_no_names_of_classes(tmp_path, costs, said):
+    table = "".join(f"h{i % 2};{i};{cost}\n" for i, cost in enumerate(costs))
+    path = written(tmp_path, "hospital;age;cost\n" + table)
+    with pytest.raises(ValueError, match=said):
+        read_own(path, Columns(("cost",), "hospital"))
