@@ -187,7 +187,7 @@ def nearest(name: str, known: Iterable[str], kind: str) -> str:
     known = list(known)
     if name in known:
         return name
-    several = [one.strip() for one in name.split(",")]
-    if len(several) > 1 and set(several) <= set(known):
+    several = [one.strip() for one in name.split(",") if one.strip()]
+    if "," in name and set(several) <= set(known):
         raise ValueError(f"no {kind} {name[:100]!r}; several are written with spaces: {' '.join(several)}")
     raise ValueError(unknown(kind, name, known))

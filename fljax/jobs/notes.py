@@ -18,16 +18,17 @@ def notes_of(
     other: str,
     brief: bool = False,
 ) -> list[str]:
-    """Lines under a table: what its runs do not have alike, what they left out, which have no pairs, and how many pairs
-    the others have."""
-    from fljax.run.comparison import left_out
+    """Lines under a table: what its runs do not have alike, clusters, what they left out, which have no pairs, and how
+    many pairs the others have."""
+    from fljax.run.comparison import clusters_found, left_out
 
     lines = these_differ({name: config_of(group[0]) for name, group in groups.items()})
     if len(groups) > 1:
         methods = {label: next(iter(own.values())).name for label, own in found.items()}
         lines += not_alike({label: _with_nones(config[label].get(name, {})) for label, name in methods.items()})
     lines += _not_at_the_same_round(found, config) + _no_results_yet(groups, brief)
-    lines += left_out({label: [one.metrics for one in own.values()] for label, own in found.items()})
+    metrics = {label: [one.metrics for one in own.values()] for label, own in found.items()}
+    lines += clusters_found(metrics) + left_out(metrics)
     if apart:
         lines.append(f"no difference to {other} of {in_words(apart)}: other clients, or another seed's, are no pairs")
     of_other = [one.n_seeds for one in compared if one.algorithm == other]

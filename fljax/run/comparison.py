@@ -9,6 +9,7 @@ import numpy as np
 
 from fljax.models.scored import CONTRACT
 from fljax.run import report
+from fljax.run.churn import churn_of_rounds
 from fljax.run.columns import table
 from fljax.run.headline import CLASSES, NUMBERS, direction, measures_of
 from fljax.run.rounds import n_not_finite
@@ -113,6 +114,22 @@ def left_out(runs: Mapping[str, Sequence[Mapping[str, np.ndarray]]]) -> list[str
     lines = [f"clients' results that were not finite were left out: {', '.join(told)}"] if told else []
     beyond = f"errors of tests grew beyond all bounds: {', '.join(infinite)}; a lower learning rate may help"
     return [*lines, beyond] if infinite else lines
+
+
+def clusters_found(runs: Mapping[str, Sequence[Mapping[str, np.ndarray]]]) -> list[str]:
+    """A line with how many clusters the clients of clustered methods came to be in, as last reported; else none.
+
+    Args:
+        runs: method -> the metrics of its runs.
+    """
+    told = []
+    for name, own in runs.items():
+        if all("label" in one for one in own):
+            found = [churn_of_rounds(one, int(np.max(one["ids"])) + 1)[1] for one in own]
+            counts = [len(np.unique(label[label >= 0])) for label in found]
+            several = f"{min(counts)} to {max(counts)}" if min(counts) < max(counts) else f"{max(counts)}"
+            told.append(f"{name} {several}{' (one model for all)' if max(counts) == 1 else ''}")
+    return [f"clusters of clients at the end: {', '.join(told)}"] if told else []
 
 
 def _is_infinite(run: Mapping[str, np.ndarray]) -> bool:

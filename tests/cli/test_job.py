@@ -46,6 +46,7 @@ def test_another_partition_or_model_starts_from_its_own_defaults():
         ("--algorithm ifcaa", "no algorithm 'ifcaa'; the nearest is 'ifca'"),
         ("--algorithm", "--algorithm: give at least one"),
         ("--algorithm fedavg,ditto", "no algorithm 'fedavg,ditto'; several are written with spaces: fedavg ditto"),
+        ("--algorithm fedavg, ditto", "no algorithm 'fedavg,'; several are written with spaces: fedavg"),
         ("--learning-rate 0.1", "no setting --learning-rate; the nearest is --lr"),
         ("--algorithm fedavg fedprox fedavg", "fedavg stands there twice"),
         ("--algorithm fedavg+adm", "no brick 'adm'; the nearest is 'adam'; those that fit fedavg: prox, dp_sgd,"),

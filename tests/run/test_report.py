@@ -13,7 +13,7 @@ from sklearn.metrics import adjusted_rand_score
 from fljax.data.synthetic import linear_groups
 from fljax.run import plots, report
 from fljax.run.agreement import agreement, cross_table
-from fljax.run.comparison import as_table, left_out
+from fljax.run.comparison import as_table, clusters_found, left_out
 from fljax.run.report import (
     Outcome,
     client_table,
@@ -126,6 +126,19 @@ def test_results_that_were_left_out_are_counted_and_said():
     told = "clients' results that were not finite were left out: a in 2 of 6 rounds of 2 seeds"
     assert left_out({"a": [own.metrics] * 2, "b": [outcome(clustered=False).metrics]}) == [told]
     assert left_out({"b": [outcome(clustered=False).metrics]}) == []
+
+
+def test_a_clustered_method_that_came_to_one_model_is_told():
+    """Clusters are those that clients were last said to be in; -1 is a client in none."""
+    one, two, three = (outcome(clustered=True).metrics for _ in range(3))
+    one["label"] = np.array([[0, 1, 2], [0, 0, 0], [5, 5, 5]])
+    two["ids"] = np.array([[0, 1, 2], [0, 1, 2], [3, 4, 5]])  # who is away in the last round counts
+    three["label"] = np.array([[0, 0, 0], [0, 0, 0], [0, -1, 1]])
+    told = "clusters of clients at the end: a 1 (one model for all), b 1 to 3, c 2"
+    two["label"] = np.array([[0, 0, 0], [0, 0, 1], [1, 1, 2]])
+    runs = {"a": [one, one], "b": [one, two], "c": [three], "fedavg": [outcome(clustered=False).metrics]}
+    assert clusters_found(runs) == [told]
+    assert clusters_found({"fedavg": runs["fedavg"]}) == []
 
 
 def test_the_best_is_bold_though_the_first_is_not_finite(monkeypatch):
