@@ -87,7 +87,8 @@ def _results(
     record: Callable[[], None],
 ) -> list[Row]:
     own, hypers = sweep.own, sweep.hypers(sweep.job)
-    print(f"{count_points(hypers)} points x {own.seeds} seeds of {sweep.name}")
+    n_points = count_points(hypers)
+    print(f"{n_points} point{'s' * (n_points > 1)} x {own.seeds} seed{'s' * (own.seeds > 1)} of {sweep.name}")
     with saying_how_to_go_on("sweep", folder, " --resume"):
         say = print if values else lambda text: None
         found = over_settings(lambda **setting: _one_setting(sweep, setting, folder, ready, record), say, **values)

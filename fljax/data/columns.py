@@ -145,7 +145,9 @@ def _numbers(column: np.ndarray, name: str, where: Where, of_words: str = "") ->
         words = f" ({of_words or whose + _OF_WORDS})" if is_word else ""
         remedy = f"mend it{words}, or leave the column or the row out"
         remedy = _WITH_POINTS if is_word and _has_decimal_comma(value) else remedy
-        raise ValueError(f"{where.row(i)}, column {name!r} is {what}; {remedy}")
+        n_more = int(bad.sum()) - 1
+        more = f" ({n_more} more such value{'s' * (n_more > 1)} in this column)" if n_more else ""
+        raise ValueError(f"{where.row(i)}, column {name!r} is {what}; {remedy}{more}")
     return numbers.astype(np.float32)
 
 

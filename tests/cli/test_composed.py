@@ -51,7 +51,7 @@ def test_a_servers_numbers_are_points():
 def test_a_server_is_swept(fljax):
     status, out, err = fljax("sweep", *SWEPT, "--folder", "x")
     assert (status, err) == (0, "")
-    assert "2 points x 1 seeds of fedprox+adam" in out
+    assert "2 points x 1 seed of fedprox+adam" in out
     with Path("x/table.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert [(row["batch_size"], row["server_lr"]) for row in rows] == [("16", "0.01"), ("16", "0.1")]

@@ -147,7 +147,7 @@ def test_it_is_composed_swept_planned_and_listed(fljax, mine, tmp_path):
         "sweep", *SMALL, *ALL[2:], "--algorithm", "./mine.py:mymethod+krum", "--share", "0.1", "1", "--folder", "x"
     )
     assert (status, err) == (0, "")
-    assert "2 points x 1 seeds of mymethod+krum" in out
+    assert "2 points x 1 seed of mymethod+krum" in out
     with Path("x/table.csv").open() as file:
         assert [row["share"] for row in csv.DictReader(file)] == ["0.1", "1.0"]
     assert read_sweep(["--folder", "x", "--resume"]).axes["share"].words == ["0.1", "1"]

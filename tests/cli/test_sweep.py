@@ -338,7 +338,7 @@ def test_a_sweep_goes_on_with_more_points_and_static_settings(fljax, refused):
     few, parts = rows_of("x/table.csv"), {path: path.read_bytes() for path in Path("x").rglob("*.npz")}
     status, out, _ = fljax(*again, "--lr", "0.05", "0.1", "0.2", "--outer.epochs", "1", "2")
     assert status == 0
-    assert "3 points x 1 seeds" in out
+    assert "3 points x 1 seed of" in out
     rows = rows_of("x/table.csv")
     assert [(row["epochs"], float(row["lr"])) for row in rows] == [(e, lr) for e in "12" for lr in (0.05, 0.1, 0.2)]
     assert rows[1:3] == few

@@ -397,9 +397,14 @@ def test_frames_and_hugging_face_data_sets(tmp_path):
         "sick": np.array([0, 1, 1, 0]),
         "age": np.array([1.0, 2.0, 3.0, np.nan]),
     }
-    with pytest.raises(ValueError, match=r"row 3 .client 's'., column 'age' is empty"):
+    with pytest.raises(ValueError, match=r"row 3 .client 's'., column 'age' is empty; .* the row out$"):
         from_frame(Frame(table), COLUMNS)
-    table["age"][3] = 4
+    table["age"][1:3] = np.inf
+    with pytest.raises(
+        ValueError, match=r"row 1 .client 'n'., column 'age' .* out \(2 more such values in this column"
+    ):
+        from_frame(Frame(table), COLUMNS)
+    table["age"][1:] = 2, 3, 4
     data = from_frame(Frame(table), COLUMNS)
     np.testing.assert_array_equal(data.examples.x[:, 0], [1, 2, 3, 4])
 
