@@ -11,8 +11,8 @@ from fljax.jobs.settings import NOT_KEPT, OUTER, of_toml
 from fljax.run.report import Row
 from fljax.run.sweep.table import is_of_a_run, is_of_a_score, unnamed
 
-_UNSAID = (*SWEEP, *NOT_KEPT, "rounds", "compile", "data_folder", "evaluate_every", "score", "new_client_rounds")
-"""Settings that the table says, or that no result depends on."""
+_UNSAID = (*SWEEP, *NOT_KEPT, "compile", "data_folder", "evaluate_every", "score", "new_client_rounds")
+"""Settings that the table says, or that no last result depends on."""
 
 
 class Joined(NamedTuple):

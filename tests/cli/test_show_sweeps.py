@@ -10,7 +10,7 @@ import pytest
 from fljax import load_sweep
 from fljax.cli import main
 from fljax.jobs.joined_sweeps import join_sweeps
-from fljax.run.sweep import best
+from fljax.run.sweep import best, by_point
 from fljax.sealed import with_checksum
 from tests.cli.conftest import leave_figures_empty
 
@@ -110,7 +110,11 @@ def test_what_one_varies_and_another_has_fixed_is_one_column(fljax):
 def test_sweeps_of_other_seeds_and_many_points(swept, fljax, monkeypatch):
     assert fljax("sweep", *SMALL, *LR, "--seed", "1", "--folder", "seed-1")[0] == 0
     assert fljax("sweep", *SMALL, *LR, "--seed", "2", "--folder", "seed-2")[0] == 0
+    assert fljax("sweep", *SMALL[2:], *LR, "--seed", "2", "--rounds", "1", "--seeds", "2", "--folder", "short")[0] == 0
     assert join_sweeps([Path("seed-1"), Path("seed-2")]).point == ["sweep.seed", "lr"]
+    other = join_sweeps([Path("seed-2"), Path("short")])
+    assert other.point == ["sweep.rounds", "lr"]
+    assert [(one.rounds, one.n_seeds) for one in by_point(other.rows)] == [(2, 1), (2, 1), (1, 2), (1, 2)]
     assert "the best" not in fljax("show", "seed-1", "seed-2")[1]
     monkeypatch.setattr("fljax.cli.show_sweeps.SHOWN", 3)
     assert "the best 3 of 4 points" in fljax("show", "seed-1", "seed-2")[1]
