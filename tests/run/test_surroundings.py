@@ -26,9 +26,8 @@ def test_a_history_grows_only_where_something_differs(tmp_path):
 
 def test_a_search_is_gone_on_with_in_other_surroundings_only_if_forced(tmp_path):
     def opened(now, force=False):
-        store = Store(tmp_path, now, force)
-        store.open({"hyper.lr": 0.1})
-        return store
+        store = Store(tmp_path, now, force, n_seeds=2)
+        return store.open({"hyper.lr": 0.1, "n_seeds": 2, "points": [0], "halving": None})
 
     opened(NOW).go_on()
     opened(LATER).go_on()  # nothing was computed before
