@@ -17,7 +17,7 @@ sys.path.insert(0, str(EXPERIMENTS))
 import authors_steps  # noqa: E402
 import leaderboard  # noqa: E402
 import pfllib  # noqa: E402
-import pfllib_steps  # noqa: E402
+import pfllib_cases  # noqa: E402
 from causes import cause  # noqa: E402
 from outcomes import RESULTS, file_of, is_of_cpu, read  # noqa: E402
 
@@ -73,8 +73,8 @@ def pfllib_page(results: Path = RESULTS) -> str:
 def steps_page(results: Path = RESULTS) -> str:
     """How far apart outputs of PFLlib's own code and ours are after the same steps, method by method."""
     lines, rows = read(file_of(results, "PFLlib", "steps", "synthetic", small=False)), []
-    plain, *others = (setting.name for setting in pfllib_steps.SETTINGS)
-    for method, case in pfllib_steps.CASES.items():
+    plain, *others = (setting.name for setting in pfllib_cases.SETTINGS)
+    for method, case in pfllib_cases.CASES.items():
         of = {name: [line for line in lines if line["setting"] == name] for name in (plain, *others)}
         rows.append([method, *_steps(of[plain], method), *(_most(of[name], method) for name in others), case.but])
     return (table(("method", *STEPS, *others, "set alike"), rows) if lines else NOT_RUN) + "\n"

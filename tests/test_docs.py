@@ -109,7 +109,7 @@ def test_pfllibs_options_have_theirs_here(module):
     rows = re.findall(r"^\| `(-algo .*?)` \| `(.*?)` \|(.*)", TEXTS["coming_from"], re.MULTILINE)
     for _, here, _ in rows:
         read_job(shlex.split(here), RUN)
-    compared = set(module("boards").pfllib_steps.CASES)
+    compared = set(module("boards").pfllib_cases.CASES)
     assert {name for *_, remark in rows for name in re.findall(r"\*\*(.*?)\*\*", remark)} == compared
     named, other = {there.split()[1] for there, *_ in rows}, {"Per-FedAvg": "PerAvg", "FedRoD": "FedROD"}
     assert named == {other.get(name, name) for name in compared} | {"FedGen", "APFL", "APPLE", "FD", "FedBN", "FML"}

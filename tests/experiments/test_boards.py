@@ -7,6 +7,7 @@ import authors_steps
 import leaderboard
 import numpy as np
 import pfllib
+import pfllib_cases
 import pfllib_steps
 import pytest
 import same_steps
@@ -81,8 +82,8 @@ def test_every_method_of_the_tables_is_made_with_numbers_that_it_takes():
 
 def test_steps_beside_pfllibs_code_begin_alike_and_go_on():
     """The side of `pfllib_steps.py` that is ours; PFLlib's needs its clone, and PyTorch."""
-    model, federation = same_steps.small_network(), same_steps.clients(pfllib_steps.N_CLIENTS)
-    begun, outputs = pfllib_steps.ours(pfllib_steps.CASES["FedPer"], model, federation)
+    model, federation = same_steps.small_network(), same_steps.clients(pfllib_cases.N_CLIENTS)
+    begun, outputs = pfllib_steps.ours(pfllib_cases.CASES["FedPer"], model, federation)
     x, y = same_steps.examples(federation, 2, is_train=False)
     assert (x.shape, set(y.tolist())) == ((same_steps.N_TESTS, same_steps.N_INPUTS), {4, 5})
     theta = begun.server | tree.row(begun.clients, 2)
@@ -142,17 +143,17 @@ def test_hidden_groups_differ_by_their_labels_alone():
 
 
 def test_the_settings_of_the_steps_have_absent_clients_and_unequal_ones():
-    half = pfllib_steps.Setting("half", "unequal")
+    half = pfllib_cases.Setting("half", "unequal")
     assert half.name == "5 rounds, half of the clients, unequal sizes"
-    assert len({setting.name for setting in pfllib_steps.SETTINGS}) == 5
-    for i in range(pfllib_steps.N_CLIENTS):
+    assert len({setting.name for setting in pfllib_cases.SETTINGS}) == 5
+    for i in range(pfllib_cases.N_CLIENTS):
         came = [i in row for row in half.joined[:-1]]
         first = came.index(True)
         assert (False, True) in itertools.pairwise(came[first:]), "each comes back"
-    federation = same_steps.clients(pfllib_steps.N_CLIENTS, sizes=half.examples)
+    federation = same_steps.clients(pfllib_cases.N_CLIENTS, sizes=half.examples)
     split = pfllib_steps.with_val(federation)
     assert (federation.train.size.tolist(), split.val.size.tolist()) == ([8, 16, 24, 40], [1, 3, 4, 8])
-    for i in range(pfllib_steps.N_CLIENTS):
+    for i in range(pfllib_cases.N_CLIENTS):
         x, _ = same_steps.examples(federation, i, is_train=True)
         parts = [
             same_steps.examples(split._replace(train=each), i, is_train=True)[0] for each in (split.train, split.val)
@@ -161,18 +162,18 @@ def test_the_settings_of_the_steps_have_absent_clients_and_unequal_ones():
 
 
 def test_absent_clients_keep_their_heads_in_the_steps():
-    model, half = same_steps.small_network(), pfllib_steps.Setting("half", "unequal")
-    federation = same_steps.clients(pfllib_steps.N_CLIENTS, sizes=half.examples)
-    _, outputs = pfllib_steps.ours(pfllib_steps.CASES["Local"], model, federation, half)
+    model, half = same_steps.small_network(), pfllib_cases.Setting("half", "unequal")
+    federation = same_steps.clients(pfllib_cases.N_CLIENTS, sizes=half.examples)
+    _, outputs = pfllib_steps.ours(pfllib_cases.CASES["Local"], model, federation, half)
     for row, (before, after) in zip(half.joined, itertools.pairwise(outputs), strict=False):
         moved = [bool(np.abs(a - b).max() > 1e-3) for a, b in zip(after, before, strict=True)]
-        assert moved == [i in row for i in range(pfllib_steps.N_CLIENTS)]
+        assert moved == [i in row for i in range(pfllib_cases.N_CLIENTS)]
 
 
 @pytest.mark.parametrize(
     ("paper", "cases", "setting"),
     [
-        *(("PFLlib", pfllib_steps.CASES, setting) for setting in pfllib_steps.SETTINGS),
+        *(("PFLlib", pfllib_cases.CASES, setting) for setting in pfllib_cases.SETTINGS),
         ("authors", authors_steps.CASES, None),
     ],
 )
@@ -183,7 +184,7 @@ def test_the_kept_steps_are_those_of_others_code(paper, cases, setting):
     for method, case in cases.items():
         n_rounds = setting.n_rounds if setting else case.n_rounds
         metrics = ["difference after 1", f"difference after {n_rounds}", "largest output"]
-        if setting not in (None, pfllib_steps.PLAIN):
+        if setting not in (None, pfllib_cases.PLAIN):
             metrics.insert(0, "largest difference")
         *after, largest = (float(lines[method, metric]["value"]) for metric in metrics)
         # PFLlib's FedCP in float32 is 4e-5 from itself in float64 where all examples of a client are alike.

@@ -1,0 +1,274 @@
+"""What makes PFLlib's code and fljax alike where their files say that they differ, method by method.
+
+A change is of PFLlib's server and clients before the first round, or, as a context, of both sides while they run.
+"""
+
+import contextlib
+import copy
+import importlib
+import sys
+from collections.abc import Callable, Iterator
+from functools import partial
+from types import ModuleType
+from typing import Any
+from unittest import mock
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from same_steps import load, load_dense
+
+from fljax.rounds.averaging import shared_part
+from fljax.types import State
+
+EPOCHS, TAU = 3, 2.0
+
+
+class Tests(list[Any]):
+    """A client's test examples."""
+
+
+def in_order(data: Any, batch_size: int, **_: Any) -> Any:
+    """PyTorch's loader without its shuffling, which hides whose an output is; a test is one batch."""
+    from torch.utils.data import DataLoader  # pyright: ignore[reportMissingImports]
+
+    return DataLoader(data, len(data) if isinstance(data, Tests) else batch_size)
+
+
+def local_steps(**more: Any) -> dict[str, Any]:
+    """PFLlib's arguments for `EPOCHS` epochs a round."""
+    return {"local_epochs": EPOCHS} | more
+
+
+def absent(server: Any) -> list[Any]:
+    """The clients that are not of the round."""
+    return [client for client in server.clients if client not in server.selected_clients]
+
+
+def without_decay(server: Any, state: State) -> None:
+    """pFedMe's optimiser adds 0.001 of the personal model to its gradient; and who has never come begins at, and is
+    tested with, the first model."""
+    for client in server.clients:
+        client.personalized_params = list(client.model.parameters())
+        for group in client.optimizer.param_groups:
+            group["mu"] = 0.0
+
+
+def squared_distance(server: Any, state: State) -> None:
+    """FedDyn's local loss has the distance to the server's model itself."""
+    patched("flcore.clients.clientdyn", norm=lambda difference, p: (difference * difference).sum())
+
+
+def own_counts(server: Any, state: State) -> None:
+    """FedLC's margins are of all clients' counts together."""
+    for client in server.clients:
+        client.calibration = TAU * client.sample_per_class.clamp(min=1) ** -0.25
+
+
+def distance_of_each(server: Any, state: State) -> None:
+    """GPFL's loss has the norm of a whole batch; who was absent conditions by what was received; and its shared parts
+    start as ours."""
+    patched("flcore.clients.clientgpfl", norm=lambda difference, p: difference.norm(dim=1).mean())
+    theirs = shared_part(state.server)
+    for client in server.clients:
+        for embeddings in (client.GCE, client.GCE_frozen):
+            load(embeddings.embedding, weight=theirs["embedding"]["rows"])
+        for name, part in theirs["valve"].items():
+            layers = getattr(client.CoV, f"Conditional_{name}")
+            load_dense(layers[0], part)
+    send = server.global_GCE
+
+    def global_gce() -> None:
+        names = "generic_conditional_input", "personalized_conditional_input"
+        before = [(client, {name: getattr(client, name) for name in names}) for client in absent(server)]
+        send()
+        for client, conditions in before:
+            vars(client).update(conditions)
+
+    server.global_GCE = global_gce
+
+
+@contextlib.contextmanager
+def without_gumbel() -> Iterator[None]:
+    """Inside it neither side's gates draw noise."""
+    import torch  # pyright: ignore[reportMissingImports]
+
+    def expectation(scores: Any, dim: int, tau: float, hard: bool) -> Any:
+        return torch.softmax(scores / tau, dim)
+
+    def nothing(key: Any, shape: tuple[int, ...], dtype: Any) -> jax.Array:
+        return jnp.zeros(shape, dtype)
+
+    with (
+        mock.patch.object(torch.nn.functional, "gumbel_softmax", expectation),
+        mock.patch.object(jax.random, "gumbel", nothing),
+    ):
+        yield
+
+
+@contextlib.contextmanager
+def finer_weights() -> Iterator[None]:
+    """Inside it FedPAC's combinations of heads are found to 1e-7 of their values, not to 1e-5, and weights of less than
+    0.001 are left out, as there."""
+    module = importlib.import_module("fljax.algorithms.fedpac")
+    weights = partial(module.simplex_weights, tolerance=1e-7)
+
+    def found(*of: jax.Array) -> jax.Array:
+        alpha = weights(*of)
+        return jnp.where(alpha > 1e-3, alpha, 0)
+
+    with mock.patch.object(module, "simplex_weights", found):
+        yield
+
+
+def first_context(server: Any, state: State) -> None:
+    """FedCP's first context is random; the absent are sent bodies alone; and its policy starts as ours."""
+    for client in server.clients:
+        load_dense(client.model.gate.cs.fc[0], shared_part(state.server)["policy"])
+        client.set_head_g(client.model.head_g)
+    to_those_that_came = server.global_cs
+
+    def global_cs() -> None:
+        to_those_that_came()
+        for client in absent(server):
+            client.set_head_g(server.head)
+            client.set_cs(server.cs)
+
+    server.global_cs = global_cs
+
+
+def absent_as_they_are(server: Any, state: State) -> None:
+    """FedALA's absent clients fit, and keep, a mixture in every round, which they are then tested with."""
+    send, evaluate, before = server.send_models, server.evaluate, []
+
+    def send_models() -> None:
+        before[:] = [
+            (
+                client,
+                copy.deepcopy(client.model.state_dict()),
+                copy.deepcopy(client.ALA.weights),
+                client.ALA.start_phase,
+            )
+            for client in absent(server)
+        ]
+        send()
+
+    def evaluate_and_go_back() -> None:
+        evaluate()
+        for client, model, client.ALA.weights, client.ALA.start_phase in before:
+            client.model.load_state_dict(model)
+
+    server.send_models, server.evaluate = send_models, evaluate_and_go_back
+
+
+def models_of_those_that_came(server: Any, state: State) -> None:
+    """FedFomo's clients are sent models of the absent too; 1e-5 is added to its distances; and its own loader drops the
+    last batch."""
+    from flcore.clients import clientfomo  # pyright: ignore[reportMissingImports]
+
+    clientfomo.DataLoader = in_order
+    patched("flcore.clients.clientfomo", norm=lambda difference: difference.norm().clamp(min=2e-5) - 1e-5)
+    server.send_models = lambda: [
+        client.receive_models(ids, [server.client_models[i] for i in ids])
+        for ids in [[client.id for client in server.selected_clients] if server.uploaded_ids else []]
+        for client in server.selected_clients
+    ]
+
+
+def pull_with_a_gradient(server: Any, state: State) -> None:
+    """FedAMP's pull has no gradient; and its mixtures are of the models of the round before."""
+    send = server.send_models
+
+    def send_models() -> None:
+        if server.uploaded_ids:
+            server.uploaded_ids = [client.id for client in server.selected_clients]
+            server.uploaded_models = [client.model for client in server.selected_clients]
+        send()
+
+    server.send_models = send_models
+    for client in server.clients:
+
+        def step(client: Any = client, step: Callable[[], None] = client.optimizer.step) -> None:
+            for w, u in zip(client.model.parameters(), client.client_u.parameters(), strict=True):
+                w.grad += client.lamda / client.alphaK * (w.data - u.data)
+            step()
+
+        client.optimizer.step = step
+
+
+def remember_prototypes(server: Any) -> None:
+    """PFLlib forgets the prototype of a class that nobody shows in a round."""
+    known, send = {}, server.send_protos
+
+    def send_protos() -> None:
+        known.update(server.global_protos)
+        server.global_protos.update(known)
+        send()
+
+    server.send_protos = send_protos
+
+
+def prototypes_of_trained(server: Any, state: State) -> None:
+    """FedProto's prototypes are added up while a client trains; its own function for those of the trained model."""
+    remember_prototypes(server)
+    for client in server.clients:
+
+        def train(client: Any = client, train: Callable[[], None] = client.train) -> None:
+            train()
+            client.collect_protos()
+
+        client.train = train
+
+
+def same_consensus(server: Any, state: State) -> None:
+    """FedDBE's consensus is of running means."""
+    import torch  # pyright: ignore[reportMissingImports]
+
+    for client in server.clients:
+        client.global_mean = torch.tensor(np.array(shared_part(state.server)["consensus"]))
+
+
+def heads_as_received(server: Any, state: State) -> None:
+    """FedPAC's weights are in another order than its heads; it combines heads that it has combined before; and bodies
+    count by size, where prototypes do not."""
+    remember_prototypes(server)
+    receive = server.receive_models
+
+    def receive_models() -> None:
+        receive()
+        heads = dict(zip(server.uploaded_ids, copy.deepcopy(server.uploaded_heads), strict=True))
+        server.uploaded_ids = sorted(heads)
+        server.uploaded_weights = [1 / len(heads)] * len(heads)
+        server.uploaded_heads = [heads[i] for i in server.uploaded_ids]
+
+    server.receive_models = receive_models
+
+
+def customised_from_the_first(server: Any, state: State) -> None:
+    """FedCAC's customised models begin after the second round; the first's are the clients' first models."""
+    send = server.send_models
+
+    def send_models() -> None:
+        if server.epoch == 0 and server.clients[0].critical_parameter is not None:
+            server.get_customized_global_models()
+        send()
+
+    server.send_models = send_models
+
+
+def whole_batches(server: Any, state: State) -> None:
+    """FedAS aligns in batches of 16; and it ends by measuring something that PFLlib lacks."""
+    server.avg_generalization_metrics = lambda: None
+    for client in server.clients:
+
+        def load(batch_size: int | None = None, load: Callable[[], Any] = client.load_train_data) -> Any:
+            return load()
+
+        client.load_train_data = load
+
+
+def patched(module: str, **functions: Any) -> None:
+    """Puts functions in the place of PyTorch's in one module of PFLlib."""
+    own = ModuleType("torch")
+    own.__dict__.update(sys.modules["torch"].__dict__ | functions)
+    sys.modules[module].torch = own  # pyright: ignore[reportAttributeAccessIssue]

@@ -1,0 +1,247 @@
+"""The methods that `pfllib_steps.py` runs beside PFLlib's code, and in which settings."""
+
+import contextlib
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+from pfllib import Chosen
+from pfllib_alike import (
+    TAU,
+    absent_as_they_are,
+    customised_from_the_first,
+    distance_of_each,
+    finer_weights,
+    first_context,
+    heads_as_received,
+    local_steps,
+    models_of_those_that_came,
+    own_counts,
+    prototypes_of_trained,
+    pull_with_a_gradient,
+    same_consensus,
+    squared_distance,
+    whole_batches,
+    without_decay,
+    without_gumbel,
+)
+from same_steps import N_EXAMPLES, N_HIDDEN
+
+from fljax.types import State
+
+N_CLIENTS = 4
+ROUNDS, LR = 3, 0.1
+UNEQUAL, BATCH = (8, 16, 24, 40), 8
+HALVES = ((0, 1), (2, 3), (0, 2), (1, 3), (1, 2))
+"""Who takes part in each round. Everybody is away for a round or two, and comes back."""
+
+
+class Setting(NamedTuple):
+    """Who takes part, and how much each client has."""
+
+    clients: str = "all"  # or half
+    sizes: str = "equal"  # or unequal, steps
+
+    @property
+    def n_rounds(self) -> int:
+        """That are compared."""
+        return len(HALVES) if self.clients == "half" else ROUNDS
+
+    @property
+    def joined(self) -> tuple[tuple[int, ...], ...]:
+        """Who takes part in each round, and in the one that PFLlib makes after its last test."""
+        everybody = (tuple(range(N_CLIENTS)),) * (ROUNDS + 1)
+        return (*HALVES, HALVES[0]) if self.clients == "half" else everybody
+
+    @property
+    def examples(self) -> tuple[int, ...]:
+        """Training examples of each client."""
+        return (N_EXAMPLES,) * N_CLIENTS if self.sizes == "equal" else UNEQUAL
+
+    @property
+    def name(self) -> str:
+        """What a line calls it."""
+        told = [f"{self.n_rounds} rounds"]
+        if self.clients == "half":
+            told.append("half of the clients")
+        if self.sizes != "equal":
+            told.append({"unequal": "unequal sizes", "steps": "unequal steps"}[self.sizes])
+        return ", ".join(told)
+
+
+PLAIN = Setting()
+SETTINGS = (PLAIN, *(Setting(who, sizes) for who in ("all", "half") for sizes in ("unequal", "steps")))
+"""Those that lines are kept of."""
+
+
+class Case(NamedTuple):
+    """A method there and here."""
+
+    server: str  # PFLlib's class, in its file
+    here: Chosen
+    arguments: Mapping[str, Any] = {}  # of PFLlib's main.py
+    is_parted: bool = False  # into a body and a head, as main.py does for this method
+    halves: bool = False  # a batch is half of what a client has
+    has_val: bool = False  # the last fifth of a client's training examples is its validation split here
+    alike: bool = False  # all training examples of a client are one, so that halves of a batch are equal
+    change: Callable[[Any, State], None] | None = None  # of PFLlib's server and clients, before the first round
+    but: str = ""  # what that is, or what of ours is compared
+    nth_test: int = 0  # of PFLlib's in a round: Ditto tests the server's model, then the clients' own
+    tests_server: bool = False  # of ours, the server's model is tested, not the client's own
+    around: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext  # of both sides
+    as_theirs: Callable[[np.ndarray], np.ndarray] = np.asarray  # our outputs in their unit
+    n_draws: int = 1  # of PFLlib's server in a round, of which the last counts
+
+    def batch(self, setting: Setting) -> int:
+        """Examples of a batch, on both sides: all that the largest client has, or `BATCH`; halves leave none over."""
+        whole = setting.sizes == "equal" or (setting.sizes == "unequal" and not self.halves)
+        most = max(setting.examples) if whole else BATCH
+        return most // 2 if self.halves else most
+
+
+CASES: Mapping[str, Case] = {
+    "Local": Case("serverlocal.Local", Chosen("standalone"), local_steps(), n_draws=2),
+    "FedAvg": Case("serveravg.FedAvg", Chosen("fedavg"), local_steps(), True),
+    "FedProx": Case("serverprox.FedProx", Chosen("fedprox", numbers={"mu": 0.5}), local_steps(mu=0.5)),
+    "SCAFFOLD": Case(
+        "serverscaffold.SCAFFOLD", Chosen("scaffold", numbers={"step": 0.7}), local_steps(server_learning_rate=0.7)
+    ),
+    "MOON": Case(
+        "servermoon.MOON", Chosen("moon", numbers={"mu": 2.0, "temperature": 0.5}), local_steps(mu=2.0, tau=0.5), True
+    ),
+    "FedDyn": Case(
+        "serverdyn.FedDyn",
+        Chosen("feddyn", numbers={"alpha": 0.5}),
+        local_steps(alpha=0.5),
+        change=squared_distance,
+        but="its distance squared, as in the paper",
+    ),
+    "FedLC": Case(
+        "serverlc.FedLC",
+        Chosen("fedlc", numbers={"tau": TAU}),
+        local_steps(tau=TAU),
+        True,
+        change=own_counts,
+        but="margins of a client's own counts, as in the paper; those of all clients there",
+    ),
+    "FedNTD": Case(
+        "serverntd.FedNTD",
+        Chosen("fedntd", {"weighting": "uniform"}, {"beta": 0.7, "temperature": TAU}),
+        local_steps(beta=0.7, tau=TAU),
+    ),
+    "Per-FedAvg": Case(
+        "serverperavg.PerAvg",
+        Chosen("perfedavg", numbers={"inner_lr": LR}, epochs=2),
+        {"local_epochs": 1},
+        halves=True,
+        alike=True,
+        but="one example a client, many times: both read a batch's two halves",
+    ),
+    "pFedMe": Case(
+        "serverpFedMe.pFedMe",
+        Chosen("pfedme", numbers={"lr": 0.02, "lam": 15.0, "personal_lr": 0.05}),
+        local_steps(local_learning_rate=0.02, lamda=15.0, p_learning_rate=0.05, beta=1.0, K=5),
+        change=without_decay,
+        but="without the optimiser's 0.001 w; the server's model, which PFLlib's test reads of who has come",
+        tests_server=True,
+    ),
+    "Ditto": Case(
+        "serverditto.Ditto",
+        Chosen("ditto", {"personal_epochs": 2}, {"lam": 0.5}),
+        local_steps(mu=0.5, plocal_epochs=2),
+        nth_test=1,
+    ),
+    "FedAMP": Case(
+        "serveramp.FedAMP",
+        Chosen("fedamp", numbers={"lam": 0.5, "alpha": 1.0, "sigma": 5.0}),
+        local_steps(lamda=0.5, alphaK=1.0, sigma=5.0),
+        change=pull_with_a_gradient,
+        but="the gradient of its pull, which is of `p.data` there",
+    ),
+    "FedFomo": Case(
+        "serverfomo.FedFomo",
+        Chosen("fedfomo", {"n_received": N_CLIENTS - 1}, {"explore": 0.0}),
+        local_steps(M=N_CLIENTS),
+        has_val=True,
+        change=models_of_those_that_came,
+        but="distances without 1e-5 added; sent models of those that take part, there of the absent too",
+    ),
+    "FedALA": Case(
+        "serverala.FedALA",
+        Chosen("fedala", numbers={"share": 1.0}),
+        local_steps(eta=1.0, rand_percent=100, layer_idx=2),
+        change=absent_as_they_are,
+        but="fitted on all examples: which share of them is drawn; the absent keep what they had, there they fit on",
+    ),
+    "FedPer": Case("serverper.FedPer", Chosen("fedper"), local_steps(), True),
+    "LG-FedAvg": Case("serverlg.LG_FedAvg", Chosen("lg_fedavg", {"weighting": "size"}), local_steps(), True),
+    "FedRep": Case(
+        "serverrep.FedRep",
+        Chosen("fedrep", {"body_epochs": 2, "ft_epochs": 0}),
+        {"local_epochs": 2, "plocal_epochs": 1},
+        True,
+    ),
+    "FedRoD": Case("serverrod.FedROD", Chosen("fedrod"), local_steps(), True),
+    "FedBABU": Case(
+        "serverbabu.FedBABU", Chosen("fedbabu", {"ft_epochs": 0, "weighting": "size"}), local_steps(), True
+    ),
+    "FedCP": Case(
+        "servercp.FedCP",
+        Chosen("fedcp", numbers={"lam": 5.0}),
+        local_steps(lamda=5.0),
+        True,
+        change=first_context,
+        around=without_gumbel,
+        but="gates without noise on both sides, the first context from the head; the absent get all parts",
+    ),
+    "GPFL": Case(
+        "servergpfl.GPFL",
+        Chosen("gpfl", {"condition": "trained"}, {"lam": 0.5, "mu": 0.1}),
+        local_steps(lamda=0.5, mu=0.1),
+        True,
+        change=distance_of_each,
+        but='`condition="trained"`, of the absent too; its distance to embeddings averaged over examples',
+    ),
+    "FedDBE": Case(
+        "serverdbe.FedDBE",
+        Chosen("feddbe", numbers={"kappa": 2.0, "rate": 0.5}),
+        local_steps(kl_weight=2.0, momentum=0.5),
+        True,
+        change=same_consensus,
+        but="our consensus",
+    ),
+    "FedProto": Case(
+        "serverproto.FedProto",
+        Chosen("fedproto", {"weighting": "uniform"}, {"lam": 2.0}),
+        local_steps(lamda=2.0),
+        True,
+        change=prototypes_of_trained,
+        but="prototypes by its `collect_protos`, all are kept",
+        as_theirs=lambda less_squared: -less_squared / N_HIDDEN,  # theirs is the mean square
+    ),
+    "FedPAC": Case(
+        "serverpac.FedPAC",
+        Chosen("fedpac", {"weighting": "uniform"}, {"lam": 2.0}),
+        local_steps(lamda=2.0),
+        True,
+        change=heads_as_received,
+        around=finer_weights,
+        but="our weights to 1e-7, without those below 0.001; heads in order, as received; bodies count alike; all "
+        "prototypes are kept",
+    ),
+    "FedCAC": Case(
+        "servercac.FedCAC",
+        Chosen("fedcac", numbers={"tau": 0.4, "beta": 5.0}),
+        local_steps(tau=0.4, beta=5),
+        change=customised_from_the_first,
+        but="customised models from the first round on",
+    ),
+    "FedAS": Case(
+        "serveras.FedAS",
+        Chosen("fedas"),
+        local_steps(),
+        True,
+        change=whole_batches,
+        but="aligned in the clients' batches; those of 16 there",
+    ),
+}
