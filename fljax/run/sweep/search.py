@@ -109,16 +109,15 @@ def search(
         due = due_rounds(evaluate_every, n_rounds)
         tell, implementation = tell or (lambda done, n: None), jax.random.key_impl(key)
         in_turn = RUNS_PER_CALL if at_once is None and setting.at_once == 1 else 1
-        numbers = tuple(range(count_points(hypers)))
-        store = parts.Store(folder, surroundings(n_devices), force_resume, int(n_seeds), numbers)
+        store = parts.Store(folder, surroundings(n_devices), force_resume, int(n_seeds))
         stage = Stage(setting, federation, dropout_rate, due, store, tell, implementation, in_turn)
         if folder is not None:
             state = stage.shapes(cells)
             identity = run_identity(algorithm, state, point(hypers, 0), given, key, draw, evaluate_every, dropout)
-            identity |= {f"{HYPER}{name}": parts.plain(value) for name, value in as_dict(hypers).items()}
             identity |= {
+                **{f"{HYPER}{name}": parts.plain(value) for name, value in as_dict(hypers).items()},
                 "n_seeds": int(n_seeds),
-                NUMBERS: list(numbers),
+                NUMBERS: list(range(count_points(hypers))),
                 "n_rounds": n_rounds,
                 "halving": halving and int(halving),
                 "compile": setting.level,
