@@ -29,8 +29,8 @@ methods by data sets, with their mean ranks.
   --html      writes a report in one file, for a browser
 
 Of folders of fljax sweep it shows the best points, those of several sweeps in one table: what the sweeps do not have
-alike is a column. A sweep may be going on. --measure is a column of table.csv; --out writes the table of all points and
-the figures, as PNG and PDF.
+alike is a column. A sweep may be going on. --measure is a test or score of table.csv; --out writes the table of all
+points and the figures, as PNG and PDF.
 """
 
 

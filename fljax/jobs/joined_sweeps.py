@@ -8,6 +8,7 @@ from fljax.catalogue.job import SWEEP
 from fljax.catalogue.own import short_name
 from fljax.jobs.load_sweep import LoadedSweep, load_sweep
 from fljax.jobs.settings import NOT_KEPT, OUTER, of_toml
+from fljax.run.headline import direction
 from fljax.run.report import Row
 from fljax.run.sweep.table import is_of_a_run, is_of_a_score, unnamed
 
@@ -70,7 +71,7 @@ def join_sweeps(folders: Sequence[Path], measure: str | None = None) -> Joined:
 
 
 def _metric(measure: str | None, settings: Sequence[dict[str, Any]], split: str, tables: Sequence[list[Row]]) -> str:
-    known = [name for name in tables[0][0] if is_of_a_run(name) and (is_of_a_score(name) or "_" in name)]
+    known = [name for name in tables[0][0] if direction(name) or is_of_a_score(name)]  # that have a best
     asked = {(words.get("metric") or ["None"])[0] for words in settings}
     if measure is None and len(asked) > 1:
         raise ValueError(f"sweeps are judged by {' and '.join(sorted(asked))}; say by what, with --measure")
@@ -79,7 +80,9 @@ def _metric(measure: str | None, settings: Sequence[dict[str, Any]], split: str,
     measure = unnamed(measure or ("r2_micro" if "r2_micro" in known else "accuracy_macro"), split)
     known = [name for name in known if all(name in table[0] for table in tables)]
     if measure not in known:
-        raise ValueError(f"measure={measure!r} is no number that all runs have; choose one of {', '.join(known)}")
+        raise ValueError(
+            f"measure={measure!r} is nothing that all runs are judged by; choose one of {', '.join(known)}"
+        )
     return measure
 
 

@@ -124,7 +124,8 @@ def test_sweeps_of_other_seeds_and_many_points(swept, fljax, monkeypatch):
     ("given", "message"),
     [
         (("0.1", "val"), "judged by different splits"),
-        (("0.1", "1", "--measure", "speed"), "measure='speed' is no number that all runs have; choose one of"),
+        (("0.1", "1", "--measure", "speed"), "measure='speed' is nothing that all runs are judged by; choose one of"),
+        (("0.1", "--measure", "best_round"), "measure='best_round' is nothing that all runs are judged by"),
         (("0.1", "--target", "0.9"), "--target 0.9: of sweeps fljax show takes --measure and --out"),
         (("0.1", ".."), ".. holds no sweep; show runs and sweeps apart"),
     ],
