@@ -2,9 +2,11 @@
 
 import gc
 import os
+import threading
 from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 # Most of what tests cost is compilation, of programs that run for milliseconds: with these a third of it is left.
 os.environ["XLA_FLAGS"] = (
@@ -19,6 +21,7 @@ os.environ.setdefault("FLJAX_WINOGRAD", "0")
 
 import jax
 import pytest
+from jax._src.interpreters import mlir
 
 from fljax.run import programs
 
@@ -50,6 +53,18 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 @pytest.fixture
 def key() -> jax.Array:
     return jax.random.key(0)
+
+
+# JAX makes a context with all dialects for each program that it lowers, a twentieth of the time: here once a thread.
+contexts = threading.local()
+if make_context := getattr(mlir, "make_ir_context", None):  # JAX's own, which a later one may not have
+
+    def context_of_thread() -> Any:
+        if not hasattr(contexts, "made"):
+            contexts.made = make_context()
+        return contexts.made
+
+    mlir.make_ir_context = context_of_thread
 
 
 compiled: list[str] = []

@@ -190,6 +190,7 @@ def test_names_of_methods_lead_to_their_pages_on_the_site(module):
     assert linked("| `krum` | a brick |") == "| `krum` | a brick |"
 
 
+@pytest.mark.slow
 def test_pictures_are_drawn(module, tmp_path):
     module("pictures").draw_all(tmp_path)
     assert {path.name for path in tmp_path.iterdir()} == {path.name for path in (DOCS / "pictures").iterdir()}

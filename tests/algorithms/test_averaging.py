@@ -45,6 +45,7 @@ def server_of(algorithm, hyper, federation, key, n_rounds=ROUNDS, participation=
     return simulate(algorithm, hyper, federation, key, n_rounds, participation=participation)[0].server
 
 
+@pytest.mark.slow
 def test_feddist_all_the_way_is_fedavg_of_equal_weights(key, model, work, federation):
     ours = server_of(feddist(model, work), fljax.feddist.Hyper(lr=0.1, step=1.0), federation, key)
     averaged = server_of(fedavg(model, work, weighting="uniform"), fljax.fedavg.Hyper(lr=0.1), federation, key)
@@ -318,6 +319,7 @@ def test_a_server_that_steps_all_the_way_is_the_method_itself(key, name, model, 
     np.testing.assert_allclose(ours, alone, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_clients_join_a_method_with_a_server_optimizer_as_they_join_the_method(key, model, work, federation):
     method = fljax.compose("ditto+momentum")
     alone, stepped, hyper = ditto(model, work), method(model, work), method.Hyper(lr=0.1)

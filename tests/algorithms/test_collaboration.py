@@ -26,6 +26,7 @@ from tests.algorithms.round_by_round import jitted
 from tests.algorithms.test_oracles import LR, WORK, assert_models, reference, run  # noqa: F401
 from tests.algorithms.test_personal import averaged, final, numpy_features
 from tests.oracle import as_float64
+from tests.slow import slow
 
 N_CLASSES = 4
 
@@ -53,6 +54,7 @@ def stepped(w, layer, g):
     return w | {layer: {name: w[layer][name] - LR * g[name] for name in g}}
 
 
+@pytest.mark.slow
 def test_fedntd_that_distils_nothing_is_fedavg(key, model, work, federation):
     state = final(fedntd(model, work), fedntd.Hyper(lr=0.1, beta=0.0), federation, key)
     chex.assert_trees_all_close(state.server, averaged(model, work, federation, key), rtol=1e-5, atol=1e-6)
@@ -78,6 +80,7 @@ def test_fedntds_loss_in_numpy(key, model, federation):
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(gradient))
 
 
+@pytest.mark.slow
 def test_clients_of_fedntd_are_taught_by_the_model_that_they_received(key, model, federation):
     """Three steps on all of a client's examples along its loss, which is NumPy's above."""
     algorithm, data = fedntd(model, Work(3, None)), federation.train
@@ -105,6 +108,7 @@ def test_fedntd_needs_classes(key, federation):
         final(fedntd(regression, WORK), fedntd.Hyper(), federation._replace(train=targets), key, 1)
 
 
+@pytest.mark.slow
 def test_fedcacs_marks_and_weights_by_hand():
     old, new = jnp.zeros((2, 5)), jnp.array([[1.0, -3.0, 0.0, 2.0, 4.0], [0.0, 0.0, 1.0, 0.0, 0.0]])
     # |w * change| = w^2 here; 0.5 * 5 is 2 of each client, but one that nothing changes is never critical.
@@ -148,6 +152,7 @@ def test_fedcac_in_numpy(key, model, federation, reference, beta):  # noqa: F811
     assert_models(deployed, start)
 
 
+@pytest.mark.slow
 def test_fedcac_without_critical_parameters_is_fedavg_whoever_takes_part(key, model, work, federation):
     given = dict(participation=0.5, dropout=0.3, n_rounds=4)
     states = {
@@ -162,6 +167,7 @@ def test_fedcac_without_critical_parameters_is_fedavg_whoever_takes_part(key, mo
         np.testing.assert_allclose(leaf, np.broadcast_to(mean, leaf.shape), rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_fedcac_keeps_what_a_client_had_whose_training_fails_and_the_mean_where_nobody_comes(
     key, model, work, federation
 ):
@@ -179,7 +185,7 @@ def test_fedcac_keeps_what_a_client_had_whose_training_fails_and_the_mean_where_
     chex.assert_trees_all_equal(nobody.server, state.server)
 
 
-@pytest.mark.parametrize("align_epochs", [0, 2])
+@pytest.mark.parametrize("align_epochs", [*slow(0), 2])
 def test_fedas_in_numpy(key, model, federation, reference, align_epochs):  # noqa: F811
     rate, body, own = 0.3, reference.start["fc1"], reference.everyone()
     for cohort in reference.rounds():

@@ -48,6 +48,7 @@ def eager(groups, wide):
     return simulate(algorithm, HYPER, groups, jax.random.key(0), 40)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("participation", [1.0, *slow(0.5)])
 def test_without_splits_and_with_every_layer_due_it_is_uniform_fedavg(key, model, work, federation, participation):
     hyper = dcpfl.Hyper(lr=0.05, step=0.0, alpha=1.0, momentum=0.5)
@@ -100,6 +101,7 @@ def test_the_first_trial_of_the_formula_is_the_eleventh_round(eager):
     assert np.flatnonzero(eager[1]["trial"])[0] == 10
 
 
+@pytest.mark.slow
 def test_radii_count_from_the_end_of_the_warm_up_on(groups, wide):
     """With T_start > s + 2 the first of them is that of round T_start; three later ones must be larger."""
     algorithm = dcpfl(wide, Work(2, 16), trial_loss="train", period_end="formula")

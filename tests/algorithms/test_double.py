@@ -78,6 +78,7 @@ def test_fedavg_in_float64_equals_numpy(key, model, federation):
     assert {str(value.dtype) for value in metrics.values()} == {"float32", "int32", "bool"}
 
 
+@pytest.mark.slow
 def test_a_whole_run_is_the_same(key, model, work, federation):
     algorithm = fljax.compose("ifca+top_k")(model, work, n_clusters=2)
 

@@ -72,6 +72,7 @@ FULL_BATCHES = Work(8, 24)
 """Eight full-batch steps a round: what moves a fixed point then is drift alone."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("participation", [0.5, *slow(1.0)])
 @pytest.mark.parametrize(("make", "numbers"), [(scaffold, {}), *slow_rows((feddyn, {"alpha": 0.5}))])
 def test_drift_is_taken_out_on_quadratics(key, quadratics, make, numbers, participation):
@@ -213,6 +214,7 @@ def test_fednova_in_numpy(key, model, federation, reference, momentum):  # noqa:
     assert_models(run(fednova(model, WORK), hyper, federation, key)[0], [theta] * 8)
 
 
+@pytest.mark.slow
 def test_fednova_of_equal_steps_is_fedavg(key, model, work):
     federation = linear_groups(4, 2, examples=24)
     states = [

@@ -204,6 +204,7 @@ HOLDS_WHAT_IS_SENT = ("fedtsdp", "dcpfl", "fedcps", "fedsoft", "dpsgd")
 """A client of these holds what it received last, from the server or from its neighbours."""
 
 
+@pytest.mark.slow
 @of(("pfedme",), [name for name in (*FIRST, "gpfl-trained") if name not in HOLDS_WHAT_IS_SENT])
 def test_a_client_whose_training_never_ends_well_keeps_what_it_had(key, case, federation):
     algorithm, hyper = case

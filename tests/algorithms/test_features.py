@@ -92,6 +92,7 @@ def test_feddistill_in_numpy(key, model, federation, reference):  # noqa: F811
     np.testing.assert_array_equal(state.clients["taught"]["count"], count)
 
 
+@pytest.mark.slow
 def test_newcomers_to_feddistill_are_taught_by_all_others_in_every_round(key, model, federation):
     method, newcomers = fljax.ALGORITHMS["feddistill"], linear_groups(3, 2, examples=24, seed=1)
     algorithm, hyper = method(model, Work(1, 64)), method.Hyper(lr=0.5, gamma=1.0)
@@ -312,6 +313,7 @@ def test_a_client_of_gpfl_steps_along_its_loss_under_its_own_classes(key, model,
         chex.assert_trees_all_close(after.server[part], mean, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_gpfls_conditions_of_what_clients_trained(key, model, federation):
     """Zeros before the first round; then a client's own embeddings, whose mean by size is what the server has."""
     algorithm, hyper = gpfl(model, Work(1, 8), condition="trained"), gpfl.Hyper(lr=0.1, mu=0.1, weight_decay=0.1)
@@ -330,6 +332,7 @@ def test_gpfls_conditions_of_what_clients_trained(key, model, federation):
     np.testing.assert_allclose(state.server[EMBEDDING]["rows"], np.average(own, 0, size), rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_fedgen_that_teaches_nothing_is_fedavg(key, model, work, federation):
     algorithm = fedgen(model, work, noise_width=3, generator_width=5, server_steps=2)
     state = final(algorithm, fedgen.Hyper(lr=0.1, alpha=0.0), federation, key)
@@ -382,6 +385,7 @@ def test_a_batch_of_one_is_taught_features_that_differ(key, model):
     assert float(jnp.abs(slope["first"]).max()) > 1e-6
 
 
+@pytest.mark.slow
 def test_fedgens_generator_learns_features_of_each_class(key, model, work, federation):
     """They begin as chance; after three rounds the averaged head tells their class."""
     algorithm = fedgen(model, work, noise_width=3, generator_width=16, server_steps=150)
@@ -450,6 +454,7 @@ def test_fedcps_heads_predict_alike_where_they_are_equal(key, model, federation)
     np.testing.assert_allclose(*both(params, x), rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_fedcps_received_head_stands_still_under_weight_decay(key, model, federation):
     """The server's head is the mean of (own + received) / 2, whatever the optimiser does to what clients train."""
     algorithm, hyper = fedcp(model, Work(1, 8), weighting="uniform"), fedcp.Hyper(lr=0.1, weight_decay=0.3)

@@ -65,6 +65,7 @@ def test_the_normalisation_of_clients_that_sit_out_stays(key, work, federation):
     assert {("first", "kernel"), ("last", "bias")} <= set(after.server)
 
 
+@pytest.mark.slow
 def test_one_client_is_standalone_training(key, work, federation):
     rows = federation.train._replace(size=federation.train.size.at[1:].set(0))
     lonely = federation._replace(train=rows)

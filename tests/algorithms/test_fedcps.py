@@ -146,6 +146,7 @@ def test_fedcps_in_numpy(key, model, federation, reference, mode):  # noqa: F811
         assert_models(tree.stacked(deployed), expected)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mu", [0.5, *slow(0.0)])
 def test_one_cluster_of_fixed_strength_is_uniform_fedprox(key, model, work, federation, mu):
     algorithm, hyper = (
@@ -173,6 +174,7 @@ def test_one_cluster_without_pull_is_uniform_fedavg(key, model, work, federation
     chex.assert_trees_all_close(tree.take(ours, 0), theirs, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_without_pull_and_sharing_it_is_ifca(key, model, work, federation):
     algorithm = fedcps(model, work, 3, sharing="none", lambda_mode="fixed", identity_examples=None, **UNTESTED)
     hyper = fedcps.Hyper(lr=0.1, strength=0.0, n_stable=jnp.inf, max_norm=None)
@@ -218,6 +220,7 @@ def test_personal_layers_take_a_network_of_two():
         layer_roles(("fc1",), "personal_layers", None, None)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sharing", ["personal_layers", *slow("shared_base", "none")])
 def test_initial_models_are_redrawn_until_each_wins_its_share(deep, work, federation, sharing):
     algorithm = fedcps(deep, work, sharing=sharing, **UNTESTED)
@@ -363,6 +366,7 @@ def test_less_data_means_a_larger_lambda(key, model, work, federation):
     np.testing.assert_allclose(pull, 0.2 * (size.mean() / size) ** 2, rtol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("epochs", [1, 2])
 def test_the_pulled_training_and_the_free_one_are_those_one_by_one(key, model, federation, epochs):
     """One epoch and several are compiled differently. A client whose training overflows has no drift."""
@@ -458,6 +462,7 @@ def test_lambda_per_client_is_that_of_its_cluster_over_its_own_share(key, model,
     np.testing.assert_array_equal(down - common["downlink"], np.where(down > 160, 2, 1))
 
 
+@pytest.mark.slow
 def test_relative_lambda_is_the_share_of_a_clients_noise_in_the_mean_of_the_round_before(key, model, federation):
     """With batches of one example noise is the spread of its gradients, and with steps of next to nothing it stays."""
     algorithm = fedcps(model, Work(1, 1), 1, lambda_mode="relative", **UNTESTED)
@@ -580,6 +585,7 @@ def test_all_models_are_sent_until_identities_are_stable_and_then_now_and_again(
     np.testing.assert_array_equal(np.flatnonzero(is_open(hyper, jnp.arange(15))), opened)
 
 
+@pytest.mark.slow
 def test_who_drops_out_or_fails_has_not_changed_its_cluster(key, model, federation):
     """One round from clusters that everyone would leave, or that those alone would leave who do not count."""
     algorithm = fedcps(model, Work(1, 8), lambda_mode="per_client", identity_examples=None, **UNTESTED)

@@ -16,6 +16,7 @@ from fljax.rounds import Clusters
 from fljax.rounds.joining import everyone
 from fljax.run.one_round import as_traced
 from tests.algorithms.round_by_round import jitted, simulate
+from tests.slow import slow_rows
 
 DELTA, HEIGHT = 0.3, 0.4
 LABEL = np.array([0, 0, 2, 2, 3, 3, 4, 4])
@@ -88,6 +89,7 @@ def test_without_a_free_model_a_client_keeps_the_best(choice):
     np.testing.assert_array_equal(after.label, LOSS.argmin(1))
 
 
+@pytest.mark.slow
 def test_feddrift_that_sees_no_drift_is_fedavg(key, model, work, federation):
     hyper = feddrift.Hyper(lr=0.1, rise=np.inf, every=2.0)
     state, metrics = simulate(feddrift(model, work, n_models=3), hyper, federation, key, 3, evaluate_every=3)
@@ -98,6 +100,7 @@ def test_feddrift_that_sees_no_drift_is_fedavg(key, model, work, federation):
     np.testing.assert_array_equal(asked, [1, 0, 1])
 
 
+@pytest.mark.slow
 def test_a_new_model_has_no_momentum_of_the_forgotten_one_in_its_place(key, model, work, federation):
     method = fljax.compose("feddrift+momentum")
     algorithm, hyper = method(model, work, n_models=3), as_traced(method.Hyper(lr=0.1, rise=0.1, server_lr=1.0))
@@ -127,7 +130,7 @@ def test_clients_whose_labels_are_swapped_part_from_the_others(key, model, work,
     assert float(metrics["accuracy_macro"][-1]) > 0.9
 
 
-@pytest.mark.parametrize(("merge", "received"), [(1e9, 3), (0.0, 2)])
+@pytest.mark.parametrize(("merge", "received"), [*slow_rows((1e9, 3)), (0.0, 2)])
 def test_who_is_in_a_merged_model_is_sent_it_beside_those_it_chose_among(key, model, work, federation, merge, received):
     method, hyper = (
         feddrift(model, work, n_models=3),

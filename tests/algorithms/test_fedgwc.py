@@ -166,6 +166,7 @@ def test_parts_have_enough_members_on_average(n_members, enough, most):
     assert max(len(set(row.tolist())) for row in found) == most
 
 
+@pytest.mark.slow
 def test_parts_are_as_large_as_a_round_or_a_share_of_all_and_never_of_one(key, model, federation):
     """Of 12 clients and at most four parts: 3 where all take part, else as many as take part, but not below 2.
 
@@ -192,6 +193,7 @@ def test_parts_are_as_large_as_a_round_or_a_share_of_all_and_never_of_one(key, m
         assert adjusted_rand_score(expected, label) == 1, (n_participants, settled)
 
 
+@pytest.mark.slow
 def test_with_two_groups_of_clients_clusters_do_not_go_to_pieces(key, model):
     hyper = fedgwc.Hyper(lr=0.05, alpha=0.3, eps=2e-3)
     federation = linear_groups(12, 2, examples=40)
@@ -199,6 +201,7 @@ def test_with_two_groups_of_clients_clusters_do_not_go_to_pieces(key, model):
     assert 1 < metrics["n_clusters"][-1] <= 6  # twelve, each alone, where nothing bars it
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("brick", "numbers"),
     [

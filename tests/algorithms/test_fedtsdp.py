@@ -60,6 +60,7 @@ def later(algorithm, hyper, federation, key, state, n_rounds):
     return state
 
 
+@pytest.mark.slow
 def test_when_the_test_never_fires_it_is_fedavg(key, model, groups):
     algorithm, numbers = make(model), fedavg.Hyper(lr=0.1, momentum=0.5)
     averaged, expected = simulate(fedavg(model, WORK), numbers, groups, key, 5, participation=0.6)
@@ -100,6 +101,7 @@ def test_infinite_radii_leave_one_cluster(key, model, groups, stages):
     assert (simulate(in_stages(model, stages), hyper, groups, key, 3)[1]["n_clusters"] == 1).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stages", ["both", *slow("outputs", "weights")])
 def test_radii_of_zero_leave_everyone_alone(key, model, groups, stages):
     hyper = fedtsdp.Hyper(lr=0.1, eps_outputs=0.0, eps_weights=0.0, **ALWAYS)
@@ -233,6 +235,7 @@ def test_fedtsdp_in_numpy(key, model, federation):
     np.testing.assert_array_equal(label, [0, 0, 0, 1, 2, 2, 3, 4])
 
 
+@pytest.mark.slow
 def test_clients_are_tested_with_what_they_would_train_from(key, model, groups):
     algorithm = in_stages(model, "both")
     hyper = fedtsdp.Hyper(lr=0.1, psi=0.75, **ALWAYS)  # 1.5 layers: the last bias is personal

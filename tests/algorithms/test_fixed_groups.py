@@ -123,6 +123,7 @@ def test_clusterfl_finds_the_groups_after_its_warm_up_and_can_keep_them(key, mod
     np.testing.assert_array_equal(metrics["label"][3:], metrics["label"][2:3].repeat(3, axis=0))
 
 
+@pytest.mark.slow
 def test_what_is_lost_on_the_way_leaves_a_clients_own_model_of_clusterfl_alone(key, model, work, federation):
     method = fljax.compose("clusterfl+gaussian_noise")
     hyper = method.Hyper(lr=0.1, alpha=0.0, beta=0.0, noise_std=0.5)  # held by nothing
@@ -133,6 +134,7 @@ def test_what_is_lost_on_the_way_leaves_a_clients_own_model_of_clusterfl_alone(k
     np.testing.assert_allclose(noise.std(axis=1), 0.5, rtol=0.25)  # of the last upload, not of one after another
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("warmup", "every"), [(1.6, 3.0), *slow_rows((1.0, 1.6), (1.7, jnp.inf))])
 def test_clusterfl_clusters_after_whole_rounds(key, model, warmup, every):
     """What a search over numbers proposes need not be whole."""
@@ -147,6 +149,7 @@ def test_clusterfl_clusters_after_whole_rounds(key, model, warmup, every):
     assert metrics["n_clusters"][-1] == 2
 
 
+@pytest.mark.slow
 def test_robust_clusters_untrimmed_are_averaged_as_by_fedavg(key, model, work, federation):
     algorithm, hyper = robust_cfl(model, work, 1, solve_epochs=1, n_init=1), robust_cfl.Hyper(lr=0.1, trim=0.0)
     first = jitted(algorithm.init)(split_key(key).init, as_traced(hyper), federation.train).server.centers
@@ -197,6 +200,7 @@ def test_robust_clusters_are_right_beside_a_bad_client(key, model):
     assert np.asarray(metrics["client_accuracy"])[-1][honest].min() > 0.9
 
 
+@pytest.mark.slow
 def test_group_pfl_without_threshold_is_fedavg(key, model, work, federation):
     ours = final(group_pfl(model, work), group_pfl.Hyper(lr=0.1, gamma=jnp.inf), federation, key).server
     averaged = final(fedavg(model, work), fedavg.Hyper(lr=0.1), federation, key).server

@@ -69,6 +69,7 @@ def test_groups_equal_those_of_scikit_learn_on_scaled_layers(parted):
     np.testing.assert_array_equal(state.server.label, federation.group)
 
 
+@pytest.mark.slow
 def test_who_has_no_update_joins_the_largest_group(key, model, work):
     """Four of eight clients take part until the groups form: the others, whose updates are 0, are in the larger one."""
     federation = linear_groups(8, 2, examples=60)

@@ -62,6 +62,7 @@ def test_fedsr_without_terms_and_noise_is_fedavg(key, work, federation):
     chex.assert_trees_all_close(simple_one[REFERENCES], first_references(CERTAIN), rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_fedsr_learns_by_the_models_own_loss(key, work, federation):
     own = CERTAIN._replace(loss=lambda logits, y: 3 * CROSS_ENTROPY(logits, y))
     tripled = final(fedsr(own, work), fedsr.Hyper(lr=0.1, l2r=0.0, cmi=0.0), federation, key).server
@@ -144,6 +145,7 @@ def test_the_objective_of_fedcr_equals_numpy(key):
     np.testing.assert_allclose(value, (cross + beta * away.sum(axis=1))[:7].mean(), rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_fedcr_without_divergence_and_noise_is_fedper(key, work, federation):
     hyper = fedcr.Hyper(lr=0.1, beta=0.0, max_norm=None)
     ours = final(fedcr(CERTAIN, work, n_draws=1), hyper, federation, key)

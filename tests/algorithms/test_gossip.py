@@ -135,6 +135,7 @@ def test_pgossip_and_its_limit_of_training_alone(key, model, federation, referen
     assert_models(run(algorithm, hyper, federation, key)[0], models)
 
 
+@pytest.mark.slow
 def test_a_complete_graph_with_everyone_is_fedavg_of_equal_weights(key, model, federation):
     hyper = fljax.dpsgd.Hyper(lr=LR, momentum=MOMENTUM)
     state, metrics = simulate(dpsgd(model, WORK, graph="complete"), hyper, federation, key, 3)

@@ -130,6 +130,7 @@ def test_flexcfls_groups_are_those_of_k_means_on_cosines_with_the_main_direction
     np.testing.assert_allclose(drawn, expected, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_groups_of_flexcfl_begin_with_the_mean_of_those_who_formed_them_after_pretraining(key, model, federation):
     """Four of eight clients, two times as many as groups, drawn by luck; all have trained for three epochs."""
     reference, algorithm = (
@@ -148,6 +149,7 @@ def test_groups_of_flexcfl_begin_with_the_mean_of_those_who_formed_them_after_pr
     assert_models(begun.centers, expected)
 
 
+@pytest.mark.slow
 def test_a_group_of_flexcfl_without_members_draws_nobody(key, model):
     federation = linear_groups(2, 2, examples=24)
 
@@ -195,6 +197,7 @@ def test_in_stocfl_a_client_that_has_not_moved_joins_nobody(key, federation):
     np.testing.assert_array_equal(label, [0, 0, 1, 1, 0, 2])
 
 
+@pytest.mark.slow
 def test_stocfl_keeps_what_a_cluster_has_learnt_when_a_new_client_of_a_lower_id_joins_it(key, model):
     """Left to the client of lowest id, a merged cluster would begin anew with the first model."""
     federation = linear_groups(6, 1, examples=24)
@@ -313,6 +316,7 @@ def test_fedrcs_shares_of_labels(key, model, work, federation):
     np.testing.assert_allclose(label_shares(jnp.zeros((2, 4))), 0.25)
 
 
+@pytest.mark.slow
 def test_momentum_leaves_the_running_statistics_of_stocfls_models_alone(key):
     """In one cluster that nothing pulls, its model and the global one are both FedAvg's."""
     network, federation = batch_normalised((4, 4, 1), 4, hidden=6), linear_groups(6, 2, examples=24, ragged=0.4)

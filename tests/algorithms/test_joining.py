@@ -88,7 +88,7 @@ WAYS = {
 }
 
 
-@pytest.mark.parametrize("name", ["fedtsdp", *slow("ditto", "fedsoft", "clusterfl", "fedpac", "apple")])
+@pytest.mark.parametrize("name", ["ditto", *slow("fedtsdp", "fedsoft", "clusterfl", "fedpac", "apple")])
 def test_newcomers_in_numpy(key, model, federation, name):
     (expected, choices, numbers), method = WAYS[name], fljax.ALGORITHMS[name]
     algorithm, hyper = method(model, Work(1, 64), **choices), method.Hyper(lr=LR, **numbers)

@@ -130,6 +130,7 @@ def test_ifca_of_gradients_with_one_cluster_and_equal_sizes_is_fedsgd(key, model
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("weighting", "n_shared"), [("uniform", 0), ("size", 1)])
 def test_ifca_of_gradients_steps_by_what_members_send_over_all(key, model, federation, weighting, n_shared):
     """theta_j - eta sum_{i in j} omega_i g_i / sum_i omega_i, by float64 gradients of each client's mean loss.
@@ -190,6 +191,7 @@ def test_fesem_with_a_center_each_is_everyone_alone(key, model, work, federation
         chex.assert_trees_all_close(models, alone.clients, rtol=1e-6, atol=1e-7)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("cluster_on", "empty"),
     [

@@ -84,6 +84,7 @@ def test_clients_of_one_distribution_are_never_split(name, seed, model):
     assert n_splits(metrics) == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, *slow(1, 2)])
 @pytest.mark.parametrize("name", ["adacfl", *slow("layercfl", "cfl")])
 def test_two_hidden_groups_are_split_once_and_rightly(name, seed, model):
@@ -129,6 +130,7 @@ def test_each_condition_can_forbid_a_split(key, model, name, change):
     assert n_splits(simulate(make(model, WORK), hyper.replace(**change), linear_groups(12, 2), key, 40)[1]) == 0
 
 
+@pytest.mark.slow
 def test_children_start_from_their_parent_and_take_their_own_update(key, model):
     federation, hyper = linear_groups(12, 2), as_traced(LayerCFLHyper(lr=0.1, **EAGER))
     algorithm, keys = cfl(model, WORK), split_key(key)

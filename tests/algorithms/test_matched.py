@@ -37,6 +37,7 @@ def shuffled(key, params, layers):
     return permute_units(params, (first, second), layers)
 
 
+@pytest.mark.slow
 def test_from_a_common_start_there_is_nothing_to_match_and_it_is_fedavg(key, deep, work, federation):
     ours = final(fedma(deep, work, **CLIENTS_FIRST), fedavg.Hyper(lr=0.02), federation, key)
     averaged = final(fedavg(deep, work), fedavg.Hyper(lr=0.02), federation, key)
@@ -81,6 +82,7 @@ def test_clients_count_by_the_weight_with_which_they_came(key, model, work, fede
     np.testing.assert_allclose(model.apply(theta, x, None)[0], expected, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_outputs_of_fedma_count_by_the_examples_of_their_class(key, model, federation, reference):  # noqa: F811
     """From a common start, by short steps, units stay in order: other layers are FedAvg's."""
     theta, lr, labels = reference.start, 0.02, np.asarray(federation.train.pool.y)

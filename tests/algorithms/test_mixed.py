@@ -22,6 +22,7 @@ from tests.algorithms.test_personal import alone, final
 from tests.slow import slow
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["fedamp", *slow("fedproto", "feddistill")])
 def test_without_what_others_teach_each_trains_alone(key, model, work, federation, name):
     method = fljax.ALGORITHMS[name]
@@ -86,6 +87,7 @@ def test_fedfomo_takes_what_helps(key, model, federation):
     np.testing.assert_allclose(p, [[0, 1, 0], [0, 1, 0], [0.75, 0.25, 0]])
 
 
+@pytest.mark.slow
 def test_fedfomo_takes_nothing_of_those_who_dropped_out(key, model, work, federation):
     """Whatever their models are, the others' are the same; nor are they sent."""
     algorithm, hyper = fedfomo(model, work, n_received=5), fedfomo.Hyper(lr=0.1, explore=0.0)
@@ -142,6 +144,7 @@ def test_fedfomo_in_numpy(key, model, federation):
     assert most > 1  # several models have weights
 
 
+@pytest.mark.slow
 def test_fedfomo_whom_nobody_helps_begins_once_more(key, model, work, federation):
     """A client whose training made it worse, and who is sent nothing better, begins it once more."""
     begun = jax.vmap(model.init)(jax.random.split(key, 8))

@@ -137,6 +137,7 @@ def test_an_optimizer_that_asks_for_the_loss_may_leave_layers_alone(key, model, 
     assert (np.asarray(trained.params["fc2"]["kernel"]) != np.asarray(start["fc2"]["kernel"])).any(axis=(1, 2)).all()
 
 
+@pytest.mark.slow
 def test_a_sharpness_aware_step_climbs_in_the_layers_that_move_alone(key, model, federation):
     hyper, start, held = fljax.compose("fedavg+sam").Hyper(lr=0.1, rho=0.5), model.init(key), ("fc1",)
     batch = minibatch(federation.train.pool, federation.train.index[0, :4], jnp.ones(4, jnp.float32))
@@ -172,6 +173,7 @@ def test_layers_that_a_model_does_not_have_are_not_frozen_in_silence(key, model,
         )
 
 
+@pytest.mark.slow
 def test_noise_for_privacy_leaves_the_head_alone_where_fedrep_trains_the_body_only(key, model, work, federation):
     private = fljax.compose("fedrep+dp_sgd")
     algorithm = private(model, work, body_epochs=work.epochs, ft_epochs=0)
@@ -196,6 +198,7 @@ def test_fedrep_moves_only_what_its_phases_train(key, model, work, federation, b
     assert not np.allclose(own[moving]["kernel"], start[moving]["kernel"][None], atol=1e-3)
 
 
+@pytest.mark.slow
 def test_fedrep_fits_heads_alone_before_a_test(key, model, work, federation):
     trained, tested = fedrep(model, work, body_epochs=2, ft_epochs=0), fedrep(model, work, ft_epochs=3)
     hyper = fljax.fedrep.Hyper(lr=0.1)
@@ -205,6 +208,7 @@ def test_fedrep_fits_heads_alone_before_a_test(key, model, work, federation):
     assert (np.asarray(deployed["fc2"]["kernel"]) != np.asarray(state.clients["fc2"]["kernel"])).any(axis=(1, 2)).all()
 
 
+@pytest.mark.slow
 def test_fedbabu_keeps_its_random_head_until_it_fine_tunes(key, model, work, federation):
     hyper, start = fljax.fedbabu.Hyper(lr=0.1), model.init(split_key(key).init)
     state = final(fedbabu(model, work, weighting="size"), hyper, federation, key)

@@ -157,6 +157,7 @@ def test_fml_without_a_word_of_the_other_is_fedavg_beside_training_alone(key, mo
     chex.assert_trees_all_close(state.clients, alone(model, work, federation, key), rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_fml_keeps_the_running_statistics_of_either_model_apart(key):
     class Net(nn.Module):
         @nn.compact

@@ -45,6 +45,7 @@ def of(quick, names):
     return pytest.mark.parametrize("name", [pytest.param(name, marks=slow[name]) for name in names])
 
 
+@pytest.mark.slow
 @of(("clusterfl",), [*OPTIONS, "fedsoft", "dcpfl"])
 def test_a_pull_of_nothing_and_a_server_of_one_full_step_without_momentum_change_nothing(
     key, model, work, federation, name
@@ -90,6 +91,7 @@ def test_a_brick_that_is_no_name_is_refused_in_a_line():
 TRAINED = sorted(name for name, method in ALGORITHMS.items() if "loss" in method.slots)
 
 
+@pytest.mark.slow
 @of(("fedavg",), TRAINED)
 def test_clipped_gradients_and_mirrored_images_reach_the_clients_of_every_method(key, model, work, federation, name):
     case = CASES.get(name) or next(one for one in CASES.values() if one.name == name)

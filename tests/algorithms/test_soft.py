@@ -136,6 +136,7 @@ def test_only_the_selected_clients_of_fedsoft_train_and_send(key, model, work, f
         chex.assert_trees_all_close(first_of(state.server), mean, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_the_loss_of_a_round_of_fedsoft_is_that_of_the_clients_that_were_drawn(key, model, federation):
     algorithm, hyper = fedsoft(model, Work(1, 64), 1, n_selected=2), fedsoft.Hyper(lr=1e-6)
     start = as_float64(first_of(jitted(algorithm.init)(split_key(key).init, hyper, federation.train).server))

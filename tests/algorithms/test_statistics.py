@@ -46,6 +46,7 @@ def beyond(model, work):
     return fljax.scaffold(model, work), fljax.scaffold.Hyper(lr=0.01, step=1.5), {"participation": 0.2}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("of", [dpsgd, late, beyond])
 def test_variances_stay_above_zero(model, federation, key, of):
     algorithm, hyper, given = of(model, fljax.Work(12, 8))
@@ -55,6 +56,7 @@ def test_variances_stay_above_zero(model, federation, key, of):
     assert np.isfinite(metrics["client_loss"]).all()
 
 
+@pytest.mark.slow
 def test_a_gradient_of_all_data_moves_statistics_as_a_step_on_it_does(model, federation, key):
     """FedAvg of one full batch is FedSGD, and so is IFCA of gradients with one cluster."""
     work, given = fljax.Work(1, 32), (federation, key, 3)
@@ -97,6 +99,7 @@ def test_noise_on_a_mean_is_refused_where_statistics_travel_beside_it(model, fed
         fljax.simulate(private(model, fljax.Work(1, 8)), private.Hyper(), federation, key, 1)
 
 
+@pytest.mark.slow
 def test_feddbe_shares_statistics_as_such(model, federation, key):
     """A server's optimiser does not step along them."""
     work, method = fljax.Work(1, 8), fljax.compose("feddbe+adam")

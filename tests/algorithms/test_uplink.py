@@ -102,6 +102,7 @@ def chain_with(last, exchange):
 OTHERS = [(QUICK, "adaptive_client_dp"), *((name, "each") for name in SENDING if name != QUICK)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "end"), [(QUICK, "secure_sum"), *slow_rows(*OTHERS)])
 def test_every_brick_in_one_chain_is_resumed_and_runs_on_two_devices_while_clients_drop_out(
     key, model, work, federation, name, end
@@ -144,6 +145,7 @@ def test_the_contract_knows_every_brick():
     assert {bricks.partition("+")[0] for bricks in EFFECTS} == {brick.name for brick in LINKS}
 
 
+@pytest.mark.slow
 @EACH
 def test_every_brick_goes_into_every_method_that_allows_it(key, model, work, federation, name):
     """One program: clients train once, and what they send goes through each of the bricks, of no and of some effect."""
@@ -221,6 +223,7 @@ def test_every_brick_goes_on_the_way_down(key, model, work, federation, name, br
     assert not np.array_equal(plain["client_loss"], metrics["client_loss"])
 
 
+@pytest.mark.slow
 def test_fedsofts_server_learns_of_its_clients_what_travels_alone(key, model, work, federation):
     """One number of an update a round: the center changes in no more numbers than were sent."""
     method = compose("fedsoft+top_k")
@@ -231,6 +234,7 @@ def test_fedsofts_server_learns_of_its_clients_what_travels_alone(key, model, wo
     assert 0 < (np.abs(first - last) > 1e-5).sum() <= ROUNDS * COHORT  # beyond the rounding of a mean
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bricks", ["top_k+down_quantize", "error_feedback+top_k+down_sign"])
 def test_fedgens_clients_have_the_generator_whatever_else_is_on_the_way(key, model, work, federation, bricks):
     _, metrics = run(*[of("fedgen", bricks, model, work)], {}, federation, key)

@@ -57,8 +57,8 @@ def cut_to(params, narrow):
     return cut
 
 
-@pytest.mark.parametrize("kind", ["dense", "convolutional"])
-@pytest.mark.parametrize("scaler", [False, True])
+@pytest.mark.parametrize("kind", ["dense", *slow("convolutional")])
+@pytest.mark.parametrize("scaler", [*slow(False), True])
 def test_a_client_trains_the_narrow_network(key, federation, kind, scaler):
     wide, narrow = wide_and_narrow(kind)
     got = simulate(heterofl(wide, ALL, rates=(0.5,), scaler=scaler), HYPER, federation, key, 2)[0].server
@@ -77,6 +77,7 @@ def test_a_client_trains_the_narrow_network(key, federation, kind, scaler):
     assert 0 < sum(jax.tree.leaves(moved)) <= sum(leaf.size for leaf in jax.tree.leaves(expected))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("weighting", ["size", *slow("uniform")])
 def test_a_coordinate_is_the_mean_of_those_that_have_it(key, federation, weighting):
     wide, narrow = wide_and_narrow("dense")
@@ -101,6 +102,7 @@ def test_a_coordinate_is_the_mean_of_those_that_have_it(key, federation, weighti
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), got, expected)
 
 
+@pytest.mark.slow
 def test_of_whole_networks_it_is_fedavg(key, federation):
     wide, _ = wide_and_narrow("convolutional")
     work = Work(1, 4)
@@ -137,6 +139,7 @@ def test_absent_classes_are_left_to_others(key, federation):
     np.testing.assert_allclose(np.vstack([got["kernel"], got["bias"]]), totals / counts, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_widths_that_are_drawn_are_other_ones_in_every_round(key, federation):
     wide, _ = wide_and_narrow("dense")
     _, metrics = fljax.simulate(heterofl(wide, ALL, assignment="dynamic"), HYPER, federation, key, 30)
@@ -147,6 +150,7 @@ def test_widths_that_are_drawn_are_other_ones_in_every_round(key, federation):
     assert (np.ptp(uplink, axis=0) > 0).all()
 
 
+@pytest.mark.slow
 def test_a_rolling_part_begins_one_unit_later_in_every_round(key, federation):
     wide, _ = wide_and_narrow("dense")
     work, rates = Work(1, None), (0.5,)  # 4 of 7 units, then 3 of 5
@@ -165,6 +169,7 @@ def test_a_rolling_part_begins_one_unit_later_in_every_round(key, federation):
         before = after
 
 
+@pytest.mark.slow
 def test_a_client_may_be_tested_with_its_own_part(key, federation):
     wide, narrow = wide_and_narrow("convolutional")
     method = heterofl(wide, ALL, rates=(1.0, 0.5), deployed="own")
@@ -181,6 +186,7 @@ def test_a_client_may_be_tested_with_its_own_part(key, federation):
     np.testing.assert_allclose(predict(part, x), outputs(narrow, cut_to(state.server, narrow)), atol=1e-6)
 
 
+@pytest.mark.slow
 def test_a_product_a_rounding_above_a_whole_number_is_that_number(key):
     """0.07 * 100 is 7.000000000000001 in floating point."""
     made = heterofl(mlp((2,), (100,), 2), ALL, rates=(0.07,))

@@ -18,6 +18,7 @@ from fljax.run.sweep.search import on_validation
 from fljax.types import Work
 from tests.oracle import rows_of
 from tests.run.conftest import federation, model
+from tests.slow import slow
 
 __all__ = ["federation", "model"]
 WORK = Work(epochs=1, batch_size=8)
@@ -138,6 +139,7 @@ def test_attackers_are_not_tested_on_validation_data_either(model):
     np.testing.assert_array_equal(size, np.where(np.arange(6) == 2, 0, made.federation.val.size))
 
 
+@pytest.mark.slow
 def test_a_newcomer_is_no_attacker_of_its_number(federation, model, key):
     """An attack that begins later, and a new client numbered as an attacker."""
     training, new = fljax.hold_out_clients(federation, new_clients=0.3, seed=1)
@@ -168,7 +170,7 @@ def test_triggered_tests_are_the_honest_clients_other_classes(federation, model)
         attacked(fljax.fedavg(model, WORK), federation, label_flip(target=7))
 
 
-@pytest.mark.parametrize("name", ["fedavg", "fedavg+clip_update"])
+@pytest.mark.parametrize("name", ["fedavg", *slow("fedavg+clip_update")])
 def test_what_arrives_as_no_number_is_left_out_and_marked(federation, model, key, name):
     method = fljax.compose(name)
     no_numbers = Attack("no_numbers", craft=lambda seen: jnp.full_like(seen.own, jnp.nan), ids=(1,))

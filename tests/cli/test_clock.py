@@ -39,6 +39,7 @@ def test_seconds_are_shown_written_and_gone_on_with(fljax):
     assert "--clock.in-time" in fljax("list", "deadline")[1]
 
 
+@pytest.mark.slow
 def test_a_trace_without_waiting_is_the_same_from_its_stored_job(fljax, refused):
     rows = "\n".join(f"{speed},1e6,1e7" for speed in (10, 20, 30, 40, 50, 60))
     Path("trace.csv").write_text(f"speed,up,down\n{rows}\n")
@@ -93,6 +94,7 @@ def test_clocks_that_do_not_fit_are_one_line(refused, words, why):
     assert why in refused("run", *TINY, "--algorithm", "fedavg", *words)
 
 
+@pytest.mark.slow
 def test_stragglers_do_whole_epochs_of_each_method_and_are_gone_on_with(fljax, refused):
     words = (*TINY, "--algorithm", "fedavg", "fednova", "--stragglers", "1", "--fednova.epochs", "4")
     assert fljax("run", *words, "--rounds", "2", "--folder", "a")[0] == 0
@@ -109,6 +111,7 @@ def test_stragglers_do_whole_epochs_of_each_method_and_are_gone_on_with(fljax, r
     assert "holds results with --stragglers 1.0, not 0.5" in refused("run", "--folder", "a", "--stragglers", "0.5")
 
 
+@pytest.mark.slow
 def test_who_would_miss_the_deadline_sends_what_it_has_made(fljax):
     clock = ("--clock", "deadline", "--clock.spread", "1", "--clock.in-time", "0.4")
     for late in ("dropped", "partial"):

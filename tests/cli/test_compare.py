@@ -185,6 +185,7 @@ def test_a_comparison_goes_on_with_more_seeds(compared, tmp_path, capsys):
     assert rows[1]["difference"] == ""
 
 
+@pytest.mark.slow
 def test_more_seeds_may_be_wider_and_a_seeds_folder_is_that_of_its_run(compared, tmp_path, no_rounds):
     """A partition of its own gives each seed a table of its own width, and one program needs one width."""
     widths = [make_federation(read_job([*FEW, "--seed", str(seed)], RUN)).train.index.shape[1] for seed in range(3)]
@@ -247,6 +248,7 @@ def test_finished_runs_are_shown_again(compared, tmp_path, capsys):
     assert "seed_0/standalone" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_a_seed_that_was_shown_as_a_run_is_still_one_of_the_seeds(compared, tmp_path):
     shutil.copytree(compared[0], tmp_path / "c")
     assert main(["run", "--folder", str(tmp_path / "c" / "seed_0")]) == 0
@@ -260,6 +262,7 @@ def test_letters_that_an_encoding_lacks_are_left_out(compared, monkeypatch):
     assert b"mean +- deviation" in written.getvalue()
 
 
+@pytest.mark.slow
 def test_a_run_that_was_stopped_is_said_to_be_at_another_round(compared, tmp_path, capsys):
     folder = tmp_path / "c"
     shutil.copytree(compared[0], folder)
@@ -510,6 +513,7 @@ def test_a_seed_that_another_machine_went_on_with_is_no_run_of_its_own(compared,
     assert [row["seeds"] for row in rows_of(tmp_path / "o" / "comparison.csv")] == ["3", "3"]
 
 
+@pytest.mark.slow
 def test_comparisons_of_other_settings_are_compared_seed_by_seed(compared, tmp_path, capsys):
     first, second, shown = compared[0], tmp_path / "quick", tmp_path / "o"
     given = ["--algorithm", "fedavg", *FEW[:-1], "0.3", "--seed", "1", "--seeds", "2", "--folder", str(second)]
@@ -537,6 +541,7 @@ def test_comparisons_of_other_settings_are_compared_seed_by_seed(compared, tmp_p
     assert rows["quick/fedavg"]["difference"] == ""
 
 
+@pytest.mark.slow
 def test_a_comparison_of_one_seed_has_its_own_name(compared, tmp_path, capsys):
     one = ["--algorithm", "fedavg", *FEW[:-1], "0.3", "--seeds", "1", "--folder", str(tmp_path / "quick")]
     assert main(["compare", *one]) == 0
@@ -695,6 +700,7 @@ def test_a_partition_of_another_name_is_told_by_its_name():
     assert these_differ({"a": one, "b": one | {"ignored_column": []}}) == []  # as it was before there was the setting
 
 
+@pytest.mark.slow
 def test_a_regression_beside_classes_is_refused(compared, tmp_path, refused):
     y = np.linspace(0, 1, 40, dtype=np.float32)
     federation = fljax.federation_from_arrays(y[:, None], y, np.repeat(range(4), 10))

@@ -218,6 +218,7 @@ def test_a_finished_folder_is_shown_from_a_read_only_disk(fljax, refused, monkey
     assert "cannot be written" in refused("run", "--folder", "x", "--rounds", "3")
 
 
+@pytest.mark.slow
 def test_every_method_is_checked_before_the_first_begins(refused):
     small = ("--model.hidden", "8", "--partition.n-clients", "4", "--epochs", "1")
     asked = ("--algorithm", "fedavg", "fedtsdp", "--public-batch", "100000", *small)
@@ -304,6 +305,7 @@ def test_noise_that_is_found_for_the_rounds_is_no_other_runs(tmp_path):
     assert going_on.refused_rounds(plain, "fedavg", uniform(0.5), tmp_path) is None
 
 
+@pytest.mark.slow
 def test_the_noise_that_a_target_asks_for_is_said_and_not_another_kept(tmp_path, capsys):
     """What a paper has to say; 1.0, the number's default, was in the folder's settings."""
     folder = tmp_path / "x"

@@ -90,6 +90,7 @@ def mine(fljax) -> Path:
     return Path("mine.py")
 
 
+@pytest.mark.slow
 def test_scores_by_name_and_of_ones_own_are_told_compared_and_chosen_by(fljax, mine, refused, tmp_path):
     own = ("--score", "auc", "./mine.py:second", "--partition", "iid", "--model", "logistic_regression")
     status, out, err = fljax("run", *SMALL, "--algorithm", "fedavg", *own, "--new-clients", "0.4", "--folder", "x")
@@ -299,6 +300,7 @@ def test_an_error_of_ones_own_in_a_round_says_where(fljax, refused, tmp_path):
     assert said == f"fljax: {tmp_path}/mine.py, line 5: ValueError: what a pity\n"
 
 
+@pytest.mark.slow
 def test_a_sampling_that_is_ready(fljax, refused):
     Path("mine.py").write_text("from fljax.rounds import table\n\nweekly = table([[0, 1], [2]])\n")
     own = ("--partition", "iid", "--algorithm", "fedavg", "--sampling", "./mine.py:weekly")
@@ -472,6 +474,7 @@ def test_what_a_users_function_returns_is_looked_at(fljax, refused, given, messa
     assert message in refused("run", *words, "--rounds", "1", "--epochs", "1", "--folder", "x")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "groups"), [("postal", [0, 1, 0]), ("named", [1, 0, 1])])
 def test_groups_of_any_names_are_numbered(fljax, name, groups):
     """The clusters that a method tells of are those of the table, also where all clients hold one model."""
@@ -486,6 +489,7 @@ def test_groups_of_any_names_are_numbered(fljax, name, groups):
     assert float(line["ari"]) == 1
 
 
+@pytest.mark.slow
 def test_a_file_that_has_moved_is_asked_for_and_gone_on_with_where_it_is_now(fljax, mine, refused):
     status, _, err = fljax("run", *ALL, *SMALL, "--folder", "x")
     assert (status, err) == (0, "")
@@ -520,6 +524,7 @@ constant = 3
 """
 
 
+@pytest.mark.slow
 def test_an_optimizer_of_ones_own_or_of_optax(fljax, refused):
     """It is that of `Work.optimizer`; a folder is gone on with by its own alone."""
     Path("mine.py").write_text(OPTIMIZER)

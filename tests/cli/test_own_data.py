@@ -58,6 +58,7 @@ def test_a_table_is_run_with_its_own_clients(table, tmp_path, capsys):
     )
 
 
+@pytest.mark.slow
 def test_categories_of_a_table_are_features_whose_names_are_kept(table, tmp_path, capsys):
     given = arguments(table, "--label-column", "cost", "--feature-column", "sick", "age", *FEW, "--rounds", "1")
     assert main(["run", *given, "--folder", str(tmp_path / "no")]) == 2
@@ -183,6 +184,7 @@ def test_several_columns_of_0_and_1_are_labels_side_by_side(table):
     assert model.apply(model.init(jax.random.key(0)), jnp.ones((3, 2)), None)[0].shape == (3, 2)
 
 
+@pytest.mark.slow
 def test_several_labels_with_a_target_epsilon_are_planned(table, capsys):
     given = ["plan", *with_signs(table), "--task", "labels", "--algorithm", "fedavg+client_dp"]
     given += ["--target-epsilon", "8", "--delta", "0.01", "--at-once", "1", "--compile", "fast"]
@@ -307,6 +309,7 @@ def test_labels_that_nothing_can_be_learnt_of_are_refused(tmp_path, labels, task
         fljax.read_own(tmp_path / "d.csv", fljax.Columns("y"), task)
 
 
+@pytest.mark.slow
 def test_a_setting_of_several_words_that_stands_twice_is_said(fljax):
     given = ("--algorithm", "fedavg", "--rounds", "1", "--partition", "iid", "--n-clients", "3", "--epochs", "1")
     again = ("--score", "brier", "--score", "top3", "--lr", "1", "--lr", "0.1")
@@ -427,6 +430,7 @@ def test_validation_rows_of_a_table_are_refused_with_a_partition(tmp_path):
         make_parts(read_job([*given, "--split-column", "fold", "--partition.n-clients", "2"]))
 
 
+@pytest.mark.slow
 def test_relabelled_rows_and_a_second_data_set_are_told(fljax, refused):
     rows = [f"{i},{i % 2},{'uv'[i // 4]}" for i in range(8)]
     Path("mine.csv").write_text("\n".join(["cost,sick,site", *rows]))

@@ -43,6 +43,7 @@ def test_a_run_ends_early_says_so_and_goes_on_with_more_patience(fljax, tmp_path
     assert (stored["patience"], stored["validate"]) == (4, True)
 
 
+@pytest.mark.slow
 def test_less_patience_than_a_run_was_made_with_is_refused(fljax, refused):
     """Its settings would say that it ended where it did not."""
     assert fljax("run", *SMALL, "--rounds", "12", "--folder", "x")[0] == 0

@@ -80,6 +80,7 @@ def test_classes_have_their_names_and_the_runs_accuracy(told):
     np.testing.assert_allclose([float(line["p_no"]), float(line["p_yes"])], p, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_numbers_are_in_the_files_unit(told):
     _, run, rows, lines = told("cost")
     assert [*lines[0]] == ["method", "client", "example", "label", "predicted"]
@@ -91,6 +92,7 @@ def test_numbers_are_in_the_files_unit(told):
         assert error == pytest.approx(float(run["fedavg"].metrics["client_mse"][-1, i]), rel=1e-4)
 
 
+@pytest.mark.slow
 def test_each_label_has_its_name(told):
     _, run, rows, lines = told("old", "young")
     columns = [f"{what}_{name}" for name in ("old", "young") for what in ("label", "p", "predicted")]
@@ -130,6 +132,7 @@ def test_a_client_whose_model_is_no_number_is_told_nothing(told, tmp_path):
         assert (line["predicted"] == line["p_no"] == "") == is_broken
 
 
+@pytest.mark.slow
 def test_images_of_a_comparisons_seed(tmp_path, capsys):
     given = [
         "--partition.n-clients",
@@ -155,6 +158,7 @@ def test_images_of_a_comparisons_seed(tmp_path, capsys):
     assert all(max(range(10), key=lambda k: float(line[f"p_{k}"])) == int(line["predicted"]) for line in lines)
 
 
+@pytest.mark.slow
 def test_clients_are_those_of_the_last_round(tmp_path):
     drift = ("--drift", "leave", "--drift.start", "1", "--drift.share", "0.5", "--algorithm", "fedavg")
     assert main(["run", "--partition.n-clients", "4", *FEW, *drift, "--folder", str(tmp_path / "d")]) == 0

@@ -70,6 +70,7 @@ def rows_of(own):
     return sorted(set(own["example"].tolist()))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("label", ["sick", "cost"])
 def test_a_table_in_another_order_is_told_as_the_runs_own(trained, label, tmp_path):
     folder, own = trained(label), predicted(trained(label))
@@ -229,6 +230,7 @@ def test_images_and_arrays(tmp_path, capsys):
         assert said in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_set_by_name_has_numbers_for_clients(tmp_path, capsys):
     folder = tmp_path / "r"
     few = ["--partition", "iid", "--partition.n-clients", "3", *FEW, "--algorithm", "standalone"]

@@ -65,6 +65,7 @@ def test_a_run_goes_on_in_python(ran, tmp_path):
     assert len(ended.metrics["loss"]) == len(run["ditto"].metrics["loss"]) + 1
 
 
+@pytest.mark.slow
 def test_attackers_and_seeds_of_a_comparison_are_made_again(tmp_path):
     given = ["--partition.n-clients", "4", *FEW, "--algorithm", "fedavg", "--attack", "label_flip"]
     assert main(["compare", *given, "--seeds", "2", "--folder", str(tmp_path / "both")]) == 0

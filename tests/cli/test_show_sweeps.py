@@ -97,6 +97,7 @@ def test_a_sweep_alone_and_one_that_goes_on(swept, fljax):
     assert (status, "holds no runs of a sweep" in err) == (2, True)
 
 
+@pytest.mark.slow
 def test_what_one_varies_and_another_has_fixed_is_one_column(fljax):
     data = ("--partition", "dirichlet", "--partition.beta", "0.5", "--lr", "0.1", "0.2")
     assert fljax("sweep", *SMALL, *data, "--folder", "one")[0] == 0
@@ -107,6 +108,7 @@ def test_what_one_varies_and_another_has_fixed_is_one_column(fljax):
     assert [row["beta"] for row in joined.rows] == [0.5, 0.5, 0.1, 0.1, 1.0, 1.0]  # each run once
 
 
+@pytest.mark.slow
 def test_sweeps_of_other_seeds_and_many_points(swept, fljax, monkeypatch):
     assert fljax("sweep", *SMALL, *LR, "--seed", "1", "--folder", "seed-1")[0] == 0
     assert fljax("sweep", *SMALL, *LR, "--seed", "2", "--folder", "seed-2")[0] == 0

@@ -251,6 +251,7 @@ def test_the_best_points_settings_are_those_that_a_run_takes():
     assert words == ["--fedprox.mu", "0.5", "--fedprox.lr", "0.01"]
 
 
+@pytest.mark.slow
 def test_what_is_judged_by_validation_examples_says_so(fljax):
     status, out, err = fljax("sweep", *SMALL, "--lr", "0.01", "0.3", "--seeds", "2", "--judge", "val", "--folder", "v")
     assert (status, err) == (0, "")
@@ -297,6 +298,7 @@ def test_the_metric_may_be_named_for_the_split_that_is_judged_by(given, metric):
     assert read_sweep(["--algorithm", "fedavg", "--lr", "0.1", "0.2", *given]).metric == metric
 
 
+@pytest.mark.slow
 def test_a_sweep_of_static_settings_is_read_back_by_their_names(fljax):
     given = ("--outer.epochs", "1", "2", "--outer.batch-size", "8", "16", "--lr", "0.1", "0.2", "--folder", "x")
     assert fljax("sweep", *SMALL, *given)[0] == 0
@@ -370,6 +372,7 @@ def test_more_draws_are_more_points(fljax, refused):
     assert "--outer.fedavg.epochs unset, not 1 2" in refused("sweep", "--folder", "x", "--resume", *outer)
 
 
+@pytest.mark.slow
 def test_a_sweep_with_a_method_of_ones_own_is_read_where_its_file_is_not(fljax, refused):
     Path("mine.py").write_text("import fljax\n\ngentle = fljax.fedprox + fljax.compose('fedavg+sam').bricks[0]\n")
     given = (
@@ -457,6 +460,7 @@ def test_bricks_in_short_go_into_the_method_of_a_sweep_that_names_none():
     assert read_sweep(("--uplink", "clip:1", "--lr", "0.1", "0.2")).job.methods.popitem()[1] == "fedavg+clip_update"
 
 
+@pytest.mark.slow
 def test_a_number_that_changes_how_long_rounds_last_is_swept_one_value_at_a_time(refused, fljax):
     clock = ("--clock", "deadline", "--clock.limit", "1000", "--clock.up", "1e3")
     told = refused("sweep", *SMALL, "--algorithm", "fedavg+top_k", *clock, "--top-share", "0.02", "1", "--folder", "x")

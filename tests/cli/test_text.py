@@ -9,6 +9,7 @@ import pytest
 from fljax import load_run
 from fljax.catalogue.job import RUN
 from fljax.data.words import USUAL
+from tests.slow import slow
 
 GOOD, BAD, OTHER = ["great", "lovely"], ["awful", "sad"], ["the", "a", "film", "was", "it", "this"]
 FEW = ("--algorithm", "fedavg", "--rounds", "6", "--epochs", "3", "--lr", "1", "--batch-size", "8")
@@ -31,8 +32,10 @@ def reviews(tmp_path):
     "model",
     [
         ("fasttext",),
-        ("lstm", "--model.hidden", "8"),
-        ("transformer", "--model.width", "8", "--model.n-layers", "1", "--model.n-heads", "1"),
+        *slow(
+            ("lstm", "--model.hidden", "8"),
+            ("transformer", "--model.width", "8", "--model.n-layers", "1", "--model.n-heads", "1"),
+        ),
     ],
 )
 def test_words_are_read_and_their_names_kept(fljax, reviews, model):
@@ -59,6 +62,7 @@ def n_parameters(out):
     return int(re.search(r"fasttext of ([\d,]+) parameters", out)[1].replace(",", ""))
 
 
+@pytest.mark.slow
 def test_few_words_and_a_vocabulary_of_ones_own(fljax, reviews, refused, monkeypatch):
     few = ("--text-column", "text", "--text-words", "3", "--model", "fasttext", *FEW, "--rounds", "1")
     status, out, _ = fljax("run", *reviews, *few, "--folder", "x")
@@ -72,6 +76,7 @@ def test_few_words_and_a_vocabulary_of_ones_own(fljax, reviews, refused, monkeyp
     assert "the network knows 2" in refused("run", *reviews, *few, "--model.vocabulary", "2")
 
 
+@pytest.mark.slow
 def test_words_have_names_where_nothing_else_has(fljax, tmp_path):
     rows = "".join(f"{('good', 'bad')[i % 2]} day,{i % 2}\n" for i in range(60))
     (tmp_path / "n.csv").write_text("text,mood\n" + rows)

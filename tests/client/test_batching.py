@@ -73,6 +73,7 @@ def test_what_a_client_gets_is_its_own_whoever_else_has_the_model(ragged, networ
     np.testing.assert_allclose(of_two, np.stack([alone, alone], axis=1), rtol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("network", BY_BATCH)
 def test_the_longest_client_changes_nothing_for_the_others(ragged, network):
     network = BY_BATCH[network]
@@ -102,6 +103,7 @@ def test_features_after_a_norm_are_normal_over_a_client_s_own_examples(ragged):
         np.testing.assert_allclose(own.std(axis=0), 1, atol=1e-3)
 
 
+@pytest.mark.slow
 def test_whether_a_network_looks_at_its_batch_is_found_out(ragged):
     def of(network):
         held = tree.everyone(network.init(jax.random.key(0)), ragged.size.shape[0])

@@ -84,6 +84,7 @@ def test_equals_numpy(key, model, ragged, momentum):
     assert trained.ok.all()
 
 
+@pytest.mark.slow
 def test_bfloat16_parameters_are_trained_with_momentum(key, model, ragged):
     work, start = Work(epochs=2, batch_size=4), started(model, key)
 

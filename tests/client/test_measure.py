@@ -115,6 +115,7 @@ def test_one_model_is_not_one_for_each_client(key, model, ragged):
             client_loss(model, models, ragged)
 
 
+@pytest.mark.slow
 def test_data_and_models_of_numpy_are_measured(model, ragged, personal, centers):
     data = jax.tree.map(np.asarray, ragged)
     np.testing.assert_allclose(client_loss(model, personal, data), client_loss(model, personal, ragged), rtol=1e-6)

@@ -7,6 +7,7 @@ from fljax.data import partition
 from fljax.data.draw import counts_of, draw
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["iid", "rotated_groups"])
 def test_draws_a_picture_with_and_without_groups(name, labelled, tmp_path):
     f = partition.PARTITIONS[name](*labelled(200, 60), 6, val_fraction=0.1)

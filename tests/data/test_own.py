@@ -59,6 +59,7 @@ def test_given_parts_are_kept(arrays):
             np.testing.assert_array_equal(own, x[(client == i) & (part == name)])
 
 
+@pytest.mark.slow
 def test_a_client_whose_parts_have_no_test_examples_trains_and_is_not_tested(arrays, key, tmp_path):
     x, y, client = arrays
     part = np.where((np.arange(60) % 3 == 0) & (client != 1), "test", "train")

@@ -32,6 +32,7 @@ def test_what_is_packed_comes_out_again():
     assert hash(layout) == hash(fljax.pack(INPUTS)[1])
 
 
+@pytest.mark.slow
 def test_a_network_of_several_inputs_learns_from_each(key):
     """The label follows from both inputs; from either alone it is a coin."""
     side, rows = RNG.integers(0, 2, 160), RNG.normal(size=(160, 2, 2)).astype(np.float32)

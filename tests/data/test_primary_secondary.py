@@ -35,6 +35,7 @@ def test_shares_are_one_pair_for_all_or_one_for_each(labelled):
         partition.primary_secondary(*data, 50, shares="both")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("band", "low", "high"), [("mid", 1 / 3, 2 / 3), *slow_rows(("low", 0, 1 / 3), ("high", 2 / 3, 1))]
 )

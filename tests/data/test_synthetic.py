@@ -88,6 +88,7 @@ def of_users(alpha, beta, n_users, **rest):
     return np.split(np.float64(x), cuts), np.split(y, cuts)
 
 
+@pytest.mark.slow
 def test_features_of_synthetic_have_the_variances_that_the_paper_says():
     """Within a client j^-1.2; of the clients' means over all features beta^2 + (1 + noise) / 60."""
     for beta in (0.0, 2.0):

@@ -142,6 +142,7 @@ def chunked(changed):
     return fljax.train(*changed, seconds_per_chunk=1e-9, compile="fast").metrics
 
 
+@pytest.mark.slow
 def test_a_run_sees_each_round_as_it_is(changed, chunked):
     """Until the change a run is that of a federation which never changes."""
     algorithm, hyper, made, key, n_rounds = changed
@@ -183,6 +184,7 @@ def test_attackers_that_move_keep_their_poisoned_examples(start):
         assert int(made.stages.train.size[1, i]) != len(rows)
 
 
+@pytest.mark.slow
 def test_a_trigger_is_tested_on_who_is_there(federation, model, key):
     made = drifting(federation, leave(start=1, share=0.6))
     under = attacked(fljax.fedavg(model, WORK), made, backdoor(target=0, ids=(0,), width=2))

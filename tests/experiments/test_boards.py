@@ -161,6 +161,7 @@ def test_the_settings_of_the_steps_have_absent_clients_and_unequal_ones():
         np.testing.assert_array_equal(np.concatenate(parts), x)
 
 
+@pytest.mark.slow
 def test_absent_clients_keep_their_heads_in_the_steps():
     model, half = same_steps.small_network(), pfllib_cases.Setting("half", "unequal")
     federation = same_steps.clients(pfllib_cases.N_CLIENTS, sizes=half.examples)

@@ -133,6 +133,7 @@ def test_a_part_of_the_rounds_is_asked_of_every_run(experiment, monkeypatch):
     assert asked == [3]
 
 
+@pytest.mark.slow
 def test_a_part_of_figure_9_is_told_as_one(tmp_path, monkeypatch):
     monkeypatch.setattr(fedtsdp_methods, "network", lambda paper, setting="": mlp((8, 8, 1), (4,), 10))
     monkeypatch.setattr(fedtsdp_parts, "network", fedtsdp_methods.network)

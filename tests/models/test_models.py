@@ -345,6 +345,7 @@ def test_an_lstm_of_no_layers_is_refused():
         lstm(vocabulary=0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("times", [1, 2])
 def test_the_gradients_of_a_recurrence_are_those_of_flaxs_cell(key, times):
     """Once, and of the gradient's own square: what Per-FedAvg differentiates twice."""
@@ -376,6 +377,7 @@ def test_the_gradients_of_a_recurrence_are_those_of_flaxs_cell(key, times):
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5), own_gradient, flax_gradient)
 
 
+@pytest.mark.slow
 def test_an_lstm_is_differentiated_forwards_where_a_run_is(key):
     """See the FAQ: a test of the models as it stands, a step of training by its gradient."""
     model = lstm((3, 2), (3,), 2)

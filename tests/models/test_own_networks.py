@@ -55,6 +55,7 @@ LINEN, NNX = from_linen(Linen(), (3, 3, 1)), from_nnx(make_nnx, (3, 3, 1))
 X = np.random.default_rng(1).normal(size=(16, 3, 3, 1)).astype(np.float32)
 
 
+@pytest.mark.slow
 def test_an_nnx_module_is_its_arrays(key):
     assert NNX.layers == ("first", "bn", "body", "last")
     params = jax.jit(NNX.init)(key)

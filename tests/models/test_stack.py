@@ -46,8 +46,10 @@ CASES = {name: Case() for name in MODELS} | {
 }
 LARGE = (
     "mlp",  # as logistic_regression
+    "lstm",
     "resnet18",
     "resnet18 batch",
+    "transformer",
     "vgg16",
     "variational_cnn",
     "fedcr_cnn",

@@ -35,6 +35,7 @@ from fljax.run.clocked import clocked
 from fljax.types import State, Work
 from tests.algorithms.round_by_round import jitted, simulate
 from tests.rounds.drawn import draw_cohort
+from tests.slow import slow
 
 
 def test_a_round_is_download_steps_and_upload(federation):
@@ -85,7 +86,7 @@ def test_rounds_wait_until_a_deadline_or_for_the_first_few():
 
 
 @pytest.mark.parametrize("sampling", [poisson(0.4), table([[1], [0, 1, 2], [5]])], ids=["poisson", "table"])
-@pytest.mark.parametrize("dropout", [None, 0.3])
+@pytest.mark.parametrize("dropout", [*slow(None), 0.3])
 def test_a_round_waits_for_those_who_were_asked_alone(averaging, federation, key, sampling, dropout):
     """Empty places of a cohort, which nobody was asked to fill, keep nobody waiting."""
     seconds = tuple(float(i + 1) for i in range(9))
@@ -229,6 +230,7 @@ def test_a_timing_of_other_clients_is_refused(averaging, federation, key):
             )
 
 
+@pytest.mark.slow
 def test_a_clock_that_only_counts_changes_no_run_and_a_round_is_its_slowest(averaging, federation, key):
     clock, hyper = CLOCKS["wait"](up=1e3, spread=1.0), fljax.fedavg.Hyper(lr=0.2)
     algorithm, sampling = clocked(averaging, hyper, uniform(0.5), clock, federation, 3)
@@ -314,7 +316,7 @@ def test_stale_updates_are_damped_and_added_to_the_present_model_as_numpy_does(a
     assert (given["share"], given["damping"]) == (1.0, 0.5)  # FedBuff's
 
 
-@pytest.mark.parametrize("attack", [None, label_flip(ids=(8,), start=2)], ids=["nobody", "later"])
+@pytest.mark.parametrize("attack", [*slow(None), label_flip(ids=(8,), start=2)], ids=["nobody", "later"])
 def test_what_is_done_to_an_update_on_its_way_is_done_before_it_is_discounted(federation, model, key, attack):
     made = asynchronous([1.0] * 8 + [4.5], concurrency=9, buffer=1, n_rounds=12)
     method, clip = fljax.compose("fedavg+clip_update"), 0.05
@@ -362,6 +364,7 @@ def test_methods_of_more_than_one_model_are_refused(federation, model):
         buffered(fljax.fedavg(model, Work(1, 8)), made, damping=-1.0)
 
 
+@pytest.mark.slow
 def test_numbers_that_are_put_in_by_hand_can_be_run_and_swept(model, averaging, federation, key):
     made = asynchronous(np.asarray([1.0, 1.7, 4.1] * 3), concurrency=6, buffer=2, n_rounds=3)
     both, Hyper = buffered(averaging, made, share=None, damping=None), joined(fljax.fedavg.Hyper, BufferHyper)
@@ -398,6 +401,7 @@ def test_who_is_gone_or_drops_out_is_never_done_and_the_next_one_counts(federati
     np.testing.assert_allclose(cohort.expected, 3)
 
 
+@pytest.mark.slow
 def test_each_participant_says_what_it_sends_itself(federation, key, averaging):
     method = fljax.compose("fedavg+random_k")
     _, metrics = fljax.simulate(

@@ -27,6 +27,7 @@ def run(algorithm, hyper, federation, key, n_rounds=3):
     return simulate(algorithm, hyper, federation, key, n_rounds, participation=0.5)
 
 
+@pytest.mark.slow
 def test_a_chain_of_no_effect_is_none(made, model, federation, key):
     algorithm, Hyper = made
     plain, metrics = run(fljax.fedavg(model, WORK), fljax.fedavg.Hyper(lr=0.2), federation, key)
@@ -86,6 +87,7 @@ def test_methods_of_many_models_have_no_way_down():
         fljax.compose("ifca+down_top_k")
 
 
+@pytest.mark.slow
 def test_stale_clients_send_through_a_chain_too(model, federation, key):
     schedule = asynchronous(np.arange(1.0, 10.0), concurrency=4, buffer=2, n_rounds=3)
     method = fljax.compose("fedavg+top_k")

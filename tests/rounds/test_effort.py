@@ -47,6 +47,7 @@ def test_stragglers_are_a_share_and_do_any_part_between_the_least_and_all():
     assert (effort_of(stragglers(uniform(), 0.0)) == 1).all()
 
 
+@pytest.mark.slow
 def test_what_a_straggler_does_depends_on_its_id_and_the_round_alone():
     effort = stragglers(uniform(), 0.5).effort
     ids = jnp.array([7, 2, 5])
@@ -54,7 +55,7 @@ def test_what_a_straggler_does_depends_on_its_id_and_the_round_alone():
     assert (np.asarray(effort(jax.random.key(0), jnp.arange(50)) != effort(jax.random.key(1), jnp.arange(50)))).any()
 
 
-@pytest.mark.parametrize(("at_once", "batch_size"), [(4, 8), (1, None), *slow_rows((1, 8), (4, None))])
+@pytest.mark.parametrize(("at_once", "batch_size"), [(1, None), *slow_rows((4, 8), (1, 8), (4, None))])
 def test_a_part_of_the_epochs_is_the_first_of_them(key, model, federation, batch_size, at_once):
     """Bit for bit what a client with so many epochs in its work trains, whatever the others of its chunk do."""
     data, keys, most = federation.train, jax.random.split(key, N), 3  # each number of epochs is a program
@@ -119,6 +120,7 @@ def constant_gradients(model):
     )
 
 
+@pytest.mark.slow
 def test_fednova_and_scaffold_know_how_many_steps_a_participant_has_taken(key, model, federation):
     """theta - eta tau sum_i p_i g_i with tau = sum_i p_i K_i; SCAFFOLD's c_i is g_i; FedAvg goes sum_i p_i K_i g_i."""
     linear, work, hyper = constant_gradients(model), Work(EPOCHS, None), LocalHyper(lr=0.1)

@@ -17,6 +17,7 @@ from fljax.rounds.bricks import BRICKS
 from fljax.rounds.documented import USUAL, documented
 from fljax.types import Work
 from tests.algorithms.round_by_round import simulate
+from tests.slow import slow
 
 MODEL, WORK = mlp((4, 4, 1), (6,), 4), Work(1, 8)
 
@@ -150,6 +151,7 @@ def test_every_slot_of_a_method_takes_its_bricks(name):
                 method + brick
 
 
+@pytest.mark.slow
 def test_a_users_function_becomes_a_method_with_its_first_line_as_title():
     @fljax.method(paper="nobody, 2026", kind="personalised")
     def mine(model, work, *, twice: bool = False):
@@ -247,7 +249,7 @@ def test_work_is_looked_at_when_a_method_is_made(work):
         fljax.fedavg(fljax.MODELS["logistic_regression"]((4,), 2), work)
 
 
-@pytest.mark.parametrize("name", ["fedavg+clip_gradient", "fedavg+clip_gradient+sam", "ditto+clip_gradient"])
+@pytest.mark.parametrize("name", ["fedavg+clip_gradient", *slow("fedavg+clip_gradient+sam", "ditto+clip_gradient")])
 def test_clipped_gradients_are_those_of_optax(name):
     federation, key = linear_groups(4, 2, examples=10), jax.random.key(0)
     method, rest = fljax.compose(name), fljax.compose(name.replace("+clip_gradient", ""))

@@ -104,6 +104,7 @@ def test_a_term_that_clients_who_train_in_their_own_way_never_see(key, model, fe
         shapes(heard(model, WORK), federation, key, heard.Hyper(lr=0.1))
 
 
+@pytest.mark.slow
 def test_a_client_of_no_cluster_is_not_tested(key, plain, federation):
     def begin(key, hyper, data):
         centers = jax.vmap(plain.init)(jax.random.split(key, 2))
@@ -141,6 +142,7 @@ class LabelHyper(fljax.LocalHyper):
     label: Scalar = number(0, "of client 3 from the second round on")
 
 
+@pytest.mark.slow
 def test_a_rule_whose_later_labels_are_no_clusters_is_told_so(key, plain, federation):
     def begin(key, hyper, data):
         centers = jax.vmap(plain.init)(jax.random.split(key, 2))

@@ -27,6 +27,7 @@ from fljax.run.mesh import over_devices
 from fljax.run.one_round import split_key
 from tests.algorithms.round_by_round import jitted, simulate
 from tests.rounds.drawn import draw_cohort
+from tests.slow import slow
 
 
 @pytest.mark.parametrize(("share", "n", "size"), [(1.0, 20, 20), (0.1, 100, 10), (0.001, 100, 1), (0.25, 10, 2)])
@@ -274,7 +275,7 @@ def test_what_a_sampling_of_ones_own_draws_is_looked_at(key, federation, averagi
         fljax.simulate(averaging, fljax.fedavg.Hyper(), federation, key, 1, sampling=own)
 
 
-@pytest.mark.parametrize("run", [fljax.simulate, fljax.train])
+@pytest.mark.parametrize("run", [fljax.simulate, *slow(fljax.train)])
 @pytest.mark.parametrize(
     ("drawn", "why"),
     [
@@ -288,6 +289,7 @@ def test_so_are_the_rounds_that_follow(key, federation, averaging, run, drawn, w
         run(averaging, fljax.fedavg.Hyper(), federation, key, 3, sampling=own)
 
 
+@pytest.mark.slow
 def test_numpys_numbers_are_drawn_as_jaxs(key, federation, averaging):
     own = Sampling(lambda key, round, size, n: ([0, 2], [True, True]), lambda n_clients: 2, (("sampling", "own"),))
     _, metrics = fljax.simulate(averaging, fljax.fedavg.Hyper(), federation, key, 1, sampling=own)

@@ -156,6 +156,7 @@ class OnceHyper(fljax.LocalHyper):
     warmup: fljax.Scalar = fljax.number(2, "rounds of FedAvg", least=1)
 
 
+@pytest.mark.slow
 def test_groups_that_another_library_finds_once(key, model, federation):
     """FL+HC by SciPy's clustering of SciPy's distances, called from within the run."""
 

@@ -237,6 +237,7 @@ def test_low_rank_recovers_matrices_of_that_rank_and_is_near_the_best_for_others
     np.testing.assert_array_equal(sent(low_rank, flat, rank=8.0).values, flat)  # the matrices themselves are smaller
 
 
+@pytest.mark.slow
 def test_a_chain_of_compressions_counts_what_its_last_message_takes(values):
     bits = lambda *links, of=values, **numbers: sent(chained(links), of, **numbers).n_bits  # noqa: E731
     kept = lambda *links, **numbers: (sent(chained(links), values, **numbers).values != 0).sum(axis=1)  # noqa: E731
@@ -275,6 +276,7 @@ def test_numbers_that_are_whole_no_longer_are_counted_as_floats(values):
     np.testing.assert_array_equal(both, np.full(N, D * 32))
 
 
+@pytest.mark.slow
 def test_factors_that_are_changed_afterwards_save_nothing(values):
     numbers = {"top_share": 0.1, "bits": 8.0, "rank": 1.0, "clip": 0.5, "noise_std": 0.0}
     of_values = partial(bits, of=values, **numbers)

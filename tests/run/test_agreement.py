@@ -87,6 +87,7 @@ def test_fewer_than_two_clients_agree_with_nothing(reported, truth):
     assert np.isnan(ari_of_rounds(nobody, truth)).all()
 
 
+@pytest.mark.slow
 def test_every_way_to_run_tells_it(federation, model, key, tmp_path):
     """Of three clients a round, which a run whole, in chunks, and in a sweep has alike."""
     algorithm, hyper = fljax.ifca(model, fljax.Work(1, 8), n_clusters=3), fljax.ifca.Hyper(lr=0.2)
@@ -111,6 +112,7 @@ def test_every_way_to_run_tells_it(federation, model, key, tmp_path):
     assert float(metrics["ari"][-1]) == pytest.approx(expected, abs=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("share", "is_there"), [(1.0, True), (1 / 3, False)])
 def test_a_search_on_disk_tells_it_where_it_needs_no_groups(federation, model, key, tmp_path, share, is_there):
     """Its batches have the participants' agreement, which is that of all clients where all take part."""

@@ -64,6 +64,7 @@ ENTRY %main (p: f32[8]) -> f32[8] {
     ]
 
 
+@pytest.mark.slow
 def test_fesem_exchanges_its_clients_models_once_and_no_masks(key):
     """Half of all models of two devices, and the sums of the clusters; 2.3 times that were sent once."""
     federation, model = linear_groups(8, 2, examples=8), mlp((4, 4, 1), (256,), 4)

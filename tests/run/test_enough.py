@@ -81,6 +81,7 @@ def test_the_forecast_by_hand(federation, monkeypatch):
     assert seconds_of_work(model, federation, 0, 0.5) == 0.5 * n_test * 2 * 16 * 4
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("divided")
 def test_a_network_of_ones_own_is_forecast_from_what_it_is_trained_on(tmp_path, capsys):
     """Pixels are kept as bytes, and a network meets floats."""
@@ -107,6 +108,7 @@ def net():
     assert "1 of 2 cpu devices" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("divided")
 def test_a_job_goes_on_with_as_many_devices_as_it_began_with(tmp_path, capsys, monkeypatch):
     def run(folder: str, n_rounds: int, *more: str) -> int:
@@ -131,6 +133,7 @@ def test_a_job_goes_on_with_as_many_devices_as_it_began_with(tmp_path, capsys, m
     assert "devices 1 (now 2)" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("divided")
 def test_a_comparison_and_the_runs_in_it_have_the_same_devices(tmp_path, capsys):
     folder = tmp_path / "both"
@@ -142,6 +145,7 @@ def test_a_comparison_and_the_runs_in_it_have_the_same_devices(tmp_path, capsys)
     assert main(["compare", "--folder", str(folder), "--rounds", "2"]) == 0
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("divided")
 def test_a_sweep_counts_its_runs_and_goes_on_with_as_many_devices(tmp_path, capsys, monkeypatch):
     def sweep(folder: str, *more: str) -> int | None:

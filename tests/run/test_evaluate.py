@@ -98,6 +98,7 @@ def test_one_model_that_is_nan_spoils_only_its_own_client(key, model, federation
     np.testing.assert_array_equal(finite, np.arange(9) != 3)
 
 
+@pytest.mark.slow
 def test_a_confusion_of_too_few_classes_would_lose_examples(averaging, federation, key):
     state, _ = fljax.simulate(averaging, fljax.fedavg.Hyper(), federation, key, 1)
     models = averaging.deploy(key, fljax.fedavg.Hyper(), state, federation.train)
@@ -110,6 +111,7 @@ def test_a_confusion_of_too_few_classes_would_lose_examples(averaging, federatio
         fljax.confusion_matrices(averaging.predict, models, federation.test, 3)
 
 
+@pytest.mark.slow
 def test_models_of_other_clients_are_refused_and_one_for_all_is_everybodys(federation, predict, personal):
     data, models = federation.test, ModelTable(personal(0), np.arange(9, dtype=np.int32))
     few = data._replace(index=data.index[:7], size=data.size[:7])

@@ -33,6 +33,7 @@ from fljax.run.sweep import search
 from fljax.run.train import train
 from fljax.types import Model, Work
 from tests.models.small import SMALL
+from tests.slow import slow
 
 WORK = Work(1, 8)
 CLOCK = 9 * (1.0,)
@@ -310,6 +311,7 @@ def test_what_is_traced_is_the_same_on_any_number_of_devices_and_nothing_is_comp
     assert compiled == []
 
 
+@pytest.mark.slow
 def test_a_run_with_a_loss_of_its_own_goes_on_bit_for_bit_and_not_with_another(key, federation, tmp_path, no_programs):
     model = fljax.MODELS["logistic_regression"]((4, 4, 1), n_classes=4)
 
@@ -327,6 +329,7 @@ def test_a_run_with_a_loss_of_its_own_goes_on_bit_for_bit_and_not_with_another(k
         go(2.0, 3, "stopped")
 
 
+@pytest.mark.slow
 def test_clients_of_other_sizes_are_other_data_and_not_other_code(key, averaging, tmp_path, no_programs):
     def go(examples):
         federation = linear_groups(6, 2, examples=examples)
@@ -354,7 +357,7 @@ def test_keys_of_equal_numbers_differ_in_what_is_drawn_of_them(identity, model):
 
 
 @pytest.mark.parametrize("name", ["group", "triggered"])
-@pytest.mark.parametrize("n_rounds", [1, 2])
+@pytest.mark.parametrize("n_rounds", [*slow(1), 2])
 def test_what_a_federation_gains_or_loses_is_named(key, federation, averaging, tmp_path, name, n_rounds):
     without = federation._replace(group=None)
     with_it = without._replace(**{name: {"group": federation.group, "triggered": federation.test}[name]})
@@ -476,6 +479,7 @@ def test_a_run_whose_optimizer_is_a_partial_function_goes_on_and_not_with_other_
         go(0.9, 2, tmp_path / "stopped")
 
 
+@pytest.mark.slow
 def test_a_folder_says_which_number_a_method_has_got_or_lost_since(key, federation, tmp_path, no_programs):
     def go(n_rounds, *names):
         fields = {name: fljax.number(0.1, name, least=0) for name in names}

@@ -56,6 +56,7 @@ def test_rounds_that_are_in_the_folder_are_not_kept_beside_it(averaging, federat
     assert kept == [1, 3]
 
 
+@pytest.mark.slow
 def test_a_chunk_of_many_clients_has_fewer_rounds(averaging, federation, key, tmp_path):
     assert [chunk.most_rounds(n) for n in (1, 1 << 16, 1 << 17, 1 << 20, 1 << 23)] == [64, 64, 32, 4, 1]
     n_clients, hyper, progress = len(federation.train.size), fljax.fedavg.Hyper(), Keeps()

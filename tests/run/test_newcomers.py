@@ -138,6 +138,7 @@ def test_a_state_of_another_width_is_refused(key, method, parts):
         evaluate_new_clients(wide, method.Hyper(), state, new, key)
 
 
+@pytest.mark.slow
 def test_newcomers_are_met_though_a_run_could_not_begin_with_so_few(key, model, parts):
     """A graph in which each of six clients has four neighbours has no place for three."""
     training, new = parts
@@ -148,6 +149,7 @@ def test_newcomers_are_met_though_a_run_could_not_begin_with_so_few(key, model, 
     chex.assert_trees_all_close(got, begun, rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_newcomers_that_change_are_given_as_they_are_in_a_round(key, averaging, federation):
     changing = fljax.drift.drifting(federation, fljax.drift.swap_labels(share=1.0, start=1))
     training, new = hold_out_clients(changing, 0.3, seed=1)

@@ -91,6 +91,7 @@ def test_a_run_that_ends_early_is_the_beginning_of_the_whole_one(six, whole, tmp
     np.testing.assert_array_equal(on.metrics["val_loss"], whole[1]["val_loss"])
 
 
+@pytest.mark.slow
 def test_without_a_folder_and_without_validation_the_tests_judge(six):
     given = method(), HYPER, six, jax.random.key(0)
     tests = fljax.train(*given, 30).metrics["accuracy_macro"]

@@ -79,6 +79,7 @@ def test_what_has_no_choice_is_refused(model, groups, candidates, options, messa
         choose(model, groups, candidates, **options)
 
 
+@pytest.mark.slow
 def test_a_method_without_distances_is_refused(model, groups):
     with pytest.raises(ValueError, match="reports no such metric"):
         choose_k(lambda k: fedavg(model, WORK), fedavg.Hyper(), groups, jax.random.key(0), (1, 2, 3), score="distance")

@@ -51,6 +51,7 @@ def test_what_is_held(key, planned, model, federation):
     assert got.rounds_per_second > 0
 
 
+@pytest.mark.slow
 def test_the_time_of_the_first_state_is_no_rounds(key, model, federation):
     def slow_to_begin(work):
         algorithm = fedavg(model, work)

@@ -56,6 +56,7 @@ def measured(federation):
     return of
 
 
+@pytest.mark.slow
 def test_all_parts_are_told_and_training_longer_is_told_of_training(measured):
     few, many = measured(1), measured(20)
     for spent in (few, many):
@@ -66,12 +67,14 @@ def test_all_parts_are_told_and_training_longer_is_told_of_training(measured):
     assert few["rest"] < 0.5 * sum(few.values())
 
 
+@pytest.mark.slow
 def test_a_device_that_tells_nothing_is_told_so(averaging, federation, key, monkeypatch):
     monkeypatch.setattr(profile_module, "_events", lambda folder: iter([("of another program", 1.0)]))
     with pytest.raises(RuntimeError, match="tells nothing of operations on cpu"):
         profile(averaging, fljax.fedavg.Hyper(), federation, key, compile="fast")
 
 
+@pytest.mark.slow
 def test_seconds_are_of_a_round_and_a_loop_is_what_is_in_it(averaging, federation, key, monkeypatch):
     known, seen = operations_of(PROGRAM), [("a.1", 1.0), ("loop", 10.0), ("kept", 3.0), ("a.1", 2.0)]
     monkeypatch.setattr(profile_module, "operations_of", lambda text: known)

@@ -192,6 +192,7 @@ def test_a_program_is_kept_though_its_options_and_trace_are_in_jax_s_cache(cache
         jax.monitoring.unregister_event_listener(hear)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="Linux alone counts memory maps")
 def test_programs_are_let_go_before_their_memory_maps_run_out(cached, power, monkeypatch):
     def program():

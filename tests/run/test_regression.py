@@ -150,6 +150,7 @@ def test_a_network_finds_the_bend_that_a_line_does_not(key, districts, loss):
     assert float(metrics["mae_micro"][-1]) < 1.2 * oracle.mean_absolute_error(y_test, predicted)  # in the target's unit
 
 
+@pytest.mark.slow
 def test_sweeps_are_judged_by_measures_of_their_task(key, diabetes):
     model = fljax.regression(fljax.MODELS["logistic_regression"]((10,), 1), mean=150.0, deviation=77.0)
     algorithm, hypers = fljax.fedavg(model, fljax.Work(1, 32)), grid(fljax.fedavg.Hyper(), lr=(1e-5, 0.05))
@@ -215,6 +216,7 @@ def test_labels_that_a_model_of_nan_leaves_out_are_not_told_rightly():
     assert np.isnan(found["client_loss"][0])
 
 
+@pytest.mark.slow
 def test_targets_that_are_equal_and_a_model_that_gives_nan():
     size, y = 10, np.repeat(np.float32([0.1, 0.2, 0.3]), 10)
     y[10:20] += np.linspace(0, 1, 10, dtype=np.float32)
@@ -308,6 +310,7 @@ def test_a_loss_of_ones_own_sees_outputs_and_targets_without_their_unit(key):
         huber.loss(outputs, np.ones((60, 3), np.float32))
 
 
+@pytest.mark.slow
 def test_clients_learn_by_a_loss_of_ones_own(key):
     """The pinball loss at 0.9 finds what nine of ten targets are below: SciPy's quantile, of equal inputs."""
     rng = np.random.default_rng(0)

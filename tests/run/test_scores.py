@@ -214,6 +214,7 @@ def test_a_run_gone_on_with_says_what_scikit_learn_does_of_its_predictions(feder
         fljax.train(other, hyper, federation, key, 4, folder=tmp_path)
 
 
+@pytest.mark.slow
 def test_points_of_a_sweep_are_told_apart_by_a_score(federation, key):
     def wrong(outputs, y):
         return outputs.argmax(axis=1) != y
@@ -231,6 +232,7 @@ def test_points_of_a_sweep_are_told_apart_by_a_score(federation, key):
         metric_of("auc_macro", algorithm)
 
 
+@pytest.mark.slow
 def test_new_clients_are_scored_too(federation, key):
     algorithm, hyper = fljax.fedavg(fljax.scored(network(), "top3"), fljax.Work(1, 32)), fljax.fedavg.Hyper()
     old, new = fljax.hold_out_clients(federation, 0.5, seed=0)

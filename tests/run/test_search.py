@@ -205,6 +205,7 @@ def test_a_search_goes_on_with_more_points(averaging, federation, key, tmp_path)
         searched(folder=tmp_path / "halved", halving=2, lr=[0.1, 0.2, 0.3])
 
 
+@pytest.mark.slow
 def test_a_search_takes_keys_of_any_implementation_and_numpys_numbers(averaging, federation, tmp_path):
     key, hypers = jax.random.key(3, impl="rbg"), fljax.fedavg.Hyper(lr=[0.1, 0.2])
     found = search(averaging, hypers, federation, key, 1, 2, halving=np.int64(2), folder=tmp_path)
@@ -212,6 +213,7 @@ def test_a_search_takes_keys_of_any_implementation_and_numpys_numbers(averaging,
     np.testing.assert_allclose(found.metrics["test_loss"][:, :, 0], theirs["test_loss"][:, :, 0], rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_random_keys_and_bfloat16_in_a_state_are_kept_between_stages(averaging, federation, key, tmp_path):
     def init(key, hyper, data):
         state = averaging.init(key, hyper, data)
@@ -241,6 +243,7 @@ def test_random_keys_and_bfloat16_in_a_state_are_kept_between_stages(averaging, 
             np.testing.assert_allclose(one.metrics[name][best], whole.metrics[name][best], rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_search_goes_on_at_the_level_it_was_begun_at(averaging, federation, key, tmp_path, monkeypatch):
     searched = partial(search, averaging, fljax.fedavg.Hyper(lr=[0.1, 0.2]), federation, key, 1, 2, folder=tmp_path)
     for now in ("medium", "fast"):  # as the forecast says on one device and on another number of them

@@ -47,6 +47,7 @@ def test_metrics_have_a_leading_axis_over_rounds(metrics):
     assert not {"churn", "client_row"} & metrics.keys()  # which those of clustered methods have
 
 
+@pytest.mark.slow
 def test_clustered_runs_say_with_which_model_each_client_was_tested(model, federation, key):
     """The models that are deployed after each of the rounds, of clients that took no part too."""
     algorithm, numbers = ifca(model, Work(1, 8), 3), fljax.ifca.Hyper(lr=0.03)
@@ -93,6 +94,7 @@ def test_absent_and_dropped_clients_keep_their_state(run, model):
     np.testing.assert_array_equal(moved, trained)
 
 
+@pytest.mark.slow
 def test_a_federation_of_numpy_arrays_is_one_too(key, averaging, federation):
     plain = jax.tree.map(np.asarray, federation)
     _, expected = simulate(averaging, fljax.fedavg.Hyper(), federation, key, 1)
@@ -169,6 +171,7 @@ def test_another_methods_hyper_is_refused(key, model, federation, tmp_path, othe
     assert {path.name for path in tmp_path.iterdir()} <= {".lock"}  # another search may begin there
 
 
+@pytest.mark.slow
 def test_a_hyper_joined_with_ones_own_may_hold_what_a_function_of_ones_own_reads(key, model, federation):
     @hyper
     class OwnHyper:
@@ -196,6 +199,7 @@ def test_a_run_has_forward_derivatives_and_no_reverse_ones(key, averaging, feder
         jax.make_jaxpr(jax.grad(loss))(np.float32(0.1))
 
 
+@pytest.mark.slow
 def test_a_hyper_of_ones_own_may_hold_more_than_the_method_reads(key, federation, averaging):
     @fljax.hyper
     class Mine(fljax.fedavg.Hyper):

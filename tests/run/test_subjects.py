@@ -14,6 +14,7 @@ from fljax.models import transformer
 from fljax.rounds import table
 from fljax.run.logging import LogProgress
 from fljax.run.sweep import search
+from tests.slow import slow
 
 LINEAR = fljax.MODELS["logistic_regression"]((4, 4, 1), 4)
 HYPER = fljax.fedavg.Hyper(lr=0.1)
@@ -94,6 +95,7 @@ def test_several_hypers_are_stacked_first(averaging, federation, key):
             run(averaging, [HYPER, HYPER], federation, key, 1)
 
 
+@pytest.mark.slow
 def test_keys_of_both_forms_are_one(averaging, federation):
     ours = [fljax.simulate(averaging, HYPER, federation, of(3), 1)[1] for of in (jax.random.key, jax.random.PRNGKey)]
     np.testing.assert_array_equal(ours[0]["client_loss"], ours[1]["client_loss"])
@@ -130,7 +132,7 @@ def small():
     return made, hyper, fljax.simulate(made, hyper, clients_of(), jax.random.key(0), 1)[0]
 
 
-@pytest.mark.parametrize("verb", [fljax.evaluate_new_clients, fljax.deployed])
+@pytest.mark.parametrize("verb", [*slow(fljax.evaluate_new_clients), fljax.deployed])
 def test_who_is_met_after_a_run_is_checked_as_for_a_run(small, verb, key):
     made, hyper, state = small
     bad = [
@@ -273,6 +275,7 @@ def test_tokens_beyond_a_networks_are_refused(key, model):
         fljax.simulate(small, HYPER, short, key, 1)
 
 
+@pytest.mark.slow
 def test_random_keys_in_a_state_are_kept_on_disk(averaging, federation, key, tmp_path):
     def init(key, hyper, data):
         state = averaging.init(key, hyper, data)
@@ -300,7 +303,7 @@ def test_random_keys_in_a_state_are_kept_on_disk(averaging, federation, key, tmp
         assert bool((ours == theirs).all())
 
 
-@pytest.mark.parametrize("run", [fljax.simulate, fljax.train, fljax.sweep, search])
+@pytest.mark.parametrize("run", [fljax.simulate, fljax.sweep, *slow(fljax.train, search)])
 def test_a_convolution_that_is_given_its_pixels_in_another_shape_is_refused_in_one_sentence(run, key):
     def given(shape, model):
         rng = np.random.default_rng(0)

@@ -81,6 +81,7 @@ def test_settings_of_jax_that_change_rounding_or_draws_are_told_where_they_are_n
     assert surroundings(1).keys() == {*TRACED, "devices", "device", "hosts", "cores"}
 
 
+@pytest.mark.slow
 def test_a_method_of_ones_own_goes_on_under_another_version_where_that_is_forced(key, federation, tmp_path):
     @cache
     def algorithm(scale):

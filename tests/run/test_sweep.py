@@ -103,6 +103,7 @@ def test_over_devices_too(key, averaging, federation, hypers, single_runs):
     equals_single_runs(jax.device_get(metrics), single_runs)
 
 
+@pytest.mark.slow
 def test_a_diverged_run_is_frozen_where_it_stands(key, averaging, federation):
     cells = all_cells(fljax.fedavg.Hyper(lr=jnp.asarray([0.1, 1e38])), key, 1)
     first = jax.jit(lambda key, hyper: averaging.init(split_key(key).init, hyper, federation.train))
@@ -122,6 +123,7 @@ def test_a_diverged_run_is_frozen_where_it_stands(key, averaging, federation):
     assert metrics["ok"][0, :2].all()
 
 
+@pytest.mark.slow
 def test_64_learning_rates_hold_the_data_once(key, averaging, federation):
     def compiled(n_points):
         cells = all_cells(fljax.fedavg.Hyper(lr=jnp.linspace(0.01, 0.1, n_points)), key, 1)
@@ -176,7 +178,7 @@ def test_numbers_out_of_range_are_refused(key, averaging, federation, n_seeds, a
         sweep(averaging, fljax.fedavg.Hyper(), federation, key, n_seeds, 1, at_once=at_once)
 
 
-@pytest.mark.parametrize("name", ["ifca", "fedavg+client_dp"])
+@pytest.mark.parametrize("name", [*slow("ifca"), "fedavg+client_dp"])
 def test_what_only_the_host_can_tell_is_that_of_single_runs(key, federation, name):
     """Churn of the clusters, epsilon, simulated seconds: in a sweep and a search as in a single run.
 

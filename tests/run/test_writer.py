@@ -180,6 +180,7 @@ def test_a_finished_run_on_a_read_only_disk_can_be_reopened(nobody, key, averagi
     assert files(nobody) == before
 
 
+@pytest.mark.slow
 def test_a_finished_search_on_a_read_only_disk_can_be_reopened(nobody, averaging, federation):
     nobody.chmod(0o755)
     given = (averaging, fljax.fedavg.Hyper(lr=[0.1, 0.2]), federation, jax.random.key(0), 1, 1)

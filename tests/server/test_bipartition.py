@@ -115,6 +115,7 @@ def test_masked_clients_never_matter(renumber):
             assert renumber(label[case][mask]) == renumber(side[case][mask].astype(int))
 
 
+@pytest.mark.slow
 def test_all_equal_and_few_clients():
     assert bipartition(np.ones((1, 1), np.float32), np.zeros(1, np.int32)).tolist() == [0]
     assert bipartition(np.ones((2, 2), np.float32), np.zeros(2, np.int32)).tolist() == [0, 1]

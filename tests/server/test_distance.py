@@ -118,6 +118,7 @@ def test_groups_within_groups_are_refined():
     assert (got[0, 100], got[0, 50]) == (0, 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n", [*slow(30), 140])  # one strip, and four
 def test_pytree_in_blocks_equals_flat_array_without_statistics(n):
     x = np.random.default_rng(n).normal(size=(n, 40_000)).astype(np.float32)

@@ -136,6 +136,7 @@ def test_one_client_far_out_does_not_mix_the_clusters(key, bad, center):
     assert np.isfinite(found.inertia)
 
 
+@pytest.mark.slow
 def test_nan_of_those_that_do_not_count():
     losses = jnp.array([[1.0], [2.0], [3.0], [jnp.nan]])
     member = jnp.array([True, True, True, False])
@@ -241,6 +242,7 @@ def test_a_matrix_of_numbers_whose_differences_or_sums_leave_their_type(dtype):
     assert adjusted_rand_score(group, bipartition(jnp.asarray(similar), jnp.zeros(40, jnp.int32))) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("first", ["float32", *slow("float64")])
 def test_wide_models_of_several_types_in_64_bits(key, first):
     rng = np.random.default_rng(8)
@@ -303,30 +305,24 @@ def test_rewards_leave_the_callers_arrays_alone():
     assert taken.all()
 
 
+OP_BY_OP = {
+    "median": coordinate_median,
+    "trimmed": lambda x: trimmed_mean(x, 0.2),
+    "cluster_median": lambda x: robust_cluster_mean(x, jnp.array([0, 0, 0, 1, 1, 1]), x[:2], "median"),
+    "robust_kmeans": lambda x: robust_kmeans(jax.random.key(0), x, 2, n_init=1, n_steps=2),
+    "linkage": lambda x: linkage(pairwise_l2(x[:4]), "average"),
+    "spectral": lambda x: spectral_labels(jnp.exp(-pairwise_l2(x)), 2),
+    "dbscan": lambda x: dbscan(pairwise_l2(x), 1.0, 2),
+    "silhouette": lambda x: silhouette(pairwise_l2(x), jnp.array([0, 0, 0, 1, 1, 1])),
+}
+
+
 @pytest.mark.parametrize(
-    "call",
-    [
-        coordinate_median,
-        lambda x: trimmed_mean(x, 0.2),
-        lambda x: robust_cluster_mean(x, jnp.array([0, 0, 0, 1, 1, 1]), x[:2], "median"),
-        lambda x: robust_kmeans(jax.random.key(0), x, 2, n_init=1, n_steps=2),
-        lambda x: linkage(pairwise_l2(x[:4]), "average"),
-        lambda x: spectral_labels(jnp.exp(-pairwise_l2(x)), 2),
-        lambda x: dbscan(pairwise_l2(x), 1.0, 2),
-        lambda x: silhouette(pairwise_l2(x), jnp.array([0, 0, 0, 1, 1, 1])),
-    ],
-    ids=[
-        "median",
-        "trimmed",
-        "cluster_median",
-        "robust_kmeans",
-        "linkage",
-        "spectral",
-        "dbscan",
-        "silhouette",
-    ],
+    "name",
+    ["trimmed", "dbscan", "silhouette", *slow("median", "cluster_median", "robust_kmeans", "linkage", "spectral")],
 )
-def test_primitives_are_debugged_without_jit(call):
+def test_primitives_are_debugged_without_jit(name):
+    call = OP_BY_OP[name]
     x = jnp.asarray(np.random.default_rng(0).normal(size=(6, 3)), jnp.float32)
     with jax.disable_jit():
         eager = call(x)

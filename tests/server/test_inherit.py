@@ -1,10 +1,12 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from fljax.server.inherit import inherit
 
 
+@pytest.mark.slow
 def test_every_cluster_takes_the_row_of_its_first_member():
     rng = np.random.default_rng(0)
     for _ in range(200):

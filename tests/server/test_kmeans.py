@@ -54,7 +54,7 @@ def partitions(n, k):
     )
 
 
-@pytest.mark.parametrize("d", [2, 9])  # fewer and more dimensions than points: the two ways to compute
+@pytest.mark.parametrize("d", [*slow(2), 9])  # fewer and more dimensions than points: the two ways to compute
 @pytest.mark.parametrize(("n", "k"), [(6, 3), *slow_rows((1, 1), (2, 2), (5, 2))])
 def test_reaches_the_optimum_of_nearly_all_problems(n, k, d):
     x = blobs(130, n, d, 3, spread=1.5)
@@ -124,6 +124,7 @@ def test_centers_of_whole_numbers_are_means(kind):
     np.testing.assert_allclose(whole.centers, exact.centers, rtol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("d", [30, *slow(1)])
 def test_equal_points_few_points_and_one_cluster(d):
     key = jax.random.key(0)

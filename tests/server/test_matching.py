@@ -131,6 +131,7 @@ def test_clients_near_a_common_start_need_no_matching():
     assert all(jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(slope))
 
 
+@pytest.mark.slow
 def test_matching_lowers_the_spread():
     rng = np.random.default_rng(4)
     base = dense(rng)
@@ -182,6 +183,7 @@ def test_inside_scan_and_one_program(traced_once):
     assert optax.tree.norm(once(tree.take(batch, 0))) != optax.tree.norm(once(tree.take(batch, 1)))
 
 
+@pytest.mark.slow
 def test_no_member_alone_can_lower_the_spread_after_enough_sweeps():
     """SciPy's assignment of each member to the mean of the others finds nothing better."""
     rng = np.random.default_rng(5)

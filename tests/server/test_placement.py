@@ -26,6 +26,7 @@ from fljax.server import (
     trimmed_mean,
     weighted_mean,
 )
+from tests.slow import slow
 
 N = 12
 
@@ -132,7 +133,7 @@ def test_a_walk_over_columns_of_spread_models_has_no_exchange_a_step(name, n):
     assert {one.times for one in exchanges} <= {1}
 
 
-@pytest.mark.parametrize("name", ["pairwise_cosine", "model_discrepancy", "coordinate_median", "mix"])
+@pytest.mark.parametrize("name", ["mix", *slow("pairwise_cosine", "model_discrepancy", "coordinate_median")])
 def test_gradients_of_a_walk_over_spread_models_are_those_of_one_device(name):
     models = np.random.default_rng(0).normal(size=(N + 1, WIDE)).astype(np.float32)
     gradient = jax.grad(lambda models: jnp.sin(WALKS[name](models)).sum())

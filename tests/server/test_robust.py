@@ -300,6 +300,7 @@ def test_bulyan_survives_whoever_is_far_in_one_coordinate_alone():
     np.testing.assert_allclose(bulyan(x, 0), x.mean(0), rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_bulyan_of_few_and_of_none():
     x = jnp.array([[0.0], [1.0], [5.0], [jnp.nan]])
     assert bulyan(x, 3)[0] in (0.0, 1.0)  # one model

@@ -83,6 +83,7 @@ def test_edges(center, traced_once):
         robust_kmeans(key, x, 2, "mean")  # pyright: ignore[reportArgumentType]
 
 
+@pytest.mark.slow
 @given(st.integers(0, 10**6))
 def test_scaling_changes_no_label_and_models_equal_flat(seed):
     x, key = np.random.default_rng(seed).normal(size=(9, 4)).astype(np.float32), jax.random.key(seed)

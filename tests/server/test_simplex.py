@@ -5,6 +5,7 @@ import pytest
 from scipy.optimize import minimize
 
 from fljax.server import simplex_weights
+from tests.slow import slow_rows
 
 
 def value(a, i, h, v):
@@ -22,7 +23,9 @@ def by_scipy(i, h, v):
     ).x  # fmt: skip
 
 
-@pytest.mark.parametrize(("n", "d", "away", "variance"), [(6, 4, 0.0, 0.5), (12, 3, 30.0, 0.05), (20, 50, 1.0, 2.0)])
+@pytest.mark.parametrize(
+    ("n", "d", "away", "variance"), [(6, 4, 0.0, 0.5), (12, 3, 30.0, 0.05), *slow_rows((20, 50, 1.0, 2.0))]
+)
 def test_as_scipy(n, d, away, variance):
     rng = np.random.default_rng(n)
     h, v = rng.normal(size=(n, d)) + away, variance * rng.uniform(0.2, 2.0, n)
