@@ -184,8 +184,9 @@ def _public(module: Any) -> list[str]:
 
 
 _TOP = """
-simulate train sweep evaluate evaluate_new_clients choose_k load build hold_out_clients federation_from_arrays
-federation_from_clients own_data read_own from_frame from_hugging_face Columns Words pack same_shapes
+simulate train sweep evaluate evaluate_new_clients new_client_models choose_k load build hold_out_clients
+federation_from_arrays federation_from_clients own_data read_own from_frame from_hugging_face Columns Words pack
+same_shapes
 from_linen from_nnx from_functions normalized regression multi_label scored validated only_trained lora
 load_run load_comparison compare_runs load_sweep frame remake deployed client_model save_models export_models
 predictions confusion_matrices reach after_changes profile

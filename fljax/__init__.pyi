@@ -73,6 +73,7 @@ from .run.models_on_disk import deployed as deployed
 from .run.models_on_disk import export_models as export_models
 from .run.models_on_disk import save_models as save_models
 from .run.newcomers import evaluate_new_clients as evaluate_new_clients
+from .run.newcomers import new_client_models as new_client_models
 from .run.pilot import choose_k as choose_k
 from .run.predictions import predictions as predictions
 from .run.profile import profile as profile

@@ -32,9 +32,10 @@ from fljax.run.check import check_patience
 from fljax.run.checkpoint import save_arrays
 from fljax.run.chunk import spread
 from fljax.run.comparison import TITLE, as_table, left_out
+from fljax.run.evaluate import evaluate
 from fljax.run.mesh import Device, over_devices, replicated
-from fljax.run.models_on_disk import FILE, save_models
-from fljax.run.newcomers import evaluate_new_clients
+from fljax.run.models_on_disk import FILE, OF_NEW, save_models
+from fljax.run.newcomers import new_client_models
 from fljax.run.one_round import as_traced, last_models
 from fljax.run.patience import best_round, judged_by
 from fljax.run.progress import BarProgress
@@ -90,8 +91,9 @@ def run_all(
             if writable:
                 save_models(folder / name / FILE, outcomes[name].deployed)
             if newcomers is not None:
-                new = evaluate_newcomers(job, run, state, newcomers)
+                models, new = meet_newcomers(job, run, state, newcomers)
                 if writable:
+                    save_models(folder / name / OF_NEW, models)
                     save_arrays(folder / name / "new_clients.npz", new)
                 outcomes[name] = outcomes[name]._replace(newcomers=new)
     return outcomes
@@ -184,13 +186,17 @@ def deployed_models(planned: dict[str, Any], run: Run) -> ModelTable:
     return run.compiler.program("deploy", last_models, (deploy,), *arguments).call(*arguments)
 
 
-def evaluate_newcomers(job: Job, planned: dict[str, Any], state: State, newcomers: Federation) -> dict[str, np.ndarray]:
-    """Test metrics of clients that meet the trained server for the first time, with their true groups if known."""
+def meet_newcomers(
+    job: Job, planned: dict[str, Any], state: State, newcomers: Federation
+) -> tuple[ModelTable, dict[str, np.ndarray]]:
+    """The models of clients that meet the trained server for the first time, and their test metrics, with their true
+    groups if known."""
     with over_devices(planned["devices"]) as mesh:
         state, newcomers, key = replicated((state, newcomers, jax.random.key(job.run.seed)), mesh)
-        method, n_rounds = (planned["algorithm"], planned["hyper"]), job.run.new_client_rounds
-        metrics = evaluate_new_clients(*method, state, newcomers, key, n_rounds=n_rounds)
-    return jax.device_get(metrics if newcomers.group is None else metrics | {"group": newcomers.group})
+        algorithm, hyper, n_rounds = planned["algorithm"], planned["hyper"], job.run.new_client_rounds
+        models = new_client_models(algorithm, hyper, state, newcomers, key, n_rounds=n_rounds)
+        metrics = evaluate(algorithm.predict, models, newcomers.test, algorithm.loss)
+    return models, jax.device_get(metrics if newcomers.group is None else metrics | {"group": newcomers.group})
 
 
 def headline(

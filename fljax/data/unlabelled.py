@@ -33,11 +33,16 @@ class NewExamples(NamedTuple):
     label: tuple[np.ndarray, ...] = ()  # (examples,) text of each label column of the run, of a table that has them all
 
 
-def read_new(path: str | Path, known: Known) -> NewExamples:
+def read_new(path: str | Path, known: Known, labelled: bool = False) -> NewExamples:
     """The examples of a table or ``.npz`` like that of a run, or of a folder of images, perhaps in folders of clients.
 
     A table has the run's features under their names, in any order. A category has to be one that the run had; a word of
     a text may be new. Where the run's texts were in no table, the new ones stand in the column "text".
+
+    Args:
+        path: of the file or folder.
+        known: what the run's examples are.
+        labelled: whether they must have labels; those of an ``.npz`` are not looked at otherwise.
 
     Raises:
         ValueError: in one line, with the file: it is not there, or its examples are not such as the run had.
@@ -49,12 +54,16 @@ def read_new(path: str | Path, known: Known) -> NewExamples:
         if path.is_dir():
             found = _images(path)
         elif path.suffix == ".npz":
-            found = _arrays(path, known.columns)
+            found = _arrays(path, known.columns, labelled)
         elif path.suffix in TABLES:
             found = _rows(table_in(path), known)
         else:
             kinds = f"{', '.join(TABLES)}, .npz, or a folder of images"
             raise ValueError(f"new examples are no {path.suffix or 'nameless'} file; give {kinds}")
+        if labelled and not found.label:
+            absent = ", ".join(map(repr, known.columns.label))
+            where = "in folders CLIENT/CLASS/" if path.is_dir() else f"in a column {absent or 'label'}"
+            raise ValueError(f"its examples have no labels, which clients learn from; they stand {where}")
         return found._replace(x=_as_trained(found.x, known))
 
 
@@ -98,13 +107,16 @@ def _features(known: Known, categories: dict[str, list[str]], there: Collection[
     return [name for name in there if name not in special]
 
 
-def _arrays(path: Path, columns: Columns) -> NewExamples:
-    """Those of an ``.npz``, whose labels are not looked at."""
-    found = arrays_in(path, columns._replace(label=(), part=None), needed=("x",))
-    x, client = found["x"], found["client"]
-    if client is not None and client.shape != x.shape[:1]:
-        raise ValueError(f"has {len(x)} examples and client ids of shape {client.shape}; give one for each example")
-    return NewExamples(x, np.arange(len(x)), None if client is None else text_of(client))
+def _arrays(path: Path, columns: Columns, labelled: bool) -> NewExamples:
+    """Those of an ``.npz``, whose labels are looked at where ``labelled``."""
+    wanted = columns._replace(label=columns.label if labelled else (), part=None)
+    found = arrays_in(path, wanted, needed=("x", "y") if labelled else ("x",))
+    x, y, client = found["x"], found["y"] if labelled else None, found["client"]
+    for what, array, n_axes in (("client ids", client, 1), ("labels", y, 2)):
+        if array is not None and (len(array) != len(x) or array.ndim > n_axes):
+            raise ValueError(f"has {len(x)} examples and {what} of shape {array.shape}; give one for each example")
+    label = () if y is None else tuple(map(text_of, y.reshape(len(y), -1).T))
+    return NewExamples(x, np.arange(len(x)), None if client is None else text_of(client), label)
 
 
 def _images(folder: Path) -> NewExamples:

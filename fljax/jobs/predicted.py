@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-import jax.numpy as jnp
 import numpy as np
 from scipy.special import expit, softmax
 
@@ -14,17 +13,20 @@ from fljax.data.federation import as_arrays, on_host
 from fljax.data.split import client_data
 from fljax.data.unlabelled import Known, NewExamples, read_new
 from fljax.drift.stages import at
+from fljax.jobs.assemble import method_named
 from fljax.jobs.job import read_job
+from fljax.jobs.joining import Held, Joining, models_for, models_of_joining, read_joining
 from fljax.jobs.own_data import columns_of
 from fljax.jobs.remake import Remade, remake
 from fljax.models.task import task_of
 from fljax.run.checkpoint import standing_of
 from fljax.run.identity import sums_of_examples
 from fljax.run.load import LoadedRun, Result, load_run
+from fljax.run.models_on_disk import OF_NEW
 from fljax.run.predictions import predictions
 from fljax.types import ClientData, Federation, ModelTable
 
-Split = Literal["test", "val", "train"]
+Split = Literal["test", "val", "train", "new"]
 Columns = dict[str, np.ndarray]
 """Columns (examples,) by their names."""
 
@@ -40,7 +42,8 @@ def predicted(folder: str | Path, split: Split = "test", methods: Sequence[str] 
 
     Args:
         folder: of ``fljax run``, or of a seed of ``fljax compare``.
-        split: whose examples; of clients that change over the rounds, those of the last one.
+        split: whose examples; of clients that change over the rounds, those of the last one. "new": the test examples
+            of the clients that ``--new-clients`` held out, with the models that these got.
         methods: some of the folder's; none: all.
 
     Raises:
@@ -53,7 +56,12 @@ def predicted(folder: str | Path, split: Split = "test", methods: Sequence[str] 
 
 
 def predicted_of_new(
-    folder: str | Path, path: str | Path, client: str | None = None, methods: Sequence[str] = ()
+    folder: str | Path,
+    path: str | Path,
+    client: str | None = None,
+    methods: Sequence[str] = (),
+    join: str | Path | None = None,
+    n_rounds: int | None = None,
 ) -> Columns:
     """New examples, with labels or without, with what trained models say of them: columns as `predicted` has them.
 
@@ -66,15 +74,43 @@ def predicted_of_new(
         path: a table, ``.npz`` or folder of images, see `fljax.data.unlabelled.read_new`.
         client: whose model tells all of them, by its name or its number; None: see above.
         methods: some of the folder's; none: all.
+        join: such a file of labelled examples of clients that took no part: each gets a model of them, as
+            `fljax.new_client_models` has it. Where it names no clients, there is one, of its name, and new examples
+            are that one's unless they or ``client`` say something else.
+        n_rounds: rounds of work of those; None: the run's ``--new-client-rounds``.
 
     Raises:
         ValueError: as `predicted` and `read_new`; or no such client, or clients have models of their own and nothing
-            says whose is meant.
+            says whose is meant; or a client that joins took part in the run.
     """
     run, made, job = load_run(folder), remake(folder), read_job(["--folder", str(folder)])
     x = made.federation.train.pool.x
-    new = read_new(path, Known(columns_of(job), x.shape[1:], x.dtype, run.inputs, run.words))
-    return _joined([_of_new(run, made, run[name], new, client) for name in methods or run])
+    known = Known(columns_of(job), x.shape[1:], x.dtype, run.inputs, run.words)
+    joining = None if join is None else read_joining(join, known, made.federation, run.classes)
+    new, n_rounds = read_new(path, known), job.run.new_client_rounds if n_rounds is None else n_rounds
+    if joining is not None and new.client is None and client is None and len(joining.names) == 1:
+        (client,) = joining.names
+    parts = []
+    for name in methods or run:
+        held = _held(made, run[name], joining, n_rounds)
+        parts.append(_of_new(run, made, run[name], new, client, held))
+    return _joined(parts)
+
+
+def _held(made: Remade, result: Result, joining: Joining | None, n_rounds: int) -> list[Held]:
+    """Who holds which model of a method: the run's clients, those that it held out, and those that join."""
+    models = result.models
+    held = [Held(result.clients or tuple(map(str, range(len(models.row)))), models)]
+    if result.new_clients and result.folder.joinpath(OF_NEW).exists():
+        held.append(Held(result.new_clients, result.new_models))
+    if joining is None:
+        return held
+    if twice := sorted(set(joining.names) & set(held[0].names)):
+        raise ValueError(f"client {twice[0]!r} cannot join: it took part in the run and has a model; leave it out")
+    _checked(made, result)
+    with method_named(result.name, made.runs):
+        models = models_of_joining(made.runs[result.name], result.folder, joining, n_rounds)
+    return [*held, Held(joining.names, models)]
 
 
 def _joined(parts: list[Columns]) -> Columns:
@@ -83,45 +119,54 @@ def _joined(parts: list[Columns]) -> Columns:
 
 def _of_clients(run: LoadedRun, made: Remade, result: Result, split: Split) -> Columns:
     """Columns of one method."""
-    federation = _checked(made, result)
-    data = getattr(at(federation, len(result.metrics["loss"]) - 1), split)
+    federation, names, models = _checked(made, result), result.clients, result.models
+    if split == "new":
+        data = None if made.newcomers is None else made.newcomers.test
+        remedy, names, models = "--new-clients 0.2", result.new_clients, models if data is None else result.new_models
+    else:
+        data = getattr(at(federation, len(result.metrics["loss"]) - 1), split)
+        remedy = "--partition.val-fraction 0.1"
     if data is None:
-        raise ValueError(f"split={split!r}: {run.folder} has no such examples; --partition.val-fraction 0.1 makes some")
-    client, example, outputs = _outputs(made, result, result.models, data)
+        raise ValueError(f"split={split!r}: {run.folder} has no such examples; {remedy} makes some")
+    client, example, outputs = _outputs(made, result, models, data)
     y = np.asarray(data.pool.y)[example]
     label = tuple(y.reshape(len(y), -1).T)
     if run.classes:
         label = (np.array(run.classes)[y],)
-    names = np.array(result.clients) if result.clients else np.arange(len(data.size))
-    return _columns(run, made, result, {"client": names[client], "example": example}, label, outputs)
+    called = np.array(names) if names else np.arange(len(data.size))
+    return _columns(run, made, result, {"client": called[client], "example": example}, label, outputs)
 
 
-def _of_new(run: LoadedRun, made: Remade, result: Result, new: NewExamples, client: str | None) -> Columns:
+def _of_new(
+    run: LoadedRun, made: Remade, result: Result, new: NewExamples, client: str | None, held: list[Held]
+) -> Columns:
     """Columns of one method; ``client`` has the model that tells all examples, None: as the file says."""
-    federation, models = _checked(made, result), result.models
-    names = result.clients or map(str, range(len(models.row)))
-    number = {name: i for i, name in enumerate(names)}
+    federation, (first, models) = _checked(made, result), held[0]
     whose = new.client if client is None else np.full(len(new.x), client)
     is_shared = tree.n_rows(models.params) == 1 or len(np.unique(models.row)) == 1
-    if whose is not None and (client is not None or not is_shared):
+    known = [name for names, _ in held for name in names]
+    if whose is not None:
         asked, place = np.unique(whose, return_inverse=True)
-        if strange := [name for name in asked.tolist() if name not in number]:
-            numbered = f"choose 0 to {len(number) - 1}"
-            known = there_are("clients", number, strange[0]) if result.clients else numbered
-            raise ValueError(f"there is no client {strange[0]!r}; {known}")
-        rows = [number[name] for name in asked.tolist()]
+        strange = [name for name in asked.tolist() if name not in known]
+        if strange and (client is not None or not is_shared):
+            there = there_are("clients", known, strange[0]) if result.clients else f"choose 0 to {len(first) - 1}"
+            raise ValueError(f"there is no client {strange[0]!r}; {there}; {_OTHERS}")
+        holders = [first[0] if name in strange else name for name in asked.tolist()]  # who has the model of all
     elif is_shared:  # whose a new client's examples may be, too
-        place, rows, whose = np.zeros(len(new.x), int), [0], np.full(len(new.x), "") if whose is None else whose
+        place, holders, whose = np.zeros(len(new.x), int), [first[0]], np.full(len(new.x), "")
     else:
         column = f"a column {owner!r} in the file" if (owner := run.config.get("client_column")) else "client ids in it"
-        raise ValueError(f"{result.name} has different models for its clients; give --client NAME, or {column}")
+        choices = f"give --client NAME, or {column}; {_OTHERS}"
+        raise ValueError(f"{result.name} has different models for its clients; {choices}")
     y = federation.train.pool.y
     pool = as_arrays(on_host(new.x, np.zeros((len(new.x), *y.shape[1:]), y.dtype)))
-    data = client_data(pool, [np.flatnonzero(place == i) for i in range(len(rows))])
-    table = ModelTable(models.params, jnp.asarray(np.asarray(models.row)[rows]))
-    _, example, outputs = _outputs(made, result, table, data)
+    data = client_data(pool, [np.flatnonzero(place == i) for i in range(len(holders))])
+    _, example, outputs = _outputs(made, result, models_for(holders, held), data)
     back = np.argsort(example)  # as in the file
     return _columns(run, made, result, {"client": whose, "example": new.names}, new.label, outputs[back])
+
+
+_OTHERS = "who took no part joins by labelled examples, --join FILE"
 
 
 def _checked(made: Remade, result: Result) -> Federation:

@@ -12,7 +12,7 @@ from fljax.choices import there_are
 from fljax.rounds.round_metrics import OF_CLIENT
 from fljax.run.frames import as_frame, columns_of_rounds, read_table, stacked
 from fljax.run.headline import measures_of
-from fljax.run.models_on_disk import FILE, client_model, read_models
+from fljax.run.models_on_disk import FILE, OF_NEW, client_model, read_models
 from fljax.run.names import read_names
 from fljax.run.rounds import METRICS, ROUNDS, read_rounds
 from fljax.sealed import check_text
@@ -27,6 +27,7 @@ class Result(NamedTuple):
     metrics: dict[str, np.ndarray]  # of all rounds, as `fljax.simulate`'s
     clients: tuple[str, ...] = ()  # names of the clients, where they have some
     config: Mapping[str, Any] = {}  # the run's config.toml; {} where there is none
+    new_clients: tuple[str, ...] = ()  # names of those that ``--new-clients`` held out, where they have some
 
     @property
     def has_models(self) -> bool:
@@ -42,15 +43,30 @@ class Result(NamedTuple):
         """
         return read_models(self.folder / FILE)
 
+    @property
+    def new_models(self) -> ModelTable:
+        """The models of the clients that ``--new-clients`` held out, as they met the trained server.
+
+        Raises:
+            ValueError: the folder has none.
+        """
+        if not (path := self.folder / OF_NEW).exists():
+            again = "run it again, fljax run --folder FOLDER" if self.config.get("new_clients") else "--new-clients 0.2"
+            raise ValueError(f"there is no {path}: fljax run writes it where it holds clients out; {again}")
+        return read_models(path)
+
     def client_model(self, client: int | str) -> Params:
-        """The parameters that a client holds at the end, by its number or its name.
+        """The parameters that a client holds at the end, by its number or its name, also that of a new client.
 
         Raises:
             ValueError: there is no such client, or the folder has no models.
         """
+        if client in self.new_clients:
+            return client_model(self.new_models, self.new_clients.index(client))
         if isinstance(client, str):
             if client not in self.clients:
-                among = there_are("clients", self.clients, client) if self.clients else "there are no names"
+                known = self.clients + self.new_clients
+                among = there_are("clients", known, client) if known else "there are no names"
                 raise ValueError(f"there is no client {client!r}; {among}")
             client = self.clients.index(client)
         return client_model(self.models, client)
@@ -164,10 +180,12 @@ def load_run(folder: str | Path) -> LoadedRun:
         raise ValueError(f"{folder} holds no results: {_what_it_is(folder)}")
     names = read_names(folder)
     results = {
-        path.resolve().name: Result(path.resolve().name, path, read_rounds(path), names.clients, config)
+        path.resolve().name: Result(
+            path.resolve().name, path, read_rounds(path), names.clients, config, names.new_clients
+        )
         for path in own or below
     }
-    return LoadedRun(folder, config, results, read_table(folder / "summary.csv"), *names[1:])
+    return LoadedRun(folder, config, results, read_table(folder / "summary.csv"), *names[1:-1])
 
 
 def existing(folder: str | Path) -> Path:

@@ -24,7 +24,7 @@ from fljax.run.check_state import check_state
 from fljax.run.one_round import as_traced, last_models
 from fljax.types import Algorithm, Federation, Key, ModelTable, Params, State
 
-FILE = "models.npz"
+FILE, OF_NEW = "models.npz", "new_models.npz"
 _ROW = "row"
 _TAKEN = (_ROW, "file", "allow_pickle")
 """Names that no leaf of an .npz may have: the clients' rows, and what ``np.savez`` calls its own arguments."""

@@ -36,6 +36,7 @@ class Names(NamedTuple):
     inputs: tuple[str, ...]
     classes: tuple[str, ...]
     words: tuple[str, ...]
+    new_clients: tuple[str, ...] = ()
 
 
 def names_of(content: Any) -> Names:
@@ -53,8 +54,8 @@ def names_of(content: Any) -> Names:
     numbers = {
         what: {name: np.asarray(value, np.float32) for name, value in own.items()} for what, own in scales.items()
     }
-    inputs, words = (tuple(content.get(name, ())) for name in ("inputs", "words"))
-    return Names(tuple(clients), numbers, inputs, tuple(classes), words)
+    new_clients, inputs, words = (tuple(content.get(name, ())) for name in _MAY_HAVE)
+    return Names(tuple(clients), numbers, inputs, tuple(classes), words, new_clients)
 
 
 def _crc(*content: Any) -> int:

@@ -177,7 +177,7 @@ def test_clients_are_those_of_the_last_round(tmp_path):
         (("--method", "ditto"), "sick has no 'ditto'; it has fedavg, standalone"),
         (("--out", "nowhere/p.csv"), "--out nowhere/p.csv: there is no folder nowhere"),
         (("--out", "p.parquet"), "--out p.parquet: give the name of a file, such as predictions.csv"),
-        (("--seed", "3"), "--seed 3: fljax predict takes --method, --split, --data, --client and --out, a word"),
+        (("--seed", "3"), "--seed 3: fljax predict takes --method, --split, --data, --client, --join"),
         (("other",), "other: fljax predict reads one folder at a time"),
     ],
 )

@@ -1,0 +1,137 @@
+"""Clients of a file, who took no part in a run, and the models that its methods give them."""
+
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fljax import tree
+from fljax.choices import there_are
+from fljax.data.columns import text_of
+from fljax.data.federation import as_arrays, n_classes, on_host
+from fljax.data.split import client_data
+from fljax.data.unlabelled import Known, read_new
+from fljax.data.users import short
+from fljax.files import naming
+from fljax.run.checkpoint import newest
+from fljax.run.newcomers import new_client_models
+from fljax.run.one_round import as_traced, shapes_of_state
+from fljax.types import Federation, ModelTable, State
+
+
+class Joining(NamedTuple):
+    """Clients that join a finished run."""
+
+    names: tuple[str, ...]
+    federation: Federation  # theirs: all that they have is for training
+
+
+class Held(NamedTuple):
+    """Who holds which model."""
+
+    names: tuple[str, ...]  # (clients,)
+    models: ModelTable
+
+
+def read_joining(path: str | Path, known: Known, federation: Federation, classes: Sequence[str]) -> Joining:
+    """The clients of a file of labelled examples; the file's own name is that of the one client where it names none.
+
+    Args:
+        path: a table, ``.npz`` or folder of images, see `fljax.data.unlabelled.read_new`.
+        known: what the run's examples are.
+        federation: of the run.
+        classes: names of its classes, where they have some.
+
+    Raises:
+        ValueError: in one line, with the file, as `read_new`, or a label is none of the run's.
+    """
+    found = read_new(path, known, labelled=True)
+    with naming(Path(path)):
+        y = _labels(found.label, found.names, federation, classes)
+    whose = np.full(len(y), Path(path).stem) if found.client is None else found.client
+    names, place = np.unique(whose, return_inverse=True)
+    data = client_data(as_arrays(on_host(found.x, y)), [np.flatnonzero(place == i) for i in range(len(names))])
+    alone: dict[str, Any] = dict.fromkeys(("val", "triggered", "group", "there", "stages"))
+    return Joining(tuple(names.tolist()), federation._replace(train=data, test=data, **alone))
+
+
+def _labels(
+    columns: Sequence[np.ndarray], names: np.ndarray, federation: Federation, classes: Sequence[str]
+) -> np.ndarray:
+    """Labels as the run's are, of columns (examples,) of text."""
+    y = federation.train.pool.y
+    if np.issubdtype(y.dtype, np.floating):
+        wanted, made = "a number", [[_number(text) for text in column] for column in columns]
+    else:
+        known = classes or [str(number) for number in range(n_classes(federation))]
+        place = {name: float(i) for i, name in enumerate(known)}
+        wanted = f"one of the run's; {there_are('the classes', known)}"
+        made = [[place.get(text, place.get(_whole(text), np.nan)) for text in column] for column in columns]
+    if len(columns) != np.prod(y.shape[1:], dtype=int):
+        raise ValueError(f"examples have {len(columns)} labels each, and those of the run {y.shape[1:] or 1}")
+    values = np.array(made).T
+    if (bad := ~np.isfinite(values)).any():
+        i, j = np.argwhere(bad)[0]
+        raise ValueError(f"example {names[i]} has the label {short(str(columns[j][i]))}, not {wanted}")
+    return values.reshape(len(values), *y.shape[1:]).astype(y.dtype)
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return np.nan
+
+
+def _whole(text: str) -> str:
+    """10.0 as 10, as the run's table had it."""
+    return str(text_of(np.array([_number(text)]))[0])
+
+
+def models_of_joining(run: dict[str, Any], folder: Path, joining: Joining, n_rounds: int) -> ModelTable:
+    """The models that a method gives clients who join its finished run.
+
+    Args:
+        run: what `fljax.train` was called with.
+        folder: the method's.
+        joining: the clients.
+        n_rounds: rounds of work, of methods that keep something per client.
+
+    Raises:
+        ValueError: the folder has no state to go on from, or as `fljax.new_client_models`.
+    """
+    state, given = _last_state(run, folder), (run["algorithm"], run["hyper"])
+    return new_client_models(*given, state, joining.federation, run["key"], n_rounds=n_rounds)
+
+
+def _last_state(run: dict[str, Any], folder: Path) -> State:
+    like = shapes_of_state(run["algorithm"].init, run["key"], as_traced(run["hyper"]), run["federation"].train)
+    if (found := newest(folder, like, lambda stored: None)) is None:
+        raise ValueError(f"{folder} has no checkpoint, whose state clients join; run again into another folder")
+    return jax.tree.map(jnp.asarray, found[0].state)
+
+
+def models_for(asked: Sequence[str], known: Sequence[Held]) -> ModelTable:
+    """One table of the models that clients hold; of two of the same name the last one is meant.
+
+    Args:
+        asked: names of clients, each a known one.
+        known: who holds which.
+    """
+    whose = {name: (part, i) for part, held in enumerate(known) for i, name in enumerate(held.names)}
+    used, rows, begin = sorted({whose[name][0] for name in asked}), {}, 0
+    for part in used:
+        n_rows, row = tree.n_rows(known[part].models.params), np.asarray(known[part].models.row)
+        row = np.zeros_like(row) if n_rows == 1 else row  # one model is everyone's, whatever the rows
+        rows[part] = np.where((row >= 0) & (row < n_rows), row + begin, -1)
+        begin += n_rows
+    params = jax.tree.map(partial(_joined, axis=0), *(known[part].models.params for part in used))
+    return ModelTable(params, jnp.asarray([rows[part][i] for part, i in map(whose.__getitem__, asked)], jnp.int32))
+
+
+def _joined(*leaves: Any, axis: int) -> Any:
+    return leaves[0] if len(leaves) == 1 else jnp.concatenate(leaves, axis)

@@ -1,0 +1,163 @@
+"""`fljax predict` of clients that took no part: those that a run held out, and those that join it by examples."""
+
+import csv
+
+import numpy as np
+import pytest
+
+from fljax import load_run, remake
+from fljax.cli import main
+from fljax.data.tables import Columns
+from fljax.data.unlabelled import Known, read_new
+from fljax.jobs.joining import Held, models_for
+from fljax.types import ModelTable
+from tests.cli.test_predict_new import FEW, patients, write
+
+OWN = "standalone"
+"""Its new clients train a model of their own, from the run's first one."""
+
+
+@pytest.fixture(scope="module")
+def held(tmp_path_factory):
+    """A run of FedAvg and of clients alone that held one of four hospitals out: its folder, and that hospital."""
+    root = tmp_path_factory.mktemp("join")
+    write(root / "d.csv", patients())
+    data = ["--data", str(root / "d.csv"), "--client-column", "hospital", "--label-column", "sick"]
+    inputs = ["--feature-column", "age", "ward", "--category-column", "ward", "--new-clients", "0.25"]
+    asked = [*data, *inputs, *FEW, "--algorithm", "fedavg", OWN, "--folder", str(root / "r")]
+    assert main(["run", *asked]) == 0
+    (name,) = load_run(root / "r")[OWN].new_clients
+    assert main(["predict", str(root / "r"), "--split", "new"]) == 0
+    return root / "r", name
+
+
+def lines_of(path):
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def rows_of(folder, split, **changes):
+    """The held-out client's rows of a split in the file, as they are there but for ``changes``."""
+    data = getattr(remake(folder).newcomers, split)
+    names = ("hospital", "age", "ward", "sick")
+    rows = np.asarray(data.index)[0, : int(data.size[0])]
+    return [{name: patients()[i][name] for name in names} | changes for i in rows]
+
+
+def told(folder, path, *more):
+    assert main(["predict", str(folder), "--data", str(path), *more]) == 0
+    return lines_of(folder / f"predictions_of_{path.stem}.csv")
+
+
+def test_clients_that_were_held_out_are_told_by_the_models_that_they_got(held):
+    folder, name = held
+    lines, run = lines_of(folder / "predictions_new.csv"), load_run(folder)
+    assert {line["client"] for line in lines} == {name}
+    for method in ("fedavg", OWN):
+        right = [line["label"] == line["predicted"] for line in lines if line["method"] == method]
+        with np.load(folder / method / "new_clients.npz") as tested:
+            assert np.mean(right) == pytest.approx(float(tested["client_accuracy"][0]))
+    own, shared = run[OWN].client_model(name), run["fedavg"].client_model(name)
+    assert np.abs(own["fc1"]["kernel"] - shared["fc1"]["kernel"]).max() > 0
+    with pytest.raises(ValueError, match="there is no client 'h9'; clients are .*" + name):
+        run[OWN].client_model("h9")
+
+
+def test_new_examples_of_a_client_that_was_held_out(held, tmp_path):
+    folder, _ = held
+    write(tmp_path / "n.csv", rows_of(folder, "test"))
+    expected = lines_of(folder / "predictions_new.csv")
+    got = told(folder, tmp_path / "n.csv")
+    assert [line["p_yes"] for line in got] == [line["p_yes"] for line in expected]
+
+
+@pytest.mark.parametrize("whose", [{"hospital": "h8"}, {}])
+def test_who_joins_gets_what_a_client_that_was_held_out_got(held, whose, tmp_path):
+    """Here with its examples; where the files do not name it, it is called as that of the labelled examples."""
+    folder, _ = held
+    for path, split in (("n.csv", "test"), ("h9.csv", "train")):
+        rows = rows_of(folder, split, **whose)
+        write(tmp_path / path, rows if whose else [{k: row[k] for k in row if k != "hospital"} for row in rows])
+    expected = lines_of(folder / "predictions_new.csv")
+    got = told(folder, tmp_path / "n.csv", "--join", str(tmp_path / "h9.csv"))
+    p, wanted = ([float(line["p_yes"]) for line in lines] for lines in (got, expected))
+    np.testing.assert_allclose(p, wanted, rtol=1e-5)
+    assert {line["client"] for line in got} == {whose.get("hospital", "h9")}
+    longer = told(folder, tmp_path / "n.csv", "--join", str(tmp_path / "h9.csv"), "--rounds", "9")
+    same = [a["p_yes"] == b["p_yes"] for a, b in zip(longer, got, strict=True)]
+    assert same == [line["method"] == "fedavg" for line in got]  # everyone's model has no rounds of its own
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"sick": "maybe"}, "j.csv: example 0 has the label 'maybe', not one of the run's; the classes are no, yes"),
+        ({"sick": None}, "j.csv: its examples have no labels, which clients learn from; they stand in a column 'sick'"),
+        ({"ward": "d"}, "j.csv: line 2 (client 'h9'), column 'ward' is 'd'; choose one of a, b, c"),
+        ({"hospital": "took part"}, "cannot join: it took part in the run and has a model; leave it out"),
+    ],
+)
+def test_who_cannot_join(held, changes, said, tmp_path, capsys):
+    folder, _ = held
+    changes = {"hospital": "h9"} | changes
+    if changes["hospital"] != "h9":
+        changes["hospital"] = load_run(folder)[OWN].clients[0]
+    rows = [{k: v for k, v in row.items() if v is not None} for row in rows_of(folder, "train", **changes)]
+    write(tmp_path / "j.csv", rows)
+    assert main(["predict", str(folder), "--data", str(tmp_path / "j.csv"), "--join", str(tmp_path / "j.csv")]) == 2
+    error = capsys.readouterr().err
+    assert said in error
+    assert len(error.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--join", "j.csv"], "--join j.csv: it is for new examples; give them by --data FILE, too"),
+        (["--data", "n.csv", "--rounds", "3"], "--rounds 3: it is for clients that join; give them by --join FILE"),
+        (["--data", "n.csv", "--join", "j.csv", "--rounds", "-1"], "--rounds -1: give a whole number, 0 or more"),
+    ],
+)
+def test_refusals(held, arguments, said, capsys):
+    assert main(["predict", str(held[0]), *arguments]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_a_run_that_held_nobody_out_has_no_new_clients(tmp_path, capsys):
+    few = ["--partition", "iid", "--partition.n-clients", "3", *FEW, "--algorithm", "fedavg"]
+    assert main(["run", *few, "--folder", str(tmp_path / "r")]) == 0
+    assert main(["predict", str(tmp_path / "r"), "--split", "new"]) == 2
+    assert "split='new': " in (error := capsys.readouterr().err)
+    assert "has no such examples; --new-clients 0.2 makes some" in error
+    with pytest.raises(ValueError, match=r"new_models.npz: fljax run writes it where it holds clients out"):
+        _ = load_run(tmp_path / "r")["fedavg"].new_models
+
+
+def test_labels_of_arrays_and_images_are_read_where_they_must_be_there(tmp_path):
+    known = Known(Columns(()), (4,), np.float32)
+    x = np.arange(12, dtype=np.float32).reshape(3, 4)
+    np.savez(tmp_path / "a.npz", x=x, y=[2, 0, 1], client_ids=["a", "b", "a"])
+    assert read_new(tmp_path / "a.npz", known).label == ()
+    (label,) = read_new(tmp_path / "a.npz", known, labelled=True).label
+    assert label.tolist() == ["2", "0", "1"]
+    np.savez(tmp_path / "a.npz", x=x, y=[2, 0])
+    with pytest.raises(ValueError, match=r"a.npz: has 3 examples and labels of shape \(2,\); give one for each"):
+        read_new(tmp_path / "a.npz", known, labelled=True)
+    np.savez(tmp_path / "a.npz", x=x)
+    with pytest.raises(ValueError, match=r"a.npz: has no array y; it has x"):
+        read_new(tmp_path / "a.npz", known, labelled=True)
+
+
+def test_the_models_of_several_tables_are_put_together_as_they_are_held():
+    """The last of two of one name; a table of one row is everyone's, a row that is none is no model."""
+    one, two, three = ({"w": np.full((n, 1), 10 * n) + np.arange(n)[:, None]} for n in (1, 2, 3))
+    known = [
+        Held(("a", "b"), ModelTable(two, np.array([1, 0]))),
+        Held(("c", "d"), ModelTable(one, np.array([4, -1]))),
+        Held(("b", "e"), ModelTable(three, np.array([2, -1]))),
+    ]
+    table = models_for(["a", "b", "c", "e", "a"], known)
+    rows = np.asarray(table.row)
+    assert rows[3] == -1
+    assert np.asarray(table.params["w"])[rows[[0, 1, 2, 4]], 0].tolist() == [21, 32, 10, 21]
+    assert len(models_for(["c"], known).params["w"]) == 1
