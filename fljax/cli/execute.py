@@ -88,12 +88,13 @@ def run_all(
             more = {"force_resume": job.run.force_resume, "patience": job.run.patience}
             outcomes[name], state = run_one(name, run | more, ahead)
             say_where_it_ended(name, outcomes[name], job.run.rounds)
+            made = len(outcomes[name].metrics["loss"])
             if writable:
-                save_models(folder / name / FILE, outcomes[name].deployed)
+                save_models(folder / name / FILE, outcomes[name].deployed, made)
             if newcomers is not None:
                 models, new = meet_newcomers(job, run, state, newcomers)
                 if writable:
-                    save_models(folder / name / OF_NEW, models)
+                    save_models(folder / name / OF_NEW, models, made)
                     save_arrays(folder / name / "new_clients.npz", new)
                 outcomes[name] = outcomes[name]._replace(newcomers=new)
     return outcomes

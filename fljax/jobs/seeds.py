@@ -151,7 +151,7 @@ def _run_method(name: str, runs: Runs, ahead: Ahead, force_resume: bool) -> None
         bar.stop()  # gives the terminal its cursor back
         raise
     for folder, models in zip(runs.folders, _deployed(runs, ended), strict=True):
-        save_models(folder / FILE, models)
+        save_models(folder / FILE, models, runs.n_rounds)
 
 
 def _deployed(runs: Runs, ended: Sequence[Run]) -> Iterator[ModelTable]:

@@ -39,21 +39,25 @@ class Result(NamedTuple):
         """The models that clients were last tested with.
 
         Raises:
-            ValueError: the folder has none.
+            ValueError: the folder has none, or the run was gone on with and stopped since.
         """
-        return read_models(self.folder / FILE)
+        return read_models(self.folder / FILE, self._n_rounds)
+
+    @property
+    def _n_rounds(self) -> int | None:
+        return len(self.metrics["loss"]) if "loss" in self.metrics else None
 
     @property
     def new_models(self) -> ModelTable:
         """The models of the clients that ``--new-clients`` held out, as they met the trained server.
 
         Raises:
-            ValueError: the folder has none.
+            ValueError: as `models`.
         """
         if not (path := self.folder / OF_NEW).exists():
             again = "run it again, fljax run --folder FOLDER" if self.config.get("new_clients") else "--new-clients 0.2"
             raise ValueError(f"there is no {path}: fljax run writes it where it holds clients out; {again}")
-        return read_models(path)
+        return read_models(path, self._n_rounds)
 
     def client_model(self, client: int | str) -> Params:
         """The parameters that a client holds at the end, by its number or its name, also that of a new client.

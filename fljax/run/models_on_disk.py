@@ -25,9 +25,9 @@ from fljax.run.one_round import as_traced, last_models
 from fljax.types import Algorithm, Federation, Key, ModelTable, Params, State
 
 FILE, OF_NEW = "models.npz", "new_models.npz"
-_ROW = "row"
-_TAKEN = (_ROW, "file", "allow_pickle")
-"""Names that no leaf of an .npz may have: the clients' rows, and what ``np.savez`` calls its own arguments."""
+_ROW, _ROUNDS = "row", "n_rounds"
+_TAKEN = (_ROW, _ROUNDS, "file", "allow_pickle")
+"""Names that no leaf of an .npz may have: the clients' rows, rounds, and what ``np.savez`` calls its own arguments."""
 Format = Literal["safetensors", "flax"]
 
 
@@ -81,23 +81,33 @@ def _holds(models: ModelTable) -> np.ndarray:
     return (row >= 0) & (row < n_rows) | (n_rows == 1)
 
 
-def save_models(path: str | Path, models: ModelTable) -> None:
+def save_models(path: str | Path, models: ModelTable, n_rounds: int | None = None) -> None:
     """Writes models as arrays ``layer/.../leaf`` (rows, ...) and ``row`` (clients,).
 
     What would read back as something else in a name is percent-encoded, as the slash of a layer ``b/c`` (``b%2Fc``).
+
+    Args:
+        path: of the file.
+        models: who holds what.
+        n_rounds: after how many rounds of a run; None: it is not said.
 
     Raises:
         ValueError: the parameters are no nested dicts of arrays.
     """
     arrays = {_quoted(name): np.asarray(leaf) for name, leaf in tree.named_leaves(models.params).items()}
-    save_arrays(Path(path), arrays | {_ROW: np.asarray(models.row)})
+    rounds = {} if n_rounds is None else {_ROUNDS: np.asarray(n_rounds)}
+    save_arrays(Path(path), arrays | rounds | {_ROW: np.asarray(models.row)})
 
 
-def read_models(path: str | Path) -> ModelTable:
+def read_models(path: str | Path, n_rounds: int | None = None) -> ModelTable:
     """The inverse of `save_models`, NumPy arrays.
 
+    Args:
+        path: of the file.
+        n_rounds: that their run has made since it began; None: it does not matter.
+
     Raises:
-        ValueError: the file is not there, or damaged.
+        ValueError: the file is not there, damaged, or says that it is of another number of rounds.
     """
     path = Path(path)
     if not path.exists():
@@ -105,7 +115,11 @@ def read_models(path: str | Path) -> ModelTable:
     arrays, _ = read_arrays(path, "run again into another folder")
     if _ROW not in arrays:
         raise ValueError(f"{path} has no models: it says not who holds which ({_ROW})")
-    row = arrays.pop(_ROW)
+    row, of = arrays.pop(_ROW), arrays.pop(_ROUNDS, None)
+    if of is not None and n_rounds is not None and int(of) != n_rounds:
+        raise ValueError(
+            f"{path} is of {int(of)} rounds, and the run was stopped after {n_rounds}; go on with it first"
+        )
     params = unflatten_dict({_unquoted(name): restored(leaf) for name, leaf in arrays.items()})
     return ModelTable(params, cast(Array, row))
 

@@ -113,6 +113,19 @@ def test_a_run_stopped_between_two_tests_has_its_last_one(tmp_path, config, last
     assert repr(result) == f"<fedavg: 3 rounds, accuracy_macro {last[0]:.4f}>"
 
 
+def test_models_of_a_run_that_was_gone_on_with_and_stopped_are_told(trained):
+    folder, _, _, _, models, _ = trained
+    result, kept = fljax.load_run(folder)["fedbn"], (folder / FILE).read_bytes()
+    try:
+        fljax.save_models(folder / FILE, models, ROUNDS - 1)
+        with pytest.raises(ValueError, match=r"models.npz is of 2 rounds, and the run was stopped after 3; go on"):
+            _ = result.models
+        fljax.save_models(folder / FILE, models, ROUNDS)
+        jax.tree.map(np.testing.assert_array_equal, result.models, jax.device_get(models))
+    finally:
+        (folder / FILE).write_bytes(kept)
+
+
 def test_frames_where_pandas_is(trained):
     pandas = pytest.importorskip("pandas")
     result = fljax.load_run(trained[0])["fedbn"]
