@@ -109,6 +109,8 @@ def _features(known: Known, categories: dict[str, list[str]], there: Collection[
 
 def _arrays(path: Path, columns: Columns, labelled: bool) -> NewExamples:
     """Those of an ``.npz``, whose labels are looked at where ``labelled``."""
+    if columns.categories or columns.ignored or columns.text is not None:
+        raise ValueError(f"the run's examples are rows of a table; give one with its columns, {', '.join(TABLES)}")
     wanted = columns._replace(label=columns.label if labelled else (), part=None)
     found = arrays_in(path, wanted, needed=("x", "y") if labelled else ("x",))
     x, y, client = found["x"], found["y"] if labelled else None, found["client"]

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 from fljax.jobs.assemble import make_methods, planned
 from fljax.jobs.job import read_job
 from fljax.jobs.parts import make_model, make_parts
+from fljax.run.rounds import METRICS
 from fljax.types import Federation
 
 
@@ -31,6 +32,8 @@ def remake(folder: str | Path) -> Remade:
     folder = Path(folder)
     if seeds := sorted(path.parent.name for path in folder.glob("seed_*/config.toml")):
         raise ValueError(f"{folder} holds a comparison; choose one of its seeds: {', '.join(seeds)}")
+    if (folder.parent / "config.toml").is_file() and (folder / METRICS).exists():
+        raise ValueError(f"{folder} has what one method left; give {folder.parent}, and --method {folder.name}")
     if not (folder / "config.toml").is_file():
         raise ValueError(f"there is no {folder / 'config.toml'}; fljax run writes one, and fljax compare for each seed")
     job = read_job(["--folder", str(folder)])

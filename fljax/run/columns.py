@@ -1,7 +1,14 @@
 """Tables as plain text."""
 
+import math
 import sys
 from collections.abc import Container, Sequence
+
+
+def decimals(value: float) -> int:
+    """Digits behind the point: four, and fewer of a number that six in all tell, as an error of large targets."""
+    is_large = math.isfinite(value) and abs(value) > 1
+    return min(4, max(0, 5 - math.floor(math.log10(abs(value))))) if is_large else 4
 
 
 def table(

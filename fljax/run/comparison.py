@@ -10,7 +10,7 @@ import numpy as np
 from fljax.models.scored import CONTRACT
 from fljax.run import report
 from fljax.run.churn import churn_of_rounds
-from fljax.run.columns import table
+from fljax.run.columns import decimals, table
 from fljax.run.headline import CLASSES, NUMBERS, direction, measures_of
 from fljax.run.rounds import n_not_finite
 
@@ -147,7 +147,7 @@ def cell(name: str, row: report.Row) -> str:
     if name in (CLASSES.by_validation, NUMBERS.by_validation):
         return f"{value:.4f} ({row['best_val_round']})"
     if name != "ari" and (name in SCALE or name in own_columns([name])):
-        return f"{value:.4f}"
+        return f"{value:.{decimals(float(value))}f}"
     if name in SMALL and isinstance(value, float) and 0 < value < 1:
         return f"{value:.{2 - math.floor(math.log10(value))}f}"  # three digits that say something
     return f"{value:.2f}" if isinstance(value, float) else str(value)

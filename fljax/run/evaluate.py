@@ -8,6 +8,7 @@ from functools import partial
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 from jax import Array
 
@@ -37,7 +38,7 @@ def evaluate(
         ``f1_micro`` (mean, and mean weighted by test size, of a client's F1 averaged over the classes that it has or is
         told to have), ``test_loss`` (macro), all ``()``; and per client ``client_accuracy``, ``client_f1``,
         ``client_loss``, ``(clients,)``. A client without test examples is NaN there and counts in no average, and so is
-        one whose row is none of the table, such as a label of -1; a table of one row is everybody's model, whatever
+        one that holds no model, whose row is -1; a table of one row is everybody's model, whatever
         their rows are. Where a model's loss is NaN, it tells nothing rightly, and ``test_loss`` is NaN.
 
         Of several labels at once (`fljax.models.task`) an accuracy is the share of labels told rightly, and F1 is
@@ -45,8 +46,8 @@ def evaluate(
         made by `fljax.scored` its scores are there too, as ``NAME_macro``, ``NAME_micro`` and ``client_NAME``.
 
     Raises:
-        ValueError: the models are those of more or fewer clients than ``data`` has, ``data`` is no split, or its labels
-            or examples are not what ``loss`` and ``predict`` take.
+        ValueError: the models are those of more or fewer clients than ``data`` has, or a row is beyond them, ``data``
+            is no split, or its labels or examples are not what ``loss`` and ``predict`` take.
     """
     check_given(models, data)
     check_tested(predict, models, data, loss)
@@ -81,10 +82,19 @@ def _evaluate_classes(predict: Predict, models: ModelTable, data: ClientData, lo
 
 
 def check_given(models: ModelTable, data: ClientData) -> None:
-    """Raises ValueError where ``models`` are no table of models, or ``data`` is no split of a federation."""
+    """Raises ValueError where ``models`` are no table of models, or ``data`` is no split of a federation.
+
+    A row beyond the table is a slip, where it is no tracer; -1 is no model.
+    """
     check_kind("models", models, ModelTable, "give fljax.ModelTable(params, row), as algorithm.deploy makes")
     check_table(models)
     check_kind("data", data, ClientData, "give a split, as federation.test")
+    n_rows = tree.n_rows(models.params)
+    if n_rows == 1 or isinstance(models.row, jax.core.Tracer):
+        return
+    if (beyond := (row := np.asarray(models.row)) >= n_rows).any():
+        i = int(np.argmax(beyond))
+        raise ValueError(f"models.row of client {i} is {row[i]}; choose 0 to {n_rows - 1}, or -1 for no model")
 
 
 def matched(models: ModelTable, data: ClientData) -> tuple[ModelTable, ClientData]:
@@ -97,7 +107,7 @@ def matched(models: ModelTable, data: ClientData) -> tuple[ModelTable, ClientDat
     if n_rows == 1:
         return models._replace(row=jnp.zeros_like(data.size)), data
     if (of_models := models.row.shape[0]) != (of_data := data.size.shape[0]):
-        remedy = "give those of the same clients; fljax.evaluate_new_clients makes models of clients that took no part"
+        remedy = "give those of the same clients; fljax.new_client_models makes those of clients that took no part"
         raise ValueError(f"models of {of_models} clients, and data of {of_data}; {remedy}")
     return models, data._replace(size=jnp.where((models.row >= 0) & (models.row < n_rows), data.size, 0))
 

@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from fljax.run.columns import table
+from fljax.run.columns import decimals, table
 from fljax.run.headline import direction
 from fljax.run.ranks import Ranked
 from fljax.run.report import Row
@@ -116,18 +116,20 @@ def p_value(value: float) -> str:
 
 
 def _digits(measure: str) -> int:
-    """Behind the point: rounds are counted."""
+    """Behind the point, at most: rounds are counted."""
     return 1 if measure == "rounds" else 4
 
 
 def _mean(one: Compared, digits: int) -> str:
     if not one.n_seeds:
         return "-"
+    digits = min(digits, decimals(one.mean))
     mean = f"{one.mean:.{digits}f}"
     return f"{mean} ± {one.deviation:.{digits}f}" if math.isfinite(one.deviation) else mean
 
 
 def _span(difference: Interval, digits: int) -> str:
+    digits = min(digits, decimals(difference.mean))
     mean = f"{difference.mean:+.{digits}f}"
     ends = f"[{difference.low:+.{digits}f}, {difference.high:+.{digits}f}]"
     return f"{mean} {ends}" if math.isfinite(difference.low) else mean
@@ -144,8 +146,9 @@ def _best(compared: Sequence[Compared | None], measure: str) -> list[int]:
     known = {i: one.mean for i, one in enumerate(compared) if one is not None and one.n_seeds == most > 0}
     if not (sign and known):
         return []
-    digits = _digits(measure)
-    best = f"{max(known.values(), key=lambda mean: sign * mean):.{digits}f}"
+    best = max(known.values(), key=lambda mean: sign * mean)
+    digits = min(_digits(measure), decimals(best))
+    best = f"{best:.{digits}f}"
     return [i for i, mean in known.items() if f"{mean:.{digits}f}" == best]
 
 

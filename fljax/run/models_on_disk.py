@@ -18,7 +18,7 @@ from fljax.choices import check_kind
 from fljax.drift.stages import at
 from fljax.files import read_arrays, restored, save_arrays
 from fljax.numbers import check_numbers
-from fljax.run.check import check_count, fields_of
+from fljax.run.check import check_count, fields_of, whole
 from fljax.run.check_network import check_subjects
 from fljax.run.check_state import check_state
 from fljax.run.one_round import as_traced, last_models
@@ -68,7 +68,7 @@ def client_model(models: ModelTable, client: int) -> Params:
         ValueError: there is no such client, or it holds no model of the table.
     """
     n_clients = len(models.row)
-    if not 0 <= client < n_clients:
+    if not 0 <= whole("client", client) < n_clients:
         raise ValueError(f"client={client}: there are clients 0 to {n_clients - 1}")
     if not _holds(models)[client]:
         raise ValueError(f"client={client} holds no model: its row is {models.row[client]}")

@@ -133,6 +133,12 @@ def test_a_run_that_held_nobody_out_has_no_new_clients(tmp_path, capsys):
         _ = load_run(tmp_path / "r")["fedavg"].new_models
 
 
+def test_arrays_are_no_rows_of_the_runs_table(held, tmp_path, capsys):
+    np.savez(tmp_path / "n.npz", x=np.zeros((2, 4), np.float32))
+    assert main(["predict", str(held[0]), "--data", str(tmp_path / "n.npz")]) == 2
+    assert "n.npz: the run's examples are rows of a table; give one with its columns, .csv," in capsys.readouterr().err
+
+
 def test_labels_of_arrays_and_images_are_read_where_they_must_be_there(tmp_path):
     known = Known(Columns(()), (4,), np.float32)
     x = np.arange(12, dtype=np.float32).reshape(3, 4)

@@ -88,6 +88,13 @@ def test_a_folder_without_settings_is_refused(tmp_path):
         fljax.remake(tmp_path)
 
 
+def test_the_folder_of_one_method_is_told_as_that(ran):
+    folder, *_ = ran
+    name = next(iter(fljax.load_run(folder)))
+    with pytest.raises(ValueError, match=f"{name} has what one method left; give .*, and --method {name}"):
+        fljax.remake(folder / name)
+
+
 def test_changed_data_is_told_as_that(ran, tmp_path, monkeypatch, capsys):
     folder, *_ = ran
     shutil.copytree(folder, tmp_path / "out")

@@ -73,8 +73,18 @@ def test_predictions_of_each_client_are_in_the_order_of_its_row(federation, pred
         if 0 <= held < n_models:
             expected[: len(x)] = oracle.forward(oracle.as_float64(tree.row(params, held)), x)[0]
         np.testing.assert_allclose(told[i], expected, rtol=1e-4, atol=1e-5)
+    table = table._replace(row=np.minimum(table.row, n_models - 1))
     with pytest.raises(ValueError, match=r"^predict cannot take examples of shape \(4, 4, 1\): "):
         fljax.predictions(lambda params, x: x @ np.ones(3, np.float32), table, data)
+
+
+def test_a_row_beyond_the_table_is_refused_and_minus_one_is_no_model(federation, predict, personal):
+    """Where it is a number; in a compiled program such a client has no model."""
+    params = jax.tree.map(lambda leaf: leaf[:9], personal(0))
+    data, table = federation.test, ModelTable(params, np.arange(9) + 1)
+    for call in (fljax.evaluate, fljax.predictions, lambda *given: fljax.confusion_matrices(*given, 4)):
+        with pytest.raises(ValueError, match=r"^models.row of client 8 is 9; choose 0 to 8, or -1 for no model$"):
+            call(predict, table, data)
 
 
 def test_clients_without_test_examples_count_in_no_average(federation, predict, personal):

@@ -87,6 +87,8 @@ def test_a_folder_is_arrays_and_frames_and_models(trained):
     jax.tree.map(np.testing.assert_array_equal, result.client_model(2), fljax.client_model(models, 2))
     with pytest.raises(ValueError, match="clients 0 to 3"):
         result.client_model(4)
+    with pytest.raises(ValueError, match=r"client=2.5 is not a whole number"):
+        result.client_model(2.5)
     with pytest.raises(ValueError, match="no client 'x'"):
         result.client_model("x")
     with pytest.raises(ValueError, match="has no 'fedavg'; it has fedbn"):

@@ -11,6 +11,7 @@ from PIL import Image
 from scipy import stats
 
 from fljax.run import formats, plots
+from fljax.run.columns import decimals
 from fljax.run.page import page
 from fljax.run.ranks import rank_methods
 from fljax.run.report import save_table
@@ -131,6 +132,17 @@ def test_the_best_mean_is_bold_whichever_way_is_better(measure, best, monkeypatc
     fewer = compare_scores({"one": [0.9, np.nan], "other": [0.5, 0.6]})  # the seed that is missing may have failed
     lines = formats.table_of(fewer, "accuracy_macro", "one").markdown.splitlines()
     assert [line.strip("| ").split()[0] for line in lines if "**" in line] == ["other"]
+
+
+def test_large_numbers_have_the_digits_that_say_something():
+    """Of errors in the unit of the targets: six in all, each by itself; one that diverged hides no other."""
+    compared = compare_scores({"a": [53134.37890625, 53130.25], "b": [1761.244140625, 1763.5]})
+    cells = formats.table_of(compared, "mse_macro", "a").cells
+    assert [row[1] for row in cells] == ["53132.3 ± 2.9", "1762.37 ± 1.60"]
+    assert cells[1][2].startswith("-51369.9 [-5")
+    cells = formats.table_of_settings({"x": compared, "y": compare_scores({"a": [0.5], "b": [2e9]})}, "m", None).cells
+    assert [row[1:] for row in cells] == [["53132.3 ± 2.9", "0.5000"], ["1762.37 ± 1.60", "2000000000"]]
+    assert [decimals(value) for value in (0.0, 9.99, 99.9, 100.0, 12345.6, 1e9, np.nan)] == [4, 4, 4, 3, 1, 0, 4]
 
 
 def test_methods_by_data_settings_with_ranks():

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 
+from fljax.run.columns import decimals
 from fljax.run.formats import Table
 from fljax.run.headline import HIGHER_IS_BETTER, LOWER_IS_BETTER, direction
 from fljax.run.report import Row
@@ -18,7 +19,7 @@ def as_table(spreads: Sequence[Spread], metric: str, split: str = "test", most: 
     for spread in ranked(spreads, metric)[:most]:
         numbers = [_cell(value) for value in spread.point.values()]
         interval = "-" if math.isnan(spread.low) else _interval(spread, metric)
-        mean = "-" if math.isnan(spread.mean) else f"{spread.mean:.4f}"
+        mean = "-" if math.isnan(spread.mean) else _number(spread.mean)
         spent = ["-" if spread.epsilon is None else f"{spread.epsilon:.4g}"] * private
         cells.append([*numbers, str(spread.rounds), mean, interval, *spent, f"{spread.n_diverged} of {spread.n_seeds}"])
     middle = [named(metric, split), "95 % interval", *["epsilon"] * private]
@@ -34,7 +35,7 @@ def verdict(rows: Sequence[Row], metric: str, split: str = "test") -> str:
     chosen = best(rows, metric)
     point = ", ".join(f"{n}={_cell(v)}" for n, v in chosen.point.items() if v is not None)
     seeds = f" (95 % of {chosen.n_seeds} seeds of one partition: {_interval(chosen, metric)})"
-    mean = f"{named(metric, split)} {chosen.mean:.4f}{'' if math.isnan(chosen.low) else seeds}"
+    mean = f"{named(metric, split)} {_number(chosen.mean)}{'' if math.isnan(chosen.low) else seeds}"
     spent = "" if chosen.epsilon is None else f", epsilon {chosen.epsilon:.4g}"
     found = by_point(rows, metric)
     equal = [own for own in found if own.mean == chosen.mean and own.rounds == chosen.rounds]
@@ -50,4 +51,8 @@ def _interval(spread: Spread, metric: str) -> str:
     known = metric in HIGHER_IS_BETTER and not metric.startswith("r2")
     least = 0.0 if known or metric in LOWER_IS_BETTER else -math.inf
     most = math.inf if metric in LOWER_IS_BETTER or direction(metric) == 0 else 1.0
-    return f"{max(spread.low, least):.4f} to {min(spread.high, most):.4f}"
+    return f"{_number(max(spread.low, least))} to {_number(min(spread.high, most))}"
+
+
+def _number(value: float) -> str:
+    return f"{value:.{decimals(value)}f}"
