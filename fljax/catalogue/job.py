@@ -28,6 +28,8 @@ class RunSettings(NamedTuple):
     feature_column: columns of a table, or array, that the network sees; None: all others.
     category_column: columns of a table that are features of words or codes; each word is a feature of 0 and 1.
     ignored_column: columns of a table that the network does not see, such as dates, where it sees all others.
+    fill: what takes the place of empty cells of a table's features, over the training examples of the clients that
+        train; None: they are refused.
     text_column: column of a table with texts, which the network reads word by word in the place of features.
     text_words: words of texts that are told apart, the most frequent ones; of LEAF's Sent140 too.
     text_length: words of a text that the network reads, its first ones; shorter texts begin with padding.
@@ -72,6 +74,7 @@ class RunSettings(NamedTuple):
     feature_column: tuple[str, ...] | None = None
     category_column: tuple[str, ...] = ()
     ignored_column: tuple[str, ...] = ()
+    fill: Literal["median", "mean"] | None = None
     text_column: str | None = None
     text_words: Positive = 5000
     text_length: Positive = 50

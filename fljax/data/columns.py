@@ -6,6 +6,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
+from fljax.data.bad_cells import BadCellsError, and_more, check_none
 from fljax.data.cells import as_text, is_missing
 from fljax.data.labels import counts_classes
 from fljax.data.own import are_whole
@@ -30,7 +31,10 @@ class Where(NamedTuple):
 
 
 def features_of(
-    columns: Mapping[str, np.ndarray], categories: Mapping[str, Sequence[str]], where: Where
+    columns: Mapping[str, np.ndarray],
+    categories: Mapping[str, Sequence[str]],
+    where: Where,
+    may_be_empty: bool = False,
 ) -> tuple[np.ndarray, tuple[str, ...]]:
     """(examples, ...) and the names of the features; none of them where a column of arrays has them all.
 
@@ -38,20 +42,31 @@ def features_of(
         columns: by their names.
         categories: of the columns, those of words, each with all the words that it may have; (): those that it has.
         where: how to say where a value stands.
+        may_be_empty: whether cells of numbers may be empty, which are NaN then.
+
+    Raises:
+        ValueError: naming the first value that cannot be, and how many more there are in each column.
     """
     name, first = next(iter(columns.items()))
     if len(columns) == 1 and name not in categories and _holds_arrays(first):
         x = first if first.ndim > 1 else _arrays(first, name, where)
         return (x[..., None] if x.dtype == np.uint8 and x.ndim == 3 else x), ()  # grey images have one channel
     found: dict[str, np.ndarray] = {}
+    bad: list[BadCellsError] = []
     for name, column in columns.items():
         of_words = name in categories
-        made = _each(column, name, categories[name], where) if of_words else {name: _numbers(column, name, where)}
+        try:
+            numbers = _each(column, name, categories[name], where) if of_words else None
+            made = {name: _numbers(column, name, where, "", may_be_empty)} if numbers is None else numbers
+        except BadCellsError as error:
+            bad.append(error)
+            continue
         if twice := [one for one in made if one in found or (one != name and one in columns)]:
             raise ValueError(
                 f"a category of column {name!r} and another column are both called {twice[0]!r}; rename one"
             )
         found |= made
+    check_none(bad)
     return np.stack(list(found.values()), axis=1), tuple(found)
 
 
@@ -80,12 +95,16 @@ def _each(column: np.ndarray, name: str, known: Sequence[str], where: Where) -> 
         raise ValueError(f"column {name!r} holds arrays, which are no categories; leave it out of the categories")
     text = text_of(column)
     if (missing := text == "").any():
-        raise ValueError(f"{where.row(int(np.argmax(missing)))}, column {name!r} is empty; name the category")
+        place, n = where.row(int(np.argmax(missing))), int(missing.sum())
+        raise BadCellsError(f"{place}, column {name!r} is empty; name the category{and_more(n)}", name, place, n)
     words = sorted(known) or np.unique(text).tolist()
     place = np.minimum(np.searchsorted(words, text), len(words) - 1)
     if (strange := np.array(words)[place] != text).any():
-        i = int(np.argmax(strange))
-        raise ValueError(f"{where.row(i)}, column {name!r} is {short(str(text[i]))}; choose one of {', '.join(words)}")
+        i, n = int(np.argmax(strange)), int(strange.sum())
+        said = (
+            f"{where.row(i)}, column {name!r} is {short(str(text[i]))}; choose one of {', '.join(words)}{and_more(n)}"
+        )
+        raise BadCellsError(said, name, where.row(i), n)
     if not known and len(words) > max(2, len(text) // 2):
         raise ValueError(
             f"column {name!r} has {len(words)} categories in {len(text)} rows; leave it out, or group them"
@@ -119,8 +138,8 @@ def _plain(value: Any) -> Any:
     return [_plain(one) for one in value] if isinstance(value, np.ndarray) and value.dtype == object else value
 
 
-def _numbers(column: np.ndarray, name: str, where: Where, of_words: str = "") -> np.ndarray:
-    """A column as float32; ``of_words``: what to make of one of words.
+def _numbers(column: np.ndarray, name: str, where: Where, of_words: str = "", may_be_empty: bool = False) -> np.ndarray:
+    """A column as float32; ``of_words``: what to make of one of words; an empty cell that may be one is NaN.
 
     Raises:
         ValueError: it has dates, durations or complex numbers, or naming the first value that is no finite number.
@@ -135,20 +154,26 @@ def _numbers(column: np.ndarray, name: str, where: Where, of_words: str = "") ->
     except (TypeError, ValueError):
         numbers = np.array([_number(value) for value in column])
     bad = ~np.isfinite(numbers) | (np.abs(numbers) > np.finfo(np.float32).max)
+    if may_be_empty:
+        bad[bad] = [not _is_empty(value) for value in column[bad]]
     if bad.any():
         i = int(np.argmax(bad))
         value = column[i]
-        is_empty = is_missing(value) or (isinstance(value, str) and not value)  # of an array == has no truth
+        is_empty = _is_empty(value)
         what = "empty" if is_empty else f"{short(str(value))}, no finite number"
         is_word = isinstance(value, str) and not is_empty
         whose = "" if where.client is not None else f"{_OF_CLIENTS}; "
         words = f" ({of_words or whose + _OF_WORDS})" if is_word else ""
-        remedy = f"mend it{words}, or leave the column or the row out"
+        fill = ", fill it (--fill median, Columns(fill=...))" if is_empty and not of_words else ""
+        remedy = f"mend it{words}{fill}, or leave the column or the row out"
         remedy = _WITH_POINTS if is_word and _has_decimal_comma(value) else remedy
-        n_more = int(bad.sum()) - 1
-        more = f" ({n_more} more such value{'s' * (n_more > 1)} in this column)" if n_more else ""
-        raise ValueError(f"{where.row(i)}, column {name!r} is {what}; {remedy}{more}")
+        n = int(bad.sum())
+        raise BadCellsError(f"{where.row(i)}, column {name!r} is {what}; {remedy}{and_more(n)}", name, where.row(i), n)
     return numbers.astype(np.float32)
+
+
+def _is_empty(value: Any) -> bool:
+    return is_missing(value) or (isinstance(value, str) and not value.strip())  # of an array == has no truth
 
 
 _OF_WORDS = (

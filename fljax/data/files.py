@@ -115,6 +115,8 @@ def _as_arrays(columns: Columns) -> dict[str, str]:
     """Which arrays the columns name: key of `ARRAYS` -> name."""
     if columns.ignored:
         raise ValueError("columns of a table are ignored; of other arrays than those that are named none is read")
+    if columns.fill:
+        raise ValueError("cells of a table are filled; fill those of arrays before")
     if columns.categories or columns.text is not None:
         what = "categories" if columns.categories else "texts"
         raise ValueError(f"{what} stand in columns of a table; give numbers in the arrays")

@@ -7,6 +7,7 @@ import numpy as np
 
 from fljax.data.cells import as_text, missing
 from fljax.data.federation import Rows, as_arrays, build, check_split, client_data, on_host
+from fljax.data.fill import Fill, filled, fills
 from fljax.data.items import arrays_of, as_array
 from fljax.data.labels import are_classes
 from fljax.data.scale import warn_of_scale
@@ -31,6 +32,8 @@ class OwnData(NamedTuple):
     part: np.ndarray | None = None  # (examples,) "train", "val" or "test"; None: they are drawn
     inputs: tuple[str, ...] = ()  # names of the features, where they come from a table
     words: tuple[str, ...] = ()  # by their tokens, where the examples are texts in words
+    empty: np.ndarray | None = None  # (examples, features) bool: cells of a table that `fill` takes the place of
+    fill: Fill | None = None
 
     def federation(
         self, split: tuple[float, float, float] = SPLIT, *, seed: int = 0, min_size: int = 0, stratify: bool = True
@@ -56,8 +59,19 @@ class OwnData(NamedTuple):
         kept, owned = self._owned(min_size)
         if self.part is None:
             self._check_sizes(owned, kept, sum(share > 0 for share in split))
-            return build(self.examples, owned, split, seed, stratify=stratify)
-        return self._by_part(owned, kept)
+            return self.filled(build(self.examples, owned, split, seed, stratify=stratify))
+        return self.filled(self._by_part(owned, kept))
+
+    def fills(self, federation: Federation) -> np.ndarray | None:
+        """(features,) what fills the cells of each column, by the training examples of a federation of this data."""
+        if self.empty is None or self.fill is None:
+            return None
+        return fills(federation, self.empty, self.fill)
+
+    def filled(self, federation: Federation, values: np.ndarray | None = None) -> Federation:
+        """A federation of this data with its empty cells filled; ``values``: by what, None: by its own `fills`."""
+        values = self.fills(federation) if values is None else values
+        return federation if self.empty is None or values is None else filled(federation, self.empty, values)
 
     def halves(self, test_fraction: float = 0.2, seed: int = 0) -> tuple[Examples, Examples]:
         """Training and test examples for a partition of `fljax.PARTITIONS`: as the data says, or a random share.
@@ -68,6 +82,8 @@ class OwnData(NamedTuple):
             ValueError: `part` has examples for validation, which a partition takes from each client's, or has none
                 for training or for test; or there are fewer than 2 examples, or the fraction is not between 0 and 1.
         """
+        if self.empty is not None and self.empty.any():
+            raise ValueError("empty cells are filled where the data names its clients; fill them before a partition")
         x, y = np.asarray(self.examples.x), np.asarray(self.examples.y)
         if self.part is not None:
             _check_halves(self.part)

@@ -11,6 +11,7 @@ import numpy as np
 
 from fljax.choices import check_choices, check_kind, there_are
 from fljax.data.columns import TaskChoice, Where, features_of, labels_of, text_of, texts_of
+from fljax.data.fill import Fill
 from fljax.data.own import PARTS, VALIDATION, OwnData, own_data
 from fljax.data.users import short
 from fljax.data.words import USUAL, Words, as_words
@@ -39,6 +40,7 @@ class Columns(NamedTuple):
     categories: tuple[str, ...] = ()  # of the features, those of words or codes: a feature of 0 and 1 for each of them
     text: str | None = None  # of texts, in the place of features: their words become tokens
     ignored: tuple[str, ...] = ()  # where all others are features: no features either, such as dates
+    fill: Fill | None = None  # what takes the place of empty cells of features; None: they are refused
 
 
 def as_columns(columns: Any) -> Columns:
@@ -200,13 +202,18 @@ def _of_columns(
     features = wanted[: len(wanted) - len(columns.label) - (columns.client is not None) - (columns.part is not None)]
     client, where = clients_in(Table(table, lines), columns.client)
     known: tuple[str, ...] = ()
+    if columns.fill not in (None, "median", "mean"):
+        raise ValueError(f"fill={columns.fill!r} is unknown; choose 'median' or 'mean', or None")
     if columns.text is None:
-        x, inputs = features_of({name: table[name] for name in features}, dict.fromkeys(columns.categories, ()), where)
+        words_of = dict.fromkeys(columns.categories, ())
+        x, inputs = features_of({name: table[name] for name in features}, words_of, where, columns.fill is not None)
     else:
         (x, known), inputs = as_words(texts_of(table[columns.text], columns.text, where), words), ()
     y = labels_of([table[name] for name in columns.label], columns.label, task, where)
     part = None if columns.part is None else _parts(table[columns.part], columns.part, where)
-    return own_data(x, y, client, part=part)._replace(inputs=inputs, words=known)
+    made = own_data(x if columns.fill is None else np.nan_to_num(x), y, client, part=part)
+    made = made._replace(inputs=inputs, words=known)
+    return made if columns.fill is None else made._replace(empty=np.isnan(x), fill=columns.fill)
 
 
 def _parts(column: np.ndarray, name: str, where: Where) -> np.ndarray:
@@ -236,7 +243,7 @@ def _wanted(there: Sequence[str], columns: Columns) -> list[str]:
     special = [*columns.label, *(name for name in (columns.client, columns.part) if name is not None)]
     features = columns.features
     if columns.text is not None:
-        if features or columns.categories or columns.ignored:
+        if features or columns.categories or columns.ignored or columns.fill:
             raise ValueError(f"the text of column {columns.text!r} is all that the network sees; name no other columns")
         features = (columns.text,)
     if features is None:

@@ -22,6 +22,7 @@ class Known(NamedTuple):
     dtype: Any
     inputs: tuple[str, ...] = ()  # names of a table's features, in their order
     words: tuple[str, ...] = ()  # by their tokens, of texts
+    fills: np.ndarray | None = None  # (features,) what takes the place of a table's empty cells; None: they are refused
 
 
 class NewExamples(NamedTuple):
@@ -77,7 +78,9 @@ def _rows(table: Table, known: Known) -> NewExamples:
     if known.words:
         x = tokens_of(texts_of(there[features[0]], features[0], where), known.words, known.shape[0])
     else:
-        x, _ = features_of({name: there[name] for name in features}, of_categories, where)
+        wanted = {name: there[name] for name in features}
+        x, _ = features_of(wanted, of_categories, where, known.fills is not None)
+        x = x if known.fills is None else np.where(np.isnan(x), known.fills, x)
     label = [text_of(there[name]) for name in columns.label if name in there]
     return NewExamples(x, np.arange(len(x)), client, tuple(label) if len(label) == len(columns.label) else ())
 

@@ -42,7 +42,7 @@ def read_data(job: Job) -> OwnData:
 def columns_of(job: Job) -> Columns:
     """What the columns of the job's table are, or the arrays of its ``.npz``."""
     names = ("label", "client", "split", "feature", "category", "text", "ignored")
-    return Columns(*(job.own[f"{name}_column"] for name in names))
+    return Columns(*(job.own[f"{name}_column"] for name in names), fill=job.own["fill"])
 
 
 @cache

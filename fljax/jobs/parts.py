@@ -19,7 +19,7 @@ from fljax.data.federation import n_classes
 from fljax.data.holdout import hold_out_clients
 from fljax.data.scale import ScaleWarning
 from fljax.jobs.job import Job
-from fljax.jobs.own_data import halves, of_data, own_federation, scaled, scaling
+from fljax.jobs.own_data import halves, of_data, own_federation, read_data, scaled, scaling
 from fljax.models.own import as_model
 from fljax.models.scored import scored, validated
 from fljax.run.check_network import check_takes
@@ -63,7 +63,14 @@ def make_parts(job: Job) -> tuple[Federation, Federation | None]:
     """
     federation, share = make_federation(job), job.run.new_clients
     _check_steps(job, federation)
-    return (federation, None) if share is None else hold_out_clients(federation, share, job.run.seed)
+    if share is None:
+        return federation, None
+    training, new = hold_out_clients(federation, share, job.run.seed)
+    if job.own.get("data") is None or job.own["partition"] != "natural":
+        return training, new
+    data = read_data(job)  # what fills its cells is learnt of those who train alone
+    values = data.fills(training)
+    return data.filled(training, values), data.filled(new, values)
 
 
 def make_model(job: Job, federation: Federation) -> Model:

@@ -11,7 +11,7 @@ from fljax.jobs.settings import PARTS, RECORD
 OF_METHODS = ("lr", "lr_decay", "momentum", "weight_decay", "epochs", "batch_size", "optimizer", "n_clusters")
 """Settings of methods that differ without notice, and that a comparison of methods is to have alike."""
 OF_TEXT = ("text_column", "text_words", "text_length")
-OF_FEATURES = ("feature_column", "category_column", "ignored_column", *OF_TEXT)
+OF_FEATURES = ("feature_column", "category_column", "ignored_column", "fill", *OF_TEXT)
 OF_COLUMNS = ("client_column", "label_column", "split_column", *OF_FEATURES)
 """Settings that say what the columns of a table are."""
 OF_CLIENTS = ("data", *OF_COLUMNS, "task", "new_clients")

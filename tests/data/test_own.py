@@ -276,7 +276,7 @@ def test_what_labels_are(tmp_path, columns, task, dtype, shape):
             "mine.csv: line 3 .client 'north'., column 'blood' is 'high', no finite number; mend it .name the column",
         ),
         ("2.5", '"2,5"', COLUMNS, "column 'blood' is '2,5', no finite number; write numbers with a point"),
-        ("2.5", "", COLUMNS, "line 3 .client 'north'., column 'blood' is empty; mend it, or leave"),
+        ("2.5", "", COLUMNS, "line 3 .client 'north'., column 'blood' is empty; mend it, fill it"),
         ("2.5", "1e60", COLUMNS, "'1e60', no finite number"),
         ("north,60,2.5", '\n\n"nor\nth",60,dear', COLUMNS, "line 5 .client 'nor.nth'., column 'blood' is 'dear'"),
         ("no\nnorth,61,2.0,no", "no\n\nnorth,61", COLUMNS, "line 5 has 2 values"),

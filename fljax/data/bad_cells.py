@@ -1,0 +1,26 @@
+"""Cells of a table that cannot be read: of all columns in one line."""
+
+from collections.abc import Sequence
+
+
+class BadCellsError(ValueError):
+    """Values of one column that cannot be."""
+
+    def __init__(self, said: str, name: str, where: str, n: int) -> None:
+        super().__init__(said)
+        self.name, self.where, self.n = name, where, n
+
+
+def check_none(bad: Sequence[BadCellsError], most: int = 5) -> None:
+    """Raises ValueError with what is wrong in the first column, and where up to ``most`` others are wrong too."""
+    if not bad:
+        return
+    told = [f"{one.name!r} ({one.where}{f' and {one.n - 1} more' if one.n > 1 else ''})" for one in bad[1 : 1 + most]]
+    others = [f"{n} more columns"] if (n := len(bad) - 1 - len(told)) else []
+    also = f"; so are values of {', '.join([*told, *others])}" if told else ""
+    raise ValueError(f"{bad[0]}{also}")
+
+
+def and_more(n: int) -> str:
+    """How many more of the ``n`` values of a column that cannot be there are."""
+    return f" ({n - 1} more such value{'s' * (n > 2)} in this column)" if n > 1 else ""

@@ -1,0 +1,110 @@
+"""Empty cells of a table: filled by a number of the training examples alone, or all of them told at once."""
+
+import numpy as np
+import pytest
+
+import fljax
+from fljax.cli import main
+from fljax.data.own import OwnData
+from fljax.data.tables import read_table
+from fljax.jobs.job import read_job
+from fljax.jobs.parts import make_parts
+from fljax.jobs.predicted import predicted, predicted_of_new
+from tests.cli.test_predict_new import FEW, write
+
+COLUMNS = ("--client-column", "who", "--label-column", "sick", "--category-column", "ward")
+
+
+def rows_with_gaps():
+    """Of 80 patients of four hospitals; of numbers a third is empty, the later ones much larger than the others."""
+    rng = np.random.default_rng(0)
+    return [
+        {"who": "abcd"[i % 4], "age": "" if i % 3 == 0 else f"{rng.uniform(20, 80) + i * i:.2f}", "ward": "xy"[i % 2]}
+        | {"dose": " " if i % 5 == 0 else f"{rng.uniform():.3f}", "sick": "yn"[rng.integers(2)]}
+        for i in range(80)
+    ]
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory):
+    path = tmp_path_factory.mktemp("fill") / "d.csv"
+    write(path, rows_with_gaps())
+    return path
+
+
+def own(table, fill) -> OwnData:
+    return read_table(table, fljax.Columns(("sick",), "who", categories=("ward",), fill=fill))
+
+
+def numbers(name):
+    return np.array([float(row[name]) if row[name].strip() else np.nan for row in rows_with_gaps()])
+
+
+def rows_of(data):
+    return np.unique(np.asarray(data.index)[np.arange(data.index.shape[1]) < np.asarray(data.size)[:, None]])
+
+
+@pytest.mark.parametrize(("fill", "of"), [("median", np.nanmedian), ("mean", np.nanmean)])
+def test_a_cell_is_what_its_column_is_in_the_middle_where_clients_train(table, fill, of):
+    data = own(table, fill)
+    federation = data.federation(seed=1)
+    x, rows = np.asarray(federation.train.pool.x), rows_of(federation.train)
+    assert federation.test.pool is federation.train.pool
+    for name in ("age", "dose"):
+        column, is_empty = x[:, data.inputs.index(name)], np.isnan(numbers(name))
+        np.testing.assert_allclose(column[~is_empty], numbers(name)[~is_empty], rtol=1e-6)
+        np.testing.assert_allclose(column[is_empty], of(numbers(name)[rows]), rtol=1e-5)
+
+
+def test_clients_that_are_held_out_do_not_count(table):
+    asked = ["--data", str(table), *COLUMNS, "--fill", "median", "--new-clients", "0.25", "--algorithm", "fedavg"]
+    training, new = make_parts(read_job(asked))
+    wanted = np.nanmedian(numbers("age")[rows_of(training.train)])
+    everyone = np.nanmedian(numbers("age")[np.union1d(rows_of(training.train), rows_of(new.train))])
+    assert abs(wanted - everyone) > 1
+    for federation in (training, new):
+        column = np.asarray(federation.train.pool.x)[np.isnan(numbers("age")), 0]
+        np.testing.assert_allclose(column, wanted, rtol=1e-6)
+
+
+def test_a_column_without_any_value_in_training_is_zero():
+    x, y = np.array([[1.0, np.nan], [2.0, np.nan], [4.0, 9.0], [5.0, np.nan]], np.float32), np.array([0, 1, 0, 1])
+    data = fljax.own_data(np.nan_to_num(x), y, np.zeros(4, int), part=["train", "train", "test", "test"])
+    data = data._replace(empty=np.isnan(x), fill="mean")
+    assert data.fills(data.federation()).tolist() == [1.5, 0.0]
+
+
+def test_new_examples_are_filled_as_the_runs_own(table, tmp_path):
+    asked = ["--data", str(table), *COLUMNS, "--fill", "median", *FEW, "--algorithm", "fedavg"]
+    assert main(["run", *asked, "--folder", str(tmp_path / "r")]) == 0
+    told = predicted(tmp_path / "r")
+    write(tmp_path / "n.csv", [rows_with_gaps()[i] for i in sorted(told["example"])])
+    got = predicted_of_new(tmp_path / "r", tmp_path / "n.csv")
+    np.testing.assert_allclose(got["p_y"], told["p_y"][np.argsort(told["example"])], rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ((), "line 2 (client 'a'), column 'age' is empty; mend it, fill it (--fill median, Columns(fill=...)), or"),
+        ((), "(26 more such values in this column); so are values of 'dose' (line 2 (client 'a') and 15 more)\n"),
+        (("--fill", "mode"), "fill='mode' is unknown; choose one of 'median', 'mean', None"),
+    ],
+)
+def test_what_is_empty_is_told_of_all_columns_at_once(table, more, said, capsys):
+    assert main(["run", "--data", str(table), *COLUMNS, "--algorithm", "fedavg", *more]) == 2
+    error = capsys.readouterr().err
+    assert said in error
+    assert len(error.splitlines()) == 1
+
+
+def test_cells_are_filled_where_a_table_names_its_clients(table, tmp_path, capsys):
+    write(tmp_path / "d.csv", [{name: row[name] for name in row if name != "who"} for row in rows_with_gaps()])
+    asked = ["--data", str(tmp_path / "d.csv"), *COLUMNS[2:], "--fill", "mean", "--partition", "iid"]
+    assert main(["run", *asked, "--partition.n-clients", "4", "--algorithm", "fedavg"]) == 2
+    assert "empty cells are filled where the data names its clients; fill them before a" in capsys.readouterr().err
+    np.savez(tmp_path / "d.npz", x=np.zeros((4, 2)), y=[0, 1, 0, 1], client=[0, 0, 1, 1])
+    assert main(["run", "--data", str(tmp_path / "d.npz"), "--fill", "mean", "--algorithm", "fedavg"]) == 2
+    assert "d.npz: cells of a table are filled; fill those of arrays before" in capsys.readouterr().err
+    with pytest.raises(ValueError, match="fill='mode' is unknown; choose 'median' or 'mean', or None"):
+        own(table, "mode")
