@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fljax.choices import there_are
+from fljax.files import read_arrays
 from fljax.rounds.round_metrics import OF_CLIENT
 from fljax.run.frames import as_frame, columns_of_rounds, read_table, stacked
 from fljax.run.headline import measures_of
@@ -86,11 +87,24 @@ class Result(NamedTuple):
         n_clients = len(next(iter(last.values())))
         return {"client": np.array(self.clients) if self.clients else np.arange(n_clients)} | last
 
-    def frame(self, of: str = "rounds") -> Any:
-        """`rounds` or `tests` as a pandas frame, or a polars one where pandas is not installed.
+    def new_tests(self) -> dict[str, np.ndarray]:
+        """Columns (new clients,): the client that ``--new-clients`` held out, and each measure of its test.
 
         Raises:
-            ValueError: neither is installed, or another word than "rounds" and "tests".
+            ValueError: the folder has none.
+        """
+        if not (path := self.folder / "new_clients.npz").exists():
+            raise ValueError(f"there is no {path}: fljax run writes it where it holds clients out; --new-clients 0.2")
+        arrays, _ = read_arrays(path, "fljax run with its folder makes it anew")
+        measures = {name: value for name, value in arrays.items() if name.startswith(OF_CLIENT)}
+        n_clients = len(next(iter(measures.values())))
+        return {"client": np.array(self.new_clients) if self.new_clients else np.arange(n_clients)} | measures
+
+    def frame(self, of: str = "rounds") -> Any:
+        """`rounds`, `tests` or `new_tests` as a pandas frame, or a polars one where pandas is not installed.
+
+        Raises:
+            ValueError: neither is installed, or another word than these.
         """
         return frame_of(self, of)
 
@@ -152,11 +166,15 @@ class LoadedRun:
         """`Result.tests` of all methods below each other, behind ``algorithm``."""
         return stacked([({"algorithm": name}, one.tests()) for name, one in self.results.items()])
 
+    def new_tests(self) -> dict[str, np.ndarray]:
+        """`Result.new_tests` of all methods below each other, behind ``algorithm``."""
+        return stacked([({"algorithm": name}, one.new_tests()) for name, one in self.results.items()])
+
     def frame(self, of: str = "rounds") -> Any:
-        """`rounds` or `tests` as a pandas frame, or a polars one where pandas is not installed.
+        """`rounds`, `tests` or `new_tests` as a pandas frame, or a polars one where pandas is not installed.
 
         Raises:
-            ValueError: neither is installed, or another word than "rounds" and "tests".
+            ValueError: neither is installed, or another word than these.
         """
         return frame_of(self, of)
 
@@ -200,10 +218,13 @@ def existing(folder: str | Path) -> Path:
     return folder
 
 
+_FRAMES = ("rounds", "tests", "new_tests")
+
+
 def frame_of(loaded: Any, of: str) -> Any:
-    """What ``loaded`` has by its method ``of``, "rounds" or "tests", as a frame; ValueError for another word."""
-    if of not in ("rounds", "tests"):
-        raise ValueError(f"of={of!r} is unknown; choose 'rounds' or 'tests'")
+    """What ``loaded`` has by its method ``of``, a word of `_FRAMES`, as a frame; ValueError for another word."""
+    if of not in _FRAMES:
+        raise ValueError(f"of={of!r} is unknown; choose {', '.join(map(repr, _FRAMES))}")
     return as_frame(getattr(loaded, of)())
 
 

@@ -63,6 +63,16 @@ def test_clients_that_were_held_out_are_told_by_the_models_that_they_got(held):
         run[OWN].client_model("h9")
 
 
+def test_tests_of_clients_that_were_held_out_have_their_names(held):
+    folder, name = held
+    columns, lines = load_run(folder).new_tests(), lines_of(folder / "predictions_new.csv")
+    assert columns["client"].tolist() == [name, name]
+    assert columns["algorithm"].tolist() == ["fedavg", OWN]
+    for method, accuracy in zip(columns["algorithm"], columns["client_accuracy"], strict=True):
+        right = [line["label"] == line["predicted"] for line in lines if line["method"] == method]
+        assert accuracy == pytest.approx(np.mean(right))
+
+
 def test_new_examples_of_a_client_that_was_held_out(held, tmp_path):
     folder, _ = held
     write(tmp_path / "n.csv", rows_of(folder, "test"))
@@ -129,6 +139,8 @@ def test_a_run_that_held_nobody_out_has_no_new_clients(tmp_path, capsys):
     assert main(["predict", str(tmp_path / "r"), "--split", "new"]) == 2
     assert "split='new': " in (error := capsys.readouterr().err)
     assert "has no such examples; --new-clients 0.2 makes some" in error
+    with pytest.raises(ValueError, match=r"new_clients.npz: fljax run writes it where it holds clients out"):
+        load_run(tmp_path / "r").new_tests()
     with pytest.raises(ValueError, match=r"new_models.npz: fljax run writes it where it holds clients out"):
         _ = load_run(tmp_path / "r")["fedavg"].new_models
 
