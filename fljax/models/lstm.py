@@ -31,8 +31,8 @@ class _LSTM(nn.Module):
 
 def lstm(
     input_shape: tuple[int, ...] = (80,),
-    hidden: tuple[int, ...] = (256, 256),
     n_classes: int = 80,
+    hidden: tuple[int, ...] = (256, 256),
     vocabulary: int = 80,
     embedding: int = 8,
     dtype: DTypeLike = jnp.float32,
@@ -50,8 +50,8 @@ def lstm(
 
     Args:
         input_shape: of an example.
-        hidden: widths of the LSTM layers.
         n_classes: width of the output.
+        hidden: widths of the LSTM layers.
         vocabulary: different tokens; of a series it says nothing.
         embedding: numbers that a token becomes; of a series it says nothing.
         dtype: of the computation: float32, bfloat16, float16; with ``jax_enable_x64`` float64, as parameters then are.

@@ -39,7 +39,7 @@ def init(key):
 
 
 MODELS = {
-    "lstm": lambda: lstm((4, 3), (8, 8), 2),
+    "lstm": lambda: lstm((4, 3), 2, (8, 8)),
     "linen": lambda: fljax.from_linen(Linen(), (6,)),
     "nnx": lambda: fljax.from_nnx(Nnx, (6,)),
     "functions": lambda: fljax.from_functions(init, lambda params, x: x @ params["a"] @ params["b"]),
@@ -83,7 +83,7 @@ import jax
 import jax.numpy as jnp
 import fljax
 
-first = jax.jit(jax.vmap(fljax.models.lstm((8, 8, 1), (256, 256), 10).init))
+first = jax.jit(jax.vmap(fljax.models.lstm((8, 8, 1), 10, (256, 256)).init))
 for seed in range(3):
     made = first(jax.random.split(jax.random.key(seed), 4))
 print(all(bool(jnp.isfinite(leaf).all()) for leaf in jax.tree.leaves(made)))

@@ -78,7 +78,7 @@ def count(model):
         (partial(vgg16, **LETTERS, head="linear", norm="batch"), 14_735_322),
         # 80 x 8; 4 gates of (8 + 256 + 1) x 256 and of (256 + 256 + 1) x 256; (256 + 1) x 80.
         (lstm, 640 + 271_360 + 525_312 + 20_560),
-        (partial(lstm, (28, 28, 1), (128,), 10), 4 * (28 + 128 + 1) * 128 + 1_290),
+        (partial(lstm, (28, 28, 1), 10, (128,)), 4 * (28 + 128 + 1) * 128 + 1_290),
         (fasttext, 5_002 * 32 + 33 * 2),
         # 80 x 32 and places; 2 blocks of 4 x 33 x 32, 33 x 128, 129 x 32 and two norms; norm, (32 + 1) x 80.
         (transformer, 2 * 80 * 32 + 2 * (4_224 + 4_224 + 4_128 + 128) + 64 + 2_640),
@@ -287,7 +287,7 @@ def test_strided_windows_are_centred_where_those_of_a_single_pixel_are(kernel):
 @pytest.mark.parametrize("shape", [(7,), (7, 2, 3)], ids=["text", "series"])
 def test_an_lstm_is_its_equations(key, shape):
     """Hochreiter and Schmidhuber's, with a forget gate, step by step in float64."""
-    model = lstm(shape, (4, 5), n_classes=3, vocabulary=11, embedding=2)
+    model = lstm(shape, 3, (4, 5), vocabulary=11, embedding=2)
     rng = np.random.default_rng(0)
     x = rng.integers(11, size=(6, 7)) if len(shape) == 1 else rng.normal(size=(6, *shape))
     x = x.astype(np.int32 if len(shape) == 1 else np.float32)
@@ -380,7 +380,7 @@ def test_the_gradients_of_a_recurrence_are_those_of_flaxs_cell(key, times):
 @pytest.mark.slow
 def test_an_lstm_is_differentiated_forwards_where_a_run_is(key):
     """See the FAQ: a test of the models as it stands, a step of training by its gradient."""
-    model = lstm((3, 2), (3,), 2)
+    model = lstm((3, 2), 2, (3,))
     params, x = jax.jit(model.init)(key), jax.random.normal(key, (4, 3, 2))
     along = jax.tree.map(jnp.ones_like, params)
 
