@@ -81,9 +81,9 @@ def test_another_number_of_rounds_does_not_recompile_and_does_matter(key, model,
     algorithm, hyper = ditto(model, FULL), fljax.ditto.Hyper(lr=0.2)
     state, _ = simulate(algorithm, hyper, training, key, 2)
     first = evaluate_new_clients(algorithm, hyper, state, new, key, n_rounds=0)
-    compiled = module._evaluate._cache_size()
+    compiled = module.new_models._cache_size()
     later = evaluate_new_clients(algorithm, hyper.replace(lam=0.5), state, new, key, n_rounds=3)
-    assert module._evaluate._cache_size() == compiled
+    assert module.new_models._cache_size() == compiled
     theta = evaluate(algorithm.predict, tree.everyone(state.server, 3), new.test)
     np.testing.assert_allclose(first["client_loss"], theta["client_loss"], rtol=1e-6)
     assert (later["client_loss"] < first["client_loss"]).all()
