@@ -54,7 +54,7 @@ def client_gradients(
                 return value if of_mean else value * weight.sum(), tree.split_statistics(updated)[1]
 
             (value, statistics), gradient = jax.value_and_grad(total, has_aux=True)(trainable)
-            found: Any = jax.tree.map(tree.at_least_float32, (value, gradient))
+            found: Any = value.astype(jnp.float32), jax.tree.map(tree.at_least_float32, gradient)
             if of_mean:
                 found = jax.tree.map(lambda leaf: leaf * weight.sum(), found)
             return jax.tree.map(jnp.add, so_far, found), statistics

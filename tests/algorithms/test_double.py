@@ -92,7 +92,7 @@ def test_a_whole_run_is_the_same(key, model, work, federation):
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6), within, without)
 
 
-@pytest.mark.parametrize("name", ["fedala", "fedgwc", "fedcac"])
+@pytest.mark.parametrize("name", ["fedala", "fedgwc", "fedcac", "fedsgd"])
 def test_losses_of_float64_go_where_float32_is_kept(key, name, work, padded, cohort):  # noqa: F811
     """Of a network that computes in float64 too."""
 
