@@ -74,7 +74,7 @@ def fedma(
         retrain_epochs: as in the paper, after each matched layer clients take over its mean, hold it, and train the
             layers above for so many epochs; 0: all layers are matched at once.
         output: the last layer's column of a class is averaged by the clients' examples of that "classes" member, as in
-            the paper, or by "clients" as all other layers are.
+            the paper, or by "clients" as all other layers are; of a class that no participant has, by these.
         n_sweeps: sweeps over the clients in which units are matched.
         combine: what the server makes of the matched models; of their last layers only where ``output="clients"``.
 

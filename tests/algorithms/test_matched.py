@@ -17,7 +17,7 @@ from fljax.run.one_round import as_traced
 from fljax.server.matching import permute_units
 from tests import oracle
 from tests.algorithms.round_by_round import jitted, simulate
-from tests.algorithms.test_oracles import WORK, assert_models, reference, run  # noqa: F401
+from tests.algorithms.test_oracles import WORK, Reference, assert_models, reference, run  # noqa: F401
 
 ROUNDS = 3
 CLIENTS_FIRST = {"output": "clients", "start": "common"}
@@ -99,6 +99,21 @@ def test_outputs_of_fedma_count_by_the_examples_of_their_class(key, model, feder
     deployed, _ = run(fedma(model, WORK, start="common"), fedma.Hyper(lr=lr), federation, key)
     assert_models(deployed, [theta] * 8)
     assert np.ptp(share, axis=1).max() > 0.1  # or it would be FedAvg
+
+
+def test_an_output_whose_class_no_participant_has_counts_by_their_examples(key, model, federation):
+    """It has been trained too, and its inputs have moved: neither is it dropped, nor does it stay as it was."""
+    pool = federation.train.pool
+    federation = federation._replace(train=federation.train._replace(pool=pool._replace(y=jnp.minimum(pool.y, 2))))
+    plain, lr = Reference(key, model, federation), 0.02
+    cohort = next(iter(plain.rounds()))
+    sent = [oracle.local_sgd(plain.start, plain.batches(i, k), lr) for i, k, _ in cohort]
+    expected = oracle.average(sent, [size for *_, size in cohort])["fc2"]
+    algorithm, hyper = fedma(model, WORK, start="common"), fedma.Hyper(lr=lr)
+    found = simulate(algorithm, hyper, federation, key, 1, participation=0.5)[0].server["fc2"]
+    for name in ("kernel", "bias"):
+        np.testing.assert_allclose(found[name][..., 3], expected[name][..., 3], rtol=1e-5, atol=1e-6)
+    assert np.abs(expected["bias"] - plain.start["fc2"]["bias"])[3] > 1e-3
 
 
 def test_an_output_is_averaged_by_the_examples_of_its_class():
