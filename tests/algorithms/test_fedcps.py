@@ -23,6 +23,7 @@ from fljax.algorithms.fedcps.pull import (
     training,
     update_spread,
 )
+from fljax.algorithms.fedcps.pull import strength as strength_of
 from fljax.algorithms.fedcps.roles import layer_roles
 from fljax.algorithms.fedprox import fedprox
 from fljax.algorithms.ifca import ifca
@@ -34,7 +35,7 @@ from fljax.client.spread import gradient_variance
 from fljax.data.synthetic import linear_groups
 from fljax.models import mlp
 from fljax.rounds import balanced_draw
-from fljax.rounds.cohort import sample_cohort
+from fljax.rounds.cohort import everyone, sample_cohort
 from fljax.rounds.sharing import n_floats, replace_layers
 from fljax.run.one_round import as_traced, split_key
 from fljax.server.assign import lowest_loss
@@ -353,6 +354,14 @@ def test_lambda_is_clipped_at_one_step(key, model, work, federation):
     metrics = simulate(algorithm, fedcps.Hyper(lr=0.1, strength=1e3), federation, key, 2, participation=0.5)[1]
     np.testing.assert_allclose(metrics["lambda"], 10.0, rtol=1e-6)
     assert np.isfinite(metrics["loss"]).all()
+
+
+@pytest.mark.parametrize(("round", "clip"), [(0, 4.0), (1, 8.0), (2, 16.0), (3, 20.0)])
+def test_the_clip_follows_the_learning_rate_of_the_round(key, model, work, federation, round, clip):
+    start = tree.everyone(model.init(key), 8)
+    cohort, ones = everyone(key, jnp.int32(round), federation.train), jnp.ones(8)
+    hyper = fedcps.Hyper(lr=0.25, lr_decay=0.5, strength=20.0)
+    np.testing.assert_array_equal(strength_of(model, work, "fixed", hyper, start, ones, ones, cohort)[0], clip)
 
 
 @pytest.mark.slow
