@@ -649,6 +649,19 @@ def test_a_client_that_never_took_part_is_sent_every_model(key, model, work, fed
     assert isinstance(new.server, FedCPSServer)
 
 
+def test_fresh_deployment_is_at_the_learning_rate_of_the_next_round(key, model, work, federation):
+    algorithm = fedcps(model, work, lambda_mode="fixed", deployed="fresh")
+
+    def deployed(lr, n_done):
+        hyper = fedcps.Hyper(lr=lr, lr_decay=0.5, strength=0.1)
+        state = jitted(algorithm.init)(key, hyper, federation.train)
+        state = state._replace(server=state.server._replace(round=jnp.int32(n_done)))
+        return jitted(algorithm.deploy)(key, hyper, state, federation.train).params
+
+    chex.assert_trees_all_close(deployed(0.2, 2), deployed(0.05, 0), rtol=1e-6, atol=1e-7)
+    assert np.abs(deployed(0.2, 2)["fc2"]["bias"] - deployed(0.2, 0)["fc2"]["bias"]).max() > 1e-2
+
+
 @pytest.mark.slow
 def test_fresh_deployment_trains_everyone_from_the_present_models(key, model, work, federation):
     hyper = fedcps.Hyper(lr=0.1, strength=0.1)

@@ -45,9 +45,12 @@ def averaged(model, work, federation, key, weighting="size"):
 
 
 def test_ditto_without_pull_is_fedavg_beside_standalone_training(key, model, work, federation):
-    state = final(ditto(model, work), fljax.ditto.Hyper(lr=0.1, lam=0.0), federation, key)
-    alone = final(standalone(model, work), fljax.standalone.Hyper(lr=0.1), federation, key)
-    chex.assert_trees_all_close(state.server, averaged(model, work, federation, key), rtol=1e-6, atol=1e-7)
+    """Each at a learning rate of its own, and both rates fall."""
+    hyper = fljax.ditto.Hyper(lr=0.05, personal_lr=0.1, lr_decay=0.5, lam=0.0)
+    state = final(ditto(model, work), hyper, federation, key)
+    shared = final(fedavg(model, work), fljax.fedavg.Hyper(lr=0.05, lr_decay=0.5), federation, key)
+    alone = final(standalone(model, work), fljax.standalone.Hyper(lr=0.1, lr_decay=0.5), federation, key)
+    chex.assert_trees_all_close(state.server, shared.server, rtol=1e-6, atol=1e-7)
     chex.assert_trees_all_close(state.clients, alone.clients, rtol=1e-6, atol=1e-7)
 
 
