@@ -37,6 +37,7 @@ def smaller(code: str, *changes: tuple[str, str]) -> str:
     return code
 
 
+@pytest.mark.slow
 def test_the_sweep_in_python_runs(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     tiny = (("n_seeds=3", "n_seeds=1"), ("n_rounds=50", "n_rounds=2"), ("log_spaced(1e-3, 1, 4)", "(0, 1)"))
@@ -49,14 +50,14 @@ IMPORTS = BEGIN.partition("\n\n")[0] + "\n"
 TINY = "--rounds 2 --dataset digits --partition iid --partition.n-clients 4 --model mlp --hidden 4 --epochs 1"
 
 
-RUN_ELSEWHERE = ("fedper+prox", "ifca+trimmed_mean", "fedavg+krum", "./mine.py:by_data", "./mine.py:own")
+RUN_ELSEWHERE = ("fedper+prox", "ifca+trimmed_mean", "fedavg+krum", "--augment", "./mine.py:by_data", "./mine.py:own")
 """Compositions that other tests run too: slow here, where each has six programs."""
 
 
 @pytest.mark.parametrize(
     "code",
     [
-        pytest.param(code, id=(name := code.split()[4]), marks=[pytest.mark.slow] * (name in RUN_ELSEWHERE))
+        pytest.param(code, id=code.split()[4], marks=[pytest.mark.slow] * any(own in code for own in RUN_ELSEWHERE))
         for code in COMPOSITIONS
     ],
 )

@@ -53,6 +53,7 @@ def of(quick, cases=CASES):
 
 EACH = of(FIRST)
 SOME = of(ENGINE)
+NARROW = of((*ENGINE, "fedcps", "scaffold", "fedala", "fedgwc"), FIRST)
 COHORT, ROUNDS = 6, 4
 
 
@@ -170,7 +171,7 @@ def narrow(model):
     return model._replace(init=init)
 
 
-@EACH
+@NARROW
 def test_parameters_of_bfloat16_stay_so(key, name, model, work, padded):
     case = CASES[name]
     algorithm = case._replace(model=narrow(case.model or model)).make(model, work)

@@ -29,7 +29,7 @@ def promotion_of_a_user():
         yield
 
 
-SOME = of((*ENGINE, "fedcps", "scaffold", "fedala", "fedgwc"), FIRST)
+SOME = of(("fedavg", "ditto", "group_pfl", "fedtsdp", "scaffold", "fedala"), FIRST)
 
 
 @SOME

@@ -124,6 +124,7 @@ def test_an_attack_from_a_later_round_leaves_the_earlier_ones_as_they_are(federa
     assert (np.asarray(metrics["attack_success"]) >= 0).all()
 
 
+@pytest.mark.slow
 def test_a_trigger_is_learnt_and_measured(federation, model, key):
     algorithm = fljax.fedavg(model, Work(epochs=5, batch_size=8))
     made = attacked(algorithm, federation, backdoor(share=0.4, target=1, part=0.5, width=2))

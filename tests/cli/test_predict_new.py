@@ -176,6 +176,7 @@ def test_refusals(trained, arguments, said, capsys):
     assert said in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_texts(tmp_path):
     rng = np.random.default_rng(0)
     rows = [

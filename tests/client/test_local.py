@@ -405,7 +405,7 @@ def test_a_loss_without_its_params_is_refused(key, model, ragged, wrap):
         client_gradients(keys, start, ragged, each, 4)
 
 
-@pytest.mark.parametrize("at_once", [1, 3])
+@pytest.mark.parametrize("at_once", [1, *slow(3)])
 def test_data_of_numpy_are_trained_on(key, model, ragged, at_once):
     data, start = jax.tree.map(np.asarray, ragged), tree.everyone(started(model, key), 5)
     trained = train_clients(

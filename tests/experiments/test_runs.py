@@ -219,6 +219,7 @@ def test_a_layer_that_is_not_there_is_named():
         with_own_layers_trained(fedper(MODEL, WORK), MODEL, WORK, LR, ("fc9",))
 
 
+@pytest.mark.slow
 def test_a_run_is_tested_in_its_last_rounds_and_goes_on(federation, tmp_path):
     given = fedavg(MODEL, WORK), fljax.fedavg.Hyper(lr=LR), federation, jax.random.key(0)
     short, _ = resumed(*given, 4, folder=tmp_path / "run", tested_last=2, evaluate_every=100)

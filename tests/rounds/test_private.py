@@ -17,6 +17,7 @@ from fljax.rounds.cohort import everyone
 from fljax.rounds.uplink.private import adaptive_client_dp, client_dp, private_gradients
 from fljax.types import Batch
 from tests.rounds.test_uplink import SHAPES, D, N, message, sent, trip
+from tests.slow import slow
 
 GIVEN = {"delta": 1e-5, "target_epsilon": None}
 
@@ -147,7 +148,7 @@ def test_an_example_without_a_finite_gradient_is_one_of_zeros(params):
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-7), gradient, expected)
 
 
-@pytest.mark.parametrize("dtype", [jnp.float16, jnp.bfloat16, jnp.float32])
+@pytest.mark.parametrize("dtype", [*slow(jnp.float16), jnp.bfloat16, jnp.float32])
 def test_gradients_of_narrow_numbers_are_clipped_by_their_length_in_float32(dtype):
     """Squares of 1e-4 are 0 in float16: a gradient would be as long as it likes."""
 

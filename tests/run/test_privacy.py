@@ -127,6 +127,7 @@ def test_points_of_a_sweep_have_the_noise_that_each_target_asks_for(few_orders):
     assert with_targets(plain, poisson(0.25), WORK, 20) is plain
 
 
+@pytest.mark.slow
 def test_a_sweep_under_targets_equals_its_single_runs(key, federation, few_orders):
     method = fljax.compose("fedavg+client_dp")
     model = fljax.MODELS["logistic_regression"]((4, 4, 1), 4)

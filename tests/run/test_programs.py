@@ -241,6 +241,7 @@ def test_a_run_with_kept_programs_is_the_same_run(cached, federation):
     assert kept == ["chunk-fast", "init-fast"]
 
 
+@pytest.mark.slow
 def test_a_folder_remembers_its_level(tmp_path, averaging, federation):
     algorithm, hyper = averaging, fljax.fedavg.Hyper(lr=0.1)
     arguments = (algorithm, hyper, federation, jax.random.key(0))

@@ -197,6 +197,7 @@ def six_clients():
     return fljax.PARTITIONS["dirichlet"](*fljax.load("digits"), n_clients=6, beta=0.5, val_fraction=0.2)
 
 
+@pytest.mark.slow
 def test_a_run_gone_on_with_says_what_scikit_learn_does_of_its_predictions(federation, key, tmp_path, no_programs):
     algorithm, hyper = fljax.fedavg(fljax.scored(network(), "auc"), fljax.Work(1, 32)), fljax.fedavg.Hyper(lr=0.1)
     fljax.train(algorithm, hyper, federation, key, 2, folder=tmp_path)

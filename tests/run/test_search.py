@@ -164,6 +164,7 @@ def test_a_search_goes_on_with_more_seeds(searched, averaging, federation, key, 
             read(folder=tmp_path)
 
 
+@pytest.mark.slow
 def test_a_search_goes_on_with_more_points(averaging, federation, key, tmp_path):
     """In any order, of numbers that did not vary before too; what is there is not computed again."""
 

@@ -188,6 +188,7 @@ def test_a_hyper_joined_with_ones_own_may_hold_what_a_function_of_ones_own_reads
     assert float(tree.squared_norm(state.server)) == 0
 
 
+@pytest.mark.slow
 def test_a_run_has_forward_derivatives_and_no_reverse_ones(key, averaging, federation):
     def loss(lr):
         return simulate(averaging, fljax.fedavg.Hyper(lr=lr), federation, key, 2)[1]["test_loss"][-1]

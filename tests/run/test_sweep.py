@@ -59,6 +59,7 @@ def test_a_cell_equals_its_single_run(key, averaging, federation, hypers, single
     assert not np.array_equal(metrics["ids"][0, 0], metrics["ids"][0, 1])
 
 
+@pytest.mark.slow
 def test_clips_noises_and_seeds_are_one_program(key, model, federation):
     method, compiled = fljax.compose("fedavg+clip_update+gaussian_noise"), []
     algorithm = method(model, fljax.Work(epochs=1, batch_size=8))

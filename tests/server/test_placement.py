@@ -93,6 +93,7 @@ def in_tight_pairs(models):
     return models[jnp.arange(len(models)) // 2 * 2] + 1e-3 * models
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n", [N, N + 1])
 def test_k_means_and_close_distances_of_spread_models_have_no_exchange_a_step(n):
     """Left to XLA they are up to eight a step of Lloyd's algorithm and ten of the second look at close pairs."""
