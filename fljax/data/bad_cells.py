@@ -1,6 +1,23 @@
-"""Cells of a table that cannot be read: of all columns in one line."""
+"""Cells of a table that cannot be read: where they stand, and those of all columns in one line."""
 
 from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from fljax.data.users import short
+
+
+class Where(NamedTuple):
+    """How to say where a value stands."""
+
+    client: np.ndarray | None
+    lines: Sequence[int] | None  # of a text file, where its rows begin
+
+    def row(self, i: int) -> str:
+        """A row of the table, as a text editor or the frame counts, and whose it is."""
+        whose = "" if self.client is None else f" (client {short(str(self.client[i]))})"
+        return f"{f'row {i}' if self.lines is None else f'line {self.lines[i]}'}{whose}"
 
 
 class BadCellsError(ValueError):

@@ -1,33 +1,15 @@
-"""Columns of a table as the numbers that networks see: features, categories, texts and labels."""
+"""Columns of a table as what networks see: features, categories and texts."""
 
-import re
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from fljax.data.bad_cells import BadCellsError, and_more, check_none
+from fljax.data.bad_cells import BadCellsError, Where, and_more, check_none
 from fljax.data.cells import as_text, is_missing
-from fljax.data.labels import counts_classes
-from fljax.data.own import are_whole
+from fljax.data.number_columns import numbers_of
+from fljax.data.numbered import are_whole
 from fljax.data.users import short
-
-TaskChoice = Literal["auto", "classification", "regression", "labels"]
-
-_MANY = 100
-"""Whole numbers with more distinct values than this may be classes or amounts: the user says which."""
-
-
-class Where(NamedTuple):
-    """How to say where a value stands."""
-
-    client: np.ndarray | None
-    lines: Sequence[int] | None  # of a text file, where its rows begin
-
-    def row(self, i: int) -> str:
-        """A row of the table, as a text editor or the frame counts, and whose it is."""
-        whose = "" if self.client is None else f" (client {short(str(self.client[i]))})"
-        return f"{f'row {i}' if self.lines is None else f'line {self.lines[i]}'}{whose}"
 
 
 def features_of(
@@ -54,10 +36,11 @@ def features_of(
     found: dict[str, np.ndarray] = {}
     bad: list[BadCellsError] = []
     for name, column in columns.items():
-        of_words = name in categories
         try:
-            numbers = _each(column, name, categories[name], where) if of_words else None
-            made = {name: _numbers(column, name, where, "", may_be_empty)} if numbers is None else numbers
+            if name in categories:
+                made = _each(column, name, categories[name], where)
+            else:
+                made = {name: numbers_of(column, name, where, may_be_empty=may_be_empty)}
         except BadCellsError as error:
             bad.append(error)
             continue
@@ -136,129 +119,6 @@ def _arrays(column: np.ndarray, name: str, where: Where) -> np.ndarray:
 def _plain(value: Any) -> Any:
     """Arrays in arrays, as Parquet has lists of lists, as lists."""
     return [_plain(one) for one in value] if isinstance(value, np.ndarray) and value.dtype == object else value
-
-
-def _numbers(column: np.ndarray, name: str, where: Where, of_words: str = "", may_be_empty: bool = False) -> np.ndarray:
-    """A column as float32; ``of_words``: what to make of one of words; an empty cell that may be one is NaN.
-
-    Raises:
-        ValueError: it has dates, durations or complex numbers, or naming the first value that is no finite number.
-    """
-    if column.dtype.kind in "mMc":
-        what = "complex numbers" if column.dtype.kind == "c" else "dates or durations"
-        raise ValueError(f"column {name!r} has {what} ({column.dtype}); make them numbers, or leave the column out")
-    try:
-        if column.dtype == object and any(isinstance(value, _NO_NUMBERS) for value in column):
-            raise TypeError
-        numbers = column.astype(np.float64)
-    except (TypeError, ValueError):
-        numbers = np.array([_number(value) for value in column])
-    bad = ~np.isfinite(numbers) | (np.abs(numbers) > np.finfo(np.float32).max)
-    if may_be_empty:
-        bad[bad] = [not _is_empty(value) for value in column[bad]]
-    if bad.any():
-        i = int(np.argmax(bad))
-        value = column[i]
-        is_empty = _is_empty(value)
-        what = "empty" if is_empty else f"{short(str(value))}, no finite number"
-        is_word = isinstance(value, str) and not is_empty
-        whose = "" if where.client is not None else f"{_OF_CLIENTS}; "
-        words = f" ({of_words or whose + _OF_WORDS})" if is_word else ""
-        fill = ", fill it (--fill median, Columns(fill=...))" if is_empty and not of_words else ""
-        remedy = f"mend it{words}{fill}, or leave the column or the row out"
-        remedy = _WITH_POINTS if is_word and _has_decimal_comma(value) else remedy
-        n = int(bad.sum())
-        raise BadCellsError(f"{where.row(i)}, column {name!r} is {what}; {remedy}{and_more(n)}", name, where.row(i), n)
-    return numbers.astype(np.float32)
-
-
-def _is_empty(value: Any) -> bool:
-    return is_missing(value) or (isinstance(value, str) and not value.strip())  # of an array == has no truth
-
-
-_OF_WORDS = (
-    "name the column as a category: --category-column, Columns(categories=...); a text: --text-column, "
-    "Columns(text=...); neither: --ignored-column, Columns(ignored=...)"
-)
-_OF_CLIENTS = "says it whose an example is: --client-column, Columns(client=...)"
-_WITH_POINTS = "write numbers with a point, and not with a comma"
-_NO_TARGET = "names are classes: --task classification, and one column of them"
-_NO_NUMBERS = (np.datetime64, np.timedelta64, complex)
-"""What NumPy makes a number of, and should not."""
-
-
-def _has_decimal_comma(value: str) -> bool:
-    return re.fullmatch(r"\s*[+-]?\d*,\d+\s*", value) is not None
-
-
-def _number(value: Any) -> float:
-    if isinstance(value, _NO_NUMBERS):
-        return float("nan")
-    try:
-        return float(value)
-    except (TypeError, ValueError):
-        return float("nan")
-
-
-def labels_of(columns: Sequence[np.ndarray], names: Sequence[str], task: TaskChoice, where: Where) -> np.ndarray:
-    """(examples,) classes as whole numbers or names, or targets; (examples, columns) of several targets or labels.
-
-    Raises:
-        ValueError: naming the first row without a label, or the columns that cannot be those of the task.
-    """
-    if not columns:
-        raise ValueError("no label column is named")
-    if task == "classification" or (task == "auto" and len(columns) == 1):
-        if len(columns) > 1:
-            raise ValueError(f"classes stand in one column, not in {', '.join(names)}")
-        return _classes_or_targets(columns[0], names[0], task, where)
-    made = [_numbers(column, name, where, _NO_TARGET) for column, name in zip(columns, names, strict=True)]
-    targets = np.stack(made, axis=1)
-    binary = np.isin(targets, (0, 1)).all()
-    if task == "labels" or (task == "auto" and binary):
-        if not binary:
-            raise ValueError(f"columns {', '.join(names)}: several labels of an example are 0 or 1 each")
-        return targets.astype(np.int32)
-    return targets[:, 0] if len(columns) == 1 else targets
-
-
-def _classes_or_targets(column: np.ndarray, name: str, task: TaskChoice, where: Where) -> np.ndarray:
-    """(examples,) int or text: classes; float: targets."""
-    text = text_of(column)
-    numbers = np.array([_number(value) for value in text])
-    missing, no_number = text == "", np.isin(text, ("nan", "None"))
-    if (np.isfinite(numbers) | missing | no_number).all():  # elsewhere they are names of classes
-        missing |= no_number
-    if missing.any():
-        raise ValueError(f"{where.row(int(np.argmax(missing)))}, column {name!r} is empty; every example has a label")
-    n_values = len(np.unique(text))
-    if n_values == 1:
-        raise ValueError(
-            f"column {name!r} has one label only, {short(str(text[0]))}; give examples of two classes or more"
-        )
-    if not np.isfinite(numbers).all():
-        like_numbers = np.isfinite(numbers) | np.array([_has_decimal_comma(value) for value in text])
-        if n_values > max(2, len(text) // 2) and like_numbers.mean() > 0.5:
-            i = int(np.argmin(np.isfinite(numbers)))
-            what = f"is {short(str(text[i]))}, no number, and {n_values} names in {len(text)} rows are no classes"
-            remedy = _WITH_POINTS if _has_decimal_comma(text[i]) else "mend it, or choose another column"
-            raise ValueError(f"{where.row(i)}, column {name!r} {what}; {remedy}")
-        return text  # names
-    if (numbers != np.round(numbers)).any():
-        if task == "classification" and n_values > max(2, len(text) // 2):
-            raise ValueError(
-                f"column {name!r} has {n_values} different numbers in {len(text)} rows; say task 'regression'"
-            )
-        return text if task == "classification" else _numbers(column, name, where)
-    n_values = len(np.unique(numbers))
-    if task == "auto" and n_values > _MANY:
-        raise ValueError(
-            f"column {name!r} has {n_values} different whole numbers: say task 'classification' or 'regression'"
-        )
-    if counts_classes(numbers):
-        return numbers.astype(np.int64)
-    # One name for 10 and 10.0; a number of more digits than float64 has may be that of several texts.
-    return np.array([str(int(n)) if abs(n) < 2**53 else name for n, name in zip(numbers, text, strict=True)])
 
 
 def text_of(column: np.ndarray) -> np.ndarray:

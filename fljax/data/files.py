@@ -8,12 +8,13 @@ from zipfile import BadZipFile, ZipFile
 import numpy as np
 
 from fljax.choices import check_choices, there_are
-from fljax.data.columns import TaskChoice
 from fljax.data.federation import on_host
 from fljax.data.image_folders import read_images
+from fljax.data.label_columns import TaskChoice
 from fljax.data.labels import are_classes, counts_classes
 from fljax.data.leaf import read_leaf
-from fljax.data.own import OwnData, are_whole, numbered, own_data
+from fljax.data.numbered import are_whole, numbered
+from fljax.data.own import OwnData, own_data
 from fljax.data.readers.shards import find_shards
 from fljax.data.tables import TABLES, Columns, as_columns, read_table, table_in
 from fljax.data.words import USUAL, Words

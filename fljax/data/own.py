@@ -5,19 +5,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fljax.data.cells import as_text, missing
 from fljax.data.federation import Rows, as_arrays, build, check_split, client_data, on_host
 from fljax.data.fill import Fill, filled, fills
 from fljax.data.items import arrays_of, as_array
 from fljax.data.labels import are_classes
+from fljax.data.numbered import numbered
+from fljax.data.own_checks import PARTS, check_finite, check_halves, check_lengths, parts_of
 from fljax.data.scale import warn_of_scale
 from fljax.data.validation import validate
 from fljax.types import Examples, Federation
 
-PARTS = ("train", "val", "test")
-"""The splits, as a column of the data may name them."""
-VALIDATION = ("validation", "valid", "dev")
-"""What else "val" may be called."""
 SPLIT = (0.8, 0.0, 0.2)
 """Shares of train, validation and test where the data does not say which example goes where."""
 
@@ -86,7 +83,7 @@ class OwnData(NamedTuple):
             raise ValueError("empty cells are filled where the data names its clients; fill them before a partition")
         x, y = np.asarray(self.examples.x), np.asarray(self.examples.y)
         if self.part is not None:
-            _check_halves(self.part)
+            check_halves(self.part)
             chosen = self.part == "test"
         else:
             if not 0 < test_fraction < 1:
@@ -162,11 +159,11 @@ def own_data(x: Any, y: Any, client_ids: Any = None, *, part: Any = None) -> Own
     if labels.ndim == 1 and (labels.dtype.kind in "USO" or (are_classes(labels) and labels.size and labels.min() < 0)):
         labels, classes = numbered(labels, "label")
     examples = on_host(features, labels)
-    _check_lengths(len(features), y=labels, client_ids=client_ids, part=part)
+    check_lengths(len(features), y=labels, client_ids=client_ids, part=part)
     client, clients = (None, ()) if client_ids is None else numbered(client_ids, "client id")
     if client is not None:
-        _check_finite(features, client, clients)
-    return OwnData(examples, client, clients, classes, None if part is None else _parts(part))
+        check_finite(features, client, clients)
+    return OwnData(examples, client, clients, classes, None if part is None else parts_of(part))
 
 
 def federation_from_arrays(
@@ -223,81 +220,6 @@ def federation_from_clients(
     data = own_data(np.concatenate(xs), np.concatenate([_joinable(y) for y in ys]), client)
     named_data = data._replace(clients=tuple(str(name) for name in named))
     return named_data.federation(split, seed=seed)
-
-
-def numbered(values: Any, what: str) -> tuple[np.ndarray, tuple[str, ...]]:
-    """(examples,) int32, and the names that they stand for in their order, numbers before text.
-
-    Raises:
-        ValueError: they are no vector, or one of them is missing.
-    """
-    array = as_array(f"{what}s", values)
-    if array.ndim != 1:
-        raise ValueError(f"{what}s have shape {array.shape}; give one for each example")
-    if array.dtype.kind == "f":
-        if not np.isfinite(array).all():
-            raise ValueError(f"{what} of example {int(np.argmin(np.isfinite(array)))} is missing")
-        array = array.astype(np.int64) if are_whole(array) else array
-    if (gaps := missing(array)).any():
-        raise ValueError(f"{what} of example {int(np.argmax(gaps))} is missing")
-    if array.dtype.kind in "OS":
-        array = np.array([as_text(value) for value in array], str)
-    names, place = np.unique(array, return_inverse=True)
-    if array.dtype.kind == "U" and all(name.removeprefix("-").isdecimal() for name in names):
-        order = np.argsort(np.array([int(name) for name in names], object), kind="stable")  # 2 before 10
-        names, place = names[order], np.argsort(order)[place]
-    return place.astype(np.int32), tuple(str(name) for name in names)
-
-
-def are_whole(values: np.ndarray) -> bool:
-    """Whether floating-point numbers are whole ones that int64 holds."""
-    return bool((np.isfinite(values) & (np.abs(values) < 2.0**63) & (values == np.round(values))).all())
-
-
-def _parts(part: Any) -> np.ndarray:
-    array = np.asarray(part).astype(str)
-    if array.ndim != 1:
-        raise ValueError(f"part has shape {array.shape}; give one for each example")
-    array = np.where(np.isin(array, VALIDATION), "val", array)
-    if (bad := ~np.isin(array, PARTS)).any():
-        i = int(np.argmax(bad))
-        raise ValueError(f"part of example {i} is {str(array[i])!r}; choose one of {', '.join(PARTS)}")
-    return array
-
-
-def _check_halves(part: np.ndarray) -> None:
-    if n_val := int((part == "val").sum()):
-        raise ValueError(
-            f"{n_val} examples are marked as val, and a partition takes validation examples from those that it deals "
-            "(val_fraction); mark them as train or test"
-        )
-    for name in ("train", "test"):
-        if not (part == name).any():
-            raise ValueError(
-                f"no example is marked as {name}, and a partition needs some; mark some, or mark none at all"
-            )
-
-
-def _check_lengths(n: int, **columns: Any) -> None:
-    for name, column in columns.items():
-        if column is None:
-            continue
-        if not (shape := as_array(name, column).shape):
-            raise ValueError(f"{name} is one value, {column!r}; give one for each of {n} examples")
-        if shape[0] != n:
-            raise ValueError(f"x has {n} examples and {name} {shape[0]}; give one for each example")
-
-
-def _check_finite(x: np.ndarray, client: np.ndarray, clients: Sequence[str]) -> None:
-    if not np.issubdtype(x.dtype, np.floating):
-        return
-    good = np.isfinite(x).reshape(len(x), -1)
-    if not good.all():
-        row, column = np.argwhere(~good)[0]
-        where = f", column {column}" if x.ndim > 1 else ""
-        value = x.reshape(len(x), -1)[row, column]
-        whose = clients[int(client[row])]
-        raise ValueError(f"x of example {row}{where}, of client {whose!r}, is {value}; mend it, or leave it out")
 
 
 def _kind(x: np.ndarray) -> str:

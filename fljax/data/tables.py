@@ -10,9 +10,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fljax.choices import check_choices, check_kind, there_are
-from fljax.data.columns import TaskChoice, Where, features_of, labels_of, text_of, texts_of
+from fljax.data.bad_cells import Where
+from fljax.data.columns import features_of, text_of, texts_of
 from fljax.data.fill import Fill
-from fljax.data.own import PARTS, VALIDATION, OwnData, own_data
+from fljax.data.label_columns import TaskChoice, labels_of
+from fljax.data.own import OwnData, own_data
+from fljax.data.own_checks import PARTS, VALIDATION
 from fljax.data.users import short
 from fljax.data.words import USUAL, Words, as_words
 from fljax.files import naming

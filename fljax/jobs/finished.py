@@ -129,7 +129,7 @@ def _over_settings(parts: Mapping[str, Part], measure: str, ranked: bool) -> tup
 
 def _end(run: Any, values: Any, config: dict[str, Any], target: float | None) -> float:
     """The number of a run's ``values`` (rounds,) that is compared: its last test's, or that of the target's round."""
-    from fljax.run.load import last_test
+    from fljax.run.result import last_test
     from fljax.run.target import first_reached
 
     if target is None:
@@ -140,7 +140,7 @@ def _end(run: Any, values: Any, config: dict[str, Any], target: float | None) ->
 
 def _of_clients(run: Any, kind: str, config: dict[str, Any]) -> Any:
     """(clients,) of a run's last test."""
-    from fljax.run.load import last_test
+    from fljax.run.result import last_test
 
     values = run.metrics[f"client_{kind}"]
     return values[last_test(values, config)]

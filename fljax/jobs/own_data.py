@@ -8,9 +8,9 @@ from typing import NamedTuple
 import numpy as np
 
 from fljax.catalogue.words import shown
-from fljax.data.columns import TaskChoice
 from fljax.data.datasets import NAMES
 from fljax.data.files import array_names, n_bytes_unpacked, read_own
+from fljax.data.label_columns import TaskChoice
 from fljax.data.labels import are_classes
 from fljax.data.own import SPLIT, OwnData
 from fljax.data.partition.check import split_of

@@ -2,10 +2,9 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
-from scipy.special import expit, softmax
 
 from fljax import tree
 from fljax.choices import check_choices, there_are
@@ -17,18 +16,17 @@ from fljax.jobs.assemble import method_named
 from fljax.jobs.job import read_job
 from fljax.jobs.joining import Held, Joining, models_for, models_of_joining, read_joining
 from fljax.jobs.own_data import columns_of, read_data
+from fljax.jobs.predicted_columns import Columns, told_columns
 from fljax.jobs.remake import Remade, remake
-from fljax.models.task import task_of
 from fljax.run.checkpoint import standing_of
 from fljax.run.identity import sums_of_examples
-from fljax.run.load import LoadedRun, Result, load_run
+from fljax.run.load import LoadedRun, load_run
 from fljax.run.models_on_disk import OF_NEW
 from fljax.run.predictions import predictions
+from fljax.run.result import Result
 from fljax.types import ClientData, Federation, ModelTable
 
 Split = Literal["test", "val", "train", "new"]
-Columns = dict[str, np.ndarray]
-"""Columns (examples,) by their names."""
 
 
 def predicted(folder: str | Path, split: Split = "test", methods: Sequence[str] = ()) -> Columns:
@@ -135,7 +133,7 @@ def _of_clients(run: LoadedRun, made: Remade, result: Result, split: Split) -> C
     if run.classes:
         label = (np.array(run.classes)[y],)
     called = np.array(names) if names else np.arange(len(data.size))
-    return _columns(run, made, result, {"client": called[client], "example": example}, label, outputs)
+    return told_columns(run, made, result, {"client": called[client], "example": example}, label, outputs)
 
 
 def _of_new(
@@ -164,7 +162,7 @@ def _of_new(
     data = client_data(pool, [np.flatnonzero(place == i) for i in range(len(holders))])
     _, example, outputs = _outputs(made, result, models_for(holders, held), data)
     back = np.argsort(example)  # as in the file
-    return _columns(run, made, result, {"client": whose, "example": new.names}, new.label, outputs[back])
+    return told_columns(run, made, result, {"client": whose, "example": new.names}, new.label, outputs[back])
 
 
 _OTHERS = "who took no part joins by labelled examples, --join FILE"
@@ -191,35 +189,3 @@ def _outputs(
     outputs, index, size = (np.asarray(a) for a in (predictions(predict, models, data), data.index, data.size))
     client, place = np.nonzero(np.arange(index.shape[1]) < size[:, None])
     return client, index[client, place], outputs[client, place]
-
-
-def _columns(
-    run: LoadedRun, made: Remade, result: Result, begin: Columns, label: Sequence[np.ndarray], outputs: np.ndarray
-) -> Columns:
-    """All columns of one method; ``label`` is empty, or has one of each label column."""
-    columns = {"method": np.full(len(outputs), result.name)} | begin
-    task = task_of(made.runs[result.name]["algorithm"].loss)
-    if task == "classification":
-        return columns | ({"label": label[0]} if label else {}) | _classes(outputs, run.classes)
-    asked: Any = run.config.get("label_column", ())
-    n = outputs.shape[1]
-    ends = [""] if n == 1 else [f"_{name}" for name in (asked if len(asked) == n else range(n))]
-    for i, (end, output) in enumerate(zip(ends, outputs.T, strict=True)):
-        columns |= {f"label{end}": label[i]} if label else {}
-        columns |= _probability(output, end) if task == "labels" else {f"predicted{end}": output}
-    return columns
-
-
-def _classes(outputs: np.ndarray, classes: Sequence[str]) -> Columns:
-    """What class is told, and the probability of each."""
-    names = np.array([*classes, *map(str, range(len(classes), outputs.shape[1]))])
-    is_told = np.isfinite(outputs).all(axis=1)
-    told = np.where(is_told, names[np.where(is_told, outputs.argmax(axis=1), 0)], "")
-    shares = softmax(outputs.astype(np.float64), axis=1)
-    return {"predicted": told} | {f"p_{name}": p for name, p in zip(names, shares.T, strict=True)}
-
-
-def _probability(output: np.ndarray, end: str) -> Columns:
-    """The probability of one label of several, and whether it is told."""
-    p = expit(output.astype(np.float64))
-    return {f"p{end}": p, f"predicted{end}": np.where(np.isnan(p), np.nan, (p >= 0.5).astype(output.dtype))}

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from fljax.run.frames import Columns, read_table, stacked
-from fljax.run.load import LoadedRun, existing, frame_of, holds_run, load_run
+from fljax.run.load import LoadedRun, existing, holds_run, load_run
+from fljax.run.result import frame_of
 from fljax.run.spread import measured, spreads
 
 

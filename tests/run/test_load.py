@@ -20,9 +20,9 @@ import fljax
 from fljax.files import save_arrays
 from fljax.run import plots
 from fljax.run.cost import Link
-from fljax.run.load import Result
 from fljax.run.logging import LogProgress, scalars, to_mlflow, to_tensorboard, to_wandb
 from fljax.run.models_on_disk import FILE, read_models
+from fljax.run.result import Result
 from fljax.run.spread import spread_over_clients, spreads, worst
 from tests.oracle import rows_of
 

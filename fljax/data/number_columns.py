@@ -1,0 +1,77 @@
+"""Columns of a table as numbers."""
+
+import re
+from typing import Any
+
+import numpy as np
+
+from fljax.data.bad_cells import BadCellsError, Where, and_more
+from fljax.data.cells import is_missing
+from fljax.data.users import short
+
+_OF_WORDS = (
+    "name the column as a category: --category-column, Columns(categories=...); a text: --text-column, "
+    "Columns(text=...); neither: --ignored-column, Columns(ignored=...)"
+)
+_OF_CLIENTS = "says it whose an example is: --client-column, Columns(client=...)"
+WITH_POINTS = "write numbers with a point, and not with a comma"
+_NO_NUMBERS = (np.datetime64, np.timedelta64, complex)
+"""What NumPy makes a number of, and should not."""
+
+
+def numbers_of(
+    column: np.ndarray, name: str, where: Where, of_words: str = "", may_be_empty: bool = False
+) -> np.ndarray:
+    """A column as float32; ``of_words``: what to make of one of words; an empty cell that may be one is NaN.
+
+    Raises:
+        ValueError: it has dates, durations or complex numbers, or naming the first value that is no finite number.
+    """
+    if column.dtype.kind in "mMc":
+        what = "complex numbers" if column.dtype.kind == "c" else "dates or durations"
+        raise ValueError(f"column {name!r} has {what} ({column.dtype}); make them numbers, or leave the column out")
+    try:
+        if column.dtype == object and any(isinstance(value, _NO_NUMBERS) for value in column):
+            raise TypeError
+        numbers = column.astype(np.float64)
+    except (TypeError, ValueError):
+        numbers = np.array([as_number(value) for value in column])
+    bad = ~np.isfinite(numbers) | (np.abs(numbers) > np.finfo(np.float32).max)
+    if may_be_empty:
+        bad[bad] = [not _is_empty(value) for value in column[bad]]
+    if bad.any():
+        raise _bad_cells(column, bad, name, where, of_words)
+    return numbers.astype(np.float32)
+
+
+def _bad_cells(column: np.ndarray, bad: np.ndarray, name: str, where: Where, of_words: str) -> BadCellsError:
+    i, n = int(np.argmax(bad)), int(bad.sum())
+    value = column[i]
+    is_empty = _is_empty(value)
+    what = "empty" if is_empty else f"{short(str(value))}, no finite number"
+    is_word = isinstance(value, str) and not is_empty
+    whose = "" if where.client is not None else f"{_OF_CLIENTS}; "
+    words = f" ({of_words or whose + _OF_WORDS})" if is_word else ""
+    fill = ", fill it (--fill median, Columns(fill=...))" if is_empty and not of_words else ""
+    remedy = f"mend it{words}{fill}, or leave the column or the row out"
+    remedy = WITH_POINTS if is_word and has_decimal_comma(value) else remedy
+    return BadCellsError(f"{where.row(i)}, column {name!r} is {what}; {remedy}{and_more(n)}", name, where.row(i), n)
+
+
+def as_number(value: Any) -> float:
+    """A cell as a number, NaN for what is none."""
+    if isinstance(value, _NO_NUMBERS):
+        return float("nan")
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        return float("nan")
+
+
+def _is_empty(value: Any) -> bool:
+    return is_missing(value) or (isinstance(value, str) and not value.strip())  # of an array == has no truth
+
+
+def has_decimal_comma(value: str) -> bool:
+    """Whether a text is a number whose decimals begin after a comma."""
+    return re.fullmatch(r"\s*[+-]?\d*,\d+\s*", value) is not None

@@ -1,0 +1,37 @@
+"""Names and numbers of clients and classes as numbers from 0."""
+
+from typing import Any
+
+import numpy as np
+
+from fljax.data.cells import as_text, missing
+from fljax.data.items import as_array
+
+
+def numbered(values: Any, what: str) -> tuple[np.ndarray, tuple[str, ...]]:
+    """(examples,) int32, and the names that they stand for in their order, numbers before text.
+
+    Raises:
+        ValueError: they are no vector, or one of them is missing.
+    """
+    array = as_array(f"{what}s", values)
+    if array.ndim != 1:
+        raise ValueError(f"{what}s have shape {array.shape}; give one for each example")
+    if array.dtype.kind == "f":
+        if not np.isfinite(array).all():
+            raise ValueError(f"{what} of example {int(np.argmin(np.isfinite(array)))} is missing")
+        array = array.astype(np.int64) if are_whole(array) else array
+    if (gaps := missing(array)).any():
+        raise ValueError(f"{what} of example {int(np.argmax(gaps))} is missing")
+    if array.dtype.kind in "OS":
+        array = np.array([as_text(value) for value in array], str)
+    names, place = np.unique(array, return_inverse=True)
+    if array.dtype.kind == "U" and all(name.removeprefix("-").isdecimal() for name in names):
+        order = np.argsort(np.array([int(name) for name in names], object), kind="stable")  # 2 before 10
+        names, place = names[order], np.argsort(order)[place]
+    return place.astype(np.int32), tuple(str(name) for name in names)
+
+
+def are_whole(values: np.ndarray) -> bool:
+    """Whether floating-point numbers are whole ones that int64 holds."""
+    return bool((np.isfinite(values) & (np.abs(values) < 2.0**63) & (values == np.round(values))).all())

@@ -1,0 +1,63 @@
+"""What is asked of examples of one's own: arrays of one length, finite numbers, and splits that there are."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from fljax.data.items import as_array
+
+PARTS = ("train", "val", "test")
+"""The splits, as a column of the data may name them."""
+VALIDATION = ("validation", "valid", "dev")
+"""What else "val" may be called."""
+
+
+def parts_of(part: Any) -> np.ndarray:
+    """(examples,) the words of `PARTS`; ValueError for another word."""
+    array = np.asarray(part).astype(str)
+    if array.ndim != 1:
+        raise ValueError(f"part has shape {array.shape}; give one for each example")
+    array = np.where(np.isin(array, VALIDATION), "val", array)
+    if (bad := ~np.isin(array, PARTS)).any():
+        i = int(np.argmax(bad))
+        raise ValueError(f"part of example {i} is {str(array[i])!r}; choose one of {', '.join(PARTS)}")
+    return array
+
+
+def check_halves(part: np.ndarray) -> None:
+    """Raises ValueError unless there are examples for training and for test, and none for validation."""
+    if n_val := int((part == "val").sum()):
+        raise ValueError(
+            f"{n_val} examples are marked as val, and a partition takes validation examples from those that it deals "
+            "(val_fraction); mark them as train or test"
+        )
+    for name in ("train", "test"):
+        if not (part == name).any():
+            raise ValueError(
+                f"no example is marked as {name}, and a partition needs some; mark some, or mark none at all"
+            )
+
+
+def check_lengths(n: int, **columns: Any) -> None:
+    """Raises ValueError for a column that has not ``n`` values; None is none."""
+    for name, column in columns.items():
+        if column is None:
+            continue
+        if not (shape := as_array(name, column).shape):
+            raise ValueError(f"{name} is one value, {column!r}; give one for each of {n} examples")
+        if shape[0] != n:
+            raise ValueError(f"x has {n} examples and {name} {shape[0]}; give one for each example")
+
+
+def check_finite(x: np.ndarray, client: np.ndarray, clients: Sequence[str]) -> None:
+    """Raises ValueError for the first example with a number that is not finite, and says whose it is."""
+    if not np.issubdtype(x.dtype, np.floating):
+        return
+    good = np.isfinite(x).reshape(len(x), -1)
+    if not good.all():
+        row, column = np.argwhere(~good)[0]
+        where = f", column {column}" if x.ndim > 1 else ""
+        value = x.reshape(len(x), -1)[row, column]
+        whose = clients[int(client[row])]
+        raise ValueError(f"x of example {row}{where}, of client {whose!r}, is {value}; mend it, or leave it out")

@@ -1,0 +1,47 @@
+"""The columns that tell what a model says of examples: labels, predictions and probabilities."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from scipy.special import expit, softmax
+
+from fljax.jobs.remake import Remade
+from fljax.models.task import task_of
+from fljax.run.load import LoadedRun
+from fljax.run.result import Result
+
+Columns = dict[str, np.ndarray]
+"""Columns (examples,) by their names."""
+
+
+def told_columns(
+    run: LoadedRun, made: Remade, result: Result, begin: Columns, label: Sequence[np.ndarray], outputs: np.ndarray
+) -> Columns:
+    """All columns of one method; ``label`` is empty, or has one of each label column."""
+    columns = {"method": np.full(len(outputs), result.name)} | begin
+    task = task_of(made.runs[result.name]["algorithm"].loss)
+    if task == "classification":
+        return columns | ({"label": label[0]} if label else {}) | _classes(outputs, run.classes)
+    asked: Any = run.config.get("label_column", ())
+    n = outputs.shape[1]
+    ends = [""] if n == 1 else [f"_{name}" for name in (asked if len(asked) == n else range(n))]
+    for i, (end, output) in enumerate(zip(ends, outputs.T, strict=True)):
+        columns |= {f"label{end}": label[i]} if label else {}
+        columns |= _probability(output, end) if task == "labels" else {f"predicted{end}": output}
+    return columns
+
+
+def _classes(outputs: np.ndarray, classes: Sequence[str]) -> Columns:
+    """What class is told, and the probability of each."""
+    names = np.array([*classes, *map(str, range(len(classes), outputs.shape[1]))])
+    is_told = np.isfinite(outputs).all(axis=1)
+    told = np.where(is_told, names[np.where(is_told, outputs.argmax(axis=1), 0)], "")
+    shares = softmax(outputs.astype(np.float64), axis=1)
+    return {"predicted": told} | {f"p_{name}": p for name, p in zip(names, shares.T, strict=True)}
+
+
+def _probability(output: np.ndarray, end: str) -> Columns:
+    """The probability of one label of several, and whether it is told."""
+    p = expit(output.astype(np.float64))
+    return {f"p{end}": p, f"predicted{end}": np.where(np.isnan(p), np.nan, (p >= 0.5).astype(output.dtype))}
