@@ -1,7 +1,6 @@
 """Clients of a file, who took no part in a run, and the models that its methods give them."""
 
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -129,9 +128,6 @@ def models_for(asked: Sequence[str], known: Sequence[Held]) -> ModelTable:
         row = np.zeros_like(row) if n_rows == 1 else row  # one model is everyone's, whatever the rows
         rows[part] = np.where((row >= 0) & (row < n_rows), row + begin, -1)
         begin += n_rows
-    params = jax.tree.map(partial(_joined, axis=0), *(known[part].models.params for part in used))
+    parts = [known[part].models.params for part in used]
+    params = parts[0] if len(parts) == 1 else jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *parts)
     return ModelTable(params, jnp.asarray([rows[part][i] for part, i in map(whose.__getitem__, asked)], jnp.int32))
-
-
-def _joined(*leaves: Any, axis: int) -> Any:
-    return leaves[0] if len(leaves) == 1 else jnp.concatenate(leaves, axis)
