@@ -74,6 +74,21 @@ def test_a_column_without_any_value_in_training_is_zero():
     assert data.fills(data.federation()).tolist() == [1.5, 0.0]
 
 
+def test_clients_of_fewer_examples_add_none_of_others():
+    x, y = np.array([[90.0], [1.0], [2.0], [np.nan], [6.0]], np.float32), np.array([0, 1, 0, 1, 0])
+    data = fljax.own_data(np.nan_to_num(x), y, [0, 0, 0, 1, 1], part=["test", "train", "train", "test", "train"])
+    assert data._replace(empty=np.isnan(x), fill="mean").fills(data.federation()).tolist() == [3.0]
+
+
+@pytest.mark.parametrize("cell", ["tall", "inf", "1e99"])
+def test_what_is_no_number_is_not_taken_for_empty(tmp_path, cell):
+    rows = rows_with_gaps()
+    rows[7]["age"] = cell
+    write(tmp_path / "d.csv", rows)
+    with pytest.raises(ValueError, match=f"line 9 .*, column 'age' is '?{cell}'?, no finite number"):
+        own(tmp_path / "d.csv", "median")
+
+
 def test_new_examples_are_filled_as_the_runs_own(table, tmp_path):
     asked = ["--data", str(table), *COLUMNS, "--fill", "median", *FEW, "--algorithm", "fedavg"]
     assert main(["run", *asked, "--folder", str(tmp_path / "r")]) == 0
