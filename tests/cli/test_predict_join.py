@@ -5,11 +5,12 @@ import csv
 import numpy as np
 import pytest
 
+import fljax
 from fljax import load_run, remake
 from fljax.cli import main
 from fljax.data.tables import Columns
 from fljax.data.unlabelled import Known, read_new
-from fljax.jobs.joining import Held, models_for
+from fljax.jobs.joining import Held, models_for, read_joining
 from fljax.types import ModelTable
 from tests.cli.test_predict_new import FEW, patients, write
 
@@ -164,6 +165,29 @@ def test_labels_of_arrays_and_images_are_read_where_they_must_be_there(tmp_path)
     np.savez(tmp_path / "a.npz", x=x)
     with pytest.raises(ValueError, match=r"a.npz: has no array y; it has x"):
         read_new(tmp_path / "a.npz", known, labelled=True)
+
+
+def test_examples_of_several_that_join_say_whose_they_are(held, tmp_path, capsys):
+    folder, _ = held
+    rows = rows_of(folder, "train")
+    write(tmp_path / "j.csv", [row | {"hospital": f"h{i % 2 + 8}"} for i, row in enumerate(rows)])
+    write(tmp_path / "n.csv", [{name: row[name] for name in row if name != "hospital"} for row in rows])
+    asked = ["predict", str(folder), "--data", str(tmp_path / "n.csv"), "--join", str(tmp_path / "j.csv")]
+    assert main(asked) == 2
+    assert f"{OWN} has different models for its clients; give --client NAME, or a column" in capsys.readouterr().err
+    assert main([*asked, "--client", "h9"]) == 0
+
+
+def test_who_joins_is_no_part_of_the_runs_own_federation(tmp_path):
+    """And its labels may be written as numbers with a point, as a table beside missing ones has them."""
+    x, y = np.arange(80, dtype=np.float32).reshape(40, 2), np.arange(40) % 3
+    ran = fljax.own_data(x, y, np.arange(40) // 10).federation((0.5, 0.2, 0.3))._replace(group=np.zeros(4, int))
+    known = Known(Columns(("y",), "who"), (2,), np.float32, inputs=("a", "b"))
+    write(tmp_path / "j.csv", [{"a": 1, "b": i, "y": f"{i}.0", "who": "n"} for i in (2, 0, 1)])
+    joining = read_joining(tmp_path / "j.csv", known, ran, ())
+    assert joining.names == ("n",)
+    assert joining.federation.train.pool.y.tolist() == [2, 0, 1]
+    assert (joining.federation.val, joining.federation.group) == (None, None)
 
 
 def test_the_models_of_several_tables_are_put_together_as_they_are_held():
