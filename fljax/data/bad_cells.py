@@ -13,6 +13,7 @@ class Where(NamedTuple):
 
     client: np.ndarray | None
     lines: Sequence[int] | None  # of a text file, where its rows begin
+    is_of_run: bool = True  # or of new examples, whose columns are as the run's were
 
     def row(self, i: int) -> str:
         """A row of the table, as a text editor or the frame counts, and whose it is."""

@@ -54,6 +54,7 @@ def _bad_cells(column: np.ndarray, bad: np.ndarray, name: str, where: Where, of_
     words = f" ({of_words or whose + _OF_WORDS})" if is_word else ""
     fill = ", fill it (--fill median, Columns(fill=...))" if is_empty and not of_words else ""
     remedy = f"mend it{words}{fill}, or leave the column or the row out"
+    remedy = remedy if where.is_of_run else "mend it, or leave the row out"
     remedy = WITH_POINTS if is_word and has_decimal_comma(value) else remedy
     return BadCellsError(f"{where.row(i)}, column {name!r} is {what}; {remedy}{and_more(n)}", name, where.row(i), n)
 

@@ -75,6 +75,7 @@ def _rows(table: Table, known: Known) -> NewExamples:
     if absent := [name for name in features if name not in there]:
         raise ValueError(f"there is no column {absent[0]!r}; the columns are {', '.join(there)}")
     client, where = clients_in(table, columns.client if columns.client in there else None)
+    where = where._replace(is_of_run=False)
     if known.words:
         x = tokens_of(texts_of(there[features[0]], features[0], where), known.words, known.shape[0])
     else:

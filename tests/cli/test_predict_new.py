@@ -142,7 +142,11 @@ def test_clients_that_the_run_did_not_have_get_the_model_that_all_share(trained,
     [
         ({"ward": "d"}, "line 3 (client 'h1'), column 'ward' is 'd'; choose one of a, b, c"),
         ({"ward": ""}, "line 3 (client 'h1'), column 'ward' is empty; name the category"),
-        ({"age": "old"}, "line 3 (client 'h1'), column 'age' is 'old', no finite number"),
+        (
+            {"age": "old"},
+            "line 3 (client 'h1'), column 'age' is 'old', no finite number; mend it, or leave the row out",
+        ),
+        ({"age": ""}, "line 3 (client 'h1'), column 'age' is empty; mend it, or leave the row out"),
         ({"hospital": "h9"}, "there is no client 'h9'; clients are 7, h1, h2, h3"),
         ({"hospital": ""}, "line 3 (client ''), column 'hospital' is empty; name the client"),
         ({"age": None}, "there is no column 'age'; the columns are hospital, ward, kind=x, kind"),
