@@ -31,11 +31,12 @@ from tests.algorithms.normalised import batch_normalised
 from tests.algorithms.round_by_round import jitted
 from tests.algorithms.test_oracles import LR, MOMENTUM, WORK, Reference, assert_models, run
 from tests.oracle import examples_of
+from tests.slow import slow_rows
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
-    ("distance", "linkage", "n_clusters"), [("cosine", "average", None), ("l2", "complete", 3), ("l2", "complete", 5)]
+    ("distance", "linkage", "n_clusters"),
+    [("l2", "complete", 3), *slow_rows(("cosine", "average", None), ("l2", "complete", 5))],
 )
 def test_flhc_cuts_scipys_tree(key, model, work, federation, distance, linkage, n_clusters):
     """Of the updates that it kept in the second round, the last before there are clusters."""
