@@ -15,10 +15,15 @@ from jax import Array
 
 from fljax import tree
 from fljax.choices import check_kind
+from fljax.placement import whole
 from fljax.server import blocks
 from fljax.server.checks import check_shape, check_vector, fallback, n_rows, shape_of
 from fljax.server.entry import WEIGHT, checked
+from fljax.server.labels import rank
 from fljax.types import Params, Stacked
+
+_MANY = 1 << 16
+"""Numbers of all clusters' models up to which a product of matrices is as quick, and sooner compiled."""
 
 
 @checked(weight=WEIGHT)
@@ -71,8 +76,31 @@ def cluster_mean(stacked: Stacked, weight: Array, label: Array, empty: Stacked) 
     empty = fallback("empty", empty, stacked, n_clusters)
     if not jnp.issubdtype(label.dtype, jnp.integer):
         raise ValueError(f"label has dtype {label.dtype}; give the numbers of clusters, whole numbers")
-    # As int32: a uint8 has no 256th cluster.
-    member = label.astype(jnp.int32)[None, :] == jnp.arange(n_clusters, dtype=jnp.int32)[:, None]
+    label = label.astype(jnp.int32)  # a uint8 has no 256th cluster
+    n_entries = sum(leaf.size for leaf in jax.tree.leaves(empty))
+    means = _means_of_few if 2 * n < n_clusters and n_entries > _MANY else _means_of_all
+    return means(stacked, weight, label, empty)
+
+
+def _means_of_few(stacked: Stacked, weight: Array, label: Array, empty: Stacked) -> Stacked:
+    """`cluster_mean` where most clusters have no client: a mean for each client at most, put where it belongs.
+
+    The other rows are not even written where XLA may work in place; as a product of matrices a mean would cost as much
+    for each cluster without clients as for one that has some.
+    """
+    n, n_clusters = weight.shape[0], n_rows("empty", empty)
+    place = rank(label, (label >= 0) & (label < n_clusters))
+    none = jax.tree.map(lambda leaf: jnp.zeros((n, *leaf.shape[1:]), leaf.dtype), empty)
+    mean = _means_of_all(stacked, weight, place, none)
+    has_weight = jnp.zeros(n, bool).at[place].max(weight > 0, mode="drop")
+    cluster = jnp.full(n, n_clusters, jnp.int32).at[place].set(label, mode="drop")
+    row = jnp.where(has_weight, cluster, n_clusters)  # one past the end is dropped
+    return jax.tree.map(lambda kept, new: kept.at[row].set(whole(new), mode="drop"), empty, mean)
+
+
+def _means_of_all(stacked: Stacked, weight: Array, label: Array, empty: Stacked) -> Stacked:
+    """`cluster_mean` as one product of matrices."""
+    member = label[None, :] == jnp.arange(n_rows("empty", empty), dtype=jnp.int32)[:, None]
     exact = weight if weight.dtype == "float64" else weight.astype(jnp.float32)
     matrix = jnp.where(member, exact[None, :], 0)
     mass = matrix.sum(axis=1)

@@ -1,5 +1,6 @@
 import inspect
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 
 import fljax
 from fljax import tree
+from fljax.server import aggregate
 from fljax.server.aggregate import cluster_mean, mix, mix_layers, weighted_mean
 from tests.slow import slow, slow_rows
 
@@ -116,6 +118,45 @@ def test_wrong_shapes_are_named():
         cluster_mean(x, jnp.ones(3), jnp.zeros(2, jnp.int32), x)
     with pytest.raises(ValueError, match="matrix has shape"):
         mix(jnp.ones((2, 2)), x)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int32"])
+def test_means_of_few_among_many_clusters_are_those_of_all(dtype):
+    """Where most clusters have no client, each mean is made in a place of its own and put where it belongs."""
+    rng, n, n_clusters, width = np.random.default_rng(3), 12, 400, 200  # more numbers than are made as one product
+    x, empty = (jnp.asarray(rng.normal(size=(rows, width)) * 9, dtype) for rows in (n, n_clusters))
+    label = np.array([399, 0, 7, 399, 7, -1, 400, 250, 0, 31, 31, 8], np.int32)
+    weight = np.array([1, 2, 0, 3, 0, 1, 1, 5, 2, 1, 0, 0], np.float32)  # nobody of clusters 7 and 8 counts
+    outside = np.isin(label, [-1, 400]) | (weight == 0)
+    poisoned = x if dtype == "int32" else jnp.where(outside[:, None], jnp.nan, x).astype(x.dtype)
+    got = cluster_mean(poisoned, weight, label, empty)
+    assert got.dtype == x.dtype
+    expected = jax.jit(aggregate._means_of_all)(poisoned, weight, label, empty)
+    np.testing.assert_allclose(*(np.asarray(one, np.float32) for one in (got, expected)), rtol=RTOL, atol=1e-6)
+    untouched = np.setdiff1d(np.arange(n_clusters), [399, 0, 250, 31])
+    np.testing.assert_array_equal(np.asarray(got)[untouched], np.asarray(empty)[untouched])
+
+
+def test_a_mean_costs_by_the_clients_and_not_by_clusters_that_have_none():
+    x, label, weight = jnp.ones((20, 100)), jnp.arange(20, dtype=jnp.int32), jnp.ones(20)
+
+    def multiplied(n_clusters):
+        cost = jax.jit(cluster_mean).lower(x, weight, label, jnp.zeros((n_clusters, 100))).cost_analysis()
+        return cost["flops"]
+
+    assert multiplied(5000) < 2 * multiplied(20)
+
+
+def test_means_of_few_have_the_gradient_of_means_of_all():
+    x = jnp.asarray(np.random.default_rng(4).normal(size=(4, 300)), jnp.float32)
+    label, weight, empty = jnp.array([5, 5, 299, 5]), jnp.array([1.0, 2.0, 3.0, 0.0]), jnp.zeros((300, 300))
+
+    def total(means):
+        return lambda x, w: jnp.square(means(x, w, label, empty)).sum()
+
+    of_few = jax.grad(total(inspect.unwrap(cluster_mean)), argnums=(0, 1))(x, weight)
+    of_all = jax.grad(total(aggregate._means_of_all), argnums=(0, 1))(x, weight)
+    chex.assert_trees_all_close(of_few, of_all, rtol=1e-5, atol=1e-5)
 
 
 @given(st.integers(0, 10**6))
