@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 from jax import Array
+from jax.ops import segment_max, segment_min
 
 from fljax import tree
 from fljax.choices import Positive
@@ -43,7 +44,7 @@ from fljax.rounds.local import train_beforehand
 from fljax.rounds.uplink.private import check_not_private
 from fljax.server.aggregate import cluster_mean
 from fljax.server.distance import pairwise_cosine
-from fljax.server.labels import canonical
+from fljax.server.labels import canonical, rank
 from fljax.server.linkage import cut, linkage
 from fljax.types import (
     Algorithm,
@@ -146,16 +147,20 @@ def merged(psi: Any, label: Array, cohort: Cohort, tau: Scalar) -> Array:
         cohort: who is present.
         tau: least cosine.
     """
-    n = label.shape[0]
-    own, here = label[cohort.ids], cohort.active.astype(jnp.float32)
-    empty = jax.tree.map(jnp.zeros_like, psi)
-    mean_move = cluster_mean(tree.take(psi, cohort.ids), here, own, empty)
+    n, own = label.shape[0], label[cohort.ids]
+    # Of all clusters those that are present alone are looked at, in as many places as there are participants.
+    n_places, place = own.shape[0], rank(own, cohort.active)
+    empty = jax.tree.map(lambda leaf: jnp.zeros((n_places, *leaf.shape[1:]), leaf.dtype), psi)
+    mean_move = cluster_mean(tree.take(psi, cohort.ids), cohort.active.astype(jnp.float32), place, empty)
     # One that has not moved, for its training came to nothing, is like nobody: its cosine, 0, would join others.
-    has_moved = jnp.stack([(leaf != 0).reshape(n, -1).any(1) for leaf in jax.tree.leaves(mean_move)]).any(0)
-    present = occupied(jnp.where(cohort.active, own, -1), n) & has_moved
+    moved = [(leaf != 0).reshape(n_places, -1).any(1) for leaf in jax.tree.leaves(mean_move)]
+    present = occupied(jnp.where(cohort.active, place, -1), n_places) & jnp.stack(moved).any(0)
     found = cut(linkage(1 - pairwise_cosine(mean_move, present), "single", present), 1 - tau, present)
     # A cluster that is absent stays apart: it keeps a number that no merged one has.
-    group = jnp.where(present, found, n + jnp.arange(n, dtype=found.dtype))
+    apart = n + jnp.arange(n, dtype=found.dtype)
+    place = jnp.minimum(place, n_places - 1)
+    merges = cohort.active & present[place]
+    group = apart.at[jnp.where(merges, own, n)].set(found[place], mode="drop")
     return canonical(group[label])
 
 
@@ -191,5 +196,6 @@ def largest_part(old: Array, new: Array, seen: Array) -> Array:
     """
     n = old.shape[0]
     n_seen = jnp.bincount(old, seen.astype(jnp.int32), length=n)[old]
-    member = new[None, :] == jnp.arange(n, dtype=new.dtype)[:, None]
-    return old[jnp.argmax(jnp.where(member, n_seen[None, :], -1), axis=1)][new]
+    is_most = n_seen == segment_max(n_seen, new, n)[new]
+    client = jnp.arange(n, dtype=jnp.int32)
+    return old[segment_min(jnp.where(is_most, client, n - 1), new, n)[new]]
