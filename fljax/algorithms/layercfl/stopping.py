@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 from jax import Array
+from jax.ops import segment_min, segment_sum
 
 from fljax import tree
 from fljax.numbers import LocalHyper, Scalar, hyper, number
@@ -91,9 +92,14 @@ def is_apart(hyper: Any, measure: str, alpha: Array, cross: Array, member: Array
     if measure.startswith("cos") and hyper.gamma_max is not None:
         apart &= gamma_limit(alpha_cross) > hyper.gamma_max
     if hyper.spacing is not None:
-        pair = (member[:, :, None] & member[:, None, :]).any(axis=0) & ~jnp.eye(alpha.shape[0], dtype=bool)
+        # Of each participant's own cluster, for most clusters may have nobody here.
+        own, counts = jnp.argmax(member, axis=0), member.any(axis=0)
+        together = (own[:, None] == own[None, :]) & counts[:, None] & counts[None, :]
+        pair = together & ~jnp.eye(alpha.shape[0], dtype=bool)
         nearest = jnp.where(pair, alpha, -jnp.inf).max(axis=1)
-        typical = jnp.nanmedian(jnp.where(member, nearest[None, :], jnp.nan), axis=1)
+        of_own = jnp.nanmedian(jnp.where(together, nearest[None, :], jnp.nan), axis=1)
+        nobody = jnp.full(member.shape[0], jnp.nan, of_own.dtype)
+        typical = nobody.at[jnp.where(counts, own, member.shape[0])].set(of_own, mode="drop")
         itself = 1.0 if measure.startswith("cos") else 0.0
         apart &= itself - alpha_cross > hyper.spacing * (itself - typical)
     return apart
@@ -112,8 +118,9 @@ def everyones_side(side: Array, counts: Array, label: Array, ids: Array) -> Arra
         False in the half of the cluster's first participant. Clients that are absent or do not count go to the larger
         half, the first participant's where both are equal.
     """
+    n = label.shape[0]
     decided, second = (jnp.zeros(label.shape, bool).at[ids].set(value) for value in (counts, side))
-    member = (label[None, :] == jnp.arange(label.shape[0], dtype=label.dtype)[:, None]) & decided[None, :]
-    second ^= second[jnp.argmax(member, axis=1)][label]
-    larger = jnp.where(member, jnp.where(second, 1, -1)[None, :], 0).sum(axis=1) > 0
+    first = segment_min(jnp.where(decided, jnp.arange(n, dtype=jnp.int32), n), label, n)
+    second ^= second[jnp.where(first < n, first, 0)][label]
+    larger = segment_sum(jnp.where(decided, jnp.where(second, 1, -1), 0), label, n) > 0
     return jnp.where(decided, second, larger[label])
