@@ -118,6 +118,32 @@ def test_scaffold_of_equal_steps_with_everyone_in_numpy(key, quadratics):
     np.testing.assert_allclose(state.clients["fc"]["w"], own, rtol=1e-4, atol=1e-4)
 
 
+def test_a_client_without_examples_keeps_its_control_and_counts_for_none_of_scaffolds_means(key, quadratics):
+    """In the first round, where all controls are 0 and clients take plain steps."""
+    whole = quadratics.federation
+    size = whole.train.size.at[1].set(0)
+    state, _ = simulate(
+        scaffold(quadratic(), FULL_BATCHES),
+        scaffold.Hyper(lr=0.1),
+        whole._replace(train=whole.train._replace(size=size)),
+        key,
+        1,
+    )
+    x, y = (np.asarray(part, np.float64) for part in whole.train.pool)
+    sent = []
+    for i in (0, 2, 3):
+        rows, w = np.asarray(whole.train.index[i, : size[i]]), np.zeros(DIMENSION)
+        for _ in range(FULL_BATCHES.epochs):
+            w = w - 0.1 * x[rows].reshape(-1, DIMENSION).T @ (x[rows].reshape(-1, DIMENSION) @ w - y[rows]) / len(rows)
+        sent.append(w)
+    control = -np.array(sent) / (FULL_BATCHES.epochs * 0.1)
+    own = np.asarray(state.clients["fc"]["w"])
+    np.testing.assert_array_equal(own[1], 0)
+    np.testing.assert_allclose(own[[0, 2, 3]], control, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(state.server.shared["fc"]["w"], np.mean(sent, axis=0), rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(state.server.control["fc"]["w"], control.sum(axis=0) / 4, rtol=1e-4, atol=1e-4)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("lr", [0.05, 0.5])
 def test_scaffold_does_not_diverge_at_the_papers_settings(key, lr):
