@@ -79,7 +79,7 @@ def own_federation(job: Job) -> Federation | None:
         return federation
     from fljax.data.holdout import some_clients
 
-    return some_clients(federation, n_clients, job.own["seed"])
+    return data.filled(some_clients(federation, n_clients, job.own["seed"]))  # by what these have alone
 
 
 def halves(job: Job) -> tuple[Examples, Examples]:

@@ -15,7 +15,7 @@ from fljax.drift.stages import at
 from fljax.jobs.assemble import method_named
 from fljax.jobs.job import read_job
 from fljax.jobs.joining import Held, Joining, models_for, models_of_joining, read_joining
-from fljax.jobs.own_data import columns_of, read_data
+from fljax.jobs.own_data import columns_of
 from fljax.jobs.predicted_columns import Columns, told_columns
 from fljax.jobs.remake import Remade, remake
 from fljax.run.checkpoint import standing_of
@@ -83,8 +83,7 @@ def predicted_of_new(
     """
     run, made, job = load_run(folder), remake(folder), read_job(["--folder", str(folder)])
     x = made.federation.train.pool.x
-    fills = None if job.own["data"] is None else read_data(job).fills(made.federation)
-    known = Known(columns_of(job), x.shape[1:], x.dtype, run.inputs, run.words, fills)
+    known = Known(columns_of(job), x.shape[1:], x.dtype, run.inputs, run.words, made.fills)
     joining = None if join is None else read_joining(join, known, made.federation, run.classes)
     new, n_rounds = read_new(path, known), job.run.new_client_rounds if n_rounds is None else n_rounds
     if joining is not None and new.client is None and client is None and len(joining.names) == 1:

@@ -3,8 +3,11 @@
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from fljax.jobs.assemble import make_methods, planned
 from fljax.jobs.job import read_job
+from fljax.jobs.own_data import read_data
 from fljax.jobs.parts import make_model, make_parts
 from fljax.run.rounds import METRICS
 from fljax.types import Federation
@@ -16,6 +19,7 @@ class Remade(NamedTuple):
     federation: Federation  # with the job's attackers and drift
     newcomers: Federation | None  # the clients that it held out for the end
     runs: dict[str, dict[str, Any]]  # method -> what `fljax.train` is called with: "algorithm", "hyper", "key", ...
+    fills: np.ndarray | None = None  # (features,) what ``--fill`` put into the empty cells of each column of a table
 
 
 def remake(folder: str | Path) -> Remade:
@@ -38,7 +42,8 @@ def remake(folder: str | Path) -> Remade:
         raise ValueError(f"there is no {folder / 'config.toml'}; fljax run writes one, and fljax compare for each seed")
     job = read_job(["--folder", str(folder)])
     federation, newcomers = make_parts(job)
+    fills = None if job.own["data"] is None else read_data(job).fills(federation)  # attackers add rows to the pool
     methods, federation = make_methods(job, make_model(job, federation), federation)
     ends = {"patience": job.run.patience}
     runs = {name: planned(job, made, federation, name) | ends for name, made in methods.items()}
-    return Remade(federation, newcomers, runs)
+    return Remade(federation, newcomers, runs, fills)

@@ -8,6 +8,7 @@ from fljax.cli import main
 from fljax.data.own import OwnData
 from fljax.data.tables import read_table
 from fljax.jobs.job import read_job
+from fljax.jobs.own_data import read_data
 from fljax.jobs.parts import make_parts
 from fljax.jobs.predicted import predicted, predicted_of_new
 from tests.cli.test_predict_new import FEW, write
@@ -67,6 +68,19 @@ def test_clients_that_are_held_out_do_not_count(table):
         np.testing.assert_allclose(column, wanted, rtol=1e-6)
 
 
+def test_clients_that_are_not_chosen_do_not_count(table):
+    asked = ["--data", str(table), *COLUMNS, "--fill", "median", "--partition.n-clients", "2", "--algorithm", "fedavg"]
+    job = read_job(asked)
+    federation, _ = make_parts(job)
+    rows = rows_of(federation.train)
+    everyone = np.nanmedian(numbers("age")[rows_of(own(table, "median").federation().train)])
+    wanted = np.nanmedian(numbers("age")[rows])
+    assert abs(wanted - everyone) > 1
+    column = np.asarray(federation.train.pool.x)[np.isnan(numbers("age")), 0]
+    np.testing.assert_allclose(column, wanted, rtol=1e-6)
+    np.testing.assert_allclose(read_data(job).fills(federation)[0], wanted, rtol=1e-6)  # as fljax predict has it
+
+
 def test_a_column_without_any_value_in_training_is_zero():
     x, y = np.array([[1.0, np.nan], [2.0, np.nan], [4.0, 9.0], [5.0, np.nan]], np.float32), np.array([0, 1, 0, 1])
     data = fljax.own_data(np.nan_to_num(x), y, np.zeros(4, int), part=["train", "train", "test", "test"])
@@ -89,8 +103,10 @@ def test_what_is_no_number_is_not_taken_for_empty(tmp_path, cell):
         own(tmp_path / "d.csv", "median")
 
 
-def test_new_examples_are_filled_as_the_runs_own(table, tmp_path):
-    asked = ["--data", str(table), *COLUMNS, "--fill", "median", *FEW, "--algorithm", "fedavg"]
+@pytest.mark.parametrize("more", [(), ("--attack", "label_flip", "--attack.ids", "1")])
+def test_new_examples_are_filled_as_the_runs_own(table, tmp_path, more):
+    """Where attackers add poisoned examples to the pool, too."""
+    asked = ["--data", str(table), *COLUMNS, "--fill", "median", *FEW, "--algorithm", "fedavg", *more]
     assert main(["run", *asked, "--folder", str(tmp_path / "r")]) == 0
     told = predicted(tmp_path / "r")
     write(tmp_path / "n.csv", [rows_with_gaps()[i] for i in sorted(told["example"])])
