@@ -7,6 +7,7 @@ Laws of the engine are tested on each skeleton and on methods that are written o
 """
 
 import json
+import re
 from functools import cache, partial
 from itertools import compress
 from pathlib import Path
@@ -19,6 +20,7 @@ import pytest
 from jax.extend import core
 from jax.interpreters.partial_eval import dce_jaxpr
 
+import fljax
 from fljax import tree
 from fljax.algorithms.perfedavg import perfedavg
 from fljax.data.synthetic import linear_groups
@@ -432,3 +434,31 @@ def test_the_order_of_a_cohort_does_not_matter(key, case, padded):
     straight, shuffled = one_round(np.arange(8)), one_round(np.array([3, 7, 1, 0, 6, 2, 5, 4]))
     chex.assert_trees_all_close(shuffled[:2], straight[:2], rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(shuffled[2], straight[2], rtol=1e-6)
+
+
+REFUSED = r"dp_sgd|^averaging='gradient' sends the gradient of the plain loss"
+
+
+ONE_EACH = [name for name in FIRST if fljax.compose(CASES[name].name).kind != "clustered"]
+"""Choices of clusters are not protected, and neither are first models that are drawn by them."""
+
+
+@of(("fedper",), ONE_EACH)
+def test_private_gradients_of_no_length_tell_the_server_nothing_or_are_refused(key, name, model, work, padded):
+    """What stays with clients is not protected."""
+    given = CASES[name].numbers | {"example_clip": 1e-12, "example_noise": 0.0}
+    private = CASES[name]._replace(name=f"{CASES[name].name}+dp_sgd", numbers=given)
+    pool = padded.train.pool
+    others = padded._replace(
+        train=padded.train._replace(pool=Examples(1 - 3 * pool.x, (pool.y + jnp.arange(len(pool.y)) % 3 + 1) % 4))
+    )
+    try:
+        states = [simulate(private.make(model, work), private.hyper, of, key, 2)[0] for of in (padded, others)]
+    except ValueError as refused:
+        if re.search(REFUSED, str(refused)) is None:
+            raise
+        return
+    one, other = (jax.tree_util.tree_leaves_with_path(jax.device_get(state.server)) for state in states)
+    for (path, found), (_, expected) in zip(one, other, strict=True):
+        if jnp.issubdtype(found.dtype, jnp.floating):
+            np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-6, err_msg=jax.tree_util.keystr(path))
