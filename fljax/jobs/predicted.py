@@ -13,8 +13,9 @@ from fljax.data.split import client_data
 from fljax.data.unlabelled import Known, NewExamples, read_new
 from fljax.drift.stages import at
 from fljax.jobs.assemble import method_named
-from fljax.jobs.job import read_job
+from fljax.jobs.job import Job, read_job
 from fljax.jobs.joining import Held, Joining, models_for, models_of_joining, read_joining
+from fljax.jobs.origins import rows_before_changes
 from fljax.jobs.own_data import columns_of
 from fljax.jobs.predicted_columns import Columns, told_columns
 from fljax.jobs.remake import Remade, remake
@@ -33,10 +34,11 @@ def predicted(folder: str | Path, split: Split = "test", methods: Sequence[str] 
     """Each client's examples with what the model that it was last tested with says of them, method after method.
 
     Columns: ``method``; ``client``, its name or number; ``example``, the place in the pool, which for data that names
-    its clients is the row of the file, from 0; ``label`` and ``predicted``. Of a classification also a probability for
-    each class (``p_NAME``, the softmax of the outputs), of several labels ``label_NAME``, ``p_NAME`` and
-    ``predicted_NAME`` for each (p of 0.5 and more), of several targets ``label_NAME`` and ``predicted_NAME``. Of a
-    client without a model, and where an output is no number, ``predicted`` is empty or NaN.
+    its clients is the row of the file, from 0, also of what a drift or an attack has changed; ``label`` and
+    ``predicted``. Of a classification also a probability for each class (``p_NAME``, the softmax of the outputs), of
+    several labels ``label_NAME``, ``p_NAME`` and ``predicted_NAME`` for each (p of 0.5 and more), of several targets
+    ``label_NAME`` and ``predicted_NAME``. Of a client without a model, and where an output is no number, ``predicted``
+    is empty or NaN.
 
     Args:
         folder: of ``fljax run``, or of a seed of ``fljax compare``.
@@ -49,8 +51,8 @@ def predicted(folder: str | Path, split: Split = "test", methods: Sequence[str] 
             `fljax.remake`.
     """
     check_choices(predicted, {"split": split})
-    run, made = load_run(folder), remake(folder)
-    return _joined([_of_clients(run, made, run[name], split) for name in methods or run])
+    run, made, job = load_run(folder), remake(folder), read_job(["--folder", str(folder)])
+    return _joined([_of_clients(run, made, run[name], split, job) for name in methods or run])
 
 
 def predicted_of_new(
@@ -115,24 +117,27 @@ def _joined(parts: list[Columns]) -> Columns:
     return {column: np.concatenate([part[column] for part in parts]) for column in parts[0]}
 
 
-def _of_clients(run: LoadedRun, made: Remade, result: Result, split: Split) -> Columns:
+def _of_clients(run: LoadedRun, made: Remade, result: Result, split: Split, job: Job) -> Columns:
     """Columns of one method."""
     federation, names, models = _checked(made, result), result.clients, result.models
+    algorithm, last = made.runs[result.name]["algorithm"], len(result.metrics["loss"]) - 1
     if split == "new":
         data = None if made.newcomers is None else made.newcomers.test
         remedy, names, models = "--new-clients 0.2", result.new_clients, models if data is None else result.new_models
     else:
-        data = getattr(at(federation, len(result.metrics["loss"]) - 1), split)
+        data = getattr(at(federation, last), split)
         remedy = "--partition.val-fraction 0.1"
     if data is None:
         raise ValueError(f"split={split!r}: {run.folder} has no such examples; {remedy} makes some")
-    client, example, outputs = _outputs(made, result, models, data)
-    y = np.asarray(data.pool.y)[example]
+    client, place, outputs = _outputs(made, result, models, data)
+    y = np.asarray(data.pool.y)[np.asarray(data.index)[client, place]]
     label = tuple(y.reshape(len(y), -1).T)
     if run.classes:
         label = (np.array(run.classes)[y],)
     called = np.array(names) if names else np.arange(len(data.size))
-    return told_columns(run, made, result, {"client": called[client], "example": example}, label, outputs)
+    rows = np.asarray(data.index) if split == "new" else rows_before_changes(job, algorithm, split, last, data)
+    of = {"client": called[client], "example": rows[client, place]}
+    return told_columns(run, made, result, of, label, outputs)
 
 
 def _of_new(
@@ -159,8 +164,8 @@ def _of_new(
     y = federation.train.pool.y
     pool = as_arrays(on_host(new.x, np.zeros((len(new.x), *y.shape[1:]), y.dtype)))
     data = client_data(pool, [np.flatnonzero(place == i) for i in range(len(holders))])
-    _, example, outputs = _outputs(made, result, models_for(holders, held), data)
-    back = np.argsort(example)  # as in the file
+    holder, which, outputs = _outputs(made, result, models_for(holders, held), data)
+    back = np.argsort(np.asarray(data.index)[holder, which])  # as in the file
     return told_columns(run, made, result, {"client": whose, "example": new.names}, new.label, outputs[back])
 
 
@@ -183,8 +188,8 @@ def _checked(made: Remade, result: Result) -> Federation:
 def _outputs(
     made: Remade, result: Result, models: ModelTable, data: ClientData
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(examples,) clients, (examples,) rows of the pool, and (examples, outputs), client after client."""
+    """(examples,) clients, (examples,) places in their tables, and (examples, outputs), client after client."""
     predict = made.runs[result.name]["algorithm"].predict
-    outputs, index, size = (np.asarray(a) for a in (predictions(predict, models, data), data.index, data.size))
-    client, place = np.nonzero(np.arange(index.shape[1]) < size[:, None])
-    return client, index[client, place], outputs[client, place]
+    outputs, size = np.asarray(predictions(predict, models, data)), np.asarray(data.size)
+    client, place = np.nonzero(np.arange(data.index.shape[1]) < size[:, None])
+    return client, place, outputs[client, place]

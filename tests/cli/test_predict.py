@@ -216,3 +216,21 @@ def test_help_and_no_folder(capsys):
     assert "--split   whose examples" in capsys.readouterr().out
     assert main(["predict", "--split", "test"]) == 2
     assert "say which: fljax predict FOLDER" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_changed_examples_are_told_by_the_rows_that_they_are_of(tmp_path):
+    """Of clients that a drift and an attack have given changed copies, which stand in no file."""
+    rows, folder = table(tmp_path / "d.csv"), tmp_path / "f"
+    given = ["--data", str(tmp_path / "d.csv"), "--client-column", "hospital", "--label-column", "sick"]
+    drift = ["--drift", "swap_labels", "--drift.start", "1", "--drift.share", "1", "--attack", "label_flip"]
+    told = [*given, "--feature-column", "age", "--algorithm", "fedavg", *drift, "--attack.ids", "3"]
+    assert main(["run", *told, *FEW, "--compile", "fast", "--folder", str(folder)]) == 0
+    other = {"yes": "no", "no": "yes"}
+    for split in ("test", "train"):
+        assert main(["predict", str(folder), "--split", split]) == 0
+        lines = read(folder / f"predictions_{split}.csv")
+        assert {line["client"] for line in lines} == {f"h{i}" for i in range(8) if i != 3 or split == "train"}
+        for line in lines:  # all are swapped, and the attacker's training examples flipped
+            row = rows[int(line["example"])]
+            assert (row["hospital"], other[row["sick"]]) == (line["client"], line["label"])

@@ -1,0 +1,40 @@
+"""Which examples of the data a job's clients have, where a drift or an attack has made others of them."""
+
+import numpy as np
+
+from fljax.catalogue.own import find
+from fljax.jobs.job import Job
+from fljax.jobs.parts import make_parts
+from fljax.types import Algorithm, ClientData, Federation
+
+
+def rows_before_changes(job: Job, algorithm: Algorithm, split: str, round: int, data: ClientData) -> np.ndarray:
+    """(clients, capacity) rows of the pool as the data was read, of examples that may be changed copies of those.
+
+    Changed copies stand behind all that was read, each client's in the order of the examples that they are of.
+
+    Args:
+        job: with its drift and its attack.
+        algorithm: as it runs, which knows the attackers.
+        split: "train", "val" or "test".
+        round: counted from 0.
+        data: that split of the job's federation, as it is in the round.
+    """
+    index = np.asarray(data.index)
+    if job.run.drift == job.run.attack == "none":
+        return index
+    before, _ = make_parts(job)
+    owner = _owners(job, before, round)
+    attackers = dict(algorithm.about.choices).get("attack.attackers", ())
+    if split == "train" and find("attack", job.run.attack)(**job.settings["attack"]).poison is not None:
+        owner[list(attackers)] = attackers  # who keep their poisoned examples
+    own: ClientData = getattr(before, split)
+    return np.where(index < len(own.pool.y), index, np.asarray(own.index)[owner])
+
+
+def _owners(job: Job, before: Federation, round: int) -> np.ndarray:
+    """(clients,) whose data each client has."""
+    drift = find("drift", job.run.drift)(**job.settings["drift"])
+    if drift.timeline is None:
+        return np.arange(len(before.train.size))
+    return np.array(drift.timeline(before).owner[(np.array(drift.begins) <= round).sum() - 1])
