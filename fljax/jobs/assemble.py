@@ -125,7 +125,10 @@ def as_clients_are(job: Job, methods: Methods, federation: Federation) -> tuple[
                 f"--{kind} {chosen.name}: round {begins} is beyond --rounds {job.run.rounds}; choose more rounds, or "
                 f"an earlier --{kind}.start"
             )
-    started = {name: clocked(*made, clock, federation, job.run.rounds) for name, made in methods.items()}
+    started = {}
+    for name, made in methods.items():
+        with method_named(name, methods):
+            started[name] = clocked(*made, clock, federation, job.run.rounds)
     federation = clean = drifting(federation, drift)
     found = {}
     for name, (algorithm, sampling) in started.items():
@@ -149,11 +152,11 @@ def make_methods(job: Job, model: Model, federation: Federation) -> tuple[Method
 
 @contextmanager
 def method_named(name: str, methods: Collection[str]) -> Iterator[None]:
-    """Inside it, a ValueError says of which of several methods it is."""
+    """Inside it, a ValueError says of which of several methods it is, unless it says of which setting of the run."""
     try:
         yield
     except ValueError as error:
-        if len(methods) > 1:
+        if len(methods) > 1 and not str(error).startswith("--clock"):
             error.args = (f"--algorithm {name}: {error}",)
         raise  # the same, whose place in a user's file is told
 

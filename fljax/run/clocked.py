@@ -1,6 +1,7 @@
 """Runs with a clock: what a round takes each client's device, and who takes part then."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import jax
@@ -46,12 +47,20 @@ def clocked(
             "--clock deadline --clock.late partial"
         )
     n_clients, seed = federation.train.size.shape[0], clock.profile.device_seed
-    try:
+    with _refusing(clock):
         devices = clock.profile.of(n_clients)
-        ((down, up),) = _traffic(algorithm, [hyper], federation, sampling)
+    ((down, up),) = _traffic(algorithm, [hyper], federation, sampling)  # what it refuses is the method's
+    with _refusing(clock):
         seconds = devices.seconds(federation.train, work, down, up)
         steps = tuple(map(int, n_steps(np.asarray(federation.train.size), work)))
         return clock.start(Asked(algorithm, sampling, devices, tuple(map(float, seconds)), steps, n_rounds, seed))
+
+
+@contextmanager
+def _refusing(clock: Clock) -> Iterator[None]:
+    """Inside it, a ValueError says of which clock it is."""
+    try:
+        yield
     except ValueError as error:
         raise ValueError(f"--clock {clock.name}: {error}") from None
 

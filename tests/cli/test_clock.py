@@ -142,3 +142,10 @@ def test_seeds_and_sweeps_have_a_clock(fljax):
     assert first.shape == second.shape == (3,)
     assert not np.array_equal(first, second)  # other cohorts
     assert fljax("sweep", *TINY, "--algorithm", "fedavg", "--lr", "0.1", "0.2", *clock, "--folder", "s")[0] == 0
+
+
+def test_what_a_method_refuses_is_told_of_it_and_not_of_the_clock(refused):
+    """As without a clock, which is the first to run a round of it."""
+    few = ("--partition.n-public", "8", "--algorithm", "fedavg", "fedtsdp", "--clock", "wait")
+    said = refused("run", "--rounds", "1", *few, "--model", "logistic_regression", "--compile", "fast")
+    assert said == "fljax: --algorithm fedtsdp: public has 8 images; choose public_batch at most that, not 50\n"
