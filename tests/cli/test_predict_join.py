@@ -79,7 +79,8 @@ def test_new_examples_of_a_client_that_was_held_out(held, tmp_path):
     write(tmp_path / "n.csv", rows_of(folder, "test"))
     expected = lines_of(folder / "predictions_new.csv")
     got = told(folder, tmp_path / "n.csv")
-    assert [line["p_yes"] for line in got] == [line["p_yes"] for line in expected]
+    p, of_split = ([float(line["p_yes"]) for line in lines] for lines in (got, expected))
+    np.testing.assert_allclose(p, of_split, rtol=1e-5)  # of other shapes: the last digit depends on the processor
 
 
 @pytest.mark.parametrize("whose", [{"hospital": "h8"}, {}])
