@@ -82,13 +82,18 @@ def _label_flip(
 
 
 def feature_noise(std: float) -> Poison:
-    """Normal noise on every input, in units of the inputs' range (255 for uint8, 1 for others); labels stay."""
+    """Normal noise on every input, in units of the inputs' range (255 for uint8, 1 for others); labels stay.
+
+    The poison raises ValueError of whole numbers that are no pixels, as the words of texts.
+    """
     return partial(_feature_noise, std=std)
 
 
 def _feature_noise(
     rng: np.random.Generator, x: np.ndarray, y: np.ndarray, n_classes: int, *, std: float
 ) -> tuple[np.ndarray, np.ndarray]:
+    if x.dtype != np.uint8 and x.dtype.kind in "iub":
+        raise ValueError(f"feature_noise: x has dtype {x.dtype}, as tokens have, to which nothing can be added")
     return with_noise(rng, x, std), y
 
 

@@ -265,6 +265,13 @@ def test_noise_on_features_is_normal_in_units_of_their_range(kind, middle, top):
         assert (made == 255).mean() == pytest.approx(noise.sf(255), abs=0.02)
 
 
+def test_noise_on_words_of_texts_is_refused(federation, model):
+    pool = federation.train.pool
+    words = federation._replace(train=federation.train._replace(pool=pool._replace(x=jnp.ones((len(pool.y), 5), int))))
+    with pytest.raises(ValueError, match="feature_noise: x has dtype int32, as tokens have"):
+        attacked(fljax.fedavg(model, WORK), words, feature_noise(share=0.3))
+
+
 def test_a_trigger_on_pixels_of_bytes_is_white():
     assert triggered(np.zeros((2, 4, 4, 1), np.uint8), 2)[:, 2:, 2:].tolist() == [[[[255]] * 2] * 2] * 2
 
