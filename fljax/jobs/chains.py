@@ -45,8 +45,21 @@ def _renamed(name: str, sections: Mapping[str, str]) -> str:
 
 
 def _with(method: str, bricks: Sequence[str]) -> str:
-    """The method's word with the bricks behind it that it does not have: a stored word has them already."""
-    return "+".join([method, *(brick for brick in bricks if brick not in method.split("+")[1:])])
+    """The method's word with the bricks behind it that it does not have: a stored word has them already.
+
+    Raises:
+        ValueError: it has some of them in another order than they are given in.
+    """
+    whole = [method, *(brick for brick in bricks if brick not in method.split("+")[1:])]
+    for slot in BEGIN:
+        given = [brick for brick in bricks if entry("brick", brick).group == slot]
+        found = [brick for brick in "+".join(whole).split("+")[1:] if brick in given]
+        if found != given:
+            raise ValueError(
+                f"{shown(slot, given)}: {method} would have {', then '.join(found)}; "
+                "write all of them in one place, in their order"
+            )
+    return "+".join(whole)
 
 
 def _brick(slot: str, word: str) -> tuple[str, Layer]:

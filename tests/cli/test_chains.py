@@ -77,6 +77,10 @@ def test_a_number_is_swept():
     ("words", "why"),
     [
         ("--augment krum", "no brick for --augment: 'krum'"),
+        (
+            "--algorithm fedavg+top_k --augment flip --uplink clip top-k",
+            r"^--uplink clip_update top_k: fedavg\+top_k would have top_k, then clip_update; write all of them in one",
+        ),
         ("--augment flip:0.5:1", "2 numbers for flip, whose numbers are: flip_rate"),
         ("--algorithm fedsgd --augment flip", "fedsgd.flip: .* has no slot 'augment'"),
         ("--augment flip:2", "flip_rate=2 is out of its range"),
