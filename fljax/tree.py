@@ -1,6 +1,6 @@
 """Maths on pytrees whose leaves share a leading axis: clients, clusters or whatever is stacked."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
@@ -52,13 +52,17 @@ def stacked(models: ModelTable) -> Stacked:
     )
 
 
-def put(stacked: Stacked, index: Array, rows: Stacked) -> Stacked:
+def put(stacked: Stacked, index: Array, rows: Stacked, mask: Array | None = None) -> Stacked:
     """``stacked`` with its rows ``index`` (distinct, of 0 to rows - 1) replaced by ``rows``.
+
+    Where ``mask`` (entries,) is given, only those of True are; the other rows stay as they were.
 
     Each row looks up what replaces it: one kernel a leaf, where a scatter is a loop of six. But of few rows of a large
     leaf only those are written.
     """
     n_put = index.shape[0]
+    if mask is not None:
+        rows = where(mask, rows, take(stacked, index))
 
     def replaced(leaf: Array, new: Array) -> Array:
         n = leaf.shape[0]
@@ -110,6 +114,34 @@ def split_statistics(params: Params) -> tuple[Params, Params]:
 def join_statistics(trainable: Params, statistics: Params) -> Params:
     """The inverse of `split_statistics`."""
     return trainable | statistics if statistics else trainable
+
+
+def trainable(params: Params) -> Params:
+    """``params`` without running statistics."""
+    return split_statistics(params)[0]
+
+
+def map_trainable(function: Callable[..., Any], params: Params, *others: Params) -> Params:
+    """``function`` of the trainable leaves of ``params`` and the others, with the running statistics of ``params``."""
+    own, statistics = split_statistics(params)
+    return join_statistics(jax.tree.map(function, own, *map(trainable, others)), statistics)
+
+
+def side_by_side(**models: Params) -> Params:
+    """Models by name as one, whose layers they are; running statistics stand where those of a model are looked for.
+
+    Server optimisers, and what is done to updates on the way, would else take them for parameters.
+    """
+    parts = {name: split_statistics(model) for name, model in models.items()}
+    kept = {name: statistics[STATISTICS] for name, (_, statistics) in parts.items() if statistics}
+    return join_statistics({name: own for name, (own, _) in parts.items()}, {STATISTICS: kept} if kept else {})
+
+
+def apart(params: Params) -> dict[str, Params]:
+    """The inverse of `side_by_side`."""
+    own, statistics = split_statistics(params)
+    kept = statistics.get(STATISTICS, {})
+    return {n: join_statistics(model, {STATISTICS: kept[n]} if n in kept else {}) for n, model in own.items()}
 
 
 def named_leaves(params: Params, path: tuple[str, ...] = ()) -> dict[tuple[str, ...], Any]:

@@ -78,3 +78,26 @@ def test_rows_spread_over_devices_are_put_as_on_one(key, n_rows, n_put):
         spread = jax.device_put(new, jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("clients")))
         found = bits(jax.jit(tree.put)(*replicated((stacked, index), mesh), spread))
     jax.tree.map(np.testing.assert_array_equal, found, expected)
+
+
+def test_rows_that_are_masked_stay_as_they_were():
+    table, new = jnp.arange(5.0)[:, None] * jnp.ones((1, 2)), jnp.array([[7.0, 7], [jnp.nan, 8], [9, 9]])
+    after = tree.put({"w": table}, jnp.array([4, 0, 2]), {"w": new}, jnp.array([True, False, True]))
+    np.testing.assert_array_equal(after["w"], [[0, 0], [1, 1], [9, 9], [3, 3], [7, 7]])
+
+
+def test_statistics_are_those_of_the_first_and_no_function_sees_them():
+    ours, theirs = ({"fc": jnp.full(3, v), tree.STATISTICS: {"bn": jnp.full(2, v)}} for v in (2.0, 5.0))
+    found = tree.map_trainable(lambda a, b: a - b, ours, theirs)
+    np.testing.assert_array_equal(found["fc"], [-3, -3, -3])
+    np.testing.assert_array_equal(found[tree.STATISTICS]["bn"], [2, 2])
+    assert tree.trainable(theirs).keys() == {"fc"}
+
+
+def test_models_side_by_side_come_apart_as_they_were():
+    """One with running statistics beside one without: the server sees numbers of parameters alone."""
+    models = {"a": {"fc": jnp.ones(3), tree.STATISTICS: {"bn": jnp.zeros(2)}}, "b": {"fc": jnp.zeros(4)}}
+    both = tree.side_by_side(**models)
+    assert tree.size(both) == 7
+    assert jax.tree.structure(tree.apart(both)) == jax.tree.structure(models)
+    jax.tree.map(np.testing.assert_array_equal, tree.apart(both), models)

@@ -72,12 +72,11 @@ def apple(model: Model, work: Work, *, weighting: Weighting = "size") -> Algorit
 
     def round(key: Key, hyper: APPLEHyper, state: State, cohort: Cohort) -> tuple[State, Metrics]:
         cores, p0 = state.server["core"], state.server["p0"]
-        begun = tree.take(cores, cohort.ids)
-        start, pull = tree.own({"core": begun, "p": state.clients}), hyper.mu * faded(hyper, cohort.round)
+        start = tree.own({"core": tree.take(cores, cohort.ids), "p": state.clients})
+        pull = hyper.mu * faded(hyper, cohort.round)
         loss, p_lr = mixed(model, cores, p0, pull), hyper.decayed(hyper.p_lr, cohort.round)
         trained = train_parts(hyper, start, cohort, loss, work, "core", cohort.ids, p=optax.sgd(p_lr))
-        counts = cohort.active & trained.ok
-        cores = tree.put(cores, cohort.ids, tree.where(counts, trained.params["core"], begun))
+        cores = tree.put(cores, cohort.ids, trained.params["core"], cohort.active & trained.ok)
         n_parameters = tree.size(tree.first(cores))
         metrics = reported(trained, n_parameters, (p0.shape[0] - 1) * n_parameters)
         return State({"core": cores, "p0": p0}, trained.params["p"]), metrics
@@ -104,7 +103,7 @@ def mixed(model: Model, cores: Stacked, p0: Array, pull: Array) -> Loss:
         p0: (clients,) what the weights are pulled to.
         pull: how strongly, ``pull / 2 |p - p0|^2``.
     """
-    others = tree.split_statistics(cores)[0]
+    others = tree.trainable(cores)
 
     def loss(held: Params, statistics: Params, batch: Batch, key: Key, i: Array) -> tuple[Array, Params]:
         p = held["p"]

@@ -101,8 +101,7 @@ def clusterfl(
 
     def receive(key: Key, hyper: ClusterFLHyper, state: State, cohort: Cohort, upload: Upload) -> tuple[State, Metrics]:
         (models, means, label, memory), trained = state.server, upload.rest
-        uploaded = tree.where(upload.weight > 0, upload.params, tree.take(models, cohort.ids))
-        models = tree.put(models, cohort.ids, uploaded)
+        models = tree.put(models, cohort.ids, upload.params, upload.weight > 0)
         # F: k-means on W, every few rounds; the means in every round.
         since = cohort.round.astype(jnp.float32) + 1 - jnp.round(hyper.warmup)
         due = (since >= 0) & (jnp.mod(since, jnp.round(hyper.every)) == 0)

@@ -50,7 +50,7 @@ def dpsgd(
         if mixing == "beside":
             moved = jax.tree.map(jnp.add, mix(W, models), tree.subtract(trained.params, models))
             # Running statistics are mixed after training: a variance and a difference of two may be below 0.
-            mixed = tree.join_statistics(tree.split_statistics(moved)[0], tree.split_statistics(mixed)[1])
+            mixed = tree.join_statistics(tree.trainable(moved), tree.split_statistics(mixed)[1])
         return trained._replace(params=mixed)
 
     return between_neighbours(model, work, step, graph, degree, graph_seed, time_varying)

@@ -24,7 +24,7 @@ from fljax.client.objectives import Loss, predictor, training_loss
 from fljax.client.spread import gradient_mass
 from fljax.data.labels import check_classes
 from fljax.numbers import LocalHyper, Scalar, hyper, number
-from fljax.rounds import all_but, client_weight, method, reported, train
+from fljax.rounds import all_but, method, reported, train
 from fljax.rounds.cohort import drawn
 from fljax.rounds.sharing import own_rows
 from fljax.rounds.uplink.private import check_not_private
@@ -82,7 +82,7 @@ def fedas(model: Model, work: Work, *, align_epochs: Natural = 1) -> Algorithm:
         trained = train(hyper, begun, cohort, loss, work)
         trace = gradient_mass(drawn(cohort, FISHER), trained.params, cohort.data, as_tested(loss), work.batch_size)
         ok = trained.ok & jnp.isfinite(trace)
-        weight = jnp.where(client_weight("uniform", cohort, ok) > 0, trace, 0.0)
+        weight = jnp.where(cohort.active & ok, trace, 0.0)
         server = weighted_mean(sharing.split(trained.params)[0], weight, state.server)
         n = tree.size(state.server)
         clients = tree.where(ok, trained.params, last)

@@ -56,7 +56,7 @@ def fedcac(model: Model, work: Work, *, weighting: Weighting = "size") -> Algori
 
     def init(key: Key, hyper: FedCACHyper, data: ClientData) -> State:
         theta, n_clients = model.init(key), data.size.shape[0]
-        own = own_rows(tree.split_statistics(theta)[0], n_clients)
+        own = own_rows(tree.trainable(theta), n_clients)
         return State(theta, FedCACClient(jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, bool), own), own))
 
     def starts(theta: Params, clients: FedCACClient) -> Stacked:
@@ -67,9 +67,9 @@ def fedcac(model: Model, work: Work, *, weighting: Weighting = "size") -> Algori
     def round(key: Key, hyper: FedCACHyper, state: State, cohort: Cohort) -> tuple[State, Metrics]:
         begun = starts(state.server, state.clients)
         trained = train(hyper, begun, cohort, training_loss(model), work)
-        w, start = (tree.split_statistics(params)[0] for params in (trained.params, begun))
+        w, start = (tree.trainable(params) for params in (trained.params, begun))
         critical = jax.tree.map(lambda new, old: most_sensitive(new, old, hyper.tau), w, start)
-        here = client_weight("uniform", cohort, trained.ok) > 0
+        here = cohort.active & trained.ok
         own = mix(alike(overlap(critical), here, (cohort.round + 1).astype(jnp.float32) / hyper.beta), w)
         theta = weighted_mean(trained.params, client_weight(weighting, cohort, trained.ok), state.server)
         # Who diverged keeps what it had.

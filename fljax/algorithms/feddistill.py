@@ -24,7 +24,7 @@ from fljax.client.features import head_shape
 from fljax.client.objectives import Loss, batch_mean, predictor
 from fljax.data.labels import check_classes
 from fljax.numbers import LocalHyper, Scalar, hyper, number
-from fljax.rounds import client_weight, method, reported, train
+from fljax.rounds import method, reported, train
 from fljax.rounds.joining import trained_alone
 from fljax.rounds.sharing import own_rows
 from fljax.rounds.uplink.private import check_not_private
@@ -60,7 +60,7 @@ def feddistill(model: Model, work: Work) -> Algorithm:
         n_classes = everyone["count"].shape[0]
         sums = class_sums(partial(output, model), trained.params, cohort.data, n_classes)
         now = {"total": sums.mean, "count": (sums.count > 0).astype(jnp.float32)}
-        now = tree.where(client_weight("uniform", cohort, trained.ok) > 0, now, own)
+        now = tree.where(cohort.active & trained.ok, now, own)
         everyone = jax.tree.map(lambda all_of, new, old: all_of + (new - old).sum(0), everyone, now, own)
         up, down = now["count"].sum(1), (teacher["count"] > 0.5).astype(jnp.float32).sum(1)
         clients, metrics = {"w": trained.params, "taught": now}, reported(trained, up * n_classes, down * n_classes)

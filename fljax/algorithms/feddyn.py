@@ -56,7 +56,7 @@ def feddyn(model: Model, work: Work, *, weighting: Weighting = "uniform", combin
 
     def init(key: Key, hyper: FedDynHyper, data: ClientData) -> State:
         theta, total = model.init(key), total_weight(weighting, data)
-        zero = jax.tree.map(jnp.zeros_like, tree.split_statistics(theta)[0])
+        zero = jax.tree.map(jnp.zeros_like, tree.trainable(theta))
         server = Dynamic(theta, zero, total, combining.init(hyper, theta), rule.init(hyper, theta))
         return State(server, own_rows(zero, data.size.shape[0]))
 

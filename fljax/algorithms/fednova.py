@@ -9,7 +9,6 @@ Differences from the paper: ``combine`` receives ``theta + tau (w_i - theta) / a
 Its local proximal term is the brick ``prox``, whose ``a_i`` is taken for that of plain SGD.
 """
 
-import jax
 import jax.numpy as jnp
 from jax import Array
 
@@ -42,9 +41,8 @@ def fednova(model: Model, work: Work, *, weighting: Weighting = "size", combine:
         a = step_mass(steps_of(cohort, work), hyper)
         p = client_weight(weighting, cohort, trained.ok)
         scale = jnp.vdot(p, a) / jnp.maximum(p.sum(), 1e-12) / jnp.maximum(a, 1.0)
-        (w, statistics), begun = tree.split_statistics(trained.params), tree.split_statistics(theta.params)[0]
-        w = jax.tree.map(lambda w, t: t + tree.along(scale, w) * (w - t), w, begun)
-        return trained._replace(params=tree.join_statistics(w, statistics))
+        params = tree.map_trainable(lambda w, t: t + tree.along(scale, w) * (w - t), trained.params, theta.params)
+        return trained._replace(params=params)
 
     return not_alone(averaging(model, local, weighting=weighting, combine=combine))
 

@@ -89,7 +89,7 @@ def fedpac(model: Model, work: Work, *, head_epochs: Natural = 1, weighting: Wei
             "body": weighted_mean(bodies, client_weight(weighting, cohort, trained.ok), theta),
             "prototypes": average_prototypes(prototypes, sums, weighting, cohort, trained.ok),
         }
-        here = client_weight("uniform", cohort, trained.ok) > 0
+        here = cohort.active & trained.ok
         alpha = simplex_weights(place, variance, here)
         own = tree.where(here, mix(alpha, heads), state.clients)
 

@@ -10,8 +10,6 @@ batch.
 
 from typing import Any
 
-import jax
-
 from fljax import tree
 from fljax.client.gradient import check_one_step, client_gradients
 from fljax.client.objectives import training_loss
@@ -47,5 +45,4 @@ def fedsgd(model: Model, work: Work, *, weighting: Weighting = "size", combine: 
 
 def descended(start: ModelTable, gradient: Any, lr: Any) -> Any:
     """``w_i - lr g_i``, with the running statistics that come beside ``gradient``."""
-    (gradient, statistics), trainable = tree.split_statistics(gradient), tree.split_statistics(tree.stacked(start))[0]
-    return tree.join_statistics(jax.tree.map(lambda w, g: w - lr * g, trainable, gradient), statistics)
+    return tree.map_trainable(lambda g, w: w - lr * g, gradient, tree.stacked(start))

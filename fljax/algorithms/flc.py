@@ -54,4 +54,4 @@ def scaled_layers(update: Stacked) -> Stacked:
         length = jnp.where(squared > 0, jnp.sqrt(squared), 1.0)
         return jax.tree.map(lambda leaf: leaf / tree.along(length, leaf), layer)
 
-    return {name: unit(layer) for name, layer in tree.split_statistics(update)[0].items()}
+    return {name: unit(layer) for name, layer in tree.trainable(update).items()}

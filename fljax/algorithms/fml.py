@@ -43,19 +43,20 @@ def fml(model: Model, work: Work, *, weighting: Weighting = "size", combine: Com
 
     def local(hyper: FMLHyper, start: ModelTable, cohort: Cohort) -> Trained:
         check_classes(cohort.data.pool.y)
-        trained = train(hyper, start._replace(params=side_by_side(start.params)), cohort, mutual(model, hyper), work)
-        return trained._replace(params=apart(trained.params))
+        both = start._replace(params=tree.side_by_side(**start.params))
+        trained = train(hyper, both, cohort, mutual(model, hyper), work)
+        return trained._replace(params=tree.apart(trained.params))
 
     rounds = two_models(model, local, "own", combine=combine, weighting=weighting)
     return rounds._replace(join=join_from_shared(rounds))
 
 
 def mutual(model: Model, hyper: FMLHyper) -> Loss:
-    """The two losses of models `side_by_side`, each with a gradient for its own model; the value is the own model's."""
+    """The losses of both models side by side, each with a gradient for its own model; the value is the own model's."""
 
     def loss(params: Params, batch: Batch, key: Key) -> tuple[Array, Params]:
         logits, updated = {}, {}
-        for name, held in apart(params).items():
+        for name, held in tree.apart(params).items():
             logits[name], updated[name] = model.apply(held, batch.x, key)
 
         def of(name: str, other: str, share: Scalar) -> Array:
@@ -63,7 +64,7 @@ def mutual(model: Model, hyper: FMLHyper) -> Loss:
             return batch_mean(share * model.loss(logits[name], batch.y) + (1 - share) * word, batch.weight)
 
         value, beside = of("own", "global", hyper.alpha), of("global", "own", hyper.beta)
-        return value + beside - jax.lax.stop_gradient(beside), side_by_side(updated)
+        return value + beside - jax.lax.stop_gradient(beside), tree.side_by_side(**updated)
 
     return loss
 
@@ -72,17 +73,3 @@ def divergence(logits: Array, taught: Array) -> Array:
     """(batch,) ``KL(softmax(taught) || softmax(logits))``."""
     to, of = (jax.nn.log_softmax(value.astype(jnp.float32)) for value in (logits, taught))
     return (jnp.exp(of) * (of - to)).sum(-1)
-
-
-def side_by_side(held: Params) -> Params:
-    """Models by name as one, whose running statistics stand where training looks for them."""
-    trained, statistics = zip(*map(tree.split_statistics, held.values()), strict=True)
-    kept = {tree.STATISTICS: dict(zip(held, statistics, strict=True))} if any(statistics) else {}
-    return tree.join_statistics(dict(zip(held, trained, strict=True)), kept)
-
-
-def apart(params: Params) -> Params:
-    """The inverse of `side_by_side`."""
-    held, statistics = tree.split_statistics(params)
-    kept = statistics.get(tree.STATISTICS, {})
-    return {name: tree.join_statistics(own, kept.get(name, {})) for name, own in held.items()}

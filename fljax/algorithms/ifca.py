@@ -104,7 +104,7 @@ def _gradient_step(model: Model, work: Work, n_clusters: int, weighting: Weighti
         weight = client_weight(weighting, cohort, sent.ok)
         member = jax.nn.one_hot(start.row, n_clusters, dtype=jnp.float32) * weight[:, None]
         share = (member.sum(axis=0) / jnp.maximum(member.sum(), 1.0))[start.row]
-        trainable = tree.split_statistics(tree.take(start.params, start.row))[0]
+        trainable = tree.trainable(tree.take(start.params, start.row))
         gradient, statistics = tree.split_statistics(sent.params)
         lr, (own, base) = hyper.lr_of(cohort.round), split(gradient, common)
         step = compose(jax.tree.map(lambda g: lr * tree.along(share, g) * g, own), jax.tree.map(lambda g: lr * g, base))

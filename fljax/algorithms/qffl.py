@@ -41,14 +41,14 @@ def qffl(model: Model, work: Work, *, weighting: Weighting = "uniform", combine:
         loss = jnp.maximum(client_loss(model, theta, cohort.data), 1e-10)
         trained = train(hyper, theta, cohort, training_loss(model), work)
         omega, inverse = client_weight(weighting, cohort, trained.ok), 1 / hyper.lr_of(cohort.round)
-        (w, statistics), begun = tree.split_statistics(trained.params), tree.split_statistics(theta.params)[0]
-        move = tree.subtract(w, begun)
+        squared = jax.vmap(tree.squared_norm)(tree.subtract(trained.params, theta.params))
         # All F^q by the largest one, which changes no ratio of them and leaves none infinite.
         power = (loss / jnp.where(omega > 0, loss, 0).max().clip(1e-10)) ** hyper.q
-        h = power * (hyper.q / loss * inverse**2 * jax.vmap(tree.squared_norm)(move) + inverse)
+        h = power * (hyper.q / loss * inverse**2 * squared + inverse)
         share = omega.sum() * inverse / jnp.maximum(jnp.vdot(omega, h), 1e-30)
-        moved = jax.tree.map(lambda t, d: t + tree.along(share * power, d) * d, begun, move)
-        return trained._replace(params=tree.join_statistics(tree.as_before(moved, w), statistics))
+        step = share * power
+        moved = tree.map_trainable(lambda w, t: t + tree.along(step, w) * (w - t), trained.params, theta.params)
+        return trained._replace(params=tree.as_before(moved, trained.params))
 
     rounds = averaging(model, local, weighting=weighting, combine=combine)
 

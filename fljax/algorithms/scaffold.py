@@ -72,7 +72,7 @@ def scaffold(
 
     def init(key: Key, hyper: ScaffoldHyper, data: ClientData) -> State:
         theta, total = model.init(key), total_weight(weighting, data)
-        c = jax.tree.map(jnp.zeros_like, tree.split_statistics(theta)[0])
+        c = jax.tree.map(jnp.zeros_like, tree.trainable(theta))
         server = Controlled(theta, c, total, combining.init(hyper, theta), rule.init(hyper, c))
         return State(server, own_rows(c, data.size.shape[0]))
 

@@ -102,8 +102,8 @@ def stocfl(
         key_model, key_train = jax.random.split(key)
         theta, n_clients = model.init(key_model), data.size.shape[0]
         moved = train_beforehand(key_train, hyper, theta, data, model, work._replace(epochs=anchor_epochs))
-        psi = tree.split_statistics(tree.subtract(moved.params, tree.broadcast(theta, n_clients)))[0]
-        centers = tree.broadcast(two(theta, theta), n_clients)
+        psi = tree.trainable(tree.subtract(moved.params, tree.broadcast(theta, n_clients)))
+        centers = tree.broadcast(tree.side_by_side(theta=theta, omega=theta), n_clients)
         return Clusters(centers, jnp.arange(n_clients, dtype=jnp.int32), Known(psi, jnp.zeros(n_clients, bool)))
 
     def before(hyper: StoCFLHyper, clusters: Clusters, cohort: Cohort) -> Clusters:
@@ -111,13 +111,14 @@ def stocfl(
         label = merged(psi, clusters.label, cohort, hyper.tau)
         new = regrouped(clusters._replace(label=largest_part(clusters.label, label, seen)), label)
         known = Known(psi, seen.at[cohort.ids].max(cohort.active))
-        return new._replace(centers=two(begun(new), one_of(new.centers, "omega")), kept=known)
+        both = tree.side_by_side(theta=begun(new), omega=tree.apart(new.centers)["omega"])
+        return new._replace(centers=both, kept=known)
 
     def local(hyper: StoCFLHyper, start: ModelTable, cohort: Cohort) -> Trained:
-        theta, omega = (ModelTable(one_of(start.params, name), start.row) for name in ("theta", "omega"))
+        theta, omega = (ModelTable(tree.apart(start.params)[name], start.row) for name in ("theta", "omega"))
         near = train(hyper, theta, cohort, proximal(loss, hyper.lam), work, omega)
         common = train(hyper, omega, cohort, loss, work)
-        return Trained(two(near.params, common.params), near.loss, near.ok & common.ok)
+        return Trained(tree.side_by_side(theta=near.params, omega=common.params), near.loss, near.ok & common.ok)
 
     def sends(center: Params, cohort: Cohort) -> Metrics:
         n_parameters = tree.size(center["theta"])
@@ -168,25 +169,8 @@ def begun(clusters: Clusters) -> Stacked:
     """(clusters, ...) their models; of those nobody of which has taken part the global one, as it is now."""
     (_, seen), n = clusters.kept, clusters.label.shape[0]
     is_trained = jnp.bincount(clusters.label, seen.astype(jnp.int32), length=n) > 0
-    return tree.where(is_trained, *(one_of(clusters.centers, name) for name in ("theta", "omega")))
-
-
-def two(theta: Params, omega: Params) -> Params:
-    """Both models as one, whose layers they are; their running statistics stay where those of a model are looked for.
-
-    Server optimisers and what is done to updates on the way would else take them for parameters.
-    """
-    parts = {"theta": tree.split_statistics(theta), "omega": tree.split_statistics(omega)}
-    kept = {name: statistics[tree.STATISTICS] for name, (_, statistics) in parts.items() if statistics}
-    trainable = {name: own for name, (own, _) in parts.items()}
-    return tree.join_statistics(trainable, {tree.STATISTICS: kept} if kept else {})
-
-
-def one_of(both: Params, name: str) -> Params:
-    """The model ``name`` of `two`."""
-    trainable, statistics = tree.split_statistics(both)
-    kept = statistics.get(tree.STATISTICS, {})
-    return tree.join_statistics(trainable[name], {tree.STATISTICS: kept[name]} if name in kept else {})
+    models = tree.apart(clusters.centers)
+    return tree.where(is_trained, models["theta"], models["omega"])
 
 
 def largest_part(old: Array, new: Array, seen: Array) -> Array:

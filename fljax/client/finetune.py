@@ -72,7 +72,7 @@ def adapt(
             key_step = jax.random.fold_in(key, n_steps + i)
             return sgd_step(loss, optimizer, *carry, minibatch(pool, rows, weight), key_step)[1:]
 
-        begun = (start, optimizer.init(tree.split_statistics(start)[0]))
+        begun = (start, optimizer.init(tree.trainable(start)))
         adapted = lax.fori_loop(0, jnp.where(size > 0, n_steps, 0), step, begun)[0]
         # Finite parameters may be too large for a finite loss.
         batch = minibatch(pool, *batch_rows(shuffled(key, index, size), size, jnp.int32(0), batch_size))

@@ -202,7 +202,7 @@ def _train_client(
     is_turned = jax.tree.map(lambda leaf: alike and _is_narrow(leaf), trainable)
     is_turned = tree.join_statistics(is_turned, jax.tree.map(lambda leaf: False, statistics))
     begin = _turned(start, is_turned)
-    carry = (begin, optimizer.init(tree.split_statistics(begin)[0]), jnp.float32(0))
+    carry = (begin, optimizer.init(tree.trainable(begin)), jnp.float32(0))
     (params, _, total), n_met = _passes(epoch, carry, size, work, effort)
     params = _turned(params, is_turned)
     mean_loss = total / jnp.maximum(n_met, 1).astype(jnp.float32)

@@ -37,7 +37,7 @@ def train_parts(
             ``work`` and ``hyper``.
     """
     statistics = tree.split_statistics(start.params[first])[1]
-    begun = {name: tree.split_statistics(part)[0] for name, part in start.params.items()}
+    begun = {name: tree.trainable(part) for name, part in start.params.items()}
     usual = local_optimizer(hyper, work, cohort.round)
     optimizer = optax.multi_transform({name: steps.get(name, usual) for name in begun}, {name: name for name in begun})
     optimizer = Elementwise(*optimizer) if isinstance(usual, Elementwise) else optimizer

@@ -220,7 +220,7 @@ def stepped(combine: Combining, optimizer: str) -> Combine:
         return server_step(server_optimizer(optimizer, server_numbers(hyper)), moments, shared, goal)
 
     def init(hyper: Any, shared: Params) -> Moments:
-        begun = server_optimizer(optimizer, server_numbers(hyper)).init(tree.split_statistics(shared)[0])
+        begun = server_optimizer(optimizer, server_numbers(hyper)).init(tree.trainable(shared))
         return Moments(begun, inner.init(hyper, shared))
 
     def apply(hyper: Any, memory: Moments, shared: Params, received: Stacked, weight: Array) -> tuple[Params, Any]:

@@ -23,13 +23,10 @@ def extrapolated(combine: Combining) -> Combine:
 
     def apply(hyper: Any, memory: Any, shared: Params, received: Stacked, weight: Array) -> tuple[Params, Any]:
         goal, memory = inner.apply(hyper, memory, shared, received, weight)
-        (begun, _), (aim, statistics) = tree.split_statistics(shared), tree.split_statistics(goal)
-        step = tree.subtract(aim, begun)
-        away = jax.tree.map(lambda w, t: w - t[None], tree.split_statistics(received)[0], begun)
-        squared = jnp.where(weight > 0, jax.vmap(tree.squared_norm)(away), 0.0)
+        step = tree.subtract(tree.trainable(goal), tree.trainable(shared))
+        squared = jnp.where(weight > 0, jax.vmap(tree.squared_norm)(tree.moves(received, shared)), 0.0)
         spread = jnp.vdot(weight, squared) / jnp.maximum(weight.sum(), 1e-12)
         eta = jnp.maximum(1.0, spread / (2 * (tree.squared_norm(step) + hyper.epsilon)))
-        moved = jax.tree.map(lambda t, d: t + eta * d, begun, step)
-        return tree.join_statistics(moved, statistics), memory
+        return tree.map_trainable(lambda to, t, d: t + eta * d, goal, shared, step), memory
 
     return Combine(apply, inner.init, name=f"{inner.name}+exp", goal=goal_of(inner))

@@ -126,7 +126,7 @@ def consensus_distance(models: Stacked, active: Array) -> Array:
         away = flat - (weight[:, None] * flat).sum(axis=0)[None, :]
         return (weight * jnp.square(away).sum(axis=1)).sum()
 
-    return jnp.sqrt(sum((squared(leaf) for leaf in jax.tree.leaves(tree.split_statistics(models)[0])), jnp.float32(0)))
+    return jnp.sqrt(sum((squared(leaf) for leaf in jax.tree.leaves(tree.trainable(models))), jnp.float32(0)))
 
 
 def between_neighbours(

@@ -19,7 +19,7 @@ def parted_once(
     model: Model,
     find: Find,
     n_clusters: int | None = None,
-    measure: Callable[[Stacked], Stacked] = lambda update: tree.split_statistics(update)[0],
+    measure: Callable[[Stacked], Stacked] = tree.trainable,
 ) -> Rule:
     """One group until ``hyper.warmup`` rounds are over, a number of the method; those of ``find`` from then on.
 
@@ -40,7 +40,7 @@ def parted_once(
             raise ValueError(f"{type(hyper).__name__} has no number warmup, the rounds before groups form; give it one")
         theta, n_clients = model.init(key), data.size.shape[0]
         # Kept are the updates last uploaded, (clients, ...); 0: none yet.
-        one = jax.tree.map(tree.at_least_float32, tree.split_statistics(theta)[0])
+        one = jax.tree.map(tree.at_least_float32, tree.trainable(theta))
         none = jax.tree.map(lambda leaf: jnp.zeros((n_clients, *leaf.shape), leaf.dtype), one)
         centers = tree.broadcast(theta, n_clusters or n_clients)
         return Clusters(centers, jnp.zeros(n_clients, jnp.int32), kept=none)
@@ -54,8 +54,8 @@ def parted_once(
 
     def after(key: Key, hyper: Any, clusters: Clusters, sent: Sent, cohort: Cohort) -> tuple[Clusters, Sent, Metrics]:
         moved = measure(tree.subtract(sent.params, tree.take(clusters.centers, sent.label)))
-        moved = tree.where(sent.weight > 0, moved, tree.take(clusters.kept, cohort.ids))
-        update, round = tree.put(clusters.kept, cohort.ids, moved), cohort.round.astype(jnp.float32)
+        update = tree.put(clusters.kept, cohort.ids, moved, sent.weight > 0)
+        round = cohort.round.astype(jnp.float32)
         forms = (round < hyper.warmup) & (round + 1 >= hyper.warmup)
         label = lax.cond(forms, lambda: found(key, hyper, update), lambda: clusters.label)
         return clusters._replace(label=label, kept=update), sent._replace(label=label[cohort.ids]), {}

@@ -63,7 +63,7 @@ def trainable_matrices(x: Stacked, layers: tuple[str, ...] | None) -> tuple[Arra
 
 def compared(x: Stacked, layers: tuple[str, ...] | None) -> Stacked:
     """The trainable leaves of the named layers; of all for None. ValueError: an unknown layer."""
-    trainable = tree.split_statistics(x)[0]
+    trainable = tree.trainable(x)
     if layers is None:
         return trainable
     known = sorted(trainable) if isinstance(trainable, dict) else []

@@ -51,7 +51,7 @@ def match_units(params: Params, reference: Params, layers: tuple[str, ...]) -> O
         ValueError: layers that do not fit each other or are not those of the model, or a reference of other shapes.
     """
     kernels = _kernel_layers(params, layers)
-    own, other = (tree.split_statistics(model)[0] for model in (params, reference))
+    own, other = (tree.trainable(model) for model in (params, reference))
     check_same("reference", other, "params", own)
     orders: list[Array] = []
     for name in kernels[:-1]:
@@ -166,7 +166,7 @@ def matched_members(
     reference = tree.where(member.any(axis=1), tree.take(still, jnp.argmax(member, axis=1)), empty)
 
     # Running statistics move with their units, but have no say in the matching.
-    still, reference, empty = (tree.split_statistics(models)[0] for models in (still, reference, empty))
+    still, reference, empty = (tree.trainable(models) for models in (still, reference, empty))
     given = jnp.where(counts, weight, 0).astype(jnp.float32)
     so_far = jnp.cumsum(jnp.where(member, given[None, :], 0.0), axis=1)[mine, jnp.arange(n)]  # with the member itself
     total = jnp.zeros(n_clusters, jnp.float32).at[mine].add(given)[mine]

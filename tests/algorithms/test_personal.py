@@ -13,7 +13,7 @@ from fljax import tree
 from fljax.algorithms.apfl import apfl
 from fljax.algorithms.apple import apple
 from fljax.algorithms.fedala import fedala, mixture_fit
-from fljax.algorithms.fml import apart, fml, mutual, side_by_side
+from fljax.algorithms.fml import fml, mutual
 from fljax.algorithms.pfedme import pfedme
 from fljax.client.local import shuffled
 from fljax.data.synthetic import linear_groups
@@ -168,10 +168,10 @@ def test_fml_keeps_the_running_statistics_of_either_model_apart(key):
     model, federation = fljax.from_linen(Net(), (4, 4, 1)), linear_groups(3, 3, examples=16)
     start = {name: model.init(jax.random.fold_in(key, i)) for i, name in enumerate(("global", "own"))}
     start["own"]["batch_stats"] = jax.tree.map(lambda leaf: leaf + 3, start["own"]["batch_stats"])
-    chex.assert_trees_all_equal(apart(side_by_side(start)), start)
+    chex.assert_trees_all_equal(tree.apart(tree.side_by_side(**start)), start)
     x, y = federation.train.pool.x[:8], federation.train.pool.y[:8]
-    _, updated = mutual(model, fml.Hyper())(side_by_side(start), Batch(x, y, jnp.ones(8)), key)
-    for name, params in apart(updated).items():
+    _, updated = mutual(model, fml.Hyper())(tree.side_by_side(**start), Batch(x, y, jnp.ones(8)), key)
+    for name, params in tree.apart(updated).items():
         chex.assert_trees_all_close(params, model.apply(start[name], x, key)[1])
         assert not np.allclose(
             jax.tree.leaves(params["batch_stats"])[0], jax.tree.leaves(start[name]["batch_stats"])[0]

@@ -197,7 +197,7 @@ def arrived(upload: Upload, now: Params, stale: Array, count: Array, mixing: Mix
 
     present = tree.broadcast(now, count.shape[0])
     start = tree.stacked(upload.start) if mixing == "updates" else present
-    start = tree.join_statistics(tree.split_statistics(start)[0], tree.split_statistics(present)[1])
+    start = tree.join_statistics(tree.trainable(start), tree.split_statistics(present)[1])
     moved = jax.tree.map(lambda w, b, p: p + tree.along(count, w) * (w - b), upload.params, start, present)
     return tree.where((stale == 0) & (count == 1), upload.params, moved)
 

@@ -55,7 +55,7 @@ class Trip(NamedTuple):
 
 def shapes_of(part: Any) -> tuple[tuple[int, ...], ...]:
     """Shapes of the trainable leaves of one model, or of the part of it that travels."""
-    return tuple(leaf.shape for leaf in jax.tree.leaves(tree.split_statistics(part)[0]))
+    return tuple(leaf.shape for leaf in jax.tree.leaves(tree.trainable(part)))
 
 
 def n_numbers(shapes: tuple[tuple[int, ...], ...]) -> int:
@@ -86,7 +86,7 @@ def received(start: ModelTable, params: Stacked, sent: Array, arrived: Array) ->
     ``start + (w - start)`` would round it.
     """
     trainable, statistics = tree.split_statistics(params)
-    begun = tree.split_statistics(tree.stacked(start))[0]
+    begun = tree.trainable(tree.stacked(start))
     leaves, structure = jax.tree.flatten(trainable)
     ends = np.cumsum([leaf[0].size for leaf in leaves])[:-1]
     made = []
