@@ -54,6 +54,11 @@ class ClientData(NamedTuple):
 
     __repr__ = _by_shape
 
+    @property
+    def n_clients(self) -> int:
+        """Clients that there are rows for."""
+        return self.size.shape[0]
+
 
 class Federation(NamedTuple):
     """What a partition returns. Client i is row i of every split."""

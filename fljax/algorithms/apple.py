@@ -65,7 +65,7 @@ def apple(model: Model, work: Work, *, weighting: Weighting = "size") -> Algorit
     """
 
     def init(key: Key, hyper: APPLEHyper, data: ClientData) -> State:
-        n_clients = data.size.shape[0]
+        n_clients = data.n_clients
         counts = data.size.astype(jnp.float32) if weighting == "size" else jnp.ones(n_clients, jnp.float32)
         p0 = counts / jnp.maximum(counts.sum(), 1.0)
         return State({"core": own_rows(model.init(key), n_clients), "p0": p0}, tree.broadcast(p0, n_clients))

@@ -86,11 +86,11 @@ def clusterfl(
     combining = as_combine(combine)
 
     def init(key: Key, hyper: ClusterFLHyper, data: ClientData) -> State:
-        start, n_clients = model.init(key), data.size.shape[0]
-        models, means = tree.broadcast(start, n_clients), tree.broadcast(start, n_clusters)
+        start = model.init(key)
+        models, means = tree.broadcast(start, data.n_clients), tree.broadcast(start, n_clusters)
         memory = memory_of(combining, hyper, means)
         # A client goes on from its own model as it is, whatever is done to what it sends.
-        return State(ClusterFLServer(models, means, jnp.zeros(n_clients, jnp.int32), memory), models)
+        return State(ClusterFLServer(models, means, jnp.zeros(data.n_clients, jnp.int32), memory), models)
 
     def send(key: Key, hyper: ClusterFLHyper, state: State, cohort: Cohort) -> Upload:
         models, means, label, _ = state.server

@@ -73,7 +73,7 @@ def fedas(model: Model, work: Work, *, align_epochs: Natural = 1) -> Algorithm:
     def init(key: Key, hyper: FedASHyper, data: ClientData) -> State:
         check_classes(data.pool.y)
         params = model.init(key)
-        return State(sharing.split(params)[0], own_rows(params, data.size.shape[0]))
+        return State(sharing.split(params)[0], own_rows(params, data.n_clients))
 
     def round(key: Key, hyper: FedASHyper, state: State, cohort: Cohort) -> tuple[State, Metrics]:
         last = state.clients

@@ -55,8 +55,8 @@ def fedcac(model: Model, work: Work, *, weighting: Weighting = "size") -> Algori
     """
 
     def init(key: Key, hyper: FedCACHyper, data: ClientData) -> State:
-        theta, n_clients = model.init(key), data.size.shape[0]
-        own = own_rows(tree.trainable(theta), n_clients)
+        theta = model.init(key)
+        own = own_rows(tree.trainable(theta), data.n_clients)
         return State(theta, FedCACClient(jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, bool), own), own))
 
     def starts(theta: Params, clients: FedCACClient) -> Stacked:

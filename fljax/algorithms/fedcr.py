@@ -100,7 +100,7 @@ def fedcr(
     def init(key: Key, hyper: FedCRHyper, data: ClientData) -> State:
         base, own = sharing.split(model.init(key))
         unit = Gaussian(jnp.zeros((n_classes, latent), jnp.float32), jnp.ones((n_classes, latent), jnp.float32))
-        return State(FedCRServer(base, unit, combining.init(hyper, base)), own_rows(own, data.size.shape[0]))
+        return State(FedCRServer(base, unit, combining.init(hyper, base)), own_rows(own, data.n_clients))
 
     def send(key: Key, hyper: FedCRHyper, state: State, cohort: Cohort) -> Upload:
         (base, common, _), n_clients = state.server, cohort.ids.shape[0]
@@ -121,7 +121,7 @@ def fedcr(
         return State(FedCRServer(base, common, memory), kept.params), metrics
 
     def deploy_own_heads(key: Key, hyper: FedCRHyper, state: State, data: ClientData) -> ModelTable:
-        return sharing.held(state.server.base, state.clients, data.size.shape[0])
+        return sharing.held(state.server.base, state.clients, data.n_clients)
 
     deploy = tuned(deploy_own_heads, training_loss(model), work, ft_epochs, body)
     exchange = Exchange(send, receive, lambda server: server.base)

@@ -47,11 +47,11 @@ def feddistill(model: Model, work: Work) -> Algorithm:
 
     def init(key: Key, hyper: FedDistillHyper, data: ClientData) -> State:
         check_classes(data.pool.y)
-        params, n_clients = model.init(key), data.size.shape[0]
+        params = model.init(key)
         n_classes = head_shape(model, params)[1]
         taught = {"total": jnp.zeros((n_classes, n_classes), jnp.float32), "count": jnp.zeros(n_classes, jnp.float32)}
         server = {"taught": taught, "start": params}  # what a newcomer begins with, too
-        return State(server, own_rows({"w": params, "taught": taught}, n_clients))
+        return State(server, own_rows({"w": params, "taught": taught}, data.n_clients))
 
     def round(key: Key, hyper: FedDistillHyper, state: State, cohort: Cohort) -> tuple[State, Metrics]:
         everyone, (w, own) = state.server["taught"], (state.clients["w"], state.clients["taught"])
@@ -70,10 +70,10 @@ def feddistill(model: Model, work: Work) -> Algorithm:
         return tree.own(state.clients["w"])
 
     def join(key: Key, hyper: FedDistillHyper, state: State, data: ClientData, n_rounds: Array) -> ModelTable:
-        n_clients, loss = data.size.shape[0], distilled(model, hyper)
+        loss = distilled(model, hyper)
         # The server's sums stand still without a newcomer's own outputs, so none are taken out of them.
-        teacher = tree.everyone(state.server["taught"], n_clients)
-        begun = tree.broadcast(state.server["start"], n_clients)
+        teacher = tree.everyone(state.server["taught"], data.n_clients)
+        begun = tree.broadcast(state.server["start"], data.n_clients)
         return tree.own(
             trained_alone(key, begun, data, n_rounds, lambda w, cohort: train(hyper, w, cohort, loss, work, teacher))
         )

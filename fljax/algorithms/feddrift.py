@@ -22,12 +22,13 @@ from fljax import tree
 from fljax.choices import Positive
 from fljax.client.measure import cross_loss
 from fljax.numbers import LocalHyper, Scalar, hyper, number
-from fljax.rounds import Clusters, Combining, Rule, Sent, Weighting, clustered, mean, method, traffic
+from fljax.rounds import Clusters, Combining, Rule, Sent, Weighting, clustered, mean, method, one_cluster, traffic
 from fljax.rounds.accounting import occupied
+from fljax.rounds.clustered import After
 from fljax.rounds.combine import as_combine, memory_of
 from fljax.server.aggregate import cluster_mean
 from fljax.server.linkage import cut, linkage
-from fljax.types import Algorithm, ClientData, Cohort, Key, Metrics, Model, Params, Work
+from fljax.types import Algorithm, ClientData, Cohort, Key, Model, Params, Work
 
 
 @hyper
@@ -61,10 +62,9 @@ def feddrift(
     combining = as_combine(combine)
 
     def begin(key: Key, hyper: FedDriftHyper, data: ClientData) -> Clusters:
-        theta, n_clients = model.init(key), data.size.shape[0]
-        never = jnp.full(n_clients, jnp.finfo(jnp.float32).max, jnp.float32)
+        theta, never = model.init(key), jnp.full(data.n_clients, jnp.finfo(jnp.float32).max, jnp.float32)
         known = Known(never, theta, jnp.float32(0), jnp.zeros(n_models, bool))
-        return Clusters(tree.broadcast(theta, n_models), jnp.zeros(n_clients, jnp.int32), known)
+        return one_cluster(theta, data.n_clients, n_models, known)
 
     def before(hyper: FedDriftHyper, clusters: Clusters, cohort: Cohort) -> Clusters:
         def choose() -> Clusters:
@@ -77,9 +77,7 @@ def feddrift(
         none = clusters._replace(kept=clusters.kept._replace(asked=jnp.float32(0)))
         return lax.cond(due, choose, lambda: none)
 
-    def after(
-        key: Key, hyper: FedDriftHyper, clusters: Clusters, sent: Sent, cohort: Cohort
-    ) -> tuple[Clusters, Sent, Metrics]:
+    def after(key: Key, hyper: FedDriftHyper, clusters: Clusters, sent: Sent, cohort: Cohort) -> After:
         asked, n_parameters = clusters.kept.asked, tree.size(clusters.kept.fresh)
         again = clusters.kept.renewed[clusters.label[cohort.ids]].astype(jnp.float32)
         n_received = jnp.where(asked > 0, asked + again, 1.0)

@@ -58,7 +58,7 @@ def feddyn(model: Model, work: Work, *, weighting: Weighting = "uniform", combin
         theta, total = model.init(key), total_weight(weighting, data)
         zero = jax.tree.map(jnp.zeros_like, tree.trainable(theta))
         server = Dynamic(theta, zero, total, combining.init(hyper, theta), rule.init(hyper, theta))
-        return State(server, own_rows(zero, data.size.shape[0]))
+        return State(server, own_rows(zero, data.n_clients))
 
     def send(key: Key, hyper: FedDynHyper, state: State, cohort: Cohort) -> Upload:
         theta, g = state.server.shared, state.clients

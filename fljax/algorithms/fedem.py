@@ -76,7 +76,7 @@ def fedem(
     def init(key: Key, hyper: LocalHyper, data: ClientData) -> State:
         check_classes(data.pool.y)
         learners = jax.vmap(model.init)(jax.random.split(key, n_learners))
-        pi = jnp.full((data.size.shape[0], n_learners), 1 / n_learners, jnp.float32)
+        pi = jnp.full((data.n_clients, n_learners), 1 / n_learners, jnp.float32)
         return State(remembering(learners, combining.init(hyper, learners)), pi)
 
     def send(key: Key, hyper: LocalHyper, state: State, cohort: Cohort) -> Upload:
@@ -99,7 +99,7 @@ def fedem(
     def deploy(key: Key, hyper: LocalHyper, state: State, data: ClientData) -> ModelTable:
         learners = shared_part(state.server)
         # A dict, as the parameters of every model: files name its leaves.
-        return tree.own({"learners": tree.broadcast(learners, data.size.shape[0]), "pi": state.clients})
+        return tree.own({"learners": tree.broadcast(learners, data.n_clients), "pi": state.clients})
 
     exchange = Exchange(send, receive, shared_part, "mean" if combining.sums else "each")
     return Algorithm(init, exchange.round, deploy, mixed(model), loss=model.loss, exchange=exchange)

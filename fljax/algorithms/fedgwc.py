@@ -26,7 +26,7 @@ from fljax import tree
 from fljax.choices import Positive
 from fljax.client.objectives import training_loss
 from fljax.numbers import LocalHyper, Scalar, hyper, number
-from fljax.rounds import Clusters, Combining, Rule, Weighting, clustered, mean, method, regrouped, traffic
+from fljax.rounds import Clusters, Combining, Rule, Weighting, clustered, mean, method, one_cluster, regrouped, traffic
 from fljax.rounds.cohort import steps_of
 from fljax.rounds.trajectory import train_and_record
 from fljax.rounds.uplink.private import check_not_private
@@ -86,11 +86,9 @@ def fedgwc(
     check_not_private(work, "clients of FedGWC send losses of batches, which get no noise")
 
     def begin(key: Key, hyper: FedGWCHyper, data: ClientData) -> Clusters:
-        n = data.size.shape[0]
-        centers = tree.broadcast(model.init(key), n)
-        return Clusters(
-            centers, jnp.zeros(n, jnp.int32), Company(jnp.zeros((n, n), jnp.float32), jnp.ones(n, jnp.float32))
-        )
+        n = data.n_clients
+        kept = Company(jnp.zeros((n, n), jnp.float32), jnp.ones(n, jnp.float32))
+        return one_cluster(model.init(key), n, kept=kept)
 
     def before(hyper: FedGWCHyper, clusters: Clusters, cohort: Cohort) -> Clusters:
         settled = clusters.kept.change < hyper.eps

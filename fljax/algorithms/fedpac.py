@@ -74,7 +74,7 @@ def fedpac(model: Model, work: Work, *, head_epochs: Natural = 1, weighting: Wei
         params = model.init(key)
         d, n_classes = head_shape(model, params)
         shared, own = sharing.split(params)
-        return State({"body": shared, "prototypes": no_prototypes(n_classes, d)}, own_rows(own, data.size.shape[0]))
+        return State({"body": shared, "prototypes": no_prototypes(n_classes, d)}, own_rows(own, data.n_clients))
 
     def round(key: Key, hyper: FedPACHyper, state: State, cohort: Cohort) -> tuple[State, Metrics]:
         theta, prototypes = state.server["body"], state.server["prototypes"]
@@ -106,11 +106,11 @@ def fedpac(model: Model, work: Work, *, head_epochs: Natural = 1, weighting: Wei
         return train_in_phases(hyper, begun, cohort, work, (fit, align))
 
     def deploy(key: Key, hyper: FedPACHyper, state: State, data: ClientData) -> ModelTable:
-        return sharing.held(state.server["body"], state.clients, data.size.shape[0])
+        return sharing.held(state.server["body"], state.clients, data.n_clients)
 
     def join(key: Key, hyper: FedPACHyper, state: State, data: ClientData, n_rounds: Array) -> ModelTable:
         """Each fits the mean of all heads to its own data, and takes from nobody."""
-        n_clients, theta = data.size.shape[0], state.server["body"]
+        n_clients, theta = data.n_clients, state.server["body"]
 
         def train(heads: Stacked, cohort: Cohort) -> Trained:
             trained = local(hyper, sharing.held(theta, heads, n_clients), state.server["prototypes"], cohort)
@@ -132,5 +132,5 @@ def estimates(model: Model, models: ModelTable, data: ClientData, n_classes: int
 
     sums = class_sums(with_square, models, data, n_classes)
     n = jnp.maximum(data.size, 1).astype(jnp.float32)
-    place = (sums.total[..., :-1] / n[:, None, None]).reshape(data.size.shape[0], -1)  # p_c mu_c = sum_{x of c} h / n
+    place = (sums.total[..., :-1] / n[:, None, None]).reshape(data.n_clients, -1)  # p_c mu_c = sum_{x of c} h / n
     return place, jnp.maximum(sums.total[..., -1].sum(1) / n - jnp.square(place).sum(1), 0.0) / n

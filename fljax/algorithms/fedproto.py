@@ -50,7 +50,7 @@ def fedproto(model: Model, work: Work, *, weighting: Weighting = "size") -> Algo
         check_classes(data.pool.y)
         params = model.init(key)
         d, n_classes = head_shape(model, params)
-        return State(no_prototypes(n_classes, d), own_rows(params, data.size.shape[0]))
+        return State(no_prototypes(n_classes, d), own_rows(params, data.n_clients))
 
     def round(key: Key, hyper: FedProtoHyper, state: State, cohort: Cohort) -> tuple[State, Metrics]:
         known = tree.everyone(state.server, cohort.ids.shape[0])

@@ -70,7 +70,7 @@ def fedrc(
 
     def init(key: Key, hyper: LocalHyper, data: ClientData) -> State:
         check_classes(data.pool.y)
-        learners, n_clients = jax.vmap(model.init)(jax.random.split(key, n_clusters)), data.size.shape[0]
+        learners, n_clients = jax.vmap(model.init)(jax.random.split(key, n_clusters)), data.n_clients
         n_classes = head_shape(model, tree.first(learners))[1]
         own = Memberships(
             jnp.full((n_clients, n_clusters), 1 / n_clusters, jnp.float32),
@@ -97,7 +97,7 @@ def fedrc(
         return State(Concepts(learners, mass, memory), new), metrics
 
     def deploy(key: Key, hyper: LocalHyper, state: State, data: ClientData) -> ModelTable:
-        learners = tree.broadcast(state.server.learners, data.size.shape[0])
+        learners = tree.broadcast(state.server.learners, data.n_clients)
         return tree.own({"learners": learners, "pi": state.clients.omega})
 
     return Algorithm(init, round, deploy, mixed(model), loss=model.loss)

@@ -85,7 +85,7 @@ def fedsoft(
     check_not_private(work, "clients of FedSoft are pulled by shares of their examples, which get no noise")
 
     def init(key: Key, hyper: FedSoftHyper, data: ClientData) -> State:
-        centers, n_clients = balanced_draw(key, model, n_clusters, hyper.min_share, data), data.size.shape[0]
+        centers, n_clients = balanced_draw(key, model, n_clusters, hyper.min_share, data), data.n_clients
         own = tree.broadcast(tree.first(centers), n_clients)
         return State(centers, FedSoftClients(own, jnp.full((n_clients, n_clusters), 1 / n_clusters, jnp.float32)))
 

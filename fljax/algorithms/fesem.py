@@ -32,13 +32,14 @@ from fljax.numbers import LocalHyper, Scalar, hyper, number
 from fljax.placement import whole
 from fljax.rounds import Clusters, Combining, Rule, Sent, clustered, mean, method, trained_on, with_first_upload
 from fljax.rounds.accounting import occupied
+from fljax.rounds.clustered import After
 from fljax.rounds.local import train_beforehand
 from fljax.rounds.uplink.private import check_not_private
 from fljax.server.aggregate import cluster_mean
 from fljax.server.assign import lowest_loss
 from fljax.server.distance import cross_squared_l2
 from fljax.server.kmeans import kmeans
-from fljax.types import Algorithm, ClientData, Cohort, Key, Metrics, Model, ModelTable, Stacked, Work
+from fljax.types import Algorithm, ClientData, Cohort, Key, Model, ModelTable, Stacked, Work
 
 Pull = Literal["objective", "plain"]
 Empty = Literal["keep", "reseed"]
@@ -147,9 +148,7 @@ def expectation_maximisation(
         risk = Risk(size / size.sum(), client_loss(model, models, data)) if objective else ()
         return Clusters(centers, label, Uploads(models, size.mean(), risk))
 
-    def after(
-        key: Key, hyper: FeSEMHyper, clusters: Clusters, sent: Sent, cohort: Cohort
-    ) -> tuple[Clusters, Sent, Metrics]:
+    def after(key: Key, hyper: FeSEMHyper, clusters: Clusters, sent: Sent, cohort: Cohort) -> After:
         uploads = refreshed(clusters.kept, sent, cohort)
         metrics = {"objective": objective_of(hyper, clusters, uploads)} if objective else {}
         # E step: a_i = argmin_k |W_i - Theta_k|^2.

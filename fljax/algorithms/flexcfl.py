@@ -65,7 +65,7 @@ def flexcfl(
 
     def begin(key: Key, hyper: FlexCFLHyper, data: ClientData) -> Clusters:
         key_model, key_train, key_sample, key_group = jax.random.split(key, 4)
-        theta, n_clients = model.init(key_model), data.size.shape[0]
+        theta, n_clients = model.init(key_model), data.n_clients
         pretraining = work._replace(epochs=pretrain_epochs)
         sent = train_beforehand(key_train, hyper, theta, data, model, pretraining)
         luck = jnp.where(sent.ok, jax.random.uniform(key_sample, (n_clients,), jnp.float32), jnp.inf)

@@ -12,11 +12,11 @@ has the least training loss.
 import jax
 import jax.numpy as jnp
 
-from fljax import tree
 from fljax.choices import Positive
 from fljax.data.federation import class_histogram, minibatch
 from fljax.numbers import LocalHyper, Scalar, hyper, number
 from fljax.rounds import Clusters, Combining, Rule, Weighting, clustered, mean, method, regrouped, with_first_upload
+from fljax.rounds.clustered import one_cluster
 from fljax.rounds.uplink.private import check_not_private
 from fljax.server.divergence import label_kld
 from fljax.server.linkage import cut, cut_k, linkage
@@ -57,12 +57,11 @@ def group_pfl(
     check_not_private(work, "clients of Group-based PFL are grouped by their counts of labels, which get no noise")
 
     def begin(key: Key, hyper: GroupPFLHyper, data: ClientData) -> Clusters:
-        theta, n_clients = model.init(key), data.size.shape[0]
+        theta = model.init(key)
         divergence = label_kld(class_histogram(data, n_outputs(model, theta, data)))
         merges = linkage(divergence, "average")
         group = cut(merges, hyper.gamma) if n_groups is None else cut_k(merges, n_groups)
-        # A slot for each client; those past the last group are not used.
-        return Clusters(tree.broadcast(theta, n_clients), jnp.zeros(n_clients, jnp.int32), kept=group)
+        return one_cluster(theta, data.n_clients, kept=group)
 
     def before(hyper: GroupPFLHyper, clusters: Clusters, cohort: Cohort) -> Clusters:
         apart = cohort.round.astype(jnp.float32) >= hyper.one_group_rounds

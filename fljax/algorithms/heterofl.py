@@ -134,7 +134,7 @@ def heterofl(
             return held
         theta = tree.first(held.params)
         parts = jax.vmap(lambda level: cut.narrowed(theta, cut.part(level)))(jnp.arange(len(rates)))
-        return ModelTable(parts, jnp.arange(data.size.shape[0]) % len(rates))
+        return ModelTable(parts, jnp.arange(data.n_clients) % len(rates))
 
     return with_halves(algorithm._replace(deploy=deploy), receive=receive)
 

@@ -57,11 +57,10 @@ def pacfl(
     check_not_private(work, "clients of PACFL send directions of their data, which get no noise")
 
     def begin(key: Key, hyper: PACFLHyper, data: ClientData) -> Clusters:
-        n_clients = data.size.shape[0]
         between = principal_angles(main_directions(data, n_basis))
         merges = dendrogram(between.min(-1) if angle == "smallest" else between.sum(-1), linkage)
         label = cut_at_or_k(merges, hyper.threshold, n_clusters)
-        return Clusters(tree.broadcast(model.init(key), n_clients), label)
+        return Clusters(tree.broadcast(model.init(key), data.n_clients), label)
 
     sends = with_first_upload(lambda center, cohort: n_basis * cohort.data.pool.x[0].size)
     return clustered(model, work, Rule(begin), combine=combine, weighting=weighting, sends=sends)

@@ -74,7 +74,7 @@ def scaffold(
         theta, total = model.init(key), total_weight(weighting, data)
         c = jax.tree.map(jnp.zeros_like, tree.trainable(theta))
         server = Controlled(theta, c, total, combining.init(hyper, theta), rule.init(hyper, c))
-        return State(server, own_rows(c, data.size.shape[0]))
+        return State(server, own_rows(c, data.n_clients))
 
     def round(key: Key, hyper: ScaffoldHyper, state: State, cohort: Cohort) -> tuple[State, Metrics]:
         (theta, c, total, memory, for_c), own = state

@@ -100,7 +100,7 @@ def stocfl(
 
     def begin(key: Key, hyper: StoCFLHyper, data: ClientData) -> Clusters:
         key_model, key_train = jax.random.split(key)
-        theta, n_clients = model.init(key_model), data.size.shape[0]
+        theta, n_clients = model.init(key_model), data.n_clients
         moved = train_beforehand(key_train, hyper, theta, data, model, work._replace(epochs=anchor_epochs))
         psi = tree.trainable(tree.subtract(moved.params, tree.broadcast(theta, n_clients)))
         centers = tree.broadcast(tree.side_by_side(theta=theta, omega=theta), n_clients)

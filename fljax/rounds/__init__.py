@@ -6,9 +6,9 @@
 - which part travels (`Sharing`): `WHOLE`, `NOTHING`, `GLOBAL_AND_OWN`, `all_but`, `only`, `all_but_paths`
 - what the server makes of it (`Combine`): `mean`, `median`, `trimmed_mean`, `krum`, `multi_krum`, `bulyan`,
   `geometric_median`, `part_way`, `on_layers`, `stepped`
-- who is in which cluster (`Rule`): `Clusters`, `Sent`, `regrouped`; found once, by updates: `parted_once`; by the
-  clients' choice: `least_loss_rule`, `least_loss_model`, `balanced_draw`; what they send to that end in the first
-  round: `with_first_upload`
+- who is in which cluster (`Rule`): `Clusters`, `Sent`, `one_cluster`, `regrouped`; found once, by updates:
+  `parted_once`; by the clients' choice: `least_loss_rule`, `least_loss_model`, `balanced_draw`; what they send to that
+  end in the first round: `with_first_upload`
 - before a test: `tuned`; clients that never took part: `rounds_alone`, `join_cluster`
 
 - who takes part (`Sampling`): `uniform`, `by_size`, `poisson`, `fixed`, `table`; how fast clients are: `clock`; how
@@ -21,7 +21,7 @@ from fljax.rounds import clock
 from fljax.rounds.accounting import Weighting, client_weight, in_first_round, reported, traffic
 from fljax.rounds.averaging import averaging, two_models
 from fljax.rounds.choosing import least_loss_model, least_loss_rule
-from fljax.rounds.clustered import Clusters, Rule, Sent, clustered, regrouped, with_first_upload
+from fljax.rounds.clustered import Clusters, Rule, Sent, clustered, one_cluster, regrouped, with_first_upload
 from fljax.rounds.combine import (
     Combine,
     Combining,
@@ -91,6 +91,7 @@ __all__ = [
     "multi_krum",
     "number",
     "on_layers",
+    "one_cluster",
     "only",
     "part_way",
     "parted_once",

@@ -41,7 +41,7 @@ def client_weight(weighting: Weighting, cohort: Cohort, ok: Array) -> Array:
 
 def total_weight(weighting: Weighting, data: ClientData) -> Array:
     """() the sum of omega_i over all clients."""
-    return (data.size.sum() if weighting == "size" else jnp.asarray(data.size.shape[0])).astype("float32")
+    return (data.size.sum() if weighting == "size" else jnp.asarray(data.n_clients)).astype("float32")
 
 
 def not_alone(algorithm: Algorithm) -> Algorithm:

@@ -100,7 +100,7 @@ def averaging(
 
     def init(key: Key, hyper: Any, data: ClientData) -> State:
         shared, own = sharing.split((begin or model.init)(key))
-        return State(remembering(shared, combining.init(hyper, shared)), own_rows(own, data.size.shape[0]))
+        return State(remembering(shared, combining.init(hyper, shared)), own_rows(own, data.n_clients))
 
     def send(key: Key, hyper: Any, state: State, cohort: Cohort) -> Upload:
         if isinstance(state.server, Each):
@@ -122,7 +122,7 @@ def averaging(
     exchange = Exchange(send, receive, shared_part, "mean" if combining.sums else "each", starts_anywhere=True)
 
     def deploy(key: Key, hyper: Any, state: State, data: ClientData) -> ModelTable:
-        held = sharing.held(shared_part(state.server), state.clients, data.size.shape[0])
+        held = sharing.held(shared_part(state.server), state.clients, data.n_clients)
         params = deployed(held.params)
         return ModelTable(params, held.row if tree.n_rows(params) > 1 else 0 * held.row)
 
@@ -170,7 +170,7 @@ def join_from_shared(rounds: Algorithm) -> Callable[..., ModelTable]:
     """The `Algorithm.join` of `two_models`: a newcomer's own is the server's at first, and goes through ``rounds``."""
 
     def join(key: Key, hyper: Any, state: State, data: ClientData, n_rounds: Array) -> ModelTable:
-        begun = State(state.server, tree.broadcast(shared_part(state.server), data.size.shape[0]))
+        begun = State(state.server, tree.broadcast(shared_part(state.server), data.n_clients))
         return tree.own(rounds_alone(rounds.round, key, hyper, begun, data, n_rounds).clients)
 
     return join
@@ -178,7 +178,7 @@ def join_from_shared(rounds: Algorithm) -> Callable[..., ModelTable]:
 
 def held_by_all(key: Key, hyper: Any, state: State, data: ClientData) -> ModelTable:
     """The `Algorithm.deploy` of methods that are written out: everyone holds the server's ``shared``."""
-    return tree.everyone(state.server.shared, data.size.shape[0])
+    return tree.everyone(state.server.shared, data.n_clients)
 
 
 def remembering(shared: Params, memory: Any) -> Any:

@@ -20,7 +20,7 @@ def least_loss_rule(model: Model, n_clusters: int) -> Rule:
 
     def begin(key: Key, hyper: Any, data: ClientData) -> Clusters:
         theta = balanced_draw(key, model, n_clusters, hyper.min_share, data)
-        return Clusters(theta, jnp.full(data.size.shape[0], -1, jnp.int32))
+        return Clusters(theta, jnp.full(data.n_clients, -1, jnp.int32))
 
     def before(hyper: Any, clusters: Clusters, cohort: Cohort) -> Clusters:
         chosen = lowest_loss(cross_loss(model, clusters.centers, cohort.data))

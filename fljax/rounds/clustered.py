@@ -61,6 +61,15 @@ class Sent(NamedTuple):
     label: Array  # (rows,) int32 cluster of each
 
 
+After = tuple[Clusters, Sent, Metrics]
+"""What a rule's ``after`` gives."""
+
+
+def one_cluster(params: Params, n_clients: int, n_clusters: int | None = None, kept: Any = ()) -> Clusters:
+    """Everybody in the first of ``n_clusters``, None: as many as clients, which all have the model ``params``."""
+    return Clusters(tree.broadcast(params, n_clusters or n_clients), jnp.zeros(n_clients, jnp.int32), kept)
+
+
 def regrouped(clusters: Clusters, label: Array) -> Clusters:
     """``clusters`` with the clients in those of ``label`` (clients,).
 
@@ -92,7 +101,7 @@ def as_they_are(hyper: Any, clusters: Clusters, cohort: Cohort) -> Clusters:
     return clusters
 
 
-def as_sent(key: Key, hyper: Any, clusters: Clusters, sent: Sent, cohort: Cohort) -> tuple[Clusters, Sent, Metrics]:
+def as_sent(key: Key, hyper: Any, clusters: Clusters, sent: Sent, cohort: Cohort) -> After:
     """A rule's ``after`` that changes nothing."""
     return clusters, sent, {}
 
@@ -122,7 +131,7 @@ class Rule(NamedTuple):
 
     begin: Callable[[Key, Any, ClientData], Clusters]
     before: Callable[[Any, Clusters, Cohort], Clusters] = as_they_are
-    after: Callable[[Key, Any, Clusters, Sent, Cohort], tuple[Clusters, Sent, Metrics]] = as_sent
+    after: Callable[[Key, Any, Clusters, Sent, Cohort], After] = as_sent
 
 
 def as_clusters(name: str, given: Any, n_clients: int) -> Clusters:
@@ -189,7 +198,7 @@ def clustered(
     train, combining = local_of(local, model), as_combine(combine)
 
     def init(key: Key, hyper: Any, data: ClientData) -> State:
-        clusters = as_clusters("begin", rule.begin(key, hyper, data), data.size.shape[0])
+        clusters = as_clusters("begin", rule.begin(key, hyper, data), data.n_clients)
         return State(clusters._replace(memory=memory_of(combining, hyper, clusters.centers)), ())
 
     def send(key: Key, hyper: Any, state: State, cohort: Cohort) -> Upload:
@@ -199,7 +208,7 @@ def clustered(
         weight = client_weight(weighting, cohort, trained.ok)
         return Upload(start, trained.params, weight, (clusters, trained.loss, trained.ok))
 
-    def after(key: Key, hyper: Any, clusters: Clusters, sent: Sent, cohort: Cohort) -> tuple[Clusters, Sent, Metrics]:
+    def after(key: Key, hyper: Any, clusters: Clusters, sent: Sent, cohort: Cohort) -> After:
         given = rule.after(key, hyper, clusters, sent, cohort)
         if not (isinstance(given, tuple) and [*map(type, given)] == [Clusters, Sent, dict]):
             kinds = [type(one).__name__ for one in given] if isinstance(given, tuple) else type(given).__name__

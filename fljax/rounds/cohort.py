@@ -50,7 +50,7 @@ def cohort_of(
         dropout: () in [0, 1); None: nobody drops out.
     """
     data = federation.train
-    n_clients = data.size.shape[0]
+    n_clients = data.n_clients
     sampling, size = (uniform(), draw) if isinstance(draw, int) else draw
     ids, active = as_drawn(sampling.draw(keys.ids, round, data.size, size), size)
     if federation.there is not None:
@@ -85,7 +85,7 @@ def cohort_of(
 
 def everyone(key: Key, round: Array, data: ClientData) -> Cohort:
     """A cohort of all clients of ``data``, their training rows alone; client i has the key ``fold_in(key, i)``."""
-    ids = jnp.arange(data.size.shape[0], dtype=jnp.int32)
+    ids = jnp.arange(data.n_clients, dtype=jnp.int32)
     return Cohort(round, ids, data, jnp.ones(ids.shape, bool), None, client_keys(key, data))
 
 

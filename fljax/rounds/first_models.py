@@ -62,7 +62,7 @@ def balanced_draw(key: Key, model: Model, n_clusters: int, min_share: Array | fl
 
     def least_share(centers: Stacked) -> Array:
         n_won = jnp.bincount(lowest_loss(cross_loss(model, centers, data)), length=n_clusters)
-        return n_won.min().astype(jnp.float32) / data.size.shape[0]
+        return n_won.min().astype(jnp.float32) / data.n_clients
 
     def too_uneven(carry: tuple) -> Array:
         n_drawn, _, share = carry

@@ -33,15 +33,15 @@ def held_with_least_loss(model: Model, models: ModelTable, data: ClientData) -> 
     Returns:
         The same rows, with a label for each client of ``data``.
     """
-    n_clients, n_rows = data.size.shape[0], tree.n_rows(models.params)
+    n_rows = tree.n_rows(models.params)
     is_held = occupied(models.row, n_rows)
     is_held |= ~is_held.any()
 
     def loss(row: Array) -> Array:
-        return client_loss(model, tree.everyone(tree.row(models.params, row), n_clients), data)
+        return client_loss(model, tree.everyone(tree.row(models.params, row), data.n_clients), data)
 
     def loss_if_held(row: Array) -> Array:
-        return lax.cond(is_held[row], loss, lambda _: jnp.full(n_clients, jnp.inf, jnp.float32), row)
+        return lax.cond(is_held[row], loss, lambda _: jnp.full(data.n_clients, jnp.inf, jnp.float32), row)
 
     return ModelTable(models.params, lowest_loss(lax.map(loss_if_held, jnp.arange(n_rows)).T))
 
@@ -98,7 +98,7 @@ def join_from(model: Model, work: Work, begin: Callable[[State], Params]) -> Cal
     """
 
     def join(key: Key, hyper: Any, state: State, data: ClientData, n_rounds: Array) -> ModelTable:
-        begun = tree.broadcast(begin(state), data.size.shape[0])
+        begun = tree.broadcast(begin(state), data.n_clients)
         return tree.own(trained_alone(key, begun, data, n_rounds, partial(local_of(work, model), hyper)))
 
     return join

@@ -117,7 +117,7 @@ def trained_on(loss: Loss, work: Work, held: tuple[str, ...] = ()) -> Local:
 def train_beforehand(key: Key, hyper: Any, params: Params, data: ClientData, model: Model, work: Work) -> Trained:
     """What every client trains from ``params`` on ``model.loss`` before the first round, with that round's numbers."""
     cohort = everyone(key, jnp.int32(0), data)
-    return train(hyper, tree.everyone(params, data.size.shape[0]), cohort, training_loss(model), work)
+    return train(hyper, tree.everyone(params, data.n_clients), cohort, training_loss(model), work)
 
 
 def local_of(local: Local | Work, model: Model) -> Local:

@@ -8,8 +8,8 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from fljax import tree
-from fljax.rounds.clustered import Clusters, Rule, Sent, as_labels
-from fljax.types import ClientData, Cohort, Key, Metrics, Model, Stacked
+from fljax.rounds.clustered import After, Clusters, Rule, Sent, as_labels, one_cluster
+from fljax.types import ClientData, Cohort, Key, Model, Stacked
 
 Find = Callable[[Key, Any, Stacked, Array], Array]
 """``find(key, hyper, updates, came) -> (clients,) labels`` of those that ``came``, bool; the others' updates are 0."""
@@ -38,12 +38,11 @@ def parted_once(
     def begin(key: Key, hyper: Any, data: ClientData) -> Clusters:
         if not hasattr(hyper, "warmup"):
             raise ValueError(f"{type(hyper).__name__} has no number warmup, the rounds before groups form; give it one")
-        theta, n_clients = model.init(key), data.size.shape[0]
+        theta = model.init(key)
         # Kept are the updates last uploaded, (clients, ...); 0: none yet.
         one = jax.tree.map(tree.at_least_float32, tree.trainable(theta))
-        none = jax.tree.map(lambda leaf: jnp.zeros((n_clients, *leaf.shape), leaf.dtype), one)
-        centers = tree.broadcast(theta, n_clusters or n_clients)
-        return Clusters(centers, jnp.zeros(n_clients, jnp.int32), kept=none)
+        none = jax.tree.map(lambda leaf: jnp.zeros((data.n_clients, *leaf.shape), leaf.dtype), one)
+        return one_cluster(theta, data.n_clients, n_clusters, kept=none)
 
     def before(hyper: Any, clusters: Clusters, cohort: Cohort) -> Clusters:
         # Until the groups form all are in the first cluster, and the others follow it.
@@ -52,7 +51,7 @@ def parted_once(
         centers, memory = tree.take((clusters.centers, clusters.memory), row)
         return clusters._replace(centers=centers, memory=memory)
 
-    def after(key: Key, hyper: Any, clusters: Clusters, sent: Sent, cohort: Cohort) -> tuple[Clusters, Sent, Metrics]:
+    def after(key: Key, hyper: Any, clusters: Clusters, sent: Sent, cohort: Cohort) -> After:
         moved = measure(tree.subtract(sent.params, tree.take(clusters.centers, sent.label)))
         update = tree.put(clusters.kept, cohort.ids, moved, sent.weight > 0)
         round = cohort.round.astype(jnp.float32)

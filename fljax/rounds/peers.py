@@ -34,8 +34,7 @@ def of_peers(
     """
 
     def init(key: Key, hyper: Any, data: ClientData) -> State:
-        n_clients = data.size.shape[0]
-        return State(server(n_clients), keeps(own_rows(model.init(key), n_clients)))
+        return State(server(data.n_clients), keeps(own_rows(model.init(key), data.n_clients)))
 
     def deploy(key: Key, hyper: Any, state: State, data: ClientData) -> ModelTable:
         return tree.own(models(state.clients))

@@ -118,7 +118,7 @@ def dcpfl(
     trained_from, units = client_side_of(model, work, trial_loss), units_of(model, layer_unit)
 
     def init(key: Key, hyper: DCPFLHyper, data: ClientData) -> State:
-        n_clients = data.size.shape[0]
+        n_clients = data.n_clients
         never = jnp.zeros((n_clients, len(units.names)), jnp.int32)
         models = tree.broadcast(model.init(key), n_clients)
         watch = Watch(new_curve(window, n_after), jnp.int32(0))
@@ -188,7 +188,7 @@ def dcpfl(
 
     def deploy(key: Key, hyper: DCPFLHyper, state: State, data: ClientData) -> ModelTable:
         server, clients = state
-        mixed = downloaded(server, clients, jnp.arange(data.size.shape[0]))
+        mixed = downloaded(server, clients, jnp.arange(data.n_clients))
         if deployed == "own":
             return tree.own(mixed)
         label = server.groups.label

@@ -169,7 +169,7 @@ def fedcps(
     held_near = partial(training, model, work, roles.base + roles.middle)
 
     def init(key: Key, hyper: FedCPSHyper, data: ClientData) -> State:
-        common, n_clients = model.init(key), data.size.shape[0]
+        common, n_clients = model.init(key), data.n_clients
         tops = model._replace(init=lambda key: replace_layers(model.init(key), roles.base + roles.personal, common))
         theta = balanced_draw(key, tops, n_clusters, hyper.min_share, data)
         spread, mean_size = no_spread(n_clusters, with_distance), data.size.astype(jnp.float32).mean()
@@ -240,7 +240,7 @@ def fedcps(
 
     def losses(theta: Stacked, own: Stacked, data: ClientData) -> Array:
         """F_i of every cluster model, completed by the client's own personal layers: (clients, clusters)."""
-        n_clients = data.size.shape[0]
+        n_clients = data.n_clients
 
         def of_cluster(j: Array) -> Array:
             return client_loss(model, with_personal(tree.everyone(tree.take(theta, j), n_clients), own), data)
@@ -252,7 +252,7 @@ def fedcps(
         if deployed == "own":
             return tree.own(clients.model)
         if deployed == "fresh":
-            all_asked = jnp.ones(data.size.shape[0], bool)
+            all_asked = jnp.ones(data.n_clients, bool)
             cohort = everyone(key, server.round, data)
             found = personalise(hyper, server, clients, cohort, all_asked, measured=False)
             return tree.own(found.trained.params)

@@ -115,7 +115,7 @@ def fedtsdp(
     combining = as_combine(combine)
 
     def init(key: Key, hyper: FedTSDPHyper, data: ClientData) -> State:
-        n_clients = data.size.shape[0]
+        n_clients = data.n_clients
         clients = tree.broadcast(model.init(key), n_clients)
         label, depth = jnp.zeros(n_clients, jnp.int32), jnp.float32(len(model.layers))
         memory = memory_of(combining, hyper, clients)

@@ -25,10 +25,11 @@ import jax.numpy as jnp
 from fljax import tree
 from fljax.algorithms.layercfl.similarity import Measure, check_group, chosen_layers, gaps, similarity
 from fljax.algorithms.layercfl.stopping import LayerCFLHyper, everyones_side, is_apart, is_ripe, update_norms
-from fljax.rounds import Clusters, Combining, Rule, Sent, Weighting, clustered, mean, method, regrouped
+from fljax.rounds import Clusters, Combining, Rule, Sent, Weighting, clustered, mean, method, one_cluster, regrouped
+from fljax.rounds.clustered import After
 from fljax.server.bipartition import best_bipartition, split
 from fljax.server.inherit import inherit
-from fljax.types import Algorithm, ClientData, Cohort, Key, Metrics, Model, Work
+from fljax.types import Algorithm, ClientData, Cohort, Key, Model, Work
 
 Linkage = Literal["single", "complete"]
 
@@ -64,15 +65,10 @@ def layercfl(
     selected = chosen_layers(model, layers)
 
     def begin(key: Key, hyper: LayerCFLHyper, data: ClientData) -> Clusters:
-        n_clients = data.size.shape[0]
-        # A slot for each client; those past the last cluster are not used. Kept is the peak (clusters,): the largest
-        # norm of the mean update that the cluster or its ancestors have shown.
-        centers = tree.broadcast(model.init(key), n_clients)
-        return Clusters(centers, jnp.zeros(n_clients, jnp.int32), kept=jnp.zeros(n_clients, jnp.float32))
+        # Kept is the peak: the largest norm of the mean update that a cluster or its ancestors have shown.
+        return one_cluster(model.init(key), data.n_clients, kept=jnp.zeros(data.n_clients, jnp.float32))
 
-    def after(
-        key: Key, hyper: LayerCFLHyper, clusters: Clusters, sent: Sent, cohort: Cohort
-    ) -> tuple[Clusters, Sent, Metrics]:
+    def after(key: Key, hyper: LayerCFLHyper, clusters: Clusters, sent: Sent, cohort: Cohort) -> After:
         centers, label, own, counts = clusters.centers, clusters.label, sent.label, sent.weight > 0
         check_group(group, label.shape[0])
         updates = tree.subtract(sent.params, tree.take(centers, own))

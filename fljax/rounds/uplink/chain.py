@@ -140,7 +140,7 @@ def with_uplink(algorithm: Algorithm, transform: Transform) -> Algorithm:
             raise ValueError(f"{name}: nothing travels to the server, so nothing can be done to it on the way")
         if transform.needs == "mean":
             _check_exact(name, part)
-        memory = transform.init(hyper, data.size.shape[0], shapes)
+        memory = transform.init(hyper, data.n_clients, shapes)
         return State(Linked(state.server, memory.server), Linked(state.clients, memory.clients))
 
     def send(key: Key, hyper: Any, state: State, cohort: Cohort) -> Upload:
