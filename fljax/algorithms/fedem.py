@@ -25,28 +25,13 @@ from fljax.client.objectives import Loss, training_loss
 from fljax.data.federation import present
 from fljax.data.labels import check_classes
 from fljax.numbers import LocalHyper
-from fljax.rounds import Combining, Weighting, client_weight, mean, method, reported, train
+from fljax.rounds import GLOBAL_AND_OWN, Combining, Weighting, averaging, mean, method, train
 from fljax.rounds.accounting import memberships
-from fljax.rounds.averaging import remembering, shared_and_memory, shared_part
 from fljax.rounds.learners import of_each_learner
 from fljax.rounds.uplink.private import check_not_private
+from fljax.rounds.wrapping import with_halves
 from fljax.server.assign import mixture_weights, responsibilities
-from fljax.types import (
-    Algorithm,
-    Batch,
-    ClientData,
-    Cohort,
-    Exchange,
-    Key,
-    Metrics,
-    Model,
-    ModelTable,
-    Params,
-    Stacked,
-    State,
-    Upload,
-    Work,
-)
+from fljax.types import Algorithm, Batch, Cohort, Key, Model, ModelTable, Params, Stacked, Trained, Work
 
 
 @method(LocalHyper, "Marfoq et al., NeurIPS 2021", "https://arxiv.org/abs/2108.10252", kind="personalised")
@@ -71,38 +56,38 @@ def fedem(
         combine: what the server makes of the clients' copies of a learner.
     """
     check_not_private(work, "clients of FedEM weight learners by shares of their examples, which get no noise")
-    combining, objective = of_each_learner(combine), shared_out(model, explained, normalise)
+    objective = shared_out(model, explained, normalise)
 
-    def init(key: Key, hyper: LocalHyper, data: ClientData) -> State:
-        check_classes(data.pool.y)
+    def begin(key: Key) -> dict[str, Any]:
         learners = jax.vmap(model.init)(jax.random.split(key, n_learners))
-        pi = jnp.full((data.n_clients, n_learners), 1 / n_learners, jnp.float32)
-        return State(remembering(learners, combining.init(hyper, learners)), pi)
+        return {"global": learners, "own": jnp.full(n_learners, 1 / n_learners, jnp.float32)}
 
-    def send(key: Key, hyper: LocalHyper, state: State, cohort: Cohort) -> Upload:
-        learners, pi = shared_part(state.server), state.clients
+    def local(hyper: LocalHyper, start: ModelTable, cohort: Cohort) -> Trained:
+        check_classes(cohort.data.pool.y)
+        learners, pi = ModelTable(start.params["global"], start.row), start.params["own"]
         # E step: q_m(x) ~ pi_im exp(-loss_m(x)).
-        q = responsibilities(example_loss(model, learners, cohort.data), pi)
+        q = responsibilities(example_loss(model, tree.first(learners.params), cohort.data), pi)
         # M step: pi_im = mean_x q_m(x), and every learner by local training with weights q_m.
-        start = tree.everyone(learners, cohort.ids.shape[0])
-        trained = train(hyper, start, cohort, objective, work, start, pi)
+        trained = train(hyper, learners, cohort, objective, work, learners, pi)
         pi = tree.where(trained.ok, mixture_weights(q, present(cohort.data), empty=pi), pi)
-        weight = client_weight(weighting, cohort, trained.ok)
-        return Upload(start, trained.params, weight, trained._replace(params=pi))
+        return trained._replace(params={"global": trained.params, "own": pi})
 
-    def receive(key: Key, hyper: LocalHyper, state: State, cohort: Cohort, upload: Upload) -> tuple[State, Metrics]:
-        (learners, memory), kept = shared_and_memory(state.server), upload.rest
-        learners, memory = combining.apply(hyper, memory, learners, upload.params, upload.weight)
-        metrics = reported(kept, n_learners * tree.size(tree.first(learners))) | memberships(kept.params, cohort)
-        return State(remembering(learners, memory), kept.params), metrics
+    def deployed(held: Params) -> Params:
+        learners, pi = tree.first(held["global"]), held["own"]
+        return {"learners": tree.broadcast(learners, tree.n_rows(pi)), "pi": pi}
 
-    def deploy(key: Key, hyper: LocalHyper, state: State, data: ClientData) -> ModelTable:
-        learners = shared_part(state.server)
-        # A dict, as the parameters of every model: files name its leaves.
-        return tree.own({"learners": tree.broadcast(learners, data.n_clients), "pi": state.clients})
-
-    exchange = Exchange(send, receive, shared_part, "mean" if combining.sums else "each")
-    return Algorithm(init, exchange.round, deploy, mixed(model), loss=model.loss, exchange=exchange)
+    rounds = averaging(
+        model,
+        local,
+        sharing=GLOBAL_AND_OWN,
+        combine=of_each_learner(combine),
+        weighting=weighting,
+        begin=begin,
+        deployed=deployed,
+        tells=lambda state, cohort: memberships(state.clients, cohort),
+    )
+    # All clients' learners are the same ones when a round begins.
+    return with_halves(rounds._replace(predict=mixed(model)), starts_anywhere=False)
 
 
 def mixed(model: Model) -> Callable[[Params, Array], Array]:

@@ -31,8 +31,8 @@ from fljax.data.federation import class_histogram
 from fljax.numbers import LocalHyper
 from fljax.rounds import Combining, Weighting, averaging, client_weight, mean, method, traffic, train
 from fljax.rounds.accounting import not_alone
+from fljax.rounds.averaging import shared_part
 from fljax.rounds.uplink.private import check_not_private
-from fljax.rounds.wrapping import halves_of, with_halves
 from fljax.types import (
     Algorithm,
     Batch,
@@ -45,7 +45,6 @@ from fljax.types import (
     Params,
     State,
     Trained,
-    Upload,
     Work,
 )
 
@@ -120,23 +119,19 @@ def heterofl(
 
         return trained._replace(params=jax.tree.map(of_holders, trained.params, theta.params, has))
 
-    algorithm = not_alone(averaging(model, local, weighting=weighting, combine=combine))
-
-    def receive(key: Key, hyper: Any, state: State, cohort: Cohort, upload: Upload) -> tuple[State, Metrics]:
-        state, metrics = halves_of(algorithm).receive(key, hyper, state, cohort, upload)
+    def tells(state: State, cohort: Cohort) -> Metrics:
         has = jax.vmap(cut.part)(level_of(cohort))
         floats = jnp.stack([leaf.sum(tuple(range(1, leaf.ndim))) for leaf in jax.tree.leaves(has)]).sum(0)
-        return state, metrics | traffic(floats, floats)
+        return traffic(floats, floats)
+
+    rounds = averaging(model, local, weighting=weighting, combine=combine, tells=tells)
 
     def deploy(key: Key, hyper: Any, state: State, data: ClientData) -> ModelTable:
-        held = algorithm.deploy(key, hyper, state, data)
-        if deployed == "global":
-            return held
-        theta = tree.first(held.params)
+        theta = shared_part(state.server)
         parts = jax.vmap(lambda level: cut.narrowed(theta, cut.part(level)))(jnp.arange(len(rates)))
         return ModelTable(parts, jnp.arange(data.n_clients) % len(rates))
 
-    return with_halves(algorithm._replace(deploy=deploy), receive=receive)
+    return not_alone(rounds._replace(deploy=deploy) if deployed == "own" else rounds)
 
 
 class Cut:

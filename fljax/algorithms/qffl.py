@@ -19,9 +19,9 @@ from fljax.client.objectives import training_loss
 from fljax.numbers import LocalHyper, Scalar, hyper, number
 from fljax.rounds import Combining, Weighting, averaging, client_weight, mean, method, traffic, train
 from fljax.rounds.accounting import not_alone
+from fljax.rounds.averaging import shared_part
 from fljax.rounds.uplink.private import check_not_private
-from fljax.rounds.wrapping import halves_of, with_halves
-from fljax.types import Algorithm, Cohort, Key, Metrics, Model, ModelTable, State, Trained, Upload, Work
+from fljax.types import Algorithm, Cohort, Metrics, Model, ModelTable, State, Trained, Work
 
 
 @hyper
@@ -50,10 +50,8 @@ def qffl(model: Model, work: Work, *, weighting: Weighting = "uniform", combine:
         moved = tree.map_trainable(lambda w, t: t + tree.along(step, w) * (w - t), trained.params, theta.params)
         return trained._replace(params=tree.as_before(moved, trained.params))
 
-    rounds = averaging(model, local, weighting=weighting, combine=combine)
+    def tells(state: State, cohort: Cohort) -> Metrics:
+        n_parameters = tree.size(shared_part(state.server))
+        return traffic(n_parameters + 1, n_parameters)
 
-    def receive(key: Key, hyper: QFFLHyper, state: State, cohort: Cohort, upload: Upload) -> tuple[State, Metrics]:
-        state, metrics = halves_of(rounds).receive(key, hyper, state, cohort, upload)
-        return state, metrics | traffic(metrics["uplink"] + 1, metrics["downlink"])
-
-    return not_alone(with_halves(rounds, receive=receive))
+    return not_alone(averaging(model, local, weighting=weighting, combine=combine, tells=tells))

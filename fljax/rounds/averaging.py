@@ -76,6 +76,7 @@ def averaging(
     weighting: Weighting = "size",
     begin: Callable[[Key], Params] | None = None,
     n_sent: Callable[[Params], int] = tree.size,
+    tells: Callable[[State, Cohort], Metrics] = lambda state, cohort: {},
     deployed: Callable[[Params], Params] = lambda params: params,
 ) -> Algorithm:
     """A method whose server keeps one model, or one shared part of the clients' models.
@@ -91,6 +92,7 @@ def averaging(
         weighting: "size" (omega_i = n_i) or "uniform" (omega_i = 1).
         begin: ``(key) -> params``, the first model of everyone; None: ``model.init``.
         n_sent: floats that a participant sends in a round, from the shared part; it receives as many.
+        tells: metrics beside the usual ones, or in their place, of the state after a round (participants' rows).
         deployed: the model's parameters among those that a client holds.
 
     Returns:
@@ -117,7 +119,8 @@ def averaging(
     def receive(key: Key, hyper: Any, state: State, cohort: Cohort, upload: Upload) -> tuple[State, Metrics]:
         shared, memory = shared_and_memory(state.server)
         shared, memory = combining.apply(hyper, memory, shared, upload.params, upload.weight)
-        return State(remembering(shared, memory), upload.rest.params), reported(upload.rest, n_sent(shared))
+        after = State(remembering(shared, memory), upload.rest.params)
+        return after, reported(upload.rest, n_sent(shared)) | tells(after, cohort)
 
     exchange = Exchange(send, receive, shared_part, "mean" if combining.sums else "each", starts_anywhere=True)
 
