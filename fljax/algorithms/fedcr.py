@@ -23,18 +23,7 @@ from fljax.choices import Natural, Positive
 from fljax.client.gaussian import Evidence, Gaussian, class_evidence, divergence, draws, halves_of
 from fljax.client.objectives import Loss, batch_mean, predictor, training_loss
 from fljax.numbers import Scalar, hyper, number
-from fljax.rounds import (
-    Combining,
-    TunedHyper,
-    Weighting,
-    all_but,
-    client_weight,
-    mean,
-    method,
-    reported,
-    train,
-    tuned,
-)
+from fljax.rounds import Combining, TunedHyper, Weighting, all_but, client_weight, mean, method, reported, train, tuned
 from fljax.rounds.combine import as_combine
 from fljax.rounds.sharing import own_rows
 from fljax.rounds.uplink.private import check_not_private

@@ -16,22 +16,16 @@ from fljax.rounds.uplink.named import DOWNLINK, UPLINK
 
 @hyper
 class ProximalHyper:
-    """Numbers of a proximal term."""
-
     mu: Scalar = number(0.1, "proximal weight; 0: none", least=0)
 
 
 @hyper
 class TrimHyper:
-    """Numbers of the trimmed mean."""
-
     trim: Scalar = number(0.1, "share trimmed on each side of every coordinate; 0 is the mean", least=0, most=0.5)
 
 
 @hyper
 class KrumHyper:
-    """Numbers of Krum."""
-
     n_attackers: Scalar = number(
         1, "attackers that the server expects; m models stand against up to (m - 3) / 2", least=0, whole=True
     )
@@ -39,31 +33,23 @@ class KrumHyper:
 
 @hyper
 class MultiKrumHyper(KrumHyper):
-    """Numbers of multi-Krum."""
-
     n_selected: Scalar = number(2, "models that are averaged; all where there are fewer", least=1, whole=True)
 
 
 @hyper
 class ServerMomentumHyper:
-    """Numbers of a server with momentum."""
-
     server_lr: Scalar = number(1.0, "learning rate of the server", above=0)
     beta1: Scalar = number(0.9, "memory of the server's first moment", least=0, below=1)
 
 
 @hyper
 class ServerAdagradHyper:
-    """Numbers of a server with Adagrad."""
-
     server_lr: Scalar = number(0.03, "learning rate of the server", above=0)
     tau: Scalar = number(1e-3, "adaptivity: root of the sum of squares before the first step", above=0)
 
 
 @hyper
 class ServerAdaptiveHyper:
-    """Numbers of an adaptive server."""
-
     server_lr: Scalar = number(0.03, "learning rate of the server", above=0)
     beta1: Scalar = number(0.9, "memory of the server's first moment", least=0, below=1)
     beta2: Scalar = number(0.99, "memory of the server's second moment", least=0, below=1)
@@ -72,43 +58,31 @@ class ServerAdaptiveHyper:
 
 @hyper
 class SharpnessHyper:
-    """Numbers of sharpness-aware minimisation."""
-
     rho: Scalar = number(0.05, "how far uphill the gradient is taken; 0: where the client is", least=0)
 
 
 @hyper
 class GradientClipHyper:
-    """Numbers of clipped gradients."""
-
     max_norm: Scalar = number(10.0, "longest gradient of a batch, Euclidean", above=0)
 
 
 @hyper
 class FlipHyper:
-    """Numbers of mirrored images."""
-
     flip_rate: Scalar = number(0.5, "probability that an image is mirrored", least=0, most=1)
 
 
 @hyper
 class CropHyper:
-    """Numbers of shifted images."""
-
     crop_padding: Scalar = number(4, "zeros on each side, in pixels, out of which the image is cropped", least=0)
 
 
 @hyper
 class CutoutHyper:
-    """Numbers of images with a hole."""
-
     cutout_size: Scalar = number(8, "side of the square that is 0, in pixels", least=0)
 
 
 @hyper
 class ExtrapolationHyper:
-    """Numbers of an extrapolating server."""
-
     epsilon: Scalar = number(1e-3, "added to the mean update's squared length; large: the mean itself", above=0)
 
 

@@ -31,8 +31,6 @@ MOST_RANK = 8
 
 @hyper
 class TopKHyper:
-    """Numbers of top-k."""
-
     top_share: Scalar = number(0.1, "share of an update's numbers that are sent, the largest; 1: all", above=0, most=1)
 
 
@@ -50,8 +48,6 @@ top_k = Transform(_top_k, name="top_k")
 
 @hyper
 class RandomKHyper:
-    """Numbers of random-k."""
-
     random_share: Scalar = number(
         0.1, "share of an update's numbers that are sent, drawn anew each round; 1: all", above=0, most=1
     )
@@ -80,8 +76,6 @@ The places follow from a seed of 32 bits, which is sent instead of them.
 
 @hyper
 class QuantizeHyper:
-    """Numbers of quantisation."""
-
     bits: Scalar = number(8, "bits of a number, its sign among them, rounded; 32: sent as it is", least=2, most=32)
 
 
@@ -143,8 +137,6 @@ The mean is of the numbers that are not 0, which stay 0: in Karimireddy et al. t
 
 @hyper
 class LowRankHyper:
-    """Numbers of low-rank compression."""
-
     rank: Scalar = number(2, "rank of what is sent of each matrix", least=1, most=MOST_RANK)
 
 

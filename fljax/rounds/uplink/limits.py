@@ -13,8 +13,6 @@ from fljax.rounds.uplink.message import Message, Trip, dense
 
 @hyper
 class ClipHyper:
-    """Numbers of clipping."""
-
     clip: Scalar = number(1.0, "longest update, Euclidean; inf: any", above=0, infinite=True)
 
 
@@ -39,8 +37,6 @@ def norms(values: Array) -> Array:
 
 @hyper
 class GaussianHyper:
-    """Numbers of Gaussian noise."""
-
     noise_std: Scalar = number(0.01, "standard deviation of the noise on every number of an update", least=0)
 
 
@@ -55,8 +51,6 @@ gaussian_noise = Transform(_gaussian, not_fed_back=_RETURNS, name="gaussian_nois
 
 @hyper
 class LaplaceHyper:
-    """Numbers of Laplace noise."""
-
     noise_scale: Scalar = number(0.01, "scale of the noise on every number of an update, its mean size", least=0)
 
 
@@ -79,8 +73,6 @@ def _noisy(message: Message, trip: Trip, draw: Any, size: Any) -> Message:
 
 @hyper
 class SecureSumHyper:
-    """Numbers of secure summation."""
-
     fraction_bits: Scalar = number(16, "binary places of the whole numbers that are summed", least=1, most=30)
 
 

@@ -9,8 +9,6 @@ from fljax.rounds.uplink.downlink import renamed
 
 @hyper
 class TopKDownHyper:
-    """Numbers of top-k on the way down."""
-
     down_top_share: Scalar = number(
         0.1, "share of the model's changes that are sent down, the largest; 1: all", above=0, most=1
     )
@@ -18,8 +16,6 @@ class TopKDownHyper:
 
 @hyper
 class QuantizeDownHyper:
-    """Numbers of quantisation on the way down."""
-
     down_bits: Scalar = number(8, "bits of a number that is sent down; 32: sent as it is", least=2, most=32)
 
 

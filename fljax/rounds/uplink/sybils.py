@@ -26,8 +26,6 @@ NEARLY_ONE = 0.99
 
 @hyper
 class FoolsGoldHyper:
-    """Numbers of FoolsGold."""
-
     confidence: Scalar = number(1.0, "kappa: steepness of the logit that parts doubles from others", above=0)
 
 
