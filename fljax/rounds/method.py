@@ -3,7 +3,7 @@
 import inspect
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, update_wrapper
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, overload
@@ -50,6 +50,7 @@ class Brick(NamedTuple):
         return self.name
 
 
+@dataclass(eq=False, repr=False)
 class Method:
     """A method as a user chooses it: ``fljax.ifca(model, work, n_clusters=4)``, ``fljax.ifca.Hyper(lr=0.1)``.
 
@@ -57,22 +58,18 @@ class Method:
     ``method + brick`` is the method with a brick put in.
     """
 
-    def __init__(
-        self,
-        factory: Callable[..., Algorithm],
-        Hyper: type,
-        paper: str,
-        link: str,
-        kind: Kind,
-        bricks: tuple[Brick, ...],
-        sends: bool | None,
-        trains: bool = True,
-    ) -> None:
-        update_wrapper(self, factory)
-        self.factory, self.Hyper, self.bricks = factory, Hyper, bricks
-        self.paper, self.link, self.sends, self.trains = paper, link, sends, trains
-        self.kind: Kind = kind
-        self.name = "+".join([factory.__name__, *(brick.name for brick in bricks)])
+    factory: Callable[..., Algorithm]
+    Hyper: type
+    paper: str
+    link: str
+    kind: Kind
+    bricks: tuple[Brick, ...]
+    sends: bool | None
+    trains: bool = True
+
+    def __post_init__(self) -> None:
+        update_wrapper(self, self.factory)
+        self.name = "+".join([self.factory.__name__, *(brick.name for brick in self.bricks)])
         self._made: dict[Any, Algorithm] = {}
 
     def __call__(self, model: Model, work: Work, *args: Any, **choices: Any) -> Algorithm:
@@ -148,9 +145,7 @@ class Method:
         check_kind("brick", brick, Brick, f"give one, or write fljax.compose({f'{self.name}+{brick}'!r})")
         self._check_fits(brick)
         Hyper = self.Hyper if brick.Hyper is None else joined(self.Hyper, brick.Hyper)
-        return Method(
-            self.factory, Hyper, self.paper, self.link, self.kind, (*self.bricks, brick), self.sends, self.trains
-        )
+        return replace(self, Hyper=Hyper, bricks=(*self.bricks, brick))
 
     def _check_fits(self, brick: Brick) -> None:
         name = f"{self.name}+{brick.name}"
