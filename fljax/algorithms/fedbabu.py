@@ -13,18 +13,8 @@ the head in the rounds, which makes its "FedBABU" FedPer; this is the original.
 from fljax import tree
 from fljax.choices import Natural
 from fljax.client.objectives import training_loss
-from fljax.rounds import (
-    Combining,
-    TunedHyper,
-    Weighting,
-    averaging,
-    last_layers,
-    mean,
-    method,
-    on_layers,
-    trained_on,
-    tuned,
-)
+from fljax.rounds import Combining, Weighting, averaging, last_layers, mean, method, on_layers, trained_on
+from fljax.rounds.tuning import TunedHyper, tuned
 from fljax.types import Algorithm, Model, Work
 
 

@@ -33,20 +33,7 @@ from fljax.rounds.uplink.private import check_not_private
 from fljax.rounds.wrapping import halves_of, with_halves
 from fljax.server.company import gaussian_rewards, row_affinity
 from fljax.server.spectral import davies_bouldin, spectral_embedding, spectral_labels
-from fljax.types import (
-    Algorithm,
-    ClientData,
-    Cohort,
-    Key,
-    Metrics,
-    Model,
-    ModelTable,
-    Params,
-    State,
-    Trained,
-    Upload,
-    Work,
-)
+from fljax.types import Algorithm, ClientData, Cohort, Key, Metrics, Model, ModelTable, State, Trained, Upload, Work
 
 
 @hyper
@@ -102,10 +89,14 @@ def fedgwc(
         trained, losses = train_and_record(hyper, start, cohort, training_loss(model), work, n_losses)
         return trained._replace(params={"theta": trained.params, "losses": losses})
 
-    def sends(center: Params, cohort: Cohort) -> Metrics:
-        return traffic(tree.size(center) + n_losses, tree.size(center))
-
-    rounds = clustered(model, local, Rule(begin, before), combine=combine, weighting=weighting, sends=sends)
+    rounds = clustered(
+        model,
+        local,
+        Rule(begin, before),
+        combine=combine,
+        weighting=weighting,
+        sends=lambda center, cohort: traffic(tree.size(center) + n_losses, tree.size(center)),
+    )
     halves = halves_of(rounds)
 
     def send(key: Key, hyper: FedGWCHyper, state: State, cohort: Cohort) -> Upload:

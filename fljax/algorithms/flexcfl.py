@@ -77,7 +77,7 @@ def flexcfl(
 
     def sends(center: Params, cohort: Cohort) -> Metrics:
         twice = tree.size(center) + in_first_round(cohort, tree.size(center))
-        return traffic(twice, twice)
+        return traffic(twice)
 
     rounds = clustered(model, work, Rule(begin), combine=combine, weighting=weighting, sends=sends)
     halves = halves_of(rounds)

@@ -33,20 +33,7 @@ from fljax.rounds import Combining, Weighting, averaging, client_weight, mean, m
 from fljax.rounds.accounting import not_alone
 from fljax.rounds.averaging import shared_part
 from fljax.rounds.uplink.private import check_not_private
-from fljax.types import (
-    Algorithm,
-    Batch,
-    ClientData,
-    Cohort,
-    Key,
-    Metrics,
-    Model,
-    ModelTable,
-    Params,
-    State,
-    Trained,
-    Work,
-)
+from fljax.types import Algorithm, Batch, ClientData, Cohort, Key, Model, ModelTable, Params, State, Trained, Work
 
 DRAW = 2**31
 """What a width is drawn by, besides the participant's key."""
@@ -119,12 +106,12 @@ def heterofl(
 
         return trained._replace(params=jax.tree.map(of_holders, trained.params, theta.params, has))
 
-    def tells(state: State, cohort: Cohort) -> Metrics:
+    def n_held(cohort: Cohort) -> Array:
+        """(cohort,) how many coordinates each participant has."""
         has = jax.vmap(cut.part)(level_of(cohort))
-        floats = jnp.stack([leaf.sum(tuple(range(1, leaf.ndim))) for leaf in jax.tree.leaves(has)]).sum(0)
-        return traffic(floats, floats)
+        return jnp.stack([leaf.sum(tuple(range(1, leaf.ndim))) for leaf in jax.tree.leaves(has)]).sum(0)
 
-    rounds = averaging(model, local, weighting=weighting, combine=combine, tells=tells)
+    rounds = averaging(model, local, weighting=weighting, combine=combine, tells=lambda _, who: traffic(n_held(who)))
 
     def deploy(key: Key, hyper: Any, state: State, data: ClientData) -> ModelTable:
         theta = shared_part(state.server)

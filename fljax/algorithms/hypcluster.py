@@ -17,7 +17,7 @@ from fljax.numbers import Scalar, hyper, number
 from fljax.rounds import Combining, clustered, least_loss_model, least_loss_rule, mean, method, stepped, traffic
 from fljax.rounds.bricks import ServerAdaptiveHyper
 from fljax.rounds.first_models import DrawHyper
-from fljax.types import Algorithm, Cohort, Metrics, Model, Params, Work
+from fljax.types import Algorithm, Model, Work
 
 
 @hyper
@@ -41,15 +41,11 @@ def hypcluster(
         server_optimizer: of every cluster, see `fljax.rounds.stepped`.
         combine: what a cluster's server steps towards.
     """
-
-    def sends(center: Params, cohort: Cohort) -> Metrics:
-        return traffic(tree.size(center) + 1, n_clusters * tree.size(center))
-
     return clustered(
         model,
         work,
         least_loss_rule(model, n_clusters),
         combine=stepped(combine, server_optimizer),
-        sends=sends,
+        sends=lambda center, cohort: traffic(tree.size(center) + 1, n_clusters * tree.size(center)),
         deploy=least_loss_model(model),
     )

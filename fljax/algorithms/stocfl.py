@@ -24,42 +24,18 @@ from fljax import tree
 from fljax.choices import Positive
 from fljax.client.objectives import proximal, training_loss
 from fljax.numbers import LocalHyper, Scalar, hyper, number
-from fljax.rounds import (
-    Clusters,
-    Combining,
-    Rule,
-    Weighting,
-    clustered,
-    in_first_round,
-    join_cluster,
-    mean,
-    method,
-    regrouped,
-    traffic,
-    train,
-)
+from fljax.rounds import Clusters, Combining, Rule, Weighting, clustered, mean, method, regrouped, train
 from fljax.rounds.accounting import occupied
+from fljax.rounds.clustered import with_first_upload
 from fljax.rounds.everybody import over_everybody
+from fljax.rounds.joining import join_cluster
 from fljax.rounds.local import train_beforehand
 from fljax.rounds.uplink.private import check_not_private
 from fljax.server.aggregate import cluster_mean
 from fljax.server.distance import pairwise_cosine
 from fljax.server.labels import canonical, rank
 from fljax.server.linkage import cut, linkage
-from fljax.types import (
-    Algorithm,
-    ClientData,
-    Cohort,
-    Key,
-    Metrics,
-    Model,
-    ModelTable,
-    Params,
-    Stacked,
-    State,
-    Trained,
-    Work,
-)
+from fljax.types import Algorithm, ClientData, Cohort, Key, Model, ModelTable, Params, Stacked, State, Trained, Work
 
 
 @hyper
@@ -120,10 +96,6 @@ def stocfl(
         common = train(hyper, omega, cohort, loss, work)
         return Trained(tree.side_by_side(theta=near.params, omega=common.params), near.loss, near.ok & common.ok)
 
-    def sends(center: Params, cohort: Cohort) -> Metrics:
-        n_parameters = tree.size(center["theta"])
-        return traffic(2 * n_parameters + in_first_round(cohort, n_parameters), 2 * n_parameters)
-
     def deploy(key: Key, hyper: StoCFLHyper, state: State, data: ClientData) -> ModelTable:
         return ModelTable(begun(state.server), state.server.label)
 
@@ -133,7 +105,7 @@ def stocfl(
         Rule(begin, before),
         combine=over_everybody(combine, ("omega",)),
         weighting=weighting,
-        sends=sends,
+        sends=with_first_upload(lambda center, cohort: tree.size(center["theta"])),
         deploy=deploy,
     )
     return rounds._replace(join=join_cluster(model, deploy))

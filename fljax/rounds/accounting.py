@@ -13,14 +13,18 @@ Weighting = Literal["size", "uniform"]
 """omega_i of a participant in an average: n_i, the number of its examples, or 1."""
 
 
-def traffic(uplink: Array | float, downlink: Array | float) -> Metrics:
-    """Floats sent per participating client and round, each way; scalars such as losses and ids count 1 each."""
+def traffic(uplink: Array | float, downlink: Array | float | None = None) -> Metrics:
+    """Floats sent per participating client and round, each way; scalars such as losses and ids count 1 each.
+
+    None: as much down as up.
+    """
+    downlink = uplink if downlink is None else downlink
     return {"uplink": jnp.asarray(uplink, jnp.float32), "downlink": jnp.asarray(downlink, jnp.float32)}
 
 
 def reported(trained: Trained, uplink: Array | float, downlink: Array | float | None = None) -> Metrics:
-    """What every round tells: losses, whose results are finite, and `traffic`; None: as much down as up."""
-    return {"loss": trained.loss, "ok": trained.ok, **traffic(uplink, uplink if downlink is None else downlink)}
+    """What every round tells: losses, whose results are finite, and `traffic`."""
+    return {"loss": trained.loss, "ok": trained.ok, **traffic(uplink, downlink)}
 
 
 def in_first_round(cohort: Cohort, floats: Array | float) -> Array:

@@ -108,7 +108,7 @@ def as_sent(key: Key, hyper: Any, clusters: Clusters, sent: Sent, cohort: Cohort
 
 def a_model_each_way(center: Params, cohort: Cohort) -> Metrics:
     """The traffic of a participant that receives its cluster's model and sends its own."""
-    return traffic(tree.size(center), tree.size(center))
+    return traffic(tree.size(center))
 
 
 def with_first_upload(floats: Callable[[Params, Cohort], int]) -> Callable[[Params, Cohort], Metrics]:
