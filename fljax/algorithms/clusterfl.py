@@ -8,12 +8,11 @@ Minimises ``sum_i L_i(w_i) + alpha tr(W W') - beta tr(F' W W' F)`` over the mode
 Differences from the paper: the clients take the gradient of the penalty with the means of the last round in place of
 the code's ADMM with multipliers, and F comes from k-means on the models instead of principal components of the
 divergence of softened outputs. Until the first clustering nobody is held; in the code alpha |w|^2 is there from the
-first round, and a new F is used for a round with the Omega of the last one. Its local loss adds the inner product with
-Omega and the multipliers that the Lagrangian takes off, and has of |F' W|^2 a client's own part alone. Of clients that
-have not taken part yet the first model is clustered, so let all come before a clustering that is kept. A client that
-never took part starts from the cluster mean of least training loss, and is held there. Updates are from what the server
-has of a client: what a lossy brick leaves out of one comes in the next by itself, and `error_feedback`, which would add
-it twice, is refused.
+first round, and a new F goes with the Omega of the last one for a round. Its local loss adds the inner product with
+Omega and the multipliers that the Lagrangian takes off, and has a client's own part of |F' W|^2 alone. Before they take
+part clients are clustered by the first model, so let all come before a clustering that is kept. A client that never
+took part starts from the cluster mean of least training loss, and is held there. Updates are from what the server has
+of a client: what a lossy brick leaves out comes in the next by itself, and `error_feedback` is refused.
 """
 
 from typing import Any, NamedTuple

@@ -6,13 +6,12 @@ Beside FedAvg the server trains a generator of features, a class and noise given
 logits on them is right; each client adds to its loss that of its head on such features, of classes that all clients
 have.
 
-Differences from the paper: noise is uniform in [0, 1), as in the authors' code and PFLlib; the generator normalises by
-the batch that it draws, in training mode always. The mean of the logits is taken as the averaged head's, which it is
-where heads are averaged. Counts of labels are sent once, with the first models. Clients count by their sizes, as in the
-authors' code and PFLlib; all alike in the paper. The authors' code adds a term for diverse features, a second term in
-the clients' loss, and weights that fall over the rounds; it takes the mean of the heads' losses, each weighted by its
-client's share of the class, draws classes evenly, and gives clients the generator from the second round on. None of
-these is in the paper's algorithm.
+Differences from the paper: noise is uniform in [0, 1), and clients count by their sizes, as in the authors' code and
+PFLlib. The generator always normalises by the batch that it draws. The mean of the logits is taken as the averaged
+head's, which it is where heads are averaged. Counts of labels are sent once, with the first models. Not in the paper's
+algorithm, nor here, are in the authors' code: a term for diverse features, a second term in the clients' loss, weights
+that fall over the rounds, the mean of the heads' losses by their clients' shares of the class, classes drawn evenly,
+and clients without the generator in the first round.
 """
 
 from typing import Any, NamedTuple

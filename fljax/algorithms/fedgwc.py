@@ -6,15 +6,14 @@ A client sends the losses of its first S steps. Its reward is high where they ar
 keeps its mean reward in the company of each other client. Where P has settled, a cluster is split by spectral
 clustering of P's rows.
 
-Differences from the code: rows of P are compared, the code compares columns, of rewards divided by their sum, scaled to
-[0, 1]. P has settled when the running mean of its squared changes is below eps once, without patience; one cluster is
-split a round. Parts have on average at least as many members as a round has participants, as in the code, or a share
-1 / max_parts of all clients where that is less, so that clients are split where everybody takes part too; never fewer
-than two. All members count alike in a cluster's mean loss and in the variance, a mean of squares too, which the code
-both weights by examples; nor are losses of fewer than ten participants filled up to ten with draws of their Gaussian,
-whose variance the code divides by nine. A round has its participants of all clients, in the code as many of each
-cluster. A client that never took part joins the cluster of least training loss. Where everybody takes part in every
-round, company says nothing, and rewards alone tell clients apart.
+Differences from the code: rows of P are compared, there columns, of rewards divided by their sum, scaled to [0, 1]. P
+has settled when the running mean of its squared changes is below eps once, without patience; one cluster is split a
+round. Parts have on average at least two members, and as many as a round has participants, as in the code, or a share
+1 / max_parts of all clients where that is less, so that clients are split where everybody takes part too. Members count
+alike in a cluster's mean loss and variance, a mean of squares; the code weights both by examples, and fills up losses
+of fewer than ten participants with draws of their Gaussian, of a variance divided by nine. Participants are of all
+clients, in the code as many of each cluster. A client that never took part joins the cluster of least training loss.
+Where everybody takes part in every round, company says nothing, and rewards alone tell clients apart.
 """
 
 from typing import NamedTuple

@@ -5,16 +5,14 @@ World Wide Web Journal 2023, https://arxiv.org/abs/2005.01026.
 Official code: https://github.com/mingxuts/multi-center-fed-learning.
 Each client is held near the center that its model is nearest to; each center is the mean of its clients' models.
 
-Differences from the paper: a round runs local update, E step, M step in this order; since the initial k-means ends
-where E and M change nothing, that is the paper's E, M, local update, and a tested model is never a round old. With
-partial participation only the participants' rows of W are refreshed. The models of the initial k-means count as a
-second upload of the first round's participants. Deviations of the official code are options:
-``cluster_on="last_kernel"`` compares output kernels only; ``hyper.mu = 0`` leaves the distance out of the local loss.
-Others are not: it begins with one model for all centers and clusters of random points, clusters anew every so many
-rounds only, in its settings never, by one step of k-means whose centroids it keeps beside the centers, and lets a
-client that moves start from a center of before the move, which is the mean of the round's participants alone, a few of
-each cluster. It leaves out the only client of a cluster, and reports the accuracy on all clients of the best center. A
-client that never took part has no model near any center: it joins the one of least training loss.
+Differences from the paper: a round runs local update, E step, M step; since the initial k-means ends where E and M
+change nothing, that is the paper's E, M, local update, and a tested model is never a round old. Of absent clients W
+keeps what they sent last. The models of the initial k-means count as a second upload of the first round's participants.
+A client that never took part joins the center of least training loss. Of the official code's deviations two are
+options: ``cluster_on="last_kernel"``, and ``hyper.mu = 0``, without the distance. Others are not: it begins with one
+model for all centers and random clusters; clusters anew every so many rounds, in its settings never, by one step of
+k-means on centroids of its own; lets a client that moves start from a center of before the move, the mean of a few
+participants; leaves out a cluster's only client; and reports the accuracy of the best center on all clients.
 """
 
 from collections.abc import Callable, Mapping

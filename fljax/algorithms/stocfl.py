@@ -6,11 +6,11 @@ Every client begins as a cluster of its own and is known by how it moves a commo
 clusters that are present are merged where the cosine of their mean moves is at least tau. Beside the clusters' models
 a global one learns from everybody, and holds them.
 
-Differences from the paper: every client trains the anchor before the first round, not when it is first drawn; it is
-counted as an upload of the first round's participants. As in the code, a merged cluster keeps the model of its largest
-part (here: of most clients that have taken part), and a cluster of clients that are new begins with the global one. A
-client that never took part joins the cluster of least training loss. All participants train the server's global model;
-in the code each trains on from that of the one before it.
+Differences from the paper: every client trains the anchor before the first round, not when it is first drawn, which
+counts as an upload of the first round's participants. As in the code, a merged cluster keeps the model of its largest
+part (here: of most clients that have taken part), and one of new clients begins with the global model, which all
+participants train; in the code each trains on from the one before it. A client that never took part joins the cluster
+of least training loss.
 """
 
 from typing import Any, NamedTuple

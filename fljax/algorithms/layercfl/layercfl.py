@@ -11,11 +11,10 @@ that the cluster or its ancestors have shown, this round included, and ``eps_2``
 ``gamma_max`` is 0.5: with 0 every split is accepted, and clients of one distribution are split too. The default
 ``linkage="single"`` is the optimum of the paper's min-max problem; CFL's code has "complete". With partial
 participation a split is decided by the participants; absent clients follow the larger half, and a cluster without
-participants waits. Clients that never took part join the cluster of least training loss; CFL walks them down its tree
-of splits by their updates, for which all earlier models would have to be kept. For the same reason a client is not
-offered its cluster's ancestors: CFL's code keeps every one and takes the best on validation data. ``gamma_max`` alone
-does not keep real clients of one distribution together: with 300 images each, one seed of five was split
-(experiments/layercfl.py). ``spacing``, which is ours, bars that.
+participants waits. Earlier models are not kept: clients that never took part join the cluster of least training loss,
+where CFL walks them down its tree of splits by their updates, and nobody is offered its cluster's ancestors, of which
+CFL's code takes the best on validation data. ``gamma_max`` alone does not keep real clients of one distribution
+together: with 300 images each, one seed of five was split (experiments/layercfl.py). ``spacing``, ours, bars that.
 """
 
 from typing import Literal
