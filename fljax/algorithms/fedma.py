@@ -88,36 +88,14 @@ def fedma(
     loss = training_loss(model)
 
     def local(hyper: LocalHyper, theta: ModelTable, cohort: Cohort) -> Trained:
-        return train(hyper, first_models(theta, cohort), cohort, loss, work)
-
-    rounds = averaging(model, local, combine=combine, weighting=weighting)
-    halves = halves_of(rounds)
-
-    def receive(key: Key, hyper: LocalHyper, state: State, cohort: Cohort, upload: Upload) -> tuple[State, Metrics]:
-        theta, weight, kept = shared_part(state.server), upload.weight, upload.rest
-        trained = matched(kept._replace(params=upload.params), weight, theta, cohort)
-        for n_held in range(1, len(model.layers)) if retrain_epochs else ():
-            trained = retrained(hyper, trained, weight, n_held, theta, cohort)
-            weight = jnp.where(trained.ok, weight, 0)
-            trained = matched(trained, weight, theta, cohort)
-        sent = Upload(upload.start, trained.params, weight, trained._replace(params=kept.params))
-        new, metrics = halves.receive(key, hyper, state, cohort, sent)
-        if output == "classes":
-            theta, memory = shared_and_memory(new.server)
-            theta |= outputs_by_class(trained.params, weight, theta, cohort)
-            new = new._replace(server=remembering(theta, memory))
-        return new, metrics
-
-    def first_models(theta: ModelTable, cohort: Cohort) -> Stacked | ModelTable:
-        if start == "common":
-            return theta
-
-        def random_models() -> Stacked:
-            return jax.vmap(lambda key: model.init(jax.random.fold_in(key, OWN_START)))(cohort.key)
-
-        return lax.cond(cohort.round == 0, random_models, lambda: tree.stacked(theta))
+        begun = theta
+        if start == "own":
+            networks = jax.vmap(lambda key: model.init(jax.random.fold_in(key, OWN_START)))
+            begun = lax.cond(cohort.round == 0, lambda: networks(cohort.key), lambda: tree.stacked(theta))
+        return train(hyper, begun, cohort, loss, work)
 
     def matched(trained: Trained, weight: Array, theta: Params, cohort: Cohort) -> Trained:
+        """The models ``P_il w_il P_i(l-1)^T``, whose units stand for the same in all."""
         # Units take the order of the first client's, which is the one of lowest id wherever it stands in the cohort.
         by_id = jnp.argsort(cohort.ids)
         models, weight = tree.take((trained.params, weight), by_id)
@@ -137,10 +115,29 @@ def fedma(
         return Trained(after.params, before.loss, before.ok & after.ok)
 
     def outputs_by_class(models: Stacked, weight: Array, theta: Params, cohort: Cohort) -> Params:
+        """The last layer, whose column of a class is the mean by the clients' examples of it."""
         last = model.layers[-1]
         n_classes = theta[last]["kernel"].shape[-1]
         share = class_histogram(cohort.data, n_classes) * (weight > 0)[:, None].astype(jnp.int32)
         return {last: class_mean(models[last], share.astype(jnp.float32), empty=theta[last])}
+
+    rounds = averaging(model, local, combine=combine, weighting=weighting)
+    halves = halves_of(rounds)
+
+    def receive(key: Key, hyper: LocalHyper, state: State, cohort: Cohort, upload: Upload) -> tuple[State, Metrics]:
+        theta, weight, kept = shared_part(state.server), upload.weight, upload.rest
+        trained = matched(kept._replace(params=upload.params), weight, theta, cohort)
+        for n_held in range(1, len(model.layers)) if retrain_epochs else ():
+            trained = retrained(hyper, trained, weight, n_held, theta, cohort)
+            weight = jnp.where(trained.ok, weight, 0)
+            trained = matched(trained, weight, theta, cohort)
+        sent = Upload(upload.start, trained.params, weight, trained._replace(params=kept.params))
+        new, metrics = halves.receive(key, hyper, state, cohort, sent)
+        if output == "classes":
+            theta, memory = shared_and_memory(new.server)
+            theta |= outputs_by_class(trained.params, weight, theta, cohort)
+            new = new._replace(server=remembering(theta, memory))
+        return new, metrics
 
     rounds = with_halves(rounds, receive=receive, sees="each", starts_anywhere=False)
     return rounds._replace(exchange=None) if retrain_epochs else rounds  # clients send layer after layer
