@@ -24,10 +24,9 @@ from fljax.client.objectives import Loss, predictor, training_loss
 from fljax.client.spread import gradient_mass
 from fljax.data.labels import check_classes
 from fljax.numbers import LocalHyper, Scalar, hyper, number
-from fljax.rounds import all_but, method, reported, train
+from fljax.rounds import all_but, check_not_private, method, reported, train
 from fljax.rounds.cohort import drawn
 from fljax.rounds.sharing import own_rows
-from fljax.rounds.uplink.private import check_not_private
 from fljax.server.aggregate import weighted_mean
 from fljax.types import (
     Algorithm,

@@ -17,9 +17,8 @@ from fljax import tree
 from fljax.client.gradient import client_gradients
 from fljax.client.objectives import proximal, shifted, training_loss
 from fljax.numbers import LocalHyper, Scalar, hyper, number
-from fljax.rounds import Combining, Weighting, averaging, client_weight, mean, method, train
+from fljax.rounds import Combining, Weighting, averaging, check_not_private, client_weight, mean, method, train
 from fljax.rounds.accounting import not_alone
-from fljax.rounds.uplink.private import check_not_private
 from fljax.server.aggregate import weighted_mean
 from fljax.types import Algorithm, Cohort, Model, ModelTable, Params, Trained, Work
 

@@ -24,8 +24,7 @@ from fljax.client.objectives import Loss, batch_mean
 from fljax.client.parts import train_parts
 from fljax.models.calling import check_free
 from fljax.numbers import LocalHyper, Scalar, hyper, number
-from fljax.rounds import Combining, Sharing, Weighting, averaging, mean, method, on_layers
-from fljax.rounds.accounting import not_alone
+from fljax.rounds import Combining, Sharing, Weighting, averaging, mean, method, not_alone, on_layers
 from fljax.rounds.averaging import remembering, shared_and_memory
 from fljax.rounds.local import train_beforehand
 from fljax.types import Algorithm, Batch, ClientData, Cohort, Key, Model, ModelTable, Params, State, Trained, Work

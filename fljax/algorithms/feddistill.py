@@ -24,10 +24,9 @@ from fljax.client.features import head_shape
 from fljax.client.objectives import Loss, batch_mean, predictor
 from fljax.data.labels import check_classes
 from fljax.numbers import LocalHyper, Scalar, hyper, number
-from fljax.rounds import method, reported, train
+from fljax.rounds import check_not_private, method, reported, train
 from fljax.rounds.joining import trained_alone
 from fljax.rounds.sharing import own_rows
-from fljax.rounds.uplink.private import check_not_private
 from fljax.types import Algorithm, Batch, ClientData, Cohort, Key, Metrics, Model, ModelTable, Params, State, Work
 
 

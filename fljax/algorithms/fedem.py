@@ -25,10 +25,9 @@ from fljax.client.objectives import Loss, training_loss
 from fljax.data.federation import present
 from fljax.data.labels import check_classes
 from fljax.numbers import LocalHyper
-from fljax.rounds import GLOBAL_AND_OWN, Combining, Weighting, averaging, mean, method, train
+from fljax.rounds import GLOBAL_AND_OWN, Combining, Weighting, averaging, check_not_private, mean, method, train
 from fljax.rounds.accounting import memberships
 from fljax.rounds.learners import of_each_learner
-from fljax.rounds.uplink.private import check_not_private
 from fljax.rounds.wrapping import with_halves
 from fljax.server.assign import mixture_weights, responsibilities
 from fljax.types import Algorithm, Batch, Cohort, Key, Model, ModelTable, Params, Stacked, Trained, Work

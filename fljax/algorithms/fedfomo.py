@@ -24,9 +24,8 @@ from fljax.client.measure import client_loss
 from fljax.client.objectives import training_loss
 from fljax.numbers import LocalHyper, Scalar, hyper, number
 from fljax.placement import whole
-from fljax.rounds import method, reported, train
+from fljax.rounds import check_not_private, method, reported, train
 from fljax.rounds.peers import of_peers
-from fljax.rounds.uplink.private import check_not_private
 from fljax.server.aggregate import mix
 from fljax.server.distance import cross_squared_l2
 from fljax.types import Algorithm, ClientData, Cohort, Key, Metrics, Model, ModelTable, Stacked, State, Work

@@ -28,8 +28,7 @@ from fljax.client.objectives import Loss, training_loss
 from fljax.data.federation import class_histogram
 from fljax.data.labels import check_classes
 from fljax.numbers import LocalHyper, Scalar, hyper, number
-from fljax.rounds import Combining, Weighting, averaging, in_first_round, mean, method, traffic, train
-from fljax.rounds.accounting import not_alone
+from fljax.rounds import Combining, Weighting, averaging, in_first_round, mean, method, not_alone, traffic, train
 from fljax.rounds.averaging import Each, shared_part
 from fljax.rounds.uplink.private import check_not_private
 from fljax.rounds.wrapping import halves_of, inside, within_server

@@ -23,11 +23,10 @@ from fljax.choices import Natural, Positive
 from fljax.client.objectives import training_loss
 from fljax.data.federation import class_histogram
 from fljax.numbers import LocalHyper
-from fljax.rounds import Combining, Weighting, averaging, mean, method, train
+from fljax.rounds import Combining, Weighting, averaging, check_not_private, mean, method, train
 from fljax.rounds.averaging import remembering, shared_and_memory, shared_part
 from fljax.rounds.cohort import drawn
 from fljax.rounds.sharing import replace_layers
-from fljax.rounds.uplink.private import check_not_private
 from fljax.rounds.wrapping import halves_of, with_halves
 from fljax.server.aggregate import weighted_mean
 from fljax.server.matching import matched_members

@@ -15,8 +15,7 @@ from jax import Array
 from fljax import tree
 from fljax.client.objectives import training_loss
 from fljax.numbers import LocalHyper
-from fljax.rounds import Combining, Weighting, averaging, client_weight, mean, method, train
-from fljax.rounds.accounting import not_alone
+from fljax.rounds import Combining, Weighting, averaging, client_weight, mean, method, not_alone, train
 from fljax.rounds.cohort import steps_of
 from fljax.types import Algorithm, Cohort, Model, ModelTable, Trained, Work
 

@@ -23,12 +23,11 @@ from fljax.client.features import head_shape, see
 from fljax.client.objectives import predictor, training_loss
 from fljax.data.labels import check_classes
 from fljax.numbers import LocalHyper, Scalar, hyper, number
-from fljax.rounds import Weighting, all_but, client_weight, method, reported
+from fljax.rounds import Weighting, all_but, check_not_private, client_weight, method, reported
 from fljax.rounds.joining import trained_alone
 from fljax.rounds.phases import HEAD_PHASE, Phase, train_in_phases
 from fljax.rounds.prototypes import average_prototypes, no_prototypes
 from fljax.rounds.sharing import own_rows
-from fljax.rounds.uplink.private import check_not_private
 from fljax.server.aggregate import mix, weighted_mean
 from fljax.server.simplex import simplex_weights
 from fljax.types import (

@@ -21,10 +21,9 @@ from fljax.client.features import head_shape, see
 from fljax.data.labels import check_classes
 from fljax.models.calling import check_free
 from fljax.numbers import LocalHyper, Scalar, hyper, number
-from fljax.rounds import Weighting, method, reported, train
+from fljax.rounds import Weighting, check_not_private, method, reported, train
 from fljax.rounds.prototypes import average_prototypes, no_prototypes
 from fljax.rounds.sharing import own_rows
-from fljax.rounds.uplink.private import check_not_private
 from fljax.types import Algorithm, ClientData, Cohort, Key, Metrics, Model, ModelTable, Params, State, Work
 
 

@@ -24,10 +24,9 @@ from fljax.client.features import head_shape
 from fljax.data.federation import present
 from fljax.data.labels import check_classes
 from fljax.numbers import LocalHyper
-from fljax.rounds import Combining, Weighting, client_weight, mean, method, reported, train
+from fljax.rounds import Combining, Weighting, check_not_private, client_weight, mean, method, reported, train
 from fljax.rounds.accounting import memberships
 from fljax.rounds.learners import of_each_learner
-from fljax.rounds.uplink.private import check_not_private
 from fljax.server.assign import mixture_weights, responsibilities
 from fljax.types import Algorithm, ClientData, Cohort, Key, Metrics, Model, ModelTable, Stacked, State, Work
 

@@ -17,8 +17,7 @@ from fljax.client.objectives import Loss, batch_mean
 from fljax.data.federation import class_histogram
 from fljax.models.calling import check_free
 from fljax.numbers import LocalHyper
-from fljax.rounds import Combining, Weighting, all_but, averaging, mean, method, train
-from fljax.rounds.uplink.private import check_not_private
+from fljax.rounds import Combining, Weighting, all_but, averaging, check_not_private, mean, method, train
 from fljax.types import Algorithm, Batch, Cohort, Key, Model, ModelTable, Params, Trained, Work
 
 PERSONAL = "personal"

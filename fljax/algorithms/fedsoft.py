@@ -24,11 +24,10 @@ from fljax.client.example_loss import example_loss
 from fljax.client.objectives import predictor, proximal, training_loss
 from fljax.data.federation import present
 from fljax.numbers import Scalar, hyper, number
-from fljax.rounds import client_weight, method, traffic, train
+from fljax.rounds import check_not_private, client_weight, method, traffic, train
 from fljax.rounds.accounting import memberships
 from fljax.rounds.first_models import DrawHyper, balanced_draw
 from fljax.rounds.joining import trained_alone
-from fljax.rounds.uplink.private import check_not_private
 from fljax.server.aggregate import mix
 from fljax.server.assign import example_shares, soft_weights
 from fljax.types import (

@@ -29,10 +29,9 @@ from fljax import tree
 from fljax.client.objectives import training_loss
 from fljax.data.federation import class_histogram
 from fljax.numbers import LocalHyper
-from fljax.rounds import Combining, Weighting, averaging, client_weight, mean, method, traffic, train
+from fljax.rounds import Combining, Weighting, averaging, check_not_private, client_weight, mean, method, traffic, train
 from fljax.rounds.accounting import not_alone
 from fljax.rounds.averaging import shared_part
-from fljax.rounds.uplink.private import check_not_private
 from fljax.types import Algorithm, Batch, ClientData, Cohort, Key, Model, ModelTable, Params, State, Trained, Work
 
 DRAW = 2**31

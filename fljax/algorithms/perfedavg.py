@@ -22,8 +22,7 @@ from fljax.choices import Natural
 from fljax.client.finetune import adapt
 from fljax.client.objectives import Loss, training_loss, with_gradient
 from fljax.numbers import LocalHyper, Scalar, hyper, number
-from fljax.rounds import Combining, Weighting, averaging, mean, method, train
-from fljax.rounds.uplink.private import check_not_private
+from fljax.rounds import Combining, Weighting, averaging, check_not_private, mean, method, train
 from fljax.types import Algorithm, Batch, ClientData, Cohort, Key, Model, ModelTable, Params, State, Trained, Work
 
 

@@ -17,10 +17,9 @@ from fljax import tree
 from fljax.client.measure import client_loss
 from fljax.client.objectives import training_loss
 from fljax.numbers import LocalHyper, Scalar, hyper, number
-from fljax.rounds import Combining, Weighting, averaging, client_weight, mean, method, traffic, train
+from fljax.rounds import Combining, Weighting, averaging, check_not_private, client_weight, mean, method, traffic, train
 from fljax.rounds.accounting import not_alone
 from fljax.rounds.averaging import shared_part
-from fljax.rounds.uplink.private import check_not_private
 from fljax.types import Algorithm, Cohort, Metrics, Model, ModelTable, State, Trained, Work
 
 

@@ -21,13 +21,12 @@ from fljax import tree
 from fljax.client.gradient import client_gradients
 from fljax.client.objectives import predictor, shifted, training_loss
 from fljax.numbers import LocalHyper, Scalar, hyper, number
-from fljax.rounds import Combining, Weighting, client_weight, mean, method, part_way, reported, train
+from fljax.rounds import Combining, Weighting, check_not_private, client_weight, mean, method, part_way, reported, train
 from fljax.rounds.accounting import total_weight
 from fljax.rounds.averaging import held_by_all
 from fljax.rounds.cohort import steps_of
 from fljax.rounds.combine import as_combine, goal_of
 from fljax.rounds.sharing import own_rows
-from fljax.rounds.uplink.private import check_not_private
 from fljax.types import Algorithm, ClientData, Cohort, Key, Metrics, Model, Params, State, Work
 
 

@@ -10,7 +10,7 @@
   `parted_once`; by the clients' choice: `least_loss_rule`, `least_loss_model`, `balanced_draw`; what they send to that
   end in the first round: `with_first_upload`
 - before a test: `tuned`; clients that never took part: `rounds_alone`, `join_cluster`
-
+- what privacy asks: `check_not_private`, `not_alone`
 - who takes part (`Sampling`): `uniform`, `by_size`, `poisson`, `fixed`, `table`; how fast clients are: `clock`; how
   much of their work they do: `stragglers`, `partial_work`
 - a function as a method with a name, a paper and numbers: `method`, `hyper`, `number`
@@ -18,7 +18,7 @@
 
 from fljax.numbers import LearningRate, LocalHyper, Scalar, hyper, number
 from fljax.rounds import clock
-from fljax.rounds.accounting import Weighting, client_weight, in_first_round, reported, traffic
+from fljax.rounds.accounting import Weighting, client_weight, in_first_round, not_alone, reported, traffic
 from fljax.rounds.averaging import averaging, two_models
 from fljax.rounds.choosing import least_loss_model, least_loss_rule
 from fljax.rounds.clustered import Clusters, Rule, Sent, clustered, one_cluster, regrouped, with_first_upload
@@ -46,6 +46,7 @@ from fljax.rounds.one_shot import parted_once
 from fljax.rounds.sampling import Sampling, by_size, fixed, poisson, table, uniform
 from fljax.rounds.sharing import GLOBAL_AND_OWN, NOTHING, WHOLE, Sharing, all_but, all_but_paths, last_layers, only
 from fljax.rounds.tuning import TunedHyper, tuned
+from fljax.rounds.uplink.private import check_not_private
 
 __all__ = [
     "GLOBAL_AND_OWN",
@@ -73,6 +74,7 @@ __all__ = [
     "balanced_draw",
     "bulyan",
     "by_size",
+    "check_not_private",
     "client_weight",
     "clock",
     "clustered",
@@ -89,6 +91,7 @@ __all__ = [
     "median",
     "method",
     "multi_krum",
+    "not_alone",
     "number",
     "on_layers",
     "one_cluster",

@@ -32,8 +32,7 @@ from fljax.algorithms.dcpfl.units import LayerUnit, units_of
 from fljax.choices import Positive
 from fljax.client.objectives import predictor
 from fljax.numbers import LocalHyper, Scalar, hyper, number
-from fljax.rounds import Sent, client_weight, join_cluster, method
-from fljax.rounds.uplink.private import check_not_private
+from fljax.rounds import Sent, check_not_private, client_weight, join_cluster, method
 from fljax.server.aggregate import cluster_mean
 from fljax.server.curvature import PeriodEnd, new_curve
 from fljax.server.hierarchy import threshold

@@ -48,14 +48,13 @@ from fljax.client.objectives import predictor
 from fljax.client.sample import fresh_examples
 from fljax.keys import descend
 from fljax.numbers import Scalar, hyper, number
-from fljax.rounds import Combining, Sent, client_weight, mean, method
+from fljax.rounds import Combining, Sent, check_not_private, client_weight, mean, method
 from fljax.rounds.accounting import n_occupied
 from fljax.rounds.cohort import everyone
 from fljax.rounds.combine import as_combine, memory_of
 from fljax.rounds.everybody import over_everybody
 from fljax.rounds.first_models import DrawHyper, balanced_draw
 from fljax.rounds.sharing import replace_layers, split
-from fljax.rounds.uplink.private import check_not_private
 from fljax.server.assign import lowest_loss
 from fljax.types import (
     Algorithm,
