@@ -98,6 +98,7 @@ def fedgen(
     head = model.layers[-1]
 
     def local(given: tuple[FedGenHyper, Generating], start: ModelTable, cohort: Cohort) -> Trained:
+        # The skeleton hands on what it is given for numbers: here, beside them, the server that has the generator.
         hyper, server = given
         return train(hyper, start, cohort, taught(model, hyper, server), work)
 

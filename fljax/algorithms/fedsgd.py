@@ -8,8 +8,6 @@ Differences from the paper: none. ``work.batch_size`` only bounds the memory of 
 batch.
 """
 
-from typing import Any
-
 from fljax import tree
 from fljax.client.gradient import check_one_step, client_gradients
 from fljax.client.objectives import training_loss
@@ -36,13 +34,8 @@ def fedsgd(model: Model, work: Work, *, weighting: Weighting = "size", combine: 
     check_one_step(work, "fedsgd")
 
     def local(hyper: FedSGDHyper, theta: ModelTable, cohort: Cohort) -> Trained:
-        loss = training_loss(model)
+        loss, eta = training_loss(model), hyper.lr_of(cohort.round)
         sent = client_gradients(cohort.key, theta, cohort.data, loss, work.batch_size, with_statistics=True)
-        return sent._replace(params=descended(theta, sent.params, hyper.lr_of(cohort.round)))
+        return sent._replace(params=tree.map_trainable(lambda g, w: w - eta * g, sent.params, tree.stacked(theta)))
 
     return averaging(model, local, weighting=weighting, combine=combine)
-
-
-def descended(start: ModelTable, gradient: Any, lr: Any) -> Any:
-    """``w_i - lr g_i``, with the running statistics that come beside ``gradient``."""
-    return tree.map_trainable(lambda g, w: w - lr * g, gradient, tree.stacked(start))
