@@ -6,16 +6,15 @@ Clients start as one group. A dendrogram of model discrepancies over the first r
 time the rapid-decrease period of the mean loss ends, the next split is tried for a round beside the present groups and
 adopted if it has the lower loss. Layers that differ little within a group are averaged every ``alpha`` rounds only.
 
-Differences from the paper: the threshold is lowered (the text says that lambda is added); thresholds that would not
-change the groups are passed over without a trial. A trial compares losses on the clients' validation split, where there
-is one: the training loss of the paper ("train") favours small groups on any data. The rapid-decrease period ends at an
-interior minimum of the radius of curvature; the printed formula ("formula") fires at once. The round in which it ends
-also uploads the layers that are not due, since a trial starts from whole models. A group of one sends and receives
-nothing but losses. Under partial participation the structure is that of the participants' tables: a pair that never met
-has the mean discrepancy, and a returning client first takes over the layers averaged in its absence; the models that a
-trial compares are the means of all who took part in the round that called it, whoever is there for the trial. A client
-that never took part joins the group whose model has the least training loss. A layer is a kernel with its bias;
-``layer_unit="tensor"`` makes each tensor one, as in a PyTorch state dict.
+Differences from the paper: the threshold is lowered (the text says that lambda is added), and one that would not change
+the groups is passed over without a trial. A trial compares losses on the clients' validation split, where there is one:
+the paper's training loss ("train") favours small groups on any data. The rapid-decrease period ends at an interior
+minimum of the radius of curvature; the printed formula ("formula") fires at once. The round in which it ends also
+uploads layers that are not due, since a trial starts from whole models. A group of one exchanges nothing but losses.
+Where clients sit out, a pair that never met has the mean discrepancy; who returns first takes over the layers averaged
+in its absence; and a trial compares means of all who took part in the round that called it, whoever is there. A client
+that never took part joins the group of least training loss. A layer is a kernel with its bias; with
+``layer_unit="tensor"`` each tensor is one, as in a PyTorch state dict.
 """
 
 from functools import partial

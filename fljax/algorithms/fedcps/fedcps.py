@@ -8,16 +8,15 @@ it with a strength lambda_i of its own; clusters average what their members send
 Differences from the paper, which contradicts itself in several places: the update sent is w - theta, so that averaging
 moves towards the clients; less data means a larger lambda; only base layers are averaged across clusters. Estimators
 for lambda = sigma^2 / (n^2 tau^2) are not given there. Here sigma^2 is the variance of the client's batch gradients at
-theta, n is relative to the federation's mean size, and tau^2 is a running mean per cluster of how far members drift in
-one epoch without the pull. It starts at the first measurement (until then nobody is pulled) and is kept above a tenth
-of it. The ratio is a few times 1/lr for everyone on real images, hence the factor ``strength``. lambda is clipped to
-[0, 1/lr]: beyond that a step overshoots. With personal layers the cluster's part ("middle")
-needs a size of its own, or all cluster models would be equal and the choice between them a tie. The base is the mean of
-all participants', as in the paper's text; ``shared_mean="models"`` takes the mean of the k models of its Algorithm 2,
-lines 16-17, for it. Two ``lambda_mode`` are ours. "per_client": one tau^2 for a whole cluster cannot part its clients.
-"relative": the noise of everyone's gradients over that of the members, as they have been lately. In the paper's figure
-lambda rises for clients with few examples and falls for the others, as here with "relative"; with "adaptive" both rise
-(``experiments/fedcps_lambda.py``), for the pull brings the members closer to each other and tau^2 down.
+theta, n is relative to the federation's mean size, and tau^2 a running mean per cluster of how far members drift in one
+epoch without the pull, from the first measurement on (until then nobody is pulled) and above a tenth of it. The ratio
+is a few times 1/lr for everyone on real images, hence the factor ``strength``; beyond 1/lr, where lambda is clipped, a
+step overshoots. With personal layers the cluster's part ("middle") needs a size of its own, or all cluster models would
+be equal. The base is the mean of all participants', as in the paper's text, or with ``shared_mean="models"`` of the k
+models, as in its Algorithm 2, lines 16-17. Two ``lambda_mode`` are ours. "per_client": one tau^2 for a whole cluster
+cannot part its clients. "relative": the noise of everyone's gradients over that of the members lately. In the paper's
+figure lambda rises for clients with few examples and falls for the others, as here with "relative"; with "adaptive"
+both rise (``experiments/fedcps_lambda.py``), for the pull brings members closer to each other and tau^2 down.
 """
 
 from functools import partial
