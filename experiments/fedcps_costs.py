@@ -41,7 +41,7 @@ class Effort(NamedTuple):
 def counted(result: Result, federation: Federation, epochs: int) -> Effort:
     """Traffic and participants as the run counted them, and the passes that each method makes over their examples."""
     ids, active = np.asarray(result.metrics["ids"]), np.asarray(result.metrics["active"])
-    sent = traffic_of_clients(result.metrics, federation.train.size.shape[0])
+    sent = traffic_of_clients(result.metrics, federation.train.n_clients)
     uplink, downlink = (float(total.sum()) / BYTES_PER_FLOAT / active.sum() for total in sent)
     size = np.asarray(federation.train.size)[ids][active].astype(float)
     passes = epochs * size

@@ -36,7 +36,7 @@ def with_wrong_labels(federation: Federation, share: float, seed: int) -> tuple[
 
     Clients of this partition share no image, so that turning a client's rows leaves the others' alone.
     """
-    n_clients = federation.train.size.shape[0]
+    n_clients = federation.train.n_clients
     chosen = np.random.default_rng(seed).permutation(n_clients)[: round(share * n_clients)]
     hostile = np.isin(np.arange(n_clients), chosen)
     pool = federation.train.pool

@@ -85,7 +85,7 @@ def alike(federation: Federation) -> Federation:
 
     So a method compiles once for all settings: at smoke most of the time goes there.
     """
-    n_owned = len(federation.train.pool.y) // federation.train.size.shape[0]
+    n_owned = len(federation.train.pool.y) // federation.train.n_clients
 
     def widened(data: ClientData, share: float) -> ClientData:
         return data._replace(index=jnp.pad(data.index, ((0, 0), (0, round(share * n_owned) - data.index.shape[1]))))

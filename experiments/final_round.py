@@ -60,7 +60,7 @@ def with_everyone_once_more(algorithm: Algorithm, model: Model, work: Work, lr: 
     loss = proximal(training_loss(model), lam)
 
     def deploy(key, hyper, state, data) -> ModelTable:
-        theta = tree.everyone(state.server, data.size.shape[0])
+        theta = tree.everyone(state.server, data.n_clients)
         keys = client_keys(key, data)
         return tree.own(train_clients(keys, state.clients, data, loss, _clipped(lr), work, theta).params)
 

@@ -62,7 +62,7 @@ def one_round(
     model: Model, local: Work, hyper: Any, federation: Federation, params: Params, key: Array, round: Array
 ) -> tuple[Params, Stacked, Stacked]:
     """FedAvg's: the mean model, the clients' models and their updates."""
-    n_clients = federation.train.size.shape[0]
+    n_clients = federation.train.n_clients
     cohort = sample_cohort(key, round, federation, n_clients, None)
     start = tree.everyone(params, n_clients)
     optimizer = local_optimizer(hyper, local, round)

@@ -125,7 +125,7 @@ def permuted(made: Federation, seed: int) -> Federation:
 
     The pools are kept once for each group, so that a row has its group's label.
     """
-    rng, n_clients = np.random.default_rng(seed), made.train.size.shape[0]
+    rng, n_clients = np.random.default_rng(seed), made.train.n_clients
     group = np.arange(n_clients) % N_GROUPS
     names = np.stack([rng.permutation(10) for _ in range(N_GROUPS)])
 

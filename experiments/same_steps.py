@@ -57,7 +57,7 @@ def clients(
 
 def uneven(federation: Federation) -> Federation:
     """Each client trains on three examples fewer than the one before it."""
-    size = federation.train.size - 3 * jnp.arange(federation.train.size.shape[0], dtype=federation.train.size.dtype)
+    size = federation.train.size - 3 * jnp.arange(federation.train.n_clients, dtype=federation.train.size.dtype)
     return federation._replace(train=federation.train._replace(size=size))
 
 
@@ -70,7 +70,7 @@ def examples(federation: Federation, client: int, is_train: bool) -> tuple[np.nd
 
 def tests(federation: Federation) -> list[np.ndarray]:
     """The test examples of each client."""
-    return [examples(federation, i, is_train=False)[0] for i in range(federation.test.size.shape[0])]
+    return [examples(federation, i, is_train=False)[0] for i in range(federation.test.n_clients)]
 
 
 def small_network() -> Model:

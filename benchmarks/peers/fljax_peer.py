@@ -82,7 +82,7 @@ class Rounds:
         data = jax.tree.map(jnp.asarray, federation.train)
         models = self.algorithm.deploy(jax.random.key(0), self.hyper, jax.tree.map(jnp.asarray, state), data)
         test = test_of(self.workload)
-        models = ModelTable(models.params, models.row[: test.size.shape[0]])
+        models = ModelTable(models.params, models.row[: test.n_clients])
         return float(jax.jit(partial(evaluate, self.algorithm.predict))(models, test)["accuracy_macro"])
 
     def useful(self) -> float:

@@ -37,7 +37,7 @@ def theirs(clone: Path, begun: State, federation: Federation) -> list[Outputs]:
         devices.AgglomerativeClustering = lambda affinity, linkage: AgglomerativeClustering(
             metric=affinity, linkage=linkage
         )
-        members = [made(i) for i in range(federation.train.size.shape[0])]
+        members = [made(i) for i in range(federation.train.n_clients)]
         server = devices.Server(torch_network(), [None])
         load_network(server.model, tree.take(begun.server.centers, 0))
         for client in members:

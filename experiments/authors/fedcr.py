@@ -121,7 +121,7 @@ def options(module: Callable[[str], ModuleType], n_rounds: int, given: Mapping[s
 
 def data_of(federation: Federation) -> SimpleNamespace:
     """The clients' examples, in the place of their data sets."""
-    everyone = range(federation.train.size.shape[0])
+    everyone = range(federation.train.n_clients)
     train, test = ([examples(federation, i, is_train) for i in everyone] for is_train in (True, False))
     data = SimpleNamespace(n_cls=CLASSES, dataset="EMNIST")
     data.clnt_x, data.clnt_y = zip(*train, strict=True)

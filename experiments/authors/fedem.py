@@ -37,7 +37,7 @@ def theirs(clone: Path, begun: State, federation: Federation) -> list[Outputs]:
     with modules_of(clone) as module:
         learner, learners = module("learners.learner"), module("learners.learners_ensemble")
         client, aggregator = module("client"), module("aggregator")
-        members, found = [made(i) for i in range(federation.train.size.shape[0])], []
+        members, found = [made(i) for i in range(federation.train.n_clients)], []
         run = aggregator.CentralizedAggregator(members, ensemble(), ROUNDS + 1, LOG, LOG, seed=0)
         for _ in range(ROUNDS):
             run.mix()

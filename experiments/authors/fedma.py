@@ -34,7 +34,7 @@ DATA = ("torchvision", "torchvision.transforms", "datasets")
 
 def theirs(clone: Path, begun: State, federation: Federation) -> list[Outputs]:
     """Trains networks whose hidden units are shuffled, and runs `BBP_MAP`, the first round, on them."""
-    theta, n_clients, rng = shared_part(begun.server), federation.train.size.shape[0], np.random.default_rng(0)
+    theta, n_clients, rng = shared_part(begun.server), federation.train.n_clients, np.random.default_rng(0)
     with modules_of(clone, *DATA, "lapsolver") as module, unlogged():
         main = prepared(module, federation)
         args = mock.Mock(dataset="given", epochs=EPOCHS, lr=LR)
@@ -103,7 +103,7 @@ def loaders(federation: Federation, client: int) -> tuple[Any, Any]:
 
 def class_shares(federation: Federation) -> np.ndarray:
     """(clients, classes) which share of a class's examples is whose, as their script has it."""
-    labels = [examples(federation, i, is_train=True)[1] for i in range(federation.train.size.shape[0])]
+    labels = [examples(federation, i, is_train=True)[1] for i in range(federation.train.n_clients)]
     counts = np.array([np.bincount(y, minlength=N_CLASSES) for y in labels], np.float32)
     return counts / counts.sum(axis=0)
 

@@ -48,7 +48,7 @@ def theirs(clone: Path, begun: State, federation: Federation) -> list[Outputs]:
     found: list[Outputs] = []
     with modules_of(clone, *STUBS) as module, in_a_folder():
         script = module("run_experiment")
-        members = [made(i) for i in range(federation.train.size.shape[0])]
+        members = [made(i) for i in range(federation.train.n_clients)]
         script.init_clients = lambda args_, root_path, logs_dir: members if root_path.endswith("train") else []
         script.get_learners_ensemble = ensemble
         script.SummaryWriter = lambda path: LOG

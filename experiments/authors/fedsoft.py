@@ -69,7 +69,7 @@ def members_of(module: Callable[[str], ModuleType], federation: Federation) -> l
     solver = module("solvers").Cifar10CNNClientSolver()
     solver.batch_size, solver.optimizer_type, solver.lr = N_EXAMPLES, torch.optim.SGD, LR
     solver.local_epoch, solver.num_classes, solver.reg_weight = EPOCHS, N_CLASSES, LAMBDA
-    return [made(i) for i in range(federation.train.size.shape[0])]
+    return [made(i) for i in range(federation.train.n_clients)]
 
 
 @contextlib.contextmanager

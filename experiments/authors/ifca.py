@@ -19,7 +19,7 @@ def theirs(clone: Path, begun: State, federation: Federation) -> list[Outputs]:
     """Runs the rounds of `TrainMNISTCluster` on given clients."""
     import torch  # pyright: ignore[reportMissingImports]
 
-    n_clients, found = federation.train.size.shape[0], []
+    n_clients, found = federation.train.n_clients, []
     with (
         modules_of(clone / "mnist", "torchvision", "torchvision.datasets") as module,
         tempfile.TemporaryDirectory() as folder,

@@ -38,7 +38,7 @@ def theirs(clone: Path, begun: State, federation: Federation) -> list[Outputs]:
         learners, client, aggregator = module("learners.learner"), module("client"), module("aggregator")
         own = [
             [Whole(*examples(federation, i, is_train)) for is_train in (True, False)]
-            for i in range(federation.train.size.shape[0])
+            for i in range(federation.train.n_clients)
         ]
         members, found = [trains(*data) for data in own], []
         run = aggregator.CentralizedAggregator(members, learner(), 1, LOG, LOG, seed=0)

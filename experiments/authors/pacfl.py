@@ -46,7 +46,7 @@ def theirs(clone: Path, begun: State, federation: Federation) -> list[Outputs]:
 
 def given(begun: State, federation: Federation) -> dict[str, Any]:
     """What the script has by then: its options, models and rows of the clients' examples."""
-    users = range(federation.train.size.shape[0])
+    users = range(federation.train.n_clients)
     network = load_network(torch_network()(), tree.take(begun.server.centers, 0))
     train, test = ([rows(data, i) for i in users] for data in (federation.train, federation.test))
     return {

@@ -23,7 +23,7 @@ def attackers(federation: Federation, share: float, ids: Sequence[int] | None, p
     Raises:
         ValueError: a client that does not exist, or nobody is left who is honest.
     """
-    n = federation.train.size.shape[0]
+    n = federation.train.n_clients
     if ids is not None:
         found = sorted(set(ids))
         if found and not 0 <= found[0] <= found[-1] < n:

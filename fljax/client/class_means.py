@@ -38,7 +38,7 @@ def class_sums(of: Of, models: Stacked | ModelTable, data: ClientData, n_classes
             value.shape[0], -1
         )
 
-    sums = client_sums(score, models, data).reshape(data.size.shape[0], n_classes, -1)
+    sums = client_sums(score, models, data).reshape(data.n_clients, n_classes, -1)
     return ClassSums(sums[..., :-1], sums[..., -1])
 
 

@@ -16,7 +16,7 @@ def example_loss(model: Model, centers: Stacked, data: ClientData, batch_size: i
     Places past a client's size hold 0; mask them with `fljax.data.federation.present`. Models and examples are not
     copied, and a client of few examples does not wait for one of many.
     """
-    score, n_clients = loss_score(model), data.size.shape[0]
+    score, n_clients = loss_score(model), data.n_clients
 
     def under(center: Params) -> Array:
         return of_each_example(score, tree.everyone(center, n_clients), data, 0.0, batch_size)[..., 0]

@@ -85,4 +85,4 @@ def adapt(
 
 def client_keys(key: Key, data: ClientData) -> Array:
     """(clients,) keys ``fold_in(key, i)``: what client i draws depends on its id alone."""
-    return descend(key, jnp.arange(data.size.shape[0]))
+    return descend(key, jnp.arange(data.n_clients))

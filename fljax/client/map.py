@@ -63,7 +63,7 @@ def map_clients(
     check_kind("data", data, ClientData, "give a split, as federation.train")
     if at_once is not None and not (isinstance(at_once, int | np.integer) and at_once >= 1):
         raise ValueError(f"at_once={at_once!r} is not a positive whole number; choose at_once >= 1, or None")
-    check_rows(data.size.shape[0], per_client)
+    check_rows(data.n_clients, per_client)
     tables = tuple(arg.params if isinstance(arg, ModelTable) else None for arg in per_client)
     rows = tuple(arg.row if isinstance(arg, ModelTable) else arg for arg in per_client)
 
@@ -115,7 +115,7 @@ def _chunk(data: ClientData, per_client: tuple[Stacked | ModelTable, ...], at_on
     """Clients that run side by side: no more than a device has."""
     if at_once is None:
         at_once = 1 if jax.default_backend() == "cpu" and not _are_many_and_small(data, per_client) else AT_ONCE
-    return min(at_once, -(-data.size.shape[0] // n_client_devices()))
+    return min(at_once, -(-data.n_clients // n_client_devices()))
 
 
 def _are_many_and_small(data: ClientData, per_client: tuple[Stacked | ModelTable, ...]) -> bool:

@@ -32,13 +32,13 @@ def client_sums(score: Score, models: Stacked | ModelTable, data: ClientData, ba
             example.
     """
     check_kind("data", data, ClientData, "give a split, as federation.train")
-    check_rows(data.size.shape[0], (models,))
+    check_rows(data.n_clients, (models,))
     how = batching(score, models, data, batch_size)
     if len(shape := getattr(how.result, "shape", ())) != 2:
         given = f"an array {shape}" if hasattr(how.result, "shape") else f"a {type(how.result).__name__}"
         raise ValueError(f"a score gave {given} of one example; give (batch, scores), as losses[:, None]")
     n_scores, batch = shape[1], how.size
-    is_shared = isinstance(models, ModelTable) and tree.n_rows(models.params) < data.size.shape[0]
+    is_shared = isinstance(models, ModelTable) and tree.n_rows(models.params) < data.n_clients
     if is_shared and not how.is_mixing:
         return _sums_by_row(score, n_scores, models, data, batch_size)
 
@@ -62,7 +62,7 @@ def client_loss(model: Model, models: Stacked | ModelTable, data: ClientData) ->
         ValueError: ``data`` is no split, or models have not a row for each client.
     """
     check_kind("data", data, ClientData, "give a split, as federation.train")
-    check_rows(data.size.shape[0], (models,))
+    check_rows(data.n_clients, (models,))
     if isinstance(models, ModelTable) and (n_rows := tree.n_rows(models.params)) > 1:
         is_held = (models.row >= 0) & (models.row < n_rows)  # a lookup would take another's model
         data = data._replace(size=jnp.where(is_held, data.size, 0))
@@ -83,7 +83,7 @@ def cross_loss(model: Model, centers: Stacked, data: ClientData) -> Array:
         raise ValueError(
             f"centers have leaves of {sorted(shapes)} rows; give models (clusters, ...), as fljax.tree.stack makes"
         )
-    n_clients = data.size.shape[0]
+    n_clients = data.n_clients
     return lax.map(lambda center: client_loss(model, tree.everyone(center, n_clients), data), centers).T
 
 
@@ -114,7 +114,7 @@ def _sums_by_row(score: Score, n_scores: int, models: ModelTable, data: ClientDa
 
 def _dense_sums(score: Score, n_scores: int, params: Params, data: ClientData, batch_size: int) -> Array:
     """One model over all examples of ``data`` in full batches; example t belongs to the client whose run holds t."""
-    n_clients, end = data.size.shape[0], jnp.cumsum(data.size)
+    n_clients, end = data.n_clients, jnp.cumsum(data.size)
     begin = end - data.size
 
     def step(i: Array, sums: Array) -> Array:

@@ -62,7 +62,7 @@ def bubbles(axes: Axes, counts: np.ndarray, group: np.ndarray | None, kind: str 
 
 def sizes(axes: Axes, federation: Federation) -> None:
     """Stacked bars of train, validation and test sizes; sorted curves would hide whose they are."""
-    bottom = np.zeros(federation.train.size.shape[0])
+    bottom = np.zeros(federation.train.n_clients)
     for name in ("train", "val", "test"):
         data = getattr(federation, name)
         if data is not None:

@@ -26,7 +26,7 @@ def hold_out_clients(federation: Federation, new_clients: float, seed: int = 0) 
     Raises:
         ValueError: the share is not in (0, 1), or leaves nobody on one side.
     """
-    old, new = old_and_new(federation.train.size.shape[0], new_clients, seed)
+    old, new = old_and_new(federation.train.n_clients, new_clients, seed)
     return clients_of(federation, old), clients_of(federation, new)
 
 
@@ -52,7 +52,7 @@ def some_clients(federation: Federation, n_clients: int, seed: int = 0) -> Feder
     Raises:
         ValueError: there are fewer.
     """
-    return clients_of(federation, some_of(federation.train.size.shape[0], n_clients, seed))
+    return clients_of(federation, some_of(federation.train.n_clients, n_clients, seed))
 
 
 def some_of(there: int, n_clients: int, seed: int = 0) -> np.ndarray:

@@ -18,7 +18,7 @@ def validate(federation: Federation) -> None:
             outside the pool, labels below 0, pixels or targets that are not finite, splits with other kinds of labels,
             splits or groups with another number of clients.
     """
-    n_clients = federation.train.size.shape[0]
+    n_clients = federation.train.n_clients
     for name in ("train", "val", "test"):
         data = getattr(federation, name)
         if data is not None:

@@ -34,7 +34,7 @@ def drifting(federation: Federation, drift: Drift) -> Federation:
         return federation
     if federation.stages is not None:
         raise ValueError("the federation changes over the rounds already; give one drift")
-    line = _checked(drift, drift.timeline(federation), federation.train.size.shape[0])
+    line = _checked(drift, drift.timeline(federation), federation.train.n_clients)
     if not line.there.any(axis=1).all():
         raise ValueError(f"{drift.name}: nobody would be there; choose a smaller share")
     begins = jnp.asarray(drift.begins, jnp.int32)

@@ -186,7 +186,7 @@ def _group(federation: Federation) -> np.ndarray:
 
 
 def _n_clients(federation: Federation) -> int:
-    return federation.train.size.shape[0]
+    return federation.train.n_clients
 
 
 DRIFTS: dict[str, Callable[..., Drift]] = {
