@@ -1,6 +1,6 @@
 """What telling clients apart costs: distances and clusterings against NumPy, SciPy and scikit-learn on the same input.
 
-    python benchmarks/server.py [--check] [--only distances dbscan linkage kmeans round spread] [--repeats 5]
+    python benchmarks/server.py [--check] [--only distances angles dbscan linkage kmeans round spread] [--repeats 5]
 
 Both sides of a row are alternated in one process after a first call of each (compilation is timed apart); the ratio is
 the median of the pairs' ratios. Peak memory is what a call adds to the process's resident memory (Linux only). The
@@ -31,6 +31,7 @@ from fljax.models import lenet
 from fljax.placement import CLIENTS
 from fljax.run.collectives import collectives
 from fljax.run.mesh import over_devices, replicated, use_all_cores
+from fljax.server.angles import subspace_distance
 from fljax.tree import size
 from fljax.types import ClientData, Examples, Trained, Work
 
@@ -61,6 +62,21 @@ def distances() -> Iterator[Row]:
     yield Row("cosine / X @ Y.T", lambda: server.pairwise_cosine(models), lambda: x @ y.T, 1.3, same=same)
     yield Row("L2 / X @ Y.T", lambda: server.pairwise_l2(models), lambda: x @ y.T, 1.3)
     yield Row("cosine / X @ X.T (half the work)", lambda: server.pairwise_cosine(models), lambda: x @ x.T, np.inf)
+
+
+def angles() -> Iterator[Row]:
+    """500 subspaces of three directions: the smallest principal angle of all pairs, against a batch of LAPACK's."""
+    basis = np.linalg.qr(np.random.default_rng(0).standard_normal((500, 64, 3)))[0].astype(np.float32)
+    given, ours = jnp.asarray(basis), jax.jit(subspace_distance)
+
+    def theirs() -> np.ndarray:
+        across = np.einsum("idp,jdq->ijpq", basis, basis, optimize=True)
+        return np.degrees(np.arccos(np.minimum(np.linalg.svd(across, compute_uv=False)[..., 0], 1)))
+
+    def same(ours: Any, theirs: np.ndarray) -> str:
+        return f"largest difference of degrees {np.abs(ours - theirs)[~np.eye(500, dtype=bool)].max():.0e}"
+
+    yield Row("smallest angles, n = 500", lambda: ours(given), theirs, 0.5, same=same)
 
 
 def dbscan() -> Iterator[Row]:
@@ -226,7 +242,7 @@ def measure(row: Row, repeats: int) -> float:
 
 def main() -> int:
     """Prints the table; 1 if ``--check`` and a ratio is above its bar."""
-    parts = {f.__name__: f for f in (distances, dbscan, linkage, kmeans, round, spread)}
+    parts = {f.__name__: f for f in (distances, angles, dbscan, linkage, kmeans, round, spread)}
     arguments = parser(__doc__, parts)
     options = arguments.parse_args()
     use_all_cores()

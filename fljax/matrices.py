@@ -70,15 +70,39 @@ def turned(columns: Array) -> tuple[Array, Array]:
         >>> jnp.linalg.norm(turned(jnp.array([[3.0, 0.0], [4.0, 5.0]]))[0], axis=0).round(3).tolist()
         [6.708..., 2.236...]
     """
-    n = columns.shape[1]
-    even = n + n % 2
-    padded = jnp.pad(columns, ((0, 0), (0, even - n)))
-    first, second = _pairs(even)
+    n, even = columns.shape[1], columns.shape[1] + columns.shape[1] % 2
+    made, turn = _rotated((_even(columns), jnp.eye(even, dtype=columns.dtype)))
+    order = jnp.argsort(-jnp.square(made[:, :n]).sum(axis=0))
+    return made[:, order], turn[:n, order]
 
-    def rotate(carry: tuple[Array, Array], pair: tuple[Array, Array]) -> tuple[tuple[Array, Array], None]:
-        made, turn = carry
+
+def singular_values(matrices: Array) -> Array:
+    """Those of many small matrices (rows, n, ...) side by side, in no order: (n, ...), as `turned` finds them.
+
+    Of as many matrices as stay in cache that takes a tenth of the time of `turned` under `vmap`.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from fljax.matrices import singular_values
+        >>> matrix = jnp.array([[3.0, 0.0], [4.0, 5.0]])
+        >>> jnp.sort(singular_values(matrix[:, :, None]), axis=0).ravel().round(3).tolist()
+        [2.236..., 6.708...]
+    """
+    (made,) = _rotated((_even(matrices),))
+    return jnp.linalg.norm(made[:, : matrices.shape[1]], axis=0)
+
+
+def _even(columns: Array) -> Array:
+    """With a column of 0 more where their number (rows, n, ...) is odd."""
+    return jnp.pad(columns, [(0, 0), (0, columns.shape[1] % 2)] + [(0, 0)] * (columns.ndim - 2))
+
+
+def _rotated(arrays: tuple[Array, ...]) -> tuple[Array, ...]:
+    """Arrays (rows, even, ...) after the rotations that make the columns of the first orthogonal."""
+
+    def rotate(arrays: tuple[Array, ...], pair: tuple[Array, Array]) -> tuple[tuple[Array, ...], None]:
         i, j = pair
-        a, b = made[:, i], made[:, j]
+        a, b = arrays[0][:, i], arrays[0][:, j]
         across = (a * b).sum(axis=0)
         longer = jnp.square(b).sum(axis=0) - jnp.square(a).sum(axis=0)
         is_apart = across == 0
@@ -92,14 +116,10 @@ def turned(columns: Array) -> tuple[Array, Array]:
             a, b = of[:, i], of[:, j]
             return of.at[:, i].set(cosine * a - sine * b).at[:, j].set(sine * a + cosine * b)
 
-        return (rotated(made), rotated(turn)), None
+        return tuple(map(rotated, arrays)), None
 
-    def sweep(_: Array, carry: tuple[Array, Array]) -> tuple[Array, Array]:
-        return lax.scan(rotate, carry, (first, second))[0]
-
-    made, turn = lax.fori_loop(0, SWEEPS, sweep, (padded, jnp.eye(even, dtype=columns.dtype)))
-    order = jnp.argsort(-jnp.square(made[:, :n]).sum(axis=0))
-    return made[:, order], turn[:n, order]
+    pairs = _pairs(arrays[0].shape[1])
+    return lax.fori_loop(0, SWEEPS, lambda _, arrays: lax.scan(rotate, arrays, pairs)[0], arrays)
 
 
 def _pairs(n: int) -> tuple[Array, Array]:

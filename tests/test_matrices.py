@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import fljax
-from fljax.matrices import eigh, orthonormal, svd, turned
+from fljax.matrices import eigh, orthonormal, singular_values, svd, turned
 
 
 def columns(*shape):
@@ -31,6 +31,15 @@ def test_turned_columns_are_the_singular_value_decomposition(rows, n):
     np.testing.assert_allclose(
         np.swapaxes(turn, 1, 2) @ np.asarray(turn), np.broadcast_to(np.eye(n), turn.shape), atol=2e-6
     )
+
+
+@pytest.mark.parametrize(("rows", "n"), [(3, 3), (2, 2), (5, 1), (3, 4)])
+def test_singular_values_of_matrices_side_by_side_are_numpys(rows, n):
+    matrices = columns(4, 5, rows, n)
+    found = np.sort(jax.jit(singular_values)(matrices.transpose(2, 3, 0, 1)), axis=0)[::-1]
+    values = np.linalg.svd(matrices, compute_uv=False).transpose(2, 0, 1)
+    np.testing.assert_allclose(found[: len(values)], values, rtol=1e-4, atol=1e-6)
+    assert (found[len(values) :] < 1e-6).all()
 
 
 def test_columns_of_0_and_equal_ones_are_turned_too():

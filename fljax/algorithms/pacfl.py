@@ -20,7 +20,7 @@ from fljax.client.directions import main_directions
 from fljax.numbers import LocalHyper, Scalar, hyper, number
 from fljax.rounds import Clusters, Combining, Rule, Weighting, clustered, mean, method, with_first_upload
 from fljax.rounds.uplink.private import check_not_private
-from fljax.server.angles import principal_angles
+from fljax.server.angles import subspace_distance
 from fljax.server.linkage import cut_at_or_k
 from fljax.server.linkage import linkage as dendrogram
 from fljax.types import Algorithm, ClientData, Key, Model, Work
@@ -57,8 +57,7 @@ def pacfl(
     check_not_private(work, "clients of PACFL send directions of their data, which get no noise")
 
     def begin(key: Key, hyper: PACFLHyper, data: ClientData) -> Clusters:
-        between = principal_angles(main_directions(data, n_basis))
-        merges = dendrogram(between.min(-1) if angle == "smallest" else between.sum(-1), linkage)
+        merges = dendrogram(subspace_distance(main_directions(data, n_basis), angle), linkage)
         label = cut_at_or_k(merges, hyper.threshold, n_clusters)
         return Clusters(tree.broadcast(model.init(key), data.n_clients), label)
 

@@ -1,12 +1,21 @@
 """Angles between subspaces."""
 
-import jax
+import math
+from collections.abc import Callable
+from typing import Literal
+
 import jax.numpy as jnp
-from jax import Array
+import numpy as np
+from jax import Array, lax
 
 from fljax import tree
-from fljax.matrices import turned
+from fljax.choices import check_choices
+from fljax.matrices import singular_values
+from fljax.placement import whole
 from fljax.server.checks import check_axes
+
+_ENTRIES = 2**15
+"""Numbers of the small matrices that are turned at once: they stay in the cache of one core."""
 
 
 def principal_angles(basis: Array) -> Array:
@@ -21,8 +30,41 @@ def principal_angles(basis: Array) -> Array:
     Raises:
         ValueError: the bases are not of shape (n, d, p).
     """
-    check_axes("basis", basis, "n", "d", "p")
-    basis = tree.at_least_float32(basis)
-    across = jnp.einsum("idp,jdq->ijpq", basis, basis, precision="highest")
-    cosine = jnp.linalg.norm(jax.vmap(jax.vmap(lambda matrix: turned(matrix)[0]))(across), axis=2)
-    return jnp.degrees(jnp.arccos(jnp.clip(cosine, 0.0, 1.0)))
+    return jnp.sort(jnp.moveaxis(_of_pairs(basis), 0, -1))
+
+
+def subspace_distance(basis: Array, angle: Literal["smallest", "sum"] = "smallest") -> Array:
+    """The smallest of the principal angles between subspaces, or the sum of all: (n, n) degrees.
+
+    As `principal_angles` has them, but never with all of them in memory.
+    """
+    check_choices(subspace_distance, {"angle": angle})
+    return _of_pairs(basis, jnp.min if angle == "smallest" else jnp.sum)[0]
+
+
+def _of_pairs(basis: Array, reduce: Callable[..., Array] | None = None) -> Array:
+    """The angles of all pairs, (p, n, n), or one number made of each pair's, (1, n, n).
+
+    Tile by tile of the upper triangle, so that the matrices ``U_i' U_j`` of a tile stay in cache.
+    """
+    n, d, p = check_axes("basis", basis, "n", "d", "p")
+    basis = whole(tree.at_least_float32(basis))
+    side = min(n, max(8, math.isqrt(_ENTRIES // (p * (p + p % 2))) // 8 * 8))
+    n_tiles = -(-n // side)
+    tiles = jnp.pad(basis, ((0, n_tiles * side - n), (0, 0), (0, 0))).reshape(n_tiles, side, d, p)
+    rows = tiles.transpose(0, 3, 1, 2).reshape(n_tiles, p * side, d)
+    upper = jnp.asarray(np.stack(np.triu_indices(n_tiles)), jnp.int32)
+
+    def of_tile(i: Array, j: Array) -> Array:
+        across = tree.product(rows[i], rows[j].T).reshape(p, side, p, side).transpose(0, 2, 1, 3)
+        angles = jnp.degrees(jnp.arccos(jnp.clip(singular_values(across), 0.0, 1.0)))
+        return angles if reduce is None else reduce(angles, axis=0, keepdims=True)
+
+    def put(tile: Array, made: Array) -> Array:
+        i, j = upper[:, tile]
+        angles = of_tile(i, j)
+        made = lax.dynamic_update_slice(made, angles.transpose(0, 2, 1), (0, j * side, i * side))
+        return lax.dynamic_update_slice(made, angles, (0, i * side, j * side))
+
+    start = jnp.zeros((p if reduce is None else 1, n_tiles * side, n_tiles * side), basis.dtype)
+    return lax.fori_loop(0, upper.shape[1], put, start)[:, :n, :n]
