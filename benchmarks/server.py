@@ -1,6 +1,7 @@
 """What telling clients apart costs: distances and clusterings against NumPy, SciPy and scikit-learn on the same input.
 
-    python benchmarks/server.py [--check] [--only distances angles dbscan linkage kmeans round spread] [--repeats 5]
+    python benchmarks/server.py [--check] [--repeats 5]
+        [--only distances angles dbscan linkage kmeans points round spread]
 
 Both sides of a row are alternated in one process after a first call of each (compilation is timed apart); the ratio is
 the median of the pairs' ratios. Peak memory is what a call adds to the process's resident memory (Linux only). The
@@ -131,6 +132,22 @@ def kmeans() -> Iterator[Row]:
         )
 
 
+def points() -> Iterator[Row]:
+    """3,000 points of 650 coordinates, as small models of many clients are, 2 clusters, 20 restarts."""
+    from sklearn.cluster import KMeans
+
+    x = np.random.default_rng(0).standard_normal((3000, 650), np.float32)
+    x[:1500] += 0.3
+    given, key = jnp.asarray(x), jax.random.key(0)
+    yield Row(
+        "k-means of more points",
+        lambda: server.kmeans(key, given, 2, n_init=20),
+        lambda: KMeans(2, n_init=cast(Any, 20), random_state=0).fit(x),
+        1.0,
+        same=lambda a, b: f"inertia / theirs {float(a.inertia) / b.inertia_:.6f}",
+    )
+
+
 def round() -> Iterator[Row]:
     """Clusterings of 1,000 clients against the round in which they were trained."""
     model = lenet(input_shape=(28, 28, 1), n_classes=10)
@@ -242,7 +259,7 @@ def measure(row: Row, repeats: int) -> float:
 
 def main() -> int:
     """Prints the table; 1 if ``--check`` and a ratio is above its bar."""
-    parts = {f.__name__: f for f in (distances, angles, dbscan, linkage, kmeans, round, spread)}
+    parts = {f.__name__: f for f in (distances, angles, dbscan, linkage, kmeans, points, round, spread)}
     arguments = parser(__doc__, parts)
     options = arguments.parse_args()
     use_all_cores()

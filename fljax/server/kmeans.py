@@ -85,7 +85,10 @@ def kmeans(
     geometry = partial(_pairwise if compact else _direct, where=where, n_clusters=n_clusters)
 
     still = geometry(lax.stop_gradient(known))
-    label = _best_restart(key, still, where, n_clusters, n_init, jnp.asarray(n_steps, jnp.int32))
+    # A restart of its own reads the points again at each step, but ends when it has converged; of squared distances all
+    # restarts make one product of matrices at a step. An accelerator wants them side by side in any case.
+    alone = not compact and jax.default_backend() == "cpu"
+    label = _best_restart(key, still, where, n_clusters, n_init, jnp.asarray(n_steps, jnp.int32), alone)
     inertia = _own(geometry(known).to_means(label), label).sum()
     everyone = where.astype(jnp.float32)
     x = jax.tree.map(_as_floats, x)
@@ -98,8 +101,10 @@ def _as_floats(leaf: Array) -> Array:
     return leaf if jnp.issubdtype(leaf.dtype, jnp.inexact) else leaf.astype(jnp.float32)
 
 
-def _best_restart(key: Key, geometry: Geometry, where: Array, n_clusters: int, n_init: int, n_steps: Array) -> Array:
-    """Canonical label of the restart with the lowest inertia."""
+def _best_restart(
+    key: Key, geometry: Geometry, where: Array, n_clusters: int, n_init: int, n_steps: Array, alone: bool
+) -> Array:
+    """Canonical label of the restart with the lowest inertia; ``alone``: one after another, not side by side."""
 
     def restart(luck: Array) -> tuple[Array, Array]:
         seeds = plus_plus(luck, geometry.to_points, where)
@@ -109,7 +114,7 @@ def _best_restart(key: Key, geometry: Geometry, where: Array, n_clusters: int, n
 
     # All random numbers at once: each further draw would cost more seconds of compilation than the rest of k-means.
     luck = 1 - jax.random.uniform(key, (n_init, n_clusters, 2 + int(math.log(n_clusters))), jnp.float32)
-    label, inertia = jax.vmap(restart)(luck)
+    label, inertia = lax.map(restart, luck) if alone else jax.vmap(restart)(luck)
     return canonical(label[jnp.argmin(inertia)])
 
 

@@ -11,7 +11,7 @@ from sklearn.cluster import KMeans as ScikitLearn
 from sklearn.cluster import kmeans_plusplus
 from threadpoolctl import threadpool_limits
 
-from fljax.server.kmeans import kmeans, plus_plus
+from fljax.server.kmeans import _best_restart, _direct, kmeans, plus_plus
 from tests.slow import slow, slow_rows
 
 
@@ -202,6 +202,24 @@ def test_zero_steps_return_the_seeding():
         seeds, _ = kmeans_plusplus(x, 6, random_state=i)
         theirs.append(inertia_of(x, ((x[:, None] - seeds) ** 2).sum(axis=-1).argmin(axis=1)))
     assert ours <= 1.1 * np.mean(theirs)  # greedy seeding as scikit-learn's; the means of 40 differ by a few per cent
+
+
+@pytest.mark.slow
+def test_restarts_one_after_another_are_those_side_by_side():
+    """As a CPU runs them, and an accelerator."""
+    x, everyone = jnp.asarray(np.random.default_rng(0).normal(size=(40, 3)), jnp.float32), jnp.ones(40, bool)
+
+    @jax.jit
+    def both(x):
+        geometry = _direct(x, everyone, 4)
+        found = [
+            _best_restart(jax.random.key(0), geometry, everyone, 4, 5, jnp.int32(100), one) for one in (False, True)
+        ]
+        return jnp.stack(found)
+
+    side_by_side, one_after_another = both(x)
+    assert len(set(side_by_side.tolist())) == 4
+    np.testing.assert_array_equal(side_by_side, one_after_another)
 
 
 def test_gradient_with_labels_held():
