@@ -139,7 +139,8 @@ def dcpfl(
         # Clients go on from their models as they arrived: the trial is made of them.
         ((table, before, seen, next_theta), clients), local = state, upload.rest
         models, weight, ok = upload.params, upload.weight, local.trained.ok
-        # 6.-7. Measure; where the rapid-decrease period of the loss has ended, the next round is a trial.
+        # 6.-7. Measure; where the rapid-decrease period of the loss has ended, the next round is a trial, for which
+        # 4.-5. have all layers sent.
         groups = measure(hyper, decide(before, local.adopted), models, weight, cohort)
         if dynamic:
             seen = watch(hyper, seen, mean_loss(local.before, weight), before.on_trial, local.adopted, cohort.round)
