@@ -37,9 +37,11 @@ class Loop(NamedTuple):
             self.progress.start(self.record.round, n_rounds)
             try:
                 state = self._chunks(chunk, state, n_rounds, pace)
-                self.record.settle()
             finally:
-                self.progress.stop()
+                try:
+                    self.record.settle()  # whatever ended the rounds: who writes here next must find nobody writing
+                finally:
+                    self.progress.stop()
             return self.record.finished(state, pace.rounds_per_second())
 
     def _chunks(self, chunk: Any, state: State, n_rounds: int, pace: "Pace") -> State:

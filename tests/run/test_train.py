@@ -1,6 +1,7 @@
 """The host loop: files, and a resume that is bit-identical however often the run is killed."""
 
 import json
+import time
 
 import chex
 import jax
@@ -9,8 +10,9 @@ import pytest
 
 import fljax
 from fljax.algorithms.fedavg import fedavg
+from fljax.files import write_atomically
 from fljax.models import logistic_regression
-from fljax.run.checkpoint import read_rounds
+from fljax.run.checkpoint import read_rounds, rounds_done
 from fljax.run.progress import SilentProgress
 from fljax.run.simulate import simulate
 from fljax.run.spent import spent_of
@@ -51,6 +53,23 @@ def test_the_clients_last_results_are_those_of_the_last_round_after_any_end(key,
         train(*arguments, 4, folder=tmp_path, progress=Fails())
     run = train(*arguments, 4, folder=tmp_path)
     np.testing.assert_array_equal(np.load(tmp_path / "clients.npz")["client_loss"], run.metrics["client_loss"][-1])
+
+
+def test_a_run_that_fails_leaves_no_checkpoint_half_written(key, averaging, federation, tmp_path, monkeypatch):
+    class Fails(SilentProgress):
+        def chunk(self, done, metrics, rounds_per_second):
+            if done > 1:
+                raise KeyboardInterrupt
+
+    def slowly(*arguments, **options):
+        time.sleep(0.3)
+        write_atomically(*arguments, **options)
+
+    monkeypatch.setattr("fljax.run.checkpoint.write_atomically", slowly)
+    options = {"folder": tmp_path, "seconds_per_chunk": 0.0, "seconds_per_checkpoint": 0.0}
+    with pytest.raises(KeyboardInterrupt):
+        train(averaging, fljax.fedavg.Hyper(), federation, key, 3, progress=Fails(), **options)
+    assert rounds_done(tmp_path) == 1
 
 
 @pytest.mark.parametrize("stops", [(5,), (1, 2, 11)])
