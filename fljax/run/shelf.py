@@ -205,9 +205,13 @@ def _cpu() -> str:
 
 def _make_room(folder: Path, n_bytes: int) -> None:
     """Removes what was used least lately until ``n_bytes`` more fit."""
-    files = sorted((path.stat().st_mtime, path.stat().st_size, path) for path in folder.iterdir())
+    files = []
+    for path in folder.iterdir():
+        with contextlib.suppress(FileNotFoundError):  # another process has just removed or renamed it
+            stat = path.stat()
+            files.append((stat.st_mtime, stat.st_size, path))
     total = sum(size for _, size, _ in files) + n_bytes
-    for _, size, path in files:
+    for _, size, path in sorted(files):
         if total <= MOST_BYTES:
             break
         path.unlink(missing_ok=True)

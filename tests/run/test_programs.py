@@ -252,6 +252,15 @@ def test_a_folder_remembers_its_level(tmp_path, averaging, federation):
     assert train(*arguments, 3, folder=tmp_path, compile="fast", force_resume=True).compiler.level == "fast"
 
 
+def test_a_file_that_another_process_removes_meanwhile_stops_no_other_from_being_kept(cached):
+    shelf = Shelf(Path(cached, "fljax"), "key")
+    shelf.folder.mkdir(parents=True, exist_ok=True)
+    shelf.folder.joinpath("gone").symlink_to("nowhere")  # listed, and not there
+    shelf.keep_numbers("a", [1.0])
+    shelf.folder.joinpath("gone").unlink()
+    assert shelf.numbers("a") == [1.0]
+
+
 def test_a_small_shelf_lets_the_oldest_go(cached, monkeypatch):
     monkeypatch.setattr("fljax.run.shelf.MOST_BYTES", 100)
     shelf = Shelf(Path(cached, "fljax"), "key")
