@@ -97,7 +97,7 @@ def _part(groups: Groups, baseline: str | None, measure: str, target: float | No
     everything = [one for own in found.values() for one in own.values()]
     first = measures_of(everything[0].metrics)
     alike = all(measures_of(one.metrics) == first for one in everything)
-    shown = first.scores[0].partition("_")[0] if alike else "loss"
+    shown = first.kind if alike else "loss"
     return Part(
         compared,
         table_of(compared, measure, other),

@@ -35,7 +35,7 @@ def measure_of(runs: Sequence[Any], asked: str | None) -> str:
     from fljax.run.headline import measures_of
 
     first = runs[0]
-    name = measures_of(first.metrics).scores[0] if asked is None else asked
+    name = measures_of(first.metrics).headline if asked is None else asked
     for one in runs:
         made = _made(one)
         if name in made or (name in one.metrics and one.metrics[name].ndim == 1):
@@ -80,4 +80,4 @@ def counted_at(run: Any, target: float | None) -> str:
     """In which round a measure is taken, in words."""
     from fljax.run.headline import measures_of
 
-    return "at the end" if target is None else f"when {measures_of(run.metrics).scores[0]} is first {target:g}"
+    return "at the end" if target is None else f"when {measures_of(run.metrics).headline} is first {target:g}"

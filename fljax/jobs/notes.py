@@ -51,7 +51,7 @@ def never_reached(found: dict[str, dict[Any, Any]], target: float | None) -> lis
     for label, own in found.items():
         never = [seed for seed, one in own.items() if first_reached(one.metrics, target) is None]
         told += [f"{label}{_which(never, len(own))}"] if never else []
-        name = measures_of(next(iter(own.values())).metrics).scores[0]
+        name = measures_of(next(iter(own.values())).metrics).headline
     return [f"{name} never got to {target:g}: {', '.join(told)}"] if told else []
 
 

@@ -8,7 +8,7 @@ import numpy as np
 from fljax.drift.stages import changes
 from fljax.run.check import whole
 from fljax.run.columns import table
-from fljax.run.headline import measures_of
+from fljax.run.headline import named_measure
 from fljax.types import Federation
 
 
@@ -46,9 +46,7 @@ def after_changes(
     Raises:
         ValueError: the run has no such metric, ``tolerance`` is negative, or the rounds do not ascend from 1.
     """
-    name = measures_of(metrics).scores[0] if measure is None else measure
-    if name not in metrics or np.ndim(metrics[name]) != 1:
-        raise ValueError(f"measure={name!r} is no number of the run's rounds; choose one such as accuracy_macro")
+    name = named_measure(metrics, measure)
     if not tolerance >= 0:
         raise ValueError(f"tolerance={tolerance} is negative; choose tolerance >= 0")
     begins = changes(federation) if isinstance(federation, Federation) else _rounds(federation)

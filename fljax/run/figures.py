@@ -45,7 +45,7 @@ def _save_curves(outcomes: Mapping[str, report.Outcome], folder: Path, pdf: bool
         curves = {name: report.curve(own, seconds=True) for name, own in timed.items()}
         figure = plots.learning_curves(curves, f"test {measures.word}", xlabel="simulated seconds")
         plots.save(figure, folder / "simulated_time.png", pdf=pdf)
-    of_clients = f"client_{measures.scores[0].partition('_')[0]}"
+    of_clients = f"client_{measures.kind}"
     spread = {name: np.asarray(own[of_clients][-1]) for name, own in metrics.items()}
     plots.save(plots.over_clients(spread, f"client's test {measures.word}"), folder / "clients.png", pdf=pdf)
 

@@ -1,7 +1,9 @@
 """Which of a run's measures stand at the top of a table: those of a classification, or of a regression."""
 
-from collections.abc import Collection
-from typing import NamedTuple
+from collections.abc import Collection, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from fljax.models.scored import CONTRACT
 from fljax.rounds.round_metrics import OF_CLIENT
@@ -11,11 +13,21 @@ from fljax.run.spread import OF
 class Measures(NamedTuple):
     """The measures of a kind of task, more being better."""
 
-    scores: tuple[str, ...]  # the first is the headline
+    scores: tuple[str, ...]
     beside: str  # another measure of the table
     best: str  # what the best round's headline is called
     by_validation: str  # the headline in the round that is best on the validation split
     word: str  # on a progress bar and an axis
+
+    @property
+    def headline(self) -> str:
+        """The first of the scores."""
+        return self.scores[0]
+
+    @property
+    def kind(self) -> str:
+        """What of a client the headline is a mean of: "accuracy" or "r2"."""
+        return self.headline.partition("_")[0]
 
 
 CLASSES = Measures(
@@ -58,4 +70,16 @@ def scores_in(metrics: Collection[str]) -> list[str]:
 
 def measures_of(metrics: Collection[str]) -> Measures:
     """The measures that a run with these metrics has."""
-    return CLASSES if CLASSES.scores[0] in metrics else NUMBERS
+    return CLASSES if CLASSES.headline in metrics else NUMBERS
+
+
+def named_measure(metrics: Mapping[str, Any], measure: str | None) -> str:
+    """The name of a metric (rounds,): ``measure``; None: the headline.
+
+    Raises:
+        ValueError: the run has no such metric.
+    """
+    name = measures_of(metrics).headline if measure is None else measure
+    if name not in metrics or np.ndim(metrics[name]) != 1:
+        raise ValueError(f"measure={name!r} is no number of the run's rounds; choose one such as accuracy_macro")
+    return name

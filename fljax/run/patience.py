@@ -11,7 +11,7 @@ from fljax.run.headline import VALIDATION, measures_of
 
 def judged_by(metrics: Mapping[str, np.ndarray]) -> str:
     """The metric that says which round is best: the headline, on the validation split where that is tested too."""
-    headline = measures_of(metrics).scores[0]
+    headline = measures_of(metrics).headline
     return VALIDATION + headline if VALIDATION + headline in metrics else headline
 
 
@@ -23,7 +23,7 @@ def best_round(metrics: Mapping[str, np.ndarray]) -> int | None:
 
 def at_best_validation(metrics: Mapping[str, np.ndarray]) -> np.ndarray:
     """(rounds,) the headline's test in the round that was, until then, best on the validation split; NaN before any."""
-    headline = measures_of(metrics).scores[0]
+    headline = measures_of(metrics).headline
     validated = np.nan_to_num(np.asarray(metrics[VALIDATION + headline], np.float64), nan=-np.inf)
     before = np.maximum.accumulate(np.append(-np.inf, validated))[:-1]
     at = np.maximum.accumulate(np.where(validated > before, np.arange(len(validated)), -1))
@@ -33,7 +33,7 @@ def at_best_validation(metrics: Mapping[str, np.ndarray]) -> np.ndarray:
 def measures_by_validation(metrics: Collection[str]) -> list[str]:
     """What `at_best_validation` is called of a run with these metrics; none where it was not validated."""
     measures = measures_of(metrics)
-    return [measures.by_validation] if VALIDATION + measures.scores[0] in metrics else []
+    return [measures.by_validation] if VALIDATION + measures.headline in metrics else []
 
 
 class Ender(Protocol):

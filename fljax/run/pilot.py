@@ -91,7 +91,7 @@ def _pilot_score(
     models = algorithm.deploy(split_key(key).deploy, hyper, state, federation.train)
     held = federation.train if federation.val is None else federation.val
     metrics = evaluate(algorithm.predict, models, held, algorithm.loss)
-    return float(metrics[measures_of(metrics).scores[0]])
+    return float(metrics[measures_of(metrics).headline])
 
 
 def _check_pilots(candidates: Sequence[int], n_clients: int, score: str) -> None:

@@ -99,7 +99,7 @@ class BarProgress:
         if np.isfinite(rounds_per_second):
             fields["state"] = f"{rounds_per_second:.1f} rounds/s"
         measures = measures_of(metrics)
-        score = metrics[measures.scores[0]]
+        score = metrics[measures.headline]
         tested = score[np.isfinite(score)]
         if len(tested):
             fields["accuracy"] = f"{measures.word} {tested[-1]:.4f}"

@@ -62,7 +62,7 @@ def final_table(outcomes: Mapping[str, Outcome], group: np.ndarray | None = None
 def _row(outcome: Outcome, group: np.ndarray | None) -> Row:
     metrics, label = outcome.metrics, final_label(outcome)
     measures = measures_of(metrics)
-    accuracy = metrics[measures.scores[0]]
+    accuracy = metrics[measures.headline]
     best = int(np.nanargmax(accuracy)) if np.isfinite(accuracy).any() else len(accuracy) - 1
     traffic = traffic_of_clients(metrics, len(outcome.deployed.row))
     told = (*measures.scores, measures.beside, *(f"{name}_{mean}" for name in scores_in(metrics) for mean in MEANS))
@@ -87,7 +87,7 @@ def _row(outcome: Outcome, group: np.ndarray | None) -> Row:
 
 def _by_validation(metrics: Mapping[str, np.ndarray], measures: Measures) -> Row:
     """The headline in the round that was best on the validation split, where that was tested."""
-    if VALIDATION + measures.scores[0] not in metrics:
+    if VALIDATION + measures.headline not in metrics:
         return {}
     best, told = best_round(metrics), float(at_best_validation(metrics)[-1])
     return {measures.by_validation: _known(told), "best_val_round": None if best is None else best + 1}
@@ -108,7 +108,7 @@ def _known(number: float) -> float | None:
 
 def _of_clients(metrics: Mapping[str, np.ndarray], measures: Measures) -> Row:
     """How the headline is spread over the clients."""
-    kind = measures.scores[0].partition("_")[0] + "_"
+    kind = measures.kind + "_"
     last = {name: value[-1:] for name, value in metrics.items() if name.startswith(OF_CLIENT)}
     return {name: _known(float(spread_over_clients(last, name)[0])) for name in spreads(last) if name.startswith(kind)}
 
@@ -173,7 +173,7 @@ def curve(
 
     With ``seconds`` the simulated seconds at the ends of these rounds.
     """
-    name = measures_of(metrics).scores[0] if name is None else name
+    name = measures_of(metrics).headline if name is None else name
     finite = np.isfinite(metrics[name])
     ends = np.cumsum(metrics["simulated_seconds"], dtype=np.float64)[finite] if seconds else np.flatnonzero(finite) + 1
     return ends, metrics[name][finite]

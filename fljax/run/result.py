@@ -104,7 +104,7 @@ class Result(NamedTuple):
         return frame_of(self, of)
 
     def __repr__(self) -> str:
-        headline = measures_of(self.metrics).scores[0]
+        headline = measures_of(self.metrics).headline
         values = self.metrics[headline]
         return f"<{self.name}: {len(values)} rounds, {headline} {values[last_test(values, self.config)]:.4f}>"
 

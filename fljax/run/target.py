@@ -7,7 +7,7 @@ import numpy as np
 
 from fljax.run.check import check_count
 from fljax.run.cost import Link, seconds_of_rounds, traffic_of_clients
-from fljax.run.headline import measures_of
+from fljax.run.headline import named_measure
 
 
 class Reached(NamedTuple):
@@ -49,9 +49,7 @@ def reach(
 
 def first_reached(metrics: Mapping[str, Any], target: float, measure: str | None = None) -> int | None:
     """The first round, from 0, whose measure is at least ``target``; None where none is. As `reach` says."""
-    name = measures_of(metrics).scores[0] if measure is None else measure
-    if name not in metrics or np.ndim(metrics[name]) != 1:
-        raise ValueError(f"measure={name!r} is no number of the run's rounds; choose one such as accuracy_macro")
+    name = named_measure(metrics, measure)
     if target > 1 and name.startswith(("accuracy", "f1", "r2", "attack")):
         raise ValueError(f"target={target}: {name} is at most 1; give a share, such as 0.5")
     there = np.flatnonzero(np.asarray(metrics[name]) >= target)  # a round that was not tested is NaN

@@ -103,7 +103,7 @@ def _outcome(run: Mapping[str, np.ndarray]) -> Row:
     row: Row = {"diverged": int(np.argmax(gone)) + 1 if gone.any() else None}
     ended = {name: float(run[name][-1]) for name in run if name in HEADLINES or is_of_a_score(name)}
     measures = measures_of(run)
-    accuracy = run[measures.scores[0]]
+    accuracy = run[measures.headline]
     known = np.isfinite(accuracy).any()
     best = int(np.nanargmax(accuracy)) if known else 0
     ended |= {measures.best: float(accuracy[best]) if known else None, "best_round": best + 1 if known else None}
