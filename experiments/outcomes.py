@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import jax
 
-from fljax.run.checkpoint import write_atomically
+from fljax.files import write_atomically
 
 COLUMNS = (
     "method",

@@ -16,6 +16,7 @@ import numpy as np
 
 from fljax import tree
 from fljax.drift.stages import at, changes
+from fljax.files import save_arrays
 from fljax.jobs import config
 from fljax.jobs.assemble import devices_of, make_methods, make_sampling, method_named, planned
 from fljax.jobs.going_on import begun_with, check_going_on
@@ -29,7 +30,6 @@ from fljax.run.ahead import Ahead
 from fljax.run.call import check_ahead
 from fljax.run.changes import after_changes, change_rows, changes_table
 from fljax.run.check import check_patience
-from fljax.run.checkpoint import save_arrays
 from fljax.run.chunk import spread
 from fljax.run.comparison import TITLE, as_table, left_out
 from fljax.run.evaluate import evaluate

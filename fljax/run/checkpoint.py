@@ -25,9 +25,7 @@ import numpy as np
 from flax import serialization
 from msgpack.exceptions import UnpackException
 
-from fljax.files import DamagedError, checksum, sync_folder
-from fljax.files import save_arrays as save_arrays
-from fljax.files import write_atomically as write_atomically
+from fljax.files import DamagedError, checksum, sync_folder, write_atomically
 from fljax.run.rounds import ROUNDS, Written, remedy
 from fljax.run.rounds import read_rounds as read_rounds
 from fljax.run.spent import Spent, keep

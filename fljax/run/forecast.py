@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 from fljax.run.columns import table
+from fljax.run.memory import size
 from fljax.run.plan import Plan
-from fljax.run.sweep.memory import size
 
 HEADER = (
     "algorithm",

@@ -19,12 +19,13 @@ from fljax.numbers import check_numbers
 from fljax.rounds.sampling import Sampling, sampling_of
 from fljax.run.check import fields_of, whole
 from fljax.run.chunk import most_rounds, round_cost, run_chunk
+from fljax.run.memory import n_bytes, peak
 from fljax.run.mesh import Device, over_devices, replicated
 from fljax.run.one_round import as_traced, first_state, shapes_of_state
 from fljax.run.privacy import with_target
 from fljax.run.program_cost import cost_of
 from fljax.run.programs import Compile, Compiler, Program, compiler_for, seconds_of
-from fljax.run.sweep.memory import RESERVE, device_memory, n_bytes, peak
+from fljax.run.sweep.memory import RESERVE, device_memory
 from fljax.types import Algorithm, Federation, Key, Model, Work
 
 PROBE_ROUNDS = 3

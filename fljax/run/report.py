@@ -14,7 +14,7 @@ from fljax import tree
 from fljax.rounds.round_metrics import OF_CLIENT, ROW
 from fljax.run.agreement import agreement
 from fljax.run.cost import traffic_of_clients
-from fljax.run.headline import CLASSES, MEANS, VALIDATION, Measures, measures_of, scores_in
+from fljax.run.headline import MEANS, VALIDATION, Measures, measures_of, scores_in
 from fljax.run.patience import at_best_validation, best_round
 from fljax.run.rounds import n_not_finite
 from fljax.run.spread import spread_over_clients, spreads
@@ -24,7 +24,6 @@ from fljax.types import Federation, ModelTable
 Row = dict[str, str | float | int | None]
 """One method's line of the final table; None where the method or the federation has no such thing."""
 
-ACCURACIES = CLASSES.scores
 _AT_ONCE = 1 << 22
 """Numbers that are turned into float64 at once."""
 

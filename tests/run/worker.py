@@ -20,11 +20,11 @@ from fljax.algorithms.fedavg import fedavg
 from fljax.data.synthetic import linear_groups
 from fljax.models import mlp
 from fljax.run.hosts import at_home, join_hosts
+from fljax.run.memory import peak
 from fljax.run.mesh import device_mesh, over_devices
 from fljax.run.plan import Probe, plan
 from fljax.run.simulate import simulate
 from fljax.run.sweep import search, sweep
-from fljax.run.sweep.memory import peak
 from fljax.run.train import train
 from fljax.types import Examples, Work
 from tests.algorithms.table import CASES

@@ -7,10 +7,7 @@ from typing import Any, NamedTuple
 import jax
 
 from fljax.run.check import check_count
-from fljax.run.memory import host_memory
-from fljax.run.memory import n_bytes as n_bytes
-from fljax.run.memory import peak as peak
-from fljax.run.memory import size as size
+from fljax.run.memory import host_memory, peak, size
 
 Compile = Callable[[int], Any]
 """``compile(n)``: the compiled program of n runs side by side."""

@@ -16,7 +16,7 @@ from fljax.run.check_network import check_outputs, check_subjects
 from fljax.run.check_state import begun
 from fljax.run.chunk import put_row, round_cost
 from fljax.run.hosts import gathered
-from fljax.run.memory import check_traced
+from fljax.run.memory import check_traced, n_bytes
 from fljax.run.mesh import n_sweep_devices, over_sweep
 from fljax.run.one_round import as_traced, due_rounds, run_round, split_key
 from fljax.run.program_cost import Cost
@@ -161,7 +161,7 @@ def plan(
 
     n_cells = -(-cells.diverged.shape[0] // n_sweep_devices())
     shapes = check_traced("a run needs at least", _mapped, setting, some(1), *rest, copies=n_sweep_devices())[1]
-    return memory_of.plan(compile, memory_of.n_bytes(shapes), n_cells, at_once, memory)
+    return memory_of.plan(compile, n_bytes(shapes), n_cells, at_once, memory)
 
 
 def advance(
