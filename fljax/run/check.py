@@ -33,11 +33,7 @@ def check_run(n_rounds: int, evaluate_every: int, dropout: float | None) -> None
     """Raises ValueError where a run's number is out of its range."""
     check_count("n_rounds", n_rounds)
     check_count("evaluate_every", evaluate_every)
-    try:
-        fits = dropout is None or 0 <= real("dropout", dropout) < 1
-    except ValueError:
-        raise ValueError(f"{said('dropout', dropout)} is not a number; give one") from None
-    if not fits:
+    if dropout is not None and not 0 <= real("dropout", dropout) < 1:
         raise ValueError(f"dropout={dropout} is not a probability below 1; choose 0 <= dropout < 1")
 
 
