@@ -102,11 +102,11 @@ def _tests(ours: np.ndarray, theirs: np.ndarray) -> tuple[float | None, None, fl
 
 def interval_of(values: np.ndarray, confidence: float = 0.95) -> Interval:
     """The mean of independent values and Student's confidence interval of it."""
-    from scipy.special import stdtrit
-
     if len(values) < 2:
         mean = float(values[0]) if len(values) else float("nan")
         return Interval(mean, float("nan"), float("nan"))
+    from scipy.special import stdtrit  # here, as its import takes as long as a small run
+
     mean, spread = float(values.mean()), float(values.std(ddof=1)) / len(values) ** 0.5
     half = float(stdtrit(len(values) - 1, 0.5 + confidence / 2)) * spread
     return Interval(mean, mean - half, mean + half)

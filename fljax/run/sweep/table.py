@@ -17,6 +17,7 @@ from fljax.run.headline import (
     scores_in,
 )
 from fljax.run.report import Row, told_at_the_end
+from fljax.run.significance import interval_of
 from fljax.run.spread import spread_over_clients, spreads
 from fljax.run.sweep.points import rows as point_rows
 from fljax.types import Algorithm
@@ -158,15 +159,9 @@ def metric_of(metric: str | None, algorithm: Algorithm) -> str:
 
 def _spread(point: Row, rows: Sequence[Row], metric: str, confidence: float) -> Spread:
     values = np.array([row[metric] for row in rows if row[metric] is not None], float)
-    mean, low, high = float(values.mean()) if len(values) else np.nan, np.nan, np.nan
-    if len(values) > 1:
-        from scipy.special import stdtrit  # here, as its import takes as long as a small run
-
-        half = stdtrit(len(values) - 1, 0.5 + confidence / 2) * values.std(ddof=1) / np.sqrt(len(values))
-        low, high = float(mean - half), float(mean + half)
     n_diverged, rounds, spent = len(rows) - len(values), int(str(rows[0]["rounds"])), rows[0].get(SPENT)
     epsilon = spent if isinstance(spent, float) else None
-    return Spread(point, mean, low, high, len(rows), n_diverged, rounds, epsilon)
+    return Spread(point, *interval_of(values, confidence), len(rows), n_diverged, rounds, epsilon)
 
 
 def best(rows: Sequence[Row], metric: str = "accuracy_macro", confidence: float = 0.95) -> Spread:
