@@ -5,12 +5,10 @@ from pathlib import Path
 from typing import Any
 
 from fljax.jobs.comparison import Comparison, Part
-from fljax.sealed import naming
 
 
 def save_figures_of(folder: Path, figures: Path) -> None:
     """Draws what `fljax run` draws of a finished run, as PNG and PDF; of methods without saved models nothing."""
-
     from fljax.run.figures import save_figures
     from fljax.run.load import load_run
     from fljax.run.report import Outcome
@@ -54,13 +52,9 @@ def save_comparison(compared: Comparison, folder: Path, title: str, drawn: Path 
     from shutil import copy
     from tempfile import TemporaryDirectory
 
-    from fljax.run.report import save_table
+    from fljax.run.report import save_formats
 
-    folder.mkdir(parents=True, exist_ok=True)
-    save_table(folder / "comparison.csv", compared.rows, read_again=True)
-    for path, text in ((folder / "comparison.md", compared.markdown), (folder / "comparison.tex", compared.latex)):
-        with naming(path):
-            path.write_text(text, encoding="utf-8")
+    save_formats(folder, "comparison", compared.rows, compared.markdown, compared.latex)
     plots = folder / "plots"
     plots.mkdir(exist_ok=True)
     with TemporaryDirectory() as spare:

@@ -8,9 +8,11 @@ from fljax.catalogue.job import SWEEP
 from fljax.catalogue.own import short_name
 from fljax.jobs.load_sweep import LoadedSweep, load_sweep
 from fljax.jobs.settings import NOT_KEPT, OUTER, of_toml
+from fljax.run.frames import number_or_text
 from fljax.run.headline import direction
-from fljax.run.report import Row
-from fljax.run.sweep.table import is_of_a_run, is_of_a_score, unnamed
+from fljax.run.report import Row, save_formats
+from fljax.run.sweep.shown import as_table
+from fljax.run.sweep.table import by_point, is_of_a_run, is_of_a_score, of_split, unnamed
 
 _UNSAID = (*SWEEP, *NOT_KEPT, "compile", "data_folder", "evaluate_every", "score", "new_client_rounds")
 """Settings that the table says, or that no last result depends on."""
@@ -56,7 +58,7 @@ def join_sweeps(folders: Sequence[Path], measure: str | None = None) -> Joined:
     for i, table in enumerate(tables):
         more = {told[name]: value for name, value in columns[i].items() if name in told and value is not None}
         for row in table:
-            point = {name: _value([str(value)]) for name, value in row.items() if not is_of_a_run(name)}
+            point = {name: number_or_text(str(value)) for name, value in row.items() if not is_of_a_run(name)}
             whole = {**dict.fromkeys(told.values()), **more, **row, **point}
             rows.setdefault(repr(sorted(whole.items())), (i, whole))
     names = dict.fromkeys(name for _, row in rows.values() for name in row)
@@ -95,7 +97,7 @@ def _own(words: dict[str, list[str]], table: Sequence[Row]) -> dict[str, Any]:
     for name, own in words.items():
         short = name.removeprefix(f"{method}.")
         if name.partition(".")[0] != OUTER and name not in _UNSAID:
-            found[short] = None if name in outer or short in varied else _value(own)
+            found[short] = None if name in outer or short in varied else number_or_text(" ".join(own))
     return found
 
 
@@ -112,12 +114,24 @@ def _different(columns: Sequence[dict[str, Any]]) -> dict[str, str]:
     }
 
 
-def _value(words: Sequence[str]) -> Any:
-    """A setting's words as a cell."""
-    text = " ".join(words)
-    for kind in (int, float):
-        try:
-            return kind(text)
-        except ValueError:
-            continue
-    return text
+def save_joined(joined: Joined, folder: Path) -> None:
+    """Writes table.csv, a row a run, table.md and table.tex, all points with the best first, and plots/."""
+    from fljax.run.plots import save
+    from fljax.run.sweep.figures import curves_of, save_responses
+
+    table = as_table(by_point(joined.rows, joined.metric), joined.metric, joined.split, most=None)
+    rows = [of_split(row, joined.split) for row in joined.rows]
+    save_formats(folder, "table", rows, table.markdown, table.latex)
+    plots = folder / "plots"
+    plots.mkdir(exist_ok=True)
+    numbers = [name for name in joined.point if _is_varied_number([row[name] for row in joined.rows])]
+    save_responses(joined.rows, numbers, joined.metric, plots, split=joined.split, pdf=True)
+    searches = [one for sweep in joined.sweeps for one in sweep.found]
+    for i, one in enumerate(searches):
+        metrics = {unnamed(name, joined.split): value for name, value in one.metrics.items()}
+        end = f"_{i}" if len(searches) > 1 else ""
+        save(curves_of(one.points, metrics, joined.metric, joined.split), plots / f"curves{end}.png", pdf=True)
+
+
+def _is_varied_number(values: Sequence[Any]) -> bool:
+    return len(set(values)) > 1 and all(isinstance(value, float | int) for value in values)

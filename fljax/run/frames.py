@@ -100,12 +100,15 @@ def read_table(path: Path, text: Collection[str] = ()) -> list[dict[str, Any]]:
             rows = list(csv.DictReader(file))
     except (UnicodeDecodeError, csv.Error) as error:
         raise ValueError(f"{path} is no CSV text: {error}") from None
-    return [{name: word if name in text else _number(word) for name, word in row.items()} for row in rows]
+    return [{name: word if name in text else _cell(word) for name, word in row.items()} for row in rows]
 
 
-def _number(word: Any) -> Any:
-    if not word:
-        return None
+def _cell(word: Any) -> Any:
+    return number_or_text(word) if word else None
+
+
+def number_or_text(word: Any) -> Any:
+    """A word as a whole number or a number, where it is one."""
     for kind in (int, float):
         try:
             return kind(word)

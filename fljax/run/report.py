@@ -11,6 +11,7 @@ import numpy as np
 import scipy  # its parts are imported when they are first used
 
 from fljax import tree
+from fljax.files import write_atomically
 from fljax.rounds.round_metrics import OF_CLIENT, ROW
 from fljax.run.agreement import agreement
 from fljax.run.cost import traffic_of_clients
@@ -18,7 +19,7 @@ from fljax.run.headline import MEANS, VALIDATION, Measures, measures_of, scores_
 from fljax.run.patience import at_best_validation, best_round
 from fljax.run.rounds import n_not_finite
 from fljax.run.spread import spread_over_clients, spreads
-from fljax.sealed import naming, write_listed
+from fljax.sealed import write_listed
 from fljax.types import Federation, ModelTable
 
 Row = dict[str, str | float | int | None]
@@ -235,8 +236,13 @@ def save_table(path: Path, rows: Sequence[Row], read_again: bool = False) -> Non
     writer: Any = csv.DictWriter(text, fieldnames=list(rows[0]), lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
-    if read_again:
-        write_listed(path, text.getvalue().encode())
-    else:
-        with naming(path):
-            path.write_bytes(text.getvalue().encode())
+    write: Any = write_listed if read_again else write_atomically
+    write(path, text.getvalue().encode())
+
+
+def save_formats(folder: Path, name: str, rows: Sequence[Row], markdown: str, latex: str) -> None:
+    """Writes a table as ``name``.csv, .md and .tex into ``folder``, which is made where it is not there."""
+    folder.mkdir(parents=True, exist_ok=True)
+    save_table(folder / f"{name}.csv", rows, read_again=True)
+    write_atomically(folder / f"{name}.md", markdown.encode())
+    write_atomically(folder / f"{name}.tex", latex.encode())
