@@ -4,10 +4,10 @@ import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from fljax.cli.search import as_words
 from fljax.jobs.joined_sweeps import Joined, join_sweeps, save_joined
 from fljax.jobs.kinds import is_sweep
 from fljax.jobs.sweep import read_sweep
+from fljax.jobs.sweep_settings import as_words
 from fljax.run.report import Row
 from fljax.run.sweep.shown import SHOWN, as_table, verdict
 from fljax.run.sweep.table import best, by_point

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from fljax import load_sweep
-from fljax.cli.search import as_words, may_grow
 from fljax.cli.sweep import HELP
 from fljax.jobs.job import read_job
 from fljax.jobs.sweep import read_sweep
+from fljax.jobs.sweep_settings import as_words, may_grow
 from fljax.jobs.values import BRICKS, OF_THE_WHOLE
 from fljax.run.sweep import best
 

@@ -1,0 +1,89 @@
+"""What runs under one static setting of a sweep's outer loop: its federation, network and method, and on what."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from fljax.catalogue.own import find
+from fljax.jobs.assemble import Made, as_clients_are, devices_of, make_algorithm
+from fljax.jobs.job import Job
+from fljax.jobs.parts import make_model, make_parts
+from fljax.jobs.sweep import SweepJob
+from fljax.numbers import replace
+from fljax.run.clocked import check_alike
+from fljax.run.mesh import Device
+from fljax.run.privacy import with_target
+from fljax.run.sweep.halving import rungs
+from fljax.run.sweep.parts import n_devices_of
+from fljax.run.sweep.points import count_points
+from fljax.run.sweep.search import check_ahead, on_validation
+from fljax.run.sweep.table import metric_of
+from fljax.types import Federation, Model
+
+
+class Ready(NamedTuple):
+    """What runs under one static setting."""
+
+    job: Job
+    federation: Federation
+    model: Model
+    made: Made
+
+
+def ready_for(sweep: SweepJob, setting: dict[str, Any]) -> Ready:
+    """What runs under a static ``setting``, by label.
+
+    Raises:
+        ValueError: it cannot be made so.
+    """
+    job = sweep.job_with(setting)
+    federation, _ = make_parts(job)
+    model = make_model(job, federation)
+    federation = on_validation(federation) if sweep.own.judge == "val" else federation
+    made = make_algorithm(sweep.name, job, model)
+    _check_clock(sweep, job, made, federation)
+    methods, federation = as_clients_are(job, {sweep.name: made}, federation)
+    return Ready(job, federation, model, methods[sweep.name])
+
+
+def checked(sweep: SweepJob, setting: dict[str, Any]) -> Ready:
+    """`ready_for`, where the search can be made.
+
+    Raises:
+        ValueError: it cannot.
+        MemoryError: it needs more than there is.
+    """
+    ready = ready_for(sweep, setting)
+    (algorithm, _, sampling), run, own = ready.made, ready.job.run, sweep.own
+    hypers, draw = sweep.hypers(ready.job), sampling.of(len(ready.federation.train.size))
+    metric_of(sweep.metric, algorithm)
+    rungs(count_points(hypers), run.rounds, own.halving, run.evaluate_every)
+    key, devices = jax.random.key(run.seed), devices_for(sweep, ready, None)
+    check_ahead(algorithm, hypers, ready.federation, key, own.seeds, run.rounds, draw, own.runs_at_once, devices)
+    return ready
+
+
+def devices_for(sweep: SweepJob, ready: Ready, folder: Path | None) -> Sequence[Device] | None:
+    """The devices that the search under one static setting runs on, in its ``folder``; None: all."""
+    begun = [] if folder is None else [n_devices_of(folder)]
+    n_runs = count_points(sweep.hypers(ready.job)) * sweep.own.seeds
+    return devices_of(ready.job, ready.model, ready.federation, begun, n_runs)
+
+
+def _check_clock(sweep: SweepJob, job: Job, made: Made, federation: Federation) -> None:
+    """Raises ValueError where rounds under a clock do not last alike at all points of the search."""
+    if job.run.clock == "none":
+        return
+    (algorithm, hyper, sampling), hypers = made, sweep.hypers(job)
+
+    def with_ends(name: str) -> list[Any]:
+        """The Hyper with the least and the greatest value of a number."""
+        values = np.asarray(getattr(hypers, name))
+        ends = [replace(hyper, **{name: float(end)}) for end in (values.min(), values.max())]
+        return [with_target(one, sampling, algorithm.about.work, job.run.rounds) for one in ends]
+
+    clock = find("clock", job.run.clock)(**job.settings["clock"])
+    check_alike(algorithm, {name: with_ends(name) for name in sweep.axes}, sampling, clock, federation)

@@ -1,0 +1,58 @@
+"""A sweep's settings as its config.toml has them, and those of one of its points as other commands take them."""
+
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fljax.catalogue.words import words_of, written
+from fljax.jobs import config
+from fljax.jobs.job import read_job
+from fljax.jobs.kinds import begun_by
+from fljax.jobs.settings import OUTER, of_toml, path
+from fljax.jobs.sweep import SweepJob
+from fljax.run.report import Row
+
+MAY_CHANGE = ("data_folder", "new_client_rounds", "runs_at_once", "force_resume")
+"""Settings with which a sweep may be gone on with: its rounds are laid out from the start."""
+
+
+def as_toml(sweep: SweepJob) -> dict[str, Any]:
+    """The sweep's settings as a TOML document: words of what is varied."""
+    document = config.as_toml(sweep.job)
+    document[sweep.name] |= {name: axis.words for name, axis in sweep.axes.items()}
+    outer = {full: [" ".join(words_of(value)) for value in values] for full, values in sweep.outer.items()}
+    return document | ({OUTER: outer} if outer else {})
+
+
+def may_grow(sweep: SweepJob, folder: Path) -> list[str]:
+    """The settings of the sweep in ``folder`` that may be other ones, as long as all its runs are among the new ones.
+
+    Of the seeds and the points the search itself sees that none is lacking.
+    """
+    stored = dict(of_toml(folder / "config.toml")) if begun_by(folder) else {}
+    taken = {full.rpartition(".")[2] for full in sweep.outer}  # whose folders would be called otherwise
+    points = [path(sweep.name, name) for name in sweep.axes if name not in taken]
+    outer = {f"{OUTER}.{full}": set(words) for full, words in as_toml(sweep).get(OUTER, {}).items()}
+    more = [name for name, words in outer.items() if name in stored and words >= set(stored[name])]
+    return ["seeds", "draws", *points, *more]
+
+
+def as_words(sweep: SweepJob, point: Row, said: Collection[str] = ()) -> list[str]:
+    """A point as `fljax run` and `fljax compare` take it, every digit of its numbers: what one sweep hands on.
+
+    With it stand the method's other settings that these commands would not have of themselves, and those ``said``.
+    """
+    values: dict[str, Any] = {}  # by full name
+    usual = read_job(["--algorithm", *sweep.job.run.algorithm]).settings.get(sweep.name, {})
+    for name, value in sweep.job.settings[sweep.name].items():
+        full = path(sweep.name, name)
+        if name not in sweep.axes and full not in sweep.outer and (name in said or value != usual.get(name, value)):
+            values[full] = value
+    for label, value in point.items():
+        if (full := sweep.labels.get(label)) is None:
+            values[path(sweep.name, label)] = float(str(np.float32(str(value))))
+        else:
+            values[full] = next(one for one in sweep.outer[full] if str(one) == str(value))
+    return [word for full, value in values.items() for word in (f"--{written(full)}", *words_of(value))]
