@@ -96,10 +96,11 @@ def _check_seeds(n_seeds: int, folder: Path) -> None:
 
 
 def _results(seeds: Sequence[Any], folder: Path, noises: Sequence[str]) -> list[Any]:
-    from fljax.cli.execute import headline, saying_how_to_go_on
+    from fljax.cli.interrupts import saying_how_to_go_on
     from fljax.jobs.comparison_files import save_comparison
     from fljax.jobs.finished import compare_runs
     from fljax.jobs.parts import make_model
+    from fljax.jobs.remarks import headline
     from fljax.jobs.seeds import alike, run_seeds
 
     job, federation, _, devices = seeds[0]

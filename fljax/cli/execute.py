@@ -1,30 +1,25 @@
 """What `fljax run` does once its job is read: trains every method, shows the table, writes the results folder."""
 
-import contextlib
 import importlib
-import shlex
 import shutil
-import signal
 import sys
 import threading
-from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
 
-from fljax import tree
+from fljax.cli.interrupts import saying_how_to_go_on
 from fljax.drift.stages import at, changes
 from fljax.files import save_arrays
 from fljax.jobs import config
-from fljax.jobs.assemble import devices_of, make_methods, make_sampling, method_named, planned
+from fljax.jobs.assemble import devices_of, make_methods, method_named, planned
 from fljax.jobs.going_on import begun_with, check_going_on
 from fljax.jobs.job import MAY_CHANGE, Job
 from fljax.jobs.own_data import client_names, save_names, scaling
-from fljax.jobs.parts import data_name, make_model, make_parts
-from fljax.jobs.remarks import many_classes, noises, slips
-from fljax.jobs.unlike import not_alike
+from fljax.jobs.parts import make_model, make_parts
+from fljax.jobs.remarks import headline, noises
 from fljax.run import report
 from fljax.run.ahead import Ahead
 from fljax.run.call import check_ahead
@@ -33,7 +28,7 @@ from fljax.run.check import check_patience
 from fljax.run.chunk import spread
 from fljax.run.comparison import TITLE, as_table, left_out
 from fljax.run.evaluate import evaluate
-from fljax.run.mesh import Device, over_devices, replicated
+from fljax.run.mesh import over_devices, replicated
 from fljax.run.models_on_disk import FILE, OF_NEW, save_models
 from fljax.run.newcomers import new_client_models
 from fljax.run.one_round import as_traced, last_models
@@ -41,14 +36,13 @@ from fljax.run.patience import best_round, judged_by
 from fljax.run.progress import BarProgress
 from fljax.run.train import Run, train
 from fljax.run.writer import only_run
-from fljax.types import Federation, Model, ModelTable, State
+from fljax.types import Federation, ModelTable, State
 
 
 def execute(job: Job) -> list[report.Row]:
     """Trains every method, shows the table and writes the results folder."""
     federation, newcomers = make_parts(job)
     model = make_model(job, federation)
-    make_sampling(job).of(len(federation.train.size))
     scales = scaling(federation, job.run.task, job.run.normalize)
     methods, federation = make_methods(job, model, federation)
     check_patience(job.run.patience, federation)
@@ -128,34 +122,6 @@ def show_results(
     return rows
 
 
-class TerminatedError(KeyboardInterrupt):
-    """SIGTERM came, which ends a command as Ctrl-C does."""
-
-
-@contextlib.contextmanager
-def saying_how_to_go_on(command: str, folder: Path, rest: str = "") -> Iterator[None]:
-    """Where Ctrl-C or SIGTERM ends what is inside it, says how to go on, in a line that can be copied."""
-
-    def terminated(*_: Any) -> None:
-        raise TerminatedError
-
-    usual = signal.getsignal(signal.SIGTERM)
-    is_ours = usual is signal.SIG_DFL and threading.current_thread() is threading.main_thread()
-    if is_ours:
-        signal.signal(signal.SIGTERM, terminated)
-    try:
-        yield
-    except KeyboardInterrupt as asked:
-        print(f"stopped; fljax {command} --folder {shlex.quote(str(folder))}{rest} goes on", flush=True)
-        if isinstance(asked, TerminatedError):
-            signal.signal(signal.SIGTERM, usual)
-            signal.raise_signal(signal.SIGTERM)
-        raise
-    finally:
-        if is_ours:
-            signal.signal(signal.SIGTERM, usual)
-
-
 def run_one(name: str, planned: dict[str, Any], ahead: Ahead) -> tuple[report.Outcome, State]:
     """Trains one method into its folder, going on where an earlier run stopped; its final state too."""
     bar = BarProgress(name)
@@ -198,33 +164,3 @@ def meet_newcomers(
         models = new_client_models(algorithm, hyper, state, newcomers, key, n_rounds=n_rounds)
         metrics = evaluate(algorithm.predict, models, newcomers.test, algorithm.loss)
     return models, jax.device_get(metrics if newcomers.group is None else metrics | {"group": newcomers.group})
-
-
-def headline(
-    job: Job,
-    federation: Federation,
-    model: Model,
-    newcomers: Federation | None = None,
-    devices: Sequence[Device] | None = None,
-) -> str:
-    """The job in two lines, and in further ones what its methods do not have alike, and what may be a slip."""
-    run, size = job.run, np.asarray(federation.train.size)
-    n_parameters = tree.size(jax.eval_shape(model.init, jax.random.key(0)))
-    groups = "" if federation.group is None else f" in {len(np.unique(federation.group))} groups"
-    sizes = f"{size.min()}" if size.min() == size.max() else f"{size.min()} to {size.max()}"
-    new = "" if newcomers is None else f"; {len(newcomers.train.size)} new clients at the end"
-    draw = make_sampling(job).of(len(size))
-    expected = draw.sampling.expected(len(size))
-    asked = f"; {draw.size} a round" if draw.size < len(size) else ""
-    asked = asked if expected is None else f"; about {expected:g} a round"
-    there = f"{jax.device_count()} {jax.default_backend()} device" + "s" * (jax.device_count() > 1)
-    there = there if devices is None or len(devices) == jax.device_count() else f"{len(devices)} of {there}"
-    clients = f"{len(size)} clients{groups}, {sizes} training examples each{asked}{new}"
-    lines = (
-        f"{data_name(job.own)}, {run.partition}: {clients}",
-        f"{run.model} of {n_parameters:,} parameters, {run.rounds} rounds on {there}",
-        *not_alike(job.of_methods),
-        *slips(job, size),
-        *many_classes(job, federation),
-    )
-    return "\n".join(lines)

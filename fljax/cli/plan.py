@@ -40,16 +40,15 @@ def main(arguments: Sequence[str]) -> None:
 
 def execute(job: Job) -> None:
     """Plans every method and shows the table."""
-    from fljax.cli.execute import headline
-    from fljax.jobs.assemble import devices_of, make_methods, make_sampling, planned
+    from fljax.jobs.assemble import devices_of, make_methods, planned
     from fljax.jobs.going_on import begun_with
     from fljax.jobs.parts import make_model, make_parts
+    from fljax.jobs.remarks import headline
     from fljax.run.call import check_ahead
     from fljax.run.forecast import common, head, line
 
     federation, newcomers = make_parts(job)
     model = make_model(job, federation)
-    make_sampling(job).of(len(federation.train.size))
     methods, changed = make_methods(job, model, federation)
     devices = devices_of(job, model, federation, begun_with(job, [job.folder] if job.folder else []))
     for name, made in methods.items():

@@ -1,7 +1,5 @@
 """`fljax predict`: what trained models say of each client's examples, or of new ones, as a table."""
 
-import csv
-import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
@@ -55,6 +53,8 @@ def main(arguments: Sequence[str]) -> None:
     if not out.parent.is_dir():
         raise ValueError(f"--out {out}: there is no folder {out.parent}")
     columns = _predicted(folders[0], given)
+    from fljax.jobs.predicted_columns import as_csv  # with JAX, which has been prepared
+
     write_atomically(out, as_csv(columns).encode())
     print(f"{len(columns['example']):,} predictions written to {out}")
 
@@ -88,19 +88,3 @@ def _rounds(given: Mapping[str, str]) -> int | None:
     if not word.isdecimal():
         raise ValueError(f"--rounds {word}: give a whole number, 0 or more")
     return int(word)
-
-
-def as_csv(columns: Mapping[str, Any]) -> str:
-    """Columns of one length as CSV: NaN as an empty cell, probabilities (float64) to seven digits."""
-    text = io.StringIO(newline="")
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(columns)
-    writer.writerows(zip(*map(_cells, columns.values()), strict=True))
-    return text.getvalue()
-
-
-def _cells(column: Any) -> list[Any]:
-    if column.dtype.kind != "f":
-        return column.tolist()
-    shown = "{}".format if column.dtype.itemsize == 4 else "{:.7g}".format  # of float32 what tells it from others
-    return ["" if value != value else shown(value) for value in column]

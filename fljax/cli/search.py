@@ -9,8 +9,9 @@ from typing import Any
 import jax
 from rich.progress import Progress
 
-from fljax.cli.execute import headline, saying_how_to_go_on
+from fljax.cli.interrupts import saying_how_to_go_on
 from fljax.jobs import config
+from fljax.jobs.remarks import headline
 from fljax.jobs.static_setting import Ready, checked, devices_for, ready_for
 from fljax.jobs.sweep import SweepJob, folder_of
 from fljax.jobs.sweep_settings import MAY_CHANGE, as_toml, as_words, may_grow

@@ -141,8 +141,9 @@ def make_methods(job: Job, model: Model, federation: Federation) -> tuple[Method
     """All methods of a job, and the federation, as `as_clients_are` has them.
 
     Raises:
-        ValueError: as `make_algorithm` and `as_clients_are`.
+        ValueError: as `make_algorithm` and `as_clients_are`, or there are too few clients for the job's sampling.
     """
+    make_sampling(job).of(len(federation.train.size))  # what it refuses is no method's
     made: Methods = {}
     for name in job.methods:
         with method_named(name, job.methods):

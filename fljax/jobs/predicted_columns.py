@@ -1,6 +1,8 @@
-"""The columns that tell what a model says of examples: labels, predictions and probabilities."""
+"""The columns that tell what a model says of examples: labels, predictions and probabilities; and as CSV."""
 
-from collections.abc import Sequence
+import csv
+import io
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -45,3 +47,19 @@ def _probability(output: np.ndarray, end: str) -> Columns:
     """The probability of one label of several, and whether it is told."""
     p = expit(output.astype(np.float64))
     return {f"p{end}": p, f"predicted{end}": np.where(np.isnan(p), np.nan, (p >= 0.5).astype(output.dtype))}
+
+
+def as_csv(columns: Mapping[str, np.ndarray]) -> str:
+    """Columns of one length as CSV: NaN as an empty cell, probabilities (float64) to seven digits."""
+    text = io.StringIO(newline="")
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows(zip(*map(_cells, columns.values()), strict=True))
+    return text.getvalue()
+
+
+def _cells(column: np.ndarray) -> list[Any]:
+    if column.dtype.kind != "f":
+        return column.tolist()
+    shown = "{}".format if column.dtype.itemsize == 4 else "{:.7g}".format  # of float32 what tells it from others
+    return ["" if value != value else shown(value) for value in column]

@@ -1,18 +1,53 @@
-"""Lines under a job's headline: what follows from its settings, and what may be a slip."""
+"""A job in two lines, and under them what follows from its settings and what may be a slip."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
+from fljax import tree
 from fljax.catalogue.words import written
 from fljax.data.federation import n_classes
 from fljax.jobs.assemble import make_sampling
 from fljax.jobs.job import Job
 from fljax.jobs.own_data import read_data
+from fljax.jobs.parts import data_name
+from fljax.jobs.unlike import not_alike
+from fljax.run.mesh import Device
 from fljax.run.privacy import mechanism
-from fljax.types import Federation
+from fljax.types import Federation, Model
+
+
+def headline(
+    job: Job,
+    federation: Federation,
+    model: Model,
+    newcomers: Federation | None = None,
+    devices: Sequence[Device] | None = None,
+) -> str:
+    """The job in two lines, and in further ones what its methods do not have alike, and what may be a slip."""
+    run, size = job.run, np.asarray(federation.train.size)
+    n_parameters = tree.size(jax.eval_shape(model.init, jax.random.key(0)))
+    groups = "" if federation.group is None else f" in {len(np.unique(federation.group))} groups"
+    sizes = f"{size.min()}" if size.min() == size.max() else f"{size.min()} to {size.max()}"
+    new = "" if newcomers is None else f"; {len(newcomers.train.size)} new clients at the end"
+    draw = make_sampling(job).of(len(size))
+    expected = draw.sampling.expected(len(size))
+    asked = f"; {draw.size} a round" if draw.size < len(size) else ""
+    asked = asked if expected is None else f"; about {expected:g} a round"
+    there = f"{jax.device_count()} {jax.default_backend()} device" + "s" * (jax.device_count() > 1)
+    there = there if devices is None or len(devices) == jax.device_count() else f"{len(devices)} of {there}"
+    clients = f"{len(size)} clients{groups}, {sizes} training examples each{asked}{new}"
+    lines = (
+        f"{data_name(job.own)}, {run.partition}: {clients}",
+        f"{run.model} of {n_parameters:,} parameters, {run.rounds} rounds on {there}",
+        *not_alike(job.of_methods),
+        *slips(job, size),
+        *many_classes(job, federation),
+    )
+    return "\n".join(lines)
 
 
 def noises(job: Job, runs: Mapping[str, Mapping[str, Any]]) -> list[str]:
