@@ -61,7 +61,7 @@ def execute(job: Job) -> list[Any]:
     from fljax.run.writer import only_run
 
     _check(job)
-    jobs = [job.with_setting("seed", job.own["seed"] + i) for i in range(job.own["seeds"])]
+    jobs = [job.with_setting("seed", job.run.seed + i) for i in range(job.own["seeds"])]
     federations = same_shapes([make_federation(one) for one in jobs])
     begun = begun_with(job, [job.folder / _name(one) for one in jobs] if job.folder else [])
     devices = devices_of(jobs[0], make_model(jobs[0], federations[0]), federations[0], begun, len(jobs))
@@ -85,7 +85,7 @@ def execute(job: Job) -> list[Any]:
 
 def _name(job: Job) -> str:
     """Of a seed's folder."""
-    return f"seed_{job.own['seed']}"
+    return f"seed_{job.run.seed}"
 
 
 def _check_seeds(n_seeds: int, folder: Path) -> None:
@@ -121,7 +121,7 @@ def _check(job: Job) -> None:
     baseline = job.own["baseline"]
     if baseline is not None and baseline not in job.methods:
         raise ValueError(f"--baseline {baseline}: choose one of {', '.join(job.methods)}")
-    seed, seeds = job.own["seed"], job.own["seeds"]
+    seed, seeds = job.run.seed, job.own["seeds"]
     if seed + seeds > 2**32:
         raise ValueError(f"--seeds {seeds}: the last is {seed + seeds - 1}; seeds go to {2**32 - 1}")
 

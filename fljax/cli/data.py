@@ -56,9 +56,9 @@ def show_partition(arguments: Sequence[str]) -> None:
 
 def draw_partition(job: Job) -> None:
     """Makes the partition and its picture."""
-    own = job.own
-    if not Path(own["file"]).suffix:
-        raise ValueError(f"--file {own['file']!r}: give the name of a picture, such as partition.png")
+    run, file = job.run, job.own["file"]
+    if not Path(file).suffix:
+        raise ValueError(f"--file {file!r}: give the name of a picture, such as partition.png")
     import numpy as np
 
     from fljax.data.draw import draw
@@ -66,10 +66,10 @@ def draw_partition(job: Job) -> None:
 
     federation = make_federation(job)
     size = np.asarray(federation.train.size)
-    title = f"{data_name(own)}, {own['partition']}, {len(size)} clients, seed {own['seed']}"
-    draw(federation, Path(own["file"]), title)
+    title = f"{data_name(run)}, {run.partition}, {len(size)} clients, seed {run.seed}"
+    draw(federation, Path(file), title)
     groups = "" if federation.group is None else f" in {int(federation.group.max()) + 1} groups"
-    print(f"{len(size)} clients{groups}, {size.min()} to {size.max()} training examples each; drawn in {own['file']}")
+    print(f"{len(size)} clients{groups}, {size.min()} to {size.max()} training examples each; drawn in {file}")
 
 
 def prepare_set(arguments: Sequence[str]) -> None:

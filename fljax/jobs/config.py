@@ -40,7 +40,7 @@ def write(
         check(document, job, folder, may_change)
         stored, given = of_toml(path), of_text(tomli_w.dumps(document), folder)
         before = {name: value for name, value in tomllib.loads(path.read_text()).items() if name in RECORD}
-        record = _with_history(before, record) if job.own["force_resume"] else before
+        record = _with_history(before, record) if job.run.force_resume else before
         if stored == given and record == before and _is_whole(path):
             return
     elif not (path.exists() and made_by(path)):

@@ -53,12 +53,12 @@ class Job(NamedTuple):
 
     @property
     def run(self) -> RunSettings:
-        """The run's own settings."""
+        """The run's own settings, those that the command does not have at their defaults."""
         return RunSettings(**{name: value for name, value in self.settings[""].items() if name in RUN})
 
     @property
     def own(self) -> dict[str, Any]:
-        """The run's own settings and the command's."""
+        """The run's own settings that the command has, and the command's by name."""
         return self.settings[""]
 
     @property

@@ -32,17 +32,17 @@ def read_data(job: Job) -> OwnData:
         ValueError: it cannot be read.
         MemoryError: it is larger than the memory, unpacked.
     """
-    own = job.own
-    path, words = Path(own["data"]), Words(own["text_words"], own["text_length"])
+    run, words = job.run, Words(job.run.text_words, job.run.text_length)
+    path = Path(own := str(run.data))
     if path.name in NAMES and not path.exists():
         raise ValueError(f"there is no {path}; the data set of that name is --dataset {path.name}")
-    return _read(own["data"], columns_of(job), own["task"], words, path.stat().st_mtime_ns if path.exists() else 0)
+    return _read(own, columns_of(job), run.task, words, path.stat().st_mtime_ns if path.exists() else 0)
 
 
 def columns_of(job: Job) -> Columns:
     """What the columns of the job's table are, or the arrays of its ``.npz``."""
     names = ("label", "client", "split", "feature", "category", "text", "ignored")
-    return Columns(*(job.own[f"{name}_column"] for name in names), fill=job.own["fill"])
+    return Columns(*(getattr(job.run, f"{name}_column") for name in names), fill=job.run.fill)
 
 
 @cache
@@ -57,11 +57,11 @@ def own_federation(job: Job) -> Federation | None:
     Raises:
         ValueError: the data names no clients and no partition is chosen, or as `OwnData.federation`.
     """
-    if job.own["partition"] != "natural":
+    if job.run.partition != "natural":
         return None
     data, settings = read_data(job), job.settings["partition"]
     if data.client is None:
-        path = Path(job.own["data"])
+        path = Path(str(job.run.data))
         there = f", one of its arrays {', '.join(array_names(path))}" if path.suffix == ".npz" else ""
         raise ValueError(
             f"--data {path} does not say whose its examples are; give --client-column NAME{there}, or "
@@ -74,12 +74,12 @@ def own_federation(job: Job) -> Federation | None:
                 said = shown(f"partition.{name}", [str(settings[name])])
                 raise ValueError(f"{said}: the data says of each example what it is for; leave it out")
         split = SPLIT
-    federation = data.federation(split, seed=job.own["seed"], min_size=settings["min_size"])
+    federation = data.federation(split, seed=job.run.seed, min_size=settings["min_size"])
     if not (n_clients := settings["n_clients"]):
         return federation
     from fljax.data.holdout import some_clients
 
-    return data.filled(some_clients(federation, n_clients, job.own["seed"]))  # by what these have alone
+    return data.filled(some_clients(federation, n_clients, job.run.seed))  # by what these have alone
 
 
 def halves(job: Job) -> tuple[Examples, Examples]:
@@ -88,12 +88,12 @@ def halves(job: Job) -> tuple[Examples, Examples]:
     Raises:
         ValueError: the data says of its examples what a partition decides, or as `read_data`.
     """
-    data, column = read_data(job), job.own["split_column"]
+    data, column = read_data(job), job.run.split_column
     try:
-        return data.halves(seed=job.own["seed"])
+        return data.halves(seed=job.run.seed)
     except ValueError as error:
-        said = f"--split-column {column}" if column else f"--data {job.own['data']}"
-        raise ValueError(f"{said} with --partition {job.own['partition']}: {error}") from None
+        said = f"--split-column {column}" if column else f"--data {job.run.data}"
+        raise ValueError(f"{said} with --partition {job.run.partition}: {error}") from None
 
 
 class ClientNames(NamedTuple):
@@ -105,17 +105,17 @@ class ClientNames(NamedTuple):
 
 def client_names(job: Job) -> ClientNames:
     """Names of a job's clients."""
-    own, settings = job.own, job.settings["partition"]
-    if own["data"] is None or own["partition"] != "natural":
+    run, settings = job.run, job.settings["partition"]
+    if run.data is None or run.partition != "natural":
         return ClientNames()
     from fljax.data.holdout import old_and_new, some_of
 
     names = read_data(job).kept(settings["min_size"])
     if settings["n_clients"]:
-        names = tuple(names[i] for i in some_of(len(names), settings["n_clients"], own["seed"]))
-    if own.get("new_clients") is None:
+        names = tuple(names[i] for i in some_of(len(names), settings["n_clients"], run.seed))
+    if run.new_clients is None:
         return ClientNames(names)
-    parts = old_and_new(len(names), own["new_clients"], own["seed"])
+    parts = old_and_new(len(names), run.new_clients, run.seed)
     return ClientNames(*(tuple(names[i] for i in part) for part in parts))
 
 
@@ -146,7 +146,7 @@ def save_names(job: Job, folder: Path, scaling: Scaling) -> None:
 
 def of_data(job: Job) -> tuple[tuple[str, ...], ...]:
     """Names of classes, of features, and of tokens that are words; () of what has none."""
-    data = None if job.own["data"] is None else read_data(job)
+    data = None if job.run.data is None else read_data(job)
     return ((), (), ()) if data is None else (data.classes, data.inputs, data.words)
 
 

@@ -1,7 +1,6 @@
 """From settings to what methods train on: the federation, and the network with its task and its scores."""
 
 import warnings
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fljax.catalogue.entries import names
+from fljax.catalogue.job import RunSettings
 from fljax.catalogue.own import find, short_name
 from fljax.catalogue.parameters import parameters
 from fljax.catalogue.words import MOST, written
@@ -33,26 +33,26 @@ def make_federation(job: Job) -> Federation:
     Raises:
         ValueError: the partition cannot be made so, or a function of a user's that is named as one makes none.
     """
-    if job.own.get("normalize") != "standard":
+    if job.run.normalize != "standard":
         return _federation(job)
     with warnings.catch_warnings(action="ignore", category=ScaleWarning):  # whatever it is, the network sees another
         return _federation(job)
 
 
 def _federation(job: Job) -> Federation:
-    if job.own.get("data") is not None:
+    if job.run.data is not None:
         if (federation := own_federation(job)) is not None:
             return federation
         train, test = halves(job)
     else:
-        train, test = load(job.own["dataset"], job.own["data_folder"])
-    deal = find("partition", job.own["partition"])
-    return made_as("partition", job, deal(train, test, seed=job.own["seed"], **job.settings["partition"]), Federation)
+        train, test = load(job.run.dataset, job.run.data_folder)
+    deal = find("partition", job.run.partition)
+    return made_as("partition", job, deal(train, test, seed=job.run.seed, **job.settings["partition"]), Federation)
 
 
-def data_name(own: Mapping[str, Any]) -> str:
+def data_name(run: RunSettings) -> str:
     """The data set, or the file of the user's own data."""
-    return own["dataset"] if own.get("data") is None else Path(own["data"]).name
+    return run.dataset if run.data is None else Path(run.data).name
 
 
 def make_parts(job: Job) -> tuple[Federation, Federation | None]:
@@ -66,7 +66,7 @@ def make_parts(job: Job) -> tuple[Federation, Federation | None]:
     if share is None:
         return federation, None
     training, new = hold_out_clients(federation, share, job.run.seed)
-    if job.own.get("data") is None or job.own["partition"] != "natural":
+    if job.run.data is None or job.run.partition != "natural":
         return training, new
     data = read_data(job)  # what fills its cells is learnt of those who train alone
     values = data.fills(training)
@@ -140,7 +140,9 @@ def made_as(kind: str, job: Job, made: Any, wanted: type) -> Any:
     """Raises ValueError where a user's function has made something else."""
     if not isinstance(made, wanted):
         remedy = "; return fljax.build(train, rows, ...)" if wanted is Federation else ""
-        raise ValueError(f"--{kind} {job.own[kind]} makes a {type(made).__name__}, not a {wanted.__name__}{remedy}")
+        raise ValueError(
+            f"--{kind} {getattr(job.run, kind)} makes a {type(made).__name__}, not a {wanted.__name__}{remedy}"
+        )
     return made
 
 

@@ -42,7 +42,7 @@ def remake(folder: str | Path) -> Remade:
         raise ValueError(f"there is no {folder / 'config.toml'}; fljax run writes one, and fljax compare for each seed")
     job = read_job(["--folder", str(folder)])
     federation, newcomers = make_parts(job)
-    fills = None if job.own["data"] is None else read_data(job).fills(federation)  # attackers add rows to the pool
+    fills = None if job.run.data is None else read_data(job).fills(federation)  # attackers add rows to the pool
     methods, federation = make_methods(job, make_model(job, federation), federation)
     ends = {"patience": job.run.patience}
     runs = {name: planned(job, made, federation, name) | ends for name, made in methods.items()}

@@ -41,7 +41,7 @@ def headline(
     there = there if devices is None or len(devices) == jax.device_count() else f"{len(devices)} of {there}"
     clients = f"{len(size)} clients{groups}, {sizes} training examples each{asked}{new}"
     lines = (
-        f"{data_name(job.own)}, {run.partition}: {clients}",
+        f"{data_name(run)}, {run.partition}: {clients}",
         f"{run.model} of {n_parameters:,} parameters, {run.rounds} rounds on {there}",
         *not_alike(job.of_methods),
         *slips(job, size),
@@ -89,14 +89,14 @@ BEARS = {"krum": 2, "multi_krum": 2, "bulyan": 4}
 
 def many_classes(job: Job, federation: Federation) -> list[str]:
     """A line where whole numbers of a table have become more classes than are usual, as ages do."""
-    if job.own["data"] is None or job.own["task"] != "auto" or len(job.own["label_column"]) != 1:
+    if job.run.data is None or job.run.task != "auto" or len(job.run.label_column) != 1:
         return []
     y, names = federation.train.pool.y, read_data(job).classes
     if not jnp.issubdtype(y.dtype, jnp.integer) or (n := n_classes(federation)) <= MANY_CLASSES:
         return []
     if not all(name.lstrip("-").isdigit() for name in names):
         return []
-    return [f"{job.own['label_column'][0]} has {n} classes; amounts are regressed on with --task regression"]
+    return [f"{job.run.label_column[0]} has {n} classes; amounts are regressed on with --task regression"]
 
 
 MANY_CLASSES = 30
