@@ -8,12 +8,13 @@ import contextlib
 import io
 import os
 import zipfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
 
 from fljax.sealed import DamagedError as DamagedError
+from fljax.sealed import naming as naming
 
 _SEAL = b"fljax crc32c "
 _DIGITS = 8
@@ -52,15 +53,6 @@ def write_atomically(
         raise OSError(error.errno, error.strerror, str(path)) from None
     if durable:
         sync_folder(path.parent)
-
-
-@contextlib.contextmanager
-def naming(path: str | Path) -> Iterator[None]:
-    """Inside it, what is refused has the file's name in front."""
-    try:
-        yield
-    except ValueError as error:
-        raise ValueError(f"{path}: {error}") from None
 
 
 def sync_folder(folder: Path) -> None:

@@ -15,13 +15,18 @@ class DamagedError(ValueError):
 
 
 @contextlib.contextmanager
-def naming(path: Path) -> Iterator[None]:
-    """An OSError inside it names ``path`` where it names no file, as on a full disk."""
+def naming(what: str | Path) -> Iterator[None]:
+    """Inside it what is refused, a ValueError, has ``what`` in front: a file, or an argument with its value.
+
+    An OSError names it where it names no file, as on a full disk.
+    """
     try:
         yield
+    except ValueError as error:
+        raise ValueError(f"{what}: {error}") from None
     except OSError as error:
         if error.filename is None:
-            raise OSError(error.errno, error.strerror or str(error), str(path)) from None
+            raise OSError(error.errno, error.strerror or str(error), str(what)) from None
         raise
 
 

@@ -33,7 +33,7 @@ from fljax.jobs.settings import (
     read_value,
     values_of,
 )
-from fljax.sealed import check_text
+from fljax.sealed import check_text, naming
 
 MAY_CHANGE = ("rounds", "patience", "algorithm", "data_folder", "new_client_rounds", "folder", "config", "force_resume")
 """Settings with which a results folder may be gone on with."""
@@ -198,12 +198,8 @@ def job_of(layers: Sequence[Layer], own: Section = RUN, reader: Reader | None = 
 @contextlib.contextmanager
 def naming_file(layers: Sequence[Layer], i: int) -> Iterator[None]:
     """What is refused inside it of the layer ``i`` has the file's name in front, where that is the file's."""
-    try:
+    with naming(_file(layers)) if i % len(layers) == len(layers) - 2 else contextlib.nullcontext():
         yield
-    except ValueError as error:
-        if i % len(layers) == len(layers) - 2:
-            raise ValueError(f"{_file(layers)}: {error}") from None
-        raise
 
 
 def _file(layers: Sequence[Layer]) -> str:

@@ -15,10 +15,10 @@ from fljax.data.federation import as_arrays, n_classes, on_host
 from fljax.data.split import client_data
 from fljax.data.unlabelled import Known, read_new
 from fljax.data.users import short
-from fljax.files import naming
 from fljax.run.checkpoint import newest
 from fljax.run.newcomers import new_client_models
 from fljax.run.one_round import as_traced, shapes_of_state
+from fljax.sealed import naming
 from fljax.types import Federation, ModelTable, State
 
 

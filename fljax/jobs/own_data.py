@@ -22,6 +22,7 @@ from fljax.models import multi_label, normalized, regression
 from fljax.models.scaled import Normalize
 from fljax.run.memory import check_fits
 from fljax.run.names import names_as_json
+from fljax.sealed import naming
 from fljax.types import Examples, Federation, Model
 
 
@@ -89,11 +90,9 @@ def halves(job: Job) -> tuple[Examples, Examples]:
         ValueError: the data says of its examples what a partition decides, or as `read_data`.
     """
     data, column = read_data(job), job.run.split_column
-    try:
+    said = f"--split-column {column}" if column else f"--data {job.run.data}"
+    with naming(f"{said} with --partition {job.run.partition}"):
         return data.halves(seed=job.run.seed)
-    except ValueError as error:
-        said = f"--split-column {column}" if column else f"--data {job.run.data}"
-        raise ValueError(f"{said} with --partition {job.run.partition}: {error}") from None
 
 
 class ClientNames(NamedTuple):

@@ -24,6 +24,7 @@ from fljax.models.own import as_model
 from fljax.models.scored import scored, validated
 from fljax.run.check_network import check_takes
 from fljax.run.memory import check_fits, n_bytes
+from fljax.sealed import naming
 from fljax.types import Federation, Model
 
 
@@ -129,10 +130,8 @@ def _scored(job: Job, model: Model) -> Model:
     """
     for word in job.run.score:
         made = find("score", word)
-        try:
+        with naming(f"--score {' '.join(job.run.score)}"):
             model = scored(model, **{short_name(word): made})
-        except ValueError as error:
-            raise ValueError(f"--score {' '.join(job.run.score)}: {error}") from None
     return validated(model) if job.run.validate else model
 
 

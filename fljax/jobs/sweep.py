@@ -11,6 +11,7 @@ from fljax.catalogue.words import shown, words_of, written
 from fljax.jobs.job import Job, job_of, naming_file, read_layers
 from fljax.jobs.settings import OUTER, Layer, full_names, last
 from fljax.jobs.values import MOST_RUNS, Axis, check_different, check_outer, how_to_draw, value_or_axis
+from fljax.sealed import naming
 
 NOT_SWEPT = {
     "new_clients": "a sweep tests no new clients; fljax run does",
@@ -127,10 +128,8 @@ def outer_values(layer: Layer, job: Job) -> dict[str, list[Any]]:
     names: dict[str, str] = {}
     found = {}
     for name, words in layer:
-        try:
+        with naming(shown(name, words)):
             (full,) = full_names(name.partition(".")[2], job.schema)
-        except ValueError as error:
-            raise ValueError(f"{shown(name, words)}: {error}") from None
         check_outer(full, name, job.run.algorithm[0])
         if full in NOT_SWEPT:
             raise ValueError(f"--{written(name)}: {NOT_SWEPT[full]}")

@@ -9,6 +9,7 @@ from fljax.catalogue.parameters import Parameter
 from fljax.catalogue.words import shown, takes_several, written
 from fljax.jobs.settings import NOT_KEPT, OUTER, PARTS, read_value
 from fljax.ranges import check_number
+from fljax.sealed import naming
 
 MOST_RUNS = 1_000_000
 """Points times seeds: more are a slip of the hand, and their table alone would fill a memory."""
@@ -116,10 +117,8 @@ def _range(given: str, name: str, words: list[str], parameter: Parameter) -> Any
     if not count and low == high:
         raise ValueError(f"{given}: every draw is the same; give low < high")
     makes = {"lin": (uniform, spaced), "log": (log_uniform, log_spaced)}[kind]
-    try:
+    with naming(given):
         return makes[len(count)](low, high, *count)
-    except ValueError as error:
-        raise ValueError(f"{given}: {error}") from None
 
 
 def how_to_draw(kind: str) -> str:

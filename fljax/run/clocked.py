@@ -1,7 +1,6 @@
 """Runs with a clock: what a round takes each client's device, and who takes part then."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
@@ -13,6 +12,7 @@ from fljax.rounds.clock.named import Asked, Clock
 from fljax.rounds.sampling import Sampling
 from fljax.run.one_round import as_traced, run_round, split_key
 from fljax.run.programs import options_of
+from fljax.sealed import naming
 from fljax.types import Algorithm, Federation
 
 
@@ -47,22 +47,13 @@ def clocked(
             "--clock deadline --clock.late partial"
         )
     n_clients, seed = federation.train.size.shape[0], clock.profile.device_seed
-    with _refusing(clock):
+    with naming(f"--clock {clock.name}"):
         devices = clock.profile.of(n_clients)
     ((down, up),) = _traffic(algorithm, [hyper], federation, sampling)  # what it refuses is the method's
-    with _refusing(clock):
+    with naming(f"--clock {clock.name}"):
         seconds = devices.seconds(federation.train, work, down, up)
         steps = tuple(map(int, n_steps(np.asarray(federation.train.size), work)))
         return clock.start(Asked(algorithm, sampling, devices, tuple(map(float, seconds)), steps, n_rounds, seed))
-
-
-@contextmanager
-def _refusing(clock: Clock) -> Iterator[None]:
-    """Inside it, a ValueError says of which clock it is."""
-    try:
-        yield
-    except ValueError as error:
-        raise ValueError(f"--clock {clock.name}: {error}") from None
 
 
 def check_alike(
