@@ -9,6 +9,7 @@ from fljax.catalogue.parameters import parameters
 from fljax.choices import Positive
 from fljax.cli.run import carry_out
 from fljax.jobs.job import MAY_CHANGE, Job
+from fljax.jobs.kinds import RESULTS
 from fljax.jobs.settings import OF_A_RUN_ALONE
 
 HELP = """Runs several methods under several seeds and says how sure their differences are.
@@ -90,7 +91,7 @@ def _name(job: Job) -> str:
 
 def _check_seeds(n_seeds: int, folder: Path) -> None:
     """Raises ValueError where the comparison has more seeds: its table would lose them."""
-    there = len([path for path in folder.glob("seed_*") if any(path.glob("*/rounds/*"))])
+    there = len([path for path in folder.glob("seed_*") if any(path.glob(RESULTS["run"]))])
     if there > n_seeds:
         raise ValueError(f"--seeds {n_seeds}: {folder} holds {there} seeds; choose --seeds {there} or another --folder")
 

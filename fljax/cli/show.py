@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from fljax.catalogue.words import read
+from fljax.catalogue.parameters import Parameter
 from fljax.cli.folders import folders_and_words
 from fljax.jobs.comparison_files import save_comparison, save_figures_of, save_report
 from fljax.jobs.finished import compare_runs, run_folders
@@ -53,7 +53,7 @@ def main(arguments: Sequence[str]) -> None:
 
         show_sweeps(folders, given)
         return
-    target = read("target", [given["target"]], (("float",),)) if "target" in given else None
+    target = Parameter((("float",),), None, "").read("target", [given["target"]]) if "target" in given else None
     runs = run_folders(folders)
     compared = compare_runs(runs, given.get("baseline"), given.get("measure"), target)
     print(compared.text)

@@ -39,7 +39,8 @@ def write(
     if begun_by(folder):
         check(document, job, folder, may_change)
         stored, given = of_toml(path), of_text(tomli_w.dumps(document), folder)
-        before = {name: value for name, value in tomllib.loads(path.read_text()).items() if name in RECORD}
+        whole = tomllib.loads(path.read_text(encoding="utf-8"))
+        before = {name: whole[name] for name in RECORD if name in whole}
         record = _with_history(before, record) if job.run.force_resume else before
         if stored == given and record == before and _is_whole(path):
             return
@@ -76,7 +77,7 @@ def _check_methods(words: Sequence[str], job: Job, folder: Path, command: str) -
         word
         for word in words
         if short_name(word) not in job.methods
-        and any(folder.glob(RESULTS[command].removesuffix("*/rounds/*") + f"{short_name(word)}/rounds/*"))
+        and any(folder.glob(RESULTS[command].replace("*/rounds", f"{short_name(word)}/rounds")))
     ]
     if held:
         given = job.run.algorithm

@@ -4,9 +4,8 @@ import re
 import shlex
 from pathlib import Path
 
-RESULTS = {"run": "*/rounds/*", "sweep": "*/parts/*.npz", "compare": "seed_*/*/rounds/*"}
-"""Command -> where its first results lie in a folder."""
-
+RESULTS = {"run": "*/rounds/*.npz", "sweep": "*/parts/*.npz", "compare": "seed_*/*/rounds/*.npz"}
+"""Command -> where its first results lie in a folder, when they are whole: what was cut off is called .part."""
 
 KINDS = {"run": "a run", "plan": "a run", "sweep": "a sweep", "compare": "a comparison"}
 """Command -> what its folder holds."""

@@ -663,6 +663,8 @@ def test_a_measure_is_taken_where_a_target_is_first_reached(compared, tmp_path, 
     assert whole.rows[0]["mean"] == pytest.approx(traffic_of_clients(first, n_clients).uplink.mean() / 1e6)
     assert whole.rows[1]["mean"] == 0  # alone
     assert fljax.compare_runs(folder, measure="test_loss", target=0.5).parts[""].curves["fedavg"].shape == (3, 3)
+    assert main(["show", str(folder), "--target", "nan"]) == 2
+    assert capsys.readouterr().err == "fljax: --target nan: give a finite number\n"
     none = fljax.compare_runs(folder, target=0.95)
     assert none.parts[""].notes[-1] == "accuracy_macro never got to 0.95: fedavg, standalone"
     assert [row["seeds"] for row in none.rows] == [0, 0]

@@ -19,6 +19,7 @@ from fljax.catalogue.job import WORK
 from fljax.cli import main
 from fljax.jobs import config, going_on
 from fljax.jobs.job import MAY_CHANGE, STEPS, read_job
+from fljax.jobs.kinds import begun_by
 from fljax.jobs.sweep import read_sweep
 from fljax.numbers import LocalHyper, numbers_of
 from fljax.rounds.sampling import uniform
@@ -75,6 +76,16 @@ def test_a_run_stopped_before_its_first_result_goes_on(fljax, monkeypatch):
 
     # Without results a new start may still be another's.
     assert read_job([*command[1:], "--lr", "0.2"]).settings[""]["model"] == "mlp"
+
+
+def test_what_is_left_of_a_file_that_was_being_written_is_no_result(tmp_path):
+    tmp_path.joinpath("config.toml").write_text("rounds = 2\n")
+    rounds = tmp_path / "fedavg" / "rounds"
+    rounds.mkdir(parents=True)
+    rounds.joinpath("00000000.npz.part").touch()
+    assert begun_by(tmp_path) is None
+    rounds.joinpath("00000000.npz").touch()
+    assert begun_by(tmp_path) == "run"
 
 
 def test_a_sweep_stopped_before_its_first_result_goes_on(fljax, monkeypatch):
