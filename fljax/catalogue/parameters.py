@@ -35,11 +35,6 @@ class Parameter(NamedTuple):
         return value
 
     @property
-    def written_default(self) -> str:
-        """The default as a user would write it."""
-        return "required" if self.default == REQUIRED else " ".join(words_of(self.default))
-
-    @property
     def metavar(self) -> str:
         """The type as help shows it."""
         return metavar(self.kind)
@@ -80,7 +75,8 @@ def numbers(Hyper: type | None) -> Section:
 def defaults(section: Section) -> str:
     """``n_clients  beta=0.5``: a parameter without a default is its name alone."""
     return "  ".join(
-        name if one.default == REQUIRED else f"{name}={one.written_default}" for name, one in section.items()
+        name if one.default == REQUIRED else f"{name}={' '.join(words_of(one.default))}"
+        for name, one in section.items()
     )
 
 

@@ -34,6 +34,7 @@ from fljax.run.newcomers import new_client_models
 from fljax.run.one_round import as_traced, last_models
 from fljax.run.patience import best_round, judged_by
 from fljax.run.progress import BarProgress
+from fljax.run.result import NEW_TESTS
 from fljax.run.train import Run, train
 from fljax.run.writer import only_run
 from fljax.types import Federation, ModelTable, State
@@ -89,7 +90,7 @@ def run_all(
                 models, new = meet_newcomers(job, run, state, newcomers)
                 if writable:
                     save_models(folder / name / OF_NEW, models, made)
-                    save_arrays(folder / name / "new_clients.npz", new)
+                    save_arrays(folder / name / NEW_TESTS, new)
                 outcomes[name] = outcomes[name]._replace(newcomers=new)
     return outcomes
 

@@ -62,14 +62,10 @@ def _made(run: Any) -> list[str]:
 
 def _of_new_clients(run: Any) -> dict[str, float]:
     """Tests of clients that never took part, by names as a table has them; {} where a run has none."""
-    from fljax.files import read_arrays
     from fljax.run.headline import NEW
+    from fljax.run.result import read_new_tests
 
-    path = run.folder / "new_clients.npz"
-    if not path.exists():
-        return {}
-    arrays, _ = read_arrays(path, "fljax run with its folder makes it anew")
-    return {NEW + name: float(value) for name, value in arrays.items() if value.ndim == 0}
+    return {NEW + name: float(value) for name, value in read_new_tests(run.folder).items() if value.ndim == 0}
 
 
 def _n_clients(run: Any) -> int:

@@ -14,6 +14,8 @@ from fljax.run.headline import measures_of
 from fljax.run.models_on_disk import FILE, OF_NEW, client_model, read_models
 from fljax.types import ModelTable, Params
 
+NEW_TESTS = "new_clients.npz"
+
 
 class Result(NamedTuple):
     """What one method left in its folder."""
@@ -88,9 +90,9 @@ class Result(NamedTuple):
         Raises:
             ValueError: the folder has none.
         """
-        if not (path := self.folder / "new_clients.npz").exists():
+        if not (arrays := read_new_tests(self.folder)):
+            path = self.folder / NEW_TESTS
             raise ValueError(f"there is no {path}: fljax run writes it where it holds clients out; --new-clients 0.2")
-        arrays, _ = read_arrays(path, "fljax run with its folder makes it anew")
         measures = {name: value for name, value in arrays.items() if name.startswith(OF_CLIENT)}
         n_clients = len(next(iter(measures.values())))
         return {"client": np.array(self.new_clients) if self.new_clients else np.arange(n_clients)} | measures
@@ -107,6 +109,16 @@ class Result(NamedTuple):
         headline = measures_of(self.metrics).headline
         values = self.metrics[headline]
         return f"<{self.name}: {len(values)} rounds, {headline} {values[last_test(values, self.config)]:.4f}>"
+
+
+def read_new_tests(folder: Path) -> dict[str, np.ndarray]:
+    """The tests of clients that never took part, as `fljax.run.evaluate` has them; {} where a method has none.
+
+    Raises:
+        ValueError: the file is damaged.
+    """
+    path = folder / NEW_TESTS
+    return read_arrays(path, "fljax run with its folder makes it anew")[0] if path.exists() else {}
 
 
 _FRAMES = ("rounds", "tests", "new_tests")
