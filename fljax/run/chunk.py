@@ -16,7 +16,7 @@ from fljax.placement import on_device, whole
 from fljax.rounds.sampling import Draw
 from fljax.run.checkpoint import standing_of
 from fljax.run.memory import check_fits, check_traced, n_bytes, n_host_devices
-from fljax.run.mesh import replicated, to_copy
+from fljax.run.mesh import replicated, shapes, to_copy
 from fljax.run.one_round import as_traced, first_state, is_due, run_round, shapes_of_state
 from fljax.run.program_cost import Cost, cost_of
 from fljax.run.programs import COST, Compile, Compiler, compiler_for
@@ -167,7 +167,7 @@ def prepared(
     compiler = compiler_for(compile, int(n_rounds), cost, shelf, before)
     init = compiler.program("init", first_state, (algorithm.init,), *begins_with(numbers))
     begun: Any = init.call  # which knows the shapes of what it returns
-    state = _laid_out(begun.out_info, size)
+    state = shapes(begun.out_info, size.sharding)
     chunk = compiler.program("chunk", *chunk_of(state))
     return Prepared(init.call, chunk.call, compiler, init.seconds + chunk.seconds)
 
@@ -185,12 +185,7 @@ def begins_with(numbers: Numbers) -> tuple[Key, Any, ClientData]:
 
 def _first_shapes(algorithm: Algorithm, numbers: Numbers) -> Any:
     """The shapes of a run's first state, as it lies on the devices."""
-    return _laid_out(shapes_of_state(algorithm.init, *begins_with(numbers)), numbers[1].train.size)
-
-
-def _laid_out(state: Any, like: Array) -> Any:
-    """The shapes of a state that lies on the devices as ``like`` does: whole on each."""
-    return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=like.sharding), state)
+    return shapes(shapes_of_state(algorithm.init, *begins_with(numbers)), numbers[1].train.size.sharding)
 
 
 def round_cost(jaxpr: Any, algorithm: Algorithm, size: Array) -> Cost:

@@ -19,6 +19,7 @@ from fljax.models.task import Task, scores_of
 from fljax.numbers import as_dict
 from fljax.rounds.sampling import Draw
 from fljax.run.hosts import from_all_hosts
+from fljax.run.mesh import shapes
 from fljax.run.one_round import as_traced, run_round, test_round
 from fljax.types import Algorithm, Federation, Key, State
 
@@ -123,7 +124,7 @@ def program(algorithm: Algorithm, hyper: Any, federation: Federation, key: Key, 
 
     Traced for one device, so that they are the same on any number of them; nothing is compiled or computed.
     """
-    numbers, federation = jax.eval_shape(as_traced, hyper), _shapes(federation)
+    numbers, federation = jax.eval_shape(as_traced, hyper), shapes(federation)
 
     def begin(numbers: Any, federation: Federation) -> State:
         return algorithm.init(key, numbers, federation.train)
@@ -142,10 +143,6 @@ def program(algorithm: Algorithm, hyper: Any, federation: Federation, key: Key, 
     rest = [_text(first), _text(last), *(_of_constants(_all_constants(part)) for part in (first, round, last))]
     own = [_text(round), _of_constants(round.consts)]
     return {"program": checksum(json.dumps(own).encode()), "program.rest": checksum(json.dumps(rest).encode())}
-
-
-def _shapes(value: Any) -> Any:
-    return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), value)
 
 
 def _alone(federation: Federation) -> contextlib.AbstractContextManager[Any]:

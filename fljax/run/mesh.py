@@ -7,7 +7,7 @@ from typing import Any
 
 import jax
 import jaxlib
-from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec, Sharding
 
 from fljax.client.map import AtHome, pool_specs
 from fljax.placement import CLIENTS
@@ -88,6 +88,11 @@ def replicated(value: Any, mesh: Mesh | None) -> Any:
         return copies[id(leaf)]
 
     return jax.tree.map(put, value, is_leaf=lambda leaf: isinstance(leaf, AtHome))
+
+
+def shapes(value: Any, sharding: Sharding | None = None) -> Any:
+    """The shapes of a pytree's arrays, which lie on devices as ``sharding`` says; None: it is not said."""
+    return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding), value)
 
 
 def to_copy(value: Any) -> list[Any]:

@@ -20,7 +20,7 @@ from fljax.rounds.sampling import Sampling, sampling_of
 from fljax.run.check import fields_of, whole
 from fljax.run.chunk import most_rounds, round_cost, run_chunk
 from fljax.run.memory import n_bytes, peak
-from fljax.run.mesh import Device, over_devices, replicated
+from fljax.run.mesh import Device, over_devices, replicated, shapes
 from fljax.run.one_round import as_traced, first_state, shapes_of_state
 from fljax.run.privacy import with_target
 from fljax.run.program_cost import cost_of
@@ -211,7 +211,7 @@ class Probe:
         state = shapes_of_state(algorithm.init, key, self.hyper, self.federation.train)
         # On all devices, as a run begins: else the compiler places it as it likes.
         where = None if mesh is None else NamedSharding(mesh, PartitionSpec())
-        self.state = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=where), state)
+        self.state = shapes(state, where)
 
     def arguments(self, state: Any) -> tuple:
         """Of `run_chunk`, but the static ones."""

@@ -14,7 +14,7 @@ from fljax.rounds.sampling import Draw, Sampling, sampling_of
 from fljax.run.check import check_run, fields_of
 from fljax.run.check_network import check_outputs, check_subjects
 from fljax.run.identity import run_identity
-from fljax.run.mesh import Device, over_devices, replicated
+from fljax.run.mesh import Device, over_devices, replicated, shapes
 from fljax.run.one_round import as_traced, due_rounds
 from fljax.run.programs import Compile
 from fljax.run.surroundings import surroundings
@@ -151,7 +151,7 @@ def check_ahead(
     n_devices = len(jax.devices() if devices is None else devices)
     with over_devices(devices, n_devices) as mesh, fields_of(hypers, algorithm):
         where = None if mesh is None else NamedSharding(mesh, PartitionSpec())
-        data = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=where), federation)
+        data = shapes(federation, where)
         plan(Setting(algorithm, draw, n_rounds, 1), all_cells(hypers, key, n_seeds), data, None, at_once, None)
 
 
