@@ -81,7 +81,7 @@ def execute(job: Job) -> list[Any]:
         _check_seeds(job.own["seeds"], folder)
         check_going_on(seeds, folder)
         config.write("compare", own | document, job, folder, may_change, writable)
-        return _results(seeds, folder, noises(job, planned))
+        return _results(seeds, folder, noises(job, planned), writable)
 
 
 def _name(job: Job) -> str:
@@ -96,7 +96,7 @@ def _check_seeds(n_seeds: int, folder: Path) -> None:
         raise ValueError(f"--seeds {n_seeds}: {folder} holds {there} seeds; choose --seeds {there} or another --folder")
 
 
-def _results(seeds: Sequence[Any], folder: Path, noises: Sequence[str]) -> list[Any]:
+def _results(seeds: Sequence[Any], folder: Path, noises: Sequence[str], writable: bool) -> list[Any]:
     from fljax.cli.interrupts import saying_how_to_go_on
     from fljax.jobs.comparison_files import save_comparison
     from fljax.jobs.finished import compare_runs
@@ -109,11 +109,15 @@ def _results(seeds: Sequence[Any], folder: Path, noises: Sequence[str]) -> list[
     print(f"{len(seeds)} seeds of {', '.join(job.methods)}")
     with saying_how_to_go_on("compare", folder):
         for group in alike(seeds):
-            run_seeds(group)
+            run_seeds(group, writable)
     compared = compare_runs([seed.folder for seed in seeds], job.own["baseline"], job.own["measure"])
-    save_comparison(compared, folder, title=f"{', '.join(job.methods)}: {len(seeds)} seeds")
+    if writable:
+        save_comparison(compared, folder, title=f"{', '.join(job.methods)}: {len(seeds)} seeds")
     print(compared.text)
-    print(f"results in {folder}: comparison.csv, .md and .tex, report.html, plots/, a folder a seed")
+    if writable:
+        print(f"results in {folder}: comparison.csv, .md and .tex, report.html, plots/, a folder a seed")
+    else:
+        print(f"{folder} cannot be written: its comparison.csv and plots/ are as they were")
     return compared.rows
 
 

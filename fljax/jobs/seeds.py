@@ -94,21 +94,25 @@ def plain_job(seed: Seed) -> Job:
     return Job(job.schema | {"": RUN}, settings)
 
 
-def run_seeds(seeds: Sequence[Seed]) -> None:
-    """Trains every method on federations that are `alike`."""
+def run_seeds(seeds: Sequence[Seed], writable: bool = True) -> None:
+    """Trains every method on federations that are `alike`, or sees that finished folders, not ``writable``, are so."""
     job = seeds[0].job
     scales = [scaling_of(seed) for seed in seeds]
     for seed, scale in zip(seeds, scales, strict=True):
         plain = plain_job(seed)
-        config.write("run", config.as_toml(plain), plain, seed.folder, MAY_CHANGE)
-        save_names(seed.job, seed.folder, scale)
+        config.write("run", config.as_toml(plain), plain, seed.folder, MAY_CHANGE, writable)
+        if writable:
+            save_names(seed.job, seed.folder, scale)
     planned_runs, federation = plans(seeds[0])
     if len(seeds) == 1:
         seeds = [seeds[0]._replace(federation=federation)]
     runs = {name: {"runs": together(name, plan, seeds, scales)} for name, plan in planned_runs.items()}
     ahead = Ahead(runs, compile_together)
     for name, one in runs.items():
-        _run_method(name, one["runs"], ahead, job.run.force_resume)
+        ended = _run_method(name, one["runs"], ahead, job.run.force_resume)
+        if writable:
+            for seed, models in zip(seeds, _deployed(one["runs"], ended), strict=True):
+                save_models(seed.folder / name / FILE, models, job.run.rounds)
 
 
 def together(name: str, plan: dict[str, Any], seeds: Sequence[Seed], scales: Sequence[Scaling]) -> Runs:
@@ -140,18 +144,16 @@ def _varied(name: str, first: Seed, scales: Sequence[Scaling]) -> dict[str, Any]
     return {"varied": Varied(make, numbers), "program": program}
 
 
-def _run_method(name: str, runs: Runs, ahead: Ahead, force_resume: bool) -> None:
-    """Trains one method's runs and writes the models that their clients end with."""
+def _run_method(name: str, runs: Runs, ahead: Ahead, force_resume: bool) -> list[Run]:
+    """Trains one method's runs."""
     bar = BarProgress(name)
     try:
         bar.prepare()
         ahead.wait(name)
-        ended = train_together(runs, bar, force_resume)
+        return train_together(runs, bar, force_resume)
     except BaseException:
         bar.stop()  # gives the terminal its cursor back
         raise
-    for folder, models in zip(runs.folders, _deployed(runs, ended), strict=True):
-        save_models(folder / FILE, models, runs.n_rounds)
 
 
 def _deployed(runs: Runs, ended: Sequence[Run]) -> Iterator[ModelTable]:

@@ -25,6 +25,7 @@ from fljax.jobs.groups import named_groups
 from fljax.jobs.job import read_job
 from fljax.jobs.parts import make_federation, make_model
 from fljax.jobs.unlike import data_settings, same_clients, these_differ
+from fljax.run import writer
 from fljax.run.comparison import left_out
 from fljax.run.cost import traffic_of_clients
 from fljax.run.frames import stacked
@@ -183,6 +184,18 @@ def test_a_comparison_goes_on_with_more_seeds(compared, tmp_path, capsys):
     rows = rows_of(folder / "comparison.csv")
     assert [(row["algorithm"], row["seeds"]) for row in rows] == [("fedavg", "4"), ("standalone", "4")]
     assert rows[1]["difference"] == ""
+
+
+def test_a_finished_comparison_is_shown_from_a_read_only_disk(compared, tmp_path, capsys, monkeypatch):
+    folder = tmp_path / "c"
+    shutil.copytree(compared[0], folder)
+    files = {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
+    monkeypatch.setattr(writer, "_locked", lambda folder: None)  # what it says where nothing can be written
+    assert main(["compare", "--folder", str(folder)]) == 0
+    shown = capsys.readouterr().out
+    assert f"{folder} cannot be written: its comparison.csv and plots/ are as they were\n" in shown
+    assert re.search(r"^standalone .* 3$", shown, re.MULTILINE)
+    assert {path: path.stat().st_mtime_ns for path in folder.rglob("*")} == files
 
 
 @pytest.mark.slow
