@@ -8,8 +8,9 @@ from fljax.catalogue.job import RUN
 from fljax.catalogue.parameters import parameters
 from fljax.choices import Positive
 from fljax.cli.run import carry_out
-from fljax.jobs.job import MAY_CHANGE, Job
+from fljax.jobs.job import Job
 from fljax.jobs.kinds import RESULTS
+from fljax.jobs.layers import MAY_CHANGE
 from fljax.jobs.settings import OF_A_RUN_ALONE
 
 HELP = """Runs several methods under several seeds and says how sure their differences are.

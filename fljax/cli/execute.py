@@ -16,7 +16,8 @@ from fljax.files import save_arrays
 from fljax.jobs import config
 from fljax.jobs.assemble import devices_of, make_methods, method_named, planned
 from fljax.jobs.going_on import begun_with, check_going_on
-from fljax.jobs.job import MAY_CHANGE, Job
+from fljax.jobs.job import Job
+from fljax.jobs.layers import MAY_CHANGE
 from fljax.jobs.own_data import client_names, save_names, scaling
 from fljax.jobs.parts import make_model, make_parts
 from fljax.jobs.remarks import headline, noises

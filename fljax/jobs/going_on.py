@@ -7,7 +7,8 @@ from typing import Any
 
 from fljax.catalogue.words import written
 from fljax.jobs import config
-from fljax.jobs.job import MAY_CHANGE, Job
+from fljax.jobs.job import Job
+from fljax.jobs.layers import MAY_CHANGE
 from fljax.jobs.settings import PARTS, last, of_toml, path
 from fljax.rounds.sampling import Sampling
 from fljax.run.call import check_folder

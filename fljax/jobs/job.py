@@ -11,9 +11,7 @@ from fljax.catalogue.job import RUN, WORK, RunSettings
 from fljax.catalogue.own import short_name
 from fljax.catalogue.parameters import Schema, Section
 from fljax.catalogue.words import nearest, shown, written
-from fljax.jobs.chains import spelled_out
-from fljax.jobs.kinds import KINDS, RESULTS, begun_by, check_kind, check_made, made_by
-from fljax.jobs.main_job import MAIN_JOB, numbers_of_main_job, own_defaults
+from fljax.jobs.layers import file_of, naming_file, read_layers
 from fljax.jobs.optimizers import check_optimizer
 from fljax.jobs.settings import (
     OF_A_RUN_ALONE,
@@ -25,22 +23,11 @@ from fljax.jobs.settings import (
     Values,
     full_names,
     last,
-    of_arguments,
-    of_file,
-    of_toml,
     path,
     read_layer,
     read_value,
     values_of,
 )
-from fljax.sealed import check_text, naming
-
-MAY_CHANGE = ("rounds", "patience", "algorithm", "data_folder", "new_client_rounds", "folder", "config", "force_resume")
-"""Settings with which a results folder may be gone on with."""
-MAY_BE_MORE = ("seeds", "baseline", "measure")
-"""Those of a comparison."""
-STEPS = ("lr", "lr_decay", "momentum", "weight_decay")
-"""Numbers of the clients' steps, which most methods have: those of `fljax.numbers.LocalHyper`."""
 
 
 class Job(NamedTuple):
@@ -95,75 +82,6 @@ def read_job(arguments: Sequence[str], own: Section = RUN, command: str = "run")
     return job_of(read_layers(arguments, command), own)
 
 
-def read_layers(arguments: Sequence[str], command: str = "run", methods: Sequence[str] = ()) -> list[Layer]:
-    """What the main job, the TOML file (nothing if there is none), and the arguments say; the last two are the last.
-
-    ``methods`` are those of the main job where nothing else names any; none: its own.
-
-    Raises:
-        ValueError: the folder holds what another command than ``command`` goes on with.
-    """
-    given = of_arguments(arguments)
-    config, folder = (
-        next((RUN[name].read(name, words) for own, words in given[::-1] if own == name), None)
-        for name in ("config", "folder")
-    )
-    layers = [of_toml(MAIN_JOB), [], given]
-    begun = None if folder is None else begun_by(Path(folder))
-    if folder is not None and begun is not None:
-        check_kind(folder, f"the results of {KINDS[begun]}", begun, command)
-    if config is not None:
-        if Path(config).is_file() and (maker := made_by(Path(config))) in ("sweep", "compare"):
-            check_made(config, maker, command)
-        layers[1] = of_file(Path(config))
-    elif folder is not None:
-        stored = Path(folder, "config.toml")
-        if {name for name, _ in given} <= {*MAY_CHANGE, "resume"} - {"algorithm"}:
-            _check_there(stored)
-        # Anything else that is set makes a new start of a folder without results.
-        kept = {*MAY_CHANGE, "memory", "resume", *(MAY_BE_MORE if any(Path(folder).glob("seed_*")) else ())}
-        if stored.exists() and (begun is not None or {name for name, _ in given} <= kept):
-            check_text(
-                stored, f"put it back from a copy, or take it as it is by --config {stored}", required=begun is not None
-            )
-            if begun is None and (maker := made_by(stored)) in ("sweep", "compare"):
-                check_kind(folder, f"the settings of {KINDS[maker]}", maker, command)
-            found = of_file(stored)
-            layers[1] = [*found, *as_the_others(found, layers[0], last([given], "algorithm") or ())]
-    layers[0] += numbers_of_main_job(layers)
-    if methods:
-        layers[0] = [*layers[0], ("algorithm", list(methods))]
-    return spelled_out([layers[0], *own_defaults(layers), *layers[1:]])
-
-
-def _check_there(file: Path) -> None:
-    """Raises ValueError where a folder has results and has lost its settings."""
-    if not file.exists() and any(any(file.parent.glob(pattern)) for pattern in RESULTS.values()):
-        raise ValueError(f"{file} is missing; put it back from a copy, or give all settings that it had")
-
-
-def as_the_others(stored: Layer, main: Layer, methods: Sequence[str]) -> Layer:
-    """What further ``methods`` of a folder begin with: the local work and steps that its own were given alike."""
-    own = last([stored], "algorithm") or []
-    further = [word for word in methods if short_name(word) not in map(short_name, own)]
-    sections = [WORK | entry("algorithm", word).section for word in further]
-    found: Layer = []
-    for name in (*WORK, *STEPS) if further else ():
-        said = [words for word in own if (words := _stored(stored, word, name)) is not None]
-        usual = last([main], name) or [str(WORK[name].default if name in WORK else None)]
-        if said and all(words == said[0] != usual for words in said):
-            given = zip(further, sections, strict=True)
-            found += [(f"{short_name(word)}.{name}", said[0]) for word, section in given if name in section]
-    return found
-
-
-def _stored(stored: Layer, method: str, name: str) -> list[str] | None:
-    """What a folder's config.toml says of a method's number; it leaves out those of `STEPS` that are None."""
-    found = last([stored], f"{short_name(method)}.{name}")
-    left_out = found is None and name in STEPS[1:] and name in entry("algorithm", method).section
-    return ["None"] if left_out else found
-
-
 def job_of(layers: Sequence[Layer], own: Section = RUN, reader: Reader | None = None) -> Job:
     """The job that the layers describe, each changing those before it; ``reader`` reads words in its own way."""
     schema = schema_of(layers, own)
@@ -195,26 +113,13 @@ def job_of(layers: Sequence[Layer], own: Section = RUN, reader: Reader | None = 
     return Job(schema, values_of(schema, found), "; ".join(filter(None, unused)))
 
 
-@contextlib.contextmanager
-def naming_file(layers: Sequence[Layer], i: int) -> Iterator[None]:
-    """What is refused inside it of the layer ``i`` has the file's name in front, where that is the file's."""
-    with naming(_file(layers)) if i % len(layers) == len(layers) - 2 else contextlib.nullcontext():
-        yield
-
-
-def _file(layers: Sequence[Layer]) -> str:
-    """Where the settings of the last layer but one are from."""
-    config, folder = (last(layers[-1:], name) for name in ("config", "folder"))
-    return config[0] if config else str(Path(folder[0], "config.toml")) if folder else "the file"
-
-
 def _unused(layers: Sequence[Layer], used: Layer) -> str:
     """`Job.unused`: whole sections, and of a part that has something in use the names."""
     kept = [name for name, _ in used]
     left = [name for name, _ in layers[-2] if "." in name and name not in kept]
     begins = {name.partition(".")[0] for name in kept if "." in name}
     told = [name if (section := name.partition(".")[0]) in begins else f"[{section}]" for name in left]
-    return f"{_file(layers)}: not used by this job: {', '.join(dict.fromkeys(told))}" if told else ""
+    return f"{file_of(layers)}: not used by this job: {', '.join(dict.fromkeys(told))}" if told else ""
 
 
 def _given_again(arguments: Layer, schema: Schema) -> str:

@@ -5,7 +5,7 @@ from typing import Any
 
 from fljax.catalogue.own import short_name
 from fljax.jobs.groups import config_of, label_of
-from fljax.jobs.job import STEPS
+from fljax.jobs.layers import STEPS
 from fljax.jobs.unlike import in_words, not_alike, these_differ
 
 

@@ -11,7 +11,8 @@ from fljax.drift.stages import at
 from fljax.jobs import config
 from fljax.jobs.assemble import kept_as, make_algorithm, make_methods, planned, program_text
 from fljax.jobs.going_on import check_rounds, check_runs
-from fljax.jobs.job import MAY_CHANGE, Job
+from fljax.jobs.job import Job
+from fljax.jobs.layers import MAY_CHANGE
 from fljax.jobs.own_data import Scaling, save_names, scaled, scaling
 from fljax.jobs.parts import make_model, plain_model
 from fljax.run.ahead import Ahead

@@ -18,8 +18,9 @@ from fljax.algorithms import ALGORITHMS
 from fljax.catalogue.job import WORK
 from fljax.cli import main
 from fljax.jobs import config, going_on
-from fljax.jobs.job import MAY_CHANGE, STEPS, read_job
+from fljax.jobs.job import read_job
 from fljax.jobs.kinds import begun_by
+from fljax.jobs.layers import MAY_CHANGE, STEPS
 from fljax.jobs.sweep import read_sweep
 from fljax.numbers import LocalHyper, numbers_of
 from fljax.rounds.sampling import uniform

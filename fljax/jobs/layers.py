@@ -1,0 +1,110 @@
+"""The layers of settings of a command line: the main job, a file's or a folder's own, and the arguments."""
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from fljax.catalogue.entries import entry
+from fljax.catalogue.job import RUN, WORK
+from fljax.catalogue.own import short_name
+from fljax.jobs.chains import spelled_out
+from fljax.jobs.kinds import KINDS, RESULTS, begun_by, check_kind, check_made, made_by
+from fljax.jobs.main_job import MAIN_JOB, numbers_of_main_job, own_defaults
+from fljax.jobs.settings import Layer, last, of_arguments, of_file, of_toml
+from fljax.sealed import check_text, naming
+
+MAY_CHANGE = ("rounds", "patience", "algorithm", "data_folder", "new_client_rounds", "folder", "config", "force_resume")
+"""Settings with which a results folder may be gone on with."""
+MAY_BE_MORE = ("seeds", "baseline", "measure")
+"""Those of a comparison."""
+STEPS = ("lr", "lr_decay", "momentum", "weight_decay")
+"""Numbers of the clients' steps, which most methods have: those of `fljax.numbers.LocalHyper`."""
+
+
+def read_layers(arguments: Sequence[str], command: str = "run", methods: Sequence[str] = ()) -> list[Layer]:
+    """What the main job, the TOML file (nothing if there is none), and the arguments say; the last two are the last.
+
+    ``methods`` are those of the main job where nothing else names any; none: its own.
+
+    Raises:
+        ValueError: the folder holds what another command than ``command`` goes on with.
+    """
+    main, given = of_toml(MAIN_JOB), of_arguments(arguments)
+    layers = [main, _of_a_file(given, main, command), given]
+    main += numbers_of_main_job(layers)
+    if methods:
+        main.append(("algorithm", list(methods)))
+    return spelled_out([main, *own_defaults(layers), *layers[1:]])
+
+
+def _of_a_file(given: Layer, main: Layer, command: str) -> Layer:
+    """What the file of ``--config`` says; without one, the folder's own; [] where there is neither."""
+    config, folder = (
+        None if (words := last([given], name)) is None else RUN[name].read(name, words) for name in ("config", "folder")
+    )
+    begun = None if folder is None else begun_by(Path(folder))
+    if folder is not None and begun is not None:
+        check_kind(folder, f"the results of {KINDS[begun]}", begun, command)
+    if config is not None:
+        if Path(config).is_file() and (maker := made_by(Path(config))) in ("sweep", "compare"):
+            check_made(config, maker, command)
+        return of_file(Path(config))
+    return [] if folder is None else _of_folder(folder, begun, given, main, command)
+
+
+def _of_folder(folder: str, begun: str | None, given: Layer, main: Layer, command: str) -> Layer:
+    """What a folder's config.toml says, where it has results, which a command has ``begun``, or is gone on with."""
+    stored, said = Path(folder, "config.toml"), {name for name, _ in given}
+    if said <= {*MAY_CHANGE, "resume"} - {"algorithm"}:
+        _check_there(stored)
+    # Anything else that is set makes a new start of a folder without results.
+    kept = {*MAY_CHANGE, "memory", "resume", *(MAY_BE_MORE if any(Path(folder).glob("seed_*")) else ())}
+    if not stored.exists() or (begun is None and not said <= kept):
+        return []
+    remedy = f"put it back from a copy, or take it as it is by --config {stored}"
+    check_text(stored, remedy, required=begun is not None)
+    if begun is None and (maker := made_by(stored)) in ("sweep", "compare"):
+        check_kind(folder, f"the settings of {KINDS[maker]}", maker, command)
+    found = of_file(stored)
+    return [*found, *as_the_others(found, main, last([given], "algorithm") or ())]
+
+
+def _check_there(file: Path) -> None:
+    """Raises ValueError where a folder has results and has lost its settings."""
+    if not file.exists() and any(any(file.parent.glob(pattern)) for pattern in RESULTS.values()):
+        raise ValueError(f"{file} is missing; put it back from a copy, or give all settings that it had")
+
+
+def as_the_others(stored: Layer, main: Layer, methods: Sequence[str]) -> Layer:
+    """What further ``methods`` of a folder begin with: the local work and steps that its own were given alike."""
+    own = last([stored], "algorithm") or []
+    further = [word for word in methods if short_name(word) not in map(short_name, own)]
+    sections = [WORK | entry("algorithm", word).section for word in further]
+    found: Layer = []
+    for name in (*WORK, *STEPS) if further else ():
+        said = [words for word in own if (words := _stored(stored, word, name)) is not None]
+        usual = last([main], name) or [str(WORK[name].default if name in WORK else None)]
+        if said and all(words == said[0] != usual for words in said):
+            given = zip(further, sections, strict=True)
+            found += [(f"{short_name(word)}.{name}", said[0]) for word, section in given if name in section]
+    return found
+
+
+def _stored(stored: Layer, method: str, name: str) -> list[str] | None:
+    """What a folder's config.toml says of a method's number; it leaves out those of `STEPS` that are None."""
+    found = last([stored], f"{short_name(method)}.{name}")
+    left_out = found is None and name in STEPS[1:] and name in entry("algorithm", method).section
+    return ["None"] if left_out else found
+
+
+@contextlib.contextmanager
+def naming_file(layers: Sequence[Layer], i: int) -> Iterator[None]:
+    """What is refused inside it of the layer ``i`` has the file's name in front, where that is the file's."""
+    with naming(file_of(layers)) if i % len(layers) == len(layers) - 2 else contextlib.nullcontext():
+        yield
+
+
+def file_of(layers: Sequence[Layer]) -> str:
+    """Where the settings of the last layer but one are from."""
+    config, folder = (last(layers[-1:], name) for name in ("config", "folder"))
+    return config[0] if config else str(Path(folder[0], "config.toml")) if folder else "the file"
