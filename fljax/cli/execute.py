@@ -90,8 +90,8 @@ def run_all(
             if newcomers is not None:
                 models, new = meet_newcomers(job, run, state, newcomers)
                 if writable:
-                    save_models(folder / name / OF_NEW, models, made)
                     save_arrays(folder / name / NEW_TESTS, new)
+                    save_models(folder / name / OF_NEW, models, made)  # last, for it says of how many rounds both are
                 outcomes[name] = outcomes[name]._replace(newcomers=new)
     return outcomes
 

@@ -23,7 +23,7 @@ def over_rounds(run: Any, measure: str) -> Any:
     if measure in TRAFFIC:
         return megabytes_over_rounds(run.metrics, TRAFFIC[measure], _n_clients(run))
     if measure.startswith(NEW) and measure not in run.metrics:
-        return np.full(n_rounds, _of_new_clients(run)[measure])
+        return np.full(n_rounds, _of_new_clients(run, n_rounds)[measure])
     if measure in measures_by_validation(run.metrics):
         return at_best_validation(run.metrics)
     values = measured(run.metrics, measure)
@@ -60,12 +60,12 @@ def _made(run: Any) -> list[str]:
     return [*made, *_of_new_clients(run)]
 
 
-def _of_new_clients(run: Any) -> dict[str, float]:
+def _of_new_clients(run: Any, n_rounds: int | None = None) -> dict[str, float]:
     """Tests of clients that never took part, by names as a table has them; {} where a run has none."""
     from fljax.run.headline import NEW
     from fljax.run.result import read_new_tests
 
-    return {NEW + name: float(value) for name, value in read_new_tests(run.folder).items() if value.ndim == 0}
+    return {NEW + name: float(value) for name, value in read_new_tests(run.folder, n_rounds).items() if value.ndim == 0}
 
 
 def _n_clients(run: Any) -> int:

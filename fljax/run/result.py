@@ -88,9 +88,9 @@ class Result(NamedTuple):
         """Columns (new clients,): the client that ``--new-clients`` held out, and each measure of its test.
 
         Raises:
-            ValueError: the folder has none.
+            ValueError: the folder has none, or the run was gone on with and stopped since.
         """
-        if not (arrays := read_new_tests(self.folder)):
+        if not (arrays := read_new_tests(self.folder, self._n_rounds)):
             path = self.folder / NEW_TESTS
             raise ValueError(f"there is no {path}: fljax run writes it where it holds clients out; --new-clients 0.2")
         measures = {name: value for name, value in arrays.items() if name.startswith(OF_CLIENT)}
@@ -111,13 +111,20 @@ class Result(NamedTuple):
         return f"<{self.name}: {len(values)} rounds, {headline} {values[last_test(values, self.config)]:.4f}>"
 
 
-def read_new_tests(folder: Path) -> dict[str, np.ndarray]:
+def read_new_tests(folder: Path, n_rounds: int | None = None) -> dict[str, np.ndarray]:
     """The tests of clients that never took part, as `fljax.run.evaluate` has them; {} where a method has none.
 
+    Args:
+        folder: the method's.
+        n_rounds: that the run has made, which the models of these clients, written after their tests, are to be of;
+            None: it does not matter.
+
     Raises:
-        ValueError: the file is damaged.
+        ValueError: a file is damaged, or the run was gone on with and stopped since.
     """
-    path = folder / NEW_TESTS
+    path, models = folder / NEW_TESTS, folder / OF_NEW
+    if n_rounds is not None and path.exists() and models.exists():
+        read_models(models, n_rounds)
     return read_arrays(path, "fljax run with its folder makes it anew")[0] if path.exists() else {}
 
 

@@ -1,16 +1,18 @@
 """`fljax predict` of clients that took no part: those that a run held out, and those that join it by examples."""
 
 import csv
+import shutil
 
 import numpy as np
 import pytest
 
 import fljax
-from fljax import load_run, remake
+from fljax import compare_runs, load_run, remake, save_models
 from fljax.cli import main
 from fljax.data.tables import Columns
 from fljax.data.unlabelled import Known, read_new
 from fljax.jobs.joining import Held, models_for, read_joining
+from fljax.run.models_on_disk import OF_NEW
 from fljax.types import ModelTable
 from tests.cli.test_predict_new import FEW, patients, write
 
@@ -133,6 +135,15 @@ def test_who_cannot_join(held, changes, said, tmp_path, capsys):
 def test_refusals(held, arguments, said, capsys):
     assert main(["predict", str(held[0]), *arguments]) == 2
     assert said in capsys.readouterr().err
+
+
+def test_tests_of_clients_that_were_held_out_are_those_of_all_rounds(held, tmp_path):
+    shutil.copytree(held[0], tmp_path / "r")
+    run = load_run(tmp_path / "r")
+    save_models(tmp_path / "r" / "fedavg" / OF_NEW, run["fedavg"].new_models, 9)  # as before it went on and was stopped
+    for read in (run.new_tests, lambda: compare_runs(tmp_path / "r", measure="new_accuracy_macro")):
+        with pytest.raises(ValueError, match=r"is of 9 rounds, and the run was stopped after \d; go on with it first"):
+            read()
 
 
 def test_a_run_that_held_nobody_out_has_no_new_clients(tmp_path, capsys):
