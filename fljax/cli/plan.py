@@ -45,7 +45,7 @@ def execute(job: Job) -> None:
     from fljax.jobs.parts import make_model, make_parts
     from fljax.jobs.remarks import headline
     from fljax.run.call import check_ahead
-    from fljax.run.forecast import common, head, line
+    from fljax.run.plan_table import common, head, line
 
     federation, newcomers = make_parts(job)
     model = make_model(job, federation)

@@ -11,7 +11,7 @@ from fljax.catalogue.words import shown, words_of, written
 from fljax.jobs.job import Job, job_of
 from fljax.jobs.layers import naming_file, read_layers
 from fljax.jobs.settings import OUTER, Layer, full_names, last
-from fljax.jobs.values import MOST_RUNS, Axis, check_different, check_outer, how_to_draw, value_or_axis
+from fljax.jobs.sweep_values import MOST_RUNS, Axis, check_different, check_outer, how_to_draw, value_or_axis
 from fljax.sealed import naming
 
 NOT_SWEPT = {

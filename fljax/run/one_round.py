@@ -18,10 +18,10 @@ from fljax.rounds.check_like import check_like
 from fljax.rounds.cohort import CohortKeys, cohort_of
 from fljax.rounds.round_metrics import ROW, as_due
 from fljax.rounds.sampling import Draw
+from fljax.run.check_effort import check_effort
 from fljax.run.check_state import begun, deployed
 from fljax.run.evaluate import evaluate
 from fljax.run.headline import VALIDATION
-from fljax.run.heeded import check_effort
 from fljax.server.agreement import adjusted_rand
 from fljax.types import Algorithm, ClientData, Cohort, Federation, Key, Metrics, ModelTable, State
 

@@ -14,7 +14,7 @@ from fljax.cli.sweep import HELP
 from fljax.jobs.job import read_job
 from fljax.jobs.sweep import read_sweep
 from fljax.jobs.sweep_settings import as_words, may_grow
-from fljax.jobs.values import BRICKS, OF_THE_WHOLE
+from fljax.jobs.sweep_values import BRICKS, OF_THE_WHOLE
 from fljax.run.sweep import best
 
 SMALL = ("--rounds", "2", "--model", "logistic_regression", "--partition.n-clients", "4", "--epochs", "1")
