@@ -4,10 +4,12 @@ Importing this starts neither JAX nor NumPy, for commands that must answer at on
 """
 
 import contextlib
+import json
 import os
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 
 class DamagedError(ValueError):
@@ -58,6 +60,11 @@ def read_sealed(path: Path) -> bytes:
     if content[:8] != b"%08x" % zlib.crc32(content[8:]):
         raise DamagedError(f"{path} is not as it was written: its checksum is wrong")
     return content[8:]
+
+
+def checksum_of(value: Any) -> int:
+    """The checksum of what JSON makes of a value."""
+    return zlib.crc32(json.dumps(value).encode())
 
 
 WORD = b"checksum"

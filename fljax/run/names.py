@@ -1,12 +1,13 @@
 """What the numbers of clients, classes, inputs and words stand for: a folder's names.json."""
 
 import json
-import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+
+from fljax.sealed import checksum_of
 
 
 def names_as_json(
@@ -21,7 +22,7 @@ def names_as_json(
     checksum."""
     found: dict[str, Any] = {"clients": clients, "classes": classes, "scales": scales or {}}
     found |= {name: own for name, own in zip(_MAY_HAVE, (new_clients, inputs, words), strict=True) if own}
-    return json.dumps(found | {"checksum": _crc(*found.values())}) + "\n"
+    return json.dumps(found | {"checksum": checksum_of([*found.values()])}) + "\n"
 
 
 _MAY_HAVE = ("new_clients", "inputs", "words")
@@ -49,17 +50,13 @@ def names_of(content: Any) -> Names:
     """
     clients, classes, scales = (content[name] for name in ("clients", "classes", "scales"))
     more = [content[name] for name in _MAY_HAVE if name in content]
-    if content.get("checksum") != _crc(clients, classes, scales, *more):
+    if content.get("checksum") != checksum_of([clients, classes, scales, *more]):
         raise ValueError("another checksum")
     numbers = {
         what: {name: np.asarray(value, np.float32) for name, value in own.items()} for what, own in scales.items()
     }
     new_clients, inputs, words = (tuple(content.get(name, ())) for name in _MAY_HAVE)
     return Names(tuple(clients), numbers, inputs, tuple(classes), words, new_clients)
-
-
-def _crc(*content: Any) -> int:
-    return zlib.crc32(json.dumps(content).encode())
 
 
 def read_names(folder: Path) -> Names:

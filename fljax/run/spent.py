@@ -2,11 +2,11 @@
 
 import json
 import math
-import zlib
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from fljax.files import write_atomically
+from fljax.sealed import checksum_of
 
 FILE = "spent.json"
 _KEPT = 3
@@ -28,7 +28,7 @@ def keep(folder: Path, round: int, spent: Spent) -> None:
     """
     before = [entry for entry in _entries(folder) if entry[0] < round]
     entries = [*before, (round, *spent)][-_KEPT:]
-    content = json.dumps({"rounds": entries, "checksum": _crc(entries)})
+    content = json.dumps({"rounds": entries, "checksum": checksum_of(entries)})
     write_atomically(folder / FILE, content.encode(), durable=False)
 
 
@@ -41,12 +41,8 @@ def spent_of(folder: Path, round: int) -> Spent:
 def _entries(folder: Path) -> list[tuple[int, float, float]]:
     try:
         content = json.loads((folder / FILE).read_bytes())
-        if content["checksum"] != _crc(content["rounds"]):
+        if content["checksum"] != checksum_of(content["rounds"]):
             return []
         return [(int(round), float(seconds), float(compiling)) for round, seconds, compiling in content["rounds"]]
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return []
-
-
-def _crc(entries: Any) -> int:
-    return zlib.crc32(json.dumps(entries).encode())
