@@ -100,10 +100,7 @@ def _searched(identity: Mapping[str, Any], kept: Sequence[parts.Part], setting: 
     table, n_points = table_of(identity), len(identity[NUMBERS])
     varied = [name for name in table if isinstance(identity[f"{HYPER}{name}"], list)]
     points = [{name: float(str(table[name][i])) for name in varied} for i in range(n_points)]
-    metrics = {
-        name: np.full((n_points, n_seeds, n_rounds, *value.shape[2:]), parts.blank(value.dtype), value.dtype)
-        for name, value in kept[0].metrics.items()
-    }
+    metrics = parts.not_run(kept[0].metrics, n_points, n_seeds, n_rounds)
     made = np.zeros((n_points, n_seeds), int)
     for part in kept:
         n = part.metrics["ids"].shape[1]

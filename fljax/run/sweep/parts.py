@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -102,7 +102,7 @@ class Store(NamedTuple):
         for path in self._files(f"{stage:02d}"):
             part = _read(path, self, n_rounds, keep, found[0].metrics.keys() if found else None)
             if not left.issuperset(part.cells.tolist()):
-                raise ValueError(f"{path} is not a batch of this search; {AGAIN}")
+                raise _no_batch(path)
             found.append(part)
             left -= set(part.cells.tolist())
         return found
@@ -175,14 +175,22 @@ def n_devices_of(folder: Path) -> int | None:
 def _read(path: Path, store: Store, n_rounds: int, keep: bool, names: Collection[str] | None) -> Part:
     arrays, _ = read_arrays(path, AGAIN)
     state = [restored(arrays[name]) for name in sorted(arrays) if name.startswith("state.")]
-    metrics = {name.removeprefix("metric."): value for name, value in arrays.items() if name.startswith("metric.")}
+    metrics = _metrics_in(arrays)
     runs, diverged = arrays.get("runs", np.zeros((0, 2), int)), arrays.get("diverged", np.zeros(0))
     leading = {value.shape[:2] for value in metrics.values()} | {(*leaf.shape[:1], n_rounds) for leaf in state}
     named = runs.shape[1:] == (2,) and path.name == _name(int(arrays.get("stage", -1)), runs)
     whole = named and leading == {(len(runs), n_rounds)} and len(diverged) == len(runs) and bool(state) >= keep
     if not whole or metrics.keys() != (names or metrics.keys()):
-        raise ValueError(f"{path} is not a batch of this search; {AGAIN}")
+        raise _no_batch(path)
     return Part(store.cells(runs), diverged, state or None, metrics)
+
+
+def _metrics_in(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    return {name.removeprefix("metric."): value for name, value in arrays.items() if name.startswith("metric.")}
+
+
+def _no_batch(path: Path) -> ValueError:
+    return ValueError(f"{path} is not a batch of this search; {AGAIN}")
 
 
 def kept_in(folder: Path) -> tuple[dict[str, Any], list[Part]]:
@@ -200,10 +208,10 @@ def kept_in(folder: Path) -> tuple[dict[str, Any], list[Part]]:
     found: list[Part] = []
     for path in files:
         arrays, _ = read_arrays(path, AGAIN)
-        metrics = {name.removeprefix("metric."): value for name, value in arrays.items() if name.startswith("metric.")}
+        metrics = _metrics_in(arrays)
         cells = store.cells(arrays["runs"]) if "runs" in arrays else np.array([-1])
         if (cells < 0).any() or (found and metrics.keys() != found[0].metrics.keys()):
-            raise ValueError(f"{path} is not a batch of this search; {AGAIN}")
+            raise _no_batch(path)
         found.append(Part(cells, arrays["diverged"], None, metrics))
     return identity, found
 
@@ -241,6 +249,11 @@ def plain(value: Any) -> Any:
     return None if value is None else np.asarray(value, np.float32).tolist()
 
 
-def blank(dtype: Any) -> Any:
-    """What stands for a round that was not run: NaN, 0 or False."""
-    return np.nan if np.issubdtype(dtype, np.floating) else 0
+def not_run(metrics: Mapping[str, np.ndarray], *leading: int) -> dict[str, np.ndarray]:
+    """Metrics like those (runs, rounds, ...), with other ``leading`` axes, of rounds not run: NaN, 0 or False."""
+
+    def blank(value: np.ndarray) -> np.ndarray:
+        nothing = np.nan if np.issubdtype(value.dtype, np.floating) else 0
+        return np.full((*leading, *value.shape[2:]), nothing, value.dtype)
+
+    return {name: blank(value) for name, value in metrics.items()}

@@ -104,11 +104,7 @@ def run_stages(stage: Stage, stages: Sequence[Rung], cells: Cell, metric: str) -
     for i, rung in enumerate(stages):
         todo = (alive[:, None] * n_seeds + np.arange(n_seeds)).reshape(-1)
         part = stage.run(i, cells, todo, first, rung.until, keep=i + 1 < len(stages))
-        if not metrics:
-            metrics = {
-                name: np.full((n_cells, n_rounds, *value.shape[2:]), parts.blank(value.dtype), value.dtype)
-                for name, value in part.metrics.items()
-            }
+        metrics = metrics or parts.not_run(part.metrics, n_cells, n_rounds)
         for name, value in part.metrics.items():
             metrics[name][part.cells, first : rung.until] = value
         rounds[alive], first = rung.until, rung.until
