@@ -34,7 +34,7 @@ def _place(group: Sequence[Any]) -> Path:
     return folders[0] if len(folders) == 1 else Path(alike.rstrip("/._- "))
 
 
-def by_method(groups: Groups, brief: bool = False) -> dict[str, dict[Any, Any]]:
+def by_method(groups: Groups, brief: bool) -> dict[str, dict[Any, Any]]:
     """Method, as `label_of` has it, -> seed -> its results."""
     found: dict[str, dict[Any, Any]] = {}
     for name, group in groups.items():
@@ -44,7 +44,7 @@ def by_method(groups: Groups, brief: bool = False) -> dict[str, dict[Any, Any]]:
     return found
 
 
-def configs_of(groups: Groups, brief: bool = False) -> dict[str, dict[str, Any]]:
+def configs_of(groups: Groups, brief: bool) -> dict[str, dict[str, Any]]:
     """Method, as `by_method` has it, -> the settings of its first run; {} where they are not known."""
     return {
         label_of(groups, name, method, brief): config_of(group[0])
@@ -66,7 +66,7 @@ def config_of(run: Any) -> dict[str, Any]:
     return found if set(run) <= {short_name(word) for word in found.get("algorithm", ())} else {}
 
 
-def label_of(groups: Groups, name: str, method: str, brief: bool = False) -> str:
+def label_of(groups: Groups, name: str, method: str, brief: bool) -> str:
     """What a method of the group ``name`` is called: of several groups, the group's folder is in it.
 
     ``brief``: only where several groups have the method.

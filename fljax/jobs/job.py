@@ -82,7 +82,7 @@ def read_job(arguments: Sequence[str], own: Section = RUN, command: str = "run")
     return job_of(read_layers(arguments, command), own)
 
 
-def job_of(layers: Sequence[Layer], own: Section = RUN, reader: Reader | None = None) -> Job:
+def job_of(layers: Sequence[Layer], own: Section, reader: Reader | None = None) -> Job:
     """The job that the layers describe, each changing those before it; ``reader`` reads words in its own way."""
     schema = schema_of(layers, own)
     for name, what in OF_A_RUN_ALONE.items() if "algorithm" in own else ():

@@ -21,7 +21,7 @@ STEPS = ("lr", "lr_decay", "momentum", "weight_decay")
 """Numbers of the clients' steps, which most methods have: those of `fljax.numbers.LocalHyper`."""
 
 
-def read_layers(arguments: Sequence[str], command: str = "run", methods: Sequence[str] = ()) -> list[Layer]:
+def read_layers(arguments: Sequence[str], command: str, methods: Sequence[str] = ()) -> list[Layer]:
     """What the main job, the TOML file (nothing if there is none), and the arguments say; the last two are the last.
 
     ``methods`` are those of the main job where nothing else names any; none: its own.

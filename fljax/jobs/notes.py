@@ -16,7 +16,7 @@ def notes_of(
     apart: Sequence[str],
     compared: Sequence[Any],
     other: str,
-    brief: bool = False,
+    brief: bool,
 ) -> list[str]:
     """Lines under a table: what its runs do not have alike, clusters, what they left out, which have no pairs, and how
     many pairs the others have."""

@@ -95,7 +95,7 @@ def plain_job(seed: Seed) -> Job:
     return Job(job.schema | {"": RUN}, settings)
 
 
-def run_seeds(seeds: Sequence[Seed], writable: bool = True) -> None:
+def run_seeds(seeds: Sequence[Seed], writable: bool) -> None:
     """Trains every method on federations that are `alike`, or sees that finished folders, not ``writable``, are so."""
     job = seeds[0].job
     scales = [scaling_of(seed) for seed in seeds]

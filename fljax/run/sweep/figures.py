@@ -24,7 +24,7 @@ def save_all(
     found: Sequence[tuple[Mapping, Any]],
     rows: Sequence[Row],
     folder: Path,
-    split: str = "test",
+    split: str,
 ) -> None:
     """Curves of the best points of each static setting, and how the metric depends on one or two of the numbers.
 

@@ -68,7 +68,7 @@ class Searched(NamedTuple):
         return stacked(found)
 
 
-def read_search(folder: Path, setting: Mapping[str, str], split: str = "test") -> Searched | None:
+def read_search(folder: Path, setting: Mapping[str, str], split: str) -> Searched | None:
     """Reads what `fljax.run.sweep.search` has kept in ``folder`` so far; None where that is nothing.
 
     ``split`` is what the runs were tested on, which the search itself does not know.
