@@ -55,7 +55,7 @@ def run_identity(
         "n_clients": len(sizes),
         "n_examples": int(sizes.sum()),
         **of_examples,
-        "group": None if federation.group is None else checksum(np.ascontiguousarray(federation.group)),
+        "group": None if federation.group is None else _sum_of([federation.group]),
         "triggered": _triggered(federation),
         **{f"state{jax.tree_util.keystr(at)}": list(x.shape) for at, x in jax.tree_util.tree_leaves_with_path(state)},
     }
@@ -169,8 +169,7 @@ def _is_traced(value: Any) -> bool:
 
 def _of_constants(found: Iterable[Any]) -> list[int]:
     """The checksum of each array; keys, which are another run's in another run, are told apart from it."""
-    arrays = (np.asarray(x) for x in found if hasattr(x, "dtype") and not _is_key(x))
-    return [checksum(np.ascontiguousarray(array)) for array in arrays]
+    return [_sum_of([x]) for x in found if hasattr(x, "dtype") and not _is_key(x)]
 
 
 def _is_key(value: Any) -> bool:
@@ -248,13 +247,8 @@ def _up_to_zeros(rows: np.ndarray) -> int:
 
 def _checksum(federation: Federation) -> int:
     """Of who owns what, and of the labels."""
-    found = 0
-    for data in (federation.train, federation.test):
-        for array in (data.index, data.size, data.pool.y):
-            found = checksum(np.ascontiguousarray(array), found)
-    for array in jax.tree.leaves((federation.there, federation.stages)):
-        found = checksum(np.ascontiguousarray(array), found)
-    return found
+    tables = [array for data in (federation.train, federation.test) for array in (data.index, data.size, data.pool.y)]
+    return _sum_of([*tables, *jax.tree.leaves((federation.there, federation.stages))])
 
 
 def _pixels(federation: Federation) -> int:
@@ -266,8 +260,7 @@ def _pixels(federation: Federation) -> int:
     found = checksum(json.dumps([known[id(x)] for x in pools]).encode())
     if (val := federation.val) is not None:
         own = () if np.array_equal(val.pool.y, federation.train.pool.y) else (val.pool.y,)  # `_checksum` has the others
-        for array in (val.index, val.size, *own):
-            found = checksum(np.ascontiguousarray(array), found)
+        found = _sum_of((val.index, val.size, *own), found)
     return found
 
 
@@ -275,10 +268,7 @@ def _triggered(federation: Federation) -> int | None:
     """A checksum of the examples with an attack's trigger, and of who is tested with which; None: there are none."""
     if (data := federation.triggered) is None:
         return None
-    found = checksum(json.dumps(_of_pool(data.pool.x)).encode())
-    for array in (data.index, data.size, data.pool.y):
-        found = checksum(np.ascontiguousarray(array), found)
-    return found
+    return _sum_of((data.index, data.size, data.pool.y), checksum(json.dumps(_of_pool(data.pool.x)).encode()))
 
 
 def _of_pool(x: Any) -> list[int]:
@@ -286,8 +276,12 @@ def _of_pool(x: Any) -> list[int]:
     if x is None:
         return []
     if not isinstance(x, jax.Array) or x.is_fully_addressable:
-        return [checksum(np.ascontiguousarray(x))]
-    found = 0
-    for shard in x.addressable_shards:
-        found = checksum(np.ascontiguousarray(shard.data), found)
-    return from_all_hosts(found)
+        return [_sum_of([x])]
+    return from_all_hosts(_sum_of(shard.data for shard in x.addressable_shards))
+
+
+def _sum_of(arrays: Iterable[Any], before: int = 0) -> int:
+    """The checksum of arrays one after another, behind what ``before`` is the checksum of."""
+    for array in arrays:
+        before = checksum(np.ascontiguousarray(array), before)
+    return before
