@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from fljax.run.progress import Progress
+from fljax.run.progress import Progress, told
 from fljax.run.rounds import means_of_participants
 
 
@@ -29,24 +29,22 @@ class LogProgress:
         prefix: put before each name, as ``"fedavg/"``.
 
     Raises:
-        ValueError: one of the loggers has no function ``log``.
+        ValueError: one of the loggers has no function ``log``, or ``beside`` is no progress.
     """
 
     def __init__(self, loggers: Sequence[Logger], beside: Progress | None = None, prefix: str = "") -> None:
         if unfit := [one for one in loggers if not callable(getattr(one, "log", None))]:
             text = f"loggers: one is of type {type(unfit[0]).__name__}, without log(round, values)"
             raise ValueError(f"{text}; give to_wandb(...), to_mlflow, to_tensorboard, or an object that has it")
-        self.loggers, self.beside, self.prefix = loggers, beside, prefix
+        self.loggers, self.beside, self.prefix = loggers, told(beside), prefix
 
     def prepare(self) -> None:
         """Compiling begins."""
-        if self.beside is not None:
-            self.beside.prepare()
+        self.beside.prepare()
 
     def start(self, done: int, n_rounds: int) -> None:
         """Begins."""
-        if self.beside is not None:
-            self.beside.start(done, n_rounds)
+        self.beside.start(done, n_rounds)
 
     def chunk(self, done: int, metrics: dict[str, np.ndarray], rounds_per_second: float) -> None:
         """Tells of each round of a chunk that ends with round ``done``."""
@@ -55,13 +53,11 @@ class LogProgress:
             values = {self.prefix + name: value for name, value in scalars(metrics, i).items()}
             for logger in self.loggers:
                 logger.log(first + i + 1, values)
-        if self.beside is not None:
-            self.beside.chunk(done, metrics, rounds_per_second)
+        self.beside.chunk(done, metrics, rounds_per_second)
 
     def stop(self) -> None:
         """Ends."""
-        if self.beside is not None:
-            self.beside.stop()
+        self.beside.stop()
 
 
 def scalars(metrics: Mapping[str, np.ndarray], i: int) -> dict[str, float]:
