@@ -82,14 +82,12 @@ def _part(groups: Groups, baseline: str | None, measure: str, target: float | No
     from fljax.run.significance import compare_scores
 
     found, config = by_method(groups, brief), configs_of(groups, brief)
-    values = {method: [over_rounds(one, measure) for one in own.values()] for method, own in found.items()}
+    values = {method: {seed: over_rounds(one, measure) for seed, one in own.items()} for method, own in found.items()}
     ends = {
-        method: [
-            _end(one, each, config[method], target) for one, each in zip(own.values(), values[method], strict=True)
-        ]
+        method: {seed: _end(one, values[method][seed], config[method], target) for seed, one in own.items()}
         for method, own in found.items()
     }
-    scores = _scores({method: dict(zip(own, ends[method], strict=True)) for method, own in found.items()})
+    scores = _scores(ends)
     other = baseline if baseline in scores else next(iter(scores))
     alone = max(map(len, found.values())) == 1
     apart = [method for method in scores if not same_clients(config[method], config.get(other, {}), seeds=alone)]
@@ -165,12 +163,12 @@ def run_folders(folders: Sequence[Path]) -> list[Path]:
     return list({path.resolve(): path for path in found}.values())
 
 
-def _curves(runs: Sequence[Any], ends: Sequence[Any]) -> Any:
-    """(seeds, rounds); runs of fewer rounds keep their last value, of ``ends``."""
+def _curves(runs: Mapping[Any, Any], ends: Mapping[Any, float]) -> Any:
+    """(seeds, rounds) of runs by seed; those of fewer rounds keep their last value, of ``ends``."""
     import numpy as np
 
-    longest = max(len(run) for run in runs)
-    padded = [np.append(run, [end] * (longest - len(run))) for run, end in zip(runs, ends, strict=True)]
+    longest = max(map(len, runs.values()))
+    padded = [np.append(run, [ends[seed]] * (longest - len(run))) for seed, run in runs.items()]
     return np.stack(padded).astype(float)
 
 
