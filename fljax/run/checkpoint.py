@@ -91,13 +91,6 @@ class Saver:
             sync_folder(place)
 
 
-def save(folder: Path, checkpoint: Checkpoint) -> None:
-    """Writes one checkpoint, as `Saver`, and waits until it is on the disk."""
-    saver = Saver(folder)
-    saver.save(checkpoint)
-    saver.settle()
-
-
 def pack(checkpoint: Checkpoint) -> bytes:
     """A checkpoint as MessagePack, whose last four bytes are kept free for the checksum of all before them."""
     content = {
