@@ -81,21 +81,12 @@ def _status_of(arguments: Sequence[str]) -> int:
     usual, warnings.formatwarning = warnings.formatwarning, in_one_line
     try:
         command(arguments[0])(arguments[1:])
-    except BrokenPipeError:
-        raise
-    except (ValueError, OSError, OverflowError, MemoryError, RuntimeError) as error:
-        if (message := correctable(error)) is None:
-            raise
-        own = sys.modules.get("fljax.catalogue.own")
-        if place := own.place_of(error) if own else "":
-            message = f"{place}: {type(error).__name__}: {message}"
-        print(f"fljax: {' '.join(map(_cut, message.split()))}", file=sys.stderr)
-        return 2
     except KeyboardInterrupt:
         return 130
+    except BrokenPipeError:
+        raise
     except Exception as error:
-        own = sys.modules.get("fljax.catalogue.own")
-        if own is None or (message := own.fault_of_ones_own(error)) is None:
+        if (message := _told(error)) is None:
             raise
         print(f"fljax: {' '.join(map(_cut, message.split()))}", file=sys.stderr)
         return 2
@@ -113,6 +104,16 @@ def in_one_line(
     if Path(file).is_relative_to(Path(__file__).parents[1]):
         return f"fljax: {message}\n"
     return f"{file}:{number}: {category.__name__}: {message}\n"
+
+
+def _told(error: Exception) -> str | None:
+    """What to tell a user of an error, with the place where it is of a file of theirs; None: nobody can correct it."""
+    own = sys.modules.get("fljax.catalogue.own")
+    if not isinstance(error, ValueError | OSError | OverflowError | MemoryError | RuntimeError):
+        return own.fault_of_ones_own(error) if own else None
+    message = correctable(error)
+    place = own.place_of(error) if own and message is not None else ""
+    return f"{place}: {type(error).__name__}: {message}" if place else message
 
 
 def _cut(word: str) -> str:
