@@ -13,38 +13,19 @@ from fljax.sealed import naming
 
 MOST_RUNS = 1_000_000
 """Points times seeds: more are a slip of the hand, and their table alone would fill a memory."""
-NOT_OUTER = (
-    "algorithm",
-    "dataset",
-    "data",
-    "data_folder",
-    "partition",
-    "model",
-    "sampling",
-    "attack",
-    "drift",
-    "clock",
-    "score",
-    "augment",
-    "uplink",
-    "downlink",
-    "rounds",
-    "seed",
-    "seeds",
-    "draws",
-    "halving",
-    "metric",
-    "judge",
-)
-"""Settings that make another sweep, with a table of its own."""
-OF_THE_WHOLE = (*NOT_KEPT, "runs_at_once")
-"""Settings that say how a sweep is made, not what runs in it."""
 BRICKS = {
     "augment": ("crop", "crop_padding"),
     "uplink": ("clip_update", "clip"),
     "downlink": ("down_top_k", "down_top_share"),
 }
 """Slot -> a brick of it and its number, for an example."""
+NOT_OUTER = (
+    *("algorithm", "dataset", "data", "data_folder", *PARTS, "score", *BRICKS),
+    *("rounds", "seed", "seeds", "draws", "halving", "metric", "judge"),
+)
+"""Settings that make another sweep, with a table of its own."""
+OF_THE_WHOLE = (*NOT_KEPT, "runs_at_once")
+"""Settings that say how a sweep is made, not what runs in it."""
 
 
 class Axis(NamedTuple):
