@@ -35,7 +35,7 @@ def write(
         ValueError: the folder has results of other settings than those that may change, or it must be written and is
             not ``writable``.
     """
-    path, record = folder / "config.toml", _made_here()
+    path, record = folder / "config.toml", {"versions": versions(), "machine": machine()}
     if begun_by(folder):
         check(document, job, folder, may_change)
         stored, given = of_toml(path), of_text(tomli_w.dumps(document), folder)
@@ -94,10 +94,6 @@ def _is_whole(path: Path) -> bool:
     except DamagedError:
         return False
     return True
-
-
-def _made_here() -> dict[str, Any]:
-    return {"versions": versions(), "machine": machine()}
 
 
 def _with_history(before: dict[str, Any], now: dict[str, Any]) -> dict[str, Any]:

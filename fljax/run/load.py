@@ -96,7 +96,8 @@ def load_run(folder: str | Path) -> LoadedRun:
     folder = existing(folder)
     config = _toml(folder / "config.toml")
     own = [folder] if holds_run(folder) else []
-    order = [word for word in _list(config.get("algorithm")) if isinstance(word, str)]
+    words = config.get("algorithm")
+    order = [word for word in words if isinstance(word, str)] if isinstance(words, list) else []
     found = (path for path in folder.iterdir() if holds_run(path))
     below = sorted(found, key=lambda path: (_place(path.name, order), path))
     if not own and not below:
@@ -131,10 +132,6 @@ def _what_it_is(folder: Path) -> str:
 def holds_run(folder: Path) -> bool:
     """Whether ``folder`` has the rounds of one method."""
     return folder.joinpath(METRICS).exists() and folder.joinpath(ROUNDS).is_dir()
-
-
-def _list(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else []
 
 
 def _place(name: str, order: list[str]) -> int:
