@@ -73,7 +73,7 @@ class Call:
     @property
     def n_clients(self) -> int:
         """Of the federation."""
-        return self.federation.train.size.shape[0]
+        return self.federation.train.n_clients
 
     def epsilons(self) -> np.ndarray | None:
         """The privacy that is spent after each round, (rounds,); None: it is not private."""
@@ -102,7 +102,7 @@ def called(
     Raises:
         ValueError: the share or a target cannot be met, or ``hyper`` is not the method's.
     """
-    draw = sampling_of(sampling, participation).of(federation.train.size.shape[0])
+    draw = sampling_of(sampling, participation).of(federation.train.n_clients)
     hyper = with_target(hyper, draw.sampling, algorithm.about.work, n_rounds)
     with over_devices(devices) as mesh, fields_of(hyper, algorithm):
         yield Call(algorithm, hyper, federation, key, n_rounds, draw, evaluate_every, dropout, mesh)

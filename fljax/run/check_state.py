@@ -20,12 +20,12 @@ def begun(init: Callable[..., State], key: Key, hyper: Any, data: ClientData) ->
     """
     state = init(key, hyper, data)
     check_kind("what init gave", state, State, "give fljax.State(server, clients)")
-    n_clients = data.size.shape[0]
+    n_clients = data.n_clients
     for path, leaf in jax.tree_util.tree_leaves_with_path(state.clients):
         if (shape := jnp.shape(leaf))[:1] != (n_clients,):
             raise ValueError(
                 f"init gave clients{jax.tree_util.keystr(path)} of shape {shape} for {n_clients} clients; give a row "
-                f"for each, ({n_clients}, ...): of models fljax.tree.broadcast(params, data.size.shape[0])"
+                f"for each, ({n_clients}, ...): of models fljax.tree.broadcast(params, data.n_clients)"
             )
     return state
 
@@ -39,11 +39,11 @@ def check_state(
         ValueError: it is none.
     """
     check_kind("state", state, State, "give what fljax.simulate gives first, or fljax.train(...).state")
-    data = data if same_clients else _of_so_many(data, _n_kept(state) or data.size.shape[0])
+    data = data if same_clients else _of_so_many(data, _n_kept(state) or data.n_clients)
     own = jax.eval_shape(algorithm.init, key, hyper, data)
     more = own
     if not same_clients:  # which axes are those of clients is seen with twice as many; newcomers do not say how long
-        more = jax.eval_shape(algorithm.init, key, hyper, _of_so_many(data, 2 * data.size.shape[0]))
+        more = jax.eval_shape(algorithm.init, key, hyper, _of_so_many(data, 2 * data.n_clients))
     alike = jax.tree.structure(own) == jax.tree.structure(state)
     if not (alike and all(map(_fits, *map(jax.tree.leaves, (state, own, more))))):
         others = "method, network or federation" if same_clients else "method or network"
@@ -79,5 +79,5 @@ def deployed(deploy: Callable[..., ModelTable], key: Key, hyper: Any, state: Sta
     shape, kind = jnp.shape(models.row), jnp.result_type(models.row)
     if shape != data.size.shape or not jnp.issubdtype(kind, jnp.integer):
         given = f"deploy gave a row of shape {shape} and type {kind}"
-        raise ValueError(f"{given}; give each of {data.size.shape[0]} clients the number of the row that it holds")
+        raise ValueError(f"{given}; give each of {data.n_clients} clients the number of the row that it holds")
     return models

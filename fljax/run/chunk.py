@@ -104,14 +104,14 @@ def check_traceable(algorithm: Algorithm, draw: Draw, numbers: Numbers, program:
     state = _first_shapes(algorithm, numbers)
     check_fits("what is kept between rounds needs", n_host_devices() * n_bytes(state))
     rest = *numbers, state, *no_rounds()
-    most = most_rounds(federation.train.size.shape[0])
+    most = most_rounds(federation.train.n_clients)
     metrics = check_traced("a round needs at least", run_chunk, algorithm, draw, most, *rest)[1]
     check_fits(f"the metrics of {int(n_rounds)} rounds need", n_bytes(metrics) * int(n_rounds) // most)
 
 
 def shapes_of_metrics(algorithm: Algorithm, draw: Draw, numbers: Numbers) -> dict[str, Any]:
     """The shapes of a chunk's metrics, (`most_rounds`, ...); inside the run's mesh, arguments as of `prepared`."""
-    most = most_rounds(numbers[1].train.size.shape[0])
+    most = most_rounds(numbers[1].train.n_clients)
     traced: Any = run_chunk.eval_shape(algorithm, draw, most, *numbers, _first_shapes(algorithm, numbers), *no_rounds())
     return traced[1]
 

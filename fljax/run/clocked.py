@@ -46,7 +46,7 @@ def clocked(
             f"--clock {clock.name} and --stragglers both say how much slow clients do; choose one of them, such as "
             "--clock deadline --clock.late partial"
         )
-    n_clients, seed = federation.train.size.shape[0], clock.profile.device_seed
+    n_clients, seed = federation.train.n_clients, clock.profile.device_seed
     with naming(f"--clock {clock.name}"):
         devices = clock.profile.of(n_clients)
     ((down, up),) = _traffic(algorithm, [hyper], federation, sampling)  # what it refuses is the method's
@@ -87,7 +87,7 @@ def _traffic(
     algorithm: Algorithm, hypers: Sequence[Any], federation: Federation, sampling: Sampling
 ) -> list[tuple[float, float]]:
     """Floats that a participant of the second round receives and sends, on average, with each of the ``hypers``."""
-    key, draw = jax.random.key(0), sampling.of(federation.train.size.shape[0])
+    key, draw = jax.random.key(0), sampling.of(federation.train.n_clients)
 
     def sent(hyper: Any, federation: Federation) -> tuple[jax.Array, jax.Array]:
         state = algorithm.init(split_key(key).init, hyper, federation.train)

@@ -106,7 +106,7 @@ def matched(models: ModelTable, data: ClientData) -> tuple[ModelTable, ClientDat
     n_rows = tree.n_rows(models.params)
     if n_rows == 1:
         return models._replace(row=jnp.zeros_like(data.size)), data
-    if (of_models := models.row.shape[0]) != (of_data := data.size.shape[0]):
+    if (of_models := models.row.shape[0]) != (of_data := data.n_clients):
         remedy = "give those of the same clients; fljax.new_client_models makes those of clients that took no part"
         raise ValueError(f"models of {of_models} clients, and data of {of_data}; {remedy}")
     return models, data._replace(size=jnp.where((models.row >= 0) & (models.row < n_rows), data.size, 0))

@@ -96,7 +96,7 @@ def new_models(
         begun = rounds_alone(_of_strangers(algorithm.round), key_rounds, hyper, begun, data, n_rounds)
     models = algorithm.deploy(key_deploy, hyper, begun, data)
     if models.row.shape != data.size.shape:
-        deployed, wanted = models.row.shape[0], data.size.shape[0]
+        deployed, wanted = models.row.shape[0], data.n_clients
         raise ValueError(f"the method deploys to its own {deployed} clients, not to {wanted} new ones; give it a join")
     return models
 

@@ -60,10 +60,10 @@ def choose_k(
             elbow; a method without the metric; numbers below 1; a pilot whose score is not finite.
     """
     candidates = sorted(set(candidates))
-    n_clients = min(n_clients, federation.train.size.shape[0])
+    n_clients = min(n_clients, federation.train.n_clients)
     _check_pilots(candidates, n_clients, score)
     key_sample, key_run = jax.random.split(key)
-    there = federation.train.size.shape[0]
+    there = federation.train.n_clients
     pilot = clients_of(federation, jnp.sort(jax.random.permutation(key_sample, there)[:n_clients]))
     scores = {k: _pilot_score(make(k), hyper, pilot, key_run, n_rounds, score) for k in candidates}
     values = np.asarray(list(scores.values()))

@@ -111,7 +111,7 @@ def plan(
     Raises:
         ValueError: a number is out of its range, or ``hyper`` is not the method's.
     """
-    n_clients = federation.train.size.shape[0]
+    n_clients = federation.train.n_clients
     draw = sampling_of(sampling, participation).of(n_clients)
     cohort = draw.size
     expected = draw.sampling.expected(n_clients)
@@ -205,7 +205,7 @@ class Probe:
     """A method on a federation, ready to be compiled for any cohort and run for a few rounds."""
 
     def __init__(self, algorithm: Algorithm, hyper: Any, federation: Federation, key: Key, mesh: Mesh | None) -> None:
-        self.algorithm, self.mesh, self.most = algorithm, mesh, most_rounds(federation.train.size.shape[0])
+        self.algorithm, self.mesh, self.most = algorithm, mesh, most_rounds(federation.train.n_clients)
         self.programs: dict[tuple[int, str], Program] = {}  # by participants and level
         self.hyper, self.federation, self.key = replicated((as_traced(hyper), federation, key), mesh)
         state = shapes_of_state(algorithm.init, key, self.hyper, self.federation.train)

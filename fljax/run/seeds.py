@@ -103,7 +103,7 @@ def advance_all(setting: Setting, inputs: Inputs, states: State, first: Array, c
     def one(seed: tuple[Any, Key, Any, State]) -> tuple[State, Metrics]:
         own, key, numbers, state = seed
         federation = joined(setting.structure, inputs.shared, own)
-        most = most_rounds(len(inputs.key) * federation.train.size.shape[0])
+        most = most_rounds(len(inputs.key) * federation.train.n_clients)
         static = setting.method(numbers), setting.draw, most
         return run_chunk(*static, inputs.hyper, federation, key, *rounds, state, first, count)
 

@@ -72,7 +72,7 @@ def simulate(
     check_level(compile, LEVELS)
     check_numbers(hyper)
     check_subjects(algorithm, federation, key)
-    n_clients = federation.train.size.shape[0]
+    n_clients = federation.train.n_clients
     draw = sampling_of(sampling, participation).of(n_clients)
     hyper = with_target(hyper, draw.sampling, algorithm.about.work, n_rounds)
     numbers = as_traced(hyper), federation, key, as_traced(dropout)

@@ -151,7 +151,7 @@ def prepared(runs: Runs, mesh: Mesh | None) -> Ready:
 
 def as_program(runs: Runs, mesh: Mesh | None) -> tuple[Setting, Inputs, Any]:
     """What one program of all runs is compiled for and given, and the numbers as a run's identity has them."""
-    draw = sampling_of(runs.sampling, 1.0).of(runs.federations[0].train.size.shape[0])
+    draw = sampling_of(runs.sampling, 1.0).of(runs.federations[0].train.n_clients)
     hyper = with_target(runs.hyper, draw.sampling, runs.algorithm.about.work, runs.n_rounds)
     structure, shared, own = stacked(runs.federations)
     counts = jnp.int32(runs.evaluate_every), jnp.int32(runs.n_rounds)
@@ -183,7 +183,7 @@ def _cost(setting: Setting, inputs: Inputs) -> Cost:
     federation, key = joined(setting.structure, inputs.shared, tree.take(inputs.own, 0)), inputs.key[0]
     state = shapes_of_state(setting.algorithm.init, key, inputs.hyper, federation.train)
     rest = inputs.dropout, inputs.evaluate_every, inputs.n_rounds, state, *no_rounds()
-    static = setting.algorithm, setting.draw, most_rounds(federation.train.size.shape[0])
+    static = setting.algorithm, setting.draw, most_rounds(federation.train.n_clients)
     traced = run_chunk.trace(*static, inputs.hyper, federation, key, *rest)
     return round_cost(traced.jaxpr, setting.algorithm, federation.train.size)
 
@@ -198,7 +198,7 @@ def _begun(runs: Runs, ready: Ready, writable: Sequence[bool], force: bool) -> t
     for i, (folder, open_) in enumerate(zip(runs.folders, writable, strict=True)):
         state, federation = tree.take(first, i), runs.federations[i]
         given = ready.hyper, federation, runs.keys[i], draw, runs.evaluate_every, runs.dropout
-        identity, n_clients = run_identity(runs.method(i), state, *given), federation.train.size.shape[0]
+        identity, n_clients = run_identity(runs.method(i), state, *given), federation.train.n_clients
         begun = begin(folder, state, identity, n_clients, runs.n_rounds, open_, now, force)
         records.append(Record(folder, identity, begun, spent, draw.sampling.timing, truth=truth_of(federation)))
         states.append(begun.state)

@@ -57,7 +57,7 @@ def _one_test(method: _Tested, hyper: Any, federation: Federation, key: Key, sta
 def one_round(algorithm: Algorithm, hyper: Any, federation: Federation, key: Key, state: State, round: int):
     """The round of that number with everyone in it, from any state: (state, metrics)."""
     given = (as_traced(hyper), federation, key, None, state, np.int32(round))
-    return _one_round(_Round(algorithm.round), federation.train.size.shape[0], *given)
+    return _one_round(_Round(algorithm.round), federation.train.n_clients, *given)
 
 
 def scores(algorithm: Algorithm, hyper: Any, federation: Federation, key: Key, state: State) -> dict[str, jax.Array]:
@@ -74,7 +74,7 @@ def written_out(algorithm: Algorithm, hyper: Any, federation: Federation) -> str
 
     def once(key, hyper, federation):
         state = algorithm.init(key, hyper, federation.train)
-        cohort = sample_cohort(key, np.int32(0), federation, federation.train.size.shape[0] // 2, None)
+        cohort = sample_cohort(key, np.int32(0), federation, federation.train.n_clients // 2, None)
         rows = State(state.server, tree.take(state.clients, cohort.ids))
         return state, algorithm.round(key, hyper, rows, cohort), algorithm.deploy(key, hyper, state, federation.train)
 
@@ -116,7 +116,7 @@ def simulate(
 ) -> tuple[State, Rounds]:
     """What `fljax.simulate` returns, as NumPy's arrays and without ``churn``."""
     check_numbers(hyper)
-    hyper, draw = as_traced(hyper), sampling_of(sampling, participation).of(federation.train.size.shape[0])
+    hyper, draw = as_traced(hyper), sampling_of(sampling, participation).of(federation.train.n_clients)
     with fields_of(hyper, algorithm):
         state = jitted(algorithm.init)(split_key(key).init, hyper, federation.train)
         states, rows = [], []

@@ -103,7 +103,7 @@ def run(case, federation, key, dropout=0.0, cohort=None, begun=None, **numbers):
     algorithm, hyper = case
     known = {name: jnp.float32(value) for name, value in numbers.items() if hasattr(hyper, name)}
     hyper = type(hyper)(**({name: getattr(hyper, name) for name in hyper.__dataclass_fields__} | known))
-    n = federation.train.size.shape[0]
+    n = federation.train.n_clients
     draw = uniform(1.0).of(n) if cohort is None else cohort
     state = begun or jitted_init(algorithm)(split_key(key).init, hyper, federation.train)
     arguments = (hyper, federation, key, jnp.float32(dropout), jnp.int32(1), jnp.int32(ROUNDS), state)

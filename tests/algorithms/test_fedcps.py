@@ -379,7 +379,7 @@ def test_less_data_means_a_larger_lambda(key, model, work, federation):
 @pytest.mark.parametrize("epochs", [1, 2])
 def test_the_pulled_training_and_the_free_one_are_those_one_by_one(key, model, federation, epochs):
     """One epoch and several are compiled differently. A client whose training overflows has no drift."""
-    n_clients, work = federation.train.size.shape[0], Work(epochs, 8)
+    n_clients, work = federation.train.n_clients, Work(epochs, 8)
     theta = ModelTable(jax.vmap(model.init)(jax.random.split(key, 2)), jnp.arange(n_clients) % 2)
     theta = theta._replace(params=jax.tree.map(lambda leaf: leaf.at[1].mul(1e30), theta.params))
     cohort = sample_cohort(key, jnp.int32(0), federation, n_clients, None)

@@ -138,7 +138,7 @@ def test_who_is_in_a_merged_model_is_sent_it_beside_those_it_chose_among(key, mo
     )
     data = federation.train
     cohort, state = everyone(key, jnp.int32(0), data), jitted(method.init)(key, hyper, data)
-    n_clients, n_parameters = data.size.shape[0], tree.size(model.init(key))
+    n_clients, n_parameters = data.n_clients, tree.size(model.init(key))
     other = jax.jit(model.init)(jax.random.fold_in(key, 1))
     centers = jax.tree.map(lambda leaf, new: leaf.at[1].set(new), state.server.centers, other)
     losses = np.asarray(fljax.cross_loss(model, centers, data))

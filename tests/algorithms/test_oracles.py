@@ -79,7 +79,7 @@ class Reference:
         return oracle.local_sgd(params, self.batches(i, key), LR, MOMENTUM, **options)
 
     def everyone(self):
-        return [dict(self.start) for _ in range(self.data.size.shape[0])]
+        return [dict(self.start) for _ in range(self.data.n_clients)]
 
 
 @pytest.fixture

@@ -82,7 +82,7 @@ def test_a_chain_of_no_effect_is_no_chain_and_one_of_some_effect_is_cut_resumed_
     if plain[0].exchange.catches_up:
         return
     lost = state.clients.link[1][1][1][0]  # what error feedback keeps of each client
-    assert lost.shape[0] == federation.train.size.shape[0]
+    assert lost.shape[0] == federation.train.n_clients
     never = np.setdiff1d(np.arange(len(lost)), metrics["ids"])
     assert not lost[never].any()
     assert lost[metrics["ids"][-1]].any(axis=1).all()
@@ -150,7 +150,7 @@ def test_the_contract_knows_every_brick():
 def test_every_brick_goes_into_every_method_that_allows_it(key, model, work, federation, name):
     """One program: clients train once, and what they send goes through each of the bricks, of no and of some effect."""
     (plain, own, Hyper), linked, hypers = of(name, "", model, work), {}, {}
-    given, n_clients = as_traced(Hyper(**own)), federation.train.size.shape[0]
+    given, n_clients = as_traced(Hyper(**own)), federation.train.n_clients
     for bricks, effects in EFFECTS.items():
         if "error_feedback" in bricks and plain.exchange.catches_up:
             with pytest.raises(ValueError, match="comes in the next by itself"):

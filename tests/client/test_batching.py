@@ -54,7 +54,7 @@ BY_BATCH = {"ours": fljax.from_linen(Ours(), (3, 3, 1)), "a user's": fljax.from_
 
 def losses(network, data, make=lambda params, n: tree.own(tree.broadcast(params, n))):
     params = jax.jit(network.init)(jax.random.key(0))
-    return jax.jit(lambda: client_loss(network, make(params, data.size.shape[0]), data))()
+    return jax.jit(lambda: client_loss(network, make(params, data.n_clients), data))()
 
 
 @pytest.mark.parametrize("network", BY_BATCH)
@@ -82,7 +82,7 @@ def test_the_longest_client_changes_nothing_for_the_others(ragged, network):
 
     @jax.jit
     def found(data):
-        held = tree.everyone(params, data.size.shape[0])
+        held = tree.everyone(params, data.n_clients)
         matrices = confusion_matrices(predictor(network), held, data, 4)
         losses = example_loss(network, tree.broadcast(params, 1), data)
         return client_loss(network, held, data), client_features(network, held, data), losses, matrices

@@ -123,7 +123,7 @@ def test_devices_change_the_order_only(key, federation):
 
 def ids_of(sampling, key, federation, n_rounds=2000):
     """(rounds, places) ids and who is there."""
-    draw = sampling.of(federation.train.size.shape[0])
+    draw = sampling.of(federation.train.n_clients)
     drawn = jax.jit(jax.vmap(lambda r: sample_cohort(key, r, federation, draw, None)[1:4:2]))
     return jax.tree.map(np.asarray, drawn(jnp.arange(n_rounds, dtype=jnp.int32)))
 

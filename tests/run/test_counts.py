@@ -45,7 +45,7 @@ def test_a_round_is_no_longer_than_it_was(name, main_job):
     numbers = on_devices(None, hyper, federation, jax.random.key(0), None, 1, 3)
     hyper, federation, key = numbers[:3]
     state = jax.eval_shape(algorithm.init, split_key(key).init, hyper, federation.train)
-    n_clients = federation.train.size.shape[0]
+    n_clients = federation.train.n_clients
     traced = run_chunk.trace(algorithm, n_clients, MOST_ROUNDS, *numbers, state, jnp.int32(0), jnp.int32(0))
     equations = cost_of(traced.jaxpr, 1.0).equations
     assert 0.8 * MOST_EQUATIONS[name] < equations <= MOST_EQUATIONS[name]

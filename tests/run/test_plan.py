@@ -45,7 +45,7 @@ def test_what_is_held(key, planned, model, federation):
     assert got.fixed >= federation.train.pool.x.nbytes + got.state
     # A participant has its trained model at least, and its row of metrics is small beside a few copies of it.
     assert 4 * n_parameters <= got.per_client <= 40 * n_parameters
-    assert got.largest_cohort == federation.train.size.shape[0]
+    assert got.largest_cohort == federation.train.n_clients
     assert got.n_devices == jax.device_count()
     assert got.at_once == 1
     assert got.rounds_per_second > 0
@@ -69,7 +69,7 @@ def test_the_time_of_the_first_state_is_no_rounds(key, model, federation):
 @pytest.mark.slow
 def test_what_each_client_keeps_is_counted(key, planned, model, federation):
     kept = plan(partial(ditto, model), Work(2, 4), model, fljax.ditto.Hyper(), federation, key, memory=1)
-    n_clients = federation.train.size.shape[0]
+    n_clients = federation.train.n_clients
     assert kept.state == (1 + n_clients) * planned(memory=1).state
 
 

@@ -218,7 +218,7 @@ def test_a_search_takes_keys_of_any_implementation_and_numpys_numbers(averaging,
 def test_random_keys_and_bfloat16_in_a_state_are_kept_between_stages(averaging, federation, key, tmp_path):
     def init(key, hyper, data):
         state = averaging.init(key, hyper, data)
-        own = {"key": jax.random.split(key, data.size.shape[0]), "half": jnp.full(data.size.shape, 0.1, jnp.bfloat16)}
+        own = {"key": jax.random.split(key, data.n_clients), "half": jnp.full(data.size.shape, 0.1, jnp.bfloat16)}
         return State((state.server, key), own)
 
     def round(key, hyper, state, cohort):

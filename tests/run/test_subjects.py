@@ -187,7 +187,7 @@ def test_what_is_evaluated_is_checked(small, key):
 def test_what_clients_keep_has_a_row_for_each(averaging, federation, key, run, clients, why):
     def init(key, hyper, data):
         state = averaging.init(key, hyper, data)
-        return fljax.State(state.server, clients(state.server, data.size.shape[0]))
+        return fljax.State(state.server, clients(state.server, data.n_clients))
 
     own = averaging._replace(init=init, exchange=None)
     with pytest.raises(ValueError, match=why):
@@ -279,7 +279,7 @@ def test_tokens_beyond_a_networks_are_refused(key, model):
 def test_random_keys_in_a_state_are_kept_on_disk(averaging, federation, key, tmp_path):
     def init(key, hyper, data):
         state = averaging.init(key, hyper, data)
-        return fljax.State((state.server, key), jax.random.split(key, data.size.shape[0]))
+        return fljax.State((state.server, key), jax.random.split(key, data.n_clients))
 
     def round(key, hyper, state, cohort):
         (server, own), each = state.server, state.clients

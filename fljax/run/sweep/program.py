@@ -97,7 +97,7 @@ def sweep(
     """
     check_run(n_rounds, evaluate_every, dropout)
     check_subjects(algorithm, federation, key)
-    draw = sampling_of(sampling, participation).of(federation.train.size.shape[0])
+    draw = sampling_of(sampling, participation).of(federation.train.n_clients)
     hypers = with_targets(hypers, draw.sampling, algorithm.about.work, int(n_rounds))
     setting, dropout_rate = Setting(algorithm, draw, int(n_rounds), 1), as_traced(dropout)
     cells, due = all_cells(hypers, key, n_seeds), due_rounds(evaluate_every, n_rounds)

@@ -91,7 +91,7 @@ def search(
     metric = metric_of(metric, algorithm)
     check_subjects(algorithm, federation, key)
     hypers, n_rounds, evaluate_every = vectors(hypers), int(n_rounds), int(evaluate_every)
-    given, draw = federation, sampling_of(sampling, participation).of(federation.train.size.shape[0])
+    given, draw = federation, sampling_of(sampling, participation).of(federation.train.n_clients)
     hypers = with_targets(hypers, draw.sampling, algorithm.about.work, n_rounds)
     spent = epsilons_of_points(hypers, draw.sampling, algorithm.about.work, n_rounds)
     stages = rungs(count_points(hypers), n_rounds, halving, evaluate_every)

@@ -37,7 +37,7 @@ def of_host(
     if (timing := sampling.timing) is not None:
         more["simulated_seconds"] = of_each(lambda run: timing.of_rounds(0, run))
     if "label" in metrics:
-        more["churn"] = of_each(lambda run: churn_of_rounds(run, federation.train.size.shape[0])[0])
+        more["churn"] = of_each(lambda run: churn_of_rounds(run, federation.train.n_clients)[0])
         if (truth := truth_of(federation)) is not None:
             more["ari"] = of_each(lambda run: ari_of_rounds(run, truth))
     return {name: np.where(not_run, np.float32("nan"), value) for name, value in more.items()}
