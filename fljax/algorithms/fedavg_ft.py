@@ -12,7 +12,7 @@ from typing import Literal
 from fljax.algorithms.fedavg import fedavg
 from fljax.choices import Natural
 from fljax.client.objectives import training_loss
-from fljax.rounds import Combining, TunedHyper, Weighting, mean, method, tuned
+from fljax.rounds import Combining, TunedHyper, Weighting, head_tuned, mean, method, tuned
 from fljax.types import Algorithm, Model, Work
 
 
@@ -33,5 +33,6 @@ def fedavg_ft(
         ft_layers: "head" fine-tunes the last layer, "all" every one.
     """
     rounds = fedavg(model, work, weighting=weighting, combine=combine)
-    held = model.layers[:-1] if ft_layers == "head" else ()
-    return rounds._replace(deploy=tuned(rounds.deploy, training_loss(model), work, ft_epochs, held))
+    if ft_layers == "head":
+        return rounds._replace(deploy=head_tuned(rounds.deploy, model, work, ft_epochs))
+    return rounds._replace(deploy=tuned(rounds.deploy, training_loss(model), work, ft_epochs))

@@ -9,7 +9,7 @@
 - who is in which cluster (`Rule`): `Clusters`, `Sent`, `one_cluster`, `regrouped`; found once, by updates:
   `parted_once`; by the clients' choice: `least_loss_rule`, `least_loss_model`, `balanced_draw`; what they send to that
   end in the first round: `with_first_upload`
-- before a test: `tuned`; clients that never took part: `rounds_alone`, `join_cluster`
+- before a test: `tuned`, `head_tuned`; clients that never took part: `rounds_alone`, `join_cluster`
 - what privacy asks: `check_not_private`, `not_alone`
 - who takes part (`Sampling`): `uniform`, `by_size`, `poisson`, `fixed`, `table`; how fast clients are: `clock`; how
   much of their work they do: `stragglers`, `partial_work`
@@ -39,6 +39,7 @@ from fljax.rounds.combine import (
 )
 from fljax.rounds.effort import partial_work, stragglers
 from fljax.rounds.first_models import balanced_draw
+from fljax.rounds.head_tuning import head_tuned
 from fljax.rounds.joining import join_cluster, rounds_alone
 from fljax.rounds.local import Local, train, trained_on
 from fljax.rounds.method import Brick, Method, method
@@ -80,6 +81,7 @@ __all__ = [
     "clustered",
     "fixed",
     "geometric_median",
+    "head_tuned",
     "hyper",
     "in_first_round",
     "join_cluster",

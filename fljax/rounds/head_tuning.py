@@ -1,0 +1,91 @@
+"""Fine-tuning of the last layer before a test, on features that are computed once and not in every epoch."""
+
+import math
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+from jax.interpreters.partial_eval import dce_jaxpr
+
+from fljax import tree
+from fljax.client.each import of_each_example
+from fljax.client.features import see
+from fljax.client.finetune import client_keys
+from fljax.client.local import train_clients
+from fljax.client.map import AtHome
+from fljax.client.objectives import batch_mean, training_loss
+from fljax.client.optimizer import local_optimizer
+from fljax.data.federation import as_inputs
+from fljax.rounds.averaging import Deploy
+from fljax.rounds.tuning import TunedHyper, tuned
+from fljax.types import Batch, ClientData, Examples, Key, Model, ModelTable, Params, State, Work
+
+MOST_FEATURES = 1 << 24
+"""Numbers of all clients' features that are held: of more, each step takes those of its batch anew."""
+
+
+def head_tuned(deploy: Deploy, model: Model, work: Work, ft_epochs: int) -> Deploy:
+    """`tuned` of the last layer alone: the same steps on the same batches.
+
+    The body gives an example the same features in every epoch, unless it draws (dropout) or keeps running statistics:
+    they are taken once. An example's features are taken not to depend on the others of its batch.
+    """
+    body, loss = model.layers[:-1], training_loss(model)
+    step_by_step = tuned(deploy, loss, work, ft_epochs, body)
+    if not ft_epochs:
+        return step_by_step
+
+    def as_in_training(params: Params, batch: Batch) -> Array:
+        return see(model, params, batch.x, _any_key()).features
+
+    def deploy_tuned(key: Key, hyper: TunedHyper, state: State, data: ClientData) -> ModelTable:
+        if isinstance(data.pool, AtHome):
+            return step_by_step(key, hyper, state, data)
+        begun = deploy(key, hyper, state, data)
+        params, x = tree.first(begun.params), as_inputs(data.pool.x[:1])
+        width = settled_width(model, params, x)
+        if width is None or math.prod(data.index.shape) * width > MOST_FEATURES:
+            return step_by_step(key, hyper, state, data)
+        features = of_each_example(
+            lambda params, batch: see(model, params, batch.x, _any_key()).features, begun, data, 0.0
+        )
+        places = jnp.arange(data.index.shape[1], dtype=jnp.int32)
+        own = data._replace(
+            pool=Examples(places, jnp.zeros_like(places)), index=jnp.broadcast_to(places, data.index.shape)
+        )
+
+        def on_features(head: Params, batch: Batch, key: Key, features: Array, y: Array) -> tuple[Array, Params]:
+            # What the body makes of no examples is not used, and so not computed.
+            seen = features[batch.x]
+            blank = jnp.zeros((seen.shape[0], *x.shape[1:]), x.dtype)
+            logits = see(model, params | head, blank, key, lambda h: seen.astype(h.dtype)).logits
+            return batch_mean(model.loss(logits, y[batch.x]), batch.weight), head
+
+        lr = hyper.lr if hyper.ft_lr is None else hyper.ft_lr
+        optimizer = local_optimizer(hyper.replace(lr=lr, lr_decay=None), work, jnp.int32(0))
+        effort, held = work._replace(epochs=ft_epochs, terms=()), tree.stacked(begun)
+        start = tree.own({model.layers[-1]: held[model.layers[-1]]})
+        trained = train_clients(
+            client_keys(key, data), start, own, on_features, optimizer, effort, features, data.pool.y[data.index]
+        )
+        return tree.own(held | trained.params)
+
+    return deploy_tuned
+
+
+def settled_width(model: Model, params: Params, x: Array) -> int | None:
+    """How many features the last layer is given; None where they are not the same at every call, or not known."""
+    if tree.STATISTICS in params:
+        return None
+    try:
+        traced = jax.make_jaxpr(lambda key, params, x: see(model, params, x, key).features)(_any_key(), params, x)
+    except ValueError:  # not a flax module with a last layer of that name
+        return None
+    (shape,) = traced.out_avals
+    draws = dce_jaxpr(traced.jaxpr, [True])[1][0]
+    return None if draws or len(shape.shape) != 2 else shape.shape[1]
+
+
+def _any_key() -> Key:
+    """Training mode, of a network that draws nothing."""
+    return jax.random.key(0)

@@ -1,0 +1,50 @@
+"""Fine-tuning of the last layer on features that are taken once: the steps are those of every epoch's own features."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import fljax
+from fljax import tree
+from fljax.client import training_loss
+from fljax.data.synthetic import linear_groups
+from fljax.rounds import TunedHyper, head_tuned, tuned
+from fljax.rounds.head_tuning import settled_width
+from fljax.run.one_round import as_traced
+from tests.algorithms.normalised import batch_normalised
+
+SHAPE, CLASSES = (4, 4, 1), 4
+
+
+def test_heads_are_those_of_features_taken_in_every_step(key):
+    federation = linear_groups(3, 3, examples=9, ragged=0.5)
+    model, work = fljax.MODELS["mlp"](SHAPE, n_classes=CLASSES, hidden=(6,)), fljax.Work(1, 4)
+    params = model.init(key)
+    numbers = as_traced(TunedHyper(lr=0.2, momentum=0.5, weight_decay=0.1))
+
+    def deploy(key, hyper, state, data):
+        return tree.everyone(params, data.n_clients)
+
+    once = head_tuned(deploy, model, work, 3)
+    again = tuned(deploy, training_loss(model), work, 3, model.layers[:-1])
+    made, expected = jax.jit(lambda *given: [one(*given, federation.train).params for one in (once, again)])(
+        key, numbers, None
+    )
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-7), made, expected)
+    head = model.layers[-1]
+    assert (np.asarray(made[head]["kernel"]) != np.asarray(params[head]["kernel"])).any(axis=(1, 2)).all()
+
+
+@pytest.mark.parametrize(
+    ("model", "width"),
+    [
+        (fljax.MODELS["mlp"](SHAPE, n_classes=CLASSES, hidden=(6,)), 6),
+        (fljax.MODELS["cnn"]((8, 8, 1), CLASSES, (2, 3), hidden=(5,), dropout=(0.0, 0.0)), 5),
+        (fljax.MODELS["cnn"]((8, 8, 1), CLASSES, (2, 3), hidden=(5,), dropout=(0.0, 0.5)), None),
+        (batch_normalised(SHAPE, CLASSES, hidden=6), None),
+    ],
+)
+def test_features_that_are_drawn_or_normalised_by_the_batch_are_not_kept(key, model, width):
+    x = jnp.zeros((1, *dict(model.about)["input_shape"]))
+    assert settled_width(model, jax.eval_shape(model.init, key), x) == width
