@@ -46,9 +46,7 @@ def head_tuned(deploy: Deploy, model: Model, work: Work, ft_epochs: int) -> Depl
         width = settled_width(model, params, x)
         if width is None or math.prod(data.index.shape) * width > MOST_FEATURES:
             return step_by_step(key, hyper, state, data)
-        features = of_each_example(
-            lambda params, batch: see(model, params, batch.x, _any_key()).features, begun, data, 0.0
-        )
+        features = of_each_example(as_in_training, begun, data, 0.0)
         places = jnp.arange(data.index.shape[1], dtype=jnp.int32)
         own = data._replace(
             pool=Examples(places, jnp.zeros_like(places)), index=jnp.broadcast_to(places, data.index.shape)
@@ -74,16 +72,24 @@ def head_tuned(deploy: Deploy, model: Model, work: Work, ft_epochs: int) -> Depl
 
 
 def settled_width(model: Model, params: Params, x: Array) -> int | None:
-    """How many features the last layer is given; None where they are not the same at every call, or not known."""
+    """How many features the last layer is given.
+
+    None where they are not known, not the same at every call, or not all of the body that the outputs follow.
+    """
     if tree.STATISTICS in params:
         return None
     try:
-        traced = jax.make_jaxpr(lambda key, params, x: see(model, params, x, key).features)(_any_key(), params, x)
+        made = jax.make_jaxpr(lambda key, params, x: see(model, params, x, key).features)(_any_key(), params, x)
     except ValueError:  # not a flax module with a last layer of that name
         return None
-    (shape,) = traced.out_avals
-    draws = dce_jaxpr(traced.jaxpr, [True])[1][0]
-    return None if draws or len(shape.shape) != 2 else shape.shape[1]
+    (features,) = made.out_avals
+
+    def outputs(x: Array, h: Array, params: Params) -> Array:
+        return see(model, params, x, _any_key(), lambda _: h).logits
+
+    after = jax.make_jaxpr(outputs)(x, jnp.zeros(features.shape, features.dtype), params)
+    draws, goes_past = (dce_jaxpr(traced.jaxpr, [True])[1][0] for traced in (made, after))
+    return None if draws or goes_past or len(features.shape) != 2 else features.shape[1]
 
 
 def _any_key() -> Key:

@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from flax import linen as nn
 
 import fljax
 from fljax import tree
@@ -36,6 +37,15 @@ def test_heads_are_those_of_features_taken_in_every_step(key):
     assert (np.asarray(made[head]["kernel"]) != np.asarray(params[head]["kernel"])).any(axis=(1, 2)).all()
 
 
+class Past(nn.Module):
+    """A network with a way past its last layer."""
+
+    @nn.compact
+    def __call__(self, x, train=False):
+        x = x.reshape(x.shape[0], -1)
+        return nn.Dense(CLASSES, name="head")(nn.relu(nn.Dense(5)(x))) + nn.Dense(CLASSES, name="past")(x)
+
+
 @pytest.mark.parametrize(
     ("model", "width"),
     [
@@ -43,8 +53,9 @@ def test_heads_are_those_of_features_taken_in_every_step(key):
         (fljax.MODELS["cnn"]((8, 8, 1), CLASSES, (2, 3), hidden=(5,), dropout=(0.0, 0.0)), 5),
         (fljax.MODELS["cnn"]((8, 8, 1), CLASSES, (2, 3), hidden=(5,), dropout=(0.0, 0.5)), None),
         (batch_normalised(SHAPE, CLASSES, hidden=6), None),
+        (fljax.from_linen(Past(), SHAPE, layers=("Dense_0", "past", "head")), None),
     ],
 )
-def test_features_that_are_drawn_or_normalised_by_the_batch_are_not_kept(key, model, width):
-    x = jnp.zeros((1, *dict(model.about)["input_shape"]))
+def test_features_that_are_drawn_or_by_the_batch_or_not_all_that_outputs_follow_are_not_kept(key, model, width):
+    x = jnp.zeros((1, *dict(model.about).get("input_shape", SHAPE)))
     assert settled_width(model, jax.eval_shape(model.init, key), x) == width
