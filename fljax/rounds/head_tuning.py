@@ -27,8 +27,9 @@ MOST_FEATURES = 1 << 24
 def head_tuned(deploy: Deploy, model: Model, work: Work, ft_epochs: int) -> Deploy:
     """`tuned` of the last layer alone: the same steps on the same batches.
 
-    The body gives an example the same features in every epoch, unless it draws (dropout) or keeps running statistics:
-    they are taken once. An example's features are taken not to depend on the others of its batch.
+    The body gives an example the same features in every epoch, and they are taken once. Not so where it draws (dropout)
+    or keeps running statistics, or where the outputs follow it past the last layer too. An example's features are taken
+    not to depend on the others of its batch.
     """
     body, loss = model.layers[:-1], training_loss(model)
     step_by_step = tuned(deploy, loss, work, ft_epochs, body)
