@@ -48,7 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except Exception as error:
         sys.excepthook(type(error), error, error.__traceback__)  # what nobody can correct, as the interpreter shows it
         status = 1
-    ahead = sys.modules.get("fljax.run.ahead")
+    ahead = sys.modules.get("fljax.run.compile_ahead")
     if status and ahead is not None and ahead.still_compiles():
         for file in filter(None, (sys.stdout, sys.stderr)):
             file.flush()

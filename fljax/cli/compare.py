@@ -135,7 +135,7 @@ def _check(job: Job) -> None:
 def _check_measure(measure: str, planned: dict[str, dict[str, Any]]) -> None:
     """Raises ValueError where a method's rounds have no such number."""
     from fljax.jobs.measures import SPENT
-    from fljax.run.call import numbers_of_rounds
+    from fljax.run.arguments import numbers_of_rounds
 
     found = {name: [*numbers_of_rounds(**plan), *SPENT] for name, plan in planned.items()}
     for name, numbers in found.items():

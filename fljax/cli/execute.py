@@ -22,12 +22,12 @@ from fljax.jobs.own_data import client_names, save_names, scaling
 from fljax.jobs.parts import make_model, make_parts
 from fljax.jobs.remarks import headline, noises
 from fljax.run import report
-from fljax.run.ahead import Ahead
-from fljax.run.call import check_ahead
+from fljax.run.arguments import check_ahead
 from fljax.run.changes import after_changes, change_rows, changes_table
 from fljax.run.check import check_patience
 from fljax.run.chunk import spread
 from fljax.run.comparison import TITLE, as_table, left_out
+from fljax.run.compile_ahead import Ahead
 from fljax.run.evaluate import evaluate
 from fljax.run.mesh import over_devices, replicated
 from fljax.run.models_on_disk import FILE, OF_NEW, save_models

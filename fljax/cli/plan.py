@@ -44,7 +44,7 @@ def execute(job: Job) -> None:
     from fljax.jobs.going_on import begun_with
     from fljax.jobs.parts import make_model, make_parts
     from fljax.jobs.remarks import headline
-    from fljax.run.call import check_ahead
+    from fljax.run.arguments import check_ahead
     from fljax.run.plan_table import common, head, line
 
     federation, newcomers = make_parts(job)

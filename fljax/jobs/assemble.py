@@ -21,7 +21,7 @@ from fljax.numbers import numbers_of
 from fljax.rounds.effort import stragglers
 from fljax.rounds.sampling import Sampling, sampling_of
 from fljax.run.clocked import clocked
-from fljax.run.enough import enough_devices
+from fljax.run.device_count import enough_devices
 from fljax.run.mesh import Device
 from fljax.run.privacy import with_target
 from fljax.types import Algorithm, Federation, Model, Work
@@ -165,7 +165,7 @@ def method_named(name: str, methods: Collection[str]) -> Iterator[None]:
 def devices_of(
     job: Job, model: Model, federation: Federation, begun: Iterable[int | None] = (), n_runs: int = 1
 ) -> Sequence[Device] | None:
-    """The devices that all methods of a job run on, see `fljax.run.enough`; None: all.
+    """The devices that all methods of a job run on, see `fljax.run.device_count`; None: all.
 
     Args:
         job: its settings.

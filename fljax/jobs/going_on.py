@@ -11,7 +11,7 @@ from fljax.jobs.job import Job
 from fljax.jobs.layers import MAY_CHANGE
 from fljax.jobs.settings import PARTS, last, of_toml, path
 from fljax.rounds.sampling import Sampling
-from fljax.run.call import check_folder
+from fljax.run.arguments import check_folder
 from fljax.run.checkpoint import rounds_done, standing_of
 from fljax.run.patience import ends_after
 from fljax.run.rounds import read_rounds

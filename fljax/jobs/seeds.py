@@ -15,8 +15,8 @@ from fljax.jobs.job import Job
 from fljax.jobs.layers import MAY_CHANGE
 from fljax.jobs.own_data import Scaling, save_names, scaled, scaling
 from fljax.jobs.parts import make_model, plain_model
-from fljax.run.ahead import Ahead
 from fljax.run.checkpoint import rounds_done
+from fljax.run.compile_ahead import Ahead
 from fljax.run.mesh import Device, over_devices, replicated
 from fljax.run.models_on_disk import FILE, save_models
 from fljax.run.one_round import as_traced, last_models

@@ -26,9 +26,9 @@ from flax import serialization
 from msgpack.exceptions import UnpackException
 
 from fljax.files import DamagedError, checksum, sync_folder, write_atomically
+from fljax.run.round_seconds import Spent, keep
 from fljax.run.rounds import ROUNDS, Written, remedy
 from fljax.run.rounds import read_rounds as read_rounds
-from fljax.run.spent import Spent, keep
 from fljax.types import State
 
 FOLDER = "checkpoints"

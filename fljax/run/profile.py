@@ -12,7 +12,7 @@ import jax.numpy as jnp
 
 from fljax.numbers import check_numbers
 from fljax.rounds.sampling import Sampling
-from fljax.run.call import called
+from fljax.run.arguments import called
 from fljax.run.check import check_run
 from fljax.run.check_network import check_outputs, check_subjects
 from fljax.run.chunk import begins_with, prepared

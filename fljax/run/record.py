@@ -17,8 +17,8 @@ from fljax.run.agreement import Truth, ari_of_rounds
 from fljax.run.churn import churn_of_rounds
 from fljax.run.programs import Compiler
 from fljax.run.resume import Begun
+from fljax.run.round_seconds import Spent
 from fljax.run.rounds import append_rows, joined, read_rounds
-from fljax.run.spent import Spent
 from fljax.types import State
 
 

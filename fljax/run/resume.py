@@ -10,9 +10,9 @@ import numpy as np
 from fljax.run import checkpoint as files
 from fljax.run import hosts
 from fljax.run.churn import churn_of_rounds
+from fljax.run.round_seconds import Spent, spent_of
 from fljax.run.rounds import Written, cut_back, n_written, read_whole
-from fljax.run.same import check_rounds, check_same_run
-from fljax.run.spent import Spent, spent_of
+from fljax.run.same_run import check_rounds, check_same_run
 from fljax.run.surroundings import continued
 from fljax.types import State
 

@@ -10,7 +10,7 @@ from fljax.rounds.clustered import check_labels
 from fljax.rounds.sampling import Sampling
 from fljax.run import hosts
 from fljax.run.agreement import truth_of
-from fljax.run.call import called, check_continues
+from fljax.run.arguments import called, check_continues
 from fljax.run.check import check_patience, check_run
 from fljax.run.check_network import check_outputs, check_subjects
 from fljax.run.checkpoint import standing_of

@@ -49,7 +49,7 @@ def test_version(fljax):
 def test_an_error_beside_threads_that_compile_ends_with_its_own_status():
     """The interpreter would abort at its end."""
     program = (
-        "import sys, threading, time, fljax.cli as cli, fljax.run.ahead as ahead\n"
+        "import sys, threading, time, fljax.cli as cli, fljax.run.compile_ahead as ahead\n"
         "threading.Thread(target=time.sleep, args=(60,), name=ahead.NAME).start()\n"
         "sys.argv = ['fljax', 'nothing']; sys.exit(cli.main())"
     )

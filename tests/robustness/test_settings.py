@@ -83,17 +83,17 @@ def checked():
 def place(tmp_path, monkeypatch, checked):
     """A folder to run in, whose file ``victim`` nobody may change; few cases are trained."""
     from fljax.cli import execute, plan, search
-    from fljax.run import call
+    from fljax.run import arguments
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(commands, "cache_compilations", lambda: None)
     Path("victim").write_text("unchanged")
-    count, check = [], once(call.check_ahead, checked)
+    count, check = [], once(arguments.check_ahead, checked)
     monkeypatch.setattr(execute, "train", some(execute.train, count))
     monkeypatch.setattr(search, "search", some(search.search, count))
     monkeypatch.setattr(execute, "check_ahead", check)
-    monkeypatch.setattr(call, "check_ahead", check)
+    monkeypatch.setattr(arguments, "check_ahead", check)
     monkeypatch.setattr(plan, "plan_one", lambda *_: (_ for _ in ()).throw(GotThrough()))
     return tmp_path
 

@@ -135,7 +135,7 @@ def test_chunks_that_changed_places_are_noticed(go_on, folder):
 @pytest.mark.parametrize(("name", "value"), [("jax", "0.0.1"), ("fljax", "9.9"), ("devices", 64), ("cores", 1000)])
 def test_other_surroundings_are_named_and_can_be_forced(go_on, folder, finished, monkeypatch, no_programs, name, value):
     now = surroundings.surroundings(2)
-    monkeypatch.setattr("fljax.run.call.surroundings", lambda n_devices: now | {name: value})
+    monkeypatch.setattr("fljax.run.arguments.surroundings", lambda n_devices: now | {name: value})
     before = (folder / LAST).read_bytes()
     with (
         no_programs(),

@@ -28,7 +28,7 @@ from fljax.rounds.timing import Timing
 from fljax.run.checkpoint import seal
 from fljax.run.identity import _checksum, _pixels, run_identity, static_choices, tells_all
 from fljax.run.mesh import over_devices
-from fljax.run.same import LATER, check_same_run
+from fljax.run.same_run import LATER, check_same_run
 from fljax.run.sweep import search
 from fljax.run.train import train
 from fljax.types import Model, Work

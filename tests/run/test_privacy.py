@@ -15,7 +15,7 @@ from fljax.rounds import poisson, uniform
 from fljax.rounds.clock import answering, first_of, until
 from fljax.rounds.uplink.private import AdaptiveClientDPHyper, ClientDPHyper, DPSGDHyper
 from fljax.run import privacy
-from fljax.run.call import called
+from fljax.run.arguments import called
 from fljax.run.privacy import ORDERS, epsilons, mechanism, with_target
 from fljax.run.sweep.points import grid, with_targets
 from fljax.run.train import train

@@ -273,7 +273,7 @@ def test_a_small_shelf_lets_the_oldest_go(cached, monkeypatch):
 SCRIPT = """
 import jax, fljax
 from fljax.data.synthetic import linear_groups
-from fljax.run.call import compile_ahead
+from fljax.run.compile_ahead import compile_ahead
 from fljax.run.train import train
 from fljax.types import Work
 import fljax.run.programs as programs

@@ -14,8 +14,8 @@ from fljax.files import write_atomically
 from fljax.models import logistic_regression
 from fljax.run.checkpoint import read_rounds, rounds_done
 from fljax.run.progress import SilentProgress
+from fljax.run.round_seconds import spent_of
 from fljax.run.simulate import simulate
-from fljax.run.spent import spent_of
 from fljax.run.train import train
 from fljax.types import Work
 

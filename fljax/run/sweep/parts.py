@@ -10,7 +10,7 @@ import numpy as np
 
 from fljax.files import checksum, read_arrays, restored, save_arrays, write_atomically
 from fljax.run import hosts
-from fljax.run.same import check_same_run
+from fljax.run.same_run import check_same_run
 from fljax.run.surroundings import continued
 from fljax.run.sweep.program import Cell
 from fljax.run.sweep.widened import NUMBERS, widened

@@ -35,7 +35,7 @@ def widened(stored: Mapping[str, Any], given: Mapping[str, Any]) -> Widened:
     """The identity ``stored`` with the points and seeds of ``given``, where those are no fewer.
 
     Of a search with halving, where points are compared with each other, it is ``stored``; what still differs from
-    ``given`` makes another search, see `fljax.run.same`.
+    ``given`` makes another search, see `fljax.run.same_run`.
     """
     if stored.get("halving") is not None or given["halving"] is not None:
         return Widened(dict(stored))

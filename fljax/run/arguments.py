@@ -14,7 +14,7 @@ from fljax.rounds.sampling import Draw, Sampling, sampling_of
 from fljax.run.check import fields_of
 from fljax.run.check_network import check_subjects
 from fljax.run.checkpoint import Standing, standing_of
-from fljax.run.chunk import Numbers, check_traceable, on_devices, prepared, shapes_of_metrics
+from fljax.run.chunk import Numbers, check_traceable, on_devices, shapes_of_metrics
 from fljax.run.identity import run_identity
 from fljax.run.mesh import Device, over_devices
 from fljax.run.one_round import as_traced, shapes_of_state
@@ -22,7 +22,7 @@ from fljax.run.patience import measures_by_validation
 from fljax.run.privacy import epsilons, mechanism, with_target
 from fljax.run.programs import Compile
 from fljax.run.resume import check_has_checkpoints
-from fljax.run.same import check_rounds, check_same_run
+from fljax.run.same_run import check_rounds, check_same_run
 from fljax.run.spread import spreads
 from fljax.run.surroundings import continued, surroundings
 from fljax.types import Algorithm, Federation, Key
@@ -106,14 +106,6 @@ def called(
     hyper = with_target(hyper, draw.sampling, algorithm.about.work, n_rounds)
     with over_devices(devices) as mesh, fields_of(hyper, algorithm):
         yield Call(algorithm, hyper, federation, key, n_rounds, draw, evaluate_every, dropout, mesh)
-
-
-def compile_ahead(
-    *, folder: str | Path | None = None, compile: Compile = "auto", program: str | None = None, **run: Unpack[Arguments]
-) -> None:
-    """Compiles what `train` with the same arguments needs, and finds then: for another thread, while something runs."""
-    with called(**run) as call:
-        prepared(call.algorithm, call.draw, call.numbers, compile, program, None if folder is None else Path(folder))
 
 
 def check_ahead(*, program: str | None = None, **run: Unpack[Arguments]) -> None:

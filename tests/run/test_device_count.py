@@ -11,9 +11,9 @@ import pytest
 from fljax.cli import main
 from fljax.data.synthetic import linear_groups
 from fljax.models import logistic_regression
-from fljax.run import enough, mesh
+from fljax.run import device_count, mesh
 from fljax.run.checkpoint import standing_of
-from fljax.run.enough import enough_devices, seconds_of_work
+from fljax.run.device_count import enough_devices, seconds_of_work
 from fljax.run.sweep.parts import n_devices_of
 from fljax.types import Work
 from tests.cli.conftest import leave_figures_empty
@@ -75,7 +75,7 @@ def test_the_forecast_by_hand(federation, monkeypatch):
         init=lambda _: {"w": jnp.zeros((16, 4))},
         apply=lambda params, x, _: (jax.lax.dot(x.reshape(-1, 16), params["w"]), params),
     )
-    monkeypatch.setattr(enough, "seconds_of", lambda _, cost: (0.0, cost.flops))
+    monkeypatch.setattr(device_count, "seconds_of", lambda _, cost: (0.0, cost.flops))
     n_train, n_test = (int(np.asarray(split.size).sum()) for split in (federation.train, federation.test))
     assert seconds_of_work(model, federation, 1, 0) == 3 * n_train * 2 * 16 * 4
     assert seconds_of_work(model, federation, 0, 0.5) == 0.5 * n_test * 2 * 16 * 4
@@ -119,7 +119,7 @@ def test_a_job_goes_on_with_as_many_devices_as_it_began_with(tmp_path, capsys, m
         return standing_of(tmp_path / folder / "fedavg").n_devices
 
     assert run("small", 1) == 1
-    monkeypatch.setattr(enough, "_SECONDS_OF_A_MESH", 0.0)
+    monkeypatch.setattr(device_count, "_SECONDS_OF_A_MESH", 0.0)
     assert run("large", 1) == 2
     assert run("small", 2) == 1  # though it would be worth two now
     assert run("small", 3, "--force-resume") == 1
@@ -156,12 +156,12 @@ def test_a_sweep_counts_its_runs_and_goes_on_with_as_many_devices(tmp_path, caps
         return n_devices
 
     # Six runs of two rounds take twelve seconds, of which two devices save half.
-    monkeypatch.setattr(enough, "seconds_of_work", lambda *_: 1.0)
-    monkeypatch.setattr(enough, "_SECONDS_OF_A_MESH", 6.1)
+    monkeypatch.setattr(device_count, "seconds_of_work", lambda *_: 1.0)
+    monkeypatch.setattr(device_count, "_SECONDS_OF_A_MESH", 6.1)
     assert sweep("small", "--seeds", "3") == 1
-    monkeypatch.setattr(enough, "_SECONDS_OF_A_MESH", 5.9)
+    monkeypatch.setattr(device_count, "_SECONDS_OF_A_MESH", 5.9)
     assert sweep("more", "--seeds", "3") == 2
-    monkeypatch.setattr(enough, "_SECONDS_OF_A_MESH", 0.0)
+    monkeypatch.setattr(device_count, "_SECONDS_OF_A_MESH", 0.0)
     assert sweep("small", "--seeds", "3", "--resume") == 1
     assert sweep("more", "--seeds", "3", "--resume") == 2
 

@@ -4,9 +4,12 @@ import os
 import threading
 import time
 from collections.abc import Callable
-from typing import Any
+from pathlib import Path
+from typing import Any, Unpack
 
-from fljax.run.call import compile_ahead
+from fljax.run.arguments import Arguments, called
+from fljax.run.chunk import prepared
+from fljax.run.programs import Compile
 
 NAME = "fljax compiles ahead"
 """Of the threads."""
@@ -15,6 +18,14 @@ NAME = "fljax compiles ahead"
 def still_compiles() -> bool:
     """Whether such a thread is at work: one that is in the compiler aborts the process when the interpreter ends."""
     return any(thread.name == NAME for thread in threading.enumerate())
+
+
+def compile_ahead(
+    *, folder: str | Path | None = None, compile: Compile = "auto", program: str | None = None, **run: Unpack[Arguments]
+) -> None:
+    """Compiles what `train` with the same arguments needs, and finds then: for another thread, while something runs."""
+    with called(**run) as call:
+        prepared(call.algorithm, call.draw, call.numbers, compile, program, None if folder is None else Path(folder))
 
 
 class Ahead:
