@@ -141,4 +141,4 @@ def _check_measure(measure: str, planned: dict[str, dict[str, Any]]) -> None:
     for name, numbers in found.items():
         if measure not in numbers:
             common = [one for one in numbers if all(one in others for others in found.values())]
-            raise ValueError(f"--measure {measure}: {name} has no such number; choose one of {', '.join(common)}")
+            raise ValueError(f"measure={measure!r}: {name} has no such number; choose one of {', '.join(common)}")

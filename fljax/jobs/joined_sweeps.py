@@ -76,7 +76,7 @@ def _metric(measure: str | None, settings: Sequence[dict[str, Any]], split: str,
     known = [name for name in tables[0][0] if direction(name) or is_of_a_score(name)]  # that have a best
     asked = {(words.get("metric") or ["None"])[0] for words in settings}
     if measure is None and len(asked) > 1:
-        raise ValueError(f"sweeps are judged by {' and '.join(sorted(asked))}; say by what, with --measure")
+        raise ValueError(f"sweeps are judged by {' and '.join(sorted(asked))}; choose a measure")
     if measure is None and asked != {"None"}:
         measure = asked.pop()
     measure = unnamed(measure or ("r2_micro" if "r2_micro" in known else "accuracy_macro"), split)

@@ -43,11 +43,11 @@ def measure_of(runs: Sequence[Any], asked: str | None) -> str:
         if asked is None:
             raise ValueError(
                 f"{first.folder} is compared by {name}, which {one.folder} does not have: classes and numbers; "
-                "show them apart, or choose what both have: --measure test_loss"
+                "show them apart, or by a measure that both have, such as test_loss"
             )
         numbers = [key for key, value in one.metrics.items() if value.ndim == 1 and value.dtype.kind == "f"]
         known = ", ".join([*numbers, *made])
-        raise ValueError(f"--measure {name}: {one.folder} has no such number; it has {known}")
+        raise ValueError(f"measure={name!r}: {one.folder} has no such number; it has {known}")
     return name
 
 

@@ -481,13 +481,13 @@ def test_a_comparison_is_refused_before_anything_is_written(refused, copied):
 
 def test_a_measure_is_checked_before_anything_is_trained(refused, copied, compared):
     message = refused("compare", "--algorithm", "fedavg", *FEW, "--measure", "bogus", "--folder", "new")
-    assert "--measure bogus: fedavg has no such number; choose one of " in message
+    assert "measure='bogus': fedavg has no such number; choose one of " in message
     assert not copied.with_name("new").exists()
     metrics = fljax.load_run(compared[0] / "seed_0")["fedavg"].metrics
     numbers = message.partition("choose one of ")[2].strip().split(", ")
     of_rounds = [name for name, value in metrics.items() if value.ndim == 1]
     assert sorted(numbers) == sorted([*of_rounds, *spreads(metrics), "rounds", "megabytes_up", "megabytes_down"])
-    assert "--measure bogus: " in refused("compare", "--folder", "c", "--measure", "bogus")
+    assert "measure='bogus': " in refused("compare", "--folder", "c", "--measure", "bogus")
 
 
 @pytest.mark.usefixtures("copied")
@@ -725,7 +725,7 @@ def test_a_regression_beside_classes_is_refused(compared, tmp_path, refused):
     folders = str(compared[0] / "seed_0"), str(numbers)
     message = refused("show", *folders)
     assert "seed_0/fedavg is compared by accuracy_macro, which " in message
-    assert message.endswith("classes and numbers; show them apart, or choose what both have: --measure test_loss\n")
+    assert message.endswith("classes and numbers; show them apart, or by a measure that both have, such as test_loss\n")
     assert main(["show", *folders, "--measure", "test_loss"]) == 0
 
 

@@ -142,5 +142,5 @@ def test_sweeps_of_different_metrics_ask_by_what(swept, tmp_path):
     config = tmp_path / "other/config.toml"
     text = config.read_text().replace('metric = "f1_macro"', 'metric = "accuracy_macro"')
     config.write_bytes(with_checksum(text[: text.index("# checksum")]))
-    with pytest.raises(ValueError, match="judged by accuracy_macro and f1_macro; say by what, with --measure"):
+    with pytest.raises(ValueError, match="judged by accuracy_macro and f1_macro; choose a measure"):
         join_sweeps([swept / "val", tmp_path / "other"])
