@@ -130,7 +130,7 @@ class SweepSettings(NamedTuple):
     halving: keep one point in so many at each stage; None: the full sweep.
     draws: random points to draw from the ranges without a count.
     metric: what the best point has most of (losses and errors: least), such as accuracy_worst10, or auc_macro with
-        --score auc; None: accuracy_macro, of a regression r2_micro.
+        --score auc; ari: how far clusters agree with the true groups; None: accuracy_macro, of a regression r2_micro.
     judge: the split that tests are made on; of val the columns are val_accuracy_macro and so on.
     runs_at_once: runs side by side on a device; None: as many as are best.
     resume: go on with the sweep in --folder; without halving also with more seeds and values.

@@ -12,7 +12,7 @@ from fljax.run.frames import number_or_text
 from fljax.run.headline import direction
 from fljax.run.report import Row, save_formats
 from fljax.run.sweep.shown import as_table
-from fljax.run.sweep.table import by_point, is_of_a_run, is_of_a_score, of_split, unnamed
+from fljax.run.sweep.table import AGREEMENT, by_point, is_of_a_run, is_of_a_score, of_split, unnamed
 
 _UNSAID = (*SWEEP, *NOT_KEPT, "compile", "data_folder", "evaluate_every", "score", "new_client_rounds")
 """Settings that the table says, or that no last result depends on."""
@@ -129,6 +129,8 @@ def save_joined(joined: Joined, folder: Path) -> None:
     searches = [one for sweep in joined.sweeps for one in sweep.found]
     for i, one in enumerate(searches):
         metrics = {unnamed(name, joined.split): value for name, value in one.metrics.items()}
+        if joined.metric == AGREEMENT and AGREEMENT not in metrics:  # of all clients, by groups that no batch has
+            continue
         end = f"_{i}" if len(searches) > 1 else ""
         save(curves_of(one.points, metrics, joined.metric, joined.split), plots / f"curves{end}.png", pdf=True)
 

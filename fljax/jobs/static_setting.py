@@ -59,10 +59,11 @@ def checked(sweep: SweepJob, setting: dict[str, Any]) -> Ready:
     ready = ready_for(sweep, setting)
     (algorithm, _, sampling), run, own = ready.made, ready.job.run, sweep.own
     hypers, draw = sweep.hypers(ready.job), sampling.of(len(ready.federation.train.size))
-    metric_of(sweep.metric, algorithm)
+    metric = metric_of(sweep.metric, algorithm)
     rungs(count_points(hypers), run.rounds, own.halving, run.evaluate_every)
     key, devices = jax.random.key(run.seed), devices_for(sweep, ready, None)
-    check_ahead(algorithm, hypers, ready.federation, key, own.seeds, run.rounds, draw, own.runs_at_once, devices)
+    rest = own.seeds, run.rounds, draw, own.runs_at_once, devices, metric
+    check_ahead(algorithm, hypers, ready.federation, key, *rest)
     return ready
 
 

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy import stats
+from sklearn.metrics import adjusted_rand_score
 
 import fljax
 from fljax.run import writer
@@ -447,3 +448,24 @@ def test_what_is_tested_on_another_split_has_its_name_and_nothing_else_has():
     assert [*told][4:] == [*given][4:]
     assert [unnamed(name, "val") for name in told] == [*given]
     assert [*of_split(dict.fromkeys(given, 0), "test")] == [unnamed(name, "test") for name in given] == [*given]
+
+
+def test_halving_by_agreement_is_of_all_clients_and_runs_without_it_are_refused(searched, federation):
+    """After the second round the first two points are alike to those who take part in it, not to all so far."""
+    model = fljax.MODELS["logistic_regression"]((4, 4, 1), 4)
+    algorithm = fljax.ifca(model, fljax.Work(epochs=1, batch_size=8), n_clusters=4)
+    hypers = fljax.ifca.Hyper(lr=[1e-4, 0.03, 0.003, 1.0])
+    shared = algorithm, hypers, federation, jax.random.key(1), N_SEEDS, ROUNDS
+    run = partial(search, *shared, participation=0.5, compile="fast")
+    whole, halved = run(), run(halving=2, metric="ari")
+    ari, label, ids = (whole.metrics[name] for name in ("ari", "label", "ids"))
+    of_round = [[adjusted_rand_score(federation.group[ids[i, s, 1]], label[i, s, 1]) for s in (0, 1)] for i in (0, 1)]
+    assert np.mean(of_round[0]) == np.mean(of_round[1])
+    np.testing.assert_array_equal(ari[:, :, 0].mean(axis=1), ari[0, :, 0].mean())  # of equals the first go on
+    assert ari[1, :, 1].mean() > ari[0, :, 1].mean() + 0.1
+    assert list(halved.rounds) == [2, 4, 1, 1]
+    rows = tidy(hypers, whole.metrics)
+    assert [row["ari"] for row in rows] == pytest.approx(ari[:, :, -1].ravel())
+    assert best(rows, "ari").mean == pytest.approx(ari[:, :, -1].mean(axis=1).max())
+    with pytest.raises(ValueError, match="metric='ari': these runs have none; it takes a method with clusters, and"):
+        searched(metric="ari")

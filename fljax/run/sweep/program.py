@@ -150,18 +150,30 @@ def plan(
     memory: int | None,
 ) -> memory_of.MemoryPlan:
     """What `fljax.run.sweep.memory.plan` says of a sweep that keeps all its results on the devices."""
-    due = jnp.ones(setting.n_rounds, bool)
-    rest = (federation, dropout, due, jnp.int32(0), jnp.int32(setting.n_rounds))
-
-    def some(n: int) -> Cell:
-        return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((n, *leaf.shape[1:]), leaf.dtype), cells)
 
     def compile(n: int) -> Any:
-        return _mapped.lower(setting._replace(at_once=n), some(n), *rest).compile()
+        return _mapped.lower(*_of_some(n, setting._replace(at_once=n), cells, federation, dropout)).compile()
 
     n_cells = -(-cells.diverged.shape[0] // n_sweep_devices())
-    shapes = check_traced("a run needs at least", _mapped, setting, some(1), *rest, copies=n_sweep_devices())[1]
+    shapes = shapes_of_metrics(setting, cells, federation, dropout)
     return memory_of.plan(compile, n_bytes(shapes), n_cells, at_once, memory)
+
+
+def shapes_of_metrics(setting: Setting, cells: Cell, federation: Federation, dropout: Array | None) -> dict[str, Any]:
+    """The shapes of a run's metrics, (1, rounds, ...), from its trace.
+
+    Raises:
+        MemoryError: a run needs more than there is.
+    """
+    arguments = _of_some(1, setting, cells, federation, dropout)
+    return check_traced("a run needs at least", _mapped, *arguments, copies=n_sweep_devices())[1]
+
+
+def _of_some(n: int, setting: Setting, cells: Cell, federation: Federation, dropout: Array | None) -> tuple:
+    """What `_mapped` is traced with for ``n`` of the cells."""
+    some = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((n, *leaf.shape[1:]), leaf.dtype), cells)
+    n_rounds = setting.n_rounds
+    return setting, some, federation, dropout, jnp.ones(n_rounds, bool), jnp.int32(0), jnp.int32(n_rounds)
 
 
 def advance(
@@ -193,9 +205,7 @@ def level_of(setting: Setting, cells: Cell, federation: Federation, dropout: Arr
     rounds = setting.n_rounds * -(-n_cells // n_sweep_devices())
 
     def cost() -> Cost:
-        one = jax.tree.map(lambda leaf: leaf[:1], cells)
-        due = jnp.ones(setting.n_rounds, bool)
-        traced = _mapped.trace(setting, one, federation, dropout, due, jnp.int32(0), jnp.int32(setting.n_rounds))
+        traced = _mapped.trace(*_of_some(1, setting, cells, federation, dropout))
         return round_cost(traced.jaxpr, setting.algorithm, federation.train.size)
 
     return compiler_for(compile, rounds, cost, None).level

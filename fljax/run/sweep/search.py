@@ -11,6 +11,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 from fljax.drift.stages import at
 from fljax.numbers import as_dict
 from fljax.rounds.sampling import Draw, Sampling, sampling_of
+from fljax.run.agreement import truth_of
 from fljax.run.check import check_run, fields_of
 from fljax.run.check_network import check_outputs, check_subjects
 from fljax.run.identity import run_identity
@@ -21,10 +22,10 @@ from fljax.run.surroundings import surroundings
 from fljax.run.sweep import parts
 from fljax.run.sweep.halving import rungs
 from fljax.run.sweep.points import count_points, epsilons_of_points, point, vectors, with_targets
-from fljax.run.sweep.program import Cell, Setting, all_cells, level_of, plan
+from fljax.run.sweep.program import Cell, Setting, all_cells, level_of, plan, shapes_of_metrics
 from fljax.run.sweep.stages import RUNS_PER_CALL, Stage, Tell, run_stages
 from fljax.run.sweep.stages import Found as Found
-from fljax.run.sweep.table import metric_of
+from fljax.run.sweep.table import check_agreement, metric_of
 from fljax.run.sweep.told import OF_ROUNDS, of_host
 from fljax.run.sweep.widened import HYPER, NUMBERS
 from fljax.run.writer import only_run
@@ -67,8 +68,8 @@ def search(
         n_seeds: seeds per point.
         n_rounds: rounds of each run that is not cut short.
         halving: keep one point in so many at each stage, by the mean over seeds of ``metric``; None: the full sweep.
-        metric: of the tests, see `fljax.run.sweep.table.HEADLINES`; lower is better for losses and errors. None:
-            accuracy_macro, of a regression r2_micro.
+        metric: of the tests, see `fljax.run.sweep.table.HEADLINES`, or ``"ari"``, how far clusters agree with the true
+            groups; lower is better for losses and errors. None: accuracy_macro, of a regression r2_micro.
         folder: where batches are kept; None keeps nothing.
         participation: as in `fljax.simulate`.
         sampling: as in `fljax.simulate`.
@@ -102,6 +103,7 @@ def search(
         check_outputs(algorithm, point(hypers, 0), federation, key)
         federation, dropout_rate = replicated((federation, as_traced(dropout)), mesh)
         setting = Setting(algorithm, draw, n_rounds, 1)
+        check_agreement(metric, shapes_of_metrics(setting, cells, federation, dropout_rate))
         setting = setting._replace(at_once=plan(setting, cells, federation, dropout_rate, at_once, memory).at_once)
         kept = parts.level_of(folder) if compile == "auto" and folder is not None else None  # what was chosen there
         level = kept or level_of(setting, cells, federation, dropout_rate, compile)
@@ -124,7 +126,7 @@ def search(
             }
             opened = store.open(identity | {"metric": None if halving is None else metric}, writable)
             stage = stage._replace(store=opened)
-        found = run_stages(stage, stages, _on_host(cells), metric)
+        found = run_stages(stage, stages, _on_host(cells), metric, truth_of(given))
         known = {name: found.metrics[name] for name in OF_ROUNDS if name in found.metrics}
         more = of_host(known, found.rounds, spent, draw.sampling, given)
         return found._replace(metrics=found.metrics | more)
@@ -140,19 +142,25 @@ def check_ahead(
     draw: Draw,
     at_once: int | None = None,
     devices: Sequence[Device] | None = None,
+    metric: str | None = None,
 ) -> None:
     """Traces a search that is to come: what it cannot do is refused before anything is done.
 
     Raises:
-        ValueError: a choice does not fit the federation, or more points than fit.
+        ValueError: a choice does not fit the federation, more points than fit, or runs without the ``metric``.
         MemoryError: a run needs more than there is.
     """
     hypers = with_targets(hypers, draw.sampling, algorithm.about.work, n_rounds)
     n_devices = len(jax.devices() if devices is None else devices)
     with over_devices(devices, n_devices) as mesh, fields_of(hypers, algorithm):
         where = None if mesh is None else NamedSharding(mesh, PartitionSpec())
-        data = shapes(federation, where)
-        plan(Setting(algorithm, draw, n_rounds, 1), all_cells(hypers, key, n_seeds), data, None, at_once, None)
+        setting, cells, data = (
+            Setting(algorithm, draw, n_rounds, 1),
+            all_cells(hypers, key, n_seeds),
+            shapes(federation, where),
+        )
+        check_agreement(metric, shapes_of_metrics(setting, cells, data, None))
+        plan(setting, cells, data, None, at_once, None)
 
 
 def on_validation(federation: Federation) -> Federation:

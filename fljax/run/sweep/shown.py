@@ -7,7 +7,7 @@ from fljax.run.columns import decimals
 from fljax.run.formats import Table
 from fljax.run.headline import HIGHER_IS_BETTER, LOWER_IS_BETTER, direction
 from fljax.run.report import Row
-from fljax.run.sweep.table import Spread, best, by_point, named, ranked
+from fljax.run.sweep.table import AGREEMENT, Spread, best, by_point, named, ranked
 
 SHOWN = 10
 """Points of `as_table`; all are in the rows of `fljax.run.sweep.tidy`."""
@@ -48,7 +48,7 @@ def verdict(rows: Sequence[Row], metric: str, split: str = "test") -> str:
 
 def _interval(spread: Spread, metric: str) -> str:
     """A point's interval within what the metric can be: of two seeds Student's reaches far beyond."""
-    known = metric in HIGHER_IS_BETTER and not metric.startswith("r2")
+    known = metric in HIGHER_IS_BETTER and not metric.startswith("r2") and metric != AGREEMENT
     least = 0.0 if known or metric in LOWER_IS_BETTER else -math.inf
     most = math.inf if metric in LOWER_IS_BETTER or direction(metric) == 0 else 1.0
     return f"{_number(max(spread.low, least))} to {_number(min(spread.high, most))}"

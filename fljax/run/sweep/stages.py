@@ -10,6 +10,7 @@ import numpy as np
 
 from fljax.rounds.round_metrics import check_clusters
 from fljax.run import hosts
+from fljax.run.agreement import Truth, ari_of_rounds
 from fljax.run.checkpoint import as_numbers, is_key
 from fljax.run.headline import LOWER_IS_BETTER
 from fljax.run.mesh import n_sweep_devices
@@ -17,6 +18,7 @@ from fljax.run.spread import measured
 from fljax.run.sweep import parts
 from fljax.run.sweep.halving import Rung, survivors
 from fljax.run.sweep.program import Cell, Setting, advance
+from fljax.run.sweep.table import AGREEMENT
 from fljax.types import Federation
 
 RUNS_PER_CALL = 4
@@ -95,8 +97,8 @@ class Stage(NamedTuple):
         return jax.eval_shape(init, jax.random.key(0, impl=self.implementation), hyper, self.federation.train)
 
 
-def run_stages(stage: Stage, stages: Sequence[Rung], cells: Cell, metric: str) -> Found:
-    """All stages, each with the points that ``metric`` left to it."""
+def run_stages(stage: Stage, stages: Sequence[Rung], cells: Cell, metric: str, truth: Truth | None = None) -> Found:
+    """All stages, each with the points that ``metric`` left to it; ``truth`` is of the clients, None: not known."""
     n_cells, n_rounds = cells.diverged.shape[0], stage.setting.n_rounds
     n_seeds = n_cells // stages[0].n_points
     rounds, first = np.zeros(stages[0].n_points, int), 0
@@ -109,8 +111,19 @@ def run_stages(stage: Stage, stages: Sequence[Rung], cells: Cell, metric: str) -
             metrics[name][part.cells, first : rung.until] = value
         rounds[alive], first = rung.until, rung.until
         if i + 1 < len(stages):
-            last = {name: value[:, -1] for name, value in part.metrics.items()}
-            score = measured(last, metric).reshape(len(alive), n_seeds).mean(axis=1)
+            score = _score(part, metrics, rung.until, metric, truth).reshape(len(alive), n_seeds).mean(axis=1)
             alive = alive[survivors(-score if metric in LOWER_IS_BETTER else score, stages[i + 1].n_points)]
             cells = parts.put(cells, part)
     return Found({n: v.reshape(len(rounds), n_seeds, *v.shape[1:]) for n, v in metrics.items()}, rounds)
+
+
+def _score(
+    part: parts.Part, metrics: dict[str, np.ndarray], until: int, metric: str, truth: Truth | None
+) -> np.ndarray:
+    """The ``metric`` of each run of a stage after its last round, (runs,), where ``metrics`` has all rounds so far."""
+    if metric != AGREEMENT or truth is None:
+        return measured({name: value[:, -1] for name, value in part.metrics.items()}, metric)
+    # Of all clients, each in the cluster that it last reported: a round knows its participants alone.
+    known = {name: metrics[name][part.cells, :until] for name in ("ids", "active", "label")}
+    runs = [{name: value[i] for name, value in known.items()} for i in range(len(part.cells))]
+    return np.array([ari_of_rounds(run, truth)[-1] for run in runs])

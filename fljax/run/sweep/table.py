@@ -1,7 +1,7 @@
 """What a sweep found: one row a point and seed, points over their seeds, the best of them."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -32,7 +32,19 @@ SPENT = "epsilon_spent"
 """Epsilon after the last round; a brick has a number that is called epsilon."""
 TOLD = {"epsilon": SPENT, "attack_success": "attack_success", "simulated_seconds": "simulated_seconds"}
 """What only some runs have -> its column."""
-OF_A_RUN = ("seed", "rounds", "diverged", "best_accuracy", "best_r2", "best_round", *HEADLINES, *TOLD.values())
+AGREEMENT = "ari"
+"""Of clusters with true groups, of runs that have both."""
+OF_A_RUN = (
+    "seed",
+    "rounds",
+    "diverged",
+    "best_accuracy",
+    "best_r2",
+    "best_round",
+    *HEADLINES,
+    AGREEMENT,
+    *TOLD.values(),
+)
 """Columns that are not part of a point; nor are those of a run's scores besides the metric contract, `is_of_a_run`."""
 
 
@@ -58,9 +70,9 @@ def tidy(
     ``accuracy_macro``, ``accuracy_micro``, ``accuracy_p10``, ``accuracy_worst10``, ``f1_macro``, ``f1_micro``,
     ``f1_worst10``, ``test_loss`` of the last round run (worst10: mean of the worst tenth of the clients),
     ``best_accuracy`` and ``best_round`` of accuracy_macro; of a regression its own
-    (`fljax.run.regression`), and ``best_r2`` of r2_micro; where there are such, ``epsilon_spent``, ``attack_success``,
-    the ``simulated_seconds`` of all rounds, and ``NAME_macro`` and ``NAME_micro`` of further scores. All of these are
-    None where diverged.
+    (`fljax.run.regression`), and ``best_r2`` of r2_micro; where there are such, ``ari``, ``epsilon_spent``,
+    ``attack_success``, the ``simulated_seconds`` of all rounds, and ``NAME_macro`` and ``NAME_micro`` of further
+    scores. All of these are None where diverged.
 
     Args:
         hypers: the points.
@@ -89,7 +101,8 @@ def tidy(
 def outcomes(metrics: Mapping[str, Any], rounds: np.ndarray) -> Iterator[tuple[int, int, Row]]:
     """The number of the point, the seed, and what `tidy` tells of it, of each run of ``rounds`` (points, seeds) > 0."""
     own = [f"{name}_{mean}" for name in scores_in(metrics) for mean in MEANS]
-    values = {name: np.asarray(metrics[name]) for name in (*HEADLINES, *own, *TOLD, "diverged") if name in metrics}
+    asked = (*HEADLINES, *own, AGREEMENT, *TOLD, "diverged")
+    values = {name: np.asarray(metrics[name]) for name in asked if name in metrics}
     spread = [name for name in spreads(metrics) if name in HEADLINES]
     of_clients = {name: value for name, value in metrics.items() if name.startswith(OF_CLIENT)}
     for i, seed in np.argwhere(rounds > 0).tolist():
@@ -102,7 +115,7 @@ def outcomes(metrics: Mapping[str, Any], rounds: np.ndarray) -> Iterator[tuple[i
 def _outcome(run: Mapping[str, np.ndarray]) -> Row:
     gone = run["diverged"]
     row: Row = {"diverged": int(np.argmax(gone)) + 1 if gone.any() else None}
-    ended = {name: float(run[name][-1]) for name in run if name in HEADLINES or is_of_a_score(name)}
+    ended = {name: float(run[name][-1]) for name in run if name in (*HEADLINES, AGREEMENT) or is_of_a_score(name)}
     measures = measures_of(run)
     accuracy = run[measures.headline]
     known = np.isfinite(accuracy).any()
@@ -152,9 +165,20 @@ def metric_of(metric: str | None, algorithm: Algorithm) -> str:
     numbers = task_of(algorithm.loss) == "regression"
     own = (f"{score.name}_{mean}" for score in scores_of(algorithm.loss) for mean in MEANS)
     allowed = (*(OF_NUMBERS if numbers else OF_CLASSES), "test_loss", *own)
-    if metric is not None and metric not in allowed:
+    if metric is not None and metric not in (
+        *allowed,
+        AGREEMENT,
+    ):  # whose own fault is what it takes, `check_agreement`
         raise ValueError(f"metric={metric!r} is unknown; choose one of {', '.join(allowed)}")
     return metric or allowed[0]
+
+
+def check_agreement(metric: str | None, metrics: Collection[str]) -> None:
+    """Raises ValueError where runs with these ``metrics`` are to be judged by an agreement that they do not have."""
+    if metric == AGREEMENT and AGREEMENT not in metrics:
+        raise ValueError(
+            f"metric={AGREEMENT!r}: these runs have none; it takes a method with clusters, and clients of known groups"
+        )
 
 
 def _spread(point: Row, rows: Sequence[Row], metric: str, confidence: float) -> Spread:
@@ -194,7 +218,7 @@ def ranked(spreads: Sequence[Spread], metric: str) -> list[Spread]:
 
 def named(metric: str, split: str) -> str:
     """A metric's name where tests are made on ``split``."""
-    return metric if split == "test" else f"{split}_{metric.removeprefix('test_')}"
+    return metric if split == "test" or metric == AGREEMENT else f"{split}_{metric.removeprefix('test_')}"
 
 
 def unnamed(name: str, split: str) -> str:
