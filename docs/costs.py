@@ -40,7 +40,7 @@ class Cost(NamedTuple):
 
     def sentence(self) -> str:
         """For a page."""
-        server, client, up, down = (cell if cell != "varies" else "what changes" for cell in self.cells())
+        server, client, up, down = (cell if cell != "varies" else "an amount that varies" for cell in self.cells())
         return (
             f"In models of a small network, for {N_CLIENTS} clients and K = {K}: the server keeps {server}, each "
             f"client keeps {client} between rounds; in the second round a participant sends {up} and receives {down}."

@@ -20,21 +20,21 @@ K_NAMES = ("n_clusters", "n_groups", "n_learners")
 ALSO_TOLD = {
     "fedas": "the sum of the squares of a participant's gradients",
     "fedcac": "which of a participant's parameters are critical",
-    "fedcr": "a Gaussian of the representation of each class that a participant has",
+    "fedcr": "for each class of a participant, a Gaussian of its representations",
     "feddbe": "the mean of all clients' features, once",
-    "feddistill": "a participant's mean outputs for each class that it has",
+    "feddistill": "for each class of a participant, its mean outputs",
     "fedgen": "how many examples of each class a client has, once",
     "fedma": "how many examples of each class a participant has",
     "fedpac": "how many examples of each class a participant has, and the means and spread of their features",
     "fedproto": "how many examples of each class a participant has, and the means of their features",
-    "fedrc": "for each class, how much of it in a participant's examples each cluster explains",
+    "fedrc": "for each class, the share of a participant's examples that each cluster explains",
     "fedsoft": "how many of a participant's examples are nearest to each center",
     "fedtsdp": "its own unlabelled examples (`Federation.public`)",
     "group_pfl": "how many examples of each class a client has, once",
     "group_pfl_dynamic": "how many examples of each class a client has, once",
     "pacfl": "the main directions of a client's examples, once",
 }
-"""What a server is told besides models, losses and cluster choices; the others tell nothing of the kind."""
+"""What a server sees besides models, losses and cluster choices, for the methods whose server sees more."""
 
 
 def write_all(folder: Path) -> None:
@@ -147,7 +147,7 @@ def choosing_table(cost: "dict[str, costs.Cost]") -> str:
 
 
 _HEAD = (
-    "| method | server keeps | a client keeps | a participant sends | receives | needs K | the server is also told |",
+    "| method | server keeps | a client keeps | a participant sends | receives | needs K | the server also sees |",
     "|---|--:|--:|--:|--:|---|---|",
 )
 
