@@ -160,7 +160,7 @@ def _growth(lines: Sequence[Line]) -> list[str]:
         if sum(map(bool, after)) > 1:
             rows.append([method, setting, *(f"{np.mean(values):.2f}" if values else "" for values in after)])
     head = ("method", "setting", *(f"after {n}" for n in marks))
-    return [f"### How it grows\n\n{table(head, rows)}"] if rows else []
+    return [f"### How accuracy grows\n\n{table(head, rows)}"] if rows else []
 
 
 def _why_off(lines: Sequence[Line]) -> list[str]:
@@ -173,7 +173,7 @@ def _why_off(lines: Sequence[Line]) -> list[str]:
                 why = cause("row", ("PFLlib", "table", "FMNIST", setting, method, "last accuracy"))
                 rows.append([method, setting, f"{off:+.2f}", why or "not looked into"])
     head = ("method", "setting", "off", "cause, and what shows it")
-    return [f"### Why some are off\n\n{table(head, rows)}"] if rows else []
+    return [f"### Why some rows are off\n\n{table(head, rows)}"] if rows else []
 
 
 def clustered_page(results: Path = RESULTS) -> str:
@@ -191,7 +191,7 @@ def clustered_page(results: Path = RESULTS) -> str:
             command = f"`python experiments/leaderboard.py --only '{method}' --settings '{setting}'`"
             rows.append([method, *cells, str(len({line["seed"] for line in own})), command])
         parts.append(f"### {setting}\n\n{table(head, rows)}")
-    parts.append(f"### How much a method's own number matters\n\n{_sensitivity(lines, tuning)}")
+    parts.append(f"### Sensitivity to one hyperparameter\n\n{_sensitivity(lines, tuning)}")
     return "\n\n".join(parts) + "\n"
 
 
@@ -209,7 +209,7 @@ def _sensitivity(lines: Sequence[Line], tuning: str) -> str:
                 cells += [f"{value:g}: {found:.2f}" for found in _values(own, metric)]
             if cells:
                 rows.append([method, setting, f"`{entry.tuned}`", ", ".join(cells)])
-    head = ("method", "groups", "number", "its value: validation accuracy on a seed that is in no table")
+    head = ("method", "groups", "hyperparameter", "its value: validation accuracy on a seed that is in no table")
     return table(head, rows) if rows else f"No number is chosen yet: {NOT_RUN}."
 
 
