@@ -71,11 +71,11 @@ def method_page(name: str, cost: "costs.Cost | None") -> str:
         f"```text\nfljax.{name}(model, work{''.join(f', {one}=...' for one in choices)})\n"
         f"fljax run --algorithm {name}\n```",
         cost.sentence() if cost else "",
-        f"Bricks that fit: {', '.join(bricks)}." if bricks else "No brick fits.",
-        _settings("Choices", "Arguments of the method. Another value is another program.", choices),
-        _settings(f"Numbers (`fljax.{name}.Hyper`)", "A new value compiles nothing.", numbers),
-        f"## What its file says\n\n{_docstring(method)}",
-        f"## Its file\n\n:::{{literalinclude}} {_up(method)}\n:language: python\n:::",
+        f"Bricks that it accepts: {', '.join(bricks)}." if bricks else "It accepts no bricks.",
+        _settings("Static choices", "Arguments of the method. Another value is another program.", choices),
+        _settings(f"Hyperparameters (`fljax.{name}.Hyper`)", "A new value does not recompile.", numbers),
+        f"## Description\n\n{_docstring(method)}",
+        f"## Source code\n\n:::{{literalinclude}} {_up(method)}\n:language: python\n:::",
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
 
@@ -211,12 +211,12 @@ REFERENCE = {
 }
 """Module -> the names that its page has."""
 _WORDS = {
-    "fljax": "The names that `dir(fljax)` lists besides the methods and the functions of `fljax.server`.",
-    "fljax.rounds": "What methods are made of. Names that are also in `fljax` stand on its page.",
+    "fljax": "The names that `dir(fljax)` lists, except methods and the functions of `fljax.server`.",
+    "fljax.rounds": "The parts of methods. Names that are also in `fljax` are on its page.",
     "fljax.server": "What a server does. Pure functions of fixed shape over the client axis.",
     "fljax.client": "What a client does.",
     "fljax.run": "Runs, sweeps, devices and files.",
-    "fljax.scores": "What tests may say of each client besides the metric contract, by name: see `fljax.scored`.",
+    "fljax.scores": "Metrics of each client besides the standard ones, by name: see `fljax.scored`.",
 }
 
 
