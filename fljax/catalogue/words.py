@@ -167,6 +167,11 @@ def words_of(value: Any) -> list[str]:
     return [str(value).lower() if isinstance(value, bool) else str(value)]
 
 
+def in_words(value: Any) -> str:
+    """A value as one text, ``128 64``, by which tables name it."""
+    return " ".join(words_of(value))
+
+
 def written(name: str) -> str:
     """A setting as the command line writes it."""
     return name.replace("_", "-")

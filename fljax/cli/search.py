@@ -9,6 +9,7 @@ from typing import Any
 import jax
 from rich.progress import Progress
 
+from fljax.catalogue.words import in_words
 from fljax.cli.interrupts import saying_how_to_go_on
 from fljax.jobs import config
 from fljax.jobs.remarks import headline
@@ -63,11 +64,8 @@ def _results(
 ) -> list[Row]:
     """Shows what was ``found`` under each static setting, and writes it where the folder is ``writable``."""
     own, hypers = sweep.own, sweep.hypers(sweep.job)
-    rows = [
-        row
-        for setting, result in found
-        for row in tidy(hypers, result.metrics, result.rounds, **{name: str(v) for name, v in setting.items()})
-    ]
+    found = [({name: in_words(value) for name, value in setting.items()}, result) for setting, result in found]
+    rows = [row for setting, one in found for row in tidy(hypers, one.metrics, one.rounds, **setting)]
     print(as_table(by_point(rows, metric), metric, own.judge).text)
     if writable:
         save_table(folder / "table.csv", [of_split(row, own.judge) for row in rows], read_again=True)

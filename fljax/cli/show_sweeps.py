@@ -4,6 +4,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from fljax.catalogue.words import written
 from fljax.jobs.joined_sweeps import Joined, join_sweeps, save_joined
 from fljax.jobs.kinds import is_sweep
 from fljax.jobs.sweep import read_sweep
@@ -37,7 +38,8 @@ def show_sweeps(folders: Sequence[Path], given: Mapping[str, str]) -> None:
 
 
 def _words_of_best(joined: Joined, folders: Sequence[Path]) -> list[str]:
-    """The best point's settings as commands take them; [] where its sweep says nothing of them."""
+    """The best point's settings as commands take them, with those that other sweeps have otherwise; [] where its sweep
+    says nothing of them."""
     point = best(joined.rows, joined.metric).point
     number = next(i for i, row in zip(joined.of, joined.rows, strict=True) if point.items() <= row.items())
     try:
@@ -45,4 +47,8 @@ def _words_of_best(joined: Joined, folders: Sequence[Path]) -> list[str]:
     except ValueError:  # made in Python, or with a method whose file is elsewhere
         return []
     own: Row = {name: value for name, value in point.items() if name in (*sweep.axes, *sweep.labels)}
-    return as_words(sweep, own, joined.point)
+    settings = joined.settings[number]
+    others = [name for name in joined.differ if name in settings and name not in ("algorithm", *sweep.outer)]
+    return [word for name in others for word in (f"--{written(name)}", *settings[name])] + as_words(
+        sweep, own, joined.point
+    )

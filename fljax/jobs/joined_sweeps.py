@@ -24,6 +24,8 @@ class Joined(NamedTuple):
     sweeps: list[LoadedSweep]
     rows: list[Row]  # a row a run, tests by their own names
     of: list[int]  # the sweep of each row
+    differ: list[str]  # settings that the sweeps do not have alike
+    settings: list[dict[str, list[str]]]  # of each sweep, as words
     metric: str
     split: str  # that was tested on
 
@@ -67,6 +69,8 @@ def join_sweeps(folders: Sequence[Path], measure: str | None = None) -> Joined:
         sweeps,
         [{name: row.get(name) for name in ordered} for _, row in rows.values()],
         [i for i, _ in rows.values()],
+        list(told),
+        settings,
         metric,
         split,
     )

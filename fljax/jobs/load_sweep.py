@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from fljax.catalogue.own import is_file
+from fljax.catalogue.words import in_words
 from fljax.jobs.kinds import made_by
 from fljax.jobs.settings import last, of_toml
 from fljax.jobs.sweep import folder_of, read_sweep
@@ -60,7 +61,9 @@ def load_sweep(folder: str | Path) -> LoadedSweep:
         places, split = _places(folder)
     elif not config.exists():
         places |= {folder / folder_of({}): {}}
-    read = [read_search(path, {name: str(value) for name, value in own.items()}, split) for path, own in places.items()]
+    read = [
+        read_search(path, {name: in_words(value) for name, value in own.items()}, split) for path, own in places.items()
+    ]
     if not (found := [one for one in read if one is not None]):
         raise ValueError(f"{folder} holds no runs of a sweep; fljax sweep --folder makes some")
     return LoadedSweep(folder, found, read_table(folder / "table.csv"))

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from fljax.catalogue.words import words_of, written
+from fljax.catalogue.words import in_words, words_of, written
 from fljax.jobs import config
 from fljax.jobs.job import read_job
 from fljax.jobs.kinds import begun_by
@@ -54,5 +54,6 @@ def as_words(sweep: SweepJob, point: Row, said: Collection[str] = ()) -> list[st
         if (full := sweep.labels.get(label)) is None:
             values[path(sweep.name, label)] = float(str(np.float32(str(value))))
         else:
-            values[full] = next(one for one in sweep.outer[full] if str(one) == str(value))
+            named = str(value)  # in older tables "(128, 64)", not "128 64"
+            values[full] = next(one for one in sweep.outer[full] if named in (in_words(one), str(one)))
     return [word for full, value in values.items() for word in (f"--{written(full)}", *words_of(value))]

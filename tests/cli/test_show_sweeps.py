@@ -117,6 +117,11 @@ def test_sweeps_of_other_seeds_and_many_points(swept, fljax, monkeypatch):
     other = join_sweeps([Path("seed-2"), Path("short")])
     assert other.point == ["sweep.rounds", "lr"]
     assert [(one.rounds, one.n_seeds) for one in by_point(other.rows)] == [(2, 1), (2, 1), (1, 2), (1, 2)]
+    out = fljax("show", "seed-2", "short")[1]
+    rounds = out.partition("best: sweep.rounds=")[2].partition(",")[0]
+    assert (
+        f"its settings: --rounds {rounds} --fedavg.epochs 1 --fedavg.lr " in out
+    )  # what one sweep has otherwise than the other
     assert "the best" not in fljax("show", "seed-1", "seed-2")[1]
     monkeypatch.setattr("fljax.cli.show_sweeps.SHOWN", 3)
     assert "the best 3 of 4 points" in fljax("show", "seed-1", "seed-2")[1]

@@ -239,7 +239,7 @@ def test_the_best_points_settings_are_those_that_a_run_takes():
     sweep = read_sweep([*given, "--outer.model.hidden", "64 32", "8", "--outer.epochs", "1", "2"])
     lr, hidden = 0.034567890, next(label for label, full in sweep.labels.items() if full == "model.hidden")
     epochs = next(label for label in sweep.labels if label != hidden)
-    words = as_words(sweep, {hidden: str((64, 32)), epochs: "2", "lr": float(np.float32(lr)), "mu": 0.3})
+    words = as_words(sweep, {hidden: "64 32", epochs: "2", "lr": float(np.float32(lr)), "mu": 0.3})
     job = read_job(["--algorithm", "fedprox", *words])
     assert job.settings["model"]["hidden"] == (64, 32)
     own = job.settings["fedprox"]

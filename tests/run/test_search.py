@@ -19,7 +19,7 @@ from fljax.run.sweep.figures import curves, response
 from fljax.run.sweep.halving import Rung, rungs, survivors
 from fljax.run.sweep.shown import as_table, verdict
 from fljax.run.sweep.stages import Stage
-from fljax.run.sweep.table import of_split, unnamed
+from fljax.run.sweep.table import Spread, of_split, ranked, unnamed
 from fljax.types import About, State
 
 search_module = importlib.import_module("fljax.run.sweep.search")
@@ -469,3 +469,15 @@ def test_halving_by_agreement_is_of_all_clients_and_runs_without_it_are_refused(
     assert best(rows, "ari").mean == pytest.approx(ari[:, :, -1].mean(axis=1).max())
     with pytest.raises(ValueError, match="metric='ari': these runs have none; it takes a method with clusters, and"):
         searched(metric="ari")
+
+
+def test_of_sweeps_of_different_lengths_the_share_of_the_rounds_ranks():
+    lengths = {"short": (2, 2), "long": (4, 4), "cut short": (2, 4)}
+    means = {"short": 0.6, "long": 0.5, "cut short": 0.9}
+    spreads = [
+        Spread({"lr": name, "sweep.rounds": whole}, means[name], np.nan, np.nan, 1, 0, rounds)
+        for name, (rounds, whole) in lengths.items()
+    ]
+    assert [one.point["lr"] for one in ranked(spreads, "accuracy_macro")] == ["short", "long", "cut short"]
+    alike = [one._replace(point={"lr": one.point["lr"]}) for one in spreads]
+    assert [one.point["lr"] for one in ranked(alike, "accuracy_macro")] == ["long", "cut short", "short"]

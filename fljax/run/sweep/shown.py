@@ -7,7 +7,7 @@ from fljax.run.columns import decimals
 from fljax.run.formats import Table
 from fljax.run.headline import HIGHER_IS_BETTER, LOWER_IS_BETTER, direction
 from fljax.run.report import Row
-from fljax.run.sweep.table import AGREEMENT, Spread, best, by_point, named, ranked
+from fljax.run.sweep.table import AGREEMENT, Spread, best, by_point, completed, named, ranked
 
 SHOWN = 10
 """Points of `as_table`; all are in the rows of `fljax.run.sweep.tidy`."""
@@ -38,11 +38,12 @@ def verdict(rows: Sequence[Row], metric: str, split: str = "test") -> str:
     mean = f"{named(metric, split)} {_number(chosen.mean)}{'' if math.isnan(chosen.low) else seeds}"
     spent = "" if chosen.epsilon is None else f", epsilon {chosen.epsilon:.4g}"
     found = by_point(rows, metric)
-    equal = [own for own in found if own.mean == chosen.mean and own.rounds == chosen.rounds]
+    equal = [own for own in found if own.mean == chosen.mean and completed(own) == completed(chosen)]
     others = len([own for own in equal if not own.n_diverged]) - 1
     as_good = f"; {others} other{'s are' if others > 1 else ' is'} as good" if others else ""
-    longest = max(own.rounds for own in found)
-    gone = "" if chosen.rounds == longest else f" after {chosen.rounds} of {longest} rounds; each that went on diverged"
+    longest = max(found, key=completed)
+    cut = f" after {chosen.rounds} of {longest.rounds} rounds; each that went on diverged"
+    gone = cut if completed(chosen) < completed(longest) else ""
     return f"best: {point or 'the only point'}: {mean}{spent}{as_good}{gone}"
 
 

@@ -48,6 +48,10 @@ OF_A_RUN = (
 """Columns that are not part of a point; nor are those of a run's scores besides the metric contract, `is_of_a_run`."""
 
 
+ROUNDS_IN_ALL = "sweep.rounds"
+"""The column of sweeps of different lengths that says how many rounds a run has that is not cut short."""
+
+
 class Spread(NamedTuple):
     """A point over its seeds."""
 
@@ -206,14 +210,21 @@ def best(rows: Sequence[Row], metric: str = "accuracy_macro", confidence: float 
 def ranked(spreads: Sequence[Spread], metric: str) -> list[Spread]:
     """Points, best first: those that diverged on no seed, then those of more rounds, then by mean; equals as they are.
 
-    A point that halving cut short lost to those that it kept, whatever its mean was then.
+    A point that halving cut short lost to those that it kept, whatever its mean was then. Of sweeps of different
+    lengths the share of their rounds counts.
     """
     sign = 1.0 if unnamed(metric, "val") in LOWER_IS_BETTER else -1.0
 
-    def place(spread: Spread) -> tuple[bool, int, float]:
-        return spread.n_diverged > 0, -spread.rounds, np.inf if np.isnan(spread.mean) else sign * spread.mean
+    def place(spread: Spread) -> tuple[bool, float, float]:
+        mean = np.inf if np.isnan(spread.mean) else sign * spread.mean
+        return spread.n_diverged > 0, -completed(spread), mean
 
     return sorted(spreads, key=place)
+
+
+def completed(spread: Spread) -> float:
+    """How far a point's runs came: their rounds; of sweeps of different lengths the share of all rounds."""
+    return spread.rounds / float(str(spread.point.get(ROUNDS_IN_ALL) or 1))
 
 
 def named(metric: str, split: str) -> str:
