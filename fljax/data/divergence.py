@@ -32,5 +32,6 @@ def mean_kld(counts: np.ndarray, floor: float = FLOOR) -> float:
 
 
 def _probabilities(counts: np.ndarray, floor: float) -> np.ndarray:
-    p = counts / counts.sum(axis=1, keepdims=True) + floor
+    total = counts.sum(axis=1, keepdims=True)  # 0 of a client that has none of several labels
+    p = counts / np.where(total > 0, total, 1) + floor
     return p / p.sum(axis=1, keepdims=True)

@@ -51,12 +51,12 @@ def counts_of(federation: Federation) -> tuple[np.ndarray, str]:
     return np.stack([np.bincount(np.searchsorted(edges, one[:, 0]), minlength=10) for one in own]), "tenth of targets"
 
 
-def bubbles(axes: Axes, counts: np.ndarray, group: np.ndarray | None, kind: str = "class") -> None:
+def bubbles(axes: Axes, counts: np.ndarray, group: np.ndarray | None, kind: str) -> None:
     """A bubble for each client and class, its area the count; coloured by true group where there is one."""
     client, label = np.nonzero(counts)
     shade = np.zeros(len(client)) if group is None else group[client]
-    area = 150 * counts[client, label] / counts.max() * min(1.0, 40 / max(counts.shape))
-    axes.scatter(client, label, s=area, c=shade, cmap="tab10" if shade.max() < 10 else "tab20")
+    area = 150 * counts[client, label] / max(counts.max(), 1) * min(1.0, 40 / max(counts.shape))
+    axes.scatter(client, label, s=area, c=shade, cmap="tab10" if shade.max(initial=0) < 10 else "tab20")
     axes.set(xlabel="client", ylabel=kind, title="training examples, area = count")
 
 

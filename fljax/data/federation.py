@@ -62,8 +62,8 @@ def build(
     check_choices(build, {"seed": seed})
     if not (hasattr(pool, "x") and hasattr(pool, "y")):
         raise ValueError(f"pool is of type {type(pool).__name__}, not Examples; give one, as fljax.Examples(x, y)")
-    warn_of_scale(pool.x)
-    pool = as_arrays(pool)
+    given, pool = pool, as_arrays(pool)
+    warn_of_scale(given.x)
     rng = np.random.default_rng(seed)
     labels = np.asarray(pool.y)
     stratify = stratify and are_classes(labels)
@@ -90,23 +90,26 @@ def on_host(x: np.ndarray | Array, y: np.ndarray | Array) -> Examples:
 
 
 def as_arrays(examples: Examples) -> Examples:
-    """``examples`` as JAX arrays: ``x`` uint8, int32 or float32, ``y`` as `as_labels` has it."""
+    """``examples`` as JAX arrays: ``x`` uint8, int32 or float32, ``y`` as `as_labels` has it.
+
+    Raises:
+        ValueError: ``x`` is no array or of another kind, holds tokens beyond int32, or has not as many examples as
+            ``y``, or as `as_labels`.
+    """
+    if not hasattr(examples.x, "dtype"):
+        raise ValueError(f"x is a {type(examples.x).__name__}; give an array (examples, ...)")
     kind, y = np.dtype(examples.x.dtype), as_labels(examples.y)
     dtype = {np.dtype(np.uint8): jnp.uint8, np.dtype(np.int32): jnp.int32, np.dtype(np.int64): jnp.int32}.get(kind)
     if dtype is None and not np.issubdtype(kind, np.floating):
         wanted = "uint8 pixels (0 to 255), floating-point features or int32 tokens of a text"
         tokens = ", which fljax.from_frame makes of a column of texts, Columns(text=...)" if kind.kind in "USO" else ""
         raise ValueError(f"x has dtype {kind}; give {wanted}{tokens}")
-    if kind == np.int64 and not _in_int32(np.asarray(examples.x)):
-        raise ValueError(f"x has tokens up to {np.abs(examples.x).max()}; give tokens that int32 holds")
+    bounds = np.iinfo(np.int32)
+    if kind == np.int64 and examples.x.size and not bounds.min <= examples.x.min() <= examples.x.max() <= bounds.max:
+        raise ValueError(f"x has tokens {examples.x.min()} to {examples.x.max()}; give tokens that int32 holds")
     if len(examples.x) != len(y):
         raise ValueError(f"x has {len(examples.x)} examples and y {len(y)}; give a label for each example")
     return Examples(on_device(examples.x, dtype or jnp.float32), on_device(y, y.dtype))
-
-
-def _in_int32(x: np.ndarray) -> bool:
-    bounds = np.iinfo(np.int32)
-    return not x.size or (bounds.min <= x.min() and x.max() <= bounds.max)
 
 
 def select(data: ClientData, ids: Array) -> ClientData:
@@ -150,7 +153,9 @@ def n_classes(federation: Federation) -> int:
     labels = federation.train.pool.y
     if not are_classes(labels):
         return 1 if labels.ndim == 1 else labels.shape[1]
-    return 1 + max(int(np.asarray(y).max()) for y in (labels, federation.test.pool.y))
+    splits = (federation.train, federation.val, federation.test)
+    pools = {id(split.pool): split.pool for split in splits if split is not None}  # most often one, looked at once
+    return 1 + max(int(np.asarray(pool.y).max()) for pool in pools.values())
 
 
 def _numbered(group: np.ndarray) -> np.ndarray:

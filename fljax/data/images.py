@@ -12,8 +12,10 @@ def rotate(x: np.ndarray, degrees: float) -> np.ndarray:
     Corners that come from outside the image are 0.
 
     Raises:
-        ValueError: a quarter turn of images that are not square.
+        ValueError: a quarter turn of images that are not square, or examples that are no images.
     """
+    if x.ndim < 3:
+        raise ValueError(f"examples have shape {x.shape[1:]}; only images, (height, width, channels), can turn")
     quarters, rest = divmod(degrees, 90)
     if rest:
         angle = np.deg2rad(degrees)
@@ -27,7 +29,12 @@ def affine(x: np.ndarray, matrix: np.ndarray) -> np.ndarray:
     """Images (n, height, width, channels) resampled bilinearly: ``out(c + r) = x(c + matrix r)``, c the centre.
 
     ``r`` is (row, column); outside the image is 0. uint8 in, uint8 out.
+
+    Raises:
+        ValueError: examples that are no images.
     """
+    if x.ndim != 4:
+        raise ValueError(f"examples have shape {x.shape[1:]}; give images (height, width, channels)")
     stack = np.moveaxis(x, 3, 1)
     shape = stack.shape
     full = np.eye(3)

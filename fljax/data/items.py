@@ -19,11 +19,13 @@ def arrays_of(data: Any, whose: str) -> tuple[np.ndarray, np.ndarray]:
     Raises:
         ValueError: it is neither, has no examples, or its items are no pairs or of different shapes.
     """
-    if isinstance(data, tuple | list | np.ndarray | Array):
+    if isinstance(data, tuple | list) or (isinstance(data, np.ndarray | Array) and data.ndim):
         if len(data) != 2:
             raise ValueError(f"{whose} has a {type(data).__name__} of length {len(data)}; {_ALLOWED}")
         x, y = as_array(f"{whose}'s x", data[0]), as_array(f"{whose}'s y", data[1])
-    elif isinstance(data, Mapping | str) or not (hasattr(data, "__len__") and hasattr(data, "__getitem__")):
+    elif isinstance(data, Mapping | str | np.ndarray | Array) or not (
+        hasattr(data, "__len__") and hasattr(data, "__getitem__")
+    ):
         raise ValueError(f"{whose} has a {type(data).__name__}; {_ALLOWED}")
     else:
         items = [data[i] for i in range(len(data))]  # by place: a data set of PyTorch need not end an iteration

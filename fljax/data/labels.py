@@ -14,7 +14,7 @@ def as_labels(y: Any) -> np.ndarray:
     several labels of an example at once.
 
     Raises:
-        ValueError: they are text or something else, have no rows of their own, or are too large for their type.
+        ValueError: they are text or something else, have no rows of their own, or are beyond their type.
     """
     labels = np.asarray(y)
     if labels.ndim not in (1, 2):
@@ -29,8 +29,11 @@ def as_labels(y: Any) -> np.ndarray:
                     "follows it, as fljax.data.text.next_characters does"
                 )
             return labels.astype(np.float32)
-        if labels.size and labels.max() > np.iinfo(np.int32).max:
-            raise ValueError(f"label {labels.max()} is too large; number the classes 0, 1, 2, ...")
+        bounds = np.iinfo(np.int32)
+        for label in (labels.min(), labels.max()) if labels.size else ():
+            if not bounds.min <= label <= bounds.max:
+                size = "large" if label > 0 else "small"
+                raise ValueError(f"label {label} is too {size}; number the classes 0, 1, 2, ...")
         return labels.astype(np.int32)
     if np.issubdtype(labels.dtype, np.floating):
         return labels.astype(np.float32)

@@ -123,8 +123,8 @@ class OwnData(NamedTuple):
             if missing := [one for one in wanted if not (self.part[rows] == one).any()]:
                 nobody = "; or mark nobody's as val" if missing[0] == "val" else ""
                 raise ValueError(f"client {name!r} has no {missing[0]} examples; give it some, or leave it out{nobody}")
-        warn_of_scale(self.examples.x)
         pool = as_arrays(self.examples)
+        warn_of_scale(self.examples.x)
         train, val, test = (client_data(pool, [rows[self.part[rows] == one] for rows in owned]) for one in PARTS)
         federation = Federation(train, val if "val" in wanted else None, test, None, None)
         validate(federation)

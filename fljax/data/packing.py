@@ -65,7 +65,7 @@ def pack(inputs: Mapping[str, Any]) -> tuple[np.ndarray, Layout]:
         low, high = int(array.min()), int(array.max())
         if (most := max(-low, high)) > _LARGEST:  # not of `abs`, which leaves the least number of a type negative
             raise ValueError(f"input {name!r} has {most}; whole numbers go to {_LARGEST}")
-    flat = [_floats(array).reshape(len(array), -1) for array in arrays.values()]
+    flat = [_floats(array).reshape(len(array), math.prod(array.shape[1:])) for array in arrays.values()]
     whole = tuple(array.dtype.kind in "iu" and array.dtype != np.uint8 for array in arrays.values())
     return np.concatenate(flat, axis=1), Layout(
         tuple(arrays), tuple(array.shape[1:] for array in arrays.values()), whole

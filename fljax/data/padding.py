@@ -18,8 +18,8 @@ def same_shapes(federations: Sequence[Federation]) -> list[Federation]:
     whose sums are made in other parts. Pools that are equal are stored once.
 
     Raises:
-        ValueError: they are no federations, or have different numbers of clients, splits, kinds of examples or sizes of
-            the public data, all of which a server reads; no padding makes these equal.
+        ValueError: they are no federations, or have different numbers of clients, splits, kinds of examples or labels,
+            or sizes of the public data, all of which a server reads; no padding makes these equal.
     """
     if isinstance(federations, Federation):
         raise ValueError("federations is one federation, whose shape is its own; give several, as [first, second]")
@@ -41,20 +41,20 @@ def same_shapes(federations: Sequence[Federation]) -> list[Federation]:
     for federation, own in zip(federations, pools, strict=True):
         long = {name: _long(pool, longest[name], made) for name, pool in own.items()}
         splits = {
-            name: ClientData(long[name], _wide(getattr(federation, name), _capacity(federations, name)), size)
+            name: ClientData(long[name], _wide(data, _capacity(federations, name)), data.size)
             for name in ("train", "val", "test")
-            if getattr(federation, name) is not None
-            for size in (getattr(federation, name).size,)
+            if (data := getattr(federation, name)) is not None
         }
         result.append(federation._replace(**splits, public=long.get("public")))
     return result
 
 
 def _kind(federation: Federation) -> tuple[Any, ...]:
-    pool = federation.train.pool
+    x, y = federation.train.pool
     return (
         f"{len(federation.train.size)} clients",
-        f"examples {pool.x.shape[1:]} {pool.x.dtype}",
+        f"examples {x.shape[1:]} {x.dtype}",
+        f"labels {y.shape[1:]} {y.dtype}",
         "with validation" if federation.val is not None else "without validation",
         "no public data" if federation.public is None else f"{len(federation.public.y)} public examples",
         "known groups" if federation.group is not None else "no groups",

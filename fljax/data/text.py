@@ -22,11 +22,11 @@ def as_tokens(texts: np.ndarray, nexts: np.ndarray) -> tuple[np.ndarray, np.ndar
         `LEAF_LETTERS` where no other occurs, else all that occur, in their order.
 
     Raises:
-        ValueError: texts of several lengths.
+        ValueError: texts of several lengths, or without characters.
     """
     lengths = np.char.str_len(texts)
-    if (short := int(lengths.min())) != (long := int(lengths.max())):
-        raise ValueError(f"texts have {short} to {long} characters; bring them to one length")
+    if (short := int(lengths.min())) != (long := int(lengths.max())) or not long:
+        raise ValueError(f"texts have {short} to {long} characters; bring them to one length, at least 1")
     codes = np.ascontiguousarray(texts, f"U{long}").view(np.uint32).reshape(len(texts), long)
     after = np.ascontiguousarray(nexts, "U1").view(np.uint32)
     known = np.unique(np.concatenate([np.unique(codes), after]))

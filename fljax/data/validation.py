@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-import jax
 import numpy as np
+from jax import Array
 
 from fljax.data.labels import are_classes
 from fljax.types import ClientData, Federation
@@ -15,16 +15,18 @@ def validate(federation: Federation) -> None:
 
     Raises:
         ValueError: in one line, for a client without training or validation examples, no test examples at all, rows
-            outside the pool, labels below 0, pixels or targets that are not finite, splits with other kinds of labels,
-            splits or groups with another number of clients.
+            outside the pool, labels below 0, pixels or targets that are not finite, splits or public data with other
+            kinds of labels or examples, splits or groups with another number of clients.
     """
     n_clients = federation.train.n_clients
     for name in ("train", "val", "test"):
         data = getattr(federation, name)
         if data is not None:
             _check_split_of_clients(name, data, n_clients)
-            if (kind := _kind_of(data)) != (wanted := _kind_of(federation.train)):
-                raise ValueError(f"{name} has labels {kind} and train {wanted}; give all splits the same")
+            _check_like("labels", name, data.pool.y, federation.train.pool.y)
+            _check_like("examples", name, data.pool.x, federation.train.pool.x)
+    if federation.public is not None:
+        _check_like("examples", "public", federation.public.x, federation.train.pool.x)
     if federation.group is not None:
         _check_group(np.asarray(federation.group), n_clients)
 
@@ -62,15 +64,17 @@ def _check_split_of_clients(name: str, data: ClientData, n_clients: int) -> None
                 raise ValueError(f"{name} {what} {row} of the pool is not finite; leave it out, or mend it")
 
 
-def _all_are_finite(values: jax.Array | np.ndarray) -> bool:
+def _all_are_finite(values: Array | np.ndarray) -> bool:
     """By the sum, which large numbers may exceed too; an accelerator's array is summed there: fetching it is slower."""
-    on_accelerator = isinstance(values, jax.Array) and values.devices().pop().platform != "cpu"
+    on_accelerator = isinstance(values, Array) and values.devices().pop().platform != "cpu"
     with np.errstate(all="ignore"):
         return bool(np.isfinite(values.sum() if on_accelerator else np.asarray(values).sum()))
 
 
-def _kind_of(data: ClientData) -> tuple:
-    return (str(data.pool.y.dtype), *data.pool.y.shape[1:])
+def _check_like(what: str, name: str, rows: Array, of_train: Array) -> None:
+    kind, wanted = ((str(part.dtype), *part.shape[1:]) for part in (rows, of_train))
+    if kind != wanted:
+        raise ValueError(f"{name} has {what} {kind} and train {wanted}; give all the same")
 
 
 class Owned(NamedTuple):

@@ -4,6 +4,7 @@ from PIL import Image
 
 import fljax
 from fljax.data import partition
+from fljax.data.divergence import symmetric_kld
 from fljax.data.draw import counts_of, draw
 
 
@@ -32,3 +33,14 @@ def test_targets_of_a_regression_are_drawn_by_tenths_and_several_labels_each(tmp
     rows = np.asarray(made.train.index)[1, : int(made.train.size[1])]
     assert kind == "label"
     np.testing.assert_array_equal(counts[1], np.asarray(made.train.pool.y)[rows].sum(axis=0))
+
+
+@pytest.mark.parametrize("last", [0, 1])
+def test_clients_without_any_of_several_labels_are_drawn(last, tmp_path):
+    """Such a client is alike to one that has all labels equally often."""
+    y = np.zeros((40, 3), np.float32)
+    y[20:] = last
+    federation = fljax.build(fljax.Examples(np.zeros((40, 2), np.float32), y), [np.arange(20), np.arange(20, 40)])
+    with np.errstate(all="raise"):
+        assert draw(federation, tmp_path / "drawn.png").exists()
+        np.testing.assert_allclose(symmetric_kld(counts_of(federation)[0]), 0, atol=1e-12)

@@ -179,3 +179,34 @@ def test_true_groups_of_some_of_the_clients_are_as_they_are():
     for group, found in (([-1] * 4, "-1 to -1"), (["a"] * 4, "values of type <U1"), ([0.5] * 4, "0.5 to 0.5")):
         with pytest.raises(ValueError, match=f"^group has {found}; number the groups 0, 1, 2, ..., or leave it out"):
             validate(made._replace(group=np.array(group)))
+
+
+@pytest.mark.parametrize("x", [np.zeros((20, 5), np.float32), np.zeros((20, 2, 3), np.uint8), np.zeros((20, 6), int)])
+def test_test_and_public_examples_unlike_those_to_train_on_are_refused(x):
+    """Bytes are scaled and floats are not: a model would be tested on another scale than it was trained on."""
+    pool, other = (on_host(rows, np.arange(20) % 2) for rows in (np.zeros((20, 6), np.float32), x))
+    with pytest.raises(ValueError, match=r"^test has examples \(.*\) and train \('float32', 6\)"):
+        build(pool, [np.arange(20)], (1, 0, 0), test_owned=[np.arange(20)], test_pool=other)
+    with pytest.raises(ValueError, match=r"^public has examples .* and train \('float32', 6\)"):
+        build(pool, [np.arange(20)], public=other)
+
+
+@pytest.mark.parametrize(
+    ("x", "message"),
+    [
+        ([[1.0]] * 4, "x is a list; give an array"),
+        (np.full((4, 2, 2), "a"), "x has dtype <U1"),
+        (np.full((4, 2, 2), None), "x has dtype object"),
+        (np.full((4, 2), -(2**40)), r"x has tokens -\d+ to -\d+"),
+    ],
+)
+def test_examples_that_no_pool_holds_are_refused(x, message):
+    with pytest.raises(ValueError, match=message):
+        build(Examples(x, np.zeros(4, int)), [np.arange(4)])
+
+
+def test_a_class_of_the_validation_pool_counts(labelled):
+    train, _ = labelled(20)
+    federation = build(train, [np.arange(20)], (0.6, 0.2, 0.2))
+    other = federation.val.pool._replace(y=federation.val.pool.y + 7)
+    assert n_classes(federation._replace(val=federation.val._replace(pool=other))) == n_classes(federation) + 7

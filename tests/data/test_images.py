@@ -47,3 +47,10 @@ def test_strokes_become_thicker_and_thinner():
 
 def test_contrast_curve_keeps_black_and_white():
     np.testing.assert_array_equal(gamma_curve(np.array([0, 64, 255], np.uint8), 0.5), [0, 128, 255])  # 255 sqrt(64/255)
+
+
+def test_only_images_turn():
+    with pytest.raises(ValueError, match=r"^examples have shape \(6,\); only images"):
+        rotate(np.zeros((4, 6), np.float32), 90)
+    with pytest.raises(ValueError, match=r"^examples have shape \(6, 6\); give images \(height, width, channels\)"):
+        rotate(np.zeros((4, 6, 6), np.uint8), 45)

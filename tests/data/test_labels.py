@@ -37,6 +37,7 @@ def test_labels_become_what_they_are(given, expected):
         (np.arange(24).reshape(2, 12), "each position of a sequence is not supported: cut windows.*next_characters"),
         (np.zeros((2, 2, 2)), "shape"),
         (np.array([2**40, 1]), "too large"),
+        (np.array([1 - 2**32, 1]), "label -4294967295 is too small"),
         (np.array([1j]), "dtype complex128"),
     ],
 )

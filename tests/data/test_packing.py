@@ -76,3 +76,9 @@ def test_what_was_not_packed_so_is_refused():
         layout.unpack(jnp.zeros((2, 13)))
     with pytest.raises(ValueError, match="empty"):
         fljax.pack({})
+
+
+def test_no_examples_are_packed_too():
+    x, layout = fljax.pack({name: rows[:0] for name, rows in INPUTS.items()})
+    assert x.shape == (0, 14)
+    assert layout == fljax.pack(INPUTS)[1]

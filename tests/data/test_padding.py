@@ -76,3 +76,10 @@ def test_public_data_of_other_sizes_are_refused(seeds):
     fewer = seeds[1]._replace(public=public._replace(x=public.x[:-1], y=public.y[:-1]))
     with pytest.raises(ValueError, match=r"federation 1 is .*'\d+ public examples'.* and federation 0 "):
         same_shapes([seeds[0], fewer])
+
+
+def test_other_kinds_of_labels_are_refused(seeds):
+    data = seeds[1].train
+    targets = data._replace(pool=data.pool._replace(y=data.pool.y.astype("float32")))
+    with pytest.raises(ValueError, match=r"federation 1 is .*'labels \(\) float32'"):
+        same_shapes([seeds[0], seeds[1]._replace(train=targets)])
