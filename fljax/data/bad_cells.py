@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fljax.data.users import short
+from fljax.data.shown import short
 
 
 class Where(NamedTuple):

@@ -11,7 +11,7 @@ import shutil
 import socket
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import numpy as np
@@ -23,7 +23,6 @@ from fljax.files import checksums
 
 Chunk = dict[str, np.ndarray]
 """Some examples as columns of equal length, for instance ``{"x": (n, 28, 28, 1) uint8, "y": (n,) int32}``."""
-
 
 _CHECKSUMS = "checksums.json"
 
@@ -117,15 +116,13 @@ def _prefix(entry: Path) -> str:
 
 
 def _sweep(entry: Path) -> None:
-    """Removes what processes of this machine that are no more left of this entry."""
-    for left in _partials(entry):
+    """Removes what processes of this machine left of this entry when they were killed."""
+    for left in entry.parent.iterdir():
+        if not left.name.startswith(_prefix(entry)):
+            continue
         pid = left.name.removeprefix(_prefix(entry)).split("-")[0]
         if pid.isdigit() and not _alive(int(pid)):
             shutil.rmtree(left, ignore_errors=True)
-
-
-def _partials(entry: Path) -> Iterator[Path]:
-    return (left for left in entry.parent.iterdir() if left.name.startswith(_prefix(entry)))
 
 
 def _alive(pid: int) -> bool:
@@ -133,6 +130,6 @@ def _alive(pid: int) -> bool:
         os.kill(pid, 0)
     except ProcessLookupError:
         return False
-    except PermissionError:
-        return True
+    except PermissionError:  # it is somebody else's
+        pass
     return True

@@ -17,6 +17,11 @@ def is_missing(value: Any) -> bool:
         return False
 
 
+def is_empty(value: Any) -> bool:
+    """Whether a value is missing, or a text of nothing but space."""
+    return is_missing(value) or (isinstance(value, str) and not value.strip())
+
+
 def missing(column: np.ndarray) -> np.ndarray:
     """(rows,) bool: which values of a column are missing."""
     if column.dtype.kind in "biuSU":

@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 
 from fljax.data.bad_cells import BadCellsError, Where, and_more, check_none
-from fljax.data.cells import as_text, is_missing
+from fljax.data.cells import as_text, is_empty, is_missing
 from fljax.data.number_columns import numbers_of
 from fljax.data.numbered import are_whole
-from fljax.data.users import short
+from fljax.data.shown import short
 
 
 def features_of(
@@ -60,7 +60,7 @@ def texts_of(column: np.ndarray, name: str, where: Where) -> list[str]:
         ValueError: naming the first row without one, or with something else.
     """
     for i, text in enumerate(column):
-        if is_missing(text) or (isinstance(text, str) and not text.strip()):
+        if is_empty(text):
             raise ValueError(f"{where.row(i)}, column {name!r} is empty; give a text, or leave the row out")
         if not isinstance(text, str):
             raise ValueError(f"{where.row(i)}, column {name!r} is {short(str(text))}, no text")

@@ -10,9 +10,9 @@ import numpy as np
 
 from fljax.choices import unknown
 from fljax.data.federation import on_host
-from fljax.data.readers import celeba, digits, drawn, idx, leaf, tfds
+from fljax.data.readers import celeba, digits, drawn, femnist, idx, tfds
 from fljax.data.readers.foreign import first_pickle
-from fljax.data.readers.shards import find_shards
+from fljax.data.readers.leaf import find_shards
 from fljax.data.users import UserExamples
 from fljax.types import Examples
 
@@ -75,8 +75,8 @@ DATASETS: dict[str, Dataset] = {
     ),
     "femnist": Dataset(
         (
-            Source(_in("femnist", find_shards), leaf.read_json),
-            Source(_in("femnist", leaf.find_sqlite), leaf.read_sqlite),
+            Source(_in("femnist", find_shards), femnist.read_json),
+            Source(_in("femnist", femnist.find_sqlite), femnist.read_sqlite),
         ),
         _FEMNIST,
     ),

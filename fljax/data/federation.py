@@ -10,9 +10,7 @@ from jax import Array
 from fljax.choices import Natural, check_choices
 from fljax.data.labels import are_classes, as_labels, check_classes
 from fljax.data.scale import warn_of_scale
-from fljax.data.split import Rows as Rows
-from fljax.data.split import client_data as client_data
-from fljax.data.split import split_rows
+from fljax.data.split import Rows, client_data, split_rows
 from fljax.data.validation import check_owned, owned_rows, validate
 from fljax.placement import on_device
 from fljax.types import Batch, ClientData, Examples, Federation
@@ -158,17 +156,16 @@ def n_classes(federation: Federation) -> int:
     return 1 + max(int(np.asarray(pool.y).max()) for pool in pools.values())
 
 
+def check_split(split: tuple[float, float, float]) -> None:
+    """Raises ValueError where ``split`` is not three fractions that sum to 1, that of train above 0."""
+    are_numbers = isinstance(split, tuple | list | np.ndarray) and all(isinstance(one, Real) for one in split)
+    are_shares = are_numbers and len(split) == 3 and min(split) >= 0 and split[0] > 0
+    if not (are_shares and abs(sum(split) - 1) <= 1e-6):  # which NaN is not
+        raise ValueError(f"split={split}: give fractions of train (above 0), validation and test that sum to 1")
+
+
 def _numbered(group: np.ndarray) -> np.ndarray:
     """Groups as numbers from 0: those that are such already as they are."""
     if group.dtype.kind in "iu" and (group < group.size).all():
         return group.astype(np.int32)  # `validate` refuses those below 0
     return np.unique(group, return_inverse=True)[1].reshape(group.shape).astype(np.int32)
-
-
-def check_split(split: tuple[float, float, float]) -> None:
-    """Raises ValueError where ``split`` is not three fractions that sum to 1, that of train above 0."""
-    numbers = isinstance(split, tuple | list | np.ndarray) and all(isinstance(one, Real) for one in split)
-    if (
-        not numbers or len(split) != 3 or min(split) < 0 or split[0] <= 0 or not abs(sum(split) - 1) <= 1e-6
-    ):  # NaN is neither
-        raise ValueError(f"split={split}: give fractions of train (above 0), validation and test that sum to 1")

@@ -15,7 +15,7 @@ from fljax.data.labels import are_classes, counts_classes
 from fljax.data.leaf import read_leaf
 from fljax.data.numbered import are_whole, numbered
 from fljax.data.own import OwnData, own_data
-from fljax.data.readers.shards import find_shards
+from fljax.data.readers.leaf import find_shards
 from fljax.data.tables import TABLES, Columns, as_columns, read_table, table_in
 from fljax.data.words import USUAL, Words
 from fljax.files import naming
@@ -112,6 +112,28 @@ def arrays_in(path: Path, columns: Columns | None, needed: Sequence[str]) -> dic
     return found
 
 
+def array_names(path: Path) -> list[str]:
+    """Names of the arrays in an ``.npz`` that can be read."""
+    with np.load(path, allow_pickle=False) as file:
+        return file.files
+
+
+def n_bytes_unpacked(path: Path) -> int:
+    """Bytes that reading a file of one's own takes at least: of an ``.npz`` those of its arrays, unpacked.
+
+    What cannot be read counts as nothing here; reading it says why.
+    """
+    if path.is_dir() or not path.exists():
+        return 0
+    if path.suffix != ".npz":
+        return path.stat().st_size
+    try:
+        with ZipFile(path) as archive:
+            return sum(part.file_size for part in archive.infolist())
+    except (BadZipFile, OSError, ValueError, NotImplementedError):
+        return 0
+
+
 def _as_arrays(columns: Columns) -> dict[str, str]:
     """Which arrays the columns name: key of `ARRAYS` -> name."""
     if columns.ignored:
@@ -126,12 +148,6 @@ def _as_arrays(columns: Columns) -> dict[str, str]:
     if several := [names for names in lists.values() if len(names) > 1]:
         raise ValueError(f"{', '.join(several[0])} are several arrays for one thing; name one array")
     return {what: name for what, (name,) in lists.items()}
-
-
-def array_names(path: Path) -> list[str]:
-    """Names of the arrays in an ``.npz`` that can be read."""
-    with np.load(path, allow_pickle=False) as file:
-        return file.files
 
 
 def _of_task(data: OwnData, task: TaskChoice, path: Path) -> OwnData:
@@ -158,19 +174,3 @@ def _named(data: OwnData) -> OwnData:
         return data
     labels, classes = numbered(y, "label")
     return data._replace(examples=on_host(np.asarray(data.examples.x), labels), classes=classes)
-
-
-def n_bytes_unpacked(path: Path) -> int:
-    """Bytes that reading a file of one's own takes at least: of an ``.npz`` those of its arrays, unpacked.
-
-    What cannot be read counts as nothing here; reading it says why.
-    """
-    if path.is_dir() or not path.exists():
-        return 0
-    if path.suffix != ".npz":
-        return path.stat().st_size
-    try:
-        with ZipFile(path) as archive:
-            return sum(part.file_size for part in archive.infolist())
-    except (BadZipFile, OSError, ValueError, NotImplementedError):
-        return 0

@@ -10,9 +10,8 @@ from fljax.data.own_checks import VALIDATION
 from fljax.data.readers.limits import opened_image
 
 IMAGES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp")
-
-
 FORMATS = ("PNG", "JPEG", "BMP", "GIF", "TIFF", "WEBP")
+"""The same as Pillow calls them."""
 
 
 def read_images(folder: Path) -> OwnData:
@@ -68,10 +67,9 @@ def images_in(files: Sequence[Path]) -> np.ndarray:
     for image, file in zip(images, files, strict=True):
         if image.shape != images[0].shape:
             shapes = f"{image.shape} and {files[0]} {images[0].shape}"
-            size = (
-                "size" if image.shape[:2] != images[0].shape[:2] else "number of channels, all grey or all in colours"
-            )
-            raise ValueError(f"{file} has shape {shapes} (height, width, channels); bring them to one {size}")
+            are_of_one_size = image.shape[:2] == images[0].shape[:2]
+            what = "number of channels, all grey or all in colours" if are_of_one_size else "size"
+            raise ValueError(f"{file} has shape {shapes} (height, width, channels); bring them to one {what}")
     return np.stack(images)
 
 

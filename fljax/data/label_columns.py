@@ -9,7 +9,7 @@ from fljax.data.bad_cells import Where
 from fljax.data.columns import text_of
 from fljax.data.labels import counts_classes
 from fljax.data.number_columns import WITH_POINTS, as_number, has_decimal_comma, numbers_of
-from fljax.data.users import short
+from fljax.data.shown import short
 
 TaskChoice = Literal["auto", "classification", "regression", "labels"]
 

@@ -7,7 +7,7 @@ import numpy as np
 from fljax.data.numbered import are_whole
 from fljax.data.own import OwnData, own_data
 from fljax.data.own_checks import VALIDATION
-from fljax.data.readers.shards import OfUser, find_shards, users_of
+from fljax.data.readers.leaf import OfUser, find_shards, users_of
 from fljax.data.text import as_tokens
 from fljax.data.words import USUAL, Words, as_words
 from fljax.files import naming

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 
 from fljax.data.bad_cells import BadCellsError, Where, and_more
-from fljax.data.cells import is_missing
-from fljax.data.users import short
+from fljax.data.cells import is_empty
+from fljax.data.shown import short
 
 _OF_WORDS = (
     "name the column as a category: --category-column, Columns(categories=...); a text: --text-column, "
@@ -38,7 +38,7 @@ def numbers_of(
         numbers = np.array([as_number(value) for value in column])
     bad = ~np.isfinite(numbers) | (np.abs(numbers) > np.finfo(np.float32).max)
     if may_be_empty:
-        bad[bad] = [not _is_empty(value) for value in column[bad]]
+        bad[bad] = [not is_empty(value) for value in column[bad]]
     if bad.any():
         raise _bad_cells(column, bad, name, where, of_words)
     return numbers.astype(np.float32)
@@ -47,12 +47,12 @@ def numbers_of(
 def _bad_cells(column: np.ndarray, bad: np.ndarray, name: str, where: Where, of_words: str) -> BadCellsError:
     i, n = int(np.argmax(bad)), int(bad.sum())
     value = column[i]
-    is_empty = _is_empty(value)
-    what = "empty" if is_empty else f"{short(str(value))}, no finite number"
-    is_word = isinstance(value, str) and not is_empty
+    empty = is_empty(value)
+    what = "empty" if empty else f"{short(str(value))}, no finite number"
+    is_word = isinstance(value, str) and not empty
     whose = "" if where.client is not None else f"{_OF_CLIENTS}; "
     words = f" ({of_words or whose + _OF_WORDS})" if is_word else ""
-    fill = ", fill it (--fill median, Columns(fill=...))" if is_empty and not of_words else ""
+    fill = ", fill it (--fill median, Columns(fill=...))" if empty and not of_words else ""
     remedy = f"mend it{words}{fill}, or leave the column or the row out"
     remedy = remedy if where.is_of_run else "mend it, or leave the row out"
     remedy = WITH_POINTS if is_word and has_decimal_comma(value) else remedy
@@ -67,10 +67,6 @@ def as_number(value: Any) -> float:
         return float(value)
     except (TypeError, ValueError):
         return float("nan")
-
-
-def _is_empty(value: Any) -> bool:
-    return is_missing(value) or (isinstance(value, str) and not value.strip())  # of an array == has no truth
 
 
 def has_decimal_comma(value: str) -> bool:

@@ -5,13 +5,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fljax.data.federation import Rows, as_arrays, build, check_split, client_data, on_host
+from fljax.data.federation import as_arrays, build, check_split, on_host
 from fljax.data.fill import Fill, filled, fills
 from fljax.data.items import arrays_of, as_array
 from fljax.data.labels import are_classes
 from fljax.data.numbered import numbered
 from fljax.data.own_checks import PARTS, check_finite, check_halves, check_lengths, parts_of
 from fljax.data.scale import warn_of_scale
+from fljax.data.split import Rows, client_data
 from fljax.data.validation import validate
 from fljax.types import Examples, Federation
 
@@ -94,6 +95,10 @@ class OwnData(NamedTuple):
             chosen[np.random.default_rng(seed).permutation(n)[: min(max(1, round(test_fraction * n)), n - 1)]] = True
         return on_host(x[~chosen], y[~chosen]), on_host(x[chosen], y[chosen])
 
+    def kept(self, min_size: int) -> tuple[str, ...]:
+        """Names of the clients that have at least ``min_size`` examples, in the order of the federation."""
+        return tuple(self._owned(min_size)[0]) if self.client is not None else ()
+
     def _owned(self, min_size: int) -> tuple[list[str], Rows]:
         assert self.client is not None
         size = np.bincount(self.client, minlength=len(self.clients))
@@ -102,10 +107,6 @@ class OwnData(NamedTuple):
         if not kept:
             raise ValueError(f"min_size={min_size}: no client has so many examples; the largest has {size.max()}")
         return [self.clients[i] for i in kept], [rows[i] for i in kept]
-
-    def kept(self, min_size: int) -> tuple[str, ...]:
-        """Names of the clients that have at least ``min_size`` examples, in the order of the federation."""
-        return tuple(self._owned(min_size)[0]) if self.client is not None else ()
 
     def _check_sizes(self, owned: Rows, names: Sequence[str], wanted: int) -> None:
         for name, rows in zip(names, owned, strict=True):

@@ -2,7 +2,7 @@
 
 import csv
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,7 +16,7 @@ from fljax.data.fill import Fill
 from fljax.data.label_columns import TaskChoice, labels_of
 from fljax.data.own import OwnData, own_data
 from fljax.data.own_checks import PARTS, VALIDATION
-from fljax.data.users import short
+from fljax.data.shown import short
 from fljax.data.words import USUAL, Words, as_words
 from fljax.files import naming
 from fljax.ranges import said
@@ -44,6 +44,16 @@ class Columns(NamedTuple):
     text: str | None = None  # of texts, in the place of features: their words become tokens
     ignored: tuple[str, ...] = ()  # where all others are features: no features either, such as dates
     fill: Fill | None = None  # what takes the place of empty cells of features; None: they are refused
+
+    @property
+    def special(self) -> tuple[str, ...]:
+        """The columns that are no features and say something of an example: labels, client and part."""
+        return (*self.label, *(name for name in (self.client, self.part) if name is not None))
+
+    def others(self, there: Iterable[str]) -> tuple[str, ...]:
+        """Of the columns that are ``there`` those that are nothing else: the features, where none are named."""
+        known = (*self.special, *self.ignored)
+        return tuple(name for name in there if name and name not in known)  # an index column has no name
 
 
 def as_columns(columns: Any) -> Columns:
@@ -81,7 +91,7 @@ def from_frame(frame: Any, columns: Columns, task: TaskChoice = "auto", words: W
     columns = as_columns(columns)
     if not hasattr(frame, "columns"):
         raise ValueError(f"{said('frame', frame)} has no columns; give a pandas or polars frame")
-    return _of_columns(*_frame_table(frame), columns, task, words)
+    return _of_columns(_frame_table(frame), columns, task, words)
 
 
 def from_hugging_face(dataset: Any, columns: Columns, task: TaskChoice = "auto", words: Words = USUAL) -> OwnData:
@@ -97,9 +107,9 @@ def from_hugging_face(dataset: Any, columns: Columns, task: TaskChoice = "auto",
         raise ValueError(f"dataset is a dict of {parts}, not a datasets.Dataset; of splits give one, dataset['train']")
     if not hasattr(dataset, "with_format"):
         raise ValueError(f"{said('dataset', dataset)} is not a datasets.Dataset; give one, or fljax.from_frame a frame")
-    wanted = _wanted(dataset.column_names, columns)
     plain = dataset.with_format("numpy")
-    return _of_columns({name: np.asarray(plain[name][:]) for name in wanted}, None, columns, task, words)
+    wanted = [*_features(dataset.column_names, columns), *columns.special]
+    return _of_columns(Table({name: np.asarray(plain[name][:]) for name in wanted}), columns, task, words)
 
 
 def read_table(path: Path, columns: Columns, task: TaskChoice = "auto", words: Words = USUAL) -> OwnData:
@@ -109,7 +119,7 @@ def read_table(path: Path, columns: Columns, task: TaskChoice = "auto", words: W
         ValueError: in one line, with the file, and line, column and client of a value that is no number.
     """
     with naming(path):
-        return _of_columns(*table_in(path), columns, task, words)
+        return _of_columns(table_in(path), columns, task, words)
 
 
 def table_in(path: Path) -> Table:
@@ -191,29 +201,25 @@ def _check_names(names: Sequence[str]) -> None:
         raise ValueError("two columns have the same name")
 
 
-def _of_columns(
-    table: dict[str, np.ndarray],
-    lines: Sequence[int] | None,
-    columns: Columns,
-    task: TaskChoice,
-    words: Words,
-) -> OwnData:
+def _of_columns(table: Table, columns: Columns, task: TaskChoice, words: Words) -> OwnData:
     check_choices(_of_columns, {"task": task})
-    wanted = _wanted(list(table), columns)
-    if not len(table[wanted[0]]):
+    there = table.columns
+    features = _features(list(there), columns)
+    if not len(there[features[0]]):
         raise ValueError(NO_ROWS)
-    features = wanted[: len(wanted) - len(columns.label) - (columns.client is not None) - (columns.part is not None)]
-    client, where = clients_in(Table(table, lines), columns.client)
+    client, where = clients_in(table, columns.client)
     known: tuple[str, ...] = ()
     if columns.fill not in (None, "median", "mean"):
         raise ValueError(f"fill={columns.fill!r} is unknown; choose 'median' or 'mean', or None")
     if columns.text is None:
         words_of = dict.fromkeys(columns.categories, ())
-        x, inputs = features_of({name: table[name] for name in features}, words_of, where, columns.fill is not None)
+        x, inputs = features_of({name: there[name] for name in features}, words_of, where, columns.fill is not None)
+        if columns.fill is not None and not inputs:
+            raise ValueError(f"column {features[0]!r} holds arrays, in which no cell is filled; leave fill out")
     else:
-        (x, known), inputs = as_words(texts_of(table[columns.text], columns.text, where), words), ()
-    y = labels_of([table[name] for name in columns.label], columns.label, task, where)
-    part = None if columns.part is None else _parts(table[columns.part], columns.part, where)
+        (x, known), inputs = as_words(texts_of(there[columns.text], columns.text, where), words), ()
+    y = labels_of([there[name] for name in columns.label], columns.label, task, where)
+    part = None if columns.part is None else _parts(there[columns.part], columns.part, where)
     made = own_data(x if columns.fill is None else np.nan_to_num(x), y, client, part=part)
     made = made._replace(inputs=inputs, words=known)
     return made if columns.fill is None else made._replace(empty=np.isnan(x), fill=columns.fill)
@@ -241,17 +247,21 @@ def clients_in(table: Table, column: str | None) -> tuple[np.ndarray | None, Whe
     return client, where
 
 
-def _wanted(there: Sequence[str], columns: Columns) -> list[str]:
-    """Features, then labels, client and part."""
-    special = [*columns.label, *(name for name in (columns.client, columns.part) if name is not None)]
+def _features(there: Sequence[str], columns: Columns) -> tuple[str, ...]:
+    """The columns of the features, of those that are ``there``.
+
+    Raises:
+        ValueError: a column is not there or two things at once, no feature is left, or what is said of the columns does
+            not go together.
+    """
+    special = columns.special
     features = columns.features
     if columns.text is not None:
         if features or columns.categories or columns.ignored or columns.fill:
             raise ValueError(f"the text of column {columns.text!r} is all that the network sees; name no other columns")
         features = (columns.text,)
     if features is None:
-        others = [name for name in there if name not in special and name]  # an index column has no name
-        features = tuple(name for name in others if name not in columns.ignored)
+        features = columns.others(there)
     elif columns.ignored and columns.text is None:
         raise ValueError("name the features, or the columns that are ignored beside them, not both")
     for name in (*special, *features, *columns.ignored):
@@ -268,4 +278,4 @@ def _wanted(there: Sequence[str], columns: Columns) -> list[str]:
     twice = [name for name, n in Counter([*features, *special, *columns.ignored]).items() if n > 1]
     if twice:
         raise ValueError(f"a column is two things at once: {', '.join(twice)}; name it for one of them, once")
-    return [*features, *special]
+    return features

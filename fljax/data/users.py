@@ -5,7 +5,10 @@ from typing import NamedTuple, cast
 import numpy as np
 from jax import Array
 
-from fljax.types import Examples
+from fljax.data.shown import short
+
+NAME = np.dtype("S64")
+"""How a cached column of users is stored: UTF-8, padded with zeros."""
 
 
 class UserExamples(NamedTuple):
@@ -17,16 +20,9 @@ class UserExamples(NamedTuple):
     names: tuple[str, ...]
 
 
-Data = Examples | UserExamples
-
-
 def with_users(x: np.ndarray, y: np.ndarray, user: np.ndarray, names: tuple[str, ...]) -> UserExamples:
     """NumPy arrays as `UserExamples`."""
     return UserExamples(cast(Array, x), cast(Array, np.asarray(y, np.int32)), np.asarray(user, np.int32), names)
-
-
-NAME = np.dtype("S64")
-"""How a cached column of users is stored: UTF-8, padded with zeros."""
 
 
 def encode(names: list[str], source: object = "the data") -> np.ndarray:
@@ -45,16 +41,6 @@ def encode(names: list[str], source: object = "the data") -> np.ndarray:
     return np.array(column, NAME)
 
 
-def short(value: object) -> str:
-    """A value from a file as it may stand in a line: no longer than 60 characters, and in one line."""
-    text = repr(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."
-
-
-def _is_unicode(name: str) -> bool:
-    return name.isascii() or not any("\ud800" <= letter <= "\udfff" for letter in name)
-
-
 def join(train: dict[str, np.ndarray], test: dict[str, np.ndarray]) -> tuple[UserExamples, UserExamples]:
     """Columns ``x, y, user`` (bytes) of both splits, with the users of both numbered in the order of their names."""
     names, number = np.unique(np.concatenate([train["user"], test["user"]]), return_inverse=True)
@@ -62,3 +48,7 @@ def join(train: dict[str, np.ndarray], test: dict[str, np.ndarray]) -> tuple[Use
     cut = len(train["y"])
     first = with_users(train["x"], train["y"], number[:cut], texts)
     return first, with_users(test["x"], test["y"], number[cut:], texts)
+
+
+def _is_unicode(name: str) -> bool:
+    return name.isascii() or not any("\ud800" <= letter <= "\udfff" for letter in name)

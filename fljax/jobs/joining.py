@@ -12,9 +12,9 @@ from fljax import tree
 from fljax.choices import there_are
 from fljax.data.columns import text_of
 from fljax.data.federation import as_arrays, n_classes, on_host
+from fljax.data.new_examples import Known, read_new
+from fljax.data.shown import short
 from fljax.data.split import client_data
-from fljax.data.unlabelled import Known, read_new
-from fljax.data.users import short
 from fljax.run.checkpoint import newest
 from fljax.run.newcomers import new_client_models
 from fljax.run.one_round import as_traced, shapes_of_state
@@ -40,7 +40,7 @@ def read_joining(path: str | Path, known: Known, federation: Federation, classes
     """The clients of a file of labelled examples; the file's own name is that of the one client where it names none.
 
     Args:
-        path: a table, ``.npz`` or folder of images, see `fljax.data.unlabelled.read_new`.
+        path: a table, ``.npz`` or folder of images, see `fljax.data.new_examples.read_new`.
         known: what the run's examples are.
         federation: of the run.
         classes: names of its classes, where they have some.

@@ -9,8 +9,8 @@ import numpy as np
 from fljax import tree
 from fljax.choices import check_choices, there_are
 from fljax.data.federation import as_arrays, on_host
+from fljax.data.new_examples import Known, NewExamples, read_new
 from fljax.data.split import client_data
-from fljax.data.unlabelled import Known, NewExamples, read_new
 from fljax.drift.stages import at
 from fljax.jobs.assemble import method_named
 from fljax.jobs.job import Job, read_job
@@ -71,7 +71,7 @@ def predicted_of_new(
 
     Args:
         folder: of ``fljax run``, or of a seed of ``fljax compare``.
-        path: a table, ``.npz`` or folder of images, see `fljax.data.unlabelled.read_new`.
+        path: a table, ``.npz`` or folder of images, see `fljax.data.new_examples.read_new`.
         client: whose model tells all of them, by its name or its number; None: see above.
         methods: some of the folder's; none: all.
         join: such a file of labelled examples of clients that took no part: each gets a model of them, as

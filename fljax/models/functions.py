@@ -9,7 +9,7 @@ import jax
 from jax import Array
 
 from fljax.models.calling import check_layers
-from fljax.models.drawing import one_by_one
+from fljax.models.lapack_init import one_by_one
 from fljax.types import Key, Model, Params
 
 

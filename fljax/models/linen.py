@@ -15,7 +15,7 @@ from jax.typing import DTypeLike
 
 from fljax.choices import check_kind
 from fljax.models.calling import FLOATS, Mode, about_inputs, calling_mode, check_layers, once, outputs_of
-from fljax.models.drawing import one_by_one
+from fljax.models.lapack_init import one_by_one
 from fljax.models.sizes import check_tuples, check_widths, n_outputs
 from fljax.tree import STATISTICS, join_statistics, split_statistics
 from fljax.types import Description, Halves, Key, Model, Params

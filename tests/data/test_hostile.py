@@ -226,8 +226,8 @@ def idx(*shape, body=None):
     [
         ("train-images-idx3-ubyte", idx(12, 0, 7), r"is empty: its shape is \(12, 0, 7\)"),
         ("train-images-idx3-ubyte", idx(0, 6, 7), r"is empty: its shape is \(0, 6, 7\)"),
-        ("t10k-images-idx3-ubyte", idx(5, 5, 7), "training images of 6 x 7 and test images of 5 x 7"),
-        ("t10k-images-idx3-ubyte", idx(5, 7, 6), "training images of 6 x 7 and test images of 7 x 6"),
+        ("t10k-images-idx3-ubyte", idx(5, 5, 7), r"training images \(6, 7, 1\) and test images \(5, 7, 1\)"),
+        ("t10k-images-idx3-ubyte", idx(5, 7, 6), r"training images \(6, 7, 1\) and test images \(7, 6, 1\)"),
         ("train-images-idx3-ubyte", idx(2**32 - 1, 2**32 - 1, 9, body=b""), "at most 2,147,483,648 are read"),
     ],
 )

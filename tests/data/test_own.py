@@ -879,3 +879,10 @@ def test_numbers_that_are_written_wrong_are_no_names_of_classes(tmp_path, costs,
     path = written(tmp_path, "hospital;age;cost\n" + table)
     with pytest.raises(ValueError, match=said):
         read_own(path, Columns(("cost",), "hospital"))
+
+
+def test_in_arrays_no_cells_are_filled():
+    """Filled, the bytes of images became numbers from 0 to 255, which nothing scales."""
+    frame = Frame({"image": np.zeros((4, 2, 2), np.uint8), "y": [0, 1, 0, 1]})
+    with pytest.raises(ValueError, match="column 'image' holds arrays, in which no cell is filled; leave fill out"):
+        fljax.from_frame(frame, fljax.Columns(("y",), fill="mean"))

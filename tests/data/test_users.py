@@ -10,7 +10,8 @@ import pytest
 from fljax.data.cache import folder as cache_folder
 from fljax.data.datasets import load
 from fljax.data.partition import natural
-from fljax.data.users import encode, short
+from fljax.data.shown import short
+from fljax.data.users import encode
 
 
 def test_leaf_shards_by_writer_with_ink_bright(leaf_folder):

@@ -43,7 +43,7 @@ def noisy_features(
         raise ValueError(f"x has dtype {kind}, as tokens have, to which nothing can be added; give pixels or numbers")
     rng, split = generator(seed), split_of(val_fraction, test_fraction)
     pool, owned = own_pool(train, np.array_split(rng.permutation(len(train.y)), n_clients))
-    x = np.array(pool.x)
+    x = np.asarray(pool.x)  # of this pool alone
     for client, mine in enumerate(owned):
         x[mine] = with_noise(rng, x[mine], sigma * client / max(n_clients - 1, 1))
     return build(on_host(x, pool.y), owned, split, seed, public=test if public else None)

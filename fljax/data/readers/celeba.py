@@ -10,7 +10,8 @@ from PIL import Image
 
 from fljax.data.cache import Chunk, cached, fingerprint
 from fljax.data.readers.limits import check_size, inside, opened_image
-from fljax.data.users import UserExamples, encode, join, short
+from fljax.data.shown import short
+from fljax.data.users import UserExamples, encode, join
 
 SIDE = 84
 _ROWS = 1000

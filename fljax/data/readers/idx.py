@@ -35,18 +35,14 @@ def read(folder: Path, name: str, n_classes: int, prefix: str = "") -> tuple[Exa
     Raises:
         FileNotFoundError: one of the four files is missing.
         ValueError: a file is truncated, too long, too large, empty, of another kind or of another set, or has other
-            labels, or the test images are of another size.
+            labels.
     """
     labels = _file(folder, f"{prefix}train-labels-idx1-ubyte")
     known = _LABELS_MD5.get(_md5(labels), name) if labels else name
     if known != name:
         raise ValueError(f"{folder} has the files of {known}, not of {name}; name the set that it is")
-    train = _pair(folder, f"{prefix}train", n_classes)
     test = "t10k" if _file(folder, f"{prefix}t10k-images-idx3-ubyte") else "test"
-    last = _pair(folder, f"{prefix}{test}", n_classes)
-    if train.x.shape[1:] != last.x.shape[1:]:
-        sizes = [f"{x.shape[1]} x {x.shape[2]}" for x in (train.x, last.x)]
-        raise ValueError(f"{folder} has training images of {sizes[0]} and test images of {sizes[1]}; get both again")
+    train, last = (_pair(folder, f"{prefix}{part}", n_classes) for part in ("train", test))
     return train, last
 
 

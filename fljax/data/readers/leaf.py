@@ -1,100 +1,50 @@
-"""FEMNIST by writer, as LEAF's JSON shards or as TensorFlow Federated's sqlite file."""
+"""LEAF's JSON files: ``{"users": [...], "num_samples": [...], "user_data": {user: {"x": [...], "y": [...]}}}``."""
 
-import contextlib
-import sqlite3
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, NamedTuple
 
-import numpy as np
-
-from fljax.data.cache import Chunk, cached, fingerprint
-from fljax.data.readers.foreign import installed
-from fljax.data.readers.shards import users_of
-from fljax.data.users import UserExamples, encode, join, short
-
-N_CLASSES = 62
-_ROWS = 5000
+from fljax.data.readers.limits import read_object
+from fljax.data.shown import short
 
 
-def read_json(folder: Path) -> tuple[UserExamples, UserExamples]:
-    """LEAF shards ``{train,test}/*.json``; pixels are inverted, so that ink is 255 on 0 as in MNIST."""
-    return join(*(_read_split(folder, split) for split in ("train", "test")))
+class OfUser(NamedTuple):
+    """The examples of a user, as they stand in the file."""
+
+    user: str
+    x: list
+    y: list
 
 
-def _read_split(folder: Path, split: str) -> dict[str, np.ndarray]:
-    shards = sorted((folder / split).glob("*.json"))
-    if not shards:
-        raise FileNotFoundError(f"{folder / split} has no .json file; LEAF's folder has data/train and data/test")
-    key = f"femnist/leaf/{split}-{fingerprint(folder / split, shards)}"
-    return cached(key, lambda: (_shard(file) for file in shards), len(shards))
+def find_shards(folder: Path) -> Path | None:
+    """The folder with ``train/*.json``: ``folder`` or its ``data``."""
+    return next((place for place in (folder, folder / "data") if any(place.glob("train/*.json"))), None)
 
 
-def _shard(file: Path) -> Chunk:
-    rows = users_of(file)
-    x, y = [image for row in rows for image in row.x], [label for row in rows for label in row.y]
-    return _chunk(x, y, [row.user for row in rows for _ in row.y], file)
+def users_of(file: Path) -> list[OfUser]:
+    """The users of a file, in its order.
+
+    Raises:
+        ValueError: it is not whole, or says of a user what its data do not have.
+    """
+    content = read_object(file, "LEAF shard")
+    users, sizes, data = (content.get(name) for name in ("users", "num_samples", "user_data"))
+    if not isinstance(users, list) or not isinstance(sizes, list) or not isinstance(data, dict):
+        raise ValueError(f"{file} is not a whole LEAF shard: users, num_samples or user_data is missing; get it again")
+    if bad := [user for user in users if not isinstance(user, str)]:
+        raise ValueError(f"{file} lists the user {short(bad[0])}, which is not a text; get it again")
+    if twice := next((user for user, n in Counter(users).items() if n > 1), None):
+        raise ValueError(f"{file} lists user {short(twice)} twice; get it again")
+    if len(users) != len(sizes) or set(users) != set(data):
+        raise ValueError(f"{file} lists {len(users)} users, {len(sizes)} sizes and data of {len(data)}; get it again")
+    return [_of_user(file, user, size, data[user]) for user, size in zip(users, sizes, strict=True)]
 
 
-def _chunk(x: list, y: list, user: list[str], file: Path) -> Chunk:
-    labels = _labels(y, file)
-    try:
-        pixels = np.asarray(x, np.float32).reshape(len(labels), 28, 28, 1)
-    except (ValueError, TypeError, OverflowError) as error:
-        raise ValueError(f"{file}: images are not 784 numbers each") from error
-    if not (np.all(pixels >= 0) and np.all(pixels <= 1)):
-        raise ValueError(f"{file} has pixels outside 0 to 1; get it again")
-    ink = np.round(255 * (1 - pixels)).astype(np.uint8)
-    return {"x": ink, "y": labels, "user": encode(user, file)}
-
-
-def _labels(y: list, file: Path) -> np.ndarray:
-    allowed = f"FEMNIST's are 0 to {N_CLASSES - 1}"
-    if bad := [label for label in y if isinstance(label, bool) or not isinstance(label, int)]:
-        raise ValueError(f"{file} has the label {short(bad[0])}; {allowed}")
-    if y and not (min(y) >= 0 and max(y) < N_CLASSES):
-        raise ValueError(f"{file} has labels from {min(y)} to {max(y)}; {allowed}")
-    return np.array(y, np.int32)
-
-
-def find_sqlite(folder: Path) -> Path | None:
-    """``emnist_all.sqlite`` in ``folder``, or ``folder`` itself where it is an .sqlite file."""
-    return next((f for f in (folder, folder / "emnist_all.sqlite") if f.suffix == ".sqlite" and f.is_file()), None)
-
-
-def read_sqlite(file: Path) -> tuple[UserExamples, UserExamples]:
-    """TensorFlow Federated's ``emnist_all.sqlite``, read without TensorFlow; ink is 255 on 0."""
-    columns = []
-    for split in ("train", "test"):
-        key = f"femnist/tff/{split}-{fingerprint(file, [file])}"
-        columns.append(cached(key, lambda split=split: _sqlite_rows(file, split)))
-    return join(*columns)
-
-
-def _sqlite_rows(file: Path, split: str) -> Iterator[Chunk]:
-    DecodeError = installed("google.protobuf.message", file).DecodeError
-    tf_example_pb2 = installed("tensorflow_datasets.proto", file).tf_example_pb2  # slow to import
-
-    ask = "SELECT client_id, serialized_example_proto FROM examples WHERE split_name = ?"
-    expect = "SELECT client_id, num_examples FROM client_metadata WHERE split_name = ?"
-    found: Counter[str] = Counter()
-    try:
-        with contextlib.closing(sqlite3.connect(f"{file.resolve().as_uri()}?mode=ro", uri=True)) as database:
-            expected = {str(user): count for user, count in database.execute(expect, (split,))}
-            rows = database.execute(ask, (split,))
-            while batch := rows.fetchmany(_ROWS):
-                users = [str(user) for user, _ in batch]
-                found.update(users)
-                if bad := [proto for _, proto in batch if not isinstance(proto, bytes)]:
-                    raise ValueError(f"{file} has {short(bad[0])} where a record of bytes should be; get it again")
-                features = [tf_example_pb2.Example.FromString(proto).features.feature for _, proto in batch]
-                pixels = [feature["pixels"].float_list.value for feature in features]
-                labels = [feature["label"].int64_list.value[0] for feature in features]
-                yield _chunk(pixels, labels, users, file)
-    except (sqlite3.Error, DecodeError, IndexError) as error:
-        raise ValueError(f"{file} is not a whole emnist_all.sqlite ({error}); get it again") from error
-    if wrong := [user for user in expected.keys() | found.keys() if expected.get(user, 0) != found[user]]:
-        user = min(wrong)
-        raise ValueError(
-            f"{file}: {split} user {user} has {found[user]} examples and should have {short(expected.get(user))}"
-        )
+def _of_user(file: Path, user: str, size: Any, data: Any) -> OfUser:
+    x, y = (data.get(name) if isinstance(data, dict) else None for name in ("x", "y"))
+    if not isinstance(x, list) or not isinstance(y, list):
+        raise ValueError(f"{file}: user {short(user)} has no lists x and y; get it again")
+    if isinstance(size, bool) or not isinstance(size, int) or (len(x), len(y)) != (size, size):
+        text = f"{len(x)} examples, {len(y)} labels, and should have {short(size)}"
+        raise ValueError(f"{file}: user {user if user.isprintable() else short(user)} has {text}")
+    return OfUser(user, x, y)

@@ -13,7 +13,7 @@ from typing import Any
 from PIL import Image, UnidentifiedImageError
 
 from fljax.data.readers.foreign import kind
-from fljax.data.users import short
+from fljax.data.shown import short
 
 MOST_JSON = 1 << 30
 """Bytes of the largest JSON file that is read; LEAF's shards of FEMNIST have about 1.3e8."""

@@ -13,7 +13,8 @@ from fljax.data.federation import on_host
 from fljax.data.readers.celeba import shrink
 from fljax.data.readers.foreign import installed
 from fljax.data.readers.limits import inside, read_object
-from fljax.data.users import UserExamples, encode, join, short
+from fljax.data.shown import short
+from fljax.data.users import UserExamples, encode, join
 from fljax.types import Examples
 
 _ROWS = 500
@@ -128,11 +129,9 @@ def _chunks(path: Path, name: str, splits: tuple[str, ...], n_classes: int, size
             for start in range(0, sizes[split], _ROWS):
                 records = source.__getitems__(list(range(start, min(start + _ROWS, sizes[split]))))
                 yield _celeb_a(records) if name == "celeb_a" else _labelled(records, name, n_classes, path)
-        except (
-            Exception
-        ) as error:  # of a damaged file, TensorFlow Datasets and its parts raise whatever they stumble on
-            if isinstance(error, _OtherLabels):
-                raise
+        except _OtherLabels:
+            raise
+        except Exception as error:  # of a damaged file TensorFlow Datasets and its parts raise whatever they stumble on
             reason = str(error).splitlines()[0] if str(error) else type(error).__name__
             raise ValueError(f"{path}: split {split} is damaged or not {name} ({reason}); prepare it again") from error
 

@@ -107,8 +107,7 @@ def _features(known: Known, categories: dict[str, list[str]], there: Collection[
         return list(dict.fromkeys(of.get(name, name) for name in known.inputs))
     if columns.features:
         return [*columns.features]
-    special = {*columns.label, columns.client, columns.part, ""}
-    return [name for name in there if name not in special]
+    return [*columns.others(there)]
 
 
 def _arrays(path: Path, columns: Columns, labelled: bool) -> NewExamples:

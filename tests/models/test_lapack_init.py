@@ -13,7 +13,7 @@ from jax.extend.core import jaxprs_in_params
 import fljax
 from fljax import tree
 from fljax.models import lstm
-from fljax.models.drawing import LAPACK
+from fljax.models.lapack_init import LAPACK
 
 SQUARE = nn.initializers.orthogonal()
 

@@ -5,8 +5,8 @@ import shutil
 import numpy as np
 import pytest
 
+from fljax.data.new_examples import Known, read_new
 from fljax.data.tables import Columns, from_frame
-from fljax.data.unlabelled import Known, read_new
 
 
 class Frame(dict):
@@ -42,13 +42,18 @@ def test_labels_are_taken_where_all_are_there(tmp_path):
     assert (new.client.tolist(), [label.tolist() for label in new.label]) == (["2"], [["0"], ["1"]])
 
 
-def test_a_column_of_arrays_beside_an_index_without_a_name(tmp_path):
+def test_a_column_of_arrays_beside_an_index_without_a_name_and_an_ignored_one(tmp_path):
     pandas = pytest.importorskip("pandas")
     pytest.importorskip("pyarrow")
     images = np.arange(12, dtype=np.uint8).reshape(3, 2, 2)
-    columns = Columns(("y",))
+    columns = Columns(("y",), ignored=("day",))
     frame = pandas.DataFrame(
-        {"": [7, 8, 9], "image": [[row.tolist() for row in one] for one in images], "y": [0, 1, 0]}
+        {
+            "": [7, 8, 9],
+            "day": ["mon", "tue", "wed"],
+            "image": [[row.tolist() for row in one] for one in images],
+            "y": [0, 1, 0],
+        }
     )
     made = from_frame(frame, columns)
     assert made.inputs == ()
