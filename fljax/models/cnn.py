@@ -6,7 +6,7 @@ from jax.typing import DTypeLike
 
 from fljax.models.blocks import Conv, ConvReluPool, Padding
 from fljax.models.linen import Init, from_linen
-from fljax.models.sizes import check_images, check_tuples, check_widths, smallest_images
+from fljax.models.sizes import check_images, check_tuples, check_widths, is_colour, smallest_images
 from fljax.ranges import real
 from fljax.tree import at_least_float32
 from fljax.types import Model
@@ -80,18 +80,16 @@ def cnn(
         raise ValueError(f"pool={pool!r}: choose 'once' or 'each'")
     if isinstance(kernel, tuple | list):
         raise ValueError(f"kernel={kernel}: kernels are square; give one whole number")
-    if not isinstance(dropout, tuple | list) or len(dropout) != 2:
-        raise ValueError(f"dropout={dropout}: give two rates, each in [0, 1)")
-    if not all(0 <= real("dropout", rate) < 1 for rate in dropout):
+    are_two = isinstance(dropout, tuple | list) and len(dropout) == 2
+    if not (are_two and all(0 <= real("dropout", rate) < 1 for rate in dropout)):
         raise ValueError(f"dropout={dropout}: give two rates, each in [0, 1)")
     check_tuples(channels=channels, hidden=hidden)
     check_widths(channels=channels, kernel=kernel, hidden=hidden, n_classes=n_classes)
     pools = [pool == "each" or i == len(channels) for i in range(1, len(channels) + 1)]
     remedy = "cnn with other channels, kernel, padding or pool"
     check_images(input_shape, smallest_images(kernel, padding, pools), remedy)
-    module = ConvNet(channels, kernel, padding, pool, hidden, n_classes, dropout, dtype)
-    layers = tuple(f"conv{i + 1}" for i in range(len(channels))) + tuple(f"fc{i + 1}" for i in range(len(hidden) + 1))
-    return from_linen(module, input_shape, layers, init=init)
+    module = ConvNet(tuple(channels), kernel, padding, pool, tuple(hidden), n_classes, tuple(dropout), dtype)
+    return from_linen(module, input_shape, init=init)
 
 
 def mnist_cnn(
@@ -130,5 +128,5 @@ def fedcr_cnn(
     64 and 64 channels on colour images (2,806,602 parameters at 32x32x3, 10 classes), 4 and 12 on grey ones
     (1,258,798 at 28x28x1). Source: Zhang et al., FedCR, ICML 2023.
     """
-    channels = (64, 64) if input_shape[-1] == 3 else (4, 12)
+    channels = (64, 64) if is_colour(input_shape) else (4, 12)
     return cnn(input_shape, n_classes, channels, 5, "VALID", "each", (1024, 1024), (0.0, 0.0), dtype, init)

@@ -52,4 +52,4 @@ def fasttext(
     """
     check_tokens(input_shape, n_classes=n_classes, vocabulary=vocabulary, embedding=embedding)
     module = _FastText(vocabulary, embedding, n_classes, dtype)
-    return from_linen(module, input_shape, ("embed", "fc"), init=init, input_dtype=jnp.int32)
+    return from_linen(module, input_shape, init=init, input_dtype=jnp.int32)

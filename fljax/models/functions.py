@@ -2,13 +2,12 @@
 
 import inspect
 from collections.abc import Callable, Sequence
-from functools import cache
 from typing import Any
 
 import jax
 from jax import Array
 
-from fljax.models.calling import check_layers
+from fljax.models.calling import check_layers, once
 from fljax.models.lapack_init import one_by_one
 from fljax.types import Key, Model, Params
 
@@ -30,7 +29,7 @@ def from_functions(
         layers: names of the layers in forward order; None: in the order in which ``init`` makes them.
 
     Returns:
-        The model; equal arguments give the same object.
+        The model; equal arguments give the same object, where they hash.
 
     Raises:
         ValueError: ``layers`` are not the layers, the parameters are no dict, or ``apply`` needs something else.
@@ -38,7 +37,7 @@ def from_functions(
     return _from_functions(init, apply, None if layers is None else tuple(layers))
 
 
-@cache
+@once
 def _from_functions(init: Callable[[Key], Params], apply: Callable[..., Any], layers: tuple[str, ...] | None) -> Model:
     with_key = _with_key(apply)
     found: list[str] = []

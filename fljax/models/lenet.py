@@ -5,7 +5,7 @@ from jax.typing import DTypeLike
 
 from fljax.models.cnn import cnn
 from fljax.models.linen import Init
-from fljax.models.sizes import check_tuples
+from fljax.models.sizes import is_colour
 from fljax.types import Model
 
 
@@ -20,7 +20,6 @@ def lenet(
     Colour: conv(6) - pool - conv(16) - pool, valid, 62,006 parameters at 32x32x3. Grey: conv(16) - pool - conv(32) -
     pool, same padding, 212,542 parameters at 28x28x1. Then fc120 - fc84 - fc.
     """
-    check_tuples(input_shape=input_shape)
-    if input_shape[-1:] == (3,):
+    if is_colour(input_shape):
         return cnn(input_shape, n_classes, (6, 16), 5, "VALID", "each", (120, 84), (0.0, 0.0), dtype, init)
     return cnn(input_shape, n_classes, (16, 32), 5, "SAME", "each", (120, 84), (0.0, 0.0), dtype, init)

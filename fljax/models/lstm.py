@@ -58,14 +58,15 @@ def lstm(
         init: how kernels and biases are drawn, "lecun" or "pytorch" (`from_linen`).
 
     Raises:
-        ValueError: a size below 1, no LSTM layer, or an unknown `init`.
+        ValueError: a size below 1, examples without steps, no LSTM layer, or an unknown `init`.
     """
     check_tuples(input_shape=input_shape, hidden=hidden)
     check_widths(input_shape=input_shape, hidden=hidden, n_classes=n_classes)
     check_widths(vocabulary=vocabulary, embedding=embedding)
+    if not input_shape:
+        raise ValueError("input_shape=(): give (length,) of a text, or (steps, ...) of a series")
     if not hidden:
         raise ValueError("hidden=(): give the width of at least one LSTM layer, as (256,)")
     is_text = len(input_shape) == 1
-    layers = (*("embed",) * is_text, *(f"lstm{i + 1}" for i in range(len(hidden))), "fc")
-    module = _LSTM(vocabulary if is_text else 0, embedding if is_text else 0, hidden, n_classes, dtype)
-    return from_linen(module, input_shape, layers, init=init, input_dtype=jnp.int32 if is_text else jnp.float32)
+    module = _LSTM(vocabulary if is_text else 0, embedding if is_text else 0, tuple(hidden), n_classes, dtype)
+    return from_linen(module, input_shape, init=init, input_dtype=jnp.int32 if is_text else jnp.float32)

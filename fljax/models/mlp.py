@@ -47,8 +47,7 @@ def mlp(
     """
     check_tuples(input_shape=input_shape, hidden=hidden)
     check_widths(input_shape=input_shape, hidden=hidden, n_classes=n_classes)
-    layers = tuple(f"fc{i + 1}" for i in range(len(hidden) + 1))
-    return from_linen(_MLP(hidden, n_classes, dtype), input_shape, layers, init=init)
+    return from_linen(_MLP(tuple(hidden), n_classes, dtype), input_shape, init=init)
 
 
 def logistic_regression(

@@ -61,7 +61,7 @@ def resnet18(
         n_classes: width of the output.
         norm: "group" (up to 32 groups, no state), "batch" (running statistics in the parameters, under "batch_stats")
             or "untracked" (the statistics of the batch at hand, in evaluation too). The count is the same.
-        dtype: of the computation, float32 or bfloat16; float64, with ``jax_enable_x64``, of parameters and logits too.
+        dtype: of the computation: float32, bfloat16, float16; with ``jax_enable_x64`` float64, as parameters then are.
         init: how kernels and biases are drawn, "lecun" or "pytorch" (`from_linen`).
 
     Raises:
@@ -70,5 +70,4 @@ def resnet18(
     check_norm(norm, ("group", "batch", "untracked"))
     check_widths(n_classes=n_classes)
     check_images(input_shape, (1, 1), "another model")
-    layers = ("stem", *(f"block{i + 1}" for i in range(len(_WIDTHS))), "fc")
-    return from_linen(_ResNet18(n_classes, norm, dtype), input_shape, layers, init=init)
+    return from_linen(_ResNet18(n_classes, norm, dtype), input_shape, init=init)

@@ -56,6 +56,20 @@ def validated(model: Model) -> Model:
     return model._replace(loss=_as_task(model)._replace(on_validation=True))
 
 
+def is_validated(loss: ExampleLoss) -> bool:
+    """Whether a model with this loss is tested on the validation split too."""
+    return isinstance(loss, Task) and loss.on_validation
+
+
+def check_scores(loss: ExampleLoss) -> None:
+    """Raises ValueError where a model with this loss is tested by a score that is for another task."""
+    task = task_of(loss)
+    for score in scores_of(loss):
+        tasks = tasks_of(score.of)
+        if tasks is not None and task not in tasks:
+            raise ValueError(f"score {score.name!r} is for {' or '.join(tasks)}, and the model's task is {task}")
+
+
 def _as_task(model: Model) -> Task:
     return model.loss if isinstance(model.loss, Task) else Task(task_of(model.loss), model.loss)
 
@@ -82,17 +96,3 @@ def _score(given: str | Callable[..., Array], name: str | None) -> Score:
             "(outputs, y, is_there) -> (), one of all of a client's"
         )
     return Score(name, given, of_all=n_arguments == 3)
-
-
-def is_validated(loss: ExampleLoss) -> bool:
-    """Whether a model with this loss is tested on the validation split too."""
-    return isinstance(loss, Task) and loss.on_validation
-
-
-def check_scores(loss: ExampleLoss) -> None:
-    """Raises ValueError where a model with this loss is tested by a score that is for another task."""
-    task = task_of(loss)
-    for score in scores_of(loss):
-        tasks = tasks_of(score.of)
-        if tasks is not None and task not in tasks:
-            raise ValueError(f"score {score.name!r} is for {' or '.join(tasks)}, and the model's task is {task}")

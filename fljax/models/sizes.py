@@ -33,6 +33,12 @@ def check_tokens(input_shape: tuple[int, ...], **widths: int) -> None:
         raise ValueError(f"input_shape={input_shape}: give (length,), that of a text as tokens")
 
 
+def is_colour(input_shape: tuple[int, ...]) -> bool:
+    """Whether examples of this shape are in colour, with 3 channels; ValueError where it is no tuple."""
+    check_tuples(input_shape=input_shape)
+    return tuple(input_shape[-1:]) == (3,)
+
+
 def check_images(input_shape: tuple[int, ...], smallest: tuple[int, int], remedy: str) -> None:
     """Checks the images that a convolutional network is built for.
 

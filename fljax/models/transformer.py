@@ -95,6 +95,5 @@ def transformer(
         raise ValueError(f"n_heads={n_heads} does not divide width={width}")
     if not 0 <= real("dropout", dropout) < 1:
         raise ValueError(f"dropout={dropout} is not in [0, 1)")
-    layers = ("embed", "place", *(f"block{i + 1}" for i in range(n_layers)), "norm", "head")
     module = _Transformer(vocabulary, n_classes, width, n_layers, n_heads, dropout, dtype)
-    return from_linen(module, input_shape, layers, init=init, input_dtype=jnp.int32)
+    return from_linen(module, input_shape, init=init, input_dtype=jnp.int32)

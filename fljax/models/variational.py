@@ -13,7 +13,7 @@ from jax.typing import DTypeLike
 
 from fljax.models.blocks import ConvReluPool
 from fljax.models.linen import Init, from_linen
-from fljax.models.sizes import check_images, check_tuples, check_widths, fits, smallest_images
+from fljax.models.sizes import check_images, check_tuples, check_widths, fits, is_colour, smallest_images
 from fljax.ranges import real
 from fljax.tree import at_least_float32
 from fljax.types import Halves, Model, Params
@@ -93,16 +93,15 @@ def variational(
     if not input_shape or not math.isfinite(real("shift", shift)):
         raise ValueError(f"input_shape={input_shape}, shift={shift}: give the sizes of an example, and a finite number")
     if channels is None:
-        channels = (64, 64) if input_shape[-1] == 3 else (4, 12)
+        channels = (64, 64) if is_colour(input_shape) else (4, 12)
         channels = channels if fits(input_shape, _smallest(channels)) else ()
     check_tuples(channels=channels)
     if channels:
         check_widths(channels=channels)
         check_images(input_shape, _smallest(channels), "fewer channels (none at all make a dense network)")
-    module = _VariationalNet(channels, hidden, latent, n_classes, shift, dtype)
-    layers = tuple(f"conv{i + 1}" for i in range(len(channels))) + tuple(f"fc{i + 1}" for i in range(len(hidden) + 2))
+    module = _VariationalNet(tuple(channels), tuple(hidden), latent, n_classes, shift, dtype)
     halves = Halves(_method(cast(Hashable, module), "encode"), _method(cast(Hashable, module), "classify"), latent)
-    return from_linen(module, input_shape, layers, halves=halves, init=init)
+    return from_linen(module, input_shape, halves=halves, init=init)
 
 
 def variational_cnn(

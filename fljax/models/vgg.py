@@ -42,9 +42,7 @@ def _stack(input_shape, convolutions, norm, hidden, n_classes, dtype, init) -> M
     check_widths(n_classes=n_classes)
     pools = [pool == "each" for _, pool in convolutions]  # "cover" keeps something of every image
     check_images(input_shape, smallest_images(3, "SAME", pools), "another model")
-    n_convolutions, n_dense = len(convolutions), len(hidden) + 1
-    layers = tuple(f"conv{i + 1}" for i in range(n_convolutions)) + tuple(f"fc{i + 1}" for i in range(n_dense))
-    return from_linen(_Stack(convolutions, norm, hidden, n_classes, dtype), input_shape, layers, init=init)
+    return from_linen(_Stack(convolutions, norm, hidden, n_classes, dtype), input_shape, init=init)
 
 
 def vgg16(

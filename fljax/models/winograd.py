@@ -24,6 +24,8 @@ from jax import Array, lax
 
 from fljax.models.window import Window
 
+USUAL = "1"
+"""What FLJAX_WINOGRAD says where it is not set: the forms are used where they pay."""
 _TILE = 4
 """m: output pixels of a tile's side. Larger ones round too much, of smaller ones the product costs more."""
 _POINTS = {3: (0.0, 1.0, -1.0, 2.0, -2.0), 5: (0.0, 1.0, -1.0, 2.0, -2.0, 0.5, -0.5)}
@@ -64,10 +66,6 @@ def matrices(k: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     image = np.where(np.abs(inverse) < 1e-12, 0.0, inverse)
     scale = np.abs(image).max(0)
     return values(_TILE), values(k) * scale[:, None], image / scale
-
-
-USUAL = "1"
-"""What FLJAX_WINOGRAD says where it is not set: the forms are used where they pay."""
 
 
 def pays(window: Window, channels: int, features: int, dtype: jnp.dtype) -> bool:

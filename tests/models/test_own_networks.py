@@ -294,6 +294,18 @@ def test_only_what_asks_for_the_key_gets_it(apply, expected, keyed, key):
         np.testing.assert_array_equal(model.apply(model.init(key), jnp.ones((1, 3)), given)[0], [[wanted]])
 
 
+def test_a_function_that_does_not_hash_is_a_network_too():
+    class Linear:
+        __hash__ = None
+
+        def __call__(self, params, x):
+            return x @ params["fc"]
+
+    model = fljax.from_functions(lambda key: {"fc": jnp.ones((3, 2))}, Linear())
+    assert model.layers == ("fc",)
+    np.testing.assert_array_equal(model.apply({"fc": np.eye(3)}, np.eye(3), None)[0], np.eye(3))
+
+
 def test_what_a_function_needs_besides_is_named():
     def bent(params, x, key, *, bend, width=3):
         return x

@@ -191,3 +191,32 @@ def test_numpys_whole_numbers_are_strides():
     assert (
         jax.eval_shape(lambda x: block.init_with_output(jax.random.key(0), x)[0], jnp.zeros((1, 8, 8, 1))).shape[1] == 4
     )
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "numbers"),
+    [
+        ("lenet", (32, 32, 3), {}),
+        ("fedcr_cnn", (32, 32, 3), {}),
+        ("cnn", (8, 8, 1), {"channels": (4,), "hidden": (8,), "dropout": (0.0, 0.1)}),
+        ("mlp", (8, 8, 1), {"hidden": (8,)}),
+        ("lstm", (8, 3), {"hidden": (8,)}),
+        ("variational_cnn", (16, 16, 3), {"channels": (4,), "hidden": (8,)}),
+    ],
+)
+def test_lists_are_what_tuples_are(name, shape, numbers):
+    """As a list, colour was grey to LeNet, and widths could not be hashed: each call another object, or a TypeError."""
+    as_lists = {argument: list(given) for argument, given in numbers.items()}
+    assert MODELS[name](input_shape=list(shape), **as_lists) is MODELS[name](input_shape=shape, **numbers)
+
+
+@pytest.mark.parametrize("name", sorted(MODELS))
+def test_an_input_shape_that_is_no_tuple_is_named(name):
+    with pytest.raises(ValueError, match=r"^input_shape=28 is not a tuple"):
+        MODELS[name](input_shape=28)
+
+
+@pytest.mark.parametrize("name", ["fedcr_cnn", "lenet", "lstm", "variational_cnn"])
+def test_an_input_shape_without_axes_is_named(name):
+    with pytest.raises(ValueError, match=r"^input_shape=\(\).*: give "):
+        MODELS[name](input_shape=())
