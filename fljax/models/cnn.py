@@ -88,7 +88,8 @@ def cnn(
     pools = [pool == "each" or i == len(channels) for i in range(1, len(channels) + 1)]
     remedy = "cnn with other channels, kernel, padding or pool"
     check_images(input_shape, smallest_images(kernel, padding, pools), remedy)
-    module = ConvNet(tuple(channels), kernel, padding, pool, tuple(hidden), n_classes, tuple(dropout), dtype)
+    rates = (dropout[0], dropout[1])  # also of a list
+    module = ConvNet(tuple(channels), kernel, padding, pool, tuple(hidden), n_classes, rates, dtype)
     return from_linen(module, input_shape, init=init)
 
 
