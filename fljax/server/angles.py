@@ -62,9 +62,9 @@ def _of_pairs(basis: Array, reduce: Callable[..., Array] | None = None) -> Array
 
     def put(tile: Array, made: Array) -> Array:
         i, j = upper[:, tile]
-        angles = of_tile(i, j)
-        made = lax.dynamic_update_slice(made, angles.transpose(0, 2, 1), (0, j * side, i * side))
-        return lax.dynamic_update_slice(made, angles, (0, i * side, j * side))
+        angles, first = of_tile(i, j), jnp.int32(0)
+        made = lax.dynamic_update_slice(made, angles.transpose(0, 2, 1), (first, j * side, i * side))
+        return lax.dynamic_update_slice(made, angles, (first, i * side, j * side))
 
     start = jnp.zeros((p if reduce is None else 1, n_tiles * side, n_tiles * side), basis.dtype)
     return lax.fori_loop(0, upper.shape[1], put, start)[:, :n, :n]

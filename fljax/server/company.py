@@ -8,9 +8,14 @@ from fljax.numbers import Scalar
 from fljax.server.checks import check_axes, check_one, check_shape, check_square, check_vector
 from fljax.server.distance import pairwise_squared_l2
 
+_ROUNDING = 1e-6
+"""A loss nearer to the mean than this share of it is the mean."""
+
 
 def gaussian_rewards(losses: Array, taken: Array, together: Array) -> Array:
     """(cohort,) mean over steps of ``exp(-(l - m)^2 / (2 sigma^2))``, m and sigma^2 those of the client's cluster.
+
+    A client whose loss is the mean has a reward of 1, so all have whose losses are equal.
 
     Args:
         losses: (cohort, steps).
@@ -35,7 +40,10 @@ def gaussian_rewards(losses: Array, taken: Array, together: Array) -> Array:
     taken = taken & together.any(axis=0)[:, None]  # the losses of others may be NaN
     losses, real, among = jnp.where(taken, losses, 0.0), taken.astype(jnp.float32), together.astype(jnp.float32)
     count = jnp.maximum(tree.product(among, real), 1.0)
-    off = jnp.square(losses - tree.product(among, losses) / count) * real
+    mean = tree.product(among, losses) / count
+    away = losses - mean
+    # Of equal losses a rounded mean leaves something, which would be as far out as what it is measured by.
+    off = jnp.square(jnp.where(jnp.abs(away) > _ROUNDING * jnp.abs(mean), away, 0.0)) * real
     variance = tree.product(among, off) / count
     found = jnp.exp(-off / (2 * jnp.maximum(variance, 1e-16)))
     return (found * real).sum(1) / jnp.maximum(real.sum(1), 1.0)

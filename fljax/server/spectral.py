@@ -110,7 +110,7 @@ def davies_bouldin(x: Array, label: Array, n_clusters: Positive) -> Array:
         n_clusters: static, at least 1.
 
     Returns:
-        () 0 or more; inf where a cluster is empty or two have one mean.
+        () 0 or more; inf where a cluster is empty or two have one mean. Differentiable in ``x``.
 
     Raises:
         ValueError: ``x`` is not (n, d), lengths differ, or n_clusters is below 1.
@@ -132,8 +132,14 @@ def davies_bouldin(x: Array, label: Array, n_clusters: Positive) -> Array:
     size = member.sum(1)
     share = member / jnp.maximum(size, 1)[:, None]
     center = tree.product(share, x)
-    spread = (share * jnp.linalg.norm(x[None] - center[:, None], axis=-1)).sum(1)
-    apart = jnp.linalg.norm(center[:, None] - center[None], axis=-1)
+    spread = (share * _length(x[None] - center[:, None])).sum(1)
+    apart = _length(center[:, None] - center[None])
     ratio = (spread[:, None] + spread[None]) / jnp.where(apart > 0, apart, 1)
     ratio = jnp.where(jnp.eye(n_clusters, dtype=bool), 0.0, jnp.where(apart > 0, ratio, jnp.inf))
     return jnp.where((size > 0).all(), ratio.max(1).mean(), jnp.inf)
+
+
+def _length(x: Array) -> Array:
+    """Over the last axis; the gradient of a zero vector's is 0, where that of a norm is NaN."""
+    square = jnp.square(x).sum(axis=-1)
+    return jnp.where(square > 0, jnp.sqrt(jnp.where(square > 0, square, 1)), 0)

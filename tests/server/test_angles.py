@@ -24,6 +24,17 @@ def test_angles_of_all_pairs_are_numpys():
     np.testing.assert_allclose(angles[:48, 48:], angles[48:, :48].transpose(1, 0, 2), atol=0)
 
 
+def test_angles_with_types_of_64_bits():
+    basis, expected = subspaces(5, 2)
+    others = ~np.eye(5, dtype=bool)
+    with jax.enable_x64(True), jax.numpy_dtype_promotion("standard"):
+        np.testing.assert_allclose(
+            principal_angles(jax.numpy.asarray(basis))[others], np.sort(expected)[others], atol=1e-3
+        )
+        found = principal_angles(jax.numpy.asarray(basis, "float64"))
+    assert found.dtype == "float64"
+
+
 @pytest.mark.parametrize("angle", ["smallest", "sum"])
 def test_a_distance_is_the_smallest_angle_or_the_sum_of_all(angle):
     basis, expected = subspaces(5, 2)

@@ -171,8 +171,18 @@ def test_weights_of_float64_keep_their_digits():
 
 
 def test_a_point_that_does_not_count_may_be_nan():
-    x = jnp.array([[0.0], [1.0], [4.0], [5.0], [jnp.nan]])
-    assert davies_bouldin(x, jnp.array([0, 0, 1, 1, -1]), 2) == 0.25
+    x, label = jnp.array([[0.0], [1.0], [4.0], [5.0], [jnp.nan]]), jnp.array([0, 0, 1, 1, -1])
+    # (s_1 + s_2) / |c_1 - c_2| is 1 over 4, each s of slope 1/2 and the distance of slope -1/2 or 1/2 in each point.
+    score, slope = jax.value_and_grad(davies_bouldin)(x, label, 2)
+    assert score == 0.25
+    np.testing.assert_allclose(slope[:, 0], [-0.09375, 0.15625, -0.15625, 0.09375, 0], atol=1e-6)
+
+
+@pytest.mark.parametrize("loss", [0.7, 100.3])
+def test_clients_of_equal_losses_are_all_rewarded(loss):
+    """Of seven such losses the mean of float32 is another number."""
+    losses, everyone = jnp.full((7, 2), loss, jnp.float32), jnp.ones((7, 7), bool)
+    np.testing.assert_array_equal(gaussian_rewards(losses, jnp.ones((7, 2), bool), everyone), 1)
 
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.int8, np.float16])
