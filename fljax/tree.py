@@ -127,6 +127,17 @@ def map_trainable(function: Callable[..., Any], params: Params, *others: Params)
     return join_statistics(jax.tree.map(function, own, *map(trainable, others)), statistics)
 
 
+def map_layers(function: Callable[..., Any], params: Params, *others: Params) -> Params:
+    """``function(name, *layers)`` of each layer of models ``{name: layer}``, and of the running statistics of each."""
+
+    def mapped(*models: Params) -> Params:
+        return {name: function(name, *(model[name] for model in models)) for name in models[0]}
+
+    parts = [split_statistics(model) for model in (params, *others)]
+    held = [kept.get(STATISTICS, {}) for _, kept in parts]
+    return join_statistics(mapped(*(own for own, _ in parts)), {STATISTICS: mapped(*held)} if held[0] else {})
+
+
 def side_by_side(**models: Params) -> Params:
     """Models by name as one, whose layers they are; running statistics stand where those of a model are looked for.
 
@@ -163,7 +174,7 @@ def named_leaves(params: Params, path: tuple[str, ...] = ()) -> dict[tuple[str, 
 
 def flatten(stacked: Stacked) -> Array:
     """Trainable leaves of every row, raveled and joined: ``(rows, ...) -> (rows, parameters)``."""
-    leaves = jax.tree.leaves(split_statistics(stacked)[0])
+    leaves = jax.tree.leaves(trainable(stacked))
     return jnp.concatenate([as_matrix(leaf) for leaf in leaves], axis=1)
 
 
@@ -185,20 +196,24 @@ def select(params: Params, layers: tuple[str, ...]) -> Params:
 
 def size(params: Params) -> int:
     """Number of trainable scalars of one model: the ``P`` of the communication counts."""
-    return sum(leaf.size for leaf in jax.tree.leaves(split_statistics(params)[0]))
+    return sum(leaf.size for leaf in jax.tree.leaves(trainable(params)))
 
 
 def squared_norm(params: Params) -> Array:
     """Sum of squares over all trainable leaves, () float32."""
-    leaves = map(at_least_float32, jax.tree.leaves(split_statistics(params)[0]))
-    return sum((jnp.vdot(leaf, leaf) for leaf in leaves), start=jnp.float32(0))
+    return dot(params, params)
 
 
 def dot(a: Params, b: Params) -> Array:
     """Sum of products over all trainable leaves, () float32."""
-    first, second = (map(at_least_float32, jax.tree.leaves(split_statistics(own)[0])) for own in (a, b))
-    pairs = zip(first, second, strict=True)
+    leaves = (map(at_least_float32, jax.tree.leaves(trainable(own))) for own in (a, b))
+    pairs = zip(*leaves, strict=True)
     return sum((jnp.vdot(x, y, precision=lax.Precision.HIGHEST) for x, y in pairs), start=jnp.float32(0))
+
+
+def root(square: Array) -> Array:
+    """The square root of sums of squares, whose gradient is 0 where all that is squared is, not NaN."""
+    return jnp.where(square > 0, jnp.sqrt(jnp.where(square > 0, square, 1)), square)
 
 
 def subtract(a: Params, b: Params) -> Params:
@@ -224,6 +239,11 @@ def at_least_float32(x: Array) -> Array:
     return x if jnp.issubdtype(x.dtype, jnp.inexact) else x.astype(jnp.float64)  # whole numbers of 64 bits
 
 
+def rounded(value: Array, dtype: jnp.dtype) -> Array:
+    """``value`` in ``dtype``: to the nearest, where that is of whole numbers, which alone would be cut off."""
+    return (value if jnp.issubdtype(dtype, jnp.inexact) else jnp.round(value)).astype(dtype)
+
+
 def product(a: Array, b: Array) -> Array:
     """``a @ b`` with all digits of float32, which an accelerator would leave out of a product of matrices (TF32)."""
     return jnp.matmul(a, b, precision=lax.Precision.HIGHEST)
@@ -246,8 +266,7 @@ def as_before(new: Any, old: Any) -> Any:
 
 def moves(stacked: Stacked, params: Params) -> Stacked:
     """``w_i - w`` of every row, without running statistics."""
-    rows, begun = split_statistics(stacked)[0], split_statistics(params)[0]
-    return jax.tree.map(lambda w_i, w: w_i - w[None], rows, begun)
+    return jax.tree.map(lambda w_i, w: w_i - w[None], trainable(stacked), trainable(params))
 
 
 def all_finite(stacked: Stacked) -> Array:

@@ -17,7 +17,7 @@ from fljax import tree
 from fljax.choices import check_kind
 from fljax.placement import whole
 from fljax.server import blocks
-from fljax.server.checks import check_shape, check_vector, fallback, n_rows, shape_of
+from fljax.server.checks import check_shape, check_vector, cluster_numbers, fallback, n_rows, shape_of
 from fljax.server.entry import WEIGHT, checked
 from fljax.server.labels import rank
 from fljax.types import Params, Stacked
@@ -67,16 +67,13 @@ def cluster_mean(stacked: Stacked, weight: Array, label: Array, empty: Stacked) 
         spoils the other clusters too: give it weight 0, as by ``jnp.where(tree.all_finite(stacked), weight, 0)``.
 
     Raises:
-        ValueError: lengths differ, a weight is negative or no number, or ``empty`` has other leaves than
-            ``stacked``, or rows of other shapes.
+        ValueError: lengths differ, a weight is negative or no number, labels are no whole numbers, or ``empty`` has
+            other leaves than ``stacked``, or rows of other shapes.
     """
     n, n_clusters = n_rows("stacked", stacked), n_rows("empty", empty)
     check_vector("weight", weight, n, "stacked")
-    check_vector("label", label, n, "stacked")
+    label = cluster_numbers("label", label, n, "stacked")
     empty = fallback("empty", empty, stacked, n_clusters)
-    if not jnp.issubdtype(label.dtype, jnp.integer):
-        raise ValueError(f"label has dtype {label.dtype}; give the numbers of clusters, whole numbers")
-    label = label.astype(jnp.int32)  # a uint8 has no 256th cluster
     n_entries = sum(leaf.size for leaf in jax.tree.leaves(empty))
     means = _means_of_few if 2 * n < n_clusters and n_entries > _MANY else _means_of_all
     return means(stacked, weight, label, empty)
@@ -145,7 +142,7 @@ def mix(matrix: Array, stacked: Stacked) -> Stacked:
     def leaf_mix(leaf: Array) -> Array:
         tree.check_real(leaf)
         if not jnp.issubdtype(leaf.dtype, jnp.floating):
-            return jnp.round(leaf_mix(leaf.astype(jnp.float32))).astype(leaf.dtype)
+            return tree.rounded(leaf_mix(leaf.astype(jnp.float32)), leaf.dtype)
         exact = matrix.astype(leaf.dtype if leaf.dtype.itemsize > 4 else jnp.float32)
         flat = blocks.multiply(exact, tree.as_matrix(leaf), counts)
         return flat.reshape(matrix.shape[0], *leaf.shape[1:])
@@ -168,7 +165,7 @@ def mix_layers(matrices: dict[str, Array], stacked: Stacked) -> Stacked:
     Raises:
         ValueError: a layer without a matrix, a matrix without a layer, or one that does not fit.
     """
-    trainable, statistics = tree.split_statistics(stacked)
+    trainable = tree.trainable(stacked)
     check_kind("matrices", matrices, Mapping, "give a dict {layer: matrix}")
     check_kind("stacked", trainable, Mapping, "give a dict {layer: arrays}")
     if set(matrices) != set(trainable):
@@ -176,9 +173,4 @@ def mix_layers(matrices: dict[str, Array], stacked: Stacked) -> Stacked:
     (first, matrix), *others = matrices.items()
     for name, other in others:
         check_shape(f"matrices[{name!r}]", other, matrix.shape, f"that of matrices[{first!r}]")
-    mixed = {name: mix(matrices[name], layer) for name, layer in trainable.items()}
-    moved = {
-        collection: {name: mix(matrices[name], layer) for name, layer in layers.items()}
-        for collection, layers in statistics.items()
-    }
-    return tree.join_statistics(mixed, moved)
+    return tree.map_layers(lambda name, layer: mix(matrices[name], layer), stacked)

@@ -61,6 +61,14 @@ def check_vector(name: str, value: Array, n: int, against: str) -> None:
     check_shape(name, value, (n,), f"one entry per row of {against}")
 
 
+def cluster_numbers(name: str, label: Array, n: int, against: str) -> Array:
+    """Labels as a checked (n,) int32 array: a narrower type has no number for the 129th or 257th cluster."""
+    check_vector(name, label, n, against)
+    if not jnp.issubdtype(label.dtype, jnp.integer):
+        raise ValueError(f"{name} has dtype {label.dtype}; give the numbers of clusters, whole numbers")
+    return label.astype(jnp.int32)
+
+
 def check_one(**numbers: ArrayLike) -> None:
     """Raise ValueError where one of these is no single number: several would be spread over some axis."""
     for name, number in numbers.items():

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from fljax.server import blocks
-from fljax.server.checks import check_alike, check_vector, n_rows
+from fljax.server.checks import check_alike, cluster_numbers, n_rows
 from fljax.server.entry import checked
 from fljax.server.gram import among, compared, rows, sum_pairs, trainable_matrices
 from fljax.types import Stacked
@@ -60,11 +60,12 @@ def layer_discrepancy(stacked: Stacked, centers: Stacked, label: Array, layers: 
         (clusters, layers) in [0, 1]; 0 for an empty cluster.
 
     Raises:
-        ValueError: an unknown layer, ``centers`` with other leaves or other shapes, or lengths differ.
+        ValueError: an unknown layer, ``centers`` with other leaves or other shapes, lengths differ, or labels are no
+            whole numbers.
     """
     check_alike("centers", compared(centers, layers), "stacked", compared(stacked, layers))
-    check_vector("label", label, n_rows("stacked", stacked), "stacked")
-    n_clusters, label = n_rows("centers", centers), label.astype(jnp.int32)  # an int8 has no 128th cluster
+    label = cluster_numbers("label", label, n_rows("stacked", stacked), "stacked")
+    n_clusters = n_rows("centers", centers)
     member = jax.nn.one_hot(label, n_clusters, dtype=bool)
     counts, mine = member.any(axis=1), jnp.clip(label, 0, n_clusters - 1)
 

@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from fljax import tree
 from fljax.server import blocks
 from fljax.server.checks import check_alike
 from fljax.server.entry import checked
@@ -25,8 +26,7 @@ def pairwise_cosine(x: Stacked, where: Array | None = None, layers: tuple[str, .
 
     A zero row has similarity 0 to everything, itself included; other rows have 1 on the diagonal. Scaling a row by a
     positive number changes nothing (no constant is added to the norms) while its norm is between 1e-18 and 1e18, whose
-    squares float32 holds. Absolute error about 1e-6. Differentiable
-    where both rows are not zero.
+    squares float32 holds. Absolute error about 1e-6. Differentiable where both rows are not zero.
 
     Args:
         x: (n, d) array or stacked pytree.
@@ -38,7 +38,7 @@ def pairwise_cosine(x: Stacked, where: Array | None = None, layers: tuple[str, .
     """
     product = gram(x, where, layers)
     square = jnp.diagonal(product)
-    norm = jnp.where(square > 0, jnp.sqrt(jnp.where(square > 0, square, 1)), 0)
+    norm = tree.root(square)
     scale = norm[:, None] * norm[None, :]
     cosine = jnp.clip(product / jnp.where(scale > 0, scale, 1), -1, 1)
     return jnp.where(jnp.eye(norm.shape[0], dtype=bool), jnp.where(square > 0, 1, square)[:, None], cosine)
@@ -78,8 +78,7 @@ def pairwise_l2(x: Stacked, where: Array | None = None, layers: tuple[str, ...] 
 
     The gradient is defined everywhere, with the error that `pairwise_squared_l2` states; between equal rows it is 0.
     """
-    square = pairwise_squared_l2(x, where, layers)
-    return jnp.where(square > 0, jnp.sqrt(jnp.where(square > 0, square, 1)), square)
+    return tree.root(pairwise_squared_l2(x, where, layers))
 
 
 @checked()

@@ -8,7 +8,7 @@ from jax import Array
 from jax.ops import segment_min
 
 from fljax import tree
-from fljax.server.checks import check_axes, check_vector, n_rows
+from fljax.server.checks import check_axes, cluster_numbers, n_rows
 from fljax.server.entry import checked
 
 
@@ -29,7 +29,7 @@ def inherit(rows: Any, old: Array, new: Array) -> Any:
         The same shapes as ``rows``.
 
     Raises:
-        ValueError: lengths differ.
+        ValueError: lengths differ, or a label is no whole number.
 
     Example:
         >>> import jax.numpy as jnp
@@ -39,8 +39,7 @@ def inherit(rows: Any, old: Array, new: Array) -> Any:
         [10.0, 20.0, 20.0]
     """
     (n_clients,), n_clusters = check_axes("old", old, "clients"), n_rows("rows", rows)
-    check_vector("new", new, n_clients, "old")
-    old, new = old.astype(jnp.int32), new.astype(jnp.int32)  # a uint8 has no 256th cluster
+    old, new = cluster_numbers("old", old, n_clients, "old"), cluster_numbers("new", new, n_clients, "old")
     client = jnp.arange(n_clients, dtype=jnp.int32)
     first = segment_min(client, jnp.where((new < 0) | (old < 0), n_clusters, new), n_clusters)
     inherited = old[jnp.minimum(first, n_clients - 1)]

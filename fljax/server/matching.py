@@ -20,7 +20,16 @@ from jax import Array, lax
 from fljax import tree
 from fljax.choices import Positive, check_kind
 from fljax.server.aggregate import cluster_mean
-from fljax.server.checks import check_alike, check_same, check_shape, check_statistics, check_vector, fallback, n_rows
+from fljax.server.checks import (
+    check_alike,
+    check_same,
+    check_shape,
+    check_statistics,
+    check_vector,
+    cluster_numbers,
+    fallback,
+    n_rows,
+)
 from fljax.server.entry import checked
 from fljax.types import Params, Stacked
 
@@ -152,12 +161,12 @@ def matched_members(
         Leaves (clients, ...): the same functions. The order of a client that does not count means nothing.
 
     Raises:
-        ValueError: n_sweeps below 1, layers that do not fit, lengths that differ, or ``empty`` of other shapes.
+        ValueError: n_sweeps below 1, layers that do not fit, lengths that differ, labels that are no whole numbers, or
+            ``empty`` of other shapes.
     """
     n, n_clusters = n_rows("stacked", stacked), n_rows("empty", empty)
     check_vector("weight", weight, n, "stacked")
-    check_vector("label", label, n, "stacked")
-    label = label.astype(jnp.int32)  # an int8 has no 128th cluster
+    label = cluster_numbers("label", label, n, "stacked")
     empty = fallback("empty", empty, stacked, n_clusters)
     counts = (weight > 0) & (label >= 0) & (label < n_clusters)
     mine = jnp.clip(label, 0, n_clusters - 1)

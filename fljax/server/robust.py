@@ -6,6 +6,7 @@ lengths, an ``empty`` that is not one model of these shapes, and numbers out of 
 """
 
 import itertools
+from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
@@ -127,7 +128,7 @@ def geometric_median(
 
     def distance(center: Params) -> Array:
         square = cross_squared_l2(stacked, tree.broadcast(center, 1))[:, 0]
-        return jnp.where(weight > 0, jnp.sqrt(jnp.where(weight > 0, square, 0)), 0)
+        return tree.root(jnp.where(weight > 0, square, 0))
 
     def middle(apart: Array) -> Array:
         order = jnp.where(weight > 0, apart, jnp.inf).argsort()
@@ -145,7 +146,7 @@ def geometric_median(
         gains = before - after > tolerance * jnp.maximum(before, 1e-30)
         # The others' share of such an objective is below its rounding: how far the step went says more.
         is_of_few = after > 100 * weight.sum() * typical
-        went, is_at = (jnp.sqrt(tree.squared_norm(x)) for x in (tree.subtract(center, begun), center))
+        went, is_at = (tree.root(tree.squared_norm(x)) for x in (tree.subtract(center, begun), center))
         return center, nearer, step + 1, gains | (is_of_few & (went > jnp.maximum(1e-3 * typical, 1e-6 * is_at)))
 
     start = weighted_mean(stacked, weight, empty)
@@ -154,8 +155,7 @@ def geometric_median(
     is_cheaper = (weight * _less_far(stacked, nearest, center, distance(nearest), apart)).sum() > 0
 
     def chosen(leaf: Array, a: Array, b: Array) -> Array:
-        value = jnp.where(is_cheaper, a, b)
-        return (value if jnp.issubdtype(leaf.dtype, jnp.inexact) else jnp.round(value)).astype(leaf.dtype)
+        return tree.rounded(jnp.where(is_cheaper, a, b), leaf.dtype)
 
     return jax.tree.map(chosen, given, nearest, center)
 
@@ -179,9 +179,10 @@ def _weiszfeld(stacked: Stacked, weight: Array, center: Params, apart: Array, me
     away = apart > meets
     pull = jnp.where(away, weight / jnp.where(away, apart, 1), 0)
     target = weighted_mean(stacked, pull, center)
-    force = pull.sum() * jnp.sqrt(tree.squared_norm(tree.subtract(target, center)))
+    force = pull.sum() * tree.root(tree.squared_norm(tree.subtract(target, center)))
     held = jnp.where(away, 0, weight).sum()
-    stay = jnp.where(held > 0, jnp.minimum(held / jnp.maximum(force, 1e-30), 1), 0)
+    leaves = force > held
+    stay = jnp.where(leaves, held / jnp.where(leaves, force, 1), jnp.where(held > 0, 1, 0))
     return jax.tree.map(lambda a, b: (1 - stay).astype(a.dtype) * a + stay.astype(a.dtype) * b, target, center)
 
 
@@ -216,12 +217,12 @@ def clip_norm(stacked: Stacked, max_norm: ArrayLike) -> Stacked:
     def clip(leaf: Array) -> Array:
         exact = tree.at_least_float32(leaf)  # a scale of 1e-7 is one of float16's last digits
         clipped = jnp.where(tree.along(fits, leaf), exact * tree.along(scale, leaf).astype(exact.dtype), 0)
-        return (clipped if jnp.issubdtype(leaf.dtype, jnp.inexact) else jnp.round(clipped)).astype(leaf.dtype)
+        return tree.rounded(clipped, leaf.dtype)
 
     return tree.join_statistics(jax.tree.map(clip, trainable), statistics)
 
 
-def by_coordinate(f, stacked: Stacked, where: Array, empty: Params | None) -> Params:
+def by_coordinate(f: Callable[[Array], Array], stacked: Stacked, where: Array, empty: Params | None) -> Params:
     """One model of what ``f`` makes of columns (clients, width) -> (width,); ``empty`` or zeros where nobody counts."""
     if empty is not None:
         empty = fallback("empty", empty, stacked)
@@ -230,9 +231,7 @@ def by_coordinate(f, stacked: Stacked, where: Array, empty: Params | None) -> Pa
     flat = [tree.as_matrix(leaf) for leaf in leaves]
 
     def walk(matrix: Array) -> Array:
-        is_float = jnp.issubdtype(matrix.dtype, jnp.floating)
-        by_block = f if is_float else lambda block: jnp.round(f(block))
-        return blocks.map_columns(lambda block: by_block(block)[None], matrix, 1, columns)[0]
+        return blocks.map_columns(lambda block: tree.rounded(f(block), matrix.dtype)[None], matrix, 1, columns)[0]
 
     # Small leaves side by side: one program for all of them, where one each would take most of the compilation.
     small = [i for i, matrix in enumerate(flat) if matrix.shape[1] < columns and matrix.dtype == flat[0].dtype]

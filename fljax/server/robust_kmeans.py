@@ -11,7 +11,7 @@ from jax.typing import ArrayLike
 from fljax import tree
 from fljax.choices import Positive
 from fljax.server.assign import nearest_center
-from fljax.server.checks import check_key, check_one, check_vector, everyone, n_rows
+from fljax.server.checks import check_key, check_one, cluster_numbers, everyone, n_rows
 from fljax.server.distance import cross_squared_l2
 from fljax.server.entry import SHARE, checked
 from fljax.server.kmeans import KMeans
@@ -97,9 +97,10 @@ def robust_cluster_mean(
         Leaves (clusters, ...).
 
     Raises:
-        ValueError: an unknown center, lengths that differ, ``empty`` of other shapes, or a fraction out of its range.
+        ValueError: an unknown center, lengths that differ, labels that are no whole numbers, ``empty`` of other shapes,
+            or a fraction out of its range.
     """
-    check_vector("label", label, n_rows("stacked", stacked), "stacked")
+    label = cluster_numbers("label", label, n_rows("stacked", stacked), "stacked")
     check_one(fraction=fraction)
     n_clusters = n_rows("empty", empty)
 
@@ -108,7 +109,7 @@ def robust_cluster_mean(
             return coordinate_median(stacked, member, old)
         return trimmed_mean(stacked, fraction, member, old)
 
-    member = jax.nn.one_hot(label.astype(jnp.int32), n_clusters, dtype=bool, axis=0)
+    member = jax.nn.one_hot(label, n_clusters, dtype=bool, axis=0)
     return lax.map(lambda args: mean(*args), (member, empty))
 
 

@@ -9,7 +9,7 @@ from jax import Array, lax
 from fljax import tree
 from fljax.choices import Positive
 from fljax.matrices import eigh, svd
-from fljax.server.checks import check_axes, check_square, check_vector, everyone
+from fljax.server.checks import check_axes, check_square, cluster_numbers, everyone
 from fljax.server.entry import checked
 
 
@@ -113,7 +113,7 @@ def davies_bouldin(x: Array, label: Array, n_clusters: Positive) -> Array:
         () 0 or more; inf where a cluster is empty or two have one mean. Differentiable in ``x``.
 
     Raises:
-        ValueError: ``x`` is not (n, d), lengths differ, or n_clusters is below 1.
+        ValueError: ``x`` is not (n, d), lengths differ, labels are no whole numbers, or n_clusters is below 1.
 
     Source: Davies and Bouldin, IEEE TPAMI 1979.
 
@@ -124,7 +124,7 @@ def davies_bouldin(x: Array, label: Array, n_clusters: Positive) -> Array:
         0.25
     """
     n, _ = check_axes("x", x, "n", "d")
-    check_vector("label", label, n, "x")
+    label = cluster_numbers("label", label, n, "x")
     counts = (label >= 0) & (label < n_clusters)
     x = jnp.where(counts[:, None], tree.at_least_float32(x), 0)  # who does not count may hold NaN
     x = x - x.sum(0, keepdims=True) / jnp.maximum(counts.sum(), 1).astype(x.dtype)  # what all share costs digits
@@ -140,6 +140,5 @@ def davies_bouldin(x: Array, label: Array, n_clusters: Positive) -> Array:
 
 
 def _length(x: Array) -> Array:
-    """Over the last axis; the gradient of a zero vector's is 0, where that of a norm is NaN."""
-    square = jnp.square(x).sum(axis=-1)
-    return jnp.where(square > 0, jnp.sqrt(jnp.where(square > 0, square, 1)), 0)
+    """Of vectors along the last axis."""
+    return tree.root(jnp.square(x).sum(axis=-1))

@@ -267,6 +267,16 @@ def test_gradients():
     np.testing.assert_array_equal(np.asarray(slope(lambda x: krum(x, 1))(x)).T, [[0, 1, 0, 0, 0]])
 
 
+@pytest.mark.parametrize(
+    "x", [[[0, 0], [1, 0], [-1, 0], [0, 2], [0, -2]], [[-2, -2], [-2, 2], [-2, -1], [-2, 1], [-2, 0]]]
+)
+def test_a_geometric_median_on_a_client_has_a_gradient(x):
+    """The mean of all is a client, where a step has the length 0; moving all clients moves the median with them."""
+    x = np.asarray(x, np.float32)
+    slope = jax.jit(lambda x: jax.jvp(geometric_median, (x,), (jnp.ones_like(x),))[1])(x)
+    np.testing.assert_allclose(slope, [1, 1], rtol=1e-6)
+
+
 def test_one_program_for_every_number_and_inside_scan(traced_once):
     x = np.arange(14, dtype=np.float32).reshape(7, 2)
     step = lambda x, given: (x, (trimmed_mean(x, given[0], given[3]), multi_krum(x, *given[1:])))  # noqa: E731
