@@ -11,7 +11,7 @@ whatever else it knows of the cluster), and hands its decision to `split`::
 """
 
 from functools import partial
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -25,7 +25,7 @@ from fljax.server.labels import canonical, rank
 from fljax.server.linkage import cut_k
 from fljax.server.linkage import linkage as agglomerate
 
-LINKAGES = ("single", "complete")
+Linkage = Literal["single", "complete"]
 
 
 class Bipartition(NamedTuple):
@@ -38,7 +38,7 @@ class Bipartition(NamedTuple):
 @checked()
 @partial(jax.jit, static_argnames="linkage")
 def best_bipartition(
-    similarity: Array, label: Array, linkage: str = "single", where: Array | None = None
+    similarity: Array, label: Array, linkage: Linkage = "single", where: Array | None = None
 ) -> Bipartition:
     r"""Every cluster's own best split in two, and how alike its halves still are.
 
@@ -72,8 +72,6 @@ def best_bipartition(
         >>> side.tolist(), float(cross[0])
         ([False, False, True], 0.25)
     """
-    if linkage not in LINKAGES:
-        raise ValueError(f"linkage is {linkage!r}; expected one of {LINKAGES}")
     n = check_square("similarity", similarity)
     check_vector("label", label, n, "similarity")
     similarity = tree.at_least_float32(similarity)  # of a uint8 the negative wraps
@@ -125,7 +123,7 @@ def split(label: Array, side: Array, accept: Array | bool, where: Array | None =
 
 @checked()
 @partial(jax.jit, static_argnames="linkage")
-def bipartition(similarity: Array, label: Array, linkage: str = "single", where: Array | None = None) -> Array:
+def bipartition(similarity: Array, label: Array, linkage: Linkage = "single", where: Array | None = None) -> Array:
     """Every current cluster split in two, all at once: `best_bipartition` with every split accepted.
 
     Args:

@@ -70,8 +70,7 @@ def period_ended(curve: LossCurve, rule: PeriodEnd = "minimum") -> Array:
     Raises:
         ValueError: an unknown rule.
     """
-    if rule not in ("minimum", "formula"):
-        raise ValueError(f"rule={rule!r} is unknown; choose 'minimum' or 'formula'")
+    check_choices(period_ended, {"rule": rule})
     before, radius, after = curve.radii[0], curve.radii[1], curve.radii[2:]
     least = (radius > 0) & (radius < STRAIGHT) & (after > radius).all()
     return least & (before > radius) if rule == "minimum" else least

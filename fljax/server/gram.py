@@ -22,7 +22,7 @@ CLOSE = 2.0**-6
 def gram(x: Stacked, where: Array | None = None, layers: tuple[str, ...] | None = None) -> Array:
     """Inner products ``<x_i, x_j>`` of all pairs of rows, (n, n); exactly symmetric, differentiable."""
     mats, where = rows(x, where, layers)
-    return _gram(mats, where, None)
+    return _products(mats, lambda block: _counted(block, where))
 
 
 def mirror(matrix: Array) -> Array:
@@ -78,26 +78,21 @@ def rows(x: Stacked, where: Array | None, layers: tuple[str, ...] | None) -> tup
     return mats, everyone(mats[0].shape[0], where, "x")
 
 
-def _shift(block: Array, where: Array, origin: Array | None) -> Array:
-    """The rows that count relative to row ``origin[i]``, the others 0; origin None leaves them."""
-    block = jnp.where(where[:, None], block, 0)
-    return block if origin is None else block - block[origin]
-
-
-def _centred(block: Array, where: Array) -> Array:
-    block = jnp.where(where[:, None], block, 0)
+def centred(block: Array, where: Array) -> Array:
+    """(n, width) the rows that count less their mean, the others 0."""
+    block = _counted(block, where)
     mean = block.sum(axis=0) / jnp.maximum(where.sum(), 1).astype(block.dtype)
-    return jnp.where(where[:, None], block - mean[None, :], 0)
+    return _counted(block - mean[None, :], where)
 
 
-def _gram(mats: tuple[Array, ...], where: Array, origin: Array | None, centre: bool = False) -> Array:
-    def shift(block: Array) -> Array:
-        return _centred(block, where) if centre else _shift(block, where, origin)
+def _counted(block: Array, where: Array) -> Array:
+    """(n, width) the rows that count, the others 0."""
+    return jnp.where(where[:, None], block, 0)
 
-    def product(a: Array, b: Array) -> Array:
-        return tree.product(a, b.T)
 
-    return sum_pairs(product, shift, mats, columns=_columns(where.shape[0]))
+def _products(mats: tuple[Array, ...], prepare: Callable[[Array], Array]) -> Array:
+    """(n, n) inner products of all pairs of rows, after ``prepare`` of each column block."""
+    return sum_pairs(lambda a, b: tree.product(a, b.T), prepare, mats, columns=_columns(mats[0].shape[0]))
 
 
 def _columns(n: int) -> int:
@@ -164,10 +159,15 @@ def squared(mats: tuple[Array, ...], where: Array) -> Array:
         near = close(*carry)
         origin = jnp.argmax(near | jnp.eye(n, dtype=bool), axis=1)
         again = near & (origin[:, None] == origin[None, :])
-        square, scale = _from_gram(_gram(mats, where, origin))
+
+        def moved(block: Array) -> Array:
+            block = _counted(block, where)
+            return block - block[origin]
+
+        square, scale = _from_gram(_products(mats, moved))
         return whole((jnp.where(again, square, carry[0]), jnp.where(again, scale, carry[1])))
 
-    start = whole(_from_gram(_gram(mats, where, None, centre=True)))
+    start = whole(_from_gram(_products(mats, lambda block: centred(block, where))))
     # Narrow leaves reach every device once, before the loop.
     mats = tuple(mat if mat.shape[1] >= 2 * _columns(n) else whole(mat) for mat in mats)
     return whole(jnp.where(pairs, lax.while_loop(cond, body, start)[0], 0))
@@ -178,7 +178,7 @@ def _squared_jvp(primals: tuple, tangents: tuple) -> tuple[Array, Array]:
     """``d |x_i - x_j|^2 = 2 <x_i - x_j, dx_i - dx_j>``, so that no gradient passes through the loop."""
     mats, where = primals
     moves = [jnp.where(where[:, None], move, 0) for move in tangents[0]]
-    product = sum(tree.product(_centred(m, where), d.T) for m, d in zip(mats, moves, strict=True))
+    product = sum(tree.product(centred(m, where), d.T) for m, d in zip(mats, moves, strict=True))
     own = jnp.diagonal(product)
     pairs = where[:, None] & where[None, :]
     return squared(mats, where), jnp.where(pairs, 2 * (own[:, None] + own[None, :] - product - product.T), 0)

@@ -16,7 +16,7 @@ from fljax.placement import whole
 from fljax.server.aggregate import cluster_mean, weighted_mean
 from fljax.server.checks import check_key, check_one
 from fljax.server.entry import checked
-from fljax.server.gram import rows, squared
+from fljax.server.gram import centred, rows, squared
 from fljax.server.labels import canonical
 from fljax.types import Key, Stacked
 
@@ -81,7 +81,7 @@ def kmeans(
     check_one(n_steps=n_steps)
     mats, where = rows(x, where, None)
     compact = sum(mat.shape[1] for mat in mats) > where.shape[0]
-    known = whole(squared(mats, where) if compact else _points(mats, where))
+    known = whole(squared(mats, where) if compact else centred(jnp.concatenate(mats, axis=1), where))
     geometry = partial(_pairwise if compact else _direct, where=where, n_clusters=n_clusters)
 
     still = geometry(lax.stop_gradient(known))
@@ -197,13 +197,6 @@ def _pairwise(square: Array, where: Array, n_clusters: int) -> Geometry:
         return jnp.where(size > 0, jnp.maximum(mean - within, 0), jnp.inf)
 
     return Geometry(lambda index: square[index], to_means)
-
-
-def _points(mats: tuple[Array, ...], where: Array) -> Array:
-    """The points as one (n, d) array centred on their mean; the ones that do not count are 0."""
-    x = jnp.where(where[:, None], jnp.concatenate(mats, axis=1), 0)
-    mean = x.sum(axis=0) / jnp.maximum(where.sum(), 1).astype(x.dtype)
-    return jnp.where(where[:, None], x - mean[None, :], 0)
 
 
 def _direct(x: Array, where: Array, n_clusters: int) -> Geometry:

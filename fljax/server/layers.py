@@ -5,7 +5,7 @@ selection, never a multiplication by a mask, so what is not chosen never matters
 """
 
 from collections.abc import Mapping
-from typing import Literal, get_args
+from typing import Literal
 
 import jax
 import jax.numpy as jnp
@@ -13,13 +13,12 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from fljax import tree
-from fljax.choices import check_kind
+from fljax.choices import check_choices, check_kind
 from fljax.server.checks import check_one, check_same, check_shape, check_statistics, n_rows
 from fljax.types import Params, Stacked
 
 Boundary = Literal["tensors", "floor", "unit-fraction", "nearest-half"]
 """What happens to the layer in which a fractional prefix ends; see `shared_mask`."""
-BOUNDARIES: tuple[str, ...] = get_args(Boundary)
 
 
 def due_layers(round: Array, interval: Array) -> Array:
@@ -55,12 +54,7 @@ def where_layers(model_layers: tuple[str, ...], mask: Array, on_true: Stacked, o
     check_shape("mask", mask, (n_rows("on_false", on_false), len(model_layers)), "a row per row and a column per layer")
     check_same("on_true", on_true, "on_false", on_false)
     column = {name: mask[:, index] for index, name in enumerate(model_layers)}
-    chosen = {name: tree.where(column[name], on_true[name], on_false[name]) for name in trainable}
-    moved = {
-        collection: {name: tree.where(column[name], on_true[collection][name], layer) for name, layer in layers.items()}
-        for collection, layers in statistics.items()
-    }
-    return tree.join_statistics(chosen, moved)
+    return tree.map_layers(lambda name, a, b: tree.where(column[name], a, b), on_true, on_false)
 
 
 def select_layers(
@@ -134,8 +128,7 @@ def shared_mask(
         ValueError: the names are not those of the models, an unknown boundary, or ``"unit-fraction"`` of a tensor
             without channels.
     """
-    if boundary not in BOUNDARIES:
-        raise ValueError(f"boundary is {boundary!r}; choose one of {', '.join(BOUNDARIES)}")
+    check_choices(shared_mask, {"boundary": boundary})
     check_one(shared=shared)
     trainable, statistics = tree.split_statistics(params)
     _check_names(model_layers, trainable, statistics)

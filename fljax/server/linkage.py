@@ -1,7 +1,7 @@
 """Agglomerative clustering: SciPy's trees from a distance matrix, and the labels that cutting them gives."""
 
 from functools import partial
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -12,7 +12,7 @@ from fljax.server.checks import check_one, check_square, check_vector, everyone,
 from fljax.server.entry import checked, count_from
 from fljax.server.labels import canonical, rank
 
-METHODS = ("single", "complete", "average")
+Method = Literal["single", "complete", "average"]
 
 
 class _Chain(NamedTuple):
@@ -31,7 +31,7 @@ class _Chain(NamedTuple):
 
 @checked()
 @partial(jax.jit, static_argnames="method")
-def linkage(distance: Array, method: str, where: Array | None = None, within: Array | None = None) -> Array:
+def linkage(distance: Array, method: Method, where: Array | None = None, within: Array | None = None) -> Array:
     """The tree of agglomerative clustering, in SciPy's format.
 
     Row i merges the nodes of its first two columns into node n + i, at the height of the third, with as many clients
@@ -63,8 +63,6 @@ def linkage(distance: Array, method: str, where: Array | None = None, within: Ar
         >>> linkage(distance, "average").tolist()
         [[0.0, 2.0, 1.0, 2.0], [1.0, 3.0, 3.5, 3.0]]
     """
-    if method not in METHODS:
-        raise ValueError(f"method is {method!r}; expected one of {METHODS}")
     n = check_square("distance", distance)
     mask = everyone(n, where, "distance")
     if distance.dtype not in ("float32", "float64"):  # which hold every node's number and the mean of any two heights
@@ -93,7 +91,7 @@ def linkage(distance: Array, method: str, where: Array | None = None, within: Ar
     return _ordered(merges, n)
 
 
-def _step(c: _Chain, method: str) -> _Chain:
+def _step(c: _Chain, method: Method) -> _Chain:
     """Look for the nearest neighbour of the chain's end; merge the two if that is mutual, else put it on the chain."""
     n = c.size.shape[0]
     slot = jnp.arange(n, dtype=jnp.int32)
@@ -132,7 +130,7 @@ def _step(c: _Chain, method: str) -> _Chain:
     )
 
 
-def _merged_row(a: Array, b: Array, size_a: Array, size_b: Array, method: str) -> Array:
+def _merged_row(a: Array, b: Array, size_a: Array, size_b: Array, method: Method) -> Array:
     """Distances of the union of two clusters, from theirs (Lance and Williams)."""
     if method == "single":
         return jnp.minimum(a, b)

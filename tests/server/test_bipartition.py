@@ -183,8 +183,8 @@ def test_gradient_is_that_of_the_closest_pair():
 
 
 def test_errors_name_the_field():
-    with pytest.raises(ValueError, match="linkage is 'average'; expected one of"):
-        bipartition(jnp.ones((2, 2)), jnp.zeros(2, jnp.int32), "average")
+    with pytest.raises(ValueError, match="linkage='average' is unknown; choose one of 'single', 'complete'"):
+        bipartition(jnp.ones((2, 2)), jnp.zeros(2, jnp.int32), "average")  # pyright: ignore[reportArgumentType]
     with pytest.raises(ValueError, match=r"label has shape \(3,\)"):
         bipartition(jnp.ones((2, 2)), jnp.zeros(3, jnp.int32))
     with pytest.raises(ValueError, match=r"accept has shape \(3,\); expected \(\) or \(2,\)"):

@@ -92,6 +92,11 @@ NUMBERS = {
     "key has dtype key<fry> and shape (3,)": lambda: server.robust_kmeans(jax.random.split(jax.random.key(0), 3), X, 2),
     "key has dtype float32": lambda: server.hopkins(jnp.float32(1), X, 2),
     "center='mean' is unknown": lambda: server.robust_cluster_mean(X, LABEL, X[:1], "mean"),  # pyright: ignore[reportArgumentType]
+    "linkage='average' is unknown": lambda: server.bipartition(DISTANCE, LABEL, "average"),  # pyright: ignore[reportArgumentType]
+    "rule='mean' is unknown": lambda: server.period_ended(server.new_curve(), "mean"),  # pyright: ignore[reportArgumentType]
+    "label has dtype float32": lambda: server.robust_cluster_mean(X, W, X),
+    "old has dtype float32": lambda: server.inherit(X, W, LABEL),
+    "new has dtype bool": lambda: server.inherit(X, LABEL, LABEL > 0),
     "fraction=-1 is out of its range": lambda: server.trimmed_mean(X, -1),
     "fraction=5 is out of its range": lambda: server.robust_kmeans(KEY, X, 2, fraction=5),
     "n_attackers=-1 is out of its range": lambda: server.krum(X, -1),
