@@ -99,10 +99,10 @@ from .server.divergence import label_kld as label_kld
 from .server.hopkins import hopkins as hopkins
 from .server.kmeans import kmeans as kmeans
 from .server.layers import select_layers as select_layers
-from .server.linkage import cut as cut
-from .server.linkage import cut_k as cut_k
 from .server.linkage import linkage as linkage
 from .server.separation import separation_gap as separation_gap
+from .server.tree_cuts import cut as cut
+from .server.tree_cuts import cut_k as cut_k
 from .types import Algorithm as Algorithm
 from .types import Batch as Batch
 from .types import ClientData as ClientData

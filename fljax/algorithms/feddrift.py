@@ -27,7 +27,8 @@ from fljax.rounds.accounting import occupied
 from fljax.rounds.clustered import After
 from fljax.rounds.combine import as_combine, memory_of
 from fljax.server.aggregate import cluster_mean
-from fljax.server.linkage import cut, linkage
+from fljax.server.linkage import linkage
+from fljax.server.tree_cuts import cut
 from fljax.types import Algorithm, ClientData, Cohort, Key, Model, Params, Work
 
 

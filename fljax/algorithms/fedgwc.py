@@ -30,8 +30,9 @@ from fljax.rounds.cohort import steps_of
 from fljax.rounds.trajectory import train_and_record
 from fljax.rounds.uplink.private import check_not_private
 from fljax.rounds.wrapping import halves_of, with_halves
-from fljax.server.company import gaussian_rewards, row_affinity
-from fljax.server.spectral import davies_bouldin, spectral_embedding, spectral_labels
+from fljax.server.cluster_scores import davies_bouldin
+from fljax.server.rewards import gaussian_rewards, row_affinity
+from fljax.server.spectral import spectral_embedding, spectral_labels
 from fljax.types import Algorithm, ClientData, Cohort, Key, Metrics, Model, ModelTable, State, Trained, Upload, Work
 
 

@@ -18,8 +18,8 @@ from fljax.choices import Positive
 from fljax.numbers import LocalHyper, Scalar, hyper, number
 from fljax.rounds import Combining, Weighting, clustered, mean, method, parted_once
 from fljax.server.distance import pairwise_cosine, pairwise_l2
-from fljax.server.linkage import cut_at_or_k
 from fljax.server.linkage import linkage as dendrogram
+from fljax.server.tree_cuts import cut_at_or_k
 from fljax.types import Algorithm, Key, Model, Stacked, Work
 
 

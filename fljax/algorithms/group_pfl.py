@@ -19,7 +19,8 @@ from fljax.rounds import Clusters, Combining, Rule, Weighting, clustered, mean, 
 from fljax.rounds.clustered import one_cluster
 from fljax.rounds.uplink.private import check_not_private
 from fljax.server.divergence import label_kld
-from fljax.server.linkage import cut, cut_k, linkage
+from fljax.server.linkage import linkage
+from fljax.server.tree_cuts import cut, cut_k
 from fljax.types import Algorithm, ClientData, Cohort, Key, Model, Params, Work
 
 

@@ -21,8 +21,8 @@ from fljax.numbers import LocalHyper, Scalar, hyper, number
 from fljax.rounds import Clusters, Combining, Rule, Weighting, clustered, mean, method, with_first_upload
 from fljax.rounds.uplink.private import check_not_private
 from fljax.server.angles import subspace_distance
-from fljax.server.linkage import cut_at_or_k
 from fljax.server.linkage import linkage as dendrogram
+from fljax.server.tree_cuts import cut_at_or_k
 from fljax.types import Algorithm, ClientData, Key, Model, Work
 
 

@@ -34,7 +34,8 @@ from fljax.rounds.uplink.private import check_not_private
 from fljax.server.aggregate import cluster_mean
 from fljax.server.distance import pairwise_cosine
 from fljax.server.labels import canonical, rank
-from fljax.server.linkage import cut, linkage
+from fljax.server.linkage import linkage
+from fljax.server.tree_cuts import cut
 from fljax.types import Algorithm, ClientData, Cohort, Key, Model, ModelTable, Params, Stacked, State, Trained, Work
 
 

@@ -175,12 +175,14 @@ from fljax.server.assign import (
 )
 from fljax.server.bipartition import Bipartition, best_bipartition, bipartition, split
 from fljax.server.bulyan import bulyan
-from fljax.server.company import gaussian_rewards, row_affinity
+from fljax.server.cluster_scores import davies_bouldin, silhouette
 from fljax.server.curvature import new_curve, observe, period_ended
 from fljax.server.dbscan import dbscan
 from fljax.server.discrepancy import layer_discrepancy, model_discrepancy
 from fljax.server.distance import cross_squared_l2, pairwise_cosine, pairwise_l2, pairwise_squared_l2
 from fljax.server.divergence import js_divergence, label_kld
+from fljax.server.geometric_median import geometric_median
+from fljax.server.gradient_bounds import cross_bound, gamma_limit, intra_bound
 from fljax.server.hierarchy import cut_at, next_split, threshold
 from fljax.server.hopkins import hopkins
 from fljax.server.inherit import inherit
@@ -188,23 +190,16 @@ from fljax.server.kmeans import KMeans, kmeans
 from fljax.server.krum import krum, krum_scores, multi_krum
 from fljax.server.labels import canonical, noise_to_singletons
 from fljax.server.layers import due_layers, select_layers, shared_mask, shared_size, where_layers
-from fljax.server.linkage import cut, cut_k, linkage
+from fljax.server.linkage import linkage
 from fljax.server.matching import match, match_units, matched_mean, matched_members, matched_squared_l2, permute_units
 from fljax.server.optimizer import ServerNumbers, server_optimizer, server_step
-from fljax.server.robust import clip_norm, coordinate_median, geometric_median, trimmed_mean
+from fljax.server.rewards import gaussian_rewards, row_affinity
+from fljax.server.robust import clip_norm, coordinate_median, trimmed_mean
 from fljax.server.robust_kmeans import robust_cluster_mean, robust_kmeans
-from fljax.server.separation import (
-    cross_bound,
-    distance_gap,
-    first_separation,
-    gamma_limit,
-    intra_bound,
-    pairwise_correlation,
-    separation_gap,
-    silhouette,
-)
+from fljax.server.separation import distance_gap, first_separation, pairwise_correlation, separation_gap
 from fljax.server.simplex import simplex_weights
-from fljax.server.spectral import davies_bouldin, spectral_embedding, spectral_labels
+from fljax.server.spectral import spectral_embedding, spectral_labels
+from fljax.server.tree_cuts import cut, cut_k
 
 __all__ = [
     "Bipartition",

@@ -22,8 +22,8 @@ from fljax import tree
 from fljax.server.checks import check_axes, check_square, check_vector, everyone
 from fljax.server.entry import checked
 from fljax.server.labels import canonical, rank
-from fljax.server.linkage import cut_k
 from fljax.server.linkage import linkage as agglomerate
+from fljax.server.tree_cuts import cut_k
 
 Linkage = Literal["single", "complete"]
 

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from fljax.server.checks import check_one, check_vector
-from fljax.server.linkage import cut, n_clients
+from fljax.server.tree_cuts import cut, n_clients
 
 _MOST = 2**31 - 1
 """Steps that int32 counts."""

@@ -1,4 +1,4 @@
-"""Agglomerative clustering: SciPy's trees from a distance matrix, and the labels that cutting them gives."""
+"""Agglomerative clustering: SciPy's trees from a distance matrix; `fljax.server.tree_cuts` makes labels of them."""
 
 from functools import partial
 from typing import Literal, NamedTuple
@@ -8,9 +8,8 @@ import jax.numpy as jnp
 from jax import Array
 
 from fljax.placement import whole
-from fljax.server.checks import check_one, check_square, check_vector, everyone, shape_of
-from fljax.server.entry import checked, count_from
-from fljax.server.labels import canonical, rank
+from fljax.server.checks import check_square, check_vector, everyone
+from fljax.server.entry import checked
 
 Method = Literal["single", "complete", "average"]
 
@@ -147,107 +146,3 @@ def _ordered(merges: Array, n: int) -> Array:
     node = merges[order, :2].astype(jnp.int32)
     node = jnp.where(node < n, node, n + place[jnp.maximum(node - n, 0)])
     return jnp.concatenate([jnp.sort(node, axis=1).astype(merges.dtype), merges[order, 2:]], axis=1)
-
-
-@jax.jit
-def cut(tree: Array, height: Array | float, where: Array | None = None) -> Array:
-    """The clusters of a tree at a height: every merge at or below it is made.
-
-    Args:
-        tree: (n-1, 4) of `linkage`, or SciPy's as an array.
-        height: () in units of the distance; traced. inf makes every merge of finite height.
-        where: (n,) bool, the mask that `linkage` was given; None: all.
-
-    Returns:
-        (n,) int32, canonical; -1 where ``where`` is False.
-
-    Raises:
-        ValueError: ``tree`` is not of shape (n-1, 4).
-
-    Example:
-        >>> import jax.numpy as jnp
-        >>> from fljax.server import cut, linkage
-        >>> place = jnp.array([0.0, 4.0, 1.0, 4.5])
-        >>> tree = linkage(jnp.abs(place[:, None] - place[None, :]), "average")
-        >>> cut(tree, 1.0).tolist()
-        [0, 1, 0, 1]
-    """
-    n_clients("tree", tree)
-    check_one(height=height)
-    made = (tree[:, 2] <= jnp.asarray(height, tree.dtype)) & jnp.isfinite(tree[:, 2])
-    return _label(tree, made, where)
-
-
-@checked(k=count_from(1, "number of clusters"))
-@jax.jit
-def cut_k(tree: Array, k: Array | int, where: Array | None = None, within: Array | None = None) -> Array:
-    """The clusters of a tree that is cut so that k remain; of equal heights the later merge is undone first.
-
-    Args:
-        tree: (n-1, 4) of `linkage`, or SciPy's as an array.
-        k: () number of clusters, >= 1; traced. There are more where only a merge at height inf could join two, fewer
-            where there are fewer clients.
-        where: (n,) bool, the mask that `linkage` was given; None: all.
-        within: (n,) integers, the clusters that `linkage` was given; each is cut into k of its own. None: one cluster.
-
-    Returns:
-        (n,) int32, canonical; -1 where ``where`` is False.
-
-    Raises:
-        ValueError: ``tree`` is not of shape (n-1, 4), lengths differ, or k is below 1 or no whole number, and not
-            traced.
-
-    Example:
-        >>> import jax.numpy as jnp
-        >>> from fljax.server import cut_k, linkage
-        >>> place = jnp.array([0.0, 4.0, 1.0, 4.5])
-        >>> tree = linkage(jnp.abs(place[:, None] - place[None, :]), "average")
-        >>> cut_k(tree, 3).tolist()
-        [0, 1, 2, 1]
-    """
-    n = n_clients("tree", tree)
-    check_one(k=k)
-    mask = everyone(n, where, "clients")
-    finite = jnp.isfinite(tree[:, 2])
-    if within is None:
-        return _label(tree, finite & (jnp.arange(n - 1) < mask.sum() - k), where)
-    check_vector("within", within, n, "clients")
-    cluster = rank(within, mask & (within >= 0))
-    size = jax.ops.segment_sum(jnp.ones(n, jnp.int32), cluster, n)
-    below = jnp.concatenate([jnp.arange(n, dtype=jnp.int32), tree[:, 0].astype(jnp.int32)])
-    of_merge = jnp.where(finite, cluster[_end(below, n)[n:]], n)
-    order = jnp.argsort(of_merge, stable=True)
-    position = jnp.arange(n - 1, dtype=jnp.int32)
-    ordered = of_merge[order]
-    first = jnp.searchsorted(ordered, ordered).astype(jnp.int32)
-    ordinal = jnp.zeros(n - 1, jnp.int32).at[order].set(position - first)  # how many merges its cluster made before
-    return _label(tree, finite & (ordinal < size[of_merge] - k), where)
-
-
-def cut_at_or_k(tree: Array, height: Array | float, k: int | None, where: Array | None = None) -> Array:
-    """`cut_k` where k is given, else `cut` at the height."""
-    return cut(tree, height, where) if k is None else cut_k(tree, k, where)
-
-
-def n_clients(name: str, tree: Array) -> int:
-    """The n of a tree of `linkage`; ValueError for another shape than (n-1, 4)."""
-    shape = shape_of(name, tree)
-    if len(shape) != 2 or shape[1] != 4:
-        raise ValueError(f"{name} has shape {shape}; expected (n-1, 4), as linkage returns")
-    return shape[0] + 1
-
-
-def _end(pointer: Array, n: int) -> Array:
-    """Where each chain of pointers ends, for chains of at most n: every jump doubles the reach."""
-    for _ in range(n.bit_length()):
-        pointer = pointer[pointer]
-    return pointer
-
-
-def _label(tree: Array, made: Array, where: Array | None) -> Array:
-    """The clusters when just the merges ``made`` are made."""
-    n = n_clients("tree", tree)
-    part = tree[:, :2].astype(jnp.int32)
-    into = n + jnp.arange(n - 1, dtype=jnp.int32)[:, None]
-    above = jnp.arange(2 * n - 1, dtype=jnp.int32).at[part].set(jnp.where(made[:, None], into, part))
-    return canonical(_end(above, n)[:n], where)

@@ -1,17 +1,12 @@
-"""How well a matrix of distances tells groups of clients apart, what theory promises, how alike two matrices are."""
-
-import math
-from functools import partial
+"""How well a matrix of distances tells groups of clients apart, and how alike two such matrices are."""
 
 import jax
 import jax.numpy as jnp
 from jax import Array
-from jax.ops import segment_sum
 
 from fljax import tree
 from fljax.server.checks import check_shape, check_square, check_vector, everyone, shape_of
 from fljax.server.entry import checked
-from fljax.server.labels import rank
 
 
 @checked()
@@ -110,145 +105,6 @@ def first_separation(gap: Array) -> Array:
         raise ValueError(f"gap has shape {gap.shape}; expected (rounds, ...) with one round or more")
     apart = (gap > 0) & jnp.isfinite(gap)
     return jnp.where(apart.any(axis=0), apart.argmax(axis=0) + 1, 0).astype(jnp.int32)
-
-
-@jax.jit
-def intra_bound(gamma: Array, other: Array | None = None) -> Array:
-    r"""The least cosine that two clients of one distribution can have, :math:`H_{ij}`.
-
-    With :math:`\gamma_i = \|\nabla R - \nabla r_i\| / \|\nabla R\|`, how far the gradient of a client's loss is from
-    that of its distribution's, the angle between the two is at most :math:`\arcsin \gamma_i`, so that
-    :math:`\alpha_{ij} \ge H_{ij} = \cos(\arcsin \gamma_i + \arcsin \gamma_j)
-    = -\gamma_i \gamma_j + \sqrt{1 - \gamma_i^2} \sqrt{1 - \gamma_j^2}`.
-
-    Args:
-        gamma: of any shape, :math:`\gamma_i` in [0, 1).
-        other: of the same shape or one that broadcasts, :math:`\gamma_j`; None: ``gamma``, so that of the largest it
-            is :math:`\alpha^{intra}_{min} \ge 1 - 2 \gamma_{max}^2`.
-
-    Returns:
-        Of the shape of both; -1, which promises nothing, where one of them is 1 or more.
-
-    Source: Sattler et al., Clustered Federated Learning, 2020, used by Yuan et al., LayerCFL, Cybersecurity 2023.
-
-    Example:
-        >>> import jax.numpy as jnp
-        >>> from fljax.server import intra_bound
-        >>> gamma = jnp.array([0.25, 0.5])
-        >>> round(float(intra_bound(gamma[0], gamma[1])), 3), float(intra_bound(gamma.max()))
-        (0.714, 0.5)
-    """
-    other = gamma if other is None else other
-    informed = jnp.maximum(gamma, other) < 1
-    a, b = (jnp.where(informed, x, 0) for x in (gamma, other))
-    return jnp.where(informed, jnp.sqrt((1 - a * a) * (1 - b * b)) - a * b, -1)
-
-
-@partial(jax.jit, static_argnames="n_groups")
-def cross_bound(intra: Array, n_groups: int = 2) -> Array:
-    r"""The largest cosine across the best bipartition of ``n_groups`` distributions, at a stationary point.
-
-    There the distributions' gradients cancel, so that two parts can have an angle of :math:`\pi / (k - 1)` or more
-    between them; clients come nearer by what their own gradients are off:
-    :math:`\alpha^{cross}_{max} \le \cos(\pi / (k - 1) - \arccos H)` where :math:`H \ge \cos(\pi / (k - 1))`, else 1.
-    For two distributions it is :math:`-H`.
-
-    Args:
-        intra: of any shape, H: `intra_bound`'s least value, :math:`1 - 2 \gamma_{max}^2`.
-        n_groups: k, the number of distributions; static.
-
-    Returns:
-        Of the shape of ``intra``; 1, where little is known of the gradients, promises nothing. `best_bipartition`'s
-        ``cross``, the optimum for "single" linkage, is no larger.
-
-    Raises:
-        ValueError: fewer than two distributions.
-
-    Source: Sattler et al., Clustered Federated Learning, 2020, used by Yuan et al., LayerCFL, Cybersecurity 2023.
-
-    Example:
-        >>> import jax.numpy as jnp
-        >>> from fljax.server import cross_bound
-        >>> [round(float(cross_bound(jnp.float32(0.8), k)), 2) for k in (2, 3, 9)]
-        [-0.8, 0.6, 1.0]
-    """
-    if n_groups < 2:
-        raise ValueError(f"n_groups={n_groups} cannot be separated; choose n_groups >= 2")
-    angle = math.pi / (n_groups - 1)
-    reached = intra >= math.cos(angle)
-    h = jnp.where(reached, jnp.clip(intra, -1, 1), 0)
-    return jnp.where(reached, math.cos(angle) * h + math.sin(angle) * jnp.sqrt(1 - h * h), 1)
-
-
-@jax.jit
-def gamma_limit(cross: Array) -> Array:
-    r"""How large :math:`\gamma_{max}` may be for a split to be right, :math:`\sqrt{(1 - \alpha^{cross}_{max}) / 2}`.
-
-    Below it :math:`\alpha^{intra}_{min} \ge 1 - 2 \gamma_{max}^2 > \alpha^{cross}_{max}`: no two clients of one
-    distribution are less alike than two across the split.
-
-    Args:
-        cross: of any shape, the largest cosine across a split, such as `best_bipartition`'s.
-
-    Returns:
-        Of the same shape, in [0, 1]; 0, for which no split is right, where ``cross`` is 1 or more.
-
-    Source: Sattler et al., Clustered Federated Learning, 2020; Yuan et al., LayerCFL, Cybersecurity 2023.
-
-    Example:
-        >>> import jax.numpy as jnp
-        >>> from fljax.server import gamma_limit
-        >>> gamma_limit(jnp.array([-1.0, 0.5, 1.0])).tolist()
-        [1.0, 0.5, 0.0]
-    """
-    return jnp.sqrt(jnp.clip((1 - cross) / 2, 0, 1))
-
-
-@checked()
-@jax.jit
-def silhouette(distance: Array, label: Array, where: Array | None = None) -> Array:
-    r"""Mean silhouette of a labelling on a distance matrix.
-
-    Of a client with mean distance :math:`a` to its own cluster (itself left out) and :math:`b` to the nearest other
-    cluster it is :math:`(b - a) / \max(a, b)`; 0 for the only member of a cluster and where both are 0.
-
-    Args:
-        distance: (n, n) with a zero diagonal.
-        label: (n,) integers; -1 (noise) is a cluster like any other, as in scikit-learn: leave it out by ``where``.
-        where: (n,) bool, the clients that count; None: all.
-
-    Returns:
-        () in [-1, 1]; 0 where it is undefined, that is for fewer than two clusters. Differentiable in ``distance``.
-
-    Raises:
-        ValueError: the matrix is not square, or lengths differ.
-
-    Source: Rousseeuw, Silhouettes, Journal of Computational and Applied Mathematics 1987.
-
-    Example:
-        >>> import jax.numpy as jnp
-        >>> from fljax.server import silhouette
-        >>> place = jnp.array([0.0, 1.0, 8.0, 9.0])
-        >>> distance = jnp.abs(place[:, None] - place[None, :])
-        >>> round(float(silhouette(distance, jnp.array([0, 0, 1, 1]))), 4)
-        0.8745
-    """
-    n = check_square("distance", distance)
-    check_vector("label", label, n, "distance")
-    distance = tree.at_least_float32(distance)  # the sums of narrower types wrap or leave the range
-    mask = everyone(n, where, "distance")
-    own = rank(label, mask)
-    size = segment_sum(mask.astype(distance.dtype), own, n)
-    clean = jnp.where(mask[:, None] & mask[None, :], distance, 0)
-    total = segment_sum(clean.T, own, n).T  # (n, clusters): sum of distances to each cluster
-    client = jnp.arange(n)
-    inside = total[client, own] / jnp.maximum(size[own] - 1, 1)
-    other = (size > 0)[None, :] & (jnp.arange(n)[None, :] != own[:, None])
-    outside = jnp.where(other, total / jnp.maximum(size, 1)[None, :], jnp.inf).min(axis=1)
-    larger = jnp.maximum(inside, outside)
-    defined = mask & (size[own] > 1) & jnp.isfinite(outside) & (larger > 0)
-    score = jnp.where(defined, (outside - inside) / jnp.where(defined, larger, 1), 0)
-    return score.sum() / jnp.maximum(mask.sum(), 1).astype(distance.dtype)
 
 
 @jax.jit

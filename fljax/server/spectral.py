@@ -1,4 +1,4 @@
-"""Spectral clustering of an affinity matrix, of fixed shape, and the Davies-Bouldin score of clusters."""
+"""Spectral clustering of an affinity matrix, of fixed shape."""
 
 from functools import partial
 
@@ -9,7 +9,7 @@ from jax import Array, lax
 from fljax import tree
 from fljax.choices import Positive
 from fljax.matrices import eigh, svd
-from fljax.server.checks import check_axes, check_square, cluster_numbers, everyone
+from fljax.server.checks import check_square, everyone
 from fljax.server.entry import checked
 
 
@@ -95,50 +95,3 @@ def spectral_labels(affinity: Array, n_clusters: Positive, where: Array | None =
     u, _, v = svd(rows[places].T)
     turned = tree.product(rows, tree.product(u, v))
     return jnp.where(mask, jnp.argmax(jnp.abs(turned), axis=1).astype(jnp.int32), -1)
-
-
-@checked()
-@partial(jax.jit, static_argnames="n_clusters")
-def davies_bouldin(x: Array, label: Array, n_clusters: Positive) -> Array:
-    r"""Davies-Bouldin score, :math:`\frac1k \sum_i \max_{j \ne i} (s_i + s_j) / |c_i - c_j|`; smaller is better.
-
-    :math:`s_i` is the mean distance of the members of cluster i to their mean :math:`c_i`.
-
-    Args:
-        x: (n, d) points.
-        label: (n,) integers; a point whose label is outside 0..n_clusters-1 does not count.
-        n_clusters: static, at least 1.
-
-    Returns:
-        () 0 or more; inf where a cluster is empty or two have one mean. Differentiable in ``x``.
-
-    Raises:
-        ValueError: ``x`` is not (n, d), lengths differ, labels are no whole numbers, or n_clusters is below 1.
-
-    Source: Davies and Bouldin, IEEE TPAMI 1979.
-
-    Example:
-        >>> import jax.numpy as jnp
-        >>> from fljax.server import davies_bouldin
-        >>> float(davies_bouldin(jnp.array([[0.0], [1.0], [4.0], [5.0]]), jnp.array([0, 0, 1, 1]), 2))
-        0.25
-    """
-    n, _ = check_axes("x", x, "n", "d")
-    label = cluster_numbers("label", label, n, "x")
-    counts = (label >= 0) & (label < n_clusters)
-    x = jnp.where(counts[:, None], tree.at_least_float32(x), 0)  # who does not count may hold NaN
-    x = x - x.sum(0, keepdims=True) / jnp.maximum(counts.sum(), 1).astype(x.dtype)  # what all share costs digits
-    member = jax.nn.one_hot(label, n_clusters, axis=0, dtype=jnp.float32)  # other labels are of none
-    size = member.sum(1)
-    share = member / jnp.maximum(size, 1)[:, None]
-    center = tree.product(share, x)
-    spread = (share * _length(x[None] - center[:, None])).sum(1)
-    apart = _length(center[:, None] - center[None])
-    ratio = (spread[:, None] + spread[None]) / jnp.where(apart > 0, apart, 1)
-    ratio = jnp.where(jnp.eye(n_clusters, dtype=bool), 0.0, jnp.where(apart > 0, ratio, jnp.inf))
-    return jnp.where((size > 0).all(), ratio.max(1).mean(), jnp.inf)
-
-
-def _length(x: Array) -> Array:
-    """Of vectors along the last axis."""
-    return tree.root(jnp.square(x).sum(axis=-1))

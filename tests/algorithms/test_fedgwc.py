@@ -18,7 +18,7 @@ from fljax.data.synthetic import linear_groups
 from fljax.rounds import Clusters
 from fljax.rounds.cohort import sample_cohort
 from fljax.run.one_round import as_traced
-from fljax.server.company import gaussian_rewards, row_affinity
+from fljax.server.rewards import gaussian_rewards, row_affinity
 from fljax.types import Work
 from tests import oracle
 from tests.algorithms.normalised import batch_normalised

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from scipy.spatial.distance import squareform
 
 from fljax.server.labels import canonical
-from fljax.server.linkage import Method, cut, cut_k, linkage
+from fljax.server.linkage import Method, linkage
+from fljax.server.tree_cuts import cut, cut_k
 from tests.slow import slow, slow_rows
 
 N, CASES = 10, 350

@@ -8,8 +8,9 @@ from scipy.optimize import minimize
 from scipy.stats import trim_mean
 
 from fljax.server.bulyan import bulyan
+from fljax.server.geometric_median import geometric_median
 from fljax.server.krum import krum, krum_scores, multi_krum
-from fljax.server.robust import clip_norm, coordinate_median, geometric_median, n_trimmed, trimmed_mean
+from fljax.server.robust import clip_norm, coordinate_median, n_trimmed, trimmed_mean
 from tests.slow import slow, slow_rows
 
 

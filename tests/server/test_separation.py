@@ -7,16 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fljax.server.bipartition import best_bipartition
-from fljax.server.separation import (
-    cross_bound,
-    distance_gap,
-    first_separation,
-    gamma_limit,
-    intra_bound,
-    pairwise_correlation,
-    separation_gap,
-    silhouette,
-)
+from fljax.server.cluster_scores import silhouette
+from fljax.server.gradient_bounds import cross_bound, gamma_limit, intra_bound
+from fljax.server.separation import distance_gap, first_separation, pairwise_correlation, separation_gap
 from tests.slow import slow, slow_rows
 
 SHAPES = [(1, 20), (2, 80), (6, 450), (25, 450)]

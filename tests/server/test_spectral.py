@@ -5,7 +5,8 @@ from sklearn.cluster import SpectralClustering
 from sklearn.manifold import SpectralEmbedding
 from sklearn.metrics import adjusted_rand_score, davies_bouldin_score
 
-from fljax.server.spectral import davies_bouldin, spectral_embedding, spectral_labels
+from fljax.server.cluster_scores import davies_bouldin
+from fljax.server.spectral import spectral_embedding, spectral_labels
 
 
 @pytest.fixture(scope="module")

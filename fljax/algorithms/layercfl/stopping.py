@@ -10,7 +10,7 @@ from jax.ops import segment_min, segment_sum
 from fljax import tree
 from fljax.numbers import LocalHyper, Scalar, hyper, number
 from fljax.server.aggregate import cluster_mean
-from fljax.server.separation import gamma_limit
+from fljax.server.gradient_bounds import gamma_limit
 from fljax.types import Stacked
 
 
