@@ -32,8 +32,8 @@ from timing import alternate, machine, parser
 from fljax import tree
 from fljax.algorithms import ALGORITHMS
 from fljax.client import train_clients, training_loss
+from fljax.client.batch_gradients import gradient_variance
 from fljax.client.measure import client_loss
-from fljax.client.spread import gradient_variance
 from fljax.models import cnn, fedcr_cnn, femnist_cnn, lenet, vgg16
 from fljax.run.mesh import use_all_cores
 from fljax.types import ClientData, Cohort, Examples, Model, State, Trained, Work

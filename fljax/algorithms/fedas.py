@@ -16,12 +16,12 @@ from jax import Array
 
 from fljax import tree
 from fljax.choices import Natural
+from fljax.client.batch_gradients import gradient_mass
 from fljax.client.class_means import feature_sums
 from fljax.client.features import head_shape, see
 from fljax.client.freeze import frozen, still
 from fljax.client.local import train_clients
 from fljax.client.objectives import Loss, predictor, training_loss
-from fljax.client.spread import gradient_mass
 from fljax.data.labels import check_classes
 from fljax.numbers import LocalHyper, Scalar, hyper, number
 from fljax.rounds import all_but, check_not_private, method, reported, train

@@ -5,7 +5,7 @@ from jax import Array, lax
 
 from fljax import tree
 from fljax.client.batching import BATCH_SIZE
-from fljax.client.each import of_each_example
+from fljax.client.each_example import of_each_example
 from fljax.client.measure import loss_score
 from fljax.types import ClientData, Model, Params, Stacked
 

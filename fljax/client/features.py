@@ -9,7 +9,7 @@ from flax import linen as nn
 from jax import Array, lax
 
 from fljax import tree
-from fljax.client.each import of_each_example
+from fljax.client.each_example import of_each_example
 from fljax.types import ClientData, Key, Model, ModelTable, Params
 
 

@@ -8,7 +8,7 @@ from jax import Array
 from jax.interpreters.partial_eval import dce_jaxpr
 
 from fljax import tree
-from fljax.client.each import of_each_example
+from fljax.client.each_example import of_each_example
 from fljax.client.features import see
 from fljax.client.finetune import client_keys
 from fljax.client.local import train_clients

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from fljax.client.each import of_each_example
+from fljax.client.each_example import of_each_example
 from fljax.run.check_network import check_predicts
 from fljax.run.evaluate import check_given, matched
 from fljax.run.regression import Predict

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import jax.numpy as jnp
 from jax import Array
 
-from fljax.client.each import of_each_example
+from fljax.client.each_example import of_each_example
 from fljax.models.task import Score
 from fljax.run.regression import Predict
 from fljax.types import ClientData, Metrics, ModelTable

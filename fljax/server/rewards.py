@@ -1,4 +1,4 @@
-"""How clients look beside those that they train with: rewards of losses near the mean, and who is rewarded alike."""
+"""FedGWC's rewards: of clients whose losses are near the mean of their cluster, and which clients get like ones."""
 
 import jax.numpy as jnp
 from jax import Array

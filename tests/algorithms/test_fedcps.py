@@ -28,10 +28,10 @@ from fljax.algorithms.fedcps.roles import layer_roles
 from fljax.algorithms.fedprox import fedprox
 from fljax.algorithms.ifca import ifca
 from fljax.client import cross_loss, train_clients, training_loss
+from fljax.client.batch_gradients import gradient_variance
 from fljax.client.local import shuffled
 from fljax.client.objectives import pulled
 from fljax.client.sample import fresh_examples
-from fljax.client.spread import gradient_variance
 from fljax.data.synthetic import linear_groups
 from fljax.models import mlp
 from fljax.rounds import balanced_draw

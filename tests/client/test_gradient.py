@@ -11,10 +11,10 @@ import pytest
 
 from fljax import tree
 from fljax.client import training_loss
+from fljax.client.batch_gradients import gradient_variance
 from fljax.client.finetune import adapt
 from fljax.client.gradient import client_gradients
 from fljax.client.sample import fresh_examples
-from fljax.client.spread import gradient_variance
 from fljax.types import ClientData, Examples
 from tests import oracle
 from tests.oracle import rows_of

@@ -8,8 +8,8 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from fljax import tree
+from fljax.client.batch_gradients import gradient_variance
 from fljax.client.objectives import pulled, training_loss
-from fljax.client.spread import gradient_variance
 from fljax.numbers import Scalar
 from fljax.rounds import train
 from fljax.rounds.sharing import n_floats
