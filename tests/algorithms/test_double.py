@@ -66,7 +66,7 @@ def test_parameters_of_float64_stay_so(key, name, model, work, padded, cohort): 
 def test_fedavg_in_float64_equals_numpy(key, model, federation):
     reference, lr, momentum = Reference(key, model, federation), 0.25, 0.5  # both are float32's too
     theta = reference.start
-    for members in reference.rounds():
+    for members in reference.rounds(4, None):
         sent = [oracle.local_sgd(theta, reference.batches(i, k), lr, momentum) for i, k, _ in members]
         theta = oracle.average(sent, [size for *_, size in members])
     with jax.enable_x64(True):

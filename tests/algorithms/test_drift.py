@@ -312,7 +312,7 @@ def test_qffl_in_numpy(key, model, federation, reference, q):  # noqa: F811
 
 
 def test_qffls_large_powers_follow_the_worst_client(key, model, federation, reference):  # noqa: F811
-    theta, cohort = reference.start, next(iter(reference.rounds()))
+    theta, cohort = reference.start, next(iter(reference.rounds(4, None)))
     rows = {i: reference.index[i, : reference.size[i]] for i, *_ in cohort}
     lost = {i: oracle.training_loss(theta, reference.x[rows[i]], reference.y[rows[i]]) for i in rows}
     worst, own = next((i, k) for i, k, _ in cohort if lost[i] == max(lost.values()))

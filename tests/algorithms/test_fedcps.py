@@ -108,7 +108,7 @@ def test_fedcps_in_numpy(key, model, federation, reference, mode):  # noqa: F811
     def mixed(old, new):
         return memory * old + (1 - memory) * new if old else new
 
-    for cohort in reference.rounds():
+    for cohort in reference.rounds(4, None):
         members, pulls, drift, before = [[], []], [], {}, label.copy()
         for i, k, _ in cohort:
             label[i], noise, pull, own[i], beside = trained(i, k)

@@ -198,7 +198,7 @@ def test_fedtsdp_in_numpy(key, model, federation):
             for layer in own[i]
         }
 
-    for round, cohort in enumerate(reference.rounds()):
+    for round, cohort in enumerate(reference.rounds(4, None)):
         trained = {i: oracle.local_sgd(composed(i), reference.batches(i, k), LR) for i, k, _ in cohort}
         key_batch, key_draws = jax.random.split(jax.random.fold_in(reference.keys.server, round))
         rows = draw_batch(key_batch, q, 16, 10)

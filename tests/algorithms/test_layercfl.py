@@ -181,7 +181,7 @@ def test_layercfl_in_numpy(key, model, federation):
         return side != side[0], 1 - merges[-1, 2]
 
     for round in range(n_rounds):
-        ids, keys = participants(reference.keys.cohort, np.int32(round), federation)
+        ids, keys, _ = participants(reference.keys.cohort, np.int32(round), federation, 4, None)
         ids = np.asarray(ids).tolist()
         trained = {i: reference.train(centers[label[i]], i, keys[place]) for place, i in enumerate(ids)}
         updates = {i: oracle.combine(np.subtract, w, centers[label[i]]) for i, w in trained.items()}

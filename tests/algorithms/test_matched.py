@@ -106,7 +106,7 @@ def test_an_output_whose_class_no_participant_has_counts_by_their_examples(key, 
     pool = federation.train.pool
     federation = federation._replace(train=federation.train._replace(pool=pool._replace(y=jnp.minimum(pool.y, 2))))
     plain, lr = Reference(key, model, federation), 0.02
-    cohort = next(iter(plain.rounds()))
+    cohort = next(iter(plain.rounds(4, None)))
     sent = [oracle.local_sgd(plain.start, plain.batches(i, k), lr) for i, k, _ in cohort]
     expected = oracle.average(sent, [size for *_, size in cohort])["fc2"]
     algorithm, hyper = fedma(model, WORK, start="common"), fedma.Hyper(lr=lr)

@@ -24,13 +24,15 @@ from fljax.algorithms.ifca import ifca
 from fljax.algorithms.lg_fedavg import lg_fedavg
 from fljax.client.local import shuffled
 from fljax.rounds.cohort import sample_cohort
-from fljax.run.one_round import split_key
+from fljax.run.one_round import as_traced, split_key
 from fljax.types import Work
 from tests import oracle
 from tests.algorithms.round_by_round import jitted, simulate
 from tests.slow import slow
 
 ROUNDS = 3
+PLACES, DROPOUT = 6, 0.3
+"""Clients that are drawn for a round, of 8, and how likely each of them drops out: who does must not matter."""
 LR, MOMENTUM = 0.2, 0.5
 WORK = Work(epochs=2, batch_size=8)
 BODY, HEAD = ("fc1",), ("fc2",)
@@ -44,15 +46,15 @@ def epoch_orders(key, index, size, epochs):
     return jax.vmap(shuffled, (0, None, None))(keys, index, size)
 
 
-@jax.jit
-def participants(key, round, federation):
-    """(ids, keys) of the half of the clients that a round has."""
-    cohort = sample_cohort(key, round, federation, 4, None)
-    return cohort.ids, cohort.key
+@partial(jax.jit, static_argnums=3)
+def participants(key, round, federation, size, dropout):
+    """(ids, keys, which of them are there) of a round."""
+    cohort = sample_cohort(key, round, federation, size, dropout)
+    return cohort.ids, cohort.key, cohort.active
 
 
 class Reference:
-    """The same start, cohorts and batches as the library's run, for half of the clients a round."""
+    """The same start, cohorts and batches as the library's run."""
 
     def __init__(self, key, model, federation):
         self.keys, self.data, self.federation = split_key(key), federation.train, federation
@@ -60,11 +62,12 @@ class Reference:
         self.index, self.size = np.asarray(self.data.index), np.asarray(self.data.size)
         self.x, self.y = np.asarray(self.data.pool.x, np.float64), np.asarray(self.data.pool.y)
 
-    def rounds(self):
-        """Each round's participants as (id, key, size)."""
+    def rounds(self, size=PLACES, dropout=DROPOUT):
+        """Each round's participants as (id, key, size): those of ``size`` drawn ones who do not drop out."""
         for round in range(ROUNDS):
-            ids, keys = participants(self.keys.cohort, np.int32(round), self.federation)
-            yield [(i, keys[place], float(self.size[i])) for place, i in enumerate(np.asarray(ids).tolist())]
+            drawn = participants(self.keys.cohort, np.int32(round), self.federation, size, as_traced(dropout))
+            ids, keys, there = np.asarray(drawn[0]).tolist(), drawn[1], np.asarray(drawn[2])
+            yield [(i, keys[place], float(self.size[i])) for place, i in enumerate(ids) if there[place]]
 
     def batches(self, i, key, epochs=WORK.epochs):
         """Client i's minibatches of (x, y), in the order in which the library meets them."""
@@ -89,7 +92,7 @@ def reference(key, model, federation):
 
 def run(algorithm, hyper, federation, key):
     """(deployed models, a row per client; final state) of the library, as NumPy."""
-    state, _ = simulate(algorithm, hyper, federation, key, ROUNDS, participation=0.5)
+    state, _ = simulate(algorithm, hyper, federation, key, ROUNDS, participation=PLACES / 8, dropout=DROPOUT)
     models = jitted(algorithm.deploy)(split_key(key).deploy, hyper, state, federation.train)
     return jax.tree.map(lambda leaf: np.asarray(leaf[models.row]), models.params), state
 
@@ -103,6 +106,7 @@ def assert_models(ours, expected):
 @pytest.mark.parametrize("mu", [0.4, *slow(0.0)])
 def test_fedavg_and_fedprox(key, model, federation, reference, weighting, mu):
     theta = reference.start
+    assert min(map(len, reference.rounds())) < PLACES  # the premise of all: some drop out
     for cohort in reference.rounds():
         sent = [reference.train(theta, i, k, mu=mu) for i, k, _ in cohort]
         theta = oracle.average(sent, [size if weighting == "size" else 1.0 for *_, size in cohort])

@@ -221,7 +221,7 @@ def test_fedem_equals_numpy(key, model, federation, reference, normalise):  # no
         q = pi[:, None] * np.exp(-np.array([oracle.losses(learner, x, y) for learner in learners]))
         return q / q.sum(axis=0)
 
-    for cohort in reference.rounds():
+    for cohort in reference.rounds(4, None):
         sent, before = [[], []], pi.copy()
         for i, k, _ in cohort:
             pi[i] = responsibilities(*examples_of(federation.train, i), before[i]).mean(axis=1)
